@@ -1,0 +1,145 @@
+package netproto
+
+import "encoding/binary"
+
+// Tag is the kind of a request, its first body frame.
+type Tag uint8
+
+// The requests.
+const (
+	TagUnknown Tag = iota
+	TagLookup
+	TagReset
+	TagStore
+	TagEvict
+	TagPing
+	TagStat
+)
+
+// tagNames holds the bytes of each tag on the wire; maxTag bounds their length.
+var tagNames = [...]string{
+	TagUnknown: "", TagLookup: "lookup", TagReset: "reset",
+	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat",
+}
+
+const maxTag = len("lookup")
+
+// String returns the tag as it stands on the wire.
+func (t Tag) String() string {
+	if t == TagUnknown || int(t) >= len(tagNames) {
+		return "unknown"
+	}
+	return tagNames[t]
+}
+
+// parseTag maps the bytes of a first body frame to its tag.
+func parseTag(b []byte) Tag {
+	for t := TagLookup; int(t) < len(tagNames); t++ {
+		if string(b) == tagNames[t] {
+			return t
+		}
+	}
+	return TagUnknown
+}
+
+// Status frames of the replies that carry no number.
+const (
+	StatusFailed = 0x00
+	StatusDone   = 0x01
+)
+
+// Place says where in the pool keys are stored: the group, and the ranks whose
+// part of the blocks it is.
+type Place struct {
+	Group, TPRank, PPRank, PCPRank uint16
+}
+
+// FirstChunkUnknown is the number of a store's first chunk when it was not given.
+const FirstChunkUnknown = ^uint32(0)
+
+// Lengths of a place on the wire: without pcp_rank, with it, and with the number
+// of the first chunk.
+const (
+	placeShort = 6
+	placePCP   = 8
+	placeChunk = 12
+)
+
+// parsePlace decodes a place frame of 6, 8 or 12 bytes.
+func parsePlace(b []byte) (p Place, firstChunk uint32, err error) {
+	firstChunk = FirstChunkUnknown
+	switch len(b) {
+	case placeChunk:
+		firstChunk = binary.BigEndian.Uint32(b[placePCP:])
+		fallthrough
+	case placePCP:
+		p.PCPRank = binary.BigEndian.Uint16(b[placeShort:])
+		fallthrough
+	case placeShort:
+		p.Group = binary.BigEndian.Uint16(b)
+		p.TPRank = binary.BigEndian.Uint16(b[2:])
+		p.PPRank = binary.BigEndian.Uint16(b[4:])
+		return p, firstChunk, nil
+	}
+	return p, firstChunk, ErrPlaceLen
+}
+
+// AppendLookup appends a lookup request up to and including the header of its
+// blob frame: the blobLen bytes of the blob follow on the wire, so that they need
+// not be copied. The envelope, already encoded, may be empty.
+func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte("lookup"), true)
+	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
+	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
+	return AppendFrameHeader(dst, blobLen, false)
+}
+
+// AppendKeys appends a store or evict request up to and including the header of
+// its blob frame; the blob of blobLen bytes follows on the wire.
+func AppendKeys(dst, envelope []byte, tag Tag, p Place, hashLen, blobLen int) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(tag.String()), true)
+	dst = AppendFrameHeader(dst, placePCP, true)
+	for _, v := range [...]uint16{p.Group, p.TPRank, p.PPRank, p.PCPRank} {
+		dst = binary.BigEndian.AppendUint16(dst, v)
+	}
+	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
+	return AppendFrameHeader(dst, blobLen, false)
+}
+
+// AppendRequest appends a request that is only a tag and further frames: reset,
+// ping, stat.
+func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(tag.String()), len(frames) > 0)
+	for i, f := range frames {
+		dst = AppendFrame(dst, f, i < len(frames)-1)
+	}
+	return dst
+}
+
+// AppendHit appends the reply to a lookup: the hit in tokens as u32.
+func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
+	dst = append(dst, envelope...)
+	return binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, false), hitTokens)
+}
+
+// AppendDone appends the reply 01, followed by payload frames that are already
+// encoded (none for most requests).
+func AppendDone(dst, envelope, payload []byte) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte{StatusDone}, len(payload) > 0)
+	return append(dst, payload...)
+}
+
+// AppendFailed appends the reply 00 and, unless it is empty, a frame with the
+// reason as text.
+func AppendFailed(dst, envelope []byte, reason string) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte{StatusFailed}, reason != "")
+	if reason == "" {
+		return dst
+	}
+	return append(AppendFrameHeader(dst, len(reason), false), reason...)
+}
