@@ -1,0 +1,126 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var allFiles = []string{
+	"find_hit.json", "masks.json", "chunk_hashes.json", "worker_lookup.json", "wire.json",
+	"later/find_hit.json", "later/masks.json", "later/worker_lookup.json",
+	"docpage/find_hit.json", "docpage/masks.json",
+}
+
+func TestEveryFileLoads(t *testing.T) {
+	for _, name := range allFiles {
+		var file struct {
+			Schema int `json:"schema"`
+		}
+		Load(t, name, &file)
+		assert.Equal(t, 1, file.Schema, name)
+	}
+}
+
+func TestDirectoryReplacesEmbedded(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "one.json"), []byte(`{"cases":[{"id":"x"}]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "none.json"), []byte(`{"cases":[]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cut.json"), []byte(`{"cases":[`), 0o600))
+	var file struct {
+		Cases []struct{ ID string }
+	}
+	require.NoError(t, load(dir, "one.json", &file))
+	assert.Equal(t, "x", file.Cases[0].ID)
+	assert.ErrorIs(t, load(dir, "find_hit.json", &file), os.ErrNotExist, "must not fall back to the embedded copy")
+	assert.ErrorContains(t, load(dir, "none.json", &file), "no cases")
+	assert.ErrorContains(t, load(dir, "cut.json", &file), "cut.json")
+	assert.Error(t, load("", "absent.json", &file))
+}
+
+func TestRelativeDirectoryIsFromModuleRoot(t *testing.T) {
+	got, err := resolve("some/where")
+	require.NoError(t, err)
+	want, err := filepath.Abs("../../some/where")
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
+func TestRuns(t *testing.T) {
+	for _, tc := range []struct {
+		list []bool
+		runs Runs
+	}{
+		{[]bool{}, Runs{}},
+		{[]bool{true, true}, Runs{0, 2}},
+		{[]bool{false, false, false, true, true}, Runs{3, 2}},
+		{[]bool{true, false, true}, Runs{0, 1, 1, 1}},
+		{[]bool{false}, Runs{1}},
+	} {
+		assert.Equal(t, tc.runs, RunsOf(tc.list))
+		assert.Equal(t, tc.list, tc.runs.Bools())
+	}
+}
+
+func TestDuplicatesCopyTheOriginal(t *testing.T) {
+	blob := Blob("id", 7, 4, map[string]int{"2": 0, "6": 2})
+	assert.Equal(t, Hash("id", 0, 4), blob[8:12])
+	assert.Equal(t, Hash("id", 2, 4), blob[24:28])
+}
+
+// The small worker cases list the store's keys, which checks the construction
+// for all the others.
+func TestStoreContent(t *testing.T) {
+	for _, name := range []string{"worker_lookup.json", "later/worker_lookup.json"} {
+		var file struct{ Cases []WorkerCase }
+		Load(t, name, &file)
+		listed := 0
+		for i := range file.Cases {
+			_, err := file.Cases[i].Content()
+			require.NoError(t, err)
+			if file.Cases[i].PresentKeys != nil {
+				listed++
+			}
+		}
+		assert.Greater(t, listed, 100, name)
+	}
+}
+
+// recorder is a testing.TB that remembers failures instead of failing.
+type recorder struct {
+	testing.TB
+	failures []string
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+func TestReport(t *testing.T) {
+	var out bytes.Buffer
+	tb := &recorder{TB: t}
+	r := NewReport(tb, "a.json")
+	r.out = &out
+	r.Add("1", Verdict{})
+	r.Add("2", Skipped("not built"))
+	r.Add("3", Skipped("not built"))
+	r.Add("4", Differs("got %d", 5))
+	r.Done()
+	assert.Equal(t, "a.json: 4 cases, 2 skipped, 1 differ\n  skipped 2: not built\n", out.String())
+	require.Len(t, tb.failures, 1)
+	assert.Contains(t, tb.failures[0], "4: got 5")
+
+	out.Reset()
+	tb = &recorder{TB: t}
+	r = NewReport(tb, "b.json")
+	r.out = &out
+	r.Done()
+	assert.Equal(t, "b.json: 0 cases, 0 skipped, 0 differ\n", out.String())
+	assert.Len(t, tb.failures, 1, "no case at all must fail")
+}

@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// WorkerCase is a case of worker_lookup.json: one lookup of a worker over a
+// scripted store.
+type WorkerCase struct {
+	// Raw is the whole case. It decodes into a pool configuration that uses
+	// the names of the vectors.
+	Raw json.RawMessage `json:"-"`
+
+	ID          string         `json:"id"`
+	ModelName   string         `json:"model_name"`
+	CachePrefix string         `json:"cache_prefix"`
+	TPSize      int            `json:"tp_size"`
+	PPSize      int            `json:"pp_size"`
+	PCPRank     int            `json:"pcp_rank"`
+	DCPRank     int            `json:"dcp_rank"`
+	PCPSize     int            `json:"pcp_size"` // 2026-08-17 only, else 0
+	DCPSize     int            `json:"dcp_size"` // 2026-08-17 only, else 0
+	HashLen     int            `json:"hash_len"`
+	NumHashes   int            `json:"num_hashes"`
+	DupOf       map[string]int `json:"dup_of"`
+	TokenLen    int64          `json:"token_len"`
+	Present     [][]Range      `json:"present"`
+	Absent      []Absence      `json:"absent"`
+	Store       string         `json:"store"`
+	PresentKeys []string       `json:"present_keys"`
+	Expect      struct {
+		HitLength  int64    `json:"hit_length"`
+		Error      string   `json:"error"`
+		StoreCalls int      `json:"store_calls"`
+		NumKeys    int      `json:"num_keys"`
+		KeysSHA256 *string  `json:"keys_sha256"`
+		FirstKeys  []string `json:"first_keys"`
+		LastKey    *string  `json:"last_key"`
+	} `json:"expect"`
+}
+
+// Absence takes raw hash indexes of a group away on some ranks; a nil rank list
+// means every rank.
+type Absence struct {
+	Group  int     `json:"group"`
+	TP     []int   `json:"tp"`
+	PP     []int   `json:"pp"`
+	Ranges []Range `json:"ranges"`
+}
+
+// UnmarshalJSON decodes the case and keeps its text.
+func (c *WorkerCase) UnmarshalJSON(text []byte) error {
+	type plain WorkerCase // without this method
+	if err := json.Unmarshal(text, (*plain)(c)); err != nil {
+		return err
+	}
+	c.Raw = slices.Clone(text)
+	return nil
+}
+
+// Blob returns the request's hashes, joined.
+func (c *WorkerCase) Blob() []byte { return Blob(c.ID, c.NumHashes, c.HashLen, c.DupOf) }
+
+// Content returns the keys that the scripted store holds.
+func (c *WorkerCase) Content() (map[string]bool, error) {
+	blob := c.Blob()
+	content := map[string]bool{}
+	for g := range c.Present {
+		for _, namespace := range c.namespaces(g) {
+			for i := range c.NumHashes {
+				if contains(c.Present[g], i) && !c.taken(g, namespace.tp, namespace.pp, i) {
+					content[namespace.prefix+hex.EncodeToString(blob[i*c.HashLen:(i+1)*c.HashLen])] = true
+				}
+			}
+		}
+	}
+	if c.PresentKeys == nil {
+		return content, nil
+	}
+	if len(content) != len(c.PresentKeys) {
+		return nil, fmt.Errorf("conformance: case %s: built %d store keys, the case lists %d", c.ID, len(content), len(c.PresentKeys))
+	}
+	for _, key := range c.PresentKeys {
+		if !content[key] {
+			return nil, fmt.Errorf("conformance: case %s: the case lists store key %q, which was not built", c.ID, key)
+		}
+	}
+	return content, nil
+}
+
+type namespace struct {
+	tp, pp int
+	prefix string // everything in front of the hash
+}
+
+// namespaces lists where a group's blocks can be. Before 2026-08-17 the pcp and
+// dcp ranks are the worker's own; from then on every pcp rank stores, and dcp
+// follows from the tp rank.
+func (c *WorkerCase) namespaces(g int) []namespace {
+	var list []namespace
+	add := func(t, pcp, dcp, p int) {
+		prefix := fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", c.ModelName, t, pcp, dcp, p, g)
+		if c.CachePrefix != "" {
+			prefix = c.CachePrefix + "@" + prefix
+		}
+		list = append(list, namespace{tp: t, pp: p, prefix: prefix})
+	}
+	for t := range c.TPSize {
+		for p := range c.PPSize {
+			if c.DCPSize == 0 {
+				add(t, c.PCPRank, c.DCPRank, p)
+				continue
+			}
+			for pcp := range c.PCPSize {
+				add(t, pcp, t%c.DCPSize, p)
+			}
+		}
+	}
+	return list
+}
+
+func (c *WorkerCase) taken(g, t, p, i int) bool {
+	return slices.ContainsFunc(c.Absent, func(a Absence) bool {
+		return a.Group == g && (a.TP == nil || slices.Contains(a.TP, t)) &&
+			(a.PP == nil || slices.Contains(a.PP, p)) && contains(a.Ranges, i)
+	})
+}
+
+func contains(ranges []Range, i int) bool {
+	return slices.ContainsFunc(ranges, func(r Range) bool { return r[0] <= i && i < r[1] })
+}
+
+// ErrStore is what a scripted store answers that is to fail.
+var ErrStore = errors.New("conformance: the scripted store fails")
+
+// Store is the scripted store of a worker case: it answers as the case says and
+// remembers what it was asked.
+type Store struct {
+	mode    string
+	content map[string]bool
+	Calls   int
+	Keys    []string // of the last call
+}
+
+// NewStore fills the store of the case.
+func (c *WorkerCase) NewStore() (*Store, error) {
+	content, err := c.Content()
+	return &Store{mode: c.Store, content: content}, err
+}
+
+// Exists answers one number a key, or as wrongly as the case demands.
+func (s *Store) Exists(keys []string) ([]int, error) {
+	s.Calls++
+	s.Keys = slices.Clone(keys)
+	if s.mode == "raises" {
+		return nil, ErrStore
+	}
+	yes, no := 1, 0
+	switch s.mode {
+	case "negative":
+		no = -1
+	case "twos":
+		yes = 2
+	}
+	answers := make([]int, len(keys))
+	for i, key := range keys {
+		answers[i] = no
+		if s.content[key] {
+			answers[i] = yes
+		}
+	}
+	switch s.mode {
+	case "short_result":
+		answers = answers[:len(answers)-1]
+	case "long_result":
+		answers = append(answers, 1)
+	}
+	return answers, nil
+}
+
+// Judge compares an answer and what the store was asked with the recording.
+// class names the reference's exception class for err, "" if err is nil.
+func (c *WorkerCase) Judge(s *Store, hit int64, err error, class string) Verdict {
+	want := &c.Expect
+	switch {
+	case class != want.Error:
+		return Differs("error %q (%v), want %q", class, err, want.Error)
+	case err == nil && hit != want.HitLength:
+		return Differs("hit %d, want %d", hit, want.HitLength)
+	case s.Calls != want.StoreCalls:
+		return Differs("%d store calls, want %d", s.Calls, want.StoreCalls)
+	case len(s.Keys) != want.NumKeys:
+		return Differs("%d keys asked, want %d", len(s.Keys), want.NumKeys)
+	case want.KeysSHA256 == nil:
+		return Verdict{}
+	}
+	for i, key := range want.FirstKeys {
+		if s.Keys[i] != key {
+			return Differs("key %s is %q, want %q", strconv.Itoa(i), s.Keys[i], key)
+		}
+	}
+	if last := s.Keys[len(s.Keys)-1]; last != *want.LastKey {
+		return Differs("last key %q, want %q", last, *want.LastKey)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(s.Keys, "\n")))
+	if hex.EncodeToString(sum[:]) != *want.KeysSHA256 {
+		return Differs("the asked keys differ between the third and the last")
+	}
+	return Verdict{}
+}
