@@ -1,0 +1,184 @@
+package coordinator
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/hitline/hitline/internal/conformance"
+)
+
+// A recorded case is a flat object: the pool's fields beside those of the call.
+type expectation struct {
+	Masks []conformance.Runs `json:"masks"`
+	Error string             `json:"error"`
+	Stage string             `json:"stage"`
+}
+
+type findCase struct {
+	Pool
+	ID         string                `json:"id"`
+	NumHashes  int                   `json:"num_hashes"`
+	Present    [][]conformance.Range `json:"present"`
+	MaxLength  int64                 `json:"max_length"`
+	ApplyEagle bool                  `json:"apply_eagle"`
+	Expect     struct {
+		expectation
+		HitLength int64 `json:"hit_length"`
+	} `json:"expect"`
+}
+
+type maskCase struct {
+	Pool
+	ID              string      `json:"id"`
+	Op              string      `json:"op"`
+	AlignedTokenLen int64       `json:"aligned_token_len"`
+	StartToken      int64       `json:"start_token"`
+	NumPromptTokens *int64      `json:"num_prompt_tokens"`
+	NumHashes       int         `json:"num_hashes"`
+	TokenLen        int64       `json:"token_len"`
+	Expect          expectation `json:"expect"`
+}
+
+// errorClass names the reference's exception for an error.
+func errorClass(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, ErrPrecondition):
+		return "AssertionError"
+	case errors.Is(err, ErrIndexOutOfRange):
+		return "IndexError"
+	case errors.Is(err, ErrAnswerCount):
+		return "ValueError"
+	case errors.Is(err, ErrNotImplemented):
+		return "NotImplementedError"
+	}
+	return "unknown"
+}
+
+func judgeError(err error, stage string, want *expectation) (v conformance.Verdict, settled bool) {
+	class := errorClass(err)
+	if class == "" {
+		stage = ""
+	}
+	if class != want.Error || stage != want.Stage {
+		return conformance.Differs("error %q at %q (%v), want %q at %q", class, stage, err, want.Error, want.Stage), true
+	}
+	return conformance.Verdict{}, err != nil
+}
+
+// bitsetOf sets position i of a group if raw hash i*stride+stride-1 is present.
+func bitsetOf(ranges []conformance.Range, numHashes, stride int) []uint64 {
+	positions := numHashes / stride
+	set := make([]uint64, (positions+63)/64)
+	for _, r := range ranges {
+		for raw := r[0]; raw < min(r[1], numHashes); raw++ {
+			if i := raw / stride; raw%stride == stride-1 {
+				set[i/64] |= 1 << (i % 64)
+			}
+		}
+	}
+	return set
+}
+
+func runsOf(m Mask) conformance.Runs {
+	if m.IsAll() {
+		return nil
+	}
+	runs, at := conformance.Runs{}, int64(0)
+	for start, end := range m.Runs() {
+		runs = runs.Append(false, int(start-at)).Append(true, int(end-start))
+		at = end
+	}
+	return runs.Append(false, int(m.Len()-at))
+}
+
+func judgeMasks(masks []Mask, want []conformance.Runs) conformance.Verdict {
+	if len(masks) != len(want) {
+		return conformance.Differs("%d masks, want %d", len(masks), len(want))
+	}
+	for g, m := range masks {
+		got := runsOf(m)
+		if (got == nil) != (want[g] == nil) || !slices.Equal(got, want[g]) {
+			return conformance.Differs("mask %d is %v, want %v", g, got, want[g])
+		}
+	}
+	return conformance.Verdict{}
+}
+
+func conformFind(t *testing.T, file string, revision Revision) {
+	conformance.Run(t, file, func(cs *findCase) conformance.Verdict {
+		cs.Pool.Revision = revision
+		c, err := New(cs.Pool)
+		if v, settled := judgeError(err, "construct", &cs.Expect.expectation); err != nil && settled {
+			return v
+		}
+		p := Presence{NumHashes: cs.NumHashes, Everything: cs.Present == nil}
+		for g, ranges := range cs.Present {
+			p.Bits = append(p.Bits, bitsetOf(ranges, cs.NumHashes, c.AskStride(g)))
+		}
+		var s Scratch
+		hit, err := c.FindHit(&p, cs.MaxLength, cs.ApplyEagle, &s)
+		if v, settled := judgeError(err, "find", &cs.Expect.expectation); settled {
+			return v
+		}
+		if hit != cs.Expect.HitLength {
+			return conformance.Differs("hit %d, want %d", hit, cs.Expect.HitLength)
+		}
+		masks := make([]Mask, c.NumGroups())
+		for g := range masks {
+			masks[g] = s.Mask(g)
+		}
+		return judgeMasks(masks, cs.Expect.Masks)
+	})
+}
+
+func conformMasks(t *testing.T, file string, revision Revision) {
+	conformance.Run(t, file, func(cs *maskCase) conformance.Verdict {
+		cs.Pool.Revision = revision
+		c, err := New(cs.Pool)
+		if v, settled := judgeError(err, "construct", &cs.Expect); err != nil && settled {
+			return v
+		}
+		prompt := int64(NoPrompt)
+		if cs.NumPromptTokens != nil {
+			prompt = *cs.NumPromptTokens
+		}
+		var masks []Mask
+		switch cs.Op {
+		case "store_mask":
+			masks, err = c.StoreMask(cs.AlignedTokenLen, cs.StartToken, prompt)
+		case "lookup_mask":
+			masks, err = c.LookupMask(cs.AlignedTokenLen)
+		case "load_mask":
+			masks, err = c.LoadMask(cs.NumHashes, cs.TokenLen)
+		default:
+			return conformance.Skipped("unknown operation " + cs.Op)
+		}
+		if v, settled := judgeError(err, cs.Op, &cs.Expect); settled {
+			return v
+		}
+		return judgeMasks(masks, cs.Expect.Masks)
+	})
+}
+
+func TestConformanceFindHit(t *testing.T) { conformFind(t, "find_hit.json", Revision20260620) }
+
+func TestConformanceMasks(t *testing.T) { conformMasks(t, "masks.json", Revision20260620) }
+
+func TestConformanceFindHit20260817(t *testing.T) {
+	conformFind(t, "later/find_hit.json", Revision20260817)
+}
+
+func TestConformanceMasks20260817(t *testing.T) {
+	conformMasks(t, "later/masks.json", Revision20260817)
+}
+
+func TestConformanceFindHit20260604(t *testing.T) {
+	conformFind(t, "docpage/find_hit.json", Revision20260604)
+}
+
+func TestConformanceMasks20260604(t *testing.T) {
+	conformMasks(t, "docpage/masks.json", Revision20260604)
+}

@@ -1,0 +1,132 @@
+package coordinator
+
+// Scratch is the working memory of FindHit and holds the masks of its last
+// call. The zero value is ready. It may go from one coordinator to another, and
+// serves one call at a time.
+type Scratch struct {
+	c       *Coordinator // of the last FindHit
+	results []result     // by attention group
+}
+
+type result struct {
+	found
+	known    bool // the finder has run
+	verified bool // the eagle block has been dropped and nothing shrank since
+}
+
+func (s *Scratch) reset(c *Coordinator) {
+	s.c = c
+	if cap(s.results) < len(c.attention) {
+		s.results = make([]result, len(c.attention))
+	}
+	s.results = s.results[:len(c.attention)]
+	clear(s.results)
+}
+
+// Mask returns the mask of group g that the last FindHit found. It may be
+// longer than the hit: only the first attention group is cut to the common hit,
+// as in the reference. After an error its content means nothing.
+func (s *Scratch) Mask(g int) Mask {
+	r := &s.results[s.c.groups[g].attention]
+	return foundMask(r.null, r.real)
+}
+
+// FindHit returns how many leading tokens, at most maxLength, every group can
+// serve, and leaves the masks in s. applyEagle false treats no group as eagle.
+// A negative maxLength counts as 0; values beyond the hashes are legal, and an
+// ErrIndexOutOfRange where the rule reads the last block first. (Reference:
+// the coordinator's find_longest_cache_hit.)
+//
+// No time or memory is proportional to maxLength, and nothing is allocated once
+// s has served a pool of as many groups.
+func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
+	if err := c.checkPresence(p); err != nil {
+		return 0, err
+	}
+	s.reset(c)
+	maxLength = max(0, maxLength)
+	if len(c.attention) == 1 {
+		return c.findSingle(p, maxLength, applyEagle, s)
+	}
+	hit, once := maxLength, len(c.attention) == 2 && c.attention[0].Kind.full()
+	for {
+		common, err := c.pass(p, hit, maxLength, applyEagle, s)
+		if err != nil {
+			return 0, err
+		}
+		if common >= hit {
+			break
+		}
+		hit = common
+		// One full attention group and one other: a full prefix cut to the
+		// other's hit is still a full prefix, nothing can change again.
+		if once {
+			break
+		}
+	}
+	if first := &c.attention[0]; first.Kind.full() {
+		s.results[0].cut(ceilDiv(hit, first.block))
+	}
+	return hit, nil
+}
+
+func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
+	a := &c.attention[0]
+	q := request{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle}
+	if c.rules.singleAlignsToBlock {
+		q.align = a.block
+	}
+	f, err := c.find(a, p, q)
+	s.results[0].found = f
+	return f.hit, err
+}
+
+// pass lets each attention group in turn shorten the hit, and returns the hit
+// after the last. FindHit repeats it until nothing changes.
+func (c *Coordinator) pass(p *Presence, hit, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
+	for i := range c.attention {
+		a, r := &c.attention[i], &s.results[i]
+		if a.Kind.full() && r.known {
+			if c.rules.fullKeepsHit {
+				hit = min(hit, r.hit)
+			} else {
+				hit = floorTo(hit, a.block)
+			}
+			continue
+		}
+		q := request{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified}
+		if q.drop {
+			q.maxLength += min(c.peek(a), maxLength-hit)
+		}
+		f, err := c.find(a, p, q)
+		if err != nil {
+			return 0, err
+		}
+		r.found, r.known = f, true
+		if q.drop {
+			r.verified = true
+		} else if f.hit < hit {
+			s.forgetVerified()
+		}
+		hit = f.hit
+	}
+	return hit, nil
+}
+
+// peek is how far past the common hit an eagle group looks, so that the block
+// it gives up is not one that the others already found.
+func (c *Coordinator) peek(a *attentionGroup) int64 {
+	switch {
+	case a.Kind == Mamba && !c.rules.mambaPeeks:
+		return 0
+	case a.Kind.full() && c.fine:
+		return c.align
+	}
+	return a.block
+}
+
+func (s *Scratch) forgetVerified() {
+	for i := range s.results {
+		s.results[i].verified = false
+	}
+}

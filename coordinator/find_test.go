@@ -1,0 +1,369 @@
+package coordinator
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// must builds a coordinator.
+func must(t *testing.T, pool Pool) *Coordinator {
+	t.Helper()
+	c, err := New(pool)
+	require.NoError(t, err)
+	return c
+}
+
+// parse reads a list of booleans written as T and F; other characters are
+// spacing.
+func parse(text string) []bool {
+	list := []bool{}
+	for _, letter := range text {
+		switch letter {
+		case 'T':
+			list = append(list, true)
+		case 'F':
+			list = append(list, false)
+		}
+	}
+	return list
+}
+
+// show writes a mask as T and F, the sentinel as "all".
+func show(m Mask) string {
+	if m.IsAll() {
+		return "all"
+	}
+	text := make([]byte, m.Len())
+	for i := range text {
+		text[i] = 'F'
+		if m.At(int64(i)) {
+			text[i] = 'T'
+		}
+	}
+	return string(text)
+}
+
+func showAll(masks []Mask) []string {
+	list := make([]string, len(masks))
+	for g, m := range masks {
+		list[g] = show(m)
+	}
+	return list
+}
+
+func window(block, size int) Group {
+	return Group{Kind: SlidingWindow, BlockSize: block, SlidingWindow: size}
+}
+
+func full(block int) Group { return Group{Kind: FullAttention, BlockSize: block} }
+
+func mamba(block int) Group { return Group{Kind: Mamba, BlockSize: block} }
+
+func local(block, size int) Group {
+	return Group{Kind: ChunkedLocalAttention, BlockSize: block, AttentionChunkSize: size}
+}
+
+func eagle(g Group) Group {
+	g.IsEagleGroup = true
+	return g
+}
+
+func align(g Group) Group {
+	g.MambaCacheMode = "align"
+	return g
+}
+
+// The worked examples of the specification and of the reference's own tests,
+// at revision 2026-06-20 unless the pool says otherwise.
+var findExamples = []struct {
+	name      string
+	pool      Pool
+	hashes    int
+	present   []string // by group and position; nil: everything
+	maxLength int64
+	noEagle   bool // apply_eagle false
+	hit       int64
+	masks     []string
+	err       error
+}{
+	{
+		name: "full: all", hashes: 4, present: []string{"TTTT"}, maxLength: 64,
+		hit: 64, masks: []string{"TTTT"},
+	},
+	{
+		name: "full: a hole ends the prefix", hashes: 4, present: []string{"TTFT"}, maxLength: 64,
+		hit: 32, masks: []string{"TT"},
+	},
+	{
+		name: "full: none", hashes: 4, present: []string{"FTTT"}, maxLength: 64,
+		hit: 0, masks: []string{""},
+	},
+	{
+		name: "full: no error past the hashes", hashes: 2, present: []string{"TT"}, maxLength: math.MaxInt64,
+		hit: 32, masks: []string{"TT"},
+	},
+	{
+		name: "full: negative length", hashes: 2, present: []string{"TT"}, maxLength: -1,
+		hit: 0, masks: []string{""},
+	},
+	{
+		name: "hybrid: negative length", pool: Pool{Groups: []Group{full(16), window(16, 32)}},
+		hashes: 2, present: []string{"TT", "TT"}, maxLength: -100,
+		hit: 0, masks: []string{"", ""},
+	},
+	{
+		name: "full: a chunk is keyed by its last hash, hash 6 by nothing", pool: Pool{HashBlockSize: 4, Groups: []Group{full(12)}},
+		hashes: 7, present: []string{"TT"}, maxLength: 28,
+		hit: 24, masks: []string{"TT"},
+	},
+	{
+		name: "full: eagle gives the last block up", pool: Pool{UseEagle: true},
+		hashes: 4, present: []string{"TTTT"}, maxLength: 64,
+		hit: 48, masks: []string{"TTT"},
+	},
+	{
+		name: "full: eagle not applied", pool: Pool{UseEagle: true},
+		hashes: 4, present: []string{"TTTT"}, maxLength: 64, noEagle: true,
+		hit: 64, masks: []string{"TTTT"},
+	},
+	{
+		name: "window: run of two", pool: Pool{Groups: []Group{window(16, 32)}},
+		hashes: 6, present: []string{"TTFTTF"}, maxLength: 96,
+		hit: 80, masks: []string{"FFFTT"},
+	},
+	{
+		name: "window: short run at the start", pool: Pool{Groups: []Group{window(16, 32)}},
+		hashes: 6, present: []string{"TFFFFF"}, maxLength: 96,
+		hit: 16, masks: []string{"T"},
+	},
+	{
+		name: "window: everything is stored, only the tail is needed", pool: Pool{Groups: []Group{window(16, 32)}},
+		hashes: 4, present: []string{"TTTT"}, maxLength: 64,
+		hit: 64, masks: []string{"FFTT"},
+	},
+	{
+		name: "window: of one token needs one block", pool: Pool{Groups: []Group{window(16, 1)}},
+		hashes: 4, present: []string{"FFTF"}, maxLength: 64,
+		hit: 48, masks: []string{"FFT"},
+	},
+	{
+		name: "window: past the hashes", pool: Pool{Groups: []Group{window(16, 32)}},
+		hashes: 3, present: []string{"TTT"}, maxLength: 64, err: ErrIndexOutOfRange,
+	},
+	{
+		name: "local: nulls without a look", pool: Pool{HashBlockSize: 4, Groups: []Group{local(4, 8)}},
+		hashes: 3, present: []string{"FFT"}, maxLength: 15,
+		hit: 12, masks: []string{"FFT"},
+	},
+	{
+		name: "local: at the edge of an attention chunk", pool: Pool{HashBlockSize: 4, Groups: []Group{local(4, 8)}},
+		hashes: 0, present: []string{""}, maxLength: 16,
+		hit: 16, masks: []string{"FFFF"},
+	},
+	{
+		name: "local: past the hashes only if reached", pool: Pool{HashBlockSize: 4, Groups: []Group{local(4, 8)}},
+		hashes: 3, present: []string{"TTT"}, maxLength: 16 + 7, err: ErrIndexOutOfRange,
+	},
+	{
+		name: "local: no eagle", pool: Pool{UseEagle: true, HashBlockSize: 4, Groups: []Group{local(4, 8)}},
+		hashes: 3, present: []string{"TTT"}, maxLength: 8, err: ErrPrecondition,
+	},
+	{
+		name: "local: no other block sizes", pool: Pool{HashBlockSize: 4, Groups: []Group{full(8), local(4, 8)}},
+		hashes: 4, present: []string{"TT", "TTTT"}, maxLength: 16, err: ErrPrecondition,
+	},
+	{
+		name: "mamba: last state", pool: Pool{Groups: []Group{mamba(16)}},
+		hashes: 4, present: []string{"TFTF"}, maxLength: 64,
+		hit: 48, masks: []string{"FFT"},
+	},
+	{
+		name: "mamba: past the hashes", pool: Pool{Groups: []Group{mamba(16)}},
+		hashes: 1, present: []string{"T"}, maxLength: 32, err: ErrIndexOutOfRange,
+	},
+	{
+		name: "full and window: the full mask is cut", pool: Pool{Groups: []Group{full(16), window(16, 32)}},
+		hashes: 4, present: []string{"TTTT", "TTFT"}, maxLength: 64,
+		hit: 32, masks: []string{"TT", "TT"},
+	},
+	{
+		name: "two full specs: only the first mask is cut", pool: Pool{Groups: []Group{full(16), full(32)}},
+		hashes: 5, present: []string{"TTTTT", "TF"}, maxLength: 80,
+		hit: 32, masks: []string{"TT", "T"},
+	},
+	{
+		name: "the longer second mask stays", pool: Pool{Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, Variant: 1}, window(16, 32)}},
+		hashes: 4, present: []string{"TTTT", "TTTT", "TTFF"}, maxLength: 64,
+		hit: 32, masks: []string{"TT", "TTTT", "TT"},
+	},
+	{
+		name: "equal specs need every member", pool: Pool{Groups: []Group{full(16), window(16, 32), full(16)}},
+		hashes: 4, present: []string{"TTTT", "TTTT", "TFTT"}, maxLength: 64,
+		hit: 16, masks: []string{"T", "T", "T"},
+	},
+	{
+		name: "eagle lets mamba run ahead of full attention", pool: Pool{UseEagle: true, Groups: []Group{full(16), mamba(16)}},
+		hashes: 4, present: []string{"TTTT", "TTTT"}, maxLength: 64,
+		hit: 64, masks: []string{"TTT", "FFFT"},
+	},
+	{
+		name:   "2026-08-17: mamba no longer runs ahead",
+		pool:   Pool{Revision: Revision20260817, UseEagle: true, Groups: []Group{full(16), mamba(16)}},
+		hashes: 4, present: []string{"TTTT", "TTTT"}, maxLength: 64,
+		hit: 48, masks: []string{"TTT", "FFT"},
+	},
+	{
+		name:   "2026-08-17: hit inside a block",
+		pool:   Pool{Revision: Revision20260817, Groups: []Group{full(32), align(mamba(32))}},
+		hashes: 4, present: []string{"FTTF", "FFTF"}, maxLength: 64,
+		hit: 48, masks: []string{"TT", "FT"},
+	},
+	{
+		name:   "2026-08-17: one group lacks the boundary",
+		pool:   Pool{Revision: Revision20260817, Groups: []Group{full(32), align(mamba(32))}},
+		hashes: 4, present: []string{"FTFF", "FTTF"}, maxLength: 64,
+		hit: 32, masks: []string{"T", "T"},
+	},
+	{
+		name:   "2026-08-17: a window cannot end inside its block",
+		pool:   Pool{Revision: Revision20260817, Groups: []Group{window(32, 32), align(mamba(32))}},
+		hashes: 4, present: []string{"TTTT", "TTTT"}, maxLength: 64, err: ErrPrecondition,
+	},
+	{
+		name:   "2026-06-04: a chunk without hashes is absent",
+		pool:   Pool{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{mamba(16)}},
+		hashes: 3, present: []string{"T"}, maxLength: 32,
+		hit: 16, masks: []string{"T"},
+	},
+	{
+		name:   "2026-06-04: the same for local attention",
+		pool:   Pool{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{local(16, 64)}},
+		hashes: 3, present: []string{"T"}, maxLength: 48,
+		hit: 16, masks: []string{"T"},
+	},
+	{
+		name:   "2026-06-04: but not where blocks are hash blocks",
+		pool:   Pool{Revision: Revision20260604, Groups: []Group{mamba(16)}},
+		hashes: 1, present: []string{"T"}, maxLength: 32, err: ErrIndexOutOfRange,
+	},
+}
+
+func TestFindHitExamples(t *testing.T) {
+	for _, tc := range findExamples {
+		t.Run(tc.name, func(t *testing.T) {
+			c := must(t, tc.pool)
+			p := Presence{NumHashes: tc.hashes, Everything: tc.present == nil}
+			for _, text := range tc.present {
+				p.Bits = append(p.Bits, bitsetFrom(parse(text)))
+			}
+			var s Scratch
+			hit, err := c.FindHit(&p, tc.maxLength, !tc.noEagle, &s)
+			require.ErrorIs(t, err, tc.err)
+			if err != nil {
+				return
+			}
+			assert.Equal(t, tc.hit, hit)
+			for g, want := range tc.masks {
+				assert.Equal(t, want, show(s.Mask(g)), "mask of group %d", g)
+			}
+		})
+	}
+}
+
+// Lengths come from clients: none may cost more than its hashes.
+func TestHugeLengths(t *testing.T) {
+	const huge = math.MaxInt64
+	pools := []Pool{
+		{},
+		{UseEagle: true},
+		{UseEagle: true, Groups: []Group{full(16), full(32)}},
+		{HashBlockSize: 1, Groups: []Group{local(1, maxTokens)}},
+		{Groups: []Group{full(16), local(16, maxTokens)}},
+		{Groups: []Group{window(16, maxTokens)}},
+		{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{mamba(16)}},
+		{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{local(16, maxTokens)}},
+		{Revision: Revision20260817, Groups: []Group{full(32), align(mamba(32))}},
+	}
+	for _, pool := range pools {
+		c := must(t, pool)
+		for _, everything := range []bool{false, true} {
+			p := prefixPresence(c, 100, 100)
+			p.Everything = everything
+			var s Scratch
+			hit, err := c.FindHit(p, huge, true, &s)
+			if err == nil {
+				assert.GreaterOrEqual(t, hit, int64(0))
+			}
+			hit, err = c.Answer(p, floorTo(huge, c.Alignment()), &s)
+			if err == nil {
+				assert.GreaterOrEqual(t, hit, int64(0))
+			}
+		}
+		_, _ = c.LoadMask(3, huge)
+		for _, op := range []func(int64) ([]Mask, error){c.LookupMask, func(n int64) ([]Mask, error) { return c.StoreMask(n, 0, huge) }} {
+			masks, err := op(floorTo(huge, c.Alignment()))
+			if err == nil {
+				assert.Len(t, masks, c.NumGroups())
+			}
+		}
+	}
+}
+
+func TestPresenceMustFitThePool(t *testing.T) {
+	c := must(t, Pool{Groups: []Group{full(16), window(16, 32)}})
+	var s Scratch
+	_, err := c.FindHit(&Presence{NumHashes: 1, Bits: [][]uint64{{1}}}, 16, true, &s)
+	require.ErrorIs(t, err, ErrInvalidPresence)
+	_, err = c.FindHit(&Presence{NumHashes: -1, Everything: true}, 16, true, &s)
+	require.ErrorIs(t, err, ErrInvalidPresence)
+	_, err = c.LoadMask(-1, 16)
+	require.ErrorIs(t, err, ErrInvalidPresence)
+}
+
+// Words that a bitset lacks are zero words, for each member by itself.
+func TestShortBitsets(t *testing.T) {
+	c := must(t, Pool{Groups: []Group{full(16), full(16)}})
+	var s Scratch
+	ones := []uint64{^uint64(0), ^uint64(0)}
+	for _, tc := range []struct {
+		bits [][]uint64
+		hit  int64
+	}{{[][]uint64{ones, ones}, 128}, {[][]uint64{ones, ones[:1]}, 64}, {[][]uint64{ones[:1], ones}, 64}, {[][]uint64{ones, nil}, 0}} {
+		hit, err := c.FindHit(&Presence{NumHashes: 128, Bits: tc.bits}, 128*16, true, &s)
+		require.NoError(t, err)
+		assert.Equal(t, tc.hit*16, hit)
+	}
+}
+
+// Bits behind the last whole block are noise.
+func TestNoiseBehindTheHashes(t *testing.T) {
+	for _, g := range []Group{full(16), window(16, 64), mamba(16), local(16, 64)} {
+		c := must(t, Pool{Groups: []Group{g}})
+		var s Scratch
+		for n := range 130 {
+			p := Presence{NumHashes: n, Bits: [][]uint64{{^uint64(0), ^uint64(0), ^uint64(0)}}}
+			hit, err := c.FindHit(&p, int64(n*16), true, &s)
+			require.NoError(t, err)
+			assert.Equal(t, int64(n*16), hit)
+		}
+	}
+}
+
+func TestScratchServesSeveralPools(t *testing.T) {
+	var s Scratch
+	big := must(t, Pool{Groups: []Group{full(16), window(16, 32), mamba(32)}})
+	small := must(t, Pool{})
+	for range 2 {
+		hit, err := big.FindHit(prefixPresence(big, 8, 100), 128, true, &s)
+		require.NoError(t, err)
+		assert.Equal(t, int64(128), hit)
+		assert.Equal(t, "FFFT", show(s.Mask(2)))
+		hit, err = small.FindHit(prefixPresence(small, 8, 50), 128, true, &s)
+		require.NoError(t, err)
+		assert.Equal(t, int64(64), hit)
+		assert.Equal(t, "TTTT", show(s.Mask(0)))
+	}
+}

@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kind is the attention kind of a group of layers. The zero value is
+// FullAttention.
+type Kind uint8
+
+// The kinds that have a rule, by family: the first three follow the full
+// attention rule, the next two the sliding window rule.
+const (
+	FullAttention Kind = iota
+	MLAAttention
+	SinkFullAttention
+	SlidingWindow
+	SlidingWindowMLA
+	ChunkedLocalAttention
+	Mamba
+)
+
+var kindNames = [...]string{
+	FullAttention:         "full_attention",
+	MLAAttention:          "mla_attention",
+	SinkFullAttention:     "sink_full_attention",
+	SlidingWindow:         "sliding_window",
+	SlidingWindowMLA:      "sliding_window_mla",
+	ChunkedLocalAttention: "chunked_local_attention",
+	Mamba:                 "mamba",
+}
+
+// String returns the name used in configuration, for example "full_attention".
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// ParseKind returns the kind of a name. Cross attention is refused with
+// ErrNotImplemented: the reference cannot find hits for it either.
+func ParseKind(name string) (Kind, error) {
+	if i := slices.Index(kindNames[:], name); i >= 0 {
+		return Kind(i), nil
+	}
+	if name == "cross_attention" {
+		return 0, fmt.Errorf("%w: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool", ErrNotImplemented)
+	}
+	return 0, fmt.Errorf("coordinator: unknown kind %q, want one of %s", name, strings.Join(kindNames[:], ", "))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Kind) MarshalText() ([]byte, error) {
+	if int(k) >= len(kindNames) {
+		return nil, fmt.Errorf("coordinator: unknown kind number %d", uint8(k))
+	}
+	return []byte(kindNames[k]), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Kind) UnmarshalText(text []byte) error {
+	parsed, err := ParseKind(string(text))
+	if err != nil {
+		return err
+	}
+	*k = parsed
+	return nil
+}
+
+// full tells whether the kind follows the full attention rule.
+func (k Kind) full() bool { return k <= SinkFullAttention }
+
+// window tells whether the kind follows the sliding window rule.
+func (k Kind) window() bool { return k == SlidingWindow || k == SlidingWindowMLA }
+
+// mla tells whether one copy of a block serves every tensor-parallel rank.
+func (k Kind) mla() bool { return k == MLAAttention || k == SlidingWindowMLA }

@@ -1,0 +1,213 @@
+package coordinator
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func retain(interval int) *int { return &interval }
+
+// The worked examples of the specification and of the reference's own tests.
+func TestStoreMaskExamples(t *testing.T) {
+	hybrid := func(size int, r *int) Pool {
+		return Pool{HashBlockSize: 8, RetentionInterval: r, Groups: []Group{full(32), window(8, size)}}
+	}
+	for _, tc := range []struct {
+		name                   string
+		pool                   Pool
+		aligned, start, prompt int64
+		masks                  []string
+	}{
+		{"window around each boundary", hybrid(8, nil), 64, 0, NoPrompt, []string{"all", "FFFTFFFT"}},
+		{"a wider window keeps more", hybrid(16, nil), 64, 0, NoPrompt, []string{"all", "FFTTFFTT"}},
+		{"no tokens", hybrid(8, nil), 0, 0, NoPrompt, []string{"all", ""}},
+		{"interval of two blocks", hybrid(8, retain(64)), 128, 0, NoPrompt, []string{"all", "FFFFFFFTFFFFFFFT"}},
+		{"interval 0 keeps nothing", hybrid(8, retain(0)), 128, 0, NoPrompt, []string{"all", "FFFFFFFFFFFFFFFF"}},
+		{"interval 0 and a prompt", hybrid(8, retain(0)), 128, 0, 100, []string{"all", "FFFFFFFFFFFTFFFF"}},
+		{"interval and prompt", hybrid(8, retain(64)), 128, 0, 100, []string{"all", "FFFFFFFTFFFTFFFT"}},
+		{"prompt without interval", hybrid(8, nil), 64, 0, 40, []string{"all", "FFFTFFFT"}},
+		{"a prompt of no tokens", hybrid(8, retain(0)), 64, 0, 0, []string{"all", "FFFFFFFF"}},
+		{
+			"eagle shifts by one", Pool{HashBlockSize: 8, Groups: []Group{full(32), eagle(window(8, 8))}},
+			64, 0, NoPrompt, []string{"all", "FFFTTFFT"},
+		},
+		{"a window of one token", hybrid(1, nil), 64, 0, NoPrompt, []string{"all", "FFFFFFFF"}},
+		{"all blocks equal", Pool{Groups: []Group{full(16), window(16, 32)}}, 64, 0, NoPrompt, []string{"all", "all"}},
+		{
+			"each group by its own flag", Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
+			64, 0, NoPrompt, []string{"FFFTFFFT", "FFFTTFFT"},
+		},
+		{
+			"2026-08-17: equal specs share the flag",
+			Pool{Revision: Revision20260817, HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
+			64, 0, NoPrompt, []string{"FFFTTFFT", "FFFTTFFT"},
+		},
+		{
+			"2026-08-17: from a start token",
+			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
+			128, 41, NoPrompt, []string{"all", "FTFFFTFFFT"},
+		},
+		{
+			"2026-08-17: start behind the end",
+			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
+			32, 64, NoPrompt, []string{"all", ""},
+		},
+		{
+			"2026-08-17: mamba states are thinned out",
+			Pool{Revision: Revision20260817, RetentionInterval: retain(64), Groups: []Group{mamba(16)}},
+			128, 0, 100, []string{"FFFTFTFT"},
+		},
+		{
+			"2026-06-04: no sentinel",
+			Pool{Revision: Revision20260604, HashBlockSize: 8, Groups: []Group{full(32), window(8, 16)}},
+			64, 0, NoPrompt, []string{"TT", "FFTTFFTT"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			masks, err := must(t, tc.pool).StoreMask(tc.aligned, tc.start, tc.prompt)
+			require.NoError(t, err)
+			assert.Equal(t, tc.masks, showAll(masks))
+		})
+	}
+}
+
+func TestMaskErrors(t *testing.T) {
+	c := must(t, Pool{})
+	for _, n := range []int64{8, -16, 17} {
+		_, err := c.StoreMask(n, 0, NoPrompt)
+		require.ErrorIs(t, err, ErrPrecondition)
+		_, err = c.LookupMask(n)
+		require.ErrorIs(t, err, ErrPrecondition)
+	}
+	_, err := c.StoreMask(16, 16, NoPrompt)
+	require.ErrorIs(t, err, ErrPrecondition, "no start token at this revision")
+	old := must(t, Pool{Revision: Revision20260604})
+	_, err = old.LookupMask(16)
+	require.ErrorIs(t, err, ErrNotImplemented)
+}
+
+// Masks of a shorter length are prefixes of those of a longer one: what was
+// stored stays right as a request grows.
+func TestStoreMaskIsPrefixStable(t *testing.T) {
+	for _, r := range []*int{nil, retain(0), retain(96)} {
+		c := must(t, Pool{HashBlockSize: 8, RetentionInterval: r, Groups: []Group{full(32), eagle(window(8, 9))}})
+		longest, err := c.StoreMask(512, 0, 300)
+		require.NoError(t, err)
+		for n := int64(0); n < 512; n += 32 {
+			masks, err := c.StoreMask(n, 0, 300)
+			require.NoError(t, err)
+			assert.Equal(t, show(longest[1])[:n/8], show(masks[1]))
+		}
+	}
+}
+
+func TestStoreMaskFromStartIsTheTail(t *testing.T) {
+	c := must(t, Pool{
+		Revision: Revision20260817, HashBlockSize: 8, RetentionInterval: retain(64),
+		Groups: []Group{full(32), window(8, 20), mamba(16)},
+	})
+	whole, err := c.StoreMask(256, 0, 200)
+	require.NoError(t, err)
+	for start := range int64(260) {
+		masks, err := c.StoreMask(256, start, 200)
+		require.NoError(t, err)
+		for g, block := range []int64{32, 8, 16} {
+			if whole[g].IsAll() {
+				assert.True(t, masks[g].IsAll())
+				continue
+			}
+			want := show(whole[g])
+			assert.Equal(t, want[min(int64(len(want)), ceilDiv(start, block)):], show(masks[g]))
+		}
+	}
+}
+
+func TestLookupMaskIgnoresRetention(t *testing.T) {
+	c := must(t, Pool{HashBlockSize: 8, RetentionInterval: retain(0), Groups: []Group{full(32), window(8, 8)}})
+	masks, err := c.LookupMask(64)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"all", "FFFTFFFT"}, showAll(masks))
+	assert.Equal(t, int64(math.MaxInt64), c.AskMask(1).Len())
+	assert.True(t, c.AskMask(0).IsAll())
+	assert.True(t, c.AskMask(1).At(1<<40+3))
+}
+
+func TestLoadMaskExamples(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		groups []Group
+		eagle  bool
+		hashes int
+		tokens int64
+		masks  []string
+		err    error
+	}{
+		{"only the window is loaded", []Group{window(16, 32)}, false, 4, 64, []string{"FFTT"}, nil},
+		{"full attention", []Group{full(16)}, false, 4, 64, []string{"TTTT"}, nil},
+		{"eagle does not drop again", []Group{full(16)}, true, 4, 48, []string{"TTT"}, nil},
+		{"hybrid with eagle", []Group{full(16), window(16, 32)}, true, 4, 48, []string{"TTT", "FTT"}, nil},
+		{"mamba", []Group{mamba(16)}, false, 4, 64, []string{"FFFT"}, nil},
+		{"too few hashes", []Group{mamba(16)}, false, 3, 64, nil, ErrIndexOutOfRange},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			masks, err := must(t, Pool{UseEagle: tc.eagle, Groups: tc.groups}).LoadMask(tc.hashes, tc.tokens)
+			require.ErrorIs(t, err, tc.err)
+			if tc.err == nil {
+				assert.Equal(t, tc.masks, showAll(masks))
+			}
+		})
+	}
+}
+
+func TestMaskRuns(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		mask Mask
+		text string
+	}{
+		{"zero value", Mask{}, ""},
+		{"found", foundMask(2, 3), "FFTTT"},
+		{"only nulls", foundMask(3, 0), "FFF"},
+		{"repeated", foundMask(1, 2).repeated(3), "FTTFTTFTT"},
+		{"repeated without nulls", foundMask(0, 2).repeated(2), "TTTT"},
+		{"repeated empty", Mask{}.repeated(5), ""},
+		{"repeated nulls", foundMask(2, 0).repeated(2), "FFFF"},
+		{"periodic, shifted", Mask{n: 9, shift: 1, per: 4, need: 2}, "FFFTTFFTT"},
+		{"cut in a run", Mask{n: 8, shift: 1, per: 4, need: 2}, "FFFTTFFT"},
+		{"a range that joins runs", Mask{n: 9, per: 4, need: 2, lo: 4, hi: 6}, "FFTTTTTTF"},
+		{"a range inside a gap", Mask{n: 8, per: 8, need: 1, lo: 3, hi: 5}, "FFFTTFFT"},
+		{"a range behind the end", Mask{n: 4, lo: 2, hi: 9}, "FFTT"},
+		{"with an origin", Mask{n: 6, origin: 3, per: 4, need: 1}, "TFFFTF"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			assert.Equal(t, tc.text, show(tc.mask))
+			text := make([]byte, tc.mask.Len())
+			for i := range text {
+				text[i] = 'F'
+			}
+			last := int64(-1)
+			for start, end := range tc.mask.Runs() {
+				assert.Less(t, last, start, "runs do not touch")
+				assert.Less(t, start, end)
+				for i := start; i < end; i++ {
+					text[i] = 'T'
+				}
+				last = end
+			}
+			assert.Equal(t, tc.text, string(text))
+			assert.False(t, tc.mask.At(-1))
+			assert.False(t, tc.mask.At(tc.mask.Len()))
+		})
+	}
+	count := 0
+	for start, end := range allMask.Runs() {
+		assert.Equal(t, [2]int64{0, math.MaxInt64}, [2]int64{start, end})
+		count++
+	}
+	assert.Equal(t, 1, count)
+	assert.Zero(t, allMask.Len())
+	assert.True(t, allMask.At(7))
+}

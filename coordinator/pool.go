@@ -1,0 +1,214 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Group describes one KV cache group: a set of layers with one spec. Sizes are
+// tokens.
+type Group struct {
+	Kind      Kind `json:"kind" yaml:"kind"`
+	BlockSize int  `json:"block_size" yaml:"block_size"` // a multiple of the pool's hash block size
+
+	// SlidingWindow is required by the sliding window kinds. A group of the
+	// full family may carry it; there it only makes specs unequal.
+	SlidingWindow int `json:"sliding_window,omitempty" yaml:"sliding_window,omitempty"`
+	// AttentionChunkSize is required by chunked local attention, otherwise as
+	// SlidingWindow.
+	AttentionChunkSize int `json:"attention_chunk_size,omitempty" yaml:"attention_chunk_size,omitempty"`
+	// MambaCacheMode is "none" (also ""), "align" or "all", for mamba only.
+	MambaCacheMode string `json:"mamba_cache_mode,omitempty" yaml:"mamba_cache_mode,omitempty"`
+	// Variant tells specs apart that differ in something else, such as the head
+	// size: groups of different variants are never merged.
+	Variant int `json:"variant,omitempty" yaml:"variant,omitempty"`
+	// Uniform marks a spec wrapped per layer. It behaves as the plain one.
+	Uniform bool `json:"uniform,omitempty" yaml:"uniform,omitempty"`
+	// IsEagleGroup marks a group of the draft model: its last block is dropped.
+	// It is no part of the spec and counts even without Pool.UseEagle.
+	IsEagleGroup bool `json:"is_eagle_group,omitempty" yaml:"is_eagle_group,omitempty"`
+}
+
+// Pool configures a coordinator: the engine whose blocks are looked up. Sizes
+// are tokens unless noted. The zero value of a field means its default.
+type Pool struct {
+	ModelName   string `json:"model_name,omitempty" yaml:"model_name,omitempty"` // keys use what follows its last slash
+	CachePrefix string `json:"cache_prefix,omitempty" yaml:"cache_prefix,omitempty"`
+
+	HashBlockSize      int  `json:"hash_block_size" yaml:"hash_block_size"`           // 0: DefaultHashBlockSize
+	SchedulerBlockSize int  `json:"scheduler_block_size" yaml:"scheduler_block_size"` // 0: lcm of all block sizes
+	UseEagle           bool `json:"use_eagle,omitempty" yaml:"use_eagle,omitempty"`   // with no group flagged, all are
+	// RetentionInterval thins store masks out: nil keeps the chunks in front of
+	// every scheduler block's end, a positive number those in front of its
+	// multiples, and 0 only those that a replay of the prompt needs.
+	RetentionInterval *int `json:"retention_interval,omitempty" yaml:"retention_interval,omitempty"`
+
+	// Numbers of ranks (0: 1) and the ranks of the worker that looks up. The
+	// ranks count at revision 2026-06-20, the pcp and dcp sizes at 2026-08-17.
+	TPSize  int `json:"tp_size,omitempty" yaml:"tp_size,omitempty"`
+	PPSize  int `json:"pp_size,omitempty" yaml:"pp_size,omitempty"`
+	PCPSize int `json:"pcp_size,omitempty" yaml:"pcp_size,omitempty"`
+	DCPSize int `json:"dcp_size,omitempty" yaml:"dcp_size,omitempty"`
+	PCPRank int `json:"pcp_rank,omitempty" yaml:"pcp_rank,omitempty"`
+	DCPRank int `json:"dcp_rank,omitempty" yaml:"dcp_rank,omitempty"`
+	// NumKVHead is the number of KV heads (0: TPSize, so that every rank holds
+	// blocks of its own). MLA models have 1.
+	NumKVHead int `json:"num_kv_head,omitempty" yaml:"num_kv_head,omitempty"`
+
+	Revision Revision `json:"revision" yaml:"revision"`
+	Groups   []Group  `json:"groups" yaml:"groups"` // none: one FullAttention of HashBlockSize
+}
+
+// DefaultHashBlockSize is the engine's usual block size in tokens.
+const DefaultHashBlockSize = 16
+
+// Ceilings of a configuration. They are far above what engines use and keep
+// every product of configured numbers within 64 bits.
+const (
+	maxTokens = 1<<31 - 1 // tokens, of any size
+	maxGroups = 1 << 16   // the wire writes group numbers in 16 bits
+	maxRanks  = 1 << 14   // places of one block: each costs a key prefix in memory
+)
+
+// withDefaults returns a deep copy of p with every default filled in.
+func (p Pool) withDefaults() Pool {
+	fill := func(field *int, value int) {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	fill(&p.HashBlockSize, DefaultHashBlockSize)
+	for _, size := range []*int{&p.TPSize, &p.PPSize, &p.PCPSize, &p.DCPSize} {
+		fill(size, 1)
+	}
+	fill(&p.NumKVHead, p.TPSize)
+	p.Groups = slices.Clone(p.Groups)
+	if len(p.Groups) == 0 {
+		p.Groups = []Group{{Kind: FullAttention, BlockSize: p.HashBlockSize}}
+	}
+	if p.RetentionInterval != nil {
+		interval := *p.RetentionInterval
+		p.RetentionInterval = &interval
+	}
+	return p
+}
+
+// validate checks p, which has its defaults except for the scheduler block
+// size, and fills that in. The three checks of the reference come last and in
+// its order.
+func (p *Pool) validate() error {
+	if err := p.validateNumbers(); err != nil {
+		return err
+	}
+	if len(p.Groups) > maxGroups {
+		return fmt.Errorf("%w: %d groups, at most %d are possible", ErrInvalidPool, len(p.Groups), maxGroups)
+	}
+	for g := range p.Groups {
+		if err := p.Groups[g].validate(); err != nil {
+			return fmt.Errorf("%w: groups[%d]: %w", ErrInvalidPool, g, err)
+		}
+	}
+	for g, group := range p.Groups {
+		if group.BlockSize%p.HashBlockSize != 0 {
+			return fmt.Errorf("%w: %w: groups[%d]: block_size %d is not a multiple of hash_block_size %d",
+				ErrInvalidPool, ErrPrecondition, g, group.BlockSize, p.HashBlockSize)
+		}
+	}
+	return p.validateSchedulerBlock()
+}
+
+func (p *Pool) validateNumbers() error {
+	for _, field := range []struct {
+		name       string
+		value      int
+		least, max int
+	}{
+		{"hash_block_size", p.HashBlockSize, 1, maxTokens},
+		{"scheduler_block_size", p.SchedulerBlockSize, 0, maxTokens},
+		{"tp_size", p.TPSize, 1, maxRanks},
+		{"pp_size", p.PPSize, 1, maxRanks},
+		{"pcp_size", p.PCPSize, 1, maxRanks},
+		{"dcp_size", p.DCPSize, 1, maxRanks},
+		{"pcp_rank", p.PCPRank, 0, maxRanks - 1},
+		{"dcp_rank", p.DCPRank, 0, maxRanks - 1},
+		{"num_kv_head", p.NumKVHead, 1, maxTokens},
+	} {
+		if field.value < field.least || field.value > field.max {
+			return fmt.Errorf("%w: %s is %d, want %d to %d", ErrInvalidPool, field.name, field.value, field.least, field.max)
+		}
+	}
+	if places := int64(p.TPSize) * int64(p.PPSize) * int64(p.PCPSize); places > maxRanks {
+		return fmt.Errorf("%w: tp_size * pp_size * pcp_size is %d, at most %d ranks are possible", ErrInvalidPool, places, maxRanks)
+	}
+	if int(p.Revision) >= len(revisionRules) {
+		return fmt.Errorf("%w: unknown revision number %d", ErrInvalidPool, p.Revision)
+	}
+	if r := p.RetentionInterval; r != nil {
+		if *r < 0 || *r > maxTokens {
+			return fmt.Errorf("%w: retention_interval is %d, want 0 to %d, or none", ErrInvalidPool, *r, maxTokens)
+		}
+		if p.Revision == Revision20260604 {
+			return fmt.Errorf("%w: retention_interval does not exist at revision %s, remove it", ErrInvalidPool, p.Revision)
+		}
+	}
+	return nil
+}
+
+func (p *Pool) validateSchedulerBlock() error {
+	if p.SchedulerBlockSize == 0 {
+		common := int64(p.HashBlockSize)
+		for _, group := range p.Groups {
+			block := int64(group.BlockSize)
+			common = common / gcd(common, block) * block
+			if common > maxTokens {
+				return fmt.Errorf("%w: the block sizes have no common multiple up to %d, choose sizes that divide each other", ErrInvalidPool, maxTokens)
+			}
+		}
+		p.SchedulerBlockSize = int(common)
+	}
+	if p.SchedulerBlockSize%p.HashBlockSize != 0 {
+		return fmt.Errorf("%w: %w: scheduler_block_size %d is not a multiple of hash_block_size %d",
+			ErrInvalidPool, ErrPrecondition, p.SchedulerBlockSize, p.HashBlockSize)
+	}
+	for g, group := range p.Groups {
+		if p.SchedulerBlockSize%group.BlockSize != 0 {
+			return fmt.Errorf("%w: %w: scheduler_block_size %d is not a multiple of block_size %d of groups[%d]",
+				ErrInvalidPool, ErrPrecondition, p.SchedulerBlockSize, group.BlockSize, g)
+		}
+	}
+	return nil
+}
+
+// validate checks one group by itself.
+func (g *Group) validate() error {
+	switch {
+	case int(g.Kind) >= len(kindNames):
+		return fmt.Errorf("unknown kind number %d", uint8(g.Kind))
+	case g.BlockSize < 1 || g.BlockSize > maxTokens:
+		return fmt.Errorf("block_size is %d, want 1 to %d", g.BlockSize, maxTokens)
+	case g.SlidingWindow < 0 || g.SlidingWindow > maxTokens:
+		return fmt.Errorf("sliding_window is %d, want 1 to %d", g.SlidingWindow, maxTokens)
+	case g.Kind.window() && g.SlidingWindow == 0:
+		return fmt.Errorf("%s needs sliding_window", g.Kind)
+	case g.SlidingWindow != 0 && !g.Kind.window() && !g.Kind.full():
+		return fmt.Errorf("%s has no sliding_window, remove it", g.Kind)
+	case g.AttentionChunkSize < 0 || g.AttentionChunkSize > maxTokens:
+		return fmt.Errorf("attention_chunk_size is %d, want 1 to %d", g.AttentionChunkSize, maxTokens)
+	case g.Kind == ChunkedLocalAttention && g.AttentionChunkSize == 0:
+		return fmt.Errorf("%s needs attention_chunk_size", g.Kind)
+	case g.AttentionChunkSize != 0 && g.Kind != ChunkedLocalAttention && !g.Kind.full():
+		return fmt.Errorf("%s has no attention_chunk_size, remove it", g.Kind)
+	case !slices.Contains([]string{"", "none", "align", "all"}, g.MambaCacheMode):
+		return fmt.Errorf("mamba_cache_mode is %q, want none, align or all", g.MambaCacheMode)
+	case g.MambaCacheMode != "" && g.Kind != Mamba:
+		return fmt.Errorf("%s has no mamba_cache_mode, remove it", g.Kind)
+	}
+	return nil
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,162 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPoolDefaults(t *testing.T) {
+	got := must(t, Pool{TPSize: 4}).Pool()
+	assert.Equal(t, Pool{
+		HashBlockSize: 16, SchedulerBlockSize: 16, TPSize: 4, PPSize: 1, PCPSize: 1, DCPSize: 1, NumKVHead: 4,
+		Groups: []Group{{Kind: FullAttention, BlockSize: 16}},
+	}, got)
+	got = must(t, Pool{HashBlockSize: 4, Groups: []Group{full(12), window(8, 9), mamba(4)}}).Pool()
+	assert.Equal(t, 24, got.SchedulerBlockSize, "lcm of all")
+}
+
+func TestPoolIsACopy(t *testing.T) {
+	given := Pool{RetentionInterval: retain(64), Groups: []Group{full(16)}}
+	c := must(t, given)
+	given.Groups[0].BlockSize = 99
+	*given.RetentionInterval = 5
+	got := c.Pool()
+	assert.Equal(t, 16, got.Groups[0].BlockSize)
+	got.Groups[0].BlockSize = 98
+	*got.RetentionInterval = 6
+	assert.Equal(t, 16, c.Pool().Groups[0].BlockSize)
+	assert.Equal(t, 64, *c.Pool().RetentionInterval)
+}
+
+func TestPoolRefusals(t *testing.T) {
+	group := func(g Group) Pool { return Pool{Groups: []Group{full(16), g}} }
+	for _, tc := range []struct {
+		name    string
+		pool    Pool
+		message string
+	}{
+		{"negative hash block", Pool{HashBlockSize: -1}, "hash_block_size is -1"},
+		{"negative scheduler block", Pool{SchedulerBlockSize: -16}, "scheduler_block_size is -16"},
+		{"negative ranks", Pool{TPSize: -1}, "tp_size is -1"},
+		{"negative own rank", Pool{DCPRank: -2}, "dcp_rank is -2"},
+		{"too many ranks", Pool{TPSize: 1 << 10, PPSize: 1 << 10}, "at most 16384 ranks"},
+		{"negative heads", Pool{NumKVHead: -1}, "num_kv_head is -1"},
+		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
+		{"interval at 2026-06-04", Pool{Revision: Revision20260604, RetentionInterval: retain(0)}, "does not exist at revision 2026-06-04"},
+		{"unknown revision", Pool{Revision: 9}, "unknown revision"},
+		{"unknown kind", group(Group{Kind: 9, BlockSize: 16}), "groups[1]: unknown kind"},
+		{"no block size", group(Group{}), "groups[1]: block_size is 0"},
+		{"negative block size", group(full(-16)), "groups[1]: block_size is -16"},
+		{"no window", group(window(16, 0)), "sliding_window needs sliding_window"},
+		{"negative window", group(window(16, -1)), "sliding_window is -1"},
+		{"a window for mamba", group(Group{Kind: Mamba, BlockSize: 16, SlidingWindow: 5}), "mamba has no sliding_window"},
+		{"no attention chunk", group(local(16, 0)), "needs attention_chunk_size"},
+		{"attention chunk for a window", group(Group{Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 5, AttentionChunkSize: 16}), "has no attention_chunk_size"},
+		{"unknown cache mode", group(Group{Kind: Mamba, BlockSize: 16, MambaCacheMode: "some"}), "mamba_cache_mode is \"some\""},
+		{"cache mode for full attention", group(align(full(16))), "has no mamba_cache_mode"},
+		{"no common multiple", Pool{HashBlockSize: 1, Groups: []Group{full(99991), full(99989)}}, "no common multiple"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := New(tc.pool)
+			require.ErrorIs(t, err, ErrInvalidPool)
+			assert.NotErrorIs(t, err, ErrPrecondition, "not a refusal of the reference")
+			assert.ErrorContains(t, err, tc.message)
+		})
+	}
+}
+
+// The reference makes three checks in this order; each pool fails its check and
+// all that follow.
+func TestPoolRefusalsOfTheReference(t *testing.T) {
+	for _, tc := range []struct {
+		pool    Pool
+		message string
+	}{
+		{Pool{SchedulerBlockSize: 17, Groups: []Group{full(16), full(24)}}, "groups[1]: block_size 24 is not a multiple of hash_block_size 16"},
+		{Pool{SchedulerBlockSize: 17, Groups: []Group{full(32)}}, "scheduler_block_size 17 is not a multiple of hash_block_size 16"},
+		{Pool{SchedulerBlockSize: 48, Groups: []Group{full(16), full(32)}}, "scheduler_block_size 48 is not a multiple of block_size 32 of groups[1]"},
+	} {
+		_, err := New(tc.pool)
+		require.ErrorIs(t, err, ErrPrecondition)
+		require.ErrorIs(t, err, ErrInvalidPool)
+		assert.ErrorContains(t, err, tc.message)
+	}
+}
+
+func TestKindNames(t *testing.T) {
+	for k := FullAttention; k <= Mamba; k++ {
+		parsed, err := ParseKind(k.String())
+		require.NoError(t, err)
+		assert.Equal(t, k, parsed)
+	}
+	_, err := ParseKind("cross_attention")
+	require.ErrorIs(t, err, ErrNotImplemented)
+	_, err = ParseKind("flash")
+	require.ErrorContains(t, err, `unknown kind "flash"`)
+	_, err = json.Marshal(Kind(40))
+	require.Error(t, err)
+	_, err = json.Marshal(Revision(40))
+	require.Error(t, err)
+	assert.Equal(t, "kind(40)", Kind(40).String())
+	assert.Equal(t, "revision(40)", Revision(40).String())
+}
+
+func TestPoolText(t *testing.T) {
+	const text = `
+model_name: org/m
+hash_block_size: 16
+retention_interval: 64
+revision: 2026-08-17
+groups:
+  - {kind: full_attention, block_size: 16}
+  - {kind: sliding_window, block_size: 16, sliding_window: 1024, is_eagle_group: true}
+  - {kind: mamba, block_size: 32, mamba_cache_mode: align, variant: 3, uniform: true}
+`
+	want := Pool{
+		ModelName: "org/m", HashBlockSize: 16, RetentionInterval: retain(64), Revision: Revision20260817,
+		Groups: []Group{
+			full(16), eagle(window(16, 1024)),
+			{Kind: Mamba, BlockSize: 32, MambaCacheMode: "align", Variant: 3, Uniform: true},
+		},
+	}
+	var fromYAML Pool
+	require.NoError(t, yaml.UnmarshalWithOptions([]byte(text), &fromYAML, yaml.Strict()))
+	assert.Equal(t, want, fromYAML)
+
+	encoded, err := json.Marshal(want)
+	require.NoError(t, err)
+	var fromJSON Pool
+	require.NoError(t, json.Unmarshal(encoded, &fromJSON))
+	assert.Equal(t, want, fromJSON)
+
+	assert.ErrorContains(t, yaml.Unmarshal([]byte("groups: [{kind: cross_attention}]"), &fromYAML), "cross_attention")
+	assert.ErrorContains(t, yaml.Unmarshal([]byte("revision: 2025-01-01"), &fromYAML), "unknown revision")
+}
+
+func TestIntrospection(t *testing.T) {
+	c := must(t, Pool{HashBlockSize: 8, Groups: []Group{window(8, 9), full(32), eagle(window(8, 9))}})
+	assert.Equal(t, 3, c.NumGroups())
+	assert.Equal(t, int64(32), c.Alignment())
+	assert.False(t, c.FineGrained())
+	assert.Equal(t, []int{1, 4}, []int{c.Stride(0), c.Stride(1)})
+	assert.Equal(t, 4, c.AskStride(1))
+	assert.Equal(t, []int{1, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "full first")
+	assert.Equal(t, []bool{true, false, true}, []bool{c.IsEagle(0), c.IsEagle(1), c.IsEagle(2)}, "one flag counts for equal specs")
+	assert.Equal(t, 3, c.Positions(1, 96, 15))
+	assert.Equal(t, 2, c.Positions(1, 64, 15))
+
+	c = must(t, Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}})
+	assert.True(t, c.FineGrained())
+	assert.Equal(t, int64(8), c.Alignment())
+	assert.Equal(t, []int{4, 1}, []int{c.Stride(0), c.AskStride(0)})
+	assert.True(t, c.AskMask(1).IsAll())
+
+	none := mamba(16)
+	none.MambaCacheMode = "none"
+	c = must(t, Pool{Groups: []Group{mamba(16), none, align(mamba(16))}})
+	assert.Equal(t, []int{0, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "none is the default mode")
+}

@@ -1,0 +1,81 @@
+package coordinator
+
+import "fmt"
+
+// Revision selects the reference whose answers are reproduced, by the date of
+// its commit. The zero value is the default, 2026-06-20.
+type Revision uint8
+
+const (
+	// Revision20260620 is vLLM ab7fcbdd5, the default.
+	Revision20260620 Revision = iota
+	// Revision20260817 is vLLM 455edc022: fine-grained hits for mamba, masks
+	// relative to a start token, key namespaces per group.
+	Revision20260817
+	// Revision20260604 is vLLM 0c6631f02. Only its find, store and load masks
+	// exist here; its engines speak another wire and use other keys.
+	Revision20260604
+)
+
+var revisionNames = [...]string{
+	Revision20260620: "2026-06-20",
+	Revision20260817: "2026-08-17",
+	Revision20260604: "2026-06-04",
+}
+
+// String returns the date, for example "2026-06-20".
+func (r Revision) String() string {
+	if int(r) < len(revisionNames) {
+		return revisionNames[r]
+	}
+	return fmt.Sprintf("revision(%d)", uint8(r))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r Revision) MarshalText() ([]byte, error) {
+	if int(r) >= len(revisionNames) {
+		return nil, fmt.Errorf("coordinator: unknown revision number %d", uint8(r))
+	}
+	return []byte(revisionNames[r]), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Revision) UnmarshalText(text []byte) error {
+	for i, name := range revisionNames {
+		if name == string(text) {
+			*r = Revision(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("coordinator: unknown revision %q, want 2026-06-04, 2026-06-20 or 2026-08-17", text)
+}
+
+// rules are the points in which the revisions differ while finding; the rest of
+// the engine is common. Mask rules differ in whole and are chosen in masks.go,
+// worker rules in worker.go and ranks.go.
+type rules struct {
+	// singleAlignsToBlock: a lone attention group is aligned to its own block
+	// size instead of the scheduler's.
+	singleAlignsToBlock bool
+	// fullKeepsHit: a full attention group met again limits the hit to its own
+	// result; otherwise the hit is floored to its block size. Limiting it would
+	// be wrong where mambaPeeks lets the hit grow.
+	fullKeepsHit bool
+	// mambaPeeks: an eagle mamba group looks one block past the current hit. It
+	// never drops that block again, so the common hit can grow.
+	mambaPeeks bool
+	// laxEnd: in a group whose block is larger than the hash block, a chunk
+	// behind the end of the hashes is absent rather than an error.
+	laxEnd bool
+	// mergedEagle: masks use the eagle flag of the attention group instead of
+	// the group's own.
+	mergedEagle bool
+	// fineGrained: hits can be finer than a block when a mamba group asks so.
+	fineGrained bool
+}
+
+var revisionRules = [...]rules{
+	Revision20260604: {singleAlignsToBlock: true, mambaPeeks: true, laxEnd: true},
+	Revision20260620: {singleAlignsToBlock: true, mambaPeeks: true},
+	Revision20260817: {fullKeepsHit: true, mergedEagle: true, fineGrained: true},
+}

@@ -1,0 +1,275 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/netproto"
+)
+
+// The recorded worker lookups are reported by the package lookup; here they
+// must simply agree.
+func TestWorkerLookup(t *testing.T) {
+	for file, revision := range map[string]Revision{
+		"worker_lookup.json":       Revision20260620,
+		"later/worker_lookup.json": Revision20260817,
+	} {
+		t.Run(revision.String(), func(t *testing.T) {
+			var recorded struct{ Cases []conformance.WorkerCase }
+			conformance.Load(t, file, &recorded)
+			for i := range recorded.Cases {
+				cs := &recorded.Cases[i]
+				if v := judgeWorker(t, cs, revision); v != (conformance.Verdict{}) {
+					t.Errorf("%s: %s", cs.ID, v.Differs)
+				}
+			}
+		})
+	}
+}
+
+func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
+	var pool Pool
+	require.NoError(t, json.Unmarshal(cs.Raw, &pool))
+	pool.Revision = revision
+	c, err := New(pool)
+	require.NoError(t, err, cs.ID)
+	store, err := cs.NewStore()
+	require.NoError(t, err)
+	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
+	hit, err := c.Ask(cs.TokenLen, hashes, store.Exists)
+	return cs.Judge(store, hit, err, errorClass(err))
+}
+
+// fakeStore holds keys and remembers what it was asked.
+type fakeStore struct {
+	held  map[string]bool
+	asked []string
+	calls int
+}
+
+func (s *fakeStore) exists(keys []string) ([]int, error) {
+	s.calls++
+	s.asked = keys
+	answers := make([]int, len(keys))
+	for i, key := range keys {
+		if s.held[key] {
+			answers[i] = 1
+		}
+	}
+	return answers, nil
+}
+
+// letters are one-byte hashes: 'a' is 61 in hex.
+func letters(text string) netproto.Hashes { return netproto.NewHashes([]byte(text), 1) }
+
+func TestKeyText(t *testing.T) {
+	c := must(t, Pool{
+		ModelName: "org/Model-7B/", CachePrefix: "team/blue", TPSize: 4, NumKVHead: 2, PPSize: 2, PCPRank: 3, DCPRank: 5,
+		Groups: []Group{full(16), window(16, 32)},
+	})
+	require.Len(t, c.Ranks(0), 4, "two heads fill two of four tensor ranks")
+	key := c.AppendKey([]byte("> "), 1, 3, []byte{0xAB, 0x0C})
+	assert.Equal(t, "> team/blue@Model-7B@tp_rank:1@pcp3@dcp5@pp_rank:1@group:1@ab0c", string(key))
+	c = must(t, Pool{ModelName: "m"})
+	assert.Equal(t, "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@61", string(c.AppendKey(nil, 0, 0, []byte("a"))))
+}
+
+func TestAppendKeyDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := must(t, Pool{ModelName: "m"})
+	buffer, hash := make([]byte, 0, 256), make([]byte, 32)
+	assert.Zero(t, testing.AllocsPerRun(20, func() { buffer = c.AppendKey(buffer[:0], 0, 0, hash) }))
+}
+
+func TestRanks(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		pool  Pool
+		ranks []Rank
+	}{
+		{"own pcp and dcp rank", Pool{TPSize: 2, PPSize: 2, PCPRank: 1}, []Rank{
+			{TP: 0, PP: 0, PCP: 1}, {TP: 0, PP: 1, PCP: 1}, {TP: 1, PP: 0, PCP: 1}, {TP: 1, PP: 1, PCP: 1},
+		}},
+		{"MLA has one head", Pool{TPSize: 8, NumKVHead: 1}, []Rank{{}}},
+		{"2026-08-17: replicated heads", Pool{Revision: Revision20260817, TPSize: 4, NumKVHead: 2, PCPSize: 2}, []Rank{
+			{}, {TP: 1}, {PCP: 1}, {TP: 1, PCP: 1},
+		}},
+		{"2026-08-17: MLA", Pool{Revision: Revision20260817, TPSize: 4, Groups: []Group{{Kind: MLAAttention, BlockSize: 16}}}, []Rank{{}}},
+		{"2026-08-17: mamba is on every rank", Pool{Revision: Revision20260817, TPSize: 3, NumKVHead: 1, Groups: []Group{mamba(16)}}, []Rank{
+			{}, {TP: 1}, {TP: 2},
+		}},
+		{"2026-08-17: dcp follows tp", Pool{Revision: Revision20260817, TPSize: 4, NumKVHead: 1, DCPSize: 2}, []Rank{
+			{}, {TP: 1, DCP: 1}, {TP: 2}, {TP: 3, DCP: 1},
+		}},
+		{"2026-08-17: pp is innermost", Pool{Revision: Revision20260817, TPSize: 2, PPSize: 2}, []Rank{
+			{}, {PP: 1}, {TP: 1}, {TP: 1, PP: 1},
+		}},
+	} {
+		assert.Equal(t, tc.ranks, must(t, tc.pool).Ranks(0), tc.name)
+	}
+}
+
+func TestAskCountsRanks(t *testing.T) {
+	c := must(t, Pool{ModelName: "m", TPSize: 2})
+	key := func(rank int, hash string) string { return string(c.AppendKey(nil, 0, rank, []byte(hash))) }
+	store := fakeStore{held: map[string]bool{key(0, "a"): true, key(1, "a"): true, key(0, "b"): true}}
+	hit, err := c.Ask(48, letters("abc"), store.exists)
+	require.NoError(t, err)
+	assert.Equal(t, int64(16), hit, "b lacks a rank")
+	assert.Equal(t, []string{key(0, "a"), key(1, "a"), key(0, "b"), key(1, "b"), key(0, "c"), key(1, "c")}, store.asked)
+	// The counts of equal hashes add up: b twice counts one rank twice.
+	hit, err = c.Ask(48, letters("abb"), store.exists)
+	require.NoError(t, err)
+	assert.Equal(t, int64(48), hit)
+
+	c = must(t, Pool{ModelName: "m", TPSize: 2, Revision: Revision20260817})
+	hit, err = c.Ask(49, letters("abb"), store.exists)
+	require.NoError(t, err)
+	assert.Equal(t, int64(16), hit, "and no longer do at 2026-08-17")
+}
+
+// What is stored is a set of hashes, so a block that was not asked for counts
+// if its hash was asked for elsewhere.
+func TestAskKnowsEqualHashes(t *testing.T) {
+	c := must(t, Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8)}})
+	store := fakeStore{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
+	hit, err := c.Ask(64, letters("abcdefgh"), store.exists)
+	require.NoError(t, err)
+	assert.Equal(t, int64(32), hit)
+	hit, err = c.Ask(64, letters("abcdefdh"), store.exists)
+	require.NoError(t, err)
+	assert.Len(t, store.asked, 2, "blocks 3 and 7")
+	assert.Equal(t, int64(56), hit)
+}
+
+func TestAskIsSpared(t *testing.T) {
+	store := fakeStore{}
+	wide := must(t, Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}})
+	for _, tc := range []struct {
+		tokens int64
+		hashes string
+	}{{0, "abcd"}, {-32, "abcd"}, {32, ""}, {33, ""}, {32, "abc"}} {
+		hit, err := wide.Ask(tc.tokens, letters(tc.hashes), store.exists)
+		require.NoError(t, err, "%+v", tc)
+		assert.Zero(t, hit)
+		// Without anything to ask even the finders' errors do not come up.
+		var s Scratch
+		hit, err = wide.Answer(&Presence{NumHashes: len(tc.hashes), Bits: make([][]uint64, 2)}, tc.tokens, &s)
+		require.NoError(t, err, "%+v", tc)
+		assert.Zero(t, hit)
+	}
+	assert.Zero(t, store.calls)
+}
+
+func TestAskErrors(t *testing.T) {
+	answering := func(answers []int, err error) func([]string) ([]int, error) {
+		return func([]string) ([]int, error) { return answers, err }
+	}
+	c := must(t, Pool{})
+	_, err := c.Ask(17, letters("ab"), answering(nil, nil))
+	require.ErrorIs(t, err, ErrPrecondition)
+	for _, answers := range [][]int{nil, {1}, {1, 1, 1}} {
+		_, err = c.Ask(32, letters("ab"), answering(answers, nil))
+		require.ErrorIs(t, err, ErrAnswerCount)
+	}
+	hit, err := c.Ask(32, letters("ab"), answering([]int{1, 1}, conformance.ErrStore))
+	require.NoError(t, err)
+	assert.Zero(t, hit, "a store that fails holds nothing")
+	for _, odd := range []int{0, -1, 2} {
+		hit, err = c.Ask(32, letters("ab"), answering([]int{1, odd}, nil))
+		require.NoError(t, err)
+		assert.Equal(t, int64(16), hit, "only 1 is present")
+	}
+
+	c = must(t, Pool{TPSize: 2, Revision: Revision20260817})
+	_, err = c.Ask(32, letters("ab"), answering([]int{1, 1, 1}, nil))
+	require.ErrorIs(t, err, ErrIndexOutOfRange)
+	hit, err = c.Ask(33, letters("ab"), answering([]int{1, 1, 0}, nil))
+	require.NoError(t, err, "the missing answer is not reached")
+	assert.Equal(t, int64(16), hit)
+	hit, err = c.Ask(33, letters("ab"), answering([]int{1, 1, 1, 1, 0}, nil))
+	require.NoError(t, err)
+	assert.Equal(t, int64(32), hit)
+
+	c = must(t, Pool{Revision: Revision20260604})
+	_, err = c.Ask(32, letters("ab"), answering([]int{1, 1}, nil))
+	require.ErrorIs(t, err, ErrNotImplemented)
+}
+
+// The examples of the reference's own tests.
+func TestAnswerExamples(t *testing.T) {
+	later := func(pool Pool) Pool {
+		pool.Revision = Revision20260817
+		return pool
+	}
+	for _, tc := range []struct {
+		name    string
+		pool    Pool
+		present []string
+		hashes  int
+		tokens  int64
+		hit     int64
+	}{
+		{"two of three", Pool{}, []string{"TTF"}, 3, 48, 32},
+		{"all of it", Pool{}, []string{"TT"}, 2, 32, 32},
+		{"2026-08-17: one token is left to compute", later(Pool{}), []string{"TT"}, 2, 32, 16},
+		{"2026-08-17: one token more", later(Pool{}), []string{"TT"}, 2, 33, 32},
+		{"2026-08-17: a full hit of one block", later(Pool{}), []string{"T"}, 1, 16, 0},
+		{"2026-08-17: eagle leaves a block anyway", later(Pool{UseEagle: true}), []string{"TTTT"}, 4, 64, 48},
+		{"2026-08-17: tail window", later(Pool{Groups: []Group{window(16, 32)}}), []string{"FFTT"}, 4, 65, 64},
+		{"2026-08-17: no earlier boundary is stored", later(Pool{Groups: []Group{window(16, 32)}}), []string{"FFTT"}, 4, 64, 0},
+		{
+			"2026-08-17: fine-grained tail", later(Pool{HashBlockSize: 4, Groups: []Group{full(8), align(mamba(8))}}),
+			[]string{"TTT", "FFT"}, 3, 13, 12,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := Presence{NumHashes: tc.hashes}
+			for _, text := range tc.present {
+				p.Bits = append(p.Bits, bitsetFrom(parse(text)))
+			}
+			var s Scratch
+			hit, err := must(t, tc.pool).Answer(&p, tc.tokens, &s)
+			require.NoError(t, err)
+			assert.Equal(t, tc.hit, hit)
+		})
+	}
+}
+
+// Ask over keys and Answer over bits are one lookup.
+func TestAnswerAgreesWithAsk(t *testing.T) {
+	for seed := range uint64(3000) {
+		s := &source{data: randomBytes(seed, 200)}
+		pool := s.pool()
+		if s.flag() {
+			pool.Revision = Revision20260817
+		}
+		c := must(t, pool)
+		n := s.below(100)
+		hashes := netproto.NewHashes(conformance.Blob("x", n, 8, nil), 8)
+		tokens := int64(s.below(100)) * c.Alignment()
+		p, store := Presence{NumHashes: n}, fakeStore{held: map[string]bool{}}
+		for g := range pool.Groups {
+			list := s.chunks(n / c.AskStride(g))
+			asked := list[:c.Positions(g, tokens, n)]
+			for i := range asked {
+				if asked[i] = asked[i] && c.AskMask(g).At(int64(i)); asked[i] {
+					raw := i*c.AskStride(g) + c.AskStride(g) - 1
+					store.held[string(c.AppendKey(nil, g, 0, hashes.At(raw)))] = true
+				}
+			}
+			p.Bits = append(p.Bits, bitsetFrom(asked))
+		}
+		var scratch Scratch
+		want, wantErr := c.Ask(tokens, hashes, store.exists)
+		got, err := c.Answer(&p, tokens, &scratch)
+		require.Equal(t, errorClass(wantErr), errorClass(err), "seed %d", seed)
+		require.Equal(t, want, got, "seed %d", seed)
+	}
+}
