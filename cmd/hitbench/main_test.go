@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/lookup"
+)
+
+// asCommand names the environment variable that makes this test binary hitbench.
+const asCommand = "HITBENCH_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	// gnet, which lookup imports, starts goroutines of its own in its init.
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
+
+const excerpt = "../../bench/testdata/conversation_excerpt.jsonl"
+
+const small = "{\"hash_ids\":[1,2]}\n{\"hash_ids\":[1,2,3]}\n{\"hash_ids\":[1]}\n"
+
+// server is an unbounded index without a socket.
+type server struct {
+	mu     sync.Mutex
+	stored map[string]bool
+	dialed int
+	closed int
+	calls  int                                          // lookups
+	answer func(call int, right uint32) (uint32, error) // if set
+	refuse func(ctx context.Context, addr string) error // if set, may refuse
+}
+
+func (s *server) dial(ctx context.Context, addr string) (conn, error) {
+	if s.refuse != nil {
+		if err := s.refuse(ctx, addr); err != nil {
+			return nil, err
+		}
+	}
+	s.dialed++
+	return s, nil
+}
+
+func (s *server) Close() error { s.closed++; return nil }
+
+func (s *server) Lookup(_ context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hit := 0
+	for hit*hashLen < len(hashes) && s.stored[string(hashes[hit*hashLen:][:hashLen])] {
+		hit++
+	}
+	right := uint32(0)
+	if hit > 0 {
+		right = uint32(hit) * numTokens / uint32(len(hashes)/hashLen)
+	}
+	s.calls++
+	if s.answer != nil {
+		return s.answer(s.calls, right)
+	}
+	return right, nil
+}
+
+func (s *server) Store(_ context.Context, keys []byte, hashLen int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stored == nil {
+		s.stored = map[string]bool{}
+	}
+	for at := 0; at < len(keys); at += hashLen {
+		s.stored[string(keys[at:][:hashLen])] = true
+	}
+	return nil
+}
+
+// result is what a command left behind.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func runWith(ctx context.Context, s *server, stdin io.Reader, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	a := app{stdin: stdin, stdout: &stdout, stderr: &stderr, dial: s.dial}
+	code := a.run(ctx, args)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func report(t *testing.T, r result) bench.Report {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(r.stdout, "\n"), "one line: %q", r.stdout)
+	var got bench.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	return got
+}
+
+func TestReplayDone(t *testing.T) {
+	for _, conns := range []int{1, 3} {
+		s := &server{}
+		r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--json", "--conns", fmt.Sprint(conns))
+		require.Equal(t, exitDone, r.code, r.stderr)
+		assert.Empty(t, r.stderr, "no terminal, no bar")
+		got := report(t, r)
+		assert.EqualValues(t, 799*conns, got.Requests)
+		assert.EqualValues(t, 21951*conns, got.Blocks)
+		assert.EqualValues(t, 4144*conns, got.HitBlocks)
+		assert.EqualValues(t, 4144*512*conns, got.HitTokens)
+		assert.Equal(t, excerpt, got.Trace)
+		assert.Equal(t, conns, got.Conns)
+		assert.Equal(t, conns, s.dialed)
+		assert.Equal(t, conns, s.closed)
+	}
+}
+
+func TestReplayTable(t *testing.T) {
+	s := &server{refuse: func(_ context.Context, addr string) error {
+		assert.Equal(t, "tcp://127.0.0.1:7557", addr)
+		return nil
+	}}
+	r := runWith(t.Context(), s, strings.NewReader(small), "replay", "--trace", "-", "--limit", "2", "--hash-block-tokens", "16")
+	assert.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "trace        stdin\n")
+	assert.Contains(t, r.stdout, "blocks       160\n")
+	assert.Contains(t, r.stdout, "hit blocks   64, 40.0 %\n")
+}
+
+func TestReplayStdin(t *testing.T) {
+	for _, conns := range []string{"1", "2"} {
+		r := runWith(t.Context(), &server{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--conns", conns)
+		require.Equal(t, exitDone, r.code, r.stderr)
+		assert.Equal(t, "stdin", report(t, r).Trace)
+		assert.Equal(t, conns, fmt.Sprint(report(t, r).Requests/3))
+
+		r = runWith(t.Context(), &server{}, strings.NewReader(small+"?"), "replay", "--trace", "-", "--json", "--conns", conns)
+		assert.Equal(t, exitUsage, r.code)
+		assert.Contains(t, r.stderr, "hitbench: bad trace: stdin:4: not JSON")
+	}
+}
+
+// What is not read of standard input must not keep a goroutine: goleak looks.
+func TestReplayLimitOnStdin(t *testing.T) {
+	long := strings.NewReader(strings.Repeat(small, 100_000))
+	r := runWith(t.Context(), &server{}, long, "replay", "--trace", "-", "--json", "--limit", "1")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.EqualValues(t, 1, report(t, r).Requests)
+}
+
+func TestReplayWrongUsage(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.jsonl")
+	require.NoError(t, os.WriteFile(bad, []byte(small+"{\"hash_ids\":[-1]}\n"), 0o600))
+	missing := filepath.Join(dir, "missing.jsonl")
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"no such command": {[]string{"reply"}, `wrong usage: unknown command "reply" for "hitbench"`},
+		"no trace":        {[]string{"replay"}, `wrong usage: required flag(s) "trace" not set; see hitbench replay --help`},
+		"no such flag":    {[]string{"replay", "--trase", excerpt}, "wrong usage: unknown flag: --trase; see hitbench replay --help"},
+		"an argument":     {[]string{"replay", "--trace", excerpt, "x"}, `wrong usage: unknown command "x" for "hitbench replay"`},
+		"not a number":    {[]string{"replay", "--trace", excerpt, "--conns", "x"}, "wrong usage: invalid argument"},
+		"no connections":  {[]string{"replay", "--trace", excerpt, "--conns", "0"}, "wrong usage: 0 connections; give --conns 1 or more"},
+		"tokens":          {[]string{"replay", "--trace", excerpt, "--hash-block-tokens", "24"}, "bad options: hash blocks of 24 tokens; the number must divide 512"},
+		"limit":           {[]string{"replay", "--trace", excerpt, "--limit", "-1"}, "bad options: a limit of -1 requests"},
+		"timeout":         {[]string{"replay", "--trace", excerpt, "--timeout", "0s"}, "bad options: a timeout of 0s"},
+		"missing file":    {[]string{"replay", "--trace", missing}, "bad trace: stat " + missing + ": no such file"},
+		"a directory":     {[]string{"replay", "--trace", dir}, "bad trace: " + dir + " is a directory; name a file of JSON lines"},
+		"malformed":       {[]string{"replay", "--trace", bad}, "bad trace: " + bad + ":4: hash_ids[0] is -1; ids are integers"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &server{}
+			r := runWith(t.Context(), s, nil, tt.args...)
+			assert.Equal(t, exitUsage, r.code)
+			assert.Contains(t, r.stderr, "hitbench: "+tt.want)
+			assert.Equal(t, 1, strings.Count(r.stderr, "\n"), "one line: %q", r.stderr)
+			assert.Empty(t, r.stdout)
+			assert.Zero(t, s.dialed, "nothing is stored before the input is good")
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	r := runWith(t.Context(), &server{}, nil, "replay", "--help")
+	assert.Equal(t, exitDone, r.code)
+	assert.Contains(t, r.stdout, "--allow-evicted")
+}
+
+func TestReplayMismatch(t *testing.T) {
+	lower := func(_ int, right uint32) (uint32, error) { return right / 1024 * 512, nil }
+	args := []string{"replay", "--trace", excerpt, "--json"}
+	r := runWith(t.Context(), &server{answer: lower}, nil, args...)
+	assert.Equal(t, exitBad, r.code)
+	got := report(t, r)
+	assert.Greater(t, got.Mismatches, int64(maxDescribed))
+	assert.EqualValues(t, 799, got.Requests)
+	assert.Contains(t, r.stderr, "excerpt.jsonl:2: request 2 on connection 0: expected 512 hit tokens, got 0: below")
+	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
+	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
+	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers contradict the model, 0 requests were refused\n", got.Mismatches))
+
+	r = runWith(t.Context(), &server{answer: lower}, nil, append(args, "--allow-evicted")...)
+	assert.Equal(t, exitDone, r.code)
+	assert.Empty(t, r.stderr)
+	assert.Zero(t, report(t, r).Mismatches)
+
+	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
+	r = runWith(t.Context(), &server{answer: higher}, nil, append(args, "--allow-evicted")...)
+	assert.Equal(t, exitBad, r.code)
+	assert.EqualValues(t, 799, report(t, r).Mismatches)
+}
+
+func TestReplayFailures(t *testing.T) {
+	tests := map[string]struct {
+		fails    error
+		code     int
+		requests int64
+		stderr   string
+	}{
+		"refused":    {refusal(fmt.Errorf("%w: too long", lookup.ErrRefused)), exitBad, 3, "hitbench: 0 of 3 answers contradict the model, 1 requests were refused\n"},
+		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, "request 2 on connection 0: lookup: reply of 3 bytes\n"},
+		"lost":       {fmt.Errorf("%w: reset by peer", lookup.ErrConnect), exitLost, 1, ": reset by peer\n"},
+		"no answer":  {fmt.Errorf("reading: %w", context.DeadlineExceeded), exitLost, 1, "no answer within 10s: "},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &server{answer: func(call int, right uint32) (uint32, error) {
+				if call == 2 {
+					return 0, tt.fails
+				}
+				return right, nil
+			}}
+			r := runWith(t.Context(), s, strings.NewReader(small), "replay", "--trace", "-", "--json")
+			assert.Equal(t, tt.code, r.code)
+			assert.Contains(t, r.stderr, tt.stderr)
+			got := report(t, r)
+			assert.Equal(t, tt.requests, got.Requests)
+			assert.EqualValues(t, 1, got.Errors)
+			assert.Equal(t, tt.requests < 3, got.Partial)
+			assert.Equal(t, 1, s.closed)
+		})
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	require.NoError(t, refusal(nil))
+	other := errors.New("x")
+	assert.Equal(t, other, refusal(other))
+	err := refusal(fmt.Errorf("%w: full", lookup.ErrRefused))
+	require.ErrorIs(t, err, bench.ErrRefused)
+	require.ErrorIs(t, err, lookup.ErrRefused)
+}
+
+func TestReplayNoConnection(t *testing.T) {
+	s := &server{}
+	s.refuse = func(ctx context.Context, _ string) error {
+		_, limited := ctx.Deadline()
+		assert.True(t, limited)
+		if s.dialed == 2 {
+			return fmt.Errorf("%w: refused", lookup.ErrConnect)
+		}
+		return nil
+	}
+	r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--conns", "3", "--connect", "tcp://h:1", "--json")
+	assert.Equal(t, exitLost, r.code)
+	assert.Contains(t, r.stderr, "hitbench: connection 3 of 3 to tcp://h:1: ")
+	assert.Empty(t, r.stdout)
+	assert.Equal(t, 2, s.closed)
+}
+
+func TestDialAddress(t *testing.T) {
+	a := app{stdout: io.Discard, stderr: io.Discard, dial: dial}
+	for addr, want := range map[string]int{"udp://127.0.0.1:1": exitUsage, "tcp://127.0.0.1:1": exitLost} {
+		assert.Equal(t, want, a.run(t.Context(), []string{"replay", "--trace", excerpt, "--connect", addr}), addr)
+	}
+}
+
+func TestReplayInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	s := &server{answer: func(call int, right uint32) (uint32, error) {
+		if call == 3 {
+			stop()
+			return 0, fmt.Errorf("%w: closed", lookup.ErrConnect)
+		}
+		return right, nil
+	}}
+	r := runWith(ctx, s, nil, "replay", "--trace", excerpt, "--json")
+	assert.Equal(t, exitBad, r.code)
+	assert.Equal(t, "hitbench: interrupted\n", r.stderr)
+	got := report(t, r)
+	assert.EqualValues(t, 2, got.Requests)
+	assert.True(t, got.Partial)
+	assert.Zero(t, got.Errors)
+}
+
+// A read of standard input that blocks must not outlive an interruption.
+func TestReplayInterruptedOnStdin(t *testing.T) {
+	for _, conns := range []string{"1", "2"} {
+		stdin, writer := io.Pipe()
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			_, _ = io.WriteString(writer, small)
+			_, _ = io.WriteString(writer, "{") // taken up when the lines before it are
+			stop()
+		}()
+		r := runWith(ctx, &server{}, stdin, "replay", "--trace", "-", "--conns", conns)
+		assert.Equal(t, exitBad, r.code)
+		assert.Equal(t, "hitbench: interrupted\n", r.stderr)
+		require.NoError(t, writer.Close()) // lets the reading goroutine go
+	}
+}
+
+func TestReplayReportCannotBeWritten(t *testing.T) {
+	var stderr bytes.Buffer
+	a := app{stdin: strings.NewReader(small), stdout: brokenWriter{}, stderr: &stderr, dial: (&server{}).dial}
+	assert.Equal(t, exitBad, a.run(t.Context(), []string{"replay", "--trace", "-"}))
+	assert.Equal(t, "hitbench: cannot write the report: disk full\n", stderr.String())
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+func TestOpenInputPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	go func() {
+		_, _ = io.WriteString(w, small)
+		_ = w.Close()
+	}()
+	path := fmt.Sprintf("/dev/fd/%d", r.Fd())
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no /dev/fd here")
+	}
+	got := runWith(t.Context(), &server{}, nil, "replay", "--trace", path, "--json")
+	require.Equal(t, exitDone, got.code, got.stderr)
+	assert.EqualValues(t, 3, report(t, got).Requests)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// progress writes lines to w and, below them, a bar if w is a terminal. Safe for
+// concurrent use.
+type progress struct {
+	mu  sync.Mutex // the bar's own lock does not cover its clearing
+	w   io.Writer
+	bar *progressbar.ProgressBar // nil: none
+}
+
+// newProgress begins a progress of total steps, or of unknown length if total is
+// negative. The caller ends it with finish.
+func newProgress(w io.Writer, total int) *progress {
+	p := &progress{w: w}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(w),
+			progressbar.OptionSetDescription("replay"),
+			progressbar.OptionShowCount(),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetSpinnerChangeInterval(0), // else it starts a goroutine
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	return p
+}
+
+// step counts one step.
+func (p *progress) step() {
+	if p.bar == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.bar.Add(1) // a bar that cannot be drawn is no reason to stop
+}
+
+// line writes a line.
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	fmt.Fprintf(p.w, "%s\n", text)
+}
+
+// finish removes the bar.
+func (p *progress) finish() {
+	if p.bar == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.bar.Clear()
+	_ = p.bar.Exit()
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/bench"
+)
+
+// maxDescribed is how many mismatches and how many refusals are described: enough
+// to see a pattern without flooding a terminal.
+const maxDescribed = 10
+
+// replayFlags are the flags of hitbench replay; written by cobra.
+type replayFlags struct {
+	connect         string
+	trace           string
+	hashBlockTokens int
+	conns           int
+	limit           int
+	timeout         time.Duration
+	allowEvicted    bool
+	json            bool
+}
+
+// replayCommand returns the command, which leaves its error in failed.
+func (a *app) replayCommand(failed *error) *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay --trace FILE",
+		Short: "Replay a recorded trace and check every answer",
+		Long: `Replay a trace in the Mooncake format (JSON lines with hash_ids). Each request
+looks up all of its blocks, checks the answer against a model, and then stores
+the blocks. The server's index must hold none of them at the start, so begin
+with a fresh server or a reset one.
+
+Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
+was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
+		Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			*failed = a.replay(cmd.Context(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.connect, "connect", "tcp://127.0.0.1:7557", "address of the server")
+	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
+	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", bench.BlockTokens, "tokens that one hash covers; divides 512")
+	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
+	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
+	flags.IntVar(&f.limit, "limit", 0, "only the first `N` requests; 0 for all")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an answer")
+	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
+	return cmd
+}
+
+// replay runs the command and prints the report, be it a partial one.
+func (a *app) replay(ctx context.Context, f replayFlags) error {
+	if f.conns < 1 {
+		return fmt.Errorf("%w: %d connections; give --conns 1 or more", errUsage, f.conns)
+	}
+	in, err := a.openInput(ctx, f.trace, f.conns)
+	if err != nil {
+		return err
+	}
+	o := bench.ReplayOptions{
+		Trace: in.trace, HashBlockTokens: f.hashBlockTokens, Limit: f.limit, Timeout: f.timeout, AllowEvicted: f.allowEvicted,
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	total := -1
+	if !in.once { // a bad trace shows before anything is stored
+		n, err := o.CountRequests(ctx)
+		if err != nil {
+			return err
+		}
+		total = n * f.conns
+	}
+	conns, err := a.dialAll(ctx, f.connect, f.conns, f.timeout)
+	if err != nil {
+		return err
+	}
+	defer closeAll(conns)
+	report, err := a.watch(ctx, o, conns, total)
+	printErr := a.print(report, f.json)
+	return cmp.Or(err, printErr, verdict(report))
+}
+
+// watch replays with a progress bar and describes the first problems.
+func (a *app) watch(ctx context.Context, o bench.ReplayOptions, conns []conn, total int) (bench.Report, error) {
+	bar := newProgress(a.stderr, total)
+	defer bar.finish()
+	o.OnRequest = bar.step
+	described := map[bool]int{} // by whether it is a mismatch
+	o.OnProblem = func(problem error) {
+		_, mismatch := errors.AsType[*bench.MismatchError](problem)
+		described[mismatch]++
+		switch n := described[mismatch]; {
+		case n <= maxDescribed:
+			bar.line("hitbench: " + problem.Error())
+		case n == maxDescribed+1:
+			bar.line("hitbench: further problems of this kind are counted, not described")
+		}
+	}
+	targets := make([]bench.Target, len(conns))
+	for i, c := range conns {
+		targets[i] = c
+	}
+	return bench.Replay(ctx, o, targets...)
+}
+
+// print writes the report on standard output.
+func (a *app) print(r bench.Report, json bool) error {
+	write := r.WriteTable
+	if json {
+		write = r.WriteJSON
+	}
+	if err := write(a.stdout); err != nil {
+		return fmt.Errorf("cannot write the report: %w", err)
+	}
+	return nil
+}
+
+// verdict returns an error if, in a replay that came to its end, an answer was
+// wrong or refused.
+func verdict(r bench.Report) error {
+	if r.Mismatches == 0 && r.Errors == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d answers contradict the model, %d requests were refused", r.Mismatches, r.Requests, r.Errors)
+}

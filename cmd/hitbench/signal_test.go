@@ -1,0 +1,53 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAfterGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stopped atomic.Bool
+		go afterGrace(func() { stopped.Store(true) })
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		assert.False(t, stopped.Load())
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		assert.True(t, stopped.Load())
+	})
+}
+
+// With two connections, standard input is read to its end before any is made, so
+// no server is needed.
+func TestSignals(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		cmd := exec.Command(os.Args[0], "replay", "--trace", "-", "--conns", "2")
+		cmd.Env = append(os.Environ(), asCommand+"=1")
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		// More than a pipe holds: when it is written, the command is reading and so
+		// has been listening to signals for a while.
+		_, err = stdin.Write([]byte(strings.Repeat(small, 20_000)))
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(signal))
+		_ = cmd.Wait() // the exit code is looked at below
+		assert.Equal(t, exitBad, cmd.ProcessState.ExitCode(), "%v", signal)
+		assert.Equal(t, "hitbench: interrupted\n", stderr.String(), "%v", signal)
+	}
+}

@@ -1,0 +1,30 @@
+package lookup
+
+import "errors"
+
+var (
+	// ErrNotBuilt refuses a configuration that this version does not serve.
+	ErrNotBuilt = errors.New("lookup: not built yet")
+	// ErrPlace refuses a store or an evict for a group or rank outside the pool.
+	ErrPlace = errors.New("place is outside the configured pool")
+	// ErrTooManyHashes refuses a lookup of more hashes than Limits.MaxHashes.
+	ErrTooManyHashes = errors.New("more hashes than this server takes in one lookup")
+	// ErrConfig refuses a ServerConfig.
+	ErrConfig = errors.New("lookup: bad server configuration")
+	// ErrStopped says that the server's engine stopped without being asked to.
+	ErrStopped = errors.New("lookup: event loops stopped")
+)
+
+// Errors of the Client.
+var (
+	// ErrRefused says that the server answered 00: it could read the request and
+	// not serve it.
+	ErrRefused = errors.New("lookup: refused by the server")
+	// ErrConnect says that the server could not be reached or that the connection
+	// was lost; the request may or may not have taken effect.
+	ErrConnect = errors.New("lookup: no connection")
+	// ErrReply says that the server's reply is not one of this protocol.
+	ErrReply = errors.New("lookup: bad reply")
+	// ErrRequest refuses arguments that cannot be sent.
+	ErrRequest = errors.New("lookup: bad request")
+)

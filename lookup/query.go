@@ -1,0 +1,254 @@
+package lookup
+
+import (
+	"math"
+
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+)
+
+// runsPerProbe is how many runs one call of the index reports: chains are one or
+// two runs, so this is rarely filled, and its 1 KiB stays in the query.
+const runsPerProbe = 64
+
+// query is one lookup under way: hashes go in as they arrive, presence bits come
+// out at once. Queries are pooled; a query belongs to one goroutine from begin to
+// release.
+type query struct {
+	service   *Service
+	numTokens int64
+	tokenLen  int64 // numTokens as the rules see it
+	hashLen   int
+	numHashes int
+	asked     bool // begin found something to look up
+
+	raw   int // raw hashes received so far
+	limit int // raw hashes that can still change the answer
+	lanes []laneQuery
+	words []*bufpool.Words // bitset of each group, nil outside a lookup
+
+	presence coordinator.Presence
+	scratch  coordinator.Scratch
+	sums     sums
+	runs     [runsPerProbe]index.Run
+}
+
+// laneQuery is a query's walk along one lane.
+type laneQuery struct {
+	*lane
+	cursor    index.Cursor
+	at        int  // next position
+	positions int  // positions that the lookup covers
+	partial   bool // some position is held by a part of its ranks
+}
+
+func newQuery(s *Service) *query {
+	q := &query{service: s, lanes: make([]laneQuery, len(s.lanes)), words: make([]*bufpool.Words, s.coord.NumGroups())}
+	for i := range s.lanes {
+		q.lanes[i].lane = &s.lanes[i]
+	}
+	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
+	return q
+}
+
+// begin starts a lookup of numHashes hashes of hashLen bytes. unaligned says that
+// the number of tokens, which may have been too large for 64 bits, is not a
+// multiple of the alignment.
+func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) error {
+	s := q.service
+	q.numTokens = s.clampTokens(numTokens)
+	q.hashLen, q.numHashes, q.raw, q.limit = hashLen, numHashes, 0, 0
+	q.asked = false
+	if numHashes == 0 || q.numTokens == 0 {
+		return nil // answered 0 before anything is checked
+	}
+	if unaligned && q.numTokens%s.coord.Alignment() == 0 {
+		q.numTokens++ // what clamping has made even
+	}
+	var err error
+	if q.tokenLen, err = s.coord.TokenLen(q.numTokens); err != nil {
+		return err
+	}
+	q.asked = true
+	for i := range q.lanes {
+		l := &q.lanes[i]
+		l.at, l.partial = 0, false
+		l.positions = s.coord.Positions(l.groups[0], q.tokenLen, numHashes)
+		q.limit = max(q.limit, l.positions*l.stride)
+		s.index.Begin(&l.cursor, hashLen)
+		for _, g := range l.groups {
+			q.words[g] = bufpool.GetWords((l.positions + 63) / 64)
+			q.presence.Bits[g] = q.words[g].W
+		}
+	}
+	return nil
+}
+
+// add takes the next whole hashes, borrowed until it returns. It returns false
+// when no further hash can change the answer.
+func (q *query) add(hashes []byte) bool {
+	if !q.asked {
+		return false
+	}
+	n := len(hashes) / q.hashLen
+	more := false
+	for i := range q.lanes {
+		l := &q.lanes[i]
+		q.walk(l, hashes, n)
+		more = more || l.at < q.bound(l)
+	}
+	q.raw += n
+	return more
+}
+
+// bound is the position at which a lane's walk ends: behind the limit only while
+// equal hashes may still add up.
+func (q *query) bound(l *laneQuery) int {
+	if l.partial {
+		return l.positions
+	}
+	return min(l.positions, q.limit/l.stride)
+}
+
+// walk probes the asked positions of a lane whose hashes are among the n at hand.
+func (q *query) walk(l *laneQuery, hashes []byte, n int) {
+	for {
+		start, end, ok := l.mask.Next(int64(l.at))
+		bound := int64(q.bound(l))
+		if !ok || start >= bound {
+			l.at = int(bound)
+			return
+		}
+		end = min(end, bound)
+		l.at = int(start)
+		first := l.at*l.stride + l.stride - 1 - q.raw // among the hashes at hand
+		if first >= n {
+			return
+		}
+		count := min(int(end-start), (n-1-first)/l.stride+1)
+		from := first * q.hashLen
+		to := (first + (count-1)*l.stride + 1) * q.hashLen
+		q.probe(l, hashes[from:to])
+	}
+}
+
+// probe asks the index for consecutive positions of a lane and takes in the
+// first runs of its answer.
+func (q *query) probe(l *laneQuery, keys []byte) {
+	stop := l.full != 0 && l.whole == 1 && !l.partial
+	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.stride, q.runs[:], stop)
+	if !clean {
+		q.forget()
+	}
+	for _, run := range q.runs[:filled] {
+		if l.at >= q.bound(l) {
+			return
+		}
+		q.take(l, run, keys)
+		keys = keys[min(run.N*l.stride*q.hashLen, len(keys)):]
+		l.at += run.N
+	}
+}
+
+// take turns a run at the lane's position into bits.
+func (q *query) take(l *laneQuery, run index.Run, keys []byte) {
+	var complete uint64
+	if run.Coverage != nil {
+		complete = run.Coverage.Complete
+	}
+	missing := false
+	for _, g := range l.groups {
+		switch {
+		case complete>>g&1 == 1:
+			setBits(q.presence.Bits[g], l.at, run.N)
+		case run.Coverage != nil && run.Coverage.Counts[g] > 0 && q.service.sumsRanks():
+			l.partial = true
+			q.sums.note(q, l, g, run, keys)
+		case l.full>>g&1 == 1:
+			missing = true
+		}
+	}
+	if missing {
+		q.miss(l, run.N)
+	}
+}
+
+// miss lowers the limit to what the rules may still look at when a
+// full-attention group lacks the n positions from the lane's on.
+func (q *query) miss(l *laneQuery, n int) {
+	chunk := l.at / l.whole
+	if l.whole > 1 { // the chunk is missing if its last hash is
+		if last := chunk*l.whole + l.whole - 1; last >= l.at+n {
+			return
+		}
+		chunk++ // hits may end inside it
+	}
+	tokens := int64(chunk)*int64(l.whole*l.stride)*int64(q.service.pool.HashBlockSize) + q.service.peek
+	q.limit = min(q.limit, int(min(tokens/int64(q.service.pool.HashBlockSize), math.MaxInt32)))
+}
+
+// forget clears the bits collected so far: the index was reset.
+func (q *query) forget() {
+	for _, bits := range q.presence.Bits {
+		clear(bits)
+	}
+	q.sums.reset()
+}
+
+// finish returns the hit. It fails where the rules do.
+func (q *query) finish() (uint32, error) {
+	if !q.asked {
+		q.service.count(0, 0)
+		return 0, nil
+	}
+	stable := true
+	for i := range q.lanes {
+		clean, unchanged := q.service.index.End(&q.lanes[i].cursor)
+		if !clean {
+			q.forget()
+		}
+		stable = stable && unchanged
+	}
+	if stable {
+		q.sums.resolve(q)
+	}
+	q.presence.NumHashes = q.numHashes
+	hit, err := q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
+	if err != nil {
+		return 0, err
+	}
+	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
+	q.service.count(min(q.tokenLen, covered), hit)
+	if hit > math.MaxUint32 {
+		hit = math.MaxUint32 - math.MaxUint32%q.service.coord.Alignment()
+	}
+	return uint32(hit), nil
+}
+
+// release gives back what begin took and returns the query to its pool. It is
+// right at any time after newQuery, also when a lookup is abandoned half-way.
+func (q *query) release() {
+	for g, w := range q.words {
+		if w != nil {
+			w.Release()
+			q.words[g], q.presence.Bits[g] = nil, nil
+		}
+	}
+	for i := range q.lanes {
+		q.lanes[i].cursor.Drop()
+	}
+	clear(q.runs[:]) // they point to coverage that a reset may have dropped
+	q.sums.reset()
+	q.asked = false
+	q.service.queries.Put(q)
+}
+
+// setBits sets n bits from position at on.
+func setBits(words []uint64, at, n int) {
+	for end := at + n; at < end; {
+		take := min(64-at%64, end-at)
+		words[at/64] |= ^uint64(0) >> (64 - take) << (at % 64)
+		at += take
+	}
+}

@@ -1,0 +1,56 @@
+package lookup
+
+import (
+	"encoding/json"
+
+	"github.com/hitline/hitline/simd"
+)
+
+// Stat is what the stat request reports. Counters count since the start. An entry
+// is one distinct hash of one length, however many places hold it.
+type Stat struct {
+	Version    string `json:"version"`
+	Revision   string `json:"revision"`
+	Kernel     string `json:"kernel"`
+	Backend    string `json:"backend"`
+	Entries    int64  `json:"entries"`
+	MaxEntries int64  `json:"max_entries"`
+	Bytes      int64  `json:"bytes"`
+	MaxBytes   int64  `json:"max_bytes"`
+	Lookups    int64  `json:"lookups"`     // answered with a hit, 0 included
+	HitTokens  int64  `json:"hit_tokens"`  // sum of the hits
+	MissTokens int64  `json:"miss_tokens"` // asked, covered by hashes, and not hit
+	Stored     int64  `json:"stored"`      // keys added to a place
+	Evicted    int64  `json:"evicted"`     // entries removed, for room or on request
+	Refused    int64  `json:"refused"`     // stores refused for want of coverage classes
+
+	// Of a server only:
+
+	Connections int64 `json:"connections"`  // open now
+	Failed      int64 `json:"failed"`       // requests answered 00
+	Dropped     int64 `json:"dropped"`      // messages without a delimiter
+	BytesCopied int64 `json:"bytes_copied"` // of hashes cut between two reads
+	// Closed counts connections by the reason of their end.
+	Closed map[string]int64 `json:"closed"`
+}
+
+// Stat returns the service's counters.
+func (s *Service) Stat() Stat {
+	x := s.index.Stats()
+	return Stat{
+		Version: s.version, Revision: s.pool.Revision.String(), Kernel: simd.Kernel(), Backend: "memory",
+		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
+		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
+		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
+		Closed: map[string]int64{},
+	}
+}
+
+// stat returns the payload of a stat reply.
+func (s *Server) stat() ([]byte, error) {
+	st := s.service.Stat()
+	st.Connections = s.connections.Load()
+	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
+	st.Closed = s.closed.snapshot()
+	return json.Marshal(st)
+}
