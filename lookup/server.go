@@ -236,7 +236,7 @@ func boundAddress(engine gnet.Engine, addr string) (string, error) {
 
 // OnOpen implements gnet.EventHandler.
 func (s *Server) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	ses := newSession(s)
+	ses := newSession(s, c)
 	c.SetContext(ses)
 	n := s.connections.Add(1)
 	s.mu.Lock()
@@ -279,15 +279,7 @@ func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 		return gnet.None
 	}
 	n := len(p)
-	err = ses.receive(p, func(b []byte) error {
-		if _, err := c.Write(b); err != nil {
-			return errGone // OnClose has already run
-		}
-		if c.OutboundBuffered() > s.cfg.Limits.MaxUnsent {
-			return errSlowReader
-		}
-		return nil
-	})
+	err = ses.receive(p)
 	switch {
 	case errors.Is(err, errGone):
 		return gnet.None
@@ -300,12 +292,6 @@ func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 	_, _ = c.Discard(n)
 	return gnet.None
 }
-
-// Reasons for which replies cannot be sent.
-var (
-	errGone       = errors.New("lookup: connection is gone")
-	errSlowReader = errors.New("lookup: peer does not read its replies")
-)
 
 // close notes why the connection ends and returns the action that ends it.
 func (s *session) close(why closeReason) gnet.Action {

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -22,19 +23,25 @@ type session struct {
 	writer  *index.Writer
 	problem error // why the request under way cannot be served
 
-	out   *bufpool.Buffer      // replies of this turn
-	flush func(b []byte) error // sends what is in out
-	gone  error                // why nothing more can be sent
-	ended bool                 // a message ended in this turn
+	conn  replyWriter
+	out   *bufpool.Buffer // replies of this turn
+	gone  error           // why nothing more can be sent
+	ended bool            // a message ended in this turn
 
 	messageSince atomic.Int64  // Unix nanoseconds when the message under way began, 0 if none
 	lastActive   atomic.Int64  // Unix nanoseconds of the last byte
 	reason       atomic.Uint32 // closeReason, once it is known
 }
 
-func newSession(s *Server) *session {
+// replyWriter is what a session needs of its gnet.Conn.
+type replyWriter interface {
+	Write(b []byte) (int, error)
+	OutboundBuffered() int // bytes written and not yet taken by the peer
+}
+
+func newSession(s *Server, conn replyWriter) *session {
 	limits := netproto.Limits{MaxMessage: s.cfg.Limits.MaxMessage, MaxFrames: s.cfg.Limits.MaxFrames}
-	ses := &session{server: s, reader: netproto.NewReader(limits, s.service.Alignment())}
+	ses := &session{server: s, conn: conn, reader: netproto.NewReader(limits, s.service.Alignment())}
 	ses.lastActive.Store(time.Now().UnixNano())
 	return ses
 }
@@ -43,17 +50,17 @@ func newSession(s *Server) *session {
 // over, so that a burst of small requests with large replies stays bounded.
 const flushAt = 64 << 10
 
-// receive takes the bytes of one turn, all of them, and returns the replies
-// through flush. It reports why the connection must be closed, nil if it goes on.
-func (s *session) receive(p []byte, flush func([]byte) error) error {
+// receive takes the bytes of one turn, all of them, and writes the replies. It
+// reports why the connection must be closed, nil if it goes on.
+func (s *session) receive(p []byte) error {
 	s.lastActive.Store(time.Now().UnixNano())
-	s.out, s.flush = bufpool.Get(), flush
+	s.out = bufpool.Get()
 	before := s.reader.Copied()
 	err := s.reader.Feed(p, s)
 	s.server.copied.Add(int64(s.reader.Copied() - before))
 	s.send(0)
 	s.out.Release()
-	s.out, s.flush = nil, nil
+	s.out = nil
 	if s.gone != nil {
 		return s.gone
 	}
@@ -72,13 +79,24 @@ func (s *session) markMessage() {
 	s.ended = false
 }
 
-// send flushes the replies when there are more than so many bytes of them.
+// send writes the replies when there are more than so many bytes of them.
 func (s *session) send(over int) {
-	if s.gone == nil && len(s.out.B) > over {
-		s.gone = s.flush(s.out.B)
-		s.out.B = s.out.B[:0]
+	if s.gone != nil || len(s.out.B) <= over {
+		return
 	}
+	if _, err := s.conn.Write(s.out.B); err != nil {
+		s.gone = errGone // OnClose has already run
+	} else if s.conn.OutboundBuffered() > s.server.cfg.Limits.MaxUnsent {
+		s.gone = errSlowReader
+	}
+	s.out.B = s.out.B[:0]
 }
+
+// Reasons for which replies cannot be sent.
+var (
+	errGone       = errors.New("lookup: connection is gone")
+	errSlowReader = errors.New("lookup: peer does not read its replies")
+)
 
 // abandon gives back what a request under way holds; the connection is gone.
 func (s *session) abandon() {

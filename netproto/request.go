@@ -106,6 +106,15 @@ func (q *Request) foldNumTokens(p []byte, alignment uint64) {
 	}
 }
 
+// ParseInt reads a big-endian integer of any length as the reference does: empty
+// is 0. What does not fit 64 bits reads as math.MaxUint64.
+func ParseInt(b []byte) (v uint64) {
+	for _, c := range b {
+		v = foldByte(v, c)
+	}
+	return v
+}
+
 // foldByte appends one big-endian digit, saturating.
 func foldByte(v uint64, b byte) uint64 {
 	if v > math.MaxUint64>>8 {

@@ -1,0 +1,139 @@
+package bufpool
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// wordCounts is the numbers of words that the tests ask for: all small ones, and those
+// around each power of two.
+func wordCounts() []int {
+	var counts []int
+	for n := range 131 {
+		counts = append(counts, n)
+	}
+	for n := 256; n <= 2<<maxWordsLog; n *= 2 {
+		counts = append(counts, n-1, n, n+1)
+	}
+	return counts
+}
+
+func fill(w []uint64, with uint64) {
+	for i := range w {
+		w[i] = with
+	}
+}
+
+// TestWordsAreZero asks for every size twice, where the second loan may be the array that
+// the first one left full of ones.
+func TestWordsAreZero(t *testing.T) {
+	for _, n := range wordCounts() {
+		for range 2 {
+			w := GetWords(n)
+			require.Len(t, w.W, n)
+			require.Equal(t, n, cap(w.W), "an append must not spill into the array")
+			for i, word := range w.W {
+				if word != 0 {
+					t.Fatalf("%d words: word %d is %#x", n, i, word)
+				}
+			}
+			fill(w.array, ^uint64(0))
+			w.Release()
+		}
+	}
+	require.Panics(t, func() { GetWords(-1) })
+}
+
+// TestWordsSizes checks what is allocated for a request: the next power of two, and never
+// more than twice the request except for the smallest.
+func TestWordsSizes(t *testing.T) {
+	for _, n := range wordCounts() {
+		w := GetWords(n)
+		size := len(w.array)
+		switch {
+		case n > 1<<maxWordsLog:
+			require.Equal(t, n, size, "too large to be kept, so it needs no spare room")
+		default:
+			require.Zero(t, size&(size-1), "%d words: %d is not a power of two", n, size)
+			require.GreaterOrEqual(t, size, n)
+			require.Less(t, size, max(2*n, 9), "8 words, a cache line, are the smallest")
+		}
+		w.Release()
+	}
+	require.Equal(t, 2_097_152, 64<<maxWordsLog, "the limit as it is documented")
+}
+
+// TestWordsAreKept checks which arrays are lent again: all up to the limit, whatever the
+// owner has done to W.
+func TestWordsAreKept(t *testing.T) {
+	if Debug {
+		t.Skip("debug builds keep nothing")
+	}
+	sees := func(n int) bool {
+		for range 100 {
+			w := GetWords(n)
+			first := unsafe.SliceData(w.array)
+			w.W = nil
+			w.Release()
+			if unsafe.SliceData(GetWords(n).array) == first {
+				return true
+			}
+		}
+		return false
+	}
+	require.True(t, sees(1))
+	require.True(t, sees(100))
+	require.True(t, sees(1<<maxWordsLog))
+	require.False(t, sees(1<<maxWordsLog+1))
+}
+
+// TestWordsOwners lends to many goroutines at once, each of which must find in the end what
+// it wrote.
+func TestWordsOwners(t *testing.T) {
+	var wg sync.WaitGroup
+	for id := range uint64(8) {
+		wg.Go(func() {
+			for i := range 500 {
+				w, other := GetWords(1+i), GetWords(1+i/2)
+				fill(w.W, id)
+				fill(other.W, id+100)
+				for _, word := range w.W {
+					if word != id {
+						t.Errorf("goroutine %d: somebody else wrote %d", id, word)
+					}
+				}
+				w.Release()
+				other.Release()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWordsDoNotAllocate(t *testing.T) {
+	if Debug {
+		t.Skip("debug builds keep nothing")
+	}
+	for _, n := range []int{0, 1, 8, 9, 1000, 1 << maxWordsLog} {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			w := GetWords(n)
+			fill(w.W, 1)
+			w.Release()
+		}), "%d words", n)
+	}
+}
+
+func BenchmarkWords(b *testing.B) {
+	for _, n := range []int{1, 128, 1 << maxWordsLog} {
+		b.Run(fmt.Sprintf("words=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				GetWords(n).Release()
+			}
+		})
+	}
+}
