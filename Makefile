@@ -1,0 +1,48 @@
+# hitline: `make` lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# How long `make fuzz` gives each target, and `make test` gives each.
+FUZZTIME ?= 1m
+SMOKEFUZZ ?= 5s
+
+# Pinned tools, run from the module proxy.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## Build bin/hitline and bin/hitbench
+	go build -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: build ## Start a server, replay real requests over TCP, check every answer
+	@scripts/demo
+
+.PHONY: test
+test: ## All that CI runs; skips, and says so, what an ordinary machine lacks
+	@SMOKEFUZZ=$(SMOKEFUZZ) STATICCHECK=$(STATICCHECK) GOLANGCI=$(GOLANGCI) scripts/test
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (1m)
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: ## Run the Go benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: lint
+lint: ## Run staticcheck and golangci-lint
+	go run $(STATICCHECK) ./...
+	go run $(GOLANGCI) run
+
+.PHONY: generate
+generate: ## Generate the assembly anew
+	go generate ./simd
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
