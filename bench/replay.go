@@ -78,7 +78,7 @@ func (o ReplayOptions) each(ctx context.Context, f func(number int, ids []uint64
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

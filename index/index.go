@@ -77,6 +77,7 @@ type Index struct {
 	touchMu    sync.Mutex // taken after mu where both are held
 	touches    []stretch  // found by lookups, not yet in the recency list
 	touched    int        // of those, already applied
+	toTouch    int        // entries in those that are not
 	touchEpoch uint64
 
 	stored, evicted, refused atomic.Int64
@@ -133,7 +134,7 @@ func (x *Index) Reset() {
 	x.epoch++
 	x.removals++
 	x.touchMu.Lock()
-	x.touches, x.touched, x.touchEpoch = x.touches[:0], 0, x.epoch
+	x.touches, x.touched, x.toTouch, x.touchEpoch = x.touches[:0], 0, 0, x.epoch
 	x.touchMu.Unlock()
 }
 

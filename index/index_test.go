@@ -6,13 +6,24 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/simd"
 )
+
+func TestMain(m *testing.M) {
+	if err := simd.ForceFromEnv(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Exit(m.Run())
+}
 
 // onePlace is a pool of one group on one rank.
 func onePlace(maxEntries int64) Config {
@@ -363,6 +374,9 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 			m.keys = nil
 		}
 		require.EqualValues(t, len(m.keys), x.Stats().Entries, "seed %d step %d", seed, step)
+		if step%50 == 0 {
+			checkLists(t, x)
+		}
 		_, bits := probeSilent(x, c, hashLen)
 		for i, k := range split(c, hashLen) {
 			require.Equal(t, m.has(k), bits[i], "seed %d step %d key %d", seed, step, i)
@@ -384,6 +398,51 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 	}
 	c.Drop()
 	return 0, bits
+}
+
+// checkLists walks the recency list and the free lists.
+func checkLists(t testing.TB, x *Index) {
+	t.Helper()
+	n, before := int64(0), noSlot
+	for s := x.newest; s != noSlot; n++ {
+		seg, i := x.at(s)
+		require.NotEqual(t, noClass, seg.class[i], "a free slot is in the recency list")
+		require.Equal(t, before, seg.newer[i])
+		require.Equal(t, s, x.find(x.tag(seg.key(i)), seg.key(i)), "an entry is not in the table")
+		require.LessOrEqual(t, n, x.entries)
+		before, s = s, seg.older[i]
+	}
+	require.Equal(t, before, x.oldest)
+	require.Equal(t, x.entries, n)
+	free := int64(0)
+	for _, s := range x.free {
+		for ; s != noSlot; free++ {
+			seg, i := x.at(s)
+			require.Equal(t, noClass, seg.class[i])
+			s = seg.newer[i]
+		}
+	}
+	require.Equal(t, x.slots, x.entries+free)
+}
+
+// TestTouchesOfEvicted applies touches of entries that are gone by then, as when
+// a store evicts between a lookup and the next change.
+func TestTouchesOfEvicted(t *testing.T) {
+	for name, gone := range map[string][2]slot{"head": {0, 3}, "middle": {4, 6}, "tail": {7, 10}, "all": {0, 10}, "one": {5, 6}} {
+		x := mustNew(t, onePlace(0))
+		keys := chain(1, 10, 32)
+		store(t, x, keys, 32)
+		store(t, x, chain(2, 10, 32), 32)
+		probe(x, keys, 32, 10, true)
+		for s := gone[0]; s < gone[1]; s++ {
+			x.remove(s)
+		}
+		x.applyTouches()
+		checkLists(t, x)
+		if gone[0] > 0 {
+			require.EqualValues(t, 0, x.newest, name)
+		}
+	}
 }
 
 func TestHistories(t *testing.T) {

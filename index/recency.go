@@ -6,50 +6,45 @@ package index
 // before its end. On a trace of real requests that keeps more hits than touching
 // head first (docs/performance.md).
 
-// unlink takes an entry out of the list.
-func (x *Index) unlink(s slot) {
-	seg, i := x.at(s)
-	newer, older := seg.newer[i], seg.older[i]
+// unlink takes entries out of the list that stand in it one behind the other,
+// from first, the newest of them, to last.
+func (x *Index) unlink(first, last slot) {
+	f, i := x.at(first)
+	l, j := x.at(last)
+	newer, older := f.newer[i], l.older[j]
 	if newer == noSlot {
 		x.newest = older
 	} else {
-		n, j := x.at(newer)
-		n.older[j] = older
+		n, k := x.at(newer)
+		n.older[k] = older
 	}
 	if older == noSlot {
 		x.oldest = newer
 	} else {
-		o, j := x.at(older)
-		o.newer[j] = newer
+		o, k := x.at(older)
+		o.newer[k] = newer
 	}
 }
 
-// linkBehind puts an entry right behind another one, on its older side; with
-// noSlot it becomes the newest.
-func (x *Index) linkBehind(s, front slot) {
+// linkBehind puts such entries back right behind another one, on its older side;
+// with noSlot they become the newest.
+func (x *Index) linkBehind(first, last, front slot) {
 	older := x.newest
 	if front != noSlot {
-		f, j := x.at(front)
-		older = f.older[j]
-		f.older[j] = s
+		f, k := x.at(front)
+		older = f.older[k]
+		f.older[k] = first
 	} else {
-		x.newest = s
+		x.newest = first
 	}
-	seg, i := x.at(s)
-	seg.newer[i], seg.older[i] = front, older
+	f, i := x.at(first)
+	l, j := x.at(last)
+	f.newer[i], l.older[j] = front, older
 	if older == noSlot {
-		x.oldest = s
+		x.oldest = last
 	} else {
-		o, j := x.at(older)
-		o.newer[j] = s
-	}
-}
-
-// touch makes an entry the newest.
-func (x *Index) touch(s slot) {
-	if x.newest != s {
-		x.unlink(s)
-		x.linkBehind(s, noSlot)
+		o, k := x.at(older)
+		o.newer[k] = last
 	}
 }
 
@@ -60,8 +55,11 @@ type stretch struct {
 }
 
 const (
-	// touchQueue bounds the stretches that wait to be applied, 512 KiB of them.
-	touchQueue = 1 << 16
+	// touchQueue bounds the entries that wait to be touched. Touching them costs a
+	// store less than a millisecond where chains lie in order, a few where not.
+	touchQueue = 1 << 18
+	// touchStretches bounds the stretches that wait, 512 KiB of them.
+	touchStretches = 1 << 16
 	// touchBatch is how many entries are touched under one hold of the lock: well
 	// under a millisecond even when each is a cache miss.
 	touchBatch = 4096
@@ -76,9 +74,10 @@ func (x *Index) noteTouches(found []stretch, epoch uint64) {
 	if x.touchEpoch == epoch {
 		for i := len(found) - 1; i >= 0; i-- {
 			x.touches = append(x.touches, found[i])
+			x.toTouch += int(found[i].n)
 		}
 	}
-	full := len(x.touches) >= touchQueue
+	full := x.toTouch > touchQueue || len(x.touches) > touchStretches
 	x.touchMu.Unlock()
 	if full {
 		x.applyTouches()
@@ -104,9 +103,11 @@ func (x *Index) applyTouchBatch(n int) bool {
 	defer x.touchMu.Unlock()
 	for x.touched < len(x.touches) {
 		t := &x.touches[x.touched]
-		for ; t.n > 0 && n > 0; n-- {
-			t.n--
-			x.touchIfLive(t.first + slot(t.n))
+		for t.n > 0 && n > 0 {
+			moved := x.touchTail(*t, n)
+			t.n -= uint32(moved)
+			x.toTouch -= moved
+			n -= moved
 		}
 		if t.n > 0 {
 			return false
@@ -117,14 +118,27 @@ func (x *Index) applyTouchBatch(n int) bool {
 	return true
 }
 
-// touchIfLive touches an entry unless it was evicted since it was found. A slot
-// that holds another key by now is touched in its place, which is harmless.
-func (x *Index) touchIfLive(s slot) {
-	id := int(s >> segmentBits)
+// touchTail makes the end of a stretch, at most n entries of it, the newest
+// entries, the front one newest, and returns how many. A chain that was stored or
+// used before stands in the list as it lies in the log, so it is moved whole.
+//
+// Entries may have been evicted since they were found: a free slot is passed over,
+// and one that holds another key by now is touched in its place, which is
+// harmless.
+func (x *Index) touchTail(t stretch, n int) int {
+	last := t.first + slot(t.n) - 1
+	id := int(last >> segmentBits)
 	if id >= len(x.segments) || x.segments[id] == nil {
-		return
+		return min(int(t.n), n, int(last&segmentMask)+1)
 	}
-	if seg, i := x.at(s); seg.class[i] != noClass {
-		x.touch(s)
+	seg, j := x.at(last)
+	i := j
+	for least := j + 1 - min(int(t.n), n, j+1); i > least && seg.older[i-1] == last-slot(j-i); i-- {
 	}
+	first := last - slot(j-i)
+	if seg.class[j] != noClass && x.newest != first {
+		x.unlink(first, last)
+		x.linkBehind(first, last, noSlot)
+	}
+	return j - i + 1
 }

@@ -116,7 +116,7 @@ func (x *Index) giveSlot(s slot) {
 	seg, i := x.at(s)
 	seg.class[i] = noClass
 	seg.live--
-	seg.newer[i] = x.free[seg.hashLen]
+	seg.newer[i], seg.older[i] = x.free[seg.hashLen], noSlot // touchTail relies on the latter
 	x.free[seg.hashLen] = s
 	x.entries--
 }

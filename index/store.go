@@ -100,14 +100,14 @@ func (x *Index) storeKey(place int, key []byte, last slot) (slot, error) {
 	}
 	if s != noSlot {
 		if s != last {
-			x.unlink(s)
-			x.linkBehind(s, last)
+			x.unlink(s, s)
+			x.linkBehind(s, s, last)
 		}
 	} else if s = x.room(len(key), last); s == noSlot {
 		return noSlot, nil
 	} else {
 		x.table.insert(tag, s)
-		x.linkBehind(s, last)
+		x.linkBehind(s, s, last)
 		seg, i := x.at(s)
 		copy(seg.key(i), key)
 	}
@@ -161,7 +161,7 @@ func (x *Index) room(hashLen int, last slot) slot {
 func (x *Index) remove(s slot) {
 	seg, i := x.at(s)
 	x.table.delete(x.tag(seg.key(i)), s)
-	x.unlink(s)
+	x.unlink(s, s)
 	x.giveSlot(s)
 	x.evicted.Add(1)
 	x.removals++

@@ -197,7 +197,7 @@ func (c *Client) exchange(ctx context.Context, blob []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := c.setDeadline(ctx); err != nil {
+	if err := c.setDeadline(); err != nil {
 		return c.breakOff(fmt.Errorf("%w: %w", ErrConnect, err))
 	}
 	if ctx.Done() != nil {
@@ -223,13 +223,12 @@ func (c *Client) exchange(ctx context.Context, blob []byte) error {
 // longAgo as a deadline wakes a read or write at once.
 var longAgo = time.Unix(1, 0)
 
-func (c *Client) setDeadline(ctx context.Context) error {
+// setDeadline bounds the request by the client's timeout; the context's end is
+// watched for separately, so that its error is the one that is reported.
+func (c *Client) setDeadline() error {
 	var at time.Time
 	if c.timeout > 0 {
 		at = time.Now().Add(c.timeout)
-	}
-	if d, ok := ctx.Deadline(); ok && (at.IsZero() || d.Before(at)) {
-		at = d
 	}
 	return c.conn.SetDeadline(at)
 }

@@ -150,13 +150,13 @@ func TestGarbage(t *testing.T) {
 }
 
 func TestMessageTimeoutIsPerMessage(t *testing.T) {
-	server := startServer(t, blocks16, Limits{MessageTimeout: 1500 * time.Millisecond})
+	server := startServer(t, blocks16, Limits{MessageTimeout: 500 * time.Millisecond})
 	p := dialPeer(t, server)
 	// A client that pipelines has always begun the next message; it must live.
 	msg := encode([]byte("ping"))
 	_, err := p.Write(msg[:1])
 	require.NoError(t, err)
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(2200 * time.Millisecond); time.Now().Before(end); {
 		_, err := p.Write(append(msg[1:len(msg):len(msg)], msg[0]))
 		require.NoError(t, err)
 		require.Equal(t, [][]byte{{1}}, p.next(t))
@@ -583,4 +583,63 @@ func BenchmarkLookup(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/hash")
 		})
 	}
+}
+
+// BenchmarkRoundTrip asks over loopback TCP, client and server in one process;
+// rival=raw is a blocking server that reads the same bytes and answers four.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, n := range []int{64, 512, 8192, 131072} {
+		keys := chain("a", n, 32)
+		for _, rival := range []string{"hitline", "raw"} {
+			b.Run(fmt.Sprintf("rival=%s/hashes=%d", rival, n), func(b *testing.B) {
+				addr := ""
+				if rival == "raw" {
+					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
+				} else {
+					server := startServer(b, blocks16, Limits{})
+					require.NoError(b, server.service.Store(Place{}, keys, 32))
+					addr = server.Addrs()[0]
+				}
+				c, err := Dial(context.Background(), addr)
+				require.NoError(b, err)
+				defer c.Close()
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := c.Lookup(context.Background(), uint32(16*n), keys, 32); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// rawServer answers a hit of 0 to every so many bytes.
+func rawServer(b *testing.B, size int) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
+		for {
+			for left := size; left > 0; {
+				n, err := conn.Read(buf[:min(left, len(buf))])
+				if err != nil {
+					return
+				}
+				left -= n
+			}
+			if _, err := conn.Write(reply); err != nil {
+				return
+			}
+		}
+	}()
+	b.Cleanup(func() { ln.Close(); <-done })
+	return ln.Addr().String()
 }

@@ -1,6 +1,9 @@
 package netproto
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+)
 
 // Flag bits of a frame.
 const (
@@ -67,7 +70,7 @@ func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, erro
 		if err == nil && (size > limits.MaxMessage-int64(at) || h.size > uint64(limits.MaxMessage-int64(at)-size)) {
 			err = ErrMessageLength
 		}
-		if err == ErrShort {
+		if errors.Is(err, ErrShort) {
 			return frames, 0, err
 		}
 		if err != nil {
