@@ -101,7 +101,12 @@ func (s *Server) Start(ctx context.Context) error {
 	case <-s.done:
 		return fmt.Errorf("lookup: cannot serve %s: %w", strings.Join(s.cfg.Listen, ", "), s.err)
 	case <-ctx.Done():
-		return ctx.Err()
+		select { // binding waits for nobody
+		case <-s.booted:
+			return errors.Join(ctx.Err(), s.Shutdown(ctx))
+		case <-s.done:
+			return ctx.Err()
+		}
 	}
 }
 

@@ -378,6 +378,21 @@ func TestStartFailures(t *testing.T) {
 	require.ErrorContains(t, server.Start(context.Background()), "address already in use")
 }
 
+func TestStartCancelled(t *testing.T) {
+	service, err := NewService(blocks16)
+	require.NoError(t, err)
+	server, err := NewServer(service, ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := server.Start(ctx); err != nil { // both may be true at once
+		require.ErrorIs(t, err, context.Canceled)
+		<-server.Done()
+		return
+	}
+	require.NoError(t, server.Shutdown(context.Background()))
+}
+
 func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := chain("a", 100, 32)

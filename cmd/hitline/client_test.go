@@ -1,0 +1,155 @@
+package main
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fake listens on a port of its own and answers the first bytes of every
+// connection with reply; "" means that it never answers, and "hang up" that it
+// closes.
+func fake(t *testing.T, reply string) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				buf := make([]byte, 1<<16)
+				if _, err := conn.Read(buf); err != nil || reply == "hang up" {
+					return
+				}
+				_, _ = io.WriteString(conn, reply)
+				_, _ = io.Copy(io.Discard, conn) // until the client goes
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); all.Wait() })
+	return "tcp://" + listener.Addr().String()
+}
+
+// Replies in the raw dialect.
+const (
+	replyDone    = "\x00\x01\x01"
+	replyRefused = "\x01\x01\x00" + "\x00\x06reason"
+	replyHit     = "\x00\x04\x00\x00\x00\x40"
+)
+
+var askingLines = []string{
+	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset", "ping", "stat",
+}
+
+// ask runs line against a server.
+func ask(t *testing.T, address, line string) result {
+	t.Helper()
+	return hitline(t, "00\n01\n", append(strings.Fields(line), "--connect", address)...)
+}
+
+func TestAnswers(t *testing.T) {
+	done := fake(t, replyDone)
+	for _, test := range []struct{ line, reply, want string }{
+		{"lookup --tokens 128 --hashes-file -", replyHit, "64\n"},
+		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"num_tokens":128,"hashes":2}` + "\n"},
+		{"store --hashes-file -", replyDone, "stored 2\n"},
+		{"store --hashes-file - --json", replyDone, `{"stored":2}` + "\n"},
+		{"evict --hashes-file -", replyDone, "evicted 2\n"},
+		{"evict --hashes-file - --json", replyDone, `{"evicted":2}` + "\n"},
+		{"reset", replyDone, "done\n"},
+		{"reset --json", replyDone, `{"reset":true}` + "\n"},
+		{"stat", "\x01\x01\x01\x00\x30" + `{"b":18446744073709551615,"a":{"x":{"k":"y z"}}}`, "a.x.k  y z\nb      18446744073709551615\n"},
+		{"stat --json", "\x01\x01\x01\x00\x0a" + `{"a": "<"}`, `{"a": "<"}` + "\n"},
+		{"stat --json", "\x01\x01\x01\x00\x0a" + "{\n\"a\": 1\n}", `{"a":1}` + "\n"},
+	} {
+		t.Run(test.line, func(t *testing.T) {
+			address := done
+			if test.reply != replyDone {
+				address = fake(t, test.reply)
+			}
+			assert.Equal(t, result{exitDone, test.want, ""}, ask(t, address, test.line))
+		})
+	}
+	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, ask(t, done, "ping").stdout)
+	assert.Regexp(t, `^\{"round_trip_ns":[1-9][0-9]*\}\n$`, ask(t, done, "ping --json").stdout)
+}
+
+func TestRefused(t *testing.T) {
+	address := fake(t, replyRefused)
+	for _, line := range askingLines {
+		got := ask(t, address, line)
+		assert.Equal(t, exitBad, got.code, line)
+		assert.Empty(t, got.stdout, line)
+		assert.Contains(t, got.stderr, "reason", line)
+		assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", line, got.stderr)
+
+		got = ask(t, address, line+" --json")
+		assert.Equal(t, exitBad, got.code, line)
+		assert.Regexp(t, `^\{"error":".*reason","exit":1\}\n$`, got.stdout, line)
+	}
+}
+
+// An answer that is none of the protocol's is bad, not lost.
+func TestBadAnswers(t *testing.T) {
+	for _, test := range []struct{ line, reply string }{
+		{"ping", "\x00\x01\x07"}, {"ping", "HTTP/1.1 400"}, {"lookup --tokens 1 --hashes-file -", "\x00\x05\x01\x00\x00\x00\x00"},
+		{"stat", "\x01\x01\x01\x00\x01{"}, {"stat", "\x01\x01\x01\x00\x02[]"}, {"reset", replyHit},
+	} {
+		got := ask(t, fake(t, test.reply), test.line)
+		assert.Equal(t, exitBad, got.code, "%s: %q: %s", test.line, test.reply, got.stderr)
+		assert.Empty(t, got.stdout)
+	}
+}
+
+func TestLost(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := "tcp://" + listener.Addr().String()
+	require.NoError(t, listener.Close())
+	hangUp, silent := fake(t, "hang up"), fake(t, "")
+	for _, line := range askingLines {
+		for address, want := range map[string]string{nobody: "connection refused", hangUp: hangUp, silent: "no answer within 50ms"} {
+			begun := time.Now()
+			got := ask(t, address, line+" --timeout 50ms")
+			assert.Equal(t, exitLost, got.code, line)
+			assert.Empty(t, got.stdout, line)
+			assert.Contains(t, got.stderr, want, line)
+			assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", line, got.stderr)
+			assert.Less(t, time.Since(begun), 5*time.Second, line)
+		}
+	}
+}
+
+// The requests that go out are the wire's.
+func TestPlaceOnTheWire(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	got := make(chan []byte, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			close(got)
+			return
+		}
+		defer conn.Close()
+		want := len("\x01\x05store\x01\x08ggttppcc\x01\x02ll\x00\x02kk")
+		buf := make([]byte, want)
+		_, _ = io.ReadFull(conn, buf)
+		got <- buf
+		_, _ = io.WriteString(conn, replyDone)
+	}()
+	assert.Equal(t, "stored 2\n", ask(t, "tcp://"+listener.Addr().String(), "store --group 1 --tp-rank 2 --pp-rank 3 --pcp-rank 4 --hashes-file -").stdout)
+	assert.Equal(t, "\x01\x05store\x01\x08\x00\x01\x00\x02\x00\x03\x00\x04\x01\x02\x00\x01\x00\x02\x00\x01", string(<-got))
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/lookup"
+)
+
+// Exit codes of all commands.
+const (
+	exitDone  = 0
+	exitBad   = 1 // the answer was bad or refused
+	exitUsage = 2 // wrong usage or configuration
+	exitLost  = 3 // no connection or lost
+)
+
+// errUsage is wrapped by mistakes in the command line, and errConfig by those in
+// what it refers to; both exit with 2, and help mends only the first.
+var (
+	errUsage  = errors.New("wrong usage")
+	errConfig = errors.New("wrong configuration")
+)
+
+// classed gives an error a class without changing its text.
+type classed struct {
+	error
+	class error
+}
+
+// Unwrap returns both the error and its class.
+func (c classed) Unwrap() []error { return []error{c.error, c.class} }
+
+// usagef is a mistake in the command line.
+func usagef(format string, args ...any) error {
+	return classed{fmt.Errorf(format, args...), errUsage}
+}
+
+// configError is a mistake in a configuration or an input file.
+func configError(err error) error { return classed{err, errConfig} }
+
+// exitCode returns the code of an error.
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errUsage), errors.Is(err, errConfig), errors.Is(err, lookup.ErrRequest):
+		return exitUsage
+	case errors.Is(err, lookup.ErrConnect), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return exitLost
+	}
+	return exitBad
+}
+
+// report tells what failed and returns the exit code.
+func report(cmd *cobra.Command, err error) int {
+	code := exitCode(err)
+	if err == nil {
+		return code
+	}
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		line, _ := json.Marshal(struct {
+			Error string `json:"error"`
+			Exit  int    `json:"exit"`
+		}{err.Error(), code})
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n", line)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %v\n", err)
+	if errors.Is(err, errUsage) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s --help\n", cmd.CommandPath())
+	}
+	return code
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// hashList is what a hashes file holds: the hashes joined, and the length of one
+// in bytes, 0 if there are none.
+type hashList struct {
+	blob    []byte
+	hashLen int
+}
+
+// count returns the number of hashes.
+func (l hashList) count() int {
+	if l.hashLen == 0 {
+		return 0
+	}
+	return len(l.blob) / l.hashLen
+}
+
+// hashesFlag defines the flag that names a hashes file.
+func hashesFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("hashes-file", "", "`file` with one hash in hex a line, 1 to 64 bytes, all of one length; blank lines\nand lines that begin with # are skipped; - is standard input (required)")
+}
+
+// loadHashes reads the file that --hashes-file names.
+func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
+	switch name {
+	case "":
+		return hashList{}, usagef("--hashes-file is required")
+	case "-":
+		return readHashes("standard input", cmd.InOrStdin())
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return hashList{}, configError(fmt.Errorf("cannot read the hashes: %w", err))
+	}
+	defer file.Close() // only read
+	return readHashes(name, file)
+}
+
+// maxLine bounds a line of a hashes file in bytes; only comments are long.
+const maxLine = 64 << 10
+
+// readHashes reads hashes from in. Errors begin with name:line.
+func readHashes(name string, in io.Reader) (hashList, error) {
+	var list hashList
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 4096), maxLine)
+	number := 0
+	for lines.Scan() {
+		number++
+		if err := list.add(strings.TrimSpace(lines.Text())); err != nil {
+			return hashList{}, configError(fmt.Errorf("%s:%d: %w", name, number, err))
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return hashList{}, configError(fmt.Errorf("%s:%d: line longer than %d bytes; write one hash a line", name, number+1, maxLine))
+	case err != nil:
+		return hashList{}, configError(fmt.Errorf("cannot read the hashes: %s:%d: %w", name, number+1, err))
+	}
+	return list, nil
+}
+
+// add takes one line, without the spaces around it.
+func (l *hashList) add(line string) error {
+	if line == "" || line[0] == '#' {
+		return nil
+	}
+	n := len(line) / 2
+	blob, err := hex.AppendDecode(l.blob, []byte(line))
+	switch {
+	case errors.Is(err, hex.ErrLength):
+		return fmt.Errorf("%d hex digits are not whole bytes", len(line))
+	case err != nil:
+		return fmt.Errorf("%.20q is not a hash in hex", line)
+	case n > netproto.MaxHashLen:
+		return fmt.Errorf("hash of %d bytes, at most %d are possible", n, netproto.MaxHashLen)
+	case l.hashLen != 0 && n != l.hashLen:
+		return fmt.Errorf("hash of %d bytes after one of %d; all must be of one length", n, l.hashLen)
+	}
+	l.blob, l.hashLen = blob, n
+	return nil
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// maxInt bounds what ends up in an int, whatever its size.
+const maxInt = math.MaxInt
+
+// address is a listen address in a form that makes equal ones equal.
+type address struct {
+	host string
+	port uint16
+}
+
+// CheckAddress refuses what is not tcp://host:port with a port other than 0:
+// what a client can connect to.
+func CheckAddress(text string) error {
+	a, err := parseAddress(text)
+	if err == nil && a.port == 0 {
+		return fmt.Errorf("%q has port 0; give the port of the server, 1 to 65535", text)
+	}
+	return err
+}
+
+// parseAddress reads tcp://host:port. The host is a name or an IP address, an
+// IPv6 address in brackets.
+func parseAddress(text string) (address, error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	switch {
+	case !ok:
+		return address{}, fmt.Errorf("%q has no scheme; write tcp://host:port", text)
+	case scheme == "ipc":
+		return address{}, fmt.Errorf("%q: ipc:// is not built yet; use tcp://host:port", text)
+	case scheme != "tcp":
+		return address{}, fmt.Errorf("%q: unknown scheme %q; use tcp://host:port", text, scheme)
+	}
+	host, port, err := net.SplitHostPort(rest)
+	if err != nil {
+		var bad *net.AddrError
+		if errors.As(err, &bad) {
+			return address{}, fmt.Errorf("%q: %s; write tcp://host:port, an IPv6 address in brackets", text, bad.Err)
+		}
+		return address{}, fmt.Errorf("%q: %w", text, err)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return address{}, fmt.Errorf("%q: port %q is not a number from 0 to 65535", text, port)
+	}
+	host, err = checkHost(text, host)
+	return address{host: host, port: uint16(number)}, err
+}
+
+// checkHost returns the host of text in its canonical form.
+func checkHost(text, host string) (string, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String(), nil
+	}
+	switch {
+	case host == "" || host == "*":
+		return "", fmt.Errorf("%q has no host; for all interfaces write 0.0.0.0 or [::]", text)
+	case strings.Contains(host, ":"):
+		return "", fmt.Errorf("%q: %q is not an IPv6 address", text, host)
+	case strings.Trim(host, "0123456789.") == "":
+		return "", fmt.Errorf("%q: %q is not an IPv4 address", text, host)
+	}
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-._"
+	host = strings.ToLower(host)
+	if bad := strings.Trim(host, letters); bad != "" {
+		return "", fmt.Errorf("%q: %q is not a host name or an IP address", text, host)
+	}
+	return host, nil
+}

@@ -1,0 +1,74 @@
+package config
+
+import (
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// Config is everything that hitline serve can be told. The yaml tags are the
+// names in the file, and of the environment variables.
+type Config struct {
+	Listen       []string         `yaml:"listen"` // tcp://host:port each; port 0 lets the system choose
+	Loops        int              `yaml:"loops"`  // event loops; 0: GOMAXPROCS
+	Pool         coordinator.Pool `yaml:"pool"`
+	Backend      Backend          `yaml:"backend"`
+	Limits       Limits           `yaml:"limits"`
+	DrainTimeout Duration         `yaml:"drain_timeout"` // for requests in flight when stopping
+	Metrics      string           `yaml:"metrics"`       // not built yet: must be empty
+	Log          Log              `yaml:"log"`
+
+	places places
+}
+
+// Backend holds one field for each backend that is built, and so far there is
+// one. Naming it is choosing it.
+type Backend struct {
+	Memory Memory `yaml:"memory"`
+}
+
+// Memory bounds the embedded index.
+type Memory struct {
+	MaxBytes   Size  `yaml:"max_bytes"`   // bytes
+	MaxEntries int64 `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
+}
+
+// Limits bound what one client can cost.
+type Limits struct {
+	MaxMessage       Size     `yaml:"max_message"` // bytes of one message
+	MaxFrames        int      `yaml:"max_frames"`  // frames of one message
+	MaxHashes        int      `yaml:"max_hashes"`  // hashes of one lookup
+	MaxConnections   int      `yaml:"max_connections"`
+	MaxInFlight      int      `yaml:"max_in_flight"` // requests of one connection
+	MaxUnsent        Size     `yaml:"max_unsent"`    // bytes of replies of one connection
+	HandshakeTimeout Duration `yaml:"handshake_timeout"`
+	MessageTimeout   Duration `yaml:"message_timeout"` // a message begun and not finished
+	IdleTimeout      Duration `yaml:"idle_timeout"`    // 0: off
+}
+
+// Log says what is logged on standard error, and how.
+type Log struct {
+	Level  Level  `yaml:"level"`
+	Format Format `yaml:"format"`
+}
+
+// Default returns what is in effect when nothing is configured. The pool's
+// defaults are the coordinator's, which Load fills in.
+func Default() Config {
+	return Config{
+		Listen:  []string{"tcp://127.0.0.1:7557"},
+		Backend: Backend{Memory: Memory{MaxBytes: 1 << 30}},
+		Limits: Limits{
+			MaxMessage:       64 << 20,
+			MaxFrames:        32,
+			MaxHashes:        2 << 20,
+			MaxConnections:   4096,
+			MaxInFlight:      1024,
+			MaxUnsent:        1 << 20,
+			HandshakeTimeout: Duration(10 * time.Second),
+			MessageTimeout:   Duration(60 * time.Second),
+		},
+		DrainTimeout: Duration(10 * time.Second),
+		Log:          Log{Level: "info", Format: "text"},
+	}
+}

@@ -1,0 +1,273 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// write puts text into a file c.yaml and returns its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// fails loads a file with text and returns the error with the directory cut off.
+func fails(t *testing.T, text string) string {
+	t.Helper()
+	path := write(t, text)
+	_, err := Load(Source{File: path})
+	require.Error(t, err)
+	message := err.Error()
+	dir := filepath.Dir(path) + string(filepath.Separator)
+	require.NotContains(t, message, "\n", "one line")
+	return trim(message, dir)
+}
+
+func trim(message, dir string) string {
+	if len(message) > len(dir) && message[:len(dir)] == dir {
+		return message[len(dir):]
+	}
+	return message
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := Load(Source{})
+	require.NoError(t, err)
+	want := Default()
+	want.places = places{}
+	rules, err := coordinator.New(coordinator.Pool{})
+	require.NoError(t, err)
+	want.Pool = rules.Pool()
+	assert.Equal(t, &want, c)
+	assert.Equal(t, []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}, c.Pool.Groups)
+
+	empty, err := Load(Source{File: write(t, "# nothing\n")})
+	require.NoError(t, err)
+	assert.Equal(t, c, empty)
+	sections, err := Load(Source{File: write(t, "pool:\nbackend:\n  memory:\nlimits:\nlog:\n")})
+	require.NoError(t, err)
+	sections.places = c.places
+	assert.Equal(t, c, sections, "sections whose fields are all left out")
+}
+
+func TestFile(t *testing.T) {
+	c, err := Load(Source{File: write(t, `
+listen: [tcp://127.0.0.1:7557, "tcp://[::1]:0"]
+loops: 3
+pool:
+  model_name: 0123            # a name, whatever it looks like
+  cache_prefix: "a: b"
+  hash_block_size: 16
+  scheduler_block_size: 64
+  use_eagle: true
+  retention_interval: 0
+  tp_size: 8
+  num_kv_head: 1
+  revision: 2026-06-20
+  groups:
+    - {kind: full_attention, block_size: 32}
+    - kind: sliding_window
+      block_size: 16
+      sliding_window: 1024
+      is_eagle_group: True
+backend:
+  memory: {max_bytes: 2GiB, max_entries: 1000000}
+limits: {max_message: 1MB, max_unsent: "512KiB", handshake_timeout: 1m30s, idle_timeout: 5m}
+drain_timeout: 0s
+log:
+  level: warn
+  format: json
+`)})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"tcp://127.0.0.1:7557", "tcp://[::1]:0"}, c.Listen)
+	assert.Equal(t, 3, c.Loops)
+	zero := 0
+	assert.Equal(t, coordinator.Pool{
+		ModelName: "0123", CachePrefix: "a: b", HashBlockSize: 16, SchedulerBlockSize: 64,
+		UseEagle: true, RetentionInterval: &zero,
+		TPSize: 8, PPSize: 1, PCPSize: 1, DCPSize: 1, NumKVHead: 1,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 32},
+			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024, IsEagleGroup: true},
+		},
+	}, c.Pool)
+	assert.Equal(t, Memory{MaxBytes: 2 << 30, MaxEntries: 1_000_000}, c.Backend.Memory)
+	want := Default().Limits
+	want.MaxMessage, want.MaxUnsent = 1_000_000, 512<<10
+	want.HandshakeTimeout, want.IdleTimeout = 90e9, 300e9
+	assert.Equal(t, want, c.Limits)
+	assert.Zero(t, c.DrainTimeout)
+	assert.Equal(t, Log{Level: "warn", Format: "json"}, c.Log)
+}
+
+func TestFileCannotBeRead(t *testing.T) {
+	_, err := Load(Source{File: "no/such.yaml"})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.Contains(t, err.Error(), "cannot read the configuration: open no/such.yaml")
+}
+
+// Every mistake has a place and says what to do.
+func TestFileErrors(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
+		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: sequence end token ']' not found`},
+		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, loops, pool, backend, limits, drain_timeout, metrics, log`},
+		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
+		{"alias", "loops: *x\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
+		{"tag", "loops: !!int 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
+		{"merge key", "pool:\n  <<: {tp_size: 1}\n", `c.yaml:2:3: pool: merge keys are not read here; write the fields out`},
+		{"number as key", "1: 2\n", `c.yaml:1:1: 1 is not the name of a field`},
+		{"carriage returns", "loops: 1 # c\r\nloop: 2\r\n", `c.yaml:2:1: loop: unknown field; did you mean loops?`},
+		{"byte order mark", "\ufeffloop: 2\n", `c.yaml:1:1: loop: unknown field; did you mean loops?`},
+
+		{"unknown", "pool:\n  tp_size: 1\n  tp_sise: 2\n", `c.yaml:3:3: pool.tp_sise: unknown field; did you mean tp_size?`},
+		{"unknown, nothing near", "log:\n  colour: red\n", `c.yaml:2:3: log.colour: unknown field; known are level, format`},
+		{"unknown in a group", "pool:\n  groups:\n    - {kind: mamba, blok_size: 16}\n", `c.yaml:3:21: pool.groups[0].blok_size: unknown field; did you mean block_size?`},
+		{"first unknown is told", "log: {zz: 1, yy: 2, xx: 3}\n", `c.yaml:1:7: log.zz: unknown field; known are level, format`},
+		{"duplicate", "loops: 1\nloops: 2\n", `c.yaml:2:1: mapping key "loops" already defined at [1:1]`},
+		{"duplicate, quoted", "loops: 1\n\"loops\": 2\n", `c.yaml:2:1: mapping key "loops" already defined at [1:1]`},
+		{"duplicate, escaped", "loops: 1\n\"l\\x6fops\": 2\n", `c.yaml:2:1: mapping key "loops" already defined at [1:1]`},
+		{"duplicate in a flow", "log: {level: info, level: warn}\n", `c.yaml:1:20: mapping key "level" already defined at [1:7]`},
+
+		{"word for a number", "loops: two\n", `c.yaml:1:8: loops: "two" is not a whole number in decimal`},
+		{"string for a number", "loops: \"2\"\n", `c.yaml:1:8: loops: "2" is a string, must be a whole number without quotes`},
+		{"fraction", "loops: 1.5\n", `c.yaml:1:8: loops: "1.5" is not a whole number in decimal`},
+		{"exponent", "loops: 1e1\n", `c.yaml:1:8: loops: "1e1" is not a whole number in decimal`},
+		{"octal", "loops: 010\n", `c.yaml:1:8: loops: "010" is not a whole number in decimal`},
+		{"hexadecimal", "loops: 0x10\n", `c.yaml:1:8: loops: "0x10" is not a whole number in decimal`},
+		{"underscore", "loops: 1_0\n", `c.yaml:1:8: loops: "1_0" is not a whole number in decimal`},
+		{"plus", "loops: +1\n", `c.yaml:1:8: loops: "+1" is not a whole number in decimal`},
+		{"huge", "loops: 99999999999999999999\n", `c.yaml:1:8: loops: 99999999999999999999 is out of range`},
+		{"nothing", "loops:\n", `c.yaml:1:8: loops: has no value; leave the field out for its default`},
+		{"list for a number", "loops: [1]\n", `c.yaml:1:8: loops: a list where a single value is expected`},
+		{"fields for a number", "loops:\n  n: 1\n", `c.yaml:2:3: loops: fields where a single value is expected`},
+		{"word for fields", "log: debug\n", `c.yaml:1:6: log: "debug" where fields are expected: level, format`},
+		{"word for a list", "listen: tcp://a:1\n", `c.yaml:1:9: listen: "tcp://a:1" where a list is expected`},
+		{"nothing for a list", "listen:\n", `c.yaml:1:9: listen: nothing where a list is expected`},
+		{"word for a bool", "pool:\n  use_eagle: yes\n", `c.yaml:2:14: pool.use_eagle: "yes" is not true or false`},
+		{"string for a bool", "pool:\n  use_eagle: 'true'\n", `c.yaml:2:14: pool.use_eagle: "true" is a string, must be true or false without quotes`},
+		{"word for an optional", "pool:\n  retention_interval: never\n", `c.yaml:2:23: pool.retention_interval: "never" is not a whole number in decimal`},
+
+		{"size", "backend:\n  memory:\n    max_bytes: 1 gig\n", `c.yaml:3:16: backend.memory.max_bytes: "1 gig" is not a number of bytes such as 67108864, 64MiB or 64MB (KiB, MiB, GiB, TiB; KB, MB, GB)`},
+		{"negative size", "limits: {max_unsent: -1KiB}\n", `c.yaml:1:22: limits.max_unsent: "-1KiB" is not a number of bytes such as 67108864, 64MiB or 64MB (KiB, MiB, GiB, TiB; KB, MB, GB)`},
+		{"size too large", "limits: {max_unsent: 8388608TiB}\n", `c.yaml:1:22: limits.max_unsent: "8388608TiB" is more than the largest size, 8388607TiB`},
+		{"duration without unit", "drain_timeout: 10\n", `c.yaml:1:16: drain_timeout: "10" is not a duration such as 100ms, 10s, 1m30s or 2h, or 0`},
+		{"negative duration", "drain_timeout: -1s\n", `c.yaml:1:16: drain_timeout: "-1s" is not a duration such as 100ms, 10s, 1m30s or 2h, or 0`},
+		{"level", "log:\n  level: trace\n", `c.yaml:2:10: log.level: "trace" is not one of debug, info, warn, error`},
+		{"format", "log:\n  format: xml\n", `c.yaml:2:11: log.format: "xml" is not one of text, json`},
+
+		{"negative loops", "loops: -1\n", `c.yaml:1:8: loops: -1 is too small, must be at least 0`},
+		{"many loops", "loops: 257\n", `c.yaml:1:8: loops: 257 is too large, must be at most 256`},
+		{"max_bytes 0", "backend: {memory: {max_bytes: 0}}\n", `c.yaml:1:31: backend.memory.max_bytes: 0 is too small, must be at least 1`},
+		{"max_entries negative", "backend: {memory: {max_entries: -1}}\n", `c.yaml:1:33: backend.memory.max_entries: -1 is too small, must be at least 0`},
+		{"max_message 0", "limits:\n  max_message: 0\n", `c.yaml:2:16: limits.max_message: 0 is too small, must be at least 1`},
+		{"max_frames 0", "limits:\n  max_frames: 0\n", `c.yaml:2:15: limits.max_frames: 0 is too small, must be at least 1`},
+		{"max_hashes 0", "limits:\n  max_hashes: 0\n", `c.yaml:2:15: limits.max_hashes: 0 is too small, must be at least 1`},
+		{"max_connections 0", "limits:\n  max_connections: 0\n", `c.yaml:2:20: limits.max_connections: 0 is too small, must be at least 1`},
+		{"max_in_flight 0", "limits:\n  max_in_flight: 0\n", `c.yaml:2:18: limits.max_in_flight: 0 is too small, must be at least 1`},
+		{"max_unsent 0", "limits:\n  max_unsent: 0\n", `c.yaml:2:15: limits.max_unsent: 0 is too small, must be at least 1`},
+		{"handshake_timeout 0", "limits:\n  handshake_timeout: 0s\n", `c.yaml:2:22: limits.handshake_timeout: 0 would let a client hold a connection for ever; must be more`},
+		{"message_timeout 0", "limits:\n  message_timeout: 0\n", `c.yaml:2:20: limits.message_timeout: 0 would let a client hold a connection for ever; must be more`},
+
+		{"redis", "backend:\n  redis: {url: redis://x}\n", `c.yaml:2:3: backend: redis is not built yet; use memory`},
+		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:3: backend: mooncake is not built yet; use memory`},
+		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory`},
+		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
+		{"metrics", "loops: 1\nmetrics: 127.0.0.1:9557\n", `c.yaml:2:10: metrics: "127.0.0.1:9557": metrics are not built yet; remove the field`},
+
+		{"old revision", "pool:\n  revision: 2026-06-04\n", `c.yaml:2:13: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
+		{"unknown revision", "pool: {revision: 2026-01-01}\n", `c.yaml:1:18: pool.revision: coordinator: unknown revision "2026-01-01", want 2026-06-04, 2026-06-20 or 2026-08-17`},
+		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: not implemented: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
+		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, sliding_window, sliding_window_mla, chunked_local_attention, mamba`},
+		{"rank count", "pool:\n  pp_size: 1\n  tp_size: -2\n", `c.yaml:3:12: pool.tp_size: tp_size is -2, want 1 to 16384`},
+		{"scheduler block", "pool:\n  scheduler_block_size: 24\n", `c.yaml:2:25: pool.scheduler_block_size: scheduler_block_size 24 is not a multiple of hash_block_size 16`},
+		{"group without window", "pool:\n  groups:\n    - {kind: full_attention, block_size: 16}\n    - {kind: sliding_window, block_size: 16}\n", `c.yaml:4:7: pool.groups[1]: sliding_window needs sliding_window`},
+		{"group block", "pool:\n  groups:\n    - kind: mamba\n      block_size: 24\n", `c.yaml:4:19: pool.groups[0].block_size: block_size 24 is not a multiple of hash_block_size 16`},
+	} {
+		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text)) })
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	for _, test := range []struct{ list, want string }{
+		{`[]`, `c.yaml:1:1: listen: no address; give one such as tcp://127.0.0.1:7557`},
+		{`["127.0.0.1:7557"]`, `c.yaml:1:10: listen[0]: "127.0.0.1:7557" has no scheme; write tcp://host:port`},
+		{`["ipc:///run/x"]`, `c.yaml:1:10: listen[0]: "ipc:///run/x": ipc:// is not built yet; use tcp://host:port`},
+		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port`},
+		{`["tcp://a"]`, `c.yaml:1:10: listen[0]: "tcp://a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
+		{`["tcp://::1:5"]`, `c.yaml:1:10: listen[0]: "tcp://::1:5": too many colons in address; write tcp://host:port, an IPv6 address in brackets`},
+		{`["tcp://a:"]`, `c.yaml:1:10: listen[0]: "tcp://a:": port "" is not a number from 0 to 65535`},
+		{`["tcp://a:65536"]`, `c.yaml:1:10: listen[0]: "tcp://a:65536": port "65536" is not a number from 0 to 65535`},
+		{`["tcp://a:1/x"]`, `c.yaml:1:10: listen[0]: "tcp://a:1/x": port "1/x" is not a number from 0 to 65535`},
+		{`["tcp://:7557"]`, `c.yaml:1:10: listen[0]: "tcp://:7557" has no host; for all interfaces write 0.0.0.0 or [::]`},
+		{`["tcp://*:7557"]`, `c.yaml:1:10: listen[0]: "tcp://*:7557" has no host; for all interfaces write 0.0.0.0 or [::]`},
+		{`["tcp://[::g]:1"]`, `c.yaml:1:10: listen[0]: "tcp://[::g]:1": "::g" is not an IPv6 address`},
+		{`["tcp://127.0.0.256:1"]`, `c.yaml:1:10: listen[0]: "tcp://127.0.0.256:1": "127.0.0.256" is not an IPv4 address`},
+		{`["tcp://a b:1"]`, `c.yaml:1:10: listen[0]: "tcp://a b:1": "a b" is not a host name or an IP address`},
+		{`["tcp://a:1", "tcp://b:1", "tcp://A:01"]`, `c.yaml:1:36: listen[2]: "tcp://A:01" is the same address as "tcp://a:1" before it; remove one`},
+		{`["tcp://[::1]:1", "tcp://[0::1]:1"]`, `c.yaml:1:27: listen[1]: "tcp://[0::1]:1" is the same address as "tcp://[::1]:1" before it; remove one`},
+		{`[tcp://a:1, [b]]`, `c.yaml:1:21: listen[1]: a list where a single value is expected`},
+	} {
+		t.Run(test.list, func(t *testing.T) { assert.Equal(t, test.want, fails(t, "listen: "+test.list+"\n")) })
+	}
+}
+
+func TestCheckAddress(t *testing.T) {
+	assert.NoError(t, CheckAddress("tcp://localhost:7557"))
+	assert.NoError(t, CheckAddress("tcp://[fe80::1%eth0]:7557"))
+	assert.EqualError(t, CheckAddress("tcp://a:0"), `"tcp://a:0" has port 0; give the port of the server, 1 to 65535`)
+	assert.ErrorContains(t, CheckAddress("a:1"), "has no scheme")
+}
+
+// What is printed reads back to the same, whatever a string looks like.
+func TestYAMLRoundTrip(t *testing.T) {
+	seven := 7
+	for _, name := range []string{
+		"m", "", "null", "Null", "NULL", "~", "0123", "1e3", "true", "yes", "2026-06-20", "a: b", "a #b", " a ", "- a", "*a", "&a", "!a", "'", `"`, "{", "a\nb",
+		"\\", "%", "@", "|", ">", "é", "a/b-c_d.e", "<<", "=", "a,b", "[x]", "\t", "\x00", "\u2028", "#", "?", ": ", "a:", "---", "...", "a\r\nb", "a\n\n", "\n",
+	} {
+		c, err := Load(Source{File: write(t, "loops: 2\nlog: {level: error}\n")})
+		require.NoError(t, err)
+		c.Pool.ModelName, c.Pool.CachePrefix, c.Pool.RetentionInterval = name, name, &seven
+		c.Limits.MaxMessage, c.Limits.MaxUnsent, c.Limits.IdleTimeout = 12345, 3<<40, 1
+		text, err := c.YAML()
+		require.NoError(t, err)
+		back, err := Load(Source{File: write(t, string(text))})
+		require.NoError(t, err, "%s", text)
+		back.places = c.places
+		assert.Equal(t, c, back, "%s", text)
+	}
+}
+
+func TestBlame(t *testing.T) {
+	c, err := Load(Source{File: write(t, "backend:\n  memory:\n    max_bytes: 5\n")})
+	require.NoError(t, err)
+	c.places["backend.memory.max_bytes"] = place{name: "f", line: 3, column: 16}
+	err = c.Blame("backend.memory", os.ErrInvalid)
+	require.ErrorIs(t, err, os.ErrInvalid)
+	c.places["backend.memory"] = place{name: "f", line: 2, column: 3}
+	assert.EqualError(t, c.Blame("backend.memory", os.ErrInvalid), "f:2:3: backend.memory: invalid argument")
+	assert.EqualError(t, c.Blame("pool", os.ErrInvalid), "default: pool: invalid argument")
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add("listen: [tcp://127.0.0.1:7557]\npool:\n  groups:\n    - {kind: mamba, block_size: 16}\n")
+	f.Add("limits: {max_message: 1GiB}\n? a\n: b\n")
+	f.Add("a: &x [*x]\n--- |\n  b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c := Default()
+		c.places = places{}
+		if c.readFile("f.yaml", []byte(text)) == nil {
+			_ = c.validate()
+		}
+	})
+}

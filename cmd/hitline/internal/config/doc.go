@@ -1,0 +1,34 @@
+// Package config reads what configures hitline serve: a YAML file, then
+// environment variables, then flags, each over the one before.
+//
+// # Glossary
+//
+//   - path: the names that lead to a value, joined by dots, with list positions
+//     in brackets: pool.groups[1].block_size.
+//   - place: where a value came from: hitline.yaml:7:16, HITLINE_POOL_TP_SIZE or
+//     --listen. Every error begins with one.
+//
+// # Strictness
+//
+// A mistake must not become a setting that is silently not in effect. So unknown
+// and duplicate fields are refused, anchors, aliases, merge keys and tags too, a
+// number is a decimal number, and of two contradictory settings neither wins.
+// The reader walks the syntax tree by itself rather than through the library's
+// decoder, which truncates 1.5 to 1, ignores further documents, and loses the
+// position when a type refuses its text.
+//
+// # The environment
+//
+// One rule names all variables: HITLINE_ and the path in upper case, joined by
+// underscores. Plain values are written as they are, the list of listen
+// addresses separated by commas, and everything with structure as YAML:
+//
+//	HITLINE_POOL_TP_SIZE=8
+//	HITLINE_LISTEN=tcp://127.0.0.1:7557,tcp://[::1]:7557
+//	HITLINE_POOL_GROUPS=[{kind: full_attention, block_size: 32}]
+//
+// # Lifetime
+//
+// Load runs once, at start. A Config is plain data, and safe for concurrent
+// reading.
+package config

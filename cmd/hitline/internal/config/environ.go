@@ -1,0 +1,140 @@
+package config
+
+import (
+	"encoding"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// prefix begins the names of all variables.
+const prefix = "HITLINE_"
+
+// variable is a value that an environment variable can set.
+type variable struct {
+	path string
+	dst  reflect.Value
+}
+
+// variables returns every value below root by the name of its variable: the
+// leaves, and the sections too, as mappings.
+func variables(root reflect.Value) map[string]variable {
+	all := map[string]variable{}
+	var walk func(parent reflect.Value, path string)
+	walk = func(parent reflect.Value, path string) {
+		for i := range parent.NumField() {
+			name := tagOf(parent.Type().Field(i))
+			if name == "" {
+				continue
+			}
+			v := variable{path: join(path, name), dst: parent.Field(i)}
+			all[variableName(v.path)] = v
+			if v.section() {
+				walk(v.dst, v.path)
+			}
+		}
+	}
+	walk(root, "")
+	return all
+}
+
+// variableName is the one rule: HITLINE_ and the path in upper case, joined by
+// underscores.
+func variableName(path string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// section tells whether the value has fields of its own.
+func (v variable) section() bool {
+	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
+	return v.dst.Kind() == reflect.Struct && !isText
+}
+
+// readEnviron applies the variables among environ. Names are taken in order, so
+// that a section's variable comes before those of its fields.
+func (c *Config) readEnviron(environ []string) error {
+	given := map[string]string{}
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, prefix) {
+			given[name] = value
+		}
+	}
+	known := variables(fieldsOf(c))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if v, ok := known[name]; ok {
+			if err := c.readVariable(name, given[name], v); err != nil {
+				return err
+			}
+		} else if err := refuseVariable(name, given[name], known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readVariable sets one value from the text of its variable.
+func (c *Config) readVariable(name, text string, v variable) error {
+	if v.dst.Kind() == reflect.Slice && v.dst.Type().Elem().Kind() == reflect.String {
+		c.setList(v.path, place{name: name}, v.dst, splitList(text))
+		return nil
+	}
+	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
+	if v.section() || v.dst.Kind() == reflect.Slice || v.dst.Kind() == reflect.Pointer && !isText {
+		if strings.TrimSpace(text) == "" {
+			return &problem{at: place{name: name}, text: "is empty; unset it for the default"}
+		}
+		r := reader{name: name, places: c.places}
+		return r.document(v.dst, []byte(text), v.path)
+	}
+	c.places.set(v.path, place{name: name})
+	if err := (scalar{text: text}).set(v.dst); err != nil {
+		return &problem{at: place{name: name}, text: err.Error(), err: err}
+	}
+	return nil
+}
+
+// splitList splits at commas. An empty text is an empty list.
+func splitList(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
+}
+
+// setList replaces a list of strings by one that comes from a single place.
+func (c *Config) setList(path string, at place, dst reflect.Value, list []string) {
+	c.places.set(path, at)
+	dst.Set(reflect.ValueOf(list))
+}
+
+// injected matches what container platforms add on their own for a service,
+// also for one that is called hitline-pool or hitline-log.
+var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+// refuseVariable refuses an unknown variable that can only be a mistyped one:
+// its name begins as a section's do. Others are somebody else's.
+func refuseVariable(name, value string, known map[string]variable) error {
+	if injected.MatchString(name) {
+		return nil
+	}
+	for _, section := range slices.Sorted(maps.Keys(known)) {
+		if !known[section].section() || !strings.HasPrefix(name, section+"_") {
+			continue
+		}
+		if known[section].path == "backend" {
+			word, _, _ := strings.Cut(strings.TrimPrefix(name, section+"_"), "_")
+			if err := checkBackends("backend", []string{strings.ToLower(word)}); err != nil {
+				return &problem{at: place{name: name}, text: err.Error(), err: err}
+			}
+		}
+		best, _ := nearest(name, slices.Sorted(maps.Keys(known)))
+		return &problem{at: place{name: name}, text: "no such variable; the nearest is " + best}
+	}
+	return nil
+}

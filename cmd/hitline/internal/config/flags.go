@@ -1,0 +1,52 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// Flags are the settings of the command line. What is nil was not given.
+type Flags struct {
+	Listen    []string // replaces the list
+	Loops     *int
+	BlockSize *int // tokens; one full-attention group and both block sizes
+	Backend   *string
+}
+
+// readFlags applies the flags that were given.
+func (c *Config) readFlags(flags Flags) error {
+	if flags.Listen != nil {
+		c.setList("listen", place{name: "--listen"}, fieldsOf(&c.Listen), flags.Listen)
+	}
+	if flags.Loops != nil {
+		c.places.set("loops", place{name: "--loops"})
+		c.Loops = *flags.Loops
+	}
+	if flags.BlockSize != nil {
+		if err := c.setBlockSize(*flags.BlockSize); err != nil {
+			return err
+		}
+	}
+	if flags.Backend != nil {
+		// The only backend that passes the check is the one in effect anyway.
+		if err := checkBackends("backend", []string{*flags.Backend}); err != nil {
+			return &problem{at: place{name: "--backend"}, text: err.Error(), err: err}
+		}
+	}
+	return nil
+}
+
+// setBlockSize makes the pool one of a single full-attention group.
+func (c *Config) setBlockSize(tokens int) error {
+	at := place{name: "--block-size"}
+	if tokens < 1 {
+		return &problem{at: at, text: fmt.Sprintf("%d is not a number of tokens, must be 1 or more", tokens)}
+	}
+	for _, path := range []string{"pool.hash_block_size", "pool.scheduler_block_size", "pool.groups"} {
+		c.places.set(path, at)
+	}
+	c.Pool.HashBlockSize, c.Pool.SchedulerBlockSize = tokens, tokens
+	c.Pool.Groups = []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: tokens}}
+	return nil
+}

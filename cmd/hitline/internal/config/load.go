@@ -1,0 +1,45 @@
+package config
+
+import (
+	"fmt"
+	"os"
+)
+
+// Source says where to read from. Its zero value gives the defaults.
+type Source struct {
+	File    string   // path of the YAML file; "" for none
+	Environ []string // NAME=value, as os.Environ returns
+	Flags   Flags
+}
+
+// Load reads src in its order, checks the result as a whole, and fills in the
+// pool's defaults. An error is one line that names the place.
+func Load(src Source) (*Config, error) {
+	c := Default()
+	c.places = places{}
+	if src.File != "" {
+		text, err := os.ReadFile(src.File)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the configuration: %w", err)
+		}
+		if err := c.readFile(src.File, text); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.readEnviron(src.Environ); err != nil {
+		return nil, err
+	}
+	if err := c.readFlags(src.Flags); err != nil {
+		return nil, err
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// readFile reads the text of a file over what c holds.
+func (c *Config) readFile(name string, text []byte) error {
+	r := reader{name: name, places: c.places}
+	return r.document(fieldsOf(c), text, "")
+}

@@ -1,0 +1,96 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// scalar is a value without structure, as it was written.
+type scalar struct {
+	text   string
+	quoted bool // it can only be a string
+	null   bool
+}
+
+// scalarOf returns the scalar that a node is. The text is that of the source:
+// what it means depends on the field it is for, so 0123 stays a name's 0123.
+func scalarOf(node ast.Node) (scalar, bool) {
+	switch n := node.(type) {
+	case *ast.NullNode:
+		return scalar{null: true}, true
+	case *ast.StringNode:
+		kind := n.GetToken().Type
+		return scalar{text: n.Value, quoted: kind == token.SingleQuoteType || kind == token.DoubleQuoteType}, true
+	case *ast.LiteralNode:
+		return scalar{text: n.Value.Value, quoted: true}, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return scalar{text: n.GetToken().Value}, true
+	}
+	return scalar{}, false
+}
+
+// set stores s in dst, whose kind decides how it reads. The errors say what is
+// wrong without saying where.
+func (s scalar) set(dst reflect.Value) error {
+	if s.null {
+		return errors.New("has no value; leave the field out for its default")
+	}
+	if text, ok := dst.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return text.UnmarshalText([]byte(s.text))
+	}
+	switch dst.Kind() {
+	case reflect.String:
+		dst.SetString(s.text)
+		return nil
+	case reflect.Bool:
+		return s.setBool(dst)
+	default:
+		return s.setInt(dst)
+	}
+}
+
+func (s scalar) setBool(dst reflect.Value) error {
+	switch {
+	case s.quoted:
+		return fmt.Errorf("%q is a string, must be true or false without quotes", s.text)
+	case s.text == "true", s.text == "True", s.text == "TRUE":
+		dst.SetBool(true)
+	case s.text == "false", s.text == "False", s.text == "FALSE":
+		dst.SetBool(false)
+	default:
+		return fmt.Errorf("%q is not true or false", s.text)
+	}
+	return nil
+}
+
+func (s scalar) setInt(dst reflect.Value) error {
+	if s.quoted {
+		return fmt.Errorf("%q is a string, must be a whole number without quotes", s.text)
+	}
+	number, err := parseInt(s.text)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && dst.OverflowInt(number):
+		return fmt.Errorf("%s is out of range", s.text)
+	case err != nil:
+		return fmt.Errorf("%q is not a whole number in decimal", s.text)
+	}
+	dst.SetInt(number)
+	return nil
+}
+
+// parseInt reads a decimal number as everybody would: no leading zeros, which
+// some readers of YAML take for octal, no sign but a minus, no underscores.
+func parseInt(text string) (int64, error) {
+	digits := strings.TrimPrefix(text, "-")
+	if len(digits) > 1 && digits[0] == '0' || strings.HasPrefix(digits, "+") {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseInt(text, 10, 64)
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Size is a number of bytes. As text it is a whole number, alone or followed at
+// once by KiB, MiB, GiB, TiB (powers of 1024) or KB, MB, GB (powers of 1000).
+type Size int64
+
+// sizeUnits go from the largest binary unit down, which MarshalText relies on.
+var sizeUnits = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3},
+}
+
+const sizeForms = "a number of bytes such as 67108864, 64MiB or 64MB (KiB, MiB, GiB, TiB; KB, MB, GB)"
+
+// UnmarshalText reads the forms above and refuses all others.
+func (s *Size) UnmarshalText(text []byte) error {
+	digits, unit := string(text), int64(1)
+	for _, u := range sizeUnits {
+		if rest, ok := strings.CutSuffix(digits, u.suffix); ok {
+			digits, unit = rest, u.bytes
+			break
+		}
+	}
+	number, err := parseInt(digits)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && number > math.MaxInt64/unit:
+		return fmt.Errorf("%q is more than the largest size, 8388607TiB", text)
+	case err != nil || number < 0:
+		return fmt.Errorf("%q is not %s", text, sizeForms)
+	}
+	*s = Size(number * unit)
+	return nil
+}
+
+// MarshalText writes the largest power of 1024 that divides the size.
+func (s Size) MarshalText() ([]byte, error) {
+	for _, u := range sizeUnits[:4] {
+		if s != 0 && int64(s)%u.bytes == 0 {
+			return fmt.Appendf(nil, "%d%s", int64(s)/u.bytes, u.suffix), nil
+		}
+	}
+	return strconv.AppendInt(nil, int64(s), 10), nil
+}
+
+// Duration is a time.Duration whose text is Go's: 100ms, 10s, 1m30s, 2h, and 0.
+type Duration time.Duration
+
+// UnmarshalText reads a duration that is not negative.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil || parsed < 0 {
+		return fmt.Errorf("%q is not a duration such as 100ms, 10s, 1m30s or 2h, or 0", text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (d Duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}
+
+// Level is the least severity that is logged: debug, info, warn or error.
+type Level string
+
+// UnmarshalText refuses other words.
+func (l *Level) UnmarshalText(text []byte) error {
+	return oneOf((*string)(l), text, "debug", "info", "warn", "error")
+}
+
+// Format is how log lines are written: text or json.
+type Format string
+
+// UnmarshalText refuses other words.
+func (f *Format) UnmarshalText(text []byte) error {
+	return oneOf((*string)(f), text, "text", "json")
+}
+
+// oneOf sets *dst to text if that is one of words.
+func oneOf(dst *string, text []byte, words ...string) error {
+	for _, word := range words {
+		if string(text) == word {
+			*dst = word
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
+}

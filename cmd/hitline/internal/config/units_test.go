@@ -1,0 +1,62 @@
+package config
+
+import (
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{
+		"0": 0, "1": 1, "64MiB": 64 << 20, "1KiB": 1024, "1KB": 1000, "3GiB": 3 << 30, "2MB": 2e6, "5GB": 5e9, "7TiB": 7 << 40,
+		"9223372036854775807": math.MaxInt64, "8388607TiB": 8388607 << 40,
+	} {
+		var s Size
+		require.NoError(t, s.UnmarshalText([]byte(text)), text)
+		assert.Equal(t, want, s, text)
+		back, err := s.MarshalText()
+		require.NoError(t, err)
+		var again Size
+		require.NoError(t, again.UnmarshalText(back), "%s", back)
+		assert.Equal(t, s, again, "%s", back)
+	}
+	for _, text := range []string{"", " ", "1 GiB", "GiB", "1.5GiB", "1G", "1TB", "1gib", "1B", "0x10", "010", "-1", "+1", "1KiBKiB", "1e3", "9223372036854775808", "8388608TiB"} {
+		s := Size(7)
+		assert.Error(t, s.UnmarshalText([]byte(text)), text)
+		assert.Equal(t, Size(7), s, "unchanged by %q", text)
+	}
+}
+
+func TestSizeText(t *testing.T) {
+	for size, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1536: "1536", 1 << 20: "1MiB", 3 << 30: "3GiB", 1 << 50: "1024TiB"} {
+		text, err := size.MarshalText()
+		require.NoError(t, err)
+		assert.Equal(t, want, string(text))
+	}
+}
+
+// A number that a field cannot hold is refused, not cut to its bits.
+func TestIntOverflow(t *testing.T) {
+	var small int8
+	require.NoError(t, scalar{text: "-128"}.set(reflect.ValueOf(&small).Elem()))
+	assert.EqualError(t, scalar{text: "128"}.set(reflect.ValueOf(&small).Elem()), "128 is out of range")
+	assert.Equal(t, int8(-128), small)
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"tp_size", "pp_size", "pcp_size", "groups"}
+	for name, want := range map[string]struct {
+		best     string
+		distance int
+	}{
+		"tp_size": {"tp_size", 0}, "tpsize": {"tp_size", 1}, "pcp_sizes": {"pcp_size", 1}, "group": {"groups", 1},
+		"p_size": {"tp_size", 1}, "": {"groups", 6}, "xgroups": {"groups", 1}, "gruops": {"groups", 2},
+	} {
+		best, distance := nearest(name, names)
+		assert.Equal(t, want.best, best, name)
+		assert.Equal(t, want.distance, distance, name)
+	}
+}

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// maxLoops is where the network library stops numbering event loops.
+const maxLoops = 256
+
+// validate checks what c says as a whole and fills in the pool's defaults.
+func (c *Config) validate() error {
+	for _, check := range []func() error{c.checkListen, c.checkNumbers, c.checkTimeouts, c.checkPool} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if c.Metrics != "" {
+		return c.wrong("metrics", "%q: metrics are not built yet; remove the field", c.Metrics)
+	}
+	return nil
+}
+
+// checkListen checks every address, and that there is one.
+func (c *Config) checkListen() error {
+	if len(c.Listen) == 0 {
+		return c.wrong("listen", "no address; give one such as tcp://127.0.0.1:7557")
+	}
+	seen := map[address]string{}
+	for i, text := range c.Listen {
+		path := fmt.Sprintf("listen[%d]", i)
+		a, err := parseAddress(text)
+		if err != nil {
+			return c.wrong(path, "%v", err)
+		}
+		if before, twice := seen[a]; twice {
+			return c.wrong(path, "%q is the same address as %q before it; remove one", text, before)
+		}
+		seen[a] = text
+	}
+	return nil
+}
+
+func (c *Config) checkNumbers() error {
+	l := &c.Limits
+	for _, n := range []struct {
+		path               string
+		value, least, most int64
+	}{
+		{"loops", int64(c.Loops), 0, maxLoops},
+		{"backend.memory.max_bytes", int64(c.Backend.Memory.MaxBytes), 1, maxInt},
+		{"backend.memory.max_entries", c.Backend.Memory.MaxEntries, 0, maxInt},
+		{"limits.max_message", int64(l.MaxMessage), 1, maxInt},
+		{"limits.max_frames", int64(l.MaxFrames), 1, maxInt},
+		{"limits.max_hashes", int64(l.MaxHashes), 1, maxInt},
+		{"limits.max_connections", int64(l.MaxConnections), 1, maxInt},
+		{"limits.max_in_flight", int64(l.MaxInFlight), 1, maxInt},
+		{"limits.max_unsent", int64(l.MaxUnsent), 1, maxInt},
+	} {
+		switch {
+		case n.value < n.least:
+			return c.wrong(n.path, "%d is too small, must be at least %d", n.value, n.least)
+		case n.value > n.most:
+			return c.wrong(n.path, "%d is too large, must be at most %d", n.value, n.most)
+		}
+	}
+	return nil
+}
+
+// checkTimeouts refuses 0 where it would mean waiting for ever. It turns idling
+// off, and draining.
+func (c *Config) checkTimeouts() error {
+	for _, t := range []struct {
+		path  string
+		value Duration
+	}{
+		{"limits.handshake_timeout", c.Limits.HandshakeTimeout},
+		{"limits.message_timeout", c.Limits.MessageTimeout},
+	} {
+		if t.value == 0 {
+			return c.wrong(t.path, "0 would let a client hold a connection for ever; must be more")
+		}
+	}
+	return nil
+}
+
+// checkPool refuses the pools that cannot be served, and those that the
+// coordinator refuses.
+func (c *Config) checkPool() error {
+	if c.Pool.Revision == coordinator.Revision20260604 {
+		return c.wrong("pool.revision", "2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20")
+	}
+	rules, err := coordinator.New(c.Pool)
+	if err != nil {
+		return c.Blame("pool", err, coordinator.ErrInvalidPool, coordinator.ErrPrecondition)
+	}
+	c.Pool = rules.Pool()
+	return nil
+}
+
+// checkBackends refuses the backends named below path, unless that is not the
+// backend section.
+func checkBackends(path string, names []string) error {
+	if path != "backend" {
+		return nil
+	}
+	switch name := names[len(names)-1]; {
+	case len(names) > 1:
+		return fmt.Errorf("both %s and %s; a process has one backend, remove the others", names[0], name)
+	case name == "memory":
+		return nil
+	case slices.Contains([]string{"redis", "mooncake"}, name):
+		return fmt.Errorf("%s is not built yet; use memory", name)
+	default:
+		return fmt.Errorf("unknown backend %q; use memory", name)
+	}
+}

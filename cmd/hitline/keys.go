@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/lookup"
+)
+
+// keysRequest is a request of the client about keys of one place.
+type keysRequest func(c *lookup.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error
+
+// newStore returns the command that adds keys to the pool index.
+func newStore() *cobra.Command {
+	cmd := newKeys((*lookup.Client).Store, "stored")
+	cmd.Use = "store --group G --hashes-file FILE"
+	cmd.Short = "Tell the server that blocks are in the pool"
+	cmd.Long = `store adds keys, consecutive chunks of one group, as held by one rank.
+
+With --json: {"stored": number of keys}`
+	cmd.Example = "  hitline store --group 0 --hashes-file prompt.hex"
+	return cmd
+}
+
+// newEvict returns the command that takes keys out of the pool index.
+func newEvict() *cobra.Command {
+	cmd := newKeys((*lookup.Client).Evict, "evicted")
+	cmd.Use = "evict --group G --hashes-file FILE"
+	cmd.Short = "Tell the server that blocks have left the pool"
+	cmd.Long = `evict takes keys of one group away from one rank. Keys that are not there are no
+mistake.
+
+With --json: {"evicted": number of keys}`
+	cmd.Example = "  hitline evict --group 0 --tp-rank 1 --hashes-file prompt.hex"
+	return cmd
+}
+
+// newKeys returns a command that sends a hashes file for a place; done is the
+// past participle of what it does.
+func newKeys(request keysRequest, done string) *cobra.Command {
+	var t target
+	var place lookup.Place
+	cmd := &cobra.Command{Args: noArgs}
+	t.addFlags(cmd)
+	cmd.Flags().Uint16Var(&place.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&place.TPRank, "tp-rank", 0, "tensor-parallel `rank`, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&place.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&place.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
+	file := hashesFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := t.check(); err != nil {
+			return err
+		}
+		keys, err := loadHashes(cmd, *file)
+		if err != nil {
+			return err
+		}
+		if keys.count() == 0 {
+			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
+		}
+		err = t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) error {
+			return request(c, ctx, place, keys.blob, keys.hashLen)
+		})
+		if err != nil {
+			return err
+		}
+		return printResult(cmd, t.json, map[string]int{done: keys.count()}, fmt.Sprintf("%s %d", done, keys.count()))
+	}
+	return cmd
+}

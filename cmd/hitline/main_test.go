@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// asProgram makes the test binary be hitline itself, for tests that need a
+// process of their own.
+const asProgram = "HITLINE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	// The network library starts worker pools when the program starts.
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
+
+// result is what a command line left behind.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// hitline runs a command line in process.
+func hitline(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(context.Background(), args, strings.NewReader(stdin), &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// Wrong usage exits with 2 and says so in one line, with a hint.
+func TestUsageErrors(t *testing.T) {
+	for _, test := range []struct{ line, want, hint string }{
+		{"", "no command given; one of evict, lookup, ping, reset, serve, stat, store, version", "hitline"},
+		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of evict, lookup, ping, reset, serve, stat, store, version`, "hitline"},
+		{"--nope", "unknown flag: --nope", "hitline"},
+		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
+		{"help serve now", `unexpected argument "now"`, "hitline help"},
+		{"ping --nope", "unknown flag: --nope", "hitline ping"},
+		{"ping now", `unexpected argument "now"`, "hitline ping"},
+		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: time: missing unit in duration "10"`, "hitline ping"},
+		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
+		{"ping --connect 127.0.0.1:7557", `--connect: "127.0.0.1:7557" has no scheme; write tcp://host:port`, "hitline ping"},
+		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
+		{"reset --connect ipc:///x", `--connect: "ipc:///x": ipc:// is not built yet; use tcp://host:port`, "hitline reset"},
+		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
+		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
+		{"lookup --tokens -1", `invalid argument "-1" for "--tokens" flag: strconv.ParseUint: parsing "-1": invalid syntax`, "hitline lookup"},
+		{"lookup --tokens 4294967296", `invalid argument "4294967296" for "--tokens" flag: strconv.ParseUint: parsing "4294967296": value out of range`, "hitline lookup"},
+		{"store", "--hashes-file is required", "hitline store"},
+		{"store --group 65536", `invalid argument "65536" for "--group" flag: strconv.ParseUint: parsing "65536": value out of range`, "hitline store"},
+		{"evict --tp-rank x", `invalid argument "x" for "--tp-rank" flag: strconv.ParseUint: parsing "x": invalid syntax`, "hitline evict"},
+		{"version 1", `unexpected argument "1"`, "hitline version"},
+		{"serve tcp://127.0.0.1:7557", `unexpected argument "tcp://127.0.0.1:7557"`, "hitline serve"},
+		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
+		{"serve --config", "flag needs an argument: --config", "hitline serve"},
+		{"serve --config=", "--config names no file", "hitline serve"},
+	} {
+		t.Run(test.line, func(t *testing.T) {
+			got := hitline(t, "", strings.Fields(test.line)...)
+			assert.Equal(t, result{exitUsage, "", "hitline: " + test.want + "\nhint: " + test.hint + " --help\n"}, got)
+		})
+	}
+}
+
+// With --json a failure too is exactly one line of JSON on standard output.
+func TestJSONError(t *testing.T) {
+	got := hitline(t, "", "lookup", "--json")
+	assert.Equal(t, exitUsage, got.code)
+	assert.Equal(t, `{"error":"--tokens is required","exit":2}`+"\n", got.stdout)
+	assert.Contains(t, got.stderr, "hitline: --tokens is required\n")
+}
+
+func TestHelp(t *testing.T) {
+	root := newRoot()
+	for _, cmd := range append(root.Commands(), root) {
+		t.Run(cmd.Name(), func(t *testing.T) {
+			assert.NotEmpty(t, cmd.Short)
+			assert.Greater(t, len(cmd.Long), 40)
+			assert.Contains(t, cmd.Example, "  hitline ")
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { assert.NotEmpty(t, f.Usage, f.Name) })
+			assert.Equal(t, takesJSON(cmd), cmd.Flags().Lookup("json") != nil)
+
+			var args []string
+			if cmd != root {
+				args = []string{cmd.Name()}
+			}
+			asked := hitline(t, "", append(args, "--help")...)
+			assert.Equal(t, exitDone, asked.code)
+			assert.Empty(t, asked.stderr)
+			assert.Contains(t, asked.stdout, cmd.Long)
+			assert.Contains(t, asked.stdout, cmd.Example)
+			assert.Equal(t, asked, hitline(t, "", append([]string{"help"}, args...)...))
+		})
+	}
+}
+
+// takesJSON tells which commands have --json.
+func takesJSON(cmd *cobra.Command) bool {
+	switch cmd.Name() {
+	case "lookup", "store", "evict", "reset", "ping", "stat", "version":
+		return true
+	}
+	return false
+}
+
+func TestVersion(t *testing.T) {
+	got := hitline(t, "", "version")
+	assert.Equal(t, exitDone, got.code)
+	assert.Regexp(t, `^hitline \S+\ngo go1\.\S+ \S+/\S+\nkernel \w+, of (\w+, )*generic\nrevision 2026-06-20 by default\n$`, got.stdout)
+	assert.Empty(t, got.stderr)
+
+	got = hitline(t, "", "version", "--json")
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &fields))
+	assert.Equal(t, 1, strings.Count(got.stdout, "\n"))
+	for _, key := range []string{"version", "go", "platform", "kernel", "kernels", "revision"} {
+		assert.NotEmpty(t, fields[key], key)
+	}
+}
+
+func TestVersionOfTheBuild(t *testing.T) {
+	assert.NotEmpty(t, buildVersion())
+	version = "v1.2.3"
+	defer func() { version = "" }()
+	assert.Equal(t, "v1.2.3", buildVersion())
+	assert.Contains(t, hitline(t, "", "version").stdout, "hitline v1.2.3\n")
+}
+
+func TestKernelOfTheEnvironment(t *testing.T) {
+	t.Setenv("HITLINE_KERNEL", "sse9")
+	for _, line := range []string{"version", "serve --check"} {
+		got := hitline(t, "", strings.Fields(line)...)
+		assert.Equal(t, exitUsage, got.code, line)
+		assert.Empty(t, got.stdout, line)
+		assert.Contains(t, got.stderr, "sse9", line)
+		assert.Equal(t, 1, strings.Count(got.stderr, "\n"), line)
+	}
+}

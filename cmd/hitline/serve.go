@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/simd"
+)
+
+// newServe returns the command that runs the service.
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the lookup service",
+		Long: `serve answers lookups until it is told to stop. It reads its configuration from a
+YAML file, then from variables (HITLINE_ and the path in upper case, joined by
+underscores: HITLINE_POOL_TP_SIZE), then from flags. HITLINE_KERNEL (generic,
+avx2, neon) forces the kernels.
+
+It logs one line "ready" with the bound addresses on standard error. SIGTERM and
+SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
+second signal stops it at once.`,
+		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
+		Args:    noArgs,
+	}
+	f := cmd.Flags()
+	file := f.String("config", "", "YAML `file` to read (default none)")
+	listen := f.StringArray("listen", nil, "`address` to listen on, tcp://host:port, port 0 for any; repeatable\n(default tcp://127.0.0.1:7557)")
+	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS, which follows a container's limit)")
+	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
+	backend := f.String("backend", "", "`name` of the backend: memory (default memory)")
+	check := f.Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		src := config.Source{File: *file, Environ: os.Environ()}
+		src.Flags.Listen = *listen
+		src.Flags.Loops = given(cmd, "loops", loops)
+		src.Flags.BlockSize = given(cmd, "block-size", blockSize)
+		src.Flags.Backend = given(cmd, "backend", backend)
+		if f.Changed("config") && *file == "" {
+			return usagef("--config names no file")
+		}
+		return serve(cmd, src, *check)
+	}
+	return cmd
+}
+
+// given returns value if its flag is on the command line, otherwise nil.
+func given[T any](cmd *cobra.Command, flag string, value *T) *T {
+	if cmd.Flags().Changed(flag) {
+		return value
+	}
+	return nil
+}
+
+// serve builds the service that src describes and runs it, or only checks.
+func serve(cmd *cobra.Command, src config.Source, check bool) error {
+	if err := simd.ForceFromEnv(); err != nil {
+		return configError(err)
+	}
+	cfg, err := config.Load(src)
+	if err != nil {
+		return configError(err)
+	}
+	service, err := newService(cfg)
+	if err != nil {
+		return configError(err)
+	}
+	if check {
+		return printConfig(cmd, cfg)
+	}
+	return runServer(cmd.Context(), cfg, service, newLogger(cmd.ErrOrStderr(), cfg.Log))
+}
+
+// newService returns the service that cfg describes.
+func newService(cfg *config.Config) (*lookup.Service, error) {
+	memory := cfg.Backend.Memory
+	service, err := lookup.NewService(lookup.ServiceConfig{
+		Pool:    cfg.Pool,
+		Memory:  index.Config{MaxBytes: int64(memory.MaxBytes), MaxEntries: memory.MaxEntries},
+		Version: buildVersion(),
+	})
+	switch {
+	case errors.Is(err, index.ErrConfig):
+		return nil, cfg.Blame("backend.memory", err, index.ErrConfig)
+	case err != nil:
+		return nil, cfg.Blame("pool", err)
+	}
+	return service, nil
+}
+
+// printConfig writes what is in effect, as a file that can be read back.
+func printConfig(cmd *cobra.Command, cfg *config.Config) error {
+	text, err := cfg.YAML()
+	if err == nil {
+		_, err = cmd.OutOrStdout().Write(text)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot print the configuration: %w", err)
+	}
+	return nil
+}
+
+// newLogger returns a logger that writes to w as cfg says.
+func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
+	levels := map[config.Level]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}
+	options := &slog.HandlerOptions{Level: levels[cfg.Level]}
+	if cfg.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// serverConfig translates the configuration for the server.
+func serverConfig(cfg *config.Config, logger *slog.Logger) lookup.ServerConfig {
+	l := cfg.Limits
+	return lookup.ServerConfig{
+		Listen: cfg.Listen,
+		Loops:  cfg.Loops,
+		Limits: lookup.Limits{
+			MaxMessage:       int64(l.MaxMessage),
+			MaxFrames:        l.MaxFrames,
+			MaxHashes:        l.MaxHashes,
+			MaxConnections:   l.MaxConnections,
+			MaxInFlight:      l.MaxInFlight,
+			MaxUnsent:        int(l.MaxUnsent),
+			HandshakeTimeout: time.Duration(l.HandshakeTimeout),
+			MessageTimeout:   time.Duration(l.MessageTimeout),
+			IdleTimeout:      time.Duration(l.IdleTimeout),
+		},
+		Logger: logger,
+	}
+}
+
+// runServer serves until a signal, the end of ctx, or a failure.
+func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, logger *slog.Logger) error {
+	// Before anything is bound, so that no signal is missed.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	server, err := lookup.NewServer(service, serverConfig(cfg, logger))
+	if err != nil {
+		return configError(err)
+	}
+	if err := server.Start(ctx); err != nil {
+		return fmt.Errorf("cannot listen: %w", err)
+	}
+	logger.Info("ready", "listen", server.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", "memory", "kernel", simd.Kernel())
+
+	return wait(ctx, server, signals, time.Duration(cfg.DrainTimeout), logger)
+}
+
+// running is what is left to know about a server that is up.
+type running interface {
+	Done() <-chan struct{}
+	Err() error
+	Shutdown(ctx context.Context) error
+}
+
+// wait returns when the server has stopped: nil if it was asked to by a signal or
+// the end of ctx. Requests in flight get as long as patience.
+func wait(ctx context.Context, server running, signals <-chan os.Signal, patience time.Duration, logger *slog.Logger) error {
+	why := "no longer needed"
+	select {
+	case s := <-signals:
+		why = s.String()
+	case <-ctx.Done():
+	case <-server.Done():
+		if err := server.Err(); err != nil {
+			return fmt.Errorf("the server stopped by itself: %w", err)
+		}
+		return errors.New("the server stopped by itself, for no known reason")
+	}
+	logger.Info("stopping", "why", why, "drain_timeout", patience.String())
+
+	// ctx may have ended, which is why we are here.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- server.Shutdown(ctx) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			// A client that stays for ever is no failure of ours to stop.
+			logger.Warn("stopped before all requests were answered", "error", err.Error())
+		}
+		logger.Info("stopped")
+		return nil
+	case s := <-signals:
+		return fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s)
+	}
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/lookup"
+)
+
+// The defaults that the configuration documents are those of the server.
+func TestDefaultLimits(t *testing.T) {
+	cfg := config.Default()
+	assert.Equal(t, lookup.DefaultLimits(), serverConfig(&cfg, nil).Limits)
+	assert.Equal(t, []string{lookup.DefaultListen}, cfg.Listen)
+}
+
+// configFile writes a configuration file and returns its path.
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hitline.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// What --check prints, fed back, prints the same.
+func TestCheck(t *testing.T) {
+	for name, args := range map[string][]string{
+		"defaults": nil,
+		"flags":    {"--listen", "tcp://127.0.0.1:0", "--listen", "tcp://[::1]:1234", "--loops", "2", "--block-size", "32", "--backend", "memory"},
+		"file": {"--config", configFile(t, `
+pool:
+  model_name: "org/model: a"
+  retention_interval: 0
+  tp_size: 2
+  groups:
+    - {kind: full_attention, block_size: 32}
+    - {kind: sliding_window, block_size: 16, sliding_window: 1024, is_eagle_group: true}
+    - {kind: mamba, block_size: 64, mamba_cache_mode: align, variant: 3, uniform: true}
+backend: {memory: {max_bytes: 3000KB, max_entries: 5}}
+limits: {idle_timeout: 90s, max_message: 1000}
+log: {level: debug, format: json}
+`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := hitline(t, "", append([]string{"serve", "--check"}, args...)...)
+			require.Equal(t, exitDone, first.code, first.stderr)
+			assert.Empty(t, first.stderr)
+			assert.Contains(t, first.stdout, "\nbackend:\n  memory:\n")
+			again := hitline(t, "", "serve", "--check", "--config", configFile(t, first.stdout))
+			assert.Equal(t, first, again)
+		})
+	}
+	got := hitline(t, "", "serve", "--check", "--block-size", "32").stdout
+	assert.Contains(t, got, "  hash_block_size: 32\n  scheduler_block_size: 32\n")
+	assert.Contains(t, got, "  groups:\n    - kind: full_attention\n      block_size: 32\n")
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	groups := strings.Repeat("    - {kind: full_attention, block_size: 16}\n", 65)
+	for _, test := range []struct{ text, want string }{
+		{"loop: 1\n", ":1:1: loop: unknown field; did you mean loops?"},
+		{"backend:\n  memory:\n    max_bytes: 5\n", ":3:16: backend.memory.max_bytes: lookup: memory backend: max_bytes is 5, the least is 2097152 (2MiB)"},
+		{"pool:\n  groups:\n" + groups, ":2:3: pool.groups: lookup: not built yet: a pool of 65 groups and 65 places (groups times ranks); at most 64 and 65536 are served"},
+	} {
+		path := configFile(t, test.text)
+		for _, check := range [][]string{nil, {"--check"}} {
+			got := hitline(t, "", append([]string{"serve", "--config", path}, check...)...)
+			assert.Equal(t, result{exitUsage, "", "hitline: " + path + test.want + "\n"}, got)
+		}
+	}
+	got := hitline(t, "", "serve", "--config", "/no/such.yaml")
+	assert.Equal(t, result{exitUsage, "", "hitline: cannot read the configuration: open /no/such.yaml: no such file or directory\n"}, got)
+	t.Setenv("HITLINE_LIMITS_MAX_FRAME", "1")
+	got = hitline(t, "", "serve")
+	assert.Equal(t, result{exitUsage, "", "hitline: HITLINE_LIMITS_MAX_FRAME: no such variable; the nearest is HITLINE_LIMITS_MAX_FRAMES\n"}, got)
+}
+
+func TestBindFailure(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	got := hitline(t, "", "serve", "--listen", "tcp://"+taken.Addr().String())
+	assert.Equal(t, exitBad, got.code)
+	assert.Empty(t, got.stdout)
+	last := got.stderr[strings.LastIndex(strings.TrimSuffix(got.stderr, "\n"), "\n")+1:]
+	assert.Regexp(t, `^hitline: cannot listen: .*`+taken.Addr().String()+`.*: address already in use\n$`, last)
+}
+
+// readyLine waits for the ready line of a server that logs JSON, and returns the
+// address that it is bound to.
+func readyLine(t *testing.T, log *bufio.Scanner) string {
+	t.Helper()
+	for log.Scan() {
+		var line struct {
+			Msg    string
+			Listen []string
+		}
+		require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.Text())
+		if line.Msg == "ready" {
+			require.Len(t, line.Listen, 1)
+			return line.Listen[0]
+		}
+	}
+	t.Fatal("the server ended without being ready")
+	return ""
+}
+
+// A server in process, asked by every command.
+func TestEndToEnd(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	logReader, logWriter := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\npool: {tp_size: 2}\n")}
+		code <- run(ctx, args, nil, io.Discard, logWriter)
+		logWriter.Close()
+	}()
+	log := bufio.NewScanner(logReader)
+	address := readyLine(t, log)
+	rest := make(chan string, 1)
+	go func() {
+		var all []string
+		for log.Scan() {
+			all = append(all, log.Text())
+		}
+		rest <- strings.Join(all, "\n")
+	}()
+
+	var prompt strings.Builder
+	for i := range 8 {
+		fmt.Fprintf(&prompt, "%064x\n", i+1)
+	}
+	all := prompt.String()
+	half := all[:4*65]
+	do := func(line, stdin string) result {
+		return hitline(t, stdin, append(strings.Fields(line), "--connect", address)...)
+	}
+	find := "lookup --tokens 128 --hashes-file -"
+	for _, step := range []struct {
+		line, stdin string
+		want        result
+	}{
+		{find, all, result{exitDone, "0\n", ""}},
+		{"store --tp-rank 0 --hashes-file -", all, result{exitDone, "stored 8\n", ""}},
+		{find, all, result{exitDone, "0\n", ""}}, // the other rank is still without
+		{"store --tp-rank 1 --hashes-file -", half, result{exitDone, "stored 4\n", ""}},
+		{find, all, result{exitDone, "64\n", ""}},
+		{"evict --tp-rank 0 --hashes-file -", all[2*65 : 3*65], result{exitDone, "evicted 1\n", ""}},
+		{find, all, result{exitDone, "32\n", ""}},
+		{find, "", result{exitDone, "0\n", ""}},
+		{find + " --json", all, result{exitDone, `{"hit_tokens":32,"num_tokens":128,"hashes":8}` + "\n", ""}},
+		{"reset", "", result{exitDone, "done\n", ""}},
+		{find, all, result{exitDone, "0\n", ""}},
+	} {
+		assert.Equal(t, step.want, do(step.line, step.stdin), step.line)
+	}
+	assert.Equal(t, exitDone, do("ping", "").code)
+	for line, stdin := range map[string]string{
+		"lookup --tokens 100 --hashes-file -":           all, // not a multiple of the block
+		"store --group 1 --hashes-file -":               all,
+		"store --tp-rank 2 --hashes-file -":             all,
+		"evict --pp-rank 1 --hashes-file -":             all,
+		"store --group 65535 --hashes-file - --json":    all,
+		"evict --pcp-rank 65535 --hashes-file - --json": all,
+	} {
+		assert.Equal(t, exitBad, do(line, stdin).code, line)
+	}
+	assert.Regexp(t, `(?m)^revision +2026-06-20$`, do("stat", "").stdout)
+	stat := do("stat --json", "")
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal([]byte(stat.stdout), &fields))
+	assert.Equal(t, buildVersion(), fields["version"])
+	assert.EqualValues(t, 0, fields["entries"])
+	assert.EqualValues(t, 12, fields["stored"])
+
+	stop()
+	assert.Equal(t, exitDone, <-code)
+	assert.Contains(t, <-rest, `"msg":"stopped"`)
+	assert.Equal(t, exitLost, do("ping", "").code)
+}
+
+// program starts hitline as a process of its own and waits until it is ready.
+func program(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Scanner, address string) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd = exec.Command(self, append([]string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\ndrain_timeout: 1m\n")}, args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	log = bufio.NewScanner(stderr)
+	return cmd, log, readyLine(t, log)
+}
+
+// stuck begins a request and leaves it unfinished, so that draining waits.
+func stuck(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	// A whole ping shows that the server has taken the connection; the next one
+	// is begun with it in one write.
+	_, err = io.WriteString(conn, "\x00\x04ping\x01\x04pi")
+	require.NoError(t, err)
+	_, err = io.ReadFull(conn, make([]byte, len(replyDone)))
+	require.NoError(t, err)
+	return conn
+}
+
+// awaitLog reads the log until a line has the message.
+func awaitLog(t *testing.T, log *bufio.Scanner, message string) {
+	t.Helper()
+	for log.Scan() {
+		if strings.Contains(log.Text(), `"msg":"`+message+`"`) {
+			return
+		}
+	}
+	t.Fatalf("the server ended without logging %q", message)
+}
+
+func TestSignalDrains(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			cmd, log, address := program(t)
+			conn := stuck(t, address)
+			require.NoError(t, cmd.Process.Signal(sig))
+			awaitLog(t, log, "stopping")
+			_, err := io.WriteString(conn, "ng\x00\x00") // the rest of the request
+			require.NoError(t, err)
+			reply, err := io.ReadAll(conn)
+			require.NoError(t, err)
+			assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "what had begun is answered")
+			awaitLog(t, log, "stopped")
+			assert.False(t, log.Scan(), log.Text())
+			assert.NoError(t, cmd.Wait())
+		})
+	}
+}
+
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	cmd, log, address := program(t)
+	stuck(t, address)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	awaitLog(t, log, "stopping")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.True(t, log.Scan())
+	assert.Equal(t, "hitline: stopped at once by a second signal (terminated); requests may be unanswered", log.Text())
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	assert.Equal(t, exitBad, exit.ExitCode())
+}
+
+// fakeServer is a server whose end the test decides.
+type fakeServer struct {
+	done     chan struct{}
+	err      error
+	shutdown func(ctx context.Context) error
+}
+
+func (s *fakeServer) Done() <-chan struct{}              { return s.done }
+func (s *fakeServer) Err() error                         { return s.err }
+func (s *fakeServer) Shutdown(ctx context.Context) error { return s.shutdown(ctx) }
+
+func TestServerThatStopsByItself(t *testing.T) {
+	for want, cause := range map[string]error{
+		"the server stopped by itself: out of file descriptors": errors.New("out of file descriptors"),
+		"the server stopped by itself, for no known reason":     nil,
+	} {
+		server := &fakeServer{done: make(chan struct{}), err: cause}
+		close(server.done)
+		err := wait(context.Background(), server, nil, time.Second, slog.New(slog.DiscardHandler))
+		assert.EqualError(t, err, want)
+		assert.Equal(t, exitBad, exitCode(err))
+	}
+}
+
+// Draining ends with drain_timeout, and that is no failure.
+func TestDrainTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		server := &fakeServer{shutdown: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGTERM
+		begun := time.Now()
+		require.NoError(t, wait(t.Context(), server, signals, 7*time.Second, slog.New(slog.NewTextHandler(&log, nil))))
+		assert.Equal(t, 7*time.Second, time.Since(begun))
+		assert.Contains(t, log.String(), `level=WARN msg="stopped before all requests were answered"`)
+	})
+}
+
+func TestLogger(t *testing.T) {
+	var out bytes.Buffer
+	log := newLogger(&out, config.Log{Level: "warn", Format: "text"})
+	log.Info("a")
+	log.Warn("b")
+	assert.Regexp(t, `^time=\S+ level=WARN msg=b\n$`, out.String())
+	out.Reset()
+	newLogger(&out, config.Log{Level: "debug", Format: "json"}).Debug("c")
+	assert.Regexp(t, `^\{"time":".*","level":"DEBUG","msg":"c"\}\n$`, out.String())
+}
