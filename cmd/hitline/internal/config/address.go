@@ -19,10 +19,14 @@ type address struct {
 	port uint16
 }
 
-// CheckAddress refuses what is not tcp://host:port with a port other than 0:
-// what a client can connect to.
+// CheckAddress refuses what is not tcp://host:port, or host:port, with a port
+// other than 0: what a client can connect to.
 func CheckAddress(text string) error {
-	a, err := parseAddress(text)
+	full := text
+	if !strings.Contains(text, "://") {
+		full = "tcp://" + text
+	}
+	a, err := parseAddress(full)
 	if err == nil && a.port == 0 {
 		return fmt.Errorf("%q has port 0; give the port of the server, 1 to 65535", text)
 	}
