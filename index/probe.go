@@ -12,6 +12,10 @@ type Run struct {
 // Cursor is the state of one lookup between batches. The zero value is ready for
 // Begin; a Cursor is reused for any number of lookups, one at a time.
 type Cursor struct {
+	// Quiet, set before Begin, leaves the order of eviction as it is: what the
+	// lookup finds does not count as used.
+	Quiet bool
+
 	hashLen  int
 	epoch    uint64
 	removals uint64
@@ -136,6 +140,9 @@ func equalStrided(records, keys []byte, hashLen, step int) int {
 
 // note remembers a stretch of slots that was found.
 func (c *Cursor) note(first slot, n int) {
+	if c.Quiet {
+		return
+	}
 	if last := len(c.found) - 1; last >= 0 && c.found[last].first+slot(c.found[last].n) == first {
 		c.found[last].n += uint32(n)
 		return

@@ -112,6 +112,25 @@ func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 	return netproto.ParseInt(c.frames[0]), nil
 }
 
+// Explain asks why a lookup hits no more than it does. It neither counts as a
+// lookup nor keeps blocks from being evicted.
+func (c *Client) Explain(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (Explanation, error) {
+	var e Explanation
+	if hashLen < 0 || hashLen > math.MaxUint16 {
+		return e, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, hashLen)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.head = netproto.AppendExplain(c.head[:0], nil, numTokens, hashLen, len(hashes))
+	if err := c.command(ctx, hashes); err != nil {
+		return e, err
+	}
+	if len(c.frames) != 2 || json.Unmarshal(c.frames[1], &e) != nil {
+		return e, c.breakOff(fmt.Errorf("%w: explain without its JSON document", ErrReply))
+	}
+	return e, nil
+}
+
 // Store tells the server that a place holds keys, consecutive chunks of its
 // group, joined. keys is sent without being copied and not kept.
 func (c *Client) Store(ctx context.Context, at Place, keys []byte, hashLen int) error {

@@ -206,7 +206,7 @@ func TestConformanceWire(t *testing.T) {
 
 // ownRequests are answered by hitline and unknown to the reference, which
 // answers them 00.
-var ownRequests = []string{"store", "evict", "ping", "stat"}
+var ownRequests = []string{"explain", "store", "evict", "ping", "stat"}
 
 func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict {
 	if c.Store == "raises" || c.RemoveAllRaises {

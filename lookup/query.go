@@ -22,6 +22,7 @@ type query struct {
 	hashLen   int
 	numHashes int
 	asked     bool // begin found something to look up
+	explain   bool // set before begin: see explain.go
 
 	raw   int // raw hashes received so far
 	limit int // raw hashes that can still change the answer
@@ -29,6 +30,7 @@ type query struct {
 	words []*bufpool.Words // bitset of each group, nil outside a lookup
 
 	presence coordinator.Presence
+	partly   coordinator.Presence // blocks held by a part of their ranks; for explain
 	scratch  coordinator.Scratch
 	sums     sums
 	runs     [runsPerProbe]index.Run
@@ -49,6 +51,7 @@ func newQuery(s *Service) *query {
 		q.lanes[i].lane = &s.lanes[i]
 	}
 	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
+	q.partly.Bits = make([][]uint64, s.coord.NumGroups())
 	return q
 }
 
@@ -76,10 +79,14 @@ func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 		l.at, l.partial = 0, false
 		l.positions = s.coord.Positions(l.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, l.positions*l.stride)
+		l.cursor.Quiet = q.explain
 		s.index.Begin(&l.cursor, hashLen)
 		for _, g := range l.groups {
 			q.words[g] = bufpool.GetWords((l.positions + 63) / 64)
 			q.presence.Bits[g] = q.words[g].W
+			if q.explain {
+				q.partly.Bits[g] = make([]uint64, len(q.words[g].W))
+			}
 		}
 	}
 	return nil
@@ -136,7 +143,7 @@ func (q *query) walk(l *laneQuery, hashes []byte, n int) {
 // probe asks the index for consecutive positions of a lane and takes in the
 // first runs of its answer.
 func (q *query) probe(l *laneQuery, keys []byte) {
-	stop := l.full != 0 && l.whole == 1 && !l.partial
+	stop := l.full != 0 && l.whole == 1 && !l.partial && !q.explain
 	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.stride, q.runs[:], stop)
 	if !clean {
 		q.forget()
@@ -159,6 +166,9 @@ func (q *query) take(l *laneQuery, run index.Run, keys []byte) {
 	}
 	missing := false
 	for _, g := range l.groups {
+		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
+			setBits(q.partly.Bits[g], l.at, run.N)
+		}
 		switch {
 		case complete>>g&1 == 1:
 			setBits(q.presence.Bits[g], l.at, run.N)
@@ -169,7 +179,7 @@ func (q *query) take(l *laneQuery, run index.Run, keys []byte) {
 			missing = true
 		}
 	}
-	if missing {
+	if missing && !q.explain {
 		q.miss(l, run.N)
 	}
 }
@@ -196,10 +206,24 @@ func (q *query) forget() {
 	q.sums.reset()
 }
 
-// finish returns the hit. It fails where the rules do.
+// finish returns the hit and counts it. It fails where the rules do.
 func (q *query) finish() (uint32, error) {
-	if !q.asked {
+	hit, err := q.answer()
+	if err != nil {
+		return 0, err
+	}
+	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
+	if q.asked {
+		q.service.count(min(q.tokenLen, covered), hit)
+	} else {
 		q.service.count(0, 0)
+	}
+	return fit32(hit, q.service.coord.Alignment()), nil
+}
+
+// answer applies the rules to the bits.
+func (q *query) answer() (int64, error) {
+	if !q.asked {
 		return 0, nil
 	}
 	stable := true
@@ -214,16 +238,15 @@ func (q *query) finish() (uint32, error) {
 		q.sums.resolve(q)
 	}
 	q.presence.NumHashes = q.numHashes
-	hit, err := q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
-	if err != nil {
-		return 0, err
-	}
-	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
-	q.service.count(min(q.tokenLen, covered), hit)
+	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
+}
+
+// fit32 makes a hit fit the wire's 32 bits and keeps it aligned.
+func fit32(hit, alignment int64) uint32 {
 	if hit > math.MaxUint32 {
-		hit = math.MaxUint32 - math.MaxUint32%q.service.coord.Alignment()
+		hit = math.MaxUint32 - math.MaxUint32%alignment
 	}
-	return uint32(hit), nil
+	return uint32(hit)
 }
 
 // release gives back what begin took and returns the query to its pool. It is
@@ -240,7 +263,8 @@ func (q *query) release() {
 	}
 	clear(q.runs[:]) // they point to coverage that a reset may have dropped
 	q.sums.reset()
-	q.asked = false
+	q.asked, q.explain = false, false
+	clear(q.partly.Bits)
 	q.service.queries.Put(q)
 }
 

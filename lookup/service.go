@@ -78,17 +78,25 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
 	q := s.queries.Get().(*query)
 	defer q.release()
-	if hashes.HashLen() > netproto.MaxHashLen {
-		return 0, netproto.ErrHashLen
-	}
-	unaligned := numTokens%uint64(s.coord.Alignment()) != 0
-	if err := q.begin(numTokens, unaligned, hashes.HashLen(), hashes.Len()); err != nil {
+	if err := q.run(numTokens, hashes); err != nil {
 		return 0, err
+	}
+	return q.finish()
+}
+
+// run takes in a whole request at once.
+func (q *query) run(numTokens uint64, hashes netproto.Hashes) error {
+	if hashes.HashLen() > netproto.MaxHashLen {
+		return netproto.ErrHashLen
+	}
+	unaligned := numTokens%uint64(q.service.coord.Alignment()) != 0
+	if err := q.begin(numTokens, unaligned, hashes.HashLen(), hashes.Len()); err != nil {
+		return err
 	}
 	if hashes.Len() > 0 {
 		q.add(hashes.Bytes())
 	}
-	return q.finish()
+	return nil
 }
 
 // Store adds keys, hashes of hashLen bytes joined, to a place: consecutive chunks

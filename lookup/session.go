@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -112,7 +113,7 @@ func (s *session) Begin(q *netproto.Request) bool {
 	if s.gone != nil {
 		return false
 	}
-	if q.Tag == netproto.TagLookup {
+	if q.Tag == netproto.TagLookup || q.Tag == netproto.TagExplain {
 		return s.beginLookup(q)
 	}
 	var ok bool
@@ -134,6 +135,7 @@ func (s *session) beginLookup(q *netproto.Request) bool {
 		return false
 	}
 	s.query = s.server.service.queries.Get().(*query)
+	s.query.explain = q.Tag == netproto.TagExplain
 	s.problem = s.query.begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
 	return s.problem == nil && s.query.asked
 }
@@ -141,7 +143,7 @@ func (s *session) beginLookup(q *netproto.Request) bool {
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
 	switch q.Tag {
-	case netproto.TagLookup:
+	case netproto.TagLookup, netproto.TagExplain:
 		return s.query.add(hashes)
 	case netproto.TagStore:
 		s.problem = s.server.service.index.Store(s.writer, s.place, hashes, q.HashLen)
@@ -184,20 +186,31 @@ func (s *session) reply(q *netproto.Request) error {
 		}
 		s.out.B = netproto.AppendHit(s.out.B, q.Envelope, hit)
 		return nil
+	case netproto.TagExplain:
+		e, err := s.query.explanation()
+		if err != nil {
+			return err
+		}
+		return s.replyJSON(q, e)
 	case netproto.TagReset:
 		s.server.service.Reset()
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
 		return nil
 	case netproto.TagStat:
-		payload, err := s.server.stat()
-		if err != nil {
-			return err
-		}
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, netproto.AppendFrame(nil, payload, false))
-		return nil
+		return s.replyJSON(q, s.server.stat())
 	}
 	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
+	return nil
+}
+
+// replyJSON appends 01 and a document.
+func (s *session) replyJSON(q *netproto.Request, v any) error {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding the reply: %w", err)
+	}
+	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, netproto.AppendFrame(nil, payload, false))
 	return nil
 }
 

@@ -1,10 +1,6 @@
 package lookup
 
-import (
-	"encoding/json"
-
-	"github.com/hitline/hitline/simd"
-)
+import "github.com/hitline/hitline/simd"
 
 // Stat is what the stat request reports. Counters count since the start. An entry
 // is one distinct hash of one length, however many places hold it.
@@ -46,11 +42,11 @@ func (s *Service) Stat() Stat {
 	}
 }
 
-// stat returns the payload of a stat reply.
-func (s *Server) stat() ([]byte, error) {
+// stat returns the server's counters.
+func (s *Server) stat() Stat {
 	st := s.service.Stat()
 	st.Connections = s.connections.Load()
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.Closed = s.closed.snapshot()
-	return json.Marshal(st)
+	return st
 }

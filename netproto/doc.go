@@ -21,6 +21,7 @@
 //	         bit 0 MORE, bit 1 LONG, bit 2 COMMAND, others zero
 //
 //	lookup   [envelope] "lookup" | num_tokens | hash_len | blob
+//	explain  [envelope] "explain" | as lookup
 //	store    [envelope] "store"  | place | hash_len | blob [| key before the first]
 //	evict    [envelope] "evict"  | place | hash_len | blob
 //	place    group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]

@@ -9,6 +9,7 @@ type Tag uint8
 const (
 	TagUnknown Tag = iota
 	TagLookup
+	TagExplain
 	TagReset
 	TagStore
 	TagEvict
@@ -18,11 +19,11 @@ const (
 
 // tagNames holds the bytes of each tag on the wire; maxTag bounds their length.
 var tagNames = [...]string{
-	TagUnknown: "", TagLookup: "lookup", TagReset: "reset",
+	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
 	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat",
 }
 
-const maxTag = len("lookup")
+const maxTag = len("explain")
 
 // String returns the tag as it stands on the wire.
 func (t Tag) String() string {
@@ -31,6 +32,9 @@ func (t Tag) String() string {
 	}
 	return tagNames[t]
 }
+
+// asksHits tells whether the request has the frames of a lookup.
+func (t Tag) asksHits() bool { return t == TagLookup || t == TagExplain }
 
 // parseTag maps the bytes of a first body frame to its tag.
 func parseTag(b []byte) Tag {
@@ -88,8 +92,17 @@ func parsePlace(b []byte) (p Place, firstChunk uint32, err error) {
 // blob frame: the blobLen bytes of the blob follow on the wire, so that they need
 // not be copied. The envelope, already encoded, may be empty.
 func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	return appendAsk(dst, envelope, TagLookup, numTokens, hashLen, blobLen)
+}
+
+// AppendExplain is AppendLookup for an explain request.
+func AppendExplain(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	return appendAsk(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
+}
+
+func appendAsk(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
 	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte("lookup"), true)
+	dst = AppendFrame(dst, []byte(tagNames[tag]), true)
 	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
 	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
 	return AppendFrameHeader(dst, blobLen, false)

@@ -49,7 +49,7 @@ func (r *recorder) Dropped(q *Request) {
 func line(q *Request, hashes []byte) string {
 	var s string
 	switch q.Tag {
-	case TagLookup:
+	case TagLookup, TagExplain:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
 	case TagStore, TagEvict:
 		s = fmt.Sprintf(" place=%v first=%d", q.Place, q.FirstChunk)
@@ -116,6 +116,7 @@ func TestReaderRequests(t *testing.T) {
 		want   []string
 	}{
 		"lookup":           {[]string{"lookup", be(4, 48), be(2, 16), h3}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
+		"explain":          {[]string{"explain", be(4, 48), be(2, 16), h3 + "t", "x"}, []string{"begin explain len=16 n=3", "explain env= tokens=48 unaligned=false hashes=" + hex3}},
 		"tail ignored":     {[]string{"lookup", be(4, 48), be(2, 16), h3 + "tail"}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"extra ignored":    {[]string{"lookup", be(4, 48), be(2, 16), h3, "x", ""}, []string{"begin lookup len=16 n=3", "lookup env= tokens=48 unaligned=false hashes=" + hex3}},
 		"long integers":    {[]string{"lookup", be(8, 1<<40), strings.Repeat("\x00", 300) + be(1, 16), h3}, []string{"begin lookup len=16 n=3", "lookup env= tokens=1099511627776 unaligned=false hashes=" + hex3}},
@@ -132,7 +133,7 @@ func TestReaderRequests(t *testing.T) {
 		"delimiter alone":  {[]string{""}, []string{"unknown env=0100 problem=" + ErrUnknownTag.Error()}},
 		"no delimiter":     {[]string{"\x00id", "lookup"}, []string{"dropped env=01030069640106" + "6c6f6f6b7570"}},
 		"wrong case":       {[]string{"LOOKUP", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
-		"longer tag":       {[]string{"lookups", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
+		"longer tag":       {[]string{"explains", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
 		"store":            {[]string{"store", place6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= place={1 2 3 0} first=4294967295 hashes=" + hex3}},
 		"store chunk":      {[]string{"store", place12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= place={1 2 3 4} first=77 hashes=" + hex3}},
 		"store odd place":  {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrPlaceLen.Error()}},
@@ -366,13 +367,13 @@ func slowMessage(frames []string) (lines []string) {
 		return []string{fmt.Sprintf("dropped env=%x", q.Envelope)}
 	}
 	if len(body) > 0 {
-		q.Tag = map[string]Tag{"lookup": TagLookup, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat}[body[0]]
+		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat}[body[0]]
 	}
 	var got string
 	switch q.Tag {
 	case TagUnknown:
 		q.Problem = ErrUnknownTag
-	case TagLookup:
+	case TagLookup, TagExplain:
 		lines, got = slowLookup(&q, body)
 	case TagStore, TagEvict:
 		lines, got = slowKeys(&q, body)
@@ -421,7 +422,7 @@ func slowLookup(q *Request, body []string) ([]string, string) {
 	if n > 0 {
 		count = len(body[3]) / int(n)
 	}
-	return []string{fmt.Sprintf("begin lookup len=%d n=%d", n, count)}, body[3][:count*int(n)]
+	return []string{fmt.Sprintf("begin %s len=%d n=%d", q.Tag, n, count)}, body[3][:count*int(n)]
 }
 
 func slowKeys(q *Request, body []string) (lines []string, got string) {
@@ -502,6 +503,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(message("\x00id", "", "store", be(6, 1), be(2, 20), h), uint64(2))
 	f.Add(append(message("ping", "a", "b"), message("evict", be(8, 1), be(2, 20), h)...), uint64(3))
 	f.Add(append(message("reset"), "\x02\x80\x00\x00\x00\x00\x00\x00\x00"...), uint64(4))
+	f.Add(message("explain", be(4, 80), be(2, 20), h+"t", "x"), uint64(6))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), uint64(5))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, seed) })
 }

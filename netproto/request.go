@@ -61,7 +61,7 @@ func (q *Request) roleOf(body int) bodyRole {
 		return roleTag
 	}
 	switch q.Tag {
-	case TagLookup:
+	case TagLookup, TagExplain:
 		return [...]bodyRole{roleTag, roleNumTokens, roleHashLen, roleBlob, roleIgnored}[min(body, 4)]
 	case TagStore:
 		return [...]bodyRole{roleTag, rolePlace, roleHashLen, roleBlob, rolePrevious, roleExtra}[min(body, 5)]
@@ -178,7 +178,7 @@ func (q *Request) endBody(role bodyRole, size uint64) {
 // endHashLen checks hash_len: a lookup's may have any number of digits and be 0,
 // a store's and an evict's must be a u16 within bounds.
 func (q *Request) endHashLen(size uint64) {
-	strict := q.Tag != TagLookup
+	strict := !q.Tag.asksHits()
 	if q.hashLen > MaxHashLen || strict && (size != 2 || q.hashLen == 0) {
 		q.fail(ErrHashLen)
 		return
@@ -191,11 +191,11 @@ func (q *Request) endHashLen(size uint64) {
 func (q *Request) beginBlob(size uint64) bool {
 	if q.HashLen > 0 {
 		q.NumHashes = int(size / uint64(q.HashLen))
-		if q.Tag != TagLookup && size%uint64(q.HashLen) != 0 {
+		if !q.Tag.asksHits() && size%uint64(q.HashLen) != 0 {
 			q.fail(ErrCutKey)
 		}
 	}
-	if q.Tag != TagLookup && size == 0 {
+	if !q.Tag.asksHits() && size == 0 {
 		q.fail(ErrEmptyBlob)
 	}
 	return q.Problem == nil
@@ -205,7 +205,7 @@ func (q *Request) beginBlob(size uint64) bool {
 // closes the echo.
 func (q *Request) finish(body int) {
 	switch q.Tag {
-	case TagLookup, TagStore, TagEvict:
+	case TagLookup, TagExplain, TagStore, TagEvict:
 		if body < 4 {
 			q.fail(ErrMissingFrame)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // fake listens on a port of its own and answers the first bytes of every
@@ -48,7 +50,14 @@ const (
 	replyHit     = "\x00\x04\x00\x00\x00\x40"
 )
 
+// explained is the document of an explain reply.
+const explained = `{"hit_tokens":16,"groups":[{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1},` +
+	`{"group":1,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null}]}`
+
+var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explained), false)))
+
 var askingLines = []string{
+	"lookup --tokens 128 --hashes-file - --explain",
 	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset", "ping", "stat",
 }
 
@@ -63,6 +72,12 @@ func TestAnswers(t *testing.T) {
 	for _, test := range []struct{ line, reply, want string }{
 		{"lookup --tokens 128 --hashes-file -", replyHit, "64\n"},
 		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"num_tokens":128,"hashes":2}` + "\n"},
+		{"lookup --tokens 128 --hashes-file - --explain --json", replyExplain, explained + "\n"},
+		{"lookup --tokens 128 --hashes-file - --explain", replyExplain, `hit 16 tokens
+group  kind            ends at token  reason        first missing block
+0      full_attention  16             rank_missing  1
+1      mamba           128            complete      -
+`},
 		{"store --hashes-file -", replyDone, "stored 2\n"},
 		{"store --hashes-file - --json", replyDone, `{"stored":2}` + "\n"},
 		{"evict --hashes-file -", replyDone, "evicted 2\n"},

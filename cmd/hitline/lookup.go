@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -17,12 +20,22 @@ func newLookup() *cobra.Command {
 		Short: "Ask how many leading tokens of a prompt are in the pool",
 		Long: `lookup sends the hashes of a prompt's blocks and prints the hit in tokens.
 
-With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}`,
-		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -",
+With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}
+
+With --explain it prints, for each group, where its part of the hit ended and why:
+complete, missing_block, rank_missing (stored on some of its ranks only),
+window_not_covered, alignment, eagle (the last block was given up for the draft
+model), hashes_end or nothing_asked; and the first absent block among those that
+a hit of all tokens would need. Explaining counts neither as a lookup nor as use.
+
+With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
+"end_tokens": …, "reason": …, "first_missing_block": …}]}`,
+		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    noArgs,
 	}
 	t.addFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
+	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
@@ -35,19 +48,57 @@ With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}`,
 		if err != nil {
 			return err
 		}
-		var hit uint32
-		err = t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) (err error) {
-			hit, err = c.Lookup(ctx, *tokens, hashes.blob, hashes.hashLen)
-			return err
-		})
-		if err != nil {
-			return err
+		if *explain {
+			return runExplain(cmd, &t, *tokens, hashes)
 		}
-		return printResult(cmd, t.json, struct {
-			HitTokens uint32 `json:"hit_tokens"`
-			NumTokens uint32 `json:"num_tokens"`
-			Hashes    int    `json:"hashes"`
-		}{hit, *tokens, hashes.count()}, strconv.FormatUint(uint64(hit), 10))
+		return runLookup(cmd, &t, *tokens, hashes)
 	}
 	return cmd
+}
+
+// runLookup asks for the hit and prints it.
+func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
+	var hit uint32
+	err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) (err error) {
+		hit, err = c.Lookup(ctx, tokens, hashes.blob, hashes.hashLen)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return printResult(cmd, t.json, struct {
+		HitTokens uint32 `json:"hit_tokens"`
+		NumTokens uint32 `json:"num_tokens"`
+		Hashes    int    `json:"hashes"`
+	}{hit, tokens, hashes.count()}, strconv.FormatUint(uint64(hit), 10))
+}
+
+// runExplain asks why the hit ends where it does and prints a table.
+func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
+	var e lookup.Explanation
+	err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) (err error) {
+		e, err = c.Explain(ctx, tokens, hashes.blob, hashes.hashLen)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return printResult(cmd, t.json, e, explainTable(e))
+}
+
+// explainTable words an explanation for a person.
+func explainTable(e lookup.Explanation) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "hit %d tokens\n", e.HitTokens)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "group\tkind\tends at token\treason\tfirst missing block")
+	for _, g := range e.Groups {
+		missing := "-"
+		if g.FirstMissingBlock != nil {
+			missing = strconv.FormatInt(*g.FirstMissingBlock, 10)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", g.Group, g.Kind, g.EndTokens, g.Reason, missing)
+	}
+	_ = w.Flush() // a Builder takes everything
+	return strings.TrimSuffix(b.String(), "\n")
 }
