@@ -143,7 +143,7 @@ func (q *query) walk(l *laneQuery, hashes []byte, n int) {
 // probe asks the index for consecutive positions of a lane and takes in the
 // first runs of its answer.
 func (q *query) probe(l *laneQuery, keys []byte) {
-	stop := l.full != 0 && l.whole == 1 && !l.partial && !q.explain
+	stop := l.full != 0 && l.whole == 1 && !l.partial
 	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.stride, q.runs[:], stop)
 	if !clean {
 		q.forget()

@@ -71,9 +71,16 @@ func NewServer(service *Service, cfg ServerConfig) (*Server, error) {
 	if cfg.Loops <= 0 {
 		cfg.Loops = runtime.GOMAXPROCS(0)
 	}
-	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	if files, err := openFileLimit(); err != nil {
+		cfg.Logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
+	} else if most := capConnections(cfg.Limits.MaxConnections, files); most < cfg.Limits.MaxConnections {
+		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
+			"max_connections", most, "configured", cfg.Limits.MaxConnections, "open_files", files)
+		cfg.Limits.MaxConnections = most
 	}
 	return &Server{
 		service: service, cfg: cfg,
