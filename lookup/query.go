@@ -200,8 +200,9 @@ func (q *query) miss(l *laneQuery, n int) {
 
 // forget clears the bits collected so far: the index was reset.
 func (q *query) forget() {
-	for _, bits := range q.presence.Bits {
-		clear(bits)
+	for g := range q.presence.Bits {
+		clear(q.presence.Bits[g])
+		clear(q.partly.Bits[g])
 	}
 	q.sums.reset()
 }
