@@ -99,9 +99,9 @@ func (c *Coordinator) mergeSpecs() {
 	}
 	slices.SortStableFunc(c.attention, func(a, b attentionGroup) int {
 		switch {
-		case a.Kind.full() == b.Kind.full():
+		case a.Kind.IsFull() == b.Kind.IsFull():
 			return 0
-		case a.Kind.full():
+		case a.Kind.IsFull():
 			return -1
 		}
 		return 1

@@ -119,7 +119,7 @@ func (a *attentionGroup) reason(end *GroupEnd, partly *Presence, q request, hash
 		return ReasonRank
 	case a.Kind.window():
 		return ReasonWindow
-	case a.Kind.full() && !q.drop && missing*a.block-end.EndTokens >= a.block:
+	case a.Kind.IsFull() && !q.drop && missing*a.block-end.EndTokens >= a.block:
 		return ReasonAlignment
 	}
 	return ReasonMissing

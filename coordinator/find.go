@@ -48,7 +48,7 @@ func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *
 	if len(c.attention) == 1 {
 		return c.findSingle(p, maxLength, applyEagle, s)
 	}
-	hit, once := maxLength, len(c.attention) == 2 && c.attention[0].Kind.full()
+	hit, once := maxLength, len(c.attention) == 2 && c.attention[0].Kind.IsFull()
 	for {
 		common, err := c.pass(p, hit, maxLength, applyEagle, s)
 		if err != nil {
@@ -64,7 +64,7 @@ func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *
 			break
 		}
 	}
-	if first := &c.attention[0]; first.Kind.full() {
+	if first := &c.attention[0]; first.Kind.IsFull() {
 		s.results[0].cut(ceilDiv(hit, first.block))
 	}
 	return hit, nil
@@ -86,7 +86,7 @@ func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, 
 func (c *Coordinator) pass(p *Presence, hit, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	for i := range c.attention {
 		a, r := &c.attention[i], &s.results[i]
-		if a.Kind.full() && r.known {
+		if a.Kind.IsFull() && r.known {
 			if c.rules.fullKeepsHit {
 				hit = min(hit, r.hit)
 			} else {
@@ -119,7 +119,7 @@ func (c *Coordinator) peek(a *attentionGroup) int64 {
 	switch {
 	case a.Kind == Mamba && !c.rules.mambaPeeks:
 		return 0
-	case a.Kind.full() && c.fine:
+	case a.Kind.IsFull() && c.fine:
 		return c.align
 	}
 	return a.block

@@ -31,7 +31,7 @@ type request struct {
 // each single-type KV cache manager).
 func (c *Coordinator) find(a *attentionGroup, p *Presence, q request) (found, error) {
 	switch {
-	case a.Kind.full():
+	case a.Kind.IsFull():
 		return findFull(a, p, q), nil
 	case a.Kind.window():
 		return c.findWindow(a, p, q)

@@ -70,8 +70,8 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// full tells whether the kind follows the full attention rule.
-func (k Kind) full() bool { return k <= SinkFullAttention }
+// IsFull tells whether the kind follows the full attention rule.
+func (k Kind) IsFull() bool { return k <= SinkFullAttention }
 
 // window tells whether the kind follows the sliding window rule.
 func (k Kind) window() bool { return k == SlidingWindow || k == SlidingWindowMLA }

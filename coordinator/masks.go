@@ -203,7 +203,7 @@ func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 // denseTemplate tells whether every chunk is kept without finding anything.
 func (c *Coordinator) denseTemplate() bool {
 	for i := range c.attention {
-		if a := &c.attention[i]; !a.Kind.full() && a.block != c.align {
+		if a := &c.attention[i]; !a.Kind.IsFull() && a.block != c.align {
 			return false
 		}
 	}

@@ -190,13 +190,13 @@ func (g *Group) validate() error {
 		return fmt.Errorf("sliding_window is %d, want 1 to %d", g.SlidingWindow, maxTokens)
 	case g.Kind.window() && g.SlidingWindow == 0:
 		return fmt.Errorf("%s needs sliding_window", g.Kind)
-	case g.SlidingWindow != 0 && !g.Kind.window() && !g.Kind.full():
+	case g.SlidingWindow != 0 && !g.Kind.window() && !g.Kind.IsFull():
 		return fmt.Errorf("%s has no sliding_window, remove it", g.Kind)
 	case g.AttentionChunkSize < 0 || g.AttentionChunkSize > maxTokens:
 		return fmt.Errorf("attention_chunk_size is %d, want 1 to %d", g.AttentionChunkSize, maxTokens)
 	case g.Kind == ChunkedLocalAttention && g.AttentionChunkSize == 0:
 		return fmt.Errorf("%s needs attention_chunk_size", g.Kind)
-	case g.AttentionChunkSize != 0 && g.Kind != ChunkedLocalAttention && !g.Kind.full():
+	case g.AttentionChunkSize != 0 && g.Kind != ChunkedLocalAttention && !g.Kind.IsFull():
 		return fmt.Errorf("%s has no attention_chunk_size, remove it", g.Kind)
 	case !slices.Contains([]string{"", "none", "align", "all"}, g.MambaCacheMode):
 		return fmt.Errorf("mamba_cache_mode is %q, want none, align or all", g.MambaCacheMode)

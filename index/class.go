@@ -1,9 +1,6 @@
 package index
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "encoding/binary"
 
 // Coverage says which groups and ranks hold the key of an entry. It is immutable
 // and shared by all entries of a class: valid, and equal by pointer for equal
@@ -127,16 +124,4 @@ func (c *classes) bytes() int64 {
 // holds tells whether a place is in the coverage.
 func (c *Coverage) holds(place int) bool {
 	return c != nil && c.places[place/64]>>(place%64)&1 == 1
-}
-
-// Places returns how many places hold the key, required or not.
-func (c *Coverage) Places() int {
-	if c == nil {
-		return 0
-	}
-	n := 0
-	for _, w := range c.places {
-		n += bits.OnesCount64(w)
-	}
-	return n
 }

@@ -84,15 +84,21 @@ func (x *Index) noteTouches(found []stretch, epoch uint64) {
 	}
 }
 
-// applyTouches brings the recency list up to date, in batches of bounded length.
+// applyTouches brings the recency list up to date.
 func (x *Index) applyTouches() {
+	x.lockTouched()
+	x.mu.Unlock()
+}
+
+// lockTouched takes the write lock with the recency list up to date. It gives the
+// lock up between batches, so that nobody waits for a long queue.
+func (x *Index) lockTouched() {
 	for {
 		x.mu.Lock()
-		done := x.applyTouchBatch(touchBatch)
-		x.mu.Unlock()
-		if done {
+		if x.applyTouchBatch(touchBatch) {
 			return
 		}
+		x.mu.Unlock()
 	}
 }
 

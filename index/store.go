@@ -25,11 +25,7 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 	}
 	for len(keys) > 0 && !w.full {
 		n := min(len(keys), storeBatch*hashLen)
-		x.mu.Lock()
-		if !x.applyTouchBatch(touchBatch) {
-			x.mu.Unlock()
-			continue
-		}
+		x.lockTouched()
 		err := x.storeBatch(w, place, keys[:n], hashLen)
 		x.mu.Unlock()
 		if err != nil {
@@ -177,23 +173,28 @@ func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 	evicted := 0
 	for len(keys) > 0 {
 		n := min(len(keys), storeBatch*hashLen)
-		x.mu.Lock()
-		if !x.applyTouchBatch(touchBatch) {
-			x.mu.Unlock()
-			continue
-		}
-		for batch := keys[:n]; len(batch) > 0; batch = batch[hashLen:] {
-			held, err := x.evictKey(place, batch[:hashLen])
-			if err != nil {
-				x.mu.Unlock()
-				return evicted, err
-			}
-			if held {
-				evicted++
-			}
-		}
+		x.lockTouched()
+		held, err := x.evictBatch(place, keys[:n], hashLen)
 		x.mu.Unlock()
+		evicted += held
+		if err != nil {
+			return evicted, err
+		}
 		keys = keys[n:]
+	}
+	return evicted, nil
+}
+
+// evictBatch evicts a batch under the write lock.
+func (x *Index) evictBatch(place int, keys []byte, hashLen int) (evicted int, err error) {
+	for ; len(keys) > 0; keys = keys[hashLen:] {
+		held, err := x.evictKey(place, keys[:hashLen])
+		if err != nil {
+			return evicted, err
+		}
+		if held {
+			evicted++
+		}
 	}
 	return evicted, nil
 }

@@ -97,8 +97,8 @@ func (c *Client) Lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 // lookup reads the hit as the reference client does: an integer of any length,
 // saturated.
 func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint64, error) {
-	if hashLen < 0 || hashLen > math.MaxUint16 {
-		return 0, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, hashLen)
+	if err := checkHashLen(hashLen); err != nil {
+		return 0, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 // lookup nor keeps blocks from being evicted.
 func (c *Client) Explain(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (Explanation, error) {
 	var e Explanation
-	if hashLen < 0 || hashLen > math.MaxUint16 {
-		return e, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, hashLen)
+	if err := checkHashLen(hashLen); err != nil {
+		return e, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,6 +193,14 @@ func (c *Client) command(ctx context.Context, blob []byte) error {
 	}
 	if len(c.frames[0]) != 1 || c.frames[0][0] != netproto.StatusDone {
 		return c.breakOff(fmt.Errorf("%w: status %x", ErrReply, c.frames[0]))
+	}
+	return nil
+}
+
+// checkHashLen refuses what a lookup's field for it cannot hold.
+func checkHashLen(hashLen int) error {
+	if hashLen < 0 || hashLen > math.MaxUint16 {
+		return fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, hashLen)
 	}
 	return nil
 }

@@ -17,21 +17,9 @@ import (
 // scripted is a client whose peer runs script on the other end.
 func scripted(t *testing.T, script func(conn net.Conn)) *Client {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	c, err := Dial(context.Background(), serveOne(t, script), WithTimeout(5*time.Second))
 	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		script(conn)
-	}()
-	c, err := Dial(context.Background(), ln.Addr().String(), WithTimeout(5*time.Second))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close(); _ = ln.Close(); <-done })
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

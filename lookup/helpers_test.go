@@ -55,6 +55,25 @@ func startServer(t testing.TB, cfg ServiceConfig, limits Limits) *Server {
 	return server
 }
 
+// serveOne runs script on the first connection to the address that it returns.
+func serveOne(t testing.TB, script func(conn net.Conn)) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		script(conn)
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	return ln.Addr().String()
+}
+
 // blocks16 is a pool of one full-attention group of 16 tokens on one rank.
 var blocks16 = ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}}
 

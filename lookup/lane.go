@@ -1,6 +1,10 @@
 package lookup
 
-import "github.com/hitline/hitline/coordinator"
+import (
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+)
 
 // lane is a set of groups whose chunks are asked at the same positions. Position
 // i of a lane stands for raw hash i*stride + stride - 1.
@@ -22,32 +26,29 @@ func newLanes(c *coordinator.Coordinator) []lane {
 	pool := c.Pool()
 	for g := range c.NumGroups() {
 		l := lane{stride: c.AskStride(g), mask: c.AskMask(g), whole: c.Stride(g) / c.AskStride(g)}
-		at := len(lanes)
-		for i := range lanes {
-			if lanes[i].stride == l.stride && lanes[i].mask == l.mask && lanes[i].whole == l.whole {
-				at = i
-			}
-		}
-		if at == len(lanes) {
+		at := slices.IndexFunc(lanes, func(have lane) bool {
+			return have.stride == l.stride && have.mask == l.mask && have.whole == l.whole
+		})
+		if at < 0 {
+			at = len(lanes)
 			lanes = append(lanes, l)
 		}
 		lanes[at].groups = append(lanes[at].groups, g)
-		switch pool.Groups[g].Kind {
-		case coordinator.FullAttention, coordinator.MLAAttention, coordinator.SinkFullAttention:
+		if pool.Groups[g].Kind.IsFull() {
 			lanes[at].full |= 1 << g
 		}
 	}
 	return lanes
 }
 
-// peekTokens is how far behind the first missing chunk of a full-attention group
-// the rules may still look: one block for each EAGLE group.
-func peekTokens(c *coordinator.Coordinator) int64 {
-	var tokens int64
-	for g, group := range c.Pool().Groups {
+// peekHashes is how many raw hashes behind the first missing chunk of a
+// full-attention group the rules may still look: one block of each EAGLE group.
+func peekHashes(c *coordinator.Coordinator) int {
+	hashes := 0
+	for g := range c.NumGroups() {
 		if c.IsEagle(g) {
-			tokens += int64(group.BlockSize)
+			hashes += c.Stride(g)
 		}
 	}
-	return tokens
+	return hashes
 }

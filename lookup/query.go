@@ -194,8 +194,7 @@ func (q *query) miss(l *laneQuery, n int) {
 		}
 		chunk++ // hits may end inside it
 	}
-	tokens := int64(chunk)*int64(l.whole*l.stride)*int64(q.service.pool.HashBlockSize) + q.service.peek
-	q.limit = min(q.limit, int(min(tokens/int64(q.service.pool.HashBlockSize), math.MaxInt32)))
+	q.limit = min(q.limit, chunk*l.whole*l.stride+q.service.peek)
 }
 
 // forget clears the bits collected so far: the index was reset.

@@ -439,15 +439,23 @@ type replies struct{ last []byte }
 func (r *replies) Write(b []byte) (int, error) { r.last = append(r.last[:0], b...); return len(b), nil }
 func (r *replies) OutboundBuffered() int       { return 0 }
 
+// unstarted returns a server whose sessions a test feeds by hand.
+func unstarted(t *testing.T) *Server {
+	t.Helper()
+	service, err := NewService(blocks16)
+	require.NoError(t, err)
+	server, err := NewServer(service, ServerConfig{})
+	require.NoError(t, err)
+	return server
+}
+
 // TestLookupDoesNotAllocate runs whole requests through a session.
 func TestLookupDoesNotAllocate(t *testing.T) {
 	if bufpool.Debug {
 		t.Skip("the traps of debug builds allocate")
 	}
-	service, err := NewService(blocks16)
-	require.NoError(t, err)
-	server, err := NewServer(service, ServerConfig{})
-	require.NoError(t, err)
+	server := unstarted(t)
+	service := server.service
 	keys := chain("a", 8192, 32)
 	require.NoError(t, service.Store(Place{}, keys[:6000*32], 32))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
@@ -472,12 +480,9 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 // TestHalfLookupsAreSmall stops many lookups of 4 MiB half-way.
 func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
-	service, err := NewService(blocks16)
-	require.NoError(t, err)
-	server, err := NewServer(service, ServerConfig{})
-	require.NoError(t, err)
+	server := unstarted(t)
 	keys := chain("a", 131072, 32)
-	require.NoError(t, service.Store(Place{}, keys, 32))
+	require.NoError(t, server.service.Store(Place{}, keys, 32))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -501,12 +506,9 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 }
 
 func TestCopiesAtMostOneHashARead(t *testing.T) {
-	service, err := NewService(blocks16)
-	require.NoError(t, err)
-	server, err := NewServer(service, ServerConfig{})
-	require.NoError(t, err)
+	server := unstarted(t)
 	keys := chain("a", 131072, 32)
-	require.NoError(t, service.Store(Place{}, keys, 32))
+	require.NoError(t, server.service.Store(Place{}, keys, 32))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
@@ -632,16 +634,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 
 // rawServer answers a hit of 0 to every so many bytes.
 func rawServer(b *testing.B, size int) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
+	return serveOne(b, func(conn net.Conn) {
 		buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
 		for {
 			for left := size; left > 0; {
@@ -655,7 +648,5 @@ func rawServer(b *testing.B, size int) string {
 				return
 			}
 		}
-	}()
-	b.Cleanup(func() { ln.Close(); <-done })
-	return ln.Addr().String()
+	})
 }

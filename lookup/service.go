@@ -33,7 +33,7 @@ type Service struct {
 	index   *index.Index
 	places  places
 	lanes   []lane
-	peek    int64 // tokens, see peekTokens
+	peek    int // raw hashes, see peekHashes
 	version string
 	queries sync.Pool // of *query
 
@@ -62,7 +62,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lookup: memory backend: %w", err)
 	}
-	s := &Service{coord: coord, pool: pool, index: x, places: p, lanes: newLanes(coord), peek: peekTokens(coord), version: cfg.Version}
+	s := &Service{coord: coord, pool: pool, index: x, places: p, lanes: newLanes(coord), peek: peekHashes(coord), version: cfg.Version}
 	if s.version == "" {
 		s.version = "devel"
 	}

@@ -1,7 +1,5 @@
 package netproto
 
-import "encoding/binary"
-
 // Handler receives the requests of one connection, in order. Every slice and the
 // Request are valid until the method returns.
 type Handler interface {
@@ -143,12 +141,10 @@ func (r *Reader) header(p []byte, h Handler) (int, error) {
 	if r.headLen < want {
 		return n, nil
 	}
-	r.frame = frameHeader{flags: flags, size: uint64(r.head[1])}
-	if want == maxHeader {
-		r.frame.size = binary.BigEndian.Uint64(r.head[1:])
-	}
+	var size int64
+	r.frame, size, _ = parseHeader(r.head[:want]) // whole, and its flags are checked
 	r.headLen = 0
-	return n, r.beginFrame(int64(want), h)
+	return n, r.beginFrame(size, h)
 }
 
 // flags checks the first byte of a frame; the connection's very first byte also

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
 )
 
 // Config is everything that hitline serve can be told. The yaml tags are the
@@ -56,7 +57,7 @@ type Log struct {
 // defaults are the coordinator's, which Load fills in.
 func Default() Config {
 	return Config{
-		Listen:  []string{"tcp://127.0.0.1:7557"},
+		Listen:  []string{lookup.DefaultListen},
 		Backend: Backend{Memory: Memory{MaxBytes: 1 << 30}},
 		Limits: Limits{
 			MaxMessage:       64 << 20,
