@@ -15,7 +15,7 @@ type Coverage struct {
 }
 
 // class numbers a Coverage; an entry stores its class in two bytes.
-type class uint16
+type class = uint16
 
 // noClass marks a free slot.
 const noClass class = 0
@@ -32,7 +32,7 @@ type transition struct {
 	remove bool
 }
 
-// classes interns coverage. Written under the index's write lock.
+// classes interns coverage. Readers use coverage only.
 type classes struct {
 	layout   [][]int          // layout[g] = the places that group g requires
 	words    int              // words of a bitset of places
@@ -53,8 +53,9 @@ func newClasses(places int, layout [][]int) *classes {
 
 // step returns the class reached from one by adding or removing a place; noClass
 // when nothing is left. It reports false when a new class is needed and none is
-// free.
-func (c *classes) step(from class, place int, remove bool) (class, bool) {
+// free. Writers call it; readers are kept out only while a class is made.
+func (x *Index) step(from class, place int, remove bool) (class, bool) {
+	c := x.classes
 	t := transition{from, place, remove}
 	if to, ok := c.steps[t]; ok {
 		return to, true
@@ -68,7 +69,9 @@ func (c *classes) step(from class, place int, remove bool) (class, bool) {
 	} else {
 		set[place/64] |= 1 << (place % 64)
 	}
+	x.mu.Lock()
 	to, ok := c.intern(set)
+	x.mu.Unlock()
 	if ok {
 		c.steps[t] = to
 	}

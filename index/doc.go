@@ -12,42 +12,55 @@
 //     class, numbered in two bytes.
 //   - slot: the position of an entry in the log. segment: a stretch of the log.
 //   - run: consecutive keys of a lookup with the same coverage.
-//   - stretch: consecutive slots that a lookup has found.
+//   - stretch: consecutive slots.
+//   - span: a stretch whose entries were used last at the same time.
+//   - bucket: ten cells of the table in one cache line. tag: 16 bits of a key's
+//     hash, by which a cell is chosen.
 //
 // # Layout
 //
-//	table (tag → slot)        log
-//	directory → page ─┐       segment 0  keys  [k0][k1][k2] ... 4096 records
-//	512 cells         ├────▶             class  c0  c1  c2
-//	tag<<32 | slot+1  ┘                  newer, older: recency list
-//	                          segment 1 ...
+//	table (hash → slot)            log
+//	directory → page ─┐            segment 0  keys  [k0][k1][k2] ... 4096 records
+//	64 buckets of     ├──────────▶            class  c0  c1  c2
+//	10 tags, 10 slots ┘            segment 1 ...
+//
+//	for writers only               spans of each segment, in two lists by time of
+//	                               use; free slots; slabs, the memory of all this
 //
 // Requests are chains and chains are stored in order, so the keys of a stored
 // chain lie one after the other in the log. A lookup asks the table once where
-// its chain begins, then a kernel compares the request with the log as two arrays
-// until they part, and asks the table again.
+// its chain begins, then kernels compare the request with the log as two arrays,
+// and the classes with the first of them, until they part, and it asks the table
+// again. Where keys do not follow each other it asks for 64 of them together, so
+// that their cache misses overlap.
 //
 // # Invariants
 //
 //   - A slot has a class other than noClass exactly while it holds an entry; it is
-//     then in the table and in the recency list once, otherwise in the free list.
-//   - Records of free slots may hold anything: only the class says that a record
-//     counts.
-//   - Presence is decided by comparing whole keys; tags and positions are hints.
-//   - The memory never exceeds MaxBytes: a segment is added only if the table that
-//     its slots may need fits as well.
+//     then in the table once and in one span.
+//   - Readers look at the record of a slot only if it has a class, so that a writer
+//     may fill a free one while they go on.
+//   - Presence is decided by comparing whole keys; hashes, tags and positions are
+//     hints. Hashes are keyed with a secret.
+//   - The memory never exceeds MaxBytes: a slab is added only if the table that its
+//     slots may need fits as well.
 //
-// # Recency
+// # Eviction
 //
-// Looking up and storing use a chain tail first, so that the ends of cold chains
-// are evicted before their beginnings. What lookups touch is queued and applied
-// before the next change of the index.
+// Entries are evicted one by one from the tail of the span that was used longest
+// ago, so that the ends of cold chains go before their beginnings. Spans that were
+// found since they were stored are given a bonus that is learnt (policy.go). What
+// lookups use is queued and taken into account by the next store.
+//
+// A log that is full keeps a 32nd of its slots free, so that what is evicted grows
+// together before it is used again. A store that finds its chain in pieces moves
+// them into one: that is all the compaction there is, in steps of one batch.
 //
 // # Concurrency
 //
-// A reader-writer lock, held for at most one batch: Probe for the keys of one
-// read buffer, Store and Evict for 256 keys, touching for 4,096 entries. No
-// lookup waits longer than for one of those. A Coverage is immutable.
+// Writers take turns, 64 keys each. They work out what changes while lookups go
+// on, and show it to them under a reader-writer lock held for some microseconds.
+// A lookup holds that lock for at most 4,096 keys. A Coverage is immutable.
 //
 // # Ownership
 //

@@ -3,7 +3,6 @@ package index
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 )
@@ -57,28 +56,46 @@ type Index struct {
 	maxBytes, maxEntries int64
 	places               int
 	groups               [][]int
-	seed                 maphash.Seed
-	hash                 func(maphash.Seed, []byte) uint64 // maphash.Bytes, but for tests
+	hasher               hasher
+	badHash              func(key []byte) uint64 // in its place, for tests; nil otherwise
 
-	mu           sync.RWMutex // guards all below; held for bounded batches only
-	segments     []*segment   // by segment number; nil where one was released
-	vacant       []int        // numbers of released segments
-	free         [maxHashLen + 1]slot
-	table        *table
-	classes      *classes
-	newest       slot // ends of the recency list
-	oldest       slot
-	entries      int64
-	slots        int64  // of all segments
-	segmentTotal int64  // bytes of all segments
-	epoch        uint64 // counts resets
-	removals     uint64 // counts entries that went or lost a place
+	// writing is held by whoever changes the index, for one batch. What only
+	// writers know is guarded by it alone.
+	writing sync.Mutex
+	// mu guards what readers see: the segments' list, keys of entries and classes,
+	// the table's directory, pages and overflow, the classes, entries, logBytes.
+	// Changed under writing and mu both, so that a writer reads it without mu.
+	mu       sync.RWMutex
+	segments []*segment // by segment number; nil where one was released
+	table    *table
+	classes  *classes
+	entries  int64
+	logBytes int64         // of all slabs
+	epoch    atomic.Uint64 // counts resets
+	removals atomic.Uint64 // counts batches in which entries went or lost a place
 
-	touchMu    sync.Mutex // taken after mu where both are held
-	touches    []stretch  // found by lookups, not yet in the recency list
-	touched    int        // of those, already applied
-	toTouch    int        // entries in those that are not
-	touchEpoch uint64
+	// Of the writers.
+	vacant     []int // numbers of released segments
+	slots      int64 // of all segments
+	free       [maxHashLen + 1]int64
+	open       [maxHashLen + 1]opening
+	spans      []*[spanChunk]span
+	unusedSpan spanID
+	refBytes   int64
+	cold, hot  spanList
+	policy     policy
+	stores     uint32            // numbers stores
+	evicting   bool              // something was evicted since the last reset
+	touching   []stretch         // taken from the queue
+	touched    int               // of those, already applied
+	hashes     [batchKeys]uint64 // see remove
+	sum        uint32            // see remove
+	// What a reset has left to be released.
+	discarded    []*memory
+	discardBytes int64
+
+	touchMu sync.Mutex // taken after the others
+	touches []stretch  // found by lookups, not yet applied
 
 	stored, evicted, refused atomic.Int64
 }
@@ -107,34 +124,56 @@ func New(cfg Config) (*Index, error) {
 	}
 	x := &Index{
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, groups: cfg.Groups,
-		seed: maphash.MakeSeed(), hash: maphash.Bytes,
+		hasher: newHasher(),
 	}
 	x.clear()
 	return x, nil
 }
 
-// clear makes the index empty; under the write lock, or before it is shared.
+// clear makes the index empty; under both locks, or before it is shared.
 func (x *Index) clear() {
-	x.segments, x.vacant = nil, nil
-	for i := range x.free {
-		x.free[i] = noSlot
+	for id, seg := range x.segments {
+		if seg != nil && seg.slab.segments[0] == id {
+			x.discard(seg.slab.records)
+		}
 	}
+	if x.table != nil {
+		for _, m := range x.table.slabs {
+			x.discard(m)
+		}
+	}
+	x.segments, x.vacant = nil, nil
 	x.table = newTable()
 	x.classes = newClasses(x.places, x.groups)
-	x.newest, x.oldest = noSlot, noSlot
-	x.entries, x.slots, x.segmentTotal = 0, 0, 0
+	x.entries, x.logBytes, x.slots = 0, 0, 0
+	x.free, x.open = [maxHashLen + 1]int64{}, [maxHashLen + 1]opening{}
+	x.spans, x.unusedSpan, x.refBytes = nil, noSpan, 0
+	x.cold, x.hot = spanList{}, spanList{}
+	x.policy = policy{}
+	x.evicting = false
+	x.touching, x.touched = x.touching[:0], 0
+}
+
+// hash hashes a key.
+func (x *Index) hash(key []byte) uint64 {
+	if x.badHash != nil {
+		return x.badHash(key)
+	}
+	return x.hasher.sum(key)
 }
 
 // Reset forgets all entries. It is O(1): the memory goes back to the runtime in
 // the background. Lookups under way learn of it from their next Probe or End.
 func (x *Index) Reset() {
+	x.writing.Lock()
+	defer x.writing.Unlock()
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.clear()
-	x.epoch++
-	x.removals++
+	x.epoch.Add(1)
+	x.removals.Add(1)
+	x.mu.Unlock()
 	x.touchMu.Lock()
-	x.touches, x.touched, x.toTouch, x.touchEpoch = x.touches[:0], 0, 0, x.epoch
+	x.touches = x.touches[:0]
 	x.touchMu.Unlock()
 }
 
@@ -151,8 +190,8 @@ type Stats struct {
 
 // Stats returns the counters.
 func (x *Index) Stats() Stats {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	x.writing.Lock()
+	defer x.writing.Unlock()
 	return Stats{
 		Entries: x.entries, MaxEntries: x.maxEntries,
 		Bytes: x.bytes(), MaxBytes: x.maxBytes,
@@ -160,31 +199,12 @@ func (x *Index) Stats() Stats {
 	}
 }
 
-// bytes is the memory of the index, under the lock.
+// bytes is the memory of the index, for writers.
 func (x *Index) bytes() int64 {
 	x.touchMu.Lock()
 	queue := int64(cap(x.touches)) * 8
 	x.touchMu.Unlock()
-	return x.segmentTotal + x.table.bytes() + x.classes.bytes() + queue
-}
-
-// tag is the part of a key's hash that the table works with.
-func (x *Index) tag(key []byte) uint32 { return uint32(x.hash(x.seed, key) >> 32) }
-
-// find returns the slot of a key.
-func (x *Index) find(tag uint32, key []byte) slot {
-	for p := x.table.page(tag); p != nil; p = p.overflow {
-		for i := tag & pageMask; p.cells[i] != 0; i = (i + 1) & pageMask {
-			c := p.cells[i]
-			if uint32(c>>32) != tag {
-				continue
-			}
-			s := slot(uint32(c) - 1)
-			seg, j := x.at(s)
-			if string(seg.key(j)) == string(key) { // also compares lengths
-				return s
-			}
-		}
-	}
-	return noSlot
+	queue += int64(cap(x.touching)) * 8
+	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.discardBytes + queue +
+		int64(len(x.policy.ghosts))*ghostBytes
 }

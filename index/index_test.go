@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -278,50 +277,16 @@ func TestChainLongerThanTheIndexKeepsItsBeginning(t *testing.T) {
 	require.EqualValues(t, 1000, x.Stats().Entries)
 }
 
-// model is the index as a list of keys, most recently used first, after the text
-// of the package: lookups and stores touch their chain tail first.
+// model is what may be present: each key that was stored and not taken away. With
+// a bound, the index holds some of them.
 type model struct {
-	keys []string
+	keys map[string]bool
 	max  int
 }
 
-func (m *model) has(k string) bool { return slices.Contains(m.keys, k) }
-
-func (m *model) front(k string) {
-	if i := slices.Index(m.keys, k); i >= 0 {
-		m.keys = slices.Delete(m.keys, i, i+1)
-	}
-	m.keys = slices.Insert(m.keys, 0, k)
-}
-
-func (m *model) lookup(chain []string) int {
-	n := 0
-	for n < len(chain) && m.has(chain[n]) {
-		n++
-	}
-	for i := n - 1; i >= 0; i-- {
-		m.front(chain[i])
-	}
-	return n
-}
-
 func (m *model) store(chain []string) {
-	last := -1 // each key goes right behind the one before it
 	for _, k := range chain {
-		i := slices.Index(m.keys, k)
-		if i >= 0 {
-			m.keys = slices.Delete(m.keys, i, i+1)
-			if i <= last {
-				last--
-			}
-		} else if len(m.keys) == m.max {
-			if last == len(m.keys)-1 {
-				return
-			}
-			m.keys = m.keys[:len(m.keys)-1]
-		}
-		last++
-		m.keys = slices.Insert(m.keys, last, k)
+		m.keys[k] = true
 	}
 }
 
@@ -335,7 +300,7 @@ func split(b []byte, n int) (s []string) {
 // history runs random operations on an index and on the model.
 func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	m := &model{max: int(x.maxEntries)}
+	m := &model{keys: map[string]bool{}, max: int(x.maxEntries)}
 	chains := make([][]byte, 12)
 	for i := range chains {
 		chains[i] = chain(uint64(i), 40, hashLen)
@@ -350,8 +315,9 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 		c = c[from*hashLen : (from+1+rng.IntN(40-from))*hashLen]
 		switch op := rng.IntN(20); {
 		case op < 9:
+			_, before := probeSilent(x, c, hashLen)
 			leading, _ := probe(x, c, hashLen, 1+rng.IntN(50), true)
-			require.Equal(t, m.lookup(split(c, hashLen)), leading, "seed %d step %d", seed, step)
+			require.Equal(t, slices.Index(append(before, false), false), leading, "seed %d step %d", seed, step)
 		case op < 18:
 			var w Writer
 			for rest := c; len(rest) > 0; {
@@ -360,28 +326,32 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 				rest = rest[n:]
 			}
 			m.store(split(c, hashLen))
+			if leading, _ := probeSilent(x, c, hashLen); len(c)/hashLen <= m.max {
+				require.Equal(t, len(c)/hashLen, leading, "seed %d step %d: what was just stored", seed, step)
+			}
 		case op == 18:
 			want := 0
-			for _, k := range split(c, hashLen) {
-				if i := slices.Index(m.keys, k); i >= 0 {
-					m.keys = slices.Delete(m.keys, i, i+1)
+			_, bits := probeSilent(x, c, hashLen)
+			for i, k := range split(c, hashLen) {
+				if bits[i] {
 					want++
 				}
+				delete(m.keys, k)
 			}
 			n, err := x.Evict(0, c, hashLen)
 			require.NoError(t, err)
 			require.Equal(t, want, n, "seed %d step %d", seed, step)
 		case rng.IntN(10) == 0:
 			x.Reset()
-			m.keys = nil
+			clear(m.keys)
 		}
-		require.EqualValues(t, len(m.keys), x.Stats().Entries, "seed %d step %d", seed, step)
+		require.LessOrEqual(t, x.Stats().Entries, int64(min(m.max, len(m.keys))), "seed %d step %d", seed, step)
 		if step%50 == 0 {
-			checkLists(t, x)
+			checkBooks(t, x)
 		}
 		_, bits := probeSilent(x, c, hashLen)
 		for i, k := range split(c, hashLen) {
-			require.Equal(t, m.has(k), bits[i], "seed %d step %d key %d", seed, step, i)
+			require.True(t, m.keys[k] || !bits[i], "seed %d step %d key %d", seed, step, i)
 		}
 	}
 }
@@ -399,52 +369,155 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 		}
 	}
 	c.Drop()
-	return 0, bits
+	return slices.Index(append(slices.Clone(bits), false), false), bits
 }
 
-// checkLists walks the recency list and the free lists.
-func checkLists(t testing.TB, x *Index) {
+// checkBooks holds everything that the index keeps about its entries against the
+// entries.
+func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
-	n, before := int64(0), noSlot
-	for s := x.newest; s != noSlot; n++ {
-		seg, i := x.at(s)
-		require.NotEqual(t, noClass, seg.class[i], "a free slot is in the recency list")
-		require.Equal(t, before, seg.newer[i])
-		require.Equal(t, s, x.find(x.tag(seg.key(i)), seg.key(i)), "an entry is not in the table")
-		require.LessOrEqual(t, n, x.entries)
-		before, s = s, seg.older[i]
+	entries, cells := int64(0), 0
+	free := [maxHashLen + 1]int64{}
+	listed := map[spanID]bool{}
+	for _, hot := range []bool{false, true} {
+		l, n, before := x.list(hot), int64(0), noSpan
+		for id := l.newest; id != noSpan; id = x.span(id).older {
+			s := x.span(id)
+			require.True(t, s.used && s.hot == hot && s.newer == before && !listed[id])
+			listed[id] = true
+			n += int64(s.n)
+			before = id
+		}
+		require.Equal(t, before, l.oldest)
+		require.Equal(t, n, l.entries)
+		entries += n
 	}
-	require.Equal(t, before, x.oldest)
-	require.Equal(t, x.entries, n)
-	free := int64(0)
-	for _, s := range x.free {
-		for ; s != noSlot; free++ {
-			seg, i := x.at(s)
-			require.Equal(t, noClass, seg.class[i])
-			s = seg.newer[i]
+	require.Equal(t, x.entries, entries, "entries in spans")
+	for id, seg := range x.segments {
+		if seg == nil {
+			continue
+		}
+		covered := [segmentSlots]bool{}
+		end := 0
+		for _, r := range seg.spans {
+			s := x.span(r.id)
+			require.True(t, listed[r.id])
+			require.Equal(t, slot(id)<<segmentBits+slot(r.first), s.first)
+			require.GreaterOrEqual(t, int(r.first), end, "spans in order")
+			require.NotZero(t, s.n)
+			end = int(r.first) + int(s.n)
+			for i := int(r.first); i < end; i++ {
+				covered[i] = true
+			}
+			delete(listed, r.id)
+		}
+		unused := 0
+		for i := range segmentSlots {
+			require.Equal(t, covered[i], seg.class[i] != noClass)
+			require.Equal(t, covered[i], seg.used[i/64]>>(i%64)&1 == 1)
+			if !covered[i] {
+				unused++
+				continue
+			}
+			key := seg.key(i)
+			require.Equal(t, slot(id)<<segmentBits+slot(i), x.find(x.hash(key), key), "an entry is not in the table")
+		}
+		require.Equal(t, unused, seg.free)
+		free[seg.hashLen] += int64(unused)
+	}
+	require.Empty(t, listed, "spans outside of any segment")
+	require.Equal(t, free, x.free)
+	seen := map[*leaf]bool{}
+	for _, l := range x.table.leaves {
+		for ; l != nil && !seen[l]; l = l.next {
+			seen[l] = true
+			cells += l.used
 		}
 	}
-	require.Equal(t, x.slots, x.entries+free)
+	require.EqualValues(t, x.entries, cells, "cells of the table")
+	require.EqualValues(t, len(seen), x.table.pages)
 }
 
 // TestTouchesOfEvicted applies touches of entries that are gone by then, as when
 // a store evicts between a lookup and the next change.
 func TestTouchesOfEvicted(t *testing.T) {
-	for name, gone := range map[string][2]slot{"head": {0, 3}, "middle": {4, 6}, "tail": {7, 10}, "all": {0, 10}, "one": {5, 6}} {
+	for name, gone := range map[string][2]int{"head": {0, 3}, "middle": {4, 6}, "tail": {7, 10}, "all": {0, 10}, "one": {5, 6}} {
 		x := mustNew(t, onePlace(0))
 		keys := chain(1, 10, 32)
 		store(t, x, keys, 32)
 		store(t, x, chain(2, 10, 32), 32)
 		probe(x, keys, 32, 10, true)
-		for s := gone[0]; s < gone[1]; s++ {
-			x.remove(s)
+		n, err := x.Evict(0, keys[gone[0]*32:gone[1]*32], 32)
+		require.NoError(t, err)
+		require.Equal(t, gone[1]-gone[0], n)
+		require.True(t, x.applyTouches(100))
+		checkBooks(t, x)
+		require.EqualValues(t, 10-n, x.hot.entries, name)
+	}
+}
+
+// pieces counts the stretches of the log that a chain lies in.
+func pieces(x *Index, keys []byte, hashLen int) int {
+	n, next := 0, noSlot
+	for ; len(keys) > 0; keys = keys[hashLen:] {
+		s := x.find(x.hash(keys[:hashLen]), keys[:hashLen])
+		if s == noSlot || s != next {
+			n++
 		}
-		x.applyTouches()
-		checkLists(t, x)
-		if gone[0] > 0 {
-			require.EqualValues(t, 0, x.newest, name)
+		next = s + 1
+	}
+	return n
+}
+
+// TestScatteredChainIsMoved stores every second key of a chain before the chain
+// itself, as when a group of larger blocks comes first.
+func TestScatteredChainIsMoved(t *testing.T) {
+	for _, max := range []int64{0, 3000, 2000} {
+		x := mustNew(t, Config{MaxEntries: max, Places: 2, Groups: [][]int{{0}, {1}}})
+		keys := chain(1, 2000, 32)
+		var seconds []byte
+		for i := 1; i < 2000; i += 2 {
+			seconds = append(seconds, keys[i*32:i*32+32]...)
+		}
+		var w Writer
+		require.NoError(t, x.Store(&w, 1, seconds, 32))
+		store(t, x, keys, 32)
+		require.LessOrEqual(t, pieces(x, keys, 32), 2000/batchKeys+2)
+		require.EqualValues(t, 2000, x.Stats().Entries)
+		require.EqualValues(t, 3000, x.Stats().Stored)
+		checkBooks(t, x)
+		for group, stride := range []int{1, 2} {
+			var c Cursor
+			var runs [64]Run
+			x.Begin(&c, 32)
+			first := keys[(stride-1)*32:]
+			for asked := 0; asked < 2000/stride; {
+				filled, covered, _ := x.Probe(&c, first[asked*stride*32:], stride, runs[:], true)
+				asked += covered
+				for _, r := range runs[:filled] {
+					require.True(t, r.Coverage != nil && r.Coverage.Complete>>group&1 == 1)
+				}
+			}
+			x.End(&c)
+			require.True(t, x.applyTouches(touchMost))
+			checkBooks(t, x)
 		}
 	}
+}
+
+// TestKeyTwiceInAScatteredBatch must not move one key to two places.
+func TestKeyTwiceInAScatteredBatch(t *testing.T) {
+	x := mustNew(t, onePlace(0))
+	keys := chain(1, 60, 32)
+	for i := 58; i >= 0; i -= 2 {
+		store(t, x, keys[i*32:i*32+32], 32)
+	}
+	keys = append(keys, keys[:3*32]...)
+	store(t, x, keys, 32)
+	require.EqualValues(t, 60, x.Stats().Entries)
+	checkBooks(t, x)
+	leading, _ := probe(x, keys, 32, 100, true)
+	require.Equal(t, 63, leading)
 }
 
 func TestHistories(t *testing.T) {
@@ -457,23 +530,24 @@ func TestHistories(t *testing.T) {
 
 // TestBadHashes repeats the histories under hashes that do not spread.
 func TestBadHashes(t *testing.T) {
-	for name, hash := range map[string]func(maphash.Seed, []byte) uint64{
-		"zero":     func(maphash.Seed, []byte) uint64 { return 0 },
-		"ones":     func(maphash.Seed, []byte) uint64 { return ^uint64(0) },
-		"two bits": func(_ maphash.Seed, b []byte) uint64 { return uint64(b[0]&3) << 62 },
+	for name, hash := range map[string]func([]byte) uint64{
+		"zero":     func([]byte) uint64 { return 0 },
+		"ones":     func([]byte) uint64 { return ^uint64(0) },
+		"two bits": func(b []byte) uint64 { return uint64(b[0]&3) << 62 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(10) {
 				x := mustNew(t, onePlace(100))
-				x.hash = hash
+				x.badHash = hash
 				history(t, seed, x, 16, 200)
 			}
 			x := mustNew(t, onePlace(0))
-			x.hash = hash
+			x.badHash = hash
 			keys := chain(1, 3000, 32)
 			store(t, x, keys, 32)
 			leading, _ := probe(x, keys, 32, 100, true)
 			require.Equal(t, 3000, leading)
+			checkBooks(t, x)
 			require.LessOrEqual(t, len(x.table.directory), 4096, "the directory must not explode")
 		})
 	}
@@ -615,7 +689,7 @@ func TestProbeDoesNotAllocate(t *testing.T) {
 		x.Begin(&c, 32)
 		_, _, _ = x.Probe(&c, keys, 1, runs[:], true)
 		x.End(&c)
-		x.applyTouches()
+		x.applyTouches(touchMost)
 	}))
 }
 
@@ -644,10 +718,10 @@ func BenchmarkProbe(b *testing.B) {
 		case "miss":
 			_, _ = rng.Read(keys)
 		}
+		var c Cursor
+		var runs [64]Run
 		for name, look := range map[string]func(keys []byte){
 			"hitline": func(piece []byte) {
-				var c Cursor
-				var runs [64]Run
 				x.Begin(&c, 32)
 				for len(piece) > 0 {
 					_, covered, _ := x.Probe(&c, piece, 1, runs[:], false)

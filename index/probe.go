@@ -20,20 +20,35 @@ type Cursor struct {
 	epoch    uint64
 	removals uint64
 	next     slot // where the next key is expected, noSlot if unknown
+	logStep  int  // slots between the records of consecutive keys, see matchNext
+	window   int  // keys compared at once
+	lonely   int  // keys in a row that did not lie behind the one before
 	found    []stretch
 }
 
-// keepStretches is how many stretches a Cursor keeps room for between lookups:
-// enough for a chain that lies in several pieces, little enough for ten thousand
-// idle connections.
-const keepStretches = 64
+const (
+	// keepStretches is how many stretches a Cursor keeps room for between lookups:
+	// enough for a chain that lies in several pieces, little enough for ten
+	// thousand idle connections.
+	keepStretches = 64
+	// noteMost is how many stretches of a lookup count as used, from the front: of
+	// a chain in more pieces the end is not worth the time.
+	noteMost = 256
+	// holdKeys is how many keys are probed under one hold of the lock, some ten
+	// microseconds: writers wait so long, and other lookups with them.
+	holdKeys = 4096
+	// firstWindow is how many keys are compared at first. It grows eightfold while
+	// all agree, so that little is read in vain where a request leaves a chain.
+	firstWindow = 64
+	// batchFrom is how many lonely keys in a row make a lookup look for a batch at
+	// once instead of following the log.
+	batchFrom = 4
+)
 
 // Begin starts a lookup of keys of hashLen bytes.
 func (x *Index) Begin(c *Cursor, hashLen int) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	c.hashLen, c.next = hashLen, noSlot
-	c.epoch, c.removals = x.epoch, x.removals
+	c.hashLen, c.next, c.logStep, c.window, c.lonely = hashLen, noSlot, 1, firstWindow, 0
+	c.epoch, c.removals = x.epoch.Load(), x.removals.Load()
 	c.found = c.found[:0]
 }
 
@@ -49,93 +64,194 @@ func (x *Index) Begin(c *Cursor, hashLen int) {
 func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbsent bool) (filled, covered int, clean bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if clean = c.epoch == x.epoch; !clean {
-		c.epoch, c.removals, c.next = x.epoch, x.removals, noSlot
-		c.found = c.found[:0]
+	clean = x.resumeCursor(c)
+	p := probing{x: x, c: c, keys: keys, step: stride * c.hashLen, stride: stride, runs: runs, stop: stopAtAbsent}
+	for hold := holdKeys; p.more(); {
+		if p.covered >= hold {
+			x.mu.RUnlock()
+			x.mu.RLock()
+			hold = p.covered + holdKeys
+			if !x.resumeCursor(c) { // what was found is gone
+				clean = false
+				runs[0], p.filled = Run{N: p.covered}, 1
+				if stopAtAbsent {
+					break
+				}
+			}
+		}
+		p.advance()
 	}
-	step := stride * c.hashLen
-	for len(keys) >= c.hashLen {
-		if filled == len(runs) {
-			return filled, covered, clean
-		}
-		n, cov := x.matchNext(c, keys, step)
-		if n == 0 {
-			n, cov = x.locate(c, keys, step)
-		}
-		filled = appendRun(runs, filled, n, cov)
-		covered += n
-		keys = keys[min(n*step, len(keys)):]
-		if cov == nil && stopAtAbsent {
-			break
-		}
-	}
-	return filled, covered, clean
+	return p.filled, p.covered, clean
 }
 
-// appendRun adds n keys to the last run if their coverage is the same, or to a
-// new run.
-func appendRun(runs []Run, filled, n int, cov *Coverage) int {
-	if filled > 0 && runs[filled-1].Coverage == cov {
-		runs[filled-1].N += n
-		return filled
+// resumeCursor makes a cursor fit the index as it is now, under the lock. It
+// returns false when there was a reset.
+func (x *Index) resumeCursor(c *Cursor) bool {
+	epoch := x.epoch.Load()
+	if c.epoch == epoch {
+		c.next = x.valid(c.next, c.hashLen)
+		return true
 	}
-	runs[filled] = Run{N: n, Coverage: cov}
-	return filled + 1
+	c.epoch, c.removals, c.next = epoch, x.removals.Load(), noSlot
+	c.found = c.found[:0]
+	return false
 }
 
-// locate finds the front key by its hash. An absent key is a run of one.
-func (x *Index) locate(c *Cursor, keys []byte, step int) (int, *Coverage) {
-	key := keys[:c.hashLen]
-	s := x.find(x.tag(key), key)
-	if s == noSlot {
-		c.next = noSlot
-		return 1, nil
-	}
-	c.next = s
-	return x.matchNext(c, keys, step)
+// probing is one call of Probe.
+type probing struct {
+	x            *Index
+	c            *Cursor
+	keys         []byte // those still to do
+	step, stride int    // between keys, in bytes and in hashes
+	runs         []Run
+	stop         bool // at the first absent key
+	filled       int  // runs
+	covered      int  // keys
+	stopped      bool
 }
 
-// matchNext compares the keys with the records from the expected slot on, run
-// against run, and returns how many agree and have the same coverage.
-func (x *Index) matchNext(c *Cursor, keys []byte, step int) (int, *Coverage) {
-	if c.next == noSlot {
-		return 0, nil
+func (p *probing) more() bool {
+	return len(p.keys) >= p.c.hashLen && p.filled < len(p.runs) && !p.stopped
+}
+
+// advance goes on where the log goes on, and otherwise asks the table.
+func (p *probing) advance() {
+	if p.c.next != noSlot && p.matchNext() > 0 {
+		return
 	}
-	seg, i := x.at(c.next)
+	if p.c.lonely >= batchFrom {
+		p.locateBatch()
+		return
+	}
+	p.locate()
+}
+
+// emit adds n keys of a class to the last run if their coverage is the same, or
+// to a new run.
+func (p *probing) emit(n int, id class) {
+	cov := p.x.classes.coverage[id]
+	p.covered += n
+	p.keys = p.keys[min(n*p.step, len(p.keys)):]
+	p.stopped = cov == nil && p.stop
+	if p.filled > 0 && p.runs[p.filled-1].Coverage == cov {
+		p.runs[p.filled-1].N += n
+		return
+	}
+	p.runs[p.filled] = Run{N: n, Coverage: cov}
+	p.filled++
+}
+
+// matchNext compares keys with the records from the expected slot on, run against
+// run, as far as they agree and are of one class, and returns how many that are.
+//
+// Where a group's keys are every k-th of a chain that other groups store in
+// full, its records are k slots apart.
+func (p *probing) matchNext() int {
+	c := p.c
+	seg, i := p.x.at(c.next)
 	id := seg.class[i]
 	if id == noClass {
-		return 0, nil
+		c.next = noSlot
+		return 0
 	}
-	var n int
-	if step == c.hashLen {
-		n = simd.EqualPrefix(seg.keys[i*c.hashLen:], keys, c.hashLen)
+	keys := (len(p.keys)-c.hashLen)/p.step + 1
+	n := min(c.window, keys, (segmentSlots-i+c.logStep-1)/c.logStep)
+	if c.logStep == 1 {
+		n = simd.RunLength16(seg.class[i : i+n])
 	} else {
-		n = equalStrided(seg.keys[i*c.hashLen:], keys, c.hashLen, step)
+		n = runStrided(seg.class[i:], c.logStep, n)
 	}
-	for j, have := range seg.class[i : i+n] {
-		if have != id {
-			n = j
-			break
-		}
+	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
+	equal := simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
+	if equal == 0 {
+		c.next = noSlot
+		return 0
 	}
-	if n == 0 {
-		return 0, nil
+	if equal < n {
+		c.window = firstWindow
+	} else {
+		c.window = min(c.window*8, segmentSlots)
 	}
-	c.note(c.next, n)
-	c.next = x.following(c.next+slot(n-1), c.hashLen)
-	return n, x.classes.coverage[id]
+	c.follow(c.next, equal)
+	if c.next&segmentMask < slot(c.logStep) { // the next segment
+		c.next = p.x.valid(c.next, c.hashLen)
+	}
+	p.emit(equal, id)
+	return equal
 }
 
-// equalStrided counts how many leading records equal keys that lie step bytes
-// apart.
-func equalStrided(records, keys []byte, hashLen, step int) int {
-	n := 0
-	for len(records) >= hashLen && len(keys) >= hashLen && string(records[:hashLen]) == string(keys[:hashLen]) {
-		n++
-		records = records[hashLen:]
-		keys = keys[min(step, len(keys)):]
+// runStrided is simd.RunLength16 over every step-th of at most n classes.
+func runStrided(classes []class, step, n int) int {
+	for k := 1; k < n; k++ {
+		if classes[k*step] != classes[0] {
+			return k
+		}
 	}
 	return n
+}
+
+// follow notes that n records from a slot on were found, and goes on behind.
+func (c *Cursor) follow(first slot, n int) {
+	c.note(first, (n-1)*c.logStep+1)
+	c.next = first + slot(n*c.logStep)
+	if n >= batchFrom {
+		c.lonely = 0
+	}
+}
+
+// locate finds the front key by its hash.
+func (p *probing) locate() {
+	c := p.c
+	key := p.keys[:c.hashLen:c.hashLen]
+	c.lonely++
+	s := p.x.find(p.x.hash(key), key)
+	if s == noSlot {
+		c.next = noSlot
+		p.emit(1, noClass)
+		return
+	}
+	c.next = s
+	if p.matchNext() == 1 && p.stride > 1 { // perhaps the other way
+		c.logStep = p.stride + 1 - c.logStep
+		c.next = p.x.valid(s+slot(c.logStep), c.hashLen)
+	}
+}
+
+// locateBatch finds a batch of keys by their hashes.
+func (p *probing) locateBatch() {
+	c := p.c
+	keys := (len(p.keys)-c.hashLen)/p.step + 1
+	n := min(keys, len(p.runs)-p.filled, batchKeys)
+	var b batch
+	p.x.findBatch(&b, p.keys, p.step, c.hashLen, n)
+	behind := 0
+	for i := 0; i < n && !p.stopped; {
+		s := b.slot[i]
+		if s == noSlot {
+			c.next = noSlot
+			p.emit(1, noClass)
+			i++
+			continue
+		}
+		seg, j := p.x.at(s)
+		id, run := seg.class[j], 0
+		for ; i < n && b.slot[i] != noSlot; i, run = i+1, run+1 {
+			s = b.slot[i]
+			if seg, j = p.x.at(s); seg.class[j] != id {
+				break
+			}
+			if s == c.next {
+				behind++
+			}
+			c.next = s + slot(c.logStep)
+			c.note(s, 1)
+		}
+		p.emit(run, id)
+	}
+	c.next = p.x.valid(c.next, c.hashLen)
+	if 2*behind >= n {
+		c.lonely = 0
+	}
 }
 
 // note remembers a stretch of slots that was found.
@@ -147,16 +263,16 @@ func (c *Cursor) note(first slot, n int) {
 		c.found[last].n += uint32(n)
 		return
 	}
-	c.found = append(c.found, stretch{first, uint32(n)})
+	if len(c.found) < noteMost {
+		c.found = append(c.found, stretch{first, uint32(n)})
+	}
 }
 
 // End finishes a lookup: what it found counts as used. It returns false when the
 // index was reset since Begin, and stable tells whether no entry has gone or lost
 // a place since then.
 func (x *Index) End(c *Cursor) (clean, stable bool) {
-	x.mu.RLock()
-	clean, stable = c.epoch == x.epoch, c.removals == x.removals
-	x.mu.RUnlock()
+	clean, stable = c.epoch == x.epoch.Load(), c.removals == x.removals.Load()
 	if clean {
 		x.noteTouches(c.found, c.epoch)
 	}

@@ -1,9 +1,11 @@
 package index
 
-// storeBatch is how many keys are stored or evicted under one hold of the lock,
-// so that no lookup waits longer than for so many: about a tenth of a
-// millisecond.
-const storeBatch = 256
+import (
+	"iter"
+	"slices"
+
+	"github.com/hitline/hitline/simd"
+)
 
 // Writer is the state of one store between batches: the chain continues where
 // the last batch ended. The zero value begins a new chain; a Writer is used for
@@ -13,6 +15,8 @@ type Writer struct {
 	lastKey [maxHashLen]byte
 	hashLen int // of lastKey, 0 when there is none
 	full    bool
+	store   uint32    // marks the spans of this store, 0 before the first batch
+	after   [2]spanID // its last span in the cold and in the hot list
 }
 
 // Store adds keys, consecutive chunks of a chain, to a place. Keys that are there
@@ -24,15 +28,15 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 		return err
 	}
 	for len(keys) > 0 && !w.full {
-		n := min(len(keys), storeBatch*hashLen)
-		x.lockTouched()
-		err := x.storeBatch(w, place, keys[:n], hashLen)
-		x.mu.Unlock()
+		n := min(len(keys)/hashLen, batchKeys)
+		x.writing.Lock()
+		err := x.storeBatch(w, place, keys[:n*hashLen], hashLen)
+		x.writing.Unlock()
 		if err != nil {
 			x.refused.Add(1)
 			return err
 		}
-		keys = keys[n:]
+		keys = keys[n*hashLen:]
 	}
 	return nil
 }
@@ -50,174 +54,299 @@ func (x *Index) check(place int, keys []byte, hashLen int) error {
 	return nil
 }
 
-// storeBatch stores a batch under the write lock.
+// storing is a batch on its way into the index.
+type storing struct {
+	batch
+	to    [batchKeys]class
+	from  [batchKeys]slot // where a key was that is moved, else noSlot
+	fresh [batchKeys]bool // absent so far
+	n     int
+	moved int
+}
+
+// storeBatch stores at most batchKeys keys. It works out all that changes while
+// readers go on, and then changes it at once.
 func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error {
-	last := x.resume(w)
-	for ; len(keys) > 0; keys = keys[hashLen:] {
-		s, err := x.storeKey(place, keys[:hashLen], last)
-		if err != nil {
-			return err
-		}
-		if s == noSlot { // only this chain's own beginning could make way
-			w.full = true
-			return nil
-		}
-		last = s
-		w.last = s
-		w.hashLen = copy(w.lastKey[:], keys[:hashLen])
+	x.applyTouches(touchMost)
+	x.releaseStep()
+	if w.store == 0 {
+		x.stores++
+		w.store = max(x.stores, 1)
 	}
-	return nil
+	var b storing
+	b.n = len(keys) / hashLen
+	x.findStored(&b, w, keys, hashLen)
+	fresh, err := x.classify(&b, place, keys, hashLen)
+	x.useStored(&b, w)
+	b.chooseMoved(fresh)
+	if want := fresh + b.moved; want > 0 {
+		room := x.makeRoom(hashLen, want, b.moved, w.store)
+		if room < want {
+			room, b.moved = x.makeRoom(hashLen, fresh, 0, w.store), 0
+		}
+		x.allocate(&b, w, keys, hashLen, room)
+	}
+	x.publish(&b)
+	x.placeNew(&b, w)
+	if b.n > 0 {
+		w.last = b.slot[b.n-1]
+		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
+	}
+	return err
+}
+
+// findStored finds the keys that are there: where the chain goes on in the log,
+// then through the table.
+func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
+	n := 0
+	if next := x.resume(w); next != noSlot && x.valid(next+1, hashLen) != noSlot {
+		seg, i := x.at(next + 1)
+		live := 0
+		for live < b.n && i+live < segmentSlots && seg.class[i+live] != noClass {
+			live++
+		}
+		n = simd.EqualPrefix(seg.keys[i*hashLen:(i+live)*hashLen], keys, hashLen)
+		for j := range n {
+			b.slot[j] = next + 1 + slot(j)
+		}
+	}
+	if n == b.n {
+		return
+	}
+	var rest batch
+	x.findBatch(&rest, keys[n*hashLen:], hashLen, hashLen, b.n-n)
+	copy(b.hash[n:], rest.hash[:])
+	copy(b.slot[n:], rest.slot[:])
 }
 
 // resume returns the slot of the key stored last if that entry is still there.
 func (x *Index) resume(w *Writer) slot {
-	if w.hashLen == 0 || int(w.last>>segmentBits) >= len(x.segments) {
+	if w.hashLen == 0 || x.valid(w.last, w.hashLen) == noSlot {
 		return noSlot
 	}
 	seg, i := x.at(w.last)
-	if seg == nil || seg.hashLen != w.hashLen || seg.class[i] == noClass || string(seg.key(i)) != string(w.lastKey[:w.hashLen]) {
+	if seg.class[i] == noClass || string(seg.key(i)) != string(w.lastKey[:w.hashLen]) {
 		return noSlot
 	}
 	return w.last
 }
 
-// storeKey stores one key behind the key before it and returns its slot, noSlot
-// if there is no room for it.
-func (x *Index) storeKey(place int, key []byte, last slot) (slot, error) {
-	tag, s := x.lookFor(key, last)
-	from := noClass
-	if s != noSlot {
-		seg, i := x.at(s)
-		from = seg.class[i]
-	}
-	to, ok := x.classes.step(from, place, false)
-	if !ok {
-		return noSlot, ErrClasses
-	}
-	if s != noSlot {
-		if s != last {
-			x.unlink(s, s)
-			x.linkBehind(s, s, last)
+// classify decides the new class of each key and returns how many keys are new.
+// A new key that stands in the batch twice is new once; its second occurrence
+// gets no slot. A class that cannot be had cuts the batch there.
+func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh int, err error) {
+	var from, to class
+	known := false
+	for i := range b.n {
+		have := noClass
+		if s := b.slot[i]; s != noSlot {
+			seg, j := x.at(s)
+			have = seg.class[j]
+		} else if !x.repeated(b, i, keys, hashLen) {
+			b.fresh[i] = true
+			fresh++
 		}
-	} else if s = x.room(len(key), last); s == noSlot {
-		return noSlot, nil
-	} else {
-		x.table.insert(tag, s)
-		x.linkBehind(s, s, last)
-		seg, i := x.at(s)
-		copy(seg.key(i), key)
-	}
-	seg, i := x.at(s)
-	seg.class[i] = to
-	if to != from {
-		x.stored.Add(1)
-	}
-	return s, nil
-}
-
-// lookFor finds a key: where the chain goes on in the log, else through the
-// table. The tag is only given for a key that is absent.
-func (x *Index) lookFor(key []byte, last slot) (uint32, slot) {
-	if last != noSlot {
-		if s := x.following(last, len(key)); s != noSlot {
-			if seg, i := x.at(s); seg.class[i] != noClass && string(seg.key(i)) == string(key) {
-				return 0, s
+		if !known || have != from {
+			if to, known = x.step(have, place, false); !known {
+				if b.fresh[i] {
+					fresh--
+				}
+				b.n = i
+				return fresh, ErrClasses
 			}
+			from = have
 		}
+		b.to[i] = to
 	}
-	tag := x.tag(key)
-	return tag, x.find(tag, key)
+	return fresh, nil
 }
 
-// room returns a free slot for a key of hashLen bytes and evicts for it if need
-// be, but never the entry that the new one follows.
-func (x *Index) room(hashLen int, last slot) slot {
-	for {
-		if s := x.takeSlot(hashLen); s != noSlot {
-			return s
+// repeated tells whether a new key came earlier in the same batch.
+func (x *Index) repeated(b *storing, i int, keys []byte, hashLen int) bool {
+	for j, h := range b.hash[:i] {
+		if h == b.hash[i] && b.fresh[j] && string(keys[j*hashLen:(j+1)*hashLen]) == string(keys[i*hashLen:(i+1)*hashLen]) {
+			return true
 		}
-		victim := x.oldest
-		if victim == noSlot || victim == last {
-			return noSlot
-		}
-		seg, _ := x.at(victim)
-		atEntryBound := x.maxEntries > 0 && x.entries >= x.maxEntries
-		if seg.hashLen == hashLen || atEntryBound {
-			x.remove(victim)
+	}
+	return false
+}
+
+// useStored counts the keys that are there as used, in the order of the chain, and
+// so keeps them from being evicted for the others.
+func (x *Index) useStored(b *storing, w *Writer) {
+	for first, n := range stretches(b.slot[:b.n]) {
+		w.after[1] = x.use(first, n, x.own(w, true), w.store)
+	}
+}
+
+// own returns the span of the store that its next one goes behind, if it is still
+// there.
+func (x *Index) own(w *Writer, hot bool) spanID {
+	id := w.after[0]
+	if hot {
+		id = w.after[1]
+	}
+	if id == noSpan || int(id>>spanChunkBits) >= len(x.spans) {
+		return noSpan
+	}
+	if s := x.span(id); !s.used || s.store != w.store || s.hot != hot {
+		return noSpan
+	}
+	return id
+}
+
+// scattered is in how many pieces a batch may lie in the log, before it is written
+// anew in one: eight keys each are worth following.
+const scattered = batchKeys / 8
+
+// chooseMoved decides whether the keys that are there are moved, to lie in the
+// order of the chain together with the new ones. It is how a log that has become
+// fragmented, or that holds every k-th key of a chain from another group, comes
+// into order: in the steps and at the expense of those who store.
+func (b *storing) chooseMoved(fresh int) {
+	pieces, known := 0, 0
+	for i, s := range b.slot[:b.n] {
+		b.from[i] = noSlot
+		if s == noSlot {
 			continue
 		}
-		if last != noSlot && last>>segmentBits == victim>>segmentBits {
-			return noSlot
+		known++
+		if i == 0 || s != b.slot[i-1]+1 {
+			pieces++
 		}
-		x.dropSegment(int(victim >> segmentBits))
+	}
+	if pieces > scattered && !b.twice() {
+		b.moved = known
 	}
 }
 
-// remove evicts an entry.
-func (x *Index) remove(s slot) {
-	seg, i := x.at(s)
-	x.table.delete(x.tag(seg.key(i)), s)
-	x.unlink(s, s)
-	x.giveSlot(s)
-	x.evicted.Add(1)
-	x.removals++
-}
-
-// Evict takes keys away from a place; an entry that no place holds any more is
-// gone. Keys that are not there are passed over. It returns how many keys were
-// there. keys is only borrowed.
-func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
-	if err := x.check(place, keys, hashLen); err != nil {
-		return 0, err
-	}
-	evicted := 0
-	for len(keys) > 0 {
-		n := min(len(keys), storeBatch*hashLen)
-		x.lockTouched()
-		held, err := x.evictBatch(place, keys[:n], hashLen)
-		x.mu.Unlock()
-		evicted += held
-		if err != nil {
-			return evicted, err
-		}
-		keys = keys[n:]
-	}
-	return evicted, nil
-}
-
-// evictBatch evicts a batch under the write lock.
-func (x *Index) evictBatch(place int, keys []byte, hashLen int) (evicted int, err error) {
-	for ; len(keys) > 0; keys = keys[hashLen:] {
-		held, err := x.evictKey(place, keys[:hashLen])
-		if err != nil {
-			return evicted, err
-		}
-		if held {
-			evicted++
+// twice tells whether a key that is there stands in the batch twice.
+func (b *storing) twice() bool {
+	slots := b.slot
+	s := slots[:b.n]
+	slices.Sort(s)
+	for i := 1; i < len(s); i++ {
+		if s[i] == s[i-1] && s[i] != noSlot {
+			return true
 		}
 	}
-	return evicted, nil
+	return false
 }
 
-// evictKey takes one key away from a place.
-func (x *Index) evictKey(place int, key []byte) (bool, error) {
-	s := x.find(x.tag(key), key)
-	if s == noSlot {
-		return false, nil
+// allocate gives the first room of the new and moved keys their slots and writes
+// them there. If that is not all, the batch is cut.
+func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) {
+	for i := 0; i < b.n; i++ { // which may shrink
+		if !b.fresh[i] {
+			if b.moved == 0 || b.slot[i] == noSlot {
+				continue
+			}
+			b.from[i] = b.slot[i]
+		}
+		if room == 0 { // only this chain itself could make way
+			w.full = true
+			if !x.evictBehind(b, i) {
+				b.n = i
+				return
+			}
+			room++
+		}
+		room--
+		if b.fresh[i] {
+			x.prepare(b.hash[i])
+		}
+		s := x.take(hashLen)
+		b.slot[i] = s
+		seg, j := x.at(s)
+		copy(seg.key(j), keys[i*hashLen:])
 	}
-	seg, i := x.at(s)
-	if !x.classes.coverage[seg.class[i]].holds(place) {
-		return false, nil
+}
+
+// evictBehind evicts the last key of a batch that is there, if it comes behind key
+// i, and cuts the batch in front of it: of a chain longer than the index the
+// beginning stays.
+func (x *Index) evictBehind(b *storing, i int) bool {
+	for j := b.n - 1; j > i; j-- {
+		if s := b.slot[j]; s != noSlot && !b.fresh[j] && !slices.Contains(b.slot[:j], s) {
+			x.remove(s, 1)
+			x.forget(s, 1)
+			x.give(s, 1)
+			x.evicted.Add(1)
+			b.n = j
+			return true
+		}
 	}
-	to, ok := x.classes.step(seg.class[i], place, true)
-	if !ok {
-		return false, ErrClasses
+	return false
+}
+
+// publish shows readers what the batch changes.
+func (x *Index) publish(b *storing) {
+	stored := int64(0)
+	x.mu.Lock()
+	for i, s := range b.slot[:b.n] {
+		if s == noSlot {
+			continue // stands in the batch twice
+		}
+		seg, j := x.at(s)
+		if from := b.from[i]; from != noSlot {
+			old, k := x.at(from)
+			x.table.replace(x.hash(old.key(k)), from, s)
+			seg.class[j], old.class[k] = old.class[k], noClass
+		}
+		if b.fresh[i] {
+			x.table.insert(b.hash[i], s)
+			x.entries++
+			x.policy.store(b.hash[i], x.entries)
+		}
+		if seg.class[j] != b.to[i] {
+			seg.class[j] = b.to[i]
+			stored++
+		}
 	}
-	if to == noClass {
-		x.remove(s)
-	} else {
-		seg.class[i] = to
-		x.removals++
+	x.mu.Unlock()
+	x.stored.Add(stored)
+}
+
+// placeNew enters the new keys into the order of eviction, and the moved ones with
+// them.
+func (x *Index) placeNew(b *storing, w *Writer) {
+	for i := 0; i < b.n; {
+		if !b.fresh[i] && b.from[i] == noSlot {
+			i++
+			continue
+		}
+		end := i
+		for ; end < b.n && (b.fresh[end] || b.from[end] != noSlot); end++ {
+			if old := b.from[end]; old != noSlot {
+				x.forget(old, 1)
+				x.give(old, 1)
+			}
+		}
+		for first, n := range stretches(b.slot[i:end]) {
+			w.after[0] = x.place(first, n, x.own(w, false), w.store)
+		}
+		i = end
 	}
-	return true, nil
+}
+
+// stretches joins consecutive slots of one segment; noSlot stands between
+// stretches.
+func stretches(slots []slot) iter.Seq2[slot, int] {
+	return func(yield func(slot, int) bool) {
+		for i := 0; i < len(slots); {
+			first := slots[i]
+			if first == noSlot {
+				i++
+				continue
+			}
+			n := 1
+			for i+n < len(slots) && slots[i+n] == first+slot(n) && (first+slot(n))&segmentMask != 0 {
+				n++
+			}
+			if !yield(first, n) {
+				return
+			}
+			i += n
+		}
+	}
 }

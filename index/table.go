@@ -1,149 +1,325 @@
 package index
 
-// table maps the hash of a key to its slot: extendible hashing, pages of
-// open-addressed cells behind a directory. A full page splits into two, so growth
-// never rehashes more than one page and needs no second copy of the table.
+import (
+	"math/bits"
+	"unsafe"
+)
+
+// table maps the hash of a key to its slot: extendible hashing, pages of buckets
+// behind a directory. A full page splits into two, so growth never rehashes more
+// than one page and needs no second copy of the table.
 //
-// A cell is tag<<32 | slot+1, 0 when empty. The tag is the upper half of the
-// key's 64-bit seeded hash: its upper bits choose the page, its lower bits the
-// place in the page, and all of them must agree before a record is compared.
+// Of a key's 64-bit seeded hash the upper bits choose the page, six in the middle
+// the bucket, and the lowest 16 are the tag. Hashes are not kept: a split takes
+// them anew from the keys in the log.
 type table struct {
 	directory []*page // 1<<depth pointers; a page of depth d stands 1<<(depth-d) times
-	depth     uint
+	shift     uint    // 64 - depth
+	// overflow takes what does not fit where splitting does not help: keys whose
+	// hashes agree. Seeded hashes make it unreachable but for tests of a bad hash.
+	overflow map[*page]*page
+
+	// The rest belongs to the writers.
+	leaves    []*leaf // beside directory
+	fresh     []page  // of the newest slab, not used yet
+	spare     []*page // empty again after a split
+	slabs     []*memory
+	slabBytes int64
 	pages     int64
 }
 
-// pageCells is the number of cells in a page: 4 KiB, one page of memory, and
-// little enough that a split is over within a bounded batch.
+// A bucket is one cache line.
 const (
-	pageCells = 512
-	pageMask  = pageCells - 1
-	// pageFull is the load at which a page splits. Linear probing stays short to
-	// about nine tenths when a cell's tag settles nearly every probe.
-	pageFull = pageCells * 9 / 10
+	bucketCells = 10
+	pageBuckets = 64
+	pageCells   = bucketCells * pageBuckets
+	// pageFull is the load at which a page splits: four fifths. A bucket then
+	// overflows into the next one for every sixth, which is in the same page.
+	pageFull = pageCells * 4 / 5
+	// pageBrim is how full a page that cannot split may become: there is still
+	// room for a batch of stores.
+	pageBrim = pageCells - batchKeys
 )
 
-type page struct {
-	cells [pageCells]uint64
-	used  int
-	depth uint
-	// overflow takes what does not fit where splitting does not help: keys whose
-	// tags agree. Seeded hashes make it unreachable but for tests of a bad hash.
-	overflow *page
+// bucket holds ten cells: tags packed into words, so that a few operations
+// compare all of them, and the slots, each plus one, so that zero is empty.
+type bucket struct {
+	tags   [2]uint64
+	tag2   uint32
+	passed uint32 // entries that found this bucket full and went on to the next
+	slots  [bucketCells]uint32
 }
 
-// pageBytes is the size of a page in memory: the allocator rounds the struct's
-// 4,120 bytes up to its size class.
-const pageBytes = 4864
+type page struct{ buckets [pageBuckets]bucket }
+
+// leaf is what writers know of a page.
+type leaf struct {
+	page  *page
+	used  int
+	depth uint
+	next  *leaf // overflow
+}
+
+const (
+	pageBytes = int64(unsafe.Sizeof(page{}))
+	leafBytes = int64(unsafe.Sizeof(leaf{}))
+	// slabLeastPages is how many pages are allocated at a time at first.
+	slabLeastPages = 4
+)
 
 func newTable() *table {
-	return &table{directory: []*page{{}}, pages: 1}
+	t := &table{shift: 64}
+	l := t.newLeaf(0)
+	t.directory, t.leaves = []*page{l.page}, []*leaf{l}
+	return t
+}
+
+// newLeaf returns an empty page.
+func (t *table) newLeaf(depth uint) *leaf {
+	t.pages++
+	if n := len(t.spare); n > 0 {
+		p := t.spare[n-1]
+		t.spare = t.spare[:n-1]
+		return &leaf{page: p, depth: depth}
+	}
+	if len(t.fresh) == 0 {
+		n := max(slabUnits(t.slabBytes, pageBytes), slabLeastPages)
+		m := newMemory(int(n * pageBytes))
+		t.fresh = unsafe.Slice((*page)(unsafe.Pointer(unsafe.SliceData(m.bytes))), n)
+		t.slabs = append(t.slabs, m)
+		t.slabBytes += memorySize(n * pageBytes)
+	}
+	p := &t.fresh[0]
+	t.fresh = t.fresh[1:]
+	return &leaf{page: p, depth: depth}
 }
 
 // bytes is the memory of the table.
-func (t *table) bytes() int64 { return t.pages*pageBytes + 8*int64(len(t.directory)) }
+func (t *table) bytes() int64 {
+	return t.slabBytes + t.pages*leafBytes + 16*int64(len(t.directory))
+}
 
 // worstTable bounds the bytes of a table of n entries: just split pages are half
 // of pageFull full, some pages less by chance, and the directory may have just
 // doubled.
 func worstTable(n int64) int64 {
 	const perPage = pageFull * 2 / 5
-	return (n/perPage+1)*(pageBytes+4*8) + pageBytes
+	pages := n/perPage + 1
+	return pages*(pageBytes+leafBytes+8*16) + (pages/slabShare+slabLeastPages)*pageBytes
 }
 
-func (t *table) page(tag uint32) *page {
-	return t.directory[uint64(tag)>>(32-t.depth)]
+func (t *table) page(h uint64) *page { return t.directory[h>>t.shift] }
+
+// home is the bucket where a hash belongs.
+func home(h uint64) uint { return uint(h>>16) % pageBuckets }
+
+// spread repeats the tag of a hash in each quarter of a word.
+func spread(h uint64) uint64 { return uint64(uint16(h)) * 0x0001_0001_0001_0001 }
+
+// match marks the highest bit of each quarter of tags that equals that of want.
+// A quarter above an equal one may be marked falsely.
+func match(tags, want uint64) uint64 {
+	const low, high = 0x0001_0001_0001_0001, 0x8000_8000_8000_8000
+	x := tags ^ want
+	return (x - low) &^ x & high
 }
 
-// insert adds a cell; the caller knows that the key is not there.
-func (t *table) insert(tag uint32, s slot) {
-	p := t.page(tag)
-	for p.used >= pageFull && p.overflow == nil && t.maySplit(p) {
-		t.split(tag)
-		p = t.page(tag)
-	}
-	for p.used >= pageFull {
-		if p.overflow == nil {
-			p.overflow = &page{}
-			t.pages++
+// cells calls visit with the slot of each cell whose tag is that of h, until it
+// returns true.
+func (t *table) cells(h uint64, visit func(s slot) bool) {
+	want := spread(h)
+	for p := t.page(h); p != nil; p = t.overflow[p] {
+		for i, b := 0, home(h); i < pageBuckets; i, b = i+1, (b+1)%pageBuckets {
+			bk := &p.buckets[b]
+			for q, tags := range [3]uint64{bk.tags[0], bk.tags[1], uint64(bk.tag2)} {
+				for m := match(tags, want); m != 0; m &= m - 1 {
+					cell := q*4 + bits.TrailingZeros64(m)/16
+					if cell < bucketCells && bk.slots[cell] != 0 && visit(slot(bk.slots[cell]-1)) {
+						return
+					}
+				}
+			}
+			if bk.passed == 0 {
+				break
+			}
 		}
-		p = p.overflow
 	}
-	p.insert(tag, s)
+}
+
+// nibble gathers the marks of match into four bits.
+func nibble(marks uint64) uint { return uint(marks>>15*0x0001_0002_0004_0008>>48) & 15 }
+
+// candidate returns the first slot in a bucket whose cell has the tag of h,
+// noSlot if there is none. more is true if there may be others. There are few
+// branches in it, so that the processor runs ahead to the next key's.
+func (bk *bucket) candidate(h uint64) (s slot, more bool) {
+	want := spread(h)
+	const cells = 1<<bucketCells - 1
+	m := (nibble(match(bk.tags[0], want)) | nibble(match(bk.tags[1], want))<<4 | nibble(match(uint64(bk.tag2), want))<<8) & cells
+	if m == 0 {
+		return noSlot, bk.passed != 0
+	}
+	s = slot(bk.slots[bits.TrailingZeros(m)] - 1) // an empty cell gives noSlot
+	return s, bk.passed != 0 || m&(m-1) != 0
+}
+
+// set writes a cell.
+func (bk *bucket) set(cell int, h uint64, s slot) {
+	at := cell % 4 * 16
+	tag := uint64(uint16(h)) << at
+	if cell < 8 {
+		w := &bk.tags[cell/4]
+		*w = *w&^(0xFFFF<<at) | tag
+	} else {
+		bk.tag2 = bk.tag2&^(0xFFFF<<at) | uint32(tag)
+	}
+	bk.slots[cell] = uint32(s) + 1
+}
+
+// insert adds a cell; the caller knows that the key is not there and has called
+// prepare for it.
+func (t *table) insert(h uint64, s slot) {
+	l := t.leaves[h>>t.shift]
+	for l.used >= pageCells {
+		l = l.next
+	}
+	l.used++
+	l.page.insert(h, s)
+}
+
+func (p *page) insert(h uint64, s slot) {
+	for b := home(h); ; b = (b + 1) % pageBuckets {
+		bk := &p.buckets[b]
+		for cell, have := range bk.slots {
+			if have == 0 {
+				bk.set(cell, h, s)
+				return
+			}
+		}
+		bk.passed++
+	}
+}
+
+// replace makes the cell of one slot that of another; with noSlot it becomes
+// empty.
+func (t *table) replace(h uint64, old, s slot) {
+	for l := t.leaves[h>>t.shift]; l != nil; l = l.next {
+		if l.page.replace(h, old, s) {
+			if s == noSlot {
+				l.used--
+			}
+			return
+		}
+	}
+}
+
+func (p *page) replace(h uint64, old, s slot) bool {
+	for i, b := 0, home(h); i < pageBuckets; i, b = i+1, (b+1)%pageBuckets {
+		bk := &p.buckets[b]
+		for cell, have := range bk.slots {
+			if have != uint32(old)+1 {
+				continue
+			}
+			if bk.slots[cell] = uint32(s) + 1; s == noSlot { // which is 0
+				for b := home(h); i > 0; i, b = i-1, (b+1)%pageBuckets {
+					p.buckets[b].passed--
+				}
+			}
+			return true
+		}
+		if bk.passed == 0 {
+			break
+		}
+	}
+	return false
+}
+
+// prepare makes room for a key of hash h, so that insert finds some even after a
+// whole batch of others. Writers call it without the readers' lock, which is
+// taken for the moment of the exchange only.
+func (x *Index) prepare(h uint64) {
+	t := x.table
+	l := t.leaves[h>>t.shift]
+	for l.used >= pageFull && t.maySplit(l) {
+		x.split(h)
+		l = t.leaves[h>>t.shift]
+	}
+	for ; l.used >= pageBrim; l = l.next {
+		if l.next != nil {
+			continue
+		}
+		l.next = t.newLeaf(l.depth)
+		x.mu.Lock()
+		if t.overflow == nil {
+			t.overflow = map[*page]*page{}
+		}
+		t.overflow[l.page] = l.next.page
+		x.mu.Unlock()
+	}
 }
 
 // maySplit refuses to double a directory that already is far larger than its
 // pages need: hashes that spread never come near the factor.
-func (t *table) maySplit(p *page) bool {
-	return p.depth < t.depth || t.depth < 32 && int64(len(t.directory)) <= 16*t.pages
+func (t *table) maySplit(l *leaf) bool {
+	depth := l.depth
+	return l.next == nil && (depth < 64-t.shift || depth < 32 && int64(len(t.directory)) <= 16*t.pages)
 }
 
-func (p *page) insert(tag uint32, s slot) {
-	i := tag & pageMask
-	for p.cells[i] != 0 {
-		i = (i + 1) & pageMask
-	}
-	p.cells[i] = uint64(tag)<<32 | (uint64(s) + 1)
-	p.used++
-}
-
-// split divides the page of a tag by one more bit.
-func (t *table) split(tag uint32) {
-	old := t.page(tag)
-	if old.depth == t.depth {
-		wider := make([]*page, 2*len(t.directory))
-		for i, p := range t.directory {
-			wider[2*i], wider[2*i+1] = p, p
-		}
-		t.directory = wider
-		t.depth++
-	}
+// split divides the page of a hash by one more bit.
+func (x *Index) split(h uint64) {
+	t := x.table
+	old := t.leaves[h>>t.shift]
 	depth := old.depth + 1
-	halves := [2]*page{{depth: depth}, {depth: depth}}
-	for _, c := range old.cells {
-		if c != 0 {
-			halves[c>>(64-depth)&1].insert(uint32(c>>32), slot(uint32(c)-1))
-		}
+	halves := [2]*leaf{t.newLeaf(depth), t.newLeaf(depth)}
+	x.rehash(old.page, func(h uint64, s slot) {
+		half := halves[h>>(64-depth)&1]
+		half.used++
+		half.page.insert(h, s)
+	})
+	directory, leaves, shift := t.directory, t.leaves, t.shift
+	if depth > 64-shift {
+		directory, leaves = double(directory), double(leaves)
+		shift--
 	}
-	span := 1 << (t.depth - depth)
-	first := int(uint64(tag)>>(32-t.depth)) &^ (2*span - 1)
+	span := 1 << (64 - shift - depth)
+	first := int(h>>shift) &^ (2*span - 1)
+	x.mu.Lock()
 	for i := range span {
-		t.directory[first+i], t.directory[first+span+i] = halves[0], halves[1]
+		directory[first+i], directory[first+span+i] = halves[0].page, halves[1].page
 	}
-	t.pages++
+	t.directory, t.shift = directory, shift
+	x.mu.Unlock()
+	for i := range span {
+		leaves[first+i], leaves[first+span+i] = halves[0], halves[1]
+	}
+	t.leaves = leaves
+	*old.page = page{}
+	t.spare = append(t.spare, old.page)
+	t.pages--
 }
 
-// delete removes the cell of a slot and closes the gap, so that probing needs no
-// tombstones.
-func (t *table) delete(tag uint32, s slot) {
-	want := uint64(tag)<<32 | (uint64(s) + 1)
-	for p := t.page(tag); p != nil; p = p.overflow {
-		for i := tag & pageMask; p.cells[i] != 0; i = (i + 1) & pageMask {
-			if p.cells[i] == want {
-				p.close(i)
-				return
-			}
+// rehash calls visit with each cell of a page and the hash of its key. The hashes
+// come first: their cache misses overlap.
+func (x *Index) rehash(p *page, visit func(h uint64, s slot)) {
+	var hashes [pageCells]uint64
+	cell := func(i int) uint32 { return p.buckets[i/bucketCells].slots[i%bucketCells] }
+	for i := range hashes {
+		if s := cell(i); s != 0 {
+			seg, j := x.at(slot(s - 1))
+			hashes[i] = x.hash(seg.key(j))
+		}
+	}
+	for i, h := range hashes {
+		if s := cell(i); s != 0 {
+			visit(h, slot(s-1))
 		}
 	}
 }
 
-// close empties cell i and moves back the cells behind it that probing would
-// otherwise lose.
-func (p *page) close(i uint32) {
-	p.used--
-	for j := i; ; {
-		p.cells[i] = 0
-		for {
-			j = (j + 1) & pageMask
-			if p.cells[j] == 0 {
-				return
-			}
-			home := uint32(p.cells[j]>>32) & pageMask
-			if (j-home)&pageMask >= (j-i)&pageMask { // the cell may move back to i
-				break
-			}
-		}
-		p.cells[i] = p.cells[j]
-		i = j
+func double[T any](s []T) []T {
+	wide := make([]T, 2*len(s))
+	for i, v := range s {
+		wide[2*i], wide[2*i+1] = v, v
 	}
+	return wide
 }

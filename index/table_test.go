@@ -8,65 +8,98 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTableSizes pins what the byte bound computes with.
-func TestTableSizes(t *testing.T) {
-	require.LessOrEqual(t, int(unsafe.Sizeof(page{})), pageBytes)
-	require.Equal(t, 4096, int(unsafe.Sizeof([pageCells]uint64{})))
-}
+// A bucket is one cache line, a page one page of memory.
+var (
+	_ [64]byte   = [unsafe.Sizeof(bucket{})]byte{}
+	_ [4096]byte = [unsafe.Sizeof(page{})]byte{}
+)
 
 // TestWorstTable checks the bound on the table's memory at every size on the way.
 func TestWorstTable(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for range 3 {
-		tab := newTable()
-		for n := range int64(300000) {
-			tab.insert(rng.Uint32(), slot(n))
-			if tab.bytes() > worstTable(n+1) {
-				t.Fatalf("%d bytes for %d entries, the bound says %d", tab.bytes(), n+1, worstTable(n+1))
+	for seed := range uint64(3) {
+		x := mustNew(t, onePlace(0))
+		keys := chain(seed, 300_000, 8)
+		for n := 0; n < 300_000; n += 50 {
+			store(t, x, keys[n*8:(n+50)*8], 8)
+			if have, most := x.table.bytes(), worstTable(int64(n+50)); have > most {
+				t.Fatalf("%d bytes for %d entries, the bound says %d", have, n+50, most)
 			}
 		}
 	}
 }
 
-func TestTableAgainstMap(t *testing.T) {
+func TestPageAgainstMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
-	tab, want := newTable(), map[slot]uint32{}
-	has := func(tag uint32, s slot) bool {
-		for p := tab.page(tag); p != nil; p = p.overflow {
-			for i := tag & pageMask; p.cells[i] != 0; i = (i + 1) & pageMask {
-				if p.cells[i] == uint64(tag)<<32|(uint64(s)+1) {
-					return true
-				}
-			}
-		}
-		return false
+	tab, want := newTable(), map[slot]uint64{}
+	has := func(h uint64, s slot) (found bool) {
+		tab.cells(h, func(have slot) bool {
+			found = have == s
+			return found
+		})
+		return found
 	}
-	for n := range slot(60000) {
-		tag := rng.Uint32()
-		if n%7 == 0 { // crowd some pages: equal low bits, equal high bits
-			tag = tag&0xFFFF0000 | 0x1FE
+	for n := range slot(60_000) {
+		h := rng.Uint64()
+		if n%3 == 0 { // crowd a bucket, and tags with it
+			h &= 0xFF
 		}
-		tab.insert(tag, n)
-		want[n] = tag
-		if n%3 == 0 {
-			for s, tag := range want {
-				tab.delete(tag, s)
+		if len(want) < pageCells {
+			tab.insert(h, n)
+			want[n] = h
+		}
+		for s, h := range want {
+			if rng.IntN(2) == 0 {
+				tab.replace(h, s, s+1_000_000)
 				delete(want, s)
-				break
+				want[s+1_000_000] = h
+				s += 1_000_000
+			}
+			if len(want) > pageCells-20 {
+				tab.replace(h, s, noSlot)
+				delete(want, s)
+				require.False(t, has(h, s))
+			}
+			break
+		}
+	}
+	for s, h := range want {
+		require.True(t, has(h, s))
+		tab.replace(h, s, noSlot)
+	}
+	require.Zero(t, tab.leaves[0].used)
+	require.Equal(t, page{}.buckets[0].passed, tab.directory[0].buckets[0].passed)
+	for i := range tab.directory[0].buckets {
+		require.Zero(t, tab.directory[0].buckets[i].passed)
+		require.Zero(t, tab.directory[0].buckets[i].slots)
+	}
+}
+
+// TestCandidateAgainstCells checks the one against the other, in buckets with
+// equal tags, empty cells and tag 0.
+func TestCandidateAgainstCells(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 20_000 {
+		var bk bucket
+		for cell := range bucketCells {
+			if rng.IntN(3) > 0 {
+				bk.set(cell, rng.Uint64()&3, slot(cell))
 			}
 		}
-	}
-	for s, tag := range want {
-		require.True(t, has(tag, s))
-	}
-	used := 0
-	seen := map[*page]bool{}
-	for _, p := range tab.directory {
-		for ; p != nil && !seen[p]; p = p.overflow {
-			seen[p] = true
-			used += p.used
+		h := rng.Uint64() & 3
+		tab := &table{directory: []*page{{}}, shift: 64}
+		tab.directory[0].buckets[0] = bk
+		first, n := noSlot, 0
+		tab.cells(h, func(s slot) bool {
+			if n++; n == 1 {
+				first = s
+			}
+			return false
+		})
+		got, more := bk.candidate(h)
+		if got == noSlot && more { // an empty cell came first
+			continue
 		}
+		require.Equal(t, first, got)
+		require.True(t, more || n <= 1)
 	}
-	require.Equal(t, len(want), used)
-	require.EqualValues(t, len(seen), tab.pages)
 }

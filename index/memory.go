@@ -1,0 +1,72 @@
+package index
+
+import "runtime"
+
+// Memory of the log and of the table is allocated in slabs. Slabs of a huge page
+// or more are mapped outside of the Go heap, on huge pages where the system gives
+// them: a lookup in no particular order is bound by address translation
+// otherwise. They go back to the system when they are released, at the latest
+// when the index is garbage.
+
+// hugePage is the size of a huge page where there are any.
+const hugePage = 2 << 20
+
+// memory is the bytes of one slab.
+type memory struct {
+	bytes   []byte // zero at first
+	mapped  []byte // the mapping, nil if it is of the Go heap
+	cleanup runtime.Cleanup
+}
+
+// memorySize is what a slab of n bytes takes.
+func memorySize(n int64) int64 {
+	const goPage = 8 << 10 // the Go heap rounds large objects up to whole pages
+	if n >= hugePage {
+		return (n + hugePage - 1) &^ (hugePage - 1)
+	}
+	return (n + goPage - 1) &^ (goPage - 1)
+}
+
+// newMemory allocates a slab of n bytes.
+func newMemory(n int) *memory {
+	if n >= hugePage {
+		size := int(memorySize(int64(n)))
+		if b := mapHuge(size); b != nil {
+			m := &memory{bytes: b[:n:n], mapped: b}
+			m.cleanup = runtime.AddCleanup(m, unmap, b)
+			return m
+		}
+	}
+	return &memory{bytes: make([]byte, n)}
+}
+
+// release gives the memory back; nobody may use it any more.
+func (m *memory) release() {
+	if m.mapped != nil {
+		m.cleanup.Stop()
+		unmap(m.mapped)
+	}
+	m.bytes, m.mapped = nil, nil
+}
+
+// releaseStep releases one slab of what a reset has left behind: unmapping takes
+// up to a millisecond, so it is spread over later changes.
+func (x *Index) releaseStep() bool {
+	n := len(x.discarded)
+	if n == 0 {
+		return false
+	}
+	m := x.discarded[n-1]
+	x.discarded = x.discarded[:n-1]
+	x.discardBytes -= int64(len(m.mapped))
+	m.release()
+	return true
+}
+
+// discard leaves memory that readers do not see any more to be released.
+func (x *Index) discard(m *memory) {
+	if m.mapped != nil { // the rest is the collector's
+		x.discarded = append(x.discarded, m)
+		x.discardBytes += int64(len(m.mapped))
+	}
+}

@@ -1,0 +1,337 @@
+package index_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/simd"
+)
+
+// seedVariable names the environment variable that gives the one history to
+// replay.
+const seedVariable = "HITLINE_TEST_SEED"
+
+// TestMetamorphic replays random histories, each under many settings, and compares
+// all that the index tells with a plain map. Where the index is bounded, it may
+// know less than the map but nothing else.
+func TestMetamorphic(t *testing.T) {
+	kernel := simd.Kernel()
+	t.Cleanup(func() { require.NoError(t, simd.Force(kernel)) })
+	if given := os.Getenv(seedVariable); given != "" {
+		seed, err := strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err, seedVariable)
+		metamorphic(t, seed)
+		return
+	}
+	limit := 3 * time.Second
+	if testing.Short() || index.RaceEnabled {
+		limit = time.Second
+	}
+	n := 0
+	for start := time.Now(); n < 10 || time.Since(start) < limit; n++ {
+		metamorphic(t, rand.Uint64()>>32) // short enough to type
+	}
+	t.Logf("%d histories", n)
+}
+
+// metamorphic replays the history of a seed. The settings come from the seed too;
+// what the index draws for its hash does not.
+func metamorphic(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	ops := randomHistory(seed)
+	for i := range 9 {
+		s := randomSetting(rng, i%3 == 2)
+		err := s.replay(ops)
+		if err == nil {
+			continue
+		}
+		ops = shrink(ops, func(ops []op) bool { return s.replay(ops) != nil }, time.Now().Add(10*time.Second))
+		if last := s.replay(ops); last != nil {
+			err = last
+		}
+		t.Fatalf("%v\n%s=%d, setting %+v, history shrunk to:\n%s", err, seedVariable, seed, s, showHistory(ops))
+	}
+}
+
+// setting is what must not change the answers.
+type setting struct {
+	maxEntries int64
+	bounded    bool // maxEntries is small enough to matter
+	kernel     string
+	lens       [2]int // of keys
+	chunk      int    // keys a call of Store and Evict, 0 for all
+	piece      int    // keys a call of Probe, those strode over included
+	runs       int
+}
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+func randomSetting(rng *rand.Rand, bounded bool) setting {
+	s := setting{
+		maxEntries: pick[int64](rng, 0, 1<<20),
+		bounded:    bounded,
+		kernel:     pick(rng, simd.Kernels()...),
+		chunk:      pick(rng, 0, 1, 3, 64),
+		piece:      pick(rng, 1, 7, 64, 2048),
+		runs:       pick(rng, 1, 2, 64),
+	}
+	if bounded {
+		s.maxEntries = pick[int64](rng, 1, 2, 5, 20, 37, 100, 1000)
+	}
+	lens := []int{8, 16, 20, 32, 33, 64}
+	rng.Shuffle(len(lens), func(i, j int) { lens[i], lens[j] = lens[j], lens[i] })
+	copy(s.lens[:], lens)
+	return s
+}
+
+// groups has one group for each place, so that the counts tell the places, and
+// some of several.
+var groups = [][]int{{0}, {1}, {2}, {3}, {0, 1}, {3, 2}, {0, 1, 2, 3}}
+
+// places is a set of places, the first in the lowest bit.
+type places uint8
+
+// read returns the places of a coverage and fails if it contradicts itself.
+func read(cov *index.Coverage) (held places, err error) {
+	if cov == nil {
+		return 0, nil
+	}
+	for p := range numPlaces {
+		held |= places(cov.Counts[p]&1) << p
+	}
+	for g, required := range groups {
+		count := 0
+		for _, p := range required {
+			count += int(held >> p & 1)
+		}
+		if int(cov.Counts[g]) != count || cov.Complete>>g&1 == 1 != (count == len(required)) || held == 0 {
+			return held, fmt.Errorf("counts %v and complete %b contradict each other", cov.Counts, cov.Complete)
+		}
+	}
+	return held, nil
+}
+
+// model is where each key is held, and how many are held anywhere: by length and
+// id.
+type model struct {
+	held    [2][numIDs]places
+	seen    [2][numIDs]bool // in any operation
+	entries int64
+}
+
+// world is an index beside its model.
+type world struct {
+	setting
+	model
+	x        *index.Index
+	coverage map[places]*index.Coverage // met since the last reset
+	writers  [numWriters]openWriter
+	cursors  [2]index.Cursor // of a lookup and of one in its middle
+
+	resets   int
+	removals int // places that keys lost
+	stored   int64
+	evicted  int64
+}
+
+type openWriter struct {
+	index.Writer
+	place, length int
+}
+
+// replay runs a history and returns the first difference.
+func (s setting) replay(ops []op) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	if err := simd.Force(s.kernel); err != nil {
+		return err
+	}
+	x, err := index.New(index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups})
+	if err != nil {
+		return err
+	}
+	w := &world{setting: s, x: x, coverage: map[places]*index.Coverage{}}
+	for i, o := range ops {
+		if err := w.do(o, 0); err != nil {
+			return fmt.Errorf("operation %d: %w", i, err)
+		}
+	}
+	if err := w.audit(); err != nil {
+		return fmt.Errorf("at the end: %w", err)
+	}
+	return nil
+}
+
+// do applies an operation; depth is 1 in the middle of a lookup.
+func (w *world) do(o op, depth int) error {
+	for _, id := range o.ids {
+		w.seen[o.length][id] = true
+	}
+	var err error
+	switch o.kind {
+	case opStore:
+		err = w.store(o)
+	case opEvict:
+		err = w.evict(o)
+	case opLookup:
+		err = w.lookup(o, &w.cursors[depth])
+	case opReset:
+		w.x.Reset()
+		w.resets++
+		w.model.held, w.entries = [2][numIDs]places{}, 0
+		clear(w.coverage)
+	}
+	if err != nil {
+		return err
+	}
+	return w.checkStats()
+}
+
+// checkStats compares the counters.
+func (w *world) checkStats() error {
+	st := w.x.Stats()
+	switch n := w.entries; {
+	case st.Entries > n, !w.bounded && st.Entries < n:
+		return fmt.Errorf("%d entries, the model has %d", st.Entries, n)
+	case w.maxEntries > 0 && st.Entries > w.maxEntries:
+		return fmt.Errorf("%d entries, the bound is %d", st.Entries, w.maxEntries)
+	case !w.bounded && st.Stored != w.stored:
+		return fmt.Errorf("%d counted as stored, the model says %d", st.Stored, w.stored)
+	case !w.bounded && st.Evicted != w.evicted:
+		return fmt.Errorf("%d counted as evicted, the model says %d", st.Evicted, w.evicted)
+	}
+	return nil
+}
+
+// keys returns the keys of ids.
+func (w *world) keys(ids []uint16, length int) (b []byte) {
+	for _, id := range ids {
+		b = appendKey(b, id, w.lens[length])
+	}
+	return b
+}
+
+// inChunks gives keys to f a few at a time. It overwrites them afterwards: keys are
+// only borrowed.
+func (w *world) inChunks(o op, f func(keys []byte, hashLen int) error) error {
+	n := w.chunk
+	if n == 0 {
+		n = max(len(o.ids), 1)
+	}
+	for ids := range slices.Chunk(o.ids, n) {
+		keys := w.keys(ids, o.length)
+		if err := f(keys, w.lens[o.length]); err != nil {
+			return err
+		}
+		for i := range keys {
+			keys[i] = 0xCC
+		}
+	}
+	return nil
+}
+
+func (w *world) store(o op) error {
+	to := &w.writers[o.writer]
+	fresh := o.fresh || to.place != o.place || to.length != o.length
+	if fresh {
+		*to = openWriter{place: o.place, length: o.length}
+	}
+	err := w.inChunks(o, func(keys []byte, hashLen int) error {
+		return w.x.Store(&to.Writer, o.place, keys, hashLen)
+	})
+	if err != nil {
+		return err
+	}
+	distinct := map[uint16]bool{}
+	var kept []uint16 // what must be there now, in a bounded index too
+	for _, id := range o.ids {
+		held := &w.held[o.length][id]
+		if *held == 0 {
+			w.entries++
+		}
+		if *held>>o.place&1 == 0 {
+			w.stored++
+		}
+		*held |= 1 << o.place
+		if distinct[id] = true; w.maxEntries == 0 || int64(len(distinct)) <= w.maxEntries {
+			kept = append(kept, id)
+		}
+	}
+	if !fresh || len(kept) < len(o.ids) && len(distinct) < len(o.ids) {
+		return nil // room was perhaps taken by the chain's own beginning
+	}
+	return w.each(kept, o.length, func(id uint16, held places) error {
+		if held>>o.place&1 == 0 {
+			return fmt.Errorf("key %d was just stored and is not there", id)
+		}
+		return nil
+	})
+}
+
+func (w *world) evict(o op) error {
+	got := 0
+	err := w.inChunks(o, func(keys []byte, hashLen int) error {
+		n, err := w.x.Evict(o.place, keys, hashLen)
+		got += n
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	want := 0
+	for _, id := range o.ids {
+		held := &w.held[o.length][id]
+		if *held>>o.place&1 == 0 {
+			continue
+		}
+		want++
+		if *held &^= 1 << o.place; *held == 0 {
+			w.entries--
+			w.evicted++
+		}
+	}
+	w.removals += want
+	if got > want || !w.bounded && got < want {
+		return fmt.Errorf("%d keys evicted, the model says %d", got, want)
+	}
+	return nil
+}
+
+// audit compares all keys of the history with the model.
+func (w *world) audit() error {
+	for length := range w.lens {
+		var ids []uint16
+		for id, seen := range w.seen[length] {
+			if seen {
+				ids = append(ids, uint16(id))
+			}
+		}
+		if err := w.each(ids, length, func(uint16, places) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each looks keys up without use and tells f the places of each.
+func (w *world) each(ids []uint16, length int, f func(id uint16, held places) error) error {
+	c := index.Cursor{Quiet: true}
+	w.x.Begin(&c, w.lens[length])
+	p := w.newProber(&c, op{ids: ids, length: length, stride: 1})
+	p.then = f
+	err := p.upTo(len(ids))
+	c.Drop()
+	return err
+}

@@ -1,0 +1,295 @@
+package index
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// What was used when is kept by spans: a span is a stretch of the log, within one
+// segment, whose entries were stored or used last at the same time. Spans stand in
+// one of two lists, from the newest to the oldest; room is made at the tail of the
+// oldest span of one of them (policy.go), so that the end of a cold chain goes
+// before its beginning. Where a use ends inside a span, the span is split. Every
+// entry is in one span.
+
+// spanID numbers a span; noSpan is none.
+type spanID uint32
+
+const noSpan spanID = 0
+
+type span struct {
+	newer, older spanID // neighbours in its list; older also links the unused ones
+	first        slot
+	n            uint16
+	hot          bool
+	used         bool
+	store        uint32 // the store that placed or used it last, 0 for a lookup
+	time         uint32 // of its last use, see policy
+}
+
+// spanRef is how a segment knows its spans.
+type spanRef struct {
+	first uint16 // offset in the segment
+	id    spanID
+}
+
+const (
+	spanChunkBits = 10 // spans are allocated 1,024 at a time
+	spanChunk     = 1 << spanChunkBits
+	spanSize      = int64(unsafe.Sizeof(span{}))
+	refBytes      = int64(unsafe.Sizeof(spanRef{}))
+)
+
+// spanList is a list of spans and the number of their entries.
+type spanList struct {
+	newest, oldest spanID
+	entries        int64
+}
+
+func (x *Index) span(id spanID) *span {
+	return &x.spans[id>>spanChunkBits][id&(spanChunk-1)]
+}
+
+// spanBytes is the memory of all spans.
+func (x *Index) spanBytes() int64 {
+	return int64(len(x.spans))*(spanChunk*spanSize+8) + x.refBytes
+}
+
+func (x *Index) list(hot bool) *spanList {
+	if hot {
+		return &x.hot
+	}
+	return &x.cold
+}
+
+// newSpan returns an unused span. When the byte bound leaves no room for more of
+// them it returns noSpan, unless one must be had.
+func (x *Index) newSpan(must bool) spanID {
+	if x.unusedSpan == noSpan {
+		if !must && x.bytes()+spanChunk*spanSize > x.maxBytes {
+			return noSpan
+		}
+		first := spanID(len(x.spans)) << spanChunkBits
+		x.spans = append(x.spans, new([spanChunk]span))
+		for i := spanID(spanChunk - 1); i > 0; i-- {
+			x.span(first + i).older = x.unusedSpan
+			x.unusedSpan = first + i
+		}
+		if first != noSpan {
+			x.span(first).older = x.unusedSpan
+			x.unusedSpan = first
+		}
+	}
+	id := x.unusedSpan
+	s := x.span(id)
+	x.unusedSpan = s.older
+	*s = span{used: true}
+	return id
+}
+
+// freeSpan forgets a span that is in no list and in no segment's books.
+func (x *Index) freeSpan(id spanID) {
+	*x.span(id) = span{older: x.unusedSpan}
+	x.unusedSpan = id
+}
+
+// unlink takes a span out of its list.
+func (x *Index) unlink(id spanID) {
+	s := x.span(id)
+	l := x.list(s.hot)
+	if s.newer == noSpan {
+		l.newest = s.older
+	} else {
+		x.span(s.newer).older = s.older
+	}
+	if s.older == noSpan {
+		l.oldest = s.newer
+	} else {
+		x.span(s.older).newer = s.newer
+	}
+	l.entries -= int64(s.n)
+}
+
+// link puts a span into its list right behind another one of that list, on its
+// older side; with noSpan it becomes the newest.
+func (x *Index) link(id, behind spanID) {
+	s := x.span(id)
+	l := x.list(s.hot)
+	s.newer = behind
+	if behind == noSpan {
+		s.older, l.newest = l.newest, id
+	} else {
+		b := x.span(behind)
+		s.older, b.older = b.older, id
+	}
+	if s.older == noSpan {
+		l.oldest = id
+	} else {
+		x.span(s.older).newer = id
+	}
+	l.entries += int64(s.n)
+}
+
+// ref returns the place in a segment's books of the first span that begins at or
+// behind offset i.
+func (s *segment) ref(i int) int {
+	at, _ := slices.BinarySearchFunc(s.spans, i, func(r spanRef, i int) int { return int(r.first) - i })
+	return at
+}
+
+// addRef enters a span into its segment's books.
+func (x *Index) addRef(seg *segment, at int, first int, id spanID) {
+	before := cap(seg.spans)
+	seg.spans = slices.Insert(seg.spans, at, spanRef{uint16(first), id})
+	x.refBytes += int64(cap(seg.spans)-before) * refBytes
+}
+
+// splitAt makes a span end in front of offset i of a segment, if one covers it
+// there, and returns the place of the first span behind. It fails for want of
+// memory, unless the split must be.
+func (x *Index) splitAt(seg *segment, i int, must bool) (at int, ok bool) {
+	at = seg.ref(i)
+	if at == 0 || at < len(seg.spans) && int(seg.spans[at].first) == i {
+		return at, true
+	}
+	left := seg.spans[at-1]
+	s := x.span(left.id)
+	keep := i - int(left.first)
+	if keep >= int(s.n) {
+		return at, true
+	}
+	id := x.newSpan(must)
+	if id == noSpan {
+		return at, false
+	}
+	right := x.span(id)
+	right.first, right.n, right.hot, right.store, right.time = s.first+slot(keep), s.n-uint16(keep), s.hot, s.store, s.time
+	x.list(s.hot).entries -= int64(right.n)
+	s.n = uint16(keep)
+	x.link(id, left.id)
+	x.addRef(seg, at, i, id)
+	return at, true
+}
+
+// isolate makes the stretch of n slots from first, within one segment, begin and
+// end between spans, and returns the places of the spans in it. It fails when
+// there is no memory to split a span.
+func (x *Index) isolate(first slot, n int, must bool) (seg *segment, from, to int, ok bool) {
+	seg, i := x.at(first)
+	from, ok = x.splitAt(seg, i, must)
+	if !ok {
+		return seg, from, from, false
+	}
+	to, ok = x.splitAt(seg, i+n, must)
+	return seg, from, to, ok
+}
+
+// use makes the entries of a stretch, within one segment, the newest hot ones, or
+// puts them right behind a span of the hot list. It returns the span that holds
+// the end of the stretch, noSpan if nothing was done.
+func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
+	if n < leastUse && store == 0 {
+		first, n = x.widen(first, n)
+	}
+	seg, from, to, ok := x.isolate(first, n, false)
+	if !ok || from == to {
+		return noSpan
+	}
+	if id := seg.spans[from].id; to == from+1 && x.hot.newest == id && behind == noSpan {
+		x.span(id).store, x.span(id).time = store, x.policy.clock
+		return id
+	}
+	for _, r := range seg.spans[from:to] {
+		if r.id == behind { // a chain that repeats a key
+			behind = noSpan
+		}
+	}
+	to = x.merge(seg, from, to)
+	for k := to - 1; k >= from; k-- {
+		id := seg.spans[k].id
+		s := x.span(id)
+		s.hot, s.store, s.time = true, store, x.timeBehind(behind)
+		x.link(id, behind)
+	}
+	last := seg.spans[to-1].id
+	return last
+}
+
+const (
+	// leastUse is how many entries a lookup takes out of a long span at least.
+	// Lookups of single keys all over the log would cut it to pieces otherwise.
+	leastUse = 4
+	longSpan = 256
+)
+
+// widen makes a stretch the whole span that it begins in, if that is a long one.
+func (x *Index) widen(first slot, n int) (slot, int) {
+	seg, i := x.at(first)
+	at := seg.ref(i + 1)
+	if at == 0 {
+		return first, n
+	}
+	if s := x.span(seg.spans[at-1].id); s.n > longSpan && i < int(seg.spans[at-1].first)+int(s.n) {
+		return s.first, int(s.n)
+	}
+	return first, n
+}
+
+// timeBehind is the time of use that a span gets behind another one.
+func (x *Index) timeBehind(behind spanID) uint32 {
+	if behind == noSpan {
+		return x.policy.clock
+	}
+	return x.span(behind).time
+}
+
+// merge takes spans out of their lists and joins those that touch. It returns the
+// place behind the last of what is left.
+func (x *Index) merge(seg *segment, from, to int) int {
+	kept := from
+	for k := from; k < to; k++ {
+		r := seg.spans[k]
+		x.unlink(r.id)
+		if k > from {
+			left, right := x.span(seg.spans[kept-1].id), x.span(r.id)
+			if left.first+slot(left.n) == right.first {
+				left.n += right.n
+				x.freeSpan(r.id)
+				continue
+			}
+		}
+		seg.spans[kept] = r
+		kept++
+	}
+	seg.spans = slices.Delete(seg.spans, kept, to)
+	return kept
+}
+
+// place enters new entries, a stretch within one segment, as cold: right behind a
+// span of the cold list, or as the newest. It returns the span that holds them.
+func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
+	seg, i := x.at(first)
+	if behind != noSpan {
+		if b := x.span(behind); b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
+			b.n += uint16(n)
+			x.cold.entries += int64(n)
+			return behind
+		}
+	}
+	id := x.newSpan(true)
+	s := x.span(id)
+	s.first, s.n, s.store, s.time = first, uint16(n), store, x.timeBehind(behind)
+	x.link(id, behind)
+	x.addRef(seg, seg.ref(i), i, id)
+	return id
+}
+
+// forget takes a stretch within one segment out of the spans.
+func (x *Index) forget(first slot, n int) {
+	seg, from, to, _ := x.isolate(first, n, true)
+	for _, r := range seg.spans[from:to] {
+		x.unlink(r.id)
+		x.freeSpan(r.id)
+	}
+	seg.spans = slices.Delete(seg.spans, from, to)
+}

@@ -1,0 +1,76 @@
+package index
+
+// What lookups find is queued and applied by writers, so that no lookup changes
+// the order of eviction by itself.
+
+// stretch is consecutive slots that a lookup has found.
+type stretch struct {
+	first slot
+	n     uint32
+}
+
+const (
+	// touchQueue is how many stretches may wait before lookups help to apply them.
+	touchQueue = 1 << 14
+	// touchMost bounds the queue, 256 KiB of it; what does not fit is forgotten.
+	touchMost = 1 << 15
+	// touchBatch is how many stretches are applied under one hold of the writers'
+	// lock: some ten microseconds.
+	touchBatch = 256
+)
+
+// noteTouches queues what a lookup has found, tail first. When the queue is long
+// and no writer is at it, the lookup applies as much as it brought.
+func (x *Index) noteTouches(found []stretch, epoch uint64) {
+	if len(found) == 0 {
+		return
+	}
+	x.touchMu.Lock()
+	if x.epoch.Load() == epoch {
+		for i := len(found) - 1; i >= 0 && len(x.touches) < touchMost; i-- {
+			x.touches = append(x.touches, found[i])
+		}
+	}
+	long := len(x.touches) > touchQueue
+	x.touchMu.Unlock()
+	if long && x.writing.TryLock() {
+		x.applyTouches(touchBatch)
+		x.writing.Unlock()
+	}
+}
+
+// applyTouches applies at most n stretches. It returns false when some are left.
+func (x *Index) applyTouches(n int) bool {
+	for ; n > 0; n-- {
+		if x.touched == len(x.touching) && !x.takeTouches() {
+			return true
+		}
+		t := x.touching[x.touched]
+		x.touched++
+		x.touch(t)
+	}
+	return x.touched == len(x.touching)
+}
+
+// takeTouches exchanges the queue for the one that has been applied.
+func (x *Index) takeTouches() bool {
+	x.touchMu.Lock()
+	x.touching, x.touches = x.touches, x.touching[:0]
+	x.touchMu.Unlock()
+	x.touched = 0
+	return len(x.touching) > 0
+}
+
+// touch uses what is left of a stretch, tail first. Its entries may have been
+// evicted since they were found, and other keys may be there by now: those are
+// used in their place, which is harmless.
+func (x *Index) touch(t stretch) {
+	for n := int(t.n); n > 0; {
+		last := t.first + slot(n) - 1
+		m := min(n, int(last&segmentMask)+1)
+		n -= m
+		if id := int(last >> segmentBits); id < len(x.segments) && x.segments[id] != nil {
+			x.use(last-slot(m)+1, m, noSpan, 0)
+		}
+	}
+}
