@@ -1,10 +1,23 @@
-//go:build !amd64 || purego
+//go:build (!amd64 && !arm64) || purego
 
 package simd
 
 // equalBytes returns the number of leading bytes that are equal in a and b, which have one
 // length.
 func equalBytes(a, b []byte) int { return equalBytesGeneric(a, b) }
+
+// runBytes is runBytesGeneric, the only one.
+func runBytes(b []byte) int { return runBytesGeneric(b) }
+
+// equalStrided is equalStridedGeneric, the only one.
+func equalStrided(a []byte, aStep int, b []byte, bStep int, hashLen, n int) int {
+	return equalStridedGeneric(a, aStep, b, bStep, hashLen, n)
+}
+
+// matchTags is matchTagsGeneric, the only one.
+func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
+	matchTagsGeneric(masks, buckets, tags)
+}
 
 // availableKernels names the kernels of this build that this processor can run, best first.
 func availableKernels() []string { return []string{kernelGeneric} }

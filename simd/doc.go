@@ -9,7 +9,7 @@
 //
 //	generic   portable Go on 64-bit words: every machine, every build
 //	avx2      32-byte vectors: amd64 processors with AVX2
-//	neon      16-byte vectors, arm64: the name is reserved, there is no such kernel yet
+//	neon      16-byte vectors: every arm64 processor
 //
 // # What the kernels do
 //
@@ -20,8 +20,12 @@
 //	received  h0 h1 h2 h3 h4 h5 …
 //	stored    h0 h1 h2 h3 x4 x5 …      EqualPrefix = 4
 //
-// Functions take whole runs, never single hashes: a call into assembly cannot be inlined,
-// and a call for each hash costs more than the vectors gain.
+// [EqualPrefixStrided] asks the same of arrays with gaps, [RunLength16] how far a run of
+// one small number goes, which is how the index says who holds a run of hashes, and
+// [MatchTags] probes the buckets of a hash table, for where a chain starts.
+//
+// Functions take whole runs or batches, never single hashes: a call into assembly cannot be
+// inlined, and a call for each hash costs more than the vectors gain.
 //
 // # Choice of the kernel
 //
@@ -31,22 +35,26 @@
 //
 // # Rules
 //
-// Kernels keep, change and allocate nothing, read nothing outside of the slices that they
-// were given, and have no alignment requirements. All functions but Force and ForceFromEnv
-// may be called from any number of goroutines. The bytes passed must not be written to
-// during the call; under the race detector, which cannot look into assembly, each call
-// announces what it reads.
+// Kernels keep and allocate nothing, change nothing but what they are given for results,
+// read nothing outside of the slices that they were given, and have no alignment
+// requirements. All functions but Force and ForceFromEnv may be called from any number of
+// goroutines. What is passed must not be written to during the call; under the race
+// detector, which cannot look into assembly, each call announces what it reads and writes.
 //
 // # Adding a kernel
 //
-// A kernel is a family of files: the public function and its portable version
-// (equalprefix.go), the dispatch for an architecture (dispatch_amd64.go) and for the
-// complement of all such architectures (dispatch_noasm.go), and the generated assembly with
-// its declarations. Every test runs once for each kernel that [Kernels] names. A kernel
-// that does not beat the portable version is deleted.
+// A function is a family of files: the public one and its portable version (equalprefix.go)
+// and its generator for amd64 (_gen/equalprefix.go). The kernels of all functions that one
+// architecture has are together: the dispatch (dispatch_amd64.go, dispatch_arm64.go, and
+// dispatch_noasm.go for the complement of all such architectures), and the assembly with
+// its declarations (kernels_avx2_amd64.s, generated; kernels_neon_arm64.s, by hand). Every
+// test runs once for each kernel that [Kernels] names; those of arm64 run under qemu
+// elsewhere. A kernel that does not beat the portable version is deleted: by time, measured
+// and written down where it is chosen, or for arm64 by the count of instructions, as long
+// as there is no machine to measure on.
 package simd
 
-// The generator is a module of its own, in _gen. It says how the kernel works; the files
+// The generator is a module of its own, in _gen. It says how the AVX2 kernels work; the files
 // that it writes are checked in and never edited.
 //
-//go:generate go run -C _gen equalprefix.go -out ../equalprefix_avx2_amd64.s -stubs ../equalprefix_avx2_amd64.go -pkg simd
+//go:generate go run -C _gen . -out ../kernels_avx2_amd64.s -stubs ../kernels_avx2_amd64.go -pkg simd

@@ -13,7 +13,9 @@ import (
 // difference. Bytes behind the last whole hash of the shorter one are not read. The result
 // is 0 if hashLen is 0 or negative.
 //
-// The cost is proportional to the length of the equal part.
+// The cost is proportional to the length of the equal part. The argument that is less
+// likely to be in a cache, such as the stored hashes, should be a: a long one is fetched
+// ahead.
 func EqualPrefix(a, b []byte, hashLen int) int {
 	n := min(len(a), len(b))
 	if hashLen <= 0 || n < hashLen {

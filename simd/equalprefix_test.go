@@ -199,6 +199,28 @@ func TestEqualPrefixRandom(t *testing.T) {
 	})
 }
 
+// TestEqualPrefixLong puts the difference into every block of arrays that are long enough
+// for a kernel to fetch ahead, and of those that are just not.
+func TestEqualPrefixLong(t *testing.T) {
+	eachKernel(t, func(t *testing.T) {
+		_, source := seeded(t)
+		const page = 4096
+		for _, n := range []int{page, page + 127, page + 128, page + 129, page + 255, page + 256, 2*page + 33} {
+			a, b := randomPair(source, n, 5, 64)
+			if got := EqualPrefix(a, b, 1); got != n {
+				t.Fatalf("length %d: got %d", n, got)
+			}
+			for at := 0; at < n; at += 31 {
+				b[at] ^= 2
+				if got := EqualPrefix(a, b, 1); got != at {
+					t.Fatalf("length %d: got %d, want %d", n, got, at)
+				}
+				b[at] = a[at]
+			}
+		}
+	})
+}
+
 func TestEqualPrefixDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

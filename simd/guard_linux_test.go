@@ -3,6 +3,7 @@ package simd
 import (
 	"os"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -84,6 +85,98 @@ func TestEqualPrefixPartialHash(t *testing.T) {
 				if got := EqualPrefix(a, b, hashLen); got != n/hashLen {
 					t.Fatalf("hash length %d, %d bytes against more: got %d, want %d", hashLen, n, got, n/hashLen)
 				}
+			}
+		}
+	})
+}
+
+// TestEqualPrefixStridedGuardPages compares hashes of which the first begins right behind an
+// unreadable page, or the last, without its gap, ends right before one; equal, and with a
+// difference in the last one.
+func TestEqualPrefixStridedGuardPages(t *testing.T) {
+	memA, _ := guarded(t, 1)
+	memB, _ := guarded(t, 1)
+	eachKernel(t, func(t *testing.T) {
+		_, source := seeded(t)
+		for _, hashLen := range []int{1, 8, 16, 20, 32, 33, 64} {
+			for _, steps := range [][2]int{{hashLen + 1, hashLen}, {2 * hashLen, hashLen}, {hashLen, 5 * hashLen}, {3 * hashLen, 2 * hashLen}} {
+				for n := 1; n <= 11; n++ {
+					lenA, lenB := (n-1)*steps[0]+hashLen, (n-1)*steps[1]+hashLen
+					for _, a := range [][]byte{memA[:lenA], memA[len(memA)-lenA:]} {
+						for _, b := range [][]byte{memB[:lenB], memB[len(memB)-lenB:]} {
+							source.Read(a)
+							for k := range n {
+								copy(b[k*steps[1]:][:hashLen], a[k*steps[0]:])
+							}
+							if got := EqualPrefixStrided(a, steps[0], b, steps[1], hashLen); got != n {
+								t.Fatalf("hash length %d, steps %v: got %d, want %d", hashLen, steps, got, n)
+							}
+							b[lenB-1] ^= 1
+							if got := EqualPrefixStrided(a, steps[0], b, steps[1], hashLen); got != n-1 {
+								t.Fatalf("hash length %d, steps %v: got %d, want %d", hashLen, steps, got, n-1)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestRunLength16GuardPages measures runs in arrays of every length that begin right behind
+// an unreadable page or end right before one.
+func TestRunLength16GuardPages(t *testing.T) {
+	mem, _ := guarded(t, 2*maxTestLen)
+	whole := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/2)
+	eachKernel(t, func(t *testing.T) {
+		for n := 1; n <= maxTestLen; n++ {
+			for _, classes := range [][]uint16{whole[:n], whole[len(whole)-n:]} {
+				for i := range classes {
+					classes[i] = 0x1234
+				}
+				if got := RunLength16(classes); got != n {
+					t.Fatalf("length %d: got %d", n, got)
+				}
+				classes[n-1]++
+				if got := RunLength16(classes); got != max(n-1, 1) {
+					t.Fatalf("length %d, the last one different: got %d", n, got)
+				}
+			}
+		}
+	})
+}
+
+// TestMatchTagsGuardPages lets the tags of a bucket, the bucket pointers, the tags and the
+// masks each begin right behind an unreadable page or end right before one. The bucket's
+// tags are all that may be read of it.
+func TestMatchTagsGuardPages(t *testing.T) {
+	memMasks, _ := guarded(t, 1)
+	memTags, _ := guarded(t, 1)
+	memBuckets, _ := guarded(t, 1)
+	bucketMem, _ := guarded(t, 1)
+	masks := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(memMasks))), len(memMasks)/2)
+	tags := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(memTags))), len(memTags)/2)
+	// The pointers are to memory that the garbage collector does not manage, so they may
+	// lie in such memory themselves.
+	pointers := unsafe.Slice((**[BucketTags]uint16)(unsafe.Pointer(unsafe.SliceData(memBuckets))), len(memBuckets)/8)
+	first := (*[BucketTags]uint16)(unsafe.Pointer(&bucketMem[0]))
+	last := (*[BucketTags]uint16)(unsafe.Pointer(&bucketMem[len(bucketMem)-2*BucketTags]))
+	for k := range BucketTags {
+		first[k], last[k] = uint16(k), uint16(k+5)
+	}
+	eachKernel(t, func(t *testing.T) {
+		for n := 1; n <= 66; n++ {
+			for end := range 2 {
+				at := func(length int) int { return end * (length - n) }
+				m, b, w := masks[at(len(masks)):][:n], pointers[at(len(pointers)):][:n], tags[at(len(tags)):][:n]
+				for i := range n {
+					b[i], w[i] = first, uint16(i%16)
+					if i%2 == 1 {
+						b[i] = last
+					}
+				}
+				MatchTags(m, b, w)
+				require.Equal(t, naiveTags(b, w), m)
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package simd
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,18 @@ func TestKernels(t *testing.T) {
 	require.NotContains(t, Kernels(), "scribble", "the slice is the caller's own")
 }
 
+// foreignKernel names a kernel that exists but not in this build.
+func foreignKernel(t *testing.T) string {
+	t.Helper()
+	for _, name := range knownKernels {
+		if !slices.Contains(builtKernels, name) {
+			return name
+		}
+	}
+	t.Fatal("this build contains every kernel")
+	return ""
+}
+
 func TestForce(t *testing.T) {
 	defer func(name string) { require.NoError(t, Force(name)) }(Kernel())
 
@@ -25,14 +38,16 @@ func TestForce(t *testing.T) {
 		require.Equal(t, name, Kernel())
 	}
 
+	foreign := foreignKernel(t)
+
 	// A refusal changes nothing and says what would have been possible.
 	for _, before := range Kernels() {
 		require.NoError(t, Force(before))
 		for name, want := range map[string]error{
-			"sse9":     ErrUnknownKernel,
-			"AVX2":     ErrUnknownKernel,
-			"":         ErrUnknownKernel,
-			kernelNEON: ErrUnsupportedKernel,
+			"sse9":  ErrUnknownKernel,
+			"AVX2":  ErrUnknownKernel,
+			"":      ErrUnknownKernel,
+			foreign: ErrUnsupportedKernel,
 		} {
 			err := Force(name)
 			require.ErrorIs(t, err, want, "name %q", name)
@@ -63,6 +78,6 @@ func TestForceFromEnv(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownKernel)
 	require.ErrorContains(t, err, envKernel)
 
-	t.Setenv(envKernel, kernelNEON)
+	t.Setenv(envKernel, foreignKernel(t))
 	require.ErrorIs(t, ForceFromEnv(), ErrUnsupportedKernel)
 }

@@ -5,6 +5,7 @@ package simd
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,34 +17,91 @@ const raceEnabled = true
 // envRaceChild makes TestRaceChild commit its race.
 const envRaceChild = "HITLINE_TEST_SIMD_RACE"
 
-// TestRaceIsSeen checks that the detector learns what a kernel reads: a write to an
-// argument during a call is reported. A reported race fails the process that has it, so
+// raceCalls are calls of which the detector has to learn: each has a function that makes
+// the call, and one for each argument that writes to it.
+func raceCalls() map[string]struct {
+	call   func()
+	writes map[string]func()
+} {
+	type calls = struct {
+		call   func()
+		writes map[string]func()
+	}
+	// The arrays part at once; the rest is announced all the same.
+	a, b := make([]byte, 512), make([]byte, 512)
+	b[0] = 1
+	classes := make([]uint16, 512)
+	classes[4] = 1
+	masks, tags := make([]uint16, 2), make([]uint16, 2)
+	buckets := []*[BucketTags]uint16{{}, {}}
+	return map[string]calls{
+		"EqualPrefix": {
+			func() { EqualPrefix(a, b, 32) },
+			map[string]func(){"a": func() { a[300] = 1 }, "b": func() { b[300] = 1 }},
+		},
+		"EqualPrefixStrided": {
+			func() { EqualPrefixStrided(a, 64, b, 32, 32) },
+			map[string]func(){"a": func() { a[65] = 1 }, "b": func() { b[33] = 1 }},
+		},
+		"RunLength16": {
+			func() { RunLength16(classes) },
+			map[string]func(){"classes": func() { classes[300] = 1 }},
+		},
+		"MatchTags": {
+			func() { MatchTags(masks, buckets, tags) },
+			map[string]func(){
+				"masks":   func() { masks[1] = 1 },
+				"buckets": func() { buckets[1] = buckets[0] },
+				"bucket":  func() { buckets[1][9] = 1 },
+				"tags":    func() { tags[1] = 1 },
+			},
+		},
+	}
+}
+
+// TestRaceIsSeen checks that the detector learns what a kernel reads and writes: a write to
+// an argument during a call is reported. A reported race fails the process that has it, so
 // that is another one.
 func TestRaceIsSeen(t *testing.T) {
 	eachKernel(t, func(t *testing.T) {
-		for _, argument := range []string{"a", "b"} {
-			child := exec.Command(os.Args[0], "-test.run=^TestRaceChild$")
-			child.Env = append(os.Environ(), envRaceChild+"="+argument, envKernel+"="+Kernel())
-			output, err := child.CombinedOutput()
-			require.Error(t, err, "argument %s: no race was reported", argument)
-			require.Contains(t, string(output), "DATA RACE")
+		for name, c := range raceCalls() {
+			for argument := range c.writes {
+				child := exec.Command(os.Args[0], "-test.run=^TestRaceChild$")
+				child.Env = append(os.Environ(), envRaceChild+"="+name+" "+argument, envKernel+"="+Kernel())
+				output, err := child.CombinedOutput()
+				require.Error(t, err, "%s, argument %s: no race was reported", name, argument)
+				require.Contains(t, string(output), "DATA RACE")
+			}
 		}
 	})
 }
 
+// TestRaceGapsAreFree checks that what lies between the hashes of a strided array may be
+// written to.
+func TestRaceGapsAreFree(t *testing.T) {
+	eachKernel(t, func(t *testing.T) {
+		a, b := make([]byte, 512), make([]byte, 512)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a[32], a[511] = 1, 1
+		}()
+		EqualPrefixStrided(a, 64, b, 32, 32)
+		<-done
+	})
+}
+
 func TestRaceChild(t *testing.T) {
-	argument := os.Getenv(envRaceChild)
-	if argument == "" {
+	name, argument, found := strings.Cut(os.Getenv(envRaceChild), " ")
+	if !found {
 		t.Skip("run by TestRaceIsSeen")
 	}
-	arrays := map[string][]byte{"a": make([]byte, 512), "b": make([]byte, 512)}
-	arrays["b"][0] = 1 // they part at once; the rest is announced all the same
-	written := arrays[argument]
+	c := raceCalls()[name]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		written[300] = 1
+		c.writes[argument]()
 	}()
-	EqualPrefix(arrays["a"], arrays["b"], 32)
+	c.call()
 	<-done
 }

@@ -1,0 +1,29 @@
+//go:build !purego
+
+package simd
+
+// equalBlocksNEON returns the number of leading bytes that are equal in a[:n] and b[:n], in
+// whole blocks of 64: what follows them is different, or is the end. n is a multiple of 64
+// and not 0.
+//
+//go:noescape
+func equalBlocksNEON(a, b *byte, n int) int
+
+// runBlocksNEON returns the number of leading bytes of p[:n], an array of 16-bit elements,
+// that repeat the first element, in whole blocks of 64: what follows them has another, or
+// is the end. n is a multiple of 64 and not 0.
+//
+//go:noescape
+func runBlocksNEON(p *byte, n int) int
+
+// equalPairs32NEON returns how many leading pairs of hashes of 32 bytes are equal, where
+// hash k of a is at a[k*aStep:] and hash k of b at b[k*bStep:]. There is at least one pair.
+//
+//go:noescape
+func equalPairs32NEON(a *byte, aStep int, b *byte, bStep, pairs int) int
+
+// matchTagsNEON sets bit k of masks[i] if buckets[i][k] is tags[i] and clears all others,
+// for i from 0 to n-1. n is not 0.
+//
+//go:noescape
+func matchTagsNEON(masks *uint16, buckets **[10]uint16, tags *uint16, n int)

@@ -1,0 +1,150 @@
+//go:build !purego
+
+#include "textflag.h"
+
+// The NEON kernels, written by hand as the generator knows amd64 only. Each does whole
+// blocks and says how far it came; the rest of a run, and the block that has the
+// difference, are left to the portable kernel. So no load here needs a bound of its own.
+//
+// A difference is the exclusive or of the two sides. The differences of a block are joined
+// by or and looked at once, as two words of 64 bits: the instructions that reduce a vector
+// to one value (UMAXV and its like) are slower than the two moves.
+
+// func equalBlocksNEON(a, b *byte, n int) int
+TEXT ·equalBlocksNEON(SB), NOSPLIT, $0-32
+	MOVD a+0(FP), R0
+	MOVD b+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD R0, R3           // where a begins
+	ADD  R0, R2, R4       // where it ends
+
+block:
+	// 64 bytes of each.
+	VLD1.P 64(R0), [V0.B16, V1.B16, V2.B16, V3.B16]
+	VLD1.P 64(R1), [V4.B16, V5.B16, V6.B16, V7.B16]
+	VEOR   V0.B16, V4.B16, V0.B16
+	VEOR   V1.B16, V5.B16, V1.B16
+	VEOR   V2.B16, V6.B16, V2.B16
+	VEOR   V3.B16, V7.B16, V3.B16
+	VORR   V0.B16, V1.B16, V0.B16
+	VORR   V2.B16, V3.B16, V2.B16
+	VORR   V0.B16, V2.B16, V0.B16
+	VMOV   V0.D[0], R5
+	VMOV   V0.D[1], R6
+	ORR    R5, R6, R5
+	CBNZ   R5, differs
+	CMP    R4, R0
+	BLO    block
+	SUB    R3, R0, R0
+	MOVD   R0, ret+24(FP)
+	RET
+
+differs:
+	// R0 is behind the block that has the difference.
+	SUB  R3, R0, R0
+	SUB  $64, R0, R0
+	MOVD R0, ret+24(FP)
+	RET
+
+// func runBlocksNEON(p *byte, n int) int
+TEXT ·runBlocksNEON(SB), NOSPLIT, $0-24
+	MOVD  p+0(FP), R0
+	MOVD  n+8(FP), R2
+	MOVD  R0, R3
+	ADD   R0, R2, R4
+	VLD1R (R0), [V16.H8]   // the first element in all eight places
+
+block:
+	VLD1.P 64(R0), [V0.B16, V1.B16, V2.B16, V3.B16]
+	VEOR   V0.B16, V16.B16, V0.B16
+	VEOR   V1.B16, V16.B16, V1.B16
+	VEOR   V2.B16, V16.B16, V2.B16
+	VEOR   V3.B16, V16.B16, V3.B16
+	VORR   V0.B16, V1.B16, V0.B16
+	VORR   V2.B16, V3.B16, V2.B16
+	VORR   V0.B16, V2.B16, V0.B16
+	VMOV   V0.D[0], R5
+	VMOV   V0.D[1], R6
+	ORR    R5, R6, R5
+	CBNZ   R5, differs
+	CMP    R4, R0
+	BLO    block
+	SUB    R3, R0, R0
+	MOVD   R0, ret+16(FP)
+	RET
+
+differs:
+	SUB  R3, R0, R0
+	SUB  $64, R0, R0
+	MOVD R0, ret+16(FP)
+	RET
+
+// func equalPairs32NEON(a *byte, aStep int, b *byte, bStep, pairs int) int
+TEXT ·equalPairs32NEON(SB), NOSPLIT, $0-48
+	MOVD a+0(FP), R0
+	MOVD aStep+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD bStep+24(FP), R3
+	MOVD pairs+32(FP), R4
+	MOVD R4, R7
+
+pair:
+	// Two hashes of each; the loads go one step on.
+	VLD1.P (R0)(R1), [V0.B16, V1.B16]
+	VLD1.P (R2)(R3), [V4.B16, V5.B16]
+	VLD1.P (R0)(R1), [V2.B16, V3.B16]
+	VLD1.P (R2)(R3), [V6.B16, V7.B16]
+	VEOR   V0.B16, V4.B16, V0.B16
+	VEOR   V1.B16, V5.B16, V1.B16
+	VEOR   V2.B16, V6.B16, V2.B16
+	VEOR   V3.B16, V7.B16, V3.B16
+	VORR   V0.B16, V1.B16, V0.B16
+	VORR   V2.B16, V3.B16, V2.B16
+	VORR   V0.B16, V2.B16, V0.B16
+	VMOV   V0.D[0], R5
+	VMOV   V0.D[1], R6
+	ORR    R5, R6, R5
+	CBNZ   R5, done
+	SUB    $1, R4, R4
+	CBNZ   R4, pair
+
+done:
+	// R4 pairs were not found equal.
+	SUB  R4, R7, R7
+	MOVD R7, ret+40(FP)
+	RET
+
+// The values of the ten bits of a mask, one for each tag: of the first eight, and of the
+// last two with nothing behind them.
+DATA bits<>+0x00(SB)/8, $0x0008000400020001
+DATA bits<>+0x08(SB)/8, $0x0080004000200010
+DATA bits<>+0x10(SB)/8, $0x0000000002000100
+DATA bits<>+0x18(SB)/8, $0x0000000000000000
+GLOBL bits<>(SB), RODATA|NOPTR, $32
+
+// func matchTagsNEON(masks *uint16, buckets **[10]uint16, tags *uint16, n int)
+TEXT ·matchTagsNEON(SB), NOSPLIT, $0-32
+	MOVD masks+0(FP), R0
+	MOVD buckets+8(FP), R1
+	MOVD tags+16(FP), R2
+	MOVD n+24(FP), R3
+	MOVD $bits<>(SB), R4
+	VLD1 (R4), [V6.H8, V7.H8]
+
+next:
+	MOVD.P  8(R1), R5
+	VLD1R.P 2(R2), [V0.H8]
+	VLD1    (R5), [V1.H8]
+	FMOVS   16(R5), F2              // clears what is behind the two tags
+
+	// All ones where they are equal; what is left of the bits is added up.
+	VCMEQ  V0.H8, V1.H8, V1.H8
+	VCMEQ  V0.H8, V2.H8, V2.H8
+	VAND   V1.B16, V6.B16, V1.B16
+	VAND   V2.B16, V7.B16, V2.B16
+	VORR   V1.B16, V2.B16, V1.B16
+	VADDV  V1.H8, V1
+	VST1.P V1.H[0], 2(R0)
+	SUB    $1, R3, R3
+	CBNZ   R3, next
+	RET
