@@ -1,6 +1,11 @@
 package index
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/hitline/hitline/simd"
+)
 
 // batchKeys is how many keys are looked for or stored at a time: enough for their
 // cache misses to overlap, and few enough that what is changed for one batch of
@@ -82,21 +87,30 @@ func equal32(a, b *[32]byte) bool {
 // candidates finds for each hash the first slot that its tag points to. Bit i of
 // more is set when there may be others.
 func (x *Index) candidates(b *batch, n int) (more uint64) {
-	var buckets [batchKeys]*bucket
-	sum := uint32(0)
+	var (
+		buckets [batchKeys]*bucket
+		tags    [batchKeys]*[bucketCells]uint16
+		want    [batchKeys]uint16
+		marks   [batchKeys]uint16
+	)
 	for i, h := range b.hash[:n] {
-		buckets[i] = &x.table.page(h).buckets[home(h)]
-		sum += buckets[i].passed // a load for each, none waits for another
+		bk := &x.table.page(h).buckets[home(h)]
+		buckets[i], tags[i], want[i] = bk, &bk.tags, uint16(h)
 	}
+	simd.MatchTags(marks[:n], tags[:n], want[:n])
 	for i, bk := range buckets[:n] {
-		s, others := bk.candidate(b.hash[i])
-		b.slot[i] = s
-		if others {
+		m := marks[i]
+		if bk.passed != 0 || m&(m-1) != 0 {
 			more |= 1 << i
 		}
+		b.slot[i] = noSlot
+		if m != 0 {
+			b.slot[i] = slot(bk.slots[bits.TrailingZeros16(m)] - 1) // an empty cell gives noSlot
+		}
 	}
+	sum := uint32(0)
 	for _, s := range b.slot[:n] {
-		if s != noSlot {
+		if s != noSlot { // fetches the records, and none waits for another
 			seg, j := x.at(s)
 			sum += uint32(seg.keys[j*seg.hashLen]) + uint32(seg.class[j])
 		}

@@ -66,7 +66,7 @@ type Index struct {
 	// the table's directory, pages and overflow, the classes, entries, logBytes.
 	// Changed under writing and mu both, so that a writer reads it without mu.
 	mu       sync.RWMutex
-	segments []*segment // by segment number; nil where one was released
+	segments []segment // by segment number
 	table    *table
 	classes  *classes
 	entries  int64
@@ -133,7 +133,7 @@ func New(cfg Config) (*Index, error) {
 // clear makes the index empty; under both locks, or before it is shared.
 func (x *Index) clear() {
 	for id, seg := range x.segments {
-		if seg != nil && seg.slab.segments[0] == id {
+		if seg.hashLen > 0 && seg.slab.segments[0] == id {
 			x.discard(seg.slab.records)
 		}
 	}

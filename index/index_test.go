@@ -393,8 +393,9 @@ func checkBooks(t testing.TB, x *Index) {
 		entries += n
 	}
 	require.Equal(t, x.entries, entries, "entries in spans")
-	for id, seg := range x.segments {
-		if seg == nil {
+	for id := range x.segments {
+		seg := &x.segments[id]
+		if seg.hashLen == 0 {
 			continue
 		}
 		covered := [segmentSlots]bool{}

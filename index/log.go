@@ -23,13 +23,17 @@ const noSlot = ^slot(0)
 
 // segment is a stretch of the log: fixed-width records and the class of each.
 // Keys of consecutive slots lie one after the other, so a stored chain is
-// compared as one array.
+// compared as one array. It is one cache line. The zero value is one that was
+// released.
 type segment struct {
 	hashLen int
 	keys    []byte  // segmentSlots records of hashLen bytes
 	class   []class // noClass: the slot is free
+	*books
+}
 
-	// The rest belongs to the writers.
+// books are what writers know of a segment.
+type books struct {
 	slab  *slab
 	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
 	free  int                       // slots that are not
@@ -40,7 +44,7 @@ type segment struct {
 const slotBytes = 2
 
 // segmentHead is the size of a segment without its slots.
-const segmentHead = int64(unsafe.Sizeof(segment{})) + 8 // and the pointer to it
+const segmentHead = int64(unsafe.Sizeof(segment{}) + unsafe.Sizeof(books{}))
 
 // slab is the memory of one or more segments, allocated at once so that large
 // logs lie on huge pages.
@@ -74,16 +78,17 @@ func slabUnits(total, unit int64) int64 {
 	return max(n/unit, 1)
 }
 
-// at splits a slot into its segment and the offset there.
+// at splits a slot into its segment, valid until the log grows, and the offset
+// there.
 func (x *Index) at(s slot) (*segment, int) {
-	return x.segments[s>>segmentBits], int(s & segmentMask)
+	return &x.segments[s>>segmentBits], int(s & segmentMask)
 }
 
 // valid returns s if there may be records of hashLen bytes from it on, and
 // noSlot otherwise: what a cursor or writer remembers may be gone.
 func (x *Index) valid(s slot, hashLen int) slot {
 	id := int(s >> segmentBits)
-	if s == noSlot || id >= len(x.segments) || x.segments[id] == nil || x.segments[id].hashLen != hashLen {
+	if s == noSlot || id >= len(x.segments) || x.segments[id].hashLen != hashLen {
 		return noSlot
 	}
 	return s
@@ -109,12 +114,12 @@ func (x *Index) grow(hashLen int) bool {
 	sl := &slab{hashLen: hashLen, records: newMemory(n * segmentSlots * (hashLen + slotBytes)), bytes: slabBytes(n, hashLen)}
 	keys := sl.records.bytes[:n*segmentSlots*hashLen] // a multiple of 4,096 long
 	classes := unsafe.Slice((*class)(unsafe.Pointer(unsafe.SliceData(sl.records.bytes[len(keys):]))), n*segmentSlots)
-	added := make([]*segment, n)
+	added := make([]segment, n)
 	for i := range added {
 		from, to := i*segmentSlots, (i+1)*segmentSlots
-		added[i] = &segment{
+		added[i] = segment{
 			hashLen: hashLen, keys: keys[from*hashLen : to*hashLen : to*hashLen], class: classes[from:to:to],
-			slab: sl, free: segmentSlots,
+			books: &books{slab: sl, free: segmentSlots},
 		}
 	}
 	x.mu.Lock()
@@ -176,8 +181,8 @@ func (x *Index) openNext(hashLen int) {
 		}
 	}
 	best := -1
-	for id, seg := range x.segments {
-		if seg != nil && seg.hashLen == hashLen && seg.free > 0 && (best < 0 || seg.free > x.segments[best].free) {
+	for id := range x.segments {
+		if seg := &x.segments[id]; seg.hashLen == hashLen && seg.free > 0 && (best < 0 || seg.free > x.segments[best].free) {
 			best = id
 		}
 	}
@@ -188,7 +193,7 @@ func (x *Index) openNext(hashLen int) {
 
 // freeFrom returns the first stretch of free slots at or behind offset i, an
 // empty one if there is none.
-func (s *segment) freeFrom(i int) (from, to int) {
+func (s *books) freeFrom(i int) (from, to int) {
 	for ; i < segmentSlots; i = i&^63 + 64 {
 		if w := ^s.used[i/64] >> (i % 64); w != 0 {
 			i += bits.TrailingZeros64(w)
@@ -230,7 +235,7 @@ func (x *Index) dropSlab(sl *slab) {
 	}
 	x.mu.Lock()
 	for _, id := range sl.segments {
-		x.segments[id] = nil
+		x.segments[id] = segment{}
 	}
 	x.logBytes -= sl.bytes
 	x.mu.Unlock()

@@ -1,15 +1,16 @@
 package index
 
 import (
-	"math/bits"
 	"unsafe"
+
+	"github.com/hitline/hitline/simd"
 )
 
 // table maps the hash of a key to its slot: extendible hashing, pages of buckets
 // behind a directory. A full page splits into two, so growth never rehashes more
 // than one page and needs no second copy of the table.
 //
-// Of a key's 64-bit seeded hash the upper bits choose the page, six in the middle
+// Of a key's 64-bit seeded hash the upper bits choose the page, eight in the middle
 // the bucket, and the lowest 16 are the tag. Hashes are not kept: a split takes
 // them anew from the keys in the log.
 type table struct {
@@ -30,8 +31,8 @@ type table struct {
 
 // A bucket is one cache line.
 const (
-	bucketCells = 10
-	pageBuckets = 64
+	bucketCells = simd.BucketTags
+	pageBuckets = 256 // so many that the directory stays in the processor's cache
 	pageCells   = bucketCells * pageBuckets
 	// pageFull is the load at which a page splits: four fifths. A bucket then
 	// overflows into the next one for every sixth, which is in the same page.
@@ -41,11 +42,10 @@ const (
 	pageBrim = pageCells - batchKeys
 )
 
-// bucket holds ten cells: tags packed into words, so that a few operations
-// compare all of them, and the slots, each plus one, so that zero is empty.
+// bucket holds ten cells: tags, compared by a kernel, and the slots, each plus one,
+// so that zero is empty.
 type bucket struct {
-	tags   [2]uint64
-	tag2   uint32
+	tags   [bucketCells]uint16
 	passed uint32 // entries that found this bucket full and went on to the next
 	slots  [bucketCells]uint32
 }
@@ -113,30 +113,15 @@ func (t *table) page(h uint64) *page { return t.directory[h>>t.shift] }
 // home is the bucket where a hash belongs.
 func home(h uint64) uint { return uint(h>>16) % pageBuckets }
 
-// spread repeats the tag of a hash in each quarter of a word.
-func spread(h uint64) uint64 { return uint64(uint16(h)) * 0x0001_0001_0001_0001 }
-
-// match marks the highest bit of each quarter of tags that equals that of want.
-// A quarter above an equal one may be marked falsely.
-func match(tags, want uint64) uint64 {
-	const low, high = 0x0001_0001_0001_0001, 0x8000_8000_8000_8000
-	x := tags ^ want
-	return (x - low) &^ x & high
-}
-
 // cells calls visit with the slot of each cell whose tag is that of h, until it
 // returns true.
 func (t *table) cells(h uint64, visit func(s slot) bool) {
-	want := spread(h)
 	for p := t.page(h); p != nil; p = t.overflow[p] {
 		for i, b := 0, home(h); i < pageBuckets; i, b = i+1, (b+1)%pageBuckets {
 			bk := &p.buckets[b]
-			for q, tags := range [3]uint64{bk.tags[0], bk.tags[1], uint64(bk.tag2)} {
-				for m := match(tags, want); m != 0; m &= m - 1 {
-					cell := q*4 + bits.TrailingZeros64(m)/16
-					if cell < bucketCells && bk.slots[cell] != 0 && visit(slot(bk.slots[cell]-1)) {
-						return
-					}
+			for cell, tag := range bk.tags {
+				if tag == uint16(h) && bk.slots[cell] != 0 && visit(slot(bk.slots[cell]-1)) {
+					return
 				}
 			}
 			if bk.passed == 0 {
@@ -144,36 +129,6 @@ func (t *table) cells(h uint64, visit func(s slot) bool) {
 			}
 		}
 	}
-}
-
-// nibble gathers the marks of match into four bits.
-func nibble(marks uint64) uint { return uint(marks>>15*0x0001_0002_0004_0008>>48) & 15 }
-
-// candidate returns the first slot in a bucket whose cell has the tag of h,
-// noSlot if there is none. more is true if there may be others. There are few
-// branches in it, so that the processor runs ahead to the next key's.
-func (bk *bucket) candidate(h uint64) (s slot, more bool) {
-	want := spread(h)
-	const cells = 1<<bucketCells - 1
-	m := (nibble(match(bk.tags[0], want)) | nibble(match(bk.tags[1], want))<<4 | nibble(match(uint64(bk.tag2), want))<<8) & cells
-	if m == 0 {
-		return noSlot, bk.passed != 0
-	}
-	s = slot(bk.slots[bits.TrailingZeros(m)] - 1) // an empty cell gives noSlot
-	return s, bk.passed != 0 || m&(m-1) != 0
-}
-
-// set writes a cell.
-func (bk *bucket) set(cell int, h uint64, s slot) {
-	at := cell % 4 * 16
-	tag := uint64(uint16(h)) << at
-	if cell < 8 {
-		w := &bk.tags[cell/4]
-		*w = *w&^(0xFFFF<<at) | tag
-	} else {
-		bk.tag2 = bk.tag2&^(0xFFFF<<at) | uint32(tag)
-	}
-	bk.slots[cell] = uint32(s) + 1
 }
 
 // insert adds a cell; the caller knows that the key is not there and has called
@@ -192,7 +147,7 @@ func (p *page) insert(h uint64, s slot) {
 		bk := &p.buckets[b]
 		for cell, have := range bk.slots {
 			if have == 0 {
-				bk.set(cell, h, s)
+				bk.tags[cell], bk.slots[cell] = uint16(h), uint32(s)+1
 				return
 			}
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bucket is one cache line, a page one page of memory.
+// A bucket is one cache line, and so is a segment.
 var (
-	_ [64]byte   = [unsafe.Sizeof(bucket{})]byte{}
-	_ [4096]byte = [unsafe.Sizeof(page{})]byte{}
+	_ [64]byte = [unsafe.Sizeof(bucket{})]byte{}
+	_ [64]byte = [unsafe.Sizeof(segment{})]byte{}
 )
 
 // TestWorstTable checks the bound on the table's memory at every size on the way.
@@ -71,35 +71,5 @@ func TestPageAgainstMap(t *testing.T) {
 	for i := range tab.directory[0].buckets {
 		require.Zero(t, tab.directory[0].buckets[i].passed)
 		require.Zero(t, tab.directory[0].buckets[i].slots)
-	}
-}
-
-// TestCandidateAgainstCells checks the one against the other, in buckets with
-// equal tags, empty cells and tag 0.
-func TestCandidateAgainstCells(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	for range 20_000 {
-		var bk bucket
-		for cell := range bucketCells {
-			if rng.IntN(3) > 0 {
-				bk.set(cell, rng.Uint64()&3, slot(cell))
-			}
-		}
-		h := rng.Uint64() & 3
-		tab := &table{directory: []*page{{}}, shift: 64}
-		tab.directory[0].buckets[0] = bk
-		first, n := noSlot, 0
-		tab.cells(h, func(s slot) bool {
-			if n++; n == 1 {
-				first = s
-			}
-			return false
-		})
-		got, more := bk.candidate(h)
-		if got == noSlot && more { // an empty cell came first
-			continue
-		}
-		require.Equal(t, first, got)
-		require.True(t, more || n <= 1)
 	}
 }
