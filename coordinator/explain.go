@@ -1,5 +1,7 @@
 package coordinator
 
+import "github.com/hitline/hitline/netproto"
+
 // Reason says why a group's own hit ended where it did.
 type Reason string
 
@@ -60,6 +62,52 @@ func (c *Coordinator) Explain(p, partly *Presence, numTokens int64) ([]GroupEnd,
 		}
 	}
 	return ends, nil
+}
+
+// AskExplain is Ask and Explain over an external store: exists is called at most
+// once. Unlike Ask it fails when exists does, for then there is nothing to explain.
+func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error)) (int64, []GroupEnd, error) {
+	var answers []int
+	var failed error
+	hit, err := c.Ask(numTokens, hashes, func(keys []string) ([]int, error) {
+		answers, failed = exists(keys)
+		return answers, failed
+	})
+	if failed != nil {
+		return 0, nil, failed
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
+	partly := p
+	if answers != nil { // asked, and Ask has found nothing wrong with them
+		tokenLen, _ := c.TokenLen(numTokens)
+		if p, err = c.presence(tokenLen, hashes, answers); err != nil {
+			return 0, nil, err
+		}
+		partly = c.bitsOf(tokenLen, hashes, c.partlyStored(tokenLen, hashes, answers))
+	}
+	ends, err := c.Explain(p, partly, numTokens)
+	return hit, ends, err
+}
+
+// partlyStored returns, for each group, the hashes that are stored on at least one
+// of their ranks.
+func (c *Coordinator) partlyStored(tokenLen int64, hashes netproto.Hashes, answers []int) []map[string]bool {
+	sets := make([]map[string]bool, len(c.groups))
+	for g := range sets {
+		sets[g] = map[string]bool{}
+	}
+	_ = c.eachAsked(tokenLen, hashes, func(g int, hash []byte) error {
+		n := min(len(c.groups[g].ranks), len(answers)) // a revision reads on where some are lacking
+		if ones(answers[:n]) > 0 {
+			sets[g][string(hash)] = true
+		}
+		answers = answers[n:]
+		return nil
+	})
+	return sets
 }
 
 // explainGroup fills in the end of one group, as if it were the only one.

@@ -22,17 +22,22 @@ func (c *Coordinator) AppendKey(dst []byte, g, rank int, hash []byte) []byte {
 	return hex.AppendEncode(dst, hash)
 }
 
-// keyPrefixes returns the keys of group g up to the hash, in the order of its
-// ranks.
-func (c *Coordinator) keyPrefixes(g int) []string {
+// KeyPrefix returns the keys of group g on rank r up to the hash. The rank need
+// not be one of Ranks(g).
+func (c *Coordinator) KeyPrefix(g int, r Rank) string {
 	model := strings.TrimRight(c.pool.ModelName, "/")
 	model = model[strings.LastIndexByte(model, '/')+1:]
 	if c.pool.CachePrefix != "" {
 		model = c.pool.CachePrefix + "@" + model
 	}
+	return fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", model, r.TP, r.PCP, r.DCP, r.PP, g)
+}
+
+// keyPrefixes returns the prefixes of group g in the order of its ranks.
+func (c *Coordinator) keyPrefixes(g int) []string {
 	prefixes := make([]string, len(c.groups[g].ranks))
 	for i, r := range c.groups[g].ranks {
-		prefixes[i] = fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", model, r.TP, r.PCP, r.DCP, r.PP, g)
+		prefixes[i] = c.KeyPrefix(g, r)
 	}
 	return prefixes
 }

@@ -144,18 +144,23 @@ func (c *Coordinator) presence(tokenLen int64, hashes netproto.Hashes, answers [
 	if err != nil {
 		return nil, err
 	}
+	return c.bitsOf(tokenLen, hashes, stored), nil
+}
+
+// bitsOf sets the bits of the positions whose hashes are in the groups' sets.
+func (c *Coordinator) bitsOf(tokenLen int64, hashes netproto.Hashes, sets []map[string]bool) *Presence {
 	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
 	for g := range c.groups {
 		stride := c.AskStride(g)
 		positions := c.Positions(g, tokenLen, hashes.Len())
 		p.Bits[g] = make([]uint64, (positions+63)/64)
 		for i := range positions {
-			if stored[g][string(hashes.At(i*stride+stride-1))] {
+			if sets[g][string(hashes.At(i*stride+stride-1))] {
 				p.Bits[g][i/64] |= 1 << (i % 64)
 			}
 		}
 	}
-	return p, nil
+	return p
 }
 
 // storedHashes returns, for each group, the hashes that are stored on every

@@ -29,8 +29,9 @@ func TestConformanceWorkerLookup20260817(t *testing.T) {
 	conformWorker(t, "later/worker_lookup.json", coordinator.Revision20260817)
 }
 
-// conformWorker judges each case twice: asked of an external store by keys, and,
-// where the store answers properly, by a service whose index holds the same.
+// conformWorker judges each case three times: asked of an external store by keys,
+// by a service whose backend is this store, and, where the store answers properly,
+// by a service whose index holds the same.
 func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
 	conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
 		pool, err := poolOf(c, revision)
@@ -38,6 +39,9 @@ func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
 			return conformance.Differs("pool: %v", err)
 		}
 		if v := judgeExternal(c, pool); v != (conformance.Verdict{}) {
+			return v
+		}
+		if v := judgeBackend(c, pool); v != (conformance.Verdict{}) {
 			return v
 		}
 		if c.Store == "normal" {
@@ -64,6 +68,47 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 	}
 	hit, err := coord.Ask(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), store.Exists)
 	return c.Judge(store, hit, err, classOf(err))
+}
+
+// scriptedStore is a backend over the store of a case.
+type scriptedStore struct {
+	keyStore
+	script *conformance.Store
+}
+
+func (s *scriptedStore) Exists(_ context.Context, keys []string) ([]int, error) {
+	return s.script.Exists(keys)
+}
+
+// judgeBackend asks a service over the store, with all hashes and with only those
+// that a request over the wire keeps.
+func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.Verdict {
+	hashes := netproto.NewHashes(c.Blob(), c.HashLen)
+	for _, kept := range []bool{false, true} {
+		store, err := c.NewStore()
+		if err != nil {
+			return conformance.Differs("store: %v", err)
+		}
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}})
+		if err != nil {
+			return conformance.Differs("service over a backend: %v", err)
+		}
+		if kept {
+			n, err := s.needed(c.TokenLen, hashes.Len())
+			if err != nil {
+				n = hashes.Len()
+			}
+			hashes = netproto.NewHashes(hashes.Bytes()[:n*c.HashLen], c.HashLen)
+		}
+		hit, err := s.Lookup(uint64(c.TokenLen), hashes)
+		if v := c.Judge(store, int64(hit), err, classOf(err)); v != (conformance.Verdict{}) {
+			return conformance.Differs("service over a backend (cut: %v): %s", kept, v.Differs)
+		}
+		if failed := s.Stat().BackendErrors; failed != int64(c.Expect.StoreCalls) && c.Store == "raises" {
+			return conformance.Differs("%d backend errors counted", failed)
+		}
+	}
+	return conformance.Verdict{}
 }
 
 // classOf names the reference's exception class for an error.
@@ -165,6 +210,7 @@ type wireServerCase struct {
 	Reply           *string             `json:"reply"`
 	ThreadDied      string              `json:"server_thread_died"`
 	RemoveAllRaises bool                `json:"remove_all_raises"`
+	RemoveAllCalls  *int64              `json:"remove_all_calls"`
 }
 
 // wireClientCase is one call of the client and the scripted reply.
@@ -197,11 +243,58 @@ func TestConformanceWire(t *testing.T) {
 	var pool coordinator.Pool
 	require.NoError(t, json.Unmarshal(file.ServerConfig, &pool))
 	server := startServer(t, ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 4 << 20}}, Limits{})
+	remote := conformance.NewReport(t, "wire.json over a remote backend")
 	for i := range file.ServerCases {
-		server.service.Reset()
-		report.Add(file.ServerCases[i].ID, file.ServerCases[i].judge(t, server))
+		c := &file.ServerCases[i]
+		store := c.backend()
+		overBackend := c.judge(t, startServer(t, ServiceConfig{Pool: pool, Backend: store}, Limits{}))
+		if want := c.RemoveAllCalls; want != nil && store.resets.Load() != *want {
+			overBackend = conformance.Differs("%d calls of reset, want %d", store.resets.Load(), *want)
+		}
+		remote.Add(c.ID, overBackend)
+		if c.needsBackend() {
+			report.Add(c.ID, overBackend)
+			continue
+		}
+		require.NoError(t, server.service.Reset())
+		report.Add(c.ID, c.judge(t, server))
 	}
 	report.Done()
+	remote.Done()
+}
+
+// needsBackend tells whether the case's store does what the memory index cannot.
+func (c *wireServerCase) needsBackend() bool {
+	return c.Store != "normal" && c.Store != "" || c.RemoveAllRaises
+}
+
+// backend returns the case's store, empty: judge fills it.
+func (c *wireServerCase) backend() *keyStore {
+	k := &keyStore{}
+	k.before = func(_ context.Context, op string, _ []string) error {
+		if op == "exists" && c.Store == "raises" || op == "reset" && c.RemoveAllRaises {
+			return errStore
+		}
+		return nil
+	}
+	k.answer = func(answers []int) []int {
+		for i := range answers {
+			switch {
+			case c.Store == "twos" && answers[i] == 1:
+				answers[i] = 2
+			case c.Store == "negative" && answers[i] == 0:
+				answers[i] = -1
+			}
+		}
+		switch c.Store {
+		case "short_result":
+			return answers[:len(answers)-1]
+		case "long_result":
+			return append(answers, 1)
+		}
+		return answers
+	}
+	return k
 }
 
 // ownRequests are answered by hitline and unknown to the reference, which
@@ -209,9 +302,6 @@ func TestConformanceWire(t *testing.T) {
 var ownRequests = []string{"explain", "store", "evict", "ping", "stat"}
 
 func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict {
-	if c.Store == "raises" || c.RemoveAllRaises {
-		return conformance.Skipped("needs a backend that fails; the memory backend cannot")
-	}
 	for _, r := range c.Present {
 		for i := r[0]; i < r[1]; i++ {
 			require.NoError(t, server.service.Store(Place{}, conformance.Hash(c.ID, i, c.HashLen), c.HashLen))
@@ -233,6 +323,8 @@ func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict
 		return conformance.Differs("reply %x", reply)
 	case slices.Contains(ownRequests, string(frames[1])):
 		t.Logf("%s: %q is a request of hitline's own, answered %x", c.ID, frames[1], reply[1:])
+	case c.ThreadDied != "" && hex.EncodeToString(reply[1]) != "00":
+		return conformance.Differs("reply %x to what ends the reference's thread", reply[1])
 	case c.ThreadDied != "":
 		return conformance.Verdict{} // what is answered instead is our decision
 	case hex.EncodeToString(reply[1]) != *c.Reply:

@@ -1,6 +1,6 @@
 // Package lookup joins the parts of hitline into the service: Service answers
-// lookups over the memory index in process, Server serves it on TCP by event
-// loops, Client asks such a server.
+// lookups in process, over the memory index or over a remote backend, Server
+// serves it on TCP by event loops, Client asks such a server.
 //
 // # Glossary
 //
@@ -10,12 +10,20 @@
 //   - query: one lookup under way. Hashes go in as they arrive, bits come out.
 //   - lane: the groups whose chunks are asked at the same positions, so that one
 //     walk through the index serves all of them.
+//   - flight: one request over a remote backend, from its first byte to its reply.
+//   - crew: the goroutines that wait for a remote backend.
 //
 // # One lookup
 //
 //	socket → Server.OnTraffic → session (netproto.Handler) → netproto.Reader
 //	       → query.add: index.Probe → bits of each group
 //	       → query.finish: coordinator.Answer → reply
+//
+// and over a remote backend
+//
+//	session → flight.add: a copy of the hashes → session.takeOff → crew
+//	       → coordinator.Ask: Backend.Exists → flights.land → the loop is woken
+//	       → session.done: reply
 //
 // # Invariants
 //
@@ -24,6 +32,10 @@
 //   - A bit says that the block was there at some moment between the request's
 //     first byte and its reply; a reset in between clears the bits collected so
 //     far.
+//   - No event loop waits for a remote backend. One that is slow or dead costs its
+//     callers a hit of 0 by the deadline, and others nothing.
+//   - Requests of one connection take effect in order, and replies to equal
+//     envelopes come in order.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and nobody
 //     else anything.
 //
@@ -32,11 +44,14 @@
 // gnet lends each callback a slice of its loop's read buffer; the session consumes
 // all of it before it returns. Replies are built in a pooled buffer that is given
 // back when they are written. A query holds pooled bitsets from the first byte of
-// its blob to its reply.
+// its blob to its reply. A flight holds a pooled copy of its hashes until the
+// backend has answered: it belongs to its session, but from crew.submit to
+// flights.land to a worker.
 //
 // # Concurrency
 //
 // Service is safe for concurrent use. A session belongs to its event loop; what
-// the sweeper of timeouts reads of it is atomic. Client is safe for concurrent
+// the sweeper of timeouts reads of it is atomic, and workers only land. The
+// server's workers are joined when it has stopped. Client is safe for concurrent
 // use and serves one request at a time.
 package lookup

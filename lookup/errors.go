@@ -9,6 +9,12 @@ var (
 	ErrPlace = errors.New("place is outside the configured pool")
 	// ErrTooManyHashes refuses a lookup of more hashes than Limits.MaxHashes.
 	ErrTooManyHashes = errors.New("more hashes than this server takes in one lookup")
+	// ErrInFlight refuses a request while Limits.MaxInFlight others of its
+	// connection wait for the backend.
+	ErrInFlight = errors.New("too many requests of this connection wait for the backend")
+	// ErrBusy refuses a request for which RemoteConfig.Queue or MaxBytes leaves no
+	// room.
+	ErrBusy = errors.New("too many requests wait for the backend")
 	// ErrConfig refuses a ServerConfig.
 	ErrConfig = errors.New("lookup: bad server configuration")
 	// ErrStopped says that the server's engine stopped without being asked to.

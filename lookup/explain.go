@@ -24,8 +24,12 @@ type GroupExplanation struct {
 }
 
 // Explain looks up like Lookup, without counting or touching anything, and tells
-// for each group where its part of the hit ended. It fails where Lookup does.
+// for each group where its part of the hit ended. It fails where Lookup does, and
+// when a backend fails.
 func (s *Service) Explain(numTokens uint64, hashes netproto.Hashes) (Explanation, error) {
+	if s.remote != nil {
+		return s.explainWaiting(numTokens, hashes)
+	}
 	q := s.queries.Get().(*query)
 	defer q.release()
 	q.explain = true
@@ -41,7 +45,6 @@ func (q *query) explanation() (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{HitTokens: fit32(hit, q.service.coord.Alignment())}
 	if !q.asked {
 		q.presence.NumHashes = 0
 	}
@@ -49,6 +52,11 @@ func (q *query) explanation() (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
+	return newExplanation(fit32(hit, q.service.coord.Alignment()), ends), nil
+}
+
+func newExplanation(hit uint32, ends []coordinator.GroupEnd) Explanation {
+	e := Explanation{HitTokens: hit}
 	for _, end := range ends {
 		g := GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {
@@ -56,5 +64,5 @@ func (q *query) explanation() (Explanation, error) {
 		}
 		e.Groups = append(e.Groups, g)
 	}
-	return e, nil
+	return e
 }

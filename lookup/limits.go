@@ -19,7 +19,7 @@ type Limits struct {
 	MaxInFlight int
 	MaxUnsent   int // bytes of replies that a connection has not read; past it it is closed
 
-	HandshakeTimeout time.Duration // for a ZMTP handshake
+	HandshakeTimeout time.Duration // for a ZMTP handshake, from its first byte to its last; past it the connection is closed
 	MessageTimeout   time.Duration // from a request's first byte to its last; past it the connection is closed
 	IdleTimeout      time.Duration // between requests; past it the connection is closed; 0 is off
 }

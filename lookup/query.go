@@ -60,14 +60,11 @@ func newQuery(s *Service) *query {
 // multiple of the alignment.
 func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) error {
 	s := q.service
-	q.numTokens = s.clampTokens(numTokens)
+	q.numTokens = s.clampTokens(numTokens, unaligned)
 	q.hashLen, q.numHashes, q.raw, q.limit = hashLen, numHashes, 0, 0
 	q.asked = false
 	if numHashes == 0 || q.numTokens == 0 {
 		return nil // answered 0 before anything is checked
-	}
-	if unaligned && q.numTokens%s.coord.Alignment() == 0 {
-		q.numTokens++ // what clamping has made even
 	}
 	var err error
 	if q.tokenLen, err = s.coord.TokenLen(q.numTokens); err != nil {

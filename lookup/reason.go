@@ -14,14 +14,23 @@ type closeReason uint32
 const (
 	closedByPeer closeReason = iota // the peer closed it, or it broke
 	closedFirstByte
-	closedGreeting
 	closedFlags
 	closedCommand
 	closedMessageLength
 	closedFrameCount
 	closedEnvelope
+	closedGreeting
+	closedVersion
+	closedMechanism
+	closedHandshake
+	closedProperties
+	closedSocketType
+	closedPeerError
+	closedBadCommand
 	closedSlowReader
 	closedMessageTimeout
+	closedHandshakeTimeout
+	closedHeartbeatTimeout
 	closedIdleTimeout
 	closedMaxConnections
 	closedDraining
@@ -29,19 +38,28 @@ const (
 )
 
 var reasonNames = [numReasons]string{
-	closedByPeer:         "peer",
-	closedFirstByte:      "bad_first_byte",
-	closedGreeting:       "zmtp_not_served",
-	closedFlags:          "bad_flags",
-	closedCommand:        "command_frame",
-	closedMessageLength:  "message_too_long",
-	closedFrameCount:     "too_many_frames",
-	closedEnvelope:       "envelope_too_long",
-	closedSlowReader:     "slow_reader",
-	closedMessageTimeout: "message_timeout",
-	closedIdleTimeout:    "idle_timeout",
-	closedMaxConnections: "max_connections",
-	closedDraining:       "draining",
+	closedByPeer:           "peer",
+	closedFirstByte:        "bad_first_byte",
+	closedFlags:            "bad_flags",
+	closedCommand:          "command_frame",
+	closedMessageLength:    "message_too_long",
+	closedFrameCount:       "too_many_frames",
+	closedEnvelope:         "envelope_too_long",
+	closedGreeting:         "zmtp_greeting",
+	closedVersion:          "zmtp_version",
+	closedMechanism:        "zmtp_mechanism",
+	closedHandshake:        "zmtp_handshake",
+	closedProperties:       "zmtp_properties",
+	closedSocketType:       "zmtp_socket_type",
+	closedPeerError:        "zmtp_peer_error",
+	closedBadCommand:       "zmtp_command",
+	closedSlowReader:       "slow_reader",
+	closedMessageTimeout:   "message_timeout",
+	closedHandshakeTimeout: "handshake_timeout",
+	closedHeartbeatTimeout: "heartbeat_timeout",
+	closedIdleTimeout:      "idle_timeout",
+	closedMaxConnections:   "max_connections",
+	closedDraining:         "draining",
 }
 
 func (r closeReason) String() string { return reasonNames[r] }
@@ -53,12 +71,19 @@ func reasonOf(err error) closeReason {
 		reason closeReason
 	}{
 		{netproto.ErrFirstByte, closedFirstByte},
-		{netproto.ErrGreeting, closedGreeting},
 		{netproto.ErrFlags, closedFlags},
 		{netproto.ErrCommand, closedCommand},
 		{netproto.ErrMessageLength, closedMessageLength},
 		{netproto.ErrFrameCount, closedFrameCount},
 		{netproto.ErrEnvelope, closedEnvelope},
+		{netproto.ErrGreeting, closedGreeting},
+		{netproto.ErrVersion, closedVersion},
+		{netproto.ErrMechanism, closedMechanism},
+		{netproto.ErrHandshake, closedHandshake},
+		{netproto.ErrProperties, closedProperties},
+		{netproto.ErrSocketType, closedSocketType},
+		{netproto.ErrPeerError, closedPeerError},
+		{netproto.ErrBadCommand, closedBadCommand},
 	} {
 		if errors.Is(err, m.err) {
 			return m.reason

@@ -46,11 +46,13 @@ type Server struct {
 	err     error         // why it returned; read after done
 	asked   atomic.Bool   // Shutdown was called
 
+	crews *crews // nil over the memory index
+
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn
 
-	connections, failed, dropped, copied atomic.Int64
-	closed                               closeCounters
+	connections, failed, dropped, ignored, copied, flying atomic.Int64
+	closed                                                closeCounters
 }
 
 // readBuffer is the size in bytes of a loop's read buffer, and so the most that
@@ -92,12 +94,15 @@ func NewServer(service *Service, cfg ServerConfig) (*Server, error) {
 // Start binds all addresses and serves them in the background. It returns when
 // they are bound, or with the reason why one cannot be.
 func (s *Server) Start(ctx context.Context) error {
+	s.crews = startCrews(s.service)
 	go func() {
 		defer close(s.done)
+		defer s.crews.stop() // when no loop is left that could submit
 		s.err = gnet.Rotate(s, s.cfg.Listen,
 			gnet.WithNumEventLoop(s.cfg.Loops),
 			gnet.WithLoadBalancing(gnet.LeastConnections),
 			gnet.WithReadBufferCap(readBuffer),
+			gnet.WithReuseAddr(true), // a restart must not wait for the connections that we closed to be forgotten
 			gnet.WithTicker(true),
 			gnet.WithLogger(engineLog{s.cfg.Logger}),
 		)
@@ -137,8 +142,8 @@ func (s *Server) Err() error {
 	return fmt.Errorf("%w without an error; it may have run out of file descriptors", ErrStopped)
 }
 
-// Shutdown refuses new connections, lets requests that have begun finish until
-// ctx ends, then closes everything. It returns nil when nothing was cut off.
+// Shutdown refuses new connections, lets requests that have begun finish and
+// their replies be taken until ctx ends, then closes everything. It returns nil when nothing was cut off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.asked.Store(true)
 	cut := s.drain(ctx)
@@ -177,7 +182,7 @@ func (s *Server) running() bool {
 	}
 }
 
-// drain waits until no request is under way, or for the end of ctx.
+// drain waits until no request is under way and no reply unsent, or for the end of ctx.
 func (s *Server) drain(ctx context.Context) error {
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
@@ -194,13 +199,18 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 }
 
-// busy counts the connections whose request is not finished.
+// busy counts the connections whose requests are not finished or whose replies
+// are not taken.
 func (s *Server) busy() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for ses := range s.sessions {
-		if ses.messageSince.Load() != 0 {
+	for ses, c := range s.sessions {
+		unsent := ses.unsent.Load() != 0
+		if unsent {
+			_ = c.Wake(nil) // to look again; only the connection's loop can
+		}
+		if unsent || ses.messageSince.Load() != 0 || ses.inFlight.Load() != 0 {
 			n++
 		}
 	}
@@ -249,6 +259,9 @@ func boundAddress(engine gnet.Engine, addr string) (string, error) {
 // OnOpen implements gnet.EventHandler.
 func (s *Server) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	ses := newSession(s, c)
+	if ses.flights != nil {
+		ses.flights.wake = func() { _ = c.Wake(nil) }
+	}
 	c.SetContext(ses)
 	n := s.connections.Add(1)
 	s.mu.Lock()
@@ -274,6 +287,7 @@ func (s *Server) OnClose(c gnet.Conn, err error) gnet.Action {
 	s.mu.Unlock()
 	s.connections.Add(-1)
 	ses.abandon()
+	ses.ground()
 	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)
 	if reason != closedByPeer {
@@ -283,15 +297,19 @@ func (s *Server) OnClose(c gnet.Conn, err error) gnet.Action {
 }
 
 // OnTraffic implements gnet.EventHandler. It takes all bytes there are, so that
-// gnet never copies a remainder.
+// gnet never copies a remainder. Without bytes it is an answer to Wake.
 func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 	ses := c.Context().(*session)
 	p, err := c.Peek(-1)
-	if err != nil || len(p) == 0 {
+	if err != nil {
 		return gnet.None
 	}
 	n := len(p)
-	err = ses.receive(p)
+	if n > 0 {
+		err = ses.receive(p)
+	} else {
+		err = ses.woken()
+	}
 	switch {
 	case errors.Is(err, errGone):
 		return gnet.None
@@ -301,7 +319,9 @@ func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 		s.cfg.Logger.Debug("broken framing", "peer", c.RemoteAddr(), "error", err)
 		return ses.close(reasonOf(err))
 	}
-	_, _ = c.Discard(n)
+	if n > 0 { // 0 would mean everything
+		_, _ = c.Discard(n)
+	}
 	return gnet.None
 }
 
@@ -339,7 +359,13 @@ func (s *Server) overdue(ses *session, now int64) closeReason {
 	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
 		return closedMessageTimeout
 	}
-	if limits.IdleTimeout > 0 && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
+	if since := ses.shakingSince.Load(); since != 0 && now-since > int64(limits.HandshakeTimeout) {
+		return closedHandshakeTimeout
+	}
+	if ttl := ses.ttl.Load(); ttl > 0 && now-ses.lastActive.Load() > ttl {
+		return closedHeartbeatTimeout
+	}
+	if limits.IdleTimeout > 0 && ses.inFlight.Load() == 0 && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
 		return closedIdleTimeout
 	}
 	return closedByPeer

@@ -125,7 +125,7 @@ func TestGarbage(t *testing.T) {
 		"random":              {random, closedFirstByte},
 		"HTTP":                {[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), closedFirstByte},
 		"TLS":                 {[]byte("\x16\x03\x01\x00\xf4\x01\x00\x00\xf0\x03\x03"), closedFirstByte},
-		"ZMTP":                {[]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03"), closedGreeting},
+		"ZMTP 2.0":            {[]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01\x03\x00\x00"), closedVersion},
 		"length 2^63":         {[]byte("\x02\x80\x00\x00\x00\x00\x00\x00\x00"), closedMessageLength},
 		"frames without end":  {bytes.Repeat([]byte("\x01\x01x"), 1000), closedFrameCount},
 		"reserved flag":       {append(encode([]byte("ping")), 0x40), closedFlags},

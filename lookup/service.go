@@ -1,11 +1,14 @@
 package lookup
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
 
+	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/netproto"
@@ -17,6 +20,14 @@ type ServiceConfig struct {
 	Pool coordinator.Pool
 	// Memory bounds the index. Places and Groups are filled in from Pool.
 	Memory index.Config
+	// Backend, if it is not nil, is asked instead of a memory index. The service
+	// does not close it.
+	Backend backend.Backend
+	// Remote says how Backend is dealt with.
+	Remote RemoteConfig
+	// Logger is told when Backend begins to fail and when it is well again; nil
+	// discards that.
+	Logger *slog.Logger
 	// Version is what stat reports; empty means "devel".
 	Version string
 }
@@ -25,12 +36,13 @@ type ServiceConfig struct {
 // every place.
 const maxPlaces = 1 << 16
 
-// Service answers lookups over the memory index, in process. Safe for concurrent
-// use.
+// Service answers lookups over the memory index or over a backend, in process.
+// Safe for concurrent use.
 type Service struct {
 	coord   *coordinator.Coordinator
 	pool    coordinator.Pool
-	index   *index.Index
+	index   *index.Index // nil over a backend
+	remote  *remote      // nil over the memory index
 	places  places
 	lanes   []lane
 	peek    int // raw hashes, see peekHashes
@@ -40,8 +52,9 @@ type Service struct {
 	lookups, hitTokens, missTokens atomic.Int64
 }
 
-// NewService checks cfg and returns a service over an empty index. Errors wrap
-// those of coordinator.New and index.New, or ErrNotBuilt.
+// NewService checks cfg and returns a service over cfg.Backend or, if there is
+// none, over an empty index. Errors wrap those of coordinator.New and index.New,
+// or ErrNotBuilt.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	coord, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -51,23 +64,35 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrNotBuilt, pool.Revision)
 	}
-	p := newPlaces(pool)
-	if len(pool.Groups) > index.MaxGroups || p.count() > maxPlaces {
-		return nil, fmt.Errorf("%w: a pool of %d groups and %d places (groups times ranks); at most %d and %d are served",
-			ErrNotBuilt, len(pool.Groups), p.count(), index.MaxGroups, maxPlaces)
-	}
-	memory := cfg.Memory
-	memory.Places, memory.Groups = p.count(), p.required(coord)
-	x, err := index.New(memory)
-	if err != nil {
-		return nil, fmt.Errorf("lookup: memory backend: %w", err)
-	}
-	s := &Service{coord: coord, pool: pool, index: x, places: p, lanes: newLanes(coord), peek: peekHashes(coord), version: cfg.Version}
+	s := &Service{coord: coord, pool: pool, places: newPlaces(pool), version: cfg.Version}
 	if s.version == "" {
 		s.version = "devel"
 	}
-	s.queries.New = func() any { return newQuery(s) }
+	if cfg.Backend != nil {
+		s.remote = newRemote(cfg.Backend, cfg.Remote, cfg.Logger)
+		return s, nil
+	}
+	if err := s.useMemory(cfg.Memory); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// useMemory gives the service an empty index.
+func (s *Service) useMemory(memory index.Config) error {
+	p := s.places
+	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxPlaces {
+		return fmt.Errorf("%w: a pool of %d groups and %d places (groups times ranks); at most %d and %d are served",
+			ErrNotBuilt, len(s.pool.Groups), p.count(), index.MaxGroups, maxPlaces)
+	}
+	memory.Places, memory.Groups = p.count(), p.required(s.coord)
+	x, err := index.New(memory)
+	if err != nil {
+		return fmt.Errorf("lookup: memory backend: %w", err)
+	}
+	s.index, s.lanes, s.peek = x, newLanes(s.coord), peekHashes(s.coord)
+	s.queries.New = func() any { return newQuery(s) }
+	return nil
 }
 
 // Lookup returns how many leading tokens of a prompt of numTokens are in the pool
@@ -75,7 +100,13 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 // where the reference's lookup does: numTokens no multiple of the scheduler block
 // size, or fewer hashes than a window or mamba group must read. hashes is only
 // borrowed. It does not allocate in the steady state.
+//
+// Over a backend it waits for the answer, at most RemoteConfig.Timeout, and a
+// backend that fails or is late is a hit of 0 and no error.
 func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
+	if s.remote != nil {
+		return s.lookupRemote(numTokens, hashes)
+	}
 	q := s.queries.Get().(*query)
 	defer q.release()
 	if err := q.run(numTokens, hashes); err != nil {
@@ -89,8 +120,7 @@ func (q *query) run(numTokens uint64, hashes netproto.Hashes) error {
 	if hashes.HashLen() > netproto.MaxHashLen {
 		return netproto.ErrHashLen
 	}
-	unaligned := numTokens%uint64(q.service.coord.Alignment()) != 0
-	if err := q.begin(numTokens, unaligned, hashes.HashLen(), hashes.Len()); err != nil {
+	if err := q.begin(numTokens, q.service.unaligned(numTokens), hashes.HashLen(), hashes.Len()); err != nil {
 		return err
 	}
 	if hashes.Len() > 0 {
@@ -106,6 +136,9 @@ func (s *Service) Store(at Place, keys []byte, hashLen int) error {
 	if !ok {
 		return ErrPlace
 	}
+	if s.remote != nil {
+		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.storeRemote(ctx, at, h) })
+	}
 	var w index.Writer
 	return s.index.Store(&w, place, keys, hashLen)
 }
@@ -116,12 +149,23 @@ func (s *Service) Evict(at Place, keys []byte, hashLen int) error {
 	if !ok {
 		return ErrPlace
 	}
+	if s.remote != nil {
+		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.evictRemote(ctx, at, h) })
+	}
 	_, err := s.index.Evict(place, keys, hashLen)
 	return err
 }
 
-// Reset forgets every block.
-func (s *Service) Reset() { s.index.Reset() }
+// Reset forgets every block. Over the memory index it does not fail.
+func (s *Service) Reset() error {
+	if s.remote == nil {
+		s.index.Reset()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.WriteTimeout)
+	defer cancel()
+	return s.resetRemote(ctx)
+}
 
 // Alignment is the number of tokens that a lookup's length must be a multiple of
 // at the default revision.
@@ -136,11 +180,18 @@ func (s *Service) count(tokens, hit int64) {
 }
 
 // clampTokens brings num_tokens into the range that the rules compute with. A
-// prompt is never that long, and the number stays aligned.
-func (s *Service) clampTokens(n uint64) int64 {
+// prompt is never that long, and the number stays aligned, or unaligned.
+func (s *Service) clampTokens(n uint64, unaligned bool) int64 {
 	const most = math.MaxInt64 / 4
-	if n <= most {
-		return int64(n)
+	clamped := int64(min(n, most))
+	if n > most {
+		clamped -= most % s.coord.Alignment()
 	}
-	return most - most%s.coord.Alignment()
+	if unaligned && clamped%s.coord.Alignment() == 0 {
+		clamped++ // what clamping has made even
+	}
+	return clamped
 }
+
+// unaligned tells whether n, unclamped, is no multiple of the alignment.
+func (s *Service) unaligned(n uint64) bool { return n%uint64(s.coord.Alignment()) != 0 }

@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -24,6 +23,8 @@ type session struct {
 	writer  *index.Writer
 	problem error // why the request under way cannot be served
 
+	flights *flights // requests over a remote backend, nil over the memory index
+
 	conn  replyWriter
 	out   *bufpool.Buffer // replies of this turn
 	gone  error           // why nothing more can be sent
@@ -31,7 +32,11 @@ type session struct {
 
 	messageSince atomic.Int64  // Unix nanoseconds when the message under way began, 0 if none
 	lastActive   atomic.Int64  // Unix nanoseconds of the last byte
+	shakingSince atomic.Int64  // Unix nanoseconds when the ZMTP handshake under way began, 0 if none
+	ttl          atomic.Int64  // nanoseconds of silence after which a ZMTP peer is gone by its own word, 0 if it gave none
 	reason       atomic.Uint32 // closeReason, once it is known
+	inFlight     atomic.Int64  // requests that wait for a remote backend
+	unsent       atomic.Int64  // bytes of replies that the peer has not taken
 }
 
 // replyWriter is what a session needs of its gnet.Conn.
@@ -44,6 +49,9 @@ func newSession(s *Server, conn replyWriter) *session {
 	limits := netproto.Limits{MaxMessage: s.cfg.Limits.MaxMessage, MaxFrames: s.cfg.Limits.MaxFrames}
 	ses := &session{server: s, conn: conn, reader: netproto.NewReader(limits, s.service.Alignment())}
 	ses.lastActive.Store(time.Now().UnixNano())
+	if s.service.remote != nil {
+		ses.flights = newFlights()
+	}
 	return ses
 }
 
@@ -66,7 +74,23 @@ func (s *session) receive(p []byte) error {
 		return s.gone
 	}
 	s.markMessage()
+	s.markPeer()
 	return err
+}
+
+// markPeer notes for the sweeper what ZMTP has to say about the peer's time.
+func (s *session) markPeer() {
+	if ttl := int64(s.reader.TTL()); ttl != s.ttl.Load() {
+		s.ttl.Store(ttl)
+	}
+	switch since := s.shakingSince.Load(); {
+	case !s.reader.InHandshake():
+		if since != 0 {
+			s.shakingSince.Store(0)
+		}
+	case since == 0:
+		s.shakingSince.Store(s.lastActive.Load())
+	}
 }
 
 // markMessage notes for the sweeper whether a message is under way.
@@ -87,10 +111,20 @@ func (s *session) send(over int) {
 	}
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.gone = errGone // OnClose has already run
-	} else if s.conn.OutboundBuffered() > s.server.cfg.Limits.MaxUnsent {
+	} else if s.noteUnsent() > s.server.cfg.Limits.MaxUnsent {
 		s.gone = errSlowReader
 	}
 	s.out.B = s.out.B[:0]
+}
+
+// noteUnsent notes, for those who drain the server, how much the peer has not
+// taken.
+func (s *session) noteUnsent() int {
+	n := s.conn.OutboundBuffered()
+	if int64(n) != s.unsent.Load() {
+		s.unsent.Store(int64(n))
+	}
+	return n
 }
 
 // Reasons for which replies cannot be sent.
@@ -113,13 +147,13 @@ func (s *session) Begin(q *netproto.Request) bool {
 	if s.gone != nil {
 		return false
 	}
+	if s.flights != nil {
+		return s.beginRemote(q)
+	}
 	if q.Tag == netproto.TagLookup || q.Tag == netproto.TagExplain {
 		return s.beginLookup(q)
 	}
-	var ok bool
-	if s.place, ok = s.server.service.places.number(q.Place); !ok {
-		s.problem = fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrPlace,
-			q.Place.Group, q.Place.TPRank, q.Place.PPRank, q.Place.PCPRank)
+	if s.problem = s.checkPlace(q); s.problem != nil {
 		return false
 	}
 	if s.writer == nil {
@@ -129,9 +163,26 @@ func (s *session) Begin(q *netproto.Request) bool {
 	return true
 }
 
-func (s *session) beginLookup(q *netproto.Request) bool {
+// checkPlace finds the number of a store's or evict's place.
+func (s *session) checkPlace(q *netproto.Request) error {
+	var ok bool
+	if s.place, ok = s.server.service.places.number(q.Place); !ok {
+		return fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrPlace,
+			q.Place.Group, q.Place.TPRank, q.Place.PPRank, q.Place.PCPRank)
+	}
+	return nil
+}
+
+// checkHashes refuses a lookup of too many hashes.
+func (s *session) checkHashes(q *netproto.Request) error {
 	if most := s.server.cfg.Limits.MaxHashes; q.NumHashes > most {
-		s.problem = fmt.Errorf("%w: %d, the limit is %d", ErrTooManyHashes, q.NumHashes, most)
+		return fmt.Errorf("%w: %d, the limit is %d", ErrTooManyHashes, q.NumHashes, most)
+	}
+	return nil
+}
+
+func (s *session) beginLookup(q *netproto.Request) bool {
+	if s.problem = s.checkHashes(q); s.problem != nil {
 		return false
 	}
 	s.query = s.server.service.queries.Get().(*query)
@@ -142,6 +193,9 @@ func (s *session) beginLookup(q *netproto.Request) bool {
 
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
+	if s.flights != nil {
+		return s.flights.current.add(hashes)
+	}
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
 		return s.query.add(hashes)
@@ -160,6 +214,10 @@ func (s *session) End(q *netproto.Request) {
 		s.abandon()
 		return
 	}
+	if s.flights != nil {
+		s.endRemote(q)
+		return
+	}
 	err := q.Problem
 	if err == nil {
 		err = s.problem
@@ -169,11 +227,25 @@ func (s *session) End(q *netproto.Request) {
 	}
 	s.abandon()
 	if err != nil {
-		s.server.failed.Add(1)
-		s.out.B = netproto.AppendFailed(s.out.B, q.Envelope, err.Error())
+		s.appendFailed(q.Envelope, err)
 	}
 	s.problem = nil
 	s.send(flushAt)
+}
+
+// appendFailed appends and counts a 00.
+func (s *session) appendFailed(envelope []byte, err error) {
+	s.server.failed.Add(1)
+	s.out.B = netproto.AppendFailed(s.out.B, envelope, s.told(err))
+}
+
+// told returns the reason that goes with a 00: none to a ZMTP peer, which may be
+// a client of the reference and takes replies of one frame only.
+func (s *session) told(err error) string {
+	if s.reader.ZMTP() {
+		return ""
+	}
+	return err.Error()
 }
 
 // reply appends the reply to a request that can be served.
@@ -193,7 +265,9 @@ func (s *session) reply(q *netproto.Request) error {
 		}
 		return s.replyJSON(q, e)
 	case netproto.TagReset:
-		s.server.service.Reset()
+		if err := s.server.service.Reset(); err != nil {
+			return err
+		}
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
 		return nil
@@ -206,11 +280,11 @@ func (s *session) reply(q *netproto.Request) error {
 
 // replyJSON appends 01 and a document.
 func (s *session) replyJSON(q *netproto.Request, v any) error {
-	payload, err := json.Marshal(v)
+	payload, err := encodeJSON(v)
 	if err != nil {
-		return fmt.Errorf("encoding the reply: %w", err)
+		return err
 	}
-	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, netproto.AppendFrame(nil, payload, false))
+	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, payload)
 	return nil
 }
 
@@ -218,4 +292,17 @@ func (s *session) replyJSON(q *netproto.Request, v any) error {
 func (s *session) Dropped(*netproto.Request) {
 	s.ended = true
 	s.server.dropped.Add(1)
+}
+
+// Control implements netproto.Handler.
+func (s *session) Control(out []byte) {
+	s.ended = true // a message in this turn began behind it
+	if len(out) == 0 {
+		s.server.ignored.Add(1)
+		return
+	}
+	if s.gone == nil {
+		s.out.B = append(s.out.B, out...)
+		s.send(flushAt)
+	}
 }

@@ -20,18 +20,31 @@ type Stat struct {
 	Evicted    int64  `json:"evicted"`     // entries removed, for room or on request
 	Refused    int64  `json:"refused"`     // stores refused for want of coverage classes
 
+	// Over a remote backend:
+
+	BackendErrors   int64  `json:"backend_errors"`          // calls that failed
+	BackendTimeouts int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
+	BackendRejected int64  `json:"backend_rejected"`        // requests that the breaker or a full queue kept from the backend
+	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed when all is well, open, half-open
+
 	// Of a server only:
 
-	Connections int64 `json:"connections"`  // open now
-	Failed      int64 `json:"failed"`       // requests answered 00
-	Dropped     int64 `json:"dropped"`      // messages without a delimiter
-	BytesCopied int64 `json:"bytes_copied"` // of hashes cut between two reads
+	Connections int64 `json:"connections"` // open now
+	InFlight    int64 `json:"in_flight"`   // requests that wait for a remote backend
+	Failed      int64 `json:"failed"`      // requests answered 00
+	Dropped     int64 `json:"dropped"`     // messages without a delimiter
+	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
+	CommandsIgnored int64 `json:"commands_ignored"`
+	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
 	// Closed counts connections by the reason of their end.
 	Closed map[string]int64 `json:"closed"`
 }
 
 // Stat returns the service's counters.
 func (s *Service) Stat() Stat {
+	if s.remote != nil {
+		return s.remoteStat()
+	}
 	x := s.index.Stats()
 	return Stat{
 		Version: s.version, Revision: s.pool.Revision.String(), Kernel: simd.Kernel(), Backend: "memory",
@@ -42,11 +55,26 @@ func (s *Service) Stat() Stat {
 	}
 }
 
+// remoteStat is Stat over a backend, which alone knows what it holds.
+func (s *Service) remoteStat() Stat {
+	r := s.remote
+	return Stat{
+		Version: s.version, Revision: s.pool.Revision.String(), Kernel: simd.Kernel(), Backend: r.store.Name(),
+		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
+		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
+		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
+		BackendState: r.breaker.State().String(),
+		Closed:       map[string]int64{},
+	}
+}
+
 // stat returns the server's counters.
 func (s *Server) stat() Stat {
 	st := s.service.Stat()
 	st.Connections = s.connections.Load()
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
+	st.CommandsIgnored = s.ignored.Load()
+	st.InFlight = s.flying.Load()
 	st.Closed = s.closed.snapshot()
 	return st
 }

@@ -21,6 +21,9 @@ type chunkCase struct {
 	HashBlockSize int    `json:"hash_block_size"`
 	BlockSize     int    `json:"block_size"`
 	Index         int    `json:"index"`
+	Start         *int   `json:"start"`
+	Stop          *int   `json:"stop"`
+	Step          *int   `json:"step"`
 	Expect        struct {
 		Error   string   `json:"error"`
 		Len     *int     `json:"len"`
@@ -33,12 +36,6 @@ type chunkCase struct {
 
 func TestConformanceChunkHashes(t *testing.T) {
 	conformance.Run(t, "chunk_hashes.json", func(c *chunkCase) conformance.Verdict {
-		switch {
-		case c.Op == "blob_slice" || c.Op == "chunk_slice":
-			return conformance.Skipped("slices are a habit of Python")
-		case c.Index < 0:
-			return conformance.Skipped("negative indexes are a habit of Python")
-		}
 		return c.judge()
 	})
 }
@@ -64,13 +61,15 @@ func (c *chunkCase) judge() conformance.Verdict {
 			return conformance.Differs("length %d", v.Len())
 		}
 	case "blob_get", "chunk_get":
-		got, ok := get(v, c.Index)
-		if ok != (c.Expect.Error == "") {
+		got, ok := c.get(v)
+		if ok != (c.Expect.Error == "") || !ok && c.Expect.Error != "IndexError" {
 			return conformance.Differs("element %d: found %v, want error %q", c.Index, ok, c.Expect.Error)
 		}
 		if ok && hex.EncodeToString(got) != c.want(c.Expect.Index, c.Expect.Hex) {
 			return conformance.Differs("element %d is %x", c.Index, got)
 		}
+	case "blob_slice", "chunk_slice":
+		return c.judgeSlice(v)
 	case "chunks":
 		return c.judgeAll(v)
 	default:
@@ -83,10 +82,7 @@ func (c *chunkCase) judgeAll(v view) conformance.Verdict {
 	if c.Expect.Error != "" || c.Expect.Len == nil || v.Len() != *c.Expect.Len {
 		return conformance.Differs("length %d, want error %q", v.Len(), c.Expect.Error)
 	}
-	want := slices.Clone(c.Expect.Hexes)
-	for _, i := range c.Expect.Indexes {
-		want = append(want, c.want(&i, nil))
-	}
+	want := c.wantAll()
 	var got []string
 	for i, h := range v.All() {
 		if i != len(got) {
@@ -100,6 +96,86 @@ func (c *chunkCase) judgeAll(v view) conformance.Verdict {
 	return conformance.Verdict{}
 }
 
+// judgeSlice resolves a slice of Python's to positions, and reads each of them.
+func (c *chunkCase) judgeSlice(v view) conformance.Verdict {
+	positions, ok := slicePositions(c.Start, c.Stop, c.Step, v.Len())
+	if ok != (c.Expect.Error == "") || !ok && c.Expect.Error != "ValueError" {
+		return conformance.Differs("slice: valid %v, want error %q", ok, c.Expect.Error)
+	}
+	var got []string
+	for _, i := range positions {
+		got = append(got, hex.EncodeToString(v.At(i)))
+	}
+	if !slices.Equal(got, c.wantAll()) {
+		return conformance.Differs("slice: the elements at %v differ from the expected %d", positions, len(c.wantAll()))
+	}
+	return conformance.Verdict{}
+}
+
+// slicePositions lists the positions of Python's list[start:stop:step] for a list
+// of n elements; nil is left out. From the language's rules for sequences: a
+// negative bound counts from the end, bounds are then cut to what the list has,
+// and a step of 0 is an error.
+func slicePositions(start, stop, step *int, n int) (positions []int, ok bool) {
+	stride := 1
+	if step != nil {
+		stride = *step
+	}
+	if stride == 0 {
+		return nil, false
+	}
+	lowest, highest := 0, n // where bounds are cut off
+	if stride < 0 {
+		lowest, highest = -1, n-1
+	}
+	bound := func(given *int, missing int) int {
+		if given == nil {
+			return missing
+		}
+		i := *given
+		if i < 0 {
+			i += n
+		}
+		return min(max(i, lowest), highest)
+	}
+	from, to := bound(start, lowest), bound(stop, highest)
+	if stride < 0 {
+		from, to = bound(start, highest), bound(stop, lowest)
+	}
+	for i := from; stride > 0 && i < to || stride < 0 && i > to; i += stride {
+		positions = append(positions, i)
+	}
+	return positions, true
+}
+
+// get returns the element that the reference's index stands for. A negative one
+// counts from the end. In a chunk view the reference turns it into a raw index
+// first, i*k + k - 1, and then counts that from the end of the raw list: the hash
+// it meets so keys a chunk only if no hashes are left over behind the last one.
+func (c *chunkCase) get(v view) (h []byte, ok bool) {
+	if c.Index >= 0 {
+		return at(v, c.Index)
+	}
+	chunks, isChunks := v.(netproto.Chunks)
+	if !isChunks {
+		return at(v, v.Len()+c.Index)
+	}
+	raw := c.NumHashes + chunks.RawIndex(c.Index)
+	if i := (raw + 1) / chunks.Stride(); raw >= 0 && chunks.RawIndex(i-1) == raw && i <= chunks.Len() {
+		return at(chunks, i-1)
+	}
+	return at(c.hashes(), raw)
+}
+
+// wantAll returns the expected elements in hex.
+func (c *chunkCase) wantAll() []string {
+	want := slices.Clone(c.Expect.Hexes)
+	for _, i := range c.Expect.Indexes {
+		want = append(want, c.want(&i, nil))
+	}
+	return want
+}
+
 // want returns the expected bytes in hex: those of a raw hash, or as given.
 func (c *chunkCase) want(index *int, given *string) string {
 	if index != nil {
@@ -111,7 +187,8 @@ func (c *chunkCase) want(index *int, given *string) string {
 	return "nothing"
 }
 
-func (c *chunkCase) view() (view, error) {
+// hashes returns the view over the case's blob.
+func (c *chunkCase) hashes() netproto.Hashes {
 	blob := conformance.Blob(c.ID, c.NumHashes, c.HashLen, nil)
 	for range c.TailBytes {
 		blob = append(blob, 0xee)
@@ -120,16 +197,19 @@ func (c *chunkCase) view() (view, error) {
 	if c.ViewHashLen != nil {
 		hashLen = *c.ViewHashLen
 	}
-	hashes := netproto.NewHashes(blob, hashLen)
+	return netproto.NewHashes(blob, hashLen)
+}
+
+func (c *chunkCase) view() (view, error) {
+	hashes := c.hashes()
 	if c.BlockSize == 0 {
 		return hashes, nil
 	}
 	return netproto.NewChunks(hashes, c.HashBlockSize, c.BlockSize)
 }
 
-// get returns element i, and false if there is none: the views panic like a
-// slice.
-func get(v view, i int) (h []byte, ok bool) {
+// at returns element i, and false if there is none: the views panic like a slice.
+func at(v view, i int) (h []byte, ok bool) {
 	defer func() {
 		if recover() != nil {
 			h, ok = nil, false

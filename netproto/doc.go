@@ -10,6 +10,10 @@
 //   - envelope: address frames and an empty delimiter in front of a request; they
 //     are returned unchanged in front of its reply, and so serve as request id.
 //   - raw dialect: messages straight after connecting, without a greeting.
+//   - ZMTP: the protocol of ZeroMQ sockets; here 3.0 and 3.1, as a REP peer under
+//     the NULL mechanism. A connection is a greeting of 64 bytes, a handshake, then
+//     commands and messages.
+//   - command: one frame that ZMTP itself has to say, between messages.
 //   - blob: one frame that holds the block hashes of a request, joined.
 //   - hash: a block hash of hash_len bytes, an opaque key.
 //   - chunk: a block of a group; k hash blocks long, keyed by its last hash.
@@ -37,6 +41,10 @@
 // of a piece is carried over, at most hash_len - 1 bytes; [Reader.Copied] counts
 // those bytes.
 //
+// The first byte of a connection chooses the dialect. What ZMTP has to say to the
+// peer, such as its part of the handshake, the Reader hands to [Handler].Control;
+// beyond that the dialects differ only in where an envelope begins.
+//
 // # Invariants
 //
 //   - Feed consumes all that it is given, whatever it holds.
@@ -47,6 +55,8 @@
 //     Feed returns the same error.
 //   - The same bytes give the same calls however they are cut, but for the cuts
 //     of the Hashes calls.
+//   - Nothing but the greeting goes to a ZMTP peer before its READY is accepted, and
+//     a refusal is final. What Control says is bounded by what the peer has sent.
 //
 // # Ownership
 //

@@ -12,12 +12,23 @@ var ErrBlockSize = errors.New("netproto: block size is not a positive multiple o
 // Every error of [Reader.Feed] is a [FrameError] around one of these.
 var (
 	ErrFirstByte     = errors.New("netproto: first byte begins no known dialect")
-	ErrGreeting      = errors.New("netproto: ZMTP greeting, and ZMTP is not served on this connection")
 	ErrFlags         = errors.New("netproto: reserved flag bits set")
 	ErrCommand       = errors.New("netproto: command frame outside ZMTP")
 	ErrMessageLength = errors.New("netproto: message too long")
 	ErrFrameCount    = errors.New("netproto: too many frames in a message")
 	ErrEnvelope      = errors.New("netproto: envelope too long")
+)
+
+// What else may be wrong with a ZMTP peer. These, too, come in a FrameError.
+var (
+	ErrGreeting   = errors.New("netproto: ZMTP greeting has a bad signature")
+	ErrVersion    = errors.New("netproto: ZMTP peer is older than 3.0")
+	ErrMechanism  = errors.New("netproto: ZMTP security mechanism is not NULL")
+	ErrHandshake  = errors.New("netproto: ZMTP greeting is not followed by READY")
+	ErrProperties = errors.New("netproto: ZMTP properties are malformed")
+	ErrSocketType = errors.New("netproto: ZMTP peer is neither REQ nor DEALER")
+	ErrPeerError  = errors.New("netproto: ZMTP peer sent ERROR")
+	ErrBadCommand = errors.New("netproto: ZMTP command is malformed, too long, or inside a message")
 )
 
 // Requests that can be framed but not served: they get a 00 reply with this text.
@@ -39,7 +50,7 @@ var ErrShort = errors.New("netproto: message is not complete")
 type FrameError struct {
 	Err   error  // one of the sentinels above
 	Frame int    // number of the frame in its message, from 0
-	Byte  byte   // the flags byte of that frame
+	Byte  byte   // the flags byte of that frame; of a greeting, the byte in question
 	Len   uint64 // its claimed length in bytes, 0 when not yet read
 }
 

@@ -94,10 +94,15 @@ func parseHeader(b []byte) (frameHeader, int64, error) {
 	if len(b) == 0 {
 		return frameHeader{}, 0, ErrShort
 	}
-	h := frameHeader{flags: b[0]}
-	if err := checkFlags(h.flags); err != nil {
-		return h, 0, err
+	if err := checkFlags(b[0]); err != nil {
+		return frameHeader{flags: b[0]}, 0, err
 	}
+	return decodeHeader(b)
+}
+
+// decodeHeader is parseHeader without a look at the flags; b is not empty.
+func decodeHeader(b []byte) (frameHeader, int64, error) {
+	h := frameHeader{flags: b[0]}
 	if h.flags&FlagLong == 0 {
 		if len(b) < 2 {
 			return h, 0, ErrShort

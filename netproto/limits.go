@@ -26,6 +26,11 @@ const (
 	MaxHashLen = 64
 	// MaxPing is the largest payload of a ping in bytes, all its frames together.
 	MaxPing = 64 << 10
+	// MaxCommand is the longest body of a ZMTP command in bytes. A READY of libzmq
+	// takes about 40, the rest is room for an identity and properties of its own.
+	MaxCommand = 4 << 10
+	// MaxPingContext is the longest context of a PING in bytes: ZMTP's own limit.
+	MaxPingContext = 16
 )
 
 // withDefaults fills in what is zero.

@@ -1,5 +1,7 @@
 package netproto
 
+import "errors"
+
 // Handler receives the requests of one connection, in order. Every slice and the
 // Request are valid until the method returns.
 type Handler interface {
@@ -15,15 +17,20 @@ type Handler interface {
 	// Dropped is called for a message with an envelope that has no delimiter: there
 	// is no telling where its reply should go.
 	Dropped(q *Request)
+	// Control is called with bytes that ZMTP itself has for the peer, to be sent at
+	// once: the greeting, READY, ERROR and PONG. They are empty when a command was
+	// ignored. It is called between messages only.
+	Control(out []byte)
 }
 
-// Reader reads the raw dialect's requests from the bytes of one connection, fed
-// in pieces of any size. The zero value is not usable: call NewReader. A Reader
-// belongs to its connection and is not safe for concurrent use.
+// Reader reads the requests of one connection, in either dialect, fed in pieces
+// of any size. The zero value is not usable: call NewReader. A Reader belongs to
+// its connection and is not safe for concurrent use.
 type Reader struct {
 	limits    Limits
 	alignment uint64
 
+	stage     stage
 	state     readState
 	head      [maxHeader]byte // the header being gathered
 	headLen   int             // bytes of it so far
@@ -31,27 +38,43 @@ type Reader struct {
 	left      uint64          // body bytes still to come
 	frames    int             // frames of this message so far
 	size      int64           // bytes of this message so far, announced bodies included
-	first     bool            // no byte of the connection has been read yet
 	phase     phase
 	addresses int // address frames of the envelope so far
 	body      int // body frames so far, the current one included once begun
 	role      bodyRole
 
 	blobLeft uint64           // bytes of whole hashes still to come in the blob
-	skip     bool             // the handler wants no more of this blob
-	carry    [MaxHashLen]byte // a hash cut by the end of a piece
+	skip     bool             // the rest of this frame is of no interest
+	carry    [MaxHashLen]byte // a hash cut by the end of a piece; the greeting before all hashes
 	carryLen int
+
+	gathered []byte // a ZMTP command cut by the end of a piece
+	ttl      uint16 // of the PING that came last, in tenths of a second
 
 	copied uint64
 	req    Request
 	err    error
 }
 
-// readState is where in a frame the Reader stands.
+// stage is how far the dialect of the connection is settled.
+type stage uint8
+
+const (
+	stageNew      stage = iota // no byte has come
+	stageGreeting              // ZMTP: the peer's greeting is coming
+	stageReady                 // ZMTP: its READY is to come
+	stageZMTP                  // commands and messages
+	stageRaw                   // messages
+)
+
+// readState is what the next byte belongs to.
 type readState uint8
 
 const (
-	inHeader readState = iota
+	inFirst readState = iota // it chooses the dialect
+	inGreeting
+	inHeader
+	inCommand
 	inBody
 )
 
@@ -68,7 +91,7 @@ const (
 // tokens that num_tokens of a lookup is checked against (Request.Unaligned); 0
 // means no check.
 func NewReader(limits Limits, alignment int) *Reader {
-	r := &Reader{limits: limits.withDefaults(), alignment: uint64(max(alignment, 0)), first: true}
+	r := &Reader{limits: limits.withDefaults(), alignment: uint64(max(alignment, 0))}
 	r.req.reset()
 	return r
 }
@@ -77,10 +100,17 @@ func NewReader(limits Limits, alignment int) *Reader {
 // cut them.
 func (r *Reader) Copied() uint64 { return r.copied }
 
-// InMessage tells whether a message has begun and not ended.
+// InMessage tells whether a message, or a command after the handshake, has begun
+// and not ended.
 func (r *Reader) InMessage() bool {
-	return r.state != inHeader || r.headLen > 0 || r.frames > 0
+	return r.stage >= stageZMTP && (r.state != inHeader || r.headLen > 0 || r.frames > 0)
 }
+
+// InHandshake tells whether a ZMTP handshake has begun and not ended.
+func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage == stageReady }
+
+// ZMTP tells whether the connection has come through a ZMTP handshake.
+func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
 // Begun returns the request whose Begin was called and whose End was not, nil if
 // there is none: a connection that is cut then must give back what Begin took.
@@ -98,27 +128,41 @@ func (r *Reader) Feed(p []byte, h Handler) error {
 		return r.err
 	}
 	for len(p) > 0 {
-		if r.state == inHeader {
-			n, err := r.header(p, h)
-			if err != nil {
+		if r.state == inBody {
+			n := int(min(uint64(len(p)), r.left))
+			if err := r.bodyBytes(p[:n], h); err != nil {
 				r.err = err
 				return err
 			}
 			p = p[n:]
+			r.left -= uint64(n)
+			if r.left == 0 {
+				r.endFrame(h)
+			}
 			continue
 		}
-		n := int(min(uint64(len(p)), r.left))
-		if err := r.bodyBytes(p[:n], h); err != nil {
+		n, err := r.between(p, h)
+		if err != nil {
 			r.err = err
 			return err
 		}
 		p = p[n:]
-		r.left -= uint64(n)
-		if r.left == 0 {
-			r.endFrame(h)
-		}
 	}
 	return nil
+}
+
+// between reads what stands between the bodies of messages, and returns the bytes
+// used.
+func (r *Reader) between(p []byte, h Handler) (int, error) {
+	switch r.state {
+	case inFirst:
+		return 0, r.chooseDialect(p[0], h)
+	case inGreeting:
+		return r.greeting(p)
+	case inCommand:
+		return r.commandBytes(p, h)
+	}
+	return r.header(p, h)
 }
 
 // header gathers a frame header and begins its frame. It returns the bytes used.
@@ -142,23 +186,26 @@ func (r *Reader) header(p []byte, h Handler) (int, error) {
 		return n, nil
 	}
 	var size int64
-	r.frame, size, _ = parseHeader(r.head[:want]) // whole, and its flags are checked
+	r.frame, size, _ = decodeHeader(r.head[:want]) // whole, and its flags are checked
 	r.headLen = 0
+	if flags&FlagCommand != 0 {
+		return n, r.beginCommand()
+	}
 	return n, r.beginFrame(size, h)
 }
 
-// flags checks the first byte of a frame; the connection's very first byte also
-// chooses the dialect.
+// flags checks the first byte of a frame.
 func (r *Reader) flags(b byte) error {
+	r.ttl = 0
+	if b <= FlagMore|FlagLong && r.stage != stageReady {
+		return nil
+	}
 	err := checkFlags(b)
-	if r.first {
-		r.first = false
-		switch {
-		case b == 0xFF:
-			err = ErrGreeting
-		case err != nil:
-			err = ErrFirstByte
-		}
+	switch {
+	case errors.Is(err, ErrCommand):
+		err = r.commandFlags(b)
+	case err == nil:
+		err = ErrHandshake
 	}
 	if err != nil {
 		return &FrameError{Err: err, Frame: r.frames, Byte: b}
@@ -176,7 +223,7 @@ func (r *Reader) beginFrame(header int64, h Handler) error {
 		return r.broken(ErrFrameCount)
 	case room < 0 || r.frame.size > uint64(room):
 		return r.broken(ErrMessageLength)
-	case r.phase == phaseEnvelope && r.frame.size > 0 && (r.frame.size > MaxAddress || r.addresses == MaxEnvelopeFrames):
+	case r.phase == phaseEnvelope && !r.addressFits():
 		return r.broken(ErrEnvelope)
 	}
 	r.size += header + int64(r.frame.size)
@@ -195,8 +242,23 @@ func (r *Reader) beginFrame(header int64, h Handler) error {
 	return nil
 }
 
+// addressFits tells whether the current frame may stand in an envelope. The last
+// frame of a message always may: no delimiter follows it, so the message is one to
+// drop, such as that of a DEALER that forgot the delimiter.
+func (r *Reader) addressFits() bool {
+	return r.frame.size == 0 || !r.frame.more() || r.isAddress()
+}
+
+func (r *Reader) isAddress() bool {
+	return r.frame.size <= MaxAddress && r.addresses < MaxEnvelopeFrames
+}
+
 // beginAddress appends the header of an address frame to the envelope.
 func (r *Reader) beginAddress() {
+	if !r.isAddress() {
+		r.skip = true // of a message that will be dropped
+		return
+	}
 	r.addresses++
 	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.size), true)
 }
@@ -223,7 +285,9 @@ func (r *Reader) bodyBytes(p []byte, h Handler) error {
 	}
 	q := &r.req
 	if r.phase == phaseEnvelope {
-		q.Envelope = append(q.Envelope, p...)
+		if !r.skip {
+			q.Envelope = append(q.Envelope, p...)
+		}
 		return nil
 	}
 	switch r.role {
@@ -255,10 +319,10 @@ func (r *Reader) decideEnvelope(b byte, h Handler) error {
 		r.beginBody(h)
 		return nil
 	}
-	if r.frame.size > MaxAddress {
+	r.phase = phaseEnvelope
+	if !r.addressFits() {
 		return r.broken(ErrEnvelope)
 	}
-	r.phase = phaseEnvelope
 	r.beginAddress()
 	return nil
 }
@@ -275,7 +339,7 @@ func (r *Reader) endFrame(h Handler) {
 	case phaseBody:
 		r.req.endBody(r.role, r.frame.size)
 	case phaseFirst, phaseEnvelope:
-		if r.frame.size == 0 { // the delimiter
+		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) { // the delimiter; REP takes none for it that ends a message
 			r.req.Envelope = AppendFrameHeader(r.req.Envelope, 0, true)
 			r.phase = phaseBody
 		}
@@ -296,5 +360,8 @@ func (r *Reader) endMessage(h Handler) {
 	r.req.reset()
 	r.frames, r.size, r.addresses, r.body = 0, 0, 0, 0
 	r.phase = phaseFirst
+	if r.stage == stageZMTP {
+		r.phase = phaseEnvelope
+	}
 	r.carryLen, r.blobLeft, r.skip = 0, 0, false
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -43,6 +44,14 @@ func (r *recorder) End(q *Request) {
 
 func (r *recorder) Dropped(q *Request) {
 	r.lines = append(r.lines, fmt.Sprintf("dropped env=%x", q.Envelope))
+}
+
+func (r *recorder) Control(out []byte) {
+	if len(out) == 0 {
+		r.lines = append(r.lines, "ignored")
+		return
+	}
+	r.lines = append(r.lines, fmt.Sprintf("control %x", out))
 }
 
 // line describes an ended request with all its fields.
@@ -217,7 +226,6 @@ func TestReaderBrokenFraming(t *testing.T) {
 		"HTTP":                {"GET / HTTP/1.1\r\n\r\n", ErrFirstByte},
 		"TLS hello":           {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", ErrFirstByte},
 		"command first":       {"\x04\x05READY", ErrFirstByte},
-		"ZMTP greeting":       {"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f", ErrGreeting},
 		"reserved bit":        {good + "\x08\x00", ErrFlags},
 		"command later":       {good + "\x04\x05READY", ErrCommand},
 		"length 2^63":         {"\x02\x80\x00\x00\x00\x00\x00\x00\x00", ErrMessageLength},
@@ -227,6 +235,7 @@ func TestReaderBrokenFraming(t *testing.T) {
 		"empty without end":   {strings.Repeat("\x01\x00", 40), ErrFrameCount},
 		"envelope frames":     {string(message(envelope...)), ErrEnvelope},
 		"address too long":    {string(message("\x00"+strings.Repeat("x", 255), "", "stat")), ErrEnvelope},
+		"long and more":       {string(message("\x00"+strings.Repeat("x", 255), "stat")), ErrEnvelope},
 		"2nd address is long": {string(message("\x00", strings.Repeat("x", 256), "", "stat")), ErrEnvelope},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,6 +263,7 @@ func (d *discard) Begin(*Request) bool              { return true }
 func (d *discard) Hashes(_ *Request, p []byte) bool { d.n += len(p); return true }
 func (d *discard) End(*Request)                     {}
 func (d *discard) Dropped(*Request)                 {}
+func (d *discard) Control(out []byte)               { d.n += len(out) }
 
 func TestReaderDoesNotAllocate(t *testing.T) {
 	b := message("\x00id", "", "lookup", be(4, 1600), be(2, 32), hashes(100, 32))
@@ -289,7 +299,20 @@ func BenchmarkReader(b *testing.B) {
 // slowParse is the oracle: it looks at the whole buffer at once and builds
 // messages as lists of frames, after the text of the protocol.
 func slowParse(b []byte, limits Limits) (lines []string, bad error) {
-	for first := true; len(b) > 0; {
+	switch {
+	case len(b) == 0:
+		return nil, nil
+	case b[0] == 0xFF:
+		return slowZMTP(b, limits)
+	case b[0] > 3:
+		return nil, ErrFirstByte
+	}
+	return slowTraffic(b, limits, false)
+}
+
+// slowTraffic reads commands, which the raw dialect has not, and messages.
+func slowTraffic(b []byte, limits Limits, zmtp bool) (lines []string, bad error) {
+	for len(b) > 0 {
 		var frames []string
 		total := 0
 		for {
@@ -297,27 +320,37 @@ func slowParse(b []byte, limits Limits) (lines []string, bad error) {
 				return lines, nil
 			}
 			switch f := b[0]; {
-			case first && f == 0xFF:
-				return lines, ErrGreeting
-			case first && f > 3:
-				return lines, ErrFirstByte
 			case f&0xF8 != 0:
 				return lines, ErrFlags
-			case f&4 != 0:
+			case f&4 != 0 && !zmtp:
 				return lines, ErrCommand
+			case f&4 != 0:
+				if len(frames) > 0 {
+					return lines, ErrBadCommand
+				}
+				name, data, n, err := slowCommand(b)
+				if n == 0 || err != nil {
+					return lines, err
+				}
+				b = b[n:]
+				switch {
+				case name == "ERROR":
+					return lines, ErrPeerError
+				case name != "PING":
+					lines = append(lines, "ignored")
+				case len(data) < 2 || len(data) > 18:
+					return lines, ErrBadCommand
+				default:
+					lines = append(lines, fmt.Sprintf("control 04%02x04504f4e47%x", 5+len(data)-2, data[2:]))
+				}
+				continue
 			}
-			first = false
-			size, head := uint64(0), 2
-			if b[0]&2 != 0 {
-				head = 9
-			}
-			if len(b) < head {
+			head, size, ok := slowHeader(b)
+			if !ok {
 				return lines, nil
 			}
-			if size = uint64(b[1]); head == 9 {
-				size = binary.BigEndian.Uint64(b[1:9])
-			}
-			inEnvelope := len(frames) > 0 && frames[0] != "" && frames[0][0] == 0
+			more := b[0]&1 != 0
+			inEnvelope := zmtp || len(frames) > 0 && frames[0] != "" && frames[0][0] == 0
 			for _, f := range frames {
 				inEnvelope = inEnvelope && f != ""
 			}
@@ -326,12 +359,11 @@ func slowParse(b []byte, limits Limits) (lines []string, bad error) {
 				return lines, ErrFrameCount
 			case size > uint64(limits.MaxMessage) || int64(total+head)+int64(size) > limits.MaxMessage:
 				return lines, ErrMessageLength
-			case inEnvelope && size > 0 && (size > 255 || len(frames) == 8):
+			case inEnvelope && more && (size > 255 || size > 0 && len(frames) >= 8):
 				return lines, ErrEnvelope
-			case len(frames) == 0 && size > 255 && len(b) > head && b[head] == 0:
+			case !zmtp && len(frames) == 0 && more && size > 255 && len(b) > head && b[head] == 0:
 				return lines, ErrEnvelope
 			}
-			more := b[0]&1 != 0
 			total += head + int(size)
 			if uint64(len(b)-head) < size {
 				return lines, nil
@@ -342,16 +374,126 @@ func slowParse(b []byte, limits Limits) (lines []string, bad error) {
 				break
 			}
 		}
-		lines = append(lines, slowMessage(frames)...)
+		lines = append(lines, slowMessage(frames, zmtp)...)
 	}
 	return lines, nil
 }
 
-func slowEnvelope(frames []string) (env string, body []string, ok bool) {
-	if frames[0] != "" && frames[0][0] != 0 {
+// slowHeader returns the length of a frame's header and of its body.
+func slowHeader(b []byte) (head int, size uint64, ok bool) {
+	if b[0]&2 != 0 {
+		if len(b) < 9 {
+			return 0, 0, false
+		}
+		return 9, binary.BigEndian.Uint64(b[1:9]), true
+	}
+	if len(b) < 2 {
+		return 0, 0, false
+	}
+	return 2, uint64(b[1]), true
+}
+
+// slowCommand splits the command that b begins with; n is 0 while it is not whole.
+func slowCommand(b []byte) (name, data string, n int, err error) {
+	if b[0]&1 != 0 {
+		return "", "", 0, ErrBadCommand
+	}
+	head, size, ok := slowHeader(b)
+	switch {
+	case !ok:
+		return "", "", 0, nil
+	case size == 0 || size > 4096:
+		return "", "", 0, ErrBadCommand
+	case len(b) < head+int(size):
+		return "", "", 0, nil
+	}
+	body := string(b[head : head+int(size)])
+	if end := 1 + int(body[0]); end == 1 || end > len(body) {
+		return "", "", 0, ErrBadCommand
+	} else {
+		return body[1:end], body[end:], head + int(size), nil
+	}
+}
+
+// slowZMTP reads a connection that begins with a greeting.
+func slowZMTP(b []byte, limits Limits) (lines []string, bad error) {
+	lines = []string{fmt.Sprintf("control ff00000000000000007f03014e554c4c%0*d", 2*(64-16), 0)}
+	switch {
+	case len(b) > 9 && b[9]&1 == 0:
+		return lines, ErrVersion
+	case len(b) > 9 && b[9] != 0x7F:
+		return lines, ErrGreeting
+	case len(b) > 10 && b[10] < 3:
+		return lines, ErrVersion
+	case len(b) < 64:
+		return lines, nil
+	case string(b[12:32]) != "NULL"+strings.Repeat("\x00", 16):
+		return lines, ErrMechanism
+	}
+	if b = b[64:]; len(b) == 0 {
+		return lines, nil
+	}
+	switch f := b[0]; {
+	case f&0xF8 != 0:
+		return lines, ErrFlags
+	case f&4 == 0:
+		return lines, ErrHandshake
+	}
+	name, data, n, err := slowCommand(b)
+	if n == 0 || err != nil {
+		return lines, err
+	}
+	if err := slowReady(name, data); err != nil {
+		if err == ErrSocketType {
+			lines = append(lines, "control 0425"+hex.EncodeToString([]byte("\x05ERROR\x1eonly-REQ-and-DEALER-are-served")))
+		}
+		return lines, err
+	}
+	lines = append(lines, "control 0419"+hex.EncodeToString([]byte("\x05READY\x0bSocket-Type\x00\x00\x00\x03REP")))
+	more, bad := slowTraffic(b[n:], limits, true)
+	return append(lines, more...), bad
+}
+
+func slowReady(name, data string) error {
+	if name == "ERROR" {
+		return ErrPeerError
+	}
+	if name != "READY" {
+		return ErrHandshake
+	}
+	for data != "" {
+		n := int(data[0])
+		if n == 0 || len(data) < 1+n+4 {
+			return ErrProperties
+		}
+		key, size := data[1:1+n], binary.BigEndian.Uint32([]byte(data[1+n:]))
+		data = data[1+n+4:]
+		if uint64(size) > uint64(len(data)) {
+			return ErrProperties
+		}
+		value := data[:size]
+		data = data[size:]
+		lower := []byte(key)
+		for i, c := range lower {
+			if 'A' <= c && c <= 'Z' {
+				lower[i] = c + 'a' - 'A'
+			}
+		}
+		if string(lower) == "socket-type" && value != "REQ" && value != "DEALER" {
+			return ErrSocketType
+		}
+	}
+	return nil
+}
+
+func slowEnvelope(frames []string, zmtp bool) (env string, body []string, ok bool) {
+	if !zmtp && frames[0] != "" && frames[0][0] != 0 {
 		return "", frames, true
 	}
 	for i, f := range frames {
+		if last := i == len(frames)-1; last && (len(f) > 255 || i >= 8 && f != "" || zmtp && f == "") {
+			break // neither address nor delimiter
+		}
 		env += string(AppendFrame(nil, []byte(f), true))
 		if f == "" {
 			return env, frames[i+1:], true
@@ -360,8 +502,8 @@ func slowEnvelope(frames []string) (env string, body []string, ok bool) {
 	return env, nil, false
 }
 
-func slowMessage(frames []string) (lines []string) {
-	env, body, ok := slowEnvelope(frames)
+func slowMessage(frames []string, zmtp bool) (lines []string) {
+	env, body, ok := slowEnvelope(frames, zmtp)
 	q := Request{Envelope: []byte(env), FirstChunk: FirstChunkUnknown}
 	if !ok {
 		return []string{fmt.Sprintf("dropped env=%x", q.Envelope)}

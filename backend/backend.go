@@ -1,0 +1,37 @@
+package backend
+
+import (
+	"context"
+	"errors"
+)
+
+// Backend is a store of blocks. Its methods are safe for concurrent use and borrow
+// keys only until they return.
+type Backend interface {
+	// Name is what stat shows: "mooncake", "redis".
+	Name() string
+	// Exists tells which keys are present, one answer a key in their order: 1 is
+	// present and anything else is absent, as in the reference. A lookup may ask in
+	// one call or in several.
+	Exists(ctx context.Context, keys []string) ([]int, error)
+	// Store adds keys. A store that only its engines fill returns ErrReadOnly.
+	Store(ctx context.Context, keys []string) error
+	// Evict removes keys; those that are absent are no error. It may return
+	// ErrReadOnly.
+	Evict(ctx context.Context, keys []string) error
+	// Reset removes every block of the pool.
+	Reset(ctx context.Context) error
+	// Close ends the backend. Whoever made it calls this, when no service uses it
+	// any longer.
+	Close() error
+}
+
+var (
+	// ErrReadOnly refuses a change that the store does not take from this program.
+	// It says nothing about the store's health.
+	ErrReadOnly = errors.New("backend: read only")
+	// ErrUnavailable says that the store cannot be reached or does not serve.
+	ErrUnavailable = errors.New("backend: unavailable")
+	// ErrReply says that the store's answer is not one of its protocol.
+	ErrReply = errors.New("backend: bad reply")
+)

@@ -1,0 +1,308 @@
+package lookup
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/netproto"
+)
+
+// flights are the requests of one connection over a remote backend that have no
+// reply yet.
+//
+// A request takes off when those before it that must not be overtaken have landed:
+// a change of what is stored waits for all, anything else for changes only. It
+// lands when a worker has its answer. Its reply is written on the event loop,
+// where order and the bound on unsent replies are kept, when those of equal
+// envelopes before it are.
+type flights struct {
+	current *flight   // its blob is being received
+	waiting []*flight // to take off, in order of arrival
+	asking  int       // in the air: lookups and explains
+	writing int       // in the air: changes, one at most
+	last    map[string]*flight
+	held    int    // bytes of payloads that wait for replies of equal envelopes
+	wake    func() // makes the event loop call session.woken; from any goroutine
+
+	mu      sync.Mutex
+	arrived []*flight // landed, and unknown to the event loop
+	closed  bool      // the connection is gone
+}
+
+func newFlights() *flights { return &flights{last: map[string]*flight{}} }
+
+// land hands a flight back to its event loop.
+func (fl *flights) land(f *flight) {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if fl.closed {
+		return
+	}
+	fl.arrived = append(fl.arrived, f)
+	if len(fl.arrived) == 1 {
+		fl.wake() // under the lock: the connection is not released before it is closed here
+	}
+}
+
+func (fl *flights) isClosed() bool {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	return fl.closed
+}
+
+// take returns what has landed since the last call.
+func (fl *flights) take() []*flight {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	arrived := fl.arrived
+	fl.arrived = nil
+	return arrived
+}
+
+// beginRemote is Begin over a backend.
+func (s *session) beginRemote(q *netproto.Request) bool {
+	f := s.newFlight(q)
+	s.flights.current = f
+	if f.err = s.prepare(f, q); f.err != nil || f.need == 0 {
+		return false
+	}
+	if f.err = s.crowded(); f.err != nil {
+		f.refused = true
+		return false
+	}
+	if s.server.service.remote.down() {
+		f.reject(backend.ErrUnavailable)
+		return false
+	}
+	return true
+}
+
+func (s *session) newFlight(q *netproto.Request) *flight {
+	return &flight{session: s, tag: q.Tag, place: q.Place, hashLen: q.HashLen}
+}
+
+// prepare checks a request that has hashes and finds out how many it needs.
+func (s *session) prepare(f *flight, q *netproto.Request) (err error) {
+	service := s.server.service
+	if f.changes() {
+		f.need = q.NumHashes * q.HashLen
+		return s.checkPlace(q)
+	}
+	if err := s.checkHashes(q); err != nil {
+		return err
+	}
+	f.numTokens = service.clampTokens(q.NumTokens, q.Unaligned)
+	n, err := service.needed(f.numTokens, q.NumHashes)
+	f.need = n * q.HashLen
+	return err
+}
+
+// crowded returns why the connection gets no further request in flight.
+func (s *session) crowded() error {
+	limits := &s.server.cfg.Limits
+	switch {
+	case int(s.inFlight.Load()) >= limits.MaxInFlight:
+		return fmt.Errorf("%w: %d", ErrInFlight, limits.MaxInFlight)
+	case s.flights.held > limits.MaxUnsent:
+		return fmt.Errorf("%w: %d bytes of replies", ErrInFlight, s.flights.held)
+	}
+	return nil
+}
+
+// endRemote is End over a backend.
+func (s *session) endRemote(q *netproto.Request) {
+	f := s.flights.current
+	s.flights.current = nil
+	if f == nil {
+		f = s.newFlight(q)
+	}
+	if q.Problem != nil {
+		f.err, f.refused = q.Problem, false
+	}
+	if err := s.crowded(); err != nil { // whatever else is wrong: see enter
+		f.err, f.refused = err, true
+	}
+	f.envelope = bytes.Clone(q.Envelope)
+	if !s.enter(f) {
+		f.release()
+		return
+	}
+	switch {
+	case f.err != nil || f.closed:
+		s.done(f)
+	case q.Tag == netproto.TagPing:
+		f.payload = bytes.Clone(q.Echo)
+		s.done(f)
+	case q.Tag == netproto.TagLookup && f.hashes == nil:
+		s.server.service.count(0, 0)
+		s.done(f)
+	default:
+		s.flights.waiting = append(s.flights.waiting, f)
+		s.takeOff()
+	}
+}
+
+// enter puts a flight behind those with an equal envelope. A refusal behind
+// another one only raises a number, so that a peer cannot make us keep more of
+// them than it may have requests in flight; false says that this was done.
+func (s *session) enter(f *flight) bool {
+	fl := s.flights
+	last := fl.last[string(envelopeKey(f.envelope))]
+	if last != nil && last.refused && f.refused {
+		last.repeat++
+		return false
+	}
+	if last != nil {
+		last.next, f.behind = f, true
+	}
+	fl.last[string(envelopeKey(f.envelope))] = f
+	s.inFlight.Add(1)
+	s.server.flying.Add(1)
+	return true
+}
+
+// envelopeKey is what envelopes are compared by: none and the bare delimiter are
+// equal.
+func envelopeKey(envelope []byte) []byte {
+	if len(envelope) == len(bareDelimiter) && string(envelope) == bareDelimiter {
+		return nil
+	}
+	return envelope
+}
+
+var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
+
+// takeOff hands to the workers what may start.
+func (s *session) takeOff() {
+	fl := s.flights
+	for len(fl.waiting) > 0 && s.gone == nil {
+		f := fl.waiting[0]
+		if fl.writing > 0 || f.changes() && fl.asking > 0 {
+			return
+		}
+		fl.waiting[0] = nil
+		fl.waiting = fl.waiting[1:]
+		s.start(f)
+	}
+}
+
+func (s *session) start(f *flight) {
+	cfg, timeout, count := &s.server.service.remote.cfg, time.Duration(0), &s.flights.asking
+	switch {
+	case f.tag == netproto.TagStat: // only keeps its place
+		s.done(f)
+		return
+	case f.changes():
+		timeout, count = cfg.WriteTimeout, &s.flights.writing
+	default:
+		timeout = cfg.Timeout
+	}
+	f.deadline = time.Now().Add(timeout)
+	if !s.server.crews.of(f).submit(f) {
+		f.reject(fmt.Errorf("%w: %d", ErrBusy, cfg.Queue))
+		f.release()
+		s.done(f)
+		return
+	}
+	*count++
+}
+
+// woken is called on the event loop when flights have landed, or when somebody
+// wants to know how much is unsent. It reports like receive.
+func (s *session) woken() error {
+	s.noteUnsent()
+	if s.flights == nil {
+		return nil
+	}
+	s.out = bufpool.Get()
+	arrived := s.flights.take()
+	if len(arrived) > 0 {
+		s.lastActive.Store(time.Now().UnixNano()) // idle begins now
+	}
+	for _, f := range arrived {
+		if s.gone != nil {
+			break
+		}
+		if f.changes() {
+			s.flights.writing--
+		} else {
+			s.flights.asking--
+		}
+		s.done(f)
+	}
+	s.takeOff()
+	s.send(0)
+	s.out.Release()
+	s.out = nil
+	return s.gone
+}
+
+// done marks a flight as answered and writes the replies whose turn it is.
+func (s *session) done(f *flight) {
+	f.release()
+	f.landed = true
+	if f.behind {
+		s.flights.held += len(f.payload)
+		return
+	}
+	for f.landed && s.gone == nil {
+		if f.next == nil {
+			delete(s.flights.last, string(envelopeKey(f.envelope)))
+		}
+		s.answer(f)
+		if f = f.next; f == nil {
+			return
+		}
+		f.behind = false
+		if f.landed {
+			s.flights.held -= len(f.payload)
+		}
+	}
+}
+
+// answer appends the reply to a flight, and its repetitions.
+func (s *session) answer(f *flight) {
+	s.inFlight.Add(-1)
+	s.server.flying.Add(-1)
+	if f.tag == netproto.TagStat && f.err == nil {
+		f.payload, f.err = encodeJSON(s.server.stat())
+	}
+	for range 1 + f.repeat {
+		switch {
+		case s.gone != nil:
+			return
+		case f.err != nil:
+			s.appendFailed(f.envelope, f.err)
+		case f.tag == netproto.TagLookup:
+			s.out.B = netproto.AppendHit(s.out.B, f.envelope, f.hit)
+		default:
+			s.out.B = netproto.AppendDone(s.out.B, f.envelope, f.payload)
+		}
+		s.send(flushAt)
+	}
+}
+
+// ground gives back what the flights of a connection hold that is gone. Those in
+// the air come down by themselves.
+func (s *session) ground() {
+	fl := s.flights
+	if fl == nil {
+		return
+	}
+	fl.mu.Lock()
+	fl.closed, fl.arrived = true, nil
+	fl.mu.Unlock()
+	if fl.current != nil {
+		fl.current.release()
+	}
+	for _, f := range fl.waiting {
+		f.release()
+	}
+	fl.current, fl.waiting = nil, nil
+	clear(fl.last)
+	s.server.flying.Add(-s.inFlight.Swap(0))
+}

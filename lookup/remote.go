@@ -1,0 +1,280 @@
+package lookup
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// RemoteConfig says how a service deals with a backend that may be slow or fail.
+// Zero fields mean the defaults.
+type RemoteConfig struct {
+	// Timeout bounds a lookup, from its last byte to its answer. Default 100 ms: a
+	// scheduler loses less by computing a prompt again than by waiting longer.
+	Timeout time.Duration
+	// WriteTimeout bounds a store, an evict or a reset. Default 10 s: nobody's
+	// critical path waits for them, and a reset walks the whole pool.
+	WriteTimeout time.Duration
+	// Workers is how many lookups ask the backend at a time, and WriteWorkers how
+	// many of the other requests, so that slow resets never keep lookups waiting.
+	// Default 32 and 4. Callers of Service's own methods bring their goroutine.
+	Workers, WriteWorkers int
+	// Queue is how many requests may wait for a worker. Past it a lookup answers 0,
+	// and anything else is refused. Default 1,024.
+	Queue int
+	// MaxBytes bounds the hashes of all requests that arrive, wait or are being
+	// asked; past it as for Queue. Default 256 MiB.
+	MaxBytes int64
+	// BreakerFailures in a row open the circuit breaker: lookups then answer 0
+	// without asking, but for one that tries the backend again after BreakerPause.
+	// Default 5 and 1 s.
+	BreakerFailures int
+	BreakerPause    time.Duration
+}
+
+// withDefaults fills in what is zero.
+func (c RemoteConfig) withDefaults() RemoteConfig {
+	for _, f := range []struct {
+		have *int
+		def  int
+	}{{&c.Workers, 32}, {&c.WriteWorkers, 4}, {&c.Queue, 1024}, {&c.BreakerFailures, 5}} {
+		if *f.have <= 0 {
+			*f.have = f.def
+		}
+	}
+	for _, f := range []struct {
+		have *time.Duration
+		def  time.Duration
+	}{{&c.Timeout, 100 * time.Millisecond}, {&c.WriteTimeout, 10 * time.Second}, {&c.BreakerPause, time.Second}} {
+		if *f.have <= 0 {
+			*f.have = f.def
+		}
+	}
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = 256 << 20
+	}
+	return c
+}
+
+// remote is a service's way to its backend: every call passes the circuit breaker
+// and is counted. It waits, so it must not be used on an event loop.
+type remote struct {
+	store   backend.Backend
+	cfg     RemoteConfig
+	breaker *gobreaker.CircuitBreaker[[]int]
+	log     breakerLog
+
+	bytes                      atomic.Int64 // of hashes held, see reserve
+	failed, timeouts, rejected atomic.Int64
+	stored, evicted            atomic.Int64
+}
+
+func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *remote {
+	r := &remote{store: store, cfg: cfg.withDefaults()}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	r.log = breakerLog{logger: logger, backend: store.Name()}
+	r.breaker = gobreaker.NewCircuitBreaker[[]int](gobreaker.Settings{
+		Timeout:       r.cfg.BreakerPause,
+		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(r.cfg.BreakerFailures) },
+		IsExcluded:    func(err error) bool { return errors.Is(err, context.Canceled) }, // our own shutdown
+		IsSuccessful:  healthy,
+		OnStateChange: func(_ string, from, to gobreaker.State) { r.log.changed(from, to) },
+	})
+	return r
+}
+
+// healthy tells whether a backend that returns err is well.
+func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
+
+// call makes one call of the backend, unless the breaker or the end of ctx
+// forbids, and counts how it failed.
+func (r *remote) call(ctx context.Context, do func() ([]int, error)) ([]int, error) {
+	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
+		r.timeouts.Add(1)
+		return nil, err
+	}
+	answers, err := r.breaker.Execute(func() ([]int, error) {
+		answers, err := do()
+		if !healthy(err) {
+			r.log.noteError(err)
+		}
+		return answers, err
+	})
+	switch {
+	case healthy(err) || errors.Is(err, context.Canceled):
+	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
+		r.rejected.Add(1)
+		err = fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())
+	case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+		r.timeouts.Add(1)
+	default:
+		r.failed.Add(1)
+	}
+	return answers, err
+}
+
+// down tells whether the breaker would refuse every call.
+func (r *remote) down() bool { return r.breaker.State() == gobreaker.StateOpen }
+
+// exists returns the function that coordinator.Ask calls.
+func (r *remote) exists(ctx context.Context) func(keys []string) ([]int, error) {
+	return func(keys []string) ([]int, error) {
+		return r.call(ctx, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	}
+}
+
+// write makes a call that has no answers. what says what for.
+func (r *remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
+	_, err := r.call(ctx, func() ([]int, error) { return nil, do(ctx) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// reserve accounts for n more bytes of hashes held, and false says that there is
+// no room for them. free takes them back.
+func (r *remote) reserve(n int) bool {
+	if r.bytes.Add(int64(n)) <= r.cfg.MaxBytes {
+		return true
+	}
+	r.bytes.Add(int64(-n))
+	return false
+}
+
+func (r *remote) free(n int) { r.bytes.Add(int64(-n)) }
+
+// keys returns the reference's keys of hashes at a place.
+func (s *Service) keys(at Place, hashes netproto.Hashes) []string {
+	rank := coordinator.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank), DCP: s.pool.DCPRank}
+	if s.pool.Revision == coordinator.Revision20260817 {
+		rank.DCP = rank.TP % s.pool.DCPSize
+	}
+	prefix := s.coord.KeyPrefix(int(at.Group), rank)
+	keys := make([]string, hashes.Len())
+	var key []byte
+	for i, hash := range hashes.All() {
+		key = hex.AppendEncode(append(key[:0], prefix...), hash)
+		keys[i] = string(key)
+	}
+	return keys
+}
+
+// askRemote is a lookup over the backend. A failing backend is a hit of 0 and no
+// error, as in the reference; the rules' own errors are returned.
+func (s *Service) askRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (uint32, error) {
+	hit, err := s.coord.Ask(numTokens, hashes, s.remote.exists(ctx))
+	if err != nil {
+		return 0, err
+	}
+	s.countAsked(numTokens, hashes.Len(), hit)
+	return fit32(hit, s.coord.Alignment()), nil
+}
+
+// lookupRemote is Lookup over the backend, for a caller who waits.
+func (s *Service) lookupRemote(numTokens uint64, hashes netproto.Hashes) (uint32, error) {
+	if hashes.HashLen() > netproto.MaxHashLen {
+		return 0, netproto.ErrHashLen
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.Timeout)
+	defer cancel()
+	return s.askRemote(ctx, s.clampTokens(numTokens, s.unaligned(numTokens)), hashes)
+}
+
+// explainWaiting is Explain over the backend, for a caller who waits.
+func (s *Service) explainWaiting(numTokens uint64, hashes netproto.Hashes) (Explanation, error) {
+	if hashes.HashLen() > netproto.MaxHashLen {
+		return Explanation{}, netproto.ErrHashLen
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.Timeout)
+	defer cancel()
+	return s.explainRemote(ctx, s.clampTokens(numTokens, s.unaligned(numTokens)), hashes)
+}
+
+// change is Store or Evict over the backend, for a caller who waits.
+func (s *Service) change(keys []byte, hashLen int, do func(ctx context.Context, hashes netproto.Hashes) error) error {
+	hashes, err := keysOf(keys, hashLen)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.WriteTimeout)
+	defer cancel()
+	return do(ctx, hashes)
+}
+
+// countAsked counts a lookup over the backend.
+func (s *Service) countAsked(numTokens int64, numHashes int, hit int64) {
+	tokenLen, _ := s.coord.TokenLen(numTokens)
+	s.count(min(tokenLen, int64(numHashes)*int64(s.pool.HashBlockSize)), hit)
+}
+
+// explainRemote is an explain over the backend. It fails when the backend does.
+func (s *Service) explainRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error) {
+	hit, ends, err := s.coord.AskExplain(numTokens, hashes, s.remote.exists(ctx))
+	if err != nil {
+		return Explanation{}, err
+	}
+	return newExplanation(fit32(hit, s.coord.Alignment()), ends), nil
+}
+
+// storeRemote and evictRemote change what the backend holds of a place.
+func (s *Service) storeRemote(ctx context.Context, at Place, hashes netproto.Hashes) error {
+	err := s.remote.write(ctx, "store", func(ctx context.Context) error { return s.remote.store.Store(ctx, s.keys(at, hashes)) })
+	if err == nil {
+		s.remote.stored.Add(int64(hashes.Len()))
+	}
+	return err
+}
+
+func (s *Service) evictRemote(ctx context.Context, at Place, hashes netproto.Hashes) error {
+	err := s.remote.write(ctx, "evict", func(ctx context.Context) error { return s.remote.store.Evict(ctx, s.keys(at, hashes)) })
+	if err == nil {
+		s.remote.evicted.Add(int64(hashes.Len()))
+	}
+	return err
+}
+
+func (s *Service) resetRemote(ctx context.Context) error {
+	return s.remote.write(ctx, "reset", s.remote.store.Reset)
+}
+
+// keysOf checks the keys of a store or an evict as the index would.
+func keysOf(keys []byte, hashLen int) (netproto.Hashes, error) {
+	switch {
+	case hashLen < 1 || hashLen > netproto.MaxHashLen:
+		return netproto.Hashes{}, netproto.ErrHashLen
+	case len(keys)%hashLen != 0:
+		return netproto.Hashes{}, netproto.ErrCutKey
+	}
+	return netproto.NewHashes(keys, hashLen), nil
+}
+
+// needed returns how many of a lookup's hashes can change its answer, and 0 with
+// the rules' error if it has none. Hashes behind the last token never do.
+func (s *Service) needed(numTokens int64, numHashes int) (int, error) {
+	if numTokens == 0 || numHashes == 0 {
+		return 0, nil // answered 0 before anything is checked
+	}
+	tokenLen, err := s.coord.TokenLen(numTokens)
+	if err != nil {
+		return 0, err
+	}
+	most := 0
+	for g := range s.coord.NumGroups() {
+		most = max(most, s.coord.Positions(g, tokenLen, math.MaxInt)*s.coord.AskStride(g))
+	}
+	return min(numHashes, most), nil
+}
