@@ -21,6 +21,12 @@ func chainRoot(conn int) [hashLen]byte {
 	return sha256.Sum256([]byte("hitline replay salt " + strconv.Itoa(conn)))
 }
 
+// AppendHashes appends the hashes of ids, 32 bytes each and hashBlockTokens tokens
+// a hash, as connection 0 of a replay sends them, and returns the extended slice.
+func AppendHashes(dst []byte, ids []uint64, hashBlockTokens int) []byte {
+	return appendChain(dst, chainRoot(0), ids, BlockTokens/hashBlockTokens)
+}
+
 // appendChain appends the hashes of ids to dst, perID of them for each id, and
 // returns the extended slice. It allocates only to grow dst.
 func appendChain(dst []byte, root [hashLen]byte, ids []uint64, perID int) []byte {

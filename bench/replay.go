@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -57,41 +56,12 @@ func (o ReplayOptions) CountRequests(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// each calls f with the number (from 1) and the ids of each request, in order.
-// The ids are valid during the call. An error of f ends it.
+// each calls f for each request, as [Trace.Each] does.
 func (o ReplayOptions) each(ctx context.Context, f func(number int, ids []uint64) error) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	r, err := o.Trace.open()
-	if err == nil {
-		defer r.close()
-	}
-	if ctx.Err() != nil { // before err: a reading cut short is no bad trace
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	for o.Limit == 0 || r.line < o.Limit {
-		ids, err := r.next()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if n := len(ids) * (BlockTokens / o.HashBlockTokens); n > maxHashes {
-			return r.fail(fmt.Errorf("%d hash blocks; a lookup carries at most %d", n, maxHashes))
-		}
-		if err := f(r.line, ids); err != nil {
-			return err
-		}
-	}
-	return nil
+	return o.Trace.Each(ctx, o.HashBlockTokens, o.Limit, f)
 }
 
 // Replay replays the whole trace over each of the targets at once, under a salt

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,42 @@ type Trace struct {
 // FileTrace returns the trace in the file at path.
 func FileTrace(path string) Trace {
 	return Trace{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
+}
+
+// Each calls f with the number (from 1) and the ids of each request, in order,
+// of the first limit requests, or of all if limit is 0. The ids are valid during
+// the call. An error of f ends it, as does the end of ctx. A request of more
+// hashes than a lookup carries, hashBlockTokens tokens each, is refused.
+func (t Trace) Each(ctx context.Context, hashBlockTokens, limit int, f func(number int, ids []uint64) error) error {
+	r, err := t.open()
+	if err == nil {
+		defer r.close()
+	}
+	if ctx.Err() != nil { // before err: a reading cut short is no bad trace
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for limit == 0 || r.line < limit {
+		ids, err := r.next()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n := len(ids) * (BlockTokens / hashBlockTokens); n > maxHashes {
+			return r.fail(fmt.Errorf("%d hash blocks; a lookup carries at most %d", n, maxHashes))
+		}
+		if err := f(r.line, ids); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // traceReader reads the requests of a trace one by one. Not safe for concurrent use.

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -68,7 +69,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	root.DisableSuggestions = true // they span lines
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(a.replayCommand(&failed))
+	root.AddCommand(a.replayCommand(&failed), a.indexCommand(&failed), a.floorCommand(&failed), a.floorServerCommand(&failed))
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -92,9 +93,13 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace),
 		errors.Is(err, lookup.ErrRequest): // an address of no known form
 		code = exitUsage
-	case errors.Is(err, lookup.ErrConnect), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, lookup.ErrConnect), errors.Is(err, floor.ErrLost), errors.Is(err, context.DeadlineExceeded):
 		code = exitLost
 	}
-	fmt.Fprintf(a.stderr, "hitbench: %s\n", strings.TrimPrefix(err.Error(), "bench: "))
+	text := err.Error()
+	for _, prefix := range []string{"indexbench: ", "floor: ", "bench: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	fmt.Fprintf(a.stderr, "hitbench: %s\n", text)
 	return code
 }

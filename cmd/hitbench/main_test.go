@@ -26,6 +26,9 @@ const asCommand = "HITBENCH_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
+		if len(os.Args) > 1 && os.Args[1] == "serve" {
+			serveAsHitline()
+		}
 		main()
 	}
 	// gnet, which lookup imports, starts goroutines of its own in its init.

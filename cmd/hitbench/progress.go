@@ -17,6 +17,8 @@ type progress struct {
 	mu  sync.Mutex // the bar's own lock does not cover its clearing
 	w   io.Writer
 	bar *progressbar.ProgressBar // nil: none
+
+	phase string // what the bar is about, where it is about one thing after another
 }
 
 // newProgress begins a progress of total steps, or of unknown length if total is
@@ -44,6 +46,22 @@ func (p *progress) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.bar.Add(1) // a bar that cannot be drawn is no reason to stop
+}
+
+// at says that so many steps of a phase are done.
+func (p *progress) at(phase string, done, total int) {
+	if p.bar == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if phase != p.phase {
+		p.phase = phase
+		p.bar.Reset()
+		p.bar.ChangeMax(total)
+		p.bar.Describe(phase)
+	}
+	_ = p.bar.Set(done) // a bar that cannot be drawn is no reason to stop
 }
 
 // line writes a line.

@@ -1,0 +1,116 @@
+package floor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is the result of Run.
+type Report struct {
+	Dialect string `json:"dialect"`
+	Connect string `json:"connect,omitempty"` // the server that Run did not start
+
+	Hashes   int `json:"hashes"`
+	Entries  int `json:"entries"` // hashes that Run stored
+	Chains   int `json:"chains"`
+	Rounds   int `json:"rounds"`
+	Requests int `json:"requests"` // a round and server
+	Wrong    int `json:"wrong"`    // answers, of all requests
+
+	FloorP50us   float64 `json:"floor_p50_us"` // medians of the rounds, to 0.01 us
+	HitlineP50us float64 `json:"hitline_p50_us"`
+	Ratio        float64 `json:"ratio"` // of the two before
+	RatioMin     float64 `json:"ratio_min"`
+	RatioMax     float64 `json:"ratio_max"`
+	FloorP99us   float64 `json:"floor_p99_us"`
+	HitlineP99us float64 `json:"hitline_p99_us"`
+
+	FloorCPUus   float64  `json:"floor_cpu_us"` // CPU time a request; medians of the rounds
+	HitlineCPUus *float64 `json:"hitline_cpu_us,omitempty"`
+
+	Pipeline    int     `json:"pipeline,omitempty"`
+	FloorRPS    float64 `json:"floor_rps,omitempty"` // requests a second; medians of the rounds
+	HitlineRPS  float64 `json:"hitline_rps,omitempty"`
+	RPSRatio    float64 `json:"rps_ratio,omitempty"`
+	RPSRatioMin float64 `json:"rps_ratio_min,omitempty"`
+	RPSRatioMax float64 `json:"rps_ratio_max,omitempty"`
+
+	IdleCPU *float64 `json:"idle_cpu_ms_per_s,omitempty"` // of hitline after the rounds; none with Connect
+
+	Cores      []int `json:"cores"`             // of the client and of the servers; empty if not pinned
+	LLC        int64 `json:"llc_bytes"`         // last-level cache as the machine reports it, 0 unknown
+	WorkingSet int64 `json:"working_set_bytes"` // of all chains, in requests and index
+}
+
+// WriteJSON writes the report as one line of JSON.
+func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+
+// WriteTable writes the report as lines of name and value, for people.
+func (r Report) WriteTable(w io.Writer) error {
+	var text strings.Builder
+	row := func(name, format string, values ...any) {
+		fmt.Fprintf(&text, "%-12s %s\n", name, fmt.Sprintf(format, values...))
+	}
+	row("request", "%d hashes, %s dialect", r.Hashes, r.Dialect)
+	row("index", "%d entries in %d chains", r.Entries, r.Chains)
+	row("working set", "%d MiB; last-level cache %d MiB", r.WorkingSet>>20, r.LLC>>20)
+	if len(r.Cores) == 2 {
+		row("cores", "client %d, servers %d", r.Cores[0], r.Cores[1])
+	} else {
+		row("cores", "not pinned")
+	}
+	row("rounds", "%d of %d requests a server", r.Rounds, r.Requests)
+	row("floor", "p50 %.2f us, p99 %.2f us, %.2f us of CPU", r.FloorP50us, r.FloorP99us, r.FloorCPUus)
+	cpu := ""
+	if r.HitlineCPUus != nil {
+		cpu = fmt.Sprintf(", %.2f us of CPU", *r.HitlineCPUus)
+	}
+	row("hitline", "p50 %.2f us, p99 %.2f us%s", r.HitlineP50us, r.HitlineP99us, cpu)
+	row("ratio", "%.3f (%.3f to %.3f)", r.Ratio, r.RatioMin, r.RatioMax)
+	if r.Pipeline > 0 {
+		row("pipelined", "%d under way: floor %.0f a second, hitline %.0f", r.Pipeline, r.FloorRPS, r.HitlineRPS)
+		row("ratio", "%.3f (%.3f to %.3f)", r.RPSRatio, r.RPSRatioMin, r.RPSRatioMax)
+	}
+	if r.IdleCPU != nil {
+		row("idle", "%.2f ms of CPU a second", *r.IdleCPU)
+	}
+	row("wrong", "%d", r.Wrong)
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// series holds a figure of each round, of the floor server and of hitline.
+type series [2][]float64
+
+func (s *series) add(server int, figure float64) { s[server] = append(s[server], figure) }
+
+// medians returns the median of each, their ratio, and the least and the largest
+// ratio of a round.
+func (s *series) medians() (floor, hitline, ratio, least, most float64) {
+	floor, hitline = median(s[0]), median(s[1])
+	ratios := make([]float64, len(s[0]))
+	for i := range ratios {
+		ratios[i] = round3(s[1][i] / s[0][i])
+	}
+	return floor, hitline, round3(hitline / floor), slices.Min(ratios), slices.Max(ratios)
+}
+
+// median returns the middle one, the lower of two.
+func median(figures []float64) float64 {
+	sorted := slices.Sorted(slices.Values(figures))
+	return sorted[(len(sorted)-1)/2]
+}
+
+// quantile returns the time that a share of the sorted times is not above.
+func quantile(sorted []time.Duration, share float64) float64 {
+	at := int(math.Ceil(share*float64(len(sorted)))) - 1
+	return micros(sorted[max(at, 0)])
+}
+
+func micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }
+func round3(x float64) float64       { return math.Round(x*1000) / 1000 }

@@ -1,0 +1,123 @@
+package floor
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench"
+)
+
+func TestSeries(t *testing.T) {
+	var s series
+	for i, hitline := range []float64{11, 24, 30} {
+		s.add(0, float64(10+i*10)) // 10, 20, 30
+		s.add(1, hitline)
+	}
+	floor, hitline, ratio, least, most := s.medians()
+	assert.Equal(t, []float64{20, 24, 1.2, 1, 1.2}, []float64{floor, hitline, ratio, least, most})
+	assert.InDelta(t, 2, median([]float64{3, 1, 2}), 0)
+	assert.InDelta(t, 1, median([]float64{2, 1}), 0)
+
+	times := make([]time.Duration, 200)
+	for i := range times {
+		times[i] = time.Duration(i+1) * time.Microsecond
+	}
+	assert.InDelta(t, 100, quantile(times, 0.5), 0)
+	assert.InDelta(t, 198, quantile(times, 0.99), 0)
+	assert.InDelta(t, 1, quantile(times[:1], 0.5), 0)
+	assert.InDelta(t, 1.23, micros(1234), 0)
+}
+
+// The keys are a contract with those who read the line.
+func TestReportKeys(t *testing.T) {
+	always := []string{
+		"chains", "cores", "dialect", "entries", "floor_cpu_us", "floor_p50_us", "floor_p99_us", "hashes", "hitline_p50_us", "hitline_p99_us",
+		"llc_bytes", "ratio", "ratio_max", "ratio_min", "requests", "rounds", "working_set_bytes", "wrong",
+	}
+	keys := func(r Report) []string {
+		var out bytes.Buffer
+		require.NoError(t, r.WriteJSON(&out))
+		require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
+		var got map[string]any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+		return slices.Sorted(maps.Keys(got))
+	}
+	assert.Equal(t, always, keys(Report{}))
+	idle, cpu := 0.0, 2.5
+	full := Report{
+		Connect: "tcp://h:1", Pipeline: 8, FloorRPS: 1, HitlineRPS: 2, RPSRatio: 3, RPSRatioMin: 4, RPSRatioMax: 5,
+		IdleCPU: &idle, HitlineCPUus: &cpu, Cores: []int{0, 1},
+	}
+	more := []string{"connect", "pipeline", "floor_rps", "hitline_rps", "rps_ratio", "rps_ratio_min", "rps_ratio_max", "idle_cpu_ms_per_s", "hitline_cpu_us"}
+	assert.ElementsMatch(t, slices.Concat(always, more), keys(full))
+
+	var table bytes.Buffer
+	require.NoError(t, full.WriteTable(&table))
+	assert.Contains(t, table.String(), "cores        client 0, servers 1\n")
+	assert.Contains(t, table.String(), "pipelined    8 under way: floor 1 a second, hitline 2\nratio        3.000 (4.000 to 5.000)\n")
+	assert.Contains(t, table.String(), "us, 2.50 us of CPU\n")
+	assert.Contains(t, table.String(), "idle         0.00 ms of CPU a second\n")
+	table.Reset()
+	require.NoError(t, Report{}.WriteTable(&table))
+	assert.Contains(t, table.String(), "cores        not pinned\n")
+	assert.NotContains(t, table.String(), "idle")
+	assert.NotContains(t, table.String(), "pipelined")
+}
+
+func TestLastLevelCache(t *testing.T) {
+	dir := fstest.MapFS{}
+	assert.Zero(t, lastLevelCache(dir))
+	for name, size := range map[string]string{"index0": "48K\n", "index2": "2048K\n", "index3": "266240K\n", "index4": "?"} {
+		dir[name+"/size"] = &fstest.MapFile{Data: []byte(size)}
+	}
+	assert.EqualValues(t, 260<<20, lastLevelCache(dir))
+	dir["index5/size"] = &fstest.MapFile{Data: []byte("1G\n")}
+	assert.EqualValues(t, 1<<30, lastLevelCache(dir))
+}
+
+// small returns options that are good and quick.
+func small() Options {
+	return Options{
+		Hashes: 50, HashTokens: 16, Entries: 100, Rounds: 3, Requests: 70, MaxCache: 1 << 10,
+		ClientCore: 0, ServerCore: 1, Timeout: 20 * time.Second,
+		OnNote: func(string) {}, OnStep: func(string, int, int) {},
+	}
+}
+
+func TestValidate(t *testing.T) {
+	require.NoError(t, small().Validate())
+	for want, break_ := range map[string]func(*Options){
+		"0 hashes; 1 to 2000000 fit":  func(o *Options) { o.Hashes = 0 },
+		"2000001 hashes;":             func(o *Options) { o.Hashes = 2_000_001 },
+		"a hash of 0 tokens;":         func(o *Options) { o.HashTokens = 0 },
+		"0 entries;":                  func(o *Options) { o.Entries = 0 },
+		"0 rounds;":                   func(o *Options) { o.Rounds = 0 },
+		"-1 requests a round;":        func(o *Options) { o.Requests = -1 },
+		"1025 requests under way;":    func(o *Options) { o.Pipeline = 1025 },
+		"a cache of 0 bytes;":         func(o *Options) { o.MaxCache = 0 },
+		"client on core 1, servers o": func(o *Options) { o.ClientCore = 1 },
+		"client on core -1,":          func(o *Options) { o.ClientCore = -1 },
+		"a timeout of 0s;":            func(o *Options) { o.Timeout = 0 },
+	} {
+		o := small()
+		break_(&o)
+		err := o.Validate()
+		require.ErrorIs(t, err, bench.ErrOptions)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestDefaultRequests(t *testing.T) {
+	for hashes, want := range map[int]int{64: 20_000, 8192: 4096, 131_072: 256, 2_000_000: 200} {
+		assert.Equal(t, want, Options{Hashes: hashes}.requests())
+	}
+	assert.Equal(t, 7, Options{Hashes: 1, Requests: 7}.requests())
+}

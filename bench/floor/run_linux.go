@@ -1,0 +1,314 @@
+package floor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/bench"
+)
+
+// Run starts both servers, fills the index, measures, and stops them. A report
+// with wrong answers is not an error. Not safe for concurrent use: it pins the
+// threads of this process, until it returns.
+func Run(ctx context.Context, o Options) (Report, error) {
+	if err := o.Validate(); err != nil {
+		return Report{}, err
+	}
+	allowed, err := allowedCores()
+	if err != nil {
+		return Report{}, err
+	}
+	cores, err := chooseCores(allowed, o)
+	if err != nil {
+		return Report{}, err
+	}
+	cache := lastLevelCache(os.DirFS("/sys/devices/system/cpu/cpu0/cache"))
+	chains := numChains(o.Hashes, o.Entries, capped(cache, o.MaxCache))
+	m := &meter{o: o, cores: cores}
+	m.report = Report{
+		Dialect: "raw", Connect: o.Connect, Hashes: o.Hashes, Entries: chains * o.Hashes, Chains: chains,
+		Rounds: o.Rounds, Requests: o.requests(), Pipeline: o.Pipeline,
+		Cores: cores, LLC: cache, WorkingSet: int64(chains) * int64(o.Hashes) * 2 * hashLen,
+	}
+	if cores == nil {
+		m.report.Cores = []int{}
+	}
+	m.notes()
+	m.load = newWorkload(chains, o.Hashes, o.HashTokens)
+	defer m.stop()
+	if err := m.start(ctx); err != nil {
+		return Report{}, err
+	}
+	if len(cores) > 0 {
+		defer func() { _ = pinProcess(allowed...) }() // it was allowed before
+	}
+	return m.report, m.measure(ctx)
+}
+
+// capped returns the cache to exceed, which is most if the machine's is unknown.
+func capped(cache, most int64) int64 {
+	if cache == 0 {
+		return most
+	}
+	return min(cache, most)
+}
+
+// meter is one call of Run.
+type meter struct {
+	o      Options
+	cores  []int // of the client and the servers; nil: not pinned
+	load   *workload
+	report Report
+
+	floor, hitline *process // hitline is nil with Connect
+	peers          [2]*peer // of the floor server and of hitline
+	sockets        []socket
+}
+
+// notes says what limits the meaning of the figures.
+func (m *meter) notes() {
+	if m.cores == nil {
+		m.o.OnNote("only one core to run on: nothing is pinned, and the ratio means little")
+	}
+	if m.o.Connect != "" {
+		m.o.OnNote(m.o.Connect + " was not started here: it is not pinned, and its idle CPU time is not known")
+	}
+	if cache := m.report.LLC; cache > m.o.MaxCache {
+		m.o.OnNote(fmt.Sprintf("the machine reports %d MiB of last-level cache; the chains exceed %d MiB", cache>>20, m.o.MaxCache>>20))
+	}
+}
+
+// start starts the servers, fills the index and connects.
+func (m *meter) start(ctx context.Context) error {
+	core := -1
+	if m.cores != nil {
+		core = m.cores[1]
+	}
+	var err error
+	argv := append(slices.Clone(m.o.FloorServer), strconv.Itoa(m.load.size))
+	if m.floor, err = startProcess(ctx, exec.Command(argv[0], argv[1:]...), core, m.o.Timeout); err != nil {
+		return err
+	}
+	addr := m.o.Connect
+	if addr == "" {
+		if m.hitline, err = startProcess(ctx, m.serve(), core, m.o.Timeout); err != nil {
+			return err
+		}
+		addr = m.hitline.addr
+	}
+	if err := m.fill(ctx, addr); err != nil {
+		return err
+	}
+	m.load.cut(m.o.HashTokens)
+	order := m.load.order()
+	for i, server := range []struct {
+		addr string
+		peer func(socket, *workload, []int) *peer
+	}{{m.floor.addr, floorPeer}, {addr, hitlinePeer}} {
+		s, err := dialBlocking(ctx, server.addr, m.o.Timeout)
+		if err != nil {
+			return err
+		}
+		m.sockets = append(m.sockets, s)
+		m.peers[i] = server.peer(s, m.load, order)
+	}
+	return nil
+}
+
+// serve returns the command that runs hitline. Of the variables that configure it
+// only the choice of kernels is passed on.
+func (m *meter) serve() *exec.Cmd {
+	cmd := exec.Command(m.o.Hitline, "serve", "--listen", "tcp://127.0.0.1:0", "--block-size", strconv.Itoa(m.o.HashTokens))
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "HITLINE_") || strings.HasPrefix(variable, "HITLINE_KERNEL=") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	bound := max(1<<30, 128*m.report.Entries) // more than they take: nothing may be evicted
+	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(bound))
+	return cmd
+}
+
+// fill stores all chains.
+func (m *meter) fill(ctx context.Context, addr string) error {
+	dialCtx, cancel := context.WithTimeout(ctx, m.o.Timeout)
+	defer cancel()
+	storer, err := m.o.Dial(dialCtx, addr)
+	if err != nil {
+		return err
+	}
+	defer storer.Close()
+	for i := range m.load.len() {
+		storeCtx, cancel := context.WithTimeout(ctx, m.o.Timeout)
+		err := storer.Store(storeCtx, m.load.hashes(i), hashLen)
+		cancel()
+		if errors.Is(err, bench.ErrRefused) {
+			return fmt.Errorf("storing chain %d: %w", i, err)
+		} else if err != nil {
+			return fmt.Errorf("%w: storing chain %d: %w", ErrLost, i, err)
+		}
+		m.o.OnStep("fill", i+1, m.load.len())
+	}
+	return nil
+}
+
+// stop closes what start has opened, however far it got.
+func (m *meter) stop() {
+	for _, s := range m.sockets {
+		s.close()
+	}
+	for _, p := range []*process{m.floor, m.hitline} {
+		if p != nil {
+			p.stop()
+		}
+	}
+}
+
+// measure runs all rounds on a thread of its own core.
+func (m *meter) measure(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// The goroutine that is told of signals needs a place to run while this one is
+	// blocked in a system call that the scheduler does not know of.
+	if runtime.GOMAXPROCS(0) < 2 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	}
+	if m.cores != nil {
+		if err := pinProcess(m.cores[0]); err != nil {
+			return err
+		}
+	}
+	defer context.AfterFunc(ctx, func() {
+		for _, s := range m.sockets {
+			s.shutdown()
+		}
+	})()
+	err := m.rounds(ctx)
+	m.report.Wrong = m.peers[0].wrong + m.peers[1].wrong
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err == nil && m.hitline != nil {
+		m.report.IdleCPU, err = m.hitline.idleCPU(ctx)
+	}
+	return err
+}
+
+// rounds makes the figures of the report.
+func (m *meter) rounds(ctx context.Context) error {
+	var p50, p99, cpu, rps series
+	for round := range m.o.Rounds + 1 {
+		if err := m.roundTrips(ctx, round > 0, &p50, &p99, &cpu); err != nil {
+			return err
+		}
+		m.o.OnStep("round trips", round+1, m.o.Rounds+1)
+	}
+	r := &m.report
+	r.FloorP50us, r.HitlineP50us, r.Ratio, r.RatioMin, r.RatioMax = p50.medians()
+	r.FloorP99us, r.HitlineP99us, _, _, _ = p99.medians()
+	r.FloorCPUus = median(cpu[0])
+	if m.hitline != nil {
+		used := median(cpu[1])
+		r.HitlineCPUus = &used
+	}
+	if m.o.Pipeline == 0 {
+		return nil
+	}
+	for round := range m.o.Rounds + 1 {
+		if err := m.streams(ctx, round > 0, &rps); err != nil {
+			return err
+		}
+		m.o.OnStep("pipelined", round+1, m.o.Rounds+1)
+	}
+	r.FloorRPS, r.HitlineRPS, r.RPSRatio, r.RPSRatioMin, r.RPSRatioMax = rps.medians()
+	return nil
+}
+
+// roundTrips makes one round.
+func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *series) error {
+	n := m.report.Requests
+	var took [2][]time.Duration
+	for i := range took {
+		took[i] = make([]time.Duration, 0, n)
+	}
+	before, err := m.cpuTimes()
+	if err != nil {
+		return err
+	}
+	err = m.inTurn(ctx, n, min(64, (n+7)/8), func(server, slice int) error {
+		for range slice {
+			t, err := m.peers[server].roundTrip()
+			if err != nil {
+				return err
+			}
+			took[server] = append(took[server], t)
+		}
+		return nil
+	})
+	if err != nil || !counts {
+		return err
+	}
+	after, err := m.cpuTimes()
+	for server, times := range took {
+		slices.Sort(times)
+		p50.add(server, quantile(times, 0.5))
+		p99.add(server, quantile(times, 0.99))
+		cpu.add(server, micros((after[server]-before[server])/time.Duration(n)))
+	}
+	return err
+}
+
+// cpuTimes returns what CPU time the servers have used; nothing for one that was
+// not started here.
+func (m *meter) cpuTimes() (used [2]time.Duration, err error) {
+	for i, p := range []*process{m.floor, m.hitline} {
+		if p != nil && err == nil {
+			used[i], err = p.cpu()
+		}
+	}
+	return used, err
+}
+
+// streams makes one pipelined round.
+func (m *meter) streams(ctx context.Context, counts bool, rps *series) error {
+	n := m.report.Requests
+	var took [2]time.Duration
+	err := m.inTurn(ctx, n, max(16*m.o.Pipeline, 1), func(server, slice int) error {
+		t, err := m.peers[server].stream(slice, m.o.Pipeline)
+		took[server] += t
+		return err
+	})
+	if err != nil || !counts {
+		return err
+	}
+	for server := range took {
+		rps.add(server, round3(float64(n)/took[server].Seconds()))
+	}
+	return nil
+}
+
+// inTurn calls ask for n requests to each server, in slices of so many. Which
+// server begins alternates.
+func (m *meter) inTurn(ctx context.Context, n, slice int, ask func(server, slice int) error) error {
+	for turn := 0; n > 0; turn++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		size := min(slice, n)
+		for i := range 2 {
+			if err := ask((turn+i)%2, size); err != nil {
+				return err
+			}
+		}
+		n -= size
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+//go:build !linux
+
+package floor
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/hitline/hitline/bench"
+)
+
+var errLinux = fmt.Errorf("%w: the floor is measured on Linux only", bench.ErrOptions)
+
+// Run fails: pinning is not to be had here.
+func Run(context.Context, Options) (Report, error) { return Report{}, errLinux }
+
+// ServeFloor fails.
+func ServeFloor(io.Writer, int, int) error { return errLinux }

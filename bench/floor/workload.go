@@ -1,0 +1,66 @@
+package floor
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// workload holds the requests that are rotated over, ready to be written, and
+// their right answers. Read-only once it is made.
+type workload struct {
+	size    int    // bytes a request
+	head    int    // of which come before the hashes
+	bytes   []byte // all requests, in the order of the rotation
+	answers []byte // replySize bytes each
+}
+
+// replySize is the size of hitline's answer: a frame of 4 bytes.
+const replySize = 2 + 4
+
+// cutEvery is one more than the number of whole chains between two cut ones, on
+// average.
+const cutEvery = 10
+
+// newWorkload makes chains of random hashes. All of them are whole until cut.
+func newWorkload(chains, hashes, hashTokens int) *workload {
+	tokens := uint32(hashes * hashTokens)
+	head := netproto.AppendLookup(nil, nil, tokens, hashLen, hashes*hashLen)
+	w := &workload{size: len(head) + hashes*hashLen, head: len(head)}
+	w.bytes = make([]byte, chains*w.size)
+	random := rand.NewChaCha8([32]byte{1})
+	for i := range chains {
+		request := w.request(i)
+		_, _ = random.Read(request[copy(request, head):]) // never fails
+		w.answers = netproto.AppendHit(w.answers, nil, tokens)
+	}
+	return w
+}
+
+// cut changes a hash at a random block of a tenth of the chains, which have been
+// stored by then, and their answers with it.
+func (w *workload) cut(hashTokens int) {
+	random := rand.New(rand.NewPCG(2, 2))
+	hashes := (w.size - w.head) / hashLen
+	for _, i := range random.Perm(w.len())[:w.len()/cutEvery] {
+		at := random.IntN(hashes)
+		w.hashes(i)[at*hashLen+random.IntN(hashLen)] ^= 0xFF
+		binary.BigEndian.PutUint32(w.answer(i)[replySize-4:], uint32(at*hashTokens))
+	}
+}
+
+func (w *workload) len() int             { return len(w.bytes) / w.size }
+func (w *workload) request(i int) []byte { return w.bytes[i*w.size:][:w.size:w.size] }
+func (w *workload) hashes(i int) []byte  { return w.request(i)[w.head:] }
+func (w *workload) answer(i int) []byte  { return w.answers[i*replySize:][:replySize:replySize] }
+
+// order returns the chains in the order in which they are asked for.
+func (w *workload) order() []int { return rand.New(rand.NewPCG(3, 3)).Perm(w.len()) }
+
+// numChains returns how many chains make at least so many entries, and more than
+// so many bytes of cache when each hash is there twice: a multiple of ten.
+func numChains(hashes, entries int, cache int64) int {
+	n := max(MinChains, (entries+hashes-1)/hashes, int(cache/int64(2*hashLen*hashes))+1)
+	return (n + cutEvery - 1) / cutEvery * cutEvery
+}

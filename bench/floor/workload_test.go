@@ -1,0 +1,73 @@
+package floor
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+func TestWorkload(t *testing.T) {
+	const chains, hashes, tokens = 40, 100, 16
+	whole, w := newWorkload(chains, hashes, tokens), newWorkload(chains, hashes, tokens)
+	w.cut(tokens)
+	require.Equal(t, chains, w.len())
+	cut, places := 0, map[int]bool{}
+	for i := range chains {
+		frames, used, err := netproto.ParseMessage(w.request(i), netproto.Limits{}, nil)
+		require.NoError(t, err)
+		require.Equal(t, len(w.request(i)), used)
+		require.Len(t, frames, 4)
+		assert.Equal(t, "lookup", string(frames[0]))
+		assert.EqualValues(t, hashes*tokens, netproto.ParseInt(frames[1]))
+		assert.EqualValues(t, hashLen, netproto.ParseInt(frames[2]))
+		assert.Equal(t, w.hashes(i), frames[3])
+
+		stored := whole.hashes(i)
+		hit := 0
+		for hit < hashes && bytes.Equal(frames[3][hit*hashLen:][:hashLen], stored[hit*hashLen:][:hashLen]) {
+			hit++
+		}
+		if hit < hashes {
+			cut++
+			places[hit] = true
+			assert.Equal(t, stored[(hit+1)*hashLen:], frames[3][(hit+1)*hashLen:], "only one hash is another")
+		}
+		assert.Equal(t, netproto.AppendHit(nil, nil, uint32(hit*tokens)), w.answer(i))
+		for j := range i {
+			assert.NotEqual(t, whole.hashes(j), stored)
+		}
+	}
+	assert.Equal(t, chains/10, cut)
+	assert.Greater(t, len(places), 1, "at random blocks")
+
+	order := w.order()
+	assert.False(t, slices.IsSorted(order))
+	slices.Sort(order)
+	for i, at := range order {
+		assert.Equal(t, i, at, "each once")
+	}
+}
+
+func TestNumChains(t *testing.T) {
+	for _, test := range []struct {
+		hashes, entries int
+		cache           int64
+		want            int
+	}{
+		{131_072, 1_000_000, 64 << 20, 20},
+		{512, 1_000_000, 64 << 20, 2050},
+		{512, 1_000_000, 32 << 20, 1960},
+		{512, 1, 2 * 32 * 512 * 40, 50}, // 40 would only fill it
+		{64, 1, 1, 20},
+		{1, 101, 1, 110},
+	} {
+		got := numChains(test.hashes, test.entries, test.cache)
+		assert.Equal(t, test.want, got, "%+v", test)
+		assert.Greater(t, int64(2*hashLen*test.hashes*got), test.cache)
+	}
+}

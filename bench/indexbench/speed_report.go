@@ -1,0 +1,115 @@
+package indexbench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// SpeedReport is what [Speed] measured: medians, nanoseconds a hash but for a miss,
+// which is nanoseconds a request. What is about the map is nil where there is
+// none for the length of the hashes.
+type SpeedReport struct {
+	Entries int `json:"entries"`
+	HashLen int `json:"hash_len"`
+	Passes  int `json:"passes"`
+
+	ChainNs       float64  `json:"chain_ns"`
+	RandomNs      float64  `json:"random_ns"`
+	MissNs        float64  `json:"miss_ns"`
+	GomapChainNs  *float64 `json:"gomap_chain_ns"`
+	GomapRandomNs *float64 `json:"gomap_random_ns"`
+
+	ChainSpread       Spread  `json:"chain_ns_spread"`
+	RandomSpread      Spread  `json:"random_ns_spread"`
+	MissSpread        Spread  `json:"miss_ns_spread"`
+	GomapChainSpread  *Spread `json:"gomap_chain_ns_spread"`
+	GomapRandomSpread *Spread `json:"gomap_random_ns_spread"`
+
+	ChainRatio        *float64 `json:"chain_ratio"`  // the map's time over the index's
+	RandomRatio       *float64 `json:"random_ratio"` // the same
+	MissInMapAccesses *float64 `json:"miss_in_map_accesses"`
+
+	BytesPerEntry       float64  `json:"bytes_per_entry"`
+	PeakBytesPerEntry   float64  `json:"peak_bytes_per_entry"`
+	MappedBytesPerEntry float64  `json:"mapped_bytes_per_entry"` // of BytesPerEntry, outside the Go heap
+	StatsBytesPerEntry  float64  `json:"stats_bytes_per_entry"`  // as the index itself says
+	GomapBytesPerEntry  *float64 `json:"gomap_bytes_per_entry"`
+
+	Machine
+}
+
+// report takes the medians.
+func (s *speed) report() SpeedReport {
+	r := SpeedReport{
+		Entries: s.Entries, HashLen: s.HashLen, Passes: s.Passes,
+		ChainNs: s.chain.median(), ChainSpread: s.chain.spread(),
+		RandomNs: s.random.median(), RandomSpread: s.random.spread(),
+		MissNs: s.miss.median(), MissSpread: s.miss.spread(),
+		BytesPerEntry: rounded(s.bytes), PeakBytesPerEntry: rounded(s.peak),
+		MappedBytesPerEntry: rounded(s.mapped), StatsBytesPerEntry: rounded(s.bytesAsStated),
+		Machine: thisMachine(),
+	}
+	if s.rival == nil {
+		return r
+	}
+	r.GomapChainNs, r.GomapChainSpread = new(s.rivalChain.median()), new(s.rivalChain.spread())
+	r.GomapRandomNs, r.GomapRandomSpread = new(s.rivalRandom.median()), new(s.rivalRandom.spread())
+	r.ChainRatio = new(over(*r.GomapChainNs, r.ChainNs))
+	r.RandomRatio = new(over(*r.GomapRandomNs, r.RandomNs))
+	r.MissInMapAccesses = new(over(r.MissNs, *r.GomapRandomNs))
+	r.GomapBytesPerEntry = new(rounded(s.rivalBytes))
+	return r
+}
+
+// WriteJSON writes the report as one line of JSON.
+func (r SpeedReport) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+
+// WriteTable writes the report for people: medians with the least and the largest
+// value.
+func (r SpeedReport) WriteTable(w io.Writer) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d entries of %d bytes, %d passes, %v\n\n", r.Entries, r.HashLen, r.Passes, r.Machine)
+	const columns = "%-22s %-28s %-28s %s\n"
+	fmt.Fprintf(&text, columns, "", "hitline", "Go map", "")
+	fmt.Fprintf(&text, columns, "chain, ns a hash", cell(&r.ChainNs, &r.ChainSpread),
+		cell(r.GomapChainNs, r.GomapChainSpread), suffixed(r.ChainRatio, "x"))
+	fmt.Fprintf(&text, columns, "random, ns a hash", cell(&r.RandomNs, &r.RandomSpread),
+		cell(r.GomapRandomNs, r.GomapRandomSpread), suffixed(r.RandomRatio, "x"))
+	fmt.Fprintf(&text, columns, "miss, ns a request", cell(&r.MissNs, &r.MissSpread),
+		"", suffixed(r.MissInMapAccesses, " random map accesses"))
+	fmt.Fprintf(&text, columns, "bytes an entry", cell(&r.BytesPerEntry, nil), cell(r.GomapBytesPerEntry, nil), "")
+	fmt.Fprintf(&text, columns, "  peak while filled", cell(&r.PeakBytesPerEntry, nil), "", "")
+	fmt.Fprintf(&text, columns, "  mapped beside heap", cell(&r.MappedBytesPerEntry, nil), "", "")
+	fmt.Fprintf(&text, columns, "  as the index says", cell(&r.StatsBytesPerEntry, nil), "", "")
+	return writeTrimmed(w, text.String())
+}
+
+// cell formats a figure and, if there is one, its spread.
+func cell(v *float64, s *Spread) string {
+	switch {
+	case v == nil:
+		return "none"
+	case s == nil:
+		return fmt.Sprintf("%.1f", *v)
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", *v, s[0], s[1])
+}
+
+func suffixed(v *float64, unit string) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.2f%s", *v, unit)
+}
+
+// writeTrimmed writes lines without the spaces at their ends.
+func writeTrimmed(w io.Writer, text string) error {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		out.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/bench/floor"
+)
+
+// floorFlags are the flags of hitbench floor; written by cobra.
+type floorFlags struct {
+	o       floor.Options
+	dialect string
+	cache   int64 // MiB
+	json    bool
+}
+
+// floorServer is the hidden command that is the server to compare with.
+const floorServer = "floor-server"
+
+// floorCommand returns the command, which leaves its error in failed.
+func (a *app) floorCommand(failed *error) *cobra.Command {
+	var f floorFlags
+	cmd := &cobra.Command{
+		Use:   "floor",
+		Short: "Measure round trips beside the least a server on a socket needs",
+		Long: `Measure the round trip of a lookup at hitline beside that of a blocking
+raw-socket server that only reads the same bytes and answers 4. Both servers are
+started here and stopped at the end; the client is pinned to one core and they
+to another. Requests rotate over chains that together exceed the last-level
+cache, a tenth of them cut at a missing block, and every answer is checked.
+Figures are medians of the rounds. --pipeline adds rounds with many requests
+under way, and their number a second at either server.
+
+Linux only. Leave the machine alone while it runs.
+
+Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
+interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
+		Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			*failed = a.floor(cmd.Context(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&f.o.Hashes, "hashes", 512, "hashes a request")
+	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the chains need it")
+	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
+	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their size")
+	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests under way in further rounds; 0 for none")
+	flags.StringVar(&f.dialect, "dialect", "raw", "dialect; only raw")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may run on")
+	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, counted likewise")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure in place of starting one")
+	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has it")
+	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most; virtual machines report their host's")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	return cmd
+}
+
+// floorServerCommand returns the command that floor runs as the server.
+func (a *app) floorServerCommand(failed *error) *cobra.Command {
+	return &cobra.Command{
+		Use:    floorServer + " BYTES [BUFFER]",
+		Short:  "Answer 4 bytes for each so many bytes",
+		Hidden: true,
+		Args:   cobra.RangeArgs(1, 2),
+		Run: func(_ *cobra.Command, args []string) {
+			numbers := [2]int{0, floor.ReadBuffer}
+			for i, text := range args {
+				n, err := strconv.Atoi(text)
+				if err != nil || n < 1 {
+					*failed = fmt.Errorf("%w: %q is no size in bytes", errUsage, text)
+					return
+				}
+				numbers[i] = n
+			}
+			*failed = floor.ServeFloor(a.stderr, numbers[0], numbers[1])
+		},
+	}
+}
+
+// floor runs the command and prints the report.
+func (a *app) floor(ctx context.Context, f floorFlags) error {
+	if f.dialect != "raw" {
+		return fmt.Errorf("%w: dialect %q; only raw is measured", errUsage, f.dialect)
+	}
+	o := f.o
+	o.MaxCache = f.cache << 20
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot tell where this program is: %w", err)
+	}
+	o.FloorServer = []string{self, floorServer}
+	if o.Connect == "" {
+		if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
+			return err
+		}
+	}
+	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) { return a.dial(ctx, addr) }
+	report, err := a.watchFloor(ctx, o)
+	if err != nil {
+		return err
+	}
+	write := report.WriteTable
+	if f.json {
+		write = report.WriteJSON
+	}
+	return cmp.Or(printed(write(a.stdout)), floorVerdict(report))
+}
+
+// watchFloor measures with a progress bar.
+func (a *app) watchFloor(ctx context.Context, o floor.Options) (floor.Report, error) {
+	bar := newProgress(a.stderr, 1)
+	defer bar.finish()
+	o.OnStep = bar.at
+	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
+	return floor.Run(ctx, o)
+}
+
+// findHitline returns the path of the hitline binary: the one that was named, or
+// that beside this program, or that on PATH.
+func findHitline(named, self string) (string, error) {
+	if named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return "", fmt.Errorf("%w: --hitline: %w", errUsage, err)
+		}
+		return path, nil
+	}
+	beside := filepath.Join(filepath.Dir(self), "hitline")
+	for _, name := range []string{beside, "hitline"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: there is no hitline at %s, nor on PATH; build it, or name it with --hitline", errUsage, beside)
+}
+
+func printed(err error) error {
+	if err != nil {
+		return fmt.Errorf("cannot write the report: %w", err)
+	}
+	return nil
+}
+
+// floorVerdict returns an error if an answer was wrong.
+func floorVerdict(r floor.Report) error {
+	if r.Wrong == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d answers are wrong", r.Wrong)
+}
