@@ -65,7 +65,7 @@ type Index struct {
 	// mu guards what readers see: the segments' list, keys of entries and classes,
 	// the table's directory, pages and overflow, the classes, entries, logBytes.
 	// Changed under writing and mu both, so that a writer reads it without mu.
-	mu       sync.RWMutex
+	mu       gate
 	segments []segment // by segment number
 	table    *table
 	classes  *classes
