@@ -9,32 +9,32 @@ const slackShare = 32
 // and returns for how many of them there is room. What the given store has placed
 // or used is not evicted for it. moved of the keys only change their slot.
 func (x *Index) makeRoom(hashLen, want, moved int, store uint32) int {
-	slack := int64(0)
-	if x.evicting {
-		slack = x.slots / slackShare
-	}
 	k := int64(want)
+	free := k // slots that there should be
+	if x.evicting {
+		free = min(k+x.slots/slackShare, x.free[hashLen]+2*k) // the slack is made in steps
+	}
 	for {
 		over := int64(0)
 		if x.maxEntries > 0 {
 			over = x.entries + k - int64(moved) - x.maxEntries
 		}
-		short := k + slack - x.free[hashLen]
+		short := free - x.free[hashLen]
 		if short > 0 && x.grow(hashLen) {
 			continue
 		}
-		need := max(over, min(short, 2*k)) // the slack is made in steps
+		need := max(over, short)
 		if need <= 0 {
 			return want
 		}
-		if !x.evictOldest(hashLen, int(need), short > over, store) {
-			free := x.free[hashLen]
-			if x.maxEntries > 0 {
-				free = min(free, x.maxEntries-x.entries+int64(moved))
-			}
-			return int(max(min(free, k), 0))
+		if x.evictOldest(hashLen, int(need), short > over, store) {
+			continue
 		}
-		slack = 0
+		have := x.free[hashLen]
+		if x.maxEntries > 0 {
+			have = min(have, x.maxEntries-x.entries+int64(moved))
+		}
+		return int(max(min(have, k), 0))
 	}
 }
 
