@@ -67,7 +67,7 @@ type storing struct {
 // storeBatch stores at most batchKeys keys. It works out all that changes while
 // readers go on, and then changes it at once.
 func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error {
-	x.applyTouches(touchMost)
+	x.applyTouches(touchStore)
 	x.releaseStep()
 	if w.store == 0 {
 		x.stores++

@@ -17,6 +17,9 @@ const (
 	// touchBatch is how many stretches are applied under one hold of the writers'
 	// lock: some ten microseconds.
 	touchBatch = 256
+	// touchStore is how many a batch of stores applies before it chooses what to
+	// evict: all there are in practice, and a tenth of a millisecond at most.
+	touchStore = 1024
 )
 
 // noteTouches queues what a lookup has found, tail first. When the queue is long
