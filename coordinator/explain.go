@@ -86,28 +86,10 @@ func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists
 		if p, err = c.presence(tokenLen, hashes, answers); err != nil {
 			return 0, nil, err
 		}
-		partly = c.bitsOf(tokenLen, hashes, c.partlyStored(tokenLen, hashes, answers))
+		partly = c.partlyStored(tokenLen, hashes, answers)
 	}
 	ends, err := c.Explain(p, partly, numTokens)
 	return hit, ends, err
-}
-
-// partlyStored returns, for each group, the hashes that are stored on at least one
-// of their ranks.
-func (c *Coordinator) partlyStored(tokenLen int64, hashes netproto.Hashes, answers []int) []map[string]bool {
-	sets := make([]map[string]bool, len(c.groups))
-	for g := range sets {
-		sets[g] = map[string]bool{}
-	}
-	_ = c.eachAsked(tokenLen, hashes, func(g int, hash []byte) error {
-		n := min(len(c.groups[g].ranks), len(answers)) // a revision reads on where some are lacking
-		if ones(answers[:n]) > 0 {
-			sets[g][string(hash)] = true
-		}
-		answers = answers[n:]
-		return nil
-	})
-	return sets
 }
 
 // explainGroup fills in the end of one group, as if it were the only one.

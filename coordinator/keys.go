@@ -3,6 +3,7 @@ package coordinator
 import (
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"strings"
 )
 
@@ -40,4 +41,60 @@ func (c *Coordinator) keyPrefixes(g int) []string {
 		prefixes[i] = c.KeyPrefix(g, r)
 	}
 	return prefixes
+}
+
+// JoinKeys returns the keys of hashes, which are n of hashLen bytes each, behind
+// a prefix (a KeyPrefix). They are parts of one string, so they cost two
+// allocations, and each keeps all of them in memory.
+func JoinKeys(prefix string, n, hashLen int, hashes iter.Seq2[int, []byte]) []string {
+	prefixes := []string{prefix}
+	var b keyBuilder
+	b.grow(prefixes, n, hashLen)
+	for _, hash := range hashes {
+		b.add(prefixes, hash)
+	}
+	return b.keys
+}
+
+// keyBuilder builds keys as parts of one string. Whoever knows how many there
+// will be makes room for all of them first.
+type keyBuilder struct {
+	keys []string
+	text strings.Builder
+	hex  []byte // the hash at hand
+
+	bytes, count int // to make room for
+}
+
+// need counts n hashes of so many bytes behind each of the prefixes.
+func (b *keyBuilder) need(prefixes []string, n, hashLen int) {
+	if n == 0 {
+		return
+	}
+	for _, prefix := range prefixes {
+		b.bytes += n * (len(prefix) + hex.EncodedLen(hashLen))
+	}
+	b.count += n * len(prefixes)
+}
+
+// room makes room for what need has counted.
+func (b *keyBuilder) room() {
+	b.text.Grow(b.bytes)
+	b.keys = make([]string, 0, b.count)
+}
+
+func (b *keyBuilder) grow(prefixes []string, n, hashLen int) {
+	b.need(prefixes, n, hashLen)
+	b.room()
+}
+
+// add builds the keys of one hash, one for each prefix.
+func (b *keyBuilder) add(prefixes []string, hash []byte) {
+	b.hex = hex.AppendEncode(b.hex[:0], hash)
+	for _, prefix := range prefixes {
+		from := b.text.Len()
+		b.text.WriteString(prefix)
+		b.text.Write(b.hex)
+		b.keys = append(b.keys, b.text.String()[from:])
+	}
 }

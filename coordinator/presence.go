@@ -17,6 +17,8 @@ type Presence struct {
 	NumHashes  int  // raw hashes that the request brought
 	Everything bool // every block of every group is stored; Bits is not read
 	Bits       [][]uint64
+
+	reads *reads // notes what the finders look at; nil if nobody wants to know
 }
 
 func (c *Coordinator) checkPresence(p *Presence) error {
@@ -35,10 +37,18 @@ type view struct {
 	bits       [][]uint64
 	members    []int
 	everything bool
+	reads      *reads
 }
 
 func (a *attentionGroup) view(p *Presence) view {
-	return view{bits: p.Bits, members: a.members, everything: p.Everything}
+	return view{bits: p.Bits, members: a.members, everything: p.Everything, reads: p.reads}
+}
+
+// note notes that the positions from from to to, to excluded, decide the answer.
+func (v *view) note(from, to int) {
+	if v.reads != nil {
+		v.reads.note(v, from, to)
+	}
 }
 
 // word returns positions 64*w to 64*w+63. It is not for a pool that holds
@@ -55,7 +65,10 @@ func (v *view) word(w int) uint64 {
 	return word
 }
 
-func (v *view) has(i int) bool { return v.word(i/64)>>(i%64)&1 != 0 }
+func (v *view) has(i int) bool {
+	v.note(i, i+1)
+	return v.word(i/64)>>(i%64)&1 != 0
+}
 
 // onesFrom returns where the run of set positions that begins at from ends: at
 // the first clear one or at limit. It is from itself if that is not set or not
@@ -67,14 +80,17 @@ func (v *view) onesFrom(from, limit int) int {
 	if v.everything {
 		return limit
 	}
-	for from < limit {
-		zero := bits.TrailingZeros64(^v.word(from/64) >> (from % 64))
-		if zero < 64-from%64 {
-			return min(from+zero, limit)
+	end := from
+	for end < limit {
+		zero := bits.TrailingZeros64(^v.word(end/64) >> (end % 64))
+		if zero < 64-end%64 {
+			end += zero
+			break
 		}
-		from = from/64*64 + 64
+		end = end/64*64 + 64
 	}
-	return limit
+	v.note(from, min(end+1, limit))
+	return min(end, limit)
 }
 
 // leadingBlocks returns how many of the first limit blocks precede the first
@@ -95,16 +111,18 @@ func (v *view) lastOne(i int) int {
 	if i < 0 || v.everything {
 		return i
 	}
+	at := -1
 	word := v.word(i/64) << (63 - i%64) // position i is now the top bit
 	if word != 0 {
-		return i - bits.LeadingZeros64(word)
+		at = i - bits.LeadingZeros64(word)
 	}
-	for w := i/64 - 1; w >= 0; w-- {
+	for w := i/64 - 1; w >= 0 && at < 0; w-- {
 		if word := v.word(w); word != 0 {
-			return w*64 + 63 - bits.LeadingZeros64(word)
+			at = w*64 + 63 - bits.LeadingZeros64(word)
 		}
 	}
-	return -1
+	v.note(max(at, 0), i+1)
+	return at
 }
 
 // lastZero returns the highest clear position in [from, i], or -1.
@@ -112,15 +130,17 @@ func (v *view) lastZero(from, i int) int {
 	if v.everything {
 		return -1
 	}
-	for i >= from {
+	at, last := -1, i
+	for i >= from && at < 0 {
 		word := ^v.word(i/64) << (63 - i%64)
 		if word != 0 {
-			if at := i - bits.LeadingZeros64(word); at >= from {
-				return at
-			}
-			return -1
+			at = i - bits.LeadingZeros64(word)
 		}
 		i = i/64*64 - 1
 	}
-	return -1
+	if at < from {
+		at = -1
+	}
+	v.note(max(at, from), last+1)
+	return at
 }

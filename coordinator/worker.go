@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -59,8 +60,16 @@ func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (int64, e
 
 func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch) (int64, error) {
 	hit, err := c.FindHit(p, tokenLen, true, s)
-	if err != nil || c.pool.Revision != Revision20260817 || hit < numTokens {
-		return hit, err
+	if err != nil {
+		return 0, err
+	}
+	return c.leaveOne(p, hit, numTokens, s)
+}
+
+// leaveOne finds again where a hit of all tokens would leave none to compute.
+func (c *Coordinator) leaveOne(p *Presence, hit, numTokens int64, s *Scratch) (int64, error) {
+	if c.pool.Revision != Revision20260817 || hit < numTokens {
+		return hit, nil
 	}
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
@@ -96,131 +105,42 @@ func (c *Coordinator) Ask(numTokens int64, hashes netproto.Hashes, exists func(k
 }
 
 // LookupKeys returns the keys that a lookup of tokenLen tokens (a TokenLen)
-// asks the store for, in the reference's order: by group, position, rank.
+// asks the store for, in the reference's order: by group, position, rank. They
+// are parts of one string.
 func (c *Coordinator) LookupKeys(tokenLen int64, hashes netproto.Hashes) []string {
-	total := 0 // neither visit fails
-	_ = c.eachAsked(tokenLen, hashes, func(g int, _ []byte) error {
-		total += len(c.groups[g].ranks)
-		return nil
-	})
-	keys := make([]string, 0, total)
-	var key []byte
-	_ = c.eachAsked(tokenLen, hashes, func(g int, hash []byte) error {
-		for rank := range c.groups[g].ranks {
-			key = c.AppendKey(key[:0], g, rank, hash)
-			keys = append(keys, string(key))
-		}
-		return nil
-	})
-	return keys
-}
-
-// eachAsked visits the positions that a lookup asks, in the order of the keys,
-// until visit fails.
-func (c *Coordinator) eachAsked(tokenLen int64, hashes netproto.Hashes, visit func(g int, hash []byte) error) error {
+	var b keyBuilder
 	for g := range c.groups {
-		stride := c.AskStride(g)
-		positions := int64(c.Positions(g, tokenLen, hashes.Len()))
-		for start, end := range c.AskMask(g).Runs() {
-			for i := start; i < min(end, positions); i++ {
-				if err := visit(g, hashes.At(int(i)*stride+stride-1)); err != nil {
-					return err
-				}
-			}
-			if end >= positions {
-				break
-			}
+		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
+			b.need(c.groups[g].prefixes, to-from, hashes.HashLen())
 		}
 	}
-	return nil
-}
-
-// presence turns the store's answers into bits. What is stored is a set of
-// (group, hash): a position counts as present wherever its hash was found to
-// be, asked there or not. Hash chains do not repeat in practice, so only
-// requests made up by hand notice.
-func (c *Coordinator) presence(tokenLen int64, hashes netproto.Hashes, answers []int) (*Presence, error) {
-	stored, err := c.storedHashes(tokenLen, hashes, answers)
-	if err != nil {
-		return nil, err
-	}
-	return c.bitsOf(tokenLen, hashes, stored), nil
-}
-
-// bitsOf sets the bits of the positions whose hashes are in the groups' sets.
-func (c *Coordinator) bitsOf(tokenLen int64, hashes netproto.Hashes, sets []map[string]bool) *Presence {
-	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
+	b.room()
 	for g := range c.groups {
-		stride := c.AskStride(g)
-		positions := c.Positions(g, tokenLen, hashes.Len())
-		p.Bits[g] = make([]uint64, (positions+63)/64)
-		for i := range positions {
-			if sets[g][string(hashes.At(i*stride+stride-1))] {
-				p.Bits[g][i/64] |= 1 << (i % 64)
+		prefixes, stride := c.groups[g].prefixes, c.AskStride(g)
+		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
+			for i := from; i < to; i++ {
+				b.add(prefixes, hashes.At(i*stride+stride-1))
 			}
 		}
 	}
-	return p
+	return b.keys
 }
 
-// storedHashes returns, for each group, the hashes that are stored on every
-// required rank.
-func (c *Coordinator) storedHashes(tokenLen int64, hashes netproto.Hashes, answers []int) ([]map[string]bool, error) {
-	stored := make([]map[string]bool, len(c.groups))
-	counts := make([]map[string]int, len(c.groups))
-	for g := range c.groups {
-		stored[g], counts[g] = map[string]bool{}, map[string]int{}
-	}
-	sums := c.pool.Revision != Revision20260817
-	at := 0
-	err := c.eachAsked(tokenLen, hashes, func(g int, hash []byte) error {
-		ranks := len(c.groups[g].ranks)
-		next := at + ranks
-		if sums {
-			if next > len(answers) {
-				return fmt.Errorf("%w: the store gave only %d", ErrAnswerCount, len(answers))
+// asked iterates over the runs of positions of group g that a lookup asks, as
+// half-open ranges.
+func (c *Coordinator) asked(g int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		mask := c.AskMask(g)
+		positions := int64(c.Positions(g, tokenLen, numHashes))
+		for at := int64(0); at < positions; {
+			start, end, ok := mask.Next(at)
+			if !ok || start >= positions {
+				return
 			}
-			// Counts of equal hashes add up, and half-stored ones with them.
-			counts[g][string(hash)] += ones(answers[at:next])
-			if counts[g][string(hash)] >= ranks {
-				stored[g][string(hash)] = true
+			at = min(end, positions)
+			if !yield(int(start), int(at)) {
+				return
 			}
-			at = next
-			return nil
-		}
-		complete, err := allOnes(answers, at, next)
-		if complete {
-			stored[g][string(hash)] = true
-		}
-		at = next
-		return err
-	})
-	if err == nil && sums && at != len(answers) {
-		err = fmt.Errorf("%w: the store gave %d for %d keys", ErrAnswerCount, len(answers), at)
-	}
-	return stored, err
-}
-
-func ones(answers []int) int {
-	n := 0
-	for _, answer := range answers {
-		if answer == 1 {
-			n++
 		}
 	}
-	return n
-}
-
-// allOnes reads answers[from:to] until one is not 1. Running off the end before
-// that is an error.
-func allOnes(answers []int, from, to int) (bool, error) {
-	for i := from; i < to; i++ {
-		if i >= len(answers) {
-			return false, fmt.Errorf("%w: the store gave only %d answers", ErrIndexOutOfRange, len(answers))
-		}
-		if answers[i] != 1 {
-			return false, nil
-		}
-	}
-	return true, nil
 }

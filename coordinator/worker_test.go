@@ -31,7 +31,7 @@ func TestWorkerLookup(t *testing.T) {
 	}
 }
 
-func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
+func workerCase(t *testing.T, cs *conformance.WorkerCase, revision Revision) (*Coordinator, *conformance.Store) {
 	var pool Pool
 	require.NoError(t, json.Unmarshal(cs.Raw, &pool))
 	pool.Revision = revision
@@ -39,6 +39,11 @@ func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) co
 	require.NoError(t, err, cs.ID)
 	store, err := cs.NewStore()
 	require.NoError(t, err)
+	return c, store
+}
+
+func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
+	c, store := workerCase(t, cs, revision)
 	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
 	hit, err := c.Ask(cs.TokenLen, hashes, store.Exists)
 	return cs.Judge(store, hit, err, errorClass(err))

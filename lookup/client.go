@@ -7,91 +7,197 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"strings"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/netproto"
 )
 
-// Client asks a server, one request at a time. Safe for concurrent use: callers
-// wait for each other. After an error that wraps ErrConnect or ErrReply the
-// connection is closed and every later call fails with ErrConnect: dial anew.
+// Client asks a server in the raw dialect. All methods are safe for concurrent
+// use and wait for their answer; [AsyncClient] does not.
+//
+// A call takes a connection that no other call uses, of at most as many as
+// WithConnections allows, and waits where all are in use; with WithPipeline all
+// calls share one connection, and answers may overtake each other. Which call
+// takes effect first is only certain where one has returned before the other is
+// made.
+//
+// # Time
+//
+// A call ends when its context does, or after the client's timeout. It then
+// returns at once, at most a few milliseconds late, and nothing reads its
+// arguments any longer.
+//
+// # Errors
+//
+// An error wraps one of ErrRefused, ErrConnect, ErrReply and ErrRequest, and
+// beside that the cause: context.Canceled, context.DeadlineExceeded,
+// os.ErrDeadlineExceeded for the client's timeout, net.ErrClosed after Close, or
+// what the network said. No request is ever sent twice.
+//
+// A connection that was cut, or left in the middle of a request, is not used
+// again; the next call makes a new one. While the server cannot be reached, calls
+// fail without trying: attempts are 10 ms apart at first and then twice as long
+// each time, up to a second, half of it more or less by chance.
 type Client struct {
-	timeout time.Duration
-
-	mu     sync.Mutex
-	conn   net.Conn
-	broken error
-	head   []byte      // the request but for its blob, reused
-	parts  [2][]byte   // backing of bufs
-	bufs   net.Buffers // head and blob, written without joining them
-	in     []byte      // bytes of the reply under way
-	have   int         // how many
-	frames [][]byte    // of the reply, borrowed from in
+	timeout  time.Duration
+	failOpen bool
+	pool     *pool // nil with a pipe
+	pipe     *pipe // nil with a pool
 }
 
-// ClientOption changes how a Client works.
-type ClientOption func(*Client)
+// ClientOption changes how a Client or an AsyncClient works.
+type ClientOption func(*clientConfig)
 
-// DefaultTimeout bounds a request whose context has no earlier deadline.
-const DefaultTimeout = 10 * time.Second
+type clientConfig struct {
+	timeout     time.Duration
+	connections int
+	pipelined   bool
+	failOpen    bool
+	pendingIDs  int
+	pendingSize int
+}
+
+// Defaults of clients.
+const (
+	// DefaultTimeout bounds a request whose context has no earlier deadline.
+	DefaultTimeout = 10 * time.Second
+	// DefaultConnections is how many connections a Client opens at most.
+	DefaultConnections = 8
+)
 
 // WithTimeout bounds each request, and the dialling, by d; 0 or less means no
-// bound but the context's.
-func WithTimeout(d time.Duration) ClientOption { return func(c *Client) { c.timeout = d } }
+// bound but the context's. Default: DefaultTimeout.
+func WithTimeout(d time.Duration) ClientOption { return func(c *clientConfig) { c.timeout = d } }
 
-// Dial connects to a server at tcp://host:port or host:port.
+// WithConnections bounds the connections of a Client, each of which serves one
+// call at a time. They are opened when they are needed. Default:
+// DefaultConnections. n less than 1 means 1. It says nothing with WithPipeline.
+func WithConnections(n int) ClientOption {
+	return func(c *clientConfig) { c.connections = max(n, 1) }
+}
+
+// WithPipeline makes all calls of a Client share one connection, on which up to
+// 1,024 requests are under way at a time; further ones wait. It is for many calls
+// at a time: a single one answers sooner without it. A connection on which nothing
+// comes for twice the timeout, though answers are due, is given up.
+func WithPipeline() ClientOption { return func(c *clientConfig) { c.pipelined = true } }
+
+// WithFailOpen makes a lookup that cannot be answered, for whatever reason but
+// ErrRequest, a miss: 0 tokens and an error that also wraps ErrFailedOpen, which
+// the caller may pass over. Dial then does not connect, so that a client may be
+// there before its server.
+func WithFailOpen() ClientOption { return func(c *clientConfig) { c.failOpen = true } }
+
+func newConfig(opts []ClientOption) clientConfig {
+	cfg := clientConfig{
+		timeout: DefaultTimeout, connections: DefaultConnections,
+		pendingIDs: DefaultPendingIDs, pendingSize: DefaultPendingBytes,
+	}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	return cfg
+}
+
+// Dial connects to a server at tcp://host:port, host:port (an IPv6 address stands
+// in brackets), ipc:///path or, on Linux, ipc://@name for an abstract socket. The
+// Client must be closed.
 func Dial(ctx context.Context, addr string, opts ...ClientOption) (*Client, error) {
-	c := newClient(nil, opts...)
-	target := strings.TrimPrefix(addr, "tcp://")
-	if strings.Contains(target, "://") {
-		return nil, fmt.Errorf("%w: address %q: only tcp://host:port is served", ErrRequest, addr)
-	}
-	if c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", target)
+	d, err := newDialer(addr)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConnect, err)
+		return nil, err
 	}
-	c.conn = conn
+	return dialClient(ctx, d, newConfig(opts))
+}
+
+func dialClient(ctx context.Context, d *dialer, cfg clientConfig) (*Client, error) {
+	c := &Client{timeout: cfg.timeout, failOpen: cfg.failOpen}
+	var first net.Conn
+	if !cfg.failOpen {
+		var err error
+		if first, err = d.dial(ctx, c.until()); err != nil {
+			return nil, connectError(err)
+		}
+	}
+	if cfg.pipelined {
+		c.pipe = newPipe(d, first, cfg.timeout)
+		return c, nil
+	}
+	c.pool = newPool(d, cfg.connections)
+	if first != nil {
+		conn, err := c.pool.adopt(first)
+		if err != nil {
+			return nil, connectError(err)
+		}
+		c.pool.keep(conn)
+	}
 	return c, nil
 }
 
-func newClient(conn net.Conn, opts ...ClientOption) *Client {
-	c := &Client{conn: conn, timeout: DefaultTimeout, in: make([]byte, 512)}
-	for _, o := range opts {
-		o(c)
-	}
+// newClient returns a client of one connection, which it cannot replace.
+func newClient(nc net.Conn, opts ...ClientOption) *Client {
+	var dialled atomic.Bool
+	c, _ := dialClient(context.Background(), dialerTo(func(context.Context) (net.Conn, error) {
+		if dialled.Swap(true) {
+			return nil, errors.New("there was one connection only")
+		}
+		return nc, nil
+	}), newConfig(opts))
 	return c
 }
 
-// Close closes the connection.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.broken == nil {
-		c.broken = errors.New("client is closed")
+// until returns when a call that begins now must be over, zero for never.
+func (c *Client) until() time.Time { return untilAfter(c.timeout) }
+
+// untilFor is until, or the end of ctx if that is earlier.
+func (c *Client) untilFor(ctx context.Context) time.Time {
+	until := c.until()
+	if at, ok := ctx.Deadline(); ok && (until.IsZero() || at.Before(until)) {
+		return at
 	}
-	return c.conn.Close()
+	return until
 }
 
-// Lookup asks how many leading tokens of a prompt of numTokens are in the pool.
-// hashes are its block hashes of hashLen bytes, joined; they are sent without
-// being copied and not kept. A trailing partial hash stands for nothing. hashLen
-// is 0 when there are no hashes.
+// Close closes the connections. Calls under way fail with ErrConnect, as do later
+// ones. It returns nil, also when it is called again.
+func (c *Client) Close() error {
+	if c.pipe != nil {
+		c.pipe.close()
+		return nil
+	}
+	c.pool.close()
+	return nil
+}
+
+// Lookup asks how many leading tokens of a prompt of numTokens are in the pool and
+// loadable. hashes are its block hashes of hashLen bytes, joined; they are sent
+// without being copied and only borrowed. A trailing partial hash stands for
+// nothing. hashLen is 0 when there are no hashes. It does not allocate in the
+// steady state.
 func (c *Client) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (hitTokens uint32, err error) {
 	hit, err := c.lookup(ctx, numTokens, hashes, hashLen)
-	if err == nil && hit > math.MaxUint32 {
-		err = fmt.Errorf("%w: a hit of %d tokens", ErrReply, hit)
+	if err == nil {
+		hitTokens, err = fitHit(hit)
 	}
-	if err != nil {
-		return 0, err
+	return hitTokens, c.opened(err)
+}
+
+// fitHit refuses a hit that is none of ours.
+func fitHit(hit uint64) (uint32, error) {
+	if hit > math.MaxUint32 {
+		return 0, fmt.Errorf("%w: a hit of %d tokens", ErrReply, hit)
 	}
 	return uint32(hit), nil
+}
+
+// opened marks the error of a lookup that fails open.
+func (c *Client) opened(err error) error {
+	if err == nil || !c.failOpen || errors.Is(err, ErrRequest) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrFailedOpen, err)
 }
 
 // lookup reads the hit as the reference client does: an integer of any length,
@@ -100,44 +206,65 @@ func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 	if err := checkHashLen(hashLen); err != nil {
 		return 0, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.head = netproto.AppendLookup(c.head[:0], nil, numTokens, hashLen, len(hashes))
-	if err := c.exchange(ctx, hashes); err != nil {
+	r := request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: hashes}
+	if c.pipe != nil {
+		return c.pipe.lookup(ctx, r)
+	}
+	conn, err := c.exchange(ctx, &r)
+	if err != nil {
 		return 0, err
 	}
-	if err := refusal(c.frames); err != nil {
-		return 0, err
+	hit, err := readHit(conn.frames)
+	c.pool.put(conn, nil)
+	return hit, err
+}
+
+// exchange makes an exchange on a connection of the pool, which the caller must
+// put back once he has read its frames.
+func (c *Client) exchange(ctx context.Context, r *request) (*conn, error) {
+	conn, err := c.pool.get(ctx, c.untilFor(ctx))
+	if err != nil {
+		return nil, connectError(err)
 	}
-	return netproto.ParseInt(c.frames[0]), nil
+	if err := conn.exchange(r); err != nil {
+		c.pool.put(conn, err)
+		return nil, connectError(err)
+	}
+	return conn, nil
+}
+
+// connectError makes ErrConnect of an error that has no name of ours.
+func connectError(err error) error {
+	if errors.Is(err, ErrReply) || errors.Is(err, ErrConnect) || errors.Is(err, ErrRequest) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrConnect, err)
 }
 
 // Explain asks why a lookup hits no more than it does. It neither counts as a
-// lookup nor keeps blocks from being evicted.
+// lookup nor keeps blocks from being evicted. hashes are as for Lookup.
 func (c *Client) Explain(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (Explanation, error) {
 	var e Explanation
 	if err := checkHashLen(hashLen); err != nil {
 		return e, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.head = netproto.AppendExplain(c.head[:0], nil, numTokens, hashLen, len(hashes))
-	if err := c.command(ctx, hashes); err != nil {
-		return e, err
+	doc, err := c.document(ctx, request{tag: netproto.TagExplain, numTokens: numTokens, hashLen: hashLen, blob: hashes})
+	if err == nil && json.Unmarshal(doc, &e) != nil {
+		err = fmt.Errorf("%w: explain without its JSON document", ErrReply)
 	}
-	if len(c.frames) != 2 || json.Unmarshal(c.frames[1], &e) != nil {
-		return e, c.breakOff(fmt.Errorf("%w: explain without its JSON document", ErrReply))
-	}
-	return e, nil
+	return e, err
 }
 
 // Store tells the server that a place holds keys, consecutive chunks of its
-// group, joined. keys is sent without being copied and not kept.
+// group, of hashLen bytes each, joined. keys are sent without being copied and
+// only borrowed. After ErrConnect it may or may not have taken effect, as may
+// Evict and Reset, and may still do so for a moment.
 func (c *Client) Store(ctx context.Context, at Place, keys []byte, hashLen int) error {
 	return c.keys(ctx, netproto.TagStore, at, keys, hashLen)
 }
 
-// Evict tells the server that a place no longer holds keys.
+// Evict tells the server that a place no longer holds keys, which are as for
+// Store.
 func (c *Client) Evict(ctx context.Context, at Place, keys []byte, hashLen int) error {
 	return c.keys(ctx, netproto.TagEvict, at, keys, hashLen)
 }
@@ -147,60 +274,102 @@ func (c *Client) keys(ctx context.Context, tag netproto.Tag, at Place, keys []by
 		return fmt.Errorf("%w: %d bytes are not a whole number of hashes of %d bytes (1 to %d)",
 			ErrRequest, len(keys), hashLen, netproto.MaxHashLen)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.head = netproto.AppendKeys(c.head[:0], nil, tag, at, hashLen, len(keys))
-	return c.command(ctx, keys)
+	return c.command(ctx, request{tag: tag, place: at, hashLen: hashLen, blob: keys})
 }
 
 // Reset makes the server forget every block.
 func (c *Client) Reset(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.head = netproto.AppendRequest(c.head[:0], nil, netproto.TagReset)
-	return c.command(ctx, nil)
+	return c.command(ctx, request{tag: netproto.TagReset})
 }
 
 // Ping makes a round trip.
 func (c *Client) Ping(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.head = netproto.AppendRequest(c.head[:0], nil, netproto.TagPing)
-	return c.command(ctx, nil)
+	return c.command(ctx, request{tag: netproto.TagPing})
 }
 
 // Stat returns the server's counters as it sent them; they decode into a Stat.
 func (c *Client) Stat(ctx context.Context) (json.RawMessage, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.head = netproto.AppendRequest(c.head[:0], nil, netproto.TagStat)
-	if err := c.command(ctx, nil); err != nil {
-		return nil, err
+	doc, err := c.document(ctx, request{tag: netproto.TagStat})
+	if err == nil && !json.Valid(doc) {
+		return nil, fmt.Errorf("%w: stat without a JSON document", ErrReply)
 	}
-	if len(c.frames) != 2 || !json.Valid(c.frames[1]) {
-		return nil, c.breakOff(fmt.Errorf("%w: stat without a JSON document", ErrReply))
-	}
-	return append(json.RawMessage(nil), c.frames[1]...), nil
+	return doc, err
 }
 
-// command exchanges a request whose reply begins with a status.
-func (c *Client) command(ctx context.Context, blob []byte) error {
-	if err := c.exchange(ctx, blob); err != nil {
-		return err
-	}
-	if err := refusal(c.frames); err != nil {
-		return err
-	}
-	if len(c.frames[0]) != 1 || c.frames[0][0] != netproto.StatusDone {
-		return c.breakOff(fmt.Errorf("%w: status %x", ErrReply, c.frames[0]))
-	}
-	return nil
+// command makes a request that is answered 01.
+func (c *Client) command(ctx context.Context, r request) error {
+	_, err := c.answer(ctx, r)
+	return err
 }
+
+// document makes a request that is answered 01 and a document, which it returns.
+func (c *Client) document(ctx context.Context, r request) ([]byte, error) {
+	frames, err := c.answer(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if len(frames) != 2 {
+		return nil, fmt.Errorf("%w: %s with %d frames", ErrReply, r.tag, len(frames))
+	}
+	return frames[1], nil
+}
+
+// answer makes a request whose reply begins with a status, and returns the reply.
+func (c *Client) answer(ctx context.Context, r request) ([][]byte, error) {
+	if c.pipe != nil {
+		return c.pipe.answer(ctx, r)
+	}
+	conn, err := c.exchange(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	frames := cloneFrames(conn.frames)
+	err = readStatus(frames)
+	if errors.Is(err, ErrReply) {
+		c.pool.put(conn, err)
+	} else {
+		c.pool.put(conn, nil)
+	}
+	return frames, err
+}
+
+// cloneFrames copies what is borrowed.
+func cloneFrames(frames [][]byte) [][]byte {
+	if len(frames) == 1 && len(frames[0]) == 1 && frames[0][0] == netproto.StatusDone {
+		return doneFrames
+	}
+	frames = slices.Clone(frames)
+	for i := range frames {
+		frames[i] = append([]byte{}, frames[i]...)
+	}
+	return frames
+}
+
+var doneFrames = [][]byte{{netproto.StatusDone}}
 
 // checkHashLen refuses what a lookup's field for it cannot hold.
 func checkHashLen(hashLen int) error {
 	if hashLen < 0 || hashLen > math.MaxUint16 {
 		return fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, hashLen)
+	}
+	return nil
+}
+
+// readHit returns the hit that a reply to a lookup gives.
+func readHit(frames [][]byte) (uint64, error) {
+	if err := refusal(frames); err != nil {
+		return 0, err
+	}
+	return netproto.ParseInt(frames[0]), nil
+}
+
+// readStatus returns nil for a reply that begins with 01.
+func readStatus(frames [][]byte) error {
+	if err := refusal(frames); err != nil {
+		return err
+	}
+	if len(frames[0]) != 1 || frames[0][0] != netproto.StatusDone {
+		return fmt.Errorf("%w: status %x", ErrReply, frames[0])
 	}
 	return nil
 }
@@ -216,89 +385,20 @@ func refusal(frames [][]byte) error {
 	return ErrRefused
 }
 
-// exchange sends head and blob and reads one reply into frames.
-func (c *Client) exchange(ctx context.Context, blob []byte) error {
-	if c.broken != nil {
-		return fmt.Errorf("%w: %w", ErrConnect, c.broken)
+// JoinHashes appends separate hashes to dst, for the calls that take them joined,
+// and returns their length in bytes, 0 if there are none. It refuses hashes of
+// unequal length with ErrRequest.
+func JoinHashes(dst []byte, hashes [][]byte) (joined []byte, hashLen int, err error) {
+	if len(hashes) == 0 {
+		return dst, 0, nil
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := c.setDeadline(); err != nil {
-		return c.breakOff(fmt.Errorf("%w: %w", ErrConnect, err))
-	}
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(longAgo) })
-		defer stop()
-	}
-	err := c.write(blob)
-	if err == nil {
-		err = c.read()
-	}
-	if err == nil {
-		return nil
-	}
-	if cause := ctx.Err(); cause != nil {
-		err = cause
-	}
-	if !errors.Is(err, ErrReply) {
-		err = fmt.Errorf("%w: %w", ErrConnect, err)
-	}
-	return c.breakOff(err)
-}
-
-// longAgo as a deadline wakes a read or write at once.
-var longAgo = time.Unix(1, 0)
-
-// setDeadline bounds the request by the client's timeout; the context's end is
-// watched for separately, so that its error is the one that is reported.
-func (c *Client) setDeadline() error {
-	var at time.Time
-	if c.timeout > 0 {
-		at = time.Now().Add(c.timeout)
-	}
-	return c.conn.SetDeadline(at)
-}
-
-func (c *Client) write(blob []byte) error {
-	if len(blob) == 0 {
-		_, err := c.conn.Write(c.head)
-		return err
-	}
-	c.parts = [2][]byte{c.head, blob}
-	c.bufs = c.parts[:]
-	_, err := c.bufs.WriteTo(c.conn)
-	c.parts = [2][]byte{}
-	return err
-}
-
-// read fills in until it holds one reply.
-func (c *Client) read() error {
-	c.have = 0
-	for {
-		n, err := c.conn.Read(c.in[c.have:])
-		c.have += n
-		frames, used, parseErr := netproto.ParseMessage(c.in[:c.have], netproto.Limits{}, c.frames[:0])
-		switch {
-		case parseErr == nil && used == c.have:
-			c.frames = frames
-			return nil
-		case parseErr == nil:
-			return fmt.Errorf("%w: %d bytes behind it", ErrReply, c.have-used)
-		case !errors.Is(parseErr, netproto.ErrShort):
-			return fmt.Errorf("%w: %w", ErrReply, parseErr)
-		case err != nil:
-			return err
+	hashLen = len(hashes[0])
+	dst = slices.Grow(dst, hashLen*len(hashes))
+	for i, h := range hashes {
+		if len(h) != hashLen {
+			return nil, 0, fmt.Errorf("%w: hash %d has %d bytes, the first has %d", ErrRequest, i, len(h), hashLen)
 		}
-		if c.have == len(c.in) {
-			c.in = append(c.in, make([]byte, len(c.in))...)
-		}
+		dst = append(dst, h...)
 	}
-}
-
-// breakOff closes the connection: what state it is in is unknown.
-func (c *Client) breakOff(err error) error {
-	c.broken = err
-	_ = c.conn.Close()
-	return err
+	return dst, hashLen, nil
 }

@@ -26,6 +26,7 @@ func scripted(t *testing.T, script func(conn net.Conn)) *Client {
 func readSome(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) }
 
 func TestClientErrors(t *testing.T) {
+	noLeaks(t)
 	ctx := context.Background()
 	for name, c := range map[string]struct {
 		reply []byte
@@ -45,9 +46,7 @@ func TestClientErrors(t *testing.T) {
 			err := client.Reset(ctx)
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, c.text)
-			if c.want != ErrRefused {
-				require.ErrorIs(t, client.Ping(ctx), ErrConnect, "the connection must not be used again")
-			}
+			require.Equal(t, c.want == ErrRefused, len(client.pool.idle) == 1, "only then the connection may be used again")
 		})
 	}
 }
@@ -70,7 +69,8 @@ func TestClientContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, ErrConnect)
 	require.Less(t, time.Since(start), 4*time.Second)
-	require.ErrorIs(t, client.Ping(ctx), ErrConnect)
+	require.ErrorIs(t, client.Ping(ctx), context.Canceled)
+	require.Empty(t, client.pool.open)
 
 	client = scripted(t, func(conn net.Conn) { readSome(conn); readSome(conn) })
 	ctx, cancel = context.WithTimeout(context.Background(), 50*time.Millisecond)

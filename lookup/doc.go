@@ -12,6 +12,7 @@
 //     walk through the index serves all of them.
 //   - flight: one request over a remote backend, from its first byte to its reply.
 //   - crew: the goroutines that wait for a remote backend.
+//   - meter: what one event loop measures of the lookups that it answers.
 //
 // # One lookup
 //
@@ -52,6 +53,9 @@
 //
 // Service is safe for concurrent use. A session belongs to its event loop; what
 // the sweeper of timeouts reads of it is atomic, and workers only land. The
-// server's workers are joined when it has stopped. Client is safe for concurrent
-// use and serves one request at a time.
+// server's workers are joined when it has stopped. Client and AsyncClient
+// are safe for concurrent use. A Client's call does its own input and output on a
+// connection that is its alone (pool.go, conn.go); with WithPipeline, and in an
+// AsyncClient, one goroutine owns the connection, and one that it joins reads from
+// it (pipe.go).
 package lookup

@@ -21,7 +21,7 @@ var (
 	ErrStopped = errors.New("lookup: event loops stopped")
 )
 
-// Errors of the Client.
+// Errors of Client and AsyncClient.
 var (
 	// ErrRefused says that the server answered 00: it could read the request and
 	// not serve it.
@@ -33,4 +33,10 @@ var (
 	ErrReply = errors.New("lookup: bad reply")
 	// ErrRequest refuses arguments that cannot be sent.
 	ErrRequest = errors.New("lookup: bad request")
+	// ErrFailedOpen says that a lookup was not answered and counts as a miss, as
+	// WithFailOpen asks for. It comes with the error that says why.
+	ErrFailedOpen = errors.New("lookup: not answered, taken for a miss")
+	// ErrPending refuses an asynchronous lookup for which WithPending leaves no
+	// room.
+	ErrPending = errors.New("lookup: too many lookups are pending")
 )

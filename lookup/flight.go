@@ -22,6 +22,8 @@ type flight struct {
 	numTokens int64
 	place     Place
 	hashLen   int
+	numHashes int
+	began     int64           // Unix nanoseconds of the request's first byte
 	need      int             // bytes of hashes that can change the answer
 	hashes    *bufpool.Buffer // those that have arrived, nil if none are needed
 	deadline  time.Time
@@ -80,9 +82,15 @@ func (f *flight) release() {
 
 // fly asks the backend and lands. It runs on a worker.
 func (f *flight) fly(ctx context.Context) {
-	if f.changes() || !f.session.flights.isClosed() { // nobody waits for a lost connection's lookups
+	lost := f.session.flights.lost
+	if f.changes() || lost.Err() == nil { // nobody waits for a lost connection's lookups
 		ctx, cancel := context.WithDeadline(ctx, f.deadline)
+		stop := func() bool { return true }
+		if !f.changes() {
+			stop = context.AfterFunc(lost, cancel)
+		}
 		f.err = f.ask(ctx)
+		stop()
 		cancel()
 	}
 	f.release()

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -31,9 +32,16 @@ type flights struct {
 	mu      sync.Mutex
 	arrived []*flight // landed, and unknown to the event loop
 	closed  bool      // the connection is gone
+
+	lost context.Context // ends then
+	lose context.CancelFunc
 }
 
-func newFlights() *flights { return &flights{last: map[string]*flight{}} }
+func newFlights() *flights {
+	fl := &flights{last: map[string]*flight{}}
+	fl.lost, fl.lose = context.WithCancel(context.Background())
+	return fl
+}
 
 // land hands a flight back to its event loop.
 func (fl *flights) land(f *flight) {
@@ -46,12 +54,6 @@ func (fl *flights) land(f *flight) {
 	if len(fl.arrived) == 1 {
 		fl.wake() // under the lock: the connection is not released before it is closed here
 	}
-}
-
-func (fl *flights) isClosed() bool {
-	fl.mu.Lock()
-	defer fl.mu.Unlock()
-	return fl.closed
 }
 
 // take returns what has landed since the last call.
@@ -82,7 +84,7 @@ func (s *session) beginRemote(q *netproto.Request) bool {
 }
 
 func (s *session) newFlight(q *netproto.Request) *flight {
-	return &flight{session: s, tag: q.Tag, place: q.Place, hashLen: q.HashLen}
+	return &flight{session: s, tag: q.Tag, place: q.Place, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and finds out how many it needs.
@@ -126,7 +128,7 @@ func (s *session) endRemote(q *netproto.Request) {
 	if err := s.crowded(); err != nil { // whatever else is wrong: see enter
 		f.err, f.refused = err, true
 	}
-	f.envelope = bytes.Clone(q.Envelope)
+	f.envelope, f.began = bytes.Clone(q.Envelope), s.began
 	if !s.enter(f) {
 		f.release()
 		return
@@ -269,7 +271,7 @@ func (s *session) answer(f *flight) {
 	s.inFlight.Add(-1)
 	s.server.flying.Add(-1)
 	if f.tag == netproto.TagStat && f.err == nil {
-		f.payload, f.err = encodeJSON(s.server.stat())
+		f.payload, f.err = encodeJSON(s.server.Stat())
 	}
 	for range 1 + f.repeat {
 		switch {
@@ -279,6 +281,8 @@ func (s *session) answer(f *flight) {
 			s.appendFailed(f.envelope, f.err)
 		case f.tag == netproto.TagLookup:
 			s.out.B = netproto.AppendHit(s.out.B, f.envelope, f.hit)
+			s.meter.took(max(time.Now().UnixNano()-f.began, 0), 1)
+			s.meter.asked(f.numHashes)
 		default:
 			s.out.B = netproto.AppendDone(s.out.B, f.envelope, f.payload)
 		}
@@ -287,7 +291,8 @@ func (s *session) answer(f *flight) {
 }
 
 // ground gives back what the flights of a connection hold that is gone. Those in
-// the air come down by themselves.
+// the air come down by themselves: changes when they are done, the others at once,
+// unless lookups of other connections share their answer.
 func (s *session) ground() {
 	fl := s.flights
 	if fl == nil {
@@ -296,6 +301,7 @@ func (s *session) ground() {
 	fl.mu.Lock()
 	fl.closed, fl.arrived = true, nil
 	fl.mu.Unlock()
+	fl.lose()
 	if fl.current != nil {
 		fl.current.release()
 	}

@@ -3,10 +3,9 @@ package lookup
 import "golang.org/x/sys/unix"
 
 // capConnections lowers a bound on connections to what the process's limit of
-// open files allows: an event loop that cannot accept for want of a descriptor
-// stops the whole engine. A quarter of the limit, at least 64, stays free for
-// everything else and for connections that were accepted and are about to be
-// refused: a storm of them runs ahead of the refusals.
+// open files allows. A quarter of the limit, at least 64, stays free for everything
+// else: without descriptors nothing can be accepted, not even to be refused, and
+// connections to backends and files cannot be opened.
 func capConnections(most int, openFiles uint64) int {
 	const least = 64
 	reserve := max(openFiles/4, least)

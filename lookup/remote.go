@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +19,9 @@ import (
 // RemoteConfig says how a service deals with a backend that may be slow or fail.
 // Zero fields mean the defaults.
 type RemoteConfig struct {
-	// Timeout bounds a lookup, from its last byte to its answer. Default 100 ms: a
+	// Strategy is how lookups ask. Default Gallop; explain always asks all.
+	Strategy Strategy
+	// Timeout bounds a lookup with all its rounds, from its last byte to its answer. Default 100 ms: a
 	// scheduler loses less by computing a prompt again than by waiting longer.
 	Timeout time.Duration
 	// WriteTimeout bounds a store, an evict or a reset. Default 10 s: nobody's
@@ -74,6 +75,7 @@ type remote struct {
 	cfg     RemoteConfig
 	breaker *gobreaker.CircuitBreaker[[]int]
 	log     breakerLog
+	sharing sharing
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
 	failed, timeouts, rejected atomic.Int64
@@ -89,7 +91,7 @@ func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *re
 	r.breaker = gobreaker.NewCircuitBreaker[[]int](gobreaker.Settings{
 		Timeout:       r.cfg.BreakerPause,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(r.cfg.BreakerFailures) },
-		IsExcluded:    func(err error) bool { return errors.Is(err, context.Canceled) }, // our own shutdown
+		IsExcluded:    func(err error) bool { return errors.Is(err, context.Canceled) }, // our own doing
 		IsSuccessful:  healthy,
 		OnStateChange: func(_ string, from, to gobreaker.State) { r.log.changed(from, to) },
 	})
@@ -103,11 +105,16 @@ func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrRe
 // forbids, and counts how it failed.
 func (r *remote) call(ctx context.Context, do func() ([]int, error)) ([]int, error) {
 	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
-		r.timeouts.Add(1)
+		if errors.Is(err, context.DeadlineExceeded) {
+			r.timeouts.Add(1)
+		}
 		return nil, err
 	}
 	answers, err := r.breaker.Execute(func() ([]int, error) {
 		answers, err := do()
+		if err != nil && errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("%w: %w", context.Canceled, err) // whatever it says, it was our doing
+		}
 		if !healthy(err) {
 			r.log.noteError(err)
 		}
@@ -139,6 +146,7 @@ func (r *remote) exists(ctx context.Context) func(keys []string) ([]int, error) 
 // write makes a call that has no answers. what says what for.
 func (r *remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	_, err := r.call(ctx, func() ([]int, error) { return nil, do(ctx) })
+	r.sharing.forget() // also if it failed: it may have done a part
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -164,24 +172,32 @@ func (s *Service) keys(at Place, hashes netproto.Hashes) []string {
 		rank.DCP = rank.TP % s.pool.DCPSize
 	}
 	prefix := s.coord.KeyPrefix(int(at.Group), rank)
-	keys := make([]string, hashes.Len())
-	var key []byte
-	for i, hash := range hashes.All() {
-		key = hex.AppendEncode(append(key[:0], prefix...), hash)
-		keys[i] = string(key)
-	}
-	return keys
+	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
 }
 
 // askRemote is a lookup over the backend. A failing backend is a hit of 0 and no
-// error, as in the reference; the rules' own errors are returned.
+// error, as in the reference; the rules' own errors are returned. ctx ends when nobody
+// waits for the answer any longer.
 func (s *Service) askRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (uint32, error) {
-	hit, err := s.coord.Ask(numTokens, hashes, s.remote.exists(ctx))
-	if err != nil {
-		return 0, err
+	o := s.remote.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
+		exists, strategy := s.remote.exists(ctx), s.remote.cfg.Strategy
+		if ctx.Err() != nil {
+			strategy = Gallop // too late: no need to build all keys for nothing
+		}
+		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, func(keys []string) ([]int, error) {
+			answers, err := exists(keys)
+			o.ended = err != nil && ctx.Err() != nil
+			return answers, err
+		})
+		return o
+	})
+	if o.err != nil {
+		return 0, o.err
 	}
-	s.countAsked(numTokens, hashes.Len(), hit)
-	return fit32(hit, s.coord.Alignment()), nil
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		s.countAsked(numTokens, hashes.Len(), o.hit)
+	}
+	return fit32(o.hit, s.coord.Alignment()), nil
 }
 
 // lookupRemote is Lookup over the backend, for a caller who waits.

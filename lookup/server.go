@@ -4,23 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"net"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"golang.org/x/sys/unix"
 )
 
 // ServerConfig configures a Server. Zero fields mean the defaults.
 type ServerConfig struct {
-	// Listen holds the addresses to serve on, tcp://host:port; port 0 takes a
-	// free one. Default: DefaultListen.
+	// Listen holds the addresses to serve on: tcp://host:port, where port 0 takes a
+	// free one, ipc:///path or ipc://@name. Default: DefaultListen.
 	Listen []string
+	// IPCMode are the permissions of the files of ipc:// sockets; 0 means
+	// DefaultIPCMode.
+	IPCMode fs.FileMode
 	// Loops is the number of event loops; 0 means GOMAXPROCS.
 	Loops int
 	// Limits protect the server from its peers.
@@ -33,25 +34,34 @@ type ServerConfig struct {
 // is said. Loopback, because peers are not authenticated.
 const DefaultListen = "tcp://127.0.0.1:7557"
 
-// Server serves a Service on TCP. It is started once and shut down once.
+// Server serves a Service on TCP and unix sockets. It is started once and shut
+// down once.
 type Server struct {
 	gnet.BuiltinEventEngine
 
 	service *Service
 	cfg     ServerConfig
-	engine  gnet.Engine
+	engine  *gnet.Client // event loops without listeners
+	door    *door        // the listeners
 	addrs   []string
-	booted  chan struct{} // closed by OnBoot
-	done    chan struct{} // closed when the engine has returned
-	err     error         // why it returned; read after done
+	booted  chan struct{} // closed when it listens
+	stopped sync.Once
+	done    chan struct{} // closed when the loops have ended
+	err     error         // why they did, if nobody asked; read after done
 	asked   atomic.Bool   // Shutdown was called
 
 	crews *crews // nil over the memory index
+	peers *peerLog
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn
+	meters   map[gnet.EventLoop]*meter
+	noLoop   meter // of sessions without a loop
+
+	sweeps atomic.Int64 // calls of OnTick, see watch
 
 	connections, failed, dropped, ignored, copied, flying atomic.Int64
+	acceptErrors                                          atomic.Int64
 	closed                                                closeCounters
 }
 
@@ -66,9 +76,12 @@ func NewServer(service *Service, cfg ServerConfig) (*Server, error) {
 		cfg.Listen = []string{DefaultListen}
 	}
 	for _, addr := range cfg.Listen {
-		if !strings.HasPrefix(addr, "tcp://") {
-			return nil, fmt.Errorf("%w: listen address %q: only tcp://host:port is served", ErrConfig, addr)
+		if _, _, err := SplitAddress(addr); err != nil {
+			return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
 		}
+	}
+	if cfg.IPCMode == 0 {
+		cfg.IPCMode = DefaultIPCMode
 	}
 	if cfg.Loops <= 0 {
 		cfg.Loops = runtime.GOMAXPROCS(0)
@@ -87,39 +100,47 @@ func NewServer(service *Service, cfg ServerConfig) (*Server, error) {
 	return &Server{
 		service: service, cfg: cfg,
 		booted: make(chan struct{}), done: make(chan struct{}),
-		sessions: map[*session]gnet.Conn{},
+		sessions: map[*session]gnet.Conn{}, meters: map[gnet.EventLoop]*meter{},
+		peers: newPeerLog(cfg.Logger),
 	}, nil
 }
 
 // Start binds all addresses and serves them in the background. It returns when
 // they are bound, or with the reason why one cannot be.
 func (s *Server) Start(ctx context.Context) error {
-	s.crews = startCrews(s.service)
-	go func() {
-		defer close(s.done)
-		defer s.crews.stop() // when no loop is left that could submit
-		s.err = gnet.Rotate(s, s.cfg.Listen,
-			gnet.WithNumEventLoop(s.cfg.Loops),
-			gnet.WithLoadBalancing(gnet.LeastConnections),
-			gnet.WithReadBufferCap(readBuffer),
-			gnet.WithReuseAddr(true), // a restart must not wait for the connections that we closed to be forgotten
-			gnet.WithTicker(true),
-			gnet.WithLogger(engineLog{s.cfg.Logger}),
-		)
-	}()
-	select {
-	case <-s.booted:
-		return nil
-	case <-s.done:
-		return fmt.Errorf("lookup: cannot serve %s: %w", strings.Join(s.cfg.Listen, ", "), s.err)
-	case <-ctx.Done():
-		select { // binding waits for nobody
-		case <-s.booted:
-			return errors.Join(ctx.Err(), s.Shutdown(ctx))
-		case <-s.done:
-			return ctx.Err()
-		}
+	listeners, err := listenAll(ctx, &s.cfg)
+	if err != nil {
+		s.stop(err)
+		return err
 	}
+	s.engine, err = gnet.NewClient(s,
+		gnet.WithNumEventLoop(s.cfg.Loops),
+		gnet.WithReadBufferCap(readBuffer),
+		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it: Go has set no delay
+		gnet.WithTicker(true),
+		gnet.WithLogger(engineLog{s.cfg.Logger}),
+	)
+	if err == nil {
+		err = s.engine.Start()
+	}
+	if err != nil {
+		closeAll(listeners)
+		s.engine = nil // gnet has closed what it had opened
+		err = fmt.Errorf("lookup: cannot start event loops: %w", err)
+		s.stop(err)
+		return err
+	}
+	for _, ln := range listeners {
+		s.addrs = append(s.addrs, ln.addr)
+	}
+	s.crews = startCrews(s.service)
+	s.door = openDoor(s, s.engine, listeners)
+	close(s.booted)
+	go s.watch(silentSweeps)
+	if err := ctx.Err(); err != nil {
+		return errors.Join(err, s.Shutdown(ctx))
+	}
+	return nil
 }
 
 // Addrs returns the bound addresses in the order of ServerConfig.Listen, with the
@@ -139,121 +160,80 @@ func (s *Server) Err() error {
 	if s.err != nil {
 		return fmt.Errorf("%w: %w", ErrStopped, s.err)
 	}
-	return fmt.Errorf("%w without an error; it may have run out of file descriptors", ErrStopped)
+	return ErrStopped
 }
 
-// Shutdown refuses new connections, lets requests that have begun finish and
-// their replies be taken until ctx ends, then closes everything. It returns nil when nothing was cut off.
+// Shutdown stops listening, lets requests that have begun finish and their replies
+// be taken until ctx ends, then closes everything. It returns nil when nothing was
+// cut off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.asked.Store(true)
+	if s.door == nil {
+		return nil // it is not serving
+	}
 	cut := s.drain(ctx)
+	s.mu.Lock()
+	for ses := range s.sessions {
+		ses.reason.CompareAndSwap(uint32(closedByPeer), uint32(closedDraining))
+	}
+	s.mu.Unlock()
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	stopped := make(chan struct{})
-	go func() { // it polls twice a second; done is closed as soon as the loops are
-		defer close(stopped)
-		_ = s.engine.Stop(stopCtx)
-	}()
-	var err error
+	s.door.close(stopCtx) // who is on the way to a loop would wait for ever if it had stopped
+	go s.stop(nil)
 	select {
 	case <-s.done:
+		return cut
 	case <-stopCtx.Done():
-		err = fmt.Errorf("lookup: event loops did not stop: %w", stopCtx.Err())
-	}
-	cancel()
-	<-stopped
-	return errors.Join(cut, err)
-}
-
-const (
-	// drainPoll is how often a draining server looks whether it is done.
-	drainPoll = 5 * time.Millisecond
-	// stopTimeout bounds the closing of loops and connections; it needs no peer,
-	// so it only guards against our own mistakes.
-	stopTimeout = 10 * time.Second
-)
-
-func (s *Server) running() bool {
-	select {
-	case <-s.done:
-		return false
-	default:
-		return true
+		return errors.Join(cut, fmt.Errorf("lookup: event loops did not stop within %v", stopTimeout))
 	}
 }
 
-// drain waits until no request is under way and no reply unsent, or for the end of ctx.
-func (s *Server) drain(ctx context.Context) error {
-	tick := time.NewTicker(drainPoll)
-	defer tick.Stop()
-	for {
-		busy := s.busy()
-		if busy == 0 || !s.running() {
-			return nil
+// stopTimeout bounds the closing of loops and connections; it needs no peer, so it
+// only guards against our own mistakes.
+const stopTimeout = 10 * time.Second
+
+// stop ends the event loops, if they run, and all that depends on them.
+func (s *Server) stop(why error) {
+	s.stopped.Do(func() {
+		if s.engine != nil {
+			if err := s.engine.Stop(); why == nil {
+				why = err
+			}
 		}
+		s.crews.stop() // no loop is left that could submit
+		s.peers.flush(true)
+		s.err = why
+		close(s.done)
+	})
+}
+
+// silentSweeps is how many sweeps in a row must be missing for the engine to be
+// gone; a machine that is short of time delays them as it delays who watches.
+const silentSweeps = 10
+
+// watch notices when an event loop has ended by itself, which gnet tells nobody:
+// it no longer sweeps then. New connections would go to that loop and hang.
+func (s *Server) watch(patience int) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	last, silent := int64(0), 0
+	for silent < patience {
 		select {
-		case <-ctx.Done():
-			return fmt.Errorf("lookup: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
+		case <-s.done:
+			return
 		case <-tick.C:
 		}
-	}
-}
-
-// busy counts the connections whose requests are not finished or whose replies
-// are not taken.
-func (s *Server) busy() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for ses, c := range s.sessions {
-		unsent := ses.unsent.Load() != 0
-		if unsent {
-			_ = c.Wake(nil) // to look again; only the connection's loop can
-		}
-		if unsent || ses.messageSince.Load() != 0 || ses.inFlight.Load() != 0 {
-			n++
+		if n := s.sweeps.Load(); n != last {
+			last, silent = n, 0
+		} else {
+			silent++
 		}
 	}
-	return n
-}
-
-// OnBoot implements gnet.EventHandler: all listeners are bound.
-func (s *Server) OnBoot(engine gnet.Engine) gnet.Action {
-	s.engine = engine
-	for _, addr := range s.cfg.Listen {
-		bound, err := boundAddress(engine, strings.TrimPrefix(addr, "tcp://"))
-		if err != nil {
-			s.cfg.Logger.Warn("cannot tell the bound address", "listen", addr, "error", err)
-			bound = addr
-		}
-		s.addrs = append(s.addrs, bound)
-	}
-	close(s.booted)
-	return gnet.None
-}
-
-// boundAddress asks the kernel what a listener is bound to; gnet does not tell.
-func boundAddress(engine gnet.Engine, addr string) (string, error) {
-	fd, err := engine.DupListener("tcp", addr)
-	if err != nil {
-		return "", err
-	}
-	defer unix.Close(fd)
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		return "", err
-	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", err
-	}
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return "tcp://" + net.JoinHostPort(host, fmt.Sprint(sa.Port)), nil
-	case *unix.SockaddrInet6:
-		return "tcp://" + net.JoinHostPort(host, fmt.Sprint(sa.Port)), nil
-	}
-	return "", errors.New("not a TCP socket")
+	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
+	defer cancel()
+	s.door.close(ctx)
+	s.stop(errors.New("an event loop ended"))
 }
 
 // OnOpen implements gnet.EventHandler.
@@ -262,17 +242,15 @@ func (s *Server) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if ses.flights != nil {
 		ses.flights.wake = func() { _ = c.Wake(nil) }
 	}
+	v := c.Context().(*visitor)
+	v.opened.Store(true)
 	c.SetContext(ses)
-	n := s.connections.Add(1)
+	ses.peer = v.peer
 	s.mu.Lock()
 	s.sessions[ses] = c
+	ses.meter = s.meterOf(c.EventLoop())
 	s.mu.Unlock()
-	switch {
-	case s.asked.Load():
-		return nil, ses.close(closedDraining)
-	case n > int64(s.cfg.Limits.MaxConnections):
-		return nil, ses.close(closedMaxConnections)
-	}
+	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
 	return nil, gnet.None
 }
 
@@ -290,9 +268,10 @@ func (s *Server) OnClose(c gnet.Conn, err error) gnet.Action {
 	ses.ground()
 	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)
-	if reason != closedByPeer {
-		s.cfg.Logger.Debug("connection closed", "reason", reason, "peer", c.RemoteAddr(), "error", err)
+	if ses.cause != nil {
+		err = ses.cause
 	}
+	s.peers.connectionClosed(reason, ses.peer, err)
 	return gnet.None
 }
 
@@ -300,29 +279,34 @@ func (s *Server) OnClose(c gnet.Conn, err error) gnet.Action {
 // gnet never copies a remainder. Without bytes it is an answer to Wake.
 func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 	ses := c.Context().(*session)
-	p, err := c.Peek(-1)
-	if err != nil {
-		return gnet.None
-	}
-	n := len(p)
-	if n > 0 {
-		err = ses.receive(p)
-	} else {
-		err = ses.woken()
-	}
+	err := s.take(c, ses)
 	switch {
-	case errors.Is(err, errGone):
+	case err == nil && s.asked.Load() && ses.mayLeave(c):
+		return ses.close(closedDraining)
+	case err == nil, errors.Is(err, errGone):
 		return gnet.None
 	case errors.Is(err, errSlowReader):
 		return ses.close(closedSlowReader)
-	case err != nil:
-		s.cfg.Logger.Debug("broken framing", "peer", c.RemoteAddr(), "error", err)
-		return ses.close(reasonOf(err))
 	}
-	if n > 0 { // 0 would mean everything
-		_, _ = c.Discard(n)
+	ses.cause = err
+	return ses.close(reasonOf(err))
+}
+
+// take hands the session what has arrived.
+func (s *Server) take(c gnet.Conn, ses *session) error {
+	p, err := c.Peek(-1)
+	if err != nil {
+		return nil //nolint:nilerr // the connection is closing
 	}
-	return gnet.None
+	n := len(p)
+	if n == 0 {
+		return ses.woken()
+	}
+	if err := ses.receive(p); err != nil {
+		return err
+	}
+	_, _ = c.Discard(n)
+	return s.readOn(c, ses, n)
 }
 
 // close notes why the connection ends and returns the action that ends it.
@@ -337,6 +321,8 @@ const sweepEvery = time.Second
 // OnTick implements gnet.EventHandler: it closes connections whose time is up.
 // It runs on a goroutine of its own.
 func (s *Server) OnTick() (time.Duration, gnet.Action) {
+	s.sweeps.Add(1)
+	s.peers.flush(false)
 	now := time.Now().UnixNano()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,6 +3,7 @@ package lookup
 import (
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,13 @@ type session struct {
 	gone  error           // why nothing more can be sent
 	ended bool            // a message ended in this turn
 
+	meter    *meter
+	began    int64    // Unix nanoseconds when the message that ends began
+	answered int64    // lookups of this turn
+	early    int64    // when the first of them began, if that was in an earlier turn, otherwise 0
+	peer     net.Addr // for the log, may be nil
+	cause    error    // why the connection is closed, if reason does not say it all
+
 	messageSince atomic.Int64  // Unix nanoseconds when the message under way began, 0 if none
 	lastActive   atomic.Int64  // Unix nanoseconds of the last byte
 	shakingSince atomic.Int64  // Unix nanoseconds when the ZMTP handshake under way began, 0 if none
@@ -47,7 +55,7 @@ type replyWriter interface {
 
 func newSession(s *Server, conn replyWriter) *session {
 	limits := netproto.Limits{MaxMessage: s.cfg.Limits.MaxMessage, MaxFrames: s.cfg.Limits.MaxFrames}
-	ses := &session{server: s, conn: conn, reader: netproto.NewReader(limits, s.service.Alignment())}
+	ses := &session{server: s, conn: conn, meter: &s.noLoop, reader: netproto.NewReader(limits, s.service.Alignment())}
 	ses.lastActive.Store(time.Now().UnixNano())
 	if s.service.remote != nil {
 		ses.flights = newFlights()
@@ -62,7 +70,8 @@ const flushAt = 64 << 10
 // receive takes the bytes of one turn, all of them, and writes the replies. It
 // reports why the connection must be closed, nil if it goes on.
 func (s *session) receive(p []byte) error {
-	s.lastActive.Store(time.Now().UnixNano())
+	begun := time.Now()
+	s.lastActive.Store(begun.UnixNano())
 	s.out = bufpool.Get()
 	before := s.reader.Copied()
 	err := s.reader.Feed(p, s)
@@ -73,9 +82,45 @@ func (s *session) receive(p []byte) error {
 	if s.gone != nil {
 		return s.gone
 	}
+	s.measure(begun)
 	s.markMessage()
 	s.markPeer()
 	return err
+}
+
+// measure notes how long the lookups of a turn took, once for all of them: their
+// replies went out together.
+func (s *session) measure(begun time.Time) {
+	if s.answered == 0 {
+		return
+	}
+	took := int64(time.Since(begun))
+	if s.early != 0 {
+		s.meter.took(took+max(begun.UnixNano()-s.early, 0), 1)
+		s.answered--
+	}
+	if s.answered > 0 {
+		s.meter.took(took, s.answered)
+	}
+	s.answered, s.early = 0, 0
+}
+
+// noteLookup notes for measure that a lookup has been answered.
+func (s *session) noteLookup(hashes int) {
+	s.meter.asked(hashes)
+	s.answered++
+	if s.began != s.lastActive.Load() {
+		s.early = s.began
+	}
+}
+
+// noteBegan notes when the message that ends now began: only the first one that
+// ends in a turn can have begun in an earlier one.
+func (s *session) noteBegan() {
+	s.began = s.lastActive.Load()
+	if since := s.messageSince.Load(); since != 0 && !s.ended {
+		s.began = since
+	}
 }
 
 // markPeer notes for the sweeper what ZMTP has to say about the peer's time.
@@ -209,6 +254,7 @@ func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
 
 // End implements netproto.Handler.
 func (s *session) End(q *netproto.Request) {
+	s.noteBegan()
 	s.ended = true
 	if s.gone != nil {
 		s.abandon()
@@ -236,6 +282,7 @@ func (s *session) End(q *netproto.Request) {
 // appendFailed appends and counts a 00.
 func (s *session) appendFailed(envelope []byte, err error) {
 	s.server.failed.Add(1)
+	s.server.peers.requestFailed(s.peer, err)
 	s.out.B = netproto.AppendFailed(s.out.B, envelope, s.told(err))
 }
 
@@ -257,6 +304,7 @@ func (s *session) reply(q *netproto.Request) error {
 			return err
 		}
 		s.out.B = netproto.AppendHit(s.out.B, q.Envelope, hit)
+		s.noteLookup(q.NumHashes)
 		return nil
 	case netproto.TagExplain:
 		e, err := s.query.explanation()
@@ -272,7 +320,7 @@ func (s *session) reply(q *netproto.Request) error {
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
 		return nil
 	case netproto.TagStat:
-		return s.replyJSON(q, s.server.stat())
+		return s.replyJSON(q, s.server.Stat())
 	}
 	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
 	return nil

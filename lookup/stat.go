@@ -29,10 +29,12 @@ type Stat struct {
 
 	// Of a server only:
 
-	Connections int64 `json:"connections"` // open now
-	InFlight    int64 `json:"in_flight"`   // requests that wait for a remote backend
-	Failed      int64 `json:"failed"`      // requests answered 00
-	Dropped     int64 `json:"dropped"`     // messages without a delimiter
+	Connections    int64 `json:"connections"`     // open now
+	MaxConnections int64 `json:"max_connections"` // their bound, after the limit of open files
+	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or late, for want of descriptors or memory
+	InFlight       int64 `json:"in_flight"`       // requests that wait for a remote backend
+	Failed         int64 `json:"failed"`          // requests answered 00
+	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
 	CommandsIgnored int64 `json:"commands_ignored"`
 	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
@@ -68,13 +70,13 @@ func (s *Service) remoteStat() Stat {
 	}
 }
 
-// stat returns the server's counters.
-func (s *Server) stat() Stat {
+// Stat returns the counters of the server and its service.
+func (s *Server) Stat() Stat {
 	st := s.service.Stat()
-	st.Connections = s.connections.Load()
+	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.CommandsIgnored = s.ignored.Load()
-	st.InFlight = s.flying.Load()
+	st.InFlight, st.AcceptErrors = s.flying.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
 	return st
 }

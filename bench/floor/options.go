@@ -37,7 +37,7 @@ type Options struct {
 
 	FloorServer []string // command line that ends in a call of ServeFloor; the request size is appended
 	Hitline     string   // path of the hitline binary
-	Connect     string   // tcp://host:port of a server to measure in place of starting one
+	Connect     string   // tcp://host:port or ipc:///path of a server to measure in place of starting one
 
 	Timeout time.Duration // longest wait for a connection, a start or an answer
 	Dial    func(ctx context.Context, addr string) (Storer, error)

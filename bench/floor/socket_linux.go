@@ -24,8 +24,14 @@ type socket struct {
 	wait time.Duration // longest for one call; 0: for ever
 }
 
+// stream is a connection of TCP or of a unix socket.
+type stream interface {
+	net.Conn
+	File() (*os.File, error)
+}
+
 // blocking takes over conn.
-func blocking(conn *net.TCPConn) (socket, error) {
+func blocking(conn stream) (socket, error) {
 	defer conn.Close()
 	file, err := conn.File()
 	if err != nil {
@@ -37,11 +43,15 @@ func blocking(conn *net.TCPConn) (socket, error) {
 // dialBlocking connects to addr; waits on the socket end after timeout.
 func dialBlocking(ctx context.Context, addr string, timeout time.Duration) (socket, error) {
 	dialer := net.Dialer{Timeout: timeout}
-	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(addr, "tcp://"))
+	network, target := "tcp", strings.TrimPrefix(addr, "tcp://")
+	if path, ok := strings.CutPrefix(addr, "ipc://"); ok {
+		network, target = "unix", path
+	}
+	conn, err := dialer.DialContext(ctx, network, target)
 	if err != nil {
 		return socket{}, fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	s, err := blocking(conn.(*net.TCPConn))
+	s, err := blocking(conn.(stream))
 	if err != nil {
 		return socket{}, fmt.Errorf("%w: %w", ErrLost, err)
 	}

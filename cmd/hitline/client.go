@@ -23,7 +23,7 @@ type target struct {
 
 // addFlags defines the flags that all asking commands share.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.connect, "connect", lookup.DefaultListen, "`address` of the server, tcp://host:port or host:port")
+	cmd.Flags().StringVar(&t.connect, "connect", lookup.DefaultListen, "`address` of the server: tcp://host:port, host:port, ipc:///path or ipc://@name")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait, for connecting and the answer together")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -37,7 +38,7 @@ second signal stops it at once.`,
 	}
 	f := cmd.Flags()
 	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on, tcp://host:port, port 0 for any; repeatable\n(default tcp://127.0.0.1:7557)")
+	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port, port 0 for any, ipc:///path or ipc://@name;\nrepeatable (default tcp://127.0.0.1:7557)")
 	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS, which follows a container's limit)")
 	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
 	backend := f.String("backend", "", "`name` of the backend: memory (default memory)")
@@ -128,8 +129,9 @@ func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
 func serverConfig(cfg *config.Config, logger *slog.Logger) lookup.ServerConfig {
 	l := cfg.Limits
 	return lookup.ServerConfig{
-		Listen: cfg.Listen,
-		Loops:  cfg.Loops,
+		Listen:  cfg.Listen,
+		IPCMode: fs.FileMode(cfg.IPCMode),
+		Loops:   cfg.Loops,
 		Limits: lookup.Limits{
 			MaxMessage:       int64(l.MaxMessage),
 			MaxFrames:        l.MaxFrames,
@@ -156,10 +158,21 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 	if err != nil {
 		return configError(err)
 	}
+	var scraped []any
+	if cfg.Metrics != "" {
+		e, err := openEndpoints(cfg.Metrics, server, logger)
+		if err != nil {
+			return err
+		}
+		defer e.close() // after the draining, which /readyz tells of
+		scraped = []any{"metrics", e.address()}
+	}
 	if err := server.Start(ctx); err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
-	logger.Info("ready", "listen", server.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", "memory", "kernel", simd.Kernel())
+	logger.Info("ready", append([]any{
+		"listen", server.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", "memory", "kernel", simd.Kernel(),
+	}, scraped...)...)
 
 	return wait(ctx, server, signals, time.Duration(cfg.DrainTimeout), logger)
 }

@@ -45,7 +45,7 @@ func configFile(t *testing.T, text string) string {
 func TestCheck(t *testing.T) {
 	for name, args := range map[string][]string{
 		"defaults": nil,
-		"flags":    {"--listen", "tcp://127.0.0.1:0", "--listen", "tcp://[::1]:1234", "--loops", "2", "--block-size", "32", "--backend", "memory"},
+		"flags":    {"--listen", "tcp://127.0.0.1:0", "--listen", "tcp://[::1]:1234", "--listen", "ipc:///run/a b", "--listen", "ipc://@hitline", "--loops", "2", "--block-size", "32", "--backend", "memory"},
 		"file": {"--config", configFile(t, `
 pool:
   model_name: "org/model: a"
@@ -55,6 +55,7 @@ pool:
     - {kind: full_attention, block_size: 32}
     - {kind: sliding_window, block_size: 16, sliding_window: 1024, is_eagle_group: true}
     - {kind: mamba, block_size: 64, mamba_cache_mode: align, variant: 3, uniform: true}
+ipc_mode: 0660
 backend: {memory: {max_bytes: 3000KB, max_entries: 5}}
 limits: {idle_timeout: 90s, max_message: 1000}
 log: {level: debug, format: json}

@@ -6,8 +6,11 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/hitline/hitline/lookup"
 )
 
 // maxInt bounds what ends up in an int, whatever its size.
@@ -17,23 +20,24 @@ const maxInt = math.MaxInt
 type address struct {
 	host string
 	port uint16
+	path string // of ipc://
 }
 
 // CheckAddress refuses what is not tcp://host:port, or host:port, with a port
-// other than 0: what a client can connect to.
+// other than 0, or ipc://: what a client can connect to.
 func CheckAddress(text string) error {
 	full := text
 	if !strings.Contains(text, "://") {
 		full = "tcp://" + text
 	}
 	a, err := parseAddress(full)
-	if err == nil && a.port == 0 {
+	if err == nil && a.path == "" && a.port == 0 {
 		return fmt.Errorf("%q has port 0; give the port of the server, 1 to 65535", text)
 	}
 	return err
 }
 
-// parseAddress reads tcp://host:port. The host is a name or an IP address, an
+// parseAddress reads tcp://host:port, ipc:///path or ipc://@name. The host is a name or an IP address, an
 // IPv6 address in brackets.
 func parseAddress(text string) (address, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
@@ -41,9 +45,13 @@ func parseAddress(text string) (address, error) {
 	case !ok:
 		return address{}, fmt.Errorf("%q has no scheme; write tcp://host:port", text)
 	case scheme == "ipc":
-		return address{}, fmt.Errorf("%q: ipc:// is not built yet; use tcp://host:port", text)
+		_, path, err := lookup.SplitAddress(text)
+		if strings.HasPrefix(path, "/") {
+			path = filepath.Clean(path)
+		}
+		return address{path: path}, err
 	case scheme != "tcp":
-		return address{}, fmt.Errorf("%q: unknown scheme %q; use tcp://host:port", text, scheme)
+		return address{}, fmt.Errorf("%q: unknown scheme %q; use tcp://host:port or ipc:///path", text, scheme)
 	}
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil {

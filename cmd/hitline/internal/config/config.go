@@ -10,13 +10,14 @@ import (
 // Config is everything that hitline serve can be told. The yaml tags are the
 // names in the file, and of the environment variables.
 type Config struct {
-	Listen       []string         `yaml:"listen"` // tcp://host:port each; port 0 lets the system choose
-	Loops        int              `yaml:"loops"`  // event loops; 0: GOMAXPROCS
+	Listen       []string         `yaml:"listen"`   // tcp://host:port, port 0 lets the system choose; ipc:///path, ipc://@name
+	IPCMode      Mode             `yaml:"ipc_mode"` // permissions of the files of ipc:// sockets
+	Loops        int              `yaml:"loops"`    // event loops; 0: GOMAXPROCS
 	Pool         coordinator.Pool `yaml:"pool"`
 	Backend      Backend          `yaml:"backend"`
 	Limits       Limits           `yaml:"limits"`
 	DrainTimeout Duration         `yaml:"drain_timeout"` // for requests in flight when stopping
-	Metrics      string           `yaml:"metrics"`       // not built yet: must be empty
+	Metrics      string           `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
 	Log          Log              `yaml:"log"`
 
 	places places
@@ -58,6 +59,7 @@ type Log struct {
 func Default() Config {
 	return Config{
 		Listen:  []string{lookup.DefaultListen},
+		IPCMode: Mode(lookup.DefaultIPCMode),
 		Backend: Backend{Memory: Memory{MaxBytes: 1 << 30}},
 		Limits: Limits{
 			MaxMessage:       64 << 20,

@@ -60,7 +60,8 @@ func TestDefaults(t *testing.T) {
 
 func TestFile(t *testing.T) {
 	c, err := Load(Source{File: write(t, `
-listen: [tcp://127.0.0.1:7557, "tcp://[::1]:0"]
+listen: [tcp://127.0.0.1:7557, "tcp://[::1]:0", ipc:///run/hitline.sock, "ipc://@hitline"]
+ipc_mode: "0660"
 loops: 3
 pool:
   model_name: 0123            # a name, whatever it looks like
@@ -87,7 +88,8 @@ log:
   format: json
 `)})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"tcp://127.0.0.1:7557", "tcp://[::1]:0"}, c.Listen)
+	assert.Equal(t, []string{"tcp://127.0.0.1:7557", "tcp://[::1]:0", "ipc:///run/hitline.sock", "ipc://@hitline"}, c.Listen)
+	assert.Equal(t, Mode(0o660), c.IPCMode)
 	assert.Equal(t, 3, c.Loops)
 	zero := 0
 	assert.Equal(t, coordinator.Pool{
@@ -120,7 +122,7 @@ func TestFileErrors(t *testing.T) {
 		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: sequence end token ']' not found`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, loops, pool, backend, limits, drain_timeout, metrics, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, backend, limits, drain_timeout, metrics, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"alias", "loops: *x\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"tag", "loops: !!int 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
@@ -162,6 +164,7 @@ func TestFileErrors(t *testing.T) {
 		{"size too large", "limits: {max_unsent: 8388608TiB}\n", `c.yaml:1:22: limits.max_unsent: "8388608TiB" is more than the largest size, 8388607TiB`},
 		{"duration without unit", "drain_timeout: 10\n", `c.yaml:1:16: drain_timeout: "10" is not a duration such as 100ms, 10s, 1m30s or 2h, or 0`},
 		{"negative duration", "drain_timeout: -1s\n", `c.yaml:1:16: drain_timeout: "-1s" is not a duration such as 100ms, 10s, 1m30s or 2h, or 0`},
+		{"mode", "ipc_mode: 0770\n", `c.yaml:1:11: ipc_mode: "0770" is not the permissions of a socket, in octal from 0600 to 0666 without the bits for executing`},
 		{"level", "log:\n  level: trace\n", `c.yaml:2:10: log.level: "trace" is not one of debug, info, warn, error`},
 		{"format", "log:\n  format: xml\n", `c.yaml:2:11: log.format: "xml" is not one of text, json`},
 
@@ -182,7 +185,9 @@ func TestFileErrors(t *testing.T) {
 		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:3: backend: mooncake is not built yet; use memory`},
 		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory`},
 		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
-		{"metrics", "loops: 1\nmetrics: 127.0.0.1:9557\n", `c.yaml:2:10: metrics: "127.0.0.1:9557": metrics are not built yet; remove the field`},
+		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
+		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
+		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is also in listen; HTTP needs a port of its own`},
 
 		{"old revision", "pool:\n  revision: 2026-06-04\n", `c.yaml:2:13: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
 		{"unknown revision", "pool: {revision: 2026-01-01}\n", `c.yaml:1:18: pool.revision: coordinator: unknown revision "2026-01-01", want 2026-06-04, 2026-06-20 or 2026-08-17`},
@@ -201,8 +206,11 @@ func TestListenErrors(t *testing.T) {
 	for _, test := range []struct{ list, want string }{
 		{`[]`, `c.yaml:1:1: listen: no address; give one such as tcp://127.0.0.1:7557`},
 		{`["127.0.0.1:7557"]`, `c.yaml:1:10: listen[0]: "127.0.0.1:7557" has no scheme; write tcp://host:port`},
-		{`["ipc:///run/x"]`, `c.yaml:1:10: listen[0]: "ipc:///run/x": ipc:// is not built yet; use tcp://host:port`},
-		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port`},
+		{`["ipc://run/x"]`, `c.yaml:1:10: listen[0]: "ipc://run/x": not the absolute path of a socket; write ipc:///path or ipc://@name`},
+		{`["ipc:///run/"]`, `c.yaml:1:10: listen[0]: "ipc:///run/": not the absolute path of a socket; write ipc:///path or ipc://@name`},
+		{`["ipc://@"]`, `c.yaml:1:10: listen[0]: "ipc://@": no name behind the @`},
+		{`["ipc:///run/a", "ipc:///run//a"]`, `c.yaml:1:26: listen[1]: "ipc:///run//a" is the same address as "ipc:///run/a" before it; remove one`},
+		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port or ipc:///path`},
 		{`["tcp://a"]`, `c.yaml:1:10: listen[0]: "tcp://a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{`["tcp://::1:5"]`, `c.yaml:1:10: listen[0]: "tcp://::1:5": too many colons in address; write tcp://host:port, an IPv6 address in brackets`},
 		{`["tcp://a:"]`, `c.yaml:1:10: listen[0]: "tcp://a:": port "" is not a number from 0 to 65535`},

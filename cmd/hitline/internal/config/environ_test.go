@@ -53,6 +53,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[[]string]():             {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
 		reflect.TypeFor[Size]():                 {"5KB", Size(5000)},
 		reflect.TypeFor[Duration]():             {"5ms", Duration(5e6)},
+		reflect.TypeFor[Mode]():                 {"0660", Mode(0o660)},
 		reflect.TypeFor[Level]():                {"error", Level("error")},
 		reflect.TypeFor[Format]():               {"json", Format("json")},
 		reflect.TypeFor[coordinator.Revision](): {"2026-08-17", coordinator.Revision20260817},
@@ -63,7 +64,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 32, "a field came or went: is it documented?")
+	require.Len(t, all, 33, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
@@ -122,7 +123,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_POOL={tp: 1}", `HITLINE_POOL:1:2: pool.tp: unknown field; known are model_name, cache_prefix, hash_block_size, scheduler_block_size, use_eagle, retention_interval, tp_size, pp_size, pcp_size, dcp_size, pcp_rank, dcp_rank, num_kv_head, revision, groups`},
 		{"HITLINE_LOG=debug", `HITLINE_LOG:1:1: log: "debug" where fields are expected: level, format`},
 		{"HITLINE_POOL_REVISION=2026-06-04", `HITLINE_POOL_REVISION: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
-		{"HITLINE_METRICS=:9557", `HITLINE_METRICS: metrics: ":9557": metrics are not built yet; remove the field`},
+		{"HITLINE_METRICS=:9557", `HITLINE_METRICS: metrics: ":9557" has no host; for all interfaces write 0.0.0.0 or [::]`},
 
 		{"HITLINE_POOL_TP_SISE=1", `HITLINE_POOL_TP_SISE: no such variable; the nearest is HITLINE_POOL_TP_SIZE`},
 		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; the nearest is HITLINE_LIMITS_MAX_MESSAGE`},

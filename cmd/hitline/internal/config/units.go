@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strconv"
 	"strings"
@@ -71,6 +72,24 @@ func (d *Duration) UnmarshalText(text []byte) error {
 func (d Duration) MarshalText() ([]byte, error) {
 	return []byte(time.Duration(d).String()), nil
 }
+
+// Mode is the permissions of a file in octal: 0600, 0660 or 0666, and what lies
+// between.
+type Mode fs.FileMode
+
+// UnmarshalText reads three octal digits, with or without zeros before them.
+func (m *Mode) UnmarshalText(text []byte) error {
+	digits := strings.TrimLeft(string(text), "0")
+	bits, err := strconv.ParseUint(digits, 8, 9)
+	if err != nil || bits&^0o666 != 0 || bits&0o600 != 0o600 {
+		return fmt.Errorf("%q is not the permissions of a socket, in octal from 0600 to 0666 without the bits for executing", text)
+	}
+	*m = Mode(bits)
+	return nil
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (m Mode) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%04o", uint32(m)), nil }
 
 // Level is the least severity that is logged: debug, info, warn or error.
 type Level string

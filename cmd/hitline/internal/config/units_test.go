@@ -30,6 +30,22 @@ func TestSize(t *testing.T) {
 	}
 }
 
+func TestMode(t *testing.T) {
+	for text, want := range map[string]Mode{"0600": 0o600, "600": 0o600, "0660": 0o660, "0666": 0o666, "0622": 0o622, "00644": 0o644} {
+		var m Mode
+		require.NoError(t, m.UnmarshalText([]byte(text)), text)
+		assert.Equal(t, want, m, text)
+		back, err := m.MarshalText()
+		require.NoError(t, err)
+		var again Mode
+		require.NoError(t, again.UnmarshalText(back), "%s", back)
+		assert.Equal(t, m, again, "%s", back)
+	}
+	for _, text := range []string{"", "0", "0060", "0400", "0700", "0601", "1600", "0688", "0o600", "rw", "-600", "+600", "0x180", " 600"} {
+		assert.Error(t, new(Mode).UnmarshalText([]byte(text)), text)
+	}
+}
+
 func TestSizeText(t *testing.T) {
 	for size, want := range map[Size]string{0: "0", 1: "1", 1000: "1000", 1024: "1KiB", 1536: "1536", 1 << 20: "1MiB", 3 << 30: "3GiB", 1 << 50: "1024TiB"} {
 		text, err := size.MarshalText()

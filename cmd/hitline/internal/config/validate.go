@@ -12,13 +12,10 @@ const maxLoops = 256
 
 // validate checks what c says as a whole and fills in the pool's defaults.
 func (c *Config) validate() error {
-	for _, check := range []func() error{c.checkListen, c.checkNumbers, c.checkTimeouts, c.checkPool} {
+	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkTimeouts, c.checkPool} {
 		if err := check(); err != nil {
 			return err
 		}
-	}
-	if c.Metrics != "" {
-		return c.wrong("metrics", "%q: metrics are not built yet; remove the field", c.Metrics)
 	}
 	return nil
 }

@@ -1,0 +1,579 @@
+package mooncake
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/backend"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+}
+
+const loopback = "127.0.0.1:0"
+
+func TestConfig(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"none is given":          {},
+		"must be host:port":      {Masters: []string{"127.0.0.1"}},
+		"such as":                {Masters: []string{":50051"}},
+		"127.0.0.1:0":            {Masters: []string{"127.0.0.1:0"}},
+		"127.0.0.1:99999":        {Masters: []string{"127.0.0.1:99999"}},
+		"given twice":            {Masters: []string{"a:1", "b:1", "a:1"}},
+		"must not begin with _":  {Masters: []string{"a:1"}, Tenant: "_x"},
+		"control characters":     {Masters: []string{"a:1"}, Tenant: "x\n"},
+		"longer than":            {Masters: []string{"a:1"}, Tenant: strings.Repeat("x", 256)},
+		"conns: -1":              {Masters: []string{"a:1"}, Conns: -1},
+		"dial timeout: -1s":      {Masters: []string{"a:1"}, DialTimeout: -time.Second},
+		"etcd://127.0.0.1:50051": {Masters: []string{"etcd://127.0.0.1:50051"}},
+	} {
+		_, err := New(cfg)
+		require.ErrorIs(t, err, ErrConfig, name)
+		require.ErrorContains(t, err, name)
+	}
+}
+
+func TestForms(t *testing.T) {
+	for _, form := range []Form{FormTenant, FormKeys} {
+		for _, debug := range []bool{false, true} {
+			f := startFake(t, loopback, form)
+			f.debug = debug
+			c := newClient(t, Config{Masters: []string{f.addr}})
+			asks(t, c)
+			asks(t, c)
+			info, err := c.Info(within(t, patience))
+			require.NoError(t, err)
+			require.Positive(t, info.RTT)
+			info.RTT = 0
+			require.Equal(t, Info{Leader: f.addr, Version: "9.8.7", Form: form}, info)
+			answers, err := c.Exists(within(t, patience), nil)
+			require.NoError(t, err)
+			require.Empty(t, answers)
+		}
+	}
+}
+
+// TestNoForm has a master that takes neither form, and one without the function.
+func TestNoForm(t *testing.T) {
+	var log syncBuffer
+	f := startFake(t, loopback)
+	c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	_, err := c.Exists(within(t, patience), []string{"here"})
+	require.ErrorIs(t, err, ErrForm)
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	_, err = c.Info(within(t, patience))
+	require.ErrorIs(t, err, ErrForm)
+	require.Contains(t, log.String(), "takes no form of BatchExistKey known here")
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "said once: %s", log.String())
+
+	all := func(q *request, _ []byte) { q.write(response(codeNotRegister, q.seq, textBody("not registered"))) }
+	f.always.Store(&all)
+	_, err = c.Info(within(t, patience))
+	require.ErrorIs(t, err, ErrForm)
+}
+
+// TestBadReplies lets the master answer wrongly once in the life of a connection.
+func TestBadReplies(t *testing.T) {
+	change := func(how func(b []byte) []byte) func(*request, []byte) {
+		return func(q *request, usual []byte) { q.write(how(bytes.Clone(usual))) }
+	}
+	errorReply := func(code byte, text string) func(*request, []byte) {
+		return func(q *request, _ []byte) { q.write(response(code, q.seq, textBody(text))) }
+	}
+	for name, bad := range map[string]struct {
+		do   func(*request, []byte)
+		is   error
+		text string
+	}{
+		"arguments":      {errorReply(4, "invalid rpc arg"), backend.ErrUnavailable, "RPC error 4 (other arguments expected): invalid rpc arg"},
+		"exception":      {errorReply(10, "boom"), backend.ErrUnavailable, "RPC error 10 (exception): boom"},
+		"not registered": {errorReply(11, "no"), backend.ErrUnavailable, "RPC error 11 (no such function): no"},
+		"user":           {errorReply(255, "no pair"), backend.ErrUnavailable, "RPC error 255"},
+		"unknown code":   {errorReply(99, ""), backend.ErrUnavailable, "RPC error 99"},
+		"sequence":       {change(func(b []byte) []byte { b[4]++; return b }), backend.ErrReply, "to request"},
+		"count": {func(q *request, _ []byte) { q.write(response(0, q.seq, existBody([]int{1, 1}, false))) },
+			backend.ErrReply, "2 answers for 3 keys"},
+		"type": {func(q *request, _ []byte) { q.write(response(0, q.seq, textBody("1100"))) }, backend.ErrReply, "type 9dcffa76, not 2a5f8c5c"},
+		"trailing": {func(q *request, _ []byte) { q.write(response(0, q.seq, append(existBody([]int{1, 1, 0}, false), 0))) },
+			backend.ErrReply, "1 bytes behind it"},
+		"attachment":   {change(func(b []byte) []byte { b[12] = 1; return append(b, 0) }), backend.ErrReply, "1 bytes attached"},
+		"huge":         {change(func(b []byte) []byte { b[11] = 0x7f; return b }), backend.ErrReply, "were expected"},
+		"magic":        {change(func(b []byte) []byte { b[0] = 0x16; return b }), ErrNotMaster, "begins with"},
+		"short":        {change(func(b []byte) []byte { b[8] -= 2; return b[:len(b)-2] }), backend.ErrReply, "early"},
+		"cut head":     {func(q *request, usual []byte) { q.write(usual[:7]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
+		"cut body":     {func(q *request, usual []byte) { q.write(usual[:20]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
+		"no reply":     {func(q *request, _ []byte) { q.Close() }, backend.ErrUnavailable, "closed the connection"},
+		"invalid":      {storeErrors(storeInvalidParams), backend.ErrUnavailable, "store error -600, invalid parameters"},
+		"not serving":  {storeErrors(storeNotServing), backend.ErrUnavailable, "store error -1010, not serving"},
+		"another mode": {storeErrors(storeNotInMode), backend.ErrUnavailable, "store error -1011, not serving"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startFake(t, loopback, FormTenant)
+			c := newClient(t, Config{Masters: []string{f.addr}})
+			asks(t, c)
+			f.replies(bad.do)
+			for range 3 { // also on a connection of its own
+				answers, err := c.Exists(within(t, patience), []string{"here", "there", "nowhere"})
+				require.ErrorIs(t, err, bad.is)
+				require.ErrorContains(t, err, bad.text)
+				require.NotContains(t, err.Error(), "\n")
+				require.Empty(t, answers)
+			}
+			f.behaves()
+			asks(t, c)
+			eventually(t, "the others are closed", func() bool { return f.open() <= DefaultConns })
+		})
+	}
+}
+
+func storeErrors(code int) func(*request, []byte) {
+	return func(q *request, _ []byte) {
+		q.write(response(0, q.seq, existBody(slices.Repeat([]int{code}, len(q.keys)), false)))
+	}
+}
+
+// TestStoreErrors mixes errors with answers: they are no presence, and no failure.
+func TestStoreErrors(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	f.present["broken"] = -712
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	answers, err := c.Exists(within(t, patience), []string{"here", "broken", "nowhere"})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, -712, 0}, answers)
+	f.replies(storeErrors(storeNotFound))
+	answers, err = c.Exists(within(t, patience), []string{"a", "b"})
+	require.NoError(t, err)
+	require.Equal(t, []int{-704, -704}, answers)
+}
+
+func TestPartialWrites(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	f.replies(func(q *request, usual []byte) {
+		for i := range usual {
+			q.write(usual[i : i+1])
+			time.Sleep(100 * time.Microsecond)
+		}
+	})
+	asks(t, c)
+	asks(t, c)
+	require.LessOrEqual(t, f.accepted.Load(), int64(2))
+}
+
+// TestSilence has the master answer too late: in time the caller hears so, and the
+// late answer is nobody's.
+func TestSilence(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
+	asks(t, c)
+	late := make(chan struct{})
+	f.replies(func(q *request, usual []byte) {
+		<-late
+		q.write(usual)
+	})
+	begun := time.Now()
+	_, err := c.Exists(within(t, 50*time.Millisecond), []string{"here"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.Less(t, time.Since(begun), patience/2)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	_, err = c.Exists(ctx, []string{"here"})
+	require.ErrorIs(t, err, context.Canceled)
+
+	f.behaves()
+	close(late)
+	for range 20 {
+		asks(t, c)
+	}
+	eventually(t, "the late ones are closed", func() bool { return f.open() <= 2 })
+}
+
+// TestClosedIdle has the master close connections that are not in use.
+func TestClosedIdle(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	for range 5 {
+		asks(t, c)
+		f.cut()
+		eventually(t, "it is closed", func() bool { return f.open() == 0 })
+	}
+	asks(t, c)
+}
+
+func TestNoMasterYet(t *testing.T) {
+	addr := freeAddr(t)
+	var log syncBuffer
+	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		_, err := c.Exists(within(t, patience), []string{"here"})
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+		require.ErrorContains(t, err, "nothing listens there")
+	}
+	time.Sleep(100 * time.Millisecond) // some rounds
+	f := startFake(t, addr, FormTenant)
+	eventually(t, "it is found", func() bool {
+		_, err := c.Exists(within(t, patience), []string{"here"})
+		return err == nil
+	})
+	asks(t, c)
+	require.Equal(t, 1, strings.Count(log.String(), "no Mooncake master answers"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "Mooncake leader found"), log.String())
+	f.stop()
+	_, err := c.Exists(within(t, patience), []string{"here"})
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	eventually(t, "its loss is told", func() bool { return strings.Count(log.String(), "no Mooncake master answers") == 2 })
+}
+
+func TestFailover(t *testing.T) {
+	first := startFake(t, loopback, FormTenant)
+	addr := freeAddr(t) // a standby does not listen
+	c := newClient(t, Config{Masters: []string{addr, first.addr}})
+	asks(t, c)
+
+	first.stop()
+	second := startFake(t, addr, FormKeys)
+	eventually(t, "the second leads", func() bool {
+		_, err := c.Exists(within(t, patience), []string{"here"})
+		return err == nil
+	})
+	asks(t, c)
+	require.Positive(t, second.asked.Load())
+
+	// The second freezes, without its connections being closed, and the first is back.
+	frozen := make(chan struct{})
+	freeze := func(*request, []byte) { <-frozen }
+	second.always.Store(&freeze)
+	defer close(frozen)
+	third := startFake(t, first.addr, FormTenant)
+	eventually(t, "the first leads again", func() bool {
+		_, err := c.Exists(within(t, 20*time.Millisecond), []string{"here"})
+		return err == nil
+	})
+	asks(t, c)
+	require.Positive(t, third.asked.Load())
+}
+
+// TestNotServing has the leader say that it is no longer the leader.
+func TestNotServing(t *testing.T) {
+	first := startFake(t, loopback, FormTenant)
+	addr := freeAddr(t)
+	c := newClient(t, Config{Masters: []string{first.addr, addr}})
+	asks(t, c)
+	first.replies(storeErrors(storeNotServing)) // but not of an empty question
+	startFake(t, addr, FormTenant)
+	eventually(t, "the second leads", func() bool {
+		_, err := c.Exists(within(t, patience), []string{"here"})
+		return err == nil
+	})
+}
+
+func TestConns(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 3})
+	asks(t, c)
+	release := make(chan struct{})
+	var held atomic.Int64
+	f.replies(func(q *request, usual []byte) {
+		held.Add(1)
+		<-release
+		q.write(usual)
+	})
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() {
+			answers, err := c.Exists(context.Background(), []string{"here"})
+			if err != nil || answers[0] != 1 {
+				t.Errorf("%v, %v", answers, err)
+			}
+		})
+	}
+	eventually(t, "three ask", func() bool { return held.Load() == 3 })
+	_, err := c.Exists(within(t, 20*time.Millisecond), []string{"here"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "all 3 connections were busy")
+	require.EqualValues(t, 3, held.Load())
+	close(release)
+	callers.Wait()
+	require.EqualValues(t, 3, f.most.Load())
+}
+
+func TestReadOnly(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	require.Equal(t, "mooncake", c.Name())
+	for _, err := range []error{
+		c.Store(context.Background(), []string{"x"}), c.Evict(context.Background(), []string{"x"}), c.Reset(context.Background()),
+	} {
+		require.ErrorIs(t, err, backend.ErrReadOnly)
+		require.Contains(t, err.Error(), "a Mooncake store", "it says why")
+	}
+	asks(t, c)
+	require.Zero(t, f.resets.Load())
+}
+
+func TestReset(t *testing.T) {
+	for _, form := range []Form{FormTenant, FormKeys} {
+		for _, oldest := range []bool{false, form == FormKeys} {
+			f := startFake(t, loopback, form)
+			f.oldest = oldest
+			var log syncBuffer
+			c := newClient(t, Config{Masters: []string{f.addr}, AllowReset: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			asks(t, c)
+			require.NoError(t, c.Reset(within(t, patience)))
+			require.EqualValues(t, 1, f.resets.Load())
+			require.Contains(t, log.String(), "keys=2")
+			answers, err := c.Exists(within(t, patience), []string{"here", "there"})
+			require.NoError(t, err)
+			require.Equal(t, []int{0, 0}, answers)
+			f.replies(func(q *request, _ []byte) { q.write(response(codeException, q.seq, textBody("boom"))) })
+			require.ErrorContains(t, c.Reset(within(t, patience)), "boom")
+		}
+	}
+}
+
+// TestParts asks for more keys than go into one question.
+func TestParts(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	keys, want := make([]string, 2*partKeys+100), make([]int, 2*partKeys+100)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key", i)
+		if i%3 == 0 {
+			f.present[keys[i]], want[i] = 1, 1
+		}
+	}
+	answers, err := c.Exists(within(t, patience), keys)
+	require.NoError(t, err)
+	require.Equal(t, want, answers)
+	require.EqualValues(t, 3, f.asked.Load())
+
+	long := strings.Repeat("k", partBytes/2)
+	require.Equal(t, 2, part([]string{long, long, long}))
+	require.Equal(t, 1, part([]string{long + long + long, long}))
+	require.Equal(t, partKeys, part(keys))
+	require.Equal(t, 0, part(nil))
+}
+
+func TestWrongPorts(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	secure.StartTLS()
+	defer secure.Close()
+	other := startOther(t, func(c net.Conn) { _, _ = io.WriteString(c, "-ERR unknown command, and so on\r\n") })
+	closes := startOther(t, func(net.Conn) {})
+	waits := startOther(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	slowWeb := startOther(t, func(c net.Conn) { // as the master's: waits for the end of a head
+		seen := make([]byte, 4)
+		if _, err := io.ReadFull(c, seen); err == nil && string(seen) == "GET " {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		}
+		_, _ = io.Copy(io.Discard, c)
+	})
+	for addr, want := range map[string]string{
+		web.Listener.Addr().String():    "it speaks HTTP, as the admin port does",
+		secure.Listener.Addr().String(): "it speaks TLS",
+		other:                           `it begins with "-ERR unknown com`,
+		closes:                          "closes the connection where a master answers",
+		waits:                           "connected, but no answer within 100ms",
+		slowWeb:                         "it speaks HTTP, as the admin port does",
+		"127.0.0.1:1":                   "nothing listens there",
+	} {
+		c := newClient(t, Config{Masters: []string{addr}, DialTimeout: 100 * time.Millisecond})
+		for _, ask := range []func() error{
+			func() error { _, err := c.Info(within(t, patience)); return err },
+			func() error { _, err := c.Exists(within(t, patience), []string{"here"}); return err },
+			func() error { _, err := c.Exists(within(t, patience), []string{"here"}); return err },
+		} {
+			err := ask()
+			require.ErrorIs(t, err, backend.ErrUnavailable)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, addr)
+			require.NotContains(t, err.Error(), "\n")
+		}
+	}
+}
+
+// freeAddr returns an address where nothing listens.
+func freeAddr(t *testing.T) string {
+	l, err := net.Listen("tcp", loopback)
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// startOther serves something that is no master.
+func startOther(t *testing.T, serve func(c net.Conn)) string {
+	l, err := net.Listen("tcp", loopback)
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				serve(c)
+				_ = c.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, c)
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); running.Wait() })
+	return l.Addr().String()
+}
+
+// TestClose cuts calls that wait for an answer, for a turn and for a leader.
+func TestClose(t *testing.T) {
+	silent := startOther(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	f := startFake(t, loopback, FormTenant)
+	f.replies(func(q *request, _ []byte) { _, _ = io.Copy(io.Discard, q) })
+	for _, masters := range [][]string{{f.addr}, {silent}} {
+		c := newClient(t, Config{Masters: masters, Conns: 2, DialTimeout: patience, AllowReset: true})
+		var callers sync.WaitGroup
+		for range 5 {
+			callers.Go(func() {
+				_, err := c.Exists(context.Background(), []string{"here"})
+				if !isClosed(err) {
+					t.Errorf("Exists: %v", err)
+				}
+			})
+		}
+		callers.Go(func() {
+			if err := c.Reset(context.Background()); !isClosed(err) {
+				t.Errorf("Reset: %v", err)
+			}
+		})
+		time.Sleep(20 * time.Millisecond)
+		require.NoError(t, c.Close())
+		callers.Wait()
+		_, err := c.Exists(context.Background(), []string{"here"})
+		require.True(t, isClosed(err), err)
+		_, err = c.Info(context.Background())
+		require.True(t, isClosed(err), err)
+		require.NoError(t, c.Close())
+	}
+}
+
+func isClosed(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "the client is closed")
+}
+
+func TestNoDelay(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	c := newClient(t, Config{Masters: []string{f.addr}})
+	asks(t, c)
+	cn := c.pop()
+	require.NotNil(t, cn)
+	defer cn.close()
+	raw, err := cn.net.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		on, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY)
+		if err != nil || on == 0 {
+			t.Errorf("TCP_NODELAY: %d, %v", on, err)
+		}
+	}))
+}
+
+// TestUnrest asks from many goroutines while the masters misbehave and change: an
+// answer is right or it is an error.
+func TestUnrest(t *testing.T) {
+	masters := []*fakeMaster{startFake(t, loopback, FormTenant), startFake(t, loopback, FormKeys)}
+	for _, f := range masters {
+		f.replies(func(q *request, usual []byte) {
+			switch rand.IntN(20) {
+			case 0:
+				q.Close()
+			case 1:
+				q.write(usual[:rand.IntN(len(usual))])
+				q.Close()
+			case 2:
+				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+				q.write(usual)
+			default:
+				q.write(usual)
+			}
+		})
+	}
+	c := newClient(t, Config{Masters: []string{masters[0].addr, masters[1].addr}, Conns: 4})
+	var good, bad atomic.Int64
+	var callers sync.WaitGroup
+	end := time.Now().Add(time.Second)
+	for range 8 {
+		callers.Go(func() {
+			for time.Now().Before(end) {
+				keys, want := []string{"here", "nowhere", "there"}, []int{1, 0, 1}
+				if n := rand.IntN(3); n > 0 {
+					keys, want = keys[:n], want[:n]
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+				answers, err := c.Exists(ctx, keys)
+				cancel()
+				if err != nil {
+					bad.Add(1)
+				} else if good.Add(1); !slices.Equal(want, answers) {
+					t.Errorf("%v for %v", answers, keys)
+				}
+			}
+		})
+	}
+	callers.Go(func() {
+		for i := 0; time.Now().Before(end); i++ {
+			time.Sleep(20 * time.Millisecond)
+			masters[i%2].cut()
+		}
+	})
+	callers.Wait()
+	t.Logf("%d answers, %d errors", good.Load(), bad.Load())
+	require.Greater(t, good.Load(), 10*int64(1))
+	require.Positive(t, bad.Load())
+	for _, f := range masters {
+		f.behaves()
+	}
+	asks(t, c)
+}
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

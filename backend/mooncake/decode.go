@@ -1,0 +1,216 @@
+package mooncake
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/hitline/hitline/backend"
+)
+
+// header is that of a response.
+type header struct {
+	code byte // 0: the function's result follows, else an error
+	seq  uint32
+	body int
+}
+
+// parseHeader decodes the header of a response to the request seq, whose body may
+// not be longer than limit. b is responseLen bytes.
+func parseHeader(b []byte, seq uint32, limit int) (header, error) {
+	h := header{code: b[2], seq: le.Uint32(b[4:])}
+	body, attachment := le.Uint32(b[8:]), le.Uint32(b[12:])
+	switch {
+	case b[0] != magic || b[1] != 0 || b[3] != 0:
+		return h, foreign(b)
+	case h.seq != seq:
+		return h, fmt.Errorf("%w: to request %d, not %d", backend.ErrReply, h.seq, seq)
+	case attachment != 0:
+		return h, fmt.Errorf("%w: %d bytes attached", backend.ErrReply, attachment)
+	case uint64(body) > uint64(limit):
+		return h, fmt.Errorf("%w: %d bytes, at most %d were expected", backend.ErrReply, body, limit)
+	}
+	h.body = int(body)
+	return h, nil
+}
+
+// reader decodes a body. Its first failure sticks; after it everything reads as 0.
+type reader struct {
+	rest  []byte
+	width int
+	err   error
+}
+
+// open reads what comes before a value of the type.
+func open(body []byte, typ wireType) *reader {
+	r := &reader{rest: body, width: 1}
+	head := uint32(r.uint(4))
+	if r.err == nil && head&^hasMeta != typ.code {
+		r.fail("type %08x, not %08x", head&^hasMeta, typ.code)
+	}
+	if r.err != nil || head&hasMeta == 0 {
+		return r
+	}
+	meta := r.uint(1)
+	if meta&^(metaWidth|metaLiteral) != 0 {
+		r.fail("unknown bits of meta %02x", meta)
+	}
+	if meta&metaLiteral != 0 {
+		if got := r.bytes(len(typ.literal) + 1); r.err == nil && string(got) != typ.literal+"\x00" {
+			r.fail("type literal %x, not %x00", got, typ.literal)
+		}
+	}
+	r.width = 1 << (meta & metaWidth >> widthShift)
+	return r
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", backend.ErrReply, fmt.Sprintf(format, args...))
+	}
+	r.rest = nil
+}
+
+// bytes reads n bytes.
+func (r *reader) bytes(n int) []byte {
+	if r.err == nil && n > len(r.rest) {
+		r.fail("it ends %d bytes early", n-len(r.rest))
+	}
+	if r.err != nil {
+		return nil
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+// uint reads a number of that many bytes.
+func (r *reader) uint(width int) (n uint64) {
+	for i, b := range r.bytes(width) {
+		n |= uint64(b) << (8 * i)
+	}
+	return n
+}
+
+// bool reads a byte that must be 0 or 1.
+func (r *reader) bool() bool {
+	b := r.uint(1)
+	if b > 1 {
+		r.fail("%02x for a bool", b)
+	}
+	return b == 1
+}
+
+// length reads a count of things that take at least one byte each.
+func (r *reader) length() int {
+	n := r.uint(r.width)
+	if n > uint64(len(r.rest)) {
+		r.fail("a length of %d with %d bytes left", n, len(r.rest))
+		return 0
+	}
+	return int(n)
+}
+
+// end checks that everything was read.
+func (r *reader) end() error {
+	if r.err == nil && len(r.rest) > 0 {
+		r.fail("%d bytes behind it", len(r.rest))
+	}
+	return r.err
+}
+
+// parseExist decodes the answers into answers, which has one place a key: 1 is
+// present, 0 absent, and a negative number the store's error.
+func parseExist(body []byte, answers []int) error {
+	r := open(body, typeExists)
+	if n := r.length(); r.err == nil && n != len(answers) {
+		r.fail("%d answers for %d keys", n, len(answers))
+	}
+	if r.err != nil {
+		return r.err
+	}
+	for i := range answers {
+		if len(r.rest) >= 2 && r.rest[0] == 1 && r.rest[1] <= 1 { // nearly always
+			answers[i] = int(r.rest[1])
+			r.rest = r.rest[2:]
+			continue
+		}
+		if answers[i] = r.answer(); r.err != nil {
+			return r.err
+		}
+	}
+	return r.end()
+}
+
+// answer reads an expected<bool, ErrorCode>.
+func (r *reader) answer() int {
+	switch {
+	case !r.bool():
+		return r.storeError()
+	case r.bool():
+		return 1
+	}
+	return 0
+}
+
+// storeError reads an ErrorCode, which stands where a result would.
+func (r *reader) storeError() int {
+	code := int(int32(r.uint(4)))
+	if r.err == nil && code >= 0 {
+		r.fail("error %d, which is none", code)
+	}
+	return code
+}
+
+// parseVersion decodes the reply of ServiceReady.
+func parseVersion(body []byte) (string, error) {
+	r := open(body, typeVersion)
+	if !r.bool() {
+		code := r.storeError()
+		if err := r.end(); err != nil {
+			return "", err
+		}
+		return "", notServing(code)
+	}
+	version := printable(r.bytes(r.length()))
+	return version, r.end()
+}
+
+// parseCount decodes the reply of RemoveAll.
+func parseCount(body []byte) (int64, error) {
+	r := open(body, typeCount)
+	n := int64(r.uint(8))
+	return n, r.end()
+}
+
+// parseError decodes the body of an error reply. A text that cannot be read does
+// not hide the code.
+func parseError(code byte, body []byte) *rpcError {
+	e := &rpcError{code: code}
+	typ := typeText
+	if code == codeUser {
+		typ = typeCodeText
+	}
+	r := open(body, typ)
+	if code == codeUser {
+		e.user = uint16(r.uint(2))
+	}
+	if text := printable(r.bytes(r.length())); r.end() == nil {
+		e.text = text
+	}
+	return e
+}
+
+// printable makes text of the peer fit for an error message or a log line.
+func printable(b []byte) string {
+	const most = 200
+	if len(b) > most {
+		b = b[:most]
+	}
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f || c == '\ufffd' {
+			return '.'
+		}
+		return c
+	}, string(bytes.ToValidUTF8(b, []byte{'.'})))
+}

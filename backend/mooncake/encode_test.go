@@ -1,0 +1,80 @@
+package mooncake
+
+import (
+	"crypto/md5"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// unhex takes hex with spaces.
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+	require.NoError(t, err)
+	return b
+}
+
+func TestNames(t *testing.T) {
+	for name, id := range map[string]uint32{"BatchExistKey": fnBatchExistKey, "ServiceReady": fnServiceReady, "RemoveAll": fnRemoveAll} {
+		sum := md5.Sum([]byte("mooncake::WrappedMasterService::" + name))
+		require.Equal(t, binary.BigEndian.Uint32(sum[:]), id, name)
+	}
+	for _, typ := range []wireType{typeKeysTenant, typeKeys, typeBoolTenant, typeBool, typeExists, typeVersion, typeCount, typeText, typeCodeText} {
+		sum := md5.Sum([]byte(typ.literal))
+		require.Equal(t, binary.BigEndian.Uint32(sum[:])&^1, typ.code, "%x", typ.literal)
+	}
+}
+
+// TestEncode compares with bytes that the RPC library of the master has accepted.
+func TestEncode(t *testing.T) {
+	frame := endRequest(appendExist(appendRequest(nil, 2, fnBatchExistKey), FormTenant, []string{"a", "missing", "err"}, "default"))
+	require.Equal(t, unhex(t, "1500000002000000b0a69fb81b00000000000000 628df700 03 0161 076d697373696e67 03657272 0764656661756c74"), frame)
+
+	keys := []string{"a", "missing", "err"}
+	require.Equal(t, unhex(t, "1ae1868a 03 0161 076d697373696e67 03657272"), appendExist(nil, FormKeys, keys, "default"))
+	require.Equal(t, unhex(t, "628df700 00 0764656661756c74"), appendExist(nil, FormTenant, nil, "default"))
+	require.Equal(t, unhex(t, "1ae1868a 00"), appendExist(nil, FormKeys, nil, "default"))
+
+	require.Equal(t, unhex(t, "638df700 08 2c01 0100 6b"), appendExist(nil, FormTenant, slices.Repeat([]string{"k"}, 300), "default")[:10])
+	require.Equal(t, unhex(t, "638df700 08 0100 2c01 6b"), appendExist(nil, FormTenant, []string{strings.Repeat("k", 300)}, "default")[:10])
+	require.Equal(t, unhex(t, "638df700 08 0100 0100 6b 0001"), appendExist(nil, FormTenant, []string{"k"}, strings.Repeat("t", 256))[:12])
+	require.Equal(t, unhex(t, "638df700 10 70110100 01000000 6b"), appendExist(nil, FormTenant, slices.Repeat([]string{"k"}, 70000), "default")[:14])
+
+	require.Equal(t, unhex(t, "74c2a648 01 0764656661756c74"), appendRemoveAll(nil, FormTenant, "default"))
+	require.Equal(t, unhex(t, "d8ffc813 01"), appendRemoveAll(nil, FormKeys, "default"))
+}
+
+func TestWidths(t *testing.T) {
+	for n, want := range map[int]int{0: 1, 255: 1, 256: 2, 65535: 2, 65536: 4, 1<<32 - 1: 4, 1 << 32: 8} {
+		require.Equal(t, want, widthOf(n), "%d", n)
+		body := appendLen(appendHead(nil, typeText, want), want, n)
+		r := open(body, typeText)
+		require.NoError(t, r.err)
+		require.Equal(t, want, r.width)
+		require.EqualValues(t, n, r.uint(r.width))
+		require.NoError(t, r.end())
+	}
+}
+
+func TestEncodeAllocatesNothing(t *testing.T) {
+	keys := slices.Repeat([]string{"Llama-3.1-8B@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@71a113680994f448011a92e7afbf7e4d4df7ad45654c7a57614651589aa514e7"}, 512)
+	var out []byte
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		out = endRequest(appendExist(appendRequest(out[:0], 1, fnBatchExistKey), FormTenant, keys, "default"))
+	}))
+}
+
+func BenchmarkEncode(b *testing.B) {
+	keys := slices.Repeat([]string{strings.Repeat("k", 130)}, 512)
+	var out []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		out = appendExist(out[:0], FormTenant, keys, "default")
+	}
+	b.SetBytes(int64(len(out)))
+}

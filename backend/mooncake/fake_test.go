@@ -1,0 +1,232 @@
+package mooncake
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds what takes no time on an idle machine.
+const patience = 20 * time.Second
+
+// request is one that a fake master has read.
+type request struct {
+	net.Conn
+	function, seq uint32
+	keys          []string
+}
+
+// write sends a reply, after which the connection may be closed.
+func (q *request) write(reply []byte) { _, _ = q.Conn.Write(reply) }
+
+// fakeMaster is a master that does as it is told. It speaks both forms, or one.
+type fakeMaster struct {
+	addr  string
+	debug bool // as built for debugging
+
+	mu      sync.Mutex
+	forms   []Form
+	oldest  bool // RemoveAll has no arguments
+	present map[string]int
+	closed  bool
+	listen  net.Listener
+	conns   map[net.Conn]bool
+	running sync.WaitGroup
+
+	// reply, if set, answers requests but those for no key; usual is what an honest
+	// master would say. always is also asked for those.
+	reply, always atomic.Pointer[func(q *request, usual []byte)]
+
+	accepted, asked, inFlight, most, resets atomic.Int64
+}
+
+func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
+	t.Helper()
+	f := &fakeMaster{forms: forms, present: map[string]int{"here": 1, "there": 1}, conns: map[net.Conn]bool{}}
+	var err error
+	f.listen, err = net.Listen("tcp", addr)
+	require.NoError(t, err)
+	f.addr = f.listen.Addr().String()
+	f.running.Go(f.accept)
+	t.Cleanup(f.stop)
+	return f
+}
+
+func (f *fakeMaster) replies(do func(q *request, usual []byte)) { f.reply.Store(&do) }
+func (f *fakeMaster) behaves()                                  { f.reply.Store(nil) }
+
+// stop ends it and all its connections, as if the process had ended.
+func (f *fakeMaster) stop() {
+	f.listen.Close()
+	f.cut()
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.cut()
+	f.running.Wait()
+}
+
+// cut closes the connections.
+func (f *fakeMaster) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		c.Close()
+	}
+}
+
+func (f *fakeMaster) open() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns)
+}
+
+func (f *fakeMaster) accept() {
+	for {
+		c, err := f.listen.Accept()
+		if err != nil {
+			return
+		}
+		f.accepted.Add(1)
+		f.mu.Lock()
+		if f.closed {
+			c.Close()
+		}
+		f.conns[c] = true
+		f.mu.Unlock()
+		f.running.Go(func() {
+			f.serve(c)
+			c.Close()
+			f.mu.Lock()
+			delete(f.conns, c)
+			f.mu.Unlock()
+		})
+	}
+}
+
+func (f *fakeMaster) serve(c net.Conn) {
+	head := make([]byte, requestLen)
+	for {
+		if _, err := io.ReadFull(c, head); err != nil || head[0] != magic {
+			return
+		}
+		body := make([]byte, le.Uint32(head[12:]))
+		if _, err := io.ReadFull(c, body); err != nil {
+			return
+		}
+		q := &request{Conn: c, function: le.Uint32(head[8:]), seq: le.Uint32(head[4:])}
+		code, result := f.handle(q, body)
+		usual := response(code, q.seq, result)
+		f.most.Store(max(f.most.Load(), f.inFlight.Add(1)))
+		if do := f.always.Load(); do != nil {
+			(*do)(q, usual)
+		} else if do := f.reply.Load(); do != nil && (len(q.keys) > 0 || q.function == fnRemoveAll) {
+			(*do)(q, usual)
+		} else {
+			q.write(usual)
+		}
+		f.inFlight.Add(-1)
+	}
+}
+
+func response(code byte, seq uint32, body []byte) []byte {
+	b := le.AppendUint32([]byte{magic, 0, code, 0}, seq)
+	b = le.AppendUint32(b, uint32(len(body)))
+	return append(le.AppendUint32(b, 0), body...)
+}
+
+func (f *fakeMaster) handle(q *request, body []byte) (code byte, result []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch q.function {
+	case fnBatchExistKey:
+		return f.exist(q, body)
+	case fnServiceReady:
+		result, width := openBody(typeVersion, 5, f.debug)
+		return 0, append(appendLen(append(result, 1), width, 5), "9.8.7"...)
+	case fnRemoveAll:
+		return f.removeAll(body)
+	}
+	return codeNotRegister, textBody("the rpc function not registered")
+}
+
+func (f *fakeMaster) exist(q *request, body []byte) (code byte, result []byte) {
+	for _, form := range f.forms {
+		typ := typeKeys
+		if form == FormTenant {
+			typ = typeKeysTenant
+		}
+		r := open(body, typ)
+		q.keys = make([]string, r.length())
+		for i := range q.keys {
+			q.keys[i] = string(r.bytes(r.length()))
+		}
+		if form == FormTenant {
+			r.bytes(r.length())
+		}
+		if r.end() != nil {
+			continue
+		}
+		answers := make([]int, len(q.keys))
+		for i, key := range q.keys {
+			answers[i] = f.present[key]
+		}
+		if len(answers) > 0 {
+			f.asked.Add(1)
+		}
+		return 0, existBody(answers, f.debug)
+	}
+	q.keys = nil
+	return codeArguments, textBody("invalid rpc arg")
+}
+
+func (f *fakeMaster) removeAll(body []byte) (code byte, result []byte) {
+	want := appendRemoveAll(nil, f.forms[0], DefaultTenant)
+	if f.oldest {
+		want = nil
+	}
+	if string(body) != string(want) {
+		return codeArguments, textBody("invalid rpc arg")
+	}
+	f.resets.Add(1)
+	removed := len(f.present)
+	clear(f.present)
+	result, _ = openBody(typeCount, 0, f.debug)
+	return 0, le.AppendUint64(result, uint64(removed))
+}
+
+func newClient(t testing.TB, cfg Config) *Client {
+	t.Helper()
+	c, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// asks has the client answer for keys of which the first two are present.
+func asks(t testing.TB, c *Client) {
+	t.Helper()
+	answers, err := c.Exists(within(t, patience), []string{"here", "there", "nowhere"})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1, 0}, answers)
+}
+
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), what)
+	}
+}

@@ -1,0 +1,90 @@
+package mooncake
+
+// Both headers begin with magic, version, a kind of serialization or an error code,
+// a message type and a sequence number; what follows is little-endian.
+//
+//	request:  15 00 00 00 | sequence u32 | function u32 | body u32 | attachment u32
+//	response: 15 00 error 00 | sequence u32 | body u32 | attachment u32
+const (
+	magic       = 0x15
+	requestLen  = 20
+	responseLen = 16
+)
+
+// A function is named by the first four bytes, as a big-endian number, of the MD5
+// of "mooncake::WrappedMasterService::" and its name.
+const (
+	fnBatchExistKey uint32 = 0xb89fa6b0
+	fnServiceReady  uint32 = 0x7b81bb56
+	fnRemoveAll     uint32 = 0xd978ceb0
+)
+
+// A wireType is a type that a body can begin with. A body is
+//
+//	head u32 [meta u8 [literal, 0]] value
+//
+// where head is the type's code, plus 1 if meta follows. Bits 3 and 4 of meta give
+// the width of every count and length in the value, 1, 2, 4 or 8 bytes; bit 2 says
+// that the literal follows, which only masters built for debugging send.
+type wireType struct {
+	code    uint32 // of the MD5 of the literal, the first four bytes, as big-endian, without the last bit
+	literal string // the type spelt out
+}
+
+var (
+	typeKeysTenant = wireType{0x00f78d62, "\xfd\x84\x80\x0c\x80\x0c\xff"} // tuple<vector<string>, string>
+	typeKeys       = wireType{0x8a86e11a, "\x84\x80\x0c"}                 // vector<string>
+	typeBoolTenant = wireType{0x48a6c274, "\xfd\x0b\x80\x0c\xff"}         // tuple<bool, string>
+	typeBool       = wireType{0x13c8ffd8, "\x0b"}
+	typeExists     = wireType{0x2a5f8c5c, "\x84\x87\x0b\x01"} // vector<expected<bool, ErrorCode>>
+	typeVersion    = wireType{0x1cb3cc34, "\x87\x80\x0c\x01"} // expected<string, ErrorCode>
+	typeCount      = wireType{0x86666834, "\x03"}             // i64
+	typeText       = wireType{0x9dcffa76, "\x80\x0c"}         // string
+	typeCodeText   = wireType{0x372be64c, "\xfd\x08\x80\x0c\xff"}
+)
+
+const (
+	hasMeta     = 1 // bit of head
+	metaLiteral = 1 << 2
+	metaWidth   = 3 << 3 // 0, 1, 2, 3: 1, 2, 4, 8 bytes
+	widthShift  = 3
+)
+
+// Error codes of the RPC layer. With codeUser the body is a pair of a number and a
+// text, with the others a text.
+const (
+	codeTimedOut    = 3
+	codeArguments   = 4 // the function takes other arguments
+	codeException   = 10
+	codeNotRegister = 11 // no such function
+	codeTooLarge    = 14
+	codeUser        = 255
+)
+
+// Error codes of the store, in place of an answer.
+const (
+	storeInvalidParams = -600
+	storeNotFound      = -704
+	storeNotServing    = -1010 // not in its current status
+	storeNotInMode     = -1011
+)
+
+// Form is how a master takes the arguments of its functions.
+type Form int
+
+const (
+	// FormTenant is keys and tenant: Mooncake v0.3.12 and later.
+	FormTenant Form = iota + 1
+	// FormKeys is keys alone: v0.3.5 to v0.3.11.
+	FormKeys
+)
+
+func (f Form) String() string {
+	switch f {
+	case FormTenant:
+		return "keys and tenant (v0.3.12 on)"
+	case FormKeys:
+		return "keys (v0.3.5 to v0.3.11)"
+	}
+	return "unknown"
+}

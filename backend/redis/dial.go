@@ -1,0 +1,162 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// dialer makes connections whose failures say what is wrong.
+type dialer struct {
+	tls *tls.Config // nil: plain
+
+	// last is why the latest attempt failed, nil if it did not. A call that ran out
+	// of time while the driver dialled tells it.
+	last atomic.Pointer[connError]
+}
+
+// connError is a connection that cannot be made or used. It must not unwrap: the
+// driver takes one wrapper off what fails while a connection begins.
+type connError struct {
+	text  string
+	reply bool // something else than a Redis answered
+}
+
+func (e *connError) Error() string { return e.text }
+
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.connect(ctx, network, addr)
+	if err != nil {
+		return nil, d.fail(err)
+	}
+	w := &watched{Conn: conn, dialer: d, addr: addr}
+	if raw, ok := conn.(syscall.Conn); ok {
+		return plain{watched: w, raw: raw}, nil
+	}
+	return w, nil
+}
+
+func (d *dialer) fail(err *connError) error {
+	d.last.Store(err)
+	return err
+}
+
+func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *connError) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, &connError{text: addr + ": connection refused: no server is there, or at another port"}
+	case err != nil:
+		return nil, &connError{text: addr + ": cannot connect: " + innermost(err)}
+	case d.tls == nil:
+		return conn, nil
+	}
+	cfg := d.tls
+	if cfg.ServerName == "" {
+		cfg = cfg.Clone()
+		cfg.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	secure := tls.Client(conn, cfg)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, &connError{text: addr + ": " + tlsText(err)}
+	}
+	return secure, nil
+}
+
+// tlsText says why a TLS handshake failed.
+func tlsText(err error) string {
+	var notTLS tls.RecordHeaderError
+	if errors.As(err, &notTLS) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) {
+		return "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?"
+	}
+	return "TLS: " + err.Error()
+}
+
+// innermost returns the last cause of a network error, without the addresses.
+func innermost(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err.Error()
+		}
+		err = next
+	}
+}
+
+// watched is a connection that looks at the first bytes of the server, so that
+// what is not a Redis is told as such.
+type watched struct {
+	net.Conn
+	dialer *dialer
+	addr   string
+	begun  bool // the first bytes have been read; the driver reads from one goroutine at a time
+}
+
+// replyBytes are all first bytes of a reply.
+const replyBytes = "+-:$*_,#!=(%~>|"
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if w.begun {
+		return n, err
+	}
+	switch {
+	case n > 0 && strings.IndexByte(replyBytes, p[0]) < 0:
+		return 0, w.dialer.fail(w.foreign(p[:n]))
+	case n > 0:
+		w.begun = true
+		w.dialer.last.Store(nil)
+	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+		if w.dialer.tls == nil && speaksTLS(w.Conn.RemoteAddr()) {
+			return 0, w.dialer.fail(wantsTLS(w.addr))
+		}
+		return 0, w.dialer.fail(&connError{text: w.addr + ": the server closes new connections without an answer: " +
+			"has it too many clients, or is it not a Redis?"})
+	}
+	return n, err
+}
+
+// foreign tells what answered so.
+func (w *watched) foreign(first []byte) *connError {
+	const alert, handshake = 0x15, 0x16 // content types of TLS records
+	if len(first) > 1 && (first[0] == alert || first[0] == handshake) && first[1] == 3 {
+		return wantsTLS(w.addr)
+	}
+	const most = 40
+	return &connError{reply: true, text: fmt.Sprintf("%s: the server is not a Redis: it answers %q", w.addr, first[:min(len(first), most)])}
+}
+
+func wantsTLS(addr string) *connError {
+	return &connError{text: addr + ": the server speaks TLS: use rediss:// instead of redis://"}
+}
+
+// speaksTLS asks a server that has just closed a plain connection without a word.
+func speaksTLS(addr net.Addr) bool {
+	const patience = 500 * time.Millisecond
+	conn, err := net.DialTimeout(addr.Network(), addr.String(), patience)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	var told tls.AlertError // with a certificate or without, any answer in TLS will do
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	return err == nil || errors.As(err, &told)
+}
+
+// plain is a connection without TLS. It has a descriptor, through which the driver
+// sees that an idle connection has been closed.
+type plain struct {
+	*watched
+	raw syscall.Conn
+}
+
+func (p plain) SyscallConn() (syscall.RawConn, error) { return p.raw.SyscallConn() }

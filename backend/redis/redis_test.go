@@ -1,0 +1,623 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+)
+
+// block is the key of block i of a group on a rank.
+func block(prefix string, group, tp, i int) string {
+	return fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%x", prefix, tp, group, sha256.Sum256(fmt.Append(nil, i)))
+}
+
+// blocks returns n keys, in the order of a lookup.
+func blocks(prefix string, n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = block(prefix, 0, i%2, i/2)
+	}
+	return keys
+}
+
+var layouts = []Layout{LayoutKeys, LayoutSet}
+
+// roundTrip stores, asks, evicts and resets.
+func roundTrip(t *testing.T, b *Backend) {
+	t.Helper()
+	ctx := soon(t)
+	keys := blocks(b.cfg.KeyPrefix, 3001)
+	want := make([]int, len(keys))
+	check := func() {
+		t.Helper()
+		got, err := b.Exists(ctx, keys)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	check()
+	require.NoError(t, b.Store(ctx, keys[:2500]))
+	require.NoError(t, b.Store(ctx, keys[:2500]))
+	for i := range 2500 {
+		want[i] = 1
+	}
+	check()
+	require.NoError(t, b.Evict(ctx, keys[700:703]))
+	require.NoError(t, b.Evict(ctx, keys[700:703]))
+	want[700], want[701], want[702] = 0, 0, 0
+	check()
+	info, err := b.Info(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 2497, info.Blocks)
+	require.False(t, info.Sampled)
+	require.NotEmpty(t, info.Version)
+	require.Positive(t, info.RoundTrip)
+	require.NoError(t, b.Reset(ctx))
+	clear(want)
+	check()
+	answers, err := b.Exists(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, answers)
+	require.NoError(t, b.Store(ctx, nil))
+	require.NoError(t, b.Evict(ctx, nil))
+	require.NoError(t, b.Reset(ctx), "of nothing")
+}
+
+func TestServers(t *testing.T) {
+	for _, binary := range binaries(t) {
+		s := newServer(t, binary, t.TempDir())
+		t.Cleanup(s.stop)
+		for _, layout := range layouts {
+			t.Run(filepath.Base(binary)+" "+string(layout), func(t *testing.T) {
+				roundTrip(t, testBackend(t, Config{URL: "redis://" + s.addr + "/3", Layout: layout}))
+				info, err := testBackend(t, Config{URL: "redis://" + s.addr}).Info(soon(t))
+				require.NoError(t, err)
+				require.Equal(t, []any{"standalone", "master", 1}, []any{info.Mode, info.Role, info.Nodes})
+				require.Equal(t, strings.TrimSuffix(filepath.Base(binary), "-server"), info.Server)
+			})
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	c := sharedCluster(t)
+	for _, layout := range layouts {
+		t.Run(string(layout), func(t *testing.T) {
+			b := testBackend(t, Config{URL: c.url(), Layout: layout})
+			roundTrip(t, b)
+			info, err := b.Info(soon(t))
+			require.NoError(t, err)
+			require.Equal(t, []any{"cluster", 3}, []any{info.Mode, info.Nodes})
+			roundTrip(t, testBackend(t, Config{URL: "redis://" + c.nodes[2].addr, Cluster: true, Layout: layout}))
+		})
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hl-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	startServer(t, "--unixsocket", path, "--requirepass", "p@ss/word?")
+	roundTrip(t, testBackend(t, Config{URL: "unix://:p%40ss%2Fword%3F@" + path + "?db=2"}))
+}
+
+func TestPasswordAndACL(t *testing.T) {
+	s := startServer(t, "--requirepass", "open", "--user", "reader", "on", ">secret", "~m@*", "+exists",
+		"--user", "writer", "on", ">secret", "~m@*", "+exists", "+set", "+unlink", "+scan", "+ping", "+dbsize", "+info")
+	roundTrip(t, testBackend(t, Config{URL: "redis://:open@" + s.addr}))
+	roundTrip(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.addr}))
+	reader := testBackend(t, Config{URL: "redis://reader:secret@" + s.addr})
+	keys := blocks("m", 20)
+	_, err := reader.Exists(soon(t), keys)
+	require.NoError(t, err)
+	for _, err := range []error{reader.Store(soon(t), keys), reader.Evict(soon(t), keys), reader.Reset(soon(t))} {
+		require.ErrorIs(t, err, backend.ErrReadOnly)
+	}
+	info, err := reader.Info(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, Info{Nodes: 1, RoundTrip: info.RoundTrip, Blocks: -1}, info)
+	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.addr, KeyPrefix: "other"}).Exists(soon(t), blocks("other", 3))
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorContains(t, err, "NOPERM")
+}
+
+func TestTLS(t *testing.T) {
+	s, cert, key := tlsServer(t, "--requirepass", "open")
+	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("rediss://:open@%s?ca=%s&cert=%s&key=%s", s.addr, cert, cert, key)}))
+	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("valkeys://:open@%s?skip_verify=true&cert=%s&key=%s", s.addr, cert, key)}))
+	for want, query := range map[string]string{
+		"certificate signed by unknown authority": "?cert=" + cert + "&key=" + key,
+		"not valid for any names":                 "?server_name=other&ca=" + cert + "&cert=" + cert + "&key=" + key,
+		"certificate required":                    "?ca=" + cert,
+	} {
+		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.addr + query}).Exists(soon(t), blocks("m", 1))
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestPresence asks for keys that are there in many patterns, some of them twice.
+func TestPresence(t *testing.T) {
+	s, c := startServer(t), sharedCluster(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, url := range []string{"redis://" + s.addr, c.url()} {
+		for _, layout := range layouts {
+			b := testBackend(t, Config{URL: url, Layout: layout})
+			for _, n := range []int{1, 2, 31, 33, 511, 512, 513, 1200, askBatch + 700} {
+				for _, share := range []float64{0, 0.001, 0.5, 0.999, 1} {
+					if n > askBatch && share != 0.999 {
+						continue
+					}
+					keys := blocks("m", n)
+					for range n / 10 {
+						keys[rng.IntN(n)] = keys[rng.IntN(n)]
+					}
+					have, want := map[string]bool{}, make([]int, n)
+					var store []string
+					for _, key := range keys {
+						if _, ok := have[key]; !ok {
+							have[key] = rng.Float64() < share
+							if have[key] {
+								store = append(store, key)
+							}
+						}
+					}
+					for i, key := range keys {
+						if have[key] {
+							want[i] = 1
+						}
+					}
+					require.NoError(t, b.Reset(soon(t)))
+					require.NoError(t, b.Store(soon(t), store))
+					got, err := b.Exists(soon(t), keys)
+					require.NoError(t, err)
+					require.Equal(t, want, got, "%s %s %d keys, share %v", url, layout, n, share)
+				}
+			}
+			require.NoError(t, b.Reset(soon(t)))
+		}
+	}
+}
+
+// TestMovingSlots asks a cluster while it moves a slot from node to node.
+func TestMovingSlots(t *testing.T) {
+	c := sharedCluster(t)
+	b := testBackend(t, Config{URL: c.url(), KeyPrefix: "{tag}"})
+	keys := blocks("{tag}", 300)
+	ctx := soon(t)
+	require.NoError(t, b.Store(ctx, keys[:200]))
+	slot, err := c.nodes[0].client(t).ClusterKeySlot(ctx, keys[0]).Result()
+	require.NoError(t, err)
+	from, to := c.nodes[min(int(slot)/5461, 2)], c.nodes[(min(int(slot)/5461, 2)+1)%3]
+	fromID, err := from.client(t).Do(ctx, "cluster", "myid").Text()
+	require.NoError(t, err)
+	toID, err := to.client(t).Do(ctx, "cluster", "myid").Text()
+	require.NoError(t, err)
+	want := make([]int, len(keys))
+	for i := range 200 {
+		want[i] = 1
+	}
+	check := func() {
+		t.Helper()
+		got, err := b.Exists(ctx, keys)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	check()
+	require.NoError(t, to.client(t).Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
+	require.NoError(t, from.client(t).Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
+	for _, key := range keys[:100] {
+		require.NoError(t, from.client(t).Migrate(ctx, "127.0.0.1", to.port(), key, 0, patience).Err())
+	}
+	check() // a part is at either node
+	for _, key := range keys[100:200] {
+		require.NoError(t, from.client(t).Migrate(ctx, "127.0.0.1", to.port(), key, 0, patience).Err())
+	}
+	for _, n := range []*server{to, from, c.nodes[0], c.nodes[1], c.nodes[2]} {
+		require.NoError(t, n.client(t).Do(ctx, "cluster", "setslot", slot, "node", toID).Err())
+	}
+	check()
+	require.NoError(t, b.Reset(ctx))
+	clear(want)
+	check()
+	for _, n := range []*server{from, to, c.nodes[0], c.nodes[1], c.nodes[2]} { // as it was
+		require.NoError(t, n.client(t).Do(ctx, "cluster", "setslot", slot, "node", fromID).Err())
+	}
+}
+
+// TestResetSparesOthers fills a database with keys that only resemble the pool's.
+func TestResetSparesOthers(t *testing.T) {
+	s, c := startServer(t), sharedCluster(t)
+	const prefix = `p*@m[a-z]?\^{x}`
+	others := []string{
+		`p*@m[a-z]?\^{x}`, `p*@m[a-z]?\^{x}@tp_rank:notes`, `pq@mbz\^{x}@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@ab`,
+		"x" + block(prefix, 0, 0, 1), block(prefix+"2", 0, 0, 1), block(`p*@mbz\^{x}`, 0, 0, 1),
+		block(prefix, 0, 0, 1) + "@more", strings.ToUpper(block(prefix, 0, 0, 1)), block("m", 0, 0, 1),
+		block(prefix, 0, 0, 1)[:len(prefix)+len("@tp_rank:0@pcp0@dcp0@pp_rank:0@group:")] + "@ab",
+	}
+	for url, client := range map[string]goredis.UniversalClient{
+		"redis://" + s.addr: s.client(t),
+		c.url():             goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.nodes[1].addr}, Protocol: 2}),
+	} {
+		defer client.Close()
+		for _, layout := range layouts {
+			for _, other := range others {
+				require.NoError(t, client.Set(soon(t), other, "x", 0).Err())
+			}
+			other := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: "m"})
+			require.NoError(t, other.Store(soon(t), blocks("m", 10)[2:]))
+			b := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: prefix})
+			mine := blocks(prefix, 5000)
+			require.NoError(t, b.Store(soon(t), mine))
+			info, err := b.Info(soon(t))
+			require.NoError(t, err)
+			require.EqualValues(t, 5000, info.Blocks)
+			require.NoError(t, b.Reset(soon(t)))
+			for _, other := range others {
+				require.EqualValues(t, 1, client.Exists(soon(t), other).Val(), "%q", other)
+			}
+			answers, err := other.Exists(soon(t), blocks("m", 10)[2:])
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 1, 1, 1, 1, 1, 1, 1}, answers)
+			answers, err = b.Exists(soon(t), mine)
+			require.NoError(t, err)
+			require.Equal(t, make([]int, 5000), answers)
+			require.NoError(t, other.Reset(soon(t)))
+		}
+	}
+}
+
+func TestTimeToLive(t *testing.T) {
+	s := startServer(t)
+	b := testBackend(t, Config{URL: "redis://" + s.addr, TTL: time.Minute})
+	keys := blocks("m", 3)
+	client := s.client(t)
+	require.NoError(t, b.Store(soon(t), keys[:2]))
+	require.InDelta(t, time.Minute, client.PTTL(soon(t), keys[0]).Val(), float64(10*time.Second))
+	require.NoError(t, client.PExpire(soon(t), keys[0], time.Second).Err())
+	require.NoError(t, client.Set(soon(t), keys[1], "another's", 0).Err())
+	require.NoError(t, b.Store(soon(t), keys))
+	for _, key := range keys {
+		require.InDelta(t, time.Minute, client.PTTL(soon(t), key).Val(), float64(10*time.Second), "counted anew")
+	}
+	require.Equal(t, "another's", client.Get(soon(t), keys[1]).Val())
+
+	short := testBackend(t, Config{URL: "redis://" + s.addr, TTL: time.Millisecond})
+	for range 20 { // some expire between the first and the second command
+		require.NoError(t, short.Store(soon(t), keys))
+	}
+	forever := testBackend(t, Config{URL: "redis://" + s.addr})
+	require.Eventually(t, func() bool {
+		answers, err := forever.Exists(soon(t), keys)
+		return err == nil && fmt.Sprint(answers) == "[0 0 0]"
+	}, patience, time.Millisecond)
+	require.NoError(t, client.Set(soon(t), keys[1], "another's", 0).Err())
+	require.NoError(t, forever.Store(soon(t), keys))
+	require.EqualValues(t, -1, client.PTTL(soon(t), keys[0]).Val())
+	require.Equal(t, "another's", client.Get(soon(t), keys[1]).Val())
+}
+
+func TestForeignKeys(t *testing.T) {
+	s := startServer(t)
+	for _, layout := range layouts {
+		b := testBackend(t, Config{URL: "redis://" + s.addr, Layout: layout})
+		for _, key := range []string{"", "x", "other" + block("m", 0, 0, 0), block("n", 0, 0, 0), block("m", 0, 0, 0) + "g"} {
+			require.Error(t, b.Store(soon(t), []string{block("m", 0, 0, 1), key}), "%q", key)
+			require.Error(t, b.Evict(soon(t), []string{key}), "%q", key)
+		}
+	}
+	set := testBackend(t, Config{URL: "redis://" + s.addr, Layout: LayoutSet})
+	for _, key := range []string{"x", "m@xyz", "m@abc"} {
+		_, err := set.Exists(soon(t), []string{key})
+		require.ErrorIs(t, err, backend.ErrReply)
+	}
+	require.Zero(t, s.client(t).DBSize(soon(t)).Val())
+}
+
+func TestInfoSamples(t *testing.T) {
+	s := startServer(t, "--enable-debug-command", "yes")
+	client := s.client(t)
+	require.NoError(t, client.Do(soon(t), "debug", "populate", 60000, "filler").Err())
+	b := testBackend(t, Config{URL: "redis://" + s.addr})
+	require.NoError(t, b.Store(soon(t), blocks("m", 20000)))
+	info, err := b.Info(soon(t))
+	require.NoError(t, err)
+	require.True(t, info.Sampled)
+	require.InEpsilon(t, 20000, info.Blocks, 0.2)
+}
+
+// TestWrongConnections has one line for each way to connect wrongly.
+func TestWrongConnections(t *testing.T) {
+	plain, secret, c := startServer(t), startServer(t, "--requirepass", "right"), sharedCluster(t)
+	secure, _, _ := tlsServer(t)
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	closing, echo, mute := listen(t, func(net.Conn) {}), listen(t, func(c net.Conn) {
+		buffer := make([]byte, 1000)
+		n, _ := c.Read(buffer)
+		_, _ = c.Write(buffer[:n])
+	}), listen(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1000)); time.Sleep(700 * time.Millisecond) })
+	replica := startServer(t, "--replicaof", "127.0.0.1 "+plain.port(), "--replica-serve-stale-data", "yes")
+	for name, one := range map[string]struct {
+		url, want string
+		is        error
+	}{
+		"password missing":         {"redis://" + secret.addr, "wants a password", backend.ErrUnavailable},
+		"password wrong":           {"redis://:wr0ngSecret@" + secret.addr, "refuses this user or password", backend.ErrUnavailable},
+		"user unknown":             {"redis://nobody:wr0ngSecret@" + secret.addr, "refuses this user or password", backend.ErrUnavailable},
+		"TLS against plain":        {"rediss://" + plain.addr, "does not answer in TLS", backend.ErrUnavailable},
+		"plain against TLS":        {"redis://:wr0ngSecret@" + secure.addr, "speaks TLS", backend.ErrUnavailable},
+		"cluster URL, single node": {"redis-cluster://" + plain.addr, "not part of a cluster", backend.ErrUnavailable},
+		"single URL, cluster node": {"redis://" + c.nodes[0].addr, "node of a cluster", backend.ErrUnavailable},
+		"a web server":             {"redis://:wr0ngSecret@" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
+		"a cluster of web servers": {"redis-cluster://" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
+		"one that closes":          {"redis://" + closing, "without an answer", backend.ErrUnavailable},
+		"one that echoes":          {"redis://:wr0ngSecret@" + echo, "not a Redis", backend.ErrReply},
+		"one that says nothing":    {"redis://:wr0ngSecret@" + mute, "deadline exceeded", context.DeadlineExceeded},
+		"no server at that port":   {"redis://:wr0ngSecret@" + freeAddr(t), "connection refused", backend.ErrUnavailable},
+		"no server, cluster":       {"redis-cluster://" + freeAddr(t), "connection refused", backend.ErrUnavailable},
+		"no such socket":           {"unix:///nowhere/s", "no such file", backend.ErrUnavailable},
+		"no such database":         {"redis://" + plain.addr + "/99", "DB index is out of range", backend.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, layout := range layouts {
+				b := testBackend(t, Config{URL: one.url, Layout: layout, DialTimeout: 300 * time.Millisecond})
+				ctx, cancel := context.WithTimeout(context.Background(), 600*time.Millisecond)
+				_, err := b.Exists(ctx, blocks("m", 600))
+				cancel()
+				require.Error(t, err)
+				t.Log(err)
+				require.ErrorContains(t, err, one.want)
+				require.ErrorIs(t, err, one.is)
+				require.NotContains(t, err.Error(), "\n")
+				require.NotContains(t, fmt.Sprintf("%+v %#v %q", err, err, b.String()), "wr0ngSecret")
+			}
+		})
+	}
+	b := testBackend(t, Config{URL: "redis://" + replica.addr})
+	require.Eventually(t, func() bool { return b.Store(soon(t), blocks("m", 1)) != nil }, patience, 5*time.Millisecond)
+	require.ErrorIs(t, b.Store(soon(t), blocks("m", 1)), backend.ErrReadOnly)
+	keys := testBackend(t, Config{URL: "redis://" + plain.addr, KeyPrefix: "w"})
+	set := testBackend(t, Config{URL: "redis://" + plain.addr, KeyPrefix: "w", Layout: LayoutSet})
+	require.NoError(t, plain.client(t).Set(soon(t), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0", "", 0).Err())
+	_, err := set.Exists(soon(t), blocks("w", 1))
+	require.ErrorIs(t, err, backend.ErrReply)
+	require.ErrorContains(t, err, "layout")
+	_, err = keys.Exists(soon(t), blocks("w", 1))
+	require.NoError(t, err)
+}
+
+// listen serves each connection with script and closes it.
+func listen(t *testing.T, script func(net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				script(conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestConfig(t *testing.T) {
+	const url = "redis://localhost"
+	for want, cfg := range map[string]Config{
+		"must begin with":            {URL: "http://localhost", KeyPrefix: "m"},
+		"cannot be read":             {URL: "redis:localhost", KeyPrefix: "m"},
+		"names no host":              {URL: "redis://", KeyPrefix: "m"},
+		"path of a socket":           {URL: "unix://", KeyPrefix: "m"},
+		"names a user and no":        {URL: "redis://me@localhost", KeyPrefix: "m"},
+		"database that is not":       {URL: url + "/x", KeyPrefix: "m"},
+		"one each of":                {URL: url + "?pool_size=3", KeyPrefix: "m"},
+		"not host:port":              {URL: "redis-cluster://h?addr=", KeyPrefix: "m"},
+		"which only rediss://":       {URL: url + "?ca=/x", KeyPrefix: "m"},
+		"no such file":               {URL: "rediss://h?ca=/nowhere", KeyPrefix: "m"},
+		"cert and key":               {URL: "rediss://h?cert=/nowhere", KeyPrefix: "m"},
+		"neither true nor false":     {URL: "rediss://h?skip_verify=maybe", KeyPrefix: "m"},
+		"no database but 0":          {URL: "redis-cluster://h/1", KeyPrefix: "m"},
+		"a socket's path":            {URL: "unix:///x", Cluster: true, KeyPrefix: "m"},
+		"addr is for a cluster":      {URL: url + "?addr=h", KeyPrefix: "m"},
+		"no layout":                  {URL: url, Layout: "hash", KeyPrefix: "m"},
+		"no KeyPrefix":               {URL: url},
+		"a time to live of":          {URL: url, TTL: time.Microsecond, KeyPrefix: "m"},
+		"no time to live":            {URL: url, TTL: time.Second, Layout: LayoutSet, KeyPrefix: "m"},
+		"a negative pool":            {URL: url, PoolSize: -1, KeyPrefix: "m"},
+		"holds no certificate in PE": {URL: "rediss://h?ca=" + os.DevNull, KeyPrefix: "m"},
+	} {
+		_, err := New(cfg)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, want)
+	}
+	for url, want := range map[string]string{
+		"redis://localhost": "localhost:6379",
+		"valkey://h:1":      "h:1",
+		"redis://[::1]":     "[::1]:6379",
+		"redis://[::1]:5/2": "[::1]:5",
+		"redis-cluster://u:p@a?addr=b:2&addr=%5B::1%5D": "a:6379,b:2,[::1]:6379",
+		"unix:///x/y?db=1": "/x/y",
+	} {
+		b := testBackend(t, Config{URL: url})
+		require.Equal(t, "redis at "+want, b.String())
+		require.Equal(t, "redis", b.Name())
+	}
+}
+
+func TestPoolPrefix(t *testing.T) {
+	for _, pool := range []coordinator.Pool{
+		{ModelName: "org/m", HashBlockSize: 16}, {ModelName: "a@tp_rank:1", CachePrefix: "p@tp_rank:x", HashBlockSize: 16},
+	} {
+		coord, err := coordinator.New(pool)
+		require.NoError(t, err)
+		prefix := PoolPrefix(coord)
+		b := testBackend(t, Config{URL: "redis://localhost", KeyPrefix: prefix})
+		require.True(t, b.ours(string(coord.AppendKey(nil, 0, 0, []byte{1, 2})), true), prefix)
+		require.False(t, strings.HasSuffix(prefix, "@tp_rank:0"))
+	}
+}
+
+// TestNoSecretsInURLErrors puts a password with unencoded characters everywhere.
+func TestNoSecretsInURLErrors(t *testing.T) {
+	for _, special := range []string{"/", "?", "#", "@", ":", "%", " ", "&", "=", "[", "\\", "\x7f", "%zz"} {
+		for _, password := range []string{"s3cret" + special + "s3cret", "1" + special + "s3cret", special + "s3cret"} {
+			for _, scheme := range []string{"redis://", "rediss://", "redis-cluster://", "unix://", "http://", ""} {
+				for _, user := range []string{"", "s3cret"} {
+					cfg := Config{URL: scheme + user + ":" + password + "@h/0", KeyPrefix: "m"}
+					b, err := New(cfg)
+					var log bytes.Buffer
+					slog.New(slog.NewJSONHandler(&log, nil)).Info("", "cfg", cfg)
+					slog.New(slog.NewTextHandler(&log, nil)).Info("", "cfg", cfg)
+					fmt.Fprintf(&log, "%v %+v %#v %s", cfg, cfg, cfg, cfg)
+					if err != nil {
+						fmt.Fprint(&log, err)
+					} else {
+						fmt.Fprint(&log, b)
+						require.NoError(t, b.Close())
+					}
+					if b == nil || !strings.Contains(b.at.String(), "s3cret") { // a host named so cannot be told
+						require.NotContains(t, log.String(), "s3cret", "%q", cfg.URL)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestNewDoesNotWait makes a backend of a server that answers nothing.
+func TestNewDoesNotWait(t *testing.T) {
+	begun := time.Now()
+	b := testBackend(t, Config{URL: "redis-cluster://192.0.2.1"})
+	require.Less(t, time.Since(begun), time.Second)
+	require.NoError(t, b.Close())
+	require.NoError(t, b.Close())
+	_, err := b.Exists(soon(t), blocks("m", 1))
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.ErrorContains(t, err, "closed")
+}
+
+// TestContext stops a server and sees that calls end with their contexts.
+func TestContext(t *testing.T) {
+	s := startServer(t)
+	keys := blocks("m", 5000)
+	for name, connected := range map[string]bool{"connected": true, "not yet": false} {
+		t.Run(name, func(t *testing.T) {
+			b := testBackend(t, Config{URL: "redis://" + s.addr, IOTimeout: time.Second, DialTimeout: 300 * time.Millisecond})
+			if connected {
+				require.NoError(t, b.Store(soon(t), keys))
+			}
+			require.NoError(t, syscall.Kill(s.pid, syscall.SIGSTOP))
+			calls := map[string]func(ctx context.Context) error{
+				"exists": func(ctx context.Context) error { _, err := b.Exists(ctx, keys); return err },
+				"store":  func(ctx context.Context) error { return b.Store(ctx, keys) },
+				"reset":  b.Reset,
+				"info":   func(ctx context.Context) error { _, err := b.Info(ctx); return err },
+			}
+			for what, call := range calls {
+				begun := time.Now()
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+				err := call(ctx)
+				cancel()
+				require.ErrorIs(t, err, context.DeadlineExceeded, what)
+				require.ErrorIs(t, err, backend.ErrUnavailable, what)
+				ctx, cancel = context.WithCancel(context.Background())
+				time.AfterFunc(30*time.Millisecond, cancel)
+				err = call(ctx)
+				require.ErrorIs(t, err, context.Canceled, what)
+				require.Less(t, time.Since(begun), 300*time.Millisecond, what)
+				require.ErrorIs(t, call(ctx), context.Canceled, what)
+			}
+			require.NoError(t, syscall.Kill(s.pid, syscall.SIGCONT))
+			_, err := b.Exists(soon(t), keys)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// TestPartialFailure kills one node of a cluster: what it holds is not absent but
+// unknown.
+func TestPartialFailure(t *testing.T) {
+	c := sharedCluster(t)
+	for _, n := range c.nodes {
+		require.NoError(t, n.client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "no").Err())
+	}
+	b := testBackend(t, Config{URL: c.url()})
+	keys := blocks("m", 2000)
+	require.NoError(t, b.Store(soon(t), keys))
+	c.nodes[2].kill()
+	for range 20 {
+		answers, err := b.Exists(soon(t), keys)
+		require.Error(t, err)
+		require.Nil(t, answers)
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+	}
+	require.Error(t, b.Reset(soon(t)))
+	var alive []string
+	for _, key := range keys {
+		if slot := c.nodes[0].client(t).ClusterKeySlot(soon(t), key).Val(); slot < 2*5461 {
+			alive = append(alive, key)
+		}
+		if len(alive) == 20 {
+			break
+		}
+	}
+	_, err := b.Exists(soon(t), alive)
+	require.NoError(t, err, "the others serve")
+	c.nodes[2].stop()
+	c.nodes[2].start(t)
+	c.ready(t)
+	require.Eventually(t, func() bool { _, err := b.Exists(soon(t), keys); return err == nil }, patience, 20*time.Millisecond)
+	for _, n := range c.nodes {
+		require.NoError(t, n.client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "yes").Err())
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	b := testBackend(t, Config{URL: "redis://localhost"})
+	for reply, want := range map[string]error{
+		"LOADING Redis is loading the dataset in memory":                                   backend.ErrUnavailable,
+		"CLUSTERDOWN Hash slot not served":                                                 backend.ErrUnavailable,
+		"ERR unknown command 'SMISMEMBER'":                                                 backend.ErrUnavailable,
+		"ERR AUTH <password> called without any password configured for the default user.": backend.ErrUnavailable,
+		"OOM command not allowed when used memory > 'maxmemory'.":                          backend.ErrUnavailable,
+		"ERR max number of clients reached":                                                backend.ErrUnavailable,
+		"ERR syntax error":                                                                 backend.ErrReply,
+	} {
+		err := b.explain(context.Background(), wrapped{reply}, false)
+		require.ErrorIs(t, err, want)
+		require.NotErrorIs(t, err, backend.ErrReadOnly)
+	}
+	require.ErrorIs(t, b.explain(context.Background(), errors.New("odd"), false), backend.ErrUnavailable)
+}
+
+// wrapped is an error reply.
+type wrapped struct{ text string }
+
+func (w wrapped) Error() string { return w.text }
+func (w wrapped) RedisError()   {}

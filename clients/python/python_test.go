@@ -1,0 +1,153 @@
+// Package python_test runs the tests of the Python client, against a server built
+// from this tree.
+package python_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
+)
+
+// lacks skips the test; with CI=true nothing may be lacking.
+func lacks(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// command prepares a command with the environment that all of them get.
+func command(t *testing.T, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=error")
+	return cmd
+}
+
+// python3 returns a Python that the client supports.
+func python3(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts Python")
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		lacks(t, "no python3: %v", err)
+	}
+	if out, err := command(t, python, "-c", "import sys; sys.exit(sys.version_info < (3, 9))").CombinedOutput(); err != nil {
+		lacks(t, "python3 is older than 3.9, or does not run: %v\n%s", err, out)
+	}
+	return python
+}
+
+func TestClient(t *testing.T) {
+	python := python3(t)
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "hitline")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/hitline").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	cmd := command(t, python, "-m", "unittest", "discover", "-v", "-s", "tests", "-t", ".")
+	cmd.Env = append(cmd.Env, "HITLINE_TEST_BINARY="+binary, "HITLINE_TEST_WIRE="+wireVectors(t))
+	out, err = cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "skipped") || strings.HasPrefix(line, "Ran ") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+// wireVectors writes what clients of the reference sent and returned to a file.
+func wireVectors(t *testing.T) string {
+	var vectors struct {
+		Cases json.RawMessage `json:"cases"`
+	}
+	conformance.Load(t, "wire.json", &vectors)
+	text, err := json.Marshal(vectors)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "wire.json")
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	return path
+}
+
+// installed is run where only the installed package can be found.
+const installed = `
+import importlib.metadata, inspect, os
+import hitline
+assert hitline.__file__.startswith(os.environ["HITLINE_TEST_VENV_DIR"]), hitline.__file__
+assert os.path.exists(os.path.join(os.path.dirname(hitline.__file__), "py.typed"))
+every = importlib.metadata.distribution("hitline").entry_points
+(entry,) = [e for e in every if e.group == "vllm.general_plugins"]
+register = entry.load()
+assert not inspect.signature(register).parameters
+register()
+assert importlib.metadata.requires("hitline") is None
+print("installed")
+`
+
+// The package installs with pip, and vLLM finds the plug-in.
+func TestInstall(t *testing.T) {
+	python := python3(t)
+	t.Parallel()
+	// A copy, because a build leaves its work beside the sources.
+	dir := t.TempDir()
+	source := filepath.Join(dir, "source")
+	for _, part := range []string{"pyproject.toml", "README.md", "hitline"} {
+		require.NoError(t, copyInto(source, part))
+	}
+	venv := filepath.Join(dir, "venv")
+	if out, err := pip(t, python, "-m", "venv", venv); err != nil {
+		lacks(t, "no virtual environment: %v\n%s", err, out)
+	}
+	pythonInside := filepath.Join(venv, "bin", "python")
+	out, err := pip(t, pythonInside, "-m", "pip", "install", "--quiet", source)
+	if err != nil && strings.Contains(out, "No matching distribution found for setuptools") {
+		lacks(t, "pip cannot fetch setuptools, which builds the package:\n%s", out)
+	}
+	require.NoError(t, err, "%s", out)
+	cmd := command(t, pythonInside, "-c", installed)
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Env, "HITLINE_TEST_VENV_DIR="+venv, "HITLINE_ADDRESS=")
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Equal(t, "installed\n", string(said))
+}
+
+// pip runs a tool whose warnings are its own affair.
+func pip(t *testing.T, python string, args ...string) (output string, err error) {
+	cmd := command(t, python, args...)
+	cmd.Env = append(cmd.Env, "PYTHONWARNINGS=default", "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_RETRIES=1")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// copyInto copies a file or folder of this directory into another.
+func copyInto(target, name string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.CopyFS(filepath.Join(target, name), os.DirFS(name))
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(target, name), text, 0o644)
+}

@@ -1,0 +1,166 @@
+"""Servers to test against: the real one, and one that follows a script."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import unittest
+from collections.abc import Callable, Iterator
+
+# Set by the Go test that runs these tests.
+BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
+WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
+
+PATIENCE = 20.0
+
+needs_server = unittest.skipUnless(BINARY, "HITLINE_TEST_BINARY names no hitline to run")
+
+
+def hashes(name: str, count: int, size: int = 32) -> list[bytes]:
+    return [hashlib.sha256(f"{name}:{i}".encode()).digest()[:size] for i in range(count)]
+
+
+class Server:
+    """A hitline process: one full-attention group, blocks of 16 tokens."""
+
+    def __init__(self, *listen: str) -> None:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("HITLINE_")}
+        command = [BINARY, "serve", "--block-size", "16"]
+        for address in listen or ("tcp://127.0.0.1:0",):
+            command += ["--listen", address]
+        self.process = subprocess.Popen(
+            command, env={**environ, "HITLINE_LOG_FORMAT": "json"}, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None
+        self.addresses: list[str] = []
+        said = []
+        for line in self.process.stderr:
+            said.append(line)
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                if record.get("msg") == "ready":
+                    self.addresses = record["listen"]
+                    break
+        if not self.addresses:
+            self.stop()
+            raise RuntimeError("".join(said))
+        self.address = self.addresses[0]
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.stop()
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        self.process.wait(PATIENCE)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def frame(body: bytes, more: bool = False) -> bytes:
+    if len(body) < 256:
+        return bytes([more, len(body)]) + body
+    return bytes([2 | more]) + struct.pack(">Q", len(body)) + body
+
+
+def message(*frames: bytes) -> bytes:
+    return b"".join(frame(f, i < len(frames) - 1) for i, f in enumerate(frames))
+
+
+def read_message(conn: socket.socket) -> list[bytes]:
+    """Reads a request; EOFError if the peer closed before it."""
+    frames = []
+    with conn.makefile("rb") as file:  # may read ahead: one request at a time is sent
+        while True:
+            head = file.read(2)
+            if len(head) < 2:
+                raise EOFError
+            flags, size = head
+            if flags & 2:
+                (size,) = struct.unpack(">Q", bytes([size]) + file.read(7))
+            body = file.read(size)
+            if len(body) < size:
+                raise EOFError
+            frames.append(body)
+            if not flags & 1:
+                return frames
+
+
+class Scripted:
+    """Accepts one connection after the other; answer(frames) gives the bytes to
+    reply, None to close the connection, SILENCE to say nothing more on it."""
+
+    SILENCE = b""
+
+    def __init__(self, answer: Callable[[list[bytes]], bytes | None], path: str = "") -> None:
+        self.answer = answer
+        self.stopping = threading.Event()
+        self.requests: list[list[bytes]] = []
+        self.connections = 0
+        if path:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._listener.bind(path)
+            self._listener.listen()
+            self.address = f"ipc://{path}".replace("\0", "@")
+        else:
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._conns: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                conn, _ = self._listener.accept()
+                self.connections += 1
+                self._conns.append(conn)
+                with conn, contextlib.suppress(EOFError, OSError):
+                    self._serve(conn)
+
+    def _serve(self, conn: socket.socket) -> None:
+        while True:
+            frames = read_message(conn)
+            self.requests.append(frames)
+            reply = self.answer(frames)
+            if reply is None:
+                return
+            if reply == self.SILENCE:
+                self.stopping.wait(PATIENCE)
+                return
+            conn.sendall(reply)
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stopping.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for conn in self._conns:
+            with contextlib.suppress(OSError):
+                conn.shutdown(socket.SHUT_RDWR)
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+@contextlib.contextmanager
+def no_thread_left(test: unittest.TestCase) -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    test.assertEqual(set(threading.enumerate()) - before, set())

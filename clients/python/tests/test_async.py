@@ -1,0 +1,224 @@
+"""Lookups that are not waited for, against a server that follows a script."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import unittest
+from unittest import mock
+
+import hitline
+from hitline import LookupKeyClient, client as module
+from tests.support import PATIENCE, Scripted, hashes, message, no_thread_left
+from tests.test_client import eventually, unused_address
+
+
+class Async(unittest.TestCase):
+    def setUp(self) -> None:
+        self.replies: queue.Queue[bytes | None] = queue.Queue()
+        self.server = self.enterContextHere(Scripted(lambda _: self.replies.get(timeout=PATIENCE)))
+        self.client = LookupKeyClient(self.server.address, timeout=PATIENCE)
+        self.addCleanup(self.client.close)
+
+    def enterContextHere(self, context: Scripted) -> Scripted:
+        self.addCleanup(context.__exit__, None, None, None)
+        self.addCleanup(self.replies.put, None)  # lets the script go
+        return context.__enter__()
+
+    def answer(self, hit: int) -> None:
+        self.replies.put(message(hit.to_bytes(4, "big")))
+
+    def poll(self, req_id: str, tokens: int = 64) -> int | None:
+        return self.client.lookup(req_id, tokens, hashes("a", 4), non_block=True)
+
+    def asked(self) -> list[int]:
+        """The tokens of the lookups that the server has seen."""
+        return [int.from_bytes(r[1], "big") if len(r) > 1 else -1 for r in self.server.requests]
+
+    def wait_asked(self, count: int) -> None:
+        eventually(lambda: len(self.server.requests) >= count, False)
+
+    def test_lookup_key_client_non_block_lookup_async(self) -> None:
+        self.assertIsNone(self.poll("r"))
+        self.assertIsNone(self.poll("r"))
+        self.assertIn("r", self.client._futures)
+        self.answer(48)
+        self.assertEqual(eventually(lambda: self.poll("r"), None), 48)
+        self.assertEqual(self.client._futures, {})
+        self.assertEqual(self.asked(), [64])
+
+    def test_lookup_key_client_discard_clears_state(self) -> None:
+        self.answer(48)
+        self.assertIsNone(self.first_poll("r"))
+        eventually(lambda: self.client._futures["r"].done(), False)
+        self.client.discard("r")
+        self.assertEqual(self.client._futures, {})
+        self.assertIsNone(self.poll("r"))
+        self.answer(32)
+        self.assertEqual(eventually(lambda: self.poll("r"), None), 32)
+        self.client.discard("nobody")
+
+    def first_poll(self, req_id: str) -> int | None:
+        """A first call whose lookup cannot be done before it returns."""
+        with self.client._lock:
+            return self.poll(req_id)
+
+    def test_a_second_call_ignores_its_arguments(self) -> None:
+        self.assertIsNone(self.poll("r", 64))
+        self.assertIsNone(self.client.lookup("r", 16, [], non_block=True))
+        self.answer(48)
+        self.assertEqual(self.client.lookup("r", 32, hashes("b", 2)), 48)
+        self.assertEqual(self.asked(), [64])
+        self.assertEqual(self.client._futures, {})
+
+    def test_the_hashes_are_copied(self) -> None:
+        blocks = hashes("a", 4)
+        changed = threading.Event()
+        real = self.client._lookup
+
+        def later(token_len: int, block_hashes: list[bytes]) -> int:
+            changed.wait(PATIENCE)
+            return real(token_len, block_hashes)
+
+        with mock.patch.object(self.client, "_lookup", later):
+            self.assertIsNone(self.client.lookup("r", 64, blocks, non_block=True))
+            blocks.clear()
+            changed.set()
+            self.answer(64)
+            self.assertEqual(self.client.lookup("r", 64, blocks), 64)
+        self.assertEqual(self.server.requests[0][3], b"".join(hashes("a", 4)))
+
+    def test_a_discarded_lookup_that_runs_completes_and_its_answer_is_thrown_away(self) -> None:
+        self.assertIsNone(self.poll("r", 16))
+        self.wait_asked(1)
+        self.client.discard("r")
+        self.assertIsNone(self.poll("r", 32))
+        self.answer(16)
+        self.answer(32)
+        self.assertEqual(self.client.lookup("r", 0, []), 32)
+        self.assertEqual(self.asked(), [16, 32])
+        self.assertEqual(self.server.connections, 1)
+
+    def test_a_discarded_lookup_that_waits_is_never_sent(self) -> None:
+        self.assertIsNone(self.poll("first", 16))
+        self.wait_asked(1)
+        self.assertIsNone(self.poll("second", 32))
+        self.client.discard("second")
+        self.answer(16)
+        self.assertEqual(self.client.lookup("first", 0, []), 16)
+        self.answer(48)
+        self.assertEqual(self.client.lookup("third", 48, []), 48)
+        self.assertEqual(self.asked(), [16, 48])
+
+    def test_reset_waits_its_turn(self) -> None:
+        for i in range(3):
+            self.assertIsNone(self.poll(str(i), i))
+            self.answer(16)
+        self.replies.put(message(b"\1"))
+        self.assertIs(self.client.reset(), True)
+        self.assertEqual(self.asked(), [0, 1, 2, -1])
+
+    def test_an_exception_gives_0(self) -> None:
+        self.replies.put(message(b"\0", b"no"))
+        self.assertIsNone(self.first_poll("r"))
+        with mock.patch.object(module.logger, "disabled", True):
+            self.assertEqual(eventually(lambda: self.poll("r"), None), 0)
+            with mock.patch.object(self.client, "_lookup", side_effect=RuntimeError):
+                self.assertEqual(eventually(lambda: self.poll("s"), None), 0)
+        self.assertEqual(self.client._futures, {})
+
+    def test_an_exception_is_raised_where_that_is_asked_for(self) -> None:
+        client = LookupKeyClient(unused_address(), raise_errors=True)
+        self.addCleanup(client.close)
+        with self.assertRaises(hitline.ConnectionFailed):
+            client.lookup("r", 16, [])
+        with self.assertRaises(hitline.ConnectionFailed):
+            eventually(lambda: client.lookup("r", 16, [], non_block=True), None)
+        self.assertEqual(client._futures, {})
+        with self.assertRaises(hitline.ConnectionFailed):
+            client.reset()
+        client.close()
+        with self.assertRaises(RuntimeError):
+            client.lookup("r", 16, [], non_block=True)
+        with self.assertRaises(RuntimeError):
+            client.reset()
+
+    def test_reset_that_fails_is_false(self) -> None:
+        self.replies.put(None)
+        with mock.patch.object(module.logger, "disabled", True):
+            self.assertIs(self.client.reset(), False)
+            self.client.close()
+            self.assertIs(self.client.reset(), False)
+
+    def test_close_cancels_what_is_pending(self) -> None:
+        with mock.patch.object(module.logger, "disabled", True):
+            for i in range(3):
+                self.assertIsNone(self.poll(str(i), i))
+            self.wait_asked(1)
+            waiting = self.client._futures["2"]
+            at = time.monotonic()
+            self.client.close()
+            self.assertLess(time.monotonic() - at, PATIENCE / 4)
+            self.assertTrue(waiting.cancelled())
+            self.assertEqual(self.client._futures, {})
+            self.assertEqual(self.poll("2"), 0)
+            self.assertEqual(self.client.lookup("2", 16, []), 0)
+            self.client.close()
+        self.assertEqual(self.asked(), [0])
+
+    def test_a_caller_that_waits_when_the_client_is_closed_gets_0(self) -> None:
+        with mock.patch.object(module.logger, "disabled", True):
+            self.assertIsNone(self.poll("first"))
+            self.assertIsNone(self.poll("second"))
+            got: list[int | None] = []
+            threads = [
+                threading.Thread(target=lambda r=r: got.append(self.client.lookup(r, 0, [])))
+                for r in ("first", "second", "third")
+            ]
+            for thread in threads:
+                thread.start()
+            self.wait_asked(1)
+            self.client.close()
+            for thread in threads:
+                thread.join(PATIENCE)
+            self.assertEqual(got, [0, 0, 0])
+
+    def test_two_threads_may_wait_for_one_lookup(self) -> None:
+        self.assertIsNone(self.poll("r"))
+        got: list[int | None] = []
+        waiting = threading.Barrier(3)
+        future = self.client._futures["r"]
+        real = future.result
+
+        def result() -> int:
+            waiting.wait(PATIENCE)
+            return real()
+
+        with mock.patch.object(future, "result", result):
+            threads = [threading.Thread(target=lambda: got.append(self.client.lookup("r", 0, []))) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            waiting.wait(PATIENCE)
+            self.answer(48)
+            for thread in threads:
+                thread.join(PATIENCE)
+        self.assertEqual(got, [48, 48])
+        self.assertEqual(self.client._futures, {})
+
+    def test_no_thread_is_left_after_close(self) -> None:
+        with no_thread_left(self):
+            client = LookupKeyClient(unused_address())
+            with mock.patch.object(module.logger, "disabled", True):
+                for i in range(10):
+                    client.lookup(str(i), 16, [], non_block=True)
+                client.close()
+
+    def test_no_thread_before_the_first_lookup_that_is_not_waited_for(self) -> None:
+        with no_thread_left(self), mock.patch.object(module.logger, "disabled", True):
+            client = LookupKeyClient(unused_address())
+            client.lookup("r", 16, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,496 @@
+"""The blocking client, against servers that follow a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from unittest import mock
+
+import hitline
+from hitline import Client, LookupKeyClient, client as module
+from tests.support import PATIENCE, WIRE, Scripted, frame, hashes, message
+
+HIT = (48).to_bytes(4, "big")
+QUIET = "hitline"
+
+
+def unused_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return f"tcp://127.0.0.1:{s.getsockname()[1]}"
+
+
+class Wire(unittest.TestCase):
+    @unittest.skipUnless(WIRE, "HITLINE_TEST_WIRE names no file of vectors")
+    def test_conformance_client_cases(self) -> None:
+        """What the reference's client sent, byte for byte, and returned."""
+        with open(WIRE, encoding="ascii") as f:
+            cases = json.load(f)["cases"]
+        self.assertGreater(len(cases), 100)
+        reply = b""
+
+        def answer(_: list[bytes]) -> bytes:
+            return frame(reply)
+
+        with Scripted(answer) as one, Scripted(answer) as other:
+            with Client(one.address) as plain, LookupKeyClient(other.address) as engine:
+                for case in cases:
+                    reply = bytes.fromhex(case["reply"] or "")
+                    for name, call in self.calls(plain, engine, case).items():
+                        with self.subTest(case["id"], by=name), mock.patch.object(module.logger, "disabled", True):
+                            self.assertEqual(call(), case["result"])
+                            sent = [[f.hex() for f in r] for r in one.requests + other.requests]
+                            self.assertEqual(sent, [case["frames"]] if case["frames"] else [])
+                        one.requests.clear()
+                        other.requests.clear()
+
+    @staticmethod
+    def calls(plain: Client, engine: LookupKeyClient, case: dict) -> dict:
+        if case["call"] == "reset":
+            return {"Client": plain.reset, "LookupKeyClient": engine.reset}
+        tokens = case["token_len"]
+        if "hash_bytes" in case:
+            blocks = [bytes.fromhex(case["hash_bytes"]) * case["hash_len"]]
+        else:
+            blocks = hashes(case["id"], case["num_hashes"], case["hash_len"])
+        if case.get("last_hash_one_byte_short"):
+            blocks[-1] = blocks[-1][:-1]
+
+        return {
+            "Client": lambda: plain.lookup(tokens, blocks),
+            "LookupKeyClient": lambda: engine.lookup("id", tokens, blocks),
+            "non_block": lambda: eventually(lambda: engine.lookup("id", tokens, blocks, non_block=True), None),
+        }
+
+    def test_lookup_key_client_lookup_prepends_typed_tag(self) -> None:
+        with Scripted(lambda _: frame(b"\0\0\0\5")) as server, LookupKeyClient(server.address) as client:
+            self.assertEqual(client.lookup("r", 48, hashes("a", 3)), 5)
+            self.assertEqual(
+                server.requests, [[b"lookup", b"\0\0\0\x30", b"\0\x20", b"".join(hashes("a", 3))]]
+            )
+
+    def test_lookup_key_client_reset_uses_typed_protocol(self) -> None:
+        replies = [frame(b"\1"), frame(b"\0")]
+        with Scripted(lambda _: replies.pop(0)) as server, LookupKeyClient(server.address) as client:
+            self.assertIs(client.reset(), True)
+            with self.assertLogs(QUIET, "WARNING"):
+                self.assertIs(client.reset(), False)
+            self.assertEqual(server.requests, [[b"reset"], [b"reset"]])
+
+    def test_protocol_tags_are_distinct_and_non_empty(self) -> None:
+        tags = {module.LOOKUP, module.STORE, module.EVICT, module.RESET, module.PING, module.STAT}
+        self.assertEqual(len(tags), 6)
+        for tag in tags:
+            self.assertIsInstance(tag, bytes)
+            self.assertTrue(tag)
+        self.assertNotEqual(module.DONE, module.FAILED)
+
+    def test_example_of_the_protocol_byte_by_byte(self) -> None:
+        blob = b"".join(hashes("a", 4))
+        want = b"\1\6lookup" + b"\1\4\0\0\0\x40" + b"\1\2\0\x20" + b"\0\x80" + blob
+        got, reply = raw_exchange(b"\0\4\0\0\0\x30", lambda c: c.lookup(64, hashes("a", 4)), len(want))
+        self.assertEqual((got, reply), (want, 48))
+
+    def test_long_frames(self) -> None:
+        for size in (255, 256, 70_000):
+            body = bytes(size)
+            head = b"\0\xff" if size < 256 else b"\2" + size.to_bytes(8, "big")
+            want = b"\1\4ping" + head + body
+            reply = b"\1\1\1" + head + body
+            got, _ = raw_exchange(reply, lambda c: c.ping(body), len(want))
+            self.assertEqual(got, want)
+
+    def test_long_frames_in_replies_may_be_short(self) -> None:
+        _, hit = raw_exchange(b"\2\0\0\0\0\0\0\0\4" + HIT, lambda c: c.lookup(64, []), 20)
+        self.assertEqual(hit, 48)
+
+    def test_places(self) -> None:
+        with Scripted(lambda _: frame(b"\1")) as server, Client(server.address) as client:
+            keys = hashes("k", 2, 8)
+            blob = b"".join(keys)
+            client.store(keys)
+            client.store(keys, group=1, tp_rank=2, pp_rank=3)
+            client.store(keys, group=1, pcp_rank=4, key_before=b"12345678")
+            client.store(keys, tp_rank=65535, first_chunk=7)
+            client.evict(keys, group=1, tp_rank=2, pp_rank=3)
+            client.evict(keys, pcp_rank=1)
+            eight = b"\0\x08"
+            self.assertEqual(
+                server.requests,
+                [
+                    [b"store", bytes(6), eight, blob],
+                    [b"store", b"\0\1\0\2\0\3", eight, blob],
+                    [b"store", b"\0\1\0\0\0\0\0\4", eight, blob, b"12345678"],
+                    [b"store", b"\0\0\xff\xff\0\0\0\0\0\0\0\7", eight, blob],
+                    [b"evict", b"\0\1\0\2\0\3", eight, blob],
+                    [b"evict", b"\0\0\0\0\0\0\0\1", eight, blob],
+                ],
+            )
+
+    def test_arguments_that_do_not_fit_are_not_sent(self) -> None:
+        with Scripted(lambda _: frame(b"\1")) as server, Client(server.address, raise_errors=True) as client:
+            key = [b"k" * 8]
+            for call in (
+                lambda: client.store([]),
+                lambda: client.store([b""]),
+                lambda: client.store([b"k" * 65]),
+                lambda: client.store([b"k" * 8, b"k" * 7, b"k" * 9]),
+                lambda: client.store(key, group=65536),
+                lambda: client.store(key, tp_rank=-1),
+                lambda: client.store(key, first_chunk=0xFFFFFFFF),
+                lambda: client.evict([]),
+                lambda: client.evict(key, pp_rank=65536),
+                lambda: client.lookup(-1, key),
+                lambda: client.lookup(1 << 32, key),
+                lambda: client.lookup(16, [b"k" * 65536]),
+            ):
+                with self.assertRaises(ValueError):
+                    call()
+            self.assertEqual(server.requests, [])
+
+
+def raw_exchange(reply: bytes, call, size: int):
+    """Returns the first size bytes that call made the client send, and its result."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sent = []
+
+        def serve() -> None:
+            conn, _ = listener.accept()
+            with conn:
+                data = b""
+                while len(data) < size:
+                    data += conn.recv(1 << 20)
+                sent.append(data)
+                conn.sendall(reply)
+                conn.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with Client(f"127.0.0.1:{listener.getsockname()[1]}", raise_errors=True) as client:
+                result = call(client)
+        finally:
+            thread.join(PATIENCE)
+        return sent[0], result
+
+
+class Failures(unittest.TestCase):
+    def check(self, answer, error, *, text: str = "", timeout: float = PATIENCE) -> None:
+        """A lookup that gets answer raises error, or reads as 0 and is logged."""
+        with Scripted(answer) as server:
+            with Client(server.address, timeout=timeout, raise_errors=True) as client:
+                with self.assertRaisesRegex(error, text):
+                    client.lookup(16, hashes("a", 1))
+            with Client(server.address, timeout=timeout) as client, self.assertLogs(QUIET, "WARNING") as logs:
+                self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
+            self.assertRegex(logs.output[0], f"counts as a hit of 0 tokens: .*{text.strip('^$')}")
+
+    def test_refusal_with_a_reason(self) -> None:
+        self.check(lambda _: message(b"\0", b"not aligned"), hitline.Refused, text="^not aligned$")
+
+    def test_refusal_without_a_reason(self) -> None:
+        self.check(lambda _: message(b"\0"), hitline.Refused)
+
+    def test_closed_before_the_reply(self) -> None:
+        self.check(lambda _: None, hitline.ConnectionFailed)
+
+    def test_bad_flags(self) -> None:
+        for flags in (0x04, 0x08, 0x80):
+            self.check(lambda _, f=flags: bytes([f, 4]) + HIT, hitline.BadReply, text="flags")
+
+    def test_bytes_behind_the_reply(self) -> None:
+        self.check(lambda _: message(HIT) + b"\0", hitline.BadReply, text="1 bytes behind")
+
+    def test_too_many_frames(self) -> None:
+        self.check(lambda _: message(*[b""] * 33), hitline.BadReply, text="limits")
+        with Scripted(lambda _: message(HIT, *[b""] * 31)) as server, Client(server.address) as client:
+            self.assertEqual(client.lookup(16, []), 48)
+
+    def test_reply_too_large(self) -> None:
+        self.check(lambda _: b"\2" + (1 << 40).to_bytes(8, "big"), hitline.BadReply, text="limits")
+
+    def test_no_reply(self) -> None:
+        self.check(lambda _: Scripted.SILENCE, hitline.RequestTimeout, timeout=0.05)
+
+    def test_reset_has_time_of_its_own(self) -> None:
+        def answer(_: list[bytes]) -> bytes:
+            time.sleep(0.1)
+            return message(b"\1")
+
+        with Scripted(answer) as server, Client(server.address, timeout=0.05, raise_errors=True) as client:
+            self.assertIs(client.reset(), True)
+            with mock.patch.object(module, "_RESET_TIMEOUT", 0.01), self.assertRaises(hitline.RequestTimeout):
+                client.reset()
+        with Scripted(answer) as server, Client(server.address, timeout=PATIENCE, raise_errors=True) as client:
+            with mock.patch.object(module, "_RESET_TIMEOUT", 0.01):
+                self.assertIs(client.reset(), True)
+
+    def test_timeout_bounds_a_trickling_reply(self) -> None:
+        """Every byte arrives in time and the reply does not."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def serve() -> None:
+                conn, _ = listener.accept()
+                with conn:
+                    try:
+                        for byte in b"\2\0\0\0\0\0\0\1\0" + bytes(100):
+                            conn.sendall(bytes([byte]))
+                            time.sleep(0.04)
+                    except OSError:
+                        pass
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+            begun = time.monotonic()
+            with Client(address, timeout=0.2, raise_errors=True) as client:
+                with self.assertRaises(hitline.RequestTimeout):
+                    client.lookup(16, [])
+            self.assertLess(time.monotonic() - begun, 2)
+            thread.join(PATIENCE)
+
+    def test_timeout_bounds_a_request_that_is_not_taken(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+            with Client(address, timeout=0.1, raise_errors=True) as client:
+                with self.assertRaisesRegex(hitline.RequestTimeout, "did not take"):
+                    client.lookup(16, [bytes(32)] * 1_000_000)
+
+    def test_a_late_reply_answers_nothing(self) -> None:
+        release = threading.Event()
+
+        def answer(frames: list[bytes]) -> bytes:
+            if frames[1] == b"\0\0\0\x10":
+                release.wait(PATIENCE)
+            return message(frames[1])
+
+        with Scripted(answer) as server, Client(server.address, timeout=0.2) as client:
+            with self.assertLogs(QUIET, "WARNING"):
+                self.assertEqual(client.lookup(16, []), 0)
+            release.set()
+            self.assertEqual(eventually(lambda: client.lookup(32, [])), 32)
+
+    def test_other_statuses(self) -> None:
+        with Scripted(lambda _: message(b"\2")) as server, Client(server.address) as client:
+            for call in (client.ping, client.stat, lambda: client.store([b"k"])):
+                with self.assertRaisesRegex(hitline.BadReply, "status 02"):
+                    call()
+
+    def test_ping_and_stat_with_wrong_payloads(self) -> None:
+        for frames in ([b"\1"], [b"\1", b"x"], [b"\1", b"[]"], [b"\1", b"{}", b"{}"]):
+            with Scripted(lambda _, f=frames: message(*f)) as server, Client(server.address) as client:
+                with self.assertRaises(hitline.BadReply):
+                    client.stat()
+                with self.assertRaises(hitline.BadReply):
+                    client.ping(b"payload")
+
+    def test_whatever_is_wrong_with_the_arguments_reads_as_0(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server:
+            with mock.patch.object(module.logger, "disabled", True):
+                with Client(server.address) as plain, LookupKeyClient(server.address) as engine:
+                    for tokens, blocks in ((None, []), (16, None), (16, ["text"]), (16.0, []), (16, [b"1", 2])):
+                        self.assertEqual(plain.lookup(tokens, blocks), 0)
+                        self.assertEqual(engine.lookup("r", tokens, blocks), 0)
+                        self.assertEqual(eventually(lambda: engine.lookup("r", tokens, blocks, True), None), 0)
+                    self.assertEqual(plain.lookup(16, []), 48)
+            self.assertEqual(len(server.requests), 1)
+
+    def test_failures_are_logged_once_in_a_while(self) -> None:
+        with Client(unused_address()) as client, self.assertLogs(QUIET, "WARNING") as logs:
+            for _ in range(100):
+                self.assertEqual(client.lookup(16, []), 0)
+        self.assertEqual(len(logs.output), 1)
+
+    def test_bad_addresses(self) -> None:
+        for address in (
+            "", "localhost", "tcp://", "tcp://:1", "tcp://a:0", "tcp://a:65536", "tcp://a:x", "tcp://a:-1", "tcp://::1:5",
+            "udp://a:1", "ipc://", "ipc://@", "http://a:1", "tcp://a:１",
+        ):
+            with self.assertRaises(ValueError, msg=address):
+                Client(address)
+        for timeout in (0, -1, float("nan")):
+            with self.assertRaises(ValueError):
+                Client("a:1", timeout=timeout)
+
+
+def eventually(call, not_yet: object = 0):
+    """Returns the first result of call that is another than not_yet."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        result = call()
+        if result != not_yet:
+            return result
+        time.sleep(0.001)
+    raise AssertionError(f"still {not_yet}")
+
+
+class Connections(unittest.TestCase):
+    @unittest.skipUnless(hasattr(socket, "AF_UNIX"), "no unix sockets here")
+    def test_unix_sockets(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [f"{folder}/socket"]
+            if sys.platform == "linux":
+                paths.append(f"\0hitline-test-{os.getpid()}")
+            for path in paths:
+                with Scripted(lambda _: message(HIT), path) as server, Client(server.address) as client:
+                    self.assertEqual(client.lookup(64, []), 48)
+            with Client(f"ipc://{folder}/nobody", raise_errors=True) as client:
+                with self.assertRaises(hitline.ConnectionFailed):
+                    client.ping()
+
+    def test_one_connection_serves_many_requests(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
+            for _ in range(10):
+                self.assertEqual(client.lookup(64, []), 48)
+            self.assertEqual(server.connections, 1)
+
+    def test_a_connection_closed_while_idle_is_replaced(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
+            for n in range(1, 5):
+                self.assertEqual(client.lookup(64, []), 48)
+                self.assertEqual(server.connections, n)
+                server._conns[-1].shutdown(socket.SHUT_RDWR)
+
+    def test_unasked_bytes_end_the_connection(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
+            self.assertEqual(client.lookup(64, []), 48)
+            server._conns[-1].sendall(message(b"\0\0\0\1"))
+            time.sleep(0.02)
+            server._conns[-1].shutdown(socket.SHUT_RD)  # the script goes on with the next one
+            self.assertEqual(client.lookup(64, []), 48)
+            self.assertEqual(server.connections, 2)
+
+    def test_a_request_lost_on_an_old_connection_is_sent_again_once(self) -> None:
+        answers = [message(HIT), None, message(HIT), None, None, message(HIT)]
+        with Scripted(lambda _: answers.pop(0)) as server, Client(server.address, raise_errors=True) as client:
+            client.lookup(1, [])
+            self.assertEqual(client.lookup(2, []), 48)
+            with self.assertRaises(hitline.ConnectionFailed):
+                client.lookup(3, [])
+            self.assertEqual(client.lookup(4, []), 48)
+            self.assertEqual([r[1][3] for r in server.requests], [1, 2, 2, 3, 3, 4])
+
+    def test_a_request_lost_on_a_new_connection_is_not_sent_again(self) -> None:
+        with Scripted(lambda _: None) as server, Client(server.address, raise_errors=True) as client:
+            with self.assertRaises(hitline.ConnectionFailed):
+                client.ping()
+            self.assertEqual(len(server.requests), 1)
+
+    def test_a_request_answered_in_part_is_not_sent_again(self) -> None:
+        def answer(frames: list[bytes]) -> bytes:
+            if len(server.requests) == 2:
+                server._conns[-1].sendall(message(HIT)[:3])
+                server._conns[-1].shutdown(socket.SHUT_RDWR)
+            return message(HIT)
+
+        with Scripted(answer) as server, Client(server.address, raise_errors=True) as client:
+            client.lookup(1, [])
+            with self.assertRaisesRegex(hitline.ConnectionFailed, "inside a reply"):
+                client.lookup(2, [])
+            self.assertEqual(len(server.requests), 2)
+
+    def test_after_failures_requests_fail_at_once_for_a_while(self) -> None:
+        with Client(unused_address()) as client:
+            with mock.patch.object(module, "_FIRST_PAUSE", 30.0), mock.patch.object(module, "_LONGEST_PAUSE", 100.0):
+                for pause in (30.0, 60.0, 100.0, 100.0):
+                    with self.assertRaisesRegex(hitline.ConnectionFailed, "cannot connect"):
+                        client.ping()
+                    self.assertEqual(client._pause, pause)
+                    with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
+                        client.ping()
+                    self.assertAlmostEqual(client._retry_at, time.monotonic() + pause, delta=10)
+                    client._retry_at = time.monotonic()
+        self.assertEqual((module._FIRST_PAUSE, module._LONGEST_PAUSE, module._RESET_TIMEOUT), (0.02, 1.0, 30.0))
+
+    def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
+        with Scripted(lambda _: Scripted.SILENCE) as server:
+            with Client(server.address, timeout=0.05) as client, mock.patch.object(module, "_FIRST_PAUSE", 5.0):
+                with mock.patch.object(module, "_LONGEST_PAUSE", 5.0), self.assertRaises(hitline.RequestTimeout):
+                    client.ping()
+                with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
+                    client.ping()
+
+    def test_success_ends_the_pauses(self) -> None:
+        with Scripted(lambda _: message(b"\1")) as server, Client(server.address) as client:
+            client._pause = 0.5
+            client.reset()
+            self.assertEqual(client._pause, 0.0)
+
+    def test_interrupted_requests_leave_no_reply_behind(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
+            with mock.patch.object(client, "_receive", side_effect=KeyboardInterrupt):
+                with self.assertRaises(KeyboardInterrupt):
+                    client.lookup(16, [])
+            self.assertIsNone(client._sock)
+            self.assertEqual(client.lookup(64, []), 48)
+
+    def test_every_address_of_a_name_is_tried(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server:
+            port = int(server.address.rpartition(":")[2])
+            dead = int(unused_address().rpartition(":")[2])
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (dead, port)]
+            with mock.patch.object(socket, "getaddrinfo", return_value=found):
+                with Client("tcp://pool:7557", raise_errors=True) as client:
+                    self.assertEqual(client.lookup(64, []), 48)
+
+    def test_close_wakes_a_request(self) -> None:
+        begun, release = threading.Event(), threading.Event()
+
+        def answer(_: list[bytes]) -> None:
+            begun.set()
+            release.wait(PATIENCE)
+
+        with Scripted(answer) as server, Client(server.address, timeout=PATIENCE, raise_errors=True) as client:
+            failed = []
+
+            def ask() -> None:
+                try:
+                    client.ping()
+                except hitline.ConnectionFailed as error:
+                    failed.append(error)
+
+            thread = threading.Thread(target=ask)
+            thread.start()
+            self.assertTrue(begun.wait(PATIENCE))
+            at = time.monotonic()
+            client.close()
+            thread.join(PATIENCE)
+            self.assertLess(time.monotonic() - at, PATIENCE / 4)
+            self.assertEqual(len(failed), 1)
+            release.set()
+            with self.assertRaisesRegex(hitline.ConnectionFailed, "^the client is closed$"):
+                client.ping()
+            client.close()
+
+    def test_close_ends_a_request_that_is_about_to_connect(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
+            found = socket.getaddrinfo
+
+            def find(*args: object, **more: object) -> list:
+                client._closed = True
+                return found(*args, **more)
+
+            with mock.patch.object(socket, "getaddrinfo", find):
+                with self.assertRaisesRegex(hitline.ConnectionFailed, "the client is closed"):
+                    client.lookup(64, [])
+            self.assertEqual(server.requests, [])
+            self.assertIsNone(client._sock)
+
+    def test_small_requests_are_not_held_back(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, Client(server.address) as client:
+            client.lookup(64, [])
+            self.assertNotEqual(client._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 0)
+
+    def test_waiting_for_other_threads_counts(self) -> None:
+        with Client(unused_address(), timeout=0.05) as client, client._lock:
+            with self.assertRaisesRegex(hitline.RequestTimeout, "other requests"):
+                client.ping()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,239 @@
+"""Both clients against the real server: right answers, lost servers, cut connections."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+import hitline
+from hitline import Client, LookupKeyClient, client as module
+from tests.support import PATIENCE, Server, hashes, needs_server, no_thread_left
+from tests.test_client import eventually
+
+LISTEN = "tcp://127.0.0.1:0"
+
+
+@needs_server
+class Answers(unittest.TestCase):
+    def answers(self, address: str) -> None:
+        """All requests, at one address."""
+        keys = hashes(address, 4)
+        with Client(address, raise_errors=True) as client:
+            client.ping()
+            client.ping(bytes(range(256)) * 256)
+            client.store(keys[:2])
+            client.store(keys[2:3], first_chunk=2, key_before=keys[1])
+            self.assertEqual(client.lookup(64, keys), 48)
+            self.assertEqual(client.lookup(32, keys), 32)
+            self.assertEqual(client.lookup(64, []), 0)
+            client.evict(keys[1:2])
+            self.assertEqual(client.lookup(64, keys), 16)
+            with self.assertRaisesRegex(hitline.Refused, "(?i)multiple"):
+                client.lookup(17, keys)
+            with self.assertRaisesRegex(hitline.Refused, "group"):
+                client.store(keys, group=9)
+            self.assertEqual(client.stat()["entries"], 2)
+            self.assertIs(client.reset(), True)
+            self.assertEqual(client.lookup(64, keys), 0)
+            counters = client.stat()
+            self.assertEqual(counters["entries"], 0)
+            self.assertEqual((counters["stored"], counters["evicted"]), (3, 1))
+
+            many = hashes(address + "many", 50_000)
+            for at in range(0, len(many), 10_000):
+                client.store(many[at : at + 10_000])
+            self.assertEqual(client.lookup(16 * len(many), many), 16 * len(many))
+        with LookupKeyClient(address) as engine:
+            self.assertEqual(engine.lookup("r", 16 * len(many), many), 16 * len(many))
+            self.assertEqual(
+                eventually(lambda: engine.lookup("r", 16 * len(many), many, non_block=True), None), 16 * len(many)
+            )
+            self.assertIs(engine.reset(), True)
+            self.assertEqual(engine.lookup("r", 64, many), 0)
+
+    def test_over_ipv4(self) -> None:
+        with Server(LISTEN) as server:
+            self.answers(server.address)
+
+    def test_without_a_scheme(self) -> None:
+        with Server(LISTEN) as server, Client(server.address[len("tcp://") :]) as client:
+            client.ping()
+
+    def test_by_name(self) -> None:
+        with Server(LISTEN) as server, Client(server.address.replace("127.0.0.1", "localhost")) as client:
+            client.ping()
+
+    def test_over_ipv6(self) -> None:
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            self.skipTest(f"no IPv6 here: {error}")
+        with Server("tcp://[::1]:0") as server:
+            self.answers(server.address)
+
+    def test_over_ipc(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.over_ipc(f"ipc://{folder}/socket")
+
+    def test_over_ipc_abstract(self) -> None:
+        self.over_ipc(f"ipc://@hitline-test-{os.getpid()}")
+
+    def over_ipc(self, address: str) -> None:
+        try:
+            server = Server(address)
+        except RuntimeError as error:
+            (self.fail if os.environ.get("CI") == "true" else self.skipTest)(f"the server does not listen: {error}")
+        with server:
+            self.answers(address)
+
+    def test_many_threads_on_one_client(self) -> None:
+        """No answer reaches another thread's lookup."""
+        with Server(LISTEN) as server, Client(server.address, raise_errors=True) as client:
+            with LookupKeyClient(server.address, raise_errors=True) as engine:
+                wrong: list[object] = []
+
+                def ask(n: int) -> None:
+                    try:
+                        keys = hashes(f"thread {n}", n)
+                        client.store(keys)
+                        for _ in range(50):
+                            hits = (
+                                client.lookup(16 * n, keys),
+                                engine.lookup(f"{n}", 16 * n, keys),
+                                eventually(lambda: engine.lookup(f"{n}", 16 * n, keys, non_block=True), None),
+                            )
+                            if hits != (16 * n,) * 3:
+                                wrong.append(hits)
+                    except Exception as error:
+                        wrong.append(error)
+
+                threads = [threading.Thread(target=ask, args=(n,)) for n in range(1, 9)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(PATIENCE)
+                self.assertEqual(wrong, [])
+
+
+@needs_server
+class Losses(unittest.TestCase):
+    def setUp(self) -> None:
+        quiet = mock.patch.object(module.logger, "disabled", True)
+        quiet.start()
+        self.addCleanup(quiet.stop)
+
+    def test_50_killed_servers(self) -> None:
+        keys = hashes("killed", 4)
+        server = Server(LISTEN)
+        address = server.address
+        self.addCleanup(lambda: server.stop())
+        with no_thread_left(self):
+            with Client(address, timeout=PATIENCE) as client, LookupKeyClient(address, timeout=PATIENCE) as engine:
+                for kill in range(50):
+                    eventually(lambda: stored(client, keys[:3]), False)
+                    self.assertEqual(client.lookup(64, keys), 48)
+                    self.assertEqual(eventually(lambda: engine.lookup("r", 64, keys)), 48)
+                    if kill % 2:
+                        engine.lookup("under way", 64, keys, non_block=True)
+                    server.kill()
+                    self.assertEqual(client.lookup(64, keys), 0)
+                    self.assertEqual(engine.lookup("r", 64, keys), 0)
+                    self.assertIn(engine.lookup("under way", 64, keys), (0, 48))
+                    self.assertIs(engine.reset(), False)
+                    server = Server(address)
+                    self.assertEqual(engine._futures, {})
+                self.assertEqual(client.lookup(64, keys), 0)
+
+    def test_connections_cut_at_random_bytes(self) -> None:
+        """Whatever is cut where, a hit is right or 0, and then all goes on."""
+        choose = random.Random(7)
+        keys = hashes("cut", 300)
+        with Server(LISTEN) as server, Client(server.address) as direct:
+            direct.store(keys)
+            size = len(b"lookup") + 2 + 6 + 4 + 9 + 300 * 32
+            with Cutter(server.address) as cutter, LookupKeyClient(cutter.address, timeout=PATIENCE) as client:
+                hits = set()
+                for i in range(200):
+                    up = choose.choice((choose.randrange(3 * size), choose.randrange(40)))
+                    cutter.limits = [up, choose.randrange(24)]
+                    if i % 2:
+                        hits.add(client.lookup("r", 4800, keys))
+                    else:
+                        hits.add(eventually(lambda: client.lookup("r", 4800, keys, non_block=True), None))
+                    client._retry_at = 0.0
+                self.assertEqual(hits, {0, 4800})
+                cutter.limits = [1 << 60, 1 << 60]
+                self.assertEqual(eventually(lambda: client.lookup("r", 4800, keys)), 4800)
+                self.assertEqual(client._futures, {})
+            self.assertEqual(direct.lookup(4800, keys), 4800)
+
+
+def stored(client: Client, keys: list[bytes]) -> bool:
+    try:
+        client.store(keys)
+    except hitline.ConnectionFailed:
+        return False
+    return True
+
+
+class Cutter:
+    """Passes bytes on to a server, until so many went up or down, and then cuts."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address[len("tcp://") :].rsplit(":", 1)
+        self.target = host, int(port)
+        self.limits = [0, 0]
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.threads = [threading.Thread(target=self.accept)]
+
+    def __enter__(self) -> Cutter:
+        self.threads[0].start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for thread in self.threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+    def accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                below, _ = self.listener.accept()
+                above = socket.create_connection(self.target)
+                left = list(self.limits)
+                ends = [
+                    threading.Thread(target=self.copy, args=(below, above, left, 0)),
+                    threading.Thread(target=self.copy, args=(above, below, left, 1)),
+                ]
+                for thread in ends:
+                    thread.start()
+                for thread in ends:
+                    thread.join(PATIENCE)
+                below.close()
+                above.close()
+
+    def copy(self, source: socket.socket, sink: socket.socket, left: list[int], way: int) -> None:
+        with contextlib.suppress(OSError):
+            while left[way] > 0:
+                data = source.recv(min(left[way], 1 << 16))
+                if not data:
+                    break
+                sink.sendall(data)
+                left[way] -= len(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+)
+
+// closeTime is what closing may take after draining, at most: see lookup.Server.
+const closeTime = 10 * time.Second
+
+func deployFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/" + name)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// deployConfig loads a configuration as serve would.
+func deployConfig(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, err := config.Load(config.Source{File: configFile(t, text)})
+	require.NoError(t, err)
+	return cfg
+}
+
+// at walks down a document by keys and list positions.
+func at(t *testing.T, document any, path ...any) any {
+	t.Helper()
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			fields, ok := document.(map[string]any)
+			require.True(t, ok, "%v: no fields at %v", path, step)
+			require.Contains(t, fields, step, path)
+			document = fields[step]
+		case int:
+			list, ok := document.([]any)
+			require.True(t, ok && step < len(list), "%v: no list at %v", path, step)
+			document = list[step]
+		}
+	}
+	return document
+}
+
+func seconds(t *testing.T, v any) time.Duration {
+	t.Helper()
+	n, ok := v.(uint64)
+	require.True(t, ok, v)
+	return time.Duration(n) * time.Second
+}
+
+func TestDeployKubernetes(t *testing.T) {
+	kinds := map[string]any{}
+	for text := range strings.SplitSeq(deployFile(t, "kubernetes.yaml"), "\n---\n") {
+		var document map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &document))
+		kinds[document["kind"].(string)] = document
+	}
+	cfg := deployConfig(t, at(t, kinds["ConfigMap"], "data", "hitline.yaml").(string))
+	spec := at(t, kinds["Deployment"], "spec", "template", "spec")
+	container := at(t, spec, "containers", 0)
+
+	ports := map[string]uint64{}
+	for _, p := range at(t, container, "ports").([]any) {
+		ports[at(t, p, "name").(string)] = at(t, p, "containerPort").(uint64)
+	}
+	assert.Equal(t, []string{"tcp://0.0.0.0:" + strconv.FormatUint(ports["lookup"], 10)}, cfg.Listen)
+	assert.Equal(t, "0.0.0.0:"+strconv.FormatUint(ports["metrics"], 10), cfg.Metrics)
+	for probe, path := range map[string]string{"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"} {
+		assert.Equal(t, path, at(t, container, probe, "httpGet", "path"), probe)
+		assert.Equal(t, "metrics", at(t, container, probe, "httpGet", "port"), probe)
+	}
+	assert.Equal(t, "lookup", at(t, kinds["Service"], "spec", "ports", 0, "targetPort"))
+	template := at(t, kinds["Deployment"], "spec", "template")
+	labels := at(t, template, "metadata", "labels")
+	for kind, path := range map[string][]any{
+		"Deployment": {"spec", "selector", "matchLabels"}, "Service": {"spec", "selector"}, "NetworkPolicy": {"spec", "podSelector", "matchLabels"},
+	} {
+		assert.Equal(t, labels, at(t, kinds[kind], path...), kind)
+	}
+	assert.Equal(t, strconv.FormatUint(ports["metrics"], 10), at(t, template, "metadata", "annotations", "prometheus.io/port"))
+
+	mount := at(t, container, "volumeMounts", 0, "mountPath").(string)
+	assert.Equal(t, []any{"serve", "--config", mount + "/hitline.yaml"}, at(t, container, "args"))
+	assert.GreaterOrEqual(t, seconds(t, at(t, spec, "terminationGracePeriodSeconds")), time.Duration(cfg.DrainTimeout)+closeTime)
+	var limit config.Size
+	require.NoError(t, limit.UnmarshalText([]byte(at(t, container, "resources", "limits", "memory").(string)+"B")))
+	assert.GreaterOrEqual(t, int64(limit), int64(cfg.Backend.Memory.MaxBytes)*3/2)
+}
+
+func TestDeploySystemd(t *testing.T) {
+	values := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(deployFile(t, "hitline.service"), -1) {
+		values[m[1]] = m[2]
+	}
+	cfg := config.Default()
+	stop, err := strconv.Atoi(values["TimeoutStopSec"])
+	require.NoError(t, err)
+	assert.Greater(t, time.Duration(stop)*time.Second, time.Duration(cfg.DrainTimeout)+closeTime)
+	files, err := strconv.Atoi(values["LimitNOFILE"])
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, files*3/4, cfg.Limits.MaxConnections)
+	assert.Equal(t, strconv.Itoa(exitUsage), values["RestartPreventExitStatus"])
+}
+
+func TestDeployDockerfile(t *testing.T) {
+	text := deployFile(t, "Dockerfile")
+	cfg := deployConfig(t, deployFile(t, "container.yaml"))
+	instruction := func(pattern string) string {
+		m := regexp.MustCompile(`(?m)^` + pattern + `$`).FindStringSubmatch(text)
+		require.NotNil(t, m, pattern)
+		return m[1]
+	}
+	var entry, arguments, check []string
+	require.NoError(t, json.Unmarshal([]byte(instruction(`ENTRYPOINT (.*)`)), &entry))
+	require.NoError(t, json.Unmarshal([]byte(instruction(`CMD (.*)`)), &arguments))
+	require.NoError(t, json.Unmarshal([]byte(instruction(`HEALTHCHECK .* CMD (.*)`)), &check))
+	assert.Equal(t, instruction(`COPY --from=build \S+ (\S+)`), entry[0])
+	assert.Equal(t, []string{"serve", "--config", instruction(`COPY deploy/container.yaml (\S+)`)}, arguments)
+	assert.Equal(t, append(entry, "ping"), check[:2])
+
+	// What the health check asks is what is served: the default port.
+	assert.Equal(t, []string{"tcp://0.0.0.0:7557"}, cfg.Listen)
+	assert.Equal(t, "7557 9557", instruction(`EXPOSE (.*)`))
+	assert.Equal(t, "0.0.0.0:9557", cfg.Metrics)
+	assert.Contains(t, deployFile(t, "../.dockerignore"), "\n!deploy/container.yaml\n")
+
+	// The compiler is as new as go.mod wants it.
+	module, err := os.ReadFile("../../go.mod")
+	require.NoError(t, err)
+	assert.Contains(t, string(module), "\ngo "+instruction(`FROM \S+ golang:(\S+) AS build`)+".")
+	// The variable that -X sets exists; the linker ignores one that does not.
+	assert.Contains(t, text, "-X main.version=")
+}

@@ -1,0 +1,60 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/netproto"
+)
+
+// BenchmarkAsk is a whole lookup but for the store, which answers at once from an
+// array.
+func BenchmarkAsk(b *testing.B) {
+	for _, ranks := range []int{1, 4} {
+		c, err := New(Pool{ModelName: "meta-llama/Llama-3.1-70B", TPSize: ranks})
+		require.NoError(b, err)
+		for _, n := range []int{64, 8192, 131072} {
+			hashes := netproto.NewHashes(conformance.Blob("bench", n, 32, nil), 32)
+			ones := make([]int, n*ranks)
+			for i := range ones {
+				ones[i] = 1
+			}
+			half := append(append([]int(nil), ones[:n/2*ranks]...), make([]int, n/2*ranks)...)
+			for _, hit := range []struct {
+				name    string
+				answers []int
+				hit     int64
+			}{{"all", ones, int64(16 * n)}, {"half", half, int64(8 * n)}, {"none", make([]int, n*ranks), 0}} {
+				for _, strategy := range strategies {
+					b.Run(fmt.Sprintf("strategy=%s/ranks=%d/hashes=%d/hit=%s", strategy.name, ranks, n, hit.name), func(b *testing.B) {
+						b.ReportAllocs()
+						for b.Loop() {
+							at := 0
+							got, err := strategy.ask(c, int64(16*n), hashes, func(keys []string) ([]int, error) {
+								from := at
+								at += len(keys)
+								return hit.answers[from:at:at], nil
+							})
+							if err != nil || got != hit.hit {
+								b.Fatal(got, err)
+							}
+						}
+						b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/hash")
+					})
+				}
+			}
+		}
+	}
+}
+
+// strategies are the ways to ask; they answer alike.
+var strategies = []struct {
+	name string
+	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, exists func([]string) ([]int, error)) (int64, error)
+}{
+	{"all", (*Coordinator).Ask},
+	{"gallop", (*Coordinator).Gallop},
+}

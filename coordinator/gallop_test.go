@@ -1,0 +1,405 @@
+package coordinator
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/netproto"
+)
+
+// The recorded lookups over stores that answer properly, asked in rounds.
+func TestWorkerLookupGalloping(t *testing.T) {
+	for file, revision := range map[string]Revision{
+		"worker_lookup.json":       Revision20260620,
+		"later/worker_lookup.json": Revision20260817,
+	} {
+		t.Run(revision.String(), func(t *testing.T) {
+			var recorded struct{ Cases []conformance.WorkerCase }
+			conformance.Load(t, file, &recorded)
+			tried := 0
+			for i := range recorded.Cases {
+				cs := &recorded.Cases[i]
+				c, store := workerCase(t, cs, revision)
+				calls, keys := 0, map[string]bool{}
+				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), func(asked []string) ([]int, error) {
+					calls++
+					for _, key := range asked {
+						keys[key] = true
+					}
+					return store.Exists(asked)
+				})
+				if cs.Store == "short_result" || cs.Store == "long_result" {
+					continue // keys that were not asked cannot be wrong
+				}
+				tried++
+				assert.Equal(t, cs.Expect.Error, errorClass(err), cs.ID)
+				assert.Equal(t, cs.Expect.HitLength, hit, cs.ID)
+				assert.LessOrEqual(t, len(keys), cs.Expect.NumKeys, cs.ID)
+				assert.LessOrEqual(t, calls, 1+mostRounds, cs.ID)
+				assert.Equal(t, cs.Expect.StoreCalls > 0, calls > 0, cs.ID)
+			}
+			t.Logf("%d of %d cases", tried, len(recorded.Cases))
+			assert.Greater(t, tried, len(recorded.Cases)/2)
+		})
+	}
+}
+
+// rounds is a store that remembers each call.
+type rounds struct {
+	held  map[string]bool
+	calls [][]string
+	times map[string]int // that a key was asked
+}
+
+func (s *rounds) exists(keys []string) ([]int, error) {
+	s.calls = append(s.calls, keys)
+	if s.times == nil {
+		s.times = map[string]int{}
+	}
+	answers := make([]int, len(keys))
+	for i, key := range keys {
+		s.times[key]++
+		if s.held[key] {
+			answers[i] = 1
+		}
+	}
+	return answers, nil
+}
+
+func (s *rounds) sizes() (sizes []int) {
+	for _, keys := range s.calls {
+		sizes = append(sizes, len(keys))
+	}
+	return sizes
+}
+
+// serial are n hashes of 8 bytes, all different.
+func serial(n int) netproto.Hashes {
+	var blob []byte
+	for i := range n {
+		blob = binary.BigEndian.AppendUint64(blob, uint64(i))
+	}
+	return netproto.NewHashes(blob, 8)
+}
+
+// hold makes the store hold positions of a group on all ranks but the first lack.
+func (s *rounds) hold(c *Coordinator, g int, hashes netproto.Hashes, lack int, positions func(i int) bool) {
+	if s.held == nil {
+		s.held = map[string]bool{}
+	}
+	stride := c.AskStride(g)
+	for i := range hashes.Len() / stride {
+		for rank := lack; rank < len(c.Ranks(g)) && positions(i); rank++ {
+			s.held[string(c.AppendKey(nil, g, rank, hashes.At(i*stride+stride-1)))] = true
+		}
+	}
+}
+
+func below(n int) func(i int) bool { return func(i int) bool { return i < n } }
+
+// TestGallopRounds says how many keys each round of a lookup asks.
+func TestGallopRounds(t *testing.T) {
+	const n = 131072
+	const all = n * 16
+	hashes := serial(n)
+	hybrid := Pool{Groups: []Group{full(16), window(16, 1024)}}
+	eagle := Pool{UseEagle: true, Groups: []Group{full(16), window(16, 1024)}}
+	state := Pool{Groups: []Group{full(16), mamba(16)}}
+	for _, tc := range []struct {
+		name   string
+		pool   Pool
+		hashes int
+		held   []int // leading positions of each group
+		hit    int64
+		sizes  []int
+	}{
+		{"first block missing", Pool{}, n, []int{0}, 0, []int{64}},
+		{"first block missing, 4 ranks", Pool{TPSize: 4}, n, []int{0}, 0, []int{256}},
+		{"gap within the first round", Pool{}, n, []int{63}, 63 * 16, []int{64}},
+		{"gap behind it", Pool{}, n, []int{64}, 64 * 16, []int{64, n - 64}},
+		{"full hit", Pool{}, n, []int{n}, all, []int{64, n - 64}},
+		{"full hit, eagle", Pool{UseEagle: true}, n, []int{n}, all - 16, []int{64, n - 64}},
+		{"few enough at once", Pool{}, 128, []int{0}, 0, []int{128}},
+		{"one more", Pool{}, 129, []int{0}, 0, []int{64}},
+		{"one more, full hit", Pool{}, 129, []int{129}, 129 * 16, []int{64, 65}},
+		{"2026-08-17: full hit", Pool{Revision: Revision20260817}, n, []int{n}, all - 16, []int{64, n - 64}},
+		{"two full specs", Pool{Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, Variant: 1}}}, n, []int{0, n}, 0, []int{64}},
+		{"hybrid: first block missing", hybrid, n, []int{0, n}, 0, []int{64}},
+		{"hybrid: full hit", hybrid, n, []int{n, n}, all, []int{64, n - 64 + 64}},
+		{"hybrid: gap", hybrid, n, []int{1000, n}, 16000, []int{64, n - 64 + 64, 64}},
+		{"hybrid: no window", hybrid, n, []int{1000, 0}, 0, []int{64, n - 64 + 64, 64, 1000 - 64}},
+		{"hybrid: early gap", hybrid, n, []int{10, n}, 160, []int{64, 10}},
+		{"hybrid, eagle: full hit", eagle, n, []int{n, n}, all - 16, []int{64, n - 64 + 64 + 1}},
+		{"state: full hit", state, n, []int{n, n}, all, []int{64, n - 64 + 1}},
+		{"state: none", state, n, []int{n, 0}, 0, []int{64, n - 64 + 1, 1, n - 2}},
+		{"window alone", Pool{Groups: []Group{window(16, 1024)}}, n, []int{n}, all, []int{64}},
+		{"window alone, nothing", Pool{Groups: []Group{window(16, 1024)}}, n, []int{0}, 0, []int{64, n - 64}},
+		{"state alone", Pool{Groups: []Group{mamba(16)}}, n, []int{7}, 7 * 16, []int{1, n - 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := must(t, tc.pool)
+			h := netproto.NewHashes(hashes.Bytes()[:8*tc.hashes], 8)
+			var store rounds
+			for g, held := range tc.held {
+				store.hold(c, g, h, 0, below(held))
+			}
+			hit, err := c.Gallop(int64(16*tc.hashes), h, store.exists)
+			require.NoError(t, err)
+			assert.Equal(t, tc.hit, hit)
+			assert.Equal(t, tc.sizes, store.sizes())
+		})
+	}
+}
+
+// Errors are those of Ask, whichever round they come in.
+func TestGallopErrors(t *testing.T) {
+	const n = 1000
+	for _, revision := range []Revision{Revision20260620, Revision20260817} {
+		c := must(t, Pool{TPSize: 2, Revision: revision})
+		for bad := range 2 {
+			ask := func(answer func(answers []int) ([]int, error)) (int64, error) {
+				round := -1
+				return c.Gallop(16*n, serial(n), func(keys []string) ([]int, error) {
+					round++
+					answers := slices.Repeat([]int{1}, len(keys))
+					if round == bad {
+						return answer(answers)
+					}
+					return answers, nil
+				})
+			}
+			hit, err := ask(func([]int) ([]int, error) { return nil, conformance.ErrStore })
+			require.NoError(t, err)
+			assert.Zero(t, hit, "a store that fails holds nothing")
+			_, err = ask(func(a []int) ([]int, error) { return a[1:], nil })
+			want := ErrAnswerCount
+			if revision == Revision20260817 {
+				want = ErrIndexOutOfRange
+			}
+			require.ErrorIs(t, err, want)
+			hit, err = ask(func(a []int) ([]int, error) { return append(a, 1), nil })
+			if revision == Revision20260817 {
+				require.NoError(t, err)
+				assert.EqualValues(t, 16*n-16, hit)
+			} else {
+				require.ErrorIs(t, err, ErrAnswerCount)
+			}
+			hit, err = ask(func(a []int) ([]int, error) { a[0] = 2; return a, nil })
+			require.NoError(t, err)
+			assert.EqualValues(t, 64*16*bad, hit, "only 1 is present")
+		}
+	}
+	var none rounds
+	c := must(t, Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}})
+	hit, err := c.Gallop(32, letters("abc"), none.exists)
+	require.NoError(t, err)
+	assert.Zero(t, hit)
+	_, err = c.Gallop(33, letters("abcdefgh"), none.exists)
+	require.ErrorIs(t, err, ErrPrecondition)
+	hit, err = c.Gallop(0, letters("abc"), none.exists)
+	require.NoError(t, err)
+	assert.Zero(t, hit)
+	assert.Empty(t, none.calls)
+	c = must(t, Pool{Groups: []Group{window(16, 32)}})
+	_, err = c.Gallop(160, letters("abc"), none.exists)
+	require.ErrorIs(t, err, ErrIndexOutOfRange)
+	assert.Len(t, none.calls, 1, "a store that fails is noticed")
+}
+
+// Equal hashes make positions depend on each other; then everything is asked.
+func TestGallopKnowsEqualHashes(t *testing.T) {
+	hashes := serial(1000)
+	blob := hashes.Bytes()
+	copy(blob[8*900:], blob[8*3:8*4]) // 900 is 3
+	for _, tc := range []struct {
+		revision Revision
+		hit      int64
+		calls    int
+	}{{Revision20260620, 16000, 2}, {Revision20260817, 48, 1}} {
+		c := must(t, Pool{TPSize: 2, Revision: tc.revision})
+		var store rounds
+		store.hold(c, 0, hashes, 0, func(i int) bool { return i != 3 && i != 900 })
+		store.hold(c, 0, hashes, 1, below(1000)) // 3 on one of two ranks
+		hit, err := c.Gallop(16000, hashes, store.exists)
+		require.NoError(t, err)
+		assert.Equal(t, tc.hit, hit)
+		assert.Len(t, store.calls, tc.calls)
+	}
+}
+
+// gallopCase is a random lookup over a random store.
+type gallopCase struct {
+	c      *Coordinator
+	tokens int64
+	hashes netproto.Hashes
+	equal  bool // some hashes are
+	held   map[string]bool
+}
+
+func (s *source) gallopCase(t testing.TB) gallopCase {
+	pool := s.pool()
+	if s.flag() {
+		pool.Revision = Revision20260817
+		for g := range pool.Groups {
+			if pool.Groups[g].Kind == Mamba && s.flag() {
+				pool.Groups[g].MambaCacheMode = "align"
+			}
+		}
+	}
+	pool.TPSize, pool.PPSize = 1+s.below(2), 1+s.below(2)
+	c, err := New(pool)
+	require.NoError(t, err)
+	n := s.below(250)
+	if s.flag() {
+		n *= 1 + s.below(8)
+	}
+	hashes := serial(n)
+	g := gallopCase{c: c, hashes: hashes, held: map[string]bool{}}
+	if n > 1 && s.below(4) == 1 {
+		blob := hashes.Bytes()
+		for range 1 + s.below(4) {
+			from, to := s.below(256)*n/256, s.below(256)*n/256
+			copy(blob[8*to:8*to+8], blob[8*from:8*from+8])
+		}
+		g.equal = true
+	}
+	g.tokens = int64(n * pool.HashBlockSize)
+	if s.flag() {
+		g.tokens += int64(s.below(8)-4) * int64(pool.HashBlockSize)
+	}
+	if pool.Revision == Revision20260620 {
+		g.tokens = floorTo(max(0, g.tokens), c.Alignment())
+	}
+	for group := range pool.Groups {
+		stride := c.AskStride(group)
+		list := s.chunks(n / stride)
+		lack, rank := s.below(8), s.below(4) // a rank that lacks some
+		for i, stored := range list {
+			for r := range c.Ranks(group) {
+				if stored && !(lack == 1 && r == rank && i%5 == 3) {
+					g.held[string(c.AppendKey(nil, group, r, hashes.At(i*stride+stride-1)))] = true
+				}
+			}
+		}
+	}
+	return g
+}
+
+func (g *gallopCase) compare(t testing.TB) {
+	t.Helper()
+	describe := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("pool %+v\ntokens %d, hashes %d, equal %v\n%s", g.c.Pool(), g.tokens, g.hashes.Len(), g.equal, fmt.Sprintf(format, args...))
+	}
+	ask, gallop := rounds{held: g.held}, rounds{held: g.held}
+	want, wantErr := g.c.Ask(g.tokens, g.hashes, ask.exists)
+	hit, err := g.c.Gallop(g.tokens, g.hashes, gallop.exists)
+	if errorClass(err) != errorClass(wantErr) || hit != want {
+		describe("galloping: %d, %v; all asked: %d, %v", hit, err, want, wantErr)
+	}
+	most, fullHit := fewRounds, false
+	if g.c.attention[0].Kind.IsFull() {
+		most, fullHit = mostRounds, allHeld(&ask)
+	}
+	if g.equal {
+		most++
+	}
+	if fullHit && !g.equal {
+		most = 2
+	}
+	if len(gallop.calls) > most {
+		describe("%d rounds, at most %d are right: %v keys", len(gallop.calls), most, gallop.sizes())
+	}
+	for _, keys := range gallop.calls {
+		if len(keys) == 0 {
+			describe("a round without keys")
+		}
+	}
+	for key, times := range gallop.times {
+		if ask.times[key] == 0 || times > 1 && !g.equal {
+			describe("key %s is asked %d times, and %d times where everything is", key, times, ask.times[key])
+		}
+	}
+	if err != nil || hit == 0 {
+		return
+	}
+	// Every block that the answer is made of has been asked.
+	p, s := g.presence(t, &ask), Scratch{}
+	if _, err := g.c.Answer(p, g.tokens, &s); err != nil {
+		describe("%v", err)
+	}
+	for group := range g.c.groups {
+		for _, raw := range g.made(&s, group) {
+			for rank := range g.c.Ranks(group) {
+				key := string(g.c.AppendKey(nil, group, rank, g.hashes.At(raw)))
+				if gallop.times[key] == 0 && ask.times[key] > 0 {
+					describe("hash %d of group %d has not been asked, and the answer is %d", raw, group, hit)
+				}
+			}
+		}
+	}
+}
+
+func allHeld(s *rounds) bool {
+	for key := range s.times {
+		if !s.held[key] {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *gallopCase) presence(t testing.TB, ask *rounds) *Presence {
+	tokenLen, err := g.c.TokenLen(g.tokens)
+	require.NoError(t, err)
+	answers, err := ask.exists(g.c.LookupKeys(tokenLen, g.hashes))
+	require.NoError(t, err)
+	p, err := g.c.presence(tokenLen, g.hashes, answers)
+	require.NoError(t, err)
+	return p
+}
+
+// made returns the raw hashes of the blocks that a group's part of an answer is
+// made of.
+func (g *gallopCase) made(s *Scratch, group int) (raw []int) {
+	stride, found := g.c.Stride(group), s.results[g.c.groups[group].attention].found
+	for start, end := range s.Mask(group).Runs() {
+		for i := int(start); i < int(end); i++ {
+			last := i*stride + stride - 1
+			if inHit := int(found.hit)/g.c.pool.HashBlockSize - 1; g.c.fine && inHit < last {
+				if last = inHit; last < i*stride {
+					continue
+				}
+				if g.c.pool.Groups[group].Kind.IsFull() && g.c.IsEagle(group) {
+					continue // the hit ends where a later hash was found
+				}
+			}
+			raw = append(raw, last)
+		}
+	}
+	return raw
+}
+
+func FuzzGallop(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(randomBytes(seed, 200))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g := (&source{data: data}).gallopCase(t)
+		g.compare(t)
+	})
+}
+
+// A plain test run compares this many random lookups without the fuzzer.
+func TestGallopAgreesWithAsk(t *testing.T) {
+	for seed := range uint64(3_000) {
+		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)
+		g.compare(t)
+	}
+}

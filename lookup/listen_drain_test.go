@@ -1,0 +1,205 @@
+package lookup
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// on makes the loop of the only connection run a function.
+func (s *Server) on(t testing.TB, run func() error) {
+	t.Helper()
+	require.NoError(t, s.only(t).EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { return run() })))
+}
+
+// only returns the only connection.
+func (s *Server) only(t testing.TB) (only gnet.Conn) {
+	t.Helper()
+	eventually(t, "one connection", func() bool { return s.open() == 1 })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, only = range s.sessions {
+	}
+	return only
+}
+
+// A server that drains no longer listens: the next one can have its addresses
+// while requests of the first are still under way.
+func TestDrainGivesAddressesBack(t *testing.T) {
+	old, err := serveOn(t, nil, "tcp://127.0.0.1:0", "ipc://"+filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	p := dialPeer(t, old)
+	_, err = p.Write([]byte("\x00\x04pi"))
+	require.NoError(t, err)
+	eventually(t, "begun", func() bool { return old.busy() == 1 })
+	idle := dialPeer(t, old)
+	require.Equal(t, [][]byte{{1}}, idle.ask(t, []byte("ping")))
+	down := make(chan error, 1)
+	go func() { down <- old.Shutdown(context.Background()) }()
+	idle.closedWithin(t)
+	require.EqualValues(t, 1, old.closed[closedDraining].Load(), "idle connections go at once")
+
+	server, err := serveOn(t, nil, old.Addrs()...)
+	require.NoError(t, err)
+	for _, addr := range server.Addrs() {
+		pings(t, addr)
+	}
+	_, err = p.Write([]byte("ng"))
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{{1}}, p.next(t))
+	require.NoError(t, <-down)
+	p.closedWithin(t)
+	for _, addr := range server.Addrs() {
+		pings(t, addr) // the file of the socket is the new server's
+	}
+}
+
+// What has arrived when draining begins is answered, read or not.
+func TestDrainAnswersWhatHasArrived(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p := dialPeer(t, server)
+	require.Equal(t, [][]byte{{1}}, p.ask(t, []byte("ping")))
+	held, release := make(chan struct{}), make(chan struct{})
+	server.on(t, func() error { close(held); <-release; return nil })
+	<-held
+	const requests = 3000 // more than a turn takes
+	_, err := p.Write(bytes.Repeat(encode([]byte("ping"), make([]byte, 50)), requests))
+	require.NoError(t, err)
+	down := make(chan error, 1)
+	go func() { down <- server.Shutdown(context.Background()) }()
+	eventually(t, "not listening", func() bool {
+		select {
+		case <-server.door.closed:
+			return true
+		default:
+			return false
+		}
+	})
+	close(release)
+	for range requests {
+		require.Len(t, p.next(t), 2)
+	}
+	_, err = p.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "closed in order")
+	require.NoError(t, <-down)
+	require.EqualValues(t, 1, server.closed[closedDraining].Load())
+}
+
+// A connection that is on its way to its loop when draining begins is served.
+func TestDrainOfNewcomers(t *testing.T) {
+	server, err := serveOn(t, func(cfg *ServerConfig) { cfg.Loops = 1 }, "tcp://127.0.0.1:0")
+	require.NoError(t, err)
+	first := dialPeer(t, server)
+	held, release := make(chan struct{}), make(chan struct{})
+	server.on(t, func() error { close(held); <-release; return nil })
+	<-held
+	p := dialPeer(t, server)
+	_, err = p.Write(encode([]byte("ping")))
+	require.NoError(t, err)
+	eventually(t, "accepted", func() bool { return server.connections.Load() == 2 })
+	down := make(chan error, 1)
+	go func() { down <- server.Shutdown(context.Background()) }()
+	eventually(t, "draining", server.asked.Load)
+	close(release)
+	require.Equal(t, [][]byte{{1}}, p.next(t))
+	p.closedWithin(t)
+	first.closedWithin(t)
+	require.NoError(t, <-down)
+}
+
+// A loop that ends by itself is noticed, and ends the server.
+func TestEngineThatEnds(t *testing.T) {
+	t.Parallel() // it takes seconds
+	server := startServer(t, blocks16, Limits{})
+	p := dialPeer(t, server)
+	server.on(t, func() error { return gneterrors.ErrEngineShutdown })
+	p.closedWithin(t)
+	server.watch(2)
+	<-server.Done()
+	require.ErrorIs(t, server.Err(), ErrStopped)
+	require.ErrorContains(t, server.Err(), "an event loop ended")
+	_, err := net.Dial("tcp", server.Addrs()[0][len("tcp://"):])
+	require.ErrorIs(t, err, unix.ECONNREFUSED)
+}
+
+// A loop that lives is not given up.
+func TestEngineThatLives(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, blocks16, Limits{})
+	go server.watch(3)
+	select {
+	case <-server.Done():
+		t.Fatal(server.Err())
+	case <-time.After(4500 * time.Millisecond):
+	}
+	pings(t, server.Addrs()[0])
+}
+
+// short fails so often for want of descriptors, then accepts.
+type short struct {
+	net.Listener
+	failures int
+}
+
+func (s *short) Accept() (net.Conn, error) {
+	if s.failures > 0 {
+		s.failures--
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", unix.EMFILE)}
+	}
+	return s.Listener.Accept()
+}
+
+func TestAcceptBacksOff(t *testing.T) {
+	var log syncBuffer
+	server, err := serveOn(t, logTo(&log), "tcp://127.0.0.1:0")
+	require.NoError(t, err)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	begun := time.Now()
+	second := openDoor(server, server.engine, []listener{{Listener: &short{ln, 5}, addr: "tcp://second"}})
+	defer second.close(context.Background())
+	pings(t, "tcp://"+ln.Addr().String())
+	require.GreaterOrEqual(t, time.Since(begun), 155*time.Millisecond, "5, 10, 20, 40 and 80 ms")
+	require.EqualValues(t, 5, server.Stat().AcceptErrors)
+	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("cannot accept connections")), log.String())
+	require.Contains(t, log.String(), "too many open files")
+}
+
+// A connection that no loop takes does not count.
+func TestConnectionNotTaken(t *testing.T) {
+	var log syncBuffer
+	server, err := serveOn(t, logTo(&log), "tcp://127.0.0.1:0")
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", server.Addrs()[0][len("tcp://"):])
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	eventually(t, "it came and went", func() bool { return server.closed[closedByPeer].Load() == 1 })
+	server.door.admit(conn)
+	eventually(t, "counted", func() bool { return server.Stat().AcceptErrors == 1 })
+	require.Zero(t, server.connections.Load())
+	require.Contains(t, log.String(), "cannot serve a connection")
+}
+
+func TestZonesAreForgotten(t *testing.T) {
+	conn := &zoned{local: net.TCPAddr{Zone: "eth0"}, remote: net.TCPAddr{Zone: "eth0"}}
+	forgetZones(conn)
+	require.Empty(t, conn.local.Zone+conn.remote.Zone)
+}
+
+type zoned struct {
+	net.Conn
+	local, remote net.TCPAddr
+}
+
+func (z *zoned) LocalAddr() net.Addr  { return &z.local }
+func (z *zoned) RemoteAddr() net.Addr { return &z.remote }

@@ -1,0 +1,160 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hitline/hitline/lookup"
+)
+
+// Collector collects the metrics of one service, and of its server if it has one.
+type Collector struct {
+	stat    func() lookup.Stat
+	server  *lookup.Server // nil for a service alone
+	metrics []metric
+}
+
+// NewServer returns the collector of a server and its service.
+func NewServer(server *lookup.Server) *Collector {
+	c := newCollector(server.Stat)
+	c.server = server
+	c.metrics = append(c.metrics, ofServer...)
+	return c
+}
+
+// NewService returns the collector of a service that is used in process.
+func NewService(service *lookup.Service) *Collector { return newCollector(service.Stat) }
+
+func newCollector(stat func() lookup.Stat) *Collector {
+	c := &Collector{stat: stat, metrics: append([]metric(nil), ofService...)}
+	if st := stat(); st.BackendState == "" {
+		c.metrics = append(c.metrics, ofIndex...)
+	} else {
+		c.metrics = append(c.metrics, ofBackend...)
+	}
+	return c
+}
+
+// metric is one number of Stat.
+type metric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(st *lookup.Stat) int64
+}
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("hitline_"+name, help, labels, nil)
+}
+
+func counter(name, help string, value func(st *lookup.Stat) int64) metric {
+	return metric{describe(name, help), prometheus.CounterValue, value}
+}
+
+func gauge(name, help string, value func(st *lookup.Stat) int64) metric {
+	return metric{describe(name, help), prometheus.GaugeValue, value}
+}
+
+var ofService = []metric{
+	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *lookup.Stat) int64 { return st.Lookups }),
+	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *lookup.Stat) int64 { return st.HitTokens }),
+	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *lookup.Stat) int64 { return st.MissTokens }),
+	counter("stored_total", "Keys that stores have added to a place.", func(st *lookup.Stat) int64 { return st.Stored }),
+	counter("evicted_total", "Entries removed, for room or on request.", func(st *lookup.Stat) int64 { return st.Evicted }),
+}
+
+var ofIndex = []metric{
+	gauge("index_entries", "Distinct hashes in the memory index.", func(st *lookup.Stat) int64 { return st.Entries }),
+	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *lookup.Stat) int64 { return st.MaxEntries }),
+	gauge("index_bytes", "Memory that the index has allocated.", func(st *lookup.Stat) int64 { return st.Bytes }),
+	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *lookup.Stat) int64 { return st.MaxBytes }),
+	counter("stores_refused_total", "Stores refused because too many combinations of places hold blocks.", func(st *lookup.Stat) int64 { return st.Refused }),
+}
+
+var ofBackend = []metric{
+	counter("backend_errors_total", "Calls of the backend that failed.", func(st *lookup.Stat) int64 { return st.BackendErrors }),
+	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *lookup.Stat) int64 { return st.BackendTimeouts }),
+	counter("backend_rejected_total", "Requests that the circuit breaker or a full queue kept from the backend.", func(st *lookup.Stat) int64 { return st.BackendRejected }),
+}
+
+var ofServer = []metric{
+	gauge("connections", "Open connections.", func(st *lookup.Stat) int64 { return st.Connections }),
+	gauge("max_connections", "Bound on hitline_connections.", func(st *lookup.Stat) int64 { return st.MaxConnections }),
+	counter("accept_errors_total", "Connections not accepted, or late, for want of descriptors or memory.", func(st *lookup.Stat) int64 { return st.AcceptErrors }),
+	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *lookup.Stat) int64 { return st.InFlight }),
+	counter("requests_failed_total", "Requests answered 00.", func(st *lookup.Stat) int64 { return st.Failed }),
+	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *lookup.Stat) int64 { return st.Dropped }),
+	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *lookup.Stat) int64 { return st.CommandsIgnored }),
+	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *lookup.Stat) int64 { return st.BytesCopied }),
+}
+
+// These have labels or more than one value.
+var (
+	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend")
+	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
+	ready        = describe("ready", "Whether /readyz says so.")
+	closed       = describe("connections_closed_total", "Connections that have ended, by reason.", "reason")
+	durations    = describe("lookup_duration_seconds", "From the first byte of a lookup until its reply was handed to the kernel.")
+	hashes       = describe("lookup_hashes", "Block hashes of a lookup.")
+)
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	out <- buildInfo
+	for _, m := range c.metrics {
+		out <- m.desc
+	}
+	if st := c.stat(); st.BackendState != "" {
+		out <- backendState
+	}
+	if c.server != nil {
+		out <- ready
+		out <- closed
+		out <- durations
+		out <- hashes
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	st := c.stat()
+	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Revision, st.Kernel, st.Backend)
+	for _, m := range c.metrics {
+		out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
+	}
+	if st.BackendState != "" {
+		for _, state := range lookup.BackendStates() {
+			out <- prometheus.MustNewConstMetric(backendState, prometheus.GaugeValue, flag(state == st.BackendState), state)
+		}
+	}
+	if c.server != nil {
+		c.collectServer(out, st.Closed)
+	}
+}
+
+// collectServer collects what only a server has. closedBy lacks the reasons that
+// have not occurred: here they are 0, so that a first one is seen as an increase.
+func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[string]int64) {
+	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, flag(c.server.Ready() == nil))
+	for _, reason := range lookup.CloseReasons() {
+		out <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(closedBy[reason]), reason)
+	}
+	out <- histogram(durations, c.server.LookupDurations())
+	out <- histogram(hashes, c.server.LookupHashes())
+}
+
+// histogram translates: Prometheus wants each bucket to include those below it.
+func histogram(desc *prometheus.Desc, h lookup.Histogram) prometheus.Metric {
+	upTo, total := make(map[float64]uint64, len(h.Bounds)), uint64(0)
+	for i, bound := range h.Bounds {
+		total += h.Counts[i]
+		upTo[bound] = total
+	}
+	total += h.Counts[len(h.Bounds)]
+	return prometheus.MustNewConstHistogram(desc, total, h.Sum, upTo)
+}
+
+func flag(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

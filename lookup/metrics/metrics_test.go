@@ -1,0 +1,254 @@
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/simd"
+)
+
+func TestMain(m *testing.M) {
+	// gnet keeps one pool of workers and its ticker for the whole process.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+}
+
+const patience = 20 * time.Second
+
+var pool = coordinator.Pool{HashBlockSize: 16}
+
+// The names are an interface: dashboards and alerts are written against them.
+var (
+	namesOfService = []string{
+		"build_info gauge", "evicted_total counter", "hit_tokens_total counter", "lookups_total counter",
+		"miss_tokens_total counter", "stored_total counter",
+	}
+	namesOfIndex = []string{
+		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",
+	}
+	namesOfBackend = []string{
+		"backend_errors_total counter", "backend_rejected_total counter", "backend_state gauge", "backend_timeouts_total counter",
+	}
+	namesOfServer = []string{
+		"accept_errors_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
+		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
+		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge",
+	}
+)
+
+// scrape returns the values of a collector by name and labels, and its names with
+// their types, as Prometheus reads them.
+func scrape(t *testing.T, c *Collector) (values map[string]float64, names []string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry() // checks that Describe told of all
+	require.NoError(t, registry.Register(c))
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
+		ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, w.Code, w.Body)
+	values = map[string]float64{}
+	for lines := bufio.NewScanner(w.Body); lines.Scan(); {
+		line := lines.Text()
+		if name, ok := strings.CutPrefix(line, "# TYPE hitline_"); ok {
+			names = append(names, name)
+		}
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		cut := strings.LastIndexByte(line, ' ')
+		v, err := strconv.ParseFloat(line[cut+1:], 64)
+		require.NoError(t, err, line)
+		values[strings.TrimPrefix(line[:cut], "hitline_")] = v
+	}
+	return values, names
+}
+
+func sorted(lists ...[]string) []string {
+	all := slices.Concat(lists...)
+	slices.Sort(all)
+	return all
+}
+
+func start(t *testing.T, cfg lookup.ServiceConfig) (*lookup.Server, *lookup.Client) {
+	t.Helper()
+	cfg.Pool = pool
+	service, err := lookup.NewService(cfg)
+	require.NoError(t, err)
+	server, err := lookup.NewServer(service, lookup.ServerConfig{
+		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: lookup.Limits{MaxConnections: 20},
+	})
+	require.NoError(t, err)
+	require.NoError(t, server.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+	})
+	client, err := lookup.Dial(t.Context(), server.Addrs()[0], lookup.WithTimeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return server, client
+}
+
+// prompt returns n different hashes of 32 bytes.
+func prompt(n int) []byte {
+	var b []byte
+	for i := range n {
+		b = fmt.Appendf(b, "%032d", i)
+	}
+	return b
+}
+
+func TestServer(t *testing.T) {
+	server, client := start(t, lookup.ServiceConfig{Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}, Version: "v1"})
+	c := NewServer(server)
+	ctx := t.Context()
+	keys := prompt(100)
+	require.NoError(t, client.Store(ctx, lookup.Place{}, keys[:60*32], 32))
+	require.NoError(t, client.Evict(ctx, lookup.Place{}, keys[59*32:60*32], 32))
+	for n, want := range map[int]uint32{0: 0, 16: 256, 17: 272, 100: 59 * 16} {
+		hit, err := client.Lookup(ctx, uint32(16*max(n, 1)), keys[:n*32], 32)
+		require.NoError(t, err)
+		require.Equal(t, want, hit)
+	}
+	_, err := client.Lookup(ctx, 17, keys[:32], 32)
+	require.ErrorIs(t, err, lookup.ErrRefused)
+	scanner, err := net.Dial("tcp", strings.TrimPrefix(server.Addrs()[0], "tcp://"))
+	require.NoError(t, err)
+	defer scanner.Close()
+	_, err = scanner.Write([]byte("GET /"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		st := server.Stat()
+		return st.Connections == 1 && st.Closed["bad_first_byte"] == 1
+	}, patience, time.Millisecond)
+
+	got, names := scrape(t, c)
+	require.Equal(t, sorted(namesOfService, namesOfIndex, namesOfServer), names)
+	for name, want := range map[string]float64{
+		`build_info{backend="memory",kernel="` + simd.Kernel() + `",revision="2026-06-20",version="v1"}`: 1,
+
+		"lookups_total": 4, "hit_tokens_total": (16 + 17 + 59) * 16, "miss_tokens_total": 41 * 16,
+		"stored_total": 60, "evicted_total": 1, "stores_refused_total": 0,
+		"index_entries": 59, "index_max_entries": 1000, "index_max_bytes": 64 << 20,
+		"ready": 1, "connections": 1, "max_connections": 20, "requests_failed_total": 1, "requests_in_flight": 0,
+		"messages_dropped_total": 0, "commands_ignored_total": 0, "accept_errors_total": 0,
+		`connections_closed_total{reason="bad_first_byte"}`: 1, `connections_closed_total{reason="slow_reader"}`: 0,
+		"lookup_duration_seconds_count": 4, `lookup_duration_seconds_bucket{le="+Inf"}`: 4,
+		"lookup_hashes_count": 4, "lookup_hashes_sum": 133,
+		`lookup_hashes_bucket{le="16"}`: 2, `lookup_hashes_bucket{le="64"}`: 3, `lookup_hashes_bucket{le="256"}`: 4, `lookup_hashes_bucket{le="+Inf"}`: 4,
+	} {
+		require.Contains(t, got, name)
+		require.Equal(t, want, got[name], name)
+	}
+	require.Positive(t, got["index_bytes"])
+	require.Positive(t, got["lookup_duration_seconds_sum"])
+	require.Contains(t, got, `lookup_duration_seconds_bucket{le="5e-06"}`)
+	require.Contains(t, got, `lookup_duration_seconds_bucket{le="5"}`)
+	for _, reason := range lookup.CloseReasons() {
+		require.Contains(t, got, `connections_closed_total{reason="`+reason+`"}`)
+	}
+}
+
+// brokenStore is a backend that fails when it is told to.
+type brokenStore struct {
+	backend.Backend
+	err error
+}
+
+func (s *brokenStore) Name() string { return "broken" }
+
+func (s *brokenStore) Exists(_ context.Context, keys []string) ([]int, error) {
+	return make([]int, len(keys)), s.err
+}
+
+func TestBackend(t *testing.T) {
+	store := &brokenStore{err: errors.New("no disk")}
+	server, client := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{BreakerFailures: 2, BreakerPause: time.Hour}})
+	c := NewServer(server)
+	got, names := scrape(t, c)
+	require.Equal(t, sorted(namesOfService, namesOfBackend, namesOfServer), names)
+	require.Equal(t, []float64{1, 0, 0, 1},
+		[]float64{got[`backend_state{state="closed"}`], got[`backend_state{state="half-open"}`], got[`backend_state{state="open"}`], got["ready"]})
+	for range 5 {
+		hit, err := client.Lookup(t.Context(), 160, prompt(10), 32)
+		require.NoError(t, err)
+		require.Zero(t, hit)
+	}
+	got, _ = scrape(t, c)
+	for name, want := range map[string]float64{
+		"backend_errors_total": 2, "backend_rejected_total": 3, "backend_timeouts_total": 0, "lookups_total": 5,
+		`backend_state{state="closed"}`: 0, `backend_state{state="open"}`: 1, "ready": 0, "miss_tokens_total": 800,
+		"lookup_duration_seconds_count": 5, `lookup_hashes_bucket{le="16"}`: 5,
+	} {
+		require.Equal(t, want, got[name], name)
+	}
+}
+
+func TestService(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	keys := prompt(3)
+	require.NoError(t, service.Store(lookup.Place{}, keys, 32))
+	_, err = service.Lookup(64, netproto.NewHashes(keys, 32))
+	require.NoError(t, err)
+	got, names := scrape(t, NewService(service))
+	require.Equal(t, sorted(namesOfService, namesOfIndex), names)
+	require.EqualValues(t, 1, got["lookups_total"])
+	require.EqualValues(t, 48, got["hit_tokens_total"])
+	require.EqualValues(t, 3, got["index_entries"])
+}
+
+// docs/operations.md tells of every metric, and of no other.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	known := map[string]bool{}
+	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfServer) {
+		name, kind, _ := strings.Cut(line, " ")
+		known["hitline_"+name] = true
+		require.True(t, strings.Contains(string(text), "| `hitline_"+name), name)
+		if kind == "histogram" {
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				known["hitline_"+name+suffix] = true
+			}
+		}
+	}
+	for _, name := range regexp.MustCompile(`hitline_[a-z_]+`).FindAllString(string(text), -1) {
+		require.True(t, known[name], name)
+	}
+}
+
+// What is beyond all bounds is in the count and in no bucket.
+func TestHistogramBeyondBounds(t *testing.T) {
+	var got dto.Metric
+	require.NoError(t, histogram(hashes, lookup.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
+	require.EqualValues(t, 12, got.GetHistogram().GetSampleCount())
+	require.EqualValues(t, 6, got.GetHistogram().GetSampleSum())
+	for i, want := range []uint64{3, 7} {
+		require.Equal(t, want, got.GetHistogram().GetBucket()[i].GetCumulativeCount())
+	}
+}

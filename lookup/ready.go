@@ -1,0 +1,41 @@
+package lookup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/hitline/hitline/backend"
+)
+
+// ErrNotReady says that new clients had better go elsewhere. Why follows it.
+var ErrNotReady = errors.New("not ready")
+
+// Ready returns nil while new clients are welcome: the server listens, is not
+// draining, and its backend is not known to fail. Otherwise it wraps ErrNotReady.
+func (s *Server) Ready() error {
+	select {
+	case <-s.booted:
+	default:
+		return fmt.Errorf("%w: not listening yet", ErrNotReady)
+	}
+	switch {
+	case !s.running():
+		return fmt.Errorf("%w: stopped", ErrNotReady)
+	case s.asked.Load():
+		return fmt.Errorf("%w: draining", ErrNotReady)
+	case s.service.remote != nil && s.service.remote.down():
+		return fmt.Errorf("%w: %w", ErrNotReady, backend.ErrUnavailable)
+	}
+	return nil
+}
+
+// CloseReasons returns the keys that Stat.Closed may have.
+func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
+
+// BackendStates returns the values that Stat.BackendState may have over a backend.
+func BackendStates() []string {
+	return []string{gobreaker.StateClosed.String(), gobreaker.StateHalfOpen.String(), gobreaker.StateOpen.String()}
+}

@@ -1,0 +1,56 @@
+package lookup
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Strategy says how a lookup asks a backend. Both give the same answer.
+type Strategy uint8
+
+const (
+	// Gallop asks in rounds, at most four, and stops when the answer can no longer
+	// change: a cold prompt costs a few keys, a full hit one round trip more. See
+	// coordinator.Gallop.
+	Gallop Strategy = iota
+	// AskAll asks everything in one call, as the reference does.
+	AskAll
+)
+
+var strategyNames = [...]string{Gallop: "gallop", AskAll: "ask-all"}
+
+// String returns the name used in configuration.
+func (s Strategy) String() string {
+	if int(s) < len(strategyNames) {
+		return strategyNames[s]
+	}
+	return fmt.Sprintf("strategy(%d)", uint8(s))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Strategy) MarshalText() ([]byte, error) {
+	if int(s) >= len(strategyNames) {
+		return nil, fmt.Errorf("%w: unknown strategy number %d", ErrConfig, uint8(s))
+	}
+	return []byte(s.String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Strategy) UnmarshalText(text []byte) error {
+	i := slices.Index(strategyNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%w: unknown strategy %q, want gallop or ask-all", ErrConfig, text)
+	}
+	*s = Strategy(i)
+	return nil
+}
+
+func (s Strategy) ask(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error)) (int64, error) {
+	if s == AskAll {
+		return c.Ask(numTokens, hashes, exists)
+	}
+	return c.Gallop(numTokens, hashes, exists)
+}
