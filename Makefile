@@ -5,6 +5,9 @@ SHELL := /bin/bash
 # How long `make fuzz` gives each target, and `make test` gives each.
 FUZZTIME ?= 1m
 SMOKEFUZZ ?= 5s
+# How long `make soak` takes, and the soak test in `make test`.
+SOAKTIME ?= 10m
+SMOKESOAK ?= 60s
 
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -24,11 +27,15 @@ demo: build ## Start a server, replay real requests over TCP, check every answer
 
 .PHONY: test
 test: ## All that CI runs; skips, and says so, what an ordinary machine lacks
-	@SMOKEFUZZ=$(SMOKEFUZZ) STATICCHECK=$(STATICCHECK) GOLANGCI=$(GOLANGCI) scripts/test
+	@SMOKEFUZZ=$(SMOKEFUZZ) SMOKESOAK=$(SMOKESOAK) STATICCHECK=$(STATICCHECK) GOLANGCI=$(GOLANGCI) scripts/test
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (1m)
 	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: soak
+soak: ## Check every answer of a server under faults for SOAKTIME (10m)
+	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

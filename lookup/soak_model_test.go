@@ -45,6 +45,7 @@ type soakChain struct {
 	// replaced after a few looks.
 	doubt bool
 	looks int
+	edge  int // a hash where a change began or ended; it is looked at from here
 }
 
 func newSoakChain(pool *soakPool, salt string, n, hashLen int) *soakChain {

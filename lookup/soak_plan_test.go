@@ -27,7 +27,13 @@ func (w *soakWorker) plan(c *soakConn) *soakBatch {
 		b.cut = "never read"
 		return b
 	}
-	if b.cut == "" && w.rng.IntN(400) == 0 {
+	if b.cut == "" && w.rng.IntN(150) == 0 {
+		if b.split = w.rng.IntN(2) == 0; b.split {
+			b.add(&soakOp{kind: soakResetWithin, silent: true})
+			b.add(w.ask(c, "lookup"))
+			b.keep = len(b.bytes)
+			return b
+		}
 		b.add(w.finish(c, &soakOp{kind: "reset", want: [][]byte{{1}}}, []byte("reset")))
 	}
 	replies := 0 // bytes of large ones: fewer than a peer may leave unread
@@ -45,6 +51,10 @@ func (w *soakWorker) plan(c *soakConn) *soakBatch {
 	}
 	return b
 }
+
+// soakResetWithin is a reset over another connection while a lookup is half sent:
+// what the half has found is forgotten.
+const soakResetWithin = "reset within a lookup"
 
 func (b *soakBatch) add(op *soakOp) {
 	b.ops = append(b.ops, op)
@@ -156,10 +166,14 @@ func (w *soakWorker) ask(c *soakConn, kind string) *soakOp {
 		op.numHashes += to - from
 		blob = append(blob, chain.raw[from*chain.hashLen:to*chain.hashLen]...)
 	}
-	span(chain, 0, n)
+	from := 0
+	if w.rng.IntN(4) == 0 { // hashes are opaque: a request may begin with any
+		from = w.near(chain, n)
+	}
+	span(chain, from, n)
 	other := w.chains[w.rng.IntN(len(w.chains))]
 	if w.rng.IntN(6) == 0 && other != chain && other.hashLen == chain.hashLen {
-		from := w.rng.IntN(other.len())
+		from := w.near(other, other.len())
 		span(other, from, other.len())
 	}
 	junk := 0
@@ -193,6 +207,14 @@ func (w *soakWorker) ask(c *soakConn, kind string) *soakOp {
 		tokens = binary.BigEndian.AppendUint64(nil, uint64(op.tokens))
 	}
 	return w.finish(c, op, []byte(kind), tokens, u16(chain.hashLen), blob)
+}
+
+// near returns a number below n, often one beside the edge of a change.
+func (w *soakWorker) near(chain *soakChain, n int) int {
+	if at := chain.edge - 2 + w.rng.IntN(4); w.rng.IntN(2) == 0 && at >= 0 && at < n {
+		return at
+	}
+	return w.rng.IntN(n)
 }
 
 // keysOf returns the hashes of a group's chunks from one to another, as indexes.
@@ -242,8 +264,11 @@ func (w *soakWorker) changeable(place int, all bool) (chain *soakChain, from, to
 	if all {
 		return chain, 0, chunks, true
 	}
-	from = w.rng.IntN(chunks)
-	return chain, from, from + 1 + w.rng.IntN(chunks-from), true
+	stride := w.pool.coord.Stride(place / w.pool.ranks)
+	from = min(w.near(chain, chain.len())/stride, chunks-1)
+	to = from + 1 + w.rng.IntN(chunks-from)
+	chain.edge = [...]int{from, to}[w.rng.IntN(2)] * stride
+	return chain, from, to, true
 }
 
 // store makes stores: of a whole chain in all places, or of a part of it in one.

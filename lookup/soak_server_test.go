@@ -348,31 +348,25 @@ func (s *soakServer) settle() error {
 		return err
 	}
 	defer c.Close()
-	if err := c.Reset(ctx); err != nil {
-		return err
-	}
-	fill := soakHashes("fill", entries, 32)
-	if err := c.Store(ctx, lookup.Place{}, fill, 32); err != nil {
-		return err
-	}
-	want := int64(entries)
+	fill, want := soakHashes("fill", entries, 32), int64(entries)
 	if s.cfg.MaxEntries > 0 {
 		want = min(want, s.cfg.MaxEntries)
 	}
-	for ; ; time.Sleep(5 * time.Millisecond) {
+	var st lookup.Stat
+	for filled := false; !filled || st.Connections != 1 || st.Entries != want; {
+		if st.Connections == 1 { // else what is on its way would come behind
+			if err := errors.Join(c.Reset(ctx), c.Store(ctx, lookup.Place{}, fill, 32)); err != nil {
+				return err
+			}
+			filled = true
+		}
+		time.Sleep(5 * time.Millisecond)
 		raw, err := c.Stat(ctx)
+		if err == nil {
+			err = json.Unmarshal(raw, &st)
+		}
 		if err != nil {
-			return fmt.Errorf("connections of workers that are gone stay open: %w", err)
-		}
-		var st lookup.Stat
-		if err := json.Unmarshal(raw, &st); err != nil {
-			return err
-		}
-		if st.Entries != want {
-			return fmt.Errorf("%d entries after a reset and a store of %d", st.Entries, want)
-		}
-		if st.Connections == 1 && st.InFlight == 0 {
-			break
+			return fmt.Errorf("at rest, all workers gone: %d connections, %d entries, want 1 and %d: %w", st.Connections, st.Entries, want, err)
 		}
 	}
 	return nil

@@ -232,15 +232,41 @@ func (w *soakWorker) lost(c *soakConn, what string, err error) error {
 // What must hold, beside each answer being as allowed: there is exactly one reply
 // to each request, in order, with its envelope. On a connection that the worker
 // cuts, and on those of a server that is killed, there may be fewer, never others.
-// A server that was asked to stop must have answered all that it had been sent.
+// A server that was asked to stop must have answered all that had begun to arrive.
 type soakBatch struct {
 	ops   []*soakOp
 	ends  []int // where each request ends in the bytes
 	bytes []byte
 	cut   string // how the connection is ended in the middle, "" if it is not
 	keep  int    // bytes that are sent
-	sent  time.Time
-	reset int // number of the reset in it, -1 if none
+	marks []soakMark
+	reset int  // number of the reset in it, -1 if none
+	split bool // a reset within a lookup
+}
+
+// soakMark tells when so many bytes of a batch had been written.
+type soakMark struct {
+	bytes int
+	at    time.Time
+}
+
+// begunBy is the number of replies due to requests of which a part had been
+// written before a moment: the server must not end before it has answered them.
+func (b *soakBatch) begunBy(t time.Time) (n int) {
+	written := 0
+	for _, m := range b.marks {
+		if m.at.Before(t) {
+			written = m.bytes
+		}
+	}
+	begin := 0
+	for i, op := range b.ops {
+		if begin < written && !op.silent {
+			n++
+		}
+		begin = b.ends[i]
+	}
+	return n
 }
 
 // batch makes one, sends it, takes the replies and judges them. over tells that the
@@ -249,14 +275,12 @@ func (w *soakWorker) batch(c *soakConn) (over bool, err error) {
 	b := w.plan(c)
 	began, open, cleared := w.resets.look(w.seen)
 	if cleared && !open {
-		for _, chain := range w.chains {
-			chain.empty()
-		}
+		w.empty()
 	}
 	if began > w.seen {
 		w.unsure()
 	}
-	if b.reset = -1; b.has("reset") {
+	if b.reset = -1; b.split || b.has("reset") {
 		b.reset = w.resets.begin()
 	}
 	_ = c.SetDeadline(time.Now().Add(soakPatience))
@@ -281,13 +305,31 @@ func (w *soakWorker) batch(c *soakConn) (over bool, err error) {
 		return true, w.judgeCut(c, b, len(got), err)
 	}
 	if err != nil {
-		if e, ok := w.server.ending(c.incarnation); ok && e.how == "term" && proven && len(b.bytes) <= 16<<10 &&
-			!b.sent.IsZero() && e.at.Sub(b.sent) > 20*time.Millisecond {
-			return true, &soakFailure{what: "lost: a request that was sent before SIGTERM", op: b.ops[w.due(b, len(got))], err: err}
+		if e, ok := w.server.ending(c.incarnation); ok && e.how == "term" && proven && len(got) < b.begunBy(e.at.Add(-arrives(c, b))) {
+			return true, &soakFailure{what: "lost: a request that was begun before SIGTERM", op: b.ops[w.due(b, len(got))], err: err}
 		}
 		return true, w.lost(c, fmt.Sprintf("reply %d of %d (%v)", len(got), len(b.ops), b.kinds()), err)
 	}
 	return false, nil
+}
+
+// arrives is how long before another moment a batch must be written to have
+// arrived at it for certain: a unix socket hands over at once, TCP nearly, but what
+// is large may wait for room.
+func arrives(c *soakConn, b *soakBatch) time.Duration {
+	switch {
+	case c.RemoteAddr().Network() == "unix":
+		return 0
+	case len(b.bytes) <= 32<<10:
+		return 5 * time.Millisecond
+	}
+	return time.Hour
+}
+
+func (w *soakWorker) empty() {
+	for _, chain := range w.chains {
+		chain.empty()
+	}
 }
 
 func (w *soakWorker) unsure() {
@@ -348,6 +390,9 @@ func (w *soakWorker) judge(b *soakBatch, got []soakMessage, overlap bool) error 
 	for i, op := range b.ops {
 		if op.silent {
 			t.requests[op.kind]++
+			if op.kind == soakResetWithin {
+				w.empty()
+			}
 			continue
 		}
 		if next == len(got) {
@@ -398,9 +443,7 @@ func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
 		return err
 	}
 	if op.kind == "reset" {
-		for _, chain := range w.chains {
-			chain.empty()
-		}
+		w.empty()
 	}
 	return nil
 }
@@ -454,8 +497,12 @@ func (w *soakWorker) exchange(c *soakConn, b *soakBatch) (got []soakMessage, err
 			got, err = c.read(-1)
 		}
 	}()
-	sendErr := w.send(c, b.bytes[:b.keep])
-	b.sent = time.Now()
+	var sendErr error
+	if b.split {
+		sendErr = w.sendSplit(c, b.bytes)
+	} else {
+		sendErr = w.send(c, b, b.bytes[:b.keep])
+	}
 	switch b.cut {
 	case "":
 	case "garbage":
@@ -479,12 +526,38 @@ func (w *soakWorker) exchange(c *soakConn, b *soakBatch) (got []soakMessage, err
 	}
 	<-done
 	if sendErr != nil {
-		b.sent = time.Time{}
-		if err == nil && b.cut == "" && len(got) < b.replies() {
+		if b.cut == "" && len(got) < b.replies() && (err == nil || b.split) {
 			err = sendErr
 		}
 	}
 	return got, err
+}
+
+// sendSplit sends a message with a reset over another connection in between.
+func (w *soakWorker) sendSplit(c *soakConn, p []byte) error {
+	half := w.rng.IntN(len(p))
+	if _, err := c.Write(p[:half]); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(w.rng.IntN(3)) * time.Millisecond)
+	other, err := net.Dial(c.RemoteAddr().Network(), c.RemoteAddr().String())
+	if err == nil {
+		_ = other.SetDeadline(time.Now().Add(soakPatience))
+		second := &soakConn{Conn: other, chunk: make([]byte, 64)}
+		if _, err = other.Write(soakEncode(w.rng, []byte("reset"))); err == nil {
+			var got []soakMessage
+			if got, err = second.read(1); err == nil && got[0].String() != "01" {
+				err = &soakWrong{"reset: " + got[0].String()}
+			}
+		}
+		_ = other.Close()
+	}
+	if err != nil {
+		_ = c.Close() // the reply must not be waited for
+		return err
+	}
+	_, err = c.Write(p[half:])
+	return err
 }
 
 // neverRead asks for more than the server keeps for a peer that reads nothing: it
@@ -511,39 +584,38 @@ func (w *soakWorker) neverRead(c *soakConn) error {
 }
 
 // send writes in one of several ways.
-func (w *soakWorker) send(c *soakConn, p []byte) error {
-	style := w.rng.IntN(8)
-	switch {
+func (w *soakWorker) send(c *soakConn, b *soakBatch, p []byte) error {
+	sent := 0
+	write := func(n int) error {
+		if n == 0 {
+			return nil
+		}
+		m, err := c.Write(p[sent : sent+n])
+		sent += m
+		b.marks = append(b.marks, soakMark{sent, time.Now()})
+		return err
+	}
+	switch style := w.rng.IntN(8); {
 	case style == 0 && len(p) < 20_000:
 		w.tally.fault("single bytes")
-		n := min(len(p), 1+w.rng.IntN(600))
-		for i := range n {
-			if _, err := c.Write(p[i : i+1]); err != nil {
+		for range min(len(p), 1+w.rng.IntN(600)) {
+			if err := write(1); err != nil {
 				return err
 			}
 		}
-		p = p[n:]
 	case style == 1 && len(p) > 1:
 		w.tally.fault("stall")
-		n := w.rng.IntN(len(p))
-		if _, err := c.Write(p[:n]); err != nil {
+		if err := write(w.rng.IntN(len(p))); err != nil {
 			return err
 		}
-		p = p[n:]
 		time.Sleep(time.Duration(1+w.rng.IntN(40)) * time.Millisecond)
 	case style == 2:
 		w.tally.fault("pieces")
-		for len(p) > 0 {
-			n := min(len(p), max(1, len(p)/64)+w.rng.IntN(1+w.rng.IntN(5000)))
-			if _, err := c.Write(p[:n]); err != nil {
+		for sent < len(p) {
+			if err := write(min(len(p)-sent, max(1, len(p)/64)+w.rng.IntN(1+w.rng.IntN(5000)))); err != nil {
 				return err
 			}
-			p = p[n:]
 		}
 	}
-	if len(p) == 0 {
-		return nil
-	}
-	_, err := c.Write(p)
-	return err
+	return write(len(p) - sent)
 }
