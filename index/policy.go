@@ -22,8 +22,8 @@ type policy struct {
 
 // ghost remembers an evicted entry. The zero value is nobody's.
 type ghost struct {
-	print uint32
-	time  uint32 // when it was evicted, shifted left by one; the lowest bit is set if it was hot
+	mark uint32 // of its hash
+	time uint32 // when it was evicted, shifted left by one; the lowest bit is set if it was hot
 }
 
 const (
@@ -50,7 +50,7 @@ func which(hot bool) int {
 
 // ghostOf returns the place of a hash among the ghosts, nil if it is not one of
 // the sample.
-func (p *policy) ghostOf(h uint64) (g *ghost, print uint32) {
+func (p *policy) ghostOf(h uint64) (g *ghost, mark uint32) {
 	if len(p.ghosts) == 0 || (h>>16)&(p.sampled-1) != 0 {
 		return nil, 0
 	}
@@ -72,16 +72,16 @@ func (p *policy) evict(h uint64, hot bool, entries int64) {
 		p.gone[0] /= 2
 		p.gone[1] /= 2
 	}
-	if g, print := p.ghostOf(h); g != nil {
-		*g = ghost{print, p.clock<<1 | uint32(which(hot))}
+	if g, mark := p.ghostOf(h); g != nil {
+		*g = ghost{mark, p.clock<<1 | uint32(which(hot))}
 	}
 }
 
 // store notes that a new entry was stored.
 func (p *policy) store(h uint64, entries int64) {
 	p.clock++
-	g, print := p.ghostOf(h)
-	if g == nil || g.print != print {
+	g, mark := p.ghostOf(h)
+	if g == nil || g.mark != mark {
 		return
 	}
 	hot, age := g.time&1 == 1, (p.clock<<1-g.time)>>1

@@ -187,7 +187,7 @@ func TestPeersThatNeverRead(t *testing.T) {
 	dialCrowd(t, server.addr, peers, func(conn net.Conn) error {
 		for range 20_000 {
 			if _, err := conn.Write(echo); err != nil {
-				return nil // closed, as it must be
+				return nil //nolint:nilerr // closed, as it must be
 			}
 		}
 		return errors.New("1.2 GiB of replies were taken from a peer that does not read")

@@ -28,7 +28,7 @@ func (s *Server) readOn(c gnet.Conn, ses *session, n int) error {
 	for reads := 1; reads < turnReads && n == readBuffer && ses.reader.InMessage(); reads++ {
 		var err error
 		if n, err = unix.Read(c.Fd(), buf[:]); err != nil || n <= 0 {
-			return nil //nolint:nilerr // gnet meets it too
+			return nil // gnet meets it too
 		}
 		if err := ses.receive(buf[:n]); err != nil {
 			return err

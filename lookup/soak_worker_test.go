@@ -143,7 +143,7 @@ func (w *soakWorker) episode(ctx context.Context) error {
 // dial connects, or returns nil when the server is down or ctx has ended.
 func (w *soakWorker) dial(ctx context.Context) (*soakConn, error) {
 	if w.server.await(ctx) != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // the run is over
 	}
 	before := w.server.current()
 	network, address, err := lookup.SplitAddress(w.server.addrs[w.rng.IntN(4)/3])

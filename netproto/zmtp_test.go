@@ -273,7 +273,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add([]byte(greet(3, 1, "PLAIN")), []byte("HELLO"), []byte("\x01u\x01p"), []byte(nil), uint64(3))
 	f.Add([]byte(good[:10]+"\x01"), []byte("READY"), []byte(property("Identity", "me")), []byte(nil), uint64(4))
 	f.Add([]byte(good), []byte("ERROR"), []byte("\x03bad"), []byte(nil), uint64(5))
-	f.Add([]byte(good), []byte("READY"), []byte(property("X-Socket", "")+property("Socket-Type", "DEALER")), []byte(message("id", "", "ping", "x")), uint64(6))
+	f.Add([]byte(good), []byte("READY"), []byte(property("X-Socket", "")+property("Socket-Type", "DEALER")), message("id", "", "ping", "x"), uint64(6))
 	f.Fuzz(func(t *testing.T, greeting, name, data, rest []byte, seed uint64) {
 		b := append([]byte{}, greeting...)
 		if len(b) < 64 && seed%4 != 0 {

@@ -67,11 +67,13 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	return answers, nil
 }
 
-// commonError returns the error that stands in place of every answer, 0 if the
-// store has answered. That a key is absent may be said as an error.
+// commonError returns the error that stands in place of every answer if it is one
+// of the whole store, not of a key; else 0.
 func commonError(answers []int) int {
 	code := answers[0]
-	if code >= 0 || code == storeNotFound {
+	switch code {
+	case storeInvalidParams, storeNotServing, storeNotInMode, storeNoTenant:
+	default:
 		return 0
 	}
 	for _, a := range answers {

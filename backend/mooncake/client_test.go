@@ -85,6 +85,7 @@ func TestNoForm(t *testing.T) {
 	require.ErrorIs(t, err, ErrForm)
 	require.Contains(t, log.String(), "takes no form of BatchExistKey known here")
 	require.Equal(t, 1, strings.Count(log.String(), "\n"), "said once: %s", log.String())
+	require.Contains(t, log.String(), "level=ERROR")
 
 	all := func(q *request, _ []byte) { q.write(response(codeNotRegister, q.seq, textBody("not registered"))) }
 	f.always.Store(&all)
@@ -124,6 +125,7 @@ func TestBadReplies(t *testing.T) {
 		"cut body":     {func(q *request, usual []byte) { q.write(usual[:20]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
 		"no reply":     {func(q *request, _ []byte) { q.Close() }, backend.ErrUnavailable, "closed the connection"},
 		"invalid":      {storeErrors(storeInvalidParams), backend.ErrUnavailable, "store error -600, invalid parameters"},
+		"no tenant":    {storeErrors(storeNoTenant), backend.ErrUnavailable, "store error -1701, the tenant is not registered"},
 		"not serving":  {storeErrors(storeNotServing), backend.ErrUnavailable, "store error -1010, not serving"},
 		"another mode": {storeErrors(storeNotInMode), backend.ErrUnavailable, "store error -1011, not serving"},
 	} {
@@ -160,10 +162,11 @@ func TestStoreErrors(t *testing.T) {
 	answers, err := c.Exists(within(t, patience), []string{"here", "broken", "nowhere"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1, -712, 0}, answers)
-	f.replies(storeErrors(storeNotFound))
+	const notFound = -704
+	f.replies(storeErrors(notFound))
 	answers, err = c.Exists(within(t, patience), []string{"a", "b"})
 	require.NoError(t, err)
-	require.Equal(t, []int{-704, -704}, answers)
+	require.Equal(t, []int{notFound, notFound}, answers)
 }
 
 func TestPartialWrites(t *testing.T) {
@@ -244,6 +247,19 @@ func TestNoMasterYet(t *testing.T) {
 	_, err := c.Exists(within(t, patience), []string{"here"})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	eventually(t, "its loss is told", func() bool { return strings.Count(log.String(), "no Mooncake master answers") == 2 })
+}
+
+// TestLoud has a port where first nothing listens and then something wrong does,
+// which is worth a second line.
+func TestLoud(t *testing.T) {
+	addr := freeAddr(t)
+	var log syncBuffer
+	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	_, err := c.Exists(within(t, patience), []string{"here"})
+	require.ErrorContains(t, err, "nothing listens there")
+	startFake(t, addr)
+	eventually(t, "it is told", func() bool { return strings.Contains(log.String(), "level=ERROR") })
+	require.Contains(t, log.String(), "takes no form")
 }
 
 func TestFailover(t *testing.T) {

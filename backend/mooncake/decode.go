@@ -173,13 +173,19 @@ func parseVersion(body []byte) (string, error) {
 		return "", notServing(code)
 	}
 	version := printable(r.bytes(r.length()))
-	return version, r.end()
+	if err := r.end(); err != nil {
+		return "", err
+	}
+	return version, nil
 }
 
 // parseCount decodes the reply of RemoveAll.
 func parseCount(body []byte) (int64, error) {
 	r := open(body, typeCount)
 	n := int64(r.uint(8))
+	if r.err == nil && n < 0 {
+		r.fail("%d keys removed", n)
+	}
 	return n, r.end()
 }
 

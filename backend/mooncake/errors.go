@@ -67,6 +67,8 @@ func notServing(code int) error {
 	switch code {
 	case storeInvalidParams:
 		name = ", invalid parameters: is the tenant one of this store's?"
+	case storeNoTenant:
+		name = ", the tenant is not registered"
 	case storeNotServing, storeNotInMode:
 		name = ", not serving now"
 	}

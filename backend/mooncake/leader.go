@@ -2,6 +2,7 @@ package mooncake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -172,9 +173,7 @@ func (c *Client) settle(cn *conn, err error) (found bool) {
 	close(c.round)
 	c.round = nil
 	if err != nil {
-		if c.failed == nil && c.ctx.Err() == nil {
-			c.cfg.Logger.Warn("no Mooncake master answers", "error", err)
-		}
+		c.tellFailed(err)
 		c.leader, c.failed, c.next = "", err, time.Now().Add(c.pauses.NextBackOff())
 		c.closeIdle()
 		return false
@@ -189,6 +188,19 @@ func (c *Client) settle(cn *conn, err error) (found bool) {
 	cn.term = c.term
 	c.keep(cn)
 	return true
+}
+
+// tellFailed logs that nobody leads: once, and once more if it is found to be for a
+// reason that does not go away. c.mu is held.
+func (c *Client) tellFailed(err error) {
+	hopeless := func(err error) bool { return errors.Is(err, ErrForm) || errors.Is(err, ErrNotMaster) }
+	switch {
+	case c.ctx.Err() != nil:
+	case hopeless(err) && !hopeless(c.failed):
+		c.cfg.Logger.Error("no Mooncake master to talk with", "error", err)
+	case c.failed == nil:
+		c.cfg.Logger.Warn("no Mooncake master answers", "error", err)
+	}
 }
 
 // askAll asks all masters at once and returns a connection to the first that

@@ -64,9 +64,9 @@ const (
 // Error codes of the store, in place of an answer.
 const (
 	storeInvalidParams = -600
-	storeNotFound      = -704
 	storeNotServing    = -1010 // not in its current status
 	storeNotInMode     = -1011
+	storeNoTenant      = -1701 // not registered
 )
 
 // Form is how a master takes the arguments of its functions.

@@ -114,14 +114,34 @@ func (w *watched) Read(p []byte) (int, error) {
 	case n > 0:
 		w.begun = true
 		w.dialer.last.Store(nil)
-	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
-		if w.dialer.tls == nil && speaksTLS(w.Conn.RemoteAddr()) {
-			return 0, w.dialer.fail(wantsTLS(w.addr))
-		}
-		return 0, w.dialer.fail(&connError{text: w.addr + ": the server closes new connections without an answer: " +
-			"has it too many clients, or is it not a Redis?"})
+	case err != nil:
+		return 0, w.refused(err)
 	}
 	return n, err
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if err != nil && !w.begun {
+		err = w.refused(err)
+	}
+	return n, err
+}
+
+// refused says why a connection ends before the server has said anything; err
+// itself is right about one that is only slow, or that we end ourselves.
+func (w *watched) refused(err error) error {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	switch {
+	case w.dialer.tls != nil:
+		return w.dialer.fail(&connError{text: w.addr + ": the server ends TLS connections: does it want a certificate (cert and key)? " + innermost(err)})
+	case speaksTLS(w.Conn.RemoteAddr()):
+		return w.dialer.fail(wantsTLS(w.addr))
+	}
+	return w.dialer.fail(&connError{text: w.addr + ": the server closes new connections without an answer: " +
+		"has it too many clients, or is it not a Redis?"})
 }
 
 // foreign tells what answered so.

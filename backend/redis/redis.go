@@ -166,7 +166,8 @@ func New(cfg Config) (*Backend, error) {
 	// Every command of ours may be sent twice, so what a lost connection spoils is
 	// tried again at once. RESP 2 has no messages that nobody asked for.
 	const retries, pause, longest = 2, time.Millisecond, 16 * time.Millisecond
-	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// A type of endpoint that is given is not found out by asking the DNS here and now.
+	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
 	if at.cluster {
 		b.client = goredis.NewClusterClient(&goredis.ClusterOptions{
 			Addrs: at.addrs, Username: at.user, Password: at.password, Protocol: 2,

@@ -107,7 +107,7 @@ func (s *server) port() string { _, port, _ := net.SplitHostPort(s.addr); return
 // start starts the process, which a shell ends when its input does.
 func (s *server) start(t testing.TB) {
 	t.Helper()
-	args := []string{"-c", `"$@" & echo $!; read -r _; kill -9 $!`, "sh", s.binary,
+	args := []string{"-c", `"$@" & echo $!; read -r _; kill -9 $!; wait`, "sh", s.binary,
 		"--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", filepath.Join(s.dir, "log")}
 	if !strings.Contains(strings.Join(s.args, " "), "--tls-port") {
 		args = append(args, "--port", s.port())

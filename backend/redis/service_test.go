@@ -26,6 +26,10 @@ import (
 func TestConformanceWorkerLookup(t *testing.T) {
 	s := startServer(t)
 	client := s.client(t)
+	most := 250
+	if testing.Short() {
+		most = 60
+	}
 	for file, revision := range map[string]coordinator.Revision{
 		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
 	} {
@@ -33,13 +37,16 @@ func TestConformanceWorkerLookup(t *testing.T) {
 			t.Run(file+" "+string(layout), func(t *testing.T) {
 				judged := 0
 				conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
-					if c.Store != "normal" || judged == 250 {
-						return conformance.Verdict{}
+					if c.Store != "normal" {
+						return conformance.Skipped("its store answers as no server does")
+					}
+					if judged == most {
+						return conformance.Skipped("enough; package lookup's tests judge all, in process")
 					}
 					judged++
 					return judge(client, s, c, revision, layout)
 				})
-				require.GreaterOrEqual(t, judged, 200)
+				require.Equal(t, most, judged)
 			})
 		}
 	}

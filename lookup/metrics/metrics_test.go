@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -67,7 +68,7 @@ func scrape(t *testing.T, c *Collector) (values map[string]float64, names []stri
 	require.NoError(t, registry.Register(c))
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
-		ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Equal(t, 200, w.Code, w.Body)
 	values = map[string]float64{}
 	for lines := bufio.NewScanner(w.Body); lines.Scan(); {

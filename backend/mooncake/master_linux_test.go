@@ -1,0 +1,341 @@
+package mooncake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/lookup"
+)
+
+// TestReleases runs real masters.
+func TestReleases(t *testing.T) {
+	for _, release := range append(moreReleases(), release) {
+		form := FormTenant
+		if tenantless(release) {
+			form = FormKeys
+		}
+		t.Run(release, func(t *testing.T) {
+			w := needWheel(t, release)
+			m := startMaster(t, w, "")
+			n := startNode(t, w, m)
+			c := newClient(t, Config{Masters: []string{m.rpc}, AllowReset: true})
+			info, err := c.Info(within(t, patience))
+			require.NoError(t, err)
+			require.Equal(t, form, info.Form)
+			require.NotEmpty(t, info.Version)
+			t.Logf("%+v", info)
+
+			n.put("a", "c")
+			keys := []string{"a", "b", "c", "d"}
+			answers, err := c.Exists(within(t, patience), keys)
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 0, 1, 0}, answers)
+			require.Equal(t, answers, n.exist(keys...))
+			require.NoError(t, c.Reset(within(t, patience)), "leased keys too")
+			answers, err = c.Exists(within(t, patience), keys)
+			require.NoError(t, err)
+			require.Equal(t, []int{0, 0, 0, 0}, answers)
+
+			wrong := newClient(t, Config{Masters: []string{m.admin}, DialTimeout: 100 * time.Millisecond})
+			_, err = wrong.Info(within(t, patience))
+			require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
+		})
+	}
+}
+
+// TestMaster runs what follows over one real master.
+func TestMaster(t *testing.T) {
+	w := needWheel(t, release)
+	m := startMaster(t, w, "")
+	n := startNode(t, w, m)
+	c := newClient(t, Config{Masters: []string{m.rpc}})
+	t.Run("conformance", func(t *testing.T) { masterConformance(t, c, n) })
+	t.Run("lease", func(t *testing.T) { masterLease(t, c, n) })
+	t.Run("many keys", func(t *testing.T) { masterManyKeys(t, c, n) })
+	t.Run("freezes", func(t *testing.T) { masterFreezes(t, c, n, m) })
+	t.Run("node dies", func(t *testing.T) { masterNodeDies(t, c, n) })
+}
+
+// casesOf has one of so many cases of the vectors tried: all 1,130 take longer than a
+// run of the tests should.
+const casesOf = 3
+
+func everyNth[T any](list []T, n int) (some []T) {
+	for i := 0; i < len(list); i += n {
+		some = append(some, list[i])
+	}
+	return some
+}
+
+// masterConformance asks a hitline server over the master what the reference was
+// asked.
+func masterConformance(t *testing.T, c *Client, n *node) {
+	for file, revision := range map[string]coordinator.Revision{
+		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
+	} {
+		var vectors struct {
+			Cases []*conformance.WorkerCase `json:"cases"`
+		}
+		conformance.Load(t, file, &vectors)
+		cases := slices.DeleteFunc(vectors.Cases, func(c *conformance.WorkerCase) bool { return c.Store != "normal" })
+		cases = everyNth(cases, casesOf)
+		var keys []string
+		for _, wc := range cases { // hashes are made of the case's name: no two cases share a key
+			content, err := wc.Content()
+			require.NoError(t, err)
+			keys = slices.AppendSeq(keys, maps.Keys(content))
+		}
+		n.put(keys...)
+		t.Logf("%s: %d keys are in the store", file, len(keys))
+		report := conformance.NewReport(t, file+" over a Mooncake master")
+		for _, wc := range cases {
+			report.Add(wc.ID, judge(t, wc, revision, c))
+		}
+		report.Done()
+	}
+}
+
+func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revision, c *Client) conformance.Verdict {
+	if wc.TokenLen < 0 || wc.TokenLen >= 1<<32 {
+		return conformance.Skipped("cannot be sent")
+	}
+	pool := coordinator.Pool{}
+	require.NoError(t, json.Unmarshal(wc.Raw, &pool))
+	pool.Revision = revision
+	server, client, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: patience})
+	defer stop()
+	hit, err := client.Lookup(within(t, patience), uint32(wc.TokenLen), wc.Blob(), wc.HashLen)
+	stat := server.Stat()
+	switch {
+	case wc.Expect.Error != "" && errors.Is(err, lookup.ErrRefused):
+		return conformance.Verdict{} // what ends the reference's thread
+	case err != nil || wc.Expect.Error != "":
+		return conformance.Differs("error %v, want %q", err, wc.Expect.Error)
+	case int64(hit) != wc.Expect.HitLength:
+		return conformance.Differs("hit %d, want %d", hit, wc.Expect.HitLength)
+	case stat.BackendErrors+stat.BackendTimeouts+stat.BackendRejected > 0:
+		return conformance.Differs("the store failed: %+v", stat)
+	}
+	return conformance.Verdict{}
+}
+
+// serve starts a hitline server over the client, and a client of its own.
+func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteConfig) (*lookup.Server, *lookup.Client, func()) {
+	t.Helper()
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: c, Remote: remote})
+	require.NoError(t, err)
+	server, err := lookup.NewServer(service, lookup.ServerConfig{
+		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	require.NoError(t, server.Start(within(t, patience)))
+	client, err := lookup.Dial(within(t, patience), server.Addrs()[0])
+	require.NoError(t, err)
+	return server, client, func() {
+		client.Close()
+		_ = server.Shutdown(within(t, patience))
+	}
+}
+
+// masterLease shows that asking protects a block, and only a block that was asked
+// for.
+func masterLease(t *testing.T, c *Client, n *node) {
+	n.put("asked", "not asked")
+	answers, err := c.Exists(within(t, patience), []string{"asked"})
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, answers)
+	const objectHasLease = -706
+	require.Equal(t, objectHasLease, n.remove("asked"))
+	require.Zero(t, n.remove("not asked"))
+	eventually(t, "the lease ends", func() bool { return n.remove("asked") == 0 })
+}
+
+// masterManyKeys asks in parts and with wide counts.
+func masterManyKeys(t *testing.T, c *Client, n *node) {
+	keys, put := make([]string, partKeys+partKeys/2), []string{}
+	want := make([]int, len(keys))
+	for i := range keys {
+		keys[i] = string(coordinatorKey(t, i))
+		if i%5 == 0 {
+			put, want[i] = append(put, keys[i]), 1
+		}
+	}
+	n.put(put...)
+	for _, count := range []int{1, 255, 256, 257, len(keys)} {
+		answers, err := c.Exists(within(t, patience), keys[:count])
+		require.NoError(t, err)
+		require.Equal(t, want[:count], answers)
+	}
+	begun := time.Now()
+	const rounds = 20
+	for range rounds {
+		_, err := c.Exists(within(t, patience), keys[:512])
+		require.NoError(t, err)
+	}
+	t.Logf("512 keys: %v", time.Since(begun)/rounds)
+}
+
+func coordinatorKey(t *testing.T, i int) []byte {
+	coord, err := coordinator.New(coordinator.Pool{ModelName: "many"})
+	require.NoError(t, err)
+	return coord.AppendKey(nil, 0, 0, conformance.Hash("many", i, 32))
+}
+
+// masterNodeDies kills the process in whose memory the blocks are.
+func masterNodeDies(t *testing.T, c *Client, n *node) {
+	n.put("block")
+	n.kill()
+	begun := time.Now()
+	eventually(t, "the master has noticed", func() bool {
+		answers, err := c.Exists(within(t, patience), []string{"block"})
+		require.NoError(t, err)
+		time.Sleep(10 * time.Millisecond)
+		return answers[0] == 0
+	})
+	t.Logf("gone after %v", time.Since(begun).Round(time.Millisecond))
+}
+
+// prompt is a lookup of which the store holds the first blocks only.
+type prompt struct {
+	pool          coordinator.Pool
+	keys          []string // of the blocks to put
+	blob          []byte
+	tokens, right uint32
+}
+
+func newPrompt(t *testing.T, name string) prompt {
+	p := prompt{pool: coordinator.Pool{ModelName: name}}
+	coord, err := coordinator.New(p.pool)
+	require.NoError(t, err)
+	const blocks, present = 64, 40
+	for i := range blocks {
+		hash := conformance.Hash(name, i, 32)
+		p.blob = append(p.blob, hash...)
+		if i < present {
+			p.keys = append(p.keys, string(coord.AppendKey(nil, 0, 0, hash)))
+		}
+	}
+	p.tokens, p.right = uint32(blocks*coord.Alignment()), uint32(present*coord.Alignment())
+	return p
+}
+
+// asked returns the hit that the client is told, and how long that took.
+func (p prompt) asked(t *testing.T, client *lookup.Client) (uint32, time.Duration) {
+	begun := time.Now()
+	hit, err := client.Lookup(within(t, patience), p.tokens, p.blob, 32)
+	require.NoError(t, err)
+	return hit, time.Since(begun)
+}
+
+// limit bounds a lookup whose deadline is 100 ms on a machine that is busy with
+// other things.
+const limit = 2 * time.Second
+
+// masterFreezes stops the master's process, so that its connections stay open and
+// nobody answers.
+func masterFreezes(t *testing.T, c *Client, n *node, m *realMaster) {
+	p := newPrompt(t, "frozen")
+	n.put(p.keys...)
+	server, client, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: 100 * time.Millisecond})
+	defer stop()
+	eventually(t, "the answer is right", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
+	require.NoError(t, m.cmd.Process.Signal(syscall.SIGSTOP))
+	for server.Stat().BackendState != "open" {
+		hit, took := p.asked(t, client)
+		require.Zero(t, hit)
+		require.Less(t, took, limit)
+	}
+	require.EqualValues(t, 5, server.Stat().BackendTimeouts+server.Stat().BackendErrors)
+	require.NoError(t, m.cmd.Process.Signal(syscall.SIGCONT))
+	eventually(t, "it is right again", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
+}
+
+// TestMasterKilled ends the master under load, and starts it again.
+func TestMasterKilled(t *testing.T) {
+	w := needWheel(t, release)
+	m := startMaster(t, w, "")
+	n := startNode(t, w, m)
+	c := newClient(t, Config{Masters: []string{m.rpc}})
+	p := newPrompt(t, "killed")
+	n.put(p.keys...)
+	server, client, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: 100 * time.Millisecond})
+	defer stop()
+
+	var phase atomic.Int32 // 0: all is well; 1: it may be gone; 2: it is gone; 3: it is back
+	load := startLoad(t, server.Addrs()[0], &phase, p)
+	time.Sleep(300 * time.Millisecond)
+	phase.Store(1)
+	m.kill()
+	phase.Store(2)
+	eventually(t, "the breaker opens", func() bool { return server.Stat().BackendState == "open" })
+	time.Sleep(500 * time.Millisecond)
+	phase.Store(3)
+	n.kill()
+	m = startMaster(t, w, m.rpc)
+	n = startNode(t, w, m)
+	n.put(p.keys...)
+	begun := time.Now()
+	eventually(t, "answers are right again", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
+	t.Logf("right again %v after the restart", time.Since(begun).Round(time.Millisecond))
+	load.stop()
+	require.Equal(t, "closed", server.Stat().BackendState)
+	for _, phase := range []int{0, 2, 3} {
+		require.Positive(t, load.answers[phase].Load(), "phase %d", phase)
+	}
+	t.Logf("lookups %d with the master, %d as it went, %d without, %d as it came back; the slowest of all %v",
+		load.answers[0].Load(), load.answers[1].Load(), load.answers[2].Load(), load.answers[3].Load(), time.Duration(load.slowest.Load()))
+	require.Less(t, time.Duration(load.slowest.Load()), limit)
+}
+
+// load is lookups without end, from several clients.
+type load struct {
+	answers [4]atomic.Int64 // by phase
+	slowest atomic.Int64
+	stop    func()
+}
+
+func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
+	l := &load{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var clients sync.WaitGroup
+	l.stop = sync.OnceFunc(func() { cancel(); clients.Wait() })
+	t.Cleanup(l.stop)
+	for range 4 {
+		client, err := lookup.Dial(within(t, patience), addr)
+		require.NoError(t, err)
+		clients.Go(func() {
+			defer client.Close()
+			for ctx.Err() == nil {
+				before, begun := phase.Load(), time.Now()
+				hit, err := client.Lookup(context.Background(), p.tokens, p.blob, 32)
+				took, after := time.Since(begun), phase.Load()
+				for slowest := l.slowest.Load(); int64(took) > slowest && !l.slowest.CompareAndSwap(slowest, int64(took)); {
+					slowest = l.slowest.Load()
+				}
+				if before != after {
+					continue
+				}
+				l.answers[after].Add(1)
+				if err != nil || after == 0 && hit != p.right || after == 2 && hit != 0 || hit != 0 && hit != p.right {
+					t.Errorf("phase %d: hit %d, %v", after, hit, err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	return l
+}

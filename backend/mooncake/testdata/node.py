@@ -1,0 +1,48 @@
+"""A node of a Mooncake store: puts blocks, and answers as the reference's own client.
+
+Usage: node.py HOST:PORT of the master. Each line of standard input is a JSON array of
+a command and its arguments; each is answered by one line of JSON.
+"""
+
+import json
+import sys
+
+from mooncake.store import MooncakeDistributedStore
+
+PART = 1000  # keys put at a time
+
+
+def put(store, keys):
+    for i in range(0, len(keys), PART):
+        part = keys[i : i + PART]
+        error = store.put_batch(part, [b"x"] * len(part))
+        if error:
+            return error
+    return 0
+
+
+def answer(result):
+    print(json.dumps(result), flush=True)
+
+
+def main():
+    store = MooncakeDistributedStore()
+    error = store.setup("127.0.0.1", "P2PHANDSHAKE", 256 << 20, 16 << 20, "tcp", "", sys.argv[1])
+    if error:
+        sys.exit(f"setup: {error}")
+    answer("ready")
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        if command == "put":
+            result = put(store, *arguments)
+        elif command == "exist":
+            result = store.batch_is_exist(*arguments)
+        elif command == "remove":
+            result = store.remove(*arguments)
+        else:
+            sys.exit(f"unknown command {command}")
+        answer(result)
+
+
+if __name__ == "__main__":
+    main()
