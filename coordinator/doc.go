@@ -36,6 +36,9 @@
 //	ranks.go        the ranks that must hold a block
 //	keys.go         the text of a key
 //	worker.go       a whole lookup: what to ask, and the answer
+//	answers.go      a store's answers as presence bits
+//	repeats.go      equal hashes in one request
+//	gallop.go       a whole lookup in rounds, which asks only what matters
 //
 // # How a hit is found
 //

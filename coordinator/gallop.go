@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 
 	"github.com/hitline/hitline/netproto"
@@ -129,13 +130,13 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		if round == 1 {
 			l.wantOne()
 		}
-		if l.numWanted() == 0 {
+		if l.numWanted() == 0 || round > 1 && l.nothing() {
 			return hit, err
 		}
 		l.choose(round)
 		answers, err := exists(l.keys())
 		if err != nil {
-			return 0, nil //nolint:nilerr // a store that fails holds nothing
+			return 0, nil // a store that fails holds nothing
 		}
 		partly, err := l.take(answers)
 		if err != nil {
@@ -208,6 +209,28 @@ func (c *Coordinator) peeks() int64 {
 		}
 	}
 	return tokens
+}
+
+// mayGrow tells whether the common hit can be longer than that of the first group.
+func (c *Coordinator) mayGrow() bool {
+	return c.rules.mambaPeeks && slices.ContainsFunc(c.attention, func(a attentionGroup) bool {
+		return a.eagle && a.Kind == Mamba
+	})
+}
+
+// nothing tells whether the first group's hit is 0 for certain and the common one
+// with it: what EAGLE groups look at then, they give up.
+func (l *gallop) nothing() bool {
+	first := &l.c.attention[0]
+	if !first.Kind.IsFull() || l.scratch.results[0].hit > 0 || l.c.mayGrow() {
+		return false
+	}
+	for _, g := range first.members {
+		if countBits(l.reads.want[g]) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // repeats tells whether some group has equal hashes.
@@ -297,14 +320,19 @@ func (l *gallop) chooseFirst() {
 		if l.c.pool.Groups[g].Kind.IsFull() && countBits(l.reads.want[g]) > 0 {
 			groups++
 		}
+		if l.c.mayGrow() { // and so must be asked something even then
+			left -= int(l.c.peeks()) / l.c.AskStride(g) / l.c.pool.HashBlockSize
+		}
 	}
 	if groups == 0 {
 		return
 	}
+	left = max(1, left)
+	most := left
 	for g := range l.c.groups {
 		keep := 0
 		if l.c.pool.Groups[g].Kind.IsFull() {
-			keep = min(left, max(1, firstBlocks/groups))
+			keep = min(left, max(1, most/groups))
 		}
 		left -= keepFirst(l.reads.want[g], keep)
 	}

@@ -105,7 +105,7 @@ func below(n int) func(i int) bool { return func(i int) bool { return i < n } }
 
 // TestGallopRounds says how many keys each round of a lookup asks.
 func TestGallopRounds(t *testing.T) {
-	const n = 131072
+	const n = 2048
 	const all = n * 16
 	hashes := serial(n)
 	hybrid := Pool{Groups: []Group{full(16), window(16, 1024)}}
@@ -154,6 +154,43 @@ func TestGallopRounds(t *testing.T) {
 			assert.Equal(t, tc.hit, hit)
 			assert.Equal(t, tc.sizes, store.sizes())
 		})
+	}
+}
+
+// The bounds that a long prompt is promised.
+func TestGallopLongPrompt(t *testing.T) {
+	const n = 131072
+	hashes := serial(n)
+	pools := benchPools()
+	pools["eagle states"] = Pool{UseEagle: true, Groups: []Group{full(16), mamba(64), window(16, 1024)}}
+	pools["many"] = Pool{Groups: slices.Repeat([]Group{full(16), full(32)}, 50)}
+	for name, pool := range pools {
+		for _, ranks := range []int{1, 4} {
+			pool.TPSize = ranks
+			c := must(t, pool)
+			if !c.attention[0].Kind.IsFull() {
+				continue
+			}
+			ask := func(answer int) (hit int64, sizes []int) {
+				hit, err := c.Gallop(16*n, hashes, func(keys []string) ([]int, error) {
+					sizes = append(sizes, len(keys))
+					return slices.Repeat([]int{answer}, len(keys)), nil
+				})
+				require.NoError(t, err)
+				return hit, sizes
+			}
+			hit, sizes := ask(0)
+			assert.Zero(t, hit)
+			asked := 0
+			for _, size := range sizes {
+				asked += size
+			}
+			assert.LessOrEqual(t, asked, 64*ranks, name)
+			assert.True(t, len(sizes) == 1 || c.mayGrow(), "%s: %v", name, sizes)
+			hit, sizes = ask(1)
+			assert.GreaterOrEqual(t, hit, int64(16*n-128))
+			assert.Len(t, sizes, 2, "%s: all is stored", name)
+		}
 	}
 }
 
@@ -233,6 +270,29 @@ func TestGallopKnowsEqualHashes(t *testing.T) {
 	}
 }
 
+// A hash that no lookup asks is stored if an equal one is.
+func TestGallopKnowsEqualHashesOfWindows(t *testing.T) {
+	c := must(t, Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8)}})
+	for text, want := range map[string]int64{"abcdefgh": 32, "abcdefdh": 56} {
+		store := rounds{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
+		hit, err := c.Gallop(64, letters(text), store.exists)
+		require.NoError(t, err)
+		assert.Equal(t, want, hit, text)
+	}
+}
+
+// Blocks that are stored on one rank each add up even where none is whole.
+func TestAskAddsUpHalves(t *testing.T) {
+	c := must(t, Pool{TPSize: 2})
+	var store rounds
+	store.hold(c, 0, letters("b"), 1, below(1))
+	for _, strategy := range strategies {
+		hit, err := strategy.ask(c, 32, letters("bb"), store.exists)
+		require.NoError(t, err)
+		assert.EqualValues(t, 32, hit, strategy.name)
+	}
+}
+
 // gallopCase is a random lookup over a random store.
 type gallopCase struct {
 	c      *Coordinator
@@ -257,13 +317,13 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 	require.NoError(t, err)
 	n := s.below(250)
 	if s.flag() {
-		n *= 1 + s.below(8)
+		n *= 1 + s.below(4)
 	}
 	hashes := serial(n)
 	g := gallopCase{c: c, hashes: hashes, held: map[string]bool{}}
 	if n > 1 && s.below(4) == 1 {
 		blob := hashes.Bytes()
-		for range 1 + s.below(4) {
+		for range 1 + s.below(4)*s.below(8) {
 			from, to := s.below(256)*n/256, s.below(256)*n/256
 			copy(blob[8*to:8*to+8], blob[8*from:8*from+8])
 		}
@@ -337,8 +397,8 @@ func (g *gallopCase) compare(t testing.TB) {
 	for group := range g.c.groups {
 		for _, raw := range g.made(&s, group) {
 			for rank := range g.c.Ranks(group) {
-				key := string(g.c.AppendKey(nil, group, rank, g.hashes.At(raw)))
-				if gallop.times[key] == 0 && ask.times[key] > 0 {
+				key := g.c.AppendKey(nil, group, rank, g.hashes.At(raw))
+				if gallop.times[string(key)] == 0 && ask.times[string(key)] > 0 {
 					describe("hash %d of group %d has not been asked, and the answer is %d", raw, group, hit)
 				}
 			}
@@ -398,7 +458,11 @@ func FuzzGallop(f *testing.F) {
 
 // A plain test run compares this many random lookups without the fuzzer.
 func TestGallopAgreesWithAsk(t *testing.T) {
-	for seed := range uint64(3_000) {
+	seeds := uint64(1_500)
+	if raceEnabled {
+		seeds = 150
+	}
+	for seed := range seeds {
 		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)
 		g.compare(t)
 	}

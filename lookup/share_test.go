@@ -238,7 +238,7 @@ func TestRemoteCancelled(t *testing.T) {
 		}
 	}
 	cfg := patient
-	cfg.BreakerFailures = 2
+	cfg.BreakerFailures, cfg.Timeout = 2, 10*patience // nothing ends by itself
 	server := startRemote(t, store, cfg, Limits{})
 	r := server.service.remote
 	for i := range int64(10) { // a lookup, or an explain
