@@ -367,7 +367,7 @@ func TestMemorySeesTheHeap(t *testing.T) {
 	peak := watch.stop()
 	after := settledMemory()
 	assert.InDelta(t, size, after.heap-before.heap, 1<<20)
-	assert.GreaterOrEqual(t, peak, int64(size))
+	assert.GreaterOrEqual(t, peak, int64(size-1<<20), "what else was freed meanwhile counts against it")
 	held[0]++ // alive until here
 }
 
