@@ -211,7 +211,7 @@ func TestStrategyText(t *testing.T) {
 	}
 	_, err := Strategy(9).MarshalText()
 	require.ErrorIs(t, err, ErrConfig)
-	require.ErrorContains(t, new(Strategy).UnmarshalText([]byte("all")), "want gallop or ask-all")
+	require.ErrorContains(t, new(Strategy).UnmarshalText([]byte("all")), "want gallop or ask_all")
 	require.Equal(t, "strategy(9)", Strategy(9).String())
 }
 

@@ -20,7 +20,7 @@ const (
 	AskAll
 )
 
-var strategyNames = [...]string{Gallop: "gallop", AskAll: "ask-all"}
+var strategyNames = [...]string{Gallop: "gallop", AskAll: "ask_all"}
 
 // String returns the name used in configuration.
 func (s Strategy) String() string {
@@ -42,7 +42,7 @@ func (s Strategy) MarshalText() ([]byte, error) {
 func (s *Strategy) UnmarshalText(text []byte) error {
 	i := slices.Index(strategyNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("%w: unknown strategy %q, want gallop or ask-all", ErrConfig, text)
+		return fmt.Errorf("%w: unknown strategy %q, want gallop or ask_all", ErrConfig, text)
 	}
 	*s = Strategy(i)
 	return nil

@@ -117,11 +117,11 @@ func TestReadyzSaysWhy(t *testing.T) {
 	mux := endpointsMux(prometheus.NewRegistry(), func() error { return why }, errorLogger{})
 	for path, want := range map[string]int{"/readyz": 503, "/healthz": 200} {
 		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		assert.Equal(t, want, w.Code, path)
 	}
 	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	assert.Equal(t, why.Error()+"\n", w.Body.String())
 }
 

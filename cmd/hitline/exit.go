@@ -56,13 +56,16 @@ func exitCode(err error) int {
 	return exitBad
 }
 
+// errTold is of a failure that standard output tells of already, with --json too.
+var errTold = errors.New("told")
+
 // report tells what failed and returns the exit code.
 func report(cmd *cobra.Command, err error) int {
 	code := exitCode(err)
 	if err == nil {
 		return code
 	}
-	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON && !errors.Is(err, errTold) {
 		line, _ := json.Marshal(struct {
 			Error string `json:"error"`
 			Exit  int    `json:"exit"`

@@ -56,7 +56,7 @@ configuration; 3 no connection or lost.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
-	root.AddCommand(newServe(), newLookup(), newStore(), newEvict(), newReset(), newPing(), newStat(), newVersion())
+	root.AddCommand(newServe(), newLookup(), newStore(), newEvict(), newReset(), newPing(), newStat(), newDoctor(), newVersion())
 	return root
 }
 

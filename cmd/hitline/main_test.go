@@ -44,9 +44,9 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and says so in one line, with a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of evict, lookup, ping, reset, serve, stat, store, version", "hitline"},
+		{"", "no command given; one of doctor, evict, lookup, ping, reset, serve, stat, store, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of evict, lookup, ping, reset, serve, stat, store, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of doctor, evict, lookup, ping, reset, serve, stat, store, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
@@ -112,7 +112,7 @@ func TestHelp(t *testing.T) {
 // takesJSON tells which commands have --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "store", "evict", "reset", "ping", "stat", "version":
+	case "lookup", "store", "evict", "reset", "ping", "stat", "doctor", "version":
 		return true
 	}
 	return false

@@ -36,25 +36,37 @@ second signal stops it at once.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
 		Args:    noArgs,
 	}
+	source := configFlags(cmd)
+	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		src, err := source()
+		if err != nil {
+			return err
+		}
+		return serve(cmd, src, *check)
+	}
+	return cmd
+}
+
+// configFlags defines the flags that configure serve, and returns what reads them.
+func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	f := cmd.Flags()
 	file := f.String("config", "", "YAML `file` to read (default none)")
 	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port, port 0 for any, ipc:///path or ipc://@name;\nrepeatable (default tcp://127.0.0.1:7557)")
 	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS, which follows a container's limit)")
 	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
-	backend := f.String("backend", "", "`name` of the backend: memory (default memory)")
-	check := f.Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	backend := f.String("backend", "", "`name` of the backend: memory, redis or mooncake (default: the one that is configured, or memory)")
+	return func() (config.Source, error) {
 		src := config.Source{File: *file, Environ: os.Environ()}
 		src.Flags.Listen = *listen
 		src.Flags.Loops = given(cmd, "loops", loops)
 		src.Flags.BlockSize = given(cmd, "block-size", blockSize)
 		src.Flags.Backend = given(cmd, "backend", backend)
 		if f.Changed("config") && *file == "" {
-			return usagef("--config names no file")
+			return src, usagef("--config names no file")
 		}
-		return serve(cmd, src, *check)
+		return src, nil
 	}
-	return cmd
 }
 
 // given returns value if its flag is on the command line, otherwise nil.
@@ -74,24 +86,49 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err != nil {
 		return configError(err)
 	}
-	service, err := newService(cfg)
+	logger := newLogger(cmd.ErrOrStderr(), cfg.Log)
+	if check {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	store, err := openStore(cfg, logger)
+	if err != nil {
+		return configError(err)
+	}
+	err = serveFrom(cmd, cfg, store, check, logger)
+	if store != nil && !errors.Is(err, errAtOnce) {
+		if err := store.Close(); err != nil {
+			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
+		}
+	}
+	return err
+}
+
+// serveFrom runs the service over a store, nil for the memory backend, or only
+// checks.
+func serveFrom(cmd *cobra.Command, cfg *config.Config, store *store, check bool, logger *slog.Logger) error {
+	service, err := newService(cfg, store, logger)
 	if err != nil {
 		return configError(err)
 	}
 	if check {
 		return printConfig(cmd, cfg)
 	}
-	return runServer(cmd.Context(), cfg, service, newLogger(cmd.ErrOrStderr(), cfg.Log))
+	return runServer(cmd.Context(), cfg, service, store, logger)
 }
 
-// newService returns the service that cfg describes.
-func newService(cfg *config.Config) (*lookup.Service, error) {
+// newService returns the service that cfg describes, over store if it is not nil.
+func newService(cfg *config.Config, store *store, logger *slog.Logger) (*lookup.Service, error) {
 	memory := cfg.Backend.Memory
-	service, err := lookup.NewService(lookup.ServiceConfig{
+	sc := lookup.ServiceConfig{
 		Pool:    cfg.Pool,
 		Memory:  index.Config{MaxBytes: int64(memory.MaxBytes), MaxEntries: memory.MaxEntries},
 		Version: buildVersion(),
-	})
+		Logger:  logger,
+	}
+	if store != nil {
+		sc.Backend, sc.Remote = store.Backend, store.remote
+	}
+	service, err := lookup.NewService(sc)
 	switch {
 	case errors.Is(err, index.ErrConfig):
 		return nil, cfg.Blame("backend.memory", err, index.ErrConfig)
@@ -148,7 +185,7 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) lookup.ServerConfig {
 }
 
 // runServer serves until a signal, the end of ctx, or a failure.
-func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, logger *slog.Logger) error {
+func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, store *store, logger *slog.Logger) error {
 	// Before anything is bound, so that no signal is missed.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -167,11 +204,15 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 		defer e.close() // after the draining, which /readyz tells of
 		scraped = []any{"metrics", e.address()}
 	}
+	if store != nil {
+		scraped = append(scraped, "store", store.String())
+		store.greet(ctx, logger)
+	}
 	if err := server.Start(ctx); err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	logger.Info("ready", append([]any{
-		"listen", server.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", "memory", "kernel", simd.Kernel(),
+		"listen", server.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
 	}, scraped...)...)
 
 	return wait(ctx, server, signals, time.Duration(cfg.DrainTimeout), logger)
@@ -214,6 +255,9 @@ func wait(ctx context.Context, server running, signals <-chan os.Signal, patienc
 		logger.Info("stopped")
 		return nil
 	case s := <-signals:
-		return fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s)
+		return classed{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errAtOnce}
 	}
 }
+
+// errAtOnce is of an end that waits for nothing.
+var errAtOnce = errors.New("stopped at once")

@@ -23,18 +23,6 @@ type Config struct {
 	places places
 }
 
-// Backend holds one field for each backend that is built, and so far there is
-// one. Naming it is choosing it.
-type Backend struct {
-	Memory Memory `yaml:"memory"`
-}
-
-// Memory bounds the embedded index.
-type Memory struct {
-	MaxBytes   Size  `yaml:"max_bytes"`   // bytes
-	MaxEntries int64 `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
-}
-
 // Limits bound what one client can cost.
 type Limits struct {
 	MaxMessage       Size     `yaml:"max_message"` // bytes of one message
@@ -60,7 +48,12 @@ func Default() Config {
 	return Config{
 		Listen:  []string{lookup.DefaultListen},
 		IPCMode: Mode(lookup.DefaultIPCMode),
-		Backend: Backend{Memory: Memory{MaxBytes: 1 << 30}},
+		Backend: Backend{
+			Memory:   Memory{MaxBytes: 1 << 30},
+			Redis:    Redis{Layout: "keys", PoolSize: 40, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
+			Mooncake: Mooncake{Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
+			chosen:   "memory",
+		},
 		Limits: Limits{
 			MaxMessage:       64 << 20,
 			MaxFrames:        32,

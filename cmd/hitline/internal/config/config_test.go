@@ -181,9 +181,21 @@ func TestFileErrors(t *testing.T) {
 		{"handshake_timeout 0", "limits:\n  handshake_timeout: 0s\n", `c.yaml:2:22: limits.handshake_timeout: 0 would let a client hold a connection for ever; must be more`},
 		{"message_timeout 0", "limits:\n  message_timeout: 0\n", `c.yaml:2:20: limits.message_timeout: 0 would let a client hold a connection for ever; must be more`},
 
-		{"redis", "backend:\n  redis: {url: redis://x}\n", `c.yaml:2:3: backend: redis is not built yet; use memory`},
-		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:3: backend: mooncake is not built yet; use memory`},
-		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory`},
+		{"redis", "backend:\n  redis: {layout: keys}\n", `c.yaml:2:3: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
+		{"redis, empty", "backend:\n  redis: {url: ''}\n", `c.yaml:2:16: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
+		{"redis as a word", "backend:\n  redis: redis://:secret@x\n", `c.yaml:2:10: backend.redis: "redis://:***@x" where fields are expected: url, cluster, layout, ttl, pool_size, timeout, strategy`},
+		{"layout", "backend:\n  redis: {url: redis://x, layout: sets}\n", `c.yaml:2:35: backend.redis.layout: "sets" is not one of keys, set`},
+		{"strategy", "backend:\n  redis: {url: redis://x, strategy: all}\n", `c.yaml:2:37: backend.redis.strategy: "all" is not one of gallop, ask_all`},
+		{"pool_size", "backend:\n  redis: {url: redis://x, pool_size: 0}\n", `c.yaml:2:38: backend.redis.pool_size: 0 is too small, must be at least 1`},
+		{"timeout", "backend:\n  redis: {url: redis://x, timeout: 0}\n", `c.yaml:2:36: backend.redis.timeout: 0 leaves a lookup no time; must be more, such as 100ms`},
+		{"mooncake", "backend:\n  mooncake:\n", `c.yaml:2:13: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or in HITLINE_BACKEND_MOONCAKE_MASTERS`},
+		{"one master as a word", "backend:\n  mooncake: {masters: a:1}\n", `c.yaml:2:23: backend.mooncake.masters: "a:1" where a list is expected`},
+		{"a master with a space", "backend: {mooncake: {masters: [a: 1]}}\n", `c.yaml:1:32: backend.mooncake.masters[0]: fields where a single value is expected`},
+		{"a master as fields", "backend:\n  mooncake:\n    masters: [{a: 1}]\n", `c.yaml:3:15: backend.mooncake.masters[0]: fields where a single value is expected`},
+		{"tenant", "backend:\n  mooncake: {masters: [a:1], tenant: ''}\n", `c.yaml:2:38: backend.mooncake.tenant: is empty; leave it out for default`},
+		{"conns", "backend:\n  mooncake: {masters: [a:1], conns: 100000}\n", `c.yaml:2:37: backend.mooncake.conns: 100000 is too large, must be at most 65536`},
+		{"unknown in mooncake", "backend:\n  mooncake: {master: a:1}\n", `c.yaml:2:14: backend.mooncake.master: unknown field; did you mean masters?`},
+		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory, redis or mooncake`},
 		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
 		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
@@ -273,6 +285,8 @@ func TestBlame(t *testing.T) {
 func FuzzFile(f *testing.F) {
 	f.Add("listen: [tcp://127.0.0.1:7557]\npool:\n  groups:\n    - {kind: mamba, block_size: 16}\n")
 	f.Add("limits: {max_message: 1GiB}\n? a\n: b\n")
+	f.Add("backend: {mooncake: {masters: [a:1, b:2:3]}}\n")
+	f.Add("backend: {redis: {url: redis://:p@h:1/0, ttl: 1s}}\n")
 	f.Add("a: &x [*x]\n--- |\n  b\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()

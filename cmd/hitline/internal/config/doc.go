@@ -27,6 +27,12 @@
 //	HITLINE_LISTEN=tcp://127.0.0.1:7557,tcp://[::1]:7557
 //	HITLINE_POOL_GROUPS=[{kind: full_attention, block_size: 32}]
 //
+// # The backend
+//
+// To name a backend is to choose it, even with nothing below its name. A source
+// names at most one; a later source that names another replaces the choice, and
+// what the earlier one said of its own is not in effect.
+//
 // # Lifetime
 //
 // Load runs once, at start. A Config is plain data, and safe for concurrent

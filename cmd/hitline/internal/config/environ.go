@@ -71,7 +71,10 @@ func (c *Config) readEnviron(environ []string) error {
 			return err
 		}
 	}
-	return nil
+	return c.choose(func(at place) bool {
+		_, ours := given[at.name]
+		return ours
+	})
 }
 
 // readVariable sets one value from the text of its variable.

@@ -56,6 +56,8 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[Mode]():                 {"0660", Mode(0o660)},
 		reflect.TypeFor[Level]():                {"error", Level("error")},
 		reflect.TypeFor[Format]():               {"json", Format("json")},
+		reflect.TypeFor[Layout]():               {"set", Layout("set")},
+		reflect.TypeFor[Strategy]():             {"ask_all", Strategy("ask_all")},
 		reflect.TypeFor[coordinator.Revision](): {"2026-08-17", coordinator.Revision20260817},
 		reflect.TypeFor[[]coordinator.Group](): {
 			"[{kind: mamba, block_size: 16}, {kind: full_attention, block_size: 32}]",
@@ -64,7 +66,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 33, "a field came or went: is it documented?")
+	require.Len(t, all, 46, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
@@ -80,7 +82,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 			// And nothing else: undone, it is the default again.
 			untouched := Default()
 			mine[i].dst.Set(leaves(t, reflect.ValueOf(&untouched).Elem(), "")[i].dst)
-			c.places = nil
+			c.places, c.Backend.chosen = nil, untouched.Backend.chosen
 			assert.Equal(t, untouched, c)
 		})
 	}
@@ -129,8 +131,11 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_LIMITS_MESSAGE=1", `HITLINE_LIMITS_MESSAGE: no such variable; the nearest is HITLINE_LIMITS_MAX_MESSAGE`},
 		{"HITLINE_LOG_LEVELS=info", `HITLINE_LOG_LEVELS: no such variable; the nearest is HITLINE_LOG_LEVEL`},
 		{"HITLINE_BACKEND_MEMORY_BYTES=1", `HITLINE_BACKEND_MEMORY_BYTES: no such variable; the nearest is HITLINE_BACKEND_MEMORY_MAX_BYTES`},
-		{"HITLINE_BACKEND_REDIS_URL=redis://x", `HITLINE_BACKEND_REDIS_URL: redis is not built yet; use memory`},
-		{"HITLINE_BACKEND_ETCD_URL=x", `HITLINE_BACKEND_ETCD_URL: unknown backend "etcd"; use memory`},
+		{"HITLINE_BACKEND_REDIS_URI=redis://x", `HITLINE_BACKEND_REDIS_URI: no such variable; the nearest is HITLINE_BACKEND_REDIS_URL`},
+		{"HITLINE_BACKEND_REDIS_TTL=1s", `HITLINE_BACKEND_REDIS_TTL: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
+		{"HITLINE_BACKEND_MOONCAKE_MASTERS=", `HITLINE_BACKEND_MOONCAKE_MASTERS: backend.mooncake.masters: is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or in HITLINE_BACKEND_MOONCAKE_MASTERS`},
+		{"HITLINE_BACKEND={redis: {url: redis://x}, memory: {}}", `HITLINE_BACKEND:1:27: backend: both redis and memory; a process has one backend, remove the others`},
+		{"HITLINE_BACKEND_ETCD_URL=x", `HITLINE_BACKEND_ETCD_URL: unknown backend "etcd"; use memory, redis or mooncake`},
 	} {
 		t.Run(test.entry, func(t *testing.T) {
 			_, err := Load(Source{Environ: []string{"HOME=/", test.entry}})

@@ -29,10 +29,11 @@ func (c *Config) readFlags(flags Flags) error {
 		}
 	}
 	if flags.Backend != nil {
-		// The only backend that passes the check is the one in effect anyway.
+		at := place{name: "--backend"}
 		if err := checkBackends("backend", []string{*flags.Backend}); err != nil {
-			return &problem{at: place{name: "--backend"}, text: err.Error(), err: err}
+			return &problem{at: at, text: err.Error(), err: err}
 		}
+		c.setBackend(*flags.Backend, at)
 	}
 	return nil
 }

@@ -49,8 +49,8 @@ func TestFlagErrors(t *testing.T) {
 		{"loops", Flags{Loops: new(-1)}, `--loops: loops: -1 is too small, must be at least 0`},
 		{"block size", Flags{BlockSize: new(0)}, `--block-size: 0 is not a number of tokens, must be 1 or more`},
 		{"block size too large", Flags{BlockSize: new(1 << 40)}, `--block-size: pool.hash_block_size: hash_block_size is 1099511627776, want 1 to 2147483647`},
-		{"backend", Flags{Backend: new("redis")}, `--backend: redis is not built yet; use memory`},
-		{"unknown backend", Flags{Backend: new("")}, `--backend: unknown backend ""; use memory`},
+		{"backend", Flags{Backend: new("redis")}, `--backend: backend.redis.url: is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL`},
+		{"unknown backend", Flags{Backend: new("")}, `--backend: unknown backend ""; use memory, redis or mooncake`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := Load(Source{Flags: test.flags})

@@ -41,5 +41,8 @@ func Load(src Source) (*Config, error) {
 // readFile reads the text of a file over what c holds.
 func (c *Config) readFile(name string, text []byte) error {
 	r := reader{name: name, places: c.places}
-	return r.document(fieldsOf(c), text, "")
+	if err := r.document(fieldsOf(c), text, ""); err != nil {
+		return err
+	}
+	return c.choose(func(at place) bool { return at.name == name })
 }

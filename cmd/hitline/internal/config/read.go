@@ -205,5 +205,5 @@ func describe(node ast.Node) string {
 	case *ast.NullNode:
 		return "nothing"
 	}
-	return fmt.Sprintf("%q", node.GetToken().Value)
+	return fmt.Sprintf("%q", HidePassword(node.GetToken().Value)) // it could be a URL
 }

@@ -32,8 +32,38 @@ func scalarOf(node ast.Node) (scalar, bool) {
 		return scalar{text: n.Value.Value, quoted: true}, true
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return scalar{text: n.GetToken().Value}, true
+	case *ast.MappingNode:
+		if len(n.Values) == 1 && !n.IsFlowStyle {
+			return adjoined(n.Values[0])
+		}
+	case *ast.MappingValueNode:
+		return adjoined(n)
 	}
 	return scalar{}, false
+}
+
+// adjoined returns the scalar that host:port is, as all colons without a space
+// behind them. The parser takes it for a field where it is in brackets in braces.
+func adjoined(n *ast.MappingValueNode) (scalar, bool) {
+	key, ok := n.Key.(ast.Node)
+	if !ok {
+		return scalar{}, false
+	}
+	switch key.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
+	default:
+		return scalar{}, false
+	}
+	first, ok := scalarOf(key)
+	last, plain := scalarOf(n.Value)
+	if !ok || !plain || first.quoted || last.quoted || last.null {
+		return scalar{}, false
+	}
+	from, to := key.GetToken().Position, start(n.Value).Position
+	if from.Line != to.Line || to.Column != from.Column+len(first.text)+1 {
+		return scalar{}, false
+	}
+	return scalar{text: first.text + ":" + last.text}, true
 }
 
 // set stores s in dst, whose kind decides how it reads. The errors say what is

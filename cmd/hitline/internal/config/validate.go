@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/hitline/hitline/coordinator"
 )
@@ -12,7 +11,7 @@ const maxLoops = 256
 
 // validate checks what c says as a whole and fills in the pool's defaults.
 func (c *Config) validate() error {
-	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkTimeouts, c.checkPool} {
+	for _, check := range []func() error{c.checkListen, c.checkMetrics, c.checkNumbers, c.checkBackend, c.checkTimeouts, c.checkPool} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -42,20 +41,25 @@ func (c *Config) checkListen() error {
 
 func (c *Config) checkNumbers() error {
 	l := &c.Limits
-	for _, n := range []struct {
-		path               string
-		value, least, most int64
-	}{
+	return c.checkRanges([]span{
 		{"loops", int64(c.Loops), 0, maxLoops},
-		{"backend.memory.max_bytes", int64(c.Backend.Memory.MaxBytes), 1, maxInt},
-		{"backend.memory.max_entries", c.Backend.Memory.MaxEntries, 0, maxInt},
 		{"limits.max_message", int64(l.MaxMessage), 1, maxInt},
 		{"limits.max_frames", int64(l.MaxFrames), 1, maxInt},
 		{"limits.max_hashes", int64(l.MaxHashes), 1, maxInt},
 		{"limits.max_connections", int64(l.MaxConnections), 1, maxInt},
 		{"limits.max_in_flight", int64(l.MaxInFlight), 1, maxInt},
 		{"limits.max_unsent", int64(l.MaxUnsent), 1, maxInt},
-	} {
+	})
+}
+
+// span is a number and its bounds.
+type span struct {
+	path               string
+	value, least, most int64
+}
+
+func (c *Config) checkRanges(numbers []span) error {
+	for _, n := range numbers {
 		switch {
 		case n.value < n.least:
 			return c.wrong(n.path, "%d is too small, must be at least %d", n.value, n.least)
@@ -95,22 +99,4 @@ func (c *Config) checkPool() error {
 	}
 	c.Pool = rules.Pool()
 	return nil
-}
-
-// checkBackends refuses the backends named below path, unless that is not the
-// backend section.
-func checkBackends(path string, names []string) error {
-	if path != "backend" {
-		return nil
-	}
-	switch name := names[len(names)-1]; {
-	case len(names) > 1:
-		return fmt.Errorf("both %s and %s; a process has one backend, remove the others", names[0], name)
-	case name == "memory":
-		return nil
-	case slices.Contains([]string{"redis", "mooncake"}, name):
-		return fmt.Errorf("%s is not built yet; use memory", name)
-	default:
-		return fmt.Errorf("unknown backend %q; use memory", name)
-	}
 }

@@ -8,9 +8,17 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// YAML returns the configuration as a file that reads back to the same.
+// hidden precedes a configuration that does not read back.
+const hidden = "# The password in backend.redis.url is not shown: write it for *** before using this.\n"
+
+// YAML returns the configuration as a file that reads back to the same, but for
+// the password of a URL: a terminal or a log is no place for it.
 func (c *Config) YAML() ([]byte, error) {
-	return yaml.MarshalWithOptions(c, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
+	text, err := yaml.MarshalWithOptions(c, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
+	if url := c.Backend.Redis.URL; err == nil && c.Backend.chosen == "redis" && HidePassword(url) != url {
+		text = append([]byte(hidden), text...)
+	}
+	return text, err
 }
 
 // harmless matches strings that need no quotes in any place.

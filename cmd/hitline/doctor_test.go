@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// deadAddress returns an address where nobody listens.
+func deadAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// startRedis starts a server of its own and returns its address and a client.
+func startRedis(t *testing.T, args ...string) (address string, client *goredis.Client) {
+	t.Helper()
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("no redis-server, which CI must have")
+		}
+		t.Skip("no redis-server on this machine")
+	}
+	address = deadAddress(t)
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	server := exec.Command(binary, append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir()}, args...)...)
+	require.NoError(t, server.Start())
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	client = goredis.NewClient(&goredis.Options{Addr: address, Protocol: 2})
+	t.Cleanup(func() { client.Close() })
+	return address, client
+}
+
+// examined runs doctor with --json.
+func examined(t *testing.T, config string, args ...string) diagnosis {
+	t.Helper()
+	got := hitline(t, "", append([]string{"doctor", "--json", "--config", configFile(t, config)}, args...)...)
+	require.Equal(t, 1, strings.Count(got.stdout, "\n"), got.stdout)
+	var d diagnosis
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &d), got.stdout)
+	assert.Equal(t, d.Exit, got.code)
+	if d.Error == "" {
+		assert.Empty(t, got.stderr)
+	} else {
+		assert.Equal(t, "hitline: "+d.Error+"\n", got.stderr)
+	}
+	return d
+}
+
+func TestDoctorOfMemory(t *testing.T) {
+	got := hitline(t, "", "doctor")
+	assert.Equal(t, exitDone, got.code)
+	assert.Contains(t, got.stdout, "backend  memory\n")
+	assert.Contains(t, got.stdout, "there is nothing to connect to")
+
+	d := examined(t, "pool: {model_name: a/m, cache_prefix: p, tp_size: 8}\n")
+	assert.Equal(t, 8, d.Places)
+	assert.Len(t, d.Patterns, shownPatterns)
+	assert.Equal(t, "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH", d.Patterns[0])
+}
+
+func TestDoctorWithoutConnection(t *testing.T) {
+	dead := deadAddress(t)
+	for name, config := range map[string]string{
+		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
+		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := examined(t, config, "--timeout", "2s")
+			assert.Equal(t, exitLost, d.Exit)
+			assert.Equal(t, name, d.Backend)
+			assert.Equal(t, dead, d.Address)
+			assert.Contains(t, d.Error, dead)
+			assert.NotContains(t, d.Error, "s3cret")
+		})
+	}
+}
+
+func TestStoreConfigurationErrors(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"pool:\n  model_name: ''\nbackend: {redis: {url: redis://x}}\n", ":2:15: pool.model_name: is empty; set it to the engine's model, with which the keys in a Redis begin"},
+		{"backend:\n  redis:\n    url: http://:s3cret@x\npool: {model_name: m}\n", ":3:10: backend.redis.url: the URL must begin with redis://, rediss:// (TLS), redis-cluster://, rediss-cluster:// or unix:// (or valkey for redis)"},
+		{"backend:\n  redis:\n    url: redis://x\n    layout: set\n    ttl: 1s\npool: {model_name: m}\n", ":4:13: backend.redis.layout: a set's members have no time to live: use layout keys"},
+		{"backend:\n  redis:\n    url: redis-cluster://x/1\npool: {model_name: m}\n", ":2:3: backend.redis: a cluster has no database but 0"},
+		{"backend:\n  mooncake:\n    masters: [x]\npool: {model_name: m}\n", `:3:5: backend.mooncake.masters: "x": it must be host:port, such as 127.0.0.1:50051: address x: missing port in address`},
+		{"backend:\n  mooncake:\n    masters: ['x:1']\n    tenant: _x\npool: {model_name: m}\n", `:4:13: backend.mooncake.tenant: "_x": it must not begin with _ or hold control characters, nor be longer than 255 bytes`},
+	} {
+		path := configFile(t, test.text)
+		for _, args := range [][]string{{"serve"}, {"serve", "--check"}, {"doctor"}} {
+			got := hitline(t, "", append(args, "--config", path)...)
+			assert.Equal(t, result{exitUsage, "", "hitline: " + path + test.want + "\n"}, got)
+		}
+	}
+}
+
+func TestDoctorOfRedis(t *testing.T) {
+	address, client := startRedis(t)
+	base := "backend: {redis: {url: 'redis://" + address + "'}}\n"
+	d := examined(t, base+"pool: {model_name: m}\n")
+	assert.Equal(t, exitDone, d.Exit, d.Problems)
+	assert.Regexp(t, `^redis \d`, d.Server)
+	assert.Equal(t, "standalone", d.Mode)
+	assert.Zero(t, *d.Blocks)
+	assert.Contains(t, strings.Join(d.Notes, "\n"), "nothing is stored yet")
+
+	for i := range 10 {
+		for rank := range 2 {
+			key := fmt.Sprintf("p@m@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%064x", rank, i)
+			require.NoError(t, client.Set(t.Context(), key, "", 0).Err())
+		}
+	}
+	for name, test := range map[string]struct {
+		config string
+		want   []string // of each problem, a part
+	}{
+		"well":         {"pool: {model_name: x/m, cache_prefix: p, tp_size: 2}", nil},
+		"model":        {"pool: {model_name: n, cache_prefix: p, tp_size: 2}", []string{`of the model "m", and the pool's would be of "n": set pool.model_name`}},
+		"prefix":       {"pool: {model_name: m, tp_size: 2}", []string{`the cache prefix "p", and the pool's would have "": set pool.cache_prefix`}},
+		"ranks":        {"pool: {model_name: m, cache_prefix: p, tp_size: 4}", []string{"group 0 has no block on tp_rank 2,"}},
+		"foreign rank": {"pool: {model_name: m, cache_prefix: p}", []string{"group 0 has blocks on tp_rank 1,"}},
+		"groups": {
+			"pool: {model_name: m, cache_prefix: p, tp_size: 2, groups: [{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16}]}",
+			[]string{"no block is stored for group 1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := examined(t, base+test.config+"\n")
+			require.Len(t, d.Problems, len(test.want), "%v", d.Problems)
+			for i := range test.want {
+				assert.Contains(t, d.Problems[i], test.want[i])
+			}
+			assert.Equal(t, min(1, len(test.want)), d.Exit)
+			assert.Equal(t, 20, d.Sampled)
+		})
+	}
+	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:3@00ff", "", 0).Err())
+	d = examined(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}\nbackend: {redis: {url: 'redis://"+address+"', layout: set}}\n")
+	// A store laid out otherwise than the configuration says is found by its own words.
+	assert.Equal(t, exitBad, d.Exit)
+	d = examined(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
+	require.Len(t, d.Problems, 2)
+	assert.Contains(t, d.Problems[0], "group 3, and pool.groups has 1")
+	assert.Contains(t, d.Problems[1], "[4 64] hexadecimal digits")
+}
+
+func TestDoctorOfRedisThatRefuses(t *testing.T) {
+	address, _ := startRedis(t, "--requirepass", "s3cret")
+	for name, test := range map[string]struct{ url, want string }{
+		"no password":    {"redis://" + address, "the server wants a password"},
+		"wrong password": {"redis://:0ther@" + address, "the server refuses this user or password"},
+		"TLS":            {"rediss://:s3cret@" + address, "TLS"},
+		"cluster":        {"redis-cluster://:s3cret@" + address, "not part of a cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: '"+test.url+"'}}\n")
+			require.Len(t, d.Problems, 1, d.Error)
+			assert.Contains(t, d.Problems[0], test.want)
+			assert.Equal(t, exitBad, d.Exit)
+			assert.NotContains(t, d.Problems[0], "s3cret")
+		})
+	}
+	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@"+address+"'}}\n")
+	assert.Equal(t, exitDone, d.Exit, d.Problems)
+}
+
+// A node of a cluster answers single commands, but for its own slots only.
+func TestDoctorOfANodeOfACluster(t *testing.T) {
+	address, _ := startRedis(t, "--cluster-enabled", "yes")
+	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
+	require.Len(t, d.Problems, 1, d.Error)
+	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://, or cluster: true; see backend.redis")
+	assert.Equal(t, exitBad, d.Exit)
+}
+
+// serving runs serve in process until the test ends, and returns its address and
+// the log before it was ready.
+func serving(t *testing.T, config string) (address string, log []string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	reader, writer := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, writer)
+		writer.Close()
+	}()
+	lines := bufio.NewScanner(reader)
+	var ready struct{ Listen []string }
+	for len(ready.Listen) == 0 && lines.Scan() {
+		log = append(log, lines.Text())
+		if strings.Contains(lines.Text(), `"msg":"ready"`) {
+			require.NoError(t, json.Unmarshal(lines.Bytes(), &ready))
+		}
+	}
+	require.Len(t, ready.Listen, 1, log)
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		_, _ = io.Copy(io.Discard, reader)
+	}()
+	t.Cleanup(func() {
+		stop()
+		assert.Equal(t, exitDone, <-code)
+		<-drained
+	})
+	return ready.Listen[0], log
+}
+
+// A store that is away is told, and served without.
+func TestServeWithoutStore(t *testing.T) {
+	dead := deadAddress(t)
+	for name, config := range map[string]string{
+		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
+		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, log := serving(t, config)
+			all := strings.Join(log, "\n")
+			assert.Equal(t, 1, strings.Count(all, "the store cannot be used"), all)
+			assert.Contains(t, all, dead)
+			assert.Contains(t, all, `"backend":"`+name+`"`)
+			assert.NotContains(t, all, "s3cret")
+			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", address, "--tokens", "16", "--hashes-file", "-")
+			assert.Equal(t, result{exitDone, "0\n", ""}, got)
+		})
+	}
+}
+
+func TestServeFromRedis(t *testing.T) {
+	dbAddress, client := startRedis(t)
+	address, log := serving(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+dbAddress+"', ttl: 1h, timeout: 5s}}\n")
+	assert.NotContains(t, strings.Join(log, "\n"), "WARN")
+	hashes := fmt.Sprintf("%064x\n%064x\n", 1, 2)
+	do := func(line string) result {
+		return hitline(t, hashes, append(strings.Fields(line), "--connect", address)...)
+	}
+	find := "lookup --tokens 32 --hashes-file -"
+	assert.Equal(t, result{exitDone, "0\n", ""}, do(find))
+	assert.Equal(t, exitDone, do("store --hashes-file -").code)
+	assert.Equal(t, result{exitDone, "32\n", ""}, do(find))
+	left, err := client.TTL(t.Context(), fmt.Sprintf("m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@%064x", 1)).Result()
+	require.NoError(t, err)
+	assert.InDelta(t, time.Hour.Seconds(), left.Seconds(), 60)
+	assert.Equal(t, exitDone, do("reset").code)
+	assert.Equal(t, result{exitDone, "0\n", ""}, do(find))
+}

@@ -1,0 +1,203 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/hitline/hitline/lookup"
+)
+
+// Backend holds one field for each backend, of which one is in effect: the one
+// that is named. A later source that names another one replaces the choice.
+type Backend struct {
+	Memory   Memory   `yaml:"memory"`
+	Redis    Redis    `yaml:"redis"`
+	Mooncake Mooncake `yaml:"mooncake"`
+
+	chosen string
+}
+
+// Memory bounds the embedded index.
+type Memory struct {
+	MaxBytes   Size  `yaml:"max_bytes"`   // bytes
+	MaxEntries int64 `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
+}
+
+// Redis is a Redis or a Valkey: one server, or a cluster.
+type Redis struct {
+	URL      string   `yaml:"url"`     // redis://[user:password@]host[:port][/db]; required
+	Cluster  bool     `yaml:"cluster"` // url is a node of a cluster, as redis-cluster:// says too
+	Layout   Layout   `yaml:"layout"`
+	TTL      Duration `yaml:"ttl"`       // of a stored block; 0: for ever
+	PoolSize int      `yaml:"pool_size"` // connections to each server
+	Timeout  Duration `yaml:"timeout"`   // of a lookup
+	Strategy Strategy `yaml:"strategy"`
+}
+
+// Mooncake is a Mooncake store, which is only read.
+type Mooncake struct {
+	Masters    []string `yaml:"masters"` // host:port of their RPC; required
+	Tenant     string   `yaml:"tenant"`
+	Conns      int      `yaml:"conns"`       // connections to the leader
+	AllowReset bool     `yaml:"allow_reset"` // a reset empties the store, for all engines
+	Timeout    Duration `yaml:"timeout"`     // of a lookup
+	Strategy   Strategy `yaml:"strategy"`
+}
+
+// Layout is how blocks lie in a Redis: keys or set.
+type Layout string
+
+// UnmarshalText refuses other words.
+func (l *Layout) UnmarshalText(text []byte) error {
+	return oneOf((*string)(l), text, "keys", "set")
+}
+
+// Strategy is how a lookup asks a remote store: gallop or ask_all.
+type Strategy string
+
+// UnmarshalText refuses other words.
+func (s *Strategy) UnmarshalText(text []byte) error {
+	return oneOf((*string)(s), text, "gallop", "ask_all")
+}
+
+// Lookup returns the service's word for s.
+func (s Strategy) Lookup() lookup.Strategy {
+	if s == "ask_all" {
+		return lookup.AskAll
+	}
+	return lookup.Gallop
+}
+
+// backendNames are the names of the fields of Backend.
+var backendNames = []string{"memory", "redis", "mooncake"}
+
+// Name returns the name of the backend in effect.
+func (b *Backend) Name() string { return b.chosen }
+
+// MarshalYAML returns the backend in effect alone. A password is not shown.
+func (b Backend) MarshalYAML() (any, error) {
+	b.Redis.URL = HidePassword(b.Redis.URL)
+	var section any = b.Memory
+	switch b.chosen {
+	case "redis":
+		section = b.Redis
+	case "mooncake":
+		section = b.Mooncake
+	}
+	return yaml.MapSlice{{Key: b.chosen, Value: section}}, nil
+}
+
+// HidePassword returns a URL with *** for its password, and other text as it is.
+func HidePassword(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	end := len(rest)
+	// A password with one of these in it makes no URL, and is not shown either.
+	if _, err := url.Parse(text); err == nil && strings.ContainsAny(rest, "/?#") {
+		end = strings.IndexAny(rest, "/?#")
+	}
+	at := max(0, strings.LastIndexByte(rest[:end], '@'))
+	user, password, _ := strings.Cut(rest[:at], ":")
+	if password == "" {
+		return text
+	}
+	return scheme + "://" + user + ":***" + rest[at:]
+}
+
+// choose notes which backend a source names, if it names any: source tells its
+// places. Two are refused.
+func (c *Config) choose(source func(at place) bool) error {
+	var named []string
+	for _, path := range slices.Sorted(maps.Keys(c.places)) {
+		rest, ok := strings.CutPrefix(path, "backend.")
+		name, _, _ := strings.Cut(rest, ".")
+		at := c.places[path]
+		if !ok || !source(at) || slices.Contains(named, name) {
+			continue
+		}
+		named = append(named, name)
+		if err := checkBackends("backend", named); err != nil {
+			return &problem{at: at, text: err.Error(), err: err}
+		}
+		c.setBackend(name, at)
+	}
+	return nil
+}
+
+// setBackend chooses a backend, which at names.
+func (c *Config) setBackend(name string, at place) {
+	c.Backend.chosen = name
+	if path := join("backend", name); c.places.find(path) == c.places.find("backend") {
+		c.places[path] = at // for what is missing in it
+	}
+}
+
+// checkBackend checks the section of the backend in effect.
+func (c *Config) checkBackend() error {
+	b := &c.Backend
+	switch b.chosen {
+	case "memory":
+		return c.checkRanges([]span{
+			{"backend.memory.max_bytes", int64(b.Memory.MaxBytes), 1, maxInt},
+			{"backend.memory.max_entries", b.Memory.MaxEntries, 0, maxInt},
+		})
+	case "redis":
+		if b.Redis.URL == "" {
+			return c.wrong("backend.redis.url", "is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL")
+		}
+		if err := c.checkTimeout("backend.redis.timeout", b.Redis.Timeout); err != nil {
+			return err
+		}
+		return c.checkRanges([]span{{"backend.redis.pool_size", int64(b.Redis.PoolSize), 1, maxConns}})
+	}
+	if len(b.Mooncake.Masters) == 0 {
+		return c.wrong("backend.mooncake.masters", "is missing; give the RPC addresses of the masters, such as [127.0.0.1:50051], here or in HITLINE_BACKEND_MOONCAKE_MASTERS")
+	}
+	if b.Mooncake.Tenant == "" {
+		return c.wrong("backend.mooncake.tenant", "is empty; leave it out for default")
+	}
+	if err := c.checkTimeout("backend.mooncake.timeout", b.Mooncake.Timeout); err != nil {
+		return err
+	}
+	return c.checkRanges([]span{{"backend.mooncake.conns", int64(b.Mooncake.Conns), 1, maxConns}})
+}
+
+// maxConns bounds the connections to a store: more is a mistake.
+const maxConns = 65536
+
+// checkTimeout refuses a lookup without time.
+func (c *Config) checkTimeout(path string, value Duration) error {
+	if value == 0 {
+		return c.wrong(path, "0 leaves a lookup no time; must be more, such as 100ms")
+	}
+	return nil
+}
+
+// checkBackends refuses the backends named below path, unless that is not the
+// backend section.
+func checkBackends(path string, names []string) error {
+	if path != "backend" {
+		return nil
+	}
+	name := names[len(names)-1]
+	switch {
+	case len(names) > 1:
+		return fmt.Errorf("both %s and %s; a process has one backend, remove the others", names[0], name)
+	case !slices.Contains(backendNames, name):
+		return fmt.Errorf("unknown backend %q; use memory, redis or mooncake", name)
+	}
+	return nil
+}
+
+// InCluster tells whether the server is configured as one of a cluster.
+func (r *Redis) InCluster() bool {
+	scheme, _, _ := strings.Cut(r.URL, "://")
+	return r.Cluster || strings.HasSuffix(strings.ToLower(scheme), "-cluster")
+}
