@@ -10,6 +10,9 @@ import (
 // TestFullLogStaysInOrder stores and uses chains of many lengths for several
 // lifetimes of a full index: what is stored then must still lie in long pieces.
 func TestFullLogStaysInOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds under the race detector and emulators, and has one goroutine")
+	}
 	for name, cfg := range map[string]Config{
 		"entries": {MaxEntries: 50_000, Places: 1, Groups: [][]int{{0}}},
 		"bytes":   {MaxBytes: 6 << 20, Places: 1, Groups: [][]int{{0}}},

@@ -597,6 +597,9 @@ func TestByteBound(t *testing.T) {
 
 // TestByteBoundOfSmallKeys is where the table weighs most.
 func TestByteBoundOfSmallKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds under the race detector and emulators, and has one goroutine")
+	}
 	for _, bound := range []int64{MinMaxBytes, 5 << 20, 7 << 20, 9 << 20} {
 		x := mustNew(t, Config{MaxBytes: bound, Places: 1, Groups: [][]int{{0}}})
 		for i := range uint64(600) {
@@ -625,6 +628,9 @@ func TestBytesAreTrue(t *testing.T) {
 }
 
 func TestClassesRunOut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds under the race detector and emulators, and has one goroutine")
+	}
 	x := mustNew(t, Config{Places: 20, Groups: [][]int{{0}}})
 	keys := chain(1, 1<<17, 8)
 	var err error

@@ -16,6 +16,9 @@ var (
 
 // TestWorstTable checks the bound on the table's memory at every size on the way.
 func TestWorstTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds under the race detector and emulators, and has one goroutine")
+	}
 	for seed := range uint64(3) {
 		x := mustNew(t, onePlace(0))
 		keys := chain(seed, 300_000, 8)
