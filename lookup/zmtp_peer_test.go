@@ -51,6 +51,14 @@ func zmtpPeers(t *testing.T, python string) {
 	server := startServer(t, blocks16, Limits{})
 	t.Run("reset", func(t *testing.T) { runPeer(t, python, server, "reset") }) // empties the pool under the others
 	t.Run("restart", func(t *testing.T) { restartUnderPeer(t, python) })
+	t.Run("ipc", func(t *testing.T) {
+		for _, addr := range []string{"ipc://" + filepath.Join(t.TempDir(), "lookup"), fmt.Sprintf("ipc://@hitline-test-%d", os.Getpid())} {
+			server := startServerOn(t, addr)
+			for _, check := range []string{"sizes", "two_clients", "dealer", "threads"} {
+				runPeer(t, python, server, check)
+			}
+		}
+	})
 	t.Run("with each other", func(t *testing.T) {
 		for _, check := range []string{
 			"sizes", "refusals", "two_clients", "threads", "correlate", "dealer", "no_delimiter", "heartbeats", "many", "pub", "sub", "plain",
@@ -102,8 +110,9 @@ func restartUnderPeer(t *testing.T, python string) {
 	require.NoError(t, cmd.Wait(), "%s", &stderr)
 }
 
-// startServerOn starts a server at an address that was in use a moment ago.
-func startServerOn(t *testing.T, addr string) {
+// startServerOn starts a server at an address, perhaps one that was in use a
+// moment ago.
+func startServerOn(t *testing.T, addr string) *Server {
 	service, err := NewService(blocks16)
 	require.NoError(t, err)
 	server, err := NewServer(service, ServerConfig{Listen: []string{addr}, Loops: 2})
@@ -112,6 +121,7 @@ func startServerOn(t *testing.T, addr string) {
 	defer cancel()
 	require.NoError(t, server.Start(ctx))
 	t.Cleanup(func() { _ = server.Shutdown(context.Background()) })
+	return server
 }
 
 // pyzmqPython returns a Python that has pyzmqVersion. It is installed from PyPI
