@@ -144,7 +144,7 @@ func TestShareDeadlines(t *testing.T) {
 		all.Go(ask(20*ms, 30*ms, 50*ms, 0))     // follows, shorter
 		all.Go(ask(50*ms, 100*ms, 110*ms, 128)) // follows, longer: asks again
 		all.Go(ask(60*ms, 100*ms, 110*ms, 128)) // and so does this one, together
-		all.Go(ask(70*ms, 35*ms, 105*ms, 0))    // but has no time left
+		all.Go(ask(70*ms, 25*ms, 95*ms, 0))     // but has no time left
 		all.Wait()
 		require.EqualValues(t, 2, calls.Load())
 		require.EqualValues(t, 3, s.Stat().BackendTimeouts)
