@@ -2,9 +2,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-# How long `make fuzz` gives each target, and `make test` gives each.
+# What `make fuzz` and `make test` give each target: a time, or executions (see scripts/fuzz).
 FUZZTIME ?= 1m
-SMOKEFUZZ ?= 5s
+SMOKEFUZZ ?= 8000x
 # How long `make soak` takes, and the soak test in `make test`.
 SOAKTIME ?= 10m
 SMOKESOAK ?= 60s
