@@ -21,6 +21,10 @@ help: ## List the targets
 build: ## Build bin/hitline and bin/hitbench
 	go build -o bin/ ./cmd/...
 
+.PHONY: rivals
+rivals: build ## Build bin/hitbench-gomap, which hitbench compare measures beside hitline
+	go -C bench/rivals/gomap build -o ../../../bin/hitbench-gomap .
+
 .PHONY: demo
 demo: build ## Start a server, replay real requests over TCP, check every answer
 	@scripts/demo

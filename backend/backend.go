@@ -34,4 +34,9 @@ var (
 	ErrUnavailable = errors.New("backend: unavailable")
 	// ErrReply says that the store's answer is not one of its protocol.
 	ErrReply = errors.New("backend: bad reply")
+	// ErrMismatch says that something is there and is not what the configuration says:
+	// it speaks another protocol, with TLS or without, wants another password, or is a
+	// cluster. Asking again is of no use before one of the two is changed. It comes
+	// together with ErrUnavailable or ErrReply.
+	ErrMismatch = errors.New("backend: not as configured")
 )

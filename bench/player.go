@@ -32,69 +32,91 @@ type player struct {
 	conn   int
 	target Target
 	root   [hashLen]byte
+	pace   pace
 	model  model
 	hashes []byte // of the present request; reused
 
-	totals  Report                  // the counters only
-	latency *hdrhistogram.Histogram // of lookups, in nanoseconds
+	totals   Report                  // the counters only
+	latency  *hdrhistogram.Histogram // of lookups, in nanoseconds
+	behind   time.Duration           // the most that a lookup was sent after it was due
+	timeline *timeline               // shared by the players
 }
 
 // maxLatency is the longest lookup told apart, in nanoseconds: longer than any
 // timeout that makes sense. Three digits up to there take 270 KB a connection.
 const maxLatency = int64(time.Hour)
 
-func newPlayer(conn int, t Target, o ReplayOptions) *player {
+func newPlayer(conn int, t Target, o ReplayOptions, pace pace, line *timeline) *player {
+	salt := conn
+	if o.Split { // one replay, not one for each connection
+		salt = 0
+	}
 	return &player{
-		o: o, conn: conn, target: t, root: chainRoot(conn),
-		latency: hdrhistogram.New(1, maxLatency, 3),
+		o: o, conn: conn, target: t, root: chainRoot(salt), pace: pace,
+		latency: hdrhistogram.New(1, maxLatency, 3), timeline: line,
 	}
 }
 
-// play makes one request: lookup, check, store. It returns an error if the
-// connection cannot be used any more or ctx is done.
-func (p *player) play(ctx context.Context, number int, ids []uint64) error {
+// play makes one request when it is due: lookup, check, store. It returns an error
+// if the connection cannot be used any more or ctx is done.
+func (p *player) play(ctx context.Context, r request) error {
 	perID := BlockTokens / p.o.HashBlockTokens
-	p.hashes = appendChain(p.hashes[:0], p.root, ids, perID) // before the clock starts
-	got, err := p.lookup(ctx, uint32(len(ids)*BlockTokens))
-	if refused, err := p.judge(ctx, number, "lookup", err); err != nil {
+	p.hashes = appendChain(p.hashes[:0], p.root, r.ids, perID) // before the clock starts
+	if err := p.pace.wait(ctx, r.at); err != nil {
 		return err
-	} else if !refused {
-		p.check(number, uint32(p.model.known(ids)*BlockTokens), got)
+	}
+	got, err := p.lookup(ctx, r)
+	refused, err := p.judge(ctx, r.number, "lookup", err)
+	if err != nil {
+		return err
+	}
+	if !refused {
+		p.check(r.number, uint32(p.model.known(r.ids)*BlockTokens), uint32(got.tokens))
+		record(p.latency, got.took)
 	}
 	p.totals.Requests++
-	p.totals.Blocks += int64(len(ids) * perID)
-	if len(ids) > 0 { // an empty store is an error on the wire
-		refused, err := p.judge(ctx, number, "store", p.store(ctx))
+	p.totals.Blocks += int64(len(r.ids) * perID)
+	got.blocks, got.answered = int64(len(r.ids)*perID), !refused
+	p.timeline.add(got)
+	return p.finish(ctx, r)
+}
+
+// finish stores what was looked up.
+func (p *player) finish(ctx context.Context, r request) error {
+	if len(r.ids) > 0 { // an empty store is an error on the wire
+		refused, err := p.judge(ctx, r.number, "store", p.store(ctx))
 		if err != nil {
 			return err
 		}
 		if !refused {
-			p.model.add(ids)
+			p.model.add(r.ids)
 		}
 	}
 	if p.o.OnRequest != nil {
-		p.o.OnRequest()
+		p.o.OnRequest(r.at)
 	}
 	return nil
 }
 
-// lookup asks for the present hashes and, if there is an answer, records how
-// long it took.
-func (p *player) lookup(ctx context.Context, numTokens uint32) (uint32, error) {
+// lookup asks for the present hashes and times the answer: from when it was due,
+// as a caller would who does not wait for those before, or flat out from when it
+// is sent.
+func (p *player) lookup(ctx context.Context, r request) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	length := hashLen
 	if len(p.hashes) == 0 {
 		length = 0
 	}
-	start := time.Now()
-	got, err := p.target.Lookup(ctx, numTokens, p.hashes, length)
-	took := time.Since(start)
-	if err == nil {
-		// Within bounds, RecordValue cannot fail.
-		_ = p.latency.RecordValue(min(max(int64(took), 1), maxLatency))
+	from := time.Now()
+	at := from.Sub(p.pace.start)
+	if p.pace.speed > 0 {
+		sent := from
+		from, at = p.pace.due(r.at), r.at
+		p.behind = max(p.behind, sent.Sub(from))
 	}
-	return got, err
+	tokens, err := p.target.Lookup(ctx, uint32(len(r.ids)*BlockTokens), p.hashes, length)
+	return sample{at: at, took: time.Since(from), tokens: int64(tokens)}, err
 }
 
 // store stores the present hashes.
@@ -144,23 +166,4 @@ func (p *player) check(number int, expected, got uint32) {
 		Trace: p.o.Trace.Name, Request: number, Conn: p.conn,
 		Expected: expected, Got: got, Reason: reason,
 	})
-}
-
-// sum adds up what the players counted and timed.
-func sum(players []*player) Report {
-	total := Report{Conns: len(players)}
-	latency := hdrhistogram.New(1, maxLatency, 3)
-	for _, p := range players {
-		t := &p.totals
-		total.Requests += t.Requests
-		total.Blocks += t.Blocks
-		total.HitTokens += t.HitTokens
-		total.Mismatches += t.Mismatches
-		total.Errors += t.Errors
-		total.HitBlocks += t.HitTokens / int64(p.o.HashBlockTokens)
-		latency.Merge(p.latency)
-	}
-	total.LookupP50us = micros(latency.ValueAtQuantile(50))
-	total.LookupP99us = micros(latency.ValueAtQuantile(99))
-	return total
 }

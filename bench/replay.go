@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -21,12 +22,28 @@ type ReplayOptions struct {
 	Timeout         time.Duration // for each lookup and each store; positive
 	AllowEvicted    bool          // the index is bounded: an answer below the model is right
 
+	// Speed is how many times faster than recorded the requests come: at 1 they
+	// keep the trace's timestamps, at 100 they are compressed a hundredfold, at 0
+	// each follows the answer to the one before. With a speed, a lookup's latency
+	// counts from when it was due, so that waiting for a slow one before it counts.
+	Speed float64
+	// Split deals the requests of the trace out to the connections, in place of
+	// replaying it whole over each; see "Splitting a trace" above.
+	Split bool
+	// Interval is the length of [Report.Windows], in time of the trace with a speed
+	// and else of the clock; 0 chooses one that makes at most 100 of them. It is
+	// doubled as often as more than 1,000 windows would come of it.
+	Interval time.Duration
+
 	// OnProblem, if set, is told of each mismatch (a *[MismatchError]) and each
 	// refusal (wraps [ErrRefused]). Calls do not overlap.
 	OnProblem func(error)
-	// OnRequest, if set, is called after each request. Calls of different
-	// connections overlap.
-	OnRequest func()
+	// OnRequest, if set, is called after each request, with its time since the
+	// trace's first one, or 0 without a speed. Calls of different connections
+	// overlap.
+	OnRequest func(at time.Duration)
+
+	nap func(time.Duration) // what replaces the exact wait, in tests
 }
 
 // Validate returns an error that wraps [ErrOptions] unless the options make sense.
@@ -38,36 +55,41 @@ func (o ReplayOptions) Validate() error {
 		return fmt.Errorf("%w: a limit of %d requests; give 0 for all of them", ErrOptions, o.Limit)
 	case o.Timeout <= 0:
 		return fmt.Errorf("%w: a timeout of %v; it must be positive", ErrOptions, o.Timeout)
+	case !(o.Speed >= 0) || math.IsInf(o.Speed, 1): // so that no number is refused too
+		return fmt.Errorf("%w: a speed of %v; give 1 for the trace's own, 0 for flat out", ErrOptions, o.Speed)
+	case o.Interval < 0:
+		return fmt.Errorf("%w: an interval of %v; give 0 to have one chosen", ErrOptions, o.Interval)
 	case o.Trace.Open == nil:
 		return fmt.Errorf("%w: no trace", ErrOptions)
 	}
 	return nil
 }
 
-// CountRequests reads the trace as [Replay] will and returns how many requests
-// one connection will make of it. Errors are those of Replay that concern the
-// options, the trace and ctx.
+// CountRequests reads the trace as [Replay] will and returns how many requests it
+// has, all of which one connection will make, or all together if they split it.
+// Errors are those of Replay that concern the options, the trace and ctx.
 func (o ReplayOptions) CountRequests(ctx context.Context) (int, error) {
 	n := 0
-	err := o.each(ctx, func(int, []uint64) error {
+	err := o.each(ctx, func(request) error {
 		n++
 		return nil
 	})
 	return n, err
 }
 
-// each calls f for each request, as [Trace.Each] does.
-func (o ReplayOptions) each(ctx context.Context, f func(number int, ids []uint64) error) error {
+// each calls f for each request, as [Trace.Each] does, with its time if it has to
+// keep to it.
+func (o ReplayOptions) each(ctx context.Context, f func(request) error) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return o.Trace.Each(ctx, o.HashBlockTokens, o.Limit, f)
+	return o.Trace.each(ctx, o.HashBlockTokens, o.Limit, o.Speed > 0, f)
 }
 
 // Replay replays the whole trace over each of the targets at once, under a salt
-// for each, and reports the sums. The index must hold none of the hashes at the
-// start. Mismatches and refusals are counted, told to OnProblem, and are not an
-// error.
+// for each, or splits it over them, and reports the sums. The index must hold none
+// of the hashes at the start. Mismatches and refusals are counted, told to
+// OnProblem, and are not an error.
 //
 // On an error the report is partial and covers what was done until then. The
 // error wraps [ErrOptions] or [ErrTrace]; or it is the cause of ctx being done;
@@ -81,24 +103,38 @@ func Replay(ctx context.Context, o ReplayOptions, targets ...Target) (Report, er
 		return Report{}, err
 	}
 	o.OnProblem = serial(o.OnProblem)
-	players := make([]*player, len(targets))
-	group, groupCtx := errgroup.WithContext(ctx)
-	start := time.Now()
-	for i, t := range targets {
-		p := newPlayer(i, t, o)
-		players[i] = p
-		group.Go(func() error {
-			return o.each(groupCtx, func(number int, ids []uint64) error {
-				return p.play(groupCtx, number, ids)
-			})
-		})
+	if o.nap == nil {
+		o.nap = nap
 	}
-	err := group.Wait()
-	report := sum(players)
-	report.Trace, report.HashBlockTokens = o.Trace.Name, o.HashBlockTokens
-	report.Seconds = seconds(time.Since(start))
+	opening, err := o.opening(ctx)
+	line := newTimeline(o.Interval, o.HashBlockTokens)
+	pace := pace{start: time.Now(), speed: o.Speed, nap: o.nap}
+	players := make([]*player, len(targets))
+	for i, t := range targets {
+		players[i] = newPlayer(i, t, o, pace, line)
+	}
+	switch {
+	case err != nil:
+	case o.Split:
+		err = newSplit(o, players, opening).run(ctx)
+	default:
+		err = playWhole(ctx, o, players)
+	}
+	report := sum(o, players, time.Since(pace.start))
+	report.addWindows(line)
 	report.Partial = err != nil
 	return report, err
+}
+
+// playWhole has each player replay the whole trace.
+func playWhole(ctx context.Context, o ReplayOptions, players []*player) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range players {
+		group.Go(func() error {
+			return o.each(ctx, func(r request) error { return p.play(ctx, r) })
+		})
+	}
+	return group.Wait()
 }
 
 // serial returns f with calls made one at a time; a nil f does nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -43,22 +44,26 @@ func collect(o *ReplayOptions) *[]error {
 	return &problems
 }
 
-// counters returns the report without what depends on the clock.
+// counters returns the report without what depends on the clock, and without
+// ratios.
 func counters(r Report) Report {
-	r.Seconds, r.LookupP50us, r.LookupP99us = 0, 0, 0
-	return r
+	return Report{
+		Trace: r.Trace, Conns: r.Conns, Split: r.Split, HashBlockTokens: r.HashBlockTokens, Speed: r.Speed,
+		Requests: r.Requests, Blocks: r.Blocks, HitBlocks: r.HitBlocks, HitTokens: r.HitTokens,
+		Mismatches: r.Mismatches, Errors: r.Errors, Partial: r.Partial,
+	}
 }
 
 func TestModelOnExcerpt(t *testing.T) {
 	var m model
 	blocks, hits := 0, 0
 	requests := 0
-	err := options(FileTrace(excerpt)).each(t.Context(), func(number int, ids []uint64) error {
+	err := options(FileTrace(excerpt)).each(t.Context(), func(r request) error {
 		requests++
-		assert.Equal(t, requests, number)
-		blocks += len(ids)
-		hits += m.known(ids)
-		m.add(ids)
+		assert.Equal(t, requests, r.number)
+		blocks += len(r.ids)
+		hits += m.known(r.ids)
+		m.add(r.ids)
 		return nil
 	})
 	require.NoError(t, err)
@@ -82,7 +87,7 @@ func TestReplayExcerpt(t *testing.T) {
 				}
 				problems := collect(&o)
 				var told atomic.Int64
-				o.OnRequest = func() { told.Add(1) }
+				o.OnRequest = func(time.Duration) { told.Add(1) }
 				targets := make([]Target, conns)
 				index := newFake(t).index
 				for i := range targets {
@@ -99,8 +104,15 @@ func TestReplayExcerpt(t *testing.T) {
 				}, counters(r))
 				assert.Positive(t, r.Seconds)
 				assert.Positive(t, r.LookupP50us)
-				assert.GreaterOrEqual(t, r.LookupP99us, r.LookupP50us)
-				assert.GreaterOrEqual(t, r.Seconds*1e6, r.LookupP99us)
+				assert.GreaterOrEqual(t, r.LookupP90us, r.LookupP50us)
+				assert.GreaterOrEqual(t, r.LookupP99us, r.LookupP90us)
+				assert.GreaterOrEqual(t, r.LookupP999us, r.LookupP99us)
+				assert.GreaterOrEqual(t, r.LookupMaxus, r.LookupP999us)
+				assert.InDelta(t, float64(r.Requests)/r.Seconds, r.RequestsPerS, 0.01*r.RequestsPerS)
+				assert.InDelta(t, float64(hits)/float64(blocks), r.HitRatio, 1e-6)
+				assert.Zero(t, r.BehindMaxMs, "nothing is due flat out")
+				assert.Nil(t, r.ConnRequests)
+				assert.GreaterOrEqual(t, r.Seconds*1e6*1.001, r.LookupMaxus)
 			})
 		}
 	}
@@ -335,7 +347,7 @@ func TestReplayInterrupted(t *testing.T) {
 func TestReplayInterruptedBetweenRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	o := options(textTrace(small))
-	o.OnRequest = stop
+	o.OnRequest = func(time.Duration) { stop() }
 	r, err := Replay(ctx, o, newFake(t))
 	require.ErrorIs(t, err, context.Canceled)
 	assert.EqualValues(t, 1, r.Requests)
@@ -420,6 +432,11 @@ func TestReplayOptions(t *testing.T) {
 		"negative limit":   {func(o *ReplayOptions) { o.Limit = -1 }, "a limit of -1 requests; give 0 for all of them"},
 		"no timeout":       {func(o *ReplayOptions) { o.Timeout = 0 }, "a timeout of 0s; it must be positive"},
 		"negative timeout": {func(o *ReplayOptions) { o.Timeout = -time.Second }, "a timeout of -1s; it must be positive"},
+		"a speed":          {func(o *ReplayOptions) { o.Speed = 99.5; o.Trace = textTrace(timed) }, ""},
+		"negative speed":   {func(o *ReplayOptions) { o.Speed = -1 }, "a speed of -1; give 1 for the trace's own, 0 for flat out"},
+		"endless speed":    {func(o *ReplayOptions) { o.Speed = math.Inf(1) }, "a speed of +Inf; give 1 for the trace's own, 0 for flat out"},
+		"no speed":         {func(o *ReplayOptions) { o.Speed = math.NaN() }, "a speed of NaN; give 1 for the trace's own, 0 for flat out"},
+		"interval":         {func(o *ReplayOptions) { o.Interval = -time.Second }, "an interval of -1s; give 0 to have one chosen"},
 		"no trace":         {func(o *ReplayOptions) { o.Trace = Trace{} }, "no trace"},
 	}
 	for name, tt := range tests {
@@ -445,7 +462,7 @@ func TestReplayOptions(t *testing.T) {
 func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	o := options(textTrace(small))
-	o.OnRequest = func() { time.Sleep(wait) } // stands for all that happens between lookups
+	o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
 	f := newFake(t)
 	f.failStore = func(int) error { time.Sleep(wait); return nil }
 	r, err := Replay(t.Context(), o, f)
@@ -513,10 +530,10 @@ func TestPlayAllocates(t *testing.T) {
 	o := options(Trace{})
 	o.HashBlockTokens, o.AllowEvicted = 16, true
 	perRequest := func(n int) float64 {
-		p := newPlayer(0, quiet{}, o)
+		p := newPlayer(0, quiet{}, o, pace{start: time.Now()}, newTimeline(time.Hour, o.HashBlockTokens))
 		ids := make([]uint64, n)
 		return testing.AllocsPerRun(20, func() {
-			if err := p.play(context.Background(), 1, ids); err != nil {
+			if err := p.play(context.Background(), request{number: 1, ids: ids}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -13,15 +13,23 @@ import (
 var full = Report{
 	Trace: "conversation_trace.jsonl", Conns: 1, HashBlockTokens: 512,
 	Requests: 12031, Blocks: 288500, HitBlocks: 105710, HitTokens: 54123520, Mismatches: 1, Errors: 2,
-	Seconds: 3.25, LookupP50us: 41.2, LookupP99us: 120,
+	HitRatio: 0.366412, Seconds: 3.25, RequestsPerS: 3701.8,
+	LookupP50us: 41.2, LookupP90us: 80, LookupP99us: 120, LookupP999us: 250.5, LookupMaxus: 1000,
+	IntervalS: 0.2, Windows: []Window{
+		{0, 6000, 100000, 40000, 0.4, 40, 110},
+		{0.2, 6031, 188500, 65710, 0.348594, 42, 125.5},
+	},
 }
 
 func TestReportJSON(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, full.WriteJSON(&out))
-	const body = `{"trace":"conversation_trace.jsonl","conns":1,"hash_block_tokens":512,` +
-		`"requests":12031,"blocks":288500,"hit_blocks":105710,"hit_tokens":54123520,"mismatches":1,"errors":2,` +
-		`"seconds":3.25,"lookup_p50_us":41.2,"lookup_p99_us":120`
+	const body = `{"trace":"conversation_trace.jsonl","conns":1,"split":false,"hash_block_tokens":512,"speed":0,` +
+		`"requests":12031,"blocks":288500,"hit_blocks":105710,"hit_tokens":54123520,"hit_ratio":0.366412,"mismatches":1,"errors":2,` +
+		`"seconds":3.25,"requests_per_s":3701.8,"behind_max_ms":0,"lookup_p50_us":41.2,"lookup_p90_us":80,"lookup_p99_us":120,` +
+		`"lookup_p999_us":250.5,"lookup_max_us":1000,"interval_s":0.2,"windows":[` +
+		`{"start_s":0,"requests":6000,"blocks":100000,"hit_blocks":40000,"hit_ratio":0.4,"p50_us":40,"p99_us":110},` +
+		`{"start_s":0.2,"requests":6031,"blocks":188500,"hit_blocks":65710,"hit_ratio":0.348594,"p50_us":42,"p99_us":125.5}]`
 	assert.Equal(t, body+"}\n", out.String())
 
 	out.Reset()
@@ -45,7 +53,10 @@ mismatches   1
 errors       2
 time         3.250 s
 lookup p50   41.2 us
+lookup p90   80.0 us
 lookup p99   120.0 us
+lookup p99.9 250.5 us
+lookup max   1000.0 us
 `, out.String())
 
 	out.Reset()
@@ -54,11 +65,66 @@ lookup p99   120.0 us
 	assert.Contains(t, out.String(), "requests     0\nblocks       0\nhit blocks   0\n")
 }
 
+// With a speed and split: what is due, how the requests were dealt out, and the
+// windows, in few.
+func TestReportTableOfTimes(t *testing.T) {
+	r := full
+	r.Conns, r.Split, r.Speed, r.BehindMaxMs, r.ConnRequests = 3, true, 100, 12.5, []int64{4000, 4031, 4000}
+	r.rows = r.Windows
+	var out bytes.Buffer
+	require.NoError(t, r.WriteTable(&out))
+	assert.Contains(t, out.String(), "connections  3, which split the trace; 4,000 to 4,031 requests each\n")
+	assert.Contains(t, out.String(), "speed        100x the trace's\n"+
+		"behind       12.500 ms at worst; latency counts from when a lookup was due\n")
+	assert.Contains(t, out.String(), `
+  trace time     requests   hit blocks   lookup p50   lookup p99
+       0.0 s        6,000       40.0 %      40.0 us     110.0 us
+       0.2 s        6,031       34.9 %      42.0 us     125.5 us
+`)
+	r.Speed = 0
+	out.Reset()
+	require.NoError(t, r.WriteTable(&out))
+	assert.Contains(t, out.String(), "\n        time     requests ")
+	assert.NotContains(t, out.String(), "behind")
+}
+
+func TestReportWindowsCSV(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, full.WriteWindows(&out))
+	assert.Equal(t, "start_s,requests,blocks,hit_blocks,hit_ratio,p50_us,p99_us\n"+
+		"0,6000,100000,40000,0.4,40,110\n0.2,6031,188500,65710,0.348594,42,125.5\n", out.String())
+}
+
+// The format is that of HdrHistogram's own tools.
+func TestReportHDR(t *testing.T) {
+	var out bytes.Buffer
+	require.Error(t, full.WriteHDR(&out), "no histogram in it")
+
+	r := replayed(t, textTrace(small), nil)
+	r.latency.Reset()
+	for us := int64(1); us <= 4; us++ {
+		require.NoError(t, r.latency.RecordValue(us*1000))
+	}
+	require.NoError(t, r.WriteHDR(&out))
+	assert.Regexp(t, `^ Value\tPercentile\tTotalCount\t1/\(1-Percentile\)\n\n`+
+		` +1\.000 +0\.000000 +1 +1\.00\n`, out.String())
+	assert.Regexp(t, `\n +2\.000 +0\.500000 +2 +2\.00\n`, out.String())
+	assert.Regexp(t, `\n +4\.001 +1\.000000 +4 +inf\n#\[Mean +=`, out.String())
+	assert.Regexp(t, `\n#\[Max +=.* Total count +=  *4\]\n#\[Buckets +=.* SubBuckets +=.*\]\n$`, out.String())
+}
+
+func TestShare(t *testing.T) {
+	assert.Equal(t, 0.333333, share(1, 3))
+	assert.Zero(t, share(0, 0))
+}
+
 func TestReportWriteFails(t *testing.T) {
 	cause := errors.New("full")
 	w := writerFunc(func([]byte) (int, error) { return 0, cause })
 	require.ErrorIs(t, full.WriteJSON(w), cause)
 	require.ErrorIs(t, full.WriteTable(w), cause)
+	require.ErrorIs(t, full.WriteWindows(w), cause)
+	require.ErrorIs(t, replayed(t, textTrace(small), nil).WriteHDR(w), cause)
 }
 
 type writerFunc func([]byte) (int, error)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 )
 
 // BlockTokens is how many tokens one id of a trace stands for.
@@ -30,8 +31,9 @@ var ErrTrace = errors.New("bench: bad trace")
 type Trace struct {
 	// Name is what messages and reports call it, normally its path.
 	Name string
-	// Open starts a reading from the beginning; the caller closes it. It is
-	// called once for each connection, and by several goroutines at once.
+	// Open starts a reading from the beginning; the caller closes it. A replay
+	// calls it once for each connection, by several goroutines at once, or twice
+	// if it splits the trace.
 	Open func() (io.ReadCloser, error)
 }
 
@@ -40,11 +42,24 @@ func FileTrace(path string) Trace {
 	return Trace{Name: path, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
 }
 
+// request is one line of a trace.
+type request struct {
+	number int           // from 1; also the line
+	at     time.Duration // since the trace's first request; 0 where times are not read
+	ids    []uint64
+}
+
 // Each calls f with the number (from 1) and the ids of each request, in order,
 // of the first limit requests, or of all if limit is 0. The ids are valid during
 // the call. An error of f ends it, as does the end of ctx. A request of more
 // hashes than a lookup carries, hashBlockTokens tokens each, is refused.
 func (t Trace) Each(ctx context.Context, hashBlockTokens, limit int, f func(number int, ids []uint64) error) error {
+	return t.each(ctx, hashBlockTokens, limit, false, func(r request) error { return f(r.number, r.ids) })
+}
+
+// each is Each for requests, with their times if timed, which a trace must then
+// have on every line.
+func (t Trace) each(ctx context.Context, hashBlockTokens, limit int, timed bool, f func(request) error) error {
 	r, err := t.open()
 	if err == nil {
 		defer r.close()
@@ -69,7 +84,13 @@ func (t Trace) Each(ctx context.Context, hashBlockTokens, limit int, f func(numb
 		if n := len(ids) * (BlockTokens / hashBlockTokens); n > maxHashes {
 			return r.fail(fmt.Errorf("%d hash blocks; a lookup carries at most %d", n, maxHashes))
 		}
-		if err := f(r.line, ids); err != nil {
+		one := request{number: r.line, ids: ids}
+		if timed {
+			if one.at, err = r.clock.at(r.rec.Timestamp); err != nil {
+				return r.fail(err)
+			}
+		}
+		if err := f(one); err != nil {
 			return err
 		}
 	}
@@ -83,6 +104,7 @@ type traceReader struct {
 	lines *bufio.Scanner
 	line  int         // number of the line read last, from 1; also the request's number
 	rec   traceRecord // reused, so that reading does not allocate per id
+	clock traceClock
 }
 
 // open starts a reading. The caller closes the reader.
@@ -130,6 +152,7 @@ func (r *traceReader) next() ([]uint64, error) {
 		return nil, r.fail(errLongLine)
 	}
 	r.rec.HashIDs.reset()
+	r.rec.Timestamp = timestamp{}
 	if err := json.Unmarshal(text, &r.rec); err != nil {
 		return nil, r.fail(explain(err))
 	}
@@ -175,7 +198,8 @@ func (r *traceReader) fail(err error) error {
 
 // traceRecord is what a replay needs of a line; other keys are skipped.
 type traceRecord struct {
-	HashIDs idList `json:"hash_ids"`
+	HashIDs   idList    `json:"hash_ids"`
+	Timestamp timestamp `json:"timestamp"`
 }
 
 // idList reads a JSON list of ids into a slice that it uses again.

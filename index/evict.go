@@ -109,6 +109,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
 		seg.class[i+j] = noClass
 	}
+	x.dropLinks(first, n)
 	x.entries -= int64(n)
 	x.removals.Add(1)
 	x.mu.Unlock()
@@ -183,6 +184,7 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 		changed++
 		if seg.class[j] = to[i]; to[i] == noClass {
 			x.table.replace(b.hash[i], s, noSlot)
+			x.dropLinks(s, 1)
 			x.entries--
 			gone = append(gone, s)
 		}

@@ -63,7 +63,7 @@ type Index struct {
 	// writers know is guarded by it alone.
 	writing sync.Mutex
 	// mu guards what readers see: the segments' list, keys of entries and classes,
-	// the table's directory, pages and overflow, the classes, entries, logBytes.
+	// the table's directory, pages and overflow, the classes, links, entries, logBytes.
 	// Changed under writing and mu both, so that a writer reads it without mu.
 	mu       gate
 	segments []segment // by segment number
@@ -82,6 +82,7 @@ type Index struct {
 	spans      []*[spanChunk]span
 	unusedSpan spanID
 	refBytes   int64
+	headBytes  int64 // of all segments' links
 	cold, hot  spanList
 	policy     policy
 	stores     uint32            // numbers stores
@@ -147,7 +148,7 @@ func (x *Index) clear() {
 	x.classes = newClasses(x.places, x.groups)
 	x.entries, x.logBytes, x.slots = 0, 0, 0
 	x.free, x.open = [maxHashLen + 1]int64{}, [maxHashLen + 1]opening{}
-	x.spans, x.unusedSpan, x.refBytes = nil, noSpan, 0
+	x.spans, x.unusedSpan, x.refBytes, x.headBytes = nil, noSpan, 0, 0
 	x.cold, x.hot = spanList{}, spanList{}
 	x.policy = policy{}
 	x.evicting = false
@@ -205,6 +206,6 @@ func (x *Index) bytes() int64 {
 	queue := int64(cap(x.touches)) * 8
 	x.touchMu.Unlock()
 	queue += int64(cap(x.touching)) * 8
-	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.discardBytes + queue +
+	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue +
 		int64(len(x.policy.ghosts))*ghostBytes
 }

@@ -32,12 +32,13 @@ type segment struct {
 	*books
 }
 
-// books are what writers know of a segment.
+// books are what writers know of a segment, but for links.
 type books struct {
 	slab  *slab
 	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
 	free  int                       // slots that are not
 	spans []spanRef                 // of this segment, by their first slot
+	links links                     // which readers see as well
 }
 
 // slotBytes is what a slot takes beside its key: its class.
@@ -144,7 +145,8 @@ func (x *Index) grow(hashLen int) bool {
 // fits tells whether a slab may be added.
 func (x *Index) fits(n, hashLen int) bool {
 	table := max(x.table.bytes(), worstTable(x.slots+int64(n)*segmentSlots))
-	need := x.logBytes + slabBytes(n, hashLen) + table + x.spanBytes() + fixedBytes
+	heads := int64(len(x.segments)-len(x.vacant)+n) * headRoom
+	need := x.logBytes + slabBytes(n, hashLen) + table + x.spanBytes() + heads + fixedBytes
 	for need+x.discardBytes > x.maxBytes && x.releaseStep() {
 	}
 	return need <= x.maxBytes
@@ -235,6 +237,7 @@ func (x *Index) dropSlab(sl *slab) {
 	}
 	x.mu.Lock()
 	for _, id := range sl.segments {
+		x.headBytes -= int64(cap(x.segments[id].links.heads)) * headBytes
 		x.segments[id] = segment{}
 	}
 	x.logBytes -= sl.bytes

@@ -17,6 +17,11 @@ type Writer struct {
 	full    bool
 	store   uint32    // marks the spans of this store, 0 before the first batch
 	after   [2]spanID // its last span in the cold and in the hot list
+
+	numbered    bool   // the chain's numbers are known
+	number      uint32 // of the next key
+	firstNumber uint32
+	firstKey    [maxHashLen]byte // of hashLen bytes, once there is a lastKey
 }
 
 // Store adds keys, consecutive chunks of a chain, to a place. Keys that are there
@@ -86,9 +91,14 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error
 		}
 		x.allocate(&b, w, keys, hashLen, room)
 	}
-	x.publish(&b)
+	x.publish(&b, w, keys, hashLen)
 	x.placeNew(&b, w)
 	if b.n > 0 {
+		if w.hashLen == 0 {
+			w.firstNumber = w.number
+			copy(w.firstKey[:], keys[:hashLen])
+		}
+		w.number += uint32(b.n)
 		w.last = b.slot[b.n-1]
 		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
 	}
@@ -280,7 +290,7 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 }
 
 // publish shows readers what the batch changes.
-func (x *Index) publish(b *storing) {
+func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	stored := int64(0)
 	x.mu.Lock()
 	for i, s := range b.slot[:b.n] {
@@ -290,8 +300,11 @@ func (x *Index) publish(b *storing) {
 		seg, j := x.at(s)
 		if from := b.from[i]; from != noSlot {
 			old, k := x.at(from)
+			moved := x.linkOf(from)
 			x.table.replace(x.hash(old.key(k)), from, s)
 			seg.class[j], old.class[k] = old.class[k], noClass
+			x.dropLinks(from, 1)
+			x.setLink(s, moved)
 		}
 		if b.fresh[i] {
 			x.table.insert(b.hash[i], s)
@@ -302,6 +315,9 @@ func (x *Index) publish(b *storing) {
 			seg.class[j] = b.to[i]
 			stored++
 		}
+	}
+	if w.numbered {
+		x.learnChain(b, w, keys, hashLen)
 	}
 	x.mu.Unlock()
 	x.stored.Add(stored)

@@ -25,6 +25,25 @@ type childConfig struct {
 	Limits Limits
 	Files  uint64 // limit of open files, 0 as it is
 	Hog    int    // files to open once it listens
+
+	// Slow, if it is set, is how long a backend takes that holds nothing.
+	Slow time.Duration
+}
+
+// service returns what the child serves.
+func (c childConfig) service() (*Service, error) {
+	if c.Slow == 0 {
+		return NewService(blocks16)
+	}
+	store := &keyStore{before: func(ctx context.Context, _ string, _ []string) error {
+		select {
+		case <-time.After(c.Slow):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}
+	return NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{Timeout: patience, Strategy: AskAll}})
 }
 
 const asChild = "HITLINE_TEST_CHILD"
@@ -53,7 +72,7 @@ func runChild(text string) error {
 			return err
 		}
 	}
-	service, err := NewService(blocks16)
+	service, err := cfg.service()
 	if err != nil {
 		return err
 	}

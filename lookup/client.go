@@ -43,6 +43,8 @@ import (
 type Client struct {
 	timeout  time.Duration
 	failOpen bool
+	dialer   *dialer
+	anchors  anchorsState
 	pool     *pool // nil with a pipe
 	pipe     *pipe // nil with a pool
 }
@@ -55,6 +57,7 @@ type clientConfig struct {
 	connections int
 	pipelined   bool
 	failOpen    bool
+	anchorsFrom int
 	pendingIDs  int
 	pendingSize int
 }
@@ -92,7 +95,7 @@ func WithFailOpen() ClientOption { return func(c *clientConfig) { c.failOpen = t
 
 func newConfig(opts []ClientOption) clientConfig {
 	cfg := clientConfig{
-		timeout: DefaultTimeout, connections: DefaultConnections,
+		timeout: DefaultTimeout, connections: DefaultConnections, anchorsFrom: DefaultAnchorsFrom,
 		pendingIDs: DefaultPendingIDs, pendingSize: DefaultPendingBytes,
 	}
 	for _, o := range opts {
@@ -113,7 +116,8 @@ func Dial(ctx context.Context, addr string, opts ...ClientOption) (*Client, erro
 }
 
 func dialClient(ctx context.Context, d *dialer, cfg clientConfig) (*Client, error) {
-	c := &Client{timeout: cfg.timeout, failOpen: cfg.failOpen}
+	c := &Client{timeout: cfg.timeout, failOpen: cfg.failOpen, dialer: d}
+	c.anchors.from = cfg.anchorsFrom
 	var first net.Conn
 	if !cfg.failOpen {
 		var err error
@@ -206,6 +210,12 @@ func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 	if err := checkHashLen(hashLen); err != nil {
 		return 0, err
 	}
+	if from := c.anchors.from; from > 0 && hashLen > 0 && hashLen <= netproto.MaxHashLen && len(hashes)/hashLen >= from {
+		hit, done, err := c.lookupByAnchors(ctx, numTokens, hashes, hashLen)
+		if done || err != nil {
+			return hit, err
+		}
+	}
 	r := request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: hashes}
 	if c.pipe != nil {
 		return c.pipe.lookup(ctx, r)
@@ -263,6 +273,26 @@ func (c *Client) Store(ctx context.Context, at Place, keys []byte, hashLen int) 
 	return c.keys(ctx, netproto.TagStore, at, keys, hashLen)
 }
 
+// StoreChain is Store for keys of which it is known where they stand in their
+// chain: the first is chunk number of its group, and before, unless it is empty, is
+// the key in front of it. What is stored so can be looked up by anchors. The keys
+// are copied if before is given.
+func (c *Client) StoreChain(ctx context.Context, at Place, number uint32, before, keys []byte, hashLen int) error {
+	if err := checkKeys(keys, hashLen); err != nil {
+		return err
+	}
+	ch := &chunks{number: number}
+	if len(before) > 0 {
+		if len(before) != hashLen {
+			return fmt.Errorf("%w: the key in front has %d bytes, the keys have %d", ErrRequest, len(before), hashLen)
+		}
+		joined := make([]byte, 0, len(keys)+2+hashLen)
+		joined = netproto.AppendFrame(append(joined, keys...), before, false)
+		keys, ch.behind = joined, joined[len(keys):]
+	}
+	return c.command(ctx, request{tag: netproto.TagStore, place: at, hashLen: hashLen, blob: keys, chunks: ch})
+}
+
 // Evict tells the server that a place no longer holds keys, which are as for
 // Store.
 func (c *Client) Evict(ctx context.Context, at Place, keys []byte, hashLen int) error {
@@ -270,11 +300,19 @@ func (c *Client) Evict(ctx context.Context, at Place, keys []byte, hashLen int) 
 }
 
 func (c *Client) keys(ctx context.Context, tag netproto.Tag, at Place, keys []byte, hashLen int) error {
+	if err := checkKeys(keys, hashLen); err != nil {
+		return err
+	}
+	return c.command(ctx, request{tag: tag, place: at, hashLen: hashLen, blob: keys})
+}
+
+// checkKeys refuses what is not a whole number of hashes.
+func checkKeys(keys []byte, hashLen int) error {
 	if hashLen < 1 || hashLen > netproto.MaxHashLen || len(keys)%hashLen != 0 {
 		return fmt.Errorf("%w: %d bytes are not a whole number of hashes of %d bytes (1 to %d)",
 			ErrRequest, len(keys), hashLen, netproto.MaxHashLen)
 	}
-	return c.command(ctx, request{tag: tag, place: at, hashLen: hashLen, blob: keys})
+	return nil
 }
 
 // Reset makes the server forget every block.

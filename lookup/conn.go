@@ -22,6 +22,14 @@ type request struct {
 	hashLen   int
 	place     Place
 	blob      []byte
+	anchors   *netproto.Anchors // of TagAnchors
+	chunks    *chunks           // of TagStore where they are numbered
+}
+
+// chunks says where a store's keys stand in their chain.
+type chunks struct {
+	number uint32
+	behind []byte // the frame with the key in front of the first, if there is one; at the end of the blob
 }
 
 // appendHead appends the request but for its blob.
@@ -31,7 +39,12 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagExplain:
 		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagAnchors:
+		return netproto.AppendAnchors(dst, envelope, r.numTokens, r.anchors, r.hashLen, len(r.blob))
 	case netproto.TagStore, netproto.TagEvict:
+		if ch := r.chunks; ch != nil {
+			return netproto.AppendChunks(dst, envelope, r.place, ch.number, r.hashLen, len(r.blob)-len(ch.behind), len(ch.behind) > 0)
+		}
 		return netproto.AppendKeys(dst, envelope, r.tag, r.place, r.hashLen, len(r.blob))
 	}
 	return netproto.AppendRequest(dst, envelope, r.tag)

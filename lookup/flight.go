@@ -105,7 +105,7 @@ func (f *flight) ask(ctx context.Context) (err error) {
 	}
 	switch f.tag {
 	case netproto.TagLookup:
-		f.hit, err = service.askRemote(ctx, f.numTokens, hashes)
+		f.hit, err = service.askRemote(ctx, f.numTokens, f.numHashes, hashes)
 		return err
 	case netproto.TagExplain:
 		e, err := service.explainRemote(ctx, f.numTokens, hashes)

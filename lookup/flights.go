@@ -25,6 +25,8 @@ type flights struct {
 	waiting []*flight // to take off, in order of arrival
 	asking  int       // in the air: lookups and explains
 	writing int       // in the air: changes, one at most
+	asks    line      // of those in the air, what waits for a worker
+	writes  line
 	last    map[string]*flight
 	held    int    // bytes of payloads that wait for replies of equal envelopes
 	wake    func() // makes the event loop call session.woken; from any goroutine
@@ -90,6 +92,9 @@ func (s *session) newFlight(q *netproto.Request) *flight {
 // prepare checks a request that has hashes and finds out how many it needs.
 func (s *session) prepare(f *flight, q *netproto.Request) (err error) {
 	service := s.server.service
+	if f.tag == netproto.TagAnchors {
+		return service.noAnchors
+	}
 	if f.changes() {
 		f.need = q.NumHashes * q.HashLen
 		return s.checkPlace(q)
@@ -204,7 +209,7 @@ func (s *session) start(f *flight) {
 		timeout = cfg.Timeout
 	}
 	f.deadline = time.Now().Add(timeout)
-	if !s.server.crews.of(f).submit(f) {
+	if !s.server.crews.submit(f) {
 		f.reject(fmt.Errorf("%w: %d", ErrBusy, cfg.Queue))
 		f.release()
 		s.done(f)

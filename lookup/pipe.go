@@ -597,9 +597,12 @@ func (p *pipe) match(frames [][]byte) error {
 		return nil // nobody waits any longer
 	}
 	var err error
-	if cl.tag == netproto.TagLookup {
+	switch cl.tag {
+	case netproto.TagLookup:
 		cl.hit, err = readHit(body)
-	} else {
+	case netproto.TagAnchors:
+		cl.frames, err = cloneFrames(body), refusal(body)
+	default:
 		cl.frames, err = cloneFrames(body), readStatus(body)
 	}
 	if cl.state == callWriting { // its blob may still be read

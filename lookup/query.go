@@ -23,9 +23,13 @@ type query struct {
 	numHashes int
 	asked     bool // begin found something to look up
 	explain   bool // set before begin: see explain.go
+	// unit, set before begin, is how many raw hashes stand behind one hash that is
+	// received: 1, but in a query by anchors.
+	unit     int
+	anchored *anchored // of queries by anchors, nil before the first
 
-	raw   int // raw hashes received so far
-	limit int // raw hashes that can still change the answer
+	raw   int // hashes received so far, or passed over
+	limit int // hashes that can still change the answer, counted likewise
 	lanes []laneQuery
 	words []*bufpool.Words // bitset of each group, nil outside a lookup
 
@@ -39,6 +43,7 @@ type query struct {
 // laneQuery is a query's walk along one lane.
 type laneQuery struct {
 	*lane
+	step      int // its stride in hashes that are received
 	cursor    index.Cursor
 	at        int  // next position
 	positions int  // positions that the lookup covers
@@ -46,7 +51,7 @@ type laneQuery struct {
 }
 
 func newQuery(s *Service) *query {
-	q := &query{service: s, lanes: make([]laneQuery, len(s.lanes)), words: make([]*bufpool.Words, s.coord.NumGroups())}
+	q := &query{service: s, unit: 1, lanes: make([]laneQuery, len(s.lanes)), words: make([]*bufpool.Words, s.coord.NumGroups())}
 	for i := range s.lanes {
 		q.lanes[i].lane = &s.lanes[i]
 	}
@@ -73,9 +78,9 @@ func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.asked = true
 	for i := range q.lanes {
 		l := &q.lanes[i]
-		l.at, l.partial = 0, false
+		l.at, l.partial, l.step = 0, false, l.stride/q.unit
 		l.positions = s.coord.Positions(l.groups[0], q.tokenLen, numHashes)
-		q.limit = max(q.limit, l.positions*l.stride)
+		q.limit = max(q.limit, l.positions*l.step)
 		l.cursor.Quiet = q.explain
 		s.index.Begin(&l.cursor, hashLen)
 		for _, g := range l.groups {
@@ -112,7 +117,7 @@ func (q *query) bound(l *laneQuery) int {
 	if l.partial {
 		return l.positions
 	}
-	return min(l.positions, q.limit/l.stride)
+	return min(l.positions, q.limit/l.step)
 }
 
 // walk probes the asked positions of a lane whose hashes are among the n at hand.
@@ -126,13 +131,13 @@ func (q *query) walk(l *laneQuery, hashes []byte, n int) {
 		}
 		end = min(end, bound)
 		l.at = int(start)
-		first := l.at*l.stride + l.stride - 1 - q.raw // among the hashes at hand
+		first := l.at*l.step + l.step - 1 - q.raw // among the hashes at hand
 		if first >= n {
 			return
 		}
-		count := min(int(end-start), (n-1-first)/l.stride+1)
+		count := min(int(end-start), (n-1-first)/l.step+1)
 		from := first * q.hashLen
-		to := (first + (count-1)*l.stride + 1) * q.hashLen
+		to := (first + (count-1)*l.step + 1) * q.hashLen
 		q.probe(l, hashes[from:to])
 	}
 }
@@ -141,7 +146,7 @@ func (q *query) walk(l *laneQuery, hashes []byte, n int) {
 // first runs of its answer.
 func (q *query) probe(l *laneQuery, keys []byte) {
 	stop := l.full != 0 && l.whole == 1 && !l.partial
-	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.stride, q.runs[:], stop)
+	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.step, q.runs[:], stop)
 	if !clean {
 		q.forget()
 	}
@@ -150,7 +155,7 @@ func (q *query) probe(l *laneQuery, keys []byte) {
 			return
 		}
 		q.take(l, run, keys)
-		keys = keys[min(run.N*l.stride*q.hashLen, len(keys)):]
+		keys = keys[min(run.N*l.step*q.hashLen, len(keys)):]
 		l.at += run.N
 	}
 }
@@ -191,7 +196,7 @@ func (q *query) miss(l *laneQuery, n int) {
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, chunk*l.whole*l.stride+q.service.peek)
+	q.limit = min(q.limit, chunk*l.whole*l.step+q.service.peek/q.unit)
 }
 
 // forget clears the bits collected so far: the index was reset.
@@ -261,6 +266,9 @@ func (q *query) release() {
 	clear(q.runs[:]) // they point to coverage that a reset may have dropped
 	q.sums.reset()
 	q.asked, q.explain = false, false
+	if q.unit = 1; q.anchored != nil {
+		q.anchored.drop()
+	}
 	clear(q.partly.Bits)
 	q.service.queries.Put(q)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -22,7 +23,8 @@ const (
 // dialer makes connections to one server, and spares it and the callers while it
 // is away. Safe for concurrent use.
 type dialer struct {
-	open func(ctx context.Context) (net.Conn, error)
+	open  func(ctx context.Context) (net.Conn, error)
+	dials atomic.Int64 // connections made
 
 	mu     sync.Mutex
 	pauses *backoff.ExponentialBackOff
@@ -73,6 +75,7 @@ func (d *dialer) dial(ctx context.Context, until time.Time) (net.Conn, error) {
 		}
 		return nil, err
 	}
+	d.dials.Add(1)
 	return nc, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -37,11 +38,22 @@ type RemoteConfig struct {
 	// MaxBytes bounds the hashes of all requests that arrive, wait or are being
 	// asked; past it as for Queue. Default 256 MiB.
 	MaxBytes int64
+	// Watch, if it is set, is told of each lookup that the backend was asked for, on
+	// the goroutine that asked: it must return at once.
+	Watch func(Asked)
 	// BreakerFailures in a row open the circuit breaker: lookups then answer 0
 	// without asking, but for one that tries the backend again after BreakerPause.
 	// Default 5 and 1 s.
 	BreakerFailures int
 	BreakerPause    time.Duration
+}
+
+// Asked is a lookup over a backend, and what came of it.
+type Asked struct {
+	NumTokens int64           // aligned
+	NumHashes int             // that came with it
+	Hashes    netproto.Hashes // those of them that can change the answer; borrowed until Watch returns
+	HitTokens uint32          // 0 also if the backend failed
 }
 
 // withDefaults fills in what is zero.
@@ -76,6 +88,7 @@ type remote struct {
 	breaker *gobreaker.CircuitBreaker[[]int]
 	log     breakerLog
 	sharing sharing
+	busy    chan struct{} // a token for each lookup at work on its keys and answers
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
 	failed, timeouts, rejected atomic.Int64
@@ -83,7 +96,7 @@ type remote struct {
 }
 
 func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *remote {
-	r := &remote{store: store, cfg: cfg.withDefaults()}
+	r := &remote{store: store, cfg: cfg.withDefaults(), busy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -175,17 +188,35 @@ func (s *Service) keys(at Place, hashes netproto.Hashes) []string {
 	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
 }
 
+// work takes a turn on a processor: the keys of a long prompt are a millisecond of
+// work, and as many workers at it as there are processors would keep the event loops
+// waiting for the scheduler of goroutines, which knows no priorities. Without a turn,
+// which is when ctx ends, there is nothing left to do but to take note of it.
+func (r *remote) work(ctx context.Context) (rest func()) {
+	select {
+	case r.busy <- struct{}{}:
+		return func() { <-r.busy }
+	case <-ctx.Done():
+		return func() {}
+	}
+}
+
 // askRemote is a lookup over the backend. A failing backend is a hit of 0 and no
 // error, as in the reference; the rules' own errors are returned. ctx ends when nobody
-// waits for the answer any longer.
-func (s *Service) askRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (uint32, error) {
+// waits for the answer any longer. numHashes is how many the lookup has, of which hashes
+// are those that can change the answer.
+func (s *Service) askRemote(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (uint32, error) {
 	o := s.remote.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
 		exists, strategy := s.remote.exists(ctx), s.remote.cfg.Strategy
+		rest := s.remote.work(ctx)
+		defer func() { rest() }()
 		if ctx.Err() != nil {
 			strategy = Gallop // too late: no need to build all keys for nothing
 		}
 		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, func(keys []string) ([]int, error) {
+			rest()
 			answers, err := exists(keys)
+			rest = s.remote.work(ctx)
 			o.ended = err != nil && ctx.Err() != nil
 			return answers, err
 		})
@@ -197,7 +228,11 @@ func (s *Service) askRemote(ctx context.Context, numTokens int64, hashes netprot
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		s.countAsked(numTokens, hashes.Len(), o.hit)
 	}
-	return fit32(o.hit, s.coord.Alignment()), nil
+	hit := fit32(o.hit, s.coord.Alignment())
+	if watch := s.remote.cfg.Watch; watch != nil {
+		watch(Asked{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, HitTokens: hit})
+	}
+	return hit, nil
 }
 
 // lookupRemote is Lookup over the backend, for a caller who waits.
@@ -207,7 +242,7 @@ func (s *Service) lookupRemote(numTokens uint64, hashes netproto.Hashes) (uint32
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.Timeout)
 	defer cancel()
-	return s.askRemote(ctx, s.clampTokens(numTokens, s.unaligned(numTokens)), hashes)
+	return s.askRemote(ctx, s.clampTokens(numTokens, s.unaligned(numTokens)), hashes.Len(), hashes)
 }
 
 // explainWaiting is Explain over the backend, for a caller who waits.

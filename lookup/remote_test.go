@@ -369,7 +369,7 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		time.Sleep(time.Second)
-		hit, err := s.askRemote(ctx, 16, netproto.NewHashes(chain("a", 1, 32), 32))
+		hit, err := s.askRemote(ctx, 16, 1, netproto.NewHashes(chain("a", 1, 32), 32))
 		require.NoError(t, err)
 		require.Zero(t, hit)
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)

@@ -61,6 +61,7 @@ type Server struct {
 	sweeps atomic.Int64 // calls of OnTick, see watch
 
 	connections, failed, dropped, ignored, copied, flying atomic.Int64
+	anchored, undetermined                                atomic.Int64 // requests by anchors
 	acceptErrors                                          atomic.Int64
 	closed                                                closeCounters
 }

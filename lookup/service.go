@@ -46,6 +46,10 @@ type Service struct {
 	places  places
 	lanes   []lane
 	peek    int // raw hashes, see peekHashes
+	// Of lookups by anchors: why they are not served, nil if they are; how many raw
+	// hashes make a block and how many blocks the alignment.
+	noAnchors                error
+	anchorStride, anchorUnit int
 	version string
 	queries sync.Pool // of *query
 
@@ -64,7 +68,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrNotBuilt, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, places: newPlaces(pool), version: cfg.Version}
+	s := &Service{coord: coord, pool: pool, places: newPlaces(pool), version: cfg.Version, noAnchors: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -91,6 +95,9 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
 	s.index, s.lanes, s.peek = x, newLanes(s.coord), peekHashes(s.coord)
+	if s.anchorStride, s.noAnchors = anchorStride(s.lanes); s.noAnchors == nil {
+		s.anchorUnit = anchorUnit(s.coord, s.anchorStride)
+	}
 	s.queries.New = func() any { return newQuery(s) }
 	return nil
 }
@@ -141,6 +148,32 @@ func (s *Service) Store(at Place, keys []byte, hashLen int) error {
 	}
 	var w index.Writer
 	return s.index.Store(&w, place, keys, hashLen)
+}
+
+// StoreChain is Store for keys of which it is known where they stand in their
+// chain: the first is chunk number of its group, and before, if it is not empty, is
+// the key in front of it. What is stored so can be looked up by anchors. before is
+// only borrowed.
+func (s *Service) StoreChain(at Place, number uint32, before, keys []byte, hashLen int) error {
+	place, ok := s.places.number(at)
+	if !ok || s.remote != nil {
+		return s.Store(at, keys, hashLen)
+	}
+	var w index.Writer
+	s.number(&w, at, number)
+	if err := s.index.Store(&w, place, keys, hashLen); err != nil {
+		return err
+	}
+	s.index.Before(&w, before)
+	return nil
+}
+
+// number tells a writer the number of a store's first chunk, if that is a block of
+// lookups by anchors.
+func (s *Service) number(w *index.Writer, at Place, chunk uint32) {
+	if s.noAnchors == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
+		w.Number(chunk)
+	}
 }
 
 // Evict takes keys away from a place.

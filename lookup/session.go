@@ -198,6 +198,9 @@ func (s *session) Begin(q *netproto.Request) bool {
 	if q.Tag == netproto.TagLookup || q.Tag == netproto.TagExplain {
 		return s.beginLookup(q)
 	}
+	if q.Tag == netproto.TagAnchors {
+		return s.beginAnchors(q)
+	}
 	if s.problem = s.checkPlace(q); s.problem != nil {
 		return false
 	}
@@ -205,6 +208,9 @@ func (s *session) Begin(q *netproto.Request) bool {
 		s.writer = new(index.Writer)
 	}
 	*s.writer = index.Writer{}
+	if q.Tag == netproto.TagStore {
+		s.server.service.number(s.writer, q.Place, q.FirstChunk)
+	}
 	return true
 }
 
@@ -220,10 +226,20 @@ func (s *session) checkPlace(q *netproto.Request) error {
 
 // checkHashes refuses a lookup of too many hashes.
 func (s *session) checkHashes(q *netproto.Request) error {
-	if most := s.server.cfg.Limits.MaxHashes; q.NumHashes > most {
-		return fmt.Errorf("%w: %d, the limit is %d", ErrTooManyHashes, q.NumHashes, most)
+	n := max(q.NumHashes, int(q.Anchors.NumHashes))
+	if most := s.server.cfg.Limits.MaxHashes; n > most {
+		return fmt.Errorf("%w: %d, the limit is %d", ErrTooManyHashes, n, most)
 	}
 	return nil
+}
+
+func (s *session) beginAnchors(q *netproto.Request) bool {
+	if s.problem = s.checkHashes(q); s.problem != nil {
+		return false
+	}
+	s.query = s.server.service.queries.Get().(*query)
+	s.problem = s.query.beginAnchors(q)
+	return s.problem == nil && s.query.asked
 }
 
 func (s *session) beginLookup(q *netproto.Request) bool {
@@ -244,6 +260,8 @@ func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
 		return s.query.add(hashes)
+	case netproto.TagAnchors:
+		return s.query.addAnchors(hashes)
 	case netproto.TagStore:
 		s.problem = s.server.service.index.Store(s.writer, s.place, hashes, q.HashLen)
 	case netproto.TagEvict:
@@ -312,6 +330,10 @@ func (s *session) reply(q *netproto.Request) error {
 			return err
 		}
 		return s.replyJSON(q, e)
+	case netproto.TagAnchors:
+		return s.replyAnchors(q)
+	case netproto.TagStore:
+		s.server.service.index.Before(s.writer, q.Before)
 	case netproto.TagReset:
 		if err := s.server.service.Reset(); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -17,8 +18,9 @@ import (
 // Followers may get an answer from up to one lookup's timeout before they asked, but
 // never from before a change that this service has confirmed: see forget.
 type sharing struct {
-	mu    sync.Mutex
-	under map[shareKey]*asking
+	mu     sync.Mutex
+	under  map[shareKey]*asking
+	shared atomic.Int64 // lookups that had the answer to another
 }
 
 // shareKey tells lookups apart, but for hashes that are no chain: the last one of a
@@ -84,6 +86,7 @@ func (s *sharing) do(ctx context.Context, numTokens int64, hashes netproto.Hashe
 		select {
 		case <-a.done:
 			if !a.outcome.ended {
+				s.shared.Add(1)
 				return a.outcome
 			}
 		case <-ctx.Done():

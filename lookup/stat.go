@@ -25,6 +25,7 @@ type Stat struct {
 	BackendErrors   int64  `json:"backend_errors"`          // calls that failed
 	BackendTimeouts int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
 	BackendRejected int64  `json:"backend_rejected"`        // requests that the breaker or a full queue kept from the backend
+	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the answer to an equal one under way
 	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed when all is well, open, half-open
 
 	// Of a server only:
@@ -65,8 +66,9 @@ func (s *Service) remoteStat() Stat {
 		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
-		BackendState: r.breaker.State().String(),
-		Closed:       map[string]int64{},
+		BackendShared: r.sharing.shared.Load(),
+		BackendState:  r.breaker.State().String(),
+		Closed:        map[string]int64{},
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *sums) note(q *query, l *laneQuery, g int, run index.Run, keys []byte) {
 		if len(s.partial) == maxOccurrences {
 			return
 		}
-		key := keys[i*l.stride*q.hashLen:][:q.hashLen]
+		key := keys[i*l.step*q.hashLen:][:q.hashLen]
 		s.partial = append(s.partial, occurrence{
 			key:   [2]uint64{maphash.Bytes(sumSeeds[0], key), maphash.Bytes(sumSeeds[1], key)},
 			group: int32(g), position: int32(l.at + i), ranks: run.Coverage.Counts[g],

@@ -15,12 +15,13 @@ const (
 	TagEvict
 	TagPing
 	TagStat
+	TagAnchors
 )
 
 // tagNames holds the bytes of each tag on the wire; maxTag bounds their length.
 var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
-	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat",
+	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors",
 }
 
 const maxTag = len("explain")
@@ -119,6 +120,21 @@ func AppendKeys(dst, envelope []byte, tag Tag, p Place, hashLen, blobLen int) []
 	}
 	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
 	return AppendFrameHeader(dst, blobLen, false)
+}
+
+// AppendChunks appends a store request whose place gives the number of the first
+// chunk, up to and including the header of its blob frame. The blob follows, and
+// behind it, if more is true, a frame with the key in front of the first.
+func AppendChunks(dst, envelope []byte, p Place, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(tagNames[TagStore]), true)
+	dst = AppendFrameHeader(dst, placeChunk, true)
+	for _, v := range [...]uint16{p.Group, p.TPRank, p.PPRank, p.PCPRank} {
+		dst = binary.BigEndian.AppendUint16(dst, v)
+	}
+	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
+	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
+	return AppendFrameHeader(dst, blobLen, more)
 }
 
 // AppendRequest appends a request that is only a tag and further frames: reset,

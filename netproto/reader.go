@@ -5,8 +5,8 @@ import "errors"
 // Handler receives the requests of one connection, in order. Every slice and the
 // Request are valid until the method returns.
 type Handler interface {
-	// Begin is called when everything in front of a lookup's, store's or evict's
-	// blob is known and well formed; the hashes follow. It returns false to have
+	// Begin is called when everything in front of a lookup's, store's, evict's or
+	// anchors' blob is known and well formed; the hashes follow. It returns false to have
 	// them skipped.
 	Begin(q *Request) bool
 	// Hashes hands on the next whole hashes of the blob, at least one. It returns
@@ -301,6 +301,14 @@ func (r *Reader) bodyBytes(p []byte, h Handler) error {
 		}
 	case rolePlace:
 		q.keep(q.scratch[:placeChunk], p)
+	case roleShape:
+		q.keep(q.scratch[:shapeLen], p)
+	case rolePrevious:
+		q.keep(q.scratch[:], p)
+	case roleNumbers:
+		q.Anchors.Numbers = q.gather(q.Anchors.Numbers, p, 4*MaxAnchors)
+	case roleDigests:
+		q.Anchors.Digests = q.gather(q.Anchors.Digests, p, 8*MaxAnchors)
 	case roleBlob:
 		r.blob(p, h)
 	case roleEcho:
@@ -337,7 +345,7 @@ func (r *Reader) endFrame(h Handler) {
 	r.state = inHeader
 	switch r.phase {
 	case phaseBody:
-		r.req.endBody(r.role, r.frame.size)
+		r.req.endBody(r.role, r.frame.size, r.alignment)
 	case phaseFirst, phaseEnvelope:
 		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) { // the delimiter; REP takes none for it that ends a message
 			r.req.Envelope = AppendFrameHeader(r.req.Envelope, 0, true)

@@ -25,13 +25,18 @@ type Request struct {
 	// Place and FirstChunk say where a store or evict belongs.
 	Place      Place
 	FirstChunk uint32
+	// Before is the key in front of the first of a store, empty if there is none.
+	Before []byte
+	// Anchors belong to a request by anchors, whose NumHashes counts those in the
+	// blob.
+	Anchors Anchors
 	// Echo holds the further frames of a ping, encoded.
 	Echo []byte
 	// Problem says why the request can be framed but not served, nil if it can.
 	Problem error
 
 	name      [maxTag + 1]byte // first bytes of the tag; one more than the longest shows a longer one
-	scratch   [MaxHashLen]byte // a place, or the key before the first
+	scratch   [MaxHashLen]byte // a place, a shape, or the key before the first
 	filled    int              // bytes of name or scratch that the current frame has filled
 	hashLen   uint64           // hash_len as sent, saturated
 	remainder uint64           // num_tokens modulo the alignment
@@ -51,6 +56,9 @@ const (
 	rolePlace
 	roleBlob
 	rolePrevious // the key before the first of a store
+	roleShape
+	roleNumbers
+	roleDigests
 	roleEcho
 	roleExtra // a frame that a strict request must not have
 )
@@ -67,6 +75,8 @@ func (q *Request) roleOf(body int) bodyRole {
 		return [...]bodyRole{roleTag, rolePlace, roleHashLen, roleBlob, rolePrevious, roleExtra}[min(body, 5)]
 	case TagEvict:
 		return [...]bodyRole{roleTag, rolePlace, roleHashLen, roleBlob, roleExtra}[min(body, 4)]
+	case TagAnchors:
+		return [...]bodyRole{roleTag, roleShape, roleHashLen, roleNumbers, roleDigests, roleBlob, roleExtra}[min(body, 6)]
 	case TagPing:
 		return roleEcho
 	}
@@ -87,7 +97,9 @@ func (q *Request) reset() {
 	if cap(echo) > keepEcho {
 		echo = nil
 	}
-	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown}
+	anchors := q.Anchors
+	anchors.reset()
+	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors}
 }
 
 // keepEcho is the largest ping buffer in bytes that an idle connection keeps:
@@ -144,7 +156,7 @@ func (q *Request) echoHeader(size uint64) {
 }
 
 // endBody finishes a body frame: what it has gathered becomes a field.
-func (q *Request) endBody(role bodyRole, size uint64) {
+func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	switch role {
 	case roleTag:
 		if size <= uint64(maxTag) {
@@ -169,6 +181,16 @@ func (q *Request) endBody(role bodyRole, size uint64) {
 	case rolePrevious:
 		if size != uint64(q.HashLen) {
 			q.fail(ErrCutKey)
+			return
+		}
+		q.Before = q.scratch[:q.filled]
+	case roleShape:
+		q.endShape(size, alignment)
+	case roleNumbers:
+		q.endNumbers()
+	case roleDigests:
+		if n := len(q.Anchors.Digests); n != 0 && n != 8*q.Anchors.Len() {
+			q.fail(ErrDigests)
 		}
 	case roleExtra:
 		q.fail(ErrExtraFrame)
@@ -195,7 +217,12 @@ func (q *Request) beginBlob(size uint64) bool {
 			q.fail(ErrCutKey)
 		}
 	}
-	if !q.Tag.asksHits() && size == 0 {
+	switch {
+	case q.Tag == TagAnchors:
+		if q.NumHashes < q.Anchors.Len() {
+			q.fail(ErrAnchorCount)
+		}
+	case !q.Tag.asksHits() && size == 0:
 		q.fail(ErrEmptyBlob)
 	}
 	return q.Problem == nil
@@ -207,6 +234,10 @@ func (q *Request) finish(body int) {
 	switch q.Tag {
 	case TagLookup, TagExplain, TagStore, TagEvict:
 		if body < 4 {
+			q.fail(ErrMissingFrame)
+		}
+	case TagAnchors:
+		if body < 6 {
 			q.fail(ErrMissingFrame)
 		}
 	case TagPing:

@@ -22,6 +22,9 @@ type Config struct {
 	// Masters are the addresses host:port of the masters' RPC ports, in any order:
 	// the one that answers is the leader. At least one.
 	Masters []string
+	// Admin are the addresses host:port of the masters' admin ports, in any order, for
+	// Keys. None by default.
+	Admin []string
 	// Tenant is whose keys are asked for; the engines' tenant_id. A master before
 	// v0.3.12, or one without tenants, ignores it. DefaultTenant by default.
 	Tenant string
@@ -65,6 +68,11 @@ func (c *Config) validate() error {
 		}
 		if slices.Contains(c.Masters[:i], addr) {
 			return fmt.Errorf("%w: masters: %q is given twice", ErrConfig, addr)
+		}
+	}
+	for _, addr := range c.Admin {
+		if err := checkAddr(addr); err != nil {
+			return fmt.Errorf("%w: admin: %q: %w", ErrConfig, addr, err)
 		}
 	}
 	switch {

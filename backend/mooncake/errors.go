@@ -17,10 +17,18 @@ var (
 	ErrConfig = errors.New("mooncake: bad configuration")
 	// ErrForm says that a master takes the arguments of BatchExistKey in no form
 	// known here.
-	ErrForm = errors.New("takes no form of BatchExistKey known here, which are those of Mooncake v0.3.5 on")
+	ErrForm = mismatch("takes no form of BatchExistKey known here, which are those of Mooncake v0.3.5 on")
 	// ErrNotMaster says that an address leads to something that is no master's RPC.
-	ErrNotMaster = errors.New("is no RPC port of a Mooncake master")
+	ErrNotMaster = mismatch("is no RPC port of a Mooncake master")
 )
+
+// mismatch is an error that is a backend.ErrMismatch and does not say so.
+type mismatch string
+
+func (m mismatch) Error() string { return string(m) }
+
+// Unwrap makes it one.
+func (m mismatch) Unwrap() error { return backend.ErrMismatch }
 
 var (
 	// errClosed is said of a call after Close.
@@ -63,16 +71,16 @@ func (e *rpcError) Unwrap() error { return backend.ErrUnavailable }
 
 // notServing is for a store that answers with its own error in place of all results.
 func notServing(code int) error {
-	name := ""
+	name, class := "", error(backend.ErrUnavailable)
 	switch code {
 	case storeInvalidParams:
 		name = ", invalid parameters: is the tenant one of this store's?"
 	case storeNoTenant:
-		name = ", the tenant is not registered"
+		name, class = ", the tenant is not registered", fmt.Errorf("%w: %w", backend.ErrMismatch, backend.ErrUnavailable)
 	case storeNotServing, storeNotInMode:
 		name = ", not serving now"
 	}
-	return fmt.Errorf("%w: it answers store error %d%s", backend.ErrUnavailable, code, name)
+	return fmt.Errorf("%w: it answers store error %d%s", class, code, name)
 }
 
 // foreign explains the first bytes of a reply that is not of this protocol. A TLS

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,39 +19,49 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 )
 
+// moreReleases returns those to try as well, named by HITLINE_TEST_MOONCAKE_RELEASES.
+// Up to v0.3.11, whose arguments have the other form, a master's admin port cannot
+// be bound to loopback; so these run in a network of their own:
+//
+//	unshare -n sh -c 'ip link set lo up; HITLINE_TEST_MOONCAKE_RELEASES=0.3.11.post1 go test -v -run TestReleases ./backend/mooncake'
+func moreReleases() []string {
+	return strings.FieldsFunc(os.Getenv("HITLINE_TEST_MOONCAKE_RELEASES"), func(c rune) bool { return c == ',' })
+}
+
 // TestReleases runs real masters.
 func TestReleases(t *testing.T) {
-	for _, release := range append(moreReleases(), release) {
+	for _, release := range append(moreReleases(), storetest.MooncakeRelease) {
 		form := FormTenant
-		if tenantless(release) {
+		if storetest.Tenantless(release) {
 			form = FormKeys
 		}
 		t.Run(release, func(t *testing.T) {
-			w := needWheel(t, release)
-			m := startMaster(t, w, "")
-			n := startNode(t, w, m)
-			c := newClient(t, Config{Masters: []string{m.rpc}, AllowReset: true})
+			w := storetest.NeedWheel(t, release)
+			m := storetest.StartMaster(t, w, "")
+			n := storetest.StartNode(t, w, m)
+			c := newClient(t, Config{Masters: []string{m.RPC}, AllowReset: true})
 			info, err := c.Info(within(t, patience))
 			require.NoError(t, err)
 			require.Equal(t, form, info.Form)
 			require.NotEmpty(t, info.Version)
 			t.Logf("%+v", info)
 
-			n.put("a", "c")
+			n.Put("a", "c")
 			keys := []string{"a", "b", "c", "d"}
 			answers, err := c.Exists(within(t, patience), keys)
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, answers)
-			require.Equal(t, answers, n.exist(keys...))
+			require.Equal(t, answers, n.Exist(keys...))
 			require.NoError(t, c.Reset(within(t, patience)), "leased keys too")
 			answers, err = c.Exists(within(t, patience), keys)
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0, 0, 0}, answers)
 
-			wrong := newClient(t, Config{Masters: []string{m.admin}, DialTimeout: 100 * time.Millisecond})
+			wrong := newClient(t, Config{Masters: []string{m.Admin}, DialTimeout: 100 * time.Millisecond})
 			_, err = wrong.Info(within(t, patience))
 			require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
 		})
@@ -58,10 +70,10 @@ func TestReleases(t *testing.T) {
 
 // TestMaster runs what follows over one real master.
 func TestMaster(t *testing.T) {
-	w := needWheel(t, release)
-	m := startMaster(t, w, "")
-	n := startNode(t, w, m)
-	c := newClient(t, Config{Masters: []string{m.rpc}})
+	w := storetest.NeedWheel(t, storetest.MooncakeRelease)
+	m := storetest.StartMaster(t, w, "")
+	n := storetest.StartNode(t, w, m)
+	c := newClient(t, Config{Masters: []string{m.RPC}})
 	t.Run("conformance", func(t *testing.T) { masterConformance(t, c, n) })
 	t.Run("lease", func(t *testing.T) { masterLease(t, c, n) })
 	t.Run("many keys", func(t *testing.T) { masterManyKeys(t, c, n) })
@@ -82,7 +94,7 @@ func everyNth[T any](list []T, n int) (some []T) {
 
 // masterConformance asks a hitline server over the master what the reference was
 // asked.
-func masterConformance(t *testing.T, c *Client, n *node) {
+func masterConformance(t *testing.T, c *Client, n *storetest.Node) {
 	for file, revision := range map[string]coordinator.Revision{
 		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
 	} {
@@ -98,7 +110,7 @@ func masterConformance(t *testing.T, c *Client, n *node) {
 			require.NoError(t, err)
 			keys = slices.AppendSeq(keys, maps.Keys(content))
 		}
-		n.put(keys...)
+		n.Put(keys...)
 		t.Logf("%s: %d keys are in the store", file, len(keys))
 		report := conformance.NewReport(t, file+" over a Mooncake master")
 		for _, wc := range cases {
@@ -152,19 +164,19 @@ func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteC
 
 // masterLease shows that asking protects a block, and only a block that was asked
 // for.
-func masterLease(t *testing.T, c *Client, n *node) {
-	n.put("asked", "not asked")
+func masterLease(t *testing.T, c *Client, n *storetest.Node) {
+	n.Put("asked", "not asked")
 	answers, err := c.Exists(within(t, patience), []string{"asked"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	const objectHasLease = -706
-	require.Equal(t, objectHasLease, n.remove("asked"))
-	require.Zero(t, n.remove("not asked"))
-	eventually(t, "the lease ends", func() bool { return n.remove("asked") == 0 })
+	require.Equal(t, objectHasLease, n.Remove("asked"))
+	require.Zero(t, n.Remove("not asked"))
+	eventually(t, "the lease ends", func() bool { return n.Remove("asked") == 0 })
 }
 
 // masterManyKeys asks in parts and with wide counts.
-func masterManyKeys(t *testing.T, c *Client, n *node) {
+func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
 	keys, put := make([]string, partKeys+partKeys/2), []string{}
 	want := make([]int, len(keys))
 	for i := range keys {
@@ -173,7 +185,7 @@ func masterManyKeys(t *testing.T, c *Client, n *node) {
 			put, want[i] = append(put, keys[i]), 1
 		}
 	}
-	n.put(put...)
+	n.Put(put...)
 	for _, count := range []int{1, 255, 256, 257, len(keys)} {
 		answers, err := c.Exists(within(t, patience), keys[:count])
 		require.NoError(t, err)
@@ -195,9 +207,9 @@ func coordinatorKey(t *testing.T, i int) []byte {
 }
 
 // masterNodeDies kills the process in whose memory the blocks are.
-func masterNodeDies(t *testing.T, c *Client, n *node) {
-	n.put("block")
-	n.kill()
+func masterNodeDies(t *testing.T, c *Client, n *storetest.Node) {
+	n.Put("block")
+	n.Kill()
 	begun := time.Now()
 	eventually(t, "the master has noticed", func() bool {
 		answers, err := c.Exists(within(t, patience), []string{"block"})
@@ -246,31 +258,34 @@ const limit = 2 * time.Second
 
 // masterFreezes stops the master's process, so that its connections stay open and
 // nobody answers.
-func masterFreezes(t *testing.T, c *Client, n *node, m *realMaster) {
+func masterFreezes(t *testing.T, c *Client, n *storetest.Node, m *storetest.Master) {
 	p := newPrompt(t, "frozen")
-	n.put(p.keys...)
+	n.Put(p.keys...)
 	server, client, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: 100 * time.Millisecond})
 	defer stop()
 	eventually(t, "the answer is right", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
-	require.NoError(t, m.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, m.Cmd.Process.Signal(syscall.SIGSTOP))
+	defer m.Cmd.Process.Signal(syscall.SIGCONT)
+	frozen := false
 	for server.Stat().BackendState != "open" {
 		hit, took := p.asked(t, client)
-		require.Zero(t, hit)
+		frozen = frozen || hit == 0 // not all of its threads stop at once
+		require.True(t, hit == 0 || !frozen && hit == p.right, "hit %d", hit)
 		require.Less(t, took, limit)
 	}
 	require.EqualValues(t, 5, server.Stat().BackendTimeouts+server.Stat().BackendErrors)
-	require.NoError(t, m.cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, m.Cmd.Process.Signal(syscall.SIGCONT))
 	eventually(t, "it is right again", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
 }
 
 // TestMasterKilled ends the master under load, and starts it again.
 func TestMasterKilled(t *testing.T) {
-	w := needWheel(t, release)
-	m := startMaster(t, w, "")
-	n := startNode(t, w, m)
-	c := newClient(t, Config{Masters: []string{m.rpc}})
+	w := storetest.NeedWheel(t, storetest.MooncakeRelease)
+	m := storetest.StartMaster(t, w, "")
+	n := storetest.StartNode(t, w, m)
+	c := newClient(t, Config{Masters: []string{m.RPC}})
 	p := newPrompt(t, "killed")
-	n.put(p.keys...)
+	n.Put(p.keys...)
 	server, client, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: 100 * time.Millisecond})
 	defer stop()
 
@@ -278,20 +293,24 @@ func TestMasterKilled(t *testing.T) {
 	load := startLoad(t, server.Addrs()[0], &phase, p)
 	time.Sleep(300 * time.Millisecond)
 	phase.Store(1)
-	m.kill()
+	m.Kill()
 	phase.Store(2)
 	eventually(t, "the breaker opens", func() bool { return server.Stat().BackendState == "open" })
 	time.Sleep(500 * time.Millisecond)
 	phase.Store(3)
-	n.kill()
-	m = startMaster(t, w, m.rpc)
-	n = startNode(t, w, m)
-	n.put(p.keys...)
+	n.Kill()
+	m = storetest.StartMaster(t, w, m.RPC)
+	n = storetest.StartNode(t, w, m)
+	n.Put(p.keys...)
 	begun := time.Now()
 	eventually(t, "answers are right again", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
 	t.Logf("right again %v after the restart", time.Since(begun).Round(time.Millisecond))
 	load.stop()
-	require.Equal(t, "closed", server.Stat().BackendState)
+	stat := server.Stat()
+	require.Equal(t, "closed", stat.BackendState)
+	require.Positive(t, stat.BackendErrors+stat.BackendTimeouts, "stat says why there was none")
+	require.Positive(t, stat.BackendRejected)
+	require.Zero(t, stat.Failed, "none is refused")
 	for _, phase := range []int{0, 2, 3} {
 		require.Positive(t, load.answers[phase].Load(), "phase %d", phase)
 	}

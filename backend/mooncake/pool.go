@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/hitline/hitline/backend"
 )
@@ -137,12 +138,40 @@ func (c *Client) dial(parent context.Context, addr string) (*conn, error) {
 		return nil, explain(err, false)
 	}
 	cn := &conn{net: nc, addr: addr}
-	if err := cn.during(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant) }); err != nil {
+	web := c.watchSilence(ctx, cancel, addr)
+	err = cn.during(ctx, func(cn *conn) error { return cn.negotiate(c.cfg.Tenant) })
+	speaksHTTP := web()
+	if err != nil {
 		cn.close()
+		if speaksHTTP {
+			return nil, errHTTP
+		}
 		return nil, c.explainSilence(parent, addr, explain(err, false))
 	}
 	return cn, nil
 }
+
+// watchSilence asks an address that has not answered for a while whether it speaks
+// HTTP, and gives it up if it does. What it returns ends the watch and tells.
+func (c *Client) watchSilence(ctx context.Context, giveUp func(), addr string) (stop func() bool) {
+	web, done := false, make(chan struct{})
+	timer := time.AfterFunc(min(silence, c.cfg.DialTimeout/2), func() {
+		defer close(done)
+		if web = speaksHTTP(ctx, addr); web {
+			giveUp()
+		}
+	})
+	return func() bool {
+		if timer.Stop() {
+			return false
+		}
+		<-done
+		return web
+	}
+}
+
+// silence is how long a master's first answer may take before it is doubted to be one.
+const silence = 200 * time.Millisecond
 
 // explainSilence says what a connection that was not answered in time leads to.
 func (c *Client) explainSilence(ctx context.Context, addr string, err error) error {

@@ -25,8 +25,9 @@ type dialer struct {
 // connError is a connection that cannot be made or used. It must not unwrap: the
 // driver takes one wrapper off what fails while a connection begins.
 type connError struct {
-	text  string
-	reply bool // something else than a Redis answered
+	text     string
+	reply    bool // something else than a Redis answered
+	mismatch bool // as backend.ErrMismatch has it
 }
 
 func (e *connError) Error() string { return e.text }
@@ -58,26 +59,61 @@ func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *
 	case d.tls == nil:
 		return conn, nil
 	}
+	secure, err := d.handshake(ctx, conn, addr)
+	if err != nil {
+		_ = conn.Close()
+		text, mismatch := tlsText(err)
+		return nil, &connError{text: addr + ": " + text, mismatch: mismatch}
+	}
+	return secure, nil
+}
+
+// handshake begins TLS on a connection. A plain Redis takes the beginning of a
+// handshake for that of a command and waits for the rest: so one that is silent for a
+// while is asked in plain as well.
+func (d *dialer) handshake(ctx context.Context, conn net.Conn, addr string) (net.Conn, error) {
 	cfg := d.tls
 	if cfg.ServerName == "" {
 		cfg = cfg.Clone()
 		cfg.ServerName, _, _ = net.SplitHostPort(addr)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	asked := make(chan struct{})
+	silent := time.AfterFunc(tlsPatience, func() {
+		defer close(asked)
+		if speaksPlain(ctx, conn.RemoteAddr()) {
+			cancel(errPlain)
+		}
+	})
 	secure := tls.Client(conn, cfg)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, &connError{text: addr + ": " + tlsText(err)}
+	err := secure.HandshakeContext(ctx)
+	if !silent.Stop() {
+		cancel(nil)
+		<-asked
 	}
-	return secure, nil
+	if err != nil && errors.Is(context.Cause(ctx), errPlain) {
+		err = errPlain
+	}
+	return secure, err
 }
 
-// tlsText says why a TLS handshake failed.
-func tlsText(err error) string {
+// tlsPatience is how long a server may be silent in a handshake before it is asked in
+// plain.
+const tlsPatience = 150 * time.Millisecond
+
+// errPlain says that a server answers in plain.
+var errPlain = errors.New("a plain server")
+
+// tlsText says why a TLS handshake failed. Silence may also be that of a server that
+// hangs.
+func tlsText(err error) (text string, mismatch bool) {
 	var notTLS tls.RecordHeaderError
-	if errors.As(err, &notTLS) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) {
-		return "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?"
+	silent := errors.Is(err, context.DeadlineExceeded)
+	if errors.Is(err, errPlain) || errors.As(err, &notTLS) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || silent {
+		return "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?", !silent
 	}
-	return "TLS: " + err.Error()
+	return "TLS: " + err.Error(), true
 }
 
 // innermost returns the last cause of a network error, without the addresses.
@@ -136,7 +172,7 @@ func (w *watched) refused(err error) error {
 	}
 	switch {
 	case w.dialer.tls != nil:
-		return w.dialer.fail(&connError{text: w.addr + ": the server ends TLS connections: does it want a certificate (cert and key)? " + innermost(err)})
+		return w.dialer.fail(&connError{mismatch: true, text: w.addr + ": the server ends TLS connections: does it want a certificate (cert and key)? " + innermost(err)})
 	case speaksTLS(w.Conn.RemoteAddr()):
 		return w.dialer.fail(wantsTLS(w.addr))
 	}
@@ -151,11 +187,27 @@ func (w *watched) foreign(first []byte) *connError {
 		return wantsTLS(w.addr)
 	}
 	const most = 40
-	return &connError{reply: true, text: fmt.Sprintf("%s: the server is not a Redis: it answers %q", w.addr, first[:min(len(first), most)])}
+	return &connError{reply: true, mismatch: true, text: fmt.Sprintf("%s: the server is not a Redis: it answers %q", w.addr, first[:min(len(first), most)])}
 }
 
 func wantsTLS(addr string) *connError {
-	return &connError{text: addr + ": the server speaks TLS: use rediss:// instead of redis://"}
+	return &connError{mismatch: true, text: addr + ": the server speaks TLS: use rediss:// instead of redis://"}
+}
+
+// speaksPlain asks a server that is silent in TLS.
+func speaksPlain(ctx context.Context, addr net.Addr) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, addr.Network(), addr.String())
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return false
+	}
+	first := make([]byte, 1) // of a reply: an error, if there is a password
+	_, err = io.ReadFull(conn, first)
+	return err == nil && strings.IndexByte(replyBytes, first[0]) >= 0
 }
 
 // speaksTLS asks a server that has just closed a plain connection without a word.

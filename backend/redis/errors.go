@@ -46,7 +46,9 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 		}
 		return text, append(unavailable, ended(ctx))
 	case errors.As(err, &conn) && conn.reply:
-		return conn.text, []error{backend.ErrReply}
+		return conn.text, []error{backend.ErrMismatch, backend.ErrReply}
+	case errors.As(err, &conn) && conn.mismatch:
+		return conn.text, []error{backend.ErrMismatch, backend.ErrUnavailable}
 	case errors.As(err, &conn):
 		return conn.text, unavailable
 	case errors.Is(err, backend.ErrReply):
@@ -61,7 +63,7 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 	text = innermost(err)
 	for _, unreadable := range []string{"can't parse", "invalid", "unexpected", "the length", "got"} {
 		if strings.HasPrefix(text, "redis: "+unreadable) { // the driver's words
-			return b.at.String() + ": the server is not a Redis: " + strings.TrimPrefix(text, "redis: "), []error{backend.ErrReply}
+			return b.at.String() + ": the server is not a Redis: " + strings.TrimPrefix(text, "redis: "), []error{backend.ErrMismatch, backend.ErrReply}
 		}
 	}
 	return b.at.String() + ": " + text, unavailable
@@ -78,7 +80,7 @@ func ended(ctx context.Context) error {
 
 // refusal says what to do about an error that a server answers.
 func (b *Backend) refusal(reply string, writes bool) (text string, kinds []error) {
-	unavailable := []error{backend.ErrUnavailable}
+	unavailable, mismatch := []error{backend.ErrUnavailable}, []error{backend.ErrMismatch, backend.ErrUnavailable}
 	at := b.at.String() + ": "
 	has := func(parts ...string) bool {
 		for _, part := range parts {
@@ -90,26 +92,28 @@ func (b *Backend) refusal(reply string, writes bool) (text string, kinds []error
 	}
 	switch {
 	case has("NOAUTH"):
-		return at + "the server wants a password: redis://:PASSWORD@host or redis://USER:PASSWORD@host", unavailable
+		return at + "the server wants a password: redis://:PASSWORD@host or redis://USER:PASSWORD@host", mismatch
 	case has("WRONGPASS", "invalid password", "invalid username-password"):
-		return at + "the server refuses this user or password", unavailable
+		return at + "the server refuses this user or password", mismatch
 	case has("without any password configured"):
-		return at + "the URL has a password and the server wants none", unavailable
+		return at + "the URL has a password and the server wants none", mismatch
 	case has("NOPERM") && writes:
 		return at + "the user may not: " + reply, []error{backend.ErrReadOnly}
 	case has("NOPERM"):
-		return at + "the user may not: " + reply, unavailable
+		return at + "the user may not: " + reply, mismatch
 	case has("READONLY"):
 		return at + "the server is a replica and takes no changes: name the primary", []error{backend.ErrReadOnly}
 	case has("cluster support disabled"):
-		return at + "the server is not part of a cluster: use redis:// instead of redis-cluster://", unavailable
+		return at + "the server is not part of a cluster: use redis:// instead of redis-cluster://", mismatch
 	case !b.at.cluster && has("MOVED ", "CROSSSLOT", "ASK "):
-		return at + "the server is a node of a cluster: use redis-cluster:// instead of redis://", unavailable
+		return at + "the server is a node of a cluster: use redis-cluster:// instead of redis://", mismatch
 	case has("WRONGTYPE"):
 		return at + "a key of the pool is of another type: is this the layout it was filled with?", []error{backend.ErrReply}
 	case has("unknown command"):
-		return at + "the server is too old or a sentinel: " + reply, unavailable
-	case has("LOADING", "DOWN", "TRYAGAIN", "MOVED ", "ASK ", "OOM ", "MISCONF", "NOREPLICAS", "BUSY", "max number of clients", "out of range"):
+		return at + "the server is too old or a sentinel: " + reply, mismatch
+	case has("DB index is out of range"):
+		return at + "the server has no such database: " + reply, mismatch
+	case has("LOADING", "DOWN", "TRYAGAIN", "MOVED ", "ASK ", "OOM ", "MISCONF", "NOREPLICAS", "BUSY", "max number of clients"):
 		return at + reply, unavailable
 	}
 	return at + reply, []error{backend.ErrReply}

@@ -134,7 +134,9 @@ const rankPart = "@tp_rank:"
 
 // DiscardDriverLog silences what the driver writes to standard error, for the whole
 // process. All of it is in the errors of this package too.
-func DiscardDriverLog() { goredis.SetLogger(discard{}) }
+func DiscardDriverLog() { discardDriverLog() }
+
+var discardDriverLog = sync.OnceFunc(func() { goredis.SetLogger(discard{}) })
 
 type discard struct{}
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // block is the key of block i of a group on a rank.
@@ -83,33 +84,40 @@ func roundTrip(t *testing.T, b *Backend) {
 }
 
 func TestServers(t *testing.T) {
-	for _, binary := range binaries(t) {
-		s := newServer(t, binary, t.TempDir())
-		t.Cleanup(s.stop)
+	binaries(t, func(t *testing.T, binary string) {
+		s := storetest.StartBinary(t, binary)
 		for _, layout := range layouts {
-			t.Run(filepath.Base(binary)+" "+string(layout), func(t *testing.T) {
-				roundTrip(t, testBackend(t, Config{URL: "redis://" + s.addr + "/3", Layout: layout}))
-				info, err := testBackend(t, Config{URL: "redis://" + s.addr}).Info(soon(t))
+			t.Run(string(layout), func(t *testing.T) {
+				roundTrip(t, testBackend(t, Config{URL: "redis://" + s.Addr + "/3", Layout: layout}))
+				info, err := testBackend(t, Config{URL: "valkey://" + s.Addr}).Info(soon(t))
 				require.NoError(t, err)
 				require.Equal(t, []any{"standalone", "master", 1}, []any{info.Mode, info.Role, info.Nodes})
-				require.Equal(t, strings.TrimSuffix(filepath.Base(binary), "-server"), info.Server)
+				require.Equal(t, serverName(binary), info.Server)
 			})
 		}
-	}
+	})
 }
 
 func TestCluster(t *testing.T) {
-	c := sharedCluster(t)
-	for _, layout := range layouts {
-		t.Run(string(layout), func(t *testing.T) {
-			b := testBackend(t, Config{URL: c.url(), Layout: layout})
-			roundTrip(t, b)
-			info, err := b.Info(soon(t))
-			require.NoError(t, err)
-			require.Equal(t, []any{"cluster", 3}, []any{info.Mode, info.Nodes})
-			roundTrip(t, testBackend(t, Config{URL: "redis://" + c.nodes[2].addr, Cluster: true, Layout: layout}))
-		})
-	}
+	binaries(t, func(t *testing.T, binary string) {
+		var c *storetest.Cluster
+		if serverName(binary) == "redis" {
+			c = sharedCluster(t)
+		} else {
+			c = storetest.StartCluster(t, binary)
+			t.Cleanup(c.Stop)
+		}
+		for _, layout := range layouts {
+			t.Run(string(layout), func(t *testing.T) {
+				b := testBackend(t, Config{URL: c.URL(), Layout: layout})
+				roundTrip(t, b)
+				info, err := b.Info(soon(t))
+				require.NoError(t, err)
+				require.Equal(t, []any{"cluster", 3, serverName(binary)}, []any{info.Mode, info.Nodes, info.Server})
+				roundTrip(t, testBackend(t, Config{URL: "redis://" + c.Nodes[2].Addr, Cluster: true, Layout: layout}))
+			})
+		}
+	})
 }
 
 func TestUnixSocket(t *testing.T) {
@@ -117,44 +125,44 @@ func TestUnixSocket(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
-	startServer(t, "--unixsocket", path, "--requirepass", "p@ss/word?")
+	storetest.StartRedis(t, "--unixsocket", path, "--requirepass", "p@ss/word?")
 	roundTrip(t, testBackend(t, Config{URL: "unix://:p%40ss%2Fword%3F@" + path + "?db=2"}))
 }
 
 func TestPasswordAndACL(t *testing.T) {
-	s := startServer(t, "--requirepass", "open", "--user", "reader", "on", ">secret", "~m@*", "+exists",
+	s := storetest.StartRedis(t, "--requirepass", "open", "--user", "reader", "on", ">secret", "~m@*", "+exists",
 		"--user", "writer", "on", ">secret", "~m@*", "+exists", "+set", "+unlink", "+scan", "+ping", "+dbsize", "+info",
 		"--user", "half", "on", ">secret", "~m@tp_rank:0@*", "+exists", "+set")
-	roundTrip(t, testBackend(t, Config{URL: "redis://:open@" + s.addr}))
-	roundTrip(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.addr}))
-	reader := testBackend(t, Config{URL: "redis://reader:secret@" + s.addr})
+	roundTrip(t, testBackend(t, Config{URL: "redis://:open@" + s.Addr}))
+	roundTrip(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.Addr}))
+	reader := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr})
 	keys := blocks("m", 20)
 	_, err := reader.Exists(soon(t), keys)
 	require.NoError(t, err)
 	for _, err := range []error{reader.Store(soon(t), keys), reader.Evict(soon(t), keys), reader.Reset(soon(t))} {
 		require.ErrorIs(t, err, backend.ErrReadOnly)
 	}
-	half := testBackend(t, Config{URL: "redis://half:secret@" + s.addr}) // of the keys: every other one
+	half := testBackend(t, Config{URL: "redis://half:secret@" + s.Addr}) // of the keys: every other one
 	require.NoError(t, half.Store(soon(t), keys[:1]))
 	require.ErrorIs(t, half.Store(soon(t), keys[:2]), backend.ErrReadOnly, "the first is there, the second is refused")
 	info, err := reader.Info(soon(t))
 	require.NoError(t, err)
 	require.Equal(t, Info{Nodes: 1, RoundTrip: info.RoundTrip, Blocks: -1}, info)
-	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.addr, KeyPrefix: "other"}).Exists(soon(t), blocks("other", 3))
+	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr, KeyPrefix: "other"}).Exists(soon(t), blocks("other", 3))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorContains(t, err, "NOPERM")
 }
 
 func TestTLS(t *testing.T) {
-	s, cert, key := tlsServer(t, "--requirepass", "open")
-	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("rediss://:open@%s?ca=%s&cert=%s&key=%s", s.addr, cert, cert, key)}))
-	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("valkeys://:open@%s?skip_verify=true&cert=%s&key=%s", s.addr, cert, key)}))
+	s, cert, key := storetest.StartTLSRedis(t, "--requirepass", "open")
+	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("rediss://:open@%s?ca=%s&cert=%s&key=%s", s.Addr, cert, cert, key)}))
+	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("valkeys://:open@%s?skip_verify=true&cert=%s&key=%s", s.Addr, cert, key)}))
 	for want, query := range map[string]string{
 		"certificate signed by unknown authority": "?cert=" + cert + "&key=" + key,
 		"not valid for any names":                 "?server_name=other&ca=" + cert + "&cert=" + cert + "&key=" + key,
 		"does it want a certificate":              "?ca=" + cert,
 	} {
-		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.addr + query}).Exists(soon(t), blocks("m", 1))
+		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.Addr + query}).Exists(soon(t), blocks("m", 1))
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorContains(t, err, want)
 	}
@@ -162,9 +170,9 @@ func TestTLS(t *testing.T) {
 
 // TestPresence asks for keys that are there in many patterns, some of them twice.
 func TestPresence(t *testing.T) {
-	s, c := startServer(t), sharedCluster(t)
+	s, c := storetest.StartRedis(t), sharedCluster(t)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, url := range []string{"redis://" + s.addr, c.url()} {
+	for _, url := range []string{"redis://" + s.Addr, c.URL()} {
 		for _, layout := range layouts {
 			b := testBackend(t, Config{URL: url, Layout: layout})
 			for _, n := range []int{1, 2, 31, 33, 511, 512, 513, 1200, askBatch + 700} {
@@ -206,16 +214,16 @@ func TestPresence(t *testing.T) {
 // TestMovingSlots asks a cluster while it moves a slot from node to node.
 func TestMovingSlots(t *testing.T) {
 	c := sharedCluster(t)
-	b := testBackend(t, Config{URL: c.url(), KeyPrefix: "{tag}"})
+	b := testBackend(t, Config{URL: c.URL(), KeyPrefix: "{tag}"})
 	keys := blocks("{tag}", 300)
 	ctx := soon(t)
 	require.NoError(t, b.Store(ctx, keys[:200]))
-	slot, err := c.nodes[0].client(t).ClusterKeySlot(ctx, keys[0]).Result()
+	slot, err := c.Nodes[0].Client(t).ClusterKeySlot(ctx, keys[0]).Result()
 	require.NoError(t, err)
-	from, to := c.nodes[min(int(slot)/5461, 2)], c.nodes[(min(int(slot)/5461, 2)+1)%3]
-	fromID, err := from.client(t).Do(ctx, "cluster", "myid").Text()
+	from, to := c.Nodes[min(int(slot)/5461, 2)], c.Nodes[(min(int(slot)/5461, 2)+1)%3]
+	fromID, err := from.Client(t).Do(ctx, "cluster", "myid").Text()
 	require.NoError(t, err)
-	toID, err := to.client(t).Do(ctx, "cluster", "myid").Text()
+	toID, err := to.Client(t).Do(ctx, "cluster", "myid").Text()
 	require.NoError(t, err)
 	want := make([]int, len(keys))
 	for i := range 200 {
@@ -228,30 +236,30 @@ func TestMovingSlots(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	check()
-	require.NoError(t, to.client(t).Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
-	require.NoError(t, from.client(t).Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
+	require.NoError(t, to.Client(t).Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
+	require.NoError(t, from.Client(t).Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
 	for _, key := range keys[:100] {
-		require.NoError(t, from.client(t).Migrate(ctx, "127.0.0.1", to.port(), key, 0, patience).Err())
+		require.NoError(t, from.Client(t).Migrate(ctx, "127.0.0.1", to.Port(), key, 0, patience).Err())
 	}
 	check() // a part is at either node
 	for _, key := range keys[100:200] {
-		require.NoError(t, from.client(t).Migrate(ctx, "127.0.0.1", to.port(), key, 0, patience).Err())
+		require.NoError(t, from.Client(t).Migrate(ctx, "127.0.0.1", to.Port(), key, 0, patience).Err())
 	}
-	for _, n := range []*server{to, from, c.nodes[0], c.nodes[1], c.nodes[2]} {
-		require.NoError(t, n.client(t).Do(ctx, "cluster", "setslot", slot, "node", toID).Err())
+	for _, n := range []*storetest.Redis{to, from, c.Nodes[0], c.Nodes[1], c.Nodes[2]} {
+		require.NoError(t, n.Client(t).Do(ctx, "cluster", "setslot", slot, "node", toID).Err())
 	}
 	check()
 	require.NoError(t, b.Reset(ctx))
 	clear(want)
 	check()
-	for _, n := range []*server{from, to, c.nodes[0], c.nodes[1], c.nodes[2]} { // as it was
-		require.NoError(t, n.client(t).Do(ctx, "cluster", "setslot", slot, "node", fromID).Err())
+	for _, n := range []*storetest.Redis{from, to, c.Nodes[0], c.Nodes[1], c.Nodes[2]} { // as it was
+		require.NoError(t, n.Client(t).Do(ctx, "cluster", "setslot", slot, "node", fromID).Err())
 	}
 }
 
 // TestResetSparesOthers fills a database with keys that only resemble the pool's.
 func TestResetSparesOthers(t *testing.T) {
-	s, c := startServer(t), sharedCluster(t)
+	s, c := storetest.StartRedis(t), sharedCluster(t)
 	const prefix = `p*@m[a-z]?\^{x}`
 	others := []string{
 		`p*@m[a-z]?\^{x}`, `p*@m[a-z]?\^{x}@tp_rank:notes`, `pq@mbz\^{x}@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@ab`,
@@ -260,8 +268,8 @@ func TestResetSparesOthers(t *testing.T) {
 		block(prefix, 0, 0, 1)[:len(prefix)+len("@tp_rank:0@pcp0@dcp0@pp_rank:0@group:")] + "@ab",
 	}
 	for url, client := range map[string]goredis.UniversalClient{
-		"redis://" + s.addr: s.client(t),
-		c.url():             goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.nodes[1].addr}, Protocol: 2}),
+		"redis://" + s.Addr: s.Client(t),
+		c.URL():             goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.Nodes[1].Addr}, Protocol: 2}),
 	} {
 		defer client.Close()
 		for _, layout := range layouts {
@@ -292,10 +300,10 @@ func TestResetSparesOthers(t *testing.T) {
 }
 
 func TestTimeToLive(t *testing.T) {
-	s := startServer(t)
-	b := testBackend(t, Config{URL: "redis://" + s.addr, TTL: time.Minute})
+	s := storetest.StartRedis(t)
+	b := testBackend(t, Config{URL: "redis://" + s.Addr, TTL: time.Minute})
 	keys := blocks("m", 3)
-	client := s.client(t)
+	client := s.Client(t)
 	require.NoError(t, b.Store(soon(t), keys[:2]))
 	require.InDelta(t, time.Minute, client.PTTL(soon(t), keys[0]).Val(), float64(10*time.Second))
 	require.NoError(t, client.PExpire(soon(t), keys[0], time.Second).Err())
@@ -311,11 +319,11 @@ func TestTimeToLive(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{missing}, gone)
 
-	short := testBackend(t, Config{URL: "redis://" + s.addr, TTL: time.Millisecond})
+	short := testBackend(t, Config{URL: "redis://" + s.Addr, TTL: time.Millisecond})
 	for range 20 { // some expire between the first and the second command
 		require.NoError(t, short.Store(soon(t), keys))
 	}
-	forever := testBackend(t, Config{URL: "redis://" + s.addr})
+	forever := testBackend(t, Config{URL: "redis://" + s.Addr})
 	require.Eventually(t, func() bool {
 		answers, err := forever.Exists(soon(t), keys)
 		return err == nil && fmt.Sprint(answers) == "[0 0 0]"
@@ -327,27 +335,27 @@ func TestTimeToLive(t *testing.T) {
 }
 
 func TestForeignKeys(t *testing.T) {
-	s := startServer(t)
+	s := storetest.StartRedis(t)
 	for _, layout := range layouts {
-		b := testBackend(t, Config{URL: "redis://" + s.addr, Layout: layout})
+		b := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: layout})
 		for _, key := range []string{"", "x", "other" + block("m", 0, 0, 0), block("n", 0, 0, 0), block("m", 0, 0, 0) + "g"} {
 			require.Error(t, b.Store(soon(t), []string{block("m", 0, 0, 1), key}), "%q", key)
 			require.Error(t, b.Evict(soon(t), []string{key}), "%q", key)
 		}
 	}
-	set := testBackend(t, Config{URL: "redis://" + s.addr, Layout: LayoutSet})
+	set := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: LayoutSet})
 	for _, key := range []string{"x", "m@xyz", "m@abc"} {
 		_, err := set.Exists(soon(t), []string{key})
 		require.ErrorIs(t, err, backend.ErrReply)
 	}
-	require.Zero(t, s.client(t).DBSize(soon(t)).Val())
+	require.Zero(t, s.Client(t).DBSize(soon(t)).Val())
 }
 
 func TestInfoSamples(t *testing.T) {
-	s := startServer(t, "--enable-debug-command", "yes")
-	client := s.client(t)
+	s := storetest.StartRedis(t, "--enable-debug-command", "yes")
+	client := s.Client(t)
 	require.NoError(t, client.Do(soon(t), "debug", "populate", 60000, "filler").Err())
-	b := testBackend(t, Config{URL: "redis://" + s.addr})
+	b := testBackend(t, Config{URL: "redis://" + s.Addr})
 	require.NoError(t, b.Store(soon(t), blocks("m", 20000)))
 	info, err := b.Info(soon(t))
 	require.NoError(t, err)
@@ -357,8 +365,8 @@ func TestInfoSamples(t *testing.T) {
 
 // TestWrongConnections has one line for each way to connect wrongly.
 func TestWrongConnections(t *testing.T) {
-	plain, secret, c := startServer(t), startServer(t, "--requirepass", "right"), sharedCluster(t)
-	secure, _, _ := tlsServer(t)
+	plain, secret, c := storetest.StartRedis(t), storetest.StartRedis(t, "--requirepass", "right"), sharedCluster(t)
+	secure, _, _ := storetest.StartTLSRedis(t)
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	closing, echo, mute := listen(t, func(net.Conn) {}), listen(t, func(c net.Conn) {
@@ -370,28 +378,28 @@ func TestWrongConnections(t *testing.T) {
 		_, _ = c.Read(make([]byte, 1000))
 		_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 70}) // protocol_version
 	})
-	replica := startServer(t, "--replicaof", "127.0.0.1 "+plain.port(), "--replica-serve-stale-data", "yes")
+	replica := storetest.StartRedis(t, "--replicaof", "127.0.0.1 "+plain.Port(), "--replica-serve-stale-data", "yes")
 	for name, one := range map[string]struct {
 		url, want string
 		is        error
 	}{
-		"password missing":         {"redis://" + secret.addr, "wants a password", backend.ErrUnavailable},
-		"password wrong":           {"redis://:wr0ngSecret@" + secret.addr, "refuses this user or password", backend.ErrUnavailable},
-		"user unknown":             {"redis://nobody:wr0ngSecret@" + secret.addr, "refuses this user or password", backend.ErrUnavailable},
-		"TLS against plain":        {"rediss://" + plain.addr, "does not answer in TLS", backend.ErrUnavailable},
-		"plain against TLS":        {"redis://:wr0ngSecret@" + secure.addr, "speaks TLS", backend.ErrUnavailable},
-		"cluster URL, single node": {"redis-cluster://" + plain.addr, "not part of a cluster", backend.ErrUnavailable},
-		"single URL, cluster node": {"redis://" + c.nodes[0].addr, "node of a cluster", backend.ErrUnavailable},
+		"password missing":         {"redis://" + secret.Addr, "wants a password", backend.ErrUnavailable},
+		"password wrong":           {"redis://:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrUnavailable},
+		"user unknown":             {"redis://nobody:wr0ngSecret@" + secret.Addr, "refuses this user or password", backend.ErrUnavailable},
+		"TLS against plain":        {"rediss://" + plain.Addr, "does not answer in TLS", backend.ErrUnavailable},
+		"plain against TLS":        {"redis://:wr0ngSecret@" + secure.Addr, "speaks TLS", backend.ErrUnavailable},
+		"cluster URL, single node": {"redis-cluster://" + plain.Addr, "not part of a cluster", backend.ErrUnavailable},
+		"single URL, cluster node": {"redis://" + c.Nodes[0].Addr, "node of a cluster", backend.ErrUnavailable},
 		"a TLS alert":              {"redis://:wr0ngSecret@" + alert, "speaks TLS", backend.ErrUnavailable},
 		"a web server":             {"redis://:wr0ngSecret@" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
 		"a cluster of web servers": {"redis-cluster://" + web.Listener.Addr().String(), `not a Redis: it answers "HTTP/1.1`, backend.ErrReply},
 		"one that closes":          {"redis://" + closing, "without an answer", backend.ErrUnavailable},
 		"one that echoes":          {"redis://:wr0ngSecret@" + echo, "not a Redis", backend.ErrReply},
 		"one that says nothing":    {"redis://:wr0ngSecret@" + mute, "deadline exceeded", context.DeadlineExceeded},
-		"no server at that port":   {"redis://:wr0ngSecret@" + freeAddr(t), "connection refused", backend.ErrUnavailable},
-		"no server, cluster":       {"redis-cluster://" + freeAddr(t), "connection refused", backend.ErrUnavailable},
+		"no server at that port":   {"redis://:wr0ngSecret@" + storetest.FreeAddr(t), "connection refused", backend.ErrUnavailable},
+		"no server, cluster":       {"redis-cluster://" + storetest.FreeAddr(t), "connection refused", backend.ErrUnavailable},
 		"no such socket":           {"unix:///nowhere/s", "no such file", backend.ErrUnavailable},
-		"no such database":         {"redis://" + plain.addr + "/99", "DB index is out of range", backend.ErrUnavailable},
+		"no such database":         {"redis://" + plain.Addr + "/99", "DB index is out of range", backend.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, layout := range layouts {
@@ -408,12 +416,12 @@ func TestWrongConnections(t *testing.T) {
 			}
 		})
 	}
-	b := testBackend(t, Config{URL: "redis://" + replica.addr})
+	b := testBackend(t, Config{URL: "redis://" + replica.Addr})
 	require.Eventually(t, func() bool { return b.Store(soon(t), blocks("m", 1)) != nil }, patience, 5*time.Millisecond)
 	require.ErrorIs(t, b.Store(soon(t), blocks("m", 1)), backend.ErrReadOnly)
-	keys := testBackend(t, Config{URL: "redis://" + plain.addr, KeyPrefix: "w"})
-	set := testBackend(t, Config{URL: "redis://" + plain.addr, KeyPrefix: "w", Layout: LayoutSet})
-	require.NoError(t, plain.client(t).Set(soon(t), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0", "", 0).Err())
+	keys := testBackend(t, Config{URL: "redis://" + plain.Addr, KeyPrefix: "w"})
+	set := testBackend(t, Config{URL: "redis://" + plain.Addr, KeyPrefix: "w", Layout: LayoutSet})
+	require.NoError(t, plain.Client(t).Set(soon(t), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0", "", 0).Err())
 	_, err := set.Exists(soon(t), blocks("w", 1))
 	require.ErrorIs(t, err, backend.ErrReply)
 	require.ErrorContains(t, err, "layout")
@@ -542,15 +550,15 @@ func TestNewDoesNotWait(t *testing.T) {
 
 // TestContext stops a server and sees that calls end with their contexts.
 func TestContext(t *testing.T) {
-	s := startServer(t)
+	s := storetest.StartRedis(t)
 	keys := blocks("m", 5000)
 	for name, connected := range map[string]bool{"connected": true, "not yet": false} {
 		t.Run(name, func(t *testing.T) {
-			b := testBackend(t, Config{URL: "redis://" + s.addr, IOTimeout: time.Second, DialTimeout: 300 * time.Millisecond})
+			b := testBackend(t, Config{URL: "redis://" + s.Addr, IOTimeout: time.Second, DialTimeout: 300 * time.Millisecond})
 			if connected {
 				require.NoError(t, b.Store(soon(t), keys))
 			}
-			require.NoError(t, syscall.Kill(s.pid, syscall.SIGSTOP))
+			require.NoError(t, syscall.Kill(s.PID, syscall.SIGSTOP))
 			calls := map[string]func(ctx context.Context) error{
 				"exists": func(ctx context.Context) error { _, err := b.Exists(ctx, keys); return err },
 				"store":  func(ctx context.Context) error { return b.Store(ctx, keys) },
@@ -571,7 +579,7 @@ func TestContext(t *testing.T) {
 				require.Less(t, time.Since(begun), 300*time.Millisecond, what)
 				require.ErrorIs(t, call(ctx), context.Canceled, what)
 			}
-			require.NoError(t, syscall.Kill(s.pid, syscall.SIGCONT))
+			require.NoError(t, syscall.Kill(s.PID, syscall.SIGCONT))
 			_, err := b.Exists(soon(t), keys)
 			require.NoError(t, err)
 		})
@@ -580,8 +588,8 @@ func TestContext(t *testing.T) {
 
 // TestFewConnections has many callers wait for two connections.
 func TestFewConnections(t *testing.T) {
-	s := startServer(t)
-	b := testBackend(t, Config{URL: "redis://" + s.addr, PoolSize: 2})
+	s := storetest.StartRedis(t)
+	b := testBackend(t, Config{URL: "redis://" + s.Addr, PoolSize: 2})
 	keys := blocks("m", 600)
 	require.NoError(t, b.Store(soon(t), keys[:300]))
 	var callers sync.WaitGroup
@@ -596,7 +604,7 @@ func TestFewConnections(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	clients, err := s.client(t).ClientList(soon(t)).Result()
+	clients, err := s.Client(t).ClientList(soon(t)).Result()
 	require.NoError(t, err)
 	require.LessOrEqual(t, strings.Count(clients, "\n"), 3, "two and the one that asks")
 }
@@ -605,13 +613,13 @@ func TestFewConnections(t *testing.T) {
 // unknown.
 func TestPartialFailure(t *testing.T) {
 	c := sharedCluster(t)
-	for _, n := range c.nodes {
-		require.NoError(t, n.client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "no").Err())
+	for _, n := range c.Nodes {
+		require.NoError(t, n.Client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "no").Err())
 	}
-	b := testBackend(t, Config{URL: c.url()})
+	b := testBackend(t, Config{URL: c.URL()})
 	keys := blocks("m", 2000)
 	require.NoError(t, b.Store(soon(t), keys))
-	c.nodes[2].kill()
+	c.Nodes[2].Kill()
 	for range 20 {
 		answers, err := b.Exists(soon(t), keys)
 		require.Error(t, err)
@@ -621,7 +629,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Error(t, b.Reset(soon(t)))
 	var alive []string
 	for _, key := range keys {
-		if slot := c.nodes[0].client(t).ClusterKeySlot(soon(t), key).Val(); slot < 2*5461 {
+		if slot := c.Nodes[0].Client(t).ClusterKeySlot(soon(t), key).Val(); slot < 2*5461 {
 			alive = append(alive, key)
 		}
 		if len(alive) == 20 {
@@ -630,12 +638,12 @@ func TestPartialFailure(t *testing.T) {
 	}
 	_, err := b.Exists(soon(t), alive)
 	require.NoError(t, err, "the others serve")
-	c.nodes[2].stop()
-	c.nodes[2].start(t)
-	c.ready(t)
+	c.Nodes[2].Stop()
+	c.Nodes[2].Start(t)
+	c.Ready(t)
 	require.Eventually(t, func() bool { _, err := b.Exists(soon(t), keys); return err == nil }, patience, 20*time.Millisecond)
-	for _, n := range c.nodes {
-		require.NoError(t, n.client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "yes").Err())
+	for _, n := range c.Nodes {
+		require.NoError(t, n.Client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "yes").Err())
 	}
 }
 

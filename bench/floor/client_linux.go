@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench/internal/blocking"
 )
 
 // peer asks one server for the requests of a workload, one after the other. Not
 // safe for concurrent use.
 type peer struct {
 	name   string
-	socket socket
+	socket blocking.Socket
 	load   *workload
 	order  []int
 	asked  int // number of the next request
@@ -29,21 +31,21 @@ type peer struct {
 }
 
 // floorPeer expects 4 zero bytes for everything.
-func floorPeer(s socket, w *workload, order []int) *peer {
+func floorPeer(s blocking.Socket, w *workload, order []int) *peer {
 	zeros := make([]byte, floorReply)
 	return newPeer("floor server", s, w, order, floorReply, zeros, func(int) []byte { return zeros })
 }
 
 // hitlinePeer begins half-way, so that no request is still in a cache because the
 // floor server has just been asked the same.
-func hitlinePeer(s socket, w *workload, order []int) *peer {
+func hitlinePeer(s blocking.Socket, w *workload, order []int) *peer {
 	p := newPeer("hitline", s, w, order, replySize, w.answers[:replySize-4], w.answer)
 	p.asked = len(order) / 2
 	p.judged = p.asked
 	return p
 }
 
-func newPeer(name string, s socket, w *workload, order []int, size int, prefix []byte, answer func(int) []byte) *peer {
+func newPeer(name string, s blocking.Socket, w *workload, order []int, size int, prefix []byte, answer func(int) []byte) *peer {
 	return &peer{
 		name: name, socket: s, load: w, order: order, size: size, prefix: prefix, answer: answer,
 		buffer: make([]byte, size*MaxPipeline), vector: make([]unix.Iovec, MaxPipeline),
@@ -55,7 +57,7 @@ func (p *peer) roundTrip() (time.Duration, error) {
 	request := p.load.request(p.order[p.asked%len(p.order)])
 	p.asked++
 	start := time.Now()
-	err := p.socket.write(request)
+	err := p.socket.Write(request)
 	for err == nil && len(p.replies) < p.size {
 		err = p.read()
 	}
@@ -96,18 +98,18 @@ func (p *peer) send(n int) error {
 		p.vector[i].Base = &request[0]
 		p.vector[i].SetLen(len(request))
 	}
-	return p.socket.writeAll(p.vector[:n])
+	return p.socket.WriteAll(p.vector[:n])
 }
 
 // read reads answers once, behind those that are not judged.
 func (p *peer) read() error {
 	have := len(p.replies)
-	n, err := p.socket.read(p.buffer[have:])
+	n, err := p.socket.Read(p.buffer[have:])
 	if err != nil {
 		return err
 	}
 	p.replies = p.buffer[:have+n]
-	if !startsLike(p.replies, p.prefix) { // waiting for the rest of a refusal could be for ever
+	if !blocking.StartsLike(p.replies, p.prefix) { // waiting for the rest of a refusal could be for ever
 		return fmt.Errorf("%w: it begins with %x", ErrAnswer, p.replies[:min(len(p.replies), 64)])
 	}
 	return nil
@@ -120,7 +122,7 @@ func (p *peer) judge() error {
 			return p.failed(fmt.Errorf("%w: it was not asked for", ErrAnswer))
 		}
 		got := p.replies[:p.size]
-		if !startsLike(got, p.prefix) {
+		if !blocking.StartsLike(got, p.prefix) {
 			return p.failed(fmt.Errorf("%w: it begins with %x", ErrAnswer, got))
 		}
 		if !bytes.Equal(got, p.answer(p.order[p.judged%len(p.order)])) {

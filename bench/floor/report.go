@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 // Report is the result of Run.
@@ -92,25 +92,10 @@ func (s *series) add(server int, figure float64) { s[server] = append(s[server],
 // medians returns the median of each, their ratio, and the least and the largest
 // ratio of a round.
 func (s *series) medians() (floor, hitline, ratio, least, most float64) {
-	floor, hitline = median(s[0]), median(s[1])
+	floor, hitline = figure.Median(s[0]), figure.Median(s[1])
 	ratios := make([]float64, len(s[0]))
 	for i := range ratios {
-		ratios[i] = round3(s[1][i] / s[0][i])
+		ratios[i] = figure.Round3(s[1][i] / s[0][i])
 	}
-	return floor, hitline, round3(hitline / floor), slices.Min(ratios), slices.Max(ratios)
+	return floor, hitline, figure.Round3(hitline / floor), slices.Min(ratios), slices.Max(ratios)
 }
-
-// median returns the middle one, the lower of two.
-func median(figures []float64) float64 {
-	sorted := slices.Sorted(slices.Values(figures))
-	return sorted[(len(sorted)-1)/2]
-}
-
-// quantile returns the time that a share of the sorted times is not above.
-func quantile(sorted []time.Duration, share float64) float64 {
-	at := int(math.Ceil(share*float64(len(sorted)))) - 1
-	return micros(sorted[max(at, 0)])
-}
-
-func micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }
-func round3(x float64) float64       { return math.Round(x*1000) / 1000 }

@@ -9,10 +9,12 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/internal/figure"
+	"github.com/hitline/hitline/bench/internal/process"
 )
 
 // Run starts both servers, fills the index, measures, and stops them. A report
@@ -22,11 +24,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
-	allowed, err := allowedCores()
+	allowed, err := process.Cores()
 	if err != nil {
-		return Report{}, err
+		return Report{}, fmt.Errorf("floor: %w", err)
 	}
-	cores, err := chooseCores(allowed, o)
+	cores, err := process.ChooseCores(allowed, o.ClientCore, o.ServerCore)
 	if err != nil {
 		return Report{}, err
 	}
@@ -48,7 +50,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, err
 	}
 	if len(cores) > 0 {
-		defer func() { _ = pinProcess(allowed...) }() // it was allowed before
+		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
 	}
 	return m.report, m.measure(ctx)
 }
@@ -68,9 +70,9 @@ type meter struct {
 	load   *workload
 	report Report
 
-	floor, hitline *process // hitline is nil with Connect
-	peers          [2]*peer // of the floor server and of hitline
-	sockets        []socket
+	floor, hitline *process.Process // hitline is nil with Connect
+	peers          [2]*peer         // of the floor server and of hitline
+	sockets        []blocking.Socket
 }
 
 // notes says what limits the meaning of the figures.
@@ -88,21 +90,21 @@ func (m *meter) notes() {
 
 // start starts the servers, fills the index and connects.
 func (m *meter) start(ctx context.Context) error {
-	core := -1
+	core := process.AnyCore
 	if m.cores != nil {
 		core = m.cores[1]
 	}
 	var err error
 	argv := append(slices.Clone(m.o.FloorServer), strconv.Itoa(m.load.size))
-	if m.floor, err = startProcess(ctx, exec.Command(argv[0], argv[1:]...), core, m.o.Timeout); err != nil {
+	if m.floor, err = m.launch(ctx, exec.Command(argv[0], argv[1:]...), core); err != nil {
 		return err
 	}
 	addr := m.o.Connect
 	if addr == "" {
-		if m.hitline, err = startProcess(ctx, m.serve(), core, m.o.Timeout); err != nil {
+		if m.hitline, err = m.launch(ctx, m.serve(), core); err != nil {
 			return err
 		}
-		addr = m.hitline.addr
+		addr = m.hitline.Addr()
 	}
 	if err := m.fill(ctx, addr); err != nil {
 		return err
@@ -111,11 +113,11 @@ func (m *meter) start(ctx context.Context) error {
 	order := m.load.order()
 	for i, server := range []struct {
 		addr string
-		peer func(socket, *workload, []int) *peer
-	}{{m.floor.addr, floorPeer}, {addr, hitlinePeer}} {
-		s, err := dialBlocking(ctx, server.addr, m.o.Timeout)
+		peer func(blocking.Socket, *workload, []int) *peer
+	}{{m.floor.Addr(), floorPeer}, {addr, hitlinePeer}} {
+		s, err := blocking.Dial(ctx, server.addr, m.o.Timeout)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		m.sockets = append(m.sockets, s)
 		m.peers[i] = server.peer(s, m.load, order)
@@ -123,18 +125,18 @@ func (m *meter) start(ctx context.Context) error {
 	return nil
 }
 
-// serve returns the command that runs hitline. Of the variables that configure it
-// only the choice of kernels is passed on.
-func (m *meter) serve() *exec.Cmd {
-	cmd := exec.Command(m.o.Hitline, "serve", "--listen", "tcp://127.0.0.1:0", "--block-size", strconv.Itoa(m.o.HashTokens))
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "HITLINE_") || strings.HasPrefix(variable, "HITLINE_KERNEL=") {
-			cmd.Env = append(cmd.Env, variable)
-		}
+// launch starts a server.
+func (m *meter) launch(ctx context.Context, cmd *exec.Cmd, core int) (*process.Process, error) {
+	p, err := process.Start(ctx, cmd, process.Options{Core: core, Timeout: m.o.Timeout})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	bound := max(1<<30, 128*m.report.Entries) // more than they take: nothing may be evicted
-	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(bound))
-	return cmd
+	return p, nil
+}
+
+// serve returns the command that runs hitline.
+func (m *meter) serve() *exec.Cmd {
+	return process.Hitline(m.o.Hitline, m.o.HashTokens, process.HitlineBound(m.report.Entries))
 }
 
 // fill stores all chains.
@@ -163,11 +165,11 @@ func (m *meter) fill(ctx context.Context, addr string) error {
 // stop closes what start has opened, however far it got.
 func (m *meter) stop() {
 	for _, s := range m.sockets {
-		s.close()
+		s.Close()
 	}
-	for _, p := range []*process{m.floor, m.hitline} {
+	for _, p := range []*process.Process{m.floor, m.hitline} {
 		if p != nil {
-			p.stop()
+			p.Stop()
 		}
 	}
 }
@@ -182,13 +184,13 @@ func (m *meter) measure(ctx context.Context) error {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	}
 	if m.cores != nil {
-		if err := pinProcess(m.cores[0]); err != nil {
-			return err
+		if err := process.Pin(m.cores[0]); err != nil {
+			return fmt.Errorf("floor: %w", err)
 		}
 	}
 	defer context.AfterFunc(ctx, func() {
 		for _, s := range m.sockets {
-			s.shutdown()
+			s.Shutdown()
 		}
 	})()
 	err := m.rounds(ctx)
@@ -197,7 +199,7 @@ func (m *meter) measure(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err == nil && m.hitline != nil {
-		m.report.IdleCPU, err = m.hitline.idleCPU(ctx)
+		m.report.IdleCPU, err = idleCPU(ctx, m.hitline)
 	}
 	return err
 }
@@ -214,9 +216,9 @@ func (m *meter) rounds(ctx context.Context) error {
 	r := &m.report
 	r.FloorP50us, r.HitlineP50us, r.Ratio, r.RatioMin, r.RatioMax = p50.medians()
 	r.FloorP99us, r.HitlineP99us, _, _, _ = p99.medians()
-	r.FloorCPUus = median(cpu[0])
+	r.FloorCPUus = figure.Median(cpu[0])
 	if m.hitline != nil {
-		used := median(cpu[1])
+		used := figure.Median(cpu[1])
 		r.HitlineCPUus = &used
 	}
 	if m.o.Pipeline == 0 {
@@ -259,9 +261,9 @@ func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *seri
 	after, err := m.cpuTimes()
 	for server, times := range took {
 		slices.Sort(times)
-		p50.add(server, quantile(times, 0.5))
-		p99.add(server, quantile(times, 0.99))
-		cpu.add(server, micros((after[server]-before[server])/time.Duration(n)))
+		p50.add(server, figure.Quantile(times, 0.5))
+		p99.add(server, figure.Quantile(times, 0.99))
+		cpu.add(server, figure.Micros((after[server]-before[server])/time.Duration(n)))
 	}
 	return err
 }
@@ -269,12 +271,15 @@ func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *seri
 // cpuTimes returns what CPU time the servers have used; nothing for one that was
 // not started here.
 func (m *meter) cpuTimes() (used [2]time.Duration, err error) {
-	for i, p := range []*process{m.floor, m.hitline} {
-		if p != nil && err == nil {
-			used[i], err = p.cpu()
+	for i, p := range []*process.Process{m.floor, m.hitline} {
+		if p == nil {
+			continue
+		}
+		if used[i], err = p.CPU(); err != nil {
+			return used, fmt.Errorf("floor: %w", err)
 		}
 	}
-	return used, err
+	return used, nil
 }
 
 // streams makes one pipelined round.
@@ -290,7 +295,7 @@ func (m *meter) streams(ctx context.Context, counts bool, rps *series) error {
 		return err
 	}
 	for server := range took {
-		rps.add(server, round3(float64(n)/took[server].Seconds()))
+		rps.add(server, figure.Round3(float64(n)/took[server].Seconds()))
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/blocking"
+	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -161,7 +163,7 @@ func noChildren(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	allowed, err := allowedCores()
+	allowed, err := process.Cores()
 	require.NoError(t, err)
 	procs := runtime.GOMAXPROCS(0)
 	o := faulty(t, "none")
@@ -193,7 +195,7 @@ func TestRun(t *testing.T) {
 		assert.Empty(t, r.Cores)
 		assert.Contains(t, fmt.Sprint(notes), "only one core")
 	}
-	after, err := allowedCores()
+	after, err := process.Cores()
 	require.NoError(t, err)
 	assert.Equal(t, allowed, after, "no longer pinned")
 	assert.Equal(t, procs, runtime.GOMAXPROCS(0))
@@ -242,10 +244,10 @@ func TestRunWrong(t *testing.T) {
 
 func TestRunConnect(t *testing.T) {
 	o := faulty(t, "none")
-	server, err := startProcess(t.Context(), exec.Command(os.Args[0], "serve"), -1, o.Timeout)
+	server, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Core: process.AnyCore, Timeout: o.Timeout})
 	require.NoError(t, err)
-	defer server.stop()
-	o.Connect, o.Hitline = server.addr, "/no/such"
+	defer server.Stop()
+	o.Connect, o.Hitline = server.Addr(), "/no/such"
 	notes := ""
 	o.OnNote = func(text string) { notes += text + "\n" }
 	r, err := Run(t.Context(), o)
@@ -253,8 +255,8 @@ func TestRunConnect(t *testing.T) {
 	assert.Zero(t, r.Wrong)
 	assert.Nil(t, r.IdleCPU)
 	assert.Nil(t, r.HitlineCPUus)
-	assert.Equal(t, server.addr, r.Connect)
-	assert.Contains(t, notes, server.addr+" was not started here: it is not pinned")
+	assert.Equal(t, server.Addr(), r.Connect)
+	assert.Contains(t, notes, server.Addr()+" was not started here: it is not pinned")
 }
 
 func TestRunBadServers(t *testing.T) {
@@ -299,14 +301,14 @@ func TestRunCancelled(t *testing.T) {
 
 // Servers start on their core, and so do all of their threads.
 func TestPinning(t *testing.T) {
-	allowed, err := allowedCores()
+	allowed, err := process.Cores()
 	require.NoError(t, err)
 	o := faulty(t, "none")
 	core := allowed[len(allowed)-1]
-	p, err := startProcess(t.Context(), exec.Command(os.Args[0], "serve"), core, o.Timeout)
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Core: core, Timeout: o.Timeout})
 	require.NoError(t, err)
-	defer p.stop()
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+	defer p.Stop()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid()))
 	require.NoError(t, err)
 	require.NotEmpty(t, threads)
 	for _, thread := range threads {
@@ -316,26 +318,16 @@ func TestPinning(t *testing.T) {
 		assert.Equal(t, 1, set.Count())
 		assert.True(t, set.IsSet(core))
 	}
-
-	o.ClientCore, o.ServerCore = 2, 0
-	cores, err := chooseCores([]int{4, 6, 9}, o)
-	require.NoError(t, err)
-	assert.Equal(t, []int{9, 4}, cores)
-	_, err = chooseCores([]int{4, 6}, o)
-	require.ErrorIs(t, err, bench.ErrOptions)
-	cores, err = chooseCores([]int{4}, o)
-	require.NoError(t, err)
-	assert.Nil(t, cores)
 }
 
 // The floor server answers when the last byte of a request has come, however the
 // bytes come, and every request.
 func TestFloorServer(t *testing.T) {
 	t.Setenv(asServer, "none")
-	p, err := startProcess(t.Context(), exec.Command(os.Args[0], "floor-server", "1500"), -1, 20*time.Second)
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1500"), process.Options{Core: process.AnyCore, Timeout: 20 * time.Second})
 	require.NoError(t, err)
-	defer p.stop()
-	conn, err := net.Dial("tcp", p.addr[len("tcp://"):])
+	defer p.Stop()
+	conn, err := net.Dial("tcp", p.Addr()[len("tcp://"):])
 	require.NoError(t, err)
 	defer conn.Close()
 	sent, got := 0, 0
@@ -356,13 +348,13 @@ func TestFloorServer(t *testing.T) {
 
 func TestRoundTripDoesNotAllocate(t *testing.T) {
 	o := faulty(t, "none")
-	p, err := startProcess(t.Context(), exec.Command(os.Args[0], "floor-server", "1627"), -1, o.Timeout)
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1627"), process.Options{Core: process.AnyCore, Timeout: o.Timeout})
 	require.NoError(t, err)
-	defer p.stop()
+	defer p.Stop()
 	w := newWorkload(20, 50, 16)
-	s, err := dialBlocking(t.Context(), p.addr, o.Timeout)
+	s, err := blocking.Dial(t.Context(), p.Addr(), o.Timeout)
 	require.NoError(t, err)
-	defer s.close()
+	defer s.Close()
 	require.Equal(t, 1627, w.size)
 	peer := floorPeer(s, w, w.order())
 	assert.Zero(t, testing.AllocsPerRun(100, func() {

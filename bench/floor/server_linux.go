@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"runtime"
+
+	"github.com/hitline/hitline/bench/internal/blocking"
 )
 
 // floorReply is the size of the floor server's answer in bytes.
@@ -31,27 +33,27 @@ func ServeFloor(log io.Writer, size, buffer int) error {
 		if err != nil {
 			return err
 		}
-		s, err := blocking(conn.(*net.TCPConn))
+		s, err := blocking.Take(conn.(*net.TCPConn))
 		if err != nil {
 			return err
 		}
 		answerAll(s, size, b)
-		s.close()
+		s.Close()
 	}
 }
 
 // answerAll serves a connection until it ends.
-func answerAll(s socket, size int, b []byte) {
+func answerAll(s blocking.Socket, size int, b []byte) {
 	answers := make([]byte, floorReply*(len(b)/size+1))
 	for have := 0; ; {
-		n, err := s.read(b)
+		n, err := s.Read(b)
 		if err != nil {
 			return
 		}
 		have += n
 		if whole := have / size; whole > 0 {
 			have -= whole * size
-			if s.write(answers[:whole*floorReply]) != nil {
+			if s.Write(answers[:whole*floorReply]) != nil {
 				return
 			}
 		}

@@ -21,7 +21,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/compare"
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -70,6 +73,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.DisableSuggestions = true // they span lines
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(a.replayCommand(&failed), a.indexCommand(&failed), a.floorCommand(&failed), a.floorServerCommand(&failed))
+	root.AddCommand(a.runCommand(&failed))
+	root.AddCommand(a.pictureCommand(&failed), a.scaleCommand(&failed))
+	root.AddCommand(a.compareCommand(&failed), a.compareServerCommand(&failed))
 	root.SetArgs(args)
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
@@ -90,14 +96,14 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitDone
 	case ctx.Err() != nil: // whatever else failed, failed of it
 		err = errors.New("interrupted")
-	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace),
+	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace), errors.Is(err, picture.ErrInput),
 		errors.Is(err, lookup.ErrRequest): // an address of no known form
 		code = exitUsage
-	case errors.Is(err, lookup.ErrConnect), errors.Is(err, floor.ErrLost), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, lookup.ErrConnect), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
 		code = exitLost
 	}
 	text := err.Error()
-	for _, prefix := range []string{"indexbench: ", "floor: ", "bench: "} {
+	for _, prefix := range []string{"indexbench: ", "floor: ", "compare: ", "load: ", "picture: ", "scale: ", "bench: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	fmt.Fprintf(a.stderr, "hitbench: %s\n", text)

@@ -38,14 +38,28 @@ func newProgress(w io.Writer, total int) *progress {
 	return p
 }
 
-// step counts one step.
-func (p *progress) step() {
+// step counts one request of a replay, which came at the time at of the trace, and
+// 0 flat out.
+func (p *progress) step(at time.Duration) {
 	if p.bar == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if phase := replayPhase(at); phase != p.phase { // drawn anew for each, so not for every request
+		p.phase = phase
+		p.bar.Describe(phase)
+	}
 	_ = p.bar.Add(1) // a bar that cannot be drawn is no reason to stop
+}
+
+// replayPhase says where in the trace a replay is, in hours, minutes and seconds.
+func replayPhase(at time.Duration) string {
+	if at == 0 {
+		return "replay"
+	}
+	s := int(at.Seconds())
+	return fmt.Sprintf("replay, at %d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
 // at says that so many steps of a phase are done.

@@ -23,9 +23,13 @@ type replayFlags struct {
 	trace           string
 	hashBlockTokens int
 	conns           int
+	split           bool
+	speed           float64
 	limit           int
 	timeout         time.Duration
 	allowEvicted    bool
+	interval        time.Duration
+	windows, hdr    string // files to write
 	json            bool
 }
 
@@ -40,6 +44,19 @@ looks up all of its blocks, checks the answer against a model, and then stores
 the blocks. The server's index must hold none of them at the start, so begin
 with a fresh server or a reset one.
 
+By default each request follows the answer to the one before. With --speed they
+come at the trace's times, and a lookup's latency counts from when it was due:
+what waits for a slow answer before it counts as slow too.
+
+With --conns each connection replays the whole trace under hashes of its own.
+With --split too, the connections make the requests of one replay together:
+requests that share more than what all of them begin with go to one connection,
+in order, so every answer is still checked and the hits are those of one
+connection.
+
+The report has hit ratio and latency over time: time of the trace with --speed,
+else time since the replay began.
+
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the replay
 was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`,
 		Args: cobra.NoArgs,
@@ -53,9 +70,14 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
 	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", bench.BlockTokens, "tokens that one hash covers; divides 512")
 	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
+	flags.BoolVar(&f.split, "split", false, "the connections share one replay in place of making one each")
+	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	flags.IntVar(&f.limit, "limit", 0, "only the first `N` requests; 0 for all")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest wait for a connection or an answer")
+	flags.DurationVar(&f.interval, "interval", 0, "length of the windows of the report; 0 chooses one that makes at most 100")
+	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`, as CSV")
+	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram percentiles in microseconds")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
@@ -66,32 +88,49 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.conns < 1 {
 		return fmt.Errorf("%w: %d connections; give --conns 1 or more", errUsage, f.conns)
 	}
-	in, err := a.openInput(ctx, f.trace, f.conns)
+	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
 		return err
 	}
-	o := bench.ReplayOptions{
-		Trace: in.trace, HashBlockTokens: f.hashBlockTokens, Limit: f.limit, Timeout: f.timeout, AllowEvicted: f.allowEvicted,
-	}
-	if err := o.Validate(); err != nil {
+	files, err := f.createFiles()
+	if err != nil {
 		return err
 	}
-	total := -1
-	if !in.once { // a bad trace shows before anything is stored
-		n, err := o.CountRequests(ctx)
-		if err != nil {
-			return err
-		}
-		total = n * f.conns
-	}
+	defer files.close()
 	conns, err := a.dialAll(ctx, f.connect, f.conns, f.timeout)
 	if err != nil {
 		return err
 	}
 	defer closeAll(conns)
 	report, err := a.watch(ctx, o, conns, total)
+	fileErr := files.write(report)
 	printErr := a.print(report, f.json)
-	return cmp.Or(err, printErr, verdict(report))
+	return cmp.Or(err, fileErr, printErr, verdict(report))
+}
+
+// replayInput returns what to replay and how many requests that makes, or -1 if
+// the trace can be read only once. A bad trace else shows before anything is stored.
+func (a *app) replayInput(ctx context.Context, f replayFlags) (bench.ReplayOptions, int, error) {
+	readers, replays := f.conns, f.conns
+	if f.split { // the trace is read twice, whatever the connections
+		readers, replays = 2, 1
+	}
+	in, err := a.openInput(ctx, f.trace, readers)
+	if err != nil {
+		return bench.ReplayOptions{}, 0, err
+	}
+	o := bench.ReplayOptions{
+		Trace: in.trace, HashBlockTokens: f.hashBlockTokens, Limit: f.limit, Timeout: f.timeout, AllowEvicted: f.allowEvicted,
+		Speed: f.speed, Split: f.split, Interval: f.interval,
+	}
+	if err := o.Validate(); err != nil {
+		return o, 0, err
+	}
+	if in.once {
+		return o, -1, nil
+	}
+	n, err := o.CountRequests(ctx)
+	return o, n * replays, err
 }
 
 // watch replays with a progress bar and describes the first problems.

@@ -17,6 +17,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 // diagnosis is what doctor prints, and with --json its one line.
@@ -32,19 +33,9 @@ type diagnosis struct {
 	Patterns  []string `json:"key_patterns"` // the first few
 	Places    int      `json:"places"`       // groups times their ranks: how many patterns there are
 	Sampled   int      `json:"keys_sampled"`
-	Notes     []string `json:"notes,omitempty"`
-	Problems  []string `json:"problems,omitempty"`
-	Error     string   `json:"error,omitempty"` // the last line of standard error
-	Exit      int      `json:"exit"`
-}
-
-func (d *diagnosis) note(format string, args ...any) {
-	d.Notes = append(d.Notes, fmt.Sprintf(format, args...))
-}
-
-// problem adds a line that says what is wrong, where, and what to do.
-func (d *diagnosis) problem(format string, args ...any) {
-	d.Problems = append(d.Problems, fmt.Sprintf(format, args...))
+	findings
+	Error string `json:"error,omitempty"` // the last line of standard error
+	Exit  int    `json:"exit"`
 }
 
 // newDoctor returns the command that examines the configured store.
@@ -54,17 +45,23 @@ func newDoctor() *cobra.Command {
 		Short: "Examine the configured store",
 		Long: `doctor reads the configuration that serve would, connects to the store that it
 names, and shows what the store says of itself and which keys lookups ask for. It
-changes nothing. In a Redis it looks at a few keys and says how they differ from
-the configured pool's; a Mooncake store does not list its keys.
+changes nothing. It looks at a few keys and says how they differ from the configured
+pool's; those of a Mooncake store it sees if backend.mooncake.admin is configured.
+
+With a prompt, --tokens and --hashes-file as for lookup, it also looks for that
+prompt's blocks: what keys alone do not show, the tokens of a block and the length
+of a lookup's hashes, it compares by them. Take one that an engine has stored.
 
 It exits with 0 if all is well, 1 if something is wrong, each problem a line that
 says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
-		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --json | jq .problems",
+		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
 		Args:    noArgs,
 	}
 	source := configFlags(cmd)
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "most `time` to wait for the store")
 	asJSON := cmd.Flags().Bool("json", false, "print one line of JSON")
+	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
+	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {
@@ -77,15 +74,41 @@ says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
 		if err != nil {
 			return configError(err)
 		}
+		p, err := loadPrompt(cmd, *tokens, *file)
+		if err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, *asJSON)
+		return doctor(ctx, cmd, cfg, p, *asJSON)
 	}
 	return cmd
 }
 
+// loadPrompt returns the prompt that the flags describe, one without hashes if they do
+// not.
+func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (prompt, error) {
+	given := cmd.Flags().Changed("tokens")
+	switch {
+	case given != (file != ""):
+		return prompt{}, usagef("--tokens and --hashes-file go together")
+	case !given:
+		return prompt{}, nil
+	}
+	list, err := loadHashes(cmd, file)
+	if err == nil && list.count() == 0 {
+		err = configError(fmt.Errorf("%s holds no hashes; give those of a prompt that is stored", file))
+	}
+	if err != nil {
+		return prompt{}, err
+	}
+	return promptOf(lookup.Asked{
+		NumTokens: int64(tokens), NumHashes: list.count(), Hashes: netproto.NewHashes(list.blob, list.hashLen),
+	}), nil
+}
+
 // doctor examines the store of cfg and prints what it has found.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, asJSON bool) error {
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, p prompt, asJSON bool) error {
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
@@ -99,7 +122,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, asJSON 
 	if store == nil {
 		d.note("the memory backend is in serve's own process: there is nothing to connect to; hitline stat shows what is in it")
 	} else {
-		err = d.examine(ctx, cfg, store, rules)
+		err = d.examine(ctx, expected{cfg, rules}, store, p)
 		_ = store.Close()
 	}
 	if err == nil && len(d.Problems) > 0 {
@@ -138,7 +161,7 @@ func (d *diagnosis) patterns(rules *coordinator.Coordinator) {
 
 // examine asks the store about itself and its keys. Its error means that there is
 // no connection.
-func (d *diagnosis) examine(ctx context.Context, cfg *config.Config, s *store, rules *coordinator.Coordinator) error {
+func (d *diagnosis) examine(ctx context.Context, e expected, s *store, p prompt) error {
 	d.Address = s.String()
 	section := "backend." + d.Backend
 	info, err := s.info(ctx)
@@ -160,20 +183,44 @@ func (d *diagnosis) examine(ctx context.Context, cfg *config.Config, s *store, r
 	if info.Replica {
 		d.note("%s is a replica: lookups work, and a store or an evict is refused", d.Address)
 	}
-	if cfg.Pool.ModelName == "" {
+	if e.cfg.Pool.ModelName == "" {
 		d.problem("pool.model_name is empty, which no engine's is: set it to the engine's model")
 	}
-	if !info.ListsKeys {
-		d.note("a Mooncake store does not list its keys to us: compare the pattern with a key of its master's /get_all_keys, a large page of the port of its metrics")
-		return nil
-	}
-	found, err := sampleKeys(ctx, &cfg.Backend.Redis)
-	if err != nil {
-		d.note("keys were not looked at: %s", withoutPassword(err.Error(), cfg.Backend.Redis.URL))
-		return nil
-	}
-	d.compare(found, cfg, rules)
+	d.examinePrompt(ctx, e, s, p, d.examineKeys(ctx, e, s))
 	return nil
+}
+
+// examineKeys looks at some of the keys and returns those of the pool.
+func (d *diagnosis) examineKeys(ctx context.Context, e expected, s *store) (ours sample) {
+	if s.sample == nil {
+		d.note("keys were not looked at: name the port of the masters that lists them in backend.mooncake.admin, or compare the pattern with a key of its /get_all_keys")
+		return ours
+	}
+	found, err := s.sample(ctx)
+	switch {
+	case errors.Is(err, backend.ErrReply): // not the port that lists them
+		d.problem("keys could not be looked at: %v", err)
+		return ours
+	case err != nil:
+		d.note("keys were not looked at: %v", err)
+		return ours
+	}
+	d.Sampled = len(found.keys)
+	e.compare(found, &d.findings)
+	return found.of(poolName(e.rules))
+}
+
+// examinePrompt looks for the blocks of a prompt, if one is given.
+func (d *diagnosis) examinePrompt(ctx context.Context, e expected, s *store, p prompt, ours sample) {
+	if p.numHashes == 0 || !p.compareLength(ours, &d.findings) || !e.compareBlockSize(p, &d.findings) {
+		return
+	}
+	switch found, err := e.comparePrompt(ctx, s, p, &d.findings); {
+	case err != nil:
+		d.problem("the prompt's blocks could not be looked for: %v", err)
+	case !found:
+		d.note("none of the prompt's first %d blocks is in the store", len(p.hashes)/p.hashLen)
+	}
 }
 
 // connects tells whether anything takes a connection at the store's addresses.

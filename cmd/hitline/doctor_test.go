@@ -1,21 +1,22 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // deadAddress returns an address where nobody listens.
@@ -25,34 +26,6 @@ func deadAddress(t *testing.T) string {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	return l.Addr().String()
-}
-
-// startRedis starts a server of its own and returns its address and a client.
-func startRedis(t *testing.T, args ...string) (address string, client *goredis.Client) {
-	t.Helper()
-	binary, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("no redis-server, which CI must have")
-		}
-		t.Skip("no redis-server on this machine")
-	}
-	address = deadAddress(t)
-	_, port, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	server := exec.Command(binary, append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir()}, args...)...)
-	require.NoError(t, server.Start())
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
-	client = goredis.NewClient(&goredis.Options{Addr: address, Protocol: 2})
-	t.Cleanup(func() { client.Close() })
-	return address, client
 }
 
 // examined runs doctor with --json.
@@ -118,7 +91,8 @@ func TestStoreConfigurationErrors(t *testing.T) {
 }
 
 func TestDoctorOfRedis(t *testing.T) {
-	address, client := startRedis(t)
+	server := storetest.StartRedis(t)
+	address, client := server.Addr, server.Client(t)
 	base := "backend: {redis: {url: 'redis://" + address + "'}}\n"
 	d := examined(t, base+"pool: {model_name: m}\n")
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
@@ -138,13 +112,13 @@ func TestDoctorOfRedis(t *testing.T) {
 		want   []string // of each problem, a part
 	}{
 		"well":         {"pool: {model_name: x/m, cache_prefix: p, tp_size: 2}", nil},
-		"model":        {"pool: {model_name: n, cache_prefix: p, tp_size: 2}", []string{`of the model "m", and the pool's would be of "n": set pool.model_name`}},
-		"prefix":       {"pool: {model_name: m, tp_size: 2}", []string{`the cache prefix "p", and the pool's would have "": set pool.cache_prefix`}},
-		"ranks":        {"pool: {model_name: m, cache_prefix: p, tp_size: 4}", []string{"group 0 has no block on tp_rank 2,"}},
-		"foreign rank": {"pool: {model_name: m, cache_prefix: p}", []string{"group 0 has blocks on tp_rank 1,"}},
+		"model":        {"pool: {model_name: n, cache_prefix: p, tp_size: 2}", []string{`of the model "m", and lookups ask for "n": set pool.model_name`}},
+		"prefix":       {"pool: {model_name: m, tp_size: 2}", []string{`the cache prefix "p", and lookups ask for "": set pool.cache_prefix`}},
+		"ranks":        {"pool: {model_name: m, cache_prefix: p, tp_size: 4}", []string{"the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3: compare pool.tp_size (4)"}},
+		"foreign rank": {"pool: {model_name: m, cache_prefix: p}", []string{"the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0: compare pool.tp_size (1)"}},
 		"groups": {
 			"pool: {model_name: m, cache_prefix: p, tp_size: 2, groups: [{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16}]}",
-			[]string{"no block is stored for group 1"},
+			[]string{"the store has no block of group 1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,12 +137,12 @@ func TestDoctorOfRedis(t *testing.T) {
 	assert.Equal(t, exitBad, d.Exit)
 	d = examined(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
 	require.Len(t, d.Problems, 2)
-	assert.Contains(t, d.Problems[0], "group 3, and pool.groups has 1")
-	assert.Contains(t, d.Problems[1], "[4 64] hexadecimal digits")
+	assert.Contains(t, d.Problems[0], "blocks of group 3, and pool.groups describes 1 group")
+	assert.Contains(t, d.Problems[1], "have 2 and 32 bytes")
 }
 
 func TestDoctorOfRedisThatRefuses(t *testing.T) {
-	address, _ := startRedis(t, "--requirepass", "s3cret")
+	address := storetest.StartRedis(t, "--requirepass", "s3cret").Addr
 	for name, test := range map[string]struct{ url, want string }{
 		"no password":    {"redis://" + address, "the server wants a password"},
 		"wrong password": {"redis://:0ther@" + address, "the server refuses this user or password"},
@@ -189,44 +163,64 @@ func TestDoctorOfRedisThatRefuses(t *testing.T) {
 
 // A node of a cluster answers single commands, but for its own slots only.
 func TestDoctorOfANodeOfACluster(t *testing.T) {
-	address, _ := startRedis(t, "--cluster-enabled", "yes")
+	address := storetest.StartRedis(t, "--cluster-enabled", "yes").Addr
 	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
 	require.Len(t, d.Problems, 1, d.Error)
 	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://, or cluster: true; see backend.redis")
 	assert.Equal(t, exitBad, d.Exit)
 }
 
-// serving runs serve in process until the test ends, and returns its address and
-// the log before it was ready.
-func serving(t *testing.T, config string) (address string, log []string) {
+// served is a serve that runs in process until the test ends.
+type served struct {
+	address string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (s *served) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(p)
+}
+
+// told returns the lines of the log.
+func (s *served) told() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(s.log.String(), "\n"), "\n")
+}
+
+// complaints returns those lines that warn or tell of an error.
+func (s *served) complaints() []string {
+	return slices.DeleteFunc(s.told(), func(line string) bool {
+		return !strings.Contains(line, `"level":"WARN"`) && !strings.Contains(line, `"level":"ERROR"`)
+	})
+}
+
+// serving runs serve and waits until it is ready.
+func serving(t *testing.T, config string) *served {
 	t.Helper()
+	s := &served{}
 	ctx, stop := context.WithCancel(context.Background())
-	reader, writer := io.Pipe()
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, writer)
-		writer.Close()
-	}()
-	lines := bufio.NewScanner(reader)
-	var ready struct{ Listen []string }
-	for len(ready.Listen) == 0 && lines.Scan() {
-		log = append(log, lines.Text())
-		if strings.Contains(lines.Text(), `"msg":"ready"`) {
-			require.NoError(t, json.Unmarshal(lines.Bytes(), &ready))
-		}
-	}
-	require.Len(t, ready.Listen, 1, log)
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		_, _ = io.Copy(io.Discard, reader)
+		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, s)
 	}()
 	t.Cleanup(func() {
 		stop()
 		assert.Equal(t, exitDone, <-code)
-		<-drained
 	})
-	return ready.Listen[0], log
+	storetest.Eventually(t, "serve is ready", func() bool {
+		for _, line := range s.told() {
+			var ready struct{ Listen []string }
+			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
+				s.address = ready.Listen[0]
+			}
+		}
+		return s.address != ""
+	})
+	return s
 }
 
 // A store that is away is told, and served without.
@@ -237,22 +231,25 @@ func TestServeWithoutStore(t *testing.T) {
 		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			address, log := serving(t, config)
-			all := strings.Join(log, "\n")
-			assert.Equal(t, 1, strings.Count(all, "the store cannot be used"), all)
+			s := serving(t, config)
+			require.Len(t, s.complaints(), 1)
+			all := s.complaints()[0]
+			assert.Contains(t, all, "the store cannot be used")
 			assert.Contains(t, all, dead)
 			assert.Contains(t, all, `"backend":"`+name+`"`)
 			assert.NotContains(t, all, "s3cret")
-			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", address, "--tokens", "16", "--hashes-file", "-")
+			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", s.address, "--tokens", "16", "--hashes-file", "-")
 			assert.Equal(t, result{exitDone, "0\n", ""}, got)
 		})
 	}
 }
 
 func TestServeFromRedis(t *testing.T) {
-	dbAddress, client := startRedis(t)
-	address, log := serving(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+dbAddress+"', ttl: 1h, timeout: 5s}}\n")
-	assert.NotContains(t, strings.Join(log, "\n"), "WARN")
+	server := storetest.StartRedis(t)
+	client := server.Client(t)
+	hitlined := serving(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', ttl: 1h, timeout: 5s}}\n")
+	address := hitlined.address
+	assert.Empty(t, hitlined.complaints())
 	hashes := fmt.Sprintf("%064x\n%064x\n", 1, 2)
 	do := func(line string) result {
 		return hitline(t, hashes, append(strings.Fields(line), "--connect", address)...)

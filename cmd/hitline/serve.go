@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/simd"
@@ -106,6 +107,15 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 // serveFrom runs the service over a store, nil for the memory backend, or only
 // checks.
 func serveFrom(cmd *cobra.Command, cfg *config.Config, store *store, check bool, logger *slog.Logger) error {
+	var watch *watcher
+	if store != nil {
+		rules, err := coordinator.New(cfg.Pool)
+		if err != nil {
+			return configError(cfg.Blame("pool", err))
+		}
+		watch = newWatcher(expected{cfg, rules}, store, logger)
+		store.remote.Watch = watch.asked
+	}
 	service, err := newService(cfg, store, logger)
 	if err != nil {
 		return configError(err)
@@ -113,7 +123,7 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *store, check bool,
 	if check {
 		return printConfig(cmd, cfg)
 	}
-	return runServer(cmd.Context(), cfg, service, store, logger)
+	return runServer(cmd.Context(), cfg, service, watch, logger)
 }
 
 // newService returns the service that cfg describes, over store if it is not nil.
@@ -184,8 +194,9 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) lookup.ServerConfig {
 	}
 }
 
-// runServer serves until a signal, the end of ctx, or a failure.
-func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, store *store, logger *slog.Logger) error {
+// runServer serves until a signal, the end of ctx, or a failure. watch is nil for the
+// memory backend.
+func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, watch *watcher, logger *slog.Logger) error {
 	// Before anything is bound, so that no signal is missed.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -204,9 +215,10 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 		defer e.close() // after the draining, which /readyz tells of
 		scraped = []any{"metrics", e.address()}
 	}
-	if store != nil {
-		scraped = append(scraped, "store", store.String())
-		store.greet(ctx, logger)
+	if watch != nil {
+		scraped = append(scraped, "store", watch.store.String())
+		watch.store.greet(ctx, logger)
+		defer watch.start(ctx)()
 	}
 	if err := server.Start(ctx); err != nil {
 		return fmt.Errorf("cannot listen: %w", err)

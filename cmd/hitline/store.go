@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/backend"
@@ -22,6 +23,8 @@ type store struct {
 	addresses []string // host:port, or the path of a socket
 	remote    lookup.RemoteConfig
 	info      func(ctx context.Context) (storeInfo, error)
+	sample    func(ctx context.Context) (sample, error) // nil if it lists no keys
+	begin     func(told error)                          // the backend may write to the log from now on
 }
 
 // storeInfo is what a store says about itself.
@@ -33,7 +36,6 @@ type storeInfo struct {
 	Blocks    int64 // of the pool; -1: not known
 	Sampled   bool  // Blocks is an estimate
 	Replica   bool
-	ListsKeys bool
 }
 
 // String names the store without anything secret.
@@ -79,30 +81,36 @@ func openRedis(cfg *config.Config) (*store, error) {
 		info: func(ctx context.Context) (storeInfo, error) {
 			i, err := b.Info(ctx)
 			if err == nil && i.Mode == "cluster" && !c.InCluster() {
-				err = fmt.Errorf("%w: redis: %s: the server is a node of a cluster: use redis-cluster:// instead of redis://, or cluster: true", backend.ErrReply, b)
+				err = fmt.Errorf("%w: %s: the server is a node of a cluster: use redis-cluster:// instead of redis://, or cluster: true", backend.ErrMismatch, b)
 			}
 			return storeInfo{
 				Server: strings.TrimSpace(i.Server + " " + i.Version), Mode: i.Mode, Nodes: i.Nodes, RoundTrip: i.RoundTrip,
-				Blocks: i.Blocks, Sampled: i.Sampled, Replica: i.Role == "slave", ListsKeys: true,
+				Blocks: i.Blocks, Sampled: i.Sampled, Replica: i.Role == "slave",
 			}, err
 		},
+		sample: func(ctx context.Context) (sample, error) {
+			found, err := b.Sample(ctx)
+			return newSample(found.Keys, found.Sets, found.Complete), err
+		},
+		begin: func(error) {},
 	}, nil
 }
 
 func openMooncake(cfg *config.Config, logger *slog.Logger) (*store, error) {
 	c := cfg.Backend.Mooncake
+	late := &lateHandler{Handler: logger.Handler()}
 	b, err := mooncake.New(mooncake.Config{
-		Masters: c.Masters, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: logger,
+		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: slog.New(late),
 	})
 	if err != nil {
-		for _, field := range []string{"masters", "tenant", "conns"} {
+		for _, field := range []string{"masters", "admin", "tenant", "conns"} {
 			if strings.Contains(err.Error(), ": "+field+": ") {
 				return nil, cfg.Blame("backend.mooncake."+field, err, mooncake.ErrConfig, errors.New(field))
 			}
 		}
 		return nil, cfg.Blame("backend.mooncake", err, mooncake.ErrConfig)
 	}
-	return &store{
+	s := &store{
 		Backend:   b,
 		addresses: c.Masters,
 		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout)},
@@ -114,17 +122,76 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*store, error) {
 			}
 			return info, err
 		},
-	}, nil
+		begin: late.begin,
+	}
+	if len(c.Admin) > 0 {
+		s.sample = func(ctx context.Context) (sample, error) {
+			keys, complete, err := b.Keys(ctx, sampleMost)
+			return newSample(keys, nil, complete), err
+		}
+	}
+	return s, nil
+}
+
+// sampleMost is how many keys of a Mooncake store are looked at.
+const sampleMost = 20000
+
+// lateHandler drops what is logged before it is told to begin, and an error that was told
+// then: serve itself says how it finds the store at the start, in one line.
+type lateHandler struct {
+	slog.Handler
+	told atomic.Pointer[string] // nil before the beginning, "" once all is new
+}
+
+// begin lets the log begin, after serve has told of an error, or of none.
+func (h *lateHandler) begin(told error) {
+	text := ""
+	if told != nil {
+		text = told.Error()
+	}
+	h.told.Store(&text)
+}
+
+// Enabled is the handler's own once it has begun.
+func (h *lateHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.told.Load() != nil && h.Handler.Enabled(ctx, level)
+}
+
+// Handle drops the error that was told, until something well is told.
+func (h *lateHandler) Handle(ctx context.Context, r slog.Record) error {
+	told, known := h.told.Load(), false
+	if r.Level < slog.LevelWarn {
+		h.told.Store(new(string))
+	} else if *told != "" {
+		r.Attrs(func(a slog.Attr) bool {
+			known = a.Key == "error" && strings.Contains(*told, a.Value.String())
+			return !known
+		})
+	}
+	if known {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 // welcome is how long serve waits for the store before it serves anyway.
 const welcome = time.Second
 
-// greet warns if the store cannot be used. Lookups are hits of 0 until it can.
+// greet says in one line how it finds the store. One that is away may come, and
+// lookups are hits of 0 until it does; one that is there and not what the configuration
+// says needs somebody.
 func (s *store) greet(ctx context.Context, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, welcome)
 	defer cancel()
-	if _, err := s.info(ctx); err != nil {
+	info, err := s.info(ctx)
+	defer s.begin(err)
+	switch {
+	case err == nil:
+		logger.Info("the store answers", "backend", s.Name(), "server", info.Server, "mode", info.Mode)
+	case errors.Is(err, backend.ErrMismatch):
+		logger.Error("the store is not what the configuration says; serving anyway, every lookup is a hit of 0",
+			"backend", s.Name(), "error", err.Error(), "help", "hitline doctor")
+	default:
 		logger.Warn("the store cannot be used; serving anyway, every lookup is a hit of 0 until it can",
 			"backend", s.Name(), "error", err.Error(), "help", "hitline doctor")
 	}

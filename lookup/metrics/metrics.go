@@ -73,6 +73,7 @@ var ofBackend = []metric{
 	counter("backend_errors_total", "Calls of the backend that failed.", func(st *lookup.Stat) int64 { return st.BackendErrors }),
 	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *lookup.Stat) int64 { return st.BackendTimeouts }),
 	counter("backend_rejected_total", "Requests that the circuit breaker or a full queue kept from the backend.", func(st *lookup.Stat) int64 { return st.BackendRejected }),
+	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *lookup.Stat) int64 { return st.BackendShared }),
 }
 
 var ofServer = []metric{

@@ -51,7 +51,7 @@ var (
 		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",
 	}
 	namesOfBackend = []string{
-		"backend_errors_total counter", "backend_rejected_total counter", "backend_state gauge", "backend_timeouts_total counter",
+		"backend_errors_total counter", "backend_rejected_total counter", "backend_shared_total counter", "backend_state gauge", "backend_timeouts_total counter",
 	}
 	namesOfServer = []string{
 		"accept_errors_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",

@@ -42,6 +42,7 @@ type Redis struct {
 // Mooncake is a Mooncake store, which is only read.
 type Mooncake struct {
 	Masters    []string `yaml:"masters"` // host:port of their RPC; required
+	Admin      []string `yaml:"admin"`   // host:port of their admin ports, to look at keys; may be empty
 	Tenant     string   `yaml:"tenant"`
 	Conns      int      `yaml:"conns"`       // connections to the leader
 	AllowReset bool     `yaml:"allow_reset"` // a reset empties the store, for all engines

@@ -51,7 +51,7 @@ func Default() Config {
 		Backend: Backend{
 			Memory:   Memory{MaxBytes: 1 << 30},
 			Redis:    Redis{Layout: "keys", PoolSize: 40, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
-			Mooncake: Mooncake{Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
+			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
 			chosen:   "memory",
 		},
 		Limits: Limits{

@@ -1,10 +1,9 @@
-package floor
+package blocking
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -14,34 +13,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a blocking socket, used by raw system calls: the Go scheduler is not
+// Socket is a blocking socket, used by raw system calls: the Go scheduler is not
 // told that the thread blocks, which would cost a microsecond here and there. It
 // costs the collector, which would wait for the call to return, so nothing that a
 // call waits for may run in this process.
-type socket struct {
+type Socket struct {
 	file *os.File
 	fd   int
 	wait time.Duration // longest for one call; 0: for ever
 }
 
-// stream is a connection of TCP or of a unix socket.
-type stream interface {
+// Stream is a connection of TCP or of a unix socket.
+type Stream interface {
 	net.Conn
 	File() (*os.File, error)
 }
 
-// blocking takes over conn.
-func blocking(conn stream) (socket, error) {
+// Take takes over conn, which nobody may use any more.
+func Take(conn Stream) (Socket, error) {
 	defer conn.Close()
 	file, err := conn.File()
 	if err != nil {
-		return socket{}, err
+		return Socket{}, err
 	}
-	return socket{file: file, fd: int(file.Fd())}, nil // Fd makes it block
+	return Socket{file: file, fd: int(file.Fd())}, nil // Fd makes it block
 }
 
-// dialBlocking connects to addr; waits on the socket end after timeout.
-func dialBlocking(ctx context.Context, addr string, timeout time.Duration) (socket, error) {
+// Dial connects to addr, tcp://host:port or ipc://path; waits on the socket end
+// after timeout.
+func Dial(ctx context.Context, addr string, timeout time.Duration) (Socket, error) {
 	dialer := net.Dialer{Timeout: timeout}
 	network, target := "tcp", strings.TrimPrefix(addr, "tcp://")
 	if path, ok := strings.CutPrefix(addr, "ipc://"); ok {
@@ -49,33 +49,34 @@ func dialBlocking(ctx context.Context, addr string, timeout time.Duration) (sock
 	}
 	conn, err := dialer.DialContext(ctx, network, target)
 	if err != nil {
-		return socket{}, fmt.Errorf("%w: %w", ErrLost, err)
+		return Socket{}, err
 	}
-	s, err := blocking(conn.(stream))
+	s, err := Take(conn.(Stream))
 	if err != nil {
-		return socket{}, fmt.Errorf("%w: %w", ErrLost, err)
+		return Socket{}, err
 	}
 	s.wait = timeout
 	limit := unix.NsecToTimeval(int64(timeout))
 	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, option, &limit); err != nil {
-			s.close()
-			return socket{}, fmt.Errorf("%w: %w", ErrLost, err)
+			s.Close()
+			return Socket{}, err
 		}
 	}
 	return s, nil
 }
 
-func (s socket) close() { _ = s.file.Close() } // nothing is lost with it
+// Close closes the socket.
+func (s Socket) Close() { _ = s.file.Close() } // nothing is lost with it
 
-// shutdown ends a call that is under way on the socket.
-func (s socket) shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
+// Shutdown ends a call that is under way on the socket.
+func (s Socket) Shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }
 
 // errEnd says that the peer has closed the connection.
 var errEnd = errors.New("closed by the server")
 
-// read reads once.
-func (s socket) read(b []byte) (int, error) {
+// Read reads once.
+func (s Socket) Read(b []byte) (int, error) {
 	for first := (time.Time{}); ; {
 		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 		switch {
@@ -90,8 +91,8 @@ func (s socket) read(b []byte) (int, error) {
 	}
 }
 
-// write writes all of b.
-func (s socket) write(b []byte) error {
+// Write writes all of b.
+func (s Socket) Write(b []byte) error {
 	for first := (time.Time{}); len(b) > 0; {
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 		if errno == unix.EINTR && s.patient(&first) {
@@ -105,8 +106,8 @@ func (s socket) write(b []byte) error {
 	return nil
 }
 
-// writeAll writes all buffers of v and uses v up.
-func (s socket) writeAll(v []unix.Iovec) error {
+// WriteAll writes all buffers of v and uses v up.
+func (s Socket) WriteAll(v []unix.Iovec) error {
 	for first := (time.Time{}); len(v) > 0; {
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(s.fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
 		if errno == unix.EINTR && s.patient(&first) {
@@ -130,7 +131,7 @@ func (s socket) writeAll(v []unix.Iovec) error {
 // patient tells whether to call again after a signal; first is when the first one
 // came. The socket's own timeout begins anew with each call, and the Go runtime
 // sends signals more often than that.
-func (s socket) patient(first *time.Time) bool {
+func (s Socket) patient(first *time.Time) bool {
 	if first.IsZero() {
 		*first = time.Now()
 	}
@@ -145,9 +146,9 @@ func failure(errno unix.Errno) error {
 	return errno
 }
 
-// startsLike tells whether have can be the beginning of an answer that begins
+// StartsLike tells whether have can be the beginning of an answer that begins
 // with prefix.
-func startsLike(have, prefix []byte) bool {
+func StartsLike(have, prefix []byte) bool {
 	n := min(len(have), len(prefix))
 	return bytes.Equal(have[:n], prefix[:n])
 }

@@ -1,0 +1,109 @@
+package compare
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+)
+
+// Requests to ServeMap are the length of what follows as u32, one of these, the
+// number of tokens as u32 and the hashes.
+const (
+	mapLookup = 'L'
+	mapStore  = 'S'
+	mapHead   = 1 + 4 // bytes after the length, without the hashes
+)
+
+// mapBuffer is the size in bytes with which ServeMap reads.
+const mapBuffer = 64 << 10
+
+// ServeMap serves a Go map of hashes on a free port, which it announces on log as
+// hitline announces its own, one connection after the other; it is what one would
+// write in an afternoon. The reply is the hit in tokens, of which a hash covers so
+// many, as u32. It returns when it cannot go on.
+func ServeMap(log io.Writer, hashTokens int) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	fmt.Fprintf(log, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
+	m := mapServer{hashTokens: hashTokens, held: map[[hashLen]byte]struct{}{}}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		_ = m.serve(conn) // the client has gone, or sent what it should not
+		conn.Close()
+	}
+}
+
+// mapServer is the map. Not safe for concurrent use.
+type mapServer struct {
+	hashTokens int
+	held       map[[hashLen]byte]struct{}
+	request    []byte // reused
+}
+
+// serve answers until the connection ends.
+func (m *mapServer) serve(conn io.ReadWriter) error {
+	in := bufio.NewReaderSize(conn, mapBuffer)
+	var reply [4]byte
+	for {
+		if err := m.read(in); err != nil {
+			return err
+		}
+		hit, hashes := uint32(0), m.request[mapHead:]
+		switch m.request[0] {
+		case mapLookup:
+			hit = m.lookup(binary.BigEndian.Uint32(m.request[1:]), hashes)
+		case mapStore:
+			m.store(hashes)
+		default:
+			return fmt.Errorf("request %q is neither lookup nor store", m.request[0])
+		}
+		binary.BigEndian.PutUint32(reply[:], hit)
+		if _, err := conn.Write(reply[:]); err != nil {
+			return err
+		}
+	}
+}
+
+// read reads a whole request.
+func (m *mapServer) read(in io.Reader) error {
+	var length [4]byte
+	if _, err := io.ReadFull(in, length[:]); err != nil {
+		return err
+	}
+	n := int(binary.BigEndian.Uint32(length[:]))
+	if n < mapHead || n > mapHead+MaxHashes*hashLen {
+		return fmt.Errorf("a request of %d bytes", n)
+	}
+	if n > cap(m.request) {
+		m.request = make([]byte, n)
+	}
+	m.request = m.request[:n]
+	_, err := io.ReadFull(in, m.request)
+	return err
+}
+
+func (m *mapServer) store(hashes []byte) {
+	for ; len(hashes) >= hashLen; hashes = hashes[hashLen:] {
+		m.held[[hashLen]byte(hashes)] = struct{}{}
+	}
+}
+
+// lookup returns the hit in tokens, whole hashes of at most so many.
+func (m *mapServer) lookup(tokens uint32, hashes []byte) uint32 {
+	hit := 0
+	for ; len(hashes) >= hashLen && hit+m.hashTokens <= int(tokens); hashes = hashes[hashLen:] {
+		if _, held := m.held[[hashLen]byte(hashes)]; !held {
+			break
+		}
+		hit += m.hashTokens
+	}
+	return uint32(hit)
+}

@@ -1,0 +1,438 @@
+package compare
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/bench/internal/process"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+)
+
+// The servers must be other processes: the client blocks without telling the
+// scheduler. asServer names the variable that makes this test binary one of them;
+// it says what is wrong with its hitline and its Python.
+const asServer = "COMPARE_TEST_AS_SERVER"
+
+func TestMain(m *testing.M) {
+	if fault := os.Getenv(asServer); fault != "" {
+		fmt.Fprintln(os.Stderr, serveAs(fault, os.Args[1:]))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
+}
+
+// serveAs is this binary as the server that its arguments ask for.
+func serveAs(fault string, args []string) error {
+	switch args[0] {
+	case "floor-server":
+		size, _ := strconv.Atoi(args[1])
+		return floor.ServeFloor(os.Stderr, size, 1000)
+	case "map-server":
+		tokens, _ := strconv.Atoi(args[1])
+		return ServeMap(os.Stderr, tokens)
+	case "version", "-c": // of hitline and of Python
+		fmt.Fprintln(os.Stdout, "fake 1.2\nmore")
+		os.Exit(0)
+	case "serve":
+		return serveHitline(16)
+	case "-": // what Python is started with
+		switch fault {
+		case "wrong":
+			return serveHitline(8)
+		case "refuses":
+			return serveHitline(48)
+		case "none":
+			return serveHitline(16)
+		}
+		return serveFault(fault)
+	}
+	return fmt.Errorf("cannot listen")
+}
+
+// serveHitline serves lookups of hashes that cover so many tokens.
+func serveHitline(tokens int) error {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: tokens}})
+	if err != nil {
+		return err
+	}
+	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	if err == nil {
+		err = server.Start(context.Background())
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
+	<-server.Done()
+	return nil
+}
+
+// serveFault is a ZeroMQ server with a fault.
+func serveFault(fault string) error {
+	if fault == "ends" {
+		return fmt.Errorf("no luck")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if fault == "hangs" {
+		select {}
+	}
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[\"tcp://%s\"]}\n", listener.Addr())
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		_ = serveFaultTo(conn, fault)
+		conn.Close()
+	}
+}
+
+// serveFaultTo serves what one chain of 20 hashes needs, until the first lookup.
+func serveFaultTo(conn net.Conn, fault string) error {
+	in := bufio.NewReader(conn)
+	greeting, ready := string(zmtpGreeting), string(zmtpReady)
+	switch fault {
+	case "old":
+		greeting = "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01" + greeting[11:]
+	case "not ready":
+		ready = "\x04\x06\x05ERROR"
+	case "no command":
+		ready = "\x00\x06\x05READY"
+	case "silent":
+		select {}
+	}
+	if _, err := in.Discard(len(zmtpGreeting) + len(zmtpReady)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(greeting + ready)); err != nil {
+		return err
+	}
+	blob := 20 * hashLen
+	before, done := zmtp.store(blob)
+	for range 20 { // 400 entries
+		if _, err := in.Discard(len(before) + blob); err != nil {
+			return err
+		}
+		if fault == "refuses to store" {
+			done[len(done)-1] = 0
+		}
+		if _, err := conn.Write(done); err != nil {
+			return err
+		}
+	}
+	if _, err := in.Discard(len(zmtp.lookup(0, blob)) + blob); err != nil {
+		return err
+	}
+	switch fault {
+	case "silent at lookups":
+		select {}
+	case "chatters":
+		_, err := conn.Write([]byte("\x01\x00\x00\x04\x00\x00\x00\x00more"))
+		return err
+	}
+	return nil // it closes
+}
+
+// faked returns options whose servers are this binary, and whose Python has a fault.
+func faked(t *testing.T, fault string) Options {
+	t.Setenv(asServer, fault)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // else a server that ends takes a second for it
+	o := small()
+	o.Hitline = os.Args[0]
+	o.Python = os.Args[0]
+	o.FloorServer = []string{os.Args[0], "floor-server"}
+	o.MapServer = []string{os.Args[0], "map-server"}
+	return o
+}
+
+// noChildren asserts that no process is left that was started here, not even one
+// that has ended and was not waited for.
+func noChildren(t *testing.T) {
+	t.Helper()
+	_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+	assert.Equal(t, unix.ECHILD, err)
+}
+
+// judge checks a report in which everything was right.
+func judge(t *testing.T, o Options, r Report, rivals []string) {
+	t.Helper()
+	assert.Zero(t, r.Wrong)
+	assert.False(t, r.Partial)
+	assert.Equal(t, 1200+400, r.Entries)
+	var got, want []string
+	for _, hashes := range o.Hashes {
+		for _, rival := range rivals {
+			want = append(want, fmt.Sprintf("%s %d", rival, hashes))
+		}
+	}
+	for _, row := range r.Rows {
+		name := fmt.Sprintf("%s %d", row.Rival, row.Hashes)
+		got = append(got, name)
+		assert.Zero(t, row.Wrong, name)
+		assert.NotEmpty(t, row.Version, name)
+		assert.GreaterOrEqual(t, row.Requests, o.Rounds, name)
+		for _, figure := range []float64{row.P50usMin, row.Ratio, row.RatioMin, row.UsPerHash} {
+			assert.Positive(t, figure, name)
+		}
+		assert.LessOrEqual(t, row.P50usMin, row.P50us, name)
+		assert.LessOrEqual(t, row.P50us, row.P50usMax, name)
+		assert.LessOrEqual(t, row.RatioMin, row.RatioMax, name)
+		if row.Rival == Hitline {
+			assert.Equal(t, []float64{1, 1, 1}, []float64{row.Ratio, row.RatioMin, row.RatioMax})
+		}
+	}
+	assert.Equal(t, want, got)
+}
+
+// What needs nothing but this binary.
+func TestRun(t *testing.T) {
+	allowed, err := process.Cores()
+	require.NoError(t, err)
+	for _, missAt := range []string{MissRandom, MissFirst, MissTail} {
+		o := faked(t, "none")
+		o.MissAt = missAt
+		o.Only = []string{Floor, HitlineZMTP, GoNetMap, PythonBare, Python}
+		r, err := Run(t.Context(), o)
+		require.NoError(t, err)
+		judge(t, o, r, []string{Floor, Hitline, HitlineZMTP, GoNetMap, PythonBare, Python})
+		noChildren(t)
+		if len(allowed) > 1 {
+			assert.Equal(t, allowed[:2], r.Cores)
+		}
+		for _, row := range r.Rows {
+			if row.Rival == Hitline {
+				assert.Equal(t, "fake 1.2", row.Version)
+			}
+		}
+	}
+	after, err := process.Cores()
+	require.NoError(t, err)
+	assert.Equal(t, allowed, after, "no longer pinned")
+	percent := debug.SetGCPercent(100)
+	debug.SetGCPercent(percent)
+	assert.Positive(t, percent, "garbage is collected again")
+}
+
+// TestRivals runs the real ones that this machine has.
+func TestRivals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts Python and builds a rival")
+	}
+	o := faked(t, "none")
+	o.GoMap = filepath.Join(t.TempDir(), "gomap")
+	out, err := exec.Command("go", "-C", filepath.Join("..", "rivals", "gomap"), "build", "-o", o.GoMap, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	o.Python = storetest.PyzmqPython(t)
+	rivals := []string{Floor, Hitline, HitlineZMTP, GoNetMap, GoZMQMap, PythonBare, Python}
+	skipped := []string{MooncakeExists}
+	for program, rows := range map[string][]string{"redis-server": {RedisSMIsMember, RedisExists}, "valkey-server": {ValkeySMIs, ValkeyExists}} {
+		if _, err := exec.LookPath(program); err == nil {
+			rivals = append(rivals, rows...)
+		} else {
+			skipped = append(skipped, rows...)
+		}
+	}
+	if len(skipped) == 1+4 {
+		storetest.Missing(t, "no redis-server and no valkey-server on this machine (Debian: redis-server)")
+	}
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	noChildren(t)
+	judge(t, o, r, inOrder(rivals))
+	got := []string{}
+	for _, s := range r.Skipped {
+		got = append(got, s.Rival)
+		assert.NotEmpty(t, s.Why)
+	}
+	assert.ElementsMatch(t, skipped, got)
+	for _, row := range r.Rows {
+		switch row.Rival {
+		case Python:
+			assert.Regexp(t, `^Python 3\.\S+, pyzmq 27\.3\.0, libzmq 4\.\S+$`, row.Version)
+		case GoZMQMap:
+			assert.Regexp(t, `^go1\.\S+, go-zeromq v0\.\S+$`, row.Version)
+		case RedisExists:
+			assert.Regexp(t, `^(Redis|Valkey) \d\S+, go-redis \d\S+$`, row.Version)
+		}
+	}
+}
+
+// inOrder returns rivals in the order of the report.
+func inOrder(rivals []string) (sorted []string) {
+	for _, name := range Rivals() {
+		for _, r := range rivals {
+			if r == name {
+				sorted = append(sorted, name)
+			}
+		}
+	}
+	return sorted
+}
+
+// A real master, whose keys are all absent.
+func TestMooncake(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a Mooncake master")
+	}
+	o := faked(t, "none")
+	o.MooncakeMaster = storetest.NeedWheel(t, storetest.MooncakeRelease).MasterProgram(t)
+	o.Only = []string{MooncakeExists}
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	judge(t, o, r, []string{Hitline, MooncakeExists})
+	noChildren(t)
+	assert.Contains(t, r.Rows[1].Note, "miss only")
+}
+
+// Each fault of a rival is caught, and no server stays behind.
+func TestRunFaults(t *testing.T) {
+	for fault, want := range map[string]struct {
+		is   error
+		text string
+	}{
+		"refuses":           {ErrAnswer, "python-zmq, 20 hashes: compare: bad answer: it begins with 010000"},
+		"refuses to store":  {ErrAnswer, "python-zmq, 20 hashes: storing: compare: bad answer: chain 0: 0100000100"},
+		"chatters":          {ErrAnswer, "0100000400000000" + "6d6f7265, of which 8 bytes are one"},
+		"old":               {ErrAnswer, "it is not one of ZMTP 3: ff"},
+		"not ready":         {ErrAnswer, "in place of READY"},
+		"no command":        {ErrAnswer, "a frame 0006 in place of READY"},
+		"closes":            {ErrLost, "closed by the server"},
+		"silent":            {ErrLost, "greeting: compare: no connection: no answer in time"},
+		"silent at lookups": {ErrLost, "python-zmq, 20 hashes: compare: no connection: no answer in time"},
+		"ends":              {ErrLost, "ended (exit status 1): no luck"},
+		"hangs":             {ErrLost, "is not ready"},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			o := faked(t, fault)
+			o.Hashes, o.Only = []int{20}, []string{Python}
+			if fault == "hangs" || fault[0] == 's' {
+				o.Timeout = 500 * time.Millisecond
+			}
+			r, err := Run(t.Context(), o)
+			require.ErrorIs(t, err, want.is)
+			assert.ErrorContains(t, err, want.text)
+			assert.True(t, r.Partial)
+			assert.Empty(t, r.Rows)
+			noChildren(t)
+		})
+	}
+}
+
+// Wrong answers are counted and told of; the others' rows are as they should be.
+func TestRunWrong(t *testing.T) {
+	o := faked(t, "wrong")
+	o.Only, o.HitShare = []string{GoNetMap, Python}, 1
+	var notes []string
+	o.OnNote = func(text string) { notes = append(notes, text) }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	wrong := 0
+	for _, row := range r.Rows {
+		if row.Rival == Python {
+			assert.Greater(t, row.Wrong, row.Requests, "those of the warm-up too")
+		} else {
+			assert.Zero(t, row.Wrong, row.Rival)
+		}
+		wrong += row.Wrong
+	}
+	assert.Positive(t, wrong)
+	assert.Equal(t, wrong, r.Wrong)
+	assert.Contains(t, notes, "wrong: python-zmq, 20 hashes, request 14: expected 320 hit tokens, got 160")
+}
+
+// What is not here is left out with words, unless it was asked for.
+func TestRunMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	o := faked(t, "none")
+	o.Hashes, o.Python = []int{20}, ""
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Len(t, r.Rows, 4)
+	assert.Equal(t, []Skipped{
+		{GoZMQMap, "hitbench-gomap is not on PATH; make rivals builds it"},
+		{PythonBare, "python3 is not on PATH; apt-get install python3-zmq"},
+		{Python, "python3 is not on PATH; apt-get install python3-zmq"},
+		{RedisSMIsMember, "redis-server is not on PATH; apt-get install redis-server"},
+		{RedisExists, "redis-server is not on PATH; apt-get install redis-server"},
+		{ValkeySMIs, "valkey-server is not on PATH; apt-get install valkey-server"},
+		{ValkeyExists, "valkey-server is not on PATH; apt-get install valkey-server"},
+		{MooncakeExists, "name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master"},
+	}, r.Skipped)
+
+	o.Only = []string{RedisExists}
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, ErrLost)
+	require.ErrorContains(t, err, "redis-exists: missing: redis-server is not on PATH")
+
+	o.RedisServer = "/no/such"
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, bench.ErrOptions)
+
+	broken := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(broken, []byte("#!/bin/sh\necho 'No module named zmq' >&2\nexit 1\n"), 0o700))
+	o.Only, o.Python = nil, broken
+	o.RedisServer = ""
+	r, err = Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Contains(t, r.Skipped, Skipped{Python, broken + " cannot import zmq (exit status 1: No module named zmq); python3 -m pip install pyzmq, or name a Python that has it with --python"})
+}
+
+func TestRunBadHitline(t *testing.T) {
+	o := faked(t, "none")
+	o.Hitline = "/no/such"
+	_, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, ErrLost)
+	noChildren(t)
+	o.Hashes = nil
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, bench.ErrOptions)
+}
+
+// Cancelling must not wait for an answer that does not come, and what was measured
+// before is in the report.
+func TestRunCancelled(t *testing.T) {
+	for fault, phase := range map[string]string{
+		"hangs": "start python-zmq", "silent": "20 hashes: store", "silent at lookups": "20 hashes: warm up", "none": "300 hashes: rounds",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			o := faked(t, fault)
+			o.Only, o.Timeout = []string{Python}, time.Hour
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o.OnStep = func(at string, _, _ int) {
+				if at == phase {
+					time.AfterFunc(20*time.Millisecond, cancel)
+				}
+			}
+			if fault == "none" {
+				o.Cell, o.Rounds = time.Minute, 1000
+				o.Hashes = []int{300}
+			}
+			r, err := Run(ctx, o)
+			require.ErrorIs(t, err, context.Canceled)
+			assert.True(t, r.Partial)
+			noChildren(t)
+		})
+	}
+}

@@ -1,0 +1,31 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// HitlineBound returns a bound in bytes for a memory backend that holds so many
+// entries: more than they take, so that nothing is evicted.
+func HitlineBound(entries int) int { return max(1<<30, 128*entries) }
+
+// Hitline returns the command that serves hitline on a free port of loopback, with
+// one full-attention group whose blocks have so many tokens (0: whatever more says),
+// and a bound in bytes on the memory backend; more are further arguments. Of the
+// variables that configure hitline only the choice of kernels is passed on.
+func Hitline(path string, blockTokens, maxBytes int, more ...string) *exec.Cmd {
+	args := []string{"serve", "--listen", "tcp://127.0.0.1:0"}
+	if blockTokens > 0 {
+		args = append(args, "--block-size", strconv.Itoa(blockTokens))
+	}
+	cmd := exec.Command(path, append(args, more...)...)
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "HITLINE_") || strings.HasPrefix(variable, "HITLINE_KERNEL=") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(maxBytes))
+	return cmd
+}

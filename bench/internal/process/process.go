@@ -1,0 +1,100 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+// AnyCore leaves the choice of a core to the system.
+const AnyCore = -1
+
+// Options says how a server is started.
+type Options struct {
+	Core    int           // that it runs on, or AnyCore
+	Timeout time.Duration // longest wait until it is ready
+
+	// Ready finds in a line of the server's output where it listens. The default
+	// takes the line with which hitline says so.
+	Ready func(line []byte) (addr string, ready bool)
+}
+
+// Process is a server that was started.
+type Process struct {
+	cmd    *exec.Cmd
+	addr   string
+	exited chan struct{} // closed when it has been waited for
+}
+
+// Start starts a server and waits until it says where it listens; what it prints
+// is not shown. The caller stops it; should this process be killed, the kernel
+// kills it (on Linux).
+func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	if o.Ready == nil {
+		o.Ready = hitlineReady
+	}
+	log := &serverLog{find: o.Ready, ready: make(chan string, 1)}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = attributes()
+	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	started := make(chan error, 1)
+	go p.live(o.Core, started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", cmd.Path, err)
+	}
+	var err error
+	select {
+	case p.addr = <-log.ready:
+		return p, nil
+	case <-p.exited:
+		err = fmt.Errorf("%s ended (%v): %s", cmd.Path, cmd.ProcessState, log.last())
+	case <-ctx.Done():
+		err = fmt.Errorf("%s is not ready: %w", cmd.Path, ctx.Err())
+	}
+	p.Stop()
+	return nil, err
+}
+
+// live starts the server from a thread on its core, so that all of its threads
+// inherit that, and waits for its end. The thread must not end before, or the
+// kernel would take its end for the bench's, and nobody may have it afterwards.
+func (p *Process) live(core int, started chan<- error) {
+	runtime.LockOSThread() // without unlocking, the thread ends with the goroutine
+	if core >= 0 {
+		if err := pinThread(0, core); err != nil {
+			started <- err
+			return
+		}
+	}
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		_ = p.cmd.Wait() // how it ended is in ProcessState
+		close(p.exited)
+	}
+}
+
+// Stop kills the server and waits for its end. It may be called again.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Kill() // fails if it has ended
+	<-p.exited
+}
+
+// Addr is where the server listens, as it said.
+func (p *Process) Addr() string { return p.addr }
+
+// Path is the program's.
+func (p *Process) Path() string { return p.cmd.Path }
+
+// Pid is the server's process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Exited is closed when the server has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Ended says how the server ended; only after Exited.
+func (p *Process) Ended() string { return p.cmd.ProcessState.String() }

@@ -1,0 +1,56 @@
+package process
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench"
+)
+
+func TestChooseCores(t *testing.T) {
+	cores, err := ChooseCores([]int{4, 6, 9}, 2, 0)
+	require.NoError(t, err)
+	assert.Equal(t, []int{9, 4}, cores)
+	_, err = ChooseCores([]int{4, 6}, 2, 0)
+	require.ErrorIs(t, err, bench.ErrOptions)
+	cores, err = ChooseCores([]int{4}, 2, 0)
+	require.NoError(t, err)
+	assert.Nil(t, cores)
+}
+
+// A line may come in pieces; what is not the ready line is passed over.
+func TestServerLog(t *testing.T) {
+	log := &serverLog{find: hitlineReady, ready: make(chan string, 1)}
+	assert.Equal(t, "it said nothing", log.last())
+	for _, piece := range []string{"one\n{\"msg\":\"read", "y\",\"listen\":[\"a\",\"b\"]}", "\n{\"msg\":\"ready\",\"listen\":[]}\nlast \n"} {
+		select {
+		case addr := <-log.ready:
+			t.Fatalf("ready too early: %s", addr)
+		default:
+		}
+		n, err := log.Write([]byte(piece))
+		require.NoError(t, err)
+		assert.Equal(t, len(piece), n)
+	}
+	assert.Equal(t, "a", <-log.ready)
+	assert.Equal(t, "last", log.last())
+}
+
+// What another server says when it is ready is up to whoever starts it.
+func TestStart(t *testing.T) {
+	ready := func(line []byte) (string, bool) { return "there", string(line) == "ready" }
+	o := Options{Core: AnyCore, Timeout: 20 * time.Second, Ready: ready}
+	p, err := Start(t.Context(), exec.Command("sh", "-c", "echo ready; exec sleep 1000"), o)
+	require.NoError(t, err)
+	assert.Equal(t, "there", p.Addr())
+	p.Stop()
+	assert.Equal(t, "signal: killed", p.Ended())
+	_, err = Start(t.Context(), exec.Command("sh", "-c", "echo no luck; exit 3"), o)
+	require.ErrorContains(t, err, "ended (exit status 3): no luck")
+	_, err = Start(t.Context(), exec.Command("/no/such"), o)
+	require.ErrorContains(t, err, "cannot start /no/such")
+}

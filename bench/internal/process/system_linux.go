@@ -1,0 +1,76 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes are those of every server.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		Setpgid:   true, // a signal from the terminal is ours to act on
+	}
+}
+
+// CPU returns the CPU time that the server has used.
+func (p *Process) CPU() (time.Duration, error) {
+	var used unix.Timespec
+	clock := ^int32(p.cmd.Process.Pid)<<3 | 2 // CPUCLOCK_SCHED, as clock_getcpuclockid(3) makes it
+	if err := unix.ClockGettime(clock, &used); err != nil {
+		return 0, fmt.Errorf("cannot tell the CPU time of %s: %w", p.cmd.Path, err)
+	}
+	return time.Duration(used.Nano()), nil
+}
+
+// Cores returns the cores that this process may run on; none where it cannot be
+// pinned.
+func Cores() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
+		return nil, fmt.Errorf("cannot tell the cores: %w", err)
+	}
+	var cores []int
+	for core := 0; len(cores) < set.Count(); core++ {
+		if set.IsSet(core) {
+			cores = append(cores, core)
+		}
+	}
+	return cores, nil
+}
+
+// pinThread lets a thread, 0 for the calling one, run on these cores only.
+func pinThread(id int, cores ...int) error {
+	var set unix.CPUSet
+	for _, core := range cores {
+		set.Set(core)
+	}
+	if err := unix.SchedSetaffinity(id, &set); err != nil {
+		return fmt.Errorf("cannot pin to cores %v: %w", cores, err)
+	}
+	return nil
+}
+
+// Pin lets all threads that this process has run on these cores only; those to
+// come inherit it.
+func Pin(cores ...int) error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("cannot list the threads: %w", err)
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			continue
+		}
+		if err := pinThread(id, cores...); err != nil && unix.Kill(id, 0) == nil { // it may have ended
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package load
+
+import (
+	"math"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// window is what one worker measured in a stretch of time; ns of the run.
+type window struct {
+	from, to         int64
+	latency          *hdrhistogram.Histogram // of lookups, ns
+	requests, hashes int64
+	stores, evicts   int64
+	unsent           int64 // that fell due and were not sent
+	last             bool  // of its worker in this stage
+}
+
+// maxLatency is the longest latency told apart, in nanoseconds. Three digits up to
+// there take 270 KB.
+const maxLatency = int64(time.Hour)
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, 3) }
+
+// collector merges the windows of all workers. Workers call fresh and send to full;
+// one goroutine calls collect.
+type collector struct {
+	full chan *window
+	free chan *window
+}
+
+func newCollector(workers int) *collector {
+	return &collector{full: make(chan *window, 4*workers), free: make(chan *window, 4*workers)}
+}
+
+// fresh returns an empty window.
+func (c *collector) fresh(from, to int64) *window {
+	select {
+	case w := <-c.free:
+		w.from, w.to = from, to
+		return w
+	default:
+		return &window{from: from, to: to, latency: newHistogram()}
+	}
+}
+
+// reuse takes a window back.
+func (c *collector) reuse(w *window) {
+	w.latency.Reset()
+	*w = window{latency: w.latency}
+	select {
+	case c.free <- w:
+	default: // enough of them
+	}
+}
+
+// add adds what another window measured.
+func (w *window) add(other *window) {
+	w.from, w.to = min(w.from, other.from), max(w.to, other.to)
+	w.latency.Merge(other.latency)
+	w.requests += other.requests
+	w.hashes += other.hashes
+	w.stores += other.stores
+	w.evicts += other.evicts
+	w.unsent += other.unsent
+}
+
+// measured is what all workers measured in one step.
+type measured struct {
+	total   window // from the first window to the last
+	samples []Sample
+}
+
+// collect takes the windows of one step until each worker has sent its last. What
+// all workers have measured in the same window is a sample, which it gives to each.
+func (c *collector) collect(workers int, each func(*Sample)) *measured {
+	m := &measured{total: window{from: math.MaxInt64, latency: newHistogram()}}
+	type sum struct {
+		*window
+		workers int
+	}
+	sums := map[int64]*sum{} // by the beginning
+	for left := workers; left > 0; {
+		w := <-c.full
+		m.total.add(w)
+		if w.last {
+			left--
+			c.reuse(w)
+			continue
+		}
+		have := sums[w.from]
+		if have == nil {
+			have = &sum{window: c.fresh(w.from, w.to)}
+			sums[w.from] = have
+		}
+		have.add(w)
+		if have.workers++; have.workers == workers {
+			sample := have.sample(m.total.from)
+			m.samples = append(m.samples, sample)
+			each(&m.samples[len(m.samples)-1])
+			delete(sums, w.from)
+			c.reuse(have.window)
+		}
+		c.reuse(w)
+	}
+	return m
+}
+
+// sample sums a window up that all workers have measured.
+func (w *window) sample(begin int64) Sample {
+	return Sample{
+		Elapsed:           seconds(w.to - begin),
+		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
+		P50us:             micros(w.latency.ValueAtQuantile(50)),
+		P99us:             micros(w.latency.ValueAtQuantile(99)),
+	}
+}

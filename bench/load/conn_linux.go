@@ -1,0 +1,234 @@
+package load
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// hitPrefix is the answer to a lookup up to the tokens, without an envelope.
+var hitPrefix = []byte{0, 4}
+
+// conn is a connection that is measured. Not safe for concurrent use.
+type conn struct {
+	number int
+	socket socket
+	source source
+	ended  bool // the source has no more
+
+	slots    []slot // a ring
+	asked    int64  // number of the next request
+	answered int64  // number of the next answer
+	parts    [][]byte
+	vector   []unix.Iovec // of requests
+	sent     int          // vectors that the kernel has taken
+	in       []byte       // read and not yet judged
+	buffer   []byte       // backing of in
+
+	backlog int64 // arrivals of an open loop that fell due and were not sent
+	taken   int64 // those that were sent
+	budget  int64 // requests that may still count; negative: any number
+	waiting bool  // the kernel will say when more can be written
+
+	hit, done, pong []byte // what answers begin with, or are
+	frames          [][]byte
+}
+
+// replySize is how much a reply may take, a refusal with its reason included.
+const replySize = 4096
+
+func newConn(number int, o Options, s socket) *conn {
+	c := &conn{
+		number: number, socket: s, slots: make([]slot, o.Pipeline), budget: -1,
+		buffer: make([]byte, max(2*replySize, 16*o.Pipeline)),
+	}
+	envelope := o.envelope()
+	c.hit = append(bytes.Clone(envelope), hitPrefix...)
+	c.done = netproto.AppendDone(nil, envelope, nil)
+	c.pong = netproto.AppendDone(nil, envelope, netproto.AppendFrame(nil, pingPayload, false))
+	return c
+}
+
+// underWay is how many requests have no answer yet.
+func (c *conn) underWay() int { return int(c.asked - c.answered) }
+
+// able tells whether there is more to ask.
+func (c *conn) able() bool { return !c.ended && c.budget != 0 }
+
+// full tells whether no more may be under way now.
+func (c *conn) full() bool { return c.underWay() == len(c.slots) || !c.able() }
+
+// ask makes the next request, which fell due at start; false if the source has no
+// more.
+func (c *conn) ask(start, now int64, counts bool) bool {
+	s := &c.slots[c.asked%int64(len(c.slots))]
+	parts, more := c.source.next(s, c.parts[:0])
+	c.parts = parts
+	if !more {
+		c.ended = true
+		return false
+	}
+	s.start, s.sent, s.counts = start, now, counts
+	if counts && c.budget > 0 {
+		c.budget--
+	}
+	c.asked++
+	for _, part := range parts {
+		c.vector = append(c.vector, vectorOf(part))
+	}
+	return true
+}
+
+// send hands to the kernel what it takes.
+func (c *conn) send() error {
+	for c.sent < len(c.vector) {
+		n, err := c.socket.send(c.vector[c.sent:])
+		if errors.Is(err, errAgain) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		c.sent = len(c.vector) - len(after(c.vector[c.sent:], n))
+	}
+	if c.sent > 0 {
+		c.vector = c.vector[:copy(c.vector, c.vector[c.sent:])]
+		c.sent = 0
+	}
+	return nil
+}
+
+// unsent tells whether the kernel has not taken all.
+func (c *conn) unsent() bool { return len(c.vector) > 0 }
+
+// receive reads once; nothing if nothing has come.
+func (c *conn) receive() error {
+	n, err := c.socket.receive(c.buffer[len(c.in):])
+	if errors.Is(err, errAgain) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.in = c.buffer[:len(c.in)+n]
+	return nil
+}
+
+// judged is an answer that has come.
+type judged struct {
+	slot    *slot
+	number  int64  // of the request, from 0
+	problem string // what came in place of the right answer; empty if that did
+	refused bool
+	low     bool // a hit below the right one
+}
+
+// judge checks the answers that have come whole and gives each to take.
+func (c *conn) judge(now int64, timeout time.Duration, take func(*conn, judged)) error {
+	for len(c.in) > 0 {
+		if c.underWay() == 0 {
+			return fmt.Errorf("%w: bytes that were not asked for: %x", ErrAnswer, clipped(c.in))
+		}
+		a := judged{slot: &c.slots[c.answered%int64(len(c.slots))], number: c.answered}
+		n, err := c.check(&a)
+		if err != nil {
+			return err
+		}
+		if n == 0 { // the rest is to come
+			break
+		}
+		if now-a.slot.sent > int64(timeout) {
+			return tooLate(now - a.slot.sent)
+		}
+		c.answered++
+		c.in = c.in[n:]
+		take(c, a)
+	}
+	c.in = c.buffer[:copy(c.buffer, c.in)]
+	return nil
+}
+
+// overdue returns an error if the oldest request has waited too long.
+func (c *conn) overdue(now int64, timeout time.Duration) error {
+	if c.underWay() == 0 {
+		return nil
+	}
+	if waited := now - c.slots[c.answered%int64(len(c.slots))].sent; waited > int64(timeout) {
+		return tooLate(waited)
+	}
+	return nil
+}
+
+func tooLate(waited int64) error {
+	return fmt.Errorf("%w: no answer for %v", ErrLost, time.Duration(waited).Round(time.Millisecond))
+}
+
+// check compares the answer at the front of what has come with the one that is
+// expected, and returns how many bytes it takes, 0 while it is not whole.
+func (c *conn) check(a *judged) (int, error) {
+	if a.slot.tag != netproto.TagLookup {
+		want := c.done
+		if a.slot.tag == netproto.TagPing {
+			want = c.pong
+		}
+		if bytes.HasPrefix(c.in, want) {
+			return len(want), nil
+		}
+		return c.inspect(a)
+	}
+	n := len(c.hit)
+	if !bytes.HasPrefix(c.in, c.hit) || len(c.in) < n+4 {
+		return c.inspect(a)
+	}
+	if got := binary.BigEndian.Uint32(c.in[n:]); got != a.slot.expect {
+		a.problem, a.low = fmt.Sprintf("%d tokens", got), got < a.slot.expect
+	}
+	return n + 4, nil
+}
+
+// inspect is check for what is not of the usual form.
+func (c *conn) inspect(a *judged) (int, error) {
+	frames, n, err := netproto.ParseMessage(c.in, netproto.Limits{MaxMessage: replySize}, c.frames[:0])
+	c.frames = frames
+	if errors.Is(err, netproto.ErrShort) {
+		return 0, nil
+	}
+	if err == nil {
+		frames, err = unwrapped(frames, len(c.hit) > len(hitPrefix))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %x: %w", ErrAnswer, clipped(c.in), err)
+	}
+	a.problem = describe(frames)
+	a.refused = len(frames[0]) == 1 && frames[0][0] == netproto.StatusFailed
+	return n, nil
+}
+
+// begin gives the connection another source, of which so many requests count; any
+// number if negative.
+func (c *conn) begin(s source, budget int64) { c.source, c.ended, c.budget = s, false, budget }
+
+// describe words what is wrong with an answer.
+func (a judged) describe(c *conn, o Options) *Problem {
+	s := a.slot
+	p := &Problem{Connect: o.Connect, Connection: c.number, Request: a.number + 1, Got: a.problem, Refused: a.refused}
+	switch s.tag {
+	case netproto.TagLookup:
+		p.What = fmt.Sprintf("lookup of %d hashes of which the first %d are stored", s.hashes, s.stored)
+		p.Expected = fmt.Sprintf("%d tokens", s.expect)
+		if a.low {
+			p.Reason = "below what was stored; does the server evict?"
+		}
+	case netproto.TagPing:
+		p.What, p.Expected = "ping", "its echo"
+	default:
+		p.What, p.Expected = fmt.Sprintf("%v of %d keys", s.tag, s.hashes), "01"
+	}
+	return p
+}

@@ -1,0 +1,44 @@
+// Package load puts load on a hitline server over its own light connections,
+// measures the answers, and checks every one of them. It runs on Linux only.
+//
+// # Glossary
+//
+//   - chain: the hashes of one prompt, random but for the run's salt, ready to be
+//     sent. All chains are stored before anything is measured.
+//   - hit: a lookup of a whole chain. miss: a lookup of a chain up to some block,
+//     and of hashes that nobody stored from there on.
+//   - step: one stretch of measuring; a sweep over rates has one for each.
+//   - closed loop: a connection sends its next request when an answer has come.
+//   - open loop: requests fall due at a fixed rate whether answers come or not, and
+//     latency counts from when a request fell due, not from when it was sent. A
+//     server that stalls is so charged for all who would have waited, which a closed
+//     loop omits.
+//   - own chain: one of the few that a connection stores and evicts while it is
+//     measured. No other connection asks for it.
+//
+// # What is checked
+//
+// What a lookup must hit is computed beforehand from what was stored, by package
+// coordinator in this process. A salt keeps runs apart, so a server need not be
+// empty. Requests of one connection take effect in order and, having equal
+// envelopes, are answered in order; so the expected answer is known when a request
+// is sent, also with stores and evicts. An answer that cannot be read, was not
+// asked for, or comes too late ends the run. At its end every connection sends a
+// ping: whatever comes before its echo was not asked for either.
+//
+// The server must hold all that a run stores: one that evicts is reported as wrong.
+//
+// # How it is measured
+//
+// A worker is a thread that serves some connections, one blocking if it is the only
+// one in a closed loop, else by epoll. It makes system calls of its own, because the
+// runtime's poller costs several microseconds a round trip, and allocates nothing.
+// Requests are lists of pointers into the chains, so nothing is copied before the
+// kernel does. Workers record in histograms of a window each, which one goroutine
+// merges.
+//
+// # Ownership
+//
+// A connection belongs to one worker, and so do its source of requests and its own
+// chains. Chains, shapes and options are shared and only read.
+package load

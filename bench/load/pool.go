@@ -1,0 +1,101 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// commonTokens is a multiple of every block size that is likely, 2^14 * 3^2 * 5 * 7
+// tokens: a server that was not described is asked for so many.
+const commonTokens = 1 << 14 * 9 * 5 * 7
+
+// learnPool returns the pool to measure. The zero value stands for one
+// full-attention group whose blocks are one hash each: then the server is shown two
+// hashes and asked how many tokens they are. What is described is compared with the
+// groups that the server says it has.
+func learnPool(ctx context.Context, c *control, o Options) (coordinator.Pool, error) {
+	described := !reflect.DeepEqual(o.Pool, coordinator.Pool{})
+	kinds, err := groupKinds(ctx, c, o.Pool)
+	if err != nil {
+		return o.Pool, err
+	}
+	if described {
+		return o.Pool, sameKinds(o.Pool, kinds)
+	}
+	if len(kinds) != 1 || kinds[0] != coordinator.FullAttention {
+		return o.Pool, fmt.Errorf("%w: the server's groups are %v; describe its pool, as its own configuration does", bench.ErrOptions, kinds)
+	}
+	block, err := blockTokens(ctx, c, o)
+	return coordinator.Pool{HashBlockSize: block}, err
+}
+
+// groupKinds asks the server for the kinds of its groups: its explanation of any
+// lookup names them.
+func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coordinator.Kind, error) {
+	tokens := uint32(commonTokens)
+	if coord, err := coordinator.New(pool); err != nil {
+		return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+	} else if !reflect.DeepEqual(pool, coordinator.Pool{}) {
+		tokens = uint32(coord.Alignment())
+	}
+	text, err := c.done(ctx, "explain", netproto.AppendExplain(nil, c.envelope, tokens, hashLen, 0))
+	if err != nil {
+		return nil, err
+	}
+	var explained struct {
+		Groups []struct{ Kind coordinator.Kind }
+	}
+	if err := json.Unmarshal(text, &explained); err != nil {
+		return nil, fmt.Errorf("%w: explain: %w", ErrAnswer, err)
+	}
+	kinds := make([]coordinator.Kind, len(explained.Groups))
+	for i, g := range explained.Groups {
+		kinds[i] = g.Kind
+	}
+	return kinds, nil
+}
+
+// sameKinds refuses a pool that is not the server's, as far as the server tells.
+func sameKinds(pool coordinator.Pool, kinds []coordinator.Kind) error {
+	coord, err := coordinator.New(pool)
+	if err != nil {
+		return fmt.Errorf("%w: %w", bench.ErrOptions, err)
+	}
+	var ours []coordinator.Kind
+	for _, g := range coord.Pool().Groups {
+		ours = append(ours, g.Kind)
+	}
+	if !reflect.DeepEqual(ours, kinds) {
+		return fmt.Errorf("%w: the server's groups are %v, those to measure %v; describe the server's", bench.ErrOptions, kinds, ours)
+	}
+	return nil
+}
+
+// blockTokens stores two hashes at the server, asks how many tokens they are, and
+// evicts them.
+func blockTokens(ctx context.Context, c *control, o Options) (int, error) {
+	const hashes = 2
+	keys := (&chains{seed: seedOf(o.Seed)}).derived(2)
+	blob := append(keys[:], make([]byte, hashLen)...)
+	head := netproto.AppendKeys(nil, c.envelope, netproto.TagStore, netproto.Place{}, hashLen, len(blob))
+	if _, err := c.done(ctx, "store", head, blob); err != nil {
+		return 0, err
+	}
+	frames, err := c.ask(ctx, netproto.AppendLookup(nil, c.envelope, commonTokens, hashLen, len(blob)), blob)
+	if err != nil {
+		return 0, fmt.Errorf("lookup: %w", err)
+	}
+	hit := netproto.ParseInt(frames[0])
+	if len(frames) != 1 || len(frames[0]) != 4 || hit == 0 || hit%hashes != 0 || hit > commonTokens {
+		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", ErrAnswer, hashes, describe(frames))
+	}
+	head = netproto.AppendKeys(nil, c.envelope, netproto.TagEvict, netproto.Place{}, hashLen, len(blob))
+	_, err = c.done(ctx, "evict", head, blob)
+	return int(hit / hashes), err
+}

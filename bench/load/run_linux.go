@@ -1,0 +1,338 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Run connects, stores the chains, measures, and reports. Wrong and refused answers
+// are counted, told to OnProblem, and are no error.
+//
+// On an error the report covers what was measured until then, and is partial if
+// anything was. The error wraps [bench.ErrOptions], [ErrLost] or [ErrAnswer], or it
+// is the cause of ctx being done. Everything that Run has started has ended when it
+// returns.
+func Run(ctx context.Context, o Options) (Report, error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return Report{}, err
+	}
+	r := &runner{o: o, epoch: time.Now()}
+	r.report = Report{
+		Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
+		Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
+	}
+	defer r.close()
+	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
+	err := r.do(ctx)
+	if ctx.Err() != nil { // whatever else failed, failed of it
+		err = context.Cause(ctx)
+	}
+	r.report.Partial = err != nil
+	r.report.Wrong, r.report.Errors = r.wrong, r.refused
+	return r.report, err
+}
+
+// runner is one call of Run.
+type runner struct {
+	o       Options
+	epoch   time.Time   // times of the run count from here
+	stopped atomic.Bool // all workers are to end
+
+	shaper    *shaper
+	chains    *chains
+	conns     []*conn
+	workers   []*worker
+	collector *collector
+	report    Report
+
+	processors int // that were added
+
+	mu             sync.Mutex // guards what follows, and calls of OnProblem
+	wrong, refused int64
+}
+
+// clock returns the ns of the run.
+func (r *runner) clock() int64 { return int64(time.Since(r.epoch)) }
+
+// do does all of it.
+func (r *runner) do(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{r.prepare, r.connect, r.store, r.measure, r.part} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// prepare learns about the server and makes the chains.
+func (r *runner) prepare(ctx context.Context) error {
+	if err := enoughFiles(r.o.Connections); err != nil {
+		return err
+	}
+	c, err := dialControl(ctx, r.o)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	if r.o.Reset {
+		if _, err := c.done(ctx, "reset", netproto.AppendRequest(nil, c.envelope, netproto.TagReset)); err != nil {
+			return err
+		}
+	}
+	pool, err := learnPool(ctx, c, r.o)
+	if err != nil {
+		return err
+	}
+	if r.shaper, err = newShaper(pool, c.envelope); err != nil {
+		return err
+	}
+	r.chains, err = newChains(r.o, r.shaper)
+	return err
+}
+
+// enoughFiles refuses more connections than this process may have files open.
+func enoughFiles(connections int) error {
+	const others = 64 // files, and connections that are being made
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= uint64(connections+others) {
+		return nil
+	}
+	return fmt.Errorf("%w: %d connections need %d open files and this process may have %d; raise its limit (ulimit -n)",
+		bench.ErrOptions, connections, connections+others, limit.Cur)
+}
+
+// connect makes all connections, a few at a time, and sees that the server answers
+// on each.
+func (r *runner) connect(ctx context.Context) error {
+	r.report.Entries = r.chains.hashes
+	threads, blocking := r.o.threads()
+	r.conns = make([]*conn, r.o.Connections)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i := range r.conns {
+		group.Go(func() error {
+			s, err := r.dial(groupCtx, blocking)
+			if err != nil {
+				return fmt.Errorf("connection %d of %d to %s: %w", i+1, len(r.conns), r.o.Connect, err)
+			}
+			r.conns[i] = newConn(i, r.o, s)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return r.hire(threads)
+}
+
+func (r *runner) dial(ctx context.Context, blocking bool) (socket, error) {
+	c, err := dialControl(ctx, r.o)
+	if err != nil {
+		return socket{}, err
+	}
+	if err := c.ping(ctx); err != nil {
+		c.conn.Close()
+		return socket{}, err
+	}
+	return takeSocket(c.conn, blocking)
+}
+
+// threads returns how many workers serve so many connections. A connection has a
+// thread of its own, which blocks, if there are cores for that and nothing else to
+// wait for. Many connections share half the cores: the server has the others.
+func (o Options) threads() (n int, blocking bool) {
+	cores := runtime.GOMAXPROCS(0)
+	if o.Connections <= cores && len(o.Rates) == 0 {
+		return o.Connections, true
+	}
+	return min(o.Connections, (cores+1)/2), false
+}
+
+// hire makes the workers and deals the connections out to them.
+func (r *runner) hire(n int) error {
+	r.collector = newCollector(n)
+	addProcessors(n)
+	r.processors = n
+	for number := range n {
+		var conns []*conn
+		for i := number; i < len(r.conns); i += n {
+			conns = append(conns, r.conns[i])
+		}
+		w, err := newWorker(number, r, conns)
+		if err != nil {
+			return err
+		}
+		r.workers = append(r.workers, w)
+	}
+	return nil
+}
+
+// processors guards changes of the number of threads that run Go code.
+var processors sync.Mutex
+
+// addProcessors lets so many more threads run Go code, fewer if negative: workers
+// keep theirs while they are blocked in the kernel.
+func addProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	if n != 0 {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+	}
+}
+
+// close closes what is open, however far the run got.
+func (r *runner) close() {
+	addProcessors(-r.processors)
+	for _, w := range r.workers {
+		w.close()
+	}
+	for _, c := range r.conns {
+		if c != nil {
+			c.socket.close()
+		}
+	}
+}
+
+// work has all workers do a stage. The first to fail ends the others.
+func (r *runner) work(s stage) error {
+	s.workers = len(r.workers)
+	var group errgroup.Group
+	for _, w := range r.workers {
+		group.Go(func() error {
+			err := w.work(s)
+			if err != nil {
+				r.stopped.Store(true)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// store stores all chains, over all connections.
+func (r *runner) store(context.Context) error {
+	total := r.chains.numParts()
+	for i, c := range r.conns {
+		from, to := i*len(r.chains.all)/len(r.conns), (i+1)*len(r.chains.all)/len(r.conns)
+		c.begin(&storing{chains: r.chains.all[from:to]}, -1)
+	}
+	if r.o.OnStep != nil {
+		r.o.OnStep("fill", 0, total)
+	}
+	err := r.work(stage{end: math.MaxInt64})
+	if err == nil && r.refused > 0 {
+		err = fmt.Errorf("%w: the server refused %d of %d stores", ErrAnswer, r.refused, total)
+	}
+	return err
+}
+
+// measure does the steps.
+func (r *runner) measure(ctx context.Context) error {
+	rates := r.o.Rates
+	if len(rates) == 0 {
+		rates = []float64{0} // closed
+	}
+	sources := make([]*mix, len(r.conns))
+	for i := range sources {
+		var err error
+		if sources[i], err = newMix(r.o, r.chains, r.shaper, i); err != nil {
+			return err
+		}
+	}
+	runtime.GC() // what making the chains has left is not collected while measuring
+	for number, rate := range rates {
+		for i, c := range r.conns {
+			c.begin(sources[i], r.share(i))
+		}
+		if err := r.measureStep(number, rate); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// share returns how many of the requests to count a connection makes; negative:
+// any number.
+func (r *runner) share(i int) int64 {
+	if r.o.Count == 0 {
+		return -1
+	}
+	n := int64(len(r.conns))
+	return (r.o.Count*int64(i+1))/n - r.o.Count*int64(i)/n
+}
+
+// measureStep measures at one rate, 0 in a closed loop.
+func (r *runner) measureStep(number int, rate float64) error {
+	start := r.clock()
+	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
+	if r.o.Duration > 0 {
+		s.end = s.begin + int64(r.o.Duration)
+	}
+	if rate > 0 {
+		s.period = 1e9 / rate
+	}
+	wrong, refused := r.wrong, r.refused
+	done := make(chan *measured, 1)
+	go func() {
+		done <- r.collector.collect(len(r.workers), func(sample *Sample) { r.sampled(number, sample) })
+	}()
+	err := r.work(s)
+	m := <-done
+	step := m.step(rate)
+	step.Wrong, step.Errors = r.wrong-wrong, r.refused-refused
+	r.report.add(step, m)
+	return err
+}
+
+// sampled passes a sample on.
+func (r *runner) sampled(step int, s *Sample) {
+	if r.o.OnSample == nil {
+		return
+	}
+	s.Step = step
+	r.mu.Lock()
+	s.Wrong, s.Errors = r.wrong, r.refused
+	r.mu.Unlock()
+	r.o.OnSample(*s)
+}
+
+// part pings on every connection: nothing may come before the echo.
+func (r *runner) part(context.Context) error {
+	request := netproto.AppendRequest(nil, r.o.envelope(), netproto.TagPing, pingPayload)
+	for _, c := range r.conns {
+		c.begin(&closing{request: request}, -1)
+	}
+	return r.work(stage{end: math.MaxInt64})
+}
+
+// problem counts a wrong or refused answer and tells of it.
+func (r *runner) problem(c *conn, a judged) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.refused {
+		r.refused++
+	} else {
+		r.wrong++
+	}
+	if r.o.OnProblem != nil {
+		r.o.OnProblem(a.describe(c, r.o))
+	}
+}

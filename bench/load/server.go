@@ -1,0 +1,52 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hitline/hitline/bench/internal/process"
+)
+
+// ServerOptions says how to start a server to put load on.
+type ServerOptions struct {
+	Hitline     string        // path of the program
+	BlockTokens int           // of its one full-attention group; 0: as Config or Groups say, or the default
+	Config      string        // path of a configuration file; may be empty
+	Groups      string        // of the pool, as the configuration has them, in YAML; may be empty
+	Entries     int           // hashes that it must hold without evicting any
+	Connections int           // that it must take
+	Timeout     time.Duration // longest wait until it is ready
+}
+
+// Server is a hitline on loopback. The caller stops it; should this process be
+// killed, the kernel kills it (on Linux).
+type Server struct{ process *process.Process }
+
+// StartServer starts a server and waits until it is ready. What it is, beside the
+// options, is its defaults: variables that configure hitline are not passed on. An
+// error wraps [ErrLost].
+func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
+	more := []string{"--backend", "memory"}
+	if o.Config != "" {
+		more = append(more, "--config", o.Config)
+	}
+	cmd := process.Hitline(o.Hitline, o.BlockTokens, process.HitlineBound(o.Entries), more...)
+	if o.Groups != "" {
+		cmd.Env = append(cmd.Env, "HITLINE_POOL_GROUPS="+o.Groups)
+	}
+	// The server keeps to what its limit of open files allows, whatever is asked.
+	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, o.Connections+64)))
+	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: o.Timeout})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return &Server{p}, nil
+}
+
+// Addr is where the server listens: tcp://host:port.
+func (s *Server) Addr() string { return s.process.Addr() }
+
+// Stop kills the server and waits for its end.
+func (s *Server) Stop() { s.process.Stop() }

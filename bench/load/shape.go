@@ -1,0 +1,151 @@
+package load
+
+import (
+	"fmt"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// shape is what chains of equal length have in common. Read-only once it is made,
+// but for misses, which only grows while chains are made.
+type shape struct {
+	hashes int
+	tokens uint32 // that a lookup asks for
+	head   []byte // of a lookup, up to the hashes
+	whole  uint32 // tokens that a lookup hits when all is stored
+	misses map[int]uint32
+	parts  []part // requests that store, or evict, a chain
+}
+
+// size returns the bytes of a lookup.
+func (s *shape) size() int { return len(s.head) + s.hashes*hashLen }
+
+// part is one stretch of chunks of a group on one rank: one store or evict.
+type part struct {
+	from, to, stride int    // chunks, and hashes in each
+	store, evict     []byte // heads, up to the keys
+}
+
+// contiguous tells whether the keys are all hashes of a stretch of the chain, so that
+// they need no gathering.
+func (p part) contiguous() bool { return p.stride == 1 }
+
+// keys returns the part's keys, borrowed from the chain's hashes or appended to
+// room.
+func (p part) keys(hashes, room []byte) []byte {
+	if p.contiguous() {
+		return hashes[p.from*hashLen : p.to*hashLen]
+	}
+	for i := p.from; i < p.to; i++ {
+		at := (i*p.stride + p.stride - 1) * hashLen
+		room = append(room, hashes[at:at+hashLen]...)
+	}
+	return room
+}
+
+// shaper makes shapes and knows what a server must answer.
+type shaper struct {
+	coord    *coordinator.Coordinator
+	envelope []byte
+	scratch  coordinator.Scratch
+	shapes   map[int]*shape
+}
+
+func newShaper(pool coordinator.Pool, envelope []byte) (*shaper, error) {
+	coord, err := coordinator.New(pool)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+	}
+	return &shaper{coord: coord, envelope: envelope, shapes: map[int]*shape{}}, nil
+}
+
+// shape returns the shape of chains of n hashes.
+func (s *shaper) shape(n int) (*shape, error) {
+	if have := s.shapes[n]; have != nil {
+		return have, nil
+	}
+	block, align := int64(s.coord.Pool().HashBlockSize), s.coord.Alignment()
+	tokens := int64(n) * block / align * align
+	if tokens == 0 || tokens > 1<<32-1 {
+		return nil, fmt.Errorf("%w: %d hashes of %d tokens; a lookup takes a multiple of %d tokens, and less than 2^32",
+			bench.ErrOptions, n, block, align)
+	}
+	sh := &shape{hashes: n, tokens: uint32(tokens), misses: map[int]uint32{}}
+	sh.head = netproto.AppendLookup(nil, s.envelope, sh.tokens, hashLen, n*hashLen)
+	sh.parts = s.parts(tokens, n)
+	var err error
+	if sh.whole, err = s.answer(sh, n); err != nil {
+		return nil, err
+	}
+	s.shapes[n] = sh
+	return sh, nil
+}
+
+// parts lists the stores of a chain: of each group, what a lookup asks for, on
+// every rank that must hold it.
+func (s *shaper) parts(tokens int64, n int) []part {
+	var parts []part
+	for g := range s.coord.NumGroups() {
+		stride := s.coord.AskStride(g)
+		for from, to := range s.asked(g, tokens, n) {
+			for _, r := range s.coord.Ranks(g) {
+				at := netproto.Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
+				p := part{from: from, to: to, stride: stride}
+				size := (to - from) * hashLen
+				p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
+				p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
+				parts = append(parts, p)
+			}
+		}
+	}
+	return parts
+}
+
+// asked iterates over the stretches of positions of a group that a lookup asks
+// for, half-open.
+func (s *shaper) asked(g int, tokens int64, n int) func(yield func(from, to int) bool) {
+	return func(yield func(from, to int) bool) {
+		mask, end := s.coord.AskMask(g), int64(s.coord.Positions(g, tokens, n))
+		for at := int64(0); at < end; {
+			from, to, ok := mask.Next(at)
+			if !ok || from >= end {
+				return
+			}
+			at = min(to, end)
+			if !yield(int(from), int(at)) {
+				return
+			}
+		}
+	}
+}
+
+// miss returns what a lookup hits of which only the first hashes are stored.
+func (s *shaper) miss(sh *shape, stored int) (uint32, error) {
+	if hit, ok := sh.misses[stored]; ok {
+		return hit, nil
+	}
+	hit, err := s.answer(sh, stored)
+	sh.misses[stored] = hit
+	return hit, err
+}
+
+// answer asks the coordinator's rules.
+func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
+	p := coordinator.Presence{NumHashes: sh.hashes, Bits: make([][]uint64, s.coord.NumGroups())}
+	for g := range p.Bits {
+		stride := s.coord.AskStride(g)
+		p.Bits[g] = make([]uint64, sh.hashes/stride/64+1)
+		for from, to := range s.asked(g, int64(sh.tokens), sh.hashes) {
+			for i := from; i < min(to, stored/stride); i++ {
+				p.Bits[g][i/64] |= 1 << (i % 64)
+			}
+		}
+	}
+	hit, err := s.coord.Answer(&p, int64(sh.tokens), &s.scratch)
+	if err != nil {
+		return 0, fmt.Errorf("%w: a lookup of %d hashes has no answer in this pool: %w", bench.ErrOptions, sh.hashes, err)
+	}
+	return uint32(hit), nil
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package load
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hitline/hitline/bench"
+)
+
+// Run fails: the connections are served by system calls of Linux.
+func Run(context.Context, Options) (Report, error) {
+	return Report{}, fmt.Errorf("%w: load is made on Linux only", bench.ErrOptions)
+}

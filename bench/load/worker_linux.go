@@ -1,0 +1,292 @@
+package load
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// stage is one stretch of work of all workers: the storing, a step, the end. Times
+// are ns of the run.
+type stage struct {
+	step    int
+	start   int64   // of the warm-up
+	begin   int64   // of the measuring
+	end     int64   // of the asking; math.MaxInt64: when budgets or sources end
+	window  int64   // length of one; 0: nothing is measured
+	period  float64 // ns from one arrival to the next, over all workers; 0: closed loop
+	workers int     // that take arrivals in turn
+}
+
+// worker serves some connections from one thread. Not safe for concurrent use.
+type worker struct {
+	number int
+	run    *runner
+	conns  []*conn
+	poll   int // epoll; -1: the only connection blocks
+	events []unix.EpollEvent
+	taking func(*conn, judged) // w.take, made once
+
+	stage    stage
+	now      int64
+	looked   int64 // when all connections were last looked at
+	underWay int   // requests
+	able     int   // connections that may still ask
+	arrivals int64 // that fell due
+	window   *window
+}
+
+// newWorker returns a worker of these connections, which watches them unless the
+// only one blocks. The caller closes it.
+func newWorker(number int, r *runner, conns []*conn) (*worker, error) {
+	w := &worker{number: number, run: r, conns: conns, poll: -1}
+	w.taking = w.take
+	if conns[0].socket.blocks() {
+		return w, nil
+	}
+	w.events = make([]unix.EpollEvent, min(len(conns), 256))
+	var err error
+	if w.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("load: epoll: %w", err)
+	}
+	for i, c := range conns {
+		if err := w.register(unix.EPOLL_CTL_ADD, i, c); err != nil {
+			w.close()
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// register tells the kernel what to wait for on a connection.
+func (w *worker) register(operation, i int, c *conn) error {
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)} // what is in Fd is ours to choose
+	if c.waiting {
+		event.Events |= unix.EPOLLOUT
+	}
+	if err := unix.EpollCtl(w.poll, operation, c.socket.fd, &event); err != nil {
+		return fmt.Errorf("load: epoll: %w", err)
+	}
+	return nil
+}
+
+func (w *worker) close() {
+	if w.poll >= 0 {
+		_ = unix.Close(w.poll)
+	}
+}
+
+// work does one stage and returns when all answers have come, the run was stopped,
+// or a connection failed.
+func (w *worker) work(s stage) error {
+	runtime.LockOSThread() // without unlocking, the thread ends with the goroutine
+	w.begin(s)
+	defer w.finish()
+	for i := range w.conns {
+		if err := w.fill(i); err != nil {
+			return err
+		}
+	}
+	for !w.run.stopped.Load() {
+		if err := w.arrive(); err != nil {
+			return err
+		}
+		if w.over() {
+			return nil
+		}
+		if err := w.serveReady(); err != nil {
+			return err
+		}
+		if err := w.look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin takes up a stage.
+func (w *worker) begin(s stage) {
+	w.stage, w.arrivals, w.able = s, 0, len(w.conns)
+	w.now = w.run.clock()
+	w.looked = w.now
+	for _, c := range w.conns {
+		c.backlog, c.taken = 0, 0
+	}
+	if s.window > 0 {
+		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
+	}
+	if s.period > 0 {
+		precise()
+	}
+}
+
+// over tells whether nothing is left to do.
+func (w *worker) over() bool {
+	switch {
+	case w.underWay > 0:
+		return false
+	case w.now >= w.stage.end || w.able == 0:
+		return true
+	}
+	return w.stage.period == 0 // each connection was asked to go on, and none did
+}
+
+// arrive makes the requests that have fallen due in an open loop. Those that a
+// connection has no room for wait there.
+func (w *worker) arrive() error {
+	for w.stage.period > 0 && w.nextDue() <= w.now && w.nextDue() < w.stage.end {
+		i := int(w.arrivals % int64(len(w.conns)))
+		w.arrivals++
+		w.conns[i].backlog++
+		w.now = w.run.clock()
+		if err := w.fill(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextDue is when the next request of an open loop falls due at this worker.
+func (w *worker) nextDue() int64 { return w.dueAt(w.arrivals) }
+
+// dueAt is when a request of an open loop falls due, counted at this worker.
+func (w *worker) dueAt(arrival int64) int64 {
+	turn := float64(w.number) + float64(arrival)*float64(w.stage.workers)
+	return w.stage.start + int64(turn*w.stage.period)
+}
+
+// fill makes what requests a connection has room for, and sends them.
+func (w *worker) fill(i int) error {
+	c := w.conns[i]
+	for !c.full() && w.now < w.stage.end {
+		start := w.now
+		if w.stage.period > 0 {
+			if c.backlog == 0 {
+				break
+			}
+			start = w.dueAt(c.taken*int64(len(w.conns)) + int64(i))
+			c.backlog--
+			c.taken++
+		}
+		if c.ask(start, w.now, start >= w.stage.begin) {
+			w.underWay++
+		}
+		if !c.able() {
+			w.able--
+		}
+	}
+	if !c.unsent() {
+		return nil
+	}
+	if err := c.send(); err != nil {
+		return w.failed(c, err)
+	}
+	if c.waiting != c.unsent() && w.poll >= 0 {
+		c.waiting = c.unsent()
+		return w.register(unix.EPOLL_CTL_MOD, i, c)
+	}
+	return nil
+}
+
+// serveReady waits until something has come, for a tick at most or until the next
+// request falls due, and serves it.
+func (w *worker) serveReady() error {
+	if w.poll < 0 {
+		return w.serve(0)
+	}
+	patience, open := int64(tick), w.stage.period > 0
+	if open {
+		patience = max(min(patience, w.nextDue()-w.now), 0)
+	}
+	ready := watch(w.poll, w.events, patience, open)
+	w.now = w.run.clock()
+	for _, event := range w.events[:ready] {
+		if err := w.serve(int(event.Fd)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve takes what has come on a connection, and goes on asking.
+func (w *worker) serve(i int) error {
+	c := w.conns[i]
+	err := c.receive()
+	w.now = w.run.clock()
+	w.roll()
+	if err == nil {
+		err = c.judge(w.now, w.run.o.Timeout, w.taking)
+	}
+	if err != nil {
+		return w.failed(c, err)
+	}
+	return w.fill(i)
+}
+
+// look sees, once a tick, whether answers are overdue.
+func (w *worker) look() error {
+	if w.now-w.looked < int64(tick) {
+		return nil
+	}
+	w.looked = w.now
+	w.roll()
+	for _, c := range w.conns {
+		if err := c.overdue(w.now, w.run.o.Timeout); err != nil {
+			return w.failed(c, err)
+		}
+	}
+	return nil
+}
+
+// failed says which request met err. A run that is stopped needs no reasons.
+func (w *worker) failed(c *conn, err error) error {
+	return fmt.Errorf("request %d on connection %d to %s: %w", c.answered+1, c.number, w.run.o.Connect, err)
+}
+
+// take counts an answer.
+func (w *worker) take(c *conn, a judged) {
+	w.underWay--
+	s := a.slot
+	if a.problem != "" {
+		w.run.problem(c, a)
+	}
+	if w.window == nil || !s.counts || w.now > w.stage.end {
+		return
+	}
+	w.window.requests++
+	w.window.hashes += int64(s.hashes)
+	switch s.tag {
+	case netproto.TagLookup:
+		_ = w.window.latency.RecordValue(min(max(w.now-s.start, 1), maxLatency)) // within bounds it does not fail
+	case netproto.TagStore:
+		w.window.stores++
+	case netproto.TagEvict:
+		w.window.evicts++
+	}
+}
+
+// roll hands in the windows that are over.
+func (w *worker) roll() {
+	for w.window != nil && w.now >= w.window.to && w.window.to <= w.stage.end {
+		next := w.run.collector.fresh(w.window.to, w.window.to+w.stage.window)
+		w.run.collector.full <- w.window
+		w.window = next
+	}
+}
+
+// finish hands in what was measured last.
+func (w *worker) finish() {
+	if w.window == nil {
+		return
+	}
+	w.roll()
+	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
+	for _, c := range w.conns {
+		w.window.unsent += c.backlog
+	}
+	w.run.collector.full <- w.window
+	w.window = nil
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package scale
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hitline/hitline/bench"
+)
+
+// Run fails: package load runs on Linux only.
+func Run(context.Context, Options) (Report, error) {
+	return Report{}, fmt.Errorf("%w: scale is measured on Linux only", bench.ErrOptions)
+}

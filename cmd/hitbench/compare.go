@@ -1,0 +1,145 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/backend/redis"
+	"github.com/hitline/hitline/bench/compare"
+)
+
+// compareFlags are the flags of hitbench compare; written by cobra.
+type compareFlags struct {
+	o       compare.Options
+	seconds float64
+	json    bool
+}
+
+// compareServer is the hidden command that is a Go map behind a socket.
+const compareServer = "compare-server"
+
+// compareCommand returns the command, which leaves its error in failed.
+func (a *app) compareCommand(failed *error) *cobra.Command {
+	var f compareFlags
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Measure the same lookups at hitline and at what one would take instead",
+		Long: `Measure the round trip of the same lookups at hitline and at what a user would
+otherwise take: a Python set of the store's keys behind ZeroMQ, as engines have it,
+and one of the bare hashes; a Go map behind ZeroMQ, and behind a plain socket; Redis
+and Valkey, by SMISMEMBER on a set and by pipelined EXISTS; Mooncake's batch existence
+call; and, as the least there can be, a raw-socket server that looks nothing up.
+
+All servers are started here and stopped at the end; the client is pinned to one core
+and they to another. One client asks, one request at a time, and every answer is
+checked. Rounds are interleaved; figures are medians of the rounds, with the least and
+the largest. A ratio above 1 says that the rival takes longer than hitline. What is
+not on this machine is left out, and the report says why; with --only it is an error.
+
+Linux only. Leave the machine alone while it runs.
+
+Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
+interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
+		Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			*failed = a.compare(cmd.Context(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request; a list")
+	flags.Float64Var(&f.seconds, "seconds", 0.6, "seconds for each rival at each number of hashes, about")
+	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
+	flags.IntVar(&f.o.Entries, "entries", 131072, "hashes stored for each number of hashes; more if the chains need it")
+	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
+	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or random")
+	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq (default python3 on PATH)")
+	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this program, then on PATH)")
+	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
+	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
+	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may run on")
+	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of all servers, counted likewise")
+	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
+	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an answer")
+	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	return cmd
+}
+
+// compareServerCommand returns the command that compare runs as a server.
+func (a *app) compareServerCommand(failed *error) *cobra.Command {
+	return &cobra.Command{
+		Use:    compareServer + " TOKENS",
+		Short:  "Serve a Go map of hashes that cover so many tokens",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		Run: func(_ *cobra.Command, args []string) {
+			tokens, err := strconv.Atoi(args[0])
+			if err != nil || tokens < 1 {
+				*failed = fmt.Errorf("%w: %q is no number of tokens", errUsage, args[0])
+				return
+			}
+			*failed = compare.ServeMap(a.stderr, tokens)
+		},
+	}
+}
+
+// compare runs the command and prints the report.
+func (a *app) compare(ctx context.Context, f compareFlags) error {
+	o := f.o
+	o.Cell = time.Duration(f.seconds * float64(time.Second))
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot tell where this program is: %w", err)
+	}
+	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
+		return err
+	}
+	if beside := filepath.Join(filepath.Dir(self), "hitbench-gomap"); o.GoMap == "" {
+		if path, err := exec.LookPath(beside); err == nil {
+			o.GoMap = path
+		}
+	}
+	o.FloorServer = []string{self, floorServer}
+	o.MapServer = []string{self, compareServer}
+	redis.DiscardDriverLog() // what it logs is in its errors
+	report, err := a.watchCompare(ctx, o)
+	if err != nil && len(report.Rows) == 0 {
+		return err
+	}
+	write := report.WriteTable
+	if f.json {
+		write = report.WriteJSON
+	}
+	return cmp.Or(err, printed(write(a.stdout)), compareVerdict(report))
+}
+
+// watchCompare measures with a progress bar.
+func (a *app) watchCompare(ctx context.Context, o compare.Options) (compare.Report, error) {
+	bar := newProgress(a.stderr, 1)
+	defer bar.finish()
+	o.OnStep = bar.at
+	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
+	return compare.Run(ctx, o)
+}
+
+// compareVerdict returns an error if an answer was wrong.
+func compareVerdict(r compare.Report) error {
+	if r.Wrong == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d answers are wrong", r.Wrong)
+}

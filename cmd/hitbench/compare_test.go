@@ -1,0 +1,115 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench/compare"
+)
+
+// runCompare runs hitbench compare with this binary as hitline, and nothing else on
+// the machine.
+func runCompare(t *testing.T, args ...string) result {
+	t.Setenv(asCommand, "1")
+	t.Setenv("PATH", t.TempDir())
+	var stdout, stderr bytes.Buffer
+	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rounds", "2", "--seconds", "0.01", "--hitline", os.Args[0]}
+	code := a.run(t.Context(), append(small, args...))
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func comparison(t *testing.T, r result) compare.Report {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(r.stdout, "\n"), "one line: %q", r.stdout)
+	var got compare.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	return got
+}
+
+func TestCompare(t *testing.T) {
+	r := runCompare(t, "--json", "--hit-share", "0.5", "--miss-at", "tail")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Empty(t, r.stderr, "no terminal, no bar")
+	got := comparison(t, r)
+	var rivals []string
+	for _, row := range got.Rows {
+		rivals = append(rivals, row.Rival)
+		assert.Zero(t, row.Wrong)
+		assert.Positive(t, row.P50us)
+	}
+	four := []string{"floor", "hitline", "hitline-zmtp", "go-net-map"}
+	assert.Equal(t, append(four, four...), rivals)
+	assert.Equal(t, []int{20, 50}, got.Hashes)
+	assert.Equal(t, 2, got.Rounds)
+	assert.Len(t, got.Skipped, 8)
+
+	r = runCompare(t)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "\n50 hashes ")
+	assert.Contains(t, r.stdout, "redis-exists     skipped: redis-server is not on PATH; apt-get install redis-server\n")
+}
+
+// This binary's hitline takes a hash for 16 tokens, whatever it is told.
+func TestCompareWrong(t *testing.T) {
+	r := runCompare(t, "--json", "--hash-block-tokens", "32", "--only", "hitline-zmtp,go-net-map")
+	assert.Equal(t, exitBad, r.code)
+	assert.Contains(t, r.stderr, "hitbench: note: wrong: hitline-zmtp, 20 hashes, request 7: expected 640 hit tokens, got 320\n")
+	assert.Contains(t, r.stderr, "answers are wrong\n")
+	for _, row := range comparison(t, r).Rows {
+		assert.Equal(t, row.Rival == "go-net-map", row.Wrong == 0, row.Rival)
+	}
+	r = runCompare(t, "--hash-block-tokens", "32", "--only", "floor")
+	assert.Equal(t, exitBad, r.code)
+	assert.Contains(t, r.stdout, " WRONG\n")
+}
+
+func TestCompareUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"unknown flag: --depth":                        {"--depth", "1"},
+		"bad options: 0 hashes":                        {"--hashes", "64,0"},
+		"bad options: no rival is called \"memcache\"": {"--only", "memcache"},
+		"bad options: exec: \"/no/such\"":              {"--python", "/no/such"},
+		"wrong usage: --hitline: ":                     {"--hitline", "/no/such"},
+		"bad options: 0s for each figure":              {"--seconds", "0"},
+		"bad options: a miss at \"end\"":               {"--miss-at", "end"},
+		"bad options: core 100000 of ":                 {"--client-core", "100000"},
+	} {
+		r := runCompare(t, args...)
+		assert.Equal(t, exitUsage, r.code, want)
+		assert.Contains(t, r.stderr, want)
+		assert.Empty(t, r.stdout)
+	}
+	for _, args := range [][]string{{compareServer}, {compareServer, "x"}, {compareServer, "0"}} {
+		assert.Equal(t, exitUsage, runWith(t.Context(), &server{}, nil, args...).code, args)
+	}
+}
+
+func TestCompareLost(t *testing.T) {
+	r := runCompare(t, "--only", "go-zmq-map")
+	assert.Equal(t, exitLost, r.code)
+	assert.Contains(t, r.stderr, "hitbench: no connection: go-zmq-map: missing: hitbench-gomap is not on PATH; make rivals builds it\n")
+	broken := filepath.Join(t.TempDir(), "redis-server")
+	script := "#!/bin/sh\n[ \"$1\" = --version ] && echo 'Redis server v=1.2 x' && exit\necho no luck\nexit 1\n"
+	require.NoError(t, os.WriteFile(broken, []byte(script), 0o700))
+	r = runCompare(t, "--redis-server", broken)
+	assert.Equal(t, exitLost, r.code)
+	assert.Contains(t, r.stderr, "ended (exit status 1): no luck\n")
+	assert.Empty(t, r.stdout)
+}
+
+func TestCompareHelp(t *testing.T) {
+	r := runWith(t.Context(), &server{}, nil, "compare", "--help")
+	assert.Equal(t, exitDone, r.code)
+	assert.Contains(t, r.stdout, "--miss-at")
+	assert.NotContains(t, runWith(t.Context(), &server{}, nil, "--help").stdout, compareServer)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/bench/picture"
+)
+
+// pictureFlags are the flags of hitbench picture; written by cobra.
+type pictureFlags struct {
+	from []string
+	out  string
+	o    picture.Options
+}
+
+// pictureCommand returns the command, which leaves its error in failed.
+func (a *app) pictureCommand(failed *error) *cobra.Command {
+	var f pictureFlags
+	cmd := &cobra.Command{
+		Use:   "picture KIND --from FILE[,FILE...] --out NAME",
+		Short: "Draw what the other commands measured",
+		Long: `Draw reports, as the other commands print them with --json, into NAME.svg and
+NAME.png, and for dark pages into NAME-dark.svg and NAME-dark.png.
+
+Kinds, and what they take:
+  latency   percentiles of the latency: reports of run, or of compare
+  knee      latency at rising load: reports of run with several rates
+  cost      round trip by number of hashes: reports of floor, one for each number
+            of hashes, and of compare
+  capacity  hit ratio by capacity: reports of index with capacities
+  replay    hit ratio and latency over time: reports of replay
+  scale     throughput by connections and event loops: reports of scale
+
+Curves have the names of their files, without .json; NAME=FILE names one
+otherwise. A report of a run that was cut short, or with wrong answers, is not
+drawn.
+
+Exit codes: 0 done; 1 a picture could not be written; 2 wrong usage, or a file
+is no such report.`,
+		Args: cobra.ExactArgs(1),
+		Run: func(_ *cobra.Command, args []string) {
+			*failed = a.picture(args[0], f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&f.from, "from", nil, "reports to draw, as `FILE` or NAME=FILE; repeatable, or separated by commas")
+	flags.StringVar(&f.out, "out", "", "path of the pictures without their endings; its directory is made")
+	flags.IntVar(&f.o.Hashes, "hashes", 0, "of a comparison draw the rows of so many hashes, with latency; 0 for those of its first row")
+	_ = cmd.MarkFlagRequired("from") // fails for an unknown flag only
+	_ = cmd.MarkFlagRequired("out")
+	return cmd
+}
+
+// picture runs the command and prints the names of the files.
+func (a *app) picture(kind string, f pictureFlags) error {
+	if name := filepath.Base(f.out); f.out == "" || strings.HasSuffix(f.out, "/") || name == "." || name == ".." {
+		return fmt.Errorf("%w: --out %q names no picture; give a path such as docs/pictures/%s", errUsage, f.out, kind)
+	}
+	sources, err := readSources(f.from)
+	if err != nil {
+		return err
+	}
+	files, err := picture.Draw(kind, sources, f.o)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.out), 0o755); err != nil {
+		return fmt.Errorf("cannot make the directory of the pictures: %w", err)
+	}
+	for _, file := range files {
+		path := f.out + file.Suffix
+		if err := os.WriteFile(path, file.Content, 0o644); err != nil {
+			return fmt.Errorf("cannot write a picture: %w", err)
+		}
+		fmt.Fprintln(a.stdout, path)
+	}
+	return nil
+}
+
+// readSources reads the reports at FILE or NAME=FILE.
+func readSources(from []string) ([]picture.Source, error) {
+	var sources []picture.Source
+	for _, text := range from {
+		name, path, named := strings.Cut(text, "=")
+		if !named {
+			name, path = strings.TrimSuffix(filepath.Base(text), ".json"), text
+		}
+		report, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --from: %w", errUsage, err)
+		}
+		sources = append(sources, picture.Source{Name: name, JSON: report})
+	}
+	return sources, nil
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const capacities = `{"trace":"t","requests":1,"hashes":3200,"capacities":[{"capacity":10,"hitline":5,"lru":4,"belady":6},{"capacity":20,"hitline":7}]}`
+
+func TestPicture(t *testing.T) {
+	dir := t.TempDir()
+	report := filepath.Join(dir, "a.json")
+	require.NoError(t, os.WriteFile(report, []byte(capacities), 0o600))
+	out := filepath.Join(dir, "new", "hits")
+	r := runWith(t.Context(), &server{}, nil, "picture", "capacity", "--from", report, "--from", "after="+report, "--out", out)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	for _, suffix := range []string{".svg", ".png", "-dark.svg", "-dark.png"} {
+		content, err := os.ReadFile(out + suffix)
+		require.NoError(t, err)
+		assert.NotEmpty(t, content)
+		assert.Contains(t, r.stdout, out+suffix+"\n")
+		if strings.HasSuffix(suffix, ".svg") {
+			assert.Contains(t, string(content), ">a, hitline</text>")
+			assert.Contains(t, string(content), ">after, hitline</text>")
+		}
+	}
+}
+
+func TestPictureUsage(t *testing.T) {
+	dir := t.TempDir()
+	report, bad := filepath.Join(dir, "a.json"), filepath.Join(dir, "bad.json")
+	require.NoError(t, os.WriteFile(report, []byte(capacities), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("{"), 0o600))
+	for want, args := range map[string][]string{
+		"wrong usage: accepts 1 arg(s), received 0":               {"--from", report, "--out", "x"},
+		`required flag(s) "from" not set`:                         {"capacity", "--out", "x"},
+		`required flag(s) "out" not set`:                          {"capacity", "--from", report},
+		"wrong usage: --out \"x/\" names no picture":              {"capacity", "--from", report, "--out", "x/"},
+		"wrong usage: --from: open /no/such.json: no such file":   {"capacity", "--from", "/no/such.json", "--out", "x"},
+		`bad input: no pictures of "pie"`:                         {"pie", "--from", report, "--out", "x"},
+		"bad input: bad: not a report: unexpected EOF":            {"capacity", "--from", bad, "--out", "x"},
+		"bad input: a has no windows with requests; take what hi": {"replay", "--from", report, "--out", "x"},
+	} {
+		r := runWith(t.Context(), &server{}, nil, append([]string{"picture"}, args...)...)
+		assert.Equal(t, exitUsage, r.code, want)
+		assert.Contains(t, r.stderr, "hitbench: ")
+		assert.Contains(t, r.stderr, want)
+		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), "one line: %q", r.stderr)
+		assert.Empty(t, r.stdout)
+	}
+	r := runWith(t.Context(), &server{}, nil, "picture", "capacity", "--from", report, "--out", filepath.Join(report, "x"))
+	assert.Equal(t, exitBad, r.code)
+	assert.Contains(t, r.stderr, "cannot make the directory of the pictures: ")
+}

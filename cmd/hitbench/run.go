@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/lookup"
+)
+
+// runFlags are the flags of hitbench run; written by cobra.
+type runFlags struct {
+	o       load.Options
+	dialect string
+	missAt  string
+	hashes  string
+	pool    poolFlags
+	start   bool
+	hitline string
+	hdr     string
+	json    bool
+}
+
+// runCommand returns the command, which leaves its error in failed.
+func (a *app) runCommand(failed *error) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Put load on a server, measure it and check every answer",
+		Long: `Put load on a server, measure it and check every answer. Chains of random
+hashes are stored first, under a salt of this run, so the server need not be empty;
+it must have room for them.
+
+By default each connection sends its next request when an answer has come (a closed
+loop). With --rate requests fall due at a fixed rate and latency counts from then,
+whether or not they could be sent in time (an open loop); several rates are measured
+one after the other. With --stores and --evicts connections also change chains of
+their own, and look each up afterwards.
+
+What must be hit is computed from the server's pool. One full-attention group needs
+no flags; describe any other by --config or --groups.
+
+Linux only. The first wrong or refused answers are described on standard error.
+
+Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
+interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.`,
+		Example: "  hitbench run\n  hitbench run --connections 8 --pipeline 16 --hashes 64-4096\n  hitbench run --rate 1000,2000,4000 --json",
+		Args:    cobra.NoArgs,
+	}
+	f.addFlags(cmd.Flags())
+	cmd.Run = func(cmd *cobra.Command, _ []string) {
+		*failed = a.load(cmd.Context(), f, cmd.Flags())
+	}
+	return cmd
+}
+
+func (f *runFlags) addFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&f.o.Connect, "connect", lookup.DefaultListen, "address of the server")
+	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
+	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this program, then on PATH)")
+	flags.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
+	flags.IntVar(&f.o.Connections, "connections", 1, "connections")
+	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests under way on each connection")
+	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or more `rates`; none: a closed loop")
+	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a number, LEAST-MOST, or trace:FILE for the lengths of a trace")
+	flags.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole")
+	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail or random")
+	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store beforehand, at least")
+	flags.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
+	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
+	flags.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure, each rate")
+	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, in place of --duration")
+	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that which is not measured")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	f.pool.addFlags(flags)
+	flags.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
+	flags.Uint64Var(&f.o.Seed, "seed", 0, "of the hashes; the same hashes again for the same one; 0: random")
+	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as plotters of HdrHistogram read it; - for standard error")
+	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+}
+
+// load runs the command and prints the report, be it a partial one.
+func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error {
+	if err := f.fill(ctx, a, flags); err != nil {
+		return err
+	}
+	if err := f.o.Validate(); err != nil {
+		return err
+	}
+	if f.start {
+		server, err := f.serve(ctx)
+		if err != nil {
+			return err
+		}
+		defer server.Stop()
+		f.o.Connect = server.Addr()
+	}
+	report, err := a.watchLoad(ctx, f.o)
+	if len(report.Steps) == 0 && err != nil { // nothing was measured
+		return err
+	}
+	write := report.WriteTable
+	if f.json {
+		write = report.WriteJSON
+	}
+	return cmp.Or(err, printed(write(a.stdout)), a.writeHDR(report, f.hdr), loadVerdict(report))
+}
+
+// fill makes options of those flags that are text.
+func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error {
+	if f.start && flags.Changed("connect") {
+		return fmt.Errorf("%w: --start and --connect name two servers; give one", errUsage)
+	}
+	if f.hitline != "" && !f.start {
+		return fmt.Errorf("%w: --hitline only has a meaning with --start", errUsage)
+	}
+	if f.o.Count > 0 {
+		if flags.Changed("duration") {
+			return fmt.Errorf("%w: --count and --duration both say when to end; give one", errUsage)
+		}
+		f.o.Duration = 0
+	}
+	f.o.Dialect, f.o.MissAt = load.Dialect(f.dialect), load.MissAt(f.missAt)
+	var err error
+	if f.o.Pool, err = f.pool.pool(); err != nil {
+		return err
+	}
+	f.o.Hashes, err = a.lengths(ctx, f.hashes, f.o.Pool)
+	return err
+}
+
+// serve starts the server of --start.
+func (f *runFlags) serve(ctx context.Context) (*load.Server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell where this program is: %w", err)
+	}
+	path, err := findHitline(f.hitline, self)
+	if err != nil {
+		return nil, err
+	}
+	return load.StartServer(ctx, load.ServerOptions{
+		Hitline: path, BlockTokens: f.pool.blockSize, Config: f.pool.config, Groups: f.pool.groups,
+		Entries: 2 * f.o.Entries, Connections: f.o.Connections, Timeout: f.o.Timeout,
+	})
+}
+
+// watchLoad runs with a live line and describes the first problems.
+func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error) {
+	live := newLive(a.stderr)
+	defer live.finish()
+	o.OnStep = live.step
+	o.OnSample = live.sample
+	described := map[bool]int{} // by whether it is a refusal
+	o.OnProblem = func(p *load.Problem) {
+		described[p.Refused]++
+		switch n := described[p.Refused]; {
+		case n <= maxDescribed:
+			live.line("hitbench: " + p.Error())
+		case n == maxDescribed+1:
+			live.line("hitbench: further problems of this kind are counted, not described")
+		}
+	}
+	return load.Run(ctx, o)
+}
+
+// writeHDR writes the distribution of latencies where --hdr says.
+func (a *app) writeHDR(r load.Report, path string) (err error) {
+	if path == "" {
+		return nil
+	}
+	var to io.Writer = a.stderr
+	if path != "-" {
+		file, err := os.Create(path)
+		if err != nil {
+			return fmt.Errorf("%w: --hdr: %w", errUsage, err)
+		}
+		defer func() { err = cmp.Or(err, file.Close()) }()
+		to = file
+	}
+	if err := r.WriteHDR(to); err != nil {
+		return fmt.Errorf("cannot write the distribution to %s: %w", path, err)
+	}
+	return nil
+}
+
+// loadVerdict returns an error if, in a run that came to its end, an answer was
+// wrong or refused.
+func loadVerdict(r load.Report) error {
+	if r.Wrong == 0 && r.Errors == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d answers are wrong and %d requests were refused; %d requests were measured", r.Wrong, r.Errors, r.Requests)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/coordinator"
+)
+
+// poolFlags describe the pool of the server.
+type poolFlags struct {
+	config    string
+	groups    string
+	blockSize int
+}
+
+func (f *poolFlags) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.config, "config", "", "the server's configuration `file`, whose pool is the one to measure")
+	flags.StringVar(&f.groups, "groups", "", "the pool's groups, written as in a configuration: `[{kind: full_attention, block_size: 16}, …]`")
+	flags.IntVar(&f.blockSize, "block-size", 0, "`tokens` that one hash covers; 0 asks the server, with one full-attention group")
+}
+
+// pool returns the pool that the flags describe; its zero value if they do not.
+func (f *poolFlags) pool() (pool coordinator.Pool, err error) {
+	if f.config != "" {
+		if f.groups != "" || f.blockSize != 0 {
+			return pool, fmt.Errorf("%w: --config describes the whole pool; leave --groups and --block-size out", errUsage)
+		}
+		return readPool(f.config)
+	}
+	pool.HashBlockSize = f.blockSize
+	if f.groups == "" {
+		return pool, nil
+	}
+	if err := yaml.UnmarshalWithOptions([]byte(f.groups), &pool.Groups, yaml.Strict()); err != nil {
+		return pool, fmt.Errorf("%w: --groups: %s", errUsage, firstLine(err))
+	}
+	if len(pool.Groups) == 0 {
+		return pool, fmt.Errorf("%w: --groups lists none", errUsage)
+	}
+	return pool, nil
+}
+
+// readPool returns the pool that a server's configuration file describes. All else
+// in it is the server's to judge.
+func readPool(path string) (coordinator.Pool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return coordinator.Pool{}, fmt.Errorf("%w: --config: %w", errUsage, err)
+	}
+	var config struct {
+		Pool coordinator.Pool `yaml:"pool"`
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return coordinator.Pool{}, fmt.Errorf("%w: --config: %s: %s", errUsage, path, firstLine(err))
+	}
+	return config.Pool, nil
+}
+
+// firstLine returns the first line of an error that spans several.
+func firstLine(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
+}
+
+// lengths reads what --hashes says.
+func (a *app) lengths(ctx context.Context, text string, pool coordinator.Pool) (load.Lengths, error) {
+	if path, ok := strings.CutPrefix(text, "trace:"); ok {
+		each, err := a.traceLengths(ctx, path, pool.HashBlockSize)
+		return load.Lengths{Each: each, Name: text}, err
+	}
+	least, most, spread := strings.Cut(text, "-")
+	if !spread {
+		most = least
+	}
+	var l load.Lengths
+	var err, errMost error
+	l.Least, err = strconv.Atoi(least)
+	l.Most, errMost = strconv.Atoi(most)
+	if err != nil || errMost != nil {
+		return l, fmt.Errorf("%w: --hashes %q; write a number such as 64, a spread such as 64-4096, or trace:FILE", errUsage, text)
+	}
+	return l, nil
+}
+
+// maxTraceLengths bounds the lengths that are taken from a trace: each is a chain at
+// least, whose hashes are kept.
+const maxTraceLengths = 1000
+
+// traceLengths returns how many hashes each of the first requests of a trace has.
+func (a *app) traceLengths(ctx context.Context, path string, blockTokens int) ([]int, error) {
+	in, err := a.openInput(ctx, path, 1)
+	if err != nil {
+		return nil, err
+	}
+	if blockTokens == 0 {
+		blockTokens = coordinator.DefaultHashBlockSize
+	}
+	if blockTokens > bench.BlockTokens || bench.BlockTokens%blockTokens != 0 {
+		return nil, fmt.Errorf("%w: hash blocks of %d tokens; those of a trace divide %d", errUsage, blockTokens, bench.BlockTokens)
+	}
+	var lengths []int
+	err = in.trace.Each(ctx, blockTokens, maxTraceLengths, func(_ int, ids []uint64) error {
+		if len(ids) > 0 {
+			lengths = append(lengths, len(ids)*(bench.BlockTokens/blockTokens))
+		}
+		return nil
+	})
+	if err == nil && len(lengths) == 0 {
+		err = fmt.Errorf("%w: %s: no requests", bench.ErrTrace, path)
+	}
+	return lengths, err
+}

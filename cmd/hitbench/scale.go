@@ -1,0 +1,100 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/bench/scale"
+)
+
+// scaleFlags are the flags of hitbench scale; written by cobra.
+type scaleFlags struct {
+	o    scale.Options
+	json bool
+}
+
+// scaleCommand returns the command, which leaves its error in failed.
+func (a *app) scaleCommand(failed *error) *cobra.Command {
+	var f scaleFlags
+	cmd := &cobra.Command{
+		Use:   "scale",
+		Short: "Measure throughput over connections and event loops",
+		Long: `Measure what hitline answers in a second, in a closed loop, from one connection
+to thousands, and with servers of one event loop up to all cores. Servers are
+started here, one after the other, and stopped; every answer is checked.
+
+The server has half of the cores and the client the other half. For each number
+of loops the best throughput is compared with that of the fewest loops; the
+slope is what a further loop adds, fitted, and is 1 at best. With fewer than four
+cores client and server share them: what loops add then means nothing, and there
+is no slope.
+
+By default all takes less than a minute. Linux only. Leave the machine alone
+while it runs.
+
+Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
+interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
+		Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			*failed = a.scale(cmd.Context(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096, or what the limit of open files allows)")
+	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all cores of the server)")
+	flags.IntVar(&f.o.Hashes, "hashes", 64, "hashes a lookup; all hit")
+	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "lookups under way on each connection")
+	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups need it")
+	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured; 0: so that all take about 40 s")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	return cmd
+}
+
+// scale runs the command and prints the report, be it a partial one.
+func (a *app) scale(ctx context.Context, f scaleFlags) error {
+	o := f.o
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot tell where this program is: %w", err)
+	}
+	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
+		return err
+	}
+	report, err := a.watchScale(ctx, o)
+	if len(report.Points) == 0 {
+		return err
+	}
+	write := report.WriteTable
+	if f.json {
+		write = report.WriteJSON
+	}
+	return cmp.Or(err, printed(write(a.stdout)), scaleVerdict(report))
+}
+
+// watchScale measures with a progress bar.
+func (a *app) watchScale(ctx context.Context, o scale.Options) (scale.Report, error) {
+	bar := newProgress(a.stderr, 1)
+	defer bar.finish()
+	o.OnStep = bar.at
+	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
+	return scale.Run(ctx, o)
+}
+
+// scaleVerdict returns an error if an answer was wrong or refused.
+func scaleVerdict(r scale.Report) error {
+	if r.Wrong == 0 && r.Errors == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d answers are wrong, %d requests were refused", r.Wrong, r.Errors)
+}

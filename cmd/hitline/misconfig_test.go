@@ -1,0 +1,267 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
+)
+
+// What follows configures hitline in the ways that go wrong most often, over real
+// stores with real keys: doctor and serve each tell in one line what is wrong.
+
+// misconfigured is one such way.
+type misconfigured struct {
+	pool   string   // the pool's fields
+	lookup string   // arguments of a lookup whose hashes are hashes
+	hashes []string // in hex
+	want   string   // the line
+}
+
+// hashesOf are n different hashes of so many bytes, in hex.
+func hashesOf(name string, n, length int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%0*x", 2*length, fmt.Sprintf("%s%d", name, i))
+	}
+	return list
+}
+
+const chained = 40 // hashes of a prompt
+
+// storedBlocks are the keys of three pools: m of one group and two ranks, big with a
+// block for every fourth hash, two with two groups.
+func storedBlocks() (keys []string) {
+	add := func(name string, group int, hashes []string) {
+		for rank := range 2 {
+			for _, hash := range hashes {
+				keys = append(keys, fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%s", name, rank, group, hash))
+			}
+		}
+	}
+	add("p@m", 0, hashesOf("h", chained, 32))
+	for i, hash := range hashesOf("h", chained, 32) {
+		if i%4 == 3 {
+			add("p@big", 0, []string{hash})
+		}
+	}
+	for group := range 2 {
+		add("p@two", group, hashesOf("h", 5, 32))
+	}
+	return keys
+}
+
+// of the keys.
+const twoGroups = "groups: [{kind: full_attention, block_size: 16}, {kind: full_attention, block_size: 16}]"
+
+var wrongKeys = map[string]misconfigured{
+	"model name": {
+		pool: "model_name: org/other, cache_prefix: p, tp_size: 2",
+		want: `the store's blocks are of the model "m", and lookups ask for "other": set pool.model_name to the engine's`,
+	},
+	"cache prefix": {
+		pool: "model_name: org/m, cache_prefix: q, tp_size: 2",
+		want: `the store's blocks have the cache prefix "p", and lookups ask for "q": set pool.cache_prefix to the engine's`,
+	},
+	"more groups": {
+		pool: "model_name: m, cache_prefix: p, tp_size: 2, " + twoGroups,
+		want: "the store has no block of group 1, and pool.groups describes 2 groups, from 0: describe there the groups of the engine and no others",
+	},
+	"fewer groups": {
+		pool: "model_name: two, cache_prefix: p, tp_size: 2",
+		want: "the store has blocks of group 1, and pool.groups describes 1 group, from 0: describe there all groups of the engine, in its order",
+	},
+	"larger TP size": {
+		pool: "model_name: m, cache_prefix: p, tp_size: 4, num_kv_head: 8",
+		want: "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3: compare pool.tp_size (4) and pool.num_kv_head (8) with the engine's",
+	},
+	"smaller TP size": {
+		pool: "model_name: m, cache_prefix: p, tp_size: 1, num_kv_head: 8",
+		want: "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0: compare pool.tp_size (1) and pool.num_kv_head (8) with the engine's",
+	},
+	"hash length": {
+		pool: "model_name: m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 16),
+		want: "a prompt's hashes have 16 bytes, and those in the store 32: have all engines of this pool use one hash function (vLLM: --prefix-caching-hash-algo)",
+	},
+	"larger hash block size": {
+		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 32, scheduler_block_size: 32, groups: [{kind: full_attention, block_size: 32}]", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "a prompt of 640 tokens has 40 hashes, one for every 16 tokens, and pool.hash_block_size is 32: set it to the engine's",
+	},
+	"smaller hash block size": {
+		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 8, scheduler_block_size: 8, groups: [{kind: full_attention, block_size: 8}]", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "a prompt of 640 tokens has 40 hashes, one for every 16 tokens, and pool.hash_block_size is 8: set it to the engine's",
+	},
+	"block size of a group": {
+		pool: "model_name: big, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "group 0 has a block for every 64 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's",
+	},
+}
+
+func TestWrongPoolOverRedis(t *testing.T) {
+	server := storetest.StartRedis(t)
+	client := server.Client(t)
+	for _, key := range storedBlocks() {
+		require.NoError(t, client.Set(t.Context(), key, "", 0).Err())
+	}
+	wrongPools(t, "redis: {url: 'redis://"+server.Addr+"', timeout: 5s}")
+}
+
+// wrongPools has doctor and serve each tell what is wrong with a pool.
+func wrongPools(t *testing.T, store string) {
+	right := misconfigured{pool: "model_name: org/m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32)}
+	t.Run("nothing", func(t *testing.T) {
+		t.Parallel()
+		d := right.examined(t, store)
+		assert.Empty(t, d.Problems)
+		assert.Equal(t, exitDone, d.Exit)
+		s := serving(t, right.config(store))
+		got := hitline(t, strings.Join(right.hashes, "\n"), "lookup", "--connect", s.address, "--tokens", "640", "--hashes-file", "-")
+		assert.Equal(t, result{exitDone, "640\n", ""}, got)
+		time.Sleep(sureAfter + 500*time.Millisecond) // for want of anything to wait for
+		assert.Empty(t, s.complaints())
+	})
+	for name, m := range wrongKeys {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := m.examined(t, store)
+			assert.Equal(t, []string{m.want}, d.Problems, "doctor")
+			assert.Equal(t, exitBad, d.Exit)
+
+			s := serving(t, m.config(store))
+			storetest.Eventually(t, "serve tells", func() bool {
+				if m.lookup != "" {
+					got := hitline(t, strings.Join(m.hashes, "\n"), append([]string{"lookup", "--connect", s.address, "--hashes-file", "-"}, strings.Fields(m.lookup)...)...)
+					require.Equal(t, exitDone, got.code, got.stderr)
+				}
+				return len(s.complaints()) > 0
+			})
+			line := s.complaints()[0]
+			assert.Contains(t, line, "the blocks in the store are not those that lookups ask for")
+			assert.Contains(t, line, `"problem":"`+strings.ReplaceAll(m.want, `"`, `\"`)+`"`, "serve")
+			assert.Len(t, s.complaints(), 1)
+		})
+	}
+}
+
+func (m misconfigured) config(store string) string {
+	return "pool: {" + m.pool + "}\nbackend: {" + store + "}\n"
+}
+
+// examined is doctor's word.
+func (m misconfigured) examined(t *testing.T, store string) diagnosis {
+	if m.lookup == "" {
+		return examined(t, m.config(store))
+	}
+	file := configFile(t, strings.Join(m.hashes, "\n")) // in hex, whatever its name
+	return examined(t, m.config(store), append(strings.Fields(m.lookup), "--hashes-file", file)...)
+}
+
+// wrongConnection is a way to connect wrongly. address stands for the store's.
+type wrongConnection struct{ backend, want string }
+
+// wrongConnections has doctor and serve each tell it.
+func wrongConnections(t *testing.T, cases map[string]wrongConnection) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := "pool: {model_name: m}\nbackend: {" + c.backend + "}\n"
+			d := examined(t, config)
+			require.Len(t, d.Problems, 1, "doctor: %s", d.Error)
+			assert.Contains(t, d.Problems[0], c.want)
+			assert.NotContains(t, d.Problems[0], "s3cret")
+			assert.Equal(t, exitBad, d.Exit)
+
+			s := serving(t, config)
+			require.Len(t, s.complaints(), 1)
+			line := s.complaints()[0]
+			assert.Contains(t, line, `"level":"ERROR","msg":"the store is not what the configuration says; serving anyway, every lookup is a hit of 0"`)
+			assert.Contains(t, strings.ReplaceAll(line, `\"`, `"`), c.want)
+			assert.NotContains(t, line, "s3cret")
+			got := hitline(t, strings.Repeat("00", 32)+"\n", "lookup", "--connect", s.address, "--tokens", "16", "--hashes-file", "-")
+			assert.Equal(t, result{exitDone, "0\n", ""}, got, "it serves")
+		})
+	}
+}
+
+func TestWrongConnectionsToRedis(t *testing.T) {
+	plain, secret := storetest.StartRedis(t), storetest.StartRedis(t, "--requirepass", "s3cret")
+	secure, cert, key := storetest.StartTLSRedis(t, "--requirepass", "s3cret")
+	node := storetest.StartRedis(t, "--cluster-enabled", "yes")
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	cases := map[string]wrongConnection{}
+	for name, c := range map[string]struct{ scheme, at, query, want string }{
+		"port of a web server":        {"redis://", web.Listener.Addr().String(), "", `the server is not a Redis: it answers "HTTP/1.1 400 Bad Request`},
+		"TLS to a plain server":       {"rediss://", plain.Addr, "", "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?"},
+		"plain to a TLS server":       {"redis://:s3cret@", secure.Addr, "", "the server speaks TLS: use rediss:// instead of redis://"},
+		"unknown certificate":         {"rediss://:s3cret@", secure.Addr, "?cert=" + cert + "&key=" + key, "certificate signed by unknown authority"},
+		"no certificate of its own":   {"rediss://:s3cret@", secure.Addr, "?ca=" + cert, "does it want a certificate (cert and key)?"},
+		"password missing":            {"redis://", secret.Addr, "", "the server wants a password: redis://:PASSWORD@host or redis://USER:PASSWORD@host"},
+		"password missing over TLS":   {"rediss://", secure.Addr, "?ca=" + cert + "&cert=" + cert + "&key=" + key, "the server wants a password"},
+		"password wrong":              {"redis://:wrong@", secret.Addr, "", "the server refuses this user or password"},
+		"cluster URL, single server":  {"redis-cluster://", plain.Addr, "", "the server is not part of a cluster: use redis:// instead of redis-cluster://"},
+		"single URL, node of cluster": {"redis://", node.Addr, "", "the server is a node of a cluster: use redis-cluster:// instead of redis://, or cluster: true"},
+		"no such database":            {"redis://", plain.Addr + "/99", "", "the server has no such database"},
+	} {
+		cases[name] = wrongConnection{"redis: {url: '" + c.scheme + c.at + c.query + "'}", c.want}
+	}
+	wrongConnections(t, cases)
+}
+
+// tlsListener is a port that speaks TLS.
+func tlsListener(t *testing.T) string {
+	certFile, keyFile := storetest.Certificate(t)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_ = conn.(*tls.Conn).Handshake()
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// plainSilent is a port that takes connections and says nothing.
+func plainSilent(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+// A store that is there and hangs may come to itself: that is no mistake of the
+// configuration's.
+func TestSilentStores(t *testing.T) {
+	silent := plainSilent(t)
+	for name, backend := range map[string]string{
+		"redis":    "redis: {url: 'redis://" + silent + "'}",
+		"TLS":      "redis: {url: 'rediss://" + silent + "'}",
+		"mooncake": "mooncake: {masters: ['" + silent + "']}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serving(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
+			require.Len(t, s.complaints(), 1)
+			assert.Contains(t, s.complaints()[0], `"level":"WARN","msg":"the store cannot be used`)
+		})
+	}
+}

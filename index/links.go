@@ -1,0 +1,339 @@
+package index
+
+import (
+	"math/bits"
+	"slices"
+	"unsafe"
+)
+
+// links are what is known of the chains that a segment's keys stand in: the number
+// of a key in its chain, and the key in front of it. Both come from those who
+// store and are hearsay, until the hashes of a lookup confirm them.
+//
+// A chain that lies in order needs two bits a key. Only the first of a run of
+// linked slots has a record of its own.
+type links struct {
+	// linked has bit i set if the key in front of slot i's is in slot i-1, and its
+	// number is one less. The first slot of a segment never is.
+	linked [segmentSlots / 64]uint64
+	// sure has bit i set once a lookup has shown slot i's key behind the key that
+	// is said to be in front of it, under this number.
+	sure  [segmentSlots / 64]uint64
+	heads []head // of slots that are not linked; by offset
+}
+
+// head is the record of a slot whose key is not linked. A key without one has no
+// known number.
+type head struct {
+	offset uint16
+	open   bool // the key in front is not known
+	number uint32
+	before uint64 // the hash of the key in front; of no meaning for number 0
+}
+
+// link is what is known of one key's place in its chain. The zero value: nothing.
+type link struct {
+	known  bool
+	open   bool
+	sure   bool
+	number uint32
+	before uint64
+}
+
+const (
+	headBytes = int64(unsafe.Sizeof(head{}))
+	// headRoom is how many bytes of heads there may be, for each segment: a head
+	// for every sixteenth key. What goes beyond is not known, and costs a lookup by
+	// anchors some more hashes.
+	headRoom = segmentSlots / 16 * headBytes
+	// firstHeads is how many a segment's list has room for at first.
+	firstHeads = 4
+)
+
+// start returns the first slot of the linked run that offset i is in.
+func (l *links) start(i int) int {
+	for word := i / 64; ; word-- {
+		w := ^l.linked[word]
+		if word == i/64 {
+			w &= ^uint64(0) >> (63 - i%64)
+		}
+		if w != 0 {
+			return word*64 + 63 - bits.LeadingZeros64(w)
+		}
+	}
+}
+
+// lastUnsure returns the last slot of [from, to] that is not sure, from-1 if all
+// are.
+func (l *links) lastUnsure(from, to int) int {
+	for word := to / 64; word >= from/64; word-- {
+		w := ^l.sure[word]
+		if word == to/64 {
+			w &= ^uint64(0) >> (63 - to%64)
+		}
+		if w != 0 {
+			return max(word*64+63-bits.LeadingZeros64(w), from-1)
+		}
+	}
+	return from - 1
+}
+
+// headAt finds the head of offset i, or where it would stand.
+func (l *links) headAt(i int) (at int, ok bool) {
+	return slices.BinarySearchFunc(l.heads, i, func(h head, i int) int { return int(h.offset) - i })
+}
+
+// number returns the number of the key at offset i, if it is known.
+func (l *links) number(i int) (uint32, bool) {
+	start := l.start(i)
+	at, ok := l.headAt(start)
+	if !ok {
+		return 0, false
+	}
+	number := uint64(l.heads[at].number) + uint64(i-start)
+	return uint32(number), number < uint64(noNumber)
+}
+
+func isSet(words *[segmentSlots / 64]uint64, i int) bool { return words[i/64]>>(i%64)&1 == 1 }
+
+func setBit(words *[segmentSlots / 64]uint64, i int, value bool) {
+	words[i/64] &^= 1 << (i % 64)
+	if value {
+		words[i/64] |= 1 << (i % 64)
+	}
+}
+
+// linkOf returns what is known of the key in a slot.
+func (x *Index) linkOf(s slot) link {
+	seg, i := x.at(s)
+	number, ok := seg.links.number(i)
+	if !ok {
+		return link{}
+	}
+	have := link{known: true, number: number, sure: isSet(&seg.links.sure, i)}
+	if isSet(&seg.links.linked, i) {
+		have.before = x.hash(seg.key(i - 1))
+	} else {
+		at, _ := seg.links.headAt(i)
+		have.open, have.before = seg.links.heads[at].open, seg.links.heads[at].before
+	}
+	return have
+}
+
+// setLink says where the key in a slot stands; of the slot behind it, what was
+// known stays known. Under mu, like all that changes links.
+func (x *Index) setLink(s slot, to link) {
+	x.dropLinks(s, 1)
+	seg, i := x.at(s)
+	if !to.known {
+		return
+	}
+	if i > 0 && to.number > 0 && !to.open && seg.class[i-1] != noClass {
+		if number, ok := seg.links.number(i - 1); ok && number == to.number-1 && x.hash(seg.key(i-1)) == to.before {
+			setBit(&seg.links.linked, i, true)
+			setBit(&seg.links.sure, i, to.sure)
+			return
+		}
+	}
+	if x.addHead(seg, head{offset: uint16(i), open: to.open, number: to.number, before: to.before}) {
+		setBit(&seg.links.sure, i, to.sure)
+	}
+}
+
+// addHead adds a head to a segment if there is room for it.
+func (x *Index) addHead(seg *segment, h head) bool {
+	l := &seg.links
+	if n := len(l.heads); n == cap(l.heads) {
+		more := int64(max(n, firstHeads)) * headBytes
+		if x.headBytes+more > headRoom*int64(len(x.segments)-len(x.vacant)) {
+			return false
+		}
+		heads := make([]head, n, 2*n+firstHeads*which(n == 0))
+		copy(heads, l.heads)
+		l.heads = heads
+		x.headBytes += more
+	}
+	at, _ := l.headAt(int(h.offset))
+	l.heads = slices.Insert(l.heads, at, h)
+	return true
+}
+
+// dropLinks forgets the links of a stretch of slots within one segment. The keys
+// are still there: one that is linked to the last of them is told its hash.
+func (x *Index) dropLinks(first slot, n int) {
+	seg, i := x.at(first)
+	l := &seg.links
+	end := i + n
+	var next link
+	if end < segmentSlots && isSet(&l.linked, end) {
+		next = x.linkOf(first + slot(n))
+	}
+	for j := i; j < end; j++ {
+		setBit(&l.linked, j, false)
+		setBit(&l.sure, j, false)
+	}
+	if len(l.heads) > 0 {
+		from, _ := l.headAt(i)
+		to, _ := l.headAt(end)
+		l.heads = slices.Delete(l.heads, from, to)
+	}
+	if end < segmentSlots && isSet(&l.linked, end) {
+		setBit(&l.linked, end, false)
+		if !next.known || !x.addHead(seg, head{offset: uint16(end), number: next.number, before: next.before}) {
+			setBit(&l.sure, end, false)
+		}
+	}
+}
+
+// noNumber is the number of a key whose place in its chain is not known; numbers
+// end below it.
+const noNumber = ^uint32(0)
+
+// Number says, before the first Store, that the first key is block number of its
+// chain and every further one the next block. Without it nothing is learnt of the
+// chain.
+func (w *Writer) Number(number uint32) {
+	w.number = number
+	w.numbered = number != noNumber
+}
+
+// Before says, after the last Store, which key stands in front of the first.
+// before is only borrowed.
+func (x *Index) Before(w *Writer, before []byte) {
+	if !w.numbered || w.firstNumber == 0 || w.hashLen == 0 || len(before) != w.hashLen {
+		return
+	}
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	key := w.firstKey[:w.hashLen]
+	s := x.find(x.hash(key), key)
+	if s == noSlot {
+		return
+	}
+	x.mu.Lock()
+	x.claim(s, link{known: true, number: w.firstNumber, before: x.hash(before)})
+	x.mu.Unlock()
+}
+
+// claim takes in what a store says of the key in a slot. What is sure stays.
+func (x *Index) claim(s slot, said link) {
+	have := x.linkOf(s)
+	switch {
+	case have.sure:
+		return
+	case have.known && have.number == said.number && (said.open || have.before == said.before && !have.open):
+		return
+	}
+	x.setLink(s, said)
+}
+
+// learnChain takes in what a batch, visible already, says of its chain. Keys that
+// are new and lie in order are linked by a bit; the others take a closer look.
+func (x *Index) learnChain(b *storing, w *Writer, keys []byte, hashLen int) {
+	agreed := false // the key before has the number it was stored under
+	for i := range b.n {
+		number := w.number + uint32(i)
+		if number < w.number || number == noNumber {
+			w.numbered = false // longer than numbers go
+			return
+		}
+		s := b.slot[i]
+		if s == noSlot {
+			agreed = false
+			continue // stands in the batch twice
+		}
+		seg, j := x.at(s)
+		if i > 0 && j > 0 && s == b.slot[i-1]+1 {
+			if isSet(&seg.links.linked, j) {
+				continue
+			}
+			if agreed && b.fresh[i] {
+				setBit(&seg.links.linked, j, true)
+				continue
+			}
+		}
+		said := link{known: true, number: number}
+		switch {
+		case i > 0:
+			said.before = x.hash(keys[(i-1)*hashLen : i*hashLen])
+		case w.hashLen == hashLen:
+			said.before = x.hash(w.lastKey[:hashLen])
+		default:
+			said.open = number > 0
+		}
+		x.claim(s, said)
+		have, ok := seg.links.number(j)
+		agreed = ok && have == number
+	}
+}
+
+// confirmed is what a confirmation may change at most in one batch.
+type confirmed struct {
+	batch
+	yes [batchKeys]bool
+}
+
+// Confirm takes note that a lookup has shown keys to be blocks number, number+1 and
+// so on of one chain, behind the block before (of no meaning for block 0). Where a
+// store has said the same, Trace follows their links from now on. Lookups whose
+// lists are equal at one block must be equal in front of it; it is on them that
+// the exactness of Trace rests, not on the stores. number+len(keys)/hashLen must
+// not exceed 2^32-1. before and keys are only borrowed.
+func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) {
+	if hashLen < 1 || hashLen > maxHashLen || number > 0 && len(before) != hashLen {
+		return
+	}
+	for len(keys) >= hashLen {
+		n := min(len(keys)/hashLen, batchKeys)
+		x.writing.Lock()
+		x.confirmBatch(number, before, keys, hashLen, n)
+		x.writing.Unlock()
+		number += uint32(n)
+		before = keys[(n-1)*hashLen : n*hashLen]
+		keys = keys[n*hashLen:]
+	}
+}
+
+func (x *Index) confirmBatch(number uint32, before, keys []byte, hashLen, n int) {
+	var c confirmed
+	x.findBatch(&c.batch, keys, hashLen, hashLen, n)
+	any := false
+	for i, s := range c.slot[:n] {
+		at := number + uint32(i)
+		if s != noSlot {
+			c.yes[i] = x.confirms(s, at, before)
+			any = any || c.yes[i]
+		}
+		before = keys[i*hashLen : (i+1)*hashLen]
+	}
+	if !any {
+		return
+	}
+	x.mu.Lock()
+	for i, s := range c.slot[:n] {
+		if c.yes[i] {
+			seg, j := x.at(s)
+			setBit(&seg.links.sure, j, true)
+		}
+	}
+	x.mu.Unlock()
+}
+
+// confirms tells whether the key in a slot is said to be block number, behind the
+// block before, and not sure yet.
+func (x *Index) confirms(s slot, number uint32, before []byte) bool {
+	seg, i := x.at(s)
+	l := &seg.links
+	if isSet(&l.sure, i) {
+		return false
+	}
+	have, ok := l.number(i)
+	if !ok || have != number {
+		return false
+	}
+	if isSet(&l.linked, i) {
+		return string(seg.key(i-1)) == string(before)
+	}
+	at, _ := l.headAt(i)
+	return number == 0 || !l.heads[at].open && l.heads[at].before == x.hash(before)
+}

@@ -1,0 +1,177 @@
+package index
+
+import (
+	"slices"
+
+	"github.com/hitline/hitline/simd"
+)
+
+// Trail is the state of lookups by anchors: hashes of which each stands for the
+// whole chain in front of it. The zero value is ready; a Trail is reused for any
+// number of lookups and belongs to one goroutine at a time.
+type Trail struct {
+	// Runs are what the last Trace that came to its end found, the last one of the
+	// chain first. Valid until the next Trace.
+	Runs []TrailRun
+
+	keys  []byte // of the last Recite
+	found []stretch
+	epoch uint64
+}
+
+// TrailRun says that blocks From to From+N-1 of a chain have the same coverage.
+type TrailRun struct {
+	From, N  uint32
+	Coverage *Coverage
+}
+
+const (
+	// trailRuns bounds the runs of one Trace: a chain in more pieces is not worth
+	// following, and is looked up by its hashes.
+	trailRuns = 1 << 14
+	// keepRuns and keepRecital are what a Trail keeps between lookups, in runs and
+	// bytes.
+	keepRuns    = 256
+	keepRecital = 64 << 10
+	// MaxRecital is how many keys Recite takes at most: it holds the lock for as
+	// long as copying them takes, some ten microseconds.
+	MaxRecital = 4096
+)
+
+// Trace follows confirmed links from a key, block number of its chain, to the
+// chain's beginning, and puts what the index holds of blocks 0 to number into
+// t.Runs. It returns 0. Where a link is missing or not confirmed it returns how
+// far down it came, the number of the lowest block whose link is sure, and
+// number+1 if not even the key's own is; t.Runs means nothing then.
+//
+// Each block was there, or was not, at some moment during the call.
+func (x *Index) Trace(t *Trail, key []byte, number uint32) (down uint32) {
+	t.Runs, t.found = t.Runs[:0], t.found[:0]
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	t.epoch = x.epoch.Load()
+	s := x.find(x.hash(key), key)
+	for held := 0; s != noSlot; {
+		seg, i := x.at(s)
+		l := &seg.links
+		start := l.start(i)
+		low := l.lastUnsure(start, i) + 1
+		if low > i || uint32(i-low) > number || len(t.Runs) > trailRuns {
+			break // the last two: it has another number, or is in too many pieces
+		}
+		t.take(x, s, i-low+1, number)
+		number -= uint32(i - low)
+		if low > start {
+			return number
+		}
+		at, ok := l.headAt(start)
+		switch {
+		case !ok || l.heads[at].number != number:
+			return number + 1
+		case number == 0:
+			return 0
+		case l.heads[at].open:
+			return number
+		}
+		before, hashLen := l.heads[at].before, seg.hashLen
+		if held += i - low + 1; held >= holdKeys {
+			held = 0
+			x.mu.RUnlock()
+			x.mu.RLock()
+			if x.epoch.Load() != t.epoch {
+				return number
+			}
+		}
+		s = x.findHashed(before, hashLen)
+		number--
+	}
+	return number + 1
+}
+
+// take adds n entries, of which the one in slot last is block number.
+func (t *Trail) take(x *Index, last slot, n int, number uint32) {
+	seg, i := x.at(last)
+	runs := len(t.Runs)
+	classes := seg.class[i-n+1 : i+1]
+	for from := number - uint32(n) + 1; len(classes) > 0; {
+		run := simd.RunLength16(classes)
+		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.classes.coverage[classes[0]]})
+		from += uint32(run)
+		classes = classes[run:]
+	}
+	slices.Reverse(t.Runs[runs:])
+	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n)})
+}
+
+// findHashed finds the key of hashLen bytes that has a hash; noSlot if several
+// have.
+func (x *Index) findHashed(h uint64, hashLen int) (found slot) {
+	found = noSlot
+	x.table.cells(h, func(s slot) bool {
+		seg, i := x.at(s)
+		if seg.hashLen != hashLen || x.hash(seg.key(i)) != h {
+			return false
+		}
+		several := found != noSlot
+		if found = s; several {
+			found = noSlot
+		}
+		return several
+	})
+	return found
+}
+
+// Recite returns the keys that those who stored say are blocks number-n+1 to
+// number of the chain that ends in key, in order, if the block in front of them is
+// said to be before (of no meaning if they begin with block 0). n is at most
+// MaxRecital. The keys are copied: valid until the next call.
+func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys []byte, ok bool) {
+	if n < 1 || n > MaxRecital || uint32(n-1) > number {
+		return nil, false
+	}
+	hashLen := len(key)
+	t.keys = slices.Grow(t.keys[:0], n*hashLen)[:n*hashLen]
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.find(x.hash(key), key)
+	for left := n; s != noSlot; {
+		seg, i := x.at(s)
+		l := &seg.links
+		run := min(i-l.start(i)+1, left)
+		first := i - run + 1
+		left -= run
+		copy(t.keys[left*hashLen:], seg.keys[first*hashLen:(i+1)*hashLen])
+		number -= uint32(run) - 1
+		said := x.linkOf(s - slot(run) + 1)
+		switch {
+		case !said.known || said.number != number:
+			return nil, false
+		case left == 0:
+			return t.keys, number == 0 || !said.open && said.before == x.hash(before)
+		case said.open:
+			return nil, false
+		}
+		s = x.findHashed(said.before, hashLen)
+		number--
+	}
+	return nil, false
+}
+
+// Use says that what the last Trace found was used.
+func (x *Index) Use(t *Trail) {
+	slices.Reverse(t.found)
+	x.noteTouches(t.found[:min(len(t.found), noteMost)], t.epoch)
+	t.Drop()
+}
+
+// Drop forgets what the last Trace found, and gives back unusual amounts of memory.
+func (t *Trail) Drop() {
+	clear(t.Runs) // they point to coverage that a reset may drop
+	t.Runs, t.found = t.Runs[:0], t.found[:0]
+	if cap(t.Runs) > keepRuns {
+		t.Runs, t.found = nil, nil
+	}
+	if cap(t.keys) > keepRecital {
+		t.keys = nil
+	}
+}

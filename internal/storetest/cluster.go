@@ -1,0 +1,86 @@
+package storetest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// Cluster is three nodes.
+type Cluster struct {
+	Nodes []*Redis
+	dir   string
+}
+
+// StartCluster starts nodes of a program, and more arguments, that are to be ended by
+// Stop.
+func StartCluster(t testing.TB, binary string, args ...string) *Cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hitline-redis-")
+	require.NoError(t, err)
+	c := &Cluster{dir: dir}
+	for i := range 3 {
+		at := filepath.Join(dir, strconv.Itoa(i))
+		require.NoError(t, os.Mkdir(at, 0o755))
+		c.Nodes = append(c.Nodes, newRedis(t, binary, at, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1500"}, args...)...))
+	}
+	ctx := context.Background()
+	for i, n := range c.Nodes {
+		client := n.Client(t)
+		require.NoError(t, client.ClusterAddSlotsRange(ctx, i*5461, min(i*5461+5460, 16383)).Err())
+		require.NoError(t, client.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		require.NoError(t, client.ClusterMeet(ctx, "127.0.0.1", c.Nodes[0].Port()).Err())
+	}
+	last := c.Nodes[2].Client(t) // the last slot
+	require.NoError(t, last.ClusterAddSlots(ctx, 16383).Err())
+	c.Ready(t)
+	return c
+}
+
+// Ready waits until all nodes agree that all is well.
+func (c *Cluster) Ready(t testing.TB) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		client := n.Client(t)
+		require.Eventually(t, func() bool {
+			info, err := client.ClusterInfo(context.Background()).Result()
+			return err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3")
+		}, Patience, 20*time.Millisecond, "the cluster does not get well")
+	}
+}
+
+// Empty removes all keys.
+func (c *Cluster) Empty(t testing.TB) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		require.NoError(t, n.Client(t).FlushAll(context.Background()).Err())
+	}
+}
+
+// URL is a cluster's.
+func (c *Cluster) URL() string {
+	return "redis-cluster://" + c.Nodes[0].Addr + "?addr=" + c.Nodes[1].Addr
+}
+
+// Client is a driver's own for all of the cluster.
+func (c *Cluster) Client(t testing.TB) *goredis.ClusterClient {
+	t.Helper()
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr}, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Stop ends all nodes.
+func (c *Cluster) Stop() {
+	for _, n := range c.Nodes {
+		n.Stop()
+	}
+	_ = os.RemoveAll(c.dir)
+}

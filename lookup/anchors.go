@@ -1,0 +1,363 @@
+package lookup
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Why a request by anchors is answered 00: the prompt must be looked up by all of
+// its hashes.
+var (
+	// ErrNoAnchors says that this pool or backend is not served by anchors at all.
+	ErrNoAnchors = errors.New("lookups by anchors are not served here")
+	errStride    = errors.New("wrong stride")
+	errHalfHeld  = errors.New("some ranks hold a block that others lack: look it up by its hashes")
+)
+
+// anchorStride returns how many raw hashes make a block of lookups by anchors: the
+// stride of the full-attention group with the smallest blocks. It is 0 with the
+// reason where the chain of that group's blocks does not lead past all positions
+// that are asked.
+func anchorStride(lanes []lane) (stride int, why error) {
+	for i := range lanes {
+		if l := &lanes[i]; l.full != 0 && (stride == 0 || l.stride < stride) {
+			stride = l.stride
+		}
+	}
+	if stride == 0 {
+		return 0, fmt.Errorf("%w: no full-attention group", ErrNoAnchors)
+	}
+	for i := range lanes {
+		switch l := &lanes[i]; {
+		case l.whole > 1:
+			return 0, fmt.Errorf("%w: every raw hash is asked", ErrNoAnchors)
+		case l.stride%stride != 0:
+			return 0, fmt.Errorf("%w: blocks of %d and of %d hashes", ErrNoAnchors, stride, l.stride)
+		}
+	}
+	return stride, nil
+}
+
+// anchorUnit is how many blocks make the alignment: hits are multiples of it.
+func anchorUnit(c *coordinator.Coordinator, stride int) int {
+	block := int64(stride) * int64(c.Pool().HashBlockSize)
+	if a := c.Alignment(); a%block == 0 {
+		return int(a / block)
+	}
+	return 1
+}
+
+// anchored is what a query by anchors has beside that of a lookup. Its blocks are
+// of service.anchorStride hashes, as the query's limits are while it is by anchors.
+//
+// What is known is exact, and always about the blocks from 0 on: the index follows
+// the chain in front of an anchor, along links that lookups have confirmed, and
+// what the request holds as hashes is looked up. If that is all that the rules look
+// at, the answer is the full lookup's.
+type anchored struct {
+	request *netproto.Anchors // valid until the message ends
+	keys    []byte            // of the anchors
+	present []bool            // by anchor
+	trail   index.Trail
+	cursor  index.Cursor // for the anchors themselves
+
+	placed   bool   // the anchors have been looked at
+	known    int    // blocks whose presence is known
+	said     int    // blocks that would be known had the request held digests
+	halfHeld bool   // of some block ranks must be summed: see sums
+	before   []byte // the hash in front of the next one; in last
+	last     [netproto.MaxHashLen]byte
+}
+
+// beginAnchors starts a query by anchors, of a prompt of so many hashes.
+func (q *query) beginAnchors(r *netproto.Request) error {
+	s := q.service
+	switch {
+	case s.noAnchors != nil:
+		return s.noAnchors
+	case r.Anchors.NumHashes > 0 && int(r.Anchors.Stride) != s.anchorStride:
+		return fmt.Errorf("%w: blocks of %d hashes, they have %d here", errStride, r.Anchors.Stride, s.anchorStride)
+	}
+	if q.anchored == nil {
+		q.anchored = new(anchored)
+	}
+	a := q.anchored
+	a.request, a.placed, a.halfHeld = &r.Anchors, false, false
+	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
+	a.known, a.said = 0, 0
+	q.unit = s.anchorStride
+	return q.begin(r.NumTokens, r.Unaligned, r.HashLen, int(r.Anchors.NumHashes))
+}
+
+// addAnchors takes the next whole hashes of the request: first those of the
+// anchors, then those of consecutive blocks. It returns false when no further one
+// can change the answer.
+func (q *query) addAnchors(hashes []byte) bool {
+	if !q.asked {
+		return false
+	}
+	a := q.anchored
+	if !a.placed {
+		want := a.request.Len()*q.hashLen - len(a.keys)
+		n := min(want, len(hashes))
+		a.keys = append(a.keys, hashes[:n]...)
+		if n < want {
+			return true
+		}
+		hashes = hashes[n:]
+		q.placeAnchors()
+	}
+	if q.raw > a.known { // nothing is known of what lies between
+		return false
+	}
+	if len(hashes) == 0 {
+		return true
+	}
+	number, before := uint32(q.raw), a.before
+	more := q.add(hashes)
+	a.known = max(a.known, q.raw)
+	if number == 0 || before != nil {
+		q.service.index.Confirm(number, before, hashes, q.hashLen)
+	}
+	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
+	return more
+}
+
+// placeAnchors finds out what the index knows by the anchors.
+func (q *query) placeAnchors() {
+	a := q.anchored
+	a.placed = true
+	q.peekAnchors()
+	top := q.follow()
+	if q.ascend(top) > top {
+		top = q.follow()
+	}
+	for i := len(a.trail.Runs) - 1; top >= 0 && i >= 0; i-- {
+		q.takeTrail(a.trail.Runs[i])
+	}
+	q.goBehind(int(a.request.First))
+}
+
+// peekAnchors looks up the anchors themselves: where a full-attention group lacks
+// one, nothing far behind it matters.
+func (q *query) peekAnchors() {
+	a := q.anchored
+	a.cursor.Quiet = true
+	q.service.index.Begin(&a.cursor, q.hashLen)
+	for keys := a.keys; len(keys) > 0; {
+		filled, covered, _ := q.service.index.Probe(&a.cursor, keys, 1, q.runs[:], false)
+		for _, run := range q.runs[:filled] {
+			for range run.N {
+				q.peekAnchor(a.request.Number(len(a.present)), run.Coverage)
+				a.present = append(a.present, run.Coverage != nil)
+			}
+		}
+		keys = keys[covered*q.hashLen:]
+	}
+	a.cursor.Drop()
+}
+
+func (q *query) peekAnchor(block uint32, c *index.Coverage) {
+	for i := range q.lanes {
+		l := &q.lanes[i]
+		at := (int(block)+1)/l.step - 1
+		if l.full == 0 || (int(block)+1)%l.step != 0 || at >= l.positions {
+			continue
+		}
+		q.noteHalfHeld(l, c)
+		if c == nil || c.Complete&l.full != l.full {
+			q.limit = min(q.limit, at*l.step+q.peekBlocks())
+		}
+	}
+}
+
+func (q *query) peekBlocks() int { return q.service.peek / q.unit }
+
+// noteHalfHeld notes that ranks would have to be summed over equal hashes, not all
+// of which are here.
+func (q *query) noteHalfHeld(l *laneQuery, c *index.Coverage) {
+	if c == nil || !q.service.sumsRanks() {
+		return
+	}
+	for _, g := range l.groups {
+		if c.Complete>>g&1 == 0 && c.Counts[g] > 0 {
+			q.anchored.halfHeld = true
+		}
+	}
+}
+
+// follow follows the chain of the last anchor that can be followed all the way
+// down, and returns which one that is, -1 if there is none.
+func (q *query) follow() int {
+	a := q.anchored
+	below := uint32(min(q.limit, q.numHashes))
+	for i := a.request.Len() - 1; i >= 0; i-- {
+		number := a.request.Number(i)
+		if !a.present[i] || number >= below {
+			continue
+		}
+		if below = q.service.index.Trace(&a.trail, a.anchor(q, i), number); below == 0 {
+			a.known = int(number) + 1
+			a.said = max(a.said, a.known)
+			return i
+		}
+	}
+	a.known = 0
+	return -1
+}
+
+func (a *anchored) anchor(q *query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
+
+// ascend goes on from an anchor, -1 for the beginning, to those above it along
+// links that no lookup has confirmed. Where the request's digests show them to be
+// right they are confirmed. It returns how far that came.
+func (q *query) ascend(from int) (to int) {
+	a := q.anchored
+	to = from
+	var before []byte
+	for i, next := from+1, uint32(a.known); i < a.request.Len(); i++ {
+		number := a.request.Number(i)
+		if !a.present[i] || int(number) >= q.limit {
+			break
+		}
+		if i > 0 {
+			before = a.anchor(q, i-1)
+		}
+		keys, ok := q.service.index.Recite(&a.trail, before, a.anchor(q, i), number, int(number-next)+1)
+		if !ok {
+			break
+		}
+		if digest, given := a.request.Digest(i); given {
+			if digest != netproto.Digest(keys) {
+				break
+			}
+			q.service.index.Confirm(next, before, keys, q.hashLen)
+			to = i
+		}
+		next = number + 1
+		a.said = int(next)
+	}
+	return to
+}
+
+// takeTrail takes in what the index knows of consecutive blocks.
+func (q *query) takeTrail(run index.TrailRun) {
+	for i := range q.lanes {
+		l := &q.lanes[i]
+		q.noteHalfHeld(l, run.Coverage)
+		if q.anchored.halfHeld {
+			return
+		}
+		from := int64(int(run.From) / l.step)
+		to := min(int64(int(run.From+run.N)/l.step), int64(l.positions))
+		for from < to {
+			start, end, ok := l.mask.Next(from)
+			if !ok || start >= to {
+				break
+			}
+			from = min(end, to)
+			l.at = int(start)
+			q.take(l, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
+		}
+	}
+}
+
+// goBehind prepares for the hashes of the blocks from first on.
+func (q *query) goBehind(first int) {
+	a := q.anchored
+	q.raw = first
+	for i := range q.lanes {
+		q.lanes[i].at = first / q.lanes[i].step
+	}
+	if n := a.request.Len(); n > 0 && int(a.request.Number(n-1))+1 == first {
+		a.before = a.anchor(q, n-1)
+	}
+	for i := a.request.Len() - 1; i >= 0 && a.before == nil; i-- {
+		if int(a.request.Number(i))+1 == first {
+			a.before = a.anchor(q, i)
+		}
+	}
+}
+
+// anchorsAnswer is what a query by anchors came to.
+type anchorsAnswer struct {
+	determined       bool
+	hit              uint32 // tokens
+	known, said, end int    // blocks
+}
+
+// finishAnchors returns the answer, or which blocks would decide it.
+func (q *query) finishAnchors() (anchorsAnswer, error) {
+	a := q.anchored
+	if q.asked {
+		if !a.placed {
+			q.placeAnchors() // there were no hashes
+		}
+		for i := range q.lanes {
+			a.halfHeld = a.halfHeld || q.lanes[i].partial
+		}
+		if a.halfHeld {
+			return anchorsAnswer{}, errHalfHeld
+		}
+		if a.known < q.limit {
+			return anchorsAnswer{known: a.known, said: max(a.said, a.known), end: q.end()}, nil
+		}
+	}
+	hit, err := q.finish()
+	if err == nil {
+		q.service.index.Use(&a.trail)
+	}
+	return anchorsAnswer{determined: true, hit: hit}, err
+}
+
+// end is the block behind the last of those that are still of interest, the one
+// that is missing included: a request with their hashes needs no anchor above.
+func (q *query) end() int {
+	step := 1
+	for i := range q.lanes {
+		if l := &q.lanes[i]; l.full != 0 {
+			step = max(step, l.step)
+		}
+	}
+	return min(q.limit+step, q.numHashes/q.unit)
+}
+
+// drop gives back what a query by anchors holds.
+func (a *anchored) drop() {
+	a.request = nil
+	a.trail.Drop()
+	if cap(a.keys) > keepAnchors {
+		a.keys, a.present = nil, nil
+	}
+}
+
+// keepAnchors is the buffer in bytes that a pooled query keeps for the hashes of
+// anchors: those of a prompt of 131,072 hashes of 32 bytes take a third.
+const keepAnchors = 32 << 10
+
+// replyAnchors appends the reply to a request by anchors.
+func (s *session) replyAnchors(q *netproto.Request) error {
+	service := s.server.service
+	if q.Anchors.NumHashes == 0 {
+		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsParams,
+			uint32(service.anchorStride), uint32(service.anchorUnit))
+		return nil
+	}
+	a, err := s.query.finishAnchors()
+	switch {
+	case err != nil:
+		return err
+	case !a.determined:
+		s.server.undetermined.Add(1)
+		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, uint32(a.known), uint32(a.said), uint32(a.end))
+		return nil
+	}
+	s.server.anchored.Add(1)
+	s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsHit, a.hit)
+	s.noteLookup(int(q.Anchors.NumHashes))
+	return nil
+}
