@@ -45,6 +45,14 @@ soak: ## Check every answer of a server under faults for SOAKTIME (10m)
 bench: ## Run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: bench-check
+bench-check: ## Compare the speed of this tree with that of BASE (main~1), in one run
+	@scripts/bench-check $(BASE)
+
+.PHONY: pictures
+pictures: ## Measure this machine and draw docs/pictures; minutes, on a quiet machine
+	@scripts/pictures
+
 .PHONY: lint
 lint: ## Run staticcheck and golangci-lint
 	go run $(STATICCHECK) ./...

@@ -73,6 +73,9 @@ func (p *player) play(ctx context.Context, r request) error {
 	if !refused {
 		p.check(r.number, uint32(p.model.known(r.ids)*BlockTokens), uint32(got.tokens))
 		record(p.latency, got.took)
+		if err := p.askAgain(ctx, r, uint32(got.tokens)); err != nil {
+			return err
+		}
 	}
 	p.totals.Requests++
 	p.totals.Blocks += int64(len(r.ids) * perID)
@@ -117,6 +120,28 @@ func (p *player) lookup(ctx context.Context, r request) (sample, error) {
 	}
 	tokens, err := p.target.Lookup(ctx, uint32(len(r.ids)*BlockTokens), p.hashes, length)
 	return sample{at: at, took: time.Since(from), tokens: int64(tokens)}, err
+}
+
+// askAgain asks by all hashes what was asked by anchors.
+func (p *player) askAgain(ctx context.Context, r request, hit uint32) error {
+	target, ok := p.target.(AnchoredTarget)
+	if !ok || len(p.hashes) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
+	defer cancel()
+	full, err := target.LookupInFull(ctx, uint32(len(r.ids)*BlockTokens), p.hashes, hashLen)
+	if refused, err := p.judge(ctx, r.number, "lookup in full", err); err != nil || refused {
+		return err
+	}
+	if full != hit {
+		p.totals.Mismatches++
+		p.o.OnProblem(&MismatchError{
+			Trace: p.o.Trace.Name, Request: r.number, Conn: p.conn, Expected: full, Got: hit,
+			Reason: "by anchors; what was expected is the answer by all hashes",
+		})
+	}
+	return nil
 }
 
 // store stores the present hashes.

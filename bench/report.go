@@ -38,6 +38,8 @@ type Report struct {
 	LookupP999us float64 `json:"lookup_p999_us"`
 	LookupMaxus  float64 `json:"lookup_max_us"`
 
+	Anchored *AnchoredReport `json:"anchored,omitempty"` // where lookups were made both ways
+
 	ConnRequests []int64 `json:"conn_requests,omitempty"` // of each connection, where they split the trace
 
 	// Windows is the same over time: that of the trace with a speed, when a lookup
@@ -50,6 +52,13 @@ type Report struct {
 
 	latency *hdrhistogram.Histogram // of lookups, in nanoseconds; nil in a report that was read
 	rows    []Window                // Windows in few, for the table
+}
+
+// AnchoredReport compares lookups by anchors with lookups by all hashes.
+type AnchoredReport struct {
+	SentBytes int64   `json:"sent_bytes"` // by anchors
+	FullBytes int64   `json:"full_bytes"` // by all hashes
+	Fewer     float64 `json:"fewer"`      // FullBytes / SentBytes, to 0.01
 }
 
 // sum adds up what the players counted and timed in a replay that took so long.
@@ -69,6 +78,10 @@ func sum(o ReplayOptions, players []*player, took time.Duration) Report {
 		total.HitBlocks += t.HitTokens / int64(o.HashBlockTokens)
 		total.latency.Merge(p.latency)
 		behind = max(behind, p.behind)
+		if target, ok := p.target.(AnchoredTarget); ok {
+			sent, full := target.Sent()
+			total.Anchored = &AnchoredReport{SentBytes: sent, FullBytes: full, Fewer: math.Round(100*float64(full)/max(float64(sent), 1)) / 100}
+		}
 		if o.Split {
 			total.ConnRequests = append(total.ConnRequests, t.Requests)
 		}

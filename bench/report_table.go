@@ -38,6 +38,9 @@ func (r Report) tableRows() [][2]string {
 		{"errors", grouped(r.Errors)},
 		{"time", fmt.Sprintf("%.3f s", r.Seconds)},
 	}
+	if a := r.Anchored; a != nil {
+		rows = append(rows, [2]string{"anchors", fmt.Sprintf("%s bytes in place of %s, %.1f times fewer", grouped(a.SentBytes), grouped(a.FullBytes), a.Fewer)})
+	}
 	if r.Speed > 0 {
 		rows = append(rows,
 			[2]string{"speed", fmt.Sprintf("%vx the trace's", r.Speed)},

@@ -26,3 +26,14 @@ type Target interface {
 	// keys holds at least one hash of hashLen bytes, joined in order.
 	Store(ctx context.Context, keys []byte, hashLen int) error
 }
+
+// AnchoredTarget is a Target whose Lookup is by anchors, as its Store allows. A
+// replay asks it both ways and compares; nobody else may change the index then.
+type AnchoredTarget interface {
+	Target
+	// LookupInFull is Lookup by all hashes.
+	LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error)
+	// Sent returns the bytes that all calls of Lookup and of LookupInFull have
+	// written.
+	Sent() (anchored, full int64)
+}

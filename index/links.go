@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"slices"
 	"unsafe"
+
+	"github.com/hitline/hitline/simd"
 )
 
 // links are what is known of the chains that a segment's keys stand in: the number
@@ -278,36 +280,68 @@ type confirmed struct {
 // store has said the same, Trace follows their links from now on. Lookups whose
 // lists are equal at one block must be equal in front of it; it is on them that
 // the exactness of Trace rests, not on the stores. number+len(keys)/hashLen must
-// not exceed 2^32-1. before and keys are only borrowed.
-func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) {
+// not exceed 2^32-1. It ends at a batch of which keys are not there, and returns
+// false then. before and keys are only borrowed.
+func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bool) {
 	if hashLen < 1 || hashLen > maxHashLen || number > 0 && len(before) != hashLen {
-		return
+		return false
 	}
 	for len(keys) >= hashLen {
-		n := min(len(keys)/hashLen, batchKeys)
-		x.writing.Lock()
-		x.confirmBatch(number, before, keys, hashLen, n)
-		x.writing.Unlock()
+		n := x.surePrefix(number, keys, hashLen)
+		if n == 0 {
+			n = min(len(keys)/hashLen, batchKeys)
+			x.writing.Lock()
+			all = x.confirmBatch(number, before, keys, hashLen, n)
+			x.writing.Unlock()
+			if !all {
+				return false
+			}
+		}
 		number += uint32(n)
 		before = keys[(n-1)*hashLen : n*hashLen]
 		keys = keys[n*hashLen:]
 	}
+	return true
 }
 
-func (x *Index) confirmBatch(number uint32, before, keys []byte, hashLen, n int) {
+// surePrefix returns how many keys from the first on, in one run of the log, have
+// been confirmed under these numbers before.
+func (x *Index) surePrefix(number uint32, keys []byte, hashLen int) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.find(x.hash(keys[:hashLen:hashLen]), keys[:hashLen])
+	if s == noSlot {
+		return 0
+	}
+	seg, i := x.at(s)
+	l := &seg.links
+	if have, ok := l.number(i); !ok || have != number || !isSet(&l.sure, i) {
+		return 0
+	}
+	n := min(len(keys)/hashLen, segmentSlots-i)
+	run := 1
+	for run < n && isSet(&l.linked, i+run) && isSet(&l.sure, i+run) {
+		run++
+	}
+	return simd.EqualPrefix(seg.keys[i*hashLen:(i+run)*hashLen], keys, hashLen)
+}
+
+// confirmBatch returns whether all keys are there.
+func (x *Index) confirmBatch(number uint32, before, keys []byte, hashLen, n int) (all bool) {
 	var c confirmed
 	x.findBatch(&c.batch, keys, hashLen, hashLen, n)
 	any := false
+	all = true
 	for i, s := range c.slot[:n] {
 		at := number + uint32(i)
-		if s != noSlot {
+		if all = all && s != noSlot; s != noSlot {
 			c.yes[i] = x.confirms(s, at, before)
 			any = any || c.yes[i]
 		}
 		before = keys[i*hashLen : (i+1)*hashLen]
 	}
 	if !any {
-		return
+		return all
 	}
 	x.mu.Lock()
 	for i, s := range c.slot[:n] {
@@ -317,6 +351,7 @@ func (x *Index) confirmBatch(number uint32, before, keys []byte, hashLen, n int)
 		}
 	}
 	x.mu.Unlock()
+	return all
 }
 
 // confirms tells whether the key in a slot is said to be block number, behind the

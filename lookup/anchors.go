@@ -69,6 +69,7 @@ type anchored struct {
 	known    int    // blocks whose presence is known
 	said     int    // blocks that would be known had the request held digests
 	halfHeld bool   // of some block ranks must be summed: see sums
+	unsure   bool   // nothing is to be confirmed any more
 	before   []byte // the hash in front of the next one; in last
 	last     [netproto.MaxHashLen]byte
 }
@@ -86,7 +87,7 @@ func (q *query) beginAnchors(r *netproto.Request) error {
 		q.anchored = new(anchored)
 	}
 	a := q.anchored
-	a.request, a.placed, a.halfHeld = &r.Anchors, false, false
+	a.request, a.placed, a.halfHeld, a.unsure = &r.Anchors, false, false, false
 	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
 	a.known, a.said = 0, 0
 	q.unit = s.anchorStride
@@ -120,8 +121,8 @@ func (q *query) addAnchors(hashes []byte) bool {
 	number, before := uint32(q.raw), a.before
 	more := q.add(hashes)
 	a.known = max(a.known, q.raw)
-	if number == 0 || before != nil {
-		q.service.index.Confirm(number, before, hashes, q.hashLen)
+	if !a.unsure && (number == 0 || before != nil) {
+		a.unsure = !q.service.index.Confirm(number, before, hashes, q.hashLen)
 	}
 	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
 	return more

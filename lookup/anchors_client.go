@@ -193,9 +193,13 @@ func (call *anchorsCall) addBlocks(from, end int) {
 	}
 }
 
+// mostAnchors is how many anchors a client sends at most. With as many anchors as
+// a gap has blocks two exchanges take the fewest bytes; but an anchor is ten times
+// the work of one more hash behind another, so long prompts get longer gaps.
+const mostAnchors = 128
+
 // begin makes the first request: the first block, the last one that a hit may end
-// with, and between them as many anchors, evenly spaced, as one gap has blocks:
-// that makes the fewest bytes in two exchanges.
+// with, and between them anchors at even distances.
 func (call *anchorsCall) begin(unit uint32) {
 	n, u := call.blocks(), int(unit)
 	call.start()
@@ -205,8 +209,8 @@ func (call *anchorsCall) begin(unit uint32) {
 		return
 	}
 	gap := (int(math.Sqrt(float64(n))) + u - 1) / u * u
-	for n/gap >= netproto.MaxAnchors-2 {
-		gap += u
+	if n/gap >= mostAnchors {
+		gap = (n/mostAnchors + u - 1) / u * u
 	}
 	call.anchor(0)
 	for at := gap - 1; at < n-1; at += gap {

@@ -69,7 +69,7 @@ type asyncCall struct {
 // DialAsync connects to a server as [Dial] does. WithTimeout, WithFailOpen and
 // WithPending apply; lookups fail open in any case. The AsyncClient must be closed.
 func DialAsync(ctx context.Context, addr string, opts ...ClientOption) (*AsyncClient, error) {
-	d, err := newDialer(addr)
+	d, err := newDialer(addr, newConfig(opts).dial)
 	if err != nil {
 		return nil, err
 	}

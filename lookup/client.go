@@ -58,6 +58,7 @@ type clientConfig struct {
 	pipelined   bool
 	failOpen    bool
 	anchorsFrom int
+	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	pendingIDs  int
 	pendingSize int
 }
@@ -87,6 +88,12 @@ func WithConnections(n int) ClientOption {
 // comes for twice the timeout, though answers are due, is given up.
 func WithPipeline() ClientOption { return func(c *clientConfig) { c.pipelined = true } }
 
+// WithDialer has connections made by dial, which gets "tcp" or "unix" and the
+// address, in place of a net.Dialer: through a proxy, or counted.
+func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) ClientOption {
+	return func(c *clientConfig) { c.dial = dial }
+}
+
 // WithFailOpen makes a lookup that cannot be answered, for whatever reason but
 // ErrRequest, a miss: 0 tokens and an error that also wraps ErrFailedOpen, which
 // the caller may pass over. Dial then does not connect, so that a client may be
@@ -96,6 +103,7 @@ func WithFailOpen() ClientOption { return func(c *clientConfig) { c.failOpen = t
 func newConfig(opts []ClientOption) clientConfig {
 	cfg := clientConfig{
 		timeout: DefaultTimeout, connections: DefaultConnections, anchorsFrom: DefaultAnchorsFrom,
+		dial: new(net.Dialer).DialContext,
 		pendingIDs: DefaultPendingIDs, pendingSize: DefaultPendingBytes,
 	}
 	for _, o := range opts {
@@ -108,11 +116,12 @@ func newConfig(opts []ClientOption) clientConfig {
 // in brackets), ipc:///path or, on Linux, ipc://@name for an abstract socket. The
 // Client must be closed.
 func Dial(ctx context.Context, addr string, opts ...ClientOption) (*Client, error) {
-	d, err := newDialer(addr)
+	cfg := newConfig(opts)
+	d, err := newDialer(addr, cfg.dial)
 	if err != nil {
 		return nil, err
 	}
-	return dialClient(ctx, d, newConfig(opts))
+	return dialClient(ctx, d, cfg)
 }
 
 func dialClient(ctx context.Context, d *dialer, cfg clientConfig) (*Client, error) {

@@ -33,7 +33,7 @@ type dialer struct {
 }
 
 // newDialer takes tcp://host:port, host:port, ipc:///path or ipc://@name.
-func newDialer(addr string) (*dialer, error) {
+func newDialer(addr string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*dialer, error) {
 	network, target := "tcp", strings.TrimPrefix(addr, "tcp://")
 	if path, ok := strings.CutPrefix(addr, "ipc://"); ok {
 		network, target = "unix", path
@@ -42,7 +42,7 @@ func newDialer(addr string) (*dialer, error) {
 		return nil, fmt.Errorf("%w: address %q: only tcp://host:port, host:port, ipc:///path and ipc://@name are served", ErrRequest, addr)
 	}
 	return dialerTo(func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, target)
+		return dial(ctx, network, target)
 	}), nil
 }
 

@@ -85,7 +85,7 @@ func (c *cell) warm(ctx context.Context, l *lane) error {
 		return err
 	}
 	spent, times := time.Duration(0), []time.Duration{}
-	for len(times) == 0 || spent < min(perRound/2, maxWarm) {
+	for len(times) < 2 || spent < min(perRound/2, maxWarm) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -98,7 +98,7 @@ func (c *cell) warm(ctx context.Context, l *lane) error {
 	}
 	c.sweep()
 	slices.Sort(times)
-	usual := max(times[len(times)/2], 1) // the mean would be that of a hiccup
+	usual := max(times[(len(times)-1)/2], 1) // the mean would be that of a hiccup
 	l.perRound = int(min(max(perRound/usual, 1), maxPerRound))
 	return nil
 }

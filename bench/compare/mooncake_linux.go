@@ -53,12 +53,16 @@ func (m *meter) startMooncake(ctx context.Context) ([]*rival, error) {
 	}}, nil
 }
 
-// masterReady waits until the master answers and returns its version.
+// masterReady waits until the master answers, also to a client that had to wait
+// between two attempts to connect, and returns its version.
 func masterReady(ctx context.Context, client *mooncake.Client, timeout time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		info, err := client.Info(ctx)
+		if err == nil {
+			_, err = client.Exists(ctx, []string{"ready"})
+		}
 		if err == nil {
 			return info.Version, nil
 		}

@@ -23,6 +23,14 @@ type Storer interface {
 	Close() error
 }
 
+// Anchorer is the connection that looks up by anchors.
+type Anchorer interface {
+	Storer
+	// StoreChain is Store for a whole chain, from its first hash on.
+	StoreChain(ctx context.Context, keys []byte, hashLen int) error
+	Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error)
+}
+
 // Options says what to measure. Everything but Connect and Pipeline is required.
 type Options struct {
 	Hashes     int // a request
@@ -38,6 +46,10 @@ type Options struct {
 	FloorServer []string // command line that ends in a call of ServeFloor; the request size is appended
 	Hitline     string   // path of the hitline binary
 	Connect     string   // tcp://host:port or ipc:///path of a server to measure in place of starting one
+
+	// Anchored has hitline asked by anchors, over the connection that Dial makes, an
+	// Anchorer; half of the chains are cut then, from a random block on.
+	Anchored bool
 
 	Timeout time.Duration // longest wait for a connection, a start or an answer
 	Dial    func(ctx context.Context, addr string) (Storer, error)
@@ -77,6 +89,8 @@ func (o Options) Validate() error {
 		text = fmt.Sprintf("%d requests a round; give 1 to 10000000, or 0 to choose by their size", o.Requests)
 	case !in(o.Pipeline, 0, MaxPipeline):
 		text = fmt.Sprintf("%d requests under way; give 1 to %d, or 0 for none", o.Pipeline, MaxPipeline)
+	case o.Anchored && o.Pipeline > 0:
+		text = "lookups by anchors are not pipelined"
 	case o.MaxCache < 1:
 		text = fmt.Sprintf("a cache of %d bytes; it must have some", o.MaxCache)
 	case o.ClientCore < 0 || o.ServerCore < 0 || o.ClientCore == o.ServerCore:

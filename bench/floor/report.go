@@ -30,6 +30,8 @@ type Report struct {
 	FloorP99us   float64 `json:"floor_p99_us"`
 	HitlineP99us float64 `json:"hitline_p99_us"`
 
+	Anchored *AnchoredReport `json:"anchored,omitempty"`
+
 	FloorCPUus   float64  `json:"floor_cpu_us"` // CPU time a request; medians of the rounds
 	HitlineCPUus *float64 `json:"hitline_cpu_us,omitempty"`
 
@@ -45,6 +47,26 @@ type Report struct {
 	Cores      []int `json:"cores"`             // of the client and of the servers; empty if not pinned
 	LLC        int64 `json:"llc_bytes"`         // last-level cache as the machine reports it, 0 unknown
 	WorkingSet int64 `json:"working_set_bytes"` // of all chains, in requests and index
+}
+
+// AnchoredReport tells lookups by anchors apart: of prompts that are stored whole,
+// and of such as leave what is stored at a random block. Medians of the rounds;
+// ratios to the floor server, which reads all hashes of either.
+type AnchoredReport struct {
+	HitP50us   float64 `json:"hit_p50_us"`
+	HitRatio   float64 `json:"hit_ratio"`
+	HitP99us   float64 `json:"hit_p99_us"`
+	HitRatio99 float64 `json:"hit_p99_ratio"`
+
+	MissP50us   float64 `json:"miss_p50_us"`
+	MissRatio   float64 `json:"miss_ratio"`
+	MissP99us   float64 `json:"miss_p99_us"`
+	MissRatio99 float64 `json:"miss_p99_ratio"`
+}
+
+func (a *AnchoredReport) ratios(r *Report) {
+	a.HitRatio, a.HitRatio99 = figure.Round3(a.HitP50us/r.FloorP50us), figure.Round3(a.HitP99us/r.FloorP99us)
+	a.MissRatio, a.MissRatio99 = figure.Round3(a.MissP50us/r.FloorP50us), figure.Round3(a.MissP99us/r.FloorP99us)
 }
 
 // WriteJSON writes the report as one line of JSON.
@@ -72,6 +94,10 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	row("hitline", "p50 %.2f us, p99 %.2f us%s", r.HitlineP50us, r.HitlineP99us, cpu)
 	row("ratio", "%.3f (%.3f to %.3f)", r.Ratio, r.RatioMin, r.RatioMax)
+	if a := r.Anchored; a != nil {
+		row("hits", "p50 %.2f us, ratio %.3f; p99 %.2f us, ratio %.3f", a.HitP50us, a.HitRatio, a.HitP99us, a.HitRatio99)
+		row("misses", "p50 %.2f us, ratio %.3f; p99 %.2f us, ratio %.3f", a.MissP50us, a.MissRatio, a.MissP99us, a.MissRatio99)
+	}
 	if r.Pipeline > 0 {
 		row("pipelined", "%d under way: floor %.0f a second, hitline %.0f", r.Pipeline, r.FloorRPS, r.HitlineRPS)
 		row("ratio", "%.3f (%.3f to %.3f)", r.RPSRatio, r.RPSRatioMin, r.RPSRatioMax)

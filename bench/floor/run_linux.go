@@ -72,6 +72,7 @@ type meter struct {
 
 	floor, hitline *process.Process // hitline is nil with Connect
 	peers          [2]*peer         // of the floor server and of hitline
+	anchored       *anchoredPeer    // in place of the second; nil without
 	sockets        []blocking.Socket
 }
 
@@ -109,7 +110,11 @@ func (m *meter) start(ctx context.Context) error {
 	if err := m.fill(ctx, addr); err != nil {
 		return err
 	}
-	m.load.cut(m.o.HashTokens)
+	if m.o.Anchored {
+		m.load.leave(m.o.HashTokens)
+	} else {
+		m.load.cut(m.o.HashTokens)
+	}
 	order := m.load.order()
 	for i, server := range []struct {
 		addr string
@@ -147,10 +152,23 @@ func (m *meter) fill(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	defer storer.Close()
+	store := storer.Store
+	if m.o.Anchored {
+		conn, ok := storer.(Anchorer)
+		if !ok {
+			return errors.New("floor: Options.Dial makes no Anchorer")
+		}
+		store = conn.StoreChain
+		m.anchored = &anchoredPeer{
+			conn: conn, load: m.load, order: m.load.order(), asked: m.load.len() / 2,
+			tokens: uint32(m.o.Hashes * m.o.HashTokens), timeout: m.o.Timeout,
+		}
+	} else {
+		defer storer.Close()
+	}
 	for i := range m.load.len() {
 		storeCtx, cancel := context.WithTimeout(ctx, m.o.Timeout)
-		err := storer.Store(storeCtx, m.load.hashes(i), hashLen)
+		err := store(storeCtx, m.load.hashes(i), hashLen)
 		cancel()
 		if errors.Is(err, bench.ErrRefused) {
 			return fmt.Errorf("storing chain %d: %w", i, err)
@@ -164,6 +182,9 @@ func (m *meter) fill(ctx context.Context, addr string) error {
 
 // stop closes what start has opened, however far it got.
 func (m *meter) stop() {
+	if m.anchored != nil {
+		_ = m.anchored.conn.Close() // nobody waits on it
+	}
 	for _, s := range m.sockets {
 		s.Close()
 	}
@@ -193,8 +214,15 @@ func (m *meter) measure(ctx context.Context) error {
 			s.Shutdown()
 		}
 	})()
-	err := m.rounds(ctx)
+	rounds := m.rounds
+	if m.o.Anchored {
+		rounds = m.anchoredRounds
+	}
+	err := rounds(ctx)
 	m.report.Wrong = m.peers[0].wrong + m.peers[1].wrong
+	if m.anchored != nil {
+		m.report.Wrong += m.anchored.wrong
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

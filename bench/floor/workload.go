@@ -14,6 +14,7 @@ type workload struct {
 	head    int    // of which come before the hashes
 	bytes   []byte // all requests, in the order of the rotation
 	answers []byte // replySize bytes each
+	left    []bool // by leave: which chains are cut; nil without
 }
 
 // replySize is the size of hitline's answer: a frame of 4 bytes.
@@ -48,6 +49,24 @@ func (w *workload) cut(hashTokens int) {
 		w.hashes(i)[at*hashLen+random.IntN(hashLen)] ^= 0xFF
 		binary.BigEndian.PutUint32(w.answer(i)[replySize-4:], uint32(at*hashTokens))
 	}
+}
+
+// leave makes half of the chains leave what was stored at a random block: all
+// their hashes from there on are others, as when prompts differ there.
+func (w *workload) leave(hashTokens int) {
+	random, fill := rand.New(rand.NewPCG(4, 4)), rand.NewChaCha8([32]byte{5})
+	w.left = make([]bool, w.len())
+	for _, i := range random.Perm(w.len())[:w.len()/2] {
+		at := random.IntN((w.size - w.head) / hashLen)
+		_, _ = fill.Read(w.hashes(i)[at*hashLen:]) // never fails
+		binary.BigEndian.PutUint32(w.answer(i)[replySize-4:], uint32(at*hashTokens))
+		w.left[i] = true
+	}
+}
+
+// tokens returns the right answer of a chain.
+func (w *workload) tokens(i int) uint32 {
+	return binary.BigEndian.Uint32(w.answer(i)[replySize-4:])
 }
 
 func (w *workload) len() int             { return len(w.bytes) / w.size }

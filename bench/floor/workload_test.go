@@ -53,6 +53,27 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
+func TestWorkloadLeave(t *testing.T) {
+	const chains, hashes, tokens = 40, 100, 16
+	whole, w := newWorkload(chains, hashes, tokens), newWorkload(chains, hashes, tokens)
+	w.leave(tokens)
+	left := 0
+	for i := range chains {
+		stored, asked := whole.hashes(i), w.hashes(i)
+		hit := int(w.tokens(i)) / tokens
+		assert.Equal(t, stored[:hit*hashLen], asked[:hit*hashLen])
+		assert.Equal(t, hit < hashes, w.left[i])
+		if !w.left[i] {
+			continue
+		}
+		left++
+		for at := hit; at < hashes; at++ {
+			assert.NotEqual(t, stored[at*hashLen:(at+1)*hashLen], asked[at*hashLen:(at+1)*hashLen], "a chain does not come back")
+		}
+	}
+	assert.Equal(t, chains/2, left)
+}
+
 func TestNumChains(t *testing.T) {
 	for _, test := range []struct {
 		hashes, entries int

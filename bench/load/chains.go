@@ -30,8 +30,8 @@ type chains struct {
 // heads of its requests, and a few dozen are as good as all.
 const maxShapes = 64
 
-// newChains makes chains of at least so many hashes in all, and ten at least so
-// that a server's caches see more than one.
+// newChains makes chains of at least so many hashes in all, ten at least so that a
+// server's caches see more than one, and as many of each length.
 func newChains(o Options, s *shaper) (*chains, error) {
 	c := &chains{seed: seedOf(o.Seed)}
 	random := rand.New(rand.NewChaCha8(c.seed))
@@ -39,7 +39,7 @@ func newChains(o Options, s *shaper) (*chains, error) {
 	var shapes []*shape
 	const least = 10
 	size := 0
-	for c.hashes < o.Entries || len(shapes) < max(least, len(lengths)) {
+	for c.hashes < o.Entries || len(shapes) < least || len(shapes)%len(lengths) != 0 {
 		sh, err := s.shape(lengths[len(shapes)%len(lengths)])
 		if err != nil {
 			return nil, err

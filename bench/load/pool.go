@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -17,22 +18,32 @@ const commonTokens = 1 << 14 * 9 * 5 * 7
 
 // learnPool returns the pool to measure. The zero value stands for one
 // full-attention group whose blocks are one hash each: then the server is shown two
-// hashes and asked how many tokens they are. What is described is compared with the
-// groups that the server says it has.
+// hashes and asked how many tokens they are. What is described is compared with
+// what the server tells.
 func learnPool(ctx context.Context, c *control, o Options) (coordinator.Pool, error) {
-	described := !reflect.DeepEqual(o.Pool, coordinator.Pool{})
 	kinds, err := groupKinds(ctx, c, o.Pool)
+	if reflect.DeepEqual(o.Pool, coordinator.Pool{}) {
+		if err != nil {
+			return o.Pool, err
+		}
+		if !plain(kinds) {
+			return o.Pool, fmt.Errorf("%w: the server's groups are %v; describe its pool, as its own configuration does", bench.ErrOptions, kinds)
+		}
+		block, err := blockTokens(ctx, c, o)
+		return coordinator.Pool{HashBlockSize: block}, err
+	}
+	if errors.Is(err, ErrAnswer) { // it does not explain, and need not
+		return o.Pool, nil
+	}
 	if err != nil {
 		return o.Pool, err
 	}
-	if described {
-		return o.Pool, sameKinds(o.Pool, kinds)
-	}
-	if len(kinds) != 1 || kinds[0] != coordinator.FullAttention {
-		return o.Pool, fmt.Errorf("%w: the server's groups are %v; describe its pool, as its own configuration does", bench.ErrOptions, kinds)
-	}
-	block, err := blockTokens(ctx, c, o)
-	return coordinator.Pool{HashBlockSize: block}, err
+	return o.Pool, samePool(ctx, c, o, kinds)
+}
+
+// plain tells whether there is one full-attention group.
+func plain(kinds []coordinator.Kind) bool {
+	return len(kinds) == 1 && kinds[0] == coordinator.FullAttention
 }
 
 // groupKinds asks the server for the kinds of its groups: its explanation of any
@@ -61,9 +72,9 @@ func groupKinds(ctx context.Context, c *control, pool coordinator.Pool) ([]coord
 	return kinds, nil
 }
 
-// sameKinds refuses a pool that is not the server's, as far as the server tells.
-func sameKinds(pool coordinator.Pool, kinds []coordinator.Kind) error {
-	coord, err := coordinator.New(pool)
+// samePool refuses a pool that is not the server's, as far as the server tells.
+func samePool(ctx context.Context, c *control, o Options, kinds []coordinator.Kind) error {
+	coord, err := coordinator.New(o.Pool)
 	if err != nil {
 		return fmt.Errorf("%w: %w", bench.ErrOptions, err)
 	}
@@ -74,7 +85,14 @@ func sameKinds(pool coordinator.Pool, kinds []coordinator.Kind) error {
 	if !reflect.DeepEqual(ours, kinds) {
 		return fmt.Errorf("%w: the server's groups are %v, those to measure %v; describe the server's", bench.ErrOptions, kinds, ours)
 	}
-	return nil
+	if !plain(kinds) || coord.Stride(0) != 1 {
+		return nil
+	}
+	block, err := blockTokens(ctx, c, o)
+	if have := coord.Pool().HashBlockSize; err == nil && block != have {
+		err = fmt.Errorf("%w: a hash covers %d tokens at the server and %d here; describe the server's pool", bench.ErrOptions, block, have)
+	}
+	return err
 }
 
 // blockTokens stores two hashes at the server, asks how many tokens they are, and

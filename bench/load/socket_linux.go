@@ -84,8 +84,12 @@ func (s socket) receive(b []byte) (int, error) {
 func (s socket) send(v []unix.Iovec) (int, error) {
 	message := unix.Msghdr{Iov: &v[0]}
 	message.SetIovlen(min(len(v), maxVectors))
-	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&message)), s.flags|unix.MSG_NOSIGNAL)
-	return int(n), failure(errno)
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&message)), s.flags|unix.MSG_NOSIGNAL)
+		if errno != unix.EINTR { // a request that is cut short goes on before anything else
+			return int(n), failure(errno)
+		}
+	}
 }
 
 // maxVectors is how many vectors one call takes.
@@ -97,6 +101,8 @@ func failure(errno unix.Errno) error {
 		return nil
 	case unix.EAGAIN, unix.EINTR: // the worker asks again
 		return errAgain
+	case unix.EPIPE, unix.ECONNRESET:
+		return fmt.Errorf("%w: closed by the server: %w", ErrLost, errno)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, errno)
 }

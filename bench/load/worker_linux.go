@@ -140,6 +140,9 @@ func (w *worker) arrive() error {
 	for w.stage.period > 0 && w.nextDue() <= w.now && w.nextDue() < w.stage.end {
 		i := int(w.arrivals % int64(len(w.conns)))
 		w.arrivals++
+		if !w.conns[i].able() {
+			continue
+		}
 		w.conns[i].backlog++
 		w.now = w.run.clock()
 		if err := w.fill(i); err != nil {
@@ -214,7 +217,10 @@ func (w *worker) serveReady() error {
 // serve takes what has come on a connection, and goes on asking.
 func (w *worker) serve(i int) error {
 	c := w.conns[i]
-	err := c.receive()
+	var err error
+	if !c.unsent() || w.poll >= 0 { // else waiting for an answer would only hold the request up
+		err = c.receive()
+	}
 	w.now = w.run.clock()
 	w.roll()
 	if err == nil {
@@ -285,7 +291,9 @@ func (w *worker) finish() {
 	w.roll()
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
 	for _, c := range w.conns {
-		w.window.unsent += c.backlog
+		if c.budget < 0 { // else what is left is beyond the count
+			w.window.unsent += c.backlog
+		}
 	}
 	w.run.collector.full <- w.window
 	w.window = nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 )
 
 // ZMTP, as far as a client under the NULL mechanism needs it.
@@ -54,8 +55,11 @@ func handshake(conn net.Conn, pipelined bool) error {
 
 // lost words the end of a connection.
 func lost(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("closed by the server")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("no answer in time: %w", err)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }

@@ -15,10 +15,10 @@ type costReport struct {
 }
 
 // cost draws the round trip over the number of hashes, above that of a raw socket.
+// What a comparison has measured side by side goes first; reports of floor add the
+// numbers of hashes that it lacks.
 func cost(sources []Source, _ Options) (figure, error) {
-	bare := curve{name: "raw socket, reads and answers 4 bytes", role: bound}
-	ours := curve{name: "hitline"}
-	var rivals []compareRow
+	var rows, more []compareRow
 	for _, s := range sources {
 		r, err := decode[costReport](s)
 		if err != nil {
@@ -29,60 +29,62 @@ func cost(sources []Source, _ Options) (figure, error) {
 				return figure{}, err
 			}
 		}
-		rivals = append(rivals, r.Rows...)
+		rows = append(rows, r.Rows...)
 		if len(r.Rows) > 0 {
 			continue
 		}
-		hashes, err := r.Hashes.number()
-		if err != nil || r.Floor == 0 {
-			return figure{}, lacks(s, "hashes and floor_p50_us", "hitbench floor --json or hitbench compare --json")
-		}
-		if err := positive(s, "hashes, floor_p50_us or hitline_p50_us", hashes, r.Floor, r.Hitline); err != nil {
+		pair, err := r.pair(s)
+		if err != nil {
 			return figure{}, err
 		}
-		bare.points = append(bare.points, point{x: hashes, y: r.Floor})
-		ours.points = append(ours.points, point{x: hashes, y: r.Hitline})
+		more = append(more, pair...)
 	}
-	var curves []curve
-	if len(ours.points) > 0 {
-		curves = append(curves, ours)
-	}
-	curves = addRivals(curves, rivals)
-	if len(bare.points) > 0 {
-		curves = append(curves, bare)
-	}
-	for _, c := range curves {
-		slices.SortFunc(c.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+	for _, row := range more {
+		if !slices.ContainsFunc(rows, func(r compareRow) bool { return r.Rival == row.Rival && r.Hashes == row.Hashes }) {
+			rows = append(rows, row)
+		}
 	}
 	return figure{
-		title: "Round trip by number of hashes",
-		about: "median; one connection, one request at a time",
-		panels: []panel{{
-			x: axis{"hashes a lookup", log}, y: axis{"round trip (µs)", log}, curves: curves,
-		}},
+		title:  "Round trip by number of hashes",
+		about:  "median; one connection, one request at a time",
+		panels: []panel{{x: axis{"hashes a lookup", log}, y: axis{"round trip (µs)", log}, curves: rivalCosts(rows)}},
 	}, nil
 }
 
-// addRivals appends a curve for each rival in the order of the rows. Rows of
-// hitline and of the raw socket add nothing where floor has measured those.
-func addRivals(curves []curve, rows []compareRow) []curve {
-	measured := len(curves) > 0
-	at := map[string]int{}
+// pair returns a report of floor as two rows.
+func (r costReport) pair(s Source) ([]compareRow, error) {
+	hashes, err := r.Hashes.number()
+	if err != nil || r.Floor == 0 {
+		return nil, lacks(s, "hashes and floor_p50_us", "hitbench floor --json or hitbench compare --json")
+	}
+	if err := positive(s, "hashes, floor_p50_us or hitline_p50_us", hashes, r.Floor, r.Hitline); err != nil {
+		return nil, err
+	}
+	return []compareRow{
+		{Rival: "hitline", Hashes: int(hashes), P50: r.Hitline},
+		{Rival: bareSocket, Hashes: int(hashes), P50: r.Floor},
+	}, nil
+}
+
+// rivalCosts returns a curve for each rival, in the order of the rows; the raw
+// socket last.
+func rivalCosts(rows []compareRow) []curve {
+	var curves []curve
 	for _, r := range rows {
-		if measured && (r.Rival == "hitline" || r.Rival == bareSocket) {
-			continue
-		}
-		i, ok := at[r.Rival]
-		if !ok {
+		i := slices.IndexFunc(curves, func(c curve) bool { return c.name == r.name() })
+		if i < 0 {
 			i = len(curves)
-			at[r.Rival] = i
-			curves = append(curves, curve{name: r.Rival, role: r.role()})
+			curves = append(curves, curve{name: r.name(), role: r.role()})
 		}
 		p := point{x: float64(r.Hashes), y: r.P50}
 		if r.Min > 0 && r.Min < r.Max {
 			p.low, p.high = r.Min, r.Max
 		}
 		curves[i].points = append(curves[i].points, p)
+	}
+	slices.SortStableFunc(curves, func(a, b curve) int { return cmp.Compare(a.role, b.role) })
+	for _, c := range curves {
+		slices.SortFunc(c.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
 	}
 	return curves
 }

@@ -53,10 +53,7 @@ func (f figure) header(t theme) header {
 // than a row is cut.
 func (h *header) add(e entry) {
 	room := width - 2*margin
-	for cut := []rune(e.name); thumbWidth+thumbGap+h.text.Width(e.name) > room; {
-		cut = cut[:len(cut)-1]
-		e.name = string(cut) + "…"
-	}
+	e.name = fit(e.name, h.text, room-thumbWidth-thumbGap)
 	if n := len(h.legend); n > 0 {
 		row := h.legend[n-1]
 		last := row[len(row)-1]
@@ -105,8 +102,16 @@ func (h header) thumb(c draw.Canvas, e entry, from vg.Point) {
 	}
 }
 
-// wrap breaks text at spaces into lines of at most a width. A longer word has a
-// line of its own.
+// fit cuts text to a width.
+func fit(text string, style text.Style, room vg.Length) string {
+	for cut := []rune(text); style.Width(text) > room && len(cut) > 0; {
+		cut = cut[:len(cut)-1]
+		text = string(cut) + "…"
+	}
+	return text
+}
+
+// wrap breaks text at spaces into lines of at most a width. A longer word is cut.
 func wrap(words string, style text.Style, room vg.Length) []string {
 	var lines []string
 	for _, word := range strings.Fields(words) {
@@ -115,7 +120,7 @@ func wrap(words string, style text.Style, room vg.Length) []string {
 			lines[n-1] += " " + word
 			continue
 		}
-		lines = append(lines, word)
+		lines = append(lines, fit(word, style, room))
 	}
 	return lines
 }

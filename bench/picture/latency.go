@@ -156,7 +156,19 @@ type compareRow struct {
 	Min    float64 `json:"p50_us_min"` // of the rounds
 	Max    float64 `json:"p50_us_max"`
 	P99    float64 `json:"p99_us"`
+	Note   string  `json:"note"`
 	Wrong  int     `json:"wrong"`
+}
+
+// name returns what the legend calls the rival.
+func (r compareRow) name() string {
+	switch {
+	case r.Rival == bareSocket:
+		return "raw socket, no lookup"
+	case strings.Contains(r.Note, "miss only"): // it was spared what the others do
+		return r.Rival + " (misses only)"
+	}
+	return r.Rival
 }
 
 // check returns an error unless the row can be drawn.
@@ -196,7 +208,7 @@ func rivalPercentiles(s Source, rows []compareRow, hashes int) ([]curve, int, er
 		if err := positive(s, "p99_us of "+r.Rival, r.P99); err != nil {
 			return nil, 0, err
 		}
-		curves = append(curves, curve{name: r.Rival, role: r.role(), points: []point{{x: 0.5, y: r.P50}, {x: 0.99, y: r.P99}}})
+		curves = append(curves, curve{name: r.name(), role: r.role(), points: []point{{x: 0.5, y: r.P50}, {x: 0.99, y: r.P99}}})
 	}
 	if len(curves) == 0 {
 		return nil, 0, fmt.Errorf("%w: %s has no rows of %d hashes", ErrInput, s.Name, hashes)

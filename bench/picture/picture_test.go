@@ -45,7 +45,7 @@ var pictures = map[string]struct {
 		"run-many: closed loop, 64 connections, 64 hashes a lookup, raw dialect",
 	}, "closed loop, 1 connection, 64 hashes a lookup, raw dialect"},
 	"latency of rivals": {"latency", []string{"compare"}, Options{}, []string{
-		"round trips of 64 hashes on one connection", "hitline", "python-zmq", "floor",
+		"round trips of 64 hashes on one connection", "hitline", "python-zmq", "raw socket, no lookup", "mooncake-exists (misses only)",
 	}, "99.9"},
 	"latency of rivals, picked": {"latency", []string{"compare"}, Options{Hashes: 8192}, []string{
 		"round trips of 8192 hashes on one connection",
@@ -56,17 +56,17 @@ var pictures = map[string]struct {
 	}, ""},
 	"knee of two": {"knee", []string{"steps", "steps"}, Options{}, []string{"steps, p50", "steps, p99"}, "p50"},
 	"cost": {"cost", floors, Options{}, []string{
-		"Round trip by number of hashes", "hashes a lookup", "round trip (µs)", "1", "100k", "hitline", "raw socket, reads and answers 4 bytes",
+		"Round trip by number of hashes", "hashes a lookup", "round trip (µs)", "1", "100k", "hitline", "raw socket, no lookup",
 	}, "floor"},
-	"cost of rivals":       {"cost", append([]string{"compare"}, floors...), Options{}, []string{"hitline", "redis-exists", "go-net-map"}, "floor"},
-	"cost of rivals alone": {"cost", []string{"compare"}, Options{}, []string{"hitline", "redis-exists", "floor"}, "raw socket, reads and answers 4 bytes"},
+	"cost of rivals":       {"cost", append([]string{"compare"}, floors...), Options{}, []string{"hitline", "redis-exists", "go-net-map", "1"}, "floor"},
+	"cost of rivals alone": {"cost", []string{"compare"}, Options{}, []string{"hitline", "redis-exists", "raw socket, no lookup"}, "1"},
 	"capacity": {"capacity", []string{"index"}, Options{}, []string{
 		"Hit ratio by capacity", "capacity (blocks of 512 tokens)", "blocks that hit (%)", "500", "20k", "15",
 		"hitline", "LRU", "LRU, tail first", "clairvoyant, the best possible", "conversation_excerpt.jsonl: 799 requests, 21951 blocks",
 	}, ""},
 	"replay": {"replay", []string{"replay"}, Options{}, []string{
 		"A trace over time", "time (min)", "blocks that hit (%)", "latency (µs)", "hit ratio", "p50", "p99", "60", "100",
-		"conversation_trace.jsonl: 12031 requests",
+		"conversation_trace.jsonl: 12031 requests, 100 times as fast as recorded",
 	}, "time (s)"},
 	"scale": {"scale", []string{"scale"}, Options{}, []string{
 		"Throughput by connections and event loops", "connections", "throughput (lookups/s)", "1 loop", "8 loops", "1k", "1M",
@@ -207,4 +207,29 @@ func TestOnlyPicturesPlot(t *testing.T) {
 			assert.NotContains(t, imports, "gonum.org", name)
 		}
 	}
+}
+
+func TestScalingOverSharedCores(t *testing.T) {
+	shared := samples(t, "scale")[0]
+	f, err := scaling([]Source{shared}, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, "closed loop, 64 hashes a lookup, raw dialect", f.about)
+	shared.JSON = bytes.Replace(shared.JSON, []byte(`"shared_cores":false`), []byte(`"shared_cores":true`), 1)
+	f, err = scaling([]Source{shared}, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, "closed loop, 64 hashes a lookup, raw dialect; client and server share the cores", f.about)
+}
+
+// What a comparison measured side by side is not mixed with what was measured at
+// another time.
+func TestCostOfRivalsAndFloor(t *testing.T) {
+	f, err := cost(samples(t, append([]string{"compare"}, floors...)...), Options{})
+	require.NoError(t, err)
+	curves := f.panels[0].curves
+	assert.Equal(t, "hitline", curves[0].name)
+	require.Len(t, curves[0].points, 5)
+	assert.Equal(t, point{x: 1, y: 11.1}, curves[0].points[0], "of floor")
+	assert.Equal(t, point{x: 64, y: 12.9, low: 12, high: 14.4}, curves[0].points[1], "of the comparison")
+	last := curves[len(curves)-1]
+	assert.Equal(t, []any{"raw socket, no lookup", bound, 5}, []any{last.name, last.role, len(last.points)})
 }

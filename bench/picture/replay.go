@@ -7,8 +7,9 @@ import (
 
 // replayReport is what replay uses of a report of hitbench replay.
 type replayReport struct {
-	Trace    string `json:"trace"`
-	Requests int    `json:"requests"`
+	Trace    string  `json:"trace"`
+	Requests int     `json:"requests"`
+	Speed    float64 `json:"speed"` // times as fast as recorded; 0 flat out
 	Windows  []struct {
 		Start    float64 `json:"start_s"`
 		Requests int     `json:"requests"`
@@ -51,7 +52,7 @@ func replay(sources []Source, _ Options) (figure, error) {
 		}
 		hits.curves = append(hits.curves, hit)
 		times.curves = append(times.curves, p50, p99)
-		f.about = fmt.Sprintf("%s: %d requests", filepath.Base(r.Trace), r.Requests)
+		f.about = fmt.Sprintf("%s: %d requests, %s", filepath.Base(r.Trace), r.Requests, pace(r.Speed))
 	}
 	if len(sources) > 1 {
 		f.about = ""
@@ -60,6 +61,17 @@ func replay(sources []Source, _ Options) (figure, error) {
 	times.x = times.inTime()
 	f.panels = []panel{hits, times}
 	return f, nil
+}
+
+// pace says how fast a trace was replayed.
+func pace(speed float64) string {
+	switch speed {
+	case 0:
+		return "one after the other, flat out"
+	case 1:
+		return "as fast as recorded"
+	}
+	return fmt.Sprintf("%g times as fast as recorded", speed)
 }
 
 // inTime returns the axis of the panel's times, which are in seconds, and brings

@@ -1,10 +1,13 @@
 package picture
 
 import (
+	"image/color"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"gonum.org/v1/plot/vg"
 )
 
 // Ticks must be few enough to read and enough to read from, whatever the range.
@@ -42,6 +45,51 @@ func TestTicks(t *testing.T) {
 			assert.Equal(t, tt.want, strings.Join(labels, " "))
 		})
 	}
+}
+
+// Long descriptions break at spaces, and what has none is cut.
+func TestWrap(t *testing.T) {
+	style := light.write(textSize, light.ink)
+	text := strings.Repeat("closed loop, 16 connections ", 9) + strings.Repeat("trace", 50)
+	lines := wrap(text, style, 200)
+	assert.Greater(t, len(lines), 5)
+	for _, line := range lines {
+		assert.LessOrEqual(t, style.Width(line), vg.Length(200))
+	}
+	assert.True(t, strings.HasPrefix(lines[len(lines)-1], "tracetrace") && strings.HasSuffix(lines[len(lines)-1], "…"))
+	assert.True(t, strings.HasPrefix(text, strings.Join(lines[:len(lines)-1], " ")))
+	assert.Empty(t, wrap("", style, 200))
+}
+
+// Text and curves stand out from the page, be it light or dark. The ratios are
+// those of WCAG, which asks 4.5 for text.
+func TestContrast(t *testing.T) {
+	assert.Greater(t, luminance(light.background), 0.9)
+	assert.Less(t, luminance(dark.background), 0.02)
+	for _, theme := range []theme{light, dark} {
+		contrast := func(c color.Color) float64 {
+			a, b := luminance(c)+0.05, luminance(theme.background)+0.05
+			return max(a/b, b/a)
+		}
+		assert.Greater(t, contrast(theme.ink), 7.0)
+		assert.Greater(t, contrast(theme.faint), 4.5)
+		assert.Less(t, contrast(theme.grid), 1.5, "stays behind the data")
+		for _, c := range theme.palette {
+			assert.Greater(t, contrast(c), 2.0, "%v", c)
+		}
+	}
+}
+
+func luminance(c color.Color) float64 {
+	linear := func(v uint32) float64 {
+		x := float64(v) / 0xFFFF
+		if x <= 0.04045 {
+			return x / 12.92
+		}
+		return math.Pow((x+0.055)/1.055, 2.4)
+	}
+	r, g, b, _ := c.RGBA()
+	return 0.2126*linear(r) + 0.7152*linear(g) + 0.0722*linear(b)
 }
 
 // Curves differ in colour and marker, and neighbours in dashes.

@@ -56,7 +56,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request; a list")
-	flags.Float64Var(&f.seconds, "seconds", 0.6, "seconds for each rival at each number of hashes, about")
+	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival at each number of hashes, about")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
 	flags.IntVar(&f.o.Entries, "entries", 131072, "hashes stored for each number of hashes; more if the chains need it")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/bench"
@@ -22,11 +24,29 @@ type dialFunc func(ctx context.Context, addr string) (conn, error)
 // dial connects with hitline's own client. Every call that a bench makes has a
 // deadline, so the client's own would only shorten a longer one.
 func dial(ctx context.Context, addr string) (conn, error) {
-	c, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0))
+	c, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(0))
 	if err != nil {
 		return nil, err
 	}
 	return clientConn{c}, nil
+}
+
+// dialAnchored is dial for a connection that looks up by anchors, whatever the
+// length.
+func dialAnchored(ctx context.Context, addr string) (anchoredConn, error) {
+	c, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(1))
+	if err != nil {
+		return anchoredConn{}, err
+	}
+	return anchoredConn{clientConn{c}}, nil
+}
+
+// anchoredConn stores chains so that they can be looked up by anchors.
+type anchoredConn struct{ clientConn }
+
+// StoreChain stores the blocks of a chain from its first one on.
+func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) error {
+	return refusal(c.Client.StoreChain(ctx, lookup.Place{}, 0, nil, keys, hashLen))
 }
 
 // clientConn makes a bench.Target of a client: group 0, rank 0, and refusals by
@@ -49,13 +69,76 @@ func refusal(err error) error {
 	return err
 }
 
+// bothWays looks up by anchors over one connection, and by all hashes over
+// another, and counts what is written.
+type bothWays struct {
+	anchoredConn
+	full           clientConn
+	written        *atomic.Int64
+	anchored, sent int64 // bytes of lookups by anchors and of all hashes
+}
+
+// dialBothWays makes the connections.
+func dialBothWays(ctx context.Context, addr string) (conn, error) {
+	b := &bothWays{written: new(atomic.Int64)}
+	count := lookup.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+		nc, err := new(net.Dialer).DialContext(ctx, network, address)
+		return countedConn{nc, b.written}, err
+	})
+	anchored, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(1), count)
+	if err != nil {
+		return nil, err
+	}
+	full, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(0), count)
+	if err != nil {
+		_ = anchored.Close()
+		return nil, err
+	}
+	b.anchoredConn, b.full = anchoredConn{clientConn{anchored}}, clientConn{full}
+	return b, nil
+}
+
+// countedConn counts the bytes that are written.
+type countedConn struct {
+	net.Conn
+	written *atomic.Int64
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+func (b *bothWays) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
+	before := b.written.Load()
+	hit, err := b.anchoredConn.Lookup(ctx, numTokens, hashes, hashLen)
+	b.anchored += b.written.Load() - before
+	return hit, err
+}
+
+func (b *bothWays) LookupInFull(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
+	before := b.written.Load()
+	hit, err := b.full.Lookup(ctx, numTokens, hashes, hashLen)
+	b.sent += b.written.Load() - before
+	return hit, err
+}
+
+func (b *bothWays) Store(ctx context.Context, keys []byte, hashLen int) error {
+	return b.StoreChain(ctx, keys, hashLen)
+}
+
+func (b *bothWays) Sent() (anchored, full int64) { return b.anchored, b.sent }
+
+func (b *bothWays) Close() error { return errors.Join(b.anchoredConn.Close(), b.full.Close()) }
+
 // dialAll makes n connections to addr, each within timeout. The caller closes
 // them; if one fails, those made before it are closed here.
-func (a *app) dialAll(ctx context.Context, addr string, n int, timeout time.Duration) ([]conn, error) {
+func dialAll(ctx context.Context, dial dialFunc, addr string, n int, timeout time.Duration) ([]conn, error) {
 	conns := make([]conn, 0, n)
 	for range n {
 		dialCtx, cancel := context.WithTimeout(ctx, timeout)
-		c, err := a.dial(dialCtx, addr)
+		c, err := dial(dialCtx, addr)
 		cancel()
 		if err != nil {
 			closeAll(conns)

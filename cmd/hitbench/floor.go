@@ -38,7 +38,8 @@ started here and stopped at the end; the client is pinned to one core and they
 to another. Requests rotate over chains that together exceed the last-level
 cache, a tenth of them cut at a missing block, and every answer is checked.
 Figures are medians of the rounds. --pipeline adds rounds with many requests
-under way, and their number a second at either server.
+under way, and their number a second at either server. --anchored asks hitline by
+a few of the hashes, while the raw-socket server still reads all of them.
 
 Linux only. Leave the machine alone while it runs.
 
@@ -56,6 +57,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
 	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their size")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests under way in further rounds; 0 for none")
+	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are cut at a random block")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect; only raw")
 	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may run on")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, counted likewise")
@@ -110,7 +112,12 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 			return err
 		}
 	}
-	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) { return a.dial(ctx, addr) }
+	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) {
+		if o.Anchored {
+			return dialAnchored(ctx, addr)
+		}
+		return a.dial(ctx, addr)
+	}
 	report, err := a.watchFloor(ctx, o)
 	if err != nil {
 		return err

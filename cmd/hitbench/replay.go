@@ -23,6 +23,7 @@ type replayFlags struct {
 	trace           string
 	hashBlockTokens int
 	conns           int
+	anchored        bool
 	split           bool
 	speed           float64
 	limit           int
@@ -71,6 +72,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", bench.BlockTokens, "tokens that one hash covers; divides 512")
 	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
 	flags.BoolVar(&f.split, "split", false, "the connections share one replay in place of making one each")
+	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
 	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")
 	flags.IntVar(&f.limit, "limit", 0, "only the first `N` requests; 0 for all")
@@ -88,6 +90,9 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.conns < 1 {
 		return fmt.Errorf("%w: %d connections; give --conns 1 or more", errUsage, f.conns)
 	}
+	if f.anchored && f.conns > 1 {
+		return fmt.Errorf("%w: --anchored compares two answers, between which no other connection may store; give --conns 1", errUsage)
+	}
 	o, total, err := a.replayInput(ctx, f)
 	if err != nil {
 		return err
@@ -97,7 +102,11 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer files.close()
-	conns, err := a.dialAll(ctx, f.connect, f.conns, f.timeout)
+	dial := a.dial
+	if f.anchored {
+		dial = dialBothWays
+	}
+	conns, err := dialAll(ctx, dial, f.connect, f.conns, f.timeout)
 	if err != nil {
 		return err
 	}

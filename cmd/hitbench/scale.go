@@ -75,11 +75,16 @@ func (a *app) scale(ctx context.Context, f scaleFlags) error {
 	if len(report.Points) == 0 {
 		return err
 	}
-	write := report.WriteTable
-	if f.json {
-		write = report.WriteJSON
+	return cmp.Or(err, a.printScale(report, f.json))
+}
+
+// printScale prints the report, and returns an error if an answer was not right.
+func (a *app) printScale(r scale.Report, json bool) error {
+	write := r.WriteTable
+	if json {
+		write = r.WriteJSON
 	}
-	return cmp.Or(err, printed(write(a.stdout)), scaleVerdict(report))
+	return cmp.Or(printed(write(a.stdout)), scaleVerdict(r))
 }
 
 // watchScale measures with a progress bar.

@@ -73,6 +73,12 @@ func TestScaleLostAndInterrupted(t *testing.T) {
 }
 
 func TestScaleVerdict(t *testing.T) {
+	var stdout bytes.Buffer
+	a := app{stdout: &stdout}
+	require.EqualError(t, a.printScale(scale.Report{Wrong: 2, Errors: 1}, true), "2 answers are wrong, 1 requests were refused")
+	assert.Contains(t, stdout.String(), `"wrong":2`)
+	a.stdout = brokenWriter{}
+	require.ErrorContains(t, a.printScale(scale.Report{}, false), "cannot write the report: disk full")
 	require.NoError(t, scaleVerdict(scale.Report{}))
 	assert.EqualError(t, scaleVerdict(scale.Report{Wrong: 2, Errors: 1}), "2 answers are wrong, 1 requests were refused")
 }

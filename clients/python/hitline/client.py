@@ -15,6 +15,12 @@ once for a while, at most a second, before the next one tries again.
 All methods may be called from any thread. A client has one connection, on which
 requests go one by one: threads that are to ask at the same time need one client each.
 A client must not be used in a process forked from the one that made it.
+
+Long prompts are looked up by anchors: by a few of their hashes, in up to three
+exchanges, in place of all of them. The hit is the same for hashes that are chained as
+vLLM's are: two prompts with an equal hash at one place are equal in front of it. A
+server that does not serve that is sent all hashes. Where the module xxhash is there,
+fewer hashes of what was stored and not looked up since are sent.
 """
 
 from __future__ import annotations
@@ -22,13 +28,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
     "BadReply",
@@ -42,7 +49,19 @@ __all__ = [
 
 logger = logging.getLogger("hitline")
 
+# The digest of hashes, joined, that the server knows: the 64-bit XXH3 with seed 0.
+_digest: Callable[[bytes], int] | None
+try:
+    from xxhash import xxh3_64_intdigest as _digest
+except ImportError:
+    _digest = None
+
+# From how many hashes on a client asks by anchors unless it is told: where two
+# exchanges cost about as much as one with all hashes, on one machine.
+ANCHORS_FROM = 4096
+
 LOOKUP = b"lookup"
+ANCHORS = b"anchors"
 STORE = b"store"
 EVICT = b"evict"
 RESET = b"reset"
@@ -56,7 +75,23 @@ _MORE = 0x01
 _LONG = 0x02
 _MAX_FRAMES = 32
 _MAX_MESSAGE = 64 << 20
+_MAX_HASH = 64
 _UNKNOWN_CHUNK = 0xFFFFFFFF
+
+# The first frame of replies to requests by anchors, and how many numbers the second
+# has: the hit; the blocks known, said to be known, and of interest; stride and unit.
+_ANCHORS_HIT = b"\x01"
+_ANCHORS_MORE = b"\x02"
+_ANCHORS_PARAMS = b"\x03"
+_ANCHORS_NUMBERS = {_ANCHORS_HIT: 1, _ANCHORS_MORE: 3, _ANCHORS_PARAMS: 2}
+
+# How many anchors are sent at most. With as many anchors as a gap has blocks two
+# exchanges take the fewest bytes, but each costs the server a search of its own.
+_MOST_ANCHORS = 128
+
+# Up to how many bytes of hashes the first request holds their digests: they are of
+# use only where a chain has been stored and not looked up since.
+_DIGESTS_UP_TO = 512 << 10
 
 # Blobs up to this size are copied behind the header, to be sent with one call.
 _JOINED = 64 << 10
@@ -96,23 +131,41 @@ class _Lost(ConnectionFailed):
     """The connection ended before the first byte of the reply."""
 
 
+class _Uneven(Exception):
+    """The hashes of a prompt are not all of one length."""
+
+
+class _Anchoring(NamedTuple):
+    """How a server looks up by anchors."""
+
+    stride: int  # hashes a block; 0: it does not
+    unit: int  # blocks that hits are multiples of
+
+
 _Self = TypeVar("_Self", bound="_Requests")
 
 
 class _Requests:
     """The connection, and the requests that both clients have."""
 
-    def __init__(self, address: str, *, timeout: float = 10.0, raise_errors: bool = False) -> None:
+    def __init__(
+        self, address: str, *, timeout: float = 10.0, raise_errors: bool = False, anchors_from: int = ANCHORS_FROM
+    ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, ipc://path, or
         ipc://@name for an abstract socket. timeout bounds each request in seconds,
         connecting included, but a reset gets 30 s; looking up a host's name is the
-        system's and is not bounded."""
+        system's and is not bounded. Prompts of anchors_from hashes or more are looked
+        up by anchors, with 0 none is."""
         if not timeout > 0:
             raise ValueError(f"timeout is {timeout!r}, must be more than 0")
+        if anchors_from < 0:
+            raise ValueError(f"anchors_from is {anchors_from!r}, must be a number of hashes, or 0 for never")
         self.address = address
         self._target = _parse_address(address)
         self._timeout = timeout
         self._raise_errors = raise_errors
+        self._anchors_from = anchors_from
+        self._anchoring: _Anchoring | None = None  # what is known of the connection's server
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -149,10 +202,13 @@ class _Requests:
     ) -> None:
         """Says that a place holds keys, consecutive chunks of its group. first_chunk
         is the number of the first of them and key_before the key before it, where
-        they are known."""
+        they are known: what is stored so can be looked up by anchors. The chunk with
+        number 0 has no key before it."""
         place = _place(group, tp_rank, pp_rank, pcp_rank, first_chunk)
         frames = [STORE, place, *_keys(keys)]
         if key_before is not None:
+            if len(key_before) != len(keys[0]):
+                raise ValueError(f"key_before has {len(key_before)} bytes, the keys have {len(keys[0])}")
             frames.append(key_before)
         self._command(*frames)
 
@@ -192,9 +248,45 @@ class _Requests:
             numbers = token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
         except OverflowError as error:
             raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
-        frames = self._exchange(LOOKUP, *numbers, b"".join(block_hashes))
+        with self._turn(self._timeout) as deadline:
+            if 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH:
+                hit = self._lookup_by_anchors(token_len, block_hashes, deadline)
+                if hit is not None:
+                    return hit
+            frames = self._exchange_locked((LOOKUP, *numbers, b"".join(block_hashes)), deadline)
         _check_refusal(frames)
         return int.from_bytes(frames[0], "big")
+
+    def _lookup_by_anchors(self, token_len: int, block_hashes: Sequence[bytes], deadline: float) -> int | None:
+        """Returns the hit, or None if that takes all hashes."""
+        server = self._learn_anchoring(len(block_hashes[0]), deadline)
+        if not server.stride:
+            return None
+        # Not every sequence can be sliced.
+        hashes = block_hashes if isinstance(block_hashes, (list, tuple)) else list(block_hashes)
+        asked = _Anchored(token_len, hashes, server)
+        try:
+            numbers = self._ask_anchors(asked.opening(), deadline)
+            if len(numbers) > 1:
+                numbers = self._ask_anchors(asked.narrowed(*numbers), deadline)
+        except (Refused, _Uneven):
+            return None
+        return numbers[0] if len(numbers) == 1 else None
+
+    def _ask_anchors(self, request: tuple[bytes, ...], deadline: float) -> tuple[int, ...]:
+        """Returns the hit alone, or the blocks known, said and of interest."""
+        return _anchors_numbers(self._exchange_locked(request, deadline), _ANCHORS_HIT, _ANCHORS_MORE)
+
+    def _learn_anchoring(self, hash_len: int, deadline: float) -> _Anchoring:
+        """Asks the server how it looks up by anchors, once a connection."""
+        if self._anchoring is None:
+            request = ANCHORS, bytes(16), hash_len.to_bytes(2, "big"), b"", b"", b""
+            frames = self._exchange_locked(request, deadline)
+            try:
+                self._anchoring = _anchoring(*_anchors_numbers(frames, _ANCHORS_PARAMS))
+            except Refused:
+                self._anchoring = _Anchoring(stride=0, unit=1)
+        return self._anchoring
 
     def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> int:
         try:
@@ -235,15 +327,17 @@ class _Requests:
 
     def _exchange(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Sends a request and returns the frames of its reply, at least one."""
-        if timeout is None:
-            timeout = self._timeout
+        with self._turn(self._timeout if timeout is None else timeout) as deadline:
+            return self._exchange_locked(frames, deadline)
+
+    @contextlib.contextmanager
+    def _turn(self, timeout: float) -> Iterator[float]:
+        """Keeps other threads from the connection, until the deadline at the latest."""
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
             raise RequestTimeout(f"other requests took all of {timeout} s")
         try:
-            reply = self._exchange_locked(frames, deadline)
-            self._pause = 0.0
-            return reply
+            yield deadline
         finally:
             self._lock.release()
 
@@ -254,7 +348,9 @@ class _Requests:
                 if not reused:
                     self._connect(deadline)
                 self._send(frames, deadline)
-                return self._receive(deadline)
+                reply = self._receive(deadline)
+                self._pause = 0.0
+                return reply
             except BaseException as error:
                 # What is still to come on this connection answers nothing of ours.
                 self._drop()
@@ -324,6 +420,7 @@ class _Requests:
 
     def _drop(self) -> None:
         sock, self._sock = self._sock, None
+        self._anchoring = None
         if sock is not None:
             sock.close()
 
@@ -416,8 +513,10 @@ class LookupKeyClient(_Requests):
     with the first of them and ends with close.
     """
 
-    def __init__(self, address: str, *, timeout: float = 10.0, raise_errors: bool = False) -> None:
-        super().__init__(address, timeout=timeout, raise_errors=raise_errors)
+    def __init__(
+        self, address: str, *, timeout: float = 10.0, raise_errors: bool = False, anchors_from: int = ANCHORS_FROM
+    ) -> None:
+        super().__init__(address, timeout=timeout, raise_errors=raise_errors, anchors_from=anchors_from)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hitline-lookup")
         self._futures: dict[str, Future[int]] = {}
         self._futures_lock = threading.Lock()
@@ -479,6 +578,93 @@ class LookupKeyClient(_Requests):
             self._futures.clear()
 
 
+class _Anchored:
+    """The requests of a lookup by anchors.
+
+    Of each block, which is stride hashes, only the last hash is ever sent. A request
+    has the hashes of some blocks, its anchors, in ascending order, and behind them
+    those of all blocks from one on.
+    """
+
+    def __init__(self, token_len: int, hashes: Sequence[bytes], server: _Anchoring) -> None:
+        self._token_len = token_len
+        self._hashes = hashes
+        self._hash_len = len(hashes[0])
+        self._stride = server.stride
+        self._blocks = len(hashes) // server.stride
+        self._anchors = _spread(self._blocks, server.unit)
+        self._digested = _digest is not None and self._blocks * self._hash_len <= _DIGESTS_UP_TO
+
+    def opening(self) -> tuple[bytes, ...]:
+        """The first request: anchors all over the prompt."""
+        digests = self._digests(self._anchors, 0) if self._digested else b""
+        return self._request(self._anchors, digests, 0, 0)
+
+    def narrowed(self, known: int, said: int, end: int) -> tuple[bytes, ...]:
+        """The second request: the anchors that the server can make use of, and the
+        hashes behind them. It knows of the blocks below known, and would of those below
+        said if their digests showed that what it was told of them is right; the blocks
+        below end decide the hit."""
+        if not known <= said <= end <= self._blocks:
+            raise BadReply(f"anchors: blocks {known}, {said}, {end} are wanted of {self._blocks}")
+        # Digests that were sent have shown that it is not.
+        first = known if self._digested or _digest is None else said
+        anchors = [a for a in self._anchors if known - 1 <= a < first]
+        digests = self._digests(anchors, known) if first > known else b""
+        return self._request(anchors, digests, first, end)
+
+    def _request(self, anchors: list[int], digests: bytes, first: int, end: int) -> tuple[bytes, ...]:
+        keys = [key for a in anchors for key in self._keys(a, a + 1)]
+        keys += self._keys(first, end)
+        blob = b"".join(keys)
+        if len(blob) != len(keys) * self._hash_len:
+            raise _Uneven
+        shape = struct.pack(">IIII", self._token_len, len(self._hashes), self._stride, first)
+        numbers = struct.pack(f">{len(anchors)}I", *anchors)
+        return ANCHORS, shape, self._hash_len.to_bytes(2, "big"), numbers, digests, blob
+
+    def _keys(self, start: int, end: int) -> Sequence[bytes]:
+        """The last hashes of blocks start to end-1."""
+        return self._hashes[start * self._stride + self._stride - 1 : end * self._stride : self._stride]
+
+    def _digests(self, anchors: list[int], start: int) -> bytes:
+        """For each anchor the digest of the blocks behind the anchor before it, itself
+        included; nothing is read from those of anchors below block start."""
+        assert _digest is not None
+        digests = []
+        below = 0
+        for a in anchors:
+            digests.append(_digest(b"".join(self._keys(below, a + 1))) if a >= start else 0)
+            below = a + 1
+        return struct.pack(f">{len(digests)}Q", *digests)
+
+
+def _spread(blocks: int, unit: int) -> list[int]:
+    """Returns anchors of so many blocks: the first, the last that a hit may end with,
+    and between them some at even distances."""
+    if not blocks:
+        return []
+    gap = max(math.isqrt(blocks), blocks // _MOST_ANCHORS)
+    gap = -(-gap // unit) * unit
+    last = blocks // unit * unit - 1
+    return sorted({0, max(last, 0), *range(gap - 1, blocks - 1, gap)})
+
+
+def _anchoring(stride: int, unit: int) -> _Anchoring:
+    if not stride or not unit:
+        raise BadReply(f"anchors: blocks of {stride} hashes, hits of {unit} blocks")
+    return _Anchoring(stride, unit)
+
+
+def _anchors_numbers(frames: list[bytes], *kinds: bytes) -> tuple[int, ...]:
+    """Returns the numbers of a reply to a request by anchors, of one of the kinds."""
+    _check_refusal(frames)
+    count = _ANCHORS_NUMBERS[frames[0]] if frames[0] in kinds else 0
+    if not count or len(frames) != 2 or len(frames[1]) != 4 * count:
+        raise BadReply(f"anchors: {len(frames)} frames, the first {frames[0][:16].hex() or 'empty'}")
+    return struct.unpack(f">{count}I", frames[1])
+
+
 def _parse_address(address: str) -> str | tuple[str, int]:
     """Returns the path of a unix socket, or host and port."""
     scheme, found, rest = address.partition("://")
@@ -528,7 +714,7 @@ def _place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int, first_chunk: i
 def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
     """The two frames that carry keys: their length, and all of them joined."""
     size = len(keys[0]) if len(keys) else 0
-    if not 0 < size <= 64 or any(len(key) != size for key in keys):
+    if not 0 < size <= _MAX_HASH or any(len(key) != size for key in keys):
         raise ValueError("want one key or more, of one length, 1 to 64 bytes")
     return size.to_bytes(2, "big"), b"".join(keys)
 

@@ -1,0 +1,127 @@
+package floor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hitline/hitline/bench/internal/figure"
+)
+
+// anchoredPeer asks hitline for the requests of a workload by anchors. Not safe
+// for concurrent use.
+type anchoredPeer struct {
+	conn    Anchorer
+	load    *workload
+	order   []int
+	tokens  uint32 // of a prompt
+	timeout time.Duration
+	asked   int
+	wrong   int
+}
+
+// roundTrip asks for the next prompt and returns how long the answer took, and
+// whether the prompt leaves what is stored.
+func (p *anchoredPeer) roundTrip(ctx context.Context) (took time.Duration, left bool, err error) {
+	at := p.order[p.asked%len(p.order)]
+	p.asked++
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	start := time.Now()
+	hit, err := p.conn.Lookup(ctx, p.tokens, p.load.hashes(at), hashLen)
+	took = time.Since(start)
+	if err != nil {
+		return 0, false, fmt.Errorf("%w: lookup %d by anchors: %w", ErrLost, p.asked, err)
+	}
+	if hit != p.load.tokens(at) {
+		p.wrong++
+	}
+	return took, p.load.left[at], nil
+}
+
+// anchoredRounds makes the figures of lookups by anchors.
+func (m *meter) anchoredRounds(ctx context.Context) error {
+	var all [2]series // p50 and p99
+	var cpu series
+	var hits, misses [2][]float64
+	for round := range m.o.Rounds + 1 {
+		before, err := m.cpuTimes()
+		if err != nil {
+			return err
+		}
+		floor, whole, left, err := m.anchoredRound(ctx)
+		if err != nil {
+			return err
+		}
+		after, err := m.cpuTimes()
+		if err != nil {
+			return err
+		}
+		m.o.OnStep("round trips", round+1, m.o.Rounds+1)
+		if round == 0 {
+			continue // in which lookups confirm what was stored
+		}
+		for server := range after {
+			cpu.add(server, figure.Micros((after[server]-before[server])/time.Duration(len(floor))))
+		}
+		for i, share := range []float64{0.5, 0.99} {
+			all[i].add(0, figure.Quantile(floor, share))
+			all[i].add(1, figure.Quantile(sorted(whole, left), share))
+			hits[i] = append(hits[i], figure.Quantile(whole, share))
+			misses[i] = append(misses[i], figure.Quantile(left, share))
+		}
+	}
+	r := &m.report
+	r.FloorP50us, r.HitlineP50us, r.Ratio, r.RatioMin, r.RatioMax = all[0].medians()
+	r.FloorP99us, r.HitlineP99us, _, _, _ = all[1].medians()
+	r.FloorCPUus = figure.Median(cpu[0])
+	if m.hitline != nil {
+		used := figure.Median(cpu[1])
+		r.HitlineCPUus = &used
+	}
+	r.Anchored = &AnchoredReport{
+		HitP50us: figure.Median(hits[0]), HitP99us: figure.Median(hits[1]),
+		MissP50us: figure.Median(misses[0]), MissP99us: figure.Median(misses[1]),
+	}
+	r.Anchored.ratios(r)
+	return nil
+}
+
+// anchoredRound asks both servers in turn. The times are sorted.
+func (m *meter) anchoredRound(ctx context.Context) (floor, whole, left []time.Duration, err error) {
+	n := m.report.Requests
+	err = m.inTurn(ctx, n, min(64, (n+7)/8), func(server, slice int) error {
+		for range slice {
+			if server == 0 {
+				took, err := m.peers[0].roundTrip()
+				if err != nil {
+					return err
+				}
+				floor = append(floor, took)
+				continue
+			}
+			took, gone, err := m.anchored.roundTrip(ctx)
+			if err != nil {
+				return err
+			}
+			if gone {
+				left = append(left, took)
+			} else {
+				whole = append(whole, took)
+			}
+		}
+		return nil
+	})
+	if err == nil && (len(whole) == 0 || len(left) == 0) {
+		err = errors.New("floor: too few requests a round to tell hits and misses apart")
+	}
+	return sorted(floor), sorted(whole), sorted(left), err
+}
+
+func sorted(times ...[]time.Duration) []time.Duration {
+	all := slices.Concat(times...)
+	slices.Sort(all)
+	return all
+}

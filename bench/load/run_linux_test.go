@@ -1,0 +1,408 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/load/loadtest"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // gnet's init starts some
+}
+
+// patience is far more than anything here takes.
+const patience = 20 * time.Second
+
+// hybrid is a pool of four groups, of three strides, on two ranks.
+func hybrid() coordinator.Pool {
+	return coordinator.Pool{HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 32},
+		{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
+		{Kind: coordinator.Mamba, BlockSize: 64},
+		{Kind: coordinator.FullAttention, BlockSize: 32, Variant: 1, IsEagleGroup: true},
+	}}
+}
+
+// serve starts a real server in this process.
+func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, service *lookup.Service) {
+	t.Helper()
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{listen}})
+	require.NoError(t, err)
+	require.NoError(t, server.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		assert.NoError(t, server.Shutdown(ctx))
+	})
+	return server.Addrs()[0], service
+}
+
+const anywhere = "tcp://127.0.0.1:0"
+
+// problems gathers what OnProblem is told.
+type problems struct {
+	mu  sync.Mutex
+	all []*Problem
+}
+
+func (p *problems) add(one *Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, one)
+}
+
+func TestRun(t *testing.T) {
+	full := coordinator.Pool{HashBlockSize: 32}
+	for name, tt := range map[string]struct {
+		pool coordinator.Pool
+		o    Options
+	}{
+		"closed":           {full, Options{Count: 500}},
+		"closed, a thread": {full, Options{Count: 500, Connections: min(2, runtime.GOMAXPROCS(0)), Pipeline: 3}},
+		"pipelined":        {full, Options{Count: 2000, Connections: 9, Pipeline: 7, Hashes: Lengths{Least: 1, Most: 300}}},
+		"long":             {full, Options{Count: 100, Connections: 3, Pipeline: 4, Hashes: Lengths{Least: 20_000, Most: 20_000}}},
+		"zmtp":             {full, Options{Count: 500, Connections: 3, Dialect: ZMTP, Stores: 0.1}},
+		"zmtp pipelined":   {full, Options{Count: 500, Connections: 3, Pipeline: 5, Dialect: ZMTP}},
+		"open":             {full, Options{Count: 500, Connections: 3, Rates: []float64{5000, 10000}}},
+		"open for a time":  {full, Options{Duration: 200 * time.Millisecond, Rates: []float64{2000}, Warmup: 20 * time.Millisecond}},
+		"for a time":       {full, Options{Duration: 200 * time.Millisecond, Connections: 2, Warmup: 20 * time.Millisecond}},
+		"changes":          {full, Options{Count: 2000, Connections: 3, Pipeline: 6, Stores: 0.2, Evicts: 0.2}},
+		"growing":          {full, Options{Count: 2000, Connections: 5, Pipeline: 6, Stores: 0.5}},
+		"evicts":           {full, Options{Count: 1000, Evicts: 0.3, Rates: []float64{20000}}},
+		"hybrid":           {hybrid(), Options{Count: 2000, Connections: 3, Pipeline: 4, Pool: hybrid(), Hashes: Lengths{Least: 5, Most: 200}, Stores: 0.1, Evicts: 0.1}},
+		"first":            {full, Options{Count: 200, MissAt: MissFirst}},
+		"middle":           {full, Options{Count: 200, MissAt: MissMiddle}},
+		"tail":             {full, Options{Count: 200, MissAt: MissTail}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := tt.o
+			var service *lookup.Service
+			o.Connect, service = serve(t, tt.pool, anywhere)
+			o.HitShare, o.Entries, o.Timeout = 0.7, 1000, patience
+			var got problems
+			o.OnProblem = got.add
+			r, err := Run(t.Context(), o)
+			require.NoError(t, err)
+			assert.Empty(t, got.all)
+			assert.Zero(t, r.Wrong)
+			assert.Zero(t, r.Errors)
+			assert.False(t, r.Partial)
+			steps := max(1, len(o.Rates))
+			require.Len(t, r.Steps, steps)
+			if o.Count > 0 {
+				assert.EqualValues(t, steps*int(o.Count), r.Requests)
+			}
+			assert.Positive(t, r.RequestsPerSecond)
+			assert.Positive(t, r.HashesPerSecond)
+			assert.Positive(t, r.P50us)
+			assert.GreaterOrEqual(t, r.Maxus, r.P999us)
+			assert.GreaterOrEqual(t, r.Entries, 1000)
+			assert.Equal(t, o.Stores > 0 || o.Evicts > 0, r.Stores > 0)
+			assert.Equal(t, o.Evicts > 0, r.Evicts > 0)
+			stat := service.Stat()
+			assert.GreaterOrEqual(t, stat.Lookups, r.Requests-r.Stores-r.Evicts)
+			assert.GreaterOrEqual(t, stat.Entries, int64(100))
+			assert.Positive(t, stat.HitTokens)
+			assert.Positive(t, stat.MissTokens)
+		})
+	}
+}
+
+func TestRunIPC(t *testing.T) {
+	for _, addr := range []string{"ipc://" + filepath.Join(t.TempDir(), "s"), fmt.Sprintf("ipc://@hitline-load-%d", time.Now().UnixNano())} {
+		o := Options{Count: 100, Connections: 3, HitShare: 1, Pipeline: 2}
+		o.Connect, _ = serve(t, coordinator.Pool{}, addr)
+		r, err := Run(t.Context(), o)
+		require.NoError(t, err, addr)
+		assert.EqualValues(t, 100, r.Requests)
+		assert.Zero(t, r.Wrong)
+	}
+}
+
+// Runs after one another do not disturb each other, nor does what is there already;
+// a reset forgets it.
+func TestRunAgain(t *testing.T) {
+	addr, service := serve(t, coordinator.Pool{}, anywhere)
+	o := Options{Connect: addr, Count: 100, Entries: 640, Pipeline: 2}
+	for runs := range 3 {
+		r, err := Run(t.Context(), o)
+		require.NoError(t, err)
+		assert.Zero(t, r.Wrong)
+		assert.EqualValues(t, 640*(runs+1), service.Stat().Entries)
+	}
+	o.Reset = true
+	_, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.EqualValues(t, 640, service.Stat().Entries)
+}
+
+// The same seed makes the same hashes.
+func TestRunSeed(t *testing.T) {
+	addr, service := serve(t, coordinator.Pool{}, anywhere)
+	for range 2 {
+		r, err := Run(t.Context(), Options{Connect: addr, Count: 100, Entries: 640, Seed: 7})
+		require.NoError(t, err)
+		assert.Zero(t, r.Wrong)
+	}
+	assert.EqualValues(t, 640, service.Stat().Entries)
+}
+
+func TestRunManyConnections(t *testing.T) {
+	addr, service := serve(t, coordinator.Pool{}, anywhere)
+	r, err := Run(t.Context(), Options{Connect: addr, Connections: 1000, Count: 5000, HitShare: 0.5, Timeout: patience})
+	require.NoError(t, err)
+	assert.EqualValues(t, 5000, r.Requests)
+	assert.Zero(t, r.Wrong)
+	assert.GreaterOrEqual(t, service.Stat().Lookups, int64(5000))
+	err = enoughFiles(1 << 40)
+	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorContains(t, err, "raise its limit (ulimit -n)")
+}
+
+// loops are the ways in which a connection is served.
+var loops = map[string]Options{
+	"blocking": {Connections: 1},
+	"epoll":    {Connections: runtime.GOMAXPROCS(0) + 3, Pipeline: 4},
+	"open":     {Connections: 2, Pipeline: 8, Rates: []float64{20_000}},
+	"zmtp":     {Connections: 1, Pipeline: 3, Dialect: ZMTP},
+}
+
+// Every fault is seen, every time, however the connection is served.
+func TestFaults(t *testing.T) {
+	for fault, tt := range map[loadtest.Fault]struct {
+		err     error  // of Run
+		text    string // in it, or in the first problem
+		refused bool   // counted as that, else as wrong
+	}{
+		loadtest.None:      {},
+		loadtest.OffByOne:  {text: "tokens, got "},
+		loadtest.NotWhole:  {text: "tokens, got "},
+		loadtest.Short:     {text: "tokens, got a frame of 3 bytes"},
+		loadtest.Long:      {text: "tokens, got a frame of 5 bytes"},
+		loadtest.Frames:    {text: "tokens, got 2 frames"},
+		loadtest.Done:      {text: "tokens, got a frame of 1 bytes, 01"},
+		loadtest.Garbage:   {err: ErrAnswer, text: "485454502f312e31"},
+		loadtest.Refuses:   {text: "got a refusal (00): \"tired\"", refused: true},
+		loadtest.Extra:     {},
+		loadtest.Twice:     {},
+		loadtest.Silent:    {err: ErrLost, text: "no answer for "},
+		loadtest.Late:      {err: ErrLost, text: "no answer for "},
+		loadtest.Closes:    {err: ErrLost, text: "closed by the server"},
+		loadtest.Half:      {err: ErrLost, text: "closed by the server"},
+		loadtest.Forgets:   {text: "below what was stored; does the server evict?"},
+		loadtest.Keeps:     {text: "tokens, got "},
+		loadtest.NoStore:   {err: ErrAnswer, text: "the server refused "},
+		loadtest.LastTwice: {err: ErrAnswer, text: "bytes that were not asked for"},
+	} {
+		for loop, o := range loops {
+			t.Run(fmt.Sprintf("%s/%s", fault, loop), func(t *testing.T) {
+				t.Parallel()
+				s := loadtest.Server{Fault: fault, Delay: 400 * time.Millisecond, Honest: 5}
+				addr, err := s.Start()
+				require.NoError(t, err)
+				defer s.Close()
+				o.Connect, o.Count, o.HitShare, o.Stores, o.Evicts, o.Timeout = addr, 200, 0.6, 0.1, 0.1, patience
+				o.Hashes = Lengths{Least: 2, Most: 20}
+				o.Entries = 500
+				if fault == loadtest.Silent || fault == loadtest.Late {
+					o.Timeout = 150 * time.Millisecond
+				}
+				var got problems
+				o.OnProblem = got.add
+				r, err := Run(t.Context(), o)
+				if fault == loadtest.None {
+					require.NoError(t, err)
+					require.Empty(t, got.all)
+					return
+				}
+				if fault == loadtest.Twice || fault == loadtest.Extra { // by what comes next, as what is read together
+					require.True(t, err != nil || r.Wrong > 0)
+					return
+				}
+				require.ErrorIs(t, err, tt.err)
+				assert.Equal(t, err != nil, r.Partial)
+				text := ""
+				if err != nil {
+					text = err.Error()
+				} else {
+					require.NotEmpty(t, got.all)
+					require.Positive(t, map[bool]int64{true: r.Errors, false: r.Wrong}[tt.refused])
+					require.Equal(t, len(got.all), int(r.Errors+r.Wrong))
+					text = got.all[0].Error()
+					assert.Contains(t, text, addr+": request ")
+					assert.Equal(t, tt.refused, got.all[0].Refused)
+				}
+				assert.Contains(t, text, tt.text)
+			})
+		}
+	}
+}
+
+// Answers of one connection that come in the wrong order are wrong where they
+// differ.
+func TestSwaps(t *testing.T) {
+	s := loadtest.Server{Fault: loadtest.Swaps}
+	addr, err := s.Start()
+	require.NoError(t, err)
+	defer s.Close()
+	r, err := Run(t.Context(), Options{Connect: addr, Count: 500, Pipeline: 8, HitShare: 0.5})
+	require.NoError(t, err)
+	assert.Positive(t, r.Wrong)
+}
+
+// A wait that an open loop would have had counts for all that fell due meanwhile.
+func TestCoordinatedOmission(t *testing.T) {
+	const stall = 300 * time.Millisecond
+	s := loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 89}
+	addr, err := s.Start()
+	require.NoError(t, err)
+	defer s.Close()
+	o := Options{Connect: addr, Count: 99, Rates: []float64{1000}, HitShare: 1, Timeout: patience}
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
+	stalled := 0
+	for _, bar := range r.histogram.Distribution() {
+		if bar.From > int64(stall/2) {
+			stalled += int(bar.Count)
+		}
+	}
+	assert.GreaterOrEqual(t, stalled, 8, "request 90 waited, and all behind it")
+	assert.Zero(t, r.Steps[0].Unsent)
+}
+
+func TestRunCancelled(t *testing.T) {
+	for loop, o := range loops {
+		t.Run(loop, func(t *testing.T) {
+			s := loadtest.Server{Fault: loadtest.Silent, Honest: 50}
+			addr, err := s.Start()
+			require.NoError(t, err)
+			defer s.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			o.Connect, o.Count, o.Timeout = addr, 1_000_000, time.Hour
+			r, err := Run(ctx, o)
+			require.ErrorIs(t, err, context.Canceled)
+			assert.True(t, r.Partial)
+		})
+	}
+}
+
+func TestRunUnreachable(t *testing.T) {
+	o := Options{Connect: "tcp://127.0.0.1:1", Count: 1}
+	_, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, ErrLost)
+	for addr, text := range map[string]string{"udp://h:1": "unknown scheme", "": "has no scheme"} {
+		o.Connect = addr
+		_, err = Run(t.Context(), o)
+		require.ErrorIs(t, err, bench.ErrOptions)
+		require.ErrorContains(t, err, text)
+	}
+}
+
+// What the server says of itself is compared with what is to be measured.
+func TestRunOtherPool(t *testing.T) {
+	o := Options{Count: 1}
+	o.Connect, _ = serve(t, hybrid(), anywhere)
+	_, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorContains(t, err, "the server's groups are [full_attention sliding_window mamba full_attention]; describe its pool")
+	o.Pool = coordinator.Pool{HashBlockSize: 64}
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorContains(t, err, "those to measure [full_attention]")
+	plain := o
+	plain.Connect, _ = serve(t, coordinator.Pool{HashBlockSize: 32}, anywhere)
+	_, err = Run(t.Context(), plain)
+	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorContains(t, err, "a hash covers 32 tokens at the server and 64 here")
+	o.Pool = hybrid()
+	o.Hashes = Lengths{Least: 3, Most: 3}
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, bench.ErrOptions)
+	require.ErrorContains(t, err, "3 hashes of 16 tokens; a lookup takes a multiple of 64 tokens")
+}
+
+func TestRunReport(t *testing.T) {
+	o := Options{Duration: time.Second, Rates: []float64{300, 600}, Entries: 640, HitShare: 0.25, MissAt: MissTail, Pipeline: 2}
+	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)
+	samples := 0
+	o.OnSample = func(s Sample) { samples++; assert.LessOrEqual(t, s.Elapsed, 1.2) }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, samples, 18)
+	var text bytes.Buffer
+	require.NoError(t, r.WriteJSON(&text))
+	assert.Equal(t, 1, strings.Count(text.String(), "\n"))
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(text.Bytes(), &got))
+	for _, key := range strings.Fields(`connect dialect mode connections pipeline hashes hit_share miss_at entries seconds requests
+		stores evicts errors wrong requests_per_s hashes_per_s p50_us p90_us p99_us p999_us max_us mean_us spread p50_us_min p50_us_max steps`) {
+		assert.Contains(t, got, key)
+	}
+	assert.Equal(t, "open", got["mode"])
+	steps := got["steps"].([]any)
+	require.Len(t, steps, 2)
+	for i, rate := range o.Rates {
+		step := steps[i].(map[string]any)
+		assert.InDelta(t, rate, step["rate"], 0)
+		assert.InDelta(t, 1, step["seconds"], 0)
+		assert.LessOrEqual(t, step["requests"], rate)
+		for _, key := range strings.Fields("requests_per_s p50_us p90_us p99_us p999_us max_us errors wrong") {
+			assert.Contains(t, step, key)
+		}
+	}
+	text.Reset()
+	require.NoError(t, r.WriteTable(&text))
+	for _, row := range []string{"load         open loop, 1 connections, 2 under way on each\n", "25 % hit whole, others miss at: tail\n", "wrong        0\n", "         600 "} {
+		assert.Contains(t, text.String(), row)
+	}
+	text.Reset()
+	require.NoError(t, r.WriteHDR(&text))
+	assert.Contains(t, text.String(), "Value")
+	assert.Contains(t, text.String(), "Total count")
+}
+
+// Nothing is allocated for a request and its answer, once buffers have grown.
+func TestRequestsDoNotAllocate(t *testing.T) {
+	o := Options{Pipeline: 4, HitShare: 0.5}.withDefaults()
+	s, err := newShaper(hybrid(), nil)
+	require.NoError(t, err)
+	c, err := newChains(o, s)
+	require.NoError(t, err)
+	m, err := newMix(o, c, s, 0)
+	require.NoError(t, err)
+	w := &worker{run: &runner{}, stage: stage{end: 10}, window: newCollector(1).fresh(0, 1)}
+	w.taking = w.take
+	one := newConn(0, o, socket{})
+	one.begin(m, -1)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		one.ask(1, 1, true)
+		one.vector = one.vector[:0]
+		one.in = netproto.AppendHit(one.buffer[:0], nil, one.slots[one.answered%4].expect)
+		if err := one.judge(5, patience, w.taking); err != nil {
+			t.Error(err)
+		}
+	}))
+	assert.EqualValues(t, 1001, w.window.requests)
+	assert.Zero(t, w.run.wrong)
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+)
+
+func TestFloorAnchored(t *testing.T) {
+	r := runFloor(t, "--json", "--anchored", "--hashes", "300")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var got floor.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.Zero(t, got.Wrong)
+	require.NotNil(t, got.Anchored)
+	a := got.Anchored
+	for _, figure := range []float64{got.HitlineP50us, a.HitP50us, a.HitRatio, a.HitP99us, a.HitRatio99, a.MissP50us, a.MissRatio, a.MissP99us, a.MissRatio99} {
+		assert.Positive(t, figure)
+	}
+	assert.Less(t, a.HitP50us, a.MissP50us, "a miss takes two exchanges")
+
+	r = runFloor(t, "--anchored", "--hashes", "300")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "\nmisses       p50 ")
+
+	r = runFloor(t, "--anchored", "--hash-block-tokens", "32")
+	assert.Equal(t, exitBad, r.code, "wrong answers are seen by anchors too")
+	assert.Equal(t, exitUsage, runFloor(t, "--anchored", "--pipeline", "4").code)
+}
+
+func TestReplayAnchored(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxEntries: 200_000}})
+	require.NoError(t, err)
+	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	require.NoError(t, err)
+	require.NoError(t, server.Start(t.Context()))
+	defer func() { _ = server.Shutdown(context.Background()) }()
+
+	var stdout, stderr bytes.Buffer
+	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+	args := []string{"replay", "--connect", server.Addrs()[0], "--trace", excerpt, "--hash-block-tokens", "16", "--allow-evicted", "--anchored"}
+	require.Equal(t, exitDone, a.run(t.Context(), append(args, "--json")), stderr.String())
+	got := report(t, result{stdout: stdout.String()})
+	assert.EqualValues(t, 799, got.Requests)
+	assert.Zero(t, got.Mismatches)
+	require.NotNil(t, got.Anchored)
+	assert.Greater(t, got.Anchored.FullBytes, int64(21951*32*32), "all hashes, and what is around them")
+	assert.Greater(t, got.Anchored.Fewer, 10.0)
+
+	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "--conns", "2")))
+}

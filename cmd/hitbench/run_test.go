@@ -1,0 +1,221 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/load/loadtest"
+)
+
+// faulty starts a server and returns its address.
+func faulty(t *testing.T, s *loadtest.Server) string {
+	t.Helper()
+	addr, err := s.Start()
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return addr
+}
+
+// runLoad runs hitbench run for a few requests.
+func runLoad(ctx context.Context, args ...string) result {
+	small := []string{"run", "--entries", "100", "--warmup", "0s"}
+	return runWith(ctx, &server{}, nil, append(small, args...)...)
+}
+
+func TestRun(t *testing.T) {
+	addr := faulty(t, &loadtest.Server{})
+	hdr := filepath.Join(t.TempDir(), "hdr")
+	r := runLoad(t.Context(), "--connect", addr, "--count", "300", "--json", "--connections", "2", "--hashes", "4-20", "--hdr", hdr)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Empty(t, r.stderr, "no terminal, no live line")
+	require.Equal(t, 1, strings.Count(r.stdout, "\n"))
+	var got load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.EqualValues(t, 300, got.Requests)
+	assert.Equal(t, []any{addr, load.Raw, "closed", 2, 1, "4-20", 0.9, load.MissRandom}, []any{
+		got.Connect, got.Dialect, got.Mode, got.Connections, got.Pipeline, got.Hashes, got.HitShare, got.MissAt,
+	})
+	text, err := os.ReadFile(hdr)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "Percentile")
+
+	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "500,1000", "--hdr", "-")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "load         open loop, 1 connections, 1 under way on each\n")
+	assert.Contains(t, r.stdout, "\n        1000 ")
+	assert.Contains(t, r.stderr, "Percentile")
+}
+
+func TestRunTrace(t *testing.T) {
+	addr := faulty(t, &loadtest.Server{})
+	trace := filepath.Join(t.TempDir(), "trace")
+	require.NoError(t, os.WriteFile(trace, []byte(small), 0o600))
+	r := runLoad(t.Context(), "--connect", addr, "--count", "100", "--json", "--hashes", "trace:"+trace)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var got load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.Equal(t, "trace:"+trace, got.Hashes)
+	assert.Equal(t, 4*32*(2+3+1), got.Entries, "ten chains at least, so each length four times")
+}
+
+// Every fault ends with its exit code, whatever came before.
+func TestRunFaults(t *testing.T) {
+	for fault, want := range map[loadtest.Fault]int{
+		loadtest.None: exitDone, loadtest.OffByOne: exitBad, loadtest.NotWhole: exitBad, loadtest.Short: exitBad,
+		loadtest.Long: exitBad, loadtest.Frames: exitBad, loadtest.Done: exitBad, loadtest.Garbage: exitBad,
+		loadtest.Refuses: exitBad, loadtest.Extra: exitBad, loadtest.Twice: exitBad, loadtest.Swaps: exitBad,
+		loadtest.Forgets: exitBad, loadtest.Keeps: exitBad, loadtest.NoStore: exitBad, loadtest.LastTwice: exitBad,
+		loadtest.Silent: exitLost, loadtest.Late: exitLost, loadtest.Closes: exitLost, loadtest.Half: exitLost,
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5, Delay: 400 * time.Millisecond})
+			args := []string{"--connect", addr, "--count", "400", "--hashes", "2-20", "--pipeline", "4", "--json", "--stores", "0.1", "--evicts", "0.1", "--hit-share", "0.5"}
+			if want == exitLost {
+				args = append(args, "--timeout", "200ms")
+			}
+			r := runLoad(t.Context(), args...)
+			assert.Equal(t, want, r.code, r.stderr)
+			assert.LessOrEqual(t, strings.Count(r.stdout, "\n"), 1)
+			assert.LessOrEqual(t, strings.Count(r.stderr, "expected"), 2*maxDescribed)
+			assert.Equal(t, fault == loadtest.None, r.stderr == "")
+		})
+	}
+}
+
+func TestRunWrong(t *testing.T) {
+	addr := faulty(t, &loadtest.Server{Fault: loadtest.OffByOne, Honest: 5})
+	r := runLoad(t.Context(), "--connect", addr, "--count", "400", "--json", "--hit-share", "1", "--hashes", "10")
+	assert.Equal(t, exitBad, r.code)
+	var got load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.Greater(t, got.Wrong, int64(maxDescribed))
+	assert.False(t, got.Partial)
+	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "lookup of 10 hashes of which the first 10 are stored: expected 160 tokens, got 176 tokens\n"))
+	assert.Contains(t, r.stderr, "hitbench: "+addr+": request 19 on connection 0, ") // behind ten stores
+	assert.Equal(t, 1, strings.Count(r.stderr, "further problems of this kind"))
+	assert.Contains(t, r.stderr, " answers are wrong and 0 requests were refused; 400 requests were measured\n")
+}
+
+func TestRunUsage(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.yaml")
+	require.NoError(t, os.WriteFile(broken, []byte("pool: {groups: [{kind: cross_attention}]}\n"), 0o600))
+	for want, args := range map[string][]string{
+		"unknown flag: --qps":                                    {"--qps", "1"},
+		"give raw or zmtp":                                       {"--dialect", "http"},
+		"--start and --connect name two servers":                 {"--start", "--connect", "tcp://h:1"},
+		"--hitline only has a meaning with --start":              {"--hitline", "x"},
+		"--count and --duration both say when to end":            {"--count", "1", "--duration", "1s"},
+		"--hashes \"many\"; write a number such as 64, a spread": {"--hashes", "many"},
+		"--config describes the whole pool":                      {"--config", broken, "--block-size", "1"},
+		"--config: " + broken + ": ":                             {"--config", broken},
+		"--config: open " + dir + "/none":                        {"--config", dir + "/none"},
+		"--groups: ":                                             {"--groups", "[{kind: window}]"},
+		"--groups lists none":                                    {"--groups", "[]"},
+		"those of a trace divide 512":                            {"--hashes", "trace:" + broken, "--block-size", "48"},
+		"broken.yaml:1: ":                                        {"--hashes", "trace:" + broken},
+		"address \"udp://h:1\": unknown scheme":                  {"--connect", "udp://h:1"},
+		"half of them at most":                                   {"--stores", "0.9"},
+		"misses at \"end\"":                                      {"--miss-at", "end"},
+	} {
+		r := runLoad(t.Context(), args...)
+		assert.Equal(t, exitUsage, r.code, want)
+		assert.Contains(t, r.stderr, want)
+		assert.Empty(t, r.stdout)
+		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
+	}
+}
+
+func TestRunNoConnection(t *testing.T) {
+	r := runLoad(t.Context(), "--connect", "tcp://127.0.0.1:1", "--json")
+	assert.Equal(t, exitLost, r.code)
+	assert.Empty(t, r.stdout)
+	assert.Contains(t, r.stderr, "connection refused")
+}
+
+func TestRunInterrupted(t *testing.T) {
+	addr := faulty(t, &loadtest.Server{Fault: loadtest.Silent, Honest: 50})
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(200*time.Millisecond, stop)
+	r := runLoad(ctx, "--connect", addr, "--json", "--timeout", "1h")
+	assert.Equal(t, exitBad, r.code)
+	assert.Equal(t, "hitbench: interrupted\n", r.stderr)
+	var got load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.True(t, got.Partial)
+}
+
+// --start starts a server of the pool that the flags describe, and stops it.
+func TestRunStart(t *testing.T) {
+	t.Setenv(asCommand, "1")
+	r := runLoad(t.Context(), "--start", "--hitline", os.Args[0], "--count", "200", "--json", "--dialect", "zmtp")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var got load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.EqualValues(t, 200, got.Requests)
+	assert.Equal(t, exitLost, runLoad(t.Context(), "--connect", got.Connect).code, "it has been stopped")
+
+	r = runLoad(t.Context(), "--start", "--hitline", "/no/such")
+	assert.Equal(t, exitUsage, r.code)
+	r = runLoad(t.Context(), "--start", "--hitline", "/bin/false")
+	assert.Equal(t, exitLost, r.code)
+	assert.Contains(t, r.stderr, "ended (exit status 1)")
+}
+
+func TestRunSignals(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "run", "--start", "--hitline", os.Args[0], "--duration", "1h", "--entries", "100")
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	var children []int
+	require.Eventually(t, func() bool {
+		children = childrenOf(t, cmd.Process.Pid)
+		return len(children) == 1
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	_ = cmd.Wait() // the exit code is looked at below
+	assert.Equal(t, exitBad, cmd.ProcessState.ExitCode())
+	assert.Equal(t, "hitbench: interrupted\n", stderr.String())
+	assert.Eventually(t, func() bool { return syscall.Kill(children[0], 0) != nil }, 20*time.Second, time.Millisecond)
+}
+
+func TestReadPool(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hitline.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`listen: [tcp://127.0.0.1:7557]
+pool:
+  hash_block_size: 32
+  tp_size: 2
+  revision: 2026-08-17
+  groups:
+    - {kind: full_attention, block_size: 32}
+    - {kind: mamba, block_size: 64, mamba_cache_mode: align}
+limits: {max_connections: 10}
+`), 0o600))
+	pool, err := readPool(path)
+	require.NoError(t, err)
+	text, err := json.Marshal(pool)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"hash_block_size":32,"scheduler_block_size":0,"tp_size":2,"revision":"2026-08-17","groups":[
+		{"kind":"full_attention","block_size":32},{"kind":"mamba","block_size":64,"mamba_cache_mode":"align"}]}`, string(text))
+
+	f := poolFlags{groups: "[{kind: sliding_window, block_size: 8, sliding_window: 64}]", blockSize: 8}
+	pool, err = f.pool()
+	require.NoError(t, err)
+	assert.Equal(t, []int{8, 64}, []int{pool.HashBlockSize, pool.Groups[0].SlidingWindow})
+	assert.Equal(t, "sliding_window", pool.Groups[0].Kind.String())
+}

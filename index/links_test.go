@@ -1,0 +1,438 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// storeAt stores keys as blocks number and so on of a chain, behind the key before
+// if it is not empty.
+func storeAt(t testing.TB, x *Index, place int, number uint32, before, keys []byte) {
+	t.Helper()
+	var w Writer
+	w.Number(number)
+	require.NoError(t, x.Store(&w, place, keys, 32))
+	x.Before(&w, before)
+}
+
+// cut returns keys from to end-1 of keys of 32 bytes.
+func cut(keys []byte, from, end int) []byte { return keys[from*32 : end*32] }
+
+// links tells what is known of each key: its number, the key that is said to stand
+// in front of it as an index of keys, and ! if that is sure; - where nothing is
+// known, . for an absent key.
+func linksOf(x *Index, keys []byte) string {
+	names := map[uint64]string{}
+	for i := range len(keys) / 32 {
+		names[x.hash(cut(keys, i, i+1))] = fmt.Sprint(i)
+	}
+	var words []string
+	for i := range len(keys) / 32 {
+		key := cut(keys, i, i+1)
+		s := x.find(x.hash(key), key)
+		if s == noSlot {
+			words = append(words, ".")
+			continue
+		}
+		have := x.linkOf(s)
+		word := "-"
+		if have.known {
+			word = fmt.Sprint(have.number)
+			if have.number > 0 {
+				front, ok := names[have.before]
+				if have.open || !ok {
+					front = "?"
+				}
+				word += "<" + front
+			}
+			if have.sure {
+				word += "!"
+			}
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestLinks(t *testing.T) {
+	const n = 6
+	keys, other := chain(1, n, 32), chain(2, n, 32)
+	whole := func(t *testing.T, x *Index) { storeAt(t, x, 0, 0, nil, keys) }
+	sure := func(t *testing.T, x *Index) {
+		whole(t, x)
+		x.Confirm(0, nil, keys, 32)
+	}
+	evict := func(t *testing.T, x *Index, place, from, end int) {
+		_, err := x.Evict(place, cut(keys, from, end), 32)
+		require.NoError(t, err)
+	}
+	for name, c := range map[string]struct {
+		do   func(t *testing.T, x *Index)
+		want string
+	}{
+		"in order":           {whole, "0 1<0 2<1 3<2 4<3 5<4"},
+		"without a number":   {func(t *testing.T, x *Index) { store(t, x, keys, 32) }, "- - - - - -"},
+		"the unknown number": {func(t *testing.T, x *Index) { storeAt(t, x, 0, noNumber, nil, keys) }, "- - - - - -"},
+		"a number later": {func(t *testing.T, x *Index) {
+			store(t, x, keys, 32)
+			whole(t, x)
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"no number later": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			store(t, x, keys, 32)
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"open": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 3, nil, cut(keys, 3, n))
+		}, ". . . 3<? 4<3 5<4"},
+		"pieces": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 0, nil, cut(keys, 0, 3))
+			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"pieces out of order": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 4, cut(keys, 3, 4), cut(keys, 4, n))
+			storeAt(t, x, 0, 0, nil, cut(keys, 0, 2))
+			storeAt(t, x, 0, 2, cut(keys, 1, 2), cut(keys, 2, 4))
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"pieces of one store": {func(t *testing.T, x *Index) {
+			var w Writer
+			w.Number(0)
+			for i := range n {
+				require.NoError(t, x.Store(&w, 0, cut(keys, i, i+1), 32))
+			}
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"a piece that goes away under its store": {func(t *testing.T, x *Index) {
+			var w Writer
+			w.Number(0)
+			require.NoError(t, x.Store(&w, 0, cut(keys, 0, 3), 32))
+			evict(t, x, 0, 1, 3)
+			require.NoError(t, x.Store(&w, 0, cut(keys, 3, n), 32))
+		}, "0 . . 3<2 4<3 5<4"},
+		"an open end does not undo what is known": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			storeAt(t, x, 0, 3, nil, cut(keys, 3, n))
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"in front of the first there is nothing": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 0, cut(other, 0, 1), keys)
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"a key in front of another length": {func(t *testing.T, x *Index) {
+			var w Writer
+			w.Number(3)
+			require.NoError(t, x.Store(&w, 0, cut(keys, 3, n), 32))
+			x.Before(&w, keys[:31])
+		}, ". . . 3<? 4<3 5<4"},
+		"numbers end below 2^32-1": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, noNumber-2, nil, keys)
+		}, "4294967293<? 4294967294<0 - - - -"},
+		"another number": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			storeAt(t, x, 0, 7, nil, cut(keys, 3, n))
+		}, "0 1<0 2<1 7<? 4<3 5<4"}, // the last two: one of the two that are said
+		"another key in front": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			storeAt(t, x, 0, 3, cut(keys, 0, 1), cut(keys, 3, n))
+		}, "0 1<0 2<1 3<0 4<3 5<4"},
+		"a fork": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 0, nil, append(append([]byte(nil), cut(other, 0, 3)...), cut(keys, 3, n)...))
+			storeAt(t, x, 0, 0, nil, cut(keys, 0, 3))
+		}, "0 1<0 2<1 3<? 4<3 5<4"},
+		"confirmed": {sure, "0! 1<0! 2<1! 3<2! 4<3! 5<4!"},
+		"confirmed from the middle": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			x.Confirm(2, cut(keys, 1, 2), cut(keys, 2, 4), 32)
+		}, "0 1<0 2<1! 3<2! 4<3 5<4"},
+		"confirmed where nothing is said": {func(t *testing.T, x *Index) {
+			store(t, x, keys, 32)
+			x.Confirm(0, nil, keys, 32)
+		}, "- - - - - -"},
+		"confirmed where the key in front is not said": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 3, nil, cut(keys, 3, n))
+			x.Confirm(0, nil, keys, 32)
+		}, ". . . 3<? 4<3! 5<4!"},
+		"confirmed under another number": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			x.Confirm(1, cut(other, 0, 1), keys, 32)
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"confirmed at number 0 what is said of number 3": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
+			x.Confirm(0, nil, cut(keys, 3, n), 32)
+		}, ". . . 3<? 4<3 5<4"},
+		"confirmed behind another key": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			x.Confirm(2, cut(keys, 0, 1), cut(keys, 2, 4), 32)
+		}, "0 1<0 2<1 3<2! 4<3 5<4"},
+		"confirmed behind another key, by its hash": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
+			x.Confirm(3, cut(keys, 0, 1), cut(keys, 3, n), 32)
+		}, ". . . 3<? 4<3! 5<4!"},
+		"confirmed without the key in front": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			x.Confirm(2, nil, cut(keys, 2, n), 32)
+		}, "0 1<0 2<1 3<2 4<3 5<4"},
+		"what is sure stays": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			storeAt(t, x, 0, 7, cut(other, 0, 1), cut(keys, 3, 4))
+			storeAt(t, x, 0, 0, nil, cut(keys, 2, 3))
+			storeAt(t, x, 0, 1, cut(other, 0, 1), cut(keys, 1, 2))
+		}, "0! 1<0! 2<1! 3<2! 4<3! 5<4!"},
+		"what is sure stays behind one that is not": {func(t *testing.T, x *Index) {
+			whole(t, x)
+			x.Confirm(3, cut(keys, 2, 3), cut(keys, 3, n), 32)
+			storeAt(t, x, 0, 9, nil, cut(keys, 2, 3))
+		}, "0 1<0 9<? 3<2! 4<3! 5<4!"},
+		"evicted in the middle": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			evict(t, x, 0, 2, 4)
+		}, "0! 1<0! . . 4<3! 5<4!"},
+		"evicted at the front": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			evict(t, x, 0, 0, 1)
+		}, ". 1<0! 2<1! 3<2! 4<3! 5<4!"},
+		"evicted at the end": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			evict(t, x, 0, 5, 6)
+		}, "0! 1<0! 2<1! 3<2! 4<3! ."},
+		"evicted from one of two places": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			storeAt(t, x, 1, 0, nil, keys)
+			evict(t, x, 0, 0, n)
+		}, "0! 1<0! 2<1! 3<2! 4<3! 5<4!"},
+		"restored, which does not make it sure": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			evict(t, x, 0, 2, 4)
+			storeAt(t, x, 0, 2, cut(keys, 1, 2), cut(keys, 2, 4))
+		}, "0! 1<0! 2<1 3<2 4<3! 5<4!"},
+		"restored by one who knows no number": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			evict(t, x, 0, 2, 4)
+			store(t, x, cut(keys, 2, 4), 32)
+		}, "0! 1<0! - - 4<3! 5<4!"},
+		"reset": {func(t *testing.T, x *Index) {
+			sure(t, x)
+			x.Reset()
+			require.Zero(t, x.headBytes)
+			store(t, x, cut(keys, 0, 2), 32)
+		}, "- - . . . ."},
+		"a key twice in a store": {func(t *testing.T, x *Index) {
+			twice := append(append([]byte(nil), cut(keys, 0, 2)...), cut(keys, 0, 3)...)
+			storeAt(t, x, 0, 0, nil, twice)
+		}, "0 1<0 4<1 . . ."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := mustNew(t, Config{Places: 2, Groups: [][]int{{0}, {1}}})
+			c.do(t, x)
+			require.Equal(t, c.want, linksOf(x, keys))
+			checkLinks(t, x)
+		})
+	}
+}
+
+// checkLinks checks that links stand only where there are keys, in order, and that
+// their memory is told.
+func checkLinks(t testing.TB, x *Index) {
+	t.Helper()
+	bytes := int64(0)
+	for id := range x.segments {
+		seg := &x.segments[id]
+		if seg.books == nil {
+			continue
+		}
+		l := &seg.links
+		bytes += int64(cap(l.heads)) * headBytes
+		for i := range segmentSlots {
+			if seg.class[i] == noClass {
+				require.False(t, isSet(&l.linked, i) || isSet(&l.sure, i), "slot %d is free", i)
+			} else if isSet(&l.linked, i) {
+				require.True(t, i > 0 && seg.class[i-1] != noClass, "slot %d is linked to a free one", i)
+			}
+		}
+		for at, h := range l.heads {
+			i := int(h.offset)
+			require.True(t, at == 0 || h.offset > l.heads[at-1].offset, "heads are in order")
+			require.True(t, seg.class[i] != noClass && !isSet(&l.linked, i), "a head of slot %d, which is free or linked", i)
+		}
+	}
+	require.Equal(t, x.headBytes, bytes)
+	require.LessOrEqual(t, x.headBytes, headRoom*int64(len(x.segments)-len(x.vacant)))
+}
+
+// TestLinksOfLongChains stores chains longer than a batch and than a segment, at
+// once and in uneven pieces.
+func TestLinksOfLongChains(t *testing.T) {
+	const n = segmentSlots + 300
+	keys := chain(1, n, 32)
+	for _, piece := range []int{n, 1000, 65, 64, 63, 7} {
+		t.Run(fmt.Sprint(piece), func(t *testing.T) {
+			x := mustNew(t, onePlace(0))
+			var w Writer
+			w.Number(0)
+			store(t, x, chain(2, 100, 32), 32) // so that the segment's border is somewhere
+			for from := 0; from < n; from += piece {
+				require.NoError(t, x.Store(&w, 0, cut(keys, from, min(from+piece, n)), 32))
+			}
+			requireChain(t, x, keys)
+			require.LessOrEqual(t, len(x.segments[0].links.heads)+len(x.segments[1].links.heads), 3, "a chain in order needs no heads")
+			checkLinks(t, x)
+		})
+	}
+}
+
+// requireChain checks that keys are known as a chain from number 0 on.
+func requireChain(t testing.TB, x *Index, keys []byte) {
+	t.Helper()
+	for i := range len(keys) / 32 {
+		s := x.find(x.hash(cut(keys, i, i+1)), cut(keys, i, i+1))
+		have := x.linkOf(s)
+		ok := have.known && int(have.number) == i && (i == 0 || !have.open && have.before == x.hash(cut(keys, i-1, i)))
+		require.True(t, ok, "block %d: %+v", i, have)
+	}
+}
+
+// TestMovesKeepLinks makes a store move a chain that lies scattered in the log.
+func TestMovesKeepLinks(t *testing.T) {
+	const n = 60
+	x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
+		var before []byte
+		if i > 0 {
+			before = cut(keys, i-1, i)
+		}
+		storeAt(t, x, 0, uint32(i), before, cut(keys, i, i+1))
+	}
+	x.Confirm(10, cut(keys, 9, 10), cut(keys, 10, 50), 32)
+	want := linksOf(x, keys)
+	require.Equal(t, 40, strings.Count(want, "!"))
+	require.Greater(t, pieces(x, keys, 32), 8)
+	store(t, x, keys, 32) // says nothing of numbers
+	require.Equal(t, 1, pieces(x, keys, 32))
+	require.Equal(t, want, linksOf(x, keys))
+	requireChain(t, x, keys)
+	require.Len(t, x.segments[0].links.heads, 1, "what lies in order now is linked by bits")
+	checkLinks(t, x)
+}
+
+// TestHeadsAreBounded stores blocks that all need a head of their own.
+func TestHeadsAreBounded(t *testing.T) {
+	x := mustNew(t, onePlace(0))
+	for i := range uint64(3 * segmentSlots) {
+		storeAt(t, x, 0, 1, nil, chain(i, 1, 32))
+	}
+	room := headRoom * int64(len(x.segments))
+	require.LessOrEqual(t, x.headBytes, room)
+	require.Greater(t, x.headBytes, room/2, "the room is used")
+	known := 0
+	for i := range uint64(3 * segmentSlots) {
+		if linksOf(x, chain(i, 1, 32)) == "1<?" {
+			known++
+		}
+	}
+	require.Greater(t, known, len(x.segments)*segmentSlots/32)
+	keys := chain(1<<20, 100, 32)
+	storeAt(t, x, 0, 0, nil, keys) // at the bound nothing wrong is learnt
+	for i, word := range strings.Fields(linksOf(x, keys)) {
+		require.Contains(t, []string{"-", fmt.Sprint(i), fmt.Sprintf("%d<%d", i, i-1)}, word)
+	}
+	checkLinks(t, x)
+}
+
+// TestLinksAreEvicted fills an index several times over, in chains of all lengths.
+func TestLinksAreEvicted(t *testing.T) {
+	for name, cfg := range map[string]Config{"entries": onePlace(3000), "bytes": {MaxBytes: MinMaxBytes, Places: 1, Groups: [][]int{{0}}}} {
+		t.Run(name, func(t *testing.T) {
+			x, rng := mustNew(t, cfg), rand.New(rand.NewPCG(1, 1))
+			rounds := uint64(2000)
+			if raceEnabled || testing.Short() {
+				rounds = 300
+			}
+			for i := range rounds {
+				keys := chain(i/3, 1+rng.IntN(1+rng.IntN(300)), 32)
+				storeAt(t, x, 0, 0, nil, keys)
+				if i%2 == 0 {
+					x.Confirm(0, nil, keys, 32)
+				}
+				if i%100 == 0 {
+					checkLinks(t, x)
+				}
+			}
+			checkLinks(t, x)
+			checkBooks(t, x)
+		})
+	}
+}
+
+// TestLinksUnderWay lets everything that reads and changes links meet. Whatever is
+// found of a chain must be so.
+func TestLinksUnderWay(t *testing.T) {
+	const chains, n, rounds = 4, 300, 150
+	x := mustNew(t, onePlace(chains*n/2))
+	var all [chains][]byte
+	for i := range all {
+		all[i] = chain(uint64(i), n, 32)
+	}
+	var group sync.WaitGroup
+	run := func(seed uint64, do func(rng *rand.Rand, keys []byte, from, end int)) {
+		group.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 2))
+			for range rounds {
+				from := rng.IntN(2) * rng.IntN(n)
+				do(rng, all[rng.IntN(chains)], from, from+1+rng.IntN(n-from))
+			}
+		})
+	}
+	before := func(keys []byte, from int) []byte {
+		if from == 0 {
+			return nil
+		}
+		return cut(keys, from-1, from)
+	}
+	for seed := range uint64(2) {
+		run(seed, func(_ *rand.Rand, keys []byte, from, end int) {
+			storeAt(t, x, 0, uint32(from), before(keys, from), cut(keys, from, end))
+		})
+		run(10+seed, func(_ *rand.Rand, keys []byte, from, end int) {
+			x.Confirm(uint32(from), before(keys, from), cut(keys, from, end), 32)
+		})
+		var trail Trail
+		run(20+seed, func(rng *rand.Rand, keys []byte, from, end int) {
+			key := cut(keys, end-1, end)
+			if down := x.Trace(&trail, key, uint32(end-1)); int(down) > end {
+				t.Errorf("came down from block %d to %d", end-1, down)
+			} else if down == 0 {
+				requireRuns(t, trail.Runs, end)
+			}
+			x.Use(&trail)
+			if said, ok := x.Recite(&trail, before(keys, from), key, uint32(end-1), end-from); ok && string(said) != string(cut(keys, from, end)) {
+				t.Errorf("blocks %d to %d are recited as others", from, end)
+			}
+		})
+	}
+	run(30, func(rng *rand.Rand, keys []byte, from, end int) {
+		if _, err := x.Evict(0, cut(keys, from, min(end, from+10)), 32); err != nil {
+			t.Error(err)
+		}
+		if rng.IntN(30) == 0 {
+			x.Reset()
+		}
+	})
+	group.Wait()
+	checkLinks(t, x)
+	checkBooks(t, x)
+}
+
+// requireRuns checks that runs, the last one first, cover n blocks.
+func requireRuns(t testing.TB, runs []TrailRun, n int) {
+	t.Helper()
+	for _, r := range runs {
+		if n -= int(r.N); int(r.From) != n || r.N == 0 {
+			t.Errorf("a run of %d blocks from %d on, in front of block %d", r.N, r.From, n+int(r.N))
+			return
+		}
+	}
+	if n != 0 {
+		t.Errorf("the first %d blocks are missing", n)
+	}
+}
