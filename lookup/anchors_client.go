@@ -16,8 +16,10 @@ import (
 // is the same for hashes that are chained as vLLM's are: two prompts with an equal
 // hash at one place are equal in front of it. Where the server does not serve that,
 // the client finds out once a connection and sends all hashes. 0 means never.
-// Default: DefaultAnchorsFrom. It says nothing for AsyncClient and Batch.
-func WithAnchors(from int) ClientOption { return func(c *clientConfig) { c.anchorsFrom = max(from, 0) } }
+// Default: DefaultAnchorsFrom, and never for an AsyncClient. Batch sends all hashes.
+func WithAnchors(from int) ClientOption {
+	return func(c *clientConfig) { c.anchorsFrom, c.anchorsSet = max(from, 0), true }
+}
 
 // DefaultAnchorsFrom is from how many hashes on a Client asks by anchors: where
 // two exchanges cost about as much as one with all hashes, on one machine. Between
@@ -70,8 +72,8 @@ func (c *Client) lookupByAnchors(ctx context.Context, numTokens uint32, hashes [
 		case err != nil || !more.asked:
 			return hit, err == nil, err
 		}
-		if !call.narrow(more) {
-			return 0, false, fmt.Errorf("%w: anchors: blocks %d, %d, %d are wanted of %d", ErrReply, more.known, more.said, more.end, call.blocks())
+		if err := call.narrow(more); err != nil {
+			return 0, false, err
 		}
 	}
 	return 0, false, nil
@@ -90,21 +92,34 @@ func (c *Client) learnAnchors(ctx context.Context, hashLen int) (*anchoring, err
 	if know := c.anchors.known.Load(); know != nil && know.dials == dials {
 		return know, nil
 	}
-	know := &anchoring{dials: dials}
-	var call anchorsCall
-	frame, err := c.exchangeAnchors(ctx, request{tag: netproto.TagAnchors, hashLen: hashLen, anchors: &call.Anchors}, netproto.AnchorsParams)
-	switch {
-	case errors.Is(err, ErrRefused):
-	case err != nil:
-		return nil, err
-	default:
-		var stride uint32
-		if !netproto.ParseAnchorsReply(frame.numbers[:frame.n], &stride, &know.unit) || stride == 0 || know.unit == 0 {
-			return nil, fmt.Errorf("%w: anchors: bad parameters", ErrReply)
-		}
-		know.stride = int(stride)
+	frame, err := c.exchangeAnchors(ctx, paramsRequest(hashLen), netproto.AnchorsParams)
+	know, err := newAnchoring(dials, frame, err)
+	if err == nil {
+		c.anchors.known.Store(know)
 	}
-	c.anchors.known.Store(know)
+	return know, err
+}
+
+// paramsRequest asks how the server looks up by anchors.
+func paramsRequest(hashLen int) request {
+	return request{tag: netproto.TagAnchors, hashLen: hashLen, anchors: new(netproto.Anchors)}
+}
+
+// newAnchoring returns what the reply to a paramsRequest says; a refusal says that
+// nothing is served.
+func newAnchoring(dials int64, reply anchorsFrame, err error) (*anchoring, error) {
+	know := &anchoring{dials: dials}
+	if errors.Is(err, ErrRefused) {
+		return know, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var stride uint32
+	if !netproto.ParseAnchorsReply(reply.numbers[:reply.n], &stride, &know.unit) || stride == 0 || know.unit == 0 {
+		return nil, fmt.Errorf("%w: anchors: bad parameters", ErrReply)
+	}
+	know.stride = int(stride)
 	return know, nil
 }
 
@@ -120,16 +135,7 @@ func (c *Client) askAnchors(ctx context.Context, numTokens uint32, call *anchors
 	if err != nil {
 		return 0, more, err
 	}
-	numbers := frame.numbers[:frame.n]
-	var tokens uint32
-	if frame.kind == netproto.AnchorsHit && netproto.ParseAnchorsReply(numbers, &tokens) {
-		return uint64(tokens), more, nil
-	}
-	more.asked = true
-	if frame.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.known, &more.said, &more.end) {
-		return 0, more, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, frame.n, frame.kind)
-	}
-	return 0, more, nil
+	return frame.answer()
 }
 
 // anchorsFrame is a reply to a request by anchors, copied.
@@ -137,6 +143,20 @@ type anchorsFrame struct {
 	kind    byte
 	numbers [12]byte
 	n       int
+}
+
+// answer reads the reply to anything but a paramsRequest.
+func (f *anchorsFrame) answer() (hit uint64, more anchorsMore, err error) {
+	numbers := f.numbers[:f.n]
+	var tokens uint32
+	if f.kind == netproto.AnchorsHit && netproto.ParseAnchorsReply(numbers, &tokens) {
+		return uint64(tokens), more, nil
+	}
+	more.asked = true
+	if f.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.known, &more.said, &more.end) {
+		return 0, more, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
+	}
+	return 0, more, nil
 }
 
 // exchangeAnchors makes a request by anchors and returns its reply, which is of one
@@ -259,12 +279,12 @@ func (call *anchorsCall) addDigests(from int) {
 }
 
 // narrow makes the second request: the anchors that the server can make use of,
-// and the hashes behind them. It returns false if the server asks for what the
-// prompt does not have.
-func (call *anchorsCall) narrow(more anchorsMore) bool {
+// and the hashes behind them. It fails if the server asks for what the prompt does
+// not have.
+func (call *anchorsCall) narrow(more anchorsMore) error {
 	known, said, end := int(more.known), int(more.said), int(more.end)
 	if known > said || said > end || end > call.blocks() {
-		return false
+		return fmt.Errorf("%w: anchors: blocks %d, %d, %d are wanted of %d", ErrReply, known, said, end, call.blocks())
 	}
 	first := known
 	if len(call.Digests) == 0 {
@@ -284,7 +304,7 @@ func (call *anchorsCall) narrow(more anchorsMore) bool {
 		call.addDigests(known)
 	}
 	call.addBlocks(first, end)
-	return true
+	return nil
 }
 
 // release gives the memory back.

@@ -254,9 +254,7 @@ func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit uint32, determin
 		if err != nil || a.determined {
 			return a.hit, err == nil, exchanges, err
 		}
-		if !call.narrow(anchorsMore{known: uint32(a.known), said: uint32(a.said), end: uint32(a.end)}) {
-			w.t.Fatalf("blocks %+v are wanted of %d", a, call.blocks())
-		}
+		require.NoError(w.t, call.narrow(anchorsMore{known: uint32(a.known), said: uint32(a.said), end: uint32(a.end)}))
 	}
 	return 0, false, 0, nil
 }

@@ -35,11 +35,13 @@ import (
 type AsyncClient struct {
 	pipe    *pipe
 	timeout time.Duration
+	anchors anchorsState
 	maxIDs  int
 	maxSize int
 
 	// guarded by pipe.mu:
 	pending  map[string]*call
+	learning *call      // asks how the server looks up by anchors, nil if none is under way
 	answered *list.List // of *call, the oldest first
 	size     int        // bytes of hashes that are copied
 }
@@ -61,13 +63,16 @@ type asyncCall struct {
 	client *AsyncClient
 	id     string
 	copied *bufpool.Buffer // holds the blob until it is written
+	plan   *anchorsCall    // of a lookup by anchors, else nil
+	asked  int             // its exchanges so far
 	until  time.Time       // zero for never
 	place  *list.Element   // in answered, nil while there is no answer
 	gone   bool            // discarded
 }
 
-// DialAsync connects to a server as [Dial] does. WithTimeout, WithFailOpen and
-// WithPending apply; lookups fail open in any case. The AsyncClient must be closed.
+// DialAsync connects to a server as [Dial] does. WithTimeout, WithFailOpen,
+// WithPending, WithDialer and WithAnchors apply; lookups fail open in any case. The
+// AsyncClient must be closed.
 func DialAsync(ctx context.Context, addr string, opts ...ClientOption) (*AsyncClient, error) {
 	d, err := newDialer(addr, newConfig(opts).dial)
 	if err != nil {
@@ -83,10 +88,14 @@ func dialAsync(ctx context.Context, d *dialer, opts []ClientOption) (*AsyncClien
 	if err != nil {
 		return nil, err
 	}
-	return &AsyncClient{
+	a := &AsyncClient{
 		pipe: c.pipe, timeout: cfg.timeout, maxIDs: cfg.pendingIDs, maxSize: cfg.pendingSize,
 		pending: map[string]*call{}, answered: list.New(),
-	}, nil
+	}
+	if cfg.anchorsSet {
+		a.anchors.from = cfg.anchorsFrom
+	}
+	return a, nil
 }
 
 // Poll asks for a lookup's answer: not ready until it is there, then the answer,
@@ -97,15 +106,28 @@ func dialAsync(ctx context.Context, d *dialer, opts []ClientOption) (*AsyncClien
 // A lookup that fails, or is not answered within the timeout, is ready with a hit
 // of 0. err then says why, with the errors of a Client or ErrPending; who takes it
 // for a miss, as the reference does, needs not look at it.
+//
+// With WithAnchors, off by default here, a prompt of as many hashes is looked up by
+// anchors. Its hashes are not copied; they are read again by the Polls that follow,
+// which must give the same ones and make the exchanges that may still be needed.
 func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, hashLen int) (hitTokens uint32, ready bool, err error) {
 	p := a.pipe
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	until := untilAfter(a.timeout)
 	if cl := a.pending[requestID]; cl != nil {
-		return a.take(cl)
-	}
-	if err := checkHashLen(hashLen); err != nil {
+		hit, ready, err := a.take(cl)
+		if ready || cl.state != callDone {
+			return hit, ready, err
+		}
+		if hit, ready, err = a.goOn(cl, numTokens, hashes, hashLen); ready || cl.async.plan != nil {
+			return hit, ready, err
+		}
+		until = cl.async.until // which takes all hashes
+	} else if err := checkHashLen(hashLen); err != nil {
 		return 0, true, err
+	} else if plan := a.plan(hashes, hashLen); plan != nil {
+		return a.sendPlan(plan, &asyncCall{client: a, id: requestID, until: until}, numTokens)
 	}
 	if err := a.reserve(len(hashes)); err != nil {
 		return 0, true, err
@@ -116,7 +138,7 @@ func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, ha
 	p.mu.Lock()
 	cl := &call{
 		request: request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: copied.B},
-		async:   &asyncCall{client: a, id: requestID, copied: copied, until: untilAfter(a.timeout)},
+		async:   &asyncCall{client: a, id: requestID, copied: copied, until: until},
 	}
 	if a.pending[requestID] != nil { // polled for the first time twice at once
 		cl.async.letGo()
@@ -126,10 +148,15 @@ func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, ha
 		cl.async.letGo()
 		return 0, true, connectError(errClosed)
 	}
-	a.pending[requestID] = cl
-	p.enqueue(cl)
-	p.rouse()
+	a.send(cl)
 	return 0, false, nil
+}
+
+// send makes a call pending. The pipe is open.
+func (a *AsyncClient) send(cl *call) {
+	a.pending[cl.async.id] = cl
+	a.pipe.enqueue(cl)
+	a.pipe.rouse()
 }
 
 // reserve makes room for one more id and its hashes.
@@ -150,7 +177,8 @@ func (a *AsyncClient) reserve(bytes int) error {
 	return nil
 }
 
-// take returns the answer of a pending call, once.
+// take returns the answer of a pending call, once. It is not ready though the call
+// is done where a lookup by anchors has to go on.
 func (a *AsyncClient) take(cl *call) (uint32, bool, error) {
 	if cl.state != callDone {
 		if !cl.async.late() {
@@ -158,6 +186,9 @@ func (a *AsyncClient) take(cl *call) (uint32, bool, error) {
 		}
 		a.forget(cl)
 		return 0, true, connectError(os.ErrDeadlineExceeded)
+	}
+	if cl.async.plan != nil {
+		return 0, false, nil
 	}
 	a.forget(cl)
 	if cl.err != nil {

@@ -58,6 +58,7 @@ type clientConfig struct {
 	pipelined   bool
 	failOpen    bool
 	anchorsFrom int
+	anchorsSet  bool // by WithAnchors
 	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	pendingIDs  int
 	pendingSize int
@@ -103,7 +104,7 @@ func WithFailOpen() ClientOption { return func(c *clientConfig) { c.failOpen = t
 func newConfig(opts []ClientOption) clientConfig {
 	cfg := clientConfig{
 		timeout: DefaultTimeout, connections: DefaultConnections, anchorsFrom: DefaultAnchorsFrom,
-		dial: new(net.Dialer).DialContext,
+		dial:       new(net.Dialer).DialContext,
 		pendingIDs: DefaultPendingIDs, pendingSize: DefaultPendingBytes,
 	}
 	for _, o := range opts {

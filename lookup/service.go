@@ -39,19 +39,19 @@ const maxPlaces = 1 << 16
 // Service answers lookups over the memory index or over a backend, in process.
 // Safe for concurrent use.
 type Service struct {
-	coord   *coordinator.Coordinator
-	pool    coordinator.Pool
-	index   *index.Index // nil over a backend
-	remote  *remote      // nil over the memory index
-	places  places
-	lanes   []lane
-	peek    int // raw hashes, see peekHashes
+	coord  *coordinator.Coordinator
+	pool   coordinator.Pool
+	index  *index.Index // nil over a backend
+	remote *remote      // nil over the memory index
+	places places
+	lanes  []lane
+	peek   int // raw hashes, see peekHashes
 	// Of lookups by anchors: why they are not served, nil if they are; how many raw
 	// hashes make a block and how many blocks the alignment.
 	noAnchors                error
 	anchorStride, anchorUnit int
-	version string
-	queries sync.Pool // of *query
+	version                  string
+	queries                  sync.Pool // of *query
 
 	lookups, hitTokens, missTokens atomic.Int64
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 // keysRequest is a request of the client about keys of one place.
@@ -14,7 +16,19 @@ type keysRequest func(c *lookup.Client, ctx context.Context, place lookup.Place,
 
 // newStore returns the command that adds keys to the pool index.
 func newStore() *cobra.Command {
-	cmd := newKeys((*lookup.Client).Store, "stored")
+	var chunk uint32
+	var before string
+	request := func(c *lookup.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error {
+		key, err := hex.DecodeString(before)
+		if err != nil {
+			return configError(fmt.Errorf("--before %q is no hash in hexadecimal digits: %w", before, err))
+		}
+		return c.StoreChain(ctx, place, chunk, key, keys, hashLen)
+	}
+	cmd := newKeys(request, "stored")
+	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; what is stored under its numbers can be looked up by anchors (default not told)")
+	cmd.Flags().Lookup("chunk").DefValue = "0" // which is not shown
+	cmd.Flags().StringVar(&before, "before", "", "the key in front of the first chunk, in `hex`")
 	cmd.Use = "store --group G --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks are in the pool"
 	cmd.Long = `store adds keys, consecutive chunks of one group, as held by one rank.

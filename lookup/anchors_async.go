@@ -1,0 +1,100 @@
+package lookup
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// plan returns the first exchange of a lookup by anchors, nil where it takes all
+// hashes. If the server has not been asked yet how it looks up by anchors, it is
+// asked now, and nobody waits for that. The pipe's mutex is held.
+func (a *AsyncClient) plan(hashes []byte, hashLen int) *anchorsCall {
+	if a.anchors.from == 0 || hashLen == 0 || hashLen > netproto.MaxHashLen || len(hashes)/hashLen < a.anchors.from {
+		return nil
+	}
+	know := a.learn(hashLen)
+	if know == nil || know.stride == 0 {
+		return nil
+	}
+	plan := &anchorsCall{hashes: hashes, hashLen: hashLen, stride: know.stride}
+	plan.begin(know.unit)
+	plan.hashes = nil // the caller's
+	return plan
+}
+
+// learn returns what is known of the server, nil for nothing yet.
+func (a *AsyncClient) learn(hashLen int) *anchoring {
+	dials := a.pipe.dialer.dials.Load()
+	if know := a.anchors.known.Load(); know != nil && know.dials == dials {
+		return know
+	}
+	if cl := a.learning; cl != nil && cl.state == callDone {
+		a.learning = nil
+		var reply anchorsFrame
+		err := cl.err
+		if err == nil {
+			err = reply.take(cl.frames, []byte{netproto.AnchorsParams})
+		}
+		if know, err := newAnchoring(dials, reply, err); err == nil {
+			a.anchors.known.Store(know)
+			return know
+		}
+	}
+	if a.learning == nil && !a.pipe.closed {
+		a.learning = &call{request: paramsRequest(hashLen), async: &asyncCall{client: a, gone: true}}
+		a.pipe.enqueue(a.learning)
+		a.pipe.rouse()
+	}
+	return nil
+}
+
+// sendPlan sends an exchange.
+func (a *AsyncClient) sendPlan(plan *anchorsCall, of *asyncCall, numTokens uint32) (uint32, bool, error) {
+	if err := a.reserve(len(plan.blob)); err != nil {
+		return 0, true, err
+	}
+	of.plan = plan
+	of.asked++
+	a.send(&call{
+		request: request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: plan.hashLen, blob: plan.blob, anchors: &plan.Anchors},
+		async:   of,
+	})
+	return 0, false, nil
+}
+
+// goOn takes the answer to an exchange. Where it determines the hit, that is ready;
+// else the next exchange is sent, or, if the call has no plan any more, the lookup
+// takes all hashes. The call is no longer pending.
+func (a *AsyncClient) goOn(cl *call, numTokens uint32, hashes []byte, hashLen int) (hitTokens uint32, ready bool, err error) {
+	a.forget(cl)
+	plan := cl.async.plan
+	hit, more, err := uint64(0), anchorsMore{}, cl.err
+	if err == nil {
+		var reply anchorsFrame
+		if err = reply.take(cl.frames, []byte{netproto.AnchorsHit, netproto.AnchorsMore}); err == nil {
+			hit, more, err = reply.answer()
+		}
+	}
+	refused := errors.Is(err, ErrRefused)
+	switch {
+	case err != nil && !refused:
+		return 0, true, err
+	case err == nil && !more.asked:
+		hitTokens, err = fitHit(hit)
+		return hitTokens, true, err
+	case hashLen != plan.hashLen || uint32(len(hashes)/hashLen) != plan.NumHashes || numTokens != cl.numTokens:
+		return 0, true, fmt.Errorf("%w: a poll of %q with other hashes than before", ErrRequest, cl.async.id)
+	case refused || cl.async.asked == 2:
+		cl.async.plan = nil
+		return 0, false, nil
+	}
+	plan.hashes = hashes
+	err = plan.narrow(more)
+	plan.hashes = nil
+	if err != nil {
+		return 0, true, err
+	}
+	return a.sendPlan(plan, &asyncCall{client: a, id: cl.async.id, until: cl.async.until, asked: cl.async.asked}, numTokens)
+}
