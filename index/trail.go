@@ -54,25 +54,22 @@ func (x *Index) Trace(t *Trail, key []byte, number uint32) (down uint32) {
 	for held := 0; s != noSlot; {
 		seg, i := x.at(s)
 		l := &seg.links
+		if have, ok := l.number(i); !ok || have != number {
+			break
+		}
 		start := l.start(i)
 		low := l.lastUnsure(start, i) + 1
-		if low > i || uint32(i-low) > number || len(t.Runs) > trailRuns {
-			break // the last two: it has another number, or is in too many pieces
+		if low > i || len(t.Runs) > trailRuns { // the latter: it is in too many pieces
+			break
 		}
 		t.take(x, s, i-low+1, number)
-		number -= uint32(i - low)
-		if low > start {
+		switch number -= uint32(i - low); {
+		case low > start:
 			return number
-		}
-		at, ok := l.headAt(start)
-		switch {
-		case !ok || l.heads[at].number != number:
-			return number + 1
 		case number == 0:
 			return 0
-		case l.heads[at].open:
-			return number
 		}
+		at, _ := l.headAt(start) // not an open one, as it is sure
 		before, hashLen := l.heads[at].before, seg.hashLen
 		if held += i - low + 1; held >= holdKeys {
 			held = 0

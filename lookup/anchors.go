@@ -112,7 +112,7 @@ func (q *query) addAnchors(hashes []byte) bool {
 		hashes = hashes[n:]
 		q.placeAnchors()
 	}
-	if q.raw > a.known { // nothing is known of what lies between
+	if q.raw != a.known { // they are not the blocks behind the known ones
 		return false
 	}
 	if len(hashes) == 0 {
@@ -120,7 +120,7 @@ func (q *query) addAnchors(hashes []byte) bool {
 	}
 	number, before := uint32(q.raw), a.before
 	more := q.add(hashes)
-	a.known = max(a.known, q.raw)
+	a.known = q.raw
 	if !a.unsure && (number == 0 || before != nil) {
 		a.unsure = !q.service.index.Confirm(number, before, hashes, q.hashLen)
 	}
@@ -273,9 +273,6 @@ func (q *query) goBehind(first int) {
 	q.raw = first
 	for i := range q.lanes {
 		q.lanes[i].at = first / q.lanes[i].step
-	}
-	if n := a.request.Len(); n > 0 && int(a.request.Number(n-1))+1 == first {
-		a.before = a.anchor(q, n-1)
 	}
 	for i := a.request.Len() - 1; i >= 0 && a.before == nil; i-- {
 		if int(a.request.Number(i))+1 == first {

@@ -28,6 +28,7 @@ type tortured struct {
 	service *Service
 	hashLen int
 	chains  [][]byte // chained lists of hashes that share prefixes
+	lied    bool     // requests by anchors that lie come in between, and stores are honest
 
 	lookups, exchanges [4]int // determined ones, by the number of exchanges; 0: by all hashes
 	history            []string
@@ -180,6 +181,9 @@ func (w *tortured) anyHash() []byte {
 // step does something at random.
 func (w *tortured) step() {
 	chain := w.chains[w.IntN(len(w.chains))]
+	if w.lied && w.service.noAnchors == nil && w.IntN(2) == 0 {
+		w.lie()
+	}
 	switch w.IntN(40) {
 	case 0:
 		w.note("reset")
@@ -196,7 +200,7 @@ func (w *tortured) step() {
 	case 5, 6, 7, 8, 9, 10:
 		at, stride := w.place()
 		from, end := w.stretch(chain, stride)
-		w.store(chain, at, stride, from, end, false)
+		w.store(chain, at, stride, from, end, w.lied)
 	case 11, 12, 13, 14, 15, 16: // as engines do, all groups on all ranks
 		share := w.Float64()
 		for g := range w.service.pool.Groups {

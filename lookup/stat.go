@@ -38,7 +38,10 @@ type Stat struct {
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
 	CommandsIgnored int64 `json:"commands_ignored"`
-	BytesCopied     int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
+	Anchored        int64 `json:"anchored"` // lookups answered by anchors
+	// AnchoredUndetermined counts requests by anchors that took another one, or all hashes.
+	AnchoredUndetermined int64 `json:"anchored_undetermined"`
+	BytesCopied          int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
 	// Closed counts connections by the reason of their end.
 	Closed map[string]int64 `json:"closed"`
 }
@@ -78,6 +81,7 @@ func (s *Server) Stat() Stat {
 	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.CommandsIgnored = s.ignored.Load()
+	st.Anchored, st.AnchoredUndetermined = s.anchored.Load(), s.undetermined.Load()
 	st.InFlight, st.AcceptErrors = s.flying.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
 	return st

@@ -62,6 +62,10 @@ func line(q *Request, hashes []byte) string {
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
 	case TagStore, TagEvict:
 		s = fmt.Sprintf(" place=%v first=%d", q.Place, q.FirstChunk)
+	case TagAnchors:
+		a := &q.Anchors
+		s = fmt.Sprintf(" tokens=%d unaligned=%v of=%d stride=%d first=%d numbers=%x digests=%x",
+			q.NumTokens, q.Unaligned, a.NumHashes, a.Stride, a.First, a.Numbers, a.Digests)
 	case TagPing:
 		s = fmt.Sprintf(" echo=%x", q.Echo)
 	}
@@ -509,7 +513,7 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 		return []string{fmt.Sprintf("dropped env=%x", q.Envelope)}
 	}
 	if len(body) > 0 {
-		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat}[body[0]]
+		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat, "anchors": TagAnchors}[body[0]]
 	}
 	var got string
 	switch q.Tag {
@@ -519,6 +523,8 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 		lines, got = slowLookup(&q, body)
 	case TagStore, TagEvict:
 		lines, got = slowKeys(&q, body)
+	case TagAnchors:
+		lines, got = slowAnchors(&q, body)
 	case TagPing:
 		size := 0
 		for _, f := range body[1:] {
@@ -612,6 +618,71 @@ func slowKeys(q *Request, body []string) (lines []string, got string) {
 	return lines, got
 }
 
+func slowAnchors(q *Request, body []string) (lines []string, got string) {
+	problem := func(err error) {
+		if q.Problem == nil {
+			q.Problem = err
+		}
+	}
+	a, n := &q.Anchors, 0
+	for i, f := range body {
+		switch i {
+		case 1:
+			if len(f) != 16 {
+				problem(ErrShapeLen)
+				break
+			}
+			var fields [4]uint64
+			for j := range fields {
+				fields[j], _ = slowInt(f[4*j : 4*j+4])
+			}
+			q.NumTokens, q.Unaligned = fields[0], fields[0]%16 != 0
+			a.NumHashes, a.Stride, a.First = uint32(fields[1]), uint32(fields[2]), uint32(fields[3])
+		case 2:
+			v, _ := slowInt(f)
+			if n = int(v % 1000); len(f) != 2 || v == 0 || v > 64 {
+				problem(ErrHashLen)
+			}
+		case 3:
+			a.Numbers = []byte(f)
+			if len(f)%4 != 0 || len(f) > 4*4096 {
+				problem(ErrAnchors)
+				break
+			}
+			for j := 4; j < len(f); j += 4 {
+				if f[j:j+4] <= f[j-4:j] { // big-endian numbers compare as text
+					problem(ErrAnchors)
+				}
+			}
+		case 4:
+			a.Digests = []byte(f)
+			if len(f) > 8*4096 {
+				problem(ErrAnchors)
+			}
+			if f != "" && len(f) != 2*len(body[3]) {
+				problem(ErrDigests)
+			}
+		case 5:
+			switch {
+			case q.Problem != nil:
+			case len(f)%n != 0:
+				problem(ErrCutKey)
+			case len(f)/n < len(body[3])/4:
+				problem(ErrAnchorCount)
+			default:
+				lines = append(lines, fmt.Sprintf("begin anchors len=%d n=%d", n, len(f)/n))
+				got = f
+			}
+		case 6:
+			problem(ErrExtraFrame)
+		}
+	}
+	if len(body) < 6 {
+		problem(ErrMissingFrame)
+	}
+	return lines, got
+}
+
 func checkAgainstOracle(t *testing.T, b []byte, seed uint64) {
 	limits := Limits{MaxMessage: 70000, MaxFrames: 12}
 	want, wantErr := slowParse(b, limits)
@@ -647,6 +718,9 @@ func FuzzReader(f *testing.F) {
 	f.Add(append(message("reset"), "\x02\x80\x00\x00\x00\x00\x00\x00\x00"...), uint64(4))
 	f.Add(message("explain", be(4, 80), be(2, 20), h+"t", "x"), uint64(6))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), uint64(5))
+	f.Add(message("anchors", shape(80, 5, 1, 2), be(2, 20), numbers(0, 1), be(8, 1)+be(8, 2), h), uint64(7))
+	f.Add(message("\x00id", "", "anchors", shape(81, 5, 2, 0), be(2, 20), numbers(0, 4), "", h[:40]), uint64(8))
+	f.Add(message("anchors", shape(80, 0, 0, 0), be(2, 20), "", "", ""), uint64(9))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, seed) })
 }
 

@@ -71,7 +71,7 @@ func (e *rpcError) Unwrap() error { return backend.ErrUnavailable }
 
 // notServing is for a store that answers with its own error in place of all results.
 func notServing(code int) error {
-	name, class := "", error(backend.ErrUnavailable)
+	name, class := "", backend.ErrUnavailable
 	switch code {
 	case storeInvalidParams:
 		name = ", invalid parameters: is the tenant one of this store's?"

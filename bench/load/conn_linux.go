@@ -31,8 +31,7 @@ type conn struct {
 	in       []byte       // read and not yet judged
 	buffer   []byte       // backing of in
 
-	backlog int64 // arrivals of an open loop that fell due and were not sent
-	taken   int64 // those that were sent
+	taken   int64 // requests of an open loop that were made
 	budget  int64 // requests that may still count; negative: any number
 	waiting bool  // the kernel will say when more can be written
 

@@ -95,7 +95,7 @@ func (c *control) read() ([][]byte, error) {
 			return unwrapped(frames, len(c.envelope) > 0)
 		case !errors.Is(parsed, netproto.ErrShort):
 			return nil, fmt.Errorf("%w: %x: %w", ErrAnswer, clipped(c.buffer), parsed)
-		case err == io.EOF && len(c.buffer) > 0:
+		case errors.Is(err, io.EOF) && len(c.buffer) > 0:
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			return nil, err

@@ -93,9 +93,9 @@ type Options struct {
 	// OnSample, if set, is told of each window that was measured, about once a
 	// second. Calls do not overlap.
 	OnSample func(Sample)
-	// OnStep, if set, is told how far the storing before the measuring is, in
-	// requests.
-	OnStep func(phase string, done, total int)
+	// OnPhase, if set, is told of what comes before the measuring, as it begins:
+	// "connect", of so many connections, and "store", of so many requests.
+	OnPhase func(phase string, total int)
 
 	// dial replaces net.Dialer in tests.
 	dial dialFunc

@@ -79,6 +79,13 @@ func (r *runner) do(ctx context.Context) error {
 	return nil
 }
 
+// phase tells what begins.
+func (r *runner) phase(name string, total int) {
+	if r.o.OnPhase != nil {
+		r.o.OnPhase(name, total)
+	}
+}
+
 // prepare learns about the server and makes the chains.
 func (r *runner) prepare(ctx context.Context) error {
 	if err := enoughFiles(r.o.Connections); err != nil {
@@ -109,7 +116,10 @@ func (r *runner) prepare(ctx context.Context) error {
 func enoughFiles(connections int) error {
 	const others = 64 // files, and connections that are being made
 	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= uint64(connections+others) {
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("load: cannot tell the limit of open files: %w", err)
+	}
+	if limit.Cur >= uint64(connections+others) {
 		return nil
 	}
 	return fmt.Errorf("%w: %d connections need %d open files and this process may have %d; raise its limit (ulimit -n)",
@@ -120,6 +130,7 @@ func enoughFiles(connections int) error {
 // on each.
 func (r *runner) connect(ctx context.Context) error {
 	r.report.Entries = r.chains.hashes
+	r.phase("connect", r.o.Connections)
 	threads, blocking := r.o.threads()
 	r.conns = make([]*conn, r.o.Connections)
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -231,9 +242,7 @@ func (r *runner) store(context.Context) error {
 		from, to := i*len(r.chains.all)/len(r.conns), (i+1)*len(r.chains.all)/len(r.conns)
 		c.begin(&storing{chains: r.chains.all[from:to]}, -1)
 	}
-	if r.o.OnStep != nil {
-		r.o.OnStep("fill", 0, total)
-	}
+	r.phase("store", total)
 	err := r.work(stage{end: math.MaxInt64})
 	if err == nil && r.refused > 0 {
 		err = fmt.Errorf("%w: the server refused %d of %d stores", ErrAnswer, r.refused, total)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -29,16 +30,6 @@ func TestMain(m *testing.M) {
 
 // patience is far more than anything here takes.
 const patience = 20 * time.Second
-
-// hybrid is a pool of four groups, of three strides, on two ranks.
-func hybrid() coordinator.Pool {
-	return coordinator.Pool{HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
-		{Kind: coordinator.FullAttention, BlockSize: 32},
-		{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
-		{Kind: coordinator.Mamba, BlockSize: 64},
-		{Kind: coordinator.FullAttention, BlockSize: 32, Variant: 1, IsEagleGroup: true},
-	}}
-}
 
 // serve starts a real server in this process.
 func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, service *lookup.Service) {
@@ -83,6 +74,9 @@ func TestRun(t *testing.T) {
 		"zmtp":             {full, Options{Count: 500, Connections: 3, Dialect: ZMTP, Stores: 0.1}},
 		"zmtp pipelined":   {full, Options{Count: 500, Connections: 3, Pipeline: 5, Dialect: ZMTP}},
 		"open":             {full, Options{Count: 500, Connections: 3, Rates: []float64{5000, 10000}}},
+		"open, few":        {full, Options{Count: 3, Connections: 5, Rates: []float64{1000}}},
+		"open, too fast":   {full, Options{Count: 3000, Connections: 2, Rates: []float64{1e8}}},
+		"few":              {full, Options{Count: 3, Connections: 9}},
 		"open for a time":  {full, Options{Duration: 200 * time.Millisecond, Rates: []float64{2000}, Warmup: 20 * time.Millisecond}},
 		"for a time":       {full, Options{Duration: 200 * time.Millisecond, Connections: 2, Warmup: 20 * time.Millisecond}},
 		"changes":          {full, Options{Count: 2000, Connections: 3, Pipeline: 6, Stores: 0.2, Evicts: 0.2}},
@@ -113,7 +107,7 @@ func TestRun(t *testing.T) {
 			}
 			assert.Positive(t, r.RequestsPerSecond)
 			assert.Positive(t, r.HashesPerSecond)
-			assert.Positive(t, r.P50us)
+			assert.Positive(t, r.Maxus)
 			assert.GreaterOrEqual(t, r.Maxus, r.P999us)
 			assert.GreaterOrEqual(t, r.Entries, 1000)
 			assert.Equal(t, o.Stores > 0 || o.Evicts > 0, r.Stores > 0)
@@ -122,7 +116,7 @@ func TestRun(t *testing.T) {
 			assert.GreaterOrEqual(t, stat.Lookups, r.Requests-r.Stores-r.Evicts)
 			assert.GreaterOrEqual(t, stat.Entries, int64(100))
 			assert.Positive(t, stat.HitTokens)
-			assert.Positive(t, stat.MissTokens)
+			assert.True(t, stat.MissTokens > 0 || o.Count < 100)
 		})
 	}
 }
@@ -269,6 +263,31 @@ func TestSwaps(t *testing.T) {
 	assert.Positive(t, r.Wrong)
 }
 
+// Requests that the kernel does not take at once are sent piece by piece.
+func TestLongRequests(t *testing.T) {
+	for loop, o := range loops {
+		t.Run(loop, func(t *testing.T) {
+			t.Parallel()
+			s := loadtest.Server{Buffer: 512 << 10}
+			addr, err := s.Start()
+			require.NoError(t, err)
+			defer s.Close()
+			o.Connect, o.Count, o.HitShare, o.Hashes, o.Timeout = addr, 30, 0.5, Lengths{Least: 30_000, Most: 30_000}, patience
+			o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dialNet(ctx, network, address)
+				if err == nil {
+					err = conn.(*net.TCPConn).SetWriteBuffer(256 << 10)
+				}
+				return conn, err
+			}
+			r, err := Run(t.Context(), o)
+			require.NoError(t, err)
+			assert.EqualValues(t, 30, r.Requests)
+			assert.Zero(t, r.Wrong)
+		})
+	}
+}
+
 // A wait that an open loop would have had counts for all that fell due meanwhile.
 func TestCoordinatedOmission(t *testing.T) {
 	const stall = 300 * time.Millisecond
@@ -345,11 +364,13 @@ func TestRunOtherPool(t *testing.T) {
 func TestRunReport(t *testing.T) {
 	o := Options{Duration: time.Second, Rates: []float64{300, 600}, Entries: 640, HitShare: 0.25, MissAt: MissTail, Pipeline: 2}
 	o.Connect, _ = serve(t, coordinator.Pool{}, anywhere)
-	samples := 0
+	samples, phases := 0, ""
+	o.OnPhase = func(phase string, total int) { phases += fmt.Sprintf("%s %d ", phase, total) }
 	o.OnSample = func(s Sample) { samples++; assert.LessOrEqual(t, s.Elapsed, 1.2) }
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, samples, 18)
+	assert.Equal(t, 20, samples)
+	assert.Equal(t, "connect 1 store 10 ", phases)
 	var text bytes.Buffer
 	require.NoError(t, r.WriteJSON(&text))
 	assert.Equal(t, 1, strings.Count(text.String(), "\n"))

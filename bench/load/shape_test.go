@@ -13,6 +13,16 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
+// hybrid is a pool of four groups, of three strides, on two ranks.
+func hybrid() coordinator.Pool {
+	return coordinator.Pool{HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 32},
+		{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
+		{Kind: coordinator.Mamba, BlockSize: 64},
+		{Kind: coordinator.FullAttention, BlockSize: 32, Variant: 1, IsEagleGroup: true},
+	}}
+}
+
 // send gives a service the bytes of one request and returns the hit of a lookup.
 func send(t *testing.T, service *lookup.Service, parts [][]byte) uint32 {
 	t.Helper()

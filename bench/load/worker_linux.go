@@ -12,7 +12,6 @@ import (
 // stage is one stretch of work of all workers: the storing, a step, the end. Times
 // are ns of the run.
 type stage struct {
-	step    int
 	start   int64   // of the warm-up
 	begin   int64   // of the measuring
 	end     int64   // of the asking; math.MaxInt64: when budgets or sources end
@@ -109,11 +108,14 @@ func (w *worker) work(s stage) error {
 
 // begin takes up a stage.
 func (w *worker) begin(s stage) {
-	w.stage, w.arrivals, w.able = s, 0, len(w.conns)
+	w.stage, w.arrivals, w.able = s, 0, 0
 	w.now = w.run.clock()
 	w.looked = w.now
 	for _, c := range w.conns {
-		c.backlog, c.taken = 0, 0
+		c.taken = 0
+		if c.able() {
+			w.able++
+		}
 	}
 	if s.window > 0 {
 		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
@@ -135,30 +137,47 @@ func (w *worker) over() bool {
 }
 
 // arrive makes the requests that have fallen due in an open loop. Those that a
-// connection has no room for wait there.
+// connection has no room for wait there. What it does is bounded by the connections,
+// however many fall due: answers are to be read, too.
 func (w *worker) arrive() error {
-	for w.stage.period > 0 && w.nextDue() <= w.now && w.nextDue() < w.stage.end {
-		i := int(w.arrivals % int64(len(w.conns)))
-		w.arrivals++
-		if !w.conns[i].able() {
-			continue
-		}
-		w.conns[i].backlog++
+	if w.stage.period == 0 {
+		return nil
+	}
+	from, n := w.arrivals, int64(len(w.conns))
+	w.arrivals = max(from, w.dueBy(min(w.now, w.stage.end-1)))
+	for arrival := from; arrival < min(w.arrivals, from+n); arrival++ {
 		w.now = w.run.clock()
-		if err := w.fill(i); err != nil {
+		if err := w.fill(int(arrival % n)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// nextDue is when the next request of an open loop falls due at this worker.
-func (w *worker) nextDue() int64 { return w.dueAt(w.arrivals) }
-
-// dueAt is when a request of an open loop falls due, counted at this worker.
+// dueAt is when a request of an open loop falls due, counted at this worker from 0.
 func (w *worker) dueAt(arrival int64) int64 {
 	turn := float64(w.number) + float64(arrival)*float64(w.stage.workers)
 	return w.stage.start + int64(turn*w.stage.period)
+}
+
+// dueBy returns how many requests have fallen due at this worker by a time.
+func (w *worker) dueBy(now int64) int64 {
+	turns := float64(now-w.stage.start) / w.stage.period
+	n := max(int64((turns-float64(w.number))/float64(w.stage.workers)), 0)
+	for n > 0 && w.dueAt(n-1) > now { // what rounding has added
+		n--
+	}
+	for w.dueAt(n) <= now {
+		n++
+	}
+	return n
+}
+
+// backlog returns how many of the requests that fell due at a connection, which
+// take turns, have not been made.
+func (w *worker) backlog(i int) int64 {
+	n := int64(len(w.conns))
+	return (w.arrivals-int64(i)+n-1)/n - w.conns[i].taken
 }
 
 // fill makes what requests a connection has room for, and sends them.
@@ -167,11 +186,10 @@ func (w *worker) fill(i int) error {
 	for !c.full() && w.now < w.stage.end {
 		start := w.now
 		if w.stage.period > 0 {
-			if c.backlog == 0 {
+			if w.backlog(i) <= 0 {
 				break
 			}
 			start = w.dueAt(c.taken*int64(len(w.conns)) + int64(i))
-			c.backlog--
 			c.taken++
 		}
 		if c.ask(start, w.now, start >= w.stage.begin) {
@@ -202,7 +220,7 @@ func (w *worker) serveReady() error {
 	}
 	patience, open := int64(tick), w.stage.period > 0
 	if open {
-		patience = max(min(patience, w.nextDue()-w.now), 0)
+		patience = max(min(patience, w.dueAt(w.arrivals)-w.now), 0)
 	}
 	ready := watch(w.poll, w.events, patience, open)
 	w.now = w.run.clock()
@@ -290,9 +308,9 @@ func (w *worker) finish() {
 	}
 	w.roll()
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
-	for _, c := range w.conns {
-		if c.budget < 0 { // else what is left is beyond the count
-			w.window.unsent += c.backlog
+	for i, c := range w.conns {
+		if w.stage.period > 0 && c.budget < 0 { // else what is left is beyond the count
+			w.window.unsent += w.backlog(i)
 		}
 	}
 	w.run.collector.full <- w.window

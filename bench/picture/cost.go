@@ -11,6 +11,11 @@ type costReport struct {
 	Floor   float64 `json:"floor_p50_us"`
 	Hitline float64 `json:"hitline_p50_us"`
 
+	Anchored *struct { // hitline was asked by anchors
+		Hit  float64 `json:"hit_p50_us"`
+		Miss float64 `json:"miss_p50_us"`
+	} `json:"anchored"`
+
 	Rows []compareRow `json:"rows"`
 }
 
@@ -33,11 +38,11 @@ func cost(sources []Source, _ Options) (figure, error) {
 		if len(r.Rows) > 0 {
 			continue
 		}
-		pair, err := r.pair(s)
+		sides, err := r.sides(s)
 		if err != nil {
 			return figure{}, err
 		}
-		more = append(more, pair...)
+		more = append(more, sides...)
 	}
 	for _, row := range more {
 		if !slices.ContainsFunc(rows, func(r compareRow) bool { return r.Rival == row.Rival && r.Hashes == row.Hashes }) {
@@ -51,8 +56,8 @@ func cost(sources []Source, _ Options) (figure, error) {
 	}, nil
 }
 
-// pair returns a report of floor as two rows.
-func (r costReport) pair(s Source) ([]compareRow, error) {
+// sides returns a report of floor as rows.
+func (r costReport) sides(s Source) ([]compareRow, error) {
 	hashes, err := r.Hashes.number()
 	if err != nil || r.Floor == 0 {
 		return nil, lacks(s, "hashes and floor_p50_us", "hitbench floor --json or hitbench compare --json")
@@ -60,10 +65,17 @@ func (r costReport) pair(s Source) ([]compareRow, error) {
 	if err := positive(s, "hashes, floor_p50_us or hitline_p50_us", hashes, r.Floor, r.Hitline); err != nil {
 		return nil, err
 	}
-	return []compareRow{
-		{Rival: "hitline", Hashes: int(hashes), P50: r.Hitline},
-		{Rival: bareSocket, Hashes: int(hashes), P50: r.Floor},
-	}, nil
+	rows := []compareRow{{Rival: "hitline", Hashes: int(hashes), P50: r.Hitline}}
+	if a := r.Anchored; a != nil {
+		if err := positive(s, "hit_p50_us or miss_p50_us", a.Hit, a.Miss); err != nil {
+			return nil, err
+		}
+		rows = []compareRow{
+			{Rival: "hitline by anchors, hits", Hashes: int(hashes), P50: a.Hit},
+			{Rival: "hitline by anchors, misses", Hashes: int(hashes), P50: a.Miss},
+		}
+	}
+	return append(rows, compareRow{Rival: bareSocket, Hashes: int(hashes), P50: r.Floor}), nil
 }
 
 // rivalCosts returns a curve for each rival, in the order of the rows; the raw

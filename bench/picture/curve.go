@@ -15,8 +15,7 @@ func (t theme) gridLines() *plotter.Grid {
 
 // addCurve adds a curve of the panel in the number-th style to a plot.
 func (p panel) addCurve(out *plot.Plot, t theme, c curve, number int) error {
-	points, spreads := p.places(c.points)
-	line, scatter, err := plotter.NewLinePoints(points)
+	line, scatter, err := plotter.NewLinePoints(p.places(c.points))
 	if err != nil {
 		return err
 	}
@@ -27,13 +26,11 @@ func (p panel) addCurve(out *plot.Plot, t theme, c curve, number int) error {
 	if c.role != bound {
 		out.Add(scatter)
 	}
-	if spreads == nil {
+	spreads := p.spreads(c.points)
+	if spreads.Len() == 0 {
 		return nil
 	}
-	bars, err := plotter.NewYErrorBars(struct {
-		plotter.XYs
-		plotter.YErrors
-	}{points, spreads})
+	bars, err := plotter.NewYErrorBars(spreads)
 	if err != nil {
 		return err
 	}
@@ -43,23 +40,33 @@ func (p panel) addCurve(out *plot.Plot, t theme, c curve, number int) error {
 	return nil
 }
 
-// places returns where the points stand and how far their spreads reach, nil if no
-// point has one.
-func (p panel) places(points []point) (plotter.XYs, plotter.YErrors) {
-	at, spreads, any := make(plotter.XYs, len(points)), make(plotter.YErrors, len(points)), false
+// places returns where the points stand.
+func (p panel) places(points []point) plotter.XYs {
+	at := make(plotter.XYs, len(points))
 	for i, from := range points {
 		at[i] = plotter.XY{X: p.x.scale.place(from.x), Y: p.y.scale.place(from.y)}
+	}
+	return at
+}
+
+// spreads are places and how far the measured values reach from there.
+type spreads struct {
+	plotter.XYs
+	plotter.YErrors
+}
+
+// spreads returns the spreads of those points that have one.
+func (p panel) spreads(points []point) spreads {
+	var s spreads
+	for i, at := range p.places(points) {
+		from := points[i]
 		if from.high == 0 {
 			continue
 		}
-		any = true
-		spreads[i].Low = at[i].Y - p.y.scale.place(from.low)
-		spreads[i].High = p.y.scale.place(from.high) - at[i].Y
+		s.XYs = append(s.XYs, at)
+		s.YErrors = append(s.YErrors, struct{ Low, High float64 }{at.Y - p.y.scale.place(from.low), p.y.scale.place(from.high) - at.Y})
 	}
-	if !any {
-		return at, nil
-	}
-	return at, spreads
+	return s
 }
 
 // diamond is a filled square on its corner.

@@ -117,6 +117,9 @@ func TestDrawIsRepeatable(t *testing.T) {
 }
 
 func TestDrawDotsPerInch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many pixels take long under the race detector")
+	}
 	files, err := Draw("capacity", samples(t, "index"), Options{})
 	require.NoError(t, err)
 	image, err := png.Decode(bytes.NewReader(files[1].Content))
@@ -207,6 +210,21 @@ func TestOnlyPicturesPlot(t *testing.T) {
 			assert.NotContains(t, imports, "gonum.org", name)
 		}
 	}
+}
+
+func TestCostByAnchors(t *testing.T) {
+	report := Source{"a", []byte(`{"hashes":8192,"floor_p50_us":90,"hitline_p50_us":50,"anchored":{"hit_p50_us":20,"miss_p50_us":70}}`)}
+	f, err := cost(append(samples(t, "floor-8192"), report), Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []curve{
+		{name: "hitline", points: []point{{x: 8192, y: 118.5}}},
+		{name: "hitline by anchors, hits", points: []point{{x: 8192, y: 20}}},
+		{name: "hitline by anchors, misses", points: []point{{x: 8192, y: 70}}},
+		{name: "raw socket, no lookup", role: bound, points: []point{{x: 8192, y: 96.3}}},
+	}, f.panels[0].curves)
+	report.JSON = bytes.Replace(report.JSON, []byte("70"), []byte("0"), 1)
+	_, err = cost([]Source{report}, Options{})
+	assert.ErrorContains(t, err, "a: hit_p50_us or miss_p50_us is 0 in row 2")
 }
 
 func TestScalingOverSharedCores(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"gonum.org/v1/plot/vg"
 )
 
@@ -90,6 +91,17 @@ func luminance(c color.Color) float64 {
 	}
 	r, g, b, _ := c.RGBA()
 	return 0.2126*linear(r) + 0.7152*linear(g) + 0.0722*linear(b)
+}
+
+// Bars reach from the least to the largest, on the axis, and only where they are
+// known.
+func TestSpreads(t *testing.T) {
+	p := panel{x: axis{scale: linear}, y: axis{scale: log}}
+	s := p.spreads([]point{{x: 1, y: 10}, {x: 2, y: 100, low: 10, high: 10000}})
+	require.Equal(t, 1, s.Len())
+	x, y := s.XY(0)
+	low, high := s.YError(0)
+	assert.Equal(t, []float64{2, 2, 1, 2}, []float64{x, y, low, high})
 }
 
 // Curves differ in colour and marker, and neighbours in dashes.

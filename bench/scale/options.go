@@ -34,7 +34,11 @@ const (
 	MaxConnections = 4096
 
 	blockTokens = 16
-	warmup      = 100 * time.Millisecond
+	// warmup is the least that goes before a point; thousands of connections take
+	// longer until all are served alike.
+	warmup     = 100 * time.Millisecond
+	warmupEach = 100 * time.Microsecond // a connection
+	warmupMost = time.Second
 	// overhead is about what a point takes beside its warm-up and duration.
 	overhead = 150 * time.Millisecond
 	// budget is how long all points may take by default.
@@ -72,6 +76,10 @@ func (o Options) load(addr string, connections int, d time.Duration) load.Option
 	return load.Options{
 		Connect: addr, Connections: connections, Pipeline: o.Pipeline,
 		Hashes: load.Lengths{Least: o.Hashes, Most: o.Hashes}, HitShare: 1, Entries: o.Entries,
-		Duration: d, Count: o.count, Warmup: min(warmup, d), Timeout: o.Timeout,
+		Duration: d, Count: o.count, Warmup: warmupFor(connections), Timeout: o.Timeout,
 	}
+}
+
+func warmupFor(connections int) time.Duration {
+	return min(warmup+time.Duration(connections)*warmupEach, warmupMost)
 }

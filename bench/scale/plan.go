@@ -43,7 +43,10 @@ func (o Options) planFor(cores []int, mostConnections int) plan {
 	slices.Sort(p.connections)
 	p.loops, p.connections = slices.Compact(p.loops), slices.Compact(p.connections)
 	if p.each == 0 {
-		p.each = budget/time.Duration(p.points()) - warmup - overhead
+		p.each = budget/time.Duration(p.points()) - overhead
+		for _, n := range p.connections {
+			p.each -= warmupFor(n) / time.Duration(len(p.connections))
+		}
 		p.each = min(max(p.each, 200*time.Millisecond), time.Second)
 	}
 	return p

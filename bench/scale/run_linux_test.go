@@ -143,6 +143,7 @@ func TestBusyness(t *testing.T) {
 		return err == nil && used > b.first+20*time.Millisecond
 	}, 20*time.Second, 5*time.Millisecond)
 	b.sample(p)
+	assert.Greater(t, b.last-b.first, 20*time.Millisecond)
 	assert.Positive(t, b.cores())
 	assert.Less(t, b.cores(), 1.5)
 	assert.InDelta(t, b.cores(), float64(b.last-b.first)/float64(b.lastTime.Sub(b.firstTime)), 0.001)

@@ -58,15 +58,46 @@ func TestClient(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	cmd := command(t, python, "-m", "unittest", "discover", "-v", "-s", "tests", "-t", ".")
-	cmd.Env = append(cmd.Env, "HITLINE_TEST_BINARY="+binary, "HITLINE_TEST_WIRE="+wireVectors(t))
-	out, err = cmd.CombinedOutput()
+	environ := []string{"HITLINE_TEST_BINARY=" + binary, "HITLINE_TEST_WIRE=" + wireVectors(t)}
+	t.Run("alone", func(t *testing.T) {
+		t.Parallel()
+		unittests(t, python, environ, "discover", "-v", "-s", "tests", "-t", ".")
+	})
+	t.Run("with xxhash", func(t *testing.T) {
+		t.Parallel()
+		python := xxhashPython(t, python)
+		unittests(t, python, append(environ[:2:2], "HITLINE_TEST_XXHASH=1"), "-v", "tests.test_anchors")
+	})
+}
+
+// unittests runs tests and logs how many, and which were skipped.
+func unittests(t *testing.T, python string, environ []string, args ...string) {
+	cmd := command(t, python, append([]string{"-m", "unittest"}, args...)...)
+	cmd.Env = append(cmd.Env, environ...)
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for line := range strings.Lines(string(out)) {
 		if strings.Contains(line, "skipped") || strings.HasPrefix(line, "Ran ") {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
+}
+
+// xxhashRelease is the release of the module xxhash that is tested with.
+const xxhashRelease = "3.5.0"
+
+// xxhashPython returns a Python that has the module xxhash, whose digests save the
+// client hashes.
+func xxhashPython(t *testing.T, python string) string {
+	venv := filepath.Join(t.TempDir(), "venv")
+	if out, err := pip(t, python, "-m", "venv", venv); err != nil {
+		lacks(t, "no virtual environment: %v\n%s", err, out)
+	}
+	inside := filepath.Join(venv, "bin", "python")
+	if out, err := pip(t, inside, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "xxhash=="+xxhashRelease); err != nil {
+		lacks(t, "pip cannot fetch xxhash: %v\n%s", err, out)
+	}
+	return inside
 }
 
 // wireVectors writes what clients of the reference sent and returned to a file.

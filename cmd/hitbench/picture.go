@@ -31,7 +31,7 @@ Kinds, and what they take:
   latency   percentiles of the latency: reports of run, or of compare
   knee      latency at rising load: reports of run with several rates
   cost      round trip by number of hashes: reports of floor, one for each number
-            of hashes, and of compare
+            of hashes, also with --anchored, and of compare
   capacity  hit ratio by capacity: reports of index with capacities
   replay    hit ratio and latency over time: reports of replay
   scale     throughput by connections and event loops: reports of scale

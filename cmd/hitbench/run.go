@@ -157,7 +157,7 @@ func (f *runFlags) serve(ctx context.Context) (*load.Server, error) {
 func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error) {
 	live := newLive(a.stderr)
 	defer live.finish()
-	o.OnStep = live.step
+	o.OnPhase = live.phase
 	o.OnSample = live.sample
 	described := map[bool]int{} // by whether it is a refusal
 	o.OnProblem = func(p *load.Problem) {

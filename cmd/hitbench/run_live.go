@@ -47,9 +47,9 @@ func (l *live) show(text string) {
 	l.shown = true
 }
 
-// step says how far something before the measuring is.
-func (l *live) step(phase string, done, total int) {
-	l.show(fmt.Sprintf("%s: %d of %d", phase, done, total))
+// phase says what goes on before the measuring.
+func (l *live) phase(name string, total int) {
+	l.show(fmt.Sprintf("%s: %d", name, total))
 }
 
 // sample says what was measured last.

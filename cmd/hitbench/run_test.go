@@ -219,3 +219,19 @@ limits: {max_connections: 10}
 	assert.Equal(t, []int{8, 64}, []int{pool.HashBlockSize, pool.Groups[0].SlidingWindow})
 	assert.Equal(t, "sliding_window", pool.Groups[0].Kind.String())
 }
+
+// The live line stands below the lines that stay, and is gone at the end.
+func TestLive(t *testing.T) {
+	var out bytes.Buffer
+	l := live{w: &out, terminal: true}
+	l.sample(load.Sample{Elapsed: 1, RequestsPerSecond: 5000, P50us: 10.5, P99us: 20, Wrong: 2, Errors: 1})
+	l.sample(load.Sample{Elapsed: 2}) // too soon after
+	l.line("problem")
+	l.finish()
+	assert.Equal(t, "\r\x1b[K    1 s       5000 requests/s  p50 10.5 us  p99 20.0 us  wrong 3\r\x1b[Kproblem\n", out.String())
+	out.Reset()
+	l = live{w: &out}
+	l.phase("store", 2)
+	l.finish()
+	assert.Empty(t, out.String())
+}

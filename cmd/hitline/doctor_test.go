@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -263,4 +264,58 @@ func TestServeFromRedis(t *testing.T) {
 	assert.InDelta(t, time.Hour.Seconds(), left.Seconds(), 60)
 	assert.Equal(t, exitDone, do("reset").code)
 	assert.Equal(t, result{exitDone, "0\n", ""}, do(find))
+}
+
+// TestDoctorLooksAtKeys over TLS, with a password and in a cluster, in both layouts.
+func TestDoctorLooksAtKeys(t *testing.T) {
+	secure, cert, key := storetest.StartTLSRedis(t, "--requirepass", "s3cret")
+	locked := storetest.StartRedis(t, "--requirepass", "s3cret")
+	cluster := storetest.StartCluster(t, storetest.Binary(t), "--requirepass", "s3cret")
+	t.Cleanup(cluster.Stop)
+	for name, url := range map[string]string{
+		"TLS":      "rediss://:s3cret@" + secure.Addr + "/2?ca=" + cert + "&cert=" + cert + "&key=" + key,
+		"password": "redis://:s3cret@" + locked.Addr,
+		"cluster":  "redis-cluster://:s3cret@" + cluster.Nodes[1].Addr,
+	} {
+		for _, layout := range []string{"keys", "set"} {
+			t.Run(name+" "+layout, func(t *testing.T) {
+				b, err := redis.New(redis.Config{URL: url, KeyPrefix: "p@" + layout, Layout: redis.Layout(layout)})
+				require.NoError(t, err)
+				defer b.Close()
+				var keys []string
+				for rank := range 2 {
+					for _, hash := range hashesOf("h", 30, 32) {
+						keys = append(keys, fmt.Sprintf("p@%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%s", layout, rank, hash))
+					}
+				}
+				require.NoError(t, b.Store(t.Context(), keys))
+				store := "\nbackend: {redis: {url: '" + url + "', layout: " + layout + "}}\n"
+				d := examined(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 2}"+store)
+				assert.Empty(t, d.Problems)
+				assert.Contains(t, d.Notes, "the hashes in the keys have 64 hexadecimal digits, 32 bytes; a lookup's must have as many")
+				d = examined(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 4, num_kv_head: 4}"+store)
+				require.Len(t, d.Problems, 1)
+				assert.Contains(t, d.Problems[0], "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3")
+				require.NoError(t, b.Reset(t.Context()))
+			})
+		}
+	}
+	for layout, other := range map[string]string{"keys": "set", "set": "keys"} {
+		t.Run("layout "+other+" for "+layout, func(t *testing.T) {
+			url := "redis://:s3cret@" + locked.Addr
+			b, err := redis.New(redis.Config{URL: url, KeyPrefix: "m", Layout: redis.Layout(layout)})
+			require.NoError(t, err)
+			defer b.Close()
+			require.NoError(t, b.Store(t.Context(), []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hashesOf("h", 1, 32)[0]}))
+			config := "pool: {model_name: m}\nbackend: {redis: {url: '" + url + "', layout: " + other + "}}\n"
+			want := "set backend.redis.layout to " + layout + ", or reset the pool"
+			d := examined(t, config)
+			require.Len(t, d.Problems, 1)
+			assert.Contains(t, d.Problems[0], want)
+			s := serving(t, config)
+			storetest.Eventually(t, "serve tells", func() bool { return len(s.complaints()) > 0 })
+			assert.Contains(t, s.complaints()[0], want)
+			require.NoError(t, b.Reset(t.Context()))
+		})
+	}
 }

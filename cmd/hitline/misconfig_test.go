@@ -145,7 +145,7 @@ func wrongPools(t *testing.T, store string) {
 				return len(s.complaints()) > 0
 			})
 			line := s.complaints()[0]
-			assert.Contains(t, line, "the blocks in the store are not those that lookups ask for")
+			assert.Contains(t, line, "the configured pool is not that of the blocks in the store: hits are missed, or wrong")
 			assert.Contains(t, line, `"problem":"`+strings.ReplaceAll(m.want, `"`, `\"`)+`"`, "serve")
 			assert.Len(t, s.complaints(), 1)
 		})

@@ -34,12 +34,21 @@ func promptOf(a lookup.Asked) prompt {
 func (p prompt) hash(i int) []byte { return p.hashes[i*p.hashLen : (i+1)*p.hashLen] }
 
 // fitsBlockSize tells whether a lookup has as many hashes as its tokens should have.
-// Engines send at least the hashes of all tokens that they ask for, and those of
-// tokens after them; with twice as many a hash stands for fewer tokens, or the engine
-// is far into an answer.
+// Engines send at least the hashes of all tokens that they ask for. Of tokens after
+// them, as in the middle of an answer, there may be any number, so only just two times
+// as many, or four, or eight, are a sign that a hash stands for fewer tokens.
 func (e expected) fitsBlockSize(tokens int64, numHashes int) bool {
-	want, have := tokens/int64(e.cfg.Pool.HashBlockSize), int64(numHashes)
-	return have == 0 || want < 4 || have >= want && have < 2*want
+	size := int64(e.cfg.Pool.HashBlockSize)
+	want, have, rest := tokens/size, int64(numHashes), max(1, e.rules.Alignment()/size)
+	if have == 0 || want < 4 {
+		return true
+	}
+	for times := int64(2); times*want <= have && times <= size; times *= 2 {
+		if have < times*(want+rest) {
+			return false
+		}
+	}
+	return have >= want
 }
 
 // compareBlockSize compares the tokens that a hash stands for with those configured.

@@ -23,6 +23,7 @@ type watcher struct {
 
 	prompts chan prompt
 	wants   atomic.Bool  // a prompt
+	hit     atomic.Bool  // a lookup had a hit
 	misfits atomic.Int32 // lookups in a row whose hash_block_size is another
 	ours    sample       // the pool's keys, once they were looked at
 }
@@ -50,7 +51,7 @@ func newWatcher(e expected, s *store, logger *slog.Logger) *watcher {
 func (w *watcher) asked(a lookup.Asked) {
 	switch {
 	case !w.fitsBlockSize(a.NumTokens, a.NumHashes):
-		if w.misfits.Add(1) == misfitsTell {
+		if w.misfits.Add(1)%misfitsTell == 0 {
 			w.offer(a) // hit or no hit: it may well be too long
 		}
 		return
@@ -58,9 +59,9 @@ func (w *watcher) asked(a lookup.Asked) {
 		w.misfits.Store(0)
 	}
 	switch {
-	case !w.wants.Load():
+	case w.hit.Load():
 	case a.HitTokens > 0:
-		w.wants.Store(false)
+		w.hit.Store(true)
 	case w.wants.CompareAndSwap(true, false):
 		w.offer(a)
 	}
@@ -121,7 +122,7 @@ func (w *watcher) run(ctx context.Context) {
 
 // tell logs what was found.
 func (w *watcher) tell(f findings) {
-	w.logger.Warn("the blocks in the store are not those that lookups ask for: they miss what is there",
+	w.logger.Warn("the configured pool is not that of the blocks in the store: hits are missed, or wrong",
 		"backend", w.store.Name(), "problem", strings.Join(f.Problems, "; "), "help", "hitline doctor")
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,14 +66,6 @@ func (c *Cluster) Empty(t testing.TB) {
 // URL is a cluster's.
 func (c *Cluster) URL() string {
 	return "redis-cluster://" + c.Nodes[0].Addr + "?addr=" + c.Nodes[1].Addr
-}
-
-// Client is a driver's own for all of the cluster.
-func (c *Cluster) Client(t testing.TB) *goredis.ClusterClient {
-	t.Helper()
-	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr}, Protocol: 2, DisableIdentity: true})
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 // Stop ends all nodes.

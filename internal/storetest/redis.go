@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,7 +169,15 @@ func (s *Redis) Stop() {
 // Client is a driver's own connection to the server.
 func (s *Redis) Client(t testing.TB) *goredis.Client {
 	t.Helper()
-	c := goredis.NewClient(&goredis.Options{Addr: s.Addr, Protocol: 2, DisableIdentity: true})
+	c := goredis.NewClient(&goredis.Options{Addr: s.Addr, Password: s.password(), Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// password is the one that the arguments have the server want.
+func (s *Redis) password() string {
+	if at := slices.Index(s.args, "--requirepass"); at >= 0 {
+		return s.args[at+1]
+	}
+	return ""
 }

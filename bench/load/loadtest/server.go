@@ -47,6 +47,7 @@ type Server struct {
 	Block  uint32        // tokens that one hash covers; 16 if zero
 	Delay  time.Duration // before a late answer
 	Honest int           // lookups before the first fault
+	Buffer int           // bytes that the system takes for a connection before they are read, about; its default if zero
 
 	listener net.Listener
 	waiting  sync.WaitGroup
@@ -74,6 +75,9 @@ func (s *Server) Start() (string, error) {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
+			}
+			if s.Buffer > 0 {
+				_ = conn.(*net.TCPConn).SetReadBuffer(s.Buffer)
 			}
 			s.waiting.Go(func() { s.serve(conn) })
 		}
@@ -193,7 +197,7 @@ func (p *peer) reply(envelope []byte, frames [][]byte) (answer []byte, more bool
 // change stores or evicts.
 func (s *Server) change(envelope []byte, what string, keys []byte) []byte {
 	store := what == "store"
-	do := true
+	var do bool
 	if store {
 		s.stores++
 		if s.Fault == NoStore && s.stores%10 == 0 {

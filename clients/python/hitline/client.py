@@ -50,11 +50,9 @@ __all__ = [
 logger = logging.getLogger("hitline")
 
 # The digest of hashes, joined, that the server knows: the 64-bit XXH3 with seed 0.
-_digest: Callable[[bytes], int] | None
-try:
-    from xxhash import xxh3_64_intdigest as _digest
-except ImportError:
-    _digest = None
+_digest: Callable[[bytes], int] | None = None
+with contextlib.suppress(ImportError):
+    from xxhash import xxh3_64_intdigest as _digest  # type: ignore[import-not-found,no-redef,unused-ignore]
 
 # From how many hashes on a client asks by anchors unless it is told: where two
 # exchanges cost about as much as one with all hashes, on one machine.
@@ -248,12 +246,15 @@ class _Requests:
             numbers = token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
         except OverflowError as error:
             raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
+        anchored = 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH
+        blob = b"" if anchored else b"".join(block_hashes)
         with self._turn(self._timeout) as deadline:
-            if 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH:
+            if anchored:
                 hit = self._lookup_by_anchors(token_len, block_hashes, deadline)
                 if hit is not None:
                     return hit
-            frames = self._exchange_locked((LOOKUP, *numbers, b"".join(block_hashes)), deadline)
+                blob = b"".join(block_hashes)
+            frames = self._exchange_locked((LOOKUP, *numbers, blob), deadline)
         _check_refusal(frames)
         return int.from_bytes(frames[0], "big")
 
@@ -607,7 +608,7 @@ class _Anchored:
         below end decide the hit."""
         if not known <= said <= end <= self._blocks:
             raise BadReply(f"anchors: blocks {known}, {said}, {end} are wanted of {self._blocks}")
-        # Digests that were sent have shown that it is not.
+        # Digests that were sent have shown it to be wrong; without xxhash nothing shows it.
         first = known if self._digested or _digest is None else said
         anchors = [a for a in self._anchors if known - 1 <= a < first]
         digests = self._digests(anchors, known) if first > known else b""
@@ -616,12 +617,11 @@ class _Anchored:
     def _request(self, anchors: list[int], digests: bytes, first: int, end: int) -> tuple[bytes, ...]:
         keys = [key for a in anchors for key in self._keys(a, a + 1)]
         keys += self._keys(first, end)
-        blob = b"".join(keys)
-        if len(blob) != len(keys) * self._hash_len:
+        if any(len(key) != self._hash_len for key in keys):
             raise _Uneven
         shape = struct.pack(">IIII", self._token_len, len(self._hashes), self._stride, first)
         numbers = struct.pack(f">{len(anchors)}I", *anchors)
-        return ANCHORS, shape, self._hash_len.to_bytes(2, "big"), numbers, digests, blob
+        return ANCHORS, shape, self._hash_len.to_bytes(2, "big"), numbers, digests, b"".join(keys)
 
     def _keys(self, start: int, end: int) -> Sequence[bytes]:
         """The last hashes of blocks start to end-1."""

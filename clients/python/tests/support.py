@@ -12,7 +12,7 @@ import struct
 import subprocess
 import threading
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
@@ -27,17 +27,28 @@ def hashes(name: str, count: int, size: int = 32) -> list[bytes]:
     return [hashlib.sha256(f"{name}:{i}".encode()).digest()[:size] for i in range(count)]
 
 
-class Server:
-    """A hitline process: one full-attention group, blocks of 16 tokens."""
+def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ()) -> list[bytes]:
+    """Hashes that stand for all in front of them, as an engine's do: behind, and count
+    more."""
+    chain = list(behind)
+    for i in range(count):
+        link = b"".join(chain[-1:]) + f"{name}:{i}".encode()
+        chain.append(hashlib.sha256(link).digest()[:size])
+    return chain
 
-    def __init__(self, *listen: str) -> None:
+
+class Server:
+    """A hitline process: one full-attention group, blocks of 16 tokens, unless
+    settings, variables without HITLINE_ in front, say otherwise."""
+
+    def __init__(self, *listen: str, **settings: str) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("HITLINE_")}
-        command = [BINARY, "serve", "--block-size", "16"]
+        settings = {"POOL_HASH_BLOCK_SIZE": "16", "LOG_FORMAT": "json", **settings}
+        environ.update((f"HITLINE_{name}", value) for name, value in settings.items())
+        command = [BINARY, "serve"]
         for address in listen or ("tcp://127.0.0.1:0",):
             command += ["--listen", address]
-        self.process = subprocess.Popen(
-            command, env={**environ, "HITLINE_LOG_FORMAT": "json"}, stderr=subprocess.PIPE, text=True
-        )
+        self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.addresses: list[str] = []
         said = []

@@ -83,8 +83,10 @@ class Wire(unittest.TestCase):
             self.assertEqual(server.requests, [[b"reset"], [b"reset"]])
 
     def test_protocol_tags_are_distinct_and_non_empty(self) -> None:
-        tags = {module.LOOKUP, module.STORE, module.EVICT, module.RESET, module.PING, module.STAT}
-        self.assertEqual(len(tags), 6)
+        tags = {
+            module.LOOKUP, module.ANCHORS, module.STORE, module.EVICT, module.RESET, module.PING, module.STAT
+        }
+        self.assertEqual(len(tags), 7)
         for tag in tags:
             self.assertIsInstance(tag, bytes)
             self.assertTrue(tag)
@@ -143,6 +145,7 @@ class Wire(unittest.TestCase):
                 lambda: client.store(key, group=65536),
                 lambda: client.store(key, tp_rank=-1),
                 lambda: client.store(key, first_chunk=0xFFFFFFFF),
+                lambda: client.store(key, first_chunk=1, key_before=b"k" * 7),
                 lambda: client.evict([]),
                 lambda: client.evict(key, pp_rank=65536),
                 lambda: client.lookup(-1, key),
@@ -257,7 +260,7 @@ class Failures(unittest.TestCase):
     def test_timeout_bounds_a_request_that_is_not_taken(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-            with Client(address, timeout=0.1, raise_errors=True) as client:
+            with Client(address, timeout=0.1, raise_errors=True, anchors_from=0) as client:
                 with self.assertRaisesRegex(hitline.RequestTimeout, "did not take"):
                     client.lookup(16, [bytes(32)] * 1_000_000)
 

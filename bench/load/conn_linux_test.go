@@ -1,0 +1,62 @@
+package load
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// asked returns a connection with one lookup under way, sent at 1000 ns, whose answer
+// is 48 tokens.
+func asked(o Options) *conn {
+	c := newConn(0, o.withDefaults(), socket{})
+	c.slots[0] = slot{tag: netproto.TagLookup, sent: 1000, expect: 48}
+	c.asked = 1
+	return c
+}
+
+// An answer that comes too late is an error even if nobody was waiting meanwhile.
+func TestJudgeLate(t *testing.T) {
+	for _, late := range []int64{0, 1} {
+		c := asked(Options{})
+		c.in = netproto.AppendHit(c.buffer[:0], nil, 48)
+		now := 1000 + int64(time.Second) + late
+		err := c.judge(now, time.Second, func(*conn, judged) {})
+		require.Equal(t, c.overdue(now, time.Second) != nil, err != nil && c.underWay() > 0)
+		if late == 0 {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, ErrLost)
+		require.ErrorContains(t, err, "no answer for 1s")
+	}
+}
+
+// An answer may come byte by byte, and two at once.
+func TestJudgePieces(t *testing.T) {
+	for _, o := range []Options{{Pipeline: 2}, {Pipeline: 2, Dialect: ZMTP}} {
+		for _, expect := range []uint32{48, 49} {
+			c := asked(o)
+			c.slots[0].expect = expect
+			c.slots[1] = slot{tag: netproto.TagStore}
+			c.asked = 2
+			answers := netproto.AppendDone(netproto.AppendHit(nil, o.envelope(), 48), o.envelope(), nil)
+			var got []judged
+			take := func(_ *conn, a judged) { got = append(got, a) }
+			for _, b := range answers {
+				c.in = append(c.buffer[:len(c.in)], b)
+				require.NoError(t, c.judge(2000, time.Second, take))
+			}
+			require.Len(t, got, 2)
+			assert.Equal(t, expect != 48, got[0].problem != "")
+			assert.Empty(t, got[1].problem)
+			assert.Zero(t, c.underWay())
+			c.in = append(c.buffer[:0], 0)
+			require.ErrorIs(t, c.judge(2000, time.Second, take), ErrAnswer)
+		}
+	}
+}
