@@ -269,33 +269,21 @@ func (x *Index) learnChain(b *storing, w *Writer, keys []byte, hashLen int) {
 	}
 }
 
-// confirmed is what a confirmation may change at most in one batch.
-type confirmed struct {
-	batch
-	yes [batchKeys]bool
-}
-
 // Confirm takes note that a lookup has shown keys to be blocks number, number+1 and
 // so on of one chain, behind the block before (of no meaning for block 0). Where a
 // store has said the same, Trace follows their links from now on. Lookups whose
 // lists are equal at one block must be equal in front of it; it is on them that
 // the exactness of Trace rests, not on the stores. number+len(keys)/hashLen must
-// not exceed 2^32-1. It ends at a batch of which keys are not there, and returns
-// false then. before and keys are only borrowed.
+// not exceed 2^32-1. It ends at a key that is not there, and returns false then.
+// before and keys are only borrowed.
 func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bool) {
 	if hashLen < 1 || hashLen > maxHashLen || number > 0 && len(before) != hashLen {
 		return false
 	}
 	for len(keys) >= hashLen {
-		n := x.surePrefix(number, keys, hashLen)
+		n := x.confirmSome(number, before, keys, hashLen)
 		if n == 0 {
-			n = min(len(keys)/hashLen, batchKeys)
-			x.writing.Lock()
-			all = x.confirmBatch(number, before, keys, hashLen, n)
-			x.writing.Unlock()
-			if !all {
-				return false
-			}
+			return false
 		}
 		number += uint32(n)
 		before = keys[(n-1)*hashLen : n*hashLen]
@@ -304,69 +292,63 @@ func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bo
 	return true
 }
 
-// surePrefix returns how many keys from the first on, in one run of the log, have
-// been confirmed under these numbers before.
-func (x *Index) surePrefix(number uint32, keys []byte, hashLen int) int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	s := x.find(x.hash(keys[:hashLen:hashLen]), keys[:hashLen])
-	if s == noSlot {
-		return 0
+// confirmSome confirms keys from the first on, run by run of the log, and returns
+// how many it has been through: 0 if the first is not there. It holds the writers'
+// lock for about as long as a batch of stores does.
+func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (done int) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	for runs := 0; runs < batchKeys && done < holdKeys && len(keys) >= hashLen; runs++ {
+		key := keys[:hashLen:hashLen]
+		s := x.find(x.hash(key), key)
+		if s == noSlot {
+			break
+		}
+		n := 1
+		if x.said(s, number, before) {
+			n = x.confirmRun(s, keys)
+		}
+		done, number = done+n, number+uint32(n)
+		before = keys[(n-1)*hashLen : n*hashLen]
+		keys = keys[n*hashLen:]
 	}
-	seg, i := x.at(s)
-	l := &seg.links
-	if have, ok := l.number(i); !ok || have != number || !isSet(&l.sure, i) {
-		return 0
-	}
-	n := min(len(keys)/hashLen, segmentSlots-i)
-	run := 1
-	for run < n && isSet(&l.linked, i+run) && isSet(&l.sure, i+run) {
-		run++
-	}
-	return simd.EqualPrefix(seg.keys[i*hashLen:(i+run)*hashLen], keys, hashLen)
+	return done
 }
 
-// confirmBatch returns whether all keys are there.
-func (x *Index) confirmBatch(number uint32, before, keys []byte, hashLen, n int) (all bool) {
-	var c confirmed
-	x.findBatch(&c.batch, keys, hashLen, hashLen, n)
-	any := false
-	all = true
-	for i, s := range c.slot[:n] {
-		at := number + uint32(i)
-		if all = all && s != noSlot; s != noSlot {
-			c.yes[i] = x.confirms(s, at, before)
-			any = any || c.yes[i]
-		}
-		before = keys[i*hashLen : (i+1)*hashLen]
+// confirmRun makes a key sure and those that are linked behind it, as far as they
+// are these, and returns how many that are.
+func (x *Index) confirmRun(s slot, keys []byte) int {
+	seg, i := x.at(s)
+	l := &seg.links
+	most := min(len(keys)/seg.hashLen, segmentSlots-i)
+	n := 1
+	for n < most && isSet(&l.linked, i+n) {
+		n++
 	}
-	if !any {
-		return all
+	n = simd.EqualPrefix(seg.keys[i*seg.hashLen:(i+n)*seg.hashLen], keys, seg.hashLen)
+	if l.lastUnsure(i, i+n-1) < i {
+		return n
 	}
 	x.mu.Lock()
-	for i, s := range c.slot[:n] {
-		if c.yes[i] {
-			seg, j := x.at(s)
-			setBit(&seg.links.sure, j, true)
-		}
+	for j := range n {
+		setBit(&l.sure, i+j, true)
 	}
 	x.mu.Unlock()
-	return all
+	return n
 }
 
-// confirms tells whether the key in a slot is said to be block number, behind the
-// block before, and not sure yet.
-func (x *Index) confirms(s slot, number uint32, before []byte) bool {
+// said tells whether the key in a slot is said to be block number, behind the block
+// before, and that is either sure or what Confirm was told.
+func (x *Index) said(s slot, number uint32, before []byte) bool {
 	seg, i := x.at(s)
 	l := &seg.links
-	if isSet(&l.sure, i) {
-		return false
-	}
 	have, ok := l.number(i)
-	if !ok || have != number {
+	switch {
+	case !ok || have != number:
 		return false
-	}
-	if isSet(&l.linked, i) {
+	case isSet(&l.sure, i):
+		return true
+	case isSet(&l.linked, i):
 		return string(seg.key(i-1)) == string(before)
 	}
 	at, _ := l.headAt(i)

@@ -151,8 +151,12 @@ func TestLinks(t *testing.T) {
 		}, "- - - - - -"},
 		"confirmed where the key in front is not said": {func(t *testing.T, x *Index) {
 			storeAt(t, x, 0, 3, nil, cut(keys, 3, n))
-			x.Confirm(0, nil, keys, 32)
+			x.Confirm(3, cut(keys, 2, 3), cut(keys, 3, n), 32)
 		}, ". . . 3<? 4<3! 5<4!"},
+		"confirmed from a key that is not there": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
+			x.Confirm(0, nil, keys, 32)
+		}, ". . . 3<2 4<3 5<4"},
 		"confirmed under another number": {func(t *testing.T, x *Index) {
 			whole(t, x)
 			x.Confirm(1, cut(other, 0, 1), keys, 32)
