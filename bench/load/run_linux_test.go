@@ -268,21 +268,21 @@ func TestLongRequests(t *testing.T) {
 	for loop, o := range loops {
 		t.Run(loop, func(t *testing.T) {
 			t.Parallel()
-			s := loadtest.Server{Buffer: 512 << 10}
+			var s loadtest.Server
 			addr, err := s.Start()
 			require.NoError(t, err)
 			defer s.Close()
-			o.Connect, o.Count, o.HitShare, o.Hashes, o.Timeout = addr, 30, 0.5, Lengths{Least: 30_000, Most: 30_000}, patience
+			o.Connect, o.Count, o.HitShare, o.Hashes, o.Timeout = addr, 12, 0.5, Lengths{Least: 10_000, Most: 10_000}, patience
 			o.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := dialNet(ctx, network, address)
 				if err == nil {
-					err = conn.(*net.TCPConn).SetWriteBuffer(256 << 10)
+					err = conn.(*net.TCPConn).SetWriteBuffer(16 << 10)
 				}
 				return conn, err
 			}
 			r, err := Run(t.Context(), o)
 			require.NoError(t, err)
-			assert.EqualValues(t, 30, r.Requests)
+			assert.EqualValues(t, 12, r.Requests)
 			assert.Zero(t, r.Wrong)
 		})
 	}

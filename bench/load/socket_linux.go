@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -86,9 +87,10 @@ func (s socket) send(v []unix.Iovec) (int, error) {
 	message.SetIovlen(min(len(v), maxVectors))
 	for {
 		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&message)), s.flags|unix.MSG_NOSIGNAL)
-		if errno != unix.EINTR { // a request that is cut short goes on before anything else
+		if errno != unix.EINTR {
 			return int(n), failure(errno)
 		}
+		runtime.Gosched() // the collector may be waiting for this thread, and nothing else here would notice
 	}
 }
 

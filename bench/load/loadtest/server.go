@@ -47,7 +47,6 @@ type Server struct {
 	Block  uint32        // tokens that one hash covers; 16 if zero
 	Delay  time.Duration // before a late answer
 	Honest int           // lookups before the first fault
-	Buffer int           // bytes that the system takes for a connection before they are read, about; its default if zero
 
 	listener net.Listener
 	waiting  sync.WaitGroup
@@ -75,9 +74,6 @@ func (s *Server) Start() (string, error) {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
-			}
-			if s.Buffer > 0 {
-				_ = conn.(*net.TCPConn).SetReadBuffer(s.Buffer)
 			}
 			s.waiting.Go(func() { s.serve(conn) })
 		}

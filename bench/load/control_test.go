@@ -1,0 +1,59 @@
+package load
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// answering returns a connection whose other end reads once and writes this.
+func answering(t *testing.T, o Options, answer ...[]byte) *control {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = theirs.Read(make([]byte, 1000))
+		for _, piece := range answer {
+			_, _ = theirs.Write(piece)
+		}
+		theirs.Close()
+	}()
+	t.Cleanup(func() { ours.Close(); <-done })
+	return &control{conn: ours, envelope: o.envelope(), timeout: 10 * time.Second}
+}
+
+func TestPing(t *testing.T) {
+	pong := netproto.AppendFrame([]byte{1, 1, 1}, pingPayload, false)
+	enveloped := append([]byte{1, 0}, pong...)
+	for name, tt := range map[string]struct {
+		dialect Dialect
+		answer  [][]byte
+		err     error
+		text    string
+	}{
+		"right":       {Raw, [][]byte{pong}, nil, ""},
+		"in pieces":   {Raw, [][]byte{pong[:1], pong[1:4], pong[4:]}, nil, ""},
+		"zmtp":        {ZMTP, [][]byte{enveloped}, nil, ""},
+		"extra":       {Raw, [][]byte{append(pong, 7)}, ErrAnswer, "bytes that were not asked for: 07"},
+		"no envelope": {ZMTP, [][]byte{pong}, ErrAnswer, "no empty frame in front of it"},
+		"refused":     {Raw, [][]byte{netproto.AppendFailed(nil, nil, "why")}, ErrAnswer, `ping was answered a refusal (00): "why"`},
+		"another":     {Raw, [][]byte{netproto.AppendFrame([]byte{1, 1, 1}, []byte("x"), false)}, ErrAnswer, `a ping came back as "x"`},
+		"garbage":     {Raw, [][]byte{[]byte("HTTP")}, ErrAnswer, "48545450"},
+		"closed":      {Raw, nil, ErrLost, "closed by the server"},
+		"cut":         {Raw, [][]byte{pong[:3]}, ErrLost, "closed by the server"},
+	} {
+		err := answering(t, Options{Dialect: tt.dialect}, tt.answer...).ping(t.Context())
+		if tt.err == nil {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorIs(t, err, tt.err, name)
+		assert.ErrorContains(t, err, tt.text, name)
+	}
+}
