@@ -8,6 +8,8 @@ SMOKEFUZZ ?= 8000x
 # How long `make soak` takes, and the soak test in `make test`.
 SOAKTIME ?= 10m
 SMOKESOAK ?= 60s
+# How many lookups `make torture` asks both ways.
+TORTURE ?= 10000000
 
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -40,6 +42,10 @@ fuzz: ## Fuzz each target for FUZZTIME (1m)
 .PHONY: soak
 soak: ## Check every answer of a server under faults for SOAKTIME (10m)
 	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup
+
+.PHONY: torture
+torture: ## Ask TORTURE (10,000,000) lookups by anchors and by all hashes; all must agree
+	HITLINE_TEST_TORTURE=$(TORTURE) go test -count=1 -timeout 0 -v -run '^TestTorture$$' ./lookup
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

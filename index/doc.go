@@ -14,6 +14,10 @@
 //   - run: consecutive keys of a lookup with the same coverage.
 //   - stretch: consecutive slots.
 //   - span: a stretch whose entries were used last at the same time.
+//   - link: what is known of a key's place in its chain, its number and the key in
+//     front of it. Linked: that key is in the slot in front. head: the record of a
+//     key that is not linked. sure: a lookup has confirmed the link.
+//   - trail: what is found along sure links, from one key down to its chain's first.
 //   - bucket: ten cells of the table in one cache line. tag: 16 bits of a key's
 //     hash, by which a cell is chosen.
 //
@@ -22,7 +26,8 @@
 //	table (hash → slot)            log
 //	directory → page ─┐            segment 0  keys  [k0][k1][k2] ... 4096 records
 //	64 buckets of     ├──────────▶            class  c0  c1  c2
-//	10 tags, 10 slots ┘            segment 1 ...
+//	10 tags, 10 slots ┘                       links  two bits each, and the heads
+//	                               segment 1 ...
 //
 //	for writers only               spans of each segment, in two lists by time of
 //	                               use; free slots; slabs, the memory of all this
@@ -42,6 +47,10 @@
 //     may fill a free one while they go on.
 //   - Presence is decided by comparing whole keys; hashes, tags and positions are
 //     hints. Hashes are keyed with a secret.
+//   - Only occupied slots have links. A linked slot follows an occupied one in its
+//     segment and has the next number; any other whose number is known has a head.
+//   - A link is what some store said since its entry was stored. A sure one does not
+//     change, whatever is stored, until its entry goes; it outlives the key in front.
 //   - The memory never exceeds MaxBytes: a slab is added only if the table that its
 //     slots may need fits as well.
 //

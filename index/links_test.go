@@ -75,9 +75,12 @@ func TestLinks(t *testing.T) {
 		do   func(t *testing.T, x *Index)
 		want string
 	}{
-		"in order":           {whole, "0 1<0 2<1 3<2 4<3 5<4"},
-		"without a number":   {func(t *testing.T, x *Index) { store(t, x, keys, 32) }, "- - - - - -"},
-		"the unknown number": {func(t *testing.T, x *Index) { storeAt(t, x, 0, noNumber, nil, keys) }, "- - - - - -"},
+		"in order":         {whole, "0 1<0 2<1 3<2 4<3 5<4"},
+		"without a number": {func(t *testing.T, x *Index) { store(t, x, keys, 32) }, "- - - - - -"},
+		"the unknown number": {func(t *testing.T, x *Index) {
+			storeAt(t, x, 0, noNumber, other[:32], keys)
+			require.Zero(t, x.headBytes)
+		}, "- - - - - -"},
 		"a number later": {func(t *testing.T, x *Index) {
 			store(t, x, keys, 32)
 			whole(t, x)
@@ -126,7 +129,10 @@ func TestLinks(t *testing.T) {
 			x.Before(&w, keys[:31])
 		}, ". . . 3<? 4<3 5<4"},
 		"numbers end below 2^32-1": {func(t *testing.T, x *Index) {
-			storeAt(t, x, 0, noNumber-2, nil, keys)
+			var w Writer
+			w.Number(noNumber - 2)
+			require.NoError(t, x.Store(&w, 0, cut(keys, 0, 4), 32))
+			require.NoError(t, x.Store(&w, 0, cut(keys, 4, n), 32))
 		}, "4294967293<? 4294967294<0 - - - -"},
 		"another number": {func(t *testing.T, x *Index) {
 			whole(t, x)
@@ -235,6 +241,26 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestConfirmEnds tells whether all keys were there, and confirms nothing behind
+// one that is not.
+func TestConfirmEnds(t *testing.T) {
+	const n = 300
+	for _, gone := range []int{0, 1, 63, 64, 65, 200, n - 1} {
+		x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
+		storeAt(t, x, 0, 0, nil, keys)
+		_, err := x.Evict(0, cut(keys, gone, gone+1), 32)
+		require.NoError(t, err)
+		require.False(t, x.Confirm(0, nil, keys, 32))
+		require.Equal(t, gone, strings.Count(linksOf(x, keys), "!"))
+		require.True(t, x.Confirm(0, nil, cut(keys, 0, gone), 32))
+	}
+	x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
+	store(t, x, keys, 32)
+	require.True(t, x.Confirm(0, nil, keys, 32), "all are there, if not known as a chain")
+	require.False(t, x.Confirm(0, nil, keys, 0))
+	require.False(t, x.Confirm(0, nil, keys, maxHashLen+1))
+}
+
 // checkLinks checks that links stand only where there are keys, in order, and that
 // their memory is told.
 func checkLinks(t testing.TB, x *Index) {
@@ -330,6 +356,10 @@ func TestHeadsAreBounded(t *testing.T) {
 	room := headRoom * int64(len(x.segments))
 	require.LessOrEqual(t, x.headBytes, room)
 	require.Greater(t, x.headBytes, room/2, "the room is used")
+	told := x.Stats().Bytes
+	x.headBytes += 1000
+	require.Equal(t, told+1000, x.Stats().Bytes, "and told")
+	x.headBytes -= 1000
 	known := 0
 	for i := range uint64(3 * segmentSlots) {
 		if linksOf(x, chain(i, 1, 32)) == "1<?" {

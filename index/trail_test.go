@@ -465,17 +465,14 @@ func (m *chainModel) confirm() {
 	if number > 0 && len(before) == 0 {
 		return
 	}
-	gone := false // a batch that lacks a key is the last one
 	for i := range len(keys) / 32 {
 		key, at := string(cut(keys, i, i+1)), number+uint32(i)
 		e := m.known[key]
-		if gone = gone || e == nil; e != nil {
-			have := e.link
-			e.link.sure = have.sure || have.known && have.number == at && (at == 0 || !have.open && have.before == string(before))
-			if gone {
-				e.either = &have
-			}
+		if e == nil {
+			return
 		}
+		l := &e.link
+		l.sure = l.sure || l.known && l.number == at && (at == 0 || !l.open && l.before == string(before))
 		before = []byte(key)
 	}
 }

@@ -30,8 +30,8 @@ type tortured struct {
 	chains  [][]byte // chained lists of hashes that share prefixes
 	lied    bool     // requests by anchors that lie come in between, and stores are honest
 
-	lookups, exchanges [4]int // determined ones, by the number of exchanges; 0: by all hashes
-	history            []string
+	lookups [4]int // determined ones, by the number of exchanges; 0: by all hashes
+	history []string
 }
 
 // newTortured returns nil where the pool is none.
@@ -181,7 +181,7 @@ func (w *tortured) anyHash() []byte {
 // step does something at random.
 func (w *tortured) step() {
 	chain := w.chains[w.IntN(len(w.chains))]
-	if w.lied && w.service.noAnchors == nil && w.IntN(2) == 0 {
+	if w.lied && w.service.anchorStride > 0 && w.IntN(2) == 0 {
 		w.lie()
 	}
 	switch w.IntN(40) {
@@ -245,7 +245,7 @@ func (w *tortured) lookup(chain []byte) {
 
 // byAnchors is what a client and its server do, without what lies between.
 func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit uint32, determined bool, exchanges int, err error) {
-	if w.service.noAnchors != nil {
+	if w.service.anchorStride == 0 { // not served
 		return 0, false, 0, nil
 	}
 	call := anchorsCall{hashes: hashes, hashLen: w.hashLen, stride: w.service.anchorStride}

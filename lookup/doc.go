@@ -12,6 +12,7 @@
 //     walk through the index serves all of them.
 //   - flight: one request over a remote backend, from its first byte to its reply.
 //   - crew: the goroutines that wait for a remote backend.
+//   - anchor: one of the few hashes of a lookup by anchors, with its block's number.
 //   - meter: what one event loop measures of the lookups that it answers.
 //
 // # One lookup
@@ -26,10 +27,19 @@
 //	       → coordinator.Ask: Backend.Exists → flights.land → the loop is woken
 //	       → session.done: reply
 //
+// # Lookups by anchors
+//
+// A Client asks for long prompts by a few of their hashes (anchors_client.go), and
+// the same query answers (anchors.go): what the index knows of the chain in front of
+// an anchor goes in as bits, then the hashes that follow, if there are any. If that
+// is not all that the rules look at, the reply tells which hashes are wanted. Why the
+// hit is exact is in docs/architecture.md.
+//
 // # Invariants
 //
 //   - Nothing on the way of a lookup allocates in the steady state, and nothing is
 //     proportional to num_tokens, only to min(hashes, num_tokens / hash block size).
+//     Of a lookup by anchors those are the hashes that it says its prompt has.
 //   - A bit says that the block was there at some moment between the request's
 //     first byte and its reply; a reset in between clears the bits collected so
 //     far.

@@ -215,6 +215,7 @@ func (s *Service) askRemote(ctx context.Context, numTokens int64, numHashes int,
 		}
 		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, func(keys []string) ([]int, error) {
 			rest()
+			rest = func() {} // should the backend panic
 			answers, err := exists(keys)
 			rest = s.remote.work(ctx)
 			o.ended = err != nil && ctx.Err() != nil

@@ -363,6 +363,47 @@ func TestInfoSamples(t *testing.T) {
 	require.InEpsilon(t, 20000, info.Blocks, 0.2)
 }
 
+// TestSample looks at keys of several pools, and does not go on for ever.
+func TestSample(t *testing.T) {
+	s := storetest.StartRedis(t, "--user", "reader", "on", ">secret", "~*", "+exists", "--user", "scanner", "on", ">secret", "~*", "+scan")
+	keys, set := testBackend(t, Config{URL: "redis://" + s.Addr}), testBackend(t, Config{URL: "redis://" + s.Addr, Layout: LayoutSet, KeyPrefix: "n"})
+	require.NoError(t, s.Client(t).MSet(soon(t), "other", "x", "m@tp_rank:0@group:", "x", "m@tp_rank:0@group:0", "a string").Err())
+	require.NoError(t, keys.Store(soon(t), blocks("m", 10)))
+	require.NoError(t, set.Store(soon(t), []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}))
+	for name, b := range map[string]*Backend{"keys": keys, "set": set} {
+		got, err := b.Sample(soon(t))
+		require.NoError(t, err, name)
+		require.ElementsMatch(t, blocks("m", 10), got.Keys)
+		require.ElementsMatch(t, []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}, got.Sets)
+		require.True(t, got.Complete)
+	}
+	_, err := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr}).Sample(soon(t))
+	require.ErrorContains(t, err, "NOPERM")
+	got, err := testBackend(t, Config{URL: "redis://scanner:secret@" + s.Addr}).Sample(soon(t))
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}, addHash(got.Sets), "the names alone")
+
+	require.NoError(t, keys.Store(soon(t), blocks("m", 8000)))
+	got, err = keys.Sample(soon(t))
+	require.NoError(t, err)
+	require.False(t, got.Complete)
+	require.GreaterOrEqual(t, len(got.Keys), sampleEnough)
+	require.Less(t, len(got.Keys), 8000)
+}
+
+// addHash adds block 1 to the names of sets.
+func addHash(names []string) []string {
+	keys := make([]string, 0, len(names))
+	for _, name := range names {
+		if !strings.HasPrefix(name, "n@") {
+			continue // a string that is named so
+		}
+		hash := block("", 0, 0, 1)
+		keys = append(keys, name+hash[strings.LastIndexByte(hash, '@'):])
+	}
+	return keys
+}
+
 // TestWrongConnections has one line for each way to connect wrongly.
 func TestWrongConnections(t *testing.T) {
 	plain, secret, c := storetest.StartRedis(t), storetest.StartRedis(t, "--requirepass", "right"), sharedCluster(t)

@@ -33,7 +33,7 @@ func ServeFloor(log io.Writer, size, buffer int) error {
 		if err != nil {
 			return err
 		}
-		s, err := blocking.Take(conn.(*net.TCPConn))
+		s, err := blocking.Take(conn)
 		if err != nil {
 			return err
 		}

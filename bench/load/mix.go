@@ -138,11 +138,18 @@ func (m *mix) next(s *slot, parts [][]byte) ([][]byte, bool) {
 	if x := m.random.Float64(); x < m.changes && m.begin(x < m.store) {
 		return m.change(s, parts), true
 	}
-	c := &m.chains.all[m.random.IntN(len(m.chains.all))]
+	c, stored, expect := m.pick()
+	return c.ask(s, stored, expect, m.chains.unknown, parts), true
+}
+
+// pick chooses a chain to look up, how many of its hashes are to be stored ones,
+// and the tokens that hits.
+func (m *mix) pick() (c *chain, stored int, expect uint32) {
+	c = &m.chains.all[m.random.IntN(len(m.chains.all))]
 	if m.random.Float64() < m.hit {
-		return c.ask(s, c.shape.hashes, c.shape.whole, nil, parts), true
+		return c, c.shape.hashes, c.shape.whole
 	}
-	return c.ask(s, c.leaves, c.miss, m.chains.unknown, parts), true
+	return c, c.leaves, c.miss
 }
 
 // begin begins to store or to evict a chain, the other where there is none for it.

@@ -87,6 +87,11 @@ type Options struct {
 	Reset bool   // have the server forget everything first
 	Seed  uint64 // of the hashes and of all choices; 0 takes a random one
 
+	// Anchored, if set, makes the connections of lookups by anchors, one for each of
+	// Connections, in place of the run's own. Closed loops only, of lookups only, one
+	// under way on a connection.
+	Anchored func(ctx context.Context, addr string) (Anchorer, error)
+
 	// OnProblem, if set, is told of each wrong or refused answer (a *[Problem]).
 	// Calls do not overlap.
 	OnProblem func(*Problem)
@@ -99,6 +104,12 @@ type Options struct {
 
 	// dial replaces net.Dialer in tests.
 	dial dialFunc
+}
+
+// Anchorer is a connection that looks up by anchors.
+type Anchorer interface {
+	Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error)
+	Close() error
 }
 
 // Lengths says how many hashes requests have: between Least and Most, evenly
@@ -163,7 +174,7 @@ func (o Options) withDefaults() Options {
 // sense.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	for _, check := range []func() string{o.wrongShape, o.wrongMix, o.wrongTime} {
+	for _, check := range []func() string{o.wrongShape, o.wrongMix, o.wrongTime, o.wrongAnchored} {
 		if text := check(); text != "" {
 			return fmt.Errorf("%w: %s", bench.ErrOptions, text)
 		}
@@ -216,6 +227,22 @@ func (o Options) wrongTime() string {
 		return fmt.Sprintf("%d requests; give 0 to measure for a time", o.Count)
 	case (o.Duration == 0) == (o.Count == 0):
 		return "give either how long to measure or how many requests"
+	}
+	return ""
+}
+
+func (o Options) wrongAnchored() string {
+	switch {
+	case o.Anchored == nil:
+		return ""
+	case o.Dialect != Raw:
+		return "lookups by anchors go over the raw dialect"
+	case o.Pipeline > 1:
+		return "lookups by anchors are not pipelined"
+	case len(o.Rates) > 0:
+		return "lookups by anchors are measured in a closed loop, without a rate"
+	case o.Stores+o.Evicts > 0:
+		return "lookups by anchors are measured without stores and evicts"
 	}
 	return ""
 }

@@ -21,6 +21,7 @@ type Report struct {
 	Mode        string  `json:"mode"` // closed or open
 	Connections int     `json:"connections"`
 	Pipeline    int     `json:"pipeline"`
+	Anchored    bool    `json:"anchored,omitempty"`
 	Hashes      string  `json:"hashes"` // of a lookup, as given
 	HitShare    float64 `json:"hit_share"`
 	MissAt      MissAt  `json:"miss_at"`

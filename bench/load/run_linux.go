@@ -31,7 +31,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	r := &runner{o: o, epoch: time.Now()}
 	r.report = Report{
 		Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
-		Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
+		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
 	}
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
@@ -54,6 +54,7 @@ type runner struct {
 	chains    *chains
 	conns     []*conn
 	workers   []*worker
+	askers    []*asker // in place of the workers while measuring; nil but by anchors
 	collector *collector
 	report    Report
 
@@ -108,6 +109,7 @@ func (r *runner) prepare(ctx context.Context) error {
 	if r.shaper, err = newShaper(pool, c.envelope); err != nil {
 		return err
 	}
+	r.shaper.numbered = r.o.Anchored != nil
 	r.chains, err = newChains(r.o, r.shaper)
 	return err
 }
@@ -212,6 +214,9 @@ func (r *runner) close() {
 	for _, w := range r.workers {
 		w.close()
 	}
+	for _, a := range r.askers {
+		_ = a.conn.Close() // nobody waits on it
+	}
 	for _, c := range r.conns {
 		if c != nil {
 			c.socket.close()
@@ -268,7 +273,10 @@ func (r *runner) measure(ctx context.Context) error {
 		for i, c := range r.conns {
 			c.begin(sources[i], r.share(i))
 		}
-		if err := r.measureStep(number, rate); err != nil {
+		if err := r.hireAskers(ctx, sources); err != nil {
+			return err
+		}
+		if err := r.measureStep(ctx, number, rate); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -289,7 +297,7 @@ func (r *runner) share(i int) int64 {
 }
 
 // measureStep measures at one rate, 0 in a closed loop.
-func (r *runner) measureStep(number int, rate float64) error {
+func (r *runner) measureStep(ctx context.Context, number int, rate float64) error {
 	start := r.clock()
 	s := stage{start: start, begin: start + int64(r.o.Warmup), end: math.MaxInt64, window: int64(r.o.window())}
 	if r.o.Duration > 0 {
@@ -299,11 +307,15 @@ func (r *runner) measureStep(number int, rate float64) error {
 		s.period = 1e9 / rate
 	}
 	wrong, refused := r.wrong, r.refused
+	measurers, work := len(r.workers), r.work
+	if r.askers != nil {
+		measurers, work = len(r.askers), func(s stage) error { return r.askAll(ctx, s) }
+	}
 	done := make(chan *measured, 1)
 	go func() {
-		done <- r.collector.collect(len(r.workers), func(sample *Sample) { r.sampled(number, sample) })
+		done <- r.collector.collect(measurers, func(sample *Sample) { r.sampled(number, sample) })
 	}()
-	err := r.work(s)
+	err := work(s)
 	m := <-done
 	step := m.step(rate)
 	step.Wrong, step.Errors = r.wrong-wrong, r.refused-refused

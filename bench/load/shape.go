@@ -51,6 +51,7 @@ type shaper struct {
 	envelope []byte
 	scratch  coordinator.Scratch
 	shapes   map[int]*shape
+	numbered bool // stores tell where their keys stand, for lookups by anchors
 }
 
 func newShaper(pool coordinator.Pool, envelope []byte) (*shaper, error) {
@@ -95,6 +96,9 @@ func (s *shaper) parts(tokens int64, n int) []part {
 				p := part{from: from, to: to, stride: stride}
 				size := (to - from) * hashLen
 				p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
+				if s.numbered {
+					p.store = netproto.AppendChunks(nil, s.envelope, at, uint32(from), hashLen, size, false)
+				}
 				p.evict = netproto.AppendKeys(nil, s.envelope, netproto.TagEvict, at, hashLen, size)
 				parts = append(parts, p)
 			}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/bench/load/loadtest"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
@@ -57,4 +59,34 @@ func TestReplayAnchored(t *testing.T) {
 	assert.Greater(t, got.Anchored.Fewer, 10.0)
 
 	assert.Equal(t, exitUsage, a.run(t.Context(), append(args, "--conns", "2")))
+}
+
+func TestRunAnchored(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+	require.NoError(t, err)
+	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	require.NoError(t, err)
+	require.NoError(t, server.Start(t.Context()))
+	defer func() { _ = server.Shutdown(context.Background()) }()
+
+	args := []string{"--anchored", "--count", "300", "--connections", "3", "--hashes", "200-400", "--hit-share", "0.5", "--json"}
+	r := runLoad(t.Context(), append(args, "--connect", server.Addrs()[0])...)
+	require.Equal(t, exitDone, r.code, r.stderr)
+	var got load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.True(t, got.Anchored)
+	assert.Equal(t, []int64{300, 0, 0}, []int64{got.Requests, got.Wrong, got.Errors})
+	assert.GreaterOrEqual(t, server.Stat().Anchored, int64(300))
+	assert.Positive(t, server.Stat().AnchoredUndetermined)
+
+	for fault, want := range map[loadtest.Fault]int{
+		loadtest.OffByOne: exitBad, loadtest.Forgets: exitBad, loadtest.Refuses: exitBad, loadtest.Closes: exitLost,
+	} { // servers that do not know anchors, and are asked by all hashes
+		addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5})
+		r := runLoad(t.Context(), "--anchored", "--count", "100", "--hashes", "20", "--connect", addr)
+		assert.Equal(t, want, r.code, "%s: %s", fault, r.stderr)
+	}
+	for _, more := range [][]string{{"--rate", "10"}, {"--pipeline", "2"}, {"--dialect", "zmtp"}, {"--stores", "0.1"}} {
+		assert.Equal(t, exitUsage, runLoad(t.Context(), append(args, more...)...).code)
+	}
 }

@@ -17,15 +17,16 @@ import (
 
 // runFlags are the flags of hitbench run; written by cobra.
 type runFlags struct {
-	o       load.Options
-	dialect string
-	missAt  string
-	hashes  string
-	pool    poolFlags
-	start   bool
-	hitline string
-	hdr     string
-	json    bool
+	o        load.Options
+	dialect  string
+	missAt   string
+	hashes   string
+	pool     poolFlags
+	start    bool
+	hitline  string
+	hdr      string
+	anchored bool
+	json     bool
 }
 
 // runCommand returns the command, which leaves its error in failed.
@@ -76,6 +77,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store beforehand, at least")
 	flags.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
 	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
+	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
 	flags.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure, each rate")
 	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, in place of --duration")
 	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that which is not measured")
@@ -127,6 +129,9 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 			return fmt.Errorf("%w: --count and --duration both say when to end; give one", errUsage)
 		}
 		f.o.Duration = 0
+	}
+	if f.anchored {
+		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr) }
 	}
 	f.o.Dialect, f.o.MissAt = load.Dialect(f.dialect), load.MissAt(f.missAt)
 	var err error

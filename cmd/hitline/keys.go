@@ -19,6 +19,9 @@ func newStore() *cobra.Command {
 	var chunk uint32
 	var before string
 	request := func(c *lookup.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error {
+		if before == "" && chunk == netproto.FirstChunkUnknown {
+			return c.Store(ctx, place, keys, hashLen)
+		}
 		key, err := hex.DecodeString(before)
 		if err != nil {
 			return configError(fmt.Errorf("--before %q is no hash in hexadecimal digits: %w", before, err))

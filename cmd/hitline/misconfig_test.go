@@ -66,11 +66,11 @@ const twoGroups = "groups: [{kind: full_attention, block_size: 16}, {kind: full_
 var wrongKeys = map[string]misconfigured{
 	"model name": {
 		pool: "model_name: org/other, cache_prefix: p, tp_size: 2",
-		want: `the store's blocks are of the model "m", and lookups ask for "other": set pool.model_name to the engine's`,
+		want: `the store's blocks are of the model "m", and lookups ask for "other": set pool.model_name to the engine's, unless it has stored nothing yet`,
 	},
 	"cache prefix": {
 		pool: "model_name: org/m, cache_prefix: q, tp_size: 2",
-		want: `the store's blocks have the cache prefix "p", and lookups ask for "q": set pool.cache_prefix to the engine's`,
+		want: `the store's blocks have the cache prefix "p", and lookups ask for "q": set pool.cache_prefix to the engine's, unless it has stored nothing yet`,
 	},
 	"more groups": {
 		pool: "model_name: m, cache_prefix: p, tp_size: 2, " + twoGroups,

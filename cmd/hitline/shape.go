@@ -72,11 +72,11 @@ func (e expected) compareNames(names map[string]int, f *findings) {
 	wantPrefix, wantModel := splitName(poolName(e.rules))
 	switch {
 	case prefix == wantPrefix:
-		f.problem("the store's blocks are of the model %q, and lookups ask for %q: set pool.model_name to the engine's", model, wantModel)
+		f.problem("the store's blocks are of the model %q, and lookups ask for %q: set pool.model_name to the engine's, unless it has stored nothing yet", model, wantModel)
 	case model == wantModel:
-		f.problem("the store's blocks have the cache prefix %q, and lookups ask for %q: set pool.cache_prefix to the engine's", prefix, wantPrefix)
+		f.problem("the store's blocks have the cache prefix %q, and lookups ask for %q: set pool.cache_prefix to the engine's, unless it has stored nothing yet", prefix, wantPrefix)
 	default:
-		f.problem("the store's blocks have the cache prefix %q and the model %q, and lookups ask for %q and %q: set pool.cache_prefix and pool.model_name to the engine's",
+		f.problem("the store's blocks have the cache prefix %q and the model %q, and lookups ask for %q and %q: set pool.cache_prefix and pool.model_name to the engine's, unless it has stored nothing yet",
 			prefix, model, wantPrefix, wantModel)
 	}
 }

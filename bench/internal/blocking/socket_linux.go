@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -18,25 +18,30 @@ import (
 // costs the collector, which would wait for the call to return, so nothing that a
 // call waits for may run in this process.
 type Socket struct {
-	file *os.File
 	fd   int
 	wait time.Duration // longest for one call; 0: for ever
 }
 
-// Stream is a connection of TCP or of a unix socket.
-type Stream interface {
-	net.Conn
-	File() (*os.File, error)
-}
-
-// Take takes over conn, which nobody may use any more.
-func Take(conn Stream) (Socket, error) {
+// Take takes over conn, a connection of TCP or of a unix socket, which nobody may
+// use any more. An *os.File of it would stay with the runtime's poller, whose
+// thread would wake up with each answer.
+func Take(conn net.Conn) (Socket, error) {
 	defer conn.Close()
-	file, err := conn.File()
+	s := Socket{fd: -1}
+	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return Socket{}, err
+		return s, err
 	}
-	return Socket{file: file, fd: int(file.Fd())}, nil // Fd makes it block
+	duplicate := func(fd uintptr) { s.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }
+	if controlErr := raw.Control(duplicate); controlErr != nil {
+		return s, controlErr
+	}
+	if err == nil {
+		if err = unix.SetNonblock(s.fd, false); err != nil {
+			s.Close()
+		}
+	}
+	return s, err
 }
 
 // Dial connects to addr, tcp://host:port or ipc://path; waits on the socket end
@@ -51,7 +56,7 @@ func Dial(ctx context.Context, addr string, timeout time.Duration) (Socket, erro
 	if err != nil {
 		return Socket{}, err
 	}
-	s, err := Take(conn.(Stream))
+	s, err := Take(conn)
 	if err != nil {
 		return Socket{}, err
 	}
@@ -67,7 +72,7 @@ func Dial(ctx context.Context, addr string, timeout time.Duration) (Socket, erro
 }
 
 // Close closes the socket.
-func (s Socket) Close() { _ = s.file.Close() } // nothing is lost with it
+func (s Socket) Close() { _ = unix.Close(s.fd) } // nothing is lost with it
 
 // Shutdown ends a call that is under way on the socket.
 func (s Socket) Shutdown() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) }

@@ -1,0 +1,128 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/netproto"
+)
+
+// asker makes the lookups by anchors of one connection. Not safe for concurrent
+// use.
+type asker struct {
+	number int
+	run    *runner
+	conn   Anchorer
+	mix    *mix
+	budget int64  // requests that may still count; negative: any number
+	made   int64  // requests
+	joined []byte // the hashes of a miss
+	window *window
+}
+
+// hireAskers makes the connections of lookups by anchors.
+func (r *runner) hireAskers(ctx context.Context, sources []*mix) error {
+	if r.o.Anchored == nil {
+		return nil
+	}
+	r.collector = newCollector(len(sources))
+	for i, m := range sources {
+		dialCtx, cancel := r.o.deadlineIn(ctx)
+		conn, err := r.o.Anchored(dialCtx, r.o.Connect)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%w: connection %d of %d to %s: %w", ErrLost, i+1, len(sources), r.o.Connect, err)
+		}
+		r.askers = append(r.askers, &asker{number: i, run: r, conn: conn, mix: m, budget: r.share(i)})
+	}
+	return nil
+}
+
+// askAll has all askers do a stage. The first to fail ends the others.
+func (r *runner) askAll(ctx context.Context, s stage) error {
+	var group errgroup.Group
+	for _, a := range r.askers {
+		group.Go(func() error {
+			err := a.work(ctx, s)
+			if err != nil {
+				r.stopped.Store(true)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// work asks until the stage is over.
+func (a *asker) work(ctx context.Context, s stage) error {
+	r := a.run
+	a.window = r.collector.fresh(s.begin, s.begin+s.window)
+	now := r.clock()
+	defer func() {
+		a.roll(now, s)
+		a.window.last, a.window.to = true, min(max(now, a.window.from), s.end)
+		r.collector.full <- a.window
+	}()
+	for now < s.end && a.budget != 0 && !r.stopped.Load() {
+		start, hashes, err := a.ask(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: request %d on connection %d to %s: %w", ErrLost, a.made, a.number, r.o.Connect, err)
+		}
+		now = r.clock()
+		a.roll(now, s)
+		if start < s.begin {
+			continue
+		}
+		if a.budget > 0 {
+			a.budget--
+		}
+		if now <= s.end {
+			a.window.requests++
+			a.window.hashes += int64(hashes)
+			_ = a.window.latency.RecordValue(min(max(now-start, 1), maxLatency)) // within bounds it does not fail
+		}
+	}
+	return nil
+}
+
+// ask makes one lookup and checks the answer.
+func (a *asker) ask(ctx context.Context) (start int64, n int, err error) {
+	c, stored, expect := a.mix.pick()
+	hashes := c.hashes()
+	if stored < c.shape.hashes {
+		a.joined = append(a.joined[:0], hashes[:stored*hashLen]...)
+		a.joined = append(a.joined, a.mix.chains.unknown[stored*hashLen:c.shape.hashes*hashLen]...)
+		hashes = a.joined
+	}
+	ctx, cancel := a.run.o.deadlineIn(ctx)
+	defer cancel()
+	a.made++
+	start = a.run.clock()
+	hit, err := a.conn.Lookup(ctx, c.shape.tokens, hashes, hashLen)
+	refused := errors.Is(err, bench.ErrRefused)
+	if err != nil && !refused {
+		return start, 0, err
+	}
+	if refused || hit != expect {
+		s := slot{tag: netproto.TagLookup, hashes: int32(c.shape.hashes), stored: int32(stored), expect: expect}
+		problem := judged{slot: &s, number: a.made - 1, refused: refused, low: hit < expect, problem: fmt.Sprintf("%d tokens", hit)}
+		if refused {
+			problem.problem = err.Error()
+		}
+		a.run.problem(&conn{number: a.number}, problem)
+	}
+	return start, c.shape.hashes, nil
+}
+
+// roll hands in the windows that are over.
+func (a *asker) roll(now int64, s stage) {
+	for now >= a.window.to && a.window.to <= s.end {
+		next := a.run.collector.fresh(a.window.to, a.window.to+s.window)
+		a.run.collector.full <- a.window
+		a.window = next
+	}
+}

@@ -1,0 +1,596 @@
+package lookup
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// anchoredPools are pools that are served by anchors; their prompts have hashes of
+// 16 tokens.
+func anchoredPools() map[string]coordinator.Pool {
+	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
+	full32 := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 32}
+	window := coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 128}
+	mamba := coordinator.Group{Kind: coordinator.Mamba, BlockSize: 64, MambaCacheMode: "align"}
+	eagle := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16, IsEagleGroup: true}
+	return map[string]coordinator.Pool{
+		"one group":      {HashBlockSize: 16},
+		"larger blocks":  {HashBlockSize: 16, Groups: []coordinator.Group{full32}},
+		"hybrid":         {HashBlockSize: 16, Groups: []coordinator.Group{full, window, mamba}},
+		"newest":         {HashBlockSize: 16, Groups: []coordinator.Group{full32, window}, Revision: coordinator.Revision20260817},
+		"eagle":          {HashBlockSize: 16, Groups: []coordinator.Group{eagle, window}, UseEagle: true},
+		"eagle and full": {HashBlockSize: 16, Groups: []coordinator.Group{eagle, full}, UseEagle: true},
+		"ranks":          {HashBlockSize: 16, Groups: []coordinator.Group{full, window}, TPSize: 2, PPSize: 2},
+	}
+}
+
+// dialAs connects with options behind the usual ones.
+func dialAs(t testing.TB, addr string, opts ...ClientOption) *Client {
+	t.Helper()
+	c, err := Dial(background, addr, append([]ClientOption{WithTimeout(patience)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// storePrefix stores the chunks of the first n hashes of a chain, of all groups on
+// all ranks, as engines do.
+func storePrefix(t testing.TB, s *Service, hashes []byte, n int) {
+	t.Helper()
+	for g := range s.pool.Groups {
+		keys := chunkKeys(s, g, hashes, n)
+		for _, r := range s.coord.Ranks(g) {
+			at := Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
+			require.NoError(t, s.StoreChain(at, 0, nil, keys, 32))
+		}
+	}
+}
+
+// evictHash takes the chunk that ends with hash i away from all places of a group.
+func evictHash(t testing.TB, s *Service, g int, hashes []byte, i int) {
+	t.Helper()
+	for _, r := range s.coord.Ranks(g) {
+		at := Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
+		require.NoError(t, s.Evict(at, hashes[i*32:(i+1)*32], 32))
+	}
+}
+
+// chunkKeys returns the keys of a group's chunks in the first n hashes.
+func chunkKeys(s *Service, g int, hashes []byte, n int) (keys []byte) {
+	stride := s.coord.Stride(g)
+	for i := stride - 1; i < n; i += stride {
+		keys = append(keys, hashes[i*32:(i+1)*32]...)
+	}
+	return keys
+}
+
+// asks counts what a server was asked between two calls.
+type asks struct {
+	server                        *Server
+	anchored, undetermined, whole int64
+}
+
+func (a *asks) since() (anchored, undetermined, whole int64) {
+	st := a.server.Stat()
+	anchored, undetermined = st.Anchored-a.anchored, st.AnchoredUndetermined-a.undetermined
+	whole = st.Lookups - a.whole - anchored
+	a.anchored, a.undetermined, a.whole = st.Anchored, st.AnchoredUndetermined, st.Lookups
+	return anchored, undetermined, whole
+}
+
+// TestAnchorsOverTCP asks everything both ways, and counts the exchanges.
+func TestAnchorsOverTCP(t *testing.T) {
+	for name, pool := range anchoredPools() {
+		for kind, opts := range clientKinds {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				server := startServer(t, ServiceConfig{Pool: pool}, Limits{})
+				c := dialAs(t, server.Addrs()[0], append(opts, WithAnchors(1))...)
+				const n = 640
+				hashes := chain("a", n, 32)
+				count := &asks{server: server}
+				ask := func(n int) (exchanges int64) {
+					t.Helper()
+					want, err := server.service.Lookup(uint64(16*n), netproto.NewHashes(hashes[:n*32], 32))
+					require.NoError(t, err)
+					count.since()
+					got, err := c.Lookup(background, uint32(16*n), hashes[:n*32], 32)
+					require.NoError(t, err)
+					require.Equal(t, want, got, "%d hashes", n)
+					anchored, undetermined, whole := count.since()
+					require.EqualValues(t, 1, anchored+whole, "answered once")
+					require.LessOrEqual(t, anchored+undetermined+whole, int64(3))
+					return anchored + undetermined + whole
+				}
+				one := int64(1) // exchange where all is there
+				for _, g := range server.service.pool.Groups {
+					if g.BlockSize != server.service.pool.Groups[0].BlockSize {
+						one = 2 // a store of every k-th key moves them, and takes more heads than there may be
+					}
+				}
+				require.LessOrEqual(t, ask(n), int64(2), "a miss at the first block")
+				storePrefix(t, server.service, hashes, n)
+				require.LessOrEqual(t, ask(n), one, "all is there, confirmed by digests")
+				require.LessOrEqual(t, ask(n), one, "all is there")
+				rng := rand.New(rand.NewPCG(1, 2))
+				for range 30 {
+					ask((1 + rng.IntN(n/4)) * 4)
+				}
+				for range 30 {
+					g, i := rng.IntN(len(server.service.pool.Groups)), rng.IntN(n)
+					stride := server.service.coord.Stride(g)
+					if rng.IntN(2) == 0 { // an anchor
+						call := anchorsCall{hashes: hashes, hashLen: 32, stride: server.service.anchorStride}
+						call.begin(uint32(server.service.anchorUnit))
+						i = (int(call.Number(rng.IntN(call.Len())))+1)*call.stride - 1
+					}
+					evictHash(t, server.service, g, hashes, i/stride*stride+stride-1)
+					for range 2 {
+						require.LessOrEqual(t, ask(n), int64(2), "a range of hashes decides")
+					}
+					if rng.IntN(3) == 0 {
+						storePrefix(t, server.service, hashes, n)
+						ask(n)
+						require.LessOrEqual(t, ask(n), one)
+					}
+				}
+				require.NoError(t, server.service.Reset())
+				ask(n)
+			})
+		}
+	}
+}
+
+// TestAnchorsWithoutDigests looks up a prompt that is too long for digests unasked.
+func TestAnchorsWithoutDigests(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	c := dialAs(t, server.Addrs()[0])
+	n := digestsUpTo/32 + 100
+	hashes := chain("a", n, 32)
+	count := &asks{server: server}
+	lookup := func(want int) (exchanges int64) {
+		t.Helper()
+		count.since()
+		hit, err := c.Lookup(background, uint32(16*n), hashes, 32)
+		require.NoError(t, err)
+		require.EqualValues(t, 16*want, hit)
+		anchored, undetermined, whole := count.since()
+		return anchored + undetermined + whole
+	}
+	storePrefix(t, server.service, hashes, n)
+	require.EqualValues(t, 2, lookup(n), "digests are asked for")
+	require.EqualValues(t, 1, lookup(n))
+	evictHash(t, server.service, 0, hashes, n-5)
+	require.EqualValues(t, 2, lookup(n-5), "the hashes of a range are asked for")
+	require.NoError(t, server.service.Reset())
+	require.NoError(t, server.service.Store(Place{}, hashes, 32)) // which tells no numbers
+	require.EqualValues(t, 2, lookup(n), "all that is between the anchors is asked for")
+	require.EqualValues(t, 2, lookup(n))
+}
+
+// TestAnchorsFrom counts requests of clients that ask by anchors from so many hashes on.
+func TestAnchorsFrom(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	hashes := chain("a", DefaultAnchorsFrom, 32)
+	storePrefix(t, server.service, hashes, DefaultAnchorsFrom)
+	for name, c := range map[string]struct {
+		opts    []ClientOption
+		hashes  int
+		anchors int64
+	}{
+		"below the default": {nil, DefaultAnchorsFrom - 1, 0},
+		"the default":       {nil, DefaultAnchorsFrom, 1},
+		"below":             {[]ClientOption{WithAnchors(100)}, 99, 0},
+		"from":              {[]ClientOption{WithAnchors(100)}, 100, 1},
+		"never":             {[]ClientOption{WithAnchors(0)}, DefaultAnchorsFrom, 0},
+		"less than never":   {[]ClientOption{WithAnchors(-1)}, DefaultAnchorsFrom, 0},
+		"one hash":          {[]ClientOption{WithAnchors(1)}, 1, 1},
+		"no hash":           {[]ClientOption{WithAnchors(1)}, 0, 0},
+	} {
+		client, count := dialAs(t, server.Addrs()[0], c.opts...), &asks{server: server}
+		count.since()
+		hit, err := client.Lookup(background, uint32(16*c.hashes), hashes[:32*c.hashes], 32)
+		require.NoError(t, err)
+		require.EqualValues(t, 16*c.hashes, hit)
+		anchored, undetermined, whole := count.since()
+		require.Equal(t, []int64{c.anchors, 0, 1 - c.anchors}, []int64{anchored, undetermined, whole}, name)
+	}
+}
+
+// TestAnchorsServerRestarts lets a server come back with another pool, whose blocks
+// of lookups by anchors are larger.
+func TestAnchorsServerRestarts(t *testing.T) {
+	for kind, opts := range clientKinds {
+		t.Run(kind, func(t *testing.T) {
+			first := startServer(t, blocks16, Limits{})
+			addr := first.Addrs()[0]
+			c := dialAs(t, addr, append(opts, WithAnchors(1))...)
+			hashes := chain("a", 400, 32)
+			storePrefix(t, first.service, hashes, 400)
+			lookup := func() uint32 {
+				hit, err := c.Lookup(background, 6400, hashes, 32)
+				if err != nil {
+					require.ErrorIs(t, err, ErrConnect)
+					return 0
+				}
+				return hit
+			}
+			require.EqualValues(t, 6400, lookup())
+			ctx, cancel := context.WithTimeout(background, patience)
+			defer cancel()
+			require.NoError(t, first.Shutdown(ctx))
+
+			service, err := NewService(ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 64}}}})
+			require.NoError(t, err)
+			second, err := NewServer(service, ServerConfig{Listen: []string{addr}, Loops: 2})
+			require.NoError(t, err)
+			require.NoError(t, second.Start(ctx))
+			t.Cleanup(func() { _ = second.Shutdown(context.Background()) })
+			storePrefix(t, service, hashes, 300)
+			eventually(t, "connected again", func() bool { return lookup() == 4800 })
+			before := second.Stat()
+			require.EqualValues(t, 4800, lookup())
+			require.EqualValues(t, 4800, lookup())
+			after := second.Stat()
+			require.Equal(t, before.Anchored+2, after.Anchored, "by the new stride")
+			require.Equal(t, before.Failed, after.Failed)
+		})
+	}
+}
+
+// TestAnchorsOverRemote finds out once that a backend is not asked by anchors.
+func TestAnchorsOverRemote(t *testing.T) {
+	hashes := chain("a", 50, 32)
+	server := startRemote(t, filled(t, hashes), patient, Limits{})
+	for kind, opts := range clientKinds {
+		before := server.Stat().Failed
+		c := dialAs(t, server.Addrs()[0], append(opts, WithAnchors(1))...)
+		for range 5 {
+			hit, err := c.Lookup(background, 800, hashes, 32)
+			require.NoError(t, err)
+			require.EqualValues(t, 800, hit)
+		}
+		refused := server.Stat().Failed - before
+		require.EqualValues(t, 1, refused, "%s: refusals, one a connection", kind)
+	}
+}
+
+// TestAnchorsNotServed looks up in pools that are not served by anchors.
+func TestAnchorsNotServed(t *testing.T) {
+	for name, pool := range map[string]coordinator.Pool{
+		"no full attention": {HashBlockSize: 16, Groups: []coordinator.Group{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64}}},
+		"odd strides": {HashBlockSize: 16, Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 32}, {Kind: coordinator.FullAttention, BlockSize: 48}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := startServer(t, ServiceConfig{Pool: pool}, Limits{})
+			require.ErrorIs(t, server.service.noAnchors, ErrNoAnchors)
+			c := dialAs(t, server.Addrs()[0], WithAnchors(1))
+			hashes := chain("a", 96, 32)
+			storePrefix(t, server.service, hashes, 96)
+			for range 3 {
+				hit, err := c.Lookup(background, 96*16, hashes, 32)
+				require.NoError(t, err)
+				require.EqualValues(t, 96*16, hit)
+			}
+			require.EqualValues(t, 1, server.Stat().Failed)
+			require.EqualValues(t, 0, server.Stat().Anchored)
+		})
+	}
+}
+
+// TestAnchorsHalfHeldBlocks: at the default revision ranks that hold a block are
+// summed over equal hashes, of which anchors know nothing.
+func TestAnchorsHalfHeldBlocks(t *testing.T) {
+	for revision, refused := range map[coordinator.Revision]int64{coordinator.Revision20260620: 1, coordinator.Revision20260817: 0} {
+		server := startServer(t, ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, Revision: revision}}, Limits{})
+		c := dialAs(t, server.Addrs()[0], WithAnchors(1))
+		hashes := chain("a", 100, 32)
+		storePrefix(t, server.service, hashes, 60)
+		require.NoError(t, server.service.StoreChain(Place{TPRank: 1}, 60, hashes[59*32:60*32], hashes[60*32:], 32))
+		hit, err := c.Lookup(background, 1600, hashes, 32)
+		require.NoError(t, err)
+		require.EqualValues(t, 960, hit)
+		st := server.Stat()
+		require.Equal(t, refused, st.Failed, revision)
+		require.Equal(t, 1-refused, st.Anchored)
+	}
+}
+
+// anchorsFake is a server that is asked for a prompt of 100 hashes in blocks of one.
+func anchorsFake(answers ...func(r *fakeRequest)) *fakeServer {
+	return &fakeServer{answer: func(r *fakeRequest) {
+		switch {
+		case r.tag != "anchors":
+			r.reply()
+		case binary.BigEndian.Uint32(r.frames[1][4:]) == 0 && len(answers) < 3:
+			r.conn.send(netproto.AppendAnchorsReply(nil, r.envelope, netproto.AnchorsParams, 1, 1))
+		default:
+			answer := answers[0]
+			answers = answers[1:]
+			answer(r)
+		}
+	}}
+}
+
+// anchorsReply sends frames.
+func anchorsReply(frames ...[]byte) func(r *fakeRequest) {
+	return func(r *fakeRequest) { r.conn.send(append(append([]byte(nil), r.envelope...), encode(frames...)...)) }
+}
+
+func u32s(numbers ...uint32) (b []byte) {
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// TestAnchorsReplies has a server answer what it should not.
+func TestAnchorsReplies(t *testing.T) {
+	hit, more, params := []byte{netproto.AnchorsHit}, []byte{netproto.AnchorsMore}, []byte{netproto.AnchorsParams}
+	for name, c := range map[string]struct {
+		frames [][]byte
+		want   error
+	}{
+		"a hit":                    {[][]byte{hit, u32s(1600)}, nil},
+		"a refusal":                {[][]byte{{0}, []byte("not now")}, nil}, // all hashes are sent
+		"a refusal without reason": {[][]byte{{0}}, nil},
+		"a short hit":              {[][]byte{hit, {1, 2, 3}}, ErrReply},
+		"a long hit":               {[][]byte{hit, u32s(1, 2)}, ErrReply},
+		"a hit without number":     {[][]byte{hit}, ErrReply},
+		"a lookup's hit":           {[][]byte{u32s(1600)}, ErrReply},
+		"a third frame":            {[][]byte{hit, u32s(1600), {}}, ErrReply},
+		"another kind":             {[][]byte{{9}, u32s(1600)}, ErrReply},
+		"parameters":               {[][]byte{params, u32s(1, 1)}, ErrReply},
+		"a kind of two bytes":      {[][]byte{{1, 1}, u32s(1600)}, ErrReply},
+		"no kind":                  {[][]byte{{}, u32s(1600)}, ErrReply},
+		"a short range":            {[][]byte{more, u32s(1, 2)}, ErrReply},
+		"a long range":             {[][]byte{more, u32s(1, 2, 3, 4)}, ErrReply},
+		"known over said":          {[][]byte{more, u32s(3, 2, 10)}, ErrReply},
+		"said over end":            {[][]byte{more, u32s(1, 11, 10)}, ErrReply},
+		"a range over the prompt":  {[][]byte{more, u32s(1, 2, 101)}, ErrReply},
+		"a range without end":      {[][]byte{more, u32s(0, 0, 1<<32-1)}, ErrReply},
+	} {
+		for kind, opts := range clientKinds {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				if kind == "pipeline" && name == "no kind" {
+					t.Skip("an empty frame ends the envelope")
+				}
+				client := fakeClient(t, anchorsFake(anchorsReply(c.frames...), nil), append(opts, WithAnchors(1), WithTimeout(patience))...)
+				got, err := client.Lookup(background, 1600, chain("a", 100, 32), 32)
+				if c.want != nil {
+					require.ErrorIs(t, err, c.want)
+					require.NoError(t, client.Ping(background), "the next call is as good as any")
+					return
+				}
+				require.NoError(t, err)
+				require.EqualValues(t, 1600, got)
+			})
+		}
+	}
+	for name, frames := range map[string][][]byte{
+		"stride 0": {params, u32s(0, 1)}, "unit 0": {params, u32s(1, 0)}, "short": {params, u32s(1)}, "long": {params, u32s(1, 1, 1)},
+		"a hit": {hit, u32s(1600)}, "alone": {params},
+	} {
+		client := fakeClient(t, anchorsFake(anchorsReply(frames...), nil, nil), WithAnchors(1))
+		_, err := client.Lookup(background, 1600, chain("a", 100, 32), 32)
+		require.ErrorIs(t, err, ErrReply, name)
+	}
+}
+
+// TestAnchorsThreeExchanges has a server never know enough: the third request has
+// all hashes.
+func TestAnchorsThreeExchanges(t *testing.T) {
+	hashes := chain("a", 100, 32)
+	requests := 0
+	ask := func(check func(r *fakeRequest), numbers ...uint32) func(r *fakeRequest) {
+		return func(r *fakeRequest) {
+			requests++
+			check(r)
+			anchorsReply([]byte{netproto.AnchorsMore}, u32s(numbers...))(r)
+		}
+	}
+	client := fakeClient(t, anchorsFake(
+		ask(func(r *fakeRequest) {
+			if !bytes.Equal(r.frames[3], u32s(0, 9, 19, 29, 39, 49, 59, 69, 79, 89, 99)) || len(r.frames[4]) != 8*11 || len(r.frames[5]) != 32*11 {
+				t.Errorf("the first request: %x", r.frames)
+			}
+		}, 30, 30, 55),
+		ask(func(r *fakeRequest) {
+			want := append(bytes.Clone(hashes[29*32:30*32]), hashes[30*32:55*32]...)
+			if !bytes.Equal(r.frames[1][12:], u32s(30)) || !bytes.Equal(r.frames[3], u32s(29)) || !bytes.Equal(r.frames[5], want) {
+				t.Errorf("the second request: %x", r.frames)
+			}
+		}, 31, 31, 60),
+	), WithAnchors(1), WithTimeout(patience))
+	hit, err := client.Lookup(background, 1600, hashes, 32)
+	require.NoError(t, err)
+	require.EqualValues(t, 1600, hit)
+	require.Equal(t, 2, requests)
+}
+
+// TestAnchorsOldServer asks a server that knows nothing of anchors.
+func TestAnchorsOldServer(t *testing.T) {
+	for kind, opts := range clientKinds {
+		t.Run(kind, func(t *testing.T) {
+			asked := 0
+			f := &fakeServer{}
+			f.answer = func(r *fakeRequest) {
+				if r.tag == "anchors" {
+					asked++
+					r.conn.send(netproto.AppendFailed(nil, r.envelope, netproto.ErrUnknownTag.Error()))
+					return
+				}
+				r.reply()
+			}
+			client := fakeClient(t, f, append(opts, WithAnchors(1), WithTimeout(patience))...)
+			for range 10 {
+				hit, err := client.Lookup(background, 1600, chain("a", 100, 32), 32)
+				require.NoError(t, err)
+				require.EqualValues(t, 1600, hit)
+			}
+			require.EqualValues(t, 1, f.dials.Load())
+			require.Equal(t, 1, asked, "once a connection")
+		})
+	}
+}
+
+// TestAnchorsContext ends a lookup's context, or its client's time, between its
+// exchanges.
+func TestAnchorsContext(t *testing.T) {
+	for kind, opts := range clientKinds {
+		t.Run(kind, func(t *testing.T) {
+			noLeaks(t)
+			ctx, cancel := context.WithCancel(background)
+			defer cancel()
+			client := fakeClient(t, anchorsFake(
+				anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)),
+				func(*fakeRequest) { cancel() }, // and no answer
+			), append(opts, WithAnchors(1), WithTimeout(patience))...)
+			_, err := client.Lookup(ctx, 1600, chain("a", 100, 32), 32)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, ErrConnect)
+			_, err = client.Lookup(ctx, 1600, chain("a", 100, 32), 32)
+			require.ErrorIs(t, err, context.Canceled, "before its first exchange")
+			require.NoError(t, client.Ping(background))
+
+			client = fakeClient(t, anchorsFake(
+				anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)), func(*fakeRequest) {},
+			), append(opts, WithAnchors(1), WithTimeout(50*time.Millisecond))...)
+			_, err = client.Lookup(background, 1600, chain("a", 100, 32), 32)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		})
+	}
+}
+
+// TestAnchorsFailOpen makes a lookup by anchors a miss where nobody answers.
+func TestAnchorsFailOpen(t *testing.T) {
+	client := fakeClient(t, &fakeServer{refuse: func() error { return errStore }}, WithAnchors(1), WithFailOpen())
+	hit, err := client.Lookup(background, 1600, chain("a", 100, 32), 32)
+	require.ErrorIs(t, err, ErrFailedOpen)
+	require.Zero(t, hit)
+}
+
+// TestAnchorsOfManyClients has several clients store and ask while chains are
+// evicted; a hit is never more than was stored of a prompt.
+func TestAnchorsOfManyClients(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	const n = 300
+	done := make(chan error, 4)
+	for i := range 4 {
+		go func() {
+			done <- func() error {
+				c, err := Dial(background, server.Addrs()[0], WithTimeout(patience), WithAnchors(1))
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				hashes, stored := chain(fmt.Sprint("a", i), n, 32), 0
+				rng := rand.New(rand.NewPCG(uint64(i), 1))
+				for range scaled(300) {
+					switch rng.IntN(4) {
+					case 0:
+						k := rng.IntN(n) + 1
+						err, stored = c.StoreChain(background, Place{}, 0, nil, hashes[:k*32], 32), max(stored, k)
+					case 1:
+						k := rng.IntN(n)
+						err, stored = c.Evict(background, Place{}, hashes[k*32:(k+1)*32], 32), min(stored, k)
+					default:
+						var hit uint32
+						if hit, err = c.Lookup(background, 16*n, hashes, 32); err == nil && hit < uint32(16*stored) {
+							err = fmt.Errorf("%d tokens, of %d blocks in a row", hit, stored)
+						}
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range 4 {
+		require.NoError(t, <-done)
+	}
+}
+
+// TestAnchorsParameters asks pools for their stride and unit.
+func TestAnchorsParameters(t *testing.T) {
+	for name, want := range map[string][2]uint32{
+		"one group": {1, 1}, "larger blocks": {2, 1}, "hybrid": {1, 4}, "newest": {2, 1}, "eagle": {1, 2}, "ranks": {1, 2},
+	} {
+		service, err := NewService(ServiceConfig{Pool: anchoredPools()[name]})
+		require.NoError(t, err)
+		require.NoError(t, service.noAnchors)
+		require.Equal(t, want, [2]uint32{uint32(service.anchorStride), uint32(service.anchorUnit)}, name)
+	}
+}
+
+// TestAnchorsCountAsUse looks a prompt up by anchors, and stores more than fits
+// beside it.
+func TestAnchorsCountAsUse(t *testing.T) {
+	for _, used := range []bool{true, false} {
+		cfg := blocks16
+		cfg.Memory.MaxEntries = 1000
+		server := startServer(t, cfg, Limits{})
+		c := dialAs(t, server.Addrs()[0], WithAnchors(1))
+		hashes := chain("a", 100, 32)
+		storePrefix(t, server.service, hashes, 100)
+		for i := range 19 {
+			if used {
+				hit, err := c.Lookup(background, 1600, hashes, 32)
+				require.NoError(t, err)
+				require.EqualValues(t, 1600, hit)
+			}
+			require.NoError(t, server.service.Store(Place{}, chain(fmt.Sprint("b", i), 50, 32), 32))
+		}
+		hit, err := server.service.Lookup(1600, netproto.NewHashes(hashes, 32))
+		require.NoError(t, err)
+		require.Equal(t, used, hit == 1600, "%d tokens are left", hit)
+		if used {
+			require.EqualValues(t, 19, server.Stat().Anchored)
+		}
+	}
+}
+
+// TestStoreChain stores a chain in two pieces, the second one first, in a group of
+// larger chunks, over the wire and in process.
+func TestStoreChain(t *testing.T) {
+	hashes := chain("a", 200, 32)
+	server := startServer(t, ServiceConfig{Pool: anchoredPools()["larger blocks"]}, Limits{})
+	c := dialAs(t, server.Addrs()[0], WithAnchors(1))
+	keys := chunkKeys(server.service, 0, hashes, 200)
+	for name, store := range map[string]func(number uint32, before, keys []byte) error{
+		"client": func(number uint32, before, keys []byte) error {
+			return c.StoreChain(background, Place{}, number, before, keys, 32)
+		},
+		"service": func(number uint32, before, keys []byte) error {
+			return server.service.StoreChain(Place{}, number, before, keys, 32)
+		},
+	} {
+		require.NoError(t, server.service.Reset())
+		require.NoError(t, store(60, keys[59*32:60*32], keys[60*32:]))
+		require.NoError(t, store(0, nil, keys[:60*32]))
+		before := server.Stat()
+		hit, err := c.Lookup(background, 3200, hashes, 32)
+		require.NoError(t, err)
+		require.EqualValues(t, 3200, hit)
+		after := server.Stat()
+		require.Equal(t, before.Anchored+1, after.Anchored, name)
+		require.Equal(t, before.AnchoredUndetermined, after.AnchoredUndetermined, "%s: one exchange", name)
+	}
+	require.ErrorIs(t, c.StoreChain(background, Place{}, 1, keys[:31], keys, 32), ErrRequest)
+	require.ErrorIs(t, c.StoreChain(background, Place{}, 1, nil, keys[:31], 32), ErrRequest)
+	require.ErrorIs(t, c.StoreChain(background, Place{Group: 7}, 1, keys[:32], keys, 32), ErrRefused)
+	require.ErrorIs(t, server.service.StoreChain(Place{Group: 7}, 1, nil, keys, 32), ErrPlace)
+}
