@@ -347,6 +347,27 @@ func TestMovesKeepLinks(t *testing.T) {
 	checkLinks(t, x)
 }
 
+// TestStridedStoreIsNotMoved stores a chain, and every second and fourth key of it
+// for another place, over and over.
+func TestStridedStoreIsNotMoved(t *testing.T) {
+	const n = 2000
+	x, keys := mustNew(t, Config{Places: 2, Groups: [][]int{{0}, {1}}}), chain(1, n, 32)
+	storeAt(t, x, 0, 0, nil, keys)
+	for _, stride := range []int{2, 4, 2} {
+		var some []byte
+		for i := stride - 1; i < n; i += stride {
+			some = append(some, cut(keys, i, i+1)...)
+		}
+		var w Writer
+		require.NoError(t, x.Store(&w, 1, some, 32))
+		storeAt(t, x, 0, 0, nil, keys)
+		require.Equal(t, 1, pieces(x, keys, 32))
+		requireChain(t, x, keys)
+	}
+	require.Len(t, x.segments[0].links.heads, 1)
+	checkBooks(t, x)
+}
+
 // TestHeadsAreBounded stores blocks that all need a head of their own.
 func TestHeadsAreBounded(t *testing.T) {
 	x := mustNew(t, onePlace(0))

@@ -212,17 +212,27 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store.
+// into order: in the steps and at the expense of those who store. Keys at even
+// distances lie in order already: they are a group's every k-th of a chain that
+// another one stores in full, and would only be moved to and fro.
 func (b *storing) chooseMoved(fresh int) {
 	pieces, known := 0, 0
+	step := slot(0) // between the keys of a piece, 0 while it has one only
 	for i, s := range b.slot[:b.n] {
 		b.from[i] = noSlot
 		if s == noSlot {
 			continue
 		}
 		known++
-		if i == 0 || s != b.slot[i-1]+1 {
-			pieces++
+		if i == 0 || b.slot[i-1] == noSlot {
+			pieces, step = pieces+1, 0
+			continue
+		}
+		switch apart := s - b.slot[i-1]; {
+		case step == 0 && apart-1 < scattered:
+			step = apart
+		case apart != step:
+			pieces, step = pieces+1, 0
 		}
 	}
 	if pieces > scattered && !b.twice() {

@@ -26,9 +26,9 @@ type TrailRun struct {
 }
 
 const (
-	// trailRuns bounds the runs of one Trace: a chain in more pieces is not worth
-	// following, and is looked up by its hashes.
-	trailRuns = 1 << 14
+	// trailRuns bounds the runs of one Trace, to 3 MiB: a prompt of 131,072 blocks, each
+	// of another coverage than the next, as where some groups hold every second one.
+	trailRuns = 1 << 17
 	// keepRuns and keepRecital are what a Trail keeps between lookups, in runs and
 	// bytes.
 	keepRuns    = 256
@@ -154,9 +154,20 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 	return nil, false
 }
 
-// Use says that what the last Trace found was used.
-func (x *Index) Use(t *Trail) {
+// Taken forgets the runs that the last Trace found, so that a lookup that is not
+// finished keeps little, but not what Use says of them.
+func (t *Trail) Taken() {
 	slices.Reverse(t.found)
+	t.found = t.found[:min(len(t.found), noteMost)]
+	clear(t.Runs) // they point to coverage that a reset may drop
+	t.Runs = t.Runs[:0]
+	if cap(t.Runs) > keepRuns || cap(t.found) > noteMost {
+		t.Runs, t.found = nil, slices.Clone(t.found)
+	}
+}
+
+// Use says that what was Taken was used.
+func (x *Index) Use(t *Trail) {
 	x.noteTouches(t.found[:min(len(t.found), noteMost)], t.epoch)
 	t.Drop()
 }

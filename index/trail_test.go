@@ -163,8 +163,11 @@ func TestTraceOfLongChains(t *testing.T) {
 	down := x.Trace(&trail, cut(keys, pieces-1, pieces), uint32(pieces-1))
 	require.Positive(t, down)
 	require.Less(t, down, uint32(2*segmentSlots))
-	trail.Drop()
+	found := slices.Clone(trail.found)
+	trail.Taken()
 	require.Nil(t, trail.Runs, "a large one gives it back")
+	require.LessOrEqual(t, cap(trail.found), 2*noteMost)
+	require.Equal(t, found[len(found)-1], trail.found[0], "the chain's beginning was used first")
 }
 
 // TestUseKeepsFromEviction looks a chain up by its last key only, and stores more
@@ -179,6 +182,8 @@ func TestUseKeepsFromEviction(t *testing.T) {
 			var trail Trail
 			if used {
 				require.Zero(t, x.Trace(&trail, cut(keys, 99, 100), 99))
+				trail.Taken()
+				require.Empty(t, trail.Runs)
 				x.Use(&trail)
 			}
 			store(t, x, chain(2+i, 50, 32), 32)

@@ -140,6 +140,7 @@ func (q *query) placeAnchors() {
 	for i := len(a.trail.Runs) - 1; top >= 0 && i >= 0; i-- {
 		q.takeTrail(a.trail.Runs[i])
 	}
+	a.trail.Taken()
 	q.goBehind(int(a.request.First))
 }
 

@@ -355,9 +355,12 @@ func TestAnchorsDoNotAllocate(t *testing.T) {
 // TestAnchorsKeepLittle asks by as many anchors as there may be, and looks at what
 // the pooled query keeps.
 func TestAnchorsKeepLittle(t *testing.T) {
-	server := unstarted(t)
+	service, err := NewService(ServiceConfig{Pool: anchoredPools()["hybrid"]})
+	require.NoError(t, err)
+	server, err := NewServer(service, ServerConfig{})
+	require.NoError(t, err)
 	hashes := chain("a", 4*netproto.MaxAnchors, 32)
-	storePrefix(t, server.service, hashes, len(hashes)/32)
+	storePrefix(t, server.service, hashes, len(hashes)/32) // of another coverage each
 	call := &anchorsCall{hashes: hashes, hashLen: 32, stride: 1}
 	call.start()
 	call.NumHashes, call.Stride = uint32(len(hashes)/32), 1
@@ -369,6 +372,7 @@ func TestAnchorsKeepLittle(t *testing.T) {
 	r := netproto.Request{NumTokens: uint64(len(hashes) / 2), HashLen: 32, NumHashes: netproto.MaxAnchors, Anchors: call.Anchors}
 	require.NoError(t, q.beginAnchors(&r))
 	q.addAnchors(call.blob)
+	require.LessOrEqual(t, cap(q.anchored.trail.Runs), 256, "a request that is not finished")
 	a, err := q.finishAnchors()
 	require.NoError(t, err)
 	require.True(t, a.determined)

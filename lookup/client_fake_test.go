@@ -221,11 +221,11 @@ func (c *fakeConn) drain() {
 	}
 }
 
-// fakeClient is a client of f.
+// fakeClient is a client of f, which knows no anchors.
 func fakeClient(t testing.TB, f *fakeServer, opts ...ClientOption) *Client {
 	t.Helper()
 	t.Cleanup(f.all.Wait)
-	c, err := dialClient(context.Background(), f.dialer(), newConfig(opts))
+	c, err := dialClient(context.Background(), f.dialer(), newConfig(append([]ClientOption{WithAnchors(0)}, opts...)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c

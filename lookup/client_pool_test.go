@@ -292,7 +292,7 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	here, there, err := socketPair()
 	require.NoError(t, err)
 	defer there.Close()
-	c := newClient(here, WithPipeline(), WithTimeout(patience))
+	c := newClient(here, WithPipeline(), WithTimeout(patience), WithAnchors(0))
 	defer c.Close()
 	blob := make([]byte, 4<<20)
 	for i := range blob {
@@ -316,7 +316,7 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	p := &peer{Conn: there}
 	require.NoError(t, there.SetDeadline(time.Now().Add(patience)))
 	first, second := p.next(t), p.next(t)
-	require.Equal(t, want, string(first[5]), "the copy goes on where the blob was left")
+	require.True(t, want == string(first[5]), "the copy goes on where the blob was left")
 	for _, frames := range [][][]byte{first, second} {
 		_, err = there.Write(encode(frames[0], frames[1], frames[3]))
 		require.NoError(t, err)

@@ -625,7 +625,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					require.NoError(b, server.service.Store(Place{}, keys, 32))
 					addr = server.Addrs()[0]
 				}
-				c, err := Dial(context.Background(), addr)
+				c, err := Dial(context.Background(), addr, WithAnchors(0))
 				require.NoError(b, err)
 				defer c.Close()
 				b.ReportAllocs()
