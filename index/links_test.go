@@ -368,6 +368,33 @@ func TestStridedStoreIsNotMoved(t *testing.T) {
 	checkBooks(t, x)
 }
 
+// TestInterleavedChainsAreMoved stores chains in turns, key by key, and then each as a
+// whole: that they lie at even distances does not make them one chain.
+func TestInterleavedChainsAreMoved(t *testing.T) {
+	const n = 300
+	for _, chains := range []uint64{2, 3 * mostApart / 2} {
+		x, writers := mustNew(t, onePlace(0)), make([]Writer, chains)
+		var all [][]byte
+		for w := range chains {
+			writers[w].Number(0)
+			all = append(all, chain(w, n, 32))
+		}
+		for i := range n {
+			for w, keys := range all {
+				require.NoError(t, x.Store(&writers[w], 0, cut(keys, i, i+1), 32))
+			}
+		}
+		for _, keys := range all {
+			require.Equal(t, n, pieces(x, keys, 32))
+			storeAt(t, x, 0, 0, nil, keys)
+			require.LessOrEqual(t, pieces(x, keys, 32), n/batchKeys+1)
+		}
+		requireChain(t, x, all[chains-1])
+		checkLinks(t, x)
+		checkBooks(t, x)
+	}
+}
+
 // TestHeadsAreBounded stores blocks that all need a head of their own.
 func TestHeadsAreBounded(t *testing.T) {
 	x := mustNew(t, onePlace(0))

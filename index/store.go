@@ -83,7 +83,7 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error
 	x.findStored(&b, w, keys, hashLen)
 	fresh, err := x.classify(&b, place, keys, hashLen)
 	x.useStored(&b, w)
-	b.chooseMoved(fresh)
+	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
 		room := x.makeRoom(hashLen, want, b.moved, w.store)
 		if room < want {
@@ -212,32 +212,42 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store. Keys at even
-// distances lie in order already: they are a group's every k-th of a chain that
-// another one stores in full, and would only be moved to and fro.
-func (b *storing) chooseMoved(fresh int) {
+// into order: in the steps and at the expense of those who store.
+func (x *Index) chooseMoved(b *storing) {
 	pieces, known := 0, 0
-	step := slot(0) // between the keys of a piece, 0 while it has one only
 	for i, s := range b.slot[:b.n] {
 		b.from[i] = noSlot
 		if s == noSlot {
 			continue
 		}
 		known++
-		if i == 0 || b.slot[i-1] == noSlot {
-			pieces, step = pieces+1, 0
-			continue
-		}
-		switch apart := s - b.slot[i-1]; {
-		case step == 0 && apart-1 < scattered:
-			step = apart
-		case apart != step:
-			pieces, step = pieces+1, 0
+		if i == 0 || b.slot[i-1] == noSlot || !x.inOrder(b.slot[i-1], s) {
+			pieces++
 		}
 	}
 	if pieces > scattered && !b.twice() {
 		b.moved = known
 	}
+}
+
+// mostApart bounds, in slots, how far apart keys are looked at for being in order.
+const mostApart = 32
+
+// inOrder tells whether a key lies as it should behind another: in the next slot, or
+// in one that is linked with it. The latter are a group's every k-th of a chain that
+// another one stores in full; they would only be moved to and fro.
+func (x *Index) inOrder(before, s slot) bool {
+	apart := s - before
+	if apart == 1 || apart-1 >= mostApart {
+		return apart == 1
+	}
+	seg, i := x.at(s)
+	for first := i - int(apart); i > first; i-- {
+		if !isSet(&seg.links.linked, i) { // slot 0 never is
+			return false
+		}
+	}
+	return true
 }
 
 // twice tells whether a key that is there stands in the batch twice.

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bench/internal/blocking"
 )
 
 // socket is a connection on which a worker makes raw system calls: the Go scheduler
@@ -27,22 +28,15 @@ const tick = 20 * time.Millisecond
 // errAgain says that nothing could be read or written for now.
 var errAgain = errors.New("nothing for now")
 
-// takeSocket takes over conn, which nobody may use any more. An *os.File of it would
-// stay with the runtime's poller, whose thread would wake up with each answer.
-func takeSocket(conn net.Conn, blocking bool) (socket, error) {
-	defer conn.Close()
-	s := socket{fd: -1, flags: unix.MSG_DONTWAIT}
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err == nil {
-		duplicate := func(fd uintptr) { s.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }
-		if controlErr := raw.Control(duplicate); controlErr != nil {
-			err = controlErr
-		}
-	}
+// takeSocket takes over conn, which nobody may use any more. If it blocks, it does
+// so for a tick.
+func takeSocket(conn net.Conn, blocks bool) (socket, error) {
+	fd, err := blocking.Descriptor(conn)
 	if err != nil {
 		return socket{}, lost(err)
 	}
-	if !blocking {
+	s := socket{fd: fd, flags: unix.MSG_DONTWAIT}
+	if !blocks {
 		return s, nil
 	}
 	s.flags = 0

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -101,9 +100,9 @@ func (a *app) compare(ctx context.Context, f compareFlags) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	self, err := executable()
 	if err != nil {
-		return fmt.Errorf("cannot tell where this program is: %w", err)
+		return err
 	}
 	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
 		return err
@@ -120,11 +119,7 @@ func (a *app) compare(ctx context.Context, f compareFlags) error {
 	if err != nil && len(report.Rows) == 0 {
 		return err
 	}
-	write := report.WriteTable
-	if f.json {
-		write = report.WriteJSON
-	}
-	return cmp.Or(err, printed(write(a.stdout)), compareVerdict(report))
+	return cmp.Or(err, a.show(report, f.json), compareVerdict(report))
 }
 
 // watchCompare measures with a progress bar.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,9 +103,9 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	self, err := executable()
 	if err != nil {
-		return fmt.Errorf("cannot tell where this program is: %w", err)
+		return err
 	}
 	o.FloorServer = []string{self, floorServer}
 	if o.Connect == "" {
@@ -122,11 +123,7 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 	if err != nil {
 		return err
 	}
-	write := report.WriteTable
-	if f.json {
-		write = report.WriteJSON
-	}
-	return cmp.Or(printed(write(a.stdout)), floorVerdict(report))
+	return cmp.Or(a.show(report, f.json), floorVerdict(report))
 }
 
 // watchFloor measures with a progress bar.
@@ -136,6 +133,15 @@ func (a *app) watchFloor(ctx context.Context, o floor.Options) (floor.Report, er
 	o.OnStep = bar.at
 	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
 	return floor.Run(ctx, o)
+}
+
+// executable returns the path of this program.
+func executable() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("cannot tell where this program is: %w", err)
+	}
+	return self, nil
 }
 
 // findHitline returns the path of the hitline binary: the one that was named, or
@@ -157,8 +163,19 @@ func findHitline(named, self string) (string, error) {
 	return "", fmt.Errorf("%w: there is no hitline at %s, nor on PATH; build it, or name it with --hitline", errUsage, beside)
 }
 
-func printed(err error) error {
-	if err != nil {
+// shown is what a command has measured.
+type shown interface {
+	WriteTable(w io.Writer) error
+	WriteJSON(w io.Writer) error
+}
+
+// show writes a report on standard output.
+func (a *app) show(report shown, json bool) error {
+	write := report.WriteTable
+	if json {
+		write = report.WriteJSON
+	}
+	if err := write(a.stdout); err != nil {
 		return fmt.Errorf("cannot write the report: %w", err)
 	}
 	return nil

@@ -113,7 +113,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	defer closeAll(conns)
 	report, err := a.watch(ctx, o, conns, total)
 	fileErr := files.write(report)
-	printErr := a.print(report, f.json)
+	printErr := a.show(report, f.json)
 	return cmp.Or(err, fileErr, printErr, verdict(report))
 }
 
@@ -163,18 +163,6 @@ func (a *app) watch(ctx context.Context, o bench.ReplayOptions, conns []conn, to
 		targets[i] = c
 	}
 	return bench.Replay(ctx, o, targets...)
-}
-
-// print writes the report on standard output.
-func (a *app) print(r bench.Report, json bool) error {
-	write := r.WriteTable
-	if json {
-		write = r.WriteJSON
-	}
-	if err := write(a.stdout); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
-	}
-	return nil
 }
 
 // verdict returns an error if, in a replay that came to its end, an answer was

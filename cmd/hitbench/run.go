@@ -109,11 +109,7 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if len(report.Steps) == 0 && err != nil { // nothing was measured
 		return err
 	}
-	write := report.WriteTable
-	if f.json {
-		write = report.WriteJSON
-	}
-	return cmp.Or(err, printed(write(a.stdout)), a.writeHDR(report, f.hdr), loadVerdict(report))
+	return cmp.Or(err, a.show(report, f.json), a.writeHDR(report, f.hdr), loadVerdict(report))
 }
 
 // fill makes options of those flags that are text.
@@ -144,9 +140,9 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 
 // serve starts the server of --start.
 func (f *runFlags) serve(ctx context.Context) (*load.Server, error) {
-	self, err := os.Executable()
+	self, err := executable()
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell where this program is: %w", err)
+		return nil, err
 	}
 	path, err := findHitline(f.hitline, self)
 	if err != nil {

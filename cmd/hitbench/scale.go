@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,9 +63,9 @@ func (a *app) scale(ctx context.Context, f scaleFlags) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	self, err := executable()
 	if err != nil {
-		return fmt.Errorf("cannot tell where this program is: %w", err)
+		return err
 	}
 	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
 		return err
@@ -80,11 +79,7 @@ func (a *app) scale(ctx context.Context, f scaleFlags) error {
 
 // printScale prints the report, and returns an error if an answer was not right.
 func (a *app) printScale(r scale.Report, json bool) error {
-	write := r.WriteTable
-	if json {
-		write = r.WriteJSON
-	}
-	return cmp.Or(printed(write(a.stdout)), scaleVerdict(r))
+	return cmp.Or(a.show(r, json), scaleVerdict(r))
 }
 
 // watchScale measures with a progress bar.

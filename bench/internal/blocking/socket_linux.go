@@ -26,22 +26,31 @@ type Socket struct {
 // use any more. An *os.File of it would stay with the runtime's poller, whose
 // thread would wake up with each answer.
 func Take(conn net.Conn) (Socket, error) {
+	fd, err := Descriptor(conn)
+	if err != nil {
+		return Socket{}, err
+	}
+	s := Socket{fd: fd}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		s.Close()
+		return Socket{}, err
+	}
+	return s, nil
+}
+
+// Descriptor takes conn apart: it returns a descriptor of its socket, to be closed,
+// and closes conn.
+func Descriptor(conn net.Conn) (fd int, err error) {
 	defer conn.Close()
-	s := Socket{fd: -1}
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return s, err
+		return -1, err
 	}
-	duplicate := func(fd uintptr) { s.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }
+	duplicate := func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }
 	if controlErr := raw.Control(duplicate); controlErr != nil {
-		return s, controlErr
+		return -1, controlErr
 	}
-	if err == nil {
-		if err = unix.SetNonblock(s.fd, false); err != nil {
-			s.Close()
-		}
-	}
-	return s, err
+	return fd, err
 }
 
 // Dial connects to addr, tcp://host:port or ipc://path; waits on the socket end
