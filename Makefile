@@ -7,7 +7,7 @@ FUZZTIME ?= 1m
 SMOKEFUZZ ?= 8000x
 # How long `make soak` takes, and the soak test in `make test`.
 SOAKTIME ?= 10m
-SMOKESOAK ?= 60s
+SMOKESOAK ?= 40s
 # How many lookups `make torture` asks both ways.
 TORTURE ?= 10000000
 

@@ -92,7 +92,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if err != nil {
 			return conformance.Differs("store: %v", err)
 		}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Strategy: AskAll}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Timeout: patience, Strategy: AskAll}})
 		if err != nil {
 			return conformance.Differs("service over a backend: %v", err)
 		}

@@ -267,6 +267,7 @@ func TestRemoteCancelled(t *testing.T) {
 	require.NoError(t, ps[0].Close()) // which leads
 	eventually(t, "it is gone", func() bool { return server.connections.Load() == 2 })
 	require.NoError(t, ps[1].Close())
+	eventually(t, "it is gone too", func() bool { return server.flying.Load() == 1 })
 	eventually(t, "one follows", func() bool { return r.followers() == 1 })
 	require.EqualValues(t, 10, ended.Load(), "it goes on for others")
 	close(opened)
