@@ -178,9 +178,13 @@ var errContextTime = fmt.Errorf("%w: %w", context.DeadlineExceeded, os.ErrDeadli
 // exchange sends one request and reads its reply into frames.
 func (c *conn) exchange(r *request) error {
 	c.head = r.appendHead(c.head[:0], nil)
+	blob := r.blob
+	if r.tag == netproto.TagAnchors { // few and not the caller's: one piece is written sooner than two
+		c.head, blob = append(c.head, blob...), nil
+	}
 	c.parts = append(c.parts[:0], c.head)
-	if len(r.blob) > 0 {
-		c.parts = append(c.parts, r.blob)
+	if len(blob) > 0 {
+		c.parts = append(c.parts, blob)
 	}
 	if err := c.write(); err != nil {
 		return err

@@ -4,22 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
+	"github.com/hitline/hitline/bench/internal/blocking"
 	"github.com/hitline/hitline/bench/internal/figure"
 )
+
+// DialBlocking is a dialer for the client that an Anchorer is made of: like the other
+// connections here, it blocks in the kernel, without telling the Go scheduler, for at
+// most timeout a call.
+func DialBlocking(timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := blocking.DialConn(ctx, network, address, timeout)
+		if err != nil {
+			return nil, err // no nil pointer in an interface
+		}
+		return c, nil
+	}
+}
 
 // anchoredPeer asks hitline for the requests of a workload by anchors. Not safe
 // for concurrent use.
 type anchoredPeer struct {
-	conn    Anchorer
-	load    *workload
-	order   []int
-	tokens  uint32 // of a prompt
-	timeout time.Duration
-	asked   int
-	wrong   int
+	conn   Anchorer
+	load   *workload
+	order  []int
+	tokens uint32 // of a prompt
+	asked  int
+	wrong  int
 }
 
 // roundTrip asks for the next prompt and returns how long the answer took, and
@@ -27,9 +41,7 @@ type anchoredPeer struct {
 func (p *anchoredPeer) roundTrip(ctx context.Context) (took time.Duration, left bool, err error) {
 	at := p.order[p.asked%len(p.order)]
 	p.asked++
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	start := time.Now()
+	start := time.Now() // the connection bounds its calls: a context with a deadline would wake the runtime's poller
 	hit, err := p.conn.Lookup(ctx, p.tokens, p.load.hashes(at), hashLen)
 	took = time.Since(start)
 	if err != nil {

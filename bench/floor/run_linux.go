@@ -161,7 +161,7 @@ func (m *meter) fill(ctx context.Context, addr string) error {
 		store = conn.StoreChain
 		m.anchored = &anchoredPeer{
 			conn: conn, load: m.load, order: m.load.order(), asked: m.load.len() / 2,
-			tokens: uint32(m.o.Hashes * m.o.HashTokens), timeout: m.o.Timeout,
+			tokens: uint32(m.o.Hashes * m.o.HashTokens),
 		}
 	} else {
 		defer storer.Close()

@@ -33,8 +33,8 @@ func dial(ctx context.Context, addr string) (conn, error) {
 
 // dialAnchored is dial for a connection that looks up by anchors, whatever the
 // length.
-func dialAnchored(ctx context.Context, addr string) (anchoredConn, error) {
-	c, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(1))
+func dialAnchored(ctx context.Context, addr string, opts ...lookup.ClientOption) (anchoredConn, error) {
+	c, err := lookup.Dial(ctx, addr, append(opts, lookup.WithTimeout(0), lookup.WithAnchors(1))...)
 	if err != nil {
 		return anchoredConn{}, err
 	}

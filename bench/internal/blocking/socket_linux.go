@@ -69,15 +69,23 @@ func Dial(ctx context.Context, addr string, timeout time.Duration) (Socket, erro
 	if err != nil {
 		return Socket{}, err
 	}
+	if err := s.limit(timeout); err != nil {
+		s.Close()
+		return Socket{}, err
+	}
+	return s, nil
+}
+
+// limit bounds the time of each call.
+func (s *Socket) limit(timeout time.Duration) error {
 	s.wait = timeout
 	limit := unix.NsecToTimeval(int64(timeout))
 	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
 		if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, option, &limit); err != nil {
-			s.Close()
-			return Socket{}, err
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // Close closes the socket.
