@@ -108,6 +108,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 	for j := range n {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
 		seg.class[i+j] = noClass
+		seg.same[(i+j)/64] = noClass
 	}
 	x.dropLinks(first, n)
 	x.entries -= int64(n)
@@ -182,6 +183,7 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 			continue // the same key again
 		}
 		changed++
+		seg.same[j/64] = noClass
 		if seg.class[j] = to[i]; to[i] == noClass {
 			x.table.replace(b.hash[i], s, noSlot)
 			x.dropLinks(s, 1)

@@ -112,7 +112,7 @@ func (x *Index) candidates(b *batch, n int) (more uint64) {
 	for _, s := range b.slot[:n] {
 		if s != noSlot { // fetches the records, and none waits for another
 			seg, j := x.at(s)
-			sum += uint32(seg.keys[j*seg.hashLen]) + uint32(seg.class[j])
+			sum += uint32(seg.keys[j*seg.hashLen]) + uint32(seg.classOf(j))
 		}
 	}
 	b.sum = sum

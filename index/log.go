@@ -3,6 +3,8 @@ package index
 import (
 	"math/bits"
 	"unsafe"
+
+	"github.com/hitline/hitline/simd"
 )
 
 // segmentSlots is the number of records in a segment: a run is compared within
@@ -32,13 +34,16 @@ type segment struct {
 	*books
 }
 
-// books are what writers know of a segment, but for links.
+// books are what writers know of a segment; readers see same and links as well.
 type books struct {
+	// same is the class of each 64 slots that all have one, else noClass: of most of
+	// a log it is all that readers look at. It stays in the processor's cache.
+	same  [segmentSlots / 64]class
 	slab  *slab
 	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
 	free  int                       // slots that are not
 	spans []spanRef                 // of this segment, by their first slot
-	links links                     // which readers see as well
+	links links
 }
 
 // slotBytes is what a slot takes beside its key: its class.
@@ -93,6 +98,47 @@ func (x *Index) valid(s slot, hashLen int) slot {
 		return noSlot
 	}
 	return s
+}
+
+// classOf returns the class of the slot at offset i.
+func (s *segment) classOf(i int) class {
+	if id := s.same[i/64]; id != noClass {
+		return id
+	}
+	return s.class[i]
+}
+
+// classRun returns how many of n slots from offset i on have the class of the first.
+func (s *segment) classRun(i, n int) int {
+	id := s.classOf(i)
+	for run := 0; ; {
+		at := i + run
+		left := min(64-at%64, n-run)
+		switch s.same[at/64] {
+		case id:
+		case noClass:
+			if s.class[at] != id {
+				return run
+			}
+			if r := simd.RunLength16(s.class[at : at+left]); r < left {
+				return run + r
+			}
+		default:
+			return run
+		}
+		if run += left; run == n {
+			return n
+		}
+	}
+}
+
+// sum sums up the classes of the 64 slots around offset i.
+func (s *segment) sum(i int) {
+	classes := s.class[i&^63:][:64]
+	s.same[i/64] = noClass
+	if simd.RunLength16(classes) == 64 {
+		s.same[i/64] = classes[0]
+	}
 }
 
 // key returns the record at offset i.

@@ -149,7 +149,7 @@ func (p *probing) emit(n int, id class) {
 func (p *probing) matchNext() int {
 	c := p.c
 	seg, i := p.x.at(c.next)
-	id := seg.class[i]
+	id := seg.classOf(i)
 	if id == noClass {
 		c.next = noSlot
 		return 0
@@ -157,7 +157,7 @@ func (p *probing) matchNext() int {
 	keys := (len(p.keys)-c.hashLen)/p.step + 1
 	n := min(c.window, keys, (segmentSlots-i+c.logStep-1)/c.logStep)
 	if c.logStep == 1 {
-		n = simd.RunLength16(seg.class[i : i+n])
+		n = seg.classRun(i, n)
 	} else {
 		n = runStrided(seg.class[i:], c.logStep, n)
 	}
@@ -234,10 +234,10 @@ func (p *probing) locateBatch() {
 			continue
 		}
 		seg, j := p.x.at(s)
-		id, run := seg.class[j], 0
+		id, run := seg.classOf(j), 0
 		for ; i < n && b.slot[i] != noSlot; i, run = i+1, run+1 {
 			s = b.slot[i]
-			if seg, j = p.x.at(s); seg.class[j] != id {
+			if seg, j = p.x.at(s); seg.classOf(j) != id {
 				break
 			}
 			if s == c.next {

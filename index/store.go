@@ -323,6 +323,7 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			moved := x.linkOf(from)
 			x.table.replace(x.hash(old.key(k)), from, s)
 			seg.class[j], old.class[k] = old.class[k], noClass
+			old.same[k/64] = noClass
 			x.dropLinks(from, 1)
 			x.setLink(s, moved)
 		}
@@ -336,11 +337,26 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			stored++
 		}
 	}
+	if stored > 0 || b.moved > 0 {
+		x.sumClasses(b)
+	}
 	if w.numbered {
 		x.learnChain(b, w, keys, hashLen)
 	}
 	x.mu.Unlock()
 	x.stored.Add(stored)
+}
+
+// sumClasses sums up the classes around the slots of a batch.
+func (x *Index) sumClasses(b *storing) {
+	last := noSlot
+	for _, s := range b.slot[:b.n] {
+		if s != noSlot && s/64 != last/64 {
+			seg, j := x.at(s)
+			seg.sum(j)
+			last = s
+		}
+	}
 }
 
 // placeNew enters the new keys into the order of eviction, and the moved ones with

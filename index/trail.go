@@ -1,10 +1,6 @@
 package index
 
-import (
-	"slices"
-
-	"github.com/hitline/hitline/simd"
-)
+import "slices"
 
 // Trail is the state of lookups by anchors: hashes of which each stands for the
 // whole chain in front of it. The zero value is ready; a Trail is reused for any
@@ -89,12 +85,12 @@ func (x *Index) Trace(t *Trail, key []byte, number uint32) (down uint32) {
 func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	seg, i := x.at(last)
 	runs := len(t.Runs)
-	classes := seg.class[i-n+1 : i+1]
-	for from := number - uint32(n) + 1; len(classes) > 0; {
-		run := simd.RunLength16(classes)
-		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.classes.coverage[classes[0]]})
+	from := number - uint32(n) + 1
+	for at := i - n + 1; at <= i; {
+		run := seg.classRun(at, i+1-at)
+		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.classes.coverage[seg.classOf(at)]})
 		from += uint32(run)
-		classes = classes[run:]
+		at += run
 	}
 	slices.Reverse(t.Runs[runs:])
 	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n)})
