@@ -87,10 +87,24 @@ func (v *view) onesFrom(from, limit int) int {
 			end += zero
 			break
 		}
-		end = end/64*64 + 64
+		end = v.skipOnes(end/64+1, limit) * 64
 	}
 	v.note(from, min(end+1, limit))
 	return min(end, limit)
+}
+
+// skipOnes returns the first word from w on that is not all ones, or one at the
+// limit, which is in positions. A chain that is stored whole is nothing else.
+func (v *view) skipOnes(w, limit int) int {
+	if len(v.members) > 1 {
+		return w
+	}
+	set := v.bits[v.members[0]]
+	end := min(len(set), (limit+63)/64)
+	for w < end && set[w] == ^uint64(0) {
+		w++
+	}
+	return w
 }
 
 // leadingBlocks returns how many of the first limit blocks precede the first

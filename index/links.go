@@ -54,30 +54,27 @@ const (
 
 // start returns the first slot of the linked run that offset i is in.
 func (l *links) start(i int) int {
-	for word := i / 64; ; word-- {
-		w := ^l.linked[word]
-		if word == i/64 {
-			w &= ^uint64(0) >> (63 - i%64)
-		}
-		if w != 0 {
-			return word*64 + 63 - bits.LeadingZeros64(w)
-		}
+	word := i / 64
+	w := ^l.linked[word] & (^uint64(0) >> (63 - i%64))
+	for w == 0 {
+		word--
+		w = ^l.linked[word]
 	}
+	return word*64 + 63 - bits.LeadingZeros64(w)
 }
 
 // lastUnsure returns the last slot of [from, to] that is not sure, from-1 if all
 // are.
 func (l *links) lastUnsure(from, to int) int {
-	for word := to / 64; word >= from/64; word-- {
-		w := ^l.sure[word]
-		if word == to/64 {
-			w &= ^uint64(0) >> (63 - to%64)
+	word := to / 64
+	w := ^l.sure[word] & (^uint64(0) >> (63 - to%64))
+	for w == 0 {
+		if word--; word < from/64 {
+			return from - 1
 		}
-		if w != 0 {
-			return max(word*64+63-bits.LeadingZeros64(w), from-1)
-		}
+		w = ^l.sure[word]
 	}
-	return from - 1
+	return max(word*64+63-bits.LeadingZeros64(w), from-1)
 }
 
 // headAt finds the head of offset i, or where it would stand.

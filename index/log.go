@@ -115,7 +115,9 @@ func (s *segment) classRun(i, n int) int {
 		at := i + run
 		left := min(64-at%64, n-run)
 		switch s.same[at/64] {
-		case id:
+		case id: // and more of them
+			words := simd.RunLength16(s.same[at/64 : (i+n+63)/64])
+			left = min(64*words-at%64, n-run)
 		case noClass:
 			if s.class[at] != id {
 				return run

@@ -275,9 +275,19 @@ func (q *query) release() {
 
 // setBits sets n bits from position at on.
 func setBits(words []uint64, at, n int) {
-	for end := at + n; at < end; {
-		take := min(64-at%64, end-at)
-		words[at/64] |= ^uint64(0) >> (64 - take) << (at % 64)
-		at += take
+	if n <= 0 {
+		return
+	}
+	first, last := at/64, (at+n-1)/64
+	head := ^uint64(0) << (at % 64)
+	tail := ^uint64(0) >> (63 - (at+n-1)%64)
+	if first == last {
+		words[first] |= head & tail
+		return
+	}
+	words[first] |= head
+	words[last] |= tail
+	for i := range words[first+1 : last] {
+		words[first+1+i] = ^uint64(0)
 	}
 }
