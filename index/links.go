@@ -17,10 +17,10 @@ import (
 type links struct {
 	// linked has bit i set if the key in front of slot i's is in slot i-1, and its
 	// number is one less. The first slot of a segment never is.
-	linked [segmentSlots / 64]uint64
+	linked slotSet
 	// sure has bit i set once a lookup has shown slot i's key behind the key that
 	// is said to be in front of it, under this number.
-	sure  [segmentSlots / 64]uint64
+	sure  slotSet
 	heads []head // of slots that are not linked; by offset
 }
 
@@ -52,30 +52,48 @@ const (
 	firstHeads = 4
 )
 
-// start returns the first slot of the linked run that offset i is in.
-func (l *links) start(i int) int {
-	word := i / 64
-	w := ^l.linked[word] & (^uint64(0) >> (63 - i%64))
-	for w == 0 {
-		word--
-		w = ^l.linked[word]
-	}
-	return word*64 + 63 - bits.LeadingZeros64(w)
+// slotSet is a set of a segment's slots. Of a chain that lies in order nearly all
+// words are full, so that one more word tells where the next one is that is not.
+type slotSet struct {
+	full  uint64 // bit w: word w has all bits set
+	words [segmentSlots / 64]uint64
 }
+
+func (s *slotSet) has(i int) bool { return s.words[i/64]>>(i%64)&1 == 1 }
+
+func (s *slotSet) set(i int, value bool) {
+	word := i / 64
+	s.words[word] &^= 1 << (i % 64)
+	s.full &^= 1 << word
+	if !value {
+		return
+	}
+	if s.words[word] |= 1 << (i % 64); s.words[word] == ^uint64(0) {
+		s.full |= 1 << word
+	}
+}
+
+// lastAbsent returns the last slot up to i that is not in the set, -1 if there is
+// none.
+func (s *slotSet) lastAbsent(i int) int {
+	word := i / 64
+	if w := ^s.words[word] & (^uint64(0) >> (63 - i%64)); w != 0 {
+		return word*64 + 63 - bits.LeadingZeros64(w)
+	}
+	before := ^s.full & (1<<word - 1)
+	if before == 0 {
+		return -1
+	}
+	word = 63 - bits.LeadingZeros64(before)
+	return word*64 + 63 - bits.LeadingZeros64(^s.words[word])
+}
+
+// start returns the first slot of the linked run that offset i is in.
+func (l *links) start(i int) int { return l.linked.lastAbsent(i) }
 
 // lastUnsure returns the last slot of [from, to] that is not sure, from-1 if all
 // are.
-func (l *links) lastUnsure(from, to int) int {
-	word := to / 64
-	w := ^l.sure[word] & (^uint64(0) >> (63 - to%64))
-	for w == 0 {
-		if word--; word < from/64 {
-			return from - 1
-		}
-		w = ^l.sure[word]
-	}
-	return max(word*64+63-bits.LeadingZeros64(w), from-1)
-}
+func (l *links) lastUnsure(from, to int) int { return max(l.sure.lastAbsent(to), from-1) }
 
 // headAt finds the head of offset i, or where it would stand.
 func (l *links) headAt(i int) (at int, ok bool) {
@@ -93,15 +111,6 @@ func (l *links) number(i int) (uint32, bool) {
 	return uint32(number), number < uint64(noNumber)
 }
 
-func isSet(words *[segmentSlots / 64]uint64, i int) bool { return words[i/64]>>(i%64)&1 == 1 }
-
-func setBit(words *[segmentSlots / 64]uint64, i int, value bool) {
-	words[i/64] &^= 1 << (i % 64)
-	if value {
-		words[i/64] |= 1 << (i % 64)
-	}
-}
-
 // linkOf returns what is known of the key in a slot.
 func (x *Index) linkOf(s slot) link {
 	seg, i := x.at(s)
@@ -109,8 +118,8 @@ func (x *Index) linkOf(s slot) link {
 	if !ok {
 		return link{}
 	}
-	have := link{known: true, number: number, sure: isSet(&seg.links.sure, i)}
-	if isSet(&seg.links.linked, i) {
+	have := link{known: true, number: number, sure: seg.links.sure.has(i)}
+	if seg.links.linked.has(i) {
 		have.before = x.hash(seg.key(i - 1))
 	} else {
 		at, _ := seg.links.headAt(i)
@@ -129,13 +138,13 @@ func (x *Index) setLink(s slot, to link) {
 	}
 	if i > 0 && to.number > 0 && !to.open && seg.class[i-1] != noClass {
 		if number, ok := seg.links.number(i - 1); ok && number == to.number-1 && x.hash(seg.key(i-1)) == to.before {
-			setBit(&seg.links.linked, i, true)
-			setBit(&seg.links.sure, i, to.sure)
+			seg.links.linked.set(i, true)
+			seg.links.sure.set(i, to.sure)
 			return
 		}
 	}
 	if x.addHead(seg, head{offset: uint16(i), open: to.open, number: to.number, before: to.before}) {
-		setBit(&seg.links.sure, i, to.sure)
+		seg.links.sure.set(i, to.sure)
 	}
 }
 
@@ -164,22 +173,22 @@ func (x *Index) dropLinks(first slot, n int) {
 	l := &seg.links
 	end := i + n
 	var next link
-	if end < segmentSlots && isSet(&l.linked, end) {
+	if end < segmentSlots && l.linked.has(end) {
 		next = x.linkOf(first + slot(n))
 	}
 	for j := i; j < end; j++ {
-		setBit(&l.linked, j, false)
-		setBit(&l.sure, j, false)
+		l.linked.set(j, false)
+		l.sure.set(j, false)
 	}
 	if len(l.heads) > 0 {
 		from, _ := l.headAt(i)
 		to, _ := l.headAt(end)
 		l.heads = slices.Delete(l.heads, from, to)
 	}
-	if end < segmentSlots && isSet(&l.linked, end) {
-		setBit(&l.linked, end, false)
+	if end < segmentSlots && l.linked.has(end) {
+		l.linked.set(end, false)
 		if !next.known || !x.addHead(seg, head{offset: uint16(end), number: next.number, before: next.before}) {
-			setBit(&l.sure, end, false)
+			l.sure.set(end, false)
 		}
 	}
 }
@@ -243,11 +252,11 @@ func (x *Index) learnChain(b *storing, w *Writer, keys []byte, hashLen int) {
 		}
 		seg, j := x.at(s)
 		if i > 0 && j > 0 && s == b.slot[i-1]+1 {
-			if isSet(&seg.links.linked, j) {
+			if seg.links.linked.has(j) {
 				continue
 			}
 			if agreed && b.fresh[i] {
-				setBit(&seg.links.linked, j, true)
+				seg.links.linked.set(j, true)
 				continue
 			}
 		}
@@ -319,7 +328,7 @@ func (x *Index) confirmRun(s slot, keys []byte) int {
 	l := &seg.links
 	most := min(len(keys)/seg.hashLen, segmentSlots-i)
 	n := 1
-	for n < most && isSet(&l.linked, i+n) {
+	for n < most && l.linked.has(i+n) {
 		n++
 	}
 	n = simd.EqualPrefix(seg.keys[i*seg.hashLen:(i+n)*seg.hashLen], keys, seg.hashLen)
@@ -328,7 +337,7 @@ func (x *Index) confirmRun(s slot, keys []byte) int {
 	}
 	x.mu.Lock()
 	for j := range n {
-		setBit(&l.sure, i+j, true)
+		l.sure.set(i+j, true)
 	}
 	x.mu.Unlock()
 	return n
@@ -343,9 +352,9 @@ func (x *Index) said(s slot, number uint32, before []byte) bool {
 	switch {
 	case !ok || have != number:
 		return false
-	case isSet(&l.sure, i):
+	case l.sure.has(i):
 		return true
-	case isSet(&l.linked, i):
+	case l.linked.has(i):
 		return string(seg.key(i-1)) == string(before)
 	}
 	at, _ := l.headAt(i)

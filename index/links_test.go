@@ -275,17 +275,17 @@ func checkLinks(t testing.TB, x *Index) {
 		bytes += int64(cap(l.heads)) * headBytes
 		for i := range segmentSlots {
 			if seg.class[i] == noClass {
-				if isSet(&l.linked, i) || isSet(&l.sure, i) {
+				if l.linked.has(i) || l.sure.has(i) {
 					t.Fatalf("slot %d is free and has links", i)
 				}
-			} else if isSet(&l.linked, i) && (i == 0 || seg.class[i-1] == noClass) {
+			} else if l.linked.has(i) && (i == 0 || seg.class[i-1] == noClass) {
 				t.Fatalf("slot %d is linked to none", i)
 			}
 		}
 		for at, h := range l.heads {
 			i := int(h.offset)
 			require.True(t, at == 0 || h.offset > l.heads[at-1].offset, "heads are in order")
-			require.True(t, seg.class[i] != noClass && !isSet(&l.linked, i), "a head of slot %d, which is free or linked", i)
+			require.True(t, seg.class[i] != noClass && !l.linked.has(i), "a head of slot %d, which is free or linked", i)
 		}
 	}
 	require.Equal(t, x.headBytes, bytes)

@@ -243,7 +243,7 @@ func (x *Index) inOrder(before, s slot) bool {
 	}
 	seg, i := x.at(s)
 	for first := i - int(apart); i > first; i-- {
-		if !isSet(&seg.links.linked, i) { // slot 0 never is
+		if !seg.links.linked.has(i) { // slot 0 never is
 			return false
 		}
 	}

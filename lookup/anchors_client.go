@@ -216,7 +216,7 @@ func (call *anchorsCall) addBlocks(from, end int) {
 // mostAnchors is how many anchors a client sends at most. With as many anchors as
 // a gap has blocks two exchanges take the fewest bytes; but an anchor is ten times
 // the work of one more hash behind another, so long prompts get longer gaps.
-const mostAnchors = 128
+const mostAnchors = 64
 
 // begin makes the first request: the first block, the last one that a hit may end
 // with, and between them anchors at even distances.
