@@ -73,6 +73,22 @@ func (s *slotSet) set(i int, value bool) {
 	}
 }
 
+// setRange sets, or clears, n slots from i on.
+func (s *slotSet) setRange(i, n int, value bool) {
+	for end := i + n; i < end; {
+		word := i / 64
+		take := min(64-i%64, end-i)
+		mask := ^uint64(0) >> (64 - take) << (i % 64)
+		i += take
+		if !value {
+			s.words[word] &^= mask
+			s.full &^= 1 << word
+		} else if s.words[word] |= mask; s.words[word] == ^uint64(0) {
+			s.full |= 1 << word
+		}
+	}
+}
+
 // lastAbsent returns the last slot up to i that is not in the set, -1 if there is
 // none.
 func (s *slotSet) lastAbsent(i int) int {
@@ -176,10 +192,8 @@ func (x *Index) dropLinks(first slot, n int) {
 	if end < segmentSlots && l.linked.has(end) {
 		next = x.linkOf(first + slot(n))
 	}
-	for j := i; j < end; j++ {
-		l.linked.set(j, false)
-		l.sure.set(j, false)
-	}
+	l.linked.setRange(i, n, false)
+	l.sure.setRange(i, n, false)
 	if len(l.heads) > 0 {
 		from, _ := l.headAt(i)
 		to, _ := l.headAt(end)
@@ -238,41 +252,45 @@ func (x *Index) claim(s slot, said link) {
 // learnChain takes in what a batch, visible already, says of its chain. Keys that
 // are new and lie in order are linked by a bit; the others take a closer look.
 func (x *Index) learnChain(b *storing, w *Writer, keys []byte, hashLen int) {
-	agreed := false // the key before has the number it was stored under
-	for i := range b.n {
-		number := w.number + uint32(i)
-		if number < w.number || number == noNumber {
-			w.numbered = false // longer than numbers go
-			return
-		}
+	most := b.n
+	if left := noNumber - w.number; uint64(most) > uint64(left) { // longer than numbers go
+		most, w.numbered = int(left), false
+	}
+	for i := 0; i < most; i++ {
 		s := b.slot[i]
 		if s == noSlot {
-			agreed = false
 			continue // stands in the batch twice
 		}
 		seg, j := x.at(s)
-		if i > 0 && j > 0 && s == b.slot[i-1]+1 {
-			if seg.links.linked.has(j) {
-				continue
-			}
-			if agreed && b.fresh[i] {
-				seg.links.linked.set(j, true)
-				continue
-			}
+		if i > 0 && j > 0 && s == b.slot[i-1]+1 && seg.links.linked.has(j) {
+			continue
 		}
-		said := link{known: true, number: number}
+		said := link{known: true, number: w.number + uint32(i)}
 		switch {
 		case i > 0:
 			said.before = x.hash(keys[(i-1)*hashLen : i*hashLen])
 		case w.hashLen == hashLen:
 			said.before = x.hash(w.lastKey[:hashLen])
 		default:
-			said.open = number > 0
+			said.open = said.number > 0
 		}
 		x.claim(s, said)
-		have, ok := seg.links.number(j)
-		agreed = ok && have == number
+		if have, ok := seg.links.number(j); ok && have == said.number {
+			n := b.newBehind(i, most)
+			seg.links.linked.setRange(j+1, n, true)
+			i += n
+		}
 	}
+}
+
+// newBehind returns how many new keys lie behind key i of a batch of so many, in its
+// segment.
+func (b *storing) newBehind(i, most int) int {
+	s, n := b.slot[i], 0
+	for i+n+1 < most && b.fresh[i+n+1] && b.slot[i+n+1] == s+slot(n)+1 && (s+slot(n)+1)&segmentMask != 0 {
+		n++
+	}
+	return n
 }
 
 // Confirm takes note that a lookup has shown keys to be blocks number, number+1 and
@@ -336,9 +354,7 @@ func (x *Index) confirmRun(s slot, keys []byte) int {
 		return n
 	}
 	x.mu.Lock()
-	for j := range n {
-		l.sure.set(i+j, true)
-	}
+	l.sure.setRange(i, n, true)
 	x.mu.Unlock()
 	return n
 }
