@@ -16,7 +16,7 @@ import (
 // many connections as it says ask a slow store for 8,192 hashes each, one lookup
 // after the other.
 func BenchmarkPingBesideSlowStore(b *testing.B) {
-	for _, asking := range []int{4, 16} {
+	for _, asking := range []int{1, 4, 16} {
 		b.Run(fmt.Sprintf("asking=%d", asking), func(b *testing.B) {
 			const hashes = 8192
 			server := startChild(b, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Slow: 20 * time.Millisecond})

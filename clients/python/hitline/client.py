@@ -85,7 +85,7 @@ _ANCHORS_NUMBERS = {_ANCHORS_HIT: 1, _ANCHORS_MORE: 3, _ANCHORS_PARAMS: 2}
 
 # How many anchors are sent at most. With as many anchors as a gap has blocks two
 # exchanges take the fewest bytes, but each costs the server a search of its own.
-_MOST_ANCHORS = 128
+_MOST_ANCHORS = 64
 
 # Up to how many bytes of hashes the first request holds their digests: they are of
 # use only where a chain has been stored and not looked up since.
