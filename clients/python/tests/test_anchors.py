@@ -131,7 +131,7 @@ class Requests(unittest.TestCase):
         ):
             with self.subTest(blocks=blocks, unit=unit):
                 self.assertEqual(module._spread(blocks, unit), want)
-        for blocks, count in ((4096, 65), (16384, 129), (131072, 129), (2 << 20, 129)):
+        for blocks, count in ((1024, 33), (4096, 65), (16384, 65), (131072, 65), (2 << 20, 65)):
             self.assertEqual(len(module._spread(blocks, 1)), count)
 
     def test_from_how_many_hashes_on(self) -> None:
