@@ -303,7 +303,8 @@ func (q *query) finishAnchors() (anchorsAnswer, error) {
 			return anchorsAnswer{}, errHalfHeld
 		}
 		if a.known < q.limit {
-			return anchorsAnswer{known: a.known, said: max(a.said, a.known), end: q.end()}, nil
+			said := max(a.said, a.known) // above the end where a block below it turned out to be missing
+			return anchorsAnswer{known: a.known, said: said, end: max(q.end(), said)}, nil
 		}
 	}
 	hit, err := q.finish()
