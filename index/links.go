@@ -61,17 +61,7 @@ type slotSet struct {
 
 func (s *slotSet) has(i int) bool { return s.words[i/64]>>(i%64)&1 == 1 }
 
-func (s *slotSet) set(i int, value bool) {
-	word := i / 64
-	s.words[word] &^= 1 << (i % 64)
-	s.full &^= 1 << word
-	if !value {
-		return
-	}
-	if s.words[word] |= 1 << (i % 64); s.words[word] == ^uint64(0) {
-		s.full |= 1 << word
-	}
-}
+func (s *slotSet) set(i int, value bool) { s.setRange(i, 1, value) }
 
 // setRange sets, or clears, n slots from i on.
 func (s *slotSet) setRange(i, n int, value bool) {

@@ -196,7 +196,7 @@ func (q *query) miss(l *laneQuery, n int) {
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, chunk*l.whole*l.step+q.service.peek/q.unit)
+	q.limit = min(q.limit, chunk*l.whole*l.step+q.peekBlocks())
 }
 
 // forget clears the bits collected so far: the index was reset.

@@ -139,15 +139,7 @@ func (q *query) run(numTokens uint64, hashes netproto.Hashes) error {
 // Store adds keys, hashes of hashLen bytes joined, to a place: consecutive chunks
 // of its group, each keyed by its last hash. keys is only borrowed.
 func (s *Service) Store(at Place, keys []byte, hashLen int) error {
-	place, ok := s.places.number(at)
-	if !ok {
-		return ErrPlace
-	}
-	if s.remote != nil {
-		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.storeRemote(ctx, at, h) })
-	}
-	var w index.Writer
-	return s.index.Store(&w, place, keys, hashLen)
+	return s.StoreChain(at, netproto.FirstChunkUnknown, nil, keys, hashLen)
 }
 
 // StoreChain is Store for keys of which it is known where they stand in their
@@ -156,8 +148,11 @@ func (s *Service) Store(at Place, keys []byte, hashLen int) error {
 // only borrowed.
 func (s *Service) StoreChain(at Place, number uint32, before, keys []byte, hashLen int) error {
 	place, ok := s.places.number(at)
-	if !ok || s.remote != nil {
-		return s.Store(at, keys, hashLen)
+	if !ok {
+		return ErrPlace
+	}
+	if s.remote != nil {
+		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.storeRemote(ctx, at, h) })
 	}
 	var w index.Writer
 	s.number(&w, at, number)

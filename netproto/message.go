@@ -112,27 +112,32 @@ func appendAsk(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen
 // AppendKeys appends a store or evict request up to and including the header of
 // its blob frame; the blob of blobLen bytes follows on the wire.
 func AppendKeys(dst, envelope []byte, tag Tag, p Place, hashLen, blobLen int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tag.String()), true)
-	dst = AppendFrameHeader(dst, placePCP, true)
-	for _, v := range [...]uint16{p.Group, p.TPRank, p.PPRank, p.PCPRank} {
-		dst = binary.BigEndian.AppendUint16(dst, v)
-	}
-	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
-	return AppendFrameHeader(dst, blobLen, false)
+	return appendBlob(appendPlace(dst, envelope, tag, p, placePCP), hashLen, blobLen, false)
 }
 
 // AppendChunks appends a store request whose place gives the number of the first
 // chunk, up to and including the header of its blob frame. The blob follows, and
 // behind it, if more is true, a frame with the key in front of the first.
 func AppendChunks(dst, envelope []byte, p Place, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
+	dst = appendPlace(dst, envelope, TagStore, p, placeChunk)
+	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
+	return appendBlob(dst, hashLen, blobLen, more)
+}
+
+// appendPlace appends a store or evict request up to the pcp_rank of its place,
+// whose frame has so many bytes.
+func appendPlace(dst, envelope []byte, tag Tag, p Place, size int) []byte {
 	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tagNames[TagStore]), true)
-	dst = AppendFrameHeader(dst, placeChunk, true)
+	dst = AppendFrame(dst, []byte(tag.String()), true)
+	dst = AppendFrameHeader(dst, size, true)
 	for _, v := range [...]uint16{p.Group, p.TPRank, p.PPRank, p.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)
 	}
-	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
+	return dst
+}
+
+// appendBlob appends hash_len and the header of the blob's frame.
+func appendBlob(dst []byte, hashLen, blobLen int, more bool) []byte {
 	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
 	return AppendFrameHeader(dst, blobLen, more)
 }

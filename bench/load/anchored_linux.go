@@ -63,7 +63,7 @@ func (a *asker) work(ctx context.Context, s stage) error {
 	a.window = r.collector.fresh(s.begin, s.begin+s.window)
 	now := r.clock()
 	defer func() {
-		a.roll(now, s)
+		a.window = r.collector.roll(a.window, now, s.end, s.window)
 		a.window.last, a.window.to = true, min(max(now, a.window.from), s.end)
 		r.collector.full <- a.window
 	}()
@@ -73,7 +73,7 @@ func (a *asker) work(ctx context.Context, s stage) error {
 			return fmt.Errorf("%w: request %d on connection %d to %s: %w", ErrLost, a.made, a.number, r.o.Connect, err)
 		}
 		now = r.clock()
-		a.roll(now, s)
+		a.window = r.collector.roll(a.window, now, s.end, s.window)
 		if start < s.begin {
 			continue
 		}
@@ -116,13 +116,4 @@ func (a *asker) ask(ctx context.Context) (start int64, n int, err error) {
 		a.run.problem(&conn{number: a.number}, problem)
 	}
 	return start, c.shape.hashes, nil
-}
-
-// roll hands in the windows that are over.
-func (a *asker) roll(now int64, s stage) {
-	for now >= a.window.to && a.window.to <= s.end {
-		next := a.run.collector.fresh(a.window.to, a.window.to+s.window)
-		a.run.collector.full <- a.window
-		a.window = next
-	}
 }

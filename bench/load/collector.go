@@ -45,6 +45,17 @@ func (c *collector) fresh(from, to int64) *window {
 	}
 }
 
+// roll hands in the windows that are over by now, w and those behind it, and returns
+// the one that is not; nil for nil. Windows are of one length, up to the end.
+func (c *collector) roll(w *window, now, end, length int64) *window {
+	for w != nil && now >= w.to && w.to <= end {
+		next := c.fresh(w.to, w.to+length)
+		c.full <- w
+		w = next
+	}
+	return w
+}
+
 // reuse takes a window back.
 func (c *collector) reuse(w *window) {
 	w.latency.Reset()

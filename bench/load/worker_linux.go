@@ -294,11 +294,7 @@ func (w *worker) take(c *conn, a judged) {
 
 // roll hands in the windows that are over.
 func (w *worker) roll() {
-	for w.window != nil && w.now >= w.window.to && w.window.to <= w.stage.end {
-		next := w.run.collector.fresh(w.window.to, w.window.to+w.stage.window)
-		w.run.collector.full <- w.window
-		w.window = next
-	}
+	w.window = w.run.collector.roll(w.window, w.now, w.stage.end, w.stage.window)
 }
 
 // finish hands in what was measured last.

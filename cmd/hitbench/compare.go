@@ -127,7 +127,7 @@ func (a *app) watchCompare(ctx context.Context, o compare.Options) (compare.Repo
 	bar := newProgress(a.stderr, 1)
 	defer bar.finish()
 	o.OnStep = bar.at
-	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
+	o.OnNote = bar.note
 	return compare.Run(ctx, o)
 }
 

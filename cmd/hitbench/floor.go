@@ -132,7 +132,7 @@ func (a *app) watchFloor(ctx context.Context, o floor.Options) (floor.Report, er
 	bar := newProgress(a.stderr, 1)
 	defer bar.finish()
 	o.OnStep = bar.at
-	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
+	o.OnNote = bar.note
 	return floor.Run(ctx, o)
 }
 

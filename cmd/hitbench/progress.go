@@ -88,6 +88,9 @@ func (p *progress) line(text string) {
 	fmt.Fprintf(p.w, "%s\n", text)
 }
 
+// note writes what limits the meaning of the figures.
+func (p *progress) note(text string) { p.line("hitbench: note: " + text) }
+
 // finish removes the bar.
 func (p *progress) finish() {
 	if p.bar == nil {

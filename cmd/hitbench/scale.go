@@ -87,7 +87,7 @@ func (a *app) watchScale(ctx context.Context, o scale.Options) (scale.Report, er
 	bar := newProgress(a.stderr, 1)
 	defer bar.finish()
 	o.OnStep = bar.at
-	o.OnNote = func(text string) { bar.line("hitbench: note: " + text) }
+	o.OnNote = bar.note
 	return scale.Run(ctx, o)
 }
 
