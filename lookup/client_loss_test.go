@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // asker makes one lookup, or several, with a deadline, in its own way. An error
@@ -349,4 +353,69 @@ func TestClientKilledServer(t *testing.T) {
 	all.Wait()
 	server.kill(t)
 	t.Logf("%d kills", kills)
+}
+
+// lateConn fails the write that ends a request, and gives the reply when it is
+// closed, as a socket may whose peer has shut down only its reading side.
+type lateConn struct {
+	net.Conn // the client's end of a connection that carries nothing
+	request  []byte
+	reply    bytes.Buffer
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	c.request = append(c.request, b...)
+	frames, _, err := netproto.ParseMessage(c.request, netproto.Limits{}, nil)
+	if err != nil {
+		return len(b), nil
+	}
+	envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+	c.reply.Write(netproto.AppendHit(nil, envelope, 7))
+	return len(b), errors.New("broken pipe")
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	<-c.closed
+	return c.reply.Read(b)
+}
+
+func (c *lateConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A reply that comes when its request's write has failed, and before the connection
+// is given up for that, ends the call: it leaves neither a caller that waits for
+// ever nor hashes that count as copied.
+func TestReplyAfterFailedWrite(t *testing.T) {
+	late := func(context.Context) (net.Conn, error) {
+		here, _ := net.Pipe()
+		return &lateConn{Conn: here, closed: make(chan struct{})}, nil
+	}
+	t.Run("pipeline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := dialClient(background, dialerTo(late), newConfig([]ClientOption{WithAnchors(0), WithPipeline()}))
+			require.NoError(t, err)
+			defer c.Close()
+			hit, err := c.Lookup(background, 32, make([]byte, 64), 32)
+			require.NoError(t, err)
+			require.EqualValues(t, 7, hit)
+		})
+	})
+	t.Run("asynchronous", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, err := dialAsync(background, dialerTo(late), nil)
+			require.NoError(t, err)
+			defer a.Close()
+			_, ready, err := a.Poll("r", 32, make([]byte, 64), 32)
+			require.NoError(t, err)
+			require.False(t, ready)
+			hit, err := pollReady(t, a, "r")
+			require.NoError(t, err)
+			require.EqualValues(t, 7, hit)
+			require.True(t, a.empty())
+		})
+	})
 }

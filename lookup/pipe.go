@@ -350,10 +350,7 @@ func (p *pipe) send() error {
 			continue
 		}
 		p.batched[i] = nil
-		if err != nil && !cl.left && !cl.answered {
-			continue // with the others, by lose
-		}
-		p.written(cl)
+		p.written(cl) // also of a write that failed, whose reply may still come before lose
 	}
 	return err
 }
