@@ -63,11 +63,10 @@ func (c *Client) lookupByAnchors(ctx context.Context, numTokens uint32, hashes [
 	defer call.release()
 	call.hashes, call.hashLen, call.stride = hashes, hashLen, know.stride
 	call.begin(know.unit)
-	for range 2 {
-		var more anchorsMore
-		hit, more, err = c.askAnchors(ctx, numTokens, call)
+	for exchange := 1; ; exchange++ {
+		hit, more, err := c.askAnchors(ctx, numTokens, call)
 		switch {
-		case errors.Is(err, ErrRefused):
+		case errors.Is(err, ErrRefused), more.asked && exchange == 2:
 			return 0, false, nil
 		case err != nil || !more.asked:
 			return hit, err == nil, err
@@ -76,7 +75,6 @@ func (c *Client) lookupByAnchors(ctx context.Context, numTokens uint32, hashes [
 			return 0, false, err
 		}
 	}
-	return 0, false, nil
 }
 
 // anchorsState is what a Client keeps about lookups by anchors.

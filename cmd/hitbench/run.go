@@ -120,6 +120,11 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.hitline != "" && !f.start {
 		return fmt.Errorf("%w: --hitline only has a meaning with --start", errUsage)
 	}
+	for _, name := range []string{"connections", "pipeline", "entries", "timeout"} {
+		if text := flags.Lookup(name).Value.String(); text == "0" || text == "0s" { // not the library's default
+			return fmt.Errorf("%w: --%s %s; give more than 0", errUsage, name, text)
+		}
+	}
 	if f.o.Count > 0 {
 		if flags.Changed("duration") {
 			return fmt.Errorf("%w: --count and --duration both say when to end; give one", errUsage)

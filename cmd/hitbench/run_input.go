@@ -85,7 +85,7 @@ func (a *app) lengths(ctx context.Context, text string, pool coordinator.Pool) (
 	var err, errMost error
 	l.Least, err = strconv.Atoi(least)
 	l.Most, errMost = strconv.Atoi(most)
-	if err != nil || errMost != nil {
+	if err != nil || errMost != nil || l.Most == 0 {
 		return l, fmt.Errorf("%w: --hashes %q; write a number such as 64, a spread such as 64-4096, or trace:FILE", errUsage, text)
 	}
 	return l, nil
