@@ -37,12 +37,15 @@ func (a *AsyncClient) learn(hashLen int) *anchoring {
 		if err == nil {
 			err = reply.take(cl.frames, []byte{netproto.AnchorsParams})
 		}
-		if know, err := newAnchoring(dials, reply, err); err == nil {
+		if know, err := newAnchoring(a.learnDials, reply, err); err == nil {
 			a.anchors.known.Store(know)
-			return know
+			if know.dials == dials {
+				return know
+			}
 		}
 	}
 	if a.learning == nil && !a.pipe.closed {
+		a.learnDials = dials
 		a.learning = &call{request: paramsRequest(hashLen), async: &asyncCall{client: a, gone: true}}
 		a.pipe.enqueue(a.learning)
 		a.pipe.rouse()
@@ -55,7 +58,8 @@ func (a *AsyncClient) sendPlan(plan *anchorsCall, of *asyncCall, numTokens uint3
 	if err := a.reserve(len(plan.blob)); err != nil {
 		return 0, true, err
 	}
-	of.plan = plan
+	of.plan, of.size = plan, len(plan.blob)
+	a.size += of.size
 	of.asked++
 	a.send(&call{
 		request: request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: plan.hashLen, blob: plan.blob, anchors: &plan.Anchors},

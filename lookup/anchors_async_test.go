@@ -3,12 +3,17 @@ package lookup
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // pollUntil polls until there is an answer, as a scheduler would, and returns how
@@ -98,4 +103,95 @@ func TestAsyncByAnchorsOtherHashes(t *testing.T) {
 	assert.Empty(t, async.pending)
 	assert.Zero(t, async.answered.Len())
 	assert.Zero(t, async.size)
+}
+
+// What exchanges by anchors copy counts while it waits to be sent, as what lookups
+// copy does, and is released when it is written.
+func TestAsyncByAnchorsMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, busy := &fakeServer{pipes: true}, make(chan struct{})
+		f.answer = func(r *fakeRequest) {
+			switch {
+			case r.tag != "anchors":
+				r.reply()
+				if r.numTokens == 1 {
+					<-busy // and reads no further
+				}
+			case binary.BigEndian.Uint32(r.frames[1][4:]) == 0:
+				anchorsReply([]byte{netproto.AnchorsParams}, u32s(1, 1))(r)
+			case len(r.frames[5]) < 100*32:
+				anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100))(r)
+			}
+		}
+		a := fakeAsync(t, f, WithAnchors(1), WithPending(100, 5000))
+		hashes := chain("a", 100, 32)
+		poll := func(id string) error {
+			_, ready, err := a.Poll(id, 1600, hashes, 32)
+			require.Equal(t, ready, err != nil)
+			return err
+		}
+		require.NoError(t, poll("learn"))
+		synctest.Wait()
+		pollUntil(t, a, "learn", 1600, hashes)
+		ids := []string{"a", "b", "c"}
+		for _, id := range ids {
+			require.NoError(t, poll(id), "the first exchange")
+		}
+		synctest.Wait()
+		notReady(t, a, "busy", 1)
+		synctest.Wait()
+		assert.NoError(t, poll("a"), "the second, with all hashes")
+		assert.ErrorIs(t, poll("b"), ErrPending)
+		assert.ErrorIs(t, poll("c"), ErrPending)
+		close(busy)
+		synctest.Wait()
+		a.pipe.mu.Lock()
+		assert.Zero(t, a.size, "written")
+		assert.Zero(t, cap(a.pending["a"].async.plan.blob))
+		a.pipe.mu.Unlock()
+		a.Discard("a")
+		a.Discard("busy")
+		require.True(t, a.empty())
+	})
+}
+
+// What a server said of anchors is not believed of the one that takes its place.
+func TestAsyncByAnchorsServerRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var serves atomic.Bool
+		var anchored atomic.Int64
+		var last atomic.Pointer[fakeConn]
+		f := &fakeServer{pipes: true}
+		f.answer = func(r *fakeRequest) {
+			last.Store(r.conn)
+			switch {
+			case r.tag != "anchors":
+				r.reply()
+			case !serves.Load():
+				r.conn.send(netproto.AppendFailed(nil, r.envelope, netproto.ErrUnknownTag.Error()))
+			case binary.BigEndian.Uint32(r.frames[1][4:]) == 0:
+				anchorsReply([]byte{netproto.AnchorsParams}, u32s(1, 1))(r)
+			default:
+				anchored.Add(1)
+				anchorsReply([]byte{netproto.AnchorsHit}, u32s(1600))(r)
+			}
+		}
+		a := fakeAsync(t, f, WithAnchors(1))
+		hashes := chain("a", 100, 32)
+		ask := func() {
+			hit, _ := pollUntil(t, a, "r", 1600, hashes)
+			require.EqualValues(t, 1600, hit)
+			synctest.Wait()
+		}
+		ask() // which asks how the server looks up by anchors, too
+		serves.Store(true)
+		last.Load().hangUp()
+		synctest.Wait()
+		notReady(t, a, "s", 16) // over a new connection
+		synctest.Wait()
+		require.EqualValues(t, 2, f.dials.Load())
+		ask()
+		ask()
+		require.EqualValues(t, 1, anchored.Load())
+	})
 }

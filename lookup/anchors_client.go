@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -54,8 +55,8 @@ var anchorsCalls = sync.Pool{New: func() any { return new(anchorsCall) }}
 const keepCall = 256 << 10
 
 // lookupByAnchors looks up by anchors. done is false where it takes all hashes.
-func (c *Client) lookupByAnchors(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (hit uint64, done bool, err error) {
-	know, err := c.learnAnchors(ctx, hashLen)
+func (c *Client) lookupByAnchors(ctx context.Context, until time.Time, numTokens uint32, hashes []byte, hashLen int) (hit uint64, done bool, err error) {
+	know, err := c.learnAnchors(ctx, until, hashLen)
 	if err != nil || know.stride == 0 {
 		return 0, false, err
 	}
@@ -64,7 +65,7 @@ func (c *Client) lookupByAnchors(ctx context.Context, numTokens uint32, hashes [
 	call.hashes, call.hashLen, call.stride = hashes, hashLen, know.stride
 	call.begin(know.unit)
 	for exchange := 1; ; exchange++ {
-		hit, more, err := c.askAnchors(ctx, numTokens, call)
+		hit, more, err := c.askAnchors(ctx, until, numTokens, call)
 		switch {
 		case errors.Is(err, ErrRefused), more.asked && exchange == 2:
 			return 0, false, nil
@@ -85,12 +86,12 @@ type anchorsState struct {
 
 // learnAnchors returns how the server looks up by anchors, and asks it unless it
 // has been asked over the present connections.
-func (c *Client) learnAnchors(ctx context.Context, hashLen int) (*anchoring, error) {
+func (c *Client) learnAnchors(ctx context.Context, until time.Time, hashLen int) (*anchoring, error) {
 	dials := c.dialer.dials.Load()
 	if know := c.anchors.known.Load(); know != nil && know.dials == dials {
 		return know, nil
 	}
-	frame, err := c.exchangeAnchors(ctx, paramsRequest(hashLen), netproto.AnchorsParams)
+	frame, err := c.exchangeAnchors(ctx, until, paramsRequest(hashLen), netproto.AnchorsParams)
 	know, err := newAnchoring(dials, frame, err)
 	if err == nil {
 		c.anchors.known.Store(know)
@@ -127,9 +128,9 @@ type anchorsMore struct {
 	known, said, end uint32
 }
 
-func (c *Client) askAnchors(ctx context.Context, numTokens uint32, call *anchorsCall) (hit uint64, more anchorsMore, err error) {
+func (c *Client) askAnchors(ctx context.Context, until time.Time, numTokens uint32, call *anchorsCall) (hit uint64, more anchorsMore, err error) {
 	r := request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: call.hashLen, blob: call.blob, anchors: &call.Anchors}
-	frame, err := c.exchangeAnchors(ctx, r, netproto.AnchorsHit, netproto.AnchorsMore)
+	frame, err := c.exchangeAnchors(ctx, until, r, netproto.AnchorsHit, netproto.AnchorsMore)
 	if err != nil {
 		return 0, more, err
 	}
@@ -152,22 +153,22 @@ func (f *anchorsFrame) answer() (hit uint64, more anchorsMore, err error) {
 	}
 	more.asked = true
 	if f.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.known, &more.said, &more.end) {
-		return 0, more, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
+		return 0, anchorsMore{}, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
 	}
 	return 0, more, nil
 }
 
 // exchangeAnchors makes a request by anchors and returns its reply, which is of one
 // of the kinds.
-func (c *Client) exchangeAnchors(ctx context.Context, r request, kinds ...byte) (reply anchorsFrame, err error) {
+func (c *Client) exchangeAnchors(ctx context.Context, until time.Time, r request, kinds ...byte) (reply anchorsFrame, err error) {
 	var frames [][]byte
 	if c.pipe != nil {
-		if frames, err = c.pipe.answer(ctx, r); err != nil {
+		if frames, err = c.pipe.answer(ctx, until, r); err != nil {
 			return reply, err
 		}
 		return reply, reply.take(frames, kinds)
 	}
-	conn, err := c.exchange(ctx, &r)
+	conn, err := c.exchange(ctx, until, &r)
 	if err != nil {
 		return reply, err
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -587,4 +588,48 @@ func TestStoreChain(t *testing.T) {
 	require.ErrorIs(t, c.StoreChain(background, Place{}, 1, nil, keys[:31], 32), ErrRequest)
 	require.ErrorIs(t, c.StoreChain(background, Place{Group: 7}, 1, keys[:32], keys, 32), ErrRefused)
 	require.ErrorIs(t, server.service.StoreChain(Place{Group: 7}, 1, nil, keys, 32), ErrPlace)
+}
+
+// TestAnchorsOneTimeout has a server take nearly all of a call's time for each of its
+// exchanges: they have one time together.
+func TestAnchorsOneTimeout(t *testing.T) {
+	for kind, opts := range clientKinds {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const timeout = time.Second
+				f := anchorsFake(anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)), anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)))
+				f.pipes = true
+				answer := f.answer
+				f.answer = func(r *fakeRequest) {
+					time.Sleep(timeout * 9 / 10)
+					answer(r)
+				}
+				client := fakeClient(t, f, append(opts, WithAnchors(1), WithTimeout(timeout))...)
+				begun := time.Now()
+				_, err := client.Lookup(background, 1600, chain("a", 100, 32), 32)
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				require.Equal(t, timeout, time.Since(begun))
+			})
+		})
+	}
+}
+
+// TestAnchorsConnectionAfterUse looks what a connection keeps of a second request,
+// which may hold nearly all hashes.
+func TestAnchorsConnectionAfterUse(t *testing.T) {
+	const n = 4096
+	client := fakeClient(t, anchorsFake(
+		anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, n)), anchorsReply([]byte{netproto.AnchorsHit}, u32s(16)),
+	), WithAnchors(1), WithTimeout(patience))
+	_, err := client.Lookup(background, 16*n, chain("a", n, 32), 32)
+	require.NoError(t, err)
+	require.LessOrEqual(t, cap(client.pool.idle[0].head), keepReply)
+}
+
+// TestAnchorsSecondReply has a server answer the second request what it should not.
+func TestAnchorsSecondReply(t *testing.T) {
+	more := []byte{netproto.AnchorsMore}
+	client := fakeClient(t, anchorsFake(anchorsReply(more, u32s(0, 0, 100)), anchorsReply(more, u32s(0, 100))), WithAnchors(1), WithTimeout(patience))
+	_, err := client.Lookup(background, 1600, chain("a", 100, 32), 32)
+	require.ErrorIs(t, err, ErrReply)
 }

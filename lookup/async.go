@@ -40,10 +40,12 @@ type AsyncClient struct {
 	maxSize int
 
 	// guarded by pipe.mu:
-	pending  map[string]*call
-	learning *call      // asks how the server looks up by anchors, nil if none is under way
-	answered *list.List // of *call, the oldest first
-	size     int        // bytes of hashes that are copied
+	pending    map[string]*call
+	learning   *call      // asks how the server looks up by anchors, nil if none is under way
+	learnDials int64      // connections made when that was queued
+	answered   *list.List // of *call, the oldest first
+	size       int        // bytes of hashes that are copied
+	copying    int        // ids that will be pending once their hashes are copied
 }
 
 // Defaults of WithPending.
@@ -62,7 +64,8 @@ func WithPending(ids, bytes int) ClientOption {
 type asyncCall struct {
 	client *AsyncClient
 	id     string
-	copied *bufpool.Buffer // holds the blob until it is written
+	copied *bufpool.Buffer // holds the blob until it is written, unless plan does
+	size   int             // of the blob, while it counts
 	plan   *anchorsCall    // of a lookup by anchors, else nil
 	asked  int             // its exchanges so far
 	until  time.Time       // zero for never
@@ -133,12 +136,14 @@ func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, ha
 		return 0, true, err
 	}
 	a.size += len(hashes)
+	a.copying++
 	p.mu.Unlock() // a copy may take as long as a round trip
 	copied := bufferOf(hashes)
 	p.mu.Lock()
+	a.copying--
 	cl := &call{
 		request: request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: copied.B},
-		async:   &asyncCall{client: a, id: requestID, copied: copied, until: until},
+		async:   &asyncCall{client: a, id: requestID, copied: copied, size: len(hashes), until: until},
 	}
 	if a.pending[requestID] != nil { // polled for the first time twice at once
 		cl.async.letGo()
@@ -167,7 +172,7 @@ func (a *AsyncClient) reserve(bytes int) error {
 	case a.size+bytes > a.maxSize:
 		return fmt.Errorf("%w: their hashes fill %d bytes", ErrPending, a.maxSize)
 	}
-	for len(a.pending) >= a.maxIDs {
+	for len(a.pending)+a.copying >= a.maxIDs {
 		oldest := a.answered.Front()
 		if oldest == nil {
 			return fmt.Errorf("%w: %d", ErrPending, len(a.pending))
@@ -225,12 +230,15 @@ func (c *asyncCall) settled(cl *call) {
 
 // letGo releases the copy of the hashes, when nothing reads it any longer.
 func (c *asyncCall) letGo() {
-	if c.copied == nil {
-		return
+	c.client.size -= c.size
+	c.size = 0
+	if c.plan != nil {
+		c.plan.blob = nil
 	}
-	c.client.size -= len(c.copied.B)
-	c.copied.Release()
-	c.copied = nil
+	if c.copied != nil {
+		c.copied.Release()
+		c.copied = nil
+	}
 }
 
 // Discard ends the use of an id, when its request has finished or was aborted. An
@@ -247,7 +255,7 @@ func (a *AsyncClient) Discard(requestID string) {
 // before it, and waits for that until ctx ends or for the timeout. Answers of
 // earlier lookups may still be polled; who does not want them discards them.
 func (a *AsyncClient) Reset(ctx context.Context) error {
-	_, err := a.pipe.answer(ctx, request{tag: netproto.TagReset})
+	_, err := a.pipe.answer(ctx, untilAfter(a.timeout), request{tag: netproto.TagReset})
 	return err
 }
 

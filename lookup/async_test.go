@@ -473,3 +473,22 @@ func TestAsyncServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, hit)
 }
+
+// Ids whose hashes are being copied count as pending.
+func TestAsyncPendingWhileCopying(t *testing.T) {
+	f, _ := heldServer()
+	f.pipes = false
+	a := fakeAsync(t, f, WithPending(1, 1<<30))
+	hashes := make([]byte, 16<<20) // a copy of which takes a while
+	var all sync.WaitGroup
+	var sent atomic.Int64
+	for i := range 6 {
+		all.Go(func() {
+			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, hashes, 32); !ready {
+				sent.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 1, sent.Load())
+}

@@ -52,10 +52,15 @@ var errUnasked = errors.New("not answered")
 
 // batch makes a batch on one connection of the pool.
 func (c *Client) batch(ctx context.Context, asks []Ask) error {
+	due := 0
 	for i := range asks {
 		if asks[i].Err == nil {
 			asks[i].Err = errUnasked
+			due++
 		}
+	}
+	if due == 0 {
+		return nil
 	}
 	conn, err := c.pool.get(ctx, c.untilFor(ctx))
 	if err == nil {
@@ -182,12 +187,13 @@ func splitEnvelope(frames [][]byte) (slot, turn uint32, body [][]byte, ok bool) 
 func (p *pipe) batch(ctx context.Context, asks []Ask) error {
 	if err := ctx.Err(); err != nil {
 		err = connectError(err)
+		var lost error
 		for i := range asks {
 			if asks[i].Err == nil {
-				asks[i].Err = err
+				asks[i].Err, lost = err, err
 			}
 		}
-		return err
+		return lost
 	}
 	calls := p.lendList()
 	defer p.returnList(calls)
@@ -201,12 +207,17 @@ func (p *pipe) batch(ctx context.Context, asks []Ask) error {
 	p.submit(calls.list...)
 	until := untilAfter(p.timeout)
 	var lost error
+	var ended bool
 	for i, cl := range calls.list {
 		if cl == nil {
 			continue
 		}
 		if err := p.await(ctx, cl, until); err != nil {
 			asks[i].Err, lost = err, err // without waiting anew: until is the same for all
+			if !ended {
+				ended = true
+				p.dequeue(calls.list[i+1:], err) // at once: one by one takes time that grows with the square
+			}
 		} else if asks[i].Err = cl.err; cl.err == nil {
 			asks[i].HitTokens, asks[i].Err = fitHit(cl.hit)
 		} else if !errors.Is(cl.err, ErrRefused) {

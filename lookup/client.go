@@ -220,17 +220,18 @@ func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 	if err := checkHashLen(hashLen); err != nil {
 		return 0, err
 	}
+	until := c.untilFor(ctx) // of all exchanges
 	if from := c.anchors.from; from > 0 && hashLen > 0 && hashLen <= netproto.MaxHashLen && len(hashes)/hashLen >= from {
-		hit, done, err := c.lookupByAnchors(ctx, numTokens, hashes, hashLen)
+		hit, done, err := c.lookupByAnchors(ctx, until, numTokens, hashes, hashLen)
 		if done || err != nil {
 			return hit, err
 		}
 	}
 	r := request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: hashes}
 	if c.pipe != nil {
-		return c.pipe.lookup(ctx, r)
+		return c.pipe.lookup(ctx, until, r)
 	}
-	conn, err := c.exchange(ctx, &r)
+	conn, err := c.exchange(ctx, until, &r)
 	if err != nil {
 		return 0, err
 	}
@@ -241,8 +242,8 @@ func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, ha
 
 // exchange makes an exchange on a connection of the pool, which the caller must
 // put back once he has read its frames.
-func (c *Client) exchange(ctx context.Context, r *request) (*conn, error) {
-	conn, err := c.pool.get(ctx, c.untilFor(ctx))
+func (c *Client) exchange(ctx context.Context, until time.Time, r *request) (*conn, error) {
+	conn, err := c.pool.get(ctx, until)
 	if err != nil {
 		return nil, connectError(err)
 	}
@@ -365,9 +366,9 @@ func (c *Client) document(ctx context.Context, r request) ([]byte, error) {
 // answer makes a request whose reply begins with a status, and returns the reply.
 func (c *Client) answer(ctx context.Context, r request) ([][]byte, error) {
 	if c.pipe != nil {
-		return c.pipe.answer(ctx, r)
+		return c.pipe.answer(ctx, c.until(), r)
 	}
-	conn, err := c.exchange(ctx, &r)
+	conn, err := c.exchange(ctx, c.untilFor(ctx), &r)
 	if err != nil {
 		return nil, err
 	}

@@ -367,13 +367,12 @@ type lateConn struct {
 
 func (c *lateConn) Write(b []byte) (int, error) {
 	c.request = append(c.request, b...)
-	frames, _, err := netproto.ParseMessage(c.request, netproto.Limits{}, nil)
-	if err != nil {
-		return len(b), nil
+	if frames, _, err := netproto.ParseMessage(c.request, netproto.Limits{}, nil); err == nil {
+		envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+		c.reply.Write(netproto.AppendHit(nil, envelope, 7))
+		return len(b), errors.New("broken pipe")
 	}
-	envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
-	c.reply.Write(netproto.AppendHit(nil, envelope, 7))
-	return len(b), errors.New("broken pipe")
+	return len(b), nil
 }
 
 func (c *lateConn) Read(b []byte) (int, error) {
@@ -417,5 +416,42 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 			require.EqualValues(t, 7, hit)
 			require.True(t, a.empty())
 		})
+	})
+}
+
+// deafConn ends, as its reader sees it, while something is being written.
+type deafConn struct {
+	net.Conn // takes nothing until it is closed
+	writing  chan struct{}
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	close(c.writing)
+	_, err := c.Conn.Write(b)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = net.ErrClosed // as a socket says it
+	}
+	return 0, err
+}
+
+func (c *deafConn) Read([]byte) (int, error) {
+	<-c.writing
+	return 0, io.EOF
+}
+
+// A connection that is lost while a request is being written fails the call for
+// that: net.ErrClosed says that the client is closed.
+func TestLossWhileWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+			here, _ := net.Pipe()
+			return &deafConn{here, make(chan struct{})}, nil
+		}), newConfig([]ClientOption{WithAnchors(0), WithPipeline()}))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Lookup(background, 32, make([]byte, 64), 32)
+		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorIs(t, err, io.EOF)
+		require.NotErrorIs(t, err, net.ErrClosed)
 	})
 }

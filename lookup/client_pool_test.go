@@ -826,3 +826,143 @@ func TestClientBackoffCountsOnce(t *testing.T) {
 	d.pauses.RandomizationFactor = 0
 	require.Equal(t, 2*firstPause, d.pauses.NextBackOff(), "the second pause")
 }
+
+// blackHole is a dialer whose attempts end with their time.
+func blackHole() *dialer {
+	return dialerTo(func(ctx context.Context) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+}
+
+// Close ends a call that is connecting, for the reason that it ends any.
+func TestClientCloseWhileDialling(t *testing.T) {
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := dialClient(background, blackHole(), newConfig(append(opts, WithFailOpen(), WithTimeout(0))))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(background)
+				defer cancel()
+				failed := make(chan error)
+				go func() { failed <- c.Ping(ctx) }()
+				synctest.Wait()
+				require.NoError(t, c.Close())
+				select {
+				case err = <-failed:
+				case <-time.After(patience):
+					t.Error("the call goes on")
+					cancel()
+					err = <-failed
+				}
+				require.ErrorIs(t, err, ErrConnect)
+				require.ErrorIs(t, err, net.ErrClosed)
+				require.NotErrorIs(t, err, context.Canceled, "which is its caller's")
+			})
+		})
+	}
+}
+
+// The client's time and that of a context are told apart where they run out while
+// the client connects, and neither is mistaken for that of a later call.
+func TestClientTimeoutWhileDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := dialClient(background, blackHole(), newConfig([]ClientOption{WithFailOpen(), WithTimeout(time.Second)}))
+		require.NoError(t, err)
+		defer c.Close()
+		err = c.Ping(background)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		err = c.Ping(background)
+		require.ErrorContains(t, err, "next attempt in")
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+
+		time.Sleep(2 * lastPause)
+		ctx, cancel := context.WithTimeout(background, time.Second/2)
+		defer cancel()
+		require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
+		err = c.Ping(background)
+		require.ErrorContains(t, err, "next attempt in")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// A caller with hardly any time does not keep others from connecting.
+func TestClientImpatientCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{pipes: true}
+		defer f.all.Wait()
+		c, err := dialClient(background, dialerTo(func(ctx context.Context) (net.Conn, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(firstPause / 2): // a round trip
+				return f.connect()
+			}
+		}), newConfig([]ClientOption{WithFailOpen()}))
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(background, firstPause/4)
+		defer cancel()
+		require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
+		require.NoError(t, c.Ping(background))
+	})
+}
+
+// A batch of which nothing is sent needs no server.
+func TestClientBatchOfNothing(t *testing.T) {
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			c := fakeClient(t, &fakeServer{refuse: func() error { return errStore }}, append(opts, WithFailOpen())...)
+			require.NoError(t, c.Batch(background, nil))
+			asks := []Ask{{HashLen: -1}}
+			require.NoError(t, c.Batch(background, asks))
+			require.ErrorIs(t, asks[0].Err, ErrRequest)
+			ctx, cancel := context.WithCancel(background)
+			cancel()
+			require.NoError(t, c.Batch(ctx, asks))
+		})
+	}
+}
+
+// brittleConn is of no use after a write that ran out of time, as a tls.Conn.
+type brittleConn struct {
+	net.Conn
+	broken error
+	tries  int
+}
+
+func (c *brittleConn) Write(b []byte) (n int, err error) {
+	if c.broken == nil {
+		n, c.broken = c.Conn.Write(b)
+	} else if c.tries++; c.tries > 1000 {
+		return 0, errors.New("written to again and again")
+	}
+	return n, c.broken
+}
+
+// A request is not written in slices of time to a connection that bears only one.
+func TestClientWriteOverTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		var server sync.WaitGroup
+		defer server.Wait()
+		defer there.Close()
+		server.Go(func() {
+			time.Sleep(10 * slice)
+			readSome(there)
+			_, _ = there.Write(netproto.AppendHit(nil, nil, 7))
+			readSome(there)
+		})
+		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+			return &brittleConn{Conn: here}, nil
+		}), newConfig([]ClientOption{WithAnchors(0)}))
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithCancel(background)
+		defer cancel()
+		hit, err := c.Lookup(ctx, 7, nil, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 7, hit)
+	})
+}

@@ -91,7 +91,7 @@ const (
 	// it is used again: its server may have gone.
 	staleAfter = 50 * time.Millisecond
 	// firstReply is the buffer in bytes that a connection begins to read replies
-	// with, and keepReply the largest that it keeps.
+	// with, and keepReply the largest that it keeps, also of the heads of requests.
 	firstReply, keepReply = 512, 64 << 10
 )
 
@@ -101,7 +101,26 @@ var longAgo = time.Unix(1, 0)
 // begin starts an exchange.
 func (c *conn) begin(ctx context.Context, until time.Time) error {
 	c.ctx, c.until = ctx, until
+	if c.alive.raw == nil {
+		// Not a socket, and after a write that ran out of time perhaps of no use: TLS
+		// is not. So its time is never cut into slices.
+		return c.watch()
+	}
 	return c.arm()
+}
+
+// watch sees to it that net is waited for until the exchange must be over, or its
+// context ends.
+func (c *conn) watch() error {
+	c.armed = c.until
+	if err := c.net.SetDeadline(c.until); err != nil {
+		return err
+	}
+	if c.ctx.Done() != nil {
+		nc := c.net
+		c.stop = context.AfterFunc(c.ctx, func() { _ = nc.SetDeadline(longAgo) })
+	}
+	return nil
 }
 
 // end ends an exchange.
@@ -111,6 +130,9 @@ func (c *conn) end() {
 	}
 	c.ctx, c.stop = nil, nil
 	c.used = time.Now()
+	if cap(c.head) > keepReply {
+		c.head = nil
+	}
 	if len(c.in) > keepReply {
 		c.in, c.frames = make([]byte, firstReply), nil
 	}
@@ -149,13 +171,7 @@ func (c *conn) resume(err error) error {
 		return timeoutOf(c.ctx, c.until)
 	}
 	if c.stop == nil && c.ctx.Done() != nil {
-		c.armed = c.until
-		if err := c.net.SetDeadline(c.until); err != nil {
-			return err
-		}
-		nc := c.net
-		c.stop = context.AfterFunc(c.ctx, func() { _ = nc.SetDeadline(longAgo) })
-		return nil
+		return c.watch()
 	}
 	if err := c.arm(); err != nil {
 		return err

@@ -239,6 +239,23 @@ func (p *pipe) leave(cl *call, why error) error {
 	return connectError(why)
 }
 
+// dequeue ends those of the calls that have not been taken from the queue.
+func (p *pipe) dequeue(calls []*call, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, cl := range calls {
+		if cl != nil && cl.state == callQueued {
+			cl.left = true
+		}
+	}
+	p.queue = slices.DeleteFunc(p.queue, func(cl *call) bool {
+		if cl.left {
+			p.settle(cl, why)
+		}
+		return cl.left
+	})
+}
+
 // abandon lets go of a call whose answer nobody waits for. One that is being
 // written is done when its blob is let go.
 func (p *pipe) abandon(cl *call) {
@@ -259,28 +276,28 @@ func (p *pipe) abandon(cl *call) {
 }
 
 // lookup makes a lookup and waits for it.
-func (p *pipe) lookup(ctx context.Context, r request) (uint64, error) {
+func (p *pipe) lookup(ctx context.Context, until time.Time, r request) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, connectError(err)
 	}
 	cl := p.lend(r)
 	defer p.giveBack(cl)
 	p.submit(cl)
-	if err := p.await(ctx, cl, untilAfter(p.timeout)); err != nil {
+	if err := p.await(ctx, cl, until); err != nil {
 		return 0, err
 	}
 	return cl.hit, cl.err
 }
 
 // answer makes any other request and waits for its reply.
-func (p *pipe) answer(ctx context.Context, r request) ([][]byte, error) {
+func (p *pipe) answer(ctx context.Context, until time.Time, r request) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, connectError(err)
 	}
 	cl := p.lend(r)
 	defer p.giveBack(cl)
 	p.submit(cl)
-	if err := p.await(ctx, cl, untilAfter(p.timeout)); err != nil {
+	if err := p.await(ctx, cl, until); err != nil {
 		return nil, err
 	}
 	return cl.frames, cl.err
@@ -377,8 +394,10 @@ func (p *pipe) connect() error {
 	nc, err := p.dialer.dial(p.ctx, untilAfter(p.timeout))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil && p.closed {
-		_ = nc.Close()
+	if p.closed { // what is queued fails for that, and not for the dial's end
+		if err == nil {
+			_ = nc.Close()
+		}
 		return nil
 	}
 	if err == nil {
@@ -491,11 +510,11 @@ func (p *pipe) startReader(nc net.Conn) {
 	go func() {
 		defer close(r.stopped)
 		err := p.receive(nc)
-		_ = nc.Close() // so that a write ends too
 		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.broken = err
 		p.rouse()
+		p.mu.Unlock()
+		_ = nc.Close() // so that a write ends too, for which lose knows the reason by now
 	}()
 }
 
@@ -613,20 +632,28 @@ func (p *pipe) match(frames [][]byte) error {
 // lose gives the connection up: all that was under way fails, and when the pipe is
 // closed what is queued too.
 func (p *pipe) lose(why error) {
-	if p.conn != nil {
-		_ = p.conn.Close()
-		<-p.reader.stopped
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.conn != nil {
+		if p.broken != nil {
+			why = p.broken // which has ended the write as well
+		}
+		p.mu.Unlock()
+		_ = p.conn.Close()
+		<-p.reader.stopped
+		p.mu.Lock()
+	}
 	switch {
 	case p.closed:
 		why = errClosed
 	case p.conn == nil:
-	case !p.reader.replied:
-		p.dialer.fail(time.Now(), why)
-	case errors.Is(p.broken, ErrReply):
-		why = p.broken
+	default:
+		if errors.Is(p.broken, ErrReply) {
+			why = p.broken
+		}
+		if !p.reader.replied {
+			p.dialer.fail(time.Now(), why)
+		}
 	}
 	p.conn, p.broken = nil, nil
 	why = connectError(why)

@@ -18,6 +18,8 @@ var errClosed = fmt.Errorf("client is closed: %w", net.ErrClosed)
 type pool struct {
 	dialer *dialer
 	turns  chan struct{} // holds a token for each connection in use; its capacity bounds them
+	ctx    context.Context
+	cancel context.CancelFunc // ends ctx, by close
 
 	mu     sync.Mutex
 	idle   []*conn // the one last used is last
@@ -26,7 +28,9 @@ type pool struct {
 }
 
 func newPool(d *dialer, size int) *pool {
-	return &pool{dialer: d, turns: make(chan struct{}, size), open: map[*conn]struct{}{}}
+	p := &pool{dialer: d, turns: make(chan struct{}, size), open: map[*conn]struct{}{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
 }
 
 // get lends a connection, for the time until put, with an exchange begun.
@@ -87,11 +91,23 @@ func (p *pool) take(ctx context.Context, until time.Time) (*conn, error) {
 		}
 		p.drop(c)
 	}
-	nc, err := p.dialer.dial(ctx, until)
+	nc, err := p.dial(ctx, until)
 	if err != nil {
 		return nil, err
 	}
 	return p.adopt(nc)
+}
+
+// dial makes a connection, until the pool is closed.
+func (p *pool) dial(ctx context.Context, until time.Time) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	nc, err := p.dialer.dial(ctx, until)
+	if err != nil && p.ctx.Err() != nil {
+		err = errClosed
+	}
+	return nc, err
 }
 
 // pop returns an idle connection, nil if there is none.
@@ -172,6 +188,7 @@ func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	p.cancel()
 	p.idle = nil
 	for c := range p.open {
 		c.cut()

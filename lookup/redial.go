@@ -60,6 +60,7 @@ func (d *dialer) dial(ctx context.Context, until time.Time) (net.Conn, error) {
 	if err := d.pausing(begun); err != nil {
 		return nil, err
 	}
+	caller := ctx
 	if !until.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)
@@ -67,16 +68,29 @@ func (d *dialer) dial(ctx context.Context, until time.Time) (net.Conn, error) {
 	}
 	nc, err := d.open(ctx)
 	if err != nil {
-		if !errors.Is(ctx.Err(), context.Canceled) {
+		cause := ctx.Err()
+		// One that had hardly any time says nothing about the server.
+		if cause == nil || !errors.Is(cause, context.Canceled) && time.Since(begun) >= firstPause {
 			d.fail(begun, err)
 		}
-		if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", cause, err)
-		}
-		return nil, err
+		return nil, dialError(caller, cause, until, err)
 	}
 	d.dials.Add(1)
 	return nc, nil
+}
+
+// dialError names the cause of a dial's failure as any call's: what ended it, if
+// anything did, is the caller's context or the client's time.
+func dialError(caller context.Context, cause error, until time.Time, err error) error {
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(cause, context.DeadlineExceeded) && !until.IsZero():
+		return fmt.Errorf("%w: %v", timeoutOf(caller, until), err) //nolint:errorlint // err calls either time the context's
+	case errors.Is(err, cause):
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // pausing returns why no attempt is made now, nil if one is.
@@ -97,6 +111,9 @@ func (d *dialer) fail(begun time.Time, err error) {
 	defer d.mu.Unlock()
 	if d.failed != nil && begun.Before(d.next) {
 		return
+	}
+	if !lost(err) { // it was another call's time that ran out
+		err = errors.New(err.Error())
 	}
 	d.failed = err
 	d.next = time.Now().Add(d.pauses.NextBackOff())

@@ -154,8 +154,8 @@ class _Requests:
         connecting included, but a reset gets 30 s; looking up a host's name is the
         system's and is not bounded. Prompts of anchors_from hashes or more are looked
         up by anchors, with 0 none is."""
-        if not timeout > 0:
-            raise ValueError(f"timeout is {timeout!r}, must be more than 0")
+        if not 0 < timeout <= threading.TIMEOUT_MAX:
+            raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {threading.TIMEOUT_MAX:.0f}")
         if anchors_from < 0:
             raise ValueError(f"anchors_from is {anchors_from!r}, must be a number of hashes, or 0 for never")
         self.address = address
@@ -395,9 +395,12 @@ class _Requests:
             return
         host, port = self._target
         failure: OSError | None = None
-        for family, _, _, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for left, (family, _, _, _, target) in zip(range(len(found), 0, -1), found):
+            now = time.monotonic()
             try:
-                self._dial_one(family, target, deadline)
+                # One that does not answer leaves time for the others.
+                self._dial_one(family, target, now + (deadline - now) / left)
             except OSError as error:
                 self._drop()
                 failure = error

@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import logging
 import os
+import threading
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -82,8 +83,8 @@ def _timeout() -> float:
         timeout = float(text)
     except ValueError:
         timeout = 0.0
-    if not 0 < timeout < float("inf"):
-        raise ValueError(f"HITLINE_TIMEOUT is {text!r}, must be a number of seconds, more than 0")
+    if not 0 < timeout <= threading.TIMEOUT_MAX:
+        raise ValueError(f"HITLINE_TIMEOUT is {text!r}, must be a number of seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}")
     return timeout
 
 

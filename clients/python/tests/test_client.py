@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ import tempfile
 import threading
 import time
 import unittest
+from collections.abc import Iterator
 from unittest import mock
 
 import hitline
@@ -316,7 +318,7 @@ class Failures(unittest.TestCase):
         ):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)
-        for timeout in (0, -1, float("nan")):
+        for timeout in (0, -1, float("nan"), float("inf"), 1e10):
             with self.assertRaises(ValueError):
                 Client("a:1", timeout=timeout)
 
@@ -330,6 +332,19 @@ def eventually(call, not_yet: object = 0):
             return result
         time.sleep(0.001)
     raise AssertionError(f"still {not_yet}")
+
+
+@contextlib.contextmanager
+def unanswering() -> Iterator[int]:
+    """A port on which connecting neither succeeds nor fails: its queue is full."""
+    with socket.socket() as listener, contextlib.ExitStack() as queue:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            sock = queue.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
 
 
 class Connections(unittest.TestCase):
@@ -439,6 +454,14 @@ class Connections(unittest.TestCase):
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (dead, port)]
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
                 with Client("tcp://pool:7557", raise_errors=True) as client:
+                    self.assertEqual(client.lookup(64, []), 48)
+
+    def test_an_address_that_does_not_answer_leaves_time_for_the_others(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server, unanswering() as silent:
+            port = int(server.address.rpartition(":")[2])
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (silent, port)]
+            with mock.patch.object(socket, "getaddrinfo", return_value=found):
+                with Client("tcp://pool:7557", timeout=0.5, raise_errors=True) as client:
                     self.assertEqual(client.lookup(64, []), 48)
 
     def test_close_wakes_a_request(self) -> None:
