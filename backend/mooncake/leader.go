@@ -93,14 +93,19 @@ func (c *Client) count(err error) {
 	}
 }
 
-// suspect has the masters asked who leads; until one has answered the leader stays.
+// suspect has the masters asked who leads; until one has answered the leader stays. An
+// answer may come late, when there is none any longer: the seeker is at it then, and may
+// be in a pause.
 func (c *Client) suspect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seekAgain()
+	if c.leader != "" {
+		c.seekAgain()
+	}
 }
 
-// seekAgain has a round begin, if none is under way. c.mu is held.
+// seekAgain has a round begin, if none is under way. c.mu is held, and the seeker does
+// not pause between two rounds.
 func (c *Client) seekAgain() {
 	if c.round != nil || c.closed {
 		return

@@ -20,6 +20,8 @@ type dialer struct {
 	// last is why the latest attempt failed, nil if it did not. A call that ran out
 	// of time while the driver dialled tells it.
 	last atomic.Pointer[connError]
+	// spoilt counts the times when all connections until then became unusable.
+	spoilt atomic.Int64
 }
 
 // connError is a connection that cannot be made or used. It must not unwrap: the
@@ -37,7 +39,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	if err != nil {
 		return nil, d.fail(err)
 	}
-	w := &watched{Conn: conn, dialer: d, addr: addr}
+	w := &watched{Conn: conn, dialer: d, addr: addr, spoilt: d.spoilt.Load()}
 	if raw, ok := conn.(syscall.Conn); ok {
 		return plain{watched: w, raw: raw}, nil
 	}
@@ -133,7 +135,8 @@ type watched struct {
 	net.Conn
 	dialer *dialer
 	addr   string
-	begun  bool // the first bytes have been read; the driver reads from one goroutine at a time
+	begun  bool  // the first bytes have been read; the driver reads from one goroutine at a time
+	spoilt int64 // the dialer's when it was made
 }
 
 // replyBytes are all first bytes of a reply.
@@ -157,6 +160,9 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 func (w *watched) Write(p []byte) (int, error) {
+	if w.spoilt != w.dialer.spoilt.Load() {
+		return 0, net.ErrClosed
+	}
 	n, err := w.Conn.Write(p)
 	if err != nil && !w.begun {
 		err = w.refused(err)

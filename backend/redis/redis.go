@@ -172,7 +172,8 @@ func New(cfg Config) (*Backend, error) {
 	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
 	if at.cluster {
 		b.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-			Addrs: at.addrs, Username: at.user, Password: at.password, Protocol: 2,
+			NewClient: b.guarded,
+			Addrs:     at.addrs, Username: at.user, Password: at.password, Protocol: 2,
 			Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 			ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
 			MaxRedirects: 1 + retries, MinRetryBackoff: pause, MaxRetryBackoff: longest,
@@ -181,7 +182,7 @@ func New(cfg Config) (*Backend, error) {
 		})
 		return b, nil
 	}
-	b.client = goredis.NewClient(&goredis.Options{
+	b.client = b.guarded(&goredis.Options{
 		Network: at.network, Addr: at.addrs[0], Username: at.user, Password: at.password, DB: at.db, Protocol: 2,
 		Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 		ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
@@ -190,6 +191,13 @@ func New(cfg Config) (*Backend, error) {
 		OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: quiet,
 	})
 	return b, nil
+}
+
+// guarded returns a client of one server.
+func (b *Backend) guarded(o *goredis.Options) *goredis.Client {
+	client := goredis.NewClient(o)
+	client.AddHook(guard{&b.dialer})
+	return client
 }
 
 // onConnect asks a new connection something small: to a large command of a client

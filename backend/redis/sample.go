@@ -58,9 +58,11 @@ func (b *Backend) sampleNode(ctx context.Context, node *goredis.Client) (Sample,
 	steps := 0
 	err := b.scan(ctx, node, "*"+rankPart+"*@group:*", func(found []string) (bool, error) {
 		for _, key := range found {
-			if strings.HasPrefix(key[strings.LastIndexByte(key, '@'):], "@group:") {
+			switch at := strings.LastIndexByte(key, '@'); {
+			case at < 0: // the server does not heed the pattern
+			case strings.HasPrefix(key[at:], "@group:"):
 				sets = append(sets, key)
-			} else {
+			default:
 				s.Keys = append(s.Keys, key)
 			}
 		}

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -68,7 +67,7 @@ func masterReady(ctx context.Context, client *mooncake.Client, timeout time.Dura
 		}
 		select {
 		case <-ctx.Done():
-			return "", errors.Join(err, ctx.Err())
+			return "", fmt.Errorf("%w: %w", ctx.Err(), err) // one line
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/bench/internal/process"
@@ -438,4 +440,42 @@ func TestRunCancelled(t *testing.T) {
 			noChildren(t)
 		})
 	}
+}
+
+// A program that does not say its version may be a script that has started another:
+// nothing waits for that one.
+func TestSaysOfScript(t *testing.T) {
+	m := &meter{o: Options{Timeout: 500 * time.Millisecond}}
+	pids := filepath.Join(t.TempDir(), "pid")
+	said := make(chan error, 1)
+	go func() {
+		_, err := m.says(t.Context(), "sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait")
+		said <- err
+	}()
+	t.Cleanup(func() {
+		text, _ := os.ReadFile(pids)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	})
+	select {
+	case err := <-said:
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the script's child is waited for")
+	}
+}
+
+// A master that never answers is told in one line.
+func TestMasterNeverReady(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = masterReady(t.Context(), client, 50*time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, err.Error(), "\n")
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/internal/process"
@@ -102,6 +103,7 @@ func (m *meter) says(ctx context.Context, path string, args ...string) (string, 
 	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = time.Second // what a script has started may keep its output open
 	var problem strings.Builder
 	cmd.Stderr = &problem
 	out, err := cmd.Output()

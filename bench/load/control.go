@@ -45,8 +45,16 @@ func dialControl(ctx context.Context, o Options) (*control, error) {
 	c := &control{conn: conn, envelope: o.envelope(), timeout: o.Timeout}
 	if o.Dialect == ZMTP {
 		_ = conn.SetDeadline(time.Now().Add(o.Timeout))
-		if err := handshake(conn, o.Pipeline > 1); err != nil {
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		err := handshake(conn, o.Pipeline > 1)
+		if !stop() && err == nil { // its deadline may still be set
+			err = lost(context.Cause(ctx))
+		}
+		if err != nil {
 			conn.Close()
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil, context.Cause(ctx)
+			}
 			return nil, err
 		}
 	}

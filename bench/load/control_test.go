@@ -1,6 +1,7 @@
 package load
 
 import (
+	"context"
 	"net"
 	"testing"
 	"time"
@@ -55,5 +56,29 @@ func TestPing(t *testing.T) {
 		}
 		require.ErrorIs(t, err, tt.err, name)
 		assert.ErrorContains(t, err, tt.text, name)
+	}
+}
+
+// A handshake that is not answered ends with the run.
+func TestHandshakeInterrupted(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		_, _ = theirs.Read(make([]byte, 1000))
+		stop()
+	}()
+	o := Options{Connect: "tcp://127.0.0.1:1", Dialect: ZMTP, Timeout: time.Hour}
+	o.dial = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+	done := make(chan error, 1)
+	go func() {
+		_, err := dialControl(ctx, o)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the handshake goes on")
 	}
 }

@@ -25,6 +25,10 @@ func (f replayFlags) createFiles() (replayFiles, error) {
 			continue
 		}
 		file, err := create(want.path, f.trace)
+		if err == nil && files.windows != nil && sameRegular(file, files.windows) {
+			file.Close() // nothing was written
+			err = fmt.Errorf("%s is the file of --windows; name another", want.path)
+		}
 		if err != nil {
 			files.close()
 			return replayFiles{}, fmt.Errorf("%w: %s: %w", errUsage, want.flag, err)
@@ -34,7 +38,16 @@ func (f replayFlags) createFiles() (replayFiles, error) {
 	return files, nil
 }
 
-// create creates or empties the file at path unless it is the trace.
+// sameRegular tells whether two files are one, of which the second to write would
+// write over the first.
+func sameRegular(a, b *os.File) bool {
+	one, errA := a.Stat()
+	other, errB := b.Stat()
+	return errA == nil && errB == nil && one.Mode().IsRegular() && os.SameFile(one, other)
+}
+
+// create opens the file at path, and makes it if there is none, unless it is the trace.
+// What an earlier replay has left in it stays until there is something to write.
 func create(path, trace string) (*os.File, error) {
 	old, err := os.Stat(path)
 	if err == nil {
@@ -42,7 +55,7 @@ func create(path, trace string) (*os.File, error) {
 			return nil, fmt.Errorf("%s is the trace; name another file", path)
 		}
 	}
-	return os.Create(path)
+	return openFile(path)
 }
 
 // write writes the report's parts and closes the files.
@@ -54,11 +67,8 @@ func (s replayFiles) write(r bench.Report) error {
 		if part.file == nil {
 			continue
 		}
-		if err := part.write(part.file); err != nil {
-			return fmt.Errorf("cannot write %s: %w", part.file.Name(), err)
-		}
-		if err := part.file.Close(); err != nil {
-			return fmt.Errorf("cannot write %s: %w", part.file.Name(), err)
+		if err := writeFile(part.file, part.write); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -71,4 +81,27 @@ func (s replayFiles) close() {
 			file.Close() // of no consequence: what was written is closed by write
 		}
 	}
+}
+
+// openFile opens a file to write, and makes it if there is none. It does not empty it.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+}
+
+// writeFile writes a file anew and closes it.
+func writeFile(file *os.File, write func(io.Writer) error) error {
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		err = file.Truncate(0)
+	}
+	if err == nil {
+		err = write(file)
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", file.Name(), err)
+	}
+	return nil
 }

@@ -96,6 +96,17 @@ func TestReplayFiles(t *testing.T) {
 	assert.Contains(t, string(text), "Total count    =            6]")
 }
 
+// What an earlier replay has left is there until there is something better.
+func TestReplayFilesWithoutServer(t *testing.T) {
+	hdr := filepath.Join(t.TempDir(), "h.txt")
+	require.NoError(t, os.WriteFile(hdr, []byte("an earlier one, which is longer than nothing"), 0o600))
+	absent := &server{refuse: func(context.Context, string) error { return lookup.ErrConnect }}
+	assert.Equal(t, exitLost, runWith(t.Context(), absent, nil, "replay", "--trace", excerpt, "--hdr", hdr).code)
+	text, err := os.ReadFile(hdr)
+	require.NoError(t, err)
+	assert.Equal(t, "an earlier one, which is longer than nothing", string(text))
+}
+
 func TestReplayFilesCannotBeWritten(t *testing.T) {
 	r := runWith(t.Context(), &server{}, nil, "replay", "--trace", excerpt, "--json", "--windows", "/dev/full")
 	if _, err := os.Stat("/dev/full"); err != nil {
@@ -126,6 +137,7 @@ func TestReplayTimesWrongUsage(t *testing.T) {
 		"backwards":     {[]string{"--trace", trace, "--speed", "1"}, "bad trace: " + trace + ":2: timestamp 4 is before 5, the line above's"},
 		"no timestamps": {[]string{"--trace", bare, "--speed", "1"}, "bad trace: " + bare + ":1: timestamp is missing; a replay at a speed needs one"},
 		"no folder":     {[]string{"--trace", bare, "--windows", missing}, "wrong usage: --windows: open " + missing + ": no such file"},
+		"one for both":  {[]string{"--trace", bare, "--windows", filepath.Join(dir, "both"), "--hdr", filepath.Join(dir, "both")}, "wrong usage: --hdr: " + filepath.Join(dir, "both") + " is the file of --windows; name another"},
 		"over itself":   {[]string{"--trace", trace, "--hdr", link}, "wrong usage: --hdr: " + link + " is the trace; name another file"},
 	}
 	for name, tt := range tests {

@@ -97,6 +97,11 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if err := f.o.Validate(); err != nil {
 		return err
 	}
+	hdr, err := a.openHDR(f.hdr)
+	if err != nil {
+		return err
+	}
+	defer hdr.Close() // of no consequence: what was written is closed by writeHDR
 	if f.start {
 		server, err := f.serve(ctx)
 		if err != nil {
@@ -109,7 +114,7 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if len(report.Steps) == 0 && err != nil { // nothing was measured
 		return err
 	}
-	return cmp.Or(err, a.show(report, f.json), a.writeHDR(report, f.hdr), loadVerdict(report))
+	return cmp.Or(err, a.show(report, f.json), writeHDR(report, hdr), loadVerdict(report))
 }
 
 // fill makes options of those flags that are text.
@@ -178,24 +183,33 @@ func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error
 	return load.Run(ctx, o)
 }
 
+// openHDR opens the file of --hdr before the measuring, which may take hours; nil for
+// none. What is in it stays until there is something to write.
+func (a *app) openHDR(path string) (io.WriteCloser, error) {
+	switch path {
+	case "":
+		return noFile{io.Discard}, nil
+	case "-":
+		return noFile{a.stderr}, nil
+	}
+	file, err := openFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --hdr: %w", errUsage, err)
+	}
+	return file, nil
+}
+
+// noFile is not to be closed.
+type noFile struct{ io.Writer }
+
+func (noFile) Close() error { return nil }
+
 // writeHDR writes the distribution of latencies where --hdr says.
-func (a *app) writeHDR(r load.Report, path string) (err error) {
-	if path == "" {
-		return nil
+func writeHDR(r load.Report, to io.WriteCloser) error {
+	if file, ok := to.(*os.File); ok {
+		return writeFile(file, r.WriteHDR)
 	}
-	var to io.Writer = a.stderr
-	if path != "-" {
-		file, err := os.Create(path)
-		if err != nil {
-			return fmt.Errorf("%w: --hdr: %w", errUsage, err)
-		}
-		defer func() { err = cmp.Or(err, file.Close()) }()
-		to = file
-	}
-	if err := r.WriteHDR(to); err != nil {
-		return fmt.Errorf("cannot write the distribution to %s: %w", path, err)
-	}
-	return nil
+	return r.WriteHDR(to)
 }
 
 // loadVerdict returns an error if, in a run that came to its end, an answer was

@@ -238,3 +238,11 @@ func TestLive(t *testing.T) {
 	l.finish()
 	assert.Empty(t, out.String())
 }
+
+// A file that cannot be written is told before anything is measured.
+func TestRunWrongHDR(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "no", "h.txt")
+	r := runLoad(t.Context(), "--connect", "tcp://127.0.0.1:1", "--hdr", file)
+	assert.Equal(t, exitUsage, r.code)
+	assert.Equal(t, "hitbench: wrong usage: --hdr: open "+file+": no such file or directory\n", r.stderr)
+}

@@ -115,6 +115,16 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// What a server says of a refusal is one line, and none of the terminal's commands.
+func TestRefusedInSeveralLines(t *testing.T) {
+	reason := "one\r\ntwo\x1b[31m\u009b"
+	address := fake(t, string(netproto.AppendFailed(nil, nil, reason)))
+	got := ask(t, address, "ping")
+	assert.Equal(t, exitBad, got.code)
+	assert.Contains(t, got.stderr, "one..two.[31m.\n")
+	assert.Equal(t, 1, strings.Count(got.stderr, "\n"), got.stderr)
+}
+
 // An answer that is none of the protocol's is bad, not lost.
 func TestBadAnswers(t *testing.T) {
 	for _, test := range []struct{ line, reply string }{

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -59,22 +62,40 @@ func exitCode(err error) int {
 // errTold is of a failure that standard output tells of already, with --json too.
 var errTold = errors.New("told")
 
-// report tells what failed and returns the exit code.
-func report(cmd *cobra.Command, err error) int {
+// report tells what failed of a command line and returns the exit code.
+func report(cmd *cobra.Command, args []string, err error) int {
 	code := exitCode(err)
 	if err == nil {
 		return code
 	}
-	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON && !errors.Is(err, errTold) {
+	if wantsJSON(cmd, args) && !errors.Is(err, errTold) {
 		line, _ := json.Marshal(struct {
 			Error string `json:"error"`
 			Exit  int    `json:"exit"`
 		}{err.Error(), code})
 		fmt.Fprintf(cmd.OutOrStdout(), "%s\n", line)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %v\n", err)
+	fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", printable(err.Error()))
 	if errors.Is(err, errUsage) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s --help\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// wantsJSON tells whether --json is given. Parsing ends at a wrong flag, and it may be
+// behind that.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	asJSON, err := cmd.Flags().GetBool("json")
+	return asJSON || err == nil && !cmd.Flags().Changed("json") && slices.Contains(args, "--json")
+}
+
+// printable makes one line of an error that a server may have worded, fit for a
+// terminal.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '.'
+		}
+		return c
+	}, text)
 }

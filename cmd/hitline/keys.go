@@ -18,13 +18,10 @@ type keysRequest func(c *lookup.Client, ctx context.Context, place lookup.Place,
 func newStore() *cobra.Command {
 	var chunk uint32
 	var before string
+	var key []byte
 	request := func(c *lookup.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error {
 		if before == "" && chunk == netproto.FirstChunkUnknown {
 			return c.Store(ctx, place, keys, hashLen)
-		}
-		key, err := hex.DecodeString(before)
-		if err != nil {
-			return configError(fmt.Errorf("--before %q is no hash in hexadecimal digits: %w", before, err))
 		}
 		return c.StoreChain(ctx, place, chunk, key, keys, hashLen)
 	}
@@ -32,6 +29,12 @@ func newStore() *cobra.Command {
 	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; what is stored under its numbers can be looked up by anchors (default not told)")
 	cmd.Flags().Lookup("chunk").DefValue = "0" // which is not shown
 	cmd.Flags().StringVar(&before, "before", "", "the key in front of the first chunk, in `hex`")
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		if key, err = hex.DecodeString(before); err != nil {
+			return usagef("--before %q is no hash in hexadecimal digits: %v", before, err)
+		}
+		return nil
+	}
 	cmd.Use = "store --group G --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks are in the pool"
 	cmd.Long = `store adds keys, consecutive chunks of one group, as held by one rank.

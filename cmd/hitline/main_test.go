@@ -85,6 +85,17 @@ func TestJSONError(t *testing.T) {
 	assert.Contains(t, got.stderr, "hitline: --tokens is required\n")
 }
 
+// Parsing ends at a wrong flag, and --json may be behind it.
+func TestJSONBehindWrongFlag(t *testing.T) {
+	for _, line := range []string{"stat --bogus --json", "stat --timeout xx --json", "stat --json --bogus"} {
+		got := hitline(t, "", strings.Fields(line)...)
+		assert.Equal(t, exitUsage, got.code, line)
+		assert.Regexp(t, `^\{"error":".*","exit":2\}\n$`, got.stdout, line)
+	}
+	got := hitline(t, "", "serve", "--bogus", "--json")
+	assert.Empty(t, got.stdout, "it has no --json")
+}
+
 func TestHelp(t *testing.T) {
 	root := newRoot()
 	for _, cmd := range append(root.Commands(), root) {

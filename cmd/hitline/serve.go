@@ -201,6 +201,9 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	// Whoever reads the log may end before this does: that is no reason to.
+	signal.Ignore(syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGPIPE)
 
 	server, err := lookup.NewServer(service, serverConfig(cfg, logger))
 	if err != nil {

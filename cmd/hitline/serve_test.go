@@ -259,6 +259,38 @@ func TestSignalDrains(t *testing.T) {
 	}
 }
 
+// Whoever reads the log may end first, as tee does at the terminal's SIGINT. What had
+// begun is answered all the same.
+func TestSignalDrainsWithoutLog(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\ndrain_timeout: 1m\n"))
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stderr = writer
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	require.NoError(t, writer.Close())
+	address := readyLine(t, bufio.NewScanner(reader))
+	conn := stuck(t, address)
+	require.NoError(t, reader.Close())
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.Eventually(t, func() bool { // no new connections once it has begun to stop
+		c, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}, 20*time.Second, time.Millisecond)
+	_, err = io.WriteString(conn, "ng\x00\x00") // the rest of the request
+	require.NoError(t, err)
+	reply, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "what had begun is answered")
+	assert.NoError(t, cmd.Wait())
+}
+
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	cmd, log, address := program(t)
 	stuck(t, address)

@@ -40,6 +40,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	log := &serverLog{find: o.Ready, ready: make(chan string, 1)}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes()
+	cmd.WaitDelay = lastWords
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
 	go p.live(o.Core, started)
@@ -78,9 +79,18 @@ func (p *Process) live(core int, started chan<- error) {
 	}
 }
 
-// Stop kills the server and waits for its end. It may be called again.
+// lastWords is how long what a server has printed is waited for after its end: a
+// process that it leaves behind may keep its output open for ever.
+const lastWords = time.Second
+
+// Stop kills the server, with those that it has started itself, and waits for its
+// end. It may be called again.
 func (p *Process) Stop() {
-	_ = p.cmd.Process.Kill() // fails if it has ended
+	select {
+	case <-p.exited: // its number may be another's by now
+	default:
+		kill(p.cmd.Process)
+	}
 	<-p.exited
 }
 

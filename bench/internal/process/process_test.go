@@ -1,7 +1,12 @@
 package process
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,4 +58,30 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, err, "ended (exit status 3): no luck")
 	_, err = Start(t.Context(), exec.Command("/no/such"), o)
 	require.ErrorContains(t, err, "cannot start /no/such")
+}
+
+// A server may be a script that runs the real one: both end, and nothing waits for
+// what the second keeps open.
+func TestStopOfScript(t *testing.T) {
+	ready := func(line []byte) (string, bool) { return string(line), true }
+	p, err := Start(t.Context(), exec.Command("sh", "-c", "sleep 1000 & echo $!; wait"), Options{Core: AnyCore, Timeout: 20 * time.Second, Ready: ready})
+	require.NoError(t, err)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		p.Stop()
+	}()
+	child, err := strconv.Atoi(p.Addr())
+	require.NoError(t, err)
+	select {
+	case <-stopped:
+	case <-time.After(20 * time.Second):
+		_ = syscall.Kill(child, syscall.SIGKILL)
+		t.Fatal("Stop waits for what the script has started")
+	}
+	gone := func() bool { // or nobody has asked how it ended
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}
+	require.Eventually(t, gone, 20*time.Second, time.Millisecond)
 }

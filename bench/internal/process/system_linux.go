@@ -18,6 +18,12 @@ func attributes() *syscall.SysProcAttr {
 	}
 }
 
+// kill ends a server and its group: one that is a script leaves what it runs to it.
+func kill(p *os.Process) {
+	_ = unix.Kill(-p.Pid, unix.SIGKILL) // fails if all have ended
+	_ = p.Kill()
+}
+
 // CPU returns the CPU time that the server has used.
 func (p *Process) CPU() (time.Duration, error) {
 	var used unix.Timespec

@@ -1,0 +1,98 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+)
+
+// liar is a server that answers pings, and to one command what it should not.
+func liar(t *testing.T, command, reply string) (addr string) {
+	t.Helper()
+	return listen(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		for {
+			words, err := readCommand(in)
+			if err != nil {
+				return
+			}
+			answer := "-ERR unknown command\r\n"
+			switch strings.ToLower(words[0]) {
+			case "ping":
+				answer = "+PONG\r\n"
+			case command:
+				answer = reply
+			}
+			if _, err := io.WriteString(c, answer); err != nil {
+				return
+			}
+		}
+	})
+}
+
+func readCommand(in *bufio.Reader) ([]string, error) {
+	var args, size int
+	if _, err := fmt.Fscanf(in, "*%d\r\n", &args); err != nil {
+		return nil, err
+	}
+	words := make([]string, args)
+	for i := range words {
+		if _, err := fmt.Fscanf(in, "$%d\r\n", &size); err != nil {
+			return nil, err
+		}
+		word := make([]byte, size+2)
+		if _, err := io.ReadFull(in, word); err != nil {
+			return nil, err
+		}
+		words[i] = string(word[:size])
+	}
+	return words, nil
+}
+
+// A server that does not heed the pattern of a scan sends keys of any shape.
+func TestSampleOfOtherKeys(t *testing.T) {
+	b := testBackend(t, Config{URL: "redis://" + liar(t, "scan", "*2\r\n$1\r\n0\r\n*2\r\n$5\r\nother\r\n$3\r\nm@0\r\n")})
+	got, err := b.Sample(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, []string{"m@0"}, got.Keys)
+}
+
+// A server may announce more than any memory holds, and that ends no process.
+func TestHugeAnswers(t *testing.T) {
+	const huge = "*4611686018427387904\r\n"
+	slots := "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n"
+	for name, one := range map[string]struct {
+		layout Layout
+		ask    func(ctx context.Context, b *Backend) error
+	}{
+		"smismember": {LayoutSet, func(ctx context.Context, b *Backend) error { _, err := b.Exists(ctx, blocks("m", 3)); return err }},
+		"scan":       {LayoutKeys, func(ctx context.Context, b *Backend) error { _, err := b.Sample(ctx); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := liar(t, name, "*2\r\n$1\r\n0\r\n"+huge)
+			if name == "smismember" {
+				node = liar(t, name, huge)
+			}
+			_, port, _ := net.SplitHostPort(node)
+			seed := liar(t, "cluster", fmt.Sprintf(slots, port))
+			for _, url := range []string{"redis://" + node, "redis-cluster://" + seed} {
+				b := testBackend(t, Config{URL: url, Layout: one.layout})
+				for range 2 {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+					err := one.ask(ctx, b)
+					cancel()
+					require.ErrorIs(t, err, backend.ErrReply, url)
+				}
+			}
+		})
+	}
+}
