@@ -22,9 +22,10 @@ type TrailRun struct {
 }
 
 const (
-	// trailRuns bounds the runs of one Trace, to 3 MiB: a prompt of 131,072 blocks, each
-	// of another coverage than the next, as where some groups hold every second one.
-	trailRuns = 1 << 17
+	// trailRuns bounds the runs of one Trace, to 400 KiB and some two milliseconds: a
+	// prompt in more pieces, as where groups hold every second block of a very long one,
+	// is looked up by its hashes in less time.
+	trailRuns = 1 << 14
 	// keepRuns and keepRecital are what a Trail keeps between lookups, in runs and
 	// bytes.
 	keepRuns    = 256

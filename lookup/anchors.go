@@ -3,6 +3,7 @@ package lookup
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
@@ -16,7 +17,14 @@ var (
 	ErrNoAnchors = errors.New("lookups by anchors are not served here")
 	errStride    = errors.New("wrong stride")
 	errHalfHeld  = errors.New("some ranks hold a block that others lack: look it up by its hashes")
+	errTurnOver  = errors.New("too many requests by anchors at a time: look it up by its hashes")
 )
+
+// walkPatience is how long a connection's turn may have lasted for a further
+// request by anchors to be served in it. A hundred bytes of such a request may walk
+// along a chain in a hundred thousand pieces, which takes milliseconds, and a turn
+// has room for a thousand of them; a lookup takes time by the bytes it sends.
+const walkPatience = 5 * time.Millisecond
 
 // anchorStride returns how many raw hashes make a block of lookups by anchors: the
 // stride of the full-attention group with the smallest blocks. It is 0 with the

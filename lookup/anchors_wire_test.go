@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,6 +51,31 @@ func TestAnchorsExample(t *testing.T) {
 	require.NoError(t, call.narrow(anchorsMore{known: 0, said: 4, end: 8}))
 	all := wireExample(t, "## A lookup by anchors")
 	require.Equal(t, all[4].bytes, append(netproto.AppendAnchors(nil, nil, 128, &call.Anchors, 4, len(call.blob)), call.blob...))
+}
+
+// TestAnchorsTurn has many requests by anchors come at once: when the connection's
+// turn has lasted long enough, the rest of them are refused.
+func TestAnchorsTurn(t *testing.T) {
+	server := unstarted(t)
+	hashes := chain("a", 8, 32)
+	require.NoError(t, server.service.StoreChain(Place{}, 0, nil, hashes, 32))
+	call := anchorsCall{hashes: hashes, hashLen: 32, stride: 1}
+	call.begin(1)
+	msg := append(netproto.AppendAnchors(nil, nil, 128, &call.Anchors, 32, len(call.blob)), call.blob...)
+	hit := netproto.AppendAnchorsReply(nil, nil, netproto.AnchorsHit, 128)
+	refused := netproto.AppendFailed(nil, nil, errTurnOver.Error())
+	for patience, want := range map[time.Duration][]byte{
+		time.Hour: bytes.Repeat(hit, 3),
+		0:         slices.Concat(hit, refused, refused),
+	} {
+		server.walkPatience = patience
+		var got replies
+		ses := newSession(server, &got)
+		for range 2 { // the next turn is a new one
+			require.NoError(t, ses.receive(bytes.Repeat(msg, 3)))
+			require.Equal(t, want, got.last)
+		}
+	}
 }
 
 // spoken is what one side says in an example.

@@ -43,6 +43,9 @@ func (f *flight) changes() bool {
 	return f.tag == netproto.TagStore || f.tag == netproto.TagEvict || f.tag == netproto.TagReset
 }
 
+// asks tells whether the request waits for an answer of the backend.
+func (f *flight) asks() bool { return f.tag == netproto.TagLookup || f.tag == netproto.TagExplain }
+
 // add copies the next hashes. It returns false when no more are needed.
 func (f *flight) add(hashes []byte) bool {
 	server := f.session.server
@@ -69,6 +72,17 @@ func (f *flight) reject(err error) {
 		return
 	}
 	f.err = err
+}
+
+// late settles a request whose time was up before the backend could be asked.
+func (f *flight) late() {
+	service := f.session.server.service
+	service.remote.timeouts.Add(1)
+	if f.tag == netproto.TagLookup {
+		service.countAsked(f.numTokens, f.need/max(f.hashLen, 1), 0)
+		return
+	}
+	f.err = context.DeadlineExceeded
 }
 
 // release gives the hashes back.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,7 +150,40 @@ func (s *session) endRemote(q *netproto.Request) {
 		s.done(f)
 	default:
 		s.flights.waiting = append(s.flights.waiting, f)
-		s.takeOff()
+		if s.takeOff(); f.asks() && f.deadline.IsZero() {
+			timeout := s.server.service.remote.cfg.Timeout
+			f.deadline = time.Now().Add(timeout)
+			time.AfterFunc(timeout, s.flights.nudge)
+		}
+	}
+}
+
+// nudge has the event loop look at what waits.
+func (fl *flights) nudge() {
+	fl.mu.Lock()
+	defer fl.mu.Unlock()
+	if !fl.closed {
+		fl.wake()
+	}
+}
+
+// expire answers the lookups whose time is up before they could take off, behind a
+// change that takes long.
+func (s *session) expire() {
+	fl, now := s.flights, time.Now()
+	var late []*flight
+	fl.waiting = slices.DeleteFunc(fl.waiting, func(f *flight) bool {
+		is := f.asks() && !f.deadline.IsZero() && !f.deadline.After(now)
+		if is {
+			late = append(late, f)
+		}
+		return is
+	})
+	for _, f := range late {
+		if f.release(); s.gone == nil {
+			f.late()
+			s.done(f)
+		}
 	}
 }
 
@@ -208,7 +242,9 @@ func (s *session) start(f *flight) {
 	default:
 		timeout = cfg.Timeout
 	}
-	f.deadline = time.Now().Add(timeout)
+	if f.deadline.IsZero() { // it has not waited
+		f.deadline = time.Now().Add(timeout)
+	}
 	if !s.server.crews.submit(f) {
 		f.reject(fmt.Errorf("%w: %d", ErrBusy, cfg.Queue))
 		f.release()
@@ -241,6 +277,7 @@ func (s *session) woken() error {
 		}
 		s.done(f)
 	}
+	s.expire()
 	s.takeOff()
 	s.send(0)
 	s.out.Release()

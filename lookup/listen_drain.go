@@ -30,7 +30,7 @@ func (s *Server) drain(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			if busy == 0 {
+			if busy += s.unheard(); busy == 0 {
 				return nil
 			}
 			return fmt.Errorf("lookup: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
@@ -55,15 +55,33 @@ func (s *Server) busy() int {
 	defer s.mu.Unlock()
 	n := 0
 	for ses, c := range s.sessions {
-		unsent := ses.unsent.Load() != 0
-		if unsent {
+		if ses.unsent.Load() != 0 {
 			_ = c.Wake(nil) // to look again; only the connection's loop can
 		}
-		if unsent || ses.messageSince.Load() != 0 || ses.inFlight.Load() != 0 {
+		if ses.busy() {
 			n++
 		}
 	}
 	return n
+}
+
+// unheard counts the connections that are not busy because their loops have not
+// come to read what has arrived.
+func (s *Server) unheard() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for ses, c := range s.sessions {
+		if !ses.busy() && unread(c.Fd()) { // OnClose, which needs the lock, comes before the descriptor is closed
+			n++
+		}
+	}
+	return n
+}
+
+// busy tells whether a request is not finished or a reply not taken.
+func (s *session) busy() bool {
+	return s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
 }
 
 // open counts the connections.

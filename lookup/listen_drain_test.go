@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -115,6 +116,56 @@ func TestDrainOfNewcomers(t *testing.T) {
 	p.closedWithin(t)
 	first.closedWithin(t)
 	require.NoError(t, <-down)
+}
+
+// What has arrived and is cut off unread is told.
+func TestDrainTellsOfUnread(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p, idle := dialPeer(t, server), dialPeer(t, server)
+	require.Equal(t, [][]byte{{1}}, idle.ask(t, []byte("ping")))
+	require.NoError(t, idle.Close())
+	require.Equal(t, [][]byte{{1}}, p.ask(t, []byte("ping")))
+	held, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	server.on(t, func() error { close(held); <-release; return nil })
+	<-held
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
+	_, err := p.Write(encode([]byte("ping")))
+	require.NoError(t, err)
+	eventually(t, "it has arrived", func() bool { return server.unheard() == 1 })
+	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
+}
+
+// stuck is a log that nobody takes the counts of refusals from.
+type stuck struct {
+	slog.Handler
+	held, free chan struct{}
+}
+
+func (s stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s stuck) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "more requests refused" {
+		close(s.held)
+		<-s.free
+	}
+	return nil
+}
+
+// A log that is stuck does not keep timeouts from being looked at, whose silence
+// would end the server.
+func TestLogThatIsStuck(t *testing.T) {
+	log := stuck{slog.DiscardHandler, make(chan struct{}), make(chan struct{})}
+	server, err := serveOn(t, func(cfg *ServerConfig) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
+	require.NoError(t, err)
+	defer close(log.free)
+	server.peers.failed.told.Store(-int64(quietFor)) // its next line is due
+	server.peers.failed.silent.Store(1)
+	<-log.held
+	swept := server.sweeps.Load()
+	eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })
 }
 
 // A loop that ends by itself is noticed, and ends the server.

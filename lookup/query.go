@@ -83,15 +83,36 @@ func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 		q.limit = max(q.limit, l.positions*l.step)
 		l.cursor.Quiet = q.explain
 		s.index.Begin(&l.cursor, hashLen)
-		for _, g := range l.groups {
-			q.words[g] = bufpool.GetWords((l.positions + 63) / 64)
-			q.presence.Bits[g] = q.words[g].W
-			if q.explain {
-				q.partly.Bits[g] = make([]uint64, len(q.words[g].W))
-			}
-		}
+		q.makeRoom(l, min(l.positions, firstRoom))
 	}
 	return nil
+}
+
+// firstRoom is for how many positions of a lane there is room from the start on. A
+// peer announces its hashes in a few bytes; beyond that, room comes with the hashes.
+const firstRoom = 1 << 14
+
+// makeRoom makes the bitsets of a lane's groups hold so many positions or more. The
+// rules take bits that are not there for absent.
+func (q *query) makeRoom(l *laneQuery, positions int) {
+	for _, g := range l.groups {
+		have := q.words[g]
+		if have != nil && positions <= 64*len(have.W) {
+			return // as in the other groups
+		}
+		if have != nil {
+			positions = min(max(positions, 128*len(have.W)), l.positions)
+		}
+		q.words[g] = bufpool.GetWords((positions + 63) / 64)
+		if have != nil {
+			copy(q.words[g].W, have.W)
+			have.Release()
+		}
+		q.presence.Bits[g] = q.words[g].W
+		if q.explain {
+			q.partly.Bits[g] = append(make([]uint64, 0, len(q.words[g].W)), q.partly.Bits[g]...)[:len(q.words[g].W)]
+		}
+	}
 }
 
 // add takes the next whole hashes, borrowed until it returns. It returns false
@@ -167,6 +188,7 @@ func (q *query) take(l *laneQuery, run index.Run, keys []byte) {
 		complete = run.Coverage.Complete
 	}
 	missing := false
+	q.makeRoom(l, l.at+run.N)
 	for _, g := range l.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
 			setBits(q.partly.Bits[g], l.at, run.N)

@@ -104,7 +104,7 @@ func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *re
 	r.breaker = gobreaker.NewCircuitBreaker[[]int](gobreaker.Settings{
 		Timeout:       r.cfg.BreakerPause,
 		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(r.cfg.BreakerFailures) },
-		IsExcluded:    func(err error) bool { return errors.Is(err, context.Canceled) }, // our own doing
+		IsExcluded:    func(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, errLittleTime) }, // our own doing
 		IsSuccessful:  healthy,
 		OnStateChange: func(_ string, from, to gobreaker.State) { r.log.changed(from, to) },
 	})
@@ -114,19 +114,36 @@ func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *re
 // healthy tells whether a backend that returns err is well.
 func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
 
+// errLittleTime says that a call was late which had no fair part of the request's
+// time left: the request had spent it in the queue, or on rounds before.
+var errLittleTime = errors.New("lookup: little time was left")
+
+// littleTime tells whether less than half of a request's time is left.
+func littleTime(ctx context.Context, timeout time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < timeout/2
+}
+
 // call makes one call of the backend, unless the breaker or the end of ctx
-// forbids, and counts how it failed.
-func (r *remote) call(ctx context.Context, do func() ([]int, error)) ([]int, error) {
+// forbids, and counts how it failed. timeout is what the whole request has: of a
+// burst that is more than the backend serves in that time, those that come out of
+// the queue last are cut off together, and that must not open the breaker.
+func (r *remote) call(ctx context.Context, timeout time.Duration, do func() ([]int, error)) ([]int, error) {
 	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
 		if errors.Is(err, context.DeadlineExceeded) {
 			r.timeouts.Add(1)
 		}
 		return nil, err
 	}
+	little := littleTime(ctx, timeout)
 	answers, err := r.breaker.Execute(func() ([]int, error) {
 		answers, err := do()
-		if err != nil && errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled) {
+		switch {
+		case err == nil:
+		case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 			err = fmt.Errorf("%w: %w", context.Canceled, err) // whatever it says, it was our doing
+		case little && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			err = fmt.Errorf("%w: %w", errLittleTime, err)
 		}
 		if !healthy(err) {
 			r.log.noteError(err)
@@ -152,13 +169,13 @@ func (r *remote) down() bool { return r.breaker.State() == gobreaker.StateOpen }
 // exists returns the function that coordinator.Ask calls.
 func (r *remote) exists(ctx context.Context) func(keys []string) ([]int, error) {
 	return func(keys []string) ([]int, error) {
-		return r.call(ctx, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+		return r.call(ctx, r.cfg.Timeout, func() ([]int, error) { return r.store.Exists(ctx, keys) })
 	}
 }
 
 // write makes a call that has no answers. what says what for.
 func (r *remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
-	_, err := r.call(ctx, func() ([]int, error) { return nil, do(ctx) })
+	_, err := r.call(ctx, r.cfg.WriteTimeout, func() ([]int, error) { return nil, do(ctx) })
 	r.sharing.forget() // also if it failed: it may have done a part
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -275,7 +292,20 @@ func (s *Service) countAsked(numTokens int64, numHashes int, hit int64) {
 
 // explainRemote is an explain over the backend. It fails when the backend does.
 func (s *Service) explainRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error) {
-	hit, ends, err := s.coord.AskExplain(numTokens, hashes, s.remote.exists(ctx))
+	exists := s.remote.exists(ctx)
+	rest := s.remote.work(ctx)
+	defer func() { rest() }()
+	if ctx.Err() != nil { // too late: no need to build all keys for nothing
+		_, err := exists(nil)
+		return Explanation{}, err
+	}
+	hit, ends, err := s.coord.AskExplain(numTokens, hashes, func(keys []string) ([]int, error) {
+		rest()
+		rest = func() {} // should the backend panic
+		answers, err := exists(keys)
+		rest = s.remote.work(ctx)
+		return answers, err
+	})
 	if err != nil {
 		return Explanation{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -258,6 +259,26 @@ func TestRemoteLookupWaitsForReset(t *testing.T) {
 	require.Equal(t, map[string]string{"reset": "01", "after": hitText(0), "stat": "01"}, got)
 }
 
+// TestRemoteLookupGivesUpOnReset has a reset take longer than lookups may.
+func TestRemoteLookupGivesUpOnReset(t *testing.T) {
+	keys := chain("a", 8, 32)
+	store, g := filled(t, keys), newGate()
+	store.holding(g, "reset", "")
+	server := startRemote(t, store, RemoteConfig{Timeout: 20 * time.Millisecond, WriteTimeout: 2 * patience}, Limits{})
+	p := dialPeer(t, server)
+	p.send(t, plainOf("reset", netproto.TagReset), lookupOf("after", keys),
+		append(netproto.AppendExplain(nil, idEnvelope("why"), 128, 32, len(keys)), keys...), plainOf("reset", netproto.TagReset))
+	p.expect(t, "after "+hitText(0))
+	id, body, text := p.reply(t)
+	require.Equal(t, "why 00", id+" "+body)
+	require.Contains(t, text, "deadline exceeded")
+	require.Zero(t, server.service.remote.bytes.Load())
+	require.EqualValues(t, 2, server.Stat().BackendTimeouts)
+	require.EqualValues(t, 2, server.Stat().InFlight)
+	close(g.open)
+	p.expect(t, "reset 01", "reset 01")
+}
+
 // TestRemoteResetWaitsForLookup is the other way round.
 func TestRemoteResetWaitsForLookup(t *testing.T) {
 	keys := chain("a", 8, 32)
@@ -375,6 +396,65 @@ func TestRemoteQueuedPastDeadline(t *testing.T) {
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 		require.Equal(t, "closed", s.Stat().BackendState)
 		require.Zero(t, s.remote.breaker.Counts().Requests, "the backend is not to blame")
+	})
+}
+
+// TestRemoteExplainTakesItsTurn has an explain wait for a processor for all of its
+// time: it builds no keys then.
+func TestRemoteExplainTakesItsTurn(t *testing.T) {
+	keys := chain("a", 8192, 32)
+	hashes := netproto.NewHashes(keys, 32)
+	synctest.Test(t, func(t *testing.T) {
+		store := &keyStore{}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+		require.NoError(t, err)
+		for range cap(s.remote.busy) {
+			s.remote.busy <- struct{}{}
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = s.Explain(8192*16, hashes)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, store.calls.Load())
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
+		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
+		<-s.remote.busy
+		_, err = s.Explain(8192*16, hashes)
+		require.NoError(t, err)
+		require.Len(t, s.remote.busy, cap(s.remote.busy)-1, "and gives it back")
+	})
+}
+
+// TestRemoteLittleTimeLeft has lookups come out of the queue too late for a backend
+// that is well and takes ten milliseconds a call.
+func TestRemoteLittleTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := chain("a", 1, 32)
+		store := filled(t, keys)
+		store.before = func(ctx context.Context, _ string, _ []string) error {
+			select {
+			case <-time.After(10 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+		require.NoError(t, err)
+		hashes := netproto.NewHashes(keys, 32)
+		for range 20 {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+			hit, err := s.askRemote(ctx, 16, 1, hashes)
+			cancel()
+			require.NoError(t, err)
+			require.Zero(t, hit)
+		}
+		require.Equal(t, "closed", s.Stat().BackendState, "the backend is not to blame")
+		require.EqualValues(t, 20, s.Stat().BackendTimeouts)
+		hit, err := s.Lookup(16, hashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 16, hit)
 	})
 }
 

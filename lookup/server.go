@@ -58,6 +58,8 @@ type Server struct {
 	meters   map[gnet.EventLoop]*meter
 	noLoop   meter // of sessions without a loop
 
+	walkPatience time.Duration
+
 	sweeps atomic.Int64 // calls of OnTick, see watch
 
 	connections, failed, dropped, ignored, copied, flying atomic.Int64
@@ -102,7 +104,7 @@ func NewServer(service *Service, cfg ServerConfig) (*Server, error) {
 		service: service, cfg: cfg,
 		booted: make(chan struct{}), done: make(chan struct{}),
 		sessions: map[*session]gnet.Conn{}, meters: map[gnet.EventLoop]*meter{},
-		peers: newPeerLog(cfg.Logger),
+		peers: newPeerLog(cfg.Logger), walkPatience: walkPatience,
 	}, nil
 }
 
@@ -225,6 +227,7 @@ func (s *Server) watch(patience int) {
 			return
 		case <-tick.C:
 		}
+		s.peers.flush(false) // here, as a log may be stuck, and who sweeps must not be
 		if n := s.sweeps.Load(); n != last {
 			last, silent = n, 0
 		} else {
@@ -323,7 +326,6 @@ const sweepEvery = time.Second
 // It runs on a goroutine of its own.
 func (s *Server) OnTick() (time.Duration, gnet.Action) {
 	s.sweeps.Add(1)
-	s.peers.flush(false)
 	now := time.Now().UnixNano()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -512,6 +512,38 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	runtime.KeepAlive(msg)
 }
 
+// TestAnnouncedHashesAreSmall announces many hashes and sends none of them.
+func TestAnnouncedHashesAreSmall(t *testing.T) {
+	const sessions, hashes = 500, 2 << 20
+	anchors := netproto.Anchors{NumHashes: hashes, Stride: 1}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for name, msg := range map[string][]byte{
+		"lookup":  netproto.AppendLookup(nil, nil, hashes*16, 32, (hashes-100)*32),
+		"explain": netproto.AppendExplain(nil, nil, hashes*16, 32, (hashes-100)*32),
+		"anchors": netproto.AppendAnchors(nil, nil, hashes*16, &anchors, 32, (hashes-100)*32),
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, before := unstarted(t), heap()
+			open := make([]*session, sessions)
+			for i := range open {
+				open[i] = newSession(server, new(replies))
+				require.NoError(t, open[i].receive(msg))
+				require.NotNil(t, open[i].reader.Begun())
+			}
+			require.Less(t, int64(heap())-int64(before), int64(32<<20))
+			for _, s := range open {
+				s.abandon()
+			}
+		})
+	}
+}
+
 func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := chain("a", 131072, 32)

@@ -30,6 +30,8 @@ type session struct {
 	out   *bufpool.Buffer // replies of this turn
 	gone  error           // why nothing more can be sent
 	ended bool            // a message ended in this turn
+	turn  time.Time       // when this turn began
+	walks int             // requests by anchors that were served in it
 
 	meter    *meter
 	began    int64    // Unix nanoseconds when the message that ends began
@@ -71,6 +73,7 @@ const flushAt = 64 << 10
 // reports why the connection must be closed, nil if it goes on.
 func (s *session) receive(p []byte) error {
 	begun := time.Now()
+	s.turn, s.walks = begun, 0
 	s.lastActive.Store(begun.UnixNano())
 	s.out = bufpool.Get()
 	before := s.reader.Copied()
@@ -237,6 +240,11 @@ func (s *session) beginAnchors(q *netproto.Request) bool {
 	if s.problem = s.checkHashes(q); s.problem != nil {
 		return false
 	}
+	if s.walks > 0 && q.Anchors.NumHashes > 0 && time.Since(s.turn) > s.server.walkPatience {
+		s.problem = errTurnOver
+		return false
+	}
+	s.walks++
 	s.query = s.server.service.queries.Get().(*query)
 	s.problem = s.query.beginAnchors(q)
 	return s.problem == nil && s.query.asked
