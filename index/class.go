@@ -1,10 +1,13 @@
 package index
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 // Coverage says which groups and ranks hold the key of an entry. It is immutable
-// and shared by all entries of a class: valid, and equal by pointer for equal
-// sets, until the index is dropped. A nil *Coverage is that of an absent key.
+// and shared by all entries of a class: equal by pointer for equal sets as long as
+// some entry has it, and valid for ever. A nil *Coverage is that of an absent key.
 type Coverage struct {
 	// Complete has bit g set when every place that group g requires holds the key.
 	Complete uint64
@@ -39,6 +42,9 @@ type classes struct {
 	coverage []*Coverage      // by class; [0] is nil
 	byPlaces map[string]class // bitset bytes to class
 	steps    map[transition]class
+	unused   []class // below len(coverage), of no entry any more
+	patience int     // batches until the next sweep for want of numbers
+	sweepAt  int64   // bytes at which there is a sweep
 }
 
 func newClasses(places int, layout [][]int) *classes {
@@ -48,6 +54,7 @@ func newClasses(places int, layout [][]int) *classes {
 		coverage: []*Coverage{nil},
 		byPlaces: map[string]class{},
 		steps:    map[transition]class{},
+		sweepAt:  classRoom,
 	}
 }
 
@@ -80,25 +87,73 @@ func (x *Index) step(from class, place int, remove bool) (class, bool) {
 
 // intern returns the class of a set of places.
 func (c *classes) intern(set []uint64) (class, bool) {
-	key := make([]byte, 0, 8*c.words)
-	empty := true
-	for _, w := range set {
-		key = binary.LittleEndian.AppendUint64(key, w)
-		empty = empty && w == 0
-	}
-	if empty {
+	key := placesKey(set)
+	if strings.Trim(key, "\x00") == "" {
 		return noClass, true
 	}
-	if id, ok := c.byPlaces[string(key)]; ok {
+	if id, ok := c.byPlaces[key]; ok {
 		return id, true
 	}
-	if len(c.coverage) > maxClasses {
+	var id class
+	switch n := len(c.unused); {
+	case n > 0:
+		id = c.unused[n-1]
+		c.unused = c.unused[:n-1]
+		c.coverage[id] = c.describe(set)
+	case len(c.coverage) > maxClasses:
 		return noClass, false
+	default:
+		id = class(len(c.coverage))
+		c.coverage = append(c.coverage, c.describe(set))
 	}
-	id := class(len(c.coverage))
-	c.coverage = append(c.coverage, c.describe(set))
-	c.byPlaces[string(key)] = id
+	c.byPlaces[key] = id
 	return id, true
+}
+
+// placesKey is a bitset of places as a key of byPlaces.
+func placesKey(set []uint64) string {
+	key := make([]byte, 0, 8*len(set))
+	for _, w := range set {
+		key = binary.LittleEndian.AppendUint64(key, w)
+	}
+	return string(key)
+}
+
+// classRoom is how many bytes classes may take before any are swept away.
+const classRoom = 128 << 10
+
+// sweepPatience is how many batches lie between two sweeps at least: one looks at the
+// class of every slot.
+const sweepPatience = 1024
+
+// sweepClasses forgets the classes that no entry has any more, when hardly enough for a
+// batch are left or their memory has doubled: ranks that store the same chunks in every order
+// pass through as many sets as there are. Between batches only: a class that is about to be
+// given is of no entry yet. Readers look at the coverage of entries only.
+func (x *Index) sweepClasses() {
+	c := x.classes
+	c.patience--
+	few := len(c.unused)+maxClasses+1-len(c.coverage) < batchKeys && c.patience <= 0
+	if !few && c.bytes() <= c.sweepAt {
+		return
+	}
+	c.patience = sweepPatience
+	held := make([]bool, len(c.coverage))
+	for i := range x.segments {
+		for _, id := range x.segments[i].class {
+			held[id] = true
+		}
+	}
+	c.unused, c.byPlaces, c.steps = c.unused[:0], map[string]class{}, map[transition]class{}
+	for id := 1; id < len(held); id++ {
+		if held[id] {
+			c.byPlaces[placesKey(c.coverage[id].places)] = class(id)
+			continue
+		}
+		c.coverage[id] = nil
+		c.unused = append(c.unused, class(id))
+	}
+	c.sweepAt = max(classRoom, 2*c.bytes())
 }
 
 // describe computes what a set of places means to each group.
@@ -121,7 +176,8 @@ func (c *classes) describe(set []uint64) *Coverage {
 func (c *classes) bytes() int64 {
 	perClass := int64(16*c.words + 2*len(c.layout) + 120) // bitset, its key, counts, headers and map slots
 	const perStep = 64                                    // key, value and map overhead
-	return perClass*int64(len(c.coverage)) + perStep*int64(len(c.steps))
+	const perNumber = 8 + 2                               // pointer, and number once it is unused
+	return perClass*int64(len(c.byPlaces)) + perNumber*int64(len(c.coverage)) + perStep*int64(len(c.steps))
 }
 
 // holds tells whether a place is in the coverage.

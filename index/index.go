@@ -81,16 +81,19 @@ type Index struct {
 	open       [maxHashLen + 1]opening
 	spans      []*[spanChunk]span
 	unusedSpan spanID
-	refBytes   int64
-	headBytes  int64 // of all segments' links
-	cold, hot  spanList
-	policy     policy
-	stores     uint32            // numbers stores
-	evicting   bool              // something was evicted since the last reset
-	touching   []stretch         // taken from the queue
-	touched    int               // of those, already applied
-	hashes     [batchKeys]uint64 // see remove
-	sum        uint32            // see remove
+
+	unusedSpans int
+	refBytes    int64
+	headBytes   int64 // of all segments' links
+	cold, hot   spanList
+	policy      policy
+	stores      uint32            // numbers stores
+	evicting    bool              // something was evicted since the last reset
+	touching    []stretch         // taken from the queue
+	touched     int               // of those, already applied
+	moved       int               // spans that use has moved, see applyTouches
+	hashes      [batchKeys]uint64 // see remove
+	sum         uint32            // see remove
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
@@ -148,7 +151,7 @@ func (x *Index) clear() {
 	x.classes = newClasses(x.places, x.groups)
 	x.entries, x.logBytes, x.slots = 0, 0, 0
 	x.free, x.open = [maxHashLen + 1]int64{}, [maxHashLen + 1]opening{}
-	x.spans, x.unusedSpan, x.refBytes, x.headBytes = nil, noSpan, 0, 0
+	x.spans, x.unusedSpan, x.unusedSpans, x.refBytes, x.headBytes = nil, noSpan, 0, 0, 0
 	x.cold, x.hot = spanList{}, spanList{}
 	x.policy = policy{}
 	x.evicting = false

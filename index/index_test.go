@@ -457,6 +457,30 @@ func TestTouchesOfEvicted(t *testing.T) {
 	}
 }
 
+// TestTouchesInManySpans looks up every second key of stretches whose other keys are
+// gone, again and again: a batch of stores uses a few of these stretches at a time.
+func TestTouchesInManySpans(t *testing.T) {
+	x := mustNew(t, onePlace(0))
+	keys := chain(1, segmentSlots, 32)
+	store(t, x, keys, 32)
+	for i := 0; i < segmentSlots; i += 2 {
+		_, err := x.Evict(0, keys[i*32:(i+1)*32], 32)
+		require.NoError(t, err)
+	}
+	const lookups = 10
+	for range lookups {
+		var c Cursor
+		var runs [8]Run
+		x.Begin(&c, 32)
+		_, covered, _ := x.Probe(&c, keys[32:], 2, runs[:], true)
+		require.Equal(t, segmentSlots/2, covered)
+		x.End(&c)
+	}
+	require.False(t, x.applyTouches(touchStore))
+	require.Equal(t, 1, x.touched, "of %d stretches of %d spans each", lookups, segmentSlots/2)
+	require.True(t, x.applyTouches(lookups*segmentSlots))
+}
+
 // pieces counts the stretches of the log that a chain lies in.
 func pieces(x *Index, keys []byte, hashLen int) int {
 	n, next := 0, noSlot
@@ -757,3 +781,49 @@ func BenchmarkProbe(b *testing.B) {
 }
 
 var sink uint32 // keeps the rival's loop from being removed
+
+// TestClassesOfNoEntry lets 32 ranks store the same chunks, each time in another order:
+// every order passes through sets of places of its own, and in the end all ranks hold
+// all entries.
+func TestClassesOfNoEntry(t *testing.T) {
+	const places = 32
+	all := make([]int, places)
+	for p := range all {
+		all[p] = p
+	}
+	const bound = 4 << 20
+	x := mustNew(t, Config{MaxBytes: bound, Places: places, Groups: [][]int{all}})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := range uint64(5000) {
+		c := chain(n, 4, 8)
+		for _, p := range rng.Perm(places) {
+			var w Writer
+			require.NoError(t, x.Store(&w, p, c, 8), "chain %d", n)
+		}
+		leading, _ := probe(x, c, 8, 4, true)
+		require.Equal(t, 4, leading)
+		require.LessOrEqual(t, x.Stats().Bytes, int64(bound))
+	}
+	for _, s := range x.segments {
+		for _, id := range s.class {
+			if id != noClass {
+				require.EqualValues(t, 1, x.classes.coverage[id].Complete)
+			}
+		}
+	}
+	checkBooks(t, x)
+}
+
+// TestMoreSegmentsThanSlotsCanNumber stores in an index whose byte bound is beyond what
+// 32 bits can number.
+func TestMoreSegmentsThanSlotsCanNumber(t *testing.T) {
+	x := mustNew(t, Config{MaxBytes: 1 << 40, Places: 1, Groups: [][]int{{0}}})
+	x.segments = make([]segment, 1<<20-2)
+	keys := chain(1, 3*segmentSlots, 32)
+	store(t, x, keys, 32)
+	leading, _ := probe(x, keys, 32, 4096, true)
+	require.Equal(t, segmentSlots, leading)
+	require.EqualValues(t, segmentSlots, x.Stats().Entries)
+	store(t, x, chain(2, 10, 32), 32)
+	checkBooks(t, x)
+}

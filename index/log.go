@@ -14,6 +14,9 @@ const (
 	segmentBits  = 12
 	segmentSlots = 1 << segmentBits
 	segmentMask  = segmentSlots - 1
+	// maxSegments is as many as slots can number, less the one that noSlot lies in: 4
+	// billion entries, some 240 GB of 32 bytes each.
+	maxSegments = 1<<(32-segmentBits) - 1
 )
 
 // slot numbers a record: its segment in the high bits, its place there in the
@@ -191,13 +194,19 @@ func (x *Index) grow(hashLen int) bool {
 }
 
 // fits tells whether a slab may be added.
-func (x *Index) fits(n, hashLen int) bool {
+func (x *Index) fits(n, hashLen int) bool { return x.room(n, slabBytes(n, hashLen), 0) }
+
+// room tells whether the byte bound has room for so many more segments, in a slab of
+// so many bytes, and chunks of spans.
+func (x *Index) room(n int, slab int64, chunks int) bool {
 	table := max(x.table.bytes(), worstTable(x.slots+int64(n)*segmentSlots))
-	heads := int64(len(x.segments)-len(x.vacant)+n) * headRoom
-	need := x.logBytes + slabBytes(n, hashLen) + table + x.spanBytes() + heads + fixedBytes
+	segments := int64(len(x.segments) - len(x.vacant) + n)
+	heads := max(segments*headRoom, x.headBytes) // segments that are gone may have left room to others
+	spans := spanRoom(len(x.spans)+chunks) + segments*fewRefs*refBytes
+	need := x.logBytes + slab + table + spans + heads + x.classes.sweepAt + fixedBytes
 	for need+x.discardBytes > x.maxBytes && x.releaseStep() {
 	}
-	return need <= x.maxBytes
+	return need <= x.maxBytes && segments <= maxSegments
 }
 
 // opening is a stretch of free slots that new records are put into.

@@ -17,6 +17,9 @@ type spanID uint32
 
 const noSpan spanID = 0
 
+// noStore is the number of no store.
+const noStore = ^uint32(0)
+
 type span struct {
 	newer, older spanID // neighbours in its list; older also links the unused ones
 	first        slot
@@ -38,6 +41,11 @@ const (
 	spanChunk     = 1 << spanChunkBits
 	spanSize      = int64(unsafe.Sizeof(span{}))
 	refBytes      = int64(unsafe.Sizeof(spanRef{}))
+	// spareSpans is how many spans a batch takes at most: two to cut a key out that was
+	// found, two more to move it, and one to place it.
+	spareSpans = 5 * batchKeys
+	// fewRefs is how many spans a segment's list keeps room for.
+	fewRefs = 16
 )
 
 // spanList is a list of spans and the number of their entries.
@@ -55,6 +63,59 @@ func (x *Index) spanBytes() int64 {
 	return int64(len(x.spans))*(spanChunk*spanSize+8) + x.refBytes
 }
 
+// spanRoom bounds the memory of so many chunks of spans and of the segments' books
+// of them, whose lists are at least half full.
+func spanRoom(chunks int) int64 {
+	return int64(chunks) * (spanChunk*(spanSize+2*refBytes) + 8)
+}
+
+// reserveSpans sees that a batch of a store, noStore for an eviction, finds unused spans
+// for all that it cuts out and places. Where the byte bound leaves no room for more of
+// them, the slab of the oldest span makes way, or the span alone if the slab holds
+// something of the store as well. It returns false if only that is left.
+func (x *Index) reserveSpans(store uint32) bool {
+	for x.unusedSpans < spareSpans {
+		if x.room(0, 0, 1) {
+			x.addSpans()
+			continue
+		}
+		id := x.oldest(store)
+		if id == noSpan {
+			return false
+		}
+		x.evicting = true
+		if seg, _ := x.at(x.span(id).first); x.holdsStore(seg.slab, store) {
+			x.evictTail(id, segmentSlots)
+		} else {
+			x.dropSlab(seg.slab)
+		}
+	}
+	return true
+}
+
+// holdsStore tells whether a store has placed or used something in a slab.
+func (x *Index) holdsStore(sl *slab, store uint32) bool {
+	for _, id := range sl.segments {
+		for _, r := range x.segments[id].spans {
+			if x.span(r.id).store == store {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// addSpans allocates a chunk of spans.
+func (x *Index) addSpans() {
+	first := spanID(len(x.spans)) << spanChunkBits
+	x.spans = append(x.spans, new([spanChunk]span))
+	for i := spanID(spanChunk); i > 0; i-- {
+		if id := first + i - 1; id != noSpan {
+			x.freeSpan(id)
+		}
+	}
+}
+
 func (x *Index) list(hot bool) *spanList {
 	if hot {
 		return &x.hot
@@ -63,23 +124,15 @@ func (x *Index) list(hot bool) *spanList {
 }
 
 // newSpan returns an unused span. When the byte bound leaves no room for more of
-// them it returns noSpan, unless one must be had.
+// them than a batch needs it returns noSpan, unless one must be had.
 func (x *Index) newSpan(must bool) spanID {
-	if x.unusedSpan == noSpan {
-		if !must && x.bytes()+spanChunk*spanSize > x.maxBytes {
+	if x.unusedSpan == noSpan || !must && x.unusedSpans <= spareSpans {
+		if !must && !x.room(0, 0, 1) {
 			return noSpan
 		}
-		first := spanID(len(x.spans)) << spanChunkBits
-		x.spans = append(x.spans, new([spanChunk]span))
-		for i := spanID(spanChunk - 1); i > 0; i-- {
-			x.span(first + i).older = x.unusedSpan
-			x.unusedSpan = first + i
-		}
-		if first != noSpan {
-			x.span(first).older = x.unusedSpan
-			x.unusedSpan = first
-		}
+		x.addSpans()
 	}
+	x.unusedSpans--
 	id := x.unusedSpan
 	s := x.span(id)
 	x.unusedSpan = s.older
@@ -91,6 +144,7 @@ func (x *Index) newSpan(must bool) spanID {
 func (x *Index) freeSpan(id spanID) {
 	*x.span(id) = span{older: x.unusedSpan}
 	x.unusedSpan = id
+	x.unusedSpans++
 }
 
 // unlink takes a span out of its list.
@@ -191,7 +245,7 @@ func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 	if n < leastUse && store == 0 {
 		first, n = x.widen(first, n)
 	}
-	seg, from, to, ok := x.isolate(first, n, false)
+	seg, from, to, ok := x.isolate(first, n, store != 0) // what a store has found must not be evicted for it
 	if !ok || from == to {
 		return noSpan
 	}
@@ -199,6 +253,7 @@ func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 		x.span(id).store, x.span(id).time = store, x.policy.clock
 		return id
 	}
+	x.moved += to - from
 	for _, r := range seg.spans[from:to] {
 		if r.id == behind { // a chain that repeats a key
 			behind = noSpan
@@ -261,7 +316,7 @@ func (x *Index) merge(seg *segment, from, to int) int {
 		seg.spans[kept] = r
 		kept++
 	}
-	seg.spans = slices.Delete(seg.spans, kept, to)
+	x.dropRefs(seg, kept, to)
 	return kept
 }
 
@@ -291,5 +346,17 @@ func (x *Index) forget(first slot, n int) {
 		x.unlink(r.id)
 		x.freeSpan(r.id)
 	}
+	x.dropRefs(seg, from, to)
+}
+
+// dropRefs takes spans out of a segment's books, and gives back the memory of a list
+// that is less than half full.
+func (x *Index) dropRefs(seg *segment, from, to int) {
 	seg.spans = slices.Delete(seg.spans, from, to)
+	if n := cap(seg.spans); n > fewRefs && 2*len(seg.spans) < n {
+		spans := make([]spanRef, len(seg.spans), max(n*3/4, fewRefs))
+		copy(spans, seg.spans)
+		seg.spans = spans
+		x.refBytes -= int64(n-cap(spans)) * refBytes
+	}
 }

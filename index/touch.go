@@ -14,11 +14,12 @@ const (
 	touchQueue = 1 << 14
 	// touchMost bounds the queue, 256 KiB of it; what does not fit is forgotten.
 	touchMost = 1 << 15
-	// touchBatch is how many stretches are applied under one hold of the writers'
-	// lock: some ten microseconds.
+	// touchBatch is how many stretches or spans in them are used under one hold of the
+	// writers' lock: some ten microseconds.
 	touchBatch = 256
-	// touchStore is how many a batch of stores applies before it chooses what to
-	// evict: all there are in practice, and a tenth of a millisecond at most.
+	// touchStore is how many a batch of stores uses before it chooses what to evict:
+	// all there are in practice, and a tenth of a millisecond at most, but for a
+	// segment in pieces that is begun is ended.
 	touchStore = 1024
 )
 
@@ -42,15 +43,18 @@ func (x *Index) noteTouches(found []stretch, epoch uint64) {
 	}
 }
 
-// applyTouches applies at most n stretches. It returns false when some are left.
+// applyTouches applies stretches until at least n of them, or as many spans in them,
+// are used. It returns false when some are left.
 func (x *Index) applyTouches(n int) bool {
-	for ; n > 0; n-- {
+	for n > 0 {
 		if x.touched == len(x.touching) && !x.takeTouches() {
 			return true
 		}
 		t := x.touching[x.touched]
 		x.touched++
+		x.moved = 0
 		x.touch(t)
+		n -= max(1, x.moved)
 	}
 	return x.touched == len(x.touching)
 }
