@@ -74,16 +74,16 @@ func (a *asker) work(ctx context.Context, s stage) error {
 		}
 		now = r.clock()
 		a.window = r.collector.roll(a.window, now, s.end, s.window)
-		if start < s.begin {
-			continue
-		}
-		if a.budget > 0 {
+		counts := start >= s.begin
+		if counts && a.budget > 0 {
 			a.budget--
 		}
-		if now <= s.end {
+		if counts && now <= s.end {
+			_ = a.window.latency.RecordValue(min(max(now-start, 1), maxLatency)) // within bounds it does not fail
+		}
+		if counts && now <= s.end || s.answeredWithin(now) {
 			a.window.requests++
 			a.window.hashes += int64(hashes)
-			_ = a.window.latency.RecordValue(min(max(now-start, 1), maxLatency)) // within bounds it does not fail
 		}
 	}
 	return nil

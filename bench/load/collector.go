@@ -81,6 +81,7 @@ func (w *window) add(other *window) {
 type measured struct {
 	total   window // from the first window to the last
 	samples []Sample
+	medians []float64 // of the samples that have lookups, in microseconds
 }
 
 // collect takes the windows of one step until each worker has sent its last. What
@@ -109,6 +110,9 @@ func (c *collector) collect(workers int, each func(*Sample)) *measured {
 		if have.workers++; have.workers == workers {
 			sample := have.sample(m.total.from)
 			m.samples = append(m.samples, sample)
+			if have.latency.TotalCount() > 0 {
+				m.medians = append(m.medians, sample.P50us)
+			}
 			each(&m.samples[len(m.samples)-1])
 			delete(sums, w.from)
 			c.reuse(have.window)

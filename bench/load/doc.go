@@ -12,7 +12,8 @@
 //   - open loop: requests fall due at a fixed rate whether answers come or not, and
 //     latency counts from when a request fell due, not from when it was sent. A
 //     server that stalls is so charged for all who would have waited, which a closed
-//     loop omits.
+//     loop omits, also where their answers come after the end. Requests that were
+//     never sent have no latency; they are counted apart.
 //   - own chain: one of the few that a connection stores and evicts while it is
 //     measured. No other connection asks for it.
 //

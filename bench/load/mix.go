@@ -11,7 +11,7 @@ import (
 type slot struct {
 	start  int64 // when it was sent, or fell due in an open loop; ns of the run
 	sent   int64 // when it was handed to the connection
-	counts bool  // it was sent while measuring
+	counts bool  // it was sent, or fell due, while measuring
 
 	tag    netproto.Tag
 	hashes int32

@@ -13,8 +13,9 @@ import (
 )
 
 // Report is the result of Run, over all steps. Requests are lookups, stores and
-// evicts; latency is that of lookups. Only what was measured counts, but for Wrong
-// and Errors, which count all answers.
+// evicts that were answered while measuring; latency is that of lookups that were
+// sent, or fell due, while measuring and were answered before its end, in an open
+// loop also after it. Wrong and Errors count all answers.
 type Report struct {
 	Connect     string  `json:"connect"`
 	Dialect     Dialect `json:"dialect"`
@@ -39,7 +40,8 @@ type Report struct {
 	Latency
 
 	// Spread is the standard deviation of the samples' requests a second over their
-	// mean: the largest of the steps. The bounds are those of the samples' medians.
+	// mean: the largest of the steps; 0 with fewer than two samples. The bounds are
+	// those of the medians of samples that have lookups; 0 without any.
 	Spread   float64 `json:"spread"`
 	P50usMin float64 `json:"p50_us_min"`
 	P50usMax float64 `json:"p50_us_max"`
@@ -49,6 +51,8 @@ type Report struct {
 
 	histogram *hdrhistogram.Histogram // ns
 	hashes    int64                   // in the requests
+	samples   int                     // most of a step
+	bounded   bool                    // there are bounds of medians
 }
 
 // Latency is how long lookups took, in microseconds to 0.1; 0 without any.
@@ -66,7 +70,7 @@ type Step struct {
 	Rate              float64 `json:"rate"` // that was asked for, a second; 0 in a closed loop
 	Seconds           float64 `json:"seconds"`
 	Requests          int64   `json:"requests"`
-	Unsent            int64   `json:"unsent"` // fell due and were never sent, for want of answers
+	Unsent            int64   `json:"unsent"` // fell due while measuring and were never sent, for want of answers
 	RequestsPerSecond float64 `json:"requests_per_s"`
 	Latency
 	Spread   float64 `json:"spread"`
@@ -112,13 +116,21 @@ func (r Report) WriteTable(w io.Writer) error {
 	}
 	row("requests", "%s, %s a second%s", grouped(r.Requests), grouped(int64(r.RequestsPerSecond)), changes)
 	row("hashes", "%s a second", grouped(int64(r.HashesPerSecond)))
-	row("p50", "%.1f us (%.1f to %.1f)", r.P50us, r.P50usMin, r.P50usMax)
+	bounds := ""
+	if r.bounded {
+		bounds = fmt.Sprintf(" (%.1f to %.1f)", r.P50usMin, r.P50usMax)
+	}
+	row("p50", "%.1f us%s", r.P50us, bounds)
 	row("p90", "%.1f us", r.P90us)
 	row("p99", "%.1f us", r.P99us)
 	row("p99.9", "%.1f us", r.P999us)
 	row("max", "%.1f us", r.Maxus)
 	row("mean", "%.1f us", r.Meanus)
-	row("spread", "%.1f %%", 100*r.Spread)
+	if r.samples < 2 {
+		row("spread", "not known: it took less than two samples")
+	} else {
+		row("spread", "%.1f %%", 100*r.Spread)
+	}
 	row("wrong", "%s", grouped(r.Wrong))
 	row("errors", "%s", grouped(r.Errors))
 	if r.Mode == "open" {
@@ -154,11 +166,12 @@ func (r *Report) add(s Step, m *measured) {
 	}
 	r.Latency = latencyOf(r.histogram)
 	r.Spread = max(r.Spread, s.Spread)
-	if len(m.samples) > 0 {
-		if len(r.Steps) == 0 || r.P50usMin > s.P50usMin {
+	r.samples = max(r.samples, len(m.samples))
+	if len(m.medians) > 0 {
+		if !r.bounded || r.P50usMin > s.P50usMin {
 			r.P50usMin = s.P50usMin
 		}
-		r.P50usMax = max(r.P50usMax, s.P50usMax)
+		r.P50usMax, r.bounded = max(r.P50usMax, s.P50usMax), true
 	}
 	r.Steps = append(r.Steps, s)
 }
@@ -170,13 +183,13 @@ func (m *measured) step(rate float64) Step {
 	if t.to > t.from {
 		s.Seconds, s.RequestsPerSecond = seconds(t.to-t.from), perSecond(t.requests, t.to-t.from)
 	}
-	var rates, medians []float64
+	var rates []float64
 	for _, sample := range m.samples {
-		rates, medians = append(rates, sample.RequestsPerSecond), append(medians, sample.P50us)
+		rates = append(rates, sample.RequestsPerSecond)
 	}
-	if len(medians) > 0 {
-		s.P50usMin, s.P50usMax = slices.Min(medians), slices.Max(medians)
-		s.Spread = deviation(rates)
+	s.Spread = deviation(rates)
+	if len(m.medians) > 0 {
+		s.P50usMin, s.P50usMax = slices.Min(m.medians), slices.Max(m.medians)
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,46 @@ func TestCollect(t *testing.T) {
 	assert.Equal(t, []any{int64(184), 6.0, 30.7, 1.0, 5.0, 0.5, 2},
 		[]any{r.Requests, r.Seconds, r.RequestsPerSecond, r.P50usMin, r.P50usMax, r.Spread, len(r.Steps)})
 	assert.InDelta(t, 307, r.HashesPerSecond, 0.5)
+}
+
+// A sample without lookups has no median, and bounds that there are not are not 0.
+func TestBounds(t *testing.T) {
+	collect := func(took ...int64) *measured {
+		c := newCollector(1)
+		m := make(chan *measured)
+		go func() { m <- c.collect(1, func(*Sample) {}) }()
+		const second = int64(time.Second)
+		for i, ns := range append(took, 5000) {
+			w := c.fresh(int64(i)*second, int64(i+1)*second)
+			if ns > 0 {
+				w.requests = 1
+				require.NoError(t, w.latency.RecordValue(ns))
+			}
+			w.last = i == len(took)
+			c.full <- w
+		}
+		return <-m
+	}
+	report := func(steps ...*measured) (r Report, table string) {
+		for _, m := range steps {
+			r.add(m.step(1), m)
+		}
+		var text strings.Builder
+		require.NoError(t, r.WriteTable(&text))
+		return r, text.String()
+	}
+	_, table := report(collect(0, 3000, 0, 4000))
+	assert.Contains(t, table, " us (3.0 to 4.0)\n")
+	assert.Contains(t, table, "spread       100.0 %\n")
+	r, table := report(collect(), collect(2000, 3000))
+	assert.Contains(t, table, " us (2.0 to 3.0)\n")
+	assert.InDelta(t, 2, r.P50usMin, 0)
+	for _, m := range []*measured{collect(), collect(0)} {
+		r, table = report(m)
+		assert.Contains(t, table, "p50          5.0 us\n")
+		assert.Contains(t, table, "spread       not known")
+		assert.Zero(t, r.P50usMax)
+	}
 }
 
 func TestDeviation(t *testing.T) {

@@ -317,6 +317,10 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}()
 	err := work(s)
 	m := <-done
+	if rate > 0 && r.o.Count > 0 && err == nil && !r.stopped.Load() {
+		// The last request takes up its period like the others.
+		m.total.to = max(m.total.to, s.begin+int64(float64(r.o.Count)*s.period))
+	}
 	step := m.step(rate)
 	step.Wrong, step.Errors = r.wrong-wrong, r.refused-refused
 	r.report.add(step, m)

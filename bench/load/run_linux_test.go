@@ -309,6 +309,20 @@ func TestCoordinatedOmission(t *testing.T) {
 	assert.Zero(t, r.Steps[0].Unsent)
 }
 
+// A few requests of an open loop are not more a second than fell due.
+func TestFewAtARate(t *testing.T) {
+	var s loadtest.Server
+	addr, err := s.Start()
+	require.NoError(t, err)
+	defer s.Close()
+	for count := range int64(3) {
+		r, err := Run(t.Context(), Options{Connect: addr, Count: count + 1, Rates: []float64{50}, HitShare: 1, Timeout: patience})
+		require.NoError(t, err)
+		assert.Equal(t, count+1, r.Requests)
+		assert.LessOrEqual(t, r.RequestsPerSecond, 50.0)
+	}
+}
+
 func TestRunCancelled(t *testing.T) {
 	for loop, o := range loops {
 		t.Run(loop, func(t *testing.T) {

@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,13 @@ type stage struct {
 	window  int64   // length of one; 0: nothing is measured
 	period  float64 // ns from one arrival to the next, over all workers; 0: closed loop
 	workers int     // that take arrivals in turn
+}
+
+// answeredWithin tells whether an answer that comes now counts as one of the time that
+// is measured, whenever it was asked for: without those of the warm-up as many would be
+// missing as are under way. Where requests are counted out, only theirs count.
+func (s *stage) answeredWithin(now int64) bool {
+	return s.end < math.MaxInt64 && now >= s.begin && now <= s.end
 }
 
 // worker serves some connections from one thread. Not safe for concurrent use.
@@ -173,11 +181,20 @@ func (w *worker) dueBy(now int64) int64 {
 	return n
 }
 
+// turns returns how many of the first arrivals fell due at a connection.
+func (w *worker) turns(arrivals int64, i int) int64 {
+	n := int64(len(w.conns))
+	return (arrivals - int64(i) + n - 1) / n
+}
+
 // backlog returns how many of the requests that fell due at a connection, which
 // take turns, have not been made.
-func (w *worker) backlog(i int) int64 {
-	n := int64(len(w.conns))
-	return (w.arrivals-int64(i)+n-1)/n - w.conns[i].taken
+func (w *worker) backlog(i int) int64 { return w.turns(w.arrivals, i) - w.conns[i].taken }
+
+// unsent returns how many requests of the backlog fell due while measuring.
+func (w *worker) unsent(i int) int64 {
+	before := w.turns(w.dueBy(w.stage.begin-1), i)
+	return max(w.turns(w.arrivals, i)-max(w.conns[i].taken, before), 0)
 }
 
 // fill makes what requests a connection has room for, and sends them.
@@ -277,14 +294,19 @@ func (w *worker) take(c *conn, a judged) {
 	if a.problem != "" {
 		w.run.problem(c, a)
 	}
-	if w.window == nil || !s.counts || w.now > w.stage.end {
+	if w.window == nil {
+		return
+	}
+	late := w.now > w.stage.end
+	if s.counts && s.tag == netproto.TagLookup && (!late || w.stage.period > 0) { // what waits at the end has waited, too
+		_ = w.window.latency.RecordValue(min(max(w.now-s.start, 1), maxLatency)) // within bounds it does not fail
+	}
+	if late || !s.counts && !w.stage.answeredWithin(w.now) {
 		return
 	}
 	w.window.requests++
 	w.window.hashes += int64(s.hashes)
 	switch s.tag {
-	case netproto.TagLookup:
-		_ = w.window.latency.RecordValue(min(max(w.now-s.start, 1), maxLatency)) // within bounds it does not fail
 	case netproto.TagStore:
 		w.window.stores++
 	case netproto.TagEvict:
@@ -306,7 +328,7 @@ func (w *worker) finish() {
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
 	for i, c := range w.conns {
 		if w.stage.period > 0 && c.budget < 0 { // else what is left is beyond the count
-			w.window.unsent += w.backlog(i)
+			w.window.unsent += w.unsent(i)
 		}
 	}
 	w.run.collector.full <- w.window

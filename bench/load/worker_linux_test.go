@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // Every request of an open loop falls due once, at one connection, in even steps.
@@ -32,5 +34,64 @@ func TestDue(t *testing.T) {
 			}
 			assert.InDelta(t, 3001, total, 1)
 		}
+	}
+}
+
+// What fell due in the warm-up and was never sent was not to be measured.
+func TestUnsent(t *testing.T) {
+	const ms = int64(1e6)
+	for name, c := range map[string]struct{ taken, arrivals, want int64 }{
+		"some of the warm-up":    {taken: 50, arrivals: 1500, want: 500},
+		"all of the warm-up":     {taken: 200, arrivals: 1500, want: 500},
+		"some of the measuring":  {taken: 220, arrivals: 1500, want: 400},
+		"all":                    {taken: 300, arrivals: 1500, want: 0},
+		"stopped in the warm-up": {taken: 50, arrivals: 700, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &worker{
+				run:   &runner{collector: newCollector(1)},
+				stage: stage{begin: 1000 * ms, end: 1500 * ms, window: 500 * ms, period: float64(ms), workers: 1},
+				now:   1400 * ms, arrivals: c.arrivals,
+			}
+			for range 5 {
+				w.conns = append(w.conns, &conn{taken: c.taken, budget: -1})
+			}
+			w.window = w.run.collector.fresh(1000*ms, 1500*ms)
+			w.finish()
+			assert.Equal(t, c.want, (<-w.run.collector.full).unsent)
+		})
+	}
+}
+
+// Requests are those answered while measuring, and latencies those of lookups that
+// fell due then. What an open loop waits for at its end has waited, too.
+func TestWhatCounts(t *testing.T) {
+	const count = math.MaxInt64 // the end where requests are counted out
+	for name, c := range map[string]struct {
+		period              float64
+		start, now, end     int64
+		tag                 netproto.Tag
+		requests, latencies int64
+	}{
+		"open":                    {period: 10, start: 1500, now: 2000, end: 2000, tag: netproto.TagLookup, requests: 1, latencies: 1},
+		"open, late":              {period: 10, start: 1500, now: 9000, end: 2000, tag: netproto.TagLookup, latencies: 1},
+		"open, late store":        {period: 10, start: 1500, now: 9000, end: 2000, tag: netproto.TagStore},
+		"open, of the warm-up":    {period: 10, start: 900, now: 1500, end: 2000, tag: netproto.TagLookup, requests: 1},
+		"closed":                  {start: 1500, now: 2000, end: 2000, tag: netproto.TagLookup, requests: 1, latencies: 1},
+		"closed, late":            {start: 1500, now: 9000, end: 2000, tag: netproto.TagLookup},
+		"closed, in the warm-up":  {start: 800, now: 999, end: 2000, tag: netproto.TagLookup},
+		"closed, of the warm-up":  {start: 900, now: 1000, end: 2000, tag: netproto.TagLookup, requests: 1},
+		"counted":                 {start: 1500, now: 9000, end: count, tag: netproto.TagLookup, requests: 1, latencies: 1},
+		"counted, of the warm-up": {start: 900, now: 1500, end: count, tag: netproto.TagLookup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &worker{stage: stage{begin: 1000, end: c.end, period: c.period}, now: c.now, window: &window{latency: newHistogram()}}
+			w.take(&conn{}, judged{slot: &slot{tag: c.tag, start: c.start, counts: c.start >= 1000}})
+			assert.Equal(t, c.requests, w.window.requests)
+			assert.Equal(t, c.latencies, w.window.latency.TotalCount())
+			if c.latencies > 0 {
+				assert.InDelta(t, c.now-c.start, w.window.latency.Max(), 10)
+			}
+		})
 	}
 }

@@ -34,7 +34,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
@@ -57,6 +57,9 @@ with contextlib.suppress(ImportError):
 # From how many hashes on a client asks by anchors unless it is told: where two
 # exchanges cost about as much as one with all hashes, on one machine.
 ANCHORS_FROM = 4096
+
+# Python waits for sockets by milliseconds in 31 bits, and takes more for less.
+MOST_TIMEOUT = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
 
 LOOKUP = b"lookup"
 ANCHORS = b"anchors"
@@ -141,6 +144,7 @@ class _Anchoring(NamedTuple):
 
 
 _Self = TypeVar("_Self", bound="_Requests")
+_Result = TypeVar("_Result")
 
 
 class _Requests:
@@ -154,8 +158,8 @@ class _Requests:
         connecting included, but a reset gets 30 s; looking up a host's name is the
         system's and is not bounded. Prompts of anchors_from hashes or more are looked
         up by anchors, with 0 none is."""
-        if not 0 < timeout <= threading.TIMEOUT_MAX:
-            raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {threading.TIMEOUT_MAX:.0f}")
+        if not 0 < timeout <= MOST_TIMEOUT:
+            raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
         if anchors_from < 0:
             raise ValueError(f"anchors_from is {anchors_from!r}, must be a number of hashes, or 0 for never")
         self.address = address
@@ -536,7 +540,7 @@ class LookupKeyClient(_Requests):
             future = self._futures.get(req_id)
             if future is None and non_block:
                 try:
-                    future = self._worker.submit(self._lookup_or_zero, token_len, list(block_hashes))
+                    future = self._submit(self._lookup_or_zero, token_len, list(block_hashes))
                 except Exception as error:  # the client is closed, or these are no hashes
                     return self._zero(error)
                 self._futures[req_id] = future
@@ -546,7 +550,7 @@ class LookupKeyClient(_Requests):
         if non_block and not future.done():
             return None
         try:
-            return future.result()
+            return self._result(future)
         except Exception as error:
             return self._zero(error)
         finally:
@@ -566,15 +570,34 @@ class LookupKeyClient(_Requests):
         """Makes the server forget every block, after the lookups that are pending;
         tells whether it did."""
         try:
-            return self._worker.submit(self._reset).result()
+            return self._result(self._submit(self._reset))
         except Exception as error:
             if self._raise_errors:
                 raise
             self._log("reset at %s failed: %s", error)
             return False
 
+    def _submit(self, call: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+        """Has the worker make a call."""
+        try:
+            return self._worker.submit(call, *arguments)
+        except RuntimeError as error:
+            if self._closed:
+                raise ConnectionFailed("the client is closed") from error
+            raise
+
+    def _result(self, future: Future[_Result]) -> _Result:
+        """Waits for what the worker returns."""
+        try:
+            return future.result()
+        except CancelledError:
+            if self._closed:
+                raise ConnectionFailed("the client is closed") from None
+            raise HitlineError("the lookup was discarded") from None
+
     def close(self) -> None:
         """Cancels the pending lookups, ends the worker and closes the connection."""
+        self._closed = True  # what is cancelled from now on is so for this
         self._worker.shutdown(wait=False, cancel_futures=True)
         super().close()
         self._worker.shutdown(wait=True)

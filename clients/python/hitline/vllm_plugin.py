@@ -16,14 +16,13 @@ import importlib.util
 import inspect
 import logging
 import os
-import threading
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-from hitline.client import LookupKeyClient
+from hitline.client import MOST_TIMEOUT, LookupKeyClient
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -83,8 +82,8 @@ def _timeout() -> float:
         timeout = float(text)
     except ValueError:
         timeout = 0.0
-    if not 0 < timeout <= threading.TIMEOUT_MAX:
-        raise ValueError(f"HITLINE_TIMEOUT is {text!r}, must be a number of seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}")
+    if not 0 < timeout <= MOST_TIMEOUT:
+        raise ValueError(f"HITLINE_TIMEOUT is {text!r}, must be a number of seconds, more than 0 and at most {MOST_TIMEOUT:.0f}")
     return timeout
 
 

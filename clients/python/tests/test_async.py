@@ -139,10 +139,30 @@ class Async(unittest.TestCase):
         with self.assertRaises(hitline.ConnectionFailed):
             client.reset()
         client.close()
-        with self.assertRaises(RuntimeError):
-            client.lookup("r", 16, [], non_block=True)
-        with self.assertRaises(RuntimeError):
-            client.reset()
+        for call in (client.reset, lambda: client.lookup("r", 16, [], non_block=True), lambda: client.lookup("r", 16, [])):
+            with self.assertRaisesRegex(hitline.ConnectionFailed, "the client is closed"):
+                call()
+
+    def test_what_is_cancelled_under_a_caller_raises_errors_of_this_module(self) -> None:
+        for cancel, want, text in (
+            (lambda: client.discard("second"), hitline.HitlineError, "was discarded"),
+            (lambda: client.close(), hitline.ConnectionFailed, "the client is closed"),
+        ):
+            client = LookupKeyClient(self.server.address, timeout=PATIENCE, raise_errors=True)
+            self.addCleanup(client.close)
+            self.assertIsNone(client.lookup("first", 16, [], non_block=True))
+            self.assertIsNone(client.lookup("second", 16, [], non_block=True))
+            future = client._futures["second"]
+            real = future.result
+
+            def result() -> int:
+                cancel()  # while this caller waits
+                return real()
+
+            with mock.patch.object(future, "result", result):
+                with self.assertRaisesRegex(want, text):
+                    client.lookup("second", 0, [])
+            client.close()
 
     def test_reset_that_fails_is_false(self) -> None:
         self.replies.put(None)

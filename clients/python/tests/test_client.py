@@ -318,9 +318,16 @@ class Failures(unittest.TestCase):
         ):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)
-        for timeout in (0, -1, float("nan"), float("inf"), 1e10):
+        # 4294968 s are 0.7 s to a socket.
+        for timeout in (0, -1, float("nan"), float("inf"), 1e10, 4294968, 2147484):
             with self.assertRaises(ValueError):
                 Client("a:1", timeout=timeout)
+
+    def test_the_longest_timeout(self) -> None:
+        with Scripted(lambda _: message(HIT)) as server:
+            with Client(server.address, timeout=module.MOST_TIMEOUT, raise_errors=True) as client:
+                self.assertEqual(client.lookup(64, []), 48)
+            self.assertLess(module.MOST_TIMEOUT * 1000, 1 << 31)
 
 
 def eventually(call, not_yet: object = 0):

@@ -234,7 +234,7 @@ class Plugin(StandIn):
 
     def test_bad_variables(self) -> None:
         self.install()
-        for timeout in ("", "soon", "0", "-1", "inf", "nan"):
+        for timeout in ("", "soon", "0", "-1", "inf", "nan", "4294968"):
             os.environ["HITLINE_TIMEOUT"] = timeout
             with self.assertRaisesRegex(ValueError, "HITLINE_TIMEOUT"):
                 self.register()
