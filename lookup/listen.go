@@ -16,10 +16,16 @@ type listener struct {
 
 // Close ends listening. What has been accepted goes on.
 func (l listener) Close() error {
+	l.unlink()
+	return l.Listener.Close()
+}
+
+// unlink takes away the file of the socket, once.
+func (l *listener) unlink() {
 	if l.remove != nil {
 		l.remove()
+		l.remove = nil
 	}
-	return l.Listener.Close()
 }
 
 // keepAlive finds peers that vanished without a word, two minutes after their

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
 )
 
 // door accepts the connections of all listeners and hands them to the event loops.
@@ -36,6 +39,9 @@ const (
 	// be with its loop. Loops are chosen by the number of their connections, so
 	// this keeps them even; loops that are busy for longer are not waited for.
 	enterPatience = time.Millisecond
+	// lastCall bounds how long those are let in who were waiting when listening ends:
+	// who is turned away may come again at once.
+	lastCall = time.Second
 )
 
 // visitor is a connection on its way to its loop.
@@ -63,11 +69,14 @@ func openDoor(s *Server, engine *gnet.Client, listeners []listener) *door {
 	return d
 }
 
-// close stops listening and waits, until ctx ends, for those who came before.
+// close stops listening and waits, until ctx ends, for those who came before, also
+// those who wait in the kernel: their requests may have arrived.
 func (d *door) close(ctx context.Context) {
 	d.once.Do(func() {
+		for _, ln := range d.listeners {
+			ln.interrupt()
+		}
 		close(d.closing)
-		closeAll(d.listeners)
 	})
 	select {
 	case <-d.closed:
@@ -75,28 +84,85 @@ func (d *door) close(ctx context.Context) {
 	}
 }
 
-// accept takes connections until the listener is closed. For want of descriptors
-// or memory it waits: those that come meanwhile wait in the kernel.
+// accept takes connections until the door closes, and closes the listener. For want
+// of descriptors or memory it waits: those that come meanwhile wait in the kernel.
 func (d *door) accept(ln listener) {
-	const shortest, longest = 5 * time.Millisecond, time.Second
-	pause := shortest
+	defer func() { _ = ln.Close() }()
+	pause := shortestPause
 	for {
 		conn, err := ln.Accept()
 		switch {
 		case err == nil:
-			pause = shortest
+			pause = shortestPause
 			d.admit(conn)
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
+		case errors.Is(err, os.ErrDeadlineExceeded): // by interrupt
+			<-d.closing
+			ln.unlink() // first: who comes later finds no socket
+			d.acceptLast(ln)
+			return
 		}
 		d.trouble("cannot accept connections", ln.addr, err)
-		select {
-		case <-time.After(pause):
-		case <-d.closing:
-		}
-		pause = min(2*pause, longest)
+		d.sleep(pause)
+		pause = min(2*pause, longestPause)
 	}
+}
+
+// How long to wait until it is tried again what there were no descriptors for.
+const shortestPause, longestPause = 5 * time.Millisecond, time.Second
+
+// sleep waits, but not while the door closes; false says that it does.
+func (d *door) sleep(pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-d.closing:
+		return false
+	}
+}
+
+// deadliner is what a listener of package net has beside its interface.
+type deadliner interface {
+	SetDeadline(t time.Time) error
+	syscall.Conn
+}
+
+// interrupt makes Accept return: with what it is told by a deadline, if it can be.
+func (l listener) interrupt() {
+	if p, ok := l.Listener.(deadliner); !ok || p.SetDeadline(longAgo) != nil {
+		_ = l.Close()
+	}
+}
+
+// acceptLast takes the connections that wait in the kernel.
+func (d *door) acceptLast(ln listener) {
+	p := ln.Listener.(deadliner)
+	if p.SetDeadline(time.Now().Add(lastCall)) != nil {
+		return
+	}
+	for someoneWaits(p) {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		d.admit(conn)
+	}
+}
+
+// someoneWaits tells whether a listener has a connection to accept.
+func someoneWaits(p deadliner) bool {
+	raw, err := p.SyscallConn()
+	if err != nil {
+		return false
+	}
+	waits := false
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		waits = err == nil && n > 0
+	})
+	return waits
 }
 
 // trouble counts and tells what keeps connections from being accepted.
@@ -115,6 +181,7 @@ func (d *door) admit(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	d.awaitDescriptor(conn)
 	if !d.token() {
 		d.server.connections.Add(-1)
 		d.server.closed[closedDraining].Add(1)
@@ -133,6 +200,42 @@ func (d *door) admit(conn net.Conn) {
 	case <-entered:
 	case <-time.After(enterPatience):
 	}
+}
+
+// awaitDescriptor returns when there is a descriptor for the second one that a
+// connection takes on its way, or the door closes. Without one gnet would turn the
+// connection away, and all that come after it.
+func (d *door) awaitDescriptor(conn net.Conn) {
+	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+		err := tryDescriptor(conn)
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
+			return // with other troubles, enter ends in them
+		}
+		d.trouble("cannot serve a connection", conn.LocalAddr().String(), err)
+		if !d.sleep(pause) {
+			return
+		}
+	}
+}
+
+// tryDescriptor duplicates the descriptor of a connection and closes the duplicate.
+func tryDescriptor(conn net.Conn) error {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		var second int
+		if second, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); failed == nil {
+			_ = unix.Close(second)
+		}
+	})
+	return errors.Join(err, failed)
 }
 
 // token takes a token for a connection on its way. When there is none and the

@@ -118,6 +118,47 @@ func TestDrainOfNewcomers(t *testing.T) {
 	require.NoError(t, <-down)
 }
 
+// gated accepts when its gate is open.
+type gated struct {
+	*net.TCPListener
+	gate chan struct{}
+}
+
+func (g gated) Accept() (net.Conn, error) {
+	<-g.gate
+	return g.TCPListener.Accept()
+}
+
+// Connections that wait in the kernel when draining begins are served: they may
+// have sent requests.
+func TestDrainOfThoseWhoWait(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	second := gated{ln.(*net.TCPListener), make(chan struct{})}
+	door := openDoor(server, server.engine, []listener{{Listener: second, addr: "tcp://second"}})
+	peers := make([]*peer, 20)
+	for i := range peers {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		peers[i] = &peer{Conn: conn}
+		_, err = conn.Write(encode([]byte("ping")))
+		require.NoError(t, err)
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	door.close(over)
+	close(second.gate)
+	for _, p := range peers {
+		require.Equal(t, [][]byte{{1}}, p.next(t))
+	}
+	door.close(context.Background())
+	_, err = net.Dial("tcp", ln.Addr().String())
+	require.ErrorIs(t, err, unix.ECONNREFUSED)
+}
+
 // What has arrived and is cut off unread is told.
 func TestDrainTellsOfUnread(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
@@ -138,16 +179,17 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
 }
 
-// stuck is a log that nobody takes the counts of refusals from.
+// stuck is a log that nobody takes one message from.
 type stuck struct {
 	slog.Handler
+	message    string
 	held, free chan struct{}
 }
 
 func (s stuck) Enabled(context.Context, slog.Level) bool { return true }
 
 func (s stuck) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "more requests refused" {
+	if r.Message == s.message {
 		close(s.held)
 		<-s.free
 	}
@@ -157,7 +199,7 @@ func (s stuck) Handle(_ context.Context, r slog.Record) error {
 // A log that is stuck does not keep timeouts from being looked at, whose silence
 // would end the server.
 func TestLogThatIsStuck(t *testing.T) {
-	log := stuck{slog.DiscardHandler, make(chan struct{}), make(chan struct{})}
+	log := stuck{slog.DiscardHandler, "more requests refused", make(chan struct{}), make(chan struct{})}
 	server, err := serveOn(t, func(cfg *ServerConfig) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	defer close(log.free)
@@ -224,6 +266,50 @@ func TestAcceptBacksOff(t *testing.T) {
 	require.EqualValues(t, 5, server.Stat().AcceptErrors)
 	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("cannot accept connections")), log.String())
 	require.Contains(t, log.String(), "too many open files")
+}
+
+// takeDescriptors takes all descriptors but so many, and returns what gives back so
+// many of them.
+func takeDescriptors(t *testing.T, but int) (giveBack func(n int)) {
+	t.Helper()
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	low := limit
+	low.Cur = min(low.Cur, 256)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+	var taken []int
+	giveBack = func(n int) {
+		for range n {
+			require.NoError(t, unix.Close(taken[0]))
+			taken = taken[1:]
+		}
+	}
+	t.Cleanup(func() {
+		giveBack(len(taken))
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	})
+	for {
+		fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			require.ErrorIs(t, err, unix.EMFILE)
+			break
+		}
+		taken = append(taken, fd)
+	}
+	giveBack(but)
+	return giveBack
+}
+
+// A connection takes two descriptors on its way to its loop. One that has got the
+// last of them waits for the other, and is not turned away.
+func TestLastDescriptor(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	giveBack := takeDescriptors(t, 2)
+	p := dialPeer(t, server) // takes one of them
+	eventually(t, "in want of another", func() bool { return server.Stat().AcceptErrors > 0 })
+	giveBack(1)
+	require.Equal(t, [][]byte{{1}}, p.ask(t, []byte("ping")))
+	require.EqualValues(t, 1, server.Stat().Connections)
 }
 
 // A connection that no loop takes does not count.

@@ -64,6 +64,9 @@ var reasonNames = [numReasons]string{
 
 func (r closeReason) String() string { return reasonNames[r] }
 
+// bySilence tells whether the peer has sent nothing for too long.
+func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
+
 // reasonOf maps an error of the reader to its reason.
 func reasonOf(err error) closeReason {
 	for _, m := range [...]struct {

@@ -128,7 +128,8 @@ func littleTime(ctx context.Context, timeout time.Duration) bool {
 // forbids, and counts how it failed. timeout is what the whole request has: of a
 // burst that is more than the backend serves in that time, those that come out of
 // the queue last are cut off together, and that must not open the breaker.
-func (r *remote) call(ctx context.Context, timeout time.Duration, do func() ([]int, error)) ([]int, error) {
+// execute is the breaker's, or afterwards.
+func (r *remote) call(ctx context.Context, timeout time.Duration, execute execution, do func() ([]int, error)) ([]int, error) {
 	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
 		if errors.Is(err, context.DeadlineExceeded) {
 			r.timeouts.Add(1)
@@ -136,13 +137,13 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, do func() ([]i
 		return nil, err
 	}
 	little := littleTime(ctx, timeout)
-	answers, err := r.breaker.Execute(func() ([]int, error) {
+	answers, err := execute(func() ([]int, error) {
 		answers, err := do()
 		switch {
 		case err == nil:
 		case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 			err = fmt.Errorf("%w: %w", context.Canceled, err) // whatever it says, it was our doing
-		case little && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		case little && errors.Is(ended(ctx), context.DeadlineExceeded):
 			err = fmt.Errorf("%w: %w", errLittleTime, err)
 		}
 		if !healthy(err) {
@@ -150,17 +151,44 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, do func() ([]i
 		}
 		return answers, err
 	})
+	r.log.tell()
 	switch {
 	case healthy(err) || errors.Is(err, context.Canceled):
 	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
 		r.rejected.Add(1)
 		err = fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())
-	case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+	case errors.Is(err, context.DeadlineExceeded) || ended(ctx) != nil:
 		r.timeouts.Add(1)
 	default:
 		r.failed.Add(1)
 	}
 	return answers, err
+}
+
+// execution runs a call under the breaker.
+type execution = func(do func() ([]int, error)) ([]int, error)
+
+// afterwards runs a call and then tells the breaker how it went. While the breaker is
+// half open it lets one call through at a time: were that a reset, which may take a
+// hundred times as long as a lookup, all lookups would be kept out meanwhile.
+func (r *remote) afterwards(do func() ([]int, error)) ([]int, error) {
+	answers, err := do()
+	if r.breaker.State() == gobreaker.StateHalfOpen {
+		_, _ = r.breaker.Execute(func() ([]int, error) { return nil, err })
+	}
+	return answers, err
+}
+
+// ended returns the error of a context that has ended, or that is about to: a socket
+// mostly sees a deadline before it does.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // down tells whether the breaker would refuse every call.
@@ -169,13 +197,17 @@ func (r *remote) down() bool { return r.breaker.State() == gobreaker.StateOpen }
 // exists returns the function that coordinator.Ask calls.
 func (r *remote) exists(ctx context.Context) func(keys []string) ([]int, error) {
 	return func(keys []string) ([]int, error) {
-		return r.call(ctx, r.cfg.Timeout, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+		return r.call(ctx, r.cfg.Timeout, r.breaker.Execute, func() ([]int, error) { return r.store.Exists(ctx, keys) })
 	}
 }
 
 // write makes a call that has no answers. what says what for.
 func (r *remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
-	_, err := r.call(ctx, r.cfg.WriteTimeout, func() ([]int, error) { return nil, do(ctx) })
+	execute := r.breaker.Execute
+	if r.breaker.State() == gobreaker.StateHalfOpen {
+		execute = r.afterwards
+	}
+	_, err := r.call(ctx, r.cfg.WriteTimeout, execute, func() ([]int, error) { return nil, do(ctx) })
 	r.sharing.forget() // also if it failed: it may have done a part
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -235,7 +267,7 @@ func (s *Service) askRemote(ctx context.Context, numTokens int64, numHashes int,
 			rest = func() {} // should the backend panic
 			answers, err := exists(keys)
 			rest = s.remote.work(ctx)
-			o.ended = err != nil && ctx.Err() != nil
+			o.ended = err != nil && ended(ctx) != nil
 			return answers, err
 		})
 		return o

@@ -515,6 +515,132 @@ func TestRemoteBreaker(t *testing.T) {
 	})
 }
 
+// TestRemoteBreakerTellsWhatLasts has a backend fail for good a moment after it was well
+// again: that is told as soon as the last line is old.
+func TestRemoteBreakerTellsWhatLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := &keyStore{}
+		s, err := NewService(ServiceConfig{
+			Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{BreakerFailures: 1}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		require.NoError(t, err)
+		hashes := netproto.NewHashes(chain("a", 1, 32), 32)
+		run := func(failing error, tries int) {
+			store.before = func(context.Context, string, []string) error { return failing }
+			for range tries {
+				_, err := s.Lookup(16, hashes)
+				require.NoError(t, err)
+				time.Sleep(1100 * time.Millisecond)
+			}
+		}
+		run(errStore, 1)
+		run(nil, 1)
+		run(errStore, 20)
+		require.Equal(t, 2, strings.Count(log.String(), "backend is failing"), log.String())
+		require.NotContains(t, log.String(), "not_told=1", "it is told now")
+		run(nil, 1)
+		require.Equal(t, 2, strings.Count(log.String(), "backend is well again"), log.String())
+	})
+}
+
+// TestRemoteStuckLog has nobody read the log when the breaker opens: one lookup waits for
+// it, and no other.
+func TestRemoteStuckLog(t *testing.T) {
+	for name, message := range map[string]string{"failing": "backend is failing: lookups answer 0 until it is well again", "well": "backend is well again"} {
+		t.Run(name, func(t *testing.T) {
+			log := stuck{slog.DiscardHandler, message, make(chan struct{}), make(chan struct{})}
+			failing := errStore
+			store := &keyStore{before: func(context.Context, string, []string) error { return failing }}
+			cfg := RemoteConfig{BreakerFailures: 1, BreakerPause: time.Millisecond}
+			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg, Logger: slog.New(log)})
+			require.NoError(t, err)
+			done := make(chan error, 2)
+			lookup := func(name string) {
+				_, err := s.Lookup(16, netproto.NewHashes(chain(name, 1, 32), 32))
+				done <- err
+			}
+			if name == "well" {
+				lookup("a")
+				require.NoError(t, <-done)
+				failing = nil
+				time.Sleep(2 * cfg.BreakerPause)
+			}
+			go lookup("b")
+			<-log.held
+			go lookup("c")
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+				require.NotEmpty(t, s.Stat().BackendState)
+				close(log.free)
+				require.NoError(t, <-done)
+			case <-time.After(patience):
+				close(log.free)
+				require.Fail(t, "the log keeps a lookup waiting")
+			}
+		})
+	}
+}
+
+// TestRemoteResetKeepsNoLookupsOut has a reset be the first call after the breaker's pause.
+func TestRemoteResetKeepsNoLookupsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := chain("a", 1, 32)
+		store, failing := filled(t, keys), errStore
+		store.before = func(ctx context.Context, op string, _ []string) error {
+			if op == "reset" && failing == nil {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return failing
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{BreakerFailures: 1}})
+		require.NoError(t, err)
+		hashes := netproto.NewHashes(keys, 32)
+		again := func(want string) {
+			t.Helper()
+			time.Sleep(1100 * time.Millisecond)
+			require.Error(t, s.Reset())
+			require.Equal(t, want, s.Stat().BackendState)
+		}
+		require.Error(t, s.Reset())
+		require.Equal(t, "open", s.Stat().BackendState)
+		again("open")
+		failing = backend.ErrReadOnly
+		again("closed")
+		failing = errStore
+		require.Error(t, s.Reset())
+		failing = nil
+		time.Sleep(1100 * time.Millisecond)
+		done := make(chan error, 1)
+		go func() { done <- s.Reset() }()
+		synctest.Wait()
+		hit, err := s.Lookup(16, hashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 16, hit, "the backend is well")
+		require.ErrorIs(t, <-done, context.DeadlineExceeded)
+	})
+}
+
+// aheadOf is a context whose deadline a socket has seen, and nobody else has yet.
+type aheadOf struct{ context.Context }
+
+func (aheadOf) Deadline() (time.Time, bool) { return time.Now(), true }
+func (aheadOf) Err() error                  { return nil }
+
+// TestRemoteDeadlineOfASocket has the deadline of a call that comes out of the queue late
+// be seen by the backend before the context's own timer runs.
+func TestRemoteDeadlineOfASocket(t *testing.T) {
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &keyStore{}, Remote: RemoteConfig{BreakerFailures: 1}})
+	require.NoError(t, err)
+	ctx := aheadOf{context.Background()}
+	_, err = s.remote.call(ctx, time.Second, s.remote.breaker.Execute, func() ([]int, error) { return nil, context.DeadlineExceeded })
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, "closed", s.Stat().BackendState, "the backend is not to blame")
+	require.EqualValues(t, 1, s.Stat().BackendTimeouts)
+}
+
 // TestRemoteBreakerOverTheWire asks a dead backend: hashes are not even copied.
 func TestRemoteBreakerOverTheWire(t *testing.T) {
 	keys := chain("a", 1000, 32)
@@ -782,7 +908,7 @@ func TestRemoteExplain(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		memory, err := NewService(ServiceConfig{Pool: pool})
 		require.NoError(t, err)
-		remote, err := NewService(ServiceConfig{Pool: pool, Backend: &keyStore{}})
+		remote, err := NewService(ServiceConfig{Pool: pool, Backend: &keyStore{}, Remote: patient})
 		require.NoError(t, err)
 		for i := range 32 {
 			for place := range 4 {

@@ -331,7 +331,7 @@ func (s *Server) OnTick() (time.Duration, gnet.Action) {
 	defer s.mu.Unlock()
 	for ses, c := range s.sessions {
 		why := s.overdue(ses, now)
-		if why == closedByPeer {
+		if why == closedByPeer || why.bySilence() && unread(c.Fd()) { // OnClose needs the lock, so the descriptor is its own
 			continue
 		}
 		ses.reason.Store(uint32(why))
@@ -354,7 +354,8 @@ func (s *Server) overdue(ses *session, now int64) closeReason {
 	if ttl := ses.ttl.Load(); ttl > 0 && now-ses.lastActive.Load() > ttl {
 		return closedHeartbeatTimeout
 	}
-	if limits.IdleTimeout > 0 && ses.inFlight.Load() == 0 && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
+	between := ses.messageSince.Load() == 0 && ses.shakingSince.Load() == 0 && ses.inFlight.Load() == 0
+	if limits.IdleTimeout > 0 && between && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
 		return closedIdleTimeout
 	}
 	return closedByPeer

@@ -172,6 +172,64 @@ func TestIdleTimeout(t *testing.T) {
 	eventually(t, "counted", func() bool { return server.closed[closedIdleTimeout].Load() == 1 })
 }
 
+// A request or a handshake that has begun has a time of its own, however short that
+// of idling is.
+func TestIdleIsBetweenRequests(t *testing.T) {
+	server := startServer(t, blocks16, Limits{IdleTimeout: time.Second})
+	for name, c := range map[string]struct {
+		begun string
+		want  closeReason
+	}{
+		"a request":   {"\x00\x04pi", closedMessageTimeout},
+		"a handshake": {"\xff", closedHandshakeTimeout},
+		"nothing":     {"\x00\x04ping", closedIdleTimeout},
+	} {
+		ses := newSession(server, new(replies))
+		require.NoError(t, ses.receive([]byte(c.begun)))
+		now := time.Now()
+		if c.want != closedIdleTimeout {
+			require.Equal(t, closedByPeer, server.overdue(ses, now.Add(5*time.Second).UnixNano()), name)
+		}
+		require.Equal(t, c.want, server.overdue(ses, now.Add(time.Hour).UnixNano()), name)
+	}
+}
+
+// Whoever has sent something is not silent, even if a busy loop has not read it yet.
+func TestUnreadIsNotSilence(t *testing.T) {
+	for name, limits := range map[string]Limits{"idle": {IdleTimeout: time.Minute}, "heartbeat": {}} {
+		t.Run(name, func(t *testing.T) {
+			server := startServer(t, blocks16, limits)
+			p := dialZMTP(t, server)
+			if name == "heartbeat" {
+				_, err := p.Write([]byte("\x04\x07\x04PING\xff\xff"))
+				require.NoError(t, err)
+				p.reads(t, []byte("\x04\x05\x04PONG"))
+				eventually(t, "noted", func() bool { return server.someSession().ttl.Load() > 0 })
+			}
+			held, release := make(chan struct{}), make(chan struct{})
+			server.on(t, func() error { close(held); <-release; return nil })
+			<-held
+			_, err := p.Write(encode(nil, []byte("ping")))
+			require.NoError(t, err)
+			eventually(t, "it has arrived", func() bool { return server.unheard() == 1 })
+			server.someSession().lastActive.Store(time.Now().Add(-2 * time.Hour).UnixNano())
+			server.OnTick()
+			close(release)
+			require.Equal(t, [][]byte{{}, {1}}, p.next(t))
+			require.Equal(t, [][]byte{{}, {1}}, p.ask(t, nil, []byte("ping")))
+		})
+	}
+}
+
+// someSession returns a session.
+func (s *Server) someSession() (some *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for some = range s.sessions {
+	}
+	return some
+}
+
 func TestMaxConnections(t *testing.T) {
 	server := startServer(t, blocks16, Limits{MaxConnections: 2})
 	a, b := dialPeer(t, server), dialPeer(t, server)

@@ -171,14 +171,18 @@ func (c *Client) sleep(d time.Duration) bool {
 	}
 }
 
-// settle ends a round with the connection to the leader, or with why there is none.
+// settle ends a round with the connection to the leader, or with why there is none. It
+// logs at its end: a log that is stuck must not keep questions waiting.
 func (c *Client) settle(cn *conn, err error) (found bool) {
+	tell := func() {}
+	defer func() { tell() }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.round)
 	c.round = nil
 	if err != nil {
-		c.tellFailed(err)
+		before := c.failed
+		tell = func() { c.tellFailed(before, err) }
 		c.leader, c.failed, c.next = "", err, time.Now().Add(c.pauses.NextBackOff())
 		c.closeIdle()
 		return false
@@ -187,7 +191,8 @@ func (c *Client) settle(cn *conn, err error) (found bool) {
 		c.closeIdle()
 		c.term++
 		c.leader, c.served = cn.addr, false
-		c.cfg.Logger.Info("Mooncake leader found", "master", cn.addr, "form", cn.form.String())
+		addr, form := cn.addr, cn.form.String()
+		tell = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
 	}
 	c.failed = nil
 	cn.term = c.term
@@ -196,14 +201,14 @@ func (c *Client) settle(cn *conn, err error) (found bool) {
 }
 
 // tellFailed logs that nobody leads: once, and once more if it is found to be for a
-// reason that does not go away. c.mu is held.
-func (c *Client) tellFailed(err error) {
+// reason that does not go away. before is why the round before found nobody.
+func (c *Client) tellFailed(before, err error) {
 	hopeless := func(err error) bool { return errors.Is(err, ErrForm) || errors.Is(err, ErrNotMaster) }
 	switch {
 	case c.ctx.Err() != nil:
-	case hopeless(err) && !hopeless(c.failed):
+	case hopeless(err) && !hopeless(before):
 		c.cfg.Logger.Error("no Mooncake master to talk with", "error", err)
-	case c.failed == nil:
+	case before == nil:
 		c.cfg.Logger.Warn("no Mooncake master answers", "error", err)
 	}
 }

@@ -1,6 +1,8 @@
 package mooncake
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -50,4 +52,46 @@ func TestLateAnswerInPause(t *testing.T) {
 	}()
 	startFake(t, f.addr, FormTenant)
 	require.NoError(t, <-asked)
+}
+
+// silentLog takes no line.
+type silentLog struct {
+	slog.Handler
+	held, free chan struct{}
+}
+
+func (silentLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l silentLog) Handle(context.Context, slog.Record) error {
+	close(l.held)
+	<-l.free
+	return nil
+}
+
+// A log that is stuck keeps no question waiting, with a leader or without.
+func TestLogThatIsStuck(t *testing.T) {
+	for name, well := range map[string]bool{"leader": true, "none": false} {
+		t.Run(name, func(t *testing.T) {
+			f := startFake(t, "127.0.0.1:0", FormTenant)
+			if !well {
+				f.stop()
+			}
+			log := silentLog{slog.DiscardHandler, make(chan struct{}), make(chan struct{})}
+			c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(log)})
+			<-log.held
+			asked := make(chan error, 1)
+			go func() {
+				_, err := c.Exists(within(t, patience), []string{"here"})
+				asked <- err
+			}()
+			select {
+			case err := <-asked:
+				require.Equal(t, well, err == nil, "%v", err)
+				close(log.free)
+			case <-time.After(patience / 2):
+				close(log.free)
+				require.Fail(t, "the log keeps a question waiting")
+			}
+		})
+	}
 }

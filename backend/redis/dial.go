@@ -130,7 +130,8 @@ func innermost(err error) string {
 }
 
 // watched is a connection that looks at the first bytes of the server, so that
-// what is not a Redis is told as such.
+// what is not a Redis is told as such. It closes itself when it fails: the driver uses
+// it no more then, and forgets to close one that fails while it begins.
 type watched struct {
 	net.Conn
 	dialer *dialer
@@ -143,6 +144,14 @@ type watched struct {
 const replyBytes = "+-:$*_,#!=(%~>|"
 
 func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.read(p)
+	if err != nil {
+		_ = w.Conn.Close()
+	}
+	return n, err
+}
+
+func (w *watched) read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if w.begun {
 		return n, err
@@ -160,6 +169,14 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.write(p)
+	if err != nil {
+		_ = w.Conn.Close()
+	}
+	return n, err
+}
+
+func (w *watched) write(p []byte) (int, error) {
 	if w.spoilt != w.dialer.spoilt.Load() {
 		return 0, net.ErrClosed
 	}

@@ -24,6 +24,7 @@
 //
 // A reader's ACL needs EXISTS or SMISMEMBER, and CLUSTER SLOTS in a cluster. Store
 // and Evict use SET, PEXPIRE, UNLINK, SADD and SREM, Reset SCAN and UNLINK, and Info
-// PING, INFO, DBSIZE, SCAN and SCARD. A store refused for want of a permission, or by
-// a replica, is backend.ErrReadOnly.
+// PING, INFO, DBSIZE, SCAN and SCARD. A store refused for want of a permission, by a
+// replica, or by a server that is full or cannot save (OOM, MISCONF, NOREPLICAS), is
+// backend.ErrReadOnly.
 package redis

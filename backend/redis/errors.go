@@ -103,6 +103,8 @@ func (b *Backend) refusal(reply string, writes bool) (text string, kinds []error
 		return at + "the user may not: " + reply, mismatch
 	case has("READONLY"):
 		return at + "the server is a replica and takes no changes: name the primary", []error{backend.ErrReadOnly}
+	case writes && has("OOM ", "MISCONF", "NOREPLICAS"): // lookups are answered all the same
+		return at + "the server takes no changes now: " + reply, []error{backend.ErrReadOnly}
 	case has("cluster support disabled"):
 		return at + "the server is not part of a cluster: use redis:// instead of redis-cluster://", mismatch
 	case !b.at.cluster && has("MOVED ", "CROSSSLOT", "ASK "):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -95,4 +96,57 @@ func TestHugeAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that is stopped between a connection's first two commands answers late, and
+// what comes late is no answer to the next one.
+func TestLateBeginning(t *testing.T) {
+	addr := listen(t, func(c net.Conn) {
+		in, late := bufio.NewReader(c), ""
+		for {
+			words, err := readCommand(in)
+			if err != nil {
+				return
+			}
+			answer := "-ERR unknown command\r\n"
+			switch strings.ToLower(words[0]) {
+			case "ping":
+				late = "+PONG\r\n"
+				continue
+			case "set":
+				answer = "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+			}
+			if _, err := io.WriteString(c, late+answer); err != nil {
+				return
+			}
+			late = ""
+		}
+	})
+	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 50 * time.Millisecond})
+	require.Error(t, b.Store(soon(t), blocks("m", 1)), "nothing is stored")
+}
+
+// A connection whose beginning fails is closed, and not left to the collector of garbage.
+func TestFailedBeginningsAreClosed(t *testing.T) {
+	open, most := make(chan int, 1), 0
+	open <- 0
+	addr := listen(t, func(c net.Conn) {
+		n := <-open + 1
+		most = max(most, n)
+		open <- n
+		_, _ = io.Copy(io.Discard, c)
+		open <- <-open - 1
+	})
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 5 * time.Millisecond})
+	for range 10 {
+		_, err := b.Exists(soon(t), blocks("m", 1))
+		require.Error(t, err)
+	}
+	require.Eventually(t, func() bool {
+		n := <-open
+		closed := n == 0 && most > 0
+		open <- n
+		return closed
+	}, patience, time.Millisecond)
 }

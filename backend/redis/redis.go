@@ -201,12 +201,15 @@ func (b *Backend) guarded(o *goredis.Options) *goredis.Client {
 }
 
 // onConnect asks a new connection something small: to a large command of a client
-// that has not given its password, a server answers by cutting it off.
+// that has not given its password, a server answers by cutting it off. Any other
+// refusal is an answer too; without one the connection must not be used, for what comes
+// late would be taken for the answer to the next command.
 func onConnect(ctx context.Context, conn *goredis.Conn) error {
-	if err := conn.Ping(ctx).Err(); goredis.HasErrorPrefix(err, "NOAUTH") {
-		return err
+	err := conn.Ping(ctx).Err()
+	if _, answered := errors.AsType[goredis.Error](err); answered && !goredis.HasErrorPrefix(err, "NOAUTH") {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Name is "redis".

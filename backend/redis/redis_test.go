@@ -523,6 +523,7 @@ func TestConfig(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://localhost": "localhost:6379",
 		"valkey://h:1":      "h:1",
+		"redis://h:/3":      "h:6379",
 		"redis://[::1]":     "[::1]:6379",
 		"redis://[::1]:5/2": "[::1]:5",
 		"redis-cluster://u:p@a?addr=b:2&addr=%5B::1%5D": "a:6379,b:2,[::1]:6379",
@@ -702,6 +703,12 @@ func TestRefusals(t *testing.T) {
 		err := b.explain(context.Background(), wrapped{reply}, false)
 		require.ErrorIs(t, err, want)
 		require.NotErrorIs(t, err, backend.ErrReadOnly)
+	}
+	for _, reply := range []string{
+		"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis is configured to save RDB snapshots",
+		"NOREPLICAS Not enough good replicas to write.",
+	} {
+		require.ErrorIs(t, b.explain(context.Background(), wrapped{reply}, true), backend.ErrReadOnly, "it says nothing about lookups")
 	}
 	require.ErrorIs(t, b.explain(context.Background(), errors.New("odd"), false), backend.ErrUnavailable)
 	secret := testBackend(t, Config{URL: "redis://:s3cret@localhost"})

@@ -95,10 +95,14 @@ func parseURL(text string, base *tls.Config) (*endpoint, error) {
 }
 
 func withPort(host string) string {
-	if _, _, err := net.SplitHostPort(host); err == nil {
+	name, port, err := net.SplitHostPort(host)
+	switch {
+	case err != nil:
+		name = strings.Trim(host, "[]")
+	case port != "":
 		return host
 	}
-	return net.JoinHostPort(strings.Trim(host, "[]"), defaultPort)
+	return net.JoinHostPort(name, defaultPort)
 }
 
 // setTLS reads what the URL says about TLS, over base.
