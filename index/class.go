@@ -45,6 +45,7 @@ type classes struct {
 	unused   []class // below len(coverage), of no entry any more
 	patience int     // batches until the next sweep for want of numbers
 	sweepAt  int64   // bytes at which there is a sweep
+	swept    int64   // entries that there were at the last
 }
 
 func newClasses(places int, layout [][]int) *classes {
@@ -119,7 +120,7 @@ func placesKey(set []uint64) string {
 	return string(key)
 }
 
-// classRoom is how many bytes classes may take before any are swept away.
+// classRoom is how many more bytes classes may take before any are swept away.
 const classRoom = 128 << 10
 
 // sweepPatience is how many batches lie between two sweeps at least: one looks at the
@@ -127,14 +128,15 @@ const classRoom = 128 << 10
 const sweepPatience = 1024
 
 // sweepClasses forgets the classes that no entry has any more, when hardly enough for a
-// batch are left or their memory has doubled: ranks that store the same chunks in every order
-// pass through as many sets as there are. Between batches only: a class that is about to be
-// given is of no entry yet. Readers look at the coverage of entries only.
+// batch are left, their memory has grown by a quarter, or half of the entries are gone:
+// ranks that store the same chunks in every order pass through as many sets as there
+// are. Between batches only: a class that is about to be given is of no entry yet.
+// Readers look at the coverage of entries only.
 func (x *Index) sweepClasses() {
 	c := x.classes
 	c.patience--
 	few := len(c.unused)+maxClasses+1-len(c.coverage) < batchKeys && c.patience <= 0
-	if !few && c.bytes() <= c.sweepAt {
+	if !few && c.bytes() <= c.sweepAt && 2*x.entries >= c.swept {
 		return
 	}
 	c.patience = sweepPatience
@@ -153,7 +155,7 @@ func (x *Index) sweepClasses() {
 		c.coverage[id] = nil
 		c.unused = append(c.unused, class(id))
 	}
-	c.sweepAt = max(classRoom, 2*c.bytes())
+	c.sweepAt, c.swept = c.bytes()+max(classRoom, c.bytes()/4), x.entries
 }
 
 // describe computes what a set of places means to each group.

@@ -141,8 +141,7 @@ func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 
 // evictBatch takes n keys away from a place.
 func (x *Index) evictBatch(place int, keys []byte, hashLen, n int) (_ int, err error) {
-	x.reserveSpans(noStore)
-	x.sweepClasses()
+	x.reserve(noStore)
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keys, hashLen, hashLen, n)

@@ -827,3 +827,39 @@ func TestMoreSegmentsThanSlotsCanNumber(t *testing.T) {
 	store(t, x, chain(2, 10, 32), 32)
 	checkBooks(t, x)
 }
+
+// TestClassesOfAFullIndex fills an index, then has other ranks store the same entries,
+// each some of them, so that nearly every entry has a class of its own; and then stores
+// block by block.
+func TestClassesOfAFullIndex(t *testing.T) {
+	const places, hashLen = 64, 8
+	for _, bound := range []int64{MinMaxBytes, 14 << 20} {
+		x := mustNew(t, Config{MaxBytes: bound, Places: places, Groups: [][]int{{0}}})
+		var chains []uint64
+		for n := uint64(0); !x.evicting; n++ {
+			store(t, x, chain(n, 1000, hashLen), hashLen)
+			chains = append(chains, n)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		worst := x.Stats().Bytes
+		for _, n := range chains[len(chains)-min(len(chains), 50):] {
+			keys := chain(n, 1000, hashLen)
+			for at := 0; at < len(keys); at += hashLen {
+				for range 3 {
+					var w Writer
+					_ = x.Store(&w, rng.IntN(places), keys[at:at+hashLen], hashLen) // or ErrClasses
+				}
+			}
+			worst = max(worst, x.Stats().Bytes)
+		}
+		require.LessOrEqual(t, worst, bound, "of %d", bound)
+		for n := range uint64(1000) {
+			key := chain(1<<40+n, 1, hashLen)
+			store(t, x, key, hashLen)
+			leading, _ := probe(x, key, hashLen, 1, true)
+			require.Equal(t, 1, leading, "key %d, in an index of %d bytes", n, bound)
+		}
+		require.LessOrEqual(t, x.Stats().Bytes, bound)
+		checkBooks(t, x)
+	}
+}

@@ -69,19 +69,25 @@ func spanRoom(chunks int) int64 {
 	return int64(chunks) * (spanChunk*(spanSize+2*refBytes) + 8)
 }
 
-// reserveSpans sees that a batch of a store, noStore for an eviction, finds unused spans
-// for all that it cuts out and places. Where the byte bound leaves no room for more of
-// them, the slab of the oldest span makes way, or the span alone if the slab holds
-// something of the store as well. It returns false if only that is left.
-func (x *Index) reserveSpans(store uint32) bool {
-	for x.unusedSpans < spareSpans {
-		if x.room(0, 0, 1) {
+// reserve sees that a batch of a store, noStore for an eviction, finds unused spans for
+// all that it cuts out and places, and that the classes have the room that they may take.
+// Where the byte bound leaves none, the slab of the oldest span makes way, or the span
+// alone if the slab holds something of the store as well. It returns false if only that
+// is left and there are not spans enough.
+func (x *Index) reserve(store uint32) bool {
+	for {
+		x.sweepClasses()
+		enough := x.unusedSpans >= spareSpans
+		if enough && x.room(0, 0, 0) {
+			return true
+		}
+		if !enough && x.room(0, 0, 1) {
 			x.addSpans()
 			continue
 		}
 		id := x.oldest(store)
 		if id == noSpan {
-			return false
+			return enough
 		}
 		x.evicting = true
 		if seg, _ := x.at(x.span(id).first); x.holdsStore(seg.slab, store) {
@@ -90,7 +96,6 @@ func (x *Index) reserveSpans(store uint32) bool {
 			x.dropSlab(seg.slab)
 		}
 	}
-	return true
 }
 
 // holdsStore tells whether a store has placed or used something in a slab.
@@ -354,7 +359,7 @@ func (x *Index) forget(first slot, n int) {
 func (x *Index) dropRefs(seg *segment, from, to int) {
 	seg.spans = slices.Delete(seg.spans, from, to)
 	if n := cap(seg.spans); n > fewRefs && 2*len(seg.spans) < n {
-		spans := make([]spanRef, len(seg.spans), max(n*3/4, fewRefs))
+		spans := make([]spanRef, len(seg.spans), max(len(seg.spans)*3/2, fewRefs))
 		copy(spans, seg.spans)
 		seg.spans = spans
 		x.refBytes -= int64(n-cap(spans)) * refBytes

@@ -29,7 +29,8 @@ func TestFoundIsNotEvictedForItsOwnBatch(t *testing.T) {
 	x := mustNew(t, onePlace(1000))
 	keys := chain(1, 1000, 32)
 	store(t, x, keys, 32)
-	x.maxBytes = x.bytes()
+	for x.maxBytes = x.bytes(); !x.room(0, 0, 0); x.maxBytes += 1 << 10 { // too little for more spans
+	}
 	for x.unusedSpan != noSpan { // as where all are in use
 		x.newSpan(true)
 	}
@@ -55,5 +56,22 @@ func TestHolesAtTheBound(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.LessOrEqual(t, x.Stats().Bytes, int64(bound))
+	checkBooks(t, x)
+}
+
+// TestBooksOfSpansThatMerge stores chains block by block and then looks them up, which
+// makes one span of all that is in a segment.
+func TestBooksOfSpansThatMerge(t *testing.T) {
+	const hashLen = 8
+	x := mustNew(t, onePlace(0))
+	for n := range uint64(20) {
+		keys := chain(n, segmentSlots, hashLen)
+		for i := 0; i < len(keys); i += hashLen {
+			store(t, x, keys[i:i+hashLen], hashLen)
+		}
+		_, _ = probe(x, keys, hashLen, segmentSlots, true)
+	}
+	x.applyTouches(touchMost)
+	require.LessOrEqual(t, x.spanBytes(), spanRoom(len(x.spans))+int64(len(x.segments))*fewRefs*refBytes)
 	checkBooks(t, x)
 }

@@ -78,10 +78,9 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error
 		x.stores++
 		w.store = max(x.stores, 1)
 	}
-	if w.full = !x.reserveSpans(w.store); w.full {
+	if w.full = !x.reserve(w.store); w.full {
 		return nil // only this chain itself could make way
 	}
-	x.sweepClasses()
 	var b storing
 	b.n = len(keys) / hashLen
 	x.findStored(&b, w, keys, hashLen)

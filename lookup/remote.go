@@ -91,6 +91,7 @@ type remote struct {
 	busy    chan struct{} // a token for each lookup at work on its keys and answers
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
+	well                       atomic.Int64 // Unix nanoseconds when the backend last answered, or began to be asked
 	failed, timeouts, rejected atomic.Int64
 	stored, evicted            atomic.Int64
 }
@@ -114,14 +115,22 @@ func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *re
 // healthy tells whether a backend that returns err is well.
 func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
 
-// errLittleTime says that a call was late which had no fair part of the request's
-// time left: the request had spent it in the queue, or on rounds before.
+// errLittleTime says that a call of a backend that answers others was late which had no
+// fair part of the request's time left: the request had spent it in the queue, or on
+// rounds before.
 var errLittleTime = errors.New("lookup: little time was left")
 
 // littleTime tells whether less than half of a request's time is left.
 func littleTime(ctx context.Context, timeout time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < timeout/2
+}
+
+// answers tells whether the backend has answered of late. One that hangs gets nothing but
+// calls with little time once the queue is long: each takes what it has left, and so does
+// the next.
+func (r *remote) answers() bool {
+	return time.Since(time.Unix(0, r.well.Load())) < max(r.cfg.BreakerPause, r.cfg.Timeout)
 }
 
 // call makes one call of the backend, unless the breaker or the end of ctx
@@ -137,13 +146,15 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, execute execut
 		return nil, err
 	}
 	little := littleTime(ctx, timeout)
+	r.well.CompareAndSwap(0, time.Now().UnixNano())
 	answers, err := execute(func() ([]int, error) {
 		answers, err := do()
 		switch {
 		case err == nil:
+			r.well.Store(time.Now().UnixNano())
 		case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 			err = fmt.Errorf("%w: %w", context.Canceled, err) // whatever it says, it was our doing
-		case little && errors.Is(ended(ctx), context.DeadlineExceeded):
+		case little && errors.Is(ended(ctx), context.DeadlineExceeded) && r.answers():
 			err = fmt.Errorf("%w: %w", errLittleTime, err)
 		}
 		if !healthy(err) {

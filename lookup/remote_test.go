@@ -426,6 +426,36 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 	})
 }
 
+// TestRemoteHangsUnderLoad has a backend hang while the queue is so long that every
+// lookup comes out of it with little time left.
+func TestRemoteHangsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := chain("a", 1, 32)
+		store := filled(t, keys)
+		hangs := false
+		store.before = func(ctx context.Context, _ string, _ []string) error {
+			if !hangs {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+		require.NoError(t, err)
+		hashes := netproto.NewHashes(keys, 32)
+		_, err = s.Lookup(16, hashes)
+		require.NoError(t, err)
+		hangs = true
+		for begun := time.Now(); time.Since(begun) < 2*time.Second && s.Stat().BackendState == "closed"; {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+			_, err := s.askRemote(ctx, 16, 1, hashes)
+			cancel()
+			require.NoError(t, err)
+		}
+		require.Equal(t, "open", s.Stat().BackendState)
+	})
+}
+
 // TestRemoteLittleTimeLeft has lookups come out of the queue too late for a backend
 // that is well and takes ten milliseconds a call.
 func TestRemoteLittleTimeLeft(t *testing.T) {
