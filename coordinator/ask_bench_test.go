@@ -53,7 +53,7 @@ func BenchmarkAsk(b *testing.B) {
 // strategies are the ways to ask; they answer alike.
 var strategies = []struct {
 	name string
-	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, exists func([]string) ([]int, error)) (int64, error)
+	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, exists func([]string) ([]int, error), room ...Room) (int64, error)
 }{
 	{"all", (*Coordinator).Ask},
 	{"gallop", (*Coordinator).Gallop},

@@ -80,11 +80,13 @@ func (c *Coordinator) markEagle() {
 // mergeSpecs builds the attention groups in order of first appearance, then
 // moves the full family to the front. The order is visible in the answers.
 func (c *Coordinator) mergeSpecs() {
+	bySpec := map[Group]int{}
 	for g, group := range c.pool.Groups {
 		spec := group.spec()
-		a := slices.IndexFunc(c.attention, func(have attentionGroup) bool { return have.spec() == spec })
-		if a < 0 {
+		a, ok := bySpec[spec]
+		if !ok {
 			a = len(c.attention)
+			bySpec[spec] = a
 			stride := group.BlockSize / c.pool.HashBlockSize
 			step := 1
 			if c.fine {

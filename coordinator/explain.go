@@ -1,6 +1,10 @@
 package coordinator
 
-import "github.com/hitline/hitline/netproto"
+import (
+	"errors"
+
+	"github.com/hitline/hitline/netproto"
+)
 
 // Reason says why a group's own hit ended where it did.
 type Reason string
@@ -42,8 +46,13 @@ type GroupEnd struct {
 // Explain tells for each group why a lookup of numTokens hit no more. p is as for
 // Answer, but with the bits behind the first miss filled in too; partly has the
 // blocks that are stored on some of their ranks and not all. It fails where Answer
-// does. It allocates, and is meant for a person's question.
+// does, and only there: a group that would fail alone, because the request brought
+// too few hashes for it, is asked for what these cover. It allocates, and is meant
+// for a person's question.
 func (c *Coordinator) Explain(p, partly *Presence, numTokens int64) ([]GroupEnd, error) {
+	if _, err := c.Answer(p, numTokens, new(Scratch)); err != nil {
+		return nil, err
+	}
 	ends := make([]GroupEnd, len(c.groups))
 	var tokenLen int64
 	if p.NumHashes > 0 && numTokens > 0 {
@@ -65,13 +74,17 @@ func (c *Coordinator) Explain(p, partly *Presence, numTokens int64) ([]GroupEnd,
 }
 
 // AskExplain is Ask and Explain over an external store: exists is called at most
-// once. Unlike Ask it fails when exists does, for then there is nothing to explain.
-func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error)) (int64, []GroupEnd, error) {
+// once. Unlike Ask it fails when exists or a Room does, for then there is nothing to
+// explain.
+func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, []GroupEnd, error) {
 	var answers []int
 	var failed error
 	hit, err := c.Ask(numTokens, hashes, func(keys []string) ([]int, error) {
 		answers, failed = exists(keys)
 		return answers, failed
+	}, func(bytes int64) error {
+		failed = ask(room, bytes)
+		return failed
 	})
 	if failed != nil {
 		return 0, nil, failed
@@ -96,25 +109,33 @@ func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists
 func (c *Coordinator) explainGroup(end *GroupEnd, p, partly *Presence, tokenLen int64) error {
 	alone := c.attention[c.groups[end.Group].attention]
 	alone.members = []int{end.Group}
-	q := request{maxLength: tokenLen, align: c.align, drop: alone.eagle}
+	q := request{maxLength: tokenLen, align: c.align, drop: alone.eagle, ones: new(span)}
 	if c.rules.singleAlignsToBlock && len(c.attention) == 1 {
 		q.align = alone.block
 	}
 	f, err := c.find(&alone, p, q)
+	if errors.Is(err, ErrIndexOutOfRange) { // other groups keep Answer from looking there
+		covered := int64(p.NumHashes/alone.stride) * alone.block
+		q.maxLength = floorTo(min(tokenLen, covered), q.align)
+		f, err = c.find(&alone, p, q)
+	}
+	if errors.Is(err, ErrPrecondition) {
+		return nil // Answer has not: no group has anything to ask
+	}
 	if err != nil {
 		return err
 	}
 	end.EndTokens = f.hit
 	v := alone.view(p)
-	blocks := tokenLen / alone.block
+	blocks := q.maxLength / alone.block
 	known := min(blocks, int64(p.NumHashes/alone.stride))
-	for i := alone.firstNeeded(blocks, tokenLen); i < known; i++ {
+	for i := alone.firstNeeded(blocks, q.maxLength); i < known; i++ {
 		if !v.has(int(i)*alone.step + alone.step - 1) {
 			end.FirstMissing = i
 			break
 		}
 	}
-	end.Reason = alone.reason(end, partly, q, known < blocks, tokenLen)
+	end.Reason = alone.reason(end, partly, q, known < blocks || q.maxLength < tokenLen, tokenLen)
 	return nil
 }
 

@@ -74,3 +74,43 @@ func TestExplainFailsAsAnswerDoes(t *testing.T) {
 	_, err = coord.Explain(none, none, 17)
 	require.ErrorIs(t, err, ErrPrecondition)
 }
+
+// A request with fewer hashes than tokens is answered where the full-attention group
+// ends first, so it is explained, too, although the others would fail alone.
+func TestExplainAnswersAsAnswerDoes(t *testing.T) {
+	window := Group{Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 33} // two blocks
+	local := Group{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 64}
+	for name, tc := range map[string]struct {
+		groups []Group
+		hashes string
+		tokens int64
+		stored string // hashes, of all groups
+		hit    int64
+		ends   []GroupEnd
+	}{
+		"all of it": {[]Group{full(16), window, mamba(16), local}, "abc", 80, "abc", 48, []GroupEnd{
+			{0, FullAttention, 48, ReasonHashes, -1}, {1, SlidingWindow, 48, ReasonHashes, -1},
+			{2, Mamba, 48, ReasonHashes, -1}, {3, ChunkedLocalAttention, 48, ReasonHashes, -1},
+		}},
+		"a hole": {[]Group{full(16), window}, "abcd", 80, "ab", 32, []GroupEnd{
+			{0, FullAttention, 32, ReasonMissing, 2}, {1, SlidingWindow, 32, ReasonWindow, 2},
+		}},
+		"nothing to ask": {[]Group{full(32), window}, "a", 32, "", 0, []GroupEnd{
+			{0, FullAttention, 0, ReasonHashes, -1}, {1, SlidingWindow, 0, ReasonHashes, -1},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := must(t, Pool{Groups: tc.groups})
+			store := fakeStore{held: map[string]bool{}}
+			for g := range tc.groups {
+				for _, hash := range []byte(tc.stored) {
+					store.held[string(c.AppendKey(nil, g, 0, []byte{hash}))] = true
+				}
+			}
+			hit, ends, err := c.AskExplain(tc.tokens, letters(tc.hashes), store.exists)
+			require.NoError(t, err)
+			require.Equal(t, tc.hit, hit)
+			require.Equal(t, tc.ends, ends)
+		})
+	}
+}

@@ -10,6 +10,7 @@ type Scratch struct {
 
 type result struct {
 	found
+	ones     span // what it has seen
 	known    bool // the finder has run
 	verified bool // the eagle block has been dropped and nothing shrank since
 }
@@ -72,7 +73,7 @@ func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *
 
 func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	a := &c.attention[0]
-	q := request{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle}
+	q := request{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, ones: &s.results[0].ones}
 	if c.rules.singleAlignsToBlock {
 		q.align = a.block
 	}
@@ -94,7 +95,7 @@ func (c *Coordinator) pass(p *Presence, hit, maxLength int64, applyEagle bool, s
 			}
 			continue
 		}
-		q := request{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified}
+		q := request{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones}
 		if q.drop {
 			q.maxLength += min(c.peek(a), maxLength-hit)
 		}

@@ -367,3 +367,32 @@ func TestScratchServesSeveralPools(t *testing.T) {
 		assert.Equal(t, "TTTT", show(s.Mask(0)))
 	}
 }
+
+// FindHit runs a finder again for each block that the hit shrinks by, so it must not
+// look at a whole window again: that would take time with the window's square.
+func TestFindersLookOnce(t *testing.T) {
+	const n = 256
+	for name, g := range map[string]Group{
+		"window": window(16, 100*16+1),
+		"local":  {Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: n * 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := must(t, Pool{Groups: []Group{g}})
+			p := Presence{NumHashes: n, Bits: [][]uint64{{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}}}
+			q := request{maxLength: (n - 1) * 16, align: 16, ones: new(span)}
+			for blocks := int64(n - 1); blocks > 215; blocks-- {
+				q.maxLength = blocks * 16
+				f, err := c.find(&c.attention[0], &p, q)
+				require.NoError(t, err)
+				require.Equal(t, q.maxLength, f.hit)
+				for i := blocks - 100; i < blocks-60; i++ { // it has looked at these
+					p.Bits[0][i/64] &^= 1 << (i % 64)
+				}
+			}
+			q.ones = new(span)
+			f, err := c.find(&c.attention[0], &p, q)
+			require.NoError(t, err)
+			require.NotEqual(t, q.maxLength, f.hit, "who has seen nothing looks")
+		})
+	}
+}

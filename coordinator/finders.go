@@ -25,7 +25,13 @@ type request struct {
 	maxLength int64 // tokens, not negative
 	align     int64 // tokens; the hit is a multiple of it
 	drop      bool  // eagle: the last block is looked at and given up
+	ones      *span // of this group and Presence
 }
+
+// span is a run of positions that a finder has seen to be set, from one to the other,
+// the latter excluded. It runs again and again while the common hit shrinks, and need
+// not look at them again: a window can be a million positions long.
+type span struct{ from, to int }
 
 // find runs the finder of a's kind (reference: the find_longest_cache_hit of
 // each single-type KV cache manager).
@@ -110,7 +116,7 @@ func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, q request) (fou
 	per := int(q.align / a.block)
 	v := a.view(p)
 	f := found{}
-	start, length := lastRun(&v, reach-1, max(1, need), per, q.drop)
+	start, length := lastRun(&v, reach-1, max(1, need), per, q.drop, q.ones)
 	f.null, f.real = int64(start), int64(length)
 	if start == 0 && length < need {
 		f.cut(floorTo(f.entries(), int64(per)))
@@ -136,7 +142,7 @@ func (a *attentionGroup) windowBlocks(drop bool) int {
 // up to last whose right edge is aligned: the right edge of its last block to
 // per blocks or, with drop, the left edge. If there is none, the run that
 // reaches position 0, which may be empty.
-func lastRun(v *view, last, need, per int, drop bool) (start, length int) {
+func lastRun(v *view, last, need, per int, drop bool, ones *span) (start, length int) {
 	edge := 1
 	if drop {
 		edge = 0
@@ -153,7 +159,7 @@ func lastRun(v *view, last, need, per int, drop bool) (start, length int) {
 		}
 		// Only need positions are looked at: a long run costs no more.
 		start := last - need + 1
-		gap := v.lastZero(max(0, start), last)
+		gap := v.lastGap(max(0, start), last, ones)
 		switch {
 		case gap >= 0:
 			last = gap - 1
@@ -163,6 +169,19 @@ func lastRun(v *view, last, need, per int, drop bool) (start, length int) {
 			return start, need
 		}
 	}
+}
+
+// lastGap is lastZero(from, i), given and adding to what is known to be set.
+func (v *view) lastGap(from, i int, ones *span) int {
+	if ones.from > i || i >= ones.to {
+		*ones = span{i + 1, i + 1}
+	}
+	if from >= ones.from {
+		return -1
+	}
+	gap := v.lastZero(from, ones.from-1)
+	ones.from = max(from, gap+1)
+	return gap
 }
 
 // findLocal takes everything before the current attention chunk as null
@@ -181,7 +200,10 @@ func (c *Coordinator) findLocal(a *attentionGroup, p *Presence, q request) (foun
 	end := null
 	if null < known {
 		v := a.view(p)
-		end = int64(v.onesFrom(int(null), int(known)))
+		if int(null) != q.ones.from || int(known) > q.ones.to {
+			*q.ones = span{int(null), v.onesFrom(int(null), int(known))}
+		}
+		end = min(known, int64(q.ones.to))
 	}
 	if end < blocks && end >= known && !c.lax(a) {
 		return found{}, missing(a, end, known)
@@ -197,7 +219,7 @@ func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, q request) (foun
 		return found{}, err
 	}
 	v := a.view(p)
-	start, length := lastRun(&v, reach-1, 1, int(q.align/a.block), false)
+	start, length := lastRun(&v, reach-1, 1, int(q.align/a.block), false, q.ones)
 	if length == 0 {
 		return found{}, nil
 	}

@@ -104,8 +104,9 @@ var gallops = sync.Pool{New: func() any { return new(gallop) }}
 // It equals Ask over a store that gives equal answers to equal keys, and over one
 // that always fails: a round that fails makes the answer 0. A wrong number of
 // answers in any round is the error that it is in Ask; those to keys that are not
-// asked cannot be wrong.
-func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error)) (int64, error) {
+// asked cannot be wrong. A Room is asked in each round, and one that fails is a round
+// that fails.
+func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
 	}
@@ -123,7 +124,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		hit, err := l.evaluate(numTokens)
 		if l.reads.unasked && !distinct {
 			if l.repeats() {
-				return c.Ask(numTokens, hashes, exists)
+				return c.Ask(numTokens, hashes, exists, room...)
 			}
 			distinct = true
 		}
@@ -134,7 +135,11 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 			return hit, err
 		}
 		l.choose(round)
-		answers, err := exists(l.keys())
+		b := l.countKeys()
+		if ask(room, b.memory()) != nil {
+			return 0, nil
+		}
+		answers, err := exists(l.keys(&b))
 		if err != nil {
 			return 0, nil // a store that fails holds nothing
 		}
@@ -144,7 +149,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		}
 		if partly && !distinct {
 			if l.repeats() {
-				return c.Ask(numTokens, hashes, exists)
+				return c.Ask(numTokens, hashes, exists, room...)
 			}
 			distinct = true
 		}
@@ -338,12 +343,16 @@ func (l *gallop) chooseFirst() {
 	}
 }
 
-// keys returns the keys of what is wanted, in the reference's order.
-func (l *gallop) keys() []string {
-	var b keyBuilder
+// countKeys counts the keys of what is wanted.
+func (l *gallop) countKeys() (b keyBuilder) {
 	for g := range l.c.groups {
 		b.need(l.c.groups[g].prefixes, countBits(l.reads.want[g]), l.hashes.HashLen())
 	}
+	return b
+}
+
+// keys returns the keys of what is wanted, in the reference's order.
+func (l *gallop) keys(b *keyBuilder) []string {
 	b.room()
 	for g := range l.c.groups {
 		prefixes, stride := l.c.groups[g].prefixes, l.c.AskStride(g)

@@ -67,7 +67,8 @@ const DefaultHashBlockSize = 16
 const (
 	maxTokens = 1<<31 - 1 // tokens, of any size
 	maxGroups = 1 << 16   // the wire writes group numbers in 16 bits
-	maxRanks  = 1 << 14   // places of one block: each costs a key prefix in memory
+	maxRanks  = 1 << 14   // ranks that may hold one block
+	maxPlaces = 1 << 20   // groups times ranks: each costs a key prefix in memory
 )
 
 // withDefaults returns a deep copy of p with every default filled in.
@@ -139,6 +140,10 @@ func (p *Pool) validateNumbers() error {
 	}
 	if places := int64(p.TPSize) * int64(p.PPSize) * int64(p.PCPSize); places > maxRanks {
 		return fmt.Errorf("%w: tp_size * pp_size * pcp_size is %d, at most %d ranks are possible", ErrInvalidPool, places, maxRanks)
+	}
+	if places := int64(p.TPSize) * int64(p.PPSize) * int64(p.PCPSize) * int64(len(p.Groups)); places > maxPlaces {
+		return fmt.Errorf("%w: %d groups on tp_size * pp_size * pcp_size ranks are %d places, at most %d are possible",
+			ErrInvalidPool, len(p.Groups), places, maxPlaces)
 	}
 	if int(p.Revision) >= len(revisionRules) {
 		return fmt.Errorf("%w: unknown revision number %d", ErrInvalidPool, p.Revision)

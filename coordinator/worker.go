@@ -80,8 +80,9 @@ func (c *Coordinator) leaveOne(p *Presence, hit, numTokens int64, s *Scratch) (i
 // without an error, as in the reference: whoever wants to know of the failure
 // notes it in exists. A wrong number of answers is ErrAnswerCount; at revision
 // 2026-08-17 too many are ignored and too few are ErrIndexOutOfRange, if the
-// missing one is reached. (Reference: MooncakeStoreWorker.lookup.)
-func (c *Coordinator) Ask(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error)) (int64, error) {
+// missing one is reached. A Room may keep the keys from being built.
+// (Reference: MooncakeStoreWorker.lookup.)
+func (c *Coordinator) Ask(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
 	}
@@ -89,11 +90,11 @@ func (c *Coordinator) Ask(numTokens int64, hashes netproto.Hashes, exists func(k
 	if err != nil {
 		return 0, err
 	}
-	keys := c.LookupKeys(tokenLen, hashes)
-	if len(keys) == 0 {
-		return 0, nil
+	b := c.countKeys(tokenLen, hashes)
+	if b.count == 0 || ask(room, b.memory()) != nil {
+		return 0, nil //nolint:nilerr // a store that is not asked holds nothing
 	}
-	answers, err := exists(keys)
+	answers, err := exists(c.buildKeys(&b, tokenLen, hashes))
 	if err != nil {
 		return 0, nil //nolint:nilerr // a store that fails holds nothing
 	}
@@ -108,12 +109,21 @@ func (c *Coordinator) Ask(numTokens int64, hashes netproto.Hashes, exists func(k
 // asks the store for, in the reference's order: by group, position, rank. They
 // are parts of one string.
 func (c *Coordinator) LookupKeys(tokenLen int64, hashes netproto.Hashes) []string {
-	var b keyBuilder
+	b := c.countKeys(tokenLen, hashes)
+	return c.buildKeys(&b, tokenLen, hashes)
+}
+
+// countKeys counts the keys of a lookup.
+func (c *Coordinator) countKeys(tokenLen int64, hashes netproto.Hashes) (b keyBuilder) {
 	for g := range c.groups {
-		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
-			b.need(c.groups[g].prefixes, to-from, hashes.HashLen())
-		}
+		n := c.numAsked(g, tokenLen, hashes.Len())
+		b.need(c.groups[g].prefixes, n, hashes.HashLen())
 	}
+	return b
+}
+
+// buildKeys builds the keys that countKeys has counted.
+func (c *Coordinator) buildKeys(b *keyBuilder, tokenLen int64, hashes netproto.Hashes) []string {
 	b.room()
 	for g := range c.groups {
 		prefixes, stride := c.groups[g].prefixes, c.AskStride(g)

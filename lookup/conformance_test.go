@@ -121,7 +121,7 @@ func judgeGallop(c *conformance.WorkerCase, pool coordinator.Pool) conformance.V
 	if err != nil {
 		return conformance.Differs("store: %v", err)
 	}
-	s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}})
+	s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: patient})
 	if err != nil {
 		return conformance.Differs("service over a backend: %v", err)
 	}

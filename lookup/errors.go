@@ -15,6 +15,9 @@ var (
 	// ErrBusy refuses a request for which RemoteConfig.Queue or MaxBytes leaves no
 	// room.
 	ErrBusy = errors.New("too many requests wait for the backend")
+	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
+	// RemoteConfig.MaxKeyBytes allows one.
+	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
 	// ErrConfig refuses a ServerConfig.
 	ErrConfig = errors.New("lookup: bad server configuration")
 	// ErrStopped says that the server's engine stopped without being asked to.

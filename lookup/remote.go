@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
@@ -38,6 +39,13 @@ type RemoteConfig struct {
 	// MaxBytes bounds the hashes of all requests that arrive, wait or are being
 	// asked; past it as for Queue. Default 256 MiB.
 	MaxBytes int64
+	// MaxKeyBytes bounds the memory of the keys that lookups and explains ask at a
+	// time, with their answers and once more with their text, which a backend sends. A
+	// request waits for room until its time is up; one that takes more than half of it
+	// by itself is answered 0, an explain refused. Default 1 GiB: two million keys of
+	// 100 bytes for one, which is a prompt of 4 million tokens on 8 ranks in blocks of
+	// 16. Stores and evicts are made in calls of 16,384 keys, whatever they bring.
+	MaxKeyBytes int64
 	// Watch, if it is set, is told of each lookup that the backend was asked for, on
 	// the goroutine that asked: it must return at once.
 	Watch func(Asked)
@@ -77,6 +85,9 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	if c.MaxBytes <= 0 {
 		c.MaxBytes = 256 << 20
 	}
+	if c.MaxKeyBytes <= 0 {
+		c.MaxKeyBytes = 1 << 30
+	}
 	return c
 }
 
@@ -88,7 +99,8 @@ type remote struct {
 	breaker *gobreaker.CircuitBreaker[[]int]
 	log     breakerLog
 	sharing sharing
-	busy    chan struct{} // a token for each lookup at work on its keys and answers
+	busy    chan struct{}       // a token for each lookup at work on its keys and answers
+	keyRoom *semaphore.Weighted // bytes of keys being asked
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
 	well                       atomic.Int64 // Unix nanoseconds when the backend last answered, or began to be asked
@@ -101,6 +113,7 @@ func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *re
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	r.keyRoom = semaphore.NewWeighted(r.cfg.MaxKeyBytes)
 	r.log = breakerLog{logger: logger, backend: store.Name()}
 	r.breaker = gobreaker.NewCircuitBreaker[[]int](gobreaker.Settings{
 		Timeout:       r.cfg.BreakerPause,
@@ -267,20 +280,13 @@ func (r *remote) work(ctx context.Context) (rest func()) {
 // are those that can change the answer.
 func (s *Service) askRemote(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (uint32, error) {
 	o := s.remote.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
-		exists, strategy := s.remote.exists(ctx), s.remote.cfg.Strategy
-		rest := s.remote.work(ctx)
-		defer func() { rest() }()
+		strategy, t := s.remote.cfg.Strategy, s.remote.turn(ctx)
+		defer t.end()
 		if ctx.Err() != nil {
 			strategy = Gallop // too late: no need to build all keys for nothing
 		}
-		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, func(keys []string) ([]int, error) {
-			rest()
-			rest = func() {} // should the backend panic
-			answers, err := exists(keys)
-			rest = s.remote.work(ctx)
-			o.ended = err != nil && ended(ctx) != nil
-			return answers, err
-		})
+		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, t)
+		o.ended = t.late
 		return o
 	})
 	if o.err != nil {
@@ -335,20 +341,13 @@ func (s *Service) countAsked(numTokens int64, numHashes int, hit int64) {
 
 // explainRemote is an explain over the backend. It fails when the backend does.
 func (s *Service) explainRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error) {
-	exists := s.remote.exists(ctx)
-	rest := s.remote.work(ctx)
-	defer func() { rest() }()
+	t := s.remote.turn(ctx)
+	defer t.end()
 	if ctx.Err() != nil { // too late: no need to build all keys for nothing
-		_, err := exists(nil)
+		_, err := t.ask(nil)
 		return Explanation{}, err
 	}
-	hit, ends, err := s.coord.AskExplain(numTokens, hashes, func(keys []string) ([]int, error) {
-		rest()
-		rest = func() {} // should the backend panic
-		answers, err := exists(keys)
-		rest = s.remote.work(ctx)
-		return answers, err
-	})
+	hit, ends, err := s.coord.AskExplain(numTokens, hashes, t.exists, t.room)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -357,7 +356,7 @@ func (s *Service) explainRemote(ctx context.Context, numTokens int64, hashes net
 
 // storeRemote and evictRemote change what the backend holds of a place.
 func (s *Service) storeRemote(ctx context.Context, at Place, hashes netproto.Hashes) error {
-	err := s.remote.write(ctx, "store", func(ctx context.Context) error { return s.remote.store.Store(ctx, s.keys(at, hashes)) })
+	err := s.remote.write(ctx, "store", func(ctx context.Context) error { return s.inPieces(ctx, at, hashes, s.remote.store.Store) })
 	if err == nil {
 		s.remote.stored.Add(int64(hashes.Len()))
 	}
@@ -365,11 +364,31 @@ func (s *Service) storeRemote(ctx context.Context, at Place, hashes netproto.Has
 }
 
 func (s *Service) evictRemote(ctx context.Context, at Place, hashes netproto.Hashes) error {
-	err := s.remote.write(ctx, "evict", func(ctx context.Context) error { return s.remote.store.Evict(ctx, s.keys(at, hashes)) })
+	err := s.remote.write(ctx, "evict", func(ctx context.Context) error { return s.inPieces(ctx, at, hashes, s.remote.store.Evict) })
 	if err == nil {
 		s.remote.evicted.Add(int64(hashes.Len()))
 	}
 	return err
+}
+
+// writeAtOnce is how many keys one call of a backend stores or evicts: a message of
+// 64 MiB can name 64 million, which would take gigabytes.
+const writeAtOnce = 16384
+
+// inPieces makes a change in as many calls as its keys need, until one fails.
+func (s *Service) inPieces(ctx context.Context, at Place, hashes netproto.Hashes, do func(ctx context.Context, keys []string) error) error {
+	for rest := hashes.Bytes(); ; {
+		n := min(len(rest), writeAtOnce*hashes.HashLen())
+		if err := do(ctx, s.keys(at, netproto.NewHashes(rest[:n], hashes.HashLen()))); err != nil {
+			return err
+		}
+		if rest = rest[n:]; len(rest) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
 }
 
 func (s *Service) resetRemote(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -971,6 +972,116 @@ func TestRemoteExplainOverTheWire(t *testing.T) {
 	require.Equal(t, "01", body)
 	require.NoError(t, json.Unmarshal([]byte(text), &e))
 	require.Equal(t, coordinator.ReasonNothing, e.Groups[0].Reason)
+}
+
+// TestRemoteManyKeys bounds the keys that requests make: they take much more memory
+// than the hashes that they are made of.
+func TestRemoteManyKeys(t *testing.T) {
+	pool := coordinator.Pool{ModelName: "m", TPSize: 2}
+	keys := chain("a", 2000, 2) // 2,000 hashes on two ranks, 112 bytes a key: 448,000
+	all, half := netproto.NewHashes(keys, 2), netproto.NewHashes(keys[:2000], 2)
+	for _, strategy := range []Strategy{Gallop, AskAll} {
+		synctest.Test(t, func(t *testing.T) {
+			store, open := &keyStore{}, make(chan struct{})
+			store.answer = func(answers []int) []int {
+				for i := range answers {
+					answers[i] = 1
+				}
+				return answers
+			}
+			store.before = func(ctx context.Context, _ string, _ []string) error {
+				select {
+				case <-open:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: strategy, MaxKeyBytes: 640_000, Workers: 1}})
+			require.NoError(t, err)
+			lookup := func(hashes netproto.Hashes, want uint32) {
+				hit, err := s.Lookup(uint64(16*hashes.Len()), hashes)
+				require.NoError(t, err)
+				require.Equal(t, want, hit)
+			}
+			whole := func() {
+				require.True(t, s.remote.keyRoom.TryAcquire(640_000), "it is given back")
+				s.remote.keyRoom.Release(640_000)
+				require.Empty(t, s.remote.busy)
+			}
+
+			_, err = s.Explain(32000, all)
+			require.ErrorIs(t, err, ErrTooManyKeys)
+			require.EqualValues(t, 1, s.Stat().BackendRejected)
+			if strategy == AskAll {
+				lookup(all, 0)
+				require.EqualValues(t, 2, s.Stat().BackendRejected)
+			}
+			require.Zero(t, store.calls.Load(), "no key was built")
+			whole()
+
+			var asks sync.WaitGroup // two have room at a time, the others when these are done
+			for range 5 {
+				asks.Go(func() {
+					e, err := s.Explain(16000, half)
+					require.NoError(t, err)
+					require.EqualValues(t, 16000, e.HitTokens)
+				})
+			}
+			synctest.Wait()
+			require.EqualValues(t, 2, store.calls.Load())
+			require.Empty(t, s.remote.busy, "who waits for room does not keep others from a processor")
+			close(open)
+			asks.Wait()
+			lookup(half, 16000)
+			whole()
+
+			open = make(chan struct{}) // now all wait until it is too late
+			for range 5 {
+				asks.Go(func() {
+					_, err := s.Explain(16000, half)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				})
+			}
+			asks.Wait()
+			require.EqualValues(t, 5, s.Stat().BackendTimeouts)
+			whole()
+		})
+	}
+}
+
+// TestRemoteChangesInPieces stores and evicts more keys than one call of a backend
+// takes.
+func TestRemoteChangesInPieces(t *testing.T) {
+	const n = 2*writeAtOnce + 5
+	keys := chain("a", n, 8)
+	most, fail := 0, int64(0)
+	store := &keyStore{}
+	store.before = func(_ context.Context, op string, keys []string) error {
+		if most = max(most, len(keys)); store.calls.Load() == fail {
+			return errStore
+		}
+		return nil
+	}
+	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{ModelName: "m"}, Backend: store})
+	require.NoError(t, err)
+	require.NoError(t, s.Store(Place{}, keys, 8))
+	require.Equal(t, writeAtOnce, most)
+	require.EqualValues(t, 3, store.calls.Load())
+	require.Len(t, store.keys, n)
+	require.EqualValues(t, n, s.Stat().Stored)
+	hit, err := s.Lookup(1600, netproto.NewHashes(keys[len(keys)-800:], 8))
+	require.NoError(t, err)
+	require.EqualValues(t, 1600, hit)
+	calls := store.calls.Load()
+	require.NoError(t, s.Evict(Place{}, keys, 8))
+	require.Empty(t, store.keys)
+	require.EqualValues(t, calls+3, store.calls.Load())
+
+	fail = calls + 5
+	require.ErrorIs(t, s.Store(Place{}, keys, 8), errStore)
+	require.EqualValues(t, fail, store.calls.Load(), "none behind the one that failed")
+	require.Len(t, store.keys, writeAtOnce)
 }
 
 // TestRemoteNeedsFewHashes asks for few tokens with many hashes: only those that
