@@ -87,9 +87,11 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err != nil {
 		return configError(err)
 	}
-	logger := newLogger(cmd.ErrOrStderr(), cfg.Log)
-	if check {
-		logger = slog.New(slog.DiscardHandler)
+	logger := slog.New(slog.DiscardHandler)
+	if !check {
+		var closeLog func()
+		logger, closeLog = openLog(cmd.ErrOrStderr(), cfg.Log)
+		defer closeLog()
 	}
 	store, err := openStore(cfg, logger)
 	if err != nil {

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A server whose log is a full pipe answers, and stops when it is told to.
+func TestServeWithAFullLog(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json, level: debug}\n"))
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stderr = writer
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	address := readyLine(t, bufio.NewScanner(reader))
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		_, _ = io.Copy(writer, strings.NewReader(strings.Repeat("x", 4<<20))) // ends when reader is closed
+	}()
+	defer func() { _ = reader.Close(); <-filled }()
+	fd := int(reader.Fd())
+	size, err := unix.FcntlInt(uintptr(fd), unix.F_GETPIPE_SZ, 0)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return err == nil && n > size-os.Getpagesize()
+	}, 20*time.Second, time.Millisecond, "the pipe is full")
+	for range 20 { // each connection is told of at this level
+		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+		_, err = io.WriteString(conn, "\x00\x04ping")
+		require.NoError(t, err)
+		reply := make([]byte, 3)
+		_, err = io.ReadFull(conn, reply)
+		require.NoError(t, err, "the log keeps the server from answering")
+		conn.Close()
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	assert.NoError(t, cmd.Wait())
+}
