@@ -51,7 +51,9 @@ type anchorsCall struct {
 
 var anchorsCalls = sync.Pool{New: func() any { return new(anchorsCall) }}
 
-// keepCall is the largest blob in bytes that a pooled call keeps.
+// keepCall is the largest blob in bytes that a pooled call keeps, and the largest head
+// of a request, which may hold that blob, that a connection does: that of a second
+// exchange about 131,072 hashes is 64 KiB.
 const keepCall = 256 << 10
 
 // lookupByAnchors looks up by anchors. done is false where it takes all hashes.

@@ -617,13 +617,13 @@ func TestAnchorsOneTimeout(t *testing.T) {
 // TestAnchorsConnectionAfterUse looks what a connection keeps of a second request,
 // which may hold nearly all hashes.
 func TestAnchorsConnectionAfterUse(t *testing.T) {
-	const n = 4096
+	const n = 16384
 	client := fakeClient(t, anchorsFake(
 		anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, n)), anchorsReply([]byte{netproto.AnchorsHit}, u32s(16)),
 	), WithAnchors(1), WithTimeout(patience))
 	_, err := client.Lookup(background, 16*n, chain("a", n, 32), 32)
 	require.NoError(t, err)
-	require.LessOrEqual(t, cap(client.pool.idle[0].head), keepReply)
+	require.LessOrEqual(t, cap(client.pool.idle[0].head), keepCall)
 }
 
 // TestAnchorsSecondReply has a server answer the second request what it should not.

@@ -91,7 +91,7 @@ const (
 	// it is used again: its server may have gone.
 	staleAfter = 50 * time.Millisecond
 	// firstReply is the buffer in bytes that a connection begins to read replies
-	// with, and keepReply the largest that it keeps, also of the heads of requests.
+	// with, and keepReply the largest that it keeps.
 	firstReply, keepReply = 512, 64 << 10
 )
 
@@ -130,7 +130,7 @@ func (c *conn) end() {
 	}
 	c.ctx, c.stop = nil, nil
 	c.used = time.Now()
-	if cap(c.head) > keepReply {
+	if cap(c.head) > keepCall {
 		c.head = nil
 	}
 	if len(c.in) > keepReply {
