@@ -1,0 +1,7 @@
+//go:build !linux
+
+package coordinator
+
+import "runtime"
+
+func yieldCore() { runtime.Gosched() }
