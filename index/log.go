@@ -156,7 +156,7 @@ func (s *segment) key(i int) []byte {
 func (x *Index) grow(hashLen int) bool {
 	var n int
 	for n = int(slabUnits(x.logBytes, segmentSlots*int64(hashLen+slotBytes))); ; n = max(n/2, 1) {
-		if x.fits(n, hashLen) {
+		if x.room(n, slabBytes(n, hashLen), 0) {
 			break
 		}
 		if n == 1 {
@@ -192,9 +192,6 @@ func (x *Index) grow(hashLen int) bool {
 	x.free[hashLen] += int64(n) * segmentSlots
 	return true
 }
-
-// fits tells whether a slab may be added.
-func (x *Index) fits(n, hashLen int) bool { return x.room(n, slabBytes(n, hashLen), 0) }
 
 // room tells whether the byte bound has room for so many more segments, in a slab of
 // so many bytes, and chunks of spans.

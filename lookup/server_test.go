@@ -542,6 +542,15 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = service.Lookup(8192*16, hashes) }))
 }
 
+// heap returns the bytes of what is reachable.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC() // twice: pools give up in two steps
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestHalfLookupsAreSmall stops many lookups of 4 MiB half-way.
 func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
@@ -549,13 +558,6 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	keys := chain("a", 131072, 32)
 	require.NoError(t, server.service.Store(Place{}, keys, 32))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before := heap()
 	open := make([]*session, sessions)
 	for i := range open {
@@ -574,13 +576,6 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 func TestAnnouncedHashesAreSmall(t *testing.T) {
 	const sessions, hashes = 500, 2 << 20
 	anchors := netproto.Anchors{NumHashes: hashes, Stride: 1}
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	for name, msg := range map[string][]byte{
 		"lookup":  netproto.AppendLookup(nil, nil, hashes*16, 32, (hashes-100)*32),
 		"explain": netproto.AppendExplain(nil, nil, hashes*16, 32, (hashes-100)*32),

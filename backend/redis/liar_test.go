@@ -16,26 +16,39 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// liar is a server that answers pings, and to one command what it should not.
-func liar(t *testing.T, command, reply string) (addr string) {
+// scripted is a server whose answers are those of a connection's script, which is told
+// each command in lower case.
+func scripted(t *testing.T, begin func() (answer func(command string) string)) (addr string) {
 	t.Helper()
 	return listen(t, func(c net.Conn) {
-		in := bufio.NewReader(c)
+		in, answer := bufio.NewReader(c), begin()
 		for {
 			words, err := readCommand(in)
 			if err != nil {
 				return
 			}
-			answer := "-ERR unknown command\r\n"
-			switch strings.ToLower(words[0]) {
-			case "ping":
-				answer = "+PONG\r\n"
-			case command:
-				answer = reply
-			}
-			if _, err := io.WriteString(c, answer); err != nil {
+			if _, err := io.WriteString(c, answer(strings.ToLower(words[0]))); err != nil {
 				return
 			}
+		}
+	})
+}
+
+// noCommand is the answer to what a server does not know.
+const noCommand = "-ERR unknown command\r\n"
+
+// liar is a server that answers pings, and to one command what it should not.
+func liar(t *testing.T, command, reply string) (addr string) {
+	t.Helper()
+	return scripted(t, func() func(string) string {
+		return func(asked string) string {
+			switch asked {
+			case "ping":
+				return "+PONG\r\n"
+			case command:
+				return reply
+			}
+			return noCommand
 		}
 	})
 }
@@ -101,25 +114,19 @@ func TestHugeAnswers(t *testing.T) {
 // A server that is stopped between a connection's first two commands answers late, and
 // what comes late is no answer to the next one.
 func TestLateBeginning(t *testing.T) {
-	addr := listen(t, func(c net.Conn) {
-		in, late := bufio.NewReader(c), ""
-		for {
-			words, err := readCommand(in)
-			if err != nil {
-				return
-			}
-			answer := "-ERR unknown command\r\n"
-			switch strings.ToLower(words[0]) {
+	addr := scripted(t, func() func(string) string {
+		late := ""
+		return func(asked string) string {
+			answer := noCommand
+			switch asked {
 			case "ping":
 				late = "+PONG\r\n"
-				continue
+				return ""
 			case "set":
 				answer = "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 			}
-			if _, err := io.WriteString(c, late+answer); err != nil {
-				return
-			}
-			late = ""
+			answer, late = late+answer, ""
+			return answer
 		}
 	})
 	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 50 * time.Millisecond})

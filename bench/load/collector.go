@@ -66,6 +66,11 @@ func (c *collector) reuse(w *window) {
 	}
 }
 
+// took records the latency of a lookup, in nanoseconds.
+func (w *window) took(ns int64) {
+	_ = w.latency.RecordValue(min(max(ns, 1), maxLatency)) // within bounds it does not fail
+}
+
 // add adds what another window measured.
 func (w *window) add(other *window) {
 	w.from, w.to = min(w.from, other.from), max(w.to, other.to)

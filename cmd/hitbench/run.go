@@ -183,8 +183,8 @@ func (a *app) watchLoad(ctx context.Context, o load.Options) (load.Report, error
 	return load.Run(ctx, o)
 }
 
-// openHDR opens the file of --hdr before the measuring, which may take hours; nil for
-// none. What is in it stays until there is something to write.
+// openHDR opens the file of --hdr before the measuring, which may take hours. What is in
+// it stays until there is something to write.
 func (a *app) openHDR(path string) (io.WriteCloser, error) {
 	switch path {
 	case "":

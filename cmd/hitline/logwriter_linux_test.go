@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -17,15 +16,7 @@ import (
 
 // A server whose log is a full pipe answers, and stops when it is told to.
 func TestServeWithAFullLog(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	reader, writer, err := os.Pipe()
-	require.NoError(t, err)
-	cmd := exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json, level: debug}\n"))
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	cmd.Stderr = writer
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	cmd, reader, writer := startProgram(t, "log: {format: json, level: debug}\n")
 	address := readyLine(t, bufio.NewScanner(reader))
 	filled := make(chan struct{})
 	go func() {

@@ -200,18 +200,33 @@ func TestEndToEnd(t *testing.T) {
 }
 
 // program starts hitline as a process of its own and waits until it is ready.
-func program(t *testing.T, args ...string) (cmd *exec.Cmd, log *bufio.Scanner, address string) {
+func program(t *testing.T) (cmd *exec.Cmd, log *bufio.Scanner, address string) {
+	t.Helper()
+	cmd, reader, writer := startProgram(t, "log: {format: json}\ndrain_timeout: 1m\n")
+	require.NoError(t, writer.Close())
+	log = bufio.NewScanner(reader)
+	return cmd, log, readyLine(t, log)
+}
+
+// startProgram starts hitline as a process of its own, and returns both ends of the
+// pipe that it logs into.
+func startProgram(t *testing.T, config string) (cmd *exec.Cmd, reader, writer *os.File) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd = exec.Command(self, append([]string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\ndrain_timeout: 1m\n")}, args...)...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	stderr, err := cmd.StderrPipe()
+	reader, writer, err = os.Pipe()
 	require.NoError(t, err)
+	cmd = exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config))
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd.Stderr = writer
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	log = bufio.NewScanner(stderr)
-	return cmd, log, readyLine(t, log)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = reader.Close()
+		_ = writer.Close()
+	})
+	return cmd, reader, writer
 }
 
 // stuck begins a request and leaves it unfinished, so that draining waits.
@@ -262,15 +277,7 @@ func TestSignalDrains(t *testing.T) {
 // Whoever reads the log may end first, as tee does at the terminal's SIGINT. What had
 // begun is answered all the same.
 func TestSignalDrainsWithoutLog(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	reader, writer, err := os.Pipe()
-	require.NoError(t, err)
-	cmd := exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\ndrain_timeout: 1m\n"))
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	cmd.Stderr = writer
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	cmd, reader, writer := startProgram(t, "log: {format: json}\ndrain_timeout: 1m\n")
 	require.NoError(t, writer.Close())
 	address := readyLine(t, bufio.NewScanner(reader))
 	conn := stuck(t, address)
@@ -283,7 +290,7 @@ func TestSignalDrainsWithoutLog(t *testing.T) {
 		}
 		return err != nil
 	}, 20*time.Second, time.Millisecond)
-	_, err = io.WriteString(conn, "ng\x00\x00") // the rest of the request
+	_, err := io.WriteString(conn, "ng\x00\x00") // the rest of the request
 	require.NoError(t, err)
 	reply, err := io.ReadAll(conn)
 	require.NoError(t, err)
