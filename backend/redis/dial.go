@@ -143,10 +143,18 @@ type watched struct {
 // replyBytes are all first bytes of a reply.
 const replyBytes = "+-:$*_,#!=(%~>|"
 
+// Close may be called again: the driver does not know what was closed already.
+func (w *watched) Close() error {
+	if err := w.Conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.read(p)
 	if err != nil {
-		_ = w.Conn.Close()
+		_ = w.Close()
 	}
 	return n, err
 }
@@ -171,7 +179,7 @@ func (w *watched) read(p []byte) (int, error) {
 func (w *watched) Write(p []byte) (int, error) {
 	n, err := w.write(p)
 	if err != nil {
-		_ = w.Conn.Close()
+		_ = w.Close()
 	}
 	return n, err
 }

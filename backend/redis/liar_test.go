@@ -157,3 +157,14 @@ func TestFailedBeginningsAreClosed(t *testing.T) {
 		return closed
 	}, patience, time.Millisecond)
 }
+
+// A connection that has closed itself is closed again by the driver, and that is no error
+// of Backend.Close.
+func TestClosedTwice(t *testing.T) {
+	var d dialer
+	conn, err := d.dial(soon(t), "tcp", listen(t, func(net.Conn) {}))
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	require.Error(t, err, "the server has hung up")
+	require.NoError(t, conn.Close())
+}
