@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -49,7 +50,7 @@ func errorClass(err error) string {
 		return "AssertionError"
 	case errors.Is(err, ErrIndexOutOfRange):
 		return "IndexError"
-	case errors.Is(err, ErrAnswerCount):
+	case errors.Is(err, ErrAnswerCount), errors.Is(err, ErrNegativeLength):
 		return "ValueError"
 	case errors.Is(err, ErrNotImplemented):
 		return "NotImplementedError"
@@ -82,10 +83,16 @@ func bitsetOf(ranges []conformance.Range, numHashes, stride int) []uint64 {
 	return set
 }
 
+// runsOf returns a mask as it is recorded.
 func runsOf(m Mask) conformance.Runs {
 	if m.IsAll() {
 		return nil
 	}
+	return entriesOf(m)
+}
+
+// entriesOf returns the entries of a mask, also of the sentinel.
+func entriesOf(m Mask) conformance.Runs {
 	runs, at := conformance.Runs{}, int64(0)
 	for start, end := range m.Runs() {
 		runs = runs.Append(false, int(start-at)).Append(true, int(end-start))
@@ -108,59 +115,85 @@ func judgeMasks(masks []Mask, want []conformance.Runs) conformance.Verdict {
 }
 
 func conformFind(t *testing.T, file string, revision Revision) {
-	conformance.Run(t, file, func(cs *findCase) conformance.Verdict {
-		cs.Pool.Revision = revision
-		c, err := New(cs.Pool)
-		if v, settled := judgeError(err, "construct", &cs.Expect.expectation); err != nil && settled {
-			return v
-		}
-		p := Presence{NumHashes: cs.NumHashes, Everything: cs.Present == nil}
-		for g, ranges := range cs.Present {
-			p.Bits = append(p.Bits, bitsetOf(ranges, cs.NumHashes, c.AskStride(g)))
-		}
-		var s Scratch
-		hit, err := c.FindHit(&p, cs.MaxLength, cs.ApplyEagle, &s)
-		if v, settled := judgeError(err, "find", &cs.Expect.expectation); settled {
-			return v
-		}
-		if hit != cs.Expect.HitLength {
-			return conformance.Differs("hit %d, want %d", hit, cs.Expect.HitLength)
-		}
-		masks := make([]Mask, c.NumGroups())
-		for g := range masks {
-			masks[g] = s.Mask(g)
-		}
-		return judgeMasks(masks, cs.Expect.Masks)
-	})
+	conformance.Run(t, file, func(cs *findCase) conformance.Verdict { return judgeFind(cs, revision) })
+}
+
+func judgeFind(cs *findCase, revision Revision) conformance.Verdict {
+	cs.Pool.Revision = revision
+	c, err := New(cs.Pool)
+	if v, settled := judgeError(err, "construct", &cs.Expect.expectation); err != nil && settled {
+		return v
+	}
+	p := Presence{NumHashes: cs.NumHashes, Everything: cs.Present == nil}
+	for g, ranges := range cs.Present {
+		p.Bits = append(p.Bits, bitsetOf(ranges, cs.NumHashes, c.AskStride(g)))
+	}
+	var s Scratch
+	hit, err := c.FindHit(&p, cs.MaxLength, cs.ApplyEagle, &s)
+	if v, settled := judgeError(err, "find", &cs.Expect.expectation); settled {
+		return v
+	}
+	if hit != cs.Expect.HitLength {
+		return conformance.Differs("hit %d, want %d", hit, cs.Expect.HitLength)
+	}
+	masks := make([]Mask, c.NumGroups())
+	for g := range masks {
+		masks[g] = s.Mask(g)
+	}
+	return judgeMasks(masks, cs.Expect.Masks)
 }
 
 func conformMasks(t *testing.T, file string, revision Revision) {
-	conformance.Run(t, file, func(cs *maskCase) conformance.Verdict {
-		cs.Pool.Revision = revision
-		c, err := New(cs.Pool)
-		if v, settled := judgeError(err, "construct", &cs.Expect); err != nil && settled {
-			return v
+	conformance.Run(t, file, func(cs *maskCase) conformance.Verdict { return judgeMaskOp(cs, revision) })
+}
+
+func judgeMaskOp(cs *maskCase, revision Revision) conformance.Verdict {
+	cs.Pool.Revision = revision
+	c, err := New(cs.Pool)
+	if v, settled := judgeError(err, "construct", &cs.Expect); err != nil && settled {
+		return v
+	}
+	prompt := int64(NoPrompt)
+	if cs.NumPromptTokens != nil {
+		prompt = *cs.NumPromptTokens
+	}
+	var masks []Mask
+	switch cs.Op {
+	case "store_mask":
+		masks, err = c.StoreMask(cs.AlignedTokenLen, cs.StartToken, prompt)
+	case "lookup_mask":
+		masks, err = c.LookupMask(cs.AlignedTokenLen)
+	case "load_mask":
+		masks, err = c.LoadMask(cs.NumHashes, cs.TokenLen)
+	default:
+		return conformance.Skipped("unknown operation " + cs.Op)
+	}
+	if v, settled := judgeError(err, cs.Op, &cs.Expect); settled {
+		return v
+	}
+	for g, m := range masks {
+		if want := max(0, cs.AlignedTokenLen/int64(c.pool.Groups[g].BlockSize)); m.IsAll() && cs.StartToken <= 0 && m.Len() != want {
+			return conformance.Differs("mask %d, all true, has %d entries, want %d", g, m.Len(), want)
 		}
-		prompt := int64(NoPrompt)
-		if cs.NumPromptTokens != nil {
-			prompt = *cs.NumPromptTokens
-		}
-		var masks []Mask
-		switch cs.Op {
-		case "store_mask":
-			masks, err = c.StoreMask(cs.AlignedTokenLen, cs.StartToken, prompt)
-		case "lookup_mask":
-			masks, err = c.LookupMask(cs.AlignedTokenLen)
-		case "load_mask":
-			masks, err = c.LoadMask(cs.NumHashes, cs.TokenLen)
-		default:
-			return conformance.Skipped("unknown operation " + cs.Op)
-		}
-		if v, settled := judgeError(err, cs.Op, &cs.Expect); settled {
-			return v
-		}
-		return judgeMasks(masks, cs.Expect.Masks)
-	})
+	}
+	return judgeMasks(masks, cs.Expect.Masks)
+}
+
+// TestConformanceNegative holds lengths and starts below zero against the reference.
+func TestConformanceNegative(t *testing.T) {
+	for _, revision := range []Revision{Revision20260604, Revision20260620, Revision20260817} {
+		conformance.Run(t, "extra/negative-"+revision.String()+".json", func(raw *json.RawMessage) conformance.Verdict {
+			var find findCase
+			var mask maskCase
+			if err := errors.Join(json.Unmarshal(*raw, &mask), json.Unmarshal(*raw, &find)); err != nil {
+				return conformance.Differs("unreadable: %v", err)
+			}
+			if mask.Op == "find" {
+				return judgeFind(&find, revision)
+			}
+			return judgeMaskOp(&mask, revision)
+		})
+	}
 }
 
 func TestConformanceFindHit(t *testing.T) { conformFind(t, "find_hit.json", Revision20260620) }

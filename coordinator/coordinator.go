@@ -164,7 +164,7 @@ func (c *Coordinator) IsEagle(g int) bool { return c.attention[c.groups[g].atten
 
 // checkAligned refuses a number of tokens that is no multiple of the alignment.
 func (c *Coordinator) checkAligned(tokens int64) error {
-	if tokens < 0 || tokens%c.align != 0 {
+	if tokens%c.align != 0 {
 		return fmt.Errorf("%w: token length %d is not a multiple of %d", ErrPrecondition, tokens, c.align)
 	}
 	return nil

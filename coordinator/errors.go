@@ -17,6 +17,10 @@ var (
 	// ErrAnswerCount is a ValueError: the store did not give one answer a key.
 	ErrAnswerCount = errors.New("coordinator: wrong number of store answers")
 
+	// ErrNegativeLength is a ValueError too: the full attention rule was to look at
+	// a negative number of tokens.
+	ErrNegativeLength = errors.New("coordinator: negative length")
+
 	// ErrNotImplemented is a NotImplementedError: something that the configured
 	// revision has no rule for.
 	ErrNotImplemented = errors.New("coordinator: not implemented")

@@ -30,8 +30,7 @@ const (
 )
 
 // GroupEnd tells where one group, asked alone, would end a hit, and why. The
-// common hit is never longer than the shortest of them plus what EAGLE groups
-// look ahead.
+// common hit is never longer than the shortest of them plus Lookahead.
 type GroupEnd struct {
 	Group     int
 	Kind      Kind

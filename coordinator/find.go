@@ -1,5 +1,7 @@
 package coordinator
 
+import "fmt"
+
 // Scratch is the working memory of FindHit and holds the masks of its last
 // call. The zero value is ready. It may go from one coordinator to another, and
 // serves one call at a time.
@@ -34,9 +36,11 @@ func (s *Scratch) Mask(g int) Mask {
 
 // FindHit returns how many leading tokens, at most maxLength, every group can
 // serve, and leaves the masks in s. applyEagle false treats no group as eagle.
-// A negative maxLength counts as 0; values beyond the hashes are legal, and an
-// ErrIndexOutOfRange where the rule reads the last block first. (Reference:
-// the coordinator's find_longest_cache_hit.)
+// maxLength may lie beyond the hashes: rules that read the last block first then
+// return ErrIndexOutOfRange. A negative maxLength is what it is in the reference:
+// ErrNegativeLength if a group is of the full family, otherwise empty masks and a
+// hit of maxLength, or of 0 in a pool of one attention group. (Reference: the
+// coordinator's find_longest_cache_hit.)
 //
 // No time or memory is proportional to maxLength, and nothing is allocated once
 // s has served a pool of as many groups.
@@ -45,7 +49,9 @@ func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *
 		return 0, err
 	}
 	s.reset(c)
-	maxLength = max(0, maxLength)
+	if maxLength < 0 {
+		return c.findNegative(p, maxLength, applyEagle, s)
+	}
 	if len(c.attention) == 1 {
 		return c.findSingle(p, maxLength, applyEagle, s)
 	}
@@ -80,6 +86,22 @@ func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, 
 	f, err := c.find(a, p, q)
 	s.results[0].found = f
 	return f.hit, err
+}
+
+// findNegative is FindHit for a negative length. Finders that look from the right
+// find nothing there to look at, and say so only after they have checked the
+// alignment; that of the full family fails.
+func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
+	if c.attention[0].Kind.IsFull() {
+		return 0, fmt.Errorf("%w: %d tokens", ErrNegativeLength, maxLength)
+	}
+	if len(c.attention) == 1 {
+		return c.findSingle(p, 0, applyEagle, s)
+	}
+	if _, err := c.pass(p, 0, 0, applyEagle, s); err != nil {
+		return 0, err
+	}
+	return maxLength, nil
 }
 
 // pass lets each attention group in turn shorten the hit, and returns the hit
@@ -124,6 +146,33 @@ func (c *Coordinator) peek(a *attentionGroup) int64 {
 		return c.align
 	}
 	return a.block
+}
+
+// Lookahead returns how many tokens behind the first chunk that a full attention
+// group lacks a lookup's rules may still look. What lies further does not change
+// the answer.
+//
+// Let the chunk begin at token F. The full group cuts the hit to F. Each eagle group
+// behind it looks at most one block past the hit at hand, and only an eagle mamba
+// group returns more than it was given, and that only where rules.mambaPeeks. So the
+// first pass ends at F plus the blocks of these mamba groups, or before, and looks at
+// most at F plus the blocks of all eagle groups. A later pass begins where the one
+// before has ended, never later than the first, since it is only made if the hit has
+// become shorter. All groups may peek again in it: a group that shortens the hit
+// clears what is verified.
+func (c *Coordinator) Lookahead() int64 {
+	eagle, growing := int64(0), int64(0)
+	for i := range c.attention {
+		a := &c.attention[i]
+		if !a.eagle {
+			continue
+		}
+		eagle += a.block
+		if a.Kind == Mamba && c.rules.mambaPeeks {
+			growing += a.block
+		}
+	}
+	return eagle + growing
 }
 
 func (s *Scratch) forgetVerified() {

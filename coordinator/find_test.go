@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -31,10 +32,10 @@ func parse(text string) []bool {
 	return list
 }
 
-// show writes a mask as T and F, the sentinel as "all".
+// show writes a mask as T and F, the sentinel by its length.
 func show(m Mask) string {
 	if m.IsAll() {
-		return "all"
+		return fmt.Sprintf("all of %d", m.Len())
 	}
 	text := make([]byte, m.Len())
 	for i := range text {
@@ -107,12 +108,27 @@ var findExamples = []struct {
 	},
 	{
 		name: "full: negative length", hashes: 2, present: []string{"TT"}, maxLength: -1,
-		hit: 0, masks: []string{""},
+		err: ErrNegativeLength,
 	},
 	{
 		name: "hybrid: negative length", pool: Pool{Groups: []Group{full(16), window(16, 32)}},
 		hashes: 2, present: []string{"TT", "TT"}, maxLength: -100,
-		hit: 0, masks: []string{"", ""},
+		err: ErrNegativeLength,
+	},
+	{
+		name: "window: negative length", pool: Pool{Groups: []Group{window(16, 32)}},
+		hashes: 2, present: []string{"TT"}, maxLength: -1,
+		hit: 0, masks: []string{""},
+	},
+	{
+		name: "window and mamba: negative length", pool: Pool{Groups: []Group{window(16, 32), mamba(16)}},
+		hashes: 2, present: []string{"TT", "TT"}, maxLength: -100,
+		hit: -100, masks: []string{"", ""},
+	},
+	{
+		name: "local: the alignment is checked also for a negative length", pool: Pool{Groups: []Group{local(16, 32), window(32, 32)}},
+		hashes: 2, present: []string{"TT", "T"}, maxLength: -32,
+		err: ErrPrecondition,
 	},
 	{
 		name: "full: a chunk is keyed by its last hash, hash 6 by nothing", pool: Pool{HashBlockSize: 4, Groups: []Group{full(12)}},
@@ -395,4 +411,103 @@ func TestFindersLookOnce(t *testing.T) {
 			require.NotEqual(t, q.maxLength, f.hit, "who has seen nothing looks")
 		})
 	}
+}
+
+// A later group that shortens the hit lets eagle groups peek again, so what lies more
+// than one block of each of them behind the gap of a full group can matter.
+func TestLookaheadOfPeeksThatAreRepeated(t *testing.T) {
+	c := must(t, growingPool())
+	assert.Equal(t, int64(160), c.Lookahead(), "two blocks of each of the five eagle mamba groups")
+	p := Presence{NumHashes: 6}
+	for _, text := range []string{"FFFFFF", "TFFFTF", "FTTFFT", "TFTFFF", "FTTFFF", "FFTFFF", "FFFTFF"} {
+		p.Bits = append(p.Bits, bitsetFrom(parse(text)))
+	}
+	hit, err := c.FindHit(&p, 96, true, new(Scratch))
+	require.NoError(t, err)
+	assert.Equal(t, int64(64), hit)
+	p.Bits[2][0] &^= 1 << 5 // six blocks behind the gap, with five eagle groups
+	hit, err = c.FindHit(&p, 96, true, new(Scratch))
+	require.NoError(t, err)
+	assert.Zero(t, hit, "the block decides")
+}
+
+// growingPool has a full group and mamba groups that peek more than once.
+func growingPool() Pool {
+	p := Pool{Groups: []Group{full(16)}, UseEagle: true}
+	for variant := 1; variant <= 6; variant++ {
+		g := mamba(16)
+		g.Variant, g.IsEagleGroup = variant, variant != 3
+		p.Groups = append(p.Groups, g)
+	}
+	return p
+}
+
+// growingPool chooses a pool like growingPool: one mamba group is no eagle group.
+func (s *source) growingPool() Pool {
+	p := growingPool()
+	p.Groups[3].IsEagleGroup = true
+	p.Groups[1+s.below(6)].IsEagleGroup = false
+	return p
+}
+
+// shortRequest chooses most blocks of a short prompt, and of group 0 none: what makes
+// eagle groups peek again and again.
+func (s *source) shortRequest(c *Coordinator) *findRequest {
+	q := &findRequest{hashes: 6 + s.below(3)}
+	for g := range c.NumGroups() {
+		list := make([]bool, q.hashes)
+		for i := range list {
+			list[i] = g > 0 && s.below(10) < 7
+		}
+		q.stored, q.bits = append(q.stored, list), append(q.bits, bitsetFrom(list))
+	}
+	return q
+}
+
+// What lies further behind a gap than Lookahead never changes a hit.
+func TestNothingBehindLookaheadMatters(t *testing.T) {
+	for seed := range uint64(20_000) {
+		s := &source{data: randomBytes(seed, 200)}
+		var c *Coordinator
+		var q *findRequest
+		if seed%2 == 0 {
+			c = must(t, s.growingPool())
+			q = s.shortRequest(c)
+		} else {
+			c = must(t, s.pool())
+			q = s.findRequest(c)
+		}
+		maxLength := int64(q.hashes * c.pool.HashBlockSize / int(c.align) * int(c.align))
+		p := Presence{NumHashes: q.hashes, Bits: q.bits}
+		hit, err := c.FindHit(&p, maxLength, true, new(Scratch))
+		end := int64(math.MaxInt64)
+		for g := range c.groups {
+			if list := q.stored; c.pool.Groups[g].Kind.IsFull() && list != nil {
+				block := int64(c.pool.Groups[g].BlockSize)
+				end = min(end, gapOf(list[g], c.Stride(g)/c.AskStride(g))*block+c.Lookahead())
+				if c.fine {
+					end += block // a hit may end inside the chunk with the gap
+				}
+			}
+		}
+		if q.stored == nil || end == math.MaxInt64 {
+			continue
+		}
+		for g := range p.Bits {
+			below := int(end) / c.AskStride(g) / c.pool.HashBlockSize
+			p.Bits[g] = bitsetFrom(q.stored[g][:min(below, len(q.stored[g]))])
+		}
+		cut, cutErr := c.FindHit(&p, maxLength, true, new(Scratch))
+		require.Equal(t, errorClass(err), errorClass(cutErr))
+		require.Equal(t, hit, cut, "pool %+v\nrequest %+v", c.pool, q)
+	}
+}
+
+// gapOf returns the first chunk, of so many positions, whose last is not stored.
+func gapOf(list []bool, positions int) int64 {
+	n := 0
+	for (n+1)*positions <= len(list) && list[(n+1)*positions-1] {
+		n++
+	}
+	return int64(n)
 }

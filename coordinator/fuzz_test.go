@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/internal/oracle"
 )
 
 // source turns fuzz bytes into choices. Behind their end every choice is the
@@ -23,9 +24,9 @@ func (s *source) below(n int) int {
 
 func (s *source) flag() bool { return s.below(2) == 1 }
 
-// pool chooses a configuration that the reference accepts.
+// pool chooses a configuration that the reference accepts, of any revision.
 func (s *source) pool() Pool {
-	p := Pool{HashBlockSize: 1 + s.below(4), UseEagle: s.flag()}
+	p := Pool{HashBlockSize: 1 + s.below(4), UseEagle: s.flag(), Revision: Revision(s.below(len(revisionNames)))}
 	common := p.HashBlockSize
 	for range 1 + s.below(5) {
 		if len(p.Groups) > 0 && s.below(4) == 0 { // a group that shares a spec
@@ -41,6 +42,8 @@ func (s *source) pool() Pool {
 			g.SlidingWindow = 1 + s.below(8*g.BlockSize)
 		case g.Kind == ChunkedLocalAttention:
 			g.AttentionChunkSize = 1 + s.below(8*g.BlockSize)
+		case g.Kind == Mamba && s.flag():
+			g.MambaCacheMode = "align"
 		}
 		common = common / int(gcd(int64(common), int64(g.BlockSize))) * g.BlockSize
 		p.Groups = append(p.Groups, g)
@@ -99,38 +102,71 @@ func FuzzFindHit(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v: %v", pool, err)
 		}
-		o := oracle{pool: c.Pool(), hashes: s.below(200)}
-		p := Presence{NumHashes: o.hashes, Everything: s.below(8) == 1}
-		for g := range pool.Groups {
-			list := s.chunks(o.hashes / c.Stride(g))
-			o.present = append(o.present, list)
-			set := bitsetFrom(list)
-			for len(set) > 0 && set[len(set)-1] == 0 && s.flag() {
-				set = set[:len(set)-1] // missing words are zero words
-			}
-			p.Bits = append(p.Bits, set)
-		}
-		if p.Everything {
-			o.present = nil
-		}
-		maxLength := o.hashes * pool.HashBlockSize
+		q := s.findRequest(c)
+		q.maxLength = q.hashes * pool.HashBlockSize
 		if s.flag() {
-			maxLength = s.below(256)*4 + s.below(4)
+			q.maxLength = s.below(256)*4 + s.below(4) - s.below(16)
 		}
-		applyEagle := !s.flag()
-		compareFindHit(t, c, &o, &p, maxLength, applyEagle)
+		q.applyEagle = !s.flag()
+		q.compare(t, c)
 	})
 }
 
-func compareFindHit(t *testing.T, c *Coordinator, o *oracle, p *Presence, maxLength int, applyEagle bool) {
+// findRequest is a call of FindHit.
+type findRequest struct {
+	hashes     int
+	stored     [][]bool // by group and position; nil: everything is
+	bits       [][]uint64
+	maxLength  int
+	applyEagle bool
+}
+
+// findRequest chooses what is stored.
+func (s *source) findRequest(c *Coordinator) *findRequest {
+	q := &findRequest{hashes: s.below(200)}
+	everything := s.below(8) == 1
+	for g := range c.NumGroups() {
+		list := s.chunks(q.hashes / c.AskStride(g))
+		q.stored = append(q.stored, list)
+		set := bitsetFrom(list)
+		for len(set) > 0 && set[len(set)-1] == 0 && s.flag() {
+			set = set[:len(set)-1] // missing words are zero words
+		}
+		q.bits = append(q.bits, set)
+	}
+	if everything {
+		q.stored = nil
+	}
+	return q
+}
+
+// oracleOf returns the slow twin of a coordinator.
+func oracleOf(t *testing.T, c *Coordinator) *oracle.Pool {
+	t.Helper()
+	pool, err := oracle.PoolOf(c.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pool
+}
+
+// compare makes the call of the coordinator and of the oracle.
+func (q *findRequest) compare(t *testing.T, c *Coordinator) {
 	t.Helper()
 	var s Scratch
-	hit, err := c.FindHit(p, int64(maxLength), applyEagle, &s)
-	wantHit, wantMasks, wantClass := o.findHit(maxLength, applyEagle)
+	p := Presence{NumHashes: q.hashes, Everything: q.stored == nil, Bits: q.bits}
+	hit, err := c.FindHit(&p, int64(q.maxLength), q.applyEagle, &s)
+	var stored func(group, raw int) bool
+	if q.stored != nil {
+		stored = func(g, raw int) bool {
+			stride := c.AskStride(g)
+			return (raw+1)%stride == 0 && q.stored[g][raw/stride]
+		}
+	}
+	wantHit, wantMasks, wantClass := oracleOf(t, c).FindHit(stored, q.hashes, q.maxLength, q.applyEagle)
 	describe := func(format string, args ...any) {
 		t.Helper()
-		t.Errorf("pool %+v\nhashes %d, max length %d, apply eagle %v, everything %v\npresent %v",
-			o.pool, o.hashes, maxLength, applyEagle, p.Everything, o.present)
+		t.Errorf("pool %+v\n%+v", c.Pool(), q)
 		t.Fatalf(format, args...)
 	}
 	if class := errorClass(err); class != wantClass {
@@ -156,7 +192,7 @@ func FuzzMasks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &source{data: data}
 		pool := s.pool()
-		if s.below(3) != 0 {
+		if s.below(3) != 0 && pool.Revision != Revision20260604 {
 			interval := s.below(256)
 			pool.RetentionInterval = &interval
 		}
@@ -164,43 +200,54 @@ func FuzzMasks(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := oracle{pool: c.Pool()}
-		aligned := s.below(32) * pool.SchedulerBlockSize
+		aligned := (s.below(32) - s.below(3)) * int(c.Alignment())
+		start := 0
+		if pool.Revision == Revision20260817 {
+			start = s.below(256) - s.below(32)
+		}
 		var prompt *int
 		promptTokens := int64(NoPrompt)
 		if s.flag() {
 			n := s.below(256) * (1 + s.below(3))
 			prompt, promptTokens = &n, int64(n)
 		}
-		store, err := c.StoreMask(int64(aligned), 0, promptTokens)
-		if err != nil {
-			t.Fatal(err)
+		slow := oracleOf(t, c)
+		masks, err := c.StoreMask(int64(aligned), int64(start), promptTokens)
+		want, class := slow.StoreMask(aligned, start, prompt)
+		compareMasks(t, &pool, masks, err, want, class)
+		if pool.Revision == Revision20260604 {
+			return
 		}
-		lookup, err := c.LookupMask(int64(aligned))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for g := range pool.Groups {
-			want, all := o.kept(g, aligned, pool.RetentionInterval, prompt)
-			compareMask(t, &pool, store[g], want, all)
-			want, all = o.kept(g, aligned, nil, nil)
-			compareMask(t, &pool, lookup[g], want, all)
-		}
+		masks, err = c.LookupMask(int64(aligned))
+		want, class = slow.LookupMask(aligned)
+		compareMasks(t, &pool, masks, err, want, class)
 	})
 }
 
-func compareMask(t *testing.T, pool *Pool, m Mask, want []bool, all bool) {
+func compareMasks(t *testing.T, pool *Pool, masks []Mask, err error, want []oracle.Mask, class string) {
 	t.Helper()
-	if m.IsAll() != all {
-		t.Fatalf("%+v: sentinel %v, want %v", pool, m.IsAll(), all)
+	if errorClass(err) != class {
+		t.Fatalf("%+v: error %v, want %q", pool, err, class)
 	}
-	if all {
-		return
+	for g := range want {
+		if err == nil {
+			compareMask(t, pool, masks[g], want[g])
+		}
 	}
-	if got, want := runsOf(m), conformance.RunsOf(want); !slices.Equal(got, want) {
-		t.Fatalf("%+v: mask %v, want %v", pool, got, want)
+}
+
+func compareMask(t *testing.T, pool *Pool, m Mask, want oracle.Mask) {
+	t.Helper()
+	if m.IsAll() != want.All {
+		t.Fatalf("%+v: sentinel %v, want %v", pool, m.IsAll(), want.All)
 	}
-	for i, real := range want {
+	if m.Len() != int64(len(want.Entries)) {
+		t.Fatalf("%+v: %d entries, want %d", pool, m.Len(), len(want.Entries))
+	}
+	if runs, want := entriesOf(m), conformance.RunsOf(want.Entries); !slices.Equal(runs, want) {
+		t.Fatalf("%+v: mask %v, want %v", pool, runs, want)
+	}
+	for i, real := range want.Entries {
 		if m.At(int64(i)) != real {
 			t.Fatalf("%+v: entry %d is %v", pool, i, !real)
 		}
@@ -226,14 +273,9 @@ func TestFindHitAgainstOracle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := oracle{pool: c.Pool(), hashes: s.below(200)}
-		p := Presence{NumHashes: o.hashes}
-		for g := range pool.Groups {
-			list := s.chunks(o.hashes / c.Stride(g))
-			o.present = append(o.present, list)
-			p.Bits = append(p.Bits, bitsetFrom(list))
-		}
-		maxLength := o.hashes * pool.HashBlockSize
-		compareFindHit(t, c, &o, &p, max(0, maxLength-s.below(12)), !s.flag())
+		q := s.findRequest(c)
+		q.maxLength = max(0, q.hashes*pool.HashBlockSize-s.below(12))
+		q.applyEagle = !s.flag()
+		q.compare(t, c)
 	}
 }

@@ -23,8 +23,8 @@ import (
 //   - the first round asks only firstBlocks of the full-attention groups,
 //   - few keys that could matter are asked at once,
 //   - the last round asks everything that could matter, which is: everything up to
-//     the end of the first full-attention group and what EAGLE groups peek behind it;
-//     everything, without such a group.
+//     the end of the first full-attention group and Lookahead behind it; everything,
+//     without such a group.
 const (
 	// firstBlocks is how many positions the first round asks, of all full-attention
 	// groups together. A cold prompt costs no more.
@@ -196,24 +196,12 @@ func (l *gallop) evaluate(numTokens int64) (int64, error) {
 	hit, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
 	l.bound = l.tokenLen
 	if l.c.attention[0].Kind.IsFull() {
-		l.bound = min(l.bound, l.scratch.results[0].hit+l.c.peeks())
+		l.bound = min(l.bound, l.scratch.results[0].hit+l.c.Lookahead())
 	}
 	if err != nil {
 		return 0, err
 	}
 	return l.c.leaveOne(&l.presence, hit, numTokens, &l.scratch)
-}
-
-// peeks is how far in tokens behind the end of the first attention group, if that
-// is full attention, others may look: one block of each EAGLE group.
-func (c *Coordinator) peeks() int64 {
-	tokens := int64(0)
-	for i := range c.attention {
-		if c.attention[i].eagle {
-			tokens += c.attention[i].block
-		}
-	}
-	return tokens
 }
 
 // mayGrow tells whether the common hit can be longer than that of the first group.
@@ -326,7 +314,7 @@ func (l *gallop) chooseFirst() {
 			groups++
 		}
 		if l.c.mayGrow() { // and so must be asked something even then
-			left -= int(l.c.peeks()) / l.c.AskStride(g) / l.c.pool.HashBlockSize
+			left -= int(l.c.Lookahead()/int64(l.c.pool.HashBlockSize)) / l.c.AskStride(g)
 		}
 	}
 	if groups == 0 {

@@ -10,9 +10,9 @@ import (
 // rather than as a list, so that its size does not depend on its length. The
 // zero value is the empty list.
 //
-// A mask from StoreMask or LookupMask can be the all-true sentinel, which means
-// that nothing is masked and has no length; it is not the same as a list, empty
-// or full.
+// A mask from StoreMask or LookupMask can be the all-true sentinel, the
+// reference's None: nothing is masked. It has as many entries as a list would
+// have for the same request, all true, and IsAll tells it from such a list.
 type Mask struct {
 	all    bool
 	n      int64 // entries
@@ -24,7 +24,9 @@ type Mask struct {
 	lo, hi           int64
 }
 
-var allMask = Mask{all: true}
+// allMask is the sentinel of a rule, without end. StoreMask and LookupMask give it
+// the length of the request at hand.
+var allMask = Mask{all: true, n: math.MaxInt64}
 
 // foundMask is null false entries followed by real true ones.
 func foundMask(null, real int64) Mask {
@@ -39,17 +41,16 @@ func (m Mask) repeated(times int64) Mask {
 // IsAll tells whether m is the all-true sentinel.
 func (m Mask) IsAll() bool { return m.all }
 
-// Len returns the number of entries. The sentinel has none of its own: 0.
+// Len returns the number of entries, of the sentinel too.
 func (m Mask) Len() int64 { return m.n }
 
-// At returns entry i, false outside [0, Len()). Every entry of the sentinel is
-// true.
+// At returns entry i, false outside [0, Len()).
 func (m Mask) At(i int64) bool {
-	if m.all {
-		return true
-	}
 	if i < 0 || i >= m.n {
 		return false
+	}
+	if m.all {
+		return true
 	}
 	i += m.origin
 	return m.lo <= i && i < m.hi || m.periodic(i)
@@ -60,15 +61,14 @@ func (m *Mask) periodic(i int64) bool {
 }
 
 // Next returns the first run of true entries at or after entry i, half-open
-// and clipped to begin at i. ok is false if there is none. The runs of the
-// sentinel have no end: math.MaxInt64.
+// and clipped to begin at i. ok is false if there is none.
 func (m Mask) Next(i int64) (start, end int64, ok bool) {
 	i = max(0, i)
-	if m.all {
-		return i, math.MaxInt64, true
-	}
 	if i >= m.n {
 		return 0, 0, false
+	}
+	if m.all {
+		return i, m.n, true
 	}
 	at := m.nextTrue(m.origin + i)
 	start = at - m.origin
@@ -109,13 +109,13 @@ func (m *Mask) runEnd(i int64) int64 {
 	}
 }
 
-// Runs iterates over the runs of true entries as half-open ranges, in order.
-// The sentinel has one, without end.
+// Runs iterates over the runs of true entries as half-open ranges, in order. All
+// end at or before Len().
 func (m Mask) Runs() iter.Seq2[int64, int64] {
 	return func(yield func(int64, int64) bool) {
 		for at := int64(0); ; {
 			start, end, ok := m.Next(at)
-			if !ok || !yield(start, end) || end == math.MaxInt64 {
+			if !ok || !yield(start, end) {
 				return
 			}
 			at = end

@@ -21,21 +21,21 @@ func TestStoreMaskExamples(t *testing.T) {
 		aligned, start, prompt int64
 		masks                  []string
 	}{
-		{"window around each boundary", hybrid(8, nil), 64, 0, NoPrompt, []string{"all", "FFFTFFFT"}},
-		{"a wider window keeps more", hybrid(16, nil), 64, 0, NoPrompt, []string{"all", "FFTTFFTT"}},
-		{"no tokens", hybrid(8, nil), 0, 0, NoPrompt, []string{"all", ""}},
-		{"interval of two blocks", hybrid(8, retain(64)), 128, 0, NoPrompt, []string{"all", "FFFFFFFTFFFFFFFT"}},
-		{"interval 0 keeps nothing", hybrid(8, retain(0)), 128, 0, NoPrompt, []string{"all", "FFFFFFFFFFFFFFFF"}},
-		{"interval 0 and a prompt", hybrid(8, retain(0)), 128, 0, 100, []string{"all", "FFFFFFFFFFFTFFFF"}},
-		{"interval and prompt", hybrid(8, retain(64)), 128, 0, 100, []string{"all", "FFFFFFFTFFFTFFFT"}},
-		{"prompt without interval", hybrid(8, nil), 64, 0, 40, []string{"all", "FFFTFFFT"}},
-		{"a prompt of no tokens", hybrid(8, retain(0)), 64, 0, 0, []string{"all", "FFFFFFFF"}},
+		{"window around each boundary", hybrid(8, nil), 64, 0, NoPrompt, []string{"all of 2", "FFFTFFFT"}},
+		{"a wider window keeps more", hybrid(16, nil), 64, 0, NoPrompt, []string{"all of 2", "FFTTFFTT"}},
+		{"no tokens", hybrid(8, nil), 0, 0, NoPrompt, []string{"all of 0", ""}},
+		{"interval of two blocks", hybrid(8, retain(64)), 128, 0, NoPrompt, []string{"all of 4", "FFFFFFFTFFFFFFFT"}},
+		{"interval 0 keeps nothing", hybrid(8, retain(0)), 128, 0, NoPrompt, []string{"all of 4", "FFFFFFFFFFFFFFFF"}},
+		{"interval 0 and a prompt", hybrid(8, retain(0)), 128, 0, 100, []string{"all of 4", "FFFFFFFFFFFTFFFF"}},
+		{"interval and prompt", hybrid(8, retain(64)), 128, 0, 100, []string{"all of 4", "FFFFFFFTFFFTFFFT"}},
+		{"prompt without interval", hybrid(8, nil), 64, 0, 40, []string{"all of 2", "FFFTFFFT"}},
+		{"a prompt of no tokens", hybrid(8, retain(0)), 64, 0, 0, []string{"all of 2", "FFFFFFFF"}},
 		{
 			"eagle shifts by one", Pool{HashBlockSize: 8, Groups: []Group{full(32), eagle(window(8, 8))}},
-			64, 0, NoPrompt, []string{"all", "FFFTTFFT"},
+			64, 0, NoPrompt, []string{"all of 2", "FFFTTFFT"},
 		},
-		{"a window of one token", hybrid(1, nil), 64, 0, NoPrompt, []string{"all", "FFFFFFFF"}},
-		{"all blocks equal", Pool{Groups: []Group{full(16), window(16, 32)}}, 64, 0, NoPrompt, []string{"all", "all"}},
+		{"a window of one token", hybrid(1, nil), 64, 0, NoPrompt, []string{"all of 2", "FFFFFFFF"}},
+		{"all blocks equal", Pool{Groups: []Group{full(16), window(16, 32)}}, 64, 0, NoPrompt, []string{"all of 4", "all of 4"}},
 		{
 			"each group by its own flag", Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8), eagle(window(8, 8))}},
 			64, 0, NoPrompt, []string{"FFFTFFFT", "FFFTTFFT"},
@@ -48,12 +48,12 @@ func TestStoreMaskExamples(t *testing.T) {
 		{
 			"2026-08-17: from a start token",
 			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
-			128, 41, NoPrompt, []string{"all", "FTFFFTFFFT"},
+			128, 41, NoPrompt, []string{"all of 2", "FTFFFTFFFT"},
 		},
 		{
 			"2026-08-17: start behind the end",
 			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}},
-			32, 64, NoPrompt, []string{"all", ""},
+			32, 64, NoPrompt, []string{"all of 0", ""},
 		},
 		{
 			"2026-08-17: mamba states are thinned out",
@@ -76,16 +76,18 @@ func TestStoreMaskExamples(t *testing.T) {
 
 func TestMaskErrors(t *testing.T) {
 	c := must(t, Pool{})
-	for _, n := range []int64{8, -16, 17} {
+	for _, n := range []int64{8, -8, 17} {
 		_, err := c.StoreMask(n, 0, NoPrompt)
 		require.ErrorIs(t, err, ErrPrecondition)
 		_, err = c.LookupMask(n)
 		require.ErrorIs(t, err, ErrPrecondition)
 	}
-	_, err := c.StoreMask(16, 16, NoPrompt)
-	require.ErrorIs(t, err, ErrPrecondition, "no start token at this revision")
+	for _, start := range []int64{16, -16} {
+		_, err := c.StoreMask(16, start, NoPrompt)
+		require.ErrorIs(t, err, ErrPrecondition, "no start token at this revision")
+	}
 	old := must(t, Pool{Revision: Revision20260604})
-	_, err = old.LookupMask(16)
+	_, err := old.LookupMask(16)
 	require.ErrorIs(t, err, ErrNotImplemented)
 }
 
@@ -129,7 +131,7 @@ func TestLookupMaskIgnoresRetention(t *testing.T) {
 	c := must(t, Pool{HashBlockSize: 8, RetentionInterval: retain(0), Groups: []Group{full(32), window(8, 8)}})
 	masks, err := c.LookupMask(64)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"all", "FFFTFFFT"}, showAll(masks))
+	assert.Equal(t, []string{"all of 2", "FFFTFFFT"}, showAll(masks))
 	assert.Equal(t, int64(math.MaxInt64), c.AskMask(1).Len())
 	assert.True(t, c.AskMask(0).IsAll())
 	assert.True(t, c.AskMask(1).At(1<<40+3))
@@ -202,12 +204,52 @@ func TestMaskRuns(t *testing.T) {
 			assert.False(t, tc.mask.At(tc.mask.Len()))
 		})
 	}
-	count := 0
-	for start, end := range allMask.Runs() {
-		assert.Equal(t, [2]int64{0, math.MaxInt64}, [2]int64{start, end})
-		count++
+}
+
+// The sentinel knows how long it is for the request at hand: who goes through its
+// entries, or its runs, stores every chunk and ends.
+func TestSentinelHasALength(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		pool           Pool
+		aligned, start int64
+		want           []int64
+	}{
+		{"an ordinary pool", Pool{}, 64, 0, []int64{4}},
+		{"no tokens", Pool{}, 0, 0, []int64{0}},
+		{"a negative length", Pool{}, -64, 0, []int64{0}},
+		{"groups of unequal blocks", Pool{HashBlockSize: 8, Groups: []Group{full(32), mamba(8)}}, 64, 0, []int64{2, 8}},
+		{"2026-08-17: from a start token", Pool{Revision: Revision20260817}, 64, 17, []int64{2}},
+		{"2026-08-17: a negative start", Pool{Revision: Revision20260817}, 64, -17, []int64{4}},
+		{"2026-08-17: a start behind the end", Pool{Revision: Revision20260817}, 64, 999, []int64{0}},
+		{
+			"2026-08-17: whole chunks only",
+			Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}}, 56, 0, []int64{1, 3},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := must(t, tc.pool)
+			masks, err := c.StoreMask(tc.aligned, tc.start, NoPrompt)
+			require.NoError(t, err)
+			if tc.start == 0 {
+				lookups, err := c.LookupMask(tc.aligned)
+				require.NoError(t, err)
+				assert.Equal(t, masks, lookups)
+			}
+			for g, want := range tc.want {
+				m := masks[g]
+				assert.True(t, m.IsAll())
+				assert.Equal(t, want, m.Len(), "group %d", g)
+				assert.Equal(t, want > 0, m.At(want-1), "the last entry of group %d", g)
+				assert.False(t, m.At(want))
+				assert.False(t, m.At(-1))
+				last := int64(0)
+				for start, end := range m.Runs() {
+					assert.Zero(t, start)
+					last = end
+				}
+				assert.Equal(t, want, last, "the end of group %d's run", g)
+			}
+		})
 	}
-	assert.Equal(t, 1, count)
-	assert.Zero(t, allMask.Len())
-	assert.True(t, allMask.At(7))
 }

@@ -10,17 +10,20 @@ const NoPrompt = -1
 
 // StoreMask returns, for each group, which chunks of the first alignedLen
 // tokens are worth storing. Entry 0 is the first chunk that begins at or after
-// startToken; only revision 2026-08-17 knows a startToken other than 0. The
-// pool's retention interval thins the masks out, and then promptTokens (or
-// NoPrompt) keeps the chunks that a replay of that prompt needs. A group whose
-// chunks are all worth storing gets the all-true sentinel, except at revision
-// 2026-06-04, which always gives lists. An alignedLen off the alignment is an
-// ErrPrecondition. (Reference: the coordinator's store_mask.)
+// startToken, of which a negative value counts as 0; only revision 2026-08-17
+// knows one other than 0. The pool's retention interval thins the masks out, and
+// then promptTokens (or NoPrompt) keeps the chunks that a replay of that prompt
+// needs. A group whose chunks are all worth storing gets the all-true sentinel,
+// except at revision 2026-06-04, which always gives lists. Every mask has an entry
+// for each whole chunk from entry 0 to alignedLen, none if that is negative. An
+// alignedLen off the alignment is an ErrPrecondition, and so is a negative one at
+// revision 2026-06-20 unless all masks are the sentinel. (Reference: the
+// coordinator's store_mask.)
 func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]Mask, error) {
 	if err := c.checkAligned(alignedLen); err != nil {
 		return nil, err
 	}
-	if startToken < 0 || startToken != 0 && c.pool.Revision != Revision20260817 {
+	if startToken != 0 && c.pool.Revision != Revision20260817 {
 		return nil, fmt.Errorf("%w: start token %d at revision %s, want 0", ErrPrecondition, startToken, c.pool.Revision)
 	}
 	if c.pool.Revision == Revision20260604 {
@@ -28,21 +31,29 @@ func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]M
 	}
 	masks := make([]Mask, len(c.groups))
 	for g := range masks {
-		m := c.keptPattern(g, c.pool.RetentionInterval, promptTokens)
-		if !m.all {
-			block := int64(c.pool.Groups[g].BlockSize)
-			m.origin = ceilDiv(startToken, block)
-			m.n = max(0, alignedLen/block-m.origin)
+		masks[g] = c.keptPattern(g, c.pool.RetentionInterval, promptTokens)
+	}
+	return c.cutMasks(masks, alignedLen, startToken)
+}
+
+// cutMasks makes rules the masks of the chunks from startToken to alignedLen.
+func (c *Coordinator) cutMasks(masks []Mask, alignedLen, startToken int64) ([]Mask, error) {
+	for g := range masks {
+		m, block := &masks[g], int64(c.pool.Groups[g].BlockSize)
+		if alignedLen < 0 && !m.all && c.pool.Revision != Revision20260817 {
+			return nil, fmt.Errorf("%w: a mask of group %d for %d tokens", ErrPrecondition, g, alignedLen)
 		}
-		masks[g] = m
+		end := max(0, alignedLen/block)
+		m.origin = min(end, ceilDiv(max(0, startToken), block))
+		m.n = end - m.origin
 	}
 	return masks, nil
 }
 
 // LookupMask returns, for each group, which chunks of the first alignedLen
 // tokens a lookup asks the store for: those that StoreMask would keep without a
-// retention interval. Revision 2026-06-04 has no such masks: ErrNotImplemented.
-// (Reference: the coordinator's lookup_mask.)
+// retention interval. alignedLen is as for StoreMask. Revision 2026-06-04 has no
+// such masks: ErrNotImplemented. (Reference: the coordinator's lookup_mask.)
 func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
 	if c.pool.Revision == Revision20260604 {
 		return nil, fmt.Errorf("%w: revision %s has no lookup masks", ErrNotImplemented, c.pool.Revision)
@@ -52,18 +63,14 @@ func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
 	}
 	masks := make([]Mask, len(c.groups))
 	for g := range masks {
-		m := c.groups[g].asked
-		if !m.all {
-			m.n = alignedLen / int64(c.pool.Groups[g].BlockSize)
-		}
-		masks[g] = m
+		masks[g] = c.groups[g].asked
 	}
-	return masks, nil
+	return c.cutMasks(masks, alignedLen, 0)
 }
 
-// AskMask returns LookupMask's rule for group g without a length: the
-// all-true sentinel, or a list of math.MaxInt64 entries. It allocates nothing,
-// and in fine-grained mode, where lookups are not masked, it is the sentinel.
+// AskMask returns LookupMask's rule for group g without an end: it has
+// math.MaxInt64 entries. It allocates nothing, and in fine-grained mode, where
+// lookups are not masked, it is the sentinel.
 func (c *Coordinator) AskMask(g int) Mask {
 	if c.fine {
 		return allMask
@@ -73,8 +80,8 @@ func (c *Coordinator) AskMask(g int) Mask {
 
 // LoadMask returns, for each group, which chunks a request with numHashes
 // hashes must load to be served its first tokenLen tokens, which are a hit
-// already: nothing is dropped for eagle again. Never the sentinel. (Reference:
-// the coordinator's load_mask.)
+// already: nothing is dropped for eagle again. Never the sentinel. A negative
+// tokenLen is as for FindHit. (Reference: the coordinator's load_mask.)
 func (c *Coordinator) LoadMask(numHashes int, tokenLen int64) ([]Mask, error) {
 	return c.maskOfEverything(numHashes, tokenLen, false)
 }
@@ -181,7 +188,7 @@ func (c *Coordinator) replayBoundary(promptTokens int64) int64 {
 // revisions mend that, and this one has to keep it.
 func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	masks := make([]Mask, len(c.groups))
-	if alignedLen == 0 {
+	if alignedLen <= 0 {
 		return masks, nil
 	}
 	if c.denseTemplate() {

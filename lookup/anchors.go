@@ -180,12 +180,14 @@ func (q *query) peekAnchor(block uint32, c *index.Coverage) {
 		}
 		q.noteHalfHeld(l, c)
 		if c == nil || c.Complete&l.full != l.full {
-			q.limit = min(q.limit, at*l.step+q.peekBlocks())
+			q.limit = min(q.limit, at*l.step+q.lookahead())
 		}
 	}
 }
 
-func (q *query) peekBlocks() int { return q.service.peek / q.unit }
+// lookahead is how far behind a chunk that a full-attention group lacks the rules may
+// look, in hashes that are received.
+func (q *query) lookahead() int { return q.service.lookahead / q.unit }
 
 // noteHalfHeld notes that ranks would have to be summed over equal hashes, not all
 // of which are here.

@@ -40,15 +40,3 @@ func newLanes(c *coordinator.Coordinator) []lane {
 	}
 	return lanes
 }
-
-// peekHashes is how many raw hashes behind the first missing chunk of a
-// full-attention group the rules may still look: one block of each EAGLE group.
-func peekHashes(c *coordinator.Coordinator) int {
-	hashes := 0
-	for g := range c.NumGroups() {
-		if c.IsEagle(g) {
-			hashes += c.Stride(g)
-		}
-	}
-	return hashes
-}

@@ -218,7 +218,7 @@ func (q *query) miss(l *laneQuery, n int) {
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, chunk*l.whole*l.step+q.peekBlocks())
+	q.limit = min(q.limit, chunk*l.whole*l.step+q.lookahead())
 }
 
 // forget clears the bits collected so far: the index was reset.

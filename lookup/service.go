@@ -45,7 +45,8 @@ type Service struct {
 	remote *remote      // nil over the memory index
 	places places
 	lanes  []lane
-	peek   int // raw hashes, see peekHashes
+	// lookahead is coordinator.Lookahead in raw hashes.
+	lookahead int
 	// Of lookups by anchors: why they are not served, nil if they are; how many raw
 	// hashes make a block and how many blocks the alignment.
 	noAnchors                error
@@ -94,7 +95,8 @@ func (s *Service) useMemory(memory index.Config) error {
 	if err != nil {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
-	s.index, s.lanes, s.peek = x, newLanes(s.coord), peekHashes(s.coord)
+	s.index, s.lanes = x, newLanes(s.coord)
+	s.lookahead = int(s.coord.Lookahead() / int64(s.pool.HashBlockSize))
 	if s.anchorStride, s.noAnchors = anchorStride(s.lanes); s.noAnchors == nil {
 		s.anchorUnit = anchorUnit(s.coord, s.anchorStride)
 	}

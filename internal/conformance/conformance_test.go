@@ -15,6 +15,7 @@ var allFiles = []string{
 	"find_hit.json", "masks.json", "chunk_hashes.json", "worker_lookup.json", "wire.json",
 	"later/find_hit.json", "later/masks.json", "later/worker_lookup.json",
 	"docpage/find_hit.json", "docpage/masks.json",
+	"extra/negative-2026-06-04.json", "extra/negative-2026-06-20.json", "extra/negative-2026-08-17.json",
 }
 
 func TestEveryFileLoads(t *testing.T) {
@@ -38,6 +39,7 @@ func TestDirectoryReplacesEmbedded(t *testing.T) {
 	require.NoError(t, load(dir, "one.json", &file))
 	assert.Equal(t, "x", file.Cases[0].ID)
 	assert.ErrorIs(t, load(dir, "find_hit.json", &file), os.ErrNotExist, "must not fall back to the embedded copy")
+	assert.NoError(t, load(dir, "extra/negative-2026-06-20.json", &file), "extra files are not replaced")
 	assert.ErrorContains(t, load(dir, "none.json", &file), "no cases")
 	assert.ErrorContains(t, load(dir, "cut.json", &file), "cut.json")
 	assert.Error(t, load("", "absent.json", &file))

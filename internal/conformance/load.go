@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -17,7 +18,10 @@ import (
 // the files of a directory.
 const EnvDir = "HITLINE_CONFORMANCE"
 
-//go:embed testdata/*.json.gz testdata/later/*.json.gz testdata/docpage/*.json.gz
+// extra begins the names of the files that are always the embedded ones.
+const extra = "extra/"
+
+//go:embed testdata/*.json.gz testdata/later/*.json.gz testdata/docpage/*.json.gz testdata/extra/*.json.gz
 var embedded embed.FS
 
 // Load decodes the file name into into, which json.Unmarshal must accept. It
@@ -51,7 +55,7 @@ func load(dir, name string, into any) error {
 
 // read returns the text of a file, out of dir unless that is empty.
 func read(dir, name string) ([]byte, error) {
-	if dir != "" {
+	if dir != "" && !strings.HasPrefix(name, extra) {
 		root, err := resolve(dir)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,275 @@
+package oracle
+
+// Classes of errors: the reference's exceptions.
+const (
+	AssertionError = "AssertionError"
+	IndexError     = "IndexError"
+	ValueError     = "ValueError"
+)
+
+// raised is what is panicked with where the reference raises.
+type raised string
+
+// catch turns what was raised into a class.
+func catch(class *string) {
+	switch r := recover().(type) {
+	case nil:
+	case raised:
+		*class = string(r)
+	default:
+		panic(r)
+	}
+}
+
+// finder is one call of find_longest_cache_hit.
+type finder struct {
+	pool   *Pool
+	stored func(group, raw int) bool // nil: everything is
+	hashes int                       // raw hashes of the request
+	align  int
+}
+
+// FindHit returns how many leading tokens all groups can serve, the mask of each
+// group, and the class of the error, if there is one. stored tells whether a raw hash
+// is in the pool for a group; nil means that everything is. Beyond what follows from
+// it, nothing is assumed of maxLength, which is in tokens: it may be negative.
+func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, applyEagle bool) (hit int, masks [][]bool, class string) {
+	defer catch(&class)
+	f := &finder{pool: p, stored: stored, hashes: hashes, align: p.alignment()}
+	groups := p.attentionGroups()
+	found := make([][]bool, len(groups))
+	if len(groups) == 1 {
+		a := &groups[0]
+		if p.Revision != Rev20260817 {
+			f.align = a.BlockSize
+		}
+		found[0], hit = f.find(a, maxLength, applyEagle && a.eagle)
+	} else {
+		hit = f.findCommon(groups, found, maxLength, applyEagle)
+	}
+	masks = make([][]bool, len(p.Groups))
+	for i, a := range groups {
+		for _, g := range a.members {
+			masks[g] = found[i]
+		}
+	}
+	return hit, masks, ""
+}
+
+// findCommon lets the groups shorten the hit until nothing changes.
+func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength int, applyEagle bool) int {
+	later := f.pool.Revision == Rev20260817
+	hit := maxLength
+	hits := make([]int, len(groups))
+	done, verified := make([]bool, len(groups)), make([]bool, len(groups))
+	for {
+		cur := hit
+		for i := range groups {
+			a := &groups[i]
+			switch {
+			case a.full() && done[i] && later:
+				cur = min(cur, hits[i])
+				continue
+			case a.full() && done[i]:
+				cur = floorDiv(cur, a.BlockSize) * a.BlockSize
+				continue
+			}
+			drop := applyEagle && a.eagle && !verified[i]
+			bound := cur
+			if drop {
+				bound = min(cur+f.peek(a), maxLength)
+			}
+			found[i], hits[i] = f.find(a, bound, drop)
+			done[i] = true
+			if drop {
+				verified[i] = true
+			} else if hits[i] < cur {
+				clear(verified)
+			}
+			cur = hits[i]
+		}
+		if cur >= hit {
+			break
+		}
+		hit = cur
+		if len(groups) == 2 && groups[0].full() {
+			break
+		}
+	}
+	if groups[0].full() {
+		found[0] = found[0][:min(len(found[0]), ceilDiv(hit, groups[0].BlockSize))]
+	}
+	return hit
+}
+
+// peek is how far in tokens an eagle group looks past the hit at hand.
+func (f *finder) peek(a *attentionGroup) int {
+	if f.pool.Revision == Rev20260817 {
+		if a.Kind == "mamba" {
+			return 0
+		}
+		if a.full() && f.pool.fine() && a.BlockSize > f.pool.HashBlockSize {
+			return f.pool.HashBlockSize
+		}
+	}
+	return a.BlockSize
+}
+
+// find runs the finder of a group's kind and returns its mask and its hit in tokens.
+func (f *finder) find(a *attentionGroup, maxLength int, drop bool) (mask []bool, hit int) {
+	switch {
+	case a.full():
+		return f.findFull(a, maxLength, drop)
+	case a.window():
+		mask = f.findWindow(a, maxLength, drop)
+	case a.Kind == "chunked_local_attention":
+		mask = f.findLocal(a, maxLength, drop)
+	case f.align < a.BlockSize:
+		return f.findState(a, maxLength)
+	default:
+		mask = f.findMamba(a, maxLength)
+	}
+	return mask, len(mask) * a.BlockSize
+}
+
+// chunks returns how many chunks of a group have a hash.
+func (f *finder) chunks(a *attentionGroup) int { return f.hashes / f.pool.stride(a.BlockSize) }
+
+// cached tells whether chunk i is stored for every member. It raises if there is no
+// such chunk.
+func (f *finder) cached(a *attentionGroup, i int) bool {
+	k := f.pool.stride(a.BlockSize)
+	if i >= f.chunks(a) {
+		if f.pool.Revision == Rev20260604 && k > 1 {
+			return f.stored == nil
+		}
+		panic(raised(IndexError))
+	}
+	return f.cachedRaw(a, i*k+k-1)
+}
+
+// cachedRaw tells whether a raw hash is stored for every member.
+func (f *finder) cachedRaw(a *attentionGroup, raw int) bool {
+	for _, g := range a.members {
+		if f.stored != nil && !f.stored(g, raw) {
+			return false
+		}
+	}
+	return true
+}
+
+// nulls returns n false entries, none for a negative number.
+func nulls(n int) []bool { return make([]bool, max(0, n)) }
+
+func (f *finder) findFull(a *attentionGroup, maxLength int, drop bool) (mask []bool, hit int) {
+	most := floorDiv(maxLength, a.BlockSize)
+	if most < 0 {
+		panic(raised(ValueError))
+	}
+	n := 0
+	for n < most && n < f.chunks(a) && f.cached(a, n) {
+		n++
+	}
+	hit = n * a.BlockSize
+	if f.align < a.BlockSize {
+		k := f.pool.stride(a.BlockSize)
+		for raw := min(maxLength/f.align, f.hashes, n*k+k-1) - 1; raw >= n*k; raw-- {
+			if f.cachedRaw(a, raw) {
+				hit = (raw + 1) * f.align
+				break
+			}
+		}
+	}
+	if drop && hit > 0 {
+		hit -= min(f.align, a.BlockSize)
+	}
+	hit = hit / f.align * f.align
+	mask = nulls(ceilDiv(hit, a.BlockSize))
+	for i := range mask {
+		mask[i] = true
+	}
+	return mask, hit
+}
+
+// aligned drops entries from the end until the length is a multiple of the alignment.
+func (f *finder) aligned(a *attentionGroup, mask []bool) []bool {
+	for len(mask)*a.BlockSize%f.align != 0 {
+		mask = mask[:len(mask)-1]
+	}
+	return mask
+}
+
+func (f *finder) findWindow(a *attentionGroup, maxLength int, drop bool) []bool {
+	block := a.BlockSize
+	if f.align%block != 0 {
+		panic(raised(AssertionError))
+	}
+	need := ceilDiv(a.SlidingWindow-1, block)
+	if drop {
+		need++
+	}
+	mask := nulls(floorDiv(maxLength, block))
+	run, matched := 0, false
+	for i := len(mask) - 1; i >= 0 && !matched; i-- {
+		if !f.cached(a, i) {
+			run = 0
+			continue
+		}
+		edge := (i + 1) * block
+		if drop {
+			edge = i * block
+		}
+		if run == 0 && edge%f.align != 0 && block != f.align {
+			continue
+		}
+		mask[i] = true
+		run++
+		if run >= need {
+			mask = mask[:i+run]
+			matched = true
+		}
+	}
+	if !matched {
+		mask = f.aligned(a, mask[:run])
+	}
+	if drop && len(mask) > 0 {
+		mask = f.aligned(a, mask[:len(mask)-1])
+	}
+	return mask
+}
+
+func (f *finder) findLocal(a *attentionGroup, maxLength int, drop bool) []bool {
+	if drop || a.BlockSize != f.align {
+		panic(raised(AssertionError))
+	}
+	start := 0
+	if maxLength > 0 {
+		start = maxLength / a.AttentionChunkSize * a.AttentionChunkSize
+	}
+	mask := nulls(start / a.BlockSize)
+	for i := len(mask); i < floorDiv(maxLength, a.BlockSize) && f.cached(a, i); i++ {
+		mask = append(mask, true)
+	}
+	return mask
+}
+
+func (f *finder) findMamba(a *attentionGroup, maxLength int) []bool {
+	mask := nulls(floorDiv(maxLength, a.BlockSize))
+	for i := len(mask) - 1; i >= 0; i-- {
+		if f.cached(a, i) && (i+1)*a.BlockSize%f.align == 0 {
+			mask[i] = true
+			return mask[:i+1]
+		}
+	}
+	return nil
+}
+
+// findState is findMamba where hits may end inside a block.
+func (f *finder) findState(a *attentionGroup, maxLength int) (mask []bool, hit int) {
+	for raw := min(floorDiv(maxLength, f.align), f.hashes) - 1; raw >= 0; raw-- {
+		if f.cachedRaw(a, raw) {
+			return append(nulls(raw/f.pool.stride(a.BlockSize)), true), (raw + 1) * f.align
+		}
+	}
+	return nil, 0
+}
