@@ -8,8 +8,8 @@ import (
 )
 
 // TokenLen returns the tokens that a lookup of numTokens is about. Revision
-// 2026-06-20 refuses an unaligned number with ErrPrecondition; 2026-08-17
-// rounds it down to the alignment. Negative numbers count as 0.
+// 2026-06-20 refuses a number that is no multiple of the alignment with
+// ErrPrecondition; 2026-08-17 rounds it down. Negative numbers count as 0.
 func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	numTokens = max(0, numTokens)
 	switch c.pool.Revision {
@@ -18,7 +18,10 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	case Revision20260604:
 		return 0, fmt.Errorf("%w: the worker's lookup of revision %s, whose keys no other revision shares", ErrNotImplemented, c.pool.Revision)
 	}
-	return numTokens, c.checkAligned(numTokens)
+	if err := c.checkAligned(numTokens); err != nil {
+		return 0, fmt.Errorf("%w, which pool.revision %s wants: set pool.revision to %s if the engine is vLLM 0.27 or newer", err, c.pool.Revision, Revision20260817)
+	}
+	return numTokens, nil
 }
 
 // Positions returns how many of the first presence positions of group g a

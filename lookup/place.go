@@ -1,43 +1,74 @@
 package lookup
 
 import (
+	"fmt"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
-// Place is a group on one rank, as on the wire.
+// Place is a group on one rank, as on the wire. Its ranks are those that the engine's
+// keys name: TPRank is the KV shard, see netproto.Place.
 type Place = netproto.Place
 
-// places numbers the places of a pool for the index.
+// places numbers the places of a pool for the index. A group can have fewer tensor
+// ranks than another, so some numbers stand for no place.
 type places struct {
-	groups, tp, pp, pcp int
+	tpRanks        []int // tensor ranks that hold different blocks, by group
+	tpSize         int   // of the engine, for errors
+	maxTP, pp, pcp int
 }
 
-func newPlaces(pool coordinator.Pool) places {
-	return places{groups: len(pool.Groups), tp: pool.TPSize, pp: pool.PPSize, pcp: max(pool.PCPSize, pool.PCPRank+1)}
-}
-
-// count returns how many places the pool has.
-func (p places) count() int { return p.groups * p.tp * p.pp * p.pcp }
-
-// number returns the index's number of a place, and false when it is outside the
-// pool.
-func (p places) number(at Place) (int, bool) {
-	if int(at.Group) >= p.groups || int(at.TPRank) >= p.tp || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
-		return 0, false
+func newPlaces(c *coordinator.Coordinator) places {
+	pool := c.Pool()
+	p := places{tpSize: pool.TPSize, pp: pool.PPSize, pcp: max(pool.PCPSize, pool.PCPRank+1)}
+	for g := range c.NumGroups() {
+		n := 0
+		for _, r := range c.Ranks(g) {
+			n = max(n, r.TP+1)
+		}
+		p.tpRanks = append(p.tpRanks, n)
+		p.maxTP = max(p.maxTP, n)
 	}
-	return ((int(at.Group)*p.tp+int(at.TPRank))*p.pp+int(at.PPRank))*p.pcp + int(at.PCPRank), true
+	return p
+}
+
+// count returns how many numbers there are.
+func (p *places) count() int { return len(p.tpRanks) * p.maxTP * p.pp * p.pcp }
+
+// number returns the index's number of a place. It fails with ErrPlace if the pool has
+// no such group, or the group no such rank.
+func (p *places) number(at Place) (int, error) {
+	g := int(at.Group)
+	if g >= len(p.tpRanks) || int(at.TPRank) >= p.tpRanks[g] || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
+		return 0, p.refusal(at)
+	}
+	return ((g*p.maxTP+int(at.TPRank))*p.pp+int(at.PPRank))*p.pcp + int(at.PCPRank), nil
+}
+
+// refusal says what is wrong with a place, and which ones there are.
+func (p *places) refusal(at Place) error {
+	err := fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrPlace, at.Group, at.TPRank, at.PPRank, at.PCPRank)
+	if int(at.Group) >= len(p.tpRanks) {
+		return fmt.Errorf("%w: the pool has group 0 to %d", err, len(p.tpRanks)-1)
+	}
+	ranks := p.tpRanks[at.Group]
+	err = fmt.Errorf("%w: the group has tp_rank 0 to %d, pp_rank 0 to %d, pcp_rank 0 to %d", err, ranks-1, p.pp-1, p.pcp-1)
+	if int(at.TPRank) < ranks || int(at.TPRank) >= p.tpSize {
+		return err
+	}
+	return fmt.Errorf("%w: tp_rank is the KV shard, the engine's tensor rank divided by the %d ranks that hold equal blocks", err, p.tpSize/ranks)
 }
 
 // required lists, for each group, the places that must hold a block for a lookup
 // to find it. The decode-context rank is no part of a place: it follows from the
 // tensor rank, or is the asking worker's own.
-func (p places) required(c *coordinator.Coordinator) [][]int {
-	groups := make([][]int, p.groups)
+func (p *places) required(c *coordinator.Coordinator) [][]int {
+	groups := make([][]int, len(p.tpRanks))
 	for g := range groups {
 		for _, r := range c.Ranks(g) {
 			at := Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
-			if n, ok := p.number(at); ok {
+			if n, err := p.number(at); err == nil {
 				groups[g] = append(groups[g], n)
 			}
 		}

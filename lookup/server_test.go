@@ -653,7 +653,7 @@ func TestServiceRefusesPools(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotBuilt)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{Groups: make([]coordinator.Group, 65)}})
 	require.Error(t, err)
-	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{TPSize: 8192, NumKVHead: 1, Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 10)}})
+	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{TPSize: 8192, Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 10)}})
 	require.ErrorIs(t, err, ErrNotBuilt)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{SchedulerBlockSize: 24}})
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)

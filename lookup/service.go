@@ -69,7 +69,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrNotBuilt, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, places: newPlaces(pool), version: cfg.Version, noAnchors: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
+	s := &Service{coord: coord, pool: pool, places: newPlaces(coord), version: cfg.Version, noAnchors: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -85,7 +85,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 
 // useMemory gives the service an empty index.
 func (s *Service) useMemory(memory index.Config) error {
-	p := s.places
+	p := &s.places
 	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxPlaces {
 		return fmt.Errorf("%w: a pool of %d groups and %d places (groups times ranks); at most %d and %d are served",
 			ErrNotBuilt, len(s.pool.Groups), p.count(), index.MaxGroups, maxPlaces)
@@ -149,9 +149,9 @@ func (s *Service) Store(at Place, keys []byte, hashLen int) error {
 // the key in front of it. What is stored so can be looked up by anchors. before is
 // only borrowed.
 func (s *Service) StoreChain(at Place, number uint32, before, keys []byte, hashLen int) error {
-	place, ok := s.places.number(at)
-	if !ok {
-		return ErrPlace
+	place, err := s.places.number(at)
+	if err != nil {
+		return err
 	}
 	if s.remote != nil {
 		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.storeRemote(ctx, at, h) })
@@ -175,14 +175,14 @@ func (s *Service) number(w *index.Writer, at Place, chunk uint32) {
 
 // Evict takes keys away from a place.
 func (s *Service) Evict(at Place, keys []byte, hashLen int) error {
-	place, ok := s.places.number(at)
-	if !ok {
-		return ErrPlace
+	place, err := s.places.number(at)
+	if err != nil {
+		return err
 	}
 	if s.remote != nil {
 		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.evictRemote(ctx, at, h) })
 	}
-	_, err := s.index.Evict(place, keys, hashLen)
+	_, err = s.index.Evict(place, keys, hashLen)
 	return err
 }
 

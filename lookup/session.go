@@ -218,13 +218,9 @@ func (s *session) Begin(q *netproto.Request) bool {
 }
 
 // checkPlace finds the number of a store's or evict's place.
-func (s *session) checkPlace(q *netproto.Request) error {
-	var ok bool
-	if s.place, ok = s.server.service.places.number(q.Place); !ok {
-		return fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrPlace,
-			q.Place.Group, q.Place.TPRank, q.Place.PPRank, q.Place.PCPRank)
-	}
-	return nil
+func (s *session) checkPlace(q *netproto.Request) (err error) {
+	s.place, err = s.server.service.places.number(q.Place)
+	return err
 }
 
 // checkHashes refuses a lookup of too many hashes.

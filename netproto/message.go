@@ -55,6 +55,11 @@ const (
 
 // Place says where in the pool keys are stored: the group, and the ranks whose
 // part of the blocks it is.
+//
+// TPRank is the rank that the engine's keys name: the KV shard, which is the worker's
+// tensor rank divided by the number of ranks that hold equal blocks. With 4 tensor
+// ranks and 2 KV heads ranks 0 and 1 hold shard 0, and 2 and 3 hold shard 1. Without
+// such copies it is the tensor rank. (Reference: head_or_tp_rank in the worker's keys.)
 type Place struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }

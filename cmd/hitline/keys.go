@@ -39,6 +39,11 @@ func newStore() *cobra.Command {
 	cmd.Short = "Tell the server that blocks are in the pool"
 	cmd.Long = `store adds keys, consecutive chunks of one group, as held by one rank.
 
+--tp-rank is the rank that the engine's keys name, the KV shard: the worker's
+tensor rank divided by the number of ranks that hold equal blocks. With 4 tensor
+ranks and 2 KV heads there are the shards 0 and 1. A shard that the group does not
+have is refused.
+
 With --json: {"stored": number of keys}`
 	cmd.Example = "  hitline store --group 0 --hashes-file prompt.hex"
 	return cmd
@@ -65,7 +70,7 @@ func newKeys(request keysRequest, done string) *cobra.Command {
 	cmd := &cobra.Command{Args: noArgs}
 	t.addFlags(cmd)
 	cmd.Flags().Uint16Var(&place.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&place.TPRank, "tp-rank", 0, "tensor-parallel `rank`, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&place.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&place.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&place.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
 	file := hashesFlag(cmd)

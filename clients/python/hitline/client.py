@@ -202,10 +202,12 @@ class _Requests:
         first_chunk: int | None = None,
         key_before: bytes | None = None,
     ) -> None:
-        """Says that a place holds keys, consecutive chunks of its group. first_chunk
-        is the number of the first of them and key_before the key before it, where
-        they are known: what is stored so can be looked up by anchors. The chunk with
-        number 0 has no key before it."""
+        """Says that a place holds keys, consecutive chunks of its group. tp_rank is the
+        one that the engine's keys name, the KV shard: the worker's tensor rank divided
+        by the number of ranks that hold equal blocks. first_chunk is the number of the
+        first of the keys and key_before the key before it, where they are known: what
+        is stored so can be looked up by anchors. The chunk with number 0 has no key
+        before it."""
         place = _place(group, tp_rank, pp_rank, pcp_rank, first_chunk)
         frames = [STORE, place, *_keys(keys)]
         if key_before is not None:
@@ -223,7 +225,7 @@ class _Requests:
         pp_rank: int = 0,
         pcp_rank: int = 0,
     ) -> None:
-        """Says that a place no longer holds keys."""
+        """Says that a place no longer holds keys. tp_rank is as for store."""
         self._command(EVICT, _place(group, tp_rank, pp_rank, pcp_rank, None), *_keys(keys))
 
     def ping(self, payload: bytes = b"") -> None:
