@@ -6,7 +6,8 @@ import (
 )
 
 // Backend is a store of blocks. Its methods are safe for concurrent use and borrow
-// keys only until they return.
+// keys only until they return. They return soon after ctx has ended: a service does
+// not wait for them any longer, and makes no further calls while 64 have not returned.
 type Backend interface {
 	// Name is what stat shows: "mooncake", "redis".
 	Name() string

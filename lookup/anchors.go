@@ -14,10 +14,13 @@ import (
 // its hashes.
 var (
 	// ErrNoAnchors says that this pool or backend is not served by anchors at all.
-	ErrNoAnchors = errors.New("lookups by anchors are not served here")
+	ErrNoAnchors = fmt.Errorf("lookups by anchors are not served here: %w", errByHashes)
+	errHalfHeld  = fmt.Errorf("some ranks hold a block that others lack: %w", errByHashes)
+	errTurnOver  = fmt.Errorf("too many requests by anchors at a time: %w", errByHashes)
 	errStride    = errors.New("wrong stride")
-	errHalfHeld  = errors.New("some ranks hold a block that others lack: look it up by its hashes")
-	errTurnOver  = errors.New("too many requests by anchors at a time: look it up by its hashes")
+
+	// errByHashes is what a client that asks by anchors has to expect: it is no failure.
+	errByHashes = errors.New("look it up by its hashes")
 )
 
 // walkPatience is how long a connection's turn may have lasted for a further
@@ -86,9 +89,10 @@ type anchored struct {
 func (q *query) beginAnchors(r *netproto.Request) error {
 	s := q.service
 	switch {
+	case r.Anchors.NumHashes == 0: // it asks for the parameters
 	case s.noAnchors != nil:
 		return s.noAnchors
-	case r.Anchors.NumHashes > 0 && int(r.Anchors.Stride) != s.anchorStride:
+	case int(r.Anchors.Stride) != s.anchorStride:
 		return fmt.Errorf("%w: blocks of %d hashes, they have %d here", errStride, r.Anchors.Stride, s.anchorStride)
 	}
 	if q.anchored == nil {
@@ -349,12 +353,20 @@ func (a *anchored) drop() {
 // anchors: those of a prompt of 131,072 hashes of 32 bytes take a third.
 const keepAnchors = 32 << 10
 
+// appendAnchorsParams appends the reply to a request for the parameters: 0 and 0 where
+// anchors are not served.
+func (s *session) appendAnchorsParams(envelope []byte) {
+	service := s.server.service
+	if service.noAnchors != nil {
+		s.server.fallbacks.Add(1)
+	}
+	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsParams, uint32(service.anchorStride), uint32(service.anchorUnit))
+}
+
 // replyAnchors appends the reply to a request by anchors.
 func (s *session) replyAnchors(q *netproto.Request) error {
-	service := s.server.service
 	if q.Anchors.NumHashes == 0 {
-		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsParams,
-			uint32(service.anchorStride), uint32(service.anchorUnit))
+		s.appendAnchorsParams(q.Envelope)
 		return nil
 	}
 	a, err := s.query.finishAnchors()

@@ -106,8 +106,8 @@ func paramsRequest(hashLen int) request {
 	return request{tag: netproto.TagAnchors, hashLen: hashLen, anchors: new(netproto.Anchors)}
 }
 
-// newAnchoring returns what the reply to a paramsRequest says; a refusal says that
-// nothing is served.
+// newAnchoring returns what the reply to a paramsRequest says. A stride of 0 says that
+// nothing is served, and so does the refusal of a server that does not know the request.
 func newAnchoring(dials int64, reply anchorsFrame, err error) (*anchoring, error) {
 	know := &anchoring{dials: dials}
 	if errors.Is(err, ErrRefused) {
@@ -117,7 +117,7 @@ func newAnchoring(dials int64, reply anchorsFrame, err error) (*anchoring, error
 		return nil, err
 	}
 	var stride uint32
-	if !netproto.ParseAnchorsReply(reply.numbers[:reply.n], &stride, &know.unit) || stride == 0 || know.unit == 0 {
+	if !netproto.ParseAnchorsReply(reply.numbers[:reply.n], &stride, &know.unit) || (stride == 0) != (know.unit == 0) {
 		return nil, fmt.Errorf("%w: anchors: bad parameters", ErrReply)
 	}
 	know.stride = int(stride)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -243,21 +244,29 @@ func TestAnchorsServerRestarts(t *testing.T) {
 	}
 }
 
-// TestAnchorsOverRemote finds out once that a backend is not asked by anchors.
+// TestAnchorsOverRemote finds out once that a backend is not asked by anchors, which is
+// no failure.
 func TestAnchorsOverRemote(t *testing.T) {
 	hashes := chain("a", 50, 32)
-	server := startRemote(t, filled(t, hashes), patient, Limits{})
+	log, logger := newTestLog(slog.LevelInfo)
+	server := startLogging(t, ServiceConfig{Pool: blocks16.Pool, Backend: filled(t, hashes), Remote: patient}, Limits{}, logger)
 	for kind, opts := range clientKinds {
-		before := server.Stat().Failed
+		before := server.Stat().AnchoredFallbacks
 		c := dialAs(t, server.Addrs()[0], append(opts, WithAnchors(1))...)
 		for range 5 {
 			hit, err := c.Lookup(background, 800, hashes, 32)
 			require.NoError(t, err)
 			require.EqualValues(t, 800, hit)
 		}
-		refused := server.Stat().Failed - before
-		require.EqualValues(t, 1, refused, "%s: refusals, one a connection", kind)
+		told := server.Stat().AnchoredFallbacks - before
+		require.EqualValues(t, 1, told, "%s: one a connection", kind)
 	}
+	p := dialPeer(t, server)
+	require.Equal(t, [][]byte{{netproto.AnchorsParams}, u32s(0, 0)}, p.ask(t, []byte("anchors"), u32s(0, 0, 0, 0), []byte{0, 32}, nil, nil, nil))
+	reply := p.ask(t, []byte("anchors"), u32s(800, 50, 1, 0), []byte{0, 32}, nil, nil, hashes)
+	require.Equal(t, [][]byte{{netproto.StatusFailed}, []byte("lookups by anchors are not served here: look it up by its hashes: the backend is asked by hashes")}, reply)
+	require.Zero(t, server.Stat().Failed)
+	require.Empty(t, log.take())
 }
 
 // TestAnchorsNotServed looks up in pools that are not served by anchors.
@@ -268,7 +277,8 @@ func TestAnchorsNotServed(t *testing.T) {
 			{Kind: coordinator.FullAttention, BlockSize: 32}, {Kind: coordinator.FullAttention, BlockSize: 48}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := startServer(t, ServiceConfig{Pool: pool}, Limits{})
+			log, logger := newTestLog(slog.LevelInfo)
+			server := startLogging(t, ServiceConfig{Pool: pool}, Limits{}, logger)
 			require.ErrorIs(t, server.service.noAnchors, ErrNoAnchors)
 			c := dialAs(t, server.Addrs()[0], WithAnchors(1))
 			hashes := chain("a", 96, 32)
@@ -278,8 +288,10 @@ func TestAnchorsNotServed(t *testing.T) {
 				require.NoError(t, err)
 				require.EqualValues(t, 96*16, hit)
 			}
-			require.EqualValues(t, 1, server.Stat().Failed)
-			require.EqualValues(t, 0, server.Stat().Anchored)
+			require.EqualValues(t, 1, server.Stat().AnchoredFallbacks)
+			require.Zero(t, server.Stat().Failed)
+			require.Zero(t, server.Stat().Anchored)
+			require.Empty(t, log.take())
 		})
 	}
 }
@@ -287,8 +299,9 @@ func TestAnchorsNotServed(t *testing.T) {
 // TestAnchorsHalfHeldBlocks: at the default revision ranks that hold a block are
 // summed over equal hashes, of which anchors know nothing.
 func TestAnchorsHalfHeldBlocks(t *testing.T) {
-	for revision, refused := range map[coordinator.Revision]int64{coordinator.Revision20260620: 1, coordinator.Revision20260817: 0} {
-		server := startServer(t, ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, Revision: revision}}, Limits{})
+	for revision, told := range map[coordinator.Revision]int64{coordinator.Revision20260620: 1, coordinator.Revision20260817: 0} {
+		log, logger := newTestLog(slog.LevelInfo)
+		server := startLogging(t, ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, TPSize: 2, Revision: revision}}, Limits{}, logger)
 		c := dialAs(t, server.Addrs()[0], WithAnchors(1))
 		hashes := chain("a", 100, 32)
 		storePrefix(t, server.service, hashes, 60)
@@ -297,8 +310,10 @@ func TestAnchorsHalfHeldBlocks(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 960, hit)
 		st := server.Stat()
-		require.Equal(t, refused, st.Failed, revision)
-		require.Equal(t, 1-refused, st.Anchored)
+		require.Equal(t, told, st.AnchoredFallbacks, revision)
+		require.Equal(t, 1-told, st.Anchored)
+		require.Zero(t, st.Failed)
+		require.Empty(t, log.take())
 	}
 }
 

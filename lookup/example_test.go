@@ -24,7 +24,7 @@ func blockHashes(prompt string) (joined []byte) {
 }
 
 // A program embeds the service and asks it in process, without a socket. Neither
-// Store nor Lookup keeps what it is given, and Lookup does not allocate.
+// Store nor LookupPrompt keeps what it is given, and LookupPrompt does not allocate.
 func ExampleNewService() {
 	service, err := lookup.NewService(lookup.ServiceConfig{
 		Pool: coordinator.Pool{HashBlockSize: 16}, // one full-attention group
@@ -36,12 +36,12 @@ func ExampleNewService() {
 		log.Fatal(err)
 	}
 	hashes := netproto.NewHashes(blockHashes("aaaabbbbddddeeee"), 4)
-	hit, err := service.Lookup(64, hashes)
+	hit, err := service.LookupPrompt(70, hashes) // 4 whole blocks, and 6 tokens more
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(hit, "of 64 tokens")
-	// Output: 32 of 64 tokens
+	fmt.Println(hit, "of 70 tokens")
+	// Output: 32 of 70 tokens
 }
 
 // A service is served on a port of its own and asked over a socket.

@@ -94,6 +94,9 @@ func (s *session) newFlight(q *netproto.Request) *flight {
 func (s *session) prepare(f *flight, q *netproto.Request) (err error) {
 	service := s.server.service
 	if f.tag == netproto.TagAnchors {
+		if q.Anchors.NumHashes == 0 {
+			return nil // it asks for the parameters
+		}
 		return service.noAnchors
 	}
 	if f.changes() {
@@ -144,6 +147,8 @@ func (s *session) endRemote(q *netproto.Request) {
 		s.done(f)
 	case q.Tag == netproto.TagPing:
 		f.payload = bytes.Clone(q.Echo)
+		s.done(f)
+	case q.Tag == netproto.TagAnchors:
 		s.done(f)
 	case q.Tag == netproto.TagLookup && f.hashes == nil:
 		s.server.service.count(0, 0)
@@ -325,6 +330,8 @@ func (s *session) answer(f *flight) {
 			s.out.B = netproto.AppendHit(s.out.B, f.envelope, f.hit)
 			s.meter.took(max(time.Now().UnixNano()-f.began, 0), 1)
 			s.meter.asked(f.numHashes)
+		case f.tag == netproto.TagAnchors:
+			s.appendAnchorsParams(f.envelope)
 		default:
 			s.out.B = netproto.AppendDone(s.out.B, f.envelope, f.payload)
 		}

@@ -38,10 +38,15 @@ const patience = 20 * time.Second
 
 func startServer(t testing.TB, cfg ServiceConfig, limits Limits) *Server {
 	t.Helper()
+	return startLogging(t, cfg, limits, slog.New(slog.DiscardHandler))
+}
+
+func startLogging(t testing.TB, cfg ServiceConfig, limits Limits, logger *slog.Logger) *Server {
+	t.Helper()
 	service, err := NewService(cfg)
 	require.NoError(t, err)
 	server, err := NewServer(service, ServerConfig{
-		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: limits, Logger: slog.New(slog.DiscardHandler),
+		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: limits, Logger: logger,
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

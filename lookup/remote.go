@@ -10,12 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-	"golang.org/x/sync/semaphore"
-
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
+	"github.com/sony/gobreaker/v2"
 )
 
 // RemoteConfig says how a service deals with a backend that may be slow or fail.
@@ -41,10 +39,11 @@ type RemoteConfig struct {
 	MaxBytes int64
 	// MaxKeyBytes bounds the memory of the keys that lookups and explains ask at a
 	// time, with their answers and once more with their text, which a backend sends. A
-	// request waits for room until its time is up; one that takes more than half of it
-	// by itself is answered 0, an explain refused. Default 1 GiB: two million keys of
-	// 100 bytes for one, which is a prompt of 4 million tokens on 8 ranks in blocks of
-	// 16. Stores and evicts are made in calls of 16,384 keys, whatever they bring.
+	// request waits for memory until its time is up, one that takes up to a 32nd of it
+	// in a quarter that larger ones do not use. One that takes more than half by itself
+	// is answered 0, an explain refused. Default 1 GiB: two million keys of 100 bytes
+	// for one, which is a prompt of 4 million tokens on 8 ranks in blocks of 16. Stores
+	// and evicts are made in calls of 16,384 keys, whatever they bring.
 	MaxKeyBytes int64
 	// Watch, if it is set, is told of each lookup that the backend was asked for, on
 	// the goroutine that asked: it must return at once.
@@ -99,8 +98,9 @@ type remote struct {
 	breaker *gobreaker.CircuitBreaker[[]int]
 	log     breakerLog
 	sharing sharing
-	busy    chan struct{}       // a token for each lookup at work on its keys and answers
-	keyRoom *semaphore.Weighted // bytes of keys being asked
+	calls   backendCalls
+	cpu     chan struct{} // a token for each lookup at work on its keys and answers
+	keys    *keyMemory    // for keys being asked
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
 	well                       atomic.Int64 // Unix nanoseconds when the backend last answered, or began to be asked
@@ -109,11 +109,11 @@ type remote struct {
 }
 
 func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *remote {
-	r := &remote{store: store, cfg: cfg.withDefaults(), busy: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	r := &remote{store: store, cfg: cfg.withDefaults(), cpu: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	r.keyRoom = semaphore.NewWeighted(r.cfg.MaxKeyBytes)
+	r.keys = newKeyMemory(r.cfg.MaxKeyBytes)
 	r.log = breakerLog{logger: logger, backend: store.Name()}
 	r.breaker = gobreaker.NewCircuitBreaker[[]int](gobreaker.Settings{
 		Timeout:       r.cfg.BreakerPause,
@@ -153,10 +153,7 @@ func (r *remote) answers() bool {
 // execute is the breaker's, or afterwards.
 func (r *remote) call(ctx context.Context, timeout time.Duration, execute execution, do func() ([]int, error)) ([]int, error) {
 	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
-		if errors.Is(err, context.DeadlineExceeded) {
-			r.timeouts.Add(1)
-		}
-		return nil, err
+		return nil, r.countLate(err)
 	}
 	little := littleTime(ctx, timeout)
 	r.well.CompareAndSwap(0, time.Now().UnixNano())
@@ -178,6 +175,8 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, execute execut
 	r.log.tell()
 	switch {
 	case healthy(err) || errors.Is(err, context.Canceled):
+	case errors.Is(err, errAbandoned):
+		r.rejected.Add(1)
 	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
 		r.rejected.Add(1)
 		err = fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())
@@ -187,6 +186,15 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, execute execut
 		r.failed.Add(1)
 	}
 	return answers, err
+}
+
+// countLate counts a request whose time was up before the backend could be asked, and
+// returns why it was.
+func (r *remote) countLate(why error) error {
+	if errors.Is(why, context.DeadlineExceeded) {
+		r.timeouts.Add(1)
+	}
+	return why
 }
 
 // execution runs a call under the breaker.
@@ -218,14 +226,20 @@ func ended(ctx context.Context) error {
 // down tells whether the breaker would refuse every call.
 func (r *remote) down() bool { return r.breaker.State() == gobreaker.StateOpen }
 
-// exists returns the function that coordinator.Ask calls.
-func (r *remote) exists(ctx context.Context) func(keys []string) ([]int, error) {
-	return func(keys []string) ([]int, error) {
-		return r.call(ctx, r.cfg.Timeout, r.breaker.Execute, func() ([]int, error) { return r.store.Exists(ctx, keys) })
-	}
+// exists asks for keys, whose memory is held until the backend has returned.
+func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
+	return r.call(ctx, r.cfg.Timeout, r.breaker.Execute, func() ([]int, error) {
+		return r.calls.run(ctx, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	})
 }
 
-// write makes a call that has no answers. what says what for.
+// changeKeys makes one call of the backend that has no answers.
+func (r *remote) changeKeys(ctx context.Context, keys []string, do func(ctx context.Context, keys []string) error) error {
+	_, err := r.calls.run(ctx, nil, func() ([]int, error) { return nil, do(ctx, keys) })
+	return err
+}
+
+// write makes changes under the breaker. what says what for.
 func (r *remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	execute := r.breaker.Execute
 	if r.breaker.State() == gobreaker.StateHalfOpen {
@@ -261,14 +275,14 @@ func (s *Service) keys(at Place, hashes netproto.Hashes) []string {
 	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
 }
 
-// work takes a turn on a processor: the keys of a long prompt are a millisecond of
-// work, and as many workers at it as there are processors would keep the event loops
-// waiting for the scheduler of goroutines, which knows no priorities. Without a turn,
-// which is when ctx ends, there is nothing left to do but to take note of it.
-func (r *remote) work(ctx context.Context) (rest func()) {
+// acquireCPU takes a CPU token: the keys of a long prompt are a millisecond of work,
+// and as many workers at it as there are processors would keep the event loops waiting
+// for the scheduler of goroutines, which knows no priorities. When ctx ends it returns
+// without a token, as nothing is left to do but to take note of that.
+func (r *remote) acquireCPU(ctx context.Context) (release func()) {
 	select {
-	case r.busy <- struct{}{}:
-		return func() { <-r.busy }
+	case r.cpu <- struct{}{}:
+		return func() { <-r.cpu }
 	case <-ctx.Done():
 		return func() {}
 	}
@@ -280,13 +294,13 @@ func (r *remote) work(ctx context.Context) (rest func()) {
 // are those that can change the answer.
 func (s *Service) askRemote(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (uint32, error) {
 	o := s.remote.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
-		strategy, t := s.remote.cfg.Strategy, s.remote.turn(ctx)
-		defer t.end()
+		strategy, lease := s.remote.cfg.Strategy, s.remote.lease(ctx)
+		defer lease.end()
 		if ctx.Err() != nil {
 			strategy = Gallop // too late: no need to build all keys for nothing
 		}
-		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, t)
-		o.ended = t.late
+		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, lease)
+		o.ended = lease.late
 		return o
 	})
 	if o.err != nil {
@@ -341,13 +355,12 @@ func (s *Service) countAsked(numTokens int64, numHashes int, hit int64) {
 
 // explainRemote is an explain over the backend. It fails when the backend does.
 func (s *Service) explainRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error) {
-	t := s.remote.turn(ctx)
-	defer t.end()
-	if ctx.Err() != nil { // too late: no need to build all keys for nothing
-		_, err := t.ask(nil)
-		return Explanation{}, err
+	lease := s.remote.lease(ctx)
+	defer lease.end()
+	if err := ctx.Err(); err != nil { // too late: no need to build all keys for nothing
+		return Explanation{}, s.remote.countLate(err)
 	}
-	hit, ends, err := s.coord.AskExplain(numTokens, hashes, t.exists, t.room)
+	hit, ends, err := s.coord.AskExplain(numTokens, hashes, lease.exists, lease.room)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -379,7 +392,7 @@ const writeAtOnce = 16384
 func (s *Service) inPieces(ctx context.Context, at Place, hashes netproto.Hashes, do func(ctx context.Context, keys []string) error) error {
 	for rest := hashes.Bytes(); ; {
 		n := min(len(rest), writeAtOnce*hashes.HashLen())
-		if err := do(ctx, s.keys(at, netproto.NewHashes(rest[:n], hashes.HashLen()))); err != nil {
+		if err := s.remote.changeKeys(ctx, s.keys(at, netproto.NewHashes(rest[:n], hashes.HashLen())), do); err != nil {
 			return err
 		}
 		if rest = rest[n:]; len(rest) == 0 {
@@ -392,7 +405,9 @@ func (s *Service) inPieces(ctx context.Context, at Place, hashes netproto.Hashes
 }
 
 func (s *Service) resetRemote(ctx context.Context) error {
-	return s.remote.write(ctx, "reset", s.remote.store.Reset)
+	return s.remote.write(ctx, "reset", func(ctx context.Context) error {
+		return s.remote.changeKeys(ctx, nil, func(ctx context.Context, _ []string) error { return s.remote.store.Reset(ctx) })
+	})
 }
 
 // keysOf checks the keys of a store or an evict as the index would.

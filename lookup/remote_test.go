@@ -409,8 +409,8 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		store := &keyStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		for range cap(s.remote.busy) {
-			s.remote.busy <- struct{}{}
+		for range cap(s.remote.cpu) {
+			s.remote.cpu <- struct{}{}
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -420,10 +420,10 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		require.Zero(t, store.calls.Load())
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		<-s.remote.busy
+		<-s.remote.cpu
 		_, err = s.Explain(8192*16, hashes)
 		require.NoError(t, err)
-		require.Len(t, s.remote.busy, cap(s.remote.busy)-1, "and gives it back")
+		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1, "and gives it back")
 	})
 }
 
@@ -1005,9 +1005,11 @@ func TestRemoteManyKeys(t *testing.T) {
 				require.Equal(t, want, hit)
 			}
 			whole := func() {
-				require.True(t, s.remote.keyRoom.TryAcquire(640_000), "it is given back")
-				s.remote.keyRoom.Release(640_000)
-				require.Empty(t, s.remote.busy)
+				require.True(t, s.remote.keys.small.TryAcquire(160_000), "it is given back")
+				s.remote.keys.small.Release(160_000)
+				require.True(t, s.remote.keys.large.TryAcquire(480_000), "it is given back")
+				s.remote.keys.large.Release(480_000)
+				require.Empty(t, s.remote.cpu)
 			}
 
 			_, err = s.Explain(32000, all)
@@ -1030,7 +1032,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			}
 			synctest.Wait()
 			require.EqualValues(t, 2, store.calls.Load())
-			require.Empty(t, s.remote.busy, "who waits for room does not keep others from a processor")
+			require.Empty(t, s.remote.cpu, "who waits for room does not keep others from a processor")
 			close(open)
 			asks.Wait()
 			lookup(half, 16000)

@@ -63,7 +63,7 @@ type Server struct {
 	sweeps atomic.Int64 // calls of OnTick, see watch
 
 	connections, failed, dropped, ignored, copied, flying atomic.Int64
-	anchored, undetermined                                atomic.Int64 // requests by anchors
+	anchored, undetermined, fallbacks                     atomic.Int64 // requests by anchors
 	acceptErrors                                          atomic.Int64
 	closed                                                closeCounters
 }

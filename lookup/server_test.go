@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -659,6 +660,44 @@ func TestServiceRefusesPools(t *testing.T) {
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)
 	_, err = NewService(ServiceConfig{Memory: index.Config{MaxBytes: 1}})
 	require.ErrorIs(t, err, index.ErrConfig)
+}
+
+// A prompt may have any number of tokens, in process, at every revision.
+func TestLookupPromptRoundsDown(t *testing.T) {
+	hashes := netproto.NewHashes(chain("a", 4, 32), 32)
+	for _, tc := range []struct {
+		revision coordinator.Revision
+		tokens   uint64
+		hit      uint32
+	}{
+		{coordinator.Revision20260620, 1000, 64},
+		{coordinator.Revision20260620, 65, 64},
+		{coordinator.Revision20260620, 64, 64},
+		{coordinator.Revision20260620, 63, 48},
+		{coordinator.Revision20260620, 15, 0},
+		{coordinator.Revision20260620, 0, 0},
+		{coordinator.Revision20260620, math.MaxUint64, 64},
+		{coordinator.Revision20260817, 1000, 64},
+		{coordinator.Revision20260817, 65, 64},
+		{coordinator.Revision20260817, 64, 48}, // a token is left to compute
+		{coordinator.Revision20260817, 15, 0},
+	} {
+		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{Revision: tc.revision}})
+		require.NoError(t, err)
+		require.NoError(t, service.Store(Place{}, hashes.Bytes(), 32))
+		hit, err := service.LookupPrompt(tc.tokens, hashes)
+		require.NoError(t, err)
+		require.Equal(t, tc.hit, hit, "%d tokens at %s", tc.tokens, tc.revision)
+	}
+}
+
+// A prompt of a newer engine is refused with what to set.
+func TestUnalignedPromptNamesTheRevision(t *testing.T) {
+	service, err := NewService(ServiceConfig{})
+	require.NoError(t, err)
+	_, err = service.Lookup(1000, netproto.NewHashes(chain("a", 4, 32), 32))
+	require.ErrorIs(t, err, coordinator.ErrPrecondition)
+	require.ErrorContains(t, err, "token length 1000 is not a multiple of 16, which pool.revision 2026-06-20 wants: set pool.revision to 2026-08-17 if the engine is vLLM 0.27 or newer")
 }
 
 func TestHugeNumTokens(t *testing.T) {

@@ -104,14 +104,28 @@ func (s *Service) useMemory(memory index.Config) error {
 	return nil
 }
 
+// LookupPrompt is Lookup for a prompt of any number of tokens. At revision 2026-06-20,
+// whose lookups are about multiples of the scheduler block size, it rounds numTokens
+// down to one first, as vLLM's scheduler does; at 2026-08-17 the lookup itself rounds.
+// A hit can be all of the tokens that are left: who needs logits of the last one
+// computes its block again.
+func (s *Service) LookupPrompt(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
+	if s.pool.Revision == coordinator.Revision20260620 {
+		numTokens -= numTokens % uint64(s.coord.Alignment())
+	}
+	return s.Lookup(numTokens, hashes)
+}
+
 // Lookup returns how many leading tokens of a prompt of numTokens are in the pool
 // and loadable, given its hashes (reference: MooncakeStoreWorker.lookup). It fails
 // where the reference's lookup does: numTokens no multiple of the scheduler block
-// size, or fewer hashes than a window or mamba group must read. hashes is only
-// borrowed. It does not allocate in the steady state.
+// size, see LookupPrompt, or fewer hashes than a window or mamba group must read.
+// hashes is only borrowed. It does not allocate in the steady state.
 //
-// Over a backend it waits for the answer, at most RemoteConfig.Timeout, and a
-// backend that fails or is late is a hit of 0 and no error.
+// Over a backend it waits for the answer, at most RemoteConfig.Timeout and some
+// milliseconds. A backend that fails or is late is a hit of 0 and no error. The call
+// of one that does not heed its context is abandoned; while 64 such calls have not
+// returned no further ones are made.
 func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
 	if s.remote != nil {
 		return s.lookupRemote(numTokens, hashes)

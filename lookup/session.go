@@ -303,8 +303,12 @@ func (s *session) End(q *netproto.Request) {
 
 // appendFailed appends and counts a 00.
 func (s *session) appendFailed(envelope []byte, err error) {
-	s.server.failed.Add(1)
-	s.server.peers.requestFailed(s.peer, err)
+	if errors.Is(err, errByHashes) {
+		s.server.fallbacks.Add(1)
+	} else {
+		s.server.failed.Add(1)
+		s.server.peers.requestFailed(s.peer, err)
+	}
 	s.out.B = netproto.AppendFailed(s.out.B, envelope, s.told(err))
 }
 

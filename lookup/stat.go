@@ -34,14 +34,17 @@ type Stat struct {
 	MaxConnections int64 `json:"max_connections"` // their bound, after the limit of open files
 	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or late, for want of descriptors or memory
 	InFlight       int64 `json:"in_flight"`       // requests that wait for a remote backend
-	Failed         int64 `json:"failed"`          // requests answered 00
+	Failed         int64 `json:"failed"`          // requests answered 00, but for those that AnchoredFallbacks counts
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
 	CommandsIgnored int64 `json:"commands_ignored"`
 	Anchored        int64 `json:"anchored"` // lookups answered by anchors
 	// AnchoredUndetermined counts requests by anchors that took another one, or all hashes.
 	AnchoredUndetermined int64 `json:"anchored_undetermined"`
-	BytesCopied          int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
+	// AnchoredFallbacks counts requests by anchors that were told to look up by all
+	// hashes, and connections that were told so for all their lookups.
+	AnchoredFallbacks int64 `json:"anchored_fallbacks"`
+	BytesCopied       int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
 	// Closed counts connections by the reason of their end.
 	Closed map[string]int64 `json:"closed"`
 }
@@ -81,7 +84,7 @@ func (s *Server) Stat() Stat {
 	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.CommandsIgnored = s.ignored.Load()
-	st.Anchored, st.AnchoredUndetermined = s.anchored.Load(), s.undetermined.Load()
+	st.Anchored, st.AnchoredUndetermined, st.AnchoredFallbacks = s.anchored.Load(), s.undetermined.Load(), s.fallbacks.Load()
 	st.InFlight, st.AcceptErrors = s.flying.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
 	return st

@@ -48,9 +48,9 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (s Strategy) ask(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, t *turn) (int64, error) {
+func (s Strategy) ask(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, l *keyLease) (int64, error) {
 	if s == AskAll {
-		return c.Ask(numTokens, hashes, t.exists, t.room)
+		return c.Ask(numTokens, hashes, l.exists, l.room)
 	}
-	return c.Gallop(numTokens, hashes, t.exists, t.room)
+	return c.Gallop(numTokens, hashes, l.exists, l.room)
 }

@@ -140,7 +140,7 @@ func (a *Anchors) AddDigest(digest uint64) {
 const (
 	AnchorsHit    = 0x01 // hit tokens u32
 	AnchorsMore   = 0x02 // known u32, said u32, end u32
-	AnchorsParams = 0x03 // stride u32, unit u32
+	AnchorsParams = 0x03 // stride u32, unit u32; 0 and 0: anchors are not served
 )
 
 // AppendAnchorsReply appends a reply to a request by anchors: a kind and a frame of

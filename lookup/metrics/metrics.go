@@ -86,6 +86,7 @@ var ofServer = []metric{
 	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *lookup.Stat) int64 { return st.CommandsIgnored }),
 	counter("anchored_total", "Lookups answered by anchors.", func(st *lookup.Stat) int64 { return st.Anchored }),
 	counter("anchored_undetermined_total", "Requests by anchors that took another one, or all hashes.", func(st *lookup.Stat) int64 { return st.AnchoredUndetermined }),
+	counter("anchored_fallbacks_total", "Requests by anchors that were told to look up by all hashes.", func(st *lookup.Stat) int64 { return st.AnchoredFallbacks }),
 	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *lookup.Stat) int64 { return st.BytesCopied }),
 }
 

@@ -54,7 +54,7 @@ var (
 		"backend_errors_total counter", "backend_rejected_total counter", "backend_shared_total counter", "backend_state gauge", "backend_timeouts_total counter",
 	}
 	namesOfServer = []string{
-		"accept_errors_total counter", "anchored_total counter", "anchored_undetermined_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
+		"accept_errors_total counter", "anchored_fallbacks_total counter", "anchored_total counter", "anchored_undetermined_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
 		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
 		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge",
 	}

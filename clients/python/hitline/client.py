@@ -139,8 +139,8 @@ class _Uneven(Exception):
 class _Anchoring(NamedTuple):
     """How a server looks up by anchors."""
 
-    stride: int  # hashes a block; 0: it does not
-    unit: int  # blocks that hits are multiples of
+    stride: int  # hashes a block; 0: anchors are not served
+    unit: int  # blocks that hits are multiples of; 0 with a stride of 0
 
 
 _Self = TypeVar("_Self", bound="_Requests")
@@ -291,8 +291,8 @@ class _Requests:
             frames = self._exchange_locked(request, deadline)
             try:
                 self._anchoring = _anchoring(*_anchors_numbers(frames, _ANCHORS_PARAMS))
-            except Refused:
-                self._anchoring = _Anchoring(stride=0, unit=1)
+            except Refused:  # the server does not know the request
+                self._anchoring = _Anchoring(stride=0, unit=0)
         return self._anchoring
 
     def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> int:
@@ -679,7 +679,7 @@ def _spread(blocks: int, unit: int) -> list[int]:
 
 
 def _anchoring(stride: int, unit: int) -> _Anchoring:
-    if not stride or not unit:
+    if bool(stride) != bool(unit):
         raise BadReply(f"anchors: blocks of {stride} hashes, hits of {unit} blocks")
     return _Anchoring(stride, unit)
 

@@ -189,8 +189,9 @@ class Fallbacks(unittest.TestCase):
     def test_a_server_that_serves_no_anchors_is_asked_once_a_connection(self) -> None:
         got = self.tags(3, REFUSAL, full(48), full(48), None, full(48))
         self.assertEqual(got, ["params", "lookup", "lookup", "lookup", "lookup"])
-        got = self.tags(4, REFUSAL, full(48), full(48), None, full(48), params(1, 1), hit(48))
-        self.assertEqual(got, ["params", "lookup", "lookup", "lookup", "lookup", "params", "anchors"])
+        for no in (params(0, 0), REFUSAL):  # a server that does not know the request refuses it
+            got = self.tags(4, no, full(48), full(48), None, full(48), params(1, 1), hit(48))
+            self.assertEqual(got, ["params", "lookup", "lookup", "lookup", "lookup", "params", "anchors"])
 
     def test_parameters_are_asked_once_a_connection(self) -> None:
         got = self.tags(4, params(1, 1), hit(48), hit(48), None, hit(48), params(1, 1), hit(48))

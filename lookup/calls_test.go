@@ -1,0 +1,169 @@
+package lookup
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// deafStore is a store that holds everything, and whose calls last until open is closed,
+// whatever their context says.
+func deafStore(open <-chan struct{}) *keyStore {
+	store := &keyStore{}
+	store.before = func(context.Context, string, []string) error {
+		<-open
+		return nil
+	}
+	store.answer = func(answers []int) []int {
+		for i := range answers {
+			answers[i] = 1
+		}
+		return answers
+	}
+	return store
+}
+
+// deafContext keeps keyStore from looking at the end of a context.
+type deafContext struct{ keyStore *keyStore }
+
+func (d deafContext) Name() string { return "deaf" }
+func (d deafContext) Close() error { return nil }
+func (d deafContext) Exists(_ context.Context, keys []string) ([]int, error) {
+	return d.keyStore.Exists(context.Background(), keys)
+}
+
+func (d deafContext) Store(_ context.Context, keys []string) error {
+	return d.keyStore.Store(context.Background(), keys)
+}
+
+func (d deafContext) Evict(_ context.Context, keys []string) error {
+	return d.keyStore.Evict(context.Background(), keys)
+}
+func (d deafContext) Reset(context.Context) error { return d.keyStore.Reset(context.Background()) }
+
+// A backend that does not heed its context is late: the lookup is a hit of 0 when its
+// time is up, the call is counted, and the answer that comes later is dropped.
+func TestRemoteLateBackendIsCutOff(t *testing.T) {
+	keys := chain("a", 8, 32)
+	hashes := netproto.NewHashes(keys, 32)
+	for _, strategy := range []Strategy{Gallop, AskAll} {
+		synctest.Test(t, func(t *testing.T) {
+			open := make(chan struct{})
+			s, err := NewService(ServiceConfig{
+				Pool: blocks16.Pool, Backend: deafContext{deafStore(open)},
+				Remote: RemoteConfig{Strategy: strategy, Timeout: 100 * time.Millisecond, WriteTimeout: 10 * time.Second},
+			})
+			require.NoError(t, err)
+			begun := time.Now()
+			hit, err := s.Lookup(128, hashes)
+			require.NoError(t, err)
+			assert.Zero(t, hit)
+			assert.Equal(t, 100*time.Millisecond+returnGrace, time.Since(begun))
+			stat := s.Stat()
+			assert.EqualValues(t, 1, stat.BackendTimeouts)
+			assert.EqualValues(t, 1, stat.Lookups)
+			assert.Zero(t, stat.HitTokens)
+
+			_, err = s.Explain(128, hashes)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			begun = time.Now()
+			for _, change := range []error{s.Store(Place{}, keys, 32), s.Evict(Place{}, keys, 32), s.Reset()} {
+				require.ErrorIs(t, change, context.DeadlineExceeded)
+			}
+			assert.Equal(t, 3*(10*time.Second+returnGrace), time.Since(begun))
+			assert.EqualValues(t, 5, s.remote.calls.abandoned.Load())
+
+			close(open)
+			synctest.Wait()
+			assert.Zero(t, s.remote.calls.abandoned.Load(), "they have returned")
+			assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
+			time.Sleep(2 * time.Second) // the breaker's pause
+			hit, err = s.Lookup(128, hashes)
+			require.NoError(t, err)
+			assert.EqualValues(t, 128, hit)
+		})
+	}
+}
+
+// Calls that do not return are bounded, and keep the memory of their keys until they do.
+func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		store := deafStore(open)
+		s, err := NewService(ServiceConfig{
+			Pool: blocks16.Pool, Backend: deafContext{store},
+			Remote: RemoteConfig{Timeout: time.Millisecond, BreakerFailures: 1 << 20},
+		})
+		require.NoError(t, err)
+		const more = 10
+		for i := range maxAbandoned + more {
+			hit, err := s.Lookup(16, netproto.NewHashes(chain(string(rune('a'+i)), 1, 32), 32))
+			require.NoError(t, err)
+			require.Zero(t, hit)
+		}
+		assert.EqualValues(t, maxAbandoned, store.calls.Load())
+		stat := s.Stat()
+		assert.EqualValues(t, maxAbandoned, stat.BackendTimeouts)
+		assert.EqualValues(t, more, stat.BackendRejected)
+		small := s.remote.cfg.MaxKeyBytes / 4
+		assert.False(t, s.remote.keys.small.TryAcquire(small), "the calls hold their keys")
+
+		close(open)
+		synctest.Wait()
+		require.True(t, s.remote.keys.small.TryAcquire(small), "it is given back once")
+		s.remote.keys.small.Release(small)
+		hit, err := s.Lookup(16, netproto.NewHashes(chain("x", 1, 32), 32))
+		require.NoError(t, err)
+		assert.EqualValues(t, 16, hit)
+	})
+}
+
+// A request that waits for memory for very many keys delays no small one, not even where
+// such requests never end.
+func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		store := deafStore(open)
+		store.before = func(ctx context.Context, _ string, keys []string) error {
+			if len(keys) < 100 {
+				return nil
+			}
+			select { // as slow as its time allows
+			case <-open:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		s, err := NewService(ServiceConfig{
+			Pool: blocks16.Pool, Backend: store,
+			Remote: RemoteConfig{Strategy: AskAll, Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
+		})
+		require.NoError(t, err)
+		var large sync.WaitGroup
+		for i := range 20 { // each takes more than half of what large ones have
+			large.Go(func() {
+				hit, err := s.Lookup(16*2000, netproto.NewHashes(chain(string(rune('A'+i)), 2000, 32), 32))
+				require.NoError(t, err)
+				require.Zero(t, hit)
+			})
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 1, store.calls.Load(), "one is asked, the others wait")
+		for i := range 100 {
+			begun := time.Now()
+			hit, err := s.Lookup(16*20, netproto.NewHashes(chain(string(rune('a'+i)), 20, 32), 32))
+			require.NoError(t, err)
+			require.EqualValues(t, 16*20, hit)
+			require.Zero(t, time.Since(begun))
+		}
+		large.Wait()
+	})
+}
