@@ -20,6 +20,8 @@ var (
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
 	// ErrConfig refuses a ServerConfig.
 	ErrConfig = errors.New("lookup: bad server configuration")
+	// ErrServerClosed says that the server was shut down.
+	ErrServerClosed = errors.New("lookup: server closed")
 	// ErrStopped says that the server's engine stopped without being asked to.
 	ErrStopped = errors.New("lookup: event loops stopped")
 )

@@ -23,7 +23,7 @@ type flight struct {
 	place     Place
 	hashLen   int
 	numHashes int
-	began     int64           // Unix nanoseconds of the request's first byte
+	began     int64           // when the request's first byte came, by monotonic
 	need      int             // bytes of hashes that can change the answer
 	hashes    *bufpool.Buffer // those that have arrived, nil if none are needed
 	deadline  time.Time

@@ -269,7 +269,7 @@ func (s *session) woken() error {
 	s.out = bufpool.Get()
 	arrived := s.flights.take()
 	if len(arrived) > 0 {
-		s.lastActive.Store(time.Now().UnixNano()) // idle begins now
+		s.lastActive.Store(monotonic()) // idle begins now
 	}
 	for _, f := range arrived {
 		if s.gone != nil {
@@ -328,7 +328,7 @@ func (s *session) answer(f *flight) {
 			s.appendFailed(f.envelope, f.err)
 		case f.tag == netproto.TagLookup:
 			s.out.B = netproto.AppendHit(s.out.B, f.envelope, f.hit)
-			s.meter.took(max(time.Now().UnixNano()-f.began, 0), 1)
+			s.meter.took(max(monotonic()-f.began, 0), 1)
 			s.meter.asked(f.numHashes)
 		case f.tag == netproto.TagAnchors:
 			s.appendAnchorsParams(f.envelope)

@@ -37,6 +37,10 @@ func listenAll(ctx context.Context, cfg *ServerConfig) ([]listener, error) {
 	var all []listener
 	for _, addr := range cfg.Listen {
 		ln, err := listen(ctx, addr, cfg)
+		if err == nil && ctx.Err() != nil { // which package net need not have looked at
+			_ = ln.Close()
+			err = ctx.Err()
+		}
 		if err != nil {
 			closeAll(all)
 			return nil, fmt.Errorf("lookup: cannot serve %s: %w", addr, err)

@@ -110,7 +110,7 @@ func TestDrainOfNewcomers(t *testing.T) {
 	eventually(t, "accepted", func() bool { return server.connections.Load() == 2 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	eventually(t, "draining", server.asked.Load)
+	eventually(t, "draining", server.shuttingDown.Load)
 	close(release)
 	require.Equal(t, [][]byte{{1}}, p.next(t))
 	p.closedWithin(t)

@@ -16,15 +16,16 @@ var ErrNotReady = errors.New("not ready")
 // Ready returns nil while new clients are welcome: the server listens, is not
 // draining, and its backend is not known to fail. Otherwise it wraps ErrNotReady.
 func (s *Server) Ready() error {
+	if !s.running() {
+		return fmt.Errorf("%w: stopped", ErrNotReady)
+	}
 	select {
 	case <-s.booted:
 	default:
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
 	switch {
-	case !s.running():
-		return fmt.Errorf("%w: stopped", ErrNotReady)
-	case s.asked.Load():
+	case s.shuttingDown.Load():
 		return fmt.Errorf("%w: draining", ErrNotReady)
 	case s.service.remote != nil && s.service.remote.down():
 		return fmt.Errorf("%w: %w", ErrNotReady, backend.ErrUnavailable)

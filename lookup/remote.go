@@ -103,7 +103,7 @@ type remote struct {
 	keys    *keyMemory    // for keys being asked
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
-	well                       atomic.Int64 // Unix nanoseconds when the backend last answered, or began to be asked
+	lastSuccess                atomic.Int64 // when the backend last answered or began to be asked, by monotonic; 0 before
 	failed, timeouts, rejected atomic.Int64
 	stored, evicted            atomic.Int64
 }
@@ -139,11 +139,11 @@ func littleTime(ctx context.Context, timeout time.Duration) bool {
 	return ok && time.Until(deadline) < timeout/2
 }
 
-// answers tells whether the backend has answered of late. One that hangs gets nothing but
+// answers tells whether the backend has answered lately. One that hangs gets nothing but
 // calls with little time once the queue is long: each takes what it has left, and so does
 // the next.
 func (r *remote) answers() bool {
-	return time.Since(time.Unix(0, r.well.Load())) < max(r.cfg.BreakerPause, r.cfg.Timeout)
+	return monotonic()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
 }
 
 // call makes one call of the backend, unless the breaker or the end of ctx
@@ -156,12 +156,12 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, execute execut
 		return nil, r.countLate(err)
 	}
 	little := littleTime(ctx, timeout)
-	r.well.CompareAndSwap(0, time.Now().UnixNano())
+	r.lastSuccess.CompareAndSwap(0, monotonic())
 	answers, err := execute(func() ([]int, error) {
 		answers, err := do()
 		switch {
 		case err == nil:
-			r.well.Store(time.Now().UnixNano())
+			r.lastSuccess.Store(monotonic())
 		case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 			err = fmt.Errorf("%w: %w", context.Canceled, err) // whatever it says, it was our doing
 		case little && errors.Is(ended(ctx), context.DeadlineExceeded) && r.answers():

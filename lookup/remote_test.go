@@ -863,7 +863,7 @@ func TestRemoteDrain(t *testing.T) {
 	eventually(t, "it is asked", func() bool { return g.held.Load() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	eventually(t, "draining", server.asked.Load)
+	eventually(t, "draining", server.shuttingDown.Load)
 	select {
 	case err := <-down:
 		t.Fatalf("shut down with requests in flight: %v", err)
@@ -906,7 +906,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 			eventually(t, "replies are unsent", func() bool { return server.busy() == 1 })
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(context.Background()) }()
-			eventually(t, "draining", server.asked.Load)
+			eventually(t, "draining", server.shuttingDown.Load)
 			for range pings {
 				require.Len(t, p.next(t)[1], 64000)
 			}
@@ -919,9 +919,9 @@ func TestRemoteIdleTimeout(t *testing.T) {
 	server := startRemote(t, &keyStore{}, patient, Limits{IdleTimeout: time.Second})
 	ses := newSession(server, new(replies))
 	ses.inFlight.Store(1)
-	require.Equal(t, closedByPeer, server.overdue(ses, time.Now().Add(time.Hour).UnixNano()))
+	require.Equal(t, closedByPeer, server.overdue(ses, monotonicAt(time.Now().Add(time.Hour))))
 	ses.inFlight.Store(0)
-	require.Equal(t, closedIdleTimeout, server.overdue(ses, time.Now().Add(time.Hour).UnixNano()))
+	require.Equal(t, closedIdleTimeout, server.overdue(ses, monotonicAt(time.Now().Add(time.Hour))))
 }
 
 // TestRemoteExplain compares explanations of random pools' contents with those of

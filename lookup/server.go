@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,17 +37,13 @@ const DefaultListen = "tcp://127.0.0.1:7557"
 // down once.
 type Server struct {
 	gnet.BuiltinEventEngine
+	lifecycle
 
 	service *Service
 	cfg     ServerConfig
 	engine  *gnet.Client // event loops without listeners
 	door    *door        // the listeners
 	addrs   []string
-	booted  chan struct{} // closed when it listens
-	stopped sync.Once
-	done    chan struct{} // closed when the loops have ended
-	err     error         // why they did, if nobody asked; read after done
-	asked   atomic.Bool   // Shutdown was called
 
 	crews *crews // nil over the memory index
 	peers *peerLog
@@ -101,143 +96,10 @@ func NewServer(service *Service, cfg ServerConfig) (*Server, error) {
 		cfg.Limits.MaxConnections = most
 	}
 	return &Server{
-		service: service, cfg: cfg,
-		booted: make(chan struct{}), done: make(chan struct{}),
+		service: service, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, meters: map[gnet.EventLoop]*meter{},
 		peers: newPeerLog(cfg.Logger), walkPatience: walkPatience,
 	}, nil
-}
-
-// Start binds all addresses and serves them in the background. It returns when
-// they are bound, or with the reason why one cannot be.
-func (s *Server) Start(ctx context.Context) error {
-	listeners, err := listenAll(ctx, &s.cfg)
-	if err != nil {
-		s.stop(err)
-		return err
-	}
-	s.engine, err = gnet.NewClient(s,
-		gnet.WithNumEventLoop(s.cfg.Loops),
-		gnet.WithReadBufferCap(readBuffer),
-		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it: Go has set no delay
-		gnet.WithTicker(true),
-		gnet.WithLogger(engineLog{s.cfg.Logger}),
-	)
-	if err == nil {
-		err = s.engine.Start()
-	}
-	if err != nil {
-		closeAll(listeners)
-		s.engine = nil // gnet has closed what it had opened
-		err = fmt.Errorf("lookup: cannot start event loops: %w", err)
-		s.stop(err)
-		return err
-	}
-	for _, ln := range listeners {
-		s.addrs = append(s.addrs, ln.addr)
-	}
-	s.crews = startCrews(s.service)
-	s.door = openDoor(s, s.engine, listeners)
-	close(s.booted)
-	go s.watch(silentSweeps)
-	if err := ctx.Err(); err != nil {
-		return errors.Join(err, s.Shutdown(ctx))
-	}
-	return nil
-}
-
-// Addrs returns the bound addresses in the order of ServerConfig.Listen, with the
-// ports that were taken. Valid once Start has returned nil.
-func (s *Server) Addrs() []string { return s.addrs }
-
-// Done is closed when the server has stopped, asked to or not; Err then tells
-// which.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
-// Err returns nil if the server stopped because Shutdown was called, and
-// otherwise why it stopped. Valid once Done is closed.
-func (s *Server) Err() error {
-	if s.asked.Load() {
-		return nil
-	}
-	if s.err != nil {
-		return fmt.Errorf("%w: %w", ErrStopped, s.err)
-	}
-	return ErrStopped
-}
-
-// Shutdown stops listening, lets requests that have begun finish and their replies
-// be taken until ctx ends, then closes everything. It returns nil when nothing was
-// cut off.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.asked.Store(true)
-	if s.door == nil {
-		return nil // it is not serving
-	}
-	cut := s.drain(ctx)
-	s.mu.Lock()
-	for ses := range s.sessions {
-		ses.reason.CompareAndSwap(uint32(closedByPeer), uint32(closedDraining))
-	}
-	s.mu.Unlock()
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	s.door.close(stopCtx) // who is on the way to a loop would wait for ever if it had stopped
-	go s.stop(nil)
-	select {
-	case <-s.done:
-		return cut
-	case <-stopCtx.Done():
-		return errors.Join(cut, fmt.Errorf("lookup: event loops did not stop within %v", stopTimeout))
-	}
-}
-
-// stopTimeout bounds the closing of loops and connections; it needs no peer, so it
-// only guards against our own mistakes.
-const stopTimeout = 10 * time.Second
-
-// stop ends the event loops, if they run, and all that depends on them.
-func (s *Server) stop(why error) {
-	s.stopped.Do(func() {
-		if s.engine != nil {
-			if err := s.engine.Stop(); why == nil {
-				why = err
-			}
-		}
-		s.crews.stop() // no loop is left that could submit
-		s.peers.flush(true)
-		s.err = why
-		close(s.done)
-	})
-}
-
-// silentSweeps is how many sweeps in a row must be missing for the engine to be
-// gone; a machine that is short of time delays them as it delays who watches.
-const silentSweeps = 10
-
-// watch notices when an event loop has ended by itself, which gnet tells nobody:
-// it no longer sweeps then. New connections would go to that loop and hang.
-func (s *Server) watch(patience int) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	last, silent := int64(0), 0
-	for silent < patience {
-		select {
-		case <-s.done:
-			return
-		case <-tick.C:
-		}
-		s.peers.flush(false) // here, as a log may be stuck, and who sweeps must not be
-		if n := s.sweeps.Load(); n != last {
-			last, silent = n, 0
-		} else {
-			silent++
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
-	defer cancel()
-	s.door.close(ctx)
-	s.stop(errors.New("an event loop ended"))
 }
 
 // OnOpen implements gnet.EventHandler.
@@ -285,7 +147,7 @@ func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 	ses := c.Context().(*session)
 	err := s.take(c, ses)
 	switch {
-	case err == nil && s.asked.Load() && ses.mayLeave(c):
+	case err == nil && s.shuttingDown.Load() && ses.mayLeave(c):
 		return ses.close(closedDraining)
 	case err == nil, errors.Is(err, errGone):
 		return gnet.None
@@ -326,7 +188,7 @@ const sweepEvery = time.Second
 // It runs on a goroutine of its own.
 func (s *Server) OnTick() (time.Duration, gnet.Action) {
 	s.sweeps.Add(1)
-	now := time.Now().UnixNano()
+	now := monotonic()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ses, c := range s.sessions {

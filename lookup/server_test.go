@@ -189,9 +189,9 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		require.NoError(t, ses.receive([]byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
-			require.Equal(t, closedByPeer, server.overdue(ses, now.Add(5*time.Second).UnixNano()), name)
+			require.Equal(t, closedByPeer, server.overdue(ses, monotonicAt(now.Add(5*time.Second))), name)
 		}
-		require.Equal(t, c.want, server.overdue(ses, now.Add(time.Hour).UnixNano()), name)
+		require.Equal(t, c.want, server.overdue(ses, monotonicAt(now.Add(time.Hour))), name)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestUnreadIsNotSilence(t *testing.T) {
 			_, err := p.Write(encode(nil, []byte("ping")))
 			require.NoError(t, err)
 			eventually(t, "it has arrived", func() bool { return server.unheard() == 1 })
-			server.someSession().lastActive.Store(time.Now().Add(-2 * time.Hour).UnixNano())
+			server.someSession().lastActive.Store(monotonicAt(time.Now().Add(-2 * time.Hour)))
 			server.OnTick()
 			close(release)
 			require.Equal(t, [][]byte{{}, {1}}, p.next(t))
@@ -464,7 +464,7 @@ func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	eventually(t, "begun", func() bool { return server.busy() == 1 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
-	eventually(t, "draining", server.asked.Load)
+	eventually(t, "draining", server.shuttingDown.Load)
 	eventually(t, "nobody listens", func() bool {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(server.Addrs()[0], "tcp://"))
 		if err == nil {
@@ -508,9 +508,14 @@ func (r *replies) OutboundBuffered() int       { return 0 }
 // unstarted returns a server whose sessions a test feeds by hand.
 func unstarted(t *testing.T) *Server {
 	t.Helper()
+	return unstartedOn(t, "tcp://127.0.0.1:0")
+}
+
+func unstartedOn(t *testing.T, addr string) *Server {
+	t.Helper()
 	service, err := NewService(blocks16)
 	require.NoError(t, err)
-	server, err := NewServer(service, ServerConfig{})
+	server, err := NewServer(service, ServerConfig{Listen: []string{addr}, Loops: 2})
 	require.NoError(t, err)
 	return server
 }

@@ -34,15 +34,15 @@ type session struct {
 	walks int             // requests by anchors that were served in it
 
 	meter    *meter
-	began    int64    // Unix nanoseconds when the message that ends began
+	began    int64    // when the message that ends began, by monotonic
 	answered int64    // lookups of this turn
 	early    int64    // when the first of them began, if that was in an earlier turn, otherwise 0
 	peer     net.Addr // for the log, may be nil
 	cause    error    // why the connection is closed, if reason does not say it all
 
-	messageSince atomic.Int64  // Unix nanoseconds when the message under way began, 0 if none
-	lastActive   atomic.Int64  // Unix nanoseconds of the last byte
-	shakingSince atomic.Int64  // Unix nanoseconds when the ZMTP handshake under way began, 0 if none
+	messageSince atomic.Int64  // when the message under way began, by monotonic; 0 if none
+	lastActive   atomic.Int64  // when the last byte came, by monotonic
+	shakingSince atomic.Int64  // when the ZMTP handshake under way began, by monotonic; 0 if none
 	ttl          atomic.Int64  // nanoseconds of silence after which a ZMTP peer is gone by its own word, 0 if it gave none
 	reason       atomic.Uint32 // closeReason, once it is known
 	inFlight     atomic.Int64  // requests that wait for a remote backend
@@ -58,7 +58,7 @@ type replyWriter interface {
 func newSession(s *Server, conn replyWriter) *session {
 	limits := netproto.Limits{MaxMessage: s.cfg.Limits.MaxMessage, MaxFrames: s.cfg.Limits.MaxFrames}
 	ses := &session{server: s, conn: conn, meter: &s.noLoop, reader: netproto.NewReader(limits, s.service.Alignment())}
-	ses.lastActive.Store(time.Now().UnixNano())
+	ses.lastActive.Store(monotonic())
 	if s.service.remote != nil {
 		ses.flights = newFlights()
 	}
@@ -74,7 +74,7 @@ const flushAt = 64 << 10
 func (s *session) receive(p []byte) error {
 	begun := time.Now()
 	s.turn, s.walks = begun, 0
-	s.lastActive.Store(begun.UnixNano())
+	s.lastActive.Store(monotonicAt(begun))
 	s.out = bufpool.Get()
 	before := s.reader.Copied()
 	err := s.reader.Feed(p, s)
@@ -99,7 +99,7 @@ func (s *session) measure(begun time.Time) {
 	}
 	took := int64(time.Since(begun))
 	if s.early != 0 {
-		s.meter.took(took+max(begun.UnixNano()-s.early, 0), 1)
+		s.meter.took(took+max(monotonicAt(begun)-s.early, 0), 1)
 		s.answered--
 	}
 	if s.answered > 0 {
