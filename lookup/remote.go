@@ -63,6 +63,9 @@ type Asked struct {
 	HitTokens uint32          // 0 also if the backend failed
 }
 
+// DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.
+const DefaultWriteTimeout = 10 * time.Second
+
 // withDefaults fills in what is zero.
 func (c RemoteConfig) withDefaults() RemoteConfig {
 	for _, f := range []struct {
@@ -76,7 +79,7 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	for _, f := range []struct {
 		have *time.Duration
 		def  time.Duration
-	}{{&c.Timeout, 100 * time.Millisecond}, {&c.WriteTimeout, 10 * time.Second}, {&c.BreakerPause, time.Second}} {
+	}{{&c.Timeout, 100 * time.Millisecond}, {&c.WriteTimeout, DefaultWriteTimeout}, {&c.BreakerPause, time.Second}} {
 		if *f.have <= 0 {
 			*f.have = f.def
 		}

@@ -55,9 +55,12 @@ type Config struct {
 	// PoolSize bounds the connections to each server. Default 40: a service's workers
 	// and some to spare.
 	PoolSize int
-	// DialTimeout bounds the making of a connection, and IOTimeout the wait for a
-	// server's bytes where the call's own deadline is later. Default 1 s and 3 s.
-	DialTimeout, IOTimeout time.Duration
+	// DialTimeout bounds the making of a connection. Default 1 s.
+	DialTimeout time.Duration
+	// IOTimeout bounds one wait for a server's bytes where the call's own deadline is
+	// later: give as much as the longest call may take. Default 10 s, as a service's
+	// changes may.
+	IOTimeout time.Duration
 	// TLS is what rediss:// and rediss-cluster:// begin with; nil: Go's defaults.
 	TLS *tls.Config
 }
@@ -87,7 +90,7 @@ func (c Config) withDefaults() Config {
 		c.DialTimeout = time.Second
 	}
 	if c.IOTimeout == 0 {
-		c.IOTimeout = 3 * time.Second
+		c.IOTimeout = 10 * time.Second
 	}
 	return c
 }

@@ -66,6 +66,7 @@ func openRedis(cfg *config.Config) (*store, error) {
 	b, err := redis.New(redis.Config{
 		URL: c.URL, Cluster: c.Cluster, KeyPrefix: redis.PoolPrefix(rules),
 		Layout: redis.Layout(c.Layout), TTL: time.Duration(c.TTL), PoolSize: c.PoolSize,
+		IOTimeout: max(time.Duration(c.Timeout), lookup.DefaultWriteTimeout),
 	})
 	if err != nil {
 		section := "backend.redis"
