@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -939,6 +940,67 @@ func (c *brittleConn) Write(b []byte) (n int, err error) {
 		return 0, errors.New("written to again and again")
 	}
 	return n, c.broken
+}
+
+// A caller who leaves while his request is written to a connection that bears no
+// interruption leaves the connection to the others.
+func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		dials := 0
+		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, errors.New("there was one connection only")
+			}
+			return &brittleConn{Conn: here}, nil
+		}), newConfig([]ClientOption{WithAnchors(0), WithPipeline()}))
+		require.NoError(t, err)
+		defer c.Close()
+		hashes := chain("a", 1000, 32)
+		ctx, leave := context.WithCancel(background)
+		left, stayed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := c.Lookup(ctx, 16000, hashes, 32)
+			left <- err
+		}()
+		synctest.Wait() // it is being written, and nobody reads
+		go func() {
+			hit, err := c.Lookup(background, 16, hashes[:32], 32)
+			if err == nil && hit != 7 {
+				err = fmt.Errorf("a hit of %d", hit)
+			}
+			stayed <- err
+		}()
+		synctest.Wait()
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		clear(hashes) // they are the caller's again
+
+		in := make([]byte, 0, 64<<10)
+		for answered := 0; answered < 2; {
+			part := make([]byte, 4096)
+			n, err := there.Read(part)
+			require.NoError(t, err)
+			in = append(in, part[:n]...)
+			for {
+				frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
+				if err != nil {
+					break
+				}
+				if answered == 0 {
+					require.Equal(t, chain("a", 1000, 32), frames[len(frames)-1], "what was begun is sent as it was")
+				}
+				slot, turn, _, ok := splitEnvelope(frames)
+				require.True(t, ok)
+				_, err = there.Write(netproto.AppendHit(nil, appendEnvelope(nil, slot, turn), 7))
+				require.NoError(t, err)
+				in = in[used:]
+				answered++
+			}
+		}
+		require.NoError(t, <-stayed)
+		require.Equal(t, 1, dials)
+	})
 }
 
 // A request is not written in slices of time to a connection that bears only one.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
@@ -72,6 +73,7 @@ type pipe struct {
 	slots       []slot
 	free        []uint32
 	conn        net.Conn  // set by the owner alone
+	plain       bool      // conn is a socket: a write that was interrupted can go on
 	broken      error     // why its reader has given it up
 	since       time.Time // since when the server is silent though answers are due
 	parked      bool
@@ -86,6 +88,7 @@ type pipe struct {
 	ends    []int
 	parts   [][]byte
 	bufs    net.Buffers
+	joined  []byte // heads and blobs for a connection that is not plain
 
 	reader replyReader
 }
@@ -103,7 +106,7 @@ type replyReader struct {
 // newPipe starts a pipe. first is its connection, nil to dial when one is needed.
 func newPipe(d *dialer, first net.Conn, timeout time.Duration) *pipe {
 	p := &pipe{
-		dialer: d, timeout: max(timeout, 0), conn: first,
+		dialer: d, timeout: max(timeout, 0), conn: first, plain: isSocket(first),
 		stopped: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -268,7 +271,7 @@ func (p *pipe) abandon(cl *call) {
 		p.slots[cl.slot].call = nil
 	case callWriting:
 		cl.left = true
-		if cl.async == nil && p.conn != nil {
+		if cl.async == nil && p.conn != nil && p.plain {
 			p.interrupted = true
 			_ = p.conn.SetWriteDeadline(longAgo)
 		}
@@ -358,18 +361,47 @@ func (p *pipe) send() error {
 	err := p.conn.SetWriteDeadline(untilAfter(2 * p.timeout))
 	p.mu.Unlock()
 	if err == nil {
+		if !p.plain {
+			p.join()
+		}
 		err = p.write()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.allWritten() // also of a write that failed, whose reply may still come before lose
+	return err
+}
+
+// join copies the parts, so that no caller has to interrupt the write in order to leave:
+// a TLS connection is of no use after that.
+func (p *pipe) join() {
+	p.joined = p.joined[:0]
+	for _, part := range p.parts {
+		p.joined = append(p.joined, part...)
+	}
+	clear(p.parts)
+	p.parts = append(p.parts[:0], p.joined)
+	if cap(p.joined) > keepCall {
+		p.joined = nil // parts has it until it is written
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.allWritten()
+}
+
+// maxJoined is how many bytes of blobs a batch has at most, beside one blob of any size,
+// where they are copied.
+const maxJoined = 1 << 20
+
+// allWritten notes that all of the batch's blobs are let go.
+func (p *pipe) allWritten() {
 	for i, cl := range p.batched {
 		if cl == nil {
 			continue
 		}
 		p.batched[i] = nil
-		p.written(cl) // also of a write that failed, whose reply may still come before lose
+		p.written(cl)
 	}
-	return err
 }
 
 // written notes that a call's blob is let go.
@@ -389,6 +421,13 @@ func (p *pipe) written(cl *call) {
 	}
 }
 
+// isSocket tells whether a connection is a socket itself, and not TLS or the like over
+// one.
+func isSocket(nc net.Conn) bool {
+	_, ok := nc.(syscall.Conn)
+	return ok
+}
+
 // connect dials. If that fails, so do all calls that are queued.
 func (p *pipe) connect() error {
 	nc, err := p.dialer.dial(p.ctx, untilAfter(p.timeout))
@@ -401,7 +440,7 @@ func (p *pipe) connect() error {
 		return nil
 	}
 	if err == nil {
-		p.conn = nc
+		p.conn, p.plain = nc, isSocket(nc)
 		p.startReader(nc)
 		return nil
 	}
@@ -420,13 +459,17 @@ func (p *pipe) load() {
 		p.since = time.Now()
 	}
 	p.batched = p.batched[:0]
-	n := 0
+	n, bytes := 0, 0
 	for most := min(p.room(), window); n < len(p.queue) && len(p.batched) < most; n++ {
-		if cl := p.queue[n]; cl.async == nil || !cl.async.late() {
-			p.batched = append(p.batched, cl)
-		} else {
+		cl := p.queue[n]
+		if cl.async != nil && cl.async.late() {
 			p.settle(cl, connectError(os.ErrDeadlineExceeded))
+			continue
 		}
+		if bytes += len(cl.blob); !p.plain && bytes > maxJoined && len(p.batched) > 0 {
+			break
+		}
+		p.batched = append(p.batched, cl)
 	}
 	p.queue = slices.Delete(p.queue, 0, n)
 	p.head, p.ends = p.head[:0], p.ends[:0]
