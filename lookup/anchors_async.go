@@ -7,10 +7,10 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// plan returns the first exchange of a lookup by anchors, nil where it takes all
-// hashes. If the server has not been asked yet how it looks up by anchors, it is
-// asked now, and nobody waits for that. The pipe's mutex is held.
-func (a *AsyncClient) plan(hashes []byte, hashLen int) *anchorsCall {
+// anchoring returns how a lookup is made by anchors, nil where it takes all hashes. If
+// the server has not been asked yet how it looks up by anchors, it is asked now, and
+// nobody waits for that. The pipe's mutex is held.
+func (a *AsyncClient) anchoring(hashes []byte, hashLen int) *anchoring {
 	if a.anchors.from == 0 || hashLen == 0 || hashLen > netproto.MaxHashLen || len(hashes)/hashLen < a.anchors.from {
 		return nil
 	}
@@ -18,10 +18,20 @@ func (a *AsyncClient) plan(hashes []byte, hashLen int) *anchorsCall {
 	if know == nil || know.stride == 0 {
 		return nil
 	}
-	plan := &anchorsCall{hashes: hashes, hashLen: hashLen, stride: know.stride}
-	plan.begin(know.unit)
-	plan.hashes = nil // the caller's
-	return plan
+	return know
+}
+
+// begin sends the first exchange.
+func (a *AsyncClient) begin(know *anchoring, of *asyncCall, numTokens uint32, hashes []byte, hashLen int) (uint32, bool, error) {
+	of.plan = &anchorsCall{hashLen: hashLen, stride: know.stride}
+	size := 0
+	if n := len(hashes) / hashLen / know.stride; n > 0 {
+		size = (n/anchorGap(n, int(know.unit)) + 2) * hashLen // with the first and the last block
+	}
+	return a.sendPlan(of, numTokens, size, hashes, func(plan *anchorsCall) error {
+		plan.begin(know.unit)
+		return nil
+	})
 }
 
 // learn returns what is known of the server, nil for nothing yet.
@@ -53,19 +63,22 @@ func (a *AsyncClient) learn(hashLen int) *anchoring {
 	return nil
 }
 
-// sendPlan sends an exchange.
-func (a *AsyncClient) sendPlan(plan *anchorsCall, of *asyncCall, numTokens uint32) (uint32, bool, error) {
-	if err := a.reserve(len(plan.blob)); err != nil {
-		return 0, true, err
-	}
-	of.plan, of.size = plan, len(plan.blob)
-	a.size += of.size
+// sendPlan sends an exchange whose anchors and blob, of at most so many bytes, fill makes
+// of the caller's hashes.
+func (a *AsyncClient) sendPlan(of *asyncCall, numTokens uint32, size int, hashes []byte, fill func(plan *anchorsCall) error) (uint32, bool, error) {
+	plan := of.plan
 	of.asked++
-	a.send(&call{
-		request: request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: plan.hashLen, blob: plan.blob, anchors: &plan.Anchors},
+	cl := &call{
+		request: request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: plan.hashLen, anchors: &plan.Anchors},
 		async:   of,
+	}
+	return a.send(cl, size, func() error {
+		plan.hashes = hashes
+		err := fill(plan)
+		plan.hashes = nil
+		cl.blob = plan.blob
+		return err
 	})
-	return 0, false, nil
 }
 
 // goOn takes the answer to an exchange. Where it determines the hit, that is ready;
@@ -94,11 +107,7 @@ func (a *AsyncClient) goOn(cl *call, numTokens uint32, hashes []byte, hashLen in
 		cl.async.plan = nil
 		return 0, false, nil
 	}
-	plan.hashes = hashes
-	err = plan.narrow(more)
-	plan.hashes = nil
-	if err != nil {
-		return 0, true, err
-	}
-	return a.sendPlan(plan, &asyncCall{client: a, id: cl.async.id, until: cl.async.until, asked: cl.async.asked}, numTokens)
+	next := &asyncCall{client: a, id: cl.async.id, until: cl.async.until, asked: cl.async.asked, plan: plan}
+	size := (max(0, int(more.end)-int(more.known)) + plan.Len()) * hashLen
+	return a.sendPlan(next, numTokens, min(size, len(hashes)), hashes, func(plan *anchorsCall) error { return plan.narrow(more) })
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -194,4 +195,70 @@ func TestAsyncByAnchorsServerRestarts(t *testing.T) {
 		ask()
 		require.EqualValues(t, 1, anchored.Load())
 	})
+}
+
+// What an exchange sends is copied, and hashed, while other polls go on.
+func TestAsyncByAnchorsPreparesWithoutTheLock(t *testing.T) {
+	const n = 1 << 17
+	f := &fakeServer{answer: func(r *fakeRequest) {
+		switch {
+		case r.tag != "anchors":
+			r.reply()
+		case binary.BigEndian.Uint32(r.frames[1][4:]) == 0:
+			anchorsReply([]byte{netproto.AnchorsParams}, u32s(1, 1))(r)
+		case len(r.frames[5]) < n*32:
+			anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, n))(r)
+		default:
+			anchorsReply([]byte{netproto.AnchorsHit}, u32s(n*16))(r)
+		}
+	}}
+	a := fakeAsync(t, f, WithAnchors(1), WithTimeout(patience))
+	hashes := make([]byte, n*32)
+	pollUntil(t, a, "learn", n*16, hashes)
+	stop := make(chan struct{})
+	var polls sync.WaitGroup
+	polls.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				pollUntil(t, a, "long", n*16, hashes) // 4 MiB are copied for its second exchange
+			}
+		}
+	})
+	eventually(t, "a call that is being prepared while the lock is free", func() bool {
+		a.pipe.mu.Lock()
+		defer a.pipe.mu.Unlock()
+		cl := a.pending["long"]
+		return cl != nil && cl.state == callPreparing && cl.async.plan != nil
+	})
+	close(stop)
+	polls.Wait()
+	a.pipe.mu.Lock()
+	defer a.pipe.mu.Unlock()
+	require.Zero(t, a.size)
+}
+
+// Who is discarded while it is prepared is not sent, and keeps nothing.
+func TestAsyncDiscardWhilePreparing(t *testing.T) {
+	f, _ := heldServer()
+	a := fakeAsync(t, f)
+	for _, end := range []func(){func() { a.Discard("r") }, func() { require.NoError(t, a.Close()) }} {
+		cl := &call{async: &asyncCall{client: a, id: "r"}}
+		a.pipe.mu.Lock()
+		hit, ready, _ := a.send(cl, 100, func() error {
+			end()
+			cl.async.copied = bufferOf(make([]byte, 100))
+			cl.blob = cl.async.copied.B
+			return nil
+		})
+		require.Zero(t, hit)
+		require.Equal(t, a.pipe.closed, ready)
+		require.Nil(t, cl.async.copied)
+		require.Zero(t, a.size)
+		require.Empty(t, a.pending)
+		require.Empty(t, a.pipe.queue)
+		a.pipe.mu.Unlock()
+	}
 }

@@ -219,6 +219,16 @@ func (call *anchorsCall) addBlocks(from, end int) {
 // the work of one more hash behind another, so long prompts get longer gaps.
 const mostAnchors = 64
 
+// anchorGap is how many blocks lie between two anchors of n blocks, of which unit make
+// the alignment.
+func anchorGap(n, unit int) int {
+	gap := (int(math.Sqrt(float64(n))) + unit - 1) / unit * unit
+	if n/gap >= mostAnchors {
+		gap = (n/mostAnchors + unit - 1) / unit * unit
+	}
+	return gap
+}
+
 // begin makes the first request: the first block, the last one that a hit may end
 // with, and between them anchors at even distances.
 func (call *anchorsCall) begin(unit uint32) {
@@ -229,10 +239,7 @@ func (call *anchorsCall) begin(unit uint32) {
 	if n == 0 {
 		return
 	}
-	gap := (int(math.Sqrt(float64(n))) + u - 1) / u * u
-	if n/gap >= mostAnchors {
-		gap = (n/mostAnchors + u - 1) / u * u
-	}
+	gap := anchorGap(n, u)
 	call.anchor(0)
 	for at := gap - 1; at < n-1; at += gap {
 		call.anchor(at)

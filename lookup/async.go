@@ -45,7 +45,6 @@ type AsyncClient struct {
 	learnDials int64      // connections made when that was queued
 	answered   *list.List // of *call, the oldest first
 	size       int        // bytes of hashes that are copied
-	copying    int        // ids that will be pending once their hashes are copied
 }
 
 // Defaults of WithPending.
@@ -129,39 +128,49 @@ func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, ha
 		until = cl.async.until // which takes all hashes
 	} else if err := checkHashLen(hashLen); err != nil {
 		return 0, true, err
-	} else if plan := a.plan(hashes, hashLen); plan != nil {
-		return a.sendPlan(plan, &asyncCall{client: a, id: requestID, until: until}, numTokens)
+	} else if know := a.anchoring(hashes, hashLen); know != nil {
+		return a.begin(know, &asyncCall{client: a, id: requestID, until: until}, numTokens, hashes, hashLen)
 	}
-	if err := a.reserve(len(hashes)); err != nil {
-		return 0, true, err
-	}
-	a.size += len(hashes)
-	a.copying++
-	p.mu.Unlock() // a copy may take as long as a round trip
-	copied := bufferOf(hashes)
-	p.mu.Lock()
-	a.copying--
 	cl := &call{
-		request: request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: copied.B},
-		async:   &asyncCall{client: a, id: requestID, copied: copied, size: len(hashes), until: until},
+		request: request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen},
+		async:   &asyncCall{client: a, id: requestID, until: until},
 	}
-	if a.pending[requestID] != nil { // polled for the first time twice at once
-		cl.async.letGo()
-		return 0, false, nil
-	}
-	if p.closed {
-		cl.async.letGo()
-		return 0, true, connectError(errClosed)
-	}
-	a.send(cl)
-	return 0, false, nil
+	return a.send(cl, len(hashes), func() error {
+		cl.async.copied = bufferOf(hashes)
+		cl.blob = cl.async.copied.B
+		return nil
+	})
 }
 
-// send makes a call pending. The pipe is open.
-func (a *AsyncClient) send(cl *call) {
+// send makes a call pending and queues it once fill has made its blob, of at most so
+// many bytes. The pipe's mutex is held, but not while fill works, which may take as long
+// as a round trip. The id is pending meanwhile, and its answer not ready.
+func (a *AsyncClient) send(cl *call, size int, fill func() error) (hitTokens uint32, ready bool, err error) {
+	if err := a.reserve(size); err != nil {
+		return 0, true, err
+	}
+	cl.state, cl.async.size = callPreparing, size
+	a.size += size
 	a.pending[cl.async.id] = cl
+	a.pipe.mu.Unlock()
+	err = fill()
+	a.pipe.mu.Lock()
+	a.size += len(cl.blob) - cl.async.size
+	cl.state, cl.async.size = callQueued, len(cl.blob)
+	switch {
+	case cl.async.gone: // discarded, or late, meanwhile
+		cl.async.letGo()
+		return 0, false, nil
+	case err != nil:
+		a.forget(cl)
+		return 0, true, err
+	case a.pipe.closed:
+		a.forget(cl)
+		return 0, true, connectError(errClosed)
+	}
 	a.pipe.enqueue(cl)
 	a.pipe.rouse()
+	return 0, false, nil
 }
 
 // reserve makes room for one more id and its hashes.
@@ -172,7 +181,7 @@ func (a *AsyncClient) reserve(bytes int) error {
 	case a.size+bytes > a.maxSize:
 		return fmt.Errorf("%w: their hashes fill %d bytes", ErrPending, a.maxSize)
 	}
-	for len(a.pending)+a.copying >= a.maxIDs {
+	for len(a.pending) >= a.maxIDs {
 		oldest := a.answered.Front()
 		if oldest == nil {
 			return fmt.Errorf("%w: %d", ErrPending, len(a.pending))

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -92,8 +93,15 @@ func (f *fakeServer) dialer() *dialer {
 	return d
 }
 
+// interruptible marks a pipe of package net as what it is: a connection whose writes may be
+// interrupted, as a socket's.
+type interruptible struct{ net.Conn }
+
+func (interruptible) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
+
 func (f *fakeServer) connect() (net.Conn, error) {
 	here, there := net.Pipe()
+	here = interruptible{here}
 	if !f.pipes {
 		var err error
 		if here, there, err = socketPair(); err != nil {

@@ -38,8 +38,9 @@ type call struct {
 type callState uint8
 
 const (
-	callQueued  callState = iota
-	callWriting           // the blob is being read
+	callQueued    callState = iota
+	callPreparing           // its blob is being made; not in the queue yet
+	callWriting             // the blob is being read
 	callSent
 	callDone
 )
