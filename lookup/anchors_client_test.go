@@ -469,7 +469,7 @@ func TestAnchorsContext(t *testing.T) {
 			), append(opts, WithAnchors(1), WithTimeout(patience))...)
 			_, err := client.Lookup(ctx, 1600, chain("a", 100, 32), 32)
 			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorIs(t, err, ErrConnect)
+			require.ErrorIs(t, err, ErrNoAnswer)
 			_, err = client.Lookup(ctx, 1600, chain("a", 100, 32), 32)
 			require.ErrorIs(t, err, context.Canceled, "before its first exchange")
 			require.NoError(t, client.Ping(background))

@@ -199,7 +199,7 @@ func (a *AsyncClient) take(cl *call) (uint32, bool, error) {
 			return 0, false, nil
 		}
 		a.forget(cl)
-		return 0, true, connectError(os.ErrDeadlineExceeded)
+		return 0, true, a.pipe.unanswered(os.ErrDeadlineExceeded)
 	}
 	if cl.async.plan != nil {
 		return 0, false, nil

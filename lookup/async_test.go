@@ -195,7 +195,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 		hit, ready, err = a.Poll("late", 0, nil, 0)
 		require.True(t, ready)
 		require.Zero(t, hit)
-		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorIs(t, err, ErrNoAnswer)
 
 		notReady(t, a, "late", 49) // the connection serves on
 		<-held

@@ -63,7 +63,9 @@ func (c *Client) batch(ctx context.Context, asks []Ask) error {
 		return nil
 	}
 	conn, err := c.pool.get(ctx, c.untilFor(ctx))
-	if err == nil {
+	if err != nil {
+		err = connectError(err)
+	} else {
 		for rest := asks; err == nil && len(rest) > 0; {
 			n := min(len(rest), window)
 			err = conn.batch(rest[:n])
@@ -74,7 +76,7 @@ func (c *Client) batch(ctx context.Context, asks []Ask) error {
 	if err == nil {
 		return nil
 	}
-	err = connectError(err)
+	err = exchangeError(err)
 	for i := range asks {
 		if asks[i].Err == errUnasked { //nolint:errorlint // a mark, never wrapped
 			asks[i].Err = err
@@ -186,7 +188,7 @@ func splitEnvelope(frames [][]byte) (slot, turn uint32, body [][]byte, ok bool) 
 // batch makes a batch on the shared connection.
 func (p *pipe) batch(ctx context.Context, asks []Ask) error {
 	if err := ctx.Err(); err != nil {
-		err = connectError(err)
+		err = exchangeError(err)
 		var lost error
 		for i := range asks {
 			if asks[i].Err == nil {

@@ -31,8 +31,8 @@ import (
 //
 // # Errors
 //
-// An error wraps one of ErrRefused, ErrConnect, ErrReply and ErrRequest, and
-// beside that the cause: context.Canceled, context.DeadlineExceeded,
+// An error wraps one of ErrRefused, ErrConnect, ErrNoAnswer, ErrReply and ErrRequest,
+// and beside that the cause: context.Canceled, context.DeadlineExceeded,
 // os.ErrDeadlineExceeded for the client's timeout, net.ErrClosed after Close, or
 // what the network said. No request is ever sent twice.
 //
@@ -249,17 +249,31 @@ func (c *Client) exchange(ctx context.Context, until time.Time, r *request) (*co
 	}
 	if err := conn.exchange(r); err != nil {
 		c.pool.put(conn, err)
-		return nil, connectError(err)
+		return nil, exchangeError(err)
 	}
 	return conn, nil
 }
 
 // connectError makes ErrConnect of an error that has no name of ours.
-func connectError(err error) error {
-	if errors.Is(err, ErrReply) || errors.Is(err, ErrConnect) || errors.Is(err, ErrRequest) {
-		return err
+func connectError(err error) error { return withSentinel(err, ErrConnect) }
+
+// exchangeError makes ErrNoAnswer of an error that has no name of ours where a call's
+// time was up, or its caller had left, while it had a connection, otherwise ErrConnect.
+func exchangeError(err error) error {
+	if lost(err) {
+		return withSentinel(err, ErrConnect)
 	}
-	return fmt.Errorf("%w: %w", ErrConnect, err)
+	return withSentinel(err, ErrNoAnswer)
+}
+
+// withSentinel wraps an error by a sentinel, unless it has one.
+func withSentinel(err, sentinel error) error {
+	for _, name := range [...]error{ErrReply, ErrConnect, ErrNoAnswer, ErrRequest} {
+		if errors.Is(err, name) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
 }
 
 // Explain asks why a lookup hits no more than it does. It neither counts as a
@@ -278,8 +292,8 @@ func (c *Client) Explain(ctx context.Context, numTokens uint32, hashes []byte, h
 
 // Store tells the server that a place holds keys, consecutive chunks of its
 // group, of hashLen bytes each, joined. keys are sent without being copied and
-// only borrowed. After ErrConnect it may or may not have taken effect, as may
-// Evict and Reset, and may still do so for a moment.
+// only borrowed. After ErrConnect and ErrNoAnswer it may or may not have taken effect,
+// as may Evict and Reset, and may still do so for a moment.
 func (c *Client) Store(ctx context.Context, at Place, keys []byte, hashLen int) error {
 	return c.keys(ctx, netproto.TagStore, at, keys, hashLen)
 }

@@ -37,7 +37,7 @@ const (
 
 // typed passes the errors that a lost server may cause.
 func typed(err error) error {
-	if errors.Is(err, ErrConnect) && !errors.Is(err, ErrReply) && !errors.Is(err, ErrRequest) {
+	if errors.Is(err, ErrConnect) != errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrReply) && !errors.Is(err, ErrRequest) {
 		return nil
 	}
 	return fmt.Errorf("not an error of a lost connection: %w", err)

@@ -67,7 +67,7 @@ func TestClientContext(t *testing.T) {
 	start := time.Now()
 	err := client.Ping(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorIs(t, err, ErrNoAnswer)
 	require.Less(t, time.Since(start), 4*time.Second)
 	require.ErrorIs(t, client.Ping(ctx), context.Canceled)
 	require.Empty(t, client.pool.open)
@@ -76,7 +76,7 @@ func TestClientContext(t *testing.T) {
 	ctx, cancel = context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	err = client.Ping(ctx)
-	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorIs(t, err, ErrNoAnswer)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
@@ -84,7 +84,7 @@ func TestClientTimeout(t *testing.T) {
 	client := scripted(t, func(conn net.Conn) { readSome(conn); readSome(conn) })
 	client.timeout = 50 * time.Millisecond
 	err := client.Ping(context.Background())
-	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorIs(t, err, ErrNoAnswer)
 	var timeout net.Error
 	require.True(t, errors.As(err, &timeout) && timeout.Timeout())
 }

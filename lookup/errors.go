@@ -34,6 +34,10 @@ var (
 	// ErrConnect says that the server could not be reached or that the connection
 	// was lost; the request may or may not have taken effect.
 	ErrConnect = errors.New("lookup: no connection")
+	// ErrNoAnswer says that there was a connection, and no answer before the call's
+	// time was up or its context ended: the server hangs, or is slow. The request may
+	// or may not have taken effect, and may still do so.
+	ErrNoAnswer = errors.New("lookup: no answer")
 	// ErrReply says that the server's reply is not one of this protocol.
 	ErrReply = errors.New("lookup: bad reply")
 	// ErrRequest refuses arguments that cannot be sent.

@@ -231,6 +231,7 @@ func (p *pipe) await(ctx context.Context, cl *call, until time.Time) error {
 func (p *pipe) leave(cl *call, why error) error {
 	p.mu.Lock()
 	state := cl.state
+	why = p.unanswered(why)
 	p.abandon(cl)
 	p.mu.Unlock()
 	switch state {
@@ -240,7 +241,15 @@ func (p *pipe) leave(cl *call, why error) error {
 	case callWriting:
 		<-cl.done
 	}
-	return connectError(why)
+	return why
+}
+
+// unanswered names the error of a call whose time is up, or whose caller leaves.
+func (p *pipe) unanswered(why error) error {
+	if p.conn == nil {
+		return connectError(why)
+	}
+	return exchangeError(why)
 }
 
 // dequeue ends those of the calls that have not been taken from the queue.
@@ -282,7 +291,7 @@ func (p *pipe) abandon(cl *call) {
 // lookup makes a lookup and waits for it.
 func (p *pipe) lookup(ctx context.Context, until time.Time, r request) (uint64, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, connectError(err)
+		return 0, exchangeError(err)
 	}
 	cl := p.lend(r)
 	defer p.giveBack(cl)
@@ -296,7 +305,7 @@ func (p *pipe) lookup(ctx context.Context, until time.Time, r request) (uint64, 
 // answer makes any other request and waits for its reply.
 func (p *pipe) answer(ctx context.Context, until time.Time, r request) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, connectError(err)
+		return nil, exchangeError(err)
 	}
 	cl := p.lend(r)
 	defer p.giveBack(cl)
@@ -464,7 +473,7 @@ func (p *pipe) load() {
 	for most := min(p.room(), window); n < len(p.queue) && len(p.batched) < most; n++ {
 		cl := p.queue[n]
 		if cl.async != nil && cl.async.late() {
-			p.settle(cl, connectError(os.ErrDeadlineExceeded))
+			p.settle(cl, exchangeError(os.ErrDeadlineExceeded))
 			continue
 		}
 		if bytes += len(cl.blob); !p.plain && bytes > maxJoined && len(p.batched) > 0 {
@@ -700,7 +709,7 @@ func (p *pipe) lose(why error) {
 		}
 	}
 	p.conn, p.broken = nil, nil
-	why = connectError(why)
+	why = exchangeError(why)
 	for i := range p.slots {
 		if !p.slots[i].busy {
 			continue

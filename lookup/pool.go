@@ -36,10 +36,10 @@ func newPool(d *dialer, size int) *pool {
 // get lends a connection, for the time until put, with an exchange begun.
 func (p *pool) get(ctx context.Context, until time.Time) (*conn, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, exchangeError(err)
 	}
 	if err := p.turn(ctx, until); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %d connections are in use: %w", ErrNoAnswer, cap(p.turns), err)
 	}
 	c, err := p.take(ctx, until)
 	if err == nil {

@@ -99,7 +99,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace), errors.Is(err, picture.ErrInput),
 		errors.Is(err, lookup.ErrRequest): // an address of no known form
 		code = exitUsage
-	case errors.Is(err, lookup.ErrConnect), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, lookup.ErrConnect), errors.Is(err, lookup.ErrNoAnswer), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
 		code = exitLost
 	}
 	text := err.Error()

@@ -54,11 +54,15 @@ func (t *target) ask(ctx context.Context, request func(context.Context, *lookup.
 	return nil
 }
 
-// explain adds to an error of the connection who did not answer. A timeout is a
-// lost answer, whatever the client called it.
+// explain adds to an error of the connection whose it was, and to a timeout whether
+// there was a connection.
 func (t *target) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return classed{fmt.Errorf("%s: no answer within %v: %w", t.connect, t.timeout, err), lookup.ErrConnect}
+	timedOut := ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
+	switch {
+	case timedOut && errors.Is(err, lookup.ErrNoAnswer):
+		return classed{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), lookup.ErrNoAnswer}
+	case timedOut:
+		return classed{fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), lookup.ErrConnect}
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
 }

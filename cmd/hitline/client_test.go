@@ -144,7 +144,7 @@ func TestLost(t *testing.T) {
 	require.NoError(t, listener.Close())
 	hangUp, silent := fake(t, "hang up"), fake(t, "")
 	for _, line := range askingLines {
-		for address, want := range map[string]string{nobody: "connection refused", hangUp: hangUp, silent: "no answer within 50ms"} {
+		for address, want := range map[string]string{nobody: "connection refused", hangUp: hangUp, silent: "connected, but no answer within 50ms\n"} {
 			begun := time.Now()
 			got := ask(t, address, line+" --timeout 50ms")
 			assert.Equal(t, exitLost, got.code, line)

@@ -53,7 +53,7 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.Is(err, errUsage), errors.Is(err, errConfig), errors.Is(err, lookup.ErrRequest):
 		return exitUsage
-	case errors.Is(err, lookup.ErrConnect), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, lookup.ErrConnect), errors.Is(err, lookup.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return exitLost
 	}
 	return exitBad
