@@ -104,7 +104,7 @@ _LONGEST_PAUSE = 1.0
 # A reset is waited for at least so long: a server may have to walk a whole store.
 _RESET_TIMEOUT = 30.0
 
-# Failed lookups are logged at most this often, in seconds.
+# Each kind of failure is logged at most this often, in seconds.
 _LOG_EVERY = 10.0
 
 
@@ -150,6 +150,8 @@ _Result = TypeVar("_Result")
 class _Requests:
     """The connection, and the requests that both clients have."""
 
+    _logger = logger
+
     def __init__(
         self, address: str, *, timeout: float = 10.0, raise_errors: bool = False, anchors_from: int = ANCHORS_FROM
     ) -> None:
@@ -173,7 +175,7 @@ class _Requests:
         self._closed = False
         self._pause = 0.0
         self._retry_at = 0.0
-        self._log_at = 0.0
+        self._log_at: dict[str, float] = {}  # when each text may be logged again
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -320,9 +322,9 @@ class _Requests:
 
     def _log(self, text: str, error: Exception) -> None:
         now = time.monotonic()
-        if now >= self._log_at:
-            self._log_at = now + _LOG_EVERY
-            logger.warning(text, self.address, error if isinstance(error, HitlineError) else repr(error))
+        if now >= self._log_at.get(text, 0.0):
+            self._log_at[text] = now + _LOG_EVERY
+            self._logger.warning(text, self.address, error if isinstance(error, HitlineError) else repr(error))
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Exchanges a request whose reply begins with 01, and returns the rest."""

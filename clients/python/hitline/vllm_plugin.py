@@ -89,7 +89,10 @@ def _timeout() -> float:
 
 def _replacement(address: str, timeout: float) -> type:
     class HitlineLookupKeyClient(LookupKeyClient):
-        """Takes what vLLM's client takes, and needs none of it."""
+        """Takes what vLLM's client takes, and needs none of it. What it logs goes where
+        vLLM's own lines go."""
+
+        _logger = logger
 
         def __init__(self, vllm_config: object = None) -> None:
             super().__init__(address, timeout=timeout)

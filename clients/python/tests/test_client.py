@@ -309,7 +309,11 @@ class Failures(unittest.TestCase):
         with Client(unused_address()) as client, self.assertLogs(QUIET, "WARNING") as logs:
             for _ in range(100):
                 self.assertEqual(client.lookup(16, []), 0)
-        self.assertEqual(len(logs.output), 1)
+            for _ in range(100):
+                self.assertIs(client.reset(), False)
+        self.assertEqual(len(logs.output), 2, "one warning does not keep another back")
+        self.assertIn("lookup at", logs.output[0])
+        self.assertIn("reset at", logs.output[1])
 
     def test_bad_addresses(self) -> None:
         for address in (

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from hitline import LookupKeyClient, client as client_module, vllm_plugin
+from hitline import LookupKeyClient, vllm_plugin
 from tests.support import Scripted, hashes, message
 from tests.test_client import eventually
 
@@ -209,19 +209,19 @@ class Plugin(StandIn):
 
     def test_scheduler_reset_store_returns_client_reset_result(self) -> None:
         replies = [message(b"\1"), message(b"\0", b"no")]
-        with Scripted(lambda _: replies.pop(0)) as server, mock.patch.object(client_module.logger, "disabled", True):
+        with Scripted(lambda _: replies.pop(0)) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
             scheduler = self.scheduler(server)
             self.assertIs(scheduler.reset_store(), True)
             self.assertIs(scheduler.reset_store(), False)
 
     def test_scheduler_reset_store_handles_rpc_exception(self) -> None:
-        with Scripted(lambda _: None) as server, mock.patch.object(client_module.logger, "disabled", True):
+        with Scripted(lambda _: None) as server, mock.patch.object(vllm_plugin.logger, "disabled", True):
             self.assertIs(self.scheduler(server).reset_store(), False)
 
     def test_timeout(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
             scheduler = self.scheduler(server, "0.05")
-            with self.assertLogs("hitline", "WARNING") as logs:
+            with self.assertLogs("vllm.hitline", "WARNING") as logs:  # a logger that has vLLM's handlers
                 self.assertEqual(scheduler.client.lookup("r", 16, []), 0)
             self.assertIn("did not answer in time", logs.output[0])
 
