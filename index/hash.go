@@ -6,11 +6,14 @@ import (
 	"math/bits"
 )
 
-// hasher hashes keys under a secret of its own: NH of RFC 4418 (UMAC), the sum of
-// products of words to which secret words were added, over which two different
-// keys of one length agree for one secret in 2^64, whoever chose them; then one
-// more multiplication, so that the bits that the table works with depend on all
-// of the product's.
+// hasher hashes keys under a secret of its own: NH of RFC 4418 (UMAC) with words of 64
+// bits, the sum of products of words to which secret words were added. Two different
+// keys of one length have equal sums, of 128 bits, for at most one secret in 2^64,
+// whoever chose them. The sum is then folded to 64 bits by an exclusive or and one more
+// multiplication, so that the bits that the table works with depend on all of it. Of the
+// folded hash nothing is proved: two keys agree about as often as random numbers of 64
+// bits do. Presence does not rest on it, as keys are compared whole; links do, see
+// Index.findHashed.
 type hasher struct {
 	words  [maxHashLen / 8]uint64
 	finish uint64

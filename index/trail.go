@@ -97,8 +97,9 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n)})
 }
 
-// findHashed finds the key of hashLen bytes that has a hash; noSlot if several
-// have.
+// findHashed finds the key of hashLen bytes that has a hash; noSlot if several have. It
+// is the wrong key if the right one is gone and another one has its hash: of N entries
+// one has, by chance, in N of 2^64 cases.
 func (x *Index) findHashed(h uint64, hashLen int) (found slot) {
 	found = noSlot
 	x.table.cells(h, func(s slot) bool {
