@@ -8,8 +8,10 @@ SMOKEFUZZ ?= 8000x
 # How long `make soak` takes, and the soak test in `make test`.
 SOAKTIME ?= 10m
 SMOKESOAK ?= 40s
-# How many lookups `make torture` asks both ways.
+# How many lookups `make torture` asks by anchors and by all hashes, and how many pools
+# it asks in every way.
 TORTURE ?= 10000000
+POOLS ?= 1000000
 
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -44,8 +46,9 @@ soak: ## Check every answer of a server under faults for SOAKTIME (10m)
 	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup
 
 .PHONY: torture
-torture: ## Ask TORTURE (10,000,000) lookups by anchors and by all hashes; all must agree
+torture: ## Ask TORTURE (10,000,000) lookups by anchors and in full, and POOLS (1,000,000) pools in every way; all must agree
 	HITLINE_TEST_TORTURE=$(TORTURE) go test -count=1 -timeout 0 -v -run '^TestTorture$$' ./lookup
+	HITLINE_TEST_POOLS=$(POOLS) go test -count=1 -timeout 0 -v -run '^TestEveryWayAgainstTheOracle$$' ./lookup
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

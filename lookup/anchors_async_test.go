@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -199,6 +200,7 @@ func TestAsyncByAnchorsServerRestarts(t *testing.T) {
 
 // What an exchange sends is copied, and hashed, while other polls go on.
 func TestAsyncByAnchorsPreparesWithoutTheLock(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))) // with one, nobody looks in between
 	const n = 1 << 17
 	f := &fakeServer{answer: func(r *fakeRequest) {
 		switch {

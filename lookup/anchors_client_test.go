@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -208,8 +209,9 @@ func TestAnchorsFrom(t *testing.T) {
 func TestAnchorsServerRestarts(t *testing.T) {
 	for kind, opts := range clientKinds {
 		t.Run(kind, func(t *testing.T) {
-			first := startServer(t, blocks16, Limits{})
-			addr := first.Addrs()[0]
+			addr := "tcp://" + storetest.FreeAddr(t)
+			first, err := serveOn(t, nil, addr)
+			require.NoError(t, err)
 			c := dialAs(t, addr, append(opts, WithAnchors(1))...)
 			hashes := chain("a", 400, 32)
 			storePrefix(t, first.service, hashes, 400)
@@ -476,7 +478,8 @@ func TestAnchorsContext(t *testing.T) {
 
 			client = fakeClient(t, anchorsFake(
 				anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)), func(*fakeRequest) {},
-			), append(opts, WithAnchors(1), WithTimeout(50*time.Millisecond))...)
+			), append(opts, WithAnchors(1))...)
+			client.timeout = 50 * time.Millisecond
 			_, err = client.Lookup(background, 1600, chain("a", 100, 32), 32)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})

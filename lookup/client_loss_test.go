@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -32,7 +33,7 @@ type asker func(rng *rand.Rand, token uint32) (lost bool, err error)
 // machine may add.
 const (
 	lossTimeout = 2 * time.Second
-	slack       = 5 * time.Second
+	slack       = patience
 )
 
 // typed passes the errors that a lost server may cause.
@@ -258,10 +259,7 @@ func TestClientKilledServer(t *testing.T) {
 		t.Skip()
 	}
 	noLeaks(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := "tcp://" + ln.Addr().String()
-	ln.Close()
+	addr := "tcp://" + storetest.FreeAddr(t)
 	server := startVictim(t, addr)
 
 	ctx, cancel := context.WithTimeout(background, patience)

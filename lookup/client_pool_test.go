@@ -220,10 +220,23 @@ func TestClientIdleLoss(t *testing.T) {
 			for range 3 {
 				require.NoError(t, c.Reset(background))
 				(<-conns).hangUp()
+				eventually(t, "it is lost", c.hasLost)
 				time.Sleep(2 * staleAfter)
 			}
 		})
 	}
+}
+
+// hasLost tells whether the end of the client's only connection has arrived.
+func (c *Client) hasLost() bool {
+	if c.pipe != nil {
+		c.pipe.mu.Lock()
+		defer c.pipe.mu.Unlock()
+		return c.pipe.conn == nil
+	}
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	return !c.pool.idle[0].alive.quiet()
 }
 
 // A cancelled call ends soon, with its cause, wherever it was.
@@ -251,7 +264,7 @@ func TestClientCancel(t *testing.T) {
 					clear(blob) // the race detector knows whether someone reads it
 					require.ErrorIs(t, err, context.Canceled)
 					require.NoError(t, typed(err))
-					require.Less(t, time.Since(begun), after+2*time.Second)
+					require.Less(t, time.Since(begun), after+patience/2)
 					timer.Stop()
 				}
 			})
@@ -301,7 +314,13 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	}
 	want := string(blob)
 	ctx, cancel := context.WithCancel(background)
-	time.AfterFunc(20*time.Millisecond, cancel) // by then the buffers are full
+	defer cancel()
+	go func() {
+		for end := newConn(there); end.alive.quiet(); time.Sleep(time.Millisecond) { // nothing has come yet
+		}
+		time.Sleep(20 * time.Millisecond) // until the buffers are full
+		cancel()
+	}()
 	_, err = c.Lookup(ctx, 16, blob, 32)
 	require.ErrorIs(t, err, context.Canceled)
 	clear(blob)
@@ -360,29 +379,27 @@ func TestClientPipelineOvertaking(t *testing.T) {
 // A reply that comes after its caller has left goes to nobody, also when the id's
 // slot is used again.
 func TestClientPipelineLateReply(t *testing.T) {
-	noLeaks(t)
-	held := make(chan *fakeRequest, 10)
-	f := &fakeServer{answer: func(r *fakeRequest) { held <- r }}
-	c := fakeClient(t, f, WithPipeline(), WithTimeout(patience))
-	ctx, cancel := context.WithTimeout(background, 5*time.Millisecond)
-	_, err := c.Lookup(ctx, 1, nil, 0)
-	cancel()
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	late := <-held
-	late.reply()
-	for i := range uint32(5) {
-		go func() { (<-held).reply() }()
-		hit, err := c.Lookup(background, 100+i, nil, 0)
-		require.NoError(t, err)
-		require.EqualValues(t, 100+i, hit)
-	}
-	require.Zero(t, c.pipe.underWay())
-	late.reply() // once more: nobody asked
-	require.Eventually(t, func() bool {
-		c.pipe.mu.Lock()
-		defer c.pipe.mu.Unlock()
-		return c.pipe.conn == nil
-	}, patience, time.Millisecond, "a reply to nothing is not of this protocol")
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan *fakeRequest, 10)
+		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) { held <- r }}
+		c := fakeClient(t, f, WithPipeline(), WithTimeout(patience))
+		ctx, cancel := context.WithTimeout(background, 5*time.Millisecond)
+		_, err := c.Lookup(ctx, 1, nil, 0)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		late := <-held
+		late.reply()
+		for i := range uint32(5) {
+			go func() { (<-held).reply() }()
+			hit, err := c.Lookup(background, 100+i, nil, 0)
+			require.NoError(t, err)
+			require.EqualValues(t, 100+i, hit)
+		}
+		require.Zero(t, c.pipe.underWay())
+		late.reply() // once more: nobody asked
+		synctest.Wait()
+		require.True(t, c.hasLost(), "a reply to nothing is not of this protocol")
+	})
 }
 
 // No more than 1,024 requests are under way; the others wait, and may leave.
@@ -640,7 +657,7 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				// A machine under load may delay an answer beyond a slice, which costs
 				// an allocation; the steady state has none.
-				for range 3 {
+				for end := time.Now().Add(patience); time.Now().Before(end); {
 					if testing.AllocsPerRun(200, func() {
 						if hit, err := c.Lookup(ctx, 8000, keys, 32); hit != 8000 || err != nil {
 							t.Error(hit, err)
@@ -722,7 +739,7 @@ func TestClientShorterDeadline(t *testing.T) {
 			begun := time.Now()
 			_, err = c.Lookup(ctx, 2, nil, 0)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Less(t, time.Since(begun), 5*time.Second)
+			require.Less(t, time.Since(begun), patience/2)
 			require.EqualValues(t, 1, f.dials.Load())
 		})
 	}
@@ -819,13 +836,15 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 
 // Attempts that fail at the same time count as one.
 func TestClientBackoffCountsOnce(t *testing.T) {
-	d, begun := dialerTo(nil), time.Now()
-	for range 8 {
-		d.fail(begun, errStore)
-	}
-	require.LessOrEqual(t, d.next.Sub(begun), firstPause*3/2+time.Second/20)
-	d.pauses.RandomizationFactor = 0
-	require.Equal(t, 2*firstPause, d.pauses.NextBackOff(), "the second pause")
+	synctest.Test(t, func(t *testing.T) {
+		d, begun := dialerTo(nil), time.Now()
+		for range 8 {
+			d.fail(begun, errStore)
+		}
+		require.LessOrEqual(t, d.next.Sub(begun), firstPause*3/2)
+		d.pauses.RandomizationFactor = 0
+		require.Equal(t, 2*firstPause, d.pauses.NextBackOff(), "the second pause")
+	})
 }
 
 // blackHole is a dialer whose attempts end with their time.

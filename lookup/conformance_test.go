@@ -280,7 +280,7 @@ func TestConformanceWire(t *testing.T) {
 	for i := range file.ServerCases {
 		c := &file.ServerCases[i]
 		store := c.backend()
-		overBackend := c.judge(t, startServer(t, ServiceConfig{Pool: pool, Backend: store}, Limits{}))
+		overBackend := c.judge(t, startServer(t, ServiceConfig{Pool: pool, Backend: store, Remote: patient}, Limits{}))
 		if want := c.RemoveAllCalls; want != nil && store.resets.Load() != *want {
 			overBackend = conformance.Differs("%d calls of reset, want %d", store.resets.Load(), *want)
 		}
@@ -398,8 +398,8 @@ func (c *wireClientCase) call(t *testing.T) (result string) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
-	require.NoError(t, here.SetDeadline(time.Now().Add(10*time.Second)))
-	client := newClient(there, WithTimeout(10*time.Second))
+	require.NoError(t, here.SetDeadline(time.Now().Add(patience)))
+	client := newClient(there, WithTimeout(patience))
 	served := make(chan []string, 1)
 	go func() { served <- c.serve(here) }()
 	if c.Call == "reset" {

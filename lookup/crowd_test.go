@@ -43,7 +43,7 @@ func dialCrowd(t testing.TB, addr string, n int, do func(conn net.Conn) error) *
 			c.mu.Lock()
 			c.conns = append(c.conns, conn)
 			c.mu.Unlock()
-			if err := conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(10 * patience)); err != nil {
 				return err
 			}
 			return do(conn)
@@ -124,7 +124,7 @@ func TestTenThousandConnections(t *testing.T) {
 func TestThousandHalfLookups(t *testing.T) {
 	measurable(t)
 	lets(t, 3_000)
-	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MessageTimeout: time.Hour}})
 	client := dialChild(t, server)
 	keys := chain("a", 131072, 32)
 	require.NoError(t, client.Store(context.Background(), Place{}, keys, 32))
@@ -208,10 +208,11 @@ func TestConnectionStorm(t *testing.T) {
 	server, err := serveOn(t, nil, "tcp://127.0.0.1:0", ipc)
 	require.NoError(t, err)
 	answers, stop := lookUpMeanwhile(t, server.Addrs()[0])
+	end := time.Now().Add(patience)
 	var group errgroup.Group
 	for worker := range 8 {
 		group.Go(func() error {
-			for i := range storm / 8 {
+			for i := 0; i < storm/8 || answers.Load() == 0 && time.Now().Before(end); i++ {
 				network, target, _ := SplitAddress(server.Addrs()[worker%2])
 				conn, err := net.Dial(network, target)
 				if errors.Is(err, unix.EAGAIN) { // more wait than the kernel keeps
@@ -289,6 +290,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		"none left":               {90, func(st Stat) bool { return st.AcceptErrors > 0 }},
 	} {
 		t.Run(name, func(t *testing.T) {
+			begun := time.Now()
 			server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Files: 128, Hog: c.hog})
 			early := dialChild(t, server)
 			require.EqualValues(t, allowed, statOf(t, early).MaxConnections)
@@ -306,7 +308,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			log := server.ends(t)
 			require.Contains(t, log, "max_connections lowered")
 			require.Equal(t, told, strings.Contains(log, "too many open files"), log)
-			require.LessOrEqual(t, strings.Count(log, "cannot accept"), 3, log)
+			require.LessOrEqual(t, strings.Count(log, "cannot accept"), 3+int(time.Since(begun)/quietFor), log)
 		})
 	}
 }

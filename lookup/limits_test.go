@@ -119,7 +119,7 @@ func TestSlowSender(t *testing.T) {
 					if _, err := p.Write(c.bytes[n : n+1]); err != nil {
 						break
 					}
-					time.Sleep(50 * time.Millisecond)
+					time.Sleep(200 * time.Millisecond) // all of them take 20 s and more
 				}
 				sent <- n
 			}()

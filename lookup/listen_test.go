@@ -360,8 +360,8 @@ func TestLoopsAreEven(t *testing.T) {
 		conn, err := net.Dial(network, target)
 		require.NoError(t, err)
 		defer conn.Close()
+		eventually(t, "open", func() bool { return server.open() == i+1 })
 	}
-	eventually(t, "all open", func() bool { return server.open() == 4*each })
 	loops := map[any]int{}
 	server.mu.Lock()
 	defer server.mu.Unlock()
@@ -370,6 +370,32 @@ func TestLoopsAreEven(t *testing.T) {
 	}
 	require.Len(t, loops, 4)
 	for _, n := range loops {
-		require.InDelta(t, each, n, 3, "%v", loops) // a loop that the machine makes wait is not waited for
+		require.Equal(t, each, n, "%v", loops)
 	}
+}
+
+// The next connection is not admitted before the one before it is with its loop, but
+// for one that takes longer than enterPatience.
+func TestAdmitWaitsForTheLoop(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	const connections = 100
+	inTime := 0
+	for i := range connections {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		accepted, err := ln.Accept()
+		require.NoError(t, err)
+		begun := time.Now()
+		server.door.admit(accepted)
+		if open := server.open(); time.Since(begun) < enterPatience {
+			require.Equal(t, i+1, open)
+			inTime++
+		}
+		eventually(t, "open", func() bool { return server.open() == i+1 })
+	}
+	t.Logf("%d of %d within %v", inTime, connections, enterPatience)
 }

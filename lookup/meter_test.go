@@ -87,7 +87,7 @@ func TestLookupDurations(t *testing.T) {
 }
 
 func TestMetersOfLoops(t *testing.T) {
-	for name, cfg := range map[string]ServiceConfig{"memory": blocks16, "remote": {Pool: blocks16.Pool, Backend: &keyStore{}}} {
+	for name, cfg := range map[string]ServiceConfig{"memory": blocks16, "remote": {Pool: blocks16.Pool, Backend: &keyStore{}, Remote: patient}} {
 		server := startServer(t, cfg, Limits{})
 		for range 4 { // over 2 loops
 			c := dialTest(t, server)

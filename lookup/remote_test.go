@@ -120,7 +120,7 @@ func hitText(hashes int) string { return fmt.Sprintf("%08x", 16*hashes) }
 func filled(t testing.TB, chains ...[]byte) *keyStore {
 	t.Helper()
 	store := &keyStore{}
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
 	require.NoError(t, err)
 	for _, c := range chains {
 		require.NoError(t, s.Store(Place{}, c, 32))
@@ -130,7 +130,7 @@ func filled(t testing.TB, chains ...[]byte) *keyStore {
 
 func TestRemoteService(t *testing.T) {
 	store := &keyStore{}
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
+	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: patient})
 	require.NoError(t, err)
 	keys := chain("a", 100, 32)
 	hashes := netproto.NewHashes(keys, 32)
@@ -188,7 +188,7 @@ func TestRemoteKeys(t *testing.T) {
 		coord, err := coordinator.New(pool)
 		require.NoError(t, err)
 		store := &keyStore{}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: store})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: patient})
 		require.NoError(t, err)
 		hash := chain("a", 1, 32)
 		for r, rank := range coord.Ranks(0) {
@@ -583,7 +583,7 @@ func TestRemoteStuckLog(t *testing.T) {
 			log := stuck{slog.DiscardHandler, message, make(chan struct{}), make(chan struct{})}
 			failing := errStore
 			store := &keyStore{before: func(context.Context, string, []string) error { return failing }}
-			cfg := RemoteConfig{BreakerFailures: 1, BreakerPause: time.Millisecond}
+			cfg := RemoteConfig{Timeout: patience, BreakerFailures: 1, BreakerPause: time.Millisecond}
 			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg, Logger: slog.New(log)})
 			require.NoError(t, err)
 			done := make(chan error, 2)
@@ -676,7 +676,9 @@ func TestRemoteDeadlineOfASocket(t *testing.T) {
 func TestRemoteBreakerOverTheWire(t *testing.T) {
 	keys := chain("a", 1000, 32)
 	store := &keyStore{before: func(context.Context, string, []string) error { return errStore }}
-	server := startRemote(t, store, RemoteConfig{BreakerFailures: 3, BreakerPause: time.Hour}, Limits{})
+	cfg := patient
+	cfg.BreakerFailures, cfg.BreakerPause = 3, time.Hour
+	server := startRemote(t, store, cfg, Limits{})
 	p := dialPeer(t, server)
 	for i := range 20 {
 		p.send(t, lookupOf("", keys))
@@ -711,7 +713,9 @@ func TestRemoteReadOnly(t *testing.T) {
 		}
 		return fmt.Errorf("%w: only engines fill this pool", backend.ErrReadOnly)
 	}}
-	server := startRemote(t, store, RemoteConfig{BreakerFailures: 1}, Limits{})
+	cfg := patient
+	cfg.BreakerFailures = 1
+	server := startRemote(t, store, cfg, Limits{})
 	c := dialTest(t, server)
 	for range 10 {
 		require.ErrorContains(t, c.Store(context.Background(), Place{}, chain("a", 2, 32), 32), "only engines fill this pool")
@@ -1065,7 +1069,7 @@ func TestRemoteChangesInPieces(t *testing.T) {
 		}
 		return nil
 	}
-	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{ModelName: "m"}, Backend: store})
+	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{ModelName: "m"}, Backend: store, Remote: patient})
 	require.NoError(t, err)
 	require.NoError(t, s.Store(Place{}, keys, 8))
 	require.Equal(t, writeAtOnce, most)

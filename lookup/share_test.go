@@ -311,17 +311,17 @@ func TestRemoteSlowStore(t *testing.T) {
 	store, g := filled(t, slow, fast), newGate() // never opened
 	hanging := fmt.Sprintf("%x", slow[7*32:])
 	store.holding(g, "exists", hanging)
-	const timeout = 2 * time.Second
-	server := startRemote(t, store, RemoteConfig{Timeout: timeout, Workers: 8, BreakerFailures: 1000}, Limits{})
-	bad, worse, good := dialPeer(t, server), dialPeer(t, server), dialPeer(t, server)
 	tokens := func(id string, n int) []byte { // each of them another question
 		return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(16*n), 32, len(slow)), slow...)
 	}
+	cfg := patient
+	cfg.Workers = 8
+	server := startRemote(t, store, cfg, Limits{})
+	bad, good := dialPeer(t, server), dialPeer(t, server)
 	for i := range 6 { // of the seven of eight workers that one connection may have
 		bad.send(t, tokens(fmt.Sprint("slow", i), 8+i))
 	}
 	eventually(t, "they hang", func() bool { return g.held.Load() == 6 })
-	begun := time.Now()
 	for i := range 50 {
 		for _, p := range []*peer{bad, good} {
 			p.send(t, plainOf("p", netproto.TagPing), plainOf("s", netproto.TagStat))
@@ -330,19 +330,21 @@ func TestRemoteSlowStore(t *testing.T) {
 			p.expect(t, fmt.Sprint(i, " ", hitText(8)))
 		}
 	}
-	require.Less(t, time.Since(begun), timeout/2)
+	require.EqualValues(t, 6, server.Stat().InFlight, "they still hang")
 
+	server = startRemote(t, store, RemoteConfig{Timeout: time.Second, Workers: 8, BreakerFailures: 1000}, Limits{})
+	bad, worse, good := dialPeer(t, server), dialPeer(t, server), dialPeer(t, server)
+	held := g.held.Load()
 	for i := range 100 { // more than there are workers
 		bad.send(t, tokens(fmt.Sprint("more", i), 20+i))
 		worse.send(t, tokens(fmt.Sprint("more", i), 200+i))
 	}
-	eventually(t, "all workers hang", func() bool { return g.held.Load() >= 8 })
-	begun = time.Now()
+	eventually(t, "all workers hang", func() bool { return g.held.Load() >= held+8 })
+	begun := time.Now()
 	good.send(t, lookupOf("", fast), plainOf("p", netproto.TagPing), plainOf("s", netproto.TagStat))
-	good.expect(t, "p 01", "s 01")
-	require.Less(t, time.Since(begun), timeout/2)
+	good.expect(t, "p 01", "s 01") // before the lookup that waits
 	good.reply(t)
-	require.Less(t, time.Since(begun), timeout+timeout/2)
+	require.Less(t, time.Since(begun), patience/2, "which is less than those before it take one after the other")
 	require.EqualValues(t, "closed", server.Stat().BackendState)
 }
 
@@ -350,47 +352,49 @@ func TestRemoteSlowStore(t *testing.T) {
 // patience; answers are right, or 0 when time was up.
 func TestShareCrowd(t *testing.T) {
 	chains := [][]byte{chain("a", 300, 32), chain("b", 200, 32), chain("c", 20, 32)}
-	store := filled(t, chains...)
-	store.before = func(ctx context.Context, _ string, _ []string) error {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Duration(rand.IntN(2000)) * time.Microsecond):
-			return nil
-		}
-	}
-	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{BreakerFailures: 1 << 30}})
-	require.NoError(t, err)
-	var all sync.WaitGroup
-	var right atomic.Int64
-	for range 32 {
-		all.Go(func() {
-			for range 60 {
-				keys := chains[rand.IntN(3)]
-				n := len(keys) / 32
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(500+rand.IntN(8000))*time.Microsecond)
-				if rand.IntN(8) == 0 {
-					go cancel()
-				}
-				if rand.IntN(40) == 0 {
-					_ = s.Evict(Place{}, chain("none", 1, 32), 32)
-				}
-				own := bytes.Clone(keys)
-				hit, err := s.askRemote(ctx, int64(16*n), n, netproto.NewHashes(own, 32))
-				clear(own) // whoever still reads it sees something else
-				if err != nil || hit != 0 && hit != uint32(16*n) {
-					t.Errorf("%d of %d blocks, %v", hit/16, n, err)
-				}
-				if hit > 0 {
-					right.Add(1)
-				} else if deadline, _ := ctx.Deadline(); ctx.Err() == nil && time.Now().Before(deadline) {
-					t.Error("0, and there was time left")
-				}
-				cancel()
+	synctest.Test(t, func(t *testing.T) {
+		store := filled(t, chains...)
+		store.before = func(ctx context.Context, _ string, _ []string) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Duration(rand.IntN(2000)) * time.Microsecond):
+				return nil
 			}
-		})
-	}
-	all.Wait()
-	require.Positive(t, right.Load())
-	require.Empty(t, s.remote.sharing.under)
+		}
+		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: RemoteConfig{BreakerFailures: 1 << 30}})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		var right atomic.Int64
+		for range 32 {
+			all.Go(func() {
+				for range 60 {
+					keys := chains[rand.IntN(3)]
+					n := len(keys) / 32
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(500+rand.IntN(8000))*time.Microsecond)
+					if rand.IntN(8) == 0 {
+						go cancel()
+					}
+					if rand.IntN(40) == 0 {
+						_ = s.Evict(Place{}, chain("none", 1, 32), 32)
+					}
+					own := bytes.Clone(keys)
+					hit, err := s.askRemote(ctx, int64(16*n), n, netproto.NewHashes(own, 32))
+					clear(own) // whoever still reads it sees something else
+					if err != nil || hit != 0 && hit != uint32(16*n) {
+						t.Errorf("%d of %d blocks, %v", hit/16, n, err)
+					}
+					if hit > 0 {
+						right.Add(1)
+					} else if deadline, _ := ctx.Deadline(); ctx.Err() == nil && time.Now().Before(deadline) {
+						t.Error("0, and there was time left")
+					}
+					cancel()
+				}
+			})
+		}
+		all.Wait()
+		require.Positive(t, right.Load())
+		require.Empty(t, s.remote.sharing.under)
+	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // soakTime is how long all of the soak test takes, without starting and stopping.
@@ -94,6 +95,8 @@ func TestSoak(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			soak(t, c.pool, c.maxEntries, seed, total/3)
+			for end := time.Now().Add(soakPatience); goleak.Find(before) != nil && time.Now().Before(end); { // it waits itself
+			}
 			goleak.VerifyNone(t, before)
 		})
 	}
@@ -109,7 +112,7 @@ func soak(t *testing.T, pool coordinator.Pool, maxEntries int64, seed uint64, to
 	pool = coord.Pool()
 	model := &soakPool{coord: coord, groups: pool.Groups, ranks: pool.TPSize, evicts: maxEntries > 0}
 	s := &soakRun{
-		server: newSoakServer(soakChild{Listen: []string{"tcp://127.0.0.1:0", "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
+		server: newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
 		tally:  &soakTally{requests: map[string]int{}, faults: map[string]int{}},
 		rng:    rand.New(rand.NewPCG(seed, 1<<32)),
 	}
@@ -157,11 +160,16 @@ func (s *soakRun) run(total time.Duration) error {
 	if err = s.work(total*2/5, nil); err != nil {
 		return err
 	}
-	if s.last, err = s.server.memory(); err != nil {
-		return err
-	}
-	if err = s.flat(); err != nil {
-		return err
+	for end := time.Now().Add(soakPatience); ; time.Sleep(100 * time.Millisecond) { // what is left of the load may take a while to end
+		if s.last, err = s.server.memory(); err != nil {
+			return err
+		}
+		if err = s.flat(); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return err
+		}
 	}
 	if err = s.work(total*2/5, s.restarts); err != nil {
 		return err
@@ -204,7 +212,7 @@ func (s *soakRun) restarts(ctx context.Context) error {
 		how, stopped := "kill", time.Duration(0)
 		switch n % 3 {
 		case 1:
-			how, stopped = "term", time.Duration(40+s.rng.IntN(100))*time.Millisecond
+			how, stopped = "term", arrivesWithin+time.Duration(40+s.rng.IntN(100))*time.Millisecond
 		case 2:
 			how = "term"
 		}

@@ -313,15 +313,19 @@ func (w *soakWorker) batch(c *soakConn) (over bool, err error) {
 	return false, nil
 }
 
+// arrivesWithin is how long a small batch takes over TCP at most: a busy kernel hands
+// it over a while after it was written.
+const arrivesWithin = 200 * time.Millisecond
+
 // arrives is how long before another moment a batch must be written to have
-// arrived at it for certain: a unix socket hands over at once, TCP nearly, but what
-// is large may wait for room.
+// arrived at it for certain: a unix socket hands over at once, TCP after a while, and
+// what is large may wait for room.
 func arrives(c *soakConn, b *soakBatch) time.Duration {
 	switch {
 	case c.RemoteAddr().Network() == "unix":
 		return 0
 	case len(b.bytes) <= 32<<10:
-		return 5 * time.Millisecond
+		return arrivesWithin
 	}
 	return time.Hour
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // pyzmqVersion is the release of pyzmq, and of the libzmq in it, that is tested
@@ -89,7 +91,7 @@ func runPeer(t *testing.T, python string, s *Server, check string) {
 // restartUnderPeer starts the server anew on the same port when the check asks
 // for it.
 func restartUnderPeer(t *testing.T, python string) {
-	server := startServer(t, blocks16, Limits{})
+	server := startServerOn(t, "tcp://"+storetest.FreeAddr(t))
 	cmd := peerCommand(t, python, server, "restart")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

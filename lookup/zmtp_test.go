@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -111,12 +112,12 @@ func TestHandshakeTimeoutIsForAllOfIt(t *testing.T) {
 	server := startServer(t, blocks16, Limits{HandshakeTimeout: 500 * time.Millisecond})
 	done := dialZMTP(t, server)
 	slow := dialPeer(t, server)
-	go func() { // fifty bytes a second would take more than two seconds
+	go func() { // all of them take 20 s
 		for _, b := range append(bytes.Clone(zmtpGreeting), zmtpReady...) {
 			if _, err := slow.Write([]byte{b}); err != nil {
 				return
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
 		}
 	}()
 	slow.closedWithin(t)
@@ -126,19 +127,37 @@ func TestHandshakeTimeoutIsForAllOfIt(t *testing.T) {
 
 func TestTTLEndsWithTheNextBytes(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
-	beats, once := dialZMTP(t, server), dialZMTP(t, server)
-	ping := []byte("\x04\x07\x04PING\x00\x0f") // 1.5 seconds
+	once := dialZMTP(t, server)
+	ping := []byte("\x04\x07\x04PING\x00\x01") // 0.1 seconds
 	_, err := once.Write(append(bytes.Clone(ping), encode(nil, []byte("ping"))...))
 	require.NoError(t, err)
-	for end := time.Now().Add(2800 * time.Millisecond); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		_, err := beats.Write(ping)
-		require.NoError(t, err)
-		beats.reads(t, []byte("\x04\x05\x04PONG"))
-	}
 	once.reads(t, []byte("\x04\x05\x04PONG"))
 	require.Equal(t, [][]byte{{}, {1}}, once.next(t))
+	swept := server.sweeps.Load()
+	eventually(t, "swept again and again", func() bool { return server.sweeps.Load() > swept+1 })
 	require.Equal(t, [][]byte{{}, {1}}, once.ask(t, nil, []byte("ping")), "what came behind the PING ended its TTL")
 	require.Zero(t, server.closed[closedHeartbeatTimeout].Load())
+}
+
+// A peer that sends one PING after the other lives, and one that then falls silent is
+// gone when the TTL of its last PING is over.
+func TestTTLBeginsAnewWithEachPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := unstarted(t)
+		var got replies
+		ses := newSession(server, &got)
+		overdue := func() closeReason { return server.overdue(ses, monotonic()) }
+		require.NoError(t, ses.receive(append(bytes.Clone(zmtpGreeting), zmtpReady...)))
+		const ttl = 1500 * time.Millisecond
+		for range 10 {
+			require.NoError(t, ses.receive([]byte("\x04\x07\x04PING\x00\x0f")))
+			require.Equal(t, "\x04\x05\x04PONG", string(got.last))
+			time.Sleep(ttl)
+			require.Equal(t, closedByPeer, overdue())
+		}
+		time.Sleep(1)
+		require.Equal(t, closedHeartbeatTimeout, overdue())
+	})
 }
 
 // TestPingFlood sends PINGs and does not read the PONGs.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -91,18 +93,30 @@ type Redis struct {
 	watcher     *exec.Cmd
 }
 
-// FreeAddr returns an address where nobody listens.
+// FreeAddr returns an address where nobody listens, and another one each time. Its
+// port is none of those that systems give to who asks for any, so that it is still
+// free when a server starts there, or starts again.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
+	const first, ports = 12_000, 10_000 // a cluster's second port is 10000 above
 	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close()
-		if port := l.Addr().(*net.TCPAddr).Port; port < 55000 { // a cluster's second port is 10000 above
-			return l.Addr().String()
+		addr := fmt.Sprintf("127.0.0.1:%d", first+(startPort+triedPorts.Add(1))%ports)
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
 		}
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		return addr
 	}
 }
+
+// FreeAddr tries one port after the other. Processes that run at once begin at
+// different ones.
+var (
+	startPort  = rand.Uint32N(10_000)
+	triedPorts atomic.Uint32
+)
 
 // StartRedis starts a server that ends with the test.
 func StartRedis(t testing.TB, args ...string) *Redis {

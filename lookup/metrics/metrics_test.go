@@ -188,7 +188,7 @@ func (s *brokenStore) Exists(_ context.Context, keys []string) ([]int, error) {
 
 func TestBackend(t *testing.T) {
 	store := &brokenStore{err: errors.New("no disk")}
-	server, client := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{BreakerFailures: 2, BreakerPause: time.Hour}})
+	server, client := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{Timeout: patience, BreakerFailures: 2, BreakerPause: time.Hour}})
 	c := NewServer(server)
 	got, names := scrape(t, c)
 	require.Equal(t, sorted(namesOfService, namesOfBackend, namesOfServer), names)

@@ -179,13 +179,13 @@ def disconnects(monitor, milliseconds):
 
 def check_heartbeats():
     keys = chain("heartbeats", 10)
-    beats = dict(HEARTBEAT_IVL=100, HEARTBEAT_TIMEOUT=1000, HEARTBEAT_TTL=1000)
+    beats = dict(HEARTBEAT_IVL=100, HEARTBEAT_TIMEOUT=2000, HEARTBEAT_TTL=2000)
     s, d = connect(**beats), connect(zmq.DEALER, **beats)
     monitor = s.get_monitor_socket()
     store(s, keys)
     for _ in range(200):
         d.send_multipart([b""] + frames(keys))
-    same(disconnects(monitor, 2500), 0)
+    same(disconnects(monitor, 3500), 0)
     same(lookup(s, keys), 10 * BLOCK)
     for _ in range(200):
         same(d.recv_multipart(), [b"", (10 * BLOCK).to_bytes(4, "big")])

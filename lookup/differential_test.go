@@ -1,0 +1,219 @@
+package lookup
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/oracle"
+	"github.com/hitline/hitline/netproto"
+)
+
+// poolsEnv is the number of pools of the long form of TestEveryWayAgainstTheOracle.
+const poolsEnv = "HITLINE_TEST_POOLS"
+
+// TestEveryWayAgainstTheOracle asks random pools about random prompts in every way there
+// is: the memory service with its hashes in pieces, anchors, one call of a store, rounds
+// of calls, and at 2026-06-04, which has no lookups, FindHit. Each must say what the
+// oracle says, which shares no code with any of them.
+func TestEveryWayAgainstTheOracle(t *testing.T) {
+	pools := int64(4000)
+	if text := os.Getenv(poolsEnv); text != "" {
+		var err error
+		pools, err = strconv.ParseInt(text, 10, 64)
+		require.NoError(t, err)
+	} else if raceEnabled || testing.Short() {
+		pools = 300
+	}
+	var group sync.WaitGroup
+	var seed atomic.Int64
+	var asked, anchored atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for n := seed.Add(1); n <= pools && !t.Failed(); n = seed.Add(1) {
+				d := &differential{t: t, seed: uint64(n), Rand: rand.New(rand.NewPCG(uint64(n), 14))}
+				d.run()
+				asked.Add(d.asked)
+				anchored.Add(d.anchored)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d pools, %d requests, %d of them also by anchors", pools, asked.Load(), anchored.Load())
+	require.Greater(t, asked.Load(), pools)
+	require.Positive(t, anchored.Load())
+}
+
+// differential is one pool with what is stored of one chain.
+type differential struct {
+	*rand.Rand
+	t    *testing.T
+	seed uint64
+
+	slow    oracle.Pool
+	coord   *coordinator.Coordinator
+	hashes  []byte // joined, of hashLen bytes each
+	content oracle.Content
+	numbers map[string]int
+	service *Service // nil at 2026-06-04
+
+	asked, anchored int64
+}
+
+// diffHashLen is the length of a hash in bytes.
+const diffHashLen = 8
+
+func (d *differential) run() {
+	d.slow = oracle.RandomPool(d.Rand)
+	text, err := json.Marshal(d.slow)
+	require.NoError(d.t, err)
+	var pool coordinator.Pool
+	require.NoError(d.t, json.Unmarshal(text, &pool))
+	d.coord, err = coordinator.New(pool)
+	require.NoError(d.t, err, "seed %d: %s", d.seed, text)
+	n := oracle.RandomHashes(d.Rand, &d.slow)
+	d.numbers = map[string]int{}
+	for i := range n {
+		d.hashes = binary.BigEndian.AppendUint64(d.hashes, d.seed<<16|uint64(i+1)<<4|uint64(d.IntN(16)))
+		d.numbers[string(d.hash(i))] = i
+	}
+	d.content = oracle.RandomContent(d.Rand, &d.slow, n)
+	if pool.Revision == coordinator.Revision20260604 {
+		for range 6 {
+			d.find(n)
+		}
+		return
+	}
+	d.service, err = NewService(ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
+	require.NoError(d.t, err)
+	d.store(n)
+	for range 6 {
+		d.lookup(n)
+	}
+}
+
+func (d *differential) hash(i int) []byte { return d.hashes[i*diffHashLen : (i+1)*diffHashLen] }
+
+// fail tells how to see a difference again.
+func (d *differential) fail(format string, args ...any) {
+	pool, _ := json.Marshal(d.slow)
+	d.t.Errorf("seed %d, pool %s\ncontent %v\n%s", d.seed, pool, d.content, fmt.Sprintf(format, args...))
+}
+
+// find compares FindHit and its masks.
+func (d *differential) find(n int) {
+	hashes := d.IntN(n + 1)
+	length := d.IntN(hashes*d.slow.HashBlockSize + 2*d.slow.SchedulerBlockSize)
+	p := coordinator.Presence{NumHashes: hashes}
+	held := func(g, raw int) bool {
+		for _, list := range d.content[g] {
+			if !list[raw] {
+				return false
+			}
+		}
+		return true
+	}
+	for g := range d.slow.Groups {
+		stride := d.coord.AskStride(g)
+		bits := make([]uint64, hashes/stride/64+1)
+		for i := range hashes / stride {
+			if held(g, i*stride+stride-1) {
+				setBits(bits, i, 1)
+			}
+		}
+		p.Bits = append(p.Bits, bits)
+	}
+	d.asked++
+	eagle := d.IntN(4) > 0
+	hit, err := d.coord.FindHit(&p, int64(length), eagle, new(coordinator.Scratch))
+	want, _, class := d.slow.FindHit(held, hashes, length, eagle)
+	if classOf(err) != class || err == nil && hit != int64(want) {
+		d.fail("%d hashes, %d tokens: FindHit %d (%v), want %d %s", hashes, length, hit, err, want, class)
+	}
+}
+
+// store gives the service what the content has, as engines do: with the chunks' numbers.
+func (d *differential) store(n int) {
+	for g := range d.slow.Groups {
+		stride := d.coord.AskStride(g)
+		for rank, at := range d.slow.Ranks(g) {
+			place := Place{Group: uint16(g), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
+			var before []byte
+			for i := range n / stride {
+				key := d.hash(i*stride + stride - 1)
+				if d.content[g][rank][i*stride+stride-1] {
+					require.NoError(d.t, d.service.StoreChain(place, uint32(i), before, key, diffHashLen))
+				}
+				before = key
+			}
+		}
+	}
+}
+
+// lookup asks for a prefix of the chain in every way.
+func (d *differential) lookup(n int) {
+	hashes := n
+	if d.IntN(2) == 0 {
+		hashes = d.IntN(n + 1)
+	}
+	tokens := hashes * d.slow.HashBlockSize
+	if d.IntN(2) == 0 {
+		tokens = d.IntN(tokens + 3*d.slow.SchedulerBlockSize)
+	}
+	if d.slow.Revision == oracle.Rev20260620 && d.IntN(8) > 0 {
+		tokens -= tokens % d.slow.SchedulerBlockSize
+	}
+	list := make([]string, hashes)
+	for i := range list {
+		list[i] = string(d.hash(i))
+	}
+	want, class := d.slow.Lookup(tokens, list, d.content.Held(&d.slow, d.numbers))
+	view := netproto.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
+	check := func(way string, hit int64, err error) {
+		if classOf(err) != class || err == nil && hit != int64(want) {
+			d.fail("%d hashes, %d tokens: %s %d (%v), want %d %s", hashes, tokens, way, hit, err, want, class)
+		}
+	}
+	d.asked++
+	for _, piece := range []int{max(1, hashes), 1, 1 + d.IntN(8)} {
+		hit, err := lookupPieces(d.service, uint64(tokens), view, piece)
+		check(fmt.Sprintf("memory, %d hashes at a time,", piece), int64(hit), err)
+	}
+	hit, err := d.coord.Ask(int64(tokens), view, d.exists)
+	check("Ask", hit, err)
+	hit, err = d.coord.Gallop(int64(tokens), view, d.exists)
+	check("Gallop", hit, err)
+	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
+	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {
+		check("anchors", int64(byAnchors), err)
+		d.anchored++
+	}
+}
+
+// exists is the store that the keys of a worker are asked of.
+func (d *differential) exists(keys []string) ([]int, error) {
+	answers := make([]int, len(keys))
+	for i, key := range keys {
+		at, hash, err := parseKey(key)
+		if err != nil {
+			return nil, err
+		}
+		rank := oracle.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank)}
+		if d.content.Held(&d.slow, d.numbers)(int(at.Group), rank, string(bytes.Clone(hash))) {
+			answers[i] = 1
+		}
+	}
+	return answers, nil
+}
