@@ -33,6 +33,8 @@ type diagnosis struct {
 	Patterns  []string `json:"key_patterns"` // the first few
 	Places    int      `json:"places"`       // groups times their ranks: how many patterns there are
 	Sampled   int      `json:"keys_sampled"`
+	// Prompt is what a lookup of the given prompt answers; nil without one.
+	Prompt *promptHit `json:"prompt,omitempty"`
 	findings
 	Error string `json:"error,omitempty"` // the last line of standard error
 	Exit  int    `json:"exit"`
@@ -49,8 +51,10 @@ changes nothing. It looks at a few keys and says how they differ from the config
 pool's; those of a Mooncake store it sees if backend.mooncake.admin is configured.
 
 With a prompt, --tokens and --hashes-file as for lookup, it also looks for that
-prompt's blocks: what keys alone do not show, the tokens of a block and the length
-of a lookup's hashes, it compares by them. Take one that an engine has stored.
+prompt's blocks of every group. By them it compares what keys alone do not show:
+the tokens of a block, the length of a lookup's hashes, and the order of the
+groups. It says what a lookup of the prompt hits, and if that is not all, where
+each group ends and why. Take a prompt that an engine has stored.
 
 It exits with 0 if all is well, 1 if something is wrong, each problem a line that
 says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
@@ -87,28 +91,27 @@ says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
 
 // loadPrompt returns the prompt that the flags describe, one without hashes if they do
 // not.
-func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (prompt, error) {
+func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (givenPrompt, error) {
 	given := cmd.Flags().Changed("tokens")
 	switch {
 	case given != (file != ""):
-		return prompt{}, usagef("--tokens and --hashes-file go together")
+		return givenPrompt{}, usagef("--tokens and --hashes-file go together")
 	case !given:
-		return prompt{}, nil
+		return givenPrompt{}, nil
 	}
 	list, err := loadHashes(cmd, file)
 	if err == nil && list.count() == 0 {
 		err = configError(fmt.Errorf("%s holds no hashes; give those of a prompt that is stored", file))
 	}
 	if err != nil {
-		return prompt{}, err
+		return givenPrompt{}, err
 	}
-	return promptOf(lookup.Asked{
-		NumTokens: int64(tokens), NumHashes: list.count(), Hashes: netproto.NewHashes(list.blob, list.hashLen),
-	}), nil
+	all := netproto.NewHashes(list.blob, list.hashLen)
+	return givenPrompt{promptOf(lookup.Asked{NumTokens: int64(tokens), NumHashes: list.count(), Hashes: all}), all}, nil
 }
 
 // doctor examines the store of cfg and prints what it has found.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, p prompt, asJSON bool) error {
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, p givenPrompt, asJSON bool) error {
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
@@ -161,7 +164,7 @@ func (d *diagnosis) patterns(rules *coordinator.Coordinator) {
 
 // examine asks the store about itself and its keys. Its error means that there is
 // no connection.
-func (d *diagnosis) examine(ctx context.Context, e expected, s *store, p prompt) error {
+func (d *diagnosis) examine(ctx context.Context, e expected, s *store, p givenPrompt) error {
 	d.Address = s.String()
 	section := "backend." + d.Backend
 	info, err := s.info(ctx)
@@ -186,7 +189,11 @@ func (d *diagnosis) examine(ctx context.Context, e expected, s *store, p prompt)
 	if e.cfg.Pool.ModelName == "" {
 		d.problem("pool.model_name is empty, which no engine's is: set it to the engine's model")
 	}
-	d.examinePrompt(ctx, e, s, p, d.examineKeys(ctx, e, s))
+	ours := d.examineKeys(ctx, e, s)
+	blocks := d.examinePrompt(ctx, e, s, p, ours)
+	if len(d.Problems) == 0 {
+		e.noteOrder(ours, blocks, &d.findings)
+	}
 	return nil
 }
 
@@ -210,17 +217,21 @@ func (d *diagnosis) examineKeys(ctx context.Context, e expected, s *store) (ours
 	return found.of(poolName(e.rules))
 }
 
-// examinePrompt looks for the blocks of a prompt, if one is given.
-func (d *diagnosis) examinePrompt(ctx context.Context, e expected, s *store, p prompt, ours sample) {
-	if p.numHashes == 0 || !p.compareLength(ours, &d.findings) || !e.compareBlockSize(p, &d.findings) {
-		return
+// examinePrompt looks for the blocks of a prompt, if one is given, and returns them.
+func (d *diagnosis) examinePrompt(ctx context.Context, e expected, s *store, p givenPrompt, ours sample) promptBlocks {
+	if p.numHashes == 0 || !p.compareLength(ours, &d.findings) || !e.compareBlockSize(p.prompt, &d.findings) {
+		return make(promptBlocks, e.rules.NumGroups())
 	}
-	switch found, err := e.comparePrompt(ctx, s, p, &d.findings); {
+	problems := len(d.Problems)
+	b, err := e.comparePrompt(ctx, s, p.prompt, true, &d.findings)
+	switch {
 	case err != nil:
 		d.problem("the prompt's blocks could not be looked for: %v", err)
-	case !found:
-		d.note("none of the prompt's first %d blocks is in the store", len(p.hashes)/p.hashLen)
+		return make(promptBlocks, e.rules.NumGroups())
+	case len(d.Problems) == problems:
+		d.examineHit(ctx, e, s, p, b.any())
 	}
+	return b
 }
 
 // connects tells whether anything takes a connection at the store's addresses.

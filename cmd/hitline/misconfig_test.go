@@ -38,27 +38,55 @@ func hashesOf(name string, n, length int) []string {
 
 const chained = 40 // hashes of a prompt
 
-// storedBlocks are the keys of three pools: m of one group and two ranks, big with a
-// block for every fourth hash, two with two groups.
+// otherPools is how many pools storedBlocks has beside m.
+const otherPools = 5
+
+// storedBlocks are the keys of some pools, of m the most: m of one group on two ranks, big
+// with a block for every fourth hash, two with two groups, and three with the groups of
+// orderedGroups, thinnedGroups and rankedGroups.
 func storedBlocks() (keys []string) {
-	add := func(name string, group int, hashes []string) {
-		for rank := range 2 {
-			for _, hash := range hashes {
-				keys = append(keys, fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%s", name, rank, group, hash))
+	put := func(rank int, name string, group int, hashes ...string) {
+		for _, hash := range hashes {
+			keys = append(keys, fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%s", name, rank, group, hash))
+		}
+	}
+	chain := hashesOf("h", chained, 32)
+	for rank := range 2 {
+		put(rank, "p@m", 0, chain...)
+		put(rank, "p@two", 0, chain[:5]...)
+		put(rank, "p@two", 1, chain[:5]...)
+		for i, hash := range chain {
+			if i%4 >= 2 {
+				put(rank, "p@ordered", 0, hash)
+			}
+			if i%4 == 3 {
+				put(rank, "p@big", 0, hash)
+				put(rank, "p@ordered", 1, hash)
 			}
 		}
+		put(rank, "p@ranked", 0, chain[:20]...)
 	}
-	add("p@m", 0, hashesOf("h", chained, 32))
-	for i, hash := range hashesOf("h", chained, 32) {
-		if i%4 == 3 {
-			add("p@big", 0, []string{hash})
-		}
-	}
-	for group := range 2 {
-		add("p@two", group, hashesOf("h", 5, 32))
-	}
+	put(0, "p@ranked", 1, chain[:20]...)
+	put(0, "p@thinned", 0, hashesOf("t", 20, 32)...)
+	put(0, "p@thinned", 1, hashesOf("t", telling, 32)...)
 	return keys
 }
+
+// Groups as an engine has them, and in another order.
+const (
+	// A window of two blocks in front of every fourth, and blocks of four hashes.
+	window32, full64 = "{kind: sliding_window, block_size: 16, sliding_window: 32}", "{kind: full_attention, block_size: 64}"
+	orderedGroups    = "groups: [" + window32 + ", " + full64 + "]"
+	swappedGroups    = "groups: [" + full64 + ", " + window32 + "]"
+	// What differs is only how much is stored.
+	full16        = "{kind: full_attention, block_size: 16}"
+	thinnedGroups = "groups: [" + window32 + ", " + full16 + "]"
+	swappedThin   = "groups: [" + full16 + ", " + window32 + "]"
+	// The first is on both ranks, the second on one.
+	mamba16, mla16 = "{kind: mamba, block_size: 16}", "{kind: mla_attention, block_size: 16}"
+	rankedGroups   = "revision: 2026-08-17, groups: [" + mamba16 + ", " + mla16 + "]"
+	swappedRanks   = "revision: 2026-08-17, groups: [" + mla16 + ", " + mamba16 + "]"
+)
 
 // of the keys.
 const twoGroups = "groups: [{kind: full_attention, block_size: 16}, {kind: full_attention, block_size: 16}]"
@@ -103,6 +131,28 @@ var wrongKeys = map[string]misconfigured{
 	"block size of a group": {
 		pool: "model_name: big, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
 		want: "group 0 has a block for every 64 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's",
+	},
+	"order of the groups": {
+		pool: "model_name: ordered, cache_prefix: p, tp_size: 2, " + swappedGroups, lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "group 0 has the blocks of a sliding_window group and is described as full_attention, group 1 the other way round: give pool.groups the order of the engine's kv_cache_groups",
+	},
+	"order of the groups, by how much they cover": {
+		pool: "model_name: thinned, cache_prefix: p, " + swappedThin,
+		want: "group 1, described as sliding_window, has blocks of at least twice as many tokens as group 0, described as full_attention, which stores all that others do: compare the order of pool.groups, and their block sizes, with the engine's kv_cache_groups",
+	},
+	"order of the groups, by their ranks": {
+		pool: "model_name: ranked, cache_prefix: p, tp_size: 2, " + swappedRanks, lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "group 0 has the blocks of a mamba group and is described as mla_attention, group 1 the other way round: give pool.groups the order of the engine's kv_cache_groups",
+	},
+	"sliding window, of lookups that hit": {
+		pool:   "model_name: ordered, cache_prefix: p, tp_size: 2, groups: [{kind: sliding_window, block_size: 16, sliding_window: 16}, " + full64 + "]",
+		lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "group 0 has a block that ends at token 48 of a prompt, and as described (sliding_window, block_size 16, sliding_window 16) it stores 1 of every 4 blocks, not that one: compare with the engine's: block_size and sliding_window of pool.groups[0], scheduler_block_size (64), retention_interval, and the order of pool.groups",
+	},
+	"block size of a window": {
+		pool:   "model_name: ordered, cache_prefix: p, tp_size: 2, groups: [{kind: sliding_window, block_size: 32, sliding_window: 32}, " + full64 + "]",
+		lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		want: "group 0 has a block that ends at token 48 of a prompt, and as described (sliding_window, block_size 32, sliding_window 32) it stores one for every 32 tokens, not that one: compare with the engine's: block_size of pool.groups[0], and the order of pool.groups",
 	},
 }
 

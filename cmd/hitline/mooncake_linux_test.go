@@ -25,7 +25,7 @@ func TestMooncake(t *testing.T) {
 		assert.Regexp(t, `^mooncake_master \d.* at `+m.RPC, d.Server)
 		assert.Equal(t, "form keys and tenant (v0.3.12 on)", d.Mode)
 		assert.Equal(t, len(storedBlocks()), d.Sampled)
-		assert.Contains(t, strings.Join(d.Notes, "\n"), "2 other pools in this store")
+		assert.Contains(t, strings.Join(d.Notes, "\n"), fmt.Sprintf("%d other pools in this store", otherPools))
 		d = examined(t, "pool: {model_name: m}\nbackend: {"+masters+"}}\n")
 		assert.Equal(t, exitDone, d.Exit, d.Problems)
 		assert.Contains(t, strings.Join(d.Notes, "\n"), "name the port of the masters that lists them in backend.mooncake.admin")
@@ -83,6 +83,8 @@ func wrongPoolUnlisted(t *testing.T, store string) {
 			want: "group 0 has 40 of a prompt's blocks on tp_rank 0, pp_rank 0, pcp 0, dcp 0 and none on tp_rank 2, pp_rank 0, pcp 0, dcp 0: compare pool.tp_size, pp_size, num_kv_head and the others with the engine's",
 		},
 		"block size of a group": wrongKeys["block size of a group"],
+		"order of the groups":   wrongKeys["order of the groups"],
+		"sliding window":        wrongKeys["sliding window, of lookups that hit"],
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, []string{m.want}, m.examined(t, store).Problems)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -32,6 +33,21 @@ func promptOf(a lookup.Asked) prompt {
 
 // hash returns hash i of a prompt.
 func (p prompt) hash(i int) []byte { return p.hashes[i*p.hashLen : (i+1)*p.hashLen] }
+
+// unique returns how many hashes there are in front of the first that occurs twice.
+func (p prompt) unique() int {
+	n := len(p.hashes) / p.hashLen
+	count := map[string]int{}
+	for i := range n {
+		count[string(p.hash(i))]++
+	}
+	for i := range n {
+		if count[string(p.hash(i))] > 1 {
+			return i
+		}
+	}
+	return n
+}
 
 // fitsBlockSize tells whether a lookup has as many hashes as its tokens should have.
 // Engines send at least the hashes of all tokens that they ask for. Of tokens after
@@ -80,16 +96,68 @@ type held struct {
 	count int
 }
 
-// ask asks the store for the prompt's blocks of a group: all hashes, also those that
-// the group would not be asked for.
-func (p prompt) ask(ctx context.Context, s *store, rules *coordinator.Coordinator, g int) ([]held, error) {
-	ranks := rules.Ranks(g)
-	n := min(len(p.hashes)/p.hashLen, max(1, promptKeys/len(ranks)))
-	var keys []string
-	for r := range ranks {
-		for i := range n {
-			keys = append(keys, string(rules.AppendKey(nil, g, r, p.hash(i))))
+// promptBlocks is which hashes of a prompt the store has, by group, and of each group on
+// every rank that any group is described on.
+type promptBlocks [][]held
+
+// any tells whether a block of any group is stored.
+func (b promptBlocks) any() bool {
+	return slices.ContainsFunc(b, func(ranks []held) bool {
+		return slices.ContainsFunc(ranks, func(h held) bool { return h.count > 0 })
+	})
+}
+
+// onRanks returns what group g has on the ranks that it is described on.
+func (b promptBlocks) onRanks(rules *coordinator.Coordinator, g int) []held {
+	if len(rules.Ranks(g)) == len(b[g]) {
+		return b[g]
+	}
+	return slices.DeleteFunc(slices.Clone(b[g]), func(h held) bool { return !slices.Contains(rules.Ranks(g), h.rank) })
+}
+
+// most returns what group g has on that rank, of those that it is described on, which has most.
+func (b promptBlocks) most(rules *coordinator.Coordinator, g int) held {
+	return slices.MaxFunc(b.onRanks(rules, g), func(x, y held) int { return x.count - y.count })
+}
+
+// allRanks returns the ranks of all groups, each once.
+func allRanks(rules *coordinator.Coordinator) (all []coordinator.Rank) {
+	seen := map[coordinator.Rank]bool{}
+	for g := range rules.NumGroups() {
+		for _, r := range rules.Ranks(g) {
+			if !seen[r] {
+				seen[r], all = true, append(all, r)
+			}
 		}
+	}
+	return all
+}
+
+// blocks asks the store for all of the prompt's hashes of every group, also those that a
+// lookup would not ask for. It stops in front of hashes that are equal, because a block
+// does not show for which of them it was stored.
+func (p prompt) blocks(ctx context.Context, s *store, rules *coordinator.Coordinator) (promptBlocks, error) {
+	b, ranks := make(promptBlocks, rules.NumGroups()), allRanks(rules)
+	for g := range b {
+		var err error
+		if b[g], err = p.groupBlocks(ctx, s, rules, g, ranks); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (p prompt) groupBlocks(ctx context.Context, s *store, rules *coordinator.Coordinator, g int, ranks []coordinator.Rank) ([]held, error) {
+	n := min(p.unique(), max(1, promptKeys/len(ranks)))
+	var keys []string
+	for _, r := range ranks {
+		prefix := rules.KeyPrefix(g, r)
+		for i := range n {
+			keys = append(keys, prefix+hex.EncodeToString(p.hash(i)))
+		}
+	}
+	if n == 0 {
+		return nil, nil
 	}
 	answers, err := s.Exists(ctx, keys)
 	if err != nil {
@@ -111,35 +179,50 @@ func (p prompt) ask(ctx context.Context, s *store, rules *coordinator.Coordinato
 	return all, nil
 }
 
-// comparePrompt looks for a prompt's blocks in the store and says how they lie
-// otherwise than the pool has it. found says that any were there.
-func (e expected) comparePrompt(ctx context.Context, s *store, p prompt, f *findings) (found bool, err error) {
-	for g := range e.rules.NumGroups() {
-		if !e.rules.Pool().Groups[g].Kind.IsFull() {
+// comparePrompt looks for a prompt's blocks in the store and says how they differ from
+// those that pool.groups describes. Unless absent is set it draws no conclusion from
+// blocks that are absent, which may have been evicted.
+func (e expected) comparePrompt(ctx context.Context, s *store, p prompt, absent bool, f *findings) (promptBlocks, error) {
+	b, err := p.blocks(ctx, s, e.rules)
+	if err != nil || !b.any() {
+		return b, err
+	}
+	switch {
+	case e.compareOrder(e.promptEvidence(b), f):
+	case absent && e.compareFullGroups(b, f):
+	default:
+		e.compareStored(b, f)
+	}
+	return b, nil
+}
+
+// compareFullGroups compares the ranks and the block size of full-attention groups, which
+// store every chunk on all their ranks.
+func (e expected) compareFullGroups(b promptBlocks, f *findings) (found bool) {
+	for g, group := range e.cfg.Pool.Groups {
+		if !group.Kind.IsFull() {
 			continue // windows and states are stored here and there
 		}
-		all, err := p.ask(ctx, s, e.rules, g)
-		if err != nil {
-			return found, err
-		}
-		most := slices.MaxFunc(all, func(a, b held) int { return a.count - b.count })
-		if most.count == 0 {
-			continue
-		}
-		found = true
+		all, most := b.onRanks(e.rules, g), b.most(e.rules, g)
 		if none := slices.IndexFunc(all, func(h held) bool { return h.count == 0 }); none >= 0 && most.count >= 4 {
 			f.problem("group %d has %d of a prompt's blocks on %s and none on %s: compare pool.tp_size, pp_size, num_kv_head and the others with the engine's",
 				g, most.count, rankText(most.rank), rankText(all[none].rank))
-			return found, nil
+			return true
+		}
+		if e.rules.FineGrained() { // parts of chunks are stored too
+			continue
 		}
 		if step := most.step(); step != 0 && step != e.rules.AskStride(g) {
-			size := e.rules.Pool().HashBlockSize
-			f.problem("group %d has a block for every %d tokens of a prompt, and lookups ask for one every %d: set block_size of pool.groups[%d] to the engine's",
-				g, step*size, e.rules.AskStride(g)*size, g)
-			return found, nil
+			size, or := e.cfg.Pool.HashBlockSize, ""
+			if e.rules.NumGroups() > 1 {
+				or = ", or give pool.groups the order of the engine's kv_cache_groups"
+			}
+			f.problem("group %d has a block for every %d tokens of a prompt, and lookups ask for one every %d: set block_size of pool.groups[%d] to the engine's%s",
+				g, step*size, e.rules.AskStride(g)*size, g, or)
+			return true
 		}
 	}
-	return found, nil
+	return false
 }
 
 // step returns of how many hashes one is stored, 0 if that cannot be told: at least

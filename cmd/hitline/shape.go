@@ -20,9 +20,11 @@ func (f *findings) note(format string, args ...any) {
 	f.Notes = append(f.Notes, fmt.Sprintf(format, args...))
 }
 
-// problem adds a line that says what is wrong, where, and what to do.
+// problem adds a line that says what is wrong, where, and what to do, unless it is there.
 func (f *findings) problem(format string, args ...any) {
-	f.Problems = append(f.Problems, fmt.Sprintf(format, args...))
+	if line := fmt.Sprintf(format, args...); !slices.Contains(f.Problems, line) {
+		f.Problems = append(f.Problems, line)
+	}
 }
 
 // expected is the pool that the configuration describes.
@@ -56,6 +58,7 @@ func (e expected) compare(s sample, f *findings) {
 	}
 	e.compareGroups(ours, f)
 	e.compareRanks(ours, f)
+	e.compareCoverage(ours, f)
 	e.compareLayout(ours, f)
 	e.compareLengths(ours, f)
 }
@@ -143,7 +146,9 @@ func (e expected) compareRanks(s sample, f *findings) {
 			return
 		}
 	}
-	e.compareEachRank(s, f)
+	if !e.compareOrder(e.rankEvidence(s), f) {
+		e.compareEachRank(s, f)
+	}
 }
 
 func highest(ranks map[coordinator.Rank]bool, of func(coordinator.Rank) int) int {
@@ -229,10 +234,14 @@ func (s sample) hashLengths() []int {
 	return slices.Sorted(maps.Keys(lengths))
 }
 
+// listed writes numbers as a sentence does.
 func listed(numbers []int) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {
 		texts[i] = fmt.Sprint(n)
 	}
-	return strings.Join(texts, " and ")
+	if last := len(texts) - 1; last > 0 {
+		return strings.Join(texts[:last], ", ") + " and " + texts[last]
+	}
+	return strings.Join(texts, "")
 }

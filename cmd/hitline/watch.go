@@ -15,7 +15,9 @@ import (
 
 // watcher looks, while serve runs, whether the blocks in the store are those of the
 // configured pool, and logs one warning if they are not. It looks at some keys, until
-// there are any, and at lookups without a hit, until one has a hit.
+// there are any, and at lookups without a hit, until one has a hit. If stored blocks can
+// contradict pool.groups it also looks at lookups with a hit, until one has settled that
+// they do not.
 type watcher struct {
 	expected
 	store  *store
@@ -24,6 +26,7 @@ type watcher struct {
 	prompts chan prompt
 	wants   atomic.Bool  // a prompt
 	hit     atomic.Bool  // a lookup had a hit
+	settled atomic.Bool  // the blocks of a prompt are those of pool.groups, or cannot tell
 	misfits atomic.Int32 // lookups in a row whose hash_block_size is another
 	ours    sample       // the pool's keys, once they were looked at
 }
@@ -44,6 +47,7 @@ const (
 func newWatcher(e expected, s *store, logger *slog.Logger) *watcher {
 	w := &watcher{expected: e, store: s, logger: logger, prompts: make(chan prompt, 1)}
 	w.wants.Store(true)
+	w.settled.Store(!e.excludesAny())
 	return w
 }
 
@@ -58,11 +62,12 @@ func (w *watcher) asked(a lookup.Asked) {
 	case w.misfits.Load() != 0:
 		w.misfits.Store(0)
 	}
-	switch {
-	case w.hit.Load():
-	case a.HitTokens > 0:
+	hit := w.hit.Load()
+	if !hit && a.HitTokens > 0 {
 		w.hit.Store(true)
-	case w.wants.CompareAndSwap(true, false):
+		hit = true
+	}
+	if (!hit || !w.settled.Load()) && w.wants.Load() && w.wants.CompareAndSwap(true, false) {
 		w.offer(a)
 	}
 }
@@ -109,7 +114,11 @@ func (w *watcher) run(ctx context.Context) {
 		case p := <-w.prompts:
 			f = w.lookAtPrompt(ctx, p)
 			again.Reset(promptPause)
-			promptPause = min(2*promptPause, lastPrompt)
+			longest := lastPrompt
+			if w.hit.Load() {
+				longest = lastKeys
+			}
+			promptPause = min(2*promptPause, longest)
 		case <-again.C:
 			w.wants.Store(true)
 		}
@@ -160,15 +169,20 @@ func (w *watcher) compareKeys(ctx context.Context) (f findings) {
 	return f
 }
 
-// lookAtPrompt compares a lookup that had no hit.
+// lookAtPrompt compares a lookup.
 func (w *watcher) lookAtPrompt(ctx context.Context, p prompt) (f findings) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if !p.compareLength(w.ours, &f) || !w.compareBlockSize(p, &f) {
 		return f
 	}
-	if _, err := w.comparePrompt(ctx, w.store, p, &f); err != nil {
+	// Before the first hit the configuration is in doubt, after it an absent block is more
+	// likely evicted.
+	b, err := w.comparePrompt(ctx, w.store, p, !w.hit.Load(), &f)
+	if err != nil {
 		w.logger.Debug("a prompt's blocks were not looked for", "backend", w.store.Name(), "error", err.Error())
+		return f
 	}
+	w.settled.Store(w.settles(b))
 	return f
 }

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
+)
+
+// TestDoctorSaysTheHit compares what doctor says of a prompt with what serve answers.
+func TestDoctorSaysTheHit(t *testing.T) {
+	server := storetest.StartRedis(t)
+	client := server.Client(t)
+	chain := hashesOf("h", chained, 32)
+	put := func(name string, rank, group int, hashes ...string) {
+		for _, hash := range hashes {
+			require.NoError(t, client.Set(t.Context(), fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%s", name, rank, group, hash), "", 0).Err())
+		}
+	}
+	for rank := range 2 {
+		put("all", rank, 0, chain...)
+		put("gap", rank, 0, append(chain[:20:20], chain[21:]...)...)
+		put("lost", rank, 0, chain[:30-10*rank]...)
+		put("window", rank, 0, chain...)
+		put("window", rank, 1, append(chain[:38:38], chain[39])...)
+	}
+	for name, test := range map[string]struct {
+		pool   string
+		tokens int
+		hit    int
+		want   []string // the notes about the prompt
+	}{
+		"all":       {"model_name: all", 640, 640, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 640 tokens"}},
+		"one left":  {"model_name: all, revision: 2026-08-17", 640, 624, []string{"all 40 blocks that the prompt's 640 tokens need are in the store on every rank of every group: a lookup hits 624 tokens, so that the engine has the last one to compute"}},
+		"unaligned": {"model_name: all, revision: 2026-08-17", 630, 624, []string{"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens"}},
+		"unaligned, refused": {"model_name: all", 630, 624, []string{
+			"prompts of 630 tokens are refused at pool.revision 2026-06-20, which takes multiples of 16: an engine of vLLM 0.27 or newer needs pool.revision: 2026-08-17",
+			"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens",
+		}},
+		"a block":           {"model_name: gap", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on no rank (missing_block)"}},
+		"a block on a rank": {"model_name: lost", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on some of its ranks only (rank_missing)"}},
+		"draft model":       {"model_name: all, use_eagle: true", 640, 624, []string{"a lookup of the prompt's 640 tokens hits 624", "group 0 (full_attention) ends at token 624: the last block is given up for the draft model (eagle)"}},
+		"window": {"model_name: window, " + swappedThin, 640, 608, []string{
+			"a lookup of the prompt's 640 tokens hits 608",
+			"group 0 (full_attention) ends at token 640: it has all that the prompt needs (complete)",
+			"group 1 (sliding_window) ends at token 608: block 38, of the window in front of the last token, is on no rank (window_not_covered)",
+		}},
+		"less than a block": {"model_name: all, revision: 2026-08-17", 10, 0, []string{
+			"a lookup of the prompt's 10 tokens hits 0", "group 0 (full_attention) ends at token 0: the prompt is shorter than what hits are aligned to (nothing_asked)",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := "pool: {tp_size: 2, " + test.pool + "}\nbackend: {redis: {url: 'redis://" + server.Addr + "', timeout: 5s}}\n"
+			tokens := fmt.Sprint(test.tokens)
+			d := examined(t, config, "--tokens", tokens, "--hashes-file", configFile(t, strings.Join(chain, "\n")))
+			assert.Empty(t, d.Problems)
+			var got []string
+			for _, note := range d.Notes {
+				if regexp.MustCompile("prompt|ends at token").MatchString(note) && !strings.Contains(note, " order ") {
+					got = append(got, note)
+				}
+			}
+			assert.Equal(t, test.want, got)
+			require.NotNil(t, d.Prompt)
+			assert.Equal(t, test.hit, int(d.Prompt.HitTokens))
+
+			s := serving(t, config)
+			asked := fmt.Sprint(d.Prompt.Tokens)
+			answer := hitline(t, strings.Join(chain, "\n"), "lookup", "--connect", s.address, "--tokens", asked, "--hashes-file", "-", "--explain", "--json")
+			var want map[string]any
+			require.NoError(t, json.Unmarshal([]byte(answer.stdout), &want), answer.stderr)
+			text, err := json.Marshal(d.Prompt)
+			require.NoError(t, err)
+			want["tokens"] = d.Prompt.Tokens
+			wanted, err := json.Marshal(want)
+			require.NoError(t, err)
+			assert.JSONEq(t, string(wanted), string(text), "as lookup --explain")
+		})
+	}
+}
+
+// A prompt of which nothing is stored.
+func TestDoctorOfAnotherPrompt(t *testing.T) {
+	server := storetest.StartRedis(t)
+	client := server.Client(t)
+	for _, hash := range hashesOf("h", chained, 32) {
+		require.NoError(t, client.Set(t.Context(), "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hash, "", 0).Err())
+	}
+	file := configFile(t, strings.Join(hashesOf("other", chained, 32), "\n"))
+	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", "--tokens", "640", "--hashes-file", file)
+	assert.Equal(t, exitDone, d.Exit, d.Problems)
+	assert.Contains(t, d.Notes, "none of the prompt's first 40 blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
+	require.NotNil(t, d.Prompt)
+	assert.Zero(t, d.Prompt.HitTokens)
+
+	// Blocks of any group are blocks.
+	require.NoError(t, client.Set(t.Context(), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hashesOf("other", 1, 32)[0], "", 0).Err())
+	d = examined(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", "--tokens", "640", "--hashes-file", file)
+	assert.NotContains(t, strings.Join(d.Notes, "\n"), "PYTHONHASHSEED")
+}
+
+// A prompt that cannot be looked up is a problem.
+func TestDoctorCannotLookUp(t *testing.T) {
+	server := storetest.StartRedis(t)
+	for name, test := range map[string]struct {
+		pool, tokens string
+		hashes       int
+		want         string
+	}{
+		"too few hashes": {"groups: [" + window32 + "]", "48", 1, "has no hash, the request brought hashes for 1"},
+		"too many keys":  {"tp_size: 16384", "4800", 300, "bytes, at most 1073741824 are asked for: give a shorter one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := configFile(t, strings.Join(hashesOf("h", test.hashes, 32), "\n"))
+			d := examined(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", "--tokens", test.tokens, "--hashes-file", file)
+			require.Len(t, d.Problems, 1)
+			assert.Contains(t, d.Problems[0], "the prompt could not be looked up: ")
+			assert.Contains(t, d.Problems[0], test.want)
+			assert.Nil(t, d.Prompt)
+		})
+	}
+}
