@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -460,20 +461,23 @@ func TestReplayOptions(t *testing.T) {
 
 // Neither storing nor what happens between requests counts as time of a lookup.
 func TestReplayLatencyIsOfLookupsAlone(t *testing.T) {
-	const wait = 20 * time.Millisecond
-	o := options(textTrace(small))
-	o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
-	f := newFake(t)
-	f.failStore = func(int) error { time.Sleep(wait); return nil }
-	r, err := Replay(t.Context(), o, f)
-	require.NoError(t, err)
-	assert.Less(t, r.LookupP99us, float64(wait.Microseconds()))
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 20 * time.Millisecond
+		o := options(textTrace(small))
+		o.OnRequest = func(time.Duration) { time.Sleep(wait) } // stands for all that happens between lookups
+		f := newFake(t)
+		f.failStore = func(int) error { time.Sleep(wait); return nil }
+		r, err := Replay(t.Context(), o, f)
+		require.NoError(t, err)
+		assert.Zero(t, r.LookupMaxus)
 
-	f.answer = func(_ int, right uint32) (uint32, error) { time.Sleep(wait); return right, nil }
-	o.AllowEvicted = true
-	r, err = Replay(t.Context(), o, f)
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, r.LookupP50us, float64(wait.Microseconds()))
+		f.answer = func(_ int, right uint32) (uint32, error) { time.Sleep(wait); return right, nil }
+		o.AllowEvicted = true
+		r, err = Replay(t.Context(), o, f)
+		require.NoError(t, err)
+		assert.InEpsilon(t, float64(wait.Microseconds()), r.LookupP50us, 0.01)
+		assert.InEpsilon(t, float64(wait.Microseconds()), r.LookupMaxus, 0.01)
+	})
 }
 
 // OnProblem keeps no lock of its own, so calls of three connections must not overlap.

@@ -93,5 +93,5 @@ func TestLedgerForgets(t *testing.T) {
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return entries() < 100
-	}, 10*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 }

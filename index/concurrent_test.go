@@ -88,10 +88,10 @@ func (a *arena) stretch(rng *rand.Rand) ([]uint16, []byte) {
 	return a.chains[c][from:to], a.keys[c][from*concurrentLen : to*concurrentLen]
 }
 
-// write changes the index for a while.
+// write changes the index for a while, and a few times at least.
 func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	for len(log) < 5000 && time.Now().Before(a.until) {
+	for len(log) < 5000 && (len(log) < 100 || time.Now().Before(a.until)) {
 		ids, keys := a.stretch(rng)
 		place := rng.IntN(concurrentPlaces)
 		switch n := rng.IntN(100); {
@@ -130,12 +130,13 @@ func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 	return log
 }
 
-// read looks up for a while, in pieces of random size.
+// read looks up for a while, in pieces of random size, and until something was there.
 func (a *arena) read(t *testing.T, seed uint64) (log []sighting) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	var c index.Cursor
 	runs := make([]index.Run, 8)
-	for len(log) < 8000 && time.Now().Before(a.until) {
+	found := false
+	for len(log) < 8000 && (!found || time.Now().Before(a.until)) {
 		ids, keys := a.stretch(rng)
 		s := sighting{ids: ids}
 		c.Quiet = rng.IntN(4) == 0
@@ -162,6 +163,7 @@ func (a *arena) read(t *testing.T, seed uint64) (log []sighting) {
 		}
 		s.end = a.clock.Add(1)
 		log = append(log, s)
+		found = found || slices.ContainsFunc(s.present, func(held [concurrentPlaces]bool) bool { return held != [concurrentPlaces]bool{} })
 		if st := a.x.Stats(); st.MaxEntries > 0 && st.Entries > st.MaxEntries {
 			t.Errorf("%d entries, the bound is %d", st.Entries, st.MaxEntries)
 		}

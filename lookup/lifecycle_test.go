@@ -10,6 +10,8 @@ import (
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // The cause of an engine's end is still told after a later Shutdown.
@@ -63,8 +65,9 @@ func TestStartThatFailedIsDone(t *testing.T) {
 
 // Start and Shutdown at the same time leave nothing running, whoever comes first.
 func TestStartBesideShutdown(t *testing.T) {
+	free := "tcp://" + storetest.FreeAddr(t) // nobody else comes to listen there
 	for range 200 {
-		server := unstarted(t)
+		server := unstartedOn(t, free)
 		var both sync.WaitGroup
 		var started error
 		both.Go(func() { started = server.Start(context.Background()) })

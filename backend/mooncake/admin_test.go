@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // startAdmin serves what the admin port of a master does.
@@ -33,7 +34,7 @@ func startAdmin(t *testing.T, status int, page string) (addr string) {
 func TestKeys(t *testing.T) {
 	leader, standby := startAdmin(t, 200, "a\nb\r\n\nc"), startAdmin(t, 503, "")
 	long := startAdmin(t, 200, strings.Repeat("x", mostLine+1))
-	master, dead := startFake(t, loopback, FormTenant), freeAddr(t)
+	master, dead := startFake(t, loopback, FormTenant), storetest.FreeAddr(t)
 	for name, test := range map[string]struct {
 		admin    []string
 		most     int

@@ -201,8 +201,13 @@ func (f *fakeMaster) removeAll(body []byte) (code byte, result []byte) {
 	return 0, le.AppendUint64(result, uint64(removed))
 }
 
+// newClient returns a client that is closed with the test. If cfg does not bound the
+// time for a master's first answer, no master is too slow.
 func newClient(t testing.TB, cfg Config) *Client {
 	t.Helper()
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = patience
+	}
 	c, err := New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // A leader that is lost may still answer a question, that it does not serve: who asks
 // in the pause before the next round finds the leader of that round all the same.
 func TestLateAnswerInPause(t *testing.T) {
-	f := startFake(t, "127.0.0.1:0", FormTenant)
+	f := startFake(t, storetest.FreeAddr(t), FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
 	asks(t, c)
 	held, release := make(chan struct{}), make(chan struct{})
@@ -39,10 +41,10 @@ func TestLateAnswerInPause(t *testing.T) {
 	asked := make(chan error, 1)
 	go func() {
 		for { // in a pause there is no waiting, but soon a leader
-			_, err := c.Exists(within(t, patience), []string{"here"})
 			c.mu.Lock()
 			found := c.leader != ""
 			c.mu.Unlock()
+			_, err := c.Exists(within(t, patience), []string{"here"})
 			if err == nil || found {
 				asked <- err
 				return

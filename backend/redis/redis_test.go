@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -414,7 +416,7 @@ func TestWrongConnections(t *testing.T) {
 		buffer := make([]byte, 1000)
 		n, _ := c.Read(buffer)
 		_, _ = c.Write(buffer[:n])
-	}), listen(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1000)); time.Sleep(700 * time.Millisecond) })
+	}), listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	alert := listen(t, func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 1000))
 		_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 70}) // protocol_version
@@ -444,8 +446,12 @@ func TestWrongConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, layout := range layouts {
-				b := testBackend(t, Config{URL: one.url, Layout: layout, DialTimeout: 300 * time.Millisecond})
-				ctx, cancel := context.WithTimeout(context.Background(), 600*time.Millisecond)
+				most := patience
+				if one.is == context.DeadlineExceeded {
+					most = 600 * time.Millisecond
+				}
+				b := testBackend(t, Config{URL: one.url, Layout: layout, DialTimeout: most / 2})
+				ctx, cancel := context.WithTimeout(context.Background(), most)
 				_, err := b.Exists(ctx, blocks("m", 600))
 				cancel()
 				require.Error(t, err)
@@ -577,12 +583,19 @@ func TestNoSecretsInURLErrors(t *testing.T) {
 
 // TestNewDoesNotWait makes a backend of a server that answers nothing.
 func TestNewDoesNotWait(t *testing.T) {
+	asked, resolver := atomic.Int64{}, net.DefaultResolver
+	defer func() { net.DefaultResolver = resolver }()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		asked.Add(1)
+		return nil, errors.New("no DNS in this test")
+	}}
 	begun := time.Now()
 	b := testBackend(t, Config{URL: "redis-cluster://192.0.2.1"})
-	for i := range 100 { // the DNS is not asked either
+	for i := range 100 {
 		testBackend(t, Config{URL: fmt.Sprintf("redis://no%d.invalid", i)})
 	}
-	require.Less(t, time.Since(begun), 200*time.Millisecond)
+	require.Less(t, time.Since(begun), patience/2)
+	require.Zero(t, asked.Load(), "the DNS is not asked either")
 	require.NoError(t, b.Close())
 	require.NoError(t, b.Close())
 	_, err := b.Exists(soon(t), blocks("m", 1))
@@ -596,7 +609,7 @@ func TestContext(t *testing.T) {
 	keys := blocks("m", 5000)
 	for name, connected := range map[string]bool{"connected": true, "not yet": false} {
 		t.Run(name, func(t *testing.T) {
-			b := testBackend(t, Config{URL: "redis://" + s.Addr, IOTimeout: time.Second, DialTimeout: 300 * time.Millisecond})
+			b := testBackend(t, Config{URL: "redis://" + s.Addr})
 			if connected {
 				require.NoError(t, b.Store(soon(t), keys))
 			}
@@ -618,7 +631,7 @@ func TestContext(t *testing.T) {
 				time.AfterFunc(30*time.Millisecond, cancel)
 				err = call(ctx)
 				require.ErrorIs(t, err, context.Canceled, what)
-				require.Less(t, time.Since(begun), 300*time.Millisecond, what)
+				require.Less(t, time.Since(begun), patience/2, what)
 				require.ErrorIs(t, call(ctx), context.Canceled, what)
 			}
 			require.NoError(t, syscall.Kill(s.PID, syscall.SIGCONT))

@@ -69,6 +69,12 @@ func testBackend(t testing.TB, cfg Config) *Backend {
 	if cfg.KeyPrefix == "" {
 		cfg.KeyPrefix = "m"
 	}
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = patience
+	}
+	if cfg.IOTimeout == 0 {
+		cfg.IOTimeout = patience
+	}
 	b, err := New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })

@@ -68,7 +68,7 @@ func judge(client *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase
 	if err != nil {
 		return conformance.Differs("content: %v", err)
 	}
-	b, err := New(Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord)})
+	b, err := New(Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord), DialTimeout: patience, IOTimeout: patience})
 	if err != nil {
 		return conformance.Differs("backend: %v", err)
 	}
@@ -111,7 +111,7 @@ func TestKilledServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := testBackend(t, Config{URL: url})
 			server, client := serve(t, b, lookup.RemoteConfig{
-				Timeout: 300 * time.Millisecond, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
+				Timeout: patience / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
 			blob := conformance.Blob("killed", chain, 32, nil)
 			require.NoError(t, client.Store(soon(t), lookup.Place{}, blob, 32))
 			require.EqualValues(t, full, hitOf(t, client, blob, false))
@@ -120,7 +120,7 @@ func TestKilledServer(t *testing.T) {
 			require.Eventually(t, func() bool { return load.right.Load() > 50 }, patience, time.Millisecond)
 			require.Zero(t, load.none.Load())
 			victim.Kill()
-			time.Sleep(20 * time.Millisecond) // what the kernel still has is read
+			load.forgets(t)
 			load.dead.Store(true)
 			require.Eventually(t, func() bool { return server.Stat().BackendState == "open" }, patience, time.Millisecond)
 			require.Eventually(t, func() bool { return load.none.Load() > 500 }, patience, time.Millisecond)
@@ -155,9 +155,9 @@ func TestKilledServer(t *testing.T) {
 // chain is how many hashes the lookups have, and full the hit of all.
 const chain, full = 512, 512 * 16
 
-// limit bounds a lookup whose deadline is 300 ms on a machine that is busy with other
+// limit bounds a lookup whose deadline is sooner, on a machine that is busy with other
 // things.
-const limit = 3 * time.Second
+const limit = patience / 2
 
 // serve starts a server over the backend, and a client of it.
 func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*lookup.Server, *lookup.Client) {
@@ -173,7 +173,7 @@ func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*lookup.Server
 		defer cancel()
 		_ = server.Shutdown(ctx)
 	})
-	client, err := lookup.Dial(soon(t), server.Addrs()[0])
+	client, err := lookup.Dial(soon(t), server.Addrs()[0], lookup.WithTimeout(patience))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return server, client
@@ -194,8 +194,18 @@ type load struct {
 	dead        atomic.Bool // the store is
 	filling     atomic.Bool // it is there again, and a store is under way
 	right, none atomic.Int64
+	all         [8]atomic.Int64 // answers, by client
 	slowest     atomic.Int64
 	stop        func()
+}
+
+// forgets waits until the lookups that are under way have ended: then nobody can be
+// told any longer what the server answered until now.
+func (l *load) forgets(t *testing.T) {
+	for i := range l.all {
+		before := l.all[i].Load()
+		require.Eventually(t, func() bool { return l.all[i].Load() >= before+2 }, patience, time.Millisecond)
+	}
 }
 
 func startLoad(t *testing.T, addr string, blob []byte) *load {
@@ -204,8 +214,8 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 	var clients sync.WaitGroup
 	l.stop = sync.OnceFunc(func() { over.Store(true); clients.Wait() })
 	t.Cleanup(l.stop)
-	for range 8 {
-		client, err := lookup.Dial(soon(t), addr)
+	for i := range l.all {
+		client, err := lookup.Dial(soon(t), addr, lookup.WithTimeout(patience))
 		require.NoError(t, err)
 		clients.Go(func() {
 			defer client.Close()
@@ -215,6 +225,7 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 				for took, slowest := int64(time.Since(begun)), l.slowest.Load(); took > slowest && !l.slowest.CompareAndSwap(slowest, took); {
 					slowest = l.slowest.Load()
 				}
+				l.all[i].Add(1)
 				switch {
 				case hit == 0:
 					l.none.Add(1)

@@ -82,7 +82,7 @@ func TestRunFaults(t *testing.T) {
 		loadtest.Silent: exitLost, loadtest.Late: exitLost, loadtest.Closes: exitLost, loadtest.Half: exitLost,
 	} {
 		t.Run(string(fault), func(t *testing.T) {
-			addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5, Delay: 400 * time.Millisecond})
+			addr := faulty(t, &loadtest.Server{Fault: fault, Honest: 5, Delay: time.Hour})
 			args := []string{"--connect", addr, "--count", "400", "--hashes", "2-20", "--pipeline", "4", "--json", "--stores", "0.1", "--evicts", "0.1", "--hit-share", "0.5"}
 			if want == exitLost {
 				args = append(args, "--timeout", "200ms")
@@ -151,9 +151,8 @@ func TestRunNoConnection(t *testing.T) {
 }
 
 func TestRunInterrupted(t *testing.T) {
-	addr := faulty(t, &loadtest.Server{Fault: loadtest.Silent, Honest: 50})
 	ctx, stop := context.WithCancel(t.Context())
-	time.AfterFunc(200*time.Millisecond, stop)
+	addr := faulty(t, &loadtest.Server{Fault: loadtest.Silent, Honest: 50, OnSilence: stop})
 	r := runLoad(ctx, "--connect", addr, "--json", "--timeout", "1h")
 	assert.Equal(t, exitBad, r.code)
 	assert.Equal(t, "hitbench: interrupted\n", r.stderr)

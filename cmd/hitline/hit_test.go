@@ -93,7 +93,7 @@ func TestDoctorOfAnotherPrompt(t *testing.T) {
 		require.NoError(t, client.Set(t.Context(), "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hash, "", 0).Err())
 	}
 	file := configFile(t, strings.Join(hashesOf("other", chained, 32), "\n"))
-	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", "--tokens", "640", "--hashes-file", file)
+	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
 	assert.Contains(t, d.Notes, "none of the prompt's first 40 blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
 	require.NotNil(t, d.Prompt)
@@ -101,7 +101,7 @@ func TestDoctorOfAnotherPrompt(t *testing.T) {
 
 	// Blocks of any group are blocks.
 	require.NoError(t, client.Set(t.Context(), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hashesOf("other", 1, 32)[0], "", 0).Err())
-	d = examined(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", "--tokens", "640", "--hashes-file", file)
+	d = examined(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.NotContains(t, strings.Join(d.Notes, "\n"), "PYTHONHASHSEED")
 }
 
@@ -118,7 +118,7 @@ func TestDoctorCannotLookUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := configFile(t, strings.Join(hashesOf("h", test.hashes, 32), "\n"))
-			d := examined(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", "--tokens", test.tokens, "--hashes-file", file)
+			d := examined(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", test.tokens, "--hashes-file", file)
 			require.Len(t, d.Problems, 1)
 			assert.Contains(t, d.Problems[0], "the prompt could not be looked up: ")
 			assert.Contains(t, d.Problems[0], test.want)

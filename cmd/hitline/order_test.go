@@ -417,7 +417,7 @@ func TestDoctorNotesOrder(t *testing.T) {
 			if !test.prompt {
 				args = nil
 			}
-			d := examined(t, "pool: {"+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"'}}\n", args...)
+			d := examined(t, "pool: {"+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", args...)
 			assert.Empty(t, d.Problems)
 			var got []string
 			for _, note := range d.Notes {

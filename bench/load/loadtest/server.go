@@ -47,6 +47,8 @@ type Server struct {
 	Block  uint32        // tokens that one hash covers; 16 if zero
 	Delay  time.Duration // before a late answer
 	Honest int           // lookups before the first fault
+	// OnSilence is called whenever a silent server gives no answer.
+	OnSilence func()
 
 	listener net.Listener
 	waiting  sync.WaitGroup
@@ -254,6 +256,9 @@ func (p *peer) lookup(envelope []byte, frames [][]byte) (answer []byte, more boo
 	case Twice:
 		return append(bytes.Clone(right), right...), true
 	case Silent:
+		if s.OnSilence != nil {
+			s.OnSilence()
+		}
 		return nil, true
 	case Late:
 		s.sleep()

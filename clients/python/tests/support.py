@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import signal
 import socket
 import struct
@@ -35,6 +36,24 @@ def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ())
         link = b"".join(chain[-1:]) + f"{name}:{i}".encode()
         chain.append(hashlib.sha256(link).digest()[:size])
     return chain
+
+
+def unused_address(test: unittest.TestCase) -> str:
+    """An address that refuses connections until the test ends: its port is bound, so
+    that nobody else is given it."""
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    test.addCleanup(sock.close)
+    return f"tcp://127.0.0.1:{sock.getsockname()[1]}"
+
+
+def lasting_address() -> str:
+    """An address for a server that is started again: its port is none of those that
+    the system gives to who asks for any."""
+    while True:
+        port = random.randrange(12_000, 22_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return f"tcp://127.0.0.1:{port}"
 
 
 class Server:

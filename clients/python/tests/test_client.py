@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import sys
 import tempfile
@@ -12,19 +13,25 @@ import threading
 import time
 import unittest
 from collections.abc import Iterator
+from typing import TypeVar
 from unittest import mock
 
 import hitline
 from hitline import Client, LookupKeyClient, client as module
-from tests.support import PATIENCE, WIRE, Scripted, frame, hashes, message
+from tests.support import PATIENCE, WIRE, Scripted, frame, hashes, message, unused_address
 
 HIT = (48).to_bytes(4, "big")
 QUIET = "hitline"
 
 
-def unused_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return f"tcp://127.0.0.1:{s.getsockname()[1]}"
+AnyClient = TypeVar("AnyClient", Client, LookupKeyClient)
+
+
+def connected(client: AnyClient) -> AnyClient:
+    """Connects a client whose timeout may be too short for that."""
+    with client._lock:
+        client._connect(time.monotonic() + PATIENCE)
+    return client
 
 
 class Wire(unittest.TestCase):
@@ -185,13 +192,13 @@ def raw_exchange(reply: bytes, call, size: int):
 
 
 class Failures(unittest.TestCase):
-    def check(self, answer, error, *, text: str = "", timeout: float = PATIENCE) -> None:
+    def check(self, answer, error, *, text: str = "") -> None:
         """A lookup that gets answer raises error, or reads as 0 and is logged."""
         with Scripted(answer) as server:
-            with Client(server.address, timeout=timeout, raise_errors=True) as client:
+            with Client(server.address, timeout=PATIENCE, raise_errors=True) as client:
                 with self.assertRaisesRegex(error, text):
                     client.lookup(16, hashes("a", 1))
-            with Client(server.address, timeout=timeout) as client, self.assertLogs(QUIET, "WARNING") as logs:
+            with Client(server.address, timeout=PATIENCE) as client, self.assertLogs(QUIET, "WARNING") as logs:
                 self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
             self.assertRegex(logs.output[0], f"counts as a hit of 0 tokens: .*{text.strip('^$')}")
 
@@ -220,10 +227,19 @@ class Failures(unittest.TestCase):
         self.check(lambda _: b"\2" + (1 << 40).to_bytes(8, "big"), hitline.BadReply, text="limits")
 
     def test_no_reply(self) -> None:
-        self.check(lambda _: Scripted.SILENCE, hitline.RequestTimeout, timeout=0.05)
+        with Scripted(lambda _: Scripted.SILENCE) as server:
+            with connected(Client(server.address, timeout=0.05, raise_errors=True)) as client:
+                with self.assertRaises(hitline.RequestTimeout):
+                    client.lookup(16, hashes("a", 1))
+            with connected(Client(server.address, timeout=0.05)) as client:
+                with self.assertLogs(QUIET, "WARNING") as logs:
+                    self.assertEqual(client.lookup(16, hashes("a", 1)), 0)
+                self.assertIn("counts as a hit of 0 tokens: ", logs.output[0])
 
     def test_reset_has_time_of_its_own(self) -> None:
         def answer(_: list[bytes]) -> bytes:
+            if len(server.requests) > 1:
+                return Scripted.SILENCE
             time.sleep(0.1)
             return message(b"\1")
 
@@ -241,28 +257,25 @@ class Failures(unittest.TestCase):
 
             def serve() -> None:
                 conn, _ = listener.accept()
-                with conn:
-                    try:
-                        for byte in b"\2\0\0\0\0\0\0\1\0" + bytes(100):
-                            conn.sendall(bytes([byte]))
-                            time.sleep(0.04)
-                    except OSError:
-                        pass
+                with conn, contextlib.suppress(OSError):  # until the client closes
+                    for byte in b"\2\0\0\0\0\0\1\0\0" + bytes(round(PATIENCE / 0.04)):
+                        conn.sendall(bytes([byte]))
+                        time.sleep(0.04)
 
             thread = threading.Thread(target=serve)
             thread.start()
             address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
             begun = time.monotonic()
-            with Client(address, timeout=0.2, raise_errors=True) as client:
+            with connected(Client(address, timeout=0.2, raise_errors=True)) as client:
                 with self.assertRaises(hitline.RequestTimeout):
                     client.lookup(16, [])
-            self.assertLess(time.monotonic() - begun, 2)
+            self.assertLess(time.monotonic() - begun, PATIENCE / 2)
             thread.join(PATIENCE)
 
     def test_timeout_bounds_a_request_that_is_not_taken(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-            with Client(address, timeout=0.1, raise_errors=True, anchors_from=0) as client:
+            with connected(Client(address, timeout=0.1, raise_errors=True, anchors_from=0)) as client:
                 with self.assertRaisesRegex(hitline.RequestTimeout, "did not take"):
                     client.lookup(16, [bytes(32)] * 1_000_000)
 
@@ -274,7 +287,7 @@ class Failures(unittest.TestCase):
                 release.wait(PATIENCE)
             return message(frames[1])
 
-        with Scripted(answer) as server, Client(server.address, timeout=0.2) as client:
+        with Scripted(answer) as server, connected(Client(server.address, timeout=0.2)) as client:
             with self.assertLogs(QUIET, "WARNING"):
                 self.assertEqual(client.lookup(16, []), 0)
             release.set()
@@ -306,11 +319,13 @@ class Failures(unittest.TestCase):
             self.assertEqual(len(server.requests), 1)
 
     def test_failures_are_logged_once_in_a_while(self) -> None:
-        with Client(unused_address()) as client, self.assertLogs(QUIET, "WARNING") as logs:
-            for _ in range(100):
-                self.assertEqual(client.lookup(16, []), 0)
-            for _ in range(100):
-                self.assertIs(client.reset(), False)
+        self.assertEqual(module._LOG_EVERY, 10.0)
+        with mock.patch.object(module, "_LOG_EVERY", 1000.0), self.assertLogs(QUIET, "WARNING") as logs:
+            with Client(unused_address(self)) as client:
+                for _ in range(100):
+                    self.assertEqual(client.lookup(16, []), 0)
+                for _ in range(100):
+                    self.assertIs(client.reset(), False)
         self.assertEqual(len(logs.output), 2, "one warning does not keep another back")
         self.assertIn("lookup at", logs.output[0])
         self.assertIn("reset at", logs.output[1])
@@ -351,10 +366,11 @@ def unanswering() -> Iterator[int]:
     with socket.socket() as listener, contextlib.ExitStack() as queue:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for _ in range(4):
-            sock = queue.enter_context(socket.socket())
+        socks = [queue.enter_context(socket.socket()) for _ in range(4)]
+        for sock in socks:
             sock.setblocking(False)
             sock.connect_ex(listener.getsockname())
+        select.select([], socks, [], PATIENCE)  # until one has the only place
         yield listener.getsockname()[1]
 
 
@@ -389,7 +405,7 @@ class Connections(unittest.TestCase):
         with Scripted(lambda _: message(HIT)) as server, Client(server.address, raise_errors=True) as client:
             self.assertEqual(client.lookup(64, []), 48)
             server._conns[-1].sendall(message(b"\0\0\0\1"))
-            time.sleep(0.02)
+            self.assertTrue(select.select([client._sock], [], [], PATIENCE)[0])
             server._conns[-1].shutdown(socket.SHUT_RD)  # the script goes on with the next one
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.connections, 2)
@@ -424,22 +440,24 @@ class Connections(unittest.TestCase):
             self.assertEqual(len(server.requests), 2)
 
     def test_after_failures_requests_fail_at_once_for_a_while(self) -> None:
-        with Client(unused_address()) as client:
-            with mock.patch.object(module, "_FIRST_PAUSE", 30.0), mock.patch.object(module, "_LONGEST_PAUSE", 100.0):
-                for pause in (30.0, 60.0, 100.0, 100.0):
+        with Client(unused_address(self)) as client:
+            with mock.patch.object(module, "_FIRST_PAUSE", 300.0), mock.patch.object(module, "_LONGEST_PAUSE", 1000.0):
+                for pause in (300.0, 600.0, 1000.0, 1000.0):
+                    begun = time.monotonic()
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "cannot connect"):
                         client.ping()
                     self.assertEqual(client._pause, pause)
+                    self.assertGreaterEqual(client._retry_at, begun + pause)
+                    self.assertLessEqual(client._retry_at, time.monotonic() + pause)
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                         client.ping()
-                    self.assertAlmostEqual(client._retry_at, time.monotonic() + pause, delta=10)
                     client._retry_at = time.monotonic()
         self.assertEqual((module._FIRST_PAUSE, module._LONGEST_PAUSE, module._RESET_TIMEOUT), (0.02, 1.0, 30.0))
 
     def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
-            with Client(server.address, timeout=0.05) as client, mock.patch.object(module, "_FIRST_PAUSE", 5.0):
-                with mock.patch.object(module, "_LONGEST_PAUSE", 5.0), self.assertRaises(hitline.RequestTimeout):
+            with connected(Client(server.address, timeout=0.05)) as client, mock.patch.object(module, "_FIRST_PAUSE", 1000.0):
+                with mock.patch.object(module, "_LONGEST_PAUSE", 1000.0), self.assertRaises(hitline.RequestTimeout):
                     client.ping()
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                     client.ping()
@@ -461,7 +479,7 @@ class Connections(unittest.TestCase):
     def test_every_address_of_a_name_is_tried(self) -> None:
         with Scripted(lambda _: message(HIT)) as server:
             port = int(server.address.rpartition(":")[2])
-            dead = int(unused_address().rpartition(":")[2])
+            dead = int(unused_address(self).rpartition(":")[2])
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (dead, port)]
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
                 with Client("tcp://pool:7557", raise_errors=True) as client:
@@ -471,9 +489,21 @@ class Connections(unittest.TestCase):
         with Scripted(lambda _: message(HIT)) as server, unanswering() as silent:
             port = int(server.address.rpartition(":")[2])
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (silent, port)]
+            left = []
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
-                with Client("tcp://pool:7557", timeout=0.5, raise_errors=True) as client:
-                    self.assertEqual(client.lookup(64, []), 48)
+                with Client("tcp://pool:7557", timeout=PATIENCE, raise_errors=True) as client:
+                    real = client._dial_one
+
+                    def dial_one(family: int, target: tuple, deadline: float) -> None:
+                        left.append(deadline - time.monotonic())
+                        if target[1] == silent:  # its time passes sooner
+                            deadline = time.monotonic() + 0.1
+                        real(family, target, deadline)
+
+                    with mock.patch.object(client, "_dial_one", dial_one):
+                        self.assertEqual(client.lookup(64, []), 48)
+            self.assertLessEqual(left[0], PATIENCE / 2)
+            self.assertGreater(left[1], PATIENCE / 2)
 
     def test_close_wakes_a_request(self) -> None:
         begun, release = threading.Event(), threading.Event()
@@ -497,7 +527,7 @@ class Connections(unittest.TestCase):
             at = time.monotonic()
             client.close()
             thread.join(PATIENCE)
-            self.assertLess(time.monotonic() - at, PATIENCE / 4)
+            self.assertLess(time.monotonic() - at, PATIENCE / 2)
             self.assertEqual(len(failed), 1)
             release.set()
             with self.assertRaisesRegex(hitline.ConnectionFailed, "^the client is closed$"):
@@ -524,7 +554,7 @@ class Connections(unittest.TestCase):
             self.assertNotEqual(client._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), 0)
 
     def test_waiting_for_other_threads_counts(self) -> None:
-        with Client(unused_address(), timeout=0.05) as client, client._lock:
+        with Client(unused_address(self), timeout=0.05) as client, client._lock:
             with self.assertRaisesRegex(hitline.RequestTimeout, "other requests"):
                 client.ping()
 

@@ -13,7 +13,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, LookupKeyClient, client as module
-from tests.support import PATIENCE, Server, hashes, needs_server, no_thread_left
+from tests.support import PATIENCE, Server, hashes, lasting_address, needs_server, no_thread_left
 from tests.test_client import eventually
 
 LISTEN = "tcp://127.0.0.1:0"
@@ -94,8 +94,8 @@ class Answers(unittest.TestCase):
 
     def test_many_threads_on_one_client(self) -> None:
         """No answer reaches another thread's lookup."""
-        with Server(LISTEN) as server, Client(server.address, raise_errors=True) as client:
-            with LookupKeyClient(server.address, raise_errors=True) as engine:
+        with Server(LISTEN) as server, Client(server.address, timeout=PATIENCE, raise_errors=True) as client:
+            with LookupKeyClient(server.address, timeout=PATIENCE, raise_errors=True) as engine:
                 wrong: list[object] = []
 
                 def ask(n: int) -> None:
@@ -117,7 +117,8 @@ class Answers(unittest.TestCase):
                 for thread in threads:
                     thread.start()
                 for thread in threads:
-                    thread.join(PATIENCE)
+                    thread.join(3 * PATIENCE)
+                    self.assertFalse(thread.is_alive())
                 self.assertEqual(wrong, [])
 
 
@@ -130,7 +131,7 @@ class Losses(unittest.TestCase):
 
     def test_50_killed_servers(self) -> None:
         keys = hashes("killed", 4)
-        server = Server(LISTEN)
+        server = Server(lasting_address())
         address = server.address
         self.addCleanup(lambda: server.stop())
         with no_thread_left(self):
