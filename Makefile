@@ -43,7 +43,7 @@ fuzz: ## Fuzz each target for FUZZTIME (1m)
 
 .PHONY: soak
 soak: ## Check every answer of a server under faults for SOAKTIME (10m)
-	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup
+	HITLINE_TEST_SOAK=$(SOAKTIME) go test -count=1 -timeout 0 -v -run '^TestSoak$$' ./lookup/server
 
 .PHONY: torture
 torture: ## Ask TORTURE (10,000,000) lookups by anchors and in full, and POOLS (1,000,000) pools in every way; all must agree

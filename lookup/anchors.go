@@ -3,7 +3,6 @@ package lookup
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
@@ -14,20 +13,13 @@ import (
 // its hashes.
 var (
 	// ErrNoAnchors says that this pool or backend is not served by anchors at all.
-	ErrNoAnchors = fmt.Errorf("lookups by anchors are not served here: %w", errByHashes)
-	errHalfHeld  = fmt.Errorf("some ranks hold a block that others lack: %w", errByHashes)
-	errTurnOver  = fmt.Errorf("too many requests by anchors at a time: %w", errByHashes)
+	ErrNoAnchors = fmt.Errorf("lookups by anchors are not served here: %w", ErrByHashes)
+	errHalfHeld  = fmt.Errorf("some ranks hold a block that others lack: %w", ErrByHashes)
 	errStride    = errors.New("wrong stride")
 
-	// errByHashes is what a client that asks by anchors has to expect: it is no failure.
-	errByHashes = errors.New("look it up by its hashes")
+	// ErrByHashes is what a client that asks by anchors has to expect: it is no failure.
+	ErrByHashes = errors.New("look it up by its hashes")
 )
-
-// walkPatience is how long a connection's turn may have lasted for a further
-// request by anchors to be served in it. A hundred bytes of such a request may walk
-// along a chain in a hundred thousand pieces, which takes milliseconds, and a turn
-// has room for a thousand of them; a lookup takes time by the bytes it sends.
-const walkPatience = 5 * time.Millisecond
 
 // anchorStride returns how many raw hashes make a block of lookups by anchors: the
 // stride of the full-attention group with the smallest blocks. It is 0 with the
@@ -85,15 +77,16 @@ type anchored struct {
 	last     [netproto.MaxHashLen]byte
 }
 
-// beginAnchors starts a query by anchors, of a prompt of so many hashes.
-func (q *query) beginAnchors(r *netproto.Request) error {
+// BeginAnchors starts a query by anchors. r is valid, and not changed, until the answer.
+// wanted is false if no hash can change it.
+func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 	s := q.service
 	switch {
 	case r.Anchors.NumHashes == 0: // it asks for the parameters
 	case s.noAnchors != nil:
-		return s.noAnchors
+		return false, s.noAnchors
 	case int(r.Anchors.Stride) != s.anchorStride:
-		return fmt.Errorf("%w: blocks of %d hashes, they have %d here", errStride, r.Anchors.Stride, s.anchorStride)
+		return false, fmt.Errorf("%w: blocks of %d hashes, they have %d here", errStride, r.Anchors.Stride, s.anchorStride)
 	}
 	if q.anchored == nil {
 		q.anchored = new(anchored)
@@ -103,13 +96,13 @@ func (q *query) beginAnchors(r *netproto.Request) error {
 	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
 	a.known, a.said = 0, 0
 	q.unit = s.anchorStride
-	return q.begin(r.NumTokens, r.Unaligned, r.HashLen, int(r.Anchors.NumHashes))
+	return q.Begin(r.NumTokens, r.Unaligned, r.HashLen, int(r.Anchors.NumHashes))
 }
 
-// addAnchors takes the next whole hashes of the request: first those of the
+// AddAnchors takes the next whole hashes of the request: first those of the
 // anchors, then those of consecutive blocks. It returns false when no further one
 // can change the answer.
-func (q *query) addAnchors(hashes []byte) bool {
+func (q *Query) AddAnchors(hashes []byte) bool {
 	if !q.asked {
 		return false
 	}
@@ -131,7 +124,7 @@ func (q *query) addAnchors(hashes []byte) bool {
 		return true
 	}
 	number, before := uint32(q.raw), a.before
-	more := q.add(hashes)
+	more := q.Add(hashes)
 	a.known = q.raw
 	if !a.unsure && (number == 0 || before != nil) {
 		a.unsure = !q.service.index.Confirm(number, before, hashes, q.hashLen)
@@ -141,7 +134,7 @@ func (q *query) addAnchors(hashes []byte) bool {
 }
 
 // placeAnchors finds out what the index knows by the anchors.
-func (q *query) placeAnchors() {
+func (q *Query) placeAnchors() {
 	a := q.anchored
 	a.placed = true
 	q.peekAnchors()
@@ -158,7 +151,7 @@ func (q *query) placeAnchors() {
 
 // peekAnchors looks up the anchors themselves: where a full-attention group lacks
 // one, nothing far behind it matters.
-func (q *query) peekAnchors() {
+func (q *Query) peekAnchors() {
 	a := q.anchored
 	a.cursor.Quiet = true
 	q.service.index.Begin(&a.cursor, q.hashLen)
@@ -175,7 +168,7 @@ func (q *query) peekAnchors() {
 	a.cursor.Drop()
 }
 
-func (q *query) peekAnchor(block uint32, c *index.Coverage) {
+func (q *Query) peekAnchor(block uint32, c *index.Coverage) {
 	for i := range q.lanes {
 		l := &q.lanes[i]
 		at := (int(block)+1)/l.step - 1
@@ -191,11 +184,11 @@ func (q *query) peekAnchor(block uint32, c *index.Coverage) {
 
 // lookahead is how far behind a chunk that a full-attention group lacks the rules may
 // look, in hashes that are received.
-func (q *query) lookahead() int { return q.service.lookahead / q.unit }
+func (q *Query) lookahead() int { return q.service.lookahead / q.unit }
 
 // noteHalfHeld notes that ranks would have to be summed over equal hashes, not all
 // of which are here.
-func (q *query) noteHalfHeld(l *laneQuery, c *index.Coverage) {
+func (q *Query) noteHalfHeld(l *laneQuery, c *index.Coverage) {
 	if c == nil || !q.service.sumsRanks() {
 		return
 	}
@@ -208,7 +201,7 @@ func (q *query) noteHalfHeld(l *laneQuery, c *index.Coverage) {
 
 // follow follows the chain of the last anchor that can be followed all the way
 // down, and returns which one that is, -1 if there is none.
-func (q *query) follow() int {
+func (q *Query) follow() int {
 	a := q.anchored
 	below := uint32(min(q.limit, q.numHashes))
 	for i := a.request.Len() - 1; i >= 0; i-- {
@@ -226,12 +219,12 @@ func (q *query) follow() int {
 	return -1
 }
 
-func (a *anchored) anchor(q *query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
+func (a *anchored) anchor(q *Query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
 
 // ascend goes on from an anchor, -1 for the beginning, to those above it along
 // links that no lookup has confirmed. Where the request's digests show them to be
 // right they are confirmed. It returns how far that came.
-func (q *query) ascend(from int) (to int) {
+func (q *Query) ascend(from int) (to int) {
 	a := q.anchored
 	to = from
 	var before []byte
@@ -261,7 +254,7 @@ func (q *query) ascend(from int) (to int) {
 }
 
 // takeTrail takes in what the index knows of consecutive blocks.
-func (q *query) takeTrail(run index.TrailRun) {
+func (q *Query) takeTrail(run index.TrailRun) {
 	for i := range q.lanes {
 		l := &q.lanes[i]
 		q.noteHalfHeld(l, run.Coverage)
@@ -283,7 +276,7 @@ func (q *query) takeTrail(run index.TrailRun) {
 }
 
 // goBehind prepares for the hashes of the blocks from first on.
-func (q *query) goBehind(first int) {
+func (q *Query) goBehind(first int) {
 	a := q.anchored
 	q.raw = first
 	for i := range q.lanes {
@@ -296,15 +289,17 @@ func (q *query) goBehind(first int) {
 	}
 }
 
-// anchorsAnswer is what a query by anchors came to.
-type anchorsAnswer struct {
-	determined       bool
-	hit              uint32 // tokens
-	known, said, end int    // blocks
+// AnchorsAnswer is what a query by anchors came to.
+type AnchorsAnswer struct {
+	Determined bool
+	Hit        uint32 // tokens, if determined
+	// Otherwise, in blocks: presence is known of those below Known, would be of those
+	// below Said if the request had held digests, and nothing from End on matters.
+	Known, Said, End uint32
 }
 
-// finishAnchors returns the answer, or which blocks would decide it.
-func (q *query) finishAnchors() (anchorsAnswer, error) {
+// FinishAnchors returns the answer, or which blocks would decide it.
+func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 	a := q.anchored
 	if q.asked {
 		if !a.placed {
@@ -314,23 +309,23 @@ func (q *query) finishAnchors() (anchorsAnswer, error) {
 			a.halfHeld = a.halfHeld || q.lanes[i].partial
 		}
 		if a.halfHeld {
-			return anchorsAnswer{}, errHalfHeld
+			return AnchorsAnswer{}, errHalfHeld
 		}
 		if a.known < q.limit {
 			said := max(a.said, a.known) // above the end where a block below it turned out to be missing
-			return anchorsAnswer{known: a.known, said: said, end: max(q.end(), said)}, nil
+			return AnchorsAnswer{Known: uint32(a.known), Said: uint32(said), End: uint32(max(q.end(), said))}, nil
 		}
 	}
-	hit, err := q.finish()
+	hit, err := q.Finish()
 	if err == nil {
 		q.service.index.Use(&a.trail)
 	}
-	return anchorsAnswer{determined: true, hit: hit}, err
+	return AnchorsAnswer{Determined: true, Hit: hit}, err
 }
 
 // end is the block behind the last of those that are still of interest, the one
 // that is missing included: a request with their hashes needs no anchor above.
-func (q *query) end() int {
+func (q *Query) end() int {
 	step := 1
 	for i := range q.lanes {
 		if l := &q.lanes[i]; l.full != 0 {
@@ -353,33 +348,11 @@ func (a *anchored) drop() {
 // anchors: those of a prompt of 131,072 hashes of 32 bytes take a third.
 const keepAnchors = 32 << 10
 
-// appendAnchorsParams appends the reply to a request for the parameters: 0 and 0 where
-// anchors are not served.
-func (s *session) appendAnchorsParams(envelope []byte) {
-	service := s.server.service
-	if service.noAnchors != nil {
-		s.server.fallbacks.Add(1)
-	}
-	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsParams, uint32(service.anchorStride), uint32(service.anchorUnit))
+// AnchorParams returns how many raw hashes make a block of lookups by anchors and of how
+// many blocks hits are multiples; 0 and 0 where anchors are not served.
+func (s *Service) AnchorParams() (stride, unit uint32) {
+	return uint32(s.anchorStride), uint32(s.anchorUnit)
 }
 
-// replyAnchors appends the reply to a request by anchors.
-func (s *session) replyAnchors(q *netproto.Request) error {
-	if q.Anchors.NumHashes == 0 {
-		s.appendAnchorsParams(q.Envelope)
-		return nil
-	}
-	a, err := s.query.finishAnchors()
-	switch {
-	case err != nil:
-		return err
-	case !a.determined:
-		s.server.undetermined.Add(1)
-		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, uint32(a.known), uint32(a.said), uint32(a.end))
-		return nil
-	}
-	s.server.anchored.Add(1)
-	s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsHit, a.hit)
-	s.noteLookup(int(q.Anchors.NumHashes))
-	return nil
-}
+// AnchorsServed returns why lookups by anchors are not served, an ErrNoAnchors, or nil.
+func (s *Service) AnchorsServed() error { return s.noAnchors }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/lookup/internal/anchorplan"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -14,11 +16,11 @@ import (
 // operation is a whole lookup with what its client does, up to three exchanges.
 func BenchmarkAnchors(b *testing.B) {
 	for _, n := range []int{8192, 131072} {
-		hashes := chain("a", n, 32)
+		hashes := lookuptest.Chain("a", n, 32)
 		for name, stored := range map[string]int{"all": n, "cut": n * 5 / 9} {
 			service, err := NewService(blocks16)
 			require.NoError(b, err)
-			storePrefix(b, service, hashes, stored)
+			lookuptest.StorePrefix(b, service, hashes, stored)
 			tokens, want := uint32(16*n), uint32(16*stored)
 			b.Run(fmt.Sprintf("hashes=%d/%s/full", n, name), func(b *testing.B) {
 				b.ReportAllocs()
@@ -30,10 +32,10 @@ func BenchmarkAnchors(b *testing.B) {
 			})
 			b.Run(fmt.Sprintf("hashes=%d/%s/anchors", n, name), func(b *testing.B) {
 				b.ReportAllocs()
-				call := &anchorsCall{hashes: hashes, hashLen: 32, stride: 1}
+				var plan anchorplan.Plan
 				exchanges, bytes := 0, 0
 				for b.Loop() {
-					hit, asked, sent := anchoredHit(b, service, call, tokens)
+					hit, asked, sent := anchoredHit(b, service, &plan, hashes, tokens)
 					if hit != want {
 						b.Fatal(hit)
 					}
@@ -48,31 +50,31 @@ func BenchmarkAnchors(b *testing.B) {
 
 // anchoredHit looks up by anchors and returns how many exchanges it took and how
 // many bytes of hashes, numbers and digests they had.
-func anchoredHit(b *testing.B, s *Service, call *anchorsCall, tokens uint32) (hit uint32, exchanges, sent int) {
-	call.begin(uint32(s.anchorUnit))
+func anchoredHit(b *testing.B, s *Service, plan *anchorplan.Plan, hashes []byte, tokens uint32) (hit uint32, exchanges, sent int) {
+	plan.Begin(hashes, 32, s.anchorStride, uint32(s.anchorUnit))
 	for exchanges = 1; exchanges <= 2; exchanges++ {
-		sent += len(call.blob) + len(call.Numbers) + len(call.Digests)
-		a := answerAnchors(b, s, call, tokens)
-		if a.determined {
-			return a.hit, exchanges, sent
+		sent += len(plan.Blob) + len(plan.Numbers) + len(plan.Digests)
+		a := answerAnchors(b, s, plan, tokens)
+		if a.Determined {
+			return a.Hit, exchanges, sent
 		}
-		require.NoError(b, call.narrow(anchorsMore{known: uint32(a.known), said: uint32(a.said), end: uint32(a.end)}))
+		require.NoError(b, plan.Narrow(hashes, anchorplan.More{Known: a.Known, Said: a.Said, End: a.End}))
 	}
-	hit, err := s.Lookup(uint64(tokens), netproto.NewHashes(call.hashes, call.hashLen))
+	hit, err := s.Lookup(uint64(tokens), netproto.NewHashes(hashes, 32))
 	require.NoError(b, err)
-	return hit, exchanges, sent + len(call.hashes)
+	return hit, exchanges, sent + len(hashes)
 }
 
 // answerAnchors answers one request.
-func answerAnchors(b *testing.B, s *Service, call *anchorsCall, tokens uint32) anchorsAnswer {
-	q := s.queries.Get().(*query)
-	defer q.release()
-	r := netproto.Request{NumTokens: uint64(tokens), HashLen: call.hashLen, NumHashes: len(call.blob) / call.hashLen, Anchors: call.Anchors}
-	if err := q.beginAnchors(&r); err != nil {
+func answerAnchors(b *testing.B, s *Service, plan *anchorplan.Plan, tokens uint32) AnchorsAnswer {
+	q := s.NewQuery()
+	defer q.Release()
+	r := netproto.Request{NumTokens: uint64(tokens), HashLen: 32, NumHashes: len(plan.Blob) / 32, Anchors: plan.Anchors}
+	if _, err := q.BeginAnchors(&r); err != nil {
 		b.Fatal(err)
 	}
-	q.addAnchors(call.blob)
-	a, err := q.finishAnchors()
+	q.AddAnchors(plan.Blob)
+	a, err := q.FinishAnchors()
 	if err != nil {
 		b.Fatal(err)
 	}

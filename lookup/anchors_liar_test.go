@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -33,13 +34,18 @@ func (w *tortured) random(n int) []byte {
 	return b
 }
 
+// lieCall is a request by anchors that lies.
+type lieCall struct {
+	netproto.Anchors
+	blob []byte
+}
+
 // lie sends a request by anchors that is well formed and says anything. Its answer
 // must not be more than a full lookup finds of one list that it may stand for: the
 // chain of an anchor and the hashes behind it.
 func (w *tortured) lie() {
 	stride := w.service.anchorStride
-	call := anchorsCall{hashLen: w.hashLen, stride: stride}
-	call.start()
+	var call lieCall
 	call.NumHashes, call.Stride = uint32(1+w.IntN(250)), uint32(stride)
 	anchors := w.lieAnchors(&call)
 	var behind []byte
@@ -52,8 +58,8 @@ func (w *tortured) lie() {
 	}
 	tokens -= tokens % w.service.Alignment()
 	w.note("lie %+v with %x", call.Anchors, call.blob)
-	a, err := w.exchange(uint32(tokens), &call)
-	if err != nil || !a.determined {
+	a, err := w.exchange(uint32(tokens), &call.Anchors, call.blob)
+	if err != nil || !a.Determined {
 		return
 	}
 	most := uint32(0)
@@ -69,17 +75,17 @@ func (w *tortured) lie() {
 		require.NoError(w.t, err)
 		most = max(most, hit)
 	}
-	if a.hit > most {
+	if a.Hit > most {
 		for _, line := range w.history {
 			w.t.Log(line)
 		}
-		w.t.Fatalf("pool %+v\n%d tokens: a lie hits %d, what it stands for %d", w.service.pool, tokens, a.hit, most)
+		w.t.Fatalf("pool %+v\n%d tokens: a lie hits %d, what it stands for %d", w.service.pool, tokens, a.Hit, most)
 	}
 }
 
 // lieAnchors adds anchors to a request, mostly of hashes that there are, and often
 // under their numbers.
-func (w *tortured) lieAnchors(call *anchorsCall) (hashes [][]byte) {
+func (w *tortured) lieAnchors(call *lieCall) (hashes [][]byte) {
 	type anchor struct {
 		number uint32
 		hash   []byte
@@ -87,12 +93,12 @@ func (w *tortured) lieAnchors(call *anchorsCall) (hashes [][]byte) {
 	var all []anchor
 	for range w.IntN(6) {
 		chain := w.chains[w.IntN(len(w.chains))]
-		n := len(chain) / w.hashLen / call.stride
+		n := len(chain) / w.hashLen / int(call.Stride)
 		if n == 0 {
 			continue
 		}
 		b := w.IntN(n)
-		at := anchor{uint32(b), w.keysOf(chain, call.stride, b, b+1)}
+		at := anchor{uint32(b), w.keysOf(chain, int(call.Stride), b, b+1)}
 		switch w.IntN(8) {
 		case 0:
 			at.number = uint32(w.IntN(n))
@@ -135,9 +141,9 @@ func (w *tortured) lieDigest(anchors [][]byte, right bool) uint64 {
 }
 
 // lieHashes adds blocks of some chain behind the anchors.
-func (w *tortured) lieHashes(call *anchorsCall) []byte {
+func (w *tortured) lieHashes(call *lieCall) []byte {
 	chain := w.chains[w.IntN(len(w.chains))]
-	n := len(chain) / w.hashLen / call.stride
+	n := len(chain) / w.hashLen / int(call.Stride)
 	if n == 0 {
 		return nil
 	}
@@ -152,7 +158,7 @@ func (w *tortured) lieHashes(call *anchorsCall) []byte {
 	if int64(call.First) < int64(n) && w.IntN(2) == 0 {
 		from = int(call.First)
 	}
-	hashes := w.keysOf(chain, call.stride, from, n)
+	hashes := w.keysOf(chain, int(call.Stride), from, n)
 	call.blob = append(call.blob, hashes...)
 	return hashes
 }
@@ -171,7 +177,7 @@ func (w *tortured) spread(blocks []byte, n int) []byte {
 // truth, at least about what they say: who can store can do worse than lie.
 func TestLiar(t *testing.T) {
 	seeds := uint64(300)
-	if raceEnabled || testing.Short() {
+	if lookuptest.Race || testing.Short() {
 		seeds = 30
 	}
 	determined := 0
@@ -198,7 +204,7 @@ func TestLiarAndLyingStore(t *testing.T) {
 	service, err := NewService(ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
 	require.NoError(t, err)
 	w := &tortured{Rand: rand.New(rand.NewPCG(1, 1)), t: t, service: service, hashLen: 32}
-	honest, other := chain("honest", 8, 32), chain("other", 8, 32)
+	honest, other := lookuptest.Chain("honest", 8, 32), lookuptest.Chain("other", 8, 32)
 	ask := func(hashes []byte) uint32 {
 		hit, determined, _, err := w.byAnchors(uint32(len(hashes)/2), hashes)
 		require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/internal/anchorplan"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -248,43 +250,44 @@ func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit uint32, determin
 	if w.service.anchorStride == 0 { // not served
 		return 0, false, 0, nil
 	}
-	call := anchorsCall{hashes: hashes, hashLen: w.hashLen, stride: w.service.anchorStride}
-	call.begin(uint32(w.service.anchorUnit))
+	var plan anchorplan.Plan
+	plan.Begin(hashes, w.hashLen, w.service.anchorStride, uint32(w.service.anchorUnit))
 	if w.IntN(3) == 0 {
-		call.Digests = nil // as for long prompts
+		plan.Digests = nil // as for long prompts
 	}
 	for exchanges = 1; exchanges <= 2; exchanges++ {
-		a, err := w.exchange(tokens, &call)
-		if err != nil || a.determined {
-			return a.hit, err == nil, exchanges, err
+		a, err := w.exchange(tokens, &plan.Anchors, plan.Blob)
+		if err != nil || a.Determined {
+			return a.Hit, err == nil, exchanges, err
 		}
-		require.NoError(w.t, call.narrow(anchorsMore{known: uint32(a.known), said: uint32(a.said), end: uint32(a.end)}))
+		require.NoError(w.t, plan.Narrow(hashes, anchorplan.More{Known: a.Known, Said: a.Said, End: a.End}))
 	}
 	return 0, false, 0, nil
 }
 
 // exchange is one request by anchors, whose hashes come in pieces.
-func (w *tortured) exchange(tokens uint32, call *anchorsCall) (anchorsAnswer, error) {
-	q := w.service.queries.Get().(*query)
-	defer q.release()
+func (w *tortured) exchange(tokens uint32, anchors *netproto.Anchors, blob []byte) (AnchorsAnswer, error) {
+	q := w.service.NewQuery()
+	defer q.Release()
 	r := netproto.Request{
 		Tag: netproto.TagAnchors, NumTokens: uint64(tokens), Unaligned: w.service.unaligned(uint64(tokens)),
-		HashLen: w.hashLen, NumHashes: len(call.blob) / w.hashLen, Anchors: call.Anchors,
+		HashLen: w.hashLen, NumHashes: len(blob) / w.hashLen, Anchors: *anchors,
 	}
-	if err := q.beginAnchors(&r); err != nil {
-		return anchorsAnswer{}, err
+	wanted, err := q.BeginAnchors(&r)
+	if err != nil {
+		return AnchorsAnswer{}, err
 	}
-	for blob := call.blob; len(blob) > 0; {
+	for wanted && len(blob) > 0 {
 		n := len(blob)
 		if w.IntN(2) == 0 {
 			n = (1 + w.IntN(len(blob)/w.hashLen)) * w.hashLen
 		}
-		if !q.addAnchors(blob[:n:n]) {
+		if !q.AddAnchors(blob[:n:n]) {
 			break
 		}
 		blob = blob[n:]
 	}
-	return q.finishAnchors()
+	return q.FinishAnchors()
 }
 
 // torture runs a history of so many steps.
@@ -315,7 +318,7 @@ func TestTorture(t *testing.T) {
 		var err error
 		least, err = strconv.Atoi(text)
 		require.NoError(t, err)
-	} else if raceEnabled || testing.Short() {
+	} else if lookuptest.Race || testing.Short() {
 		least = 5_000
 	}
 	var group sync.WaitGroup
@@ -335,6 +338,49 @@ func TestTorture(t *testing.T) {
 	t.Logf("%d lookups: %d by anchors in one exchange, %d in two; %d by all hashes", done.Load(), sums[1].Load(), sums[2].Load(), sums[0].Load())
 	require.Positive(t, sums[1].Load())
 	require.Positive(t, sums[2].Load())
+}
+
+// TestAnchorsParameters asks pools for their stride and unit.
+func TestAnchorsParameters(t *testing.T) {
+	for name, want := range map[string][2]uint32{
+		"one group": {1, 1}, "larger blocks": {2, 1}, "hybrid": {1, 4}, "newest": {2, 1}, "eagle": {1, 2}, "ranks": {1, 2},
+	} {
+		service, err := NewService(ServiceConfig{Pool: lookuptest.AnchoredPools()[name]})
+		require.NoError(t, err)
+		require.NoError(t, service.AnchorsServed())
+		stride, unit := service.AnchorParams()
+		require.Equal(t, want, [2]uint32{stride, unit}, name)
+	}
+}
+
+// TestAnchorsKeepLittle asks by as many anchors as there may be, and looks at what
+// the pooled query keeps.
+func TestAnchorsKeepLittle(t *testing.T) {
+	service, err := NewService(ServiceConfig{Pool: lookuptest.AnchoredPools()["hybrid"]})
+	require.NoError(t, err)
+	hashes := lookuptest.Chain("a", 4*netproto.MaxAnchors, 32)
+	lookuptest.StorePrefix(t, service, hashes, len(hashes)/32) // of another coverage each
+	plan := anchorplan.Plan{}
+	plan.NumHashes, plan.Stride = uint32(len(hashes)/32), 1
+	for i, below := 3, 0; i < len(hashes)/32; i += 4 {
+		plan.Add(uint32(i))
+		plan.Blob = append(plan.Blob, hashes[i*32:(i+1)*32]...)
+		plan.AddDigest(netproto.Digest(hashes[below*32 : (i+1)*32]))
+		below = i + 1
+	}
+	q := service.queries.New().(*Query)
+	r := netproto.Request{NumTokens: uint64(len(hashes) / 2), HashLen: 32, NumHashes: netproto.MaxAnchors, Anchors: plan.Anchors}
+	_, err = q.BeginAnchors(&r)
+	require.NoError(t, err)
+	q.AddAnchors(plan.Blob)
+	require.LessOrEqual(t, cap(q.anchored.trail.Runs), 256, "a request that is not finished")
+	a, err := q.FinishAnchors()
+	require.NoError(t, err)
+	require.True(t, a.Determined)
+	require.EqualValues(t, len(hashes)/2, a.Hit)
+	q.Release()
+	require.LessOrEqual(t, cap(q.anchored.keys), keepAnchors)
+	require.Nil(t, q.anchored.request)
 }
 
 func FuzzAnchors(f *testing.F) {

@@ -84,3 +84,8 @@ func (b *breakerLog) tell() {
 		b.writing.Unlock()
 	}
 }
+
+// BackendStates returns the values that api.Stat.BackendState may have over a backend.
+func BackendStates() []string {
+	return []string{gobreaker.StateClosed.String(), gobreaker.StateHalfOpen.String(), gobreaker.StateOpen.String()}
+}

@@ -10,18 +10,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
 // deafStore is a store that holds everything, and whose calls last until open is closed,
 // whatever their context says.
-func deafStore(open <-chan struct{}) *keyStore {
-	store := &keyStore{}
-	store.before = func(context.Context, string, []string) error {
+func deafStore(open <-chan struct{}) *lookuptest.KeyStore {
+	store := &lookuptest.KeyStore{}
+	store.Before = func(context.Context, string, []string) error {
 		<-open
 		return nil
 	}
-	store.answer = func(answers []int) []int {
+	store.Answer = func(answers []int) []int {
 		for i := range answers {
 			answers[i] = 1
 		}
@@ -31,7 +32,7 @@ func deafStore(open <-chan struct{}) *keyStore {
 }
 
 // deafContext keeps keyStore from looking at the end of a context.
-type deafContext struct{ keyStore *keyStore }
+type deafContext struct{ keyStore *lookuptest.KeyStore }
 
 func (d deafContext) Name() string { return "deaf" }
 func (d deafContext) Close() error { return nil }
@@ -51,7 +52,7 @@ func (d deafContext) Reset(context.Context) error { return d.keyStore.Reset(cont
 // A backend that does not heed its context is late: the lookup is a hit of 0 when its
 // time is up, the call is counted, and the answer that comes later is dropped.
 func TestRemoteLateBackendIsCutOff(t *testing.T) {
-	keys := chain("a", 8, 32)
+	keys := lookuptest.Chain("a", 8, 32)
 	hashes := netproto.NewHashes(keys, 32)
 	for _, strategy := range []Strategy{Gallop, AskAll} {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,11 +105,11 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		const more = 10
 		for i := range maxAbandoned + more {
-			hit, err := s.Lookup(16, netproto.NewHashes(chain(string(rune('a'+i)), 1, 32), 32))
+			hit, err := s.Lookup(16, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
 			require.NoError(t, err)
 			require.Zero(t, hit)
 		}
-		assert.EqualValues(t, maxAbandoned, store.calls.Load())
+		assert.EqualValues(t, maxAbandoned, store.Calls.Load())
 		stat := s.Stat()
 		assert.EqualValues(t, maxAbandoned, stat.BackendTimeouts)
 		assert.EqualValues(t, more, stat.BackendRejected)
@@ -119,7 +120,7 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		synctest.Wait()
 		require.True(t, s.remote.keys.small.TryAcquire(small), "it is given back once")
 		s.remote.keys.small.Release(small)
-		hit, err := s.Lookup(16, netproto.NewHashes(chain("x", 1, 32), 32))
+		hit, err := s.Lookup(16, netproto.NewHashes(lookuptest.Chain("x", 1, 32), 32))
 		require.NoError(t, err)
 		assert.EqualValues(t, 16, hit)
 	})
@@ -131,7 +132,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		store := deafStore(open)
-		store.before = func(ctx context.Context, _ string, keys []string) error {
+		store.Before = func(ctx context.Context, _ string, keys []string) error {
 			if len(keys) < 100 {
 				return nil
 			}
@@ -150,16 +151,16 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		var large sync.WaitGroup
 		for i := range 20 { // each takes more than half of what large ones have
 			large.Go(func() {
-				hit, err := s.Lookup(16*2000, netproto.NewHashes(chain(string(rune('A'+i)), 2000, 32), 32))
+				hit, err := s.Lookup(16*2000, netproto.NewHashes(lookuptest.Chain(string(rune('A'+i)), 2000, 32), 32))
 				require.NoError(t, err)
 				require.Zero(t, hit)
 			})
 		}
 		synctest.Wait()
-		assert.EqualValues(t, 1, store.calls.Load(), "one is asked, the others wait")
+		assert.EqualValues(t, 1, store.Calls.Load(), "one is asked, the others wait")
 		for i := range 100 {
 			begun := time.Now()
-			hit, err := s.Lookup(16*20, netproto.NewHashes(chain(string(rune('a'+i)), 20, 32), 32))
+			hit, err := s.Lookup(16*20, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 20, 32), 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 16*20, hit)
 			require.Zero(t, time.Since(begun))

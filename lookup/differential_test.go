@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/oracle"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -34,7 +35,7 @@ func TestEveryWayAgainstTheOracle(t *testing.T) {
 		var err error
 		pools, err = strconv.ParseInt(text, 10, 64)
 		require.NoError(t, err)
-	} else if raceEnabled || testing.Short() {
+	} else if lookuptest.Race || testing.Short() {
 		pools = 300
 	}
 	var group sync.WaitGroup

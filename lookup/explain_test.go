@@ -1,115 +1,25 @@
 package lookup
 
 import (
-	"context"
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
-
-// TestExplainOverTheWire stores a hybrid pool of two ranks stretch by stretch, as
-// workers that follow the store mask would, and asks why a prompt misses.
-func TestExplainOverTheWire(t *testing.T) {
-	pool := coordinator.Pool{
-		HashBlockSize: 16, TPSize: 2,
-		Groups: []coordinator.Group{
-			{Kind: coordinator.FullAttention, BlockSize: 64},
-			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
-		},
-	}
-	server := startServer(t, ServiceConfig{Pool: pool}, Limits{})
-	c := dialTest(t, server)
-	ctx := context.Background()
-	raw := chain("a", 32, 32) // 512 tokens
-	hashes := netproto.NewHashes(raw, 32)
-	coord, err := coordinator.New(pool)
-	require.NoError(t, err)
-	masks, err := coord.StoreMask(512, 0, coordinator.NoPrompt)
-	require.NoError(t, err)
-	storeMasked := func(g, tp int, upTo int) {
-		chunks, err := netproto.NewChunks(hashes, 16, pool.Groups[g].BlockSize)
-		require.NoError(t, err)
-		for start, end := range masks[g].Runs() {
-			var stretch []byte
-			for i := start; i < min(end, int64(upTo)); i++ {
-				stretch = append(stretch, chunks.At(int(i))...)
-			}
-			if len(stretch) > 0 {
-				require.NoError(t, c.Store(ctx, Place{Group: uint16(g), TPRank: uint16(tp)}, stretch, 32))
-			}
-			if end >= int64(upTo) {
-				break
-			}
-		}
-	}
-	explain := func(tokens uint32) Explanation {
-		t.Helper()
-		e, err := c.Explain(ctx, tokens, raw, 32)
-		require.NoError(t, err)
-		hit, err := c.Lookup(ctx, tokens, raw, 32)
-		require.NoError(t, err)
-		require.Equal(t, hit, e.HitTokens)
-		return e
-	}
-	block := func(i int64) *int64 { return &i }
-
-	for tp := range 2 {
-		storeMasked(0, tp, 8)
-		storeMasked(1, tp, 32)
-	}
-	e := explain(512)
-	require.EqualValues(t, 512, e.HitTokens)
-	require.Equal(t, coordinator.ReasonComplete, e.Groups[0].Reason)
-	require.Equal(t, coordinator.ReasonComplete, e.Groups[1].Reason)
-
-	require.NoError(t, c.Evict(ctx, Place{Group: 0, TPRank: 1}, hashes.At(4*4+3), 32)) // chunk 4, one rank
-	require.NoError(t, c.Evict(ctx, Place{Group: 1, TPRank: 0}, hashes.At(31), 32))
-	require.NoError(t, c.Evict(ctx, Place{Group: 1, TPRank: 1}, hashes.At(31), 32))
-	e = explain(512)
-	require.Equal(t, Explanation{HitTokens: 256, Groups: []GroupExplanation{
-		{Group: 0, Kind: coordinator.FullAttention, EndTokens: 256, Reason: coordinator.ReasonRank, FirstMissingBlock: block(4)},
-		{Group: 1, Kind: coordinator.SlidingWindow, EndTokens: 448, Reason: coordinator.ReasonWindow, FirstMissingBlock: block(31)},
-	}}, e)
-
-	for tp := range uint16(2) { // now on no rank: the first miss must not hide the rest
-		require.NoError(t, c.Evict(ctx, Place{Group: 0, TPRank: tp}, hashes.At(2*4+3), 32))
-	}
-	e = explain(512)
-	require.EqualValues(t, 128, e.HitTokens)
-	require.Equal(t, GroupExplanation{EndTokens: 128, Reason: coordinator.ReasonMissing, FirstMissingBlock: block(2)}, e.Groups[0])
-	require.EqualValues(t, 448, e.Groups[1].EndTokens)
-	require.Equal(t, block(31), e.Groups[1].FirstMissingBlock)
-
-	text, err := json.Marshal(e.Groups[0])
-	require.NoError(t, err)
-	require.JSONEq(t, `{"group":0,"kind":"full_attention","end_tokens":128,"reason":"missing_block","first_missing_block":2}`, string(text))
-
-	lookups := statOf(t, c).Lookups
-	_, err = c.Explain(ctx, 512, raw, 32)
-	require.NoError(t, err)
-	require.Equal(t, lookups, statOf(t, c).Lookups, "explaining does not count")
-	_, err = c.Explain(ctx, 17, raw, 32)
-	require.ErrorIs(t, err, ErrRefused)
-	e, err = c.Explain(ctx, 512, nil, 0)
-	require.NoError(t, err)
-	require.Equal(t, coordinator.ReasonNothing, e.Groups[1].Reason)
-}
 
 func TestExplainDoesNotTouch(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 20}})
 	require.NoError(t, err)
-	old, young := chain("old", 10, 32), chain("young", 10, 32)
+	old, young := lookuptest.Chain("old", 10, 32), lookuptest.Chain("young", 10, 32)
 	require.NoError(t, s.Store(Place{}, old, 32))
 	require.NoError(t, s.Store(Place{}, young, 32))
 	e, err := s.Explain(160, netproto.NewHashes(old, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 160, e.HitTokens)
-	require.NoError(t, s.Store(Place{}, chain("third", 10, 32), 32))
+	require.NoError(t, s.Store(Place{}, lookuptest.Chain("third", 10, 32), 32))
 	hit, err := s.Lookup(160, netproto.NewHashes(old, 32))
 	require.NoError(t, err)
 	require.Zero(t, hit, "what was only explained is evicted first")
@@ -122,9 +32,9 @@ func TestExplainDoesNotTouch(t *testing.T) {
 func TestLookupAfterExplain(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 20}})
 	require.NoError(t, err)
-	q := s.queries.Get().(*query)
+	q := s.NewQuery()
 	q.explain = true
-	q.release()
+	q.Release()
 	require.False(t, q.explain)
 	require.Nil(t, q.partly.Bits[0])
 }

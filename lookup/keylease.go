@@ -12,7 +12,7 @@ import (
 // for its keys and answers, and memory for its keys. It may wait for the CPU while it
 // holds memory, never the other way round. Every wait ends with its context.
 type keyLease struct {
-	remote     *remote
+	remote     *Remote
 	ctx        context.Context
 	releaseCPU func()
 	memory     *keyBytes // of the keys and answers at hand, nil for none
@@ -20,7 +20,7 @@ type keyLease struct {
 }
 
 // lease takes a CPU token. Whoever has the lease must call end.
-func (r *remote) lease(ctx context.Context) *keyLease {
+func (r *Remote) lease(ctx context.Context) *keyLease {
 	return &keyLease{remote: r, ctx: ctx, releaseCPU: r.acquireCPU(ctx)}
 }
 

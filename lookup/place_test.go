@@ -8,6 +8,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
 // A place is refused, in process too, with what was asked for and what there is.
@@ -34,7 +35,7 @@ func TestPlacesThatCannotExist(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			keys := conformance.Blob("place", 2, 32, nil)
-			store := &keyStore{}
+			store := &lookuptest.KeyStore{}
 			for _, cfg := range []ServiceConfig{{Pool: tc.pool}, {Pool: tc.pool, Backend: store}} {
 				service, err := NewService(cfg)
 				require.NoError(t, err)

@@ -12,18 +12,18 @@ import (
 // two runs, so this is rarely filled, and its 1 KiB stays in the query.
 const runsPerProbe = 64
 
-// query is one lookup under way: hashes go in as they arrive, presence bits come
-// out at once. Queries are pooled; a query belongs to one goroutine from begin to
-// release.
-type query struct {
+// Query is one lookup under way over the memory index: hashes go in as they arrive and
+// become presence bits at once. Queries are pooled; one belongs to one goroutine from
+// NewQuery to Release.
+type Query struct {
 	service   *Service
 	numTokens int64
 	tokenLen  int64 // numTokens as the rules see it
 	hashLen   int
 	numHashes int
-	asked     bool // begin found something to look up
-	explain   bool // set before begin: see explain.go
-	// unit, set before begin, is how many raw hashes stand behind one hash that is
+	asked     bool // Begin found something to look up
+	explain   bool // set before Begin: see explain.go
+	// unit, set before Begin, is how many raw hashes stand behind one hash that is
 	// received: 1, but in a query by anchors.
 	unit     int
 	anchored *anchored // of queries by anchors, nil before the first
@@ -50,8 +50,11 @@ type laneQuery struct {
 	partial   bool // some position is held by a part of its ranks
 }
 
-func newQuery(s *Service) *query {
-	q := &query{service: s, unit: 1, lanes: make([]laneQuery, len(s.lanes)), words: make([]*bufpool.Words, s.coord.NumGroups())}
+// NewQuery returns a query, which must be released. It must not be called over a backend.
+func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
+
+func newQuery(s *Service) *Query {
+	q := &Query{service: s, unit: 1, lanes: make([]laneQuery, len(s.lanes)), words: make([]*bufpool.Words, s.coord.NumGroups())}
 	for i := range s.lanes {
 		q.lanes[i].lane = &s.lanes[i]
 	}
@@ -60,20 +63,25 @@ func newQuery(s *Service) *query {
 	return q
 }
 
-// begin starts a lookup of numHashes hashes of hashLen bytes. unaligned says that
+// BeginExplain is Begin for Explanation: nothing is counted or touched.
+func (q *Query) BeginExplain(numTokens uint64, unaligned bool, hashLen, numHashes int) (wanted bool, err error) {
+	q.explain = true
+	return q.Begin(numTokens, unaligned, hashLen, numHashes)
+}
+
+// Begin starts a lookup of numHashes hashes of hashLen bytes. unaligned says that
 // the number of tokens, which may have been too large for 64 bits, is not a
-// multiple of the alignment.
-func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) error {
+// multiple of the alignment. wanted is false if no hash can change the answer.
+func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) (wanted bool, err error) {
 	s := q.service
 	q.numTokens = s.clampTokens(numTokens, unaligned)
 	q.hashLen, q.numHashes, q.raw, q.limit = hashLen, numHashes, 0, 0
 	q.asked = false
 	if numHashes == 0 || q.numTokens == 0 {
-		return nil // answered 0 before anything is checked
+		return false, nil // answered 0 before anything is checked
 	}
-	var err error
 	if q.tokenLen, err = s.coord.TokenLen(q.numTokens); err != nil {
-		return err
+		return false, err
 	}
 	q.asked = true
 	for i := range q.lanes {
@@ -85,7 +93,7 @@ func (q *query) begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 		s.index.Begin(&l.cursor, hashLen)
 		q.makeRoom(l, min(l.positions, firstRoom))
 	}
-	return nil
+	return true, nil
 }
 
 // firstRoom is for how many positions of a lane there is room from the start on. A
@@ -94,7 +102,7 @@ const firstRoom = 1 << 14
 
 // makeRoom makes the bitsets of a lane's groups hold so many positions or more. The
 // rules take bits that are not there for absent.
-func (q *query) makeRoom(l *laneQuery, positions int) {
+func (q *Query) makeRoom(l *laneQuery, positions int) {
 	for _, g := range l.groups {
 		have := q.words[g]
 		if have != nil && positions <= 64*len(have.W) {
@@ -115,9 +123,9 @@ func (q *query) makeRoom(l *laneQuery, positions int) {
 	}
 }
 
-// add takes the next whole hashes, borrowed until it returns. It returns false
+// Add takes the next whole hashes, borrowed until it returns. It returns false
 // when no further hash can change the answer.
-func (q *query) add(hashes []byte) bool {
+func (q *Query) Add(hashes []byte) bool {
 	if !q.asked {
 		return false
 	}
@@ -134,7 +142,7 @@ func (q *query) add(hashes []byte) bool {
 
 // bound is the position at which a lane's walk ends: behind the limit only while
 // equal hashes may still add up.
-func (q *query) bound(l *laneQuery) int {
+func (q *Query) bound(l *laneQuery) int {
 	if l.partial {
 		return l.positions
 	}
@@ -142,7 +150,7 @@ func (q *query) bound(l *laneQuery) int {
 }
 
 // walk probes the asked positions of a lane whose hashes are among the n at hand.
-func (q *query) walk(l *laneQuery, hashes []byte, n int) {
+func (q *Query) walk(l *laneQuery, hashes []byte, n int) {
 	for {
 		start, end, ok := l.mask.Next(int64(l.at))
 		bound := int64(q.bound(l))
@@ -165,7 +173,7 @@ func (q *query) walk(l *laneQuery, hashes []byte, n int) {
 
 // probe asks the index for consecutive positions of a lane and takes in the
 // first runs of its answer.
-func (q *query) probe(l *laneQuery, keys []byte) {
+func (q *Query) probe(l *laneQuery, keys []byte) {
 	stop := l.full != 0 && l.whole == 1 && !l.partial
 	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.step, q.runs[:], stop)
 	if !clean {
@@ -182,7 +190,7 @@ func (q *query) probe(l *laneQuery, keys []byte) {
 }
 
 // take turns a run at the lane's position into bits.
-func (q *query) take(l *laneQuery, run index.Run, keys []byte) {
+func (q *Query) take(l *laneQuery, run index.Run, keys []byte) {
 	var complete uint64
 	if run.Coverage != nil {
 		complete = run.Coverage.Complete
@@ -210,7 +218,7 @@ func (q *query) take(l *laneQuery, run index.Run, keys []byte) {
 
 // miss lowers the limit to what the rules may still look at when a
 // full-attention group lacks the n positions from the lane's on.
-func (q *query) miss(l *laneQuery, n int) {
+func (q *Query) miss(l *laneQuery, n int) {
 	chunk := l.at / l.whole
 	if l.whole > 1 { // the chunk is missing if its last hash is
 		if last := chunk*l.whole + l.whole - 1; last >= l.at+n {
@@ -222,7 +230,7 @@ func (q *query) miss(l *laneQuery, n int) {
 }
 
 // forget clears the bits collected so far: the index was reset.
-func (q *query) forget() {
+func (q *Query) forget() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
 		clear(q.partly.Bits[g])
@@ -230,8 +238,8 @@ func (q *query) forget() {
 	q.sums.reset()
 }
 
-// finish returns the hit and counts it. It fails where the rules do.
-func (q *query) finish() (uint32, error) {
+// Finish returns the hit and counts it. It fails where the rules do.
+func (q *Query) Finish() (uint32, error) {
 	hit, err := q.answer()
 	if err != nil {
 		return 0, err
@@ -246,7 +254,7 @@ func (q *query) finish() (uint32, error) {
 }
 
 // answer applies the rules to the bits.
-func (q *query) answer() (int64, error) {
+func (q *Query) answer() (int64, error) {
 	if !q.asked {
 		return 0, nil
 	}
@@ -273,9 +281,9 @@ func fit32(hit, alignment int64) uint32 {
 	return uint32(hit)
 }
 
-// release gives back what begin took and returns the query to its pool. It is
-// right at any time after newQuery, also when a lookup is abandoned half-way.
-func (q *query) release() {
+// Release gives back what Begin took and returns the query to its pool. It is
+// right at any time after NewQuery, also when a lookup is abandoned half-way.
+func (q *Query) Release() {
 	for g, w := range q.words {
 		if w != nil {
 			w.Release()

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 	"github.com/sony/gobreaker/v2"
 )
@@ -93,9 +92,11 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	return c
 }
 
-// remote is a service's way to its backend: every call passes the circuit breaker
-// and is counted. It waits, so it must not be used on an event loop.
-type remote struct {
+// Remote is a service's way to its backend: every call passes the circuit breaker
+// and is counted. What takes a context waits, so it must not be used on an event loop.
+// Safe for concurrent use.
+type Remote struct {
+	service *Service
 	store   backend.Backend
 	cfg     RemoteConfig
 	breaker *gobreaker.CircuitBreaker[[]int]
@@ -111,8 +112,8 @@ type remote struct {
 	stored, evicted            atomic.Int64
 }
 
-func newRemote(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *remote {
-	r := &remote{store: store, cfg: cfg.withDefaults(), cpu: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+func newRemote(service *Service, store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *Remote {
+	r := &Remote{service: service, store: store, cfg: cfg.withDefaults(), cpu: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -145,8 +146,8 @@ func littleTime(ctx context.Context, timeout time.Duration) bool {
 // answers tells whether the backend has answered lately. One that hangs gets nothing but
 // calls with little time once the queue is long: each takes what it has left, and so does
 // the next.
-func (r *remote) answers() bool {
-	return monotonic()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
+func (r *Remote) answers() bool {
+	return monotime.Now()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
 }
 
 // call makes one call of the backend, unless the breaker or the end of ctx
@@ -154,17 +155,17 @@ func (r *remote) answers() bool {
 // burst that is more than the backend serves in that time, those that come out of
 // the queue last are cut off together, and that must not open the breaker.
 // execute is the breaker's, or afterwards.
-func (r *remote) call(ctx context.Context, timeout time.Duration, execute execution, do func() ([]int, error)) ([]int, error) {
+func (r *Remote) call(ctx context.Context, timeout time.Duration, execute execution, do func() ([]int, error)) ([]int, error) {
 	if err := ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
 		return nil, r.countLate(err)
 	}
 	little := littleTime(ctx, timeout)
-	r.lastSuccess.CompareAndSwap(0, monotonic())
+	r.lastSuccess.CompareAndSwap(0, monotime.Now())
 	answers, err := execute(func() ([]int, error) {
 		answers, err := do()
 		switch {
 		case err == nil:
-			r.lastSuccess.Store(monotonic())
+			r.lastSuccess.Store(monotime.Now())
 		case errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 			err = fmt.Errorf("%w: %w", context.Canceled, err) // whatever it says, it was our doing
 		case little && errors.Is(ended(ctx), context.DeadlineExceeded) && r.answers():
@@ -193,7 +194,7 @@ func (r *remote) call(ctx context.Context, timeout time.Duration, execute execut
 
 // countLate counts a request whose time was up before the backend could be asked, and
 // returns why it was.
-func (r *remote) countLate(why error) error {
+func (r *Remote) countLate(why error) error {
 	if errors.Is(why, context.DeadlineExceeded) {
 		r.timeouts.Add(1)
 	}
@@ -206,7 +207,7 @@ type execution = func(do func() ([]int, error)) ([]int, error)
 // afterwards runs a call and then tells the breaker how it went. While the breaker is
 // half open it lets one call through at a time: were that a reset, which may take a
 // hundred times as long as a lookup, all lookups would be kept out meanwhile.
-func (r *remote) afterwards(do func() ([]int, error)) ([]int, error) {
+func (r *Remote) afterwards(do func() ([]int, error)) ([]int, error) {
 	answers, err := do()
 	if r.breaker.State() == gobreaker.StateHalfOpen {
 		_, _ = r.breaker.Execute(func() ([]int, error) { return nil, err })
@@ -226,24 +227,24 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// down tells whether the breaker would refuse every call.
-func (r *remote) down() bool { return r.breaker.State() == gobreaker.StateOpen }
+// Down tells whether the breaker would refuse every call.
+func (r *Remote) Down() bool { return r.breaker.State() == gobreaker.StateOpen }
 
 // exists asks for keys, whose memory is held until the backend has returned.
-func (r *remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
+func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
 	return r.call(ctx, r.cfg.Timeout, r.breaker.Execute, func() ([]int, error) {
 		return r.calls.run(ctx, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
 	})
 }
 
 // changeKeys makes one call of the backend that has no answers.
-func (r *remote) changeKeys(ctx context.Context, keys []string, do func(ctx context.Context, keys []string) error) error {
+func (r *Remote) changeKeys(ctx context.Context, keys []string, do func(ctx context.Context, keys []string) error) error {
 	_, err := r.calls.run(ctx, nil, func() ([]int, error) { return nil, do(ctx, keys) })
 	return err
 }
 
 // write makes changes under the breaker. what says what for.
-func (r *remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
+func (r *Remote) write(ctx context.Context, what string, do func(ctx context.Context) error) error {
 	execute := r.breaker.Execute
 	if r.breaker.State() == gobreaker.StateHalfOpen {
 		execute = r.afterwards
@@ -256,9 +257,9 @@ func (r *remote) write(ctx context.Context, what string, do func(ctx context.Con
 	return nil
 }
 
-// reserve accounts for n more bytes of hashes held, and false says that there is
-// no room for them. free takes them back.
-func (r *remote) reserve(n int) bool {
+// Reserve accounts for n more bytes of hashes held, and false says that there is
+// no room for them. Free takes them back.
+func (r *Remote) Reserve(n int) bool {
 	if r.bytes.Add(int64(n)) <= r.cfg.MaxBytes {
 		return true
 	}
@@ -266,177 +267,21 @@ func (r *remote) reserve(n int) bool {
 	return false
 }
 
-func (r *remote) free(n int) { r.bytes.Add(int64(-n)) }
+// Free is the end of what was reserved.
+func (r *Remote) Free(n int) { r.bytes.Add(int64(-n)) }
 
-// keys returns the reference's keys of hashes at a place.
-func (s *Service) keys(at Place, hashes netproto.Hashes) []string {
-	rank := coordinator.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank), DCP: s.pool.DCPRank}
-	if s.pool.Revision == coordinator.Revision20260817 {
-		rank.DCP = rank.TP % s.pool.DCPSize
-	}
-	prefix := s.coord.KeyPrefix(int(at.Group), rank)
-	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
-}
+// Reserved is how many bytes are reserved.
+func (r *Remote) Reserved() int64 { return r.bytes.Load() }
 
 // acquireCPU takes a CPU token: the keys of a long prompt are a millisecond of work,
 // and as many workers at it as there are processors would keep the event loops waiting
 // for the scheduler of goroutines, which knows no priorities. When ctx ends it returns
 // without a token, as nothing is left to do but to take note of that.
-func (r *remote) acquireCPU(ctx context.Context) (release func()) {
+func (r *Remote) acquireCPU(ctx context.Context) (release func()) {
 	select {
 	case r.cpu <- struct{}{}:
 		return func() { <-r.cpu }
 	case <-ctx.Done():
 		return func() {}
 	}
-}
-
-// askRemote is a lookup over the backend. A failing backend is a hit of 0 and no
-// error, as in the reference; the rules' own errors are returned. ctx ends when nobody
-// waits for the answer any longer. numHashes is how many the lookup has, of which hashes
-// are those that can change the answer.
-func (s *Service) askRemote(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (uint32, error) {
-	o := s.remote.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
-		strategy, lease := s.remote.cfg.Strategy, s.remote.lease(ctx)
-		defer lease.end()
-		if ctx.Err() != nil {
-			strategy = Gallop // too late: no need to build all keys for nothing
-		}
-		o.hit, o.err = strategy.ask(s.coord, numTokens, hashes, lease)
-		o.ended = lease.late
-		return o
-	})
-	if o.err != nil {
-		return 0, o.err
-	}
-	if !errors.Is(ctx.Err(), context.Canceled) {
-		s.countAsked(numTokens, hashes.Len(), o.hit)
-	}
-	hit := fit32(o.hit, s.coord.Alignment())
-	if watch := s.remote.cfg.Watch; watch != nil {
-		watch(Asked{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, HitTokens: hit})
-	}
-	return hit, nil
-}
-
-// lookupRemote is Lookup over the backend, for a caller who waits.
-func (s *Service) lookupRemote(numTokens uint64, hashes netproto.Hashes) (uint32, error) {
-	if hashes.HashLen() > netproto.MaxHashLen {
-		return 0, netproto.ErrHashLen
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.Timeout)
-	defer cancel()
-	return s.askRemote(ctx, s.clampTokens(numTokens, s.unaligned(numTokens)), hashes.Len(), hashes)
-}
-
-// explainWaiting is Explain over the backend, for a caller who waits.
-func (s *Service) explainWaiting(numTokens uint64, hashes netproto.Hashes) (Explanation, error) {
-	if hashes.HashLen() > netproto.MaxHashLen {
-		return Explanation{}, netproto.ErrHashLen
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.Timeout)
-	defer cancel()
-	return s.explainRemote(ctx, s.clampTokens(numTokens, s.unaligned(numTokens)), hashes)
-}
-
-// change is Store or Evict over the backend, for a caller who waits.
-func (s *Service) change(keys []byte, hashLen int, do func(ctx context.Context, hashes netproto.Hashes) error) error {
-	hashes, err := keysOf(keys, hashLen)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.WriteTimeout)
-	defer cancel()
-	return do(ctx, hashes)
-}
-
-// countAsked counts a lookup over the backend.
-func (s *Service) countAsked(numTokens int64, numHashes int, hit int64) {
-	tokenLen, _ := s.coord.TokenLen(numTokens)
-	s.count(min(tokenLen, int64(numHashes)*int64(s.pool.HashBlockSize)), hit)
-}
-
-// explainRemote is an explain over the backend. It fails when the backend does.
-func (s *Service) explainRemote(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error) {
-	lease := s.remote.lease(ctx)
-	defer lease.end()
-	if err := ctx.Err(); err != nil { // too late: no need to build all keys for nothing
-		return Explanation{}, s.remote.countLate(err)
-	}
-	hit, ends, err := s.coord.AskExplain(numTokens, hashes, lease.exists, lease.room)
-	if err != nil {
-		return Explanation{}, err
-	}
-	return newExplanation(fit32(hit, s.coord.Alignment()), ends), nil
-}
-
-// storeRemote and evictRemote change what the backend holds of a place.
-func (s *Service) storeRemote(ctx context.Context, at Place, hashes netproto.Hashes) error {
-	err := s.remote.write(ctx, "store", func(ctx context.Context) error { return s.inPieces(ctx, at, hashes, s.remote.store.Store) })
-	if err == nil {
-		s.remote.stored.Add(int64(hashes.Len()))
-	}
-	return err
-}
-
-func (s *Service) evictRemote(ctx context.Context, at Place, hashes netproto.Hashes) error {
-	err := s.remote.write(ctx, "evict", func(ctx context.Context) error { return s.inPieces(ctx, at, hashes, s.remote.store.Evict) })
-	if err == nil {
-		s.remote.evicted.Add(int64(hashes.Len()))
-	}
-	return err
-}
-
-// writeAtOnce is how many keys one call of a backend stores or evicts: a message of
-// 64 MiB can name 64 million, which would take gigabytes.
-const writeAtOnce = 16384
-
-// inPieces makes a change in as many calls as its keys need, until one fails.
-func (s *Service) inPieces(ctx context.Context, at Place, hashes netproto.Hashes, do func(ctx context.Context, keys []string) error) error {
-	for rest := hashes.Bytes(); ; {
-		n := min(len(rest), writeAtOnce*hashes.HashLen())
-		if err := s.remote.changeKeys(ctx, s.keys(at, netproto.NewHashes(rest[:n], hashes.HashLen())), do); err != nil {
-			return err
-		}
-		if rest = rest[n:]; len(rest) == 0 {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *Service) resetRemote(ctx context.Context) error {
-	return s.remote.write(ctx, "reset", func(ctx context.Context) error {
-		return s.remote.changeKeys(ctx, nil, func(ctx context.Context, _ []string) error { return s.remote.store.Reset(ctx) })
-	})
-}
-
-// keysOf checks the keys of a store or an evict as the index would.
-func keysOf(keys []byte, hashLen int) (netproto.Hashes, error) {
-	switch {
-	case hashLen < 1 || hashLen > netproto.MaxHashLen:
-		return netproto.Hashes{}, netproto.ErrHashLen
-	case len(keys)%hashLen != 0:
-		return netproto.Hashes{}, netproto.ErrCutKey
-	}
-	return netproto.NewHashes(keys, hashLen), nil
-}
-
-// needed returns how many of a lookup's hashes can change its answer, and 0 with
-// the rules' error if it has none. Hashes behind the last token never do.
-func (s *Service) needed(numTokens int64, numHashes int) (int, error) {
-	if numTokens == 0 || numHashes == 0 {
-		return 0, nil // answered 0 before anything is checked
-	}
-	tokenLen, err := s.coord.TokenLen(numTokens)
-	if err != nil {
-		return 0, err
-	}
-	most := 0
-	for g := range s.coord.NumGroups() {
-		most = max(most, s.coord.Positions(g, tokenLen, math.MaxInt)*s.coord.AskStride(g))
-	}
-	return min(numHashes, most), nil
 }

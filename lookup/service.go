@@ -42,7 +42,7 @@ type Service struct {
 	coord  *coordinator.Coordinator
 	pool   coordinator.Pool
 	index  *index.Index // nil over a backend
-	remote *remote      // nil over the memory index
+	remote *Remote      // nil over the memory index
 	places places
 	lanes  []lane
 	// lookahead is coordinator.Lookahead in raw hashes.
@@ -52,7 +52,7 @@ type Service struct {
 	noAnchors                error
 	anchorStride, anchorUnit int
 	version                  string
-	queries                  sync.Pool // of *query
+	queries                  sync.Pool // of *Query
 
 	lookups, hitTokens, missTokens atomic.Int64
 }
@@ -74,7 +74,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		s.version = "devel"
 	}
 	if cfg.Backend != nil {
-		s.remote = newRemote(cfg.Backend, cfg.Remote, cfg.Logger)
+		s.remote = newRemote(s, cfg.Backend, cfg.Remote, cfg.Logger)
 		return s, nil
 	}
 	if err := s.useMemory(cfg.Memory); err != nil {
@@ -128,28 +128,26 @@ func (s *Service) LookupPrompt(numTokens uint64, hashes netproto.Hashes) (hitTok
 // returned no further ones are made.
 func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
 	if s.remote != nil {
-		return s.lookupRemote(numTokens, hashes)
+		return s.remote.lookupWaiting(numTokens, hashes)
 	}
-	q := s.queries.Get().(*query)
-	defer q.release()
+	q := s.NewQuery()
+	defer q.Release()
 	if err := q.run(numTokens, hashes); err != nil {
 		return 0, err
 	}
-	return q.finish()
+	return q.Finish()
 }
 
 // run takes in a whole request at once.
-func (q *query) run(numTokens uint64, hashes netproto.Hashes) error {
+func (q *Query) run(numTokens uint64, hashes netproto.Hashes) error {
 	if hashes.HashLen() > netproto.MaxHashLen {
 		return netproto.ErrHashLen
 	}
-	if err := q.begin(numTokens, q.service.unaligned(numTokens), hashes.HashLen(), hashes.Len()); err != nil {
-		return err
+	wanted, err := q.Begin(numTokens, q.service.unaligned(numTokens), hashes.HashLen(), hashes.Len())
+	if wanted {
+		q.Add(hashes.Bytes())
 	}
-	if hashes.Len() > 0 {
-		q.add(hashes.Bytes())
-	}
-	return nil
+	return err
 }
 
 // Store adds keys, hashes of hashLen bytes joined, to a place: consecutive chunks
@@ -168,23 +166,15 @@ func (s *Service) StoreChain(at Place, number uint32, before, keys []byte, hashL
 		return err
 	}
 	if s.remote != nil {
-		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.storeRemote(ctx, at, h) })
+		return s.remote.changeWaiting(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.remote.Store(ctx, at, h) })
 	}
-	var w index.Writer
-	s.number(&w, at, number)
-	if err := s.index.Store(&w, place, keys, hashLen); err != nil {
+	var c Change
+	s.beginStore(&c, at, place, number)
+	if err := c.Add(keys, hashLen); err != nil {
 		return err
 	}
-	s.index.Before(&w, before)
+	c.End(before)
 	return nil
-}
-
-// number tells a writer the number of a store's first chunk, if that is a block of
-// lookups by anchors.
-func (s *Service) number(w *index.Writer, at Place, chunk uint32) {
-	if s.noAnchors == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
-		w.Number(chunk)
-	}
 }
 
 // Evict takes keys away from a place.
@@ -194,7 +184,7 @@ func (s *Service) Evict(at Place, keys []byte, hashLen int) error {
 		return err
 	}
 	if s.remote != nil {
-		return s.change(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.evictRemote(ctx, at, h) })
+		return s.remote.changeWaiting(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.remote.Evict(ctx, at, h) })
 	}
 	_, err = s.index.Evict(place, keys, hashLen)
 	return err
@@ -208,8 +198,11 @@ func (s *Service) Reset() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.WriteTimeout)
 	defer cancel()
-	return s.resetRemote(ctx)
+	return s.remote.Reset(ctx)
 }
+
+// Pool returns the pool with its defaults filled in. The caller owns the copy.
+func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 
 // Alignment is the number of tokens that a lookup's length must be a multiple of
 // at the default revision.

@@ -49,6 +49,16 @@ type outcome struct {
 	ended bool  // its time was up, or it was cancelled
 }
 
+// Followers is how many lookups wait for the answer to an equal one.
+func (r *Remote) Followers() (n int) {
+	r.sharing.mu.Lock()
+	defer r.sharing.mu.Unlock()
+	for _, a := range r.sharing.under {
+		n += a.followers
+	}
+	return n
+}
+
 func keyOf(numTokens int64, hashes netproto.Hashes) shareKey {
 	k := shareKey{numTokens: numTokens, hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
 	if n := hashes.Len(); n > 0 {

@@ -36,7 +36,7 @@ var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 func (s *Service) sumsRanks() bool { return s.pool.Revision == coordinator.Revision20260620 }
 
 // note remembers a run of positions from the lane's on; keys begins at the first.
-func (s *sums) note(q *query, l *laneQuery, g int, run index.Run, keys []byte) {
+func (s *sums) note(q *Query, l *laneQuery, g int, run index.Run, keys []byte) {
 	for i := range run.N {
 		if len(s.partial) == maxOccurrences {
 			return
@@ -50,7 +50,7 @@ func (s *sums) note(q *query, l *laneQuery, g int, run index.Run, keys []byte) {
 }
 
 // resolve sets the bits of the positions whose equal hashes add up to all ranks.
-func (s *sums) resolve(q *query) {
+func (s *sums) resolve(q *Query) {
 	if len(s.partial) < 2 {
 		return
 	}

@@ -23,6 +23,8 @@ import (
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // moreReleases returns those to try as well, named by HITLINE_TEST_MOONCAKE_RELEASES.
@@ -129,12 +131,12 @@ func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revisi
 	pool := coordinator.Pool{}
 	require.NoError(t, json.Unmarshal(wc.Raw, &pool))
 	pool.Revision = revision
-	server, client, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: patience})
+	server, asker, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: patience})
 	defer stop()
-	hit, err := client.Lookup(within(t, patience), uint32(wc.TokenLen), wc.Blob(), wc.HashLen)
+	hit, err := asker.Lookup(within(t, patience), uint32(wc.TokenLen), wc.Blob(), wc.HashLen)
 	stat := server.Stat()
 	switch {
-	case wc.Expect.Error != "" && errors.Is(err, lookup.ErrRefused):
+	case wc.Expect.Error != "" && errors.Is(err, client.ErrRefused):
 		return conformance.Verdict{} // what ends the reference's thread
 	case err != nil || wc.Expect.Error != "":
 		return conformance.Differs("error %v, want %q", err, wc.Expect.Error)
@@ -147,16 +149,16 @@ func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revisi
 }
 
 // serve starts a hitline server over the client, and a client of its own.
-func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteConfig) (*lookup.Server, *lookup.Client, func()) {
+func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteConfig) (*server.Server, *client.Client, func()) {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: c, Remote: remote})
 	require.NoError(t, err)
-	server, err := lookup.NewServer(service, lookup.ServerConfig{
+	server, err := server.New(service, server.Config{
 		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(within(t, patience)))
-	client, err := lookup.Dial(within(t, patience), server.Addrs()[0], lookup.WithTimeout(patience))
+	client, err := client.Dial(within(t, patience), server.Addrs()[0], client.WithTimeout(patience))
 	require.NoError(t, err)
 	return server, client, func() {
 		client.Close()
@@ -247,7 +249,7 @@ func newPrompt(t *testing.T, name string) prompt {
 }
 
 // asked returns the hit that the client is told, and how long that took.
-func (p prompt) asked(t *testing.T, client *lookup.Client) (uint32, time.Duration) {
+func (p prompt) asked(t *testing.T, client *client.Client) (uint32, time.Duration) {
 	begun := time.Now()
 	hit, err := client.Lookup(within(t, patience), p.tokens, p.blob, 32)
 	require.NoError(t, err)
@@ -368,7 +370,7 @@ func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
 	l.stop = sync.OnceFunc(func() { cancel(); clients.Wait() })
 	t.Cleanup(l.stop)
 	for i := range l.all {
-		client, err := lookup.Dial(within(t, patience), addr, lookup.WithTimeout(patience))
+		client, err := client.Dial(within(t, patience), addr, client.WithTimeout(patience))
 		require.NoError(t, err)
 		clients.Go(func() {
 			defer client.Close()

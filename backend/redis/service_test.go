@@ -20,6 +20,8 @@ import (
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -160,11 +162,11 @@ const chain, full = 512, 512 * 16
 const limit = patience / 2
 
 // serve starts a server over the backend, and a client of it.
-func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*lookup.Server, *lookup.Client) {
+func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*server.Server, *client.Client) {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{ModelName: "m", HashBlockSize: 16}, Backend: b, Remote: remote})
 	require.NoError(t, err)
-	server, err := lookup.NewServer(service, lookup.ServerConfig{
+	server, err := server.New(service, server.Config{
 		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(soon(t)))
@@ -173,7 +175,7 @@ func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*lookup.Server
 		defer cancel()
 		_ = server.Shutdown(ctx)
 	})
-	client, err := lookup.Dial(soon(t), server.Addrs()[0], lookup.WithTimeout(patience))
+	client, err := client.Dial(soon(t), server.Addrs()[0], client.WithTimeout(patience))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return server, client
@@ -181,7 +183,7 @@ func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*lookup.Server
 
 // hitOf returns the hit of a lookup, which is all or nothing, or a part while all is
 // being stored: that is no one step for the server.
-func hitOf(t *testing.T, client *lookup.Client, blob []byte, filling bool) uint32 {
+func hitOf(t *testing.T, client *client.Client, blob []byte, filling bool) uint32 {
 	hit, err := client.Lookup(soon(t), full, blob, 32)
 	if err != nil || hit != 0 && hit != full && !filling {
 		t.Errorf("hit %d, error %v", hit, err)
@@ -215,7 +217,7 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 	l.stop = sync.OnceFunc(func() { over.Store(true); clients.Wait() })
 	t.Cleanup(l.stop)
 	for i := range l.all {
-		client, err := lookup.Dial(soon(t), addr, lookup.WithTimeout(patience))
+		client, err := client.Dial(soon(t), addr, client.WithTimeout(patience))
 		require.NoError(t, err)
 		clients.Go(func() {
 			defer client.Close()

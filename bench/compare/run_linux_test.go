@@ -26,6 +26,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // The servers must be other processes: the client blocks without telling the
@@ -75,7 +76,7 @@ func serveHitline(tokens int) error {
 	if err != nil {
 		return err
 	}
-	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	if err == nil {
 		err = server.Start(context.Background())
 	}

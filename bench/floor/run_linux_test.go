@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/bench/internal/blocking"
 	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -141,10 +142,10 @@ func faulty(t *testing.T, fault string) Options {
 	return o
 }
 
-type clientStorer struct{ *lookup.Client }
+type clientStorer struct{ *client.Client }
 
 func storer(ctx context.Context, addr string) (Storer, error) {
-	c, err := lookup.Dial(ctx, addr)
+	c, err := client.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +214,7 @@ func TestRunFaults(t *testing.T) {
 		"silent":        {ErrLost, "no answer in time"},
 		"ends":          {ErrLost, "ended (exit status 1): cannot listen"},
 		"hangs":         {ErrLost, "is not ready"},
-		"refuses store": {lookup.ErrRefused, "storing chain 0"},
+		"refuses store": {client.ErrRefused, "storing chain 0"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			o := faulty(t, fault)
@@ -272,9 +273,9 @@ func TestRunBadServers(t *testing.T) {
 	noChildren(t)
 
 	o = faulty(t, "none")
-	o.Dial = func(context.Context, string) (Storer, error) { return nil, lookup.ErrConnect }
+	o.Dial = func(context.Context, string) (Storer, error) { return nil, client.ErrConnect }
 	_, err = Run(t.Context(), o)
-	require.ErrorIs(t, err, lookup.ErrConnect)
+	require.ErrorIs(t, err, client.ErrConnect)
 	noChildren(t)
 
 	o.Hashes = 0

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -32,7 +32,7 @@ type control struct {
 // dialControl connects, and shakes hands where the dialect has that. The caller
 // closes the connection.
 func dialControl(ctx context.Context, o Options) (*control, error) {
-	network, address, err := lookup.SplitAddress(o.Connect)
+	network, address, err := api.SplitAddress(o.Connect)
 	if err != nil {
 		return nil, fmt.Errorf("%w: address %w", bench.ErrOptions, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/bench/load/loadtest"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -36,7 +37,7 @@ func serve(t *testing.T, pool coordinator.Pool, listen string) (addr string, ser
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
-	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{listen}})
+	server, err := server.New(service, server.Config{Listen: []string{listen}})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(t.Context()))
 	t.Cleanup(func() {

@@ -19,6 +19,7 @@ import (
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // asServer names the variable that makes this test binary hitline, and says what is
@@ -52,7 +53,7 @@ func serve(fault string) {
 			_, _ = fmt.Sscan(os.Args[i+1], &loops)
 		}
 	}
-	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}, Loops: loops})
+	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Loops: loops})
 	if err == nil {
 		err = server.Start(context.Background())
 	}

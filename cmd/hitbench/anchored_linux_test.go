@@ -15,6 +15,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 func TestFloorAnchored(t *testing.T) {
@@ -41,7 +42,7 @@ func TestFloorAnchored(t *testing.T) {
 func TestReplayAnchored(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxEntries: 200_000}})
 	require.NoError(t, err)
-	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(t.Context()))
 	defer func() { _ = server.Shutdown(context.Background()) }()
@@ -63,7 +64,7 @@ func TestReplayAnchored(t *testing.T) {
 func TestRunAnchored(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
 	require.NoError(t, err)
-	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	require.NoError(t, err)
 	require.NoError(t, server.Start(t.Context()))
 	defer func() { _ = server.Shutdown(context.Background()) }()

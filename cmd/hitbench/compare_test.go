@@ -99,7 +99,7 @@ func TestCompareUsage(t *testing.T) {
 		assert.Empty(t, r.stdout)
 	}
 	for _, args := range [][]string{{compareServer}, {compareServer, "x"}, {compareServer, "0"}} {
-		assert.Equal(t, exitUsage, runWith(t.Context(), &server{}, nil, args...).code, args)
+		assert.Equal(t, exitUsage, runWith(t.Context(), &fakeServer{}, nil, args...).code, args)
 	}
 }
 
@@ -117,8 +117,8 @@ func TestCompareLost(t *testing.T) {
 }
 
 func TestCompareHelp(t *testing.T) {
-	r := runWith(t.Context(), &server{}, nil, "compare", "--help")
+	r := runWith(t.Context(), &fakeServer{}, nil, "compare", "--help")
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.stdout, "--miss-at")
-	assert.NotContains(t, runWith(t.Context(), &server{}, nil, "--help").stdout, compareServer)
+	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, nil, "--help").stdout, compareServer)
 }

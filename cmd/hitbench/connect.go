@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // conn is one connection to a server.
@@ -24,7 +25,7 @@ type dialFunc func(ctx context.Context, addr string) (conn, error)
 // dial connects with hitline's own client. Every call that a bench makes has a
 // deadline, so the client's own would only shorten a longer one.
 func dial(ctx context.Context, addr string) (conn, error) {
-	c, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(0))
+	c, err := client.Dial(ctx, addr, client.WithTimeout(0), client.WithAnchors(0))
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +34,8 @@ func dial(ctx context.Context, addr string) (conn, error) {
 
 // dialAnchored is dial for a connection that looks up by anchors, whatever the
 // length.
-func dialAnchored(ctx context.Context, addr string, opts ...lookup.ClientOption) (anchoredConn, error) {
-	c, err := lookup.Dial(ctx, addr, append(opts, lookup.WithTimeout(0), lookup.WithAnchors(1))...)
+func dialAnchored(ctx context.Context, addr string, opts ...client.Option) (anchoredConn, error) {
+	c, err := client.Dial(ctx, addr, append(opts, client.WithTimeout(0), client.WithAnchors(1))...)
 	if err != nil {
 		return anchoredConn{}, err
 	}
@@ -51,7 +52,7 @@ func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) 
 
 // clientConn makes a bench.Target of a client: group 0, rank 0, and refusals by
 // the name that bench knows.
-type clientConn struct{ *lookup.Client }
+type clientConn struct{ *client.Client }
 
 func (c clientConn) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
 	tokens, err := c.Client.Lookup(ctx, numTokens, hashes, hashLen)
@@ -63,7 +64,7 @@ func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
 }
 
 func refusal(err error) error {
-	if errors.Is(err, lookup.ErrRefused) {
+	if errors.Is(err, client.ErrRefused) {
 		return fmt.Errorf("%w: %w", bench.ErrRefused, err)
 	}
 	return err
@@ -81,15 +82,15 @@ type bothWays struct {
 // dialBothWays makes the connections.
 func dialBothWays(ctx context.Context, addr string) (conn, error) {
 	b := &bothWays{written: new(atomic.Int64)}
-	count := lookup.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+	count := client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, address)
 		return countedConn{nc, b.written}, err
 	})
-	anchored, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(1), count)
+	anchored, err := client.Dial(ctx, addr, client.WithTimeout(0), client.WithAnchors(1), count)
 	if err != nil {
 		return nil, err
 	}
-	full, err := lookup.Dial(ctx, addr, lookup.WithTimeout(0), lookup.WithAnchors(0), count)
+	full, err := client.Dial(ctx, addr, client.WithTimeout(0), client.WithAnchors(0), count)
 	if err != nil {
 		_ = anchored.Close()
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/floor"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // floorFlags are the flags of hitbench floor; written by cobra.
@@ -116,7 +116,7 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 	}
 	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) {
 		if o.Anchored {
-			return dialAnchored(ctx, addr, lookup.WithDialer(floor.DialBlocking(o.Timeout)))
+			return dialAnchored(ctx, addr, client.WithDialer(floor.DialBlocking(o.Timeout)))
 		}
 		return a.dial(ctx, addr)
 	}

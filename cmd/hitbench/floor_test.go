@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // serveAsHitline is what this test binary does as "hitline serve": a server whose
@@ -33,7 +34,7 @@ func serveAsHitline() {
 	if err != nil {
 		panic(err)
 	}
-	server, err := lookup.NewServer(service, lookup.ServerConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	if err == nil {
 		err = server.Start(context.Background())
 	}
@@ -99,7 +100,7 @@ func TestFloorUsage(t *testing.T) {
 		assert.Empty(t, r.stdout)
 	}
 	for _, args := range [][]string{{"floor-server"}, {"floor-server", "x"}, {"floor-server", "5", "0"}} {
-		assert.Equal(t, exitUsage, runWith(t.Context(), &server{}, nil, args...).code, args)
+		assert.Equal(t, exitUsage, runWith(t.Context(), &fakeServer{}, nil, args...).code, args)
 	}
 }
 
@@ -113,10 +114,10 @@ func TestFloorLost(t *testing.T) {
 }
 
 func TestFloorHelp(t *testing.T) {
-	r := runWith(t.Context(), &server{}, nil, "floor", "--help")
+	r := runWith(t.Context(), &fakeServer{}, nil, "floor", "--help")
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.stdout, "--pipeline")
-	assert.NotContains(t, runWith(t.Context(), &server{}, nil, "--help").stdout, floorServer)
+	assert.NotContains(t, runWith(t.Context(), &fakeServer{}, nil, "--help").stdout, floorServer)
 }
 
 func TestFindHitline(t *testing.T) {

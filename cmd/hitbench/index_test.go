@@ -13,7 +13,7 @@ import (
 
 func indexJSON(t *testing.T, args ...string) map[string]any {
 	t.Helper()
-	r := runWith(t.Context(), &server{}, strings.NewReader(small), append([]string{"index", "--json"}, args...)...)
+	r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), append([]string{"index", "--json"}, args...)...)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	require.Equal(t, 1, strings.Count(r.stdout, "\n"), "one line: %q", r.stdout)
 	got := map[string]any{"stderr": r.stderr}
@@ -55,7 +55,7 @@ func TestIndexTrace(t *testing.T) {
 }
 
 func TestIndexTable(t *testing.T) {
-	r := runWith(t.Context(), &server{}, nil, "index", "--entries", "1000", "--passes", "1")
+	r := runWith(t.Context(), &fakeServer{}, nil, "index", "--entries", "1000", "--passes", "1")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "chain, ns a hash")
 }
@@ -84,7 +84,7 @@ func TestIndexWrongUsage(t *testing.T) {
 		"--trace /no/such/file",
 		"extra",
 	} {
-		r := runWith(t.Context(), &server{}, nil, append([]string{"index"}, strings.Fields(args)...)...)
+		r := runWith(t.Context(), &fakeServer{}, nil, append([]string{"index"}, strings.Fields(args)...)...)
 		assert.Equal(t, exitUsage, r.code, args)
 		assert.Empty(t, r.stdout, args)
 		assert.Equal(t, 1, strings.Count(r.stderr, "\n"), "%s: %q", args, r.stderr)
@@ -94,7 +94,7 @@ func TestIndexWrongUsage(t *testing.T) {
 
 func TestIndexKernelFromEnvironment(t *testing.T) {
 	t.Setenv("HITLINE_KERNEL", "none")
-	r := runWith(t.Context(), &server{}, nil, "index")
+	r := runWith(t.Context(), &fakeServer{}, nil, "index")
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.stderr, "none")
 }

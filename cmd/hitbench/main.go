@@ -25,7 +25,7 @@ import (
 	"github.com/hitline/hitline/bench/floor"
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/picture"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 const (
@@ -97,9 +97,9 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case ctx.Err() != nil: // whatever else failed, failed of it
 		err = errors.New("interrupted")
 	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace), errors.Is(err, picture.ErrInput),
-		errors.Is(err, lookup.ErrRequest): // an address of no known form
+		errors.Is(err, client.ErrRequest): // an address of no known form
 		code = exitUsage
-	case errors.Is(err, lookup.ErrConnect), errors.Is(err, lookup.ErrNoAnswer), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
 		code = exitLost
 	}
 	text := err.Error()

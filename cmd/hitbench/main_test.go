@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // asCommand names the environment variable that makes this test binary hitbench.
@@ -39,8 +39,8 @@ const excerpt = "../../bench/testdata/conversation_excerpt.jsonl"
 
 const small = "{\"hash_ids\":[1,2]}\n{\"hash_ids\":[1,2,3]}\n{\"hash_ids\":[1]}\n"
 
-// server is an unbounded index without a socket.
-type server struct {
+// fakeServer is an unbounded index without a socket.
+type fakeServer struct {
 	mu     sync.Mutex
 	stored map[string]bool
 	dialed int
@@ -50,7 +50,7 @@ type server struct {
 	refuse func(ctx context.Context, addr string) error // if set, may refuse
 }
 
-func (s *server) dial(ctx context.Context, addr string) (conn, error) {
+func (s *fakeServer) dial(ctx context.Context, addr string) (conn, error) {
 	if s.refuse != nil {
 		if err := s.refuse(ctx, addr); err != nil {
 			return nil, err
@@ -60,9 +60,9 @@ func (s *server) dial(ctx context.Context, addr string) (conn, error) {
 	return s, nil
 }
 
-func (s *server) Close() error { s.closed++; return nil }
+func (s *fakeServer) Close() error { s.closed++; return nil }
 
-func (s *server) Lookup(_ context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
+func (s *fakeServer) Lookup(_ context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hit := 0
@@ -80,7 +80,7 @@ func (s *server) Lookup(_ context.Context, numTokens uint32, hashes []byte, hash
 	return right, nil
 }
 
-func (s *server) Store(_ context.Context, keys []byte, hashLen int) error {
+func (s *fakeServer) Store(_ context.Context, keys []byte, hashLen int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stored == nil {
@@ -98,7 +98,7 @@ type result struct {
 	stdout, stderr string
 }
 
-func runWith(ctx context.Context, s *server, stdin io.Reader, args ...string) result {
+func runWith(ctx context.Context, s *fakeServer, stdin io.Reader, args ...string) result {
 	var stdout, stderr bytes.Buffer
 	a := app{stdin: stdin, stdout: &stdout, stderr: &stderr, dial: s.dial}
 	code := a.run(ctx, args)
@@ -115,7 +115,7 @@ func report(t *testing.T, r result) bench.Report {
 
 func TestReplayDone(t *testing.T) {
 	for _, conns := range []int{1, 3} {
-		s := &server{}
+		s := &fakeServer{}
 		r := runWith(t.Context(), s, nil, "replay", "--trace", excerpt, "--json", "--conns", fmt.Sprint(conns))
 		require.Equal(t, exitDone, r.code, r.stderr)
 		assert.Empty(t, r.stderr, "no terminal, no bar")
@@ -132,7 +132,7 @@ func TestReplayDone(t *testing.T) {
 }
 
 func TestReplayTable(t *testing.T) {
-	s := &server{refuse: func(_ context.Context, addr string) error {
+	s := &fakeServer{refuse: func(_ context.Context, addr string) error {
 		assert.Equal(t, "tcp://127.0.0.1:7557", addr)
 		return nil
 	}}
@@ -145,12 +145,12 @@ func TestReplayTable(t *testing.T) {
 
 func TestReplayStdin(t *testing.T) {
 	for _, conns := range []string{"1", "2"} {
-		r := runWith(t.Context(), &server{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--conns", conns)
+		r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--conns", conns)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		assert.Equal(t, "stdin", report(t, r).Trace)
 		assert.Equal(t, conns, fmt.Sprint(report(t, r).Requests/3))
 
-		r = runWith(t.Context(), &server{}, strings.NewReader(small+"?"), "replay", "--trace", "-", "--json", "--conns", conns)
+		r = runWith(t.Context(), &fakeServer{}, strings.NewReader(small+"?"), "replay", "--trace", "-", "--json", "--conns", conns)
 		assert.Equal(t, exitUsage, r.code)
 		assert.Contains(t, r.stderr, "hitbench: bad trace: stdin:4: not JSON")
 	}
@@ -159,7 +159,7 @@ func TestReplayStdin(t *testing.T) {
 // What is not read of standard input must not keep a goroutine: goleak looks.
 func TestReplayLimitOnStdin(t *testing.T) {
 	long := strings.NewReader(strings.Repeat(small, 100_000))
-	r := runWith(t.Context(), &server{}, long, "replay", "--trace", "-", "--json", "--limit", "1")
+	r := runWith(t.Context(), &fakeServer{}, long, "replay", "--trace", "-", "--json", "--limit", "1")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.EqualValues(t, 1, report(t, r).Requests)
 }
@@ -188,7 +188,7 @@ func TestReplayWrongUsage(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &server{}
+			s := &fakeServer{}
 			r := runWith(t.Context(), s, nil, tt.args...)
 			assert.Equal(t, exitUsage, r.code)
 			assert.Contains(t, r.stderr, "hitbench: "+tt.want)
@@ -200,7 +200,7 @@ func TestReplayWrongUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	r := runWith(t.Context(), &server{}, nil, "replay", "--help")
+	r := runWith(t.Context(), &fakeServer{}, nil, "replay", "--help")
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.stdout, "--allow-evicted")
 }
@@ -208,7 +208,7 @@ func TestHelp(t *testing.T) {
 func TestReplayMismatch(t *testing.T) {
 	lower := func(_ int, right uint32) (uint32, error) { return right / 1024 * 512, nil }
 	args := []string{"replay", "--trace", excerpt, "--json"}
-	r := runWith(t.Context(), &server{answer: lower}, nil, args...)
+	r := runWith(t.Context(), &fakeServer{answer: lower}, nil, args...)
 	assert.Equal(t, exitBad, r.code)
 	got := report(t, r)
 	assert.Greater(t, got.Mismatches, int64(maxDescribed))
@@ -218,13 +218,13 @@ func TestReplayMismatch(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.stderr, "further problems"))
 	assert.Contains(t, r.stderr, fmt.Sprintf("hitbench: %d of 799 answers contradict the model, 0 requests were refused\n", got.Mismatches))
 
-	r = runWith(t.Context(), &server{answer: lower}, nil, append(args, "--allow-evicted")...)
+	r = runWith(t.Context(), &fakeServer{answer: lower}, nil, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitDone, r.code)
 	assert.Empty(t, r.stderr)
 	assert.Zero(t, report(t, r).Mismatches)
 
 	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
-	r = runWith(t.Context(), &server{answer: higher}, nil, append(args, "--allow-evicted")...)
+	r = runWith(t.Context(), &fakeServer{answer: higher}, nil, append(args, "--allow-evicted")...)
 	assert.Equal(t, exitBad, r.code)
 	assert.EqualValues(t, 799, report(t, r).Mismatches)
 }
@@ -236,14 +236,14 @@ func TestReplayFailures(t *testing.T) {
 		requests int64
 		stderr   string
 	}{
-		"refused":    {refusal(fmt.Errorf("%w: too long", lookup.ErrRefused)), exitBad, 3, "hitbench: 0 of 3 answers contradict the model, 1 requests were refused\n"},
+		"refused":    {refusal(fmt.Errorf("%w: too long", client.ErrRefused)), exitBad, 3, "hitbench: 0 of 3 answers contradict the model, 1 requests were refused\n"},
 		"bad answer": {errors.New("lookup: reply of 3 bytes"), exitBad, 1, "request 2 on connection 0: lookup: reply of 3 bytes\n"},
-		"lost":       {fmt.Errorf("%w: reset by peer", lookup.ErrConnect), exitLost, 1, ": reset by peer\n"},
+		"lost":       {fmt.Errorf("%w: reset by peer", client.ErrConnect), exitLost, 1, ": reset by peer\n"},
 		"no answer":  {fmt.Errorf("reading: %w", context.DeadlineExceeded), exitLost, 1, "no answer within 10s: "},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &server{answer: func(call int, right uint32) (uint32, error) {
+			s := &fakeServer{answer: func(call int, right uint32) (uint32, error) {
 				if call == 2 {
 					return 0, tt.fails
 				}
@@ -265,18 +265,18 @@ func TestRefusal(t *testing.T) {
 	require.NoError(t, refusal(nil))
 	other := errors.New("x")
 	assert.Equal(t, other, refusal(other))
-	err := refusal(fmt.Errorf("%w: full", lookup.ErrRefused))
+	err := refusal(fmt.Errorf("%w: full", client.ErrRefused))
 	require.ErrorIs(t, err, bench.ErrRefused)
-	require.ErrorIs(t, err, lookup.ErrRefused)
+	require.ErrorIs(t, err, client.ErrRefused)
 }
 
 func TestReplayNoConnection(t *testing.T) {
-	s := &server{}
+	s := &fakeServer{}
 	s.refuse = func(ctx context.Context, _ string) error {
 		_, limited := ctx.Deadline()
 		assert.True(t, limited)
 		if s.dialed == 2 {
-			return fmt.Errorf("%w: refused", lookup.ErrConnect)
+			return fmt.Errorf("%w: refused", client.ErrConnect)
 		}
 		return nil
 	}
@@ -296,10 +296,10 @@ func TestDialAddress(t *testing.T) {
 
 func TestReplayInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	s := &server{answer: func(call int, right uint32) (uint32, error) {
+	s := &fakeServer{answer: func(call int, right uint32) (uint32, error) {
 		if call == 3 {
 			stop()
-			return 0, fmt.Errorf("%w: closed", lookup.ErrConnect)
+			return 0, fmt.Errorf("%w: closed", client.ErrConnect)
 		}
 		return right, nil
 	}}
@@ -322,7 +322,7 @@ func TestReplayInterruptedOnStdin(t *testing.T) {
 			_, _ = io.WriteString(writer, "{") // taken up when the lines before it are
 			stop()
 		}()
-		r := runWith(ctx, &server{}, stdin, "replay", "--trace", "-", "--conns", conns)
+		r := runWith(ctx, &fakeServer{}, stdin, "replay", "--trace", "-", "--conns", conns)
 		assert.Equal(t, exitBad, r.code)
 		assert.Equal(t, "hitbench: interrupted\n", r.stderr)
 		require.NoError(t, writer.Close()) // lets the reading goroutine go
@@ -331,7 +331,7 @@ func TestReplayInterruptedOnStdin(t *testing.T) {
 
 func TestReplayReportCannotBeWritten(t *testing.T) {
 	var stderr bytes.Buffer
-	a := app{stdin: strings.NewReader(small), stdout: brokenWriter{}, stderr: &stderr, dial: (&server{}).dial}
+	a := app{stdin: strings.NewReader(small), stdout: brokenWriter{}, stderr: &stderr, dial: (&fakeServer{}).dial}
 	assert.Equal(t, exitBad, a.run(t.Context(), []string{"replay", "--trace", "-"}))
 	assert.Equal(t, "hitbench: cannot write the report: disk full\n", stderr.String())
 }
@@ -352,7 +352,7 @@ func TestOpenInputPipe(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skip("no /dev/fd here")
 	}
-	got := runWith(t.Context(), &server{}, nil, "replay", "--trace", path, "--json")
+	got := runWith(t.Context(), &fakeServer{}, nil, "replay", "--trace", path, "--json")
 	require.Equal(t, exitDone, got.code, got.stderr)
 	assert.EqualValues(t, 3, report(t, got).Requests)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // maxDescribed is how many mismatches and how many refusals are described: enough
@@ -67,7 +67,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.connect, "connect", lookup.DefaultListen, "address of the server")
+	flags.StringVar(&f.connect, "connect", api.DefaultListen, "address of the server")
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
 	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", bench.BlockTokens, "tokens that one hash covers; divides 512")
 	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // In the excerpt, requests come over 267 seconds.
@@ -20,7 +20,7 @@ const quick = "100000"
 
 func TestReplaySpeed(t *testing.T) {
 	for _, args := range [][]string{nil, {"--conns", "3"}, {"--conns", "3", "--split"}} {
-		r := runWith(t.Context(), &server{}, nil, append([]string{"replay", "--trace", excerpt, "--json", "--speed", quick, "--interval", "100s"}, args...)...)
+		r := runWith(t.Context(), &fakeServer{}, nil, append([]string{"replay", "--trace", excerpt, "--json", "--speed", quick, "--interval", "100s"}, args...)...)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		got := report(t, r)
 		replays := int64(got.Conns)
@@ -40,7 +40,7 @@ func TestReplaySplit(t *testing.T) {
 	for _, trace := range []string{excerpt, "-"} {
 		text, err := os.ReadFile(excerpt)
 		require.NoError(t, err)
-		s := &server{}
+		s := &fakeServer{}
 		r := runWith(t.Context(), s, strings.NewReader(string(text)), "replay", "--trace", trace, "--json", "--conns", "4", "--split")
 		require.Equal(t, exitDone, r.code, r.stderr)
 		got := report(t, r)
@@ -55,14 +55,14 @@ func TestReplaySplit(t *testing.T) {
 // One connection reads standard input as it comes; to split it over one, it is
 // kept and read twice.
 func TestReplaySplitStdinAlone(t *testing.T) {
-	r := runWith(t.Context(), &server{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--split")
+	r := runWith(t.Context(), &fakeServer{}, strings.NewReader(small), "replay", "--trace", "-", "--json", "--split")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.EqualValues(t, 3, report(t, r).Requests)
 }
 
 func TestReplaySplitMismatch(t *testing.T) {
 	higher := func(_ int, right uint32) (uint32, error) { return right + 512, nil }
-	r := runWith(t.Context(), &server{answer: higher}, nil, "replay", "--trace", excerpt, "--json", "--conns", "3", "--split")
+	r := runWith(t.Context(), &fakeServer{answer: higher}, nil, "replay", "--trace", excerpt, "--json", "--conns", "3", "--split")
 	assert.Equal(t, exitBad, r.code)
 	assert.EqualValues(t, 799, report(t, r).Mismatches)
 	assert.Equal(t, maxDescribed, strings.Count(r.stderr, "expected"))
@@ -73,7 +73,7 @@ func TestReplayFiles(t *testing.T) {
 	windows, hdr := filepath.Join(dir, "w.csv"), filepath.Join(dir, "h.txt")
 	args := []string{"replay", "--trace", excerpt, "--windows", windows, "--hdr", hdr}
 	for range 2 { // the second time, over the first ones
-		r := runWith(t.Context(), &server{}, nil, args...)
+		r := runWith(t.Context(), &fakeServer{}, nil, args...)
 		require.Equal(t, exitDone, r.code, r.stderr)
 		text, err := os.ReadFile(windows)
 		require.NoError(t, err)
@@ -84,9 +84,9 @@ func TestReplayFiles(t *testing.T) {
 		assert.Contains(t, string(text), " Value\tPercentile\t")
 	}
 	// A replay that ends early leaves what there is.
-	lost := &server{answer: func(call int, right uint32) (uint32, error) {
+	lost := &fakeServer{answer: func(call int, right uint32) (uint32, error) {
 		if call == 7 {
-			return 0, fmt.Errorf("%w: reset by peer", lookup.ErrConnect)
+			return 0, fmt.Errorf("%w: reset by peer", client.ErrConnect)
 		}
 		return right, nil
 	}}
@@ -100,7 +100,7 @@ func TestReplayFiles(t *testing.T) {
 func TestReplayFilesWithoutServer(t *testing.T) {
 	hdr := filepath.Join(t.TempDir(), "h.txt")
 	require.NoError(t, os.WriteFile(hdr, []byte("an earlier one, which is longer than nothing"), 0o600))
-	absent := &server{refuse: func(context.Context, string) error { return lookup.ErrConnect }}
+	absent := &fakeServer{refuse: func(context.Context, string) error { return client.ErrConnect }}
 	assert.Equal(t, exitLost, runWith(t.Context(), absent, nil, "replay", "--trace", excerpt, "--hdr", hdr).code)
 	text, err := os.ReadFile(hdr)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestReplayFilesWithoutServer(t *testing.T) {
 }
 
 func TestReplayFilesCannotBeWritten(t *testing.T) {
-	r := runWith(t.Context(), &server{}, nil, "replay", "--trace", excerpt, "--json", "--windows", "/dev/full")
+	r := runWith(t.Context(), &fakeServer{}, nil, "replay", "--trace", excerpt, "--json", "--windows", "/dev/full")
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full here")
 	}
@@ -142,7 +142,7 @@ func TestReplayTimesWrongUsage(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &server{}
+			s := &fakeServer{}
 			r := runWith(t.Context(), s, nil, append([]string{"replay"}, tt.args...)...)
 			assert.Equal(t, exitUsage, r.code)
 			assert.Contains(t, r.stderr, "hitbench: "+tt.want)
@@ -159,7 +159,7 @@ func TestReplayTimesWrongUsage(t *testing.T) {
 // A wait for a request that is due in a day does not outlast an interruption.
 func TestReplaySpeedInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	s := &server{answer: func(_ int, right uint32) (uint32, error) {
+	s := &fakeServer{answer: func(_ int, right uint32) (uint32, error) {
 		time.AfterFunc(time.Millisecond, stop)
 		return right, nil
 	}}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/load"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // runFlags are the flags of hitbench run; written by cobra.
@@ -64,7 +64,7 @@ interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.
 
 func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&f.o.Connect, "connect", lookup.DefaultListen, "address of the server")
+	flags.StringVar(&f.o.Connect, "connect", api.DefaultListen, "address of the server")
 	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
 	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this program, then on PATH)")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")

@@ -33,7 +33,7 @@ func faulty(t *testing.T, s *loadtest.Server) string {
 // runLoad runs hitbench run for a few requests.
 func runLoad(ctx context.Context, args ...string) result {
 	small := []string{"run", "--entries", "100", "--warmup", "0s"}
-	return runWith(ctx, &server{}, nil, append(small, args...)...)
+	return runWith(ctx, &fakeServer{}, nil, append(small, args...)...)
 }
 
 func TestRun(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // newReset returns the command that empties the index.
@@ -26,7 +26,7 @@ With --json: {"reset": true}`,
 		if err := t.check(); err != nil {
 			return err
 		}
-		err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) error { return c.Reset(ctx) })
+		err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error { return c.Reset(ctx) })
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ With --json: {"round_trip_ns": nanoseconds}`,
 			return err
 		}
 		var took time.Duration
-		err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) error {
+		err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 			begun := time.Now()
 			err := c.Ping(ctx)
 			took = time.Since(begun)

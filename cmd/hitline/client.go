@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // target is the server that a command asks, and how the command answers.
@@ -23,7 +24,7 @@ type target struct {
 
 // addFlags defines the flags that all asking commands share.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.connect, "connect", lookup.DefaultListen, "`address` of the server: tcp://host:port, host:port, ipc:///path or ipc://@name")
+	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port, host:port, ipc:///path or ipc://@name")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait, for connecting and the answer together")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
 }
@@ -40,10 +41,10 @@ func (t *target) check() error {
 }
 
 // ask connects, runs request, and closes the connection.
-func (t *target) ask(ctx context.Context, request func(context.Context, *lookup.Client) error) error {
+func (t *target) ask(ctx context.Context, request func(context.Context, *client.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	client, err := lookup.Dial(ctx, t.connect, lookup.WithTimeout(0)) // ctx bounds all
+	client, err := client.Dial(ctx, t.connect, client.WithTimeout(0)) // ctx bounds all
 	if err != nil {
 		return t.explain(ctx, err)
 	}
@@ -59,10 +60,10 @@ func (t *target) ask(ctx context.Context, request func(context.Context, *lookup.
 func (t *target) explain(ctx context.Context, err error) error {
 	timedOut := ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
-	case timedOut && errors.Is(err, lookup.ErrNoAnswer):
-		return classed{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), lookup.ErrNoAnswer}
+	case timedOut && errors.Is(err, client.ErrNoAnswer):
+		return classed{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer}
 	case timedOut:
-		return classed{fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), lookup.ErrConnect}
+		return classed{fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), client.ErrConnect}
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
 }

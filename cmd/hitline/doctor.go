@@ -17,6 +17,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -170,7 +171,7 @@ func (d *diagnosis) examine(ctx context.Context, e expected, s *store, p givenPr
 	info, err := s.info(ctx)
 	if err != nil {
 		if !errors.Is(err, backend.ErrReply) && !s.connects(ctx) {
-			return classed{err, lookup.ErrConnect}
+			return classed{err, client.ErrConnect}
 		}
 		d.problem("%v; see %s", err, section)
 		return nil

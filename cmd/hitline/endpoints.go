@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/metrics"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // endpoints serve what operators and their tools ask over HTTP: /metrics, /healthz
@@ -36,7 +36,7 @@ const (
 )
 
 // openEndpoints binds the address and serves in the background until close.
-func openEndpoints(address string, server *lookup.Server, logger *slog.Logger) (*endpoints, error) {
+func openEndpoints(address string, server *server.Server, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		metrics.NewServer(server),

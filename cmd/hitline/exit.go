@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // Exit codes of all commands.
@@ -51,9 +51,9 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errUsage), errors.Is(err, errConfig), errors.Is(err, lookup.ErrRequest):
+	case errors.Is(err, errUsage), errors.Is(err, errConfig), errors.Is(err, client.ErrRequest):
 		return exitUsage
-	case errors.Is(err, lookup.ErrConnect), errors.Is(err, lookup.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return exitLost
 	}
 	return exitBad

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -19,7 +19,7 @@ type givenPrompt struct {
 // promptHit is what a lookup of a prompt answers, and why.
 type promptHit struct {
 	Tokens int64 `json:"tokens"` // of the lookup
-	lookup.Explanation
+	api.Explanation
 }
 
 // maxKeyBytes bounds the memory for the keys of a prompt.
@@ -68,7 +68,7 @@ func newPromptHit(tokens, hit int64, ends []coordinator.GroupEnd) *promptHit {
 	h := &promptHit{Tokens: tokens}
 	h.HitTokens = uint32(hit) // at most tokens, which --tokens bounds
 	for _, end := range ends {
-		g := lookup.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
+		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {
 			g.FirstMissingBlock = &end.FirstMissing
 		}
@@ -121,7 +121,7 @@ func (d *diagnosis) noteEnds(h *promptHit) {
 }
 
 // reasonText words why a group's part of a hit ended.
-func reasonText(g lookup.GroupExplanation) string {
+func reasonText(g api.GroupExplanation) string {
 	block := int64(-1)
 	if g.FirstMissingBlock != nil {
 		block = *g.FirstMissingBlock

@@ -8,18 +8,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
 // keysRequest is a request of the client about keys of one place.
-type keysRequest func(c *lookup.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error
+type keysRequest func(c *client.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error
 
 // newStore returns the command that adds keys to the pool index.
 func newStore() *cobra.Command {
 	var chunk uint32
 	var before string
 	var key []byte
-	request := func(c *lookup.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error {
+	request := func(c *client.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error {
 		if before == "" && chunk == netproto.FirstChunkUnknown {
 			return c.Store(ctx, place, keys, hashLen)
 		}
@@ -51,7 +52,7 @@ With --json: {"stored": number of keys}`
 
 // newEvict returns the command that takes keys out of the pool index.
 func newEvict() *cobra.Command {
-	cmd := newKeys((*lookup.Client).Evict, "evicted")
+	cmd := newKeys((*client.Client).Evict, "evicted")
 	cmd.Use = "evict --group G --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks have left the pool"
 	cmd.Long = `evict takes keys of one group away from one rank. Keys that are not there are no
@@ -85,7 +86,7 @@ func newKeys(request keysRequest, done string) *cobra.Command {
 		if keys.count() == 0 {
 			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
 		}
-		err = t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) error {
+		err = t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 			return request(c, ctx, place, keys.blob, keys.hashLen)
 		})
 		if err != nil {

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // newLookup returns the command that asks for a hit.
@@ -59,7 +60,7 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 // runLookup asks for the hit and prints it.
 func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
 	var hit uint32
-	err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) (err error) {
+	err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 		hit, err = c.Lookup(ctx, tokens, hashes.blob, hashes.hashLen)
 		return err
 	})
@@ -75,8 +76,8 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 
 // runExplain asks why the hit ends where it does and prints a table.
 func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
-	var e lookup.Explanation
-	err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) (err error) {
+	var e api.Explanation
+	err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 		e, err = c.Explain(ctx, tokens, hashes.blob, hashes.hashLen)
 		return err
 	})
@@ -87,7 +88,7 @@ func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) e
 }
 
 // explainTable words an explanation for a person.
-func explainTable(e lookup.Explanation) string {
+func explainTable(e api.Explanation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hit %d tokens\n", e.HitTokens)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

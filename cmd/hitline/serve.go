@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -175,13 +176,13 @@ func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
 }
 
 // serverConfig translates the configuration for the server.
-func serverConfig(cfg *config.Config, logger *slog.Logger) lookup.ServerConfig {
+func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
 	l := cfg.Limits
-	return lookup.ServerConfig{
+	return server.Config{
 		Listen:  cfg.Listen,
 		IPCMode: fs.FileMode(cfg.IPCMode),
 		Loops:   cfg.Loops,
-		Limits: lookup.Limits{
+		Limits: server.Limits{
 			MaxMessage:       int64(l.MaxMessage),
 			MaxFrames:        l.MaxFrames,
 			MaxHashes:        l.MaxHashes,
@@ -207,7 +208,7 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 
-	server, err := lookup.NewServer(service, serverConfig(cfg, logger))
+	server, err := server.New(service, serverConfig(cfg, logger))
 	if err != nil {
 		return configError(err)
 	}

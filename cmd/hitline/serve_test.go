@@ -23,14 +23,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // The defaults that the configuration documents are those of the server.
 func TestDefaultLimits(t *testing.T) {
 	cfg := config.Default()
-	assert.Equal(t, lookup.DefaultLimits(), serverConfig(&cfg, nil).Limits)
-	assert.Equal(t, []string{lookup.DefaultListen}, cfg.Listen)
+	assert.Equal(t, server.DefaultLimits(), serverConfig(&cfg, nil).Limits)
+	assert.Equal(t, []string{api.DefaultListen}, cfg.Listen)
 }
 
 // configFile writes a configuration file and returns its path.

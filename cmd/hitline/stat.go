@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
 )
 
 // newStat returns the command that prints the server's counters.
@@ -33,7 +33,7 @@ With --json: the server's own JSON.`,
 			return err
 		}
 		var stat json.RawMessage
-		err := t.ask(cmd.Context(), func(ctx context.Context, c *lookup.Client) (err error) {
+		err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 			stat, err = c.Stat(ctx)
 			return err
 		})

@@ -4,17 +4,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // Collector collects the metrics of one service, and of its server if it has one.
 type Collector struct {
-	stat    func() lookup.Stat
-	server  *lookup.Server // nil for a service alone
+	stat    func() api.Stat
+	server  *server.Server // nil for a service alone
 	metrics []metric
 }
 
 // NewServer returns the collector of a server and its service.
-func NewServer(server *lookup.Server) *Collector {
+func NewServer(server *server.Server) *Collector {
 	c := newCollector(server.Stat)
 	c.server = server
 	c.metrics = append(c.metrics, ofServer...)
@@ -24,7 +26,7 @@ func NewServer(server *lookup.Server) *Collector {
 // NewService returns the collector of a service that is used in process.
 func NewService(service *lookup.Service) *Collector { return newCollector(service.Stat) }
 
-func newCollector(stat func() lookup.Stat) *Collector {
+func newCollector(stat func() api.Stat) *Collector {
 	c := &Collector{stat: stat, metrics: append([]metric(nil), ofService...)}
 	if st := stat(); st.BackendState == "" {
 		c.metrics = append(c.metrics, ofIndex...)
@@ -38,56 +40,56 @@ func newCollector(stat func() lookup.Stat) *Collector {
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(st *lookup.Stat) int64
+	value func(st *api.Stat) int64
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hitline_"+name, help, labels, nil)
 }
 
-func counter(name, help string, value func(st *lookup.Stat) int64) metric {
+func counter(name, help string, value func(st *api.Stat) int64) metric {
 	return metric{describe(name, help), prometheus.CounterValue, value}
 }
 
-func gauge(name, help string, value func(st *lookup.Stat) int64) metric {
+func gauge(name, help string, value func(st *api.Stat) int64) metric {
 	return metric{describe(name, help), prometheus.GaugeValue, value}
 }
 
 var ofService = []metric{
-	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *lookup.Stat) int64 { return st.Lookups }),
-	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *lookup.Stat) int64 { return st.HitTokens }),
-	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *lookup.Stat) int64 { return st.MissTokens }),
-	counter("stored_total", "Keys that stores have added to a place.", func(st *lookup.Stat) int64 { return st.Stored }),
-	counter("evicted_total", "Entries removed, for room or on request.", func(st *lookup.Stat) int64 { return st.Evicted }),
+	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }),
+	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }),
+	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }),
+	counter("stored_total", "Keys that stores have added to a place.", func(st *api.Stat) int64 { return st.Stored }),
+	counter("evicted_total", "Entries removed, for room or on request.", func(st *api.Stat) int64 { return st.Evicted }),
 }
 
 var ofIndex = []metric{
-	gauge("index_entries", "Distinct hashes in the memory index.", func(st *lookup.Stat) int64 { return st.Entries }),
-	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *lookup.Stat) int64 { return st.MaxEntries }),
-	gauge("index_bytes", "Memory that the index has allocated.", func(st *lookup.Stat) int64 { return st.Bytes }),
-	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *lookup.Stat) int64 { return st.MaxBytes }),
-	counter("stores_refused_total", "Stores refused because too many combinations of places hold blocks.", func(st *lookup.Stat) int64 { return st.Refused }),
+	gauge("index_entries", "Distinct hashes in the memory index.", func(st *api.Stat) int64 { return st.Entries }),
+	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }),
+	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }),
+	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }),
+	counter("stores_refused_total", "Stores refused because too many combinations of places hold blocks.", func(st *api.Stat) int64 { return st.Refused }),
 }
 
 var ofBackend = []metric{
-	counter("backend_errors_total", "Calls of the backend that failed.", func(st *lookup.Stat) int64 { return st.BackendErrors }),
-	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *lookup.Stat) int64 { return st.BackendTimeouts }),
-	counter("backend_rejected_total", "Requests that the circuit breaker or a full queue kept from the backend.", func(st *lookup.Stat) int64 { return st.BackendRejected }),
-	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *lookup.Stat) int64 { return st.BackendShared }),
+	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }),
+	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }),
+	counter("backend_rejected_total", "Requests that the circuit breaker or a full queue kept from the backend.", func(st *api.Stat) int64 { return st.BackendRejected }),
+	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }),
 }
 
 var ofServer = []metric{
-	gauge("connections", "Open connections.", func(st *lookup.Stat) int64 { return st.Connections }),
-	gauge("max_connections", "Bound on hitline_connections.", func(st *lookup.Stat) int64 { return st.MaxConnections }),
-	counter("accept_errors_total", "Connections not accepted, or late, for want of descriptors or memory.", func(st *lookup.Stat) int64 { return st.AcceptErrors }),
-	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *lookup.Stat) int64 { return st.InFlight }),
-	counter("requests_failed_total", "Requests answered 00.", func(st *lookup.Stat) int64 { return st.Failed }),
-	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *lookup.Stat) int64 { return st.Dropped }),
-	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *lookup.Stat) int64 { return st.CommandsIgnored }),
-	counter("anchored_total", "Lookups answered by anchors.", func(st *lookup.Stat) int64 { return st.Anchored }),
-	counter("anchored_undetermined_total", "Requests by anchors that took another one, or all hashes.", func(st *lookup.Stat) int64 { return st.AnchoredUndetermined }),
-	counter("anchored_fallbacks_total", "Requests by anchors that were told to look up by all hashes.", func(st *lookup.Stat) int64 { return st.AnchoredFallbacks }),
-	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *lookup.Stat) int64 { return st.BytesCopied }),
+	gauge("connections", "Open connections.", func(st *api.Stat) int64 { return st.Connections }),
+	gauge("max_connections", "Bound on hitline_connections.", func(st *api.Stat) int64 { return st.MaxConnections }),
+	counter("accept_errors_total", "Connections not accepted, or late, for want of descriptors or memory.", func(st *api.Stat) int64 { return st.AcceptErrors }),
+	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *api.Stat) int64 { return st.InFlight }),
+	counter("requests_failed_total", "Requests answered 00.", func(st *api.Stat) int64 { return st.Failed }),
+	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *api.Stat) int64 { return st.Dropped }),
+	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *api.Stat) int64 { return st.CommandsIgnored }),
+	counter("anchored_total", "Lookups answered by anchors.", func(st *api.Stat) int64 { return st.Anchored }),
+	counter("anchored_undetermined_total", "Requests by anchors that took another one, or all hashes.", func(st *api.Stat) int64 { return st.AnchoredUndetermined }),
+	counter("anchored_fallbacks_total", "Requests by anchors that were told to look up by all hashes.", func(st *api.Stat) int64 { return st.AnchoredFallbacks }),
+	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *api.Stat) int64 { return st.BytesCopied }),
 }
 
 // These have labels or more than one value.
@@ -138,7 +140,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 // have not occurred: here they are 0, so that a first one is seen as an increase.
 func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[string]int64) {
 	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, flag(c.server.Ready() == nil))
-	for _, reason := range lookup.CloseReasons() {
+	for _, reason := range server.CloseReasons() {
 		out <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(closedBy[reason]), reason)
 	}
 	out <- histogram(durations, c.server.LookupDurations())
@@ -146,7 +148,7 @@ func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[str
 }
 
 // histogram translates: Prometheus wants each bucket to include those below it.
-func histogram(desc *prometheus.Desc, h lookup.Histogram) prometheus.Metric {
+func histogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric {
 	upTo, total := make(map[float64]uint64, len(h.Bounds)), uint64(0)
 	for i, bound := range h.Bounds {
 		total += h.Counts[i]

@@ -26,6 +26,8 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 	"github.com/hitline/hitline/simd"
 )
@@ -93,25 +95,25 @@ func sorted(lists ...[]string) []string {
 	return all
 }
 
-func start(t *testing.T, cfg lookup.ServiceConfig) (*lookup.Server, *lookup.Client) {
+func start(t *testing.T, cfg lookup.ServiceConfig) (*server.Server, *client.Client) {
 	t.Helper()
 	cfg.Pool = pool
 	service, err := lookup.NewService(cfg)
 	require.NoError(t, err)
-	server, err := lookup.NewServer(service, lookup.ServerConfig{
-		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: lookup.Limits{MaxConnections: 20},
+	srv, err := server.New(service, server.Config{
+		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: server.Limits{MaxConnections: 20},
 	})
 	require.NoError(t, err)
-	require.NoError(t, server.Start(t.Context()))
+	require.NoError(t, srv.Start(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = server.Shutdown(ctx)
+		_ = srv.Shutdown(ctx)
 	})
-	client, err := lookup.Dial(t.Context(), server.Addrs()[0], lookup.WithTimeout(patience))
+	c, err := client.Dial(t.Context(), srv.Addrs()[0], client.WithTimeout(patience))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return server, client
+	t.Cleanup(func() { _ = c.Close() })
+	return srv, c
 }
 
 // prompt returns n different hashes of 32 bytes.
@@ -124,30 +126,30 @@ func prompt(n int) []byte {
 }
 
 func TestServer(t *testing.T) {
-	server, client := start(t, lookup.ServiceConfig{Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}, Version: "v1"})
-	c := NewServer(server)
+	srv, c := start(t, lookup.ServiceConfig{Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}, Version: "v1"})
+	collected := NewServer(srv)
 	ctx := t.Context()
 	keys := prompt(100)
-	require.NoError(t, client.Store(ctx, lookup.Place{}, keys[:60*32], 32))
-	require.NoError(t, client.Evict(ctx, lookup.Place{}, keys[59*32:60*32], 32))
+	require.NoError(t, c.Store(ctx, lookup.Place{}, keys[:60*32], 32))
+	require.NoError(t, c.Evict(ctx, lookup.Place{}, keys[59*32:60*32], 32))
 	for n, want := range map[int]uint32{0: 0, 16: 256, 17: 272, 100: 59 * 16} {
-		hit, err := client.Lookup(ctx, uint32(16*max(n, 1)), keys[:n*32], 32)
+		hit, err := c.Lookup(ctx, uint32(16*max(n, 1)), keys[:n*32], 32)
 		require.NoError(t, err)
 		require.Equal(t, want, hit)
 	}
-	_, err := client.Lookup(ctx, 17, keys[:32], 32)
-	require.ErrorIs(t, err, lookup.ErrRefused)
-	scanner, err := net.Dial("tcp", strings.TrimPrefix(server.Addrs()[0], "tcp://"))
+	_, err := c.Lookup(ctx, 17, keys[:32], 32)
+	require.ErrorIs(t, err, client.ErrRefused)
+	scanner, err := net.Dial("tcp", strings.TrimPrefix(srv.Addrs()[0], "tcp://"))
 	require.NoError(t, err)
 	defer scanner.Close()
 	_, err = scanner.Write([]byte("GET /"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		st := server.Stat()
+		st := srv.Stat()
 		return st.Connections == 1 && st.Closed["bad_first_byte"] == 1
 	}, patience, time.Millisecond)
 
-	got, names := scrape(t, c)
+	got, names := scrape(t, collected)
 	require.Equal(t, sorted(namesOfService, namesOfIndex, namesOfServer), names)
 	for name, want := range map[string]float64{
 		`build_info{backend="memory",kernel="` + simd.Kernel() + `",revision="2026-06-20",version="v1"}`: 1,
@@ -169,7 +171,7 @@ func TestServer(t *testing.T) {
 	require.Positive(t, got["lookup_duration_seconds_sum"])
 	require.Contains(t, got, `lookup_duration_seconds_bucket{le="5e-06"}`)
 	require.Contains(t, got, `lookup_duration_seconds_bucket{le="5"}`)
-	for _, reason := range lookup.CloseReasons() {
+	for _, reason := range server.CloseReasons() {
 		require.Contains(t, got, `connections_closed_total{reason="`+reason+`"}`)
 	}
 }
@@ -188,18 +190,18 @@ func (s *brokenStore) Exists(_ context.Context, keys []string) ([]int, error) {
 
 func TestBackend(t *testing.T) {
 	store := &brokenStore{err: errors.New("no disk")}
-	server, client := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{Timeout: patience, BreakerFailures: 2, BreakerPause: time.Hour}})
-	c := NewServer(server)
-	got, names := scrape(t, c)
+	srv, c := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{Timeout: patience, BreakerFailures: 2, BreakerPause: time.Hour}})
+	collected := NewServer(srv)
+	got, names := scrape(t, collected)
 	require.Equal(t, sorted(namesOfService, namesOfBackend, namesOfServer), names)
 	require.Equal(t, []float64{1, 0, 0, 1},
 		[]float64{got[`backend_state{state="closed"}`], got[`backend_state{state="half-open"}`], got[`backend_state{state="open"}`], got["ready"]})
 	for range 5 {
-		hit, err := client.Lookup(t.Context(), 160, prompt(10), 32)
+		hit, err := c.Lookup(t.Context(), 160, prompt(10), 32)
 		require.NoError(t, err)
 		require.Zero(t, hit)
 	}
-	got, _ = scrape(t, c)
+	got, _ = scrape(t, collected)
 	for name, want := range map[string]float64{
 		"backend_errors_total": 2, "backend_rejected_total": 3, "backend_timeouts_total": 0, "lookups_total": 5,
 		`backend_state{state="closed"}`: 0, `backend_state{state="open"}`: 1, "ready": 0, "miss_tokens_total": 800,
@@ -246,7 +248,7 @@ func TestDocumented(t *testing.T) {
 // What is beyond all bounds is in the count and in no bucket.
 func TestHistogramBeyondBounds(t *testing.T) {
 	var got dto.Metric
-	require.NoError(t, histogram(hashes, lookup.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
+	require.NoError(t, histogram(hashes, server.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
 	require.EqualValues(t, 12, got.GetHistogram().GetSampleCount())
 	require.EqualValues(t, 6, got.GetHistogram().GetSampleSum())
 	for i, want := range []uint64{3, 7} {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // maxInt bounds what ends up in an int, whatever its size.
@@ -45,7 +45,7 @@ func parseAddress(text string) (address, error) {
 	case !ok:
 		return address{}, fmt.Errorf("%q has no scheme; write tcp://host:port", text)
 	case scheme == "ipc":
-		_, path, err := lookup.SplitAddress(text)
+		_, path, err := api.SplitAddress(text)
 		if strings.HasPrefix(path, "/") {
 			path = filepath.Clean(path)
 		}

@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // Config is everything that hitline serve can be told. The yaml tags are the
@@ -46,8 +47,8 @@ type Log struct {
 // defaults are the coordinator's, which Load fills in.
 func Default() Config {
 	return Config{
-		Listen:  []string{lookup.DefaultListen},
-		IPCMode: Mode(lookup.DefaultIPCMode),
+		Listen:  []string{api.DefaultListen},
+		IPCMode: Mode(server.DefaultIPCMode),
 		Backend: Backend{
 			Memory:   Memory{MaxBytes: 1 << 30},
 			Redis:    Redis{Layout: "keys", PoolSize: 40, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},

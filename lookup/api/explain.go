@@ -1,0 +1,21 @@
+package api
+
+import "github.com/hitline/hitline/coordinator"
+
+// Explanation answers why a lookup hit no more than it did.
+type Explanation struct {
+	HitTokens uint32             `json:"hit_tokens"`
+	Groups    []GroupExplanation `json:"groups"`
+}
+
+// GroupExplanation tells where one group, asked alone, would have ended the hit,
+// and why.
+type GroupExplanation struct {
+	Group     int                `json:"group"`
+	Kind      coordinator.Kind   `json:"kind"`
+	EndTokens int64              `json:"end_tokens"`
+	Reason    coordinator.Reason `json:"reason"`
+	// FirstMissingBlock is the first absent block among those that a hit of all
+	// tokens would need of this group; nil if none is absent.
+	FirstMissingBlock *int64 `json:"first_missing_block"`
+}

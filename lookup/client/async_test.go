@@ -1,0 +1,497 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
+)
+
+// heldServer answers when it is told to.
+func heldServer() (*fakeServer, chan *fakeRequest) {
+	held := make(chan *fakeRequest, 100)
+	return &fakeServer{pipes: true, answer: func(r *fakeRequest) { held <- r }}, held
+}
+
+// pollReady polls until the answer is there.
+func pollReady(t testing.TB, a *AsyncClient, id string) (uint32, error) {
+	t.Helper()
+	for begun := time.Now(); time.Since(begun) < lookuptest.Patience; time.Sleep(time.Millisecond) {
+		if hit, ready, err := a.Poll(id, 1, nil, 0); ready {
+			return hit, err
+		}
+	}
+	t.Fatal("never ready: ", id)
+	return 0, nil
+}
+
+func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
+	t.Helper()
+	hit, ready, err := a.Poll(id, numTokens, nil, 0)
+	require.NoError(t, err)
+	require.False(t, ready)
+	require.Zero(t, hit)
+}
+
+// idle tells whether nothing is left of any lookup.
+func (a *AsyncClient) empty() bool {
+	a.pipe.mu.Lock()
+	defer a.pipe.mu.Unlock()
+	return len(a.pending) == 0 && a.answered.Len() == 0 && a.size == 0 && len(a.pipe.queue) == 0
+}
+
+// The reference's test_lookup_key_client_non_block_lookup_async: nothing while it
+// is in flight, then the value; the entry is gone after that.
+func TestAsyncNonBlockLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		notReady(t, a, "r", 48)
+		r := <-held
+		require.EqualValues(t, 48, r.numTokens)
+		for range 3 {
+			notReady(t, a, "r", 99)
+		}
+		r.reply()
+		synctest.Wait()
+		hit, ready, err := a.Poll("r", 99, nil, 0)
+		require.NoError(t, err)
+		require.True(t, ready)
+		require.EqualValues(t, 48, hit)
+		require.True(t, a.empty())
+		require.Empty(t, held, "polling sends nothing")
+		notReady(t, a, "r", 64)
+		require.EqualValues(t, 64, (<-held).numTokens, "the id may be used again")
+	})
+}
+
+// The reference's test_lookup_key_client_discard_clears_state: a finished lookup
+// that was discarded is not served; the next call begins anew.
+func TestAsyncDiscardClearsState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		notReady(t, a, "r", 48)
+		(<-held).reply()
+		synctest.Wait()
+		a.Discard("r")
+		require.True(t, a.empty())
+		notReady(t, a, "r", 64)
+		(<-held).reply()
+		synctest.Wait()
+		hit, ready, err := a.Poll("r", 0, nil, 0)
+		require.True(t, ready)
+		require.NoError(t, err)
+		require.EqualValues(t, 64, hit)
+		a.Discard("r")
+		a.Discard("never seen")
+	})
+}
+
+// The reference's test_get_num_new_matched_tokens_async_defers_then_reports, as
+// seen from the client: a scheduler asks again each step.
+func TestAsyncDefersThenReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) {
+			time.AfterFunc(5*time.Millisecond, r.reply)
+		}}
+		a := fakeAsync(t, f)
+		steps := 0
+		for ; ; steps++ {
+			hit, ready, err := a.Poll("r", 32, nil, 0)
+			if ready {
+				require.NoError(t, err)
+				require.EqualValues(t, 32, hit)
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		require.Equal(t, 3, steps)
+	})
+}
+
+// An answer that comes after its id was discarded, and used again, is dropped.
+func TestAsyncDiscardWhileUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		notReady(t, a, "r", 48)
+		stale := <-held
+		a.Discard("r")
+		require.True(t, a.empty())
+		notReady(t, a, "r", 64)
+		fresh := <-held
+		stale.reply()
+		synctest.Wait()
+		notReady(t, a, "r", 64)
+		fresh.reply()
+		synctest.Wait()
+		hit, ready, _ := a.Poll("r", 64, nil, 0)
+		require.True(t, ready)
+		require.EqualValues(t, 64, hit)
+		require.Zero(t, a.pipe.underWay())
+		require.True(t, a.empty())
+	})
+}
+
+// The first Poll copies the hashes.
+func TestAsyncCopiesHashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		hashes := []byte("aabbcc")
+		_, ready, err := a.Poll("r", 48, hashes, 2)
+		require.NoError(t, err)
+		require.False(t, ready)
+		clear(hashes)
+		require.Equal(t, "aabbcc", string((<-held).frames[3]))
+		synctest.Wait()
+		a.pipe.mu.Lock()
+		defer a.pipe.mu.Unlock()
+		require.Zero(t, a.size, "the copy is released when it is written")
+	})
+}
+
+// What fails reads as 0, with the reason.
+func TestAsyncFailureReadsAsZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f, WithTimeout(time.Second))
+		hit, ready, err := a.Poll("r", 48, nil, -1)
+		require.True(t, ready)
+		require.Zero(t, hit)
+		require.ErrorIs(t, err, ErrRequest)
+
+		notReady(t, a, "refused", 48)
+		r := <-held
+		r.conn.send(netproto.AppendFailed(nil, r.envelope, "no"))
+		synctest.Wait()
+		hit, ready, err = a.Poll("refused", 0, nil, 0)
+		require.True(t, ready)
+		require.Zero(t, hit)
+		require.ErrorIs(t, err, ErrRefused)
+
+		notReady(t, a, "lost", 48)
+		(<-held).conn.hangUp()
+		synctest.Wait()
+		hit, ready, err = a.Poll("lost", 0, nil, 0)
+		require.True(t, ready)
+		require.Zero(t, hit)
+		require.ErrorIs(t, err, ErrConnect)
+
+		notReady(t, a, "late", 48)
+		time.Sleep(time.Second - 1)
+		notReady(t, a, "late", 48)
+		time.Sleep(time.Nanosecond)
+		hit, ready, err = a.Poll("late", 0, nil, 0)
+		require.True(t, ready)
+		require.Zero(t, hit)
+		require.ErrorIs(t, err, ErrNoAnswer)
+
+		notReady(t, a, "late", 49) // the connection serves on
+		<-held
+		(<-held).reply()
+		synctest.Wait()
+		hit, ready, err = a.Poll("late", 0, nil, 0)
+		require.True(t, ready)
+		require.NoError(t, err)
+		require.EqualValues(t, 49, hit)
+		require.True(t, a.empty())
+	})
+}
+
+// A reset is sent behind the lookups that were asked before it.
+func TestAsyncResetWaitsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		for i := range uint32(5) {
+			notReady(t, a, fmt.Sprint(i), i)
+		}
+		done := make(chan error, 1)
+		go func() { done <- a.Reset(background) }()
+		synctest.Wait()
+		notReady(t, a, "behind", 5)
+		var order []string
+		for range 7 {
+			r := <-held
+			order = append(order, fmt.Sprint(r.tag, r.numTokens))
+			r.reply()
+		}
+		require.Equal(t, []string{"lookup0", "lookup1", "lookup2", "lookup3", "lookup4", "reset0", "lookup5"}, order)
+		require.NoError(t, <-done)
+
+		ctx, cancel := context.WithTimeout(background, time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, a.Reset(ctx), context.DeadlineExceeded)
+	})
+}
+
+func TestAsyncCloseCancelsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f)
+		notReady(t, a, "r", 48)
+		<-held
+		done := make(chan error, 1)
+		go func() { done <- a.Reset(background) }()
+		<-held
+		require.NoError(t, a.Close())
+		require.ErrorIs(t, <-done, ErrConnect)
+		for _, id := range []string{"r", "r", "new"} {
+			hit, ready, err := a.Poll(id, 48, nil, 0)
+			require.True(t, ready)
+			require.Zero(t, hit)
+			require.ErrorIs(t, err, ErrConnect)
+		}
+		require.True(t, a.empty())
+		a.Discard("r")
+		require.NoError(t, a.Close())
+	})
+}
+
+// Past its bounds the client forgets what was answered and not polled, and then
+// refuses.
+func TestAsyncMemoryIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, held := heldServer()
+		a := fakeAsync(t, f, WithPending(3, 100), WithTimeout(0))
+		for i := range uint32(3) {
+			notReady(t, a, fmt.Sprint(i), i)
+		}
+		_, ready, err := a.Poll("3", 3, nil, 0)
+		require.True(t, ready)
+		require.ErrorIs(t, err, ErrPending)
+		for range 2 {
+			(<-held).reply()
+			synctest.Wait()
+		}
+		notReady(t, a, "3", 3) // in the place of 0, answered longest ago
+		(<-held).reply()
+		(<-held).reply()
+		synctest.Wait()
+		hit, ready, err := a.Poll("1", 1, nil, 0)
+		require.True(t, ready)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, hit)
+		notReady(t, a, "0", 70)
+		(<-held).reply()
+		synctest.Wait()
+		hit, ready, _ = a.Poll("0", 1, nil, 0)
+		require.True(t, ready)
+		require.EqualValues(t, 70, hit)
+
+		_, ready, err = a.Poll("large", 1, make([]byte, 101), 1)
+		require.True(t, ready)
+		require.ErrorIs(t, err, ErrPending)
+		_, ready, err = a.Poll("fits", 1, make([]byte, 100), 1)
+		require.False(t, ready)
+		require.NoError(t, err)
+	})
+}
+
+// Ids that are abandoned without a word cost no more than the bound.
+func TestAsyncAbandonedIDs(t *testing.T) {
+	noLeaks(t)
+	a := fakeAsync(t, &fakeServer{}, WithPending(50, 1<<20))
+	for i := range 5000 {
+		_, _, err := a.Poll(fmt.Sprint(i), 16, make([]byte, 320), 32)
+		if err != nil {
+			require.ErrorIs(t, err, ErrPending)
+			time.Sleep(time.Millisecond)
+		}
+		a.pipe.mu.Lock()
+		require.LessOrEqual(t, len(a.pending), 50)
+		require.LessOrEqual(t, a.size, 1<<20)
+		a.pipe.mu.Unlock()
+	}
+}
+
+// Many goroutines may poll, also for one id.
+func TestAsyncConcurrent(t *testing.T) {
+	noLeaks(t)
+	a := fakeAsync(t, &fakeServer{}, WithTimeout(lookuptest.Patience))
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			hashes := make([]byte, 3200)
+			for i := range 200 {
+				own := fmt.Sprint(g, " ", i)
+				_, _, _ = a.Poll("shared", 7, hashes, 32)
+				if _, _, err := a.Poll(own, uint32(i), hashes, 32); err != nil {
+					t.Error(err)
+				}
+				if i%3 == 0 {
+					a.Discard(own)
+				} else if hit, err := pollReady(t, a, own); err != nil || int(hit) != i {
+					t.Error(hit, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	a.Discard("shared")
+	require.Eventually(t, a.empty, lookuptest.Patience, time.Millisecond)
+}
+
+// A scheduler defers what is not answered, retries it the next step, and aborts
+// some; ids come again. No answer of an earlier use is ever served, whatever order
+// the answers come in and however often the connection is lost.
+func TestAsyncScheduler(t *testing.T) {
+	for seed := range uint64(scaled(20)) {
+		synctest.Test(t, func(t *testing.T) { schedule(t, rand.New(rand.NewPCG(1, seed))) })
+	}
+}
+
+func schedule(t *testing.T, rng *rand.Rand) {
+	var mu sync.Mutex
+	random := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.IntN(n)
+	}
+	f := &fakeServer{
+		pipes: true,
+		answer: func(r *fakeRequest) {
+			switch n := random(1000); {
+			case n < 5:
+				r.conn.hangUp()
+			case n < 400:
+				r.reply()
+			default:
+				time.AfterFunc(time.Duration(random(30))*time.Millisecond, r.reply)
+			}
+		},
+		budget: func() int { return random(200000) },
+	}
+	a := fakeAsync(t, f, WithTimeout(500*time.Millisecond))
+	uses := map[string]uint32{} // what the present use of an id asked, while it is pending
+	var use uint32
+	served, failed, aborted := 0, 0, 0
+	for range 2000 {
+		for range 4 {
+			id := fmt.Sprint(random(40))
+			asked, pending := uses[id]
+			if !pending {
+				use++
+				asked = use
+			}
+			says := asked
+			if pending {
+				says = 1 << 31 // ignored
+			}
+			hit, ready, err := a.Poll(id, says, make([]byte, 32*random(20)), 32)
+			switch {
+			case !ready:
+				require.NoError(t, err)
+				require.Zero(t, hit)
+				uses[id] = asked
+			case err != nil:
+				require.ErrorIs(t, err, ErrConnect)
+				require.Zero(t, hit)
+				delete(uses, id)
+				failed++
+			default:
+				require.Equal(t, asked, hit, "the answer to another use of the id")
+				delete(uses, id)
+				served++
+			}
+			if random(8) == 0 {
+				a.Discard(id)
+				delete(uses, id)
+				aborted++
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	require.Greater(t, served, 500)
+	require.Greater(t, failed, 0)
+	require.Greater(t, aborted, 500)
+	for id := range uses {
+		a.Discard(id)
+	}
+	time.Sleep(5 * time.Second) // a connection on which nothing comes is given up after one
+	require.True(t, a.empty())
+	require.Zero(t, a.pipe.underWay())
+}
+
+// A server that is away costs an asynchronous lookup nothing but its hit, and is
+// found again.
+func TestAsyncRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		away.Store(true)
+		f := &fakeServer{pipes: true, refuse: func() error {
+			if away.Load() {
+				return errors.New("away")
+			}
+			return nil
+		}}
+		a := fakeAsync(t, f, WithFailOpen())
+		notReady(t, a, "r", 48)
+		synctest.Wait()
+		_, ready, err := a.Poll("r", 48, nil, 0)
+		require.True(t, ready)
+		require.ErrorIs(t, err, ErrConnect)
+		away.Store(false)
+		time.Sleep(time.Second)
+		hit, err := pollReady(t, a, "r")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, hit)
+	})
+}
+
+// The same against a real server.
+func TestAsyncServer(t *testing.T) {
+	noLeaks(t)
+	s := startServer(t, blocks16, server.Limits{})
+	keys := lookuptest.Chain("async", 100, 32)
+	require.NoError(t, dialTest(t, s).Store(background, lookup.Place{}, keys, 32))
+	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
+	require.NoError(t, err)
+	defer a.Close()
+	for range 3 {
+		_, ready, err := a.Poll("r", 1600, keys, 32)
+		require.NoError(t, err)
+		require.False(t, ready)
+		hit, err := pollReady(t, a, "r")
+		require.NoError(t, err)
+		require.EqualValues(t, 1600, hit)
+	}
+	require.NoError(t, a.Reset(background))
+	_, _, _ = a.Poll("r", 1600, keys, 32)
+	hit, err := pollReady(t, a, "r")
+	require.NoError(t, err)
+	require.Zero(t, hit)
+}
+
+// Ids whose hashes are being copied count as pending.
+func TestAsyncPendingWhileCopying(t *testing.T) {
+	f, _ := heldServer()
+	f.pipes = false
+	a := fakeAsync(t, f, WithPending(1, 1<<30))
+	hashes := make([]byte, 16<<20) // a copy of which takes a while
+	var all sync.WaitGroup
+	var sent atomic.Int64
+	for i := range 6 {
+		all.Go(func() {
+			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, hashes, 32); !ready {
+				sent.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 1, sent.Load())
+}

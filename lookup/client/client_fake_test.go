@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// noLeaks checks, after all other clean-up of the test, that it has left no
+// goroutine behind.
+func noLeaks(t testing.TB) {
+	opts := []goleak.Option{
+		goleak.IgnoreCurrent(),
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
+	}
+	t.Cleanup(func() { noGoroutines(t, opts...) })
+}
+
+// noGoroutines waits until no goroutine runs but those that the options pass over.
+func noGoroutines(t testing.TB, opts ...goleak.Option) {
+	t.Helper()
+	for end := time.Now().Add(lookuptest.Patience); goleak.Find(opts...) != nil && time.Now().Before(end); { // it waits itself
+	}
+	goleak.VerifyNone(t, opts...)
+}
+
+// fakeServer answers a lookup with its number of tokens and any other request with
+// 01, on connections of its own making that may be cut at any byte.
+type fakeServer struct {
+	// pipes has connections made by net.Pipe, which live in a bubble of synctest;
+	// otherwise they are socket pairs.
+	pipes bool
+	// budget, if set, returns how many bytes, both ways together, pass a new
+	// connection before it is cut, less than 0 for no end.
+	budget func() int
+	// answer, if set, decides when and how a request is answered: it sends replies
+	// itself. It runs on the connection's goroutine.
+	answer func(r *fakeRequest)
+	// refuse, if set, fails an attempt to connect.
+	refuse func() error
+
+	dials, cuts atomic.Int64
+	all         sync.WaitGroup
+}
+
+// fakeRequest is a request as a fakeServer has read it.
+type fakeRequest struct {
+	envelope  []byte
+	tag       string
+	numTokens uint32
+	frames    [][]byte
+	conn      *fakeConn
+}
+
+// reply sends the answer, from any goroutine.
+func (r *fakeRequest) reply() {
+	if r.tag == "lookup" {
+		r.conn.send(netproto.AppendHit(nil, r.envelope, r.numTokens))
+		return
+	}
+	r.conn.send(netproto.AppendDone(nil, r.envelope, nil))
+}
+
+// fakeConn is the server's end.
+type fakeConn struct {
+	net.Conn
+	server *fakeServer
+	left   int // of the budget, while more than 0; less than 0 for no end
+	mu     sync.Mutex
+	more   sync.Cond
+	out    []byte
+	over   bool
+}
+
+func (f *fakeServer) dialer() *dialer {
+	d := dialerTo(func(context.Context) (net.Conn, error) {
+		f.dials.Add(1)
+		if f.refuse != nil {
+			if err := f.refuse(); err != nil {
+				return nil, err
+			}
+		}
+		return f.connect()
+	})
+	d.pauses.InitialInterval, d.pauses.MaxInterval = time.Microsecond, 10*time.Microsecond
+	d.pauses.Reset()
+	return d
+}
+
+// interruptible marks a pipe of package net as what it is: a connection whose writes may be
+// interrupted, as a socket's.
+type interruptible struct{ net.Conn }
+
+func (interruptible) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
+
+func (f *fakeServer) connect() (net.Conn, error) {
+	here, there := net.Pipe()
+	here = interruptible{here}
+	if !f.pipes {
+		var err error
+		if here, there, err = socketPair(); err != nil {
+			return nil, err
+		}
+	}
+	c := &fakeConn{Conn: there, server: f, left: -1}
+	c.more.L = &c.mu
+	if f.budget != nil {
+		c.left = f.budget()
+	}
+	f.all.Go(c.serve)
+	f.all.Go(c.drain)
+	return here, nil
+}
+
+func socketPair() (a, b net.Conn, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ends := [2]net.Conn{}
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "pair")
+		ends[i], err = net.FileConn(file)
+		file.Close()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return ends[0], ends[1], nil
+}
+
+// spend takes up to n bytes from the budget. The connection is cut when it is
+// spent.
+func (c *fakeConn) spend(n int) (granted int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left < 0 {
+		return n
+	}
+	granted = min(n, c.left)
+	c.left -= granted
+	return granted
+}
+
+// hangUp ends the connection.
+func (c *fakeConn) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.more.Broadcast()
+	c.Close()
+}
+
+func (c *fakeConn) serve() {
+	defer c.hangUp()
+	var in []byte
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		granted := c.spend(n)
+		in = append(in, buf[:granted]...)
+		for {
+			frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
+			if err != nil {
+				break
+			}
+			in = append([]byte{}, in[used:]...)
+			r := &fakeRequest{conn: c}
+			if len(frames[0]) == 0 || frames[0][0] == 0 {
+				r.envelope = netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+				frames = frames[2:]
+			}
+			if r.tag = string(frames[0]); r.tag == "lookup" {
+				r.numTokens = binary.BigEndian.Uint32(frames[1])
+			}
+			r.frames = frames
+			if c.server.answer != nil {
+				c.server.answer(r)
+			} else {
+				r.reply()
+			}
+		}
+		if granted < n {
+			c.server.cuts.Add(1)
+			return
+		}
+	}
+}
+
+func (c *fakeConn) send(reply []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = append(c.out, reply...)
+	c.more.Signal()
+}
+
+// drain writes what is sent, so that a client that writes and a server that does
+// the same do not wait for each other.
+func (c *fakeConn) drain() {
+	for {
+		c.mu.Lock()
+		for len(c.out) == 0 && !c.over {
+			c.more.Wait()
+		}
+		out, over := c.out, c.over
+		c.out = nil
+		c.mu.Unlock()
+		if over {
+			return
+		}
+		granted := c.spend(len(out))
+		_, err := c.Write(out[:granted])
+		if granted < len(out) {
+			c.server.cuts.Add(1)
+			c.hangUp()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// fakeClient is a client of f, which knows no anchors.
+func fakeClient(t testing.TB, f *fakeServer, opts ...Option) *Client {
+	t.Helper()
+	t.Cleanup(f.all.Wait)
+	c, err := dialClient(context.Background(), f.dialer(), newConfig(append([]Option{WithAnchors(0), WithTimeout(lookuptest.Patience)}, opts...)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// fakeAsync is an asynchronous client of f.
+func fakeAsync(t testing.TB, f *fakeServer, opts ...Option) *AsyncClient {
+	t.Helper()
+	t.Cleanup(f.all.Wait)
+	a, err := dialAsync(context.Background(), f.dialer(), append([]Option{WithTimeout(lookuptest.Patience)}, opts...))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	return a
+}
+
+// clientKinds are the ways in which a Client may hold its connections.
+var clientKinds = map[string][]Option{"pool": nil, "pipeline": {WithPipeline()}}
+
+// scaled makes a count smaller where tests are to be short or slow.
+func scaled(n int) int {
+	if testing.Short() || lookuptest.Race {
+		n /= 10
+	}
+	return max(n, 1)
+}
+
+// someBytes returns up to n bytes.
+func someBytes(rng *rand.Rand, n int) []byte { return make([]byte, rng.IntN(n+1)) }

@@ -1,0 +1,461 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
+)
+
+// asker makes one lookup, or several, with a deadline, in its own way. An error
+// says that an answer was wrong or the failure of a kind that must not be; lost
+// tells whether any lookup failed.
+type asker func(rng *rand.Rand, token uint32) (lost bool, err error)
+
+// lossTimeout bounds each request in the tests of losses; slack is what a loaded
+// machine may add.
+const (
+	lossTimeout = 2 * time.Second
+	slack       = lookuptest.Patience
+)
+
+// typed passes the errors that a lost server may cause.
+func typed(err error) error {
+	if errors.Is(err, ErrConnect) != errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrReply) && !errors.Is(err, ErrRequest) {
+		return nil
+	}
+	return fmt.Errorf("not an error of a lost connection: %w", err)
+}
+
+func syncAsker(c *Client) asker {
+	return func(rng *rand.Rand, token uint32) (bool, error) {
+		hit, err := c.Lookup(background, token, someBytes(rng, 300), 32)
+		if err != nil {
+			return true, typed(err)
+		}
+		if hit != token {
+			return false, fmt.Errorf("hit %d, want %d", hit, token)
+		}
+		return false, nil
+	}
+}
+
+func batchAsker(c *Client) asker {
+	return func(rng *rand.Rand, token uint32) (lost bool, err error) {
+		asks := make([]Ask, 1+rng.IntN(8))
+		for i := range asks {
+			asks[i] = Ask{NumTokens: token + uint32(i), Hashes: someBytes(rng, 300), HashLen: 32}
+		}
+		whole := c.Batch(background, asks)
+		for i, a := range asks {
+			switch {
+			case a.Err != nil:
+				lost = true
+				err = errors.Join(err, typed(a.Err))
+			case a.HitTokens != token+uint32(i):
+				err = errors.Join(err, fmt.Errorf("hit %d, want %d", a.HitTokens, token+uint32(i)))
+			}
+		}
+		if lost != (whole != nil) {
+			err = errors.Join(err, fmt.Errorf("batch says %v, its asks lost: %v", whole, lost))
+		}
+		return lost, err
+	}
+}
+
+func asyncAsker(a *AsyncClient) asker {
+	ids := make(chan string, 5)
+	for i := range cap(ids) {
+		ids <- fmt.Sprint(i)
+	}
+	return func(rng *rand.Rand, token uint32) (bool, error) {
+		id, hashes := <-ids, someBytes(rng, 300)
+		defer func() { ids <- id }()
+		for {
+			hit, ready, err := a.Poll(id, token, hashes, 32)
+			switch {
+			case !ready && rng.IntN(2000) == 0:
+				a.Discard(id)
+				return true, nil
+			case !ready:
+				time.Sleep(time.Duration(rng.IntN(20)) * time.Microsecond)
+				continue
+			case err != nil:
+				return true, typed(err)
+			case hit != token:
+				return false, fmt.Errorf("hit %d, want %d", hit, token)
+			}
+			return false, nil
+		}
+	}
+}
+
+// timely makes the asker fail where a call takes longer than it may.
+func timely(ask asker, within time.Duration) asker {
+	return func(rng *rand.Rand, token uint32) (bool, error) {
+		begun := time.Now()
+		lost, err := ask(rng, token)
+		if took := time.Since(begun); took > within {
+			err = errors.Join(err, fmt.Errorf("took %v, lost: %v", took, lost))
+		}
+		return lost, err
+	}
+}
+
+// Connections cut at any byte, 10,000 times: every lookup is answered rightly or
+// fails as it should within its time, and the client recovers by itself.
+func TestClientRandomLosses(t *testing.T) {
+	kinds := map[string]func(t *testing.T, f *fakeServer) asker{
+		"pool": func(t *testing.T, f *fakeServer) asker {
+			return syncAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithConnections(2)))
+		},
+		"pipeline": func(t *testing.T, f *fakeServer) asker {
+			return syncAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithPipeline()))
+		},
+		"batch over a pool": func(t *testing.T, f *fakeServer) asker {
+			return batchAsker(fakeClient(t, f, WithTimeout(lossTimeout)))
+		},
+		"batch in a pipeline": func(t *testing.T, f *fakeServer) asker {
+			return batchAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithPipeline()))
+		},
+		"async": func(t *testing.T, f *fakeServer) asker {
+			return asyncAsker(fakeAsync(t, f, WithTimeout(lossTimeout)))
+		},
+	}
+	losses := int64(scaled(10000) / len(kinds))
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			f := &fakeServer{}
+			f.budget = func() int {
+				if f.cuts.Load() >= losses {
+					return -1
+				}
+				return rand.IntN([]int{30, 400, 3000}[rand.IntN(3)])
+			}
+			ask := timely(kind(t, f), lossTimeout+slack)
+			var token atomic.Uint32
+			var failures, answers atomic.Int64
+			var all sync.WaitGroup
+			for g := range uint64(3) {
+				all.Go(func() {
+					rng := rand.New(rand.NewPCG(2, g))
+					for f.cuts.Load() < losses && !t.Failed() {
+						lost, err := ask(rng, token.Add(1000))
+						if err != nil {
+							t.Error(err)
+						}
+						if lost {
+							failures.Add(1)
+						} else {
+							answers.Add(1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			require.NotZero(t, failures.Load())
+			require.NotZero(t, answers.Load())
+			recovers(t, ask, rand.New(rand.NewPCG(3, 3)))
+			t.Logf("%d connections cut: %d calls failed, %d did not", f.cuts.Load(), failures.Load(), answers.Load())
+		})
+	}
+}
+
+// recovers waits until 20 lookups in a row are answered: connections made before
+// the last loss may still end.
+func recovers(t *testing.T, ask asker, rng *rand.Rand) {
+	t.Helper()
+	for begun, row := time.Now(), 0; row < 20; row++ {
+		lost, err := ask(rng, 16)
+		require.NoError(t, err)
+		if lost {
+			row = 0
+			time.Sleep(time.Millisecond)
+		}
+		require.Less(t, time.Since(begun), lookuptest.Patience, "no recovery")
+	}
+}
+
+// victimAddr, in the environment, makes TestClientVictim serve there.
+const victimAddr = "HITLINE_TEST_SERVE"
+
+// TestClientVictim is a server in a process of its own, for TestClientKilledServer.
+func TestClientVictim(t *testing.T) {
+	addr := os.Getenv(victimAddr)
+	if addr == "" {
+		t.Skip("a process of TestClientKilledServer")
+	}
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	if err := service.Store(lookup.Place{}, lookuptest.Chain("kill", 64, 32), 32); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	if err := s.Start(background); err != nil {
+		fmt.Println("failed", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent ends
+	os.Exit(0)
+}
+
+// victim is a TestClientVictim.
+type victim struct {
+	cmd *exec.Cmd
+	in  io.Closer
+}
+
+func startVictim(t testing.TB, addr string) *victim {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestClientVictim$")
+		cmd.Env = append(os.Environ(), victimAddr+"="+addr)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if line == "ready\n" {
+			return &victim{cmd, in}
+		}
+		in.Close()
+		_ = cmd.Wait()
+		require.Less(t, time.Since(begun), lookuptest.Patience, "child says %q, %v", line, err)
+	}
+}
+
+// kill is kill -9.
+func (c *victim) kill(t testing.TB) {
+	require.NoError(t, c.cmd.Process.Kill())
+	_ = c.cmd.Wait()
+	c.in.Close()
+}
+
+// A server killed by kill -9 and started again, 50 times, while all kinds of
+// clients ask it.
+func TestClientKilledServer(t *testing.T) {
+	if os.Getenv(victimAddr) != "" {
+		t.Skip()
+	}
+	noLeaks(t)
+	addr := "tcp://" + storetest.FreeAddr(t)
+	s := startVictim(t, addr)
+
+	ctx, cancel := context.WithTimeout(background, lookuptest.Patience)
+	defer cancel()
+	keys := lookuptest.Chain("kill", 64, 32)
+	lookups := map[string]func() (uint32, error){}
+	for name, opts := range clientKinds {
+		c, err := Dial(ctx, addr, append(opts, WithTimeout(lossTimeout))...)
+		require.NoError(t, err)
+		defer c.Close()
+		lookups[name] = func() (uint32, error) { return c.Lookup(background, 1024, keys, 32) }
+		lookups[name+" batch"] = func() (uint32, error) {
+			asks := []Ask{{NumTokens: 1024, Hashes: keys, HashLen: 32}, {NumTokens: 512, Hashes: keys, HashLen: 32}}
+			err := c.Batch(background, asks)
+			if err == nil && asks[1].HitTokens != 512 {
+				err = fmt.Errorf("hit %d, want 512", asks[1].HitTokens)
+			}
+			return asks[0].HitTokens, err
+		}
+	}
+	a, err := DialAsync(ctx, addr, WithTimeout(lossTimeout))
+	require.NoError(t, err)
+	defer a.Close()
+	lookups["async"] = func() (uint32, error) {
+		for {
+			if hit, ready, err := a.Poll("r", 1024, keys, 32); ready {
+				return hit, err
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	answered := map[string]*atomic.Int64{}
+	for name, ask := range lookups {
+		n := new(atomic.Int64)
+		answered[name] = n
+		all.Go(func() {
+			for failed := time.Duration(0); ; time.Sleep(failed) {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				begun := time.Now()
+				hit, err := ask()
+				if took := time.Since(begun); took > lossTimeout+slack {
+					t.Errorf("%s took %v, %v", name, took, err)
+				}
+				failed = 0
+				if err == nil && hit == 1024 {
+					n.Add(1)
+					continue
+				}
+				failed = time.Millisecond
+				if err == nil {
+					t.Errorf("%s: hit %d", name, hit)
+				} else if typed(err) != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+	// allAnswer waits until every client has been answered once more.
+	allAnswer := func() {
+		before := map[string]int64{}
+		for name, n := range answered {
+			before[name] = n.Load()
+		}
+		require.Eventually(t, func() bool {
+			for name, n := range answered {
+				if n.Load() == before[name] {
+					return false
+				}
+			}
+			return true
+		}, lookuptest.Patience, time.Millisecond, "not all clients recover")
+	}
+	kills := scaled(50)
+	for range kills {
+		allAnswer()
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+		s.kill(t)
+		s = startVictim(t, addr)
+	}
+	allAnswer()
+	close(stop)
+	all.Wait()
+	s.kill(t)
+	t.Logf("%d kills", kills)
+}
+
+// lateConn fails the write that ends a request, and gives the reply when it is
+// closed, as a socket may whose peer has shut down only its reading side.
+type lateConn struct {
+	net.Conn // the client's end of a connection that carries nothing
+	request  []byte
+	reply    bytes.Buffer
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	c.request = append(c.request, b...)
+	if frames, _, err := netproto.ParseMessage(c.request, netproto.Limits{}, nil); err == nil {
+		envelope := netproto.AppendFrame(netproto.AppendFrame(nil, frames[0], true), nil, true)
+		c.reply.Write(netproto.AppendHit(nil, envelope, 7))
+		return len(b), errors.New("broken pipe")
+	}
+	return len(b), nil
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	<-c.closed
+	return c.reply.Read(b)
+}
+
+// SetReadDeadline succeeds also where the reader begins after the end of the write.
+func (c *lateConn) SetReadDeadline(time.Time) error { return nil }
+
+func (c *lateConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A reply that comes when its request's write has failed, and before the connection
+// is given up for that, ends the call: it leaves neither a caller that waits for
+// ever nor hashes that count as copied.
+func TestReplyAfterFailedWrite(t *testing.T) {
+	late := func(context.Context) (net.Conn, error) {
+		here, _ := net.Pipe()
+		return &lateConn{Conn: here, closed: make(chan struct{})}, nil
+	}
+	t.Run("pipeline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, err := dialClient(background, dialerTo(late), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+			require.NoError(t, err)
+			defer c.Close()
+			hit, err := c.Lookup(background, 32, make([]byte, 64), 32)
+			require.NoError(t, err)
+			require.EqualValues(t, 7, hit)
+		})
+	})
+	t.Run("asynchronous", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, err := dialAsync(background, dialerTo(late), nil)
+			require.NoError(t, err)
+			defer a.Close()
+			_, ready, err := a.Poll("r", 32, make([]byte, 64), 32)
+			require.NoError(t, err)
+			require.False(t, ready)
+			hit, err := pollReady(t, a, "r")
+			require.NoError(t, err)
+			require.EqualValues(t, 7, hit)
+			require.True(t, a.empty())
+		})
+	})
+}
+
+// deafConn ends, as its reader sees it, while something is being written.
+type deafConn struct {
+	net.Conn // takes nothing until it is closed
+	writing  chan struct{}
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	close(c.writing)
+	_, err := c.Conn.Write(b)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = net.ErrClosed // as a socket says it
+	}
+	return 0, err
+}
+
+func (c *deafConn) Read([]byte) (int, error) {
+	<-c.writing
+	return 0, io.EOF
+}
+
+// A connection that is lost while a request is being written fails the call for
+// that: net.ErrClosed says that the client is closed.
+func TestLossWhileWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+			here, _ := net.Pipe()
+			return &deafConn{here, make(chan struct{})}, nil
+		}), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Lookup(background, 32, make([]byte, 64), 32)
+		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorIs(t, err, io.EOF)
+		require.NotErrorIs(t, err, net.ErrClosed)
+	})
+}

@@ -1,0 +1,1052 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
+)
+
+var background = context.Background()
+
+// The reference's test_lookup_key_client_lookup_prepends_typed_tag.
+func TestClientLookupPrependsTypedTag(t *testing.T) {
+	noLeaks(t)
+	frames := make(chan [][]byte, 1)
+	f := &fakeServer{answer: func(r *fakeRequest) {
+		frames <- r.frames
+		r.conn.send(netproto.AppendHit(nil, r.envelope, 5))
+	}}
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			hit, err := fakeClient(t, f, opts...).Lookup(background, 48, []byte("aabbcc"), 2)
+			require.NoError(t, err)
+			require.EqualValues(t, 5, hit)
+			require.Equal(t, [][]byte{[]byte("lookup"), {0, 0, 0, 48}, {0, 2}, []byte("aabbcc")}, <-frames)
+		})
+	}
+}
+
+// The reference's test_lookup_key_client_reset_uses_typed_protocol.
+func TestClientResetUsesTypedProtocol(t *testing.T) {
+	noLeaks(t)
+	frames := make(chan [][]byte, 1)
+	var status atomic.Int32
+	f := &fakeServer{answer: func(r *fakeRequest) {
+		frames <- r.frames
+		r.conn.send(append(append([]byte{}, r.envelope...), lookuptest.Encode([]byte{byte(status.Load())})...))
+	}}
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			c := fakeClient(t, f, opts...)
+			status.Store(netproto.StatusDone)
+			require.NoError(t, c.Reset(background))
+			require.Equal(t, [][]byte{[]byte("reset")}, <-frames)
+			status.Store(netproto.StatusFailed)
+			require.ErrorIs(t, c.Reset(background), ErrRefused)
+			<-frames
+			status.Store(7)
+			require.ErrorIs(t, c.Reset(background), ErrReply)
+			<-frames
+		})
+	}
+}
+
+// The reference's test_protocol_tags_are_distinct_and_non_empty.
+func TestClientTagsAreDistinctAndNonEmpty(t *testing.T) {
+	seen := map[string]bool{}
+	for tag := netproto.TagLookup; tag <= netproto.TagStat; tag++ {
+		require.NotEmpty(t, tag.String())
+		require.False(t, seen[tag.String()])
+		seen[tag.String()] = true
+	}
+	require.NotEqual(t, netproto.StatusDone, netproto.StatusFailed)
+}
+
+// All requests are answered by a real server, whatever holds the connections.
+func TestClientAllRequests(t *testing.T) {
+	noLeaks(t)
+	s := startServer(t, blocks16, server.Limits{})
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			c, err := Dial(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
+			require.NoError(t, err)
+			defer c.Close()
+			keys := lookuptest.Chain(name, 8, 32)
+			require.NoError(t, c.Ping(background))
+			require.NoError(t, c.Store(background, lookup.Place{}, keys, 32))
+			hit, err := c.Lookup(background, 128, keys, 32)
+			require.NoError(t, err)
+			require.EqualValues(t, 128, hit)
+			require.NoError(t, c.Evict(background, lookup.Place{}, keys[4*32:], 32))
+			e, err := c.Explain(background, 128, keys, 32)
+			require.NoError(t, err)
+			require.EqualValues(t, 64, e.HitTokens)
+			require.EqualValues(t, 4, statOf(t, c).Entries)
+			require.ErrorIs(t, c.Store(background, lookup.Place{Group: 9}, keys, 32), ErrRefused)
+			_, err = c.Lookup(background, 17, keys, 32)
+			require.ErrorIs(t, err, ErrRefused)
+			require.NoError(t, c.Reset(background))
+			hit, err = c.Lookup(background, 128, keys, 32)
+			require.NoError(t, err)
+			require.Zero(t, hit)
+			require.NoError(t, c.Close())
+			require.NoError(t, c.Close())
+			_, err = c.Lookup(background, 128, keys, 32)
+			require.ErrorIs(t, err, ErrConnect)
+			require.ErrorIs(t, err, net.ErrClosed)
+		})
+	}
+}
+
+func TestClientJoinHashes(t *testing.T) {
+	joined, n, err := JoinHashes([]byte("x"), [][]byte{[]byte("ab"), []byte("cd")})
+	require.NoError(t, err)
+	require.Equal(t, "xabcd", string(joined))
+	require.Equal(t, 2, n)
+	joined, n, err = JoinHashes(nil, nil)
+	require.NoError(t, err)
+	require.Empty(t, joined)
+	require.Zero(t, n)
+	_, _, err = JoinHashes(nil, [][]byte{[]byte("ab"), []byte("c")})
+	require.ErrorIs(t, err, ErrRequest)
+}
+
+func TestClientAddresses(t *testing.T) {
+	noLeaks(t)
+	path := filepath.Join(t.TempDir(), "s")
+	for addr, listen := range map[string][2]string{
+		"ipc://" + path:              {"unix", path},
+		"ipc://@hitline-client-test": {"unix", "@hitline-client-test"},
+		"tcp://[::1]:":               {"tcp6", "[::1]:0"},
+		"[::1]:":                     {"tcp6", "[::1]:0"},
+		"127.0.0.1:":                 {"tcp4", "127.0.0.1:0"},
+	} {
+		t.Run(addr, func(t *testing.T) {
+			if listen[1][0] == '@' && runtime.GOOS != "linux" {
+				t.Skip("abstract sockets are Linux's")
+			}
+			ln, err := net.Listen(listen[0], listen[1])
+			if err != nil && listen[0] == "tcp6" {
+				t.Skip("no IPv6 here: ", err)
+			}
+			require.NoError(t, err)
+			defer ln.Close()
+			var served sync.WaitGroup
+			served.Go(func() {
+				conn, err := ln.Accept()
+				if err == nil {
+					readSome(conn)
+					_, _ = conn.Write(lookuptest.Encode([]byte{netproto.StatusDone}))
+					conn.Close()
+				}
+			})
+			defer served.Wait()
+			if tcp, ok := ln.Addr().(*net.TCPAddr); ok {
+				_, port, _ := net.SplitHostPort(tcp.String())
+				addr += port
+			}
+			c, err := Dial(background, addr, WithTimeout(lookuptest.Patience))
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, c.Ping(background))
+		})
+	}
+	for _, addr := range []string{"", "tcp://", "ipc://", "inproc://x", "udp://127.0.0.1:1"} {
+		_, err := Dial(background, addr)
+		require.ErrorIs(t, err, ErrRequest, addr)
+		_, err = DialAsync(background, addr)
+		require.ErrorIs(t, err, ErrRequest, addr)
+	}
+}
+
+// As many calls at a time as there are connections; further ones wait for their
+// turn, and no longer than they may.
+func TestClientPoolBound(t *testing.T) {
+	noLeaks(t)
+	held := make(chan *fakeRequest, 3)
+	f := &fakeServer{answer: func(r *fakeRequest) { held <- r }}
+	c := fakeClient(t, f, WithConnections(2))
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			if _, err := c.Lookup(background, 7, nil, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	first, second := <-held, <-held
+	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Lookup(ctx, 8, nil, 0)
+	require.ErrorIs(t, err, ErrNoAnswer)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	first.reply()
+	second.reply()
+	calls.Wait()
+	require.EqualValues(t, 2, f.dials.Load())
+	require.Len(t, c.pool.idle, 2)
+
+	go func() { (<-held).reply() }()
+	_, err = c.Lookup(background, 9, nil, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, f.dials.Load(), "idle ones are used again")
+}
+
+// A server that went away while a connection was idle is noticed before the next
+// request is sent, which then does not fail.
+func TestClientIdleLoss(t *testing.T) {
+	noLeaks(t)
+	conns := make(chan *fakeConn, 10)
+	f := &fakeServer{answer: func(r *fakeRequest) { conns <- r.conn; r.reply() }}
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			c := fakeClient(t, f, opts...)
+			for range 3 {
+				require.NoError(t, c.Reset(background))
+				(<-conns).hangUp()
+				lookuptest.Eventually(t, "it is lost", c.hasLost)
+				time.Sleep(2 * staleAfter)
+			}
+		})
+	}
+}
+
+// hasLost tells whether the end of the client's only connection has arrived.
+func (c *Client) hasLost() bool {
+	if c.pipe != nil {
+		c.pipe.mu.Lock()
+		defer c.pipe.mu.Unlock()
+		return c.pipe.conn == nil
+	}
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	return !c.pool.idle[0].alive.quiet()
+}
+
+// A cancelled call ends soon, with its cause, wherever it was.
+func TestClientCancel(t *testing.T) {
+	noLeaks(t)
+	blob := make([]byte, 8<<20) // more than the buffers of a socket
+	for name, opts := range clientKinds {
+		for _, write := range []bool{false, true} {
+			t.Run(name+map[bool]string{false: " waiting", true: " writing"}[write], func(t *testing.T) {
+				release := make(chan struct{})
+				f := &fakeServer{answer: func(r *fakeRequest) { <-release }}
+				if write {
+					f.answer = nil
+				}
+				c := fakeClient(t, f, opts...)
+				defer close(release)
+				if write {
+					stall(t, c)
+				}
+				for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+					ctx, cancel := context.WithCancel(background)
+					timer := time.AfterFunc(after, cancel)
+					begun := time.Now()
+					_, err := c.Lookup(ctx, 7, blob, 32)
+					clear(blob) // the race detector knows whether someone reads it
+					require.ErrorIs(t, err, context.Canceled)
+					require.NoError(t, typed(err))
+					require.Less(t, time.Since(begun), after+lookuptest.Patience/2)
+					timer.Stop()
+				}
+			})
+		}
+	}
+}
+
+// stall replaces what a client connects to by a peer that reads nothing.
+func stall(t *testing.T, c *Client) {
+	var mu sync.Mutex
+	var ends []net.Conn
+	open := func(context.Context) (net.Conn, error) {
+		here, there, err := socketPair()
+		mu.Lock()
+		defer mu.Unlock()
+		ends = append(ends, there)
+		return here, err
+	}
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, end := range ends {
+			end.Close()
+		}
+	})
+	if c.pipe != nil {
+		c.pipe.close()
+		c.pipe = newPipe(dialerTo(open), nil, c.timeout)
+		return
+	}
+	c.pool.close()
+	c.pool = newPool(dialerTo(open), 4)
+}
+
+// Who leaves a shared connection in the middle of his blob does not spoil it for
+// the others.
+func TestClientPipelineLeaveWriting(t *testing.T) {
+	noLeaks(t)
+	here, there, err := socketPair()
+	require.NoError(t, err)
+	defer there.Close()
+	c := newClient(here, WithPipeline(), WithTimeout(lookuptest.Patience), WithAnchors(0))
+	defer c.Close()
+	blob := make([]byte, 4<<20)
+	for i := range blob {
+		blob[i] = byte(i >> 7)
+	}
+	want := string(blob)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	go func() {
+		for end := newConn(there); end.alive.quiet(); time.Sleep(time.Millisecond) { // nothing has come yet
+		}
+		time.Sleep(20 * time.Millisecond) // until the buffers are full
+		cancel()
+	}()
+	_, err = c.Lookup(ctx, 16, blob, 32)
+	require.ErrorIs(t, err, context.Canceled)
+	clear(blob)
+
+	answered := make(chan error, 1)
+	go func() {
+		hit, err := c.Lookup(background, 32, nil, 0)
+		if err == nil && hit != 32 {
+			err = errors.New("wrong hit")
+		}
+		answered <- err
+	}()
+	p := &lookuptest.Peer{Conn: there}
+	require.NoError(t, there.SetDeadline(time.Now().Add(lookuptest.Patience)))
+	first, second := p.Next(t), p.Next(t)
+	require.True(t, want == string(first[5]), "the copy goes on where the blob was left")
+	for _, frames := range [][][]byte{first, second} {
+		_, err = there.Write(lookuptest.Encode(frames[0], frames[1], frames[3]))
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-answered)
+}
+
+// Replies may come in any order; each finds its call.
+func TestClientPipelineOvertaking(t *testing.T) {
+	noLeaks(t)
+	const n = 200
+	var mu sync.Mutex
+	var held []*fakeRequest
+	f := &fakeServer{answer: func(r *fakeRequest) {
+		mu.Lock()
+		defer mu.Unlock()
+		if held = append(held, r); len(held) == n {
+			rand.Shuffle(n, func(i, j int) { held[i], held[j] = held[j], held[i] })
+			for _, r := range held {
+				r.reply()
+			}
+			held = nil
+		}
+	}}
+	c := fakeClient(t, f, WithPipeline(), WithTimeout(lookuptest.Patience))
+	var calls sync.WaitGroup
+	for i := range uint32(n) {
+		calls.Go(func() {
+			for round := range uint32(3) {
+				if hit, err := c.Lookup(background, i*10+round, make([]byte, 64), 32); err != nil || hit != i*10+round {
+					t.Error(i, round, hit, err)
+				}
+			}
+		})
+	}
+	calls.Wait()
+	require.EqualValues(t, 1, f.dials.Load())
+}
+
+// A reply that comes after its caller has left goes to nobody, also when the id's
+// slot is used again.
+func TestClientPipelineLateReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := make(chan *fakeRequest, 10)
+		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) { held <- r }}
+		c := fakeClient(t, f, WithPipeline(), WithTimeout(lookuptest.Patience))
+		ctx, cancel := context.WithTimeout(background, 5*time.Millisecond)
+		_, err := c.Lookup(ctx, 1, nil, 0)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		late := <-held
+		late.reply()
+		for i := range uint32(5) {
+			go func() { (<-held).reply() }()
+			hit, err := c.Lookup(background, 100+i, nil, 0)
+			require.NoError(t, err)
+			require.EqualValues(t, 100+i, hit)
+		}
+		require.Zero(t, c.pipe.underWay())
+		late.reply() // once more: nobody asked
+		synctest.Wait()
+		require.True(t, c.hasLost(), "a reply to nothing is not of this protocol")
+	})
+}
+
+// No more than 1,024 requests are under way; the others wait, and may leave.
+func TestClientPipelineBound(t *testing.T) {
+	noLeaks(t)
+	var seen atomic.Int64
+	held := make(chan *fakeRequest, 3*maxUnderWay)
+	f := &fakeServer{answer: func(r *fakeRequest) { seen.Add(1); held <- r }}
+	c := fakeClient(t, f, WithPipeline(), WithTimeout(lookuptest.Patience))
+	asks := make([]Ask, maxUnderWay+500)
+	for i := range asks {
+		asks[i].NumTokens = uint32(i)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.Batch(background, asks) }()
+	require.Eventually(t, func() bool { return seen.Load() == maxUnderWay }, lookuptest.Patience, time.Millisecond)
+	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+	defer cancel()
+	_, err := c.Lookup(ctx, 1, nil, 0)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.EqualValues(t, maxUnderWay, seen.Load())
+	for range asks {
+		(<-held).reply()
+	}
+	require.NoError(t, <-done)
+	for i := range asks {
+		require.NoError(t, asks[i].Err)
+		require.EqualValues(t, i, asks[i].HitTokens)
+	}
+}
+
+// A connection on which nothing comes is given up, and the next one serves.
+func TestClientPipelineSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		silent.Store(true)
+		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) {
+			if !silent.Load() {
+				r.reply()
+			}
+		}}
+		c := fakeClient(t, f, WithPipeline(), WithTimeout(time.Second))
+		begun := time.Now()
+		_, err := c.Lookup(background, 7, nil, 0)
+		require.ErrorIs(t, err, ErrNoAnswer)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(begun))
+		require.EqualValues(t, 1, f.dials.Load())
+		silent.Store(false)
+		time.Sleep(1100 * time.Millisecond)
+		hit, err := c.Lookup(background, 8, nil, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 8, hit)
+		require.EqualValues(t, 2, f.dials.Load())
+	})
+}
+
+// Batches come back whole, whoever answers in which order.
+func TestClientBatch(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var held []*fakeRequest
+			want := 0
+			f := &fakeServer{answer: func(r *fakeRequest) {
+				mu.Lock()
+				defer mu.Unlock()
+				if held = append(held, r); len(held) == want {
+					for _, i := range rand.Perm(len(held)) {
+						if r := held[i]; r.numTokens%10 == 3 {
+							r.conn.send(netproto.AppendFailed(nil, r.envelope, "no threes"))
+						} else {
+							r.reply()
+						}
+					}
+					held = nil
+				}
+			}}
+			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
+			for _, n := range []int{0, 1, 5, window} {
+				asks := make([]Ask, n+1)
+				for i := range asks {
+					asks[i] = Ask{NumTokens: uint32(i), Hashes: make([]byte, 32*(i%3)), HashLen: 32}
+				}
+				asks[n].HashLen = -1
+				mu.Lock()
+				want = n
+				mu.Unlock()
+				require.NoError(t, c.Batch(background, asks))
+				for i, a := range asks {
+					switch {
+					case i == n:
+						require.ErrorIs(t, a.Err, ErrRequest)
+					case i%10 == 3:
+						require.ErrorIs(t, a.Err, ErrRefused)
+						require.ErrorContains(t, a.Err, "no threes")
+					default:
+						require.NoError(t, a.Err)
+						require.EqualValues(t, i, a.HitTokens)
+					}
+				}
+			}
+		})
+	}
+}
+
+// One write takes a whole batch to the server: it comes as one piece.
+func TestClientBatchIsOneWrite(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			here, there, err := socketPair()
+			require.NoError(t, err)
+			defer there.Close()
+			c := newClient(here, append(opts, WithTimeout(lookuptest.Patience))...)
+			defer c.Close()
+			first := make(chan int, 1)
+			go func() {
+				buf := make([]byte, 64<<10)
+				n, _ := there.Read(buf)
+				first <- n
+				there.Close()
+			}()
+			time.Sleep(10 * time.Millisecond) // the peer waits
+			asks := slices.Repeat([]Ask{{NumTokens: 1, Hashes: make([]byte, 64), HashLen: 32}}, 200)
+			require.ErrorIs(t, c.Batch(background, asks), ErrConnect)
+			one := len(netproto.AppendLookup(nil, make([]byte, envelopeLen), 1, 32, 64)) + 64
+			require.Equal(t, 200*one, <-first)
+		})
+	}
+}
+
+func TestClientBatchLost(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			var n atomic.Int64
+			f := &fakeServer{answer: func(r *fakeRequest) {
+				if n.Add(1)%6 == 0 {
+					r.conn.hangUp()
+					return
+				}
+				r.reply()
+			}}
+			c := fakeClient(t, f, append(opts, WithFailOpen(), WithTimeout(lookuptest.Patience))...)
+			asks := make([]Ask, 20)
+			for i := range asks {
+				asks[i].NumTokens = 1
+			}
+			err := c.Batch(background, asks)
+			require.ErrorIs(t, err, ErrConnect)
+			require.ErrorIs(t, err, ErrFailedOpen)
+			for _, a := range asks {
+				if a.Err != nil {
+					require.ErrorIs(t, a.Err, ErrConnect)
+					require.ErrorIs(t, a.Err, ErrFailedOpen)
+					require.Zero(t, a.HitTokens)
+				} else {
+					require.EqualValues(t, 1, a.HitTokens)
+				}
+			}
+			require.Error(t, asks[19].Err)
+			ctx, cancel := context.WithCancel(background)
+			cancel()
+			require.ErrorIs(t, c.Batch(ctx, asks), context.Canceled)
+			require.ErrorIs(t, asks[0].Err, context.Canceled)
+		})
+	}
+}
+
+func TestClientFailOpen(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			var up atomic.Bool
+			f := &fakeServer{refuse: func() error {
+				if up.Load() {
+					return nil
+				}
+				return lookuptest.ErrStore
+			}}
+			c := fakeClient(t, f, append(opts, WithFailOpen())...)
+			hit, err := c.Lookup(background, 7, nil, 0)
+			require.Zero(t, hit)
+			require.ErrorIs(t, err, ErrFailedOpen)
+			require.ErrorIs(t, err, ErrConnect)
+			require.ErrorIs(t, err, lookuptest.ErrStore)
+			require.NotErrorIs(t, c.Ping(background), ErrFailedOpen, "only lookups fail open")
+			_, err = c.Lookup(background, 7, nil, -1)
+			require.NotErrorIs(t, err, ErrFailedOpen)
+			up.Store(true)
+			require.Eventually(t, func() bool {
+				hit, err := c.Lookup(background, 7, nil, 0)
+				return hit == 7 && err == nil
+			}, lookuptest.Patience, time.Millisecond)
+		})
+	}
+}
+
+// While a server is away, attempts to reach it become rarer, each pause within its
+// bounds, and calls fail at once.
+func TestClientBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var attempts []time.Time
+		d := dialerTo(func(context.Context) (net.Conn, error) {
+			attempts = append(attempts, time.Now())
+			return nil, lookuptest.ErrStore
+		})
+		c, err := dialClient(background, d, newConfig([]Option{WithFailOpen()}))
+		require.NoError(t, err)
+		defer c.Close()
+		for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(time.Millisecond) {
+			now := time.Now()
+			_, err := c.Lookup(background, 7, nil, 0)
+			require.ErrorIs(t, err, ErrConnect)
+			require.ErrorIs(t, err, lookuptest.ErrStore)
+			require.Zero(t, time.Since(now))
+		}
+		pause, spread := firstPause, map[time.Duration]bool{}
+		for i := 1; i < len(attempts); i++ {
+			got := attempts[i].Sub(attempts[i-1])
+			require.GreaterOrEqual(t, got, pause/2, "attempt %d", i)
+			require.LessOrEqual(t, got, pause*3/2+2*time.Millisecond, "attempt %d", i)
+			if pause = min(2*pause, lastPause); pause == lastPause {
+				spread[got] = true
+			}
+		}
+		require.Greater(t, len(attempts), 15)
+		require.Greater(t, len(spread), 3, "pauses vary")
+	})
+}
+
+func TestClientLookupDoesNotAllocate(t *testing.T) {
+	if bufpool.Debug || lookuptest.Race {
+		t.Skip("debug builds allocate")
+	}
+	noLeaks(t)
+	s := startServer(t, blocks16, server.Limits{})
+	keys := lookuptest.Chain("a", 500, 32)
+	cancellable, cancel := context.WithCancel(background)
+	defer cancel()
+	deadline, cancel := context.WithTimeout(background, time.Minute)
+	defer cancel()
+	for name, opts := range clientKinds {
+		c, err := Dial(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Store(background, lookup.Place{}, keys, 32))
+		asks := make([]Ask, 20)
+		for i := range asks {
+			asks[i] = Ask{NumTokens: 8000, Hashes: keys, HashLen: 32}
+		}
+		for kind, ctx := range map[string]context.Context{"background": background, "cancellable": cancellable, "deadline": deadline} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				// A machine under load may delay an answer beyond a slice, which costs
+				// an allocation; the steady state has none.
+				for end := time.Now().Add(lookuptest.Patience); time.Now().Before(end); {
+					if testing.AllocsPerRun(200, func() {
+						if hit, err := c.Lookup(ctx, 8000, keys, 32); hit != 8000 || err != nil {
+							t.Error(hit, err)
+						}
+					}) == 0 && testing.AllocsPerRun(50, func() {
+						if err := c.Batch(ctx, asks); err != nil || asks[19].HitTokens != 8000 {
+							t.Error(err)
+						}
+					}) == 0 {
+						return
+					}
+				}
+				t.Error("allocates")
+			})
+		}
+	}
+}
+
+// A slow answer is waited for over many slices of time, and cancelled within one
+// goroutine's wake-up.
+func TestClientSlowAnswer(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeServer{answer: func(r *fakeRequest) { time.Sleep(10 * slice); r.reply() }}
+			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
+			ctx, cancel := context.WithCancel(background)
+			defer cancel()
+			for i := range uint32(3) {
+				hit, err := c.Lookup(ctx, i, make([]byte, 320), 32)
+				require.NoError(t, err)
+				require.Equal(t, i, hit)
+			}
+			require.EqualValues(t, 1, f.dials.Load())
+		})
+	}
+}
+
+// Close ends calls under way.
+func TestClientCloseUnderWay(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan struct{}, 20)
+			f := &fakeServer{answer: func(*fakeRequest) { asked <- struct{}{} }}
+			c := fakeClient(t, f, opts...)
+			var calls sync.WaitGroup
+			for range 5 {
+				calls.Go(func() {
+					if err := c.Ping(background); !errors.Is(err, ErrConnect) {
+						t.Error(err)
+					}
+				})
+			}
+			for range 5 {
+				<-asked
+			}
+			require.NoError(t, c.Close())
+			calls.Wait()
+		})
+	}
+}
+
+// A call with little time follows one with much on the same connection.
+func TestClientShorterDeadline(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeServer{answer: func(r *fakeRequest) {
+				if r.numTokens == 1 {
+					r.reply()
+				}
+			}}
+			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
+			_, err := c.Lookup(background, 1, nil, 0)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			_, err = c.Lookup(ctx, 2, nil, 0)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Less(t, time.Since(begun), lookuptest.Patience/2)
+			require.EqualValues(t, 1, f.dials.Load())
+		})
+	}
+}
+
+// A connection whose deadline a context's end is about to move is not used again,
+// and none keeps what its callers sent.
+func TestClientConnectionAfterUse(t *testing.T) {
+	noLeaks(t)
+	c := fakeClient(t, &fakeServer{})
+	_, err := c.Lookup(background, 1, make([]byte, 64), 32)
+	require.NoError(t, err)
+	conn, err := c.pool.get(background, time.Time{})
+	require.NoError(t, err)
+	for _, part := range conn.parts[:cap(conn.parts)] {
+		require.Nil(t, part)
+	}
+	conn.stop = func() bool { return false }
+	c.pool.put(conn, nil)
+	require.Empty(t, c.pool.idle)
+	require.Empty(t, c.pool.open)
+}
+
+// A server that answers a request twice, the second time when its slot is another
+// one's, is not believed.
+func TestClientRepeatedReply(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			var first *fakeRequest
+			f := &fakeServer{}
+			f.answer = func(r *fakeRequest) {
+				if first == nil {
+					first = r
+				}
+				first.reply()
+			}
+			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
+			asks := []Ask{{NumTokens: 1}}
+			require.NoError(t, c.Batch(background, asks))
+			require.EqualValues(t, 1, asks[0].HitTokens)
+			asks[0].NumTokens = 2
+			require.ErrorIs(t, c.Batch(background, asks), ErrReply)
+			require.ErrorIs(t, asks[0].Err, ErrReply)
+			require.Zero(t, asks[0].HitTokens)
+		})
+	}
+}
+
+// An outage after a recovery begins with short pauses again.
+func TestClientBackoffBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, opts := range clientKinds {
+			var away atomic.Bool
+			f := &fakeServer{pipes: true}
+			d := dialerTo(func(context.Context) (net.Conn, error) {
+				if away.Load() {
+					return nil, lookuptest.ErrStore
+				}
+				return f.connect()
+			})
+			f.answer = func(r *fakeRequest) {
+				if away.Load() {
+					r.conn.hangUp()
+					return
+				}
+				r.reply()
+			}
+			c, err := dialClient(background, d, newConfig(opts))
+			require.NoError(t, err, name)
+			ask := func() error { _, err := c.Lookup(background, 7, nil, 0); return err }
+			for range 3 {
+				require.NoError(t, ask())
+				away.Store(true)
+				require.ErrorIs(t, ask(), ErrConnect) // the connection is lost
+				require.ErrorIs(t, ask(), lookuptest.ErrStore)
+				away.Store(false)
+				require.ErrorIs(t, ask(), lookuptest.ErrStore, "pausing")
+				time.Sleep(firstPause * 3 / 2)
+				require.NoError(t, ask())
+				away.Store(true)
+				for range 2000 {
+					require.Error(t, ask())
+					time.Sleep(time.Millisecond)
+				}
+				away.Store(false)
+				time.Sleep(lastPause * 3 / 2)
+			}
+			require.NoError(t, c.Close())
+			f.all.Wait()
+		}
+	})
+}
+
+// Attempts that fail at the same time count as one.
+func TestClientBackoffCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, begun := dialerTo(nil), time.Now()
+		for range 8 {
+			d.fail(begun, lookuptest.ErrStore)
+		}
+		require.LessOrEqual(t, d.next.Sub(begun), firstPause*3/2)
+		d.pauses.RandomizationFactor = 0
+		require.Equal(t, 2*firstPause, d.pauses.NextBackOff(), "the second pause")
+	})
+}
+
+// blackHole is a dialer whose attempts end with their time.
+func blackHole() *dialer {
+	return dialerTo(func(ctx context.Context) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+}
+
+// Close ends a call that is connecting, for the reason that it ends any.
+func TestClientCloseWhileDialling(t *testing.T) {
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := dialClient(background, blackHole(), newConfig(append(opts, WithFailOpen(), WithTimeout(0))))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(background)
+				defer cancel()
+				failed := make(chan error)
+				go func() { failed <- c.Ping(ctx) }()
+				synctest.Wait()
+				require.NoError(t, c.Close())
+				select {
+				case err = <-failed:
+				case <-time.After(lookuptest.Patience):
+					t.Error("the call goes on")
+					cancel()
+					err = <-failed
+				}
+				require.ErrorIs(t, err, ErrConnect)
+				require.ErrorIs(t, err, net.ErrClosed)
+				require.NotErrorIs(t, err, context.Canceled, "which is its caller's")
+			})
+		})
+	}
+}
+
+// The client's time and that of a context are told apart where they run out while
+// the client connects, and neither is mistaken for that of a later call.
+func TestClientTimeoutWhileDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := dialClient(background, blackHole(), newConfig([]Option{WithFailOpen(), WithTimeout(time.Second)}))
+		require.NoError(t, err)
+		defer c.Close()
+		err = c.Ping(background)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		err = c.Ping(background)
+		require.ErrorContains(t, err, "next attempt in")
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+
+		time.Sleep(2 * lastPause)
+		ctx, cancel := context.WithTimeout(background, time.Second/2)
+		defer cancel()
+		require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
+		err = c.Ping(background)
+		require.ErrorContains(t, err, "next attempt in")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// A caller with hardly any time does not keep others from connecting.
+func TestClientImpatientCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeServer{pipes: true}
+		defer f.all.Wait()
+		c, err := dialClient(background, dialerTo(func(ctx context.Context) (net.Conn, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(firstPause / 2): // a round trip
+				return f.connect()
+			}
+		}), newConfig([]Option{WithFailOpen()}))
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(background, firstPause/4)
+		defer cancel()
+		require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
+		require.NoError(t, c.Ping(background))
+	})
+}
+
+// A batch of which nothing is sent needs no server.
+func TestClientBatchOfNothing(t *testing.T) {
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			c := fakeClient(t, &fakeServer{refuse: func() error { return lookuptest.ErrStore }}, append(opts, WithFailOpen())...)
+			require.NoError(t, c.Batch(background, nil))
+			asks := []Ask{{HashLen: -1}}
+			require.NoError(t, c.Batch(background, asks))
+			require.ErrorIs(t, asks[0].Err, ErrRequest)
+			ctx, cancel := context.WithCancel(background)
+			cancel()
+			require.NoError(t, c.Batch(ctx, asks))
+		})
+	}
+}
+
+// brittleConn is of no use after a write that ran out of time, as a tls.Conn.
+type brittleConn struct {
+	net.Conn
+	broken error
+	tries  int
+}
+
+func (c *brittleConn) Write(b []byte) (n int, err error) {
+	if c.broken == nil {
+		n, c.broken = c.Conn.Write(b)
+	} else if c.tries++; c.tries > 1000 {
+		return 0, errors.New("written to again and again")
+	}
+	return n, c.broken
+}
+
+// A caller who leaves while his request is written to a connection that bears no
+// interruption leaves the connection to the others.
+func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		dials := 0
+		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, errors.New("there was one connection only")
+			}
+			return &brittleConn{Conn: here}, nil
+		}), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+		require.NoError(t, err)
+		defer c.Close()
+		hashes := lookuptest.Chain("a", 1000, 32)
+		ctx, leave := context.WithCancel(background)
+		left, stayed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := c.Lookup(ctx, 16000, hashes, 32)
+			left <- err
+		}()
+		synctest.Wait() // it is being written, and nobody reads
+		go func() {
+			hit, err := c.Lookup(background, 16, hashes[:32], 32)
+			if err == nil && hit != 7 {
+				err = fmt.Errorf("a hit of %d", hit)
+			}
+			stayed <- err
+		}()
+		synctest.Wait()
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		clear(hashes) // they are the caller's again
+
+		in := make([]byte, 0, 64<<10)
+		for answered := 0; answered < 2; {
+			part := make([]byte, 4096)
+			n, err := there.Read(part)
+			require.NoError(t, err)
+			in = append(in, part[:n]...)
+			for {
+				frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil)
+				if err != nil {
+					break
+				}
+				if answered == 0 {
+					require.Equal(t, lookuptest.Chain("a", 1000, 32), frames[len(frames)-1], "what was begun is sent as it was")
+				}
+				slot, turn, _, ok := splitEnvelope(frames)
+				require.True(t, ok)
+				_, err = there.Write(netproto.AppendHit(nil, appendEnvelope(nil, slot, turn), 7))
+				require.NoError(t, err)
+				in = in[used:]
+				answered++
+			}
+		}
+		require.NoError(t, <-stayed)
+		require.Equal(t, 1, dials)
+	})
+}
+
+// A request is not written in slices of time to a connection that bears only one.
+func TestClientWriteOverTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		var server sync.WaitGroup
+		defer server.Wait()
+		defer there.Close()
+		server.Go(func() {
+			time.Sleep(10 * slice)
+			readSome(there)
+			_, _ = there.Write(netproto.AppendHit(nil, nil, 7))
+			readSome(there)
+		})
+		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+			return &brittleConn{Conn: here}, nil
+		}), newConfig([]Option{WithAnchors(0)}))
+		require.NoError(t, err)
+		defer c.Close()
+		ctx, cancel := context.WithCancel(background)
+		defer cancel()
+		hit, err := c.Lookup(ctx, 7, nil, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 7, hit)
+	})
+}

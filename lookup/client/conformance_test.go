@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// wireClientCase is one call of the client and the scripted reply.
+type wireClientCase struct {
+	ID         string          `json:"id"`
+	Call       string          `json:"call"`
+	TokenLen   int64           `json:"token_len"`
+	HashLen    int             `json:"hash_len"`
+	NumHashes  int             `json:"num_hashes"`
+	HashBytes  string          `json:"hash_bytes"`
+	OneShort   bool            `json:"last_hash_one_byte_short"`
+	Frames     []string        `json:"frames"`
+	Reply      *string         `json:"reply"`
+	Result     json.RawMessage `json:"result"`
+	blob       []byte
+	sentFrames []string
+}
+
+func TestConformanceWire(t *testing.T) {
+	var file struct {
+		Cases []wireClientCase `json:"cases"`
+	}
+	conformance.Load(t, "wire.json", &file)
+	report := conformance.NewReport(t, "wire.json, calls of the client")
+	for i := range file.Cases {
+		report.Add(file.Cases[i].ID, file.Cases[i].judge(t))
+	}
+	report.Done()
+}
+
+func (c *wireClientCase) judge(t *testing.T) conformance.Verdict {
+	if c.TokenLen < 0 || c.TokenLen >= 1<<32 {
+		if c.Frames != nil {
+			return conformance.Differs("something is to be sent")
+		}
+		return conformance.Verdict{} // Lookup takes 32 bits: such a call does not compile
+	}
+	if c.HashBytes == "" {
+		c.blob = conformance.Blob(c.ID, c.NumHashes, c.HashLen, nil)
+	} else {
+		b, err := hex.DecodeString(c.HashBytes)
+		require.NoError(t, err)
+		c.blob = slices.Repeat(b, c.HashLen)
+	}
+	if c.OneShort {
+		c.blob = c.blob[:len(c.blob)-1]
+	}
+	got := c.call(t)
+	if !slices.Equal(c.sentFrames, c.Frames) {
+		return conformance.Differs("sent %v, want %v", c.sentFrames, c.Frames)
+	}
+	if got != string(c.Result) {
+		return conformance.Differs("result %s, want %s", got, c.Result)
+	}
+	return conformance.Verdict{}
+}
+
+// call makes the client's call against a peer that gives the scripted reply.
+func (c *wireClientCase) call(t *testing.T) (result string) {
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	require.NoError(t, here.SetDeadline(time.Now().Add(lookuptest.Patience)))
+	client := newClient(there, WithTimeout(lookuptest.Patience))
+	served := make(chan []string, 1)
+	go func() { served <- c.serve(here) }()
+	if c.Call == "reset" {
+		result = strconv.FormatBool(client.Reset(context.Background()) == nil)
+	} else {
+		hit, _ := client.lookup(context.Background(), uint32(c.TokenLen), c.blob, c.HashLen)
+		result = fmt.Sprint(hit)
+	}
+	here.Close()
+	c.sentFrames = <-served
+	return result
+}
+
+// serve reads one request and writes the reply.
+func (c *wireClientCase) serve(conn net.Conn) (sent []string) {
+	var in []byte
+	for buf := make([]byte, 4096); ; {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return nil
+		}
+		in = append(in, buf[:n]...)
+		if frames, used, err := netproto.ParseMessage(in, netproto.Limits{}, nil); err == nil && used == len(in) {
+			for _, f := range frames {
+				sent = append(sent, hex.EncodeToString(f))
+			}
+			break
+		}
+	}
+	reply, _ := hex.DecodeString(*c.Reply)
+	_, _ = conn.Write(netproto.AppendFrame(nil, reply, false))
+	return sent
+}

@@ -1,0 +1,76 @@
+package lookuptest
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/simd"
+)
+
+// Patience bounds every wait of a test.
+const Patience = 20 * time.Second
+
+// Blocks16 is a pool of one full-attention group of 16 tokens on one rank.
+var Blocks16 = coordinator.Pool{HashBlockSize: 16}
+
+// Main runs the tests of a package that opens a server: with the kernel that the
+// environment names, and so that none leaves a goroutine behind.
+func Main(m *testing.M) {
+	if err := simd.ForceFromEnv(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	goleak.VerifyTestMain(m, EngineLeaks...)
+}
+
+// EngineLeaks are the goroutines of gnet, which keeps one pool of workers and its ticker
+// for the whole process.
+var EngineLeaks = []goleak.Option{
+	goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+	goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
+}
+
+// Eventually polls a condition that another goroutine brings about.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, Patience, time.Millisecond, what)
+}
+
+// Chain returns n hashes of a chain that begins with seed, joined.
+func Chain(seed string, n, hashLen int) []byte {
+	var b []byte
+	prev := sha256.Sum256([]byte(seed))
+	for i := range n {
+		prev = sha256.Sum256(binary.BigEndian.AppendUint32(prev[:], uint32(i)))
+		b = append(b, append(prev[:], prev[:]...)[:hashLen]...)
+	}
+	return b
+}
+
+// ServeOne runs script on the first connection to the address that it returns.
+func ServeOne(t testing.TB, script func(conn net.Conn)) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		script(conn)
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-done })
+	return ln.Addr().String()
+}

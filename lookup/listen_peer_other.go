@@ -1,8 +1,0 @@
-//go:build !linux
-
-package lookup
-
-import "net"
-
-// peerOf returns who is at the other end of a connection.
-func peerOf(conn net.Conn) net.Addr { return conn.RemoteAddr() }

@@ -1,5 +1,0 @@
-//go:build race
-
-package lookup
-
-const raceEnabled = true

@@ -1,0 +1,192 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Lookup is a lookup over the backend. A failing backend is a hit of 0 and no
+// error, as in the reference; the rules' own errors are returned. ctx ends when nobody
+// waits for the answer any longer. numHashes is how many the lookup has, of which hashes
+// are those that can change the answer.
+func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (uint32, error) {
+	o := r.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
+		strategy, lease := r.cfg.Strategy, r.lease(ctx)
+		defer lease.end()
+		if ctx.Err() != nil {
+			strategy = Gallop // too late: no need to build all keys for nothing
+		}
+		o.hit, o.err = strategy.ask(r.service.coord, numTokens, hashes, lease)
+		o.ended = lease.late
+		return o
+	})
+	if o.err != nil {
+		return 0, o.err
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		r.Count(numTokens, hashes.Len(), o.hit)
+	}
+	hit := fit32(o.hit, r.service.coord.Alignment())
+	if watch := r.cfg.Watch; watch != nil {
+		watch(Asked{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, HitTokens: hit})
+	}
+	return hit, nil
+}
+
+// lookupWaiting is Lookup for a caller who brings no context.
+func (r *Remote) lookupWaiting(numTokens uint64, hashes netproto.Hashes) (uint32, error) {
+	if hashes.HashLen() > netproto.MaxHashLen {
+		return 0, netproto.ErrHashLen
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Timeout)
+	defer cancel()
+	return r.Lookup(ctx, r.service.clampTokens(numTokens, r.service.unaligned(numTokens)), hashes.Len(), hashes)
+}
+
+// explainWaiting is Explain for a caller who brings no context.
+func (r *Remote) explainWaiting(numTokens uint64, hashes netproto.Hashes) (api.Explanation, error) {
+	if hashes.HashLen() > netproto.MaxHashLen {
+		return api.Explanation{}, netproto.ErrHashLen
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Timeout)
+	defer cancel()
+	return r.Explain(ctx, r.service.clampTokens(numTokens, r.service.unaligned(numTokens)), hashes)
+}
+
+// changeWaiting is Store or Evict for a caller who brings no context.
+func (r *Remote) changeWaiting(keys []byte, hashLen int, do func(ctx context.Context, hashes netproto.Hashes) error) error {
+	hashes, err := keysOf(keys, hashLen)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.WriteTimeout)
+	defer cancel()
+	return do(ctx, hashes)
+}
+
+// Count counts a lookup of numTokens, of which hashes cover numHashes blocks.
+func (r *Remote) Count(numTokens int64, numHashes int, hit int64) {
+	tokenLen, _ := r.service.coord.TokenLen(numTokens)
+	r.service.count(min(tokenLen, int64(numHashes)*int64(r.service.pool.HashBlockSize)), hit)
+}
+
+// Explain is an explain over the backend. It fails when the backend does.
+func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
+	lease := r.lease(ctx)
+	defer lease.end()
+	if err := ctx.Err(); err != nil { // too late: no need to build all keys for nothing
+		return api.Explanation{}, r.countLate(err)
+	}
+	hit, ends, err := r.service.coord.AskExplain(numTokens, hashes, lease.exists, lease.room)
+	if err != nil {
+		return api.Explanation{}, err
+	}
+	return newExplanation(fit32(hit, r.service.coord.Alignment()), ends), nil
+}
+
+// Store adds keys to what the backend holds of a place.
+func (r *Remote) Store(ctx context.Context, at Place, hashes netproto.Hashes) error {
+	err := r.write(ctx, "store", func(ctx context.Context) error { return r.inPieces(ctx, at, hashes, r.store.Store) })
+	if err == nil {
+		r.stored.Add(int64(hashes.Len()))
+	}
+	return err
+}
+
+// Evict takes keys away from what the backend holds of a place.
+func (r *Remote) Evict(ctx context.Context, at Place, hashes netproto.Hashes) error {
+	err := r.write(ctx, "evict", func(ctx context.Context) error { return r.inPieces(ctx, at, hashes, r.store.Evict) })
+	if err == nil {
+		r.evicted.Add(int64(hashes.Len()))
+	}
+	return err
+}
+
+// writeAtOnce is how many keys one call of a backend stores or evicts: a message of
+// 64 MiB can name 64 million, which would take gigabytes.
+const writeAtOnce = 16384
+
+// inPieces makes a change in as many calls as its keys need, until one fails.
+func (r *Remote) inPieces(ctx context.Context, at Place, hashes netproto.Hashes, do func(ctx context.Context, keys []string) error) error {
+	for rest := hashes.Bytes(); ; {
+		n := min(len(rest), writeAtOnce*hashes.HashLen())
+		if err := r.changeKeys(ctx, r.keysOfPlace(at, netproto.NewHashes(rest[:n], hashes.HashLen())), do); err != nil {
+			return err
+		}
+		if rest = rest[n:]; len(rest) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// Reset removes every block of the pool from the backend.
+func (r *Remote) Reset(ctx context.Context) error {
+	return r.write(ctx, "reset", func(ctx context.Context) error {
+		return r.changeKeys(ctx, nil, func(ctx context.Context, _ []string) error { return r.store.Reset(ctx) })
+	})
+}
+
+// keysOf checks the keys of a store or an evict as the index would.
+func keysOf(keys []byte, hashLen int) (netproto.Hashes, error) {
+	switch {
+	case hashLen < 1 || hashLen > netproto.MaxHashLen:
+		return netproto.Hashes{}, netproto.ErrHashLen
+	case len(keys)%hashLen != 0:
+		return netproto.Hashes{}, netproto.ErrCutKey
+	}
+	return netproto.NewHashes(keys, hashLen), nil
+}
+
+// Needed returns the number of tokens that a lookup is about and how many of its hashes
+// can change its answer, and 0 with the rules' error if it has none. Hashes behind the
+// last token never do. unaligned is as for Query.Begin.
+func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, hashes int, err error) {
+	numTokens = r.service.clampTokens(tokens, unaligned)
+	hashes, err = r.needed(numTokens, numHashes)
+	return numTokens, hashes, err
+}
+
+func (r *Remote) needed(numTokens int64, numHashes int) (int, error) {
+	if numTokens == 0 || numHashes == 0 {
+		return 0, nil // answered 0 before anything is checked
+	}
+	tokenLen, err := r.service.coord.TokenLen(numTokens)
+	if err != nil {
+		return 0, err
+	}
+	most := 0
+	for g := range r.service.coord.NumGroups() {
+		most = max(most, r.service.coord.Positions(g, tokenLen, math.MaxInt)*r.service.coord.AskStride(g))
+	}
+	return min(numHashes, most), nil
+}
+
+// Config returns the configuration with its defaults filled in.
+func (r *Remote) Config() RemoteConfig { return r.cfg }
+
+// CountRejected counts a request that the backend is not asked for.
+func (r *Remote) CountRejected() { r.rejected.Add(1) }
+
+// CountTimeout counts a request whose time was up before the backend could be asked.
+func (r *Remote) CountTimeout() { r.timeouts.Add(1) }
+
+// Remote returns the service's way to its backend, nil over the memory index.
+func (s *Service) Remote() *Remote { return s.remote }
+
+// keysOfPlace returns the reference's keys of hashes at a place.
+func (r *Remote) keysOfPlace(at Place, hashes netproto.Hashes) []string {
+	rank := coordinator.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank), DCP: r.service.pool.DCPRank}
+	if r.service.pool.Revision == coordinator.Revision20260817 {
+		rank.DCP = rank.TP % r.service.pool.DCPSize
+	}
+	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
+	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
+}

@@ -1,0 +1,318 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// crowd is many plain connections to one server.
+type crowd struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// dialCrowd connects n times from several goroutines and lets each connection do
+// something.
+func dialCrowd(t testing.TB, addr string, n int, do func(conn net.Conn) error) *crowd {
+	t.Helper()
+	c := new(crowd)
+	t.Cleanup(c.close)
+	var group errgroup.Group
+	group.SetLimit(8)
+	for range n {
+		group.Go(func() error {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(addr, "tcp://"))
+			if err != nil {
+				return err
+			}
+			c.mu.Lock()
+			c.conns = append(c.conns, conn)
+			c.mu.Unlock()
+			if err := conn.SetDeadline(time.Now().Add(10 * lookuptest.Patience)); err != nil {
+				return err
+			}
+			return do(conn)
+		})
+	}
+	require.NoError(t, group.Wait())
+	return c
+}
+
+func (c *crowd) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // leaves nothing behind that would take up its port
+		}
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+var pingBytes, pongBytes = lookuptest.Encode([]byte("ping")), lookuptest.Encode([]byte{1})
+
+func pingPong(conn net.Conn) error {
+	if _, err := conn.Write(pingBytes); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, make([]byte, len(pongBytes)))
+	return err
+}
+
+func dialChild(t testing.TB, c *child) *client.Client {
+	t.Helper()
+	client, err := client.Dial(context.Background(), c.addr, client.WithTimeout(lookuptest.Patience))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// lets tells whether so many files may be open in this process.
+func lets(t testing.TB, files uint64) {
+	t.Helper()
+	if limit, err := openFileLimit(); err != nil || limit < files {
+		t.Skipf("%d files may be open, %d would be needed", limit, files)
+	}
+}
+
+// measurable skips where memory is not what users have.
+func measurable(t testing.TB) {
+	t.Helper()
+	if testing.Short() || bufpool.Debug || runtime.GOOS != "linux" {
+		t.Skip("needs time, and a build as users have it")
+	}
+}
+
+const mib = 1 << 20
+
+// Ten thousand connections that do nothing cost little.
+func TestTenThousandConnections(t *testing.T) {
+	measurable(t)
+	lets(t, 13_500)
+	const connections = 10_000
+	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MaxConnections: connections + 10}})
+	client := dialChild(t, server)
+	require.NoError(t, client.Ping(context.Background()))
+	before := server.memory(t, "VmRSS")
+	crowd := dialCrowd(t, server.addr, connections, pingPong)
+	require.EqualValues(t, connections+1, statOf(t, client).Connections)
+	grown := server.memory(t, "VmHWM") - before
+	t.Logf("%d connections take %.1f MiB, %d bytes each", connections, float64(grown)/mib, grown/connections)
+	require.LessOrEqual(t, grown, 64*mib)
+	crowd.close()
+	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, client).Connections == 1 })
+	server.ends(t)
+}
+
+// A thousand lookups of 4 MiB that stop half-way cost little.
+func TestThousandHalfLookups(t *testing.T) {
+	measurable(t)
+	lets(t, 3_000)
+	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MessageTimeout: time.Hour}})
+	client := dialChild(t, server)
+	keys := lookuptest.Chain("a", 131072, 32)
+	require.NoError(t, client.Store(context.Background(), lookup.Place{}, keys, 32))
+	hit, err := client.Lookup(context.Background(), 131072*16, keys, 32)
+	require.NoError(t, err)
+	require.EqualValues(t, 131072*16, hit)
+	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
+	half := len(msg) / 2
+	before := server.memory(t, "VmRSS")
+	crowd := dialCrowd(t, server.addr, 1000, func(conn net.Conn) error {
+		if _, err := conn.Write(msg[:half]); err != nil {
+			return err
+		}
+		for { // until the server's side has it all
+			n, err := untaken(conn)
+			if err != nil || n == 0 {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	require.NoError(t, client.Ping(context.Background()))
+	grown := server.memory(t, "VmHWM") - before
+	t.Logf("1000 half lookups take %.1f MiB", float64(grown)/mib)
+	require.LessOrEqual(t, grown, 64*mib)
+	for _, conn := range crowd.conns[:3] { // they are well
+		_, err := conn.Write(msg[half:])
+		require.NoError(t, err)
+		reply := make([]byte, 6)
+		_, err = io.ReadFull(conn, reply)
+		require.NoError(t, err)
+		require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), reply)
+	}
+	crowd.close()
+	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, client).Connections == 1 })
+	server.ends(t)
+}
+
+// untaken returns how many bytes the peer's kernel has not acknowledged.
+func untaken(conn net.Conn) (n int, err error) {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if failed := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); failed != nil {
+		return 0, failed
+	}
+	return n, err
+}
+
+// Peers that ask for large replies and never read are closed at their bound.
+func TestPeersThatNeverRead(t *testing.T) {
+	measurable(t)
+	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}})
+	client := dialChild(t, server)
+	require.NoError(t, client.Ping(context.Background()))
+	before := server.memory(t, "VmRSS")
+	const peers = 24
+	echo := lookuptest.Encode([]byte("ping"), make([]byte, netproto.MaxPing-10))
+	dialCrowd(t, server.addr, peers, func(conn net.Conn) error {
+		for range 20_000 {
+			if _, err := conn.Write(echo); err != nil {
+				return nil //nolint:nilerr // closed, as it must be
+			}
+		}
+		return errors.New("1.2 GiB of replies were taken from a peer that does not read")
+	})
+	lookuptest.Eventually(t, "counted", func() bool { return statOf(t, client).Closed["slow_reader"] == peers })
+	grown := server.memory(t, "VmHWM") - before
+	t.Logf("%d peers that do not read took %.1f MiB", peers, float64(grown)/mib)
+	require.LessOrEqual(t, grown, 64*mib)
+	server.ends(t)
+}
+
+// A storm of connections that come and go leaves others served.
+func TestConnectionStorm(t *testing.T) {
+	storm, ipc := 10_000, "ipc://"+t.TempDir()+"/s"
+	if testing.Short() || bufpool.Debug {
+		storm = 1000
+	}
+	server, err := serveOn(t, nil, "tcp://127.0.0.1:0", ipc)
+	require.NoError(t, err)
+	answers, stop := lookUpMeanwhile(t, server.Addrs()[0])
+	end := time.Now().Add(lookuptest.Patience)
+	var group errgroup.Group
+	for worker := range 8 {
+		group.Go(func() error {
+			for i := 0; i < storm/8 || answers.Load() == 0 && time.Now().Before(end); i++ {
+				network, target, _ := api.SplitAddress(server.Addrs()[worker%2])
+				conn, err := net.Dial(network, target)
+				if errors.Is(err, unix.EAGAIN) { // more wait than the kernel keeps
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				if i%4 == 0 {
+					_, _ = conn.Write(pingBytes[:1+i%len(pingBytes)])
+				}
+				if tcp, ok := conn.(*net.TCPConn); ok && i%8 != 0 {
+					_ = tcp.SetLinger(0)
+				}
+				if err := conn.Close(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	during := answers.Load()
+	stop()
+	require.Positive(t, during, "lookups were answered meanwhile")
+	lookuptest.Eventually(t, "all gone", func() bool { return server.open() == 0 && server.connections.Load() == 0 })
+	pings(t, server.Addrs()[0])
+	pings(t, ipc)
+	require.Zero(t, server.Stat().AcceptErrors)
+}
+
+// lookUpMeanwhile looks up over a connection of its own until it is stopped, and
+// fails the test if an answer is wrong or late.
+func lookUpMeanwhile(t testing.TB, addr string) (answers *atomic.Int64, stop func()) {
+	t.Helper()
+	c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
+	require.NoError(t, err)
+	keys := lookuptest.Chain("a", 100, 32)
+	require.NoError(t, c.Store(context.Background(), lookup.Place{}, keys, 32))
+	answers = new(atomic.Int64)
+	end, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-end:
+				done <- c.Close()
+				return
+			default:
+			}
+			hit, err := c.Lookup(context.Background(), 1600, keys, 32)
+			if err == nil && hit != 1600 {
+				err = errors.New("a wrong answer")
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			answers.Add(1)
+		}
+	}()
+	return answers, func() { close(end); require.NoError(t, <-done) }
+}
+
+// Without descriptors the server lives, answers those that it has, and accepts
+// again when there are some.
+func TestOutOfDescriptors(t *testing.T) {
+	lets(t, 1_500)
+	const storm, allowed = 1000, 64
+	for name, c := range map[string]struct {
+		hog  int
+		hurt func(st api.Stat) bool
+	}{
+		"few connections allowed": {0, func(st api.Stat) bool { return st.Closed["max_connections"] == storm+2-allowed && st.AcceptErrors == 0 }},
+		"none left":               {90, func(st api.Stat) bool { return st.AcceptErrors > 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun := time.Now()
+			server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Files: 128, Hog: c.hog})
+			early := dialChild(t, server)
+			require.EqualValues(t, allowed, statOf(t, early).MaxConnections)
+			answers, stop := lookUpMeanwhile(t, server.addr)
+			crowd := dialCrowd(t, server.addr, storm, func(net.Conn) error { return nil })
+			lookuptest.Eventually(t, name, func() bool { return c.hurt(statOf(t, early)) })
+			seen := answers.Load()
+			lookuptest.Eventually(t, "answers go on", func() bool { return answers.Load() > seen+10 })
+			crowd.close()
+			stop()
+			late := dialChild(t, server)
+			require.NoError(t, late.Ping(context.Background()), "accepted when there is room")
+			lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, late).Connections == 2 })
+			told := statOf(t, late).AcceptErrors > 0
+			log := server.ends(t)
+			require.Contains(t, log, "max_connections lowered")
+			require.Equal(t, told, strings.Contains(log, "too many open files"), log)
+			require.LessOrEqual(t, strings.Count(log, "cannot accept"), 3+int(time.Since(begun)/quietFor), log)
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// A service is served on a port of its own and asked over a socket.
+func Example() {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := srv.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	c, err := client.Dial(ctx, srv.Addrs()[0])
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := c.Store(ctx, lookup.Place{}, []byte("aaaabbbb"), 4); err != nil { // two hashes of 4 bytes
+		log.Fatal(err)
+	}
+	hit, err := c.Lookup(ctx, 64, []byte("aaaabbbbddddeeee"), 4)
+	fmt.Println(hit, err)
+	_ = c.Close()
+
+	fmt.Println(srv.Shutdown(ctx)) // drains, then closes
+	// Output:
+	// 32 <nil>
+	// <nil>
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+)
+
+func TestMain(m *testing.M) { lookuptest.Main(m) }
+
+// blocks16 is a service of one full-attention group of 16 tokens on one rank.
+var blocks16 = lookup.ServiceConfig{Pool: lookuptest.Blocks16}
+
+// patient is a configuration in which no call runs out of time.
+var patient = lookup.RemoteConfig{Timeout: lookuptest.Patience, WriteTimeout: lookuptest.Patience}
+
+func startServer(t testing.TB, cfg lookup.ServiceConfig, limits Limits) *Server {
+	t.Helper()
+	return startLogging(t, cfg, limits, slog.New(slog.DiscardHandler))
+}
+
+func startLogging(t testing.TB, cfg lookup.ServiceConfig, limits Limits, logger *slog.Logger) *Server {
+	t.Helper()
+	service, err := lookup.NewService(cfg)
+	require.NoError(t, err)
+	server, err := New(service, Config{
+		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: limits, Logger: logger,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
+	defer cancel()
+	require.NoError(t, server.Start(ctx))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+	})
+	return server
+}
+
+func startRemote(t testing.TB, store *lookuptest.KeyStore, cfg lookup.RemoteConfig, limits Limits) *Server {
+	t.Helper()
+	return startServer(t, lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: cfg}, limits)
+}
+
+// dialTest connects a client that ends with the test.
+func dialTest(t testing.TB, s *Server, opts ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.Dial(context.Background(), s.Addrs()[0], append(opts, client.WithTimeout(lookuptest.Patience))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func statOf(t testing.TB, c *client.Client) (st api.Stat) {
+	t.Helper()
+	raw, err := c.Stat(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &st))
+	return st
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultIPCMode are the permissions of an ipc:// socket's file when nothing else
+// is said: whoever may write to the file may connect.
+const DefaultIPCMode fs.FileMode = 0o600
+
+// listenIPC listens on a unix socket. A file at its path is replaced only if it is
+// a socket that nobody listens on.
+func listenIPC(path string, mode fs.FileMode) (listener, error) {
+	if strings.HasPrefix(path, "@") {
+		ln, err := net.Listen("unix", path)
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = inUse(path)
+		}
+		return listener{Listener: ln, addr: "ipc://" + path}, err
+	}
+	unlock := lockDir(filepath.Dir(path))
+	defer unlock()
+	if err := clearStale(path); err != nil {
+		return listener{}, err
+	}
+	ln, err := bindIPC(path, mode)
+	if err != nil {
+		return listener{}, err
+	}
+	ours, err := os.Lstat(path)
+	if err != nil {
+		_ = ln.Close()
+		return listener{}, err
+	}
+	return listener{Listener: ln, addr: "ipc://" + path, remove: func() { removeIPC(path, ours) }}, nil
+}
+
+func inUse(path string) error {
+	return fmt.Errorf("%s is in use by a running server: %w", path, unix.EADDRINUSE)
+}
+
+// clearStale makes room at path: it removes the socket of a server that is gone,
+// and refuses to remove anything else.
+func clearStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is there and no socket (%v); it is left alone", path, info.Mode())
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return inUse(path)
+	case errors.Is(err, unix.EAGAIN): // more wait for it than it accepts
+		return inUse(path)
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("cannot tell whether a server uses %s: %w", path, err)
+	}
+	return os.NewSyscallError("unlink", unix.Unlink(path)) // os.Remove would take a directory
+}
+
+// bindIPC creates the socket's file and listens. Between the two it sets the
+// permissions: nobody can connect before.
+func bindIPC(path string, mode fs.FileMode) (net.Listener, error) {
+	syscall.ForkLock.RLock()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close() // FileListener has its own descriptor
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, &os.PathError{Op: "bind", Path: path, Err: err}
+	}
+	err = os.Chmod(path, mode)
+	if err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(fd, unix.SOMAXCONN))
+	}
+	var ln net.Listener
+	if err == nil {
+		ln, err = net.FileListener(file)
+	}
+	if err != nil {
+		_ = unix.Unlink(path)
+		return nil, err
+	}
+	return ln, nil
+}
+
+// removeIPC takes a socket's file away if it is still the one that was created.
+func removeIPC(path string, ours fs.FileInfo) {
+	unlock := lockDir(filepath.Dir(path))
+	defer unlock()
+	if now, err := os.Lstat(path); err == nil && os.SameFile(ours, now) {
+		_ = unix.Unlink(path)
+	}
+}
+
+// lockPatience bounds the wait for another server that starts in the same
+// directory; it takes milliseconds.
+const lockPatience = 2 * time.Second
+
+// lockDir keeps servers that start at the same moment from taking each other's
+// new socket for a stale one. It does what it can: where a directory cannot be
+// locked, servers are started one by one.
+func lockDir(dir string) (unlock func()) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return func() {}
+	}
+	for end := time.Now().Add(lockPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	return func() { _ = unix.Close(fd) }
+}

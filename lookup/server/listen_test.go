@@ -1,0 +1,379 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+)
+
+// serveOn starts a server on addresses of the test's own; change may alter its
+// configuration.
+func serveOn(t testing.TB, change func(*Config), listen ...string) (*Server, error) {
+	t.Helper()
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	cfg := Config{Listen: listen, Loops: 2}
+	if change != nil {
+		change(&cfg)
+	}
+	server, err := New(service, cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
+	defer cancel()
+	if err := server.Start(ctx); err != nil {
+		<-server.Done()
+		return nil, err
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+	})
+	return server, nil
+}
+
+func pings(t testing.TB, addr string) {
+	t.Helper()
+	c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
+	require.NoError(t, err, addr)
+	defer c.Close()
+	require.NoError(t, c.Ping(context.Background()), addr)
+}
+
+// longestPath is how many bytes the path of a unix socket has at most.
+const longestPath = 107
+
+// The longest path and name that are accepted can be listened on.
+func TestLongestIPCPath(t *testing.T) {
+	dir := t.TempDir()
+	if len(dir) > 80 {
+		t.Skip("the directory for temporary files has too long a path")
+	}
+	path := dir + "/" + strings.Repeat("x", longestPath-len(dir)-1)
+	abstract := "@" + strings.Repeat("y", longestPath-20) + fmt.Sprintf("%020d", os.Getpid())
+	server, err := serveOn(t, nil, "ipc://"+path, "ipc://"+abstract)
+	require.NoError(t, err)
+	for _, addr := range server.Addrs() {
+		pings(t, addr)
+	}
+}
+
+// The network of an IP address is its own: 0.0.0.0 is not [::].
+func TestTCPNetwork(t *testing.T) {
+	for address, want := range map[string]string{
+		"0.0.0.0:1": "tcp4", "[::]:1": "tcp6", "[::ffff:127.0.0.1]:1": "tcp4", "[fe80::1%eth0]:1": "tcp6", "localhost:1": "tcp", "nonsense": "tcp",
+	} {
+		require.Equal(t, want, tcpNetwork(address), address)
+	}
+	server, err := serveOn(t, nil, "tcp://0.0.0.0:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(server.Addrs()[0], "tcp://"))
+	require.NoError(t, err)
+	pings(t, "127.0.0.1:"+port)
+	_, err = net.Dial("tcp", "[::1]:"+port)
+	require.Error(t, err, "IPv6 was not asked for")
+}
+
+func TestIPC(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	addrs := []string{"ipc://" + path, fmt.Sprintf("ipc://@hitline-test-%d", os.Getpid()), "tcp://127.0.0.1:0"}
+	var log syncBuffer
+	server, err := serveOn(t, logTo(&log), addrs...)
+	require.NoError(t, err)
+	require.Equal(t, addrs[:2], server.Addrs()[:2])
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	require.Equal(t, DefaultIPCMode, info.Mode().Perm())
+
+	keys := lookuptest.Chain("a", 1000, 32)
+	for i, addr := range server.Addrs() {
+		c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
+		require.NoError(t, err)
+		if i == 0 {
+			require.NoError(t, c.Store(context.Background(), lookup.Place{}, keys, 32))
+		}
+		hit, err := c.Lookup(context.Background(), 16000, keys, 32)
+		require.NoError(t, err)
+		require.EqualValues(t, 16000, hit, addr)
+		require.NoError(t, c.Close())
+	}
+	lookuptest.Eventually(t, "all gone", func() bool { return server.open() == 0 })
+	if runtime.GOOS == "linux" {
+		peer := fmt.Sprintf("pid=%d uid=%d gid=%d", os.Getpid(), os.Getuid(), os.Getgid())
+		require.Equal(t, 2, strings.Count(log.String(), `level=DEBUG msg="connection opened" peer="`+peer+`"`), log.String())
+	}
+	require.NoError(t, server.Shutdown(context.Background()))
+	require.NoFileExists(t, path)
+}
+
+// logTo keeps a server's log.
+func logTo(log *syncBuffer) func(*Config) {
+	return func(cfg *Config) {
+		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+}
+
+// syncBuffer is a buffer that goroutines may write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestIPCRefusalsNameThePeer(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	var log syncBuffer
+	server, err := serveOn(t, func(cfg *Config) { logTo(&log)(cfg); cfg.Limits.MaxConnections = 1 }, "ipc://"+filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	who := fmt.Sprintf(`peer="pid=%d uid=%d gid=%d"`, os.Getpid(), os.Getuid(), os.Getgid())
+	first := dialTest(t, server)
+	require.NoError(t, first.Ping(context.Background()))
+	conn, err := net.Dial("unix", strings.TrimPrefix(server.Addrs()[0], "ipc://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	(&lookuptest.Peer{Conn: conn}).ClosedWithin(t)
+	require.Contains(t, log.String(), `level=WARN msg="connection closed" reason=max_connections `+who)
+	require.NoError(t, first.Close())
+	lookuptest.Eventually(t, "gone", func() bool { return server.connections.Load() == 0 })
+	conn, err = net.Dial("unix", strings.TrimPrefix(server.Addrs()[0], "ipc://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("GET"))
+	require.NoError(t, err)
+	(&lookuptest.Peer{Conn: conn}).ClosedWithin(t)
+	lookuptest.Eventually(t, "told", func() bool {
+		return strings.Contains(log.String(), `level=WARN msg="connection closed" reason=bad_first_byte `+who)
+	})
+}
+
+func TestIPCMode(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077)) // must not matter
+	path := filepath.Join(t.TempDir(), "s")
+	_, err := serveOn(t, func(cfg *Config) { cfg.IPCMode = 0o666 }, "ipc://"+path)
+	require.NoError(t, err)
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o666, info.Mode().Perm())
+}
+
+// What is at the path of a socket and is none is left alone.
+func TestIPCPathTaken(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"file":              func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
+		"directory":         func(path string) error { return os.Mkdir(path, 0o700) },
+		"symlink":           func(path string) error { return os.Symlink("/nowhere", path) },
+		"symlink to a dir":  func(path string) error { return os.Symlink("/", path) },
+		"named pipe":        func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"symlink to socket": func(path string) error { return os.Symlink(staleSocket(t), path) },
+	} {
+		path := filepath.Join(t.TempDir(), "s")
+		require.NoError(t, put(path), name)
+		before, err := os.Lstat(path)
+		require.NoError(t, err)
+		_, err = serveOn(t, nil, "tcp://127.0.0.1:0", "ipc://"+path)
+		require.ErrorContains(t, err, "cannot serve ipc://"+path, name)
+		require.ErrorContains(t, err, "no socket", name)
+		after, err := os.Lstat(path)
+		require.NoError(t, err)
+		require.True(t, os.SameFile(before, after), name)
+	}
+	_, err := serveOn(t, nil, "ipc:///no/such/directory/s")
+	require.ErrorContains(t, err, "no such file or directory")
+}
+
+// staleSocket returns the path of a socket whose server is gone.
+func staleSocket(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stale")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	require.NoError(t, err)
+	ln.SetUnlinkOnClose(false)
+	require.NoError(t, ln.Close())
+	return path
+}
+
+func TestIPCStale(t *testing.T) {
+	path := staleSocket(t)
+	server, err := serveOn(t, nil, "ipc://"+path)
+	require.NoError(t, err)
+	pings(t, server.Addrs()[0])
+
+	_, err = serveOn(t, nil, "ipc://"+path)
+	require.ErrorContains(t, err, "in use by a running server")
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	pings(t, server.Addrs()[0])
+
+	abstract := fmt.Sprintf("ipc://@hitline-twice-%d", os.Getpid())
+	_, err = serveOn(t, nil, abstract)
+	require.NoError(t, err)
+	_, err = serveOn(t, nil, abstract)
+	require.ErrorContains(t, err, "in use by a running server")
+}
+
+// A server removes its own socket only.
+func TestIPCReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	old, err := serveOn(t, nil, "ipc://"+path)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	server, err := serveOn(t, nil, "ipc://"+path)
+	require.NoError(t, err)
+	require.NoError(t, old.Shutdown(context.Background()))
+	pings(t, server.Addrs()[0])
+	require.NoError(t, server.Shutdown(context.Background()))
+	require.NoFileExists(t, path)
+}
+
+// Of servers that start at the same moment over a stale socket one gets it.
+func TestIPCStartedTogether(t *testing.T) {
+	path := staleSocket(t)
+	const servers = 8
+	listeners := make([]listener, servers)
+	errs := make([]error, servers)
+	var wg sync.WaitGroup
+	for i := range servers {
+		wg.Go(func() { listeners[i], errs[i] = listenIPC(path, 0o600) })
+	}
+	wg.Wait()
+	won := 0
+	for i, err := range errs {
+		if err == nil {
+			won++
+			defer listeners[i].Close()
+		} else {
+			require.ErrorIs(t, err, unix.EADDRINUSE)
+		}
+	}
+	require.Equal(t, 1, won)
+	conn, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+}
+
+// One address that cannot be had gives back the others.
+func TestListenAllOrNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, err = serveOn(t, nil, "ipc://"+path, "tcp://"+taken.Addr().String())
+	require.ErrorContains(t, err, "cannot serve tcp://"+taken.Addr().String())
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.NoFileExists(t, path)
+}
+
+// TestSocketOptions looks at the sockets of the event loops.
+func TestSocketOptions(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+	raw, err := server.door.listeners[0].Listener.(*net.TCPListener).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		require.NoError(t, err)
+		require.Equal(t, unix.IPPROTO_TCP, protocol, "not MPTCP")
+	}))
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	require.Len(t, server.sessions, 1)
+	for _, c := range server.sessions {
+		for _, o := range []struct{ level, option, want int }{
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 60},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
+		} {
+			got, err := unix.GetsockoptInt(c.Fd(), o.level, o.option)
+			require.NoError(t, err)
+			require.Equal(t, o.want, got, "option %d", o.option)
+		}
+		flags, err := unix.FcntlInt(uintptr(c.Fd()), unix.F_GETFD, 0)
+		require.NoError(t, err)
+		require.NotZero(t, flags&unix.FD_CLOEXEC)
+		flags, err = unix.FcntlInt(uintptr(c.Fd()), unix.F_GETFL, 0)
+		require.NoError(t, err)
+		require.NotZero(t, flags&unix.O_NONBLOCK)
+	}
+}
+
+// Connections are spread evenly over the loops, also over several listeners.
+func TestLoopsAreEven(t *testing.T) {
+	server, err := serveOn(t, func(cfg *Config) { cfg.Loops = 4 }, "tcp://127.0.0.1:0", "ipc://"+filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	const each = 10
+	for i := range 4 * each {
+		network, target, _ := api.SplitAddress(server.Addrs()[i/(2*each)])
+		conn, err := net.Dial(network, target)
+		require.NoError(t, err)
+		defer conn.Close()
+		lookuptest.Eventually(t, "open", func() bool { return server.open() == i+1 })
+	}
+	loops := map[any]int{}
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	for _, c := range server.sessions {
+		loops[c.EventLoop()]++
+	}
+	require.Len(t, loops, 4)
+	for _, n := range loops {
+		require.Equal(t, each, n, "%v", loops)
+	}
+}
+
+// The next connection is not admitted before the one before it is with its loop, but
+// for one that takes longer than enterPatience.
+func TestAdmitWaitsForTheLoop(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	const connections = 100
+	inTime := 0
+	for i := range connections {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		accepted, err := ln.Accept()
+		require.NoError(t, err)
+		begun := time.Now()
+		server.door.admit(accepted)
+		if open := server.open(); time.Since(begun) < enterPatience {
+			require.Equal(t, i+1, open)
+			inTime++
+		}
+		lookuptest.Eventually(t, "open", func() bool { return server.open() == i+1 })
+	}
+	t.Logf("%d of %d within %v", inTime, connections, enterPatience)
+}

@@ -1,0 +1,134 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+)
+
+// observations returns the buckets of a histogram that are not empty, by bound.
+func observations(h Histogram) map[float64]uint64 {
+	got := map[float64]uint64{}
+	for i, n := range h.Counts {
+		if n > 0 && i < len(h.Bounds) {
+			got[h.Bounds[i]] = n
+		} else if n > 0 {
+			got[-1] = n
+		}
+	}
+	return got
+}
+
+func TestTallyBuckets(t *testing.T) {
+	require.True(t, slices.IsSorted(durationBounds[:]))
+	require.True(t, slices.IsSorted(hashBounds[:]))
+	var tl tally
+	for _, v := range []int64{0, 16, 17, 64, 65, 1 << 20, 1<<20 + 1} {
+		tl.observe(hashBounds[:], v, 1)
+	}
+	tl.observe(hashBounds[:], 1<<30, 3)
+	h := newHistogram(hashBounds[:], 1, []*tally{&tl, new(tally)})
+	require.Equal(t, map[float64]uint64{16: 2, 64: 2, 256: 1, 1 << 20: 1, -1: 4}, observations(h))
+	require.EqualValues(t, 16+17+64+65+2<<20+1+3<<30, h.Sum)
+}
+
+// What a lookup took is counted from its own first byte, in whatever turn that was.
+func TestLookupDurations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := unstarted(t)
+		ses := newSession(server, new(replies))
+		feed := func(p []byte) {
+			t.Helper()
+			require.NoError(t, ses.receive(p))
+		}
+		begun := func(within float64, lookups uint64, sum time.Duration) {
+			t.Helper()
+			h := server.LookupDurations()
+			require.Equal(t, map[float64]uint64{within: lookups}, observations(h))
+			require.InDelta(t, sum.Seconds(), h.Sum, 1e-12)
+			*ses.meter = meter{}
+		}
+		short, long := lookupOf("", lookuptest.Chain("a", 4, 32)), lookupOf("", lookuptest.Chain("a", 100, 32))
+
+		feed(slices.Concat(short, short, short)) // the clock stands still
+		begun(5e-6, 3, 0)
+
+		feed(long[:10])
+		time.Sleep(30 * time.Millisecond)
+		feed(long[10:100])
+		time.Sleep(3 * time.Millisecond)
+		feed(long[100:])
+		begun(0.05, 1, 33*time.Millisecond)
+
+		feed(long[:100]) // the first of a turn began earlier, the others with it
+		time.Sleep(time.Second)
+		feed(slices.Concat(long[100:], short, short, long[:50]))
+		h := server.LookupDurations()
+		require.Equal(t, map[float64]uint64{1: 1, 5e-6: 2}, observations(h))
+		require.InDelta(t, 1, h.Sum, 1e-12)
+		*ses.meter = meter{}
+		time.Sleep(7 * time.Second)
+		feed(long[50:])
+		begun(-1, 1, 7*time.Second)
+
+		ping := lookuptest.Encode([]byte("ping"))
+		feed(ping[:3]) // what began earlier was no lookup
+		time.Sleep(time.Second)
+		feed(slices.Concat(ping[3:], short))
+		begun(5e-6, 1, 0)
+
+		feed(lookuptest.Encode([]byte("lookup"), []byte{17})) // refused: not counted
+		require.Empty(t, observations(server.LookupDurations()))
+	})
+}
+
+func TestMetersOfLoops(t *testing.T) {
+	for name, cfg := range map[string]lookup.ServiceConfig{"memory": blocks16, "remote": {Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}, Remote: patient}} {
+		server := startServer(t, cfg, Limits{})
+		for range 4 { // over 2 loops
+			c := dialTest(t, server)
+			for _, n := range []int{1, 20, 100} {
+				_, err := c.Lookup(context.Background(), uint32(16*n), lookuptest.Chain("a", n, 32), 32)
+				require.NoError(t, err)
+			}
+		}
+		lookuptest.Eventually(t, name, func() bool {
+			var all uint64
+			for _, n := range server.LookupDurations().Counts {
+				all += n
+			}
+			return all == 12
+		})
+		require.Equal(t, map[float64]uint64{16: 4, 64: 4, 256: 4}, observations(server.LookupHashes()), name)
+		require.Equal(t, float64(4*121), server.LookupHashes().Sum, name)
+		require.Positive(t, server.LookupDurations().Sum, name)
+		require.Len(t, server.meters, 2, name)
+		require.Zero(t, server.noLoop.hashes.sum.Load(), name)
+	}
+}
+
+func TestReady(t *testing.T) {
+	server := unstarted(t)
+	require.EqualError(t, server.Ready(), "not ready: not listening yet")
+
+	server = startServer(t, blocks16, Limits{})
+	require.NoError(t, server.Ready())
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookuptest.Encode([]byte("ping")), lookuptest.Encode([]byte("ping"))[:3])
+	require.Equal(t, [][]byte{{1}}, p.Next(t))
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Shutdown(context.Background()) }()
+	lookuptest.Eventually(t, "draining", func() bool { return server.Ready() != nil })
+	require.EqualError(t, server.Ready(), "not ready: draining")
+	require.ErrorIs(t, server.Ready(), ErrNotReady)
+	p.Send(t, lookuptest.Encode([]byte("ping"))[3:])
+	require.NoError(t, <-stopped)
+	require.EqualError(t, server.Ready(), "not ready: stopped")
+}

@@ -1,0 +1,32 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCapConnections(t *testing.T) {
+	for _, c := range []struct {
+		most int
+		open uint64
+		want int
+	}{
+		{4096, 1 << 20, 4096},
+		{4096, 5462, 4096},
+		{4096, 4096, 3072},
+		{4096, 1024, 768},
+		{4096, 256, 192},
+		{4096, 100, 36},
+		{4096, 65, 1},
+		{4096, 64, 1},
+		{4096, 10, 1},
+		{10, 1024, 10},
+		{4096, 1<<64 - 1, 4096},
+	} {
+		require.Equal(t, c.want, capConnections(c.most, c.open), "%d of %d files", c.most, c.open)
+	}
+	n, err := openFileLimit()
+	require.NoError(t, err)
+	require.Positive(t, n)
+}

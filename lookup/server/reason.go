@@ -1,0 +1,110 @@
+package server
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// closeReason says why a connection ended. Each is counted under its name in the
+// reply to stat.
+type closeReason uint32
+
+const (
+	closedByPeer closeReason = iota // the peer closed it, or it broke
+	closedFirstByte
+	closedFlags
+	closedCommand
+	closedMessageLength
+	closedFrameCount
+	closedEnvelope
+	closedGreeting
+	closedVersion
+	closedMechanism
+	closedHandshake
+	closedProperties
+	closedSocketType
+	closedPeerError
+	closedBadCommand
+	closedSlowReader
+	closedMessageTimeout
+	closedHandshakeTimeout
+	closedHeartbeatTimeout
+	closedIdleTimeout
+	closedMaxConnections
+	closedDraining
+	numReasons
+)
+
+var reasonNames = [numReasons]string{
+	closedByPeer:           "peer",
+	closedFirstByte:        "bad_first_byte",
+	closedFlags:            "bad_flags",
+	closedCommand:          "command_frame",
+	closedMessageLength:    "message_too_long",
+	closedFrameCount:       "too_many_frames",
+	closedEnvelope:         "envelope_too_long",
+	closedGreeting:         "zmtp_greeting",
+	closedVersion:          "zmtp_version",
+	closedMechanism:        "zmtp_mechanism",
+	closedHandshake:        "zmtp_handshake",
+	closedProperties:       "zmtp_properties",
+	closedSocketType:       "zmtp_socket_type",
+	closedPeerError:        "zmtp_peer_error",
+	closedBadCommand:       "zmtp_command",
+	closedSlowReader:       "slow_reader",
+	closedMessageTimeout:   "message_timeout",
+	closedHandshakeTimeout: "handshake_timeout",
+	closedHeartbeatTimeout: "heartbeat_timeout",
+	closedIdleTimeout:      "idle_timeout",
+	closedMaxConnections:   "max_connections",
+	closedDraining:         "draining",
+}
+
+func (r closeReason) String() string { return reasonNames[r] }
+
+// bySilence tells whether the peer has sent nothing for too long.
+func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
+
+// reasonOf maps an error of the reader to its reason.
+func reasonOf(err error) closeReason {
+	for _, m := range [...]struct {
+		err    error
+		reason closeReason
+	}{
+		{netproto.ErrFirstByte, closedFirstByte},
+		{netproto.ErrFlags, closedFlags},
+		{netproto.ErrCommand, closedCommand},
+		{netproto.ErrMessageLength, closedMessageLength},
+		{netproto.ErrFrameCount, closedFrameCount},
+		{netproto.ErrEnvelope, closedEnvelope},
+		{netproto.ErrGreeting, closedGreeting},
+		{netproto.ErrVersion, closedVersion},
+		{netproto.ErrMechanism, closedMechanism},
+		{netproto.ErrHandshake, closedHandshake},
+		{netproto.ErrProperties, closedProperties},
+		{netproto.ErrSocketType, closedSocketType},
+		{netproto.ErrPeerError, closedPeerError},
+		{netproto.ErrBadCommand, closedBadCommand},
+	} {
+		if errors.Is(err, m.err) {
+			return m.reason
+		}
+	}
+	return closedByPeer
+}
+
+// closeCounters counts connections by the reason of their end.
+type closeCounters [numReasons]atomic.Int64
+
+// snapshot returns the counters that are not zero, by name.
+func (c *closeCounters) snapshot() map[string]int64 {
+	counts := map[string]int64{}
+	for r := range c {
+		if n := c[r].Load(); n > 0 {
+			counts[reasonNames[r]] = n
+		}
+	}
+	return counts
+}

@@ -1,0 +1,534 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
+)
+
+// requests, each with an envelope of its own or none.
+func lookupOf(id string, keys []byte) []byte {
+	return append(netproto.AppendLookup(nil, idEnvelope(id), uint32(len(keys)/2), 32, len(keys)), keys...)
+}
+
+func storeOf(id string, tag netproto.Tag, keys []byte) []byte {
+	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, lookup.Place{}, 32, len(keys)), keys...)
+}
+
+func plainOf(id string, tag netproto.Tag, frames ...[]byte) []byte {
+	return netproto.AppendRequest(nil, idEnvelope(id), tag, frames...)
+}
+
+func idEnvelope(id string) []byte {
+	switch id {
+	case "":
+		return nil
+	case "bare":
+		return []byte(bareDelimiter)
+	}
+	return encodeEnvelope("\x00" + id)
+}
+
+// roundDown leaves out the hashes that were cut between two reads.
+func roundDown(n int64, unit int) int64 { return n / int64(unit) * int64(unit) }
+
+func hitText(hashes int) string { return fmt.Sprintf("%08x", 16*hashes) }
+
+func TestRemoteOvertaking(t *testing.T) {
+	slow, fast := lookuptest.Chain("slow", 8, 32), lookuptest.Chain("fast", 4, 32)
+	store, g := lookuptest.Filled(t, slow, fast), lookuptest.NewGate()
+	store.Holding(g, "exists", fmt.Sprintf("%x", slow[:32]))
+	p := lookuptest.DialPeer(t, startRemote(t, store, patient, Limits{}).Addrs()[0])
+	p.Send(t, lookupOf("a", slow), lookupOf("b", fast), plainOf("c", netproto.TagPing), lookupOf("d", nil))
+	got := map[string]string{}
+	for range 3 {
+		id, body, _ := p.Reply(t)
+		got[id] = body
+	}
+	require.Equal(t, map[string]string{"b": hitText(4), "c": "01", "d": hitText(0)}, got)
+	close(g.Open)
+	p.Expect(t, "a "+hitText(8))
+}
+
+func TestRemoteEqualEnvelopes(t *testing.T) {
+	for _, id := range []string{"", "same"} {
+		slow, fast := lookuptest.Chain("slow", 8, 32), lookuptest.Chain("fast", 4, 32)
+		store, g := lookuptest.Filled(t, slow, fast), lookuptest.NewGate()
+		store.Holding(g, "exists", fmt.Sprintf("%x", slow[:32]))
+		server := startRemote(t, store, patient, Limits{})
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		other := id
+		if id == "" {
+			other = "bare" // none and the bare delimiter count as equal
+		}
+		p.Send(t, lookupOf(id, slow), lookupOf(other, fast), plainOf(id, netproto.TagPing, []byte("echo")),
+			plainOf(id, netproto.TagUnknown), plainOf(other, netproto.TagStat), lookupOf(id, fast), plainOf("end", netproto.TagPing))
+		p.Expect(t, "end 01")
+		lookuptest.Eventually(t, "the fast lookups have been asked", func() bool { return server.Stat().Lookups == 2 })
+		close(g.Open)
+		var got []string
+		for range 6 {
+			_, body, _ := p.Reply(t)
+			got = append(got, body)
+		}
+		require.Equal(t, []string{hitText(8), hitText(4), "01", "00", "01", hitText(4)}, got)
+		lookuptest.Eventually(t, "nothing is left", func() bool { return server.flying.Load() == 0 })
+	}
+}
+
+// TestRemoteLookupWaitsForReset sends a lookup behind a reset that takes long.
+func TestRemoteLookupWaitsForReset(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "reset", "")
+	p := lookuptest.DialPeer(t, startRemote(t, store, patient, Limits{}).Addrs()[0])
+	p.Send(t, plainOf("reset", netproto.TagReset), lookupOf("after", keys), plainOf("stat", netproto.TagStat), plainOf("ping", netproto.TagPing))
+	p.Expect(t, "ping 01")
+	lookuptest.Eventually(t, "the reset has begun", func() bool { return g.Held.Load() == 1 })
+	require.EqualValues(t, 2, store.Calls.Load(), "the first store and the reset")
+	close(g.Open)
+	got := map[string]string{}
+	for range 3 {
+		id, body, _ := p.Reply(t)
+		got[id] = body
+	}
+	require.Equal(t, map[string]string{"reset": "01", "after": hitText(0), "stat": "01"}, got)
+}
+
+// TestRemoteLookupGivesUpOnReset has a reset take longer than lookups may.
+func TestRemoteLookupGivesUpOnReset(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "reset", "")
+	server := startRemote(t, store, lookup.RemoteConfig{Timeout: 20 * time.Millisecond, WriteTimeout: 2 * lookuptest.Patience}, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, plainOf("reset", netproto.TagReset), lookupOf("after", keys),
+		append(netproto.AppendExplain(nil, idEnvelope("why"), 128, 32, len(keys)), keys...), plainOf("reset", netproto.TagReset))
+	p.Expect(t, "after "+hitText(0))
+	id, body, text := p.Reply(t)
+	require.Equal(t, "why 00", id+" "+body)
+	require.Contains(t, text, "deadline exceeded")
+	require.Zero(t, server.remote.Reserved())
+	require.EqualValues(t, 2, server.Stat().BackendTimeouts)
+	require.EqualValues(t, 2, server.Stat().InFlight)
+	close(g.Open)
+	p.Expect(t, "reset 01", "reset 01")
+}
+
+// TestRemoteResetWaitsForLookup is the other way round.
+func TestRemoteResetWaitsForLookup(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "exists", "")
+	p := lookuptest.DialPeer(t, startRemote(t, store, patient, Limits{}).Addrs()[0])
+	p.Send(t, lookupOf("before", keys), plainOf("reset", netproto.TagReset), plainOf("ping", netproto.TagPing))
+	p.Expect(t, "ping 01")
+	lookuptest.Eventually(t, "the lookup has begun", func() bool { return g.Held.Load() == 1 })
+	require.Zero(t, store.Resets.Load())
+	close(g.Open)
+	p.Expect(t, "before "+hitText(8), "reset 01")
+}
+
+// TestRemoteAgreesWithSequence sends random requests without waiting, over a store
+// that is randomly slow, and compares with a memory service asked one by one.
+func TestRemoteAgreesWithSequence(t *testing.T) {
+	for seed := range uint64(6) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		store := &lookuptest.KeyStore{}
+		store.Before = func(context.Context, string, []string) error {
+			if d := time.Duration(rand.IntN(400)) * time.Microsecond; d > 200*time.Microsecond {
+				<-time.After(d)
+			}
+			return nil
+		}
+		model, err := lookup.NewService(blocks16)
+		require.NoError(t, err)
+		p := lookuptest.DialPeer(t, startRemote(t, store, patient, Limits{}).Addrs()[0])
+		chains := [][]byte{lookuptest.Chain("a", 20, 32), lookuptest.Chain("b", 20, 32)}
+		want := map[string][]string{}
+		var all []byte
+		const requests = 300
+		for i := range requests {
+			id := fmt.Sprint(i)
+			if rng.IntN(3) == 0 {
+				id = fmt.Sprintf("shared%d", rng.IntN(3))
+			}
+			keys := chains[rng.IntN(2)]
+			from := 32 * rng.IntN(20)
+			to := from + 32*(1+rng.IntN((len(keys)-from)/32))
+			body := "01"
+			switch rng.IntN(10) {
+			case 0:
+				all = append(all, plainOf(id, netproto.TagReset)...)
+				require.NoError(t, model.Reset())
+			case 1, 2, 3:
+				all = append(all, storeOf(id, netproto.TagStore, keys[:to])...)
+				require.NoError(t, model.Store(lookup.Place{}, keys[:to], 32))
+			case 4:
+				all = append(all, storeOf(id, netproto.TagEvict, keys[from:to])...)
+				require.NoError(t, model.Evict(lookup.Place{}, keys[from:to], 32))
+			case 5:
+				all = append(all, plainOf(id, netproto.TagPing)...)
+			default:
+				all = append(all, lookupOf(id, keys)...)
+				hit, err := model.Lookup(uint64(len(keys)/2), netproto.NewHashes(keys, 32))
+				require.NoError(t, err)
+				body = fmt.Sprintf("%08x", hit)
+			}
+			want[id] = append(want[id], body)
+		}
+		go func() {
+			for len(all) > 0 {
+				n := min(len(all), 1+rng.IntN(5000))
+				_, _ = p.Write(all[:n])
+				all = all[n:]
+			}
+		}()
+		got := map[string][]string{}
+		for range requests {
+			id, body, _ := p.Reply(t)
+			got[id] = append(got[id], body)
+		}
+		require.Equal(t, want, got, "seed %d", seed)
+	}
+}
+
+func TestRemoteTimeout(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate() // never opened
+	store.Holding(g, "", "")
+	const timeout = 50 * time.Millisecond
+	server := startRemote(t, store, lookup.RemoteConfig{Timeout: timeout, WriteTimeout: timeout}, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	begun := time.Now()
+	p.Send(t, lookupOf("", keys))
+	p.Expect(t, hitText(0))
+	require.GreaterOrEqual(t, time.Since(begun), timeout)
+	require.Less(t, time.Since(begun), lookuptest.Patience/2)
+	p.Send(t, append(netproto.AppendExplain(nil, nil, 128, 32, len(keys)), keys...))
+	_, body, text := p.Reply(t)
+	require.Equal(t, "00", body, "an explanation of nothing would mislead")
+	require.Contains(t, text, "deadline exceeded")
+	p.Send(t, plainOf("", netproto.TagReset))
+	_, body, text = p.Reply(t)
+	require.Equal(t, "00", body)
+	require.Contains(t, text, "reset: ")
+	st := server.Stat()
+	require.EqualValues(t, 3, st.BackendTimeouts)
+	require.Zero(t, st.BackendErrors)
+}
+
+// TestRemoteBreakerOverTheWire asks a dead backend: hashes are not even copied.
+func TestRemoteBreakerOverTheWire(t *testing.T) {
+	keys := lookuptest.Chain("a", 1000, 32)
+	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
+	cfg := patient
+	cfg.BreakerFailures, cfg.BreakerPause = 3, time.Hour
+	server := startRemote(t, store, cfg, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for i := range 20 {
+		p.Send(t, lookupOf("", keys))
+		p.Expect(t, hitText(0))
+		if i == 2 {
+			require.EqualValues(t, 3*len(keys), roundDown(server.copied.Load(), len(keys)))
+		}
+	}
+	require.EqualValues(t, 3, store.Calls.Load())
+	require.EqualValues(t, 3*len(keys), roundDown(server.copied.Load(), len(keys)))
+	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
+	p.Expect(t, "00", "01")
+	c := dialTest(t, server)
+	require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, keys, 32), "unavailable")
+	_, err := c.Lookup(context.Background(), 17, keys, 32)
+	require.ErrorIs(t, err, client.ErrRefused, "mistakes are refused all the same")
+	st := statOf(t, c)
+	require.Equal(t, "open", st.BackendState)
+	require.EqualValues(t, 3, st.BackendErrors)
+	require.EqualValues(t, 19, st.BackendRejected)
+	require.EqualValues(t, 20, st.Lookups)
+	require.EqualValues(t, 20*16000, st.MissTokens)
+}
+
+func TestRemoteReadOnly(t *testing.T) {
+	store := &lookuptest.KeyStore{Before: func(_ context.Context, op string, _ []string) error {
+		if op == "exists" {
+			return nil
+		}
+		return fmt.Errorf("%w: only engines fill this pool", backend.ErrReadOnly)
+	}}
+	cfg := patient
+	cfg.BreakerFailures = 1
+	server := startRemote(t, store, cfg, Limits{})
+	c := dialTest(t, server)
+	for range 10 {
+		require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, lookuptest.Chain("a", 2, 32), 32), "only engines fill this pool")
+		require.ErrorIs(t, c.Evict(context.Background(), lookup.Place{}, lookuptest.Chain("a", 2, 32), 32), client.ErrRefused)
+	}
+	st := statOf(t, c)
+	require.Equal(t, "closed", st.BackendState)
+	require.Zero(t, st.BackendErrors)
+	require.Zero(t, st.Stored)
+}
+
+func TestRemoteQueueFull(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Before = func(ctx context.Context, _ string, _ []string) error { return g.Wait(ctx) }
+	cfg := patient
+	cfg.Workers, cfg.WriteWorkers, cfg.Queue = 1, 1, 1
+	server := startRemote(t, store, cfg, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookupOf("1", keys))
+	lookuptest.Eventually(t, "the worker is busy", func() bool { return g.Held.Load() == 1 })
+	p.Send(t, lookupOf("2", keys), lookupOf("3", keys), append(netproto.AppendExplain(nil, idEnvelope("4"), 128, 32, len(keys)), keys...))
+	p.Expect(t, "3 "+hitText(0))
+	id, body, text := p.Reply(t)
+	require.Equal(t, "4 00", id+" "+body)
+	require.Contains(t, text, ErrBusy.Error())
+	require.EqualValues(t, 2, server.Stat().BackendRejected)
+
+	peers := []*lookuptest.Peer{lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])}
+	peers[0].Send(t, plainOf("", netproto.TagReset))
+	lookuptest.Eventually(t, "the other worker is busy", func() bool { return g.Held.Load() == 2 })
+	peers[1].Send(t, plainOf("", netproto.TagReset), plainOf("x", netproto.TagPing))
+	peers[1].Expect(t, "x 01") // so it is queued
+	peers[2].Send(t, plainOf("", netproto.TagReset))
+	peers[2].Expect(t, "00")
+	close(g.Open)
+	peers[0].Expect(t, "01")
+	peers[1].Expect(t, "01")
+	got := map[string]bool{}
+	for range 2 {
+		id, _, _ := p.Reply(t)
+		got[id] = true
+	}
+	require.Equal(t, map[string]bool{"1": true, "2": true}, got)
+	require.Zero(t, server.remote.Reserved())
+}
+
+// TestRemoteMaxBytes fills the room for hashes with requests half received.
+func TestRemoteMaxBytes(t *testing.T) {
+	keys := lookuptest.Chain("a", 100, 32)
+	store := lookuptest.Filled(t, keys)
+	cfg := patient
+	cfg.MaxBytes = 5000
+	server := startRemote(t, store, cfg, Limits{})
+	half, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+	msg := lookupOf("", keys)
+	half.Send(t, msg[:len(msg)-3])
+	lookuptest.Eventually(t, "half is there", func() bool { return server.remote.Reserved() > 3000 })
+	p.Send(t, lookupOf("", keys), storeOf("", netproto.TagStore, keys), lookupOf("", keys[:320]))
+	p.Expect(t, hitText(0), "00", hitText(10))
+	require.EqualValues(t, 2, server.Stat().BackendRejected)
+	half.Send(t, msg[len(msg)-3:])
+	half.Expect(t, hitText(100))
+	p.Send(t, lookupOf("", keys))
+	p.Expect(t, hitText(100))
+	half.Send(t, msg[:len(msg)-3])
+	lookuptest.Eventually(t, "again", func() bool { return server.remote.Reserved() > 3000 })
+	require.NoError(t, half.Close())
+	lookuptest.Eventually(t, "a lost connection leaves nothing", func() bool { return server.remote.Reserved() == 0 })
+}
+
+func TestRemoteMaxInFlight(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "exists", "")
+	server := startRemote(t, store, patient, Limits{MaxInFlight: 2})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookupOf("1", keys), lookupOf("same", keys))
+	for i := range 3 {
+		p.Send(t, lookupOf(fmt.Sprint("more", i), keys))
+		id, body, text := p.Reply(t)
+		require.Equal(t, fmt.Sprint("more", i, " 00"), id+" "+body)
+		require.Contains(t, text, ErrInFlight.Error())
+	}
+	const refusals = 10000
+	p.Send(t, bytes.Repeat(slices.Concat(plainOf("same", netproto.TagPing), plainOf("same", netproto.TagUnknown)), refusals/2),
+		plainOf("end", netproto.TagPing))
+	p.Expect(t, "end 00")
+	require.EqualValues(t, 3, server.flying.Load(), "two, and one that stands for all refusals")
+	close(g.Open)
+	want := map[string]int{"1 " + hitText(8): 1, "same " + hitText(8): 1, "same 00": refusals}
+	got := map[string]int{}
+	for range refusals + 2 {
+		id, body, _ := p.Reply(t)
+		got[id+" "+body]++
+	}
+	require.Equal(t, want, got)
+	require.EqualValues(t, refusals+4, server.failed.Load())
+	p.Send(t, lookupOf("1", keys))
+	p.Expect(t, "1 "+hitText(8))
+}
+
+// TestRemoteHeldReplies sends large pings behind a slow lookup.
+func TestRemoteHeldReplies(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "exists", "")
+	server := startRemote(t, store, patient, Limits{MaxUnsent: 100 << 10})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	ping := plainOf("", netproto.TagPing, make([]byte, 60<<10))
+	p.Send(t, lookupOf("", keys), ping, ping, ping, ping, plainOf("end", netproto.TagPing))
+	p.Expect(t, "end 00")
+	close(g.Open)
+	p.Expect(t, hitText(8), "01", "01", "00", "00")
+	p.Send(t, ping)
+	p.Expect(t, "01")
+}
+
+func TestRemoteConnectionLost(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Before = func(ctx context.Context, _ string, _ []string) error { return g.Wait(ctx) }
+	cfg := patient
+	cfg.Workers = 1
+	server := startRemote(t, store, cfg, Limits{})
+	calls := store.Calls.Load()
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookupOf("1", keys), lookupOf("2", keys), storeOf("3", netproto.TagStore, keys), lookupOf("4", keys), lookupOf("5", keys)[:200])
+	lookuptest.Eventually(t, "all is there", func() bool { return g.Held.Load() == 1 && server.remote.Reserved() > 4*256 })
+	require.EqualValues(t, 4, server.Stat().InFlight)
+	require.NoError(t, p.Close())
+	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
+	lookuptest.Eventually(t, "nothing is in flight", func() bool { return server.Stat().InFlight == 0 })
+	close(g.Open)
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.remote.Reserved() == 0 })
+	require.EqualValues(t, 1, store.Calls.Load()-calls, "what had not begun is not asked")
+	p = lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookupOf("1", keys))
+	p.Expect(t, "1 "+hitText(8))
+}
+
+func TestRemoteDrain(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Holding(g, "exists", "")
+	server := startRemote(t, store, patient, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookupOf("a", keys), plainOf("b", netproto.TagReset))
+	lookuptest.Eventually(t, "it is asked", func() bool { return g.Held.Load() == 1 })
+	down := make(chan error, 1)
+	go func() { down <- server.Shutdown(context.Background()) }()
+	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+	select {
+	case err := <-down:
+		t.Fatalf("shut down with requests in flight: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(g.Open)
+	p.Expect(t, "a "+hitText(8), "b 01")
+	require.NoError(t, <-down)
+	p.ClosedWithin(t)
+	require.NoError(t, server.Err())
+}
+
+func TestRemoteDrainDeadline(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate() // never opened
+	store.Holding(g, "exists", "")
+	cfg := patient
+	cfg.BreakerFailures = 1
+	server := startRemote(t, store, cfg, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, lookupOf("a", keys))
+	lookuptest.Eventually(t, "it is asked", func() bool { return g.Held.Load() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
+	<-server.Done()
+	require.Zero(t, server.remote.Reserved())
+	require.Equal(t, "closed", server.service.Stat().BackendState, "what we cut off is not the backend's failure")
+}
+
+// TestDrainWaitsForUnsentReplies has a peer that reads late.
+func TestDrainWaitsForUnsentReplies(t *testing.T) {
+	for name, cfg := range map[string]lookup.ServiceConfig{"memory": blocks16, "remote": {Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}}} {
+		t.Run(name, func(t *testing.T) {
+			server := startServer(t, cfg, Limits{MaxUnsent: 256 << 20})
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			const pings = 400 // 25 MiB, more than the kernel takes
+			ping := plainOf("", netproto.TagPing, make([]byte, 64000))
+			p.Send(t, bytes.Repeat(ping, pings))
+			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.busy() == 1 })
+			down := make(chan error, 1)
+			go func() { down <- server.Shutdown(context.Background()) }()
+			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+			for range pings {
+				require.Len(t, p.Next(t)[1], 64000)
+			}
+			require.NoError(t, <-down)
+		})
+	}
+}
+
+func TestRemoteIdleTimeout(t *testing.T) {
+	server := startRemote(t, &lookuptest.KeyStore{}, patient, Limits{IdleTimeout: time.Second})
+	ses := newSession(server, new(replies))
+	ses.inFlight.Store(1)
+	require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(time.Now().Add(time.Hour))))
+	ses.inFlight.Store(0)
+	require.Equal(t, closedIdleTimeout, server.overdue(ses, monotime.At(time.Now().Add(time.Hour))))
+}
+
+func TestRemoteExplainOverTheWire(t *testing.T) {
+	keys := lookuptest.Chain("a", 8, 32)
+	server := startRemote(t, lookuptest.Filled(t, keys[:160]), patient, Limits{})
+	e, err := dialTest(t, server).Explain(context.Background(), 128, keys, 32)
+	require.NoError(t, err)
+	require.EqualValues(t, 80, e.HitTokens)
+	require.EqualValues(t, 5, *e.Groups[0].FirstMissingBlock)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, netproto.AppendExplain(nil, nil, 128, 32, 0))
+	_, body, text := p.Reply(t)
+	require.Equal(t, "01", body)
+	require.NoError(t, json.Unmarshal([]byte(text), &e))
+	require.Equal(t, coordinator.ReasonNothing, e.Groups[0].Reason)
+}
+
+// TestRemoteNeedsFewHashes asks for few tokens with many hashes: only those that
+// matter are copied and asked.
+func TestRemoteNeedsFewHashes(t *testing.T) {
+	keys := lookuptest.Chain("a", 10000, 32)
+	store := lookuptest.Filled(t, keys[:320])
+	asked := atomic.Int64{}
+	store.Before = func(_ context.Context, _ string, keys []string) error { asked.Add(int64(len(keys))); return nil }
+	server := startRemote(t, store, patient, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, append(netproto.AppendLookup(nil, nil, 160, 32, len(keys)), keys...))
+	p.Expect(t, hitText(10))
+	require.EqualValues(t, 10, asked.Load())
+	require.EqualValues(t, 320, server.copied.Load())
+}
+
+func BenchmarkRemoteRoundTrip(b *testing.B) {
+	for _, n := range []int{64, 512, 8192} {
+		b.Run(fmt.Sprintf("hashes=%d", n), func(b *testing.B) {
+			keys := lookuptest.Chain("a", n, 32)
+			server := startRemote(b, lookuptest.Filled(b, keys), patient, Limits{})
+			c := dialTest(b, server)
+			b.ReportAllocs()
+			for b.Loop() {
+				if hit, err := c.Lookup(context.Background(), uint32(16*n), keys, 32); err != nil || hit != uint32(16*n) {
+					b.Fatal(hit, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,699 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
+)
+
+func TestLookupStoreEvictReset(t *testing.T) {
+	c := dialTest(t, startServer(t, blocks16, Limits{}))
+	ctx := context.Background()
+	keys := lookuptest.Chain("a", 1000, 32)
+	hit := func(tokens uint32) uint32 {
+		t.Helper()
+		n, err := c.Lookup(ctx, tokens, keys, 32)
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, c.Ping(ctx))
+	require.Zero(t, hit(16000))
+	require.NoError(t, c.Store(ctx, lookup.Place{}, keys[:700*32], 32))
+	require.EqualValues(t, 700*16, hit(16000))
+	require.EqualValues(t, 480, hit(480))
+	require.EqualValues(t, 700*16, hit(1<<32-16), "no more than the hashes cover")
+	require.NoError(t, c.Evict(ctx, lookup.Place{}, keys[10*32:11*32], 32))
+	require.EqualValues(t, 160, hit(16000))
+	st := statOf(t, c)
+	require.EqualValues(t, 699, st.Entries)
+	require.EqualValues(t, 700, st.Stored)
+	require.EqualValues(t, 1, st.Evicted)
+	require.EqualValues(t, 5, st.Lookups)
+	require.EqualValues(t, 2*700*16+480+160, st.HitTokens)
+	require.EqualValues(t, 16000+300*16*2+15840, st.MissTokens)
+	require.EqualValues(t, 1, st.Connections)
+	require.Equal(t, "2026-06-20", st.Revision)
+	require.NoError(t, c.Reset(ctx))
+	require.Zero(t, hit(16000))
+	require.Zero(t, statOf(t, c).Entries)
+
+	n, err := c.Lookup(ctx, 16, nil, 0)
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestRefusedRequests(t *testing.T) {
+	server := startServer(t, blocks16, Limits{MaxHashes: 100})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	h := lookuptest.Chain("a", 101, 32)
+	u16, u32 := func(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }, func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
+	place := func(g, tp, pp uint16) []byte { return append(append(u16(g), u16(tp)...), u16(pp)...) }
+	for name, c := range map[string]struct {
+		frames [][]byte
+		reason string
+	}{
+		"unaligned":       {[][]byte{[]byte("lookup"), u32(17), u16(32), h[:64]}, "not a multiple of 16"},
+		"too many hashes": {[][]byte{[]byte("lookup"), u32(1616), u16(32), h}, "101, the limit is 100"},
+		"hash length":     {[][]byte{[]byte("lookup"), u32(16), u16(65), h[:65]}, "hash length"},
+		"missing frame":   {[][]byte{[]byte("lookup"), u32(16)}, "missing"},
+		"unknown":         {[][]byte{[]byte("LOOKUP")}, "unknown request"},
+		"group":           {[][]byte{[]byte("store"), place(1, 0, 0), u16(32), h[:32]}, "group 1"},
+		"tp rank":         {[][]byte{[]byte("evict"), place(0, 1, 0), u16(32), h[:32]}, "tp_rank 1"},
+		"pp rank":         {[][]byte{[]byte("evict"), place(0, 0, 9), u16(32), h[:32]}, "pp_rank 9"},
+		"cut key":         {[][]byte{[]byte("store"), place(0, 0, 0), u16(32), h[:33]}, "whole number"},
+		"no keys":         {[][]byte{[]byte("store"), place(0, 0, 0), u16(32), {}}, "no keys"},
+		"extra frame":     {[][]byte{[]byte("evict"), place(0, 0, 0), u16(32), h[:32], {}}, "more frames"},
+	} {
+		reply := p.Ask(t, c.frames...)
+		require.Len(t, reply, 2, name)
+		require.Equal(t, []byte{0}, reply[0], name)
+		require.Contains(t, string(reply[1]), c.reason, name)
+		reply = p.Ask(t, append([][]byte{[]byte("\x00id"), {}}, c.frames...)...)
+		require.Equal(t, [][]byte{[]byte("\x00id"), {}, {0}}, reply[:3], name)
+	}
+	require.Equal(t, [][]byte{{1}, []byte("still"), []byte("here")}, p.Ask(t, []byte("ping"), []byte("still"), []byte("here")))
+	require.EqualValues(t, 22, server.failed.Load())
+}
+
+// TestGarbage sends what is no request to the port while another connection's
+// lookups go on.
+func TestGarbage(t *testing.T) {
+	server := startServer(t, blocks16, Limits{MessageTimeout: 300 * time.Millisecond})
+	good := dialTest(t, server)
+	keys := lookuptest.Chain("a", 500, 32)
+	ctx := context.Background()
+	require.NoError(t, good.Store(ctx, lookup.Place{}, keys, 32))
+	random := make([]byte, 10000)
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(random)
+	random[0] = 0x9E // chance may begin a valid frame
+	for name, c := range map[string]struct {
+		bytes  []byte
+		reason closeReason
+	}{
+		"random":              {random, closedFirstByte},
+		"HTTP":                {[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), closedFirstByte},
+		"TLS":                 {[]byte("\x16\x03\x01\x00\xf4\x01\x00\x00\xf0\x03\x03"), closedFirstByte},
+		"ZMTP 2.0":            {[]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x01\x03\x00\x00"), closedVersion},
+		"length 2^63":         {[]byte("\x02\x80\x00\x00\x00\x00\x00\x00\x00"), closedMessageLength},
+		"frames without end":  {bytes.Repeat([]byte("\x01\x01x"), 1000), closedFrameCount},
+		"reserved flag":       {append(lookuptest.Encode([]byte("ping")), 0x40), closedFlags},
+		"command":             {append(lookuptest.Encode([]byte("ping")), 0x04, 0x00), closedCommand},
+		"envelope":            {bytes.Repeat([]byte("\x01\x01\x00"), 20), closedEnvelope},
+		"body without end":    {[]byte("\x00\x10abc"), closedMessageTimeout},
+		"header without end":  {[]byte("\x02\x00\x00"), closedMessageTimeout},
+		"message without end": {lookuptest.Encode([]byte("lookup"), []byte{1})[:8], closedMessageTimeout},
+	} {
+		before := server.closed[c.reason].Load()
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		_, err := p.Write(c.bytes)
+		require.NoError(t, err, name)
+		p.ClosedWithin(t)
+		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
+		hit, err := good.Lookup(ctx, 8000, keys, 32)
+		require.NoError(t, err, name)
+		require.EqualValues(t, 8000, hit, name)
+	}
+	closed := statOf(t, good).Closed
+	require.EqualValues(t, 3, closed["bad_first_byte"])
+	require.EqualValues(t, 3, closed["message_timeout"])
+}
+
+// A client that pipelines has always begun the next message; it lives while each of
+// them comes in time.
+func TestMessageTimeoutIsPerMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := unstarted(t)
+		server.cfg.Limits.MessageTimeout = 500 * time.Millisecond
+		var got replies
+		ses := newSession(server, &got)
+		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
+		msg := lookuptest.Encode([]byte("ping"))
+		require.NoError(t, ses.receive(msg[:1]))
+		for range 10 {
+			time.Sleep(500 * time.Millisecond)
+			require.Equal(t, closedByPeer, overdue())
+			require.NoError(t, ses.receive(append(msg[1:len(msg):len(msg)], msg[0])))
+			require.Equal(t, lookuptest.Encode([]byte{1}), got.last)
+		}
+		time.Sleep(500*time.Millisecond + 1)
+		require.Equal(t, closedMessageTimeout, overdue())
+	})
+}
+
+func TestIdleTimeout(t *testing.T) {
+	server := startServer(t, blocks16, Limits{IdleTimeout: 50 * time.Millisecond})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.ClosedWithin(t)
+	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedIdleTimeout].Load() == 1 })
+}
+
+// A request or a handshake that has begun has a time of its own, however short that
+// of idling is.
+func TestIdleIsBetweenRequests(t *testing.T) {
+	server := startServer(t, blocks16, Limits{IdleTimeout: time.Second})
+	for name, c := range map[string]struct {
+		begun string
+		want  closeReason
+	}{
+		"a request":   {"\x00\x04pi", closedMessageTimeout},
+		"a handshake": {"\xff", closedHandshakeTimeout},
+		"nothing":     {"\x00\x04ping", closedIdleTimeout},
+	} {
+		ses := newSession(server, new(replies))
+		require.NoError(t, ses.receive([]byte(c.begun)))
+		now := time.Now()
+		if c.want != closedIdleTimeout {
+			require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(now.Add(5*time.Second))), name)
+		}
+		require.Equal(t, c.want, server.overdue(ses, monotime.At(now.Add(time.Hour))), name)
+	}
+}
+
+// Whoever has sent something is not silent, even if a busy loop has not read it yet.
+func TestUnreadIsNotSilence(t *testing.T) {
+	for name, limits := range map[string]Limits{"idle": {IdleTimeout: time.Minute}, "heartbeat": {}} {
+		t.Run(name, func(t *testing.T) {
+			server := startServer(t, blocks16, limits)
+			p := dialZMTP(t, server)
+			if name == "heartbeat" {
+				_, err := p.Write([]byte("\x04\x07\x04PING\xff\xff"))
+				require.NoError(t, err)
+				p.Reads(t, []byte("\x04\x05\x04PONG"))
+				lookuptest.Eventually(t, "noted", func() bool { return server.someSession().ttl.Load() > 0 })
+			}
+			held, release := make(chan struct{}), make(chan struct{})
+			server.on(t, func() error { close(held); <-release; return nil })
+			<-held
+			_, err := p.Write(lookuptest.Encode(nil, []byte("ping")))
+			require.NoError(t, err)
+			lookuptest.Eventually(t, "it has arrived", func() bool { return server.unheard() == 1 })
+			ses := server.someSession()
+			ses.lastActive.Store(monotime.At(time.Now().Add(-2 * time.Hour)))
+			server.OnTick()
+			ses.lastActive.Store(monotime.Now()) // a sweep may come between a read and its note
+			close(release)
+			require.Equal(t, [][]byte{{}, {1}}, p.Next(t))
+			require.Equal(t, [][]byte{{}, {1}}, p.Ask(t, nil, []byte("ping")))
+		})
+	}
+}
+
+// someSession returns a session.
+func (s *Server) someSession() (some *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for some = range s.sessions {
+	}
+	return some
+}
+
+func TestMaxConnections(t *testing.T) {
+	server := startServer(t, blocks16, Limits{MaxConnections: 2})
+	a, b := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+	for _, p := range []*lookuptest.Peer{a, b} {
+		require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+	}
+	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
+	require.EqualValues(t, 1, server.closed[closedMaxConnections].Load())
+	require.NoError(t, a.Close())
+	lookuptest.Eventually(t, "a place is free again", func() bool { return server.connections.Load() == 1 })
+	require.Equal(t, [][]byte{{1}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping")))
+}
+
+func TestSlowReader(t *testing.T) {
+	server := startServer(t, blocks16, Limits{MaxUnsent: 256 << 10})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	echo := lookuptest.Encode([]byte("ping"), make([]byte, 60<<10))
+	sent := 0
+	for ; sent < 10000; sent++ { // never reads
+		if _, err := p.Write(echo); err != nil {
+			break
+		}
+	}
+	require.Less(t, sent, 10000, "600 MB of replies were taken from a peer that does not read")
+	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedSlowReader].Load() == 1 })
+	require.Equal(t, [][]byte{{1}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping")))
+}
+
+// TestManyRepliesInOneTurn asks for far more reply bytes than the request has.
+func TestManyRepliesInOneTurn(t *testing.T) {
+	p := lookuptest.DialPeer(t, startServer(t, blocks16, Limits{}).Addrs()[0])
+	_, err := p.Write(bytes.Repeat(lookuptest.Encode([]byte("stat")), 2000))
+	require.NoError(t, err)
+	for range 2000 {
+		require.Len(t, p.Next(t), 2)
+	}
+}
+
+func TestRepliesInOrder(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	keys := lookuptest.Chain("a", 300, 32)
+	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	var out []byte
+	for i := range 300 {
+		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), uint32(16*(i+1)), 32, len(keys))
+		out = append(append(out, head...), keys...)
+	}
+	go func() {
+		for len(out) > 0 {
+			n := min(len(out), 1+rand.IntN(100000))
+			_, _ = p.Write(out[:n])
+			out = out[n:]
+		}
+	}()
+	for i := range 300 {
+		reply := p.Next(t)
+		require.Equal(t, fmt.Sprint("\x00", i), string(reply[0]))
+		require.EqualValues(t, 16*(i+1), binary.BigEndian.Uint32(reply[2]))
+	}
+}
+
+func encodeEnvelope(id string) []byte {
+	return netproto.AppendFrame(netproto.AppendFrame(nil, []byte(id), true), nil, true)
+}
+
+func TestByteByByte(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	keys := lookuptest.Chain("a", 20, 20)
+	require.NoError(t, server.service.Store(lookup.Place{}, keys[:15*20], 20))
+	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
+	for i := range msg {
+		_, err := p.Write(msg[i : i+1])
+		require.NoError(t, err)
+	}
+	require.Equal(t, [][]byte{{0, 0, 0, 240}}, p.Next(t))
+}
+
+// TestHybridOverTheWire asks a pool of three kinds on four ranks, cut at random,
+// and compares with the coordinator over an external store of the same keys.
+func TestHybridOverTheWire(t *testing.T) {
+	pool := coordinator.Pool{
+		ModelName: "m", HashBlockSize: 16, TPSize: 2, PPSize: 2,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 64, IsEagleGroup: true},
+			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 100},
+			{Kind: coordinator.Mamba, BlockSize: 64},
+		},
+	}
+	server := startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{})
+	coord, err := coordinator.New(pool)
+	require.NoError(t, err)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	rng := rand.New(rand.NewPCG(3, 3))
+	positive := 0
+	for round := range 60 {
+		raw := lookuptest.Chain(fmt.Sprint(round), 4*(1+rng.IntN(300)), 32)
+		hashes := netproto.NewHashes(raw, 32)
+		content := map[string]bool{}
+		for g := range coord.NumGroups() {
+			chunks, err := netproto.NewChunks(hashes, 16, pool.Groups[g].BlockSize)
+			require.NoError(t, err)
+			for r, rank := range coord.Ranks(g) {
+				upTo := chunks.Len() - rng.IntN(3)*rng.IntN(chunks.Len()+1)/4
+				hole := rng.IntN(4*chunks.Len() + 1)
+				at := lookup.Place{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
+				for i := range max(upTo, 0) {
+					if i != hole {
+						require.NoError(t, server.service.Store(at, chunks.At(i), 32))
+						content[string(coord.AppendKey(nil, g, r, chunks.At(i)))] = true
+					}
+				}
+			}
+		}
+		tokens := uint32(64 * (hashes.Len()/4 - rng.IntN(2)*rng.IntN(hashes.Len()/4)))
+		want, err := coord.Ask(int64(tokens), hashes, func(keys []string) ([]int, error) {
+			answers := make([]int, len(keys))
+			for i, k := range keys {
+				if content[k] {
+					answers[i] = 1
+				}
+			}
+			return answers, nil
+		})
+		require.NoError(t, err)
+		msg := append(netproto.AppendLookup(nil, nil, tokens, 32, len(raw)), raw...)
+		for len(msg) > 0 {
+			n := 1 + rng.IntN(min(len(msg), 1+rng.IntN(20000)))
+			_, err := p.Write(msg[:n])
+			require.NoError(t, err)
+			msg = msg[n:]
+		}
+		require.EqualValues(t, want, binary.BigEndian.Uint32(p.Next(t)[0]), "round %d", round)
+		if want > 0 {
+			positive++
+		}
+	}
+	require.Greater(t, positive, 10)
+}
+
+// TestResetInTheMiddle clears what a lookup half received has found.
+func TestResetInTheMiddle(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	keys := lookuptest.Chain("a", 1000, 32)
+	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
+	_, err := p.Write(msg[:len(msg)/2])
+	require.NoError(t, err)
+	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.busy() == 1 })
+	server.service.Reset()
+	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	_, err = p.Write(msg[len(msg)/2:])
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{{0, 0, 0, 0}}, p.Next(t))
+}
+
+func TestCutInTheMiddleLosesNothing(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	keys := lookuptest.Chain("a", 5000, 32)
+	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, lookup.Place{}, 32, len(keys)), keys...)
+	lookup := append(netproto.AppendLookup(nil, nil, 80000, 32, len(keys)), keys...)
+	for _, msg := range [][]byte{store, lookup, lookup[:5], lookup[:len(lookup)-1]} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		_, err := p.Write(msg[:len(msg)-1])
+		require.NoError(t, err)
+		lookuptest.Eventually(t, "it has arrived", func() bool { return server.busy() == 1 })
+		require.NoError(t, p.Close())
+		lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
+	}
+	require.EqualValues(t, 4999, server.service.Stat().Entries, "keys that arrived before a cut count as stored")
+}
+
+func TestSeveralListeners(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0", "tcp://[::1]:0", "tcp://localhost:0"}})
+	require.NoError(t, err)
+	require.NoError(t, server.Start(context.Background()))
+	require.Len(t, server.Addrs(), 3)
+	for _, addr := range server.Addrs() {
+		require.NotContains(t, addr, ":0")
+		c, err := client.Dial(context.Background(), addr)
+		require.NoError(t, err, addr)
+		require.NoError(t, c.Ping(context.Background()), addr)
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, server.Shutdown(context.Background()))
+	require.NoError(t, server.Err())
+}
+
+func TestStartFailures(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	for _, listen := range []string{"127.0.0.1:0", "ipc://tmp/x", "unix:///tmp/x", "udp://127.0.0.1:0"} {
+		_, err := New(service, Config{Listen: []string{listen}})
+		require.ErrorIs(t, err, ErrConfig, listen)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	server, err := New(service, Config{Listen: []string{"tcp://" + ln.Addr().String()}})
+	require.NoError(t, err)
+	require.ErrorContains(t, server.Start(context.Background()), "address already in use")
+}
+
+func TestStartCancelled(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := server.Start(ctx); err != nil { // both may be true at once
+		require.ErrorIs(t, err, context.Canceled)
+		<-server.Done()
+		return
+	}
+	require.NoError(t, server.Shutdown(context.Background()))
+}
+
+func TestShutdownFinishesWhatHasBegun(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	keys := lookuptest.Chain("a", 100, 32)
+	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
+	_, err := p.Write(msg[:1000])
+	require.NoError(t, err)
+	lookuptest.Eventually(t, "begun", func() bool { return server.busy() == 1 })
+	down := make(chan error, 1)
+	go func() { down <- server.Shutdown(context.Background()) }()
+	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
+	lookuptest.Eventually(t, "nobody listens", func() bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(server.Addrs()[0], "tcp://"))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	select {
+	case err := <-down:
+		t.Fatalf("shut down in the middle of a request: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	_, err = p.Write(msg[1000:])
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{{0, 0, 6, 64}}, p.Next(t))
+	require.NoError(t, <-down)
+	p.ClosedWithin(t)
+	<-server.Done()
+	require.NoError(t, server.Err())
+}
+
+func TestShutdownDeadline(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	_, err := p.Write([]byte{0x01})
+	require.NoError(t, err)
+	lookuptest.Eventually(t, "begun", func() bool { return server.busy() == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, server.Shutdown(ctx), "1 connections cut off")
+	p.ClosedWithin(t)
+	require.EqualValues(t, 1, server.closed[closedDraining].Load())
+}
+
+// replies is a connection that keeps what was written last.
+type replies struct{ last []byte }
+
+func (r *replies) Write(b []byte) (int, error) { r.last = append(r.last[:0], b...); return len(b), nil }
+func (r *replies) OutboundBuffered() int       { return 0 }
+
+// unstarted returns a server whose sessions a test feeds by hand.
+func unstarted(t *testing.T) *Server {
+	t.Helper()
+	return unstartedOn(t, "tcp://127.0.0.1:0")
+}
+
+func unstartedOn(t *testing.T, addr string) *Server {
+	t.Helper()
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{addr}, Loops: 2})
+	require.NoError(t, err)
+	return server
+}
+
+// TestLookupDoesNotAllocate runs whole requests through a session.
+func TestLookupDoesNotAllocate(t *testing.T) {
+	if bufpool.Debug {
+		t.Skip("the traps of debug builds allocate")
+	}
+	server := unstarted(t)
+	service := server.service
+	keys := lookuptest.Chain("a", 8192, 32)
+	require.NoError(t, service.Store(lookup.Place{}, keys[:6000*32], 32))
+	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
+	var got replies
+	ses := newSession(server, &got)
+	round := func() {
+		for p := msg; len(p) > 0; {
+			n := min(len(p), 65521) // odd, so that hashes are cut
+			if err := ses.receive(p[:n]); err != nil {
+				t.Fatal(err)
+			}
+			p = p[n:]
+		}
+	}
+	round()
+	require.Equal(t, uint32(96000), binary.BigEndian.Uint32(got.last[len(got.last)-4:]))
+	require.Zero(t, testing.AllocsPerRun(200, round))
+	hashes := netproto.NewHashes(keys, 32)
+	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = service.Lookup(8192*16, hashes) }))
+}
+
+// heap returns the bytes of what is reachable.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC() // twice: pools give up in two steps
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestHalfLookupsAreSmall stops many lookups of 4 MiB half-way.
+func TestHalfLookupsAreSmall(t *testing.T) {
+	const sessions = 1000
+	server := unstarted(t)
+	keys := lookuptest.Chain("a", 131072, 32)
+	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
+	before := heap()
+	open := make([]*session, sessions)
+	for i := range open {
+		open[i] = newSession(server, new(replies))
+		require.NoError(t, open[i].receive(msg[:len(msg)/2]))
+		require.NotNil(t, open[i].reader.Begun())
+	}
+	require.Less(t, int64(heap())-int64(before), int64(64<<20))
+	for _, s := range open {
+		s.abandon()
+	}
+	runtime.KeepAlive(msg)
+}
+
+// TestAnnouncedHashesAreSmall announces many hashes and sends none of them.
+func TestAnnouncedHashesAreSmall(t *testing.T) {
+	const sessions, hashes = 500, 2 << 20
+	anchors := netproto.Anchors{NumHashes: hashes, Stride: 1}
+	for name, msg := range map[string][]byte{
+		"lookup":  netproto.AppendLookup(nil, nil, hashes*16, 32, (hashes-100)*32),
+		"explain": netproto.AppendExplain(nil, nil, hashes*16, 32, (hashes-100)*32),
+		"anchors": netproto.AppendAnchors(nil, nil, hashes*16, &anchors, 32, (hashes-100)*32),
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, before := unstarted(t), heap()
+			open := make([]*session, sessions)
+			for i := range open {
+				open[i] = newSession(server, new(replies))
+				require.NoError(t, open[i].receive(msg))
+				require.NotNil(t, open[i].reader.Begun())
+			}
+			require.Less(t, int64(heap())-int64(before), int64(32<<20))
+			for _, s := range open {
+				s.abandon()
+			}
+		})
+	}
+}
+
+func TestCopiesAtMostOneHashARead(t *testing.T) {
+	server := unstarted(t)
+	keys := lookuptest.Chain("a", 131072, 32)
+	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
+	rng := rand.New(rand.NewPCG(5, 5))
+	var got replies
+	ses := newSession(server, &got)
+	reads := int64(0)
+	for p := msg; len(p) > 0; reads++ {
+		n := min(len(p), 1+rng.IntN(65536))
+		require.NoError(t, ses.receive(p[:n]))
+		p = p[n:]
+	}
+	require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), got.last)
+	require.LessOrEqual(t, server.copied.Load(), 32*reads)
+	require.Positive(t, server.copied.Load())
+}
+
+// TestManyClients lets lookups, stores and resets of several connections meet.
+func TestManyClients(t *testing.T) {
+	server := startServer(t, lookup.ServiceConfig{Pool: blocks16.Pool, Memory: index.Config{MaxEntries: 3000}}, Limits{})
+	done := make(chan error)
+	const clients = 8
+	for i := range clients {
+		c := dialTest(t, server)
+		go func() {
+			done <- func() error {
+				keys := lookuptest.Chain(fmt.Sprint(i), 400, 32)
+				for range 50 {
+					if err := c.Store(context.Background(), lookup.Place{}, keys, 32); err != nil {
+						return err
+					}
+					hit, err := c.Lookup(context.Background(), 6400, keys, 32)
+					if err != nil {
+						return err
+					}
+					if hit%16 != 0 || hit > 6400 {
+						return fmt.Errorf("hit %d", hit)
+					}
+				}
+				return c.Reset(context.Background())
+			}()
+		}()
+	}
+	for range clients {
+		require.NoError(t, <-done)
+	}
+	require.LessOrEqual(t, server.service.Stat().Entries, int64(3000))
+}
+
+// BenchmarkRoundTrip asks over loopback TCP, client and server in one process;
+// rival=raw is a blocking server that reads the same bytes and answers four.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, n := range []int{64, 512, 8192, 131072} {
+		keys := lookuptest.Chain("a", n, 32)
+		for _, rival := range []string{"hitline", "raw"} {
+			b.Run(fmt.Sprintf("rival=%s/hashes=%d", rival, n), func(b *testing.B) {
+				addr := ""
+				if rival == "raw" {
+					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
+				} else {
+					server := startServer(b, blocks16, Limits{})
+					require.NoError(b, server.service.Store(lookup.Place{}, keys, 32))
+					addr = server.Addrs()[0]
+				}
+				c, err := client.Dial(context.Background(), addr, client.WithAnchors(0))
+				require.NoError(b, err)
+				defer c.Close()
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := c.Lookup(context.Background(), uint32(16*n), keys, 32); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// rawServer answers a hit of 0 to every so many bytes.
+func rawServer(b *testing.B, size int) string {
+	return lookuptest.ServeOne(b, func(conn net.Conn) {
+		buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
+		for {
+			for left := size; left > 0; {
+				n, err := conn.Read(buf[:min(left, len(buf))])
+				if err != nil {
+					return
+				}
+				left -= n
+			}
+			if _, err := conn.Write(reply); err != nil {
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,625 @@
+package server_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// soakPatience bounds every wait for the server.
+const soakPatience = 20 * time.Second
+
+// soakTally counts what was done, for the summary.
+type soakTally struct {
+	mu                                           sync.Mutex
+	requests, faults                             map[string]int
+	exact, ranged, hits, uncertain, batches, cut int
+}
+
+func (t *soakTally) fault(kind string) {
+	t.mu.Lock()
+	t.faults[kind]++
+	t.mu.Unlock()
+}
+
+// soakWorker is one client. It has chains that nobody else knows, and a random
+// sequence of its own.
+type soakWorker struct {
+	id     int
+	rng    *rand.Rand
+	pool   *soakPool
+	server *soakServer
+	resets *soakResets
+	tally  *soakTally
+
+	chains      []*soakChain
+	salts       int // chains made so far
+	incarnation int // that the model is about
+	seen        int // resets that had begun when the last batch ended
+}
+
+func newSoakWorker(id int, seed uint64, pool *soakPool, server *soakServer, resets *soakResets, tally *soakTally) *soakWorker {
+	w := &soakWorker{id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), pool: pool, server: server, resets: resets, tally: tally}
+	for range 6 {
+		w.chains = append(w.chains, w.newChain())
+	}
+	return w
+}
+
+func (w *soakWorker) newChain() *soakChain {
+	w.salts++
+	n := 1 + w.rng.IntN(400)
+	if w.rng.IntN(6) == 0 {
+		n = 1 + w.rng.IntN(4000)
+	}
+	return newSoakChain(w.pool, fmt.Sprintf("%d/%d", w.id, w.salts), n, [...]int{16, 32, 32, 20}[w.rng.IntN(4)])
+}
+
+// forget begins with nothing stored and nothing on its way.
+func (w *soakWorker) forget() {
+	for _, c := range w.chains {
+		c.doubt = false
+		c.empty()
+	}
+	w.seen, _, _ = w.resets.look(0)
+}
+
+// soakFailure is what the test is there to find.
+type soakFailure struct {
+	what string
+	op   *soakOp
+	got  string
+	err  error
+}
+
+func (f *soakFailure) Error() string {
+	s := f.what
+	if f.op != nil {
+		s += "\n  request: " + f.op.String()
+	}
+	if f.got != "" {
+		s += "\n  got:     " + f.got
+	}
+	if f.err != nil {
+		s += "\n  because: " + f.err.Error()
+	}
+	return s
+}
+
+// run makes connections and uses them until ctx ends.
+func (w *soakWorker) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := w.episode(ctx); err != nil {
+			return fmt.Errorf("worker %d: %w", w.id, err)
+		}
+	}
+	return nil
+}
+
+// episode is the life of one connection.
+func (w *soakWorker) episode(ctx context.Context) error {
+	c, err := w.dial(ctx)
+	if c == nil {
+		return err
+	}
+	defer c.Close()
+	if c.incarnation != w.incarnation { // what was stored is gone, and what was on its way
+		w.incarnation = c.incarnation
+		w.forget()
+	}
+	if w.rng.IntN(30) == 0 {
+		w.tally.fault("silent")
+		w.keep(c)
+		return nil
+	}
+	if c.dialect != "raw" {
+		_ = c.SetDeadline(time.Now().Add(soakPatience))
+		if err := c.shake(w.rng); err != nil {
+			return w.lost(c, "handshake", err)
+		}
+	}
+	for range 1 + w.rng.IntN(8) {
+		over, err := w.batch(c)
+		if over || err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return w.leave(c)
+}
+
+// dial connects, or returns nil when the server is down or ctx has ended.
+func (w *soakWorker) dial(ctx context.Context) (*soakConn, error) {
+	if w.server.await(ctx) != nil {
+		return nil, nil //nolint:nilerr // the run is over
+	}
+	before := w.server.current()
+	network, address, err := api.SplitAddress(w.server.addrs[w.rng.IntN(4)/3])
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.DialTimeout(network, address, soakPatience)
+	switch {
+	case err == nil && w.server.current() == before:
+	case err == nil: // it may lead to either
+		return nil, conn.Close()
+	case errors.Is(err, syscall.EAGAIN) || !w.server.serves(before): // the queue of a unix socket is full
+		time.Sleep(time.Millisecond)
+		return nil, nil
+	default:
+		return nil, &soakFailure{what: "lost: cannot connect", err: err}
+	}
+	dialect := [...]string{"raw", "raw", "REQ", "DEALER"}[w.rng.IntN(4)]
+	return &soakConn{Conn: conn, incarnation: before, dialect: dialect, chunk: make([]byte, 32<<10)}, nil
+}
+
+// keep leaves a connection open, to be closed much later.
+func (w *soakWorker) keep(c *soakConn) {
+	w.server.hold(&soakConn{Conn: c.Conn})
+	c.Conn = soakKept{}
+}
+
+// soakKept stands for a connection that somebody else closes.
+type soakKept struct{ net.Conn }
+
+func (soakKept) Close() error { return nil }
+
+// leave ends a connection on which nothing is due.
+func (w *soakWorker) leave(c *soakConn) error {
+	switch w.rng.IntN(3) {
+	case 0:
+		w.tally.fault("close")
+	case 1:
+		w.tally.fault("RST between requests")
+		abort(c.Conn)
+	case 2:
+		w.tally.fault("half-close between requests")
+		_ = c.SetDeadline(time.Now().Add(soakPatience))
+		if err := closeWrite(c.Conn); err != nil {
+			return w.lost(c, "half-close", err)
+		}
+		got, err := c.readEnd()
+		if len(got) > 0 {
+			return &soakFailure{what: "a reply that was not asked for", got: got[0].String()}
+		}
+		if err != nil {
+			return w.lost(c, "close after a half-close", err)
+		}
+	}
+	return nil
+}
+
+// abort closes with RST.
+func abort(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+func closeWrite(conn net.Conn) error {
+	return conn.(interface{ CloseWrite() error }).CloseWrite()
+}
+
+// lost decides on the end of a connection that this worker has not ended: right if
+// the server was told to end.
+func (w *soakWorker) lost(c *soakConn, what string, err error) error {
+	var wrong *soakWrong
+	if errors.As(err, &wrong) {
+		return &soakFailure{what: wrong.Error(), err: errors.New(what)}
+	}
+	if _, ok := w.server.ending(c.incarnation); ok && !errors.Is(err, os.ErrDeadlineExceeded) {
+		w.tally.fault("server ended")
+		return nil
+	}
+	return &soakFailure{what: "lost: " + what + " on a connection of dialect " + c.dialect, err: err}
+}
+
+// A batch is some requests sent one behind the other, and their replies.
+//
+// What must hold, beside each answer being as allowed: there is exactly one reply
+// to each request, in order, with its envelope. On a connection that the worker
+// cuts, and on those of a server that is killed, there may be fewer, never others.
+// A server that was asked to stop must have answered all that had begun to arrive.
+type soakBatch struct {
+	ops   []*soakOp
+	ends  []int // where each request ends in the bytes
+	bytes []byte
+	cut   string // how the connection is ended in the middle, "" if it is not
+	keep  int    // bytes that are sent
+	marks []soakMark
+	reset int  // number of the reset in it, -1 if none
+	split bool // a reset within a lookup
+}
+
+// soakMark tells when so many bytes of a batch had been written.
+type soakMark struct {
+	bytes int
+	at    time.Time
+}
+
+// begunBy is the number of replies due to requests of which a part had been
+// written before a moment: the server must not end before it has answered them.
+func (b *soakBatch) begunBy(t time.Time) (n int) {
+	written := 0
+	for _, m := range b.marks {
+		if m.at.Before(t) {
+			written = m.bytes
+		}
+	}
+	begin := 0
+	for i, op := range b.ops {
+		if begin < written && !op.silent {
+			n++
+		}
+		begin = b.ends[i]
+	}
+	return n
+}
+
+// batch makes one, sends it, takes the replies and judges them. over tells that the
+// connection is no more.
+func (w *soakWorker) batch(c *soakConn) (over bool, err error) {
+	b := w.plan(c)
+	began, open, cleared := w.resets.look(w.seen)
+	if cleared && !open {
+		w.empty()
+	}
+	if began > w.seen {
+		w.unsure()
+	}
+	if b.reset = -1; b.split || b.has("reset") {
+		b.reset = w.resets.begin()
+	}
+	_ = c.SetDeadline(time.Now().Add(soakPatience))
+	proven := c.proven
+	got, err := w.exchange(c, b)
+	if b.reset >= 0 {
+		w.resets.end(b.reset, err == nil)
+	}
+	now, _, _ := w.resets.look(0)
+	others := now - began
+	if b.reset >= 0 {
+		others--
+	}
+	w.seen = now
+	if open || others > 0 {
+		w.unsure()
+	}
+	if failure := w.judge(b, got, open || others > 0); failure != nil {
+		return true, failure
+	}
+	if b.cut != "" {
+		return true, w.judgeCut(c, b, len(got), err)
+	}
+	if err != nil {
+		if e, ok := w.server.ending(c.incarnation); ok && e.how == "term" && proven && len(got) < b.begunBy(e.at.Add(-arrives(c, b))) {
+			return true, &soakFailure{what: "lost: a request that was begun before SIGTERM", op: b.ops[w.due(b, len(got))], err: err}
+		}
+		return true, w.lost(c, fmt.Sprintf("reply %d of %d (%v)", len(got), len(b.ops), b.kinds()), err)
+	}
+	return false, nil
+}
+
+// arrivesWithin is how long a small batch takes over TCP at most: a busy kernel hands
+// it over a while after it was written.
+const arrivesWithin = 200 * time.Millisecond
+
+// arrives is how long before another moment a batch must be written to have
+// arrived at it for certain: a unix socket hands over at once, TCP after a while, and
+// what is large may wait for room.
+func arrives(c *soakConn, b *soakBatch) time.Duration {
+	switch {
+	case c.RemoteAddr().Network() == "unix":
+		return 0
+	case len(b.bytes) <= 32<<10:
+		return arrivesWithin
+	}
+	return time.Hour
+}
+
+func (w *soakWorker) empty() {
+	for _, chain := range w.chains {
+		chain.empty()
+	}
+}
+
+func (w *soakWorker) unsure() {
+	for _, chain := range w.chains {
+		chain.unsure()
+	}
+}
+
+func (b *soakBatch) has(kind string) bool {
+	for _, op := range b.ops {
+		if op.kind == kind {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *soakBatch) kinds() map[string]int {
+	kinds := map[string]int{}
+	for _, op := range b.ops {
+		kinds[op.kind]++
+	}
+	return kinds
+}
+
+// replies is the number of replies due to the requests that were sent whole.
+func (b *soakBatch) replies() (n int) {
+	for i, op := range b.ops {
+		if b.ends[i] <= b.keep && !op.silent {
+			n++
+		}
+	}
+	return n
+}
+
+// due returns the request that reply n belongs to.
+func (w *soakWorker) due(b *soakBatch, n int) int {
+	for i, op := range b.ops {
+		if op.silent {
+			continue
+		}
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(b.ops) - 1
+}
+
+// judge goes through the requests in their order. Those without a reply are in
+// doubt; overlap says that a reset of another worker may have come in between.
+func (w *soakWorker) judge(b *soakBatch, got []soakMessage, overlap bool) error {
+	t := w.tally
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.batches++
+	next := 0
+	for i, op := range b.ops {
+		if op.silent {
+			t.requests[op.kind]++
+			if op.kind == soakResetWithin {
+				w.empty()
+			}
+			continue
+		}
+		if next == len(got) {
+			if i == 0 || b.ends[i-1] < b.keep { // some of it was sent
+				op.suspect()
+			}
+			continue
+		}
+		m := got[next]
+		next++
+		if err := w.judgeOne(op, m); err != nil {
+			return &soakFailure{what: fmt.Sprintf("wrong: reply %d of %d", next, len(b.ops)), op: op, got: m.String(), err: err}
+		}
+		t.requests[op.kind]++
+		if overlap {
+			w.unsure()
+		}
+	}
+	if next < len(got) {
+		return &soakFailure{what: "a reply that was not asked for", got: got[next].String()}
+	}
+	for i, chain := range w.chains {
+		if chain.doubt {
+			if chain.looks++; chain.looks > 2 {
+				w.chains[i] = w.newChain()
+			}
+		}
+	}
+	return nil
+}
+
+func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
+	if op.kind == "lookup" {
+		a := op.allowed(w.pool)
+		switch {
+		case a.exact:
+			w.tally.exact++
+		case a.least == a.most:
+			w.tally.ranged++
+		default:
+			w.tally.uncertain++
+		}
+		if body := m.frames[len(m.frames)-1]; len(body) == 4 && binary.BigEndian.Uint32(body) > 0 {
+			w.tally.hits++
+		}
+	}
+	if err := op.judge(w.pool, m); err != nil {
+		return err
+	}
+	if op.kind == "reset" {
+		w.empty()
+	}
+	return nil
+}
+
+// judgeCut decides what a connection that the worker has cut must have given.
+func (w *soakWorker) judgeCut(c *soakConn, b *soakBatch, got int, err error) error {
+	w.tally.mu.Lock()
+	w.tally.cut += len(b.ops) - got
+	w.tally.mu.Unlock()
+	w.tally.fault(b.cut)
+	var wrong *soakWrong
+	if errors.As(err, &wrong) {
+		return &soakFailure{what: wrong.Error()}
+	}
+	if b.cut != "half-close" && b.cut != "garbage" {
+		return nil
+	}
+	// The server can still send, and has read all that came before.
+	if want := b.replies(); got < want {
+		if err == nil {
+			err = io.EOF
+		}
+		return w.lost(c, fmt.Sprintf("reply %d of the %d due before a %s (%v)", got, want, b.cut, b.kinds()), err)
+	}
+	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		return &soakFailure{what: "not closed after a " + b.cut, err: err}
+	}
+	return nil
+}
+
+// exchange sends a batch and takes what comes back.
+func (w *soakWorker) exchange(c *soakConn, b *soakBatch) (got []soakMessage, err error) {
+	if b.cut == "never read" {
+		return nil, w.neverRead(c)
+	}
+	late := time.Duration(0)
+	if w.rng.IntN(12) == 0 {
+		late = time.Duration(w.rng.IntN(200)) * time.Millisecond
+		w.tally.fault("reads late")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		time.Sleep(late)
+		switch b.cut {
+		case "half-close", "garbage":
+			got, err = c.readEnd()
+		case "":
+			got, err = c.read(b.replies())
+		default:
+			got, err = c.read(-1)
+		}
+	}()
+	var sendErr error
+	if b.split {
+		sendErr = w.sendSplit(c, b.bytes)
+	} else {
+		sendErr = w.send(c, b, b.bytes[:b.keep])
+	}
+	switch b.cut {
+	case "":
+	case "garbage":
+		garbage := make([]byte, 1+w.rng.IntN(2000))
+		for i := range garbage {
+			garbage[i] = byte(w.rng.Uint32())
+		}
+		garbage[0] |= 0x48 // reserved flags, so that it is no beginning of a frame
+		_, _ = c.Write(garbage)
+	case "half-close":
+		_ = closeWrite(c.Conn)
+	case "stops in the middle": // and the connection stays
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		<-done
+		_ = c.SetDeadline(time.Time{})
+		w.keep(c)
+	case "RST":
+		abort(c.Conn)
+	default:
+		_ = c.Close()
+	}
+	<-done
+	if sendErr != nil {
+		if b.cut == "" && len(got) < b.replies() && (err == nil || b.split) {
+			err = sendErr
+		}
+	}
+	return got, err
+}
+
+// sendSplit sends a message with a reset over another connection in between.
+func (w *soakWorker) sendSplit(c *soakConn, p []byte) error {
+	half := w.rng.IntN(len(p))
+	if _, err := c.Write(p[:half]); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(w.rng.IntN(3)) * time.Millisecond)
+	other, err := net.Dial(c.RemoteAddr().Network(), c.RemoteAddr().String())
+	if err == nil {
+		_ = other.SetDeadline(time.Now().Add(soakPatience))
+		second := &soakConn{Conn: other, chunk: make([]byte, 64)}
+		if _, err = other.Write(soakEncode(w.rng, []byte("reset"))); err == nil {
+			var got []soakMessage
+			if got, err = second.read(1); err == nil && got[0].String() != "01" {
+				err = &soakWrong{"reset: " + got[0].String()}
+			}
+		}
+		_ = other.Close()
+	}
+	if err != nil {
+		_ = c.Close() // the reply must not be waited for
+		return err
+	}
+	_, err = c.Write(p[half:])
+	return err
+}
+
+// neverRead asks for more than the server keeps for a peer that reads nothing: it
+// must close.
+func (w *soakWorker) neverRead(c *soakConn) error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(64 << 10)
+	}
+	frames := [][]byte{[]byte("ping"), make([]byte, 60<<10)}
+	if c.dialect != "raw" {
+		frames = append([][]byte{{}}, frames...)
+	}
+	echo := soakEncode(w.rng, frames...)
+	for range 1000 {
+		if _, err := c.Write(echo); err != nil {
+			abort(c.Conn)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return &soakWrong{"a peer that does not read was not closed"}
+			}
+			return nil
+		}
+	}
+	return &soakWrong{"60 MiB of replies were taken from a peer that does not read"}
+}
+
+// send writes in one of several ways.
+func (w *soakWorker) send(c *soakConn, b *soakBatch, p []byte) error {
+	sent := 0
+	write := func(n int) error {
+		if n == 0 {
+			return nil
+		}
+		m, err := c.Write(p[sent : sent+n])
+		sent += m
+		b.marks = append(b.marks, soakMark{sent, time.Now()})
+		return err
+	}
+	switch style := w.rng.IntN(8); {
+	case style == 0 && len(p) < 20_000:
+		w.tally.fault("single bytes")
+		for range min(len(p), 1+w.rng.IntN(600)) {
+			if err := write(1); err != nil {
+				return err
+			}
+		}
+	case style == 1 && len(p) > 1:
+		w.tally.fault("stall")
+		if err := write(w.rng.IntN(len(p))); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(1+w.rng.IntN(40)) * time.Millisecond)
+	case style == 2:
+		w.tally.fault("pieces")
+		for sent < len(p) {
+			if err := write(min(len(p)-sent, max(1, len(p)/64)+w.rng.IntN(1+w.rng.IntN(5000)))); err != nil {
+				return err
+			}
+		}
+	}
+	return write(len(p) - sent)
+}

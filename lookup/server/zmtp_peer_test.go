@@ -1,0 +1,188 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+)
+
+// pyzmqVersion is the release of pyzmq, and of the libzmq in it, that is tested
+// against.
+const pyzmqVersion = "27.3.0"
+
+// TestZMTPPeers runs testdata/zmtp_peer.py: clients over real libzmqs, the one in
+// pyzmqVersion and, where it is installed, the system's own.
+func TestZMTPPeers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts Python many times")
+	}
+	python, err := pyzmqPython()
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("no Python with pyzmq %s: %v", pyzmqVersion, err)
+		}
+		t.Skipf("no Python with pyzmq %s: %v", pyzmqVersion, err)
+	}
+	pythons := map[string]string{"pyzmq-" + pyzmqVersion: python}
+	const system = "/usr/bin/python3"
+	if exec.Command(system, "-c", "import zmq").Run() == nil {
+		pythons["system"] = system
+	}
+	for name, python := range pythons {
+		t.Run(name, func(t *testing.T) {
+			version, err := exec.Command(python, "-c", "import zmq; print(zmq.zmq_version())").Output()
+			require.NoError(t, err)
+			t.Logf("libzmq %s", version)
+			zmtpPeers(t, python)
+		})
+	}
+}
+
+func zmtpPeers(t *testing.T, python string) {
+	server := startServer(t, blocks16, Limits{})
+	t.Run("reset", func(t *testing.T) { runPeer(t, python, server, "reset") }) // empties the pool under the others
+	t.Run("restart", func(t *testing.T) { restartUnderPeer(t, python) })
+	t.Run("ipc", func(t *testing.T) {
+		for _, addr := range []string{"ipc://" + filepath.Join(t.TempDir(), "lookup"), fmt.Sprintf("ipc://@hitline-test-%d", os.Getpid())} {
+			server := startServerOn(t, addr)
+			for _, check := range []string{"sizes", "two_clients", "dealer", "threads"} {
+				runPeer(t, python, server, check)
+			}
+		}
+	})
+	t.Run("with each other", func(t *testing.T) {
+		for _, check := range []string{
+			"sizes", "refusals", "two_clients", "threads", "correlate", "dealer", "no_delimiter", "heartbeats", "many", "pub", "sub", "plain",
+		} {
+			t.Run(check, func(t *testing.T) {
+				t.Parallel()
+				runPeer(t, python, server, check)
+			})
+		}
+	})
+	closed := statOf(t, dialTest(t, server)).Closed
+	delete(closed, "peer")
+	require.Equal(t, map[string]int64{"zmtp_socket_type": 2}, closed, "nobody else was turned away, and these did not come back")
+}
+
+// peerCommand prepares a check, which is killed if it takes far too long.
+func peerCommand(t *testing.T, python string, s *Server, check string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*lookuptest.Patience)
+	t.Cleanup(cancel)
+	return exec.CommandContext(ctx, python, filepath.Join("testdata", "zmtp_peer.py"), s.Addrs()[0], check)
+}
+
+func runPeer(t *testing.T, python string, s *Server, check string) {
+	out, err := peerCommand(t, python, s, check).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// restartUnderPeer starts the server anew on the same port when the check asks
+// for it.
+func restartUnderPeer(t *testing.T, python string) {
+	server := startServerOn(t, "tcp://"+storetest.FreeAddr(t))
+	cmd := peerCommand(t, python, server, "restart")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err == nil && line == "restart\n" {
+		ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
+		defer cancel()
+		require.NoError(t, server.Shutdown(ctx))
+		startServerOn(t, server.Addrs()[0])
+		_, err = io.WriteString(in, "restarted\n")
+	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait(), "%s", &stderr)
+}
+
+// startServerOn starts a server at an address, perhaps one that was in use a
+// moment ago.
+func startServerOn(t *testing.T, addr string) *Server {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{addr}, Loops: 2})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
+	defer cancel()
+	require.NoError(t, server.Start(ctx))
+	t.Cleanup(func() { _ = server.Shutdown(context.Background()) })
+	return server
+}
+
+// pyzmqPython returns a Python that has pyzmqVersion. It is installed from PyPI
+// into a virtual environment, once: under HITLINE_TEST_VENV, or the user's cache.
+func pyzmqPython() (string, error) {
+	root := os.Getenv("HITLINE_TEST_VENV")
+	if root == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		root = filepath.Join(cache, "hitline-test-venv")
+	}
+	venv := filepath.Join(root, "pyzmq-"+pyzmqVersion)
+	python := filepath.Join(venv, "bin", "python")
+	works := func() bool {
+		out, err := exec.Command(python, "-c", "import zmq; print(zmq.__version__)").Output()
+		return err == nil && strings.TrimSpace(string(out)) == pyzmqVersion
+	}
+	if works() {
+		return python, nil
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return "", err
+	}
+	// Built aside and renamed, so that of two tests at once neither sees half of it.
+	fresh, err := os.MkdirTemp(root, "building-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	if err := buildVenv(fresh); err != nil {
+		return "", err
+	}
+	if err := os.Rename(fresh, venv); err != nil && !works() {
+		_ = os.RemoveAll(venv) // left by an older Python that is gone
+		if err := os.Rename(fresh, venv); err != nil {
+			return "", err
+		}
+	}
+	if !works() {
+		return "", fmt.Errorf("%s does not import it", python)
+	}
+	return python, nil
+}
+
+func buildVenv(dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	for _, args := range [][]string{
+		{"python3", "-m", "venv", dir},
+		{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1",
+			"--only-binary=:all:", "pyzmq==" + pyzmqVersion},
+	} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
