@@ -2,6 +2,7 @@ package lookuptest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -116,7 +117,7 @@ func (p *Peer) Expect(t testing.TB, want ...string) {
 func (p *Peer) ClosedWithin(t testing.TB) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, p)
-	if ne, ok := err.(net.Error); ok && ne.Timeout() {
+	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		t.Fatal("the server did not close the connection")
 	}
 }
