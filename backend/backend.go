@@ -6,8 +6,11 @@ import (
 )
 
 // Backend is a store of blocks. Its methods are safe for concurrent use and borrow
-// keys only until they return. They return soon after ctx has ended: a service does
-// not wait for them any longer, and makes no further calls while 64 have not returned.
+// keys only until they return. They must return soon after ctx has ended: a service
+// waits 5 ms more and then abandons the call. While 64 abandoned calls of Exists have
+// not returned it makes no further ones, and while an abandoned change has not returned
+// it makes no other change, which that one could undo. A method that panics ends the
+// process.
 type Backend interface {
 	// Name is what stat shows: "mooncake", "redis".
 	Name() string

@@ -148,9 +148,10 @@ func (c *Coordinator) peek(a *attentionGroup) int64 {
 	return a.block
 }
 
-// Lookahead returns how many tokens behind the first chunk that a full attention
-// group lacks a lookup's rules may still look. What lies further does not change
-// the answer.
+// Lookahead returns how many tokens past the beginning of the first chunk that a
+// full-attention group lacks a lookup's rules may still look. What lies further does not
+// change the answer. In fine-grained mode it counts from the end of that chunk, since a
+// hit may end inside it.
 //
 // Let the chunk begin at token F. The full group cuts the hit to F. Each eagle group
 // behind it looks at most one block past the hit at hand, and only an eagle mamba

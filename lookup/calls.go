@@ -14,20 +14,25 @@ import (
 // on regardless is left alone with its call: the answer is dropped when it comes, and
 // what the call holds is given back then.
 type backendCalls struct {
-	abandoned atomic.Int64 // calls that nobody waits for any longer and that have not returned
+	maxAbandoned int64
+	abandoned    atomic.Int64 // calls that nobody waits for any longer and that have not returned
 }
 
 const (
-	// maxAbandoned is how many calls may go on past their time. A backend that heeds its
-	// context has none; one that does not gets no further calls until some return.
-	maxAbandoned = 64
+	// maxAbandonedReads is how many abandoned reads keep further ones from being made. A
+	// backend that heeds its context has none. Reads already under way may be abandoned
+	// beyond it.
+	maxAbandonedReads = 64
+	// maxAbandonedChanges is the same for changes: the next change must not be made before
+	// an abandoned one that could undo it.
+	maxAbandonedChanges = 1
 	// returnGrace is how long a call may take to return after its context has ended, so
 	// that a backend that heeds it can say what it was waiting for.
 	returnGrace = 5 * time.Millisecond
 )
 
 // errAbandoned refuses a call while maxAbandoned others have not returned.
-var errAbandoned = fmt.Errorf("%w: %d calls have not returned though their time was up", backend.ErrUnavailable, maxAbandoned)
+var errAbandoned = fmt.Errorf("%w: calls have not returned though their time was up", backend.ErrUnavailable)
 
 // States of a call.
 const (
@@ -38,8 +43,8 @@ const (
 
 // run makes one call. memory is held until the call returns, also after run has.
 func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
-	if c.abandoned.Load() >= maxAbandoned {
-		return nil, errAbandoned
+	if n := c.abandoned.Load(); n >= c.maxAbandoned {
+		return nil, fmt.Errorf("%w: %d", errAbandoned, n)
 	}
 	var (
 		state   atomic.Int32
@@ -66,7 +71,7 @@ func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]i
 		<-done
 		return answers, err
 	}
-	return nil, fmt.Errorf("the call has not returned in time: %w", ctx.Err())
+	return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
 }
 
 // wait waits for a call, and returns false if its context ends first.

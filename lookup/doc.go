@@ -42,7 +42,8 @@
 //   - A bit says that the block was there at some moment between the request's
 //     first byte and its reply; a reset in between clears the bits collected so
 //     far.
-//   - A backend that is slow or dead costs a lookup a hit of 0 by the deadline.
+//   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds
+//     past its deadline.
 //
 // # Ownership
 //

@@ -57,6 +57,9 @@ func (p *places) refusal(at Place) error {
 	if int(at.TPRank) < ranks || int(at.TPRank) >= p.tpSize {
 		return err
 	}
+	if p.tpSize%ranks != 0 {
+		return fmt.Errorf("%w: tp_rank is the KV shard that the engine's keys name", err)
+	}
 	return fmt.Errorf("%w: tp_rank is the KV shard, the engine's tensor rank divided by the %d ranks that hold equal blocks", err, p.tpSize/ranks)
 }
 

@@ -24,7 +24,9 @@ type RemoteConfig struct {
 	// scheduler loses less by computing a prompt again than by waiting longer.
 	Timeout time.Duration
 	// WriteTimeout bounds a store, an evict or a reset. Default 10 s: nobody's
-	// critical path waits for them, and a reset walks the whole pool.
+	// critical path waits for them, and a reset walks the whole pool. A change that
+	// exceeds it may still take effect later; until its call has returned, other
+	// changes are refused.
 	WriteTimeout time.Duration
 	// Workers is how many lookups ask the backend at a time, and WriteWorkers how
 	// many of the other requests, so that slow resets never keep lookups waiting.
@@ -102,7 +104,8 @@ type Remote struct {
 	breaker *gobreaker.CircuitBreaker[[]int]
 	log     breakerLog
 	sharing sharing
-	calls   backendCalls
+	reads   backendCalls
+	changes backendCalls
 	cpu     chan struct{} // a token for each lookup at work on its keys and answers
 	keys    *keyMemory    // for keys being asked
 
@@ -114,15 +117,18 @@ type Remote struct {
 
 func newRemote(service *Service, store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *Remote {
 	r := &Remote{service: service, store: store, cfg: cfg.withDefaults(), cpu: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	r.reads.maxAbandoned, r.changes.maxAbandoned = maxAbandonedReads, maxAbandonedChanges
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	r.keys = newKeyMemory(r.cfg.MaxKeyBytes)
 	r.log = breakerLog{logger: logger, backend: store.Name()}
 	r.breaker = gobreaker.NewCircuitBreaker[[]int](gobreaker.Settings{
-		Timeout:       r.cfg.BreakerPause,
-		ReadyToTrip:   func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(r.cfg.BreakerFailures) },
-		IsExcluded:    func(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, errLittleTime) }, // our own doing
+		Timeout:     r.cfg.BreakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(r.cfg.BreakerFailures) },
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, context.Canceled) || errors.Is(err, errLittleTime) || errors.Is(err, errAbandoned)
+		}, // our own doing
 		IsSuccessful:  healthy,
 		OnStateChange: func(_ string, from, to gobreaker.State) { r.log.changed(from, to) },
 	})
@@ -233,13 +239,13 @@ func (r *Remote) Down() bool { return r.breaker.State() == gobreaker.StateOpen }
 // exists asks for keys, whose memory is held until the backend has returned.
 func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) ([]int, error) {
 	return r.call(ctx, r.cfg.Timeout, r.breaker.Execute, func() ([]int, error) {
-		return r.calls.run(ctx, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+		return r.reads.run(ctx, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
 	})
 }
 
 // changeKeys makes one call of the backend that has no answers.
 func (r *Remote) changeKeys(ctx context.Context, keys []string, do func(ctx context.Context, keys []string) error) error {
-	_, err := r.calls.run(ctx, nil, func() ([]int, error) { return nil, do(ctx, keys) })
+	_, err := r.changes.run(ctx, nil, func() ([]int, error) { return nil, do(ctx, keys) })
 	return err
 }
 

@@ -120,12 +120,13 @@ func (s *Service) LookupPrompt(numTokens uint64, hashes netproto.Hashes) (hitTok
 // and loadable, given its hashes (reference: MooncakeStoreWorker.lookup). It fails
 // where the reference's lookup does: numTokens no multiple of the scheduler block
 // size, see LookupPrompt, or fewer hashes than a window or mamba group must read.
-// hashes is only borrowed. It does not allocate in the steady state.
+// hashes is only borrowed.
 //
-// Over a backend it waits for the answer, at most RemoteConfig.Timeout and some
-// milliseconds. A backend that fails or is late is a hit of 0 and no error. The call
-// of one that does not heed its context is abandoned; while 64 such calls have not
-// returned no further ones are made.
+// Over the memory index it does not allocate in the steady state. Over a backend it
+// waits for the answer, at most RemoteConfig.Timeout and some milliseconds. A backend
+// that fails or is late is a hit of 0 and no error. The call of one that does not heed
+// its context is abandoned; while 64 or more such calls have not returned, no further
+// ones are made.
 func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
 	if s.remote != nil {
 		return s.remote.lookupWaiting(numTokens, hashes)

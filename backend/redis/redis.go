@@ -57,9 +57,9 @@ type Config struct {
 	PoolSize int
 	// DialTimeout bounds the making of a connection. Default 1 s.
 	DialTimeout time.Duration
-	// IOTimeout bounds one wait for a server's bytes where the call's own deadline is
-	// later: give as much as the longest call may take. Default 10 s, as a service's
-	// changes may.
+	// IOTimeout bounds one wait for a server's bytes; an earlier deadline of the call
+	// counts first. Give the longest time that a call may take. Default 10 s, that of
+	// lookup.RemoteConfig.WriteTimeout.
 	IOTimeout time.Duration
 	// TLS is what rediss:// and rediss-cluster:// begin with; nil: Go's defaults.
 	TLS *tls.Config

@@ -55,10 +55,10 @@ func (t *target) ask(ctx context.Context, request func(context.Context, *client.
 	return nil
 }
 
-// explain adds to an error of the connection whose it was, and to a timeout whether
+// explain adds the server's address to an error. If the time was up, it says whether
 // there was a connection.
 func (t *target) explain(ctx context.Context, err error) error {
-	timedOut := ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)
+	timedOut := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case timedOut && errors.Is(err, client.ErrNoAnswer):
 		return classed{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer}

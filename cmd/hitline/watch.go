@@ -183,6 +183,8 @@ func (w *watcher) lookAtPrompt(ctx context.Context, p prompt) (f findings) {
 		w.logger.Debug("a prompt's blocks were not looked for", "backend", w.store.Name(), "error", err.Error())
 		return f
 	}
-	w.settled.Store(w.settles(b))
+	if w.settles(b) {
+		w.settled.Store(true)
+	}
 	return f
 }

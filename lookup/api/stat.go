@@ -22,7 +22,7 @@ type Stat struct {
 
 	BackendErrors   int64  `json:"backend_errors"`          // calls that failed
 	BackendTimeouts int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
-	BackendRejected int64  `json:"backend_rejected"`        // requests that the breaker or a full queue kept from the backend
+	BackendRejected int64  `json:"backend_rejected"`        // requests that the backend was not asked for, see BackendState and operations.md
 	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the answer to an equal one under way
 	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed when all is well, open, half-open
 
@@ -39,8 +39,9 @@ type Stat struct {
 	Anchored        int64 `json:"anchored"` // lookups answered by anchors
 	// AnchoredUndetermined counts requests by anchors that took another one, or all hashes.
 	AnchoredUndetermined int64 `json:"anchored_undetermined"`
-	// AnchoredFallbacks counts requests by anchors that were told to look up by all
-	// hashes, and connections that were told so for all their lookups.
+	// AnchoredFallbacks counts requests by anchors answered "look up by all hashes", and
+	// requests for the parameters answered 0 and 0, which hitline's clients send once a
+	// connection.
 	AnchoredFallbacks int64 `json:"anchored_fallbacks"`
 	BytesCopied       int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
 	// Closed counts connections by the reason of their end.

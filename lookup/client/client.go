@@ -15,7 +15,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Place is a group on one rank, as on the wire.
+// Place is a group on one rank, as on the wire. TPRank is the KV shard, see
+// netproto.Place.
 type Place = netproto.Place
 
 // Client asks a server in the raw dialect. All methods are safe for concurrent
@@ -43,7 +44,8 @@ type Place = netproto.Place
 // A connection that was cut, or left in the middle of a request, is not used
 // again; the next call makes a new one. While the server cannot be reached, calls
 // fail without trying: attempts are 10 ms apart at first and then twice as long
-// each time, up to a second, half of it more or less by chance.
+// each time, up to a second, half of it more or less by chance. Outside Unix the first
+// call on a connection that the server has closed meanwhile fails with ErrConnect.
 type Client struct {
 	timeout  time.Duration
 	failOpen bool

@@ -10,9 +10,10 @@ var (
 	// ErrConnect says that the server could not be reached or that the connection
 	// was lost; the request may or may not have taken effect.
 	ErrConnect = errors.New("client: no connection")
-	// ErrNoAnswer says that there was a connection, and no answer before the call's
-	// time was up or its context ended: the server hangs, or is slow. The request may
-	// or may not have taken effect, and may still do so.
+	// ErrNoAnswer says that no answer came before the call's time was up or its context
+	// ended, though no connection failed. The request may not have been sent, if all
+	// connections were in use or the context had ended before. If it was sent, it may
+	// have taken effect, or may still do so.
 	ErrNoAnswer = errors.New("client: no answer")
 	// ErrReply says that the server's reply is not one of this protocol.
 	ErrReply = errors.New("client: bad reply")

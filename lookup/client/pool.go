@@ -39,7 +39,7 @@ func (p *pool) get(ctx context.Context, until time.Time) (*conn, error) {
 		return nil, exchangeError(err)
 	}
 	if err := p.turn(ctx, until); err != nil {
-		return nil, fmt.Errorf("%w: %d connections are in use: %w", ErrNoAnswer, cap(p.turns), err)
+		return nil, fmt.Errorf("%w: waited for one of %d connections: %w", ErrNoAnswer, cap(p.turns), err)
 	}
 	c, err := p.take(ctx, until)
 	if err == nil {

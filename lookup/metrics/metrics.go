@@ -74,7 +74,7 @@ var ofIndex = []metric{
 var ofBackend = []metric{
 	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }),
 	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }),
-	counter("backend_rejected_total", "Requests that the circuit breaker or a full queue kept from the backend.", func(st *api.Stat) int64 { return st.BackendRejected }),
+	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, too many keys, or calls that do not return.", func(st *api.Stat) int64 { return st.BackendRejected }),
 	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }),
 }
 
@@ -83,7 +83,7 @@ var ofServer = []metric{
 	gauge("max_connections", "Bound on hitline_connections.", func(st *api.Stat) int64 { return st.MaxConnections }),
 	counter("accept_errors_total", "Connections not accepted, or late, for want of descriptors or memory.", func(st *api.Stat) int64 { return st.AcceptErrors }),
 	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *api.Stat) int64 { return st.InFlight }),
-	counter("requests_failed_total", "Requests answered 00.", func(st *api.Stat) int64 { return st.Failed }),
+	counter("requests_failed_total", "Requests answered 00, except those that hitline_anchored_fallbacks_total counts.", func(st *api.Stat) int64 { return st.Failed }),
 	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *api.Stat) int64 { return st.Dropped }),
 	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *api.Stat) int64 { return st.CommandsIgnored }),
 	counter("anchored_total", "Lookups answered by anchors.", func(st *api.Stat) int64 { return st.Anchored }),

@@ -25,7 +25,8 @@
 //   - No event loop waits for a remote backend. One that is slow or dead costs its
 //     callers a hit of 0 by the deadline, and others nothing.
 //   - Requests of one connection take effect in order, and replies to equal
-//     envelopes come in order.
+//     envelopes come in order. Over a backend, a change that timed out may still take
+//     effect later; others are refused until it has returned.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and nobody
 //     else anything.
 //
@@ -33,8 +34,8 @@
 //
 // gnet lends each callback a slice of its loop's read buffer; the session consumes
 // all of it before it returns. Replies are built in a pooled buffer that is given
-// back when they are written. A flight holds a pooled copy of its hashes until the
-// backend has answered: it belongs to its session, but from crew.submit to
+// back when they are written. A flight holds a pooled copy of its hashes until its lookup
+// or change has returned; an abandoned call of the backend has keys of its own. A flight belongs to its session, but from crew.submit to
 // flights.land to a worker.
 //
 // # Concurrency

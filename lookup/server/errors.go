@@ -13,8 +13,9 @@ var (
 	ErrBusy = errors.New("too many requests wait for the backend")
 	// ErrConfig refuses a Config.
 	ErrConfig = errors.New("server: bad configuration")
-	// ErrServerClosed says that the server was shut down.
+	// ErrServerClosed is returned by Start after Shutdown was called.
 	ErrServerClosed = errors.New("server: closed")
-	// ErrStopped says that the server's engine stopped without being asked to.
-	ErrStopped = errors.New("server: event loops stopped")
+	// ErrStopped says that the server stopped, or did not start, without Shutdown having
+	// been called.
+	ErrStopped = errors.New("server: stopped")
 )

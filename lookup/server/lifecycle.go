@@ -64,8 +64,9 @@ func (l *lifecycle) beginShutdown() (started bool) {
 }
 
 // Start binds all addresses and serves them in the background. It returns when they are
-// bound, or with the reason why one cannot be. Once Shutdown has been called it returns
-// ErrServerClosed, and nothing runs.
+// bound, or with the reason why one cannot be. ctx bounds Start alone: its end later does
+// not stop the server. A server whose Start has failed cannot be started again. Once
+// Shutdown has been called it returns ErrServerClosed, and nothing runs.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, err := s.beginStart(ctx)
 	if err != nil {
@@ -85,9 +86,9 @@ func (s *Server) Start(ctx context.Context) error {
 	go s.watch(silentSweeps)
 	if err := ctx.Err(); err != nil {
 		if s.shuttingDown.Load() {
-			err = ErrServerClosed
+			return errors.Join(ErrServerClosed, s.stopServing(nil))
 		}
-		return errors.Join(err, s.stopServing())
+		return errors.Join(err, s.stopServing(err))
 	}
 	return nil
 }
@@ -130,7 +131,8 @@ func (s *Server) Addrs() []string { return s.addrs }
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err returns nil if the server stopped because Shutdown was called, and
-// otherwise why it stopped, also after a later Shutdown. Valid once Done is closed.
+// otherwise why it stopped or did not start, also after a later Shutdown. Valid once
+// Done is closed.
 func (s *Server) Err() error {
 	if s.err != nil {
 		return fmt.Errorf("%w: %w", ErrStopped, s.err)
@@ -156,15 +158,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return s.Err()
 	}
 	cut := s.drain(ctx)
-	return errors.Join(cut, s.stopServing())
+	return errors.Join(cut, s.stopServing(nil))
 }
 
 // stopTimeout bounds the closing of loops and connections; it needs no peer, so it
 // only guards against our own mistakes.
 const stopTimeout = 10 * time.Second
 
-// stopServing closes everything, whatever is under way.
-func (s *Server) stopServing() error {
+// stopServing closes everything, whatever is under way. why is as for stop.
+func (s *Server) stopServing(why error) error {
 	s.mu.Lock()
 	for ses := range s.sessions {
 		ses.reason.CompareAndSwap(uint32(closedByPeer), uint32(closedDraining))
@@ -173,7 +175,7 @@ func (s *Server) stopServing() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	s.door.close(ctx) // who is on the way to a loop would wait for ever if it had stopped
-	go s.stop(nil)
+	go s.stop(why)
 	select {
 	case <-s.done:
 		return nil

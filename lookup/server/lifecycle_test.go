@@ -64,6 +64,24 @@ func TestStartThatFailedIsDone(t *testing.T) {
 	require.ErrorContains(t, server.Err(), "address already in use")
 }
 
+// A Start whose context ends meanwhile leaves nothing running, and Err says why.
+func TestStartWhoseContextEnds(t *testing.T) {
+	free := "tcp://" + storetest.FreeAddr(t)
+	for range 200 {
+		server := unstartedOn(t, free)
+		ctx, cancel := context.WithCancel(context.Background())
+		go cancel()
+		if err := server.Start(ctx); err == nil {
+			require.NoError(t, server.Shutdown(context.Background()))
+			require.NoError(t, server.Err())
+			continue
+		}
+		<-server.Done()
+		require.ErrorIs(t, server.Err(), ErrStopped)
+		require.ErrorIs(t, server.Err(), context.Canceled)
+	}
+}
+
 // Start and Shutdown at the same time leave nothing running, whoever comes first.
 func TestStartBesideShutdown(t *testing.T) {
 	free := "tcp://" + storetest.FreeAddr(t) // nobody else comes to listen there

@@ -33,8 +33,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Server serves a Service on TCP and unix sockets. It is started once and shut
-// down once.
+// Server serves a Service on TCP and unix sockets. It can be started once. Shutdown may
+// be called at any time, and again.
 type Server struct {
 	gnet.BuiltinEventEngine
 	lifecycle
