@@ -7,10 +7,9 @@ import (
 
 // Backend is a store of blocks. Its methods are safe for concurrent use and borrow
 // keys only until they return. They must return soon after ctx has ended: a service
-// waits 5 ms more and then abandons the call. While 64 abandoned calls of Exists have
-// not returned it makes no further ones, and while an abandoned change has not returned
-// it makes no other change, which that one could undo. A method that panics ends the
-// process.
+// waits 5 ms more and then abandons the call. While 64 abandoned calls of Exists, or
+// twice RemoteConfig.Workers, have not returned it makes no further ones, and while an
+// abandoned change has not returned it makes no other change, which that one could undo.
 type Backend interface {
 	// Name is what stat shows: "mooncake", "redis".
 	Name() string

@@ -494,7 +494,8 @@ func TestNothingBehindLookaheadMatters(t *testing.T) {
 			continue
 		}
 		for g := range p.Bits {
-			below := int(end) / c.AskStride(g) / c.pool.HashBlockSize
+			positions := c.Stride(g) / c.AskStride(g) // of a chunk, whose last one counts
+			below := int(ceilDiv(end, int64(c.Stride(g)*c.pool.HashBlockSize))) * positions
 			p.Bits[g] = bitsetFrom(q.stored[g][:min(below, len(q.stored[g]))])
 		}
 		cut, cutErr := c.FindHit(&p, maxLength, true, new(Scratch))

@@ -284,10 +284,12 @@ func (l *gallop) choose(round int) {
 	}
 }
 
-// below returns how many positions of group g the rules may look at.
+// below returns how many positions of group g the rules may look at: to the end of the
+// chunk that the bound lies in.
 func (l *gallop) below(g int) int {
-	token := int64(l.c.AskStride(g)) * int64(l.c.pool.HashBlockSize)
-	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), l.bound/token))
+	stride := int64(l.c.Stride(g))
+	chunks := ceilDiv(l.bound, stride*int64(l.c.pool.HashBlockSize))
+	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), chunks*(stride/int64(l.c.AskStride(g)))))
 }
 
 // numOpen returns how many positions could be asked that the rules may look at.

@@ -6,33 +6,39 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/hitline/hitline/backend"
 )
 
-// backendCalls makes calls of a backend that end with their context. A backend that goes
-// on regardless is left alone with its call: the answer is dropped when it comes, and
-// what the call holds is given back then.
+// backendCalls makes calls of a backend that end with their context. A call that goes on
+// regardless is abandoned: its answer is dropped when it comes, and what it holds is
+// released then.
 type backendCalls struct {
-	maxAbandoned int64
-	abandoned    atomic.Int64 // calls that nobody waits for any longer and that have not returned
+	maxAbandoned int64         // see run
+	abandoned    atomic.Int64  // calls that nobody waits for any longer and that have not returned
+	returned     chan struct{} // has an element when an abandoned call may have returned
+}
+
+func newBackendCalls(maxAbandoned int) *backendCalls {
+	return &backendCalls{maxAbandoned: int64(maxAbandoned), returned: make(chan struct{}, 1)}
 }
 
 const (
-	// maxAbandonedReads is how many abandoned reads keep further ones from being made. A
-	// backend that heeds its context has none. Reads already under way may be abandoned
-	// beyond it.
+	// maxAbandonedReads is how many abandoned reads hold up further ones. A backend that
+	// heeds its context has none. Reads already under way may be abandoned beyond it.
 	maxAbandonedReads = 64
-	// maxAbandonedChanges is the same for changes: the next change must not be made before
-	// an abandoned one that could undo it.
+	// maxAbandonedChanges is the same for changes: an abandoned one may still take effect,
+	// and what is made after it must not be undone by it.
 	maxAbandonedChanges = 1
 	// returnGrace is how long a call may take to return after its context has ended, so
 	// that a backend that heeds it can say what it was waiting for.
 	returnGrace = 5 * time.Millisecond
 )
 
-// errAbandoned refuses a call while maxAbandoned others have not returned.
-var errAbandoned = fmt.Errorf("%w: calls have not returned though their time was up", backend.ErrUnavailable)
+// errAbandoned ends a call that was not made because too many abandoned ones had not
+// returned when its time was up.
+var errAbandoned = errors.New("calls before it have not returned though their time was up")
+
+// errNoReturn is the error of a call that neither returned nor panicked.
+var errNoReturn = errors.New("the backend ended the call's goroutine")
 
 // States of a call.
 const (
@@ -41,53 +47,97 @@ const (
 	callAbandoned
 )
 
-// run makes one call. memory is held until the call returns, also after run has.
-func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
-	if n := c.abandoned.Load(); n >= c.maxAbandoned {
-		return nil, fmt.Errorf("%w: %d", errAbandoned, n)
-	}
-	var (
-		state   atomic.Int32
-		answers []int
-		err     error
-		done    = make(chan struct{})
-	)
-	memory.hold()
-	go func() {
-		answers, err = do()
-		memory.release()
-		if state.CompareAndSwap(callRunning, callReturned) {
-			close(done)
-		} else {
-			c.abandoned.Add(-1)
-		}
-	}()
-	if c.wait(ctx, done) {
-		return answers, err
-	}
-	c.abandoned.Add(1) // before the call can take itself away
-	if !state.CompareAndSwap(callRunning, callAbandoned) {
-		c.abandoned.Add(-1)
-		<-done
-		return answers, err
-	}
-	return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
+// backendCall is one call under way.
+type backendCall struct {
+	state    atomic.Int32
+	done     chan struct{} // closed when the call has returned and was not abandoned
+	answers  []int
+	err      error
+	panicked any
 }
 
-// wait waits for a call, and returns false if its context ends first.
-func (c *backendCalls) wait(ctx context.Context, done <-chan struct{}) bool {
+// run makes one call. While maxAbandoned calls or more are abandoned it waits for one of
+// them to return. memory is held until the call returns, also after run has. A panic of
+// the call is run's, unless the call was abandoned: then it ends the process.
+func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
+	if err := c.waitTurn(ctx); err != nil {
+		return nil, err
+	}
+	call := &backendCall{done: make(chan struct{})}
+	memory.hold()
+	go c.do(call, memory, do)
+	if !call.wait(ctx) {
+		c.abandoned.Add(1) // before the call can take itself away
+		if call.state.CompareAndSwap(callRunning, callAbandoned) {
+			return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
+		}
+		c.release()
+		<-call.done
+	}
+	if call.panicked != nil {
+		panic(call.panicked)
+	}
+	return call.answers, call.err
+}
+
+// waitTurn waits until fewer than maxAbandoned calls are abandoned, or for the end of ctx.
+func (c *backendCalls) waitTurn(ctx context.Context) error {
+	for c.abandoned.Load() >= c.maxAbandoned {
+		select {
+		case <-c.returned:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", errAbandoned, ctx.Err())
+		}
+	}
+	if c.abandoned.Load() > 0 {
+		c.signal() // whoever else waits may go on, too
+	}
+	return nil
+}
+
+// release takes an abandoned call away.
+func (c *backendCalls) release() {
+	c.abandoned.Add(-1)
+	c.signal()
+}
+
+func (c *backendCalls) signal() {
 	select {
-	case <-done:
+	case c.returned <- struct{}{}:
+	default:
+	}
+}
+
+// do makes the call and hands over what came of it.
+func (c *backendCalls) do(call *backendCall, memory *keyBytes, do func() ([]int, error)) {
+	call.err = errNoReturn
+	defer func() {
+		memory.release()
+		call.panicked = recover()
+		if call.state.CompareAndSwap(callRunning, callReturned) {
+			close(call.done)
+			return
+		}
+		c.release()
+		if call.panicked != nil {
+			panic(call.panicked)
+		}
+	}()
+	call.answers, call.err = do()
+}
+
+// wait waits for a call, and returns false if its context ends first and the call does
+// not return soon after.
+func (call *backendCall) wait(ctx context.Context) bool {
+	select {
+	case <-call.done:
 		return true
 	case <-ctx.Done():
-	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return false // nobody wants to know
 	}
 	grace := time.NewTimer(returnGrace)
 	defer grace.Stop()
 	select {
-	case <-done:
+	case <-call.done:
 		return true
 	case <-grace.C:
 		return false

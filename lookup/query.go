@@ -140,13 +140,15 @@ func (q *Query) Add(hashes []byte) bool {
 	return more
 }
 
-// bound is the position at which a lane's walk ends: behind the limit only while
-// equal hashes may still add up.
+// bound is the position at which a lane's walk ends: at the end of the chunk that the
+// limit lies in, whose last position says whether the chunk is there, and behind it only
+// while equal hashes may still add up.
 func (q *Query) bound(l *laneQuery) int {
 	if l.partial {
 		return l.positions
 	}
-	return min(l.positions, q.limit/l.step)
+	chunk := l.whole * l.step
+	return min(l.positions, (q.limit+chunk-1)/chunk*l.whole)
 }
 
 // walk probes the asked positions of a lane whose hashes are among the n at hand.

@@ -25,8 +25,8 @@ type RemoteConfig struct {
 	Timeout time.Duration
 	// WriteTimeout bounds a store, an evict or a reset. Default 10 s: nobody's
 	// critical path waits for them, and a reset walks the whole pool. A change that
-	// exceeds it may still take effect later; until its call has returned, other
-	// changes are refused.
+	// exceeds it may still take effect later; other changes wait until its call has
+	// returned.
 	WriteTimeout time.Duration
 	// Workers is how many lookups ask the backend at a time, and WriteWorkers how
 	// many of the other requests, so that slow resets never keep lookups waiting.
@@ -104,8 +104,8 @@ type Remote struct {
 	breaker *gobreaker.CircuitBreaker[[]int]
 	log     breakerLog
 	sharing sharing
-	reads   backendCalls
-	changes backendCalls
+	reads   *backendCalls
+	changes *backendCalls
 	cpu     chan struct{} // a token for each lookup at work on its keys and answers
 	keys    *keyMemory    // for keys being asked
 
@@ -117,7 +117,7 @@ type Remote struct {
 
 func newRemote(service *Service, store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *Remote {
 	r := &Remote{service: service, store: store, cfg: cfg.withDefaults(), cpu: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
-	r.reads.maxAbandoned, r.changes.maxAbandoned = maxAbandonedReads, maxAbandonedChanges
+	r.reads, r.changes = newBackendCalls(max(maxAbandonedReads, 2*r.cfg.Workers)), newBackendCalls(maxAbandonedChanges)
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -185,8 +185,6 @@ func (r *Remote) call(ctx context.Context, timeout time.Duration, execute execut
 	r.log.tell()
 	switch {
 	case healthy(err) || errors.Is(err, context.Canceled):
-	case errors.Is(err, errAbandoned):
-		r.rejected.Add(1)
 	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
 		r.rejected.Add(1)
 		err = fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())

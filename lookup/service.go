@@ -125,8 +125,8 @@ func (s *Service) LookupPrompt(numTokens uint64, hashes netproto.Hashes) (hitTok
 // Over the memory index it does not allocate in the steady state. Over a backend it
 // waits for the answer, at most RemoteConfig.Timeout and some milliseconds. A backend
 // that fails or is late is a hit of 0 and no error. The call of one that does not heed
-// its context is abandoned; while 64 or more such calls have not returned, no further
-// ones are made.
+// its context is abandoned; while 64 or more such calls have not returned, further ones
+// are not made, see backend.Backend.
 func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
 	if s.remote != nil {
 		return s.remote.lookupWaiting(numTokens, hashes)

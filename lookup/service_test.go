@@ -81,6 +81,28 @@ func TestHugeNumTokens(t *testing.T) {
 	require.True(t, strings.Contains(err.Error(), "multiple"))
 }
 
+// A hit that ends inside a chunk of a group with larger blocks needs the last hash of that
+// chunk, which lies behind the first missing block of the group with smaller ones.
+func TestHitInsideALargerChunk(t *testing.T) {
+	service, err := NewService(ServiceConfig{Pool: coordinator.Pool{
+		HashBlockSize: 4, SchedulerBlockSize: 48, Revision: coordinator.Revision20260817,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.Mamba, BlockSize: 4, MambaCacheMode: "align", Variant: 3},
+			{Kind: coordinator.FullAttention, BlockSize: 12, Variant: 1},
+			{Kind: coordinator.FullAttention, BlockSize: 4},
+			{Kind: coordinator.Mamba, BlockSize: 16, MambaCacheMode: "align", Variant: 3},
+		},
+	}})
+	require.NoError(t, err)
+	hashes := lookuptest.Chain("a", 2, 32)
+	for group, held := range []int{0, 1, 0, 0} {
+		require.NoError(t, service.Store(Place{Group: uint16(group)}, hashes[held*32:(held+1)*32], 32))
+	}
+	hit, err := service.Lookup(8, netproto.NewHashes(hashes, 32))
+	require.NoError(t, err)
+	require.EqualValues(t, 4, hit, "as vLLM 0.27.1 says")
+}
+
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{64, 512, 8192, 131072} {
 		b.Run(fmt.Sprintf("hashes=%d", n), func(b *testing.B) {

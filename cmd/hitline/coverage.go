@@ -85,10 +85,13 @@ func (e expected) outweighed(c coverage, known func(i, j int) bool) (full, other
 }
 
 // coverageShows tells whether coverage tells the order of groups i and j: one of them is
-// full attention, and they cover clearly different amounts.
+// full attention, and they cover clearly different amounts. If they are stored alike, the
+// numbers of their blocks must differ as clearly: with equal numbers the described block
+// sizes alone make the difference.
 func (e expected) coverageShows(c coverage, i, j int) bool {
-	groups := e.cfg.Pool.Groups
-	return groups[i].Kind.IsFull() != groups[j].Kind.IsFull() && (c.outweighs(i, j) || c.outweighs(j, i))
+	groups, alike := e.cfg.Pool.Groups, e.storedAlike(i, j)
+	more := func(i, j int) bool { return c.outweighs(i, j) && (!alike || c.blocks[i] >= 2*c.blocks[j]) }
+	return groups[i].Kind.IsFull() != groups[j].Kind.IsFull() && (more(i, j) || more(j, i))
 }
 
 // compareCoverage adds a problem if full attention is outweighed in a sample.

@@ -381,6 +381,7 @@ func TestDoctorNotesOrder(t *testing.T) {
 	put("many", 1, hashesOf("h", 60, 32))
 	put("short", 0, chain[:6])
 	put("short", 1, chain[4:6])
+	const window16 = "{kind: sliding_window, block_size: 16, sliding_window: 16}"
 	const window48Groups = "groups: [{kind: sliding_window, block_size: 16, sliding_window: 48}, " + full64 + "]"
 	for i, hash := range chain {
 		if i%4 >= 1 {
@@ -388,6 +389,8 @@ func TestDoctorNotesOrder(t *testing.T) {
 		}
 		if i%4 == 3 {
 			put("ordered", 1, []string{hash})
+			put("sizes", 0, []string{hash})
+			put("sizes", 1, []string{hash})
 		}
 	}
 	file := configFile(t, strings.Join(chain, "\n"))
@@ -403,6 +406,8 @@ func TestDoctorNotesOrder(t *testing.T) {
 	}{
 		"stored alike":             {"model_name: alike, groups: [" + window32 + ", " + window32 + ", " + full16 + "]", true, []string{fmt.Sprintf(cannot, "0, 1 and 2") + how}},
 		"stored alike, keys":       {"model_name: alike, groups: [" + window32 + ", " + window32 + ", " + full16 + "]", false, []string{fmt.Sprintf(cannot, "0, 1 and 2") + how}},
+		"alike, of unequal sizes":  {"model_name: sizes, groups: [" + full64 + ", " + window16 + "]", true, []string{fmt.Sprintf(cannot, "0 and 1") + how}},
+		"alike, the other way":     {"model_name: sizes, groups: [" + window16 + ", " + full64 + "]", true, []string{fmt.Sprintf(cannot, "0 and 1") + how}},
 		"nothing to take for else": {"model_name: alike, groups: [" + full16 + ", " + full16 + ", " + full16 + "]", false, nil},
 		"without a prompt":         {"model_name: ordered, " + window48Groups, false, []string{fmt.Sprintf(give, "0 and 1") + how}},
 		"by a prompt":              {"model_name: ordered, " + window48Groups, true, nil},

@@ -34,8 +34,11 @@ func RandomPool(r *rand.Rand) Pool {
 	if r.IntN(3) == 0 {
 		p.SchedulerBlockSize *= 1 + r.IntN(3)
 	}
-	if r.IntN(6) == 0 {
+	switch r.IntN(6) {
+	case 0:
 		p.makeGrowing(r)
+	case 1:
+		p.makeFine(r)
 	}
 	return p
 }
@@ -92,6 +95,19 @@ func (p *Pool) makeGrowing(r *rand.Rand) {
 	for i := 1; i <= n; i++ {
 		p.Groups = append(p.Groups, Group{Kind: "mamba", BlockSize: p.HashBlockSize, Variant: i, IsEagleGroup: i != calm})
 	}
+}
+
+// makeFine adds groups with which hits end inside chunks at 2026-08-17: full attention in
+// blocks of unequal sizes, and a mamba group whose blocks are larger than hashes.
+func (p *Pool) makeFine(r *rand.Rand) {
+	k := 2 + r.IntN(3)
+	p.Groups = append(p.Groups,
+		Group{Kind: "full_attention", BlockSize: p.HashBlockSize * k},
+		Group{Kind: "full_attention", BlockSize: p.HashBlockSize, Variant: 1},
+		Group{Kind: "mamba", BlockSize: p.HashBlockSize * k, MambaCacheMode: "align", Variant: 2},
+	)
+	r.Shuffle(len(p.Groups), func(i, j int) { p.Groups[i], p.Groups[j] = p.Groups[j], p.Groups[i] })
+	p.SchedulerBlockSize = lcm(p.SchedulerBlockSize, p.HashBlockSize*k)
 }
 
 func lcm(a, b int) int {

@@ -74,7 +74,7 @@ var ofIndex = []metric{
 var ofBackend = []metric{
 	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }),
 	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }),
-	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, too many keys, or calls that do not return.", func(st *api.Stat) int64 { return st.BackendRejected }),
+	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }),
 	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }),
 }
 

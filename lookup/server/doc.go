@@ -26,7 +26,7 @@
 //     callers a hit of 0 by the deadline, and others nothing.
 //   - Requests of one connection take effect in order, and replies to equal
 //     envelopes come in order. Over a backend, a change that timed out may still take
-//     effect later; others are refused until it has returned.
+//     effect later; others wait until its call has returned.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and nobody
 //     else anything.
 //

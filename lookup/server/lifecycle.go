@@ -158,7 +158,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return s.Err()
 	}
 	cut := s.drain(ctx)
-	return errors.Join(cut, s.stopServing(nil))
+	if err := s.stopServing(nil); err != nil {
+		return errors.Join(cut, err)
+	}
+	return errors.Join(cut, s.Err()) // it may have stopped by itself meanwhile
 }
 
 // stopTimeout bounds the closing of loops and connections; it needs no peer, so it
