@@ -11,7 +11,8 @@ type Reason string
 
 // The reasons.
 const (
-	// ReasonComplete: the group serves all tokens that were asked for.
+	// ReasonComplete: the group serves all tokens that a hit may have: those that were
+	// asked for, less the last block where one token must be left to compute.
 	ReasonComplete Reason = "complete"
 	// ReasonMissing: a block that it needs is stored on no rank.
 	ReasonMissing Reason = "missing_block"
@@ -49,7 +50,8 @@ type GroupEnd struct {
 // too few hashes for it, is asked for what these cover. It allocates, and is meant
 // for a person's question.
 func (c *Coordinator) Explain(p, partly *Presence, numTokens int64) ([]GroupEnd, error) {
-	if _, err := c.Answer(p, numTokens, new(Scratch)); err != nil {
+	scratch := new(Scratch)
+	if _, err := c.Answer(p, numTokens, scratch); err != nil {
 		return nil, err
 	}
 	ends := make([]GroupEnd, len(c.groups))
@@ -58,6 +60,9 @@ func (c *Coordinator) Explain(p, partly *Presence, numTokens int64) ([]GroupEnd,
 		var err error
 		if tokenLen, err = c.TokenLen(numTokens); err != nil {
 			return nil, err
+		}
+		if c.leavesOne(p, tokenLen, numTokens, scratch) {
+			tokenLen = floorTo(numTokens-1, c.align)
 		}
 	}
 	for g := range c.groups {
@@ -70,6 +75,15 @@ func (c *Coordinator) Explain(p, partly *Presence, numTokens int64) ([]GroupEnd,
 		}
 	}
 	return ends, nil
+}
+
+// leavesOne tells whether the answer is that of a shorter prompt: see leaveOne.
+func (c *Coordinator) leavesOne(p *Presence, tokenLen, numTokens int64, s *Scratch) bool {
+	if c.pool.Revision != Revision20260817 || !c.asksAny(tokenLen, p.NumHashes) {
+		return false
+	}
+	hit, err := c.FindHit(p, tokenLen, true, s)
+	return err == nil && hit >= numTokens
 }
 
 // AskExplain is Ask and Explain over an external store: exists is called at most

@@ -116,6 +116,10 @@ var wrongKeys = map[string]misconfigured{
 		pool: "model_name: m, cache_prefix: p, tp_size: 1, num_kv_head: 8",
 		want: "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0: compare pool.tp_size (1) and pool.num_kv_head (8) with the engine's",
 	},
+	"revision": {
+		pool: "model_name: ranked, cache_prefix: p, tp_size: 2, num_kv_head: 1, groups: [" + mamba16 + ", " + mla16 + "]",
+		want: "the tensor ranks that hold each group's blocks are those of pool.revision 2026-08-17, and it is 2026-06-20: set it to that of the engine's vLLM",
+	},
 	"hash length": {
 		pool: "model_name: m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 16),
 		want: "a prompt's hashes have 16 bytes, and those in the store 32: have all engines of this pool use one hash function (vLLM: --prefix-caching-hash-algo)",

@@ -119,6 +119,9 @@ func (e expected) compareGroups(s sample, f *findings) {
 
 // compareRanks compares the ranks that hold blocks with those that must.
 func (e expected) compareRanks(s sample, f *findings) {
+	if e.compareRevision(s, f) {
+		return
+	}
 	pool := e.rules.Pool()
 	held := map[coordinator.Rank]bool{}
 	for _, k := range s.keys {
@@ -149,6 +152,45 @@ func (e expected) compareRanks(s sample, f *findings) {
 	if !e.compareOrder(e.rankEvidence(s), f) {
 		e.compareEachRank(s, f)
 	}
+}
+
+// compareRevision adds a problem if the tensor ranks of the groups in a sample are those of
+// another revision, and not those of the pool's.
+func (e expected) compareRevision(s sample, f *findings) (found bool) {
+	held := make([]int, e.rules.NumGroups()) // ranks by group, 0 if it has no key
+	for _, k := range s.keys {
+		if k.group < len(held) {
+			held[k.group] = max(held[k.group], k.rank.TP+1)
+		}
+	}
+	fits := func(rules *coordinator.Coordinator) bool {
+		for g, have := range held {
+			if have > 0 && have != highestTP(rules.Ranks(g))+1 {
+				return false
+			}
+		}
+		return true
+	}
+	if !e.tells(s) || fits(e.rules) {
+		return false
+	}
+	own := e.rules.Pool().Revision
+	for _, other := range []coordinator.Revision{coordinator.Revision20260620, coordinator.Revision20260817} {
+		pool := e.cfg.Pool
+		pool.Revision = other
+		if rules, err := coordinator.New(pool); err == nil && other != own && fits(rules) {
+			f.problem("the tensor ranks that hold each group's blocks are those of pool.revision %s, and it is %s: set it to that of the engine's vLLM", other, own)
+			return true
+		}
+	}
+	return false
+}
+
+func highestTP(ranks []coordinator.Rank) (most int) {
+	for _, r := range ranks {
+		most = max(most, r.TP)
+	}
+	return most
 }
 
 func highest(ranks map[coordinator.Rank]bool, of func(coordinator.Rank) int) int {
