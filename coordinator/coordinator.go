@@ -8,9 +8,10 @@ import (
 // Coordinator answers for one pool. It is immutable and safe for concurrent
 // use; what a call needs to remember is in its Scratch.
 type Coordinator struct {
-	pool  Pool // with defaults
-	rules rules
-	fine  bool // fine-grained mode: hits are multiples of the hash block size
+	pool      Pool // with defaults
+	rules     rules
+	allChunks int64 // tokens: multiples of it are where chunks of all groups end
+	fine      bool  // fine-grained mode: hits are multiples of the hash block size
 
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
@@ -56,6 +57,11 @@ func New(pool Pool) (*Coordinator, error) {
 	})
 	if c.fine {
 		c.align = int64(pool.HashBlockSize)
+	}
+	c.allChunks = 1
+	for _, g := range pool.Groups {
+		block := int64(g.BlockSize)
+		c.allChunks *= block / gcd(c.allChunks, block) // divides the scheduler block size
 	}
 	c.markEagle()
 	c.mergeSpecs()

@@ -148,10 +148,24 @@ func (c *Coordinator) peek(a *attentionGroup) int64 {
 	return a.block
 }
 
+// LookEnd returns how far a lookup's rules may look in a prompt of which a full-attention
+// group lacks the chunk that begins, or in fine-grained mode ends, at this token. What lies
+// further does not change the answer.
+//
+// In fine-grained mode hits end inside chunks, and a full-attention group gives whole
+// chunks of what the groups before it have found. So these must be known to where chunks
+// of all groups end together.
+func (c *Coordinator) LookEnd(token int64) int64 {
+	end := token + c.Lookahead()
+	if !c.fine {
+		return end
+	}
+	return ceilDiv(end, c.allChunks) * c.allChunks
+}
+
 // Lookahead returns how many tokens past the beginning of the first chunk that a
-// full-attention group lacks a lookup's rules may still look. What lies further does not
-// change the answer. In fine-grained mode it counts from the end of that chunk, since a
-// hit may end inside it.
+// full-attention group lacks a lookup's rules may still look, but for what LookEnd adds in
+// fine-grained mode.
 //
 // Let the chunk begin at token F. The full group cuts the hit to F. Each eagle group
 // behind it looks at most one block past the hit at hand, and only an eagle mamba

@@ -484,18 +484,18 @@ func TestNothingBehindLookaheadMatters(t *testing.T) {
 		for g := range c.groups {
 			if list := q.stored; c.pool.Groups[g].Kind.IsFull() && list != nil {
 				block := int64(c.pool.Groups[g].BlockSize)
-				end = min(end, gapOf(list[g], c.Stride(g)/c.AskStride(g))*block+c.Lookahead())
+				gap := gapOf(list[g], c.Stride(g)/c.AskStride(g)) * block
 				if c.fine {
-					end += block // a hit may end inside the chunk with the gap
+					gap += block // a hit may end inside the chunk with the gap
 				}
+				end = min(end, c.LookEnd(gap))
 			}
 		}
 		if q.stored == nil || end == math.MaxInt64 {
 			continue
 		}
 		for g := range p.Bits {
-			positions := c.Stride(g) / c.AskStride(g) // of a chunk, whose last one counts
-			below := int(ceilDiv(end, int64(c.Stride(g)*c.pool.HashBlockSize))) * positions
+			below := int(end) / c.AskStride(g) / c.pool.HashBlockSize
 			p.Bits[g] = bitsetFrom(q.stored[g][:min(below, len(q.stored[g]))])
 		}
 		cut, cutErr := c.FindHit(&p, maxLength, true, new(Scratch))

@@ -196,7 +196,7 @@ func (l *gallop) evaluate(numTokens int64) (int64, error) {
 	hit, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
 	l.bound = l.tokenLen
 	if l.c.attention[0].Kind.IsFull() {
-		l.bound = min(l.bound, l.scratch.results[0].hit+l.c.Lookahead())
+		l.bound = min(l.bound, l.c.LookEnd(l.scratch.results[0].hit))
 	}
 	if err != nil {
 		return 0, err
@@ -284,12 +284,10 @@ func (l *gallop) choose(round int) {
 	}
 }
 
-// below returns how many positions of group g the rules may look at: to the end of the
-// chunk that the bound lies in.
+// below returns how many positions of group g the rules may look at.
 func (l *gallop) below(g int) int {
-	stride := int64(l.c.Stride(g))
-	chunks := ceilDiv(l.bound, stride*int64(l.c.pool.HashBlockSize))
-	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), chunks*(stride/int64(l.c.AskStride(g)))))
+	token := int64(l.c.AskStride(g)) * int64(l.c.pool.HashBlockSize)
+	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), l.bound/token))
 }
 
 // numOpen returns how many positions could be asked that the rules may look at.

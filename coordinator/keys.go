@@ -122,7 +122,7 @@ func (b *keyBuilder) add(prefixes []string, hash []byte) {
 	}
 	if b.held++; b.held == yieldEvery {
 		b.held = 0
-		yieldCore()
+		yields.yield()
 	}
 }
 

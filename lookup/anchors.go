@@ -177,14 +177,16 @@ func (q *Query) peekAnchor(block uint32, c *index.Coverage) {
 		}
 		q.noteHalfHeld(l, c)
 		if c == nil || c.Complete&l.full != l.full {
-			q.limit = min(q.limit, at*l.step+q.lookahead())
+			q.limit = min(q.limit, q.lookEnd(at*l.step))
 		}
 	}
 }
 
-// lookahead is how far behind a chunk that a full-attention group lacks the rules may
-// look, in hashes that are received.
-func (q *Query) lookahead() int { return q.service.lookahead / q.unit }
+// lookEnd is coordinator.LookEnd in hashes that are received.
+func (q *Query) lookEnd(hash int) int {
+	tokens := int64(q.unit * q.service.pool.HashBlockSize) // of a hash
+	return int(q.service.coord.LookEnd(int64(hash)*tokens) / tokens)
+}
 
 // noteHalfHeld notes that ranks would have to be summed over equal hashes, not all
 // of which are here.

@@ -140,15 +140,13 @@ func (q *Query) Add(hashes []byte) bool {
 	return more
 }
 
-// bound is the position at which a lane's walk ends: at the end of the chunk that the
-// limit lies in, whose last position says whether the chunk is there, and behind it only
-// while equal hashes may still add up.
+// bound is the position at which a lane's walk ends: behind the limit only while
+// equal hashes may still add up.
 func (q *Query) bound(l *laneQuery) int {
 	if l.partial {
 		return l.positions
 	}
-	chunk := l.whole * l.step
-	return min(l.positions, (q.limit+chunk-1)/chunk*l.whole)
+	return min(l.positions, q.limit/l.step)
 }
 
 // walk probes the asked positions of a lane whose hashes are among the n at hand.
@@ -228,7 +226,7 @@ func (q *Query) miss(l *laneQuery, n int) {
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, chunk*l.whole*l.step+q.lookahead())
+	q.limit = min(q.limit, q.lookEnd(chunk*l.whole*l.step))
 }
 
 // forget clears the bits collected so far: the index was reset.

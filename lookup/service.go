@@ -45,8 +45,6 @@ type Service struct {
 	remote *Remote      // nil over the memory index
 	places places
 	lanes  []lane
-	// lookahead is coordinator.Lookahead in raw hashes.
-	lookahead int
 	// Of lookups by anchors: why they are not served, nil if they are; how many raw
 	// hashes make a block and how many blocks the alignment.
 	noAnchors                error
@@ -96,7 +94,6 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
 	s.index, s.lanes = x, newLanes(s.coord)
-	s.lookahead = int(s.coord.Lookahead() / int64(s.pool.HashBlockSize))
 	if s.anchorStride, s.noAnchors = anchorStride(s.lanes); s.noAnchors == nil {
 		s.anchorUnit = anchorUnit(s.coord, s.anchorStride)
 	}

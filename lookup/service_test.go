@@ -81,26 +81,41 @@ func TestHugeNumTokens(t *testing.T) {
 	require.True(t, strings.Contains(err.Error(), "multiple"))
 }
 
-// A hit that ends inside a chunk of a group with larger blocks needs the last hash of that
-// chunk, which lies behind the first missing block of the group with smaller ones.
+// Hits that end inside a chunk of a group with larger blocks. They hang on hashes behind
+// the first missing block of the group with smaller ones: the last of that chunk, and those
+// by which the groups found before reach to its end. vLLM 0.27.1 says the same.
 func TestHitInsideALargerChunk(t *testing.T) {
-	service, err := NewService(ServiceConfig{Pool: coordinator.Pool{
-		HashBlockSize: 4, SchedulerBlockSize: 48, Revision: coordinator.Revision20260817,
-		Groups: []coordinator.Group{
-			{Kind: coordinator.Mamba, BlockSize: 4, MambaCacheMode: "align", Variant: 3},
-			{Kind: coordinator.FullAttention, BlockSize: 12, Variant: 1},
-			{Kind: coordinator.FullAttention, BlockSize: 4},
-			{Kind: coordinator.Mamba, BlockSize: 16, MambaCacheMode: "align", Variant: 3},
-		},
-	}})
-	require.NoError(t, err)
-	hashes := lookuptest.Chain("a", 2, 32)
-	for group, held := range []int{0, 1, 0, 0} {
-		require.NoError(t, service.Store(Place{Group: uint16(group)}, hashes[held*32:(held+1)*32], 32))
+	mamba := func(block, variant int) coordinator.Group {
+		return coordinator.Group{Kind: coordinator.Mamba, BlockSize: block, MambaCacheMode: "align", Variant: variant}
 	}
-	hit, err := service.Lookup(8, netproto.NewHashes(hashes, 32))
-	require.NoError(t, err)
-	require.EqualValues(t, 4, hit, "as vLLM 0.27.1 says")
+	full := func(block, variant int) coordinator.Group {
+		return coordinator.Group{Kind: coordinator.FullAttention, BlockSize: block, Variant: variant}
+	}
+	for name, tc := range map[string]struct {
+		groups []coordinator.Group
+		hashes int
+		stored [][]int // hashes, by group
+		hit    int
+	}{
+		"last hash":     {[]coordinator.Group{mamba(4, 3), full(12, 1), full(4, 0), mamba(16, 3)}, 2, [][]int{{0}, {1}, {0}, {0}}, 4},
+		"groups before": {[]coordinator.Group{full(12, 3), full(16, 0), full(4, 1), mamba(16, 2)}, 6, [][]int{{2, 5}, {3}, {0, 1}, {1}}, 8},
+	} {
+		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{
+			HashBlockSize: 4, SchedulerBlockSize: 48, Revision: coordinator.Revision20260817, Groups: tc.groups,
+		}})
+		require.NoError(t, err)
+		hashes := lookuptest.Chain("a", tc.hashes, 32)
+		for group, stored := range tc.stored {
+			for _, i := range stored {
+				require.NoError(t, service.Store(Place{Group: uint16(group)}, hashes[i*32:(i+1)*32], 32))
+			}
+		}
+		for _, piece := range []int{tc.hashes, 1} {
+			hit, err := lookupPieces(service, uint64(4*tc.hashes), netproto.NewHashes(hashes, 32), piece)
+			require.NoError(t, err)
+			require.EqualValues(t, tc.hit, hit, "%s, %d at a time", name, piece)
+		}
+	}
 }
 
 func BenchmarkLookup(b *testing.B) {

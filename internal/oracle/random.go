@@ -97,17 +97,21 @@ func (p *Pool) makeGrowing(r *rand.Rand) {
 	}
 }
 
-// makeFine adds groups with which hits end inside chunks at 2026-08-17: full attention in
+// makeFine makes the pool one whose hits end inside chunks: full attention in
 // blocks of unequal sizes, and a mamba group whose blocks are larger than hashes.
 func (p *Pool) makeFine(r *rand.Rand) {
+	p.Revision = Rev20260817
+	p.Groups = p.Groups[:r.IntN(min(2, len(p.Groups))+1)]
+	for range 2 + r.IntN(2) {
+		p.Groups = append(p.Groups, Group{Kind: "full_attention", BlockSize: p.HashBlockSize * (1 + r.IntN(4)), Variant: r.IntN(2)})
+	}
 	k := 2 + r.IntN(3)
-	p.Groups = append(p.Groups,
-		Group{Kind: "full_attention", BlockSize: p.HashBlockSize * k},
-		Group{Kind: "full_attention", BlockSize: p.HashBlockSize, Variant: 1},
-		Group{Kind: "mamba", BlockSize: p.HashBlockSize * k, MambaCacheMode: "align", Variant: 2},
-	)
+	p.Groups = append(p.Groups, Group{Kind: "mamba", BlockSize: p.HashBlockSize * k, MambaCacheMode: "align", Variant: 2})
 	r.Shuffle(len(p.Groups), func(i, j int) { p.Groups[i], p.Groups[j] = p.Groups[j], p.Groups[i] })
-	p.SchedulerBlockSize = lcm(p.SchedulerBlockSize, p.HashBlockSize*k)
+	p.SchedulerBlockSize = p.HashBlockSize
+	for _, g := range p.Groups {
+		p.SchedulerBlockSize = lcm(p.SchedulerBlockSize, g.BlockSize)
+	}
 }
 
 func lcm(a, b int) int {
