@@ -8,10 +8,11 @@ import (
 // Coordinator answers for one pool. It is immutable and safe for concurrent
 // use; what a call needs to remember is in its Scratch.
 type Coordinator struct {
-	pool      Pool // with defaults
-	rules     rules
-	allChunks int64 // tokens: multiples of it are where chunks of all groups end
-	fine      bool  // fine-grained mode: hits are multiples of the hash block size
+	pool        Pool // with defaults
+	rules       rules
+	unequalFull bool  // full-attention groups have blocks of unequal sizes
+	allChunks   int64 // tokens: multiples of it are where chunks of all groups end
+	fine        bool  // fine-grained mode: hits are multiples of the hash block size
 
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
@@ -65,6 +66,10 @@ func New(pool Pool) (*Coordinator, error) {
 	}
 	c.markEagle()
 	c.mergeSpecs()
+	for i := range c.attention {
+		a, first := &c.attention[i], &c.attention[0]
+		c.unequalFull = c.unequalFull || a.Kind.IsFull() && a.block != first.block
+	}
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.asked = c.askedPattern(g)

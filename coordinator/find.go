@@ -1,6 +1,9 @@
 package coordinator
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Scratch is the working memory of FindHit and holds the masks of its last
 // call. The zero value is ready. It may go from one coordinator to another, and
@@ -153,14 +156,25 @@ func (c *Coordinator) peek(a *attentionGroup) int64 {
 // further does not change the answer.
 //
 // In fine-grained mode hits end inside chunks, and a full-attention group gives whole
-// chunks of what the groups before it have found. So these must be known to where chunks
-// of all groups end together.
+// chunks of what the groups before it have found. Where full-attention groups have blocks
+// of unequal sizes nothing bounds how far that reaches. Otherwise all must be known to
+// where chunks of all groups end together, and as much further for each eagle group: it
+// gives up to a block less than it has found, which the next may round down to a chunk.
 func (c *Coordinator) LookEnd(token int64) int64 {
 	end := token + c.Lookahead()
-	if !c.fine {
+	switch {
+	case !c.fine:
 		return end
+	case c.unequalFull:
+		return math.MaxInt64 / 2 // no prompt is that long
 	}
-	return ceilDiv(end, c.allChunks) * c.allChunks
+	chunks := ceilDiv(end, c.allChunks)
+	for i := range c.attention {
+		if c.attention[i].eagle {
+			chunks++
+		}
+	}
+	return chunks * c.allChunks
 }
 
 // Lookahead returns how many tokens past the beginning of the first chunk that a
