@@ -6,6 +6,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -13,9 +14,9 @@ import (
 // its hashes.
 var (
 	// ErrNoAnchors says that this pool or backend is not served by anchors at all.
-	ErrNoAnchors = fmt.Errorf("lookups by anchors are not served here: %w", ErrByHashes)
-	errHalfHeld  = fmt.Errorf("some ranks hold a block that others lack: %w", ErrByHashes)
-	errStride    = errors.New("wrong stride")
+	ErrNoAnchors  = fmt.Errorf("lookups by anchors are not served here: %w", ErrByHashes)
+	errPartlyHeld = fmt.Errorf("some ranks hold a block that others lack: %w", ErrByHashes)
+	errStride     = errors.New("wrong stride")
 
 	// ErrByHashes is what a client that asks by anchors has to expect: it is no failure.
 	ErrByHashes = errors.New("look it up by its hashes")
@@ -25,18 +26,18 @@ var (
 // stride of the full-attention group with the smallest blocks. It is 0 with the
 // reason where the chain of that group's blocks does not lead past all positions
 // that are asked.
-func anchorStride(lanes []lane) (stride int, why error) {
-	for i := range lanes {
-		if l := &lanes[i]; l.full != 0 && (stride == 0 || l.stride < stride) {
+func anchorStride(sets []groupSet) (stride int, why error) {
+	for i := range sets {
+		if l := &sets[i]; l.full != 0 && (stride == 0 || l.stride < stride) {
 			stride = l.stride
 		}
 	}
 	if stride == 0 {
 		return 0, fmt.Errorf("%w: no full-attention group", ErrNoAnchors)
 	}
-	for i := range lanes {
-		switch l := &lanes[i]; {
-		case l.whole > 1:
+	for i := range sets {
+		switch l := &sets[i]; {
+		case l.chunkPositions > 1:
 			return 0, fmt.Errorf("%w: every raw hash is asked", ErrNoAnchors)
 		case l.stride%stride != 0:
 			return 0, fmt.Errorf("%w: blocks of %d and of %d hashes", ErrNoAnchors, stride, l.stride)
@@ -68,13 +69,13 @@ type anchored struct {
 	trail   index.Trail
 	cursor  index.Cursor // for the anchors themselves
 
-	placed   bool   // the anchors have been looked at
-	known    int    // blocks whose presence is known
-	said     int    // blocks that would be known had the request held digests
-	halfHeld bool   // of some block ranks must be summed: see sums
-	unsure   bool   // nothing is to be confirmed any more
-	before   []byte // the hash in front of the next one; in last
-	last     [netproto.MaxHashLen]byte
+	traced         bool   // the anchors have been looked at
+	proven         int    // blocks whose presence is known
+	claimed        int    // blocks that would be known had the request held digests
+	partlyHeld     bool   // of some block ranks must be summed: see rankSums
+	stopConfirming bool   // nothing is to be confirmed any more
+	before         []byte // the hash in front of the next one; in last
+	last           [netproto.MaxHashLen]byte
 }
 
 // BeginAnchors starts a query by anchors. r is valid, and not changed, until the answer.
@@ -92,9 +93,9 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 		q.anchored = new(anchored)
 	}
 	a := q.anchored
-	a.request, a.placed, a.halfHeld, a.unsure = &r.Anchors, false, false, false
+	a.request, a.traced, a.partlyHeld, a.stopConfirming = &r.Anchors, false, false, false
 	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
-	a.known, a.said = 0, 0
+	a.proven, a.claimed = 0, 0
 	q.unit = s.anchorStride
 	return q.Begin(r.NumTokens, r.Unaligned, r.HashLen, int(r.Anchors.NumHashes))
 }
@@ -103,11 +104,11 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 // anchors, then those of consecutive blocks. It returns false when no further one
 // can change the answer.
 func (q *Query) AddAnchors(hashes []byte) bool {
-	if !q.asked {
+	if !q.active {
 		return false
 	}
 	a := q.anchored
-	if !a.placed {
+	if !a.traced {
 		want := a.request.Len()*q.hashLen - len(a.keys)
 		n := min(want, len(hashes))
 		a.keys = append(a.keys, hashes[:n]...)
@@ -115,9 +116,9 @@ func (q *Query) AddAnchors(hashes []byte) bool {
 			return true
 		}
 		hashes = hashes[n:]
-		q.placeAnchors()
+		q.traceAnchors()
 	}
-	if q.raw != a.known { // they are not the blocks behind the known ones
+	if q.raw != a.proven { // they are not the blocks behind the known ones
 		return false
 	}
 	if len(hashes) == 0 {
@@ -125,33 +126,33 @@ func (q *Query) AddAnchors(hashes []byte) bool {
 	}
 	number, before := uint32(q.raw), a.before
 	more := q.Add(hashes)
-	a.known = q.raw
-	if !a.unsure && (number == 0 || before != nil) {
-		a.unsure = !q.service.index.Confirm(number, before, hashes, q.hashLen)
+	a.proven = q.raw
+	if !a.stopConfirming && (number == 0 || before != nil) {
+		a.stopConfirming = !q.service.index.Confirm(number, before, hashes, q.hashLen)
 	}
 	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
 	return more
 }
 
-// placeAnchors finds out what the index knows by the anchors.
-func (q *Query) placeAnchors() {
+// traceAnchors finds out what the index knows by the anchors.
+func (q *Query) traceAnchors() {
 	a := q.anchored
-	a.placed = true
-	q.peekAnchors()
-	top := q.follow()
-	if q.ascend(top) > top {
-		top = q.follow()
+	a.traced = true
+	q.probeAnchors()
+	top := q.traceDown()
+	if q.confirmUp(top) > top {
+		top = q.traceDown()
 	}
 	for i := len(a.trail.Runs) - 1; top >= 0 && i >= 0; i-- {
-		q.takeTrail(a.trail.Runs[i])
+		q.applyTrail(a.trail.Runs[i])
 	}
 	a.trail.Taken()
-	q.goBehind(int(a.request.First))
+	q.startBehind(int(a.request.First))
 }
 
-// peekAnchors looks up the anchors themselves: where a full-attention group lacks
+// probeAnchors looks up the anchors themselves: where a full-attention group lacks
 // one, nothing far behind it matters.
-func (q *Query) peekAnchors() {
+func (q *Query) probeAnchors() {
 	a := q.anchored
 	a.cursor.Quiet = true
 	q.service.index.Begin(&a.cursor, q.hashLen)
@@ -159,7 +160,7 @@ func (q *Query) peekAnchors() {
 		filled, covered, _ := q.service.index.Probe(&a.cursor, keys, 1, q.runs[:], false)
 		for _, run := range q.runs[:filled] {
 			for range run.N {
-				q.peekAnchor(a.request.Number(len(a.present)), run.Coverage)
+				q.checkAnchor(a.request.Number(len(a.present)), run.Coverage)
 				a.present = append(a.present, run.Coverage != nil)
 			}
 		}
@@ -168,14 +169,14 @@ func (q *Query) peekAnchors() {
 	a.cursor.Drop()
 }
 
-func (q *Query) peekAnchor(block uint32, c *index.Coverage) {
-	for i := range q.lanes {
-		l := &q.lanes[i]
+func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
+	for i := range q.scans {
+		l := &q.scans[i]
 		at := (int(block)+1)/l.step - 1
 		if l.full == 0 || (int(block)+1)%l.step != 0 || at >= l.positions {
 			continue
 		}
-		q.noteHalfHeld(l, c)
+		q.checkPartlyHeld(l, c)
 		if c == nil || c.Complete&l.full != l.full {
 			q.limit = min(q.limit, q.lookEnd(at*l.step))
 		}
@@ -188,22 +189,22 @@ func (q *Query) lookEnd(hash int) int {
 	return int(q.service.coord.LookEnd(int64(hash)*tokens) / tokens)
 }
 
-// noteHalfHeld notes that ranks would have to be summed over equal hashes, not all
+// checkPartlyHeld notes that ranks would have to be summed over equal hashes, not all
 // of which are here.
-func (q *Query) noteHalfHeld(l *laneQuery, c *index.Coverage) {
+func (q *Query) checkPartlyHeld(l *groupScan, c *index.Coverage) {
 	if c == nil || !q.service.sumsRanks() {
 		return
 	}
 	for _, g := range l.groups {
 		if c.Complete>>g&1 == 0 && c.Counts[g] > 0 {
-			q.anchored.halfHeld = true
+			q.anchored.partlyHeld = true
 		}
 	}
 }
 
-// follow follows the chain of the last anchor that can be followed all the way
+// traceDown follows the chain of the last anchor that can be followed all the way
 // down, and returns which one that is, -1 if there is none.
-func (q *Query) follow() int {
+func (q *Query) traceDown() int {
 	a := q.anchored
 	below := uint32(min(q.limit, q.numHashes))
 	for i := a.request.Len() - 1; i >= 0; i-- {
@@ -212,25 +213,25 @@ func (q *Query) follow() int {
 			continue
 		}
 		if below = q.service.index.Trace(&a.trail, a.anchor(q, i), number); below == 0 {
-			a.known = int(number) + 1
-			a.said = max(a.said, a.known)
+			a.proven = int(number) + 1
+			a.claimed = max(a.claimed, a.proven)
 			return i
 		}
 	}
-	a.known = 0
+	a.proven = 0
 	return -1
 }
 
 func (a *anchored) anchor(q *Query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
 
-// ascend goes on from an anchor, -1 for the beginning, to those above it along
+// confirmUp goes on from an anchor, -1 for the beginning, to those above it along
 // links that no lookup has confirmed. Where the request's digests show them to be
 // right they are confirmed. It returns how far that came.
-func (q *Query) ascend(from int) (to int) {
+func (q *Query) confirmUp(from int) (to int) {
 	a := q.anchored
 	to = from
 	var before []byte
-	for i, next := from+1, uint32(a.known); i < a.request.Len(); i++ {
+	for i, next := from+1, uint32(a.proven); i < a.request.Len(); i++ {
 		number := a.request.Number(i)
 		if !a.present[i] || int(number) >= q.limit {
 			break
@@ -250,17 +251,17 @@ func (q *Query) ascend(from int) (to int) {
 			to = i
 		}
 		next = number + 1
-		a.said = int(next)
+		a.claimed = int(next)
 	}
 	return to
 }
 
-// takeTrail takes in what the index knows of consecutive blocks.
-func (q *Query) takeTrail(run index.TrailRun) {
-	for i := range q.lanes {
-		l := &q.lanes[i]
-		q.noteHalfHeld(l, run.Coverage)
-		if q.anchored.halfHeld {
+// applyTrail takes in what the index knows of consecutive blocks.
+func (q *Query) applyTrail(run index.TrailRun) {
+	for i := range q.scans {
+		l := &q.scans[i]
+		q.checkPartlyHeld(l, run.Coverage)
+		if q.anchored.partlyHeld {
 			return
 		}
 		from := int64(int(run.From) / l.step)
@@ -272,17 +273,17 @@ func (q *Query) takeTrail(run index.TrailRun) {
 			}
 			from = min(end, to)
 			l.at = int(start)
-			q.take(l, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
+			q.apply(l, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
 		}
 	}
 }
 
-// goBehind prepares for the hashes of the blocks from first on.
-func (q *Query) goBehind(first int) {
+// startBehind prepares for the hashes of the blocks from first on.
+func (q *Query) startBehind(first int) {
 	a := q.anchored
 	q.raw = first
-	for i := range q.lanes {
-		q.lanes[i].at = first / q.lanes[i].step
+	for i := range q.scans {
+		q.scans[i].at = first / q.scans[i].step
 	}
 	for i := a.request.Len() - 1; i >= 0 && a.before == nil; i-- {
 		if int(a.request.Number(i))+1 == first {
@@ -294,28 +295,28 @@ func (q *Query) goBehind(first int) {
 // AnchorsAnswer is what a query by anchors came to.
 type AnchorsAnswer struct {
 	Determined bool
-	Hit        uint32 // tokens, if determined
-	// Otherwise, in blocks: presence is known of those below Known, would be of those
-	// below Said if the request had held digests, and nothing from End on matters.
-	Known, Said, End uint32
+	Hit        api.Hit // if determined
+	// Otherwise, in blocks: presence is known of those below Proven, would be of those
+	// below Claimed if the request had held digests, and nothing from End on matters.
+	Proven, Claimed, End uint32
 }
 
 // FinishAnchors returns the answer, or which blocks would decide it.
 func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 	a := q.anchored
-	if q.asked {
-		if !a.placed {
-			q.placeAnchors() // there were no hashes
+	if q.active {
+		if !a.traced {
+			q.traceAnchors() // there were no hashes
 		}
-		for i := range q.lanes {
-			a.halfHeld = a.halfHeld || q.lanes[i].partial
+		for i := range q.scans {
+			a.partlyHeld = a.partlyHeld || q.scans[i].partial
 		}
-		if a.halfHeld {
-			return AnchorsAnswer{}, errHalfHeld
+		if a.partlyHeld {
+			return AnchorsAnswer{}, errPartlyHeld
 		}
-		if a.known < q.limit {
-			said := max(a.said, a.known) // above the end where a block below it turned out to be missing
-			return AnchorsAnswer{Known: uint32(a.known), Said: uint32(said), End: uint32(max(q.end(), said))}, nil
+		if a.proven < q.limit {
+			claimed := max(a.claimed, a.proven) // above the end where a block below it turned out to be missing
+			return AnchorsAnswer{Proven: uint32(a.proven), Claimed: uint32(claimed), End: uint32(max(q.end(), claimed))}, nil
 		}
 	}
 	hit, err := q.Finish()
@@ -329,8 +330,8 @@ func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 // that is missing included: a request with their hashes needs no anchor above.
 func (q *Query) end() int {
 	step := 1
-	for i := range q.lanes {
-		if l := &q.lanes[i]; l.full != 0 {
+	for i := range q.scans {
+		if l := &q.scans[i]; l.full != 0 {
 			step = max(step, l.step)
 		}
 	}
@@ -341,14 +342,14 @@ func (q *Query) end() int {
 func (a *anchored) drop() {
 	a.request = nil
 	a.trail.Drop()
-	if cap(a.keys) > keepAnchors {
+	if cap(a.keys) > keptAnchorBytes {
 		a.keys, a.present = nil, nil
 	}
 }
 
-// keepAnchors is the buffer in bytes that a pooled query keeps for the hashes of
+// keptAnchorBytes is the buffer in bytes that a pooled query keeps for the hashes of
 // anchors: those of a prompt of 131,072 hashes of 32 bytes take a third.
-const keepAnchors = 32 << 10
+const keptAnchorBytes = 32 << 10
 
 // AnchorParams returns how many raw hashes make a block of lookups by anchors and of how
 // many blocks hits are multiples; 0 and 0 where anchors are not served.

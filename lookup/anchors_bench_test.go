@@ -25,8 +25,8 @@ func BenchmarkAnchors(b *testing.B) {
 			b.Run(fmt.Sprintf("hashes=%d/%s/full", n, name), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if hit, err := service.Lookup(uint64(tokens), netproto.NewHashes(hashes, 32)); hit != want || err != nil {
-						b.Fatal(hit, err)
+					if hit, err := service.Lookup(b.Context(), int64(tokens), netproto.NewHashes(hashes, 32)); uint32(hit.Tokens) != want || err != nil {
+						b.Fatal(hit.Tokens, err)
 					}
 				}
 			})
@@ -56,13 +56,13 @@ func anchoredHit(b *testing.B, s *Service, plan *anchorplan.Plan, hashes []byte,
 		sent += len(plan.Blob) + len(plan.Numbers) + len(plan.Digests)
 		a := answerAnchors(b, s, plan, tokens)
 		if a.Determined {
-			return a.Hit, exchanges, sent
+			return uint32(a.Hit.Tokens), exchanges, sent
 		}
-		require.NoError(b, plan.Narrow(hashes, anchorplan.More{Known: a.Known, Said: a.Said, End: a.End}))
+		require.NoError(b, plan.Narrow(hashes, anchorplan.More{Proven: a.Proven, Claimed: a.Claimed, End: a.End}))
 	}
-	hit, err := s.Lookup(uint64(tokens), netproto.NewHashes(hashes, 32))
+	full, err := s.Lookup(b.Context(), int64(tokens), netproto.NewHashes(hashes, 32))
 	require.NoError(b, err)
-	return hit, exchanges, sent + len(hashes)
+	return uint32(full.Tokens), exchanges, sent + len(hashes)
 }
 
 // answerAnchors answers one request.

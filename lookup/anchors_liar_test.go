@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -71,11 +72,11 @@ func (w *tortured) lie() {
 		if len(list)/w.hashLen == int(call.First) {
 			list = append(list, behind...)
 		}
-		hit, err := w.service.Lookup(uint64(tokens), netproto.NewHashes(w.spread(list, int(call.NumHashes)), w.hashLen))
+		hit, err := w.service.Lookup(context.Background(), int64(tokens), netproto.NewHashes(w.spread(list, int(call.NumHashes)), w.hashLen))
 		require.NoError(w.t, err)
-		most = max(most, hit)
+		most = max(most, uint32(hit.Tokens))
 	}
-	if a.Hit > most {
+	if uint32(a.Hit.Tokens) > most {
 		for _, line := range w.history {
 			w.t.Log(line)
 		}
@@ -209,23 +210,24 @@ func TestLiarAndLyingStore(t *testing.T) {
 		hit, determined, _, err := w.byAnchors(uint32(len(hashes)/2), hashes)
 		require.NoError(t, err)
 		if !determined {
-			hit, err = service.Lookup(uint64(len(hashes)/2), netproto.NewHashes(hashes, 32))
+			full, err := service.Lookup(t.Context(), int64(len(hashes)/2), netproto.NewHashes(hashes, 32))
 			require.NoError(t, err)
+			hit = uint32(full.Tokens)
 		}
 		return hit
 	}
-	require.NoError(t, service.StoreChain(Place{}, 0, nil, honest[:7*32], 32))
-	require.NoError(t, service.Evict(Place{}, honest[4*32:5*32], 32))
+	require.NoError(t, service.StoreChain(t.Context(), Place{}, 0, nil, netproto.NewHashes(honest[:7*32], 32)))
+	require.NoError(t, service.Evict(t.Context(), Place{}, netproto.NewHashes(honest[4*32:5*32], 32)))
 	mixed := append(bytes.Clone(other[:7*32]), honest[7*32:]...)
-	require.NoError(t, service.StoreChain(Place{}, 0, nil, mixed, 32))
+	require.NoError(t, service.StoreChain(t.Context(), Place{}, 0, nil, netproto.NewHashes(mixed, 32)))
 	for range 3 {
 		require.EqualValues(t, 64, ask(honest), "a store that lies does not change what honest lookups are told")
 	}
 	require.EqualValues(t, 128, ask(mixed), "a lookup that lies is told the truth about its hashes")
 	require.EqualValues(t, 128, ask(honest), "both together")
-	require.NoError(t, service.Evict(Place{}, honest[7*32:], 32))
-	require.NoError(t, service.StoreChain(Place{}, 7, honest[6*32:7*32], honest[7*32:], 32))
+	require.NoError(t, service.Evict(t.Context(), Place{}, netproto.NewHashes(honest[7*32:], 32)))
+	require.NoError(t, service.StoreChain(t.Context(), Place{}, 7, honest[6*32:7*32], netproto.NewHashes(honest[7*32:], 32)))
 	require.EqualValues(t, 64, ask(honest))
-	require.NoError(t, service.StoreChain(Place{}, 4, honest[3*32:4*32], honest[4*32:5*32], 32))
+	require.NoError(t, service.StoreChain(t.Context(), Place{}, 4, honest[3*32:4*32], netproto.NewHashes(honest[4*32:5*32], 32)))
 	require.EqualValues(t, 128, ask(honest))
 }

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -171,7 +172,7 @@ func (w *tortured) store(chain []byte, at Place, stride, from, end int, honest b
 		}
 	}
 	w.note("store %v number %d keys %d from %d before %x: %x", at, number, len(keys)/w.hashLen, from, before, keys)
-	require.NoError(w.t, w.service.StoreChain(at, number, before, keys, w.hashLen))
+	require.NoError(w.t, w.service.StoreChain(context.Background(), at, number, before, netproto.NewHashes(keys, w.hashLen)))
 }
 
 func (w *tortured) anyHash() []byte {
@@ -189,7 +190,7 @@ func (w *tortured) step() {
 	switch w.IntN(40) {
 	case 0:
 		w.note("reset")
-		require.NoError(w.t, w.service.Reset())
+		require.NoError(w.t, w.service.Reset(context.Background()))
 	case 1, 2, 3, 4:
 		at, stride := w.place()
 		from, end := w.stretch(chain, stride)
@@ -198,7 +199,7 @@ func (w *tortured) step() {
 		}
 		keys := w.keysOf(chain, stride, from, end)
 		w.note("evict %v %d from %d", at, len(keys)/w.hashLen, from)
-		require.NoError(w.t, w.service.Evict(at, keys, w.hashLen))
+		require.NoError(w.t, w.service.Evict(context.Background(), at, netproto.NewHashes(keys, w.hashLen)))
 	case 5, 6, 7, 8, 9, 10:
 		at, stride := w.place()
 		from, end := w.stretch(chain, stride)
@@ -231,17 +232,17 @@ func (w *tortured) lookup(chain []byte) {
 	}
 	w.note("lookup %d hashes, %d tokens", n, tokens)
 	hit, determined, exchanges, err := w.byAnchors(uint32(tokens), hashes)
-	want, wantErr := w.service.Lookup(uint64(tokens), netproto.NewHashes(hashes, w.hashLen))
+	want, wantErr := w.service.Lookup(context.Background(), int64(tokens), netproto.NewHashes(hashes, w.hashLen))
 	if !determined {
 		w.lookups[0]++
 		return
 	}
 	w.lookups[exchanges]++
-	if (err != nil) != (wantErr != nil) || hit != want {
+	if (err != nil) != (wantErr != nil) || int64(hit) != want.Tokens {
 		for _, line := range w.history {
 			w.t.Log(line)
 		}
-		w.t.Fatalf("pool %+v\n%d tokens, %d hashes: by anchors %d (%v), in full %d (%v)", pool, tokens, n, hit, err, want, wantErr)
+		w.t.Fatalf("pool %+v\n%d tokens, %d hashes: by anchors %d (%v), in full %d (%v)", pool, tokens, n, hit, err, want.Tokens, wantErr)
 	}
 }
 
@@ -258,9 +259,9 @@ func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit uint32, determin
 	for exchanges = 1; exchanges <= 2; exchanges++ {
 		a, err := w.exchange(tokens, &plan.Anchors, plan.Blob)
 		if err != nil || a.Determined {
-			return a.Hit, err == nil, exchanges, err
+			return uint32(a.Hit.Tokens), err == nil, exchanges, err
 		}
-		require.NoError(w.t, plan.Narrow(hashes, anchorplan.More{Known: a.Known, Said: a.Said, End: a.End}))
+		require.NoError(w.t, plan.Narrow(hashes, anchorplan.More{Proven: a.Proven, Claimed: a.Claimed, End: a.End}))
 	}
 	return 0, false, 0, nil
 }
@@ -377,9 +378,9 @@ func TestAnchorsKeepLittle(t *testing.T) {
 	a, err := q.FinishAnchors()
 	require.NoError(t, err)
 	require.True(t, a.Determined)
-	require.EqualValues(t, len(hashes)/2, a.Hit)
+	require.EqualValues(t, len(hashes)/2, a.Hit.Tokens)
 	q.Release()
-	require.LessOrEqual(t, cap(q.anchored.keys), keepAnchors)
+	require.LessOrEqual(t, cap(q.anchored.keys), keptAnchorBytes)
 	require.Nil(t, q.anchored.request)
 }
 

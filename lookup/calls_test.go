@@ -65,21 +65,21 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			})
 			require.NoError(t, err)
 			begun := time.Now()
-			hit, err := s.Lookup(128, hashes)
+			hit, err := s.Lookup(t.Context(), 128, hashes)
 			require.NoError(t, err)
-			assert.Zero(t, hit)
+			assert.Zero(t, hit.Tokens)
 			assert.Equal(t, 100*time.Millisecond+returnGrace, time.Since(begun))
 			stat := s.Stat()
 			assert.EqualValues(t, 1, stat.BackendTimeouts)
 			assert.EqualValues(t, 1, stat.Lookups)
 			assert.Zero(t, stat.HitTokens)
 
-			_, err = s.Explain(128, hashes)
+			_, err = s.Explain(t.Context(), 128, hashes)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			begun = time.Now()
-			require.ErrorIs(t, s.Store(Place{}, keys, 32), context.DeadlineExceeded)
+			require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
 			assert.Equal(t, 10*time.Second+returnGrace, time.Since(begun))
-			for _, change := range []error{s.Reset(), s.Evict(Place{}, keys, 32)} { // which the store, once it returns, could undo
+			for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), Place{}, netproto.NewHashes(keys, 32))} { // which the store, once it returns, could undo
 				require.ErrorIs(t, change, errAbandoned)
 			}
 			assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
@@ -90,12 +90,12 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			synctest.Wait()
 			assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
 			assert.Zero(t, s.remote.changes.abandoned.Load())
-			require.NoError(t, s.Store(Place{}, keys, 32))
+			require.NoError(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)))
 			assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
 			time.Sleep(2 * time.Second) // the breaker's pause
-			hit, err = s.Lookup(128, hashes)
+			hit, err = s.Lookup(t.Context(), 128, hashes)
 			require.NoError(t, err)
-			assert.EqualValues(t, 128, hit)
+			assert.EqualValues(t, 128, hit.Tokens)
 		})
 	}
 }
@@ -112,9 +112,9 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		const more = 10
 		for i := range maxAbandonedReads + more {
-			hit, err := s.Lookup(16, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
+			hit, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 1, 32), 32))
 			require.NoError(t, err)
-			require.Zero(t, hit)
+			require.Zero(t, hit.Tokens)
 		}
 		assert.EqualValues(t, maxAbandonedReads, store.Calls.Load())
 		stat := s.Stat()
@@ -126,9 +126,9 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		synctest.Wait()
 		require.True(t, s.remote.keys.small.TryAcquire(small), "it is given back once")
 		s.remote.keys.small.Release(small)
-		hit, err := s.Lookup(16, netproto.NewHashes(lookuptest.Chain("x", 1, 32), 32))
+		hit, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("x", 1, 32), 32))
 		require.NoError(t, err)
-		assert.EqualValues(t, 16, hit)
+		assert.EqualValues(t, 16, hit.Tokens)
 	})
 }
 
@@ -141,14 +141,14 @@ func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{store}, Remote: RemoteConfig{WriteTimeout: time.Second}})
 		require.NoError(t, err)
 		keys := lookuptest.Chain("a", 8, 32)
-		require.ErrorIs(t, s.Store(Place{}, keys, 32), context.DeadlineExceeded)
+		require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
 		begun := time.Now()
 		time.AfterFunc(500*time.Millisecond, func() { close(open) })
-		require.NoError(t, s.Reset())
+		require.NoError(t, s.Reset(t.Context()))
 		assert.Equal(t, 500*time.Millisecond, time.Since(begun))
-		hit, err := s.Lookup(128, netproto.NewHashes(keys, 32))
+		hit, err := s.Lookup(t.Context(), 128, netproto.NewHashes(keys, 32))
 		require.NoError(t, err)
-		assert.Zero(t, hit)
+		assert.Zero(t, hit.Tokens)
 	})
 }
 
@@ -188,10 +188,10 @@ func TestRemotePanicsReachTheCaller(t *testing.T) {
 	require.NoError(t, err)
 	hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 	for range 3 {
-		require.PanicsWithValue(t, bug, func() { _, _ = s.Lookup(128, hashes) })
+		require.PanicsWithValue(t, bug, func() { _, _ = s.Lookup(t.Context(), 128, hashes) })
 	}
 	store.Before = func(context.Context, string, []string) error { runtime.Goexit(); return nil }
-	_, err = s.Explain(128, hashes)
+	_, err = s.Explain(t.Context(), 128, hashes)
 	require.ErrorIs(t, err, errNoReturn)
 	assert.Zero(t, s.remote.reads.abandoned.Load())
 	memory := s.remote.cfg.MaxKeyBytes / 4
@@ -223,18 +223,18 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		var large sync.WaitGroup
 		for i := range 20 { // each takes more than half of what large ones have
 			large.Go(func() {
-				hit, err := s.Lookup(16*2000, netproto.NewHashes(lookuptest.Chain(string(rune('A'+i)), 2000, 32), 32))
+				hit, err := s.Lookup(t.Context(), 16*2000, netproto.NewHashes(lookuptest.Chain(string(rune('A'+i)), 2000, 32), 32))
 				require.NoError(t, err)
-				require.Zero(t, hit)
+				require.Zero(t, hit.Tokens)
 			})
 		}
 		synctest.Wait()
 		assert.EqualValues(t, 1, store.Calls.Load(), "one is asked, the others wait")
 		for i := range 100 {
 			begun := time.Now()
-			hit, err := s.Lookup(16*20, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 20, 32), 32))
+			hit, err := s.Lookup(t.Context(), 16*20, netproto.NewHashes(lookuptest.Chain(string(rune('a'+i)), 20, 32), 32))
 			require.NoError(t, err)
-			require.EqualValues(t, 16*20, hit)
+			require.EqualValues(t, 16*20, hit.Tokens)
 			require.Zero(t, time.Since(begun))
 		}
 		large.Wait()

@@ -99,8 +99,8 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 			}
 			hashes = netproto.NewHashes(hashes.Bytes()[:n*c.HashLen], c.HashLen)
 		}
-		hit, err := s.Lookup(uint64(c.TokenLen), hashes)
-		if v := c.Judge(store, int64(hit), err, classOf(err)); v != (conformance.Verdict{}) {
+		hit, err := s.Lookup(context.Background(), c.TokenLen, hashes)
+		if v := c.Judge(store, hit.Tokens, err, classOf(err)); v != (conformance.Verdict{}) {
 			return conformance.Differs("service over a backend (cut: %v): %s", kept, v.Differs)
 		}
 		if failed := s.Stat().BackendErrors; failed != int64(c.Expect.StoreCalls) && c.Store == "raises" {
@@ -121,12 +121,12 @@ func judgeGallop(c *conformance.WorkerCase, pool coordinator.Pool) conformance.V
 	if err != nil {
 		return conformance.Differs("service over a backend: %v", err)
 	}
-	hit, err := s.Lookup(uint64(c.TokenLen), netproto.NewHashes(c.Blob(), c.HashLen))
+	hit, err := s.Lookup(context.Background(), c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen))
 	if class := classOf(err); class != c.Expect.Error {
 		return conformance.Differs("galloping: error %q (%v), want %q", class, err, c.Expect.Error)
 	}
-	if err == nil && int64(hit) != c.Expect.HitLength {
-		return conformance.Differs("galloping: hit %d, want %d", hit, c.Expect.HitLength)
+	if err == nil && hit.Tokens != c.Expect.HitLength {
+		return conformance.Differs("galloping: hit %d, want %d", hit.Tokens, c.Expect.HitLength)
 	}
 	return conformance.Verdict{}
 }
@@ -160,7 +160,7 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if err != nil {
 			return conformance.Differs("key %q: %v", key, err)
 		}
-		switch err := s.Store(place, hash, len(hash)); {
+		switch err := s.Store(context.Background(), place, netproto.NewHashes(hash, len(hash))); {
 		case errors.Is(err, ErrPlace) && !isAsked(s, place): // noise on a rank that holds no block of its own
 		case err != nil:
 			return conformance.Differs("store %q: %v", key, err)
@@ -172,7 +172,7 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if class := classOf(err); class != c.Expect.Error {
 			return conformance.Differs("service: error %q (%v), want %q, hashes in pieces of %d", class, err, c.Expect.Error, piece)
 		}
-		if err == nil && int64(hit) != c.Expect.HitLength {
+		if err == nil && hit != c.Expect.HitLength {
 			return conformance.Differs("service: hit %d, want %d, hashes in pieces of %d", hit, c.Expect.HitLength, piece)
 		}
 	}
@@ -187,9 +187,10 @@ func isAsked(s *Service, at Place) bool {
 }
 
 // lookupPieces is Service.Lookup with the hashes arriving so many at a time.
-func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece int) (uint32, error) {
+func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece int) (int64, error) {
 	if piece == hashes.Len() {
-		return s.Lookup(numTokens, hashes)
+		hit, err := s.Lookup(context.Background(), int64(numTokens), hashes)
+		return hit.Tokens, err
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -205,7 +206,8 @@ func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece in
 		}
 		rest = rest[n:]
 	}
-	return q.Finish()
+	hit, err := q.Finish()
+	return hit.Tokens, err
 }
 
 // parseKey takes a key apart:

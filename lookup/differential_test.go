@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -155,7 +156,7 @@ func (d *differential) store(n int) {
 			for i := range n / stride {
 				key := d.hash(i*stride + stride - 1)
 				if d.content[g][rank][i*stride+stride-1] {
-					require.NoError(d.t, d.service.StoreChain(place, uint32(i), before, key, diffHashLen))
+					require.NoError(d.t, d.service.StoreChain(context.Background(), place, uint32(i), before, netproto.NewHashes(key, diffHashLen)))
 				}
 				before = key
 			}
@@ -190,7 +191,7 @@ func (d *differential) lookup(n int) {
 	d.asked++
 	for _, piece := range []int{max(1, hashes), 1, 1 + d.IntN(8)} {
 		hit, err := lookupPieces(d.service, uint64(tokens), view, piece)
-		check(fmt.Sprintf("memory, %d hashes at a time,", piece), int64(hit), err)
+		check(fmt.Sprintf("memory, %d hashes at a time,", piece), hit, err)
 	}
 	hit, err := d.coord.Ask(int64(tokens), view, d.exists)
 	check("Ask", hit, err)

@@ -10,7 +10,7 @@
 //   - place: a group on one rank; what a store or an evict speaks of.
 //   - query: one lookup under way over the memory index. Hashes go in as they arrive,
 //     bits come out.
-//   - lane: the groups whose chunks are asked at the same positions, so that one
+//   - group set: the groups whose chunks are asked at the same positions, so that one
 //     walk through the index serves all of them.
 //   - anchor: one of the few hashes of a lookup by anchors, with its block's number.
 //

@@ -5,6 +5,8 @@ import "errors"
 var (
 	// ErrNotBuilt refuses a configuration that this version does not serve.
 	ErrNotBuilt = errors.New("lookup: not built yet")
+	// ErrTokens refuses a prompt of fewer than 0 tokens.
+	ErrTokens = errors.New("lookup: negative number of tokens")
 	// ErrPlace refuses a store or an evict for a group or rank outside the pool.
 	ErrPlace = errors.New("place is outside the configured pool")
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than

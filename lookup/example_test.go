@@ -16,12 +16,7 @@ import (
 
 // blockHashes stands for the hashes that an engine gives the blocks of a prompt:
 // here 4 bytes each.
-func blockHashes(prompt string) (joined []byte) {
-	for i := range len(prompt) / 4 {
-		joined = append(joined, prompt[4*i:4*i+4]...)
-	}
-	return joined
-}
+func blockHashes(prompt string) netproto.Hashes { return netproto.NewHashes([]byte(prompt), 4) }
 
 // A program embeds the service and asks it in process, without a socket. Neither
 // Store nor LookupPrompt keeps what it is given, and LookupPrompt does not allocate.
@@ -32,15 +27,15 @@ func ExampleNewService() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(lookup.Place{}, blockHashes("aaaabbbbcccc"), 4); err != nil {
+	if err := service.Store(context.Background(), lookup.Place{}, blockHashes("aaaabbbbcccc")); err != nil {
 		log.Fatal(err)
 	}
-	hashes := netproto.NewHashes(blockHashes("aaaabbbbddddeeee"), 4)
-	hit, err := service.LookupPrompt(70, hashes) // 4 whole blocks, and 6 tokens more
+	hashes := blockHashes("aaaabbbbddddeeee")
+	hit, err := service.LookupPrompt(context.Background(), 70, hashes) // 4 whole blocks, and 6 tokens more
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(hit, "of 70 tokens")
+	fmt.Println(hit.Tokens, "of 70 tokens")
 	// Output: 32 of 70 tokens
 }
 
@@ -88,11 +83,11 @@ func ExampleNewService_backend() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(lookup.Place{}, blockHashes("aaaabbbb"), 4); err != nil {
+	if err := service.Store(context.Background(), lookup.Place{}, blockHashes("aaaabbbb")); err != nil {
 		log.Fatal(err)
 	}
-	hit, err := service.Lookup(48, netproto.NewHashes(blockHashes("aaaabbbbcccc"), 4))
-	fmt.Println(hit, err)
+	hit, err := service.Lookup(context.Background(), 48, blockHashes("aaaabbbbcccc"))
+	fmt.Println(hit.Tokens, err)
 	fmt.Println(service.Stat().Backend)
 	// Output:
 	// 32 <nil>

@@ -1,6 +1,8 @@
 package lookup
 
 import (
+	"context"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -9,9 +11,14 @@ import (
 // Explain looks up like Lookup, without counting or touching anything, and tells
 // for each group where its part of the hit ended. It fails where Lookup does, and
 // when a backend fails.
-func (s *Service) Explain(numTokens uint64, hashes netproto.Hashes) (api.Explanation, error) {
-	if s.remote != nil {
-		return s.remote.explainWaiting(numTokens, hashes)
+func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
+	if err := checkPrompt(numTokens, hashes); err != nil {
+		return api.Explanation{}, err
+	}
+	if r := s.remote; r != nil {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+		defer cancel()
+		return r.Explain(ctx, s.clampTokens(uint64(numTokens), s.unaligned(uint64(numTokens))), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -28,18 +35,18 @@ func (q *Query) Explanation() (api.Explanation, error) {
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	if !q.asked {
+	if !q.active {
 		q.presence.NumHashes = 0
 	}
 	ends, err := q.service.coord.Explain(&q.presence, &q.partly, q.numTokens)
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	return newExplanation(fit32(hit, q.service.coord.Alignment()), ends), nil
+	return newExplanation(newHit(hit, q.service.coord.Alignment()), ends), nil
 }
 
-func newExplanation(hit uint32, ends []coordinator.GroupEnd) api.Explanation {
-	e := api.Explanation{HitTokens: hit}
+func newExplanation(hit api.Hit, ends []coordinator.GroupEnd) api.Explanation {
+	e := api.Explanation{HitTokens: hit.Tokens}
 	for _, end := range ends {
 		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +10,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
 )
 
 // A place is refused, in process too, with what was asked for and what there is.
@@ -39,8 +41,8 @@ func TestPlacesThatCannotExist(t *testing.T) {
 			for _, cfg := range []ServiceConfig{{Pool: tc.pool}, {Pool: tc.pool, Backend: store}} {
 				service, err := NewService(cfg)
 				require.NoError(t, err)
-				for _, change := range []func(Place, []byte, int) error{service.Store, service.Evict} {
-					err := change(tc.at, keys, 32)
+				for _, change := range []func(context.Context, Place, netproto.Hashes) error{service.Store, service.Evict} {
+					err := change(t.Context(), tc.at, netproto.NewHashes(keys, 32))
 					if tc.err == "" {
 						require.NoError(t, err)
 						continue

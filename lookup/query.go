@@ -6,6 +6,7 @@ import (
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // runsPerProbe is how many runs one call of the index reports: chains are one or
@@ -21,7 +22,7 @@ type Query struct {
 	tokenLen  int64 // numTokens as the rules see it
 	hashLen   int
 	numHashes int
-	asked     bool // Begin found something to look up
+	active    bool // Begin found something to look up
 	explain   bool // set before Begin: see explain.go
 	// unit, set before Begin, is how many raw hashes stand behind one hash that is
 	// received: 1, but in a query by anchors.
@@ -30,19 +31,19 @@ type Query struct {
 
 	raw   int // hashes received so far, or passed over
 	limit int // hashes that can still change the answer, counted likewise
-	lanes []laneQuery
+	scans []groupScan
 	words []*bufpool.Words // bitset of each group, nil outside a lookup
 
 	presence coordinator.Presence
 	partly   coordinator.Presence // blocks held by a part of their ranks; for explain
 	scratch  coordinator.Scratch
-	sums     sums
+	rankSums rankSums
 	runs     [runsPerProbe]index.Run
 }
 
-// laneQuery is a query's walk along one lane.
-type laneQuery struct {
-	*lane
+// groupScan is a query's walk along one group set.
+type groupScan struct {
+	*groupSet
 	step      int // its stride in hashes that are received
 	cursor    index.Cursor
 	at        int  // next position
@@ -54,9 +55,9 @@ type laneQuery struct {
 func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
 
 func newQuery(s *Service) *Query {
-	q := &Query{service: s, unit: 1, lanes: make([]laneQuery, len(s.lanes)), words: make([]*bufpool.Words, s.coord.NumGroups())}
-	for i := range s.lanes {
-		q.lanes[i].lane = &s.lanes[i]
+	q := &Query{service: s, unit: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
+	for i := range s.groupSets {
+		q.scans[i].groupSet = &s.groupSets[i]
 	}
 	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
 	q.partly.Bits = make([][]uint64, s.coord.NumGroups())
@@ -76,33 +77,33 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	s := q.service
 	q.numTokens = s.clampTokens(numTokens, unaligned)
 	q.hashLen, q.numHashes, q.raw, q.limit = hashLen, numHashes, 0, 0
-	q.asked = false
+	q.active = false
 	if numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
 	}
 	if q.tokenLen, err = s.coord.TokenLen(q.numTokens); err != nil {
 		return false, err
 	}
-	q.asked = true
-	for i := range q.lanes {
-		l := &q.lanes[i]
+	q.active = true
+	for i := range q.scans {
+		l := &q.scans[i]
 		l.at, l.partial, l.step = 0, false, l.stride/q.unit
 		l.positions = s.coord.Positions(l.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, l.positions*l.step)
 		l.cursor.Quiet = q.explain
 		s.index.Begin(&l.cursor, hashLen)
-		q.makeRoom(l, min(l.positions, firstRoom))
+		q.growBits(l, min(l.positions, initialPositions))
 	}
 	return true, nil
 }
 
-// firstRoom is for how many positions of a lane there is room from the start on. A
+// initialPositions is for how many positions of a group set there is room from the start on. A
 // peer announces its hashes in a few bytes; beyond that, room comes with the hashes.
-const firstRoom = 1 << 14
+const initialPositions = 1 << 14
 
-// makeRoom makes the bitsets of a lane's groups hold so many positions or more. The
+// growBits makes the bitsets of a group set's groups hold so many positions or more. The
 // rules take bits that are not there for absent.
-func (q *Query) makeRoom(l *laneQuery, positions int) {
+func (q *Query) growBits(l *groupScan, positions int) {
 	for _, g := range l.groups {
 		have := q.words[g]
 		if have != nil && positions <= 64*len(have.W) {
@@ -126,13 +127,13 @@ func (q *Query) makeRoom(l *laneQuery, positions int) {
 // Add takes the next whole hashes, borrowed until it returns. It returns false
 // when no further hash can change the answer.
 func (q *Query) Add(hashes []byte) bool {
-	if !q.asked {
+	if !q.active {
 		return false
 	}
 	n := len(hashes) / q.hashLen
 	more := false
-	for i := range q.lanes {
-		l := &q.lanes[i]
+	for i := range q.scans {
+		l := &q.scans[i]
 		q.walk(l, hashes, n)
 		more = more || l.at < q.bound(l)
 	}
@@ -140,17 +141,17 @@ func (q *Query) Add(hashes []byte) bool {
 	return more
 }
 
-// bound is the position at which a lane's walk ends: behind the limit only while
+// bound is the position at which a group set's walk ends: behind the limit only while
 // equal hashes may still add up.
-func (q *Query) bound(l *laneQuery) int {
+func (q *Query) bound(l *groupScan) int {
 	if l.partial {
 		return l.positions
 	}
 	return min(l.positions, q.limit/l.step)
 }
 
-// walk probes the asked positions of a lane whose hashes are among the n at hand.
-func (q *Query) walk(l *laneQuery, hashes []byte, n int) {
+// walk probes the asked positions of a group set whose hashes are among the n at hand.
+func (q *Query) walk(l *groupScan, hashes []byte, n int) {
 	for {
 		start, end, ok := l.mask.Next(int64(l.at))
 		bound := int64(q.bound(l))
@@ -171,32 +172,32 @@ func (q *Query) walk(l *laneQuery, hashes []byte, n int) {
 	}
 }
 
-// probe asks the index for consecutive positions of a lane and takes in the
+// probe asks the index for consecutive positions of a group set and takes in the
 // first runs of its answer.
-func (q *Query) probe(l *laneQuery, keys []byte) {
-	stop := l.full != 0 && l.whole == 1 && !l.partial
+func (q *Query) probe(l *groupScan, keys []byte) {
+	stop := l.full != 0 && l.chunkPositions == 1 && !l.partial
 	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.step, q.runs[:], stop)
 	if !clean {
-		q.forget()
+		q.clearBits()
 	}
 	for _, run := range q.runs[:filled] {
 		if l.at >= q.bound(l) {
 			return
 		}
-		q.take(l, run, keys)
+		q.apply(l, run, keys)
 		keys = keys[min(run.N*l.step*q.hashLen, len(keys)):]
 		l.at += run.N
 	}
 }
 
-// take turns a run at the lane's position into bits.
-func (q *Query) take(l *laneQuery, run index.Run, keys []byte) {
+// apply turns a run at the scan's position into bits.
+func (q *Query) apply(l *groupScan, run index.Run, keys []byte) {
 	var complete uint64
 	if run.Coverage != nil {
 		complete = run.Coverage.Complete
 	}
 	missing := false
-	q.makeRoom(l, l.at+run.N)
+	q.growBits(l, l.at+run.N)
 	for _, g := range l.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
 			setBits(q.partly.Bits[g], l.at, run.N)
@@ -206,79 +207,79 @@ func (q *Query) take(l *laneQuery, run index.Run, keys []byte) {
 			setBits(q.presence.Bits[g], l.at, run.N)
 		case run.Coverage != nil && run.Coverage.Counts[g] > 0 && q.service.sumsRanks():
 			l.partial = true
-			q.sums.note(q, l, g, run, keys)
+			q.rankSums.add(q, l, g, run, keys)
 		case l.full>>g&1 == 1:
 			missing = true
 		}
 	}
 	if missing && !q.explain {
-		q.miss(l, run.N)
+		q.lowerLimit(l, run.N)
 	}
 }
 
-// miss lowers the limit to what the rules may still look at when a
-// full-attention group lacks the n positions from the lane's on.
-func (q *Query) miss(l *laneQuery, n int) {
-	chunk := l.at / l.whole
-	if l.whole > 1 { // the chunk is missing if its last hash is
-		if last := chunk*l.whole + l.whole - 1; last >= l.at+n {
+// lowerLimit lowers the limit to what the rules may still look at when a
+// full-attention group lacks the n positions from the scan's on.
+func (q *Query) lowerLimit(l *groupScan, n int) {
+	chunk := l.at / l.chunkPositions
+	if l.chunkPositions > 1 { // the chunk is missing if its last hash is
+		if last := chunk*l.chunkPositions + l.chunkPositions - 1; last >= l.at+n {
 			return
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, q.lookEnd(chunk*l.whole*l.step))
+	q.limit = min(q.limit, q.lookEnd(chunk*l.chunkPositions*l.step))
 }
 
-// forget clears the bits collected so far: the index was reset.
-func (q *Query) forget() {
+// clearBits clears the bits collected so far: the index was reset.
+func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
 		clear(q.partly.Bits[g])
 	}
-	q.sums.reset()
+	q.rankSums.reset()
 }
 
-// Finish returns the hit and counts it. It fails where the rules do.
-func (q *Query) Finish() (uint32, error) {
+// Finish returns the hit, at most 2^32-1 tokens, and counts it. It fails where the rules do.
+func (q *Query) Finish() (api.Hit, error) {
 	hit, err := q.answer()
 	if err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
 	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
-	if q.asked {
+	if q.active {
 		q.service.count(min(q.tokenLen, covered), hit)
 	} else {
 		q.service.count(0, 0)
 	}
-	return fit32(hit, q.service.coord.Alignment()), nil
+	return newHit(hit, q.service.coord.Alignment()), nil
 }
 
 // answer applies the rules to the bits.
 func (q *Query) answer() (int64, error) {
-	if !q.asked {
+	if !q.active {
 		return 0, nil
 	}
 	stable := true
-	for i := range q.lanes {
-		clean, unchanged := q.service.index.End(&q.lanes[i].cursor)
+	for i := range q.scans {
+		clean, unchanged := q.service.index.End(&q.scans[i].cursor)
 		if !clean {
-			q.forget()
+			q.clearBits()
 		}
 		stable = stable && unchanged
 	}
 	if stable {
-		q.sums.resolve(q)
+		q.rankSums.resolve(q)
 	}
 	q.presence.NumHashes = q.numHashes
 	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
-// fit32 makes a hit fit the wire's 32 bits and keeps it aligned.
-func fit32(hit, alignment int64) uint32 {
-	if hit > math.MaxUint32 {
-		hit = math.MaxUint32 - math.MaxUint32%alignment
+// newHit cuts a hit to the wire's 32 bits and keeps it aligned.
+func newHit(tokens, alignment int64) api.Hit {
+	if tokens > math.MaxUint32 {
+		tokens = math.MaxUint32 - math.MaxUint32%alignment
 	}
-	return uint32(hit)
+	return api.Hit{Tokens: tokens}
 }
 
 // Release gives back what Begin took and returns the query to its pool. It is
@@ -290,12 +291,12 @@ func (q *Query) Release() {
 			q.words[g], q.presence.Bits[g] = nil, nil
 		}
 	}
-	for i := range q.lanes {
-		q.lanes[i].cursor.Drop()
+	for i := range q.scans {
+		q.scans[i].cursor.Drop()
 	}
 	clear(q.runs[:]) // they point to coverage that a reset may have dropped
-	q.sums.reset()
-	q.asked, q.explain = false, false
+	q.rankSums.reset()
+	q.active, q.explain = false, false
 	if q.unit = 1; q.anchored != nil {
 		q.anchored.drop()
 	}

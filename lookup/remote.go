@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
+
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
-	"github.com/sony/gobreaker/v2"
 )
 
 // RemoteConfig says how a service deals with a backend that may be slow or fail.
@@ -48,7 +50,7 @@ type RemoteConfig struct {
 	MaxKeyBytes int64
 	// Watch, if it is set, is told of each lookup that the backend was asked for, on
 	// the goroutine that asked: it must return at once.
-	Watch func(Asked)
+	Watch func(LookupEvent)
 	// BreakerFailures in a row open the circuit breaker: lookups then answer 0
 	// without asking, but for one that tries the backend again after BreakerPause.
 	// Default 5 and 1 s.
@@ -56,12 +58,12 @@ type RemoteConfig struct {
 	BreakerPause    time.Duration
 }
 
-// Asked is a lookup over a backend, and what came of it.
-type Asked struct {
+// LookupEvent is a lookup over a backend, and its result.
+type LookupEvent struct {
 	NumTokens int64           // aligned
 	NumHashes int             // that came with it
 	Hashes    netproto.Hashes // those of them that can change the answer; borrowed until Watch returns
-	HitTokens uint32          // 0 also if the backend failed
+	Hit       api.Hit         // 0 also if the backend failed
 }
 
 // DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.
@@ -98,16 +100,16 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 // and is counted. What takes a context waits, so it must not be used on an event loop.
 // Safe for concurrent use.
 type Remote struct {
-	service *Service
-	store   backend.Backend
-	cfg     RemoteConfig
-	breaker *gobreaker.CircuitBreaker[[]int]
-	log     breakerLog
-	sharing sharing
-	reads   *backendCalls
-	changes *backendCalls
-	cpu     chan struct{} // a token for each lookup at work on its keys and answers
-	keys    *keyMemory    // for keys being asked
+	service   *Service
+	store     backend.Backend
+	cfg       RemoteConfig
+	breaker   *gobreaker.CircuitBreaker[[]int]
+	log       breakerLog
+	coalescer coalescer
+	reads     *backendCalls
+	changes   *backendCalls
+	cpu       chan struct{} // a token for each lookup at work on its keys and answers
+	keys      *keyMemory    // for keys being asked
 
 	bytes                      atomic.Int64 // of hashes held, see reserve
 	lastSuccess                atomic.Int64 // when the backend last answered or began to be asked, by monotonic; 0 before
@@ -254,7 +256,7 @@ func (r *Remote) write(ctx context.Context, what string, do func(ctx context.Con
 		execute = r.afterwards
 	}
 	_, err := r.call(ctx, r.cfg.WriteTimeout, execute, func() ([]int, error) { return nil, do(ctx) })
-	r.sharing.forget() // also if it failed: it may have done a part
+	r.coalescer.invalidate() // also if it failed: it may have done a part
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -14,8 +14,8 @@ import (
 // error, as in the reference; the rules' own errors are returned. ctx ends when nobody
 // waits for the answer any longer. numHashes is how many the lookup has, of which hashes
 // are those that can change the answer.
-func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (uint32, error) {
-	o := r.sharing.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
+func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (api.Hit, error) {
+	o := r.coalescer.do(ctx, numTokens, hashes, func(ctx context.Context) (o outcome) {
 		strategy, lease := r.cfg.Strategy, r.lease(ctx)
 		defer lease.end()
 		if ctx.Err() != nil {
@@ -26,47 +26,16 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 		return o
 	})
 	if o.err != nil {
-		return 0, o.err
+		return api.Hit{}, o.err
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		r.Count(numTokens, hashes.Len(), o.hit)
 	}
-	hit := fit32(o.hit, r.service.coord.Alignment())
+	hit := newHit(o.hit, r.service.coord.Alignment())
 	if watch := r.cfg.Watch; watch != nil {
-		watch(Asked{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, HitTokens: hit})
+		watch(LookupEvent{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, Hit: hit})
 	}
 	return hit, nil
-}
-
-// lookupWaiting is Lookup for a caller who brings no context.
-func (r *Remote) lookupWaiting(numTokens uint64, hashes netproto.Hashes) (uint32, error) {
-	if hashes.HashLen() > netproto.MaxHashLen {
-		return 0, netproto.ErrHashLen
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Timeout)
-	defer cancel()
-	return r.Lookup(ctx, r.service.clampTokens(numTokens, r.service.unaligned(numTokens)), hashes.Len(), hashes)
-}
-
-// explainWaiting is Explain for a caller who brings no context.
-func (r *Remote) explainWaiting(numTokens uint64, hashes netproto.Hashes) (api.Explanation, error) {
-	if hashes.HashLen() > netproto.MaxHashLen {
-		return api.Explanation{}, netproto.ErrHashLen
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.Timeout)
-	defer cancel()
-	return r.Explain(ctx, r.service.clampTokens(numTokens, r.service.unaligned(numTokens)), hashes)
-}
-
-// changeWaiting is Store or Evict for a caller who brings no context.
-func (r *Remote) changeWaiting(keys []byte, hashLen int, do func(ctx context.Context, hashes netproto.Hashes) error) error {
-	hashes, err := keysOf(keys, hashLen)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.WriteTimeout)
-	defer cancel()
-	return do(ctx, hashes)
 }
 
 // Count counts a lookup of numTokens, of which hashes cover numHashes blocks.
@@ -86,7 +55,7 @@ func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	return newExplanation(fit32(hit, r.service.coord.Alignment()), ends), nil
+	return newExplanation(newHit(hit, r.service.coord.Alignment()), ends), nil
 }
 
 // Store adds keys to what the backend holds of a place.
@@ -132,17 +101,6 @@ func (r *Remote) Reset(ctx context.Context) error {
 	return r.write(ctx, "reset", func(ctx context.Context) error {
 		return r.changeKeys(ctx, nil, func(ctx context.Context, _ []string) error { return r.store.Reset(ctx) })
 	})
-}
-
-// keysOf checks the keys of a store or an evict as the index would.
-func keysOf(keys []byte, hashLen int) (netproto.Hashes, error) {
-	switch {
-	case hashLen < 1 || hashLen > netproto.MaxHashLen:
-		return netproto.Hashes{}, netproto.ErrHashLen
-	case len(keys)%hashLen != 0:
-		return netproto.Hashes{}, netproto.ErrCutKey
-	}
-	return netproto.NewHashes(keys, hashLen), nil
 }
 
 // Needed returns the number of tokens that a lookup is about and how many of its hashes

@@ -26,30 +26,30 @@ func TestRemoteService(t *testing.T) {
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 100, 32)
 	hashes := netproto.NewHashes(keys, 32)
-	require.NoError(t, s.Store(Place{}, keys[:70*32], 32))
-	hit, err := s.Lookup(1600, hashes)
+	require.NoError(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys[:70*32], 32)))
+	hit, err := s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
-	require.EqualValues(t, 1120, hit)
-	require.NoError(t, s.Evict(Place{}, keys[10*32:11*32], 32))
-	hit, err = s.Lookup(1600, hashes)
+	require.EqualValues(t, 1120, hit.Tokens)
+	require.NoError(t, s.Evict(t.Context(), Place{}, netproto.NewHashes(keys[10*32:11*32], 32)))
+	hit, err = s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
-	require.EqualValues(t, 160, hit)
-	e, err := s.Explain(1600, hashes)
+	require.EqualValues(t, 160, hit.Tokens)
+	e, err := s.Explain(t.Context(), 1600, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 160, e.HitTokens)
 	require.EqualValues(t, 10, *e.Groups[0].FirstMissingBlock)
-	_, err = s.Lookup(17, hashes)
+	_, err = s.Lookup(t.Context(), 17, hashes)
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
-	_, err = s.Lookup(1<<64-1, hashes)
+	_, err = s.Lookup(t.Context(), 1<<63-1, hashes)
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
-	hit, err = s.Lookup(1<<64-16, hashes)
+	hit, err = s.Lookup(t.Context(), 1<<63-16, hashes)
 	require.NoError(t, err)
-	require.EqualValues(t, 160, hit)
-	_, err = s.Lookup(16, netproto.NewHashes(keys, 65))
+	require.EqualValues(t, 160, hit.Tokens)
+	_, err = s.Lookup(t.Context(), 16, netproto.NewHashes(keys, 65))
 	require.ErrorIs(t, err, netproto.ErrHashLen)
-	require.ErrorIs(t, s.Store(Place{Group: 1}, keys, 32), ErrPlace)
-	require.ErrorIs(t, s.Store(Place{}, keys[:33], 32), netproto.ErrCutKey)
-	require.ErrorIs(t, s.Evict(Place{}, keys, 65), netproto.ErrHashLen)
+	require.ErrorIs(t, s.Store(t.Context(), Place{Group: 1}, netproto.NewHashes(keys, 32)), ErrPlace)
+	require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys[:33], 32)), netproto.ErrCutKey)
+	require.ErrorIs(t, s.Evict(t.Context(), Place{}, netproto.NewHashes(keys, 65)), netproto.ErrHashLen)
 	st := s.Stat()
 	require.Equal(t, "keys", st.Backend)
 	require.EqualValues(t, 70, st.Stored)
@@ -57,17 +57,17 @@ func TestRemoteService(t *testing.T) {
 	require.EqualValues(t, 3, st.Lookups)
 	require.EqualValues(t, 1440, st.HitTokens)
 	require.Equal(t, "closed", st.BackendState)
-	require.NoError(t, s.Reset())
-	hit, err = s.Lookup(1600, hashes)
+	require.NoError(t, s.Reset(t.Context()))
+	hit, err = s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
-	require.Zero(t, hit)
+	require.Zero(t, hit.Tokens)
 
 	store.Before = func(context.Context, string, []string) error { return lookuptest.ErrStore }
-	hit, err = s.Lookup(1600, hashes)
+	hit, err = s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
-	require.Zero(t, hit, "fails open")
-	require.ErrorIs(t, s.Reset(), lookuptest.ErrStore)
-	_, err = s.Explain(1600, hashes)
+	require.Zero(t, hit.Tokens, "fails open")
+	require.ErrorIs(t, s.Reset(t.Context()), lookuptest.ErrStore)
+	_, err = s.Explain(t.Context(), 1600, hashes)
 	require.ErrorIs(t, err, lookuptest.ErrStore)
 	require.EqualValues(t, 3, s.Stat().BackendErrors)
 }
@@ -84,7 +84,7 @@ func TestRemoteKeys(t *testing.T) {
 		require.NoError(t, err)
 		hash := lookuptest.Chain("a", 1, 32)
 		for r, rank := range coord.Ranks(0) {
-			require.NoError(t, s.Store(Place{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, hash, 32))
+			require.NoError(t, s.Store(t.Context(), Place{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, netproto.NewHashes(hash, 32)))
 			require.True(t, store.Keys[string(coord.AppendKey(nil, 0, r, hash))], "%v", rank)
 		}
 		require.Len(t, store.Keys, len(coord.Ranks(0)))
@@ -122,14 +122,14 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err = s.Explain(8192*16, hashes)
+		_, err = s.Explain(t.Context(), 8192*16, hashes)
 		runtime.ReadMemStats(&after)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Zero(t, store.Calls.Load())
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 		<-s.remote.cpu
-		_, err = s.Explain(8192*16, hashes)
+		_, err = s.Explain(t.Context(), 8192*16, hashes)
 		require.NoError(t, err)
 		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1, "and gives it back")
 	})
@@ -152,7 +152,7 @@ func TestRemoteHangsUnderLoad(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
 		hashes := netproto.NewHashes(keys, 32)
-		_, err = s.Lookup(16, hashes)
+		_, err = s.Lookup(t.Context(), 16, hashes)
 		require.NoError(t, err)
 		hangs = true
 		for begun := time.Now(); time.Since(begun) < 2*time.Second && s.Stat().BackendState == "closed"; {
@@ -191,9 +191,9 @@ func TestRemoteLittleTimeLeft(t *testing.T) {
 		}
 		require.Equal(t, "closed", s.Stat().BackendState, "the backend is not to blame")
 		require.EqualValues(t, 20, s.Stat().BackendTimeouts)
-		hit, err := s.Lookup(16, hashes)
+		hit, err := s.Lookup(t.Context(), 16, hashes)
 		require.NoError(t, err)
-		require.EqualValues(t, 16, hit)
+		require.EqualValues(t, 16, hit.Tokens)
 	})
 }
 
@@ -206,13 +206,13 @@ func TestRemoteBreaker(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		hashes := netproto.NewHashes(keys, 32)
-		lookups := func(n int, want uint32) (calls int64) {
+		lookups := func(n int, want int64) (calls int64) {
 			t.Helper()
 			before := store.Calls.Load()
 			for range n {
-				hit, err := s.Lookup(128, hashes)
+				hit, err := s.Lookup(t.Context(), 128, hashes)
 				require.NoError(t, err)
-				require.Equal(t, want, hit)
+				require.Equal(t, want, hit.Tokens)
 			}
 			return store.Calls.Load() - before
 		}
@@ -225,7 +225,7 @@ func TestRemoteBreaker(t *testing.T) {
 		require.Equal(t, 500*time.Millisecond, time.Since(begun), "the other 995 waited for nothing")
 		require.Equal(t, "open", s.Stat().BackendState)
 		require.EqualValues(t, 995, s.Stat().BackendRejected)
-		require.ErrorIs(t, s.Reset(), backend.ErrUnavailable)
+		require.ErrorIs(t, s.Reset(t.Context()), backend.ErrUnavailable)
 
 		for range 3 { // it stays open while single tries fail
 			time.Sleep(1100 * time.Millisecond)
@@ -268,7 +268,7 @@ func TestRemoteBreakerTellsWhatLasts(t *testing.T) {
 		run := func(failing error, tries int) {
 			store.Before = func(context.Context, string, []string) error { return failing }
 			for range tries {
-				_, err := s.Lookup(16, hashes)
+				_, err := s.Lookup(t.Context(), 16, hashes)
 				require.NoError(t, err)
 				time.Sleep(1100 * time.Millisecond)
 			}
@@ -296,7 +296,7 @@ func TestRemoteStuckLog(t *testing.T) {
 			require.NoError(t, err)
 			done := make(chan error, 2)
 			lookup := func(name string) {
-				_, err := s.Lookup(16, netproto.NewHashes(lookuptest.Chain(name, 1, 32), 32))
+				_, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain(name, 1, 32), 32))
 				done <- err
 			}
 			if name == "well" {
@@ -340,24 +340,24 @@ func TestRemoteResetKeepsNoLookupsOut(t *testing.T) {
 		again := func(want string) {
 			t.Helper()
 			time.Sleep(1100 * time.Millisecond)
-			require.Error(t, s.Reset())
+			require.Error(t, s.Reset(t.Context()))
 			require.Equal(t, want, s.Stat().BackendState)
 		}
-		require.Error(t, s.Reset())
+		require.Error(t, s.Reset(t.Context()))
 		require.Equal(t, "open", s.Stat().BackendState)
 		again("open")
 		failing = backend.ErrReadOnly
 		again("closed")
 		failing = lookuptest.ErrStore
-		require.Error(t, s.Reset())
+		require.Error(t, s.Reset(t.Context()))
 		failing = nil
 		time.Sleep(1100 * time.Millisecond)
 		done := make(chan error, 1)
-		go func() { done <- s.Reset() }()
+		go func() { done <- s.Reset(t.Context()) }()
 		synctest.Wait()
-		hit, err := s.Lookup(16, hashes)
+		hit, err := s.Lookup(t.Context(), 16, hashes)
 		require.NoError(t, err)
-		require.EqualValues(t, 16, hit, "the backend is well")
+		require.EqualValues(t, 16, hit.Tokens, "the backend is well")
 		require.ErrorIs(t, <-done, context.DeadlineExceeded)
 	})
 }
@@ -404,13 +404,13 @@ func TestRemoteExplain(t *testing.T) {
 					continue
 				}
 				at := Place{Group: uint16(place / 2), TPRank: uint16(place % 2)}
-				require.NoError(t, memory.Store(at, raw[32*i:32*i+32], 32))
-				require.NoError(t, remote.Store(at, raw[32*i:32*i+32], 32))
+				require.NoError(t, memory.Store(t.Context(), at, netproto.NewHashes(raw[32*i:32*i+32], 32)))
+				require.NoError(t, remote.Store(t.Context(), at, netproto.NewHashes(raw[32*i:32*i+32], 32)))
 			}
 		}
 		tokens, hashes := uint64(64*rng.IntN(9)), netproto.NewHashes(raw[:32*(1+rng.IntN(32))], 32)
-		want, wantErr := memory.Explain(tokens, hashes)
-		got, gotErr := remote.Explain(tokens, hashes)
+		want, wantErr := memory.Explain(t.Context(), int64(tokens), hashes)
+		got, gotErr := remote.Explain(t.Context(), int64(tokens), hashes)
 		require.Equal(t, classOf(wantErr), classOf(gotErr))
 		require.Equal(t, want, got, "seed %d", seed)
 	}
@@ -441,10 +441,10 @@ func TestRemoteManyKeys(t *testing.T) {
 			}
 			s, err := NewService(ServiceConfig{Pool: pool, Backend: store, Remote: RemoteConfig{Strategy: strategy, MaxKeyBytes: 640_000, Workers: 1}})
 			require.NoError(t, err)
-			lookup := func(hashes netproto.Hashes, want uint32) {
-				hit, err := s.Lookup(uint64(16*hashes.Len()), hashes)
+			lookup := func(hashes netproto.Hashes, want int64) {
+				hit, err := s.Lookup(t.Context(), int64(16*hashes.Len()), hashes)
 				require.NoError(t, err)
-				require.Equal(t, want, hit)
+				require.Equal(t, want, hit.Tokens)
 			}
 			whole := func() {
 				require.True(t, s.remote.keys.small.TryAcquire(160_000), "it is given back")
@@ -454,7 +454,7 @@ func TestRemoteManyKeys(t *testing.T) {
 				require.Empty(t, s.remote.cpu)
 			}
 
-			_, err = s.Explain(32000, all)
+			_, err = s.Explain(t.Context(), 32000, all)
 			require.ErrorIs(t, err, ErrTooManyKeys)
 			require.EqualValues(t, 1, s.Stat().BackendRejected)
 			if strategy == AskAll {
@@ -467,7 +467,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			var asks sync.WaitGroup // two have room at a time, the others when these are done
 			for range 5 {
 				asks.Go(func() {
-					e, err := s.Explain(16000, half)
+					e, err := s.Explain(t.Context(), 16000, half)
 					require.NoError(t, err)
 					require.EqualValues(t, 16000, e.HitTokens)
 				})
@@ -483,7 +483,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			open = make(chan struct{}) // now all wait until it is too late
 			for range 5 {
 				asks.Go(func() {
-					_, err := s.Explain(16000, half)
+					_, err := s.Explain(t.Context(), 16000, half)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 				})
 			}
@@ -509,21 +509,21 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	}
 	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{ModelName: "m"}, Backend: store, Remote: patient})
 	require.NoError(t, err)
-	require.NoError(t, s.Store(Place{}, keys, 8))
+	require.NoError(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 8)))
 	require.Equal(t, writeAtOnce, most)
 	require.EqualValues(t, 3, store.Calls.Load())
 	require.Len(t, store.Keys, n)
 	require.EqualValues(t, n, s.Stat().Stored)
-	hit, err := s.Lookup(1600, netproto.NewHashes(keys[len(keys)-800:], 8))
+	hit, err := s.Lookup(t.Context(), 1600, netproto.NewHashes(keys[len(keys)-800:], 8))
 	require.NoError(t, err)
-	require.EqualValues(t, 1600, hit)
+	require.EqualValues(t, 1600, hit.Tokens)
 	calls := store.Calls.Load()
-	require.NoError(t, s.Evict(Place{}, keys, 8))
+	require.NoError(t, s.Evict(t.Context(), Place{}, netproto.NewHashes(keys, 8)))
 	require.Empty(t, store.Keys)
 	require.EqualValues(t, calls+3, store.Calls.Load())
 
 	fail = calls + 5
-	require.ErrorIs(t, s.Store(Place{}, keys, 8), lookuptest.ErrStore)
+	require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 8)), lookuptest.ErrStore)
 	require.EqualValues(t, fail, store.Calls.Load(), "none behind the one that failed")
 	require.Len(t, store.Keys, writeAtOnce)
 }

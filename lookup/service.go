@@ -11,6 +11,7 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -39,12 +40,12 @@ const maxPlaces = 1 << 16
 // Service answers lookups over the memory index or over a backend, in process.
 // Safe for concurrent use.
 type Service struct {
-	coord  *coordinator.Coordinator
-	pool   coordinator.Pool
-	index  *index.Index // nil over a backend
-	remote *Remote      // nil over the memory index
-	places places
-	lanes  []lane
+	coord     *coordinator.Coordinator
+	pool      coordinator.Pool
+	index     *index.Index // nil over a backend
+	remote    *Remote      // nil over the memory index
+	places    places
+	groupSets []groupSet
 	// Of lookups by anchors: why they are not served, nil if they are; how many raw
 	// hashes make a block and how many blocks the alignment.
 	noAnchors                error
@@ -93,8 +94,8 @@ func (s *Service) useMemory(memory index.Config) error {
 	if err != nil {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
-	s.index, s.lanes = x, newLanes(s.coord)
-	if s.anchorStride, s.noAnchors = anchorStride(s.lanes); s.noAnchors == nil {
+	s.index, s.groupSets = x, newGroupSets(s.coord)
+	if s.anchorStride, s.noAnchors = anchorStride(s.groupSets); s.noAnchors == nil {
 		s.anchorUnit = anchorUnit(s.coord, s.anchorStride)
 	}
 	s.queries.New = func() any { return newQuery(s) }
@@ -106,12 +107,14 @@ func (s *Service) useMemory(memory index.Config) error {
 // down to one first, as vLLM's scheduler does; at 2026-08-17 the lookup itself rounds.
 // A hit can be all of the tokens that are left: who needs logits of the last one
 // computes its block again.
-func (s *Service) LookupPrompt(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
+func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
 	if s.pool.Revision == coordinator.Revision20260620 {
-		numTokens -= numTokens % uint64(s.coord.Alignment())
+		numTokens -= numTokens % s.coord.Alignment()
 	}
-	return s.Lookup(numTokens, hashes)
+	return s.Lookup(ctx, numTokens, hashes)
 }
+
+var _ api.PrefixCache = (*Service)(nil)
 
 // Lookup returns how many leading tokens of a prompt of numTokens are in the pool
 // and loadable, given its hashes (reference: MooncakeStoreWorker.lookup). It fails
@@ -120,81 +123,115 @@ func (s *Service) LookupPrompt(numTokens uint64, hashes netproto.Hashes) (hitTok
 // hashes is only borrowed.
 //
 // Over the memory index it does not allocate in the steady state. Over a backend it
-// waits for the answer, at most RemoteConfig.Timeout and some milliseconds. A backend
-// that fails or is late is a hit of 0 and no error. The call of one that does not heed
-// its context is abandoned; while 64 or more such calls have not returned, further ones
-// are not made, see backend.Backend.
-func (s *Service) Lookup(numTokens uint64, hashes netproto.Hashes) (hitTokens uint32, err error) {
-	if s.remote != nil {
-		return s.remote.lookupWaiting(numTokens, hashes)
+// waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
+// milliseconds. A backend that fails or is late is a hit of 0 and no error. The call of
+// one that does not heed its context is abandoned; while 64 or more such calls have not
+// returned, further ones are not made, see backend.Backend.
+func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+	if err := checkPrompt(numTokens, hashes); err != nil {
+		return api.Hit{}, err
+	}
+	if r := s.remote; r != nil {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+		defer cancel()
+		return r.Lookup(ctx, s.clampTokens(uint64(numTokens), s.unaligned(uint64(numTokens))), hashes.Len(), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()
 	if err := q.run(numTokens, hashes); err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
 	return q.Finish()
 }
 
-// run takes in a whole request at once.
-func (q *Query) run(numTokens uint64, hashes netproto.Hashes) error {
+// checkPrompt refuses what no prompt has.
+func checkPrompt(numTokens int64, hashes netproto.Hashes) error {
+	if numTokens < 0 {
+		return fmt.Errorf("%w: %d", ErrTokens, numTokens)
+	}
 	if hashes.HashLen() > netproto.MaxHashLen {
 		return netproto.ErrHashLen
 	}
-	wanted, err := q.Begin(numTokens, q.service.unaligned(numTokens), hashes.HashLen(), hashes.Len())
+	return nil
+}
+
+// run takes in a whole request at once.
+func (q *Query) run(numTokens int64, hashes netproto.Hashes) error {
+	n := uint64(numTokens)
+	wanted, err := q.Begin(n, q.service.unaligned(n), hashes.HashLen(), hashes.Len())
 	if wanted {
 		q.Add(hashes.Bytes())
 	}
 	return err
 }
 
-// Store adds keys, hashes of hashLen bytes joined, to a place: consecutive chunks
-// of its group, each keyed by its last hash. keys is only borrowed.
-func (s *Service) Store(at Place, keys []byte, hashLen int) error {
-	return s.StoreChain(at, netproto.FirstChunkUnknown, nil, keys, hashLen)
+// Store adds keys to a place: consecutive chunks of its group, each keyed by its last
+// hash. keys is only borrowed. It fails with ErrPlace, with netproto.ErrHashLen or
+// netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, and over a
+// backend if that fails or RemoteConfig.WriteTimeout is up.
+func (s *Service) Store(ctx context.Context, at Place, keys netproto.Hashes) error {
+	return s.StoreChain(ctx, at, netproto.FirstChunkUnknown, nil, keys)
 }
 
 // StoreChain is Store for keys of which it is known where they stand in their
-// chain: the first is chunk number of its group, and before, if it is not empty, is
-// the key in front of it. What is stored so can be looked up by anchors. before is
-// only borrowed.
-func (s *Service) StoreChain(at Place, number uint32, before, keys []byte, hashLen int) error {
-	place, err := s.places.number(at)
+// chain: the first is chunk number firstChunk of its group, and before, if it is not
+// empty, is the key in front of it. What is stored so can be looked up by anchors.
+// before is only borrowed.
+func (s *Service) StoreChain(ctx context.Context, at Place, firstChunk uint32, before []byte, keys netproto.Hashes) error {
+	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
-	if s.remote != nil {
-		return s.remote.changeWaiting(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.remote.Store(ctx, at, h) })
+	if r := s.remote; r != nil {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.WriteTimeout)
+		defer cancel()
+		return r.Store(ctx, at, keys)
 	}
 	var c Change
-	s.beginStore(&c, at, place, number)
-	if err := c.Add(keys, hashLen); err != nil {
+	s.beginStore(&c, at, place, firstChunk)
+	if err := c.Add(keys.Bytes(), keys.HashLen()); err != nil {
 		return err
 	}
 	c.End(before)
 	return nil
 }
 
-// Evict takes keys away from a place.
-func (s *Service) Evict(at Place, keys []byte, hashLen int) error {
-	place, err := s.places.number(at)
+// Evict removes keys from a place. It fails as Store does.
+func (s *Service) Evict(ctx context.Context, at Place, keys netproto.Hashes) error {
+	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
-	if s.remote != nil {
-		return s.remote.changeWaiting(keys, hashLen, func(ctx context.Context, h netproto.Hashes) error { return s.remote.Evict(ctx, at, h) })
+	if r := s.remote; r != nil {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.WriteTimeout)
+		defer cancel()
+		return r.Evict(ctx, at, keys)
 	}
-	_, err = s.index.Evict(place, keys, hashLen)
+	_, err = s.index.Evict(place, keys.Bytes(), keys.HashLen())
 	return err
 }
 
-// Reset forgets every block. Over the memory index it does not fail.
-func (s *Service) Reset() error {
+// checkChange returns the number of a place, or why the change cannot be made.
+func (s *Service) checkChange(at Place, keys netproto.Hashes) (place int, err error) {
+	if place, err = s.places.number(at); err != nil {
+		return 0, err
+	}
+	switch n := keys.HashLen(); {
+	case n < 1 || n > netproto.MaxHashLen:
+		return 0, netproto.ErrHashLen
+	case len(keys.Blob())%n != 0:
+		return 0, netproto.ErrCutKey
+	}
+	return place, nil
+}
+
+// Reset removes every block. Over the memory index it does not fail.
+func (s *Service) Reset(ctx context.Context) error {
 	if s.remote == nil {
 		s.index.Reset()
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.remote.cfg.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.remote.cfg.WriteTimeout)
 	defer cancel()
 	return s.remote.Reset(ctx)
 }

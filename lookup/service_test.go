@@ -42,7 +42,7 @@ func TestLookupPromptRoundsDown(t *testing.T) {
 		{coordinator.Revision20260620, 63, 48},
 		{coordinator.Revision20260620, 15, 0},
 		{coordinator.Revision20260620, 0, 0},
-		{coordinator.Revision20260620, math.MaxUint64, 64},
+		{coordinator.Revision20260620, math.MaxInt64, 64},
 		{coordinator.Revision20260817, 1000, 64},
 		{coordinator.Revision20260817, 65, 64},
 		{coordinator.Revision20260817, 64, 48}, // a token is left to compute
@@ -50,10 +50,10 @@ func TestLookupPromptRoundsDown(t *testing.T) {
 	} {
 		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{Revision: tc.revision}})
 		require.NoError(t, err)
-		require.NoError(t, service.Store(Place{}, hashes.Bytes(), 32))
-		hit, err := service.LookupPrompt(tc.tokens, hashes)
+		require.NoError(t, service.Store(t.Context(), Place{}, netproto.NewHashes(hashes.Bytes(), 32)))
+		hit, err := service.LookupPrompt(t.Context(), int64(tc.tokens), hashes)
 		require.NoError(t, err)
-		require.Equal(t, tc.hit, hit, "%d tokens at %s", tc.tokens, tc.revision)
+		require.EqualValues(t, tc.hit, hit.Tokens, "%d tokens at %s", tc.tokens, tc.revision)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestLookupPromptRoundsDown(t *testing.T) {
 func TestUnalignedPromptNamesTheRevision(t *testing.T) {
 	service, err := NewService(ServiceConfig{})
 	require.NoError(t, err)
-	_, err = service.Lookup(1000, netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32))
+	_, err = service.Lookup(t.Context(), 1000, netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
 	require.ErrorContains(t, err, "token length 1000 is not a multiple of 16, which pool.revision 2026-06-20 wants: set pool.revision to 2026-08-17 if the engine is vLLM 0.27 or newer")
 }
@@ -70,15 +70,19 @@ func TestHugeNumTokens(t *testing.T) {
 	service, err := NewService(blocks16)
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 3, 32)
-	require.NoError(t, service.Store(Place{}, keys, 32))
-	for _, tokens := range []uint64{1 << 40, 1<<64 - 16} {
-		hit, err := service.Lookup(tokens, netproto.NewHashes(keys, 32))
+	require.NoError(t, service.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)))
+	for _, tokens := range []int64{1 << 40, 1<<63 - 16} {
+		hit, err := service.Lookup(t.Context(), tokens, netproto.NewHashes(keys, 32))
 		require.NoError(t, err)
-		require.EqualValues(t, 48, hit)
+		require.EqualValues(t, 48, hit.Tokens)
 	}
-	_, err = service.Lookup(1<<64-1, netproto.NewHashes(keys, 32))
+	_, err = service.Lookup(t.Context(), 1<<63-1, netproto.NewHashes(keys, 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
 	require.True(t, strings.Contains(err.Error(), "multiple"))
+	_, err = service.Lookup(t.Context(), -16, netproto.NewHashes(keys, 32))
+	require.ErrorIs(t, err, ErrTokens)
+	_, err = service.Explain(t.Context(), -16, netproto.NewHashes(keys, 32))
+	require.ErrorIs(t, err, ErrTokens)
 }
 
 // Hits that end inside a chunk of a group with larger blocks. They hang on hashes behind
@@ -107,7 +111,7 @@ func TestHitInsideALargerChunk(t *testing.T) {
 		hashes := lookuptest.Chain("a", tc.hashes, 32)
 		for group, stored := range tc.stored {
 			for _, i := range stored {
-				require.NoError(t, service.Store(Place{Group: uint16(group)}, hashes[i*32:(i+1)*32], 32))
+				require.NoError(t, service.Store(t.Context(), Place{Group: uint16(group)}, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
 			}
 		}
 		for _, piece := range []int{tc.hashes, 1} {
@@ -124,12 +128,12 @@ func BenchmarkLookup(b *testing.B) {
 			service, err := NewService(blocks16)
 			require.NoError(b, err)
 			keys := lookuptest.Chain("a", n, 32)
-			require.NoError(b, service.Store(Place{}, keys, 32))
+			require.NoError(b, service.Store(b.Context(), Place{}, netproto.NewHashes(keys, 32)))
 			hashes := netproto.NewHashes(keys, 32)
 			b.ReportAllocs()
 			for b.Loop() {
-				if hit, err := service.Lookup(uint64(16*n), hashes); err != nil || hit != uint32(16*n) {
-					b.Fatal(hit, err)
+				if hit, err := service.Lookup(b.Context(), int64(16*n), hashes); err != nil || hit.Tokens != int64(16*n) {
+					b.Fatal(hit.Tokens, err)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/hash")

@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// ErrUnequalHashes refuses hashes that are not all of one length.
+var ErrUnequalHashes = errors.New("netproto: hashes of unequal length")
+
 // ErrBlockSize says that a group's block is not a whole number of hash blocks.
 var ErrBlockSize = errors.New("netproto: block size is not a positive multiple of the hash block size")
 

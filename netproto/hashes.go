@@ -1,5 +1,10 @@
 package netproto
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Hashes is a lazy view over a blob: block hashes of one length joined without
 // separators. Element i is blob[i*n : (i+1)*n]; nothing is copied, so a hash is
 // valid exactly as long as the blob is. A trailing partial hash is not an
@@ -18,6 +23,23 @@ func NewHashes(blob []byte, hashLen int) Hashes {
 		return Hashes{}
 	}
 	return Hashes{blob: blob, hashLen: hashLen}
+}
+
+// JoinHashes appends separate hashes to buf[:0] and views them; buf may be nil. It fails
+// with ErrUnequalHashes unless all have one length.
+func JoinHashes(buf []byte, hashes [][]byte) (Hashes, error) {
+	if len(hashes) == 0 {
+		return Hashes{}, nil
+	}
+	n := len(hashes[0])
+	buf = slices.Grow(buf[:0], n*len(hashes))
+	for i, h := range hashes {
+		if len(h) != n {
+			return Hashes{}, fmt.Errorf("%w: hash %d has %d bytes, the first has %d", ErrUnequalHashes, i, len(h), n)
+		}
+		buf = append(buf, h...)
+	}
+	return NewHashes(buf, n), nil
 }
 
 // HashLen returns the length of one hash in bytes, 0 for a view without hashes.
@@ -46,6 +68,9 @@ func (h Hashes) Bytes() []byte {
 	end := h.Len() * h.hashLen
 	return h.blob[:end:end]
 }
+
+// Blob returns all bytes of the view, with those behind the last whole hash, borrowed.
+func (h Hashes) Blob() []byte { return h.blob }
 
 // All iterates over index and hash.
 func (h Hashes) All() func(yield func(int, []byte) bool) {

@@ -43,3 +43,22 @@ func TestChunks(t *testing.T) {
 	}
 	require.Zero(t, Chunks{}.Len())
 }
+
+func TestJoinHashes(t *testing.T) {
+	h, err := JoinHashes([]byte("old"), [][]byte{[]byte("ab"), []byte("cd")})
+	require.NoError(t, err)
+	require.Equal(t, "abcd", string(h.Bytes()))
+	require.Equal(t, 2, h.HashLen())
+	h, err = JoinHashes(nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, Hashes{}, h)
+	_, err = JoinHashes(nil, [][]byte{[]byte("ab"), []byte("c")})
+	require.ErrorIs(t, err, ErrUnequalHashes)
+	require.ErrorContains(t, err, "hash 1 has 1 bytes, the first has 2")
+}
+
+func TestPartialHash(t *testing.T) {
+	h := NewHashes([]byte("abcde"), 2)
+	require.Equal(t, "abcd", string(h.Bytes()))
+	require.Equal(t, "abcde", string(h.Blob()))
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
 )
 
 // moreReleases returns those to try as well, named by HITLINE_TEST_MOONCAKE_RELEASES.
@@ -133,15 +134,15 @@ func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revisi
 	pool.Revision = revision
 	server, asker, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: patience})
 	defer stop()
-	hit, err := asker.Lookup(within(t, patience), uint32(wc.TokenLen), wc.Blob(), wc.HashLen)
+	hit, err := asker.Lookup(within(t, patience), wc.TokenLen, netproto.NewHashes(wc.Blob(), wc.HashLen))
 	stat := server.Stat()
 	switch {
 	case wc.Expect.Error != "" && errors.Is(err, client.ErrRefused):
 		return conformance.Verdict{} // what ends the reference's thread
 	case err != nil || wc.Expect.Error != "":
 		return conformance.Differs("error %v, want %q", err, wc.Expect.Error)
-	case int64(hit) != wc.Expect.HitLength:
-		return conformance.Differs("hit %d, want %d", hit, wc.Expect.HitLength)
+	case hit.Tokens != wc.Expect.HitLength:
+		return conformance.Differs("hit %d, want %d", hit.Tokens, wc.Expect.HitLength)
 	case stat.BackendErrors+stat.BackendTimeouts+stat.BackendRejected > 0:
 		return conformance.Differs("the store failed: %+v", stat)
 	}
@@ -251,9 +252,9 @@ func newPrompt(t *testing.T, name string) prompt {
 // asked returns the hit that the client is told, and how long that took.
 func (p prompt) asked(t *testing.T, client *client.Client) (uint32, time.Duration) {
 	begun := time.Now()
-	hit, err := client.Lookup(within(t, patience), p.tokens, p.blob, 32)
+	hit, err := client.Lookup(within(t, patience), int64(p.tokens), netproto.NewHashes(p.blob, 32))
 	require.NoError(t, err)
-	return hit, time.Since(begun)
+	return uint32(hit.Tokens), time.Since(begun)
 }
 
 // limit bounds a lookup whose deadline is much sooner, on a machine that is busy with
@@ -376,7 +377,7 @@ func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
 			defer client.Close()
 			for ctx.Err() == nil {
 				before, begun := phase.Load(), time.Now()
-				hit, err := client.Lookup(context.Background(), p.tokens, p.blob, 32)
+				hit, err := client.Lookup(context.Background(), int64(p.tokens), netproto.NewHashes(p.blob, 32))
 				took, after := time.Since(begun), phase.Load()
 				for slowest := l.slowest.Load(); int64(took) > slowest && !l.slowest.CompareAndSwap(slowest, int64(took)); {
 					slowest = l.slowest.Load()
@@ -386,8 +387,8 @@ func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
 					continue
 				}
 				l.answers[after].Add(1)
-				if err != nil || after == 0 && hit != p.right || after == 2 && hit != 0 || hit != 0 && hit != p.right {
-					t.Errorf("phase %d: hit %d, %v", after, hit, err)
+				if err != nil || after == 0 && uint32(hit.Tokens) != p.right || after == 2 && hit.Tokens != 0 || hit.Tokens != 0 && uint32(hit.Tokens) != p.right {
+					t.Errorf("phase %d: hit %d, %v", after, hit.Tokens, err)
 					return
 				}
 				time.Sleep(time.Millisecond)

@@ -84,12 +84,12 @@ func judge(client *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase
 	if err != nil {
 		return conformance.Differs("service: %v", err)
 	}
-	hit, err := service.Lookup(uint64(c.TokenLen), netproto.NewHashes(c.Blob(), c.HashLen))
+	hit, err := service.Lookup(context.Background(), c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen))
 	switch {
 	case (err != nil) != (c.Expect.Error != ""):
 		return conformance.Differs("error %v, want %q", err, c.Expect.Error)
-	case err == nil && int64(hit) != c.Expect.HitLength:
-		return conformance.Differs("hit %d, want %d", hit, c.Expect.HitLength)
+	case err == nil && hit.Tokens != c.Expect.HitLength:
+		return conformance.Differs("hit %d, want %d", hit.Tokens, c.Expect.HitLength)
 	}
 	if stat := service.Stat(); stat.BackendErrors+stat.BackendTimeouts+stat.BackendRejected != 0 {
 		return conformance.Differs("the backend failed: %+v", stat)
@@ -115,7 +115,7 @@ func TestKilledServer(t *testing.T) {
 			server, client := serve(t, b, lookup.RemoteConfig{
 				Timeout: patience / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
 			blob := conformance.Blob("killed", chain, 32, nil)
-			require.NoError(t, client.Store(soon(t), lookup.Place{}, blob, 32))
+			require.NoError(t, client.Store(soon(t), lookup.Place{}, netproto.NewHashes(blob, 32)))
 			require.EqualValues(t, full, hitOf(t, client, blob, false))
 
 			load := startLoad(t, server.Addrs()[0], blob)
@@ -139,7 +139,7 @@ func TestKilledServer(t *testing.T) {
 				c.Ready(t)
 			}
 			require.Eventually(t, func() bool { // it comes back empty
-				return client.Store(soon(t), lookup.Place{}, blob, 32) == nil
+				return client.Store(soon(t), lookup.Place{}, netproto.NewHashes(blob, 32)) == nil
 			}, patience, 10*time.Millisecond)
 			require.Eventually(t, func() bool { return hitOf(t, client, blob, false) == full }, patience, time.Millisecond)
 			load.filling.Store(false)
@@ -184,11 +184,11 @@ func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*server.Server
 // hitOf returns the hit of a lookup, which is all or nothing, or a part while all is
 // being stored: that is no one step for the server.
 func hitOf(t *testing.T, client *client.Client, blob []byte, filling bool) uint32 {
-	hit, err := client.Lookup(soon(t), full, blob, 32)
-	if err != nil || hit != 0 && hit != full && !filling {
-		t.Errorf("hit %d, error %v", hit, err)
+	hit, err := client.Lookup(soon(t), full, netproto.NewHashes(blob, 32))
+	if err != nil || hit.Tokens != 0 && hit.Tokens != full && !filling {
+		t.Errorf("hit %d, error %v", hit.Tokens, err)
 	}
-	return hit
+	return uint32(hit.Tokens)
 }
 
 // load is lookups without end, of several clients.
@@ -329,13 +329,13 @@ func TestFullServer(t *testing.T) {
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: remote})
 		require.NoError(t, err)
 		stored := []byte(strings.Repeat(string(layout)+"----", 4))
-		require.NoError(t, service.Store(lookup.Place{}, stored, len(stored)))
+		require.NoError(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(stored, len(stored))))
 		require.NoError(t, s.Client(t).ConfigSet(soon(t), "maxmemory", "1").Err())
 		for range 5 {
-			require.ErrorContains(t, service.Store(lookup.Place{}, make([]byte, 32), 32), "OOM")
+			require.ErrorContains(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(make([]byte, 32), 32)), "OOM")
 		}
-		hit, err := service.Lookup(16, netproto.NewHashes(stored, len(stored)))
+		hit, err := service.Lookup(t.Context(), 16, netproto.NewHashes(stored, len(stored)))
 		require.NoError(t, err)
-		require.EqualValues(t, 16, hit, layout)
+		require.EqualValues(t, 16, hit.Tokens, layout)
 	}
 }

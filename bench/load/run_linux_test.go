@@ -359,7 +359,7 @@ func TestRunUnreachable(t *testing.T) {
 	o := Options{Connect: "tcp://127.0.0.1:1", Count: 1}
 	_, err := Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrLost)
-	for addr, text := range map[string]string{"udp://h:1": "unknown scheme", "": "has no scheme"} {
+	for addr, text := range map[string]string{"udp://h:1": "unknown scheme", "": "has no host and port"} {
 		o.Connect = addr
 		_, err = Run(t.Context(), o)
 		require.ErrorIs(t, err, bench.ErrOptions)

@@ -11,6 +11,7 @@ import (
 	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
 )
 
 // conn is one connection to a server.
@@ -47,7 +48,7 @@ type anchoredConn struct{ clientConn }
 
 // StoreChain stores the blocks of a chain from its first one on.
 func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.StoreChain(ctx, lookup.Place{}, 0, nil, keys, hashLen))
+	return refusal(c.Client.StoreChain(ctx, lookup.Place{}, 0, nil, netproto.NewHashes(keys, hashLen)))
 }
 
 // clientConn makes a bench.Target of a client: group 0, rank 0, and refusals by
@@ -55,12 +56,12 @@ func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) 
 type clientConn struct{ *client.Client }
 
 func (c clientConn) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error) {
-	tokens, err := c.Client.Lookup(ctx, numTokens, hashes, hashLen)
-	return tokens, refusal(err)
+	hit, err := c.Client.Lookup(ctx, int64(numTokens), netproto.NewHashes(hashes, hashLen))
+	return uint32(hit.Tokens), refusal(err)
 }
 
 func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.Store(ctx, lookup.Place{}, keys, hashLen))
+	return refusal(c.Client.Store(ctx, lookup.Place{}, netproto.NewHashes(keys, hashLen)))
 }
 
 func refusal(err error) error {

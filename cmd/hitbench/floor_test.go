@@ -88,7 +88,7 @@ func TestFloorUsage(t *testing.T) {
 		"wrong usage: --hitline: ":                            {"--hitline", "/no/such"},
 		"bad options: a cache of -1048576 bytes":              {"--max-cache", "-1"},
 		"bad options: core 100000 of ":                        {"--client-core", "100000"},
-		"address \"udp://h:1\": only tcp://host:port":         {"--connect", "udp://h:1"},
+		"address \"udp://h:1\": unknown scheme":               {"--connect", "udp://h:1"},
 	}
 	if runtime.NumCPU() == 1 {
 		delete(wrong, "bad options: core 100000 of ") // no core is chosen

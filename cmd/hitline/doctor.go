@@ -108,7 +108,7 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (givenPrompt, er
 		return givenPrompt{}, err
 	}
 	all := netproto.NewHashes(list.blob, list.hashLen)
-	return givenPrompt{promptOf(lookup.Asked{NumTokens: int64(tokens), NumHashes: list.count(), Hashes: all}), all}, nil
+	return givenPrompt{promptOf(lookup.LookupEvent{NumTokens: int64(tokens), NumHashes: list.count(), Hashes: all}), all}, nil
 }
 
 // doctor examines the store of cfg and prints what it has found.

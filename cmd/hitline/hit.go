@@ -66,7 +66,7 @@ func (d *diagnosis) alignTokens(e expected, tokens int64) int64 {
 
 func newPromptHit(tokens, hit int64, ends []coordinator.GroupEnd) *promptHit {
 	h := &promptHit{Tokens: tokens}
-	h.HitTokens = uint32(hit) // at most tokens, which --tokens bounds
+	h.HitTokens = hit // at most tokens, which --tokens bounds
 	for _, end := range ends {
 		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {
@@ -105,7 +105,7 @@ func (d *diagnosis) noteAllStored(e expected, h *promptHit, p givenPrompt) {
 	if aligned < p.tokens {
 		which = "first "
 	}
-	if int64(h.HitTokens) < aligned {
+	if h.HitTokens < aligned {
 		left = ", so that the engine has the last one to compute"
 	}
 	d.note("all %d %s that the prompt's %s%d tokens need are in the store on every rank of every group: a lookup hits %d tokens%s",

@@ -7,24 +7,23 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
 // keysRequest is a request of the client about keys of one place.
-type keysRequest func(c *client.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error
+type keysRequest func(c *client.Client, ctx context.Context, place netproto.Place, keys netproto.Hashes) error
 
 // newStore returns the command that adds keys to the pool index.
 func newStore() *cobra.Command {
 	var chunk uint32
 	var before string
 	var key []byte
-	request := func(c *client.Client, ctx context.Context, place lookup.Place, keys []byte, hashLen int) error {
+	request := func(c *client.Client, ctx context.Context, place netproto.Place, keys netproto.Hashes) error {
 		if before == "" && chunk == netproto.FirstChunkUnknown {
-			return c.Store(ctx, place, keys, hashLen)
+			return c.Store(ctx, place, keys)
 		}
-		return c.StoreChain(ctx, place, chunk, key, keys, hashLen)
+		return c.StoreChain(ctx, place, chunk, key, keys)
 	}
 	cmd := newKeys(request, "stored")
 	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; what is stored under its numbers can be looked up by anchors (default not told)")
@@ -67,7 +66,7 @@ With --json: {"evicted": number of keys}`
 // past participle of what it does.
 func newKeys(request keysRequest, done string) *cobra.Command {
 	var t target
-	var place lookup.Place
+	var place netproto.Place
 	cmd := &cobra.Command{Args: noArgs}
 	t.addFlags(cmd)
 	cmd.Flags().Uint16Var(&place.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")
@@ -87,7 +86,7 @@ func newKeys(request keysRequest, done string) *cobra.Command {
 			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
 		}
 		err = t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			return request(c, ctx, place, keys.blob, keys.hashLen)
+			return request(c, ctx, place, netproto.NewHashes(keys.blob, keys.hashLen))
 		})
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
 )
 
 // newLookup returns the command that asks for a hit.
@@ -59,26 +60,26 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 
 // runLookup asks for the hit and prints it.
 func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
-	var hit uint32
+	var hit api.Hit
 	err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-		hit, err = c.Lookup(ctx, tokens, hashes.blob, hashes.hashLen)
+		hit, err = c.Lookup(ctx, int64(tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	return printResult(cmd, t.json, struct {
-		HitTokens uint32 `json:"hit_tokens"`
+		HitTokens int64  `json:"hit_tokens"`
 		NumTokens uint32 `json:"num_tokens"`
 		Hashes    int    `json:"hashes"`
-	}{hit, tokens, hashes.count()}, strconv.FormatUint(uint64(hit), 10))
+	}{hit.Tokens, tokens, hashes.count()}, strconv.FormatInt(hit.Tokens, 10))
 }
 
 // runExplain asks why the hit ends where it does and prints a table.
 func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
 	var e api.Explanation
 	err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-		e, err = c.Explain(ctx, tokens, hashes.blob, hashes.hashLen)
+		e, err = c.Explain(ctx, int64(tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
 		return err
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping now", `unexpected argument "now"`, "hitline ping"},
 		{"ping --timeout 10", `invalid argument "10" for "--timeout" flag: time: missing unit in duration "10"`, "hitline ping"},
 		{"ping --timeout 0s", "--timeout is 0s, must be more than 0", "hitline ping"},
-		{"ping --connect 127.0.0.1", `--connect: "tcp://127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
+		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
 		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},

@@ -51,9 +51,9 @@ func expectedOf(t *testing.T, pool coordinator.Pool) expected {
 }
 
 // asked is a lookup with the first hashes of a chain.
-func asked(chain [][]byte) lookup.Asked {
+func asked(chain [][]byte) lookup.LookupEvent {
 	blob := slices.Concat(chain...)
-	return lookup.Asked{NumTokens: int64(len(chain) * 16), NumHashes: len(chain), Hashes: netproto.NewHashes(blob, 32)}
+	return lookup.LookupEvent{NumTokens: int64(len(chain) * 16), NumHashes: len(chain), Hashes: netproto.NewHashes(blob, 32)}
 }
 
 // chainOf is a chain of n random hashes behind another.
@@ -450,7 +450,7 @@ func TestWatcherSettles(t *testing.T) {
 		return <-w.prompts
 	}
 	hit, missed := asked(chain), asked(chain)
-	hit.HitTokens = 640
+	hit.Hit.Tokens = 640
 
 	w, _ := watcherOf("groups: [" + full16 + "]")
 	w.asked(hit)

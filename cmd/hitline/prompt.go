@@ -25,7 +25,7 @@ type prompt struct {
 const promptHashes, promptKeys = 256, 8192
 
 // promptOf copies what is needed of a lookup.
-func promptOf(a lookup.Asked) prompt {
+func promptOf(a lookup.LookupEvent) prompt {
 	p := prompt{tokens: a.NumTokens, numHashes: a.NumHashes, hashLen: a.Hashes.HashLen()}
 	p.hashes = slices.Clone(a.Hashes.Bytes()[:min(a.Hashes.Len(), promptHashes)*p.hashLen])
 	return p

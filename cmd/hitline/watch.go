@@ -52,7 +52,7 @@ func newWatcher(e expected, s *store, logger *slog.Logger) *watcher {
 }
 
 // asked takes note of a lookup. It is called on the goroutines that ask the store.
-func (w *watcher) asked(a lookup.Asked) {
+func (w *watcher) asked(a lookup.LookupEvent) {
 	switch {
 	case !w.fitsBlockSize(a.NumTokens, a.NumHashes):
 		if w.misfits.Add(1)%misfitsTell == 0 {
@@ -63,7 +63,7 @@ func (w *watcher) asked(a lookup.Asked) {
 		w.misfits.Store(0)
 	}
 	hit := w.hit.Load()
-	if !hit && a.HitTokens > 0 {
+	if !hit && a.Hit.Tokens > 0 {
 		w.hit.Store(true)
 		hit = true
 	}
@@ -73,7 +73,7 @@ func (w *watcher) asked(a lookup.Asked) {
 }
 
 // offer hands a prompt to run, if it is at leisure.
-func (w *watcher) offer(a lookup.Asked) {
+func (w *watcher) offer(a lookup.LookupEvent) {
 	select {
 	case w.prompts <- promptOf(a):
 	default:

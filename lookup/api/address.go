@@ -16,15 +16,19 @@ const DefaultListen = "tcp://127.0.0.1:7557"
 const maxIPCPath = 107
 
 // SplitAddress returns the network and address, as package net takes them, of
-// tcp://host:port, ipc:///path/of/a/socket, or ipc://@name, a socket of Linux
-// without a file.
+// tcp://host:port or host:port, where an IPv6 address stands in brackets, of
+// ipc:///path/of/a/socket, or of ipc://@name, a socket of Linux without a file.
 func SplitAddress(addr string) (network, address string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	switch {
-	case !ok:
-		return "", "", fmt.Errorf("%q has no scheme; write tcp://host:port or ipc:///path", addr)
-	case scheme == "tcp":
+	case !ok && strings.Contains(addr, "/"):
+		return "", "", fmt.Errorf("%q has no scheme; write ipc:///path for a unix socket", addr)
+	case !ok && addr != "":
+		return "tcp", addr, nil
+	case scheme == "tcp" && rest != "":
 		return "tcp", rest, nil
+	case !ok || scheme == "tcp":
+		return "", "", fmt.Errorf("%q has no host and port; write tcp://host:port or ipc:///path", addr)
 	case scheme != "ipc":
 		return "", "", fmt.Errorf("%q: unknown scheme %q; use tcp://host:port or ipc:///path", addr, scheme)
 	}

@@ -11,6 +11,7 @@ func TestSplitAddress(t *testing.T) {
 	long := "/" + strings.Repeat("x", maxIPCPath-1)
 	for addr, want := range map[string][2]string{
 		"tcp://127.0.0.1:0":       {"tcp", "127.0.0.1:0"},
+		"[::1]:7557":              {"tcp", "[::1]:7557"},
 		"ipc:///run/hitline.sock": {"unix", "/run/hitline.sock"},
 		"ipc://@hitline":          {"unix", "@hitline"},
 		"ipc://" + long:           {"unix", long},
@@ -21,8 +22,9 @@ func TestSplitAddress(t *testing.T) {
 		require.Equal(t, want, [2]string{network, address})
 	}
 	for addr, want := range map[string]string{
-		"127.0.0.1:7557":       "has no scheme",
-		"/run/x":               "has no scheme",
+		"":                     "has no host and port",
+		"tcp://":               "has no host and port",
+		"/run/x":               "has no scheme; write ipc:///path",
 		"unix:///run/x":        `unknown scheme "unix"`,
 		"ipc://":               "not the absolute path",
 		"ipc://run/x":          "not the absolute path",

@@ -4,7 +4,7 @@ import "github.com/hitline/hitline/coordinator"
 
 // Explanation answers why a lookup hit no more than it did.
 type Explanation struct {
-	HitTokens uint32             `json:"hit_tokens"`
+	HitTokens int64              `json:"hit_tokens"`
 	Groups    []GroupExplanation `json:"groups"`
 }
 

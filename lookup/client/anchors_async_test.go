@@ -26,10 +26,10 @@ import (
 func pollUntil(t *testing.T, c *AsyncClient, id string, tokens uint32, hashes []byte) (hit uint32, polls int) {
 	t.Helper()
 	for deadline := time.Now().Add(lookuptest.Patience); ; polls++ {
-		hit, ready, err := c.Poll(id, tokens, hashes, 32)
+		hit, ready, err := c.Poll(id, int64(tokens), netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
 		if ready {
-			return hit, polls
+			return uint32(hit.Tokens), polls
 		}
 		require.True(t, time.Now().Before(deadline), "no answer")
 		time.Sleep(50 * time.Microsecond)
@@ -47,7 +47,7 @@ func TestAsyncByAnchors(t *testing.T) {
 	const n = 1000
 	hashes := make([]byte, n*32)
 	_, _ = rand.Read(hashes)
-	require.NoError(t, store.StoreChain(ctx, lookup.Place{}, 0, nil, hashes, 32))
+	require.NoError(t, store.StoreChain(ctx, lookup.Place{}, 0, nil, netproto.NewHashes(hashes, 32)))
 	hit, _ := pollUntil(t, async, "first", n*16, hashes)
 	assert.EqualValues(t, n*16, hit)
 	assert.Zero(t, s.Stat().Anchored, "by all hashes, while the server is asked how")
@@ -84,20 +84,20 @@ func TestAsyncByAnchorsOtherHashes(t *testing.T) {
 	defer async.Close()
 	hashes := make([]byte, 500*32)
 	_, _ = rand.Read(hashes)
-	require.NoError(t, store.StoreChain(ctx, lookup.Place{}, 0, nil, hashes[:250*32], 32))
+	require.NoError(t, store.StoreChain(ctx, lookup.Place{}, 0, nil, netproto.NewHashes(hashes[:250*32], 32)))
 	pollUntil(t, async, "learn", 500*16, hashes)
 
-	_, ready, err := async.Poll("a", 500*16, hashes, 32)
+	_, ready, err := async.Poll("a", 500*16, netproto.NewHashes(hashes, 32))
 	require.NoError(t, err)
 	require.False(t, ready)
 	require.Eventually(t, func() bool { return s.Stat().AnchoredUndetermined == 1 }, lookuptest.Patience, time.Millisecond)
 	require.Eventually(t, func() bool {
-		_, ready, err = async.Poll("a", 16, hashes[:32], 32)
+		_, ready, err = async.Poll("a", 16, netproto.NewHashes(hashes[:32], 32))
 		return ready
 	}, lookuptest.Patience, time.Millisecond)
 	assert.ErrorIs(t, err, ErrRequest)
 
-	_, ready, err = async.Poll("b", 500*16, hashes, 32)
+	_, ready, err = async.Poll("b", 500*16, netproto.NewHashes(hashes, 32))
 	require.NoError(t, err)
 	require.False(t, ready)
 	async.Discard("b")
@@ -131,7 +131,7 @@ func TestAsyncByAnchorsMemoryIsBounded(t *testing.T) {
 		a := fakeAsync(t, f, WithAnchors(1), WithPending(100, 5000))
 		hashes := lookuptest.Chain("a", 100, 32)
 		poll := func(id string) error {
-			_, ready, err := a.Poll(id, 1600, hashes, 32)
+			_, ready, err := a.Poll(id, 1600, netproto.NewHashes(hashes, 32))
 			require.Equal(t, ready, err != nil)
 			return err
 		}

@@ -27,8 +27,8 @@ func WithAnchors(from int) Option {
 // machines it pays off earlier.
 const DefaultAnchorsFrom = 4096
 
-// anchoring is what a Client knows of lookups by anchors at its server.
-type anchoring struct {
+// anchorsParams are the parameters of lookups by anchors at a server.
+type anchorsParams struct {
 	dials  int64  // connections made when the server was asked
 	stride int    // hashes a block; 0: not served
 	unit   uint32 // blocks that hits are multiples of
@@ -37,20 +37,20 @@ type anchoring struct {
 // plans are the memory of lookups by anchors.
 var plans = sync.Pool{New: func() any { return new(anchorplan.Plan) }}
 
-// keepCall is the largest blob in bytes that a pooled plan keeps, and the largest head
+// maxKeptBytes is the largest blob in bytes that a pooled plan keeps, and the largest head
 // of a request, which may hold that blob, that a connection does: that of a second
 // exchange about 131,072 hashes is 64 KiB.
-const keepCall = 256 << 10
+const maxKeptBytes = 256 << 10
 
 // lookupByAnchors looks up by anchors. done is false where it takes all hashes.
 func (c *Client) lookupByAnchors(ctx context.Context, until time.Time, numTokens uint32, hashes []byte, hashLen int) (hit uint64, done bool, err error) {
-	know, err := c.learnAnchors(ctx, until, hashLen)
-	if err != nil || know.stride == 0 {
+	params, err := c.fetchAnchorsParams(ctx, until, hashLen)
+	if err != nil || params.stride == 0 {
 		return 0, false, err
 	}
 	plan := plans.Get().(*anchorplan.Plan)
 	defer releasePlan(plan)
-	plan.Begin(hashes, hashLen, know.stride, know.unit)
+	plan.Begin(hashes, hashLen, params.stride, params.unit)
 	for exchange := 1; ; exchange++ {
 		hit, more, err := c.askAnchors(ctx, until, numTokens, plan, hashLen)
 		switch {
@@ -67,7 +67,7 @@ func (c *Client) lookupByAnchors(ctx context.Context, until time.Time, numTokens
 
 // releasePlan gives the memory of a plan back.
 func releasePlan(plan *anchorplan.Plan) {
-	if cap(plan.Blob) > keepCall {
+	if cap(plan.Blob) > maxKeptBytes {
 		plan.Blob = nil
 	}
 	plans.Put(plan)
@@ -75,23 +75,23 @@ func releasePlan(plan *anchorplan.Plan) {
 
 // anchorsState is what a Client keeps about lookups by anchors.
 type anchorsState struct {
-	from  int
-	known atomic.Pointer[anchoring]
+	from   int
+	params atomic.Pointer[anchorsParams]
 }
 
-// learnAnchors returns how the server looks up by anchors, and asks it unless it
+// fetchAnchorsParams returns how the server looks up by anchors, and asks it unless it
 // has been asked over the present connections.
-func (c *Client) learnAnchors(ctx context.Context, until time.Time, hashLen int) (*anchoring, error) {
+func (c *Client) fetchAnchorsParams(ctx context.Context, until time.Time, hashLen int) (*anchorsParams, error) {
 	dials := c.dialer.dials.Load()
-	if know := c.anchors.known.Load(); know != nil && know.dials == dials {
-		return know, nil
+	if params := c.anchors.params.Load(); params != nil && params.dials == dials {
+		return params, nil
 	}
 	frame, err := c.exchangeAnchors(ctx, until, paramsRequest(hashLen), netproto.AnchorsParams)
-	know, err := newAnchoring(dials, frame, err)
+	params, err := newAnchorsParams(dials, frame, err)
 	if err == nil {
-		c.anchors.known.Store(know)
+		c.anchors.params.Store(params)
 	}
-	return know, err
+	return params, err
 }
 
 // paramsRequest asks how the server looks up by anchors.
@@ -99,22 +99,22 @@ func paramsRequest(hashLen int) request {
 	return request{tag: netproto.TagAnchors, hashLen: hashLen, anchors: new(netproto.Anchors)}
 }
 
-// newAnchoring returns what the reply to a paramsRequest says. A stride of 0 says that
-// nothing is served, and so does the refusal of a server that does not know the request.
-func newAnchoring(dials int64, reply anchorsFrame, err error) (*anchoring, error) {
-	know := &anchoring{dials: dials}
+// newAnchorsParams returns what the reply to a paramsRequest says. A stride of 0 says that
+// nothing is served, and so does the refusal of a server that does not params the request.
+func newAnchorsParams(dials int64, reply anchorsFrame, err error) (*anchorsParams, error) {
+	params := &anchorsParams{dials: dials}
 	if errors.Is(err, ErrRefused) {
-		return know, nil
+		return params, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	var stride uint32
-	if !netproto.ParseAnchorsReply(reply.numbers[:reply.n], &stride, &know.unit) || (stride == 0) != (know.unit == 0) {
+	if !netproto.ParseAnchorsReply(reply.numbers[:reply.n], &stride, &params.unit) || (stride == 0) != (params.unit == 0) {
 		return nil, fmt.Errorf("%w: anchors: bad parameters", ErrReply)
 	}
-	know.stride = int(stride)
-	return know, nil
+	params.stride = int(stride)
+	return params, nil
 }
 
 // anchorsMore is an undetermined answer: the blocks that would decide it.
@@ -147,7 +147,7 @@ func (f *anchorsFrame) answer() (hit uint64, more anchorsMore, err error) {
 		return uint64(tokens), more, nil
 	}
 	more.asked = true
-	if f.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.Known, &more.Said, &more.End) {
+	if f.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.Proven, &more.Claimed, &more.End) {
 		return 0, anchorsMore{}, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
 	}
 	return 0, more, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/anchorplan"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
@@ -60,12 +61,12 @@ func TestAnchorsOverTCP(t *testing.T) {
 				count := &asks{server: s}
 				ask := func(n int) (exchanges int64) {
 					t.Helper()
-					want, err := s.service.Lookup(uint64(16*n), netproto.NewHashes(hashes[:n*32], 32))
+					want, err := s.service.Lookup(t.Context(), int64(16*n), netproto.NewHashes(hashes[:n*32], 32))
 					require.NoError(t, err)
 					count.since()
-					got, err := c.Lookup(background, uint32(16*n), hashes[:n*32], 32)
+					got, err := c.Lookup(background, int64(16*n), netproto.NewHashes(hashes[:n*32], 32))
 					require.NoError(t, err)
-					require.Equal(t, want, got, "%d hashes", n)
+					require.Equal(t, want.Tokens, got.Tokens, "%d hashes", n)
 					anchored, undetermined, whole := count.since()
 					require.EqualValues(t, 1, anchored+whole, "answered once")
 					require.LessOrEqual(t, anchored+undetermined+whole, int64(3))
@@ -98,7 +99,7 @@ func TestAnchorsOverTCP(t *testing.T) {
 						require.LessOrEqual(t, ask(n), int64(2))
 					}
 				}
-				require.NoError(t, s.service.Reset())
+				require.NoError(t, s.service.Reset(t.Context()))
 				ask(n)
 			})
 		}
@@ -115,9 +116,9 @@ func TestAnchorsWithoutDigests(t *testing.T) {
 	ask := func(want int) (exchanges int64) {
 		t.Helper()
 		count.since()
-		hit, err := c.Lookup(background, uint32(16*n), hashes, 32)
+		hit, err := c.Lookup(background, int64(16*n), netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
-		require.EqualValues(t, 16*want, hit)
+		require.EqualValues(t, 16*want, hit.Tokens)
 		anchored, undetermined, whole := count.since()
 		return anchored + undetermined + whole
 	}
@@ -126,8 +127,8 @@ func TestAnchorsWithoutDigests(t *testing.T) {
 	require.EqualValues(t, 1, ask(n))
 	lookuptest.EvictHash(t, s.service, 0, hashes, n-5)
 	require.EqualValues(t, 2, ask(n-5), "the hashes of a range are asked for")
-	require.NoError(t, s.service.Reset())
-	require.NoError(t, s.service.Store(lookup.Place{}, hashes, 32)) // which tells no numbers
+	require.NoError(t, s.service.Reset(t.Context()))
+	require.NoError(t, s.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(hashes, 32))) // which tells no numbers
 	require.EqualValues(t, 2, ask(n), "all that is between the anchors is asked for")
 	require.EqualValues(t, 2, ask(n))
 }
@@ -153,9 +154,9 @@ func TestAnchorsFrom(t *testing.T) {
 	} {
 		client, count := dialAs(t, s.Addrs()[0], c.opts...), &asks{server: s}
 		count.since()
-		hit, err := client.Lookup(background, uint32(16*c.hashes), hashes[:32*c.hashes], 32)
+		hit, err := client.Lookup(background, int64(16*c.hashes), netproto.NewHashes(hashes[:32*c.hashes], 32))
 		require.NoError(t, err)
-		require.EqualValues(t, 16*c.hashes, hit)
+		require.EqualValues(t, 16*c.hashes, hit.Tokens)
 		anchored, undetermined, whole := count.since()
 		require.Equal(t, []int64{c.anchors, 0, 1 - c.anchors}, []int64{anchored, undetermined, whole}, name)
 	}
@@ -173,12 +174,12 @@ func TestAnchorsServerRestarts(t *testing.T) {
 			hashes := lookuptest.Chain("a", 400, 32)
 			lookuptest.StorePrefix(t, first.service, hashes, 400)
 			ask := func() uint32 {
-				hit, err := c.Lookup(background, 6400, hashes, 32)
+				hit, err := c.Lookup(background, 6400, netproto.NewHashes(hashes, 32))
 				if err != nil {
 					require.ErrorIs(t, err, ErrConnect)
 					return 0
 				}
-				return hit
+				return uint32(hit.Tokens)
 			}
 			require.EqualValues(t, 6400, ask())
 			ctx, cancel := context.WithTimeout(background, lookuptest.Patience)
@@ -210,9 +211,9 @@ func TestAnchorsOverRemote(t *testing.T) {
 		before := s.Stat().AnchoredFallbacks
 		c := dialAs(t, s.Addrs()[0], append(opts, WithAnchors(1))...)
 		for range 5 {
-			hit, err := c.Lookup(background, 800, hashes, 32)
+			hit, err := c.Lookup(background, 800, netproto.NewHashes(hashes, 32))
 			require.NoError(t, err)
-			require.EqualValues(t, 800, hit)
+			require.EqualValues(t, 800, hit.Tokens)
 		}
 		told := s.Stat().AnchoredFallbacks - before
 		require.EqualValues(t, 1, told, "%s: one a connection", kind)
@@ -240,9 +241,9 @@ func TestAnchorsNotServed(t *testing.T) {
 			hashes := lookuptest.Chain("a", 96, 32)
 			lookuptest.StorePrefix(t, s.service, hashes, 96)
 			for range 3 {
-				hit, err := c.Lookup(background, 96*16, hashes, 32)
+				hit, err := c.Lookup(background, 96*16, netproto.NewHashes(hashes, 32))
 				require.NoError(t, err)
-				require.EqualValues(t, 96*16, hit)
+				require.EqualValues(t, 96*16, hit.Tokens)
 			}
 			require.EqualValues(t, 1, s.Stat().AnchoredFallbacks)
 			require.Zero(t, s.Stat().Failed)
@@ -253,7 +254,7 @@ func TestAnchorsNotServed(t *testing.T) {
 }
 
 // TestAnchorsHalfHeldBlocks: at the default revision ranks that hold a block are
-// summed over equal hashes, of which anchors know nothing.
+// summed over equal hashes, of which anchors params nothing.
 func TestAnchorsHalfHeldBlocks(t *testing.T) {
 	for revision, told := range map[coordinator.Revision]int64{coordinator.Revision20260620: 1, coordinator.Revision20260817: 0} {
 		log, logger := lookuptest.NewLog(slog.LevelInfo)
@@ -261,10 +262,10 @@ func TestAnchorsHalfHeldBlocks(t *testing.T) {
 		c := dialAs(t, s.Addrs()[0], WithAnchors(1))
 		hashes := lookuptest.Chain("a", 100, 32)
 		lookuptest.StorePrefix(t, s.service, hashes, 60)
-		require.NoError(t, s.service.StoreChain(lookup.Place{TPRank: 1}, 60, hashes[59*32:60*32], hashes[60*32:], 32))
-		hit, err := c.Lookup(background, 1600, hashes, 32)
+		require.NoError(t, s.service.StoreChain(t.Context(), lookup.Place{TPRank: 1}, 60, hashes[59*32:60*32], netproto.NewHashes(hashes[60*32:], 32)))
+		hit, err := c.Lookup(background, 1600, netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
-		require.EqualValues(t, 960, hit)
+		require.EqualValues(t, 960, hit.Tokens)
 		st := s.Stat()
 		require.Equal(t, told, st.AnchoredFallbacks, revision)
 		require.Equal(t, 1-told, st.Anchored)
@@ -335,14 +336,14 @@ func TestAnchorsReplies(t *testing.T) {
 					t.Skip("an empty frame ends the envelope")
 				}
 				client := fakeClient(t, anchorsFake(anchorsReply(c.frames...), nil), append(opts, WithAnchors(1), WithTimeout(lookuptest.Patience))...)
-				got, err := client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+				got, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 				if c.want != nil {
 					require.ErrorIs(t, err, c.want)
 					require.NoError(t, client.Ping(background), "the next call is as good as any")
 					return
 				}
 				require.NoError(t, err)
-				require.EqualValues(t, 1600, got)
+				require.EqualValues(t, 1600, got.Tokens)
 			})
 		}
 	}
@@ -351,12 +352,12 @@ func TestAnchorsReplies(t *testing.T) {
 		"a hit": {hit, u32s(1600)}, "alone": {params},
 	} {
 		client := fakeClient(t, anchorsFake(anchorsReply(frames...), nil, nil), WithAnchors(1))
-		_, err := client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+		_, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 		require.ErrorIs(t, err, ErrReply, name)
 	}
 }
 
-// TestAnchorsThreeExchanges has a server never know enough: the third request has
+// TestAnchorsThreeExchanges has a server never params enough: the third request has
 // all hashes.
 func TestAnchorsThreeExchanges(t *testing.T) {
 	hashes := lookuptest.Chain("a", 100, 32)
@@ -381,9 +382,9 @@ func TestAnchorsThreeExchanges(t *testing.T) {
 			}
 		}, 31, 31, 60),
 	), WithAnchors(1), WithTimeout(lookuptest.Patience))
-	hit, err := client.Lookup(background, 1600, hashes, 32)
+	hit, err := client.Lookup(background, 1600, netproto.NewHashes(hashes, 32))
 	require.NoError(t, err)
-	require.EqualValues(t, 1600, hit)
+	require.EqualValues(t, 1600, hit.Tokens)
 	require.Equal(t, 2, requests)
 }
 
@@ -403,9 +404,9 @@ func TestAnchorsOldServer(t *testing.T) {
 			}
 			client := fakeClient(t, f, append(opts, WithAnchors(1), WithTimeout(lookuptest.Patience))...)
 			for range 10 {
-				hit, err := client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+				hit, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 				require.NoError(t, err)
-				require.EqualValues(t, 1600, hit)
+				require.EqualValues(t, 1600, hit.Tokens)
 			}
 			require.EqualValues(t, 1, f.dials.Load())
 			require.Equal(t, 1, asked, "once a connection")
@@ -425,10 +426,10 @@ func TestAnchorsContext(t *testing.T) {
 				anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)),
 				func(*fakeRequest) { cancel() }, // and no answer
 			), append(opts, WithAnchors(1), WithTimeout(lookuptest.Patience))...)
-			_, err := client.Lookup(ctx, 1600, lookuptest.Chain("a", 100, 32), 32)
+			_, err := client.Lookup(ctx, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, ErrNoAnswer)
-			_, err = client.Lookup(ctx, 1600, lookuptest.Chain("a", 100, 32), 32)
+			_, err = client.Lookup(ctx, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 			require.ErrorIs(t, err, context.Canceled, "before its first exchange")
 			require.NoError(t, client.Ping(background))
 
@@ -436,7 +437,7 @@ func TestAnchorsContext(t *testing.T) {
 				anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, 100)), func(*fakeRequest) {},
 			), append(opts, WithAnchors(1))...)
 			client.timeout = 50 * time.Millisecond
-			_, err = client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+			_, err = client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
 	}
@@ -445,9 +446,9 @@ func TestAnchorsContext(t *testing.T) {
 // TestAnchorsFailOpen makes a lookup by anchors a miss where nobody answers.
 func TestAnchorsFailOpen(t *testing.T) {
 	client := fakeClient(t, &fakeServer{refuse: func() error { return lookuptest.ErrStore }}, WithAnchors(1), WithFailOpen())
-	hit, err := client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+	hit, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 	require.ErrorIs(t, err, ErrFailedOpen)
-	require.Zero(t, hit)
+	require.Zero(t, hit.Tokens)
 }
 
 // TestAnchorsOfManyClients has several clients store and ask while chains are
@@ -470,14 +471,14 @@ func TestAnchorsOfManyClients(t *testing.T) {
 					switch rng.IntN(4) {
 					case 0:
 						k := rng.IntN(n) + 1
-						err, stored = c.StoreChain(background, lookup.Place{}, 0, nil, hashes[:k*32], 32), max(stored, k)
+						err, stored = c.StoreChain(background, lookup.Place{}, 0, nil, netproto.NewHashes(hashes[:k*32], 32)), max(stored, k)
 					case 1:
 						k := rng.IntN(n)
-						err, stored = c.Evict(background, lookup.Place{}, hashes[k*32:(k+1)*32], 32), min(stored, k)
+						err, stored = c.Evict(background, lookup.Place{}, netproto.NewHashes(hashes[k*32:(k+1)*32], 32)), min(stored, k)
 					default:
-						var hit uint32
-						if hit, err = c.Lookup(background, 16*n, hashes, 32); err == nil && hit < uint32(16*stored) {
-							err = fmt.Errorf("%d tokens, of %d blocks in a row", hit, stored)
+						var hit api.Hit
+						if hit, err = c.Lookup(background, 16*n, netproto.NewHashes(hashes, 32)); err == nil && hit.Tokens < int64(16*stored) {
+							err = fmt.Errorf("%d tokens, of %d blocks in a row", hit.Tokens, stored)
 						}
 					}
 					if err != nil {
@@ -505,15 +506,15 @@ func TestAnchorsCountAsUse(t *testing.T) {
 		lookuptest.StorePrefix(t, s.service, hashes, 100)
 		for i := range 19 {
 			if used {
-				hit, err := c.Lookup(background, 1600, hashes, 32)
+				hit, err := c.Lookup(background, 1600, netproto.NewHashes(hashes, 32))
 				require.NoError(t, err)
-				require.EqualValues(t, 1600, hit)
+				require.EqualValues(t, 1600, hit.Tokens)
 			}
-			require.NoError(t, s.service.Store(lookup.Place{}, lookuptest.Chain(fmt.Sprint("b", i), 50, 32), 32))
+			require.NoError(t, s.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain(fmt.Sprint("b", i), 50, 32), 32)))
 		}
-		hit, err := s.service.Lookup(1600, netproto.NewHashes(hashes, 32))
+		hit, err := s.service.Lookup(t.Context(), 1600, netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
-		require.Equal(t, used, hit == 1600, "%d tokens are left", hit)
+		require.Equal(t, used, hit.Tokens == 1600, "%d tokens are left", hit.Tokens)
 		if used {
 			require.EqualValues(t, 19, s.Stat().Anchored)
 		}
@@ -532,27 +533,27 @@ func TestStoreChain(t *testing.T) {
 	}
 	for name, store := range map[string]func(number uint32, before, keys []byte) error{
 		"client": func(number uint32, before, keys []byte) error {
-			return c.StoreChain(background, lookup.Place{}, number, before, keys, 32)
+			return c.StoreChain(background, lookup.Place{}, number, before, netproto.NewHashes(keys, 32))
 		},
 		"service": func(number uint32, before, keys []byte) error {
-			return s.service.StoreChain(lookup.Place{}, number, before, keys, 32)
+			return s.service.StoreChain(t.Context(), lookup.Place{}, number, before, netproto.NewHashes(keys, 32))
 		},
 	} {
-		require.NoError(t, s.service.Reset())
+		require.NoError(t, s.service.Reset(t.Context()))
 		require.NoError(t, store(60, keys[59*32:60*32], keys[60*32:]))
 		require.NoError(t, store(0, nil, keys[:60*32]))
 		before := s.Stat()
-		hit, err := c.Lookup(background, 3200, hashes, 32)
+		hit, err := c.Lookup(background, 3200, netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
-		require.EqualValues(t, 3200, hit)
+		require.EqualValues(t, 3200, hit.Tokens)
 		after := s.Stat()
 		require.Equal(t, before.Anchored+1, after.Anchored, name)
 		require.Equal(t, before.AnchoredUndetermined, after.AnchoredUndetermined, "%s: one exchange", name)
 	}
-	require.ErrorIs(t, c.StoreChain(background, lookup.Place{}, 1, keys[:31], keys, 32), ErrRequest)
-	require.ErrorIs(t, c.StoreChain(background, lookup.Place{}, 1, nil, keys[:31], 32), ErrRequest)
-	require.ErrorIs(t, c.StoreChain(background, lookup.Place{Group: 7}, 1, keys[:32], keys, 32), ErrRefused)
-	require.ErrorIs(t, s.service.StoreChain(lookup.Place{Group: 7}, 1, nil, keys, 32), lookup.ErrPlace)
+	require.ErrorIs(t, c.StoreChain(background, lookup.Place{}, 1, keys[:31], netproto.NewHashes(keys, 32)), ErrRequest)
+	require.ErrorIs(t, c.StoreChain(background, lookup.Place{}, 1, nil, netproto.NewHashes(keys[:31], 32)), ErrRequest)
+	require.ErrorIs(t, c.StoreChain(background, lookup.Place{Group: 7}, 1, keys[:32], netproto.NewHashes(keys, 32)), ErrRefused)
+	require.ErrorIs(t, s.service.StoreChain(t.Context(), lookup.Place{Group: 7}, 1, nil, netproto.NewHashes(keys, 32)), lookup.ErrPlace)
 }
 
 // TestAnchorsOneTimeout has a server take nearly all of a call's time for each of its
@@ -571,7 +572,7 @@ func TestAnchorsOneTimeout(t *testing.T) {
 				}
 				client := fakeClient(t, f, append(opts, WithAnchors(1), WithTimeout(timeout))...)
 				begun := time.Now()
-				_, err := client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+				_, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 				require.Equal(t, timeout, time.Since(begun))
 			})
@@ -586,15 +587,15 @@ func TestAnchorsConnectionAfterUse(t *testing.T) {
 	client := fakeClient(t, anchorsFake(
 		anchorsReply([]byte{netproto.AnchorsMore}, u32s(0, 0, n)), anchorsReply([]byte{netproto.AnchorsHit}, u32s(16)),
 	), WithAnchors(1), WithTimeout(lookuptest.Patience))
-	_, err := client.Lookup(background, 16*n, lookuptest.Chain("a", n, 32), 32)
+	_, err := client.Lookup(background, 16*n, netproto.NewHashes(lookuptest.Chain("a", n, 32), 32))
 	require.NoError(t, err)
-	require.LessOrEqual(t, cap(client.pool.idle[0].head), keepCall)
+	require.LessOrEqual(t, cap(client.pool.idle[0].head), maxKeptBytes)
 }
 
 // TestAnchorsSecondReply has a server answer the second request what it should not.
 func TestAnchorsSecondReply(t *testing.T) {
 	more := []byte{netproto.AnchorsMore}
 	client := fakeClient(t, anchorsFake(anchorsReply(more, u32s(0, 0, 100)), anchorsReply(more, u32s(0, 100))), WithAnchors(1), WithTimeout(lookuptest.Patience))
-	_, err := client.Lookup(background, 1600, lookuptest.Chain("a", 100, 32), 32)
+	_, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))
 	require.ErrorIs(t, err, ErrReply)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/anchorplan"
 	"github.com/hitline/hitline/netproto"
 )
@@ -41,11 +42,11 @@ type AsyncClient struct {
 	maxSize int
 
 	// guarded by pipe.mu:
-	pending    map[string]*call
-	learning   *call      // asks how the server looks up by anchors, nil if none is under way
-	learnDials int64      // connections made when that was queued
-	answered   *list.List // of *call, the oldest first
-	size       int        // bytes of hashes that are copied
+	pending     map[string]*call
+	paramsCall  *call      // asks how the server looks up by anchors, nil if none is under way
+	paramsDials int64      // connections made when that was queued
+	answered    *list.List // of *call, the oldest first
+	size        int        // bytes of hashes that are copied
 }
 
 // Defaults of WithPending.
@@ -114,7 +115,8 @@ func dialAsync(ctx context.Context, d *dialer, opts []Option) (*AsyncClient, err
 // With WithAnchors, off by default here, a prompt of as many hashes is looked up by
 // anchors. Its hashes are not copied; they are read again by the Polls that follow,
 // which must give the same ones and make the exchanges that may still be needed.
-func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, hashLen int) (hitTokens uint32, ready bool, err error) {
+func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes netproto.Hashes) (hit api.Hit, ready bool, err error) {
+	r, invalid := hashesRequest(netproto.TagLookup, numTokens, hashes)
 	p := a.pipe
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,21 +126,20 @@ func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, ha
 		if ready || cl.state != callDone {
 			return hit, ready, err
 		}
-		if hit, ready, err = a.goOn(cl, numTokens, hashes, hashLen); ready || cl.async.plan != nil {
+		if hit, ready, err = a.continueAnchors(cl, r); ready || cl.async.plan != nil {
 			return hit, ready, err
 		}
 		until = cl.async.until // which takes all hashes
-	} else if err := checkHashLen(hashLen); err != nil {
-		return 0, true, err
-	} else if know := a.anchoring(hashes, hashLen); know != nil {
-		return a.begin(know, &asyncCall{client: a, id: requestID, until: until}, numTokens, hashes, hashLen)
+	} else if invalid != nil {
+		return hit, true, invalid
+	} else if params := a.paramsFor(r.blob, r.hashLen); params != nil {
+		return a.begin(params, &asyncCall{client: a, id: requestID, until: until}, r)
 	}
-	cl := &call{
-		request: request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen},
-		async:   &asyncCall{client: a, id: requestID, until: until},
-	}
-	return a.send(cl, len(hashes), func() error {
-		cl.async.copied = bufferOf(hashes)
+	blob := r.blob
+	r.blob = nil
+	cl := &call{request: r, async: &asyncCall{client: a, id: requestID, until: until}}
+	return a.send(cl, len(blob), func() error {
+		cl.async.copied = bufferOf(blob)
 		cl.blob = cl.async.copied.B
 		return nil
 	})
@@ -147,9 +148,9 @@ func (a *AsyncClient) Poll(requestID string, numTokens uint32, hashes []byte, ha
 // send makes a call pending and queues it once fill has made its blob, of at most so
 // many bytes. The pipe's mutex is held, but not while fill works, which may take as long
 // as a round trip. The id is pending meanwhile, and its answer not ready.
-func (a *AsyncClient) send(cl *call, size int, fill func() error) (hitTokens uint32, ready bool, err error) {
+func (a *AsyncClient) send(cl *call, size int, fill func() error) (hit api.Hit, ready bool, err error) {
 	if err := a.reserve(size); err != nil {
-		return 0, true, err
+		return api.Hit{}, true, err
 	}
 	cl.state, cl.async.size = callPreparing, size
 	a.size += size
@@ -161,18 +162,18 @@ func (a *AsyncClient) send(cl *call, size int, fill func() error) (hitTokens uin
 	cl.state, cl.async.size = callQueued, len(cl.blob)
 	switch {
 	case cl.async.gone: // discarded, or late, meanwhile
-		cl.async.letGo()
-		return 0, false, nil
+		cl.async.releaseBlob()
+		return api.Hit{}, false, nil
 	case err != nil:
 		a.forget(cl)
-		return 0, true, err
+		return api.Hit{}, true, err
 	case a.pipe.closed:
 		a.forget(cl)
-		return 0, true, connectError(errClosed)
+		return api.Hit{}, true, connectError(errClosed)
 	}
 	a.pipe.enqueue(cl)
-	a.pipe.rouse()
-	return 0, false, nil
+	a.pipe.wakeWriter()
+	return api.Hit{}, false, nil
 }
 
 // reserve makes room for one more id and its hashes.
@@ -195,22 +196,22 @@ func (a *AsyncClient) reserve(bytes int) error {
 
 // take returns the answer of a pending call, once. It is not ready though the call
 // is done where a lookup by anchors has to go on.
-func (a *AsyncClient) take(cl *call) (uint32, bool, error) {
+func (a *AsyncClient) take(cl *call) (api.Hit, bool, error) {
 	if cl.state != callDone {
 		if !cl.async.late() {
-			return 0, false, nil
+			return api.Hit{}, false, nil
 		}
 		a.forget(cl)
-		return 0, true, a.pipe.unanswered(os.ErrDeadlineExceeded)
+		return api.Hit{}, true, a.pipe.unanswered(os.ErrDeadlineExceeded)
 	}
 	if cl.async.plan != nil {
-		return 0, false, nil
+		return api.Hit{}, false, nil
 	}
 	a.forget(cl)
 	if cl.err != nil {
-		return 0, true, cl.err
+		return api.Hit{}, true, cl.err
 	}
-	hit, err := fitHit(cl.hit)
+	hit, err := newHit(cl.hit)
 	return hit, true, err
 }
 
@@ -224,23 +225,23 @@ func (a *AsyncClient) forget(cl *call) {
 	a.pipe.abandon(cl)
 	if cl.state == callQueued {
 		cl.state = callDone
-		cl.async.letGo()
+		cl.async.releaseBlob()
 	}
 }
 
 // late tells whether the time for the answer is over.
 func (c *asyncCall) late() bool { return !c.until.IsZero() && !time.Now().Before(c.until) }
 
-// settled notes that a call is done. The pipe's mutex is held.
-func (c *asyncCall) settled(cl *call) {
-	c.letGo()
+// completed records that a call is done. The pipe's mutex is held.
+func (c *asyncCall) completed(cl *call) {
+	c.releaseBlob()
 	if !c.gone {
 		c.place = c.client.answered.PushBack(cl)
 	}
 }
 
-// letGo releases the copy of the hashes, when nothing reads it any longer.
-func (c *asyncCall) letGo() {
+// releaseBlob releases the copy of the hashes, when nothing reads it any longer.
+func (c *asyncCall) releaseBlob() {
 	c.client.size -= c.size
 	c.size = 0
 	if c.plan != nil {

@@ -29,8 +29,8 @@ func heldServer() (*fakeServer, chan *fakeRequest) {
 func pollReady(t testing.TB, a *AsyncClient, id string) (uint32, error) {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < lookuptest.Patience; time.Sleep(time.Millisecond) {
-		if hit, ready, err := a.Poll(id, 1, nil, 0); ready {
-			return hit, err
+		if hit, ready, err := a.Poll(id, 1, netproto.NewHashes(nil, 0)); ready {
+			return uint32(hit.Tokens), err
 		}
 	}
 	t.Fatal("never ready: ", id)
@@ -39,10 +39,10 @@ func pollReady(t testing.TB, a *AsyncClient, id string) (uint32, error) {
 
 func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
 	t.Helper()
-	hit, ready, err := a.Poll(id, numTokens, nil, 0)
+	hit, ready, err := a.Poll(id, int64(numTokens), netproto.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.False(t, ready)
-	require.Zero(t, hit)
+	require.Zero(t, hit.Tokens)
 }
 
 // idle tells whether nothing is left of any lookup.
@@ -66,10 +66,10 @@ func TestAsyncNonBlockLookup(t *testing.T) {
 		}
 		r.reply()
 		synctest.Wait()
-		hit, ready, err := a.Poll("r", 99, nil, 0)
+		hit, ready, err := a.Poll("r", 99, netproto.NewHashes(nil, 0))
 		require.NoError(t, err)
 		require.True(t, ready)
-		require.EqualValues(t, 48, hit)
+		require.EqualValues(t, 48, hit.Tokens)
 		require.True(t, a.empty())
 		require.Empty(t, held, "polling sends nothing")
 		notReady(t, a, "r", 64)
@@ -91,10 +91,10 @@ func TestAsyncDiscardClearsState(t *testing.T) {
 		notReady(t, a, "r", 64)
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, err := a.Poll("r", 0, nil, 0)
+		hit, ready, err := a.Poll("r", 0, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.NoError(t, err)
-		require.EqualValues(t, 64, hit)
+		require.EqualValues(t, 64, hit.Tokens)
 		a.Discard("r")
 		a.Discard("never seen")
 	})
@@ -110,10 +110,10 @@ func TestAsyncDefersThenReports(t *testing.T) {
 		a := fakeAsync(t, f)
 		steps := 0
 		for ; ; steps++ {
-			hit, ready, err := a.Poll("r", 32, nil, 0)
+			hit, ready, err := a.Poll("r", 32, netproto.NewHashes(nil, 0))
 			if ready {
 				require.NoError(t, err)
-				require.EqualValues(t, 32, hit)
+				require.EqualValues(t, 32, hit.Tokens)
 				break
 			}
 			time.Sleep(2 * time.Millisecond)
@@ -138,10 +138,10 @@ func TestAsyncDiscardWhileUnderWay(t *testing.T) {
 		notReady(t, a, "r", 64)
 		fresh.reply()
 		synctest.Wait()
-		hit, ready, _ := a.Poll("r", 64, nil, 0)
+		hit, ready, _ := a.Poll("r", 64, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
-		require.EqualValues(t, 64, hit)
-		require.Zero(t, a.pipe.underWay())
+		require.EqualValues(t, 64, hit.Tokens)
+		require.Zero(t, a.pipe.inFlight())
 		require.True(t, a.empty())
 	})
 }
@@ -152,7 +152,7 @@ func TestAsyncCopiesHashes(t *testing.T) {
 		f, held := heldServer()
 		a := fakeAsync(t, f)
 		hashes := []byte("aabbcc")
-		_, ready, err := a.Poll("r", 48, hashes, 2)
+		_, ready, err := a.Poll("r", 48, netproto.NewHashes(hashes, 2))
 		require.NoError(t, err)
 		require.False(t, ready)
 		clear(hashes)
@@ -169,45 +169,45 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, held := heldServer()
 		a := fakeAsync(t, f, WithTimeout(time.Second))
-		hit, ready, err := a.Poll("r", 48, nil, -1)
+		hit, ready, err := a.Poll("r", 48, netproto.NewHashes(nil, 1<<16))
 		require.True(t, ready)
-		require.Zero(t, hit)
+		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrRequest)
 
 		notReady(t, a, "refused", 48)
 		r := <-held
 		r.conn.send(netproto.AppendFailed(nil, r.envelope, "no"))
 		synctest.Wait()
-		hit, ready, err = a.Poll("refused", 0, nil, 0)
+		hit, ready, err = a.Poll("refused", 0, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
-		require.Zero(t, hit)
+		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrRefused)
 
 		notReady(t, a, "lost", 48)
 		(<-held).conn.hangUp()
 		synctest.Wait()
-		hit, ready, err = a.Poll("lost", 0, nil, 0)
+		hit, ready, err = a.Poll("lost", 0, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
-		require.Zero(t, hit)
+		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrConnect)
 
 		notReady(t, a, "late", 48)
 		time.Sleep(time.Second - 1)
 		notReady(t, a, "late", 48)
 		time.Sleep(time.Nanosecond)
-		hit, ready, err = a.Poll("late", 0, nil, 0)
+		hit, ready, err = a.Poll("late", 0, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
-		require.Zero(t, hit)
+		require.Zero(t, hit.Tokens)
 		require.ErrorIs(t, err, ErrNoAnswer)
 
 		notReady(t, a, "late", 49) // the connection serves on
 		<-held
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, err = a.Poll("late", 0, nil, 0)
+		hit, ready, err = a.Poll("late", 0, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.NoError(t, err)
-		require.EqualValues(t, 49, hit)
+		require.EqualValues(t, 49, hit.Tokens)
 		require.True(t, a.empty())
 	})
 }
@@ -251,9 +251,9 @@ func TestAsyncCloseCancelsPending(t *testing.T) {
 		require.NoError(t, a.Close())
 		require.ErrorIs(t, <-done, ErrConnect)
 		for _, id := range []string{"r", "r", "new"} {
-			hit, ready, err := a.Poll(id, 48, nil, 0)
+			hit, ready, err := a.Poll(id, 48, netproto.NewHashes(nil, 0))
 			require.True(t, ready)
-			require.Zero(t, hit)
+			require.Zero(t, hit.Tokens)
 			require.ErrorIs(t, err, ErrConnect)
 		}
 		require.True(t, a.empty())
@@ -271,7 +271,7 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 		for i := range uint32(3) {
 			notReady(t, a, fmt.Sprint(i), i)
 		}
-		_, ready, err := a.Poll("3", 3, nil, 0)
+		_, ready, err := a.Poll("3", 3, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.ErrorIs(t, err, ErrPending)
 		for range 2 {
@@ -282,21 +282,21 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 		(<-held).reply()
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, err := a.Poll("1", 1, nil, 0)
+		hit, ready, err := a.Poll("1", 1, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.NoError(t, err)
-		require.EqualValues(t, 1, hit)
+		require.EqualValues(t, 1, hit.Tokens)
 		notReady(t, a, "0", 70)
 		(<-held).reply()
 		synctest.Wait()
-		hit, ready, _ = a.Poll("0", 1, nil, 0)
+		hit, ready, _ = a.Poll("0", 1, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
-		require.EqualValues(t, 70, hit)
+		require.EqualValues(t, 70, hit.Tokens)
 
-		_, ready, err = a.Poll("large", 1, make([]byte, 101), 1)
+		_, ready, err = a.Poll("large", 1, netproto.NewHashes(make([]byte, 101), 1))
 		require.True(t, ready)
 		require.ErrorIs(t, err, ErrPending)
-		_, ready, err = a.Poll("fits", 1, make([]byte, 100), 1)
+		_, ready, err = a.Poll("fits", 1, netproto.NewHashes(make([]byte, 100), 1))
 		require.False(t, ready)
 		require.NoError(t, err)
 	})
@@ -307,7 +307,7 @@ func TestAsyncAbandonedIDs(t *testing.T) {
 	noLeaks(t)
 	a := fakeAsync(t, &fakeServer{}, WithPending(50, 1<<20))
 	for i := range 5000 {
-		_, _, err := a.Poll(fmt.Sprint(i), 16, make([]byte, 320), 32)
+		_, _, err := a.Poll(fmt.Sprint(i), 16, netproto.NewHashes(make([]byte, 320), 32))
 		if err != nil {
 			require.ErrorIs(t, err, ErrPending)
 			time.Sleep(time.Millisecond)
@@ -329,8 +329,8 @@ func TestAsyncConcurrent(t *testing.T) {
 			hashes := make([]byte, 3200)
 			for i := range 200 {
 				own := fmt.Sprint(g, " ", i)
-				_, _, _ = a.Poll("shared", 7, hashes, 32)
-				if _, _, err := a.Poll(own, uint32(i), hashes, 32); err != nil {
+				_, _, _ = a.Poll("shared", 7, netproto.NewHashes(hashes, 32))
+				if _, _, err := a.Poll(own, int64(i), netproto.NewHashes(hashes, 32)); err != nil {
 					t.Error(err)
 				}
 				if i%3 == 0 {
@@ -392,19 +392,19 @@ func schedule(t *testing.T, rng *rand.Rand) {
 			if pending {
 				says = 1 << 31 // ignored
 			}
-			hit, ready, err := a.Poll(id, says, make([]byte, 32*random(20)), 32)
+			hit, ready, err := a.Poll(id, int64(says), netproto.NewHashes(make([]byte, 32*random(20)), 32))
 			switch {
 			case !ready:
 				require.NoError(t, err)
-				require.Zero(t, hit)
+				require.Zero(t, hit.Tokens)
 				uses[id] = asked
 			case err != nil:
 				require.ErrorIs(t, err, ErrConnect)
-				require.Zero(t, hit)
+				require.Zero(t, hit.Tokens)
 				delete(uses, id)
 				failed++
 			default:
-				require.Equal(t, asked, hit, "the answer to another use of the id")
+				require.EqualValues(t, asked, hit.Tokens, "the answer to another use of the id")
 				delete(uses, id)
 				served++
 			}
@@ -424,7 +424,7 @@ func schedule(t *testing.T, rng *rand.Rand) {
 	}
 	time.Sleep(5 * time.Second) // a connection on which nothing comes is given up after one
 	require.True(t, a.empty())
-	require.Zero(t, a.pipe.underWay())
+	require.Zero(t, a.pipe.inFlight())
 }
 
 // A server that is away costs an asynchronous lookup nothing but its hit, and is
@@ -442,7 +442,7 @@ func TestAsyncRecovers(t *testing.T) {
 		a := fakeAsync(t, f, WithFailOpen())
 		notReady(t, a, "r", 48)
 		synctest.Wait()
-		_, ready, err := a.Poll("r", 48, nil, 0)
+		_, ready, err := a.Poll("r", 48, netproto.NewHashes(nil, 0))
 		require.True(t, ready)
 		require.ErrorIs(t, err, ErrConnect)
 		away.Store(false)
@@ -458,12 +458,12 @@ func TestAsyncServer(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, blocks16, server.Limits{})
 	keys := lookuptest.Chain("async", 100, 32)
-	require.NoError(t, dialTest(t, s).Store(background, lookup.Place{}, keys, 32))
+	require.NoError(t, dialTest(t, s).Store(background, lookup.Place{}, netproto.NewHashes(keys, 32)))
 	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	defer a.Close()
 	for range 3 {
-		_, ready, err := a.Poll("r", 1600, keys, 32)
+		_, ready, err := a.Poll("r", 1600, netproto.NewHashes(keys, 32))
 		require.NoError(t, err)
 		require.False(t, ready)
 		hit, err := pollReady(t, a, "r")
@@ -471,7 +471,7 @@ func TestAsyncServer(t *testing.T) {
 		require.EqualValues(t, 1600, hit)
 	}
 	require.NoError(t, a.Reset(background))
-	_, _, _ = a.Poll("r", 1600, keys, 32)
+	_, _, _ = a.Poll("r", 1600, netproto.NewHashes(keys, 32))
 	hit, err := pollReady(t, a, "r")
 	require.NoError(t, err)
 	require.Zero(t, hit)
@@ -487,7 +487,7 @@ func TestAsyncPendingWhileCopying(t *testing.T) {
 	var sent atomic.Int64
 	for i := range 6 {
 		all.Go(func() {
-			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, hashes, 32); !ready {
+			if _, ready, _ := a.Poll(fmt.Sprint(i), 1, netproto.NewHashes(hashes, 32)); !ready {
 				sent.Add(1)
 			}
 		})

@@ -7,40 +7,45 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
-// Ask is one lookup of a batch, and its answer.
-type Ask struct {
-	NumTokens uint32 // of the prompt
-	Hashes    []byte // as for Client.Lookup, only borrowed
-	HashLen   int    // in bytes
+// BatchLookup is one lookup of a batch, and its answer.
+type BatchLookup struct {
+	NumTokens int64           // of the prompt
+	Hashes    netproto.Hashes // only borrowed
 
-	HitTokens uint32 // set by Client.Batch
-	Err       error  // set by Client.Batch: why there is no answer, and HitTokens is 0
+	Hit api.Hit // set by Client.Batch
+	Err error   // set by Client.Batch: why there is no answer, and the hit is 0
 }
 
 // Batch makes many lookups, such as those of one scheduling step, in one write for
 // every 512 of them; the server may answer in any order. It returns when all are
-// answered or have failed, and then an error if any of asks was lost for want of a
-// connection or of time; refusals stand in the asks only. The asks are the
-// callee's until Batch returns. In the steady state it does not allocate.
-func (c *Client) Batch(ctx context.Context, asks []Ask) error {
-	for i := range asks {
-		asks[i].HitTokens, asks[i].Err = 0, checkHashLen(asks[i].HashLen)
+// answered or have failed. It then returns an error if any of them was lost for want of
+// a connection or of time; refusals stand in BatchLookup.Err only. lookups belong to
+// Batch until it returns. In the steady state it does not allocate.
+func (c *Client) Batch(ctx context.Context, lookups []BatchLookup) error {
+	for i := range lookups {
+		lookups[i].Hit = api.Hit{}
+		_, lookups[i].Err = lookups[i].request()
 	}
 	var err error
 	if c.pipe != nil {
-		err = c.pipe.batch(ctx, asks)
+		err = c.pipe.batch(ctx, lookups)
 	} else {
-		err = c.batch(ctx, asks)
+		err = c.batch(ctx, lookups)
 	}
 	if c.failOpen {
-		for i := range asks {
-			asks[i].Err = c.opened(asks[i].Err)
+		for i := range lookups {
+			lookups[i].Err = c.failedOpen(lookups[i].Err)
 		}
 	}
-	return c.opened(err)
+	return c.failedOpen(err)
+}
+
+func (l *BatchLookup) request() (request, error) {
+	return hashesRequest(netproto.TagLookup, l.NumTokens, l.Hashes)
 }
 
 // window is how many requests of a batch are sent before their answers are read:
@@ -51,11 +56,11 @@ const window = 512
 var errUnasked = errors.New("not answered")
 
 // batch makes a batch on one connection of the pool.
-func (c *Client) batch(ctx context.Context, asks []Ask) error {
+func (c *Client) batch(ctx context.Context, lookups []BatchLookup) error {
 	due := 0
-	for i := range asks {
-		if asks[i].Err == nil {
-			asks[i].Err = errUnasked
+	for i := range lookups {
+		if lookups[i].Err == nil {
+			lookups[i].Err = errUnasked
 			due++
 		}
 	}
@@ -66,7 +71,7 @@ func (c *Client) batch(ctx context.Context, asks []Ask) error {
 	if err != nil {
 		err = connectError(err)
 	} else {
-		for rest := asks; err == nil && len(rest) > 0; {
+		for rest := lookups; err == nil && len(rest) > 0; {
 			n := min(len(rest), window)
 			err = conn.batch(rest[:n])
 			rest = rest[n:]
@@ -77,21 +82,21 @@ func (c *Client) batch(ctx context.Context, asks []Ask) error {
 		return nil
 	}
 	err = exchangeError(err)
-	for i := range asks {
-		if asks[i].Err == errUnasked { //nolint:errorlint // a mark, never wrapped
-			asks[i].Err = err
+	for i := range lookups {
+		if lookups[i].Err == errUnasked { //nolint:errorlint // a mark, never wrapped
+			lookups[i].Err = err
 		}
 	}
 	return err
 }
 
-// batch sends the asks that have no answer and reads theirs.
-func (c *conn) batch(asks []Ask) error {
+// batch sends the lookups without an answer and reads their replies.
+func (c *conn) batch(lookups []BatchLookup) error {
 	if err := c.arm(); err != nil {
 		return err
 	}
-	c.turn++
-	due := c.encode(asks)
+	c.batchID++
+	due := c.encode(lookups)
 	if due == 0 {
 		return nil
 	}
@@ -104,7 +109,7 @@ func (c *conn) batch(asks []Ask) error {
 		if err != nil {
 			return err
 		}
-		if err := c.settle(asks); err != nil {
+		if err := c.settle(lookups); err != nil {
 			return err
 		}
 		if at = end; at == c.have {
@@ -117,14 +122,14 @@ func (c *conn) batch(asks []Ask) error {
 	return nil
 }
 
-// encode makes parts of the asks that have no answer, and counts them.
-func (c *conn) encode(asks []Ask) (n int) {
+// encode makes parts of the lookups that have no answer, and counts them.
+func (c *conn) encode(lookups []BatchLookup) (n int) {
 	c.head, c.ends = c.head[:0], c.ends[:0]
 	var id [envelopeLen]byte
-	for i := range asks {
-		if a := &asks[i]; a.Err == errUnasked { //nolint:errorlint // a mark, never wrapped
-			r := request{tag: netproto.TagLookup, numTokens: a.NumTokens, hashLen: a.HashLen, blob: a.Hashes}
-			c.head = r.appendHead(c.head, appendEnvelope(id[:0], uint32(i), c.turn))
+	for i := range lookups {
+		if l := &lookups[i]; l.Err == errUnasked { //nolint:errorlint // a mark, never wrapped
+			r, _ := l.request() // checked by Batch
+			c.head = r.appendHead(c.head, appendEnvelope(id[:0], uint32(i), c.batchID))
 			n++
 		}
 		c.ends = append(c.ends, len(c.head))
@@ -133,30 +138,30 @@ func (c *conn) encode(asks []Ask) (n int) {
 	begin := 0
 	for i, end := range c.ends {
 		if end > begin {
-			c.parts = append(c.parts, c.head[begin:end], asks[i].Hashes)
+			c.parts = append(c.parts, c.head[begin:end], lookups[i].Hashes.Blob())
 		}
 		begin = end
 	}
 	return n
 }
 
-// settle gives a reply to the ask that it answers.
-func (c *conn) settle(asks []Ask) error {
+// settle gives a reply to the lookup that it answers.
+func (c *conn) settle(lookups []BatchLookup) error {
 	i, turn, body, ok := splitEnvelope(c.frames)
-	if !ok || turn != c.turn || int(i) >= len(asks) || asks[i].Err != errUnasked { //nolint:errorlint // a mark, never wrapped
+	if !ok || turn != c.batchID || int(i) >= len(lookups) || lookups[i].Err != errUnasked { //nolint:errorlint // a mark, never wrapped
 		return errEnvelope
 	}
-	asks[i].HitTokens, asks[i].Err = replyHit(body)
+	lookups[i].Hit, lookups[i].Err = replyHit(body)
 	return nil
 }
 
 // replyHit reads the reply to a lookup.
-func replyHit(body [][]byte) (uint32, error) {
-	hit, err := readHit(body)
+func replyHit(body [][]byte) (api.Hit, error) {
+	tokens, err := readHit(body)
 	if err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
-	return fitHit(hit)
+	return newHit(tokens)
 }
 
 // errEnvelope says that a reply answers nothing that was asked.
@@ -186,23 +191,24 @@ func splitEnvelope(frames [][]byte) (slot, turn uint32, body [][]byte, ok bool) 
 }
 
 // batch makes a batch on the shared connection.
-func (p *pipe) batch(ctx context.Context, asks []Ask) error {
+func (p *pipe) batch(ctx context.Context, lookups []BatchLookup) error {
 	if err := ctx.Err(); err != nil {
 		err = exchangeError(err)
 		var lost error
-		for i := range asks {
-			if asks[i].Err == nil {
-				asks[i].Err, lost = err, err
+		for i := range lookups {
+			if lookups[i].Err == nil {
+				lookups[i].Err, lost = err, err
 			}
 		}
 		return lost
 	}
-	calls := p.lendList()
-	defer p.returnList(calls)
-	for i := range asks {
+	calls := p.getCallList()
+	defer p.putCallList(calls)
+	for i := range lookups {
 		var cl *call
-		if a := &asks[i]; a.Err == nil {
-			cl = p.lend(request{tag: netproto.TagLookup, numTokens: a.NumTokens, hashLen: a.HashLen, blob: a.Hashes})
+		if l := &lookups[i]; l.Err == nil {
+			r, _ := l.request() // checked by Batch
+			cl = p.getCall(r)
 		}
 		calls.list = append(calls.list, cl)
 	}
@@ -215,17 +221,17 @@ func (p *pipe) batch(ctx context.Context, asks []Ask) error {
 			continue
 		}
 		if err := p.await(ctx, cl, until); err != nil {
-			asks[i].Err, lost = err, err // without waiting anew: until is the same for all
+			lookups[i].Err, lost = err, err // without waiting anew: until is the same for all
 			if !ended {
 				ended = true
 				p.dequeue(calls.list[i+1:], err) // at once: one by one takes time that grows with the square
 			}
-		} else if asks[i].Err = cl.err; cl.err == nil {
-			asks[i].HitTokens, asks[i].Err = fitHit(cl.hit)
+		} else if lookups[i].Err = cl.err; cl.err == nil {
+			lookups[i].Hit, lookups[i].Err = newHit(cl.hit)
 		} else if !errors.Is(cl.err, ErrRefused) {
 			lost = cl.err
 		}
-		p.giveBack(cl)
+		p.putCall(cl)
 	}
 	return lost
 }

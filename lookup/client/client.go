@@ -191,29 +191,30 @@ func (c *Client) Close() error {
 	return nil
 }
 
+var _ api.PrefixCache = (*Client)(nil)
+
 // Lookup asks how many leading tokens of a prompt of numTokens are in the pool and
-// loadable. hashes are its block hashes of hashLen bytes, joined; they are sent
-// without being copied and only borrowed. A trailing partial hash stands for
-// nothing. hashLen is 0 when there are no hashes. It does not allocate in the
-// steady state.
-func (c *Client) Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (hitTokens uint32, err error) {
-	hit, err := c.lookup(ctx, numTokens, hashes, hashLen)
+// loadable. hashes are its block hashes; they are sent without being copied and only
+// borrowed. It does not allocate in the steady state.
+func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+	tokens, err := c.lookup(ctx, numTokens, hashes)
+	var hit api.Hit
 	if err == nil {
-		hitTokens, err = fitHit(hit)
+		hit, err = newHit(tokens)
 	}
-	return hitTokens, c.opened(err)
+	return hit, c.failedOpen(err)
 }
 
-// fitHit refuses a hit that is none of ours.
-func fitHit(hit uint64) (uint32, error) {
-	if hit > math.MaxUint32 {
-		return 0, fmt.Errorf("%w: a hit of %d tokens", ErrReply, hit)
+// newHit refuses a hit that does not fit the protocol's 32 bits.
+func newHit(tokens uint64) (api.Hit, error) {
+	if tokens > math.MaxUint32 {
+		return api.Hit{}, fmt.Errorf("%w: a hit of %d tokens", ErrReply, tokens)
 	}
-	return uint32(hit), nil
+	return api.Hit{Tokens: int64(tokens)}, nil
 }
 
-// opened marks the error of a lookup that fails open.
-func (c *Client) opened(err error) error {
+// failedOpen adds ErrFailedOpen to the error of a lookup that fails open.
+func (c *Client) failedOpen(err error) error {
 	if err == nil || !c.failOpen || errors.Is(err, ErrRequest) {
 		return err
 	}
@@ -222,18 +223,18 @@ func (c *Client) opened(err error) error {
 
 // lookup reads the hit as the reference client does: an integer of any length,
 // saturated.
-func (c *Client) lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint64, error) {
-	if err := checkHashLen(hashLen); err != nil {
+func (c *Client) lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (uint64, error) {
+	r, err := hashesRequest(netproto.TagLookup, numTokens, hashes)
+	if err != nil {
 		return 0, err
 	}
 	until := c.untilFor(ctx) // of all exchanges
-	if from := c.anchors.from; from > 0 && hashLen > 0 && hashLen <= netproto.MaxHashLen && len(hashes)/hashLen >= from {
-		hit, done, err := c.lookupByAnchors(ctx, until, numTokens, hashes, hashLen)
+	if from := c.anchors.from; from > 0 && r.hashLen > 0 && r.hashLen <= netproto.MaxHashLen && hashes.Len() >= from {
+		hit, done, err := c.lookupByAnchors(ctx, until, r.numTokens, r.blob, r.hashLen)
 		if done || err != nil {
 			return hit, err
 		}
 	}
-	r := request{tag: netproto.TagLookup, numTokens: numTokens, hashLen: hashLen, blob: hashes}
 	if c.pipe != nil {
 		return c.pipe.lookup(ctx, until, r)
 	}
@@ -284,64 +285,64 @@ func withSentinel(err, sentinel error) error {
 
 // Explain asks why a lookup hits no more than it does. It neither counts as a
 // lookup nor keeps blocks from being evicted. hashes are as for Lookup.
-func (c *Client) Explain(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (api.Explanation, error) {
+func (c *Client) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
 	var e api.Explanation
-	if err := checkHashLen(hashLen); err != nil {
+	r, err := hashesRequest(netproto.TagExplain, numTokens, hashes)
+	if err != nil {
 		return e, err
 	}
-	doc, err := c.document(ctx, request{tag: netproto.TagExplain, numTokens: numTokens, hashLen: hashLen, blob: hashes})
+	doc, err := c.document(ctx, r)
 	if err == nil && json.Unmarshal(doc, &e) != nil {
 		err = fmt.Errorf("%w: explain without its JSON document", ErrReply)
 	}
 	return e, err
 }
 
-// Store tells the server that a place holds keys, consecutive chunks of its
-// group, of hashLen bytes each, joined. keys are sent without being copied and
-// only borrowed. After ErrConnect and ErrNoAnswer it may or may not have taken effect,
+// Store tells the server that a place holds keys, consecutive chunks of its group. keys
+// are sent without being copied and only borrowed. After ErrConnect and ErrNoAnswer it may or may not have taken effect,
 // as may Evict and Reset, and may still do so for a moment.
-func (c *Client) Store(ctx context.Context, at Place, keys []byte, hashLen int) error {
-	return c.keys(ctx, netproto.TagStore, at, keys, hashLen)
+func (c *Client) Store(ctx context.Context, at Place, keys netproto.Hashes) error {
+	return c.change(ctx, netproto.TagStore, at, keys)
 }
 
 // StoreChain is Store for keys of which it is known where they stand in their
-// chain: the first is chunk number of its group, and before, unless it is empty, is
-// the key in front of it. What is stored so can be looked up by anchors. The keys
+// chain: the first is chunk number firstChunk of its group, and before, unless it is
+// empty, is the key in front of it. What is stored so can be looked up by anchors. The keys
 // are copied if before is given.
-func (c *Client) StoreChain(ctx context.Context, at Place, number uint32, before, keys []byte, hashLen int) error {
-	if err := checkKeys(keys, hashLen); err != nil {
+func (c *Client) StoreChain(ctx context.Context, at Place, firstChunk uint32, before []byte, keys netproto.Hashes) error {
+	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	ch := &chunks{number: number}
+	blob, ch := keys.Bytes(), &chunks{number: firstChunk}
 	if len(before) > 0 {
-		if len(before) != hashLen {
-			return fmt.Errorf("%w: the key in front has %d bytes, the keys have %d", ErrRequest, len(before), hashLen)
+		if len(before) != keys.HashLen() {
+			return fmt.Errorf("%w: the key in front has %d bytes, the keys have %d", ErrRequest, len(before), keys.HashLen())
 		}
-		joined := make([]byte, 0, len(keys)+2+hashLen)
-		joined = netproto.AppendFrame(append(joined, keys...), before, false)
-		keys, ch.behind = joined, joined[len(keys):]
+		joined := make([]byte, 0, len(blob)+2+len(before))
+		joined = netproto.AppendFrame(append(joined, blob...), before, false)
+		blob, ch.behind = joined, joined[len(blob):]
 	}
-	return c.command(ctx, request{tag: netproto.TagStore, place: at, hashLen: hashLen, blob: keys, chunks: ch})
+	return c.command(ctx, request{tag: netproto.TagStore, place: at, hashLen: keys.HashLen(), blob: blob, chunks: ch})
 }
 
 // Evict tells the server that a place no longer holds keys, which are as for
 // Store.
-func (c *Client) Evict(ctx context.Context, at Place, keys []byte, hashLen int) error {
-	return c.keys(ctx, netproto.TagEvict, at, keys, hashLen)
+func (c *Client) Evict(ctx context.Context, at Place, keys netproto.Hashes) error {
+	return c.change(ctx, netproto.TagEvict, at, keys)
 }
 
-func (c *Client) keys(ctx context.Context, tag netproto.Tag, at Place, keys []byte, hashLen int) error {
-	if err := checkKeys(keys, hashLen); err != nil {
+func (c *Client) change(ctx context.Context, tag netproto.Tag, at Place, keys netproto.Hashes) error {
+	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	return c.command(ctx, request{tag: tag, place: at, hashLen: hashLen, blob: keys})
+	return c.command(ctx, request{tag: tag, place: at, hashLen: keys.HashLen(), blob: keys.Bytes()})
 }
 
 // checkKeys refuses what is not a whole number of hashes.
-func checkKeys(keys []byte, hashLen int) error {
-	if hashLen < 1 || hashLen > netproto.MaxHashLen || len(keys)%hashLen != 0 {
+func checkKeys(keys netproto.Hashes) error {
+	if n := keys.HashLen(); n < 1 || n > netproto.MaxHashLen || len(keys.Blob())%n != 0 {
 		return fmt.Errorf("%w: %d bytes are not a whole number of hashes of %d bytes (1 to %d)",
-			ErrRequest, len(keys), hashLen, netproto.MaxHashLen)
+			ErrRequest, len(keys.Blob()), n, netproto.MaxHashLen)
 	}
 	return nil
 }
@@ -416,12 +417,15 @@ func cloneFrames(frames [][]byte) [][]byte {
 
 var doneFrames = [][]byte{{netproto.StatusDone}}
 
-// checkHashLen refuses what a lookup's field for it cannot hold.
-func checkHashLen(hashLen int) error {
-	if hashLen < 0 || hashLen > math.MaxUint16 {
-		return fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, hashLen)
+// hashesRequest returns a lookup or an explain. It refuses what their fields cannot hold.
+func hashesRequest(tag netproto.Tag, numTokens int64, hashes netproto.Hashes) (request, error) {
+	if n := hashes.HashLen(); n > math.MaxUint16 {
+		return request{}, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, n)
 	}
-	return nil
+	if numTokens < 0 || numTokens > math.MaxUint32 {
+		return request{}, fmt.Errorf("%w: %d tokens do not fit 32 bits", ErrRequest, numTokens)
+	}
+	return request{tag: tag, numTokens: uint32(numTokens), hashLen: hashes.HashLen(), blob: hashes.Blob()}, nil
 }
 
 // readHit returns the hit that a reply to a lookup gives.
@@ -452,22 +456,4 @@ func refusal(frames [][]byte) error {
 		return fmt.Errorf("%w: %s", ErrRefused, frames[1])
 	}
 	return ErrRefused
-}
-
-// JoinHashes appends separate hashes to dst, for the calls that take them joined,
-// and returns their length in bytes, 0 if there are none. It refuses hashes of
-// unequal length with ErrRequest.
-func JoinHashes(dst []byte, hashes [][]byte) (joined []byte, hashLen int, err error) {
-	if len(hashes) == 0 {
-		return dst, 0, nil
-	}
-	hashLen = len(hashes[0])
-	dst = slices.Grow(dst, hashLen*len(hashes))
-	for i, h := range hashes {
-		if len(h) != hashLen {
-			return nil, 0, fmt.Errorf("%w: hash %d has %d bytes, the first has %d", ErrRequest, i, len(h), hashLen)
-		}
-		dst = append(dst, h...)
-	}
-	return dst, hashLen, nil
 }

@@ -37,7 +37,7 @@ func BenchmarkClientPipeline(b *testing.B) {
 		c, err := Dial(background, addr, WithPipeline())
 		require.NoError(b, err)
 		defer c.Close()
-		require.NoError(b, c.Store(background, lookup.Place{}, keys, 32))
+		require.NoError(b, c.Store(background, lookup.Place{}, netproto.NewHashes(keys, 32)))
 		bare := dialBare(b, addr, tokens, keys)
 		for way, run := range map[string]func(n int) error{
 			"batches":    func(n int) error { return runBatches(c, n, tokens, keys) },
@@ -72,17 +72,17 @@ func runBatches(c *Client, n int, tokens uint32, keys []byte) error {
 	errs := make(chan error, 4)
 	for range benchDepth / benchBurst {
 		all.Go(func() {
-			asks := make([]Ask, benchBurst)
+			asks := make([]BatchLookup, benchBurst)
 			for i := range asks {
-				asks[i] = Ask{NumTokens: tokens, Hashes: keys, HashLen: 32}
+				asks[i] = BatchLookup{NumTokens: int64(tokens), Hashes: netproto.NewHashes(keys, 32)}
 			}
 			for {
 				most := min(int64(len(asks)), left.Add(-benchBurst)+benchBurst)
 				if most <= 0 {
 					return
 				}
-				if err := c.Batch(background, asks[:most]); err != nil || asks[0].HitTokens != tokens {
-					errs <- fmt.Errorf("hit %d, %w", asks[0].HitTokens, err)
+				if err := c.Batch(background, asks[:most]); err != nil || asks[0].Hit.Tokens != int64(tokens) {
+					errs <- fmt.Errorf("hit %d, %w", asks[0].Hit.Tokens, err)
 					return
 				}
 			}
@@ -102,8 +102,8 @@ func runLookups(c *Client, n int, tokens uint32, keys []byte) error {
 	for range benchDepth {
 		all.Go(func() {
 			for left.Add(-1) >= 0 {
-				if hit, err := c.Lookup(background, tokens, keys, 32); hit != tokens || err != nil {
-					errs <- fmt.Errorf("hit %d, %w", hit, err)
+				if hit, err := c.Lookup(background, int64(tokens), netproto.NewHashes(keys, 32)); hit.Tokens != int64(tokens) || err != nil {
+					errs <- fmt.Errorf("hit %d, %w", hit.Tokens, err)
 					return
 				}
 			}

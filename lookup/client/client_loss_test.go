@@ -49,12 +49,12 @@ func typed(err error) error {
 
 func syncAsker(c *Client) asker {
 	return func(rng *rand.Rand, token uint32) (bool, error) {
-		hit, err := c.Lookup(background, token, someBytes(rng, 300), 32)
+		hit, err := c.Lookup(background, int64(token), netproto.NewHashes(someBytes(rng, 300), 32))
 		if err != nil {
 			return true, typed(err)
 		}
-		if hit != token {
-			return false, fmt.Errorf("hit %d, want %d", hit, token)
+		if uint32(hit.Tokens) != token {
+			return false, fmt.Errorf("hit %d, want %d", hit.Tokens, token)
 		}
 		return false, nil
 	}
@@ -62,9 +62,9 @@ func syncAsker(c *Client) asker {
 
 func batchAsker(c *Client) asker {
 	return func(rng *rand.Rand, token uint32) (lost bool, err error) {
-		asks := make([]Ask, 1+rng.IntN(8))
+		asks := make([]BatchLookup, 1+rng.IntN(8))
 		for i := range asks {
-			asks[i] = Ask{NumTokens: token + uint32(i), Hashes: someBytes(rng, 300), HashLen: 32}
+			asks[i] = BatchLookup{NumTokens: int64(token) + int64(i), Hashes: netproto.NewHashes(someBytes(rng, 300), 32)}
 		}
 		whole := c.Batch(background, asks)
 		for i, a := range asks {
@@ -72,8 +72,8 @@ func batchAsker(c *Client) asker {
 			case a.Err != nil:
 				lost = true
 				err = errors.Join(err, typed(a.Err))
-			case a.HitTokens != token+uint32(i):
-				err = errors.Join(err, fmt.Errorf("hit %d, want %d", a.HitTokens, token+uint32(i)))
+			case a.Hit.Tokens != int64(token)+int64(i):
+				err = errors.Join(err, fmt.Errorf("hit %d, want %d", a.Hit.Tokens, token+uint32(i)))
 			}
 		}
 		if lost != (whole != nil) {
@@ -92,7 +92,7 @@ func asyncAsker(a *AsyncClient) asker {
 		id, hashes := <-ids, someBytes(rng, 300)
 		defer func() { ids <- id }()
 		for {
-			hit, ready, err := a.Poll(id, token, hashes, 32)
+			hit, ready, err := a.Poll(id, int64(token), netproto.NewHashes(hashes, 32))
 			switch {
 			case !ready && rng.IntN(2000) == 0:
 				a.Discard(id)
@@ -102,8 +102,8 @@ func asyncAsker(a *AsyncClient) asker {
 				continue
 			case err != nil:
 				return true, typed(err)
-			case hit != token:
-				return false, fmt.Errorf("hit %d, want %d", hit, token)
+			case uint32(hit.Tokens) != token:
+				return false, fmt.Errorf("hit %d, want %d", hit.Tokens, token)
 			}
 			return false, nil
 		}
@@ -208,7 +208,7 @@ func TestClientVictim(t *testing.T) {
 	}
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	if err := service.Store(lookup.Place{}, lookuptest.Chain("kill", 64, 32), 32); err != nil {
+	if err := service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -273,14 +273,17 @@ func TestClientKilledServer(t *testing.T) {
 		c, err := Dial(ctx, addr, append(opts, WithTimeout(lossTimeout))...)
 		require.NoError(t, err)
 		defer c.Close()
-		lookups[name] = func() (uint32, error) { return c.Lookup(background, 1024, keys, 32) }
+		lookups[name] = func() (uint32, error) {
+			hit, err := c.Lookup(background, 1024, netproto.NewHashes(keys, 32))
+			return uint32(hit.Tokens), err
+		}
 		lookups[name+" batch"] = func() (uint32, error) {
-			asks := []Ask{{NumTokens: 1024, Hashes: keys, HashLen: 32}, {NumTokens: 512, Hashes: keys, HashLen: 32}}
+			asks := []BatchLookup{{NumTokens: 1024, Hashes: netproto.NewHashes(keys, 32)}, {NumTokens: 512, Hashes: netproto.NewHashes(keys, 32)}}
 			err := c.Batch(background, asks)
-			if err == nil && asks[1].HitTokens != 512 {
-				err = fmt.Errorf("hit %d, want 512", asks[1].HitTokens)
+			if err == nil && asks[1].Hit.Tokens != 512 {
+				err = fmt.Errorf("hit %d, want 512", asks[1].Hit.Tokens)
 			}
-			return asks[0].HitTokens, err
+			return uint32(asks[0].Hit.Tokens), err
 		}
 	}
 	a, err := DialAsync(ctx, addr, WithTimeout(lossTimeout))
@@ -288,8 +291,8 @@ func TestClientKilledServer(t *testing.T) {
 	defer a.Close()
 	lookups["async"] = func() (uint32, error) {
 		for {
-			if hit, ready, err := a.Poll("r", 1024, keys, 32); ready {
-				return hit, err
+			if hit, ready, err := a.Poll("r", 1024, netproto.NewHashes(keys, 32)); ready {
+				return uint32(hit.Tokens), err
 			}
 			time.Sleep(50 * time.Microsecond)
 		}
@@ -402,9 +405,9 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 			c, err := dialClient(background, dialerTo(late), newConfig([]Option{WithAnchors(0), WithPipeline()}))
 			require.NoError(t, err)
 			defer c.Close()
-			hit, err := c.Lookup(background, 32, make([]byte, 64), 32)
+			hit, err := c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
-			require.EqualValues(t, 7, hit)
+			require.EqualValues(t, 7, hit.Tokens)
 		})
 	})
 	t.Run("asynchronous", func(t *testing.T) {
@@ -412,7 +415,7 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 			a, err := dialAsync(background, dialerTo(late), nil)
 			require.NoError(t, err)
 			defer a.Close()
-			_, ready, err := a.Poll("r", 32, make([]byte, 64), 32)
+			_, ready, err := a.Poll("r", 32, netproto.NewHashes(make([]byte, 64), 32))
 			require.NoError(t, err)
 			require.False(t, ready)
 			hit, err := pollReady(t, a, "r")
@@ -453,7 +456,7 @@ func TestLossWhileWriting(t *testing.T) {
 		}), newConfig([]Option{WithAnchors(0), WithPipeline()}))
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = c.Lookup(background, 32, make([]byte, 64), 32)
+		_, err = c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))
 		require.ErrorIs(t, err, ErrConnect)
 		require.ErrorIs(t, err, io.EOF)
 		require.NotErrorIs(t, err, net.ErrClosed)

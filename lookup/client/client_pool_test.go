@@ -37,9 +37,9 @@ func TestClientLookupPrependsTypedTag(t *testing.T) {
 	}}
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
-			hit, err := fakeClient(t, f, opts...).Lookup(background, 48, []byte("aabbcc"), 2)
+			hit, err := fakeClient(t, f, opts...).Lookup(background, 48, netproto.NewHashes([]byte("aabbcc"), 2))
 			require.NoError(t, err)
-			require.EqualValues(t, 5, hit)
+			require.EqualValues(t, 5, hit.Tokens)
 			require.Equal(t, [][]byte{[]byte("lookup"), {0, 0, 0, 48}, {0, 2}, []byte("aabbcc")}, <-frames)
 		})
 	}
@@ -92,42 +92,29 @@ func TestClientAllRequests(t *testing.T) {
 			defer c.Close()
 			keys := lookuptest.Chain(name, 8, 32)
 			require.NoError(t, c.Ping(background))
-			require.NoError(t, c.Store(background, lookup.Place{}, keys, 32))
-			hit, err := c.Lookup(background, 128, keys, 32)
+			require.NoError(t, c.Store(background, lookup.Place{}, netproto.NewHashes(keys, 32)))
+			hit, err := c.Lookup(background, 128, netproto.NewHashes(keys, 32))
 			require.NoError(t, err)
-			require.EqualValues(t, 128, hit)
-			require.NoError(t, c.Evict(background, lookup.Place{}, keys[4*32:], 32))
-			e, err := c.Explain(background, 128, keys, 32)
+			require.EqualValues(t, 128, hit.Tokens)
+			require.NoError(t, c.Evict(background, lookup.Place{}, netproto.NewHashes(keys[4*32:], 32)))
+			e, err := c.Explain(background, 128, netproto.NewHashes(keys, 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 64, e.HitTokens)
 			require.EqualValues(t, 4, statOf(t, c).Entries)
-			require.ErrorIs(t, c.Store(background, lookup.Place{Group: 9}, keys, 32), ErrRefused)
-			_, err = c.Lookup(background, 17, keys, 32)
+			require.ErrorIs(t, c.Store(background, lookup.Place{Group: 9}, netproto.NewHashes(keys, 32)), ErrRefused)
+			_, err = c.Lookup(background, 17, netproto.NewHashes(keys, 32))
 			require.ErrorIs(t, err, ErrRefused)
 			require.NoError(t, c.Reset(background))
-			hit, err = c.Lookup(background, 128, keys, 32)
+			hit, err = c.Lookup(background, 128, netproto.NewHashes(keys, 32))
 			require.NoError(t, err)
-			require.Zero(t, hit)
+			require.Zero(t, hit.Tokens)
 			require.NoError(t, c.Close())
 			require.NoError(t, c.Close())
-			_, err = c.Lookup(background, 128, keys, 32)
+			_, err = c.Lookup(background, 128, netproto.NewHashes(keys, 32))
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, net.ErrClosed)
 		})
 	}
-}
-
-func TestClientJoinHashes(t *testing.T) {
-	joined, n, err := JoinHashes([]byte("x"), [][]byte{[]byte("ab"), []byte("cd")})
-	require.NoError(t, err)
-	require.Equal(t, "xabcd", string(joined))
-	require.Equal(t, 2, n)
-	joined, n, err = JoinHashes(nil, nil)
-	require.NoError(t, err)
-	require.Empty(t, joined)
-	require.Zero(t, n)
-	_, _, err = JoinHashes(nil, [][]byte{[]byte("ab"), []byte("c")})
-	require.ErrorIs(t, err, ErrRequest)
 }
 
 func TestClientAddresses(t *testing.T) {
@@ -188,7 +175,7 @@ func TestClientPoolBound(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 2 {
 		calls.Go(func() {
-			if _, err := c.Lookup(background, 7, nil, 0); err != nil {
+			if _, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -196,7 +183,7 @@ func TestClientPoolBound(t *testing.T) {
 	first, second := <-held, <-held
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
-	_, err := c.Lookup(ctx, 8, nil, 0)
+	_, err := c.Lookup(ctx, 8, netproto.NewHashes(nil, 0))
 	require.ErrorIs(t, err, ErrNoAnswer)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	first.reply()
@@ -206,7 +193,7 @@ func TestClientPoolBound(t *testing.T) {
 	require.Len(t, c.pool.idle, 2)
 
 	go func() { (<-held).reply() }()
-	_, err = c.Lookup(background, 9, nil, 0)
+	_, err = c.Lookup(background, 9, netproto.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, f.dials.Load(), "idle ones are used again")
 }
@@ -263,7 +250,7 @@ func TestClientCancel(t *testing.T) {
 					ctx, cancel := context.WithCancel(background)
 					timer := time.AfterFunc(after, cancel)
 					begun := time.Now()
-					_, err := c.Lookup(ctx, 7, blob, 32)
+					_, err := c.Lookup(ctx, 7, netproto.NewHashes(blob, 32))
 					clear(blob) // the race detector knows whether someone reads it
 					require.ErrorIs(t, err, context.Canceled)
 					require.NoError(t, typed(err))
@@ -324,14 +311,14 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // until the buffers are full
 		cancel()
 	}()
-	_, err = c.Lookup(ctx, 16, blob, 32)
+	_, err = c.Lookup(ctx, 16, netproto.NewHashes(blob, 32))
 	require.ErrorIs(t, err, context.Canceled)
 	clear(blob)
 
 	answered := make(chan error, 1)
 	go func() {
-		hit, err := c.Lookup(background, 32, nil, 0)
-		if err == nil && hit != 32 {
+		hit, err := c.Lookup(background, 32, netproto.NewHashes(nil, 0))
+		if err == nil && hit.Tokens != 32 {
 			err = errors.New("wrong hit")
 		}
 		answered <- err
@@ -369,8 +356,8 @@ func TestClientPipelineOvertaking(t *testing.T) {
 	for i := range uint32(n) {
 		calls.Go(func() {
 			for round := range uint32(3) {
-				if hit, err := c.Lookup(background, i*10+round, make([]byte, 64), 32); err != nil || hit != i*10+round {
-					t.Error(i, round, hit, err)
+				if hit, err := c.Lookup(background, int64(i*10+round), netproto.NewHashes(make([]byte, 64), 32)); err != nil || hit.Tokens != int64(i*10+round) {
+					t.Error(i, round, hit.Tokens, err)
 				}
 			}
 		})
@@ -387,18 +374,18 @@ func TestClientPipelineLateReply(t *testing.T) {
 		f := &fakeServer{pipes: true, answer: func(r *fakeRequest) { held <- r }}
 		c := fakeClient(t, f, WithPipeline(), WithTimeout(lookuptest.Patience))
 		ctx, cancel := context.WithTimeout(background, 5*time.Millisecond)
-		_, err := c.Lookup(ctx, 1, nil, 0)
+		_, err := c.Lookup(ctx, 1, netproto.NewHashes(nil, 0))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		late := <-held
 		late.reply()
 		for i := range uint32(5) {
 			go func() { (<-held).reply() }()
-			hit, err := c.Lookup(background, 100+i, nil, 0)
+			hit, err := c.Lookup(background, int64(100+i), netproto.NewHashes(nil, 0))
 			require.NoError(t, err)
-			require.EqualValues(t, 100+i, hit)
+			require.EqualValues(t, 100+i, hit.Tokens)
 		}
-		require.Zero(t, c.pipe.underWay())
+		require.Zero(t, c.pipe.inFlight())
 		late.reply() // once more: nobody asked
 		synctest.Wait()
 		require.True(t, c.hasLost(), "a reply to nothing is not of this protocol")
@@ -409,28 +396,28 @@ func TestClientPipelineLateReply(t *testing.T) {
 func TestClientPipelineBound(t *testing.T) {
 	noLeaks(t)
 	var seen atomic.Int64
-	held := make(chan *fakeRequest, 3*maxUnderWay)
+	held := make(chan *fakeRequest, 3*maxInFlight)
 	f := &fakeServer{answer: func(r *fakeRequest) { seen.Add(1); held <- r }}
 	c := fakeClient(t, f, WithPipeline(), WithTimeout(lookuptest.Patience))
-	asks := make([]Ask, maxUnderWay+500)
+	asks := make([]BatchLookup, maxInFlight+500)
 	for i := range asks {
-		asks[i].NumTokens = uint32(i)
+		asks[i].NumTokens = int64(i)
 	}
 	done := make(chan error, 1)
 	go func() { done <- c.Batch(background, asks) }()
-	require.Eventually(t, func() bool { return seen.Load() == maxUnderWay }, lookuptest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return seen.Load() == maxInFlight }, lookuptest.Patience, time.Millisecond)
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
-	_, err := c.Lookup(ctx, 1, nil, 0)
+	_, err := c.Lookup(ctx, 1, netproto.NewHashes(nil, 0))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.EqualValues(t, maxUnderWay, seen.Load())
+	require.EqualValues(t, maxInFlight, seen.Load())
 	for range asks {
 		(<-held).reply()
 	}
 	require.NoError(t, <-done)
 	for i := range asks {
 		require.NoError(t, asks[i].Err)
-		require.EqualValues(t, i, asks[i].HitTokens)
+		require.EqualValues(t, i, asks[i].Hit.Tokens)
 	}
 }
 
@@ -446,16 +433,16 @@ func TestClientPipelineSilence(t *testing.T) {
 		}}
 		c := fakeClient(t, f, WithPipeline(), WithTimeout(time.Second))
 		begun := time.Now()
-		_, err := c.Lookup(background, 7, nil, 0)
+		_, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
 		require.ErrorIs(t, err, ErrNoAnswer)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(begun))
 		require.EqualValues(t, 1, f.dials.Load())
 		silent.Store(false)
 		time.Sleep(1100 * time.Millisecond)
-		hit, err := c.Lookup(background, 8, nil, 0)
+		hit, err := c.Lookup(background, 8, netproto.NewHashes(nil, 0))
 		require.NoError(t, err)
-		require.EqualValues(t, 8, hit)
+		require.EqualValues(t, 8, hit.Tokens)
 		require.EqualValues(t, 2, f.dials.Load())
 	})
 }
@@ -484,11 +471,11 @@ func TestClientBatch(t *testing.T) {
 			}}
 			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
 			for _, n := range []int{0, 1, 5, window} {
-				asks := make([]Ask, n+1)
+				asks := make([]BatchLookup, n+1)
 				for i := range asks {
-					asks[i] = Ask{NumTokens: uint32(i), Hashes: make([]byte, 32*(i%3)), HashLen: 32}
+					asks[i] = BatchLookup{NumTokens: int64(i), Hashes: netproto.NewHashes(make([]byte, 32*(i%3)), 32)}
 				}
-				asks[n].HashLen = -1
+				asks[n].Hashes = netproto.NewHashes(nil, 1<<16)
 				mu.Lock()
 				want = n
 				mu.Unlock()
@@ -502,7 +489,7 @@ func TestClientBatch(t *testing.T) {
 						require.ErrorContains(t, a.Err, "no threes")
 					default:
 						require.NoError(t, a.Err)
-						require.EqualValues(t, i, a.HitTokens)
+						require.EqualValues(t, i, a.Hit.Tokens)
 					}
 				}
 			}
@@ -528,7 +515,7 @@ func TestClientBatchIsOneWrite(t *testing.T) {
 				there.Close()
 			}()
 			time.Sleep(10 * time.Millisecond) // the peer waits
-			asks := slices.Repeat([]Ask{{NumTokens: 1, Hashes: make([]byte, 64), HashLen: 32}}, 200)
+			asks := slices.Repeat([]BatchLookup{{NumTokens: 1, Hashes: netproto.NewHashes(make([]byte, 64), 32)}}, 200)
 			require.ErrorIs(t, c.Batch(background, asks), ErrConnect)
 			one := len(netproto.AppendLookup(nil, make([]byte, envelopeLen), 1, 32, 64)) + 64
 			require.Equal(t, 200*one, <-first)
@@ -549,7 +536,7 @@ func TestClientBatchLost(t *testing.T) {
 				r.reply()
 			}}
 			c := fakeClient(t, f, append(opts, WithFailOpen(), WithTimeout(lookuptest.Patience))...)
-			asks := make([]Ask, 20)
+			asks := make([]BatchLookup, 20)
 			for i := range asks {
 				asks[i].NumTokens = 1
 			}
@@ -560,9 +547,9 @@ func TestClientBatchLost(t *testing.T) {
 				if a.Err != nil {
 					require.ErrorIs(t, a.Err, ErrConnect)
 					require.ErrorIs(t, a.Err, ErrFailedOpen)
-					require.Zero(t, a.HitTokens)
+					require.Zero(t, a.Hit.Tokens)
 				} else {
-					require.EqualValues(t, 1, a.HitTokens)
+					require.EqualValues(t, 1, a.Hit.Tokens)
 				}
 			}
 			require.Error(t, asks[19].Err)
@@ -586,18 +573,18 @@ func TestClientFailOpen(t *testing.T) {
 				return lookuptest.ErrStore
 			}}
 			c := fakeClient(t, f, append(opts, WithFailOpen())...)
-			hit, err := c.Lookup(background, 7, nil, 0)
-			require.Zero(t, hit)
+			hit, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
+			require.Zero(t, hit.Tokens)
 			require.ErrorIs(t, err, ErrFailedOpen)
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, lookuptest.ErrStore)
 			require.NotErrorIs(t, c.Ping(background), ErrFailedOpen, "only lookups fail open")
-			_, err = c.Lookup(background, 7, nil, -1)
+			_, err = c.Lookup(background, 7, netproto.NewHashes(nil, 1<<16))
 			require.NotErrorIs(t, err, ErrFailedOpen)
 			up.Store(true)
 			require.Eventually(t, func() bool {
-				hit, err := c.Lookup(background, 7, nil, 0)
-				return hit == 7 && err == nil
+				hit, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
+				return hit.Tokens == 7 && err == nil
 			}, lookuptest.Patience, time.Millisecond)
 		})
 	}
@@ -617,7 +604,7 @@ func TestClientBackoff(t *testing.T) {
 		defer c.Close()
 		for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(time.Millisecond) {
 			now := time.Now()
-			_, err := c.Lookup(background, 7, nil, 0)
+			_, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0))
 			require.ErrorIs(t, err, ErrConnect)
 			require.ErrorIs(t, err, lookuptest.ErrStore)
 			require.Zero(t, time.Since(now))
@@ -651,10 +638,10 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 		c, err := Dial(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
 		require.NoError(t, err)
 		defer c.Close()
-		require.NoError(t, c.Store(background, lookup.Place{}, keys, 32))
-		asks := make([]Ask, 20)
+		require.NoError(t, c.Store(background, lookup.Place{}, netproto.NewHashes(keys, 32)))
+		asks := make([]BatchLookup, 20)
 		for i := range asks {
-			asks[i] = Ask{NumTokens: 8000, Hashes: keys, HashLen: 32}
+			asks[i] = BatchLookup{NumTokens: 8000, Hashes: netproto.NewHashes(keys, 32)}
 		}
 		for kind, ctx := range map[string]context.Context{"background": background, "cancellable": cancellable, "deadline": deadline} {
 			t.Run(name+" "+kind, func(t *testing.T) {
@@ -662,11 +649,11 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 				// an allocation; the steady state has none.
 				for end := time.Now().Add(lookuptest.Patience); time.Now().Before(end); {
 					if testing.AllocsPerRun(200, func() {
-						if hit, err := c.Lookup(ctx, 8000, keys, 32); hit != 8000 || err != nil {
-							t.Error(hit, err)
+						if hit, err := c.Lookup(ctx, 8000, netproto.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
+							t.Error(hit.Tokens, err)
 						}
 					}) == 0 && testing.AllocsPerRun(50, func() {
-						if err := c.Batch(ctx, asks); err != nil || asks[19].HitTokens != 8000 {
+						if err := c.Batch(ctx, asks); err != nil || asks[19].Hit.Tokens != 8000 {
 							t.Error(err)
 						}
 					}) == 0 {
@@ -690,9 +677,9 @@ func TestClientSlowAnswer(t *testing.T) {
 			ctx, cancel := context.WithCancel(background)
 			defer cancel()
 			for i := range uint32(3) {
-				hit, err := c.Lookup(ctx, i, make([]byte, 320), 32)
+				hit, err := c.Lookup(ctx, int64(i), netproto.NewHashes(make([]byte, 320), 32))
 				require.NoError(t, err)
-				require.Equal(t, i, hit)
+				require.EqualValues(t, i, hit.Tokens)
 			}
 			require.EqualValues(t, 1, f.dials.Load())
 		})
@@ -735,12 +722,12 @@ func TestClientShorterDeadline(t *testing.T) {
 				}
 			}}
 			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
-			_, err := c.Lookup(background, 1, nil, 0)
+			_, err := c.Lookup(background, 1, netproto.NewHashes(nil, 0))
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 			defer cancel()
 			begun := time.Now()
-			_, err = c.Lookup(ctx, 2, nil, 0)
+			_, err = c.Lookup(ctx, 2, netproto.NewHashes(nil, 0))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Less(t, time.Since(begun), lookuptest.Patience/2)
 			require.EqualValues(t, 1, f.dials.Load())
@@ -753,7 +740,7 @@ func TestClientShorterDeadline(t *testing.T) {
 func TestClientConnectionAfterUse(t *testing.T) {
 	noLeaks(t)
 	c := fakeClient(t, &fakeServer{})
-	_, err := c.Lookup(background, 1, make([]byte, 64), 32)
+	_, err := c.Lookup(background, 1, netproto.NewHashes(make([]byte, 64), 32))
 	require.NoError(t, err)
 	conn, err := c.pool.get(background, time.Time{})
 	require.NoError(t, err)
@@ -781,13 +768,13 @@ func TestClientRepeatedReply(t *testing.T) {
 				first.reply()
 			}
 			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
-			asks := []Ask{{NumTokens: 1}}
+			asks := []BatchLookup{{NumTokens: 1}}
 			require.NoError(t, c.Batch(background, asks))
-			require.EqualValues(t, 1, asks[0].HitTokens)
+			require.EqualValues(t, 1, asks[0].Hit.Tokens)
 			asks[0].NumTokens = 2
 			require.ErrorIs(t, c.Batch(background, asks), ErrReply)
 			require.ErrorIs(t, asks[0].Err, ErrReply)
-			require.Zero(t, asks[0].HitTokens)
+			require.Zero(t, asks[0].Hit.Tokens)
 		})
 	}
 }
@@ -813,7 +800,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 			}
 			c, err := dialClient(background, d, newConfig(opts))
 			require.NoError(t, err, name)
-			ask := func() error { _, err := c.Lookup(background, 7, nil, 0); return err }
+			ask := func() error { _, err := c.Lookup(background, 7, netproto.NewHashes(nil, 0)); return err }
 			for range 3 {
 				require.NoError(t, ask())
 				away.Store(true)
@@ -938,7 +925,7 @@ func TestClientBatchOfNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fakeClient(t, &fakeServer{refuse: func() error { return lookuptest.ErrStore }}, append(opts, WithFailOpen())...)
 			require.NoError(t, c.Batch(background, nil))
-			asks := []Ask{{HashLen: -1}}
+			asks := []BatchLookup{{Hashes: netproto.NewHashes(nil, 1<<16)}}
 			require.NoError(t, c.Batch(background, asks))
 			require.ErrorIs(t, asks[0].Err, ErrRequest)
 			ctx, cancel := context.WithCancel(background)
@@ -982,14 +969,14 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 		ctx, leave := context.WithCancel(background)
 		left, stayed := make(chan error, 1), make(chan error, 1)
 		go func() {
-			_, err := c.Lookup(ctx, 16000, hashes, 32)
+			_, err := c.Lookup(ctx, 16000, netproto.NewHashes(hashes, 32))
 			left <- err
 		}()
 		synctest.Wait() // it is being written, and nobody reads
 		go func() {
-			hit, err := c.Lookup(background, 16, hashes[:32], 32)
-			if err == nil && hit != 7 {
-				err = fmt.Errorf("a hit of %d", hit)
+			hit, err := c.Lookup(background, 16, netproto.NewHashes(hashes[:32], 32))
+			if err == nil && hit.Tokens != 7 {
+				err = fmt.Errorf("a hit of %d", hit.Tokens)
 			}
 			stayed <- err
 		}()
@@ -1045,8 +1032,8 @@ func TestClientWriteOverTLS(t *testing.T) {
 		defer c.Close()
 		ctx, cancel := context.WithCancel(background)
 		defer cancel()
-		hit, err := c.Lookup(ctx, 7, nil, 0)
+		hit, err := c.Lookup(ctx, 7, netproto.NewHashes(nil, 0))
 		require.NoError(t, err)
-		require.EqualValues(t, 7, hit)
+		require.EqualValues(t, 7, hit.Tokens)
 	})
 }

@@ -59,7 +59,7 @@ func TestClientHitTooLarge(t *testing.T) {
 		readSome(conn)
 		_, _ = conn.Write(lookuptest.Encode([]byte{1, 0, 0, 0, 0}))
 	})
-	_, err := client.Lookup(context.Background(), 16, nil, 0)
+	_, err := client.Lookup(context.Background(), 16, netproto.NewHashes(nil, 0))
 	require.ErrorIs(t, err, ErrReply)
 }
 
@@ -94,13 +94,15 @@ func TestClientTimeout(t *testing.T) {
 func TestClientRefusesArguments(t *testing.T) {
 	client := scripted(t, readSome)
 	ctx := context.Background()
-	_, err := client.Lookup(ctx, 16, make([]byte, 10), 1<<16)
+	_, err := client.Lookup(ctx, 16, netproto.NewHashes(make([]byte, 10), 1<<16))
 	require.ErrorIs(t, err, ErrRequest)
-	_, err = client.Lookup(ctx, 16, make([]byte, 10), -1)
-	require.ErrorIs(t, err, ErrRequest)
-	require.ErrorIs(t, client.Store(ctx, lookup.Place{}, make([]byte, 33), 32), ErrRequest)
-	require.ErrorIs(t, client.Store(ctx, lookup.Place{}, nil, 0), ErrRequest)
-	require.ErrorIs(t, client.Evict(ctx, lookup.Place{}, make([]byte, 65), 65), ErrRequest)
+	for _, tokens := range []int64{-1, 1 << 32} {
+		_, err = client.Lookup(ctx, tokens, netproto.NewHashes(make([]byte, 10), 1))
+		require.ErrorIs(t, err, ErrRequest)
+	}
+	require.ErrorIs(t, client.Store(ctx, lookup.Place{}, netproto.NewHashes(make([]byte, 33), 32)), ErrRequest)
+	require.ErrorIs(t, client.Store(ctx, lookup.Place{}, netproto.NewHashes(nil, 0)), ErrRequest)
+	require.ErrorIs(t, client.Evict(ctx, lookup.Place{}, netproto.NewHashes(make([]byte, 65), 65)), ErrRequest)
 	_, err = Dial(ctx, "udp://127.0.0.1:1")
 	require.ErrorIs(t, err, ErrRequest)
 	_, err = Dial(ctx, "127.0.0.1:1")
@@ -125,10 +127,10 @@ func TestClientDoesNotAllocate(t *testing.T) {
 	s := startServer(t, blocks16, server.Limits{})
 	c := dialTest(t, s)
 	keys := lookuptest.Chain("a", 500, 32)
-	require.NoError(t, c.Store(context.Background(), lookup.Place{}, keys, 32))
+	require.NoError(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	allocs := testing.AllocsPerRun(200, func() {
-		if hit, err := c.Lookup(context.Background(), 8000, keys, 32); hit != 8000 || err != nil {
-			t.Error(hit, err)
+		if hit, err := c.Lookup(context.Background(), 8000, netproto.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
+			t.Error(hit.Tokens, err)
 		}
 	})
 	require.LessOrEqual(t, allocs, 0.0, "client and server together")

@@ -85,7 +85,7 @@ func (c *wireClientCase) call(t *testing.T) (result string) {
 	if c.Call == "reset" {
 		result = strconv.FormatBool(client.Reset(context.Background()) == nil)
 	} else {
-		hit, _ := client.lookup(context.Background(), uint32(c.TokenLen), c.blob, c.HashLen)
+		hit, _ := client.lookup(context.Background(), c.TokenLen, netproto.NewHashes(c.blob, c.HashLen))
 		result = fmt.Sprint(hit)
 	}
 	here.Close()

@@ -60,7 +60,7 @@ type conn struct {
 
 	head    []byte      // heads of the requests, reused
 	ends    []int       // where each of a batch ends
-	turn    uint32      // counts batches, for their ids
+	batchID uint32      // counts batches, for their ids
 	parts   [][]byte    // backing of bufs, reused
 	bufs    net.Buffers // heads and blobs, written without joining them
 	in      []byte
@@ -127,7 +127,7 @@ func (c *conn) end() {
 	}
 	c.ctx, c.stop = nil, nil
 	c.used = time.Now()
-	if cap(c.head) > keepCall {
+	if cap(c.head) > maxKeptBytes {
 		c.head = nil
 	}
 	if len(c.in) > keepReply {

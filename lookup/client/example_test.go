@@ -10,11 +10,12 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
 )
 
 // blockHashes stands for the hashes that an engine gives the blocks of a prompt:
 // here 4 bytes each.
-func blockHashes(prompt string) []byte { return []byte(prompt[:len(prompt)/4*4]) }
+func blockHashes(prompt string) netproto.Hashes { return netproto.NewHashes([]byte(prompt), 4) }
 
 // One scheduling step asks about all its requests at once.
 func ExampleClient_Batch() {
@@ -26,16 +27,16 @@ func ExampleClient_Batch() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	asks := []client.Ask{
-		{NumTokens: 64, Hashes: blockHashes("aaaabbbbccccdddd"), HashLen: 4},
-		{NumTokens: 32, Hashes: blockHashes("aaaaxxxx"), HashLen: 4},
-		{NumTokens: 17, Hashes: blockHashes("aaaabbbb"), HashLen: 4}, // no multiple of a block
+	lookups := []client.BatchLookup{
+		{NumTokens: 64, Hashes: blockHashes("aaaabbbbccccdddd")},
+		{NumTokens: 32, Hashes: blockHashes("aaaaxxxx")},
+		{NumTokens: 17, Hashes: blockHashes("aaaabbbb")}, // no multiple of a block
 	}
-	if err := c.Batch(ctx, asks); err != nil {
+	if err := c.Batch(ctx, lookups); err != nil {
 		log.Print(err) // what was not answered counts as a miss
 	}
-	for _, a := range asks {
-		fmt.Println(a.HitTokens, a.Err != nil)
+	for _, l := range lookups {
+		fmt.Println(l.Hit.Tokens, l.Err != nil)
 	}
 	// Output:
 	// 64 false
@@ -54,12 +55,12 @@ func ExampleAsyncClient() {
 	defer c.Close()
 	hashes := blockHashes("aaaabbbbzzzz")
 	for step := 0; ; step++ {
-		hit, ready, err := c.Poll("request 1", 48, hashes, 4)
+		hit, ready, err := c.Poll("request 1", 48, hashes)
 		if !ready {
 			time.Sleep(time.Millisecond) // the rest of the step
 			continue
 		}
-		fmt.Println(hit, err) // where err is not nil, hit is 0
+		fmt.Println(hit.Tokens, err) // where err is not nil, hit is 0
 		break
 	}
 	c.Discard("request 2") // aborted: whatever was asked for it is forgotten
@@ -72,7 +73,7 @@ func serve() (address string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(lookup.Place{}, blockHashes("aaaabbbbccccdddd"), 4); err != nil {
+	if err := service.Store(context.Background(), lookup.Place{}, blockHashes("aaaabbbbccccdddd")); err != nil {
 		log.Fatal(err)
 	}
 	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1})

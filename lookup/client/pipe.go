@@ -53,9 +53,9 @@ type slot struct {
 	busy bool
 }
 
-// maxUnderWay bounds the requests that are sent and not answered: as many as a
+// maxInFlight bounds the requests that are sent and not answered: as many as a
 // server with a remote backend takes from one connection.
-const maxUnderWay = 1024
+const maxInFlight = 1024
 
 // pipe is a connection on which many requests are under way, matched to their
 // replies by ids. One goroutine, run, owns it: it dials, writes and decides when a
@@ -123,23 +123,23 @@ func newPipe(d *dialer, first net.Conn, timeout time.Duration) *pipe {
 // callList is a pooled list.
 type callList struct{ list []*call }
 
-func (p *pipe) lendList() *callList { return p.lists.Get().(*callList) }
+func (p *pipe) getCallList() *callList { return p.lists.Get().(*callList) }
 
-func (p *pipe) returnList(l *callList) {
+func (p *pipe) putCallList(l *callList) {
 	clear(l.list)
 	l.list = l.list[:0]
 	p.lists.Put(l)
 }
 
-// lend returns a call to submit.
-func (p *pipe) lend(r request) *call {
+// getCall returns a pooled call to submit.
+func (p *pipe) getCall(r request) *call {
 	cl := p.calls.Get().(*call)
 	cl.request = r
 	return cl
 }
 
-// giveBack takes back a call that is done with.
-func (p *pipe) giveBack(cl *call) {
+// putCall returns a call to its pool.
+func (p *pipe) putCall(cl *call) {
 	*cl = call{done: cl.done, timer: cl.timer}
 	p.calls.Put(cl)
 }
@@ -152,13 +152,13 @@ func (p *pipe) close() {
 	if p.conn != nil {
 		_ = p.conn.Close()
 	}
-	p.rouse()
+	p.wakeWriter()
 	p.mu.Unlock()
 	<-p.stopped
 }
 
-// rouse sees to it that the owner looks at what there is to do.
-func (p *pipe) rouse() {
+// wakeWriter sees to it that the owner looks at what there is to do.
+func (p *pipe) wakeWriter() {
 	if p.parked {
 		p.parked = false
 		p.wake <- struct{}{}
@@ -176,23 +176,23 @@ func (p *pipe) submit(calls ...*call) {
 		}
 	}
 	if !p.closed {
-		p.rouse()
+		p.wakeWriter()
 	}
 }
 
 func (p *pipe) enqueue(cl *call) {
 	if p.closed {
-		p.settle(cl, connectError(errClosed))
+		p.finish(cl, connectError(errClosed))
 		return
 	}
 	p.queue = append(p.queue, cl)
 }
 
-// settle ends a call.
-func (p *pipe) settle(cl *call, err error) {
+// finish ends a call.
+func (p *pipe) finish(cl *call, err error) {
 	cl.state, cl.err = callDone, err
 	if cl.async != nil {
-		cl.async.settled(cl)
+		cl.async.completed(cl)
 		return
 	}
 	cl.done <- struct{}{}
@@ -220,15 +220,15 @@ func (p *pipe) await(ctx context.Context, cl *call, until time.Time) error {
 	case <-cl.done:
 		return nil
 	case <-ctx.Done():
-		return p.leave(cl, ctx.Err())
+		return p.abandonCall(cl, ctx.Err())
 	case <-late:
-		return p.leave(cl, os.ErrDeadlineExceeded)
+		return p.abandonCall(cl, os.ErrDeadlineExceeded)
 	}
 }
 
-// leave gives a call up and returns when its blob is no longer read, unless it is
+// abandonCall gives a call up and returns when its blob is no longer read, unless it is
 // done.
-func (p *pipe) leave(cl *call, why error) error {
+func (p *pipe) abandonCall(cl *call, why error) error {
 	p.mu.Lock()
 	state := cl.state
 	why = p.unanswered(why)
@@ -263,7 +263,7 @@ func (p *pipe) dequeue(calls []*call, why error) {
 	}
 	p.queue = slices.DeleteFunc(p.queue, func(cl *call) bool {
 		if cl.left {
-			p.settle(cl, why)
+			p.finish(cl, why)
 		}
 		return cl.left
 	})
@@ -293,8 +293,8 @@ func (p *pipe) lookup(ctx context.Context, until time.Time, r request) (uint64, 
 	if err := ctx.Err(); err != nil {
 		return 0, exchangeError(err)
 	}
-	cl := p.lend(r)
-	defer p.giveBack(cl)
+	cl := p.getCall(r)
+	defer p.putCall(cl)
 	p.submit(cl)
 	if err := p.await(ctx, cl, until); err != nil {
 		return 0, err
@@ -307,8 +307,8 @@ func (p *pipe) answer(ctx context.Context, until time.Time, r request) ([][]byte
 	if err := ctx.Err(); err != nil {
 		return nil, exchangeError(err)
 	}
-	cl := p.lend(r)
-	defer p.giveBack(cl)
+	cl := p.getCall(r)
+	defer p.putCall(cl)
 	p.submit(cl)
 	if err := p.await(ctx, cl, until); err != nil {
 		return nil, err
@@ -344,7 +344,7 @@ func (p *pipe) next() (goOn bool, lost error) {
 			return false, errClosed
 		case p.broken != nil:
 			return true, p.broken
-		case len(p.queue) > 0 && p.room() > 0:
+		case len(p.queue) > 0 && p.available() > 0:
 			return true, nil
 		}
 		p.parked = true
@@ -354,10 +354,10 @@ func (p *pipe) next() (goOn bool, lost error) {
 	}
 }
 
-// room returns how many more requests may be under way.
-func (p *pipe) room() int { return maxUnderWay - p.underWay() }
+// available returns how many more requests may be under way.
+func (p *pipe) available() int { return maxInFlight - p.inFlight() }
 
-func (p *pipe) underWay() int { return len(p.slots) - len(p.free) }
+func (p *pipe) inFlight() int { return len(p.slots) - len(p.free) }
 
 // send writes what is queued. An error means that the connection is lost.
 func (p *pipe) send() error {
@@ -372,7 +372,7 @@ func (p *pipe) send() error {
 	p.mu.Unlock()
 	if err == nil {
 		if !p.plain {
-			p.join()
+			p.joinParts()
 		}
 		err = p.write()
 	}
@@ -382,16 +382,16 @@ func (p *pipe) send() error {
 	return err
 }
 
-// join copies the parts, so that no caller has to interrupt the write in order to leave:
+// joinParts copies the parts, so that no caller has to interrupt the write in order to leave:
 // a TLS connection is of no use after that.
-func (p *pipe) join() {
+func (p *pipe) joinParts() {
 	p.joined = p.joined[:0]
 	for _, part := range p.parts {
 		p.joined = append(p.joined, part...)
 	}
 	clear(p.parts)
 	p.parts = append(p.parts[:0], p.joined)
-	if cap(p.joined) > keepCall {
+	if cap(p.joined) > maxKeptBytes {
 		p.joined = nil // parts has it until it is written
 	}
 	p.mu.Lock()
@@ -418,11 +418,11 @@ func (p *pipe) allWritten() {
 func (p *pipe) written(cl *call) {
 	cl.blob, cl.state = nil, callSent
 	if cl.async != nil {
-		cl.async.letGo()
+		cl.async.releaseBlob()
 	}
 	switch {
 	case cl.answered && !cl.left:
-		p.settle(cl, cl.err)
+		p.finish(cl, cl.err)
 	case cl.left:
 		p.slots[cl.slot].call, cl.state = nil, callDone
 		if cl.async == nil {
@@ -456,7 +456,7 @@ func (p *pipe) connect() error {
 	}
 	err = connectError(err)
 	for _, cl := range p.queue {
-		p.settle(cl, err)
+		p.finish(cl, err)
 	}
 	clear(p.queue)
 	p.queue = p.queue[:0]
@@ -465,15 +465,15 @@ func (p *pipe) connect() error {
 
 // load takes calls from the queue and encodes them.
 func (p *pipe) load() {
-	if p.underWay() == 0 {
+	if p.inFlight() == 0 {
 		p.since = time.Now()
 	}
 	p.batched = p.batched[:0]
 	n, bytes := 0, 0
-	for most := min(p.room(), window); n < len(p.queue) && len(p.batched) < most; n++ {
+	for most := min(p.available(), window); n < len(p.queue) && len(p.batched) < most; n++ {
 		cl := p.queue[n]
 		if cl.async != nil && cl.async.late() {
-			p.settle(cl, exchangeError(os.ErrDeadlineExceeded))
+			p.finish(cl, exchangeError(os.ErrDeadlineExceeded))
 			continue
 		}
 		if bytes += len(cl.blob); !p.plain && bytes > maxJoined && len(p.batched) > 0 {
@@ -485,7 +485,7 @@ func (p *pipe) load() {
 	p.head, p.ends = p.head[:0], p.ends[:0]
 	var id [envelopeLen]byte
 	for _, cl := range p.batched {
-		cl.state, cl.slot = callWriting, p.occupy(cl)
+		cl.state, cl.slot = callWriting, p.allocSlot(cl)
 		p.head = cl.appendHead(p.head, appendEnvelope(id[:0], cl.slot, p.slots[cl.slot].turn))
 		p.ends = append(p.ends, len(p.head))
 	}
@@ -497,8 +497,8 @@ func (p *pipe) load() {
 	}
 }
 
-// occupy gives a call a slot.
-func (p *pipe) occupy(cl *call) uint32 {
+// allocSlot gives a call a slot.
+func (p *pipe) allocSlot(cl *call) uint32 {
 	if len(p.free) == 0 {
 		p.slots = append(p.slots, slot{call: cl, busy: true})
 		return uint32(len(p.slots) - 1)
@@ -511,8 +511,8 @@ func (p *pipe) occupy(cl *call) uint32 {
 	return i
 }
 
-// vacate frees a slot and returns its call, nil if its caller has left.
-func (p *pipe) vacate(i uint32) *call {
+// freeSlot frees a slot and returns its call, nil if its caller has left.
+func (p *pipe) freeSlot(i uint32) *call {
 	s := &p.slots[i]
 	cl := s.call
 	s.call, s.busy = nil, false
@@ -565,7 +565,7 @@ func (p *pipe) startReader(nc net.Conn) {
 		err := p.receive(nc)
 		p.mu.Lock()
 		p.broken = err
-		p.rouse()
+		p.wakeWriter()
 		p.mu.Unlock()
 		_ = nc.Close() // so that a write ends too, for which lose knows the reason by now
 	}()
@@ -604,7 +604,7 @@ func (p *pipe) checkSilence(nc net.Conn) error {
 	defer p.mu.Unlock()
 	now := time.Now()
 	at := now.Add(2 * p.timeout)
-	if p.underWay() > 0 {
+	if p.inFlight() > 0 {
 		at = p.since.Add(2 * p.timeout)
 	}
 	if !at.After(now) {
@@ -635,7 +635,7 @@ func (p *pipe) deliver() error {
 	r.shift(at)
 	p.since = time.Now()
 	if len(p.queue) > 0 {
-		p.rouse() // there may be room again
+		p.wakeWriter() // there may be room again
 	}
 	return nil
 }
@@ -661,7 +661,7 @@ func (p *pipe) match(frames [][]byte) error {
 		p.reader.replied = true
 		p.dialer.succeed()
 	}
-	cl := p.vacate(i)
+	cl := p.freeSlot(i)
 	if cl == nil {
 		return nil // nobody waits any longer
 	}
@@ -678,7 +678,7 @@ func (p *pipe) match(frames [][]byte) error {
 		cl.answered, cl.err = true, err
 		return nil
 	}
-	p.settle(cl, err)
+	p.finish(cl, err)
 	return nil
 }
 
@@ -714,15 +714,15 @@ func (p *pipe) lose(why error) {
 		if !p.slots[i].busy {
 			continue
 		}
-		if cl := p.vacate(uint32(i)); cl != nil {
-			p.settle(cl, why)
+		if cl := p.freeSlot(uint32(i)); cl != nil {
+			p.finish(cl, why)
 		}
 	}
 	if !p.closed {
 		return
 	}
 	for _, cl := range p.queue {
-		p.settle(cl, why)
+		p.finish(cl, why)
 	}
 	p.queue = nil
 }

@@ -17,7 +17,7 @@ var errClosed = fmt.Errorf("client is closed: %w", net.ErrClosed)
 // use.
 type pool struct {
 	dialer *dialer
-	turns  chan struct{} // holds a token for each connection in use; its capacity bounds them
+	inUse  chan struct{} // holds a token for each connection in use; its capacity bounds them
 	ctx    context.Context
 	cancel context.CancelFunc // ends ctx, by close
 
@@ -28,7 +28,7 @@ type pool struct {
 }
 
 func newPool(d *dialer, size int) *pool {
-	p := &pool{dialer: d, turns: make(chan struct{}, size), open: map[*conn]struct{}{}}
+	p := &pool{dialer: d, inUse: make(chan struct{}, size), open: map[*conn]struct{}{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -38,8 +38,8 @@ func (p *pool) get(ctx context.Context, until time.Time) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, exchangeError(err)
 	}
-	if err := p.turn(ctx, until); err != nil {
-		return nil, fmt.Errorf("%w: waited for one of %d connections: %w", ErrNoAnswer, cap(p.turns), err)
+	if err := p.acquire(ctx, until); err != nil {
+		return nil, fmt.Errorf("%w: waited for one of %d connections: %w", ErrNoAnswer, cap(p.inUse), err)
 	}
 	c, err := p.take(ctx, until)
 	if err == nil {
@@ -49,14 +49,14 @@ func (p *pool) get(ctx context.Context, until time.Time) (*conn, error) {
 		c.end()
 		p.drop(c)
 	}
-	<-p.turns
+	<-p.inUse
 	return nil, err
 }
 
-// turn waits until fewer connections are in use than there may be.
-func (p *pool) turn(ctx context.Context, until time.Time) error {
+// acquire waits until fewer connections are in use than there may be.
+func (p *pool) acquire(ctx context.Context, until time.Time) error {
 	select {
-	case p.turns <- struct{}{}:
+	case p.inUse <- struct{}{}:
 		return nil
 	default:
 	}
@@ -67,7 +67,7 @@ func (p *pool) turn(ctx context.Context, until time.Time) error {
 		late = timer.C
 	}
 	select {
-	case p.turns <- struct{}{}:
+	case p.inUse <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -154,7 +154,7 @@ func (p *pool) put(c *conn, err error) {
 	if err != nil || c.spoiled || !p.keep(c) {
 		p.drop(c)
 	}
-	<-p.turns
+	<-p.inUse
 }
 
 // lost tells whether an error is the server's fault, and not that of a caller who

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Bounds of the pauses between attempts to reach a server: each is twice the one
@@ -32,14 +32,11 @@ type dialer struct {
 	next   time.Time // no attempt before
 }
 
-// newDialer takes tcp://host:port, host:port, ipc:///path or ipc://@name.
+// newDialer takes what api.SplitAddress does.
 func newDialer(addr string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*dialer, error) {
-	network, target := "tcp", strings.TrimPrefix(addr, "tcp://")
-	if path, ok := strings.CutPrefix(addr, "ipc://"); ok {
-		network, target = "unix", path
-	}
-	if target == "" || strings.Contains(target, "://") {
-		return nil, fmt.Errorf("%w: address %q: only tcp://host:port, host:port, ipc:///path and ipc://@name are served", ErrRequest, addr)
+	network, target, err := api.SplitAddress(addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: address %w", ErrRequest, err)
 	}
 	return dialerTo(func(ctx context.Context) (net.Conn, error) {
 		return dial(ctx, network, target)

@@ -130,14 +130,14 @@ func TestServer(t *testing.T) {
 	collected := NewServer(srv)
 	ctx := t.Context()
 	keys := prompt(100)
-	require.NoError(t, c.Store(ctx, lookup.Place{}, keys[:60*32], 32))
-	require.NoError(t, c.Evict(ctx, lookup.Place{}, keys[59*32:60*32], 32))
-	for n, want := range map[int]uint32{0: 0, 16: 256, 17: 272, 100: 59 * 16} {
-		hit, err := c.Lookup(ctx, uint32(16*max(n, 1)), keys[:n*32], 32)
+	require.NoError(t, c.Store(ctx, lookup.Place{}, netproto.NewHashes(keys[:60*32], 32)))
+	require.NoError(t, c.Evict(ctx, lookup.Place{}, netproto.NewHashes(keys[59*32:60*32], 32)))
+	for n, want := range map[int]int64{0: 0, 16: 256, 17: 272, 100: 59 * 16} {
+		hit, err := c.Lookup(ctx, int64(16*max(n, 1)), netproto.NewHashes(keys[:n*32], 32))
 		require.NoError(t, err)
-		require.Equal(t, want, hit)
+		require.Equal(t, want, hit.Tokens)
 	}
-	_, err := c.Lookup(ctx, 17, keys[:32], 32)
+	_, err := c.Lookup(ctx, 17, netproto.NewHashes(keys[:32], 32))
 	require.ErrorIs(t, err, client.ErrRefused)
 	scanner, err := net.Dial("tcp", strings.TrimPrefix(srv.Addrs()[0], "tcp://"))
 	require.NoError(t, err)
@@ -197,9 +197,9 @@ func TestBackend(t *testing.T) {
 	require.Equal(t, []float64{1, 0, 0, 1},
 		[]float64{got[`backend_state{state="closed"}`], got[`backend_state{state="half-open"}`], got[`backend_state{state="open"}`], got["ready"]})
 	for range 5 {
-		hit, err := c.Lookup(t.Context(), 160, prompt(10), 32)
+		hit, err := c.Lookup(t.Context(), 160, netproto.NewHashes(prompt(10), 32))
 		require.NoError(t, err)
-		require.Zero(t, hit)
+		require.Zero(t, hit.Tokens)
 	}
 	got, _ = scrape(t, collected)
 	for name, want := range map[string]float64{
@@ -215,8 +215,8 @@ func TestService(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
 	keys := prompt(3)
-	require.NoError(t, service.Store(lookup.Place{}, keys, 32))
-	_, err = service.Lookup(64, netproto.NewHashes(keys, 32))
+	require.NoError(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	_, err = service.Lookup(t.Context(), 64, netproto.NewHashes(keys, 32))
 	require.NoError(t, err)
 	got, names := scrape(t, NewService(service))
 	require.Equal(t, sorted(namesOfService, namesOfIndex), names)

@@ -31,7 +31,7 @@ func TestAnchorsExample(t *testing.T) {
 	for i := range byte(8) {
 		hashes = append(hashes, 0xa0, 0xa1, 0xa2, i)
 	}
-	require.NoError(t, server.service.StoreChain(lookup.Place{}, 0, nil, hashes[:6*4], 4))
+	require.NoError(t, server.service.StoreChain(t.Context(), lookup.Place{}, 0, nil, netproto.NewHashes(hashes[:6*4], 4)))
 	p, exchanges := lookuptest.DialPeer(t, server.Addrs()[0]), 0
 	for _, said := range wireExample(t, "## A lookup by anchors") {
 		if said.client {
@@ -43,9 +43,9 @@ func TestAnchorsExample(t *testing.T) {
 		p.Reads(t, said.bytes)
 	}
 	require.Equal(t, 3, exchanges)
-	hit, err := server.service.Lookup(128, netproto.NewHashes(hashes, 4))
+	hit, err := server.service.Lookup(t.Context(), 128, netproto.NewHashes(hashes, 4))
 	require.NoError(t, err)
-	require.EqualValues(t, 96, hit)
+	require.EqualValues(t, 96, hit.Tokens)
 
 	// The client's own bytes for the last request, which the text says how to make.
 	var plan anchorplan.Plan
@@ -54,7 +54,7 @@ func TestAnchorsExample(t *testing.T) {
 	for _, at := range []uint32{0, 3, 7} {
 		plan.Add(at)
 	}
-	require.NoError(t, plan.Narrow(hashes, anchorplan.More{Known: 0, Said: 4, End: 8}))
+	require.NoError(t, plan.Narrow(hashes, anchorplan.More{Proven: 0, Claimed: 4, End: 8}))
 	all := wireExample(t, "## A lookup by anchors")
 	require.Equal(t, all[4].bytes, anchorsMessage(&plan, 128, 4))
 }
@@ -64,7 +64,7 @@ func TestAnchorsExample(t *testing.T) {
 func TestAnchorsTurn(t *testing.T) {
 	server := unstarted(t)
 	hashes := lookuptest.Chain("a", 8, 32)
-	require.NoError(t, server.service.StoreChain(lookup.Place{}, 0, nil, hashes, 32))
+	require.NoError(t, server.service.StoreChain(t.Context(), lookup.Place{}, 0, nil, netproto.NewHashes(hashes, 32)))
 	var plan anchorplan.Plan
 	plan.Begin(hashes, 32, 1, 1)
 	msg := anchorsMessage(&plan, 128, 32)
@@ -74,9 +74,9 @@ func TestAnchorsTurn(t *testing.T) {
 		time.Hour: bytes.Repeat(hit, 3),
 		0:         slices.Concat(hit, refused, refused),
 	} {
-		server.walkPatience = turn
+		server.anchorsTurnLimit = turn
 		var got replies
-		ses := newSession(server, &got)
+		ses := newSession(server, &got, nil)
 		for range 2 { // the next turn is a new one
 			require.NoError(t, ses.receive(bytes.Repeat(msg, 3)))
 			require.Equal(t, want, got.last)
@@ -157,7 +157,7 @@ func anchorsReplyOf(t testing.TB, frames [][]byte) (r anchorsReply) {
 	case netproto.AnchorsHit:
 		require.True(t, netproto.ParseAnchorsReply(frames[1], &r.hit))
 	case netproto.AnchorsMore:
-		require.True(t, netproto.ParseAnchorsReply(frames[1], &r.more.Known, &r.more.Said, &r.more.End))
+		require.True(t, netproto.ParseAnchorsReply(frames[1], &r.more.Proven, &r.more.Claimed, &r.more.End))
 	default:
 		t.Fatalf("reply %x", frames)
 	}
@@ -171,7 +171,7 @@ func TestAnchorsBetweenExchanges(t *testing.T) {
 	hashes := lookuptest.Chain("a", n, 32)
 	for name, change := range map[string]func(t *testing.T, s *lookup.Service, rng *rand.Rand){
 		"nothing": func(*testing.T, *lookup.Service, *rand.Rand) {},
-		"reset":   func(t *testing.T, s *lookup.Service, _ *rand.Rand) { require.NoError(t, s.Reset()) },
+		"reset":   func(t *testing.T, s *lookup.Service, _ *rand.Rand) { require.NoError(t, s.Reset(t.Context())) },
 		"evict": func(t *testing.T, s *lookup.Service, rng *rand.Rand) {
 			lookuptest.EvictHash(t, s, 0, hashes, rng.IntN(n))
 		},
@@ -180,11 +180,11 @@ func TestAnchorsBetweenExchanges(t *testing.T) {
 		},
 		"store all": func(t *testing.T, s *lookup.Service, _ *rand.Rand) { lookuptest.StorePrefix(t, s, hashes, n) },
 		"reset and store others": func(t *testing.T, s *lookup.Service, rng *rand.Rand) {
-			require.NoError(t, s.Reset())
+			require.NoError(t, s.Reset(t.Context()))
 			lookuptest.StorePrefix(t, s, hashes, rng.IntN(n))
 		},
 		"another end": func(t *testing.T, s *lookup.Service, _ *rand.Rand) {
-			require.NoError(t, s.StoreChain(lookup.Place{}, 0, nil, append(lookuptest.Chain("b", 50, 32), hashes[50*32:]...), 32))
+			require.NoError(t, s.StoreChain(t.Context(), lookup.Place{}, 0, nil, netproto.NewHashes(append(lookuptest.Chain("b", 50, 32), hashes[50*32:]...), 32)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestAnchorsBetweenExchanges(t *testing.T) {
 			determined := 0
 			for round := range 60 {
 				if round%3 == 0 {
-					require.NoError(t, server.service.Reset())
+					require.NoError(t, server.service.Reset(t.Context()))
 					lookuptest.StorePrefix(t, server.service, hashes, 1+rng.IntN(n))
 				}
 				lookuptest.EvictHash(t, server.service, 0, hashes, rng.IntN(n))
@@ -206,9 +206,9 @@ func TestAnchorsBetweenExchanges(t *testing.T) {
 					r := askAnchors(t, p, &plan, 16*n)
 					require.NotZero(t, r.kind)
 					if r.kind == netproto.AnchorsHit {
-						want, err := server.service.Lookup(16*n, netproto.NewHashes(hashes, 32))
+						want, err := server.service.Lookup(t.Context(), 16*n, netproto.NewHashes(hashes, 32))
 						require.NoError(t, err)
-						require.Equal(t, want, r.hit, "round %d, exchange %d", round, exchange)
+						require.EqualValues(t, want.Tokens, r.hit, "round %d, exchange %d", round, exchange)
 						determined++
 						break
 					}
@@ -231,7 +231,7 @@ func TestAnchorsLies(t *testing.T) {
 	lookuptest.StorePrefix(t, server.service, unsure, n)
 	for _, prompt := range [][]byte{hashes, other[:32*n/2]} {
 		lookuptest.StorePrefix(t, server.service, prompt, len(prompt)/32)
-		_, err := honest.Lookup(context.Background(), uint32(len(prompt)/2), prompt, 32)
+		_, err := honest.Lookup(context.Background(), int64(len(prompt)/2), netproto.NewHashes(prompt, 32))
 		require.NoError(t, err)
 	}
 	lookuptest.EvictHash(t, server.service, 0, hashes, 10) // what is behind it stays sure
@@ -286,11 +286,11 @@ func TestAnchorsLies(t *testing.T) {
 			require.LessOrEqual(t, r.hit, c.most)
 			require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")), "the connection goes on")
 			for _, prompt := range [][]byte{hashes, other} {
-				want, err := server.service.Lookup(16*n, netproto.NewHashes(prompt, 32))
+				want, err := server.service.Lookup(t.Context(), 16*n, netproto.NewHashes(prompt, 32))
 				require.NoError(t, err)
-				got, err := honest.Lookup(context.Background(), 16*n, prompt, 32)
+				got, err := honest.Lookup(context.Background(), 16*n, netproto.NewHashes(prompt, 32))
 				require.NoError(t, err)
-				require.Equal(t, want, got, "others are told the truth")
+				require.Equal(t, want.Tokens, got.Tokens, "others are told the truth")
 			}
 		})
 	}
@@ -371,14 +371,14 @@ func TestAnchorsDoNotAllocate(t *testing.T) {
 		}
 		message := func() []byte { return anchorsMessage(&plan, 16*n, 32, "\x00id") }
 		var got replies
-		ses := newSession(server, &got)
+		ses := newSession(server, &got, nil)
 		first := message()
 		require.NoError(t, ses.receive(first))
 		last := first
 		if got.last[len(encodeEnvelope("\x00id"))+2] == netproto.AnchorsMore {
 			var more anchorplan.More
 			numbers := got.last[len(got.last)-12:]
-			require.True(t, netproto.ParseAnchorsReply(numbers, &more.Known, &more.Said, &more.End))
+			require.True(t, netproto.ParseAnchorsReply(numbers, &more.Proven, &more.Claimed, &more.End))
 			require.NoError(t, plan.Narrow(hashes, more))
 			last = message()
 		}

@@ -53,7 +53,7 @@ func TestConformanceWire(t *testing.T) {
 			report.Add(c.ID, overBackend)
 			continue
 		}
-		require.NoError(t, server.service.Reset())
+		require.NoError(t, server.service.Reset(t.Context()))
 		report.Add(c.ID, c.judge(t, server))
 	}
 	report.Done()
@@ -101,7 +101,7 @@ var ownRequests = []string{"explain", "store", "evict", "ping", "stat"}
 func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict {
 	for _, r := range c.Present {
 		for i := r[0]; i < r[1]; i++ {
-			require.NoError(t, server.service.Store(lookup.Place{}, conformance.Hash(c.ID, i, c.HashLen), c.HashLen))
+			require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(conformance.Hash(c.ID, i, c.HashLen), c.HashLen)))
 		}
 	}
 	frames := [][]byte{{}} // the delimiter of a REQ socket

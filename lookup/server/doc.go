@@ -4,42 +4,48 @@
 // # Glossary
 //
 //   - session: one connection.
-//   - flight: one request over a remote backend, from its first byte to its reply.
-//   - crew: the goroutines that wait for a remote backend.
-//   - meter: what one event loop measures of the lookups that it answers.
+//   - turn: one run of an event loop for one connection.
+//   - remote request: one request over a backend, from its first byte to its reply.
 //
 // # One lookup
 //
-//	socket → Server.OnTraffic → session (netproto.Handler) → netproto.Reader
-//	       → lookup.Query.Add → lookup.Query.Finish → reply
+//	socket → Server.OnTraffic → session.receive → netproto.Reader.Feed
+//	       → memoryHandler.begin, add, end: lookup.Query.Begin, Add, Finish
+//	       → session.flush
 //
-// and over a remote backend
+// and over a backend
 //
-//	session → flight.add: a copy of the hashes → session.takeOff → crew
-//	       → lookup.Remote.Lookup → flights.land → the loop is woken
-//	       → session.done: reply
+//	session.receive → remoteHandler.begin, add, end: a copy of the hashes
+//	       → remoteHandler.dispatch → workerPool.submit
+//	worker → remoteRequest.run → lookup.Remote.Lookup → remoteHandler.complete
+//	       → the event loop is woken
+//	session.resume → remoteHandler.finish → session.flush
 //
 // # Invariants
 //
-//   - Nothing on the way of a lookup over the index allocates in the steady state.
-//   - No event loop waits for a remote backend. One that is slow or dead costs its
-//     callers a hit of 0 by the deadline, and others nothing.
-//   - Requests of one connection take effect in order, and replies to equal
-//     envelopes come in order. Over a backend, a change that timed out may still take
-//     effect later; others wait until its call has returned.
-//   - A peer's mistake costs that peer a 00 reply or its connection, and nobody
-//     else anything.
+//   - No lookup over the index allocates in the steady state.
+//   - No event loop waits for a backend. One that is slow or dead costs its callers a
+//     hit of 0 by the deadline, and others nothing.
+//   - Requests of one connection take effect in order, and replies to equal envelopes
+//     come in order. Over a backend, a change that timed out may still take effect
+//     later; others wait until its call has returned.
+//   - A peer's mistake costs that peer a 00 reply or its connection, and nobody else
+//     anything.
 //
 // # Ownership
 //
-// gnet lends each callback a slice of its loop's read buffer; the session consumes
-// all of it before it returns. Replies are built in a pooled buffer that is given
-// back when they are written. A flight holds a pooled copy of its hashes until its lookup
-// or change has returned; an abandoned call of the backend has keys of its own. A flight belongs to its session, but from crew.submit to
-// flights.land to a worker.
+//   - Borrowed from the event loop: the bytes that gnet hands to OnTraffic, and the hashes
+//     of requestHandler.add, which lie in them, until the call returns.
+//   - Pooled (bytebufferpool): the replies of a turn, until session.endTurn, and a remote
+//     request's copy of its hashes, until it completes.
+//   - Copied: the hashes of a remote request, its envelope and the echo of a ping over a
+//     backend; what a message split over turns leaves (netproto.Reader.Copied).
+//
+// A remote request belongs to its connection's event loop, and to a worker from
+// workerPool.submit to remoteHandler.complete.
 //
 // # Concurrency
 //
-// A session belongs to its event loop; what the sweeper of timeouts reads of it is
-// atomic, and workers only land. The server's workers are joined when it has stopped.
+// A session belongs to its event loop. What the sweeper of timeouts reads of it is atomic.
+// Workers call only remoteHandler.complete. Shutdown waits for all goroutines.
 package server

@@ -10,6 +10,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
 )
 
 // A service is served on a port of its own and asked over a socket.
@@ -32,11 +33,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := c.Store(ctx, lookup.Place{}, []byte("aaaabbbb"), 4); err != nil { // two hashes of 4 bytes
+	if err := c.Store(ctx, lookup.Place{}, netproto.NewHashes([]byte("aaaabbbb"), 4)); err != nil { // two hashes of 4 bytes
 		log.Fatal(err)
 	}
-	hit, err := c.Lookup(ctx, 64, []byte("aaaabbbbddddeeee"), 4)
-	fmt.Println(hit, err)
+	hit, err := c.Lookup(ctx, 64, netproto.NewHashes([]byte("aaaabbbbddddeeee"), 4))
+	fmt.Println(hit.Tokens, err)
 	_ = c.Close()
 
 	fmt.Println(srv.Shutdown(ctx)) // drains, then closes

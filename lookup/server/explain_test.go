@@ -43,7 +43,7 @@ func TestExplainOverTheWire(t *testing.T) {
 				stretch = append(stretch, chunks.At(int(i))...)
 			}
 			if len(stretch) > 0 {
-				require.NoError(t, c.Store(ctx, lookup.Place{Group: uint16(g), TPRank: uint16(tp)}, stretch, 32))
+				require.NoError(t, c.Store(ctx, lookup.Place{Group: uint16(g), TPRank: uint16(tp)}, netproto.NewHashes(stretch, 32)))
 			}
 			if end >= int64(upTo) {
 				break
@@ -52,11 +52,11 @@ func TestExplainOverTheWire(t *testing.T) {
 	}
 	explain := func(tokens uint32) api.Explanation {
 		t.Helper()
-		e, err := c.Explain(ctx, tokens, raw, 32)
+		e, err := c.Explain(ctx, int64(tokens), netproto.NewHashes(raw, 32))
 		require.NoError(t, err)
-		hit, err := c.Lookup(ctx, tokens, raw, 32)
+		hit, err := c.Lookup(ctx, int64(tokens), netproto.NewHashes(raw, 32))
 		require.NoError(t, err)
-		require.Equal(t, hit, e.HitTokens)
+		require.Equal(t, hit.Tokens, e.HitTokens)
 		return e
 	}
 	block := func(i int64) *int64 { return &i }
@@ -70,9 +70,9 @@ func TestExplainOverTheWire(t *testing.T) {
 	require.Equal(t, coordinator.ReasonComplete, e.Groups[0].Reason)
 	require.Equal(t, coordinator.ReasonComplete, e.Groups[1].Reason)
 
-	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 0, TPRank: 1}, hashes.At(4*4+3), 32)) // chunk 4, one rank
-	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 1, TPRank: 0}, hashes.At(31), 32))
-	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 1, TPRank: 1}, hashes.At(31), 32))
+	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 0, TPRank: 1}, netproto.NewHashes(hashes.At(4*4+3), 32))) // chunk 4, one rank
+	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 1, TPRank: 0}, netproto.NewHashes(hashes.At(31), 32)))
+	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 1, TPRank: 1}, netproto.NewHashes(hashes.At(31), 32)))
 	e = explain(512)
 	require.Equal(t, api.Explanation{HitTokens: 256, Groups: []api.GroupExplanation{
 		{Group: 0, Kind: coordinator.FullAttention, EndTokens: 256, Reason: coordinator.ReasonRank, FirstMissingBlock: block(4)},
@@ -80,7 +80,7 @@ func TestExplainOverTheWire(t *testing.T) {
 	}}, e)
 
 	for tp := range uint16(2) { // now on no rank: the first miss must not hide the rest
-		require.NoError(t, c.Evict(ctx, lookup.Place{Group: 0, TPRank: tp}, hashes.At(2*4+3), 32))
+		require.NoError(t, c.Evict(ctx, lookup.Place{Group: 0, TPRank: tp}, netproto.NewHashes(hashes.At(2*4+3), 32)))
 	}
 	e = explain(512)
 	require.EqualValues(t, 128, e.HitTokens)
@@ -93,12 +93,12 @@ func TestExplainOverTheWire(t *testing.T) {
 	require.JSONEq(t, `{"group":0,"kind":"full_attention","end_tokens":128,"reason":"missing_block","first_missing_block":2}`, string(text))
 
 	lookups := statOf(t, c).Lookups
-	_, err = c.Explain(ctx, 512, raw, 32)
+	_, err = c.Explain(ctx, 512, netproto.NewHashes(raw, 32))
 	require.NoError(t, err)
 	require.Equal(t, lookups, statOf(t, c).Lookups, "explaining does not count")
-	_, err = c.Explain(ctx, 17, raw, 32)
+	_, err = c.Explain(ctx, 17, netproto.NewHashes(raw, 32))
 	require.ErrorIs(t, err, client.ErrRefused)
-	e, err = c.Explain(ctx, 512, nil, 0)
+	e, err = c.Explain(ctx, 512, netproto.NewHashes(nil, 0))
 	require.NoError(t, err)
 	require.Equal(t, coordinator.ReasonNothing, e.Groups[1].Reason)
 }

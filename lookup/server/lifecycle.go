@@ -11,7 +11,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// lifecycle is what Start and Shutdown know of each other. A server is new, then it
+// lifecycle is the state that Start and Shutdown share. A server is new, then it
 // starts, serves and stops. Shutdown may come at any time, also beside Start, which then
 // leaves nothing running.
 type lifecycle struct {
@@ -33,9 +33,9 @@ func newLifecycle() lifecycle {
 }
 
 // errStarted refuses to start a server twice.
-var errStarted = errors.New("lookup: the server was started before; make another one")
+var errStarted = errors.New("server: it was started before; make another one")
 
-// beginStart notes that Start begins, and returns a context that ends with ctx or when
+// beginStart records that Start began, and returns a context that ends with ctx or when
 // Shutdown is called.
 func (l *lifecycle) beginStart(ctx context.Context) (context.Context, error) {
 	l.mu.Lock()
@@ -51,7 +51,7 @@ func (l *lifecycle) beginStart(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// beginShutdown notes that Shutdown was called and ends a Start that is under way. It
+// beginShutdown records that Shutdown was called and ends a Start that is under way. It
 // returns whether there was a Start.
 func (l *lifecycle) beginShutdown() (started bool) {
 	l.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	close(s.booted)
-	go s.watch(silentSweeps)
+	go s.watch(maxMissedSweeps)
 	if err := ctx.Err(); err != nil {
 		if s.shuttingDown.Load() {
 			return errors.Join(ErrServerClosed, s.stopServing(nil))
@@ -111,14 +111,14 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	if err != nil { // gnet has closed what it had opened
 		closeAll(listeners)
-		return fmt.Errorf("lookup: cannot start event loops: %w", err)
+		return fmt.Errorf("server: cannot start event loops: %w", err)
 	}
 	s.engine = engine
 	for _, ln := range listeners {
 		s.addrs = append(s.addrs, ln.addr)
 	}
-	s.crews = startCrews(s.remote)
-	s.door = openDoor(s, s.engine, listeners)
+	s.workers = startWorkerPools(s.remote)
+	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-s.startEnded:
 	case <-ctx.Done(): // Start stops what it has started
-		return fmt.Errorf("lookup: the server was still starting: %w", ctx.Err())
+		return fmt.Errorf("server: still starting: %w", ctx.Err())
 	}
 	if !s.running() {
 		return s.Err()
@@ -177,13 +177,13 @@ func (s *Server) stopServing(why error) error {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	s.door.close(ctx) // who is on the way to a loop would wait for ever if it had stopped
+	s.acceptor.close(ctx) // before the loops stop: a connection being enrolled waits for its loop
 	go s.stop(why)
 	select {
 	case <-s.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("lookup: event loops did not stop within %v", stopTimeout)
+		return fmt.Errorf("server: event loops did not stop within %v", stopTimeout)
 	}
 }
 
@@ -196,38 +196,38 @@ func (s *Server) stop(why error) {
 				s.cfg.Logger.Warn("event loops did not stop as they should", "error", err)
 			}
 		}
-		s.crews.stop() // no loop is left that could submit
+		s.workers.stop() // no loop is left that could submit
 		s.peers.flush(true)
 		s.err = why
 		close(s.done)
 	})
 }
 
-// silentSweeps is how many sweeps in a row must be missing for the engine to be
+// maxMissedSweeps is how many sweeps in a row must be missing for the engine to be
 // gone; a machine that is short of time delays them as it delays who watches.
-const silentSweeps = 10
+const maxMissedSweeps = 10
 
 // watch notices when an event loop has ended by itself, which gnet tells nobody:
 // it no longer sweeps then. New connections would go to that loop and hang.
-func (s *Server) watch(patience int) {
+func (s *Server) watch(maxMissed int) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	last, silent := int64(0), 0
-	for silent < patience {
+	last, missed := int64(0), 0
+	for missed < maxMissed {
 		select {
 		case <-s.done:
 			return
 		case <-tick.C:
 		}
-		s.peers.flush(false) // here, as a log may be stuck, and who sweeps must not be
+		s.peers.flush(false) // here, not in OnTick: a log may block
 		if n := s.sweeps.Load(); n != last {
-			last, silent = n, 0
+			last, missed = n, 0
 		} else {
-			silent++
+			missed++
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sweepEvery)
 	defer cancel()
-	s.door.close(ctx)
+	s.acceptor.close(ctx)
 	s.stop(errors.New("an event loop ended"))
 }

@@ -95,10 +95,10 @@ func TestLargestLookup(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	c := dialTest(t, server)
 	most := DefaultLimits().MaxHashes
-	hit, err := c.Lookup(context.Background(), uint32(16*most), make([]byte, 31*most), 31)
+	hit, err := c.Lookup(context.Background(), int64(16*most), netproto.NewHashes(make([]byte, 31*most), 31))
 	require.NoError(t, err)
-	require.Zero(t, hit)
-	_, err = c.Lookup(context.Background(), uint32(16*most), make([]byte, 16*(most+1)), 16)
+	require.Zero(t, hit.Tokens)
+	_, err = c.Lookup(context.Background(), int64(16*most), netproto.NewHashes(make([]byte, 16*(most+1)), 16))
 	require.ErrorIs(t, err, client.ErrRefused)
 }
 

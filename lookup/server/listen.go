@@ -46,7 +46,7 @@ func listenAll(ctx context.Context, cfg *Config) ([]listener, error) {
 		}
 		if err != nil {
 			closeAll(all)
-			return nil, fmt.Errorf("lookup: cannot serve %s: %w", addr, err)
+			return nil, fmt.Errorf("server: cannot serve %s: %w", addr, err)
 		}
 		all = append(all, ln)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
 )
 
 // serveOn starts a server on addresses of the test's own; change may alter its
@@ -107,11 +108,11 @@ func TestIPC(t *testing.T) {
 		c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
 		require.NoError(t, err)
 		if i == 0 {
-			require.NoError(t, c.Store(context.Background(), lookup.Place{}, keys, 32))
+			require.NoError(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 		}
-		hit, err := c.Lookup(context.Background(), 16000, keys, 32)
+		hit, err := c.Lookup(context.Background(), 16000, netproto.NewHashes(keys, 32))
 		require.NoError(t, err)
-		require.EqualValues(t, 16000, hit, addr)
+		require.EqualValues(t, 16000, hit.Tokens, addr)
 		require.NoError(t, c.Close())
 	}
 	lookuptest.Eventually(t, "all gone", func() bool { return server.open() == 0 })
@@ -297,7 +298,7 @@ func TestSocketOptions(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
-	raw, err := server.door.listeners[0].Listener.(*net.TCPListener).SyscallConn()
+	raw, err := server.acceptor.listeners[0].Listener.(*net.TCPListener).SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) {
 		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
@@ -353,7 +354,7 @@ func TestLoopsAreEven(t *testing.T) {
 }
 
 // The next connection is not admitted before the one before it is with its loop, but
-// for one that takes longer than enterPatience.
+// for one that takes longer than enrollWait.
 func TestAdmitWaitsForTheLoop(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -368,12 +369,12 @@ func TestAdmitWaitsForTheLoop(t *testing.T) {
 		accepted, err := ln.Accept()
 		require.NoError(t, err)
 		begun := time.Now()
-		server.door.admit(accepted)
-		if open := server.open(); time.Since(begun) < enterPatience {
+		server.acceptor.admit(accepted)
+		if open := server.open(); time.Since(begun) < enrollWait {
 			require.Equal(t, i+1, open)
 			inTime++
 		}
 		lookuptest.Eventually(t, "open", func() bool { return server.open() == i+1 })
 	}
-	t.Logf("%d of %d within %v", inTime, connections, enterPatience)
+	t.Logf("%d of %d within %v", inTime, connections, enrollWait)
 }

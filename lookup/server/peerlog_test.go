@@ -30,7 +30,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		l.connectionClosed(closedMaxConnections, nil, nil) // each reason for itself
 		require.Equal(t, []string{first, `level=WARN msg="connection closed" reason=max_connections`}, log.Take())
 
-		time.Sleep(quietFor - 1)
+		time.Sleep(logInterval - 1)
 		l.flush(false)
 		l.connectionClosed(closedFirstByte, peer, cause)
 		require.Empty(t, log.Take())
@@ -42,7 +42,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		// With no further line, the number is told when the next line could be.
 		l.connectionClosed(closedFirstByte, peer, cause)
 		l.connectionClosed(closedFirstByte, peer, cause)
-		time.Sleep(quietFor)
+		time.Sleep(logInterval)
 		l.flush(false)
 		l.flush(false)
 		require.Equal(t, []string{more + "2"}, log.Take())

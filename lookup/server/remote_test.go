@@ -88,7 +88,7 @@ func TestRemoteEqualEnvelopes(t *testing.T) {
 			got = append(got, body)
 		}
 		require.Equal(t, []string{hitText(8), hitText(4), "01", "00", "01", hitText(4)}, got)
-		lookuptest.Eventually(t, "nothing is left", func() bool { return server.flying.Load() == 0 })
+		lookuptest.Eventually(t, "nothing is left", func() bool { return server.inFlight.Load() == 0 })
 	}
 }
 
@@ -176,20 +176,20 @@ func TestRemoteAgreesWithSequence(t *testing.T) {
 			switch rng.IntN(10) {
 			case 0:
 				all = append(all, plainOf(id, netproto.TagReset)...)
-				require.NoError(t, model.Reset())
+				require.NoError(t, model.Reset(t.Context()))
 			case 1, 2, 3:
 				all = append(all, storeOf(id, netproto.TagStore, keys[:to])...)
-				require.NoError(t, model.Store(lookup.Place{}, keys[:to], 32))
+				require.NoError(t, model.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys[:to], 32)))
 			case 4:
 				all = append(all, storeOf(id, netproto.TagEvict, keys[from:to])...)
-				require.NoError(t, model.Evict(lookup.Place{}, keys[from:to], 32))
+				require.NoError(t, model.Evict(t.Context(), lookup.Place{}, netproto.NewHashes(keys[from:to], 32)))
 			case 5:
 				all = append(all, plainOf(id, netproto.TagPing)...)
 			default:
 				all = append(all, lookupOf(id, keys)...)
-				hit, err := model.Lookup(uint64(len(keys)/2), netproto.NewHashes(keys, 32))
+				hit, err := model.Lookup(t.Context(), int64(len(keys)/2), netproto.NewHashes(keys, 32))
 				require.NoError(t, err)
-				body = fmt.Sprintf("%08x", hit)
+				body = fmt.Sprintf("%08x", hit.Tokens)
 			}
 			want[id] = append(want[id], body)
 		}
@@ -254,8 +254,8 @@ func TestRemoteBreakerOverTheWire(t *testing.T) {
 	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
 	p.Expect(t, "00", "01")
 	c := dialTest(t, server)
-	require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, keys, 32), "unavailable")
-	_, err := c.Lookup(context.Background(), 17, keys, 32)
+	require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)), "unavailable")
+	_, err := c.Lookup(context.Background(), 17, netproto.NewHashes(keys, 32))
 	require.ErrorIs(t, err, client.ErrRefused, "mistakes are refused all the same")
 	st := statOf(t, c)
 	require.Equal(t, "open", st.BackendState)
@@ -277,8 +277,8 @@ func TestRemoteReadOnly(t *testing.T) {
 	server := startRemote(t, store, cfg, Limits{})
 	c := dialTest(t, server)
 	for range 10 {
-		require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, lookuptest.Chain("a", 2, 32), 32), "only engines fill this pool")
-		require.ErrorIs(t, c.Evict(context.Background(), lookup.Place{}, lookuptest.Chain("a", 2, 32), 32), client.ErrRefused)
+		require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), "only engines fill this pool")
+		require.ErrorIs(t, c.Evict(context.Background(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), client.ErrRefused)
 	}
 	st := statOf(t, c)
 	require.Equal(t, "closed", st.BackendState)
@@ -363,7 +363,7 @@ func TestRemoteMaxInFlight(t *testing.T) {
 	p.Send(t, bytes.Repeat(slices.Concat(plainOf("same", netproto.TagPing), plainOf("same", netproto.TagUnknown)), refusals/2),
 		plainOf("end", netproto.TagPing))
 	p.Expect(t, "end 00")
-	require.EqualValues(t, 3, server.flying.Load(), "two, and one that stands for all refusals")
+	require.EqualValues(t, 3, server.inFlight.Load(), "two, and one that stands for all refusals")
 	close(g.Open)
 	want := map[string]int{"1 " + hitText(8): 1, "same " + hitText(8): 1, "same 00": refusals}
 	got := map[string]int{}
@@ -407,7 +407,7 @@ func TestRemoteConnectionLost(t *testing.T) {
 	require.EqualValues(t, 4, server.Stat().InFlight)
 	require.NoError(t, p.Close())
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 0 })
-	lookuptest.Eventually(t, "nothing is in flight", func() bool { return server.Stat().InFlight == 0 })
+	lookuptest.Eventually(t, "nothing is in remoteRequest", func() bool { return server.Stat().InFlight == 0 })
 	close(g.Open)
 	lookuptest.Eventually(t, "nothing is held", func() bool { return server.remote.Reserved() == 0 })
 	require.EqualValues(t, 1, store.Calls.Load()-calls, "what had not begun is not asked")
@@ -429,7 +429,7 @@ func TestRemoteDrain(t *testing.T) {
 	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
 	select {
 	case err := <-down:
-		t.Fatalf("shut down with requests in flight: %v", err)
+		t.Fatalf("shut down with requests in remoteRequest: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(g.Open)
@@ -480,7 +480,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 
 func TestRemoteIdleTimeout(t *testing.T) {
 	server := startRemote(t, &lookuptest.KeyStore{}, patient, Limits{IdleTimeout: time.Second})
-	ses := newSession(server, new(replies))
+	ses := newSession(server, new(replies), nil)
 	ses.inFlight.Store(1)
 	require.Equal(t, closedByPeer, server.overdue(ses, monotime.At(time.Now().Add(time.Hour))))
 	ses.inFlight.Store(0)
@@ -490,7 +490,7 @@ func TestRemoteIdleTimeout(t *testing.T) {
 func TestRemoteExplainOverTheWire(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	server := startRemote(t, lookuptest.Filled(t, keys[:160]), patient, Limits{})
-	e, err := dialTest(t, server).Explain(context.Background(), 128, keys, 32)
+	e, err := dialTest(t, server).Explain(context.Background(), 128, netproto.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 80, e.HitTokens)
 	require.EqualValues(t, 5, *e.Groups[0].FirstMissingBlock)
@@ -525,8 +525,8 @@ func BenchmarkRemoteRoundTrip(b *testing.B) {
 			c := dialTest(b, server)
 			b.ReportAllocs()
 			for b.Loop() {
-				if hit, err := c.Lookup(context.Background(), uint32(16*n), keys, 32); err != nil || hit != uint32(16*n) {
-					b.Fatal(hit, err)
+				if hit, err := c.Lookup(context.Background(), int64(16*n), netproto.NewHashes(keys, 32)); err != nil || hit.Tokens != int64(16*n) {
+					b.Fatal(hit.Tokens, err)
 				}
 			}
 		})

@@ -39,29 +39,29 @@ type Server struct {
 	gnet.BuiltinEventEngine
 	lifecycle
 
-	service *lookup.Service
-	remote  *lookup.Remote // nil over the memory index
-	cfg     Config
-	engine  *gnet.Client // event loops without listeners
-	door    *door        // the listeners
-	addrs   []string
+	service  *lookup.Service
+	remote   *lookup.Remote // nil over the memory index
+	cfg      Config
+	engine   *gnet.Client // event loops without listeners
+	acceptor *acceptor    // of all listeners
+	addrs    []string
 
-	crews *crews // nil over the memory index
-	peers *peerLog
+	workers *workerPools // nil over the memory index
+	peers   *peerLog
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn
-	meters   map[gnet.EventLoop]*meter
-	noLoop   meter // of sessions without a loop
+	metrics  map[gnet.EventLoop]*loopMetrics
+	noLoop   loopMetrics // of sessions without an event loop
 
-	walkPatience time.Duration
+	anchorsTurnLimit time.Duration // shorter in tests
 
 	sweeps atomic.Int64 // calls of OnTick, see watch
 
-	connections, failed, dropped, ignored, copied, flying atomic.Int64
-	anchored, undetermined, fallbacks                     atomic.Int64 // requests by anchors
-	acceptErrors                                          atomic.Int64
-	closed                                                closeCounters
+	connections, failed, dropped, ignored, copied, inFlight atomic.Int64
+	anchored, undetermined, fallbacks                       atomic.Int64 // requests by anchors
+	acceptErrors                                            atomic.Int64
+	closed                                                  closeCounters
 }
 
 // readBuffer is the size in bytes of a loop's read buffer, and so the most that
@@ -98,24 +98,21 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	return &Server{
 		service: service, remote: service.Remote(), cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]gnet.Conn{}, meters: map[gnet.EventLoop]*meter{},
-		peers: newPeerLog(cfg.Logger), walkPatience: walkPatience,
+		sessions: map[*session]gnet.Conn{}, metrics: map[gnet.EventLoop]*loopMetrics{},
+		peers: newPeerLog(cfg.Logger), anchorsTurnLimit: anchorsTurnLimit,
 	}, nil
 }
 
 // OnOpen implements gnet.EventHandler.
 func (s *Server) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	ses := newSession(s, c)
-	if ses.flights != nil {
-		ses.flights.wake = func() { _ = c.Wake(nil) }
-	}
-	v := c.Context().(*visitor)
-	v.opened.Store(true)
+	ses := newSession(s, c, func() { _ = c.Wake(nil) })
+	pending := c.Context().(*pendingConn)
+	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer = v.peer
+	ses.peer = pending.peer
 	s.mu.Lock()
 	s.sessions[ses] = c
-	ses.meter = s.meterOf(c.EventLoop())
+	ses.metrics = s.metricsOf(c.EventLoop())
 	s.mu.Unlock()
 	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
 	return nil, gnet.None
@@ -131,8 +128,7 @@ func (s *Server) OnClose(c gnet.Conn, err error) gnet.Action {
 	delete(s.sessions, ses)
 	s.mu.Unlock()
 	s.connections.Add(-1)
-	ses.abandon()
-	ses.ground()
+	ses.handler.close()
 	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)
 	if ses.cause != nil {
@@ -146,11 +142,11 @@ func (s *Server) OnClose(c gnet.Conn, err error) gnet.Action {
 // gnet never copies a remainder. Without bytes it is an answer to Wake.
 func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 	ses := c.Context().(*session)
-	err := s.take(c, ses)
+	err := s.receive(c, ses)
 	switch {
-	case err == nil && s.shuttingDown.Load() && ses.mayLeave(c):
+	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
 		return ses.close(closedDraining)
-	case err == nil, errors.Is(err, errGone):
+	case err == nil, errors.Is(err, errConnGone):
 		return gnet.None
 	case errors.Is(err, errSlowReader):
 		return ses.close(closedSlowReader)
@@ -159,24 +155,24 @@ func (s *Server) OnTraffic(c gnet.Conn) gnet.Action {
 	return ses.close(reasonOf(err))
 }
 
-// take hands the session what has arrived.
-func (s *Server) take(c gnet.Conn, ses *session) error {
+// receive hands the session what has arrived.
+func (s *Server) receive(c gnet.Conn, ses *session) error {
 	p, err := c.Peek(-1)
 	if err != nil {
 		return nil //nolint:nilerr // the connection is closing
 	}
 	n := len(p)
 	if n == 0 {
-		return ses.woken()
+		return ses.resume()
 	}
 	if err := ses.receive(p); err != nil {
 		return err
 	}
 	_, _ = c.Discard(n)
-	return s.readOn(c, ses, n)
+	return s.continueRead(c, ses, n)
 }
 
-// close notes why the connection ends and returns the action that ends it.
+// close sets why the connection ends and returns the action that ends it.
 func (s *session) close(why closeReason) gnet.Action {
 	s.reason.Store(uint32(why))
 	return gnet.Close
@@ -211,13 +207,13 @@ func (s *Server) overdue(ses *session, now int64) closeReason {
 	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
 		return closedMessageTimeout
 	}
-	if since := ses.shakingSince.Load(); since != 0 && now-since > int64(limits.HandshakeTimeout) {
+	if since := ses.handshakeSince.Load(); since != 0 && now-since > int64(limits.HandshakeTimeout) {
 		return closedHandshakeTimeout
 	}
 	if ttl := ses.ttl.Load(); ttl > 0 && now-ses.lastActive.Load() > ttl {
 		return closedHeartbeatTimeout
 	}
-	between := ses.messageSince.Load() == 0 && ses.shakingSince.Load() == 0 && ses.inFlight.Load() == 0
+	between := ses.messageSince.Load() == 0 && ses.handshakeSince.Load() == 0 && ses.inFlight.Load() == 0
 	if limits.IdleTimeout > 0 && between && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
 		return closedIdleTimeout
 	}

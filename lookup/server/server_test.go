@@ -31,17 +31,17 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	keys := lookuptest.Chain("a", 1000, 32)
 	hit := func(tokens uint32) uint32 {
 		t.Helper()
-		n, err := c.Lookup(ctx, tokens, keys, 32)
+		n, err := c.Lookup(ctx, int64(tokens), netproto.NewHashes(keys, 32))
 		require.NoError(t, err)
-		return n
+		return uint32(n.Tokens)
 	}
 	require.NoError(t, c.Ping(ctx))
 	require.Zero(t, hit(16000))
-	require.NoError(t, c.Store(ctx, lookup.Place{}, keys[:700*32], 32))
+	require.NoError(t, c.Store(ctx, lookup.Place{}, netproto.NewHashes(keys[:700*32], 32)))
 	require.EqualValues(t, 700*16, hit(16000))
 	require.EqualValues(t, 480, hit(480))
 	require.EqualValues(t, 700*16, hit(1<<32-16), "no more than the hashes cover")
-	require.NoError(t, c.Evict(ctx, lookup.Place{}, keys[10*32:11*32], 32))
+	require.NoError(t, c.Evict(ctx, lookup.Place{}, netproto.NewHashes(keys[10*32:11*32], 32)))
 	require.EqualValues(t, 160, hit(16000))
 	st := statOf(t, c)
 	require.EqualValues(t, 699, st.Entries)
@@ -56,9 +56,9 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	require.Zero(t, hit(16000))
 	require.Zero(t, statOf(t, c).Entries)
 
-	n, err := c.Lookup(ctx, 16, nil, 0)
+	n, err := c.Lookup(ctx, 16, netproto.NewHashes(nil, 0))
 	require.NoError(t, err)
-	require.Zero(t, n)
+	require.Zero(t, n.Tokens)
 }
 
 func TestRefusedRequests(t *testing.T) {
@@ -101,7 +101,7 @@ func TestGarbage(t *testing.T) {
 	good := dialTest(t, server)
 	keys := lookuptest.Chain("a", 500, 32)
 	ctx := context.Background()
-	require.NoError(t, good.Store(ctx, lookup.Place{}, keys, 32))
+	require.NoError(t, good.Store(ctx, lookup.Place{}, netproto.NewHashes(keys, 32)))
 	random := make([]byte, 10000)
 	rng := rand.NewChaCha8([32]byte{1})
 	_, _ = rng.Read(random)
@@ -129,9 +129,9 @@ func TestGarbage(t *testing.T) {
 		require.NoError(t, err, name)
 		p.ClosedWithin(t)
 		lookuptest.Eventually(t, name, func() bool { return server.closed[c.reason].Load() == before+1 })
-		hit, err := good.Lookup(ctx, 8000, keys, 32)
+		hit, err := good.Lookup(ctx, 8000, netproto.NewHashes(keys, 32))
 		require.NoError(t, err, name)
-		require.EqualValues(t, 8000, hit, name)
+		require.EqualValues(t, 8000, hit.Tokens, name)
 	}
 	closed := statOf(t, good).Closed
 	require.EqualValues(t, 3, closed["bad_first_byte"])
@@ -145,7 +145,7 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		server := unstarted(t)
 		server.cfg.Limits.MessageTimeout = 500 * time.Millisecond
 		var got replies
-		ses := newSession(server, &got)
+		ses := newSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		msg := lookuptest.Encode([]byte("ping"))
 		require.NoError(t, ses.receive(msg[:1]))
@@ -179,7 +179,7 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		"a handshake": {"\xff", closedHandshakeTimeout},
 		"nothing":     {"\x00\x04ping", closedIdleTimeout},
 	} {
-		ses := newSession(server, new(replies))
+		ses := newSession(server, new(replies), nil)
 		require.NoError(t, ses.receive([]byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
@@ -206,7 +206,7 @@ func TestUnreadIsNotSilence(t *testing.T) {
 			<-held
 			_, err := p.Write(lookuptest.Encode(nil, []byte("ping")))
 			require.NoError(t, err)
-			lookuptest.Eventually(t, "it has arrived", func() bool { return server.unheard() == 1 })
+			lookuptest.Eventually(t, "it has arrived", func() bool { return server.unreadConns() == 1 })
 			ses := server.someSession()
 			ses.lastActive.Store(monotime.At(time.Now().Add(-2 * time.Hour)))
 			server.OnTick()
@@ -269,7 +269,7 @@ func TestRepliesInOrder(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 300, 32)
-	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	var out []byte
 	for i := range 300 {
 		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), uint32(16*(i+1)), 32, len(keys))
@@ -297,7 +297,7 @@ func TestByteByByte(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 20, 20)
-	require.NoError(t, server.service.Store(lookup.Place{}, keys[:15*20], 20))
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys[:15*20], 20)))
 	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
 	for i := range msg {
 		_, err := p.Write(msg[i : i+1])
@@ -336,7 +336,7 @@ func TestHybridOverTheWire(t *testing.T) {
 				at := lookup.Place{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
 				for i := range max(upTo, 0) {
 					if i != hole {
-						require.NoError(t, server.service.Store(at, chunks.At(i), 32))
+						require.NoError(t, server.service.Store(t.Context(), at, netproto.NewHashes(chunks.At(i), 32)))
 						content[string(coord.AppendKey(nil, g, r, chunks.At(i)))] = true
 					}
 				}
@@ -372,14 +372,14 @@ func TestHybridOverTheWire(t *testing.T) {
 func TestResetInTheMiddle(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 1000, 32)
-	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.busy() == 1 })
-	server.service.Reset()
-	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	server.service.Reset(t.Context())
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	_, err = p.Write(msg[len(msg)/2:])
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{{0, 0, 0, 0}}, p.Next(t))
@@ -422,7 +422,7 @@ func TestSeveralListeners(t *testing.T) {
 func TestStartFailures(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	for _, listen := range []string{"127.0.0.1:0", "ipc://tmp/x", "unix:///tmp/x", "udp://127.0.0.1:0"} {
+	for _, listen := range []string{"", "/tmp/x", "ipc://tmp/x", "unix:///tmp/x", "udp://127.0.0.1:0"} {
 		_, err := New(service, Config{Listen: []string{listen}})
 		require.ErrorIs(t, err, ErrConfig, listen)
 	}
@@ -452,7 +452,7 @@ func TestStartCancelled(t *testing.T) {
 func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:1000])
@@ -524,10 +524,10 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	server := unstarted(t)
 	service := server.service
 	keys := lookuptest.Chain("a", 8192, 32)
-	require.NoError(t, service.Store(lookup.Place{}, keys[:6000*32], 32))
+	require.NoError(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys[:6000*32], 32)))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
 	var got replies
-	ses := newSession(server, &got)
+	ses := newSession(server, &got, nil)
 	round := func() {
 		for p := msg; len(p) > 0; {
 			n := min(len(p), 65521) // odd, so that hashes are cut
@@ -541,7 +541,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	require.Equal(t, uint32(96000), binary.BigEndian.Uint32(got.last[len(got.last)-4:]))
 	require.Zero(t, testing.AllocsPerRun(200, round))
 	hashes := netproto.NewHashes(keys, 32)
-	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = service.Lookup(8192*16, hashes) }))
+	require.Zero(t, testing.AllocsPerRun(200, func() { _, _ = service.Lookup(t.Context(), 8192*16, hashes) }))
 }
 
 // heap returns the bytes of what is reachable.
@@ -558,18 +558,18 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	before := heap()
 	open := make([]*session, sessions)
 	for i := range open {
-		open[i] = newSession(server, new(replies))
+		open[i] = newSession(server, new(replies), nil)
 		require.NoError(t, open[i].receive(msg[:len(msg)/2]))
 		require.NotNil(t, open[i].reader.Begun())
 	}
 	require.Less(t, int64(heap())-int64(before), int64(64<<20))
 	for _, s := range open {
-		s.abandon()
+		s.handler.close()
 	}
 	runtime.KeepAlive(msg)
 }
@@ -587,13 +587,13 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 			server, before := unstarted(t), heap()
 			open := make([]*session, sessions)
 			for i := range open {
-				open[i] = newSession(server, new(replies))
+				open[i] = newSession(server, new(replies), nil)
 				require.NoError(t, open[i].receive(msg))
 				require.NotNil(t, open[i].reader.Begun())
 			}
 			require.Less(t, int64(heap())-int64(before), int64(32<<20))
 			for _, s := range open {
-				s.abandon()
+				s.handler.close()
 			}
 		})
 	}
@@ -602,11 +602,11 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(lookup.Place{}, keys, 32))
+	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
-	ses := newSession(server, &got)
+	ses := newSession(server, &got, nil)
 	reads := int64(0)
 	for p := msg; len(p) > 0; reads++ {
 		n := min(len(p), 1+rng.IntN(65536))
@@ -629,15 +629,15 @@ func TestManyClients(t *testing.T) {
 			done <- func() error {
 				keys := lookuptest.Chain(fmt.Sprint(i), 400, 32)
 				for range 50 {
-					if err := c.Store(context.Background(), lookup.Place{}, keys, 32); err != nil {
+					if err := c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)); err != nil {
 						return err
 					}
-					hit, err := c.Lookup(context.Background(), 6400, keys, 32)
+					hit, err := c.Lookup(context.Background(), 6400, netproto.NewHashes(keys, 32))
 					if err != nil {
 						return err
 					}
-					if hit%16 != 0 || hit > 6400 {
-						return fmt.Errorf("hit %d", hit)
+					if hit.Tokens%16 != 0 || hit.Tokens > 6400 {
+						return fmt.Errorf("hit %d", hit.Tokens)
 					}
 				}
 				return c.Reset(context.Background())
@@ -662,7 +662,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
 				} else {
 					server := startServer(b, blocks16, Limits{})
-					require.NoError(b, server.service.Store(lookup.Place{}, keys, 32))
+					require.NoError(b, server.service.Store(b.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
 					addr = server.Addrs()[0]
 				}
 				c, err := client.Dial(context.Background(), addr, client.WithAnchors(0))
@@ -670,7 +670,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				defer c.Close()
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := c.Lookup(context.Background(), uint32(16*n), keys, 32); err != nil {
+					if _, err := c.Lookup(context.Background(), int64(16*n), netproto.NewHashes(keys, 32)); err != nil {
 						b.Fatal(err)
 					}
 				}

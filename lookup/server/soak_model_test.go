@@ -295,7 +295,7 @@ func (op *soakOp) judgeHit(pool *soakPool, body [][]byte, refused bool) error {
 		if err := json.Unmarshal(body[1], &told); err != nil {
 			return err
 		}
-		hit = int64(told.HitTokens)
+		hit = told.HitTokens
 	default:
 		return fmt.Errorf("want another form of reply")
 	}
@@ -314,7 +314,7 @@ func (op *soakOp) judgeExplanation(pool *soakPool, a *soakAnswer, told api.Expla
 	if err != nil {
 		return err
 	}
-	want := api.Explanation{HitTokens: uint32(a.least)}
+	want := api.Explanation{HitTokens: a.least}
 	for _, end := range ends {
 		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {

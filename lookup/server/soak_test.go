@@ -112,13 +112,13 @@ func soak(t *testing.T, pool coordinator.Pool, maxEntries int64, seed uint64, to
 	pool = coord.Pool()
 	model := &soakPool{coord: coord, groups: pool.Groups, ranks: pool.TPSize, evicts: maxEntries > 0}
 	s := &soakRun{
-		server: newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
-		tally:  &soakTally{requests: map[string]int{}, faults: map[string]int{}},
-		rng:    rand.New(rand.NewPCG(seed, 1<<32)),
+		server:    newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
+		histogram: &soakTally{requests: map[string]int{}, faults: map[string]int{}},
+		rng:       rand.New(rand.NewPCG(seed, 1<<32)),
 	}
 	resets := new(soakResets)
 	for id := range soakWorkers {
-		s.workers = append(s.workers, newSoakWorker(id, seed, model, s.server, resets, s.tally))
+		s.workers = append(s.workers, newSoakWorker(id, seed, model, s.server, resets, s.histogram))
 	}
 	defer func() {
 		s.server.release()
@@ -138,7 +138,7 @@ func soak(t *testing.T, pool coordinator.Pool, maxEntries int64, seed uint64, to
 type soakRun struct {
 	server      *soakServer
 	workers     []*soakWorker
-	tally       *soakTally
+	histogram   *soakTally
 	rng         *rand.Rand
 	first, last soakMemory
 	longest     time.Duration // of the drains
@@ -223,7 +223,7 @@ func (s *soakRun) restarts(ctx context.Context) error {
 		if how == "term" {
 			s.longest = max(s.longest, time.Since(begun)-stopped)
 		}
-		s.tally.fault("server: " + map[string]string{"kill": "kill -9", "term": "SIGTERM"}[how])
+		s.histogram.fault("server: " + map[string]string{"kill": "kill -9", "term": "SIGTERM"}[how])
 		if err := s.server.start(); err != nil {
 			return err
 		}
@@ -254,7 +254,7 @@ func (s *soakRun) flat() error {
 }
 
 func (s *soakRun) summary() string {
-	t := s.tally
+	t := s.histogram
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	total := 0

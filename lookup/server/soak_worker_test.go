@@ -35,12 +35,12 @@ func (t *soakTally) fault(kind string) {
 // soakWorker is one client. It has chains that nobody else knows, and a random
 // sequence of its own.
 type soakWorker struct {
-	id     int
-	rng    *rand.Rand
-	pool   *soakPool
-	server *soakServer
-	resets *soakResets
-	tally  *soakTally
+	id        int
+	rng       *rand.Rand
+	pool      *soakPool
+	server    *soakServer
+	resets    *soakResets
+	histogram *soakTally
 
 	chains      []*soakChain
 	salts       int // chains made so far
@@ -48,8 +48,8 @@ type soakWorker struct {
 	seen        int // resets that had begun when the last batch ended
 }
 
-func newSoakWorker(id int, seed uint64, pool *soakPool, server *soakServer, resets *soakResets, tally *soakTally) *soakWorker {
-	w := &soakWorker{id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), pool: pool, server: server, resets: resets, tally: tally}
+func newSoakWorker(id int, seed uint64, pool *soakPool, server *soakServer, resets *soakResets, histogram *soakTally) *soakWorker {
+	w := &soakWorker{id: id, rng: rand.New(rand.NewPCG(seed, uint64(id))), pool: pool, server: server, resets: resets, histogram: histogram}
 	for range 6 {
 		w.chains = append(w.chains, w.newChain())
 	}
@@ -118,7 +118,7 @@ func (w *soakWorker) episode(ctx context.Context) error {
 		w.forget()
 	}
 	if w.rng.IntN(30) == 0 {
-		w.tally.fault("silent")
+		w.histogram.fault("silent")
 		w.keep(c)
 		return nil
 	}
@@ -180,12 +180,12 @@ func (soakKept) Close() error { return nil }
 func (w *soakWorker) leave(c *soakConn) error {
 	switch w.rng.IntN(3) {
 	case 0:
-		w.tally.fault("close")
+		w.histogram.fault("close")
 	case 1:
-		w.tally.fault("RST between requests")
+		w.histogram.fault("RST between requests")
 		abort(c.Conn)
 	case 2:
-		w.tally.fault("half-close between requests")
+		w.histogram.fault("half-close between requests")
 		_ = c.SetDeadline(time.Now().Add(soakPatience))
 		if err := closeWrite(c.Conn); err != nil {
 			return w.lost(c, "half-close", err)
@@ -221,7 +221,7 @@ func (w *soakWorker) lost(c *soakConn, what string, err error) error {
 		return &soakFailure{what: wrong.Error(), err: errors.New(what)}
 	}
 	if _, ok := w.server.ending(c.incarnation); ok && !errors.Is(err, os.ErrDeadlineExceeded) {
-		w.tally.fault("server ended")
+		w.histogram.fault("server ended")
 		return nil
 	}
 	return &soakFailure{what: "lost: " + what + " on a connection of dialect " + c.dialect, err: err}
@@ -386,7 +386,7 @@ func (w *soakWorker) due(b *soakBatch, n int) int {
 // judge goes through the requests in their order. Those without a reply are in
 // doubt; overlap says that a reset of another worker may have come in between.
 func (w *soakWorker) judge(b *soakBatch, got []soakMessage, overlap bool) error {
-	t := w.tally
+	t := w.histogram
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.batches++
@@ -433,14 +433,14 @@ func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
 		a := op.allowed(w.pool)
 		switch {
 		case a.exact:
-			w.tally.exact++
+			w.histogram.exact++
 		case a.least == a.most:
-			w.tally.ranged++
+			w.histogram.ranged++
 		default:
-			w.tally.uncertain++
+			w.histogram.uncertain++
 		}
 		if body := m.frames[len(m.frames)-1]; len(body) == 4 && binary.BigEndian.Uint32(body) > 0 {
-			w.tally.hits++
+			w.histogram.hits++
 		}
 	}
 	if err := op.judge(w.pool, m); err != nil {
@@ -454,10 +454,10 @@ func (w *soakWorker) judgeOne(op *soakOp, m soakMessage) error {
 
 // judgeCut decides what a connection that the worker has cut must have given.
 func (w *soakWorker) judgeCut(c *soakConn, b *soakBatch, got int, err error) error {
-	w.tally.mu.Lock()
-	w.tally.cut += len(b.ops) - got
-	w.tally.mu.Unlock()
-	w.tally.fault(b.cut)
+	w.histogram.mu.Lock()
+	w.histogram.cut += len(b.ops) - got
+	w.histogram.mu.Unlock()
+	w.histogram.fault(b.cut)
 	var wrong *soakWrong
 	if errors.As(err, &wrong) {
 		return &soakFailure{what: wrong.Error()}
@@ -486,7 +486,7 @@ func (w *soakWorker) exchange(c *soakConn, b *soakBatch) (got []soakMessage, err
 	late := time.Duration(0)
 	if w.rng.IntN(12) == 0 {
 		late = time.Duration(w.rng.IntN(200)) * time.Millisecond
-		w.tally.fault("reads late")
+		w.histogram.fault("reads late")
 	}
 	done := make(chan struct{})
 	go func() {
@@ -601,20 +601,20 @@ func (w *soakWorker) send(c *soakConn, b *soakBatch, p []byte) error {
 	}
 	switch style := w.rng.IntN(8); {
 	case style == 0 && len(p) < 20_000:
-		w.tally.fault("single bytes")
+		w.histogram.fault("single bytes")
 		for range min(len(p), 1+w.rng.IntN(600)) {
 			if err := write(1); err != nil {
 				return err
 			}
 		}
 	case style == 1 && len(p) > 1:
-		w.tally.fault("stall")
+		w.histogram.fault("stall")
 		if err := write(w.rng.IntN(len(p))); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(1+w.rng.IntN(40)) * time.Millisecond)
 	case style == 2:
-		w.tally.fault("pieces")
+		w.histogram.fault("pieces")
 		for sent < len(p) {
 			if err := write(min(len(p)-sent, max(1, len(p)/64)+w.rng.IntN(1+w.rng.IntN(5000)))); err != nil {
 				return err

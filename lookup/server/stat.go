@@ -9,7 +9,7 @@ func (s *Server) Stat() api.Stat {
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.CommandsIgnored = s.ignored.Load()
 	st.Anchored, st.AnchoredUndetermined, st.AnchoredFallbacks = s.anchored.Load(), s.undetermined.Load(), s.fallbacks.Load()
-	st.InFlight, st.AcceptErrors = s.flying.Load(), s.acceptErrors.Load()
+	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
 	return st
 }

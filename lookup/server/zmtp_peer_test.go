@@ -177,7 +177,7 @@ func buildVenv(dir string) error {
 	defer cancel()
 	for _, args := range [][]string{
 		{"python3", "-m", "venv", dir},
-		{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1",
+		{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--logLimit", "--disable-pip-version-check", "--retries=1",
 			"--only-binary=:all:", "pyzmq==" + pyzmqVersion},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
 )
 
 // What a ZMTP peer sends and gets in a handshake.
@@ -39,7 +40,7 @@ func dialZMTP(t testing.TB, s *Server) *lookuptest.Peer {
 func TestZMTPBesideRaw(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	raw, keys := dialTest(t, server), lookuptest.Chain("a", 100, 32)
-	require.NoError(t, raw.Store(context.Background(), lookup.Place{}, keys[:64*32], 32))
+	require.NoError(t, raw.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys[:64*32], 32)))
 	p := dialZMTP(t, server)
 	u32 := func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 	ask := [][]byte{[]byte("lookup"), u32(1600), {0, 32}, keys}
@@ -140,7 +141,7 @@ func TestTTLBeginsAnewWithEachPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
 		var got replies
-		ses := newSession(server, &got)
+		ses := newSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		require.NoError(t, ses.receive(append(bytes.Clone(zmtpGreeting), zmtpReady...)))
 		const ttl = 1500 * time.Millisecond

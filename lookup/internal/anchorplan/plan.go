@@ -131,13 +131,13 @@ func (p *Plan) addDigests(from int) {
 }
 
 // More is an answer that leaves the hit undetermined, in blocks: presence is known of
-// those below Known, would be of those below Said if digests had shown what stores say
+// those below Proven, would be of those below Claimed if digests had shown what stores say
 // to be right, and those below End decide the hit.
-type More struct{ Known, Said, End uint32 }
+type More struct{ Proven, Claimed, End uint32 }
 
 // NextSize is how many bytes of hashes the next request has at most.
 func (p *Plan) NextSize(more More) int {
-	return (max(0, int(more.End)-int(more.Known)) + p.Len()) * p.hashLen
+	return (max(0, int(more.End)-int(more.Proven)) + p.Len()) * p.hashLen
 }
 
 // Narrow makes the second request: the anchors that the server can make use of, and the
@@ -146,23 +146,23 @@ func (p *Plan) NextSize(more More) int {
 func (p *Plan) Narrow(hashes []byte, more More) error {
 	p.hashes = hashes
 	defer p.drop()
-	known, said, end := int(more.Known), int(more.Said), int(more.End)
-	if known > said || said > end || end > p.blocks() {
-		return fmt.Errorf("anchors: blocks %d, %d, %d are wanted of %d", known, said, end, p.blocks())
+	proven, claimed, end := int(more.Proven), int(more.Claimed), int(more.End)
+	if proven > claimed || claimed > end || end > p.blocks() {
+		return fmt.Errorf("anchors: blocks %d, %d, %d are wanted of %d", proven, claimed, end, p.blocks())
 	}
-	first := known
+	first := proven
 	if len(p.Digests) == 0 {
-		first = said // which digests will show
+		first = claimed // which digests will show
 	}
 	old := netproto.Anchors{Numbers: append([]byte(nil), p.Numbers...)}
 	p.reset(p.NumHashes, uint32(first))
 	for i := range old.Len() {
-		if at := int(old.Number(i)); at < first && at >= known-1 {
+		if at := int(old.Number(i)); at < first && at >= proven-1 {
 			p.anchor(at)
 		}
 	}
-	if first > known {
-		p.addDigests(known)
+	if first > proven {
+		p.addDigests(proven)
 	}
 	p.addBlocks(first, end)
 	return nil

@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
 // Storer is what these tests need of a service.
 type Storer interface {
 	Pool() coordinator.Pool
-	StoreChain(at netproto.Place, number uint32, before, keys []byte, hashLen int) error
-	Evict(at netproto.Place, keys []byte, hashLen int) error
+	api.PrefixCache
 }
 
 // coordOf returns the coordinator of a service's pool.
@@ -37,7 +37,7 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 		}
 		for _, r := range c.Ranks(g) {
 			at := netproto.Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
-			require.NoError(t, s.StoreChain(at, 0, nil, keys, 32))
+			require.NoError(t, s.StoreChain(t.Context(), at, 0, nil, netproto.NewHashes(keys, 32)))
 		}
 	}
 }
@@ -47,7 +47,7 @@ func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
 	t.Helper()
 	for _, r := range coordOf(t, s).Ranks(g) {
 		at := netproto.Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
-		require.NoError(t, s.Evict(at, hashes[i*32:(i+1)*32], 32))
+		require.NoError(t, s.Evict(t.Context(), at, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
 	}
 }
 

@@ -26,32 +26,24 @@ type address struct {
 // CheckAddress refuses what is not tcp://host:port, or host:port, with a port
 // other than 0, or ipc://: what a client can connect to.
 func CheckAddress(text string) error {
-	full := text
-	if !strings.Contains(text, "://") {
-		full = "tcp://" + text
-	}
-	a, err := parseAddress(full)
+	a, err := parseAddress(text)
 	if err == nil && a.path == "" && a.port == 0 {
 		return fmt.Errorf("%q has port 0; give the port of the server, 1 to 65535", text)
 	}
 	return err
 }
 
-// parseAddress reads tcp://host:port, ipc:///path or ipc://@name. The host is a name or an IP address, an
-// IPv6 address in brackets.
+// parseAddress reads what api.SplitAddress does. The host is a name or an IP address.
 func parseAddress(text string) (address, error) {
-	scheme, rest, ok := strings.Cut(text, "://")
+	network, rest, err := api.SplitAddress(text)
 	switch {
-	case !ok:
-		return address{}, fmt.Errorf("%q has no scheme; write tcp://host:port", text)
-	case scheme == "ipc":
-		_, path, err := api.SplitAddress(text)
-		if strings.HasPrefix(path, "/") {
-			path = filepath.Clean(path)
+	case err != nil:
+		return address{}, err
+	case network == "unix":
+		if strings.HasPrefix(rest, "/") {
+			rest = filepath.Clean(rest)
 		}
-		return address{path: path}, err
-	case scheme != "tcp":
-		return address{}, fmt.Errorf("%q: unknown scheme %q; use tcp://host:port or ipc:///path", text, scheme)
+		return address{path: rest}, nil
 	}
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil {

@@ -217,7 +217,8 @@ func TestFileErrors(t *testing.T) {
 func TestListenErrors(t *testing.T) {
 	for _, test := range []struct{ list, want string }{
 		{`[]`, `c.yaml:1:1: listen: no address; give one such as tcp://127.0.0.1:7557`},
-		{`["127.0.0.1:7557"]`, `c.yaml:1:10: listen[0]: "127.0.0.1:7557" has no scheme; write tcp://host:port`},
+		{`["tcp://a:1", "a:1"]`, `c.yaml:1:23: listen[1]: "a:1" is the same address as "tcp://a:1" before it; remove one`},
+		{`["/run/x"]`, `c.yaml:1:10: listen[0]: "/run/x" has no scheme; write ipc:///path for a unix socket`},
 		{`["ipc://run/x"]`, `c.yaml:1:10: listen[0]: "ipc://run/x": not the absolute path of a socket; write ipc:///path or ipc://@name`},
 		{`["ipc:///run/"]`, `c.yaml:1:10: listen[0]: "ipc:///run/": not the absolute path of a socket; write ipc:///path or ipc://@name`},
 		{`["ipc://@"]`, `c.yaml:1:10: listen[0]: "ipc://@": no name behind the @`},

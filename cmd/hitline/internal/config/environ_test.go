@@ -114,7 +114,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_LOOPS=", `HITLINE_LOOPS: "" is not a whole number in decimal`},
 		{"HITLINE_LOOPS=1000", `HITLINE_LOOPS: loops: 1000 is too large, must be at most 256`},
 		{"HITLINE_LISTEN=", `HITLINE_LISTEN: listen: no address; give one such as tcp://127.0.0.1:7557`},
-		{"HITLINE_LISTEN=tcp://a:1,b", `HITLINE_LISTEN: listen[1]: "b" has no scheme; write tcp://host:port`},
+		{"HITLINE_LISTEN=tcp://a:1,b", `HITLINE_LISTEN: listen[1]: "b": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{"HITLINE_POOL_USE_EAGLE=1", `HITLINE_POOL_USE_EAGLE: "1" is not true or false`},
 		{"HITLINE_LIMITS_MAX_MESSAGE=1G", `HITLINE_LIMITS_MAX_MESSAGE: "1G" is not a number of bytes such as 67108864, 64MiB or 64MB (KiB, MiB, GiB, TiB; KB, MB, GB)`},
 		{"HITLINE_DRAIN_TIMEOUT=1", `HITLINE_DRAIN_TIMEOUT: "1" is not a duration such as 100ms, 10s, 1m30s or 2h, or 0`},

@@ -45,7 +45,7 @@ func TestFlagErrors(t *testing.T) {
 		flags Flags
 		want  string
 	}{
-		{"listen", Flags{Listen: []string{"tcp://a:1", "a"}}, `--listen: listen[1]: "a" has no scheme; write tcp://host:port`},
+		{"listen", Flags{Listen: []string{"tcp://a:1", "a"}}, `--listen: listen[1]: "a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{"loops", Flags{Loops: new(-1)}, `--loops: loops: -1 is too small, must be at least 0`},
 		{"block size", Flags{BlockSize: new(0)}, `--block-size: 0 is not a number of tokens, must be 1 or more`},
 		{"block size too large", Flags{BlockSize: new(1 << 40)}, `--block-size: pool.hash_block_size: hash_block_size is 1099511627776, want 1 to 2147483647`},
@@ -63,7 +63,7 @@ func TestFlagErrors(t *testing.T) {
 func TestPlaceIsOfTheLastSource(t *testing.T) {
 	file := write(t, "listen: [tcp://a:1, tcp://b:1]\npool: {groups: [{kind: mamba, block_size: 16}]}\n")
 	_, err := Load(Source{File: file, Flags: Flags{Listen: []string{"tcp://a:1", "b"}}})
-	require.EqualError(t, err, `--listen: listen[1]: "b" has no scheme; write tcp://host:port`)
+	require.EqualError(t, err, `--listen: listen[1]: "b": missing port in address; write tcp://host:port, an IPv6 address in brackets`)
 	_, err = Load(Source{File: file, Environ: []string{"HITLINE_POOL_GROUPS=[{kind: mamba}]"}})
 	require.EqualError(t, err, `HITLINE_POOL_GROUPS:1:2: pool.groups[0]: block_size is 0, want 1 to 2147483647`)
 }

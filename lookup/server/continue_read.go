@@ -7,19 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turnReads is how many read buffers a connection is served before it is another
-// one's turn, if it is in the middle of a request and more of it is there: 512 KiB,
-// a tenth of a millisecond. Each saves a round through the
+// turnReads is how many read buffers of one request a connection is served in one turn of
+// its event loop: 512 KiB, a tenth of a millisecond. Each saves a round through the
 // poller, which costs as much as reading 16 KiB.
 const turnReads = 8
 
-// readBuffers are for reading on.
+// readBuffers hold what continueRead reads.
 var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// readOn reads the connection itself for the rest of its turn, when the last read,
-// of n bytes, has left a request unfinished and probably more in the socket. What
-// the socket says of errors and of the end it says again to gnet, which acts on it.
-func (s *Server) readOn(c gnet.Conn, ses *session, n int) error {
+// continueRead reads the connection itself for the rest of its turn if the last read, of n
+// bytes, filled gnet's buffer and left a request unfinished. On an error or the end of the
+// stream it returns: gnet's next read sees it again and closes the connection.
+func (s *Server) continueRead(c gnet.Conn, ses *session, n int) error {
 	if n < readBuffer || !ses.reader.InMessage() {
 		return nil
 	}
@@ -28,7 +27,7 @@ func (s *Server) readOn(c gnet.Conn, ses *session, n int) error {
 	for reads := 1; reads < turnReads && n == readBuffer && ses.reader.InMessage(); reads++ {
 		var err error
 		if n, err = unix.Read(c.Fd(), buf[:]); err != nil || n <= 0 {
-			return nil // gnet meets it too
+			return nil // gnet sees it again
 		}
 		if err := ses.receive(buf[:n]); err != nil {
 			return err

@@ -15,7 +15,7 @@ const drainPoll = 5 * time.Millisecond
 // drain stops accepting and waits until every connection is closed, each as soon
 // as nothing of it is under way, or for the end of ctx.
 func (s *Server) drain(ctx context.Context) error {
-	s.door.close(ctx)
+	s.acceptor.close(ctx)
 	s.mu.Lock()
 	for _, c := range s.sessions {
 		_ = c.Wake(nil) // it closes itself: see OnTraffic
@@ -30,10 +30,10 @@ func (s *Server) drain(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			if busy += s.unheard(); busy == 0 {
+			if busy += s.unreadConns(); busy == 0 {
 				return nil
 			}
-			return fmt.Errorf("lookup: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
+			return fmt.Errorf("server: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
 		case <-tick.C:
 		}
 	}
@@ -65,9 +65,9 @@ func (s *Server) busy() int {
 	return n
 }
 
-// unheard counts the connections that are not busy because their loops have not
-// come to read what has arrived.
-func (s *Server) unheard() int {
+// unreadConns counts the connections that only seem not to be busy: their loops have not
+// read what has arrived.
+func (s *Server) unreadConns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -91,10 +91,10 @@ func (s *Server) open() int {
 	return len(s.sessions)
 }
 
-// mayLeave tells, on the connection's loop, whether nothing would be lost if it
+// canClose tells, on the connection's loop, whether nothing would be lost if it
 // were closed now: no request under way, arrived and not read, or not answered,
 // and no reply untaken.
-func (s *session) mayLeave(c gnet.Conn) bool {
+func (s *session) canClose(c gnet.Conn) bool {
 	return s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !unread(c.Fd())
 }
 

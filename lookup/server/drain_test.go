@@ -84,7 +84,7 @@ func TestDrainAnswersWhatHasArrived(t *testing.T) {
 	go func() { down <- server.Shutdown(context.Background()) }()
 	lookuptest.Eventually(t, "not listening", func() bool {
 		select {
-		case <-server.door.closed:
+		case <-server.acceptor.closed:
 			return true
 		default:
 			return false
@@ -140,7 +140,7 @@ func TestDrainOfThoseWhoWait(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	second := gated{ln.(*net.TCPListener), make(chan struct{})}
-	door := openDoor(server, server.engine, []listener{{Listener: second, addr: "tcp://second"}})
+	door := startAcceptor(server, server.engine, []listener{{Listener: second, addr: "tcp://second"}})
 	peers := make([]*lookuptest.Peer, 20)
 	for i := range peers {
 		conn, err := net.Dial("tcp", ln.Addr().String())
@@ -179,7 +179,7 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
 	_, err := p.Write(lookuptest.Encode([]byte("ping")))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "it has arrived", func() bool { return server.unheard() == 1 })
+	lookuptest.Eventually(t, "it has arrived", func() bool { return server.unreadConns() == 1 })
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
 }
 
@@ -190,8 +190,8 @@ func TestLogThatIsStuck(t *testing.T) {
 	server, err := serveOn(t, func(cfg *Config) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	defer close(log.Free)
-	server.peers.failed.told.Store(-int64(quietFor)) // its next line is due
-	server.peers.failed.silent.Store(1)
+	server.peers.failed.last.Store(-int64(logInterval)) // its next line is due
+	server.peers.failed.suppressed.Store(1)
 	<-log.Held
 	swept := server.sweeps.Load()
 	lookuptest.Eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })
@@ -246,7 +246,7 @@ func TestAcceptBacksOff(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	begun := time.Now()
-	second := openDoor(server, server.engine, []listener{{Listener: &short{ln, 5}, addr: "tcp://second"}})
+	second := startAcceptor(server, server.engine, []listener{{Listener: &short{ln, 5}, addr: "tcp://second"}})
 	defer second.close(context.Background())
 	pings(t, "tcp://"+ln.Addr().String())
 	require.GreaterOrEqual(t, time.Since(begun), 155*time.Millisecond, "5, 10, 20, 40 and 80 ms")
@@ -308,7 +308,7 @@ func TestConnectionNotTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	lookuptest.Eventually(t, "it came and went", func() bool { return server.closed[closedByPeer].Load() == 1 })
-	server.door.admit(conn)
+	server.acceptor.admit(conn)
 	lookuptest.Eventually(t, "counted", func() bool { return server.Stat().AcceptErrors == 1 })
 	require.Zero(t, server.connections.Load())
 	lookuptest.Eventually(t, "told", func() bool { return strings.Contains(log.String(), "cannot serve a connection") })
@@ -316,7 +316,7 @@ func TestConnectionNotTaken(t *testing.T) {
 
 func TestZonesAreForgotten(t *testing.T) {
 	conn := &zoned{local: net.TCPAddr{Zone: "eth0"}, remote: net.TCPAddr{Zone: "eth0"}}
-	forgetZones(conn)
+	clearZones(conn)
 	require.Empty(t, conn.local.Zone+conn.remote.Zone)
 }
 

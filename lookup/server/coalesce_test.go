@@ -159,7 +159,7 @@ func TestRemoteCancelled(t *testing.T) {
 	require.NoError(t, ps[0].Close()) // which leads
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 2 })
 	require.NoError(t, ps[1].Close())
-	lookuptest.Eventually(t, "it is gone too", func() bool { return server.flying.Load() == 1 })
+	lookuptest.Eventually(t, "it is gone too", func() bool { return server.inFlight.Load() == 1 })
 	lookuptest.Eventually(t, "one follows", func() bool { return r.Followers() == 1 })
 	require.EqualValues(t, 10, ended.Load(), "it goes on for others")
 	close(opened)

@@ -38,14 +38,14 @@ func TestShareDeadlines(t *testing.T) {
 			}
 		}
 		begun := time.Now()
-		ask := func(after, timeout, took time.Duration, want uint32) func() {
+		ask := func(after, timeout, took time.Duration, want int64) func() {
 			return func() {
 				time.Sleep(after)
 				ctx, cancel := context.WithTimeout(context.Background(), timeout)
 				defer cancel()
 				hit, err := s.remote.Lookup(ctx, 128, hashes.Len(), hashes)
 				require.NoError(t, err)
-				require.Equal(t, want, hit)
+				require.Equal(t, want, hit.Tokens)
 				require.Equal(t, took, time.Since(begun))
 			}
 		}
@@ -61,7 +61,7 @@ func TestShareDeadlines(t *testing.T) {
 		require.EqualValues(t, 3, s.Stat().BackendTimeouts)
 		require.EqualValues(t, 5, s.Stat().Lookups)
 		require.EqualValues(t, 1, s.Stat().BackendShared, "the last two that had time")
-		require.Empty(t, s.remote.sharing.under)
+		require.Empty(t, s.remote.coalescer.inflight)
 	})
 }
 
@@ -84,14 +84,14 @@ func TestRemoteOneDeadline(t *testing.T) {
 			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 			require.NoError(t, err)
 			begun := time.Now()
-			hit, err := s.Lookup(uint64(16*n), netproto.NewHashes(keys, 32))
+			hit, err := s.Lookup(t.Context(), int64(16*n), netproto.NewHashes(keys, 32))
 			require.NoError(t, err)
 			if n == 100 {
-				require.EqualValues(t, 16*n, hit)
+				require.EqualValues(t, 16*n, hit.Tokens)
 				require.Equal(t, 60*time.Millisecond, time.Since(begun))
 				return
 			}
-			require.Zero(t, hit, "the prefix of the first round is no answer")
+			require.Zero(t, hit.Tokens, "the prefix of the first round is no answer")
 			require.Equal(t, 100*time.Millisecond, time.Since(begun))
 			require.EqualValues(t, 2, calls.Load())
 			require.EqualValues(t, 1, s.Stat().BackendTimeouts)
@@ -141,15 +141,15 @@ func TestShareCrowd(t *testing.T) {
 						go cancel()
 					}
 					if rand.IntN(40) == 0 {
-						_ = s.Evict(Place{}, lookuptest.Chain("none", 1, 32), 32)
+						_ = s.Evict(t.Context(), Place{}, netproto.NewHashes(lookuptest.Chain("none", 1, 32), 32))
 					}
 					own := bytes.Clone(keys)
 					hit, err := s.remote.Lookup(ctx, int64(16*n), n, netproto.NewHashes(own, 32))
 					clear(own) // whoever still reads it sees something else
-					if err != nil || hit != 0 && hit != uint32(16*n) {
-						t.Errorf("%d of %d blocks, %v", hit/16, n, err)
+					if err != nil || hit.Tokens != 0 && hit.Tokens != int64(16*n) {
+						t.Errorf("%d of %d blocks, %v", hit.Tokens/16, n, err)
 					}
-					if hit > 0 {
+					if hit.Tokens > 0 {
 						right.Add(1)
 					} else if deadline, _ := ctx.Deadline(); ctx.Err() == nil && time.Now().Before(deadline) {
 						t.Error("0, and there was time left")
@@ -160,6 +160,6 @@ func TestShareCrowd(t *testing.T) {
 		}
 		all.Wait()
 		require.Positive(t, right.Load())
-		require.Empty(t, s.remote.sharing.under)
+		require.Empty(t, s.remote.coalescer.inflight)
 	})
 }

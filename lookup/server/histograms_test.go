@@ -11,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
 )
 
 // observations returns the buckets of a histogram that are not empty, by bound.
@@ -29,12 +30,12 @@ func observations(h Histogram) map[float64]uint64 {
 func TestTallyBuckets(t *testing.T) {
 	require.True(t, slices.IsSorted(durationBounds[:]))
 	require.True(t, slices.IsSorted(hashBounds[:]))
-	var tl tally
+	var tl histogram
 	for _, v := range []int64{0, 16, 17, 64, 65, 1 << 20, 1<<20 + 1} {
 		tl.observe(hashBounds[:], v, 1)
 	}
 	tl.observe(hashBounds[:], 1<<30, 3)
-	h := newHistogram(hashBounds[:], 1, []*tally{&tl, new(tally)})
+	h := newHistogram(hashBounds[:], 1, []*histogram{&tl, new(histogram)})
 	require.Equal(t, map[float64]uint64{16: 2, 64: 2, 256: 1, 1 << 20: 1, -1: 4}, observations(h))
 	require.EqualValues(t, 16+17+64+65+2<<20+1+3<<30, h.Sum)
 }
@@ -43,7 +44,7 @@ func TestTallyBuckets(t *testing.T) {
 func TestLookupDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
-		ses := newSession(server, new(replies))
+		ses := newSession(server, new(replies), nil)
 		feed := func(p []byte) {
 			t.Helper()
 			require.NoError(t, ses.receive(p))
@@ -53,7 +54,7 @@ func TestLookupDurations(t *testing.T) {
 			h := server.LookupDurations()
 			require.Equal(t, map[float64]uint64{within: lookups}, observations(h))
 			require.InDelta(t, sum.Seconds(), h.Sum, 1e-12)
-			*ses.meter = meter{}
+			*ses.metrics = loopMetrics{}
 		}
 		short, long := lookupOf("", lookuptest.Chain("a", 4, 32)), lookupOf("", lookuptest.Chain("a", 100, 32))
 
@@ -73,7 +74,7 @@ func TestLookupDurations(t *testing.T) {
 		h := server.LookupDurations()
 		require.Equal(t, map[float64]uint64{1: 1, 5e-6: 2}, observations(h))
 		require.InDelta(t, 1, h.Sum, 1e-12)
-		*ses.meter = meter{}
+		*ses.metrics = loopMetrics{}
 		time.Sleep(7 * time.Second)
 		feed(long[50:])
 		begun(-1, 1, 7*time.Second)
@@ -95,7 +96,7 @@ func TestMetersOfLoops(t *testing.T) {
 		for range 4 { // over 2 loops
 			c := dialTest(t, server)
 			for _, n := range []int{1, 20, 100} {
-				_, err := c.Lookup(context.Background(), uint32(16*n), lookuptest.Chain("a", n, 32), 32)
+				_, err := c.Lookup(context.Background(), int64(16*n), netproto.NewHashes(lookuptest.Chain("a", n, 32), 32))
 				require.NoError(t, err)
 			}
 		}
@@ -109,7 +110,7 @@ func TestMetersOfLoops(t *testing.T) {
 		require.Equal(t, map[float64]uint64{16: 4, 64: 4, 256: 4}, observations(server.LookupHashes()), name)
 		require.Equal(t, float64(4*121), server.LookupHashes().Sum, name)
 		require.Positive(t, server.LookupDurations().Sum, name)
-		require.Len(t, server.meters, 2, name)
+		require.Len(t, server.metrics, 2, name)
 		require.Zero(t, server.noLoop.hashes.sum.Load(), name)
 	}
 }

@@ -9,52 +9,52 @@ import (
 	"github.com/hitline/hitline/index"
 )
 
-// sums adds up the ranks of equal hashes. At revision 2026-06-20 the reference
+// rankSums adds up the ranks of equal hashes. At revision 2026-06-20 the reference
 // counts the ranks that hold a hash over all its occurrences in a request, so
 // that two half-stored occurrences make a whole one. Hash chains do not repeat;
 // only requests made up by hand notice.
-type sums struct {
-	partial []occurrence
+type rankSums struct {
+	partial []partialBlock
 }
 
-// occurrence is a position whose hash some ranks hold and some do not.
-type occurrence struct {
+// partialBlock is a position whose hash some ranks hold and some do not.
+type partialBlock struct {
 	key      [2]uint64 // of group and hash
 	group    int32
 	position int32
 	ranks    uint16
 }
 
-// maxOccurrences bounds the list, and with it what a peer can make us keep, to
+// maxPartialBlocks bounds the list, and with it what a peer can make us keep, to
 // 2 MiB a lookup. Positions behind it count as absent, which is always safe.
-const maxOccurrences = 1 << 16
+const maxPartialBlocks = 1 << 16
 
 // Two seeds make a fingerprint of 128 bits that nobody can aim at.
-var sumSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+var fingerprintSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // sumsRanks tells whether the configured revision adds up ranks.
 func (s *Service) sumsRanks() bool { return s.pool.Revision == coordinator.Revision20260620 }
 
-// note remembers a run of positions from the lane's on; keys begins at the first.
-func (s *sums) note(q *Query, l *laneQuery, g int, run index.Run, keys []byte) {
+// add remembers a run of positions from the scan's on; keys begins at the first.
+func (s *rankSums) add(q *Query, l *groupScan, g int, run index.Run, keys []byte) {
 	for i := range run.N {
-		if len(s.partial) == maxOccurrences {
+		if len(s.partial) == maxPartialBlocks {
 			return
 		}
 		key := keys[i*l.step*q.hashLen:][:q.hashLen]
-		s.partial = append(s.partial, occurrence{
-			key:   [2]uint64{maphash.Bytes(sumSeeds[0], key), maphash.Bytes(sumSeeds[1], key)},
+		s.partial = append(s.partial, partialBlock{
+			key:   [2]uint64{maphash.Bytes(fingerprintSeeds[0], key), maphash.Bytes(fingerprintSeeds[1], key)},
 			group: int32(g), position: int32(l.at + i), ranks: run.Coverage.Counts[g],
 		})
 	}
 }
 
 // resolve sets the bits of the positions whose equal hashes add up to all ranks.
-func (s *sums) resolve(q *Query) {
+func (s *rankSums) resolve(q *Query) {
 	if len(s.partial) < 2 {
 		return
 	}
-	slices.SortFunc(s.partial, func(a, b occurrence) int {
+	slices.SortFunc(s.partial, func(a, b partialBlock) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.key[0], b.key[0]), cmp.Compare(a.key[1], b.key[1]))
 	})
 	for from := 0; from < len(s.partial); {
@@ -72,11 +72,11 @@ func (s *sums) resolve(q *Query) {
 	}
 }
 
-// keepOccurrences is how long a list a pooled query keeps.
-const keepOccurrences = 256
+// keptPartialBlocks is how long a list a pooled query keeps.
+const keptPartialBlocks = 256
 
-func (s *sums) reset() {
-	if cap(s.partial) > keepOccurrences {
+func (s *rankSums) reset() {
+	if cap(s.partial) > keptPartialBlocks {
 		s.partial = nil
 	}
 	s.partial = s.partial[:0]

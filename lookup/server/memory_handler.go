@@ -1,0 +1,185 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
+)
+
+// memoryHandler serves the requests of one session over the memory index: hashes are
+// looked up as they arrive, and a request is answered when it ends.
+type memoryHandler struct {
+	session *session
+
+	query  *lookup.Query // the lookup being received, nil between lookups
+	change lookup.Change // the store or evict being received
+	err    error         // why the request being received cannot be served
+}
+
+// errTurnOver refuses a request by anchors because of anchorsTurnLimit.
+var errTurnOver = fmt.Errorf("too many requests by anchors at a time: %w", lookup.ErrByHashes)
+
+// anchorsTurnLimit is how long a connection's turn may have lasted for a further request
+// by anchors to be served in it. A hundred bytes of such a request may follow a chain in a
+// hundred thousand pieces, which takes milliseconds, and a turn has room for a thousand
+// of them. Other lookups take time in proportion to the bytes they send.
+const anchorsTurnLimit = 5 * time.Millisecond
+
+// begin implements requestHandler.
+func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
+	service := h.session.server.service
+	switch q.Tag {
+	case netproto.TagLookup, netproto.TagExplain:
+		wanted, h.err = h.beginLookup(q)
+	case netproto.TagAnchors:
+		wanted, h.err = h.beginAnchors(q)
+	case netproto.TagStore:
+		h.err = service.BeginStore(&h.change, q.Place, q.FirstChunk)
+		wanted = h.err == nil
+	default:
+		h.err = service.BeginEvict(&h.change, q.Place)
+		wanted = h.err == nil
+	}
+	return wanted
+}
+
+func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
+	server := h.session.server
+	if err := server.checkHashes(q); err != nil {
+		return false, err
+	}
+	h.query = server.service.NewQuery()
+	begin := h.query.Begin
+	if q.Tag == netproto.TagExplain {
+		begin = h.query.BeginExplain
+	}
+	return begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
+}
+
+func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err error) {
+	server := h.session.server
+	if err := server.checkHashes(q); err != nil {
+		return false, err
+	}
+	if h.session.anchorRequests > 0 && q.Anchors.NumHashes > 0 && time.Since(h.session.turnStart) > server.anchorsTurnLimit {
+		return false, errTurnOver
+	}
+	h.session.anchorRequests++
+	h.query = server.service.NewQuery()
+	return h.query.BeginAnchors(q)
+}
+
+// add implements requestHandler.
+func (h *memoryHandler) add(q *netproto.Request, hashes []byte) bool {
+	switch q.Tag {
+	case netproto.TagLookup, netproto.TagExplain:
+		return h.query.Add(hashes)
+	case netproto.TagAnchors:
+		return h.query.AddAnchors(hashes)
+	case netproto.TagStore, netproto.TagEvict:
+		h.err = h.change.Add(hashes, q.HashLen)
+	}
+	return h.err == nil
+}
+
+// end implements requestHandler.
+func (h *memoryHandler) end(q *netproto.Request) {
+	err := q.Problem
+	if err == nil {
+		err = h.err
+	}
+	if err == nil {
+		err = h.reply(q)
+	}
+	h.discard()
+	if err != nil {
+		h.session.appendFailed(q.Envelope, err)
+	}
+	h.session.flush(flushAt)
+}
+
+// reply appends the reply to a request that can be served.
+func (h *memoryHandler) reply(q *netproto.Request) error {
+	s := h.session
+	switch q.Tag {
+	case netproto.TagLookup:
+		hit, err := h.query.Finish()
+		if err != nil {
+			return err
+		}
+		s.out.B = netproto.AppendHit(s.out.B, q.Envelope, uint32(hit.Tokens))
+		s.countLookup(q.NumHashes)
+		return nil
+	case netproto.TagExplain:
+		e, err := h.query.Explanation()
+		if err != nil {
+			return err
+		}
+		return s.replyJSON(q, e)
+	case netproto.TagAnchors:
+		return h.replyAnchors(q)
+	case netproto.TagStore, netproto.TagEvict:
+		h.change.End(q.Before)
+	case netproto.TagReset:
+		if err := s.server.service.Reset(context.Background()); err != nil {
+			return err
+		}
+	case netproto.TagPing:
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
+		return nil
+	case netproto.TagStat:
+		return s.replyJSON(q, s.server.Stat())
+	}
+	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
+	return nil
+}
+
+// replyAnchors appends the reply to a request by anchors.
+func (h *memoryHandler) replyAnchors(q *netproto.Request) error {
+	s := h.session
+	if q.Anchors.NumHashes == 0 {
+		s.appendAnchorsParams(q.Envelope)
+		return nil
+	}
+	a, err := h.query.FinishAnchors()
+	switch {
+	case err != nil:
+		return err
+	case !a.Determined:
+		s.server.undetermined.Add(1)
+		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, a.Proven, a.Claimed, a.End)
+		return nil
+	}
+	s.server.anchored.Add(1)
+	s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsHit, uint32(a.Hit.Tokens))
+	s.countLookup(int(q.Anchors.NumHashes))
+	return nil
+}
+
+// replyJSON appends 01 and a document.
+func (s *session) replyJSON(q *netproto.Request, v any) error {
+	payload, err := encodeJSON(v)
+	if err != nil {
+		return err
+	}
+	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, payload)
+	return nil
+}
+
+// resume implements requestHandler: every request is answered when it ends.
+func (h *memoryHandler) resume() {}
+
+// discard implements requestHandler.
+func (h *memoryHandler) discard() {
+	h.err = nil
+	if h.query != nil {
+		h.query.Release()
+		h.query = nil
+	}
+}
+
+// close implements requestHandler.
+func (h *memoryHandler) close() { h.discard() }

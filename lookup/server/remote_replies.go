@@ -1,0 +1,86 @@
+package server
+
+import (
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
+)
+
+// enqueueReply puts a request behind those with an equal envelope. Of refusals in a row
+// it keeps the first and their number, so a peer cannot make the server keep more
+// requests than MaxInFlight; false says that the request was such a refusal.
+func (h *remoteHandler) enqueueReply(r *remoteRequest) bool {
+	key := string(envelopeKey(r.envelope))
+	last := h.last[key]
+	if last != nil && last.refused && r.refused {
+		last.repeat++
+		return false
+	}
+	if last != nil {
+		last.next, r.behind = r, true
+	}
+	h.last[key] = r
+	h.session.inFlight.Add(1)
+	h.session.server.inFlight.Add(1)
+	return true
+}
+
+// envelopeKey is what envelopes are compared by: none equals the bare delimiter.
+func envelopeKey(envelope []byte) []byte {
+	if len(envelope) == len(bareDelimiter) && string(envelope) == bareDelimiter {
+		return nil
+	}
+	return envelope
+}
+
+var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
+
+// finish marks a request as answered. It writes the reply, and those behind it that waited
+// for it, unless one with an equal envelope has to come first.
+func (h *remoteHandler) finish(r *remoteRequest) {
+	r.release()
+	r.answered = true
+	if r.behind {
+		h.heldBytes += len(r.payload)
+		return
+	}
+	for r.answered && h.session.sendErr == nil {
+		if r.next == nil {
+			delete(h.last, string(envelopeKey(r.envelope)))
+		}
+		h.writeReply(r)
+		if r = r.next; r == nil {
+			return
+		}
+		r.behind = false
+		if r.answered {
+			h.heldBytes -= len(r.payload)
+		}
+	}
+}
+
+// writeReply appends the reply to a request, and those to its repetitions.
+func (h *remoteHandler) writeReply(r *remoteRequest) {
+	s := h.session
+	s.inFlight.Add(-1)
+	s.server.inFlight.Add(-1)
+	if r.tag == netproto.TagStat && r.err == nil {
+		r.payload, r.err = encodeJSON(s.server.Stat())
+	}
+	for range 1 + r.repeat {
+		switch {
+		case s.sendErr != nil:
+			return
+		case r.err != nil:
+			s.appendFailed(r.envelope, r.err)
+		case r.tag == netproto.TagLookup:
+			s.out.B = netproto.AppendHit(s.out.B, r.envelope, uint32(r.hit.Tokens))
+			s.metrics.observeDurations(max(monotime.Now()-r.began, 0), 1)
+			s.metrics.observeHashes(r.numHashes)
+		case r.tag == netproto.TagAnchors:
+			s.appendAnchorsParams(r.envelope)
+		default:
+			s.out.B = netproto.AppendDone(s.out.B, r.envelope, r.payload)
+		}
+		s.flush(flushAt)
+	}
+}
