@@ -8,11 +8,15 @@ import (
 // Coordinator answers for one pool. It is immutable and safe for concurrent
 // use; what a call needs to remember is in its Scratch.
 type Coordinator struct {
-	pool        Pool // with defaults
-	rules       rules
-	unequalFull bool  // full-attention groups have blocks of unequal sizes
+	pool  Pool // with defaults
+	rules rules
+	fine  bool // fine-grained mode: hits are multiples of the hash block size
+
+	// For LookEnd, set by setLookEnd.
+	lookahead   int64 // tokens
 	allChunks   int64 // tokens: multiples of it are where chunks of all groups end
-	fine        bool  // fine-grained mode: hits are multiples of the hash block size
+	eagleGroups int64 // attention groups that are eagle groups
+	unequalFull bool  // full-attention groups have blocks of unequal sizes
 
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
@@ -59,17 +63,9 @@ func New(pool Pool) (*Coordinator, error) {
 	if c.fine {
 		c.align = int64(pool.HashBlockSize)
 	}
-	c.allChunks = 1
-	for _, g := range pool.Groups {
-		block := int64(g.BlockSize)
-		c.allChunks *= block / gcd(c.allChunks, block) // divides the scheduler block size
-	}
 	c.markEagle()
 	c.mergeSpecs()
-	for i := range c.attention {
-		a, first := &c.attention[i], &c.attention[0]
-		c.unequalFull = c.unequalFull || a.Kind.IsFull() && a.block != first.block
-	}
+	c.setLookEnd()
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.asked = c.askedPattern(g)

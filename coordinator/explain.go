@@ -31,7 +31,7 @@ const (
 )
 
 // GroupEnd tells where one group, asked alone, would end a hit, and why. The
-// common hit is never longer than the shortest of them plus Lookahead.
+// common hit is never longer than the shortest of them plus what LookEnd adds.
 type GroupEnd struct {
 	Group     int
 	Kind      Kind

@@ -161,25 +161,19 @@ func (c *Coordinator) peek(a *attentionGroup) int64 {
 // where chunks of all groups end together, and as much further for each eagle group: it
 // gives up to a block less than it has found, which the next may round down to a chunk.
 func (c *Coordinator) LookEnd(token int64) int64 {
-	end := token + c.Lookahead()
+	end := token + c.lookahead
 	switch {
 	case !c.fine:
 		return end
 	case c.unequalFull:
 		return math.MaxInt64 / 2 // no prompt is that long
 	}
-	chunks := ceilDiv(end, c.allChunks)
-	for i := range c.attention {
-		if c.attention[i].eagle {
-			chunks++
-		}
-	}
-	return chunks * c.allChunks
+	return (ceilDiv(end, c.allChunks) + c.eagleGroups) * c.allChunks
 }
 
-// Lookahead returns how many tokens past the beginning of the first chunk that a
-// full-attention group lacks a lookup's rules may still look, but for what LookEnd adds in
-// fine-grained mode.
+// setLookEnd computes what LookEnd adds. lookahead is how many tokens past the beginning of
+// the first chunk that a full-attention group lacks a lookup's rules may still look, but
+// for what fine-grained mode adds.
 //
 // Let the chunk begin at token F. The full group cuts the hit to F. Each eagle group
 // behind it looks at most one block past the hit at hand, and only an eagle mamba
@@ -189,19 +183,21 @@ func (c *Coordinator) LookEnd(token int64) int64 {
 // before has ended, never later than the first, since it is only made if the hit has
 // become shorter. All groups may peek again in it: a group that shortens the hit
 // clears what is verified.
-func (c *Coordinator) Lookahead() int64 {
-	eagle, growing := int64(0), int64(0)
+func (c *Coordinator) setLookEnd() {
+	c.allChunks = 1
 	for i := range c.attention {
 		a := &c.attention[i]
+		c.allChunks = lcm(c.allChunks, a.block) // divides the scheduler block size
+		c.unequalFull = c.unequalFull || a.Kind.IsFull() && a.block != c.attention[0].block
 		if !a.eagle {
 			continue
 		}
-		eagle += a.block
+		c.eagleGroups++
+		c.lookahead += a.block
 		if a.Kind == Mamba && c.rules.mambaPeeks {
-			growing += a.block
+			c.lookahead += a.block // it can lengthen a hit
 		}
 	}
-	return eagle + growing
 }
 
 func (s *Scratch) forgetVerified() {

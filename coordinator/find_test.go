@@ -417,7 +417,7 @@ func TestFindersLookOnce(t *testing.T) {
 // than one block of each of them behind the gap of a full group can matter.
 func TestLookaheadOfPeeksThatAreRepeated(t *testing.T) {
 	c := must(t, growingPool())
-	assert.Equal(t, int64(160), c.Lookahead(), "two blocks of each of the five eagle mamba groups")
+	assert.Equal(t, int64(160), c.lookahead, "two blocks of each of the five eagle mamba groups")
 	p := Presence{NumHashes: 6}
 	for _, text := range []string{"FFFFFF", "TFFFTF", "FTTFFT", "TFTFFF", "FTTFFF", "FFTFFF", "FFFTFF"} {
 		p.Bits = append(p.Bits, bitsetFrom(parse(text)))
@@ -464,8 +464,8 @@ func (s *source) shortRequest(c *Coordinator) *findRequest {
 	return q
 }
 
-// What lies further behind a gap than Lookahead never changes a hit.
-func TestNothingBehindLookaheadMatters(t *testing.T) {
+// What lies further behind a gap than LookEnd never changes a hit.
+func TestNothingBehindLookEndMatters(t *testing.T) {
 	for seed := range uint64(20_000) {
 		s := &source{data: randomBytes(seed, 200)}
 		var c *Coordinator

@@ -23,7 +23,7 @@ import (
 //   - the first round asks only firstBlocks of the full-attention groups,
 //   - few keys that could matter are asked at once,
 //   - the last round asks everything that could matter, which is: everything up to
-//     the end of the first full-attention group and Lookahead behind it; everything,
+//     the end of the first full-attention group and what LookEnd adds; everything,
 //     without such a group.
 const (
 	// firstBlocks is how many positions the first round asks, of all full-attention
@@ -314,7 +314,7 @@ func (l *gallop) chooseFirst() {
 			groups++
 		}
 		if l.c.mayGrow() { // and so must be asked something even then
-			left -= int(l.c.Lookahead()/int64(l.c.pool.HashBlockSize)) / l.c.AskStride(g)
+			left -= int(l.c.lookahead/int64(l.c.pool.HashBlockSize)) / l.c.AskStride(g)
 		}
 	}
 	if groups == 0 {

@@ -164,7 +164,7 @@ func (p *Pool) validateSchedulerBlock() error {
 		common := int64(p.HashBlockSize)
 		for _, group := range p.Groups {
 			block := int64(group.BlockSize)
-			common = common / gcd(common, block) * block
+			common = lcm(common, block)
 			if common > maxTokens {
 				return fmt.Errorf("%w: the block sizes have no common multiple up to %d, choose sizes that divide each other", ErrInvalidPool, maxTokens)
 			}
@@ -210,6 +210,9 @@ func (g *Group) validate() error {
 	}
 	return nil
 }
+
+// lcm returns the least common multiple of two positive numbers.
+func lcm(a, b int64) int64 { return a / gcd(a, b) * b }
 
 func gcd(a, b int64) int64 {
 	for b != 0 {

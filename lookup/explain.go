@@ -3,7 +3,6 @@ package lookup
 import (
 	"context"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -18,7 +17,7 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		return r.Explain(ctx, s.clampTokens(uint64(numTokens), s.unaligned(uint64(numTokens))), hashes)
+		return r.Explain(ctx, s.clampPrompt(numTokens), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -42,17 +41,5 @@ func (q *Query) Explanation() (api.Explanation, error) {
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	return newExplanation(newHit(hit, q.service.coord.Alignment()), ends), nil
-}
-
-func newExplanation(hit api.Hit, ends []coordinator.GroupEnd) api.Explanation {
-	e := api.Explanation{HitTokens: hit.Tokens}
-	for _, end := range ends {
-		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
-		if end.FirstMissing >= 0 {
-			g.FirstMissingBlock = &end.FirstMissing
-		}
-		e.Groups = append(e.Groups, g)
-	}
-	return e
+	return api.NewExplanation(newHit(hit, q.service.coord.Alignment()), ends), nil
 }

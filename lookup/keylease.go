@@ -51,7 +51,7 @@ func (l *keyLease) room(bytes int64) error {
 // exists asks the backend, without a CPU token meanwhile.
 func (l *keyLease) exists(keys []string) ([]int, error) {
 	l.releaseCPU()
-	l.releaseCPU = func() {}
+	l.releaseCPU = func() {} // should the backend panic
 	answers, err := l.remote.exists(l.ctx, keys, l.memory)
 	l.late = err != nil && ended(l.ctx) != nil
 	l.releaseCPU = l.remote.acquireCPU(l.ctx)

@@ -55,7 +55,7 @@ func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	return newExplanation(newHit(hit, r.service.coord.Alignment()), ends), nil
+	return api.NewExplanation(newHit(hit, r.service.coord.Alignment()), ends), nil
 }
 
 // Store adds keys to what the backend holds of a place.

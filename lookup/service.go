@@ -134,7 +134,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.H
 	if r := s.remote; r != nil {
 		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 		defer cancel()
-		return r.Lookup(ctx, s.clampTokens(uint64(numTokens), s.unaligned(uint64(numTokens))), hashes.Len(), hashes)
+		return r.Lookup(ctx, s.clampPrompt(numTokens), hashes.Len(), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()
@@ -263,6 +263,12 @@ func (s *Service) clampTokens(n uint64, unaligned bool) int64 {
 		clamped++ // what clamping has made even
 	}
 	return clamped
+}
+
+// clampPrompt is clampTokens for a number that checkPrompt has let through.
+func (s *Service) clampPrompt(numTokens int64) int64 {
+	n := uint64(numTokens)
+	return s.clampTokens(n, s.unaligned(n))
 }
 
 // unaligned tells whether n, unclamped, is no multiple of the alignment.

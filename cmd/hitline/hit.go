@@ -41,7 +41,7 @@ func (d *diagnosis) examineHit(ctx context.Context, e expected, s *store, p give
 		d.problem("the prompt could not be looked up: %v", err)
 		return
 	}
-	d.Prompt = newPromptHit(tokens, hit, ends)
+	d.Prompt = &promptHit{Tokens: tokens, Explanation: api.NewExplanation(api.Hit{Tokens: hit}, ends)}
 	switch {
 	case !found && hit == 0:
 		d.note("none of the prompt's first %d blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default",
@@ -62,19 +62,6 @@ func (d *diagnosis) alignTokens(e expected, tokens int64) int64 {
 	d.note("prompts of %d tokens are refused at pool.revision %s, which takes multiples of %d: an engine of vLLM 0.27 or newer needs pool.revision: %s",
 		tokens, e.rules.Pool().Revision, align, coordinator.Revision20260817)
 	return tokens - tokens%align
-}
-
-func newPromptHit(tokens, hit int64, ends []coordinator.GroupEnd) *promptHit {
-	h := &promptHit{Tokens: tokens}
-	h.HitTokens = hit // at most tokens, which --tokens bounds
-	for _, end := range ends {
-		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
-		if end.FirstMissing >= 0 {
-			g.FirstMissingBlock = &end.FirstMissing
-		}
-		h.Groups = append(h.Groups, g)
-	}
-	return h
 }
 
 // allComplete tells whether every group serves all tokens.

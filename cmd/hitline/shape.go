@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -138,12 +139,12 @@ func (e expected) compareRanks(s sample, f *findings) {
 		of       func(coordinator.Rank) int
 		size     int
 	}{
-		{"tp_rank", fmt.Sprintf("pool.tp_size (%d) and pool.num_kv_head (%d)", pool.TPSize, pool.NumKVHead), func(r coordinator.Rank) int { return r.TP }, pool.TPSize},
+		{"tp_rank", fmt.Sprintf("pool.tp_size (%d) and pool.num_kv_head (%d)", pool.TPSize, pool.NumKVHead), tpRank, pool.TPSize},
 		{"pp_rank", fmt.Sprintf("pool.pp_size (%d)", pool.PPSize), func(r coordinator.Rank) int { return r.PP }, pool.PPSize},
 		{"pcp", fmt.Sprintf("pool.pcp_size (%d)", pool.PCPSize), func(r coordinator.Rank) int { return r.PCP }, pool.PCPSize},
 		{"dcp", fmt.Sprintf("pool.dcp_size (%d)", pool.DCPSize), func(r coordinator.Rank) int { return r.DCP }, pool.DCPSize},
 	} {
-		have, need := highest(held, part.of), highest(needed, part.of)
+		have, need := highest(maps.Keys(held), part.of), highest(maps.Keys(needed), part.of)
 		if have >= part.size || have < need && e.tells(s) {
 			f.problem("the store has blocks on %s, and lookups need them on %s: compare %s with the engine's", upTo(part.key, have), upTo(part.key, need), part.fix)
 			return
@@ -165,7 +166,7 @@ func (e expected) compareRevision(s sample, f *findings) (found bool) {
 	}
 	fits := func(rules *coordinator.Coordinator) bool {
 		for g, have := range held {
-			if have > 0 && have != highestTP(rules.Ranks(g))+1 {
+			if have > 0 && have != highest(slices.Values(rules.Ranks(g)), tpRank)+1 {
 				return false
 			}
 		}
@@ -186,14 +187,9 @@ func (e expected) compareRevision(s sample, f *findings) (found bool) {
 	return false
 }
 
-func highestTP(ranks []coordinator.Rank) (most int) {
-	for _, r := range ranks {
-		most = max(most, r.TP)
-	}
-	return most
-}
+func tpRank(r coordinator.Rank) int { return r.TP }
 
-func highest(ranks map[coordinator.Rank]bool, of func(coordinator.Rank) int) int {
+func highest(ranks iter.Seq[coordinator.Rank], of func(coordinator.Rank) int) int {
 	most := 0
 	for r := range ranks {
 		most = max(most, of(r))

@@ -19,3 +19,16 @@ type GroupExplanation struct {
 	// tokens would need of this group; nil if none is absent.
 	FirstMissingBlock *int64 `json:"first_missing_block"`
 }
+
+// NewExplanation returns the explanation of a hit, given the end of each group.
+func NewExplanation(hit Hit, ends []coordinator.GroupEnd) Explanation {
+	e := Explanation{HitTokens: hit.Tokens}
+	for _, end := range ends {
+		g := GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
+		if end.FirstMissing >= 0 {
+			g.FirstMissingBlock = &end.FirstMissing
+		}
+		e.Groups = append(e.Groups, g)
+	}
+	return e
+}

@@ -14,9 +14,9 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query  *lookup.Query // the lookup being received, nil between lookups
-	change lookup.Change // the store or evict being received
-	err    error         // why the request being received cannot be served
+	query  *lookup.Query  // the lookup being received, nil between lookups
+	change *lookup.Change // the store or evict being received, nil before the first
+	err    error          // why the request being received cannot be served
 }
 
 // errTurnOver refuses a request by anchors because of anchorsTurnLimit.
@@ -30,20 +30,28 @@ const anchorsTurnLimit = 5 * time.Millisecond
 
 // begin implements requestHandler.
 func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
-	service := h.session.server.service
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagAnchors:
 		wanted, h.err = h.beginAnchors(q)
-	case netproto.TagStore:
-		h.err = service.BeginStore(&h.change, q.Place, q.FirstChunk)
-		wanted = h.err == nil
 	default:
-		h.err = service.BeginEvict(&h.change, q.Place)
+		h.err = h.beginChange(q)
 		wanted = h.err == nil
 	}
 	return wanted
+}
+
+// beginChange starts a store or an evict.
+func (h *memoryHandler) beginChange(q *netproto.Request) error {
+	service := h.session.server.service
+	if h.change == nil {
+		h.change = new(lookup.Change)
+	}
+	if q.Tag == netproto.TagStore {
+		return service.BeginStore(h.change, q.Place, q.FirstChunk)
+	}
+	return service.BeginEvict(h.change, q.Place)
 }
 
 func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
