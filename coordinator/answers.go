@@ -80,7 +80,7 @@ func (c *Coordinator) groupPresence(bits []uint64, g int, tokenLen int64, hashes
 	}
 	positions := c.Positions(g, tokenLen, hashes.Len())
 	if found && (lacking || c.numAsked(g, tokenLen, hashes.Len()) < positions) {
-		if first := firsts(hashes, c.AskStride(g), positions); first != nil {
+		if first := firsts(hashes, c.KeyStride(g), positions); first != nil {
 			c.addUp(bits, g, tokenLen, hashes.Len(), all, first, ranks)
 		}
 	}
@@ -139,7 +139,7 @@ func (c *Coordinator) partlyStored(tokenLen int64, hashes netproto.Hashes, answe
 	for g := range c.groups {
 		ranks := len(c.groups[g].ranks)
 		positions := c.Positions(g, tokenLen, hashes.Len())
-		first := firsts(hashes, c.AskStride(g), positions)
+		first := firsts(hashes, c.KeyStride(g), positions)
 		stored := make([]bool, positions)
 		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
 			for i := from; i < to; i++ {

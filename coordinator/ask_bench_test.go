@@ -55,6 +55,6 @@ var strategies = []struct {
 	name string
 	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, exists func([]string) ([]int, error), room ...Room) (int64, error)
 }{
-	{"all", (*Coordinator).Ask},
+	{"all", (*Coordinator).Lookup},
 	{"gallop", (*Coordinator).Gallop},
 }

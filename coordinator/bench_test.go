@@ -33,7 +33,7 @@ func benchPools() map[string]Pool {
 func prefixPresence(c *Coordinator, numHashes, share int) *Presence {
 	p := &Presence{NumHashes: numHashes}
 	for g := range c.NumGroups() {
-		positions := numHashes / c.AskStride(g)
+		positions := numHashes / c.KeyStride(g)
 		set := make([]uint64, (positions+63)/64)
 		for i := range positions * share / 100 {
 			set[i/64] |= 1 << (i % 64)

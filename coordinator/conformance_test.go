@@ -126,7 +126,7 @@ func judgeFind(cs *findCase, revision Revision) conformance.Verdict {
 	}
 	p := Presence{NumHashes: cs.NumHashes, Everything: cs.Present == nil}
 	for g, ranges := range cs.Present {
-		p.Bits = append(p.Bits, bitsetOf(ranges, cs.NumHashes, c.AskStride(g)))
+		p.Bits = append(p.Bits, bitsetOf(ranges, cs.NumHashes, c.KeyStride(g)))
 	}
 	var s Scratch
 	hit, err := c.FindHit(&p, cs.MaxLength, cs.ApplyEagle, &s)

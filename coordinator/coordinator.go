@@ -151,10 +151,10 @@ func (c *Coordinator) FineGrained() bool { return c.fine }
 // the group is keyed by raw hash i*k + k - 1.
 func (c *Coordinator) Stride(g int) int { return c.pool.Groups[g].BlockSize / c.pool.HashBlockSize }
 
-// AskStride returns the number of hash blocks in a presence position of group
+// KeyStride returns the number of hash blocks in a presence position of group
 // g: Stride(g), but 1 in fine-grained mode, where every raw hash is asked.
-// Position i stands for raw hash i*AskStride + AskStride - 1.
-func (c *Coordinator) AskStride(g int) int {
+// Position i stands for raw hash i*KeyStride + KeyStride - 1.
+func (c *Coordinator) KeyStride(g int) int {
 	if c.fine {
 		return 1
 	}

@@ -86,13 +86,13 @@ func (c *Coordinator) leavesOne(p *Presence, tokenLen, numTokens int64, s *Scrat
 	return err == nil && hit >= numTokens
 }
 
-// AskExplain is Ask and Explain over an external store: exists is called at most
-// once. Unlike Ask it fails when exists or a Room does, for then there is nothing to
+// LookupExplain is Lookup and Explain over an external store: exists is called at most
+// once. Unlike Lookup it fails when exists or a Room does, for then there is nothing to
 // explain.
-func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, []GroupEnd, error) {
+func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, []GroupEnd, error) {
 	var answers []int
 	var failed error
-	hit, err := c.Ask(numTokens, hashes, func(keys []string) ([]int, error) {
+	hit, err := c.Lookup(numTokens, hashes, func(keys []string) ([]int, error) {
 		answers, failed = exists(keys)
 		return answers, failed
 	}, func(bytes int64) error {
@@ -107,7 +107,7 @@ func (c *Coordinator) AskExplain(numTokens int64, hashes netproto.Hashes, exists
 	}
 	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
 	partly := p
-	if answers != nil { // asked, and Ask has found nothing wrong with them
+	if answers != nil { // asked, and Lookup has found nothing wrong with them
 		tokenLen, _ := c.TokenLen(numTokens)
 		if p, err = c.presence(tokenLen, hashes, answers); err != nil {
 			return 0, nil, err

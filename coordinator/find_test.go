@@ -484,7 +484,7 @@ func TestNothingBehindLookEndMatters(t *testing.T) {
 		for g := range c.groups {
 			if list := q.stored; c.pool.Groups[g].Kind.IsFull() && list != nil {
 				block := int64(c.pool.Groups[g].BlockSize)
-				gap := gapOf(list[g], c.Stride(g)/c.AskStride(g)) * block
+				gap := gapOf(list[g], c.Stride(g)/c.KeyStride(g)) * block
 				if c.fine {
 					gap += block // a hit may end inside the chunk with the gap
 				}
@@ -495,7 +495,7 @@ func TestNothingBehindLookEndMatters(t *testing.T) {
 			continue
 		}
 		for g := range p.Bits {
-			below := int(end) / c.AskStride(g) / c.pool.HashBlockSize
+			below := int(end) / c.KeyStride(g) / c.pool.HashBlockSize
 			p.Bits[g] = bitsetFrom(q.stored[g][:min(below, len(q.stored[g]))])
 		}
 		cut, cutErr := c.FindHit(&p, maxLength, true, new(Scratch))

@@ -126,7 +126,7 @@ func (s *source) findRequest(c *Coordinator) *findRequest {
 	q := &findRequest{hashes: s.below(200)}
 	everything := s.below(8) == 1
 	for g := range c.NumGroups() {
-		list := s.chunks(q.hashes / c.AskStride(g))
+		list := s.chunks(q.hashes / c.KeyStride(g))
 		q.stored = append(q.stored, list)
 		set := bitsetFrom(list)
 		for len(set) > 0 && set[len(set)-1] == 0 && s.flag() {
@@ -159,7 +159,7 @@ func (q *findRequest) compare(t *testing.T, c *Coordinator) {
 	var stored func(group, raw int) bool
 	if q.stored != nil {
 		stored = func(g, raw int) bool {
-			stride := c.AskStride(g)
+			stride := c.KeyStride(g)
 			return (raw+1)%stride == 0 && q.stored[g][raw/stride]
 		}
 	}

@@ -81,7 +81,7 @@ func (r *reads) note(v *view, from, to int) {
 // lookup does not ask.
 func (l *gallop) skips(v *view, w int, positions uint64) bool {
 	for _, g := range v.members {
-		mask := l.c.AskMask(g)
+		mask := l.c.KeyMask(g)
 		if mask.IsAll() {
 			continue
 		}
@@ -96,14 +96,14 @@ func (l *gallop) skips(v *view, w int, positions uint64) bool {
 
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
-// Gallop answers like Ask and asks the store in rounds, each a call of exists,
+// Gallop answers like Lookup and asks the store in rounds, each a call of exists,
 // until no further key can change the answer: at most four rounds, and for a
-// full hit one more than Ask. A first block that is stored nowhere costs 64
+// full hit one more than Lookup. A first block that is stored nowhere costs 64
 // positions at most. Each block of the answer has been asked.
 //
-// It equals Ask over a store that gives equal answers to equal keys, and over one
+// It equals Lookup over a store that gives equal answers to equal keys, and over one
 // that always fails: a round that fails makes the answer 0. A wrong number of
-// answers in any round is the error that it is in Ask; those to keys that are not
+// answers in any round is the error that it is in Lookup; those to keys that are not
 // asked cannot be wrong. A Room is asked in each round, and one that fails is a round
 // that fails.
 func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
@@ -124,7 +124,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		hit, err := l.evaluate(numTokens)
 		if l.reads.unasked && !distinct {
 			if l.repeats() {
-				return c.Ask(numTokens, hashes, exists, room...)
+				return c.Lookup(numTokens, hashes, exists, room...)
 			}
 			distinct = true
 		}
@@ -149,7 +149,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		}
 		if partly && !distinct {
 			if l.repeats() {
-				return c.Ask(numTokens, hashes, exists, room...)
+				return c.Lookup(numTokens, hashes, exists, room...)
 			}
 			distinct = true
 		}
@@ -229,8 +229,8 @@ func (l *gallop) nothing() bool {
 // repeats tells whether some group has equal hashes.
 func (l *gallop) repeats() bool {
 	for g := range l.c.groups {
-		stride := l.c.AskStride(g)
-		if g > 0 && stride == l.c.AskStride(g-1) {
+		stride := l.c.KeyStride(g)
+		if g > 0 && stride == l.c.KeyStride(g-1) {
 			continue
 		}
 		if firsts(l.hashes, stride, l.hashes.Len()/stride) != nil {
@@ -286,7 +286,7 @@ func (l *gallop) choose(round int) {
 
 // below returns how many positions of group g the rules may look at.
 func (l *gallop) below(g int) int {
-	token := int64(l.c.AskStride(g)) * int64(l.c.pool.HashBlockSize)
+	token := int64(l.c.KeyStride(g)) * int64(l.c.pool.HashBlockSize)
 	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), l.bound/token))
 }
 
@@ -314,7 +314,7 @@ func (l *gallop) chooseFirst() {
 			groups++
 		}
 		if l.c.mayGrow() { // and so must be asked something even then
-			left -= int(l.c.lookahead/int64(l.c.pool.HashBlockSize)) / l.c.AskStride(g)
+			left -= int(l.c.lookahead/int64(l.c.pool.HashBlockSize)) / l.c.KeyStride(g)
 		}
 	}
 	if groups == 0 {
@@ -343,7 +343,7 @@ func (l *gallop) countKeys() (b keyBuilder) {
 func (l *gallop) keys(b *keyBuilder) []string {
 	b.room()
 	for g := range l.c.groups {
-		prefixes, stride := l.c.groups[g].prefixes, l.c.AskStride(g)
+		prefixes, stride := l.c.groups[g].prefixes, l.c.KeyStride(g)
 		for w, word := range l.reads.want[g] {
 			for ; word != 0; word &= word - 1 {
 				i := w*64 + bits.TrailingZeros64(word)

@@ -93,7 +93,7 @@ func (s *rounds) hold(c *Coordinator, g int, hashes netproto.Hashes, lack int, p
 	if s.held == nil {
 		s.held = map[string]bool{}
 	}
-	stride := c.AskStride(g)
+	stride := c.KeyStride(g)
 	for i := range hashes.Len() / stride {
 		for rank := lack; rank < len(c.Ranks(g)) && positions(i); rank++ {
 			s.held[string(c.AppendKey(nil, g, rank, hashes.At(i*stride+stride-1)))] = true
@@ -196,7 +196,7 @@ func TestGallopLongPrompt(t *testing.T) {
 	}
 }
 
-// Errors are those of Ask, whichever round they come in.
+// Errors are those of Lookup, whichever round they come in.
 func TestGallopErrors(t *testing.T) {
 	const n = 1000
 	for _, revision := range []Revision{Revision20260620, Revision20260817} {
@@ -339,7 +339,7 @@ func (s *source) gallopCase(t testing.TB) gallopCase {
 		g.tokens = floorTo(max(0, g.tokens), c.Alignment())
 	}
 	for group := range pool.Groups {
-		stride := c.AskStride(group)
+		stride := c.KeyStride(group)
 		list := s.chunks(n / stride)
 		lack, rank := s.below(8), s.below(4) // a rank that lacks some
 		for i, stored := range list {
@@ -360,7 +360,7 @@ func (g *gallopCase) compare(t testing.TB) {
 		t.Fatalf("pool %+v\ntokens %d, hashes %d, equal %v\n%s", g.c.Pool(), g.tokens, g.hashes.Len(), g.equal, fmt.Sprintf(format, args...))
 	}
 	ask, gallop := rounds{held: g.held}, rounds{held: g.held}
-	want, wantErr := g.c.Ask(g.tokens, g.hashes, ask.exists)
+	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ask.exists)
 	hit, err := g.c.Gallop(g.tokens, g.hashes, gallop.exists)
 	if errorClass(err) != errorClass(wantErr) || hit != want {
 		describe("galloping: %d, %v; all asked: %d, %v", hit, err, want, wantErr)

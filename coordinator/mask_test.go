@@ -132,9 +132,9 @@ func TestLookupMaskIgnoresRetention(t *testing.T) {
 	masks, err := c.LookupMask(64)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"all of 2", "FFFTFFFT"}, showAll(masks))
-	assert.Equal(t, int64(math.MaxInt64), c.AskMask(1).Len())
-	assert.True(t, c.AskMask(0).IsAll())
-	assert.True(t, c.AskMask(1).At(1<<40+3))
+	assert.Equal(t, int64(math.MaxInt64), c.KeyMask(1).Len())
+	assert.True(t, c.KeyMask(0).IsAll())
+	assert.True(t, c.KeyMask(1).At(1<<40+3))
 }
 
 func TestLoadMaskExamples(t *testing.T) {

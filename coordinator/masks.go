@@ -68,10 +68,10 @@ func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
 	return c.cutMasks(masks, alignedLen, 0)
 }
 
-// AskMask returns LookupMask's rule for group g without an end: it has
+// KeyMask returns LookupMask's rule for group g without an end: it has
 // math.MaxInt64 entries. It allocates nothing, and in fine-grained mode, where
 // lookups are not masked, it is the sentinel.
-func (c *Coordinator) AskMask(g int) Mask {
+func (c *Coordinator) KeyMask(g int) Mask {
 	if c.fine {
 		return allMask
 	}

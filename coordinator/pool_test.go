@@ -145,7 +145,7 @@ func TestIntrospection(t *testing.T) {
 	assert.Equal(t, int64(32), c.Alignment())
 	assert.False(t, c.FineGrained())
 	assert.Equal(t, []int{1, 4}, []int{c.Stride(0), c.Stride(1)})
-	assert.Equal(t, 4, c.AskStride(1))
+	assert.Equal(t, 4, c.KeyStride(1))
 	assert.Equal(t, []int{1, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "full first")
 	assert.Equal(t, []bool{true, false, true}, []bool{c.IsEagle(0), c.IsEagle(1), c.IsEagle(2)}, "one flag counts for equal specs")
 	assert.Equal(t, 3, c.Positions(1, 96, 15))
@@ -154,8 +154,8 @@ func TestIntrospection(t *testing.T) {
 	c = must(t, Pool{Revision: Revision20260817, HashBlockSize: 8, Groups: []Group{full(32), align(mamba(16))}})
 	assert.True(t, c.FineGrained())
 	assert.Equal(t, int64(8), c.Alignment())
-	assert.Equal(t, []int{4, 1}, []int{c.Stride(0), c.AskStride(0)})
-	assert.True(t, c.AskMask(1).IsAll())
+	assert.Equal(t, []int{4, 1}, []int{c.Stride(0), c.KeyStride(0)})
+	assert.True(t, c.KeyMask(1).IsAll())
 
 	none := mamba(16)
 	none.MambaCacheMode = "none"

@@ -10,7 +10,7 @@ import (
 //
 // Bits[g] is the bitset of group g in words of 64, lowest bit first. Bit i is
 // position i of the group, that is the block keyed by raw hash
-// i*AskStride(g) + AskStride(g) - 1. Words that a slice lacks count as zero,
+// i*KeyStride(g) + KeyStride(g) - 1. Words that a slice lacks count as zero,
 // so a caller that stopped asking at the first miss need not pad. Bits behind
 // the last whole block are never looked at.
 type Presence struct {

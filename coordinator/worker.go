@@ -26,9 +26,9 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 
 // Positions returns how many of the first presence positions of group g a
 // lookup covers, given TokenLen's tokens and the number of raw hashes. Of
-// those it asks the ones that are true in AskMask(g).
+// those it asks the ones that are true in KeyMask(g).
 func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
-	stride := int64(c.AskStride(g))
+	stride := int64(c.KeyStride(g))
 	covered := ceilDiv(max(0, tokenLen), stride*int64(c.pool.HashBlockSize))
 	return int(min(covered, int64(max(0, numHashes))/stride))
 }
@@ -36,7 +36,7 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 // asksAny tells whether a lookup would ask for at least one position.
 func (c *Coordinator) asksAny(tokenLen int64, numHashes int) bool {
 	for g := range c.groups {
-		if first, _, ok := c.AskMask(g).Next(0); ok && first < int64(c.Positions(g, tokenLen, numHashes)) {
+		if first, _, ok := c.KeyMask(g).Next(0); ok && first < int64(c.Positions(g, tokenLen, numHashes)) {
 			return true
 		}
 	}
@@ -45,7 +45,7 @@ func (c *Coordinator) asksAny(tokenLen int64, numHashes int) bool {
 
 // Answer returns the worker's answer in tokens to a lookup of numTokens, given
 // what is stored: p must have bits only at positions that the lookup asks (see
-// Positions) and, to agree with Ask in every case, at others whose hash equals
+// Positions) and, to agree with Lookup in every case, at others whose hash equals
 // that of a stored one. It differs from FindHit by what surrounds the finding:
 // no hashes, no tokens or nothing to ask is 0, and at revision 2026-08-17 a hit
 // of all tokens is found again so that one token is left to compute.
@@ -77,7 +77,7 @@ func (c *Coordinator) leaveOne(p *Presence, hit, numTokens int64, s *Scratch) (i
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
-// Ask answers a lookup of numTokens over an external store. exists is called at
+// Lookup answers a lookup of numTokens over an external store. exists is called at
 // most once, with the reference's keys in its order, and gives one number a
 // key: 1 is present and anything else is absent. If it fails the answer is 0
 // without an error, as in the reference: whoever wants to know of the failure
@@ -85,7 +85,7 @@ func (c *Coordinator) leaveOne(p *Presence, hit, numTokens int64, s *Scratch) (i
 // 2026-08-17 too many are ignored and too few are ErrIndexOutOfRange, if the
 // missing one is reached. A Room may keep the keys from being built.
 // (Reference: MooncakeStoreWorker.lookup.)
-func (c *Coordinator) Ask(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
+func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
 	}
@@ -129,7 +129,7 @@ func (c *Coordinator) countKeys(tokenLen int64, hashes netproto.Hashes) (b keyBu
 func (c *Coordinator) buildKeys(b *keyBuilder, tokenLen int64, hashes netproto.Hashes) []string {
 	b.room()
 	for g := range c.groups {
-		prefixes, stride := c.groups[g].prefixes, c.AskStride(g)
+		prefixes, stride := c.groups[g].prefixes, c.KeyStride(g)
 		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
 			for i := from; i < to; i++ {
 				b.add(prefixes, hashes.At(i*stride+stride-1))
@@ -143,7 +143,7 @@ func (c *Coordinator) buildKeys(b *keyBuilder, tokenLen int64, hashes netproto.H
 // half-open ranges.
 func (c *Coordinator) asked(g int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
-		mask := c.AskMask(g)
+		mask := c.KeyMask(g)
 		positions := int64(c.Positions(g, tokenLen, numHashes))
 		for at := int64(0); at < positions; {
 			start, end, ok := mask.Next(at)

@@ -45,7 +45,7 @@ func workerCase(t *testing.T, cs *conformance.WorkerCase, revision Revision) (*C
 func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
 	c, store := workerCase(t, cs, revision)
 	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
-	hit, err := c.Ask(cs.TokenLen, hashes, store.Exists)
+	hit, err := c.Lookup(cs.TokenLen, hashes, store.Exists)
 	return cs.Judge(store, hit, err, errorClass(err))
 }
 
@@ -124,17 +124,17 @@ func TestAskCountsRanks(t *testing.T) {
 	c := must(t, Pool{ModelName: "m", TPSize: 2})
 	key := func(rank int, hash string) string { return string(c.AppendKey(nil, 0, rank, []byte(hash))) }
 	store := fakeStore{held: map[string]bool{key(0, "a"): true, key(1, "a"): true, key(0, "b"): true}}
-	hit, err := c.Ask(48, letters("abc"), store.exists)
+	hit, err := c.Lookup(48, letters("abc"), store.exists)
 	require.NoError(t, err)
 	assert.Equal(t, int64(16), hit, "b lacks a rank")
 	assert.Equal(t, []string{key(0, "a"), key(1, "a"), key(0, "b"), key(1, "b"), key(0, "c"), key(1, "c")}, store.asked)
 	// The counts of equal hashes add up: b twice counts one rank twice.
-	hit, err = c.Ask(48, letters("abb"), store.exists)
+	hit, err = c.Lookup(48, letters("abb"), store.exists)
 	require.NoError(t, err)
 	assert.Equal(t, int64(48), hit)
 
 	c = must(t, Pool{ModelName: "m", TPSize: 2, Revision: Revision20260817})
-	hit, err = c.Ask(49, letters("abb"), store.exists)
+	hit, err = c.Lookup(49, letters("abb"), store.exists)
 	require.NoError(t, err)
 	assert.Equal(t, int64(16), hit, "and no longer do at 2026-08-17")
 }
@@ -144,10 +144,10 @@ func TestAskCountsRanks(t *testing.T) {
 func TestAskKnowsEqualHashes(t *testing.T) {
 	c := must(t, Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8)}})
 	store := fakeStore{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
-	hit, err := c.Ask(64, letters("abcdefgh"), store.exists)
+	hit, err := c.Lookup(64, letters("abcdefgh"), store.exists)
 	require.NoError(t, err)
 	assert.Equal(t, int64(32), hit)
-	hit, err = c.Ask(64, letters("abcdefdh"), store.exists)
+	hit, err = c.Lookup(64, letters("abcdefdh"), store.exists)
 	require.NoError(t, err)
 	assert.Len(t, store.asked, 2, "blocks 3 and 7")
 	assert.Equal(t, int64(56), hit)
@@ -160,7 +160,7 @@ func TestAskIsSpared(t *testing.T) {
 		tokens int64
 		hashes string
 	}{{0, "abcd"}, {-32, "abcd"}, {32, ""}, {33, ""}, {32, "abc"}} {
-		hit, err := wide.Ask(tc.tokens, letters(tc.hashes), store.exists)
+		hit, err := wide.Lookup(tc.tokens, letters(tc.hashes), store.exists)
 		require.NoError(t, err, "%+v", tc)
 		assert.Zero(t, hit)
 		// Without anything to ask even the finders' errors do not come up.
@@ -177,33 +177,33 @@ func TestAskErrors(t *testing.T) {
 		return func([]string) ([]int, error) { return answers, err }
 	}
 	c := must(t, Pool{})
-	_, err := c.Ask(17, letters("ab"), answering(nil, nil))
+	_, err := c.Lookup(17, letters("ab"), answering(nil, nil))
 	require.ErrorIs(t, err, ErrPrecondition)
 	for _, answers := range [][]int{nil, {1}, {1, 1, 1}} {
-		_, err = c.Ask(32, letters("ab"), answering(answers, nil))
+		_, err = c.Lookup(32, letters("ab"), answering(answers, nil))
 		require.ErrorIs(t, err, ErrAnswerCount)
 	}
-	hit, err := c.Ask(32, letters("ab"), answering([]int{1, 1}, conformance.ErrStore))
+	hit, err := c.Lookup(32, letters("ab"), answering([]int{1, 1}, conformance.ErrStore))
 	require.NoError(t, err)
 	assert.Zero(t, hit, "a store that fails holds nothing")
 	for _, odd := range []int{0, -1, 2} {
-		hit, err = c.Ask(32, letters("ab"), answering([]int{1, odd}, nil))
+		hit, err = c.Lookup(32, letters("ab"), answering([]int{1, odd}, nil))
 		require.NoError(t, err)
 		assert.Equal(t, int64(16), hit, "only 1 is present")
 	}
 
 	c = must(t, Pool{TPSize: 2, Revision: Revision20260817})
-	_, err = c.Ask(32, letters("ab"), answering([]int{1, 1, 1}, nil))
+	_, err = c.Lookup(32, letters("ab"), answering([]int{1, 1, 1}, nil))
 	require.ErrorIs(t, err, ErrIndexOutOfRange)
-	hit, err = c.Ask(33, letters("ab"), answering([]int{1, 1, 0}, nil))
+	hit, err = c.Lookup(33, letters("ab"), answering([]int{1, 1, 0}, nil))
 	require.NoError(t, err, "the missing answer is not reached")
 	assert.Equal(t, int64(16), hit)
-	hit, err = c.Ask(33, letters("ab"), answering([]int{1, 1, 1, 1, 0}, nil))
+	hit, err = c.Lookup(33, letters("ab"), answering([]int{1, 1, 1, 1, 0}, nil))
 	require.NoError(t, err)
 	assert.Equal(t, int64(32), hit)
 
 	c = must(t, Pool{Revision: Revision20260604})
-	_, err = c.Ask(32, letters("ab"), answering([]int{1, 1}, nil))
+	_, err = c.Lookup(32, letters("ab"), answering([]int{1, 1}, nil))
 	require.ErrorIs(t, err, ErrNotImplemented)
 }
 
@@ -247,7 +247,7 @@ func TestAnswerExamples(t *testing.T) {
 	}
 }
 
-// Ask over keys and Answer over bits are one lookup.
+// Lookup over keys and Answer over bits are one lookup.
 func TestAnswerAgreesWithAsk(t *testing.T) {
 	for seed := range uint64(3000) {
 		s := &source{data: randomBytes(seed, 200)}
@@ -261,18 +261,18 @@ func TestAnswerAgreesWithAsk(t *testing.T) {
 		tokens := int64(s.below(100)) * c.Alignment()
 		p, store := Presence{NumHashes: n}, fakeStore{held: map[string]bool{}}
 		for g := range pool.Groups {
-			list := s.chunks(n / c.AskStride(g))
+			list := s.chunks(n / c.KeyStride(g))
 			asked := list[:c.Positions(g, tokens, n)]
 			for i := range asked {
-				if asked[i] = asked[i] && c.AskMask(g).At(int64(i)); asked[i] {
-					raw := i*c.AskStride(g) + c.AskStride(g) - 1
+				if asked[i] = asked[i] && c.KeyMask(g).At(int64(i)); asked[i] {
+					raw := i*c.KeyStride(g) + c.KeyStride(g) - 1
 					store.held[string(c.AppendKey(nil, g, 0, hashes.At(raw)))] = true
 				}
 			}
 			p.Bits = append(p.Bits, bitsetFrom(asked))
 		}
 		var scratch Scratch
-		want, wantErr := c.Ask(tokens, hashes, store.exists)
+		want, wantErr := c.Lookup(tokens, hashes, store.exists)
 		got, err := c.Answer(&p, tokens, &scratch)
 		require.Equal(t, errorClass(wantErr), errorClass(err), "seed %d", seed)
 		require.Equal(t, want, got, "seed %d", seed)

@@ -357,5 +357,5 @@ func (s *Service) AnchorParams() (stride, unit uint32) {
 	return uint32(s.anchorStride), uint32(s.anchorUnit)
 }
 
-// AnchorsServed returns why lookups by anchors are not served, an ErrNoAnchors, or nil.
-func (s *Service) AnchorsServed() error { return s.noAnchors }
+// AnchorsError returns why lookups by anchors are not served, an ErrNoAnchors, or nil.
+func (s *Service) AnchorsError() error { return s.noAnchors }

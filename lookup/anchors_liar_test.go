@@ -216,18 +216,18 @@ func TestLiarAndLyingStore(t *testing.T) {
 		}
 		return hit
 	}
-	require.NoError(t, service.StoreChain(t.Context(), Place{}, 0, nil, netproto.NewHashes(honest[:7*32], 32)))
-	require.NoError(t, service.Evict(t.Context(), Place{}, netproto.NewHashes(honest[4*32:5*32], 32)))
+	require.NoError(t, service.StoreChain(t.Context(), GroupRank{}, 0, nil, netproto.NewHashes(honest[:7*32], 32)))
+	require.NoError(t, service.Evict(t.Context(), GroupRank{}, netproto.NewHashes(honest[4*32:5*32], 32)))
 	mixed := append(bytes.Clone(other[:7*32]), honest[7*32:]...)
-	require.NoError(t, service.StoreChain(t.Context(), Place{}, 0, nil, netproto.NewHashes(mixed, 32)))
+	require.NoError(t, service.StoreChain(t.Context(), GroupRank{}, 0, nil, netproto.NewHashes(mixed, 32)))
 	for range 3 {
 		require.EqualValues(t, 64, ask(honest), "a store that lies does not change what honest lookups are told")
 	}
 	require.EqualValues(t, 128, ask(mixed), "a lookup that lies is told the truth about its hashes")
 	require.EqualValues(t, 128, ask(honest), "both together")
-	require.NoError(t, service.Evict(t.Context(), Place{}, netproto.NewHashes(honest[7*32:], 32)))
-	require.NoError(t, service.StoreChain(t.Context(), Place{}, 7, honest[6*32:7*32], netproto.NewHashes(honest[7*32:], 32)))
+	require.NoError(t, service.Evict(t.Context(), GroupRank{}, netproto.NewHashes(honest[7*32:], 32)))
+	require.NoError(t, service.StoreChain(t.Context(), GroupRank{}, 7, honest[6*32:7*32], netproto.NewHashes(honest[7*32:], 32)))
 	require.EqualValues(t, 64, ask(honest))
-	require.NoError(t, service.StoreChain(t.Context(), Place{}, 4, honest[3*32:4*32], netproto.NewHashes(honest[4*32:5*32], 32)))
+	require.NoError(t, service.StoreChain(t.Context(), GroupRank{}, 4, honest[3*32:4*32], netproto.NewHashes(honest[4*32:5*32], 32)))
 	require.EqualValues(t, 128, ask(honest))
 }

@@ -99,12 +99,12 @@ func (w *tortured) note(format string, args ...any) {
 }
 
 // place returns a group, one of its places, and the group's stride.
-func (w *tortured) place() (Place, int) {
+func (w *tortured) place() (GroupRank, int) {
 	p := w.service.pool
 	g := w.IntN(len(p.Groups))
 	ranks := w.service.coord.Ranks(g)
 	rank := ranks[w.IntN(len(ranks))]
-	return Place{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, w.service.coord.Stride(g)
+	return GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, w.service.coord.Stride(g)
 }
 
 // keysOf returns the keys of a group's chunks from to end-1 of a chain.
@@ -135,7 +135,7 @@ func (w *tortured) stretch(chain []byte, stride int) (from, end int) {
 
 // store stores a stretch of a chain for one place, told rightly or wrongly where
 // it stands.
-func (w *tortured) store(chain []byte, at Place, stride, from, end int, honest bool) {
+func (w *tortured) store(chain []byte, at GroupRank, stride, from, end int, honest bool) {
 	keys := w.keysOf(chain, stride, from, end)
 	if len(keys) == 0 {
 		return
@@ -210,7 +210,7 @@ func (w *tortured) step() {
 			stride := w.service.coord.Stride(g)
 			n := int(share * float64(len(chain)/w.hashLen/stride))
 			for _, rank := range w.service.coord.Ranks(g) {
-				w.store(chain, Place{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, stride, 0, n, true)
+				w.store(chain, GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}, stride, 0, n, true)
 			}
 		}
 	default:
@@ -348,7 +348,7 @@ func TestAnchorsParameters(t *testing.T) {
 	} {
 		service, err := NewService(ServiceConfig{Pool: lookuptest.AnchoredPools()[name]})
 		require.NoError(t, err)
-		require.NoError(t, service.AnchorsServed())
+		require.NoError(t, service.AnchorsError())
 		stride, unit := service.AnchorParams()
 		require.Equal(t, want, [2]uint32{stride, unit}, name)
 	}

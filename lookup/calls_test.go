@@ -56,7 +56,7 @@ func (i ignoresContext) Reset(context.Context) error { return i.keyStore.Reset(c
 func TestRemoteLateBackendIsCutOff(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	hashes := netproto.NewHashes(keys, 32)
-	for _, strategy := range []Strategy{Gallop, AskAll} {
+	for _, strategy := range []Strategy{Gallop, SingleCall} {
 		synctest.Test(t, func(t *testing.T) {
 			open := make(chan struct{})
 			s, err := NewService(ServiceConfig{
@@ -77,9 +77,9 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			_, err = s.Explain(t.Context(), 128, hashes)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			begun = time.Now()
-			require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
+			require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
 			assert.Equal(t, 10*time.Second+returnGrace, time.Since(begun))
-			for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), Place{}, netproto.NewHashes(keys, 32))} { // which the store, once it returns, could undo
+			for _, change := range []error{s.Reset(t.Context()), s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32))} { // which the store, once it returns, could undo
 				require.ErrorIs(t, change, errAbandoned)
 			}
 			assert.EqualValues(t, 5, s.Stat().BackendTimeouts)
@@ -90,7 +90,7 @@ func TestRemoteLateBackendIsCutOff(t *testing.T) {
 			synctest.Wait()
 			assert.Zero(t, s.remote.reads.abandoned.Load(), "they have returned")
 			assert.Zero(t, s.remote.changes.abandoned.Load())
-			require.NoError(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)))
+			require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)))
 			assert.Zero(t, s.Stat().HitTokens, "and nobody took the answers")
 			time.Sleep(2 * time.Second) // the breaker's pause
 			hit, err = s.Lookup(t.Context(), 128, hashes)
@@ -141,7 +141,7 @@ func TestRemoteChangeWaitsForAnAbandonedOne(t *testing.T) {
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{store}, Remote: RemoteConfig{WriteTimeout: time.Second}})
 		require.NoError(t, err)
 		keys := lookuptest.Chain("a", 8, 32)
-		require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
+		require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)), context.DeadlineExceeded)
 		begun := time.Now()
 		time.AfterFunc(500*time.Millisecond, func() { close(open) })
 		require.NoError(t, s.Reset(t.Context()))
@@ -217,7 +217,7 @@ func TestRemoteSmallRequestsPassLargeOnes(t *testing.T) {
 		}
 		s, err := NewService(ServiceConfig{
 			Pool: blocks16.Pool, Backend: store,
-			Remote: RemoteConfig{Strategy: AskAll, Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
+			Remote: RemoteConfig{Strategy: SingleCall, Timeout: time.Second, MaxKeyBytes: 1 << 20, BreakerFailures: 1 << 20},
 		})
 		require.NoError(t, err)
 		var large sync.WaitGroup

@@ -6,24 +6,24 @@ import "github.com/hitline/hitline/index"
 // zero value may be begun, and again when it has ended. One goroutine at a time.
 type Change struct {
 	service *Service
-	place   int
+	rank   int
 	evict   bool
 	writer  index.Writer
 }
 
-// BeginStore begins a store to a place. firstChunk is the number of its first chunk, or
-// netproto.FirstChunkUnknown. It fails with ErrPlace, and must not be called over a
+// BeginStore begins a store to a group rank. firstChunk is the number of its first chunk, or
+// netproto.FirstChunkUnknown. It fails with ErrGroupRank, and must not be called over a
 // backend.
-func (s *Service) BeginStore(c *Change, at Place, firstChunk uint32) error {
-	place, err := s.places.number(at)
+func (s *Service) BeginStore(c *Change, at GroupRank, firstChunk uint32) error {
+	rank, err := s.ranks.number(at)
 	if err == nil {
-		s.beginStore(c, at, place, firstChunk)
+		s.beginStore(c, at, rank, firstChunk)
 	}
 	return err
 }
 
-func (s *Service) beginStore(c *Change, at Place, place int, firstChunk uint32) {
-	*c = Change{service: s, place: place}
+func (s *Service) beginStore(c *Change, at GroupRank, rank int, firstChunk uint32) {
+	*c = Change{service: s, rank: rank}
 	// The number counts if it is that of a block of lookups by anchors.
 	if s.noAnchors == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
 		c.writer.Number(firstChunk)
@@ -31,9 +31,9 @@ func (s *Service) beginStore(c *Change, at Place, place int, firstChunk uint32) 
 }
 
 // BeginEvict is BeginStore for an evict.
-func (s *Service) BeginEvict(c *Change, at Place) error {
-	place, err := s.places.number(at)
-	*c = Change{service: s, place: place, evict: true}
+func (s *Service) BeginEvict(c *Change, at GroupRank) error {
+	rank, err := s.ranks.number(at)
+	*c = Change{service: s, rank: rank, evict: true}
 	return err
 }
 
@@ -41,10 +41,10 @@ func (s *Service) BeginEvict(c *Change, at Place) error {
 // the change never ends.
 func (c *Change) Add(keys []byte, hashLen int) error {
 	if c.evict {
-		_, err := c.service.index.Evict(c.place, keys, hashLen)
+		_, err := c.service.index.Evict(c.rank, keys, hashLen)
 		return err
 	}
-	return c.service.index.Store(&c.writer, c.place, keys, hashLen)
+	return c.service.index.Store(&c.writer, c.rank, keys, hashLen)
 }
 
 // End ends the change. before is the key in front of a store's first, empty if that is
@@ -55,8 +55,8 @@ func (c *Change) End(before []byte) {
 	}
 }
 
-// CheckPlace returns an ErrPlace if the pool has no such place.
-func (s *Service) CheckPlace(at Place) error {
-	_, err := s.places.number(at)
+// CheckRank returns an ErrGroupRank if the pool has no such rank.
+func (s *Service) CheckRank(at GroupRank) error {
+	_, err := s.ranks.number(at)
 	return err
 }

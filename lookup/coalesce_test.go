@@ -100,7 +100,7 @@ func TestRemoteOneDeadline(t *testing.T) {
 }
 
 func TestStrategyText(t *testing.T) {
-	for _, s := range []Strategy{Gallop, AskAll} {
+	for _, s := range []Strategy{Gallop, SingleCall} {
 		text, err := s.MarshalText()
 		require.NoError(t, err)
 		var got Strategy
@@ -141,7 +141,7 @@ func TestShareCrowd(t *testing.T) {
 						go cancel()
 					}
 					if rand.IntN(40) == 0 {
-						_ = s.Evict(t.Context(), Place{}, netproto.NewHashes(lookuptest.Chain("none", 1, 32), 32))
+						_ = s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(lookuptest.Chain("none", 1, 32), 32))
 					}
 					own := bytes.Clone(keys)
 					hit, err := s.remote.Lookup(ctx, int64(16*n), n, netproto.NewHashes(own, 32))

@@ -65,7 +65,7 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 	if err != nil {
 		return conformance.Differs("store: %v", err)
 	}
-	hit, err := coord.Ask(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), store.Exists)
+	hit, err := coord.Lookup(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), store.Exists)
 	return c.Judge(store, hit, err, classOf(err))
 }
 
@@ -88,7 +88,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if err != nil {
 			return conformance.Differs("store: %v", err)
 		}
-		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Timeout: lookuptest.Patience, Strategy: AskAll}})
+		s, err := NewService(ServiceConfig{Pool: pool, Backend: &scriptedStore{script: store}, Remote: RemoteConfig{Timeout: lookuptest.Patience, Strategy: SingleCall}})
 		if err != nil {
 			return conformance.Differs("service over a backend: %v", err)
 		}
@@ -161,7 +161,7 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 			return conformance.Differs("key %q: %v", key, err)
 		}
 		switch err := s.Store(context.Background(), place, netproto.NewHashes(hash, len(hash))); {
-		case errors.Is(err, ErrPlace) && !isAsked(s, place): // noise on a rank that holds no block of its own
+		case errors.Is(err, ErrGroupRank) && !isAsked(s, place): // noise on a rank that holds no block of its own
 		case err != nil:
 			return conformance.Differs("store %q: %v", key, err)
 		}
@@ -180,7 +180,7 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 }
 
 // isAsked tells whether lookups ask for the blocks of a place.
-func isAsked(s *Service, at Place) bool {
+func isAsked(s *Service, at GroupRank) bool {
 	return slices.ContainsFunc(s.coord.Ranks(int(at.Group)), func(r coordinator.Rank) bool {
 		return r.TP == int(at.TPRank) && r.PP == int(at.PPRank) && r.PCP == int(at.PCPRank)
 	})
@@ -212,7 +212,7 @@ func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece in
 
 // parseKey takes a key apart:
 // ...@tp_rank:T@pcpX@dcpY@pp_rank:P@group:G@hash.
-func parseKey(key string) (at Place, hash []byte, err error) {
+func parseKey(key string) (at GroupRank, hash []byte, err error) {
 	parts := strings.Split(key, "@")
 	if len(parts) < 7 {
 		return at, nil, errors.New("too few parts")

@@ -128,7 +128,7 @@ func (d *differential) find(n int) {
 		return true
 	}
 	for g := range d.slow.Groups {
-		stride := d.coord.AskStride(g)
+		stride := d.coord.KeyStride(g)
 		bits := make([]uint64, hashes/stride/64+1)
 		for i := range hashes / stride {
 			if held(g, i*stride+stride-1) {
@@ -149,9 +149,9 @@ func (d *differential) find(n int) {
 // store gives the service what the content has, as engines do: with the chunks' numbers.
 func (d *differential) store(n int) {
 	for g := range d.slow.Groups {
-		stride := d.coord.AskStride(g)
+		stride := d.coord.KeyStride(g)
 		for rank, at := range d.slow.Ranks(g) {
-			place := Place{Group: uint16(g), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
+			place := GroupRank{Group: uint16(g), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
 			var before []byte
 			for i := range n / stride {
 				key := d.hash(i*stride + stride - 1)
@@ -193,7 +193,7 @@ func (d *differential) lookup(n int) {
 		hit, err := lookupPieces(d.service, uint64(tokens), view, piece)
 		check(fmt.Sprintf("memory, %d hashes at a time,", piece), hit, err)
 	}
-	hit, err := d.coord.Ask(int64(tokens), view, d.exists)
+	hit, err := d.coord.Lookup(int64(tokens), view, d.exists)
 	check("Ask", hit, err)
 	hit, err = d.coord.Gallop(int64(tokens), view, d.exists)
 	check("Gallop", hit, err)

@@ -7,7 +7,7 @@
 // # Glossary
 //
 //   - lookup: the question above. The answer is the hit, in tokens.
-//   - place: a group on one rank; what a store or an evict speaks of.
+//   - group rank: a group on one rank; what a store or an evict speaks of.
 //   - query: one lookup under way over the memory index. Hashes go in as they arrive,
 //     bits come out.
 //   - group set: the groups whose chunks are asked at the same positions, so that one
@@ -23,7 +23,7 @@
 // and over a remote backend
 //
 //	Service.Lookup, or a server's worker
-//	       → Remote.Lookup: coordinator.Gallop or Ask → Backend.Exists
+//	       → Remote.Lookup: coordinator.Gallop or Lookup → Backend.Exists
 //
 // # Lookups by anchors
 //

@@ -3,12 +3,12 @@ package lookup
 import "errors"
 
 var (
-	// ErrNotBuilt refuses a configuration that this version does not serve.
-	ErrNotBuilt = errors.New("lookup: not built yet")
+	// ErrUnsupported refuses a configuration that this version does not serve.
+	ErrUnsupported = errors.New("lookup: not supported")
 	// ErrTokens refuses a prompt of fewer than 0 tokens.
 	ErrTokens = errors.New("lookup: negative number of tokens")
-	// ErrPlace refuses a store or an evict for a group or rank outside the pool.
-	ErrPlace = errors.New("place is outside the configured pool")
+	// ErrGroupRank refuses a store or an evict for a group or rank outside the pool.
+	ErrGroupRank = errors.New("group or rank is outside the configured pool")
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")

@@ -27,7 +27,7 @@ func ExampleNewService() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(context.Background(), lookup.Place{}, blockHashes("aaaabbbbcccc")); err != nil {
+	if err := service.Store(context.Background(), lookup.GroupRank{}, blockHashes("aaaabbbbcccc")); err != nil {
 		log.Fatal(err)
 	}
 	hashes := blockHashes("aaaabbbbddddeeee")
@@ -83,7 +83,7 @@ func ExampleNewService_backend() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(context.Background(), lookup.Place{}, blockHashes("aaaabbbb")); err != nil {
+	if err := service.Store(context.Background(), lookup.GroupRank{}, blockHashes("aaaabbbb")); err != nil {
 		log.Fatal(err)
 	}
 	hit, err := service.Lookup(context.Background(), 48, blockHashes("aaaabbbbcccc"))

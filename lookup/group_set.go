@@ -25,7 +25,7 @@ func newGroupSets(c *coordinator.Coordinator) []groupSet {
 	var sets []groupSet
 	pool := c.Pool()
 	for g := range c.NumGroups() {
-		l := groupSet{stride: c.AskStride(g), mask: c.AskMask(g), chunkPositions: c.Stride(g) / c.AskStride(g)}
+		l := groupSet{stride: c.KeyStride(g), mask: c.KeyMask(g), chunkPositions: c.Stride(g) / c.KeyStride(g)}
 		at := slices.IndexFunc(sets, func(have groupSet) bool {
 			return have.stride == l.stride && have.mask == l.mask && have.chunkPositions == l.chunkPositions
 		})

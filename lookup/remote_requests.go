@@ -51,15 +51,15 @@ func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 	if err := ctx.Err(); err != nil { // too late: no need to build all keys for nothing
 		return api.Explanation{}, r.countLate(err)
 	}
-	hit, ends, err := r.service.coord.AskExplain(numTokens, hashes, lease.exists, lease.room)
+	hit, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease.exists, lease.room)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	return api.NewExplanation(newHit(hit, r.service.coord.Alignment()), ends), nil
 }
 
-// Store adds keys to what the backend holds of a place.
-func (r *Remote) Store(ctx context.Context, at Place, hashes netproto.Hashes) error {
+// Store adds keys to what the backend holds of a group rank.
+func (r *Remote) Store(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
 	err := r.write(ctx, "store", func(ctx context.Context) error { return r.inPieces(ctx, at, hashes, r.store.Store) })
 	if err == nil {
 		r.stored.Add(int64(hashes.Len()))
@@ -67,8 +67,8 @@ func (r *Remote) Store(ctx context.Context, at Place, hashes netproto.Hashes) er
 	return err
 }
 
-// Evict takes keys away from what the backend holds of a place.
-func (r *Remote) Evict(ctx context.Context, at Place, hashes netproto.Hashes) error {
+// Evict takes keys away from what the backend holds of a group rank.
+func (r *Remote) Evict(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
 	err := r.write(ctx, "evict", func(ctx context.Context) error { return r.inPieces(ctx, at, hashes, r.store.Evict) })
 	if err == nil {
 		r.evicted.Add(int64(hashes.Len()))
@@ -81,10 +81,10 @@ func (r *Remote) Evict(ctx context.Context, at Place, hashes netproto.Hashes) er
 const writeAtOnce = 16384
 
 // inPieces makes a change in as many calls as its keys need, until one fails.
-func (r *Remote) inPieces(ctx context.Context, at Place, hashes netproto.Hashes, do func(ctx context.Context, keys []string) error) error {
+func (r *Remote) inPieces(ctx context.Context, at GroupRank, hashes netproto.Hashes, do func(ctx context.Context, keys []string) error) error {
 	for rest := hashes.Bytes(); ; {
 		n := min(len(rest), writeAtOnce*hashes.HashLen())
-		if err := r.changeKeys(ctx, r.keysOfPlace(at, netproto.NewHashes(rest[:n], hashes.HashLen())), do); err != nil {
+		if err := r.changeKeys(ctx, r.keysOf(at, netproto.NewHashes(rest[:n], hashes.HashLen())), do); err != nil {
 			return err
 		}
 		if rest = rest[n:]; len(rest) == 0 {
@@ -122,7 +122,7 @@ func (r *Remote) needed(numTokens int64, numHashes int) (int, error) {
 	}
 	most := 0
 	for g := range r.service.coord.NumGroups() {
-		most = max(most, r.service.coord.Positions(g, tokenLen, math.MaxInt)*r.service.coord.AskStride(g))
+		most = max(most, r.service.coord.Positions(g, tokenLen, math.MaxInt)*r.service.coord.KeyStride(g))
 	}
 	return min(numHashes, most), nil
 }
@@ -139,8 +139,8 @@ func (r *Remote) CountTimeout() { r.timeouts.Add(1) }
 // Remote returns the service's way to its backend, nil over the memory index.
 func (s *Service) Remote() *Remote { return s.remote }
 
-// keysOfPlace returns the reference's keys of hashes at a place.
-func (r *Remote) keysOfPlace(at Place, hashes netproto.Hashes) []string {
+// keysOf returns the reference's keys of hashes at a group rank.
+func (r *Remote) keysOf(at GroupRank, hashes netproto.Hashes) []string {
 	rank := coordinator.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank), DCP: r.service.pool.DCPRank}
 	if r.service.pool.Revision == coordinator.Revision20260817 {
 		rank.DCP = rank.TP % r.service.pool.DCPSize

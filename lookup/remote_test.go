@@ -26,11 +26,11 @@ func TestRemoteService(t *testing.T) {
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 100, 32)
 	hashes := netproto.NewHashes(keys, 32)
-	require.NoError(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys[:70*32], 32)))
+	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys[:70*32], 32)))
 	hit, err := s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 1120, hit.Tokens)
-	require.NoError(t, s.Evict(t.Context(), Place{}, netproto.NewHashes(keys[10*32:11*32], 32)))
+	require.NoError(t, s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys[10*32:11*32], 32)))
 	hit, err = s.Lookup(t.Context(), 1600, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 160, hit.Tokens)
@@ -47,9 +47,9 @@ func TestRemoteService(t *testing.T) {
 	require.EqualValues(t, 160, hit.Tokens)
 	_, err = s.Lookup(t.Context(), 16, netproto.NewHashes(keys, 65))
 	require.ErrorIs(t, err, netproto.ErrHashLen)
-	require.ErrorIs(t, s.Store(t.Context(), Place{Group: 1}, netproto.NewHashes(keys, 32)), ErrPlace)
-	require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys[:33], 32)), netproto.ErrCutKey)
-	require.ErrorIs(t, s.Evict(t.Context(), Place{}, netproto.NewHashes(keys, 65)), netproto.ErrHashLen)
+	require.ErrorIs(t, s.Store(t.Context(), GroupRank{Group: 1}, netproto.NewHashes(keys, 32)), ErrGroupRank)
+	require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys[:33], 32)), netproto.ErrCutKey)
+	require.ErrorIs(t, s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys, 65)), netproto.ErrHashLen)
 	st := s.Stat()
 	require.Equal(t, "keys", st.Backend)
 	require.EqualValues(t, 70, st.Stored)
@@ -84,7 +84,7 @@ func TestRemoteKeys(t *testing.T) {
 		require.NoError(t, err)
 		hash := lookuptest.Chain("a", 1, 32)
 		for r, rank := range coord.Ranks(0) {
-			require.NoError(t, s.Store(t.Context(), Place{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, netproto.NewHashes(hash, 32)))
+			require.NoError(t, s.Store(t.Context(), GroupRank{TPRank: uint16(rank.TP), PPRank: uint16(rank.PP), PCPRank: uint16(rank.PCP)}, netproto.NewHashes(hash, 32)))
 			require.True(t, store.Keys[string(coord.AppendKey(nil, 0, r, hash))], "%v", rank)
 		}
 		require.Len(t, store.Keys, len(coord.Ranks(0)))
@@ -403,7 +403,7 @@ func TestRemoteExplain(t *testing.T) {
 				if rng.IntN(10) == 0 {
 					continue
 				}
-				at := Place{Group: uint16(place / 2), TPRank: uint16(place % 2)}
+				at := GroupRank{Group: uint16(place / 2), TPRank: uint16(place % 2)}
 				require.NoError(t, memory.Store(t.Context(), at, netproto.NewHashes(raw[32*i:32*i+32], 32)))
 				require.NoError(t, remote.Store(t.Context(), at, netproto.NewHashes(raw[32*i:32*i+32], 32)))
 			}
@@ -422,7 +422,7 @@ func TestRemoteManyKeys(t *testing.T) {
 	pool := coordinator.Pool{ModelName: "m", TPSize: 2}
 	keys := lookuptest.Chain("a", 2000, 2) // 2,000 hashes on two ranks, 112 bytes a key: 448,000
 	all, half := netproto.NewHashes(keys, 2), netproto.NewHashes(keys[:2000], 2)
-	for _, strategy := range []Strategy{Gallop, AskAll} {
+	for _, strategy := range []Strategy{Gallop, SingleCall} {
 		synctest.Test(t, func(t *testing.T) {
 			store, open := &lookuptest.KeyStore{}, make(chan struct{})
 			store.Answer = func(answers []int) []int {
@@ -457,7 +457,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			_, err = s.Explain(t.Context(), 32000, all)
 			require.ErrorIs(t, err, ErrTooManyKeys)
 			require.EqualValues(t, 1, s.Stat().BackendRejected)
-			if strategy == AskAll {
+			if strategy == SingleCall {
 				lookup(all, 0)
 				require.EqualValues(t, 2, s.Stat().BackendRejected)
 			}
@@ -509,7 +509,7 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	}
 	s, err := NewService(ServiceConfig{Pool: coordinator.Pool{ModelName: "m"}, Backend: store, Remote: patient})
 	require.NoError(t, err)
-	require.NoError(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 8)))
+	require.NoError(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 8)))
 	require.Equal(t, writeAtOnce, most)
 	require.EqualValues(t, 3, store.Calls.Load())
 	require.Len(t, store.Keys, n)
@@ -518,12 +518,12 @@ func TestRemoteChangesInPieces(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1600, hit.Tokens)
 	calls := store.Calls.Load()
-	require.NoError(t, s.Evict(t.Context(), Place{}, netproto.NewHashes(keys, 8)))
+	require.NoError(t, s.Evict(t.Context(), GroupRank{}, netproto.NewHashes(keys, 8)))
 	require.Empty(t, store.Keys)
 	require.EqualValues(t, calls+3, store.Calls.Load())
 
 	fail = calls + 5
-	require.ErrorIs(t, s.Store(t.Context(), Place{}, netproto.NewHashes(keys, 8)), lookuptest.ErrStore)
+	require.ErrorIs(t, s.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 8)), lookuptest.ErrStore)
 	require.EqualValues(t, fail, store.Calls.Load(), "none behind the one that failed")
 	require.Len(t, store.Keys, writeAtOnce)
 }

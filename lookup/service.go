@@ -33,9 +33,9 @@ type ServiceConfig struct {
 	Version string
 }
 
-// maxPlaces bounds groups times ranks: each class of coverage holds a bit for
-// every place.
-const maxPlaces = 1 << 16
+// maxGroupRanks bounds groups times ranks: each class of coverage holds a bit for
+// every rank.
+const maxGroupRanks = 1 << 16
 
 // Service answers lookups over the memory index or over a backend, in process.
 // Safe for concurrent use.
@@ -44,7 +44,7 @@ type Service struct {
 	pool      coordinator.Pool
 	index     *index.Index // nil over a backend
 	remote    *Remote      // nil over the memory index
-	places    places
+	ranks    groupRanks
 	groupSets []groupSet
 	// Of lookups by anchors: why they are not served, nil if they are; how many raw
 	// hashes make a block and how many blocks the alignment.
@@ -58,7 +58,7 @@ type Service struct {
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
 // none, over an empty index. Errors wrap those of coordinator.New and index.New,
-// or ErrNotBuilt.
+// or ErrUnsupported.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	coord, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -66,9 +66,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	pool := coord.Pool()
 	if pool.Revision == coordinator.Revision20260604 {
-		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrNotBuilt, pool.Revision)
+		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, places: newPlaces(coord), version: cfg.Version, noAnchors: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
+	s := &Service{coord: coord, pool: pool, ranks: newGroupRanks(coord), version: cfg.Version, noAnchors: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -84,10 +84,10 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 
 // useMemory gives the service an empty index.
 func (s *Service) useMemory(memory index.Config) error {
-	p := &s.places
-	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxPlaces {
-		return fmt.Errorf("%w: a pool of %d groups and %d places (groups times ranks); at most %d and %d are served",
-			ErrNotBuilt, len(s.pool.Groups), p.count(), index.MaxGroups, maxPlaces)
+	p := &s.ranks
+	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxGroupRanks {
+		return fmt.Errorf("%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
+			ErrUnsupported, len(s.pool.Groups), p.count(), index.MaxGroups, maxGroupRanks)
 	}
 	memory.Places, memory.Groups = p.count(), p.required(s.coord)
 	x, err := index.New(memory)
@@ -165,11 +165,11 @@ func (q *Query) run(numTokens int64, hashes netproto.Hashes) error {
 	return err
 }
 
-// Store adds keys to a place: consecutive chunks of its group, each keyed by its last
-// hash. keys is only borrowed. It fails with ErrPlace, with netproto.ErrHashLen or
+// Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last
+// hash. keys is only borrowed. It fails with ErrGroupRank, with netproto.ErrHashLen or
 // netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, and over a
 // backend if that fails or RemoteConfig.WriteTimeout is up.
-func (s *Service) Store(ctx context.Context, at Place, keys netproto.Hashes) error {
+func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
 	return s.StoreChain(ctx, at, netproto.FirstChunkUnknown, nil, keys)
 }
 
@@ -177,8 +177,8 @@ func (s *Service) Store(ctx context.Context, at Place, keys netproto.Hashes) err
 // chain: the first is chunk number firstChunk of its group, and before, if it is not
 // empty, is the key in front of it. What is stored so can be looked up by anchors.
 // before is only borrowed.
-func (s *Service) StoreChain(ctx context.Context, at Place, firstChunk uint32, before []byte, keys netproto.Hashes) error {
-	place, err := s.checkChange(at, keys)
+func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
+	rank, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *Service) StoreChain(ctx context.Context, at Place, firstChunk uint32, b
 		return r.Store(ctx, at, keys)
 	}
 	var c Change
-	s.beginStore(&c, at, place, firstChunk)
+	s.beginStore(&c, at, rank, firstChunk)
 	if err := c.Add(keys.Bytes(), keys.HashLen()); err != nil {
 		return err
 	}
@@ -196,9 +196,9 @@ func (s *Service) StoreChain(ctx context.Context, at Place, firstChunk uint32, b
 	return nil
 }
 
-// Evict removes keys from a place. It fails as Store does.
-func (s *Service) Evict(ctx context.Context, at Place, keys netproto.Hashes) error {
-	place, err := s.checkChange(at, keys)
+// Evict removes keys from a group rank. It fails as Store does.
+func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
+	rank, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
@@ -207,13 +207,13 @@ func (s *Service) Evict(ctx context.Context, at Place, keys netproto.Hashes) err
 		defer cancel()
 		return r.Evict(ctx, at, keys)
 	}
-	_, err = s.index.Evict(place, keys.Bytes(), keys.HashLen())
+	_, err = s.index.Evict(rank, keys.Bytes(), keys.HashLen())
 	return err
 }
 
-// checkChange returns the number of a place, or why the change cannot be made.
-func (s *Service) checkChange(at Place, keys netproto.Hashes) (place int, err error) {
-	if place, err = s.places.number(at); err != nil {
+// checkChange returns the number of a group rank, or why the change cannot be made.
+func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (rank int, err error) {
+	if rank, err = s.ranks.number(at); err != nil {
 		return 0, err
 	}
 	switch n := keys.HashLen(); {
@@ -222,7 +222,7 @@ func (s *Service) checkChange(at Place, keys netproto.Hashes) (place int, err er
 	case len(keys.Blob())%n != 0:
 		return 0, netproto.ErrCutKey
 	}
-	return place, nil
+	return rank, nil
 }
 
 // Reset removes every block. Over the memory index it does not fail.

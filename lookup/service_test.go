@@ -17,11 +17,11 @@ import (
 
 func TestServiceRefusesPools(t *testing.T) {
 	_, err := NewService(ServiceConfig{Pool: coordinator.Pool{Revision: coordinator.Revision20260604}})
-	require.ErrorIs(t, err, ErrNotBuilt)
+	require.ErrorIs(t, err, ErrUnsupported)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{Groups: make([]coordinator.Group, 65)}})
 	require.Error(t, err)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{TPSize: 8192, Groups: slices.Repeat([]coordinator.Group{{BlockSize: 16}}, 10)}})
-	require.ErrorIs(t, err, ErrNotBuilt)
+	require.ErrorIs(t, err, ErrUnsupported)
 	_, err = NewService(ServiceConfig{Pool: coordinator.Pool{SchedulerBlockSize: 24}})
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)
 	_, err = NewService(ServiceConfig{Memory: index.Config{MaxBytes: 1}})
@@ -50,7 +50,7 @@ func TestLookupPromptRoundsDown(t *testing.T) {
 	} {
 		service, err := NewService(ServiceConfig{Pool: coordinator.Pool{Revision: tc.revision}})
 		require.NoError(t, err)
-		require.NoError(t, service.Store(t.Context(), Place{}, netproto.NewHashes(hashes.Bytes(), 32)))
+		require.NoError(t, service.Store(t.Context(), GroupRank{}, netproto.NewHashes(hashes.Bytes(), 32)))
 		hit, err := service.LookupPrompt(t.Context(), int64(tc.tokens), hashes)
 		require.NoError(t, err)
 		require.EqualValues(t, tc.hit, hit.Tokens, "%d tokens at %s", tc.tokens, tc.revision)
@@ -70,7 +70,7 @@ func TestHugeNumTokens(t *testing.T) {
 	service, err := NewService(blocks16)
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 3, 32)
-	require.NoError(t, service.Store(t.Context(), Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, service.Store(t.Context(), GroupRank{}, netproto.NewHashes(keys, 32)))
 	for _, tokens := range []int64{1 << 40, 1<<63 - 16} {
 		hit, err := service.Lookup(t.Context(), tokens, netproto.NewHashes(keys, 32))
 		require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestHitInsideALargerChunk(t *testing.T) {
 		hashes := lookuptest.Chain("a", tc.hashes, 32)
 		for group, stored := range tc.stored {
 			for _, i := range stored {
-				require.NoError(t, service.Store(t.Context(), Place{Group: uint16(group)}, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
+				require.NoError(t, service.Store(t.Context(), GroupRank{Group: uint16(group)}, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
 			}
 		}
 		for _, piece := range []int{tc.hashes, 1} {
@@ -128,7 +128,7 @@ func BenchmarkLookup(b *testing.B) {
 			service, err := NewService(blocks16)
 			require.NoError(b, err)
 			keys := lookuptest.Chain("a", n, 32)
-			require.NoError(b, service.Store(b.Context(), Place{}, netproto.NewHashes(keys, 32)))
+			require.NoError(b, service.Store(b.Context(), GroupRank{}, netproto.NewHashes(keys, 32)))
 			hashes := netproto.NewHashes(keys, 32)
 			b.ReportAllocs()
 			for b.Loop() {

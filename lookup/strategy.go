@@ -16,11 +16,11 @@ const (
 	// change: a cold prompt costs a few keys, a full hit one round trip more. See
 	// coordinator.Gallop.
 	Gallop Strategy = iota
-	// AskAll asks everything in one call, as the reference does.
-	AskAll
+	// SingleCall asks everything in one call, as the reference does.
+	SingleCall
 )
 
-var strategyNames = [...]string{Gallop: "gallop", AskAll: "ask_all"}
+var strategyNames = [...]string{Gallop: "gallop", SingleCall: "ask_all"}
 
 // String returns the name used in configuration.
 func (s Strategy) String() string {
@@ -49,8 +49,8 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 }
 
 func (s Strategy) ask(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, l *keyLease) (int64, error) {
-	if s == AskAll {
-		return c.Ask(numTokens, hashes, l.exists, l.room)
+	if s == SingleCall {
+		return c.Lookup(numTokens, hashes, l.exists, l.room)
 	}
 	return c.Gallop(numTokens, hashes, l.exists, l.room)
 }

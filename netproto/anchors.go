@@ -32,7 +32,7 @@ const MaxAnchors = 4096
 
 // What may be wrong with a request by anchors.
 var (
-	ErrShapeLen    = errors.New("shape of anchors is not 16 bytes long")
+	ErrAnchorsParamsLen    = errors.New("shape of anchors is not 16 bytes long")
 	ErrAnchors     = errors.New("anchors are not ascending 32-bit numbers, at most 4096")
 	ErrDigests     = errors.New("digests are not 8 bytes an anchor")
 	ErrAnchorCount = errors.New("fewer hashes than anchors")
@@ -83,7 +83,7 @@ func (q *Request) gather(dst, p []byte, most int) []byte {
 // endShape reads num_tokens, num_hashes, stride and first.
 func (q *Request) endShape(size, alignment uint64) {
 	if size != shapeLen {
-		q.fail(ErrShapeLen)
+		q.fail(ErrAnchorsParamsLen)
 		return
 	}
 	q.NumTokens = uint64(binary.BigEndian.Uint32(q.scratch[0:]))

@@ -72,9 +72,9 @@ func TestAnchorsRefused(t *testing.T) {
 		want   error
 		begun  bool
 	}{
-		"no shape":                {with(1, ""), ErrShapeLen, false},
-		"a short shape":           {with(1, shape(48, 96, 1, 8)[1:]), ErrShapeLen, false},
-		"a long shape":            {with(1, shape(48, 96, 1, 8)+"x"), ErrShapeLen, false},
+		"no shape":                {with(1, ""), ErrAnchorsParamsLen, false},
+		"a short shape":           {with(1, shape(48, 96, 1, 8)[1:]), ErrAnchorsParamsLen, false},
+		"a long shape":            {with(1, shape(48, 96, 1, 8)+"x"), ErrAnchorsParamsLen, false},
 		"no hash length":          {with(2, ""), ErrHashLen, false},
 		"hash length 0":           {with(2, be(2, 0)), ErrHashLen, false},
 		"hash length 65":          {with(2, be(2, 65)), ErrHashLen, false},

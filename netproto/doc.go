@@ -26,9 +26,9 @@
 //
 //	lookup   [envelope] "lookup" | num_tokens | hash_len | blob
 //	explain  [envelope] "explain" | as lookup
-//	store    [envelope] "store"  | place | hash_len | blob [| key before the first]
-//	evict    [envelope] "evict"  | place | hash_len | blob
-//	place    group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]
+//	store    [envelope] "store"  | rank  | hash_len | blob [| key before the first]
+//	evict    [envelope] "evict"  | rank  | hash_len | blob
+//	rank     group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]
 //
 // All integers are big-endian.
 //

@@ -53,45 +53,45 @@ const (
 	StatusDone   = 0x01
 )
 
-// Place says where in the pool keys are stored: the group, and the ranks whose
+// GroupRank says where in the pool keys are stored: the group, and the ranks whose
 // part of the blocks it is.
 //
 // TPRank is the rank that the engine's keys name: the KV shard, which is the worker's
 // tensor rank divided by the number of ranks that hold equal blocks. With 4 tensor
 // ranks and 2 KV heads ranks 0 and 1 hold shard 0, and 2 and 3 hold shard 1. Without
 // such copies it is the tensor rank. (Reference: head_or_tp_rank in the worker's keys.)
-type Place struct {
+type GroupRank struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }
 
 // FirstChunkUnknown is the number of a store's first chunk when it was not given.
 const FirstChunkUnknown = ^uint32(0)
 
-// Lengths of a place on the wire: without pcp_rank, with it, and with the number
+// Lengths of a group rank on the wire: without pcp_rank, with it, and with the number
 // of the first chunk.
 const (
-	placeShort = 6
-	placePCP   = 8
-	placeChunk = 12
+	groupRankLen = 6
+	groupRankPCPLen   = 8
+	groupRankChunkLen = 12
 )
 
-// parsePlace decodes a place frame of 6, 8 or 12 bytes.
-func parsePlace(b []byte) (p Place, firstChunk uint32, err error) {
+// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes.
+func parseGroupRank(b []byte) (p GroupRank, firstChunk uint32, err error) {
 	firstChunk = FirstChunkUnknown
 	switch len(b) {
-	case placeChunk:
-		firstChunk = binary.BigEndian.Uint32(b[placePCP:])
+	case groupRankChunkLen:
+		firstChunk = binary.BigEndian.Uint32(b[groupRankPCPLen:])
 		fallthrough
-	case placePCP:
-		p.PCPRank = binary.BigEndian.Uint16(b[placeShort:])
+	case groupRankPCPLen:
+		p.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])
 		fallthrough
-	case placeShort:
+	case groupRankLen:
 		p.Group = binary.BigEndian.Uint16(b)
 		p.TPRank = binary.BigEndian.Uint16(b[2:])
 		p.PPRank = binary.BigEndian.Uint16(b[4:])
 		return p, firstChunk, nil
 	}
-	return p, firstChunk, ErrPlaceLen
+	return p, firstChunk, ErrGroupRankLen
 }
 
 // AppendLookup appends a lookup request up to and including the header of its
@@ -116,22 +116,22 @@ func appendAsk(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen
 
 // AppendKeys appends a store or evict request up to and including the header of
 // its blob frame; the blob of blobLen bytes follows on the wire.
-func AppendKeys(dst, envelope []byte, tag Tag, p Place, hashLen, blobLen int) []byte {
-	return appendBlob(appendPlace(dst, envelope, tag, p, placePCP), hashLen, blobLen, false)
+func AppendKeys(dst, envelope []byte, tag Tag, p GroupRank, hashLen, blobLen int) []byte {
+	return appendBlob(appendGroupRank(dst, envelope, tag, p, groupRankPCPLen), hashLen, blobLen, false)
 }
 
-// AppendChunks appends a store request whose place gives the number of the first
+// AppendChunks appends a store request whose group rank gives the number of the first
 // chunk, up to and including the header of its blob frame. The blob follows, and
 // behind it, if more is true, a frame with the key in front of the first.
-func AppendChunks(dst, envelope []byte, p Place, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
-	dst = appendPlace(dst, envelope, TagStore, p, placeChunk)
+func AppendChunks(dst, envelope []byte, p GroupRank, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
+	dst = appendGroupRank(dst, envelope, TagStore, p, groupRankChunkLen)
 	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
 	return appendBlob(dst, hashLen, blobLen, more)
 }
 
-// appendPlace appends a store or evict request up to the pcp_rank of its place,
+// appendGroupRank appends a store or evict request up to the pcp_rank of its group rank,
 // whose frame has so many bytes.
-func appendPlace(dst, envelope []byte, tag Tag, p Place, size int) []byte {
+func appendGroupRank(dst, envelope []byte, tag Tag, p GroupRank, size int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), true)
 	dst = AppendFrameHeader(dst, size, true)

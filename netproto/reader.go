@@ -300,7 +300,7 @@ func (r *Reader) bodyBytes(p []byte, h Handler) error {
 			q.hashLen = foldByte(q.hashLen, b)
 		}
 	case rolePlace:
-		q.keep(q.scratch[:placeChunk], p)
+		q.keep(q.scratch[:groupRankChunkLen], p)
 	case roleShape:
 		q.keep(q.scratch[:shapeLen], p)
 	case rolePrevious:

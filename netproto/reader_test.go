@@ -61,7 +61,7 @@ func line(q *Request, hashes []byte) string {
 	case TagLookup, TagExplain:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
 	case TagStore, TagEvict:
-		s = fmt.Sprintf(" place=%v first=%d", q.Place, q.FirstChunk)
+		s = fmt.Sprintf(" place=%v first=%d", q.Rank, q.FirstChunk)
 	case TagAnchors:
 		a := &q.Anchors
 		s = fmt.Sprintf(" tokens=%d unaligned=%v of=%d stride=%d first=%d numbers=%x digests=%x",
@@ -149,8 +149,8 @@ func TestReaderRequests(t *testing.T) {
 		"longer tag":       {[]string{"explains", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
 		"store":            {[]string{"store", place6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= place={1 2 3 0} first=4294967295 hashes=" + hex3}},
 		"store chunk":      {[]string{"store", place12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= place={1 2 3 4} first=77 hashes=" + hex3}},
-		"store odd place":  {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrPlaceLen.Error()}},
-		"store long place": {[]string{"store", place12 + "x", be(2, 16), h3}, []string{"store env= problem=" + ErrPlaceLen.Error()}},
+		"store odd place":  {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
+		"store long place": {[]string{"store", place12 + "x", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
 		"store odd length": {[]string{"store", place6, be(1, 16), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
 		"store zero":       {[]string{"store", place6, be(2, 0), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
 		"store cut":        {[]string{"store", place6, be(2, 16), h3 + "x"}, []string{"store env= problem=" + ErrCutKey.Error()}},
@@ -579,7 +579,7 @@ func slowKeys(q *Request, body []string) (lines []string, got string) {
 		var err error
 		switch i {
 		case 1:
-			q.Place, q.FirstChunk, err = parsePlace([]byte(f))
+			q.Rank, q.FirstChunk, err = parseGroupRank([]byte(f))
 		case 2:
 			v, _ := slowInt(f)
 			if n = int(v % 1000); len(f) != 2 || v == 0 || v > 64 {
@@ -629,7 +629,7 @@ func slowAnchors(q *Request, body []string) (lines []string, got string) {
 		switch i {
 		case 1:
 			if len(f) != 16 {
-				problem(ErrShapeLen)
+				problem(ErrAnchorsParamsLen)
 				break
 			}
 			var fields [4]uint64

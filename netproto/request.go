@@ -22,8 +22,8 @@ type Request struct {
 	HashLen int
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
-	// Place and FirstChunk say where a store or evict belongs.
-	Place      Place
+	// Rank and FirstChunk say where a store or evict belongs.
+	Rank      GroupRank
 	FirstChunk uint32
 	// Before is the key in front of the first of a store, empty if there is none.
 	Before []byte
@@ -36,7 +36,7 @@ type Request struct {
 	Problem error
 
 	name      [maxTag + 1]byte // first bytes of the tag; one more than the longest shows a longer one
-	scratch   [MaxHashLen]byte // a place, a shape, or the key before the first
+	scratch   [MaxHashLen]byte // a group rank, a shape, or the key before the first
 	filled    int              // bytes of name or scratch that the current frame has filled
 	hashLen   uint64           // hash_len as sent, saturated
 	remainder uint64           // num_tokens modulo the alignment
@@ -168,12 +168,12 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	case roleNumTokens:
 		q.Unaligned = q.remainder != 0
 	case rolePlace:
-		if size > placeChunk {
-			q.fail(ErrPlaceLen)
+		if size > groupRankChunkLen {
+			q.fail(ErrGroupRankLen)
 			return
 		}
 		var err error
-		if q.Place, q.FirstChunk, err = parsePlace(q.scratch[:q.filled]); err != nil {
+		if q.Rank, q.FirstChunk, err = parseGroupRank(q.scratch[:q.filled]); err != nil {
 			q.fail(err)
 		}
 	case roleHashLen:

@@ -115,7 +115,7 @@ func TestKilledServer(t *testing.T) {
 			server, client := serve(t, b, lookup.RemoteConfig{
 				Timeout: patience / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
 			blob := conformance.Blob("killed", chain, 32, nil)
-			require.NoError(t, client.Store(soon(t), lookup.Place{}, netproto.NewHashes(blob, 32)))
+			require.NoError(t, client.Store(soon(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)))
 			require.EqualValues(t, full, hitOf(t, client, blob, false))
 
 			load := startLoad(t, server.Addrs()[0], blob)
@@ -139,7 +139,7 @@ func TestKilledServer(t *testing.T) {
 				c.Ready(t)
 			}
 			require.Eventually(t, func() bool { // it comes back empty
-				return client.Store(soon(t), lookup.Place{}, netproto.NewHashes(blob, 32)) == nil
+				return client.Store(soon(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)) == nil
 			}, patience, 10*time.Millisecond)
 			require.Eventually(t, func() bool { return hitOf(t, client, blob, false) == full }, patience, time.Millisecond)
 			load.filling.Store(false)
@@ -329,10 +329,10 @@ func TestFullServer(t *testing.T) {
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: remote})
 		require.NoError(t, err)
 		stored := []byte(strings.Repeat(string(layout)+"----", 4))
-		require.NoError(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(stored, len(stored))))
+		require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(stored, len(stored))))
 		require.NoError(t, s.Client(t).ConfigSet(soon(t), "maxmemory", "1").Err())
 		for range 5 {
-			require.ErrorContains(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(make([]byte, 32), 32)), "OOM")
+			require.ErrorContains(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(make([]byte, 32), 32)), "OOM")
 		}
 		hit, err := service.Lookup(t.Context(), 16, netproto.NewHashes(stored, len(stored)))
 		require.NoError(t, err)

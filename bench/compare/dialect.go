@@ -34,7 +34,7 @@ func framed(envelope []byte) dialect {
 		},
 		prefix: reply[:len(reply)-4],
 		store: func(blobLen int) (before, reply []byte) {
-			before = netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.Place{}, hashLen, blobLen)
+			before = netproto.AppendKeys(nil, envelope, netproto.TagStore, netproto.GroupRank{}, hashLen, blobLen)
 			return before, netproto.AppendDone(nil, envelope, nil)
 		},
 	}

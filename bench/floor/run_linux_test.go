@@ -153,7 +153,7 @@ func storer(ctx context.Context, addr string) (Storer, error) {
 }
 
 func (c clientStorer) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return c.Client.Store(ctx, lookup.Place{}, netproto.NewHashes(keys, hashLen))
+	return c.Client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, hashLen))
 }
 
 // noChildren asserts that no process is left that was started here, not even one

@@ -101,7 +101,7 @@ func blockTokens(ctx context.Context, c *control, o Options) (int, error) {
 	const hashes = 2
 	keys := (&chains{seed: seedOf(o.Seed)}).derived(2)
 	blob := append(keys[:], make([]byte, hashLen)...)
-	head := netproto.AppendKeys(nil, c.envelope, netproto.TagStore, netproto.Place{}, hashLen, len(blob))
+	head := netproto.AppendKeys(nil, c.envelope, netproto.TagStore, netproto.GroupRank{}, hashLen, len(blob))
 	if _, err := c.done(ctx, "store", head, blob); err != nil {
 		return 0, err
 	}
@@ -113,7 +113,7 @@ func blockTokens(ctx context.Context, c *control, o Options) (int, error) {
 	if len(frames) != 1 || len(frames[0]) != 4 || hit == 0 || hit%hashes != 0 || hit > commonTokens {
 		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", ErrAnswer, hashes, describe(frames))
 	}
-	head = netproto.AppendKeys(nil, c.envelope, netproto.TagEvict, netproto.Place{}, hashLen, len(blob))
+	head = netproto.AppendKeys(nil, c.envelope, netproto.TagEvict, netproto.GroupRank{}, hashLen, len(blob))
 	_, err = c.done(ctx, "evict", head, blob)
 	return int(hit / hashes), err
 }

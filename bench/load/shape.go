@@ -89,10 +89,10 @@ func (s *shaper) shape(n int) (*shape, error) {
 func (s *shaper) parts(tokens int64, n int) []part {
 	var parts []part
 	for g := range s.coord.NumGroups() {
-		stride := s.coord.AskStride(g)
+		stride := s.coord.KeyStride(g)
 		for from, to := range s.asked(g, tokens, n) {
 			for _, r := range s.coord.Ranks(g) {
-				at := netproto.Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
+				at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
 				p := part{from: from, to: to, stride: stride}
 				size := (to - from) * hashLen
 				p.store = netproto.AppendKeys(nil, s.envelope, netproto.TagStore, at, hashLen, size)
@@ -111,7 +111,7 @@ func (s *shaper) parts(tokens int64, n int) []part {
 // for, half-open.
 func (s *shaper) asked(g int, tokens int64, n int) func(yield func(from, to int) bool) {
 	return func(yield func(from, to int) bool) {
-		mask, end := s.coord.AskMask(g), int64(s.coord.Positions(g, tokens, n))
+		mask, end := s.coord.KeyMask(g), int64(s.coord.Positions(g, tokens, n))
 		for at := int64(0); at < end; {
 			from, to, ok := mask.Next(at)
 			if !ok || from >= end {
@@ -139,7 +139,7 @@ func (s *shaper) miss(sh *shape, stored int) (uint32, error) {
 func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
 	p := coordinator.Presence{NumHashes: sh.hashes, Bits: make([][]uint64, s.coord.NumGroups())}
 	for g := range p.Bits {
-		stride := s.coord.AskStride(g)
+		stride := s.coord.KeyStride(g)
 		p.Bits[g] = make([]uint64, sh.hashes/stride/64+1)
 		for from, to := range s.asked(g, int64(sh.tokens), sh.hashes) {
 			for i := from; i < min(to, stored/stride); i++ {

@@ -42,7 +42,7 @@ func send(t *testing.T, service *lookup.Service, parts [][]byte) uint32 {
 		return uint32(hit.Tokens)
 	}
 	number := func(at int) uint16 { return uint16(netproto.ParseInt(frames[1][at : at+2])) }
-	at := lookup.Place{Group: number(0), TPRank: number(2), PPRank: number(4), PCPRank: number(6)}
+	at := lookup.GroupRank{Group: number(0), TPRank: number(2), PPRank: number(4), PCPRank: number(6)}
 	do := service.Store
 	if string(frames[0]) == "evict" {
 		do = service.Evict

@@ -48,7 +48,7 @@ type anchoredConn struct{ clientConn }
 
 // StoreChain stores the blocks of a chain from its first one on.
 func (c anchoredConn) StoreChain(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.StoreChain(ctx, lookup.Place{}, 0, nil, netproto.NewHashes(keys, hashLen)))
+	return refusal(c.Client.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)))
 }
 
 // clientConn makes a bench.Target of a client: group 0, rank 0, and refusals by
@@ -61,7 +61,7 @@ func (c clientConn) Lookup(ctx context.Context, numTokens uint32, hashes []byte,
 }
 
 func (c clientConn) Store(ctx context.Context, keys []byte, hashLen int) error {
-	return refusal(c.Client.Store(ctx, lookup.Place{}, netproto.NewHashes(keys, hashLen)))
+	return refusal(c.Client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, hashLen)))
 }
 
 func refusal(err error) error {

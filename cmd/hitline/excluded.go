@@ -10,7 +10,7 @@ import (
 // mayStore tells whether a group that pool.groups[g] describes stores the block of hash
 // i of a prompt, whatever the prompt's length and the engine's retention interval.
 func (e expected) mayStore(g, i int) bool {
-	stride := e.rules.AskStride(g)
+	stride := e.rules.KeyStride(g)
 	if (i+1)%stride != 0 {
 		return false
 	}
@@ -18,7 +18,7 @@ func (e expected) mayStore(g, i int) bool {
 	// lookup mask lacks nothing that is stored, except chunk 0 of an EAGLE group,
 	// which a short prompt keeps for its replay.
 	chunk := int64(i / stride)
-	return e.rules.AskMask(g).At(chunk) || chunk == 0 && e.rules.IsEagle(g) || e.oddInterval()
+	return e.rules.KeyMask(g).At(chunk) || chunk == 0 && e.rules.IsEagle(g) || e.oddInterval()
 }
 
 // oddInterval tells whether the configured retention interval is none that an engine
@@ -75,7 +75,7 @@ func (e expected) excludedText(g, hash int, rank coordinator.Rank) string {
 		return fmt.Sprintf("group %d has a block on %s, where lookups do not ask for it: compare with the engine's: tp_size, num_kv_head and the order of pool.groups", g, rankText(rank))
 	}
 	stores, compare := fmt.Sprintf("one for every %d tokens", group.BlockSize), fmt.Sprintf("block_size of pool.groups[%d]", g)
-	if (hash+1)%e.rules.AskStride(g) == 0 {
+	if (hash+1)%e.rules.KeyStride(g) == 0 {
 		stores = e.maskText(g)
 		compare = fmt.Sprintf("block_size and sliding_window of pool.groups[%d], scheduler_block_size (%d), retention_interval", g, pool.SchedulerBlockSize)
 	}
@@ -97,7 +97,7 @@ func groupText(g coordinator.Group) string {
 
 // maskText says which blocks a store mask keeps.
 func (e expected) maskText(g int) string {
-	mask := e.rules.AskMask(g)
+	mask := e.rules.KeyMask(g)
 	start, end, _ := mask.Next(0)
 	next, _, _ := mask.Next(end)
 	if end == start {

@@ -29,7 +29,7 @@ const maxKeyBytes = 1 << 30
 // prompt's first blocks is stored.
 func (d *diagnosis) examineHit(ctx context.Context, e expected, s *store, p givenPrompt, found bool) {
 	tokens := d.alignTokens(e, p.tokens)
-	hit, ends, err := e.rules.AskExplain(tokens, p.all, func(keys []string) ([]int, error) {
+	hit, ends, err := e.rules.LookupExplain(tokens, p.all, func(keys []string) ([]int, error) {
 		return s.Exists(ctx, keys)
 	}, func(bytes int64) error {
 		if bytes > maxKeyBytes {

@@ -12,14 +12,14 @@ import (
 )
 
 // keysRequest is a request of the client about keys of one place.
-type keysRequest func(c *client.Client, ctx context.Context, place netproto.Place, keys netproto.Hashes) error
+type keysRequest func(c *client.Client, ctx context.Context, place netproto.GroupRank, keys netproto.Hashes) error
 
 // newStore returns the command that adds keys to the pool index.
 func newStore() *cobra.Command {
 	var chunk uint32
 	var before string
 	var key []byte
-	request := func(c *client.Client, ctx context.Context, place netproto.Place, keys netproto.Hashes) error {
+	request := func(c *client.Client, ctx context.Context, place netproto.GroupRank, keys netproto.Hashes) error {
 		if before == "" && chunk == netproto.FirstChunkUnknown {
 			return c.Store(ctx, place, keys)
 		}
@@ -66,7 +66,7 @@ With --json: {"evicted": number of keys}`
 // past participle of what it does.
 func newKeys(request keysRequest, done string) *cobra.Command {
 	var t target
-	var place netproto.Place
+	var place netproto.GroupRank
 	cmd := &cobra.Command{Args: noArgs}
 	t.addFlags(cmd)
 	cmd.Flags().Uint16Var(&place.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")

@@ -212,13 +212,13 @@ func (e expected) compareFullGroups(b promptBlocks, f *findings) (found bool) {
 		if e.rules.FineGrained() { // parts of chunks are stored too
 			continue
 		}
-		if step := most.step(); step != 0 && step != e.rules.AskStride(g) {
+		if step := most.step(); step != 0 && step != e.rules.KeyStride(g) {
 			size, or := e.cfg.Pool.HashBlockSize, ""
 			if e.rules.NumGroups() > 1 {
 				or = ", or give pool.groups the order of the engine's kv_cache_groups"
 			}
 			f.problem("group %d has a block for every %d tokens of a prompt, and lookups ask for one every %d: set block_size of pool.groups[%d] to the engine's%s",
-				g, step*size, e.rules.AskStride(g)*size, g, or)
+				g, step*size, e.rules.KeyStride(g)*size, g, or)
 			return true
 		}
 	}

@@ -1,7 +1,7 @@
 package api
 
 // Stat is what the stat request reports. Counters count since the start. An entry
-// is one distinct hash of one length, however many places hold it.
+// is one distinct hash of one length, however many ranks hold it.
 type Stat struct {
 	Version    string `json:"version"`
 	Revision   string `json:"revision"`
@@ -14,7 +14,7 @@ type Stat struct {
 	Lookups    int64  `json:"lookups"`     // answered with a hit, 0 included
 	HitTokens  int64  `json:"hit_tokens"`  // sum of the hits
 	MissTokens int64  `json:"miss_tokens"` // asked, covered by hashes, and not hit
-	Stored     int64  `json:"stored"`      // keys added to a place
+	Stored     int64  `json:"stored"`      // keys added to a group rank
 	Evicted    int64  `json:"evicted"`     // entries removed, for room or on request
 	Refused    int64  `json:"refused"`     // stores refused for want of coverage classes
 

@@ -47,7 +47,7 @@ func TestAsyncByAnchors(t *testing.T) {
 	const n = 1000
 	hashes := make([]byte, n*32)
 	_, _ = rand.Read(hashes)
-	require.NoError(t, store.StoreChain(ctx, lookup.Place{}, 0, nil, netproto.NewHashes(hashes, 32)))
+	require.NoError(t, store.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes, 32)))
 	hit, _ := pollUntil(t, async, "first", n*16, hashes)
 	assert.EqualValues(t, n*16, hit)
 	assert.Zero(t, s.Stat().Anchored, "by all hashes, while the server is asked how")
@@ -84,7 +84,7 @@ func TestAsyncByAnchorsOtherHashes(t *testing.T) {
 	defer async.Close()
 	hashes := make([]byte, 500*32)
 	_, _ = rand.Read(hashes)
-	require.NoError(t, store.StoreChain(ctx, lookup.Place{}, 0, nil, netproto.NewHashes(hashes[:250*32], 32)))
+	require.NoError(t, store.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes[:250*32], 32)))
 	pollUntil(t, async, "learn", 500*16, hashes)
 
 	_, ready, err := async.Poll("a", 500*16, netproto.NewHashes(hashes, 32))

@@ -458,7 +458,7 @@ func TestAsyncServer(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, blocks16, server.Limits{})
 	keys := lookuptest.Chain("async", 100, 32)
-	require.NoError(t, dialTest(t, s).Store(background, lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, dialTest(t, s).Store(background, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	defer a.Close()

@@ -15,9 +15,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Place is a group on one rank, as on the wire. TPRank is the KV shard, see
-// netproto.Place.
-type Place = netproto.Place
+// GroupRank is a group on one rank, as on the wire. TPRank is the KV shard, see
+// netproto.GroupRank.
+type GroupRank = netproto.GroupRank
 
 // Client asks a server in the raw dialect. All methods are safe for concurrent
 // use and wait for their answer; [AsyncClient] does not.
@@ -301,7 +301,7 @@ func (c *Client) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 // Store tells the server that a place holds keys, consecutive chunks of its group. keys
 // are sent without being copied and only borrowed. After ErrConnect and ErrNoAnswer it may or may not have taken effect,
 // as may Evict and Reset, and may still do so for a moment.
-func (c *Client) Store(ctx context.Context, at Place, keys netproto.Hashes) error {
+func (c *Client) Store(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
 	return c.change(ctx, netproto.TagStore, at, keys)
 }
 
@@ -309,7 +309,7 @@ func (c *Client) Store(ctx context.Context, at Place, keys netproto.Hashes) erro
 // chain: the first is chunk number firstChunk of its group, and before, unless it is
 // empty, is the key in front of it. What is stored so can be looked up by anchors. The keys
 // are copied if before is given.
-func (c *Client) StoreChain(ctx context.Context, at Place, firstChunk uint32, before []byte, keys netproto.Hashes) error {
+func (c *Client) StoreChain(ctx context.Context, at GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
@@ -322,20 +322,20 @@ func (c *Client) StoreChain(ctx context.Context, at Place, firstChunk uint32, be
 		joined = netproto.AppendFrame(append(joined, blob...), before, false)
 		blob, ch.behind = joined, joined[len(blob):]
 	}
-	return c.command(ctx, request{tag: netproto.TagStore, place: at, hashLen: keys.HashLen(), blob: blob, chunks: ch})
+	return c.command(ctx, request{tag: netproto.TagStore, rank: at, hashLen: keys.HashLen(), blob: blob, chunks: ch})
 }
 
 // Evict tells the server that a place no longer holds keys, which are as for
 // Store.
-func (c *Client) Evict(ctx context.Context, at Place, keys netproto.Hashes) error {
+func (c *Client) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
 	return c.change(ctx, netproto.TagEvict, at, keys)
 }
 
-func (c *Client) change(ctx context.Context, tag netproto.Tag, at Place, keys netproto.Hashes) error {
+func (c *Client) change(ctx context.Context, tag netproto.Tag, at GroupRank, keys netproto.Hashes) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	return c.command(ctx, request{tag: tag, place: at, hashLen: keys.HashLen(), blob: keys.Bytes()})
+	return c.command(ctx, request{tag: tag, rank: at, hashLen: keys.HashLen(), blob: keys.Bytes()})
 }
 
 // checkKeys refuses what is not a whole number of hashes.

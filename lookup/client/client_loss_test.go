@@ -208,7 +208,7 @@ func TestClientVictim(t *testing.T) {
 	}
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	if err := service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
+	if err := service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})

@@ -17,7 +17,7 @@ type request struct {
 	tag       netproto.Tag
 	numTokens uint32
 	hashLen   int
-	place     Place
+	rank     GroupRank
 	blob      []byte
 	anchors   *netproto.Anchors // of TagAnchors
 	chunks    *chunks           // of TagStore where they are numbered
@@ -40,9 +40,9 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendAnchors(dst, envelope, r.numTokens, r.anchors, r.hashLen, len(r.blob))
 	case netproto.TagStore, netproto.TagEvict:
 		if ch := r.chunks; ch != nil {
-			return netproto.AppendChunks(dst, envelope, r.place, ch.number, r.hashLen, len(r.blob)-len(ch.behind), len(ch.behind) > 0)
+			return netproto.AppendChunks(dst, envelope, r.rank, ch.number, r.hashLen, len(r.blob)-len(ch.behind), len(ch.behind) > 0)
 		}
-		return netproto.AppendKeys(dst, envelope, r.tag, r.place, r.hashLen, len(r.blob))
+		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
 	}
 	return netproto.AppendRequest(dst, envelope, r.tag)
 }

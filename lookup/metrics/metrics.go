@@ -59,7 +59,7 @@ var ofService = []metric{
 	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }),
 	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }),
 	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }),
-	counter("stored_total", "Keys that stores have added to a place.", func(st *api.Stat) int64 { return st.Stored }),
+	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }),
 	counter("evicted_total", "Entries removed, for room or on request.", func(st *api.Stat) int64 { return st.Evicted }),
 }
 
@@ -68,7 +68,7 @@ var ofIndex = []metric{
 	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }),
 	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }),
 	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }),
-	counter("stores_refused_total", "Stores refused because too many combinations of places hold blocks.", func(st *api.Stat) int64 { return st.Refused }),
+	counter("stores_refused_total", "Stores refused because too many combinations of ranks hold blocks.", func(st *api.Stat) int64 { return st.Refused }),
 }
 
 var ofBackend = []metric{

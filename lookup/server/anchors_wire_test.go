@@ -31,7 +31,7 @@ func TestAnchorsExample(t *testing.T) {
 	for i := range byte(8) {
 		hashes = append(hashes, 0xa0, 0xa1, 0xa2, i)
 	}
-	require.NoError(t, server.service.StoreChain(t.Context(), lookup.Place{}, 0, nil, netproto.NewHashes(hashes[:6*4], 4)))
+	require.NoError(t, server.service.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes[:6*4], 4)))
 	p, exchanges := lookuptest.DialPeer(t, server.Addrs()[0]), 0
 	for _, said := range wireExample(t, "## A lookup by anchors") {
 		if said.client {
@@ -64,7 +64,7 @@ func TestAnchorsExample(t *testing.T) {
 func TestAnchorsTurn(t *testing.T) {
 	server := unstarted(t)
 	hashes := lookuptest.Chain("a", 8, 32)
-	require.NoError(t, server.service.StoreChain(t.Context(), lookup.Place{}, 0, nil, netproto.NewHashes(hashes, 32)))
+	require.NoError(t, server.service.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes, 32)))
 	var plan anchorplan.Plan
 	plan.Begin(hashes, 32, 1, 1)
 	msg := anchorsMessage(&plan, 128, 32)
@@ -184,7 +184,7 @@ func TestAnchorsBetweenExchanges(t *testing.T) {
 			lookuptest.StorePrefix(t, s, hashes, rng.IntN(n))
 		},
 		"another end": func(t *testing.T, s *lookup.Service, _ *rand.Rand) {
-			require.NoError(t, s.StoreChain(t.Context(), lookup.Place{}, 0, nil, netproto.NewHashes(append(lookuptest.Chain("b", 50, 32), hashes[50*32:]...), 32)))
+			require.NoError(t, s.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(append(lookuptest.Chain("b", 50, 32), hashes[50*32:]...), 32)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

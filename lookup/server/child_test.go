@@ -46,7 +46,7 @@ func (c childConfig) service() (*lookup.Service, error) {
 			return ctx.Err()
 		}
 	}}
-	return lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: lookup.RemoteConfig{Timeout: lookuptest.Patience, Strategy: lookup.AskAll}})
+	return lookup.NewService(lookup.ServiceConfig{Pool: blocks16.Pool, Backend: store, Remote: lookup.RemoteConfig{Timeout: lookuptest.Patience, Strategy: lookup.SingleCall}})
 }
 
 const asChild = "HITLINE_TEST_CHILD"

@@ -97,7 +97,7 @@ func TestShareForgets(t *testing.T) {
 // TestRemoteStrategies counts the keys of a cold lookup over the wire.
 func TestRemoteStrategies(t *testing.T) {
 	keys := lookuptest.Chain("a", 8192, 32)
-	for strategy, want := range map[lookup.Strategy]int64{lookup.Gallop: 64, lookup.AskAll: 8192} {
+	for strategy, want := range map[lookup.Strategy]int64{lookup.Gallop: 64, lookup.SingleCall: 8192} {
 		store := &lookuptest.KeyStore{}
 		var asked atomic.Int64
 		store.Before = func(_ context.Context, _ string, keys []string) error { asked.Add(int64(len(keys))); return nil }

@@ -101,7 +101,7 @@ var ownRequests = []string{"explain", "store", "evict", "ping", "stat"}
 func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict {
 	for _, r := range c.Present {
 		for i := r[0]; i < r[1]; i++ {
-			require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(conformance.Hash(c.ID, i, c.HashLen), c.HashLen)))
+			require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(conformance.Hash(c.ID, i, c.HashLen), c.HashLen)))
 		}
 	}
 	frames := [][]byte{{}} // the delimiter of a REQ socket

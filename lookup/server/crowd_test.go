@@ -131,7 +131,7 @@ func TestThousandHalfLookups(t *testing.T) {
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MessageTimeout: time.Hour}})
 	client := dialChild(t, server)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, client.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, client.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	hit, err := client.Lookup(context.Background(), 131072*16, netproto.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 131072*16, hit.Tokens)
@@ -256,7 +256,7 @@ func lookUpMeanwhile(t testing.TB, addr string) (answers *atomic.Int64, stop fun
 	c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	answers = new(atomic.Int64)
 	end, done := make(chan struct{}), make(chan error, 1)
 	go func() {

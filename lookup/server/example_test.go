@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := c.Store(ctx, lookup.Place{}, netproto.NewHashes([]byte("aaaabbbb"), 4)); err != nil { // two hashes of 4 bytes
+	if err := c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes([]byte("aaaabbbb"), 4)); err != nil { // two hashes of 4 bytes
 		log.Fatal(err)
 	}
 	hit, err := c.Lookup(ctx, 64, netproto.NewHashes([]byte("aaaabbbbddddeeee"), 4))

@@ -43,7 +43,7 @@ func TestExplainOverTheWire(t *testing.T) {
 				stretch = append(stretch, chunks.At(int(i))...)
 			}
 			if len(stretch) > 0 {
-				require.NoError(t, c.Store(ctx, lookup.Place{Group: uint16(g), TPRank: uint16(tp)}, netproto.NewHashes(stretch, 32)))
+				require.NoError(t, c.Store(ctx, lookup.GroupRank{Group: uint16(g), TPRank: uint16(tp)}, netproto.NewHashes(stretch, 32)))
 			}
 			if end >= int64(upTo) {
 				break
@@ -70,9 +70,9 @@ func TestExplainOverTheWire(t *testing.T) {
 	require.Equal(t, coordinator.ReasonComplete, e.Groups[0].Reason)
 	require.Equal(t, coordinator.ReasonComplete, e.Groups[1].Reason)
 
-	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 0, TPRank: 1}, netproto.NewHashes(hashes.At(4*4+3), 32))) // chunk 4, one rank
-	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 1, TPRank: 0}, netproto.NewHashes(hashes.At(31), 32)))
-	require.NoError(t, c.Evict(ctx, lookup.Place{Group: 1, TPRank: 1}, netproto.NewHashes(hashes.At(31), 32)))
+	require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 0, TPRank: 1}, netproto.NewHashes(hashes.At(4*4+3), 32))) // chunk 4, one rank
+	require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 1, TPRank: 0}, netproto.NewHashes(hashes.At(31), 32)))
+	require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 1, TPRank: 1}, netproto.NewHashes(hashes.At(31), 32)))
 	e = explain(512)
 	require.Equal(t, api.Explanation{HitTokens: 256, Groups: []api.GroupExplanation{
 		{Group: 0, Kind: coordinator.FullAttention, EndTokens: 256, Reason: coordinator.ReasonRank, FirstMissingBlock: block(4)},
@@ -80,7 +80,7 @@ func TestExplainOverTheWire(t *testing.T) {
 	}}, e)
 
 	for tp := range uint16(2) { // now on no rank: the first miss must not hide the rest
-		require.NoError(t, c.Evict(ctx, lookup.Place{Group: 0, TPRank: tp}, netproto.NewHashes(hashes.At(2*4+3), 32)))
+		require.NoError(t, c.Evict(ctx, lookup.GroupRank{Group: 0, TPRank: tp}, netproto.NewHashes(hashes.At(2*4+3), 32)))
 	}
 	e = explain(512)
 	require.EqualValues(t, 128, e.HitTokens)

@@ -108,7 +108,7 @@ func TestIPC(t *testing.T) {
 		c, err := client.Dial(context.Background(), addr, client.WithTimeout(lookuptest.Patience))
 		require.NoError(t, err)
 		if i == 0 {
-			require.NoError(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+			require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 		}
 		hit, err := c.Lookup(context.Background(), 16000, netproto.NewHashes(keys, 32))
 		require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		require.Empty(t, log.Take())
 
 		for range 3 {
-			l.requestFailed(peer, lookup.ErrPlace)
+			l.requestFailed(peer, lookup.ErrGroupRank)
 		}
 		require.Equal(t, []string{`level=WARN msg="request refused" peer=10.0.0.1:5 error="place is outside the configured pool"`}, log.Take())
 

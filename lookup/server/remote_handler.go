@@ -70,7 +70,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 }
 
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, tag: q.Tag, place: q.Place, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, tag: q.Tag, place: q.Rank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and finds out how many of them it needs.
@@ -80,11 +80,11 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 		if q.Anchors.NumHashes == 0 {
 			return nil // it asks for the parameters
 		}
-		return service.AnchorsServed()
+		return service.AnchorsError()
 	}
 	if r.isWrite() {
 		r.need = q.NumHashes * q.HashLen
-		return service.CheckPlace(q.Place)
+		return service.CheckRank(q.Rank)
 	}
 	if err := h.session.server.checkHashes(q); err != nil {
 		return err

@@ -22,7 +22,7 @@ type remoteRequest struct {
 	behind   bool           // another one with an equal envelope has no reply yet
 
 	numTokens int64
-	place     lookup.Place
+	place     lookup.GroupRank
 	hashLen   int
 	numHashes int
 	began     int64           // when the request's first byte came, by monotime

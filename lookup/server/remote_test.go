@@ -28,7 +28,7 @@ func lookupOf(id string, keys []byte) []byte {
 }
 
 func storeOf(id string, tag netproto.Tag, keys []byte) []byte {
-	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, lookup.Place{}, 32, len(keys)), keys...)
+	return append(netproto.AppendKeys(nil, idEnvelope(id), tag, lookup.GroupRank{}, 32, len(keys)), keys...)
 }
 
 func plainOf(id string, tag netproto.Tag, frames ...[]byte) []byte {
@@ -179,10 +179,10 @@ func TestRemoteAgreesWithSequence(t *testing.T) {
 				require.NoError(t, model.Reset(t.Context()))
 			case 1, 2, 3:
 				all = append(all, storeOf(id, netproto.TagStore, keys[:to])...)
-				require.NoError(t, model.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys[:to], 32)))
+				require.NoError(t, model.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:to], 32)))
 			case 4:
 				all = append(all, storeOf(id, netproto.TagEvict, keys[from:to])...)
-				require.NoError(t, model.Evict(t.Context(), lookup.Place{}, netproto.NewHashes(keys[from:to], 32)))
+				require.NoError(t, model.Evict(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[from:to], 32)))
 			case 5:
 				all = append(all, plainOf(id, netproto.TagPing)...)
 			default:
@@ -254,7 +254,7 @@ func TestRemoteBreakerOverTheWire(t *testing.T) {
 	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
 	p.Expect(t, "00", "01")
 	c := dialTest(t, server)
-	require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)), "unavailable")
+	require.ErrorContains(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)), "unavailable")
 	_, err := c.Lookup(context.Background(), 17, netproto.NewHashes(keys, 32))
 	require.ErrorIs(t, err, client.ErrRefused, "mistakes are refused all the same")
 	st := statOf(t, c)
@@ -277,8 +277,8 @@ func TestRemoteReadOnly(t *testing.T) {
 	server := startRemote(t, store, cfg, Limits{})
 	c := dialTest(t, server)
 	for range 10 {
-		require.ErrorContains(t, c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), "only engines fill this pool")
-		require.ErrorIs(t, c.Evict(context.Background(), lookup.Place{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), client.ErrRefused)
+		require.ErrorContains(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), "only engines fill this pool")
+		require.ErrorIs(t, c.Evict(context.Background(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)), client.ErrRefused)
 	}
 	st := statOf(t, c)
 	require.Equal(t, "closed", st.BackendState)

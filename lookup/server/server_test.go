@@ -37,11 +37,11 @@ func TestLookupStoreEvictReset(t *testing.T) {
 	}
 	require.NoError(t, c.Ping(ctx))
 	require.Zero(t, hit(16000))
-	require.NoError(t, c.Store(ctx, lookup.Place{}, netproto.NewHashes(keys[:700*32], 32)))
+	require.NoError(t, c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[:700*32], 32)))
 	require.EqualValues(t, 700*16, hit(16000))
 	require.EqualValues(t, 480, hit(480))
 	require.EqualValues(t, 700*16, hit(1<<32-16), "no more than the hashes cover")
-	require.NoError(t, c.Evict(ctx, lookup.Place{}, netproto.NewHashes(keys[10*32:11*32], 32)))
+	require.NoError(t, c.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[10*32:11*32], 32)))
 	require.EqualValues(t, 160, hit(16000))
 	st := statOf(t, c)
 	require.EqualValues(t, 699, st.Entries)
@@ -101,7 +101,7 @@ func TestGarbage(t *testing.T) {
 	good := dialTest(t, server)
 	keys := lookuptest.Chain("a", 500, 32)
 	ctx := context.Background()
-	require.NoError(t, good.Store(ctx, lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, good.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	random := make([]byte, 10000)
 	rng := rand.NewChaCha8([32]byte{1})
 	_, _ = rng.Read(random)
@@ -269,7 +269,7 @@ func TestRepliesInOrder(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 300, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	var out []byte
 	for i := range 300 {
 		head := netproto.AppendLookup(nil, encodeEnvelope(fmt.Sprint("\x00", i)), uint32(16*(i+1)), 32, len(keys))
@@ -297,7 +297,7 @@ func TestByteByByte(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	keys := lookuptest.Chain("a", 20, 20)
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys[:15*20], 20)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:15*20], 20)))
 	msg := append(netproto.AppendLookup(nil, nil, 320, 20, len(keys)), keys...)
 	for i := range msg {
 		_, err := p.Write(msg[i : i+1])
@@ -333,7 +333,7 @@ func TestHybridOverTheWire(t *testing.T) {
 			for r, rank := range coord.Ranks(g) {
 				upTo := chunks.Len() - rng.IntN(3)*rng.IntN(chunks.Len()+1)/4
 				hole := rng.IntN(4*chunks.Len() + 1)
-				at := lookup.Place{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
+				at := lookup.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
 				for i := range max(upTo, 0) {
 					if i != hole {
 						require.NoError(t, server.service.Store(t.Context(), at, netproto.NewHashes(chunks.At(i), 32)))
@@ -343,7 +343,7 @@ func TestHybridOverTheWire(t *testing.T) {
 			}
 		}
 		tokens := uint32(64 * (hashes.Len()/4 - rng.IntN(2)*rng.IntN(hashes.Len()/4)))
-		want, err := coord.Ask(int64(tokens), hashes, func(keys []string) ([]int, error) {
+		want, err := coord.Lookup(int64(tokens), hashes, func(keys []string) ([]int, error) {
 			answers := make([]int, len(keys))
 			for i, k := range keys {
 				if content[k] {
@@ -372,14 +372,14 @@ func TestHybridOverTheWire(t *testing.T) {
 func TestResetInTheMiddle(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 1000, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, 16000, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:len(msg)/2])
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "the half has arrived", func() bool { return server.busy() == 1 })
 	server.service.Reset(t.Context())
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	_, err = p.Write(msg[len(msg)/2:])
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{{0, 0, 0, 0}}, p.Next(t))
@@ -388,7 +388,7 @@ func TestResetInTheMiddle(t *testing.T) {
 func TestCutInTheMiddleLosesNothing(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 5000, 32)
-	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, lookup.Place{}, 32, len(keys)), keys...)
+	store := append(netproto.AppendKeys(nil, nil, netproto.TagStore, lookup.GroupRank{}, 32, len(keys)), keys...)
 	lookup := append(netproto.AppendLookup(nil, nil, 80000, 32, len(keys)), keys...)
 	for _, msg := range [][]byte{store, lookup, lookup[:5], lookup[:len(lookup)-1]} {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
@@ -452,7 +452,7 @@ func TestStartCancelled(t *testing.T) {
 func TestShutdownFinishesWhatHasBegun(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	keys := lookuptest.Chain("a", 100, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := append(netproto.AppendLookup(nil, nil, 1600, 32, len(keys)), keys...)
 	_, err := p.Write(msg[:1000])
@@ -524,7 +524,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	server := unstarted(t)
 	service := server.service
 	keys := lookuptest.Chain("a", 8192, 32)
-	require.NoError(t, service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys[:6000*32], 32)))
+	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:6000*32], 32)))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
 	var got replies
 	ses := newSession(server, &got, nil)
@@ -558,7 +558,7 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	const sessions = 1000
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	before := heap()
 	open := make([]*session, sessions)
@@ -602,7 +602,7 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 func TestCopiesAtMostOneHashARead(t *testing.T) {
 	server := unstarted(t)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, server.service.Store(t.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
@@ -629,7 +629,7 @@ func TestManyClients(t *testing.T) {
 			done <- func() error {
 				keys := lookuptest.Chain(fmt.Sprint(i), 400, 32)
 				for range 50 {
-					if err := c.Store(context.Background(), lookup.Place{}, netproto.NewHashes(keys, 32)); err != nil {
+					if err := c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)); err != nil {
 						return err
 					}
 					hit, err := c.Lookup(context.Background(), 6400, netproto.NewHashes(keys, 32))
@@ -662,7 +662,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					addr = rawServer(b, len(netproto.AppendLookup(nil, nil, 0, 32, len(keys)))+len(keys))
 				} else {
 					server := startServer(b, blocks16, Limits{})
-					require.NoError(b, server.service.Store(b.Context(), lookup.Place{}, netproto.NewHashes(keys, 32)))
+					require.NoError(b, server.service.Store(b.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 					addr = server.Addrs()[0]
 				}
 				c, err := client.Dial(context.Background(), addr, client.WithAnchors(0))

@@ -131,7 +131,7 @@ func (op *soakOp) presence(pool *soakPool) (low, high, partly coordinator.Presen
 	}
 	tokens, err := pool.coord.TokenLen(op.tokens)
 	for g := range pool.groups {
-		stride, positions := pool.coord.AskStride(g), 0
+		stride, positions := pool.coord.KeyStride(g), 0
 		if err == nil {
 			positions = pool.coord.Positions(g, tokens, op.numHashes)
 		}
@@ -139,7 +139,7 @@ func (op *soakOp) presence(pool *soakPool) (low, high, partly coordinator.Presen
 		for i := range bits {
 			bits[i] = make([]uint64, (positions+63)/64)
 		}
-		mask := pool.coord.AskMask(g)
+		mask := pool.coord.KeyMask(g)
 		for i := range positions {
 			h := raw[i*stride+stride-1]
 			if h.chain == nil || !mask.At(int64(i)) {

@@ -359,7 +359,7 @@ func (s *soakServer) settle() error {
 	var st api.Stat
 	for filled := false; !filled || st.Connections != 1 || st.Entries != want; {
 		if st.Connections == 1 { // else what is on its way would come behind
-			if err := errors.Join(c.Reset(ctx), c.Store(ctx, lookup.Place{}, netproto.NewHashes(fill, 32))); err != nil {
+			if err := errors.Join(c.Reset(ctx), c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(fill, 32))); err != nil {
 				return err
 			}
 			filled = true

@@ -36,7 +36,7 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 			keys = append(keys, hashes[i*32:(i+1)*32]...)
 		}
 		for _, r := range c.Ranks(g) {
-			at := netproto.Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
+			at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
 			require.NoError(t, s.StoreChain(t.Context(), at, 0, nil, netproto.NewHashes(keys, 32)))
 		}
 	}
@@ -46,7 +46,7 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
 	t.Helper()
 	for _, r := range coordOf(t, s).Ranks(g) {
-		at := netproto.Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
+		at := netproto.GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP)}
 		require.NoError(t, s.Evict(t.Context(), at, netproto.NewHashes(hashes[i*32:(i+1)*32], 32)))
 	}
 }

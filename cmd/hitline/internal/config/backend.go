@@ -69,7 +69,7 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 // Lookup returns the service's word for s.
 func (s Strategy) Lookup() lookup.Strategy {
 	if s == "ask_all" {
-		return lookup.AskAll
+		return lookup.SingleCall
 	}
 	return lookup.Gallop
 }

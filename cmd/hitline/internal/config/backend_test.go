@@ -17,7 +17,7 @@ func TestBackends(t *testing.T) {
 	want.chosen = "redis"
 	want.Redis = Redis{URL: "redis://h", Cluster: true, Layout: "set", TTL: 60e9, PoolSize: 3, Timeout: 1e9, Strategy: "ask_all"}
 	assert.Equal(t, want, c.Backend)
-	assert.Equal(t, lookup.AskAll, c.Backend.Redis.Strategy.Lookup())
+	assert.Equal(t, lookup.SingleCall, c.Backend.Redis.Strategy.Lookup())
 
 	c, err = Load(Source{File: write(t, "backend:\n  mooncake:\n    masters: [a:1, 'b:2']\n    tenant: t\n    allow_reset: true\n")})
 	require.NoError(t, err)

@@ -7,21 +7,21 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Place is a group on one rank, as on the wire. Its ranks are those that the engine's
-// keys name: TPRank is the KV shard, see netproto.Place.
-type Place = netproto.Place
+// GroupRank is a group on one rank, as on the wire. Its ranks are those that the engine's
+// keys name: TPRank is the KV shard, see netproto.GroupRank.
+type GroupRank = netproto.GroupRank
 
-// places numbers the places of a pool for the index. A group can have fewer tensor
-// ranks than another, so some numbers stand for no place.
-type places struct {
+// groupRanks numbers the group ranks of a pool for the index. A group can have fewer tensor
+// ranks than another, so some numbers stand for no rank.
+type groupRanks struct {
 	tpRanks        []int // tensor ranks that hold different blocks, by group
 	tpSize         int   // of the engine, for errors
 	maxTP, pp, pcp int
 }
 
-func newPlaces(c *coordinator.Coordinator) places {
+func newGroupRanks(c *coordinator.Coordinator) groupRanks {
 	pool := c.Pool()
-	p := places{tpSize: pool.TPSize, pp: pool.PPSize, pcp: max(pool.PCPSize, pool.PCPRank+1)}
+	p := groupRanks{tpSize: pool.TPSize, pp: pool.PPSize, pcp: max(pool.PCPSize, pool.PCPRank+1)}
 	for g := range c.NumGroups() {
 		n := 0
 		for _, r := range c.Ranks(g) {
@@ -34,11 +34,11 @@ func newPlaces(c *coordinator.Coordinator) places {
 }
 
 // count returns how many numbers there are.
-func (p *places) count() int { return len(p.tpRanks) * p.maxTP * p.pp * p.pcp }
+func (p *groupRanks) count() int { return len(p.tpRanks) * p.maxTP * p.pp * p.pcp }
 
-// number returns the index's number of a place. It fails with ErrPlace if the pool has
+// number returns the index's number of a group rank. It fails with ErrGroupRank if the pool has
 // no such group, or the group no such rank.
-func (p *places) number(at Place) (int, error) {
+func (p *groupRanks) number(at GroupRank) (int, error) {
 	g := int(at.Group)
 	if g >= len(p.tpRanks) || int(at.TPRank) >= p.tpRanks[g] || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
 		return 0, p.refusal(at)
@@ -46,9 +46,9 @@ func (p *places) number(at Place) (int, error) {
 	return ((g*p.maxTP+int(at.TPRank))*p.pp+int(at.PPRank))*p.pcp + int(at.PCPRank), nil
 }
 
-// refusal says what is wrong with a place, and which ones there are.
-func (p *places) refusal(at Place) error {
-	err := fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrPlace, at.Group, at.TPRank, at.PPRank, at.PCPRank)
+// refusal says what is wrong with a group rank, and which ones there are.
+func (p *groupRanks) refusal(at GroupRank) error {
+	err := fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrGroupRank, at.Group, at.TPRank, at.PPRank, at.PCPRank)
 	if int(at.Group) >= len(p.tpRanks) {
 		return fmt.Errorf("%w: the pool has group 0 to %d", err, len(p.tpRanks)-1)
 	}
@@ -63,14 +63,14 @@ func (p *places) refusal(at Place) error {
 	return fmt.Errorf("%w: tp_rank is the KV shard, the engine's tensor rank divided by the %d ranks that hold equal blocks", err, p.tpSize/ranks)
 }
 
-// required lists, for each group, the places that must hold a block for a lookup
-// to find it. The decode-context rank is no part of a place: it follows from the
+// required lists, for each group, the ranks that must hold a block for a lookup
+// to find it. The decode-context rank is no part of a group rank: it follows from the
 // tensor rank, or is the asking worker's own.
-func (p *places) required(c *coordinator.Coordinator) [][]int {
+func (p *groupRanks) required(c *coordinator.Coordinator) [][]int {
 	groups := make([][]int, len(p.tpRanks))
 	for g := range groups {
 		for _, r := range c.Ranks(g) {
-			at := Place{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
+			at := GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
 			if n, err := p.number(at); err == nil {
 				groups[g] = append(groups[g], n)
 			}
