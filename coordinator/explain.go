@@ -86,28 +86,21 @@ func (c *Coordinator) leavesOne(p *Presence, tokenLen, numTokens int64, s *Scrat
 	return err == nil && hit >= numTokens
 }
 
-// LookupExplain is Lookup and Explain over an external store: exists is called at most
-// once. Unlike Lookup it fails when exists or a Room does, for then there is nothing to
-// explain.
-func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, []GroupEnd, error) {
-	var answers []int
-	var failed error
-	hit, err := c.Lookup(numTokens, hashes, func(keys []string) ([]int, error) {
-		answers, failed = exists(keys)
-		return answers, failed
-	}, func(bytes int64) error {
-		failed = ask(room, bytes)
-		return failed
-	})
-	if failed != nil {
-		return 0, nil, failed
+// LookupExplain is Lookup and Explain over an external store. It calls Exists at most
+// once. Unlike Lookup it fails if the store does: then there is nothing to explain.
+func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, []GroupEnd, error) {
+	recorded := &recordingStore{KeyStore: store}
+	hit, err := c.Lookup(numTokens, hashes, recorded)
+	if recorded.err != nil {
+		return 0, nil, recorded.err
 	}
 	if err != nil {
 		return 0, nil, err
 	}
+	answers := recorded.answers
 	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
 	partly := p
-	if answers != nil { // asked, and Lookup has found nothing wrong with them
+	if answers != nil { // Lookup has checked their number
 		tokenLen, _ := c.TokenLen(numTokens)
 		if p, err = c.presence(tokenLen, hashes, answers); err != nil {
 			return 0, nil, err

@@ -108,7 +108,7 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 					store.held[string(c.AppendKey(nil, g, 0, []byte{hash}))] = true
 				}
 			}
-			hit, ends, err := c.LookupExplain(tc.tokens, letters(tc.hashes), store.exists)
+			hit, ends, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
 			require.NoError(t, err)
 			require.Equal(t, tc.hit, hit)
 			require.Equal(t, tc.ends, ends)

@@ -96,17 +96,16 @@ func (l *gallop) skips(v *view, w int, positions uint64) bool {
 
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
-// Gallop answers like Lookup and asks the store in rounds, each a call of exists,
-// until no further key can change the answer: at most four rounds, and for a
+// Gallop answers like Lookup and asks the store in rounds, each a call of Reserve and
+// of Exists, until no further key can change the answer: at most four rounds, and for a
 // full hit one more than Lookup. A first block that is stored nowhere costs 64
 // positions at most. Each block of the answer has been asked.
 //
 // It equals Lookup over a store that gives equal answers to equal keys, and over one
 // that always fails: a round that fails makes the answer 0. A wrong number of
 // answers in any round is the error that it is in Lookup; those to keys that are not
-// asked cannot be wrong. A Room is asked in each round, and one that fails is a round
-// that fails.
-func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
+// asked cannot be wrong.
+func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
 	}
@@ -124,7 +123,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		hit, err := l.evaluate(numTokens)
 		if l.reads.unasked && !distinct {
 			if l.repeats() {
-				return c.Lookup(numTokens, hashes, exists, room...)
+				return c.Lookup(numTokens, hashes, store)
 			}
 			distinct = true
 		}
@@ -136,10 +135,10 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		}
 		l.choose(round)
 		b := l.countKeys()
-		if ask(room, b.memory()) != nil {
+		if store.Reserve(b.memory()) != nil {
 			return 0, nil
 		}
-		answers, err := exists(l.keys(&b))
+		answers, err := store.Exists(l.keys(&b))
 		if err != nil {
 			return 0, nil // a store that fails holds nothing
 		}
@@ -149,7 +148,7 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, exists fun
 		}
 		if partly && !distinct {
 			if l.repeats() {
-				return c.Lookup(numTokens, hashes, exists, room...)
+				return c.Lookup(numTokens, hashes, store)
 			}
 			distinct = true
 		}

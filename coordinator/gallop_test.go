@@ -27,13 +27,13 @@ func TestWorkerLookupGalloping(t *testing.T) {
 				cs := &recorded.Cases[i]
 				c, store := workerCase(t, cs, revision)
 				calls, keys := 0, map[string]bool{}
-				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), func(asked []string) ([]int, error) {
+				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(asked []string) ([]int, error) {
 					calls++
 					for _, key := range asked {
 						keys[key] = true
 					}
 					return store.Exists(asked)
-				})
+				}))
 				if cs.Store == "short_result" || cs.Store == "long_result" {
 					continue // keys that were not asked cannot be wrong
 				}
@@ -149,7 +149,7 @@ func TestGallopRounds(t *testing.T) {
 			for g, held := range tc.held {
 				store.hold(c, g, h, 0, below(held))
 			}
-			hit, err := c.Gallop(int64(16*tc.hashes), h, store.exists)
+			hit, err := c.Gallop(int64(16*tc.hashes), h, ExistsFunc(store.exists))
 			require.NoError(t, err)
 			assert.Equal(t, tc.hit, hit)
 			assert.Equal(t, tc.sizes, store.sizes())
@@ -174,10 +174,10 @@ func TestGallopLongPrompt(t *testing.T) {
 				continue
 			}
 			ask := func(answer int) (hit int64, sizes []int) {
-				hit, err := c.Gallop(16*n, hashes, func(keys []string) ([]int, error) {
+				hit, err := c.Gallop(16*n, hashes, ExistsFunc(func(keys []string) ([]int, error) {
 					sizes = append(sizes, len(keys))
 					return slices.Repeat([]int{answer}, len(keys)), nil
-				})
+				}))
 				require.NoError(t, err)
 				return hit, sizes
 			}
@@ -204,14 +204,14 @@ func TestGallopErrors(t *testing.T) {
 		for bad := range 2 {
 			ask := func(answer func(answers []int) ([]int, error)) (int64, error) {
 				round := -1
-				return c.Gallop(16*n, serial(n), func(keys []string) ([]int, error) {
+				return c.Gallop(16*n, serial(n), ExistsFunc(func(keys []string) ([]int, error) {
 					round++
 					answers := slices.Repeat([]int{1}, len(keys))
 					if round == bad {
 						return answer(answers)
 					}
 					return answers, nil
-				})
+				}))
 			}
 			hit, err := ask(func([]int) ([]int, error) { return nil, conformance.ErrStore })
 			require.NoError(t, err)
@@ -236,17 +236,17 @@ func TestGallopErrors(t *testing.T) {
 	}
 	var none rounds
 	c := must(t, Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}})
-	hit, err := c.Gallop(32, letters("abc"), none.exists)
+	hit, err := c.Gallop(32, letters("abc"), ExistsFunc(none.exists))
 	require.NoError(t, err)
 	assert.Zero(t, hit)
-	_, err = c.Gallop(33, letters("abcdefgh"), none.exists)
+	_, err = c.Gallop(33, letters("abcdefgh"), ExistsFunc(none.exists))
 	require.ErrorIs(t, err, ErrPrecondition)
-	hit, err = c.Gallop(0, letters("abc"), none.exists)
+	hit, err = c.Gallop(0, letters("abc"), ExistsFunc(none.exists))
 	require.NoError(t, err)
 	assert.Zero(t, hit)
 	assert.Empty(t, none.calls)
 	c = must(t, Pool{Groups: []Group{window(16, 32)}})
-	_, err = c.Gallop(160, letters("abc"), none.exists)
+	_, err = c.Gallop(160, letters("abc"), ExistsFunc(none.exists))
 	require.ErrorIs(t, err, ErrIndexOutOfRange)
 	assert.Len(t, none.calls, 1, "a store that fails is noticed")
 }
@@ -265,7 +265,7 @@ func TestGallopKnowsEqualHashes(t *testing.T) {
 		var store rounds
 		store.hold(c, 0, hashes, 0, func(i int) bool { return i != 3 && i != 900 })
 		store.hold(c, 0, hashes, 1, below(1000)) // 3 on one of two ranks
-		hit, err := c.Gallop(16000, hashes, store.exists)
+		hit, err := c.Gallop(16000, hashes, ExistsFunc(store.exists))
 		require.NoError(t, err)
 		assert.Equal(t, tc.hit, hit)
 		assert.Len(t, store.calls, tc.calls)
@@ -277,19 +277,19 @@ func TestGallopKnowsEqualHashesOfWindows(t *testing.T) {
 	c := must(t, Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8)}})
 	for text, want := range map[string]int64{"abcdefgh": 32, "abcdefdh": 56} {
 		store := rounds{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
-		hit, err := c.Gallop(64, letters(text), store.exists)
+		hit, err := c.Gallop(64, letters(text), ExistsFunc(store.exists))
 		require.NoError(t, err)
 		assert.Equal(t, want, hit, text)
 	}
 }
 
 // Blocks that are stored on one rank each add up even where none is whole.
-func TestAskAddsUpHalves(t *testing.T) {
+func TestLookupAddsUpHalves(t *testing.T) {
 	c := must(t, Pool{TPSize: 2})
 	var store rounds
 	store.hold(c, 0, letters("b"), 1, below(1))
 	for _, strategy := range strategies {
-		hit, err := strategy.ask(c, 32, letters("bb"), store.exists)
+		hit, err := strategy.ask(c, 32, letters("bb"), ExistsFunc(store.exists))
 		require.NoError(t, err)
 		assert.EqualValues(t, 32, hit, strategy.name)
 	}
@@ -360,8 +360,8 @@ func (g *gallopCase) compare(t testing.TB) {
 		t.Fatalf("pool %+v\ntokens %d, hashes %d, equal %v\n%s", g.c.Pool(), g.tokens, g.hashes.Len(), g.equal, fmt.Sprintf(format, args...))
 	}
 	ask, gallop := rounds{held: g.held}, rounds{held: g.held}
-	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ask.exists)
-	hit, err := g.c.Gallop(g.tokens, g.hashes, gallop.exists)
+	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(ask.exists))
+	hit, err := g.c.Gallop(g.tokens, g.hashes, ExistsFunc(gallop.exists))
 	if errorClass(err) != errorClass(wantErr) || hit != want {
 		describe("galloping: %d, %v; all asked: %d, %v", hit, err, want, wantErr)
 	}
@@ -459,7 +459,7 @@ func FuzzGallop(f *testing.F) {
 }
 
 // A plain test run compares this many random lookups without the fuzzer.
-func TestGallopAgreesWithAsk(t *testing.T) {
+func TestGallopAgreesWithLookup(t *testing.T) {
 	seeds := uint64(1_500)
 	if raceEnabled {
 		seeds = 150

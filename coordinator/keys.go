@@ -56,21 +56,6 @@ func JoinKeys(prefix string, n, hashLen int, hashes iter.Seq2[int, []byte]) []st
 	return b.keys
 }
 
-// Room is asked before the keys of a call of exists are built, with the bytes of
-// memory that the call takes: a few bytes of hashes can make a thousand times as much
-// of keys. If it fails the keys are not built, and that is as if exists had failed.
-type Room func(bytes int64) error
-
-// ask asks the rooms, of which there is one or none.
-func ask(room []Room, bytes int64) error {
-	for _, r := range room {
-		if err := r(bytes); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // keyBuilder builds keys as parts of one string. Whoever knows how many there
 // will be makes room for all of them first.
 type keyBuilder struct {

@@ -77,15 +77,13 @@ func (c *Coordinator) leaveOne(p *Presence, hit, numTokens int64, s *Scratch) (i
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
-// Lookup answers a lookup of numTokens over an external store. exists is called at
-// most once, with the reference's keys in its order, and gives one number a
-// key: 1 is present and anything else is absent. If it fails the answer is 0
-// without an error, as in the reference: whoever wants to know of the failure
-// notes it in exists. A wrong number of answers is ErrAnswerCount; at revision
-// 2026-08-17 too many are ignored and too few are ErrIndexOutOfRange, if the
-// missing one is reached. A Room may keep the keys from being built.
+// Lookup answers a lookup of numTokens over an external store. It calls Exists at most
+// once, with the reference's keys in its order. If that or Reserve fails the answer is 0
+// without an error, as in the reference; a store that wants to know of its failure
+// remembers it. A wrong number of answers is ErrAnswerCount. At revision 2026-08-17 too
+// many are ignored, and too few are ErrIndexOutOfRange if the missing one is reached.
 // (Reference: MooncakeStoreWorker.lookup.)
-func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, exists func(keys []string) ([]int, error), room ...Room) (int64, error) {
+func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
 	}
@@ -94,10 +92,10 @@ func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, exists fun
 		return 0, err
 	}
 	b := c.countKeys(tokenLen, hashes)
-	if b.count == 0 || ask(room, b.memory()) != nil {
+	if b.count == 0 || store.Reserve(b.memory()) != nil {
 		return 0, nil //nolint:nilerr // a store that is not asked holds nothing
 	}
-	answers, err := exists(c.buildKeys(&b, tokenLen, hashes))
+	answers, err := store.Exists(c.buildKeys(&b, tokenLen, hashes))
 	if err != nil {
 		return 0, nil //nolint:nilerr // a store that fails holds nothing
 	}

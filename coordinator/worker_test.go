@@ -45,7 +45,7 @@ func workerCase(t *testing.T, cs *conformance.WorkerCase, revision Revision) (*C
 func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
 	c, store := workerCase(t, cs, revision)
 	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
-	hit, err := c.Lookup(cs.TokenLen, hashes, store.Exists)
+	hit, err := c.Lookup(cs.TokenLen, hashes, ExistsFunc(store.Exists))
 	return cs.Judge(store, hit, err, errorClass(err))
 }
 
@@ -120,47 +120,47 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-func TestAskCountsRanks(t *testing.T) {
+func TestLookupCountsRanks(t *testing.T) {
 	c := must(t, Pool{ModelName: "m", TPSize: 2})
 	key := func(rank int, hash string) string { return string(c.AppendKey(nil, 0, rank, []byte(hash))) }
 	store := fakeStore{held: map[string]bool{key(0, "a"): true, key(1, "a"): true, key(0, "b"): true}}
-	hit, err := c.Lookup(48, letters("abc"), store.exists)
+	hit, err := c.Lookup(48, letters("abc"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Equal(t, int64(16), hit, "b lacks a rank")
 	assert.Equal(t, []string{key(0, "a"), key(1, "a"), key(0, "b"), key(1, "b"), key(0, "c"), key(1, "c")}, store.asked)
 	// The counts of equal hashes add up: b twice counts one rank twice.
-	hit, err = c.Lookup(48, letters("abb"), store.exists)
+	hit, err = c.Lookup(48, letters("abb"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Equal(t, int64(48), hit)
 
 	c = must(t, Pool{ModelName: "m", TPSize: 2, Revision: Revision20260817})
-	hit, err = c.Lookup(49, letters("abb"), store.exists)
+	hit, err = c.Lookup(49, letters("abb"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Equal(t, int64(16), hit, "and no longer do at 2026-08-17")
 }
 
 // What is stored is a set of hashes, so a block that was not asked for counts
 // if its hash was asked for elsewhere.
-func TestAskKnowsEqualHashes(t *testing.T) {
+func TestLookupKnowsEqualHashes(t *testing.T) {
 	c := must(t, Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8)}})
 	store := fakeStore{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
-	hit, err := c.Lookup(64, letters("abcdefgh"), store.exists)
+	hit, err := c.Lookup(64, letters("abcdefgh"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Equal(t, int64(32), hit)
-	hit, err = c.Lookup(64, letters("abcdefdh"), store.exists)
+	hit, err = c.Lookup(64, letters("abcdefdh"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Len(t, store.asked, 2, "blocks 3 and 7")
 	assert.Equal(t, int64(56), hit)
 }
 
-func TestAskIsSpared(t *testing.T) {
+func TestLookupIsSpared(t *testing.T) {
 	store := fakeStore{}
 	wide := must(t, Pool{HashBlockSize: 8, Groups: []Group{full(32), window(8, 8)}})
 	for _, tc := range []struct {
 		tokens int64
 		hashes string
 	}{{0, "abcd"}, {-32, "abcd"}, {32, ""}, {33, ""}, {32, "abc"}} {
-		hit, err := wide.Lookup(tc.tokens, letters(tc.hashes), store.exists)
+		hit, err := wide.Lookup(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
 		require.NoError(t, err, "%+v", tc)
 		assert.Zero(t, hit)
 		// Without anything to ask even the finders' errors do not come up.
@@ -172,8 +172,8 @@ func TestAskIsSpared(t *testing.T) {
 	assert.Zero(t, store.calls)
 }
 
-func TestAskErrors(t *testing.T) {
-	answering := func(answers []int, err error) func([]string) ([]int, error) {
+func TestLookupErrors(t *testing.T) {
+	answering := func(answers []int, err error) ExistsFunc {
 		return func([]string) ([]int, error) { return answers, err }
 	}
 	c := must(t, Pool{})
@@ -248,7 +248,7 @@ func TestAnswerExamples(t *testing.T) {
 }
 
 // Lookup over keys and Answer over bits are one lookup.
-func TestAnswerAgreesWithAsk(t *testing.T) {
+func TestAnswerAgreesWithLookup(t *testing.T) {
 	for seed := range uint64(3000) {
 		s := &source{data: randomBytes(seed, 200)}
 		pool := s.pool()
@@ -272,7 +272,7 @@ func TestAnswerAgreesWithAsk(t *testing.T) {
 			p.Bits = append(p.Bits, bitsetFrom(asked))
 		}
 		var scratch Scratch
-		want, wantErr := c.Lookup(tokens, hashes, store.exists)
+		want, wantErr := c.Lookup(tokens, hashes, ExistsFunc(store.exists))
 		got, err := c.Answer(&p, tokens, &scratch)
 		require.Equal(t, errorClass(wantErr), errorClass(err), "seed %d", seed)
 		require.Equal(t, want, got, "seed %d", seed)

@@ -65,7 +65,7 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 	if err != nil {
 		return conformance.Differs("store: %v", err)
 	}
-	hit, err := coord.Lookup(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), store.Exists)
+	hit, err := coord.Lookup(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
 	return c.Judge(store, hit, err, classOf(err))
 }
 

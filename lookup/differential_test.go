@@ -193,9 +193,9 @@ func (d *differential) lookup(n int) {
 		hit, err := lookupPieces(d.service, uint64(tokens), view, piece)
 		check(fmt.Sprintf("memory, %d hashes at a time,", piece), hit, err)
 	}
-	hit, err := d.coord.Lookup(int64(tokens), view, d.exists)
+	hit, err := d.coord.Lookup(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Ask", hit, err)
-	hit, err = d.coord.Gallop(int64(tokens), view, d.exists)
+	hit, err = d.coord.Gallop(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Gallop", hit, err)
 	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
 	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {

@@ -24,9 +24,9 @@ func (r *Remote) lease(ctx context.Context) *keyLease {
 	return &keyLease{remote: r, ctx: ctx, releaseCPU: r.acquireCPU(ctx)}
 }
 
-// room is the coordinator's Room. It waits for memory, and refuses with ErrTooManyKeys
+// Reserve waits for memory, and refuses with ErrTooManyKeys
 // a request whose keys alone take more than half of what there is for all requests.
-func (l *keyLease) room(bytes int64) error {
+func (l *keyLease) Reserve(bytes int64) error {
 	r := l.remote
 	l.releaseMemory() // what the round before took
 	if most := r.keys.most(); bytes > most {
@@ -48,8 +48,8 @@ func (l *keyLease) room(bytes int64) error {
 	return nil
 }
 
-// exists asks the backend, without a CPU token meanwhile.
-func (l *keyLease) exists(keys []string) ([]int, error) {
+// Exists asks the backend, without a CPU token meanwhile.
+func (l *keyLease) Exists(keys []string) ([]int, error) {
 	l.releaseCPU()
 	l.releaseCPU = func() {} // should the backend panic
 	answers, err := l.remote.exists(l.ctx, keys, l.memory)

@@ -51,7 +51,7 @@ func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 	if err := ctx.Err(); err != nil { // too late: no need to build all keys for nothing
 		return api.Explanation{}, r.countLate(err)
 	}
-	hit, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease.exists, lease.room)
+	hit, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
 	if err != nil {
 		return api.Explanation{}, err
 	}

@@ -50,7 +50,7 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 
 func (s Strategy) ask(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, l *keyLease) (int64, error) {
 	if s == SingleCall {
-		return c.Lookup(numTokens, hashes, l.exists, l.room)
+		return c.Lookup(numTokens, hashes, l)
 	}
-	return c.Gallop(numTokens, hashes, l.exists, l.room)
+	return c.Gallop(numTokens, hashes, l)
 }

@@ -25,18 +25,28 @@ type promptHit struct {
 // maxKeyBytes bounds the memory for the keys of a prompt.
 const maxKeyBytes = 1 << 30
 
+// boundedStore is a store that a prompt is looked up in.
+type boundedStore struct {
+	ctx   context.Context
+	store *store
+}
+
+// Reserve refuses more than maxKeyBytes.
+func (s *boundedStore) Reserve(bytes int64) error {
+	if bytes > maxKeyBytes {
+		return fmt.Errorf("its keys take %d bytes, at most %d are asked for: give a shorter one", bytes, maxKeyBytes)
+	}
+	return nil
+}
+
+// Exists asks the store.
+func (s *boundedStore) Exists(keys []string) ([]int, error) { return s.store.Exists(s.ctx, keys) }
+
 // examineHit notes what a lookup of the prompt answers. found tells whether any of the
 // prompt's first blocks is stored.
 func (d *diagnosis) examineHit(ctx context.Context, e expected, s *store, p givenPrompt, found bool) {
 	tokens := d.alignTokens(e, p.tokens)
-	hit, ends, err := e.rules.LookupExplain(tokens, p.all, func(keys []string) ([]int, error) {
-		return s.Exists(ctx, keys)
-	}, func(bytes int64) error {
-		if bytes > maxKeyBytes {
-			return fmt.Errorf("its keys take %d bytes, at most %d are asked for: give a shorter one", bytes, maxKeyBytes)
-		}
-		return nil
-	})
+	hit, ends, err := e.rules.LookupExplain(tokens, p.all, &boundedStore{ctx, s})
 	if err != nil {
 		d.problem("the prompt could not be looked up: %v", err)
 		return

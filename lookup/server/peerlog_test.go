@@ -52,7 +52,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 		for range 3 {
 			l.requestFailed(peer, lookup.ErrGroupRank)
 		}
-		require.Equal(t, []string{`level=WARN msg="request refused" peer=10.0.0.1:5 error="place is outside the configured pool"`}, log.Take())
+		require.Equal(t, []string{`level=WARN msg="request refused" peer=10.0.0.1:5 error="group or rank is outside the configured pool"`}, log.Take())
 
 		l.flush(true) // the end waits for nothing
 		l.flush(true)

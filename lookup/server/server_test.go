@@ -343,7 +343,7 @@ func TestHybridOverTheWire(t *testing.T) {
 			}
 		}
 		tokens := uint32(64 * (hashes.Len()/4 - rng.IntN(2)*rng.IntN(hashes.Len()/4)))
-		want, err := coord.Lookup(int64(tokens), hashes, func(keys []string) ([]int, error) {
+		want, err := coord.Lookup(int64(tokens), hashes, coordinator.ExistsFunc(func(keys []string) ([]int, error) {
 			answers := make([]int, len(keys))
 			for i, k := range keys {
 				if content[k] {
@@ -351,7 +351,7 @@ func TestHybridOverTheWire(t *testing.T) {
 				}
 			}
 			return answers, nil
-		})
+		}))
 		require.NoError(t, err)
 		msg := append(netproto.AppendLookup(nil, nil, tokens, 32, len(raw)), raw...)
 		for len(msg) > 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// BenchmarkAsk is a whole lookup but for the store, which answers at once from an
+// BenchmarkLookup is a whole lookup but for the store, which answers at once from an
 // array.
-func BenchmarkAsk(b *testing.B) {
+func BenchmarkLookup(b *testing.B) {
 	for _, ranks := range []int{1, 4} {
 		c, err := New(Pool{ModelName: "meta-llama/Llama-3.1-70B", TPSize: ranks})
 		require.NoError(b, err)
@@ -33,11 +33,11 @@ func BenchmarkAsk(b *testing.B) {
 						b.ReportAllocs()
 						for b.Loop() {
 							at := 0
-							got, err := strategy.ask(c, int64(16*n), hashes, func(keys []string) ([]int, error) {
+							got, err := strategy.ask(c, int64(16*n), hashes, ExistsFunc(func(keys []string) ([]int, error) {
 								from := at
 								at += len(keys)
 								return hit.answers[from:at:at], nil
-							})
+							}))
 							if err != nil || got != hit.hit {
 								b.Fatal(got, err)
 							}
@@ -53,7 +53,7 @@ func BenchmarkAsk(b *testing.B) {
 // strategies are the ways to ask; they answer alike.
 var strategies = []struct {
 	name string
-	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, exists func([]string) ([]int, error), room ...Room) (int64, error)
+	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error)
 }{
 	{"all", (*Coordinator).Lookup},
 	{"gallop", (*Coordinator).Gallop},

@@ -1,0 +1,41 @@
+package coordinator
+
+// KeyStore is an external store that a lookup asks for keys. A lookup uses it from its
+// own goroutine only.
+type KeyStore interface {
+	// Reserve is called before the keys of a call of Exists are built. bytes is the
+	// memory that the call needs for its keys, a copy of their text and its answers: a
+	// few bytes of hashes can make a thousand times as many of keys. The reservation
+	// replaces the one before. If it fails, no key is built, and the lookup goes on as
+	// if Exists had failed.
+	Reserve(bytes int64) error
+	// Exists returns one number for each key: 1 is present, anything else absent. keys
+	// belong to the store from then on.
+	Exists(keys []string) ([]int, error)
+}
+
+// ExistsFunc is a KeyStore that reserves nothing.
+type ExistsFunc func(keys []string) ([]int, error)
+
+// Reserve returns nil.
+func (f ExistsFunc) Reserve(int64) error { return nil }
+
+// Exists calls f.
+func (f ExistsFunc) Exists(keys []string) ([]int, error) { return f(keys) }
+
+// recordingStore remembers what a KeyStore last said.
+type recordingStore struct {
+	KeyStore
+	answers []int
+	err     error
+}
+
+func (s *recordingStore) Reserve(bytes int64) error {
+	s.err = s.KeyStore.Reserve(bytes)
+	return s.err
+}
+
+func (s *recordingStore) Exists(keys []string) ([]int, error) {
+	s.answers, s.err = s.KeyStore.Exists(keys)
+	return s.answers, s.err
+}
