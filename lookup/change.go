@@ -6,7 +6,7 @@ import "github.com/hitline/hitline/index"
 // zero value may be begun, and again when it has ended. One goroutine at a time.
 type Change struct {
 	service *Service
-	rank   int
+	rank    int
 	evict   bool
 	writer  index.Writer
 }

@@ -44,7 +44,7 @@ type Service struct {
 	pool      coordinator.Pool
 	index     *index.Index // nil over a backend
 	remote    *Remote      // nil over the memory index
-	ranks    groupRanks
+	ranks     groupRanks
 	groupSets []groupSet
 	// Of lookups by anchors: why they are not served, nil if they are; how many raw
 	// hashes make a block and how many blocks the alignment.

@@ -32,10 +32,10 @@ const MaxAnchors = 4096
 
 // What may be wrong with a request by anchors.
 var (
-	ErrAnchorsParamsLen    = errors.New("shape of anchors is not 16 bytes long")
-	ErrAnchors     = errors.New("anchors are not ascending 32-bit numbers, at most 4096")
-	ErrDigests     = errors.New("digests are not 8 bytes an anchor")
-	ErrAnchorCount = errors.New("fewer hashes than anchors")
+	ErrAnchorsParamsLen = errors.New("shape of anchors is not 16 bytes long")
+	ErrAnchors          = errors.New("anchors are not ascending 32-bit numbers, at most 4096")
+	ErrDigests          = errors.New("digests are not 8 bytes an anchor")
+	ErrAnchorCount      = errors.New("fewer hashes than anchors")
 )
 
 // shapeLen is the length of the frame with num_tokens, num_hashes, stride and first.

@@ -42,7 +42,7 @@ var (
 	ErrHashLen      = errors.New("hash length outside 1 to 64 bytes")
 	ErrCutKey       = errors.New("blob is not a whole number of keys")
 	ErrEmptyBlob    = errors.New("no keys")
-	ErrGroupRankLen     = errors.New("group rank is not 6, 8 or 12 bytes long")
+	ErrGroupRankLen = errors.New("group rank is not 6, 8 or 12 bytes long")
 	ErrPingLen      = errors.New("ping payload over 65536 bytes")
 )
 

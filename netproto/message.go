@@ -70,7 +70,7 @@ const FirstChunkUnknown = ^uint32(0)
 // Lengths of a group rank on the wire: without pcp_rank, with it, and with the number
 // of the first chunk.
 const (
-	groupRankLen = 6
+	groupRankLen      = 6
 	groupRankPCPLen   = 8
 	groupRankChunkLen = 12
 )

@@ -23,7 +23,7 @@ type Request struct {
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
 	// Rank and FirstChunk say where a store or evict belongs.
-	Rank      GroupRank
+	Rank       GroupRank
 	FirstChunk uint32
 	// Before is the key in front of the first of a store, empty if there is none.
 	Before []byte

@@ -17,7 +17,7 @@ type request struct {
 	tag       netproto.Tag
 	numTokens uint32
 	hashLen   int
-	rank     GroupRank
+	rank      GroupRank
 	blob      []byte
 	anchors   *netproto.Anchors // of TagAnchors
 	chunks    *chunks           // of TagStore where they are numbered
