@@ -10,44 +10,43 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Why a request by anchors is answered 00: the prompt must be looked up by all of
-// its hashes.
+// Errors of requests by anchors. The prompt must then be looked up by all its hashes.
 var (
-	// ErrNoAnchors says that this pool or backend is not served by anchors at all.
+	// ErrNoAnchors is the error if this pool or backend is never served by anchors.
 	ErrNoAnchors  = fmt.Errorf("lookups by anchors are not served here: %w", ErrByHashes)
 	errPartlyHeld = fmt.Errorf("some ranks hold a block that others lack: %w", ErrByHashes)
 	errStride     = errors.New("wrong stride")
 
-	// ErrByHashes is what a client that asks by anchors has to expect: it is no failure.
+	// ErrByHashes is wrapped by refusals that every client that asks by anchors must
+	// expect. They are not counted as failures.
 	ErrByHashes = errors.New("look it up by its hashes")
 )
 
-// anchorStride returns how many raw hashes make a block of lookups by anchors: the
-// stride of the full-attention group with the smallest blocks. It is 0 with the
-// reason where the chain of that group's blocks does not lead past all positions
-// that are asked.
-func anchorStride(sets []groupSet) (stride int, why error) {
+// findAnchorStride returns how many raw hashes make a block of lookups by anchors: the
+// stride of the full-attention group with the smallest blocks. It returns 0 and the
+// reason if the chain of that group's blocks does not pass all positions of the others.
+func findAnchorStride(sets []groupSet) (stride int, why error) {
 	for i := range sets {
-		if l := &sets[i]; l.full != 0 && (stride == 0 || l.stride < stride) {
-			stride = l.stride
+		if set := &sets[i]; set.full != 0 && (stride == 0 || set.stride < stride) {
+			stride = set.stride
 		}
 	}
 	if stride == 0 {
 		return 0, fmt.Errorf("%w: no full-attention group", ErrNoAnchors)
 	}
 	for i := range sets {
-		switch l := &sets[i]; {
-		case l.chunkPositions > 1:
+		switch set := &sets[i]; {
+		case set.chunkPositions > 1:
 			return 0, fmt.Errorf("%w: every raw hash is asked", ErrNoAnchors)
-		case l.stride%stride != 0:
-			return 0, fmt.Errorf("%w: blocks of %d and of %d hashes", ErrNoAnchors, stride, l.stride)
+		case set.stride%stride != 0:
+			return 0, fmt.Errorf("%w: blocks of %d and of %d hashes", ErrNoAnchors, stride, set.stride)
 		}
 	}
 	return stride, nil
 }
 
-// anchorUnit is how many blocks make the alignment: hits are multiples of it.
-func anchorUnit(c *coordinator.Coordinator, stride int) int {
+// blocksPerAlignment is how many blocks make the alignment: hits are multiples of it.
+func blocksPerAlignment(c *coordinator.Coordinator, stride int) int {
 	block := int64(stride) * int64(c.Pool().HashBlockSize)
 	if a := c.Alignment(); a%block == 0 {
 		return int(a / block)
@@ -55,13 +54,13 @@ func anchorUnit(c *coordinator.Coordinator, stride int) int {
 	return 1
 }
 
-// anchored is what a query by anchors has beside that of a lookup. Its blocks are
-// of service.anchorStride hashes, as the query's limits are while it is by anchors.
+// anchored is the additional state of a query by anchors. Its blocks have
+// service.anchorStride hashes, and the query's limits are in these blocks.
 //
-// What is known is exact, and always about the blocks from 0 on: the index follows
-// the chain in front of an anchor, along links that lookups have confirmed, and
-// what the request holds as hashes is looked up. If that is all that the rules look
-// at, the answer is the full lookup's.
+// The proven blocks are always the first ones, and their presence is exact: the index
+// follows the chain in front of an anchor along links that lookups have confirmed, and
+// the hashes in the request are looked up. If the rules read no other block, the answer
+// is that of the full lookup. docs/anchors.md has the proof.
 type anchored struct {
 	request *netproto.Anchors // valid until the message ends
 	keys    []byte            // of the anchors
@@ -69,12 +68,12 @@ type anchored struct {
 	trail   index.Trail
 	cursor  index.Cursor // for the anchors themselves
 
-	traced         bool   // the anchors have been looked at
-	proven         int    // blocks whose presence is known
-	claimed        int    // blocks that would be known had the request held digests
-	partlyHeld     bool   // of some block ranks must be summed: see rankSums
-	stopConfirming bool   // nothing is to be confirmed any more
-	before         []byte // the hash in front of the next one; in last
+	traced         bool   // traceAnchors was called
+	proven         int    // leading blocks whose presence is exact
+	claimed        int    // leading blocks that digests in the request would prove
+	partlyHeld     bool   // some ranks hold a block that others lack: see rankSums
+	stopConfirming bool   // the index confirms no further links
+	before         []byte // the hash in front of the next one, in last; nil if unknown
 	last           [netproto.MaxHashLen]byte
 }
 
@@ -84,8 +83,8 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 	s := q.service
 	switch {
 	case r.Anchors.NumHashes == 0: // it asks for the parameters
-	case s.noAnchors != nil:
-		return false, s.noAnchors
+	case s.anchorsErr != nil:
+		return false, s.anchorsErr
 	case int(r.Anchors.Stride) != s.anchorStride:
 		return false, fmt.Errorf("%w: blocks of %d hashes, they have %d here", errStride, r.Anchors.Stride, s.anchorStride)
 	}
@@ -96,13 +95,13 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 	a.request, a.traced, a.partlyHeld, a.stopConfirming = &r.Anchors, false, false, false
 	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
 	a.proven, a.claimed = 0, 0
-	q.unit = s.anchorStride
+	q.rawPerHash = s.anchorStride
 	return q.Begin(r.NumTokens, r.Unaligned, r.HashLen, int(r.Anchors.NumHashes))
 }
 
-// AddAnchors takes the next whole hashes of the request: first those of the
-// anchors, then those of consecutive blocks. It returns false when no further one
-// can change the answer.
+// AddAnchors looks up the next whole hashes of the request, borrowed until it returns:
+// first those of the anchors, then those of consecutive blocks. It returns false when no
+// further one can change the answer.
 func (q *Query) AddAnchors(hashes []byte) bool {
 	if !q.active {
 		return false
@@ -118,15 +117,15 @@ func (q *Query) AddAnchors(hashes []byte) bool {
 		hashes = hashes[n:]
 		q.traceAnchors()
 	}
-	if q.raw != a.proven { // they are not the blocks behind the known ones
+	if q.received != a.proven { // they do not follow the proven blocks
 		return false
 	}
 	if len(hashes) == 0 {
 		return true
 	}
-	number, before := uint32(q.raw), a.before
+	number, before := uint32(q.received), a.before
 	more := q.Add(hashes)
-	a.proven = q.raw
+	a.proven = q.received
 	if !a.stopConfirming && (number == 0 || before != nil) {
 		a.stopConfirming = !q.service.index.Confirm(number, before, hashes, q.hashLen)
 	}
@@ -134,7 +133,7 @@ func (q *Query) AddAnchors(hashes []byte) bool {
 	return more
 }
 
-// traceAnchors finds out what the index knows by the anchors.
+// traceAnchors sets the bits of the blocks that the anchors prove.
 func (q *Query) traceAnchors() {
 	a := q.anchored
 	a.traced = true
@@ -147,11 +146,11 @@ func (q *Query) traceAnchors() {
 		q.applyTrail(a.trail.Runs[i])
 	}
 	a.trail.Taken()
-	q.startBehind(int(a.request.First))
+	q.seek(int(a.request.First))
 }
 
-// probeAnchors looks up the anchors themselves: where a full-attention group lacks
-// one, nothing far behind it matters.
+// probeAnchors looks up the anchors themselves. If a full-attention group lacks one,
+// nothing far behind it can change the answer.
 func (q *Query) probeAnchors() {
 	a := q.anchored
 	a.cursor.Quiet = true
@@ -171,39 +170,39 @@ func (q *Query) probeAnchors() {
 
 func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
 	for i := range q.scans {
-		l := &q.scans[i]
-		at := (int(block)+1)/l.step - 1
-		if l.full == 0 || (int(block)+1)%l.step != 0 || at >= l.positions {
+		scan := &q.scans[i]
+		at := (int(block)+1)/scan.receivedStride - 1
+		if scan.full == 0 || (int(block)+1)%scan.receivedStride != 0 || at >= scan.positions {
 			continue
 		}
-		q.checkPartlyHeld(l, c)
-		if c == nil || c.Complete&l.full != l.full {
-			q.limit = min(q.limit, q.lookEnd(at*l.step))
+		q.setPartlyHeld(scan, c)
+		if c == nil || c.Complete&scan.full != scan.full {
+			q.limit = min(q.limit, q.lookEnd(at*scan.receivedStride))
 		}
 	}
 }
 
-// lookEnd is coordinator.LookEnd in hashes that are received.
+// lookEnd is coordinator.LookEnd in received hashes.
 func (q *Query) lookEnd(hash int) int {
-	tokens := int64(q.unit * q.service.pool.HashBlockSize) // of a hash
+	tokens := int64(q.rawPerHash * q.service.pool.HashBlockSize) // of a hash
 	return int(q.service.coord.LookEnd(int64(hash)*tokens) / tokens)
 }
 
-// checkPartlyHeld notes that ranks would have to be summed over equal hashes, not all
-// of which are here.
-func (q *Query) checkPartlyHeld(l *groupScan, c *index.Coverage) {
+// setPartlyHeld records that ranks would have to be summed over equal hashes. The request
+// does not have all of them.
+func (q *Query) setPartlyHeld(scan *groupScan, c *index.Coverage) {
 	if c == nil || !q.service.sumsRanks() {
 		return
 	}
-	for _, g := range l.groups {
+	for _, g := range scan.groups {
 		if c.Complete>>g&1 == 0 && c.Counts[g] > 0 {
 			q.anchored.partlyHeld = true
 		}
 	}
 }
 
-// traceDown follows the chain of the last anchor that can be followed all the way
-// down, and returns which one that is, -1 if there is none.
+// traceDown follows the chains of anchors to the front, the last anchor first. It returns
+// the first whose chain reaches block 0, or -1.
 func (q *Query) traceDown() int {
 	a := q.anchored
 	below := uint32(min(q.limit, q.numHashes))
@@ -224,9 +223,9 @@ func (q *Query) traceDown() int {
 
 func (a *anchored) anchor(q *Query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
 
-// confirmUp goes on from an anchor, -1 for the beginning, to those above it along
-// links that no lookup has confirmed. Where the request's digests show them to be
-// right they are confirmed. It returns how far that came.
+// confirmUp goes on from an anchor, -1 for the beginning, to the following ones along
+// links that no lookup has confirmed, and confirms those that the request's digests
+// prove. It returns the last anchor it reached that way.
 func (q *Query) confirmUp(from int) (to int) {
 	a := q.anchored
 	to = from
@@ -256,34 +255,34 @@ func (q *Query) confirmUp(from int) (to int) {
 	return to
 }
 
-// applyTrail takes in what the index knows of consecutive blocks.
+// applyTrail sets the bits of consecutive blocks that the index has traced.
 func (q *Query) applyTrail(run index.TrailRun) {
 	for i := range q.scans {
-		l := &q.scans[i]
-		q.checkPartlyHeld(l, run.Coverage)
+		scan := &q.scans[i]
+		q.setPartlyHeld(scan, run.Coverage)
 		if q.anchored.partlyHeld {
 			return
 		}
-		from := int64(int(run.From) / l.step)
-		to := min(int64(int(run.From+run.N)/l.step), int64(l.positions))
+		from := int64(int(run.From) / scan.receivedStride)
+		to := min(int64(int(run.From+run.N)/scan.receivedStride), int64(scan.positions))
 		for from < to {
-			start, end, ok := l.mask.Next(from)
+			start, end, ok := scan.mask.Next(from)
 			if !ok || start >= to {
 				break
 			}
 			from = min(end, to)
-			l.at = int(start)
-			q.apply(l, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
+			scan.position = int(start)
+			q.apply(scan, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
 		}
 	}
 }
 
-// startBehind prepares for the hashes of the blocks from first on.
-func (q *Query) startBehind(first int) {
+// seek makes block first the next one to look up.
+func (q *Query) seek(first int) {
 	a := q.anchored
-	q.raw = first
+	q.received = first
 	for i := range q.scans {
-		q.scans[i].at = first / q.scans[i].step
+		q.scans[i].position = first / q.scans[i].receivedStride
 	}
 	for i := a.request.Len() - 1; i >= 0 && a.before == nil; i-- {
 		if int(a.request.Number(i))+1 == first {
@@ -292,12 +291,12 @@ func (q *Query) startBehind(first int) {
 	}
 }
 
-// AnchorsAnswer is what a query by anchors came to.
+// AnchorsAnswer is the answer to a query by anchors.
 type AnchorsAnswer struct {
 	Determined bool
 	Hit        api.Hit // if determined
-	// Otherwise, in blocks: presence is known of those below Proven, would be of those
-	// below Claimed if the request had held digests, and nothing from End on matters.
+	// If not determined, in blocks: the presence of those below Proven is exact, digests
+	// would prove those below Claimed, and none from End on can change the answer.
 	Proven, Claimed, End uint32
 }
 
@@ -306,7 +305,7 @@ func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 	a := q.anchored
 	if q.active {
 		if !a.traced {
-			q.traceAnchors() // there were no hashes
+			q.traceAnchors() // the request has no hashes
 		}
 		for i := range q.scans {
 			a.partlyHeld = a.partlyHeld || q.scans[i].partial
@@ -315,8 +314,8 @@ func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 			return AnchorsAnswer{}, errPartlyHeld
 		}
 		if a.proven < q.limit {
-			claimed := max(a.claimed, a.proven) // above the end where a block below it turned out to be missing
-			return AnchorsAnswer{Proven: uint32(a.proven), Claimed: uint32(claimed), End: uint32(max(q.end(), claimed))}, nil
+			claimed := max(a.claimed, a.proven) // the end may be below it if a block turned out to be missing
+			return AnchorsAnswer{Proven: uint32(a.proven), Claimed: uint32(claimed), End: uint32(max(q.anchorsEnd(), claimed))}, nil
 		}
 	}
 	hit, err := q.Finish()
@@ -326,20 +325,20 @@ func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 	return AnchorsAnswer{Determined: true, Hit: hit}, err
 }
 
-// end is the block behind the last of those that are still of interest, the one
-// that is missing included: a request with their hashes needs no anchor above.
-func (q *Query) end() int {
+// anchorsEnd returns the block behind the last that can change the answer, the missing one
+// included. A request with their hashes needs no anchor behind it.
+func (q *Query) anchorsEnd() int {
 	step := 1
 	for i := range q.scans {
-		if l := &q.scans[i]; l.full != 0 {
-			step = max(step, l.step)
+		if scan := &q.scans[i]; scan.full != 0 {
+			step = max(step, scan.receivedStride)
 		}
 	}
-	return min(q.limit+step, q.numHashes/q.unit)
+	return min(q.limit+step, q.numHashes/q.rawPerHash)
 }
 
-// drop gives back what a query by anchors holds.
-func (a *anchored) drop() {
+// release drops what belongs to the request and to the index.
+func (a *anchored) release() {
 	a.request = nil
 	a.trail.Drop()
 	if cap(a.keys) > keptAnchorBytes {
@@ -351,11 +350,11 @@ func (a *anchored) drop() {
 // anchors: those of a prompt of 131,072 hashes of 32 bytes take a third.
 const keptAnchorBytes = 32 << 10
 
-// AnchorParams returns how many raw hashes make a block of lookups by anchors and of how
-// many blocks hits are multiples; 0 and 0 where anchors are not served.
-func (s *Service) AnchorParams() (stride, unit uint32) {
+// AnchorsParams returns how many raw hashes make a block of lookups by anchors, and how
+// many blocks hits are multiples of. It returns 0 and 0 if anchors are not served.
+func (s *Service) AnchorsParams() (stride, unit uint32) {
 	return uint32(s.anchorStride), uint32(s.anchorUnit)
 }
 
 // AnchorsError returns why lookups by anchors are not served, an ErrNoAnchors, or nil.
-func (s *Service) AnchorsError() error { return s.noAnchors }
+func (s *Service) AnchorsError() error { return s.anchorsErr }

@@ -349,7 +349,7 @@ func TestAnchorsParameters(t *testing.T) {
 		service, err := NewService(ServiceConfig{Pool: lookuptest.AnchoredPools()[name]})
 		require.NoError(t, err)
 		require.NoError(t, service.AnchorsError())
-		stride, unit := service.AnchorParams()
+		stride, unit := service.AnchorsParams()
 		require.Equal(t, want, [2]uint32{stride, unit}, name)
 	}
 }

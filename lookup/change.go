@@ -24,8 +24,8 @@ func (s *Service) BeginStore(c *Change, at GroupRank, firstChunk uint32) error {
 
 func (s *Service) beginStore(c *Change, at GroupRank, rank int, firstChunk uint32) {
 	*c = Change{service: s, rank: rank}
-	// The number counts if it is that of a block of lookups by anchors.
-	if s.noAnchors == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
+	// The index needs the numbers of the group whose blocks are those of anchors.
+	if s.anchorsErr == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
 		c.writer.Number(firstChunk)
 	}
 }
@@ -37,8 +37,8 @@ func (s *Service) BeginEvict(c *Change, at GroupRank) error {
 	return err
 }
 
-// Add takes the next whole keys, borrowed until it returns. What was added stays, also if
-// the change never ends.
+// Add stores or evicts the next whole keys, borrowed until it returns. It takes effect at
+// once, also if End is never called.
 func (c *Change) Add(keys []byte, hashLen int) error {
 	if c.evict {
 		_, err := c.service.index.Evict(c.rank, keys, hashLen)
@@ -47,8 +47,8 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, c.rank, keys, hashLen)
 }
 
-// End ends the change. before is the key in front of a store's first, empty if that is
-// not known; only borrowed.
+// End ends the change. before is the key in front of a store's first, empty if unknown.
+// It is only borrowed.
 func (c *Change) End(before []byte) {
 	if !c.evict {
 		c.service.index.Before(&c.writer, before)

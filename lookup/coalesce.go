@@ -10,20 +10,20 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// coalescer lets lookups that ask the same at the same time ask the backend once: a
-// scheduler that polls, or the ranks of an engine. The first of them leads and asks,
-// those that come meanwhile follow. Each waits no longer than its own deadline, and
-// asks again itself if it has time left when the leader's has run out.
+// coalescer lets equal lookups that run at the same time ask the backend once: those of a
+// scheduler that polls, or of the ranks of an engine. The first leads and asks, those that
+// come meanwhile follow. Each waits no longer than its own deadline. If the leader's time
+// runs out first, a follower asks itself.
 //
-// Followers may get an answer from up to one lookup's timeout before they asked, but
-// never from before a change that this service has confirmed: see invalidate.
+// A follower may get an answer from up to one lookup's timeout before its own begin, but
+// never from before a change that this service has confirmed, see invalidate.
 type coalescer struct {
 	mu       sync.Mutex
 	inflight map[coalesceKey]*inflightLookup
-	shared   atomic.Int64 // lookups that had the answer to another
+	shared   atomic.Int64 // lookups that got the outcome of another
 }
 
-// coalesceKey tells lookups apart, but for hashes that are no chain: the last one of a
+// coalesceKey tells lookups apart, but for hashes that are no chain: the last hash of a
 // chain names all of it. All bytes are compared before a lookup follows another.
 type coalesceKey struct {
 	numTokens         int64
@@ -31,35 +31,29 @@ type coalesceKey struct {
 	last              [netproto.MaxHashLen]byte
 }
 
-// inflightLookup is one lookup that leads, and those that follow.
+// inflightLookup is a lookup that leads, and its followers.
 type inflightLookup struct {
-	hashes     []byte // the leader's; not to be read any more once readers is 0
-	readers    sync.WaitGroup
-	done       chan struct{} // closed when the outcome is there
-	outcome    outcome
-	followers  int                // under coalescer.mu
-	leaderGone bool               // the leader has gone; under coalescer.mu
-	cancel     context.CancelFunc // ends the calls of the backend
+	key     coalesceKey
+	hashes  []byte         // the leader's; not to be read any more once readers is 0
+	readers sync.WaitGroup // followers that compare their hashes
+	done    chan struct{}  // closed when the outcome is there
+	outcome outcome        // written by the leader before done is closed
+
+	ctx            context.Context // of the backend's calls; outlives the leader's if others follow
+	cancel         context.CancelFunc
+	stopWatching   func() bool // of the leader's context
+	followers      int         // under coalescer.mu
+	leaderCanceled bool        // under coalescer.mu
 }
 
-// outcome is what a lookup came to.
+// outcome is the result of a lookup.
 type outcome struct {
-	hit   int64
-	err   error // of the rules
-	ended bool  // its time was up, or it was cancelled
+	hit        int64
+	err        error // of the rules
+	incomplete bool  // its time was up, or it was cancelled: others must not use the hit
 }
 
-// Followers is how many lookups wait for the answer to an equal one.
-func (r *Remote) Followers() (n int) {
-	r.coalescer.mu.Lock()
-	defer r.coalescer.mu.Unlock()
-	for _, a := range r.coalescer.inflight {
-		n += a.followers
-	}
-	return n
-}
-
-func keyOf(numTokens int64, hashes netproto.Hashes) coalesceKey {
+func newCoalesceKey(numTokens int64, hashes netproto.Hashes) coalesceKey {
 	k := coalesceKey{numTokens: numTokens, hashLen: hashes.HashLen(), numBytes: len(hashes.Bytes())}
 	if n := hashes.Len(); n > 0 {
 		copy(k.last[:], hashes.At(n-1))
@@ -67,98 +61,110 @@ func keyOf(numTokens int64, hashes netproto.Hashes) coalesceKey {
 	return k
 }
 
-// do returns the outcome of ask, its own or that of an equal lookup under way. ctx
-// ends with the deadline of this lookup, or is cancelled when nobody waits for it;
-// what others follow goes on nevertheless.
-func (s *coalescer) do(ctx context.Context, numTokens int64, hashes netproto.Hashes, ask func(ctx context.Context) outcome) outcome {
-	key := keyOf(numTokens, hashes)
+// join waits for the outcome of an equal lookup under way and returns it as shared. If
+// there is none it returns a new leader, which must set outcome and call finish; its calls
+// use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
+// keys are equal and the hashes are not.
+func (c *coalescer) join(ctx context.Context, numTokens int64, hashes netproto.Hashes) (leader *inflightLookup, shared *outcome) {
+	key := newCoalesceKey(numTokens, hashes)
 	for ctx.Err() == nil {
-		s.mu.Lock()
-		a := s.inflight[key]
-		if a == nil {
-			a = &inflightLookup{hashes: hashes.Bytes(), done: make(chan struct{})}
-			if s.inflight == nil {
-				s.inflight = map[coalesceKey]*inflightLookup{}
-			}
-			s.inflight[key] = a
-			s.mu.Unlock()
-			return s.lead(ctx, key, a, ask)
+		c.mu.Lock()
+		l := c.inflight[key]
+		if l == nil {
+			l = c.addLeader(ctx, key, hashes)
+			c.mu.Unlock()
+			return l, nil
 		}
-		a.readers.Add(1)
-		a.followers++
-		s.mu.Unlock()
-		same := bytes.Equal(a.hashes, hashes.Bytes())
-		a.readers.Done()
-		if !same {
-			s.leave(a)
-			return ask(ctx)
+		l.readers.Add(1)
+		l.followers++
+		c.mu.Unlock()
+		equal := bytes.Equal(l.hashes, hashes.Bytes())
+		l.readers.Done()
+		if !equal {
+			c.unfollow(l)
+			return nil, nil
 		}
 		select {
-		case <-a.done:
-			if !a.outcome.ended {
-				s.shared.Add(1)
-				return a.outcome
+		case <-l.done:
+			if !l.outcome.incomplete {
+				c.shared.Add(1)
+				return nil, &l.outcome
 			}
 		case <-ctx.Done():
-			s.leave(a)
+			c.unfollow(l)
 		}
 	}
-	return ask(ctx) // which only takes note that it is too late
+	return nil, nil
 }
 
-// lead asks and publishes the outcome.
-func (s *coalescer) lead(ctx context.Context, key coalesceKey, a *inflightLookup, ask func(ctx context.Context) outcome) outcome {
-	call := context.WithoutCancel(ctx)
+// addLeader adds a lookup that leads. Its context has the deadline of ctx, and is
+// cancelled with it only if nobody follows. c.mu is held.
+func (c *coalescer) addLeader(ctx context.Context, key coalesceKey, hashes netproto.Hashes) *inflightLookup {
+	l := &inflightLookup{key: key, hashes: hashes.Bytes(), done: make(chan struct{}), outcome: outcome{incomplete: true}}
 	if deadline, ok := ctx.Deadline(); ok {
-		call, a.cancel = context.WithDeadline(call, deadline)
+		l.ctx, l.cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	} else {
-		call, a.cancel = context.WithCancel(call)
+		l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	}
-	a.outcome.ended = true // if ask should panic
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.Canceled) { // at the deadline call ends by itself
-			s.abandon(a)
+	l.stopWatching = context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) { // at the deadline l.ctx ends by itself
+			c.cancelLeader(l)
 		}
 	})
-	defer func() {
-		stop()
-		a.cancel()
-		s.mu.Lock()
-		if s.inflight[key] == a {
-			delete(s.inflight, key)
-		}
-		s.mu.Unlock()
-		a.readers.Wait()
-		close(a.done)
-	}()
-	a.outcome = ask(call)
-	return a.outcome
+	if c.inflight == nil {
+		c.inflight = map[coalesceKey]*inflightLookup{}
+	}
+	c.inflight[key] = l
+	return l
 }
 
-// abandon records that nobody waits for the leader. The calls end if nobody follows.
-func (s *coalescer) abandon(a *inflightLookup) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a.leaderGone = true
-	if a.followers == 0 {
-		a.cancel()
+// finish publishes the leader's outcome, and returns when nobody reads its hashes.
+func (c *coalescer) finish(l *inflightLookup) {
+	l.stopWatching()
+	l.cancel()
+	c.mu.Lock()
+	if c.inflight[l.key] == l {
+		delete(c.inflight, l.key)
+	}
+	c.mu.Unlock()
+	l.readers.Wait()
+	close(l.done)
+}
+
+// cancelLeader records that nobody waits for the leader. The calls end if nobody follows.
+func (c *coalescer) cancelLeader(l *inflightLookup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.leaderCanceled = true
+	if l.followers == 0 {
+		l.cancel()
 	}
 }
 
-// leave takes a follower away.
-func (s *coalescer) leave(a *inflightLookup) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a.followers--
-	if a.followers == 0 && a.leaderGone {
-		a.cancel()
+// unfollow removes a follower. The calls end if it was the last and the leader is gone.
+func (c *coalescer) unfollow(l *inflightLookup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.followers--
+	if l.followers == 0 && l.leaderCanceled {
+		l.cancel()
 	}
 }
 
-// invalidate keeps lookups from following those under way, for what is stored has
+// invalidate keeps further lookups from following those under way: what is stored has
 // changed since they began.
-func (s *coalescer) invalidate() {
-	s.mu.Lock()
-	clear(s.inflight)
-	s.mu.Unlock()
+func (c *coalescer) invalidate() {
+	c.mu.Lock()
+	clear(c.inflight)
+	c.mu.Unlock()
+}
+
+// numFollowers returns how many lookups wait for the outcome of an equal one.
+func (c *coalescer) numFollowers() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.inflight {
+		n += l.followers
+	}
+	return n
 }

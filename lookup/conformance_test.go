@@ -93,7 +93,8 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 			return conformance.Differs("service over a backend: %v", err)
 		}
 		if kept {
-			n, err := s.remote.needed(c.TokenLen, hashes.Len())
+			tokens := uint64(max(0, c.TokenLen))
+			_, n, err := s.remote.Needed(tokens, s.unaligned(tokens), hashes.Len())
 			if err != nil {
 				n = hashes.Len()
 			}

@@ -1,18 +1,18 @@
 // Package lookup is the service of hitline, in process: how many leading tokens of a
 // prompt, given its block hashes, are in the pool and loadable? It answers over the
 // memory index or over a remote backend. lookup/server serves it over sockets,
-// lookup/client asks such a server, lookup/metrics shows it to Prometheus. This package
-// opens no sockets and starts no goroutines but those of calls of a backend.
+// lookup/client asks such a server, lookup/metrics exports its counters to Prometheus.
+// This package opens no sockets, and starts goroutines only for calls of a backend.
 //
 // # Glossary
 //
 //   - lookup: the question above. The answer is the hit, in tokens.
-//   - group rank: a group on one rank; what a store or an evict speaks of.
-//   - query: one lookup under way over the memory index. Hashes go in as they arrive,
-//     bits come out.
-//   - group set: the groups whose chunks are asked at the same positions, so that one
-//     walk through the index serves all of them.
+//   - group rank: one group on one rank. A store or an evict is about one.
+//   - query: one lookup under way over the memory index. Hashes are added as they arrive
+//     and become presence bits at once.
+//   - group set: groups whose keys are looked up at the same positions, in one pass.
 //   - anchor: one of the few hashes of a lookup by anchors, with its block's number.
+//   - lease: the CPU token and the share of the key memory of a lookup over a backend.
 //
 // # One lookup
 //
@@ -23,25 +23,24 @@
 // and over a remote backend
 //
 //	Service.Lookup, or a server's worker
-//	       → Remote.Lookup: coordinator.Gallop or Lookup → Backend.Exists
+//	       → Remote.Lookup: coalescer.join, as leader
+//	       → coordinator.Gallop or Lookup → keyLease.Exists
+//	       → Remote.exists, under the breaker → backendCalls.run → Backend.Exists
 //
 // # Lookups by anchors
 //
-// Long prompts may be asked for by a few of their hashes, and the same query answers
-// (anchors.go): what the index knows of the chain in front of an anchor goes in as
-// bits, then the hashes that follow, if there are any. If that is not all that the
-// rules look at, the answer tells which hashes are wanted. Why the hit is exact is in
-// docs/architecture.md.
+// A long prompt may be looked up by a few of its hashes (anchors.go). The query sets the
+// bits of the chain in front of an anchor as the index has it, then looks up the hashes
+// that follow. If the rules read other blocks, too, the answer tells which hashes to
+// send. docs/anchors.md proves that the hit is exact.
 //
 // # Invariants
 //
-//   - Nothing on the way of a lookup over the index allocates in the steady state, and
-//     nothing is proportional to the number of tokens, only to min(hashes, tokens /
-//     hash block size). Of a lookup by anchors those are the hashes that it says its
-//     prompt has.
-//   - A bit says that the block was there at some moment between the request's
-//     first byte and its reply; a reset in between clears the bits collected so
-//     far.
+//   - A lookup over the index does not allocate in the steady state. Its work and memory
+//     are proportional to min(hashes, tokens / hash block size). The hashes of a lookup
+//     by anchors are those that it says its prompt has.
+//   - A bit says that the block was there at some moment between the request's first byte
+//     and its reply. A reset in between clears all bits.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds
 //     past its deadline.
 //

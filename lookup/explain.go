@@ -7,9 +7,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Explain looks up like Lookup, without counting or touching anything, and tells
-// for each group where its part of the hit ended. It fails where Lookup does, and
-// when a backend fails.
+// Explain is Lookup with an answer for each group: where its part of the hit ends and
+// why. It counts nothing and makes no block more recent. It fails if Lookup does, and if
+// a backend fails.
 func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
 	if err := checkPrompt(numTokens, hashes); err != nil {
 		return api.Explanation{}, err
@@ -22,7 +22,7 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.
 	q := s.NewQuery()
 	defer q.Release()
 	q.explain = true
-	if err := q.run(numTokens, hashes); err != nil {
+	if err := q.addAll(numTokens, hashes); err != nil {
 		return api.Explanation{}, err
 	}
 	return q.Explanation()

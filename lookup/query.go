@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// runsPerProbe is how many runs one call of the index reports: chains are one or
-// two runs, so this is rarely filled, and its 1 KiB stays in the query.
+// runsPerProbe is how many runs one call of the index returns at most. A chain is one or
+// two, so this rarely fills up, and its 1 KiB stays in the query.
 const runsPerProbe = 64
 
 // Query is one lookup under way over the memory index: hashes go in as they arrive and
@@ -19,43 +19,44 @@ const runsPerProbe = 64
 type Query struct {
 	service   *Service
 	numTokens int64
-	tokenLen  int64 // numTokens as the rules see it
+	tokenLen  int64 // TokenLen of numTokens
 	hashLen   int
 	numHashes int
 	active    bool // Begin found something to look up
 	explain   bool // set before Begin: see explain.go
-	// unit, set before Begin, is how many raw hashes stand behind one hash that is
-	// received: 1, but in a query by anchors.
-	unit     int
-	anchored *anchored // of queries by anchors, nil before the first
+	// rawPerHash is how many raw hashes one received hash stands for: 1, or in a query by
+	// anchors those of a block. It is set before Begin.
+	rawPerHash int
+	anchored   *anchored // of queries by anchors, nil before the first
 
-	raw   int // hashes received so far, or passed over
-	limit int // hashes that can still change the answer, counted likewise
-	scans []groupScan
-	words []*bufpool.Words // bitset of each group, nil outside a lookup
+	received int // hashes received so far, or skipped
+	limit    int // received hashes from here on cannot change the answer
+	scans    []groupScan
+	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
 	presence coordinator.Presence
-	partly   coordinator.Presence // blocks held by a part of their ranks; for explain
+	partly   coordinator.Presence // blocks that some ranks hold; for explain
 	scratch  coordinator.Scratch
 	rankSums rankSums
 	runs     [runsPerProbe]index.Run
 }
 
-// groupScan is a query's walk along one group set.
+// groupScan is how far a query has looked up one group set.
 type groupScan struct {
 	*groupSet
-	step      int // its stride in hashes that are received
-	cursor    index.Cursor
-	at        int  // next position
-	positions int  // positions that the lookup covers
-	partial   bool // some position is held by a part of its ranks
+	receivedStride int // its stride in received hashes
+	cursor         index.Cursor
+	position       int  // next one to look up
+	positions      int  // that the lookup covers
+	partial        bool // some ranks hold a block that others lack
 }
 
-// NewQuery returns a query, which must be released. It must not be called over a backend.
+// NewQuery returns a query that the caller must release. It must not be called over a
+// backend.
 func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
 
 func newQuery(s *Service) *Query {
-	q := &Query{service: s, unit: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
+	q := &Query{service: s, rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
 	for i := range s.groupSets {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
@@ -64,7 +65,7 @@ func newQuery(s *Service) *Query {
 	return q
 }
 
-// BeginExplain is Begin for Explanation: nothing is counted or touched.
+// BeginExplain is Begin for Explanation: nothing is counted, and no block becomes more recent.
 func (q *Query) BeginExplain(numTokens uint64, unaligned bool, hashLen, numHashes int) (wanted bool, err error) {
 	q.explain = true
 	return q.Begin(numTokens, unaligned, hashLen, numHashes)
@@ -76,7 +77,7 @@ func (q *Query) BeginExplain(numTokens uint64, unaligned bool, hashLen, numHashe
 func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) (wanted bool, err error) {
 	s := q.service
 	q.numTokens = s.clampTokens(numTokens, unaligned)
-	q.hashLen, q.numHashes, q.raw, q.limit = hashLen, numHashes, 0, 0
+	q.hashLen, q.numHashes, q.received, q.limit = hashLen, numHashes, 0, 0
 	q.active = false
 	if numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
@@ -86,31 +87,31 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	}
 	q.active = true
 	for i := range q.scans {
-		l := &q.scans[i]
-		l.at, l.partial, l.step = 0, false, l.stride/q.unit
-		l.positions = s.coord.Positions(l.groups[0], q.tokenLen, numHashes)
-		q.limit = max(q.limit, l.positions*l.step)
-		l.cursor.Quiet = q.explain
-		s.index.Begin(&l.cursor, hashLen)
-		q.growBits(l, min(l.positions, initialPositions))
+		scan := &q.scans[i]
+		scan.position, scan.partial, scan.receivedStride = 0, false, scan.stride/q.rawPerHash
+		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
+		q.limit = max(q.limit, scan.positions*scan.receivedStride)
+		scan.cursor.Quiet = q.explain
+		s.index.Begin(&scan.cursor, hashLen)
+		q.growBits(scan, min(scan.positions, initialPositions))
 	}
 	return true, nil
 }
 
-// initialPositions is for how many positions of a group set there is room from the start on. A
-// peer announces its hashes in a few bytes; beyond that, room comes with the hashes.
+// initialPositions is how many positions the bitsets of a group set hold from the start
+// on. A peer announces many hashes in a few bytes, so beyond this they grow as hashes come.
 const initialPositions = 1 << 14
 
-// growBits makes the bitsets of a group set's groups hold so many positions or more. The
-// rules take bits that are not there for absent.
-func (q *Query) growBits(l *groupScan, positions int) {
-	for _, g := range l.groups {
+// growBits grows the bitsets of a group set's groups to at least positions bits. Bits that
+// are not there count as absent blocks.
+func (q *Query) growBits(scan *groupScan, positions int) {
+	for _, g := range scan.groups {
 		have := q.words[g]
 		if have != nil && positions <= 64*len(have.W) {
 			return // as in the other groups
 		}
 		if have != nil {
-			positions = min(max(positions, 128*len(have.W)), l.positions)
+			positions = min(max(positions, 128*len(have.W)), scan.positions)
 		}
 		q.words[g] = bufpool.GetWords((positions + 63) / 64)
 		if have != nil {
@@ -124,8 +125,8 @@ func (q *Query) growBits(l *groupScan, positions int) {
 	}
 }
 
-// Add takes the next whole hashes, borrowed until it returns. It returns false
-// when no further hash can change the answer.
+// Add looks up the next whole hashes, borrowed until it returns. It returns false when no
+// further hash can change the answer.
 func (q *Query) Add(hashes []byte) bool {
 	if !q.active {
 		return false
@@ -133,104 +134,104 @@ func (q *Query) Add(hashes []byte) bool {
 	n := len(hashes) / q.hashLen
 	more := false
 	for i := range q.scans {
-		l := &q.scans[i]
-		q.walk(l, hashes, n)
-		more = more || l.at < q.bound(l)
+		scan := &q.scans[i]
+		q.scan(scan, hashes, n)
+		more = more || scan.position < q.scanEnd(scan)
 	}
-	q.raw += n
+	q.received += n
 	return more
 }
 
-// bound is the position at which a group set's walk ends: behind the limit only while
-// equal hashes may still add up.
-func (q *Query) bound(l *groupScan) int {
-	if l.partial {
-		return l.positions
+// scanEnd returns the position at which the scan of a group set ends. While ranks of equal
+// hashes may still add up that is the last one, else the limit.
+func (q *Query) scanEnd(scan *groupScan) int {
+	if scan.partial {
+		return scan.positions
 	}
-	return min(l.positions, q.limit/l.step)
+	return min(scan.positions, q.limit/scan.receivedStride)
 }
 
-// walk probes the asked positions of a group set whose hashes are among the n at hand.
-func (q *Query) walk(l *groupScan, hashes []byte, n int) {
+// scan looks up the positions of a group set whose hashes are among the n received ones.
+func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 	for {
-		start, end, ok := l.mask.Next(int64(l.at))
-		bound := int64(q.bound(l))
+		start, end, ok := scan.mask.Next(int64(scan.position))
+		bound := int64(q.scanEnd(scan))
 		if !ok || start >= bound {
-			l.at = int(bound)
+			scan.position = int(bound)
 			return
 		}
 		end = min(end, bound)
-		l.at = int(start)
-		first := l.at*l.step + l.step - 1 - q.raw // among the hashes at hand
+		scan.position = int(start)
+		first := scan.position*scan.receivedStride + scan.receivedStride - 1 - q.received // in hashes
 		if first >= n {
 			return
 		}
-		count := min(int(end-start), (n-1-first)/l.step+1)
+		count := min(int(end-start), (n-1-first)/scan.receivedStride+1)
 		from := first * q.hashLen
-		to := (first + (count-1)*l.step + 1) * q.hashLen
-		q.probe(l, hashes[from:to])
+		to := (first + (count-1)*scan.receivedStride + 1) * q.hashLen
+		q.probe(scan, hashes[from:to])
 	}
 }
 
-// probe asks the index for consecutive positions of a group set and takes in the
-// first runs of its answer.
-func (q *Query) probe(l *groupScan, keys []byte) {
-	stop := l.full != 0 && l.chunkPositions == 1 && !l.partial
-	filled, _, clean := q.service.index.Probe(&l.cursor, keys, l.step, q.runs[:], stop)
+// probe looks up the keys of consecutive positions of a group set, and applies the runs
+// that the index returns.
+func (q *Query) probe(scan *groupScan, keys []byte) {
+	stop := scan.full != 0 && scan.chunkPositions == 1 && !scan.partial
+	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.receivedStride, q.runs[:], stop)
 	if !clean {
 		q.clearBits()
 	}
 	for _, run := range q.runs[:filled] {
-		if l.at >= q.bound(l) {
+		if scan.position >= q.scanEnd(scan) {
 			return
 		}
-		q.apply(l, run, keys)
-		keys = keys[min(run.N*l.step*q.hashLen, len(keys)):]
-		l.at += run.N
+		q.apply(scan, run, keys)
+		keys = keys[min(run.N*scan.receivedStride*q.hashLen, len(keys)):]
+		scan.position += run.N
 	}
 }
 
-// apply turns a run at the scan's position into bits.
-func (q *Query) apply(l *groupScan, run index.Run, keys []byte) {
+// apply sets the bits of a run that begins at the scan's position.
+func (q *Query) apply(scan *groupScan, run index.Run, keys []byte) {
 	var complete uint64
 	if run.Coverage != nil {
 		complete = run.Coverage.Complete
 	}
 	missing := false
-	q.growBits(l, l.at+run.N)
-	for _, g := range l.groups {
+	q.growBits(scan, scan.position+run.N)
+	for _, g := range scan.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
-			setBits(q.partly.Bits[g], l.at, run.N)
+			setBits(q.partly.Bits[g], scan.position, run.N)
 		}
 		switch {
 		case complete>>g&1 == 1:
-			setBits(q.presence.Bits[g], l.at, run.N)
+			setBits(q.presence.Bits[g], scan.position, run.N)
 		case run.Coverage != nil && run.Coverage.Counts[g] > 0 && q.service.sumsRanks():
-			l.partial = true
-			q.rankSums.add(q, l, g, run, keys)
-		case l.full>>g&1 == 1:
+			scan.partial = true
+			q.rankSums.add(q, scan, g, run, keys)
+		case scan.full>>g&1 == 1:
 			missing = true
 		}
 	}
 	if missing && !q.explain {
-		q.lowerLimit(l, run.N)
+		q.lowerLimit(scan, run.N)
 	}
 }
 
-// lowerLimit lowers the limit to what the rules may still look at when a
-// full-attention group lacks the n positions from the scan's on.
-func (q *Query) lowerLimit(l *groupScan, n int) {
-	chunk := l.at / l.chunkPositions
-	if l.chunkPositions > 1 { // the chunk is missing if its last hash is
-		if last := chunk*l.chunkPositions + l.chunkPositions - 1; last >= l.at+n {
+// lowerLimit lowers the limit to what the rules can still read if a full-attention group
+// lacks the n positions from the scan's on.
+func (q *Query) lowerLimit(scan *groupScan, n int) {
+	chunk := scan.position / scan.chunkPositions
+	if scan.chunkPositions > 1 { // the chunk is missing if its last hash is
+		if last := chunk*scan.chunkPositions + scan.chunkPositions - 1; last >= scan.position+n {
 			return
 		}
 		chunk++ // hits may end inside it
 	}
-	q.limit = min(q.limit, q.lookEnd(chunk*l.chunkPositions*l.step))
+	q.limit = min(q.limit, q.lookEnd(chunk*scan.chunkPositions*scan.receivedStride))
 }
 
-// clearBits clears the bits collected so far: the index was reset.
+// clearBits clears all bits after a reset of the index.
 func (q *Query) clearBits() {
 	for g := range q.presence.Bits {
 		clear(q.presence.Bits[g])
@@ -274,7 +275,7 @@ func (q *Query) answer() (int64, error) {
 	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
-// newHit cuts a hit to the wire's 32 bits and keeps it aligned.
+// newHit rounds a hit down to the largest aligned one that the wire's 32 bits hold.
 func newHit(tokens, alignment int64) api.Hit {
 	if tokens > math.MaxUint32 {
 		tokens = math.MaxUint32 - math.MaxUint32%alignment
@@ -282,8 +283,8 @@ func newHit(tokens, alignment int64) api.Hit {
 	return api.Hit{Tokens: tokens}
 }
 
-// Release gives back what Begin took and returns the query to its pool. It is
-// right at any time after NewQuery, also when a lookup is abandoned half-way.
+// Release returns the query and its bitsets to their pools. It may be called at any time
+// after NewQuery, also in the middle of a lookup.
 func (q *Query) Release() {
 	for g, w := range q.words {
 		if w != nil {
@@ -294,17 +295,17 @@ func (q *Query) Release() {
 	for i := range q.scans {
 		q.scans[i].cursor.Drop()
 	}
-	clear(q.runs[:]) // they point to coverage that a reset may have dropped
+	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.rankSums.reset()
 	q.active, q.explain = false, false
-	if q.unit = 1; q.anchored != nil {
-		q.anchored.drop()
+	if q.rawPerHash = 1; q.anchored != nil {
+		q.anchored.release()
 	}
 	clear(q.partly.Bits)
 	q.service.queries.Put(q)
 }
 
-// setBits sets n bits from position at on.
+// setBits sets n bits, the first at index at.
 func setBits(words []uint64, at, n int) {
 	if n <= 0 {
 		return

@@ -10,14 +10,14 @@ import (
 )
 
 // rankSums adds up the ranks of equal hashes. At revision 2026-06-20 the reference
-// counts the ranks that hold a hash over all its occurrences in a request, so
-// that two half-stored occurrences make a whole one. Hash chains do not repeat;
-// only requests made up by hand notice.
+// counts the ranks that hold a hash over all its occurrences in a request: two
+// half-stored occurrences make a whole one. Hash chains do not repeat, so only requests
+// made by hand differ.
 type rankSums struct {
 	partial []partialBlock
 }
 
-// partialBlock is a position whose hash some ranks hold and some do not.
+// partialBlock is a position whose hash some ranks hold and others do not.
 type partialBlock struct {
 	key      [2]uint64 // of group and hash
 	group    int32
@@ -25,26 +25,26 @@ type partialBlock struct {
 	ranks    uint16
 }
 
-// maxPartialBlocks bounds the list, and with it what a peer can make us keep, to
-// 2 MiB a lookup. Positions behind it count as absent, which is always safe.
+// maxPartialBlocks bounds the list of a lookup to 2 MiB, whatever a peer sends. Positions
+// beyond it count as absent, so a hit is never too high.
 const maxPartialBlocks = 1 << 16
 
-// Two seeds make a fingerprint of 128 bits that nobody can aim at.
+// Two seeds make a fingerprint of 128 bits that no peer can predict.
 var fingerprintSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// sumsRanks tells whether the configured revision adds up ranks.
+// sumsRanks returns true if the configured revision adds up ranks.
 func (s *Service) sumsRanks() bool { return s.pool.Revision == coordinator.Revision20260620 }
 
-// add remembers a run of positions from the scan's on; keys begins at the first.
-func (s *rankSums) add(q *Query, l *groupScan, g int, run index.Run, keys []byte) {
+// add appends a run of positions from the scan's on. keys begins at the first.
+func (s *rankSums) add(q *Query, scan *groupScan, g int, run index.Run, keys []byte) {
 	for i := range run.N {
 		if len(s.partial) == maxPartialBlocks {
 			return
 		}
-		key := keys[i*l.step*q.hashLen:][:q.hashLen]
+		key := keys[i*scan.receivedStride*q.hashLen:][:q.hashLen]
 		s.partial = append(s.partial, partialBlock{
 			key:   [2]uint64{maphash.Bytes(fingerprintSeeds[0], key), maphash.Bytes(fingerprintSeeds[1], key)},
-			group: int32(g), position: int32(l.at + i), ranks: run.Coverage.Counts[g],
+			group: int32(g), position: int32(scan.position + i), ranks: run.Coverage.Counts[g],
 		})
 	}
 }
@@ -72,7 +72,7 @@ func (s *rankSums) resolve(q *Query) {
 	}
 }
 
-// keptPartialBlocks is how long a list a pooled query keeps.
+// keptPartialBlocks is the capacity of a list that a pooled query keeps.
 const keptPartialBlocks = 256
 
 func (s *rankSums) reset() {

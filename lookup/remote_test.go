@@ -117,8 +117,8 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		store := &lookuptest.KeyStore{}
 		s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: store})
 		require.NoError(t, err)
-		for range cap(s.remote.cpu) {
-			s.remote.cpu <- struct{}{}
+		for range cap(s.remote.cpuTokens) {
+			s.remote.cpuTokens <- struct{}{}
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -128,10 +128,10 @@ func TestRemoteExplainTakesItsTurn(t *testing.T) {
 		require.Zero(t, store.Calls.Load())
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<10))
 		require.EqualValues(t, 1, s.Stat().BackendTimeouts)
-		<-s.remote.cpu
+		<-s.remote.cpuTokens
 		_, err = s.Explain(t.Context(), 8192*16, hashes)
 		require.NoError(t, err)
-		require.Len(t, s.remote.cpu, cap(s.remote.cpu)-1, "and gives it back")
+		require.Len(t, s.remote.cpuTokens, cap(s.remote.cpuTokens)-1, "and gives it back")
 	})
 }
 
@@ -362,21 +362,22 @@ func TestRemoteResetKeepsNoLookupsOut(t *testing.T) {
 	})
 }
 
-// aheadOf is a context whose deadline a socket has seen, and nobody else has yet.
-type aheadOf struct{ context.Context }
+// passedContext is a context whose deadline has passed and that has not noticed it.
+type passedContext struct{ context.Context }
 
-func (aheadOf) Deadline() (time.Time, bool) { return time.Now(), true }
+func (passedContext) Deadline() (time.Time, bool) { return time.Now(), true }
 
-func (aheadOf) Err() error { return nil }
+func (passedContext) Err() error { return nil }
 
 // TestRemoteDeadlineOfASocket has the deadline of a call that comes out of the queue late
 // be seen by the backend before the context's own timer runs.
 func TestRemoteDeadlineOfASocket(t *testing.T) {
 	s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: &lookuptest.KeyStore{}, Remote: RemoteConfig{BreakerFailures: 1}})
 	require.NoError(t, err)
-	ctx := aheadOf{context.Background()}
-	_, err = s.remote.call(ctx, time.Second, s.remote.breaker.Execute, func() ([]int, error) { return nil, context.DeadlineExceeded })
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx := passedContext{context.Background()}
+	call, err := s.remote.beginCall(&breakerCall{remote: s.remote, ctx: ctx}, time.Second)
+	require.NoError(t, err)
+	require.ErrorIs(t, call.end(context.DeadlineExceeded), context.DeadlineExceeded)
 	require.Equal(t, "closed", s.Stat().BackendState, "the backend is not to blame")
 	require.EqualValues(t, 1, s.Stat().BackendTimeouts)
 }
@@ -447,11 +448,11 @@ func TestRemoteManyKeys(t *testing.T) {
 				require.Equal(t, want, hit.Tokens)
 			}
 			whole := func() {
-				require.True(t, s.remote.keys.small.TryAcquire(160_000), "it is given back")
-				s.remote.keys.small.Release(160_000)
-				require.True(t, s.remote.keys.large.TryAcquire(480_000), "it is given back")
-				s.remote.keys.large.Release(480_000)
-				require.Empty(t, s.remote.cpu)
+				require.True(t, s.remote.keyMemory.small.TryAcquire(160_000), "it is given back")
+				s.remote.keyMemory.small.Release(160_000)
+				require.True(t, s.remote.keyMemory.large.TryAcquire(480_000), "it is given back")
+				s.remote.keyMemory.large.Release(480_000)
+				require.Empty(t, s.remote.cpuTokens)
 			}
 
 			_, err = s.Explain(t.Context(), 32000, all)
@@ -474,7 +475,7 @@ func TestRemoteManyKeys(t *testing.T) {
 			}
 			synctest.Wait()
 			require.EqualValues(t, 2, store.Calls.Load())
-			require.Empty(t, s.remote.cpu, "who waits for room does not keep others from a processor")
+			require.Empty(t, s.remote.cpuTokens, "who waits for room does not keep others from a processor")
 			close(open)
 			asks.Wait()
 			lookup(half, 16000)

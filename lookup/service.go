@@ -19,17 +19,16 @@ import (
 type ServiceConfig struct {
 	// Pool is the engine whose blocks are looked up.
 	Pool coordinator.Pool
-	// Memory bounds the index. Places and Groups are filled in from Pool.
+	// Memory bounds the index. NewService sets its Places and Groups from Pool.
 	Memory index.Config
-	// Backend, if it is not nil, is asked instead of a memory index. The service
-	// does not close it.
+	// Backend, if set, is asked instead of a memory index. The caller closes it after the
+	// last call of the service.
 	Backend backend.Backend
-	// Remote says how Backend is dealt with.
+	// Remote configures how Backend is used.
 	Remote RemoteConfig
-	// Logger is told when Backend begins to fail and when it is well again; nil
-	// discards that.
+	// Logger logs when Backend begins to fail and when it is well again. nil discards it.
 	Logger *slog.Logger
-	// Version is what stat reports; empty means "devel".
+	// Version is reported by Stat. Empty means "devel".
 	Version string
 }
 
@@ -46,9 +45,10 @@ type Service struct {
 	remote    *Remote      // nil over the memory index
 	ranks     groupRanks
 	groupSets []groupSet
-	// Of lookups by anchors: why they are not served, nil if they are; how many raw
-	// hashes make a block and how many blocks the alignment.
-	noAnchors                error
+	// anchorsErr is why lookups by anchors are not served, nil if they are. anchorStride
+	// is how many raw hashes make a block of theirs, anchorUnit how many blocks make the
+	// alignment.
+	anchorsErr               error
 	anchorStride, anchorUnit int
 	version                  string
 	queries                  sync.Pool // of *Query
@@ -68,7 +68,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, ranks: newGroupRanks(coord), version: cfg.Version, noAnchors: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
+	s := &Service{coord: coord, pool: pool, ranks: newGroupRanks(coord), version: cfg.Version, anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -82,7 +82,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	return s, nil
 }
 
-// useMemory gives the service an empty index.
+// useMemory creates an empty index.
 func (s *Service) useMemory(memory index.Config) error {
 	p := &s.ranks
 	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxGroupRanks {
@@ -95,8 +95,8 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fmt.Errorf("lookup: memory backend: %w", err)
 	}
 	s.index, s.groupSets = x, newGroupSets(s.coord)
-	if s.anchorStride, s.noAnchors = anchorStride(s.groupSets); s.noAnchors == nil {
-		s.anchorUnit = anchorUnit(s.coord, s.anchorStride)
+	if s.anchorStride, s.anchorsErr = findAnchorStride(s.groupSets); s.anchorsErr == nil {
+		s.anchorUnit = blocksPerAlignment(s.coord, s.anchorStride)
 	}
 	s.queries.New = func() any { return newQuery(s) }
 	return nil
@@ -105,8 +105,8 @@ func (s *Service) useMemory(memory index.Config) error {
 // LookupPrompt is Lookup for a prompt of any number of tokens. At revision 2026-06-20,
 // whose lookups are about multiples of the scheduler block size, it rounds numTokens
 // down to one first, as vLLM's scheduler does; at 2026-08-17 the lookup itself rounds.
-// A hit can be all of the tokens that are left: who needs logits of the last one
-// computes its block again.
+// A hit can be all of the remaining tokens: a caller that needs the logits of the last
+// one computes its block again.
 func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
 	if s.pool.Revision == coordinator.Revision20260620 {
 		numTokens -= numTokens % s.coord.Alignment()
@@ -138,13 +138,13 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.H
 	}
 	q := s.NewQuery()
 	defer q.Release()
-	if err := q.run(numTokens, hashes); err != nil {
+	if err := q.addAll(numTokens, hashes); err != nil {
 		return api.Hit{}, err
 	}
 	return q.Finish()
 }
 
-// checkPrompt refuses what no prompt has.
+// checkPrompt returns an error if no prompt has this length or these hashes.
 func checkPrompt(numTokens int64, hashes netproto.Hashes) error {
 	if numTokens < 0 {
 		return fmt.Errorf("%w: %d", ErrTokens, numTokens)
@@ -155,8 +155,8 @@ func checkPrompt(numTokens int64, hashes netproto.Hashes) error {
 	return nil
 }
 
-// run takes in a whole request at once.
-func (q *Query) run(numTokens int64, hashes netproto.Hashes) error {
+// addAll begins the query and adds all hashes at once.
+func (q *Query) addAll(numTokens int64, hashes netproto.Hashes) error {
 	n := uint64(numTokens)
 	wanted, err := q.Begin(n, q.service.unaligned(n), hashes.HashLen(), hashes.Len())
 	if wanted {
@@ -173,10 +173,9 @@ func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes)
 	return s.StoreChain(ctx, at, netproto.FirstChunkUnknown, nil, keys)
 }
 
-// StoreChain is Store for keys of which it is known where they stand in their
-// chain: the first is chunk number firstChunk of its group, and before, if it is not
-// empty, is the key in front of it. What is stored so can be looked up by anchors.
-// before is only borrowed.
+// StoreChain is Store for keys whose position in their chain is known: the first is chunk
+// number firstChunk of its group, and before, if not empty, is the key in front of it.
+// Blocks stored this way can be looked up by anchors. before is only borrowed.
 func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
 	rank, err := s.checkChange(at, keys)
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 	return err
 }
 
-// checkChange returns the number of a group rank, or why the change cannot be made.
+// checkChange returns the index's number of a group rank, or why the change is refused.
 func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (rank int, err error) {
 	if rank, err = s.ranks.number(at); err != nil {
 		return 0, err
@@ -239,8 +238,8 @@ func (s *Service) Reset(ctx context.Context) error {
 // Pool returns the pool with its defaults filled in. The caller owns the copy.
 func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 
-// Alignment is the number of tokens that a lookup's length must be a multiple of
-// at the default revision.
+// Alignment returns the number of tokens that hits are multiples of. At revision
+// 2026-06-20 the length of a lookup must be one, too.
 func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
 
 // count adds a finished lookup to the counters. The prompt counts with at most as
@@ -251,8 +250,8 @@ func (s *Service) count(tokens, hit int64) {
 	s.missTokens.Add(max(tokens-hit, 0))
 }
 
-// clampTokens brings num_tokens into the range that the rules compute with. A
-// prompt is never that long, and the number stays aligned, or unaligned.
+// clampTokens lowers a number of tokens to what the rules can compute with. No prompt is
+// that long. An aligned number stays aligned, any other stays unaligned.
 func (s *Service) clampTokens(n uint64, unaligned bool) int64 {
 	const most = math.MaxInt64 / 4
 	clamped := int64(min(n, most))
@@ -260,16 +259,16 @@ func (s *Service) clampTokens(n uint64, unaligned bool) int64 {
 		clamped -= most % s.coord.Alignment()
 	}
 	if unaligned && clamped%s.coord.Alignment() == 0 {
-		clamped++ // what clamping has made even
+		clamped++ // clamping has aligned it
 	}
 	return clamped
 }
 
-// clampPrompt is clampTokens for a number that checkPrompt has let through.
+// clampPrompt is clampTokens for a number that checkPrompt has accepted.
 func (s *Service) clampPrompt(numTokens int64) int64 {
 	n := uint64(numTokens)
 	return s.clampTokens(n, s.unaligned(n))
 }
 
-// unaligned tells whether n, unclamped, is no multiple of the alignment.
+// unaligned returns true if n is no multiple of the alignment. n is not clamped.
 func (s *Service) unaligned(n uint64) bool { return n%uint64(s.coord.Alignment()) != 0 }

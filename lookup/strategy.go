@@ -8,7 +8,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Strategy says how a lookup asks a backend. Both give the same answer.
+// Strategy is how a lookup asks a backend. All give the same answer.
 type Strategy uint8
 
 const (
@@ -16,7 +16,8 @@ const (
 	// change: a cold prompt costs a few keys, a full hit one round trip more. See
 	// coordinator.Gallop.
 	Gallop Strategy = iota
-	// SingleCall asks everything in one call, as the reference does.
+	// SingleCall asks for all keys in one call, as the reference does. Its name in
+	// configuration is ask_all.
 	SingleCall
 )
 
@@ -48,9 +49,10 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (s Strategy) ask(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, l *keyLease) (int64, error) {
+// lookup looks up by this strategy. (Reference: MooncakeStoreWorker.lookup.)
+func (s Strategy) lookup(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, store coordinator.KeyStore) (int64, error) {
 	if s == SingleCall {
-		return c.Lookup(numTokens, hashes, l)
+		return c.Lookup(numTokens, hashes, store)
 	}
-	return c.Gallop(numTokens, hashes, l)
+	return c.Gallop(numTokens, hashes, store)
 }

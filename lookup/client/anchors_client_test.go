@@ -85,7 +85,7 @@ func TestAnchorsOverTCP(t *testing.T) {
 					stride := coord.Stride(g)
 					if rng.IntN(2) == 0 { // an anchor
 						var plan anchorplan.Plan
-						blockHashes, unit := s.service.AnchorParams()
+						blockHashes, unit := s.service.AnchorsParams()
 						plan.Begin(hashes, 32, int(blockHashes), unit)
 						i = (int(plan.Number(rng.IntN(plan.Len())))+1)*int(blockHashes) - 1
 					}

@@ -27,7 +27,7 @@ func TestShareOneCall(t *testing.T) {
 		peers = append(peers, p)
 		p.Send(t, lookupOf("", keys))
 	}
-	lookuptest.Eventually(t, "seven follow", func() bool { return server.remote.Followers() == 7 })
+	lookuptest.Eventually(t, "seven follow", func() bool { return server.remote.Usage().Followers == 7 })
 	close(g.Open)
 	for _, p := range peers {
 		p.Expect(t, hitText(8))
@@ -35,7 +35,7 @@ func TestShareOneCall(t *testing.T) {
 	require.EqualValues(t, 1, store.Calls.Load()-calls)
 	require.EqualValues(t, 8, server.Stat().Lookups)
 	require.EqualValues(t, 8*128, server.Stat().HitTokens)
-	require.Zero(t, server.remote.Reserved())
+	require.Zero(t, server.remote.Usage().HashBytes)
 	peers[0].Send(t, lookupOf("", keys))
 	peers[0].Expect(t, hitText(8))
 	require.EqualValues(t, 2, store.Calls.Load()-calls, "it is over")
@@ -145,7 +145,7 @@ func TestRemoteCancelled(t *testing.T) {
 		require.NoError(t, p.Close())
 		lookuptest.Eventually(t, "it is cancelled", func() bool { return ended.Load() == i+1 })
 	}
-	lookuptest.Eventually(t, "nothing is held", func() bool { return r.Reserved() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return r.Usage().HashBytes == 0 })
 	st := server.Stat()
 	require.Equal(t, "closed", st.BackendState, "peers cannot open the breaker")
 	require.Zero(t, st.BackendErrors+st.BackendTimeouts+st.BackendRejected)
@@ -154,13 +154,13 @@ func TestRemoteCancelled(t *testing.T) {
 	ps := []*lookuptest.Peer{lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])}
 	for i, p := range ps {
 		p.Send(t, lookupOf("", keys))
-		lookuptest.Eventually(t, "it is there", func() bool { return held.Load() == 11 && r.Followers() == i })
+		lookuptest.Eventually(t, "it is there", func() bool { return held.Load() == 11 && r.Usage().Followers == i })
 	}
 	require.NoError(t, ps[0].Close()) // which leads
 	lookuptest.Eventually(t, "it is gone", func() bool { return server.connections.Load() == 2 })
 	require.NoError(t, ps[1].Close())
 	lookuptest.Eventually(t, "it is gone too", func() bool { return server.inFlight.Load() == 1 })
-	lookuptest.Eventually(t, "one follows", func() bool { return r.Followers() == 1 })
+	lookuptest.Eventually(t, "one follows", func() bool { return r.Usage().Followers == 1 })
 	require.EqualValues(t, 10, ended.Load(), "it goes on for others")
 	close(opened)
 	ps[2].Expect(t, hitText(8))
@@ -170,7 +170,7 @@ func TestRemoteCancelled(t *testing.T) {
 	ps = []*lookuptest.Peer{lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])}
 	for i, p := range ps {
 		p.Send(t, lookupOf("", keys))
-		lookuptest.Eventually(t, "it is there", func() bool { return held.Load() == 12 && r.Followers() == i })
+		lookuptest.Eventually(t, "it is there", func() bool { return held.Load() == 12 && r.Usage().Followers == i })
 	}
 	require.NoError(t, ps[0].Close())
 	time.Sleep(20 * time.Millisecond)

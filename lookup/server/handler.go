@@ -60,7 +60,7 @@ func (s *session) reasonFor(err error) string {
 // appendAnchorsParams appends the reply to a request for the parameters of lookups by
 // anchors: 0 and 0 where these are not served.
 func (s *session) appendAnchorsParams(envelope []byte) {
-	stride, unit := s.server.service.AnchorParams()
+	stride, unit := s.server.service.AnchorsParams()
 	if stride == 0 {
 		s.server.fallbacks.Add(1)
 	}

@@ -135,7 +135,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 		r.payload = bytes.Clone(q.Echo)
 		h.finish(r)
 	case q.Tag == netproto.TagLookup && r.hashes == nil:
-		h.remote().Count(0, 0, 0)
+		h.remote().CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
 		h.enqueue(r)

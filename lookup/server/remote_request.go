@@ -90,7 +90,7 @@ func (r *remoteRequest) expire() {
 
 // countMiss counts a lookup that is answered 0 without asking the backend.
 func (r *remoteRequest) countMiss() {
-	r.handler.remote().Count(r.numTokens, r.need/max(r.hashLen, 1), 0)
+	r.handler.remote().CountLookup(r.numTokens, r.need/max(r.hashLen, 1), 0)
 }
 
 // release gives the copy of the hashes back.

@@ -120,12 +120,12 @@ func TestRemoteAbandonedCallsAreBounded(t *testing.T) {
 		stat := s.Stat()
 		assert.EqualValues(t, maxAbandonedReads+more, stat.BackendTimeouts)
 		small := s.remote.cfg.MaxKeyBytes / 4
-		assert.False(t, s.remote.keys.small.TryAcquire(small), "the calls hold their keys")
+		assert.False(t, s.remote.keyMemory.small.TryAcquire(small), "the calls hold their keys")
 
 		close(open)
 		synctest.Wait()
-		require.True(t, s.remote.keys.small.TryAcquire(small), "it is given back once")
-		s.remote.keys.small.Release(small)
+		require.True(t, s.remote.keyMemory.small.TryAcquire(small), "it is given back once")
+		s.remote.keyMemory.small.Release(small)
 		hit, err := s.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("x", 1, 32), 32))
 		require.NoError(t, err)
 		assert.EqualValues(t, 16, hit.Tokens)
@@ -195,7 +195,7 @@ func TestRemotePanicsReachTheCaller(t *testing.T) {
 	require.ErrorIs(t, err, errNoReturn)
 	assert.Zero(t, s.remote.reads.abandoned.Load())
 	memory := s.remote.cfg.MaxKeyBytes / 4
-	assert.True(t, s.remote.keys.small.TryAcquire(memory), "all is given back")
+	assert.True(t, s.remote.keyMemory.small.TryAcquire(memory), "all is given back")
 }
 
 // A request that waits for memory for very many keys delays no small one, not even where

@@ -13,8 +13,8 @@ import (
 // released then.
 type backendCalls struct {
 	maxAbandoned int64         // see run
-	abandoned    atomic.Int64  // calls that nobody waits for any longer and that have not returned
-	returned     chan struct{} // has an element when an abandoned call may have returned
+	abandoned    atomic.Int64  // calls that have not returned and that nobody waits for
+	returned     chan struct{} // holds an element when an abandoned call may have returned
 }
 
 func newBackendCalls(maxAbandoned int) *backendCalls {
@@ -22,11 +22,11 @@ func newBackendCalls(maxAbandoned int) *backendCalls {
 }
 
 const (
-	// maxAbandonedReads is how many abandoned reads hold up further ones. A backend that
+	// maxAbandonedReads is how many abandoned reads make further ones wait. A backend that
 	// heeds its context has none. Reads already under way may be abandoned beyond it.
 	maxAbandonedReads = 64
 	// maxAbandonedChanges is the same for changes: an abandoned one may still take effect,
-	// and what is made after it must not be undone by it.
+	// and must not undo a later one.
 	maxAbandonedChanges = 1
 	// returnGrace is how long a call may take to return after its context has ended, so
 	// that a backend that heeds it can say what it was waiting for.
@@ -60,18 +60,18 @@ type backendCall struct {
 // them to return. memory is held until the call returns, also after run has. A panic of
 // the call is run's, unless the call was abandoned: then it ends the process.
 func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
-	if err := c.waitTurn(ctx); err != nil {
+	if err := c.waitForAbandoned(ctx); err != nil {
 		return nil, err
 	}
 	call := &backendCall{done: make(chan struct{})}
 	memory.hold()
 	go c.do(call, memory, do)
 	if !call.wait(ctx) {
-		c.abandoned.Add(1) // before the call can take itself away
+		c.abandoned.Add(1) // before the call can end as abandoned
 		if call.state.CompareAndSwap(callRunning, callAbandoned) {
 			return nil, fmt.Errorf("the call was abandoned: %w", ctx.Err())
 		}
-		c.release()
+		c.endAbandoned()
 		<-call.done
 	}
 	if call.panicked != nil {
@@ -80,8 +80,8 @@ func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]i
 	return call.answers, call.err
 }
 
-// waitTurn waits until fewer than maxAbandoned calls are abandoned, or for the end of ctx.
-func (c *backendCalls) waitTurn(ctx context.Context) error {
+// waitForAbandoned waits until fewer than maxAbandoned calls are abandoned, or for the end of ctx.
+func (c *backendCalls) waitForAbandoned(ctx context.Context) error {
 	for c.abandoned.Load() >= c.maxAbandoned {
 		select {
 		case <-c.returned:
@@ -90,13 +90,13 @@ func (c *backendCalls) waitTurn(ctx context.Context) error {
 		}
 	}
 	if c.abandoned.Load() > 0 {
-		c.signal() // whoever else waits may go on, too
+		c.signal() // another waiter may go on, too
 	}
 	return nil
 }
 
-// release takes an abandoned call away.
-func (c *backendCalls) release() {
+// endAbandoned records that an abandoned call has returned.
+func (c *backendCalls) endAbandoned() {
 	c.abandoned.Add(-1)
 	c.signal()
 }
@@ -108,7 +108,7 @@ func (c *backendCalls) signal() {
 	}
 }
 
-// do makes the call and hands over what came of it.
+// do makes the call and publishes its result.
 func (c *backendCalls) do(call *backendCall, memory *keyBytes, do func() ([]int, error)) {
 	call.err = errNoReturn
 	defer func() {
@@ -118,7 +118,7 @@ func (c *backendCalls) do(call *backendCall, memory *keyBytes, do func() ([]int,
 			close(call.done)
 			return
 		}
-		c.release()
+		c.endAbandoned()
 		if call.panicked != nil {
 			panic(call.panicked)
 		}

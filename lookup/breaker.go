@@ -1,0 +1,161 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
+
+var (
+	// errShortTime is the error of a call that timed out, but began with under half of its
+	// request's timeout left while the backend was answering others: the request had
+	// waited in the queue, or for rounds before. The breaker ignores it.
+	errShortTime = errors.New("lookup: little time was left")
+	// errPanicked is the error of a call that has not returned.
+	errPanicked = errors.New("lookup: the backend panicked")
+)
+
+// newBreaker returns the circuit breaker of a backend. It ignores calls that ended by our
+// own doing.
+func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBreaker[struct{}] {
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:     cfg.BreakerPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return int64(c.ConsecutiveFailures) >= int64(cfg.BreakerFailures) },
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, context.Canceled) || errors.Is(err, errShortTime) || errors.Is(err, errAbandoned)
+		},
+		IsSuccessful:  healthy,
+		OnStateChange: func(_ string, from, to gobreaker.State) { log.changeState(from, to) },
+	})
+}
+
+// healthy returns true if a backend that returns err is well.
+func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
+
+// Down returns true if the breaker refuses every call.
+func (r *Remote) Down() bool { return r.breaker.State() == gobreaker.StateOpen }
+
+// breakerCall is one call of the backend, or the calls of one change, under the breaker.
+type breakerCall struct {
+	remote *Remote
+	ctx    context.Context
+	change bool
+	// shortTime is set if under half of the request's timeout was left at the begin.
+	shortTime bool
+	// done reports the outcome to the breaker. It is nil for a change that began while
+	// the breaker was half open, see end.
+	done func(err error)
+}
+
+// beginRead begins a call that changes nothing.
+func (r *Remote) beginRead(ctx context.Context) (*breakerCall, error) {
+	return r.beginCall(&breakerCall{remote: r, ctx: ctx}, r.cfg.Timeout)
+}
+
+// beginChange begins a change.
+func (r *Remote) beginChange(ctx context.Context) (*breakerCall, error) {
+	return r.beginCall(&breakerCall{remote: r, ctx: ctx, change: true}, r.cfg.WriteTimeout)
+}
+
+// beginCall fails if the request's time is up or the breaker is open. Otherwise end must
+// be called. timeout is what the whole request has: if a burst is more than the backend
+// serves in that time, those that leave the queue last time out together, and that must
+// not open the breaker.
+func (r *Remote) beginCall(c *breakerCall, timeout time.Duration) (*breakerCall, error) {
+	if err := c.ctx.Err(); err != nil { // spent in the queue; the backend is not to blame
+		return nil, r.countLate(err)
+	}
+	deadline, ok := c.ctx.Deadline()
+	c.shortTime = ok && time.Until(deadline) < timeout/2
+	r.lastSuccess.CompareAndSwap(0, monotime.Now())
+	if c.change && r.breaker.State() == gobreaker.StateHalfOpen {
+		return c, nil
+	}
+	var err error
+	if c.done, err = r.breaker.Allow(); err != nil {
+		r.breakerLog.flush()
+		r.rejected.Add(1)
+		return nil, fmt.Errorf("%w: %s has failed and is tried again soon", backend.ErrUnavailable, r.store.Name())
+	}
+	return c, nil
+}
+
+// end reports how the call went to the breaker, the log and the counters, and returns the
+// request's error.
+func (c *breakerCall) end(err error) error {
+	r := c.remote
+	err = c.classify(err)
+	if err == nil {
+		r.lastSuccess.Store(monotime.Now())
+	} else if !healthy(err) {
+		r.breakerLog.setError(err)
+	}
+	c.report(err)
+	r.breakerLog.flush()
+	if c.change {
+		r.coalescer.invalidate() // also if it failed: it may have done a part
+	}
+	switch {
+	case healthy(err) || errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded) || ended(c.ctx) != nil:
+		r.timeouts.Add(1)
+	default:
+		r.failed.Add(1)
+	}
+	return err
+}
+
+// classify marks errors that are not the backend's fault.
+func (c *breakerCall) classify(err error) error {
+	switch {
+	case err == nil:
+	case errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: %w", context.Canceled, err)
+	case c.shortTime && errors.Is(ended(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():
+		return fmt.Errorf("%w: %w", errShortTime, err)
+	}
+	return err
+}
+
+// report reports the outcome to the breaker. While half open it admits one call at a
+// time. If that were a reset, which may take a hundred times as long as a lookup, all
+// lookups would be refused meanwhile. So a change does not ask to be admitted then, and
+// reports its outcome only if the breaker is still half open.
+func (c *breakerCall) report(err error) {
+	if c.done != nil {
+		c.done(err)
+		return
+	}
+	breaker := c.remote.breaker
+	if breaker.State() != gobreaker.StateHalfOpen {
+		return
+	}
+	if done, refused := breaker.Allow(); refused == nil {
+		done(err)
+	}
+}
+
+// isAnswering returns true if the backend has answered some call in the last
+// BreakerPause. If it hangs and the queue is long, each call begins with short time.
+// Without this check the breaker would ignore them all.
+func (r *Remote) isAnswering() bool {
+	return monotime.Now()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))
+}
+
+// ended returns the error of a context whose deadline has passed or that was cancelled. A
+// socket mostly notices a deadline before its context does.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}

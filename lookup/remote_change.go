@@ -1,0 +1,86 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// writeAtOnce is how many keys one call of a backend stores or evicts: a message of
+// 64 MiB can name 64 million, which would take gigabytes.
+const writeAtOnce = 16384
+
+// Store adds the keys of hashes on a rank to the backend.
+func (r *Remote) Store(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
+	if err := r.changeKeys(ctx, at, hashes, r.store.Store); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	r.stored.Add(int64(hashes.Len()))
+	return nil
+}
+
+// Evict removes the keys of hashes on a rank from the backend.
+func (r *Remote) Evict(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
+	if err := r.changeKeys(ctx, at, hashes, r.store.Evict); err != nil {
+		return fmt.Errorf("evict: %w", err)
+	}
+	r.evicted.Add(int64(hashes.Len()))
+	return nil
+}
+
+// Reset removes every block of the pool from the backend.
+func (r *Remote) Reset(ctx context.Context) (err error) {
+	call, err := r.beginChange(ctx)
+	if err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	err = errPanicked // unless change returns
+	defer func() {
+		if err = call.end(err); err != nil {
+			err = fmt.Errorf("reset: %w", err)
+		}
+	}()
+	return r.change(ctx, r.store.Reset)
+}
+
+// changeKeys makes a change in as many calls as its keys need, until one fails. The
+// breaker sees them as one.
+func (r *Remote) changeKeys(ctx context.Context, at GroupRank, hashes netproto.Hashes, change func(ctx context.Context, keys []string) error) (err error) {
+	call, err := r.beginChange(ctx)
+	if err != nil {
+		return err
+	}
+	err = errPanicked // unless all calls return
+	defer func() { err = call.end(err) }()
+	for rest := hashes.Bytes(); ; {
+		n := min(len(rest), writeAtOnce*hashes.HashLen())
+		keys := r.keysOf(at, netproto.NewHashes(rest[:n], hashes.HashLen()))
+		if err := r.change(ctx, func(ctx context.Context) error { return change(ctx, keys) }); err != nil {
+			return err
+		}
+		if rest = rest[n:]; len(rest) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// change makes one call of the backend that has no answers.
+func (r *Remote) change(ctx context.Context, change func(ctx context.Context) error) error {
+	_, err := r.changes.run(ctx, nil, func() ([]int, error) { return nil, change(ctx) })
+	return err
+}
+
+// keysOf returns the reference's keys of hashes on a rank.
+func (r *Remote) keysOf(at GroupRank, hashes netproto.Hashes) []string {
+	rank := coordinator.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank), DCP: r.service.pool.DCPRank}
+	if r.service.pool.Revision == coordinator.Revision20260817 {
+		rank.DCP = rank.TP % r.service.pool.DCPSize
+	}
+	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
+	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
+}

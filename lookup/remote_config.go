@@ -1,0 +1,87 @@
+package lookup
+
+import (
+	"time"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// RemoteConfig configures how a service uses a backend that may be slow or fail. Zero
+// fields mean the defaults.
+type RemoteConfig struct {
+	// Strategy is how a lookup asks. Default Gallop. Explain always makes a single call.
+	Strategy Strategy
+	// Timeout bounds a lookup with all its rounds, from its last byte to its answer.
+	// Default 100 ms: a scheduler loses less by computing a prompt again than by waiting
+	// longer.
+	Timeout time.Duration
+	// WriteTimeout bounds a store, an evict or a reset. Default 10 s: no scheduler waits
+	// for them, and a reset visits the whole pool. A change that exceeds it may still take
+	// effect later. Other changes wait until its call has returned.
+	WriteTimeout time.Duration
+	// Workers is how many lookups of a server ask the backend at a time, and WriteWorkers
+	// how many of the other requests: slow resets never delay lookups. Default 32 and 4.
+	// Service's own methods run on the caller's goroutine.
+	Workers, WriteWorkers int
+	// Queue is how many requests of a server may wait for a worker. Beyond it a lookup is
+	// answered 0, and any other request is refused. Default 1,024.
+	Queue int
+	// MaxBytes bounds the hashes of all requests of a server that arrive, wait or run.
+	// Beyond it they are answered as beyond Queue. Default 256 MiB.
+	MaxBytes int64
+	// MaxKeyBytes bounds the memory of the keys of all calls under way, with their answers
+	// and a copy of their text, which a backend sends. A request waits for memory until
+	// its time is up. One that takes up to a 32nd of it waits in a quarter that larger
+	// ones do not use. One that takes more than half by itself is answered 0, an explain
+	// refused. Default 1 GiB: two million keys of 100 bytes for one request, which is a
+	// prompt of 4 million tokens on 8 ranks in blocks of 16. Stores and evicts do not
+	// count: they are made in calls of 16,384 keys.
+	MaxKeyBytes int64
+	// Watch, if set, is called with each lookup that the backend was asked for, on the
+	// goroutine that asked. It must return at once.
+	Watch func(LookupEvent)
+	// BreakerFailures is how many failures in a row open the circuit breaker. Lookups are
+	// then answered 0 without a call, but for one that tries the backend after
+	// BreakerPause. Default 5 and 1 s.
+	BreakerFailures int
+	BreakerPause    time.Duration
+}
+
+// LookupEvent is a lookup over a backend, and its result.
+type LookupEvent struct {
+	NumTokens int64           // aligned
+	NumHashes int             // of the request
+	Hashes    netproto.Hashes // those of them that can change the answer; borrowed until Watch returns
+	Hit       api.Hit         // 0 also if the backend failed
+}
+
+// DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.
+const DefaultWriteTimeout = 10 * time.Second
+
+// withDefaults replaces zero fields by their defaults.
+func (c RemoteConfig) withDefaults() RemoteConfig {
+	for _, f := range []struct {
+		field *int
+		def   int
+	}{{&c.Workers, 32}, {&c.WriteWorkers, 4}, {&c.Queue, 1024}, {&c.BreakerFailures, 5}} {
+		if *f.field <= 0 {
+			*f.field = f.def
+		}
+	}
+	for _, f := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{{&c.Timeout, 100 * time.Millisecond}, {&c.WriteTimeout, DefaultWriteTimeout}, {&c.BreakerPause, time.Second}} {
+		if *f.field <= 0 {
+			*f.field = f.def
+		}
+	}
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = 256 << 20
+	}
+	if c.MaxKeyBytes <= 0 {
+		c.MaxKeyBytes = 1 << 30
+	}
+	return c
+}
