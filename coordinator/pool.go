@@ -3,6 +3,8 @@ package coordinator
 import (
 	"fmt"
 	"slices"
+
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Group describes one KV cache group: a set of layers with one spec. Sizes are
@@ -65,10 +67,10 @@ const DefaultHashBlockSize = 16
 // Ceilings of a configuration. They are far above what engines use and keep
 // every product of configured numbers within 64 bits.
 const (
-	maxTokens = 1<<31 - 1 // tokens, of any size
-	maxGroups = 1 << 16   // the wire writes group numbers in 16 bits
-	maxRanks  = 1 << 14   // ranks that may hold one block
-	maxPlaces = 1 << 20   // groups times ranks: each costs a key prefix in memory
+	maxTokens     = 1<<31 - 1 // tokens, of any size
+	maxGroups     = 1 << 16   // the wire writes group numbers in 16 bits
+	maxRanks      = 1 << 14   // ranks that may hold one block
+	maxGroupRanks = 1 << 20   // groups times ranks: each costs a key prefix in memory
 )
 
 // withDefaults returns a deep copy of p with every default filled in.
@@ -102,17 +104,17 @@ func (p *Pool) validate() error {
 		return err
 	}
 	if len(p.Groups) > maxGroups {
-		return fmt.Errorf("%w: %d groups, at most %d are possible", ErrInvalidPool, len(p.Groups), maxGroups)
+		return invalid([]string{"groups"}, "%d groups, at most %d are possible", len(p.Groups), maxGroups)
 	}
 	for g := range p.Groups {
 		if err := p.Groups[g].validate(); err != nil {
-			return fmt.Errorf("%w: groups[%d]: %w", ErrInvalidPool, g, err)
+			return fmt.Errorf("%w: %w", ErrInvalidPool, fielderror.Below(groupPath(g), err))
 		}
 	}
 	for g, group := range p.Groups {
 		if group.BlockSize%p.HashBlockSize != 0 {
-			return fmt.Errorf("%w: %w: groups[%d]: block_size %d is not a multiple of hash_block_size %d",
-				ErrInvalidPool, ErrPrecondition, g, group.BlockSize, p.HashBlockSize)
+			return refused([]string{groupPath(g) + ".block_size", "hash_block_size"},
+				"block_size %d is not a multiple of hash_block_size %d", group.BlockSize, p.HashBlockSize)
 		}
 	}
 	return p.validateSchedulerBlock()
@@ -135,25 +137,27 @@ func (p *Pool) validateNumbers() error {
 		{"num_kv_head", p.NumKVHead, 1, maxTokens},
 	} {
 		if field.value < field.least || field.value > field.max {
-			return fmt.Errorf("%w: %s is %d, want %d to %d", ErrInvalidPool, field.name, field.value, field.least, field.max)
+			return invalid([]string{field.name}, "%s is %d, want %d to %d", field.name, field.value, field.least, field.max)
 		}
 	}
-	if places := int64(p.TPSize) * int64(p.PPSize) * int64(p.PCPSize); places > maxRanks {
-		return fmt.Errorf("%w: tp_size * pp_size * pcp_size is %d, at most %d ranks are possible", ErrInvalidPool, places, maxRanks)
+	sizes := []string{"tp_size", "pp_size", "pcp_size"}
+	ranks := int64(p.TPSize) * int64(p.PPSize) * int64(p.PCPSize)
+	if ranks > maxRanks {
+		return invalid(sizes, "tp_size * pp_size * pcp_size is %d, at most %d ranks are possible", ranks, maxRanks)
 	}
-	if places := int64(p.TPSize) * int64(p.PPSize) * int64(p.PCPSize) * int64(len(p.Groups)); places > maxPlaces {
-		return fmt.Errorf("%w: %d groups on tp_size * pp_size * pcp_size ranks are %d places, at most %d are possible",
-			ErrInvalidPool, len(p.Groups), places, maxPlaces)
+	if ranks *= int64(len(p.Groups)); ranks > maxGroupRanks {
+		return invalid(append(sizes, "groups"), "%d groups on tp_size * pp_size * pcp_size ranks make %d, at most %d are possible",
+			len(p.Groups), ranks, maxGroupRanks)
 	}
 	if int(p.Revision) >= len(revisionRules) {
-		return fmt.Errorf("%w: unknown revision number %d", ErrInvalidPool, p.Revision)
+		return invalid([]string{"revision"}, "unknown revision number %d", p.Revision)
 	}
 	if r := p.RetentionInterval; r != nil {
 		if *r < 0 || *r > maxTokens {
-			return fmt.Errorf("%w: retention_interval is %d, want 0 to %d, or none", ErrInvalidPool, *r, maxTokens)
+			return invalid([]string{"retention_interval"}, "retention_interval is %d, want 0 to %d, or none", *r, maxTokens)
 		}
 		if p.Revision == Revision20260604 {
-			return fmt.Errorf("%w: retention_interval does not exist at revision %s, remove it", ErrInvalidPool, p.Revision)
+			return invalid([]string{"retention_interval", "revision"}, "retention_interval does not exist at revision %s, remove it", p.Revision)
 		}
 	}
 	return nil
@@ -166,47 +170,60 @@ func (p *Pool) validateSchedulerBlock() error {
 			block := int64(group.BlockSize)
 			common = lcm(common, block)
 			if common > maxTokens {
-				return fmt.Errorf("%w: the block sizes have no common multiple up to %d, choose sizes that divide each other", ErrInvalidPool, maxTokens)
+				return invalid([]string{"groups"}, "the block sizes have no common multiple up to %d, choose sizes that divide each other", maxTokens)
 			}
 		}
 		p.SchedulerBlockSize = int(common)
 	}
 	if p.SchedulerBlockSize%p.HashBlockSize != 0 {
-		return fmt.Errorf("%w: %w: scheduler_block_size %d is not a multiple of hash_block_size %d",
-			ErrInvalidPool, ErrPrecondition, p.SchedulerBlockSize, p.HashBlockSize)
+		return refused([]string{"scheduler_block_size", "hash_block_size"},
+			"scheduler_block_size %d is not a multiple of hash_block_size %d", p.SchedulerBlockSize, p.HashBlockSize)
 	}
 	for g, group := range p.Groups {
 		if p.SchedulerBlockSize%group.BlockSize != 0 {
-			return fmt.Errorf("%w: %w: scheduler_block_size %d is not a multiple of block_size %d of groups[%d]",
-				ErrInvalidPool, ErrPrecondition, p.SchedulerBlockSize, group.BlockSize, g)
+			return refused([]string{"scheduler_block_size", groupPath(g) + ".block_size"},
+				"scheduler_block_size %d is not a multiple of block_size %d of groups[%d]", p.SchedulerBlockSize, group.BlockSize, g)
 		}
 	}
 	return nil
 }
 
+// invalid is an ErrInvalidPool about fields of the pool.
+func invalid(fields []string, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalidPool, fielderror.New(fields, format, args...))
+}
+
+// refused is an invalid pool that the reference refuses, too.
+func refused(fields []string, format string, args ...any) error {
+	return fmt.Errorf("%w: %w: %w", ErrInvalidPool, ErrPrecondition, fielderror.New(fields, format, args...))
+}
+
+// groupPath returns the path of group g in the pool.
+func groupPath(g int) string { return fmt.Sprintf("groups[%d]", g) }
+
 // validate checks one group by itself.
 func (g *Group) validate() error {
 	switch {
 	case int(g.Kind) >= len(kindNames):
-		return fmt.Errorf("unknown kind number %d", uint8(g.Kind))
+		return fielderror.New([]string{"kind"}, "unknown kind number %d", uint8(g.Kind))
 	case g.BlockSize < 1 || g.BlockSize > maxTokens:
-		return fmt.Errorf("block_size is %d, want 1 to %d", g.BlockSize, maxTokens)
+		return fielderror.New([]string{"block_size"}, "block_size is %d, want 1 to %d", g.BlockSize, maxTokens)
 	case g.SlidingWindow < 0 || g.SlidingWindow > maxTokens:
-		return fmt.Errorf("sliding_window is %d, want 1 to %d", g.SlidingWindow, maxTokens)
+		return fielderror.New([]string{"sliding_window"}, "sliding_window is %d, want 1 to %d", g.SlidingWindow, maxTokens)
 	case g.Kind.window() && g.SlidingWindow == 0:
-		return fmt.Errorf("%s needs sliding_window", g.Kind)
+		return fielderror.New([]string{"sliding_window"}, "%s needs sliding_window", g.Kind)
 	case g.SlidingWindow != 0 && !g.Kind.window() && !g.Kind.IsFull():
-		return fmt.Errorf("%s has no sliding_window, remove it", g.Kind)
+		return fielderror.New([]string{"sliding_window"}, "%s has no sliding_window, remove it", g.Kind)
 	case g.AttentionChunkSize < 0 || g.AttentionChunkSize > maxTokens:
-		return fmt.Errorf("attention_chunk_size is %d, want 1 to %d", g.AttentionChunkSize, maxTokens)
+		return fielderror.New([]string{"attention_chunk_size"}, "attention_chunk_size is %d, want 1 to %d", g.AttentionChunkSize, maxTokens)
 	case g.Kind == ChunkedLocalAttention && g.AttentionChunkSize == 0:
-		return fmt.Errorf("%s needs attention_chunk_size", g.Kind)
+		return fielderror.New([]string{"attention_chunk_size"}, "%s needs attention_chunk_size", g.Kind)
 	case g.AttentionChunkSize != 0 && g.Kind != ChunkedLocalAttention && !g.Kind.IsFull():
-		return fmt.Errorf("%s has no attention_chunk_size, remove it", g.Kind)
+		return fielderror.New([]string{"attention_chunk_size"}, "%s has no attention_chunk_size, remove it", g.Kind)
 	case !slices.Contains([]string{"", "none", "align", "all"}, g.MambaCacheMode):
-		return fmt.Errorf("mamba_cache_mode is %q, want none, align or all", g.MambaCacheMode)
+		return fielderror.New([]string{"mamba_cache_mode"}, "mamba_cache_mode is %q, want none, align or all", g.MambaCacheMode)
 	case g.MambaCacheMode != "" && g.Kind != Mamba:
-		return fmt.Errorf("%s has no mamba_cache_mode, remove it", g.Kind)
+		return fielderror.New([]string{"mamba_cache_mode"}, "%s has no mamba_cache_mode, remove it", g.Kind)
 	}
 	return nil
 }

@@ -45,14 +45,14 @@ func TestPoolRefusals(t *testing.T) {
 		{"negative ranks", Pool{TPSize: -1}, "tp_size is -1"},
 		{"negative own rank", Pool{DCPRank: -2}, "dcp_rank is -2"},
 		{"too many ranks", Pool{TPSize: 1 << 10, PPSize: 1 << 10}, "at most 16384 ranks"},
-		{"too many places", Pool{TPSize: 1 << 14, Groups: slices.Repeat([]Group{full(16)}, 65)}, "1064960 places, at most 1048576"},
+		{"too many places", Pool{TPSize: 1 << 14, Groups: slices.Repeat([]Group{full(16)}, 65)}, "ranks make 1064960, at most 1048576"},
 		{"negative heads", Pool{NumKVHead: -1}, "num_kv_head is -1"},
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
 		{"interval at 2026-06-04", Pool{Revision: Revision20260604, RetentionInterval: retain(0)}, "does not exist at revision 2026-06-04"},
 		{"unknown revision", Pool{Revision: 9}, "unknown revision"},
-		{"unknown kind", group(Group{Kind: 9, BlockSize: 16}), "groups[1]: unknown kind"},
-		{"no block size", group(Group{}), "groups[1]: block_size is 0"},
-		{"negative block size", group(full(-16)), "groups[1]: block_size is -16"},
+		{"unknown kind", group(Group{Kind: 9, BlockSize: 16}), "groups[1].kind: unknown kind"},
+		{"no block size", group(Group{}), "groups[1].block_size: block_size is 0"},
+		{"negative block size", group(full(-16)), "groups[1].block_size: block_size is -16"},
 		{"no window", group(window(16, 0)), "sliding_window needs sliding_window"},
 		{"negative window", group(window(16, -1)), "sliding_window is -1"},
 		{"a window for mamba", group(Group{Kind: Mamba, BlockSize: 16, SlidingWindow: 5}), "mamba has no sliding_window"},
@@ -78,7 +78,7 @@ func TestPoolRefusalsOfTheReference(t *testing.T) {
 		pool    Pool
 		message string
 	}{
-		{Pool{SchedulerBlockSize: 17, Groups: []Group{full(16), full(24)}}, "groups[1]: block_size 24 is not a multiple of hash_block_size 16"},
+		{Pool{SchedulerBlockSize: 17, Groups: []Group{full(16), full(24)}}, "groups[1].block_size: block_size 24 is not a multiple of hash_block_size 16"},
 		{Pool{SchedulerBlockSize: 17, Groups: []Group{full(32)}}, "scheduler_block_size 17 is not a multiple of hash_block_size 16"},
 		{Pool{SchedulerBlockSize: 48, Groups: []Group{full(16), full(32)}}, "scheduler_block_size 48 is not a multiple of block_size 32 of groups[1]"},
 	} {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Errors of the index.
@@ -111,9 +113,9 @@ func New(cfg Config) (*Index, error) {
 	}
 	switch {
 	case cfg.MaxBytes < MinMaxBytes:
-		return nil, fmt.Errorf("%w: max_bytes is %d, the least is %d (2MiB)", ErrConfig, cfg.MaxBytes, MinMaxBytes)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{"max_bytes"}, "max_bytes is %d, the least is %d (2MiB)", cfg.MaxBytes, MinMaxBytes))
 	case cfg.MaxEntries < 0:
-		return nil, fmt.Errorf("%w: max_entries is %d, give 0 for no bound or a positive number", ErrConfig, cfg.MaxEntries)
+		return nil, fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{"max_entries"}, "max_entries is %d, give 0 for no bound or a positive number", cfg.MaxEntries))
 	case cfg.Places < 1:
 		return nil, fmt.Errorf("%w: a pool has at least one place, not %d", ErrConfig, cfg.Places)
 	case len(cfg.Groups) > MaxGroups:

@@ -11,6 +11,7 @@ import (
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -66,7 +67,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	pool := coord.Pool()
 	if pool.Revision == coordinator.Revision20260604 {
-		return nil, fmt.Errorf("%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
+		return nil, fielderror.New([]string{"revision"}, "%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
 	}
 	s := &Service{coord: coord, pool: pool, ranks: newGroupRanks(coord), version: cfg.Version, anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
@@ -86,7 +87,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 func (s *Service) useMemory(memory index.Config) error {
 	p := &s.ranks
 	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxGroupRanks {
-		return fmt.Errorf("%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
+		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
 			ErrUnsupported, len(s.pool.Groups), p.count(), index.MaxGroups, maxGroupRanks)
 	}
 	memory.Places, memory.Groups = p.count(), p.required(s.coord)

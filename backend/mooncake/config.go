@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Defaults of Config.
@@ -60,30 +62,35 @@ func (c Config) withDefaults() (Config, error) {
 
 func (c *Config) validate() error {
 	if len(c.Masters) == 0 {
-		return fmt.Errorf("%w: masters: none is given", ErrConfig)
+		return invalid("masters", "none is given")
 	}
 	for i, addr := range c.Masters {
 		if err := checkAddr(addr); err != nil {
-			return fmt.Errorf("%w: masters: %q: %w", ErrConfig, addr, err)
+			return invalid("masters", "%q: %w", addr, err)
 		}
 		if slices.Contains(c.Masters[:i], addr) {
-			return fmt.Errorf("%w: masters: %q is given twice", ErrConfig, addr)
+			return invalid("masters", "%q is given twice", addr)
 		}
 	}
 	for _, addr := range c.Admin {
 		if err := checkAddr(addr); err != nil {
-			return fmt.Errorf("%w: admin: %q: %w", ErrConfig, addr, err)
+			return invalid("admin", "%q: %w", addr, err)
 		}
 	}
 	switch {
 	case !validTenant(c.Tenant):
-		return fmt.Errorf("%w: tenant: %q: it must not begin with _ or hold control characters, nor be longer than 255 bytes", ErrConfig, c.Tenant)
+		return invalid("tenant", "%q: it must not begin with _ or hold control characters, nor be longer than 255 bytes", c.Tenant)
 	case c.Conns < 0:
-		return fmt.Errorf("%w: conns: %d", ErrConfig, c.Conns)
+		return invalid("conns", "%d is negative", c.Conns)
 	case c.DialTimeout < 0:
-		return fmt.Errorf("%w: dial timeout: %v", ErrConfig, c.DialTimeout)
+		return invalid("dial_timeout", "%v is negative", c.DialTimeout)
 	}
 	return nil
+}
+
+// invalid is an ErrConfig about a field.
+func invalid(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{field}, format, args...))
 }
 
 func checkAddr(addr string) error {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 )
 
 // Layout is how blocks are laid out in the store.
@@ -99,31 +100,35 @@ func (c Config) withDefaults() Config {
 func (c Config) endpoint() (*endpoint, error) {
 	e, err := parseURL(c.URL, c.TLS)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the URL %w", ErrConfig, err)
+		return nil, invalid([]string{"url"}, "the URL %w", err)
 	}
 	e.cluster = e.cluster || c.Cluster
 	switch {
 	case e.cluster && e.network == "unix":
-		err = errors.New("a cluster is not reached by a socket's path")
+		return nil, invalid([]string{"cluster", "url"}, "a cluster is not reached by a socket's path")
 	case e.cluster && e.db != 0:
-		err = errors.New("a cluster has no database but 0")
+		return nil, invalid([]string{"url"}, "a cluster has no database but 0")
 	case !e.cluster && len(e.addrs) > 1:
-		err = errors.New("addr is for a cluster: redis-cluster://")
+		return nil, invalid([]string{"url"}, "addr is for a cluster: redis-cluster://")
 	case c.Layout != LayoutKeys && c.Layout != LayoutSet:
-		err = fmt.Errorf("no layout %q: keys or set", c.Layout)
+		return nil, invalid([]string{"layout"}, "no layout %q: keys or set", c.Layout)
 	case c.KeyPrefix == "":
-		err = errors.New("no KeyPrefix: the pool's keys could not be told from others")
+		return nil, fmt.Errorf("%w: no KeyPrefix: the pool's keys could not be told from others", ErrConfig)
 	case c.TTL < 0 || c.TTL%time.Millisecond != 0:
-		err = fmt.Errorf("a time to live of %v: whole milliseconds, or 0 for ever", c.TTL)
+		return nil, invalid([]string{"ttl"}, "a time to live of %v: whole milliseconds, or 0 for ever", c.TTL)
 	case c.TTL > 0 && c.Layout == LayoutSet:
-		err = errors.New("a set's members have no time to live: use layout keys")
-	case c.PoolSize < 0 || c.DialTimeout < 0 || c.IOTimeout < 0:
-		err = errors.New("a negative pool size or timeout")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		return nil, invalid([]string{"layout", "ttl"}, "a set's members have no time to live: use layout keys")
+	case c.PoolSize < 0:
+		return nil, invalid([]string{"pool_size"}, "%d is negative", c.PoolSize)
+	case c.DialTimeout < 0 || c.IOTimeout < 0:
+		return nil, invalid([]string{"timeout"}, "a timeout is negative")
 	}
 	return e, nil
+}
+
+// invalid is an ErrConfig about fields.
+func invalid(fields []string, format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New(fields, format, args...))
 }
 
 // PoolPrefix returns the Config.KeyPrefix of the pool of c.

@@ -519,7 +519,7 @@ func TestConfig(t *testing.T) {
 		"no KeyPrefix":               {URL: url},
 		"a time to live of":          {URL: url, TTL: time.Microsecond, KeyPrefix: "m"},
 		"no time to live":            {URL: url, TTL: time.Second, Layout: LayoutSet, KeyPrefix: "m"},
-		"a negative pool":            {URL: url, PoolSize: -1, KeyPrefix: "m"},
+		"pool_size: -1 is negative":  {URL: url, PoolSize: -1, KeyPrefix: "m"},
 		"holds no certificate in PE": {URL: "rediss://h?ca=" + os.DevNull, KeyPrefix: "m"},
 	} {
 		_, err := New(cfg)

@@ -79,7 +79,7 @@ func TestStoreConfigurationErrors(t *testing.T) {
 		{"pool:\n  model_name: ''\nbackend: {redis: {url: redis://x}}\n", ":2:15: pool.model_name: is empty; set it to the engine's model, with which the keys in a Redis begin"},
 		{"backend:\n  redis:\n    url: http://:s3cret@x\npool: {model_name: m}\n", ":3:10: backend.redis.url: the URL must begin with redis://, rediss:// (TLS), redis-cluster://, rediss-cluster:// or unix:// (or valkey for redis)"},
 		{"backend:\n  redis:\n    url: redis://x\n    layout: set\n    ttl: 1s\npool: {model_name: m}\n", ":4:13: backend.redis.layout: a set's members have no time to live: use layout keys"},
-		{"backend:\n  redis:\n    url: redis-cluster://x/1\npool: {model_name: m}\n", ":2:3: backend.redis: a cluster has no database but 0"},
+		{"backend:\n  redis:\n    url: redis-cluster://x/1\npool: {model_name: m}\n", ":3:10: backend.redis.url: a cluster has no database but 0"},
 		{"backend:\n  mooncake:\n    masters: [x]\npool: {model_name: m}\n", `:3:5: backend.mooncake.masters: "x": it must be host:port, such as 127.0.0.1:50051: address x: missing port in address`},
 		{"backend:\n  mooncake:\n    masters: ['x:1']\n    tenant: _x\npool: {model_name: m}\n", `:4:13: backend.mooncake.tenant: "_x": it must not begin with _ or hold control characters, nor be longer than 255 bytes`},
 	} {

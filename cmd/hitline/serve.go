@@ -144,7 +144,7 @@ func newService(cfg *config.Config, store *store, logger *slog.Logger) (*lookup.
 	service, err := lookup.NewService(sc)
 	switch {
 	case errors.Is(err, index.ErrConfig):
-		return nil, cfg.Blame("backend.memory", err, index.ErrConfig)
+		return nil, cfg.Blame("backend.memory", err)
 	case err != nil:
 		return nil, cfg.Blame("pool", err)
 	}

@@ -69,11 +69,7 @@ func openRedis(cfg *config.Config) (*store, error) {
 		IOTimeout: max(time.Duration(c.Timeout), lookup.DefaultWriteTimeout),
 	})
 	if err != nil {
-		section := "backend.redis"
-		if strings.Contains(err.Error(), "the URL ") {
-			section = "backend.redis.url"
-		}
-		return nil, cfg.Blame(section, err, redis.ErrConfig)
+		return nil, cfg.Blame("backend.redis", err)
 	}
 	return &store{
 		Backend:   b,
@@ -104,12 +100,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*store, error) {
 		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: slog.New(late),
 	})
 	if err != nil {
-		for _, field := range []string{"masters", "admin", "tenant", "conns"} {
-			if strings.Contains(err.Error(), ": "+field+": ") {
-				return nil, cfg.Blame("backend.mooncake."+field, err, mooncake.ErrConfig, errors.New(field))
-			}
-		}
-		return nil, cfg.Blame("backend.mooncake", err, mooncake.ErrConfig)
+		return nil, cfg.Blame("backend.mooncake", err)
 	}
 	s := &store{
 		Backend:   b,

@@ -112,14 +112,14 @@ func HidePassword(text string) string {
 	return scheme + "://" + user + ":***" + rest[at:]
 }
 
-// choose notes which backend a source names, if it names any: source tells its
-// places. Two are refused.
-func (c *Config) choose(source func(at place) bool) error {
+// choose records which backend a source names, if any. source returns true for its
+// origins. Two backends are refused.
+func (c *Config) choose(source func(at origin) bool) error {
 	var named []string
-	for _, path := range slices.Sorted(maps.Keys(c.places)) {
+	for _, path := range slices.Sorted(maps.Keys(c.origins)) {
 		rest, ok := strings.CutPrefix(path, "backend.")
 		name, _, _ := strings.Cut(rest, ".")
-		at := c.places[path]
+		at := c.origins[path]
 		if !ok || !source(at) || slices.Contains(named, name) {
 			continue
 		}
@@ -133,10 +133,10 @@ func (c *Config) choose(source func(at place) bool) error {
 }
 
 // setBackend chooses a backend, which at names.
-func (c *Config) setBackend(name string, at place) {
+func (c *Config) setBackend(name string, at origin) {
 	c.Backend.chosen = name
-	if path := join("backend", name); c.places.find(path) == c.places.find("backend") {
-		c.places[path] = at // for what is missing in it
+	if path := join("backend", name); c.origins.find(path) == c.origins.find("backend") {
+		c.origins[path] = at // for what is missing in it
 	}
 }
 

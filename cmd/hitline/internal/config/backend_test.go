@@ -88,7 +88,7 @@ func TestBackendYAML(t *testing.T) {
 		assert.NotContains(t, string(printed), "#")
 		back, err := Load(Source{File: write(t, string(printed))})
 		require.NoError(t, err, "%s", printed)
-		back.places = c.places
+		back.origins = c.origins
 		assert.Equal(t, c, back, "%s", printed)
 	}
 }

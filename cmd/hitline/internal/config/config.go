@@ -21,7 +21,7 @@ type Config struct {
 	Metrics      string           `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
 	Log          Log              `yaml:"log"`
 
-	places places
+	origins origins
 }
 
 // Limits bound what one client can cost.

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 	c, err := Load(Source{})
 	require.NoError(t, err)
 	want := Default()
-	want.places = places{}
+	want.origins = origins{}
 	rules, err := coordinator.New(coordinator.Pool{})
 	require.NoError(t, err)
 	want.Pool = rules.Pool()
@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, c, empty)
 	sections, err := Load(Source{File: write(t, "pool:\nbackend:\n  memory:\nlimits:\nlog:\n")})
 	require.NoError(t, err)
-	sections.places = c.places
+	sections.origins = c.origins
 	assert.Equal(t, c, sections, "sections whose fields are all left out")
 }
 
@@ -116,7 +116,7 @@ func TestFileCannotBeRead(t *testing.T) {
 	assert.Contains(t, err.Error(), "cannot read the configuration: open no/such.yaml")
 }
 
-// Every mistake has a place and says what to do.
+// Every mistake has an origin and says what to do.
 func TestFileErrors(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
@@ -267,7 +267,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		back, err := Load(Source{File: write(t, string(text))})
 		require.NoError(t, err, "%s", text)
-		back.places = c.places
+		back.origins = c.origins
 		assert.Equal(t, c, back, "%s", text)
 	}
 }
@@ -275,10 +275,10 @@ func TestYAMLRoundTrip(t *testing.T) {
 func TestBlame(t *testing.T) {
 	c, err := Load(Source{File: write(t, "backend:\n  memory:\n    max_bytes: 5\n")})
 	require.NoError(t, err)
-	c.places["backend.memory.max_bytes"] = place{name: "f", line: 3, column: 16}
+	c.origins["backend.memory.max_bytes"] = origin{name: "f", line: 3, column: 16}
 	err = c.Blame("backend.memory", os.ErrInvalid)
 	require.ErrorIs(t, err, os.ErrInvalid)
-	c.places["backend.memory"] = place{name: "f", line: 2, column: 3}
+	c.origins["backend.memory"] = origin{name: "f", line: 2, column: 3}
 	assert.EqualError(t, c.Blame("backend.memory", os.ErrInvalid), "f:2:3: backend.memory: invalid argument")
 	assert.EqualError(t, c.Blame("pool", os.ErrInvalid), "default: pool: invalid argument")
 }
@@ -291,7 +291,7 @@ func FuzzFile(f *testing.F) {
 	f.Add("a: &x [*x]\n--- |\n  b\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c := Default()
-		c.places = places{}
+		c.origins = origins{}
 		if c.readFile("f.yaml", []byte(text)) == nil {
 			_ = c.validate()
 		}

@@ -5,7 +5,7 @@
 //
 //   - path: the names that lead to a value, joined by dots, with list positions
 //     in brackets: pool.groups[1].block_size.
-//   - place: where a value came from: hitline.yaml:7:16, HITLINE_POOL_TP_SIZE or
+//   - origin: where a value came from: hitline.yaml:7:16, HITLINE_POOL_TP_SIZE or
 //     --listen. Every error begins with one.
 //
 // # Strictness

@@ -71,7 +71,7 @@ func (c *Config) readEnviron(environ []string) error {
 			return err
 		}
 	}
-	return c.choose(func(at place) bool {
+	return c.choose(func(at origin) bool {
 		_, ours := given[at.name]
 		return ours
 	})
@@ -80,20 +80,20 @@ func (c *Config) readEnviron(environ []string) error {
 // readVariable sets one value from the text of its variable.
 func (c *Config) readVariable(name, text string, v variable) error {
 	if v.dst.Kind() == reflect.Slice && v.dst.Type().Elem().Kind() == reflect.String {
-		c.setList(v.path, place{name: name}, v.dst, splitList(text))
+		c.setList(v.path, origin{name: name}, v.dst, splitList(text))
 		return nil
 	}
 	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
 	if v.section() || v.dst.Kind() == reflect.Slice || v.dst.Kind() == reflect.Pointer && !isText {
 		if strings.TrimSpace(text) == "" {
-			return &problem{at: place{name: name}, text: "is empty; unset it for the default"}
+			return &problem{at: origin{name: name}, text: "is empty; unset it for the default"}
 		}
-		r := reader{name: name, places: c.places}
+		r := reader{name: name, origins: c.origins}
 		return r.document(v.dst, []byte(text), v.path)
 	}
-	c.places.set(v.path, place{name: name})
+	c.origins.set(v.path, origin{name: name})
 	if err := (scalar{text: text}).set(v.dst); err != nil {
-		return &problem{at: place{name: name}, text: err.Error(), err: err}
+		return &problem{at: origin{name: name}, text: err.Error(), err: err}
 	}
 	return nil
 }
@@ -110,9 +110,9 @@ func splitList(text string) []string {
 	return list
 }
 
-// setList replaces a list of strings by one that comes from a single place.
-func (c *Config) setList(path string, at place, dst reflect.Value, list []string) {
-	c.places.set(path, at)
+// setList replaces a list of strings by one that comes from a single origin.
+func (c *Config) setList(path string, at origin, dst reflect.Value, list []string) {
+	c.origins.set(path, at)
 	dst.Set(reflect.ValueOf(list))
 }
 
@@ -133,11 +133,11 @@ func refuseVariable(name, value string, known map[string]variable) error {
 		if known[section].path == "backend" {
 			word, _, _ := strings.Cut(strings.TrimPrefix(name, section+"_"), "_")
 			if err := checkBackends("backend", []string{strings.ToLower(word)}); err != nil {
-				return &problem{at: place{name: name}, text: err.Error(), err: err}
+				return &problem{at: origin{name: name}, text: err.Error(), err: err}
 			}
 		}
 		best, _ := nearest(name, slices.Sorted(maps.Keys(known)))
-		return &problem{at: place{name: name}, text: "no such variable; the nearest is " + best}
+		return &problem{at: origin{name: name}, text: "no such variable; the nearest is " + best}
 	}
 	return nil
 }

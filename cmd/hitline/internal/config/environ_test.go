@@ -70,19 +70,19 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
-			c.places = places{}
+			c.origins = origins{}
 			mine := leaves(t, reflect.ValueOf(&c).Elem(), "")
 			sample, ok := samples[mine[i].dst.Type()]
 			require.True(t, ok, "no sample for %s", mine[i].dst.Type())
 			name := "HITLINE_" + strings.ToUpper(strings.ReplaceAll(mine[i].path, ".", "_"))
 			require.NoError(t, c.readEnviron([]string{name + "=" + sample.text}))
 			assert.Equal(t, sample.want, mine[i].dst.Interface())
-			assert.Equal(t, name, strings.Split(c.places.find(mine[i].path).String(), ":")[0])
+			assert.Equal(t, name, strings.Split(c.origins.find(mine[i].path).String(), ":")[0])
 
 			// And nothing else: undone, it is the default again.
 			untouched := Default()
 			mine[i].dst.Set(leaves(t, reflect.ValueOf(&untouched).Elem(), "")[i].dst)
-			c.places, c.Backend.chosen = nil, untouched.Backend.chosen
+			c.origins, c.Backend.chosen = nil, untouched.Backend.chosen
 			assert.Equal(t, untouched, c)
 		})
 	}

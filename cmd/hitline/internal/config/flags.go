@@ -17,10 +17,10 @@ type Flags struct {
 // readFlags applies the flags that were given.
 func (c *Config) readFlags(flags Flags) error {
 	if flags.Listen != nil {
-		c.setList("listen", place{name: "--listen"}, fieldsOf(&c.Listen), flags.Listen)
+		c.setList("listen", origin{name: "--listen"}, fieldsOf(&c.Listen), flags.Listen)
 	}
 	if flags.Loops != nil {
-		c.places.set("loops", place{name: "--loops"})
+		c.origins.set("loops", origin{name: "--loops"})
 		c.Loops = *flags.Loops
 	}
 	if flags.BlockSize != nil {
@@ -29,7 +29,7 @@ func (c *Config) readFlags(flags Flags) error {
 		}
 	}
 	if flags.Backend != nil {
-		at := place{name: "--backend"}
+		at := origin{name: "--backend"}
 		if err := checkBackends("backend", []string{*flags.Backend}); err != nil {
 			return &problem{at: at, text: err.Error(), err: err}
 		}
@@ -40,12 +40,12 @@ func (c *Config) readFlags(flags Flags) error {
 
 // setBlockSize makes the pool one of a single full-attention group.
 func (c *Config) setBlockSize(tokens int) error {
-	at := place{name: "--block-size"}
+	at := origin{name: "--block-size"}
 	if tokens < 1 {
 		return &problem{at: at, text: fmt.Sprintf("%d is not a number of tokens, must be 1 or more", tokens)}
 	}
 	for _, path := range []string{"pool.hash_block_size", "pool.scheduler_block_size", "pool.groups"} {
-		c.places.set(path, at)
+		c.origins.set(path, at)
 	}
 	c.Pool.HashBlockSize, c.Pool.SchedulerBlockSize = tokens, tokens
 	c.Pool.Groups = []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: tokens}}

@@ -35,7 +35,7 @@ func TestPrecedence(t *testing.T) {
 	assert.Equal(t, []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 32}}, c.Pool.Groups)
 	assert.True(t, c.Pool.UseEagle, "the rest of the pool stays")
 	for _, path := range []string{"pool.hash_block_size", "pool.scheduler_block_size", "pool.groups[0].block_size"} {
-		assert.Equal(t, "--block-size", c.places.find(path).String())
+		assert.Equal(t, "--block-size", c.origins.find(path).String())
 	}
 }
 
@@ -59,7 +59,7 @@ func TestFlagErrors(t *testing.T) {
 	}
 }
 
-// A place that a later source overrode is not blamed.
+// An origin that a later source overrode is not blamed.
 func TestPlaceIsOfTheLastSource(t *testing.T) {
 	file := write(t, "listen: [tcp://a:1, tcp://b:1]\npool: {groups: [{kind: mamba, block_size: 16}]}\n")
 	_, err := Load(Source{File: file, Flags: Flags{Listen: []string{"tcp://a:1", "b"}}})

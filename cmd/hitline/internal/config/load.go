@@ -13,10 +13,10 @@ type Source struct {
 }
 
 // Load reads src in its order, checks the result as a whole, and fills in the
-// pool's defaults. An error is one line that names the place.
+// pool's defaults. An error is one line that names the origin.
 func Load(src Source) (*Config, error) {
 	c := Default()
-	c.places = places{}
+	c.origins = origins{}
 	if src.File != "" {
 		text, err := os.ReadFile(src.File)
 		if err != nil {
@@ -40,9 +40,9 @@ func Load(src Source) (*Config, error) {
 
 // readFile reads the text of a file over what c holds.
 func (c *Config) readFile(name string, text []byte) error {
-	r := reader{name: name, places: c.places}
+	r := reader{name: name, origins: c.origins}
 	if err := r.document(fieldsOf(c), text, ""); err != nil {
 		return err
 	}
-	return c.choose(func(at place) bool { return at.name == name })
+	return c.choose(func(at origin) bool { return at.name == name })
 }

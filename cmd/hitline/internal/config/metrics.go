@@ -3,7 +3,7 @@ package config
 import "strings"
 
 // checkMetrics checks the address of the HTTP endpoints: host:port as for listen,
-// without a scheme, and not a place that is taken.
+// without a scheme, and not an address in use.
 func (c *Config) checkMetrics() error {
 	const scheme = "tcp://"
 	switch {

@@ -13,11 +13,11 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// reader reads YAML from one place over values that exist already: what the text
+// reader reads YAML from one origin over values that exist already: what the text
 // does not mention keeps its value.
 type reader struct {
-	name   string // of the file or the variable
-	places places // gets the place of all that is set
+	name    string  // of the file or the variable
+	origins origins // gets the origin of all that is set
 }
 
 // fieldsOf returns the settable struct below a pointer.
@@ -55,15 +55,15 @@ func plainLines(text []byte) []byte {
 func (r *reader) syntax(err error) error {
 	var positioned yaml.Error
 	if !errors.As(err, &positioned) || positioned.GetToken() == nil {
-		return &problem{at: place{name: r.name}, text: err.Error(), err: err}
+		return &problem{at: origin{name: r.name}, text: err.Error(), err: err}
 	}
 	text, _, _ := strings.Cut(positioned.GetMessage(), "\n")
 	return &problem{at: r.at(positioned.GetToken()), text: text, err: err}
 }
 
-// at returns the place of a token.
-func (r *reader) at(t *token.Token) place {
-	return place{name: r.name, line: t.Position.Line, column: t.Position.Column}
+// at returns the origin of a token.
+func (r *reader) at(t *token.Token) origin {
+	return origin{name: r.name, line: t.Position.Line, column: t.Position.Column}
 }
 
 // wrong is a problem of the value at path, which node holds.
@@ -91,7 +91,7 @@ func (r *reader) value(dst reflect.Value, node ast.Node, path string) error {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
 		return r.wrong(node, path, "anchors, aliases and tags are not read here; write the value out")
 	}
-	r.places.set(path, r.at(start(node)))
+	r.origins.set(path, r.at(start(node)))
 	_, isText := dst.Addr().Interface().(encoding.TextUnmarshaler)
 	switch {
 	case isText:
@@ -178,7 +178,7 @@ func (r *reader) mapping(dst reflect.Value, node ast.Node, path string) error {
 			return err
 		}
 		if _, plain := scalarOf(each.Value()); !plain {
-			r.places[join(path, name)] = at // a section is best found by its name
+			r.origins[join(path, name)] = at // a section is best found by its name
 		}
 	}
 	return nil

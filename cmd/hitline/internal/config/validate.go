@@ -95,7 +95,7 @@ func (c *Config) checkPool() error {
 	}
 	rules, err := coordinator.New(c.Pool)
 	if err != nil {
-		return c.Blame("pool", err, coordinator.ErrInvalidPool, coordinator.ErrPrecondition)
+		return c.Blame("pool", err)
 	}
 	c.Pool = rules.Pool()
 	return nil

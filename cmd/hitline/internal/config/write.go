@@ -12,7 +12,7 @@ import (
 const hidden = "# The password in backend.redis.url is not shown: write it for *** before using this.\n"
 
 // YAML returns the configuration as a file that reads back to the same, but for
-// the password of a URL: a terminal or a log is no place for it.
+// the password of a URL: a terminal or a log must not show it.
 func (c *Config) YAML() ([]byte, error) {
 	text, err := yaml.MarshalWithOptions(c, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
 	if url := c.Backend.Redis.URL; err == nil && c.Backend.chosen == "redis" && HidePassword(url) != url {
@@ -21,7 +21,7 @@ func (c *Config) YAML() ([]byte, error) {
 	return text, err
 }
 
-// harmless matches strings that need no quotes in any place.
+// harmless matches strings that need no quotes anywhere.
 var harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$|^tcp://[A-Za-z0-9_.:-]+$|^ipc:///[A-Za-z0-9_./-]+$`)
 
 // quoted writes a string. The library's own quoting leaves some control
