@@ -25,7 +25,7 @@
 //
 //	table (hash → slot)            log
 //	directory → page ─┐            segment 0  keys  [k0][k1][k2] ... 4096 records
-//	64 buckets of     ├──────────▶            class  c0  c1  c2
+//	256 buckets of    ├──────────▶            class  c0  c1  c2
 //	10 tags, 10 slots ┘                       links  two bits each, and the heads
 //	                               segment 1 ...
 //
