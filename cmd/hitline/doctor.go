@@ -2,42 +2,25 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
 
-// diagnosis is what doctor prints, and with --json its one line.
-type diagnosis struct {
-	Backend   string   `json:"backend"`
-	Address   string   `json:"address,omitempty"`
-	Server    string   `json:"server,omitempty"`
-	Mode      string   `json:"mode,omitempty"`
-	Nodes     int      `json:"nodes,omitempty"`
-	RoundTrip int64    `json:"round_trip_us,omitempty"`
-	Blocks    *int64   `json:"blocks,omitempty"` // of the pool, nil if not known
-	Estimated bool     `json:"blocks_estimated,omitempty"`
-	Patterns  []string `json:"key_patterns"` // the first few
-	Places    int      `json:"places"`       // groups times their ranks: how many patterns there are
-	Sampled   int      `json:"keys_sampled"`
-	// Prompt is what a lookup of the given prompt answers; nil without one.
-	Prompt *promptHit `json:"prompt,omitempty"`
-	findings
-	Error string `json:"error,omitempty"` // the last line of standard error
+// doctorResult is what doctor prints: with --json as one line.
+type doctorResult struct {
+	*diagnosis.Report
+	Error string `json:"error,omitempty"` // also the last line of standard error
 	Exit  int    `json:"exit"`
 }
 
@@ -79,40 +62,39 @@ says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
 		if err != nil {
 			return configError(err)
 		}
-		p, err := loadPrompt(cmd, *tokens, *file)
+		prompt, err := loadPrompt(cmd, *tokens, *file)
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, p, *asJSON)
+		return doctor(ctx, cmd, cfg, prompt, *asJSON)
 	}
 	return cmd
 }
 
-// loadPrompt returns the prompt that the flags describe, one without hashes if they do
-// not.
-func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (givenPrompt, error) {
+// loadPrompt returns the prompt that the flags describe. Without the flags it has no
+// hashes.
+func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Prompt, error) {
 	given := cmd.Flags().Changed("tokens")
 	switch {
 	case given != (file != ""):
-		return givenPrompt{}, usagef("--tokens and --hashes-file go together")
+		return diagnosis.Prompt{}, usagef("--tokens and --hashes-file go together")
 	case !given:
-		return givenPrompt{}, nil
+		return diagnosis.Prompt{}, nil
 	}
 	list, err := loadHashes(cmd, file)
 	if err == nil && list.count() == 0 {
 		err = configError(fmt.Errorf("%s holds no hashes; give those of a prompt that is stored", file))
 	}
 	if err != nil {
-		return givenPrompt{}, err
+		return diagnosis.Prompt{}, err
 	}
-	all := netproto.NewHashes(list.blob, list.hashLen)
-	return givenPrompt{promptOf(lookup.LookupEvent{NumTokens: int64(tokens), NumHashes: list.count(), Hashes: all}), all}, nil
+	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: netproto.NewHashes(list.blob, list.hashLen)}, nil
 }
 
-// doctor examines the store of cfg and prints what it has found.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, p givenPrompt, asJSON bool) error {
+// doctor examines the store of cfg and prints the report.
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, prompt diagnosis.Prompt, asJSON bool) error {
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
@@ -121,27 +103,30 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, p given
 	if err != nil {
 		return configError(err)
 	}
-	d := &diagnosis{Backend: cfg.Backend.Name()}
-	d.patterns(rules)
+	var result doctorResult
 	if store == nil {
-		d.note("the memory backend is in serve's own process: there is nothing to connect to; hitline stat shows what is in it")
+		result.Report = diagnosis.DescribeMemory(rules)
 	} else {
-		err = d.examine(ctx, expected{cfg, rules}, store, p)
+		result.Report, err = diagnosis.Examine(ctx, rules, store.forDiagnosis(), prompt)
+		if err != nil {
+			err = classed{err, client.ErrConnect}
+		}
 		_ = store.Close()
 	}
-	if err == nil && len(d.Problems) > 0 {
-		err = fmt.Errorf("%d %s found", len(d.Problems), plural(len(d.Problems), "problem"))
+	if n := len(result.Problems); err == nil && n > 0 {
+		err = fmt.Errorf("%d %s found", n, plural(n, "problem"))
 	}
-	d.Exit = exitCode(err)
+	result.Exit = exitCode(err)
 	if err != nil {
-		d.Error, err = err.Error(), classed{err, errTold}
+		result.Error, err = err.Error(), classed{err, errTold}
 	}
-	if failed := printResult(cmd, asJSON, d, d.text()); failed != nil {
-		return failed
+	if printErr := printResult(cmd, asJSON, result, formatReport(result.Report)); printErr != nil {
+		return printErr
 	}
 	return err
 }
 
+// plural returns word, with an s unless n is 1.
 func plural(n int, word string) string {
 	if n == 1 {
 		return word
@@ -149,151 +134,44 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// shownPatterns is how many key patterns are shown.
-const shownPatterns = 4
-
-// patterns notes how the keys begin that lookups ask for.
-func (d *diagnosis) patterns(rules *coordinator.Coordinator) {
-	for g := range rules.NumGroups() {
-		for _, rank := range rules.Ranks(g) {
-			if d.Places++; d.Places <= shownPatterns {
-				d.Patterns = append(d.Patterns, rules.KeyPrefix(g, rank)+"HASH")
-			}
-		}
-	}
-}
-
-// examine asks the store about itself and its keys. Its error means that there is
-// no connection.
-func (d *diagnosis) examine(ctx context.Context, e expected, s *store, p givenPrompt) error {
-	d.Address = s.String()
-	section := "backend." + d.Backend
-	info, err := s.info(ctx)
-	if err != nil {
-		if !errors.Is(err, backend.ErrReply) && !s.connects(ctx) {
-			return classed{err, client.ErrConnect}
-		}
-		d.problem("%v; see %s", err, section)
-		return nil
-	}
-	d.Server, d.Mode, d.Nodes, d.RoundTrip = info.Server, info.Mode, info.Nodes, info.RoundTrip.Microseconds()
-	if info.Blocks >= 0 {
-		d.Blocks, d.Estimated = &info.Blocks, info.Sampled
-	}
-	// A lookup takes up to four rounds.
-	if timeout := s.remote.Timeout; 4*info.RoundTrip > timeout {
-		d.problem("a round trip of %v does not fit a lookup into %v: raise %s.timeout, or run hitline nearer to the store", info.RoundTrip.Round(time.Microsecond), timeout, section)
-	}
-	if info.Replica {
-		d.note("%s is a replica: lookups work, and a store or an evict is refused", d.Address)
-	}
-	if e.cfg.Pool.ModelName == "" {
-		d.problem("pool.model_name is empty, which no engine's is: set it to the engine's model")
-	}
-	ours := d.examineKeys(ctx, e, s)
-	blocks := d.examinePrompt(ctx, e, s, p, ours)
-	if len(d.Problems) == 0 {
-		e.noteOrder(ours, blocks, &d.findings)
-	}
-	return nil
-}
-
-// examineKeys looks at some of the keys and returns those of the pool.
-func (d *diagnosis) examineKeys(ctx context.Context, e expected, s *store) (ours sample) {
-	if s.sample == nil {
-		d.note("keys were not looked at: name the port of the masters that lists them in backend.mooncake.admin, or compare the pattern with a key of its /get_all_keys")
-		return ours
-	}
-	found, err := s.sample(ctx)
-	switch {
-	case errors.Is(err, backend.ErrReply): // not the port that lists them
-		d.problem("keys could not be looked at: %v", err)
-		return ours
-	case err != nil:
-		d.note("keys were not looked at: %v", err)
-		return ours
-	}
-	d.Sampled = len(found.keys)
-	e.compare(found, &d.findings)
-	return found.of(poolName(e.rules))
-}
-
-// examinePrompt looks for the blocks of a prompt, if one is given, and returns them.
-func (d *diagnosis) examinePrompt(ctx context.Context, e expected, s *store, p givenPrompt, ours sample) promptBlocks {
-	if p.numHashes == 0 || !p.compareLength(ours, &d.findings) || !e.compareBlockSize(p.prompt, &d.findings) {
-		return make(promptBlocks, e.rules.NumGroups())
-	}
-	problems := len(d.Problems)
-	b, err := e.comparePrompt(ctx, s, p.prompt, true, &d.findings)
-	switch {
-	case err != nil:
-		d.problem("the prompt's blocks could not be looked for: %v", err)
-		return make(promptBlocks, e.rules.NumGroups())
-	case len(d.Problems) == problems:
-		d.examineHit(ctx, e, s, p, b.any())
-	}
-	return b
-}
-
-// connects tells whether anything takes a connection at the store's addresses.
-func (s *store) connects(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	for _, address := range s.addresses {
-		network := "tcp"
-		if strings.HasPrefix(address, "/") {
-			network = "unix"
-		}
-		dialer := net.Dialer{Timeout: time.Second}
-		if conn, err := dialer.DialContext(ctx, network, address); err == nil {
-			_ = conn.Close()
-			return true
-		} else if errors.Is(err, os.ErrPermission) {
-			return true // there, and not for us
-		}
-	}
-	return false
-}
-
-// text lays d out for people.
-func (d *diagnosis) text() string {
+// formatReport writes a report as a table.
+func formatReport(r *diagnosis.Report) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
-	line("backend", "%s", d.Backend)
-	if d.Address != "" {
-		line("address", "%s", d.Address)
+	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("backend", "%s", r.Backend)
+	if r.Address != "" {
+		row("address", "%s", r.Address)
 	}
-	if d.Server != "" {
-		line("server", "%s", d.Server)
+	if r.Server != "" {
+		row("server", "%s", r.Server)
 	}
-	if d.Mode != "" {
-		line("mode", "%s", d.Mode)
+	if r.Mode != "" {
+		row("mode", "%s", r.Mode)
 	}
-	if d.Nodes > 0 {
-		line("nodes", "%d", d.Nodes)
+	if r.Nodes > 0 {
+		row("nodes", "%d", r.Nodes)
 	}
-	if d.RoundTrip > 0 {
-		line("round trip", "%v", time.Duration(d.RoundTrip)*time.Microsecond)
+	if r.RoundTrip > 0 {
+		row("round trip", "%v", time.Duration(r.RoundTrip)*time.Microsecond)
 	}
-	if d.Blocks != nil && d.Estimated {
-		line("blocks", "%d, estimated", *d.Blocks)
-	} else if d.Blocks != nil {
-		line("blocks", "%d", *d.Blocks)
+	if r.Blocks != nil && r.Estimated {
+		row("blocks", "%d, estimated", *r.Blocks)
+	} else if r.Blocks != nil {
+		row("blocks", "%d", *r.Blocks)
 	}
-	for _, pattern := range d.Patterns {
-		line("key", "%s", pattern)
+	for _, pattern := range r.Patterns {
+		row("key", "%s", pattern)
 	}
-	if more := d.Places - len(d.Patterns); more > 0 {
-		line("", "and %d more", more)
+	if more := r.GroupRanks - len(r.Patterns); more > 0 {
+		row("", "and %d more", more)
 	}
-	for _, note := range d.Notes {
-		line("note", "%s", note)
+	for _, note := range r.Notes {
+		row("note", "%s", note)
 	}
-	for _, problem := range d.Problems {
-		line("problem", "%s", problem)
+	for _, problem := range r.Problems {
+		row("problem", "%s", problem)
 	}
-	_ = w.Flush() // to memory
+	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(out.String(), "\n")
 }

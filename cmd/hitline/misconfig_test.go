@@ -68,7 +68,7 @@ func storedBlocks() (keys []string) {
 	}
 	put(0, "p@ranked", 1, chain[:20]...)
 	put(0, "p@thinned", 0, hashesOf("t", 20, 32)...)
-	put(0, "p@thinned", 1, hashesOf("t", telling, 32)...)
+	put(0, "p@thinned", 1, hashesOf("t", 50, 32)...)
 	return keys
 }
 
@@ -180,7 +180,7 @@ func wrongPools(t *testing.T, store string) {
 		s := serving(t, right.config(store))
 		got := hitline(t, strings.Join(right.hashes, "\n"), "lookup", "--connect", s.address, "--tokens", "640", "--hashes-file", "-")
 		assert.Equal(t, result{exitDone, "640\n", ""}, got)
-		time.Sleep(sureAfter + 500*time.Millisecond) // for want of anything to wait for
+		time.Sleep(1500 * time.Millisecond) // the watcher samples twice, 1 s apart, before it warns
 		assert.Empty(t, s.complaints())
 	})
 	for name, m := range wrongKeys {
@@ -211,7 +211,7 @@ func (m misconfigured) config(store string) string {
 }
 
 // examined is doctor's word.
-func (m misconfigured) examined(t *testing.T, store string) diagnosis {
+func (m misconfigured) examined(t *testing.T, store string) doctorResult {
 	if m.lookup == "" {
 		return examined(t, m.config(store))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
@@ -79,7 +80,7 @@ func given[T any](cmd *cobra.Command, flag string, value *T) *T {
 	return nil
 }
 
-// serve builds the service that src describes and runs it, or only checks.
+// serve runs the service that src describes, or only checks the configuration.
 func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err := simd.ForceFromEnv(); err != nil {
 		return configError(err)
@@ -107,17 +108,17 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	return err
 }
 
-// serveFrom runs the service over a store, nil for the memory backend, or only
-// checks.
-func serveFrom(cmd *cobra.Command, cfg *config.Config, store *store, check bool, logger *slog.Logger) error {
-	var watch *watcher
+// serveFrom runs the service over store, which is nil for the memory backend, or only
+// checks the configuration.
+func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check bool, logger *slog.Logger) error {
+	var watcher *diagnosis.Watcher
 	if store != nil {
 		rules, err := coordinator.New(cfg.Pool)
 		if err != nil {
 			return configError(cfg.Blame("pool", err))
 		}
-		watch = newWatcher(expected{cfg, rules}, store, logger)
-		store.remote.Watch = watch.asked
+		watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
+		store.remote.Watch = watcher.Observe
 	}
 	service, err := newService(cfg, store, logger)
 	if err != nil {
@@ -126,11 +127,12 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *store, check bool,
 	if check {
 		return printConfig(cmd, cfg)
 	}
-	return runServer(cmd.Context(), cfg, service, watch, logger)
+	return runServer(cmd.Context(), cfg, service, store, watcher, logger)
 }
 
-// newService returns the service that cfg describes, over store if it is not nil.
-func newService(cfg *config.Config, store *store, logger *slog.Logger) (*lookup.Service, error) {
+// newService returns the service that cfg describes. It is over store, or over the memory
+// index if store is nil.
+func newService(cfg *config.Config, store *remoteStore, logger *slog.Logger) (*lookup.Service, error) {
 	memory := cfg.Backend.Memory
 	sc := lookup.ServiceConfig{
 		Pool:    cfg.Pool,
@@ -151,7 +153,7 @@ func newService(cfg *config.Config, store *store, logger *slog.Logger) (*lookup.
 	return service, nil
 }
 
-// printConfig writes what is in effect, as a file that can be read back.
+// printConfig writes the configuration in effect as YAML that serve can read.
 func printConfig(cmd *cobra.Command, cfg *config.Config) error {
 	text, err := cfg.YAML()
 	if err == nil {
@@ -197,77 +199,75 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
 	}
 }
 
-// runServer serves until a signal, the end of ctx, or a failure. watch is nil for the
-// memory backend.
-func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, watch *watcher, logger *slog.Logger) error {
+// runServer serves until a signal, the end of ctx, or a failure. store and watcher are nil
+// for the memory backend.
+func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, store *remoteStore, watcher *diagnosis.Watcher, logger *slog.Logger) error {
 	// Before anything is bound, so that no signal is missed.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	// Whoever reads the log may end before this does: that is no reason to.
+	// The reader of the log may end first. That must not end the server.
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 
-	server, err := server.New(service, serverConfig(cfg, logger))
+	srv, err := server.New(service, serverConfig(cfg, logger))
 	if err != nil {
 		return configError(err)
 	}
-	var scraped []any
+	var readyAttrs []any
 	if cfg.Metrics != "" {
-		e, err := openEndpoints(cfg.Metrics, server, logger)
+		e, err := openEndpoints(cfg.Metrics, srv, logger)
 		if err != nil {
 			return err
 		}
-		defer e.close() // after the draining, which /readyz tells of
-		scraped = []any{"metrics", e.address()}
+		defer e.close() // after draining, during which /readyz is not ready
+		readyAttrs = []any{"metrics", e.address()}
 	}
-	if watch != nil {
-		scraped = append(scraped, "store", watch.store.String())
-		watch.store.greet(ctx, logger)
-		defer watch.start(ctx)()
+	if store != nil {
+		readyAttrs = append(readyAttrs, "store", store.String())
+		store.logState(ctx, logger)
+		defer watcher.Start(ctx)()
 	}
-	if err := server.Start(ctx); err != nil {
+	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	logger.Info("ready", append([]any{
-		"listen", server.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
-	}, scraped...)...)
+		"listen", srv.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
+	}, readyAttrs...)...)
 
-	return wait(ctx, server, signals, time.Duration(cfg.DrainTimeout), logger)
+	return wait(ctx, srv, signals, time.Duration(cfg.DrainTimeout), logger)
 }
 
-// running is what is left to know about a server that is up.
-type running interface {
+// runningServer is the part of a started server.Server that wait uses.
+type runningServer interface {
 	Done() <-chan struct{}
 	Err() error
 	Shutdown(ctx context.Context) error
 }
 
-// wait returns when the server has stopped: nil if it was asked to by a signal or
-// the end of ctx. Requests in flight get as long as patience.
-func wait(ctx context.Context, server running, signals <-chan os.Signal, patience time.Duration, logger *slog.Logger) error {
+// wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within
+// drainTimeout and returns nil, unless srv has stopped by itself or a second signal comes.
+func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout time.Duration, logger *slog.Logger) error {
 	why := "no longer needed"
 	select {
 	case s := <-signals:
 		why = s.String()
 	case <-ctx.Done():
-	case <-server.Done():
-		if err := server.Err(); err != nil {
+	case <-srv.Done():
+		if err := srv.Err(); err != nil {
 			return fmt.Errorf("the server stopped by itself: %w", err)
 		}
 		return errors.New("the server stopped by itself, for no known reason")
 	}
-	logger.Info("stopping", "why", why, "drain_timeout", patience.String())
+	logger.Info("stopping", "why", why, "drain_timeout", drainTimeout.String())
 
-	// ctx may have ended, which is why we are here.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout) // ctx may have ended
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- server.Shutdown(ctx) }()
+	go func() { done <- srv.Shutdown(ctx) }()
 	select {
 	case err := <-done:
-		if err != nil {
-			// A client that stays for ever is no failure of ours to stop.
+		if err != nil { // a client that stays connected is no failure
 			logger.Warn("stopped before all requests were answered", "error", err.Error())
 		}
 		logger.Info("stopped")
@@ -277,5 +277,6 @@ func wait(ctx context.Context, server running, signals <-chan os.Signal, patienc
 	}
 }
 
-// errAtOnce is of an end that waits for nothing.
+// errAtOnce is the class of an end by a second signal, which does not wait for the store
+// to close.
 var errAtOnce = errors.New("stopped at once")

@@ -5,45 +5,72 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/backend/mooncake"
 	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 )
 
-// store is the remote backend that a configuration names.
-type store struct {
+// remoteStore is the backend that a configuration names, opened. The command that opened
+// it closes it.
+type remoteStore struct {
 	backend.Backend
 	addresses []string // host:port, or the path of a socket
+	layout    string   // of the keys in a Redis
 	remote    lookup.RemoteConfig
-	info      func(ctx context.Context) (storeInfo, error)
-	sample    func(ctx context.Context) (sample, error) // nil if it lists no keys
-	begin     func(told error)                          // the backend may write to the log from now on
+	info      func(ctx context.Context) (diagnosis.Info, error)
+	sample    func(ctx context.Context) (diagnosis.Sample, error) // nil if the store cannot list its keys
+	// startLog lets the backend log. reported is the error that serve has logged already,
+	// or nil.
+	startLog func(reported error)
 }
 
-// storeInfo is what a store says about itself.
-type storeInfo struct {
-	Server    string // and its version
-	Mode      string
-	Nodes     int // primaries; 0: not said
-	RoundTrip time.Duration
-	Blocks    int64 // of the pool; -1: not known
-	Sampled   bool  // Blocks is an estimate
-	Replica   bool
+// String returns the addresses, without secrets.
+func (s *remoteStore) String() string { return strings.Join(s.addresses, ",") }
+
+// forDiagnosis returns s as the diagnosis uses it. s still owns the backend.
+func (s *remoteStore) forDiagnosis() *diagnosis.Store {
+	return &diagnosis.Store{
+		Backend: s.Name(), Address: s.String(), Layout: s.layout, Timeout: s.remote.Timeout,
+		Exists: s.Exists, Info: s.info, Sample: s.sample, Reachable: s.reachable,
+	}
 }
 
-// String names the store without anything secret.
-func (s *store) String() string { return strings.Join(s.addresses, ",") }
+// connectTimeout bounds one connection that only checks whether an address accepts one.
+const connectTimeout = time.Second
+
+// reachable reports whether any of the store's addresses accepts a connection.
+func (s *remoteStore) reachable(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	for _, address := range s.addresses {
+		network := "tcp"
+		if strings.HasPrefix(address, "/") {
+			network = "unix"
+		}
+		dialer := net.Dialer{Timeout: connectTimeout}
+		if conn, err := dialer.DialContext(ctx, network, address); err == nil {
+			_ = conn.Close()
+			return true
+		} else if errors.Is(err, os.ErrPermission) {
+			return true // the socket exists, and its mode excludes this process
+		}
+	}
+	return false
+}
 
 // openStore returns the store that cfg names, nil for the memory backend. It does
 // not wait for a connection.
-func openStore(cfg *config.Config, logger *slog.Logger) (*store, error) {
+func openStore(cfg *config.Config, logger *slog.Logger) (*remoteStore, error) {
 	switch cfg.Backend.Name() {
 	case "redis":
 		return openRedis(cfg)
@@ -53,7 +80,7 @@ func openStore(cfg *config.Config, logger *slog.Logger) (*store, error) {
 	return nil, nil
 }
 
-func openRedis(cfg *config.Config) (*store, error) {
+func openRedis(cfg *config.Config) (*remoteStore, error) {
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
 		return nil, cfg.Blame("pool", err)
@@ -71,120 +98,60 @@ func openRedis(cfg *config.Config) (*store, error) {
 	if err != nil {
 		return nil, cfg.Blame("backend.redis", err)
 	}
-	return &store{
+	return &remoteStore{
 		Backend:   b,
 		addresses: strings.Split(strings.TrimPrefix(b.String(), b.Name()+" at "), ","),
+		layout:    string(c.Layout),
 		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout)},
-		info: func(ctx context.Context) (storeInfo, error) {
+		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
 			if err == nil && i.Mode == "cluster" && !c.InCluster() {
 				err = fmt.Errorf("%w: %s: the server is a node of a cluster: use redis-cluster:// instead of redis://, or cluster: true", backend.ErrMismatch, b)
 			}
-			return storeInfo{
+			return diagnosis.Info{
 				Server: strings.TrimSpace(i.Server + " " + i.Version), Mode: i.Mode, Nodes: i.Nodes, RoundTrip: i.RoundTrip,
-				Blocks: i.Blocks, Sampled: i.Sampled, Replica: i.Role == "slave",
+				Blocks: i.Blocks, Estimated: i.Sampled, Replica: i.Role == "slave",
 			}, err
 		},
-		sample: func(ctx context.Context) (sample, error) {
-			found, err := b.Sample(ctx)
-			return newSample(found.Keys, found.Sets, found.Complete), err
+		sample: func(ctx context.Context) (diagnosis.Sample, error) {
+			sample, err := b.Sample(ctx)
+			return diagnosis.Sample(sample), err
 		},
-		begin: func(error) {},
+		startLog: func(error) {},
 	}, nil
 }
 
-func openMooncake(cfg *config.Config, logger *slog.Logger) (*store, error) {
+// maxSampledKeys bounds the keys in a sample of a Mooncake store.
+const maxSampledKeys = 20000
+
+func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error) {
 	c := cfg.Backend.Mooncake
-	late := &lateHandler{Handler: logger.Handler()}
+	handler := &startHandler{Handler: logger.Handler()}
 	b, err := mooncake.New(mooncake.Config{
-		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: slog.New(late),
+		Masters: c.Masters, Admin: c.Admin, Tenant: c.Tenant, Conns: c.Conns, AllowReset: c.AllowReset, Logger: slog.New(handler),
 	})
 	if err != nil {
 		return nil, cfg.Blame("backend.mooncake", err)
 	}
-	s := &store{
+	s := &remoteStore{
 		Backend:   b,
 		addresses: c.Masters,
 		remote:    lookup.RemoteConfig{Strategy: c.Strategy.Lookup(), Timeout: time.Duration(c.Timeout)},
-		info: func(ctx context.Context) (storeInfo, error) {
+		info: func(ctx context.Context) (diagnosis.Info, error) {
 			i, err := b.Info(ctx)
-			info := storeInfo{Mode: "form " + i.Form.String(), RoundTrip: i.RTT, Blocks: -1}
+			info := diagnosis.Info{Mode: "form " + i.Form.String(), RoundTrip: i.RTT, Blocks: -1}
 			if err == nil {
 				info.Server = "mooncake_master " + i.Version + " at " + i.Leader
 			}
 			return info, err
 		},
-		begin: late.begin,
+		startLog: handler.start,
 	}
 	if len(c.Admin) > 0 {
-		s.sample = func(ctx context.Context) (sample, error) {
-			keys, complete, err := b.Keys(ctx, sampleMost)
-			return newSample(keys, nil, complete), err
+		s.sample = func(ctx context.Context) (diagnosis.Sample, error) {
+			keys, complete, err := b.Keys(ctx, maxSampledKeys)
+			return diagnosis.Sample{Keys: keys, Complete: complete}, err
 		}
 	}
 	return s, nil
-}
-
-// sampleMost is how many keys of a Mooncake store are looked at.
-const sampleMost = 20000
-
-// lateHandler drops what is logged before it is told to begin, and an error that was told
-// then: serve itself says how it finds the store at the start, in one line.
-type lateHandler struct {
-	slog.Handler
-	told atomic.Pointer[string] // nil before the beginning, "" once all is new
-}
-
-// begin lets the log begin, after serve has told of an error, or of none.
-func (h *lateHandler) begin(told error) {
-	text := ""
-	if told != nil {
-		text = told.Error()
-	}
-	h.told.Store(&text)
-}
-
-// Enabled is the handler's own once it has begun.
-func (h *lateHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.told.Load() != nil && h.Handler.Enabled(ctx, level)
-}
-
-// Handle drops the error that was told, until something well is told.
-func (h *lateHandler) Handle(ctx context.Context, r slog.Record) error {
-	told, known := h.told.Load(), false
-	if r.Level < slog.LevelWarn {
-		h.told.Store(new(string))
-	} else if *told != "" {
-		r.Attrs(func(a slog.Attr) bool {
-			known = a.Key == "error" && strings.Contains(*told, a.Value.String())
-			return !known
-		})
-	}
-	if known {
-		return nil
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-// welcome is how long serve waits for the store before it serves anyway.
-const welcome = time.Second
-
-// greet says in one line how it finds the store. One that is away may come, and
-// lookups are hits of 0 until it does; one that is there and not what the configuration
-// says needs somebody.
-func (s *store) greet(ctx context.Context, logger *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, welcome)
-	defer cancel()
-	info, err := s.info(ctx)
-	defer s.begin(err)
-	switch {
-	case err == nil:
-		logger.Info("the store answers", "backend", s.Name(), "server", info.Server, "mode", info.Mode)
-	case errors.Is(err, backend.ErrMismatch):
-		logger.Error("the store is not what the configuration says; serving anyway, every lookup is a hit of 0",
-			"backend", s.Name(), "error", err.Error(), "help", "hitline doctor")
-	default:
-		logger.Warn("the store cannot be used; serving anyway, every lookup is a hit of 0 until it can",
-			"backend", s.Name(), "error", err.Error(), "help", "hitline doctor")
-	}
 }

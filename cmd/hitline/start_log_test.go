@@ -13,14 +13,14 @@ import (
 // What serve has said about the store at the start is not said again.
 func TestLateLog(t *testing.T) {
 	var out bytes.Buffer
-	late := &lateHandler{Handler: slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})}
-	log := slog.New(late)
+	handler := &startHandler{Handler: slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})}
+	log := slog.New(handler)
 	lines := func() int { return strings.Count(out.String(), "\n") }
 	down, wrong := errors.New("a:1: refused"), errors.New("a:1: wrong")
 
 	log.Warn("no master", "error", down)
 	assert.Zero(t, lines(), "before the beginning")
-	late.begin(errors.New("mooncake: a:1: refused"))
+	handler.start(errors.New("mooncake: a:1: refused"))
 	log.Warn("no master", "error", down)
 	assert.Zero(t, lines(), "known")
 	log.Error("no master", "error", wrong)
@@ -31,7 +31,7 @@ func TestLateLog(t *testing.T) {
 	log.Debug("details")
 	assert.Equal(t, 3, lines())
 
-	late.begin(nil)
+	handler.start(nil)
 	log.Warn("no master", "error", down)
 	assert.Equal(t, 4, lines())
 }

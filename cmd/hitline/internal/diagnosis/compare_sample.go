@@ -1,0 +1,105 @@
+package diagnosis
+
+import (
+	"maps"
+	"slices"
+)
+
+// compareSample compares the keys of a sample with those of the pool. It adds one problem
+// for each mistake in the configuration, however many keys show it.
+func (c *comparer) compareSample(s keySample, f *Findings) {
+	if len(s.keys) == 0 {
+		if s.complete {
+			f.addNote("no key in the store has the shape of a block's: nothing is stored yet, or it is elsewhere, in another database or tenant")
+		} else {
+			f.addNote("none of the keys looked at has the shape of a block's")
+		}
+		return
+	}
+	numKeys := map[string]int{} // by pool
+	for _, k := range s.keys {
+		numKeys[k.pool]++
+	}
+	own := s.ofPool(poolName(c.rules))
+	if len(own.keys) == 0 {
+		c.compareNames(numKeys, f)
+		return
+	}
+	if others := len(numKeys) - 1; others > 0 {
+		f.addNote("%d other %s in this store", others, plural(others, "pool"))
+	}
+	c.compareGroups(own, f)
+	c.compareRanks(own, f)
+	c.compareCoverage(own, f)
+	c.compareLayout(own, f)
+	compareHashLengths(own, f)
+}
+
+// compareNames compares the name of the pool with the name that most keys have. numKeys
+// has the number of keys of each pool.
+func (c *comparer) compareNames(numKeys map[string]int, f *Findings) {
+	frequent := ""
+	for _, name := range slices.Sorted(maps.Keys(numKeys)) {
+		if numKeys[name] > numKeys[frequent] {
+			frequent = name
+		}
+	}
+	prefix, model := splitName(frequent)
+	wantPrefix, wantModel := splitName(poolName(c.rules))
+	switch {
+	case prefix == wantPrefix:
+		f.addProblem("the store's blocks are of the model %q, and lookups ask for %q: set pool.model_name to the engine's, unless it has stored nothing yet", model, wantModel)
+	case model == wantModel:
+		f.addProblem("the store's blocks have the cache prefix %q, and lookups ask for %q: set pool.cache_prefix to the engine's, unless it has stored nothing yet", prefix, wantPrefix)
+	default:
+		f.addProblem("the store's blocks have the cache prefix %q and the model %q, and lookups ask for %q and %q: set pool.cache_prefix and pool.model_name to the engine's, unless it has stored nothing yet",
+			prefix, model, wantPrefix, wantModel)
+	}
+}
+
+// compareGroups compares the number of groups.
+func (c *comparer) compareGroups(s keySample, f *Findings) {
+	want, stored := c.rules.NumGroups(), map[int]bool{}
+	highest := 0
+	for _, k := range s.keys {
+		stored[k.group] = true
+		highest = max(highest, k.group)
+	}
+	if highest >= want {
+		f.addProblem("the store has blocks of group %d, and pool.groups describes %d %s, from 0: describe there all groups of the engine, in its order", highest, want, plural(want, "group"))
+		return
+	}
+	for g := range want {
+		if !stored[g] && c.provesAbsence(s) {
+			f.addProblem("the store has no block of group %d, and pool.groups describes %d groups, from 0: describe there the groups of the engine and no others", g, want)
+			return
+		}
+	}
+}
+
+// compareLayout compares the layout of the keys, if the backend has layouts.
+func (c *comparer) compareLayout(s keySample, f *Findings) {
+	sets := 0
+	for _, k := range s.keys {
+		if k.isSet {
+			sets++
+		}
+	}
+	switch {
+	case sets > 0 && c.layout == "keys":
+		f.addProblem("blocks are stored in sets: set backend.redis.layout to set, or reset the pool")
+	case sets < len(s.keys) && c.layout == "set":
+		f.addProblem("blocks are stored as keys of their own: set backend.redis.layout to keys, or reset the pool")
+	}
+}
+
+// compareHashLengths compares the lengths of the hashes with each other.
+func compareHashLengths(s keySample, f *Findings) {
+	switch lengths := s.hashLengths(); len(lengths) {
+	case 0:
+	case 1:
+		f.addNote("the hashes in the keys have %d hexadecimal digits, %d bytes; a lookup's must have as many", 2*lengths[0], lengths[0])
+	default:
+		f.addProblem("the hashes in the keys have %s bytes: engines with different hash functions share this pool, give each a pool.cache_prefix", joinNumbers(lengths))
+	}
+}

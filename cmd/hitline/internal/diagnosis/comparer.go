@@ -1,0 +1,57 @@
+package diagnosis
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// comparer compares the configured pool with what is in a store. Its methods named
+// compare… add a problem for each difference. It is read-only and safe for concurrent use.
+type comparer struct {
+	rules  *coordinator.Coordinator
+	pool   coordinator.Pool // of rules
+	layout string           // of the keys, if the backend has layouts; see Store.Layout
+}
+
+func newComparer(rules *coordinator.Coordinator, layout string) *comparer {
+	return &comparer{rules, rules.Pool(), layout}
+}
+
+// groupRank is one group on one rank.
+type groupRank struct {
+	group int
+	rank  coordinator.Rank
+}
+
+// poolName returns what the keys of a pool begin with, in front of their ranks.
+func poolName(rules *coordinator.Coordinator) string {
+	prefix := rules.KeyPrefix(0, coordinator.Rank{})
+	return prefix[:strings.LastIndex(prefix, "@tp_rank:")]
+}
+
+// formatRank writes a rank with the names that keys give its parts.
+func formatRank(r coordinator.Rank) string {
+	return fmt.Sprintf("tp_rank %d, pp_rank %d, pcp %d, dcp %d", r.TP, r.PP, r.PCP, r.DCP)
+}
+
+// joinNumbers writes numbers as an English list: 0, 1 and 2.
+func joinNumbers(numbers []int) string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = fmt.Sprint(n)
+	}
+	if last := len(texts) - 1; last > 0 {
+		return strings.Join(texts[:last], ", ") + " and " + texts[last]
+	}
+	return strings.Join(texts, "")
+}
+
+// plural returns word, with an s unless n is 1.
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}

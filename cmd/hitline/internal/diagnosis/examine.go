@@ -1,0 +1,112 @@
+package diagnosis
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Prompt is a prompt to look for in a store. Without hashes it is no prompt.
+type Prompt struct {
+	Tokens int64
+	Hashes netproto.Hashes // of all its blocks
+}
+
+// Examine compares the pool of rules with the contents of store. It changes nothing
+// there. It returns an error only if the store cannot be reached; the report then has
+// what is known without a connection.
+func Examine(ctx context.Context, rules *coordinator.Coordinator, store *Store, prompt Prompt) (*Report, error) {
+	e := &examination{newComparer(rules, store.Layout), store, newReport(store.Backend, rules)}
+	return e.report, e.run(ctx, prompt)
+}
+
+// examination is one run of Examine.
+type examination struct {
+	*comparer
+	store  *Store
+	report *Report
+}
+
+// maxRounds is how many calls of the store, one after the other, a lookup makes at most.
+const maxRounds = 4
+
+// run fills in the report. Its error means that the store cannot be reached.
+func (e *examination) run(ctx context.Context, prompt Prompt) error {
+	r := e.report
+	r.Address = e.store.Address
+	section := "backend." + e.store.Backend
+	info, err := e.store.Info(ctx)
+	if err != nil {
+		if !errors.Is(err, backend.ErrReply) && !e.store.Reachable(ctx) {
+			return err
+		}
+		r.addProblem("%v; see %s", err, section)
+		return nil
+	}
+	r.Server, r.Mode, r.Nodes, r.RoundTrip = info.Server, info.Mode, info.Nodes, info.RoundTrip.Microseconds()
+	if info.Blocks >= 0 {
+		r.Blocks, r.Estimated = &info.Blocks, info.Estimated
+	}
+	if timeout := e.store.Timeout; maxRounds*info.RoundTrip > timeout {
+		r.addProblem("a round trip of %v does not fit a lookup into %v: raise %s.timeout, or run hitline nearer to the store", info.RoundTrip.Round(time.Microsecond), timeout, section)
+	}
+	if info.Replica {
+		r.addNote("%s is a replica: lookups work, and a store or an evict is refused", r.Address)
+	}
+	if e.pool.ModelName == "" {
+		r.addProblem("pool.model_name is empty, which no engine's is: set it to the engine's model")
+	}
+	poolKeys := e.examineKeys(ctx)
+	blocks := e.examinePrompt(ctx, prompt, poolKeys)
+	if len(r.Problems) == 0 {
+		e.noteUndeterminedOrder(poolKeys, blocks, &r.Findings)
+	}
+	return nil
+}
+
+// examineKeys compares a sample of the store's keys. It returns those of the pool.
+func (e *examination) examineKeys(ctx context.Context) (poolKeys keySample) {
+	r := e.report
+	if e.store.Sample == nil {
+		r.addNote("keys were not looked at: name the port of the masters that lists them in backend.mooncake.admin, or compare the pattern with a key of its /get_all_keys")
+		return poolKeys
+	}
+	sample, err := e.store.Sample(ctx)
+	switch {
+	case errors.Is(err, backend.ErrReply): // not the port that lists keys
+		r.addProblem("keys could not be looked at: %v", err)
+		return poolKeys
+	case err != nil:
+		r.addNote("keys were not looked at: %v", err)
+		return poolKeys
+	}
+	keys := parseSample(sample)
+	r.Sampled = len(keys.keys)
+	e.compareSample(keys, &r.Findings)
+	return keys.ofPool(poolName(e.rules))
+}
+
+// examinePrompt compares the stored blocks of a prompt, if there is one. It returns the
+// blocks that it has found.
+func (e *examination) examinePrompt(ctx context.Context, prompt Prompt, poolKeys keySample) promptBlocks {
+	r := e.report
+	none := make(promptBlocks, e.rules.NumGroups())
+	p := newPromptPrefix(prompt.Tokens, prompt.Hashes.Len(), prompt.Hashes)
+	if p.numHashes == 0 || !p.compareHashLength(poolKeys, &r.Findings) || !e.compareBlockSize(p, &r.Findings) {
+		return none
+	}
+	problems := len(r.Problems)
+	blocks, err := e.comparePrompt(ctx, e.store, p, true, &r.Findings)
+	switch {
+	case err != nil:
+		r.addProblem("the prompt's blocks could not be looked for: %v", err)
+		return none
+	case len(r.Problems) == problems:
+		e.examineHit(ctx, prompt, blocks.anyStored())
+	}
+	return blocks
+}

@@ -1,0 +1,134 @@
+package diagnosis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// maxKeyBytes bounds the memory for the keys of a prompt.
+const maxKeyBytes = 1 << 30
+
+// boundedStore is the coordinator.KeyStore of one lookup of a prompt.
+type boundedStore struct {
+	ctx   context.Context
+	store *Store
+}
+
+// Reserve refuses more than maxKeyBytes.
+func (s *boundedStore) Reserve(bytes int64) error {
+	if bytes > maxKeyBytes {
+		return fmt.Errorf("its keys take %d bytes, at most %d are asked for: give a shorter one", bytes, maxKeyBytes)
+	}
+	return nil
+}
+
+// Exists asks the store.
+func (s *boundedStore) Exists(keys []string) ([]int, error) { return s.store.Exists(s.ctx, keys) }
+
+// examineHit looks a prompt up and adds notes on the answer. anyStored says whether any
+// of the prompt's first blocks is stored.
+func (e *examination) examineHit(ctx context.Context, prompt Prompt, anyStored bool) {
+	r := e.report
+	tokens := e.alignTokens(prompt.Tokens)
+	hit, ends, err := e.rules.LookupExplain(tokens, prompt.Hashes, &boundedStore{ctx, e.store})
+	if err != nil {
+		r.addProblem("the prompt could not be looked up: %v", err)
+		return
+	}
+	r.Prompt = &PromptHit{Tokens: tokens, Explanation: api.NewExplanation(api.Hit{Tokens: hit}, ends)}
+	switch {
+	case !anyStored && hit == 0:
+		r.addNote("none of the prompt's first %d blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default",
+			min(prompt.Hashes.Len(), maxPromptHashes))
+	case allComplete(ends):
+		e.noteComplete(prompt)
+	default:
+		r.noteGroupEnds()
+	}
+}
+
+// alignTokens returns the number of tokens that an engine of the pool's revision asks for.
+func (e *examination) alignTokens(tokens int64) int64 {
+	if _, err := e.rules.TokenLen(tokens); !errors.Is(err, coordinator.ErrPrecondition) {
+		return tokens
+	}
+	align := e.rules.Alignment()
+	e.report.addNote("prompts of %d tokens are refused at pool.revision %s, which takes multiples of %d: an engine of vLLM 0.27 or newer needs pool.revision: %s",
+		tokens, e.pool.Revision, align, coordinator.Revision20260817)
+	return tokens - tokens%align
+}
+
+// allComplete reports whether every group serves all tokens.
+func allComplete(ends []coordinator.GroupEnd) bool {
+	for _, end := range ends {
+		if end.Reason != coordinator.ReasonComplete {
+			return false
+		}
+	}
+	return true
+}
+
+// noteComplete adds a note that no block of a prompt is missing.
+func (e *examination) noteComplete(prompt Prompt) {
+	r := e.report
+	aligned := r.Prompt.Tokens - r.Prompt.Tokens%e.rules.Alignment()
+	masks, err := e.rules.LoadMask(prompt.Hashes.Len(), aligned)
+	if err != nil { // not of a lookup that is complete
+		r.addProblem("the prompt could not be looked up: %v", err)
+		return
+	}
+	blocks := 0
+	for _, mask := range masks {
+		for start, end := range mask.Runs() {
+			blocks += int(end - start)
+		}
+	}
+	first, toCompute := "", ""
+	if aligned < prompt.Tokens {
+		first = "first "
+	}
+	if r.Prompt.HitTokens < aligned {
+		toCompute = ", so that the engine has the last one to compute"
+	}
+	r.addNote("all %d %s that the prompt's %s%d tokens need are in the store on every rank of every group: a lookup hits %d tokens%s",
+		blocks, plural(blocks, "block"), first, aligned, r.Prompt.HitTokens, toCompute)
+}
+
+// noteGroupEnds adds a note for each group: where its part of the hit ends, and why.
+func (r *Report) noteGroupEnds() {
+	r.addNote("a lookup of the prompt's %d tokens hits %d", r.Prompt.Tokens, r.Prompt.HitTokens)
+	for _, g := range r.Prompt.Groups {
+		r.addNote("group %d (%s) ends at token %d: %s (%s)", g.Group, g.Kind, g.EndTokens, formatReason(g), g.Reason)
+	}
+}
+
+// formatReason writes the reason why a group's part of a hit ends.
+func formatReason(g api.GroupExplanation) string {
+	block := int64(-1)
+	if g.FirstMissingBlock != nil {
+		block = *g.FirstMissingBlock
+	}
+	switch g.Reason {
+	case coordinator.ReasonComplete:
+		return "it has all that the prompt needs"
+	case coordinator.ReasonMissing:
+		return fmt.Sprintf("block %d is on no rank", block)
+	case coordinator.ReasonRank:
+		return fmt.Sprintf("block %d is on some of its ranks only", block)
+	case coordinator.ReasonWindow:
+		return fmt.Sprintf("block %d, of the window in front of the last token, is on no rank", block)
+	case coordinator.ReasonAlignment:
+		return "what is stored behind is less than the alignment of hits"
+	case coordinator.ReasonEagle:
+		return "the last block is given up for the draft model"
+	case coordinator.ReasonHashes:
+		return "the prompt's hashes end there"
+	case coordinator.ReasonNothing:
+		return "the prompt is shorter than what hits are aligned to"
+	}
+	return "for an unknown reason"
+}

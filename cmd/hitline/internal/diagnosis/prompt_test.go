@@ -1,0 +1,104 @@
+package diagnosis
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// An engine sends the hashes of all tokens, and of some later ones.
+func TestFitsBlockSize(t *testing.T) {
+	c := comparerOf(t, poolOf(blocks64)) // aligned to 64 tokens
+	for _, test := range []struct {
+		tokens int64
+		hashes int
+		fits   bool
+	}{
+		{640, 40, true}, {640, 43, true}, {640, 70, true}, // the last two in the middle of an answer
+		{640, 39, false}, {640, 20, false}, // a hash stands for more tokens
+		{640, 80, false}, {640, 87, false}, {640, 160, false}, {640, 640, false}, // or for fewer
+		{640, 90, true}, {640, 100, true}, {640, 159, true}, {640, 5000, true}, // a long answer
+		{640, 0, true}, {48, 1, true}, {0, 9, true}, // too short to decide
+	} {
+		assert.Equal(t, test.fits, c.fitsBlockSize(test.tokens, test.hashes), "%d tokens, %d hashes", test.tokens, test.hashes)
+	}
+}
+
+func TestStoredStride(t *testing.T) {
+	for stored, want := range map[string]int{
+		"": 0, "....": 0, "x": 0, "xx": 0, "xxx": 1, "xxxx....": 1, ".x.x.x..": 2, "...x...x...x": 4,
+		"...x...x": 0, // fewer than three
+		"x.x.x":    0, // no stride begins so
+		".xxx":     0, // the first one is absent
+		".x.x...x": 0, // one in the middle is absent
+		"xx.xx":    0,
+	} {
+		b := rankBlocks{}
+		for _, mark := range stored {
+			b.stored = append(b.stored, mark == 'x')
+			if mark == 'x' {
+				b.count++
+			}
+		}
+		assert.Equal(t, want, b.storedStride(), stored)
+	}
+}
+
+// A block of a hash that occurs twice in a prompt does not show for which occurrence it
+// was stored.
+func TestRepeatedHashes(t *testing.T) {
+	c := comparerOf(t, poolOf(blocks32, full16))
+	chain := randomChain()[:8]
+	for _, repeated := range []bool{false, true} {
+		keys := keySet{}
+		if repeated {
+			chain[5] = chain[4]
+		}
+		for _, i := range []int{1, 3, 4} {
+			keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
+		}
+		var f Findings
+		_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), false, &f)
+		assert.NoError(t, err)
+		assert.Equal(t, repeated, len(f.Problems) == 0, "%v", f.Problems)
+	}
+	var f Findings
+	equal := [][]byte{chain[0], chain[0], chain[0], chain[0], chain[0], chain[0], chain[0], chain[0]}
+	b, err := c.comparePrompt(t.Context(), keySet{}.store(), prefixOf(equal), true, &f)
+	assert.NoError(t, err)
+	assert.False(t, b.anyStored())
+	assert.Empty(t, f.Problems)
+}
+
+// In fine-grained mode lookups ask for every hash, whatever the block size of a group.
+func TestFineGrainedPrompt(t *testing.T) {
+	pool := poolOf(blocks64, mambaAlign64)
+	pool.Revision = coordinator.Revision20260817
+	c := comparerOf(t, pool)
+	assert.True(t, c.rules.FineGrained())
+	chain := randomChain()
+	keys := keySet{}
+	for i := 3; i < promptLen; i += 4 {
+		keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
+	}
+	var f Findings
+	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), true, &f)
+	assert.NoError(t, err)
+	assert.Empty(t, f.Problems)
+}
+
+// Blocks at equal distances may be those of a group that an engine stores in part.
+func TestPromptInPart(t *testing.T) {
+	c := comparerOf(t, poolOf(full16, window32))
+	chain := randomChain()
+	keys := keySet{}
+	for i := 1; i < promptLen; i += 2 {
+		keys[string(c.rules.AppendKey(nil, 0, 0, chain[i]))] = true
+	}
+	var f Findings
+	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), true, &f)
+	assert.NoError(t, err)
+	assert.Equal(t, []string{"group 0 has a block for every 32 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's, or give pool.groups the order of the engine's kv_cache_groups"}, f.Problems)
+}

@@ -1,0 +1,101 @@
+package diagnosis
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// keySample is a Sample, parsed. Keys that are not of blocks are left out.
+type keySample struct {
+	keys     []blockKey
+	complete bool // the store has no other keys of blocks
+}
+
+// blockKey is a parsed key, or a set with one of its members.
+type blockKey struct {
+	pool string // [cache_prefix@]model
+	groupRank
+	hash  string // in hex; "" for a set whose members may not be read
+	isSet bool
+}
+
+// keyPattern matches the reference's keys; see coordinator.AppendKey.
+var keyPattern = regexp.MustCompile(`(?s)^(.*)@tp_rank:(\d+)@pcp(\d+)@dcp(\d+)@pp_rank:(\d+)@group:(\d+)(?:@([0-9a-f]+))?$`)
+
+// parseKey parses a block's key, or a set's name. ok is false for any other key.
+func parseKey(key string) (k blockKey, ok bool) {
+	m := keyPattern.FindStringSubmatch(key)
+	if m == nil {
+		return k, false
+	}
+	var n [5]int
+	for i := range n {
+		n[i], _ = strconv.Atoi(m[2+i]) // digits
+	}
+	rank := coordinator.Rank{TP: n[0], PCP: n[1], DCP: n[2], PP: n[3]}
+	return blockKey{pool: m[1], groupRank: groupRank{n[4], rank}, hash: m[7]}, true
+}
+
+// parseSample parses the keys of a sample.
+func parseSample(sample Sample) keySample {
+	s := keySample{complete: sample.Complete}
+	for _, key := range sample.Keys {
+		if k, ok := parseKey(key); ok && k.hash != "" {
+			s.keys = append(s.keys, k)
+		}
+	}
+	for _, set := range sample.Sets {
+		if k, ok := parseKey(set); ok {
+			k.isSet = true
+			s.keys = append(s.keys, k)
+		}
+	}
+	return s
+}
+
+// ofPool returns the keys of one pool.
+func (s keySample) ofPool(name string) keySample {
+	own := keySample{complete: s.complete}
+	for _, k := range s.keys {
+		if k.pool == name {
+			own.keys = append(own.keys, k)
+		}
+	}
+	return own
+}
+
+// hashLengths returns the lengths of the hashes in bytes, ascending.
+func (s keySample) hashLengths() []int {
+	lengths := map[int]bool{}
+	for _, k := range s.keys {
+		if k.hash != "" {
+			lengths[len(k.hash)/2] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(lengths))
+}
+
+// splitName splits the name of a pool, cache_prefix@model.
+func splitName(name string) (prefix, model string) {
+	at := strings.LastIndexByte(name, '@')
+	return name[:max(0, at)], name[at+1:]
+}
+
+// minKeysPerGroupRank is how many keys a sample must have for each group rank before a
+// group rank without a key counts as empty. Stores list keys in the order of their
+// hashes, which does not depend on the group rank.
+const minKeysPerGroupRank = 50
+
+// provesAbsence reports whether a group rank without a key in s has none in the store.
+func (c *comparer) provesAbsence(s keySample) bool {
+	groupRanks := 0
+	for g := range c.rules.NumGroups() {
+		groupRanks += len(c.rules.Ranks(g))
+	}
+	return s.complete || len(s.keys) >= minKeysPerGroupRank*groupRanks
+}

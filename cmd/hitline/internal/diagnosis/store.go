@@ -1,0 +1,42 @@
+package diagnosis
+
+import (
+	"context"
+	"time"
+)
+
+// Store is a remote store as Examine and a Watcher use it. Its functions are safe for
+// concurrent use. The caller owns the store. It closes it when no examination runs and
+// every watcher has stopped.
+type Store struct {
+	Backend string        // the name in the configuration: redis, mooncake
+	Address string        // without secrets
+	Layout  string        // backend.redis.layout; "" for a backend without layouts
+	Timeout time.Duration // of a lookup
+
+	// Exists answers 1 for each key that is present, in the order of keys.
+	Exists func(ctx context.Context, keys []string) ([]int, error)
+	Info   func(ctx context.Context) (Info, error)
+	// Sample returns some of the keys. It is nil if the store cannot list its keys.
+	Sample func(ctx context.Context) (Sample, error)
+	// Reachable reports whether the store's address accepts a connection.
+	Reachable func(ctx context.Context) bool
+}
+
+// Info is what a store reports about itself.
+type Info struct {
+	Server    string // name and version
+	Mode      string
+	Nodes     int // primaries; 0 if not reported
+	RoundTrip time.Duration
+	Blocks    int64 // of the pool; -1 if unknown
+	Estimated bool  // Blocks is an estimate
+	Replica   bool
+}
+
+// Sample is some of the keys of a store.
+type Sample struct {
+	Keys     []string // of single blocks
+	Sets     []string // each as the key of one of its members
+	Complete bool     // the store has no other keys
+}
