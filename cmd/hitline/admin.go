@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// newReset returns the command that empties the index.
-func newReset() *cobra.Command {
+// newResetCmd returns the command that empties the server's index.
+func newResetCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "reset",
@@ -19,14 +19,14 @@ func newReset() *cobra.Command {
 
 With --json: {"reset": true}`,
 		Example: "  hitline reset --connect tcp://10.0.0.1:7557",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error { return c.Reset(ctx) })
+		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error { return c.Reset(ctx) })
 		if err != nil {
 			return err
 		}
@@ -35,8 +35,8 @@ With --json: {"reset": true}`,
 	return cmd
 }
 
-// newPing returns the command that measures a round trip.
-func newPing() *cobra.Command {
+// newPingCmd returns the command that measures one round trip.
+func newPingCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "ping",
@@ -45,24 +45,24 @@ func newPing() *cobra.Command {
 
 With --json: {"round_trip_ns": nanoseconds}`,
 		Example: "  hitline ping --timeout 1s",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		var took time.Duration
-		err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			begun := time.Now()
+		var roundTrip time.Duration
+		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			sent := time.Now()
 			err := c.Ping(ctx)
-			took = time.Since(begun)
+			roundTrip = time.Since(sent)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string]int64{"round_trip_ns": took.Nanoseconds()}, took.String())
+		return printResult(cmd, t.json, map[string]int64{"round_trip_ns": roundTrip.Nanoseconds()}, roundTrip.String())
 	}
 	return cmd
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// target is the server that a command asks, and how the command answers.
+// target is the flags that all commands with a client share.
 type target struct {
 	connect string
 	timeout time.Duration
 	json    bool
 }
 
-// addFlags defines the flags that all asking commands share.
+// addFlags defines the flags.
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port, host:port, ipc:///path or ipc://@name")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait, for connecting and the answer together")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
 }
 
-// check refuses flags that cannot work, before any file is read.
+// check returns an error for invalid flags. Commands call it before they read a file.
 func (t *target) check() error {
 	if t.timeout <= 0 {
 		return usagef("--timeout is %v, must be more than 0", t.timeout)
@@ -40,30 +40,30 @@ func (t *target) check() error {
 	return nil
 }
 
-// ask connects, runs request, and closes the connection.
-func (t *target) ask(ctx context.Context, request func(context.Context, *client.Client) error) error {
+// do connects, runs request, and closes the connection. The timeout bounds all three.
+func (t *target) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	client, err := client.Dial(ctx, t.connect, client.WithTimeout(0)) // ctx bounds all
+	c, err := client.Dial(ctx, t.connect, client.WithTimeout(0)) // ctx has the timeout
 	if err != nil {
-		return t.explain(ctx, err)
+		return t.wrapError(ctx, err)
 	}
-	defer client.Close() // nothing is buffered: what failed has failed before
-	if err := request(ctx, client); err != nil {
-		return t.explain(ctx, err)
+	defer c.Close() // it buffers nothing, so its error would be no news
+	if err := request(ctx, c); err != nil {
+		return t.wrapError(ctx, err)
 	}
 	return nil
 }
 
-// explain adds the server's address to an error. If the time was up, it says whether
-// there was a connection.
-func (t *target) explain(ctx context.Context, err error) error {
+// wrapError adds the server's address to an error. After a timeout the text says whether
+// the client had connected.
+func (t *target) wrapError(ctx context.Context, err error) error {
 	timedOut := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case timedOut && errors.Is(err, client.ErrNoAnswer):
-		return classed{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer}
+		return classifiedError{fmt.Errorf("%s: connected, but no answer within %v", t.connect, t.timeout), client.ErrNoAnswer}
 	case timedOut:
-		return classed{fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), client.ErrConnect}
+		return classifiedError{fmt.Errorf("%s: no connection within %v: %w", t.connect, t.timeout, err), client.ErrConnect}
 	}
 	return fmt.Errorf("%s: %w", t.connect, err)
 }

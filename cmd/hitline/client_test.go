@@ -106,13 +106,13 @@ func TestRefused(t *testing.T) {
 	address := fake(t, replyRefused)
 	for _, line := range askingLines {
 		got := ask(t, address, line)
-		assert.Equal(t, exitBad, got.code, line)
+		assert.Equal(t, exitFailed, got.code, line)
 		assert.Empty(t, got.stdout, line)
 		assert.Contains(t, got.stderr, "reason", line)
 		assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", line, got.stderr)
 
 		got = ask(t, address, line+" --json")
-		assert.Equal(t, exitBad, got.code, line)
+		assert.Equal(t, exitFailed, got.code, line)
 		assert.Regexp(t, `^\{"error":".*reason","exit":1\}\n$`, got.stdout, line)
 	}
 }
@@ -122,7 +122,7 @@ func TestRefusedInSeveralLines(t *testing.T) {
 	reason := "one\r\ntwo\x1b[31m\u009b"
 	address := fake(t, string(netproto.AppendFailed(nil, nil, reason)))
 	got := ask(t, address, "ping")
-	assert.Equal(t, exitBad, got.code)
+	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "one..two.[31m.\n")
 	assert.Equal(t, 1, strings.Count(got.stderr, "\n"), got.stderr)
 }
@@ -134,7 +134,7 @@ func TestBadAnswers(t *testing.T) {
 		{"stat", "\x01\x01\x01\x00\x01{"}, {"stat", "\x01\x01\x01\x00\x02[]"}, {"reset", replyHit},
 	} {
 		got := ask(t, fake(t, test.reply), test.line)
-		assert.Equal(t, exitBad, got.code, "%s: %q: %s", test.line, test.reply, got.stderr)
+		assert.Equal(t, exitFailed, got.code, "%s: %q: %s", test.line, test.reply, got.stderr)
 		assert.Empty(t, got.stdout)
 	}
 }
@@ -158,7 +158,7 @@ func TestLost(t *testing.T) {
 			if address == silent {
 				want += timeout.String() + "\n"
 			}
-			assert.Equal(t, exitLost, got.code, line)
+			assert.Equal(t, exitNoConnection, got.code, line)
 			assert.Empty(t, got.stdout, line)
 			assert.Contains(t, got.stderr, want, line)
 			assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", line, got.stderr)

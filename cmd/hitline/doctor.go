@@ -24,8 +24,8 @@ type doctorResult struct {
 	Exit  int    `json:"exit"`
 }
 
-// newDoctor returns the command that examines the configured store.
-func newDoctor() *cobra.Command {
+// newDoctorCmd returns the command that examines the configured store.
+func newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine the configured store",
@@ -43,7 +43,7 @@ each group ends and why. Take a prompt that an engine has stored.
 It exits with 0 if all is well, 1 if something is wrong, each problem a line that
 says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	source := configFlags(cmd)
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "most `time` to wait for the store")
@@ -109,7 +109,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, prompt 
 	} else {
 		result.Report, err = diagnosis.Examine(ctx, rules, store.forDiagnosis(), prompt)
 		if err != nil {
-			err = classed{err, client.ErrConnect}
+			err = classifiedError{err, client.ErrConnect}
 		}
 		_ = store.Close()
 	}
@@ -118,7 +118,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, prompt 
 	}
 	result.Exit = exitCode(err)
 	if err != nil {
-		result.Error, err = err.Error(), classed{err, errTold}
+		result.Error, err = err.Error(), classifiedError{err, errReported}
 	}
 	if printErr := printResult(cmd, asJSON, result, formatReport(result.Report)); printErr != nil {
 		return printErr

@@ -65,7 +65,7 @@ func TestDoctorWithoutConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := examined(t, config, "--timeout", "2s")
-			assert.Equal(t, exitLost, d.Exit)
+			assert.Equal(t, exitNoConnection, d.Exit)
 			assert.Equal(t, name, d.Backend)
 			assert.Equal(t, dead, d.Address)
 			assert.Contains(t, d.Error, dead)
@@ -135,7 +135,7 @@ func TestDoctorOfRedis(t *testing.T) {
 	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:3@00ff", "", 0).Err())
 	d = examined(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}\nbackend: {redis: {url: 'redis://"+address+"', layout: set}}\n")
 	// A store laid out otherwise than the configuration says is found by its own words.
-	assert.Equal(t, exitBad, d.Exit)
+	assert.Equal(t, exitFailed, d.Exit)
 	d = examined(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
 	require.Len(t, d.Problems, 2)
 	assert.Contains(t, d.Problems[0], "blocks of group 3, and pool.groups describes 1 group")
@@ -154,7 +154,7 @@ func TestDoctorOfRedisThatRefuses(t *testing.T) {
 			d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: '"+test.url+"'}}\n")
 			require.Len(t, d.Problems, 1, d.Error)
 			assert.Contains(t, d.Problems[0], test.want)
-			assert.Equal(t, exitBad, d.Exit)
+			assert.Equal(t, exitFailed, d.Exit)
 			assert.NotContains(t, d.Problems[0], "s3cret")
 		})
 	}
@@ -168,7 +168,7 @@ func TestDoctorOfANodeOfACluster(t *testing.T) {
 	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
 	require.Len(t, d.Problems, 1, d.Error)
 	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://, or cluster: true; see backend.redis")
-	assert.Equal(t, exitBad, d.Exit)
+	assert.Equal(t, exitFailed, d.Exit)
 }
 
 // served is a serve that runs in process until the test ends.

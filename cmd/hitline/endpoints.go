@@ -19,27 +19,30 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// endpoints serve what operators and their tools ask over HTTP: /metrics, /healthz
-// and /readyz.
+// endpoints serves /metrics, /healthz and /readyz over HTTP.
 type endpoints struct {
-	server   *http.Server
-	listener net.Listener
-	done     chan struct{} // closed when the server's goroutine has returned
+	httpServer *http.Server
+	listener   net.Listener
+	done       chan struct{} // closed when the goroutine that serves has returned
 }
 
 const (
-	// maxScrapers bounds the HTTP connections: each takes a file descriptor that a
+	// maxScrapeConns bounds the HTTP connections: each takes a file descriptor that a
 	// client of the lookup port could need.
-	maxScrapers = 32
-	// scrapePatience bounds one request, and the last ones when closing.
-	scrapePatience, closePatience = 10 * time.Second, time.Second
+	maxScrapeConns = 32
+	// scrapeTimeout bounds one request.
+	scrapeTimeout = 10 * time.Second
+	// closeTimeout bounds how long close waits for requests in flight.
+	closeTimeout = time.Second
+	// idleTimeout is longer than the interval of scrapers, so that they keep a connection.
+	idleTimeout = 2 * time.Minute
 )
 
 // openEndpoints binds the address and serves in the background until close.
-func openEndpoints(address string, server *server.Server, logger *slog.Logger) (*endpoints, error) {
+func openEndpoints(address string, srv *server.Server, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
-		metrics.NewServer(server),
+		metrics.NewServer(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
@@ -53,53 +56,53 @@ func openEndpoints(address string, server *server.Server, logger *slog.Logger) (
 	}
 	errorLog := slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 	e := &endpoints{
-		listener: limitListener(listener, maxScrapers),
+		listener: limitListener(listener, maxScrapeConns),
 		done:     make(chan struct{}),
-		server: &http.Server{
-			Handler:           endpointsMux(registry, server.Ready, errorLogger{logger}),
-			ReadHeaderTimeout: scrapePatience,
-			ReadTimeout:       scrapePatience,
-			WriteTimeout:      2 * scrapePatience,
-			IdleTimeout:       2 * time.Minute, // longer than scrapers wait in between
+		httpServer: &http.Server{
+			Handler:           endpointsMux(registry, srv.Ready, errorLogger{logger}),
+			ReadHeaderTimeout: scrapeTimeout,
+			ReadTimeout:       scrapeTimeout,
+			WriteTimeout:      2 * scrapeTimeout,
+			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    16 << 10,
 			ErrorLog:          errorLog,
 		},
 	}
 	go func() {
 		defer close(e.done)
-		if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := e.httpServer.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
 			logger.Error("metrics are no longer served", "error", err)
 		}
 	}()
 	return e, nil
 }
 
-// address returns what is bound.
+// address returns the bound address.
 func (e *endpoints) address() string { return e.listener.Addr().String() }
 
-// close lets requests under way finish, for a moment, and joins the goroutine.
+// close waits for requests in flight, at most closeTimeout, and for the goroutine.
 func (e *endpoints) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if err := e.server.Shutdown(ctx); err != nil {
-		_ = e.server.Close()
+	if err := e.httpServer.Shutdown(ctx); err != nil {
+		_ = e.httpServer.Close()
 	}
 	<-e.done
 }
 
-// endpointsMux returns what answers the three paths.
+// endpointsMux returns the handler of the three paths.
 func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
-		ErrorLog: log, MaxRequestsInFlight: 4, Timeout: scrapePatience,
+		ErrorLog: log, MaxRequestsInFlight: 4, Timeout: scrapeTimeout,
 	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, ready()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready()) })
 	return mux
 }
 
-// answer says ok, or why not.
-func answer(w http.ResponseWriter, err error) {
+// writeStatus writes ok, or status 503 with err.
+func writeStatus(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	text := "ok"
@@ -107,40 +110,41 @@ func answer(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		text = err.Error()
 	}
-	_, _ = io.WriteString(w, text+"\n") // whoever asked may be gone
+	_, _ = io.WriteString(w, text+"\n") // the client may be gone
 }
 
-// errorLogger passes on what goes wrong with a scrape.
+// errorLogger logs the errors of scrapes. It is a promhttp.Logger.
 type errorLogger struct{ log *slog.Logger }
 
 func (l errorLogger) Println(v ...any) {
 	l.log.Warn("metrics cannot be collected", "error", fmt.Sprint(v...))
 }
 
-// limitListener accepts while fewer than most of its connections are open.
-func limitListener(l net.Listener, most int) net.Listener {
-	return &limitedListener{Listener: l, places: make(chan struct{}, most), closed: make(chan struct{})}
+// limitListener returns a listener that accepts at most n connections at a time. Unlike
+// that of netutil, its Close ends an Accept that waits for a connection to close.
+func limitListener(l net.Listener, n int) net.Listener {
+	return &limitedListener{Listener: l, sem: make(chan struct{}, n), closed: make(chan struct{})}
 }
 
 type limitedListener struct {
 	net.Listener
-	places chan struct{} // holds one for each open connection
+	sem    chan struct{} // has an element for each open connection
 	closed chan struct{}
 	once   sync.Once
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
 	select {
-	case l.places <- struct{}{}:
+	case l.sem <- struct{}{}:
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		<-l.places
+		<-l.sem
 		return nil, err
 	}
-	return &limitedConn{Conn: conn, leave: sync.OnceFunc(func() { <-l.places })}, nil
+	return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { <-l.sem })}, nil
 }
 
 func (l *limitedListener) Close() error {
@@ -150,10 +154,10 @@ func (l *limitedListener) Close() error {
 
 type limitedConn struct {
 	net.Conn
-	leave func()
+	release func() // idempotent
 }
 
 func (c *limitedConn) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.Conn.Close()
 }

@@ -16,37 +16,37 @@ import (
 
 // Exit codes of all commands.
 const (
-	exitDone  = 0
-	exitBad   = 1 // the answer was bad or refused
-	exitUsage = 2 // wrong usage or configuration
-	exitLost  = 3 // no connection or lost
+	exitDone         = 0
+	exitFailed       = 1 // the answer was bad or refused, or doctor has found a problem
+	exitUsage        = 2 // wrong usage or configuration
+	exitNoConnection = 3 // no connection or lost
 )
 
-// errUsage is wrapped by mistakes in the command line, and errConfig by those in
-// what it refers to; both exit with 2, and help mends only the first.
+// The classes of errors that exit with 2. errUsage is of the command line, for which
+// --help helps; errConfig is of a configuration or an input file.
 var (
 	errUsage  = errors.New("wrong usage")
 	errConfig = errors.New("wrong configuration")
 )
 
-// classed gives an error a class without changing its text.
-type classed struct {
+// classifiedError adds a class to an error without changing its text.
+type classifiedError struct {
 	error
 	class error
 }
 
 // Unwrap returns both the error and its class.
-func (c classed) Unwrap() []error { return []error{c.error, c.class} }
+func (c classifiedError) Unwrap() []error { return []error{c.error, c.class} }
 
-// usagef is a mistake in the command line.
+// usagef returns an error of the class errUsage.
 func usagef(format string, args ...any) error {
-	return classed{fmt.Errorf(format, args...), errUsage}
+	return classifiedError{fmt.Errorf(format, args...), errUsage}
 }
 
-// configError is a mistake in a configuration or an input file.
-func configError(err error) error { return classed{err, errConfig} }
+// configError adds the class errConfig.
+func configError(err error) error { return classifiedError{err, errConfig} }
 
-// exitCode returns the code of an error.
+// exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	switch {
 	case err == nil:
@@ -54,21 +54,21 @@ func exitCode(err error) int {
 	case errors.Is(err, errUsage), errors.Is(err, errConfig), errors.Is(err, client.ErrRequest):
 		return exitUsage
 	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return exitLost
+		return exitNoConnection
 	}
-	return exitBad
+	return exitFailed
 }
 
-// errTold is of a failure that standard output tells of already, with --json too.
-var errTold = errors.New("told")
+// errReported is the class of errors that a command has printed on standard output itself.
+var errReported = errors.New("reported")
 
-// report tells what failed of a command line and returns the exit code.
-func report(cmd *cobra.Command, args []string, err error) int {
+// reportError prints the error of a command and returns the exit code.
+func reportError(cmd *cobra.Command, args []string, err error) int {
 	code := exitCode(err)
 	if err == nil {
 		return code
 	}
-	if wantsJSON(cmd, args) && !errors.Is(err, errTold) {
+	if wantsJSON(cmd, args) && !errors.Is(err, errReported) {
 		line, _ := json.Marshal(struct {
 			Error string `json:"error"`
 			Exit  int    `json:"exit"`
@@ -82,15 +82,15 @@ func report(cmd *cobra.Command, args []string, err error) int {
 	return code
 }
 
-// wantsJSON tells whether --json is given. Parsing ends at a wrong flag, and it may be
-// behind that.
+// wantsJSON reports whether --json is given. Parsing stops at a wrong flag, so args after
+// it count too.
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	asJSON, err := cmd.Flags().GetBool("json")
 	return asJSON || err == nil && !cmd.Flags().Changed("json") && slices.Contains(args, "--json")
 }
 
-// printable makes one line of an error that a server may have worded, fit for a
-// terminal.
+// printable replaces control characters. A server may have worded an error, which must not
+// span lines or control the terminal.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {

@@ -14,11 +14,10 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// hashList is what a hashes file holds: the hashes joined, and the length of one
-// in bytes, 0 if there are none.
+// hashList is the contents of a hashes file.
 type hashList struct {
-	blob    []byte
-	hashLen int
+	blob    []byte // the hashes joined
+	hashLen int    // of one hash in bytes, 0 without hashes
 }
 
 // count returns the number of hashes.
@@ -46,7 +45,7 @@ func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
 	if err != nil {
 		return hashList{}, configError(fmt.Errorf("cannot read the hashes: %w", err))
 	}
-	defer file.Close() // only read
+	defer file.Close() // read only: Close cannot lose data
 	return readHashes(name, file)
 }
 
@@ -58,24 +57,25 @@ func readHashes(name string, in io.Reader) (hashList, error) {
 	var list hashList
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 4096), maxLine)
-	number := 0
+	lineNumber := 0
 	for lines.Scan() {
-		number++
-		if err := list.add(strings.TrimSpace(lines.Text())); err != nil {
-			return hashList{}, configError(fmt.Errorf("%s:%d: %w", name, number, err))
+		lineNumber++
+		if err := list.addLine(strings.TrimSpace(lines.Text())); err != nil {
+			return hashList{}, configError(fmt.Errorf("%s:%d: %w", name, lineNumber, err))
 		}
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return hashList{}, configError(fmt.Errorf("%s:%d: line longer than %d bytes; write one hash a line", name, number+1, maxLine))
+		return hashList{}, configError(fmt.Errorf("%s:%d: line longer than %d bytes; write one hash a line", name, lineNumber+1, maxLine))
 	case err != nil:
-		return hashList{}, configError(fmt.Errorf("cannot read the hashes: %s:%d: %w", name, number+1, err))
+		return hashList{}, configError(fmt.Errorf("cannot read the hashes: %s:%d: %w", name, lineNumber+1, err))
 	}
 	return list, nil
 }
 
-// add takes one line, without the spaces around it.
-func (l *hashList) add(line string) error {
+// addLine adds the hash in a line without surrounding spaces. It skips blank lines and
+// comments.
+func (l *hashList) addLine(line string) error {
 	if line == "" || line[0] == '#' {
 		return nil
 	}

@@ -36,11 +36,11 @@ func TestServeIPC(t *testing.T) {
 		assert.Equal(t, exitDone, got.code, got.stderr)
 	}
 	twice := hitline(t, "", "serve", "--listen", address)
-	assert.Equal(t, exitBad, twice.code)
+	assert.Equal(t, exitFailed, twice.code)
 	assert.Contains(t, twice.stderr, "cannot listen: server: cannot serve "+address+": "+path+" is in use by a running server")
 
 	stop()
 	assert.Equal(t, exitDone, <-code)
 	assert.NoFileExists(t, path)
-	assert.Equal(t, exitLost, hitline(t, "", "ping", "--connect", address).code)
+	assert.Equal(t, exitNoConnection, hitline(t, "", "ping", "--connect", address).code)
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// keysRequest is a request of the client about keys of one place.
-type keysRequest func(c *client.Client, ctx context.Context, place netproto.GroupRank, keys netproto.Hashes) error
+// keysFunc sends a request about keys of one group rank.
+type keysFunc func(c *client.Client, ctx context.Context, rank netproto.GroupRank, keys netproto.Hashes) error
 
-// newStore returns the command that adds keys to the pool index.
-func newStore() *cobra.Command {
+// newStoreCmd returns the command that adds keys to the server's index.
+func newStoreCmd() *cobra.Command {
 	var chunk uint32
-	var before string
-	var key []byte
-	request := func(c *client.Client, ctx context.Context, place netproto.GroupRank, keys netproto.Hashes) error {
-		if before == "" && chunk == netproto.FirstChunkUnknown {
-			return c.Store(ctx, place, keys)
+	var beforeHex string
+	var before []byte
+	send := func(c *client.Client, ctx context.Context, rank netproto.GroupRank, keys netproto.Hashes) error {
+		if beforeHex == "" && chunk == netproto.FirstChunkUnknown {
+			return c.Store(ctx, rank, keys)
 		}
-		return c.StoreChain(ctx, place, chunk, key, keys)
+		return c.StoreChain(ctx, rank, chunk, before, keys)
 	}
-	cmd := newKeys(request, "stored")
+	cmd := newKeysCmd(send, "stored")
 	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; what is stored under its numbers can be looked up by anchors (default not told)")
-	cmd.Flags().Lookup("chunk").DefValue = "0" // which is not shown
-	cmd.Flags().StringVar(&before, "before", "", "the key in front of the first chunk, in `hex`")
+	cmd.Flags().Lookup("chunk").DefValue = "0" // help does not show a zero
+	cmd.Flags().StringVar(&beforeHex, "before", "", "the key in front of the first chunk, in `hex`")
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
-		if key, err = hex.DecodeString(before); err != nil {
-			return usagef("--before %q is no hash in hexadecimal digits: %v", before, err)
+		if before, err = hex.DecodeString(beforeHex); err != nil {
+			return usagef("--before %q is no hash in hexadecimal digits: %v", beforeHex, err)
 		}
 		return nil
 	}
@@ -49,9 +49,9 @@ With --json: {"stored": number of keys}`
 	return cmd
 }
 
-// newEvict returns the command that takes keys out of the pool index.
-func newEvict() *cobra.Command {
-	cmd := newKeys((*client.Client).Evict, "evicted")
+// newEvictCmd returns the command that removes keys from the server's index.
+func newEvictCmd() *cobra.Command {
+	cmd := newKeysCmd((*client.Client).Evict, "evicted")
 	cmd.Use = "evict --group G --hashes-file FILE"
 	cmd.Short = "Tell the server that blocks have left the pool"
 	cmd.Long = `evict takes keys of one group away from one rank. Keys that are not there are no
@@ -62,17 +62,17 @@ With --json: {"evicted": number of keys}`
 	return cmd
 }
 
-// newKeys returns a command that sends a hashes file for a place; done is the
-// past participle of what it does.
-func newKeys(request keysRequest, done string) *cobra.Command {
+// newKeysCmd returns a command that sends the keys of a hashes file. participle is the word
+// for what was done with them.
+func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var t target
-	var place netproto.GroupRank
-	cmd := &cobra.Command{Args: noArgs}
+	var rank netproto.GroupRank
+	cmd := &cobra.Command{Args: refuseArgs}
 	t.addFlags(cmd)
-	cmd.Flags().Uint16Var(&place.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&place.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&place.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&place.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
@@ -85,13 +85,13 @@ func newKeys(request keysRequest, done string) *cobra.Command {
 		if keys.count() == 0 {
 			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
 		}
-		err = t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			return request(c, ctx, place, netproto.NewHashes(keys.blob, keys.hashLen))
+		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return send(c, ctx, rank, netproto.NewHashes(keys.blob, keys.hashLen))
 		})
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, t.json, map[string]int{done: keys.count()}, fmt.Sprintf("%s %d", done, keys.count()))
+		return printResult(cmd, t.json, map[string]int{participle: keys.count()}, fmt.Sprintf("%s %d", participle, keys.count()))
 	}
 	return cmd
 }

@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	// backlog is how many lines may wait for whoever reads the log: the few lines a
-	// second that a server tells at most make minutes.
-	backlog = 1024
-	// lastLines is how long the end waits for them to be written.
-	lastLines = time.Second
+	// maxQueuedLines bounds the lines that wait for the reader of the log. A server logs a
+	// few lines a second at most, so the queue lasts for minutes.
+	maxQueuedLines = 1024
+	// outputGrace bounds how long close waits for the queued lines to be written.
+	outputGrace = time.Second
 )
 
-// logWriter writes lines on a goroutine of its own. A log that nobody reads, a full
-// pipe, stops whoever writes to it: event loops and accepting must not be among them.
-// What does not fit the backlog is dropped, and told in its place.
+// logWriter writes lines on a goroutine of its own. A write to a full pipe blocks if
+// nobody reads the log, and it must not block an event loop or the acceptor. Write drops
+// a line if the queue is full; the number of dropped lines is logged in their place.
 type logWriter struct {
 	lines   chan []byte
-	dropped atomic.Int64
-	ending  chan struct{}
-	ended   chan struct{}
+	dropped atomic.Int64  // since the last line was written
+	closing chan struct{} // closed by close
+	done    chan struct{} // closed when run has returned
 }
 
-// openLog returns a logger that writes to w as cfg says. closeLog waits for what is
-// left, for a moment; what is logged after that is lost.
+// openLog returns a logger that writes to w as cfg says. closeLog writes the queued lines,
+// for at most outputGrace. Later lines are lost.
 func openLog(w io.Writer, cfg config.Log) (logger *slog.Logger, closeLog func()) {
-	l := &logWriter{lines: make(chan []byte, backlog), ending: make(chan struct{}), ended: make(chan struct{})}
+	l := &logWriter{lines: make(chan []byte, maxQueuedLines), closing: make(chan struct{}), done: make(chan struct{})}
 	go l.run(w, newLogger(w, cfg))
 	return newLogger(l, cfg), l.close
 }
 
-// Write takes a line and never fails.
+// Write queues a copy of line. It never blocks and returns no error.
 func (l *logWriter) Write(line []byte) (int, error) {
 	select {
 	case l.lines <- bytes.Clone(line):
@@ -46,11 +46,11 @@ func (l *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// run writes lines to w until the end. direct logs there, too.
+// run writes lines to w until close. direct is a logger over w without the queue.
 func (l *logWriter) run(w io.Writer, direct *slog.Logger) {
-	defer close(l.ended)
+	defer close(l.done)
 	write := func(line []byte) {
-		_, _ = w.Write(line) // there is nowhere else to tell that it failed
+		_, _ = w.Write(line) // there is no other place to report the error
 		if n := l.dropped.Swap(0); n > 0 {
 			direct.Warn("lines of this log were dropped, as nobody took them", "lines", n)
 		}
@@ -60,7 +60,7 @@ func (l *logWriter) run(w io.Writer, direct *slog.Logger) {
 		case line := <-l.lines:
 			write(line)
 			continue
-		case <-l.ending:
+		case <-l.closing:
 		}
 		for range len(l.lines) {
 			write(<-l.lines)
@@ -69,11 +69,11 @@ func (l *logWriter) run(w io.Writer, direct *slog.Logger) {
 	}
 }
 
-// close writes what is left, unless nobody takes it.
+// close waits until the queued lines are written, at most outputGrace.
 func (l *logWriter) close() {
-	close(l.ending)
+	close(l.closing)
 	select {
-	case <-l.ended:
-	case <-time.After(lastLines):
+	case <-l.done:
+	case <-time.After(outputGrace):
 	}
 }

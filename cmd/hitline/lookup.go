@@ -14,8 +14,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// newLookup returns the command that asks for a hit.
-func newLookup() *cobra.Command {
+// newLookupCmd returns the command that asks for the hit of a prompt.
+func newLookupCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "lookup --tokens N --hashes-file FILE",
@@ -33,7 +33,7 @@ a hit of all tokens would need. Explaining counts neither as a lookup nor as use
 With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
 "end_tokens": …, "reason": …, "first_missing_block": …}]}`,
 		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
@@ -58,10 +58,10 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 	return cmd
 }
 
-// runLookup asks for the hit and prints it.
+// runLookup prints the hit.
 func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
 	var hit api.Hit
-	err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+	err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 		hit, err = c.Lookup(ctx, int64(tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
 		return err
 	})
@@ -75,21 +75,21 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 	}{hit.Tokens, tokens, hashes.count()}, strconv.FormatInt(hit.Tokens, 10))
 }
 
-// runExplain asks why the hit ends where it does and prints a table.
+// runExplain prints where and why each group's part of the hit ends.
 func runExplain(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) error {
 	var e api.Explanation
-	err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+	err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 		e, err = c.Explain(ctx, int64(tokens), netproto.NewHashes(hashes.blob, hashes.hashLen))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return printResult(cmd, t.json, e, explainTable(e))
+	return printResult(cmd, t.json, e, formatExplanation(e))
 }
 
-// explainTable words an explanation for a person.
-func explainTable(e api.Explanation) string {
+// formatExplanation writes an explanation as a table.
+func formatExplanation(e api.Explanation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hit %d tokens\n", e.HitTokens)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -101,6 +101,6 @@ func explainTable(e api.Explanation) string {
 		}
 		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", g.Group, g.Kind, g.EndTokens, g.Reason, missing)
 	}
-	_ = w.Flush() // a Builder takes everything
+	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -1,5 +1,5 @@
-// Command hitline serves prefix-cache lookups to LLM engines, and asks such a
-// server.
+// Command hitline serves prefix-cache lookups to LLM engines. It is also a client of such
+// a server.
 //
 // Every command exits with 0 when it is done, 1 when the answer was bad or
 // refused, 2 on wrong usage or configuration, and 3 when there was no connection
@@ -21,20 +21,20 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run runs one command line, without the program's name, and returns its exit
-// code. A server that runs in it stops when ctx ends, as on SIGTERM.
+// run runs one command line, without the program's name, and returns its exit code. The
+// end of ctx stops serve as SIGTERM does.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRoot()
+	root := newRootCmd()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	return report(cmd, args, err)
+	return reportError(cmd, args, err)
 }
 
-// newRoot returns the command tree.
-func newRoot() *cobra.Command {
+// newRootCmd returns the command tree.
+func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hitline",
 		Short: "Prefix-cache lookup service for LLM serving",
@@ -45,24 +45,23 @@ commands ask one.
 Exit codes: 0 done; 1 the answer was bad or refused; 2 wrong usage or
 configuration; 3 no connection or lost.`,
 		Example: "  hitline serve --block-size 16\n  hitline ping",
-		Args:    knownCommand,
+		Args:    refuseUnknown,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usagef("no command given; one of %s", strings.Join(commandNames(cmd), ", "))
 		},
-		SilenceErrors: true, // report words them
+		SilenceErrors: true, // reportError prints them
 		SilenceUsage:  true,
 	}
-	root.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	root.SuggestionsMinimumDistance = 2 // edits that may separate a typo from a command
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(newHelp())
+	root.SetHelpCommand(newHelpCmd())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
-	root.AddCommand(newServe(), newLookup(), newStore(), newEvict(), newReset(), newPing(), newStat(), newDoctor(), newVersion())
+	root.AddCommand(newServeCmd(), newLookupCmd(), newStoreCmd(), newEvictCmd(), newResetCmd(), newPingCmd(), newStatCmd(), newDoctorCmd(), newVersionCmd())
 	return root
 }
 
-// newHelp replaces cobra's help command, which takes an unknown topic for a
-// success.
-func newHelp() *cobra.Command {
+// newHelpCmd replaces cobra's help command, which exits with 0 for an unknown topic.
+func newHelpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
 		Short:   "Explain a command",
@@ -74,9 +73,9 @@ func newHelp() *cobra.Command {
 			case err != nil:
 				return usagef("%v", err)
 			case topic == cmd.Root():
-				err = knownCommand(topic, rest)
+				err = refuseUnknown(topic, rest)
 			default:
-				err = noArgs(topic, rest)
+				err = refuseArgs(topic, rest)
 			}
 			if err != nil {
 				return err
@@ -87,8 +86,8 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// knownCommand refuses arguments of the root: a command that is none.
-func knownCommand(root *cobra.Command, args []string) error {
+// refuseUnknown returns an error for arguments of the root command: they name no command.
+func refuseUnknown(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -109,8 +108,8 @@ func commandNames(root *cobra.Command) []string {
 	return names
 }
 
-// noArgs refuses arguments of a command that takes none.
-func noArgs(_ *cobra.Command, args []string) error {
+// refuseArgs returns an error for any argument.
+func refuseArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("unexpected argument %q", args[0])
 	}

@@ -97,7 +97,7 @@ func TestJSONBehindWrongFlag(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	root := newRoot()
+	root := newRootCmd()
 	for _, cmd := range append(root.Commands(), root) {
 		t.Run(cmd.Name(), func(t *testing.T) {
 			assert.NotEmpty(t, cmd.Short)

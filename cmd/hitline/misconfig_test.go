@@ -188,7 +188,7 @@ func wrongPools(t *testing.T, store string) {
 			t.Parallel()
 			d := m.examined(t, store)
 			assert.Equal(t, []string{m.want}, d.Problems, "doctor")
-			assert.Equal(t, exitBad, d.Exit)
+			assert.Equal(t, exitFailed, d.Exit)
 
 			s := serving(t, m.config(store))
 			storetest.Eventually(t, "serve tells", func() bool {
@@ -232,7 +232,7 @@ func wrongConnections(t *testing.T, cases map[string]wrongConnection) {
 			require.Len(t, d.Problems, 1, "doctor: %s", d.Error)
 			assert.Contains(t, d.Problems[0], c.want)
 			assert.NotContains(t, d.Problems[0], "s3cret")
-			assert.Equal(t, exitBad, d.Exit)
+			assert.Equal(t, exitFailed, d.Exit)
 
 			s := serving(t, config)
 			require.Len(t, s.complaints(), 1)

@@ -70,7 +70,7 @@ func serveFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 	assert.Empty(t, s.complaints())
 	for _, args := range []string{"store --hashes-file -", "evict --hashes-file -", "reset"} {
 		got := hitline(t, strings.Join(hashes, "\n"), append(strings.Fields(args), "--connect", s.address)...)
-		assert.Equal(t, exitBad, got.code)
+		assert.Equal(t, exitFailed, got.code)
 		assert.Contains(t, got.stderr, "a Mooncake store")
 	}
 }

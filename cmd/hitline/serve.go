@@ -23,8 +23,8 @@ import (
 	"github.com/hitline/hitline/simd"
 )
 
-// newServe returns the command that runs the service.
-func newServe() *cobra.Command {
+// newServeCmd returns the command that runs the service.
+func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the lookup service",
@@ -37,7 +37,7 @@ It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
 second signal stops it at once.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	source := configFlags(cmd)
 	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
@@ -51,20 +51,21 @@ second signal stops it at once.`,
 	return cmd
 }
 
-// configFlags defines the flags that configure serve, and returns what reads them.
+// configFlags defines the flags that configure serve. The function that it returns reads
+// them, after parsing.
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	f := cmd.Flags()
 	file := f.String("config", "", "YAML `file` to read (default none)")
 	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port, port 0 for any, ipc:///path or ipc://@name;\nrepeatable (default tcp://127.0.0.1:7557)")
 	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS, which follows a container's limit)")
 	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
-	backend := f.String("backend", "", "`name` of the backend: memory, redis or mooncake (default: the one that is configured, or memory)")
+	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake (default: the one that is configured, or memory)")
 	return func() (config.Source, error) {
 		src := config.Source{File: *file, Environ: os.Environ()}
 		src.Flags.Listen = *listen
-		src.Flags.Loops = given(cmd, "loops", loops)
-		src.Flags.BlockSize = given(cmd, "block-size", blockSize)
-		src.Flags.Backend = given(cmd, "backend", backend)
+		src.Flags.Loops = flagValue(cmd, "loops", loops)
+		src.Flags.BlockSize = flagValue(cmd, "block-size", blockSize)
+		src.Flags.Backend = flagValue(cmd, "backend", backendName)
 		if f.Changed("config") && *file == "" {
 			return src, usagef("--config names no file")
 		}
@@ -72,8 +73,8 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	}
 }
 
-// given returns value if its flag is on the command line, otherwise nil.
-func given[T any](cmd *cobra.Command, flag string, value *T) *T {
+// flagValue returns value if its flag is on the command line, otherwise nil.
+func flagValue[T any](cmd *cobra.Command, flag string, value *T) *T {
 	if cmd.Flags().Changed(flag) {
 		return value
 	}
@@ -100,7 +101,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 		return configError(err)
 	}
 	err = serveFrom(cmd, cfg, store, check, logger)
-	if store != nil && !errors.Is(err, errAtOnce) {
+	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
 		}
@@ -273,10 +274,10 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		logger.Info("stopped")
 		return nil
 	case s := <-signals:
-		return classed{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errAtOnce}
+		return classifiedError{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal}
 	}
 }
 
-// errAtOnce is the class of an end by a second signal, which does not wait for the store
+// errSecondSignal is the class of an end by a second signal, which does not wait for the store
 // to close.
-var errAtOnce = errors.New("stopped at once")
+var errSecondSignal = errors.New("stopped at once")

@@ -101,7 +101,7 @@ func TestBindFailure(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	got := hitline(t, "", "serve", "--listen", "tcp://"+taken.Addr().String())
-	assert.Equal(t, exitBad, got.code)
+	assert.Equal(t, exitFailed, got.code)
 	assert.Empty(t, got.stdout)
 	last := got.stderr[strings.LastIndex(strings.TrimSuffix(got.stderr, "\n"), "\n")+1:]
 	assert.Regexp(t, `^hitline: cannot listen: .*`+taken.Addr().String()+`.*: address already in use\n$`, last)
@@ -184,7 +184,7 @@ func TestEndToEnd(t *testing.T) {
 		"store --group 65535 --hashes-file - --json":    all,
 		"evict --pcp-rank 65535 --hashes-file - --json": all,
 	} {
-		assert.Equal(t, exitBad, do(line, stdin).code, line)
+		assert.Equal(t, exitFailed, do(line, stdin).code, line)
 	}
 	assert.Regexp(t, `(?m)^revision +2026-06-20$`, do("stat", "").stdout)
 	stat := do("stat --json", "")
@@ -197,7 +197,7 @@ func TestEndToEnd(t *testing.T) {
 	stop()
 	assert.Equal(t, exitDone, <-code)
 	assert.Contains(t, <-rest, `"msg":"stopped"`)
-	assert.Equal(t, exitLost, do("ping", "").code)
+	assert.Equal(t, exitNoConnection, do("ping", "").code)
 }
 
 // program starts hitline as a process of its own and waits until it is ready.
@@ -309,7 +309,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	assert.Equal(t, "hitline: stopped at once by a second signal (terminated); requests may be unanswered", log.Text())
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
-	assert.Equal(t, exitBad, exit.ExitCode())
+	assert.Equal(t, exitFailed, exit.ExitCode())
 }
 
 // fakeServer is a server whose end the test decides.
@@ -332,7 +332,7 @@ func TestServerThatStopsByItself(t *testing.T) {
 		close(server.done)
 		err := wait(context.Background(), server, nil, time.Second, slog.New(slog.DiscardHandler))
 		assert.EqualError(t, err, want)
-		assert.Equal(t, exitBad, exitCode(err))
+		assert.Equal(t, exitFailed, exitCode(err))
 	}
 }
 

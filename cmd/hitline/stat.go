@@ -15,8 +15,8 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// newStat returns the command that prints the server's counters.
-func newStat() *cobra.Command {
+// newStatCmd returns the command that prints the server's counters.
+func newStatCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "stat",
@@ -25,7 +25,7 @@ func newStat() *cobra.Command {
 
 With --json: the server's own JSON.`,
 		Example: "  hitline stat\n  hitline stat --json | jq .entries",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -33,18 +33,18 @@ With --json: the server's own JSON.`,
 			return err
 		}
 		var stat json.RawMessage
-		err := t.ask(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
 			stat, err = c.Stat(ctx)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		layout := table
+		format := formatTable
 		if t.json {
-			layout = oneLine
+			format = formatLine
 		}
-		text, err := layout(stat)
+		text, err := format(stat)
 		if err != nil {
 			return fmt.Errorf("%s: bad answer to stat: %w", t.connect, err)
 		}
@@ -53,8 +53,9 @@ With --json: the server's own JSON.`,
 	return cmd
 }
 
-// oneLine returns JSON as it is, unless it spans lines.
-func oneLine(document json.RawMessage) (string, error) {
+// formatLine returns a JSON document in one line. A document without line breaks is
+// returned unchanged.
+func formatLine(document json.RawMessage) (string, error) {
 	if !bytes.ContainsAny(document, "\r\n") {
 		return string(document), nil
 	}
@@ -63,11 +64,11 @@ func oneLine(document json.RawMessage) (string, error) {
 	return out.String(), err
 }
 
-// table lays out a JSON object for people: one line for each value, sorted, with
-// the keys that lead to it joined by dots.
-func table(object json.RawMessage) (string, error) {
+// formatTable writes a JSON object as a table: a line for each value, sorted, with the
+// keys that lead to it joined by dots.
+func formatTable(object json.RawMessage) (string, error) {
 	decoder := json.NewDecoder(bytes.NewReader(object))
-	decoder.UseNumber() // counters have more digits than a float
+	decoder.UseNumber() // a float64 would lose digits of counters
 	var fields map[string]any
 	if err := decoder.Decode(&fields); err != nil {
 		return "", err
@@ -85,17 +86,17 @@ func table(object json.RawMessage) (string, error) {
 	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
-// flatten adds the values below fields to flat.
-func flatten(flat map[string]string, before string, fields map[string]any) {
+// flatten adds the values of fields to flat. Their keys begin with prefix.
+func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
 		switch v := value.(type) {
 		case map[string]any:
-			flatten(flat, before+key+".", v)
+			flatten(flat, prefix+key+".", v)
 		case string:
-			flat[before+key] = v
+			flat[prefix+key] = v
 		default:
-			text, _ := json.Marshal(v) // what came out of JSON goes back
-			flat[before+key] = string(text)
+			text, _ := json.Marshal(v) // v was decoded from JSON
+			flat[prefix+key] = string(text)
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/hitline/hitline/simd"
 )
 
-// version is set by the release build (-ldflags "-X main.version=v1.2.3"); what
-// go build and go install know is used when it is not.
+// version is set by the release build (-ldflags "-X main.version=v1.2.3"). Other builds
+// have the version of the module.
 var version string
 
-// buildVersion returns the version of this program, "devel" if nothing is known.
+// buildVersion returns the version of this program, "devel" if it is unknown.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -28,8 +28,8 @@ func buildVersion() string {
 	return info.Main.Version
 }
 
-// newVersion returns the command that tells what this program is.
-func newVersion() *cobra.Command {
+// newVersionCmd returns the command that prints the version and the kernels.
+func newVersionCmd() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -40,14 +40,14 @@ and the default revision.
 
 With --json: {"version", "go", "platform", "kernel", "kernels", "revision"}`,
 		Example: "  hitline version\n  HITLINE_KERNEL=generic hitline version",
-		Args:    noArgs,
+		Args:    refuseArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := simd.ForceFromEnv(); err != nil {
 			return configError(err)
 		}
-		about := struct {
+		result := struct {
 			Version  string   `json:"version"`
 			Go       string   `json:"go"`
 			Platform string   `json:"platform"`
@@ -59,8 +59,8 @@ With --json: {"version", "go", "platform", "kernel", "kernels", "revision"}`,
 			simd.Kernel(), simd.Kernels(), coordinator.Revision(0).String(),
 		}
 		text := fmt.Sprintf("hitline %s\ngo %s %s\nkernel %s, of %s\nrevision %s by default",
-			about.Version, about.Go, about.Platform, about.Kernel, strings.Join(about.Kernels, ", "), about.Revision)
-		return printResult(cmd, asJSON, about, text)
+			result.Version, result.Go, result.Platform, result.Kernel, strings.Join(result.Kernels, ", "), result.Revision)
+		return printResult(cmd, asJSON, result, text)
 	}
 	return cmd
 }
