@@ -16,10 +16,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// fake listens on a port of its own and answers the first bytes of every
-// connection with reply; "" means that it never answers, and "hang up" that it
-// closes.
-func fake(t *testing.T, reply string) (address string) {
+// listenAndReply listens on a free port. It writes reply after the first bytes of every
+// connection. "" means that it never answers, "hang up" that it closes the connection.
+func listenAndReply(t *testing.T, reply string) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -37,7 +36,7 @@ func fake(t *testing.T, reply string) (address string) {
 					return
 				}
 				_, _ = io.WriteString(conn, reply)
-				_, _ = io.Copy(io.Discard, conn) // until the client goes
+				_, _ = io.Copy(io.Discard, conn) // until the client closes
 			})
 		}
 	})
@@ -52,29 +51,29 @@ const (
 	replyHit     = "\x00\x04\x00\x00\x00\x40"
 )
 
-// explained is the document of an explain reply.
-const explained = `{"hit_tokens":16,"groups":[{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1},` +
+// explainJSON is the document of an explain reply.
+const explainJSON = `{"hit_tokens":16,"groups":[{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1},` +
 	`{"group":1,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null}]}`
 
-var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explained), false)))
+var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explainJSON), false)))
 
-var askingLines = []string{
+var clientCommands = []string{
 	"lookup --tokens 128 --hashes-file - --explain",
 	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset", "ping", "stat",
 }
 
-// ask runs line against a server.
-func ask(t *testing.T, address, line string) result {
+// runClient runs line against a server.
+func runClient(t *testing.T, address, line string) result {
 	t.Helper()
 	return hitline(t, "00\n01\n", append(strings.Fields(line), "--connect", address)...)
 }
 
 func TestAnswers(t *testing.T) {
-	done := fake(t, replyDone)
+	done := listenAndReply(t, replyDone)
 	for _, test := range []struct{ line, reply, want string }{
 		{"lookup --tokens 128 --hashes-file -", replyHit, "64\n"},
 		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"num_tokens":128,"hashes":2}` + "\n"},
-		{"lookup --tokens 128 --hashes-file - --explain --json", replyExplain, explained + "\n"},
+		{"lookup --tokens 128 --hashes-file - --explain --json", replyExplain, explainJSON + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain", replyExplain, `hit 16 tokens
 group  kind            ends at token  reason        first missing block
 0      full_attention  16             rank_missing  1
@@ -93,67 +92,67 @@ group  kind            ends at token  reason        first missing block
 		t.Run(test.line, func(t *testing.T) {
 			address := done
 			if test.reply != replyDone {
-				address = fake(t, test.reply)
+				address = listenAndReply(t, test.reply)
 			}
-			assert.Equal(t, result{exitDone, test.want, ""}, ask(t, address, test.line))
+			assert.Equal(t, result{exitDone, test.want, ""}, runClient(t, address, test.line))
 		})
 	}
-	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, ask(t, done, "ping").stdout)
-	assert.Regexp(t, `^\{"round_trip_ns":[1-9][0-9]*\}\n$`, ask(t, done, "ping --json").stdout)
+	assert.Regexp(t, `^[0-9.]+(ns|µs|ms)\n$`, runClient(t, done, "ping").stdout)
+	assert.Regexp(t, `^\{"round_trip_ns":[1-9][0-9]*\}\n$`, runClient(t, done, "ping --json").stdout)
 }
 
 func TestRefused(t *testing.T) {
-	address := fake(t, replyRefused)
-	for _, line := range askingLines {
-		got := ask(t, address, line)
+	address := listenAndReply(t, replyRefused)
+	for _, line := range clientCommands {
+		got := runClient(t, address, line)
 		assert.Equal(t, exitFailed, got.code, line)
 		assert.Empty(t, got.stdout, line)
 		assert.Contains(t, got.stderr, "reason", line)
 		assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", line, got.stderr)
 
-		got = ask(t, address, line+" --json")
+		got = runClient(t, address, line+" --json")
 		assert.Equal(t, exitFailed, got.code, line)
 		assert.Regexp(t, `^\{"error":".*reason","exit":1\}\n$`, got.stdout, line)
 	}
 }
 
-// What a server says of a refusal is one line, and none of the terminal's commands.
+// A refusal is printed in one line, without control characters.
 func TestRefusedInSeveralLines(t *testing.T) {
 	reason := "one\r\ntwo\x1b[31m\u009b"
-	address := fake(t, string(netproto.AppendFailed(nil, nil, reason)))
-	got := ask(t, address, "ping")
+	address := listenAndReply(t, string(netproto.AppendFailed(nil, nil, reason)))
+	got := runClient(t, address, "ping")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "one..two.[31m.\n")
 	assert.Equal(t, 1, strings.Count(got.stderr, "\n"), got.stderr)
 }
 
-// An answer that is none of the protocol's is bad, not lost.
+// An answer that is not of the protocol is a failure, not a lost connection.
 func TestBadAnswers(t *testing.T) {
 	for _, test := range []struct{ line, reply string }{
 		{"ping", "\x00\x01\x07"}, {"ping", "HTTP/1.1 400"}, {"lookup --tokens 1 --hashes-file -", "\x00\x05\x01\x00\x00\x00\x00"},
 		{"stat", "\x01\x01\x01\x00\x01{"}, {"stat", "\x01\x01\x01\x00\x02[]"}, {"reset", replyHit},
 	} {
-		got := ask(t, fake(t, test.reply), test.line)
+		got := runClient(t, listenAndReply(t, test.reply), test.line)
 		assert.Equal(t, exitFailed, got.code, "%s: %q: %s", test.line, test.reply, got.stderr)
 		assert.Empty(t, got.stdout)
 	}
 }
 
 func TestLost(t *testing.T) {
-	nobody := "tcp://" + storetest.FreeAddr(t)
-	hangUp, silent := fake(t, "hang up"), fake(t, "")
-	for _, line := range askingLines {
-		for address, want := range map[string]string{nobody: "connection refused", hangUp: hangUp, silent: "connected, but no answer within "} {
+	closed := "tcp://" + storetest.FreeAddr(t)
+	hangUp, silent := listenAndReply(t, "hang up"), listenAndReply(t, "")
+	for _, line := range clientCommands {
+		for address, want := range map[string]string{closed: "connection refused", hangUp: hangUp, silent: "connected, but no answer within "} {
 			timeout := 20 * time.Second
 			if address == silent {
 				timeout = 50 * time.Millisecond
 			}
-			begun := time.Now()
-			got := ask(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
+			started := time.Now()
+			got := runClient(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
 			for address == silent && strings.Contains(got.stderr, "no connection within") && timeout < 20*time.Second {
 				timeout *= 4 // a busy machine connects late
-				begun = time.Now()
-				got = ask(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
+				started = time.Now()
+				got = runClient(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
 			}
 			if address == silent {
 				want += timeout.String() + "\n"
@@ -162,13 +161,13 @@ func TestLost(t *testing.T) {
 			assert.Empty(t, got.stdout, line)
 			assert.Contains(t, got.stderr, want, line)
 			assert.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: %s", line, got.stderr)
-			assert.Less(t, time.Since(begun), timeout+20*time.Second, line)
+			assert.Less(t, time.Since(started), timeout+20*time.Second, line)
 		}
 	}
 }
 
-// The requests that go out are the wire's.
-func TestPlaceOnTheWire(t *testing.T) {
+// The group rank of the flags is in the request.
+func TestRankOnTheWire(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
@@ -186,6 +185,6 @@ func TestPlaceOnTheWire(t *testing.T) {
 		got <- buf
 		_, _ = io.WriteString(conn, replyDone)
 	}()
-	assert.Equal(t, "stored 2\n", ask(t, "tcp://"+listener.Addr().String(), "store --group 1 --tp-rank 2 --pp-rank 3 --pcp-rank 4 --hashes-file -").stdout)
+	assert.Equal(t, "stored 2\n", runClient(t, "tcp://"+listener.Addr().String(), "store --group 1 --tp-rank 2 --pp-rank 3 --pcp-rank 4 --hashes-file -").stdout)
 	assert.Equal(t, "\x01\x05store\x01\x08\x00\x01\x00\x02\x00\x03\x00\x04\x01\x02\x00\x01\x00\x02\x00\x01", string(<-got))
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// TestDoctorSaysTheHit compares what doctor says of a prompt with what serve answers.
-func TestDoctorSaysTheHit(t *testing.T) {
+// TestDoctorHit compares the hit that doctor reports with what serve answers.
+func TestDoctorHit(t *testing.T) {
 	server := storetest.StartRedis(t)
 	client := server.Client(t)
-	chain := hashesOf("h", chained, 32)
+	chain := hexHashes("h", promptLen, 32)
 	put := func(name string, rank, group int, hashes ...string) {
 		for _, hash := range hashes {
 			require.NoError(t, client.Set(t.Context(), fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%s", name, rank, group, hash), "", 0).Err())
@@ -58,7 +58,7 @@ func TestDoctorSaysTheHit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := "pool: {tp_size: 2, " + test.pool + "}\nbackend: {redis: {url: 'redis://" + server.Addr + "', timeout: 5s}}\n"
 			tokens := fmt.Sprint(test.tokens)
-			d := examined(t, config, "--tokens", tokens, "--hashes-file", configFile(t, strings.Join(chain, "\n")))
+			d := runDoctor(t, config, "--tokens", tokens, "--hashes-file", configFile(t, strings.Join(chain, "\n")))
 			assert.Empty(t, d.Problems)
 			var got []string
 			for _, note := range d.Notes {
@@ -70,9 +70,9 @@ func TestDoctorSaysTheHit(t *testing.T) {
 			require.NotNil(t, d.Prompt)
 			assert.Equal(t, test.hit, int(d.Prompt.HitTokens))
 
-			s := serving(t, config)
-			asked := fmt.Sprint(d.Prompt.Tokens)
-			answer := hitline(t, strings.Join(chain, "\n"), "lookup", "--connect", s.address, "--tokens", asked, "--hashes-file", "-", "--explain", "--json")
+			s := startServe(t, config)
+			lookupTokens := fmt.Sprint(d.Prompt.Tokens)
+			answer := hitline(t, strings.Join(chain, "\n"), "lookup", "--connect", s.address, "--tokens", lookupTokens, "--hashes-file", "-", "--explain", "--json")
 			var want map[string]any
 			require.NoError(t, json.Unmarshal([]byte(answer.stdout), &want), answer.stderr)
 			text, err := json.Marshal(d.Prompt)
@@ -85,23 +85,23 @@ func TestDoctorSaysTheHit(t *testing.T) {
 	}
 }
 
-// A prompt of which nothing is stored.
+// Nothing of the prompt is stored.
 func TestDoctorOfAnotherPrompt(t *testing.T) {
 	server := storetest.StartRedis(t)
 	client := server.Client(t)
-	for _, hash := range hashesOf("h", chained, 32) {
+	for _, hash := range hexHashes("h", promptLen, 32) {
 		require.NoError(t, client.Set(t.Context(), "m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hash, "", 0).Err())
 	}
-	file := configFile(t, strings.Join(hashesOf("other", chained, 32), "\n"))
-	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
+	file := configFile(t, strings.Join(hexHashes("other", promptLen, 32), "\n"))
+	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
 	assert.Contains(t, d.Notes, "none of the prompt's first 40 blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default")
 	require.NotNil(t, d.Prompt)
 	assert.Zero(t, d.Prompt.HitTokens)
 
-	// Blocks of any group are blocks.
-	require.NoError(t, client.Set(t.Context(), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hashesOf("other", 1, 32)[0], "", 0).Err())
-	d = examined(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
+	// A block of any group counts as stored.
+	require.NoError(t, client.Set(t.Context(), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@"+hexHashes("other", 1, 32)[0], "", 0).Err())
+	d = runDoctor(t, "pool: {model_name: w, groups: [{kind: sliding_window, block_size: 16, sliding_window: 32}]}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", "640", "--hashes-file", file)
 	assert.NotContains(t, strings.Join(d.Notes, "\n"), "PYTHONHASHSEED")
 }
 
@@ -117,8 +117,8 @@ func TestDoctorCannotLookUp(t *testing.T) {
 		"too many keys":  {"tp_size: 16384", "4800", 300, "bytes, at most 1073741824 are asked for: give a shorter one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := configFile(t, strings.Join(hashesOf("h", test.hashes, 32), "\n"))
-			d := examined(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", test.tokens, "--hashes-file", file)
+			file := configFile(t, strings.Join(hexHashes("h", test.hashes, 32), "\n"))
+			d := runDoctor(t, "pool: {model_name: m, "+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", "--tokens", test.tokens, "--hashes-file", file)
 			require.Len(t, d.Problems, 1)
 			assert.Contains(t, d.Problems[0], "the prompt could not be looked up: ")
 			assert.Contains(t, d.Problems[0], test.want)

@@ -11,7 +11,7 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// What doctor says of an order that it cannot check, or that blocks may have shown.
+// doctor notes an order that it cannot check, or that blocks may contradict.
 func TestDoctorNotesOrder(t *testing.T) {
 	server := storetest.StartRedis(t)
 	client := server.Client(t)
@@ -20,14 +20,14 @@ func TestDoctorNotesOrder(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), fmt.Sprintf("%s@tp_rank:0@pcp0@dcp0@pp_rank:0@group:%d@%s", name, group, hash), "", 0).Err())
 		}
 	}
-	chain := hashesOf("h", chained, 32)
+	chain := hexHashes("h", promptLen, 32)
 	for group := range 3 {
 		put("alike", group, chain)
 	}
 	put("few", 0, chain[36:]) // of a prompt
 	put("few", 1, chain)
-	put("many", 0, hashesOf("h", 200, 32)) // of many
-	put("many", 1, hashesOf("h", 60, 32))
+	put("many", 0, hexHashes("h", 200, 32)) // of many
+	put("many", 1, hexHashes("h", 60, 32))
 	put("short", 0, chain[:6])
 	put("short", 1, chain[4:6])
 	const window16 = "{kind: sliding_window, block_size: 16, sliding_window: 16}"
@@ -71,7 +71,7 @@ func TestDoctorNotesOrder(t *testing.T) {
 			if !test.prompt {
 				args = nil
 			}
-			d := examined(t, "pool: {"+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", args...)
+			d := runDoctor(t, "pool: {"+test.pool+"}\nbackend: {redis: {url: 'redis://"+server.Addr+"', timeout: 5s}}\n", args...)
 			assert.Empty(t, d.Problems)
 			var got []string
 			for _, note := range d.Notes {

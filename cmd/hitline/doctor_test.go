@@ -1,15 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +15,8 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// deadAddress returns an address where nobody listens.
-func deadAddress(t *testing.T) string {
+// closedAddress returns an address on which no process listens.
+func closedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -29,8 +24,8 @@ func deadAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// examined runs doctor with --json.
-func examined(t *testing.T, config string, args ...string) doctorResult {
+// runDoctor runs doctor with --json.
+func runDoctor(t *testing.T, config string, args ...string) doctorResult {
 	t.Helper()
 	got := hitline(t, "", append([]string{"doctor", "--json", "--config", configFile(t, config)}, args...)...)
 	require.Equal(t, 1, strings.Count(got.stdout, "\n"), got.stdout)
@@ -51,20 +46,20 @@ func TestDoctorOfMemory(t *testing.T) {
 	assert.Contains(t, got.stdout, "backend  memory\n")
 	assert.Contains(t, got.stdout, "there is nothing to connect to")
 
-	d := examined(t, "pool: {model_name: a/m, cache_prefix: p, tp_size: 8}\n")
+	d := runDoctor(t, "pool: {model_name: a/m, cache_prefix: p, tp_size: 8}\n")
 	assert.Equal(t, 8, d.GroupRanks)
 	assert.Len(t, d.Patterns, 4, "the first few")
 	assert.Equal(t, "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH", d.Patterns[0])
 }
 
 func TestDoctorWithoutConnection(t *testing.T) {
-	dead := deadAddress(t)
+	dead := closedAddress(t)
 	for name, config := range map[string]string{
 		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
 		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := examined(t, config, "--timeout", "2s")
+			d := runDoctor(t, config, "--timeout", "2s")
 			assert.Equal(t, exitNoConnection, d.Exit)
 			assert.Equal(t, name, d.Backend)
 			assert.Equal(t, dead, d.Address)
@@ -95,7 +90,7 @@ func TestDoctorOfRedis(t *testing.T) {
 	server := storetest.StartRedis(t)
 	address, client := server.Addr, server.Client(t)
 	base := "backend: {redis: {url: 'redis://" + address + "'}}\n"
-	d := examined(t, base+"pool: {model_name: m}\n")
+	d := runDoctor(t, base+"pool: {model_name: m}\n")
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
 	assert.Regexp(t, `^redis \d`, d.Server)
 	assert.Equal(t, "standalone", d.Mode)
@@ -123,7 +118,7 @@ func TestDoctorOfRedis(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := examined(t, base+test.config+"\n")
+			d := runDoctor(t, base+test.config+"\n")
 			require.Len(t, d.Problems, len(test.want), "%v", d.Problems)
 			for i := range test.want {
 				assert.Contains(t, d.Problems[i], test.want[i])
@@ -133,10 +128,10 @@ func TestDoctorOfRedis(t *testing.T) {
 		})
 	}
 	require.NoError(t, client.Set(t.Context(), "p@m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:3@00ff", "", 0).Err())
-	d = examined(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}\nbackend: {redis: {url: 'redis://"+address+"', layout: set}}\n")
-	// A store laid out otherwise than the configuration says is found by its own words.
+	d = runDoctor(t, "pool: {model_name: m, cache_prefix: p, tp_size: 2}\nbackend: {redis: {url: 'redis://"+address+"', layout: set}}\n")
+	// The backend itself refuses a store of another layout.
 	assert.Equal(t, exitFailed, d.Exit)
-	d = examined(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
+	d = runDoctor(t, base+"pool: {model_name: m, cache_prefix: p, tp_size: 2}\n")
 	require.Len(t, d.Problems, 2)
 	assert.Contains(t, d.Problems[0], "blocks of group 3, and pool.groups describes 1 group")
 	assert.Contains(t, d.Problems[1], "have 2 and 32 bytes")
@@ -151,90 +146,37 @@ func TestDoctorOfRedisThatRefuses(t *testing.T) {
 		"cluster":        {"redis-cluster://:s3cret@" + address, "not part of a cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: '"+test.url+"'}}\n")
+			d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: '"+test.url+"'}}\n")
 			require.Len(t, d.Problems, 1, d.Error)
 			assert.Contains(t, d.Problems[0], test.want)
 			assert.Equal(t, exitFailed, d.Exit)
 			assert.NotContains(t, d.Problems[0], "s3cret")
 		})
 	}
-	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@"+address+"'}}\n")
+	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@"+address+"'}}\n")
 	assert.Equal(t, exitDone, d.Exit, d.Problems)
 }
 
-// A node of a cluster answers single commands, but for its own slots only.
+// A node of a cluster answers single commands for its own slots only.
 func TestDoctorOfANodeOfACluster(t *testing.T) {
 	address := storetest.StartRedis(t, "--cluster-enabled", "yes").Addr
-	d := examined(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
+	d := runDoctor(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+address+"'}}\n")
 	require.Len(t, d.Problems, 1, d.Error)
 	assert.Contains(t, d.Problems[0], "use redis-cluster:// instead of redis://, or cluster: true; see backend.redis")
 	assert.Equal(t, exitFailed, d.Exit)
 }
 
-// served is a serve that runs in process until the test ends.
-type served struct {
-	address string
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (s *served) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.Write(p)
-}
-
-// told returns the lines of the log.
-func (s *served) told() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(s.log.String(), "\n"), "\n")
-}
-
-// complaints returns those lines that warn or tell of an error.
-func (s *served) complaints() []string {
-	return slices.DeleteFunc(s.told(), func(line string) bool {
-		return !strings.Contains(line, `"level":"WARN"`) && !strings.Contains(line, `"level":"ERROR"`)
-	})
-}
-
-// serving runs serve and waits until it is ready.
-func serving(t *testing.T, config string) *served {
-	t.Helper()
-	s := &served{}
-	ctx, stop := context.WithCancel(context.Background())
-	code := make(chan int, 1)
-	go func() {
-		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, s)
-	}()
-	t.Cleanup(func() {
-		stop()
-		assert.Equal(t, exitDone, <-code)
-	})
-	storetest.Eventually(t, "serve is ready", func() bool {
-		for _, line := range s.told() {
-			var ready struct{ Listen []string }
-			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
-				s.address = ready.Listen[0]
-			}
-		}
-		return s.address != ""
-	})
-	return s
-}
-
-// A store that is away is told, and served without.
+// serve logs that the store is down, and answers 0.
 func TestServeWithoutStore(t *testing.T) {
-	dead := deadAddress(t)
+	dead := closedAddress(t)
 	for name, config := range map[string]string{
 		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
 		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serving(t, config)
-			require.Len(t, s.complaints(), 1)
-			all := s.complaints()[0]
+			s := startServe(t, config)
+			require.Len(t, s.warnings(), 1)
+			all := s.warnings()[0]
 			assert.Contains(t, all, "the store cannot be used")
 			assert.Contains(t, all, dead)
 			assert.Contains(t, all, `"backend":"`+name+`"`)
@@ -248,9 +190,9 @@ func TestServeWithoutStore(t *testing.T) {
 func TestServeFromRedis(t *testing.T) {
 	server := storetest.StartRedis(t)
 	client := server.Client(t)
-	hitlined := serving(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', ttl: 1h, timeout: 5s}}\n")
-	address := hitlined.address
-	assert.Empty(t, hitlined.complaints())
+	srv := startServe(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://"+server.Addr+"', ttl: 1h, timeout: 5s}}\n")
+	address := srv.address
+	assert.Empty(t, srv.warnings())
 	hashes := fmt.Sprintf("%064x\n%064x\n", 1, 2)
 	do := func(line string) result {
 		return hitline(t, hashes, append(strings.Fields(line), "--connect", address)...)
@@ -266,8 +208,9 @@ func TestServeFromRedis(t *testing.T) {
 	assert.Equal(t, result{exitDone, "0\n", ""}, do(find))
 }
 
-// TestDoctorLooksAtKeys over TLS, with a password and in a cluster, in both layouts.
-func TestDoctorLooksAtKeys(t *testing.T) {
+// TestDoctorSamplesKeys runs doctor over TLS, with a password and in a cluster, in both
+// layouts.
+func TestDoctorSamplesKeys(t *testing.T) {
 	secure, cert, key := storetest.StartTLSRedis(t, "--requirepass", "s3cret")
 	locked := storetest.StartRedis(t, "--requirepass", "s3cret")
 	cluster := storetest.StartCluster(t, storetest.Binary(t), "--requirepass", "s3cret")
@@ -284,16 +227,16 @@ func TestDoctorLooksAtKeys(t *testing.T) {
 				defer b.Close()
 				var keys []string
 				for rank := range 2 {
-					for _, hash := range hashesOf("h", 30, 32) {
+					for _, hash := range hexHashes("h", 30, 32) {
 						keys = append(keys, fmt.Sprintf("p@%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%s", layout, rank, hash))
 					}
 				}
 				require.NoError(t, b.Store(t.Context(), keys))
 				store := "\nbackend: {redis: {url: '" + url + "', layout: " + layout + "}}\n"
-				d := examined(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 2}"+store)
+				d := runDoctor(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 2}"+store)
 				assert.Empty(t, d.Problems)
 				assert.Contains(t, d.Notes, "the hashes in the keys have 64 hexadecimal digits, 32 bytes; a lookup's must have as many")
-				d = examined(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 4, num_kv_head: 4}"+store)
+				d = runDoctor(t, "pool: {model_name: "+layout+", cache_prefix: p, tp_size: 4, num_kv_head: 4}"+store)
 				require.Len(t, d.Problems, 1)
 				assert.Contains(t, d.Problems[0], "the store has blocks on tp_rank 0 to 1, and lookups need them on tp_rank 0 to 3")
 				require.NoError(t, b.Reset(t.Context()))
@@ -306,15 +249,15 @@ func TestDoctorLooksAtKeys(t *testing.T) {
 			b, err := redis.New(redis.Config{URL: url, KeyPrefix: "m", Layout: redis.Layout(layout)})
 			require.NoError(t, err)
 			defer b.Close()
-			require.NoError(t, b.Store(t.Context(), []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hashesOf("h", 1, 32)[0]}))
+			require.NoError(t, b.Store(t.Context(), []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hexHashes("h", 1, 32)[0]}))
 			config := "pool: {model_name: m}\nbackend: {redis: {url: '" + url + "', layout: " + other + "}}\n"
 			want := "set backend.redis.layout to " + layout + ", or reset the pool"
-			d := examined(t, config)
+			d := runDoctor(t, config)
 			require.Len(t, d.Problems, 1)
 			assert.Contains(t, d.Problems[0], want)
-			s := serving(t, config)
-			storetest.Eventually(t, "serve tells", func() bool { return len(s.complaints()) > 0 })
-			assert.Contains(t, s.complaints()[0], want)
+			s := startServe(t, config)
+			storetest.Eventually(t, "serve warns", func() bool { return len(s.warnings()) > 0 })
+			assert.Contains(t, s.warnings()[0], want)
 			require.NoError(t, b.Reset(t.Context()))
 		})
 	}

@@ -17,19 +17,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// observed is a server in process with its endpoints.
-type observed struct {
+// metricsServer is a server in process with its endpoints.
+type metricsServer struct {
 	address, metrics string
 	stop             func() // begins to drain
 	code             chan int
 }
 
-func serveObserved(t *testing.T) *observed {
+func startWithMetrics(t *testing.T) *metricsServer {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	logReader, logWriter := io.Pipe()
-	o := &observed{stop: stop, code: make(chan int, 1)}
+	o := &metricsServer{stop: stop, code: make(chan int, 1)}
 	go func() {
 		args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\nmetrics: 127.0.0.1:0\n")}
 		o.code <- run(ctx, args, nil, io.Discard, logWriter)
@@ -52,7 +52,7 @@ func serveObserved(t *testing.T) *observed {
 }
 
 // get returns the status and the body of a path.
-func (o *observed) get(t *testing.T, method, path string) (int, string) {
+func (o *metricsServer) get(t *testing.T, method, path string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+o.metrics+path, nil)
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func (o *observed) get(t *testing.T, method, path string) (int, string) {
 }
 
 func TestEndpoints(t *testing.T) {
-	o := serveObserved(t)
+	o := startWithMetrics(t)
 	wants := func(path string, status int, text string) {
 		t.Helper()
 		got, body := o.get(t, "GET", path)
@@ -85,8 +85,8 @@ func TestEndpoints(t *testing.T) {
 	status, _ = o.get(t, "POST", "/metrics")
 	assert.Equal(t, 405, status)
 
-	// While a request is finished, new clients are sent elsewhere.
-	conn := stuck(t, o.address)
+	// While requests in flight finish, the server is not ready for new clients.
+	conn := beginPing(t, o.address)
 	o.stop()
 	require.Eventually(t, func() bool { status, _ := o.get(t, "GET", "/readyz"); return status == 503 }, 20*time.Second, time.Millisecond)
 	wants("/readyz", 503, "not ready: draining\n")
@@ -163,9 +163,9 @@ func TestLimitListener(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	require.NoError(t, first.Close())
-	require.Error(t, first.Close()) // gives one place back, not two
+	require.Error(t, first.Close()) // frees one connection, not two
 	third := next()
 	defer third.Close()
-	require.NoError(t, l.Close()) // does not wait for a place
+	require.NoError(t, l.Close()) // also while Accept waits for a connection to close
 	require.Nil(t, next(), "accepting is over")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server on a unix socket, asked by commands.
+// Commands are clients of a server on a unix socket.
 func TestServeIPC(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lookup.sock")
 	ctx, stop := context.WithCancel(context.Background())

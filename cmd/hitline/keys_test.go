@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A --before that cannot be is told before anybody is asked, though nobody is there.
+// A wrong --before is reported before the command connects.
 func TestWrongBefore(t *testing.T) {
 	got := hitline(t, "00\n", "store", "--hashes-file", "-", "--before", "zz", "--connect", "tcp://127.0.0.1:1")
 	assert.Equal(t, exitUsage, got.code)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server whose log is a full pipe answers, and stops when it is told to.
+// A server whose log is a full pipe answers, and stops at a signal.
 func TestServeWithAFullLog(t *testing.T) {
 	cmd, reader, writer := startProgram(t, "log: {format: json, level: debug}\n")
 	address := readyLine(t, bufio.NewScanner(reader))
@@ -31,7 +31,7 @@ func TestServeWithAFullLog(t *testing.T) {
 		n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 		return err == nil && n > size-os.Getpagesize()
 	}, 20*time.Second, time.Millisecond, "the pipe is full")
-	for range 20 { // each connection is told of at this level
+	for range 20 { // each connection is logged at this level
 		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
 		require.NoError(t, err)
 		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))

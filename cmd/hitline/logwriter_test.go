@@ -15,7 +15,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
-// A log that nobody reads keeps nobody waiting, and tells later what it lost.
+// A log without a reader does not block, and has the number of dropped lines later.
 func TestLogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader, writer := io.Pipe()
@@ -42,7 +42,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 	})
 }
 
-// What waits at the end is written, and one that is stuck then is left.
+// close writes the queued lines. It gives up if a write blocks.
 func TestLogAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -56,9 +56,9 @@ func TestLogAtTheEnd(t *testing.T) {
 		_, writer := io.Pipe()
 		logger, closeLog = openLog(writer, config.Log{Level: "info", Format: "json"})
 		logger.Info("line")
-		begun := time.Now()
+		started := time.Now()
 		closeLog()
-		assert.Equal(t, outputGrace, time.Since(begun))
+		assert.Equal(t, outputGrace, time.Since(started))
 		_ = writer.Close()
 	})
 }

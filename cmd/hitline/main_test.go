@@ -15,8 +15,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProgram makes the test binary be hitline itself, for tests that need a
-// process of their own.
+// asProgram makes the test binary run main, for tests that need a process of their own.
 const asProgram = "HITLINE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
 
-// result is what a command line left behind.
+// result is the exit code and the output of a command line.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -41,7 +40,7 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
-// Wrong usage exits with 2 and says so in one line, with a hint.
+// Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
 		{"", "no command given; one of doctor, evict, lookup, ping, reset, serve, stat, store, version", "hitline"},
@@ -110,17 +109,17 @@ func TestHelp(t *testing.T) {
 			if cmd != root {
 				args = []string{cmd.Name()}
 			}
-			asked := hitline(t, "", append(args, "--help")...)
-			assert.Equal(t, exitDone, asked.code)
-			assert.Empty(t, asked.stderr)
-			assert.Contains(t, asked.stdout, cmd.Long)
-			assert.Contains(t, asked.stdout, cmd.Example)
-			assert.Equal(t, asked, hitline(t, "", append([]string{"help"}, args...)...))
+			viaFlag := hitline(t, "", append(args, "--help")...)
+			assert.Equal(t, exitDone, viaFlag.code)
+			assert.Empty(t, viaFlag.stderr)
+			assert.Contains(t, viaFlag.stdout, cmd.Long)
+			assert.Contains(t, viaFlag.stdout, cmd.Example)
+			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
 		})
 	}
 }
 
-// takesJSON tells which commands have --json.
+// takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
 	case "lookup", "store", "evict", "reset", "ping", "stat", "doctor", "version":

@@ -16,19 +16,19 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// What follows configures hitline in the ways that go wrong most often, over real
-// stores with real keys: doctor and serve each tell in one line what is wrong.
+// These tests configure hitline in the ways that go wrong most often, over real stores with
+// real keys. doctor and serve must each report the problem in one line.
 
-// misconfigured is one such way.
-type misconfigured struct {
+// wrongPool is a pool that differs from that of the keys.
+type wrongPool struct {
 	pool   string   // the pool's fields
-	lookup string   // arguments of a lookup whose hashes are hashes
+	lookup string   // arguments of a lookup of hashes, "" if keys alone show the problem
 	hashes []string // in hex
-	want   string   // the line
+	want   string   // the problem
 }
 
-// hashesOf are n different hashes of so many bytes, in hex.
-func hashesOf(name string, n, length int) []string {
+// hexHashes returns n different hashes of length bytes, in hex.
+func hexHashes(name string, n, length int) []string {
 	list := make([]string, n)
 	for i := range list {
 		list[i] = fmt.Sprintf("%0*x", 2*length, fmt.Sprintf("%s%d", name, i))
@@ -36,21 +36,21 @@ func hashesOf(name string, n, length int) []string {
 	return list
 }
 
-const chained = 40 // hashes of a prompt
+const promptLen = 40 // hashes of a prompt
 
-// otherPools is how many pools storedBlocks has beside m.
+// otherPools is the number of pools in storedKeys, without m.
 const otherPools = 5
 
-// storedBlocks are the keys of some pools, of m the most: m of one group on two ranks, big
-// with a block for every fourth hash, two with two groups, and three with the groups of
-// orderedGroups, thinnedGroups and rankedGroups.
-func storedBlocks() (keys []string) {
+// storedKeys returns the keys of several pools. m has the most, of one group on two ranks.
+// big has a block for every fourth hash, two has two groups. ordered, thinned and ranked
+// have the groups of orderedGroups, thinnedGroups and rankedGroups.
+func storedKeys() (keys []string) {
 	put := func(rank int, name string, group int, hashes ...string) {
 		for _, hash := range hashes {
 			keys = append(keys, fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%s", name, rank, group, hash))
 		}
 	}
-	chain := hashesOf("h", chained, 32)
+	chain := hexHashes("h", promptLen, 32)
 	for rank := range 2 {
 		put(rank, "p@m", 0, chain...)
 		put(rank, "p@two", 0, chain[:5]...)
@@ -67,18 +67,18 @@ func storedBlocks() (keys []string) {
 		put(rank, "p@ranked", 0, chain[:20]...)
 	}
 	put(0, "p@ranked", 1, chain[:20]...)
-	put(0, "p@thinned", 0, hashesOf("t", 20, 32)...)
-	put(0, "p@thinned", 1, hashesOf("t", 50, 32)...)
+	put(0, "p@thinned", 0, hexHashes("t", 20, 32)...)
+	put(0, "p@thinned", 1, hexHashes("t", 50, 32)...)
 	return keys
 }
 
-// Groups as an engine has them, and in another order.
+// Groups in the order of the engine, and the same in another order.
 const (
 	// A window of two blocks in front of every fourth, and blocks of four hashes.
 	window32, full64 = "{kind: sliding_window, block_size: 16, sliding_window: 32}", "{kind: full_attention, block_size: 64}"
 	orderedGroups    = "groups: [" + window32 + ", " + full64 + "]"
 	swappedGroups    = "groups: [" + full64 + ", " + window32 + "]"
-	// What differs is only how much is stored.
+	// The groups may store the same blocks; the engine stores fewer of the window.
 	full16        = "{kind: full_attention, block_size: 16}"
 	thinnedGroups = "groups: [" + window32 + ", " + full16 + "]"
 	swappedThin   = "groups: [" + full16 + ", " + window32 + "]"
@@ -88,10 +88,11 @@ const (
 	swappedRanks   = "revision: 2026-08-17, groups: [" + mla16 + ", " + mamba16 + "]"
 )
 
-// of the keys.
+// twoGroups is a pool with a group that m does not have.
 const twoGroups = "groups: [{kind: full_attention, block_size: 16}, {kind: full_attention, block_size: 16}]"
 
-var wrongKeys = map[string]misconfigured{
+// wrongPools are over storedKeys.
+var wrongPools = map[string]wrongPool{
 	"model name": {
 		pool: "model_name: org/other, cache_prefix: p, tp_size: 2",
 		want: `the store's blocks are of the model "m", and lookups ask for "other": set pool.model_name to the engine's, unless it has stored nothing yet`,
@@ -121,23 +122,23 @@ var wrongKeys = map[string]misconfigured{
 		want: "the tensor ranks that hold each group's blocks are those of pool.revision 2026-08-17, and it is 2026-06-20: set it to that of the engine's vLLM",
 	},
 	"hash length": {
-		pool: "model_name: m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 16),
+		pool: "model_name: m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 16),
 		want: "a prompt's hashes have 16 bytes, and those in the store 32: have all engines of this pool use one hash function (vLLM: --prefix-caching-hash-algo)",
 	},
 	"larger hash block size": {
-		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 32, scheduler_block_size: 32, groups: [{kind: full_attention, block_size: 32}]", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 32, scheduler_block_size: 32, groups: [{kind: full_attention, block_size: 32}]", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "a prompt of 640 tokens has 40 hashes, one for every 16 tokens, and pool.hash_block_size is 32: set it to the engine's",
 	},
 	"smaller hash block size": {
-		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 8, scheduler_block_size: 8, groups: [{kind: full_attention, block_size: 8}]", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		pool: "model_name: m, cache_prefix: p, tp_size: 2, hash_block_size: 8, scheduler_block_size: 8, groups: [{kind: full_attention, block_size: 8}]", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "a prompt of 640 tokens has 40 hashes, one for every 16 tokens, and pool.hash_block_size is 8: set it to the engine's",
 	},
 	"block size of a group": {
-		pool: "model_name: big, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		pool: "model_name: big, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "group 0 has a block for every 64 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's",
 	},
 	"order of the groups": {
-		pool: "model_name: ordered, cache_prefix: p, tp_size: 2, " + swappedGroups, lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		pool: "model_name: ordered, cache_prefix: p, tp_size: 2, " + swappedGroups, lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "group 0 has the blocks of a sliding_window group and is described as full_attention, group 1 the other way round: give pool.groups the order of the engine's kv_cache_groups",
 	},
 	"order of the groups, by how much they cover": {
@@ -145,17 +146,17 @@ var wrongKeys = map[string]misconfigured{
 		want: "group 1, described as sliding_window, has blocks of at least twice as many tokens as group 0, described as full_attention, which stores all that others do: compare the order of pool.groups, and their block sizes, with the engine's kv_cache_groups",
 	},
 	"order of the groups, by their ranks": {
-		pool: "model_name: ranked, cache_prefix: p, tp_size: 2, " + swappedRanks, lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		pool: "model_name: ranked, cache_prefix: p, tp_size: 2, " + swappedRanks, lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "group 0 has the blocks of a mamba group and is described as mla_attention, group 1 the other way round: give pool.groups the order of the engine's kv_cache_groups",
 	},
 	"sliding window, of lookups that hit": {
 		pool:   "model_name: ordered, cache_prefix: p, tp_size: 2, groups: [{kind: sliding_window, block_size: 16, sliding_window: 16}, " + full64 + "]",
-		lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "group 0 has a block that ends at token 48 of a prompt, and as described (sliding_window, block_size 16, sliding_window 16) it stores 1 of every 4 blocks, not that one: compare with the engine's: block_size and sliding_window of pool.groups[0], scheduler_block_size (64), retention_interval, and the order of pool.groups",
 	},
 	"block size of a window": {
 		pool:   "model_name: ordered, cache_prefix: p, tp_size: 2, groups: [{kind: sliding_window, block_size: 32, sliding_window: 32}, " + full64 + "]",
-		lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+		lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 		want: "group 0 has a block that ends at token 48 of a prompt, and as described (sliding_window, block_size 32, sliding_window 32) it stores one for every 32 tokens, not that one: compare with the engine's: block_size of pool.groups[0], and the order of pool.groups",
 	},
 }
@@ -163,80 +164,81 @@ var wrongKeys = map[string]misconfigured{
 func TestWrongPoolOverRedis(t *testing.T) {
 	server := storetest.StartRedis(t)
 	client := server.Client(t)
-	for _, key := range storedBlocks() {
+	for _, key := range storedKeys() {
 		require.NoError(t, client.Set(t.Context(), key, "", 0).Err())
 	}
-	wrongPools(t, "redis: {url: 'redis://"+server.Addr+"', timeout: 5s}")
+	testWrongPools(t, "redis: {url: 'redis://"+server.Addr+"', timeout: 5s}")
 }
 
-// wrongPools has doctor and serve each tell what is wrong with a pool.
-func wrongPools(t *testing.T, store string) {
-	right := misconfigured{pool: "model_name: org/m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32)}
+// testWrongPools checks that doctor and serve report the problem of each wrong pool.
+func testWrongPools(t *testing.T, store string) {
+	right := wrongPool{pool: "model_name: org/m, cache_prefix: p, tp_size: 2", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32)}
 	t.Run("nothing", func(t *testing.T) {
 		t.Parallel()
-		d := right.examined(t, store)
+		d := right.runDoctor(t, store)
 		assert.Empty(t, d.Problems)
 		assert.Equal(t, exitDone, d.Exit)
-		s := serving(t, right.config(store))
+		s := startServe(t, right.config(store))
 		got := hitline(t, strings.Join(right.hashes, "\n"), "lookup", "--connect", s.address, "--tokens", "640", "--hashes-file", "-")
 		assert.Equal(t, result{exitDone, "640\n", ""}, got)
 		time.Sleep(1500 * time.Millisecond) // the watcher samples twice, 1 s apart, before it warns
-		assert.Empty(t, s.complaints())
+		assert.Empty(t, s.warnings())
 	})
-	for name, m := range wrongKeys {
+	for name, m := range wrongPools {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := m.examined(t, store)
+			d := m.runDoctor(t, store)
 			assert.Equal(t, []string{m.want}, d.Problems, "doctor")
 			assert.Equal(t, exitFailed, d.Exit)
 
-			s := serving(t, m.config(store))
-			storetest.Eventually(t, "serve tells", func() bool {
+			s := startServe(t, m.config(store))
+			storetest.Eventually(t, "serve warns", func() bool {
 				if m.lookup != "" {
 					got := hitline(t, strings.Join(m.hashes, "\n"), append([]string{"lookup", "--connect", s.address, "--hashes-file", "-"}, strings.Fields(m.lookup)...)...)
 					require.Equal(t, exitDone, got.code, got.stderr)
 				}
-				return len(s.complaints()) > 0
+				return len(s.warnings()) > 0
 			})
-			line := s.complaints()[0]
+			line := s.warnings()[0]
 			assert.Contains(t, line, "the configured pool is not that of the blocks in the store: hits are missed, or wrong")
 			assert.Contains(t, line, `"problem":"`+strings.ReplaceAll(m.want, `"`, `\"`)+`"`, "serve")
-			assert.Len(t, s.complaints(), 1)
+			assert.Len(t, s.warnings(), 1)
 		})
 	}
 }
 
-func (m misconfigured) config(store string) string {
+func (m wrongPool) config(store string) string {
 	return "pool: {" + m.pool + "}\nbackend: {" + store + "}\n"
 }
 
-// examined is doctor's word.
-func (m misconfigured) examined(t *testing.T, store string) doctorResult {
+// runDoctor returns doctor's result for the pool.
+func (m wrongPool) runDoctor(t *testing.T, store string) doctorResult {
 	if m.lookup == "" {
-		return examined(t, m.config(store))
+		return runDoctor(t, m.config(store))
 	}
 	file := configFile(t, strings.Join(m.hashes, "\n")) // in hex, whatever its name
-	return examined(t, m.config(store), append(strings.Fields(m.lookup), "--hashes-file", file)...)
+	return runDoctor(t, m.config(store), append(strings.Fields(m.lookup), "--hashes-file", file)...)
 }
 
-// wrongConnection is a way to connect wrongly. address stands for the store's.
+// wrongConnection is a backend section with a wrong address or wrong credentials, and a
+// part of the problem.
 type wrongConnection struct{ backend, want string }
 
-// wrongConnections has doctor and serve each tell it.
-func wrongConnections(t *testing.T, cases map[string]wrongConnection) {
+// testWrongConnections checks that doctor and serve report each of cases.
+func testWrongConnections(t *testing.T, cases map[string]wrongConnection) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := "pool: {model_name: m}\nbackend: {" + c.backend + "}\n"
-			d := examined(t, config)
+			d := runDoctor(t, config)
 			require.Len(t, d.Problems, 1, "doctor: %s", d.Error)
 			assert.Contains(t, d.Problems[0], c.want)
 			assert.NotContains(t, d.Problems[0], "s3cret")
 			assert.Equal(t, exitFailed, d.Exit)
 
-			s := serving(t, config)
-			require.Len(t, s.complaints(), 1)
-			line := s.complaints()[0]
+			s := startServe(t, config)
+			require.Len(t, s.warnings(), 1)
+			line := s.warnings()[0]
 			assert.Contains(t, line, `"level":"ERROR","msg":"the store is not what the configuration says; serving anyway, every lookup is a hit of 0"`)
 			assert.Contains(t, strings.ReplaceAll(line, `\"`, `"`), c.want)
 			assert.NotContains(t, line, "s3cret")
@@ -268,10 +270,10 @@ func TestWrongConnectionsToRedis(t *testing.T) {
 	} {
 		cases[name] = wrongConnection{"redis: {url: '" + c.scheme + c.at + c.query + "'}", c.want}
 	}
-	wrongConnections(t, cases)
+	testWrongConnections(t, cases)
 }
 
-// tlsListener is a port that speaks TLS.
+// tlsListener listens on a port and does TLS handshakes only.
 func tlsListener(t *testing.T) string {
 	certFile, keyFile := storetest.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -294,18 +296,18 @@ func tlsListener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// plainSilent is a port that takes connections and says nothing.
-func plainSilent(t *testing.T) string {
+// silentListener listens on a port, accepts connections and never answers.
+func silentListener(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().String()
 }
 
-// A store that is there and hangs may come to itself: that is no mistake of the
-// configuration's.
+// A store that accepts connections and does not answer may recover. The configuration is
+// not wrong.
 func TestSilentStores(t *testing.T) {
-	silent := plainSilent(t)
+	silent := silentListener(t)
 	for name, backend := range map[string]string{
 		"redis":    "redis: {url: 'redis://" + silent + "'}",
 		"TLS":      "redis: {url: 'rediss://" + silent + "'}",
@@ -313,9 +315,9 @@ func TestSilentStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serving(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
-			require.Len(t, s.complaints(), 1)
-			assert.Contains(t, s.complaints()[0], `"level":"WARN","msg":"the store cannot be used`)
+			s := startServe(t, "pool: {model_name: m}\nbackend: {"+backend+"}\n")
+			require.Len(t, s.warnings(), 1)
+			assert.Contains(t, s.warnings()[0], `"level":"WARN","msg":"the store cannot be used`)
 		})
 	}
 }

@@ -11,30 +11,30 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// TestMooncake has doctor and serve over a live master, with blocks that Mooncake's own
-// client has put.
+// TestMooncake runs doctor and serve over a live master. Mooncake's own client has put the
+// blocks.
 func TestMooncake(t *testing.T) {
 	w := storetest.NeedWheel(t, storetest.MooncakeRelease)
 	m := storetest.StartMaster(t, w, "")
 	n := storetest.StartNode(t, w, m)
-	n.Put(storedBlocks()...)
+	n.Put(storedKeys()...)
 	masters := "mooncake: {masters: ['" + m.RPC + "'], timeout: 5s"
 	t.Run("doctor", func(t *testing.T) {
-		d := examined(t, "pool: {model_name: org/m, cache_prefix: p, tp_size: 2}\nbackend: {"+masters+", admin: ['"+m.Admin+"']}}\n")
+		d := runDoctor(t, "pool: {model_name: org/m, cache_prefix: p, tp_size: 2}\nbackend: {"+masters+", admin: ['"+m.Admin+"']}}\n")
 		assert.Equal(t, exitDone, d.Exit, d.Problems)
 		assert.Regexp(t, `^mooncake_master \d.* at `+m.RPC, d.Server)
 		assert.Equal(t, "form keys and tenant (v0.3.12 on)", d.Mode)
-		assert.Equal(t, len(storedBlocks()), d.Sampled)
+		assert.Equal(t, len(storedKeys()), d.Sampled)
 		assert.Contains(t, strings.Join(d.Notes, "\n"), fmt.Sprintf("%d other pools in this store", otherPools))
-		d = examined(t, "pool: {model_name: m}\nbackend: {"+masters+"}}\n")
+		d = runDoctor(t, "pool: {model_name: m}\nbackend: {"+masters+"}}\n")
 		assert.Equal(t, exitDone, d.Exit, d.Problems)
 		assert.Contains(t, strings.Join(d.Notes, "\n"), "name the port of the masters that lists them in backend.mooncake.admin")
 	})
-	t.Run("serve", func(t *testing.T) { serveFromMooncake(t, masters, n) })
-	t.Run("wrong pool", func(t *testing.T) { wrongPools(t, masters+", admin: ['"+m.Admin+"']}") })
-	t.Run("wrong pool, seen by lookups alone", func(t *testing.T) { wrongPoolUnlisted(t, masters+"}") })
+	t.Run("serve", func(t *testing.T) { testServeFromMooncake(t, masters, n) })
+	t.Run("wrong pool", func(t *testing.T) { testWrongPools(t, masters+", admin: ['"+m.Admin+"']}") })
+	t.Run("wrong pool, seen by lookups alone", func(t *testing.T) { testWrongPoolUnlisted(t, masters+"}") })
 	t.Run("wrong connection", func(t *testing.T) {
-		wrongConnections(t, map[string]wrongConnection{
+		testWrongConnections(t, map[string]wrongConnection{
 			"admin port for RPC": {"mooncake: {masters: ['" + m.Admin + "']}", "is no RPC port of a Mooncake master: it speaks HTTP, as the admin port does (9003 by default; RPC is on 50051)"},
 			"TLS":                {"mooncake: {masters: ['" + tlsListener(t) + "']}", "is no RPC port of a Mooncake master"},
 		})
@@ -42,24 +42,24 @@ func TestMooncake(t *testing.T) {
 	t.Run("RPC port for admin", func(t *testing.T) {
 		config := "pool: {model_name: m}\nbackend: {" + masters + ", admin: ['" + m.RPC + "']}}\n"
 		const want = "it does not speak HTTP: is it the RPC port? The admin port is 9003 by default"
-		d := examined(t, config)
+		d := runDoctor(t, config)
 		require.Len(t, d.Problems, 1)
 		assert.Contains(t, d.Problems[0], want)
-		s := serving(t, config)
-		storetest.Eventually(t, "serve tells", func() bool { return len(s.complaints()) > 0 })
-		assert.Contains(t, s.complaints()[0], want)
+		s := startServe(t, config)
+		storetest.Eventually(t, "serve warns", func() bool { return len(s.warnings()) > 0 })
+		assert.Contains(t, s.warnings()[0], want)
 	})
 }
 
-func serveFromMooncake(t *testing.T, masters string, n *storetest.Node) {
-	s := serving(t, "pool: {model_name: org/m, cache_prefix: p, tp_size: 2}\nbackend: {"+masters+"}}\n")
-	assert.Contains(t, strings.Join(s.told(), "\n"), `"msg":"the store answers","backend":"mooncake","server":"mooncake_master `)
+func testServeFromMooncake(t *testing.T, masters string, n *storetest.Node) {
+	s := startServe(t, "pool: {model_name: org/m, cache_prefix: p, tp_size: 2}\nbackend: {"+masters+"}}\n")
+	assert.Contains(t, strings.Join(s.logLines(), "\n"), `"msg":"the store answers","backend":"mooncake","server":"mooncake_master `)
 	ask := func(hashes []string) result {
 		return hitline(t, strings.Join(hashes, "\n"), "lookup", "--connect", s.address, "--tokens", "640", "--hashes-file", "-")
 	}
-	hashes := hashesOf("h", chained, 32)
+	hashes := hexHashes("h", promptLen, 32)
 	assert.Equal(t, result{exitDone, "640\n", ""}, ask(hashes))
-	fresh := hashesOf("fresh", chained, 32)
+	fresh := hexHashes("fresh", promptLen, 32)
 	assert.Equal(t, result{exitDone, "0\n", ""}, ask(fresh))
 	for rank := range 2 {
 		for _, hash := range fresh[:30-10*rank] {
@@ -67,7 +67,7 @@ func serveFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 		}
 	}
 	assert.Equal(t, result{exitDone, "320\n", ""}, ask(fresh), "what both ranks have")
-	assert.Empty(t, s.complaints())
+	assert.Empty(t, s.warnings())
 	for _, args := range []string{"store --hashes-file -", "evict --hashes-file -", "reset"} {
 		got := hitline(t, strings.Join(hashes, "\n"), append(strings.Fields(args), "--connect", s.address)...)
 		assert.Equal(t, exitFailed, got.code)
@@ -75,25 +75,26 @@ func serveFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 	}
 }
 
-// wrongPoolUnlisted has no keys to look at: a prompt's blocks show what they can.
-func wrongPoolUnlisted(t *testing.T, store string) {
-	for name, m := range map[string]misconfigured{
+// testWrongPoolUnlisted is over a store that cannot list its keys: only a prompt's blocks
+// show the problem.
+func testWrongPoolUnlisted(t *testing.T, store string) {
+	for name, m := range map[string]wrongPool{
 		"larger TP size": {
-			pool: "model_name: m, cache_prefix: p, tp_size: 4, num_kv_head: 8", lookup: "--tokens 640", hashes: hashesOf("h", chained, 32),
+			pool: "model_name: m, cache_prefix: p, tp_size: 4, num_kv_head: 8", lookup: "--tokens 640", hashes: hexHashes("h", promptLen, 32),
 			want: "group 0 has 40 of a prompt's blocks on tp_rank 0, pp_rank 0, pcp 0, dcp 0 and none on tp_rank 2, pp_rank 0, pcp 0, dcp 0: compare pool.tp_size, pp_size, num_kv_head and the others with the engine's",
 		},
-		"block size of a group": wrongKeys["block size of a group"],
-		"order of the groups":   wrongKeys["order of the groups"],
-		"sliding window":        wrongKeys["sliding window, of lookups that hit"],
+		"block size of a group": wrongPools["block size of a group"],
+		"order of the groups":   wrongPools["order of the groups"],
+		"sliding window":        wrongPools["sliding window, of lookups that hit"],
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, []string{m.want}, m.examined(t, store).Problems)
-			s := serving(t, m.config(store))
-			storetest.Eventually(t, "serve tells", func() bool {
+			assert.Equal(t, []string{m.want}, m.runDoctor(t, store).Problems)
+			s := startServe(t, m.config(store))
+			storetest.Eventually(t, "serve warns", func() bool {
 				hitline(t, strings.Join(m.hashes, "\n"), "lookup", "--connect", s.address, "--tokens", "640", "--hashes-file", "-")
-				return len(s.complaints()) > 0
+				return len(s.warnings()) > 0
 			})
-			assert.Contains(t, s.complaints()[0], m.want)
+			assert.Contains(t, s.warnings()[0], m.want)
 		})
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
-// slowRedis is a server that takes so long for each EXISTS, of one key.
-func slowRedis(t *testing.T, pause time.Duration) (addr string, asked *atomic.Int64) {
+// startSlowRedis is a server that takes so long for each EXISTS, of one key.
+func startSlowRedis(t *testing.T, pause time.Duration) (addr string, calls *atomic.Int64) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = ln.Close() })
-	asked = new(atomic.Int64)
+	calls = new(atomic.Int64)
 	serve := func(conn net.Conn) {
 		defer conn.Close()
 		for in := bufio.NewReader(conn); ; {
@@ -36,7 +36,7 @@ func slowRedis(t *testing.T, pause time.Duration) (addr string, asked *atomic.In
 			case "ping":
 				_, _ = io.WriteString(conn, "+PONG\r\n")
 			case "exists":
-				asked.Add(1)
+				calls.Add(1)
 				time.Sleep(pause)
 				_, _ = io.WriteString(conn, ":1\r\n")
 			}
@@ -51,14 +51,14 @@ func slowRedis(t *testing.T, pause time.Duration) (addr string, asked *atomic.In
 			go serve(conn)
 		}
 	}()
-	return ln.Addr().String(), asked
+	return ln.Addr().String(), calls
 }
 
 // backend.redis.timeout is what one wait for the server may take, also above three
-// seconds: the question is not asked again before.
+// seconds: the driver does not repeat the command before.
 func TestRedisTimeoutIsObeyed(t *testing.T) {
 	t.Parallel() // it waits
-	addr, asked := slowRedis(t, 3200*time.Millisecond)
+	addr, calls := startSlowRedis(t, 3200*time.Millisecond)
 	cfg, err := config.Load(config.Source{File: configFile(t, "pool: {model_name: m}\nbackend: {redis: {url: \"redis://"+addr+"\", timeout: 1m}}\n")})
 	require.NoError(t, err)
 	store, err := openStore(cfg, slog.New(slog.DiscardHandler))
@@ -69,5 +69,5 @@ func TestRedisTimeoutIsObeyed(t *testing.T) {
 	answers, err := store.Exists(ctx, []string{"m@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@00"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
-	require.EqualValues(t, 1, asked.Load())
+	require.EqualValues(t, 1, calls.Load())
 }

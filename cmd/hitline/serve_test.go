@@ -42,7 +42,7 @@ func configFile(t *testing.T, text string) string {
 	return path
 }
 
-// What --check prints, fed back, prints the same.
+// --check of what --check has printed prints the same.
 func TestCheck(t *testing.T) {
 	for name, args := range map[string][]string{
 		"defaults": nil,
@@ -126,7 +126,7 @@ func readyLine(t *testing.T, log *bufio.Scanner) string {
 	return ""
 }
 
-// A server in process, asked by every command.
+// Every command is a client of a server in this process.
 func TestEndToEnd(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	logReader, logWriter := io.Pipe()
@@ -200,8 +200,8 @@ func TestEndToEnd(t *testing.T) {
 	assert.Equal(t, exitNoConnection, do("ping", "").code)
 }
 
-// program starts hitline as a process of its own and waits until it is ready.
-func program(t *testing.T) (cmd *exec.Cmd, log *bufio.Scanner, address string) {
+// startReady starts hitline as a process of its own and waits until it is ready.
+func startReady(t *testing.T) (cmd *exec.Cmd, log *bufio.Scanner, address string) {
 	t.Helper()
 	cmd, reader, writer := startProgram(t, "log: {format: json}\ndrain_timeout: 1m\n")
 	require.NoError(t, writer.Close())
@@ -211,13 +211,13 @@ func program(t *testing.T) (cmd *exec.Cmd, log *bufio.Scanner, address string) {
 
 // startProgram starts hitline as a process of its own, and returns both ends of the
 // pipe that it logs into.
-func startProgram(t *testing.T, config string) (cmd *exec.Cmd, reader, writer *os.File) {
+func startProgram(t *testing.T, yaml string) (cmd *exec.Cmd, reader, writer *os.File) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	reader, writer, err = os.Pipe()
 	require.NoError(t, err)
-	cmd = exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config))
+	cmd = exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, yaml))
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.Stderr = writer
 	require.NoError(t, cmd.Start())
@@ -230,14 +230,14 @@ func startProgram(t *testing.T, config string) (cmd *exec.Cmd, reader, writer *o
 	return cmd, reader, writer
 }
 
-// stuck begins a request and leaves it unfinished, so that draining waits.
-func stuck(t *testing.T, address string) net.Conn {
+// beginPing begins a request and leaves it unfinished, so that draining waits.
+func beginPing(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	// A whole ping shows that the server has taken the connection; the next one
-	// is begun with it in one write.
+	// begins in the same write.
 	_, err = io.WriteString(conn, "\x00\x04ping\x01\x04pi")
 	require.NoError(t, err)
 	_, err = io.ReadFull(conn, make([]byte, len(replyDone)))
@@ -259,15 +259,15 @@ func awaitLog(t *testing.T, log *bufio.Scanner, message string) {
 func TestSignalDrains(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
-			cmd, log, address := program(t)
-			conn := stuck(t, address)
+			cmd, log, address := startReady(t)
+			conn := beginPing(t, address)
 			require.NoError(t, cmd.Process.Signal(sig))
 			awaitLog(t, log, "stopping")
 			_, err := io.WriteString(conn, "ng\x00\x00") // the rest of the request
 			require.NoError(t, err)
 			reply, err := io.ReadAll(conn)
 			require.NoError(t, err)
-			assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "what had begun is answered")
+			assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "the request in flight is answered")
 			awaitLog(t, log, "stopped")
 			assert.False(t, log.Scan(), log.Text())
 			assert.NoError(t, cmd.Wait())
@@ -275,16 +275,16 @@ func TestSignalDrains(t *testing.T) {
 	}
 }
 
-// Whoever reads the log may end first, as tee does at the terminal's SIGINT. What had
-// begun is answered all the same.
+// The reader of the log may end first, as tee does at the terminal's SIGINT. A request in
+// flight is answered all the same.
 func TestSignalDrainsWithoutLog(t *testing.T) {
 	cmd, reader, writer := startProgram(t, "log: {format: json}\ndrain_timeout: 1m\n")
 	require.NoError(t, writer.Close())
 	address := readyLine(t, bufio.NewScanner(reader))
-	conn := stuck(t, address)
+	conn := beginPing(t, address)
 	require.NoError(t, reader.Close())
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	require.Eventually(t, func() bool { // no new connections once it has begun to stop
+	require.Eventually(t, func() bool { // no new connections once it has started to stop
 		c, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
 		if err == nil {
 			c.Close()
@@ -295,13 +295,13 @@ func TestSignalDrainsWithoutLog(t *testing.T) {
 	require.NoError(t, err)
 	reply, err := io.ReadAll(conn)
 	require.NoError(t, err)
-	assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "what had begun is answered")
+	assert.Equal(t, "\x01\x01\x01\x00\x00", string(reply), "the request in flight is answered")
 	assert.NoError(t, cmd.Wait())
 }
 
 func TestSecondSignalStopsAtOnce(t *testing.T) {
-	cmd, log, address := program(t)
-	stuck(t, address)
+	cmd, log, address := startReady(t)
+	beginPing(t, address)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	awaitLog(t, log, "stopping")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -312,7 +312,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	assert.Equal(t, exitFailed, exit.ExitCode())
 }
 
-// fakeServer is a server whose end the test decides.
+// fakeServer is a runningServer that stops when the test says so.
 type fakeServer struct {
 	done     chan struct{}
 	err      error
@@ -328,9 +328,9 @@ func TestServerThatStopsByItself(t *testing.T) {
 		"the server stopped by itself: out of file descriptors": errors.New("out of file descriptors"),
 		"the server stopped by itself, for no known reason":     nil,
 	} {
-		server := &fakeServer{done: make(chan struct{}), err: cause}
-		close(server.done)
-		err := wait(context.Background(), server, nil, time.Second, slog.New(slog.DiscardHandler))
+		srv := &fakeServer{done: make(chan struct{}), err: cause}
+		close(srv.done)
+		err := wait(context.Background(), srv, nil, time.Second, slog.New(slog.DiscardHandler))
 		assert.EqualError(t, err, want)
 		assert.Equal(t, exitFailed, exitCode(err))
 	}
@@ -340,12 +340,12 @@ func TestServerThatStopsByItself(t *testing.T) {
 func TestDrainTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		server := &fakeServer{shutdown: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		srv := &fakeServer{shutdown: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
 		signals := make(chan os.Signal, 1)
 		signals <- syscall.SIGTERM
-		begun := time.Now()
-		require.NoError(t, wait(t.Context(), server, signals, 7*time.Second, slog.New(slog.NewTextHandler(&log, nil))))
-		assert.Equal(t, 7*time.Second, time.Since(begun))
+		started := time.Now()
+		require.NoError(t, wait(t.Context(), srv, signals, 7*time.Second, slog.New(slog.NewTextHandler(&log, nil))))
+		assert.Equal(t, 7*time.Second, time.Since(started))
 		assert.Contains(t, log.String(), `level=WARN msg="stopped before all requests were answered"`)
 	})
 }

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/hitline/hitline/internal/storetest"
+)
+
+// testServer is a serve that runs in this process until the test ends. It is the writer of
+// its log.
+type testServer struct {
+	address string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (s *testServer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(p)
+}
+
+// logLines returns the lines of the log.
+func (s *testServer) logLines() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Split(strings.TrimSuffix(s.log.String(), "\n"), "\n")
+}
+
+// warnings returns the lines of level WARN and ERROR.
+func (s *testServer) warnings() []string {
+	return slices.DeleteFunc(s.logLines(), func(line string) bool {
+		return !strings.Contains(line, `"level":"WARN"`) && !strings.Contains(line, `"level":"ERROR"`)
+	})
+}
+
+// startServe runs serve and waits until it is ready.
+func startServe(t *testing.T, config string) *testServer {
+	t.Helper()
+	s := &testServer{}
+	ctx, stop := context.WithCancel(context.Background())
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, s)
+	}()
+	t.Cleanup(func() {
+		stop()
+		assert.Equal(t, exitDone, <-code)
+	})
+	storetest.Eventually(t, "serve is ready", func() bool {
+		for _, line := range s.logLines() {
+			var ready struct{ Listen []string }
+			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
+				s.address = ready.Listen[0]
+			}
+		}
+		return s.address != ""
+	})
+	return s
+}
