@@ -16,7 +16,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
-// closeTime is what closing may take after draining, at most: see lookup.Server.
+// closeTime bounds closing after draining; see lookup/server.
 const closeTime = 10 * time.Second
 
 func deployFile(t *testing.T, name string) string {
@@ -130,7 +130,7 @@ func TestDeployDockerfile(t *testing.T) {
 	assert.Equal(t, []string{"serve", "--config", instruction(`COPY deploy/container.yaml (\S+)`)}, arguments)
 	assert.Equal(t, append(entry, "ping"), check[:2])
 
-	// What the health check asks is what is served: the default port.
+	// The health check connects to the port that is served: the default.
 	assert.Equal(t, []string{"tcp://0.0.0.0:7557"}, cfg.Listen)
 	assert.Equal(t, "7557 9557", instruction(`EXPOSE (.*)`))
 	assert.Equal(t, "0.0.0.0:9557", cfg.Metrics)

@@ -16,7 +16,8 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
-// startSlowRedis is a server that takes so long for each EXISTS, of one key.
+// startSlowRedis starts a server that answers each EXISTS of one key after pause. calls
+// counts them.
 func startSlowRedis(t *testing.T, pause time.Duration) (addr string, calls *atomic.Int64) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,8 +55,8 @@ func startSlowRedis(t *testing.T, pause time.Duration) (addr string, calls *atom
 	return ln.Addr().String(), calls
 }
 
-// backend.redis.timeout is what one wait for the server may take, also above three
-// seconds: the driver does not repeat the command before.
+// backend.redis.timeout bounds one wait for the server, also above three seconds. The driver
+// does not repeat the command before.
 func TestRedisTimeoutIsObeyed(t *testing.T) {
 	t.Parallel() // it waits
 	addr, calls := startSlowRedis(t, 3200*time.Millisecond)

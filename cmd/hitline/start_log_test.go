@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What serve has said about the store at the start is not said again.
+// The error that serve has logged at the start is not logged again.
 func TestLateLog(t *testing.T) {
 	var out bytes.Buffer
 	handler := &startHandler{Handler: slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})}

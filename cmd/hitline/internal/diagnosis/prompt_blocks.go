@@ -90,7 +90,7 @@ func (b promptBlocks) onDescribedRanks(rules *coordinator.Coordinator, g int) []
 }
 
 // storedStride returns the stride in hashes at which blocks are stored, 0 if that cannot
-// be determined. It takes three blocks at equal distances from the first hash on.
+// be determined. It needs three blocks at equal distances from the first hash on.
 func (b rankBlocks) storedStride() int {
 	first := slices.Index(b.stored, true)
 	if b.count < 3 {

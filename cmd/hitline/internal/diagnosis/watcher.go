@@ -59,7 +59,7 @@ func NewWatcher(rules *coordinator.Coordinator, store *Store, logger *slog.Logge
 	return w
 }
 
-// Observe takes the result of a lookup. It copies what it keeps of it and does not wait.
+// Observe receives the result of a lookup. It copies what it keeps and does not wait.
 // It is safe for concurrent use, also before Start and after stop.
 func (w *Watcher) Observe(event lookup.LookupEvent) {
 	switch {
