@@ -37,7 +37,7 @@ func firsts(hashes netproto.Hashes, stride, n int) []uint32 {
 	clear(table)
 	var first []uint32
 	for i := range n {
-		hash := hashes.At(i*stride + stride - 1)
+		hash := hashes.At(netproto.KeyIndex(i, stride))
 		sum := maphash.Bytes(repeatsSeed, hash)
 		tag, at := sum>>32<<32, int(sum)&(size-1)
 		for ; table[at] != 0; at = (at + 1) & (size - 1) {
@@ -45,7 +45,7 @@ func firsts(hashes netproto.Hashes, stride, n int) []uint32 {
 				continue
 			}
 			j := int(uint32(table[at])) - 1
-			if !bytes.Equal(hash, hashes.At(j*stride+stride-1)) {
+			if !bytes.Equal(hash, hashes.At(netproto.KeyIndex(j, stride))) {
 				continue
 			}
 			if first == nil {

@@ -17,8 +17,8 @@ func numbers(blocks ...uint32) (frame string) {
 	return frame
 }
 
-// shape encodes num_tokens, num_hashes, stride and first.
-func shape(tokens, hashes, stride, first uint64) string {
+// params encodes num_tokens, num_hashes, stride and first.
+func params(tokens, hashes, stride, first uint64) string {
 	return be(4, tokens) + be(4, hashes) + be(4, stride) + be(4, first)
 }
 
@@ -57,7 +57,7 @@ func TestAnchorsRoundTrip(t *testing.T) {
 
 func TestAnchorsRefused(t *testing.T) {
 	h3 := hashes(3, 16)
-	good := []string{"anchors", shape(48, 96, 1, 8), be(2, 16), numbers(1, 7), be(8, 1) + be(8, 2), h3}
+	good := []string{"anchors", params(48, 96, 1, 8), be(2, 16), numbers(1, 7), be(8, 1) + be(8, 2), h3}
 	with := func(frame int, body string) []string {
 		frames := append([]string(nil), good...)
 		frames[frame] = body
@@ -72,9 +72,9 @@ func TestAnchorsRefused(t *testing.T) {
 		want   error
 		begun  bool
 	}{
-		"no shape":                {with(1, ""), ErrAnchorsParamsLen, false},
-		"a short shape":           {with(1, shape(48, 96, 1, 8)[1:]), ErrAnchorsParamsLen, false},
-		"a long shape":            {with(1, shape(48, 96, 1, 8)+"x"), ErrAnchorsParamsLen, false},
+		"no params":               {with(1, ""), ErrAnchorsParamsLen, false},
+		"short params":            {with(1, params(48, 96, 1, 8)[1:]), ErrAnchorsParamsLen, false},
+		"long params":             {with(1, params(48, 96, 1, 8)+"x"), ErrAnchorsParamsLen, false},
 		"no hash length":          {with(2, ""), ErrHashLen, false},
 		"hash length 0":           {with(2, be(2, 0)), ErrHashLen, false},
 		"hash length 65":          {with(2, be(2, 65)), ErrHashLen, false},
@@ -129,13 +129,13 @@ func TestAnchorsKeepLittle(t *testing.T) {
 		ascending[i] = uint32(i)
 	}
 	r := NewReader(Limits{}, 16)
-	b := message("anchors", shape(48, 96, 1, 8), be(2, 1), numbers(ascending...), strings.Repeat("digests!", MaxAnchors), strings.Repeat("h", MaxAnchors))
+	b := message("anchors", params(48, 96, 1, 8), be(2, 1), numbers(ascending...), strings.Repeat("digests!", MaxAnchors), strings.Repeat("h", MaxAnchors))
 	require.NoError(t, r.Feed(b, &discard{}))
-	require.LessOrEqual(t, cap(r.req.Anchors.Numbers), keepGathered)
-	require.LessOrEqual(t, cap(r.req.Anchors.Digests), keepGathered)
+	require.LessOrEqual(t, cap(r.req.Anchors.Numbers), maxIdleAnchors)
+	require.LessOrEqual(t, cap(r.req.Anchors.Digests), maxIdleAnchors)
 
-	b = AppendFrameHeader(message("anchors", shape(48, 96, 1, 8), be(2, 1), ""), 50<<20, true)
-	b[len(b)-9-2] |= FlagMore // of the frame with numbers, which so has digests behind it
+	b = AppendFrameHeader(message("anchors", params(48, 96, 1, 8), be(2, 1), ""), 50<<20, true)
+	b[len(b)-9-2] |= flagMore // of the frame with numbers, which so has digests behind it
 	require.NoError(t, r.Feed(b, &discard{}))
 	for range 100 {
 		require.NoError(t, r.Feed(make([]byte, 1000), &discard{}))

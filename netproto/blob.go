@@ -1,6 +1,7 @@
 package netproto
 
-// beginBlob prepares for the blob frame whose header was just read.
+// beginBlob begins the blob frame whose header was just read: it calls Begin, and
+// decides whether the hashes are skipped.
 func (r *Reader) beginBlob(h Handler) {
 	q := &r.req
 	r.skip = true
@@ -12,9 +13,9 @@ func (r *Reader) beginBlob(h Handler) {
 	r.skip = !h.Begin(q)
 }
 
-// blob hands on the whole hashes in p, in place, and carries over the one that
-// the end of p cuts.
-func (r *Reader) blob(p []byte, h Handler) {
+// readBlob passes the whole hashes in p to the Handler, in place. It copies the hash
+// that the end of p cuts to carry.
+func (r *Reader) readBlob(p []byte, h Handler) {
 	if r.skip {
 		return
 	}
@@ -24,10 +25,10 @@ func (r *Reader) blob(p []byte, h Handler) {
 	r.blobLeft -= uint64(len(p))
 	n := r.req.HashLen
 	if r.carryLen > 0 {
-		used := copy(r.carry[r.carryLen:n], p)
-		r.copied += uint64(used)
-		r.carryLen += used
-		p = p[used:]
+		completed := copy(r.carry[r.carryLen:n], p)
+		r.copied += uint64(completed)
+		r.carryLen += completed
+		p = p[completed:]
 		if r.carryLen < n {
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names of the commands that mean something to a REP peer under NULL.
+// Names of the commands that a REP peer under NULL handles (RFC 37/ZMTP).
 const (
 	commandReady = "READY"
 	commandError = "ERROR"
@@ -16,11 +16,11 @@ const (
 	commandPong  = "PONG"
 )
 
-// propertySocketType is the one property of READY that is looked at.
+// propertySocketType is the only property of READY that is checked.
 const propertySocketType = "Socket-Type"
 
-// ourReady answers a peer's READY; ourError answers the READY of a peer that is
-// neither REQ nor DEALER. Error reasons have no spaces in the RFC's grammar.
+// ourReady answers a peer's READY. ourError answers the READY of a peer that is
+// neither REQ nor DEALER. The RFC's grammar allows no spaces in an error reason.
 var (
 	ourReady = appendCommand(nil, commandReady, "\x0bSocket-Type\x00\x00\x00\x03REP")
 	ourError = appendCommand(nil, commandError, "\x1eonly-REQ-and-DEALER-are-served")
@@ -29,19 +29,19 @@ var (
 // pingTTL is the size in bytes of the time to live in a PING.
 const pingTTL = 2
 
-// appendCommand appends a short command frame.
+// appendCommand appends a command frame in the short form: at most 255 body bytes.
 func appendCommand[T string | []byte](dst []byte, name string, data T) []byte {
-	dst = append(dst, FlagCommand, byte(1+len(name)+len(data)), byte(len(name)))
+	dst = append(dst, flagCommand, byte(1+len(name)+len(data)), byte(len(name)))
 	return append(append(dst, name...), data...)
 }
 
-// commandFlags checks the flags of a command frame: commands come between
-// messages, and are one frame.
-func (r *Reader) commandFlags(flags byte) error {
+// checkCommandFlags checks the flags of a command frame. A command is one frame,
+// between messages.
+func (r *Reader) checkCommandFlags(flags byte) error {
 	switch {
 	case r.stage == stageRaw:
 		return ErrCommand
-	case flags&FlagMore != 0 || r.frames > 0:
+	case flags&flagMore != 0 || r.frames > 0:
 		return ErrBadCommand
 	}
 	return nil
@@ -49,61 +49,61 @@ func (r *Reader) commandFlags(flags byte) error {
 
 // beginCommand checks the size of a command whose header was just read.
 func (r *Reader) beginCommand() error {
-	if r.frame.size == 0 || r.frame.size > MaxCommand { // without even a name, or too long
-		return r.broken(ErrBadCommand)
+	if r.frame.size == 0 || r.frame.size > maxCommand { // without even a name, or too long
+		return r.frameError(ErrBadCommand)
 	}
-	r.left = r.frame.size
+	r.bodyLeft = r.frame.size
 	r.state = inCommand
 	return nil
 }
 
-// commandBytes consumes the next bytes of a command's body and returns how many.
-// One that arrives whole is read in place; else it is gathered, as it comes.
-func (r *Reader) commandBytes(p []byte, h Handler) (int, error) {
-	n := int(min(uint64(len(p)), r.left))
+// readCommand consumes the next bytes of a command's body and returns their number.
+// A command that arrives whole is read in place; a cut one is gathered as it arrives.
+func (r *Reader) readCommand(p []byte, h Handler) (int, error) {
+	n := int(min(uint64(len(p)), r.bodyLeft))
 	p = p[:n]
-	r.left -= uint64(n)
-	if r.left > 0 || len(r.gathered) > 0 {
+	r.bodyLeft -= uint64(n)
+	if r.bodyLeft > 0 || len(r.gathered) > 0 {
 		r.gathered = append(r.gathered, p...)
 		p = r.gathered
 	}
-	if r.left > 0 {
+	if r.bodyLeft > 0 {
 		return n, nil
 	}
-	r.gathered = nil // commands are rare and mostly whole: an idle connection keeps nothing
+	r.gathered = nil // commands are rare and mostly arrive whole, so an idle connection retains no buffer
 	r.state = inHeader
-	if err := r.command(p, h); err != nil {
-		return n, r.broken(err)
+	if err := r.handleCommand(p, h); err != nil {
+		return n, r.frameError(err)
 	}
 	return n, nil
 }
 
-// command acts on a whole command.
-func (r *Reader) command(body []byte, h Handler) error {
+// handleCommand handles a whole command; body is not empty.
+func (r *Reader) handleCommand(body []byte, h Handler) error {
 	nameLen := int(body[0])
 	if nameLen == 0 || nameLen > len(body)-1 {
 		return ErrBadCommand
 	}
 	name, data := body[1:1+nameLen], body[1+nameLen:]
 	switch {
-	case string(name) == commandError: // fatal by the RFC, whenever it comes
+	case string(name) == commandError: // fatal at any time, by the RFC
 		return ErrPeerError
 	case r.stage == stageReady:
-		return r.ready(name, data, h)
+		return r.handleReady(name, data, h)
 	case string(name) == commandPing:
-		return r.ping(data, h)
+		return r.handlePing(data, h)
 	}
 	h.Control(nil)
 	return nil
 }
 
-// ready ends the handshake, one way or the other.
-func (r *Reader) ready(name, properties []byte, h Handler) error {
+// handleReady ends the handshake: it answers with READY, or fails.
+func (r *Reader) handleReady(name, properties []byte, h Handler) error {
 	if string(name) != commandReady {
 		return ErrHandshake
 	}
 	err := checkProperties(properties)
-	if errors.Is(err, ErrSocketType) { // the one error that the RFC wants told
+	if errors.Is(err, ErrSocketType) { // the RFC demands an ERROR command for this failure only
 		h.Control(ourError)
 	}
 	if err != nil {
@@ -115,9 +115,9 @@ func (r *Reader) ready(name, properties []byte, h Handler) error {
 	return nil
 }
 
-// checkProperties reads the properties of a READY: a name of 1 to 255 bytes
-// behind its length, a value behind its length of 4 bytes. Which peers may
-// connect is told by the socket type; the RFC lets a peer leave it out.
+// checkProperties checks the properties of a READY: name length (1 byte), name,
+// value length (4 bytes), value. A socket type, which the RFC makes optional, must be
+// REQ or DEALER.
 func checkProperties(p []byte) error {
 	for len(p) > 0 {
 		name := int(p[0])
@@ -139,9 +139,9 @@ func checkProperties(p []byte) error {
 	return nil
 }
 
-// ping answers a PING with its context and keeps its time to live.
-func (r *Reader) ping(data []byte, h Handler) error {
-	if len(data) < pingTTL || len(data) > pingTTL+MaxPingContext {
+// handlePing answers a PING with a PONG of the same context, and records its TTL.
+func (r *Reader) handlePing(data []byte, h Handler) error {
+	if len(data) < pingTTL || len(data) > pingTTL+maxPingContext {
 		return ErrBadCommand
 	}
 	r.ttl = binary.BigEndian.Uint16(data)
@@ -149,7 +149,7 @@ func (r *Reader) ping(data []byte, h Handler) error {
 	return nil
 }
 
-// TTL returns how long after the last byte the peer wants to be given up if it
-// sends nothing more: the time to live of the PING that came last, 0 for no
-// limit. Whatever comes after the PING ends it.
+// TTL returns the time to live of the peer's last PING: the peer asks to be
+// disconnected if it then sends nothing for that long. It returns 0, no limit, once any
+// frame has begun after the PING.
 func (r *Reader) TTL() time.Duration { return time.Duration(r.ttl) * (time.Second / 10) }

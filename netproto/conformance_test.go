@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/netproto"
 )
@@ -40,17 +41,25 @@ func TestConformanceChunkHashes(t *testing.T) {
 	})
 }
 
-// view is what Hashes and Chunks have in common.
+// view is what Hashes and chunks have in common.
 type view interface {
 	Len() int
 	At(i int) []byte
-	All() func(yield func(int, []byte) bool)
 }
+
+// chunks are the hashes that key the chunks of a group with blocks of stride hashes.
+type chunks struct {
+	hashes netproto.Hashes
+	stride int
+}
+
+func (c chunks) Len() int        { return c.hashes.Len() / c.stride }
+func (c chunks) At(i int) []byte { return c.hashes.At(netproto.KeyIndex(i, c.stride)) }
 
 func (c *chunkCase) judge() conformance.Verdict {
 	v, err := c.view()
 	if err != nil {
-		if c.Expect.Error == "AssertionError" && errors.Is(err, netproto.ErrBlockSize) {
+		if c.Expect.Error == "AssertionError" && errors.Is(err, coordinator.ErrPrecondition) {
 			return conformance.Verdict{}
 		}
 		return conformance.Differs("construction: %v, want %q", err, c.Expect.Error)
@@ -84,11 +93,8 @@ func (c *chunkCase) judgeAll(v view) conformance.Verdict {
 	}
 	want := c.wantAll()
 	var got []string
-	for i, h := range v.All() {
-		if i != len(got) {
-			return conformance.Differs("iteration gives index %d at %d", i, len(got))
-		}
-		got = append(got, hex.EncodeToString(h))
+	for i := range v.Len() {
+		got = append(got, hex.EncodeToString(v.At(i)))
 	}
 	if !slices.Equal(got, want) {
 		return conformance.Differs("%d elements differ from the expected %d", len(got), len(want))
@@ -156,13 +162,13 @@ func (c *chunkCase) get(v view) (h []byte, ok bool) {
 	if c.Index >= 0 {
 		return at(v, c.Index)
 	}
-	chunks, isChunks := v.(netproto.Chunks)
-	if !isChunks {
+	group, isGroup := v.(chunks)
+	if !isGroup {
 		return at(v, v.Len()+c.Index)
 	}
-	raw := c.NumHashes + chunks.RawIndex(c.Index)
-	if i := (raw + 1) / chunks.Stride(); raw >= 0 && chunks.RawIndex(i-1) == raw && i <= chunks.Len() {
-		return at(chunks, i-1)
+	raw := c.NumHashes + netproto.KeyIndex(c.Index, group.stride)
+	if i := (raw + 1) / group.stride; raw >= 0 && netproto.KeyIndex(i-1, group.stride) == raw && i <= group.Len() {
+		return at(group, i-1)
 	}
 	return at(c.hashes(), raw)
 }
@@ -205,7 +211,14 @@ func (c *chunkCase) view() (view, error) {
 	if c.BlockSize == 0 {
 		return hashes, nil
 	}
-	return netproto.NewChunks(hashes, c.HashBlockSize, c.BlockSize)
+	coord, err := coordinator.New(coordinator.Pool{
+		HashBlockSize: c.HashBlockSize,
+		Groups:        []coordinator.Group{{BlockSize: c.BlockSize}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return chunks{hashes, coord.Stride(0)}, nil
 }
 
 // at returns element i, and false if there is none: the views panic like a slice.

@@ -2,8 +2,7 @@ package netproto
 
 import "github.com/zeebo/xxh3"
 
-// Digest returns the digest of block hashes, joined: the 64-bit XXH3 of their
-// bytes, with seed 0. It tells lists of hashes apart that somebody has got wrong,
-// not such as somebody has made to agree; those would agree for one pair in 2^64 by
-// chance.
+// Digest returns the 64-bit XXH3, with seed 0, of block hashes joined. It detects
+// mistakes: two different lists have equal digests with chance 2^-64. It does not
+// detect lists that somebody has chosen to have equal digests.
 func Digest(hashes []byte) uint64 { return xxh3.Hash(hashes) }

@@ -1,22 +1,26 @@
-// Package netproto is the wire of hitline: frames, request and reply messages,
-// and the lazy views over block hashes. It is pure bytes: it opens no sockets,
-// starts no goroutines and imports no other package of the module.
+// Package netproto encodes and decodes hitline's wire: frames, requests, replies, and
+// lazy views over block hashes. It works on bytes only: it opens no sockets, starts no
+// goroutines and imports no other package of the module. docs/protocol.md describes
+// the wire for clients in other languages.
 //
 // # Glossary
 //
-//   - frame: flags (1 byte), length (1 byte, or 8 bytes big-endian when the LONG
-//     flag is set), body. Exactly the frame of ZMTP 3.x.
+//   - frame: flags (1 byte), length (1 byte, or 8 bytes if the LONG flag is set), body.
+//     Exactly the frame of ZMTP 3.x.
 //   - message: frames with the MORE flag, then one without.
-//   - envelope: address frames and an empty delimiter in front of a request; they
-//     are returned unchanged in front of its reply, and so serve as request id.
-//   - raw dialect: messages straight after connecting, without a greeting.
-//   - ZMTP: the protocol of ZeroMQ sockets; here 3.0 and 3.1, as a REP peer under
-//     the NULL mechanism. A connection is a greeting of 64 bytes, a handshake, then
-//     commands and messages.
-//   - command: one frame that ZMTP itself has to say, between messages.
-//   - blob: one frame that holds the block hashes of a request, joined.
+//   - envelope: address frames and an empty delimiter before a request. They are
+//     returned unchanged before its reply, and so serve as request id.
+//   - raw dialect: messages from the first byte on, without a greeting.
+//   - ZMTP: the protocol of ZeroMQ sockets (RFC 37/ZMTP), versions 3.0 and 3.1. We are a
+//     REP peer under the NULL mechanism. A connection is a greeting of 64 bytes, a
+//     handshake, then commands and messages.
+//   - command: a frame of ZMTP's own between messages, such as READY or PING.
+//   - blob: one frame of block hashes, joined.
 //   - hash: a block hash of hash_len bytes, an opaque key.
-//   - chunk: a block of a group; k hash blocks long, keyed by its last hash.
+//   - chunk: a block of a group, stride hash blocks long. The last of its hashes keys it:
+//     see [KeyIndex].
+//   - group rank: the group and ranks that hold a store's or evict's chunks.
+//   - anchor: a block of a prompt that an anchors request sends with its number.
 //
 // # Layout
 //
@@ -24,42 +28,44 @@
 //	         1      1 | 8 (LONG)      length bytes
 //	         bit 0 MORE, bit 1 LONG, bit 2 COMMAND, others zero
 //
-//	lookup   [envelope] "lookup" | num_tokens | hash_len | blob
+//	lookup   [envelope] "lookup"  | num_tokens | hash_len | blob
 //	explain  [envelope] "explain" | as lookup
-//	store    [envelope] "store"  | rank  | hash_len | blob [| key before the first]
-//	evict    [envelope] "evict"  | rank  | hash_len | blob
+//	store    [envelope] "store"   | rank | hash_len | blob [| key before the first]
+//	evict    [envelope] "evict"   | rank | hash_len | blob
 //	rank     group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]
+//	anchors  [envelope] "anchors" | params | hash_len | numbers | digests | blob
+//	params   num_tokens u32 | num_hashes u32 | stride u32 | first u32
+//	others   [envelope] tag [| frames]
 //
 // All integers are big-endian.
 //
 // # Reading
 //
-// [Reader] is a state machine that is fed the bytes of one connection in the
-// pieces in which they arrive. Header fields are small and kept in the Reader;
-// the blob is handed on in place, as whole hashes borrowed from the fed slice,
-// so a request of any size needs no buffer. Only a hash that is cut by the end
-// of a piece is carried over, at most hash_len - 1 bytes; [Reader.Copied] counts
-// those bytes.
+// [Reader] is a state machine. It is fed the bytes of one connection in the pieces in
+// which they arrive. It keeps header fields, which are small. It passes the hashes of a
+// blob on in place, as whole hashes borrowed from the piece, so a request of any size
+// needs no buffer. Only a hash cut by the end of a piece is copied; [Reader.Copied]
+// counts its bytes.
 //
-// The first byte of a connection chooses the dialect. What ZMTP has to say to the
-// peer, such as its part of the handshake, the Reader hands to [Handler].Control;
-// beyond that the dialects differ only in where an envelope begins.
+// The first byte of a connection chooses the dialect. The Reader passes what ZMTP sends
+// to the peer, such as its part of the handshake, to [Handler].Control. Beyond that the
+// dialects differ only in how an envelope is recognised.
 //
 // # Invariants
 //
-//   - Feed consumes all that it is given, whatever it holds.
-//   - No allocation is proportional to a length that a peer claims: what the
-//     Reader keeps is bounded by the constants in limits.go.
-//   - What a peer sends yields either a call of the [Handler] or an error, never a
-//     panic. After an error the connection cannot be resynchronised: every later
-//     Feed returns the same error.
-//   - The same bytes give the same calls however they are cut, but for the cuts
-//     of the Hashes calls.
-//   - Nothing but the greeting goes to a ZMTP peer before its READY is accepted, and
-//     a refusal is final. What Control says is bounded by what the peer has sent.
+//   - Feed consumes all bytes that it is given, unless it fails.
+//   - No allocation is proportional to a length that a peer claims. The constants in
+//     limits.go and [MaxAnchors] bound what a Reader keeps.
+//   - Any input yields calls of the [Handler] or an error, never a panic. After an error
+//     the connection cannot be resynchronised: every later Feed returns the same error.
+//   - The same bytes yield the same calls however they are cut, except for the cuts of
+//     the Hashes calls.
+//   - A ZMTP peer is sent nothing but the greeting before its READY is accepted, except
+//     the ERROR that refuses it. The bytes of Control are bounded by those received.
 //
 // # Ownership
 //
-// Slices passed to a [Handler] are valid until the method returns. [Hashes] and
-// [Chunks] borrow from the blob they were made over.
+// Slices passed to a [Handler] are valid until the method returns. [Hashes] borrow the
+// blob they view. The Append functions append to dst and return it, as append does, and
+// retain nothing.
 package netproto

@@ -5,14 +5,11 @@ import (
 	"fmt"
 )
 
-// ErrUnequalHashes refuses hashes that are not all of one length.
+// ErrUnequalHashes is the error of JoinHashes for hashes of different lengths.
 var ErrUnequalHashes = errors.New("netproto: hashes of unequal length")
 
-// ErrBlockSize says that a group's block is not a whole number of hash blocks.
-var ErrBlockSize = errors.New("netproto: block size is not a positive multiple of the hash block size")
-
-// Broken framing: the connection cannot be resynchronised and must be closed.
-// Every error of [Reader.Feed] is a [FrameError] around one of these.
+// Framing errors: the connection cannot be resynchronised and must be closed. Every
+// error of [Reader.Feed] is a [*FrameError] that wraps one of these or of the next.
 var (
 	ErrFirstByte     = errors.New("netproto: first byte begins no known dialect")
 	ErrFlags         = errors.New("netproto: reserved flag bits set")
@@ -22,7 +19,7 @@ var (
 	ErrEnvelope      = errors.New("netproto: envelope too long")
 )
 
-// What else may be wrong with a ZMTP peer. These, too, come in a FrameError.
+// ZMTP errors, which close the connection too.
 var (
 	ErrGreeting   = errors.New("netproto: ZMTP greeting has a bad signature")
 	ErrVersion    = errors.New("netproto: ZMTP peer is older than 3.0")
@@ -34,7 +31,8 @@ var (
 	ErrBadCommand = errors.New("netproto: ZMTP command is malformed, too long, or inside a message")
 )
 
-// Requests that can be framed but not served: they get a 00 reply with this text.
+// Problems of a request that is framed correctly but cannot be served. The reply is
+// 00 and, in the raw dialect, this text.
 var (
 	ErrUnknownTag   = errors.New("unknown request")
 	ErrMissingFrame = errors.New("a frame is missing")
@@ -46,18 +44,18 @@ var (
 	ErrPingLen      = errors.New("ping payload over 65536 bytes")
 )
 
-// ErrShort says that bytes end in the middle of a message.
+// ErrShort is the error of ParseMessage for bytes that end inside a message.
 var ErrShort = errors.New("netproto: message is not complete")
 
-// FrameError tells where framing broke.
+// FrameError is a framing or ZMTP error, with the frame that caused it.
 type FrameError struct {
-	Err   error  // one of the sentinels above
-	Frame int    // number of the frame in its message, from 0
-	Byte  byte   // the flags byte of that frame; of a greeting, the byte in question
-	Len   uint64 // its claimed length in bytes, 0 when not yet read
+	Err   error  // the sentinel
+	Frame int    // index of the frame in its message, from 0
+	Byte  byte   // the flags byte of that frame; in a greeting, the refused byte
+	Len   uint64 // the length in bytes that its header claims, 0 if not read yet
 }
 
-// Error names the rule, the frame, and the numbers found in its header.
+// Error returns the sentinel's text, the frame's index and its header.
 func (e *FrameError) Error() string {
 	return fmt.Sprintf("%v (frame %d, flags %#02x, length %d)", e.Err, e.Frame, e.Byte, e.Len)
 }

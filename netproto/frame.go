@@ -5,60 +5,60 @@ import (
 	"errors"
 )
 
-// Flag bits of a frame.
+// Flag bits of a frame (RFC 37/ZMTP).
 const (
-	FlagMore    = 1 << 0 // another frame of the same message follows
-	FlagLong    = 1 << 1 // the length has 8 bytes instead of 1
-	FlagCommand = 1 << 2 // a ZMTP command; has no place in the raw dialect
+	flagMore    = 1 << 0 // another frame of the same message follows
+	flagLong    = 1 << 1 // the length has 8 bytes instead of 1
+	flagCommand = 1 << 2 // a ZMTP command; refused in the raw dialect
 )
 
 // maxHeader is the size in bytes of the longest frame header.
 const maxHeader = 9
 
-// AppendFrameHeader appends the header of a frame of n body bytes, in the short
-// form where it fits.
+// AppendFrameHeader appends the header of a frame of n body bytes, in the short form
+// for n under 256. more sets the MORE flag.
 func AppendFrameHeader(dst []byte, n int, more bool) []byte {
 	var flags byte
 	if more {
-		flags = FlagMore
+		flags = flagMore
 	}
 	if n < 256 {
 		return append(dst, flags, byte(n))
 	}
-	return binary.BigEndian.AppendUint64(append(dst, flags|FlagLong), uint64(n))
+	return binary.BigEndian.AppendUint64(append(dst, flags|flagLong), uint64(n))
 }
 
-// AppendFrame appends a whole frame.
+// AppendFrame appends a frame with the given body. more sets the MORE flag.
 func AppendFrame(dst, body []byte, more bool) []byte {
 	return append(AppendFrameHeader(dst, len(body), more), body...)
 }
 
-// frameHeader is a decoded header.
+// frameHeader is a decoded header; size is that of the body in bytes.
 type frameHeader struct {
 	flags byte
 	size  uint64
 }
 
-func (h frameHeader) more() bool { return h.flags&FlagMore != 0 }
+func (h frameHeader) more() bool { return h.flags&flagMore != 0 }
 
-// checkFlags refuses flags that the raw dialect does not have.
+// checkFlags fails unless the flags are valid in the raw dialect.
 func checkFlags(flags byte) error {
 	switch {
-	case flags&^(FlagMore|FlagLong|FlagCommand) != 0:
+	case flags&^(flagMore|flagLong|flagCommand) != 0:
 		return ErrFlags
-	case flags&FlagCommand != 0:
+	case flags&flagCommand != 0:
 		return ErrCommand
 	}
 	return nil
 }
 
-// ParseMessage parses the whole message at the front of b: its frame bodies,
-// borrowed from b and appended to frames, and the number of bytes it takes. It
-// fails with ErrShort while b holds only a part of a message, and with a
-// FrameError when the message breaks the framing or the limits.
+// ParseMessage parses the message at the front of b. It appends the frame bodies,
+// borrowed from b, to frames, and returns them and the length of the message in bytes.
+// It fails with ErrShort if b ends inside the message, and with a *FrameError if the
+// message violates the framing or the limits.
 //
-// It is for replies and other small messages that lie in one buffer; requests
-// are read by [Reader].
+// It is meant for replies and other messages that lie in one buffer; a [Reader] reads
+// requests as they arrive.
 func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, error) {
 	limits = limits.withDefaults()
 	at := 0
@@ -89,7 +89,8 @@ func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, erro
 	}
 }
 
-// parseHeader decodes the header at the front of b and returns its size in bytes.
+// parseHeader decodes the header at the front of b and checks its flags. It returns
+// the size of the header in bytes too.
 func parseHeader(b []byte) (frameHeader, int64, error) {
 	if len(b) == 0 {
 		return frameHeader{}, 0, ErrShort
@@ -100,10 +101,10 @@ func parseHeader(b []byte) (frameHeader, int64, error) {
 	return decodeHeader(b)
 }
 
-// decodeHeader is parseHeader without a look at the flags; b is not empty.
+// decodeHeader is parseHeader without the check of the flags; b is not empty.
 func decodeHeader(b []byte) (frameHeader, int64, error) {
 	h := frameHeader{flags: b[0]}
-	if h.flags&FlagLong == 0 {
+	if h.flags&flagLong == 0 {
 		if len(b) < 2 {
 			return h, 0, ErrShort
 		}

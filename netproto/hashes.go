@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// Hashes is a lazy view over a blob: block hashes of one length joined without
-// separators. Element i is blob[i*n : (i+1)*n]; nothing is copied, so a hash is
-// valid exactly as long as the blob is. A trailing partial hash is not an
-// element, and a view with hash length 0 has no elements (reference:
-// BlobBlockHashes). The zero value is an empty view. Safe for concurrent
-// reading.
+// Hashes is a lazy view over a blob: block hashes of n bytes each, joined. Hash i is
+// blob[i*n : (i+1)*n]. Nothing is copied, so a hash is valid as long as the blob is. A
+// trailing partial hash is not an element, and a view with hash length 0 has none. The
+// zero value is an empty view. Safe for concurrent use while nobody writes the blob.
+// (Reference: BlobBlockHashes.)
 type Hashes struct {
 	blob    []byte
 	hashLen int
 }
 
-// NewHashes views blob as hashes of hashLen bytes each. A hashLen of zero or
-// below means that there are none.
+// NewHashes returns the view of blob as hashes of hashLen bytes each. The view borrows
+// blob. With a hashLen of zero or below it is empty.
 func NewHashes(blob []byte, hashLen int) Hashes {
 	if hashLen <= 0 {
 		return Hashes{}
@@ -25,8 +24,9 @@ func NewHashes(blob []byte, hashLen int) Hashes {
 	return Hashes{blob: blob, hashLen: hashLen}
 }
 
-// JoinHashes appends separate hashes to buf[:0] and views them; buf may be nil. It fails
-// with ErrUnequalHashes unless all have one length.
+// JoinHashes copies separate hashes to buf[:0] and returns the view of them. The view
+// borrows buf, or a grown copy; buf may be nil. It fails with ErrUnequalHashes unless all
+// hashes have one length.
 func JoinHashes(buf []byte, hashes [][]byte) (Hashes, error) {
 	if len(hashes) == 0 {
 		return Hashes{}, nil
@@ -42,7 +42,7 @@ func JoinHashes(buf []byte, hashes [][]byte) (Hashes, error) {
 	return NewHashes(buf, n), nil
 }
 
-// HashLen returns the length of one hash in bytes, 0 for a view without hashes.
+// HashLen returns the length of one hash in bytes, 0 for the zero view.
 func (h Hashes) HashLen() int { return h.hashLen }
 
 // Len returns the number of whole hashes.
@@ -62,17 +62,16 @@ func (h Hashes) At(i int) []byte {
 	return h.blob[i*h.hashLen : (i+1)*h.hashLen : (i+1)*h.hashLen]
 }
 
-// Bytes returns the whole hashes of the view as one borrowed slice, without a
-// trailing partial hash.
+// Bytes returns the blob without a trailing partial hash, borrowed.
 func (h Hashes) Bytes() []byte {
 	end := h.Len() * h.hashLen
 	return h.blob[:end:end]
 }
 
-// Blob returns all bytes of the view, with those behind the last whole hash, borrowed.
+// Blob returns the blob with a trailing partial hash, borrowed.
 func (h Hashes) Blob() []byte { return h.blob }
 
-// All iterates over index and hash.
+// All iterates over index and hash, borrowed as by At.
 func (h Hashes) All() func(yield func(int, []byte) bool) {
 	return func(yield func(int, []byte) bool) {
 		for i := range h.Len() {
@@ -83,55 +82,7 @@ func (h Hashes) All() func(yield func(int, []byte) bool) {
 	}
 }
 
-// Chunks is the compact view of a group whose block is k hash blocks long: chunk
-// c is keyed by the last of its sub-hashes, raw hash c*k + k - 1, and hashes
-// behind the last whole chunk stand for nothing (reference:
-// _CompactChunkHashList). Ownership is that of the Hashes below.
-type Chunks struct {
-	raw Hashes
-	k   int
-}
-
-// NewChunks views raw hashes, each covering hashBlockSize tokens, as chunks of
-// blockSize tokens. It fails with ErrBlockSize unless blockSize is a positive
-// multiple of hashBlockSize.
-func NewChunks(raw Hashes, hashBlockSize, blockSize int) (Chunks, error) {
-	if hashBlockSize <= 0 || blockSize <= 0 || blockSize%hashBlockSize != 0 {
-		return Chunks{}, ErrBlockSize
-	}
-	return Chunks{raw: raw, k: blockSize / hashBlockSize}, nil
-}
-
-// Stride returns k, the number of hash blocks in a chunk.
-func (c Chunks) Stride() int { return c.k }
-
-// Len returns the number of whole chunks.
-func (c Chunks) Len() int {
-	if c.k == 0 {
-		return 0
-	}
-	return c.raw.Len() / c.k
-}
-
-// RawIndex returns the raw hash index that keys chunk i.
-func (c Chunks) RawIndex(i int) int { return i*c.k + c.k - 1 }
-
-// At returns the hash that keys chunk i; it panics when i is outside
-// [0, Len()).
-func (c Chunks) At(i int) []byte {
-	if i < 0 || i >= c.Len() {
-		panic("netproto: chunk index out of range")
-	}
-	return c.raw.At(c.RawIndex(i))
-}
-
-// All iterates over chunk number and key.
-func (c Chunks) All() func(yield func(int, []byte) bool) {
-	return func(yield func(int, []byte) bool) {
-		for i := range c.Len() {
-			if !yield(i, c.At(i)) {
-				return
-			}
-		}
-	}
-}
+// KeyIndex returns the index of the hash that keys chunk i of a group with blocks of
+// stride hash blocks: the last hash inside the chunk. n hashes make n/stride whole
+// chunks. (Reference: _CompactChunkHashList.)
+func KeyIndex(i, stride int) int { return i*stride + stride - 1 }

@@ -27,21 +27,9 @@ func TestHashesBorrow(t *testing.T) {
 	require.Empty(t, NewHashes(blob, 0).Bytes())
 }
 
-func TestChunks(t *testing.T) {
-	h := NewHashes([]byte(hashes(7, 8)), 8)
-	c, err := NewChunks(h, 4, 12) // the example: 7 hashes, two chunks, raw hashes 2 and 5
-	require.NoError(t, err)
-	require.Equal(t, 2, c.Len())
-	require.Equal(t, 3, c.Stride())
-	require.Equal(t, h.At(2), c.At(0))
-	require.Equal(t, h.At(5), c.At(1))
-	require.Panics(t, func() { c.At(2) })
-	require.Panics(t, func() { c.At(-1) })
-	for _, sizes := range [][2]int{{4, 13}, {0, 4}, {4, 0}, {-4, 4}} {
-		_, err := NewChunks(h, sizes[0], sizes[1])
-		require.ErrorIs(t, err, ErrBlockSize)
-	}
-	require.Zero(t, Chunks{}.Len())
+func TestKeyIndex(t *testing.T) {
+	require.Equal(t, []int{0, 1}, []int{KeyIndex(0, 1), KeyIndex(1, 1)})
+	require.Equal(t, []int{2, 5}, []int{KeyIndex(0, 3), KeyIndex(1, 3)})
 }
 
 func TestJoinHashes(t *testing.T) {

@@ -1,39 +1,38 @@
 package netproto
 
-// Limits of one connection's messages that an operator may change. The zero
-// value means the defaults.
+// Limits bounds the messages of one connection. A field that is zero or below means its
+// default.
 type Limits struct {
-	// MaxMessage is the largest message in bytes, frame headers included.
+	// MaxMessage is the size of the largest message in bytes, frame headers included.
 	MaxMessage int64
-	// MaxFrames is the largest number of frames of a message, envelope included.
+	// MaxFrames is the largest number of frames in a message, envelope included.
 	MaxFrames int
 }
 
 const (
-	// DefaultMaxMessage bounds a message. 2,097,152 hashes of 32 bytes, the
-	// largest lookup that is served, are just 64 MiB.
+	// DefaultMaxMessage is in bytes. 2,097,152 hashes of 32 bytes, the default
+	// largest lookup, are 64 MiB.
 	DefaultMaxMessage = 64 << 20
-	// DefaultMaxFrames bounds the frames of a message: the largest request has 5,
-	// its envelope at most 9, and the rest is room for frames that are ignored.
+	// DefaultMaxFrames is more than any request needs: 6 frames and an envelope of
+	// 9. The rest may be frames that are ignored, as those behind a lookup's blob.
 	DefaultMaxFrames = 32
-	// MaxEnvelopeFrames bounds the address frames of an envelope. A request passes
-	// one for each proxy between a client and us; eight is more than anyone chains.
+	// MaxEnvelopeFrames is the largest number of address frames in an envelope. Each
+	// proxy between the client and us adds one.
 	MaxEnvelopeFrames = 8
-	// MaxAddress is the size in bytes of one address frame: what ZMTP allows for a
-	// routing id.
+	// MaxAddress is the largest address frame in bytes: ZMTP's limit of a routing id.
 	MaxAddress = 255
-	// MaxHashLen is the longest hash in bytes: SHA-512's 64.
+	// MaxHashLen is the largest hash in bytes: that of SHA-512.
 	MaxHashLen = 64
 	// MaxPing is the largest payload of a ping in bytes, all its frames together.
 	MaxPing = 64 << 10
-	// MaxCommand is the longest body of a ZMTP command in bytes. A READY of libzmq
-	// takes about 40, the rest is room for an identity and properties of its own.
-	MaxCommand = 4 << 10
-	// MaxPingContext is the longest context of a PING in bytes: ZMTP's own limit.
-	MaxPingContext = 16
+	// maxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
+	// takes about 40; an identity and application properties may follow.
+	maxCommand = 4 << 10
+	// maxPingContext is the largest context of a PING in bytes: ZMTP's limit.
+	maxPingContext = 16
 )
 
-// withDefaults fills in what is zero.
+// withDefaults returns l with its defaults filled in.
 func (l Limits) withDefaults() Limits {
 	if l.MaxMessage <= 0 {
 		l.MaxMessage = DefaultMaxMessage

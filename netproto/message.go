@@ -2,10 +2,10 @@ package netproto
 
 import "encoding/binary"
 
-// Tag is the kind of a request, its first body frame.
+// Tag is the kind of a request: its first body frame.
 type Tag uint8
 
-// The requests.
+// The kinds of requests.
 const (
 	TagUnknown Tag = iota
 	TagLookup
@@ -18,15 +18,16 @@ const (
 	TagAnchors
 )
 
-// tagNames holds the bytes of each tag on the wire; maxTag bounds their length.
+// tagNames holds the bytes of each tag on the wire.
 var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
 	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors",
 }
 
+// maxTag is the length of the longest tag in bytes.
 const maxTag = len("explain")
 
-// String returns the tag as it stands on the wire.
+// String returns the tag as on the wire, "unknown" for TagUnknown.
 func (t Tag) String() string {
 	if t == TagUnknown || int(t) >= len(tagNames) {
 		return "unknown"
@@ -34,10 +35,11 @@ func (t Tag) String() string {
 	return tagNames[t]
 }
 
-// asksHits tells whether the request has the frames of a lookup.
-func (t Tag) asksHits() bool { return t == TagLookup || t == TagExplain }
+// hasLookupFrames tells whether the request has the frames of a lookup, which are read
+// leniently as the reference reads them.
+func (t Tag) hasLookupFrames() bool { return t == TagLookup || t == TagExplain }
 
-// parseTag maps the bytes of a first body frame to its tag.
+// parseTag returns the tag of a first body frame, TagUnknown if there is none.
 func parseTag(b []byte) Tag {
 	for t := TagLookup; int(t) < len(tagNames); t++ {
 		if string(b) == tagNames[t] {
@@ -47,66 +49,67 @@ func parseTag(b []byte) Tag {
 	return TagUnknown
 }
 
-// Status frames of the replies that carry no number.
+// First frames of replies that hold no hit.
 const (
-	StatusFailed = 0x00
+	StatusFailed = 0x00 // the request was refused or failed
 	StatusDone   = 0x01
 )
 
-// GroupRank says where in the pool keys are stored: the group, and the ranks whose
-// part of the blocks it is.
+// GroupRank names the group and the ranks that hold a store's or evict's blocks.
 //
-// TPRank is the rank that the engine's keys name: the KV shard, which is the worker's
-// tensor rank divided by the number of ranks that hold equal blocks. With 4 tensor
-// ranks and 2 KV heads ranks 0 and 1 hold shard 0, and 2 and 3 hold shard 1. Without
-// such copies it is the tensor rank. (Reference: head_or_tp_rank in the worker's keys.)
+// TPRank is the KV shard: the worker's tensor-parallel rank divided by the number of
+// ranks that hold equal blocks. With 4 tensor-parallel ranks and 2 KV heads, ranks 0 and
+// 1 hold shard 0, and 2 and 3 hold shard 1. (Reference: head_or_tp_rank in the worker's
+// keys.)
 type GroupRank struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }
 
-// FirstChunkUnknown is the number of a store's first chunk when it was not given.
+// FirstChunkUnknown is the FirstChunk of a store that does not give it.
 const FirstChunkUnknown = ^uint32(0)
 
-// Lengths of a group rank on the wire: without pcp_rank, with it, and with the number
-// of the first chunk.
+// Lengths in bytes of a group rank frame: without pcp_rank, with it, and with the number
+// of the first chunk too.
 const (
 	groupRankLen      = 6
 	groupRankPCPLen   = 8
 	groupRankChunkLen = 12
 )
 
-// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes.
-func parseGroupRank(b []byte) (p GroupRank, firstChunk uint32, err error) {
+// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes. What is missing is 0 or
+// FirstChunkUnknown.
+func parseGroupRank(b []byte) (rank GroupRank, firstChunk uint32, err error) {
 	firstChunk = FirstChunkUnknown
 	switch len(b) {
 	case groupRankChunkLen:
 		firstChunk = binary.BigEndian.Uint32(b[groupRankPCPLen:])
 		fallthrough
 	case groupRankPCPLen:
-		p.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])
+		rank.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])
 		fallthrough
 	case groupRankLen:
-		p.Group = binary.BigEndian.Uint16(b)
-		p.TPRank = binary.BigEndian.Uint16(b[2:])
-		p.PPRank = binary.BigEndian.Uint16(b[4:])
-		return p, firstChunk, nil
+		rank.Group = binary.BigEndian.Uint16(b)
+		rank.TPRank = binary.BigEndian.Uint16(b[2:])
+		rank.PPRank = binary.BigEndian.Uint16(b[4:])
+		return rank, firstChunk, nil
 	}
-	return p, firstChunk, ErrGroupRankLen
+	return rank, firstChunk, ErrGroupRankLen
 }
 
-// AppendLookup appends a lookup request up to and including the header of its
-// blob frame: the blobLen bytes of the blob follow on the wire, so that they need
-// not be copied. The envelope, already encoded, may be empty.
+// AppendLookup appends a lookup request up to and including the header of its blob
+// frame. The blob of blobLen bytes follows on the wire, so it need not be copied.
+// envelope is encoded, with its delimiter, and may be empty.
 func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendAsk(dst, envelope, TagLookup, numTokens, hashLen, blobLen)
+	return appendLookup(dst, envelope, TagLookup, numTokens, hashLen, blobLen)
 }
 
-// AppendExplain is AppendLookup for an explain request.
+// AppendExplain appends an explain request as AppendLookup does a lookup.
 func AppendExplain(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendAsk(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
+	return appendLookup(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
 }
 
-func appendAsk(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
+// appendLookup appends a request with the frames of a lookup, as AppendLookup does.
+func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tagNames[tag]), true)
 	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
@@ -114,41 +117,40 @@ func appendAsk(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen
 	return AppendFrameHeader(dst, blobLen, false)
 }
 
-// AppendKeys appends a store or evict request up to and including the header of
-// its blob frame; the blob of blobLen bytes follows on the wire.
-func AppendKeys(dst, envelope []byte, tag Tag, p GroupRank, hashLen, blobLen int) []byte {
-	return appendBlob(appendGroupRank(dst, envelope, tag, p, groupRankPCPLen), hashLen, blobLen, false)
+// AppendKeys appends a store or evict request up to and including the header of its
+// blob frame. The blob of blobLen bytes follows on the wire.
+func AppendKeys(dst, envelope []byte, tag Tag, rank GroupRank, hashLen, blobLen int) []byte {
+	return appendBlob(appendGroupRank(dst, envelope, tag, rank, groupRankPCPLen), hashLen, blobLen, false)
 }
 
-// AppendChunks appends a store request whose group rank gives the number of the first
-// chunk, up to and including the header of its blob frame. The blob follows, and
-// behind it, if more is true, a frame with the key in front of the first.
-func AppendChunks(dst, envelope []byte, p GroupRank, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
-	dst = appendGroupRank(dst, envelope, TagStore, p, groupRankChunkLen)
+// AppendChunks appends a store request for chunks from number firstChunk on, up to and
+// including the header of its blob frame. The blob of blobLen bytes follows on the wire.
+// If more is true, a frame with the key before the first follows the blob.
+func AppendChunks(dst, envelope []byte, rank GroupRank, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
+	dst = appendGroupRank(dst, envelope, TagStore, rank, groupRankChunkLen)
 	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
 	return appendBlob(dst, hashLen, blobLen, more)
 }
 
-// appendGroupRank appends a store or evict request up to the pcp_rank of its group rank,
-// whose frame has so many bytes.
-func appendGroupRank(dst, envelope []byte, tag Tag, p GroupRank, size int) []byte {
+// appendGroupRank appends a store or evict request up to and including the pcp_rank in
+// its group rank frame of size bytes.
+func appendGroupRank(dst, envelope []byte, tag Tag, rank GroupRank, size int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), true)
 	dst = AppendFrameHeader(dst, size, true)
-	for _, v := range [...]uint16{p.Group, p.TPRank, p.PPRank, p.PCPRank} {
+	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)
 	}
 	return dst
 }
 
-// appendBlob appends hash_len and the header of the blob's frame.
+// appendBlob appends the hash_len frame and the header of the blob frame.
 func appendBlob(dst []byte, hashLen, blobLen int, more bool) []byte {
 	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
 	return AppendFrameHeader(dst, blobLen, more)
 }
 
-// AppendRequest appends a request that is only a tag and further frames: reset,
-// ping, stat.
+// AppendRequest appends a request of a tag and the given frames: reset, ping or stat.
 func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), len(frames) > 0)
@@ -158,22 +160,21 @@ func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
 	return dst
 }
 
-// AppendHit appends the reply to a lookup: the hit in tokens as u32.
+// AppendHit appends the reply to a lookup: the hit, in tokens, as u32.
 func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
 	dst = append(dst, envelope...)
 	return binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, false), hitTokens)
 }
 
-// AppendDone appends the reply 01, followed by payload frames that are already
-// encoded (none for most requests).
+// AppendDone appends the reply 01 and the frames of payload, which are encoded; payload
+// may be empty.
 func AppendDone(dst, envelope, payload []byte) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte{StatusDone}, len(payload) > 0)
 	return append(dst, payload...)
 }
 
-// AppendFailed appends the reply 00 and, unless it is empty, a frame with the
-// reason as text.
+// AppendFailed appends the reply 00 and, unless reason is empty, a frame with its text.
 func AppendFailed(dst, envelope []byte, reason string) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte{StatusFailed}, reason != "")

@@ -2,83 +2,83 @@ package netproto
 
 import "errors"
 
-// Handler receives the requests of one connection, in order. Every slice and the
-// Request are valid until the method returns.
+// Handler receives the requests of one connection, in order. The Request and all slices
+// are borrowed: they are valid until the method returns. The methods are called from
+// [Reader.Feed], on its goroutine.
 type Handler interface {
-	// Begin is called when everything in front of a lookup's, store's, evict's or
-	// anchors' blob is known and well formed; the hashes follow. It returns false to have
-	// them skipped.
+	// Begin is called at the blob of a lookup, explain, store, evict or anchors
+	// request, once all frames before it are read and well formed. The hashes follow.
+	// It returns false to skip them.
 	Begin(q *Request) bool
-	// Hashes hands on the next whole hashes of the blob, at least one. It returns
-	// false when the rest of them is of no interest.
+	// Hashes is called with the next whole hashes of the blob, at least one, joined.
+	// It returns false to skip the rest.
 	Hashes(q *Request, hashes []byte) bool
-	// End is called once for each message that can be answered, Problem included.
+	// End is called once for each request, refused ones (Problem) included.
 	End(q *Request)
-	// Dropped is called for a message with an envelope that has no delimiter: there
-	// is no telling where its reply should go.
+	// Dropped is called in place of End for a message without a delimiter after its
+	// address frames. It gets no reply.
 	Dropped(q *Request)
-	// Control is called with bytes that ZMTP itself has for the peer, to be sent at
-	// once: the greeting, READY, ERROR and PONG. They are empty when a command was
-	// ignored. It is called between messages only.
+	// Control is called with protocol bytes to send to the peer at once: the
+	// greeting, READY, ERROR or PONG of ZMTP. out is empty if a command was ignored.
+	// It is called between messages only.
 	Control(out []byte)
 }
 
-// Reader reads the requests of one connection, in either dialect, fed in pieces
-// of any size. The zero value is not usable: call NewReader. A Reader belongs to
-// its connection and is not safe for concurrent use.
+// Reader decodes the requests of one connection, in either dialect, from pieces of any
+// size. Call NewReader for one: the zero value is not usable. Not safe for concurrent use.
 type Reader struct {
 	limits    Limits
 	alignment uint64
 
 	stage     stage
 	state     readState
-	head      [maxHeader]byte // the header being gathered
-	headLen   int             // bytes of it so far
+	head      [maxHeader]byte // the frame header being gathered
+	headLen   int             // bytes in head
 	frame     frameHeader     // the frame whose body is being read
-	left      uint64          // body bytes still to come
-	frames    int             // frames of this message so far
-	size      int64           // bytes of this message so far, announced bodies included
+	bodyLeft  uint64          // bytes of that body not read yet
+	frames    int             // frames of this message begun
+	size      int64           // bytes of this message, the begun frames counted whole
 	phase     phase
-	addresses int // address frames of the envelope so far
-	body      int // body frames so far, the current one included once begun
+	addresses int // address frames of the envelope
+	body      int // body frames begun
 	role      bodyRole
 
-	blobLeft uint64           // bytes of whole hashes still to come in the blob
-	skip     bool             // the rest of this frame is of no interest
-	carry    [MaxHashLen]byte // a hash cut by the end of a piece; the greeting before all hashes
-	carryLen int
+	blobLeft uint64           // bytes of whole hashes in the blob not read yet
+	skip     bool             // ignore the rest of this frame
+	carry    [MaxHashLen]byte // a hash cut by the end of a piece; during the handshake, the greeting
+	carryLen int              // bytes in carry
 
 	gathered []byte // a ZMTP command cut by the end of a piece
-	ttl      uint16 // of the PING that came last, in tenths of a second
+	ttl      uint16 // of the last PING, in tenths of a second
 
-	copied uint64
+	copied uint64 // bytes of hashes copied to carry
 	req    Request
-	err    error
+	err    error // the final error of Feed
 }
 
-// stage is how far the dialect of the connection is settled.
+// stage is the connection's dialect and, in ZMTP, the part of its handshake.
 type stage uint8
 
 const (
-	stageNew      stage = iota // no byte has come
-	stageGreeting              // ZMTP: the peer's greeting is coming
-	stageReady                 // ZMTP: its READY is to come
-	stageZMTP                  // commands and messages
-	stageRaw                   // messages
+	stageNew      stage = iota // no byte has arrived
+	stageGreeting              // ZMTP: reading the peer's greeting
+	stageReady                 // ZMTP: waiting for the peer's READY
+	stageZMTP                  // ZMTP: commands and messages
+	stageRaw                   // raw dialect: messages
 )
 
 // readState is what the next byte belongs to.
 type readState uint8
 
 const (
-	inFirst readState = iota // it chooses the dialect
+	inFirst readState = iota // the connection's first byte, which chooses the dialect
 	inGreeting
 	inHeader
 	inCommand
 	inBody
 )
 
-// phase is where in a message the Reader stands.
+// phase is the part of a message that is being read.
 type phase uint8
 
 const (
@@ -87,21 +87,20 @@ const (
 	phaseBody
 )
 
-// NewReader returns a Reader with the given limits. alignment is the number of
-// tokens that num_tokens of a lookup is checked against (Request.Unaligned); 0
-// means no check.
+// NewReader returns a Reader with the given limits. Request.Unaligned reports a
+// num_tokens that is not a multiple of alignment, in tokens; 0 means no check.
 func NewReader(limits Limits, alignment int) *Reader {
 	r := &Reader{limits: limits.withDefaults(), alignment: uint64(max(alignment, 0))}
 	r.req.reset()
 	return r
 }
 
-// Copied returns how many bytes of hashes were copied because the end of a piece
+// Copied returns the total bytes of hashes that were copied because the end of a piece
 // cut them.
 func (r *Reader) Copied() uint64 { return r.copied }
 
-// InMessage tells whether a message, or a command after the handshake, has begun
-// and not ended.
+// InMessage tells whether a message, or a command after the handshake, has begun and
+// not ended.
 func (r *Reader) InMessage() bool {
 	return r.stage >= stageZMTP && (r.state != inHeader || r.headLen > 0 || r.frames > 0)
 }
@@ -109,11 +108,11 @@ func (r *Reader) InMessage() bool {
 // InHandshake tells whether a ZMTP handshake has begun and not ended.
 func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage == stageReady }
 
-// ZMTP tells whether the connection has come through a ZMTP handshake.
+// ZMTP tells whether the connection has completed a ZMTP handshake.
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
-// Begun returns the request whose Begin was called and whose End was not, nil if
-// there is none: a connection that is cut then must give back what Begin took.
+// Begun returns the request whose Begin was called and whose End was not, nil if there
+// is none. When the connection closes, the owner must release what Begin acquired.
 func (r *Reader) Begun() *Request {
 	if !r.req.begun {
 		return nil
@@ -121,27 +120,27 @@ func (r *Reader) Begun() *Request {
 	return &r.req
 }
 
-// Feed reads the next bytes of the connection, all of them. p is only borrowed.
-// An error is a *FrameError and final.
+// Feed consumes the next bytes of the connection, all of p, and calls h. It borrows p
+// until it returns. An error is a *FrameError and final: later calls return it again.
 func (r *Reader) Feed(p []byte, h Handler) error {
 	if r.err != nil {
 		return r.err
 	}
 	for len(p) > 0 {
 		if r.state == inBody {
-			n := int(min(uint64(len(p)), r.left))
-			if err := r.bodyBytes(p[:n], h); err != nil {
+			n := int(min(uint64(len(p)), r.bodyLeft))
+			if err := r.readBody(p[:n], h); err != nil {
 				r.err = err
 				return err
 			}
 			p = p[n:]
-			r.left -= uint64(n)
-			if r.left == 0 {
+			r.bodyLeft -= uint64(n)
+			if r.bodyLeft == 0 {
 				r.endFrame(h)
 			}
 			continue
 		}
-		n, err := r.between(p, h)
+		n, err := r.readOutsideBody(p, h)
 		if err != nil {
 			r.err = err
 			return err
@@ -151,24 +150,25 @@ func (r *Reader) Feed(p []byte, h Handler) error {
 	return nil
 }
 
-// between reads what stands between the bodies of messages, and returns the bytes
-// used.
-func (r *Reader) between(p []byte, h Handler) (int, error) {
+// readOutsideBody reads bytes that do not belong to a message frame's body, and returns
+// the number consumed.
+func (r *Reader) readOutsideBody(p []byte, h Handler) (int, error) {
 	switch r.state {
 	case inFirst:
 		return 0, r.chooseDialect(p[0], h)
 	case inGreeting:
-		return r.greeting(p)
+		return r.readGreeting(p)
 	case inCommand:
-		return r.commandBytes(p, h)
+		return r.readCommand(p, h)
 	}
-	return r.header(p, h)
+	return r.readHeader(p, h)
 }
 
-// header gathers a frame header and begins its frame. It returns the bytes used.
-func (r *Reader) header(p []byte, h Handler) (int, error) {
+// readHeader gathers a frame header and begins its frame. It returns the number of
+// bytes consumed.
+func (r *Reader) readHeader(p []byte, h Handler) (int, error) {
 	if r.headLen == 0 {
-		if err := r.flags(p[0]); err != nil {
+		if err := r.checkFirstByte(p[0]); err != nil {
 			return 0, err
 		}
 	}
@@ -177,7 +177,7 @@ func (r *Reader) header(p []byte, h Handler) (int, error) {
 	if r.headLen > 0 {
 		flags = r.head[0]
 	}
-	if flags&FlagLong != 0 {
+	if flags&flagLong != 0 {
 		want = maxHeader
 	}
 	n := copy(r.head[r.headLen:want], p)
@@ -186,24 +186,24 @@ func (r *Reader) header(p []byte, h Handler) (int, error) {
 		return n, nil
 	}
 	var size int64
-	r.frame, size, _ = decodeHeader(r.head[:want]) // whole, and its flags are checked
+	r.frame, size, _ = decodeHeader(r.head[:want]) // cannot fail: the header is whole
 	r.headLen = 0
-	if flags&FlagCommand != 0 {
+	if flags&flagCommand != 0 {
 		return n, r.beginCommand()
 	}
 	return n, r.beginFrame(size, h)
 }
 
-// flags checks the first byte of a frame.
-func (r *Reader) flags(b byte) error {
+// checkFirstByte checks the flags byte that begins a frame. Any frame ends the TTL.
+func (r *Reader) checkFirstByte(b byte) error {
 	r.ttl = 0
-	if b <= FlagMore|FlagLong && r.stage != stageReady {
+	if b <= flagMore|flagLong && r.stage != stageReady {
 		return nil
 	}
 	err := checkFlags(b)
 	switch {
 	case errors.Is(err, ErrCommand):
-		err = r.commandFlags(b)
+		err = r.checkCommandFlags(b)
 	case err == nil:
 		err = ErrHandshake
 	}
@@ -213,26 +213,26 @@ func (r *Reader) flags(b byte) error {
 	return nil
 }
 
-// beginFrame checks a frame's header against the limits and settles what its
-// body means.
-func (r *Reader) beginFrame(header int64, h Handler) error {
-	room := r.limits.MaxMessage - r.size - header
+// beginFrame checks a frame, whose header has headerLen bytes, against the limits, and
+// begins its body.
+func (r *Reader) beginFrame(headerLen int64, h Handler) error {
+	maxBody := r.limits.MaxMessage - r.size - headerLen
 	r.frames++
 	switch {
 	case r.frames > r.limits.MaxFrames:
-		return r.broken(ErrFrameCount)
-	case room < 0 || r.frame.size > uint64(room):
-		return r.broken(ErrMessageLength)
+		return r.frameError(ErrFrameCount)
+	case maxBody < 0 || r.frame.size > uint64(maxBody):
+		return r.frameError(ErrMessageLength)
 	case r.phase == phaseEnvelope && !r.addressFits():
-		return r.broken(ErrEnvelope)
+		return r.frameError(ErrEnvelope)
 	}
-	r.size += header + int64(r.frame.size)
-	r.left = r.frame.size
+	r.size += headerLen + int64(r.frame.size)
+	r.bodyLeft = r.frame.size
 	r.state = inBody
 	if r.phase == phaseBody {
 		r.beginBody(h)
 	}
-	if r.left > 0 {
+	if r.bodyLeft > 0 {
 		if r.phase == phaseEnvelope {
 			r.beginAddress()
 		}
@@ -242,13 +242,14 @@ func (r *Reader) beginFrame(header int64, h Handler) error {
 	return nil
 }
 
-// addressFits tells whether the current frame may stand in an envelope. The last
-// frame of a message always may: no delimiter follows it, so the message is one to
-// drop, such as that of a DEALER that forgot the delimiter.
+// addressFits tells whether the current frame is within the limits of an envelope. The
+// last frame of a message always is: the message then has no delimiter, as that of a
+// DEALER that omits it, and will be dropped.
 func (r *Reader) addressFits() bool {
 	return r.frame.size == 0 || !r.frame.more() || r.isAddress()
 }
 
+// isAddress tells whether the current frame can be one more address frame.
 func (r *Reader) isAddress() bool {
 	return r.frame.size <= MaxAddress && r.addresses < MaxEnvelopeFrames
 }
@@ -256,14 +257,14 @@ func (r *Reader) isAddress() bool {
 // beginAddress appends the header of an address frame to the envelope.
 func (r *Reader) beginAddress() {
 	if !r.isAddress() {
-		r.skip = true // of a message that will be dropped
+		r.skip = true // the message will be dropped
 		return
 	}
 	r.addresses++
 	r.req.Envelope = AppendFrameHeader(r.req.Envelope, int(r.frame.size), true)
 }
 
-// beginBody settles the role of a body frame.
+// beginBody sets the role of a body frame.
 func (r *Reader) beginBody(h Handler) {
 	r.role = r.req.roleOf(r.body)
 	r.body++
@@ -276,8 +277,8 @@ func (r *Reader) beginBody(h Handler) {
 	}
 }
 
-// bodyBytes consumes the next bytes of the current frame's body.
-func (r *Reader) bodyBytes(p []byte, h Handler) error {
+// readBody consumes p, the next bytes of the current frame's body.
+func (r *Reader) readBody(p []byte, h Handler) error {
 	if r.phase == phaseFirst {
 		if err := r.decideEnvelope(p[0], h); err != nil {
 			return err
@@ -292,25 +293,25 @@ func (r *Reader) bodyBytes(p []byte, h Handler) error {
 	}
 	switch r.role {
 	case roleTag:
-		q.keep(q.name[:], p)
+		q.fill(q.name[:], p)
 	case roleNumTokens:
 		q.foldNumTokens(p, r.alignment)
 	case roleHashLen:
 		for _, b := range p {
 			q.hashLen = foldByte(q.hashLen, b)
 		}
-	case rolePlace:
-		q.keep(q.scratch[:groupRankChunkLen], p)
-	case roleShape:
-		q.keep(q.scratch[:shapeLen], p)
-	case rolePrevious:
-		q.keep(q.scratch[:], p)
+	case roleGroupRank:
+		q.fill(q.scratch[:groupRankChunkLen], p)
+	case roleAnchorsParams:
+		q.fill(q.scratch[:anchorsParamsLen], p)
+	case roleKeyBefore:
+		q.fill(q.scratch[:], p)
 	case roleNumbers:
-		q.Anchors.Numbers = q.gather(q.Anchors.Numbers, p, 4*MaxAnchors)
+		q.Anchors.Numbers = q.appendBounded(q.Anchors.Numbers, p, 4*MaxAnchors)
 	case roleDigests:
-		q.Anchors.Digests = q.gather(q.Anchors.Digests, p, 8*MaxAnchors)
+		q.Anchors.Digests = q.appendBounded(q.Anchors.Digests, p, 8*MaxAnchors)
 	case roleBlob:
-		r.blob(p, h)
+		r.readBlob(p, h)
 	case roleEcho:
 		if q.Problem == nil {
 			q.Echo = append(q.Echo, p...)
@@ -319,8 +320,8 @@ func (r *Reader) bodyBytes(p []byte, h Handler) error {
 	return nil
 }
 
-// decideEnvelope reads the first byte of the first frame: address frames begin
-// with 00 there, tags never do.
+// decideEnvelope decides by the first byte of a raw message's first frame whether there
+// is an envelope: address frames begin with 00 there, tags never do.
 func (r *Reader) decideEnvelope(b byte, h Handler) error {
 	if b != 0x00 {
 		r.phase = phaseBody
@@ -329,25 +330,26 @@ func (r *Reader) decideEnvelope(b byte, h Handler) error {
 	}
 	r.phase = phaseEnvelope
 	if !r.addressFits() {
-		return r.broken(ErrEnvelope)
+		return r.frameError(ErrEnvelope)
 	}
 	r.beginAddress()
 	return nil
 }
 
-// broken wraps a sentinel with what is known of the current frame.
-func (r *Reader) broken(err error) error {
+// frameError returns err with the current frame.
+func (r *Reader) frameError(err error) error {
 	return &FrameError{Err: err, Frame: max(r.frames-1, 0), Byte: r.frame.flags, Len: r.frame.size}
 }
 
-// endFrame finishes the current frame and, with its last frame, the message.
+// endFrame ends the current frame and, if that is its last, the message.
 func (r *Reader) endFrame(h Handler) {
 	r.state = inHeader
 	switch r.phase {
 	case phaseBody:
 		r.req.endBody(r.role, r.frame.size, r.alignment)
 	case phaseFirst, phaseEnvelope:
-		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) { // the delimiter; REP takes none for it that ends a message
+		// An empty frame is the delimiter. To REP one that ends the message is none.
+		if r.frame.size == 0 && (r.frame.more() || r.stage == stageRaw) {
 			r.req.Envelope = AppendFrameHeader(r.req.Envelope, 0, true)
 			r.phase = phaseBody
 		}
@@ -357,7 +359,7 @@ func (r *Reader) endFrame(h Handler) {
 	}
 }
 
-// endMessage hands the message on and makes the Reader ready for the next.
+// endMessage calls End or Dropped and resets the Reader for the next message.
 func (r *Reader) endMessage(h Handler) {
 	r.req.finish(r.body)
 	if r.phase == phaseBody {

@@ -61,7 +61,7 @@ func line(q *Request, hashes []byte) string {
 	case TagLookup, TagExplain:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
 	case TagStore, TagEvict:
-		s = fmt.Sprintf(" place=%v first=%d", q.Rank, q.FirstChunk)
+		s = fmt.Sprintf(" rank=%v first=%d", q.Rank, q.FirstChunk)
 	case TagAnchors:
 		a := &q.Anchors
 		s = fmt.Sprintf(" tokens=%d unaligned=%v of=%d stride=%d first=%d numbers=%x digests=%x",
@@ -123,7 +123,7 @@ func feed(b []byte, size int, limits Limits) ([]string, *Reader, error) {
 func TestReaderRequests(t *testing.T) {
 	h3 := hashes(3, 16)
 	hex3 := fmt.Sprintf("%x", h3)
-	place6, place12 := be(2, 1)+be(2, 2)+be(2, 3), be(2, 1)+be(2, 2)+be(2, 3)+be(2, 4)+be(4, 77)
+	rank6, rank12 := be(2, 1)+be(2, 2)+be(2, 3), be(2, 1)+be(2, 2)+be(2, 3)+be(2, 4)+be(4, 77)
 	for name, c := range map[string]struct {
 		frames []string
 		want   []string
@@ -147,19 +147,19 @@ func TestReaderRequests(t *testing.T) {
 		"no delimiter":     {[]string{"\x00id", "lookup"}, []string{"dropped env=01030069640106" + "6c6f6f6b7570"}},
 		"wrong case":       {[]string{"LOOKUP", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
 		"longer tag":       {[]string{"explains", be(4, 16), be(2, 16), h3}, []string{"unknown env= problem=" + ErrUnknownTag.Error()}},
-		"store":            {[]string{"store", place6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= place={1 2 3 0} first=4294967295 hashes=" + hex3}},
-		"store chunk":      {[]string{"store", place12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= place={1 2 3 4} first=77 hashes=" + hex3}},
-		"store odd place":  {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
-		"store long place": {[]string{"store", place12 + "x", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
-		"store odd length": {[]string{"store", place6, be(1, 16), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
-		"store zero":       {[]string{"store", place6, be(2, 0), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
-		"store cut":        {[]string{"store", place6, be(2, 16), h3 + "x"}, []string{"store env= problem=" + ErrCutKey.Error()}},
-		"store empty":      {[]string{"store", place6, be(2, 16), ""}, []string{"store env= problem=" + ErrEmptyBlob.Error()}},
-		"store previous":   {[]string{"store", place6, be(2, 16), h3, "short"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrCutKey.Error()}},
-		"store extra":      {[]string{"store", place6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrExtraFrame.Error()}},
-		"store no blob":    {[]string{"store", place6, be(2, 16)}, []string{"store env= problem=" + ErrMissingFrame.Error()}},
-		"evict":            {[]string{"evict", place6, be(2, 16), h3}, []string{"begin evict len=16 n=3", "evict env= place={1 2 3 0} first=4294967295 hashes=" + hex3}},
-		"evict extra":      {[]string{"evict", place6, be(2, 16), h3, "x"}, []string{"begin evict len=16 n=3", "evict env= problem=" + ErrExtraFrame.Error()}},
+		"store":            {[]string{"store", rank6, be(2, 16), h3}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 0} first=4294967295 hashes=" + hex3}},
+		"store chunk":      {[]string{"store", rank12, be(2, 16), h3, h3[:16]}, []string{"begin store len=16 n=3", "store env= rank={1 2 3 4} first=77 hashes=" + hex3}},
+		"store odd rank":   {[]string{"store", "1234567", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
+		"store long rank":  {[]string{"store", rank12 + "x", be(2, 16), h3}, []string{"store env= problem=" + ErrGroupRankLen.Error()}},
+		"store odd length": {[]string{"store", rank6, be(1, 16), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
+		"store zero":       {[]string{"store", rank6, be(2, 0), h3}, []string{"store env= problem=" + ErrHashLen.Error()}},
+		"store cut":        {[]string{"store", rank6, be(2, 16), h3 + "x"}, []string{"store env= problem=" + ErrCutKey.Error()}},
+		"store empty":      {[]string{"store", rank6, be(2, 16), ""}, []string{"store env= problem=" + ErrEmptyBlob.Error()}},
+		"store previous":   {[]string{"store", rank6, be(2, 16), h3, "short"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrCutKey.Error()}},
+		"store extra":      {[]string{"store", rank6, be(2, 16), h3, h3[:16], "x"}, []string{"begin store len=16 n=3", "store env= problem=" + ErrExtraFrame.Error()}},
+		"store no blob":    {[]string{"store", rank6, be(2, 16)}, []string{"store env= problem=" + ErrMissingFrame.Error()}},
+		"evict":            {[]string{"evict", rank6, be(2, 16), h3}, []string{"begin evict len=16 n=3", "evict env= rank={1 2 3 0} first=4294967295 hashes=" + hex3}},
+		"evict extra":      {[]string{"evict", rank6, be(2, 16), h3, "x"}, []string{"begin evict len=16 n=3", "evict env= problem=" + ErrExtraFrame.Error()}},
 		"ping":             {[]string{"ping", "a", "", "bc"}, []string{"ping env= echo=0101610100" + "00026263 hashes="}},
 		"ping alone":       {[]string{"ping"}, []string{"ping env= echo= hashes="}},
 		"ping large":       {[]string{"ping", strings.Repeat("x", MaxPing), "y"}, []string{"ping env= problem=" + ErrPingLen.Error()}},
@@ -257,7 +257,7 @@ func TestReaderBrokenFraming(t *testing.T) {
 func TestReaderKeepsLittle(t *testing.T) {
 	r := NewReader(Limits{}, 16)
 	require.NoError(t, r.Feed(message("ping", strings.Repeat("x", MaxPing)), &recorder{}))
-	require.LessOrEqual(t, cap(r.req.Echo), keepEcho)
+	require.LessOrEqual(t, cap(r.req.Echo), maxIdleEcho)
 }
 
 // discard is a Handler that does nothing and allocates nothing.
@@ -718,9 +718,9 @@ func FuzzReader(f *testing.F) {
 	f.Add(append(message("reset"), "\x02\x80\x00\x00\x00\x00\x00\x00\x00"...), uint64(4))
 	f.Add(message("explain", be(4, 80), be(2, 20), h+"t", "x"), uint64(6))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), uint64(5))
-	f.Add(message("anchors", shape(80, 5, 1, 2), be(2, 20), numbers(0, 1), be(8, 1)+be(8, 2), h), uint64(7))
-	f.Add(message("\x00id", "", "anchors", shape(81, 5, 2, 0), be(2, 20), numbers(0, 4), "", h[:40]), uint64(8))
-	f.Add(message("anchors", shape(80, 0, 0, 0), be(2, 20), "", "", ""), uint64(9))
+	f.Add(message("anchors", params(80, 5, 1, 2), be(2, 20), numbers(0, 1), be(8, 1)+be(8, 2), h), uint64(7))
+	f.Add(message("\x00id", "", "anchors", params(81, 5, 2, 0), be(2, 20), numbers(0, 4), "", h[:40]), uint64(8))
+	f.Add(message("anchors", params(80, 0, 0, 0), be(2, 20), "", "", ""), uint64(9))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, seed) })
 }
 

@@ -1,51 +1,50 @@
 package netproto
 
-import (
-	"math"
-)
+import "math"
 
-// Request is one message as far as it has been read. A Reader has one Request
-// and reuses it for each message: it is valid until End or Dropped returns.
+// Request is one message as far as it has been read. A Reader reuses one Request for
+// all messages: it and its slices are valid until the Handler's method returns.
 type Request struct {
 	// Tag is the kind of request.
 	Tag Tag
-	// Envelope is what goes in front of the reply: the frames up to and including
-	// the delimiter, encoded; empty when there are none.
+	// Envelope is the request's frames up to and including the delimiter, encoded,
+	// for the front of the reply. It is empty if there are none.
 	Envelope []byte
-	// NumTokens is the length in tokens that a lookup asks for, as sent; a number
-	// over 64 bits reads as math.MaxUint64.
+	// NumTokens is the prompt's length in tokens, as sent with a lookup, explain or
+	// anchors request. A number over 64 bits is math.MaxUint64.
 	NumTokens uint64
-	// Unaligned says that NumTokens, whatever its size, is not a multiple of the
+	// Unaligned tells whether num_tokens, of any size, is not a multiple of the
 	// Reader's alignment.
 	Unaligned bool
-	// HashLen is the length of a hash in bytes, 0 when there are no hashes.
+	// HashLen is the length of a hash in bytes, 0 if there are no hashes.
 	HashLen int
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
-	// Rank and FirstChunk say where a store or evict belongs.
+	// Rank and FirstChunk are the group rank of a store or evict, and the number of
+	// the first chunk or FirstChunkUnknown.
 	Rank       GroupRank
 	FirstChunk uint32
-	// Before is the key in front of the first of a store, empty if there is none.
-	Before []byte
-	// Anchors belong to a request by anchors, whose NumHashes counts those in the
-	// blob.
+	// KeyBefore is the key before the first of a store, empty if not given.
+	KeyBefore []byte
+	// Anchors are the frames of an anchors request. Its NumHashes counts the prompt's
+	// hashes, that of the Request those in the blob.
 	Anchors Anchors
 	// Echo holds the further frames of a ping, encoded.
 	Echo []byte
-	// Problem says why the request can be framed but not served, nil if it can.
+	// Problem is the reason why the request cannot be served, nil if it can.
 	Problem error
 
-	name      [maxTag + 1]byte // first bytes of the tag; one more than the longest shows a longer one
-	scratch   [MaxHashLen]byte // a group rank, a shape, or the key before the first
-	filled    int              // bytes of name or scratch that the current frame has filled
-	hashLen   uint64           // hash_len as sent, saturated
+	name      [maxTag + 1]byte // the tag, cut to one byte more than the longest
+	scratch   [MaxHashLen]byte // a group rank, the params of anchors, or the key before the first
+	filled    int              // bytes of the current frame in name or scratch
+	hashLen   uint64           // hash_len as sent, saturated at 64 bits
 	remainder uint64           // num_tokens modulo the alignment
-	echoLast  int              // where the last echoed frame's header begins
-	echoSize  int              // payload bytes of a ping so far
+	echoLast  int              // offset in Echo of the last frame's header
+	echoSize  int              // payload bytes of a ping
 	begun     bool             // Begin was called
 }
 
-// bodyRole is what a body frame means.
+// bodyRole is the meaning of a body frame.
 type bodyRole uint8
 
 const (
@@ -53,17 +52,17 @@ const (
 	roleTag
 	roleNumTokens
 	roleHashLen
-	rolePlace
+	roleGroupRank
 	roleBlob
-	rolePrevious // the key before the first of a store
-	roleShape
+	roleKeyBefore // the key before the first of a store
+	roleAnchorsParams
 	roleNumbers
 	roleDigests
 	roleEcho
-	roleExtra // a frame that a strict request must not have
+	roleExtra // one frame too many for a strict request
 )
 
-// roleOf maps a body frame, by its number in the body, to its meaning.
+// roleOf returns the role of a body frame, given its index in the body.
 func (q *Request) roleOf(body int) bodyRole {
 	if body == 0 {
 		return roleTag
@@ -72,29 +71,29 @@ func (q *Request) roleOf(body int) bodyRole {
 	case TagLookup, TagExplain:
 		return [...]bodyRole{roleTag, roleNumTokens, roleHashLen, roleBlob, roleIgnored}[min(body, 4)]
 	case TagStore:
-		return [...]bodyRole{roleTag, rolePlace, roleHashLen, roleBlob, rolePrevious, roleExtra}[min(body, 5)]
+		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleKeyBefore, roleExtra}[min(body, 5)]
 	case TagEvict:
-		return [...]bodyRole{roleTag, rolePlace, roleHashLen, roleBlob, roleExtra}[min(body, 4)]
+		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleExtra}[min(body, 4)]
 	case TagAnchors:
-		return [...]bodyRole{roleTag, roleShape, roleHashLen, roleNumbers, roleDigests, roleBlob, roleExtra}[min(body, 6)]
+		return [...]bodyRole{roleTag, roleAnchorsParams, roleHashLen, roleNumbers, roleDigests, roleBlob, roleExtra}[min(body, 6)]
 	case TagPing:
 		return roleEcho
 	}
 	return roleIgnored
 }
 
-// fail keeps the first problem found.
+// fail sets the problem, unless there is one already.
 func (q *Request) fail(err error) {
 	if q.Problem == nil {
 		q.Problem = err
 	}
 }
 
-// reset makes the Request ready for the next message and keeps its memory,
-// unless an unusually large ping has grown it.
+// reset empties the Request for the next message and retains its buffers, except
+// unusually large ones.
 func (q *Request) reset() {
 	envelope, echo := q.Envelope[:0], q.Echo[:0]
-	if cap(echo) > keepEcho {
+	if cap(echo) > maxIdleEcho {
 		echo = nil
 	}
 	anchors := q.Anchors
@@ -102,13 +101,12 @@ func (q *Request) reset() {
 	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors}
 }
 
-// keepEcho is the largest ping buffer in bytes that an idle connection keeps:
-// pings that carry a time stamp and an id stay free of allocations, and ten
-// thousand connections keep at most a few MiB.
-const keepEcho = 512
+// maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
+// stamp and an id do not allocate, and ten thousand connections retain under 5 MiB.
+const maxIdleEcho = 512
 
-// foldNumTokens reads big-endian digits of num_tokens; the frame may have any
-// length.
+// foldNumTokens appends big-endian digits to num_tokens, whose frame may have any
+// length, and updates its remainder.
 func (q *Request) foldNumTokens(p []byte, alignment uint64) {
 	for _, b := range p {
 		q.NumTokens = foldByte(q.NumTokens, b)
@@ -118,8 +116,8 @@ func (q *Request) foldNumTokens(p []byte, alignment uint64) {
 	}
 }
 
-// ParseInt reads a big-endian integer of any length as the reference does: empty
-// is 0. What does not fit 64 bits reads as math.MaxUint64.
+// ParseInt decodes a big-endian integer of any length, as the reference does
+// (int.from_bytes). Empty is 0. What does not fit 64 bits is math.MaxUint64.
 func ParseInt(b []byte) (v uint64) {
 	for _, c := range b {
 		v = foldByte(v, c)
@@ -127,7 +125,7 @@ func ParseInt(b []byte) (v uint64) {
 	return v
 }
 
-// foldByte appends one big-endian digit, saturating.
+// foldByte appends one big-endian digit to v, saturating at math.MaxUint64.
 func foldByte(v uint64, b byte) uint64 {
 	if v > math.MaxUint64>>8 {
 		return math.MaxUint64
@@ -135,13 +133,13 @@ func foldByte(v uint64, b byte) uint64 {
 	return v<<8 | uint64(b)
 }
 
-// keep copies what fits of p behind the bytes that the current frame has already
-// put into buf.
-func (q *Request) keep(buf, p []byte) {
+// fill copies p behind the bytes of the current frame in buf. What does not fit is
+// ignored.
+func (q *Request) fill(buf, p []byte) {
 	q.filled += copy(buf[min(q.filled, len(buf)):], p)
 }
 
-// echoHeader begins one echoed frame.
+// echoHeader begins one frame of Echo, of size bytes.
 func (q *Request) echoHeader(size uint64) {
 	if size > uint64(MaxPing-q.echoSize) {
 		q.fail(ErrPingLen)
@@ -155,7 +153,7 @@ func (q *Request) echoHeader(size uint64) {
 	q.Echo = AppendFrameHeader(q.Echo, int(size), true)
 }
 
-// endBody finishes a body frame: what it has gathered becomes a field.
+// endBody ends a body frame of size bytes: it decodes what was gathered into fields.
 func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	switch role {
 	case roleTag:
@@ -167,7 +165,7 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 		}
 	case roleNumTokens:
 		q.Unaligned = q.remainder != 0
-	case rolePlace:
+	case roleGroupRank:
 		if size > groupRankChunkLen {
 			q.fail(ErrGroupRankLen)
 			return
@@ -178,14 +176,14 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 		}
 	case roleHashLen:
 		q.endHashLen(size)
-	case rolePrevious:
+	case roleKeyBefore:
 		if size != uint64(q.HashLen) {
 			q.fail(ErrCutKey)
 			return
 		}
-		q.Before = q.scratch[:q.filled]
-	case roleShape:
-		q.endShape(size, alignment)
+		q.KeyBefore = q.scratch[:q.filled]
+	case roleAnchorsParams:
+		q.endAnchorsParams(size, alignment)
 	case roleNumbers:
 		q.endNumbers()
 	case roleDigests:
@@ -197,10 +195,10 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	}
 }
 
-// endHashLen checks hash_len: a lookup's may have any number of digits and be 0,
-// a store's and an evict's must be a u16 within bounds.
+// endHashLen checks hash_len, whose frame has size bytes. That of a lookup may have any
+// size and be 0; all others must be a u16 and not 0.
 func (q *Request) endHashLen(size uint64) {
-	strict := !q.Tag.asksHits()
+	strict := !q.Tag.hasLookupFrames()
 	if q.hashLen > MaxHashLen || strict && (size != 2 || q.hashLen == 0) {
 		q.fail(ErrHashLen)
 		return
@@ -208,12 +206,12 @@ func (q *Request) endHashLen(size uint64) {
 	q.HashLen = int(q.hashLen)
 }
 
-// beginBlob takes the announced size of the blob and tells whether its hashes
-// are to be handed on.
+// beginBlob checks the size in bytes of the blob, as its header has it, and tells whether
+// the request can be served so far.
 func (q *Request) beginBlob(size uint64) bool {
 	if q.HashLen > 0 {
 		q.NumHashes = int(size / uint64(q.HashLen))
-		if !q.Tag.asksHits() && size%uint64(q.HashLen) != 0 {
+		if !q.Tag.hasLookupFrames() && size%uint64(q.HashLen) != 0 {
 			q.fail(ErrCutKey)
 		}
 	}
@@ -222,14 +220,14 @@ func (q *Request) beginBlob(size uint64) bool {
 		if q.NumHashes < q.Anchors.Len() {
 			q.fail(ErrAnchorCount)
 		}
-	case !q.Tag.asksHits() && size == 0:
+	case !q.Tag.hasLookupFrames() && size == 0:
 		q.fail(ErrEmptyBlob)
 	}
 	return q.Problem == nil
 }
 
-// finish checks at the end of a message of body frames that none is missing, and
-// closes the echo.
+// finish ends a message of the given number of body frames: it checks that none is
+// missing, and ends the last frame of Echo.
 func (q *Request) finish(body int) {
 	switch q.Tag {
 	case TagLookup, TagExplain, TagStore, TagEvict:
@@ -242,7 +240,7 @@ func (q *Request) finish(body int) {
 		}
 	case TagPing:
 		if len(q.Echo) > 0 {
-			q.Echo[q.echoLast] &^= FlagMore
+			q.Echo[q.echoLast] &^= flagMore
 		}
 	case TagUnknown:
 		q.fail(ErrUnknownTag)

@@ -39,7 +39,7 @@ func (p part) keys(hashes, room []byte) []byte {
 		return hashes[p.from*hashLen : p.to*hashLen]
 	}
 	for i := p.from; i < p.to; i++ {
-		at := (i*p.stride + p.stride - 1) * hashLen
+		at := netproto.KeyIndex(i, p.stride) * hashLen
 		room = append(room, hashes[at:at+hashLen]...)
 	}
 	return room

@@ -307,7 +307,7 @@ func TestAnchorsRefusedOnTheWire(t *testing.T) {
 		body   []byte
 		reason string
 	}{
-		"shape":       {1, u32s(160, 10, 1), "shape of anchors"},
+		"params":      {1, u32s(160, 10, 1), "anchors params"},
 		"tokens":      {1, u32s(161, 10, 1, 0), "not a multiple of 16"},
 		"hashes":      {1, u32s(160, 101, 1, 0), "101, the limit is 100"},
 		"stride":      {1, u32s(160, 10, 3, 0), "blocks of 3 hashes, they have 1 here"},

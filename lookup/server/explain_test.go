@@ -35,12 +35,10 @@ func TestExplainOverTheWire(t *testing.T) {
 	masks, err := coord.StoreMask(512, 0, coordinator.NoPrompt)
 	require.NoError(t, err)
 	storeMasked := func(g, tp int, upTo int) {
-		chunks, err := netproto.NewChunks(hashes, 16, pool.Groups[g].BlockSize)
-		require.NoError(t, err)
 		for start, end := range masks[g].Runs() {
 			var stretch []byte
 			for i := start; i < min(end, int64(upTo)); i++ {
-				stretch = append(stretch, chunks.At(int(i))...)
+				stretch = append(stretch, hashes.At(netproto.KeyIndex(int(i), coord.Stride(g)))...)
 			}
 			if len(stretch) > 0 {
 				require.NoError(t, c.Store(ctx, lookup.GroupRank{Group: uint16(g), TPRank: uint16(tp)}, netproto.NewHashes(stretch, 32)))

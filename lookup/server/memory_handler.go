@@ -130,7 +130,7 @@ func (h *memoryHandler) reply(q *netproto.Request) error {
 	case netproto.TagAnchors:
 		return h.replyAnchors(q)
 	case netproto.TagStore, netproto.TagEvict:
-		h.change.End(q.Before)
+		h.change.End(q.KeyBefore)
 	case netproto.TagReset:
 		if err := s.server.service.Reset(context.Background()); err != nil {
 			return err

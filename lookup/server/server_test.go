@@ -328,16 +328,17 @@ func TestHybridOverTheWire(t *testing.T) {
 		hashes := netproto.NewHashes(raw, 32)
 		content := map[string]bool{}
 		for g := range coord.NumGroups() {
-			chunks, err := netproto.NewChunks(hashes, 16, pool.Groups[g].BlockSize)
-			require.NoError(t, err)
+			stride := coord.Stride(g)
+			chunks := hashes.Len() / stride
 			for r, rank := range coord.Ranks(g) {
-				upTo := chunks.Len() - rng.IntN(3)*rng.IntN(chunks.Len()+1)/4
-				hole := rng.IntN(4*chunks.Len() + 1)
+				upTo := chunks - rng.IntN(3)*rng.IntN(chunks+1)/4
+				hole := rng.IntN(4*chunks + 1)
 				at := lookup.GroupRank{Group: uint16(g), TPRank: uint16(rank.TP), PPRank: uint16(rank.PP)}
 				for i := range max(upTo, 0) {
 					if i != hole {
-						require.NoError(t, server.service.Store(t.Context(), at, netproto.NewHashes(chunks.At(i), 32)))
-						content[string(coord.AppendKey(nil, g, r, chunks.At(i)))] = true
+						key := hashes.At(netproto.KeyIndex(i, stride))
+						require.NoError(t, server.service.Store(t.Context(), at, netproto.NewHashes(key, 32)))
+						content[string(coord.AppendKey(nil, g, r, key))] = true
 					}
 				}
 			}

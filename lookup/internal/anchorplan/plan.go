@@ -42,7 +42,7 @@ func (p *Plan) addBlocks(from, end int) {
 		return
 	}
 	for b := from; b < end; b++ {
-		at := (b*p.stride + p.stride - 1) * p.hashLen
+		at := netproto.KeyIndex(b, p.stride) * p.hashLen
 		p.Blob = append(p.Blob, p.hashes[at:at+p.hashLen]...)
 	}
 }
