@@ -7,29 +7,28 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// What is stored is a set of (group, hash): a position counts as present wherever
-// its hash was found to be, asked there or not, and before 2026-08-17 the counts
-// of equal hashes add up, half-stored ones with them. Hash chains do not repeat in
-// practice, so only requests made up by hand notice; without equal hashes each
-// position stands for itself.
+// The reference keeps what is stored as a set of (group, hash). So a position is present
+// if its hash was found at any position, and before 2026-08-17 the rank counts of equal
+// hashes add up. Hash chains do not repeat in practice: this matters to requests made up
+// by hand only. Without equal hashes each position stands for itself.
 
-// sumsRanks tells whether the counts of equal hashes add up.
+// sumsRanks tells whether the rank counts of equal hashes add up.
 func (c *Coordinator) sumsRanks() bool { return c.pool.Revision != Revision20260817 }
 
-// presence turns the store's answers to all keys of a lookup into bits.
-func (c *Coordinator) presence(tokenLen int64, hashes netproto.Hashes, answers []int) (*Presence, error) {
+// decodeAnswers returns the presence that the store's answers to all keys of a lookup mean.
+func (c *Coordinator) decodeAnswers(tokenLen int64, hashes netproto.Hashes, answers []int) (*Presence, error) {
 	if c.sumsRanks() {
 		keys := 0
 		for g := range c.groups {
-			keys += c.numAsked(g, tokenLen, hashes.Len()) * len(c.groups[g].ranks)
+			keys += c.numKeyPositions(g, tokenLen, hashes.Len()) * len(c.groups[g].ranks)
 		}
 		if len(answers) != keys {
-			return nil, answerCount(len(answers), keys)
+			return nil, answerCountError(len(answers), keys)
 		}
 	}
 	p := c.newPresence(tokenLen, hashes.Len())
 	for g := range c.groups {
-		rest, err := c.groupPresence(p.Bits[g], g, tokenLen, hashes, answers)
+		rest, err := c.decodeGroup(p.Bits[g], g, tokenLen, hashes, answers)
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +37,7 @@ func (c *Coordinator) presence(tokenLen int64, hashes netproto.Hashes, answers [
 	return p, nil
 }
 
-// newPresence returns a presence without any bits set.
+// newPresence returns a presence of the lookup's size with no bit set.
 func (c *Coordinator) newPresence(tokenLen int64, numHashes int) *Presence {
 	p := &Presence{NumHashes: numHashes, Bits: make([][]uint64, len(c.groups))}
 	for g := range c.groups {
@@ -47,24 +46,28 @@ func (c *Coordinator) newPresence(tokenLen int64, numHashes int) *Presence {
 	return p
 }
 
-func (c *Coordinator) numAsked(g int, tokenLen int64, numHashes int) int {
+// numKeyPositions returns the number of positions of group g whose keys a lookup checks.
+func (c *Coordinator) numKeyPositions(g int, tokenLen int64, numHashes int) int {
 	n := 0
-	for from, to := range c.asked(g, tokenLen, numHashes) {
+	for from, to := range c.keyRuns(g, tokenLen, numHashes) {
 		n += to - from
 	}
 	return n
 }
 
-func answerCount(have, want int) error {
+// answerCountError is the error for have answers to want keys.
+func answerCountError(have, want int) error {
 	return fmt.Errorf("%w: the store gave %d for %d keys", ErrAnswerCount, have, want)
 }
 
-// groupPresence sets the bits of one group, whose answers are the first ones, and
-// returns those of the next.
-func (c *Coordinator) groupPresence(bits []uint64, g int, tokenLen int64, hashes netproto.Hashes, answers []int) ([]int, error) {
+// decodeGroup sets the bits of group g, whose answers come first, and returns the answers
+// of the groups behind it.
+func (c *Coordinator) decodeGroup(bits []uint64, g int, tokenLen int64, hashes netproto.Hashes, answers []int) ([]int, error) {
 	ranks, all := len(c.groups[g].ranks), answers
-	found, lacking := false, false // what equal hashes could pass on, and what they could change
-	for from, to := range c.asked(g, tokenLen, hashes.Len()) {
+	// Equal hashes change bits only if some rank holds a block, and some position is
+	// absent or not checked.
+	anyStored, anyAbsent := false, false
+	for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
 		for i := from; i < to; i++ {
 			n, err := c.countOnes(answers, ranks)
 			if err != nil {
@@ -74,22 +77,22 @@ func (c *Coordinator) groupPresence(bits []uint64, g int, tokenLen int64, hashes
 			if n == ranks {
 				bits[i/64] |= 1 << (i % 64)
 			}
-			found = found || n > 0
-			lacking = lacking || n < ranks
+			anyStored = anyStored || n > 0
+			anyAbsent = anyAbsent || n < ranks
 		}
 	}
 	positions := c.Positions(g, tokenLen, hashes.Len())
-	if found && (lacking || c.numAsked(g, tokenLen, hashes.Len()) < positions) {
-		if first := firsts(hashes, c.KeyStride(g), positions); first != nil {
-			c.addUp(bits, g, tokenLen, hashes.Len(), all, first, ranks)
+	if anyStored && (anyAbsent || c.numKeyPositions(g, tokenLen, hashes.Len()) < positions) {
+		if first := firstOccurrences(hashes, c.KeyStride(g), positions); first != nil {
+			c.sumEqualHashes(bits, g, tokenLen, hashes.Len(), all, first, ranks)
 		}
 	}
 	return answers, nil
 }
 
-// countOnes counts the ranks that hold a block, given the answers from its first
-// on. At 2026-08-17 the count stops at the first rank that lacks it, whole or none,
-// and running off the end before that is an error.
+// countOnes returns the number of ranks that hold a block. The answers begin with those of
+// the block. At 2026-08-17 it returns all ranks or 0: the reference stops at the first
+// rank without the block, and fails if the answers end before that.
 func (c *Coordinator) countOnes(answers []int, ranks int) (int, error) {
 	n := 0
 	if c.sumsRanks() {
@@ -111,15 +114,15 @@ func (c *Coordinator) countOnes(answers []int, ranks int) (int, error) {
 	return ranks, nil
 }
 
-// addUp sets the bits of one group anew where hashes are equal: a position counts
-// as often as all positions with its hash were found, and is set from least times
-// on. first is what firsts returned.
-func (c *Coordinator) addUp(bits []uint64, g int, tokenLen int64, numHashes int, answers []int, first []uint32, least int) {
+// sumEqualHashes sets the bits of group g anew. The count of a position is the sum of the
+// rank counts of all positions with its hash, and its bit is set from least on. first is
+// that of firstOccurrences.
+func (c *Coordinator) sumEqualHashes(bits []uint64, g int, tokenLen int64, numHashes int, answers []int, first []uint32, least int) {
 	ranks := len(c.groups[g].ranks)
 	counts := make([]int, len(first))
-	for from, to := range c.asked(g, tokenLen, numHashes) {
+	for from, to := range c.keyRuns(g, tokenLen, numHashes) {
 		for i := from; i < to; i++ {
-			n, _ := c.countOnes(answers, ranks) // it has not failed before
+			n, _ := c.countOnes(answers, ranks) // cannot fail: decodeGroup has counted them
 			counts[first[i]] += n
 			answers = answers[min(ranks, len(answers)):]
 		}
@@ -132,26 +135,26 @@ func (c *Coordinator) addUp(bits []uint64, g int, tokenLen int64, numHashes int,
 	}
 }
 
-// partlyStored returns the positions whose blocks are stored on at least one of
-// their ranks, given answers that presence has accepted.
-func (c *Coordinator) partlyStored(tokenLen int64, hashes netproto.Hashes, answers []int) *Presence {
+// presentOnAnyRank returns the positions whose blocks are stored on at least one of their
+// ranks. decodeAnswers must have accepted the answers.
+func (c *Coordinator) presentOnAnyRank(tokenLen int64, hashes netproto.Hashes, answers []int) *Presence {
 	p := c.newPresence(tokenLen, hashes.Len())
 	for g := range c.groups {
 		ranks := len(c.groups[g].ranks)
 		positions := c.Positions(g, tokenLen, hashes.Len())
-		first := firsts(hashes, c.KeyStride(g), positions)
+		first := firstOccurrences(hashes, c.KeyStride(g), positions)
 		stored := make([]bool, positions)
-		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
+		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
 			for i := from; i < to; i++ {
-				n := min(ranks, len(answers)) // a revision reads on where some are lacking
+				n := min(ranks, len(answers)) // at 2026-08-17 the last ones may be missing
 				if slices.Contains(answers[:n], 1) {
-					stored[firstOf(first, i)] = true
+					stored[firstOccurrence(first, i)] = true
 				}
 				answers = answers[n:]
 			}
 		}
 		for i := range positions {
-			if stored[firstOf(first, i)] {
+			if stored[firstOccurrence(first, i)] {
 				p.Bits[g][i/64] |= 1 << (i % 64)
 			}
 		}
@@ -159,8 +162,9 @@ func (c *Coordinator) partlyStored(tokenLen int64, hashes netproto.Hashes, answe
 	return p
 }
 
-// firstOf is first[i] where first is what firsts returned.
-func firstOf(first []uint32, i int) int {
+// firstOccurrence returns the first position with the hash of position i. first is that
+// of firstOccurrences, which is nil if all hashes differ.
+func firstOccurrence(first []uint32, i int) int {
 	if first == nil {
 		return i
 	}

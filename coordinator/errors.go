@@ -2,27 +2,28 @@ package coordinator
 
 import "errors"
 
-// One sentinel stands for each exception class that the reference raises; the
-// conformance vectors name the classes. Match with errors.Is: every returned
-// error wraps its sentinel and adds what was wrong and where.
+// The sentinels of errors that the reference raises too, as the exception class that the
+// conformance vectors name. Match with errors.Is: every error of New and of a Coordinator
+// wraps a sentinel.
 var (
 	// ErrPrecondition is an AssertionError: a call or a configuration that the
 	// reference refuses.
 	ErrPrecondition = errors.New("coordinator: precondition failed")
 
-	// ErrIndexOutOfRange is an IndexError: the rule had to read a hash (or an
-	// answer) behind the end of what the request brought.
+	// ErrIndexOutOfRange is an IndexError: a rule reads a hash beyond those of the
+	// request, or an answer beyond those of the store.
 	ErrIndexOutOfRange = errors.New("coordinator: index out of range")
 
-	// ErrAnswerCount is a ValueError: the store did not give one answer a key.
+	// ErrAnswerCount is a ValueError: the store did not return one answer for each
+	// key.
 	ErrAnswerCount = errors.New("coordinator: wrong number of store answers")
 
-	// ErrNegativeLength is a ValueError too: the full attention rule was to look at
-	// a negative number of tokens.
+	// ErrNegativeLength is a ValueError too: a negative length in a pool with full
+	// attention.
 	ErrNegativeLength = errors.New("coordinator: negative length")
 
-	// ErrNotImplemented is a NotImplementedError: something that the configured
-	// revision has no rule for.
+	// ErrNotImplemented is a NotImplementedError: the configured revision has no rule
+	// for the call.
 	ErrNotImplemented = errors.New("coordinator: not implemented")
 )
 
@@ -31,7 +32,7 @@ var (
 	// refuses the configuration too, ErrPrecondition is wrapped as well.
 	ErrInvalidPool = errors.New("coordinator: invalid pool")
 
-	// ErrInvalidPresence reports a Presence that does not fit the pool, a
-	// mistake of the caller rather than of the request.
+	// ErrInvalidPresence is a Presence that does not fit the pool: a mistake of the
+	// caller, not of the request.
 	ErrInvalidPresence = errors.New("coordinator: invalid presence")
 )

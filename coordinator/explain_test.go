@@ -96,7 +96,7 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 		"a hole": {[]Group{full(16), window}, "abcd", 80, "ab", 32, []GroupEnd{
 			{0, FullAttention, 32, ReasonMissing, 2}, {1, SlidingWindow, 32, ReasonWindow, 2},
 		}},
-		"nothing to ask": {[]Group{full(32), window}, "a", 32, "", 0, []GroupEnd{
+		"no key": {[]Group{full(32), window}, "a", 32, "", 0, []GroupEnd{
 			{0, FullAttention, 0, ReasonHashes, -1}, {1, SlidingWindow, 0, ReasonHashes, -1},
 		}},
 	} {

@@ -395,7 +395,7 @@ func TestFindersLookOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := must(t, Pool{Groups: []Group{g}})
 			p := Presence{NumHashes: n, Bits: [][]uint64{{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}}}
-			q := request{maxLength: (n - 1) * 16, align: 16, ones: new(span)}
+			q := finderArgs{maxLength: (n - 1) * 16, align: 16, ones: new(span)}
 			for blocks := int64(n - 1); blocks > 215; blocks-- {
 				q.maxLength = blocks * 16
 				f, err := c.find(&c.attention[0], &p, q)
@@ -413,7 +413,7 @@ func TestFindersLookOnce(t *testing.T) {
 	}
 }
 
-// A later group that shortens the hit lets eagle groups peek again, so what lies more
+// A later group that shortens the hit lets eagle groups look ahead again, so what lies more
 // than one block of each of them behind the gap of a full group can matter.
 func TestLookaheadOfPeeksThatAreRepeated(t *testing.T) {
 	c := must(t, growingPool())
@@ -431,7 +431,7 @@ func TestLookaheadOfPeeksThatAreRepeated(t *testing.T) {
 	assert.Zero(t, hit, "the block decides")
 }
 
-// growingPool has a full group and mamba groups that peek more than once.
+// growingPool has a full group and mamba groups that look ahead more than once.
 func growingPool() Pool {
 	p := Pool{Groups: []Group{full(16)}, UseEagle: true}
 	for variant := 1; variant <= 6; variant++ {
@@ -451,7 +451,7 @@ func (s *source) growingPool() Pool {
 }
 
 // shortRequest chooses most blocks of a short prompt, and of group 0 none: what makes
-// eagle groups peek again and again.
+// eagle groups look ahead again and again.
 func (s *source) shortRequest(c *Coordinator) *findRequest {
 	q := &findRequest{hashes: 6 + s.below(3)}
 	for g := range c.NumGroups() {
@@ -485,7 +485,7 @@ func TestNothingBehindLookEndMatters(t *testing.T) {
 			if list := q.stored; c.pool.Groups[g].Kind.IsFull() && list != nil {
 				block := int64(c.pool.Groups[g].BlockSize)
 				gap := gapOf(list[g], c.Stride(g)/c.KeyStride(g)) * block
-				if c.fine {
+				if c.fineGrained {
 					gap += block // a hit may end inside the chunk with the gap
 				}
 				end = min(end, c.LookEnd(gap))

@@ -5,131 +5,131 @@ import (
 	"math"
 )
 
-// found is the result of one attention group: a mask of null entries followed
-// by real ones (every finder's mask has that shape), and the hit in tokens.
-type found struct {
-	null, real int64
-	hit        int64
+// groupHit is the result of a finder. Its mask is null entries followed by real ones.
+type groupHit struct {
+	null, real int64 // mask entries
+	hit        int64 // tokens
 }
 
-func (f *found) entries() int64 { return f.null + f.real }
+// entries returns the length of the mask.
+func (f *groupHit) entries() int64 { return f.null + f.real }
 
 // cut shortens the mask to n entries.
-func (f *found) cut(n int64) {
+func (f *groupHit) cut(n int64) {
 	f.null = min(f.null, n)
 	f.real = min(f.real, n-f.null)
 }
 
-// request is what a finder is asked.
-type request struct {
+// finderArgs are the arguments of a finder.
+type finderArgs struct {
 	maxLength int64 // tokens, not negative
 	align     int64 // tokens; the hit is a multiple of it
-	drop      bool  // eagle: the last block is looked at and given up
-	ones      *span // of this group and Presence
+	drop      bool  // eagle: drop the last block found
+	ones      *span // of this attention group and Presence, updated by the finder
 }
 
-// span is a run of positions that a finder has seen to be set, from one to the other,
-// the latter excluded. It runs again and again while the common hit shrinks, and need
-// not look at them again: a window can be a million positions long.
+// span is a run [from, to) of positions that are set. Finders run once per pass of the
+// fixed point. The span remembers a run of ones so that later passes skip it: a window
+// can be a million positions long.
 type span struct{ from, to int }
 
-// find runs the finder of a's kind (reference: the find_longest_cache_hit of
-// each single-type KV cache manager).
-func (c *Coordinator) find(a *attentionGroup, p *Presence, q request) (found, error) {
+// find runs the finder of a's kind. (Reference: find_longest_cache_hit of each single-type
+// KV cache manager.)
+func (c *Coordinator) find(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
 	switch {
 	case a.Kind.IsFull():
-		return findFull(a, p, q), nil
+		return findFull(a, p, args), nil
 	case a.Kind.window():
-		return c.findWindow(a, p, q)
+		return c.findWindow(a, p, args)
 	case a.Kind == ChunkedLocalAttention:
-		return c.findLocal(a, p, q)
-	case q.align < a.block:
-		return findState(a, p, q), nil
+		return c.findChunkedLocal(a, p, args)
+	case args.align < a.block:
+		return findMambaFineGrained(a, p, args), nil
 	}
-	return c.findMamba(a, p, q)
+	return c.findMamba(a, p, args)
 }
 
-// lax tells whether a's blocks behind the end of the hashes are merely absent.
-// They are present even so in a pool that holds whatever it is asked for.
-func (c *Coordinator) lax(a *attentionGroup) bool { return c.rules.laxEnd && a.stride > 1 }
+// trailingAbsent tells whether a's blocks beyond the hashes are absent instead of an
+// error. With Presence.Everything they are present.
+func (c *Coordinator) trailingAbsent(a *attentionGroup) bool {
+	return c.rules.trailingAbsent && a.stride > 1
+}
 
-// known returns how many of the first blocks chunks have something to say
-// about them.
-func (c *Coordinator) known(a *attentionGroup, p *Presence, blocks int64) int64 {
-	if p.Everything && c.lax(a) {
+// numKnown returns how many of the leading blocks can be read: those with a hash.
+func (c *Coordinator) numKnown(a *attentionGroup, p *Presence, blocks int64) int64 {
+	if p.Everything && c.trailingAbsent(a) {
 		return min(blocks, math.MaxInt)
 	}
 	return min(blocks, int64(p.NumHashes/a.stride))
 }
 
-// reach is known for the finders that begin at the last block: they read that
-// one first, so a request with too few hashes fails at once.
-func (c *Coordinator) reach(a *attentionGroup, p *Presence, blocks int64) (int, error) {
-	known := c.known(a, p, blocks)
-	if known < blocks && !c.lax(a) {
-		return 0, missing(a, blocks-1, known)
+// requireKnown is numKnown for the finders that read the last block first: it fails if
+// that block has no hash.
+func (c *Coordinator) requireKnown(a *attentionGroup, p *Presence, blocks int64) (int, error) {
+	numKnown := c.numKnown(a, p, blocks)
+	if numKnown < blocks && !c.trailingAbsent(a) {
+		return 0, noHashError(a, blocks-1, numKnown)
 	}
-	return int(known), nil
+	return int(numKnown), nil
 }
 
-// missing reports that block i had to be read.
-func missing(a *attentionGroup, i, have int64) error {
+// noHashError is the error of a finder that must read block i, when the hashes make only
+// numKnown blocks.
+func noHashError(a *attentionGroup, i, numKnown int64) error {
 	return fmt.Errorf("%w: block %d of group %d (%s) has no hash, the request brought hashes for %d",
-		ErrIndexOutOfRange, i, a.members[0], a.Kind, have)
+		ErrIndexOutOfRange, i, a.members[0], a.Kind, numKnown)
 }
 
-// findFull takes blocks from the first on while they are cached, never more
-// than there are hashes for. If hits may end inside a block, the last cached
-// hash inside the next block extends the hit.
-func findFull(a *attentionGroup, p *Presence, q request) found {
+// findFull counts cached blocks from the left, at most those with a hash. If hits may
+// end inside a block, the last cached hash inside the next block extends the hit.
+func findFull(a *attentionGroup, p *Presence, args finderArgs) groupHit {
 	v := a.view(p)
-	limit := int(min(q.maxLength/a.block, int64(p.NumHashes/a.stride)))
-	blocks := v.leadingBlocks(limit, a.step)
+	limit := int(min(args.maxLength/a.block, int64(p.NumHashes/a.stride)))
+	blocks := v.leadingBlocks(limit, a.chunkPositions)
 	hit := int64(blocks) * a.block
-	if q.align < a.block {
+	if args.align < a.block {
 		first := blocks * a.stride
-		end := int(min(q.maxLength/q.align, int64(p.NumHashes), int64(first+a.stride-1)))
+		end := int(min(args.maxLength/args.align, int64(p.NumHashes), int64(first+a.stride-1)))
 		if last := v.lastOne(end - 1); last >= first {
-			hit = int64(last+1) * q.align
+			hit = int64(last+1) * args.align
 		}
 	}
-	if q.drop && hit > 0 {
-		hit -= min(q.align, a.block)
+	if args.drop && hit > 0 {
+		hit -= min(args.align, a.block)
 	}
-	hit -= hit % q.align
-	return found{real: ceilDiv(hit, a.block), hit: hit}
+	hit -= hit % args.align
+	return groupHit{real: ceilDiv(hit, a.block), hit: hit}
 }
 
-// findWindow looks from the right for a run of cached blocks long enough for
-// the window, beginning at an aligned right edge. A shorter run counts only if
-// it reaches block 0.
-func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, q request) (found, error) {
-	if q.align%a.block != 0 {
-		return found{}, fmt.Errorf("%w: group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
-			ErrPrecondition, a.members[0], a.Kind, a.block, q.align)
+// findWindow looks from the right for a run of cached blocks as long as the window,
+// whose right edge is aligned. A shorter run counts only if it begins at block 0.
+func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
+	if args.align%a.block != 0 {
+		return groupHit{}, fmt.Errorf("%w: group %d (%s): block_size %d does not divide the alignment %d, which hits inside a block would need",
+			ErrPrecondition, a.members[0], a.Kind, a.block, args.align)
 	}
-	reach, err := c.reach(a, p, q.maxLength/a.block)
+	numKnown, err := c.requireKnown(a, p, args.maxLength/a.block)
 	if err != nil {
-		return found{}, err
+		return groupHit{}, err
 	}
-	need := a.windowBlocks(q.drop)
-	per := int(q.align / a.block)
+	need := a.windowBlocks(args.drop)
+	alignBlocks := int(args.align / a.block)
 	v := a.view(p)
-	f := found{}
-	start, length := lastRun(&v, reach-1, max(1, need), per, q.drop, q.ones)
+	f := groupHit{}
+	start, length := lastRun(&v, numKnown-1, max(1, need), alignBlocks, args.drop, args.ones)
 	f.null, f.real = int64(start), int64(length)
 	if start == 0 && length < need {
-		f.cut(floorTo(f.entries(), int64(per)))
+		f.cut(floorTo(f.entries(), int64(alignBlocks)))
 	}
-	if q.drop && f.entries() > 0 {
-		f.cut(floorTo(f.entries()-1, int64(per)))
+	if args.drop && f.entries() > 0 {
+		f.cut(floorTo(f.entries()-1, int64(alignBlocks)))
 	}
 	f.hit = f.entries() * a.block
 	return f, nil
 }
 
-// windowBlocks is the number of blocks in front of a position that its window
-// needs, and one more if the last is given up.
+// windowBlocks returns the number of blocks that the window before a token needs, and one
+// more if the last is dropped.
 func (a *attentionGroup) windowBlocks(drop bool) int {
 	need := int(ceilDiv(int64(a.SlidingWindow-1), a.block))
 	if drop {
@@ -138,28 +138,28 @@ func (a *attentionGroup) windowBlocks(drop bool) int {
 	return need
 }
 
-// lastRun returns the start and length of the rightmost run of need positions
-// up to last whose right edge is aligned: the right edge of its last block to
-// per blocks or, with drop, the left edge. If there is none, the run that
-// reaches position 0, which may be empty.
-func lastRun(v *view, last, need, per int, drop bool, ones *span) (start, length int) {
+// lastRun returns the start and length of the rightmost run of need set positions, up to
+// position last, whose end is aligned to alignBlocks. With drop, the left edge of its
+// last block is aligned instead. If there is none, it returns the run that begins at
+// position 0, which may be shorter or empty.
+func lastRun(v *view, last, need, alignBlocks int, drop bool, ones *span) (start, length int) {
 	edge := 1
 	if drop {
 		edge = 0
 	}
 	for {
 		last = v.lastOne(last)
-		aligned := (last+edge)/per*per - edge
+		aligned := (last+edge)/alignBlocks*alignBlocks - edge
 		switch {
 		case last < 0 || aligned < 0:
 			return 0, 0
 		case aligned < last:
-			last = aligned // it need not be cached: look again from there
+			last = aligned // not checked yet: look again from there
 			continue
 		}
-		// Only need positions are looked at: a long run costs no more.
+		// Only need positions are read, however long the run.
 		start := last - need + 1
-		gap := v.lastGap(max(0, start), last, ones)
+		gap := v.lastZeroSkipping(max(0, start), last, ones)
 		switch {
 		case gap >= 0:
 			last = gap - 1
@@ -171,8 +171,8 @@ func lastRun(v *view, last, need, per int, drop bool, ones *span) (start, length
 	}
 }
 
-// lastGap is lastZero(from, i), given and adding to what is known to be set.
-func (v *view) lastGap(from, i int, ones *span) int {
+// lastZeroSkipping is lastZero(from, i), but skips the positions in ones, and extends it.
+func (v *view) lastZeroSkipping(from, i int, ones *span) int {
 	if ones.from > i || i >= ones.to {
 		*ones = span{i + 1, i + 1}
 	}
@@ -184,60 +184,60 @@ func (v *view) lastGap(from, i int, ones *span) int {
 	return gap
 }
 
-// findLocal takes everything before the current attention chunk as null
-// without a look, and then blocks while they are cached.
-func (c *Coordinator) findLocal(a *attentionGroup, p *Presence, q request) (found, error) {
-	if q.drop {
-		return found{}, fmt.Errorf("%w: group %d: %s cannot be an eagle group", ErrPrecondition, a.members[0], a.Kind)
+// findChunkedLocal makes the blocks before the current attention chunk null without
+// reading them, then counts cached blocks from there.
+func (c *Coordinator) findChunkedLocal(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
+	if args.drop {
+		return groupHit{}, fmt.Errorf("%w: group %d: %s cannot be an eagle group", ErrPrecondition, a.members[0], a.Kind)
 	}
-	if a.block != q.align {
-		return found{}, fmt.Errorf("%w: group %d: %s needs its block_size %d to equal the alignment %d",
-			ErrPrecondition, a.members[0], a.Kind, a.block, q.align)
+	if a.block != args.align {
+		return groupHit{}, fmt.Errorf("%w: group %d: %s needs its block_size %d to equal the alignment %d",
+			ErrPrecondition, a.members[0], a.Kind, a.block, args.align)
 	}
-	blocks := q.maxLength / a.block
-	null := floorTo(q.maxLength, int64(a.AttentionChunkSize)) / a.block
-	known := c.known(a, p, blocks)
+	blocks := args.maxLength / a.block
+	null := floorTo(args.maxLength, int64(a.AttentionChunkSize)) / a.block
+	numKnown := c.numKnown(a, p, blocks)
 	end := null
-	if null < known {
+	if null < numKnown {
 		v := a.view(p)
-		if int(null) != q.ones.from || int(known) > q.ones.to {
-			*q.ones = span{int(null), v.onesFrom(int(null), int(known))}
+		if int(null) != args.ones.from || int(numKnown) > args.ones.to {
+			*args.ones = span{int(null), v.onesFrom(int(null), int(numKnown))}
 		}
-		end = min(known, int64(q.ones.to))
+		end = min(numKnown, int64(args.ones.to))
 	}
-	if end < blocks && end >= known && !c.lax(a) {
-		return found{}, missing(a, end, known)
+	if end < blocks && end >= numKnown && !c.trailingAbsent(a) {
+		return groupHit{}, noHashError(a, end, numKnown)
 	}
-	return found{null: null, real: end - null, hit: end * a.block}, nil
+	return groupHit{null: null, real: end - null, hit: end * a.block}, nil
 }
 
-// findMamba looks from the right for one cached block with an aligned right
-// edge: the state there stands for everything before it.
-func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, q request) (found, error) {
-	reach, err := c.reach(a, p, q.maxLength/a.block)
+// findMamba looks from the right for one cached block with an aligned right edge. The
+// state in it stands for everything before it.
+func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
+	numKnown, err := c.requireKnown(a, p, args.maxLength/a.block)
 	if err != nil {
-		return found{}, err
+		return groupHit{}, err
 	}
 	v := a.view(p)
-	start, length := lastRun(&v, reach-1, 1, int(q.align/a.block), false, q.ones)
+	start, length := lastRun(&v, numKnown-1, 1, int(args.align/a.block), false, args.ones)
 	if length == 0 {
-		return found{}, nil
+		return groupHit{}, nil
 	}
-	return found{null: int64(start), real: 1, hit: int64(start+1) * a.block}, nil
+	return groupHit{null: int64(start), real: 1, hit: int64(start+1) * a.block}, nil
 }
 
-// findState is findMamba where hits may end inside a block: the last cached
-// hash wins, and its block is the one real entry.
-func findState(a *attentionGroup, p *Presence, q request) found {
+// findMambaFineGrained is findMamba for hits that may end inside a block: the hit ends
+// with the last cached hash, and its block is the one real entry.
+func findMambaFineGrained(a *attentionGroup, p *Presence, args finderArgs) groupHit {
 	v := a.view(p)
-	last := v.lastOne(int(min(q.maxLength/q.align, int64(p.NumHashes))) - 1)
+	last := v.lastOne(int(min(args.maxLength/args.align, int64(p.NumHashes))) - 1)
 	if last < 0 {
-		return found{}
+		return groupHit{}
 	}
-	return found{null: int64(last / a.stride), real: 1, hit: int64(last+1) * q.align}
+	return groupHit{null: int64(last / a.stride), real: 1, hit: int64(last+1) * args.align}
 }
 
-// ceilDiv divides rounding up; a is not negative, b positive.
+// ceilDiv returns a/b rounded up; a is not negative, b positive.
 func ceilDiv(a, b int64) int64 {
 	q := a / b
 	if a%b != 0 {
@@ -246,5 +246,5 @@ func ceilDiv(a, b int64) int64 {
 	return q
 }
 
-// floorTo rounds down to a multiple of b; a is not negative, b positive.
+// floorTo returns a rounded down to a multiple of b; a is not negative, b positive.
 func floorTo(a, b int64) int64 { return a - a%b }

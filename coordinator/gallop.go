@@ -8,78 +8,77 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Galloping asks a store in rounds for what can still change the answer.
+// A galloping lookup checks keys in rounds, until no further key can change the answer.
 //
-// What nobody has asked yet is taken for stored, and the rules are applied to that,
-// noting what they look at. If all of it has been asked, the answer is the one that
-// asking everything would give: the rules cannot tell the difference. Otherwise that
-// is what the next round asks, so each block of the final answer has been asked.
+// A position is undetermined until its keys are checked. Undetermined positions count as
+// present. The rules are applied to this presence, and the positions that they read are
+// recorded. If all of these are determined, the answer is that of Lookup: the rules cannot
+// tell the difference. Otherwise the next round checks the undetermined ones among them.
+// So the keys of each block of the final answer have been checked.
 //
-// The rules look at full attention from the left as far as it could be stored, and
-// at the window, the chunk or the state in front of the end of that, so this alone
-// is right but asks in vain for what lies behind an early gap, and takes many rounds
-// where windows have many. Hence
+// That alone is right but slow. It checks in vain what lies behind an early gap of full
+// attention, and takes many rounds if a window has many gaps. Hence
 //
-//   - the first round asks only firstBlocks of the full-attention groups,
-//   - few keys that could matter are asked at once,
-//   - the last round asks everything that could matter, which is: everything up to
-//     the end of the first full-attention group and what LookEnd adds; everything,
-//     without such a group.
+//   - the first round checks only firstRound positions of the full-attention groups,
+//   - one round checks all undetermined positions that can matter if at most
+//     smallRound are left,
+//   - the last round checks every undetermined position that can matter: those up to
+//     LookEnd of the first full-attention group, or all if there is no such group.
 const (
-	// firstBlocks is how many positions the first round asks, of all full-attention
-	// groups together. A cold prompt costs no more.
-	firstBlocks = 64
-	// atOnce is how many positions are asked together rather than in two rounds: so
-	// many keys cost a store less than another round trip.
-	atOnce = 128
-	// mostRounds is when everything that could matter has been asked; in pools
-	// without full attention it is fewRounds. Only equal hashes in one request can
-	// cost one more.
-	mostRounds, fewRounds = 4, 2
+	// firstRound is the number of positions that the first round checks, of all
+	// full-attention groups together. A cold prompt costs no more, unless it has at
+	// most smallRound positions.
+	firstRound = 64
+	// smallRound is the number of positions that one round checks rather than two:
+	// their keys cost a store less than another round trip.
+	smallRound = 128
+	// The last round is the one of this number, in pools with and without full
+	// attention. Only equal hashes in one request can add one more.
+	maxRounds, maxRoundsWithoutFull = 4, 2
 )
 
-// gallop is one lookup in rounds.
+// gallop is one lookup in rounds. It belongs to one goroutine.
 type gallop struct {
 	c        *Coordinator
 	tokenLen int64
 	hashes   netproto.Hashes
 
-	scratch  Scratch
-	presence Presence   // stored, or not asked yet
-	open     [][]uint64 // not asked yet
-	reads    reads
-	bound    int64 // tokens: the rules will not look behind it
+	scratch      Scratch
+	presence     Presence   // the undetermined positions count as present
+	undetermined [][]uint64 // bits by group: keys to check that are not checked yet
+	reads        reads
+	bound        int64 // tokens: presence beyond it does not matter
 }
 
-// reads are the positions that the rules have looked at.
+// reads are the positions that the rules read in one evaluation.
 type reads struct {
-	of   *gallop
-	want [][]uint64 // those among them that decide and are open
-	// unasked: a position was among them that no lookup asks, which equal hashes
-	// may set.
-	unasked bool
+	of     *gallop
+	wanted [][]uint64 // bits by group: the undetermined ones, which the next round checks
+	// masked tells whether a clear position outside KeyMask was read, which equal
+	// hashes may set.
+	masked bool
 }
 
-// note takes in that the rules have looked at positions of a view. A position that
-// some member lacks is settled.
-func (r *reads) note(v *view, from, to int) {
+// record records that the rules have read the positions [from, to) of a view. A position
+// that is absent for some member is determined.
+func (r *reads) record(v *view, from, to int) {
 	for w := from / 64; w*64 < to; w++ {
-		looked := ^uint64(0) >> (63 - min(63, to-1-w*64)) &^ (1<<max(0, from-w*64) - 1)
-		set := v.word(w) & looked
-		if set != looked {
-			r.unasked = r.unasked || r.of.skips(v, w, looked&^set) // equal specs need not have equal masks
+		read := ^uint64(0) >> (63 - min(63, to-1-w*64)) &^ (1<<max(0, from-w*64) - 1)
+		set := v.word(w) & read
+		if set != read {
+			r.masked = r.masked || r.of.hasMasked(v, w, read&^set) // equal specs need not have equal masks
 		}
 		for _, g := range v.members {
-			if w < len(r.want[g]) {
-				r.want[g][w] |= r.of.open[g][w] & set
+			if w < len(r.wanted[g]) {
+				r.wanted[g][w] |= r.of.undetermined[g][w] & set
 			}
 		}
 	}
 }
 
-// skips tells whether some of these positions of a word are among those that a
-// lookup does not ask.
-func (l *gallop) skips(v *view, w int, positions uint64) bool {
+// hasMasked tells whether some of these positions of word w are outside the KeyMask of a
+// member.
+func (l *gallop) hasMasked(v *view, w int, positions uint64) bool {
 	for _, g := range v.members {
 		mask := l.c.KeyMask(g)
 		if mask.IsAll() {
@@ -96,15 +95,15 @@ func (l *gallop) skips(v *view, w int, positions uint64) bool {
 
 var gallops = sync.Pool{New: func() any { return new(gallop) }}
 
-// Gallop answers like Lookup and asks the store in rounds, each a call of Reserve and
-// of Exists, until no further key can change the answer: at most four rounds, and for a
-// full hit one more than Lookup. A first block that is stored nowhere costs 64
-// positions at most. Each block of the answer has been asked.
+// Gallop is Lookup in rounds. Each round is a call of Reserve and one of Exists, until no
+// further key can change the answer. There are at most four rounds, or five if hashes are
+// equal; a full hit takes at most two. The keys of each block of the hit have been checked.
+// If a full-attention group lacks the first block, Gallop checks the keys of at most 64
+// positions, or of 128 if the lookup has no more.
 //
-// It equals Lookup over a store that gives equal answers to equal keys, and over one
-// that always fails: a round that fails makes the answer 0. A wrong number of
-// answers in any round is the error that it is in Lookup; those to keys that are not
-// asked cannot be wrong.
+// The hit is that of Lookup for a store that returns equal answers for equal keys. If the
+// store fails in any round, the hit is 0. A wrong number of answers in any round is the
+// same error as in Lookup.
 func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
@@ -118,36 +117,36 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 	if !l.begin(c, tokenLen, hashes) {
 		return 0, nil
 	}
-	distinct := false // no two hashes are equal, or it is of no consequence
+	distinct := false // no hashes are equal, by hasRepeats
 	for round := 1; ; round++ {
 		hit, err := l.evaluate(numTokens)
-		if l.reads.unasked && !distinct {
-			if l.repeats() {
+		if l.reads.masked && !distinct {
+			if l.hasRepeats() {
 				return c.Lookup(numTokens, hashes, store)
 			}
 			distinct = true
 		}
 		if round == 1 {
-			l.wantOne()
+			l.wantAny()
 		}
-		if l.numWanted() == 0 || round > 1 && l.nothing() {
+		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
 			return hit, err
 		}
-		l.choose(round)
+		l.chooseRound(round)
 		b := l.countKeys()
 		if store.Reserve(b.memory()) != nil {
 			return 0, nil
 		}
-		answers, err := store.Exists(l.keys(&b))
+		answers, err := store.Exists(l.buildKeys(&b))
 		if err != nil {
 			return 0, nil // a store that fails holds nothing
 		}
-		partly, err := l.take(answers)
+		partial, err := l.applyAnswers(answers)
 		if err != nil {
 			return 0, err
 		}
-		if partly && !distinct {
-			if l.repeats() {
+		if partial && !distinct {
+			if l.hasRepeats() {
 				return c.Lookup(numTokens, hashes, store)
 			}
 			distinct = true
@@ -155,43 +154,44 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 	}
 }
 
-// begin takes everything that a lookup asks for stored. It returns false if there
-// is nothing to ask.
+// begin makes all positions whose keys a lookup checks undetermined. It returns false if
+// there are none.
 func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes netproto.Hashes) bool {
 	l.c, l.tokenLen, l.hashes = c, tokenLen, hashes
 	l.presence.NumHashes, l.presence.reads = hashes.Len(), &l.reads
 	l.reads.of = l
-	any := false
+	hasKeys := false
 	l.presence.Bits = resize(l.presence.Bits, len(c.groups))
-	l.open = resize(l.open, len(c.groups))
-	l.reads.want = resize(l.reads.want, len(c.groups))
+	l.undetermined = resize(l.undetermined, len(c.groups))
+	l.reads.wanted = resize(l.reads.wanted, len(c.groups))
 	for g := range c.groups {
 		words := (c.Positions(g, tokenLen, hashes.Len()) + 63) / 64
-		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.open[g], &l.reads.want[g]} {
+		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.undetermined[g], &l.reads.wanted[g]} {
 			*set = resize(*set, words)
 			clear(*set)
 		}
-		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
-			fillBits(l.open[g], from, to)
-			any = true
+		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
+			setBits(l.undetermined[g], from, to)
+			hasKeys = true
 		}
-		copy(l.presence.Bits[g], l.open[g])
+		copy(l.presence.Bits[g], l.undetermined[g])
 	}
-	return any
+	return hasKeys
 }
 
-// release gives l back, without what belongs to others.
+// release returns l to the pool, without references to what it does not own.
 func (l *gallop) release() {
 	l.c, l.hashes, l.scratch.c = nil, netproto.Hashes{}, nil
 	gallops.Put(l)
 }
 
-// evaluate applies the rules and notes what they look at, and how far they may.
+// evaluate applies the rules to the presence. It sets reads and bound, and returns the
+// answer as far as it is determined.
 func (l *gallop) evaluate(numTokens int64) (int64, error) {
-	for _, want := range l.reads.want {
-		clear(want)
+	for _, wanted := range l.reads.wanted {
+		clear(wanted)
 	}
-	l.reads.unasked = false
+	l.reads.masked = false
 	hit, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
 	l.bound = l.tokenLen
 	if l.c.attention[0].Kind.IsFull() {
@@ -200,119 +200,121 @@ func (l *gallop) evaluate(numTokens int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return l.c.leaveOne(&l.presence, hit, numTokens, &l.scratch)
+	return l.c.shortenFullHit(&l.presence, hit, numTokens, &l.scratch)
 }
 
-// mayGrow tells whether the common hit can be longer than that of the first group.
-func (c *Coordinator) mayGrow() bool {
-	return c.rules.mambaPeeks && slices.ContainsFunc(c.attention, func(a attentionGroup) bool {
+// hitMayGrow tells whether the common hit can be longer than that of the first group.
+func (c *Coordinator) hitMayGrow() bool {
+	return c.rules.mambaLookahead && slices.ContainsFunc(c.attention, func(a attentionGroup) bool {
 		return a.eagle && a.Kind == Mamba
 	})
 }
 
-// nothing tells whether the first group's hit is 0 for certain and the common one
-// with it: what EAGLE groups look at then, they give up.
-func (l *gallop) nothing() bool {
+// hitIsZero tells whether the first group's hit is determined to be 0, and so the common
+// hit. Eagle groups then still read a block, but drop it.
+func (l *gallop) hitIsZero() bool {
 	first := &l.c.attention[0]
-	if !first.Kind.IsFull() || l.scratch.results[0].hit > 0 || l.c.mayGrow() {
+	if !first.Kind.IsFull() || l.scratch.results[0].hit > 0 || l.c.hitMayGrow() {
 		return false
 	}
 	for _, g := range first.members {
-		if countBits(l.reads.want[g]) > 0 {
+		if countBits(l.reads.wanted[g]) > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// repeats tells whether some group has equal hashes.
-func (l *gallop) repeats() bool {
+// hasRepeats tells whether some group has equal hashes.
+func (l *gallop) hasRepeats() bool {
 	for g := range l.c.groups {
 		stride := l.c.KeyStride(g)
 		if g > 0 && stride == l.c.KeyStride(g-1) {
 			continue
 		}
-		if firsts(l.hashes, stride, l.hashes.Len()/stride) != nil {
+		if firstOccurrences(l.hashes, stride, l.hashes.Len()/stride) != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// wantOne wants a position if the rules looked at none: a store that fails is
-// noticed also by those who need nothing of it.
-func (l *gallop) wantOne() {
+// wantAny makes some undetermined position wanted if none is. As in Lookup every request
+// then calls the store, and notices that it fails.
+func (l *gallop) wantAny() {
 	if l.numWanted() > 0 {
 		return
 	}
-	for g, open := range l.open {
-		for w, word := range open {
+	for g, undetermined := range l.undetermined {
+		for w, word := range undetermined {
 			if word != 0 {
-				l.reads.want[g][w] = word & -word
+				l.reads.wanted[g][w] = word & -word
 				return
 			}
 		}
 	}
 }
 
+// numWanted returns the number of wanted positions.
 func (l *gallop) numWanted() int {
 	n := 0
-	for _, want := range l.reads.want {
-		n += countBits(want)
+	for _, wanted := range l.reads.wanted {
+		n += countBits(wanted)
 	}
 	return n
 }
 
-// choose makes what is wanted what a round asks.
-func (l *gallop) choose(round int) {
+// chooseRound extends or limits the wanted positions to those that this round checks.
+func (l *gallop) chooseRound(round int) {
 	full := l.c.attention[0].Kind.IsFull()
-	rounds := fewRounds
+	rounds := maxRoundsWithoutFull
 	if full {
-		rounds = mostRounds
+		rounds = maxRounds
 	}
 	switch {
-	case round >= rounds || l.numOpen() <= atOnce:
+	case round >= rounds || l.numUndetermined() <= smallRound:
 		for g := range l.c.groups {
-			below := l.below(g)
-			for w, open := range l.open[g][:(below+63)/64] {
-				l.reads.want[g][w] |= open & lowBits(below-64*w)
+			n := l.numReadable(g)
+			for w, word := range l.undetermined[g][:(n+63)/64] {
+				l.reads.wanted[g][w] |= word & lowBits(n-64*w)
 			}
 		}
 	case full && round == 1:
-		l.chooseFirst()
+		l.chooseFirstRound()
 	}
 }
 
-// below returns how many positions of group g the rules may look at.
-func (l *gallop) below(g int) int {
-	token := int64(l.c.KeyStride(g)) * int64(l.c.pool.HashBlockSize)
-	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), l.bound/token))
+// numReadable returns the number of leading positions of group g, up to bound, that the
+// rules may read.
+func (l *gallop) numReadable(g int) int {
+	positionTokens := int64(l.c.KeyStride(g)) * int64(l.c.pool.HashBlockSize)
+	return int(min(int64(l.c.Positions(g, l.tokenLen, l.hashes.Len())), l.bound/positionTokens))
 }
 
-// numOpen returns how many positions could be asked that the rules may look at.
-func (l *gallop) numOpen() int {
+// numUndetermined returns the number of undetermined positions that the rules may read.
+func (l *gallop) numUndetermined() int {
 	n := 0
 	for g := range l.c.groups {
-		below := l.below(g)
-		words := l.open[g][:(below+63)/64]
+		readable := l.numReadable(g)
+		words := l.undetermined[g][:(readable+63)/64]
 		n += countBits(words)
 		if len(words) > 0 {
 			last := len(words) - 1
-			n -= bits.OnesCount64(words[last] &^ lowBits(below-64*last))
+			n -= bits.OnesCount64(words[last] &^ lowBits(readable-64*last))
 		}
 	}
 	return n
 }
 
-// chooseFirst keeps the first wanted positions of the full-attention groups only, if
-// there are any.
-func (l *gallop) chooseFirst() {
-	groups, left := 0, firstBlocks
+// chooseFirstRound limits the wanted positions to the first ones of the full-attention
+// groups, if those have any.
+func (l *gallop) chooseFirstRound() {
+	groups, left := 0, firstRound
 	for g := range l.c.groups {
-		if l.c.pool.Groups[g].Kind.IsFull() && countBits(l.reads.want[g]) > 0 {
+		if l.c.pool.Groups[g].Kind.IsFull() && countBits(l.reads.wanted[g]) > 0 {
 			groups++
 		}
-		if l.c.mayGrow() { // and so must be asked something even then
+		if l.c.hitMayGrow() { // a missing first block then leaves these positions to check
 			left -= int(l.c.lookahead/int64(l.c.pool.HashBlockSize)) / l.c.KeyStride(g)
 		}
 	}
@@ -320,56 +322,57 @@ func (l *gallop) chooseFirst() {
 		return
 	}
 	left = max(1, left)
-	most := left
+	budget := left
 	for g := range l.c.groups {
 		keep := 0
 		if l.c.pool.Groups[g].Kind.IsFull() {
-			keep = min(left, max(1, most/groups))
+			keep = min(left, max(1, budget/groups))
 		}
-		left -= keepFirst(l.reads.want[g], keep)
+		left -= keepFirst(l.reads.wanted[g], keep)
 	}
 }
 
-// countKeys counts the keys of what is wanted.
+// countKeys returns a builder with the size of the keys of the wanted positions.
 func (l *gallop) countKeys() (b keyBuilder) {
 	for g := range l.c.groups {
-		b.need(l.c.groups[g].prefixes, countBits(l.reads.want[g]), l.hashes.HashLen())
+		b.addSize(l.c.groups[g].prefixes, countBits(l.reads.wanted[g]), l.hashes.HashLen())
 	}
 	return b
 }
 
-// keys returns the keys of what is wanted, in the reference's order.
-func (l *gallop) keys(b *keyBuilder) []string {
-	b.room()
+// buildKeys returns the keys of the wanted positions, in the reference's order.
+func (l *gallop) buildKeys(b *keyBuilder) []string {
+	b.alloc()
 	for g := range l.c.groups {
 		prefixes, stride := l.c.groups[g].prefixes, l.c.KeyStride(g)
-		for w, word := range l.reads.want[g] {
+		for w, word := range l.reads.wanted[g] {
 			for ; word != 0; word &= word - 1 {
 				i := w*64 + bits.TrailingZeros64(word)
-				b.add(prefixes, l.hashes.At(i*stride+stride-1))
+				b.add(prefixes, l.hashes.At(netproto.KeyIndex(i, stride)))
 			}
 		}
 	}
 	return b.keys
 }
 
-// take takes the answers to these keys in. partly tells whether some block is
-// stored on some of its ranks and not all, so that equal hashes would add up.
-func (l *gallop) take(answers []int) (partly bool, err error) {
+// applyAnswers determines the wanted positions by the answers to their keys. partial tells
+// whether some block is stored on some of its ranks and not all, so that the counts of
+// equal hashes may add up.
+func (l *gallop) applyAnswers(answers []int) (partial bool, err error) {
 	if l.c.sumsRanks() {
 		keys := 0
 		for g := range l.c.groups {
-			keys += countBits(l.reads.want[g]) * len(l.c.groups[g].ranks)
+			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)
 		}
 		if len(answers) != keys {
-			return false, answerCount(len(answers), keys)
+			return false, answerCountError(len(answers), keys)
 		}
 	}
 	for g := range l.c.groups {
 		ranks := len(l.c.groups[g].ranks)
-		for w, want := range l.reads.want[g] {
+		for w, wanted := range l.reads.wanted[g] {
 			absent := uint64(0)
-			for word := want; word != 0; word &= word - 1 {
+			for word := wanted; word != 0; word &= word - 1 {
 				n, err := l.c.countOnes(answers, ranks)
 				if err != nil {
 					return false, err
@@ -377,17 +380,17 @@ func (l *gallop) take(answers []int) (partly bool, err error) {
 				answers = answers[min(ranks, len(answers)):]
 				if n < ranks {
 					absent |= word & -word
-					partly = partly || n > 0
+					partial = partial || n > 0
 				}
 			}
 			l.presence.Bits[g][w] &^= absent
-			l.open[g][w] &^= want
+			l.undetermined[g][w] &^= wanted
 		}
 	}
-	return partly, nil
+	return partial, nil
 }
 
-// resize returns s with n elements, what s held first and then anything.
+// resize returns s with n elements. The values of added ones are undefined.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return append(s[:cap(s)], make([]T, n-cap(s))...)
@@ -395,8 +398,8 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// fillBits sets the bits from from to to, to excluded.
-func fillBits(set []uint64, from, to int) {
+// setBits sets the bits [from, to).
+func setBits(set []uint64, from, to int) {
 	for from < to {
 		n := min(64-from%64, to-from)
 		set[from/64] |= ^uint64(0) >> (64 - n) << (from % 64)
@@ -404,7 +407,7 @@ func fillBits(set []uint64, from, to int) {
 	}
 }
 
-// lowBits returns a word with the lowest n bits set, all of them from 64 on.
+// lowBits returns a word with the lowest n bits set, all for n >= 64, none for n <= 0.
 func lowBits(n int) uint64 {
 	if n >= 64 {
 		return ^uint64(0)
@@ -412,6 +415,7 @@ func lowBits(n int) uint64 {
 	return 1<<max(0, n) - 1
 }
 
+// countBits returns the number of bits set.
 func countBits(set []uint64) int {
 	n := 0
 	for _, word := range set {
@@ -420,8 +424,7 @@ func countBits(set []uint64) int {
 	return n
 }
 
-// keepFirst clears all but the first n bits that are set, and returns how many are
-// left.
+// keepFirst clears all set bits but the first n. It returns the number of bits left set.
 func keepFirst(set []uint64, n int) int {
 	kept := 0
 	for w, word := range set {

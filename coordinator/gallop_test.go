@@ -13,7 +13,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// The recorded lookups over stores that answer properly, asked in rounds.
+// The recorded lookups over stores that answer properly, in rounds.
 func TestWorkerLookupGalloping(t *testing.T) {
 	for file, revision := range map[string]Revision{
 		"worker_lookup.json":       Revision20260620,
@@ -27,21 +27,21 @@ func TestWorkerLookupGalloping(t *testing.T) {
 				cs := &recorded.Cases[i]
 				c, store := workerCase(t, cs, revision)
 				calls, keys := 0, map[string]bool{}
-				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(asked []string) ([]int, error) {
+				hit, err := c.Gallop(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(func(checked []string) ([]int, error) {
 					calls++
-					for _, key := range asked {
+					for _, key := range checked {
 						keys[key] = true
 					}
-					return store.Exists(asked)
+					return store.Exists(checked)
 				}))
 				if cs.Store == "short_result" || cs.Store == "long_result" {
-					continue // keys that were not asked cannot be wrong
+					continue // answers that were not needed cannot be wrong
 				}
 				tried++
 				assert.Equal(t, cs.Expect.Error, errorClass(err), cs.ID)
 				assert.Equal(t, cs.Expect.HitLength, hit, cs.ID)
 				assert.LessOrEqual(t, len(keys), cs.Expect.NumKeys, cs.ID)
-				assert.LessOrEqual(t, calls, 1+mostRounds, cs.ID)
+				assert.LessOrEqual(t, calls, 1+maxRounds, cs.ID)
 				assert.Equal(t, cs.Expect.StoreCalls > 0, calls > 0, cs.ID)
 			}
 			t.Logf("%d of %d cases", tried, len(recorded.Cases))
@@ -50,11 +50,17 @@ func TestWorkerLookupGalloping(t *testing.T) {
 	}
 }
 
+// lookupKeys returns all keys that a lookup checks, in the reference's order.
+func lookupKeys(c *Coordinator, tokenLen int64, hashes netproto.Hashes) []string {
+	b := c.countKeys(tokenLen, hashes)
+	return c.buildKeys(&b, tokenLen, hashes)
+}
+
 // rounds is a store that remembers each call.
 type rounds struct {
 	held  map[string]bool
 	calls [][]string
-	times map[string]int // that a key was asked
+	times map[string]int // that a key was checked
 }
 
 func (s *rounds) exists(keys []string) ([]int, error) {
@@ -173,7 +179,7 @@ func TestGallopLongPrompt(t *testing.T) {
 			if !c.attention[0].Kind.IsFull() {
 				continue
 			}
-			ask := func(answer int) (hit int64, sizes []int) {
+			lookup := func(answer int) (hit int64, sizes []int) {
 				hit, err := c.Gallop(16*n, hashes, ExistsFunc(func(keys []string) ([]int, error) {
 					sizes = append(sizes, len(keys))
 					return slices.Repeat([]int{answer}, len(keys)), nil
@@ -181,15 +187,15 @@ func TestGallopLongPrompt(t *testing.T) {
 				require.NoError(t, err)
 				return hit, sizes
 			}
-			hit, sizes := ask(0)
+			hit, sizes := lookup(0)
 			assert.Zero(t, hit)
-			asked := 0
+			checked := 0
 			for _, size := range sizes {
-				asked += size
+				checked += size
 			}
-			assert.LessOrEqual(t, asked, 64*ranks, name)
-			assert.True(t, len(sizes) == 1 || c.mayGrow(), "%s: %v", name, sizes)
-			hit, sizes = ask(1)
+			assert.LessOrEqual(t, checked, 64*ranks, name)
+			assert.True(t, len(sizes) == 1 || c.hitMayGrow(), "%s: %v", name, sizes)
+			hit, sizes = lookup(1)
 			assert.GreaterOrEqual(t, hit, int64(16*n-128))
 			assert.Len(t, sizes, 2, "%s: all is stored", name)
 		}
@@ -202,7 +208,7 @@ func TestGallopErrors(t *testing.T) {
 	for _, revision := range []Revision{Revision20260620, Revision20260817} {
 		c := must(t, Pool{TPSize: 2, Revision: revision})
 		for bad := range 2 {
-			ask := func(answer func(answers []int) ([]int, error)) (int64, error) {
+			lookup := func(answer func(answers []int) ([]int, error)) (int64, error) {
 				round := -1
 				return c.Gallop(16*n, serial(n), ExistsFunc(func(keys []string) ([]int, error) {
 					round++
@@ -213,23 +219,23 @@ func TestGallopErrors(t *testing.T) {
 					return answers, nil
 				}))
 			}
-			hit, err := ask(func([]int) ([]int, error) { return nil, conformance.ErrStore })
+			hit, err := lookup(func([]int) ([]int, error) { return nil, conformance.ErrStore })
 			require.NoError(t, err)
 			assert.Zero(t, hit, "a store that fails holds nothing")
-			_, err = ask(func(a []int) ([]int, error) { return a[1:], nil })
+			_, err = lookup(func(a []int) ([]int, error) { return a[1:], nil })
 			want := ErrAnswerCount
 			if revision == Revision20260817 {
 				want = ErrIndexOutOfRange
 			}
 			require.ErrorIs(t, err, want)
-			hit, err = ask(func(a []int) ([]int, error) { return append(a, 1), nil })
+			hit, err = lookup(func(a []int) ([]int, error) { return append(a, 1), nil })
 			if revision == Revision20260817 {
 				require.NoError(t, err)
 				assert.EqualValues(t, 16*n-16, hit)
 			} else {
 				require.ErrorIs(t, err, ErrAnswerCount)
 			}
-			hit, err = ask(func(a []int) ([]int, error) { a[0] = 2; return a, nil })
+			hit, err = lookup(func(a []int) ([]int, error) { a[0] = 2; return a, nil })
 			require.NoError(t, err)
 			assert.EqualValues(t, 64*16*bad, hit, "only 1 is present")
 		}
@@ -251,7 +257,7 @@ func TestGallopErrors(t *testing.T) {
 	assert.Len(t, none.calls, 1, "a store that fails is noticed")
 }
 
-// Equal hashes make positions depend on each other; then everything is asked.
+// Equal hashes make positions depend on each other; then all keys are checked.
 func TestGallopKnowsEqualHashes(t *testing.T) {
 	hashes := serial(1000)
 	blob := hashes.Bytes()
@@ -289,7 +295,7 @@ func TestLookupAddsUpHalves(t *testing.T) {
 	var store rounds
 	store.hold(c, 0, letters("b"), 1, below(1))
 	for _, strategy := range strategies {
-		hit, err := strategy.ask(c, 32, letters("bb"), ExistsFunc(store.exists))
+		hit, err := strategy.lookup(c, 32, letters("bb"), ExistsFunc(store.exists))
 		require.NoError(t, err)
 		assert.EqualValues(t, 32, hit, strategy.name)
 	}
@@ -359,15 +365,15 @@ func (g *gallopCase) compare(t testing.TB) {
 		t.Helper()
 		t.Fatalf("pool %+v\ntokens %d, hashes %d, equal %v\n%s", g.c.Pool(), g.tokens, g.hashes.Len(), g.equal, fmt.Sprintf(format, args...))
 	}
-	ask, gallop := rounds{held: g.held}, rounds{held: g.held}
-	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(ask.exists))
+	lookup, gallop := rounds{held: g.held}, rounds{held: g.held}
+	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(lookup.exists))
 	hit, err := g.c.Gallop(g.tokens, g.hashes, ExistsFunc(gallop.exists))
 	if errorClass(err) != errorClass(wantErr) || hit != want {
-		describe("galloping: %d, %v; all asked: %d, %v", hit, err, want, wantErr)
+		describe("galloping: %d, %v; Lookup: %d, %v", hit, err, want, wantErr)
 	}
-	most, fullHit := fewRounds, false
+	most, fullHit := maxRoundsWithoutFull, false
 	if g.c.attention[0].Kind.IsFull() {
-		most, fullHit = mostRounds, allHeld(&ask)
+		most, fullHit = maxRounds, allHeld(&lookup)
 	}
 	if g.equal {
 		most++
@@ -384,15 +390,15 @@ func (g *gallopCase) compare(t testing.TB) {
 		}
 	}
 	for key, times := range gallop.times {
-		if ask.times[key] == 0 || times > 1 && !g.equal {
-			describe("key %s is asked %d times, and %d times where everything is", key, times, ask.times[key])
+		if lookup.times[key] == 0 || times > 1 && !g.equal {
+			describe("key %s is checked %d times, and %d times by Lookup", key, times, lookup.times[key])
 		}
 	}
 	if err != nil || hit == 0 {
 		return
 	}
-	// Every block that the answer is made of has been asked.
-	p, s := g.presence(t, &ask), Scratch{}
+	// The keys of every block of the answer have been checked.
+	p, s := g.presence(t, &lookup), Scratch{}
 	if _, err := g.c.Answer(p, g.tokens, &s); err != nil {
 		describe("%v", err)
 	}
@@ -400,8 +406,8 @@ func (g *gallopCase) compare(t testing.TB) {
 		for _, raw := range g.made(&s, group) {
 			for rank := range g.c.Ranks(group) {
 				key := g.c.AppendKey(nil, group, rank, g.hashes.At(raw))
-				if gallop.times[string(key)] == 0 && ask.times[string(key)] > 0 {
-					describe("hash %d of group %d has not been asked, and the answer is %d", raw, group, hit)
+				if gallop.times[string(key)] == 0 && lookup.times[string(key)] > 0 {
+					describe("hash %d of group %d has not been checked, and the answer is %d", raw, group, hit)
 				}
 			}
 		}
@@ -417,12 +423,12 @@ func allHeld(s *rounds) bool {
 	return true
 }
 
-func (g *gallopCase) presence(t testing.TB, ask *rounds) *Presence {
+func (g *gallopCase) presence(t testing.TB, store *rounds) *Presence {
 	tokenLen, err := g.c.TokenLen(g.tokens)
 	require.NoError(t, err)
-	answers, err := ask.exists(g.c.LookupKeys(tokenLen, g.hashes))
+	answers, err := store.exists(lookupKeys(g.c, tokenLen, g.hashes))
 	require.NoError(t, err)
-	p, err := g.c.presence(tokenLen, g.hashes, answers)
+	p, err := g.c.decodeAnswers(tokenLen, g.hashes, answers)
 	require.NoError(t, err)
 	return p
 }
@@ -430,11 +436,11 @@ func (g *gallopCase) presence(t testing.TB, ask *rounds) *Presence {
 // made returns the raw hashes of the blocks that a group's part of an answer is
 // made of.
 func (g *gallopCase) made(s *Scratch, group int) (raw []int) {
-	stride, found := g.c.Stride(group), s.results[g.c.groups[group].attention].found
+	stride, found := g.c.Stride(group), s.results[g.c.groups[group].attention].groupHit
 	for start, end := range s.Mask(group).Runs() {
 		for i := int(start); i < int(end); i++ {
 			last := i*stride + stride - 1
-			if inHit := int(found.hit)/g.c.pool.HashBlockSize - 1; g.c.fine && inHit < last {
+			if inHit := int(found.hit)/g.c.pool.HashBlockSize - 1; g.c.fineGrained && inHit < last {
 				if last = inHit; last < i*stride {
 					continue
 				}

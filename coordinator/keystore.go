@@ -1,6 +1,6 @@
 package coordinator
 
-// KeyStore is an external store that a lookup asks for keys. A lookup uses it from its
+// KeyStore is an external store in which a lookup checks keys. A lookup calls it from its
 // own goroutine only.
 type KeyStore interface {
 	// Reserve is called before the keys of a call of Exists are built. bytes is the
@@ -23,7 +23,7 @@ func (f ExistsFunc) Reserve(int64) error { return nil }
 // Exists calls f.
 func (f ExistsFunc) Exists(keys []string) ([]int, error) { return f(keys) }
 
-// recordingStore remembers what a KeyStore last said.
+// recordingStore records the last answers and the last error of a KeyStore.
 type recordingStore struct {
 	KeyStore
 	answers []int

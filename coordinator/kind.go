@@ -40,8 +40,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// ParseKind returns the kind of a name. Cross attention is refused with
-// ErrNotImplemented: the reference cannot find hits for it either.
+// ParseKind returns the kind with the given name. For cross attention it fails with
+// ErrNotImplemented: the reference finds no hits for it either.
 func ParseKind(name string) (Kind, error) {
 	if i := slices.Index(kindNames[:], name); i >= 0 {
 		return Kind(i), nil
@@ -76,5 +76,5 @@ func (k Kind) IsFull() bool { return k <= SinkFullAttention }
 // window tells whether the kind follows the sliding window rule.
 func (k Kind) window() bool { return k == SlidingWindow || k == SlidingWindowMLA }
 
-// mla tells whether one copy of a block serves every tensor-parallel rank.
+// mla tells whether all tensor-parallel ranks hold equal blocks.
 func (k Kind) mla() bool { return k == MLAAttention || k == SlidingWindowMLA }

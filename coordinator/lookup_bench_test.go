@@ -33,7 +33,7 @@ func BenchmarkLookup(b *testing.B) {
 						b.ReportAllocs()
 						for b.Loop() {
 							at := 0
-							got, err := strategy.ask(c, int64(16*n), hashes, ExistsFunc(func(keys []string) ([]int, error) {
+							got, err := strategy.lookup(c, int64(16*n), hashes, ExistsFunc(func(keys []string) ([]int, error) {
 								from := at
 								at += len(keys)
 								return hit.answers[from:at:at], nil
@@ -50,10 +50,10 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// strategies are the ways to ask; they answer alike.
+// strategies are the ways to look up; their answers are equal.
 var strategies = []struct {
-	name string
-	ask  func(c *Coordinator, numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error)
+	name   string
+	lookup func(c *Coordinator, numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error)
 }{
 	{"all", (*Coordinator).Lookup},
 	{"gallop", (*Coordinator).Gallop},

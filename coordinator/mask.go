@@ -5,46 +5,45 @@ import (
 	"math"
 )
 
-// Mask is a list of booleans over the chunks of one group: true is a real
-// block, false a null one (a position that is skipped). It is kept as a rule
-// rather than as a list, so that its size does not depend on its length. The
-// zero value is the empty list.
+// Mask is a list of booleans over the chunks of one group: true is a real block, false a
+// null one, which is skipped. It is kept as a rule instead of a list, so its size does not
+// depend on its length. The zero value is the empty list. A Mask is an immutable value.
 //
-// A mask from StoreMask or LookupMask can be the all-true sentinel, the
-// reference's None: nothing is masked. It has as many entries as a list would
-// have for the same request, all true, and IsAll tells it from such a list.
+// A mask from StoreMask or LookupMask can be the all-true sentinel, the reference's None:
+// no chunk is skipped. It has as many entries as a list for the same request, all true.
+// Only IsAll tells it from such a list.
 type Mask struct {
 	all    bool
 	n      int64 // entries
-	origin int64 // chunk number of entry 0; the rest is in chunk numbers
+	origin int64 // chunk number of entry 0
 
-	// Chunk i is real if i >= shift and (i-shift) mod per >= per-need (per 0:
-	// none are), or if it lies in [lo, hi).
-	shift, per, need int64
-	lo, hi           int64
+	// The rule, in chunk numbers. Chunk i is real if it is periodic: i >= shift and
+	// (i-shift) mod period >= period-tail. With period 0 no chunk is. It is also real
+	// if it lies in [lo, hi).
+	shift, period, tail int64
+	lo, hi              int64
 }
 
-// allMask is the sentinel of a rule, without end. StoreMask and LookupMask give it
-// the length of the request at hand.
+// allMask is the sentinel without an end. boundMasks sets its length.
 var allMask = Mask{all: true, n: math.MaxInt64}
 
-// foundMask is null false entries followed by real true ones.
-func foundMask(null, real int64) Mask {
+// tailMask returns the mask of null false entries followed by real true ones.
+func tailMask(null, real int64) Mask {
 	return Mask{n: null + real, lo: null, hi: null + real}
 }
 
-// repeated is the mask times after itself.
+// repeated returns the mask repeated times over; m must be a tailMask.
 func (m Mask) repeated(times int64) Mask {
-	return Mask{n: m.n * times, per: m.n, need: m.hi - m.lo}
+	return Mask{n: m.n * times, period: m.n, tail: m.hi - m.lo}
 }
 
 // IsAll tells whether m is the all-true sentinel.
 func (m Mask) IsAll() bool { return m.all }
 
-// Len returns the number of entries, of the sentinel too.
+// Len returns the number of entries, for the sentinel too.
 func (m Mask) Len() int64 { return m.n }
 
-// At returns entry i, false outside [0, Len()).
+// At returns entry i, or false if i is outside [0, Len()).
 func (m Mask) At(i int64) bool {
 	if i < 0 || i >= m.n {
 		return false
@@ -56,12 +55,13 @@ func (m Mask) At(i int64) bool {
 	return m.lo <= i && i < m.hi || m.periodic(i)
 }
 
+// periodic tells whether the periodic part of the rule makes chunk i real.
 func (m *Mask) periodic(i int64) bool {
-	return m.per > 0 && i >= m.shift && (i-m.shift)%m.per >= m.per-m.need
+	return m.period > 0 && i >= m.shift && (i-m.shift)%m.period >= m.period-m.tail
 }
 
-// Next returns the first run of true entries at or after entry i, half-open
-// and clipped to begin at i. ok is false if there is none.
+// Next returns the first run [start, end) of true entries with start at or after entry i.
+// If entry i is inside a run, start is i. ok is false if there is none.
 func (m Mask) Next(i int64) (start, end int64, ok bool) {
 	i = max(0, i)
 	if i >= m.n {
@@ -78,13 +78,14 @@ func (m Mask) Next(i int64) (start, end int64, ok bool) {
 	return start, min(m.n, m.runEnd(at)-m.origin), true
 }
 
-// nextTrue returns the first real chunk at or after chunk i, or MaxInt64.
+// nextTrue returns the first real chunk at or after chunk i, math.MaxInt64 if there is
+// none.
 func (m *Mask) nextTrue(i int64) int64 {
 	next := int64(math.MaxInt64)
-	if m.per > 0 && m.need > 0 {
+	if m.period > 0 && m.tail > 0 {
 		next = max(i, m.shift)
-		if phase := (next - m.shift) % m.per; phase < m.per-m.need {
-			next += m.per - m.need - phase
+		if phase := (next - m.shift) % m.period; phase < m.period-m.tail {
+			next += m.period - m.tail - phase
 		}
 	}
 	if i < m.hi && m.lo < m.hi {
@@ -93,7 +94,8 @@ func (m *Mask) nextTrue(i int64) int64 {
 	return next
 }
 
-// runEnd returns the first chunk after i that is not real, or MaxInt64.
+// runEnd returns the first chunk at or after chunk i that is not real, math.MaxInt64 if
+// there is none.
 func (m *Mask) runEnd(i int64) int64 {
 	for {
 		switch {
@@ -101,16 +103,15 @@ func (m *Mask) runEnd(i int64) int64 {
 			i = m.hi
 		case !m.periodic(i):
 			return i
-		case m.need >= m.per:
+		case m.tail >= m.period:
 			return math.MaxInt64
 		default:
-			i += m.per - (i-m.shift)%m.per
+			i += m.period - (i-m.shift)%m.period
 		}
 	}
 }
 
-// Runs iterates over the runs of true entries as half-open ranges, in order. All
-// end at or before Len().
+// Runs iterates over the runs [start, end) of true entries, in order, within [0, Len()).
 func (m Mask) Runs() iter.Seq2[int64, int64] {
 	return func(yield func(int64, int64) bool) {
 		for at := int64(0); ; {

@@ -171,18 +171,18 @@ func TestMaskRuns(t *testing.T) {
 		text string
 	}{
 		{"zero value", Mask{}, ""},
-		{"found", foundMask(2, 3), "FFTTT"},
-		{"only nulls", foundMask(3, 0), "FFF"},
-		{"repeated", foundMask(1, 2).repeated(3), "FTTFTTFTT"},
-		{"repeated without nulls", foundMask(0, 2).repeated(2), "TTTT"},
+		{"found", tailMask(2, 3), "FFTTT"},
+		{"only nulls", tailMask(3, 0), "FFF"},
+		{"repeated", tailMask(1, 2).repeated(3), "FTTFTTFTT"},
+		{"repeated without nulls", tailMask(0, 2).repeated(2), "TTTT"},
 		{"repeated empty", Mask{}.repeated(5), ""},
-		{"repeated nulls", foundMask(2, 0).repeated(2), "FFFF"},
-		{"periodic, shifted", Mask{n: 9, shift: 1, per: 4, need: 2}, "FFFTTFFTT"},
-		{"cut in a run", Mask{n: 8, shift: 1, per: 4, need: 2}, "FFFTTFFT"},
-		{"a range that joins runs", Mask{n: 9, per: 4, need: 2, lo: 4, hi: 6}, "FFTTTTTTF"},
-		{"a range inside a gap", Mask{n: 8, per: 8, need: 1, lo: 3, hi: 5}, "FFFTTFFT"},
+		{"repeated nulls", tailMask(2, 0).repeated(2), "FFFF"},
+		{"periodic, shifted", Mask{n: 9, shift: 1, period: 4, tail: 2}, "FFFTTFFTT"},
+		{"cut in a run", Mask{n: 8, shift: 1, period: 4, tail: 2}, "FFFTTFFT"},
+		{"a range that joins runs", Mask{n: 9, period: 4, tail: 2, lo: 4, hi: 6}, "FFTTTTTTF"},
+		{"a range inside a gap", Mask{n: 8, period: 8, tail: 1, lo: 3, hi: 5}, "FFFTTFFT"},
 		{"a range behind the end", Mask{n: 4, lo: 2, hi: 9}, "FFTT"},
-		{"with an origin", Mask{n: 6, origin: 3, per: 4, need: 1}, "TFFFTF"},
+		{"with an origin", Mask{n: 6, origin: 3, period: 4, tail: 1}, "TFFFTF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			assert.Equal(t, tc.text, show(tc.mask))

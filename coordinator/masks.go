@@ -5,20 +5,21 @@ import (
 	"math"
 )
 
-// NoPrompt is the number of prompt tokens to give where none is known.
+// NoPrompt is the promptTokens of StoreMask for an unknown prompt.
 const NoPrompt = -1
 
-// StoreMask returns, for each group, which chunks of the first alignedLen
-// tokens are worth storing. Entry 0 is the first chunk that begins at or after
-// startToken, of which a negative value counts as 0; only revision 2026-08-17
-// knows one other than 0. The pool's retention interval thins the masks out, and
-// then promptTokens (or NoPrompt) keeps the chunks that a replay of that prompt
-// needs. A group whose chunks are all worth storing gets the all-true sentinel,
-// except at revision 2026-06-04, which always gives lists. Every mask has an entry
-// for each whole chunk from entry 0 to alignedLen, none if that is negative. An
-// alignedLen off the alignment is an ErrPrecondition, and so is a negative one at
-// revision 2026-06-20 unless all masks are the sentinel. (Reference: the
-// coordinator's store_mask.)
+// StoreMask returns, for each group, which chunks of the first alignedLen tokens are worth
+// storing. (Reference: the coordinator's store_mask.)
+//
+// Entry 0 is the first chunk that begins at or after startToken; a negative one counts as
+// 0. Every mask has an entry for each whole chunk from there to alignedLen. The pool's
+// retention interval thins the masks out. promptTokens, unless it is NoPrompt, then keeps
+// the chunks that a replay of that prompt needs. A group whose chunks are all worth storing
+// gets the all-true sentinel; revision 2026-06-04 has no sentinel.
+//
+// It fails with ErrPrecondition if alignedLen is not a multiple of Alignment, if startToken
+// is not 0 before revision 2026-08-17, and at revision 2026-06-20 if alignedLen is negative
+// and some mask is not the sentinel.
 func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]Mask, error) {
 	if err := c.checkAligned(alignedLen); err != nil {
 		return nil, err
@@ -31,13 +32,14 @@ func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]M
 	}
 	masks := make([]Mask, len(c.groups))
 	for g := range masks {
-		masks[g] = c.keptPattern(g, c.pool.RetentionInterval, promptTokens)
+		masks[g] = c.reachablePattern(g, c.pool.RetentionInterval, promptTokens)
 	}
-	return c.cutMasks(masks, alignedLen, startToken)
+	return c.boundMasks(masks, alignedLen, startToken)
 }
 
-// cutMasks makes rules the masks of the chunks from startToken to alignedLen.
-func (c *Coordinator) cutMasks(masks []Mask, alignedLen, startToken int64) ([]Mask, error) {
+// boundMasks bounds masks without a length to the whole chunks from startToken to
+// alignedLen.
+func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) ([]Mask, error) {
 	for g := range masks {
 		m, block := &masks[g], int64(c.pool.Groups[g].BlockSize)
 		if alignedLen < 0 && !m.all && c.pool.Revision != Revision20260817 {
@@ -50,10 +52,10 @@ func (c *Coordinator) cutMasks(masks []Mask, alignedLen, startToken int64) ([]Ma
 	return masks, nil
 }
 
-// LookupMask returns, for each group, which chunks of the first alignedLen
-// tokens a lookup asks the store for: those that StoreMask would keep without a
-// retention interval. alignedLen is as for StoreMask. Revision 2026-06-04 has no
-// such masks: ErrNotImplemented. (Reference: the coordinator's lookup_mask.)
+// LookupMask returns, for each group, which chunks of the first alignedLen tokens a lookup
+// checks: those that StoreMask keeps without a retention interval. alignedLen is as for
+// StoreMask. Revision 2026-06-04 has no such masks: ErrNotImplemented. (Reference: the
+// coordinator's lookup_mask.)
 func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
 	if c.pool.Revision == Revision20260604 {
 		return nil, fmt.Errorf("%w: revision %s has no lookup masks", ErrNotImplemented, c.pool.Revision)
@@ -63,30 +65,30 @@ func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
 	}
 	masks := make([]Mask, len(c.groups))
 	for g := range masks {
-		masks[g] = c.groups[g].asked
+		masks[g] = c.groups[g].keyMask
 	}
-	return c.cutMasks(masks, alignedLen, 0)
+	return c.boundMasks(masks, alignedLen, 0)
 }
 
-// KeyMask returns LookupMask's rule for group g without an end: it has
-// math.MaxInt64 entries. It allocates nothing, and in fine-grained mode, where
-// lookups are not masked, it is the sentinel.
+// KeyMask returns the positions of group g whose keys a lookup checks, as the rule of
+// LookupMask with math.MaxInt64 entries. In fine-grained mode, where a lookup checks all
+// positions, it is the sentinel. It allocates nothing.
 func (c *Coordinator) KeyMask(g int) Mask {
-	if c.fine {
+	if c.fineGrained {
 		return allMask
 	}
-	return c.groups[g].asked
+	return c.groups[g].keyMask
 }
 
-// LoadMask returns, for each group, which chunks a request with numHashes
-// hashes must load to be served its first tokenLen tokens, which are a hit
-// already: nothing is dropped for eagle again. Never the sentinel. A negative
-// tokenLen is as for FindHit. (Reference: the coordinator's load_mask.)
+// LoadMask returns, for each group, which chunks a request with numHashes hashes must load
+// to be served its first tokenLen tokens. These are a hit, so eagle groups do not drop a
+// block again. No mask is the sentinel. The errors, and a negative tokenLen, are as for
+// FindHit. (Reference: the coordinator's load_mask.)
 func (c *Coordinator) LoadMask(numHashes int, tokenLen int64) ([]Mask, error) {
 	return c.maskOfEverything(numHashes, tokenLen, false)
 }
 
-// maskOfEverything finds over a pool that holds everything.
+// maskOfEverything returns the masks of FindHit over a store that holds every block.
 func (c *Coordinator) maskOfEverything(numHashes int, tokenLen int64, applyEagle bool) ([]Mask, error) {
 	var s Scratch
 	p := Presence{NumHashes: numHashes, Everything: true}
@@ -100,32 +102,32 @@ func (c *Coordinator) maskOfEverything(numHashes int, tokenLen int64, applyEagle
 	return masks, nil
 }
 
-// askedPattern is the rule of group g's lookup mask.
-func (c *Coordinator) askedPattern(g int) Mask {
-	m := c.keptPattern(g, nil, NoPrompt)
+// lookupPattern returns the lookup mask of group g without an end.
+func (c *Coordinator) lookupPattern(g int) Mask {
+	m := c.reachablePattern(g, nil, NoPrompt)
 	if !m.all {
 		m.n = math.MaxInt64
 	}
 	return m
 }
 
-// keptPattern is the rule for which chunks of group g are worth keeping, as a
-// mask without a length (reference: reachable_block_mask of each single-type
-// KV cache manager).
-func (c *Coordinator) keptPattern(g int, interval *int, promptTokens int64) Mask {
+// reachablePattern returns which chunks of group g a later lookup can hit, as a mask
+// without a length. interval is the retention interval, nil for none. (Reference:
+// reachable_block_mask of each single-type KV cache manager.)
+func (c *Coordinator) reachablePattern(g int, interval *int, promptTokens int64) Mask {
 	group := &c.pool.Groups[g]
 	switch {
 	case group.Kind.window():
-		return c.keptWindow(g, interval, promptTokens)
+		return c.reachableWindow(g, interval, promptTokens)
 	case group.Kind == Mamba && interval != nil && c.pool.Revision == Revision20260817:
-		return c.keptState(g, *interval, promptTokens)
+		return c.reachableMamba(g, *interval, promptTokens)
 	}
 	return allMask
 }
 
-// keptWindow keeps the blocks of the window in front of each segment boundary,
-// one further to the right for eagle, which gives the last one up.
-func (c *Coordinator) keptWindow(g int, interval *int, promptTokens int64) Mask {
+// reachableWindow is reachablePattern of a sliding window: the window's blocks before each
+// segment boundary. For eagle, which drops the last block, they are one further right.
+func (c *Coordinator) reachableWindow(g int, interval *int, promptTokens int64) Mask {
 	a := &c.attention[c.groups[g].attention]
 	eagle := c.groups[g].eagle
 	if c.rules.mergedEagle {
@@ -141,8 +143,8 @@ func (c *Coordinator) keptWindow(g int, interval *int, promptTokens int64) Mask 
 		segment = int64(*interval)
 	}
 	if segment > 0 {
-		m.per, m.need = segment/a.block, need
-		if need >= m.per {
+		m.period, m.tail = segment/a.block, need
+		if need >= m.period {
 			return allMask
 		}
 	}
@@ -153,13 +155,14 @@ func (c *Coordinator) keptWindow(g int, interval *int, promptTokens int64) Mask 
 	return m
 }
 
-// keptState keeps the one block in front of each retention boundary.
-func (c *Coordinator) keptState(g, interval int, promptTokens int64) Mask {
+// reachableMamba is reachablePattern of mamba: the one block before each retention
+// boundary.
+func (c *Coordinator) reachableMamba(g, interval int, promptTokens int64) Mask {
 	block := int64(c.pool.Groups[g].BlockSize)
 	m := Mask{}
 	if interval > 0 {
-		m.per, m.need = int64(interval)/block, 1
-		if m.per <= 1 {
+		m.period, m.tail = int64(interval)/block, 1
+		if m.period <= 1 {
 			return allMask
 		}
 	}
@@ -170,10 +173,9 @@ func (c *Coordinator) keptState(g, interval int, promptTokens int64) Mask {
 	return m
 }
 
-// replayBoundary is the last hit that a prompt of so many tokens can get when
-// it comes again: at least one token is always computed. The division rounds
-// towards minus infinity, so that a prompt of 0 tokens has its boundary one
-// scheduler block in front of the first.
+// replayBoundary returns the longest hit, in tokens, that a repeated prompt can get: at
+// least one token is always computed. As in the reference the division rounds down, so the
+// boundary of 0 tokens is minus one scheduler block.
 func (c *Coordinator) replayBoundary(promptTokens int64) int64 {
 	block := int64(c.pool.SchedulerBlockSize)
 	if promptTokens == 0 {
@@ -182,10 +184,9 @@ func (c *Coordinator) replayBoundary(promptTokens int64) int64 {
 	return floorTo(promptTokens-1, block)
 }
 
-// templateMasks are the store masks of revision 2026-06-04: the mask of one
-// scheduler block, found with eagle in a pool that holds everything, again and
-// again. With eagle the template, and so the mask, can come out empty; later
-// revisions mend that, and this one has to keep it.
+// templateMasks returns the store masks of revision 2026-06-04: a template repeated, which
+// is the mask of one scheduler block found, with eagle, over a store that holds every
+// block. With eagle the template can be empty, and so the mask: later revisions mend that.
 func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	masks := make([]Mask, len(c.groups))
 	if alignedLen <= 0 {
@@ -193,7 +194,7 @@ func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	}
 	if c.denseTemplate() {
 		for g := range masks {
-			masks[g] = foundMask(0, alignedLen/int64(c.pool.Groups[g].BlockSize))
+			masks[g] = tailMask(0, alignedLen/int64(c.pool.Groups[g].BlockSize))
 		}
 		return masks, nil
 	}
@@ -207,7 +208,7 @@ func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	return masks, nil
 }
 
-// denseTemplate tells whether every chunk is kept without finding anything.
+// denseTemplate tells whether templateMasks keeps every chunk without a template.
 func (c *Coordinator) denseTemplate() bool {
 	for i := range c.attention {
 		if a := &c.attention[i]; !a.Kind.IsFull() && a.block != c.align {

@@ -7,32 +7,30 @@ import (
 	"github.com/hitline/hitline/internal/fielderror"
 )
 
-// Group describes one KV cache group: a set of layers with one spec. Sizes are
-// tokens.
+// Group configures one KV cache group: a set of layers with one spec. Sizes are in tokens.
 type Group struct {
 	Kind      Kind `json:"kind" yaml:"kind"`
 	BlockSize int  `json:"block_size" yaml:"block_size"` // a multiple of the pool's hash block size
 
-	// SlidingWindow is required by the sliding window kinds. A group of the
-	// full family may carry it; there it only makes specs unequal.
+	// SlidingWindow is required by the sliding window kinds and allowed for the
+	// full-attention family, where it only makes specs unequal.
 	SlidingWindow int `json:"sliding_window,omitempty" yaml:"sliding_window,omitempty"`
-	// AttentionChunkSize is required by chunked local attention, otherwise as
+	// AttentionChunkSize is required by chunked local attention and otherwise as
 	// SlidingWindow.
 	AttentionChunkSize int `json:"attention_chunk_size,omitempty" yaml:"attention_chunk_size,omitempty"`
-	// MambaCacheMode is "none" (also ""), "align" or "all", for mamba only.
+	// MambaCacheMode is "none" (the same as ""), "align" or "all", for mamba only.
 	MambaCacheMode string `json:"mamba_cache_mode,omitempty" yaml:"mamba_cache_mode,omitempty"`
-	// Variant tells specs apart that differ in something else, such as the head
-	// size: groups of different variants are never merged.
+	// Variant distinguishes specs that differ in something else, such as the head size.
 	Variant int `json:"variant,omitempty" yaml:"variant,omitempty"`
-	// Uniform marks a spec wrapped per layer. It behaves as the plain one.
+	// Uniform marks a uniform-type wrapper around the spec. It changes nothing.
 	Uniform bool `json:"uniform,omitempty" yaml:"uniform,omitempty"`
-	// IsEagleGroup marks a group of the draft model: its last block is dropped.
-	// It is no part of the spec and counts even without Pool.UseEagle.
+	// IsEagleGroup marks a group of the draft model, which drops its last block. It is
+	// not part of the spec, and counts even without Pool.UseEagle.
 	IsEagleGroup bool `json:"is_eagle_group,omitempty" yaml:"is_eagle_group,omitempty"`
 }
 
-// Pool configures a coordinator: the engine whose blocks are looked up. Sizes
-// are tokens unless noted. The zero value of a field means its default.
+// Pool configures a coordinator as the engine is configured whose blocks are looked up.
+// Sizes are in tokens unless noted. The zero value of a field means its default.
 type Pool struct {
 	ModelName   string `json:"model_name,omitempty" yaml:"model_name,omitempty"` // keys use what follows its last slash
 	CachePrefix string `json:"cache_prefix,omitempty" yaml:"cache_prefix,omitempty"`
@@ -40,21 +38,21 @@ type Pool struct {
 	HashBlockSize      int  `json:"hash_block_size" yaml:"hash_block_size"`           // 0: DefaultHashBlockSize
 	SchedulerBlockSize int  `json:"scheduler_block_size" yaml:"scheduler_block_size"` // 0: lcm of all block sizes
 	UseEagle           bool `json:"use_eagle,omitempty" yaml:"use_eagle,omitempty"`   // with no group flagged, all are
-	// RetentionInterval thins store masks out: nil keeps the chunks in front of
-	// every scheduler block's end, a positive number those in front of its
-	// multiples, and 0 only those that a replay of the prompt needs.
+	// RetentionInterval, in tokens, thins store masks out. nil keeps the chunks before
+	// the end of every scheduler block, a positive number those before its multiples,
+	// and 0 only those that a replay of the prompt needs.
 	RetentionInterval *int `json:"retention_interval,omitempty" yaml:"retention_interval,omitempty"`
 
-	// Numbers of ranks (0: 1) and the ranks of the worker that looks up. The
-	// ranks count at revision 2026-06-20, the pcp and dcp sizes at 2026-08-17.
+	// The numbers of ranks (0: 1), and the ranks of the worker that looks up. Revision
+	// 2026-06-20 uses PCPRank and DCPRank, 2026-08-17 PCPSize and DCPSize instead.
 	TPSize  int `json:"tp_size,omitempty" yaml:"tp_size,omitempty"`
 	PPSize  int `json:"pp_size,omitempty" yaml:"pp_size,omitempty"`
 	PCPSize int `json:"pcp_size,omitempty" yaml:"pcp_size,omitempty"`
 	DCPSize int `json:"dcp_size,omitempty" yaml:"dcp_size,omitempty"`
 	PCPRank int `json:"pcp_rank,omitempty" yaml:"pcp_rank,omitempty"`
 	DCPRank int `json:"dcp_rank,omitempty" yaml:"dcp_rank,omitempty"`
-	// NumKVHead is the number of KV heads (0: TPSize, so that every rank holds
-	// blocks of its own). MLA models have 1.
+	// NumKVHead is the number of KV heads (0: TPSize, so that every rank holds blocks
+	// of its own). MLA models have 1.
 	NumKVHead int `json:"num_kv_head,omitempty" yaml:"num_kv_head,omitempty"`
 
 	Revision Revision `json:"revision" yaml:"revision"`
@@ -64,13 +62,13 @@ type Pool struct {
 // DefaultHashBlockSize is the engine's usual block size in tokens.
 const DefaultHashBlockSize = 16
 
-// Ceilings of a configuration. They are far above what engines use and keep
-// every product of configured numbers within 64 bits.
+// Limits of a configuration. They are far above what engines use, and keep every product
+// of configured numbers within 64 bits.
 const (
-	maxTokens     = 1<<31 - 1 // tokens, of any size
+	maxTokens     = 1<<31 - 1 // tokens of any size
 	maxGroups     = 1 << 16   // the wire writes group numbers in 16 bits
 	maxRanks      = 1 << 14   // ranks that may hold one block
-	maxGroupRanks = 1 << 20   // groups times ranks: each costs a key prefix in memory
+	maxGroupRanks = 1 << 20   // groups times ranks: each takes a key prefix in memory
 )
 
 // withDefaults returns a deep copy of p with every default filled in.
@@ -96,9 +94,8 @@ func (p Pool) withDefaults() Pool {
 	return p
 }
 
-// validate checks p, which has its defaults except for the scheduler block
-// size, and fills that in. The three checks of the reference come last and in
-// its order.
+// validate checks p and sets the default of its scheduler block size; the others are set.
+// The three checks of the reference come last and in its order.
 func (p *Pool) validate() error {
 	if err := p.validateNumbers(); err != nil {
 		return err
@@ -120,6 +117,8 @@ func (p *Pool) validate() error {
 	return p.validateSchedulerBlock()
 }
 
+// validateNumbers checks the numbers outside the groups, each by itself and their
+// products.
 func (p *Pool) validateNumbers() error {
 	for _, field := range []struct {
 		name       string
@@ -163,6 +162,7 @@ func (p *Pool) validateNumbers() error {
 	return nil
 }
 
+// validateSchedulerBlock sets the default of the scheduler block size and checks it.
 func (p *Pool) validateSchedulerBlock() error {
 	if p.SchedulerBlockSize == 0 {
 		common := int64(p.HashBlockSize)
@@ -231,6 +231,7 @@ func (g *Group) validate() error {
 // lcm returns the least common multiple of two positive numbers.
 func lcm(a, b int64) int64 { return a / gcd(a, b) * b }
 
+// gcd returns the greatest common divisor of two positive numbers.
 func gcd(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b

@@ -3,24 +3,26 @@ package coordinator
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/hitline/hitline/netproto"
 )
 
-// Presence is what is known of one request: which of its blocks are stored on
-// every rank that must hold them. FindHit only reads it.
+// Presence tells which blocks of one request are stored on every rank that must hold them.
+// The caller owns it; the coordinator only reads it, during a call.
 //
-// Bits[g] is the bitset of group g in words of 64, lowest bit first. Bit i is
-// position i of the group, that is the block keyed by raw hash
-// i*KeyStride(g) + KeyStride(g) - 1. Words that a slice lacks count as zero,
-// so a caller that stopped asking at the first miss need not pad. Bits behind
-// the last whole block are never looked at.
+// Bits[g] is the bitset of group g in words of 64, lowest bit first. Bit i is position i
+// of the group: the block keyed by raw hash netproto.KeyIndex(i, KeyStride(g)). Missing
+// words count as zero, so a caller that stops at the first miss need not pad. Bits behind
+// the last whole block are not read.
 type Presence struct {
-	NumHashes  int  // raw hashes that the request brought
+	NumHashes  int  // raw hashes of the request
 	Everything bool // every block of every group is stored; Bits is not read
 	Bits       [][]uint64
 
-	reads *reads // notes what the finders look at; nil if nobody wants to know
+	reads *reads // records the positions that the finders read, unless it is nil
 }
 
+// checkPresence fails unless p fits the pool.
 func (c *Coordinator) checkPresence(p *Presence) error {
 	if p.NumHashes < 0 {
 		return fmt.Errorf("%w: %d hashes", ErrInvalidPresence, p.NumHashes)
@@ -31,8 +33,8 @@ func (c *Coordinator) checkPresence(p *Presence) error {
 	return nil
 }
 
-// view is the presence of one attention group: position i is set if it is set
-// for every member. The words of the members are combined only where looked at.
+// view is the presence of one attention group: position i is set if it is set for every
+// member. The words of the members are combined as they are read.
 type view struct {
 	bits       [][]uint64
 	members    []int
@@ -44,15 +46,15 @@ func (a *attentionGroup) view(p *Presence) view {
 	return view{bits: p.Bits, members: a.members, everything: p.Everything, reads: p.reads}
 }
 
-// note notes that the positions from from to to, to excluded, decide the answer.
-func (v *view) note(from, to int) {
+// recordRead records that the answer depends on the positions [from, to).
+func (v *view) recordRead(from, to int) {
 	if v.reads != nil {
-		v.reads.note(v, from, to)
+		v.reads.record(v, from, to)
 	}
 }
 
-// word returns positions 64*w to 64*w+63. It is not for a pool that holds
-// everything, which has no words: the searches below answer for that first.
+// word returns positions 64*w to 64*w+63. With everything there are no words, and word
+// must not be called.
 func (v *view) word(w int) uint64 {
 	word := ^uint64(0)
 	for _, g := range v.members {
@@ -65,14 +67,14 @@ func (v *view) word(w int) uint64 {
 	return word
 }
 
+// has tells whether position i is set.
 func (v *view) has(i int) bool {
-	v.note(i, i+1)
+	v.recordRead(i, i+1)
 	return v.word(i/64)>>(i%64)&1 != 0
 }
 
-// onesFrom returns where the run of set positions that begins at from ends: at
-// the first clear one or at limit. It is from itself if that is not set or not
-// below limit.
+// onesFrom returns the first clear position at or after from, at most limit. It returns
+// from if that is not below limit.
 func (v *view) onesFrom(from, limit int) int {
 	if from >= limit {
 		return from
@@ -89,12 +91,12 @@ func (v *view) onesFrom(from, limit int) int {
 		}
 		end = v.skipOnes(end/64+1, limit) * 64
 	}
-	v.note(from, min(end+1, limit))
+	v.recordRead(from, min(end+1, limit))
 	return min(end, limit)
 }
 
-// skipOnes returns the first word from w on that is not all ones, or one at the
-// limit, which is in positions. A chain that is stored whole is nothing else.
+// skipOnes returns the index of a word at or after w; the words from w up to it are all
+// ones. It stops at limit, in positions. A fully stored chain is all ones.
 func (v *view) skipOnes(w, limit int) int {
 	if len(v.members) > 1 {
 		return w
@@ -107,20 +109,26 @@ func (v *view) skipOnes(w, limit int) int {
 	return w
 }
 
-// leadingBlocks returns how many of the first limit blocks precede the first
-// absent one. A block is step positions long, and the last of them counts.
-func (v *view) leadingBlocks(limit, step int) int {
-	if step == 1 || v.everything {
+// leadingBlocks returns the number of blocks, at most limit, before the first absent one.
+// A block is chunkPositions positions long.
+func (v *view) leadingBlocks(limit, chunkPositions int) int {
+	if chunkPositions == 1 || v.everything {
 		return v.onesFrom(0, limit)
 	}
 	n := 0
-	for n < limit && v.has(n*step+step-1) {
+	for n < limit && v.hasBlock(n, chunkPositions) {
 		n++
 	}
 	return n
 }
 
-// lastOne returns the highest set position up to i, or -1.
+// hasBlock tells whether block i of chunkPositions positions is present: its last position
+// keys it.
+func (v *view) hasBlock(i, chunkPositions int) bool {
+	return v.has(netproto.KeyIndex(i, chunkPositions))
+}
+
+// lastOne returns the highest set position in [0, i], or -1.
 func (v *view) lastOne(i int) int {
 	if i < 0 || v.everything {
 		return i
@@ -135,7 +143,7 @@ func (v *view) lastOne(i int) int {
 			at = w*64 + 63 - bits.LeadingZeros64(word)
 		}
 	}
-	v.note(max(at, 0), i+1)
+	v.recordRead(max(at, 0), i+1)
 	return at
 }
 
@@ -155,6 +163,6 @@ func (v *view) lastZero(from, i int) int {
 	if at < from {
 		at = -1
 	}
-	v.note(max(at, from), last+1)
+	v.recordRead(max(at, from), last+1)
 	return at
 }

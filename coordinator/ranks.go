@@ -1,18 +1,17 @@
 package coordinator
 
-// Rank is a place that a block is stored in: a worker's tensor, pipeline,
-// prefill-context and decode-context parallel rank.
+// Rank is the rank of a worker: tensor, pipeline, prefill-context and decode-context
+// parallel. TP is the KV shard as in netproto.GroupRank.
 type Rank struct {
 	TP, PP, PCP, DCP int
 }
 
-// Ranks returns where a block of group g must be stored to count as present, in
+// Ranks returns the ranks that must all hold a block of group g for it to be present, in
 // the order of the reference's keys. The caller must not change the slice.
 func (c *Coordinator) Ranks(g int) []Rank { return c.groups[g].ranks }
 
-// requiredRanks works out Ranks. At 2026-08-17 the namespaces are the group's
-// own; before, they are the same for all groups, and the pcp and dcp ranks are
-// those of the worker that asks.
+// requiredRanks computes Ranks. At 2026-08-17 they depend on the group. Before, they are
+// the same for all groups, with the PCP and DCP rank of the worker that looks up.
 func (c *Coordinator) requiredRanks(g int) []Rank {
 	p := &c.pool
 	if p.Revision != Revision20260817 {
@@ -39,8 +38,8 @@ func (c *Coordinator) requiredRanks(g int) []Rank {
 	return ranks
 }
 
-// replicas is the number of tensor-parallel ranks that hold equal blocks of
-// group g, at revision 2026-08-17 without decode-context parallelism.
+// replicas returns the number of tensor-parallel ranks that hold equal blocks of group g,
+// at revision 2026-08-17 without decode-context parallelism.
 func (c *Coordinator) replicas(g int) int {
 	switch kind := c.pool.Groups[g].Kind; {
 	case kind == Mamba:

@@ -8,22 +8,22 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// repeats finds equal hashes among positions. Chains have none, so that is the
-// case it is fast for: one pass over a table of tags, no hash copied.
+// repeats is a hash table of positions, reused between lookups. It is fast if all hashes
+// differ, as in chains: one pass, and no hash is copied.
 type repeats struct {
-	// table is open-addressed: the upper half of a hash's hash, and one more than
-	// its position; 0 is free. At least half of it is free.
+	// table is open-addressed. A slot holds the upper 32 bits of a key hash's own
+	// hash, and its position + 1; 0 is free. At least half of the slots are free.
 	table []uint64
 }
 
 var (
 	repeatsPool = sync.Pool{New: func() any { return new(repeats) }}
-	repeatsSeed = maphash.MakeSeed() // nobody can choose hashes that collide
+	repeatsSeed = maphash.MakeSeed() // random, so that no client can choose colliding hashes
 )
 
-// firsts returns for each of the first n positions of a stride the first
-// position whose hash is equal, or nil if all of them differ.
-func firsts(hashes netproto.Hashes, stride, n int) []uint32 {
+// firstOccurrences returns, for each of the first n positions of a key stride, the first
+// position with an equal hash. It returns nil if all hashes differ.
+func firstOccurrences(hashes netproto.Hashes, stride, n int) []uint32 {
 	r := repeatsPool.Get().(*repeats)
 	defer repeatsPool.Put(r)
 	size := 16
@@ -38,8 +38,8 @@ func firsts(hashes netproto.Hashes, stride, n int) []uint32 {
 	var first []uint32
 	for i := range n {
 		hash := hashes.At(netproto.KeyIndex(i, stride))
-		sum := maphash.Bytes(repeatsSeed, hash)
-		tag, at := sum>>32<<32, int(sum)&(size-1)
+		hashed := maphash.Bytes(repeatsSeed, hash)
+		tag, at := hashed>>32<<32, int(hashed)&(size-1)
 		for ; table[at] != 0; at = (at + 1) & (size - 1) {
 			if table[at]>>32<<32 != tag {
 				continue

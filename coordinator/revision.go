@@ -2,8 +2,8 @@ package coordinator
 
 import "fmt"
 
-// Revision selects the reference whose answers are reproduced, by the date of
-// its commit. The zero value is the default, 2026-06-20.
+// Revision selects the reference whose answers are reproduced, by the date of its commit.
+// The zero value is the default, 2026-06-20.
 type Revision uint8
 
 const (
@@ -12,8 +12,8 @@ const (
 	// Revision20260817 is vLLM 455edc022: fine-grained hits for mamba, masks
 	// relative to a start token, key namespaces per group.
 	Revision20260817
-	// Revision20260604 is vLLM 0c6631f02. Only its find, store and load masks
-	// exist here; its engines speak another wire and use other keys.
+	// Revision20260604 is vLLM 0c6631f02. Only FindHit, StoreMask and LoadMask support
+	// it: its engines have another wire and other keys.
 	Revision20260604
 )
 
@@ -50,32 +50,31 @@ func (r *Revision) UnmarshalText(text []byte) error {
 	return fmt.Errorf("coordinator: unknown revision %q, want 2026-06-04, 2026-06-20 or 2026-08-17", text)
 }
 
-// rules are the points in which the revisions differ while finding; the rest of
-// the engine is common. Mask rules differ in whole and are chosen in masks.go,
-// worker rules in worker.go and ranks.go.
+// rules are the differences between revisions in FindHit. Those of masks are in masks.go,
+// those of lookups in lookup.go, answers.go and ranks.go.
 type rules struct {
-	// singleAlignsToBlock: a lone attention group is aligned to its own block
+	// singleAlignsToBlock: the hit of a single attention group is aligned to its block
 	// size instead of the scheduler's.
 	singleAlignsToBlock bool
-	// fullKeepsHit: a full attention group met again limits the hit to its own
-	// result; otherwise the hit is floored to its block size. Limiting it would
-	// be wrong where mambaPeeks lets the hit grow.
+	// fullKeepsHit: in later passes a full-attention group limits the hit to its own
+	// result. Otherwise it rounds the hit down to its block size: limiting would be
+	// wrong with mambaLookahead, which lets the hit grow.
 	fullKeepsHit bool
-	// mambaPeeks: an eagle mamba group looks one block past the current hit. It
-	// never drops that block again, so the common hit can grow.
-	mambaPeeks bool
-	// laxEnd: in a group whose block is larger than the hash block, a chunk
-	// behind the end of the hashes is absent rather than an error.
-	laxEnd bool
-	// mergedEagle: masks use the eagle flag of the attention group instead of
-	// the group's own.
+	// mambaLookahead: an eagle mamba group looks one block past the current hit. It does
+	// not drop a block, so the common hit can grow.
+	mambaLookahead bool
+	// trailingAbsent: in a group whose block is larger than the hash block, a chunk
+	// beyond the hashes is absent instead of an error.
+	trailingAbsent bool
+	// mergedEagle: masks use the eagle flag of the attention group instead of the
+	// group's own.
 	mergedEagle bool
-	// fineGrained: hits can be finer than a block when a mamba group asks so.
+	// fineGrained: hits may end inside a block if a mamba group has cache mode align.
 	fineGrained bool
 }
 
 var revisionRules = [...]rules{
-	Revision20260604: {singleAlignsToBlock: true, mambaPeeks: true, laxEnd: true},
-	Revision20260620: {singleAlignsToBlock: true, mambaPeeks: true},
+	Revision20260604: {singleAlignsToBlock: true, mambaLookahead: true, trailingAbsent: true},
+	Revision20260620: {singleAlignsToBlock: true, mambaLookahead: true},
 	Revision20260817: {fullKeepsHit: true, mergedEagle: true, fineGrained: true},
 }

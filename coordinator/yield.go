@@ -5,35 +5,36 @@ import (
 	"time"
 )
 
-// yields lets builders of keys yield their processor while that costs little. Event
-// loops give it back soon. Another process that has use for it keeps it for a time slice,
-// some milliseconds, which at each yield of a long prompt would add up to a second.
-var yields = yielder{core: yieldCore, now: func() time.Duration { return time.Since(yieldStart) }}
+// keyYielder yields the processor of a keyBuilder to event loops, while that is cheap.
+// Event loops return it soon. Another process keeps it for a time slice of some
+// milliseconds, which at each yield of a long prompt would add up to a second.
+var keyYielder = yielder{yieldCPU: schedYield, now: func() time.Duration { return time.Since(yieldStart) }}
 
 var yieldStart = time.Now()
 
+// yielder is safe for concurrent use.
 type yielder struct {
-	core  func()
-	now   func() time.Duration // monotonic
-	again atomic.Int64         // when the next yield may be made, by now
+	yieldCPU  func()
+	now       func() time.Duration // monotonic
+	notBefore atomic.Int64         // the time, by now, of the next yield allowed
 }
 
 const (
-	// longYield is how long a yield takes that did not go to an event loop.
+	// longYield is the duration above which a yield did not go to an event loop.
 	longYield = time.Millisecond
-	// yieldPause is for how long nobody yields after a long one: it then costs a
-	// hundredth of the time at most.
+	// yieldPause is the time without yields after a long one. A time slice of 5 ms
+	// then costs a hundredth of the time.
 	yieldPause = 500 * time.Millisecond
 )
 
-// yield lets another thread have the processor, unless that took long just now.
+// yield yields the processor to another thread, unless a recent yield was long.
 func (y *yielder) yield() {
 	begun := y.now()
-	if int64(begun) < y.again.Load() {
+	if int64(begun) < y.notBefore.Load() {
 		return
 	}
-	y.core()
+	y.yieldCPU()
 	if ended := y.now(); ended-begun > longYield {
-		y.again.Store(int64(ended + yieldPause))
+		y.notBefore.Store(int64(ended + yieldPause))
 	}
 }

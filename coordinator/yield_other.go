@@ -4,4 +4,4 @@ package coordinator
 
 import "runtime"
 
-func yieldCore() { runtime.Gosched() }
+func schedYield() { runtime.Gosched() }

@@ -11,7 +11,7 @@ import (
 func TestYieldStopsWhereItIsLong(t *testing.T) {
 	var now, takes time.Duration
 	made := 0
-	y := yielder{core: func() { now += takes; made++ }, now: func() time.Duration { return now }}
+	y := yielder{yieldCPU: func() { now += takes; made++ }, now: func() time.Duration { return now }}
 	yield := func(times int) int {
 		made = 0
 		for range times {

@@ -7,9 +7,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// TokenLen returns the tokens that a lookup of numTokens is about. Revision
-// 2026-06-20 refuses a number that is no multiple of the alignment with
-// ErrPrecondition; 2026-08-17 rounds it down. Negative numbers count as 0.
+// TokenLen returns the tokens that a lookup of numTokens covers, a multiple of Alignment.
+// If numTokens is not, revision 2026-06-20 fails with ErrPrecondition and 2026-08-17 rounds
+// it down. Negative numbers count as 0. Revision 2026-06-04 fails with ErrNotImplemented.
 func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	numTokens = max(0, numTokens)
 	switch c.pool.Revision {
@@ -24,17 +24,17 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	return numTokens, nil
 }
 
-// Positions returns how many of the first presence positions of group g a
-// lookup covers, given TokenLen's tokens and the number of raw hashes. Of
-// those it asks the ones that are true in KeyMask(g).
+// Positions returns the number of leading presence positions of group g that a lookup
+// covers, given its TokenLen and its number of raw hashes. It checks the keys of those
+// that are true in KeyMask(g).
 func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	stride := int64(c.KeyStride(g))
 	covered := ceilDiv(max(0, tokenLen), stride*int64(c.pool.HashBlockSize))
 	return int(min(covered, int64(max(0, numHashes))/stride))
 }
 
-// asksAny tells whether a lookup would ask for at least one position.
-func (c *Coordinator) asksAny(tokenLen int64, numHashes int) bool {
+// hasKeys tells whether a lookup checks at least one key.
+func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 	for g := range c.groups {
 		if first, _, ok := c.KeyMask(g).Next(0); ok && first < int64(c.Positions(g, tokenLen, numHashes)) {
 			return true
@@ -43,46 +43,50 @@ func (c *Coordinator) asksAny(tokenLen int64, numHashes int) bool {
 	return false
 }
 
-// Answer returns the worker's answer in tokens to a lookup of numTokens, given
-// what is stored: p must have bits only at positions that the lookup asks (see
-// Positions) and, to agree with Lookup in every case, at others whose hash equals
-// that of a stored one. It differs from FindHit by what surrounds the finding:
-// no hashes, no tokens or nothing to ask is 0, and at revision 2026-08-17 a hit
-// of all tokens is found again so that one token is left to compute.
-// (Reference: MooncakeStoreWorker.lookup.)
+// Answer returns the worker's answer to a lookup of numTokens: the hit in tokens. Its
+// errors are those of TokenLen and FindHit. (Reference: MooncakeStoreWorker.lookup.)
+//
+// p must have bits only at positions whose keys the lookup checks (see Positions) and, to
+// agree with Lookup in every case, at others with the hash of a stored one. Answer differs
+// from FindHit as follows. Without hashes, tokens or keys it returns 0. At revision
+// 2026-08-17 it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (int64, error) {
 	if p.NumHashes <= 0 || numTokens <= 0 {
 		return 0, nil
 	}
 	tokenLen, err := c.TokenLen(numTokens)
-	if err != nil || !c.asksAny(tokenLen, p.NumHashes) {
+	if err != nil || !c.hasKeys(tokenLen, p.NumHashes) {
 		return 0, err
 	}
 	return c.answer(p, tokenLen, numTokens, s)
 }
 
+// answer is Answer for a lookup with keys.
 func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch) (int64, error) {
 	hit, err := c.FindHit(p, tokenLen, true, s)
 	if err != nil {
 		return 0, err
 	}
-	return c.leaveOne(p, hit, numTokens, s)
+	return c.shortenFullHit(p, hit, numTokens, s)
 }
 
-// leaveOne finds again where a hit of all tokens would leave none to compute.
-func (c *Coordinator) leaveOne(p *Presence, hit, numTokens int64, s *Scratch) (int64, error) {
+// shortenFullHit returns hit or, at revision 2026-08-17 for a hit of all tokens, that of a
+// prompt of one token less: at least one token must be left to compute.
+func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scratch) (int64, error) {
 	if c.pool.Revision != Revision20260817 || hit < numTokens {
 		return hit, nil
 	}
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
-// Lookup answers a lookup of numTokens over an external store. It calls Exists at most
-// once, with the reference's keys in its order. If that or Reserve fails the answer is 0
-// without an error, as in the reference; a store that wants to know of its failure
-// remembers it. A wrong number of answers is ErrAnswerCount. At revision 2026-08-17 too
-// many are ignored, and too few are ErrIndexOutOfRange if the missing one is reached.
-// (Reference: MooncakeStoreWorker.lookup.)
+// Lookup returns the hit in tokens of a lookup of numTokens over an external store. It
+// calls Exists at most once, with the reference's keys in its order: by group, position,
+// rank. (Reference: MooncakeStoreWorker.lookup.)
+//
+// If Exists or Reserve fails the hit is 0 without an error, as in the reference: the store
+// must record its failure itself. A wrong number of answers is ErrAnswerCount. At revision
+// 2026-08-17 too many are ignored, and too few are ErrIndexOutOfRange if the missing one
+// is read. The other errors are those of Answer.
 func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
 		return 0, nil
@@ -92,54 +96,46 @@ func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyS
 		return 0, err
 	}
 	b := c.countKeys(tokenLen, hashes)
-	if b.count == 0 || store.Reserve(b.memory()) != nil {
-		return 0, nil //nolint:nilerr // a store that is not asked holds nothing
+	if b.numKeys == 0 || store.Reserve(b.memory()) != nil {
+		return 0, nil //nolint:nilerr // without a reservation nothing is looked up
 	}
 	answers, err := store.Exists(c.buildKeys(&b, tokenLen, hashes))
 	if err != nil {
 		return 0, nil //nolint:nilerr // a store that fails holds nothing
 	}
-	presence, err := c.presence(tokenLen, hashes, answers)
+	presence, err := c.decodeAnswers(tokenLen, hashes, answers)
 	if err != nil {
 		return 0, err
 	}
 	return c.answer(presence, tokenLen, numTokens, new(Scratch))
 }
 
-// LookupKeys returns the keys that a lookup of tokenLen tokens (a TokenLen)
-// asks the store for, in the reference's order: by group, position, rank. They
-// are parts of one string.
-func (c *Coordinator) LookupKeys(tokenLen int64, hashes netproto.Hashes) []string {
-	b := c.countKeys(tokenLen, hashes)
-	return c.buildKeys(&b, tokenLen, hashes)
-}
-
-// countKeys counts the keys of a lookup.
+// countKeys returns a builder with the size of the keys of a lookup.
 func (c *Coordinator) countKeys(tokenLen int64, hashes netproto.Hashes) (b keyBuilder) {
 	for g := range c.groups {
-		n := c.numAsked(g, tokenLen, hashes.Len())
-		b.need(c.groups[g].prefixes, n, hashes.HashLen())
+		n := c.numKeyPositions(g, tokenLen, hashes.Len())
+		b.addSize(c.groups[g].prefixes, n, hashes.HashLen())
 	}
 	return b
 }
 
-// buildKeys builds the keys that countKeys has counted.
+// buildKeys builds the keys that countKeys has counted, in the reference's order.
 func (c *Coordinator) buildKeys(b *keyBuilder, tokenLen int64, hashes netproto.Hashes) []string {
-	b.room()
+	b.alloc()
 	for g := range c.groups {
 		prefixes, stride := c.groups[g].prefixes, c.KeyStride(g)
-		for from, to := range c.asked(g, tokenLen, hashes.Len()) {
+		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
 			for i := from; i < to; i++ {
-				b.add(prefixes, hashes.At(i*stride+stride-1))
+				b.add(prefixes, hashes.At(netproto.KeyIndex(i, stride)))
 			}
 		}
 	}
 	return b.keys
 }
 
-// asked iterates over the runs of positions of group g that a lookup asks, as
-// half-open ranges.
-func (c *Coordinator) asked(g int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
+// keyRuns iterates over the runs [from, to) of positions of group g whose keys a lookup
+// checks.
+func (c *Coordinator) keyRuns(g int, tokenLen int64, numHashes int) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		mask := c.KeyMask(g)
 		positions := int64(c.Positions(g, tokenLen, numHashes))

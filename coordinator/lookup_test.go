@@ -49,16 +49,16 @@ func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) co
 	return cs.Judge(store, hit, err, errorClass(err))
 }
 
-// fakeStore holds keys and remembers what it was asked.
+// fakeStore holds keys and remembers the keys that it checked.
 type fakeStore struct {
-	held  map[string]bool
-	asked []string
-	calls int
+	held    map[string]bool
+	checked []string
+	calls   int
 }
 
 func (s *fakeStore) exists(keys []string) ([]int, error) {
 	s.calls++
-	s.asked = keys
+	s.checked = keys
 	answers := make([]int, len(keys))
 	for i, key := range keys {
 		if s.held[key] {
@@ -127,7 +127,7 @@ func TestLookupCountsRanks(t *testing.T) {
 	hit, err := c.Lookup(48, letters("abc"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Equal(t, int64(16), hit, "b lacks a rank")
-	assert.Equal(t, []string{key(0, "a"), key(1, "a"), key(0, "b"), key(1, "b"), key(0, "c"), key(1, "c")}, store.asked)
+	assert.Equal(t, []string{key(0, "a"), key(1, "a"), key(0, "b"), key(1, "b"), key(0, "c"), key(1, "c")}, store.checked)
 	// The counts of equal hashes add up: b twice counts one rank twice.
 	hit, err = c.Lookup(48, letters("abb"), ExistsFunc(store.exists))
 	require.NoError(t, err)
@@ -139,8 +139,8 @@ func TestLookupCountsRanks(t *testing.T) {
 	assert.Equal(t, int64(16), hit, "and no longer do at 2026-08-17")
 }
 
-// What is stored is a set of hashes, so a block that was not asked for counts
-// if its hash was asked for elsewhere.
+// What is stored is a set of hashes, so a block that was not checked counts
+// if its hash was checked elsewhere.
 func TestLookupKnowsEqualHashes(t *testing.T) {
 	c := must(t, Pool{HashBlockSize: 8, SchedulerBlockSize: 32, Groups: []Group{window(8, 8)}})
 	store := fakeStore{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
@@ -149,7 +149,7 @@ func TestLookupKnowsEqualHashes(t *testing.T) {
 	assert.Equal(t, int64(32), hit)
 	hit, err = c.Lookup(64, letters("abcdefdh"), ExistsFunc(store.exists))
 	require.NoError(t, err)
-	assert.Len(t, store.asked, 2, "blocks 3 and 7")
+	assert.Len(t, store.checked, 2, "blocks 3 and 7")
 	assert.Equal(t, int64(56), hit)
 }
 
@@ -163,7 +163,7 @@ func TestLookupIsSpared(t *testing.T) {
 		hit, err := wide.Lookup(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
 		require.NoError(t, err, "%+v", tc)
 		assert.Zero(t, hit)
-		// Without anything to ask even the finders' errors do not come up.
+		// Without a key to check even the finders' errors do not come up.
 		var s Scratch
 		hit, err = wide.Answer(&Presence{NumHashes: len(tc.hashes), Bits: make([][]uint64, 2)}, tc.tokens, &s)
 		require.NoError(t, err, "%+v", tc)
@@ -262,14 +262,14 @@ func TestAnswerAgreesWithLookup(t *testing.T) {
 		p, store := Presence{NumHashes: n}, fakeStore{held: map[string]bool{}}
 		for g := range pool.Groups {
 			list := s.chunks(n / c.KeyStride(g))
-			asked := list[:c.Positions(g, tokens, n)]
-			for i := range asked {
-				if asked[i] = asked[i] && c.KeyMask(g).At(int64(i)); asked[i] {
+			checked := list[:c.Positions(g, tokens, n)]
+			for i := range checked {
+				if checked[i] = checked[i] && c.KeyMask(g).At(int64(i)); checked[i] {
 					raw := i*c.KeyStride(g) + c.KeyStride(g) - 1
 					store.held[string(c.AppendKey(nil, g, 0, hashes.At(raw)))] = true
 				}
 			}
-			p.Bits = append(p.Bits, bitsetFrom(asked))
+			p.Bits = append(p.Bits, bitsetFrom(checked))
 		}
 		var scratch Scratch
 		want, wantErr := c.Lookup(tokens, hashes, ExistsFunc(store.exists))
