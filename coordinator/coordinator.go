@@ -95,12 +95,12 @@ func (c *Coordinator) mergeSpecs() {
 			a = len(c.attention)
 			bySpec[spec] = a
 			stride := group.BlockSize / c.pool.HashBlockSize
-			step := 1
+			chunkPositions := 1
 			if c.fineGrained {
-				step = stride
+				chunkPositions = stride
 			}
 			c.attention = append(c.attention, attentionGroup{
-				Group: group, block: int64(group.BlockSize), stride: stride, chunkPositions: step,
+				Group: group, block: int64(group.BlockSize), stride: stride, chunkPositions: chunkPositions,
 			})
 		}
 		c.attention[a].members = append(c.attention[a].members, g)
