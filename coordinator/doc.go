@@ -16,8 +16,8 @@
 //   - alignment A: the tokens that hits are multiples of. It is the scheduler block size L,
 //     or H in fine-grained mode (revision 2026-08-17 only).
 //   - mask: whether each chunk of a group is a real block or a null one.
-//   - eagle group: a group of a draft model, or all groups if none is flagged. It drops
-//     the last block that it finds: the drafter must see that block computed.
+//   - eagle group: a group of a draft model, or any group if the pool uses EAGLE and flags
+//     none. It drops the last block that it finds: the drafter must see it computed.
 //   - position: what one presence bit stands for. A chunk, or a raw hash in fine-grained
 //     mode.
 //   - key: the text that names one block on one rank in the store. A lookup checks the keys
