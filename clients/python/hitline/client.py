@@ -80,7 +80,7 @@ _MAX_HASH = 64
 _UNKNOWN_CHUNK = 0xFFFFFFFF
 
 # The first frame of replies to requests by anchors, and how many numbers the second
-# has: the hit; the blocks known, said to be known, and of interest; stride and unit.
+# has: the hit; the blocks proven, claimed, and the end of those that matter; stride and unit.
 _ANCHORS_HIT = b"\x01"
 _ANCHORS_MORE = b"\x02"
 _ANCHORS_PARAMS = b"\x03"
@@ -283,7 +283,7 @@ class _Requests:
         return numbers[0] if len(numbers) == 1 else None
 
     def _ask_anchors(self, request: tuple[bytes, ...], deadline: float) -> tuple[int, ...]:
-        """Returns the hit alone, or the blocks known, said and of interest."""
+        """Returns the hit alone, or the blocks proven, claimed, and the end of those that matter."""
         return _anchors_numbers(self._exchange_locked(request, deadline), _ANCHORS_HIT, _ANCHORS_MORE)
 
     def _learn_anchoring(self, hash_len: int, deadline: float) -> _Anchoring:
@@ -631,17 +631,16 @@ class _Anchored:
         digests = self._digests(self._anchors, 0) if self._digested else b""
         return self._request(self._anchors, digests, 0, 0)
 
-    def narrowed(self, known: int, said: int, end: int) -> tuple[bytes, ...]:
-        """The second request: the anchors that the server can make use of, and the
-        hashes behind them. It knows of the blocks below known, and would of those below
-        said if their digests showed that what it was told of them is right; the blocks
-        below end decide the hit."""
-        if not known <= said <= end <= self._blocks:
-            raise BadReply(f"anchors: blocks {known}, {said}, {end} are wanted of {self._blocks}")
-        # Digests that were sent have shown it to be wrong; without xxhash nothing shows it.
-        first = known if self._digested or _digest is None else said
-        anchors = [a for a in self._anchors if known - 1 <= a < first]
-        digests = self._digests(anchors, known) if first > known else b""
+    def narrowed(self, proven: int, claimed: int, end: int) -> tuple[bytes, ...]:
+        """The second request: the anchors that the server can follow, and the hashes
+        behind them. The server has proven the blocks below proven. Digests would prove
+        those below claimed, if the stores were right. Blocks from end on do not matter."""
+        if not proven <= claimed <= end <= self._blocks:
+            raise BadReply(f"anchors: blocks {proven}, {claimed}, {end} are wanted of {self._blocks}")
+        # Digests that were sent have disproved the claim; without xxhash none can be sent.
+        first = proven if self._digested or _digest is None else claimed
+        anchors = [a for a in self._anchors if proven - 1 <= a < first]
+        digests = self._digests(anchors, proven) if first > proven else b""
         return self._request(anchors, digests, first, end)
 
     def _request(self, anchors: list[int], digests: bytes, first: int, end: int) -> tuple[bytes, ...]:
