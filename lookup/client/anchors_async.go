@@ -9,41 +9,41 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// paramsFor returns how a lookup is made by anchors, nil where it takes all hashes. If
-// the server has not been asked yet how it looks up by anchors, it is asked now, and
-// nobody waits for that. The pipe's mutex is held.
+// paramsFor returns the parameters to look up hashes by anchors, nil to send all hashes:
+// if they are too few, or the parameters are not there yet. pipe.mu is held.
 func (a *AsyncClient) paramsFor(hashes []byte, hashLen int) *anchorsParams {
-	if a.anchors.from == 0 || hashLen == 0 || hashLen > netproto.MaxHashLen || len(hashes)/hashLen < a.anchors.from {
+	if a.anchors.minHashes == 0 || hashLen == 0 || hashLen > netproto.MaxHashLen || len(hashes)/hashLen < a.anchors.minHashes {
 		return nil
 	}
-	params := a.fetchParams(hashLen)
+	params := a.params(hashLen)
 	if params == nil || params.stride == 0 {
 		return nil
 	}
 	return params
 }
 
-// begin sends the first exchange.
-func (a *AsyncClient) begin(params *anchorsParams, of *asyncCall, r request) (api.Hit, bool, error) {
-	of.plan, of.hashLen = new(anchorplan.Plan), r.hashLen
-	return a.sendPlan(of, r.numTokens, anchorplan.FirstSize(r.blob, r.hashLen, params.stride, params.unit), func() error {
-		of.plan.Begin(r.blob, r.hashLen, params.stride, params.unit)
+// beginAnchors submits the first exchange of a lookup by anchors. pipe.mu is held.
+func (a *AsyncClient) beginAnchors(params *anchorsParams, ac *asyncCall, r request) (api.Hit, bool, error) {
+	ac.plan, ac.hashLen = new(anchorplan.Plan), r.hashLen
+	return a.submitPlan(ac, r.numTokens, anchorplan.FirstSize(r.blob, r.hashLen, params.stride, params.unit), func() error {
+		ac.plan.Begin(r.blob, r.hashLen, params.stride, params.unit)
 		return nil
 	})
 }
 
-// fetchParams returns the parameters of the server, nil if they are not known yet.
-func (a *AsyncClient) fetchParams(hashLen int) *anchorsParams {
+// params returns the server's parameters, nil if they are not there yet. Once a connection
+// it queues the request for them. pipe.mu is held.
+func (a *AsyncClient) params(hashLen int) *anchorsParams {
 	dials := a.pipe.dialer.dials.Load()
 	if params := a.anchors.params.Load(); params != nil && params.dials == dials {
 		return params
 	}
 	if cl := a.paramsCall; cl != nil && cl.state == callDone {
 		a.paramsCall = nil
-		var reply anchorsFrame
+		var reply anchorsAnswer
 		err := cl.err
 		if err == nil {
-			err = reply.take(cl.frames, []byte{netproto.AnchorsParams})
+			err = reply.copyFrom(cl.frames, []byte{netproto.AnchorsParams})
 		}
 		if params, err := newAnchorsParams(a.paramsDials, reply, err); err == nil {
 			a.anchors.params.Store(params)
@@ -54,55 +54,56 @@ func (a *AsyncClient) fetchParams(hashLen int) *anchorsParams {
 	}
 	if a.paramsCall == nil && !a.pipe.closed {
 		a.paramsDials = dials
-		a.paramsCall = &call{request: paramsRequest(hashLen), async: &asyncCall{client: a, gone: true}}
+		a.paramsCall = &call{request: newParamsRequest(hashLen), async: &asyncCall{client: a, discarded: true}}
 		a.pipe.enqueue(a.paramsCall)
 		a.pipe.wakeWriter()
 	}
 	return nil
 }
 
-// sendPlan sends an exchange whose anchors and blob, of at most so many bytes, fill makes.
-func (a *AsyncClient) sendPlan(of *asyncCall, numTokens uint32, size int, fill func() error) (api.Hit, bool, error) {
-	of.asked++
+// submitPlan submits an exchange. fill makes its anchors, and its blob of at most size
+// bytes.
+func (a *AsyncClient) submitPlan(ac *asyncCall, numTokens uint32, size int, fill func() error) (api.Hit, bool, error) {
+	ac.exchanges++
 	cl := &call{
-		request: request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: of.hashLen, anchors: &of.plan.Anchors},
-		async:   of,
+		request: request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: ac.hashLen, anchors: &ac.plan.Anchors},
+		async:   ac,
 	}
-	return a.send(cl, size, func() error {
+	return a.submit(cl, size, func() error {
 		err := fill()
-		cl.blob = of.plan.Blob
+		cl.blob = ac.plan.Blob
 		return err
 	})
 }
 
-// continueAnchors takes the answer to an exchange. Where it determines the hit, that is ready;
-// else the next exchange is sent, or, if the call has no plan any more, the lookup
-// takes all hashes. The call is no longer pending.
+// continueAnchors takes the answer to an exchange and removes the call from pending. If the
+// answer determines the hit, it returns the hit, ready. Otherwise it submits the next
+// exchange, or sets the call's plan to nil: the lookup must then send all hashes.
 func (a *AsyncClient) continueAnchors(cl *call, r request) (hit api.Hit, ready bool, err error) {
-	a.forget(cl)
+	a.removePending(cl)
 	plan := cl.async.plan
 	tokens, more, err := uint64(0), anchorsMore{}, cl.err
 	if err == nil {
-		var reply anchorsFrame
-		if err = reply.take(cl.frames, []byte{netproto.AnchorsHit, netproto.AnchorsMore}); err == nil {
-			tokens, more, err = reply.answer()
+		var reply anchorsAnswer
+		if err = reply.copyFrom(cl.frames, []byte{netproto.AnchorsHit, netproto.AnchorsMore}); err == nil {
+			tokens, more, err = reply.parse()
 		}
 	}
 	refused := errors.Is(err, ErrRefused)
 	switch {
 	case err != nil && !refused:
 		return hit, true, err
-	case err == nil && !more.asked:
+	case err == nil && !more.undetermined:
 		hit, err = newHit(tokens)
 		return hit, true, err
 	case r.hashLen != cl.async.hashLen || uint32(len(r.blob)/r.hashLen) != plan.NumHashes || r.numTokens != cl.numTokens:
 		return hit, true, fmt.Errorf("%w: a poll of %q with other hashes than before", ErrRequest, cl.async.id)
-	case refused || cl.async.asked == 2:
+	case refused || cl.async.exchanges == 2:
 		cl.async.plan = nil
 		return hit, false, nil
 	}
-	next := &asyncCall{client: a, id: cl.async.id, until: cl.async.until, asked: cl.async.asked, plan: plan, hashLen: r.hashLen}
-	return a.sendPlan(next, r.numTokens, min(plan.NextSize(more.More), len(r.blob)), func() error {
+	next := &asyncCall{client: a, id: cl.async.id, deadline: cl.async.deadline, exchanges: cl.async.exchanges, plan: plan, hashLen: r.hashLen}
+	return a.submitPlan(next, r.numTokens, min(plan.NextSize(more.More), len(r.blob)), func() error {
 		if err := plan.Narrow(r.blob, more.More); err != nil {
 			return fmt.Errorf("%w: %w", ErrReply, err)
 		}

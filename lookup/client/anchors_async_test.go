@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -47,7 +46,7 @@ func TestAsyncByAnchors(t *testing.T) {
 	const n = 1000
 	hashes := make([]byte, n*32)
 	_, _ = rand.Read(hashes)
-	require.NoError(t, store.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes, 32)))
+	require.NoError(t, store.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(hashes, 32)))
 	hit, _ := pollUntil(t, async, "first", n*16, hashes)
 	assert.EqualValues(t, n*16, hit)
 	assert.Zero(t, s.Stat().Anchored, "by all hashes, while the server is asked how")
@@ -84,7 +83,7 @@ func TestAsyncByAnchorsOtherHashes(t *testing.T) {
 	defer async.Close()
 	hashes := make([]byte, 500*32)
 	_, _ = rand.Read(hashes)
-	require.NoError(t, store.StoreChain(ctx, lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes[:250*32], 32)))
+	require.NoError(t, store.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(hashes[:250*32], 32)))
 	pollUntil(t, async, "learn", 500*16, hashes)
 
 	_, ready, err := async.Poll("a", 500*16, netproto.NewHashes(hashes, 32))
@@ -107,7 +106,7 @@ func TestAsyncByAnchorsOtherHashes(t *testing.T) {
 	defer async.pipe.mu.Unlock()
 	assert.Empty(t, async.pending)
 	assert.Zero(t, async.answered.Len())
-	assert.Zero(t, async.size)
+	assert.Zero(t, async.copiedBytes)
 }
 
 // What exchanges by anchors copy counts while it waits to be sent, as what lookups
@@ -151,7 +150,7 @@ func TestAsyncByAnchorsMemoryIsBounded(t *testing.T) {
 		close(busy)
 		synctest.Wait()
 		a.pipe.mu.Lock()
-		assert.Zero(t, a.size, "written")
+		assert.Zero(t, a.copiedBytes, "written")
 		assert.Zero(t, cap(a.pending["a"].async.plan.Blob))
 		a.pipe.mu.Unlock()
 		a.Discard("a")
@@ -242,7 +241,7 @@ func TestAsyncByAnchorsPreparesWithoutTheLock(t *testing.T) {
 	polls.Wait()
 	a.pipe.mu.Lock()
 	defer a.pipe.mu.Unlock()
-	require.Zero(t, a.size)
+	require.Zero(t, a.copiedBytes)
 }
 
 // Who is discarded while it is prepared is not sent, and keeps nothing.
@@ -252,16 +251,16 @@ func TestAsyncDiscardWhilePreparing(t *testing.T) {
 	for _, end := range []func(){func() { a.Discard("r") }, func() { require.NoError(t, a.Close()) }} {
 		cl := &call{async: &asyncCall{client: a, id: "r"}}
 		a.pipe.mu.Lock()
-		hit, ready, _ := a.send(cl, 100, func() error {
+		hit, ready, _ := a.submit(cl, 100, func() error {
 			end()
-			cl.async.copied = bufferOf(make([]byte, 100))
+			cl.async.copied = copyBlob(make([]byte, 100))
 			cl.blob = cl.async.copied.B
 			return nil
 		})
 		require.Zero(t, hit)
 		require.Equal(t, a.pipe.closed, ready)
 		require.Nil(t, cl.async.copied)
-		require.Zero(t, a.size)
+		require.Zero(t, a.copiedBytes)
 		require.Empty(t, a.pending)
 		require.Empty(t, a.pipe.queue)
 		a.pipe.mu.Unlock()

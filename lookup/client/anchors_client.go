@@ -12,51 +12,44 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// WithAnchors makes a Client look up prompts of at least so many hashes by anchors:
-// a few of the hashes, in up to three exchanges, in place of all of them. The hit
-// is the same for hashes that are chained as vLLM's are: two prompts with an equal
-// hash at one place are equal in front of it. Where the server does not serve that,
-// the client finds out once a connection and sends all hashes. 0 means never.
-// Default: DefaultAnchorsFrom, and never for an AsyncClient. Batch sends all hashes.
-func WithAnchors(from int) Option {
-	return func(c *config) { c.anchorsFrom, c.anchorsSet = max(from, 0), true }
+// anchorsState is a client's state for lookups by anchors.
+type anchorsState struct {
+	minHashes int // of a prompt that is looked up by anchors; 0: none is
+	params    atomic.Pointer[anchorsParams]
 }
 
-// DefaultAnchorsFrom is from how many hashes on a Client asks by anchors: where
-// two exchanges cost about as much as one with all hashes, on one machine. Between
-// machines it pays off earlier.
-const DefaultAnchorsFrom = 4096
-
-// anchorsParams are the parameters of lookups by anchors at a server.
+// anchorsParams are a server's parameters of lookups by anchors. They are valid until the
+// next connection is made.
 type anchorsParams struct {
-	dials  int64  // connections made when the server was asked
+	dials  int64  // connections made when the parameters were requested
 	stride int    // hashes a block; 0: not served
 	unit   uint32 // blocks that hits are multiples of
 }
 
-// plans are the memory of lookups by anchors.
-var plans = sync.Pool{New: func() any { return new(anchorplan.Plan) }}
+// planPool holds the *anchorplan.Plan of lookups by anchors.
+var planPool = sync.Pool{New: func() any { return new(anchorplan.Plan) }}
 
 // maxKeptBytes is the largest blob in bytes that a pooled plan keeps, and the largest head
 // of a request, which may hold that blob, that a connection does: that of a second
 // exchange about 131,072 hashes is 64 KiB.
 const maxKeptBytes = 256 << 10
 
-// lookupByAnchors looks up by anchors. done is false where it takes all hashes.
-func (c *Client) lookupByAnchors(ctx context.Context, until time.Time, numTokens uint32, hashes []byte, hashLen int) (hit uint64, done bool, err error) {
-	params, err := c.fetchAnchorsParams(ctx, until, hashLen)
+// lookupByAnchors makes a lookup by anchors. If done is false the lookup must send all
+// hashes.
+func (c *Client) lookupByAnchors(ctx context.Context, deadline time.Time, numTokens uint32, hashes []byte, hashLen int) (hit uint64, done bool, err error) {
+	params, err := c.fetchAnchorsParams(ctx, deadline, hashLen)
 	if err != nil || params.stride == 0 {
 		return 0, false, err
 	}
-	plan := plans.Get().(*anchorplan.Plan)
+	plan := planPool.Get().(*anchorplan.Plan)
 	defer releasePlan(plan)
 	plan.Begin(hashes, hashLen, params.stride, params.unit)
 	for exchange := 1; ; exchange++ {
-		hit, more, err := c.askAnchors(ctx, until, numTokens, plan, hashLen)
+		hit, more, err := c.exchangePlan(ctx, deadline, numTokens, plan, hashLen)
 		switch {
-		case errors.Is(err, ErrRefused), more.asked && exchange == 2:
+		case errors.Is(err, ErrRefused), more.undetermined && exchange == 2:
 			return 0, false, nil
-		case err != nil || !more.asked:
+		case err != nil || !more.undetermined:
 			return hit, err == nil, err
 		}
 		if err := plan.Narrow(hashes, more.More); err != nil {
@@ -65,28 +58,22 @@ func (c *Client) lookupByAnchors(ctx context.Context, until time.Time, numTokens
 	}
 }
 
-// releasePlan gives the memory of a plan back.
+// releasePlan returns a plan to the pool.
 func releasePlan(plan *anchorplan.Plan) {
 	if cap(plan.Blob) > maxKeptBytes {
 		plan.Blob = nil
 	}
-	plans.Put(plan)
+	planPool.Put(plan)
 }
 
-// anchorsState is what a Client keeps about lookups by anchors.
-type anchorsState struct {
-	from   int
-	params atomic.Pointer[anchorsParams]
-}
-
-// fetchAnchorsParams returns how the server looks up by anchors, and asks it unless it
-// has been asked over the present connections.
-func (c *Client) fetchAnchorsParams(ctx context.Context, until time.Time, hashLen int) (*anchorsParams, error) {
+// fetchAnchorsParams returns the server's parameters. It requests them unless no connection
+// was made since the last request.
+func (c *Client) fetchAnchorsParams(ctx context.Context, deadline time.Time, hashLen int) (*anchorsParams, error) {
 	dials := c.dialer.dials.Load()
 	if params := c.anchors.params.Load(); params != nil && params.dials == dials {
 		return params, nil
 	}
-	frame, err := c.exchangeAnchors(ctx, until, paramsRequest(hashLen), netproto.AnchorsParams)
+	frame, err := c.exchangeAnchors(ctx, deadline, newParamsRequest(hashLen), netproto.AnchorsParams)
 	params, err := newAnchorsParams(dials, frame, err)
 	if err == nil {
 		c.anchors.params.Store(params)
@@ -94,14 +81,14 @@ func (c *Client) fetchAnchorsParams(ctx context.Context, until time.Time, hashLe
 	return params, err
 }
 
-// paramsRequest asks how the server looks up by anchors.
-func paramsRequest(hashLen int) request {
+// newParamsRequest returns a request for the server's parameters.
+func newParamsRequest(hashLen int) request {
 	return request{tag: netproto.TagAnchors, hashLen: hashLen, anchors: new(netproto.Anchors)}
 }
 
-// newAnchorsParams returns what the reply to a paramsRequest says. A stride of 0 says that
-// nothing is served, and so does the refusal of a server that does not params the request.
-func newAnchorsParams(dials int64, reply anchorsFrame, err error) (*anchorsParams, error) {
+// newAnchorsParams returns the parameters in a reply. Its stride is 0 if lookups by anchors
+// are not served, also if the server refused the request because it does not know it.
+func newAnchorsParams(dials int64, reply anchorsAnswer, err error) (*anchorsParams, error) {
 	params := &anchorsParams{dials: dials}
 	if errors.Is(err, ErrRefused) {
 		return params, nil
@@ -117,57 +104,60 @@ func newAnchorsParams(dials int64, reply anchorsFrame, err error) (*anchorsParam
 	return params, nil
 }
 
-// anchorsMore is an undetermined answer: the blocks that would decide it.
+// anchorsMore says whether an answer leaves the hit undetermined, and the blocks that
+// would determine it.
 type anchorsMore struct {
-	asked bool
+	undetermined bool
 	anchorplan.More
 }
 
-func (c *Client) askAnchors(ctx context.Context, until time.Time, numTokens uint32, plan *anchorplan.Plan, hashLen int) (hit uint64, more anchorsMore, err error) {
+// exchangePlan makes one exchange of a lookup by anchors.
+func (c *Client) exchangePlan(ctx context.Context, deadline time.Time, numTokens uint32, plan *anchorplan.Plan, hashLen int) (hit uint64, more anchorsMore, err error) {
 	r := request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: hashLen, blob: plan.Blob, anchors: &plan.Anchors}
-	frame, err := c.exchangeAnchors(ctx, until, r, netproto.AnchorsHit, netproto.AnchorsMore)
+	frame, err := c.exchangeAnchors(ctx, deadline, r, netproto.AnchorsHit, netproto.AnchorsMore)
 	if err != nil {
 		return 0, more, err
 	}
-	return frame.answer()
+	return frame.parse()
 }
 
-// anchorsFrame is a reply to a request by anchors, copied.
-type anchorsFrame struct {
-	kind    byte
-	numbers [12]byte
-	n       int
+// anchorsAnswer is a copy of the reply to a request by anchors.
+type anchorsAnswer struct {
+	kind    byte     // netproto.AnchorsHit, AnchorsMore or AnchorsParams
+	numbers [12]byte // up to three of four bytes
+	n       int      // bytes of numbers
 }
 
-// answer reads the reply to anything but a paramsRequest.
-func (f *anchorsFrame) answer() (hit uint64, more anchorsMore, err error) {
+// parse returns the hit, or what is more to be sent. The reply is not one of parameters.
+func (f *anchorsAnswer) parse() (hit uint64, more anchorsMore, err error) {
 	numbers := f.numbers[:f.n]
 	var tokens uint32
 	if f.kind == netproto.AnchorsHit && netproto.ParseAnchorsReply(numbers, &tokens) {
 		return uint64(tokens), more, nil
 	}
-	more.asked = true
+	more.undetermined = true
 	if f.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.Proven, &more.Claimed, &more.End) {
 		return 0, anchorsMore{}, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
 	}
 	return 0, more, nil
 }
 
-// exchangeAnchors makes a request by anchors and returns its reply, which is of one
-// of the kinds.
-func (c *Client) exchangeAnchors(ctx context.Context, until time.Time, r request, kinds ...byte) (reply anchorsFrame, err error) {
+// exchangeAnchors makes a request by anchors and returns its reply, or ErrReply unless that
+// is of one of the kinds.
+func (c *Client) exchangeAnchors(ctx context.Context, deadline time.Time, r request, kinds ...byte) (reply anchorsAnswer, err error) {
 	var frames [][]byte
 	if c.pipe != nil {
-		if frames, err = c.pipe.answer(ctx, until, r); err != nil {
+		if frames, err = c.pipe.roundTrip(ctx, deadline, r); err != nil {
 			return reply, err
 		}
-		return reply, reply.take(frames, kinds)
+		err = reply.copyFrom(frames, kinds)
+		return reply, err
 	}
-	conn, err := c.exchange(ctx, until, &r)
+	conn, err := c.exchange(ctx, deadline, &r)
 	if err != nil {
 		return reply, err
 	}
-	err = reply.take(conn.frames, kinds)
+	err = reply.copyFrom(conn.frames, kinds)
 	if errors.Is(err, ErrReply) {
 		c.pool.put(conn, err)
 	} else {
@@ -176,8 +166,9 @@ func (c *Client) exchangeAnchors(ctx context.Context, until time.Time, r request
 	return reply, err
 }
 
-// take copies a reply.
-func (f *anchorsFrame) take(frames [][]byte, kinds []byte) error {
+// copyFrom sets the answer to a copy of a reply's frames. It returns ErrReply unless the
+// reply is of one of the kinds.
+func (f *anchorsAnswer) copyFrom(frames [][]byte, kinds []byte) error {
 	if err := refusal(frames); err != nil {
 		return err
 	}

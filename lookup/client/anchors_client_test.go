@@ -128,7 +128,7 @@ func TestAnchorsWithoutDigests(t *testing.T) {
 	lookuptest.EvictHash(t, s.service, 0, hashes, n-5)
 	require.EqualValues(t, 2, ask(n-5), "the hashes of a range are asked for")
 	require.NoError(t, s.service.Reset(t.Context()))
-	require.NoError(t, s.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(hashes, 32))) // which tells no numbers
+	require.NoError(t, s.service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(hashes, 32))) // which tells no numbers
 	require.EqualValues(t, 2, ask(n), "all that is between the anchors is asked for")
 	require.EqualValues(t, 2, ask(n))
 }
@@ -136,19 +136,19 @@ func TestAnchorsWithoutDigests(t *testing.T) {
 // TestAnchorsFrom counts requests of clients that ask by anchors from so many hashes on.
 func TestAnchorsFrom(t *testing.T) {
 	s := startServer(t, blocks16, server.Limits{})
-	hashes := lookuptest.Chain("a", DefaultAnchorsFrom, 32)
-	lookuptest.StorePrefix(t, s.service, hashes, DefaultAnchorsFrom)
+	hashes := lookuptest.Chain("a", defaultAnchorsMin, 32)
+	lookuptest.StorePrefix(t, s.service, hashes, defaultAnchorsMin)
 	for name, c := range map[string]struct {
 		opts    []Option
 		hashes  int
 		anchors int64
 	}{
-		"below the default": {nil, DefaultAnchorsFrom - 1, 0},
-		"the default":       {nil, DefaultAnchorsFrom, 1},
+		"below the default": {nil, defaultAnchorsMin - 1, 0},
+		"the default":       {nil, defaultAnchorsMin, 1},
 		"below":             {[]Option{WithAnchors(100)}, 99, 0},
 		"from":              {[]Option{WithAnchors(100)}, 100, 1},
-		"never":             {[]Option{WithAnchors(0)}, DefaultAnchorsFrom, 0},
-		"less than never":   {[]Option{WithAnchors(-1)}, DefaultAnchorsFrom, 0},
+		"never":             {[]Option{WithAnchors(0)}, defaultAnchorsMin, 0},
+		"less than never":   {[]Option{WithAnchors(-1)}, defaultAnchorsMin, 0},
 		"one hash":          {[]Option{WithAnchors(1)}, 1, 1},
 		"no hash":           {[]Option{WithAnchors(1)}, 0, 0},
 	} {
@@ -262,7 +262,7 @@ func TestAnchorsHalfHeldBlocks(t *testing.T) {
 		c := dialAs(t, s.Addrs()[0], WithAnchors(1))
 		hashes := lookuptest.Chain("a", 100, 32)
 		lookuptest.StorePrefix(t, s.service, hashes, 60)
-		require.NoError(t, s.service.StoreChain(t.Context(), lookup.GroupRank{TPRank: 1}, 60, hashes[59*32:60*32], netproto.NewHashes(hashes[60*32:], 32)))
+		require.NoError(t, s.service.StoreChain(t.Context(), netproto.GroupRank{TPRank: 1}, 60, hashes[59*32:60*32], netproto.NewHashes(hashes[60*32:], 32)))
 		hit, err := c.Lookup(background, 1600, netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
 		require.EqualValues(t, 960, hit.Tokens)
@@ -471,10 +471,10 @@ func TestAnchorsOfManyClients(t *testing.T) {
 					switch rng.IntN(4) {
 					case 0:
 						k := rng.IntN(n) + 1
-						err, stored = c.StoreChain(background, lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes[:k*32], 32)), max(stored, k)
+						err, stored = c.StoreChain(background, netproto.GroupRank{}, 0, nil, netproto.NewHashes(hashes[:k*32], 32)), max(stored, k)
 					case 1:
 						k := rng.IntN(n)
-						err, stored = c.Evict(background, lookup.GroupRank{}, netproto.NewHashes(hashes[k*32:(k+1)*32], 32)), min(stored, k)
+						err, stored = c.Evict(background, netproto.GroupRank{}, netproto.NewHashes(hashes[k*32:(k+1)*32], 32)), min(stored, k)
 					default:
 						var hit api.Hit
 						if hit, err = c.Lookup(background, 16*n, netproto.NewHashes(hashes, 32)); err == nil && hit.Tokens < int64(16*stored) {
@@ -510,7 +510,7 @@ func TestAnchorsCountAsUse(t *testing.T) {
 				require.NoError(t, err)
 				require.EqualValues(t, 1600, hit.Tokens)
 			}
-			require.NoError(t, s.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain(fmt.Sprint("b", i), 50, 32), 32)))
+			require.NoError(t, s.service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(lookuptest.Chain(fmt.Sprint("b", i), 50, 32), 32)))
 		}
 		hit, err := s.service.Lookup(t.Context(), 1600, netproto.NewHashes(hashes, 32))
 		require.NoError(t, err)
@@ -533,10 +533,10 @@ func TestStoreChain(t *testing.T) {
 	}
 	for name, store := range map[string]func(number uint32, before, keys []byte) error{
 		"client": func(number uint32, before, keys []byte) error {
-			return c.StoreChain(background, lookup.GroupRank{}, number, before, netproto.NewHashes(keys, 32))
+			return c.StoreChain(background, netproto.GroupRank{}, number, before, netproto.NewHashes(keys, 32))
 		},
 		"service": func(number uint32, before, keys []byte) error {
-			return s.service.StoreChain(t.Context(), lookup.GroupRank{}, number, before, netproto.NewHashes(keys, 32))
+			return s.service.StoreChain(t.Context(), netproto.GroupRank{}, number, before, netproto.NewHashes(keys, 32))
 		},
 	} {
 		require.NoError(t, s.service.Reset(t.Context()))
@@ -550,10 +550,10 @@ func TestStoreChain(t *testing.T) {
 		require.Equal(t, before.Anchored+1, after.Anchored, name)
 		require.Equal(t, before.AnchoredUndetermined, after.AnchoredUndetermined, "%s: one exchange", name)
 	}
-	require.ErrorIs(t, c.StoreChain(background, lookup.GroupRank{}, 1, keys[:31], netproto.NewHashes(keys, 32)), ErrRequest)
-	require.ErrorIs(t, c.StoreChain(background, lookup.GroupRank{}, 1, nil, netproto.NewHashes(keys[:31], 32)), ErrRequest)
-	require.ErrorIs(t, c.StoreChain(background, lookup.GroupRank{Group: 7}, 1, keys[:32], netproto.NewHashes(keys, 32)), ErrRefused)
-	require.ErrorIs(t, s.service.StoreChain(t.Context(), lookup.GroupRank{Group: 7}, 1, nil, netproto.NewHashes(keys, 32)), lookup.ErrGroupRank)
+	require.ErrorIs(t, c.StoreChain(background, netproto.GroupRank{}, 1, keys[:31], netproto.NewHashes(keys, 32)), ErrRequest)
+	require.ErrorIs(t, c.StoreChain(background, netproto.GroupRank{}, 1, nil, netproto.NewHashes(keys[:31], 32)), ErrRequest)
+	require.ErrorIs(t, c.StoreChain(background, netproto.GroupRank{Group: 7}, 1, keys[:32], netproto.NewHashes(keys, 32)), ErrRefused)
+	require.ErrorIs(t, s.service.StoreChain(t.Context(), netproto.GroupRank{Group: 7}, 1, nil, netproto.NewHashes(keys, 32)), lookup.ErrGroupRank)
 }
 
 // TestAnchorsOneTimeout has a server take nearly all of a call's time for each of its

@@ -13,79 +13,66 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// AsyncClient makes lookups that nobody waits for: a scheduler polls for the
-// answer once a step, as the reference's asynchronous client lets it. It has one
-// connection, which a goroutine of its own owns; lookups under way may overtake
-// each other. All methods are safe for concurrent use, and but for Reset and Close
-// none waits for the network.
+// AsyncClient makes lookups without waiting: a scheduler polls for each answer once a
+// scheduling step, as with vLLM's asynchronous lookup client. It has one connection and
+// one goroutine that owns it. Lookups may be answered in any order. All methods are safe
+// for concurrent use. Only Reset and Close wait for the network.
 //
 // # Identifiers
 //
-// A request id is anything the caller likes. It is pending from the Poll that
-// sends the lookup to the Poll that returns the answer, or to its Discard, and may
-// be used again after that: an answer is never given to a later use of its id.
+// A request id is any string. It is pending from the Poll that sends its lookup to the
+// Poll that returns the answer, or to its Discard. It may be used again after that; a
+// late answer never goes to a later lookup.
 //
 // # Memory
 //
-// At most as many ids are pending as WithPending says. Past that, the ids that
-// were answered longest ago and not polled since are forgotten, and asked anew if
-// they are polled again; while there are none, a new lookup is answered at once by
-// 0 and ErrPending. The same answer gets a lookup whose copied hashes would exceed
-// the bytes that WithPending says. A copy is released when it is written, and an
-// id discarded costs nothing, but that at most 1,024 requests are under way until
-// they are answered.
+// WithPending bounds the pending ids. At the bound, the answered id that was not polled
+// for the longest time is removed; another Poll of it sends its lookup again. If there is
+// none, the new lookup returns 0 and ErrPending at once.
+//
+// WithPending also bounds the bytes of copied hashes, with the same error. A copy is
+// released when it is written. A discarded lookup that was sent still counts towards the
+// 1,024 requests in flight until the server answers it.
 type AsyncClient struct {
-	pipe    *pipe
-	timeout time.Duration
-	anchors anchorsState
-	maxIDs  int
-	maxSize int
+	pipe     *pipe
+	timeout  time.Duration
+	anchors  anchorsState
+	maxIDs   int
+	maxBytes int // of copied hashes
 
 	// guarded by pipe.mu:
 	pending     map[string]*call
-	paramsCall  *call      // asks how the server looks up by anchors, nil if none is under way
-	paramsDials int64      // connections made when that was queued
-	answered    *list.List // of *call, the oldest first
-	size        int        // bytes of hashes that are copied
+	paramsCall  *call      // the request for anchorsParams in progress, nil if there is none
+	paramsDials int64      // connections made when paramsCall was queued
+	answered    *list.List // of *call, the oldest answer first
+	copiedBytes int        // bytes of hashes that are copied or being copied
 }
 
-// Defaults of WithPending.
-const (
-	DefaultPendingIDs   = 16384
-	DefaultPendingBytes = 256 << 20
-)
-
-// WithPending bounds what an AsyncClient keeps: ids that are pending, and bytes of
-// hashes that wait to be sent. Default: DefaultPendingIDs and DefaultPendingBytes.
-func WithPending(ids, bytes int) Option {
-	return func(c *config) { c.pendingIDs, c.pendingSize = max(ids, 1), max(bytes, 0) }
-}
-
-// asyncCall is what a call of an AsyncClient has beside the others'.
+// asyncCall is the part of a call that only an AsyncClient's has. pipe.mu guards it.
 type asyncCall struct {
-	client  *AsyncClient
-	id      string
-	copied  *bufpool.Buffer  // holds the blob until it is written, unless plan does
-	size    int              // of the blob, while it counts
-	plan    *anchorplan.Plan // of a lookup by anchors, else nil
-	hashLen int              // of that, in bytes
-	asked   int              // its exchanges so far
-	until   time.Time        // zero for never
-	place   *list.Element    // in answered, nil while there is no answer
-	gone    bool             // discarded
+	client       *AsyncClient
+	id           string
+	copied       *bufpool.Buffer  // holds the blob until it is written; nil with plan
+	size         int              // bytes counted in client.copiedBytes for it
+	plan         *anchorplan.Plan // of a lookup by anchors, otherwise nil
+	hashLen      int              // bytes, of a lookup by anchors
+	exchanges    int              // made so far, of a lookup by anchors
+	deadline     time.Time        // zero if none
+	answeredElem *list.Element    // in client.answered, nil until it is answered
+	discarded    bool             // no longer pending
 }
 
-// DialAsync connects to a server as [Dial] does. WithTimeout, WithFailOpen,
-// WithPending, WithDialer and WithAnchors apply; lookups fail open in any case. The
-// AsyncClient must be closed.
+// DialAsync connects to a server as [Dial] does. The options WithTimeout, WithFailOpen,
+// WithPending, WithDialer and WithAnchors apply. The caller must close the AsyncClient.
 func DialAsync(ctx context.Context, addr string, opts ...Option) (*AsyncClient, error) {
-	d, err := newDialer(addr, newConfig(opts).dial)
+	d, err := dialerFor(addr, newConfig(opts).dial)
 	if err != nil {
 		return nil, err
 	}
 	return dialAsync(ctx, d, opts)
 }
 
+// dialAsync returns an AsyncClient over a dialer.
 func dialAsync(ctx context.Context, d *dialer, opts []Option) (*AsyncClient, error) {
 	cfg := newConfig(opts)
 	cfg.pipelined = true
@@ -94,81 +81,80 @@ func dialAsync(ctx context.Context, d *dialer, opts []Option) (*AsyncClient, err
 		return nil, err
 	}
 	a := &AsyncClient{
-		pipe: c.pipe, timeout: cfg.timeout, maxIDs: cfg.pendingIDs, maxSize: cfg.pendingSize,
+		pipe: c.pipe, timeout: cfg.timeout, maxIDs: cfg.pendingIDs, maxBytes: cfg.pendingBytes,
 		pending: map[string]*call{}, answered: list.New(),
 	}
 	if cfg.anchorsSet {
-		a.anchors.from = cfg.anchorsFrom
+		a.anchors.minHashes = cfg.anchorsMin
 	}
 	return a, nil
 }
 
-// Poll asks for a lookup's answer: not ready until it is there, then the answer,
-// once. The first Poll of an id sends the lookup, with a copy of hashes, which are
-// as for Client.Lookup; what later ones say beside the id is ignored until the
-// answer is given.
+// Poll returns the answer to a lookup, once, when ready is true. The first Poll of an id
+// sends the lookup with a copy of hashes, which are as for Client.Lookup. Later ones use
+// the id alone until the answer is returned.
 //
-// A lookup that fails, or is not answered within the timeout, is ready with a hit
-// of 0. err then says why, with the errors of a Client or ErrPending; who takes it
-// for a miss, as the reference does, needs not look at it.
+// A lookup that fails, or is not answered within the timeout, is ready with a hit of 0. err
+// is then an error of a Client or ErrPending. A caller may ignore it and treat the lookup
+// as a miss.
 //
-// With WithAnchors, off by default here, a prompt of as many hashes is looked up by
-// anchors. Its hashes are not copied; they are read again by the Polls that follow,
-// which must give the same ones and make the exchanges that may still be needed.
+// WithAnchors, off by default here, changes two things for prompts of that many hashes.
+// The hashes are not copied but read again, so every Poll must pass the same ones. Polls
+// also make the further exchanges.
 func (a *AsyncClient) Poll(requestID string, numTokens int64, hashes netproto.Hashes) (hit api.Hit, ready bool, err error) {
 	r, invalid := hashesRequest(netproto.TagLookup, numTokens, hashes)
 	p := a.pipe
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	until := untilAfter(a.timeout)
+	deadline := deadlineAfter(a.timeout)
 	if cl := a.pending[requestID]; cl != nil {
-		hit, ready, err := a.take(cl)
+		hit, ready, err := a.takeAnswer(cl)
 		if ready || cl.state != callDone {
 			return hit, ready, err
 		}
 		if hit, ready, err = a.continueAnchors(cl, r); ready || cl.async.plan != nil {
 			return hit, ready, err
 		}
-		until = cl.async.until // which takes all hashes
+		deadline = cl.async.deadline // of the whole lookup, which now sends all hashes
 	} else if invalid != nil {
 		return hit, true, invalid
 	} else if params := a.paramsFor(r.blob, r.hashLen); params != nil {
-		return a.begin(params, &asyncCall{client: a, id: requestID, until: until}, r)
+		return a.beginAnchors(params, &asyncCall{client: a, id: requestID, deadline: deadline}, r)
 	}
 	blob := r.blob
 	r.blob = nil
-	cl := &call{request: r, async: &asyncCall{client: a, id: requestID, until: until}}
-	return a.send(cl, len(blob), func() error {
-		cl.async.copied = bufferOf(blob)
+	cl := &call{request: r, async: &asyncCall{client: a, id: requestID, deadline: deadline}}
+	return a.submit(cl, len(blob), func() error {
+		cl.async.copied = copyBlob(blob)
 		cl.blob = cl.async.copied.B
 		return nil
 	})
 }
 
-// send makes a call pending and queues it once fill has made its blob, of at most so
-// many bytes. The pipe's mutex is held, but not while fill works, which may take as long
-// as a round trip. The id is pending meanwhile, and its answer not ready.
-func (a *AsyncClient) send(cl *call, size int, fill func() error) (hit api.Hit, ready bool, err error) {
+// submit makes a call pending, has fill set its blob of at most size bytes, and queues it.
+// pipe.mu is held, but not during fill, which may take as long as a round trip. Meanwhile
+// the id is pending and not ready.
+func (a *AsyncClient) submit(cl *call, size int, fill func() error) (hit api.Hit, ready bool, err error) {
 	if err := a.reserve(size); err != nil {
 		return api.Hit{}, true, err
 	}
 	cl.state, cl.async.size = callPreparing, size
-	a.size += size
+	a.copiedBytes += size
 	a.pending[cl.async.id] = cl
 	a.pipe.mu.Unlock()
 	err = fill()
 	a.pipe.mu.Lock()
-	a.size += len(cl.blob) - cl.async.size
+	a.copiedBytes += len(cl.blob) - cl.async.size
 	cl.state, cl.async.size = callQueued, len(cl.blob)
 	switch {
-	case cl.async.gone: // discarded, or late, meanwhile
+	case cl.async.discarded: // by Discard, or at its deadline, during fill
 		cl.async.releaseBlob()
 		return api.Hit{}, false, nil
 	case err != nil:
-		a.forget(cl)
+		a.removePending(cl)
 		return api.Hit{}, true, err
 	case a.pipe.closed:
-		a.forget(cl)
+		a.removePending(cl)
 		return api.Hit{}, true, connectError(errClosed)
 	}
 	a.pipe.enqueue(cl)
@@ -176,38 +162,39 @@ func (a *AsyncClient) send(cl *call, size int, fill func() error) (hit api.Hit, 
 	return api.Hit{}, false, nil
 }
 
-// reserve makes room for one more id and its hashes.
+// reserve returns ErrPending if one more id with so many bytes of hashes exceeds the bounds.
+// It removes answered ids to stay within them.
 func (a *AsyncClient) reserve(bytes int) error {
 	switch {
 	case a.pipe.closed:
 		return connectError(errClosed)
-	case a.size+bytes > a.maxSize:
-		return fmt.Errorf("%w: their hashes fill %d bytes", ErrPending, a.maxSize)
+	case a.copiedBytes+bytes > a.maxBytes:
+		return fmt.Errorf("%w: their hashes fill %d bytes", ErrPending, a.maxBytes)
 	}
 	for len(a.pending) >= a.maxIDs {
 		oldest := a.answered.Front()
 		if oldest == nil {
 			return fmt.Errorf("%w: %d", ErrPending, len(a.pending))
 		}
-		a.forget(oldest.Value.(*call))
+		a.removePending(oldest.Value.(*call))
 	}
 	return nil
 }
 
-// take returns the answer of a pending call, once. It is not ready though the call
-// is done where a lookup by anchors has to go on.
-func (a *AsyncClient) take(cl *call) (api.Hit, bool, error) {
+// takeAnswer returns the answer of a pending call and removes the call. A lookup by anchors
+// is not ready even if its call is done: see continueAnchors.
+func (a *AsyncClient) takeAnswer(cl *call) (api.Hit, bool, error) {
 	if cl.state != callDone {
-		if !cl.async.late() {
+		if !cl.async.expired() {
 			return api.Hit{}, false, nil
 		}
-		a.forget(cl)
-		return api.Hit{}, true, a.pipe.unanswered(os.ErrDeadlineExceeded)
+		a.removePending(cl)
+		return api.Hit{}, true, a.pipe.unansweredError(os.ErrDeadlineExceeded)
 	}
 	if cl.async.plan != nil {
 		return api.Hit{}, false, nil
 	}
-	a.forget(cl)
+	a.removePending(cl)
 	if cl.err != nil {
 		return api.Hit{}, true, cl.err
 	}
@@ -215,34 +202,43 @@ func (a *AsyncClient) take(cl *call) (api.Hit, bool, error) {
 	return hit, true, err
 }
 
-// forget ends the use of an id, and its call where that is still under way.
-func (a *AsyncClient) forget(cl *call) {
+// removePending removes a call from pending and answered, and abandons it if it is not
+// done.
+func (a *AsyncClient) removePending(cl *call) {
 	delete(a.pending, cl.async.id)
-	cl.async.gone = true
-	if cl.async.place != nil {
-		a.answered.Remove(cl.async.place)
+	cl.async.discarded = true
+	if cl.async.answeredElem != nil {
+		a.answered.Remove(cl.async.answeredElem)
 	}
-	a.pipe.abandon(cl)
+	a.pipe.abandonLocked(cl)
 	if cl.state == callQueued {
 		cl.state = callDone
 		cl.async.releaseBlob()
 	}
 }
 
-// late tells whether the time for the answer is over.
-func (c *asyncCall) late() bool { return !c.until.IsZero() && !time.Now().Before(c.until) }
+// copyBlob returns a pooled copy of a blob. The caller must release it.
+func copyBlob(blob []byte) *bufpool.Buffer {
+	b := bufpool.Get()
+	b.Grow(len(blob))
+	b.B = append(b.B, blob...)
+	return b
+}
 
-// completed records that a call is done. The pipe's mutex is held.
-func (c *asyncCall) completed(cl *call) {
+// expired reports whether the deadline has passed.
+func (c *asyncCall) expired() bool { return !c.deadline.IsZero() && !time.Now().Before(c.deadline) }
+
+// onDone adds a call that is done to answered. pipe.mu is held.
+func (c *asyncCall) onDone(cl *call) {
 	c.releaseBlob()
-	if !c.gone {
-		c.place = c.client.answered.PushBack(cl)
+	if !c.discarded {
+		c.answeredElem = c.client.answered.PushBack(cl)
 	}
 }
 
-// releaseBlob releases the copy of the hashes, when nothing reads it any longer.
+// releaseBlob releases the copy of the hashes. Nothing reads it any longer.
 func (c *asyncCall) releaseBlob() {
-	c.client.size -= c.size
+	c.client.copiedBytes -= c.size
 	c.size = 0
 	if c.plan != nil {
 		c.plan.Blob = nil
@@ -253,26 +249,26 @@ func (c *asyncCall) releaseBlob() {
 	}
 }
 
-// Discard ends the use of an id, when its request has finished or was aborted. An
-// answer that comes later is dropped. An id that is not pending is no mistake.
+// Discard removes a pending id, for a request that has finished or was aborted. A late
+// answer is dropped. It does nothing if the id is not pending.
 func (a *AsyncClient) Discard(requestID string) {
 	a.pipe.mu.Lock()
 	defer a.pipe.mu.Unlock()
 	if cl := a.pending[requestID]; cl != nil {
-		a.forget(cl)
+		a.removePending(cl)
 	}
 }
 
-// Reset makes the server forget every block, after the lookups that were sent
-// before it, and waits for that until ctx ends or for the timeout. Answers of
-// earlier lookups may still be polled; who does not want them discards them.
+// Reset removes every block of the pool, after the lookups that were sent before it. It
+// waits for the answer until ctx ends or the timeout passes. Answers of earlier lookups can
+// still be polled, or discarded.
 func (a *AsyncClient) Reset(ctx context.Context) error {
-	_, err := a.pipe.answer(ctx, untilAfter(a.timeout), request{tag: netproto.TagReset})
+	_, err := a.pipe.roundTrip(ctx, deadlineAfter(a.timeout), request{tag: netproto.TagReset})
 	return err
 }
 
-// Close closes the connection and waits for its goroutine. What is pending is
-// answered by 0 and ErrConnect, as is every later Poll.
+// Close closes the connection and waits for its goroutines. Pending lookups and later ones
+// return 0 and ErrConnect. It may be called again and always returns nil.
 func (a *AsyncClient) Close() error {
 	a.pipe.close()
 	return nil

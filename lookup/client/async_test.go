@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -49,7 +48,7 @@ func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
 func (a *AsyncClient) empty() bool {
 	a.pipe.mu.Lock()
 	defer a.pipe.mu.Unlock()
-	return len(a.pending) == 0 && a.answered.Len() == 0 && a.size == 0 && len(a.pipe.queue) == 0
+	return len(a.pending) == 0 && a.answered.Len() == 0 && a.copiedBytes == 0 && len(a.pipe.queue) == 0
 }
 
 // The reference's test_lookup_key_client_non_block_lookup_async: nothing while it
@@ -160,7 +159,7 @@ func TestAsyncCopiesHashes(t *testing.T) {
 		synctest.Wait()
 		a.pipe.mu.Lock()
 		defer a.pipe.mu.Unlock()
-		require.Zero(t, a.size, "the copy is released when it is written")
+		require.Zero(t, a.copiedBytes, "the copy is released when it is written")
 	})
 }
 
@@ -314,7 +313,7 @@ func TestAsyncAbandonedIDs(t *testing.T) {
 		}
 		a.pipe.mu.Lock()
 		require.LessOrEqual(t, len(a.pending), 50)
-		require.LessOrEqual(t, a.size, 1<<20)
+		require.LessOrEqual(t, a.copiedBytes, 1<<20)
 		a.pipe.mu.Unlock()
 	}
 }
@@ -458,7 +457,7 @@ func TestAsyncServer(t *testing.T) {
 	noLeaks(t)
 	s := startServer(t, blocks16, server.Limits{})
 	keys := lookuptest.Chain("async", 100, 32)
-	require.NoError(t, dialTest(t, s).Store(background, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, dialTest(t, s).Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
 	a, err := DialAsync(background, s.Addrs()[0], WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
 	defer a.Close()

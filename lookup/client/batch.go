@@ -2,10 +2,8 @@ package client
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -14,17 +12,20 @@ import (
 // BatchLookup is one lookup of a batch, and its answer.
 type BatchLookup struct {
 	NumTokens int64           // of the prompt
-	Hashes    netproto.Hashes // only borrowed
+	Hashes    netproto.Hashes // of its blocks; borrowed until Client.Batch returns
 
 	Hit api.Hit // set by Client.Batch
-	Err error   // set by Client.Batch: why there is no answer, and the hit is 0
+	Err error   // set by Client.Batch: why there is no answer; Hit is then 0
 }
 
-// Batch makes many lookups, such as those of one scheduling step, in one write for
-// every 512 of them; the server may answer in any order. It returns when all are
-// answered or have failed. It then returns an error if any of them was lost for want of
-// a connection or of time; refusals stand in BatchLookup.Err only. lookups belong to
-// Batch until it returns. In the steady state it does not allocate.
+// Batch makes many lookups, such as those of one scheduling step, with one write for every
+// 512 of them. The server may answer in any order. Batch returns when all are answered or
+// have failed.
+//
+// It returns an error if the connection failed or the time was up before all were
+// answered. What concerns one lookup only, such as ErrRefused and ErrRequest, is in its
+// BatchLookup.Err. lookups belong to Batch until it returns. It does not allocate in the
+// steady state.
 func (c *Client) Batch(ctx context.Context, lookups []BatchLookup) error {
 	for i := range lookups {
 		lookups[i].Hit = api.Hit{}
@@ -38,41 +39,42 @@ func (c *Client) Batch(ctx context.Context, lookups []BatchLookup) error {
 	}
 	if c.failOpen {
 		for i := range lookups {
-			lookups[i].Err = c.failedOpen(lookups[i].Err)
+			lookups[i].Err = c.wrapFailedOpen(lookups[i].Err)
 		}
 	}
-	return c.failedOpen(err)
+	return c.wrapFailedOpen(err)
 }
 
+// request returns the lookup's request, or ErrRequest.
 func (l *BatchLookup) request() (request, error) {
 	return hashesRequest(netproto.TagLookup, l.NumTokens, l.Hashes)
 }
 
-// window is how many requests of a batch are sent before their answers are read:
-// as many as fit one system call, which takes 1,024 pieces.
-const window = 512
+// maxBatchWrite bounds the requests of one write. Each has two buffers, and writev takes
+// 1,024.
+const maxBatchWrite = 512
 
-// errUnasked marks, while a batch is under way, what has no answer yet.
-var errUnasked = errors.New("not answered")
+// errUnanswered marks the lookups of a batch in progress that have no answer yet.
+var errUnanswered = errors.New("not answered")
 
 // batch makes a batch on one connection of the pool.
 func (c *Client) batch(ctx context.Context, lookups []BatchLookup) error {
 	due := 0
 	for i := range lookups {
 		if lookups[i].Err == nil {
-			lookups[i].Err = errUnasked
+			lookups[i].Err = errUnanswered
 			due++
 		}
 	}
 	if due == 0 {
 		return nil
 	}
-	conn, err := c.pool.get(ctx, c.untilFor(ctx))
+	conn, err := c.pool.get(ctx, c.deadlineFor(ctx))
 	if err != nil {
 		err = connectError(err)
 	} else {
 		for rest := lookups; err == nil && len(rest) > 0; {
-			n := min(len(rest), window)
+			n := min(len(rest), maxBatchWrite)
 			err = conn.batch(rest[:n])
 			rest = rest[n:]
 		}
@@ -83,16 +85,16 @@ func (c *Client) batch(ctx context.Context, lookups []BatchLookup) error {
 	}
 	err = exchangeError(err)
 	for i := range lookups {
-		if lookups[i].Err == errUnasked { //nolint:errorlint // a mark, never wrapped
+		if lookups[i].Err == errUnanswered { //nolint:errorlint // a mark, never wrapped
 			lookups[i].Err = err
 		}
 	}
 	return err
 }
 
-// batch sends the lookups without an answer and reads their replies.
+// batch writes the unanswered lookups at once and reads their replies.
 func (c *conn) batch(lookups []BatchLookup) error {
-	if err := c.arm(); err != nil {
+	if err := c.setDeadline(); err != nil {
 		return err
 	}
 	c.batchID++
@@ -104,30 +106,30 @@ func (c *conn) batch(lookups []BatchLookup) error {
 		return err
 	}
 	at := 0
-	for c.have = 0; due > 0; due-- {
-		end, err := c.next(at)
+	for c.inLen = 0; due > 0; due-- {
+		end, err := c.readMessage(at)
 		if err != nil {
 			return err
 		}
-		if err := c.settle(lookups); err != nil {
+		if err := c.setAnswer(lookups); err != nil {
 			return err
 		}
-		if at = end; at == c.have {
-			at, c.have = 0, 0
+		if at = end; at == c.inLen {
+			at, c.inLen = 0, 0
 		}
 	}
-	if at != c.have {
-		return fmt.Errorf("%w: %d bytes behind the last of a batch", ErrReply, c.have-at)
+	if at != c.inLen {
+		return fmt.Errorf("%w: %d bytes behind the last of a batch", ErrReply, c.inLen-at)
 	}
 	return nil
 }
 
-// encode makes parts of the lookups that have no answer, and counts them.
+// encode fills parts with the unanswered lookups and returns their number.
 func (c *conn) encode(lookups []BatchLookup) (n int) {
 	c.head, c.ends = c.head[:0], c.ends[:0]
 	var id [envelopeLen]byte
 	for i := range lookups {
-		if l := &lookups[i]; l.Err == errUnasked { //nolint:errorlint // a mark, never wrapped
+		if l := &lookups[i]; l.Err == errUnanswered { //nolint:errorlint // a mark, never wrapped
 			r, _ := l.request() // checked by Batch
 			c.head = r.appendHead(c.head, appendEnvelope(id[:0], uint32(i), c.batchID))
 			n++
@@ -145,49 +147,14 @@ func (c *conn) encode(lookups []BatchLookup) (n int) {
 	return n
 }
 
-// settle gives a reply to the lookup that it answers.
-func (c *conn) settle(lookups []BatchLookup) error {
-	i, turn, body, ok := splitEnvelope(c.frames)
-	if !ok || turn != c.batchID || int(i) >= len(lookups) || lookups[i].Err != errUnasked { //nolint:errorlint // a mark, never wrapped
+// setAnswer stores the reply in frames with the lookup that it answers.
+func (c *conn) setAnswer(lookups []BatchLookup) error {
+	i, generation, body, ok := splitEnvelope(c.frames)
+	if !ok || generation != c.batchID || int(i) >= len(lookups) || lookups[i].Err != errUnanswered { //nolint:errorlint // a mark, never wrapped
 		return errEnvelope
 	}
 	lookups[i].Hit, lookups[i].Err = replyHit(body)
 	return nil
-}
-
-// replyHit reads the reply to a lookup.
-func replyHit(body [][]byte) (api.Hit, error) {
-	tokens, err := readHit(body)
-	if err != nil {
-		return api.Hit{}, err
-	}
-	return newHit(tokens)
-}
-
-// errEnvelope says that a reply answers nothing that was asked.
-var errEnvelope = fmt.Errorf("%w: its envelope is of no request under way", ErrReply)
-
-// An id is 00, a slot and a turn, each four bytes.
-const (
-	idLen       = 9
-	envelopeLen = 2 + idLen + 2
-)
-
-// appendEnvelope appends the envelope of a request: an id and the delimiter.
-func appendEnvelope(dst []byte, slot, turn uint32) []byte {
-	dst = append(netproto.AppendFrameHeader(dst, idLen, true), 0)
-	dst = binary.BigEndian.AppendUint32(dst, slot)
-	dst = binary.BigEndian.AppendUint32(dst, turn)
-	return netproto.AppendFrameHeader(dst, 0, true)
-}
-
-// splitEnvelope takes a reply's envelope apart. The body has at least one frame.
-func splitEnvelope(frames [][]byte) (slot, turn uint32, body [][]byte, ok bool) {
-	if len(frames) < 3 || len(frames[0]) != idLen || frames[0][0] != 0 || len(frames[1]) != 0 {
-		return 0, 0, nil, false
-	}
-	id := frames[0]
-	return binary.BigEndian.Uint32(id[1:]), binary.BigEndian.Uint32(id[5:]), frames[2:], true
 }
 
 // batch makes a batch on the shared connection.
@@ -213,18 +180,18 @@ func (p *pipe) batch(ctx context.Context, lookups []BatchLookup) error {
 		calls.list = append(calls.list, cl)
 	}
 	p.submit(calls.list...)
-	until := untilAfter(p.timeout)
+	deadline := deadlineAfter(p.timeout)
 	var lost error
 	var ended bool
 	for i, cl := range calls.list {
 		if cl == nil {
 			continue
 		}
-		if err := p.await(ctx, cl, until); err != nil {
-			lookups[i].Err, lost = err, err // without waiting anew: until is the same for all
+		if err := p.await(ctx, cl, deadline); err != nil {
+			lookups[i].Err, lost = err, err // the deadline is that of all, so the others do not wait
 			if !ended {
 				ended = true
-				p.dequeue(calls.list[i+1:], err) // at once: one by one takes time that grows with the square
+				p.failQueued(calls.list[i+1:], err) // all at once: one by one would be quadratic
 			}
 		} else if lookups[i].Err = cl.err; cl.err == nil {
 			lookups[i].Hit, lookups[i].Err = newHit(cl.hit)
@@ -234,12 +201,4 @@ func (p *pipe) batch(ctx context.Context, lookups []BatchLookup) error {
 		p.putCall(cl)
 	}
 	return lost
-}
-
-// untilAfter returns the time d from now, zero if d is no bound.
-func untilAfter(d time.Duration) time.Time {
-	if d <= 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(d)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -37,7 +36,7 @@ func BenchmarkClientPipeline(b *testing.B) {
 		c, err := Dial(background, addr, WithPipeline())
 		require.NoError(b, err)
 		defer c.Close()
-		require.NoError(b, c.Store(background, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+		require.NoError(b, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
 		bare := dialBare(b, addr, tokens, keys)
 		for way, run := range map[string]func(n int) error{
 			"batches":    func(n int) error { return runBatches(c, n, tokens, keys) },

@@ -88,7 +88,7 @@ type fakeConn struct {
 }
 
 func (f *fakeServer) dialer() *dialer {
-	d := dialerTo(func(context.Context) (net.Conn, error) {
+	d := newDialer(func(context.Context) (net.Conn, error) {
 		f.dials.Add(1)
 		if f.refuse != nil {
 			if err := f.refuse(); err != nil {
@@ -97,9 +97,22 @@ func (f *fakeServer) dialer() *dialer {
 		}
 		return f.connect()
 	})
-	d.pauses.InitialInterval, d.pauses.MaxInterval = time.Microsecond, 10*time.Microsecond
-	d.pauses.Reset()
+	d.backoff.InitialInterval, d.backoff.MaxInterval = time.Microsecond, 10*time.Microsecond
+	d.backoff.Reset()
 	return d
+}
+
+// dialOver returns a client whose only connection is nc. It ends with the test.
+func dialOver(t testing.TB, nc net.Conn, opts ...Option) *Client {
+	t.Helper()
+	var dialed atomic.Bool
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		if dialed.Swap(true) {
+			return nil, errors.New("there was one connection only")
+		}
+		return nc, nil
+	}
+	return dialAs(t, "127.0.0.1:1", append([]Option{WithDialer(dial)}, opts...)...)
 }
 
 // interruptible marks a pipe of package net as what it is: a connection whose writes may be

@@ -208,7 +208,7 @@ func TestClientVictim(t *testing.T) {
 	}
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	if err := service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
+	if err := service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(lookuptest.Chain("kill", 64, 32), 32)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(service, server.Config{Listen: []string{addr}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -396,13 +396,13 @@ func (c *lateConn) Close() error {
 // is given up for that, ends the call: it leaves neither a caller that waits for
 // ever nor hashes that count as copied.
 func TestReplyAfterFailedWrite(t *testing.T) {
-	late := func(context.Context) (net.Conn, error) {
+	expired := func(context.Context) (net.Conn, error) {
 		here, _ := net.Pipe()
 		return &lateConn{Conn: here, closed: make(chan struct{})}, nil
 	}
 	t.Run("pipeline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := dialClient(background, dialerTo(late), newConfig([]Option{WithAnchors(0), WithPipeline()}))
+			c, err := dialClient(background, newDialer(expired), newConfig([]Option{WithAnchors(0), WithPipeline()}))
 			require.NoError(t, err)
 			defer c.Close()
 			hit, err := c.Lookup(background, 32, netproto.NewHashes(make([]byte, 64), 32))
@@ -412,7 +412,7 @@ func TestReplyAfterFailedWrite(t *testing.T) {
 	})
 	t.Run("asynchronous", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a, err := dialAsync(background, dialerTo(late), nil)
+			a, err := dialAsync(background, newDialer(expired), nil)
 			require.NoError(t, err)
 			defer a.Close()
 			_, ready, err := a.Poll("r", 32, netproto.NewHashes(make([]byte, 64), 32))
@@ -450,7 +450,7 @@ func (c *deafConn) Read([]byte) (int, error) {
 // that: net.ErrClosed says that the client is closed.
 func TestLossWhileWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+		c, err := dialClient(background, newDialer(func(context.Context) (net.Conn, error) {
 			here, _ := net.Pipe()
 			return &deafConn{here, make(chan struct{})}, nil
 		}), newConfig([]Option{WithAnchors(0), WithPipeline()}))

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -92,16 +91,16 @@ func TestClientAllRequests(t *testing.T) {
 			defer c.Close()
 			keys := lookuptest.Chain(name, 8, 32)
 			require.NoError(t, c.Ping(background))
-			require.NoError(t, c.Store(background, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+			require.NoError(t, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
 			hit, err := c.Lookup(background, 128, netproto.NewHashes(keys, 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 128, hit.Tokens)
-			require.NoError(t, c.Evict(background, lookup.GroupRank{}, netproto.NewHashes(keys[4*32:], 32)))
+			require.NoError(t, c.Evict(background, netproto.GroupRank{}, netproto.NewHashes(keys[4*32:], 32)))
 			e, err := c.Explain(background, 128, netproto.NewHashes(keys, 32))
 			require.NoError(t, err)
 			require.EqualValues(t, 64, e.HitTokens)
 			require.EqualValues(t, 4, statOf(t, c).Entries)
-			require.ErrorIs(t, c.Store(background, lookup.GroupRank{Group: 9}, netproto.NewHashes(keys, 32)), ErrRefused)
+			require.ErrorIs(t, c.Store(background, netproto.GroupRank{Group: 9}, netproto.NewHashes(keys, 32)), ErrRefused)
 			_, err = c.Lookup(background, 17, netproto.NewHashes(keys, 32))
 			require.ErrorIs(t, err, ErrRefused)
 			require.NoError(t, c.Reset(background))
@@ -226,7 +225,7 @@ func (c *Client) hasLost() bool {
 	}
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
-	return !c.pool.idle[0].alive.quiet()
+	return !c.pool.idle[0].check.idle()
 }
 
 // A cancelled call ends soon, with its cause, wherever it was.
@@ -282,11 +281,11 @@ func stall(t *testing.T, c *Client) {
 	})
 	if c.pipe != nil {
 		c.pipe.close()
-		c.pipe = newPipe(dialerTo(open), nil, c.timeout)
+		c.pipe = newPipe(newDialer(open), nil, c.timeout)
 		return
 	}
 	c.pool.close()
-	c.pool = newPool(dialerTo(open), 4)
+	c.pool = newPool(newDialer(open), 4)
 }
 
 // Who leaves a shared connection in the middle of his blob does not spoil it for
@@ -296,7 +295,7 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	here, there, err := socketPair()
 	require.NoError(t, err)
 	defer there.Close()
-	c := newClient(here, WithPipeline(), WithTimeout(lookuptest.Patience), WithAnchors(0))
+	c := dialOver(t, here, WithPipeline(), WithAnchors(0))
 	defer c.Close()
 	blob := make([]byte, 4<<20)
 	for i := range blob {
@@ -306,7 +305,7 @@ func TestClientPipelineLeaveWriting(t *testing.T) {
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	go func() {
-		for end := newConn(there); end.alive.quiet(); time.Sleep(time.Millisecond) { // nothing has come yet
+		for end := newConn(there); end.check.idle(); time.Sleep(time.Millisecond) { // nothing has come yet
 		}
 		time.Sleep(20 * time.Millisecond) // until the buffers are full
 		cancel()
@@ -377,8 +376,8 @@ func TestClientPipelineLateReply(t *testing.T) {
 		_, err := c.Lookup(ctx, 1, netproto.NewHashes(nil, 0))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		late := <-held
-		late.reply()
+		expired := <-held
+		expired.reply()
 		for i := range uint32(5) {
 			go func() { (<-held).reply() }()
 			hit, err := c.Lookup(background, int64(100+i), netproto.NewHashes(nil, 0))
@@ -386,7 +385,7 @@ func TestClientPipelineLateReply(t *testing.T) {
 			require.EqualValues(t, 100+i, hit.Tokens)
 		}
 		require.Zero(t, c.pipe.inFlight())
-		late.reply() // once more: nobody asked
+		expired.reply() // once more: nobody asked
 		synctest.Wait()
 		require.True(t, c.hasLost(), "a reply to nothing is not of this protocol")
 	})
@@ -470,7 +469,7 @@ func TestClientBatch(t *testing.T) {
 				}
 			}}
 			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
-			for _, n := range []int{0, 1, 5, window} {
+			for _, n := range []int{0, 1, 5, maxBatchWrite} {
 				asks := make([]BatchLookup, n+1)
 				for i := range asks {
 					asks[i] = BatchLookup{NumTokens: int64(i), Hashes: netproto.NewHashes(make([]byte, 32*(i%3)), 32)}
@@ -505,7 +504,7 @@ func TestClientBatchIsOneWrite(t *testing.T) {
 			here, there, err := socketPair()
 			require.NoError(t, err)
 			defer there.Close()
-			c := newClient(here, append(opts, WithTimeout(lookuptest.Patience))...)
+			c := dialOver(t, here, opts...)
 			defer c.Close()
 			first := make(chan int, 1)
 			go func() {
@@ -595,7 +594,7 @@ func TestClientFailOpen(t *testing.T) {
 func TestClientBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var attempts []time.Time
-		d := dialerTo(func(context.Context) (net.Conn, error) {
+		d := newDialer(func(context.Context) (net.Conn, error) {
 			attempts = append(attempts, time.Now())
 			return nil, lookuptest.ErrStore
 		})
@@ -609,12 +608,12 @@ func TestClientBackoff(t *testing.T) {
 			require.ErrorIs(t, err, lookuptest.ErrStore)
 			require.Zero(t, time.Since(now))
 		}
-		pause, spread := firstPause, map[time.Duration]bool{}
+		pause, spread := minBackoff, map[time.Duration]bool{}
 		for i := 1; i < len(attempts); i++ {
 			got := attempts[i].Sub(attempts[i-1])
 			require.GreaterOrEqual(t, got, pause/2, "attempt %d", i)
 			require.LessOrEqual(t, got, pause*3/2+2*time.Millisecond, "attempt %d", i)
-			if pause = min(2*pause, lastPause); pause == lastPause {
+			if pause = min(2*pause, maxBackoff); pause == maxBackoff {
 				spread[got] = true
 			}
 		}
@@ -638,7 +637,7 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 		c, err := Dial(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
 		require.NoError(t, err)
 		defer c.Close()
-		require.NoError(t, c.Store(background, lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+		require.NoError(t, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
 		asks := make([]BatchLookup, 20)
 		for i := range asks {
 			asks[i] = BatchLookup{NumTokens: 8000, Hashes: netproto.NewHashes(keys, 32)}
@@ -672,7 +671,7 @@ func TestClientSlowAnswer(t *testing.T) {
 	noLeaks(t)
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
-			f := &fakeServer{answer: func(r *fakeRequest) { time.Sleep(10 * slice); r.reply() }}
+			f := &fakeServer{answer: func(r *fakeRequest) { time.Sleep(10 * contextPoll); r.reply() }}
 			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
 			ctx, cancel := context.WithCancel(background)
 			defer cancel()
@@ -747,7 +746,7 @@ func TestClientConnectionAfterUse(t *testing.T) {
 	for _, part := range conn.parts[:cap(conn.parts)] {
 		require.Nil(t, part)
 	}
-	conn.stop = func() bool { return false }
+	conn.stopWatch = func() bool { return false }
 	c.pool.put(conn, nil)
 	require.Empty(t, c.pool.idle)
 	require.Empty(t, c.pool.open)
@@ -785,7 +784,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 		for name, opts := range clientKinds {
 			var away atomic.Bool
 			f := &fakeServer{pipes: true}
-			d := dialerTo(func(context.Context) (net.Conn, error) {
+			d := newDialer(func(context.Context) (net.Conn, error) {
 				if away.Load() {
 					return nil, lookuptest.ErrStore
 				}
@@ -808,7 +807,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 				require.ErrorIs(t, ask(), lookuptest.ErrStore)
 				away.Store(false)
 				require.ErrorIs(t, ask(), lookuptest.ErrStore, "pausing")
-				time.Sleep(firstPause * 3 / 2)
+				time.Sleep(minBackoff * 3 / 2)
 				require.NoError(t, ask())
 				away.Store(true)
 				for range 2000 {
@@ -816,7 +815,7 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				away.Store(false)
-				time.Sleep(lastPause * 3 / 2)
+				time.Sleep(maxBackoff * 3 / 2)
 			}
 			require.NoError(t, c.Close())
 			f.all.Wait()
@@ -827,19 +826,19 @@ func TestClientBackoffBeginsAnew(t *testing.T) {
 // Attempts that fail at the same time count as one.
 func TestClientBackoffCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, begun := dialerTo(nil), time.Now()
+		d, begun := newDialer(nil), time.Now()
 		for range 8 {
-			d.fail(begun, lookuptest.ErrStore)
+			d.recordFailure(begun, lookuptest.ErrStore)
 		}
-		require.LessOrEqual(t, d.next.Sub(begun), firstPause*3/2)
-		d.pauses.RandomizationFactor = 0
-		require.Equal(t, 2*firstPause, d.pauses.NextBackOff(), "the second pause")
+		require.LessOrEqual(t, d.nextAttempt.Sub(begun), minBackoff*3/2)
+		d.backoff.RandomizationFactor = 0
+		require.Equal(t, 2*minBackoff, d.backoff.NextBackOff(), "the second pause")
 	})
 }
 
 // blackHole is a dialer whose attempts end with their time.
 func blackHole() *dialer {
-	return dialerTo(func(ctx context.Context) (net.Conn, error) {
+	return newDialer(func(ctx context.Context) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -887,7 +886,7 @@ func TestClientTimeoutWhileDialling(t *testing.T) {
 		require.ErrorContains(t, err, "next attempt in")
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 
-		time.Sleep(2 * lastPause)
+		time.Sleep(2 * maxBackoff)
 		ctx, cancel := context.WithTimeout(background, time.Second/2)
 		defer cancel()
 		require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
@@ -902,17 +901,17 @@ func TestClientImpatientCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeServer{pipes: true}
 		defer f.all.Wait()
-		c, err := dialClient(background, dialerTo(func(ctx context.Context) (net.Conn, error) {
+		c, err := dialClient(background, newDialer(func(ctx context.Context) (net.Conn, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(firstPause / 2): // a round trip
+			case <-time.After(minBackoff / 2): // a round trip
 				return f.connect()
 			}
 		}), newConfig([]Option{WithFailOpen()}))
 		require.NoError(t, err)
 		defer c.Close()
-		ctx, cancel := context.WithTimeout(background, firstPause/4)
+		ctx, cancel := context.WithTimeout(background, minBackoff/4)
 		defer cancel()
 		require.ErrorIs(t, c.Ping(ctx), context.DeadlineExceeded)
 		require.NoError(t, c.Ping(background))
@@ -957,7 +956,7 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		dials := 0
-		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+		c, err := dialClient(background, newDialer(func(context.Context) (net.Conn, error) {
 			if dials++; dials > 1 {
 				return nil, errors.New("there was one connection only")
 			}
@@ -999,9 +998,9 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 				if answered == 0 {
 					require.Equal(t, lookuptest.Chain("a", 1000, 32), frames[len(frames)-1], "what was begun is sent as it was")
 				}
-				slot, turn, _, ok := splitEnvelope(frames)
+				slot, generation, _, ok := splitEnvelope(frames)
 				require.True(t, ok)
-				_, err = there.Write(netproto.AppendHit(nil, appendEnvelope(nil, slot, turn), 7))
+				_, err = there.Write(netproto.AppendHit(nil, appendEnvelope(nil, slot, generation), 7))
 				require.NoError(t, err)
 				in = in[used:]
 				answered++
@@ -1020,12 +1019,12 @@ func TestClientWriteOverTLS(t *testing.T) {
 		defer server.Wait()
 		defer there.Close()
 		server.Go(func() {
-			time.Sleep(10 * slice)
+			time.Sleep(10 * contextPoll)
 			readSome(there)
 			_, _ = there.Write(netproto.AppendHit(nil, nil, 7))
 			readSome(there)
 		})
-		c, err := dialClient(background, dialerTo(func(context.Context) (net.Conn, error) {
+		c, err := dialClient(background, newDialer(func(context.Context) (net.Conn, error) {
 			return &brittleConn{Conn: here}, nil
 		}), newConfig([]Option{WithAnchors(0)}))
 		require.NoError(t, err)

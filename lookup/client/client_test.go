@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -100,9 +99,9 @@ func TestClientRefusesArguments(t *testing.T) {
 		_, err = client.Lookup(ctx, tokens, netproto.NewHashes(make([]byte, 10), 1))
 		require.ErrorIs(t, err, ErrRequest)
 	}
-	require.ErrorIs(t, client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(make([]byte, 33), 32)), ErrRequest)
-	require.ErrorIs(t, client.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(nil, 0)), ErrRequest)
-	require.ErrorIs(t, client.Evict(ctx, lookup.GroupRank{}, netproto.NewHashes(make([]byte, 65), 65)), ErrRequest)
+	require.ErrorIs(t, client.Store(ctx, netproto.GroupRank{}, netproto.NewHashes(make([]byte, 33), 32)), ErrRequest)
+	require.ErrorIs(t, client.Store(ctx, netproto.GroupRank{}, netproto.NewHashes(nil, 0)), ErrRequest)
+	require.ErrorIs(t, client.Evict(ctx, netproto.GroupRank{}, netproto.NewHashes(make([]byte, 65), 65)), ErrRequest)
 	_, err = Dial(ctx, "udp://127.0.0.1:1")
 	require.ErrorIs(t, err, ErrRequest)
 	_, err = Dial(ctx, "127.0.0.1:1")
@@ -127,7 +126,7 @@ func TestClientDoesNotAllocate(t *testing.T) {
 	s := startServer(t, blocks16, server.Limits{})
 	c := dialTest(t, s)
 	keys := lookuptest.Chain("a", 500, 32)
-	require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	require.NoError(t, c.Store(context.Background(), netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
 	allocs := testing.AllocsPerRun(200, func() {
 		if hit, err := c.Lookup(context.Background(), 8000, netproto.NewHashes(keys, 32)); hit.Tokens != 8000 || err != nil {
 			t.Error(hit.Tokens, err)

@@ -79,7 +79,7 @@ func (c *wireClientCase) call(t *testing.T) (result string) {
 	defer here.Close()
 	defer there.Close()
 	require.NoError(t, here.SetDeadline(time.Now().Add(lookuptest.Patience)))
-	client := newClient(there, WithTimeout(lookuptest.Patience))
+	client := dialOver(t, there)
 	served := make(chan []string, 1)
 	go func() { served <- c.serve(here) }()
 	if c.Call == "reset" {

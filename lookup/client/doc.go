@@ -1,22 +1,49 @@
-// Package client asks a hitline server, in the raw dialect of docs/protocol.md, over TCP
-// and unix sockets: Client waits for its answers, AsyncClient does not. It links neither
-// the server nor the index, and starts no goroutine before a client is made.
+// Package client is the client of a hitline server. It speaks the raw dialect of
+// docs/protocol.md over TCP and unix sockets. It links neither the server nor the index,
+// and starts no goroutine before a client is made.
+//
+// # Clients
+//
+//   - [Client] waits for each answer. Its calls share a pool of connections, or one
+//     connection with [WithPipeline].
+//   - [AsyncClient] does not wait. A scheduler polls it for the answers.
+//
+// # Glossary
+//
+//   - exchange: one request and its reply, or the requests of one batch and their replies.
+//   - call: one request that shares a pipe with others.
+//   - pipe: a connection with many requests in flight, matched to their replies by ids.
+//   - blob: the hashes or keys of a request, joined. head: the rest of it, encoded.
+//   - by anchors: a lookup that sends a few hashes and not all of them.
 //
 // # Layout
 //
-//	client.go         Client and its requests
+//	options.go        what can be configured, and the defaults
+//	errors.go         sentinels, and which error gets which
+//	client.go         Client: one method for each request
 //	batch.go          many lookups in one write
-//	anchors_client.go lookups by anchors
+//	anchors_client.go a Client's lookups by anchors
 //	async.go          AsyncClient; anchors_async.go its lookups by anchors
-//	pool.go           connections that serve one call at a time
-//	conn.go           one of them
-//	pipe.go           a connection on which many calls are under way
-//	redial.go         making connections, and pauses while the server is away
+//	request.go        a request, encoded; reply.go a reply, decoded
+//	pool.go           connections of one exchange at a time; conn.go one of them
+//	conn_check_*.go   whether an idle connection is still open
+//	pipe.go           a pipe and its owner; pipe_write.go, pipe_read.go its two directions
+//	calls.go          the calls of a pipe: queued, awaited, abandoned
+//	slots.go          the requests in flight; envelope.go their ids
+//	dialer.go         connections are made, with a backoff
+//
+// # Invariants
+//
+//   - No request is sent twice.
+//   - A call returns within milliseconds of its deadline or of its context's end.
+//   - After a call returns, nothing reads its arguments.
+//   - A connection that failed, or whose exchange was abandoned, is never reused.
+//   - Lookup, and Batch over many lookups, do not allocate in the steady state.
 //
 // # Concurrency and ownership
 //
-// Client and AsyncClient are safe for concurrent use. A Client's call does its own input
-// and output on a connection that is its alone; with WithPipeline, and in an AsyncClient,
-// one goroutine owns the connection, and one that it joins reads from it. What callers
-// pass is only borrowed, until the call returns.
+// Client and AsyncClient are safe for concurrent use. A Client without WithPipeline reads
+// and writes on its caller's goroutine. A pipe has two goroutines: one owns the connection
+// and writes, the other reads. Arguments are borrowed until the call returns; AsyncClient
+// copies the hashes. Results belong to the caller.
 package client

@@ -73,7 +73,7 @@ func serve() (address string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := service.Store(context.Background(), lookup.GroupRank{}, blockHashes("aaaabbbbccccdddd")); err != nil {
+	if err := service.Store(context.Background(), netproto.GroupRank{}, blockHashes("aaaabbbbccccdddd")); err != nil {
 		log.Fatal(err)
 	}
 	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1})

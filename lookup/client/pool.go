@@ -2,28 +2,22 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
 )
 
-// errClosed is why a closed client does not answer.
-var errClosed = fmt.Errorf("client is closed: %w", net.ErrClosed)
-
-// pool keeps connections that serve one request at a time. Safe for concurrent
-// use.
+// pool keeps connections that serve one exchange at a time. It is safe for concurrent use.
 type pool struct {
 	dialer *dialer
-	inUse  chan struct{} // holds a token for each connection in use; its capacity bounds them
+	inUse  chan struct{} // a token for each connection in use; its capacity bounds them
 	ctx    context.Context
-	cancel context.CancelFunc // ends ctx, by close
+	cancel context.CancelFunc // called by close, ends ctx
 
 	mu     sync.Mutex
-	idle   []*conn // the one last used is last
-	open   map[*conn]struct{}
+	idle   []*conn            // the most recently used is last
+	open   map[*conn]struct{} // all connections, idle and in use
 	closed bool
 }
 
@@ -33,53 +27,53 @@ func newPool(d *dialer, size int) *pool {
 	return p
 }
 
-// get lends a connection, for the time until put, with an exchange begun.
-func (p *pool) get(ctx context.Context, until time.Time) (*conn, error) {
+// get returns a connection with an exchange begun. The caller owns it until put.
+func (p *pool) get(ctx context.Context, deadline time.Time) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, exchangeError(err)
 	}
-	if err := p.acquire(ctx, until); err != nil {
+	if err := p.acquireToken(ctx, deadline); err != nil {
 		return nil, fmt.Errorf("%w: waited for one of %d connections: %w", ErrNoAnswer, cap(p.inUse), err)
 	}
-	c, err := p.take(ctx, until)
+	c, err := p.idleOrDial(ctx, deadline)
 	if err == nil {
-		if err = c.begin(ctx, until); err == nil {
+		if err = c.beginExchange(ctx, deadline); err == nil {
 			return c, nil
 		}
-		c.end()
-		p.drop(c)
+		c.endExchange()
+		p.remove(c)
 	}
 	<-p.inUse
 	return nil, err
 }
 
-// acquire waits until fewer connections are in use than there may be.
-func (p *pool) acquire(ctx context.Context, until time.Time) error {
+// acquireToken waits for a token of inUse.
+func (p *pool) acquireToken(ctx context.Context, deadline time.Time) error {
 	select {
 	case p.inUse <- struct{}{}:
 		return nil
 	default:
 	}
-	var late <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
 		defer timer.Stop()
-		late = timer.C
+		expired = timer.C
 	}
 	select {
 	case p.inUse <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-late:
-		return timeoutOf(ctx, until)
+	case <-expired:
+		return timeoutError(ctx, deadline)
 	}
 }
 
-// take returns an idle connection or a new one.
-func (p *pool) take(ctx context.Context, until time.Time) (*conn, error) {
+// idleOrDial returns an idle connection that is not stale, or dials one.
+func (p *pool) idleOrDial(ctx context.Context, deadline time.Time) (*conn, error) {
 	for now := time.Now(); ; {
-		c, err := p.pop()
+		c, err := p.popIdle()
 		if err != nil {
 			return nil, err
 		}
@@ -89,29 +83,29 @@ func (p *pool) take(ctx context.Context, until time.Time) (*conn, error) {
 		if !c.stale(now) {
 			return c, nil
 		}
-		p.drop(c)
+		p.remove(c)
 	}
-	nc, err := p.dial(ctx, until)
+	nc, err := p.dial(ctx, deadline)
 	if err != nil {
 		return nil, err
 	}
-	return p.adopt(nc)
+	return p.add(nc)
 }
 
-// dial makes a connection, until the pool is closed.
-func (p *pool) dial(ctx context.Context, until time.Time) (net.Conn, error) {
+// dial makes a connection. The pool's close interrupts it.
+func (p *pool) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	nc, err := p.dialer.dial(ctx, until)
+	nc, err := p.dialer.dial(ctx, deadline)
 	if err != nil && p.ctx.Err() != nil {
 		err = errClosed
 	}
 	return nc, err
 }
 
-// pop returns an idle connection, nil if there is none.
-func (p *pool) pop() (*conn, error) {
+// popIdle returns the most recently used idle connection, nil if there is none.
+func (p *pool) popIdle() (*conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -127,8 +121,8 @@ func (p *pool) pop() (*conn, error) {
 	return c, nil
 }
 
-// adopt makes a connection one of the pool's, in use.
-func (p *pool) adopt(nc net.Conn) (*conn, error) {
+// add adds a new connection to the pool, in use.
+func (p *pool) add(nc net.Conn) (*conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -140,32 +134,25 @@ func (p *pool) adopt(nc net.Conn) (*conn, error) {
 	return c, nil
 }
 
-// put gives back what get has lent. err is why the exchange failed, if that says
-// that the connection is not to be used again.
+// put returns a connection to the pool. If err, the error of its exchange, is not nil, the
+// connection is closed.
 func (p *pool) put(c *conn, err error) {
-	c.end()
+	c.endExchange()
 	switch {
-	case c.replied && !c.noted:
-		c.noted = true
-		p.dialer.succeed()
-	case !c.replied && lost(err):
-		p.dialer.fail(time.Now(), err)
+	case c.replied && !c.reported:
+		c.reported = true
+		p.dialer.recordSuccess()
+	case !c.replied && isConnError(err):
+		p.dialer.recordFailure(time.Now(), err)
 	}
-	if err != nil || c.spoiled || !p.keep(c) {
-		p.drop(c)
+	if err != nil || c.unusable || !p.putIdle(c) {
+		p.remove(c)
 	}
 	<-p.inUse
 }
 
-// lost tells whether an error is the server's fault, and not that of a caller who
-// would not wait.
-func lost(err error) bool {
-	return err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
-		!errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-// keep makes a connection idle, unless the pool is closed.
-func (p *pool) keep(c *conn) bool {
+// putIdle makes a connection idle. It returns false if the pool is closed.
+func (p *pool) putIdle(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -175,15 +162,15 @@ func (p *pool) keep(c *conn) bool {
 	return true
 }
 
-// drop closes a connection that is not idle.
-func (p *pool) drop(c *conn) {
-	c.cut()
+// remove closes a connection that is not idle and removes it from the pool.
+func (p *pool) remove(c *conn) {
+	c.close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, c)
 }
 
-// close cuts all connections, also those in use.
+// close closes all connections, also those in use.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +178,7 @@ func (p *pool) close() {
 	p.cancel()
 	p.idle = nil
 	for c := range p.open {
-		c.cut()
+		c.close()
 	}
 	clear(p.open)
 }

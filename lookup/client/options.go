@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// Option configures a Client or an AsyncClient.
+type Option func(*config)
+
+// config is what the options set.
+type config struct {
+	timeout      time.Duration
+	connections  int
+	pipelined    bool
+	failOpen     bool
+	anchorsMin   int  // hashes
+	anchorsSet   bool // WithAnchors was given
+	dial         func(ctx context.Context, network, address string) (net.Conn, error)
+	pendingIDs   int
+	pendingBytes int
+}
+
+const (
+	defaultTimeout     = 10 * time.Second
+	defaultConnections = 8
+	// defaultAnchorsMin is, in hashes, where two exchanges by anchors cost about as much
+	// as one with all hashes, on one machine. Between machines anchors pay off earlier.
+	defaultAnchorsMin   = 4096
+	defaultPendingIDs   = 16384
+	defaultPendingBytes = 256 << 20
+)
+
+// WithTimeout bounds each call, dialing included, by d. 0 or less means that only the
+// context bounds it. Default: 10 seconds.
+func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
+
+// WithConnections bounds the connections of a Client by n, at least 1. Each serves one
+// call at a time and is opened when it is needed. WithPipeline overrides it. Default: 8.
+func WithConnections(n int) Option {
+	return func(c *config) { c.connections = max(n, 1) }
+}
+
+// WithPipeline makes all calls of a Client share one connection. Up to 1,024 requests are
+// in flight on it; further ones wait. It is for many concurrent calls: a single call is
+// faster without it. If replies are due and none comes for twice the timeout, the
+// connection is closed and its calls fail.
+func WithPipeline() Option { return func(c *config) { c.pipelined = true } }
+
+// WithDialer makes connections with dial in place of net.Dialer.DialContext. network is
+// "tcp" or "unix".
+func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
+	return func(c *config) { c.dial = dial }
+}
+
+// WithFailOpen makes a lookup that fails a miss: a hit of 0 tokens and an error that also
+// wraps ErrFailedOpen, which the caller may ignore. ErrRequest still fails the lookup.
+// Dial then does not connect, so a client may start before its server.
+func WithFailOpen() Option { return func(c *config) { c.failOpen = true } }
+
+// WithAnchors makes a Client look up prompts of at least minHashes hashes by anchors: it
+// sends a few of the hashes, in up to three exchanges. 0 means never. docs/protocol.md has
+// the rule.
+//
+// The hit is the same for hashes that are chained as vLLM's are: prompts with an equal
+// hash at one position are equal before it. A server that does not serve anchors says so
+// once a connection, and then gets all hashes. Batch always sends all hashes.
+//
+// Default: 4,096 for a Client, never for an AsyncClient.
+func WithAnchors(minHashes int) Option {
+	return func(c *config) { c.anchorsMin, c.anchorsSet = max(minHashes, 0), true }
+}
+
+// WithPending bounds what an AsyncClient keeps: ids that are pending, and bytes of copied
+// hashes that are not sent yet. Default: 16,384 ids and 256 MiB.
+func WithPending(ids, bytes int) Option {
+	return func(c *config) { c.pendingIDs, c.pendingBytes = max(ids, 1), max(bytes, 0) }
+}
+
+func newConfig(opts []Option) config {
+	cfg := config{
+		timeout: defaultTimeout, connections: defaultConnections, anchorsMin: defaultAnchorsMin,
+		dial:       new(net.Dialer).DialContext,
+		pendingIDs: defaultPendingIDs, pendingBytes: defaultPendingBytes,
+	}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	return cfg
+}

@@ -1,0 +1,64 @@
+package client
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// request is one request of a client. It is encoded when it is written.
+type request struct {
+	tag       netproto.Tag
+	numTokens uint32
+	hashLen   int // bytes
+	rank      netproto.GroupRank
+	blob      []byte            // hashes or keys, joined; borrowed from the caller
+	anchors   *netproto.Anchors // of TagAnchors
+	position  *chainPosition    // of TagStore by StoreChain, otherwise nil
+}
+
+// chainPosition is the position of a store's keys in their chain.
+type chainPosition struct {
+	firstChunk uint32 // number of the first key's chunk
+	before     []byte // the frame with the key before the first; the end of the blob, or empty
+}
+
+// appendHead appends the encoded request without its blob.
+func (r *request) appendHead(dst, envelope []byte) []byte {
+	switch r.tag {
+	case netproto.TagLookup:
+		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagExplain:
+		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagAnchors:
+		return netproto.AppendAnchors(dst, envelope, r.numTokens, r.anchors, r.hashLen, len(r.blob))
+	case netproto.TagStore, netproto.TagEvict:
+		if p := r.position; p != nil {
+			return netproto.AppendChunks(dst, envelope, r.rank, p.firstChunk, r.hashLen, len(r.blob)-len(p.before), len(p.before) > 0)
+		}
+		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
+	}
+	return netproto.AppendRequest(dst, envelope, r.tag)
+}
+
+// hashesRequest returns a lookup or an explain. It returns ErrRequest if a number does not
+// fit its field.
+func hashesRequest(tag netproto.Tag, numTokens int64, hashes netproto.Hashes) (request, error) {
+	if n := hashes.HashLen(); n > math.MaxUint16 {
+		return request{}, fmt.Errorf("%w: hash length %d does not fit 16 bits", ErrRequest, n)
+	}
+	if numTokens < 0 || numTokens > math.MaxUint32 {
+		return request{}, fmt.Errorf("%w: %d tokens do not fit 32 bits", ErrRequest, numTokens)
+	}
+	return request{tag: tag, numTokens: uint32(numTokens), hashLen: hashes.HashLen(), blob: hashes.Blob()}, nil
+}
+
+// checkKeys returns ErrRequest unless keys is a whole number of hashes.
+func checkKeys(keys netproto.Hashes) error {
+	if n := keys.HashLen(); n < 1 || n > netproto.MaxHashLen || len(keys.Blob())%n != 0 {
+		return fmt.Errorf("%w: %d bytes are not a whole number of hashes of %d bytes (1 to %d)",
+			ErrRequest, len(keys.Blob()), n, netproto.MaxHashLen)
+	}
+	return nil
+}
