@@ -42,14 +42,14 @@ func TestFloorAnchored(t *testing.T) {
 func TestReplayAnchored(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxEntries: 200_000}})
 	require.NoError(t, err)
-	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	require.NoError(t, err)
-	require.NoError(t, server.Start(t.Context()))
-	defer func() { _ = server.Shutdown(context.Background()) }()
+	require.NoError(t, srv.Start(t.Context()))
+	defer func() { _ = srv.Shutdown(context.Background()) }()
 
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	args := []string{"replay", "--connect", server.Addrs()[0], "--trace", excerpt, "--hash-block-tokens", "16", "--allow-evicted", "--anchored"}
+	args := []string{"replay", "--connect", srv.Addrs()[0], "--trace", excerpt, "--hash-block-tokens", "16", "--allow-evicted", "--anchored"}
 	require.Equal(t, exitDone, a.run(t.Context(), append(args, "--json")), stderr.String())
 	got := report(t, result{stdout: stdout.String()})
 	assert.EqualValues(t, 799, got.Requests)
@@ -64,20 +64,20 @@ func TestReplayAnchored(t *testing.T) {
 func TestRunAnchored(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
 	require.NoError(t, err)
-	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	require.NoError(t, err)
-	require.NoError(t, server.Start(t.Context()))
-	defer func() { _ = server.Shutdown(context.Background()) }()
+	require.NoError(t, srv.Start(t.Context()))
+	defer func() { _ = srv.Shutdown(context.Background()) }()
 
 	args := []string{"--anchored", "--count", "300", "--connections", "3", "--hashes", "200-400", "--hit-share", "0.5", "--json"}
-	r := runLoad(t.Context(), append(args, "--connect", server.Addrs()[0])...)
+	r := runLoad(t.Context(), append(args, "--connect", srv.Addrs()[0])...)
 	require.Equal(t, exitDone, r.code, r.stderr)
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.True(t, got.Anchored)
 	assert.Equal(t, []int64{300, 0, 0}, []int64{got.Requests, got.Wrong, got.Errors})
-	assert.GreaterOrEqual(t, server.Stat().Anchored, int64(300))
-	assert.Positive(t, server.Stat().AnchoredUndetermined)
+	assert.GreaterOrEqual(t, srv.Stat().Anchored, int64(300))
+	assert.Positive(t, srv.Stat().AnchoredUndetermined)
 
 	for fault, want := range map[loadtest.Fault]int{
 		loadtest.OffByOne: exitBad, loadtest.Forgets: exitBad, loadtest.Refuses: exitBad, loadtest.Closes: exitLost,

@@ -34,15 +34,15 @@ func serveAsHitline() {
 	if err != nil {
 		panic(err)
 	}
-	server, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
 	if err == nil {
-		err = server.Start(context.Background())
+		err = srv.Start(context.Background())
 	}
 	if err != nil {
 		panic(err)
 	}
-	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", server.Addrs()[0])
-	<-server.Done()
+	fmt.Fprintf(os.Stderr, "{\"msg\":\"ready\",\"listen\":[%q]}\n", srv.Addrs()[0])
+	<-srv.Done()
 }
 
 // runFloor runs hitbench floor with this binary as either server.

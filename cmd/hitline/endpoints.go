@@ -42,7 +42,7 @@ const (
 func openEndpoints(address string, srv *server.Server, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
-		metrics.NewServer(srv),
+		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {

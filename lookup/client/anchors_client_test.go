@@ -254,7 +254,7 @@ func TestAnchorsNotServed(t *testing.T) {
 }
 
 // TestAnchorsHalfHeldBlocks: at the default revision ranks that hold a block are
-// summed over equal hashes, of which anchors params nothing.
+// summed over equal hashes, of which anchors know nothing.
 func TestAnchorsHalfHeldBlocks(t *testing.T) {
 	for revision, told := range map[coordinator.Revision]int64{coordinator.Revision20260620: 1, coordinator.Revision20260817: 0} {
 		log, logger := lookuptest.NewLog(slog.LevelInfo)
@@ -357,7 +357,7 @@ func TestAnchorsReplies(t *testing.T) {
 	}
 }
 
-// TestAnchorsThreeExchanges has a server never params enough: the third request has
+// TestAnchorsThreeExchanges has a server never know enough: the third request has
 // all hashes.
 func TestAnchorsThreeExchanges(t *testing.T) {
 	hashes := lookuptest.Chain("a", 100, 32)

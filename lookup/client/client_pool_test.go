@@ -1015,10 +1015,10 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 func TestClientWriteOverTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
-		var server sync.WaitGroup
-		defer server.Wait()
+		var peer sync.WaitGroup
+		defer peer.Wait()
 		defer there.Close()
-		server.Go(func() {
+		peer.Go(func() {
 			time.Sleep(10 * contextPoll)
 			readSome(there)
 			_, _ = there.Write(netproto.AppendHit(nil, nil, 7))

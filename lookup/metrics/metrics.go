@@ -16,22 +16,22 @@ type Collector struct {
 }
 
 // NewServer returns the collector of a server and its service.
-func NewServer(server *server.Server) *Collector {
-	c := newCollector(server.Stat)
-	c.server = server
-	c.metrics = append(c.metrics, ofServer...)
+func NewServerCollector(srv *server.Server) *Collector {
+	c := newCollector(srv.Stat)
+	c.server = srv
+	c.metrics = append(c.metrics, serverMetrics...)
 	return c
 }
 
 // NewService returns the collector of a service that is used in process.
-func NewService(service *lookup.Service) *Collector { return newCollector(service.Stat) }
+func NewServiceCollector(service *lookup.Service) *Collector { return newCollector(service.Stat) }
 
 func newCollector(stat func() api.Stat) *Collector {
-	c := &Collector{stat: stat, metrics: append([]metric(nil), ofService...)}
+	c := &Collector{stat: stat, metrics: append([]metric(nil), serviceMetrics...)}
 	if st := stat(); st.BackendState == "" {
-		c.metrics = append(c.metrics, ofIndex...)
+		c.metrics = append(c.metrics, indexMetrics...)
 	} else {
-		c.metrics = append(c.metrics, ofBackend...)
+		c.metrics = append(c.metrics, backendMetrics...)
 	}
 	return c
 }
@@ -55,7 +55,7 @@ func gauge(name, help string, value func(st *api.Stat) int64) metric {
 	return metric{describe(name, help), prometheus.GaugeValue, value}
 }
 
-var ofService = []metric{
+var serviceMetrics = []metric{
 	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }),
 	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }),
 	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }),
@@ -63,7 +63,7 @@ var ofService = []metric{
 	counter("evicted_total", "Entries removed, for room or on request.", func(st *api.Stat) int64 { return st.Evicted }),
 }
 
-var ofIndex = []metric{
+var indexMetrics = []metric{
 	gauge("index_entries", "Distinct hashes in the memory index.", func(st *api.Stat) int64 { return st.Entries }),
 	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }),
 	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }),
@@ -71,14 +71,14 @@ var ofIndex = []metric{
 	counter("stores_refused_total", "Stores refused because too many combinations of ranks hold blocks.", func(st *api.Stat) int64 { return st.Refused }),
 }
 
-var ofBackend = []metric{
+var backendMetrics = []metric{
 	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }),
 	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }),
 	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }),
 	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }),
 }
 
-var ofServer = []metric{
+var serverMetrics = []metric{
 	gauge("connections", "Open connections.", func(st *api.Stat) int64 { return st.Connections }),
 	gauge("max_connections", "Bound on hitline_connections.", func(st *api.Stat) int64 { return st.MaxConnections }),
 	counter("accept_errors_total", "Connections not accepted, or late, for want of descriptors or memory.", func(st *api.Stat) int64 { return st.AcceptErrors }),
@@ -128,7 +128,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 	if st.BackendState != "" {
 		for _, state := range lookup.BackendStates() {
-			out <- prometheus.MustNewConstMetric(backendState, prometheus.GaugeValue, flag(state == st.BackendState), state)
+			out <- prometheus.MustNewConstMetric(backendState, prometheus.GaugeValue, boolValue(state == st.BackendState), state)
 		}
 	}
 	if c.server != nil {
@@ -139,16 +139,16 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 // collectServer collects what only a server has. closedBy lacks the reasons that
 // have not occurred: here they are 0, so that a first one is seen as an increase.
 func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[string]int64) {
-	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, flag(c.server.Ready() == nil))
+	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, boolValue(c.server.Ready() == nil))
 	for _, reason := range server.CloseReasons() {
 		out <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(closedBy[reason]), reason)
 	}
-	out <- histogram(durations, c.server.LookupDurations())
-	out <- histogram(hashes, c.server.LookupHashes())
+	out <- constHistogram(durations, c.server.LookupDurations())
+	out <- constHistogram(hashes, c.server.LookupHashes())
 }
 
 // histogram translates: Prometheus wants each bucket to include those below it.
-func histogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric {
+func constHistogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric {
 	upTo, total := make(map[float64]uint64, len(h.Bounds)), uint64(0)
 	for i, bound := range h.Bounds {
 		total += h.Counts[i]
@@ -158,7 +158,7 @@ func histogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(desc, total, h.Sum, upTo)
 }
 
-func flag(yes bool) float64 {
+func boolValue(yes bool) float64 {
 	if yes {
 		return 1
 	}

@@ -127,7 +127,7 @@ func prompt(n int) []byte {
 
 func TestServer(t *testing.T) {
 	srv, c := start(t, lookup.ServiceConfig{Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}, Version: "v1"})
-	collected := NewServer(srv)
+	collected := NewServerCollector(srv)
 	ctx := t.Context()
 	keys := prompt(100)
 	require.NoError(t, c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(keys[:60*32], 32)))
@@ -191,7 +191,7 @@ func (s *brokenStore) Exists(_ context.Context, keys []string) ([]int, error) {
 func TestBackend(t *testing.T) {
 	store := &brokenStore{err: errors.New("no disk")}
 	srv, c := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{Timeout: patience, BreakerFailures: 2, BreakerPause: time.Hour}})
-	collected := NewServer(srv)
+	collected := NewServerCollector(srv)
 	got, names := scrape(t, collected)
 	require.Equal(t, sorted(namesOfService, namesOfBackend, namesOfServer), names)
 	require.Equal(t, []float64{1, 0, 0, 1},
@@ -218,7 +218,7 @@ func TestService(t *testing.T) {
 	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
 	_, err = service.Lookup(t.Context(), 64, netproto.NewHashes(keys, 32))
 	require.NoError(t, err)
-	got, names := scrape(t, NewService(service))
+	got, names := scrape(t, NewServiceCollector(service))
 	require.Equal(t, sorted(namesOfService, namesOfIndex), names)
 	require.EqualValues(t, 1, got["lookups_total"])
 	require.EqualValues(t, 48, got["hit_tokens_total"])
@@ -248,7 +248,7 @@ func TestDocumented(t *testing.T) {
 // What is beyond all bounds is in the count and in no bucket.
 func TestHistogramBeyondBounds(t *testing.T) {
 	var got dto.Metric
-	require.NoError(t, histogram(hashes, server.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
+	require.NoError(t, constHistogram(hashes, server.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
 	require.EqualValues(t, 12, got.GetHistogram().GetSampleCount())
 	require.EqualValues(t, 6, got.GetHistogram().GetSampleSum())
 	for i, want := range []uint64{3, 7} {

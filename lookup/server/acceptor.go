@@ -17,17 +17,16 @@ import (
 
 // acceptor accepts the connections of all listeners and hands them to the event loops.
 //
-// gnet could accept by itself, but an engine of its that runs out of descriptors
-// stops, and stopping it is the only way to close its listeners. So the engine is
-// gnet's client, which has loops and nothing else.
+// gnet's own server stops when it runs out of descriptors, and its listeners cannot be
+// closed alone. So the engine is gnet's client, which has loops and no listeners.
 type acceptor struct {
 	server    *Server
 	engine    *gnet.Client
 	listeners []listener
-	closing   chan struct{}
-	closed    chan struct{} // accepting is over, and every accepted connection has its loop
+	closing   chan struct{} // closed by close
+	closed    chan struct{} // closed when nothing is accepted any more and no connection is being enrolled
 	enrolling chan struct{} // a token for each connection being handed to a loop
-	once      sync.Once
+	closeOnce sync.Once
 	errorLog  logLimit
 }
 
@@ -35,21 +34,22 @@ const (
 	// maxEnrolling bounds the connections being handed to a loop; each takes a second
 	// descriptor meanwhile.
 	maxEnrolling = 32
-	// enrollWait is how long the next connection waits for the one before it to have its
-	// loop. The loop with the fewest connections is chosen, so this keeps them even; loops
-	// that are busy for longer are not waited for.
+	// enrollWait is how long a connection waits until the one before it is counted by its
+	// loop. gnet chooses the loop with the fewest connections, so this keeps loops even. A
+	// loop that is busy for longer delays no other.
 	enrollWait = time.Millisecond
-	// lastCall bounds how long shutdown keeps accepting connections that were already in
+	// backlogTimeout bounds how long shutdown keeps accepting connections that were already in
 	// the backlog.
-	lastCall = time.Second
+	backlogTimeout = time.Second
 )
 
 // pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
 type pendingConn struct {
 	peer   net.Addr
-	opened atomic.Bool // OnOpen has seen it, and OnClose will
+	opened atomic.Bool // OnOpen was called, so OnClose will be
 }
 
+// startAcceptor starts one goroutine for each listener.
 func startAcceptor(s *Server, engine *gnet.Client, listeners []listener) *acceptor {
 	a := &acceptor{
 		server: s, engine: engine, listeners: listeners,
@@ -62,17 +62,17 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []listener) *accept
 	go func() {
 		defer close(a.closed)
 		acceptors.Wait()
-		for range maxEnrolling { // all tokens: none is left
+		for range maxEnrolling { // all tokens: then no connection is being enrolled
 			a.enrolling <- struct{}{}
 		}
 	}()
 	return a
 }
 
-// close stops listening and waits, until ctx ends, for the connections that came before,
-// also those in the kernel's backlog: their requests may have arrived.
+// close stops listening. It waits, until ctx ends, until all accepted connections are
+// enrolled, and those in the kernel's backlog too: their requests may have arrived.
 func (a *acceptor) close(ctx context.Context) {
-	a.once.Do(func() {
+	a.closeOnce.Do(func() {
 		for _, ln := range a.listeners {
 			ln.interrupt()
 		}
@@ -84,65 +84,65 @@ func (a *acceptor) close(ctx context.Context) {
 	}
 }
 
-// accept takes connections until close, and closes the listener. Without descriptors or
-// memory it waits, and connections that come meanwhile wait in the backlog.
+// accept accepts connections until close, then closes the listener. Without descriptors or
+// memory it backs off, and connections wait in the backlog.
 func (a *acceptor) accept(ln listener) {
 	defer func() { _ = ln.Close() }()
-	pause := minRetry
+	backoff := minBackoff
 	for {
 		conn, err := ln.Accept()
 		switch {
 		case err == nil:
-			pause = minRetry
+			backoff = minBackoff
 			a.admit(conn)
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded): // by interrupt
+		case errors.Is(err, os.ErrDeadlineExceeded): // set by interrupt
 			<-a.closing
-			ln.unlink() // first: later connections find no socket
-			a.acceptLast(ln)
+			ln.unlink() // first, so that no further connection finds the socket
+			a.acceptBacklog(ln)
 			return
 		}
 		a.reportError("cannot accept connections", ln.addr, err)
-		a.sleep(pause)
-		pause = min(2*pause, maxRetry)
+		a.pause(backoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// Pauses between attempts while there are no descriptors.
-const minRetry, maxRetry = 5 * time.Millisecond, time.Second
+// The backoff while there are no descriptors.
+const minBackoff, maxBackoff = 5 * time.Millisecond, time.Second
 
-// sleep waits, and returns false if close is called meanwhile.
-func (a *acceptor) sleep(pause time.Duration) bool {
+// pause waits for d. It returns false if close is called before.
+func (a *acceptor) pause(d time.Duration) bool {
 	select {
-	case <-time.After(pause):
+	case <-time.After(d):
 		return true
 	case <-a.closing:
 		return false
 	}
 }
 
-// deadlineListener is what the listeners of package net have beside net.Listener.
+// deadlineListener has the further methods of package net's listeners.
 type deadlineListener interface {
 	SetDeadline(t time.Time) error
 	syscall.Conn
 }
 
-// longAgo as a deadline wakes Accept at once.
-var longAgo = time.Unix(1, 0)
+// aLongTimeAgo, set as a deadline, interrupts Accept at once.
+var aLongTimeAgo = time.Unix(1, 0)
 
-// interrupt makes Accept return, by a deadline if the listener takes one.
+// interrupt makes Accept return, with a deadline if the listener supports one.
 func (l listener) interrupt() {
-	if p, ok := l.Listener.(deadlineListener); !ok || p.SetDeadline(longAgo) != nil {
+	if p, ok := l.Listener.(deadlineListener); !ok || p.SetDeadline(aLongTimeAgo) != nil {
 		_ = l.Close()
 	}
 }
 
-// acceptLast takes the connections in the backlog.
-func (a *acceptor) acceptLast(ln listener) {
+// acceptBacklog accepts the connections in the backlog.
+func (a *acceptor) acceptBacklog(ln listener) {
 	p := ln.Listener.(deadlineListener)
-	if p.SetDeadline(time.Now().Add(lastCall)) != nil {
+	if p.SetDeadline(time.Now().Add(backlogTimeout)) != nil {
 		return
 	}
 	for hasPending(p) {
@@ -154,7 +154,7 @@ func (a *acceptor) acceptLast(ln listener) {
 	}
 }
 
-// hasPending tells whether a listener has a connection to accept.
+// hasPending reports whether a listener has a connection to accept.
 func hasPending(p deadlineListener) bool {
 	raw, err := p.SyscallConn()
 	if err != nil {
@@ -176,7 +176,8 @@ func (a *acceptor) reportError(what, addr string, err error) {
 	}
 }
 
-// admit hands a connection to a loop, or closes it if there are too many.
+// admit hands a connection to a loop. It closes it if there are MaxConnections, or if the
+// server drains and its loops are busy.
 func (a *acceptor) admit(conn net.Conn) {
 	if !a.server.reserveConn() {
 		a.server.closed[closedMaxConnections].Add(1)
@@ -205,17 +206,16 @@ func (a *acceptor) admit(conn net.Conn) {
 	}
 }
 
-// awaitDescriptor returns when there is a second descriptor, which a connection takes while
-// it is enrolled, or when close is called. Without one gnet would close the connection and
-// all that come after it.
+// awaitDescriptor waits until enroll can have a second descriptor for the connection, or
+// close is called. Without one gnet would close this connection and all later ones.
 func (a *acceptor) awaitDescriptor(conn net.Conn) {
-	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
+	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := tryDescriptor(conn)
 		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
-			return // enroll meets other errors
+			return // enroll returns other errors
 		}
 		a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
-		if !a.sleep(pause) {
+		if !a.pause(backoff) {
 			return
 		}
 	}
@@ -241,8 +241,8 @@ func tryDescriptor(conn net.Conn) error {
 	return errors.Join(err, failed)
 }
 
-// acquireToken takes a token of enrolling. It returns false if there is none and the server
-// drains: its loops are too busy for another connection.
+// acquireToken acquires a token of enrolling. It returns false if there is none and close
+// was called.
 func (a *acceptor) acquireToken() bool {
 	select {
 	case a.enrolling <- struct{}{}:
@@ -257,7 +257,7 @@ func (a *acceptor) acquireToken() bool {
 	}
 }
 
-// reserveConn counts a connection unless there are MaxConnections.
+// reserveConn counts a connection, or returns false if there are MaxConnections.
 func (s *Server) reserveConn() bool {
 	for {
 		n := s.connections.Load()
@@ -278,14 +278,14 @@ func (a *acceptor) enroll(conn net.Conn) error {
 	if _, err := a.engine.EnrollContext(conn, p); err != nil {
 		return err
 	}
-	if !p.opened.Load() { // gnet does not say why
+	if !p.opened.Load() { // gnet returns no error then
 		return fmt.Errorf("%s was not taken by an event loop", p.peer)
 	}
 	return nil
 }
 
-// clearZones drops the zones of link-local addresses: at the end of a connection
-// gnet puts the memory of their names into a pool, and it belongs to package net.
+// clearZones removes the zones of link-local addresses. At the end of a connection gnet
+// would put the memory of their names into a pool, but it belongs to package net.
 func clearZones(conn net.Conn) {
 	for _, addr := range [...]net.Addr{conn.LocalAddr(), conn.RemoteAddr()} {
 		if tcp, ok := addr.(*net.TCPAddr); ok {

@@ -69,7 +69,7 @@ func TestAnchorsTurn(t *testing.T) {
 	plan.Begin(hashes, 32, 1, 1)
 	msg := anchorsMessage(&plan, 128, 32)
 	hit := netproto.AppendAnchorsReply(nil, nil, netproto.AnchorsHit, 128)
-	refused := netproto.AppendFailed(nil, nil, errTurnOver.Error())
+	refused := netproto.AppendFailed(nil, nil, errAnchorsTurnLimit.Error())
 	for turn, want := range map[time.Duration][]byte{
 		time.Hour: bytes.Repeat(hit, 3),
 		0:         slices.Concat(hit, refused, refused),

@@ -2,13 +2,13 @@ package server
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/hitline/hitline/netproto"
 )
 
-// closeReason says why a connection ended. Each is counted under its name in the
-// reply to stat.
+// closeReason is the reason why a connection ended. Stat.Closed counts each under its name.
 type closeReason uint32
 
 const (
@@ -62,12 +62,16 @@ var reasonNames = [numReasons]string{
 	closedDraining:         "draining",
 }
 
+// String returns the name that Stat and the metrics use.
 func (r closeReason) String() string { return reasonNames[r] }
 
-// bySilence tells whether the peer has sent nothing for too long.
+// CloseReasons returns the keys that Stat.Closed may have. The caller owns the result.
+func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
+
+// bySilence reports whether the peer has sent nothing for too long.
 func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
 
-// reasonOf maps an error of the reader to its reason.
+// reasonOf returns the reason for an error of netproto.Reader.
 func reasonOf(err error) closeReason {
 	for _, m := range [...]struct {
 		err    error
@@ -98,7 +102,7 @@ func reasonOf(err error) closeReason {
 // closeCounters counts connections by the reason of their end.
 type closeCounters [numReasons]atomic.Int64
 
-// snapshot returns the counters that are not zero, by name.
+// snapshot returns the counters that are not 0, by name.
 func (c *closeCounters) snapshot() map[string]int64 {
 	counts := map[string]int64{}
 	for r := range c {

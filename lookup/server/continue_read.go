@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turnReads is how many read buffers of one request a connection is served in one turn of
-// its event loop: 512 KiB, a tenth of a millisecond. Each saves a round through the
-// poller, which costs as much as reading 16 KiB.
+// turnReads bounds the reads of one request in one turn: 512 KiB, a tenth of a millisecond.
+// Each read after the first saves a round through the poller, which costs as much as
+// reading 16 KiB.
 const turnReads = 8
 
-// readBuffers hold what continueRead reads.
+// readBuffers holds the read buffers of continueRead.
 var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// continueRead reads the connection itself for the rest of its turn if the last read, of n
-// bytes, filled gnet's buffer and left a request unfinished. On an error or the end of the
-// stream it returns: gnet's next read sees it again and closes the connection.
+// continueRead reads on in the same turn, past gnet, if the last read of n bytes filled
+// gnet's buffer and left a request unfinished. On an error or the end of the stream it
+// returns nil: gnet's next read sees it again and closes the connection.
 func (s *Server) continueRead(c gnet.Conn, ses *session, n int) error {
 	if n < readBuffer || !ses.reader.InMessage() {
 		return nil

@@ -79,12 +79,13 @@ func pingPong(conn net.Conn) error {
 	return err
 }
 
-func dialChild(t testing.TB, c *child) *client.Client {
+// dialChild connects a client that ends with the test.
+func dialChild(t testing.TB, server *child) *client.Client {
 	t.Helper()
-	client, err := client.Dial(context.Background(), c.addr, client.WithTimeout(lookuptest.Patience))
+	c, err := client.Dial(context.Background(), server.addr, client.WithTimeout(lookuptest.Patience))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // lets tells whether so many files may be open in this process.
@@ -111,16 +112,16 @@ func TestTenThousandConnections(t *testing.T) {
 	lets(t, 13_500)
 	const connections = 10_000
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MaxConnections: connections + 10}})
-	client := dialChild(t, server)
-	require.NoError(t, client.Ping(context.Background()))
+	c := dialChild(t, server)
+	require.NoError(t, c.Ping(context.Background()))
 	before := server.memory(t, "VmRSS")
 	crowd := dialCrowd(t, server.addr, connections, pingPong)
-	require.EqualValues(t, connections+1, statOf(t, client).Connections)
+	require.EqualValues(t, connections+1, statOf(t, c).Connections)
 	grown := server.memory(t, "VmHWM") - before
 	t.Logf("%d connections take %.1f MiB, %d bytes each", connections, float64(grown)/mib, grown/connections)
 	require.LessOrEqual(t, grown, 64*mib)
 	crowd.close()
-	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, client).Connections == 1 })
+	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, c).Connections == 1 })
 	server.ends(t)
 }
 
@@ -129,10 +130,10 @@ func TestThousandHalfLookups(t *testing.T) {
 	measurable(t)
 	lets(t, 3_000)
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MessageTimeout: time.Hour}})
-	client := dialChild(t, server)
+	c := dialChild(t, server)
 	keys := lookuptest.Chain("a", 131072, 32)
-	require.NoError(t, client.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
-	hit, err := client.Lookup(context.Background(), 131072*16, netproto.NewHashes(keys, 32))
+	require.NoError(t, c.Store(context.Background(), lookup.GroupRank{}, netproto.NewHashes(keys, 32)))
+	hit, err := c.Lookup(context.Background(), 131072*16, netproto.NewHashes(keys, 32))
 	require.NoError(t, err)
 	require.EqualValues(t, 131072*16, hit.Tokens)
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
@@ -150,7 +151,7 @@ func TestThousandHalfLookups(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	require.NoError(t, client.Ping(context.Background()))
+	require.NoError(t, c.Ping(context.Background()))
 	grown := server.memory(t, "VmHWM") - before
 	t.Logf("1000 half lookups take %.1f MiB", float64(grown)/mib)
 	require.LessOrEqual(t, grown, 64*mib)
@@ -163,7 +164,7 @@ func TestThousandHalfLookups(t *testing.T) {
 		require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), reply)
 	}
 	crowd.close()
-	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, client).Connections == 1 })
+	lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, c).Connections == 1 })
 	server.ends(t)
 }
 
@@ -183,8 +184,8 @@ func untaken(conn net.Conn) (n int, err error) {
 func TestPeersThatNeverRead(t *testing.T) {
 	measurable(t)
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}})
-	client := dialChild(t, server)
-	require.NoError(t, client.Ping(context.Background()))
+	c := dialChild(t, server)
+	require.NoError(t, c.Ping(context.Background()))
 	before := server.memory(t, "VmRSS")
 	const peers = 24
 	echo := lookuptest.Encode([]byte("ping"), make([]byte, netproto.MaxPing-10))
@@ -196,7 +197,7 @@ func TestPeersThatNeverRead(t *testing.T) {
 		}
 		return errors.New("1.2 GiB of replies were taken from a peer that does not read")
 	})
-	lookuptest.Eventually(t, "counted", func() bool { return statOf(t, client).Closed["slow_reader"] == peers })
+	lookuptest.Eventually(t, "counted", func() bool { return statOf(t, c).Closed["slow_reader"] == peers })
 	grown := server.memory(t, "VmHWM") - before
 	t.Logf("%d peers that do not read took %.1f MiB", peers, float64(grown)/mib)
 	require.LessOrEqual(t, grown, 64*mib)
@@ -243,7 +244,7 @@ func TestConnectionStorm(t *testing.T) {
 	during := answers.Load()
 	stop()
 	require.Positive(t, during, "lookups were answered meanwhile")
-	lookuptest.Eventually(t, "all gone", func() bool { return server.open() == 0 && server.connections.Load() == 0 })
+	lookuptest.Eventually(t, "all gone", func() bool { return server.numSessions() == 0 && server.connections.Load() == 0 })
 	pings(t, server.Addrs()[0])
 	pings(t, ipc)
 	require.Zero(t, server.Stat().AcceptErrors)

@@ -1,51 +1,84 @@
-// Package server serves a lookup.Service on TCP and unix sockets by gnet's event loops,
-// in the raw dialect and to ZeroMQ peers; docs/protocol.md has the bytes.
+// Package server serves a lookup.Service on TCP and unix sockets with gnet's event loops.
+// It speaks the raw dialect and ZMTP; docs/protocol.md has the bytes.
 //
 // # Glossary
 //
 //   - session: one connection.
 //   - turn: one run of an event loop for one connection.
+//   - handler: serves the requests of one session, over the memory index or a backend.
 //   - remote request: one request over a backend, from its first byte to its reply.
+//   - worker: a goroutine that calls the backend.
 //
-// # One lookup
+// # From socket to reply
 //
-//	socket → Server.OnTraffic → session.receive → netproto.Reader.Feed
-//	       → memoryHandler.begin, add, end: lookup.Query.Begin, Add, Finish
-//	       → session.flush
+// Over the memory index a lookup is answered within a turn:
 //
-// and over a backend
+//  1. acceptor.accept, admit, enroll: a connection is accepted and handed to an event loop
+//  2. eventHandler.OnOpen: it gets a session and a handler
+//  3. eventHandler.OnTraffic, Server.serveTurn: bytes have arrived
+//  4. session.receive: one turn begins
+//  5. netproto.Reader.Feed: the bytes are parsed
+//  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls
+//  7. memoryHandler.begin, addHashes, end
+//  8. lookup.Query.Begin, Add, Finish: the hashes are looked up as they arrive
+//  9. netproto.AppendHit: the reply is appended to session.out
+//  10. session.endTurn, flush: all replies of the turn are written at once
 //
-//	session.receive → remoteHandler.begin, add, end: a copy of the hashes
-//	       → remoteHandler.dispatch → workerPool.submit
-//	worker → remoteRequest.run → lookup.Remote.Lookup → remoteHandler.complete
-//	       → the event loop is woken
-//	session.resume → remoteHandler.finish → session.flush
+// Over a backend steps 7 to 10 are
+//
+//  7. remoteHandler.begin, addHashes, end: the hashes are copied
+//  8. remoteHandler.enqueue, dispatch, start, workerPool.submit: the request is queued
+//  9. workerPool.work, remoteRequest.run, lookup.Remote.Lookup: a worker calls the backend
+//  10. remoteHandler.complete: the worker wakes the event loop
+//  11. OnTraffic, serveTurn, session.handleWake, remoteHandler.handleWake: a turn without bytes
+//  12. remoteHandler.finish, writeReply, session.endTurn, flush
+//
+// # Layout
+//
+//	server.go          Config, Server and its counters
+//	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
+//	listen*.go         addresses are bound; acceptor.go connections are accepted
+//	event_handler.go   gnet's events; continue_read.go further reads in a turn
+//	session.go         one connection; timeouts.go its timeouts
+//	handler.go         what the two handlers share
+//	memory_handler.go  requests over the memory index
+//	remote_handler.go  requests over a backend; remote_request.go one of them
+//	remote_replies.go  their replies, in order
+//	worker_pool.go     the workers
+//	limits.go          all limits; nofile.go that of open files
+//	close_reason.go    why connections end; peerlog.go logs it
+//	histograms.go      lookup durations and sizes; stat.go counters; ready.go readiness
 //
 // # Invariants
 //
-//   - No lookup over the index allocates in the steady state.
-//   - No event loop waits for a backend. One that is slow or dead costs its callers a
-//     hit of 0 by the deadline, and others nothing.
-//   - Requests of one connection take effect in order, and replies to equal envelopes
-//     come in order. Over a backend, a change that timed out may still take effect
-//     later; others wait until its call has returned.
-//   - A peer's mistake costs that peer a 00 reply or its connection, and nobody else
+//   - A lookup over the index does not allocate in the steady state.
+//   - No event loop waits for a backend. If a backend is slow or down, its lookups return
+//     0 by their deadline, and other requests are not delayed.
+//   - Requests of one connection take effect in order. Replies to equal envelopes are sent
+//     in order. Over a backend, a change that timed out may still take effect; later
+//     requests wait until its call has returned.
+//   - A peer's mistake costs that peer a 00 reply or its connection, and no other peer
 //     anything.
 //
 // # Ownership
 //
-//   - Borrowed from the event loop: the bytes that gnet hands to OnTraffic, and the hashes
-//     of requestHandler.add, which lie in them, until the call returns.
-//   - Pooled (bytebufferpool): the replies of a turn, until session.endTurn, and a remote
-//     request's copy of its hashes, until it completes.
-//   - Copied: the hashes of a remote request, its envelope and the echo of a ping over a
-//     backend; what a message split over turns leaves (netproto.Reader.Copied).
+//   - Borrowed from the event loop: the bytes that gnet passes to OnTraffic, until the end
+//     of serveTurn. The hashes of requestHandler.addHashes lie in them, and are valid until
+//     the call returns.
+//   - Pooled: the buffer of continueRead, in which hashes lie in the same way; session.out,
+//     the replies of a turn, until endTurn; a remote request's hashes, until release; a
+//     lookup.Query, until releaseRequest.
+//   - Copied by netproto.Reader: envelopes, the echo of a ping, anchors, and a hash that is
+//     split between two reads (Reader.Copied). They are valid until end returns.
+//   - Copied by a remote request: its hashes, its envelope and its echo.
+//   - Copied by gnet: the part of a reply that the socket does not take at once.
 //
-// A remote request belongs to its connection's event loop, and to a worker from
+// A remote request belongs to its connection's event loop, but to a worker from
 // workerPool.submit to remoteHandler.complete.
 //
 // # Concurrency
 //
-// A session belongs to its event loop. What the sweeper of timeouts reads of it is atomic.
-// Workers call only remoteHandler.complete. Shutdown waits for all goroutines.
+// A session and its handler belong to their event loop. The fields that closeOverdue and
+// drain read are atomic. Of a handler, workers use only connCtx and complete. Shutdown
+// waits for all goroutines of the server.
 package server

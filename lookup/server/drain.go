@@ -9,28 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainPoll is how often a draining server looks whether it is done.
+// drainPoll is the interval at which drain checks whether all connections are closed.
 const drainPoll = 5 * time.Millisecond
 
-// drain stops accepting and waits until every connection is closed, each as soon
-// as nothing of it is under way, or for the end of ctx.
+// drain stops accepting and waits until every connection is closed, or ctx ends. Each is
+// closed as soon as it has no open request and no unread reply.
 func (s *Server) drain(ctx context.Context) error {
 	s.acceptor.close(ctx)
 	s.mu.Lock()
 	for _, c := range s.sessions {
-		_ = c.Wake(nil) // it closes itself: see OnTraffic
+		_ = c.Wake(nil) // OnTraffic closes it
 	}
 	s.mu.Unlock()
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for {
-		busy := s.busy()
-		if s.open() == 0 || !s.running() {
+		busy := s.countBusy()
+		if s.numSessions() == 0 || !s.running() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if busy += s.unreadConns(); busy == 0 {
+			if busy += s.countUnread(); busy == 0 {
 				return nil
 			}
 			return fmt.Errorf("server: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
@@ -39,6 +39,7 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 }
 
+// running reports whether stop has not ended yet.
 func (s *Server) running() bool {
 	select {
 	case <-s.done:
@@ -48,15 +49,15 @@ func (s *Server) running() bool {
 	}
 }
 
-// busy counts the connections whose requests are not finished or whose replies
-// are not taken.
-func (s *Server) busy() int {
+// countBusy counts the connections that are busy. It wakes those with unsent replies,
+// because only their event loop can update unsent.
+func (s *Server) countBusy() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for ses, c := range s.sessions {
 		if ses.unsent.Load() != 0 {
-			_ = c.Wake(nil) // to look again; only the connection's loop can
+			_ = c.Wake(nil)
 		}
 		if ses.busy() {
 			n++
@@ -65,41 +66,41 @@ func (s *Server) busy() int {
 	return n
 }
 
-// unreadConns counts the connections that only seem not to be busy: their loops have not
-// read what has arrived.
-func (s *Server) unreadConns() int {
+// countUnread counts the connections that are not busy but have unread bytes: their event
+// loops are late.
+func (s *Server) countUnread() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for ses, c := range s.sessions {
-		if !ses.busy() && unread(c.Fd()) { // OnClose, which needs the lock, comes before the descriptor is closed
+		if !ses.busy() && hasUnread(c.Fd()) { // s.mu keeps the descriptor open: see OnClose
 			n++
 		}
 	}
 	return n
 }
 
-// busy tells whether a request is not finished or a reply not taken.
+// busy reports whether a request is unfinished or a reply not sent. Any goroutine may call
+// it.
 func (s *session) busy() bool {
 	return s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
 }
 
-// open counts the connections.
-func (s *Server) open() int {
+// numSessions returns the number of open connections.
+func (s *Server) numSessions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sessions)
 }
 
-// canClose tells, on the connection's loop, whether nothing would be lost if it
-// were closed now: no request under way, arrived and not read, or not answered,
-// and no reply untaken.
+// canClose reports whether closing the connection now loses nothing: no unfinished or
+// unread request, and no unsent reply. It is called on the connection's event loop.
 func (s *session) canClose(c gnet.Conn) bool {
-	return s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !unread(c.Fd())
+	return s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !hasUnread(c.Fd())
 }
 
-// unread tells whether bytes of the peer wait to be read.
-func unread(fd int) bool {
+// hasUnread reports whether a socket has bytes to read.
+func hasUnread(fd int) bool {
 	var b [1]byte
 	n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return err == nil && n > 0

@@ -30,7 +30,7 @@ func (s *Server) on(t testing.TB, run func() error) {
 // only returns the only connection.
 func (s *Server) only(t testing.TB) (only gnet.Conn) {
 	t.Helper()
-	lookuptest.Eventually(t, "one connection", func() bool { return s.open() == 1 })
+	lookuptest.Eventually(t, "one connection", func() bool { return s.numSessions() == 1 })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, only = range s.sessions {
@@ -46,7 +46,7 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 	p := lookuptest.DialPeer(t, old.Addrs()[0])
 	_, err = p.Write([]byte("\x00\x04pi"))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "begun", func() bool { return old.busy() == 1 })
+	lookuptest.Eventually(t, "begun", func() bool { return old.countBusy() == 1 })
 	idle := lookuptest.DialPeer(t, old.Addrs()[0])
 	require.Equal(t, [][]byte{{1}}, idle.Ask(t, []byte("ping")))
 	down := make(chan error, 1)
@@ -179,7 +179,7 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
 	_, err := p.Write(lookuptest.Encode([]byte("ping")))
 	require.NoError(t, err)
-	lookuptest.Eventually(t, "it has arrived", func() bool { return server.unreadConns() == 1 })
+	lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
 }
 

@@ -2,20 +2,26 @@ package server
 
 import "errors"
 
+// Errors of a Server's methods. Match them with errors.Is.
 var (
-	// ErrTooManyHashes refuses a lookup of more hashes than Limits.MaxHashes.
-	ErrTooManyHashes = errors.New("more hashes than this server takes in one lookup")
-	// ErrInFlight refuses a request while Limits.MaxInFlight others of its
-	// connection wait for the backend.
-	ErrInFlight = errors.New("too many requests of this connection wait for the backend")
-	// ErrBusy refuses a request for which RemoteConfig.Queue or MaxBytes leaves no
-	// room.
-	ErrBusy = errors.New("too many requests wait for the backend")
-	// ErrConfig refuses a Config.
+	// ErrConfig is returned by New for a Config that is not valid.
 	ErrConfig = errors.New("server: bad configuration")
 	// ErrServerClosed is returned by Start after Shutdown was called.
 	ErrServerClosed = errors.New("server: closed")
-	// ErrStopped says that the server stopped, or did not start, without Shutdown having
-	// been called.
+	// ErrStopped says that the server stopped by itself, or did not start: see Server.Err.
 	ErrStopped = errors.New("server: stopped")
+	// ErrNotReady says that clients should use another server: see Server.Ready. The reason
+	// follows it.
+	ErrNotReady = errors.New("not ready")
+)
+
+// Errors of requests. Peers get their texts in 00 replies.
+var (
+	// errTooManyHashes refuses a lookup of more hashes than Limits.MaxHashes.
+	errTooManyHashes = errors.New("more hashes than this server takes in one lookup")
+	// errInFlight refuses a request if Limits.MaxInFlight others of its connection have no
+	// reply yet.
+	errInFlight = errors.New("too many requests of this connection wait for the backend")
+	// errBusy refuses a request that exceeds lookup.RemoteConfig.Queue or MaxBytes.
+	errBusy = errors.New("too many requests wait for the backend")
 )

@@ -9,35 +9,35 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// requestHandler serves the requests of one session, which calls it on its event loop:
-// memoryHandler over the memory index, remoteHandler over a backend. Requests are valid
-// until end returns, hashes only during the call.
+// requestHandler serves the requests of one session: memoryHandler over the memory index,
+// remoteHandler over a backend. The session calls it on its event loop. A request is valid
+// until end returns, hashes until the call returns.
 type requestHandler interface {
-	// begin starts a request that has hashes; false says that it needs none of them.
+	// begin starts a request that has hashes. It returns false if none of them is needed.
 	begin(q *netproto.Request) bool
-	// add takes the next whole hashes; false says that no further one is needed.
-	add(q *netproto.Request, hashes []byte) bool
-	// end ends a request, with or without begin before, and appends its reply, now or
-	// in resume.
+	// addHashes adds the next whole hashes. It returns false if no further one is needed.
+	addHashes(q *netproto.Request, hashes []byte) bool
+	// end ends a request, also one without hashes, for which begin was not called. The reply
+	// is appended now or in handleWake.
 	end(q *netproto.Request)
-	// resume appends the replies that have become ready: see session.resume.
-	resume()
-	// discard gives back what the request being received holds.
-	discard()
-	// close gives back everything. The connection is gone.
+	// handleWake appends the replies that have become ready: see session.handleWake.
+	handleWake()
+	// releaseRequest releases the resources of the request being received.
+	releaseRequest()
+	// close releases all resources. The connection is closed.
 	close()
 }
 
-// checkHashes refuses a lookup of too many hashes.
+// checkHashes returns errTooManyHashes if a lookup has more hashes than MaxHashes.
 func (s *Server) checkHashes(q *netproto.Request) error {
 	n := max(q.NumHashes, int(q.Anchors.NumHashes))
 	if most := s.cfg.Limits.MaxHashes; n > most {
-		return fmt.Errorf("%w: %d, the limit is %d", ErrTooManyHashes, n, most)
+		return fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, n, most)
 	}
 	return nil
 }
 
-// appendFailed appends and counts a 00.
+// appendFailed appends and counts a 00 reply.
 func (s *session) appendFailed(envelope []byte, err error) {
 	if errors.Is(err, lookup.ErrByHashes) {
 		s.server.fallbacks.Add(1)
@@ -48,8 +48,8 @@ func (s *session) appendFailed(envelope []byte, err error) {
 	s.out.B = netproto.AppendFailed(s.out.B, envelope, s.reasonFor(err))
 }
 
-// reasonFor returns the reason that goes with a 00: none to a ZMTP peer, which may be a
-// client of the reference and takes replies of one frame only.
+// reasonFor returns the reason frame of a 00 reply. ZMTP peers get none: vLLM's lookup
+// client accepts replies of one frame only.
 func (s *session) reasonFor(err error) string {
 	if s.reader.ZMTP() {
 		return ""
@@ -58,7 +58,7 @@ func (s *session) reasonFor(err error) string {
 }
 
 // appendAnchorsParams appends the reply to a request for the parameters of lookups by
-// anchors: 0 and 0 where these are not served.
+// anchors. They are 0 and 0 if such lookups are not served.
 func (s *session) appendAnchorsParams(envelope []byte) {
 	stride, unit := s.server.service.AnchorsParams()
 	if stride == 0 {
@@ -67,7 +67,7 @@ func (s *session) appendAnchorsParams(envelope []byte) {
 	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsParams, stride, unit)
 }
 
-// encodeJSON returns a document as a reply's last frame.
+// encodeJSON returns v in JSON as the last frame of a reply.
 func encodeJSON(v any) ([]byte, error) {
 	payload, err := json.Marshal(v)
 	if err != nil {

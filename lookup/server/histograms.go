@@ -7,8 +7,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// Upper bounds of the histograms' buckets: what a lookup took in nanoseconds, 1-2-5
-// from 5 µs to 5 s, and how many hashes it had.
+// Upper bounds of the histograms' buckets: nanoseconds of a lookup, 1-2-5 from 5 µs to 5 s,
+// and its hashes.
 var (
 	durationBounds = [...]int64{
 		5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 2e9, 5e9,
@@ -16,21 +16,21 @@ var (
 	hashBounds = [...]int64{16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20}
 )
 
-// loopMetrics are the histograms of the lookups that one event loop answers. Each loop has
-// its own, a cache line apart, so that counting costs it a few nanoseconds.
+// loopMetrics are the histograms of the lookups that one event loop answers. Each loop
+// counts into its own, on its own cache lines, which takes a few nanoseconds.
 type loopMetrics struct {
 	durations histogram
 	hashes    histogram
 	_         [64]byte
 }
 
-// histogram counts observations by bucket; the last bucket has those beyond all bounds.
+// histogram counts observations by bucket. The last bucket has those beyond all bounds.
 type histogram struct {
 	buckets [len(durationBounds) + 1]atomic.Int64
 	sum     atomic.Int64
 }
 
-// observe counts the same value a number of times.
+// observe counts a value a number of times.
 func (h *histogram) observe(bounds []int64, value, times int64) {
 	i := 0
 	for i < len(bounds) && value > bounds[i] {
@@ -40,50 +40,50 @@ func (h *histogram) observe(bounds []int64, value, times int64) {
 	h.sum.Add(value * times)
 }
 
-// observeDurations counts lookups that took so many nanoseconds each.
+// observeDurations counts lookups that took nanos nanoseconds each.
 func (m *loopMetrics) observeDurations(nanos, lookups int64) {
 	m.durations.observe(durationBounds[:], nanos, lookups)
 }
 
-// observeHashes counts a lookup of so many hashes.
+// observeHashes counts a lookup of a number of hashes.
 func (m *loopMetrics) observeHashes(hashes int) { m.hashes.observe(hashBounds[:], int64(hashes), 1) }
 
-// Histogram is how observations spread over buckets, since the start.
+// Histogram is a histogram of all observations since the start.
 type Histogram struct {
 	Bounds []float64 // upper bounds of the buckets, ascending
-	Counts []uint64  // observations of each bucket alone; the last is of those beyond all bounds
-	Sum    float64   // of all that was observed
+	Counts []uint64  // observations in each bucket alone; one more than Bounds, for those beyond
+	Sum    float64   // of all observed values
 }
 
-// newHistogram adds up the histograms of all loops. unit is how many of what they count
-// make one of the result's unit.
+// newHistogram merges the histograms of all loops. Their values are divided by unit.
 func newHistogram(bounds []int64, unit float64, loops []*histogram) Histogram {
 	h := Histogram{Bounds: make([]float64, len(bounds)), Counts: make([]uint64, len(bounds)+1)}
 	for i, b := range bounds {
 		h.Bounds[i] = float64(b) / unit
 	}
-	for _, t := range loops {
+	for _, l := range loops {
 		for i := range h.Counts {
-			h.Counts[i] += uint64(t.buckets[i].Load())
+			h.Counts[i] += uint64(l.buckets[i].Load())
 		}
-		h.Sum += float64(t.sum.Load()) / unit
+		h.Sum += float64(l.sum.Load()) / unit
 	}
 	return h
 }
 
-// LookupDurations returns how long, in seconds, the lookups took that the server
-// has answered: from the turn of the event loop that brought the request's first
-// byte until the reply was handed to the kernel.
+// LookupDurations returns a histogram of the durations in seconds of the answered lookups:
+// from the event loop's turn in which the first byte arrived until the reply was written.
+// The caller owns it.
 func (s *Server) LookupDurations() Histogram {
 	return newHistogram(durationBounds[:], float64(time.Second), s.histograms(func(m *loopMetrics) *histogram { return &m.durations }))
 }
 
-// LookupHashes returns how many hashes those lookups had.
+// LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
+// it.
 func (s *Server) LookupHashes() Histogram {
 	return newHistogram(hashBounds[:], 1, s.histograms(func(m *loopMetrics) *histogram { return &m.hashes }))
 }
 
-// histograms returns one histogram of each loop.
+// histograms returns one histogram of each loop: the one that of selects.
 func (s *Server) histograms(of func(m *loopMetrics) *histogram) []*histogram {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +94,8 @@ func (s *Server) histograms(of func(m *loopMetrics) *histogram) []*histogram {
 	return all
 }
 
-// metricsOf returns the histograms of a loop. Server.mu is held.
-func (s *Server) metricsOf(loop gnet.EventLoop) *loopMetrics {
+// loopMetricsLocked returns the histograms of a loop. Server.mu is held.
+func (s *Server) loopMetricsLocked(loop gnet.EventLoop) *loopMetrics {
 	m := s.metrics[loop]
 	if m == nil {
 		m = new(loopMetrics)

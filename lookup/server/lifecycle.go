@@ -11,31 +11,31 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// lifecycle is the state that Start and Shutdown share. A server is new, then it
-// starts, serves and stops. Shutdown may come at any time, also beside Start, which then
-// leaves nothing running.
+// lifecycle is the state that Start and Shutdown share: new, starting, serving, stopped.
+// Shutdown may be called at any time. During Start it makes Start fail and leave nothing
+// running.
 type lifecycle struct {
 	shuttingDown atomic.Bool // Shutdown was called; set under mu
 
 	mu          sync.Mutex
 	started     bool               // Start was called
-	cancelStart context.CancelFunc // ends a Start that is under way
+	cancelStart context.CancelFunc // interrupts Start
 	startEnded  chan struct{}      // closed when Start has returned
 
-	booted  chan struct{} // closed when the server listens
-	stopped sync.Once
-	done    chan struct{} // closed when the loops have ended
-	err     error         // why they did, if nobody asked; read after done
+	booted   chan struct{} // closed when the server listens
+	stopOnce sync.Once
+	done     chan struct{} // closed when the loops have ended
+	err      error         // why they ended, nil if by Shutdown; read after done
 }
 
 func newLifecycle() lifecycle {
 	return lifecycle{startEnded: make(chan struct{}), booted: make(chan struct{}), done: make(chan struct{})}
 }
 
-// errStarted refuses to start a server twice.
+// errStarted is the error of a second Start.
 var errStarted = errors.New("server: it was started before; make another one")
 
-// beginStart records that Start began, and returns a context that ends with ctx or when
+// beginStart marks the server as started. It returns a context that ends with ctx or when
 // Shutdown is called.
 func (l *lifecycle) beginStart(ctx context.Context) (context.Context, error) {
 	l.mu.Lock()
@@ -51,8 +51,8 @@ func (l *lifecycle) beginStart(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// beginShutdown records that Shutdown was called and ends a Start that is under way. It
-// returns whether there was a Start.
+// beginShutdown marks the server as shutting down and interrupts Start. It returns whether
+// Start was called.
 func (l *lifecycle) beginShutdown() (started bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,10 +63,10 @@ func (l *lifecycle) beginShutdown() (started bool) {
 	return l.started
 }
 
-// Start binds all addresses and serves them in the background. It returns when they are
-// bound, or with the reason why one cannot be. ctx bounds Start alone: its end later does
-// not stop the server. A server whose Start has failed cannot be started again. Once
-// Shutdown has been called it returns ErrServerClosed, and nothing runs.
+// Start binds all addresses and serves them in the background. It returns when all are
+// bound, or with an error if one cannot be. ctx bounds Start alone; its later end does not
+// stop the server. A server cannot be started again, also after an error. After Shutdown,
+// Start returns ErrServerClosed and leaves nothing running.
 func (s *Server) Start(ctx context.Context) error {
 	ctx, err := s.beginStart(ctx)
 	if err != nil {
@@ -93,23 +93,23 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve listens and starts the event loops, or leaves nothing behind.
+// serve binds the addresses and starts the event loops. On an error nothing is left open.
 func (s *Server) serve(ctx context.Context) error {
 	listeners, err := listenAll(ctx, &s.cfg)
 	if err != nil {
 		return err
 	}
-	engine, err := gnet.NewClient(s,
+	engine, err := gnet.NewClient(&eventHandler{server: s},
 		gnet.WithNumEventLoop(s.cfg.Loops),
 		gnet.WithReadBufferCap(readBuffer),
-		gnet.WithTCPNoDelay(gnet.TCPDelay), // leave it: Go has set no delay
+		gnet.WithTCPNoDelay(gnet.TCPDelay), // gnet need not set it: package net has set TCP_NODELAY
 		gnet.WithTicker(true),
-		gnet.WithLogger(engineLog{s.cfg.Logger}),
+		gnet.WithLogger(gnetLogger{s.cfg.Logger}),
 	)
 	if err == nil {
 		err = engine.Start()
 	}
-	if err != nil { // gnet has closed what it had opened
+	if err != nil { // gnet has closed its own descriptors
 		closeAll(listeners)
 		return fmt.Errorf("server: cannot start event loops: %w", err)
 	}
@@ -122,17 +122,16 @@ func (s *Server) serve(ctx context.Context) error {
 	return nil
 }
 
-// Addrs returns the bound addresses in the order of Config.Listen, with the
-// ports that were taken. Valid once Start has returned nil.
+// Addrs returns the bound addresses in the order of Config.Listen, with the actual ports.
+// It is valid after Start has returned nil. The caller must not modify it.
 func (s *Server) Addrs() []string { return s.addrs }
 
-// Done is closed when the server has stopped, asked to or not; Err then tells
-// which. A Shutdown before Start closes it too.
+// Done returns a channel that is closed when the server has stopped, by Shutdown or by
+// itself, or has failed to start. Err then says why.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err returns nil if the server stopped because Shutdown was called, and
-// otherwise why it stopped or did not start, also after a later Shutdown. Valid once
-// Done is closed.
+// Err returns nil if the server stopped because of Shutdown. Otherwise it wraps ErrStopped
+// and the reason, also after a later Shutdown. It is valid after Done is closed.
 func (s *Server) Err() error {
 	if s.err != nil {
 		return fmt.Errorf("%w: %w", ErrStopped, s.err)
@@ -140,10 +139,10 @@ func (s *Server) Err() error {
 	return nil
 }
 
-// Shutdown stops listening, lets requests that have begun finish and their replies
-// be taken until ctx ends, then closes everything. It returns nil when nothing was
-// cut off, and Err if the server had stopped by itself before. It may be called at any
-// time, and again; after it the server cannot be started.
+// Shutdown stops listening and closes each connection once its open requests are answered
+// and the peer has read the replies. When ctx ends it closes the remaining ones and returns
+// an error. It returns Err if the server had stopped by itself. It may be called at any
+// time and repeatedly; the server cannot be started after it.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.beginShutdown() {
 		s.stop(nil)
@@ -161,14 +160,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.stopServing(nil); err != nil {
 		return errors.Join(cut, err)
 	}
-	return errors.Join(cut, s.Err()) // it may have stopped by itself meanwhile
+	return errors.Join(cut, s.Err()) // it may have stopped by itself while draining
 }
 
-// stopTimeout bounds the closing of loops and connections; it needs no peer, so it
-// only guards against our own mistakes.
+// stopTimeout bounds the closing of loops and connections. No peer can delay that, so it
+// only guards against bugs.
 const stopTimeout = 10 * time.Second
 
-// stopServing closes everything, whatever is under way. why is as for stop.
+// stopServing closes all listeners, connections and loops at once. why is as for stop.
 func (s *Server) stopServing(why error) error {
 	s.mu.Lock()
 	for ses := range s.sessions {
@@ -177,7 +176,7 @@ func (s *Server) stopServing(why error) error {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	s.acceptor.close(ctx) // before the loops stop: a connection being enrolled waits for its loop
+	s.acceptor.close(ctx) // before the loops stop, because enroll waits for a loop
 	go s.stop(why)
 	select {
 	case <-s.done:
@@ -187,28 +186,28 @@ func (s *Server) stopServing(why error) error {
 	}
 }
 
-// stop ends the event loops, if they run, and all that depends on them. why is nil if
-// somebody asked for it; only the first call counts.
+// stop ends the event loops, if they run, and then the workers. why is nil if Shutdown was
+// called. Only the first call has an effect.
 func (s *Server) stop(why error) {
-	s.stopped.Do(func() {
+	s.stopOnce.Do(func() {
 		if s.engine != nil {
 			if err := s.engine.Stop(); err != nil && why == nil {
 				s.cfg.Logger.Warn("event loops did not stop as they should", "error", err)
 			}
 		}
-		s.workers.stop() // no loop is left that could submit
+		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)
 		s.err = why
 		close(s.done)
 	})
 }
 
-// maxMissedSweeps is how many sweeps in a row must be missing for the engine to be
-// gone; a machine that is short of time delays them as it delays who watches.
+// maxMissedSweeps is how many sweeps in a row must be missing before watch stops the
+// server. An overloaded machine delays sweeps and watch alike.
 const maxMissedSweeps = 10
 
-// watch notices when an event loop has ended by itself, which gnet tells nobody:
-// it no longer sweeps then. New connections would go to that loop and hang.
+// watch stops the server when an event loop has ended by itself: new connections would go
+// to that loop and hang. gnet reports it only by calling OnTick no longer.
 func (s *Server) watch(maxMissed int) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -219,7 +218,7 @@ func (s *Server) watch(maxMissed int) {
 			return
 		case <-tick.C:
 		}
-		s.peers.flush(false) // here, not in OnTick: a log may block
+		s.peers.flush(false) // not in OnTick, because a log may block
 		if n := s.sweeps.Load(); n != last {
 			last, missed = n, 0
 		} else {

@@ -6,25 +6,29 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Limits protect a server from its peers. Zero fields mean the defaults, but
-// for IdleTimeout, where zero means off.
+// Limits protect a server from its peers. Zero fields mean the defaults of DefaultLimits; a
+// zero IdleTimeout means none.
 type Limits struct {
-	MaxMessage     int64 // bytes of a request, headers included; past it the connection is closed
-	MaxFrames      int   // frames of a request; past it the connection is closed
-	MaxHashes      int   // hashes of a lookup; past it the answer is 00
-	MaxConnections int   // connections at a time; past it new ones are closed at once
-	// MaxInFlight bounds the requests of one connection that wait for a backend;
-	// past it the answer is 00. The memory backend answers before it reads on, so
-	// with it at most one is in flight.
-	MaxInFlight int
-	MaxUnsent   int // bytes of replies that a connection has not read; past it it is closed
+	// A connection that exceeds one of these is closed.
+	MaxMessage int64 // bytes of a request, headers included
+	MaxFrames  int   // frames of a request
+	MaxUnsent  int   // bytes of replies that the peer has not read
 
-	HandshakeTimeout time.Duration // for a ZMTP handshake, from its first byte to its last; past it the connection is closed
-	MessageTimeout   time.Duration // from a request's first byte to its last; past it the connection is closed
-	IdleTimeout      time.Duration // between requests; past it the connection is closed; 0 is off
+	// MaxHashes bounds the hashes of a lookup. More are answered 00.
+	MaxHashes int
+	// MaxConnections bounds the open connections. Further ones are closed at once.
+	MaxConnections int
+	// MaxInFlight bounds the unanswered requests of one connection over a backend. Further
+	// ones are answered 00. Over the memory index there is never more than one.
+	MaxInFlight int
+
+	// A connection that exceeds one of these is closed.
+	HandshakeTimeout time.Duration // from the first byte of a ZMTP handshake to its last
+	MessageTimeout   time.Duration // from the first byte of a request to its last
+	IdleTimeout      time.Duration // between requests; 0 means none
 }
 
-// DefaultLimits returns the limits of a server that is told nothing else.
+// DefaultLimits returns the defaults of Limits.
 func DefaultLimits() Limits {
 	return Limits{
 		MaxMessage:       netproto.DefaultMaxMessage,
@@ -38,7 +42,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// withDefaults fills in what is zero.
+// withDefaults returns the limits with zero fields replaced.
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	for _, f := range []struct{ have, def *int }{

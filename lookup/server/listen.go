@@ -10,37 +10,38 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// listener is an address that is listened on.
+// listener is a bound address.
 type listener struct {
 	net.Listener
-	addr   string // as Server.Addrs tells it
-	remove func() // takes away the file of the socket, nil if it has none
+	addr       string // as Server.Addrs returns it
+	removeFile func() // removes the file of the socket; nil if it has none
 }
 
-// Close ends listening. What has been accepted goes on.
+// Close stops listening and removes the socket's file. Accepted connections stay open.
 func (l listener) Close() error {
 	l.unlink()
 	return l.Listener.Close()
 }
 
-// unlink takes away the file of the socket, once.
+// unlink removes the file of the socket, once.
 func (l *listener) unlink() {
-	if l.remove != nil {
-		l.remove()
-		l.remove = nil
+	if l.removeFile != nil {
+		l.removeFile()
+		l.removeFile = nil
 	}
 }
 
-// keepAlive finds peers that vanished without a word, two minutes after their
-// last one: their connections would count against max_connections for ever.
+// keepAlive closes connections two minutes after their peer has vanished. Otherwise they
+// would count against max_connections for ever.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// listenAll binds all addresses, or none and says which one cannot be.
+// listenAll binds all addresses. If one cannot be bound it closes the others and returns an
+// error that names it.
 func listenAll(ctx context.Context, cfg *Config) ([]listener, error) {
 	var all []listener
 	for _, addr := range cfg.Listen {
 		ln, err := listen(ctx, addr, cfg)
-		if err == nil && ctx.Err() != nil { // which package net need not have looked at
+		if err == nil && ctx.Err() != nil { // package net may ignore the end of ctx
 			_ = ln.Close()
 			err = ctx.Err()
 		}
@@ -53,12 +54,14 @@ func listenAll(ctx context.Context, cfg *Config) ([]listener, error) {
 	return all, nil
 }
 
+// closeAll closes the listeners.
 func closeAll(listeners []listener) {
 	for _, ln := range listeners {
 		_ = ln.Close()
 	}
 }
 
+// listen binds one address.
 func listen(ctx context.Context, addr string, cfg *Config) (listener, error) {
 	network, address, err := api.SplitAddress(addr)
 	if err != nil {
@@ -68,7 +71,7 @@ func listen(ctx context.Context, addr string, cfg *Config) (listener, error) {
 		return listenIPC(address, cfg.IPCMode)
 	}
 	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
-	lc.SetMultipathTCP(false) // on by default, and of no use to clients this near
+	lc.SetMultipathTCP(false) // Go's default is on; clients are in the same network
 	ln, err := lc.Listen(ctx, tcpNetwork(address), address)
 	if err != nil {
 		return listener{}, err
@@ -82,8 +85,8 @@ func listen(ctx context.Context, addr string, cfg *Config) (listener, error) {
 	return listener{Listener: ln, addr: "tcp://" + net.JoinHostPort(host, fmt.Sprint(port))}, nil
 }
 
-// tcpNetwork returns the network that takes an address for what it says: with
-// "tcp", package net listens to IPv6 too where 0.0.0.0 is given.
+// tcpNetwork returns tcp4 or tcp6 if an address is an IP address, otherwise tcp. With tcp,
+// package net would bind 0.0.0.0 on IPv6 too.
 func tcpNetwork(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultIPCMode are the permissions of an ipc:// socket's file when nothing else
-// is said: whoever may write to the file may connect.
+// DefaultIPCMode is the default of Config.IPCMode. Whoever may write to a socket's file may
+// connect; by default that is the server's own user.
 const DefaultIPCMode fs.FileMode = 0o600
 
-// listenIPC listens on a unix socket. A file at its path is replaced only if it is
-// a socket that nobody listens on.
+// listenIPC listens on a unix socket. It replaces a file at its path only if that is a
+// socket without a listener.
 func listenIPC(path string, mode fs.FileMode) (listener, error) {
 	if strings.HasPrefix(path, "@") {
 		ln, err := net.Listen("unix", path)
@@ -30,7 +30,7 @@ func listenIPC(path string, mode fs.FileMode) (listener, error) {
 	}
 	unlock := lockDir(filepath.Dir(path))
 	defer unlock()
-	if err := clearStale(path); err != nil {
+	if err := removeStaleSocket(path); err != nil {
 		return listener{}, err
 	}
 	ln, err := bindIPC(path, mode)
@@ -42,16 +42,17 @@ func listenIPC(path string, mode fs.FileMode) (listener, error) {
 		_ = ln.Close()
 		return listener{}, err
 	}
-	return listener{Listener: ln, addr: "ipc://" + path, remove: func() { removeIPC(path, ours) }}, nil
+	return listener{Listener: ln, addr: "ipc://" + path, removeFile: func() { removeIPC(path, ours) }}, nil
 }
 
+// inUse returns the error of a path that another server listens on.
 func inUse(path string) error {
 	return fmt.Errorf("%s is in use by a running server: %w", path, unix.EADDRINUSE)
 }
 
-// clearStale makes room at path: it removes the socket of a server that is gone,
-// and refuses to remove anything else.
-func clearStale(path string) error {
+// removeStaleSocket removes the socket of a server that no longer runs. It returns an error
+// if anything else is at path.
+func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -66,16 +67,16 @@ func clearStale(path string) error {
 	case err == nil:
 		_ = conn.Close()
 		return inUse(path)
-	case errors.Is(err, unix.EAGAIN): // more wait for it than it accepts
+	case errors.Is(err, unix.EAGAIN): // its backlog is full
 		return inUse(path)
 	case !errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Errorf("cannot tell whether a server uses %s: %w", path, err)
 	}
-	return os.NewSyscallError("unlink", unix.Unlink(path)) // os.Remove would take a directory
+	return os.NewSyscallError("unlink", unix.Unlink(path)) // os.Remove would also remove a directory
 }
 
-// bindIPC creates the socket's file and listens. Between the two it sets the
-// permissions: nobody can connect before.
+// bindIPC creates the socket's file, sets its mode and then listens, so that no peer can
+// connect before the mode is set.
 func bindIPC(path string, mode fs.FileMode) (net.Listener, error) {
 	syscall.ForkLock.RLock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -106,7 +107,7 @@ func bindIPC(path string, mode fs.FileMode) (net.Listener, error) {
 	return ln, nil
 }
 
-// removeIPC takes a socket's file away if it is still the one that was created.
+// removeIPC removes a socket's file if it is still the one that was created.
 func removeIPC(path string, ours fs.FileInfo) {
 	unlock := lockDir(filepath.Dir(path))
 	defer unlock()
@@ -115,19 +116,18 @@ func removeIPC(path string, ours fs.FileInfo) {
 	}
 }
 
-// lockPatience bounds the wait for another server that starts in the same
-// directory; it takes milliseconds.
-const lockPatience = 2 * time.Second
+// lockTimeout bounds the wait for another server that starts in the same directory, which
+// takes milliseconds.
+const lockTimeout = 2 * time.Second
 
-// lockDir keeps servers that start at the same moment from taking each other's
-// new socket for a stale one. It does what it can: where a directory cannot be
-// locked, servers are started one by one.
+// lockDir locks a directory, so that servers that start at the same time do not take each
+// other's new socket for a stale one. If it cannot, it goes on without the lock.
 func lockDir(dir string) (unlock func()) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return func() {}
 	}
-	for end := time.Now().Add(lockPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(lockTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			break
 		}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipcPeer is the process at the other end of a unix socket, as it was when it
+// ipcPeer identifies the peer process of a unix socket, as of the time when it
 // connected.
 type ipcPeer unix.Ucred
 
@@ -17,7 +17,7 @@ func (*ipcPeer) Network() string { return "ipc" }
 // String implements net.Addr.
 func (p *ipcPeer) String() string { return fmt.Sprintf("pid=%d uid=%d gid=%d", p.Pid, p.Uid, p.Gid) }
 
-// peerOf returns who is at the other end of a connection.
+// peerOf returns the address of a connection's peer: on a unix socket its process.
 func peerOf(conn net.Conn) net.Addr {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {

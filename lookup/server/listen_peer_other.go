@@ -4,5 +4,5 @@ package server
 
 import "net"
 
-// peerOf returns who is at the other end of a connection.
+// peerOf returns the address of a connection's peer.
 func peerOf(conn net.Conn) net.Addr { return conn.RemoteAddr() }

@@ -115,7 +115,7 @@ func TestIPC(t *testing.T) {
 		require.EqualValues(t, 16000, hit.Tokens, addr)
 		require.NoError(t, c.Close())
 	}
-	lookuptest.Eventually(t, "all gone", func() bool { return server.open() == 0 })
+	lookuptest.Eventually(t, "all gone", func() bool { return server.numSessions() == 0 })
 	if runtime.GOOS == "linux" {
 		peer := fmt.Sprintf("pid=%d uid=%d gid=%d", os.Getpid(), os.Getuid(), os.Getgid())
 		require.Equal(t, 2, strings.Count(log.String(), `level=DEBUG msg="connection opened" peer="`+peer+`"`), log.String())
@@ -339,7 +339,7 @@ func TestLoopsAreEven(t *testing.T) {
 		conn, err := net.Dial(network, target)
 		require.NoError(t, err)
 		defer conn.Close()
-		lookuptest.Eventually(t, "open", func() bool { return server.open() == i+1 })
+		lookuptest.Eventually(t, "open", func() bool { return server.numSessions() == i+1 })
 	}
 	loops := map[any]int{}
 	server.mu.Lock()
@@ -370,11 +370,11 @@ func TestAdmitWaitsForTheLoop(t *testing.T) {
 		require.NoError(t, err)
 		begun := time.Now()
 		server.acceptor.admit(accepted)
-		if open := server.open(); time.Since(begun) < enrollWait {
+		if open := server.numSessions(); time.Since(begun) < enrollWait {
 			require.Equal(t, i+1, open)
 			inTime++
 		}
-		lookuptest.Eventually(t, "open", func() bool { return server.open() == i+1 })
+		lookuptest.Eventually(t, "open", func() bool { return server.numSessions() == i+1 })
 	}
 	t.Logf("%d of %d within %v", inTime, connections, enrollWait)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// memoryHandler serves the requests of one session over the memory index: hashes are
-// looked up as they arrive, and a request is answered when it ends.
+// memoryHandler serves the requests of one session over the memory index. Hashes are looked
+// up as they arrive, and a request is answered when it ends.
 type memoryHandler struct {
 	session *session
 
@@ -19,13 +19,13 @@ type memoryHandler struct {
 	err    error          // why the request being received cannot be served
 }
 
-// errTurnOver refuses a request by anchors because of anchorsTurnLimit.
-var errTurnOver = fmt.Errorf("too many requests by anchors at a time: %w", lookup.ErrByHashes)
+// errAnchorsTurnLimit is the error of a request by anchors after anchorsTurnLimit.
+var errAnchorsTurnLimit = fmt.Errorf("too many requests by anchors at a time: %w", lookup.ErrByHashes)
 
-// anchorsTurnLimit is how long a connection's turn may have lasted for a further request
-// by anchors to be served in it. A hundred bytes of such a request may follow a chain in a
-// hundred thousand pieces, which takes milliseconds, and a turn has room for a thousand
-// of them. Other lookups take time in proportion to the bytes they send.
+// anchorsTurnLimit bounds the time of a turn in which a second request by anchors is
+// served. Such a request of a hundred bytes may follow a chain of a hundred thousand
+// pieces, which takes milliseconds, and a turn may have a thousand of them. Other lookups
+// take time in proportion to their bytes.
 const anchorsTurnLimit = 5 * time.Millisecond
 
 // begin implements requestHandler.
@@ -42,7 +42,7 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 	return wanted
 }
 
-// beginChange starts a store or an evict.
+// beginChange begins a store or an evict.
 func (h *memoryHandler) beginChange(q *netproto.Request) error {
 	service := h.session.server.service
 	if h.change == nil {
@@ -54,6 +54,7 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 	return service.BeginEvict(h.change, q.Rank)
 }
 
+// beginLookup begins a lookup or an explain.
 func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
 	server := h.session.server
 	if err := server.checkHashes(q); err != nil {
@@ -67,21 +68,22 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 	return begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
 }
 
+// beginAnchors begins a lookup by anchors, or a request for their parameters.
 func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err error) {
 	server := h.session.server
 	if err := server.checkHashes(q); err != nil {
 		return false, err
 	}
 	if h.session.anchorRequests > 0 && q.Anchors.NumHashes > 0 && time.Since(h.session.turnStart) > server.anchorsTurnLimit {
-		return false, errTurnOver
+		return false, errAnchorsTurnLimit
 	}
 	h.session.anchorRequests++
 	h.query = server.service.NewQuery()
 	return h.query.BeginAnchors(q)
 }
 
-// add implements requestHandler.
-func (h *memoryHandler) add(q *netproto.Request, hashes []byte) bool {
+// addHashes implements requestHandler.
+func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) bool {
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
 		return h.query.Add(hashes)
@@ -102,14 +104,14 @@ func (h *memoryHandler) end(q *netproto.Request) {
 	if err == nil {
 		err = h.reply(q)
 	}
-	h.discard()
+	h.releaseRequest()
 	if err != nil {
 		h.session.appendFailed(q.Envelope, err)
 	}
 	h.session.flush(flushAt)
 }
 
-// reply appends the reply to a request that can be served.
+// reply serves a request without problems and appends its reply.
 func (h *memoryHandler) reply(q *netproto.Request) error {
 	s := h.session
 	switch q.Tag {
@@ -167,7 +169,7 @@ func (h *memoryHandler) replyAnchors(q *netproto.Request) error {
 	return nil
 }
 
-// replyJSON appends 01 and a document.
+// replyJSON appends 01 and v in JSON.
 func (s *session) replyJSON(q *netproto.Request, v any) error {
 	payload, err := encodeJSON(v)
 	if err != nil {
@@ -177,11 +179,11 @@ func (s *session) replyJSON(q *netproto.Request, v any) error {
 	return nil
 }
 
-// resume implements requestHandler: every request is answered when it ends.
-func (h *memoryHandler) resume() {}
+// handleWake implements requestHandler. Every request was answered when it ended.
+func (h *memoryHandler) handleWake() {}
 
-// discard implements requestHandler.
-func (h *memoryHandler) discard() {
+// releaseRequest implements requestHandler.
+func (h *memoryHandler) releaseRequest() {
 	h.err = nil
 	if h.query != nil {
 		h.query.Release()
@@ -190,4 +192,4 @@ func (h *memoryHandler) discard() {
 }
 
 // close implements requestHandler.
-func (h *memoryHandler) close() { h.discard() }
+func (h *memoryHandler) close() { h.releaseRequest() }

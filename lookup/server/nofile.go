@@ -2,24 +2,23 @@ package server
 
 import "golang.org/x/sys/unix"
 
-// capConnections lowers a bound on connections to what the process's limit of
-// open files allows. A quarter of the limit, at least 64, stays free for everything
-// else: without descriptors nothing can be accepted, not even to be refused, and
-// connections to backends and files cannot be opened.
+// capConnections lowers a bound on connections to what the limit of open files allows. It
+// reserves a quarter of the limit, at least 64, for backends and files, and for
+// connections that are accepted only to be closed.
 func capConnections(most int, openFiles uint64) int {
 	const least = 64
 	reserve := max(openFiles/4, least)
 	if openFiles <= reserve {
 		return min(most, 1)
 	}
-	if room := openFiles - reserve; uint64(most) > room {
-		return int(room)
+	if allowed := openFiles - reserve; uint64(most) > allowed {
+		return int(allowed)
 	}
 	return most
 }
 
-// openFileLimit returns the soft limit of open files, which Go's runtime raises to
-// the hard one at start.
+// openFileLimit returns the soft limit of open files. Go's runtime raises it to the hard
+// limit at start.
 func openFileLimit() (uint64, error) {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)

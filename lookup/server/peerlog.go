@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// logInterval is the least time between two lines of one reason.
+// logInterval is the minimum time between two lines of one reason.
 const logInterval = 10 * time.Second
 
-// peerLog logs what peers do wrong without letting them fill the log: for each reason one
-// line every logInterval, with the number of events since the line before. At level debug
-// each event has its line.
+// peerLog logs the mistakes of peers without letting them fill the log: for each reason one
+// line every logInterval, with the number of suppressed events. At level debug each event
+// has a line.
 type peerLog struct {
 	logger *slog.Logger
 	start  time.Time
@@ -35,7 +35,7 @@ func levelOf(why closeReason) slog.Level {
 	return slog.LevelWarn
 }
 
-// connectionClosed logs why a connection ended. err says more and may be nil.
+// connectionClosed logs why a connection ended. err has details and may be nil.
 func (l *peerLog) connectionClosed(why closeReason, peer net.Addr, err error) {
 	if why != closedByPeer {
 		l.log(&l.closed[why], levelOf(why), "connection closed", why.String(), peer, err)
@@ -47,7 +47,7 @@ func (l *peerLog) requestFailed(peer net.Addr, err error) {
 	l.log(&l.failed, slog.LevelWarn, "request refused", "", peer, err)
 }
 
-// log writes a line, or counts that it was not written.
+// log writes a line, or counts a suppressed one.
 func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string, peer net.Addr, err error) {
 	var suppressed int64
 	if level > slog.LevelDebug {
@@ -76,8 +76,8 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string,
 	l.logger.LogAttrs(ctx, level, message, attrs...)
 }
 
-// flush logs how many events were suppressed for each reason whose next line is due, and
-// for every reason at the end.
+// flush logs the number of suppressed events of each reason whose next line is due, and of
+// all reasons if end is true.
 func (l *peerLog) flush(end bool) {
 	now := l.now()
 	for why := range l.closed {
@@ -90,31 +90,32 @@ func (l *peerLog) flush(end bool) {
 	}
 }
 
-// now is monotonic and begins at 1, so that 0 can mean never.
+// now returns monotonic nanoseconds, at least 1, so that 0 can mean never.
 func (l *peerLog) now() int64 { return int64(time.Since(l.start)) + 1 }
 
-// logLimit lets one line every logInterval through and counts the others.
+// logLimit allows one line every logInterval and counts the others.
 type logLimit struct {
 	last       atomic.Int64 // when the last line was written, 0: never
 	suppressed atomic.Int64 // events since then
 }
 
-// allow tells whether a line may be written, and how many events had none since the last.
-func (q *logLimit) allow(now int64) (suppressed int64, ok bool) {
-	last := q.last.Load()
-	if last != 0 && now-last < int64(logInterval) || !q.last.CompareAndSwap(last, now) {
-		q.suppressed.Add(1)
+// allow reports whether a line may be written, and returns and resets the number of events
+// suppressed since the last one.
+func (l *logLimit) allow(now int64) (suppressed int64, ok bool) {
+	last := l.last.Load()
+	if last != 0 && now-last < int64(logInterval) || !l.last.CompareAndSwap(last, now) {
+		l.suppressed.Add(1)
 		return 0, false
 	}
-	return q.suppressed.Swap(0), true
+	return l.suppressed.Swap(0), true
 }
 
-// takeSuppressed returns, and resets, the number of events without a line if the next line
-// is due or end is true, otherwise 0.
-func (q *logLimit) takeSuppressed(now int64, end bool) int64 {
-	last := q.last.Load()
-	if q.suppressed.Load() == 0 || !end && now-last < int64(logInterval) || !q.last.CompareAndSwap(last, now) {
+// takeSuppressed returns and resets the number of suppressed events if the next line is due
+// or end is true. Otherwise it returns 0.
+func (l *logLimit) takeSuppressed(now int64, end bool) int64 {
+	last := l.last.Load()
+	if l.suppressed.Load() == 0 || !end && now-last < int64(logInterval) || !l.last.CompareAndSwap(last, now) {
 		return 0
 	}
-	return q.suppressed.Swap(0)
+	return l.suppressed.Swap(0)
 }

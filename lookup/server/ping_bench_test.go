@@ -42,18 +42,18 @@ func BenchmarkPingBesideSlowStore(b *testing.B) {
 				return took
 			}
 			pings()
-			var logLimit, loaded []time.Duration
+			var quiet, loaded []time.Duration
 			var lookups atomic.Int64
 			for b.Loop() {
-				logLimit = append(logLimit, pings()...)
+				quiet = append(quiet, pings()...)
 				ctx, cancel := context.WithCancel(context.Background())
 				var askers sync.WaitGroup
 				for i := range asking {
-					client, keys := dial(), lookuptest.Chain(fmt.Sprint("prompt", i), hashes, 32)
+					c, keys := dial(), lookuptest.Chain(fmt.Sprint("prompt", i), hashes, 32)
 					askers.Go(func() {
-						defer client.Close()
+						defer c.Close()
 						for ctx.Err() == nil {
-							if _, err := client.Lookup(ctx, 16*hashes, netproto.NewHashes(keys, 32)); err == nil {
+							if _, err := c.Lookup(ctx, 16*hashes, netproto.NewHashes(keys, 32)); err == nil {
 								lookups.Add(1)
 							}
 						}
@@ -64,12 +64,12 @@ func BenchmarkPingBesideSlowStore(b *testing.B) {
 				askers.Wait()
 			}
 			b.ReportMetric(0, "ns/op")
-			for name, took := range map[string][]time.Duration{"logLimit": logLimit, "loaded": loaded} {
+			for name, took := range map[string][]time.Duration{"quiet": quiet, "loaded": loaded} {
 				slices.Sort(took)
 				b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, name+"-p50-us")
 				b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1e3, name+"-p99-us")
 			}
-			b.ReportMetric(float64(loaded[len(loaded)*99/100])/float64(logLimit[len(logLimit)*99/100]), "ratio")
+			b.ReportMetric(float64(loaded[len(loaded)*99/100])/float64(quiet[len(quiet)*99/100]), "ratio")
 			b.ReportMetric(float64(lookups.Load())/float64(b.N), "lookups")
 		})
 	}

@@ -1,18 +1,14 @@
 package server
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hitline/hitline/backend"
 )
 
-// ErrNotReady says that new clients had better go elsewhere. Why follows it.
-var ErrNotReady = errors.New("not ready")
-
-// Ready returns nil while new clients are welcome: the server listens, is not
-// draining, and its backend is not known to fail. Otherwise it wraps ErrNotReady.
+// Ready returns nil if the server accepts connections and its backend's breaker is not open.
+// Otherwise it returns ErrNotReady with the reason: not listening, draining, stopped or the
+// backend.
 func (s *Server) Ready() error {
 	if !s.running() {
 		return fmt.Errorf("%w: stopped", ErrNotReady)
@@ -30,6 +26,3 @@ func (s *Server) Ready() error {
 	}
 	return nil
 }
-
-// CloseReasons returns the keys that Stat.Closed may have.
-func CloseReasons() []string { return slices.Clone(reasonNames[:]) }

@@ -16,28 +16,27 @@ import (
 
 // remoteHandler serves the requests of one connection over a backend.
 //
-// A request is dispatched to the workers when those before it that it must not overtake
-// have completed: a write waits for all, a read for writes only. Its reply is written on
-// the event loop, which keeps order and the bound on unsent replies, once the requests
-// before it with an equal envelope have theirs.
+// A request is dispatched to the workers once the requests before it that it must not
+// overtake have completed: a write waits for all, a read for writes only. The event loop
+// writes its reply, once the requests before it with an equal envelope have theirs.
 //
-// It belongs to the event loop but for what mu guards.
+// All fields belong to the event loop, except those that mu guards and connCtx.
 type remoteHandler struct {
 	session *session
 
-	current       *remoteRequest   // being received
+	current       *remoteRequest   // being received, nil if none
 	pending       []*remoteRequest // not dispatched yet, in order of arrival
-	activeReads   int              // dispatched and not complete
-	activeWrites  int              // likewise, at most one
+	activeReads   int              // dispatched and not completed
+	activeWrites  int              // dispatched and not completed, at most one
 	readQueue     connQueue
 	writeQueue    connQueue
 	last          map[string]*remoteRequest // the last unanswered request of each envelope
-	heldBytes     int                       // payloads that wait for replies of equal envelopes
-	wakeEventLoop func()                    // makes the event loop call resume; from any goroutine
+	heldBytes     int                       // of payloads that wait for replies to equal envelopes
+	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
-	completed []*remoteRequest // by workers, and not seen by the event loop yet
-	closed    bool             // the connection is gone
+	completed []*remoteRequest // by workers; not taken by the event loop yet
+	closed    bool             // the connection is closed
 
 	connCtx    context.Context // ends with the connection
 	cancelConn context.CancelFunc
@@ -55,7 +54,7 @@ func (h *remoteHandler) remote() *lookup.Remote { return h.session.server.remote
 func (h *remoteHandler) begin(q *netproto.Request) bool {
 	r := h.newRequest(q)
 	h.current = r
-	if r.err = h.prepare(r, q); r.err != nil || r.need == 0 {
+	if r.err = h.prepare(r, q); r.err != nil || r.neededBytes == 0 {
 		return false
 	}
 	if r.err = h.overLimit(); r.err != nil {
@@ -69,21 +68,22 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 	return true
 }
 
+// newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, tag: q.Tag, place: q.Rank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, tag: q.Tag, rank: q.Rank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
-// prepare checks a request that has hashes and finds out how many of them it needs.
+// prepare checks a request that has hashes and sets how many bytes of them it needs.
 func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err error) {
 	service := h.session.server.service
 	if r.tag == netproto.TagAnchors {
 		if q.Anchors.NumHashes == 0 {
-			return nil // it asks for the parameters
+			return nil // a request for the parameters
 		}
 		return service.AnchorsError()
 	}
 	if r.isWrite() {
-		r.need = q.NumHashes * q.HashLen
+		r.neededBytes = q.NumHashes * q.HashLen
 		return service.CheckRank(q.Rank)
 	}
 	if err := h.session.server.checkHashes(q); err != nil {
@@ -91,24 +91,26 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 	}
 	var n int
 	r.numTokens, n, err = h.remote().Needed(q.NumTokens, q.Unaligned, q.NumHashes)
-	r.need = n * q.HashLen
+	r.neededBytes = n * q.HashLen
 	return err
 }
 
-// overLimit returns why the connection may have no further request unanswered.
+// overLimit returns errInFlight if the connection may have no further unanswered request.
 func (h *remoteHandler) overLimit() error {
 	limits := &h.session.server.cfg.Limits
 	switch {
 	case int(h.session.inFlight.Load()) >= limits.MaxInFlight:
-		return fmt.Errorf("%w: %d", ErrInFlight, limits.MaxInFlight)
+		return fmt.Errorf("%w: %d", errInFlight, limits.MaxInFlight)
 	case h.heldBytes > limits.MaxUnsent:
-		return fmt.Errorf("%w: %d bytes of replies", ErrInFlight, h.heldBytes)
+		return fmt.Errorf("%w: %d bytes of replies", errInFlight, h.heldBytes)
 	}
 	return nil
 }
 
-// add implements requestHandler.
-func (h *remoteHandler) add(_ *netproto.Request, hashes []byte) bool { return h.current.add(hashes) }
+// addHashes implements requestHandler.
+func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) bool {
+	return h.current.addHashes(hashes)
+}
 
 // end implements requestHandler.
 func (h *remoteHandler) end(q *netproto.Request) {
@@ -120,7 +122,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
 	}
-	if err := h.overLimit(); err != nil { // whatever else is wrong: see enqueueReply
+	if err := h.overLimit(); err != nil { // it overrides other errors: see enqueueReply
 		r.err, r.refused = err, true
 	}
 	r.envelope, r.began = bytes.Clone(q.Envelope), h.session.began
@@ -142,8 +144,8 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	}
 }
 
-// enqueue dispatches a request, or keeps it until those before it have completed; a read
-// is kept at most for the backend's timeout.
+// enqueue dispatches a request, or keeps it pending until those before it have completed. A
+// read is pending for at most the backend's timeout.
 func (h *remoteHandler) enqueue(r *remoteRequest) {
 	h.pending = append(h.pending, r)
 	h.dispatch()
@@ -154,7 +156,7 @@ func (h *remoteHandler) enqueue(r *remoteRequest) {
 	}
 }
 
-// dispatch hands to the workers what may start.
+// dispatch starts the pending requests that need not wait any longer.
 func (h *remoteHandler) dispatch() {
 	for len(h.pending) > 0 && h.session.sendErr == nil {
 		r := h.pending[0]
@@ -169,7 +171,7 @@ func (h *remoteHandler) dispatch() {
 
 // start submits a request to its pool of workers.
 func (h *remoteHandler) start(r *remoteRequest) {
-	if r.tag == netproto.TagStat { // it only keeps its place in the order
+	if r.tag == netproto.TagStat { // it needs no worker, only its position in the order
 		h.finish(r)
 		return
 	}
@@ -178,11 +180,11 @@ func (h *remoteHandler) start(r *remoteRequest) {
 	if r.isWrite() {
 		timeout, active, pool, queue = cfg.WriteTimeout, &h.activeWrites, pools.writes, &h.writeQueue
 	}
-	if r.deadline.IsZero() { // it was not kept
+	if r.deadline.IsZero() { // it was not pending
 		r.deadline = time.Now().Add(timeout)
 	}
 	if !pool.submit(queue, r) {
-		r.reject(fmt.Errorf("%w: %d", ErrBusy, cfg.Queue))
+		r.reject(fmt.Errorf("%w: %d", errBusy, cfg.Queue))
 		r.release()
 		h.finish(r)
 		return
@@ -190,7 +192,7 @@ func (h *remoteHandler) start(r *remoteRequest) {
 	*active++
 }
 
-// complete hands a request back to the event loop. It is called by a worker.
+// complete returns a request to the event loop. A worker calls it.
 func (h *remoteHandler) complete(r *remoteRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,11 +201,11 @@ func (h *remoteHandler) complete(r *remoteRequest) {
 	}
 	h.completed = append(h.completed, r)
 	if len(h.completed) == 1 {
-		h.wakeEventLoop() // under the lock: the connection is not released before it is closed here
+		h.wakeEventLoop() // mu is held, so close, and gnet's release of the connection, come later
 	}
 }
 
-// wake has the event loop call resume, unless the connection is gone.
+// wake makes the event loop call handleWake, unless the connection is closed.
 func (h *remoteHandler) wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,11 +214,11 @@ func (h *remoteHandler) wake() {
 	}
 }
 
-// resume implements requestHandler.
-func (h *remoteHandler) resume() {
+// handleWake implements requestHandler.
+func (h *remoteHandler) handleWake() {
 	completed := h.takeCompleted()
 	if len(completed) > 0 {
-		h.session.lastActive.Store(monotime.Now()) // idle begins now
+		h.session.lastActive.Store(monotime.Now()) // IdleTimeout begins now
 	}
 	for _, r := range completed {
 		if h.session.sendErr != nil {
@@ -242,19 +244,19 @@ func (h *remoteHandler) takeCompleted() []*remoteRequest {
 	return completed
 }
 
-// expirePending answers the reads whose time is up before they could be dispatched,
-// behind a write that takes long.
+// expirePending answers the pending reads whose deadline has passed. They waited behind a
+// slow write.
 func (h *remoteHandler) expirePending() {
 	now := time.Now()
-	var late []*remoteRequest
+	var expired []*remoteRequest
 	h.pending = slices.DeleteFunc(h.pending, func(r *remoteRequest) bool {
 		is := r.isRead() && !r.deadline.IsZero() && !r.deadline.After(now)
 		if is {
-			late = append(late, r)
+			expired = append(expired, r)
 		}
 		return is
 	})
-	for _, r := range late {
+	for _, r := range expired {
 		if r.release(); h.session.sendErr == nil {
 			r.expire()
 			h.finish(r)
@@ -262,22 +264,22 @@ func (h *remoteHandler) expirePending() {
 	}
 }
 
-// discard implements requestHandler.
-func (h *remoteHandler) discard() {
+// releaseRequest implements requestHandler.
+func (h *remoteHandler) releaseRequest() {
 	if h.current != nil {
 		h.current.release()
 		h.current = nil
 	}
 }
 
-// close implements requestHandler. Dispatched requests end by themselves: writes when they are
-// done, reads at once, unless lookups of other connections share their answer.
+// close implements requestHandler. Dispatched writes run to their end. Dispatched reads are
+// canceled, unless lookups of other connections share their answer.
 func (h *remoteHandler) close() {
 	h.mu.Lock()
 	h.closed, h.completed = true, nil
 	h.mu.Unlock()
 	h.cancelConn()
-	h.discard()
+	h.releaseRequest()
 	for _, r := range h.pending {
 		r.release()
 	}

@@ -5,9 +5,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// enqueueReply puts a request behind those with an equal envelope. Of refusals in a row
-// it keeps the first and their number, so a peer cannot make the server keep more
-// requests than MaxInFlight; false says that the request was such a refusal.
+// enqueueReply queues a request behind those with an equal envelope. Of consecutive
+// requests over the limit it keeps only the first and their number, so a peer cannot make
+// the server keep more than MaxInFlight requests. It then returns false.
 func (h *remoteHandler) enqueueReply(r *remoteRequest) bool {
 	key := string(envelopeKey(r.envelope))
 	last := h.last[key]
@@ -24,7 +24,8 @@ func (h *remoteHandler) enqueueReply(r *remoteRequest) bool {
 	return true
 }
 
-// envelopeKey is what envelopes are compared by: none equals the bare delimiter.
+// envelopeKey returns the key by which envelopes are compared. No envelope and the bare
+// delimiter are equal.
 func envelopeKey(envelope []byte) []byte {
 	if len(envelope) == len(bareDelimiter) && string(envelope) == bareDelimiter {
 		return nil
@@ -32,10 +33,11 @@ func envelopeKey(envelope []byte) []byte {
 	return envelope
 }
 
+// bareDelimiter is an envelope without addresses.
 var bareDelimiter = string(netproto.AppendFrameHeader(nil, 0, true))
 
-// finish marks a request as answered. It writes the reply, and those behind it that waited
-// for it, unless one with an equal envelope has to come first.
+// finish marks a request as answered. It writes the reply unless one to an equal envelope
+// must come first, and then the replies that waited for it.
 func (h *remoteHandler) finish(r *remoteRequest) {
 	r.release()
 	r.answered = true
@@ -58,7 +60,7 @@ func (h *remoteHandler) finish(r *remoteRequest) {
 	}
 }
 
-// writeReply appends the reply to a request, and those to its repetitions.
+// writeReply appends the reply to a request, and to the requests that repeat counts.
 func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s := h.session
 	s.inFlight.Add(-1)

@@ -17,57 +17,57 @@ import (
 type remoteRequest struct {
 	handler  *remoteHandler
 	tag      netproto.Tag
-	envelope []byte         // a copy, set at the end of the request
-	next     *remoteRequest // the following one with an equal envelope
-	behind   bool           // another one with an equal envelope has no reply yet
+	envelope []byte         // a copy, set by remoteHandler.end
+	next     *remoteRequest // the next one with an equal envelope, nil if none
+	behind   bool           // an earlier one with an equal envelope has no reply yet
 
-	numTokens int64
-	place     lookup.GroupRank
-	hashLen   int
-	numHashes int
-	began     int64           // when the request's first byte came, by monotime
-	need      int             // bytes of hashes that can change the answer
-	hashes    *bufpool.Buffer // a copy of those received, nil if none are needed
-	deadline  time.Time       // zero until it is dispatched, or waits for that
+	numTokens   int64
+	rank        lookup.GroupRank
+	hashLen     int
+	numHashes   int
+	began       int64           // when the first byte arrived, in monotime
+	neededBytes int             // bytes of hashes that can change the answer; no more are copied
+	hashes      *bufpool.Buffer // a copy of those received, nil if there are none
+	deadline    time.Time       // zero until it is dispatched or pending
 
-	answered bool // what follows is final
+	answered bool // hit, payload and err are final
 	hit      api.Hit
-	payload  []byte // frames behind 01, encoded
-	err      error  // why it is answered 00
-	skipped  bool   // a lookup that is answered 0 without asking the backend
-	refused  bool   // err is ErrInFlight
-	repeat   int    // how many more such refusals follow this one
+	payload  []byte // the frames after 01, encoded
+	err      error  // why it is answered 00, nil if it is not
+	skipped  bool   // a lookup that is answered 0 without a call of the backend
+	refused  bool   // err is errInFlight
+	repeat   int    // how many refused requests after this one get the same reply
 }
 
-// isWrite tells whether the request changes what is stored, so that requests before and
-// behind it must not overtake it.
+// isWrite reports whether the request changes what is stored. No other request may overtake
+// it or be overtaken by it.
 func (r *remoteRequest) isWrite() bool {
 	return r.tag == netproto.TagStore || r.tag == netproto.TagEvict || r.tag == netproto.TagReset
 }
 
-// isRead tells whether the request asks the backend and changes nothing.
+// isRead reports whether the request calls the backend and changes nothing.
 func (r *remoteRequest) isRead() bool {
 	return r.tag == netproto.TagLookup || r.tag == netproto.TagExplain
 }
 
-// add copies the next hashes. It returns false when no more are needed.
-func (r *remoteRequest) add(hashes []byte) bool {
+// addHashes copies the next hashes. It returns false if no more are needed.
+func (r *remoteRequest) addHashes(hashes []byte) bool {
 	server := r.handler.session.server
 	if r.hashes == nil {
 		r.hashes = bufpool.Get()
 	}
-	hashes = hashes[:min(len(hashes), r.need-len(r.hashes.B))]
+	hashes = hashes[:min(len(hashes), r.neededBytes-len(r.hashes.B))]
 	if !server.remote.Reserve(len(hashes)) {
-		r.reject(fmt.Errorf("%w: their hashes fill %d bytes", ErrBusy, server.remote.Config().MaxBytes))
+		r.reject(fmt.Errorf("%w: their hashes fill %d bytes", errBusy, server.remote.Config().MaxBytes))
 		r.release()
 		return false
 	}
 	r.hashes.B = append(r.hashes.B, hashes...)
 	server.copied.Add(int64(len(hashes)))
-	return len(r.hashes.B) < r.need
+	return len(r.hashes.B) < r.neededBytes
 }
 
-// reject settles a request that the backend is not asked for: a lookup is answered 0.
+// reject ends a request without a call of the backend: a lookup with 0, others with err.
 func (r *remoteRequest) reject(err error) {
 	r.handler.remote().CountRejected()
 	if r.tag == netproto.TagLookup {
@@ -78,7 +78,7 @@ func (r *remoteRequest) reject(err error) {
 	r.err = err
 }
 
-// expire settles a request whose time was up before the backend could be asked.
+// expire ends a request whose deadline has passed before the backend was called.
 func (r *remoteRequest) expire() {
 	r.handler.remote().CountTimeout()
 	if r.tag == netproto.TagLookup {
@@ -88,12 +88,12 @@ func (r *remoteRequest) expire() {
 	r.err = context.DeadlineExceeded
 }
 
-// countMiss counts a lookup that is answered 0 without asking the backend.
+// countMiss counts a lookup that is answered 0 without a call of the backend.
 func (r *remoteRequest) countMiss() {
-	r.handler.remote().CountLookup(r.numTokens, r.need/max(r.hashLen, 1), 0)
+	r.handler.remote().CountLookup(r.numTokens, r.neededBytes/max(r.hashLen, 1), 0)
 }
 
-// release gives the copy of the hashes back.
+// release releases the copy of the hashes.
 func (r *remoteRequest) release() {
 	if r.hashes != nil {
 		r.handler.remote().Free(len(r.hashes.B))
@@ -102,16 +102,17 @@ func (r *remoteRequest) release() {
 	}
 }
 
-// run asks the backend and completes the request. It is called by a worker.
+// run calls the backend and completes the request. A worker calls it. ctx ends when the
+// server stops.
 func (r *remoteRequest) run(ctx context.Context) {
 	conn := r.handler.connCtx
-	if r.isWrite() || conn.Err() == nil { // nobody waits for reads of a closed connection
+	if r.isWrite() || conn.Err() == nil { // reads of a closed connection are skipped
 		ctx, cancel := context.WithDeadline(ctx, r.deadline)
 		stop := func() bool { return true }
 		if !r.isWrite() {
 			stop = context.AfterFunc(conn, cancel)
 		}
-		r.err = r.ask(ctx)
+		r.err = r.callBackend(ctx)
 		stop()
 		cancel()
 	}
@@ -119,8 +120,8 @@ func (r *remoteRequest) run(ctx context.Context) {
 	r.handler.complete(r)
 }
 
-// ask makes the calls of the backend.
-func (r *remoteRequest) ask(ctx context.Context) (err error) {
+// callBackend makes the request's calls of the backend and sets its hit or payload.
+func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 	remote := r.handler.remote()
 	var hashes netproto.Hashes
 	if r.hashes != nil {
@@ -138,9 +139,9 @@ func (r *remoteRequest) ask(ctx context.Context) (err error) {
 		r.payload, err = encodeJSON(e)
 		return err
 	case netproto.TagStore:
-		return remote.Store(ctx, r.place, hashes)
+		return remote.Store(ctx, r.rank, hashes)
 	case netproto.TagEvict:
-		return remote.Evict(ctx, r.place, hashes)
+		return remote.Evict(ctx, r.rank, hashes)
 	}
 	return remote.Reset(ctx)
 }

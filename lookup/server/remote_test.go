@@ -300,7 +300,7 @@ func TestRemoteQueueFull(t *testing.T) {
 	p.Expect(t, "3 "+hitText(0))
 	id, body, text := p.Reply(t)
 	require.Equal(t, "4 00", id+" "+body)
-	require.Contains(t, text, ErrBusy.Error())
+	require.Contains(t, text, errBusy.Error())
 	require.EqualValues(t, 2, server.Stat().BackendRejected)
 
 	peers := []*lookuptest.Peer{lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])}
@@ -357,7 +357,7 @@ func TestRemoteMaxInFlight(t *testing.T) {
 		p.Send(t, lookupOf(fmt.Sprint("more", i), keys))
 		id, body, text := p.Reply(t)
 		require.Equal(t, fmt.Sprint("more", i, " 00"), id+" "+body)
-		require.Contains(t, text, ErrInFlight.Error())
+		require.Contains(t, text, errInFlight.Error())
 	}
 	const refusals = 10000
 	p.Send(t, bytes.Repeat(slices.Concat(plainOf("same", netproto.TagPing), plainOf("same", netproto.TagUnknown)), refusals/2),
@@ -466,7 +466,7 @@ func TestDrainWaitsForUnsentReplies(t *testing.T) {
 			const pings = 400 // 25 MiB, more than the kernel takes
 			ping := plainOf("", netproto.TagPing, make([]byte, 64000))
 			p.Send(t, bytes.Repeat(ping, pings))
-			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.busy() == 1 })
+			lookuptest.Eventually(t, "replies are unsent", func() bool { return server.countBusy() == 1 })
 			down := make(chan error, 1)
 			go func() { down <- server.Shutdown(context.Background()) }()
 			lookuptest.Eventually(t, "draining", server.shuttingDown.Load)

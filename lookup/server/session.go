@@ -9,47 +9,47 @@ import (
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
+	"github.com/panjf2000/gnet/v2"
 )
 
-// session is one connection: the reader of its requests, the handler that serves them,
-// and what goes out. It belongs to its event loop; the atomic fields are for the sweeper
-// of timeouts.
+// session is one connection: the reader of its requests, their handler and their replies.
+// It belongs to its event loop. The atomic fields are read by closeOverdue and drain.
 type session struct {
 	server  *Server
 	reader  *netproto.Reader
 	handler requestHandler
 
 	conn           replyWriter
-	out            *bufpool.Buffer // replies of this turn of the event loop
-	sendErr        error           // why nothing more can be sent
+	out            *bufpool.Buffer // replies of this turn; nil between turns
+	sendErr        error           // why no more replies can be sent, nil while they can
 	messageEnded   bool            // a message ended in this turn
 	turnStart      time.Time
 	anchorRequests int // requests by anchors served in this turn, see anchorsTurnLimit
 
-	metrics     *loopMetrics
-	began       int64    // when the message that ends began, by monotime
-	answered    int64    // lookups answered in this turn
-	earlyLookup int64    // when the first of them began, if that was in an earlier turn, otherwise 0
-	peer        net.Addr // for the log, may be nil
-	cause       error    // why the connection is closed, if reason does not say it all
+	metrics         *loopMetrics // of its event loop
+	began           int64        // when the message that ends now began, in monotime
+	lookupsAnswered int64        // in this turn
+	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
+	peer            net.Addr     // for the log, may be nil
+	cause           error        // why the connection is closed, if there is more than reason
 
-	messageSince   atomic.Int64  // when the message being received began, by monotime; 0 if none
-	lastActive     atomic.Int64  // when the last byte came, by monotime
-	handshakeSince atomic.Int64  // when the unfinished ZMTP handshake began, by monotime; 0 if none
-	ttl            atomic.Int64  // nanoseconds of silence after which a ZMTP peer is gone by its own word, 0 if it gave none
-	reason         atomic.Uint32 // closeReason, once it is known
-	inFlight       atomic.Int64  // requests that wait for a backend or for their turn to be answered
-	unsent         atomic.Int64  // bytes of replies that the peer has not taken
+	messageSince   atomic.Int64  // when the message being received began, in monotime; 0 if none
+	lastActive     atomic.Int64  // when the last byte arrived, in monotime
+	handshakeSince atomic.Int64  // when the unfinished ZMTP handshake began, in monotime; 0 if none
+	ttl            atomic.Int64  // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
+	reason         atomic.Uint32 // closeReason; closedByPeer until it is set
+	inFlight       atomic.Int64  // requests over a backend without a reply
+	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
 }
 
-// replyWriter is what a session needs of its gnet.Conn.
+// replyWriter is the part of gnet.Conn that a session uses.
 type replyWriter interface {
 	Write(b []byte) (int, error)
-	OutboundBuffered() int // bytes written and not yet taken by the peer
+	OutboundBuffered() int // bytes written that the kernel has not accepted yet
 }
 
 // newSession returns the session of a connection. wakeEventLoop makes its event loop call
-// resume, from any goroutine; it is used over a backend only.
+// handleWake; only a remoteHandler calls it, from any goroutine.
 func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
 	limits := netproto.Limits{MaxMessage: server.cfg.Limits.MaxMessage, MaxFrames: server.cfg.Limits.MaxFrames}
 	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, server.service.Alignment())}
@@ -62,12 +62,18 @@ func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session
 	return s
 }
 
-// flushAt is the size in bytes at which replies are sent before the turn is
-// over, so that a burst of small requests with large replies stays bounded.
+// closeWith sets the reason why the connection ends and returns the action that ends it.
+func (s *session) closeWith(reason closeReason) gnet.Action {
+	s.reason.Store(uint32(reason))
+	return gnet.Close
+}
+
+// flushAt is the size in bytes at which replies are written before the end of the turn, so
+// that small requests with large replies take bounded memory.
 const flushAt = 64 << 10
 
-// receive takes the bytes of one turn, all of them, and writes the replies. It
-// reports why the connection must be closed, nil if it goes on.
+// receive reads the bytes of one turn, all of them, and writes the replies. It returns an
+// error if the connection must be closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
 	s.turnStart, s.anchorRequests = time.Now(), 0
 	s.lastActive.Store(monotime.At(s.turnStart))
@@ -85,51 +91,51 @@ func (s *session) receive(p []byte) error {
 	return err
 }
 
-// resume appends the replies that have become ready, on the event loop after a Wake. It
-// reports like receive.
-func (s *session) resume() error {
+// handleWake writes the replies that have become ready. The event loop calls it after
+// wakeEventLoop. It returns an error as receive does.
+func (s *session) handleWake() error {
 	s.updateUnsent()
 	s.out = bufpool.Get()
-	s.handler.resume()
+	s.handler.handleWake()
 	s.endTurn()
 	return s.sendErr
 }
 
-// endTurn sends the replies of a turn.
+// endTurn writes the replies of a turn and releases their buffer.
 func (s *session) endTurn() {
 	s.flush(0)
 	s.out.Release()
 	s.out = nil
 }
 
-// observeLookups records how long the lookups of a turn took, once for all of them:
-// their replies went out together.
+// observeLookups adds the lookups of a turn to the histograms, all with one duration, as
+// their replies were written together. Only the first may have begun in an earlier turn.
 func (s *session) observeLookups() {
-	if s.answered == 0 {
+	if s.lookupsAnswered == 0 {
 		return
 	}
 	took := int64(time.Since(s.turnStart))
-	if s.earlyLookup != 0 {
-		s.metrics.observeDurations(took+max(monotime.At(s.turnStart)-s.earlyLookup, 0), 1)
-		s.answered--
+	if s.earlierBegan != 0 {
+		s.metrics.observeDurations(took+max(monotime.At(s.turnStart)-s.earlierBegan, 0), 1)
+		s.lookupsAnswered--
 	}
-	if s.answered > 0 {
-		s.metrics.observeDurations(took, s.answered)
+	if s.lookupsAnswered > 0 {
+		s.metrics.observeDurations(took, s.lookupsAnswered)
 	}
-	s.answered, s.earlyLookup = 0, 0
+	s.lookupsAnswered, s.earlierBegan = 0, 0
 }
 
-// countLookup counts an answered lookup for observeLookups.
+// countLookup counts an answered lookup of so many hashes for observeLookups.
 func (s *session) countLookup(hashes int) {
 	s.metrics.observeHashes(hashes)
-	s.answered++
+	s.lookupsAnswered++
 	if s.began != s.lastActive.Load() {
-		s.earlyLookup = s.began
+		s.earlierBegan = s.began
 	}
 }
 
-// updateBegan sets when the message that ends now began: only the first one that ends in
-// a turn can have begun in an earlier one.
+// updateBegan sets began for the message that ends now. Only the first that ends in a turn
+// can have begun in an earlier one.
 func (s *session) updateBegan() {
 	s.began = s.lastActive.Load()
 	if since := s.messageSince.Load(); since != 0 && !s.messageEnded {
@@ -137,7 +143,7 @@ func (s *session) updateBegan() {
 	}
 }
 
-// updatePeerTimes tells the sweeper what ZMTP says of the peer's time.
+// updatePeerTimes sets ttl and handshakeSince from the reader.
 func (s *session) updatePeerTimes() {
 	if ttl := int64(s.reader.TTL()); ttl != s.ttl.Load() {
 		s.ttl.Store(ttl)
@@ -152,7 +158,7 @@ func (s *session) updatePeerTimes() {
 	}
 }
 
-// updateMessageSince tells the sweeper whether a message is being received.
+// updateMessageSince sets messageSince at the end of a turn.
 func (s *session) updateMessageSince() {
 	switch {
 	case !s.reader.InMessage():
@@ -163,7 +169,8 @@ func (s *session) updateMessageSince() {
 	s.messageEnded = false
 }
 
-// flush sends the replies if they have more than minBytes bytes.
+// flush writes the replies if they have more than minBytes bytes, and sets sendErr if that
+// fails.
 func (s *session) flush(minBytes int) {
 	if s.sendErr != nil || len(s.out.B) <= minBytes {
 		return
@@ -176,7 +183,7 @@ func (s *session) flush(minBytes int) {
 	s.out.B = s.out.B[:0]
 }
 
-// updateUnsent tells a draining server how many bytes the peer has not taken.
+// updateUnsent sets unsent and returns it.
 func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
 	if int64(n) != s.unsent.Load() {
@@ -185,7 +192,7 @@ func (s *session) updateUnsent() int {
 	return n
 }
 
-// Reasons for which replies cannot be sent.
+// The values of session.sendErr.
 var (
 	errConnGone   = errors.New("server: connection is gone")
 	errSlowReader = errors.New("server: peer does not read its replies")
@@ -197,14 +204,16 @@ func (s *session) Begin(q *netproto.Request) bool {
 }
 
 // Hashes implements netproto.Handler.
-func (s *session) Hashes(q *netproto.Request, hashes []byte) bool { return s.handler.add(q, hashes) }
+func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
+	return s.handler.addHashes(q, hashes)
+}
 
 // End implements netproto.Handler.
 func (s *session) End(q *netproto.Request) {
 	s.updateBegan()
 	s.messageEnded = true
 	if s.sendErr != nil {
-		s.handler.discard()
+		s.handler.releaseRequest()
 		return
 	}
 	s.handler.end(q)
@@ -213,13 +222,13 @@ func (s *session) End(q *netproto.Request) {
 // Dropped implements netproto.Handler.
 func (s *session) Dropped(*netproto.Request) {
 	s.messageEnded = true
-	s.handler.discard()
+	s.handler.releaseRequest()
 	s.server.dropped.Add(1)
 }
 
 // Control implements netproto.Handler.
 func (s *session) Control(out []byte) {
-	s.messageEnded = true // a message in this turn began behind it
+	s.messageEnded = true // the next message of this turn begins after it
 	if len(out) == 0 {
 		s.server.ignored.Add(1)
 		return

@@ -73,17 +73,17 @@ func runSoakServer(text string) error {
 	if err != nil {
 		return err
 	}
-	server, err := server.New(service, server.Config{
+	srv, err := server.New(service, server.Config{
 		Listen: cfg.Listen, Loops: 2, Limits: server.Limits{MessageTimeout: soakMessageTimeout},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err
 	}
-	if err := server.Start(context.Background()); err != nil {
+	if err := srv.Start(context.Background()); err != nil {
 		return err
 	}
-	fmt.Println(strings.Join(server.Addrs(), " "))
+	fmt.Println(strings.Join(srv.Addrs(), " "))
 	go func() {
 		in := bufio.NewScanner(os.Stdin)
 		for in.Scan() {
@@ -97,13 +97,13 @@ func runSoakServer(text string) error {
 		os.Exit(3)
 	}()
 	select {
-	case <-server.Done():
-		return fmt.Errorf("stopped by itself: %w", server.Err())
+	case <-srv.Done():
+		return fmt.Errorf("stopped by itself: %w", srv.Err())
 	case <-signals:
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), soakPatience)
 	defer cancel()
-	return server.Shutdown(ctx)
+	return srv.Shutdown(ctx)
 }
 
 // soakMemory is what a server at rest takes.

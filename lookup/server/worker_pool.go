@@ -7,18 +7,18 @@ import (
 	"github.com/hitline/hitline/lookup"
 )
 
-// workerPool is a bounded queue of remote requests and the goroutines that run them.
+// workerPool is a bounded queue of remote requests and the workers that run them.
 //
-// Connections are served in turn, one request each, so a connection that pipelines a
-// thousand lookups delays another by one of them and not by all. For the same reason no
-// connection has all workers at a time, and none can fill the queue.
+// Connections are served round-robin, one request each, so a connection that pipelines a
+// thousand lookups delays another by one of them. For the same reason no connection may
+// have all workers or fill the queue.
 type workerPool struct {
-	maxQueued  int // requests that may wait
-	maxPerConn int // workers that may serve one connection at a time
+	maxQueued  int // requests in all queues
+	maxPerConn int // workers that serve one connection at a time
 
 	mu      sync.Mutex
 	ready   sync.Cond    // a connection is runnable, or the pool is closed
-	conns   []*connQueue // those with a request waiting and below maxPerConn, each once
+	conns   []*connQueue // the runnable connections, each once, in round-robin order
 	queued  int          // requests in all queues
 	closed  bool
 	workers sync.WaitGroup
@@ -28,11 +28,11 @@ type workerPool struct {
 // workerPool.mu guards it.
 type connQueue struct {
 	requests []*remoteRequest
-	running  int
-	runnable bool // listed in workerPool.conns
+	running  int  // requests that workers have taken
+	runnable bool // listed in workerPool.conns: it has a request and is below maxPerConn
 }
 
-// newWorkerPool starts the goroutines; stop ends them.
+// newWorkerPool starts the workers; stop ends them. Requests run with ctx.
 func newWorkerPool(ctx context.Context, workers, maxQueued int) *workerPool {
 	p := &workerPool{maxQueued: maxQueued, maxPerConn: workers - workers/8}
 	p.ready.L = &p.mu
@@ -42,7 +42,7 @@ func newWorkerPool(ctx context.Context, workers, maxQueued int) *workerPool {
 	return p
 }
 
-// submit queues a request; false says that the queue is full for its connection. A
+// submit queues a request. It returns false if the queue is full for its connection: a
 // connection may queue at most as many requests as there are free places. So n busy
 // connections leave 1/(n+1) of the queue free.
 func (p *workerPool) submit(q *connQueue, r *remoteRequest) bool {
@@ -57,7 +57,7 @@ func (p *workerPool) submit(q *connQueue, r *remoteRequest) bool {
 	return true
 }
 
-// markRunnable lists a connection if a worker may take its next request. p.mu is held.
+// markRunnable lists a connection if a worker may take its next request. mu is held.
 func (p *workerPool) markRunnable(q *connQueue) {
 	if q.runnable || len(q.requests) == 0 || q.running >= p.maxPerConn {
 		return
@@ -78,7 +78,7 @@ func (p *workerPool) work(ctx context.Context) {
 			}
 			p.ready.Wait()
 		}
-		q, r := p.next()
+		q, r := p.dequeue()
 		p.mu.Unlock()
 		r.run(ctx)
 		p.mu.Lock()
@@ -87,9 +87,9 @@ func (p *workerPool) work(ctx context.Context) {
 	}
 }
 
-// next takes a request off the queue; its connection goes to the end of the list. p.mu
-// is held.
-func (p *workerPool) next() (*connQueue, *remoteRequest) {
+// dequeue removes the next request from the queue. Its connection goes to the end of the
+// list. mu is held.
+func (p *workerPool) dequeue() (*connQueue, *remoteRequest) {
 	q := p.conns[0]
 	p.conns[0] = nil
 	p.conns = p.conns[1:]
@@ -105,8 +105,8 @@ func (p *workerPool) next() (*connQueue, *remoteRequest) {
 	return q, r
 }
 
-// stop waits until the queue is empty and the goroutines have ended. Nothing may be
-// submitted any more.
+// stop waits until the queue is empty and the workers have ended. submit must not be called
+// any more.
 func (p *workerPool) stop() {
 	p.mu.Lock()
 	p.closed = true
@@ -115,14 +115,14 @@ func (p *workerPool) stop() {
 	p.workers.Wait()
 }
 
-// workerPools are a server's two: lookups do not wait for workers that are busy with
-// slow resets or stores.
+// workerPools are the two pools of a server, so that lookups do not wait for slow resets or
+// stores.
 type workerPools struct {
 	reads, writes *workerPool
-	cancel        context.CancelFunc
+	cancel        context.CancelFunc // ends the context of all requests
 }
 
-// startWorkerPools starts what the service's backend needs, nil over the memory index.
+// startWorkerPools starts the pools for a backend. It returns nil over the memory index.
 func startWorkerPools(remote *lookup.Remote) *workerPools {
 	if remote == nil {
 		return nil
@@ -136,7 +136,7 @@ func startWorkerPools(remote *lookup.Remote) *workerPools {
 	}
 }
 
-// stop cancels what still runs and waits for the goroutines.
+// stop cancels the running requests and waits for the workers. p may be nil.
 func (p *workerPools) stop() {
 	if p == nil {
 		return

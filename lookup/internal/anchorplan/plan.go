@@ -25,11 +25,11 @@ const (
 	// mostAnchors is how many anchors are sent at most. With as many anchors as a gap
 	// has blocks two exchanges take the fewest bytes; but an anchor is ten times the
 	// work of one more hash behind another, so long prompts get longer gaps.
-	mostAnchors = 64
+	maxAnchors = 64
 	// digestsUpTo is up to how many bytes of hashes a request holds their digests
 	// unasked: some ten microseconds. They are of use only where a chain has been stored
 	// and not looked up since.
-	digestsUpTo = 512 << 10
+	maxDigestedBytes = 512 << 10
 )
 
 // blocks is how many blocks the hashes make.
@@ -49,10 +49,10 @@ func (p *Plan) addBlocks(from, end int) {
 
 // gapOf is how many blocks lie between two anchors of n blocks, of which unit make the
 // alignment.
-func gapOf(n, unit int) int {
+func anchorGap(n, unit int) int {
 	gap := (int(math.Sqrt(float64(n))) + unit - 1) / unit * unit
-	if n/gap >= mostAnchors {
-		gap = (n/mostAnchors + unit - 1) / unit * unit
+	if n/gap >= maxAnchors {
+		gap = (n/maxAnchors + unit - 1) / unit * unit
 	}
 	return gap
 }
@@ -63,7 +63,7 @@ func FirstSize(hashes []byte, hashLen, stride int, unit uint32) int {
 	if n == 0 {
 		return 0
 	}
-	return (n/gapOf(n, int(unit)) + 2) * hashLen // with the first and the last block
+	return (n/anchorGap(n, int(unit)) + 2) * hashLen // with the first and the last block
 }
 
 // Begin makes the first request about a prompt's hashes of hashLen bytes, joined: the
@@ -72,21 +72,21 @@ func FirstSize(hashes []byte, hashLen, stride int, unit uint32) int {
 // only borrowed.
 func (p *Plan) Begin(hashes []byte, hashLen, stride int, unit uint32) {
 	p.hashes, p.hashLen, p.stride = hashes, hashLen, stride
-	defer p.drop()
+	defer p.dropHashes()
 	n, u := p.blocks(), int(unit)
 	p.reset(uint32(len(hashes)/hashLen), 0)
 	if n == 0 {
 		return
 	}
-	p.anchor(0)
-	gap := gapOf(n, u)
+	p.addAnchor(0)
+	gap := anchorGap(n, u)
 	for at := gap - 1; at < n-1; at += gap {
-		p.anchor(at)
+		p.addAnchor(at)
 	}
 	if last := n/u*u - 1; last > 0 {
-		p.anchor(last)
+		p.addAnchor(last)
 	}
-	if n*hashLen <= digestsUpTo {
+	if n*hashLen <= maxDigestedBytes {
 		p.addDigests(0)
 	}
 }
@@ -99,10 +99,10 @@ func (p *Plan) reset(numHashes, first uint32) {
 }
 
 // drop forgets the hashes, which are the caller's.
-func (p *Plan) drop() { p.hashes = nil }
+func (p *Plan) dropHashes() { p.hashes = nil }
 
 // anchor adds an anchor unless it is there already.
-func (p *Plan) anchor(at int) {
+func (p *Plan) addAnchor(at int) {
 	if n := p.Len(); n > 0 && int(p.Number(n-1)) >= at {
 		return
 	}
@@ -145,7 +145,7 @@ func (p *Plan) NextSize(more More) int {
 // asks for what the prompt does not have.
 func (p *Plan) Narrow(hashes []byte, more More) error {
 	p.hashes = hashes
-	defer p.drop()
+	defer p.dropHashes()
 	proven, claimed, end := int(more.Proven), int(more.Claimed), int(more.End)
 	if proven > claimed || claimed > end || end > p.blocks() {
 		return fmt.Errorf("anchors: blocks %d, %d, %d are wanted of %d", proven, claimed, end, p.blocks())
@@ -158,7 +158,7 @@ func (p *Plan) Narrow(hashes []byte, more More) error {
 	p.reset(p.NumHashes, uint32(first))
 	for i := range old.Len() {
 		if at := int(old.Number(i)); at < first && at >= proven-1 {
-			p.anchor(at)
+			p.addAnchor(at)
 		}
 	}
 	if first > proven {

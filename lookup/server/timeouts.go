@@ -1,0 +1,48 @@
+package server
+
+import (
+	"time"
+
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
+
+// sweepEvery is the interval of closeOverdue. Timeouts are seconds long.
+const sweepEvery = time.Second
+
+// closeOverdue closes the connections that have passed a timeout. An idle connection with
+// unread bytes is not closed: its loop is late, not its peer.
+func (s *Server) closeOverdue() {
+	s.sweeps.Add(1)
+	now := monotime.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ses, c := range s.sessions {
+		reason := s.overdue(ses, now)
+		if reason == closedByPeer || reason.bySilence() && hasUnread(c.Fd()) { // s.mu keeps the descriptor open: see OnClose
+			continue
+		}
+		ses.reason.Store(uint32(reason))
+		if err := c.Close(); err != nil {
+			s.cfg.Logger.Warn("cannot close a connection", "reason", reason, "error", err)
+		}
+	}
+}
+
+// overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
+func (s *Server) overdue(ses *session, now int64) closeReason {
+	limits := s.cfg.Limits
+	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
+		return closedMessageTimeout
+	}
+	if since := ses.handshakeSince.Load(); since != 0 && now-since > int64(limits.HandshakeTimeout) {
+		return closedHandshakeTimeout
+	}
+	if ttl := ses.ttl.Load(); ttl > 0 && now-ses.lastActive.Load() > ttl {
+		return closedHeartbeatTimeout
+	}
+	idle := ses.messageSince.Load() == 0 && ses.handshakeSince.Load() == 0 && ses.inFlight.Load() == 0
+	if limits.IdleTimeout > 0 && idle && now-ses.lastActive.Load() > int64(limits.IdleTimeout) {
+		return closedIdleTimeout
+	}
+	return closedByPeer
+}
