@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// DefaultListen is where a server listens and a client connects when nothing else is
-// said. Loopback, because peers are not authenticated.
+// DefaultListen is the default address of servers and clients. It is on loopback, because
+// peers are not authenticated.
 const DefaultListen = "tcp://127.0.0.1:7557"
 
-// maxIPCPath is how many bytes of a path or a name the address of a unix socket
-// takes.
+// maxIPCPath bounds the bytes of a unix socket's path or name: sun_path has 108, one of them
+// for a zero byte.
 const maxIPCPath = 107
 
-// SplitAddress returns the network and address, as package net takes them, of
-// tcp://host:port or host:port, where an IPv6 address stands in brackets, of
-// ipc:///path/of/a/socket, or of ipc://@name, a socket of Linux without a file.
+// SplitAddress returns the network and address, for net.Dial and net.Listen, of
+// tcp://host:port or host:port (an IPv6 address is in brackets), ipc:///path/of/a/socket,
+// or ipc://@name, an abstract socket of Linux. It returns an error for anything else.
 func SplitAddress(addr string) (network, address string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	switch {
@@ -38,8 +38,8 @@ func SplitAddress(addr string) (network, address string, err error) {
 	return "unix", rest, nil
 }
 
-// checkIPCPath refuses what no unix socket can be found at, and relative paths:
-// what they name depends on where a process was started.
+// checkIPCPath returns an error if path cannot be that of a unix socket, or is relative:
+// then it would depend on the working directory.
 func checkIPCPath(path string) error {
 	name, abstract := strings.CutPrefix(path, "@")
 	switch {

@@ -8,30 +8,34 @@ import (
 
 // Hit is the answer to a lookup.
 type Hit struct {
-	// Tokens is how many leading tokens of the prompt are in the pool and loadable.
+	// Tokens is the number of leading tokens of the prompt that are in the pool and
+	// loadable.
 	Tokens int64
 }
 
 // PrefixCache is the index of one pool's blocks: in this process (lookup.Service) or
-// behind a server (client.Client). Numbers of tokens are those of a prompt. Hashes and
-// keys are only borrowed until a method returns. A key is the last block hash of a chunk
-// of the group, and a store brings consecutive chunks.
+// behind a server (client.Client).
 //
-// All methods are safe for concurrent use. They wait at most until ctx ends; over the
-// memory index of this process they do not wait at all.
+// hashes are the block hashes of a prompt, in order. A key is the last block hash of a
+// chunk of a group; keys are those of consecutive chunks. Both are borrowed until the
+// method returns.
+//
+// All methods are safe for concurrent use. They wait until ctx ends at most. Over the
+// memory index of this process they do not wait.
 type PrefixCache interface {
 	// Lookup returns the hit of a prompt of numTokens tokens with these block hashes.
 	Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Hit, error)
-	// Explain tells for each group where its part of the hit ends, and counts nothing.
+	// Explain returns for each group where it ends the hit, and why. It does not count as a
+	// lookup.
 	Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error)
-	// Store adds keys to a group rank.
+	// Store adds keys to one rank of a group.
 	Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
-	// StoreChain is Store for keys whose position is known: the first is chunk number
-	// firstChunk of its group, or netproto.FirstChunkUnknown, and before, if not empty,
-	// is the key in front of it.
+	// StoreChain is Store for keys whose position is known. The first key is that of chunk
+	// number firstChunk of the group, or netproto.FirstChunkUnknown. before is the key of
+	// the chunk before it, empty if there is none or it is unknown.
 	StoreChain(ctx context.Context, at netproto.GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error
-	// Evict removes keys from a group rank.
+	// Evict removes keys from one rank of a group.
 	Evict(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
-	// Reset removes every block.
+	// Reset removes every block of the pool.
 	Reset(ctx context.Context) error
 }

@@ -1,4 +1,9 @@
-// Package api has what a hitline server and its clients both say: addresses, and the
-// documents of the requests stat and explain. It links neither the server nor the
-// client.
+// Package api has the types that a hitline service, server and client share:
+//
+//   - [PrefixCache], the interface of a service and of a client, and its [Hit]
+//   - [Explanation] and [Stat], the JSON documents of the requests explain and stat
+//   - [SplitAddress], the syntax of addresses
+//
+// It links neither the server nor the client. All types are plain values; copies are
+// independent, except for the map of Stat.Closed and the slice of Explanation.Groups.
 package api

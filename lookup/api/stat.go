@@ -1,7 +1,8 @@
 package api
 
-// Stat is what the stat request reports. Counters count since the start. An entry
-// is one distinct hash of one length, however many ranks hold it.
+// Stat is the counters of a service and its server. It is the reply to stat, in JSON.
+// Counters count since the start. An entry is one distinct hash of one length, however many
+// ranks hold it.
 type Stat struct {
 	Version    string `json:"version"`
 	Revision   string `json:"revision"`
@@ -11,39 +12,39 @@ type Stat struct {
 	MaxEntries int64  `json:"max_entries"`
 	Bytes      int64  `json:"bytes"`
 	MaxBytes   int64  `json:"max_bytes"`
-	Lookups    int64  `json:"lookups"`     // answered with a hit, 0 included
+	Lookups    int64  `json:"lookups"`     // answered with a hit, of 0 tokens included
 	HitTokens  int64  `json:"hit_tokens"`  // sum of the hits
-	MissTokens int64  `json:"miss_tokens"` // asked, covered by hashes, and not hit
+	MissTokens int64  `json:"miss_tokens"` // requested, covered by hashes, and not hit
 	Stored     int64  `json:"stored"`      // keys added to a group rank
-	Evicted    int64  `json:"evicted"`     // entries removed, for room or on request
-	Refused    int64  `json:"refused"`     // stores refused for want of coverage classes
+	Evicted    int64  `json:"evicted"`     // entries removed, to free memory or on request
+	Refused    int64  `json:"refused"`     // stores refused because there are too many coverage classes
 
 	// Over a remote backend:
 
 	BackendErrors   int64  `json:"backend_errors"`          // calls that failed
 	BackendTimeouts int64  `json:"backend_timeouts"`        // calls, or waits for one, past the deadline
-	BackendRejected int64  `json:"backend_rejected"`        // requests that the backend was not asked for, see BackendState and operations.md
-	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the answer to an equal one under way
-	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed when all is well, open, half-open
+	BackendRejected int64  `json:"backend_rejected"`        // requests ended without a call of the backend, see BackendState and docs/operations.md
+	BackendShared   int64  `json:"backend_shared"`          // lookups answered by the call of an equal one in flight
+	BackendState    string `json:"backend_state,omitempty"` // of the breaker: closed (normal), open or half-open
 
-	// Of a server only:
+	// Of a server; 0 without one:
 
-	Connections    int64 `json:"connections"`     // open now
-	MaxConnections int64 `json:"max_connections"` // their bound, after the limit of open files
-	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or late, for want of descriptors or memory
-	InFlight       int64 `json:"in_flight"`       // requests that wait for a remote backend
-	Failed         int64 `json:"failed"`          // requests answered 00, but for those that AnchoredFallbacks counts
+	Connections    int64 `json:"connections"`     // open
+	MaxConnections int64 `json:"max_connections"` // bound on Connections, as lowered by the limit of open files
+	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or delayed, without descriptors or memory
+	InFlight       int64 `json:"in_flight"`       // requests over a remote backend that have no reply yet
+	Failed         int64 `json:"failed"`          // requests answered 00, except those in AnchoredFallbacks
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.
 	CommandsIgnored int64 `json:"commands_ignored"`
 	Anchored        int64 `json:"anchored"` // lookups answered by anchors
-	// AnchoredUndetermined counts requests by anchors that took another one, or all hashes.
+	// AnchoredUndetermined counts requests by anchors whose answer did not determine the hit.
 	AnchoredUndetermined int64 `json:"anchored_undetermined"`
-	// AnchoredFallbacks counts requests by anchors answered "look up by all hashes", and
-	// requests for the parameters answered 0 and 0, which hitline's clients send once a
+	// AnchoredFallbacks counts requests by anchors that were refused in favor of all hashes,
+	// and requests for the parameters answered 0 and 0. Clients send one of these a
 	// connection.
 	AnchoredFallbacks int64 `json:"anchored_fallbacks"`
-	BytesCopied       int64 `json:"bytes_copied"` // of hashes: those cut between two reads, and all on their way to a remote backend
-	// Closed counts connections by the reason of their end.
+	BytesCopied       int64 `json:"bytes_copied"` // of hashes: those split between two reads, and all for a remote backend
+	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -13,11 +14,29 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// blockHashes stands for the hashes that an engine gives the blocks of a prompt:
-// here 4 bytes each.
+// blockHashes returns the hashes of a prompt's blocks, here of 4 bytes each.
 func blockHashes(prompt string) netproto.Hashes { return netproto.NewHashes([]byte(prompt), 4) }
 
-// One scheduling step asks about all its requests at once.
+// The client has at most 4 connections. The server refuses the second lookup.
+func ExampleDial() {
+	address, stop := serve()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, address, client.WithConnections(4), client.WithTimeout(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	hit, err := c.Lookup(ctx, 48, blockHashes("aaaabbbbzzzz"))
+	fmt.Println(hit.Tokens, err)
+	_, err = c.Lookup(ctx, 17, blockHashes("aaaabbbb")) // not a multiple of a block
+	fmt.Println(errors.Is(err, client.ErrRefused))
+	// Output:
+	// 32 <nil>
+	// true
+}
+
+// The lookups of one scheduling step are one batch.
 func ExampleClient_Batch() {
 	address, stop := serve()
 	defer stop()
@@ -30,10 +49,12 @@ func ExampleClient_Batch() {
 	lookups := []client.BatchLookup{
 		{NumTokens: 64, Hashes: blockHashes("aaaabbbbccccdddd")},
 		{NumTokens: 32, Hashes: blockHashes("aaaaxxxx")},
-		{NumTokens: 17, Hashes: blockHashes("aaaabbbb")}, // no multiple of a block
+		{NumTokens: 17, Hashes: blockHashes("aaaabbbb")}, // not a multiple of a block
 	}
-	if err := c.Batch(ctx, lookups); err != nil {
-		log.Print(err) // what was not answered counts as a miss
+	if err := c.Batch(ctx, lookups); errors.Is(err, client.ErrFailedOpen) {
+		log.Print(err) // lookups without an answer count as misses
+	} else if err != nil {
+		log.Fatal(err)
 	}
 	for _, l := range lookups {
 		fmt.Println(l.Hit.Tokens, l.Err != nil)
@@ -44,11 +65,12 @@ func ExampleClient_Batch() {
 	// 0 true
 }
 
-// A scheduler polls once a step and does something else meanwhile.
+// A scheduler polls once a scheduling step.
 func ExampleAsyncClient() {
 	address, stop := serve()
 	defer stop()
-	c, err := client.DialAsync(context.Background(), address)
+	ctx := context.Background()
+	c, err := client.DialAsync(ctx, address, client.WithPending(1024, 64<<20))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,11 +82,17 @@ func ExampleAsyncClient() {
 			time.Sleep(time.Millisecond) // the rest of the step
 			continue
 		}
-		fmt.Println(hit.Tokens, err) // where err is not nil, hit is 0
+		if errors.Is(err, client.ErrPending) {
+			log.Print(err) // too many lookups are pending: this one counts as a miss
+		}
+		fmt.Println(hit.Tokens, err) // if err is not nil, hit is 0
 		break
 	}
-	c.Discard("request 2") // aborted: whatever was asked for it is forgotten
-	// Output: 32 <nil>
+	c.Discard("request 2") // the request was aborted
+	fmt.Println(c.Reset(ctx))
+	// Output:
+	// 32 <nil>
+	// <nil>
 }
 
 // serve starts a server that holds the blocks aaaa, bbbb, cccc and dddd.

@@ -1,9 +1,10 @@
-// Package metrics shows a lookup server or service to Prometheus. It is apart from
-// package lookup so that programs which embed that one need no Prometheus.
+// Package metrics exports the counters of a lookup server or service to Prometheus. It is
+// separate from package lookup, so that programs that embed a service need not link
+// Prometheus.
 //
-//	registry.MustRegister(metrics.NewServer(server))
+//	registry.MustRegister(metrics.NewServerCollector(srv))
 //
-// A Collector keeps no numbers of its own: each scrape reads the counters that the
-// server keeps anyway. Names, units and meanings are those in docs/operations.md.
-// Collectors are safe for concurrent use and hold nothing that must be given back.
+// A Collector has no counters of its own: each scrape reads those of the server. Names,
+// units and meanings are in docs/operations.md; they are an interface and do not change.
+// Collectors are safe for concurrent use and need not be closed.
 package metrics

@@ -11,11 +11,11 @@ import (
 // Collector collects the metrics of one service, and of its server if it has one.
 type Collector struct {
 	stat    func() api.Stat
-	server  *server.Server // nil for a service alone
+	server  *server.Server // nil for a service without one
 	metrics []metric
 }
 
-// NewServer returns the collector of a server and its service.
+// NewServerCollector returns a collector of the metrics of a server and its service.
 func NewServerCollector(srv *server.Server) *Collector {
 	c := newCollector(srv.Stat)
 	c.server = srv
@@ -23,9 +23,10 @@ func NewServerCollector(srv *server.Server) *Collector {
 	return c
 }
 
-// NewService returns the collector of a service that is used in process.
+// NewServiceCollector returns a collector of the metrics of a service without a server.
 func NewServiceCollector(service *lookup.Service) *Collector { return newCollector(service.Stat) }
 
+// newCollector returns a collector of the metrics of a service, which depend on its backend.
 func newCollector(stat func() api.Stat) *Collector {
 	c := &Collector{stat: stat, metrics: append([]metric(nil), serviceMetrics...)}
 	if st := stat(); st.BackendState == "" {
@@ -36,13 +37,14 @@ func newCollector(stat func() api.Stat) *Collector {
 	return c
 }
 
-// metric is one number of Stat.
+// metric is one field of api.Stat as a metric.
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(st *api.Stat) int64
 }
 
+// describe returns the description of the metric hitline_name.
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hitline_"+name, help, labels, nil)
 }
@@ -92,7 +94,7 @@ var serverMetrics = []metric{
 	counter("copied_bytes_total", "Bytes of hashes copied: those cut between two reads, and all on their way to a remote backend.", func(st *api.Stat) int64 { return st.BytesCopied }),
 }
 
-// These have labels or more than one value.
+// Metrics that have labels, or are not fields of api.Stat.
 var (
 	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend")
 	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
@@ -136,8 +138,8 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectServer collects what only a server has. closedBy lacks the reasons that
-// have not occurred: here they are 0, so that a first one is seen as an increase.
+// collectServer collects the metrics of a server. closedBy lacks the reasons that have not
+// occurred. They are exported as 0, so that Prometheus sees the first one as an increase.
 func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[string]int64) {
 	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, boolValue(c.server.Ready() == nil))
 	for _, reason := range server.CloseReasons() {
@@ -147,7 +149,7 @@ func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[str
 	out <- constHistogram(hashes, c.server.LookupHashes())
 }
 
-// histogram translates: Prometheus wants each bucket to include those below it.
+// constHistogram converts a histogram. In Prometheus each bucket includes those below it.
 func constHistogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric {
 	upTo, total := make(map[float64]uint64, len(h.Bounds)), uint64(0)
 	for i, bound := range h.Bounds {
@@ -158,6 +160,7 @@ func constHistogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric
 	return prometheus.MustNewConstHistogram(desc, total, h.Sum, upTo)
 }
 
+// boolValue returns 1 for true and 0 for false.
 func boolValue(yes bool) float64 {
 	if yes {
 		return 1

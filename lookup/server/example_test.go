@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -13,13 +14,15 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// A service is served on a port of its own and asked over a socket.
+// A service is served on a free port, and a client connects to it.
 func Example() {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	limits := server.DefaultLimits()
+	limits.IdleTimeout = time.Hour
+	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Limits: limits})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,4 +47,37 @@ func Example() {
 	// Output:
 	// 32 <nil>
 	// <nil>
+}
+
+// The errors of a server's methods are matched with errors.Is.
+func ExampleServer_Err() {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = server.New(service, server.Config{Listen: []string{"/run/hitline.sock"}}) // no scheme
+	fmt.Println(errors.Is(err, server.ErrConfig))
+
+	ctx := context.Background()
+	srv, err := server.New(service, server.Config{Listen: []string{"ipc:///no/such/directory/socket"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(errors.Is(srv.Ready(), server.ErrNotReady))
+	fmt.Println(srv.Start(ctx) != nil)
+	<-srv.Done()
+	fmt.Println(errors.Is(srv.Err(), server.ErrStopped))
+
+	srv, err = server.New(service, server.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = srv.Shutdown(ctx)
+	fmt.Println(errors.Is(srv.Start(ctx), server.ErrServerClosed))
+	// Output:
+	// true
+	// true
+	// true
+	// true
+	// true
 }

@@ -1,6 +1,9 @@
-// Package anchorplan makes the requests of a lookup by anchors: which of a prompt's
-// hashes are sent first, and which when these did not decide the hit. docs/protocol.md
-// says what the requests mean.
+// Package anchorplan chooses the hashes that a lookup by anchors sends: in its first
+// request, and in its second one if the first did not determine the hit. docs/protocol.md
+// defines the requests.
+//
+// Positions and numbers of blocks count from 0. A block is stride hashes, and its hash is
+// the last of them. A gap is the blocks between two anchors.
 package anchorplan
 
 import (
@@ -10,32 +13,32 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Plan is the request of a lookup by anchors that is to be sent next. It may be used
-// again; the zero value is ready.
+// Plan is the next request of a lookup by anchors. The zero value is ready for Begin, and a
+// Plan may be reused. It is not safe for concurrent use.
 type Plan struct {
 	netproto.Anchors
-	Blob []byte // the hashes of the request, copied
+	Blob []byte // the hashes of the request; a copy, valid until the next Begin or Narrow
 
-	hashes  []byte // of the prompt, during a call
-	hashLen int
-	stride  int
+	hashes  []byte // of the prompt, borrowed; nil between calls
+	hashLen int    // bytes
+	stride  int    // hashes a block
 }
 
 const (
-	// mostAnchors is how many anchors are sent at most. With as many anchors as a gap
-	// has blocks two exchanges take the fewest bytes; but an anchor is ten times the
-	// work of one more hash behind another, so long prompts get longer gaps.
+	// maxAnchors bounds the anchors of a request. Two exchanges take the fewest bytes if
+	// there are as many anchors as blocks in a gap. But the server needs ten times as long
+	// for an anchor as for a further hash of a gap, so long prompts get longer gaps.
 	maxAnchors = 64
-	// digestsUpTo is up to how many bytes of hashes a request holds their digests
-	// unasked: some ten microseconds. They are of use only where a chain has been stored
-	// and not looked up since.
+	// maxDigestedBytes is up to how many bytes of hashes the first request has digests. They
+	// take some ten microseconds, and help only if the chain was stored but not looked up
+	// since.
 	maxDigestedBytes = 512 << 10
 )
 
-// blocks is how many blocks the hashes make.
+// blocks returns the number of whole blocks of the prompt.
 func (p *Plan) blocks() int { return len(p.hashes) / p.hashLen / p.stride }
 
-// addBlocks appends blocks from to end-1 to the blob.
+// addBlocks appends the hashes of blocks from to end-1 to the blob.
 func (p *Plan) addBlocks(from, end int) {
 	if p.stride == 1 {
 		p.Blob = append(p.Blob, p.hashes[from*p.hashLen:end*p.hashLen]...)
@@ -47,8 +50,8 @@ func (p *Plan) addBlocks(from, end int) {
 	}
 }
 
-// gapOf is how many blocks lie between two anchors of n blocks, of which unit make the
-// alignment.
+// anchorGap returns the distance in blocks of the anchors of a prompt of n blocks, a
+// multiple of unit.
 func anchorGap(n, unit int) int {
 	gap := (int(math.Sqrt(float64(n))) + unit - 1) / unit * unit
 	if n/gap >= maxAnchors {
@@ -57,7 +60,7 @@ func anchorGap(n, unit int) int {
 	return gap
 }
 
-// FirstSize is how many bytes of hashes the first request has at most.
+// FirstSize returns an upper bound on the blob in bytes of the request that Begin makes.
 func FirstSize(hashes []byte, hashLen, stride int, unit uint32) int {
 	n := len(hashes) / hashLen / stride
 	if n == 0 {
@@ -66,10 +69,10 @@ func FirstSize(hashes []byte, hashLen, stride int, unit uint32) int {
 	return (n/anchorGap(n, int(unit)) + 2) * hashLen // with the first and the last block
 }
 
-// Begin makes the first request about a prompt's hashes of hashLen bytes, joined: the
-// first block, the last one that a hit may end with, and between them anchors at even
-// distances. A block is stride hashes, and hits are multiples of unit blocks. hashes is
-// only borrowed.
+// Begin makes the first request: anchors at the first block, at the last one that a hit may
+// end with, and at even distances between them. hashes are the prompt's, joined, of hashLen
+// bytes each, and borrowed until Begin returns. A block is stride hashes, and hits are
+// multiples of unit blocks.
 func (p *Plan) Begin(hashes []byte, hashLen, stride int, unit uint32) {
 	p.hashes, p.hashLen, p.stride = hashes, hashLen, stride
 	defer p.dropHashes()
@@ -91,17 +94,17 @@ func (p *Plan) Begin(hashes []byte, hashLen, stride int, unit uint32) {
 	}
 }
 
-// reset begins a request.
+// reset removes all anchors and hashes and begins a request.
 func (p *Plan) reset(numHashes, first uint32) {
 	p.Reset()
 	p.Blob = p.Blob[:0]
 	p.NumHashes, p.Stride, p.First = numHashes, uint32(p.stride), first
 }
 
-// drop forgets the hashes, which are the caller's.
+// dropHashes drops the hashes, which are borrowed.
 func (p *Plan) dropHashes() { p.hashes = nil }
 
-// anchor adds an anchor unless it is there already.
+// addAnchor adds an anchor at a block unless there is one at it or after it.
 func (p *Plan) addAnchor(at int) {
 	if n := p.Len(); n > 0 && int(p.Number(n-1)) >= at {
 		return
@@ -110,39 +113,40 @@ func (p *Plan) addAnchor(at int) {
 	p.addBlocks(at, at+1)
 }
 
-// addDigests adds the digests of the anchors; of no meaning below block from.
+// addDigests adds a digest for each anchor. Those of anchors before block from are 0 and
+// have no meaning.
 func (p *Plan) addDigests(from int) {
-	held, below := len(p.Blob), 0
+	blobLen, next := len(p.Blob), 0
 	for i := range p.Len() {
 		number := int(p.Number(i))
 		digest := uint64(0)
 		switch {
 		case number < from:
 		case p.stride == 1:
-			digest = netproto.Digest(p.hashes[below*p.hashLen : (number+1)*p.hashLen])
+			digest = netproto.Digest(p.hashes[next*p.hashLen : (number+1)*p.hashLen])
 		default:
-			p.addBlocks(below, number+1)
-			digest = netproto.Digest(p.Blob[held:])
-			p.Blob = p.Blob[:held]
+			p.addBlocks(next, number+1)
+			digest = netproto.Digest(p.Blob[blobLen:])
+			p.Blob = p.Blob[:blobLen]
 		}
 		p.AddDigest(digest)
-		below = number + 1
+		next = number + 1
 	}
 }
 
-// More is an answer that leaves the hit undetermined, in blocks: presence is known of
-// those below Proven, would be of those below Claimed if digests had shown what stores say
-// to be right, and those below End decide the hit.
+// More is an answer that leaves the hit undetermined, in blocks. The server knows which
+// blocks before Proven are present, and would know it of those before Claimed if it had
+// digests that match. Blocks at End and after do not matter.
 type More struct{ Proven, Claimed, End uint32 }
 
-// NextSize is how many bytes of hashes the next request has at most.
+// NextSize returns an upper bound on the blob in bytes of the request that Narrow makes.
 func (p *Plan) NextSize(more More) int {
 	return (max(0, int(more.End)-int(more.Proven)) + p.Len()) * p.hashLen
 }
 
-// Narrow makes the second request: the anchors that the server can make use of, and the
-// hashes behind them. hashes are those of Begin, only borrowed. It fails if the server
-// asks for what the prompt does not have.
+// Narrow makes the second request: the anchors that the server still needs, and all hashes
+// from there to more.End. hashes are those of Begin and borrowed until Narrow returns. It
+// returns an error if more is not within the prompt.
 func (p *Plan) Narrow(hashes []byte, more More) error {
 	p.hashes = hashes
 	defer p.dropHashes()
@@ -152,7 +156,7 @@ func (p *Plan) Narrow(hashes []byte, more More) error {
 	}
 	first := proven
 	if len(p.Digests) == 0 {
-		first = claimed // which digests will show
+		first = claimed // the second request has the digests up to there
 	}
 	old := netproto.Anchors{Numbers: append([]byte(nil), p.Numbers...)}
 	p.reset(p.NumHashes, uint32(first))

@@ -10,7 +10,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Storer is what these tests need of a service.
+// Storer is the part of a service that the helpers use.
 type Storer interface {
 	Pool() coordinator.Pool
 	api.PrefixCache
@@ -24,8 +24,8 @@ func coordOf(t testing.TB, s Storer) *coordinator.Coordinator {
 	return c
 }
 
-// StorePrefix stores the chunks of the first n hashes of a chain, of all groups on
-// all ranks, as engines do. Hashes are 32 bytes long.
+// StorePrefix stores the chunks of the first n hashes of a chain, for all groups and ranks,
+// as engines do. Hashes are 32 bytes long.
 func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 	t.Helper()
 	c := coordOf(t, s)
@@ -42,7 +42,7 @@ func StorePrefix(t testing.TB, s Storer, hashes []byte, n int) {
 	}
 }
 
-// EvictHash takes the chunk that ends with hash i away from all places of a group.
+// EvictHash evicts the chunk that ends with hash i from all ranks of a group.
 func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
 	t.Helper()
 	for _, r := range coordOf(t, s).Ranks(g) {
@@ -51,8 +51,7 @@ func EvictHash(t testing.TB, s Storer, g int, hashes []byte, i int) {
 	}
 }
 
-// AnchoredPools are pools that are served by anchors; their prompts have hashes of
-// 16 tokens.
+// AnchoredPools returns pools that are looked up by anchors, with hash blocks of 16 tokens.
 func AnchoredPools() map[string]coordinator.Pool {
 	full := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 16}
 	full32 := coordinator.Group{Kind: coordinator.FullAttention, BlockSize: 32}

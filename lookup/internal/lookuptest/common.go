@@ -16,14 +16,14 @@ import (
 	"github.com/hitline/hitline/simd"
 )
 
-// Patience bounds every wait of a test.
+// Patience is the timeout of every wait in a test.
 const Patience = 20 * time.Second
 
 // Blocks16 is a pool of one full-attention group of 16 tokens on one rank.
 var Blocks16 = coordinator.Pool{HashBlockSize: 16}
 
-// Main runs the tests of a package that opens a server: with the kernel that the
-// environment names, and so that none leaves a goroutine behind.
+// Main runs the tests of a package that opens a server, with the kernel that the
+// environment names. It fails if a goroutine is left running.
 func Main(m *testing.M) {
 	if err := simd.ForceFromEnv(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -32,20 +32,20 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, EngineLeaks...)
 }
 
-// EngineLeaks are the goroutines of gnet, which keeps one pool of workers and its ticker
-// for the whole process.
+// EngineLeaks are the goroutines that gnet keeps for the whole process: a pool of workers
+// and its ticker.
 var EngineLeaks = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
 	goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
 }
 
-// Eventually polls a condition that another goroutine brings about.
+// Eventually waits until a condition is true. what is the message if it is not in time.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, Patience, time.Millisecond, what)
 }
 
-// Chain returns n hashes of a chain that begins with seed, joined.
+// Chain returns n hashes of hashLen bytes, joined, of the chain that seed determines.
 func Chain(seed string, n, hashLen int) []byte {
 	var b []byte
 	prev := sha256.Sum256([]byte(seed))
@@ -56,7 +56,7 @@ func Chain(seed string, n, hashLen int) []byte {
 	return b
 }
 
-// ServeOne runs script on the first connection to the address that it returns.
+// ServeOne listens, runs script on the first connection, and returns the address.
 func ServeOne(t testing.TB, script func(conn net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,15 +16,15 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// KeyStore is a backend that holds keys, and that a test may make slow or wrong. The zero
-// value is empty.
+// KeyStore is a backend in memory that a test can make slow or wrong. The zero value is
+// empty.
 type KeyStore struct {
 	mu   sync.Mutex
-	Keys map[string]bool // not to be touched while calls are under way
+	Keys map[string]bool // must not be accessed during calls
 
-	// Before, if set, runs at the beginning of each call; its error is the call's.
+	// Before, if not nil, runs at the beginning of each call. Its error becomes the call's.
 	Before func(ctx context.Context, op string, keys []string) error
-	// Answer, if set, changes the answers of Exists.
+	// Answer, if not nil, replaces the answers of Exists.
 	Answer func(answers []int) []int
 
 	Calls, Resets atomic.Int64 // of all methods, and of Reset alone
@@ -32,7 +32,7 @@ type KeyStore struct {
 
 var _ backend.Backend = (*KeyStore)(nil)
 
-// ErrStore is what a failing test backend returns.
+// ErrStore is the error of a failing test backend.
 var ErrStore = errors.New("the test store fails")
 
 // Name implements backend.Backend.
@@ -41,6 +41,7 @@ func (k *KeyStore) Name() string { return "keys" }
 // Close implements backend.Backend.
 func (k *KeyStore) Close() error { return nil }
 
+// enter counts a call and runs Before.
 func (k *KeyStore) enter(ctx context.Context, op string, keys []string) error {
 	k.Calls.Add(1)
 	if k.Before != nil {
@@ -111,12 +112,13 @@ func (k *KeyStore) Reset(ctx context.Context) error {
 	return nil
 }
 
-// Gate holds calls of a KeyStore until it is opened.
+// Gate blocks calls of a KeyStore until it is opened.
 type Gate struct {
-	Held atomic.Int64  // calls that have come to it
-	Open chan struct{} // closed to open it
+	Held atomic.Int64  // calls that have reached it
+	Open chan struct{} // the test closes it to open the gate
 }
 
+// NewGate returns a gate that is not open.
 func NewGate() *Gate { return &Gate{Open: make(chan struct{})} }
 
 // Wait waits until the gate is open or ctx ends.
@@ -130,8 +132,8 @@ func (g *Gate) Wait(ctx context.Context) error {
 	}
 }
 
-// Holding makes the store wait at the Gate in the calls of one kind that ask for
-// key; "" is any kind, and any key.
+// Holding makes the store wait at the gate in calls of one op with a key that ends in key.
+// "" means any op, and any key.
 func (k *KeyStore) Holding(g *Gate, op, key string) {
 	k.Before = func(ctx context.Context, called string, keys []string) error {
 		if (op == "" || called == op) && (key == "" || slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, key) })) {
@@ -141,7 +143,8 @@ func (k *KeyStore) Holding(g *Gate, op, key string) {
 	}
 }
 
-// Fill makes a service of Blocks16 over the store find the chains, of hashes of 32 bytes.
+// Fill stores the keys under which a service of Blocks16 finds the chains, of hashes of 32
+// bytes.
 func (k *KeyStore) Fill(chains ...[]byte) error {
 	c, err := coordinator.New(Blocks16)
 	if err != nil {
@@ -157,7 +160,7 @@ func (k *KeyStore) Fill(chains ...[]byte) error {
 	return nil
 }
 
-// Filled returns a store over which a service of Blocks16 finds the chains.
+// Filled returns a store that is filled with the chains.
 func Filled(t testing.TB, chains ...[]byte) *KeyStore {
 	t.Helper()
 	store := &KeyStore{}

@@ -8,19 +8,20 @@ import (
 	"sync"
 )
 
-// LogBuffer is a log that a test reads while others write.
+// LogBuffer is a log in memory. It is safe for concurrent use.
 type LogBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
+// Write implements io.Writer.
 func (l *LogBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(p)
 }
 
-// Take returns the lines since the last call, without their times.
+// Take removes and returns the lines written since the last call.
 func (l *LogBuffer) Take() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,7 +33,8 @@ func (l *LogBuffer) Take() []string {
 	return strings.Split(text, "\n")
 }
 
-// NewLog returns a log of lines from a level on, and a logger that writes to it.
+// NewLog returns a log and a logger that writes lines of at least a level to it, without
+// times.
 func NewLog(level slog.Level) (*LogBuffer, *slog.Logger) {
 	l := new(LogBuffer)
 	return l, slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -43,15 +45,15 @@ func NewLog(level slog.Level) (*LogBuffer, *slog.Logger) {
 	}}))
 }
 
-// StuckLog is a log that nobody takes one message from.
+// StuckLog is a log handler that blocks at one message.
 type StuckLog struct {
 	slog.Handler
 	message string
-	Held    chan struct{} // closed when the message is there
-	Free    chan struct{} // to be closed to take it
+	Held    chan struct{} // closed when the message is logged
+	Free    chan struct{} // the test closes it to unblock the logger
 }
 
-// NewStuckLog returns a log that holds whoever writes a message.
+// NewStuckLog returns a handler that blocks whoever logs message.
 func NewStuckLog(message string) StuckLog {
 	return StuckLog{slog.DiscardHandler, message, make(chan struct{}), make(chan struct{})}
 }

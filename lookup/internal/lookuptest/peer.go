@@ -16,10 +16,10 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Peer speaks bytes to a server.
+// Peer is a connection on which a test sends and receives raw bytes.
 type Peer struct {
 	net.Conn
-	In []byte // read, and not yet returned
+	In []byte // read and not returned yet
 }
 
 // DialPeer connects to a server at tcp://host:port.
@@ -70,7 +70,7 @@ func (p *Peer) Next(t testing.TB) [][]byte {
 	}
 }
 
-// Reads takes exactly these bytes.
+// Reads reads exactly the bytes want.
 func (p *Peer) Reads(t testing.TB, want []byte) {
 	t.Helper()
 	got := make([]byte, len(want))
@@ -103,8 +103,8 @@ func (p *Peer) Reply(t testing.TB) (id, body, text string) {
 	return id, fmt.Sprintf("%x", frames[0]), text
 }
 
-// Expect reads as many replies as it is given, each as Reply returns it: its id and its
-// first frame.
+// Expect reads a reply for each of want and compares its id and first frame, as Reply
+// returns them.
 func (p *Peer) Expect(t testing.TB, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -113,7 +113,7 @@ func (p *Peer) Expect(t testing.TB, want ...string) {
 	}
 }
 
-// ClosedWithin waits until the server closes the connection.
+// ClosedWithin waits until the server closes the connection, for Patience at most.
 func (p *Peer) ClosedWithin(t testing.TB) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, p)

@@ -2,5 +2,5 @@
 
 package lookuptest
 
-// Race tells whether the race detector is on.
+// Race reports whether the race detector is on.
 const Race = false
