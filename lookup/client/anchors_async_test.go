@@ -73,7 +73,7 @@ func TestAsyncByAnchors(t *testing.T) {
 	assert.Equal(t, before, s.Stat().Anchored)
 }
 
-// A poll that goes on needs the hashes it began with.
+// A poll that continues a lookup needs the same hashes as the first.
 func TestAsyncByAnchorsOtherHashes(t *testing.T) {
 	s := startServer(t, blocks16, server.Limits{})
 	ctx := context.Background()
@@ -159,7 +159,7 @@ func TestAsyncByAnchorsMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// What a server said of anchors is not believed of the one that takes its place.
+// A server's parameters are not used for the server that replaces it.
 func TestAsyncByAnchorsServerRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var serves atomic.Bool
@@ -244,7 +244,7 @@ func TestAsyncByAnchorsPreparesWithoutTheLock(t *testing.T) {
 	require.Zero(t, a.copiedBytes)
 }
 
-// Who is discarded while it is prepared is not sent, and keeps nothing.
+// A call that is discarded while it is prepared is not sent and keeps nothing.
 func TestAsyncDiscardWhilePreparing(t *testing.T) {
 	f, _ := heldServer()
 	a := fakeAsync(t, f)

@@ -162,8 +162,8 @@ func (a *AsyncClient) submit(cl *call, size int, fill func() error) (hit api.Hit
 	return api.Hit{}, false, nil
 }
 
-// reserve returns ErrPending if one more id with so many bytes of hashes exceeds the bounds.
-// It removes answered ids to stay within them.
+// reserve removes answered ids until one more fits. It returns ErrPending if that, or a
+// copy of so many bytes, exceeds the bounds. pipe.mu is held.
 func (a *AsyncClient) reserve(bytes int) error {
 	switch {
 	case a.pipe.closed:

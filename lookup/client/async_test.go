@@ -18,7 +18,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// heldServer answers when it is told to.
+// heldServer answers when the test says so.
 func heldServer() (*fakeServer, chan *fakeRequest) {
 	held := make(chan *fakeRequest, 100)
 	return &fakeServer{pipes: true, answer: func(r *fakeRequest) { held <- r }}, held
@@ -44,7 +44,7 @@ func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
 	require.Zero(t, hit.Tokens)
 }
 
-// idle tells whether nothing is left of any lookup.
+// idle reports whether the client has no pending id, answer, copy or queued call.
 func (a *AsyncClient) empty() bool {
 	a.pipe.mu.Lock()
 	defer a.pipe.mu.Unlock()
@@ -163,7 +163,7 @@ func TestAsyncCopiesHashes(t *testing.T) {
 	})
 }
 
-// What fails reads as 0, with the reason.
+// A lookup that fails is ready with 0 and the error.
 func TestAsyncFailureReadsAsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, held := heldServer()
@@ -261,8 +261,7 @@ func TestAsyncCloseCancelsPending(t *testing.T) {
 	})
 }
 
-// Past its bounds the client forgets what was answered and not polled, and then
-// refuses.
+// At its bounds the client removes answered ids first, and then returns ErrPending.
 func TestAsyncMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, held := heldServer()
@@ -301,7 +300,7 @@ func TestAsyncMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// Ids that are abandoned without a word cost no more than the bound.
+// Ids that are never polled again take no more memory than the bound.
 func TestAsyncAbandonedIDs(t *testing.T) {
 	noLeaks(t)
 	a := fakeAsync(t, &fakeServer{}, WithPending(50, 1<<20))

@@ -20,18 +20,13 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// noLeaks checks, after all other clean-up of the test, that it has left no
-// goroutine behind.
+// noLeaks fails the test if it leaves a goroutine running, after all its other cleanup.
 func noLeaks(t testing.TB) {
-	opts := []goleak.Option{
-		goleak.IgnoreCurrent(),
-		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
-		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
-	}
+	opts := append([]goleak.Option{goleak.IgnoreCurrent()}, lookuptest.EngineLeaks...)
 	t.Cleanup(func() { noGoroutines(t, opts...) })
 }
 
-// noGoroutines waits until no goroutine runs but those that the options pass over.
+// noGoroutines waits until only the goroutines that the options ignore run.
 func noGoroutines(t testing.TB, opts ...goleak.Option) {
 	t.Helper()
 	for end := time.Now().Add(lookuptest.Patience); goleak.Find(opts...) != nil && time.Now().Before(end); { // it waits itself
@@ -115,8 +110,7 @@ func dialOver(t testing.TB, nc net.Conn, opts ...Option) *Client {
 	return dialAs(t, "127.0.0.1:1", append([]Option{WithDialer(dial)}, opts...)...)
 }
 
-// interruptible marks a pipe of package net as what it is: a connection whose writes may be
-// interrupted, as a socket's.
+// interruptible makes a net.Pipe pass for a socket, whose interrupted writes can continue.
 type interruptible struct{ net.Conn }
 
 func (interruptible) SyscallConn() (syscall.RawConn, error) { return nil, errors.ErrUnsupported }
@@ -251,7 +245,7 @@ func (c *fakeConn) drain() {
 	}
 }
 
-// fakeClient is a client of f, which knows no anchors.
+// fakeClient is a client of f, which does not serve anchors.
 func fakeClient(t testing.TB, f *fakeServer, opts ...Option) *Client {
 	t.Helper()
 	t.Cleanup(f.all.Wait)
@@ -271,7 +265,7 @@ func fakeAsync(t testing.TB, f *fakeServer, opts ...Option) *AsyncClient {
 	return a
 }
 
-// clientKinds are the ways in which a Client may hold its connections.
+// clientKinds are the options of the two kinds of Client: a pool and a pipe.
 var clientKinds = map[string][]Option{"pool": nil, "pipeline": {WithPipeline()}}
 
 // scaled makes a count smaller where tests are to be short or slow.

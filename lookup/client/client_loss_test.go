@@ -39,7 +39,7 @@ const (
 	slack       = lookuptest.Patience
 )
 
-// typed passes the errors that a lost server may cause.
+// typed returns nil for the errors that a lost server may cause.
 func typed(err error) error {
 	if errors.Is(err, ErrConnect) != errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrReply) && !errors.Is(err, ErrRequest) {
 		return nil

@@ -164,8 +164,8 @@ func TestClientAddresses(t *testing.T) {
 	}
 }
 
-// As many calls at a time as there are connections; further ones wait for their
-// turn, and no longer than they may.
+// There are at most as many concurrent calls as connections. Further ones wait, until their
+// deadline at most.
 func TestClientPoolBound(t *testing.T) {
 	noLeaks(t)
 	held := make(chan *fakeRequest, 3)
@@ -197,8 +197,8 @@ func TestClientPoolBound(t *testing.T) {
 	require.EqualValues(t, 2, f.dials.Load(), "idle ones are used again")
 }
 
-// A server that went away while a connection was idle is noticed before the next
-// request is sent, which then does not fail.
+// An idle connection that the server closed is replaced before the next request, which then
+// does not fail.
 func TestClientIdleLoss(t *testing.T) {
 	noLeaks(t)
 	conns := make(chan *fakeConn, 10)
@@ -216,7 +216,7 @@ func TestClientIdleLoss(t *testing.T) {
 	}
 }
 
-// hasLost tells whether the end of the client's only connection has arrived.
+// hasLost reports whether the end of the client's only connection has arrived.
 func (c *Client) hasLost() bool {
 	if c.pipe != nil {
 		c.pipe.mu.Lock()
@@ -288,8 +288,7 @@ func stall(t *testing.T, c *Client) {
 	c.pool = newPool(newDialer(open), 4)
 }
 
-// Who leaves a shared connection in the middle of his blob does not spoil it for
-// the others.
+// A call that is abandoned while its blob is written leaves the shared connection usable.
 func TestClientPipelineLeaveWriting(t *testing.T) {
 	noLeaks(t)
 	here, there, err := socketPair()
@@ -365,8 +364,7 @@ func TestClientPipelineOvertaking(t *testing.T) {
 	require.EqualValues(t, 1, f.dials.Load())
 }
 
-// A reply that comes after its caller has left goes to nobody, also when the id's
-// slot is used again.
+// The reply to an abandoned call is dropped, also if its slot is in use again.
 func TestClientPipelineLateReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := make(chan *fakeRequest, 10)
@@ -391,7 +389,7 @@ func TestClientPipelineLateReply(t *testing.T) {
 	})
 }
 
-// No more than 1,024 requests are under way; the others wait, and may leave.
+// At most 1,024 requests are in flight. The others wait and may be abandoned.
 func TestClientPipelineBound(t *testing.T) {
 	noLeaks(t)
 	var seen atomic.Int64
@@ -420,7 +418,7 @@ func TestClientPipelineBound(t *testing.T) {
 	}
 }
 
-// A connection on which nothing comes is given up, and the next one serves.
+// A connection without replies is closed, and the next one serves.
 func TestClientPipelineSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var silent atomic.Bool
@@ -446,7 +444,7 @@ func TestClientPipelineSilence(t *testing.T) {
 	})
 }
 
-// Batches come back whole, whoever answers in which order.
+// Batches are answered completely, in whatever order the server answers.
 func TestClientBatch(t *testing.T) {
 	noLeaks(t)
 	for name, opts := range clientKinds {
@@ -589,7 +587,7 @@ func TestClientFailOpen(t *testing.T) {
 	}
 }
 
-// While a server is away, attempts to reach it become rarer, each pause within its
+// While a server cannot be reached, attempts become rarer, each backoff is within its
 // bounds, and calls fail at once.
 func TestClientBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -665,8 +663,7 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A slow answer is waited for over many slices of time, and cancelled within one
-// goroutine's wake-up.
+// A slow answer is awaited far beyond contextPoll, and a cancellation ends the call at once.
 func TestClientSlowAnswer(t *testing.T) {
 	noLeaks(t)
 	for name, opts := range clientKinds {
@@ -685,7 +682,7 @@ func TestClientSlowAnswer(t *testing.T) {
 	}
 }
 
-// Close ends calls under way.
+// Close ends calls in progress.
 func TestClientCloseUnderWay(t *testing.T) {
 	noLeaks(t)
 	for name, opts := range clientKinds {
@@ -734,8 +731,8 @@ func TestClientShorterDeadline(t *testing.T) {
 	}
 }
 
-// A connection whose deadline a context's end is about to move is not used again,
-// and none keeps what its callers sent.
+// A connection whose deadline a context's end may still change is not reused. No connection
+// keeps what its callers sent.
 func TestClientConnectionAfterUse(t *testing.T) {
 	noLeaks(t)
 	c := fakeClient(t, &fakeServer{})
@@ -752,8 +749,7 @@ func TestClientConnectionAfterUse(t *testing.T) {
 	require.Empty(t, c.pool.open)
 }
 
-// A server that answers a request twice, the second time when its slot is another
-// one's, is not believed.
+// A second answer to a request, while another request has its slot, fails the connection.
 func TestClientRepeatedReply(t *testing.T) {
 	noLeaks(t)
 	for name, opts := range clientKinds {
@@ -778,7 +774,7 @@ func TestClientRepeatedReply(t *testing.T) {
 	}
 }
 
-// An outage after a recovery begins with short pauses again.
+// After a recovery the backoff begins at its minimum again.
 func TestClientBackoffBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, opts := range clientKinds {
@@ -836,7 +832,7 @@ func TestClientBackoffCountsOnce(t *testing.T) {
 	})
 }
 
-// blackHole is a dialer whose attempts end with their time.
+// blackHole is a dialer whose attempts end at their deadline.
 func blackHole() *dialer {
 	return newDialer(func(ctx context.Context) (net.Conn, error) {
 		<-ctx.Done()
@@ -844,7 +840,7 @@ func blackHole() *dialer {
 	})
 }
 
-// Close ends a call that is connecting, for the reason that it ends any.
+// Close ends a call that is dialing, with the error of any call.
 func TestClientCloseWhileDialling(t *testing.T) {
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
@@ -872,8 +868,8 @@ func TestClientCloseWhileDialling(t *testing.T) {
 	}
 }
 
-// The client's time and that of a context are told apart where they run out while
-// the client connects, and neither is mistaken for that of a later call.
+// A dial that ends at the client's timeout and one that ends at a context's deadline have
+// different errors. Neither error matches for a later call.
 func TestClientTimeoutWhileDialling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := dialClient(background, blackHole(), newConfig([]Option{WithFailOpen(), WithTimeout(time.Second)}))
@@ -896,7 +892,7 @@ func TestClientTimeoutWhileDialling(t *testing.T) {
 	})
 }
 
-// A caller with hardly any time does not keep others from connecting.
+// A call with hardly any time left does not begin a backoff.
 func TestClientImpatientCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeServer{pipes: true}
@@ -918,7 +914,7 @@ func TestClientImpatientCaller(t *testing.T) {
 	})
 }
 
-// A batch of which nothing is sent needs no server.
+// A batch without a valid lookup needs no server.
 func TestClientBatchOfNothing(t *testing.T) {
 	for name, opts := range clientKinds {
 		t.Run(name, func(t *testing.T) {
@@ -934,7 +930,7 @@ func TestClientBatchOfNothing(t *testing.T) {
 	}
 }
 
-// brittleConn is of no use after a write that ran out of time, as a tls.Conn.
+// brittleConn is unusable after a write that timed out, as a tls.Conn.
 type brittleConn struct {
 	net.Conn
 	broken error
@@ -950,8 +946,8 @@ func (c *brittleConn) Write(b []byte) (n int, err error) {
 	return n, c.broken
 }
 
-// A caller who leaves while his request is written to a connection that bears no
-// interruption leaves the connection to the others.
+// A call that is abandoned while it is written to a connection that is not resumable does
+// not interrupt the write.
 func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
@@ -1011,7 +1007,7 @@ func TestPipelineOverTLSOutlivesItsCallers(t *testing.T) {
 	})
 }
 
-// A request is not written in slices of time to a connection that bears only one.
+// A connection that is not a socket gets one deadline for the exchange.
 func TestClientWriteOverTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()

@@ -32,7 +32,7 @@ type conn struct {
 	frames   [][]byte // of the last reply; borrowed from in until the next read
 	unusable bool     // must be closed, not reused
 	replied  bool     // the server has answered at least once
-	reported bool     // the dialer was told so
+	reported bool     // recordSuccess was called for it
 	lastUsed time.Time
 	check    connCheck
 }

@@ -27,16 +27,14 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 	"github.com/hitline/hitline/simd"
 )
 
 func TestMain(m *testing.M) {
-	// gnet keeps one pool of workers and its ticker for the whole process.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
-		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+	goleak.VerifyTestMain(m, lookuptest.EngineLeaks...)
 }
 
 const patience = 20 * time.Second

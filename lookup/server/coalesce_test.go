@@ -15,7 +15,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-func TestShareOneCall(t *testing.T) {
+func TestCoalesceOneCall(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
 	store.Holding(g, "exists", "")
@@ -41,8 +41,8 @@ func TestShareOneCall(t *testing.T) {
 	require.EqualValues(t, 2, store.Calls.Load()-calls, "it is over")
 }
 
-// TestShareEqualOnly asks what differs in one respect at a time.
-func TestShareEqualOnly(t *testing.T) {
+// TestCoalesceEqualOnly makes lookups that differ in one respect each.
+func TestCoalesceEqualOnly(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	other := bytes.Clone(keys)
 	other[0] ^= 1 // no chain: the last hash is the same
@@ -64,8 +64,8 @@ func TestShareEqualOnly(t *testing.T) {
 	require.Equal(t, map[string]string{"1": hitText(8), "2": hitText(0), "3": hitText(7), "4": hitText(8), "5": hitText(0)}, got)
 }
 
-// TestShareForgets has a store land while an equal lookup is under way.
-func TestShareForgets(t *testing.T) {
+// TestCoalesceEndsAtChange makes changes while an equal lookup is in flight.
+func TestCoalesceEndsAtChange(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store, g := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	var asked atomic.Int64
@@ -89,7 +89,7 @@ func TestShareForgets(t *testing.T) {
 		}
 		require.Equal(t, want, body)
 	}
-	require.EqualValues(t, 4, asked.Load(), "nobody has followed")
+	require.EqualValues(t, 4, asked.Load(), "no lookup was coalesced")
 	close(g.Open)
 	early.Reply(t)
 }
@@ -108,7 +108,7 @@ func TestRemoteStrategies(t *testing.T) {
 	}
 }
 
-// TestRemoteCancelled closes connections whose lookups are being asked.
+// TestRemoteCancelled closes connections whose lookups are in flight.
 func TestRemoteCancelled(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store := lookuptest.Filled(t, keys)

@@ -88,15 +88,15 @@ func dialChild(t testing.TB, server *child) *client.Client {
 	return c
 }
 
-// lets tells whether so many files may be open in this process.
-func lets(t testing.TB, files uint64) {
+// requireFiles skips the test unless the process may open a number of files.
+func requireFiles(t testing.TB, files uint64) {
 	t.Helper()
 	if limit, err := openFileLimit(); err != nil || limit < files {
 		t.Skipf("%d files may be open, %d would be needed", limit, files)
 	}
 }
 
-// measurable skips where memory is not what users have.
+// measurable skips the test if memory is not that of a release build.
 func measurable(t testing.TB) {
 	t.Helper()
 	if testing.Short() || bufpool.Debug || runtime.GOOS != "linux" {
@@ -106,10 +106,10 @@ func measurable(t testing.TB) {
 
 const mib = 1 << 20
 
-// Ten thousand connections that do nothing cost little.
+// Ten thousand idle connections take at most 64 MiB.
 func TestTenThousandConnections(t *testing.T) {
 	measurable(t)
-	lets(t, 13_500)
+	requireFiles(t, 13_500)
 	const connections = 10_000
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MaxConnections: connections + 10}})
 	c := dialChild(t, server)
@@ -125,10 +125,10 @@ func TestTenThousandConnections(t *testing.T) {
 	server.ends(t)
 }
 
-// A thousand lookups of 4 MiB that stop half-way cost little.
+// A thousand lookups of 4 MiB that stop half-way take at most 64 MiB.
 func TestThousandHalfLookups(t *testing.T) {
 	measurable(t)
-	lets(t, 3_000)
+	requireFiles(t, 3_000)
 	server := startChild(t, childConfig{Listen: []string{"tcp://127.0.0.1:0"}, Limits: Limits{MessageTimeout: time.Hour}})
 	c := dialChild(t, server)
 	keys := lookuptest.Chain("a", 131072, 32)
@@ -144,7 +144,7 @@ func TestThousandHalfLookups(t *testing.T) {
 			return err
 		}
 		for { // until the server's side has it all
-			n, err := untaken(conn)
+			n, err := unacked(conn)
 			if err != nil || n == 0 {
 				return err
 			}
@@ -168,8 +168,8 @@ func TestThousandHalfLookups(t *testing.T) {
 	server.ends(t)
 }
 
-// untaken returns how many bytes the peer's kernel has not acknowledged.
-func untaken(conn net.Conn) (n int, err error) {
+// unacked returns how many bytes the peer's kernel has not acknowledged.
+func unacked(conn net.Conn) (n int, err error) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		return 0, err
@@ -285,7 +285,7 @@ func lookUpMeanwhile(t testing.TB, addr string) (answers *atomic.Int64, stop fun
 // Without descriptors the server lives, answers those that it has, and accepts
 // again when there are some.
 func TestOutOfDescriptors(t *testing.T) {
-	lets(t, 1_500)
+	requireFiles(t, 1_500)
 	const storm, allowed = 1000, 64
 	for name, c := range map[string]struct {
 		hog  int

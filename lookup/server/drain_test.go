@@ -163,7 +163,7 @@ func TestDrainOfThoseWhoWait(t *testing.T) {
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
 }
 
-// What has arrived and is cut off unread is told.
+// Shutdown reports requests that arrived and were cut off unread.
 func TestDrainTellsOfUnread(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p, idle := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
@@ -197,7 +197,7 @@ func TestLogThatIsStuck(t *testing.T) {
 	lookuptest.Eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })
 }
 
-// A loop that ends by itself is noticed, and ends the server.
+// An event loop that ends by itself stops the server.
 func TestEngineThatEnds(t *testing.T) {
 	t.Parallel() // it takes seconds
 	server := startServer(t, blocks16, Limits{})
@@ -212,7 +212,7 @@ func TestEngineThatEnds(t *testing.T) {
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
 }
 
-// A loop that lives is not given up.
+// watch does not stop a server whose event loops run.
 func TestEngineThatLives(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, blocks16, Limits{})

@@ -111,7 +111,7 @@ func TestRemoteLookupWaitsForReset(t *testing.T) {
 	require.Equal(t, map[string]string{"reset": "01", "after": hitText(0), "stat": "01"}, got)
 }
 
-// TestRemoteLookupGivesUpOnReset has a reset take longer than lookups may.
+// TestRemoteLookupGivesUpOnReset has a reset take longer than the lookup timeout.
 func TestRemoteLookupGivesUpOnReset(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store, g := lookuptest.Filled(t, keys), lookuptest.NewGate()
@@ -234,7 +234,7 @@ func TestRemoteTimeout(t *testing.T) {
 	require.Zero(t, st.BackendErrors)
 }
 
-// TestRemoteBreakerOverTheWire asks a dead backend: hashes are not even copied.
+// TestRemoteBreakerOverTheWire has the breaker open: hashes are not even copied.
 func TestRemoteBreakerOverTheWire(t *testing.T) {
 	keys := lookuptest.Chain("a", 1000, 32)
 	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
@@ -322,7 +322,7 @@ func TestRemoteQueueFull(t *testing.T) {
 	require.Zero(t, server.remote.Usage().HashBytes)
 }
 
-// TestRemoteMaxBytes fills the room for hashes with requests half received.
+// TestRemoteMaxBytes fills RemoteConfig.MaxBytes with half-received requests.
 func TestRemoteMaxBytes(t *testing.T) {
 	keys := lookuptest.Chain("a", 100, 32)
 	store := lookuptest.Filled(t, keys)

@@ -189,7 +189,7 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 	}
 }
 
-// Whoever has sent something is not silent, even if a busy loop has not read it yet.
+// A peer with unread bytes is not idle, even if its busy loop has not read them yet.
 func TestUnreadIsNotSilence(t *testing.T) {
 	for name, limits := range map[string]Limits{"idle": {IdleTimeout: time.Minute}, "heartbeat": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestSlowReader(t *testing.T) {
 	require.Equal(t, [][]byte{{1}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping")))
 }
 
-// TestManyRepliesInOneTurn asks for far more reply bytes than the request has.
+// TestManyRepliesInOneTurn makes requests with replies far larger than they are.
 func TestManyRepliesInOneTurn(t *testing.T) {
 	p := lookuptest.DialPeer(t, startServer(t, blocks16, Limits{}).Addrs()[0])
 	_, err := p.Write(bytes.Repeat(lookuptest.Encode([]byte("stat")), 2000))
@@ -680,7 +680,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// rawServer answers a hit of 0 to every so many bytes.
+// rawServer answers each request of a fixed size with a hit of 0.
 func rawServer(b *testing.B, size int) string {
 	return lookuptest.ServeOne(b, func(conn net.Conn) {
 		buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)

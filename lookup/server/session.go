@@ -125,7 +125,7 @@ func (s *session) observeLookups() {
 	s.lookupsAnswered, s.earlierBegan = 0, 0
 }
 
-// countLookup counts an answered lookup of so many hashes for observeLookups.
+// countLookup counts an answered lookup and its hashes for observeLookups.
 func (s *session) countLookup(hashes int) {
 	s.metrics.observeHashes(hashes)
 	s.lookupsAnswered++

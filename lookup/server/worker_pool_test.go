@@ -13,15 +13,15 @@ import (
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
-// turns notes which lookups the store is asked for, by their first hash, and holds
+// callRecorder records the lookups that call the store, by their first hash, and blocks
 // the first one.
-type turns struct {
+type callRecorder struct {
 	gate *lookuptest.Gate
 	mu   sync.Mutex
 	seen []string
 }
 
-func (n *turns) before(ctx context.Context, op string, keys []string) error {
+func (n *callRecorder) before(ctx context.Context, op string, keys []string) error {
 	if op != "exists" {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (n *turns) before(ctx context.Context, op string, keys []string) error {
 	return n.gate.Wait(ctx)
 }
 
-func (n *turns) list() []string {
+func (n *callRecorder) list() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.seen)
@@ -42,10 +42,10 @@ func oneBlock(name string) []byte { return fmt.Appendf(nil, "%-32s", name) }
 
 func named(name string) string { return fmt.Sprintf("%x", oneBlock(name))[:8] }
 
-// TestCrewTakesTurns has one connection pipeline many lookups before two others
+// TestWorkersAreRoundRobin has one connection pipeline many lookups before two others
 // send theirs.
-func TestCrewTakesTurns(t *testing.T) {
-	n := &turns{gate: lookuptest.NewGate()}
+func TestWorkersAreRoundRobin(t *testing.T) {
+	n := &callRecorder{gate: lookuptest.NewGate()}
 	cfg := patient
 	cfg.Workers = 1
 	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, cfg, Limits{})
@@ -75,10 +75,10 @@ func TestCrewTakesTurns(t *testing.T) {
 	require.Equal(t, want, n.list()[:len(want)])
 }
 
-// TestCrewKeepsWorkers has one connection's lookups hang: another one's do not wait.
-func TestCrewKeepsWorkers(t *testing.T) {
+// TestOneConnectionLeavesWorkers has one connection's lookups hang: another one's do not wait.
+func TestOneConnectionLeavesWorkers(t *testing.T) {
 	keys := oneBlock("here")
-	store, n := lookuptest.Filled(t, keys), &turns{gate: lookuptest.NewGate()}
+	store, n := lookuptest.Filled(t, keys), &callRecorder{gate: lookuptest.NewGate()}
 	store.Before = func(ctx context.Context, op string, asked []string) error {
 		if strings.HasSuffix(asked[0], fmt.Sprintf("%x", keys)) {
 			return nil
@@ -104,9 +104,9 @@ func TestCrewKeepsWorkers(t *testing.T) {
 	}
 }
 
-// TestCrewKeepsRoom has one connection fill as much of the queue as it may.
-func TestCrewKeepsRoom(t *testing.T) {
-	n := &turns{gate: lookuptest.NewGate()}
+// TestOneConnectionLeavesQueue has one connection fill as much of the queue as it may.
+func TestOneConnectionLeavesQueue(t *testing.T) {
+	n := &callRecorder{gate: lookuptest.NewGate()}
 	cfg := patient
 	cfg.Workers, cfg.Queue = 1, 8
 	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, cfg, Limits{})

@@ -143,9 +143,9 @@ func (k *KeyStore) Holding(g *Gate, op, key string) {
 	}
 }
 
-// Fill stores the keys under which a service of Blocks16 finds the chains, of hashes of 32
+// fill stores the keys under which a service of Blocks16 finds the chains, of hashes of 32
 // bytes.
-func (k *KeyStore) Fill(chains ...[]byte) error {
+func (k *KeyStore) fill(chains ...[]byte) error {
 	c, err := coordinator.New(Blocks16)
 	if err != nil {
 		return err
@@ -164,6 +164,6 @@ func (k *KeyStore) Fill(chains ...[]byte) error {
 func Filled(t testing.TB, chains ...[]byte) *KeyStore {
 	t.Helper()
 	store := &KeyStore{}
-	require.NoError(t, store.Fill(chains...))
+	require.NoError(t, store.fill(chains...))
 	return store
 }
