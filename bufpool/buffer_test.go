@@ -2,7 +2,6 @@ package bufpool
 
 import (
 	"bytes"
-	"io"
 	"sync"
 	"testing"
 
@@ -10,16 +9,9 @@ import (
 	"github.com/valyala/bytebufferpool"
 )
 
-var (
-	_ io.Writer       = (*Buffer)(nil)
-	_ io.StringWriter = (*Buffer)(nil)
-	_ io.ByteWriter   = (*Buffer)(nil)
-)
-
-// freshPool makes the pool forget which sizes it has seen. After some ten thousand releases
-// it would not keep what is unusually large among them, and a test that is repeated often
-// would depend on the others.
-func freshPool() { buffers = bytebufferpool.Pool{} }
+// resetBufferPool replaces the pool by one without size statistics. After 42,000 releases the
+// old pool drops unusually large buffers, so a test run with -count would depend on others.
+func resetBufferPool() { bufferPool = bytebufferpool.Pool{} }
 
 func TestBufferAppends(t *testing.T) {
 	b := Get()
@@ -27,19 +19,8 @@ func TestBufferAppends(t *testing.T) {
 	require.Empty(t, b.B)
 
 	b.B = append(b.B, "one "...)
-	n, err := b.Write([]byte("two "))
-	require.NoError(t, err)
-	require.Equal(t, 4, n)
-	n, err = b.WriteString("three")
-	require.NoError(t, err)
-	require.Equal(t, 5, n)
-	require.NoError(t, b.WriteByte('.'))
-	require.Equal(t, "one two three.", string(b.B))
-
-	before := cap(b.B)
-	b.Reset()
-	require.Empty(t, b.B)
-	require.Equal(t, before, cap(b.B), "Reset keeps the array")
+	b.B = append(b.B, "two"...)
+	require.Equal(t, "one two", string(b.B))
 }
 
 func TestBufferGrow(t *testing.T) {
@@ -55,7 +36,7 @@ func TestBufferGrow(t *testing.T) {
 	require.Panics(t, func() { b.Grow(-1) })
 }
 
-// TestGetIsEmpty checks that no content comes along with a used buffer.
+// TestGetIsEmpty checks that Get hides the content of a reused buffer.
 func TestGetIsEmpty(t *testing.T) {
 	for range 100 {
 		b := Get()
@@ -65,16 +46,15 @@ func TestGetIsEmpty(t *testing.T) {
 	}
 }
 
-// TestLargeBuffersAreNotKept releases buffers around the limit and looks which of them come
-// back.
-func TestLargeBuffersAreNotKept(t *testing.T) {
+// TestLargeBuffersAreNotPooled releases buffers around maxPooled and checks which are reused.
+func TestLargeBuffersAreNotPooled(t *testing.T) {
 	if Debug {
-		t.Skip("debug builds keep nothing")
+		t.Skip("debug builds pool nothing")
 	}
-	freshPool()
-	// sees says whether a buffer of this capacity is ever lent again. The pool promises
-	// nothing, so one loan that does is enough.
-	sees := func(capacity int) bool {
+	resetBufferPool()
+	// reuses reports whether a released buffer of this capacity is ever returned by Get. The
+	// pool may drop any buffer, so one reuse in many tries is enough.
+	reuses := func(capacity int) bool {
 		for range 100 {
 			b := Get()
 			b.B = make([]byte, 1, capacity)
@@ -87,13 +67,12 @@ func TestLargeBuffersAreNotKept(t *testing.T) {
 		}
 		return false
 	}
-	require.True(t, sees(maxPooled))
-	require.False(t, sees(maxPooled+1))
+	require.True(t, reuses(maxPooled))
+	require.False(t, reuses(maxPooled+1))
 }
 
-// TestBufferOwners lends to many goroutines at once, each of which must find in the end
-// what it wrote.
-func TestBufferOwners(t *testing.T) {
+// TestBuffersAreNotShared runs many goroutines, each of which must read what it wrote.
+func TestBuffersAreNotShared(t *testing.T) {
 	var wg sync.WaitGroup
 	for id := range 8 {
 		wg.Go(func() {
@@ -104,7 +83,7 @@ func TestBufferOwners(t *testing.T) {
 					other.B = append(other.B, bytes.Repeat([]byte{byte(id + 100)}, 10)...)
 				}
 				if bytes.Count(b.B, []byte{byte(id)}) != len(b.B) || bytes.Count(other.B, []byte{byte(id + 100)}) != len(other.B) {
-					t.Errorf("goroutine %d: somebody else wrote to the buffer", id)
+					t.Errorf("goroutine %d: another goroutine wrote to the buffer", id)
 				}
 				b.Release()
 				other.Release()
@@ -116,9 +95,9 @@ func TestBufferOwners(t *testing.T) {
 
 func TestBufferDoesNotAllocate(t *testing.T) {
 	if Debug {
-		t.Skip("debug builds keep nothing")
+		t.Skip("debug builds pool nothing")
 	}
-	freshPool()
+	resetBufferPool()
 	content := make([]byte, 3000)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		b := Get()

@@ -2,20 +2,20 @@
 
 package bufpool
 
-// Debug says whether this build has the traps for violations of ownership: those with the
-// race detector or with the tag hitline_debug have them.
+// Debug is true in builds that check the rules of ownership: those with the race detector
+// or the tag hitline_debug.
 const Debug = false
 
-// The stand-ins for what debug_on.go does. Every call is behind a test of Debug, so the
-// compiler leaves it out.
+// The declarations below mirror debug_on.go and do nothing. Every call is guarded by Debug,
+// so the compiler removes it.
 
-type ledger[T any] struct{}
+type releaseTracker[T any] struct{}
 
-func (ledger[T]) add(*T) {}
+func (releaseTracker[T]) record(*T) {}
 
 var (
-	releasedBuffers ledger[Buffer]
-	releasedWords   ledger[Words]
+	releasedBuffers releaseTracker[Buffer]
+	releasedWords   releaseTracker[Words]
 )
 
 func poisonBytes([]byte) {}

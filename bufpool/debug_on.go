@@ -17,22 +17,22 @@ const Debug = true
 // read from it is absurd, and it is easy to see in a dump.
 const poison = 0xCC
 
-// ledger remembers which objects have been released, and where. It does not keep them
-// alive: an entry goes when its object is collected. This works as no object is lent again
-// once it is released, so an entry never becomes wrong.
-type ledger[T any] struct {
-	mu sync.Mutex
-	at map[weak.Pointer[T]]string // file and line of the Release
+// releaseTracker records where each object was released. It does not keep objects alive: an
+// entry is dropped when its object is collected. An entry stays true until then, because a
+// debug build never reuses a released object.
+type releaseTracker[T any] struct {
+	mu       sync.Mutex
+	location map[weak.Pointer[T]]string // "file:line" of the Release call; guarded by mu
 }
 
 var (
-	releasedBuffers ledger[Buffer]
-	releasedWords   ledger[Words]
+	releasedBuffers releaseTracker[Buffer]
+	releasedWords   releaseTracker[Words]
 )
 
-// add enters p, on behalf of a method whose caller is to blame. It panics if p has been
-// entered before.
-func (l *ledger[T]) add(p *T) {
+// record adds p with the location of the call to Release, two frames up. It panics if p is
+// already recorded.
+func (l *releaseTracker[T]) record(p *T) {
 	where := "an unknown place"
 	if _, file, line, ok := runtime.Caller(2); ok {
 		where = fmt.Sprintf("%s:%d", file, line)
@@ -41,31 +41,31 @@ func (l *ledger[T]) add(p *T) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if first, twice := l.at[key]; twice {
+	if first, twice := l.location[key]; twice {
 		panic(fmt.Sprintf("bufpool: second Release of a %T at %s, the first was at %s", p, where, first))
 	}
-	if l.at == nil {
-		l.at = make(map[weak.Pointer[T]]string)
+	if l.location == nil {
+		l.location = make(map[weak.Pointer[T]]string)
 	}
-	l.at[key] = where
-	runtime.AddCleanup(p, l.remove, key)
+	l.location[key] = where
+	runtime.AddCleanup(p, l.drop, key)
 }
 
-// remove forgets an object that has been collected.
-func (l *ledger[T]) remove(key weak.Pointer[T]) {
+// drop deletes the entry of an object that was collected.
+func (l *releaseTracker[T]) drop(key weak.Pointer[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.at, key)
+	delete(l.location, key)
 }
 
-// poisonBytes overwrites memory that has been released.
+// poisonBytes overwrites b with poison.
 func poisonBytes(b []byte) {
 	for i := range b {
 		b[i] = poison
 	}
 }
 
-// poisonWords overwrites memory that has been released.
+// poisonWords overwrites w with poison.
 func poisonWords(w []uint64) {
 	for i := range w {
 		w[i] = poison * 0x0101010101010101

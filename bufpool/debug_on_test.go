@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// panicText returns what f panics with, as text.
+// panicText returns the text that f panics with.
 func panicText(t *testing.T, f func()) (text string) {
 	t.Helper()
 	defer func() {
@@ -22,13 +22,12 @@ func panicText(t *testing.T, f func()) (text string) {
 	return ""
 }
 
-// requirePlaces checks that a panic text names two places in this file that are not the
-// same.
-func requirePlaces(t *testing.T, text string) {
+// requireTwoLocations checks that a panic text names two different lines of this file.
+func requireTwoLocations(t *testing.T, text string) {
 	t.Helper()
-	places := regexp.MustCompile(`debug_on_test\.go:\d+`).FindAllString(text, -1)
-	require.Len(t, places, 2, text)
-	require.NotEqual(t, places[0], places[1], text)
+	locations := regexp.MustCompile(`debug_on_test\.go:\d+`).FindAllString(text, -1)
+	require.Len(t, locations, 2, text)
+	require.NotEqual(t, locations[0], locations[1], text)
 }
 
 func TestReleasedBufferIsOverwritten(t *testing.T) {
@@ -41,7 +40,7 @@ func TestReleasedBufferIsOverwritten(t *testing.T) {
 		require.Equal(t, byte(0xCC), c, "byte %d", i)
 	}
 
-	// Nor does anybody else get the array and write sense over it.
+	// The array is never reused, so the bytes stay.
 	for range 100 {
 		other := Get()
 		other.B = append(other.B, "something else"...)
@@ -70,22 +69,22 @@ func TestSecondReleasePanics(t *testing.T) {
 	b.Release()
 	text := panicText(t, b.Release)
 	require.Contains(t, text, "bufpool: second Release of a *bufpool.Buffer")
-	requirePlaces(t, text)
+	requireTwoLocations(t, text)
 
 	w := GetWords(1)
 	w.Release()
 	text = panicText(t, w.Release)
 	require.Contains(t, text, "bufpool: second Release of a *bufpool.Words")
-	requirePlaces(t, text)
+	requireTwoLocations(t, text)
 }
 
-// TestLedgerForgets checks that the memory of past releases goes with the objects, or long
+// TestReleaseTrackerDropsCollected checks that entries go with their objects: otherwise long
 // tests would run out of memory.
-func TestLedgerForgets(t *testing.T) {
+func TestReleaseTrackerDropsCollected(t *testing.T) {
 	entries := func() int {
 		releasedBuffers.mu.Lock()
 		defer releasedBuffers.mu.Unlock()
-		return len(releasedBuffers.at)
+		return len(releasedBuffers.location)
 	}
 	for range 1000 {
 		Get().Release()

@@ -1,47 +1,47 @@
-// Package bufpool lends out memory that would otherwise be allocated for every request:
-// byte buffers ([Buffer], over bytebufferpool) and bitset words ([Words]).
+// Package bufpool pools the memory that every request needs: byte buffers ([Buffer], over
+// bytebufferpool) and slices of 64-bit words ([Words]), such as bitsets.
 //
 // # Ownership
 //
-// What Get or GetWords returns has one owner: at first the caller, then whoever the owner
-// hands it to. The owner alone reads, writes and appends, and in the end calls Release,
-// once. From that call on the object, its slice and every other slice of the same memory
-// are dead: the next Get, on any goroutine, may return them.
+// [Get] and [GetWords] return an object that belongs to the caller. The owner may pass it
+// on; then the receiver is the owner. Only the owner reads, writes and appends. The owner
+// calls Release once. After Release nobody may use the object, its slice, or any other
+// slice of the same array: the next Get, on any goroutine, may return that memory.
 //
 //	Get ──► owner ──► … ──► owner ──► Release
-//	        └── slices of B or W are borrowed: they die with Release ──┘
+//	        └── slices of B or W are borrowed: valid until Release ──┘
 //
-// So a function that is handed a slice borrows it until it returns, unless its
-// documentation says otherwise; to keep the bytes longer it copies them. Whoever hands
-// memory to something that finishes later (an asynchronous write, a worker) releases it
-// where that ends, and not before.
+// A function that is passed a slice borrows it until it returns, unless its documentation
+// says otherwise. To keep the bytes longer, it copies them. Memory that something later
+// still reads (an asynchronous write, a worker) is released when that has finished.
 //
-// Not calling Release is no error. The memory is then left to the garbage collector, and
-// the pool has one less to lend.
+// It is no error not to call Release: the garbage collector frees the memory.
 //
-// An append to B that grows it moves the bytes to a new array: slices of B taken before
-// still point into the old one. Take them after the last append.
+// An append that grows B moves the bytes to a new array. Slices of B from before the append
+// still point into the old array, so slice B after the last append.
 //
-// # Traps
+// # Debug builds
 //
-// In debug builds (tag hitline_debug, or -race; [Debug] says so) Release overwrites the
-// memory with bytes of 0xCC, so that whoever kept a slice reads nonsense and not, most of
-// the time, the right thing. Memory once released is never lent again in such a build, so
-// the nonsense stays. A second Release of the same object panics and says where the first
-// one was. Other builds pay for none of this, and there a second Release gives the same
-// memory to two owners.
+// Builds with the tag hitline_debug or with -race check the rules; [Debug] is true there:
+//
+//   - Release overwrites the memory with 0xCC bytes, so that a use after Release reads
+//     wrong data in every test run.
+//   - Released memory is never reused, so those bytes stay.
+//   - A second Release of an object panics and names the file and line of both calls.
+//
+// Other builds pay for none of this. There a second Release gives one array two owners.
 //
 // # Limits
 //
-// A buffer of more than 1 MiB, or words of more than 256 KiB, are allocated when asked for
-// and never kept. Pools shrink by themselves: what two garbage collections in a row find
-// unused is freed.
+// A buffer above 1 MiB, or words above 256 KiB, are allocated and never pooled. The pools
+// shrink: memory that is unused over two garbage collections is freed.
 //
-// While the sizes stay alike, Get, appends and Release allocate nothing. If they vary, some
-// appends do: after every 42,000 releases bytebufferpool looks at the lengths that came
-// back, and from then on keeps no buffer larger than the commonest sizes, those that
-// together make up 95% of them. GetWords knows its sizes beforehand and has no such rule.
+// Get, appends and Release allocate nothing as long as the sizes are similar. Every 42,000
+// releases bytebufferpool measures the lengths that came back. From then on it drops
+// bufferPool larger than the sizes that make up 95% of them, so that a rare large buffer is
+// allocated again. GetWords has fixed size classes and no such rule.
 //
-// All functions of the package may be called from any number of goroutines; the methods of
-// one object only by its owner.
+// # Concurrency
+//
+// All functions are safe for concurrent use. The methods of an object are for its owner.
 package bufpool

@@ -9,33 +9,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wordCounts is the numbers of words that the tests ask for: all small ones, and those
-// around each power of two.
+// wordCounts returns the arguments of GetWords that the tests try: all up to 130, and those
+// around each larger power of two.
 func wordCounts() []int {
 	var counts []int
 	for n := range 131 {
 		counts = append(counts, n)
 	}
-	for n := 256; n <= 2<<maxWordsLog; n *= 2 {
+	for n := 256; n <= 2<<maxWordsLog2; n *= 2 {
 		counts = append(counts, n-1, n, n+1)
 	}
 	return counts
 }
 
-func fill(w []uint64, with uint64) {
+func fill(w []uint64, value uint64) {
 	for i := range w {
-		w[i] = with
+		w[i] = value
 	}
 }
 
-// TestWordsAreZero asks for every size twice, where the second loan may be the array that
-// the first one left full of ones.
+// TestWordsAreZero gets every size twice: the second array may be the first one, which was
+// released full of ones.
 func TestWordsAreZero(t *testing.T) {
 	for _, n := range wordCounts() {
 		for range 2 {
 			w := GetWords(n)
 			require.Len(t, w.W, n)
-			require.Equal(t, n, cap(w.W), "an append must not spill into the array")
+			require.Equal(t, n, cap(w.W), "an append must not write to the array")
 			for i, word := range w.W {
 				if word != 0 {
 					t.Fatalf("%d words: word %d is %#x", n, i, word)
@@ -48,15 +48,15 @@ func TestWordsAreZero(t *testing.T) {
 	require.Panics(t, func() { GetWords(-1) })
 }
 
-// TestWordsSizes checks what is allocated for a request: the next power of two, and never
-// more than twice the request except for the smallest.
+// TestWordsSizes checks the length of the array: the next power of two, which is less than
+// twice the request except for the smallest class.
 func TestWordsSizes(t *testing.T) {
 	for _, n := range wordCounts() {
 		w := GetWords(n)
 		size := len(w.array)
 		switch {
-		case n > 1<<maxWordsLog:
-			require.Equal(t, n, size, "too large to be kept, so it needs no spare room")
+		case n > 1<<maxWordsLog2:
+			require.Equal(t, n, size, "too large to be pooled, so it needs no spare words")
 		default:
 			require.Zero(t, size&(size-1), "%d words: %d is not a power of two", n, size)
 			require.GreaterOrEqual(t, size, n)
@@ -64,16 +64,16 @@ func TestWordsSizes(t *testing.T) {
 		}
 		w.Release()
 	}
-	require.Equal(t, 2_097_152, 64<<maxWordsLog, "the limit as it is documented")
+	require.Equal(t, 2_097_152, 64<<maxWordsLog2, "the limit as it is documented")
 }
 
-// TestWordsAreKept checks which arrays are lent again: all up to the limit, whatever the
-// owner has done to W.
-func TestWordsAreKept(t *testing.T) {
+// TestWordsAreReused checks which arrays are reused: all up to the limit, even if the owner
+// has replaced W.
+func TestWordsAreReused(t *testing.T) {
 	if Debug {
-		t.Skip("debug builds keep nothing")
+		t.Skip("debug builds pool nothing")
 	}
-	sees := func(n int) bool {
+	reuses := func(n int) bool {
 		for range 100 {
 			w := GetWords(n)
 			first := unsafe.SliceData(w.array)
@@ -85,15 +85,14 @@ func TestWordsAreKept(t *testing.T) {
 		}
 		return false
 	}
-	require.True(t, sees(1))
-	require.True(t, sees(100))
-	require.True(t, sees(1<<maxWordsLog))
-	require.False(t, sees(1<<maxWordsLog+1))
+	require.True(t, reuses(1))
+	require.True(t, reuses(100))
+	require.True(t, reuses(1<<maxWordsLog2))
+	require.False(t, reuses(1<<maxWordsLog2+1))
 }
 
-// TestWordsOwners lends to many goroutines at once, each of which must find in the end what
-// it wrote.
-func TestWordsOwners(t *testing.T) {
+// TestWordsAreNotShared runs many goroutines, each of which must read what it wrote.
+func TestWordsAreNotShared(t *testing.T) {
 	var wg sync.WaitGroup
 	for id := range uint64(8) {
 		wg.Go(func() {
@@ -103,7 +102,7 @@ func TestWordsOwners(t *testing.T) {
 				fill(other.W, id+100)
 				for _, word := range w.W {
 					if word != id {
-						t.Errorf("goroutine %d: somebody else wrote %d", id, word)
+						t.Errorf("goroutine %d: another goroutine wrote %d", id, word)
 					}
 				}
 				w.Release()
@@ -116,9 +115,9 @@ func TestWordsOwners(t *testing.T) {
 
 func TestWordsDoNotAllocate(t *testing.T) {
 	if Debug {
-		t.Skip("debug builds keep nothing")
+		t.Skip("debug builds pool nothing")
 	}
-	for _, n := range []int{0, 1, 8, 9, 1000, 1 << maxWordsLog} {
+	for _, n := range []int{0, 1, 8, 9, 1000, 1 << maxWordsLog2} {
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			w := GetWords(n)
 			fill(w.W, 1)
@@ -128,7 +127,7 @@ func TestWordsDoNotAllocate(t *testing.T) {
 }
 
 func BenchmarkWords(b *testing.B) {
-	for _, n := range []int{1, 128, 1 << maxWordsLog} {
+	for _, n := range []int{1, 128, 1 << maxWordsLog2} {
 		b.Run(fmt.Sprintf("words=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
