@@ -7,23 +7,22 @@ import (
 	"testing"
 )
 
-// rotation is the size of the arrays that a mem=rotate benchmark walks through, each. It is
-// larger than the second-level cache of any processor and than the share of the last level
-// that one core usually gets; on a server part with hundreds of megabytes of last-level
-// cache it measures that cache and not the memory.
-const rotation = 64 << 20
+// rotateBytes is the size of each array that a mem=rotate benchmark walks through. It is
+// larger than any second-level cache and than one core's usual share of the last level. With
+// hundreds of megabytes of last-level cache it measures that cache, not the memory.
+const rotateBytes = 64 << 20
 
 // benchHashLen is the length of a hash in the benchmarks: SHA-256, the usual one.
 const benchHashLen = 32
 
-// benchSink keeps results alive, so that no call is dropped as useless.
+// benchSink keeps results alive, so that the compiler removes no call.
 var benchSink int
 
-// BenchmarkEqualBaseline asks the standard library the same question without the answer:
-// whether the runs are equal, not where they part. Its assembly uses vectors of the same
-// width, so it shows how fast the machine can read two runs.
+// BenchmarkEqualBaseline measures bytes.Equal, which finds whether two arrays differ but not
+// where. Its assembly uses vectors of the same width, so it shows how fast the machine reads
+// two arrays.
 func BenchmarkEqualBaseline(b *testing.B) {
-	compareRuns(b, func(x, y []byte) int {
+	benchmarkEqual(b, func(x, y []byte) int {
 		if !bytes.Equal(x, y) {
 			return 0
 		}
@@ -31,32 +30,32 @@ func BenchmarkEqualBaseline(b *testing.B) {
 	})
 }
 
-// BenchmarkEqualPrefix compares equal runs, the longest way through the kernel: mem=hot the
-// same run again and again, mem=rotate another one each time. Bytes per second count one of
-// the two arrays, as the other one is the answer to it.
+// BenchmarkEqualPrefix compares equal arrays, which the kernel reads to the end. mem=hot
+// compares one pair again and again, mem=rotate another pair each time. Bytes per second
+// count one array of the pair.
 func BenchmarkEqualPrefix(b *testing.B) {
-	eachKernel(b, func(b *testing.B) {
-		compareRuns(b, func(x, y []byte) int { return EqualPrefix(x, y, benchHashLen) })
+	forEachKernel(b, func(b *testing.B) {
+		benchmarkEqual(b, func(x, y []byte) int { return EqualPrefix(x, y, benchHashLen) })
 	})
 }
 
-func compareRuns(b *testing.B, compare func(x, y []byte) int) {
-	received := make([]byte, rotation)
+func benchmarkEqual(b *testing.B, compare func(x, y []byte) int) {
+	received := make([]byte, rotateBytes)
 	source := rand.NewChaCha8([32]byte{1})
 	source.Read(received)
 	stored := append([]byte(nil), received...)
 
-	run := func(mem string, hashes, step int) {
+	run := func(mem string, hashes, advance int) {
 		n := hashes * benchHashLen
 		b.Run(fmt.Sprintf("hashlen=%d/hashes=%d/mem=%s", benchHashLen, hashes, mem), func(b *testing.B) {
 			b.SetBytes(int64(n))
 			at := 0
 			for b.Loop() {
-				if at+n > rotation {
+				if at+n > rotateBytes {
 					at = 0
 				}
 				benchSink = compare(received[at:at+n], stored[at:at+n])
-				at += step
+				at += advance
 			}
 			if benchSink != hashes {
 				b.Fatalf("got %d equal hashes, want %d", benchSink, hashes)

@@ -2,5 +2,5 @@
 
 package simd
 
-// builtKernels names the kernels that this build contains, whatever the processor.
+// builtKernels has the kernels that this build contains, on any processor.
 var builtKernels = []string{kernelGeneric, kernelNEON}

@@ -9,12 +9,12 @@ import (
 )
 
 // BenchmarkEqualPrefixCold compares chains of 8,192 hashes, in random order, that lie in a
-// log larger than any cache, with the same chains as requests: request=hot one request
-// again and again, as it is when it has just been received; request=cold one of as many
-// bytes as the log. With pages=huge the log is on pages of 2 MiB, where the kernel has them.
+// log larger than any cache, with equal requests. request=hot uses one request again and
+// again, so it is cached as if just received. request=cold reads requests from an array as
+// large as the log. pages=huge maps the log on pages of 2 MiB, if the kernel supports them.
 //
-// It reports the time of one hash. Medians of interleaved runs are in the generator, where
-// they were used to choose the prefetch.
+// It reports the time per hash. The generator's comments have medians of interleaved runs,
+// by which the prefetch was chosen.
 func BenchmarkEqualPrefixCold(b *testing.B) {
 	const size, chain = 320 << 20, 8192 * benchHashLen
 	if testing.Short() {
@@ -46,11 +46,11 @@ func BenchmarkEqualPrefixCold(b *testing.B) {
 					copy(requests[at%len(requests):], one)
 				}
 				order := rand.New(source).Perm(size / chain)
-				eachKernel(b, func(b *testing.B) {
-					turn := 0
+				forEachKernel(b, func(b *testing.B) {
+					i := 0
 					for b.Loop() {
-						at := order[turn%len(order)] * chain
-						turn++
+						at := order[i%len(order)] * chain
+						i++
 						benchSink = EqualPrefix(log[at:at+chain], requests[at%len(requests):][:chain], benchHashLen)
 					}
 					if benchSink != chain/benchHashLen {

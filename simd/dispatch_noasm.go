@@ -2,16 +2,15 @@
 
 package simd
 
-// equalBytes returns the number of leading bytes that are equal in a and b, which have one
-// length.
+// equalBytes is equalBytesGeneric, the only one.
 func equalBytes(a, b []byte) int { return equalBytesGeneric(a, b) }
 
 // runBytes is runBytesGeneric, the only one.
 func runBytes(b []byte) int { return runBytesGeneric(b) }
 
 // equalStrided is equalStridedGeneric, the only one.
-func equalStrided(a []byte, aStep int, b []byte, bStep int, hashLen, n int) int {
-	return equalStridedGeneric(a, aStep, b, bStep, hashLen, n)
+func equalStrided(a []byte, aStride int, b []byte, bStride int, hashLen, n int) int {
+	return equalStridedGeneric(a, aStride, b, bStride, hashLen, n)
 }
 
 // matchTags is matchTagsGeneric, the only one.
@@ -19,11 +18,11 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
-// availableKernels names the kernels of this build that this processor can run, best first.
+// availableKernels returns the kernels of this build that this processor can run, best first.
 func availableKernels() []string { return []string{kernelGeneric} }
 
-// currentKernel names the kernel in use.
+// currentKernel returns the name of the kernel in use.
 func currentKernel() string { return kernelGeneric }
 
-// useKernel switches to a kernel that availableKernels names: there is only one.
+// useKernel switches to a kernel that availableKernels returns: there is only one.
 func useKernel(string) {}

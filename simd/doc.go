@@ -1,60 +1,67 @@
-// Package simd holds the batch kernels on block hashes: each in portable Go, and again in
-// vector instructions where that was measured to be faster.
+// Package simd has the batch kernels on block hashes: each in portable Go, and in vector
+// instructions where a measurement showed a gain.
 //
-// # Terms
+// # Glossary
 //
-// A hash is an opaque string of 1 byte or more; all hashes of one array have the same
-// length. An array of hashes is a plain []byte with one hash after the other and nothing
-// between. A kernel is one implementation of the functions here; it has a name:
+//   - hash: an opaque string of 1 byte or more. All hashes of one array have one length.
+//   - array of hashes: a []byte of hashes end to end. A strided array has gaps between them.
+//   - run: leading elements of an array that are equal to a given value.
+//   - kernel: one implementation of the functions of this package.
+//
+// These are the kernels and their names:
 //
 //	generic   portable Go on 64-bit words: every machine, every build
 //	avx2      32-byte vectors: amd64 processors with AVX2
 //	neon      16-byte vectors: every arm64 processor
 //
-// # What the kernels do
+// # Functions
 //
-// A lookup sends a chain of hashes, and chains lie in the index in the order in which they
-// were stored. So most of the work of a lookup is to compare a run of received hashes with
-// a run of stored ones, and to learn where they part:
+// A lookup sends a chain of hashes. The index keeps chains in the order in which they were
+// stored. So most of the work of a lookup is to compare received hashes with stored ones
+// and to find the first difference:
 //
 //	received  h0 h1 h2 h3 h4 h5 …
 //	stored    h0 h1 h2 h3 x4 x5 …      EqualPrefix = 4
 //
-// [EqualPrefixStrided] asks the same of arrays with gaps, [RunLength16] how far a run of
-// one small number goes, which is how the index says who holds a run of hashes, and
-// [MatchTags] probes the buckets of a hash table, for where a chain starts.
+// The functions are:
 //
-// Functions take whole runs or batches, never single hashes: a call into assembly cannot be
-// inlined, and a call for each hash costs more than the vectors gain.
+//   - [EqualPrefix] compares two arrays of hashes, [EqualPrefixStrided] two strided ones.
+//   - [RunLength16] measures a run of 16-bit classes, which tell where hashes are stored.
+//   - [MatchTags] probes the buckets of a hash table, to find where a chain starts.
+//
+// Each function takes a whole array or batch: a call into assembly cannot be inlined, and
+// one call per hash would cost more than the vectors gain.
 //
 // # Choice of the kernel
 //
-// The kernel is chosen once, when the package is initialised, from what the processor can
-// do. [Force] replaces the choice at start-up and [ForceFromEnv] does so from the
-// environment. The build tag purego leaves all assembly out.
+// Package initialisation chooses the kernel, by what the processor supports. [Force] and
+// [ForceFromEnv] replace that choice when a program starts. The build tag purego removes
+// all assembly.
 //
-// # Rules
+// # Invariants
 //
-// Kernels keep and allocate nothing, change nothing but what they are given for results,
-// read nothing outside of the slices that they were given, and have no alignment
-// requirements. All functions but Force and ForceFromEnv may be called from any number of
-// goroutines. What is passed must not be written to during the call; under the race
-// detector, which cannot look into assembly, each call announces what it reads and writes.
+//   - Kernels allocate nothing and retain nothing. They write only to the result slices.
+//   - They read no byte outside of the slices that they are passed.
+//   - They have no alignment requirements.
+//   - All functions but Force and ForceFromEnv are safe for concurrent use.
+//   - Callers must not write to the arguments during a call. The race detector cannot see
+//     into assembly, so each call announces what it reads and writes.
 //
 // # Adding a kernel
 //
-// A function is a family of files: the public one and its portable version (equalprefix.go)
-// and its generator for amd64 (_gen/equalprefix.go). The kernels of all functions that one
-// architecture has are together: the dispatch (dispatch_amd64.go, dispatch_arm64.go, and
-// dispatch_noasm.go for the complement of all such architectures), and the assembly with
-// its declarations (kernels_avx2_amd64.s, generated; kernels_neon_arm64.s, by hand). Every
-// test runs once for each kernel that [Kernels] names; those of arm64 run under qemu
-// elsewhere. A kernel that does not beat the portable version is deleted: by time, measured
-// and written down where it is chosen, or for arm64 by the count of instructions, as long
-// as there is no machine to measure on.
+// Each function has one file with its public and its portable version (equalprefix.go), and
+// one with its generator for amd64 (_gen/equalprefix.go). Each architecture has one dispatch
+// file (dispatch_amd64.go, dispatch_arm64.go) and one assembly file with its declarations:
+// kernels_avx2_amd64.s is generated, kernels_neon_arm64.s is written by hand.
+// dispatch_noasm.go serves all other builds.
+//
+// Every test runs once for each kernel that [Kernels] returns; the arm64 kernel runs under
+// qemu on other machines. A kernel that is not faster than the portable version is deleted.
+// The measurement is noted where the kernel is chosen. For arm64 the count of instructions
+// serves instead, until there is a machine to measure on.
 package simd
 
-// The generator is a module of its own, in _gen. It says how the AVX2 kernels work; the files
-// that it writes are checked in and never edited.
+// The generator is a module of its own, in _gen, and explains how the AVX2 kernels work. The
+// files that it writes are committed and never edited.
 //
 //go:generate go run -C _gen . -out ../kernels_avx2_amd64.s -stubs ../kernels_avx2_amd64.go -pkg simd

@@ -8,22 +8,19 @@ import (
 // EqualPrefix returns the number of leading hashes, of hashLen bytes each, that are equal
 // in a and b.
 //
-// Both are arrays of hashes, and hash k of one is compared with hash k of the other, up to
-// the number of whole hashes in the shorter one: that number is the result if there is no
-// difference. Bytes behind the last whole hash of the shorter one are not read. The result
-// is 0 if hashLen is 0 or negative.
+// Both are arrays of hashes. Hash k of a is compared with hash k of b, up to the number of
+// whole hashes in the shorter array. Bytes after the last whole hash of the shorter array
+// are not read. EqualPrefix returns 0 if hashLen is 0 or negative.
 //
-// The cost is proportional to the length of the equal part. The argument that is less
-// likely to be in a cache, such as the stored hashes, should be a: a long one is fetched
-// ahead.
+// The cost is proportional to the length of the equal part. Pass as a the array that is less
+// likely to be cached, such as the stored hashes: kernels prefetch a long a.
 func EqualPrefix(a, b []byte, hashLen int) int {
 	n := min(len(a), len(b))
 	if hashLen <= 0 || n < hashLen {
 		return 0
 	}
 
-	// The kernels compare bytes. One division tells how many, and if they are all equal it
-	// is the only one.
+	// The kernels compare bytes. If all are equal, this is the only division.
 	hashes := n / hashLen
 	n = hashes * hashLen
 	raceRead(a[:n])
@@ -36,18 +33,16 @@ func EqualPrefix(a, b []byte, hashLen int) int {
 }
 
 // equalBytesGeneric returns the number of leading bytes that are equal in a and b, which
-// have one length. It is the portable kernel, and the one that the others are tested
-// against.
+// have the same length. It is the portable kernel.
 //
-// Words are loaded as little-endian, so that the first byte in memory is the lowest one of
-// the word and the count of trailing zeros finds it. The compiler makes one plain load of
-// each on a little-endian machine.
+// Words are loaded as little-endian: the first byte in memory is then the lowest byte of the
+// word, and the count of trailing zeros finds the first difference. On a little-endian
+// machine each load compiles to one instruction.
 func equalBytesGeneric(a, b []byte) int {
 	b = b[:len(a)]
 	i := 0
 
-	// Four words a turn with one branch for all of them. The turn in which they differ is
-	// left to the next loop, which looks closer.
+	// Compare four words per branch. The next loop finds the difference within the four.
 	for ; len(a)-i >= 32; i += 32 {
 		x, y := a[i:i+32:i+32], b[i:i+32:i+32]
 		diff := binary.LittleEndian.Uint64(x) ^ binary.LittleEndian.Uint64(y)

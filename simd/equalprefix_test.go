@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxTestLen is the longest array that the exhaustive tests try: two blocks of the widest
-// kernel, one vector and a few bytes, so that each loop is entered twice and each kind of
-// tail follows it.
+// maxTestLen is the longest array, in bytes, that the exhaustive tests try: two blocks of the
+// widest kernel, one vector and a few bytes. So each loop runs twice and each kind of tail
+// follows it.
 const maxTestLen = 2*128 + 32 + 3
 
-// naive is the definition, hash by hash and byte by byte: the oracle of all tests.
-func naive(a, b []byte, hashLen int) int {
+// naiveEqualPrefix is the definition of EqualPrefix, byte by byte: the tests' reference.
+func naiveEqualPrefix(a, b []byte, hashLen int) int {
 	if hashLen <= 0 {
 		return 0
 	}
@@ -31,8 +31,8 @@ func naive(a, b []byte, hashLen int) int {
 	return n
 }
 
-// seeded returns a random source and logs how to get the same one again.
-func seeded(t testing.TB) (*rand.Rand, *rand.ChaCha8) {
+// newTestRand returns a random source and logs its seed.
+func newTestRand(t testing.TB) (*rand.Rand, *rand.ChaCha8) {
 	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %#x", seed)
@@ -42,8 +42,8 @@ func seeded(t testing.TB) (*rand.Rand, *rand.ChaCha8) {
 	return rand.New(source), source
 }
 
-// randomPair returns two equal arrays of n random bytes that lie at the given distances, in
-// bytes, from the start of their allocations.
+// randomPair returns two equal arrays of n random bytes, offA and offB bytes from the start
+// of their allocations.
 func randomPair(source *rand.ChaCha8, n, offA, offB int) (a, b []byte) {
 	a = make([]byte, offA+n)[offA:]
 	b = make([]byte, offB+n)[offB:]
@@ -69,8 +69,8 @@ func TestEqualPrefixExamples(t *testing.T) {
 		{"both nil", nil, nil, 4, 0},
 		{"one nil", array("aaaa"), nil, 4, 0},
 		{"one hash", array("aaaa"), array("aaaa"), 4, 1},
-		{"parting at once", array("aaaa", "bbbb"), array("caaa", "bbbb"), 4, 0},
-		{"parting in the second", array("aaaa", "bbbb", "cccc"), array("aaaa", "bbbx", "cccc"), 4, 1},
+		{"first differs", array("aaaa", "bbbb"), array("caaa", "bbbb"), 4, 0},
+		{"second differs", array("aaaa", "bbbb", "cccc"), array("aaaa", "bbbx", "cccc"), 4, 1},
 		{"equal again later", array("a", "b", "c"), array("a", "x", "c"), 1, 1},
 		{"first longer", array("aaaa", "bbbb"), array("aaaa"), 4, 1},
 		{"second longer", array("aaaa"), array("aaaa", "bbbb"), 4, 1},
@@ -82,23 +82,22 @@ func TestEqualPrefixExamples(t *testing.T) {
 		{"negative length", array("aaaa"), array("aaaa"), -1, 0},
 		{"hash longer than a block", bytes.Repeat([]byte("a"), 900), bytes.Repeat([]byte("a"), 900), 300, 3},
 	}
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				require.Equal(t, tt.want, EqualPrefix(tt.a, tt.b, tt.hashLen))
 				require.Equal(t, tt.want, EqualPrefix(tt.b, tt.a, tt.hashLen), "arguments exchanged")
-				require.Equal(t, tt.want, naive(tt.a, tt.b, tt.hashLen), "the oracle itself")
+				require.Equal(t, tt.want, naiveEqualPrefix(tt.a, tt.b, tt.hashLen), "the reference itself")
 			})
 		}
 	})
 }
 
-// TestEqualPrefixLengths compares equal arrays of every length, and of lengths that are not
-// the same, for every hash length. What lies behind the shorter array must not matter, so
-// the longer one goes on.
+// TestEqualPrefixLengths compares equal arrays of every length, also of two different
+// lengths, for every hash length. The extra bytes of the longer array must not matter.
 func TestEqualPrefixLengths(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
-		_, source := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
 		a, b := randomPair(source, maxTestLen+64, 1, 2)
 		for hashLen := 1; hashLen <= 66; hashLen++ {
 			for n := range maxTestLen + 1 {
@@ -117,7 +116,7 @@ func TestEqualPrefixLengths(t *testing.T) {
 }
 
 // TestEqualPrefixPositions puts the first difference, of one bit, at every position of
-// arrays of every length, once alone and once with all that follows different as well.
+// arrays of every length: once alone, once with all bytes after it different too.
 func TestEqualPrefixPositions(t *testing.T) {
 	hashLens := []int{1, 8, 20, 32, 64}
 	if !raceEnabled && !testing.Short() {
@@ -126,8 +125,8 @@ func TestEqualPrefixPositions(t *testing.T) {
 			hashLens = append(hashLens, hashLen)
 		}
 	}
-	eachKernel(t, func(t *testing.T) {
-		_, source := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
 		a, b := randomPair(source, maxTestLen, 3, 8)
 		others := make([]byte, maxTestLen) // b, with every byte different from a's
 		for i := range others {
@@ -156,11 +155,10 @@ func TestEqualPrefixPositions(t *testing.T) {
 	})
 }
 
-// TestEqualPrefixOffsets moves both arrays through every alignment within a vector,
-// independently.
+// TestEqualPrefixOffsets compares arrays at every pair of alignments within a vector.
 func TestEqualPrefixOffsets(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
-		rng, source := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		rng, source := newTestRand(t)
 		for offA := range 33 {
 			for offB := range 33 {
 				n := 1 + rng.IntN(maxTestLen)
@@ -178,11 +176,10 @@ func TestEqualPrefixOffsets(t *testing.T) {
 	})
 }
 
-// TestEqualPrefixRandom compares with the oracle on long arrays of few distinct bytes,
-// which part anywhere.
+// TestEqualPrefixRandom compares with the reference on long arrays with a few changed bytes.
 func TestEqualPrefixRandom(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
-		rng, source := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		rng, source := newTestRand(t)
 		for range 2000 {
 			a, b := randomPair(source, rng.IntN(1<<rng.IntN(14)), rng.IntN(64), rng.IntN(64))
 			for range rng.IntN(4) {
@@ -192,18 +189,18 @@ func TestEqualPrefixRandom(t *testing.T) {
 			}
 			a, b = a[:len(a)-rng.IntN(len(a)/8+1)], b[:len(b)-rng.IntN(len(b)/8+1)]
 			hashLen := 1 + rng.IntN(100)
-			if got, want := EqualPrefix(a, b, hashLen), naive(a, b, hashLen); got != want {
+			if got, want := EqualPrefix(a, b, hashLen), naiveEqualPrefix(a, b, hashLen); got != want {
 				t.Fatalf("lengths %d and %d, hash length %d: got %d, want %d", len(a), len(b), hashLen, got, want)
 			}
 		}
 	})
 }
 
-// TestEqualPrefixLong puts the difference into every block of arrays that are long enough
-// for a kernel to fetch ahead, and of those that are just not.
+// TestEqualPrefixLong puts the difference into every block of arrays around the length from
+// which a kernel prefetches.
 func TestEqualPrefixLong(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
-		_, source := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
 		const page = 4096
 		for _, n := range []int{page, page + 127, page + 128, page + 129, page + 255, page + 256, 2*page + 33} {
 			a, b := randomPair(source, n, 5, 64)
@@ -225,7 +222,7 @@ func TestEqualPrefixDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		var a, b [4096]byte // on the stack, unless the kernel makes its arguments escape
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			var c [64]byte
@@ -234,9 +231,9 @@ func TestEqualPrefixDoesNotAllocate(t *testing.T) {
 	})
 }
 
-// FuzzEqualPrefix compares every kernel with the oracle. The two arrays are copies of the
-// same bytes, as random ones would part in the first hash: one with changes, which the
-// fuzzer gives as pairs of bytes (how far to go on, what to put there).
+// FuzzEqualPrefix compares every kernel with the reference. Random arrays would differ in the
+// first hash, so b is a copy of a with changes. The fuzzer's changes are pairs of bytes: the
+// distance to the next change and its value.
 func FuzzEqualPrefix(f *testing.F) {
 	f.Add([]byte("0123456789abcdef"), []byte{5, 0}, uint8(4), uint8(0), uint8(0), uint16(0))
 	f.Add(bytes.Repeat([]byte{7}, 300), []byte{255, 1, 40, 2}, uint8(32), uint8(1), uint8(3), uint16(0))
@@ -254,8 +251,8 @@ func FuzzEqualPrefix(f *testing.F) {
 		}
 		b = b[:len(b)-min(int(cut), len(b))]
 
-		want := naive(a, b, int(hashLen))
-		eachKernelInline(t, func(kernel string) {
+		want := naiveEqualPrefix(a, b, int(hashLen))
+		forEachKernelInline(t, func(kernel string) {
 			if got := EqualPrefix(a, b, int(hashLen)); got != want {
 				t.Errorf("%s: got %d, want %d\na %x\nb %x\nhash length %d", kernel, got, want, a, b, hashLen)
 			}
@@ -266,8 +263,8 @@ func FuzzEqualPrefix(f *testing.F) {
 	})
 }
 
-// eachKernelInline is eachKernel without subtests, which would slow down fuzzing.
-func eachKernelInline(t *testing.T, f func(kernel string)) {
+// forEachKernelInline is forEachKernel without subtests, which would slow down fuzzing.
+func forEachKernelInline(t *testing.T, f func(kernel string)) {
 	t.Helper()
 	before := Kernel()
 	for _, kernel := range Kernels() {

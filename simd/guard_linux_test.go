@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded returns readable bytes, at least n of them, between two pages that nobody may
-// read: a load just before the first byte or just behind the last one kills the test. whole
-// is the same memory with the two pages.
-func guarded(t *testing.T, n int) (readable, whole []byte) {
+// guardedPages returns at least n readable bytes between two unreadable pages: a load just
+// before the first byte or just after the last one crashes the test. whole includes the two
+// pages.
+func guardedPages(t *testing.T, n int) (readable, whole []byte) {
 	t.Helper()
 	page := os.Getpagesize()
 	n = (n + page - 1) / page * page
@@ -24,18 +24,18 @@ func guarded(t *testing.T, n int) (readable, whole []byte) {
 	return whole[page : page+n : page+n], whole
 }
 
-// TestEqualPrefixGuardPages compares arrays of every length that begin right behind an
+// TestEqualPrefixGuardPages compares arrays of every length that begin right after an
 // unreadable page or end right before one, in all four combinations, equal and with a
 // difference in the first byte, the last one and the middle.
 func TestEqualPrefixGuardPages(t *testing.T) {
-	memA, _ := guarded(t, maxTestLen)
-	memB, _ := guarded(t, maxTestLen)
+	memA, _ := guardedPages(t, maxTestLen)
+	memB, _ := guardedPages(t, maxTestLen)
 	ends := map[string]func(mem []byte, n int) []byte{
 		"head": func(mem []byte, n int) []byte { return mem[:n] },
 		"tail": func(mem []byte, n int) []byte { return mem[len(mem)-n:] },
 	}
-	eachKernel(t, func(t *testing.T) {
-		_, source := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
 		for nameA, endA := range ends {
 			for nameB, endB := range ends {
 				for n := range maxTestLen + 1 {
@@ -63,12 +63,12 @@ func TestEqualPrefixGuardPages(t *testing.T) {
 	})
 }
 
-// TestEqualPrefixPartialHash lets only the whole hashes be readable: a partial one behind
-// them, and whatever the longer array has more, lies in the unreadable page.
+// TestEqualPrefixPartialHash puts only the whole hashes into readable memory. A partial hash
+// after them, and the rest of the longer array, lie in the unreadable page.
 func TestEqualPrefixPartialHash(t *testing.T) {
 	page := os.Getpagesize()
-	readable, whole := guarded(t, maxTestLen)
-	eachKernel(t, func(t *testing.T) {
+	readable, whole := guardedPages(t, maxTestLen)
+	forEachKernel(t, func(t *testing.T) {
 		for hashLen := 2; hashLen <= 66; hashLen++ {
 			for n := hashLen; n <= maxTestLen; n += hashLen {
 				for _, more := range []int{1, hashLen / 2, hashLen - 1} {
@@ -90,30 +90,30 @@ func TestEqualPrefixPartialHash(t *testing.T) {
 	})
 }
 
-// TestEqualPrefixStridedGuardPages compares hashes of which the first begins right behind an
+// TestEqualPrefixStridedGuardPages compares hashes of which the first begins right after an
 // unreadable page, or the last, without its gap, ends right before one; equal, and with a
 // difference in the last one.
 func TestEqualPrefixStridedGuardPages(t *testing.T) {
-	memA, _ := guarded(t, 1)
-	memB, _ := guarded(t, 1)
-	eachKernel(t, func(t *testing.T) {
-		_, source := seeded(t)
+	memA, _ := guardedPages(t, 1)
+	memB, _ := guardedPages(t, 1)
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
 		for _, hashLen := range []int{1, 8, 16, 20, 32, 33, 64} {
-			for _, steps := range [][2]int{{hashLen + 1, hashLen}, {2 * hashLen, hashLen}, {hashLen, 5 * hashLen}, {3 * hashLen, 2 * hashLen}} {
+			for _, strides := range [][2]int{{hashLen + 1, hashLen}, {2 * hashLen, hashLen}, {hashLen, 5 * hashLen}, {3 * hashLen, 2 * hashLen}} {
 				for n := 1; n <= 11; n++ {
-					lenA, lenB := (n-1)*steps[0]+hashLen, (n-1)*steps[1]+hashLen
+					lenA, lenB := (n-1)*strides[0]+hashLen, (n-1)*strides[1]+hashLen
 					for _, a := range [][]byte{memA[:lenA], memA[len(memA)-lenA:]} {
 						for _, b := range [][]byte{memB[:lenB], memB[len(memB)-lenB:]} {
 							source.Read(a)
 							for k := range n {
-								copy(b[k*steps[1]:][:hashLen], a[k*steps[0]:])
+								copy(b[k*strides[1]:][:hashLen], a[k*strides[0]:])
 							}
-							if got := EqualPrefixStrided(a, steps[0], b, steps[1], hashLen); got != n {
-								t.Fatalf("hash length %d, steps %v: got %d, want %d", hashLen, steps, got, n)
+							if got := EqualPrefixStrided(a, strides[0], b, strides[1], hashLen); got != n {
+								t.Fatalf("hash length %d, strides %v: got %d, want %d", hashLen, strides, got, n)
 							}
 							b[lenB-1] ^= 1
-							if got := EqualPrefixStrided(a, steps[0], b, steps[1], hashLen); got != n-1 {
-								t.Fatalf("hash length %d, steps %v: got %d, want %d", hashLen, steps, got, n-1)
+							if got := EqualPrefixStrided(a, strides[0], b, strides[1], hashLen); got != n-1 {
+								t.Fatalf("hash length %d, strides %v: got %d, want %d", hashLen, strides, got, n-1)
 							}
 						}
 					}
@@ -123,12 +123,12 @@ func TestEqualPrefixStridedGuardPages(t *testing.T) {
 	})
 }
 
-// TestRunLength16GuardPages measures runs in arrays of every length that begin right behind
+// TestRunLength16GuardPages measures runs in arrays of every length that begin right after
 // an unreadable page or end right before one.
 func TestRunLength16GuardPages(t *testing.T) {
-	mem, _ := guarded(t, 2*maxTestLen)
+	mem, _ := guardedPages(t, 2*maxTestLen)
 	whole := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/2)
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		for n := 1; n <= maxTestLen; n++ {
 			for _, classes := range [][]uint16{whole[:n], whole[len(whole)-n:]} {
 				for i := range classes {
@@ -147,24 +147,24 @@ func TestRunLength16GuardPages(t *testing.T) {
 }
 
 // TestMatchTagsGuardPages lets the tags of a bucket, the bucket pointers, the tags and the
-// masks each begin right behind an unreadable page or end right before one. The bucket's
-// tags are all that may be read of it.
+// masks each begin right after an unreadable page or end right before one. Of a
+// bucket only the tags are readable.
 func TestMatchTagsGuardPages(t *testing.T) {
-	memMasks, _ := guarded(t, 1)
-	memTags, _ := guarded(t, 1)
-	memBuckets, _ := guarded(t, 1)
-	bucketMem, _ := guarded(t, 1)
+	memMasks, _ := guardedPages(t, 1)
+	memTags, _ := guardedPages(t, 1)
+	memBuckets, _ := guardedPages(t, 1)
+	bucketMem, _ := guardedPages(t, 1)
 	masks := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(memMasks))), len(memMasks)/2)
 	tags := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(memTags))), len(memTags)/2)
-	// The pointers are to memory that the garbage collector does not manage, so they may
-	// lie in such memory themselves.
+	// The pointers are to memory outside of the Go heap, so they may be stored outside of it
+	// too.
 	pointers := unsafe.Slice((**[BucketTags]uint16)(unsafe.Pointer(unsafe.SliceData(memBuckets))), len(memBuckets)/8)
 	first := (*[BucketTags]uint16)(unsafe.Pointer(&bucketMem[0]))
 	last := (*[BucketTags]uint16)(unsafe.Pointer(&bucketMem[len(bucketMem)-2*BucketTags]))
 	for k := range BucketTags {
 		first[k], last[k] = uint16(k), uint16(k+5)
 	}
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		for n := 1; n <= 66; n++ {
 			for end := range 2 {
 				at := func(length int) int { return end * (length - n) }
@@ -176,7 +176,7 @@ func TestMatchTagsGuardPages(t *testing.T) {
 					}
 				}
 				MatchTags(m, b, w)
-				require.Equal(t, naiveTags(b, w), m)
+				require.Equal(t, naiveMatchTags(b, w), m)
 			}
 		}
 	})

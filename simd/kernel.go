@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// The names of the kernels, as reported by Kernel and accepted by Force.
+// The names of the kernels, as Kernel returns and Force accepts them.
 const (
 	kernelGeneric = "generic"
 	kernelAVX2    = "avx2"
 	kernelNEON    = "neon"
 )
 
-// knownKernels is every name that some build for some processor accepts. It tells a
-// mistyped name from one that is right but not for here.
-var knownKernels = []string{kernelAVX2, kernelGeneric, kernelNEON}
+// allKernels has the names of the kernels of all builds. Force uses it to tell a mistyped name
+// from a kernel that is not supported here.
+var allKernels = []string{kernelAVX2, kernelGeneric, kernelNEON}
 
-// envKernel is the environment variable that ForceFromEnv reads.
-const envKernel = "HITLINE_KERNEL"
+// kernelEnv is the environment variable that ForceFromEnv reads.
+const kernelEnv = "HITLINE_KERNEL"
 
 // Errors of Force and ForceFromEnv; match them with errors.Is.
 var (
-	// ErrUnknownKernel: no kernel has this name, in any build.
+	// ErrUnknownKernel means that no kernel of any build has this name.
 	ErrUnknownKernel = errors.New("simd: unknown kernel")
 
-	// ErrUnsupportedKernel: the kernel exists, but this processor cannot run it or this
+	// ErrUnsupportedKernel means that this processor cannot run the kernel, or that this
 	// build does not contain it.
 	ErrUnsupportedKernel = errors.New("simd: unsupported kernel")
 )
@@ -36,16 +36,15 @@ var (
 func Kernel() string { return currentKernel() }
 
 // Kernels returns the names of the kernels that this build contains and this processor can
-// run, best first; the first is in use unless Force chose another. There is always at least
-// "generic". The slice belongs to the caller.
+// run, best first. The first is in use unless Force chose another. "generic" is always one
+// of them. The slice belongs to the caller.
 func Kernels() []string { return availableKernels() }
 
-// Force makes the named kernel the one in use. The error is ErrUnknownKernel or
-// ErrUnsupportedKernel, wrapped together with the names that are possible, and then nothing
-// has changed.
+// Force makes the named kernel the one in use. Its error wraps ErrUnknownKernel or
+// ErrUnsupportedKernel and lists the possible names; then the kernel has not changed.
 //
-// Force is for the start of a program and for tests. It must not be called while another
-// goroutine uses this package.
+// Call Force when a program starts, or in tests. It must not run while another goroutine
+// uses this package.
 func Force(name string) error {
 	available := availableKernels()
 	if slices.Contains(available, name) {
@@ -53,25 +52,25 @@ func Force(name string) error {
 		return nil
 	}
 	reason := ErrUnknownKernel
-	if slices.Contains(knownKernels, name) {
+	if slices.Contains(allKernels, name) {
 		reason = ErrUnsupportedKernel
 	}
 	return fmt.Errorf("%w %q (possible here: %s)", reason, name, strings.Join(available, ", "))
 }
 
-// ForceFromEnv calls Force with the value of the environment variable HITLINE_KERNEL, and
-// does nothing if that is empty or not set. Its errors are those of Force and name the
-// variable. The rule of Force on concurrent use holds.
+// ForceFromEnv calls Force with the value of the environment variable HITLINE_KERNEL. It
+// does nothing if the variable is empty or not set. Its errors are those of Force and name
+// the variable. Like Force, it must not run while another goroutine uses this package.
 //
-// The package does not read the variable by itself, so that a bad value is an error for the
-// program to report and not a panic before main.
+// Package initialisation does not read the variable: so the program can report a bad value
+// as an error, where the package could only panic.
 func ForceFromEnv() error {
-	name := os.Getenv(envKernel)
+	name := os.Getenv(kernelEnv)
 	if name == "" {
 		return nil
 	}
 	if err := Force(name); err != nil {
-		return fmt.Errorf("%w, from the environment variable %s", err, envKernel)
+		return fmt.Errorf("%w, from the environment variable %s", err, kernelEnv)
 	}
 	return nil
 }

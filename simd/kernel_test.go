@@ -1,6 +1,8 @@
 package simd
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -12,16 +14,16 @@ func TestKernels(t *testing.T) {
 	require.Contains(t, names, kernelGeneric)
 	require.Contains(t, names, Kernel())
 	require.Subset(t, builtKernels, names)
-	require.Subset(t, knownKernels, builtKernels)
+	require.Subset(t, allKernels, builtKernels)
 
-	names[0] = "scribble"
-	require.NotContains(t, Kernels(), "scribble", "the slice is the caller's own")
+	names[0] = "changed"
+	require.NotContains(t, Kernels(), "changed", "the slice belongs to the caller")
 }
 
-// foreignKernel names a kernel that exists but not in this build.
-func foreignKernel(t *testing.T) string {
+// unsupportedKernel returns a kernel of another build.
+func unsupportedKernel(t *testing.T) string {
 	t.Helper()
-	for _, name := range knownKernels {
+	for _, name := range allKernels {
 		if !slices.Contains(builtKernels, name) {
 			return name
 		}
@@ -38,16 +40,16 @@ func TestForce(t *testing.T) {
 		require.Equal(t, name, Kernel())
 	}
 
-	foreign := foreignKernel(t)
+	unsupported := unsupportedKernel(t)
 
-	// A refusal changes nothing and says what would have been possible.
+	// A failure changes nothing, and its error lists the possible kernels.
 	for _, before := range Kernels() {
 		require.NoError(t, Force(before))
 		for name, want := range map[string]error{
-			"sse9":  ErrUnknownKernel,
-			"AVX2":  ErrUnknownKernel,
-			"":      ErrUnknownKernel,
-			foreign: ErrUnsupportedKernel,
+			"sse9":      ErrUnknownKernel,
+			"AVX2":      ErrUnknownKernel,
+			"":          ErrUnknownKernel,
+			unsupported: ErrUnsupportedKernel,
 		} {
 			err := Force(name)
 			require.ErrorIs(t, err, want, "name %q", name)
@@ -64,20 +66,26 @@ func TestForceFromEnv(t *testing.T) {
 
 	for _, before := range Kernels() {
 		require.NoError(t, Force(before))
-		t.Setenv(envKernel, "")
+		t.Setenv(kernelEnv, "")
 		require.NoError(t, ForceFromEnv())
 		require.Equal(t, before, Kernel(), "an empty value chooses nothing")
 
-		t.Setenv(envKernel, kernelGeneric)
+		t.Setenv(kernelEnv, kernelGeneric)
 		require.NoError(t, ForceFromEnv())
 		require.Equal(t, kernelGeneric, Kernel())
 	}
 
-	t.Setenv(envKernel, "sse9")
+	t.Setenv(kernelEnv, "sse9")
 	err := ForceFromEnv()
 	require.ErrorIs(t, err, ErrUnknownKernel)
-	require.ErrorContains(t, err, envKernel)
+	require.ErrorContains(t, err, kernelEnv)
 
-	t.Setenv(envKernel, foreignKernel(t))
+	t.Setenv(kernelEnv, unsupportedKernel(t))
 	require.ErrorIs(t, ForceFromEnv(), ErrUnsupportedKernel)
+}
+
+func ExampleForce() {
+	err := Force("sse9")
+	fmt.Println(errors.Is(err, ErrUnknownKernel), errors.Is(err, ErrUnsupportedKernel))
+	// Output: true false
 }

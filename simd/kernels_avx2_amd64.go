@@ -11,20 +11,19 @@ package simd
 //go:noescape
 func equalBytesAVX2(a *byte, b *byte, n int) int
 
-// runBytesAVX2 returns the number of leading bytes of p[:n], an array of 16-bit
-// elements, before the first one that is not what the first element has in its
-// place; n if there is none. It needs AVX2 and an even n >= 32, and reads nothing
-// outside of those n bytes.
+// runBytesAVX2 returns the number of leading bytes of p[:n] that repeat its first
+// two bytes. It needs AVX2 and an even n >= 32, and reads nothing outside of those
+// n bytes.
 //
 //go:noescape
 func runBytesAVX2(p *byte, n int) int
 
 // equalStrided32AVX2 returns the number of leading hashes of 32 bytes that are equal,
-// at most n, where hash k of a is at a[k*aStep:] and hash k of b at b[k*bStep:]. It
+// at most n, where hash k of a is at a[k*aStride:] and hash k of b at b[k*bStride:]. It
 // needs AVX2, and reads nothing but the n hashes of each.
 //
 //go:noescape
-func equalStrided32AVX2(a *byte, aStep int, b *byte, bStep int, n int) int
+func equalStrided32AVX2(a *byte, aStride int, b *byte, bStride int, n int) int
 
 // matchTagsAVX2 sets bit k of masks[i] if buckets[i][k] is tags[i] and clears all
 // others, for i from 0 to n-1. It needs AVX2 and n >= 1.

@@ -206,13 +206,13 @@ equal:
 	MOVQ CX, ret+16(FP)
 	RET
 
-// func equalStrided32AVX2(a *byte, aStep int, b *byte, bStep int, n int) int
+// func equalStrided32AVX2(a *byte, aStride int, b *byte, bStride int, n int) int
 // Requires: AVX, AVX2
 TEXT ·equalStrided32AVX2(SB), NOSPLIT, $0-48
 	MOVQ a+0(FP), AX
-	MOVQ aStep+8(FP), CX
+	MOVQ aStride+8(FP), CX
 	MOVQ b+16(FP), DX
-	MOVQ bStep+24(FP), BX
+	MOVQ bStride+24(FP), BX
 	MOVQ n+32(FP), SI
 	MOVQ SI, DI
 	LEAQ (CX)(CX*2), R8
@@ -220,7 +220,7 @@ TEXT ·equalStrided32AVX2(SB), NOSPLIT, $0-48
 	SUBQ $0x04, DI
 	JL   rest
 
-	// Four hashes a turn.
+	// Four hashes per iteration.
 four:
 	VMOVDQU   (AX), Y0
 	VMOVDQU   (AX)(CX*1), Y1
@@ -241,7 +241,7 @@ four:
 	SUBQ      $0x04, DI
 	JGE       four
 
-	// One hash a turn: the last ones, or those of the four that had the difference.
+	// One hash per iteration: the last ones, or the four that have the difference.
 rest:
 	ADDQ $0x04, DI
 
@@ -258,7 +258,7 @@ one:
 	DECQ      DI
 	JMP       one
 
-	// What is left was not found equal.
+	// The hashes that are left were not found equal.
 done:
 	SUBQ DI, SI
 	VZEROUPPER

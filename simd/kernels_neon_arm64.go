@@ -2,25 +2,23 @@
 
 package simd
 
-// equalBlocksNEON returns the number of leading bytes that are equal in a[:n] and b[:n], in
-// whole blocks of 64: what follows them is different, or is the end. n is a multiple of 64
-// and not 0.
+// equalBlocksNEON returns the number of leading bytes that are equal in a[:n] and b[:n],
+// rounded down to whole blocks of 64. n is a multiple of 64 and not 0.
 //
 //go:noescape
 func equalBlocksNEON(a, b *byte, n int) int
 
-// runBlocksNEON returns the number of leading bytes of p[:n], an array of 16-bit elements,
-// that repeat the first element, in whole blocks of 64: what follows them has another, or
-// is the end. n is a multiple of 64 and not 0.
+// runBlocksNEON returns the number of leading bytes of p[:n] that repeat its first two bytes,
+// rounded down to whole blocks of 64. n is a multiple of 64 and not 0.
 //
 //go:noescape
 func runBlocksNEON(p *byte, n int) int
 
 // equalPairs32NEON returns how many leading pairs of hashes of 32 bytes are equal, where
-// hash k of a is at a[k*aStep:] and hash k of b at b[k*bStep:]. There is at least one pair.
+// hash k of a is at a[k*aStride:] and hash k of b at b[k*bStride:]. There is at least one pair.
 //
 //go:noescape
-func equalPairs32NEON(a *byte, aStep int, b *byte, bStep, pairs int) int
+func equalPairs32NEON(a *byte, aStride int, b *byte, bStride, pairs int) int
 
 // matchTagsNEON sets bit k of masks[i] if buckets[i][k] is tags[i] and clears all others,
 // for i from 0 to n-1. n is not 0.

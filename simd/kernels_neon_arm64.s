@@ -2,13 +2,13 @@
 
 #include "textflag.h"
 
-// The NEON kernels, written by hand as the generator knows amd64 only. Each does whole
-// blocks and says how far it came; the rest of a run, and the block that has the
-// difference, are left to the portable kernel. So no load here needs a bound of its own.
+// The NEON kernels are written by hand: the generator supports amd64 only. Each compares
+// whole blocks and returns how many bytes are equal. The portable kernel compares the rest
+// of a run, and the block that differs. So no load here passes the end of a run.
 //
 // A difference is the exclusive or of the two sides. The differences of a block are joined
-// by or and looked at once, as two words of 64 bits: the instructions that reduce a vector
-// to one value (UMAXV and its like) are slower than the two moves.
+// by or and tested once, as two words of 64 bits: two moves are faster than an instruction
+// that reduces a vector to one value, such as UMAXV.
 
 // func equalBlocksNEON(a, b *byte, n int) int
 TEXT ·equalBlocksNEON(SB), NOSPLIT, $0-32
@@ -40,7 +40,7 @@ block:
 	RET
 
 differs:
-	// R0 is behind the block that has the difference.
+	// R0 points after the block that differs.
 	SUB  R3, R0, R0
 	SUB  $64, R0, R0
 	MOVD R0, ret+24(FP)
@@ -52,7 +52,7 @@ TEXT ·runBlocksNEON(SB), NOSPLIT, $0-24
 	MOVD  n+8(FP), R2
 	MOVD  R0, R3
 	ADD   R0, R2, R4
-	VLD1R (R0), [V16.H8]   // the first element in all eight places
+	VLD1R (R0), [V16.H8]   // the first element eight times
 
 block:
 	VLD1.P 64(R0), [V0.B16, V1.B16, V2.B16, V3.B16]
@@ -79,17 +79,17 @@ differs:
 	MOVD R0, ret+16(FP)
 	RET
 
-// func equalPairs32NEON(a *byte, aStep int, b *byte, bStep, pairs int) int
+// func equalPairs32NEON(a *byte, aStride int, b *byte, bStride, pairs int) int
 TEXT ·equalPairs32NEON(SB), NOSPLIT, $0-48
 	MOVD a+0(FP), R0
-	MOVD aStep+8(FP), R1
+	MOVD aStride+8(FP), R1
 	MOVD b+16(FP), R2
-	MOVD bStep+24(FP), R3
+	MOVD bStride+24(FP), R3
 	MOVD pairs+32(FP), R4
 	MOVD R4, R7
 
 pair:
-	// Two hashes of each; the loads go one step on.
+	// Two hashes of each; every load advances by one stride.
 	VLD1.P (R0)(R1), [V0.B16, V1.B16]
 	VLD1.P (R2)(R3), [V4.B16, V5.B16]
 	VLD1.P (R0)(R1), [V2.B16, V3.B16]
@@ -114,8 +114,8 @@ done:
 	MOVD R7, ret+40(FP)
 	RET
 
-// The values of the ten bits of a mask, one for each tag: of the first eight, and of the
-// last two with nothing behind them.
+// The ten bits of a mask, one for each tag: first those of eight tags, then those of two
+// tags and zeros.
 DATA bits<>+0x00(SB)/8, $0x0008000400020001
 DATA bits<>+0x08(SB)/8, $0x0080004000200010
 DATA bits<>+0x10(SB)/8, $0x0000000002000100
@@ -135,9 +135,9 @@ next:
 	MOVD.P  8(R1), R5
 	VLD1R.P 2(R2), [V0.H8]
 	VLD1    (R5), [V1.H8]
-	FMOVS   16(R5), F2              // clears what is behind the two tags
+	FMOVS   16(R5), F2              // clears the rest of the vector
 
-	// All ones where they are equal; what is left of the bits is added up.
+	// Equal tags give all ones. AND leaves their bits, ADDV adds the bits up.
 	VCMEQ  V0.H8, V1.H8, V1.H8
 	VCMEQ  V0.H8, V2.H8, V2.H8
 	VAND   V1.B16, V6.B16, V1.B16

@@ -3,14 +3,13 @@ package simd
 // BucketTags is the number of tags in a bucket.
 const BucketTags = 10
 
-// MatchTags compares each of a batch of tags with those of its bucket: it sets bit k of
-// masks[i] if buckets[i][k] == tags[i], and clears all others, for each i in tags. It
-// panics if there are fewer masks or buckets than tags.
+// MatchTags compares each tag of a batch with the tags of its bucket. For each i in tags it
+// sets bit k of masks[i] if buckets[i][k] == tags[i], and clears all other bits. It panics
+// if there are fewer masks or buckets than tags.
 //
-// It is how a hash table is probed for many keys at once. Buckets lie anywhere in memory,
-// so a probe waits for one cache line; in a batch (64 is a good size: more of them do not
-// wait together) the processor fetches many lines at a time, which needs no prefetch before
-// the call.
+// A hash table is probed with it for many keys at once. Each probe misses the cache once. In
+// a batch the processor fetches many cache lines at a time, without a prefetch by the
+// caller. A good batch is 64 keys: a larger one makes no more misses overlap.
 func MatchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	if len(tags) == 0 {
 		return
@@ -24,9 +23,9 @@ func MatchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 func matchTagsGeneric(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	masks, buckets = masks[:len(tags)], buckets[:len(tags)]
 
-	// Touch every bucket first. The comparison below is so many instructions that the
-	// processor sees few buckets ahead; this loop is so few that it fetches all of them
-	// together, and what it stores does not matter.
+	// Load every bucket first. The comparison below has so many instructions per bucket that
+	// the processor runs few buckets ahead. This loop has so few that it fetches all of them
+	// together. What it stores is overwritten.
 	for i, b := range buckets {
 		masks[i] = b[0]
 	}
@@ -43,9 +42,9 @@ func matchTagsGeneric(masks []uint16, buckets []*[BucketTags]uint16, tags []uint
 // zeros16 sets bit k if the k-th 16 bits of x are 0, for k from 0 to 3.
 func zeros16(x uint64) uint16 {
 	const low = 0x7FFF_7FFF_7FFF_7FFF
-	// The sum of the lower 15 bits and all ones sets the 16th bit unless they are 0; no sum
-	// reaches its neighbour, so the answer is exact.
+	// Adding 15 ones to the lower 15 bits sets the 16th bit unless they are all 0. No carry
+	// reaches the next 16 bits, so the result is exact.
 	x = ^((x&low + low) | x | low)
-	// One bit each, at 15, 31, 47 and 63: the product brings them to the top in order.
+	// The bits 15, 31, 47 and 63 are left: the product moves them to the top in order.
 	return uint16((x >> 15) * (1<<60 | 1<<45 | 1<<30 | 1<<15) >> 60)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naiveTags is the definition of MatchTags.
-func naiveTags(buckets []*[BucketTags]uint16, tags []uint16) []uint16 {
+// naiveMatchTags is the definition of MatchTags.
+func naiveMatchTags(buckets []*[BucketTags]uint16, tags []uint16) []uint16 {
 	masks := make([]uint16, len(tags))
 	for i, tag := range tags {
 		for k, t := range buckets[i] {
@@ -26,7 +26,7 @@ func naiveTags(buckets []*[BucketTags]uint16, tags []uint16) []uint16 {
 func TestMatchTagsExamples(t *testing.T) {
 	bucket := [BucketTags]uint16{1, 2, 3, 4, 5, 6, 7, 8, 9, 0xFFFF}
 	twins := [BucketTags]uint16{0, 0, 0x100, 1, 0, 0x8000, 0, 0, 0, 0}
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			bucket *[BucketTags]uint16
 			tag    uint16
@@ -48,7 +48,7 @@ func TestMatchTagsExamples(t *testing.T) {
 			require.Equal(t, tt.want, masks[0], "tag %d", tt.tag)
 		}
 
-		// No tags: nothing happens. Masks and buckets without a tag are left alone.
+		// Without tags nothing is read or written. Masks without a tag do not change.
 		MatchTags(nil, nil, nil)
 		masks := []uint16{0xABCD, 0xABCD}
 		MatchTags(masks, []*[BucketTags]uint16{&bucket, nil}, []uint16{2})
@@ -63,23 +63,23 @@ func TestMatchTagsExamples(t *testing.T) {
 // TestMatchTagsRandom compares with the definition in batches of every size up to 70, on
 // few different tags, at addresses of every alignment that a bucket can have.
 func TestMatchTagsRandom(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
-		rng, _ := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		rng, _ := newTestRand(t)
 		for n := 1; n <= 70; n++ {
 			for range 20 {
 				values := []uint16{0, 1, 0x100, 0x7FFF, 0x8000, 0xFFFF, uint16(rng.Uint32()), uint16(rng.Uint32())}
-				room := make([]uint16, n*16)
+				memory := make([]uint16, n*16)
 				buckets, tags := make([]*[BucketTags]uint16, n), make([]uint16, n)
 				for i := range n {
-					buckets[i] = (*[BucketTags]uint16)(room[i*16+rng.IntN(7):])
+					buckets[i] = (*[BucketTags]uint16)(memory[i*16+rng.IntN(7):])
 					tags[i] = values[rng.IntN(len(values))]
 				}
-				for i := range room {
-					room[i] = values[rng.IntN(len(values))]
+				for i := range memory {
+					memory[i] = values[rng.IntN(len(values))]
 				}
 				masks := make([]uint16, n)
 				MatchTags(masks, buckets, tags)
-				require.Equal(t, naiveTags(buckets, tags), masks)
+				require.Equal(t, naiveMatchTags(buckets, tags), masks)
 			}
 		}
 	})
@@ -89,7 +89,7 @@ func TestMatchTagsDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		var bucket [BucketTags]uint16
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			masks, tags := [3]uint16{}, [3]uint16{}
@@ -100,8 +100,8 @@ func TestMatchTagsDoesNotAllocate(t *testing.T) {
 	})
 }
 
-// FuzzMatchTags compares every kernel with the definition; the fuzzer's bytes are a tag and
-// a bucket, again and again.
+// FuzzMatchTags compares every kernel with the definition. The fuzzer's bytes are tags, each
+// with its bucket.
 func FuzzMatchTags(f *testing.F) {
 	f.Add([]byte("aaaabbaaccddaaeeffaagg"))
 	f.Add(make([]byte, 2*(BucketTags+1)*3))
@@ -115,8 +115,8 @@ func FuzzMatchTags(f *testing.F) {
 			}
 			buckets, tags = append(buckets, bucket), append(tags, binary.LittleEndian.Uint16(data))
 		}
-		want := naiveTags(buckets, tags)
-		eachKernelInline(t, func(kernel string) {
+		want := naiveMatchTags(buckets, tags)
+		forEachKernelInline(t, func(kernel string) {
 			masks := make([]uint16, len(tags))
 			MatchTags(masks, buckets, tags)
 			require.Equal(t, want, masks, kernel)
@@ -125,8 +125,8 @@ func FuzzMatchTags(f *testing.F) {
 }
 
 // BenchmarkMatchTags probes random buckets, one cache line each, in tables of several sizes,
-// in batches of 64; the time is that of one key and includes its way to the bucket and the
-// look at the slot that follows a match.
+// in batches of 64. The time is that of one key. It includes the choice of its bucket and
+// the read of a slot after a match.
 func BenchmarkMatchTags(b *testing.B) {
 	type bucket struct {
 		tags [BucketTags]uint16
@@ -134,7 +134,7 @@ func BenchmarkMatchTags(b *testing.B) {
 		slot [BucketTags]uint32
 	}
 	const batch = 64
-	eachKernel(b, func(b *testing.B) {
+	forEachKernel(b, func(b *testing.B) {
 		for _, mb := range []int{1, 16, 160} {
 			b.Run(fmt.Sprintf("table=%dMiB", mb), func(b *testing.B) {
 				table := make([]bucket, mb<<20/64)
@@ -152,8 +152,8 @@ func BenchmarkMatchTags(b *testing.B) {
 				for range (b.N + batch - 1) / batch {
 					for i := range batch {
 						state = state*6364136223846793005 + 1442695040888963407
-						place, rest := bits.Mul64(state, uint64(len(table)))
-						at[i], buckets[i], tags[i] = int(place), &table[place].tags, uint16(rest>>48)
+						index, fraction := bits.Mul64(state, uint64(len(table)))
+						at[i], buckets[i], tags[i] = int(index), &table[index].tags, uint16(fraction>>48)
 					}
 					MatchTags(masks[:], buckets[:], tags[:])
 					for i, mask := range masks {

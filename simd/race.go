@@ -7,20 +7,20 @@ import (
 	"unsafe"
 )
 
-// raceRead tells the race detector that b is read. The detector instruments Go code only;
-// what assembly reads has to be announced.
+// raceRead tells the race detector that b is read. The detector instruments Go code only, so
+// reads by assembly must be announced.
 //
-// The announcement covers all of b, even if the kernel stops at an early difference: the
-// rule is that nobody writes to the arguments, not to the part that was reached this time.
+// It announces all of b, even if the kernel stops at an early difference: callers must not
+// write to any part of the arguments.
 func raceRead[T any](b []T) {
 	runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(b)), len(b)*int(unsafe.Sizeof(b[0])))
 }
 
-// raceReadStrided tells the race detector that n hashes are read, each step bytes behind
-// the one before it. What lies between them may be written to.
-func raceReadStrided(b []byte, step, hashLen, n int) {
+// raceReadStrided tells the race detector that n hashes are read, stride bytes apart. The
+// bytes between them may be written.
+func raceReadStrided(b []byte, stride, hashLen, n int) {
 	for k := range n {
-		raceRead(b[k*step:][:hashLen])
+		raceRead(b[k*stride:][:hashLen])
 	}
 }
 

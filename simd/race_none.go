@@ -2,11 +2,11 @@
 
 package simd
 
-// raceRead tells the race detector that b is read: nothing to do without one.
+// raceRead does nothing without the race detector.
 func raceRead[T any]([]T) {}
 
-// raceReadStrided tells the race detector that hashes are read: nothing to do without one.
-func raceReadStrided(b []byte, step, hashLen, n int) {}
+// raceReadStrided does nothing without the race detector.
+func raceReadStrided(b []byte, stride, hashLen, n int) {}
 
-// raceMatchTags tells the race detector what MatchTags uses: nothing to do without one.
+// raceMatchTags does nothing without the race detector.
 func raceMatchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {}

@@ -2,5 +2,5 @@
 
 package simd
 
-// raceEnabled tells the tests that cannot work, or take too long, under the race detector.
+// raceEnabled lets tests skip what cannot work, or takes too long, under the race detector.
 const raceEnabled = false

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raceEnabled tells the tests that cannot work, or take too long, under the race detector.
+// raceEnabled lets tests skip what cannot work, or takes too long, under the race detector.
 const raceEnabled = true
 
-// envRaceChild makes TestRaceChild commit its race.
-const envRaceChild = "HITLINE_TEST_SIMD_RACE"
+// raceChildEnv names the call and the argument of the race that TestRaceChild commits.
+const raceChildEnv = "HITLINE_TEST_SIMD_RACE"
 
-// raceCalls are calls of which the detector has to learn: each has a function that makes
-// the call, and one for each argument that writes to it.
+// raceCalls returns calls that the detector must see, and for each argument a function that
+// writes to it.
 func raceCalls() map[string]struct {
 	call   func()
 	writes map[string]func()
@@ -27,7 +27,7 @@ func raceCalls() map[string]struct {
 		call   func()
 		writes map[string]func()
 	}
-	// The arrays part at once; the rest is announced all the same.
+	// The arrays differ in the first byte; the rest is announced all the same.
 	a, b := make([]byte, 512), make([]byte, 512)
 	b[0] = 1
 	classes := make([]uint16, 512)
@@ -59,15 +59,14 @@ func raceCalls() map[string]struct {
 	}
 }
 
-// TestRaceIsSeen checks that the detector learns what a kernel reads and writes: a write to
-// an argument during a call is reported. A reported race fails the process that has it, so
-// that is another one.
-func TestRaceIsSeen(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
+// TestRaceIsReported checks that the detector reports a write to an argument during a call. A
+// reported race fails its process, so each runs in a child.
+func TestRaceIsReported(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		for name, c := range raceCalls() {
 			for argument := range c.writes {
 				child := exec.Command(os.Args[0], "-test.run=^TestRaceChild$")
-				child.Env = append(os.Environ(), envRaceChild+"="+name+" "+argument, envKernel+"="+Kernel())
+				child.Env = append(os.Environ(), raceChildEnv+"="+name+" "+argument, kernelEnv+"="+Kernel())
 				output, err := child.CombinedOutput()
 				require.Error(t, err, "%s, argument %s: no race was reported", name, argument)
 				require.Contains(t, string(output), "DATA RACE")
@@ -76,10 +75,10 @@ func TestRaceIsSeen(t *testing.T) {
 	})
 }
 
-// TestRaceGapsAreFree checks that what lies between the hashes of a strided array may be
-// written to.
-func TestRaceGapsAreFree(t *testing.T) {
-	eachKernel(t, func(t *testing.T) {
+// TestRaceGapsAreNotRead checks that the bytes between the hashes of a strided array may be
+// written.
+func TestRaceGapsAreNotReported(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		a, b := make([]byte, 512), make([]byte, 512)
 		done := make(chan struct{})
 		go func() {
@@ -92,9 +91,9 @@ func TestRaceGapsAreFree(t *testing.T) {
 }
 
 func TestRaceChild(t *testing.T) {
-	name, argument, found := strings.Cut(os.Getenv(envRaceChild), " ")
+	name, argument, found := strings.Cut(os.Getenv(raceChildEnv), " ")
 	if !found {
-		t.Skip("run by TestRaceIsSeen")
+		t.Skip("run by TestRaceIsReported")
 	}
 	c := raceCalls()[name]
 	done := make(chan struct{})

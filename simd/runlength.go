@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// RunLength16 returns how many leading elements of classes are equal to the first one: 0
-// if there is none, 1 if the second one is different.
+// RunLength16 returns how many leading elements of classes are equal to the first one. It
+// returns 0 if classes is empty.
 //
-// The cost is proportional to the result, and a run of one costs no call.
+// The cost is proportional to the result. A run of one is found without a call.
 func RunLength16(classes []uint16) int {
-	// This much is inlined.
+	// Only this check is inlined.
 	if len(classes) < 2 || classes[0] != classes[1] {
 		return min(len(classes), 1)
 	}
@@ -23,7 +23,7 @@ func RunLength16(classes []uint16) int {
 //go:noinline
 func runLength16(classes []uint16) int {
 	raceRead(classes)
-	// Runs of two and three would cost twice as much with all that comes behind.
+	// The code below this loop would double the cost of runs of two and three.
 	for i := 2; i < 4; i++ {
 		if i == len(classes) || classes[i] != classes[0] {
 			return i
@@ -33,13 +33,12 @@ func runLength16(classes []uint16) int {
 	return runBytes(raw) / 2
 }
 
-// runBytesGeneric returns the number of leading bytes of b before the first one that is not
-// what the first two bytes, an element of 16 bits, have in its place; len(b) if there is
-// none. The length of b is even and not 0.
+// runBytesGeneric returns the number of leading bytes of b that repeat its first two bytes,
+// which are one 16-bit element. The length of b is even and not 0.
 //
-// The result may end within an element, as the first byte of one can be equal alone; the
-// caller drops the rest of the division. As in equalBytesGeneric words are little-endian,
-// whatever the machine: they are compared as bytes in memory.
+// The result may end within an element, if only the first byte of that element is equal: the
+// caller rounds down. As in equalBytesGeneric words are loaded as little-endian on every
+// machine, so that they compare as bytes in memory.
 func runBytesGeneric(b []byte) int {
 	first := uint64(binary.LittleEndian.Uint16(b)) * 0x0001_0001_0001_0001
 	i := 0

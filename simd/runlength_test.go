@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naiveRun is the definition of RunLength16.
-func naiveRun(classes []uint16) int {
+// naiveRunLength16 is the definition of RunLength16.
+func naiveRunLength16(classes []uint16) int {
 	for i, class := range classes {
 		if class != classes[0] {
 			return i
@@ -19,12 +19,11 @@ func naiveRun(classes []uint16) int {
 }
 
 // TestRunLength16Positions ends the run, by one bit, at every position of arrays of every
-// length that begin at every distance from a vector's alignment; what follows is sometimes
-// the first element again, sometimes not.
+// length and at random alignments. The elements after it are sometimes the first one again.
 func TestRunLength16Positions(t *testing.T) {
 	const most = maxTestLen/2 + 16
-	eachKernel(t, func(t *testing.T) {
-		rng, _ := seeded(t)
+	forEachKernel(t, func(t *testing.T) {
+		rng, _ := newTestRand(t)
 		require.Zero(t, RunLength16(nil))
 		require.Zero(t, RunLength16([]uint16{}))
 		whole := make([]uint16, most+16)
@@ -54,14 +53,14 @@ func TestRunLength16DoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	eachKernel(t, func(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
 		var classes [512]uint16
 		require.Zero(t, testing.AllocsPerRun(100, func() { benchSink = RunLength16(classes[:]) }))
 	})
 }
 
-// FuzzRunLength16 compares every kernel with the definition, on the fuzzer's elements behind
-// a run of the first of them.
+// FuzzRunLength16 compares every kernel with the definition, on a run of the fuzzer's first
+// element and then its other elements.
 func FuzzRunLength16(f *testing.F) {
 	f.Add([]byte{1, 0, 1, 0, 2, 0}, uint8(0))
 	f.Add([]byte{1, 1, 1, 0}, uint8(200))
@@ -73,8 +72,8 @@ func FuzzRunLength16(f *testing.F) {
 				classes = append(classes, classes[0])
 			}
 		}
-		want := naiveRun(classes)
-		eachKernelInline(t, func(kernel string) {
+		want := naiveRunLength16(classes)
+		forEachKernelInline(t, func(kernel string) {
 			if got := RunLength16(classes); got != want {
 				t.Errorf("%s: got %d, want %d: %x", kernel, got, want, classes)
 			}
@@ -84,7 +83,7 @@ func FuzzRunLength16(f *testing.F) {
 
 // BenchmarkRunLength16 finds runs of several lengths at the start of a long array.
 func BenchmarkRunLength16(b *testing.B) {
-	eachKernel(b, func(b *testing.B) {
+	forEachKernel(b, func(b *testing.B) {
 		for _, run := range []int{1, 2, 3, 4, 6, 8, 16, 32, 64, 256, 2048, 8192} {
 			b.Run(fmt.Sprintf("run=%d", run), func(b *testing.B) {
 				classes := make([]uint16, 16384)

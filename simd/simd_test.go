@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMain runs the tests with the kernel that HITLINE_KERNEL names, as a program would.
+// TestMain lets HITLINE_KERNEL choose the kernel, as a program does.
 func TestMain(m *testing.M) {
 	if err := ForceFromEnv(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -22,13 +22,13 @@ type runner[T any] interface {
 	Run(name string, f func(T)) bool
 }
 
-// eachKernel runs f once for each kernel, as the subtest kernel=NAME, and puts the kernel
-// back that was in use before.
+// forEachKernel runs f once for each kernel, as the subtest kernel=NAME, and then restores
+// the kernel that was in use.
 //
-// If HITLINE_KERNEL names a kernel, that is the only one. Otherwise a kernel that this
-// build should contain and this processor cannot run is skipped on an ordinary machine, but
-// fails where CI=true, so that no kernel goes untested in silence.
-func eachKernel[T runner[T]](t T, f func(T)) {
+// If HITLINE_KERNEL is set, only that kernel runs. A kernel of this build that this
+// processor cannot run is skipped. With CI=true it fails instead, so that no kernel stays
+// untested unnoticed.
+func forEachKernel[T runner[T]](t T, f func(T)) {
 	t.Helper()
 	before := Kernel()
 	defer func() {
@@ -38,7 +38,7 @@ func eachKernel[T runner[T]](t T, f func(T)) {
 	}()
 
 	names := slices.Compact(slices.Sorted(slices.Values(append(Kernels(), builtKernels...))))
-	if forced := os.Getenv(envKernel); forced != "" {
+	if forced := os.Getenv(kernelEnv); forced != "" {
 		names = []string{forced}
 	}
 	for _, name := range names {

@@ -2,38 +2,38 @@ package simd
 
 import "encoding/binary"
 
-// EqualPrefixStrided returns the number of leading hashes, of hashLen bytes each, that are
-// equal in a and b, where the hashes of one array do not lie end to end: hash k of a begins
-// at k*aStep, hash k of b at k*bStep.
+// EqualPrefixStrided is EqualPrefix for hashes with gaps between them: hash k of a begins at
+// byte k*aStride, hash k of b at byte k*bStride.
 //
-// It is how a group whose block is several hash blocks long compares: it owns every k-th
-// hash of a request, which are all there, and stores only those.
+// It serves groups whose block is k hash blocks long: they store every k-th hash of a chain,
+// while a request has all of them.
 //
-// Hashes are compared up to the number of whole hashes in the one that has fewer; a hash is
-// whole if its hashLen bytes are in the slice, whatever is missing behind them. Bytes
-// between two hashes, and behind the last whole one, are not read. The result is 0 if
-// hashLen is not positive or a step is less than hashLen.
-func EqualPrefixStrided(a []byte, aStep int, b []byte, bStep int, hashLen int) int {
-	if aStep == hashLen && bStep == hashLen {
+// Hashes are compared up to the number of whole hashes in the array that has fewer. The last
+// hash is whole if its hashLen bytes are in the slice, even without a gap after it. Bytes
+// between hashes, and after the last whole hash, are not read. EqualPrefixStrided returns 0
+// if hashLen is not positive, or if a stride is less than hashLen.
+func EqualPrefixStrided(a []byte, aStride int, b []byte, bStride int, hashLen int) int {
+	if aStride == hashLen && bStride == hashLen {
 		return EqualPrefix(a, b, hashLen)
 	}
 	n := min(len(a), len(b))
-	if hashLen <= 0 || n < hashLen || aStep < hashLen || bStep < hashLen {
+	if hashLen <= 0 || n < hashLen || aStride < hashLen || bStride < hashLen {
 		return 0
 	}
-	n = min((len(a)-hashLen)/aStep, (len(b)-hashLen)/bStep) + 1
-	raceReadStrided(a, aStep, hashLen, n)
-	raceReadStrided(b, bStep, hashLen, n)
-	return equalStrided(a, aStep, b, bStep, hashLen, n)
+	n = min((len(a)-hashLen)/aStride, (len(b)-hashLen)/bStride) + 1
+	raceReadStrided(a, aStride, hashLen, n)
+	raceReadStrided(b, bStride, hashLen, n)
+	return equalStrided(a, aStride, b, bStride, hashLen, n)
 }
 
-// equalStridedGeneric compares n hashes, all of which are whole in both arrays.
-func equalStridedGeneric(a []byte, aStep int, b []byte, bStep int, hashLen, n int) int {
+// equalStridedGeneric returns how many of the first n hashes are equal. All n are whole in
+// both arrays.
+func equalStridedGeneric(a []byte, aStride int, b []byte, bStride int, hashLen, n int) int {
 	if hashLen == 32 {
-		return equalStrided32Generic(a, aStep, b, bStep, n)
+		return equalStrided32Generic(a, aStride, b, bStride, n)
 	}
 	for k := range n {
-		x, y := a[k*aStep:][:hashLen], b[k*bStep:][:hashLen]
+		x, y := a[k*aStride:][:hashLen], b[k*bStride:][:hashLen]
 		if string(x) != string(y) {
 			return k
 		}
@@ -41,8 +41,8 @@ func equalStridedGeneric(a []byte, aStep int, b []byte, bStep int, hashLen, n in
 	return n
 }
 
-// equalStrided32Generic is equalStridedGeneric for the usual hash.
-func equalStrided32Generic(a []byte, aStep int, b []byte, bStep int, n int) int {
+// equalStrided32Generic is equalStridedGeneric for hashes of 32 bytes, the usual length.
+func equalStrided32Generic(a []byte, aStride int, b []byte, bStride int, n int) int {
 	i, j := 0, 0
 	for k := range n {
 		x, y := a[i:i+32:i+32], b[j:j+32:j+32]
@@ -53,8 +53,8 @@ func equalStrided32Generic(a []byte, aStep int, b []byte, bStep int, n int) int 
 		if diff != 0 {
 			return k
 		}
-		i += aStep
-		j += bStep
+		i += aStride
+		j += bStride
 	}
 	return n
 }

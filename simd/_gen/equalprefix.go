@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// unroll is the number of vectors compared per branch. Four results and the two sums
-	// over them fit the registers with room to spare, and at four the loads are the limit
-	// already, two for each vector.
+	// unroll is the number of vectors compared per branch. With four, the loads are already
+	// the limit, two for each vector. The four results and two ANDs over them fit into the
+	// registers.
 	unroll = 4
-	// block is the number of bytes one turn of the main loop compares.
+	// block is the number of bytes that one iteration of the main loop compares.
 	block = unroll * vector
-	// ahead is how far ahead of the comparison the first run is fetched, in bytes.
+	// ahead is the distance of the prefetch of a, in bytes.
 	ahead = 4096
 	// line is the length of a cache line in bytes.
 	line = 64
@@ -23,25 +23,21 @@ const (
 //
 // # The method
 //
-// Two arrays of hashes are, for the machine, two runs of bytes, and the number of leading
-// equal hashes is the position of the first differing byte divided by the length of a hash.
-// The kernel therefore knows nothing about hashes: it finds that byte, and its caller
-// divides.
+// The number of leading equal hashes is the position of the first differing byte, divided by
+// the length of a hash. The kernel finds that byte in two runs of bytes; its caller divides.
 //
 // A vector compare yields 0xFF for each byte that is equal and 0x00 for each that is not.
-// One such result takes 32 bytes; reducing four of them with AND costs three instructions
-// and leaves one branch for 128 bytes, which is as fast as two load ports can deliver. Only
-// when the branch finds a difference are the four results looked at one by one, once a
-// call.
+// Four such results are joined by three ANDs, so that 128 bytes need one branch. That is as
+// fast as two load ports deliver. The kernel looks at the single results only once a call,
+// when the branch finds a difference.
 //
 // # Memory
 //
-// The runs that matter are long and their stored half is in memory, not in a cache, while
-// the received half has just come in and is in the second-level cache. The hardware sees
-// that both are read in order, but it stops at each page of 4 KiB and learns anew; so the
-// kernel asks for the stored half, which is a, one page ahead, into the second-level cache.
-// Runs of no more than that page, and the last page of longer ones, go without: whatever
-// lies behind a run is none of its business.
+// The important case is long. Then the stored run, a, is in memory, and the received run, b,
+// was just written and is in the second-level cache. The hardware prefetcher follows
+// sequential reads, but starts over at each page of 4 KiB. So the kernel prefetches a, one
+// page ahead, into the second-level cache. It prefetches nothing after the end of the run:
+// runs of up to one page, and the last page of longer ones, have no prefetch.
 //
 // Medians in ns a hash of 32 bytes, 11 to 31 interleaved rounds over 320 MiB of chains of
 // 8,192 hashes in random order, on pages of 4 KiB and of 2 MiB (Intel Xeon, family 6 model
@@ -56,19 +52,17 @@ const (
 //	AVX-512, 256 bytes a branch    2.23–2.33               4.03             0.22
 //	AVX-512 with a, 4 KiB ahead    2.12–2.18               3.97             0.31
 //
-// With the stored half in the third-level cache the prefetch gains and loses nothing.
-// AVX-512 gains little over the prefetch where memory is what is waited for, and would be
-// one more kernel that needs a machine to be tested on. Distances of 1, 2 and 8 KiB, blocks
-// of 256 bytes and huge pages under either run are no better.
+// With a in the third-level cache the prefetch makes no difference. AVX-512 gains little over
+// the prefetch when memory is the limit, and would be one more kernel that needs a machine
+// to test. Distances of 1, 2 and 8 KiB, blocks of 256 bytes and huge pages are no better.
 //
 // # The end of the run
 //
-// No load may pass the end of either slice: the page behind it may be unreadable. Instead
-// of a tail that goes byte by byte, the last block is moved back until it ends with the
-// run. It then covers some bytes a second time, which are known to be equal, so that the
-// first difference it sees is still the first of all. This needs one whole block to exist:
-// runs of 128 bytes or more are done in blocks of 128, runs of 32 to 127 in blocks of 32,
-// and shorter ones are not accepted.
+// No load may pass the end of either slice: the next page may be unreadable. There is no
+// loop over single bytes. Instead the last block moves back until it ends with the run. It
+// compares some bytes again, which are equal, so the first difference in it is still the
+// first of all. This needs one whole block: runs of 128 bytes or more use blocks of 128,
+// runs of 32 to 127 use blocks of 32, and shorter runs are not accepted.
 func equalBytes() {
 	TEXT("equalBytesAVX2", NOSPLIT, "func(a, b *byte, n int) int")
 	Pragma("noescape")
@@ -85,16 +79,15 @@ func equalBytes() {
 	i := GP64()
 	XORQ(i, i)
 
-	// last is the position of the last block: the largest i at which a whole block can
-	// still be loaded. It is negative if there is no room for one of 128 bytes, and then
-	// the run is done vector by vector.
+	// last is the largest i at which a whole block can be loaded. It is negative if the run
+	// is shorter than a block; then it is compared vector by vector.
 	last := GP64()
 	LEAQ(Mem{Base: n, Disp: -block}, last)
 	TESTQ(last, last)
 	JL(LabelRef("vectors"))
 
-	// The four compare results of the block at hand, in the same registers in both loops,
-	// as the code behind "differs" serves both.
+	// The four results of the current block are in the same registers in both loops: the
+	// code at "differs" serves both.
 	eq := [unroll]VecVirtual{YMM(), YMM(), YMM(), YMM()}
 	compareBlock := func() {
 		// Load four vectors of a and compare each with its partner in b, read straight from
@@ -106,22 +99,22 @@ func equalBytes() {
 			VPCMPEQB(Mem{Base: b, Index: i, Scale: 1, Disp: k * vector}, eq[k], eq[k])
 		}
 
-		// A byte of all is 0xFF if it is so in each of the four. The four stay as they are:
-		// if this block is the one, they say where.
+		// A byte of all is 0xFF if it is 0xFF in each of the four. The four do not change: if
+		// this block differs, they tell where.
 		all, right := YMM(), YMM()
 		VPAND(eq[0], eq[1], all)
 		VPAND(eq[2], eq[3], right)
 		VPAND(all, right, all)
 
-		// One bit for each byte. All 32 set is -1, which one increment turns into 0.
+		// One bit for each byte. All 32 set is -1, so the increment gives 0.
 		mask := GP32()
 		VPMOVMSKB(all, mask)
 		INCL(mask)
 		JNZ(LabelRef("differs"))
 	}
 
-	// far is the position of the last block whose lines ahead are still in the run. The
-	// first loop leaves at least one block to the second, as ahead is a multiple of block.
+	// far is the position of the last block whose prefetch stays in the run. The first loop
+	// leaves at least one block to the second, because ahead is a multiple of block.
 	far := GP64()
 	LEAQ(Mem{Base: n, Disp: -(ahead + block)}, far)
 	CMPQ(i, far)
@@ -149,9 +142,8 @@ func equalBytes() {
 		CMPQ(i, last)
 		JLE(LabelRef("block"))
 
-		// Less than a block is left. If it is nothing, the runs are equal; otherwise the
-		// loop is entered once more, at the last position. That turn leaves i == n behind
-		// and so ends here.
+		// Less than a block is left. If nothing is left, the runs are equal. Otherwise one
+		// more iteration compares the block at last; it leaves i == n.
 		CMPQ(i, n)
 		JEQ(LabelRef("equal"))
 		MOVQ(last, i)
@@ -159,10 +151,10 @@ func equalBytes() {
 
 		Comment("The difference is in this block: put the four results into two words, find the first zero bit.")
 		Label("differs")
-		low, high := firstWord(eq[0], eq[1]), firstWord(eq[2], eq[3])
+		low, high := joinMasks(eq[0], eq[1]), joinMasks(eq[2], eq[3])
 
-		// A word of ones has no zero bit: then the difference is in the other one, 64 bytes
-		// further. NOT leaves the flags alone, hence the TEST.
+		// If the low word has no zero bit, the difference is in the high one, 64 bytes
+		// further. NOT does not set the flags, hence the TEST.
 		NOTQ(low)
 		TESTQ(low, low)
 		JNZ(LabelRef("found"))
@@ -180,7 +172,7 @@ func equalBytes() {
 	Comment("Vectors of 32 bytes, for runs shorter than one block.")
 	Label("vectors")
 	{
-		// The same loop with one vector for a block; n >= 32 makes last >= 0.
+		// The same loop with one vector as its block. last >= 0, since n >= 32.
 		LEAQ(Mem{Base: n, Disp: -vector}, last)
 		Label("vector")
 		eq := YMM()
@@ -214,9 +206,9 @@ func equalBytes() {
 	RET()
 }
 
-// firstWord emits the joining of two compare results into one register of 64 bits, lo below
-// hi, in which bit k says whether byte k is equal.
-func firstWord(lo, hi VecVirtual) GPVirtual {
+// joinMasks emits code that joins two compare results in one 64-bit register, lo below hi.
+// Bit k of it is set if byte k is equal.
+func joinMasks(lo, hi VecVirtual) GPVirtual {
 	word, upper := GP64(), GP64()
 	VPMOVMSKB(lo, word.As32())
 	VPMOVMSKB(hi, upper.As32())

@@ -1,8 +1,8 @@
 // Command _gen writes the AVX2 kernels of package simd, one function for each file here.
 //
-// It is run by "go generate" in the directory above; see the note on generated files there.
-// It lives in a module of its own, so that the assembler library it is built on never
-// enters the module graph of whoever imports hitline.
+// "go generate" runs it in the directory above, see doc.go there. It is a module of its own,
+// so that its assembler library does not enter the module graph of programs that import
+// hitline.
 package main
 
 import (

@@ -7,9 +7,9 @@ import (
 
 // matchTags compares each of a batch of tags with the ten tags of its bucket.
 //
-// The tags of a bucket are 20 bytes: eight of them are one vector, the other two are loaded
-// as one word of 32 bits, so that nothing behind them is read. Both results are packed, one
-// byte for each tag, into one vector.
+// The tags of a bucket are 20 bytes. Eight of them are one vector. The other two are loaded
+// as one word of 32 bits, so that nothing after them is read. Both results are packed into
+// one vector, one byte for each tag.
 func matchTags() {
 	TEXT("matchTagsAVX2", NOSPLIT, "func(masks *uint16, buckets **[10]uint16, tags *uint16, n int)")
 	Pragma("noescape")

@@ -6,20 +6,19 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// runBytes compares one run of bytes with its first two, again and again.
+// runBytes compares a run of bytes with its first two, which are one 16-bit element.
 //
-// It is equalBytes with one of the two runs in a register: the first element is in all 16
-// places of a vector, and bytes are compared, as a byte that differs is in an element that
-// does. All vectors begin at a whole element, the one that is moved back to the end of the
-// run too, as both the length of the run and that of a vector are even.
+// It is equalBytes with one run in a register: all 16 elements of a vector are the first
+// element. It compares bytes, since an element differs exactly if one of its bytes does. All
+// vectors begin at a whole element, also the one that is moved back to the end, because the
+// lengths of the run and of a vector are even.
 func runBytes() {
 	TEXT("runBytesAVX2", NOSPLIT, "func(p *byte, n int) int")
 	Pragma("noescape")
 	Doc(
-		"runBytesAVX2 returns the number of leading bytes of p[:n], an array of 16-bit",
-		"elements, before the first one that is not what the first element has in its",
-		"place; n if there is none. It needs AVX2 and an even n >= 32, and reads nothing",
-		"outside of those n bytes.",
+		"runBytesAVX2 returns the number of leading bytes of p[:n] that repeat its first",
+		"two bytes. It needs AVX2 and an even n >= 32, and reads nothing outside of those",
+		"n bytes.",
 	)
 
 	p := Load(Param("p"), GP64())
@@ -57,7 +56,7 @@ func runBytes() {
 
 		Comment("The difference is in this block.")
 		Label("differs")
-		low, high := firstWord(eq[0], eq[1]), firstWord(eq[2], eq[3])
+		low, high := joinMasks(eq[0], eq[1]), joinMasks(eq[2], eq[3])
 		NOTQ(low)
 		TESTQ(low, low)
 		JNZ(LabelRef("found"))
