@@ -85,7 +85,7 @@ func (d *differential) run() {
 	require.NoError(d.t, json.Unmarshal(text, &pool))
 	d.coord, err = coordinator.New(pool)
 	require.NoError(d.t, err, "seed %d: %s", d.seed, text)
-	n := oracle.RandomHashes(d.Rand, &d.slow)
+	n := oracle.RandomChainLen(d.Rand, &d.slow)
 	d.numbers = map[string]int{}
 	for i := range n {
 		d.hashes = binary.BigEndian.AppendUint64(d.hashes, d.seed<<16|uint64(i+1)<<4|uint64(d.IntN(16)))
@@ -181,7 +181,7 @@ func (d *differential) lookup(n int) {
 	for i := range list {
 		list[i] = string(d.hash(i))
 	}
-	want, class := d.slow.Lookup(tokens, list, d.content.Held(&d.slow, d.numbers))
+	want, class := d.slow.Lookup(tokens, list, d.content.Has(&d.slow, d.numbers))
 	view := netproto.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
 	check := func(way string, hit int64, err error) {
 		if classOf(err) != class || err == nil && hit != int64(want) {
@@ -213,7 +213,7 @@ func (d *differential) exists(keys []string) ([]int, error) {
 			return nil, err
 		}
 		rank := oracle.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank)}
-		if d.content.Held(&d.slow, d.numbers)(int(at.Group), rank, string(bytes.Clone(hash))) {
+		if d.content.Has(&d.slow, d.numbers)(int(at.Group), rank, string(bytes.Clone(hash))) {
 			answers[i] = 1
 		}
 	}

@@ -65,7 +65,7 @@ func TestRuns(t *testing.T) {
 		{[]bool{false}, Runs{1}},
 	} {
 		assert.Equal(t, tc.runs, RunsOf(tc.list))
-		assert.Equal(t, tc.list, tc.runs.Bools())
+		assert.Equal(t, tc.list, tc.runs.bools())
 	}
 }
 
@@ -75,8 +75,7 @@ func TestDuplicatesCopyTheOriginal(t *testing.T) {
 	assert.Equal(t, Hash("id", 2, 4), blob[24:28])
 }
 
-// The small worker cases list the store's keys, which checks the construction
-// for all the others.
+// TestStoreContent compares constructed store keys with those that small worker cases list.
 func TestStoreContent(t *testing.T) {
 	for _, name := range []string{"worker_lookup.json", "later/worker_lookup.json"} {
 		var file struct{ Cases []WorkerCase }
@@ -93,20 +92,20 @@ func TestStoreContent(t *testing.T) {
 	}
 }
 
-// recorder is a testing.TB that remembers failures instead of failing.
-type recorder struct {
+// recordingTB is a testing.TB that records failures instead of failing.
+type recordingTB struct {
 	testing.TB
 	failures []string
 }
 
-func (r *recorder) Helper() {}
-func (r *recorder) Errorf(format string, args ...any) {
+func (r *recordingTB) Helper() {}
+func (r *recordingTB) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
 func TestReport(t *testing.T) {
 	var out bytes.Buffer
-	tb := &recorder{TB: t}
+	tb := &recordingTB{TB: t}
 	r := NewReport(tb, "a.json")
 	r.out = &out
 	r.Add("1", Verdict{})
@@ -119,10 +118,10 @@ func TestReport(t *testing.T) {
 	assert.Contains(t, tb.failures[0], "4: got 5")
 
 	out.Reset()
-	tb = &recorder{TB: t}
+	tb = &recordingTB{TB: t}
 	r = NewReport(tb, "b.json")
 	r.out = &out
 	r.Done()
 	assert.Equal(t, "b.json: 0 cases, 0 skipped, 0 differ\n", out.String())
-	assert.Len(t, tb.failures, 1, "no case at all must fail")
+	assert.Len(t, tb.failures, 1, "a report without cases must fail")
 }

@@ -14,26 +14,26 @@ import (
 	"testing"
 )
 
-// EnvDir names the environment variable that replaces the embedded vectors by
-// the files of a directory.
-const EnvDir = "HITLINE_CONFORMANCE"
+// envDir is the environment variable with the directory that replaces the embedded vectors.
+const envDir = "HITLINE_CONFORMANCE"
 
-// extra begins the names of the files that are always the embedded ones.
-const extra = "extra/"
+// extraPrefix is the prefix of the files that are always the embedded ones.
+const extraPrefix = "extra/"
 
 //go:embed testdata/*.json.gz testdata/later/*.json.gz testdata/docpage/*.json.gz testdata/extra/*.json.gz
 var embedded embed.FS
 
-// Load decodes the file name into into, which json.Unmarshal must accept. It
-// ends the test if the file is missing, does not parse or holds no case.
-func Load(tb testing.TB, name string, into any) {
+// Load decodes the file name into v, as json.Unmarshal does. It fails the test at once if the
+// file is missing, does not parse or has no case.
+func Load(tb testing.TB, name string, v any) {
 	tb.Helper()
-	if err := load(os.Getenv(EnvDir), name, into); err != nil {
+	if err := load(os.Getenv(envDir), name, v); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func load(dir, name string, into any) error {
+// load is Load with the directory as an argument.
+func load(dir, name string, v any) error {
 	text, err := read(dir, name)
 	if err != nil {
 		return fmt.Errorf("conformance: %w", err)
@@ -47,15 +47,15 @@ func load(dir, name string, into any) error {
 	if len(probe.Cases) == 0 {
 		return fmt.Errorf("conformance: %s: the file holds no cases", name)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("conformance: %s: %w", name, err)
 	}
 	return nil
 }
 
-// read returns the text of a file, out of dir unless that is empty.
+// read returns the text of a file: from dir, or the embedded one if dir is empty.
 func read(dir, name string) ([]byte, error) {
-	if dir != "" && !strings.HasPrefix(name, extra) {
+	if dir != "" && !strings.HasPrefix(name, extraPrefix) {
 		root, err := resolve(dir)
 		if err != nil {
 			return nil, err
@@ -73,8 +73,8 @@ func read(dir, name string) ([]byte, error) {
 	return io.ReadAll(unpacked)
 }
 
-// resolve makes dir absolute. Tests run in the directory of their package, so a
-// relative directory is taken from the module root instead.
+// resolve makes dir absolute, relative to the module root. Tests run in the directory of
+// their package.
 func resolve(dir string) (string, error) {
 	if filepath.IsAbs(dir) {
 		return dir, nil
@@ -89,7 +89,7 @@ func resolve(dir string) (string, error) {
 		}
 		parent := filepath.Dir(root)
 		if parent == root {
-			return "", errors.New("no go.mod above the test's directory: give " + EnvDir + " as an absolute path")
+			return "", errors.New("no go.mod above the test's directory: give " + envDir + " as an absolute path")
 		}
 		root = parent
 	}

@@ -10,27 +10,27 @@ import (
 	"testing"
 )
 
-// shownDifferences bounds how many differing cases a failure prints: the first
-// few tell what is wrong, two thousand bury it.
-const shownDifferences = 5
+// maxShownDifferences bounds the differing cases that a failure prints. The first few tell
+// what is wrong; there can be two thousand.
+const maxShownDifferences = 5
 
-// Verdict is the outcome of one case. The zero value is agreement.
+// Verdict is the result of one case. The zero value means that the answer agrees.
 type Verdict struct {
 	Differs string // how the answer differs from the recorded one
-	Skipped string // why the case was not tried
+	Skipped string // why the case was not run
 }
 
-// Differs returns the verdict of a case that was answered differently.
+// Differs returns the verdict of a case whose answer differs.
 func Differs(format string, args ...any) Verdict {
 	return Verdict{Differs: fmt.Sprintf(format, args...)}
 }
 
-// Skipped returns the verdict of a case that could not be tried. Reasons are
-// grouped by their text, so they should not name the case.
+// Skipped returns the verdict of a case that was not run. The report groups reasons by their
+// text, so a reason should not name the case.
 func Skipped(reason string) Verdict { return Verdict{Skipped: reason} }
 
-// Run loads the file name, judges each of its cases and reports. C is the form
-// of a case.
+// Run loads the file name, calls judge for each of its cases and prints the report. C is the
+// type of a case.
 func Run[C any](tb testing.TB, name string, judge func(c *C) Verdict) {
 	tb.Helper()
 	var file struct {
@@ -54,19 +54,18 @@ func Run[C any](tb testing.TB, name string, judge func(c *C) Verdict) {
 	report.Done()
 }
 
-// Report counts the verdicts of one file's cases. [Run] uses one by itself;
-// make one by hand for a file that does not fit Run. Not safe for concurrent
-// use.
+// Report counts the verdicts of the cases of one file. [Run] creates one; a test that does not
+// fit Run creates its own. It is not safe for concurrent use.
 type Report struct {
 	tb      testing.TB
 	out     io.Writer
 	name    string
 	cases   int
-	skips   map[string]int
-	differs []string
+	skips   map[string]int // cases by reason
+	differs []string       // id and difference
 }
 
-// NewReport starts the report on the file name.
+// NewReport returns the report of the file name.
 func NewReport(tb testing.TB, name string) *Report {
 	return &Report{tb: tb, out: os.Stdout, name: name, skips: map[string]int{}}
 }
@@ -82,8 +81,7 @@ func (r *Report) Add(id string, v Verdict) {
 	}
 }
 
-// Done prints the report and fails the test if a case differed or if there was
-// none.
+// Done prints the report. It fails the test if a case differs or if there is no case.
 func (r *Report) Done() {
 	r.tb.Helper()
 	skipped := 0
@@ -101,7 +99,7 @@ func (r *Report) Done() {
 		r.tb.Errorf("%s: no case was judged", r.name)
 	}
 	if n := len(r.differs); n > 0 {
-		shown := r.differs[:min(n, shownDifferences)]
+		shown := r.differs[:min(n, maxShownDifferences)]
 		r.tb.Errorf("%s: %d of %d cases differ, the first:\n  %s", r.name, n, r.cases, strings.Join(shown, "\n  "))
 	}
 }

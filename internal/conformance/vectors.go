@@ -8,13 +8,13 @@ import (
 // Range is a half-open range [start, end) of indexes; it may be empty.
 type Range [2]int
 
-// Runs is a mask as the vectors write it: lengths of alternating runs, the
-// first counting False entries (0 if the list starts with True). An empty
-// non-nil Runs is the empty list; nil stands for the all-True sentinel where a
-// file allows one.
+// Runs is a mask in the format of the vectors: lengths of alternating runs. The first counts
+// False entries; it is 0 if the list starts with True. An empty non-nil Runs is the empty
+// list. Nil is the all-True sentinel, if the file allows one.
 type Runs []int
 
-// Append adds n entries of the given value, merging with the last run.
+// Append appends n entries of value. It extends the last run if that has the same value, so
+// it may modify r.
 func (r Runs) Append(value bool, n int) Runs {
 	switch {
 	case n == 0:
@@ -28,7 +28,7 @@ func (r Runs) Append(value bool, n int) Runs {
 	return append(r, n)
 }
 
-// RunsOf returns the runs of a list of booleans, never nil.
+// RunsOf returns a list of booleans as Runs, never nil.
 func RunsOf(list []bool) Runs {
 	r := Runs{}
 	for _, value := range list {
@@ -37,8 +37,8 @@ func RunsOf(list []bool) Runs {
 	return r
 }
 
-// Bools returns the list that r stands for, never nil.
-func (r Runs) Bools() []bool {
+// bools returns r as a list of booleans, never nil.
+func (r Runs) bools() []bool {
 	list := []bool{}
 	for i, n := range r {
 		for range n {
@@ -48,15 +48,14 @@ func (r Runs) Bools() []bool {
 	return list
 }
 
-// Hash returns hash i of the case id: the first hashLen bytes of the SHA-256 of
-// the text "id:i".
+// Hash returns hash i of the case id: the first hashLen bytes of the SHA-256 of "id:i".
 func Hash(id string, i, hashLen int) []byte {
-	sum := sha256.Sum256([]byte(id + ":" + strconv.Itoa(i)))
-	return sum[:hashLen:hashLen]
+	digest := sha256.Sum256([]byte(id + ":" + strconv.Itoa(i)))
+	return digest[:hashLen:hashLen]
 }
 
-// Blob returns hashes 0 to n-1 of the case id, joined. Entry {"j": i} of dupOf
-// (nil for none) replaces hash j by the original hash i.
+// Blob returns the hashes 0 to n-1 of the case id end to end. An entry {"j": i} of dupOf
+// replaces hash j by hash i; dupOf may be nil.
 func Blob(id string, n, hashLen int, dupOf map[string]int) []byte {
 	blob := make([]byte, 0, n*hashLen)
 	for i := range n {

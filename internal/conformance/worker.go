@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// WorkerCase is a case of worker_lookup.json: one lookup of a worker over a
-// scripted store.
+// WorkerCase is a case of worker_lookup.json: one lookup of a worker over a scripted store.
 type WorkerCase struct {
-	// Raw is the whole case. It decodes into a pool configuration that uses
-	// the names of the vectors.
+	// Raw is the JSON of the case. It decodes into a pool configuration with the names of the
+	// vectors.
 	Raw json.RawMessage `json:"-"`
 
 	ID          string         `json:"id"`
@@ -32,7 +31,7 @@ type WorkerCase struct {
 	DupOf       map[string]int `json:"dup_of"`
 	TokenLen    int64          `json:"token_len"`
 	Present     [][]Range      `json:"present"`
-	Absent      []Absence      `json:"absent"`
+	Absent      []absence      `json:"absent"`
 	Store       string         `json:"store"`
 	PresentKeys []string       `json:"present_keys"`
 	Expect      struct {
@@ -46,16 +45,16 @@ type WorkerCase struct {
 	} `json:"expect"`
 }
 
-// Absence takes raw hash indexes of a group away on some ranks; a nil rank list
-// means every rank.
-type Absence struct {
+// absence lists raw hashes of a group that are absent on some ranks. A nil list of ranks means
+// all ranks.
+type absence struct {
 	Group  int     `json:"group"`
 	TP     []int   `json:"tp"`
 	PP     []int   `json:"pp"`
 	Ranges []Range `json:"ranges"`
 }
 
-// UnmarshalJSON decodes the case and keeps its text.
+// UnmarshalJSON decodes the case and copies its JSON to Raw.
 func (c *WorkerCase) UnmarshalJSON(text []byte) error {
 	type plain WorkerCase // without this method
 	if err := json.Unmarshal(text, (*plain)(c)); err != nil {
@@ -65,17 +64,17 @@ func (c *WorkerCase) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Blob returns the request's hashes, joined.
+// Blob returns the hashes of the request end to end.
 func (c *WorkerCase) Blob() []byte { return Blob(c.ID, c.NumHashes, c.HashLen, c.DupOf) }
 
-// Content returns the keys that the scripted store holds.
+// Content returns the keys that the scripted store has.
 func (c *WorkerCase) Content() (map[string]bool, error) {
 	blob := c.Blob()
 	content := map[string]bool{}
 	for g := range c.Present {
 		for _, namespace := range c.namespaces(g) {
 			for i := range c.NumHashes {
-				if contains(c.Present[g], i) && !c.taken(g, namespace.tp, namespace.pp, i) {
+				if contains(c.Present[g], i) && !c.isAbsent(g, namespace.tp, namespace.pp, i) {
 					content[namespace.prefix+hex.EncodeToString(blob[i*c.HashLen:(i+1)*c.HashLen])] = true
 				}
 			}
@@ -95,22 +94,23 @@ func (c *WorkerCase) Content() (map[string]bool, error) {
 	return content, nil
 }
 
-type namespace struct {
+// keyNamespace is a prefix of the keys of one group and rank.
+type keyNamespace struct {
 	tp, pp int
-	prefix string // everything in front of the hash
+	prefix string // the key up to the hash
 }
 
-// namespaces lists where a group's blocks can be. Before 2026-08-17 the pcp and
-// dcp ranks are the worker's own; from then on every pcp rank stores, and dcp
-// follows from the tp rank.
-func (c *WorkerCase) namespaces(g int) []namespace {
-	var list []namespace
+// namespaces returns the key namespaces of a group. Before 2026-08-17 the pcp and dcp ranks
+// are those of the worker. From then on every pcp rank stores, and the dcp rank follows from
+// the tp rank.
+func (c *WorkerCase) namespaces(g int) []keyNamespace {
+	var list []keyNamespace
 	add := func(t, pcp, dcp, p int) {
 		prefix := fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", c.ModelName, t, pcp, dcp, p, g)
 		if c.CachePrefix != "" {
 			prefix = c.CachePrefix + "@" + prefix
 		}
-		list = append(list, namespace{tp: t, pp: p, prefix: prefix})
+		list = append(list, keyNamespace{tp: t, pp: p, prefix: prefix})
 	}
 	for t := range c.TPSize {
 		for p := range c.PPSize {
@@ -126,8 +126,9 @@ func (c *WorkerCase) namespaces(g int) []namespace {
 	return list
 }
 
-func (c *WorkerCase) taken(g, t, p, i int) bool {
-	return slices.ContainsFunc(c.Absent, func(a Absence) bool {
+// isAbsent reports whether the case removes raw hash i of group g on a rank.
+func (c *WorkerCase) isAbsent(g, t, p, i int) bool {
+	return slices.ContainsFunc(c.Absent, func(a absence) bool {
 		return a.Group == g && (a.TP == nil || slices.Contains(a.TP, t)) &&
 			(a.PP == nil || slices.Contains(a.PP, p)) && contains(a.Ranges, i)
 	})
@@ -137,43 +138,43 @@ func contains(ranges []Range, i int) bool {
 	return slices.ContainsFunc(ranges, func(r Range) bool { return r[0] <= i && i < r[1] })
 }
 
-// ErrStore is what a scripted store answers that is to fail.
+// ErrStore is the error of a scripted store that fails.
 var ErrStore = errors.New("conformance: the scripted store fails")
 
-// Store is the scripted store of a worker case: it answers as the case says and
-// remembers what it was asked.
+// Store is the scripted store of a worker case. It answers as the case says, and records the
+// calls.
 type Store struct {
 	mode    string
 	content map[string]bool
-	Calls   int
-	Keys    []string // of the last call
+	calls   int      // of Exists
+	keys    []string // of the last call
 }
 
-// NewStore fills the store of the case.
+// NewStore returns the scripted store of the case, with its content.
 func (c *WorkerCase) NewStore() (*Store, error) {
 	content, err := c.Content()
 	return &Store{mode: c.Store, content: content}, err
 }
 
-// Exists answers one number a key, or as wrongly as the case demands.
+// Exists returns one answer for each key, or the wrong answer of the case.
 func (s *Store) Exists(keys []string) ([]int, error) {
-	s.Calls++
-	s.Keys = slices.Clone(keys)
+	s.calls++
+	s.keys = slices.Clone(keys)
 	if s.mode == "raises" {
 		return nil, ErrStore
 	}
-	yes, no := 1, 0
+	present, absent := 1, 0
 	switch s.mode {
 	case "negative":
-		no = -1
+		absent = -1
 	case "twos":
-		yes = 2
+		present = 2
 	}
 	answers := make([]int, len(keys))
 	for i, key := range keys {
-		answers[i] = no
+		answers[i] = absent
 		if s.content[key] {
-			answers[i] = yes
+			answers[i] = present
 		}
 	}
 	switch s.mode {
@@ -185,8 +186,8 @@ func (s *Store) Exists(keys []string) ([]int, error) {
 	return answers, nil
 }
 
-// Judge compares an answer and what the store was asked with the recording.
-// class names the reference's exception class for err, "" if err is nil.
+// Judge compares an answer, and the keys that the store was asked for, with the recording.
+// class is the reference's exception class for err, "" if err is nil.
 func (c *WorkerCase) Judge(s *Store, hit int64, err error, class string) Verdict {
 	want := &c.Expect
 	switch {
@@ -194,23 +195,23 @@ func (c *WorkerCase) Judge(s *Store, hit int64, err error, class string) Verdict
 		return Differs("error %q (%v), want %q", class, err, want.Error)
 	case err == nil && hit != want.HitLength:
 		return Differs("hit %d, want %d", hit, want.HitLength)
-	case s.Calls != want.StoreCalls:
-		return Differs("%d store calls, want %d", s.Calls, want.StoreCalls)
-	case len(s.Keys) != want.NumKeys:
-		return Differs("%d keys asked, want %d", len(s.Keys), want.NumKeys)
+	case s.calls != want.StoreCalls:
+		return Differs("%d store calls, want %d", s.calls, want.StoreCalls)
+	case len(s.keys) != want.NumKeys:
+		return Differs("%d keys asked, want %d", len(s.keys), want.NumKeys)
 	case want.KeysSHA256 == nil:
 		return Verdict{}
 	}
 	for i, key := range want.FirstKeys {
-		if s.Keys[i] != key {
-			return Differs("key %s is %q, want %q", strconv.Itoa(i), s.Keys[i], key)
+		if s.keys[i] != key {
+			return Differs("key %s is %q, want %q", strconv.Itoa(i), s.keys[i], key)
 		}
 	}
-	if last := s.Keys[len(s.Keys)-1]; last != *want.LastKey {
+	if last := s.keys[len(s.keys)-1]; last != *want.LastKey {
 		return Differs("last key %q, want %q", last, *want.LastKey)
 	}
-	sum := sha256.Sum256([]byte(strings.Join(s.Keys, "\n")))
-	if hex.EncodeToString(sum[:]) != *want.KeysSHA256 {
+	digest := sha256.Sum256([]byte(strings.Join(s.keys, "\n")))
+	if hex.EncodeToString(digest[:]) != *want.KeysSHA256 {
 		return Differs("the asked keys differ between the third and the last")
 	}
 	return Verdict{}

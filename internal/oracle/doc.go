@@ -1,16 +1,28 @@
-// Package oracle answers lookups slowly, by the rules as they are written down and
-// entry by entry, so that the fast ways to an answer can be compared with something
-// that shares no code with them. It is for tests only, and imports no other package
-// of the module.
+// Package oracle is a slow second implementation of the lookup rules, for tests. It follows
+// the rules as they are written down, entry by entry. It imports no other package of the
+// module, so that the fast implementations are compared with code that they do not share.
 //
-// It knows three dated revisions of the reference, the vLLM MooncakeStore connector:
-// 2026-06-04 (finding and masks only), 2026-06-20 and 2026-08-17. Its own test holds
-// it against the recorded answers of each.
+// It implements three dated revisions of the reference, the vLLM MooncakeStore connector:
+// 2026-06-04 (finding and masks only), 2026-06-20 and 2026-08-17. Its own test compares it
+// with the recorded answers of each.
 //
-// # Words
+// # Glossary
 //
-// Raw hash i stands for tokens [i*H, (i+1)*H) of a prompt and all before them, H being
-// the hash block size. Chunk c of a group with blocks of B tokens is keyed by raw hash
-// c*k + k - 1, with k = B/H. L is the scheduler block size. A is the alignment of hits:
-// H in fine-grained mode, otherwise L.
+//   - Raw hash i stands for the tokens [i*H, (i+1)*H) of a prompt and all before them. H is
+//     the hash block size.
+//   - Chunk c of a group with blocks of B tokens has the raw hash c*k + k - 1 as its key,
+//     where k = B/H is the group's stride.
+//   - L is the scheduler block size.
+//   - A is the alignment of hits: H in fine-grained mode, otherwise L.
+//   - An attention group is all groups of equal spec.
+//   - A mask has one entry for each chunk of a group: true for a real block.
+//   - A class is the name of the exception that the reference raises, "" for none.
+//
+// # Layout
+//
+//	pool.go     Pool, Group, attention groups
+//	find.go     FindHit: the common hit of all groups
+//	masks.go    store, lookup and load masks
+//	lookup.go   Lookup: a whole lookup over a store
+//	random.go   random pools and contents
 package oracle

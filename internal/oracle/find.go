@@ -1,20 +1,20 @@
 package oracle
 
-// Classes of errors: the reference's exceptions.
+// Classes: the names of the reference's exceptions.
 const (
-	AssertionError = "AssertionError"
-	IndexError     = "IndexError"
-	ValueError     = "ValueError"
+	assertionError = "AssertionError"
+	indexError     = "IndexError"
+	valueError     = "ValueError"
 )
 
-// raised is what is panicked with where the reference raises.
-type raised string
+// exception is the class of an exception. Functions panic with it where the reference raises.
+type exception string
 
-// catch turns what was raised into a class.
-func catch(class *string) {
+// recoverException recovers from a panic with an exception and sets its class.
+func recoverException(class *string) {
 	switch r := recover().(type) {
 	case nil:
-	case raised:
+	case exception:
 		*class = string(r)
 	default:
 		panic(r)
@@ -24,17 +24,17 @@ func catch(class *string) {
 // finder is one call of find_longest_cache_hit.
 type finder struct {
 	pool   *Pool
-	stored func(group, raw int) bool // nil: everything is
-	hashes int                       // raw hashes of the request
-	align  int
+	stored func(group, raw int) bool // nil if everything is stored
+	hashes int                       // number of raw hashes of the request
+	align  int                       // of hits, in tokens
 }
 
-// FindHit returns how many leading tokens all groups can serve, the mask of each
-// group, and the class of the error, if there is one. stored tells whether a raw hash
-// is in the pool for a group; nil means that everything is. Beyond what follows from
-// it, nothing is assumed of maxLength, which is in tokens: it may be negative.
+// FindHit returns the hit, which is the number of leading tokens that all groups can serve,
+// the mask of each group, and the class of the error. stored reports whether the raw hash of
+// a group is in the pool; nil means that all are. maxLength is in tokens and may be any
+// number, also negative.
 func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, applyEagle bool) (hit int, masks [][]bool, class string) {
-	defer catch(&class)
+	defer recoverException(&class)
 	f := &finder{pool: p, stored: stored, hashes: hashes, align: p.alignment()}
 	groups := p.attentionGroups()
 	found := make([][]bool, len(groups))
@@ -56,12 +56,13 @@ func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, 
 	return hit, masks, ""
 }
 
-// findCommon lets the groups shorten the hit until nothing changes.
+// findCommon runs the finders of all groups, each bounded by the hit so far, until the hit does
+// not change. It sets found.
 func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength int, applyEagle bool) int {
 	later := f.pool.Revision == Rev20260817
 	hit := maxLength
 	hits := make([]int, len(groups))
-	done, verified := make([]bool, len(groups)), make([]bool, len(groups))
+	done, checked := make([]bool, len(groups)), make([]bool, len(groups))
 	for {
 		cur := hit
 		for i := range groups {
@@ -74,17 +75,17 @@ func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength i
 				cur = floorDiv(cur, a.BlockSize) * a.BlockSize
 				continue
 			}
-			drop := applyEagle && a.eagle && !verified[i]
+			drop := applyEagle && a.eagle && !checked[i]
 			bound := cur
 			if drop {
-				bound = min(cur+f.peek(a), maxLength)
+				bound = min(cur+f.lookahead(a), maxLength)
 			}
 			found[i], hits[i] = f.find(a, bound, drop)
 			done[i] = true
 			if drop {
-				verified[i] = true
+				checked[i] = true
 			} else if hits[i] < cur {
-				clear(verified)
+				clear(checked)
 			}
 			cur = hits[i]
 		}
@@ -102,13 +103,13 @@ func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength i
 	return hit
 }
 
-// peek is how far in tokens an eagle group looks past the hit at hand.
-func (f *finder) peek(a *attentionGroup) int {
+// lookahead returns how many tokens beyond the current hit an eagle group may use.
+func (f *finder) lookahead(a *attentionGroup) int {
 	if f.pool.Revision == Rev20260817 {
 		if a.Kind == "mamba" {
 			return 0
 		}
-		if a.full() && f.pool.fine() && a.BlockSize > f.pool.HashBlockSize {
+		if a.full() && f.pool.fineGrained() && a.BlockSize > f.pool.HashBlockSize {
 			return f.pool.HashBlockSize
 		}
 	}
@@ -132,23 +133,23 @@ func (f *finder) find(a *attentionGroup, maxLength int, drop bool) (mask []bool,
 	return mask, len(mask) * a.BlockSize
 }
 
-// chunks returns how many chunks of a group have a hash.
+// chunks returns the number of chunks of a group that have a hash.
 func (f *finder) chunks(a *attentionGroup) int { return f.hashes / f.pool.stride(a.BlockSize) }
 
-// cached tells whether chunk i is stored for every member. It raises if there is no
-// such chunk.
+// cached reports whether chunk i is stored for every member. It raises IndexError if the
+// chunk has no hash.
 func (f *finder) cached(a *attentionGroup, i int) bool {
 	k := f.pool.stride(a.BlockSize)
 	if i >= f.chunks(a) {
 		if f.pool.Revision == Rev20260604 && k > 1 {
 			return f.stored == nil
 		}
-		panic(raised(IndexError))
+		panic(exception(indexError))
 	}
 	return f.cachedRaw(a, i*k+k-1)
 }
 
-// cachedRaw tells whether a raw hash is stored for every member.
+// cachedRaw reports whether a raw hash is stored for every member.
 func (f *finder) cachedRaw(a *attentionGroup, raw int) bool {
 	for _, g := range a.members {
 		if f.stored != nil && !f.stored(g, raw) {
@@ -158,16 +159,18 @@ func (f *finder) cachedRaw(a *attentionGroup, raw int) bool {
 	return true
 }
 
-// nulls returns n false entries, none for a negative number.
-func nulls(n int) []bool { return make([]bool, max(0, n)) }
+// nullMask returns n false entries, none if n is negative.
+func nullMask(n int) []bool { return make([]bool, max(0, n)) }
 
+// findFull counts the leading cached chunks. If hits may end inside a chunk, it adds the raw
+// hashes after them. drop gives up the last block.
 func (f *finder) findFull(a *attentionGroup, maxLength int, drop bool) (mask []bool, hit int) {
-	most := floorDiv(maxLength, a.BlockSize)
-	if most < 0 {
-		panic(raised(ValueError))
+	maxChunks := floorDiv(maxLength, a.BlockSize)
+	if maxChunks < 0 {
+		panic(exception(valueError))
 	}
 	n := 0
-	for n < most && n < f.chunks(a) && f.cached(a, n) {
+	for n < maxChunks && n < f.chunks(a) && f.cached(a, n) {
 		n++
 	}
 	hit = n * a.BlockSize
@@ -184,42 +187,43 @@ func (f *finder) findFull(a *attentionGroup, maxLength int, drop bool) (mask []b
 		hit -= min(f.align, a.BlockSize)
 	}
 	hit = hit / f.align * f.align
-	mask = nulls(ceilDiv(hit, a.BlockSize))
+	mask = nullMask(ceilDiv(hit, a.BlockSize))
 	for i := range mask {
 		mask[i] = true
 	}
 	return mask, hit
 }
 
-// aligned drops entries from the end until the length is a multiple of the alignment.
-func (f *finder) aligned(a *attentionGroup, mask []bool) []bool {
+// trimToAlignment drops entries from the end until the length in tokens is aligned.
+func (f *finder) trimToAlignment(a *attentionGroup, mask []bool) []bool {
 	for len(mask)*a.BlockSize%f.align != 0 {
 		mask = mask[:len(mask)-1]
 	}
 	return mask
 }
 
+// findWindow looks from the right for a run of cached chunks as long as the window.
 func (f *finder) findWindow(a *attentionGroup, maxLength int, drop bool) []bool {
 	block := a.BlockSize
 	if f.align%block != 0 {
-		panic(raised(AssertionError))
+		panic(exception(assertionError))
 	}
 	need := ceilDiv(a.SlidingWindow-1, block)
 	if drop {
 		need++
 	}
-	mask := nulls(floorDiv(maxLength, block))
+	mask := nullMask(floorDiv(maxLength, block))
 	run, matched := 0, false
 	for i := len(mask) - 1; i >= 0 && !matched; i-- {
 		if !f.cached(a, i) {
 			run = 0
 			continue
 		}
-		edge := (i + 1) * block
+		end := (i + 1) * block
 		if drop {
-			edge = i * block
+			end = i * block
 		}
-		if run == 0 && edge%f.align != 0 && block != f.align {
+		if run == 0 && end%f.align != 0 && block != f.align {
 			continue
 		}
 		mask[i] = true
@@ -230,31 +234,33 @@ func (f *finder) findWindow(a *attentionGroup, maxLength int, drop bool) []bool 
 		}
 	}
 	if !matched {
-		mask = f.aligned(a, mask[:run])
+		mask = f.trimToAlignment(a, mask[:run])
 	}
 	if drop && len(mask) > 0 {
-		mask = f.aligned(a, mask[:len(mask)-1])
+		mask = f.trimToAlignment(a, mask[:len(mask)-1])
 	}
 	return mask
 }
 
+// findLocal counts cached chunks from the start of the current attention chunk.
 func (f *finder) findLocal(a *attentionGroup, maxLength int, drop bool) []bool {
 	if drop || a.BlockSize != f.align {
-		panic(raised(AssertionError))
+		panic(exception(assertionError))
 	}
 	start := 0
 	if maxLength > 0 {
 		start = maxLength / a.AttentionChunkSize * a.AttentionChunkSize
 	}
-	mask := nulls(start / a.BlockSize)
+	mask := nullMask(start / a.BlockSize)
 	for i := len(mask); i < floorDiv(maxLength, a.BlockSize) && f.cached(a, i); i++ {
 		mask = append(mask, true)
 	}
 	return mask
 }
 
+// findMamba looks from the right for one aligned cached chunk.
 func (f *finder) findMamba(a *attentionGroup, maxLength int) []bool {
-	mask := nulls(floorDiv(maxLength, a.BlockSize))
+	mask := nullMask(floorDiv(maxLength, a.BlockSize))
 	for i := len(mask) - 1; i >= 0; i-- {
 		if f.cached(a, i) && (i+1)*a.BlockSize%f.align == 0 {
 			mask[i] = true
@@ -264,11 +270,11 @@ func (f *finder) findMamba(a *attentionGroup, maxLength int) []bool {
 	return nil
 }
 
-// findState is findMamba where hits may end inside a block.
+// findState is findMamba if hits may end inside a block. It returns mask and hit.
 func (f *finder) findState(a *attentionGroup, maxLength int) (mask []bool, hit int) {
 	for raw := min(floorDiv(maxLength, f.align), f.hashes) - 1; raw >= 0; raw-- {
 		if f.cachedRaw(a, raw) {
-			return append(nulls(raw/f.pool.stride(a.BlockSize)), true), (raw + 1) * f.align
+			return append(nullMask(raw/f.pool.stride(a.BlockSize)), true), (raw + 1) * f.align
 		}
 	}
 	return nil, 0

@@ -1,9 +1,9 @@
 package oracle
 
-// Rank is where a worker stores a block of a group, as the keys name it.
+// Rank is the rank of a worker that stores a block, as keys name it.
 type Rank struct{ TP, PP, PCP int }
 
-// Ranks returns the ranks that must hold a block of a group.
+// Ranks returns the ranks that must store a block of group g.
 func (p *Pool) Ranks(g int) []Rank {
 	tp, pp := max(1, p.TPSize), max(1, p.PPSize)
 	heads := p.NumKVHead
@@ -29,6 +29,7 @@ func (p *Pool) Ranks(g int) []Rank {
 	return ranks(pcp, tp, pp)
 }
 
+// ranks returns all ranks of the given pcp ranks, tps tensor and pps pipeline ranks.
 func ranks(pcps []int, tps, pps int) []Rank {
 	var list []Rank
 	for _, pcp := range pcps {
@@ -41,9 +42,10 @@ func ranks(pcps []int, tps, pps int) []Rank {
 	return list
 }
 
-// Lookup returns what the worker answers to a lookup of so many tokens with these
-// hashes, over a store that holds what held says, and the class of the error.
-func (p *Pool) Lookup(numTokens int, hashes []string, held func(group int, at Rank, hash string) bool) (hit int, class string) {
+// Lookup returns the worker's answer to a lookup of numTokens tokens with hashes: the hit in
+// tokens, and the class of the error. has reports whether the store has the block of a hash,
+// for a group and a rank.
+func (p *Pool) Lookup(numTokens int, hashes []string, has func(group int, rank Rank, hash string) bool) (hit int, class string) {
 	if len(hashes) == 0 || numTokens <= 0 {
 		return 0, ""
 	}
@@ -55,14 +57,14 @@ func (p *Pool) Lookup(numTokens int, hashes []string, held func(group int, at Ra
 		return 0, ""
 	}
 	if tokens%p.alignment() != 0 {
-		return 0, AssertionError
+		return 0, assertionError
 	}
-	asked, class := p.asked(tokens, len(hashes))
+	requested, class := p.requestedHashes(tokens, len(hashes))
 	if class != "" {
 		return 0, class
 	}
-	exists, any := p.exists(asked, hashes, held)
-	if !any {
+	exists, queried := p.queryStore(requested, hashes, has)
+	if !queried {
 		return 0, ""
 	}
 	stored := func(g, raw int) bool { return exists[g][hashes[raw]] }
@@ -70,24 +72,24 @@ func (p *Pool) Lookup(numTokens int, hashes []string, held func(group int, at Ra
 	if class != "" || p.Revision != Rev20260817 || hit < numTokens {
 		return hit, class
 	}
-	again := (numTokens - 1) / p.alignment() * p.alignment()
-	if again == 0 {
+	shorter := (numTokens - 1) / p.alignment() * p.alignment()
+	if shorter == 0 {
 		return 0, ""
 	}
-	hit, _, class = p.FindHit(stored, len(hashes), again, true)
+	hit, _, class = p.FindHit(stored, len(hashes), shorter, true)
 	return hit, class
 }
 
-// asked returns the raw hashes of each group that the store is asked for.
-func (p *Pool) asked(tokens, hashes int) (asked [][]int, class string) {
-	asked = make([][]int, len(p.Groups))
-	if p.fine() {
-		for g := range asked {
+// requestedHashes returns the raw hashes of each group that a lookup asks the store for.
+func (p *Pool) requestedHashes(tokens, hashes int) (requested [][]int, class string) {
+	requested = make([][]int, len(p.Groups))
+	if p.fineGrained() {
+		for g := range requested {
 			for raw := 0; raw < hashes && raw < tokens/p.HashBlockSize; raw++ {
-				asked[g] = append(asked[g], raw)
+				requested[g] = append(requested[g], raw)
 			}
 		}
-		return asked, ""
+		return requested, ""
 	}
 	masks, class := p.LookupMask(tokens)
 	if class != "" {
@@ -97,36 +99,36 @@ func (p *Pool) asked(tokens, hashes int) (asked [][]int, class string) {
 		k := p.stride(group.BlockSize)
 		for c := 0; c*group.BlockSize < tokens && c < hashes/k; c++ {
 			if masks[g].All || masks[g].Entries[c] {
-				asked[g] = append(asked[g], c*k+k-1)
+				requested[g] = append(requested[g], c*k+k-1)
 			}
 		}
 	}
-	return asked, ""
+	return requested, ""
 }
 
-// exists returns the hashes of each group that the store holds on every rank, and
-// whether the store was asked for anything.
-func (p *Pool) exists(asked [][]int, hashes []string, held func(group int, at Rank, hash string) bool) (exists []map[string]bool, any bool) {
+// queryStore returns for each group which hashes the store has on every rank. queried is false
+// if there was nothing to ask for.
+func (p *Pool) queryStore(requested [][]int, hashes []string, has func(group int, rank Rank, hash string) bool) (exists []map[string]bool, queried bool) {
 	exists = make([]map[string]bool, len(p.Groups))
-	for g, list := range asked {
+	for g, list := range requested {
 		exists[g] = map[string]bool{}
 		counts := map[string]int{}
-		need := len(p.Ranks(g))
+		needed := len(p.Ranks(g))
 		for _, raw := range list {
-			any = true
-			have := 0
-			for _, at := range p.Ranks(g) {
-				if held(g, at, hashes[raw]) {
-					have++
+			queried = true
+			present := 0
+			for _, rank := range p.Ranks(g) {
+				if has(g, rank, hashes[raw]) {
+					present++
 				}
 			}
 			if p.Revision == Rev20260817 {
-				exists[g][hashes[raw]] = exists[g][hashes[raw]] || have == need
+				exists[g][hashes[raw]] = exists[g][hashes[raw]] || present == needed
 				continue
 			}
-			counts[hashes[raw]] += have // over equal hashes too
-			exists[g][hashes[raw]] = counts[hashes[raw]] >= max(1, need)
+			counts[hashes[raw]] += present // over equal hashes too
+			exists[g][hashes[raw]] = counts[hashes[raw]] >= max(1, needed)
 		}
 	}
-	return exists, any
+	return exists, queried
 }

@@ -1,39 +1,40 @@
 package oracle
 
-// Mask is a list of entries, or the sentinel that means all of them.
+// Mask has an entry for each chunk. All is set for the reference's all-True sentinel.
 type Mask struct {
 	All     bool
-	Entries []bool // also of the sentinel: all true
+	Entries []bool // all true if All
 }
 
-// StoreMask returns which chunks are worth storing. promptTokens is nil where no prompt
-// is known; start is 0 at the revisions that know none.
+// StoreMask returns the chunks that the worker stores. aligned is the length in tokens. start
+// is the first token, 0 at revisions without one. promptTokens may be nil.
 func (p *Pool) StoreMask(aligned, start int, promptTokens *int) (masks []Mask, class string) {
-	defer catch(&class)
+	defer recoverException(&class)
 	if aligned%p.alignment() != 0 {
-		panic(raised(AssertionError))
+		panic(exception(assertionError))
 	}
 	if p.Revision == Rev20260604 {
-		return p.templates(aligned), ""
+		return p.repeatedMasks(aligned), ""
 	}
 	return p.masks(aligned, start, p.RetentionInterval, promptTokens), ""
 }
 
-// LookupMask returns which chunks a lookup asks for.
+// LookupMask returns the chunks that a lookup asks for. aligned is the length in tokens.
 func (p *Pool) LookupMask(aligned int) (masks []Mask, class string) {
-	defer catch(&class)
+	defer recoverException(&class)
 	if aligned%p.alignment() != 0 {
-		panic(raised(AssertionError))
+		panic(exception(assertionError))
 	}
 	return p.masks(aligned, 0, nil, nil), ""
 }
 
-// LoadMask returns which chunks a hit of so many tokens must load.
-func (p *Pool) LoadMask(hashes, tokens int) (masks [][]bool, class string) {
+// loadMask returns the chunks that a hit of tokens tokens must load.
+func (p *Pool) loadMask(hashes, tokens int) (masks [][]bool, class string) {
 	_, masks, class = p.FindHit(nil, hashes, tokens, false)
 	return masks, class
 }
 
+// masks applies the keep rule of each group to the chunks from start to aligned.
 func (p *Pool) masks(aligned, start int, interval, promptTokens *int) []Mask {
 	masks := make([]Mask, len(p.Groups))
 	for g, group := range p.Groups {
@@ -42,43 +43,44 @@ func (p *Pool) masks(aligned, start int, interval, promptTokens *int) []Mask {
 		if p.Revision == Rev20260620 {
 			first = 0
 		}
-		kept := p.kept(g, interval, promptTokens)
-		if kept != nil && end < first {
-			panic(raised(AssertionError)) // a list cannot have a negative length
+		keep := p.keepRule(g, interval, promptTokens)
+		if keep != nil && end < first {
+			panic(exception(assertionError)) // a list cannot have a negative length
 		}
-		masks[g].All = kept == nil
+		masks[g].All = keep == nil
 		for i := first; i < end; i++ {
-			masks[g].Entries = append(masks[g].Entries, kept == nil || kept(i))
+			masks[g].Entries = append(masks[g].Entries, keep == nil || keep(i))
 		}
 	}
 	return masks
 }
 
-// kept returns which chunks of a group are worth keeping, nil for all.
-func (p *Pool) kept(g int, interval, promptTokens *int) func(chunk int) bool {
+// keepRule returns the rule that selects the chunks of a group, nil if all are kept.
+func (p *Pool) keepRule(g int, interval, promptTokens *int) func(chunk int) bool {
 	group := p.Groups[g]
 	switch {
 	case group.window():
-		return p.keptWindow(g, interval, promptTokens)
+		return p.keepWindow(g, interval, promptTokens)
 	case group.Kind == "mamba" && interval != nil && p.Revision == Rev20260817:
-		return p.keptState(group, *interval, promptTokens)
+		return p.keepState(group, *interval, promptTokens)
 	}
 	return nil
 }
 
-func (p *Pool) keptWindow(g int, interval, promptTokens *int) func(chunk int) bool {
+// keepWindow keeps the windows before segment ends and before the end of the prompt.
+func (p *Pool) keepWindow(g int, interval, promptTokens *int) func(chunk int) bool {
 	group := p.Groups[g]
 	shift := 0
-	if p.maskEagle(g) {
+	if p.eagleInMasks(g) {
 		shift = 1
 	}
-	need := ceilDiv(group.SlidingWindow-1, group.BlockSize) + shift
+	windowChunks := ceilDiv(group.SlidingWindow-1, group.BlockSize) + shift
 	segment := p.SchedulerBlockSize
 	if interval != nil {
 		segment = *interval
 	}
-	per := segment / group.BlockSize
-	if segment != 0 && need >= per {
+	perSegment := segment / group.BlockSize
+	if segment != 0 && windowChunks >= perSegment {
 		return nil
 	}
 	end := -1
@@ -86,13 +88,13 @@ func (p *Pool) keptWindow(g int, interval, promptTokens *int) func(chunk int) bo
 		end = floorDiv(*promptTokens-1, p.SchedulerBlockSize)*p.SchedulerBlockSize/group.BlockSize + shift
 	}
 	return func(i int) bool {
-		tail := segment != 0 && i >= shift && (i-shift)%per >= per-need
-		return tail || i >= end-need && i < end
+		tail := segment != 0 && i >= shift && (i-shift)%perSegment >= perSegment-windowChunks
+		return tail || i >= end-windowChunks && i < end
 	}
 }
 
-// maskEagle tells whether masks treat a group as an eagle group.
-func (p *Pool) maskEagle(g int) bool {
+// eagleInMasks reports whether masks treat a group as an eagle group.
+func (p *Pool) eagleInMasks(g int) bool {
 	flags := p.eagleFlags()
 	if p.Revision != Rev20260817 {
 		return flags[g]
@@ -105,21 +107,22 @@ func (p *Pool) maskEagle(g int) bool {
 	return false
 }
 
-func (p *Pool) keptState(group Group, interval int, promptTokens *int) func(chunk int) bool {
-	per := interval / group.BlockSize
-	if interval != 0 && per <= 1 {
+// keepState keeps every state at the end of an interval, and the last one of the prompt.
+func (p *Pool) keepState(group Group, interval int, promptTokens *int) func(chunk int) bool {
+	perInterval := interval / group.BlockSize
+	if interval != 0 && perInterval <= 1 {
 		return nil
 	}
 	last := -1
 	if promptTokens != nil {
 		last = floorDiv(*promptTokens-1, p.SchedulerBlockSize)*p.SchedulerBlockSize/group.BlockSize - 1
 	}
-	return func(i int) bool { return interval != 0 && (i+1)%per == 0 || i == last }
+	return func(i int) bool { return interval != 0 && (i+1)%perInterval == 0 || i == last }
 }
 
-// templates are the store masks of 2026-06-04: the mask of one scheduler block again
-// and again.
-func (p *Pool) templates(aligned int) []Mask {
+// repeatedMasks returns the store masks of 2026-06-04: the mask of one scheduler block,
+// repeated.
+func (p *Pool) repeatedMasks(aligned int) []Mask {
 	masks := make([]Mask, len(p.Groups))
 	if aligned <= 0 {
 		return masks
@@ -136,13 +139,13 @@ func (p *Pool) templates(aligned int) []Mask {
 		}
 		return masks
 	}
-	_, templates, class := p.FindHit(nil, p.SchedulerBlockSize/p.HashBlockSize, p.SchedulerBlockSize, true)
+	_, blockMasks, class := p.FindHit(nil, p.SchedulerBlockSize/p.HashBlockSize, p.SchedulerBlockSize, true)
 	if class != "" {
-		panic(raised(class))
+		panic(exception(class))
 	}
 	for g := range masks {
 		for range aligned / p.SchedulerBlockSize {
-			masks[g].Entries = append(masks[g].Entries, templates[g]...)
+			masks[g].Entries = append(masks[g].Entries, blockMasks[g]...)
 		}
 	}
 	return masks

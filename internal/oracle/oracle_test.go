@@ -11,9 +11,8 @@ import (
 	"github.com/hitline/hitline/internal/conformance"
 )
 
-// recorded is a case of find_hit.json or masks.json: the pool's fields beside those of
-// the call.
-type recorded struct {
+// recordedCase is a case of find_hit.json or masks.json: a pool and the arguments of a call.
+type recordedCase struct {
 	Pool
 	Op              string                `json:"op"`
 	NumHashes       int                   `json:"num_hashes"`
@@ -32,8 +31,8 @@ type recorded struct {
 	} `json:"expect"`
 }
 
-// run makes the recorded call.
-func (c *recorded) run() (hit int, masks []Mask, class string) {
+// run does the recorded call.
+func (c *recordedCase) run() (hit int, masks []Mask, class string) {
 	lists := func(lists [][]bool, class string) []Mask {
 		for _, list := range lists {
 			masks = append(masks, Mask{Entries: list})
@@ -47,7 +46,7 @@ func (c *recorded) run() (hit int, masks []Mask, class string) {
 		masks, class = c.LookupMask(c.AlignedTokenLen)
 	case "load_mask":
 		var found [][]bool
-		found, class = c.LoadMask(c.NumHashes, c.TokenLen)
+		found, class = c.loadMask(c.NumHashes, c.TokenLen)
 		masks = lists(found, class)
 	default:
 		var found [][]bool
@@ -57,7 +56,7 @@ func (c *recorded) run() (hit int, masks []Mask, class string) {
 	return hit, masks, class
 }
 
-func (c *recorded) stored() func(group, raw int) bool {
+func (c *recordedCase) stored() func(group, raw int) bool {
 	if c.Present == nil {
 		return nil
 	}
@@ -67,12 +66,12 @@ func (c *recorded) stored() func(group, raw int) bool {
 }
 
 func judge(raw json.RawMessage, revision string) conformance.Verdict {
-	var c recorded
+	var c recordedCase
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
 	if c.Expect.Stage == "construct" {
-		return conformance.Verdict{} // the oracle takes pools that are valid
+		return conformance.Verdict{} // the oracle accepts only valid pools
 	}
 	c.Revision = revision
 	hit, masks, class := c.run()
@@ -119,7 +118,7 @@ func TestRecordedLookups(t *testing.T) {
 
 func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict {
 	if c.Store != "normal" {
-		return conformance.Verdict{} // the oracle's store answers properly
+		return conformance.Verdict{} // the oracle's store has no faults
 	}
 	var pool Pool
 	if err := json.Unmarshal(c.Raw, &pool); err != nil {
@@ -134,8 +133,8 @@ func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict
 	for blob := c.Blob(); len(blob) > 0; blob = blob[c.HashLen:] {
 		hashes = append(hashes, string(blob[:c.HashLen]))
 	}
-	hit, class := pool.Lookup(int(c.TokenLen), hashes, func(group int, at Rank, hash string) bool {
-		return content[keyOf(c, &pool, group, at, hash)]
+	hit, class := pool.Lookup(int(c.TokenLen), hashes, func(group int, rank Rank, hash string) bool {
+		return content[keyOf(c, &pool, group, rank, hash)]
 	})
 	if class != c.Expect.Error || class == "" && int64(hit) != c.Expect.HitLength {
 		return conformance.Differs("hit %d, error %q, want %d, %q", hit, class, c.Expect.HitLength, c.Expect.Error)
@@ -143,14 +142,14 @@ func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict
 	return conformance.Verdict{}
 }
 
-func keyOf(c *conformance.WorkerCase, pool *Pool, group int, at Rank, hash string) string {
+func keyOf(c *conformance.WorkerCase, pool *Pool, group int, rank Rank, hash string) string {
 	model := c.ModelName[strings.LastIndexByte(c.ModelName, '/')+1:]
 	if c.CachePrefix != "" {
 		model = c.CachePrefix + "@" + model
 	}
 	dcp := c.DCPRank
 	if pool.Revision == Rev20260817 {
-		dcp = at.TP % max(1, pool.DCPSize)
+		dcp = rank.TP % max(1, pool.DCPSize)
 	}
-	return fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@%s", model, at.TP, at.PCP, dcp, at.PP, group, hex.EncodeToString([]byte(hash)))
+	return fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@%s", model, rank.TP, rank.PCP, dcp, rank.PP, group, hex.EncodeToString([]byte(hash)))
 }

@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// The revisions.
+// Revisions of the reference.
 const (
 	Rev20260604 = "2026-06-04"
 	Rev20260620 = "2026-06-20"
 	Rev20260817 = "2026-08-17"
 )
 
-// Group is one group of layers, by the names of the recorded answers. Sizes are tokens.
+// Group is a group of layers. Its JSON names are those of the recorded answers. Sizes are in
+// tokens.
 type Group struct {
 	Kind               string `json:"kind"`
 	BlockSize          int    `json:"block_size"`
@@ -23,8 +24,8 @@ type Group struct {
 	IsEagleGroup       bool   `json:"is_eagle_group"`
 }
 
-// Pool is the engine whose blocks are looked up. Sizes are tokens; numbers of ranks
-// that are 0 are 1. HashBlockSize and SchedulerBlockSize must be set.
+// Pool is the configuration of the engine whose blocks are looked up. Sizes are in tokens.
+// HashBlockSize and SchedulerBlockSize must be set. A number of ranks of 0 means 1.
 type Pool struct {
 	Revision           string  `json:"revision"`
 	HashBlockSize      int     `json:"hash_block_size"`
@@ -40,8 +41,8 @@ type Pool struct {
 	Groups             []Group `json:"groups"`
 }
 
-// PoolOf returns the pool that a value describes whose JSON has the names above, such
-// as a coordinator's with its defaults filled in.
+// PoolOf converts a value whose JSON has the names of Pool, such as a coordinator.Pool with
+// its defaults.
 func PoolOf(v any) (Pool, error) {
 	var p Pool
 	text, err := json.Marshal(v)
@@ -51,13 +52,15 @@ func PoolOf(v any) (Pool, error) {
 	return p, err
 }
 
+// full reports whether g is of the full attention family.
 func (g Group) full() bool {
 	return g.Kind == "full_attention" || g.Kind == "mla_attention" || g.Kind == "sink_full_attention"
 }
 
+// window reports whether g has a sliding window.
 func (g Group) window() bool { return g.Kind == "sliding_window" || g.Kind == "sliding_window_mla" }
 
-// spec is what must be equal for two groups to be one attention group.
+// spec returns the part of g that is equal in all members of an attention group.
 func (g Group) spec() Group {
 	g.IsEagleGroup = false
 	if g.MambaCacheMode == "none" {
@@ -66,14 +69,14 @@ func (g Group) spec() Group {
 	return g
 }
 
-// attentionGroup is all groups of equal spec.
+// attentionGroup is the groups of one spec.
 type attentionGroup struct {
 	Group
-	members []int
-	eagle   bool
+	members []int // indexes of the groups
+	eagle   bool  // one of them is an eagle group
 }
 
-// eagleFlags returns which groups are eagle groups by themselves.
+// eagleFlags returns for each group whether it is an eagle group.
 func (p *Pool) eagleFlags() []bool {
 	flags := make([]bool, len(p.Groups))
 	for g, group := range p.Groups {
@@ -87,7 +90,8 @@ func (p *Pool) eagleFlags() []bool {
 	return flags
 }
 
-// attentionGroups returns them in order of first appearance, the full family first.
+// attentionGroups returns the attention groups in order of first appearance, those of full
+// attention first.
 func (p *Pool) attentionGroups() []attentionGroup {
 	flags := p.eagleFlags()
 	var full, others []attentionGroup
@@ -109,22 +113,22 @@ next:
 	return append(full, others...)
 }
 
-// fine tells whether hits may end inside a block.
-func (p *Pool) fine() bool {
+// fineGrained reports whether hits may end inside a block.
+func (p *Pool) fineGrained() bool {
 	return p.Revision == Rev20260817 && slices.ContainsFunc(p.Groups, func(g Group) bool {
 		return g.Kind == "mamba" && g.MambaCacheMode == "align" && g.BlockSize > p.HashBlockSize
 	})
 }
 
-// alignment returns A.
+// alignment returns A, in tokens.
 func (p *Pool) alignment() int {
-	if p.fine() {
+	if p.fineGrained() {
 		return p.HashBlockSize
 	}
 	return p.SchedulerBlockSize
 }
 
-// stride returns k of a block.
+// stride returns k for blocks of that many tokens.
 func (p *Pool) stride(block int) int { return block / p.HashBlockSize }
 
 // floorDiv divides rounding towards minus infinity, as Python does.

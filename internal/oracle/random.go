@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// RandomPool returns a pool that the reference accepts, of any revision. Engines have
-// few eagle and mamba groups and few unequal specs; these pools have many, as the rules
-// meet themselves there.
+// RandomPool returns a pool that the reference accepts, of any revision. It has more eagle
+// groups, mamba groups and unequal specs than real engines, because the rules interact
+// there.
 func RandomPool(r *rand.Rand) Pool {
 	hash := []int{1, 4, 16}[r.IntN(3)]
 	p := Pool{
@@ -18,12 +18,12 @@ func RandomPool(r *rand.Rand) Pool {
 	if r.IntN(4) == 0 {
 		p.TPSize, p.PPSize, p.NumKVHead = 1+r.IntN(3), 1+r.IntN(2), 1+r.IntN(3)
 	}
-	eagle := r.IntN(5) // of five groups
-	for range 1 + r.IntN(mostSpecs) {
-		if n := len(p.Groups); n > 0 && r.IntN(6) == 0 { // a twin
-			twin := p.Groups[r.IntN(n)]
-			twin.IsEagleGroup = r.IntN(5) < eagle
-			p.Groups = append(p.Groups, twin)
+	eagle := r.IntN(5) // of five groups, on average
+	for range 1 + r.IntN(maxSpecs) {
+		if n := len(p.Groups); n > 0 && r.IntN(6) == 0 { // another member of an attention group
+			member := p.Groups[r.IntN(n)]
+			member.IsEagleGroup = r.IntN(5) < eagle
+			p.Groups = append(p.Groups, member)
 			continue
 		}
 		g := randomGroup(r, hash)
@@ -36,27 +36,28 @@ func RandomPool(r *rand.Rand) Pool {
 	}
 	switch r.IntN(6) {
 	case 0:
-		p.makeGrowing(r)
+		p.makeRepeatedLookahead(r)
 	case 1:
-		p.makeFine(r)
+		p.makeFineGrained(r)
 	}
 	return p
 }
 
-// mostHashes is how long a chain of RandomHashes is at most.
-const mostHashes = 40
+// maxHashes bounds RandomChainLen.
+const maxHashes = 40
 
-// RandomHashes returns of how many hashes a chain should be that is looked up in a pool.
-func RandomHashes(r *rand.Rand, p *Pool) int {
+// RandomChainLen returns a number of hashes for a chain that is looked up in p, at most 40.
+func RandomChainLen(r *rand.Rand, p *Pool) int {
 	switch {
-	case p.growing():
+	case p.hasRepeatedLookahead():
 		return 6 + r.IntN(4)
 	case r.IntN(3) == 0:
 		return r.IntN(9)
 	}
-	return r.IntN(mostHashes + 1)
+	return r.IntN(maxHashes + 1)
 }
 
+// randomGroup returns a group for a hash block size.
 func randomGroup(r *rand.Rand, hash int) Group {
 	g := Group{BlockSize: hash, Variant: r.IntN(4)}
 	if r.IntN(3) == 0 {
@@ -76,30 +77,31 @@ func randomGroup(r *rand.Rand, hash int) Group {
 	return g
 }
 
-// mostSpecs is how many unequal specs other random pools have at most.
-const mostSpecs = 7
+// maxSpecs bounds the groups of a random pool before makeRepeatedLookahead and
+// makeFineGrained.
+const maxSpecs = 7
 
-// growing tells whether makeGrowing has made the pool.
-func (p *Pool) growing() bool {
-	return len(p.Groups) >= mostSpecs && p.Groups[0].full() && p.Groups[1].Kind == "mamba" && p.Groups[mostSpecs-1].Variant == mostSpecs-1
+// hasRepeatedLookahead reports whether makeRepeatedLookahead has changed the pool.
+func (p *Pool) hasRepeatedLookahead() bool {
+	return len(p.Groups) >= maxSpecs && p.Groups[0].full() && p.Groups[1].Kind == "mamba" && p.Groups[maxSpecs-1].Variant == maxSpecs-1
 }
 
-// makeGrowing makes the pool one whose eagle mamba groups peek again and again: a full
-// group, and mamba groups of which one is no eagle group.
-func (p *Pool) makeGrowing(r *rand.Rand) {
+// makeRepeatedLookahead gives the pool groups whose eagle mamba groups look ahead again and
+// again: a full group, and mamba groups of which all but one are eagle groups.
+func (p *Pool) makeRepeatedLookahead(r *rand.Rand) {
 	p.UseEagle = true
 	p.Groups = []Group{{Kind: "full_attention", BlockSize: p.HashBlockSize}}
 	p.SchedulerBlockSize = p.HashBlockSize
-	n := mostSpecs - 1 + r.IntN(3)
-	calm := 1 + r.IntN(n)
+	n := maxSpecs - 1 + r.IntN(3)
+	noEagle := 1 + r.IntN(n)
 	for i := 1; i <= n; i++ {
-		p.Groups = append(p.Groups, Group{Kind: "mamba", BlockSize: p.HashBlockSize, Variant: i, IsEagleGroup: i != calm})
+		p.Groups = append(p.Groups, Group{Kind: "mamba", BlockSize: p.HashBlockSize, Variant: i, IsEagleGroup: i != noEagle})
 	}
 }
 
-// makeFine makes the pool one whose hits end inside chunks: full attention in
-// blocks of unequal sizes, and a mamba group whose blocks are larger than hashes.
-func (p *Pool) makeFine(r *rand.Rand) {
+// makeFineGrained gives the pool groups whose hits end inside chunks: full attention with
+// unequal block sizes, and a mamba group with blocks larger than hash blocks.
+func (p *Pool) makeFineGrained(r *rand.Rand) {
 	p.Revision = Rev20260817
 	p.Groups = p.Groups[:r.IntN(min(2, len(p.Groups))+1)]
 	for range 2 + r.IntN(2) {
@@ -114,6 +116,7 @@ func (p *Pool) makeFine(r *rand.Rand) {
 	}
 }
 
+// lcm returns the least common multiple.
 func lcm(a, b int) int {
 	x, y := a, b
 	for y != 0 {
@@ -122,26 +125,26 @@ func lcm(a, b int) int {
 	return a / x * b
 }
 
-// Content is what a store holds of one chain of hashes: by group, rank (an index of
-// Ranks) and raw hash.
+// Content tells which blocks of one chain a store has, by group, rank (an index of Ranks) and
+// raw hash.
 type Content [][][]bool
 
-// RandomContent returns content for a chain of so many hashes. Groups hold prefixes,
-// single blocks, or most of all blocks; ranks mostly hold the same.
+// RandomContent returns content for a chain of that many hashes. Groups have prefixes, single
+// blocks, or most blocks. Ranks mostly have the same.
 func RandomContent(r *rand.Rand, p *Pool, hashes int) Content {
 	content := make(Content, len(p.Groups))
 	for g, group := range p.Groups {
 		k := p.stride(group.BlockSize)
 		list := make([]bool, hashes)
 		switch {
-		case !p.growing():
-			fill(r, list, k, p.fine())
-		case g > 0: // what makes its groups peek again: most blocks, and few of the full group's
+		case !p.hasRepeatedLookahead():
+			fillPresence(r, list, k, p.fineGrained())
+		case g > 0: // most blocks, and few of the full group, make the groups look ahead again
 			for i := range list {
 				list[i] = r.IntN(10) < 7
 			}
 		case r.IntN(2) == 0:
-			fill(r, list[:min(len(list), 3)], k, false)
+			fillPresence(r, list[:min(len(list), 3)], k, false)
 		}
 		for range p.Ranks(g) {
 			own := append([]bool(nil), list...)
@@ -158,38 +161,37 @@ func RandomContent(r *rand.Rand, p *Pool, hashes int) Content {
 	return content
 }
 
-// fill chooses the hashes that a group holds: chunks, and raw hashes too where hits may
-// end inside a chunk.
-func fill(r *rand.Rand, list []bool, k int, raw bool) {
+// fillPresence sets the entries of list that a group has: keys of chunks, and with raw also
+// other raw hashes.
+func fillPresence(r *rand.Rand, list []bool, k int, raw bool) {
 	pattern, density, end := r.IntN(5), 0.5+0.4*r.Float64(), r.IntN(len(list)+1)
 	for i := range list {
-		held := false
+		present := false
 		switch pattern {
 		case 0:
-			held = true
+			present = true
 		case 1:
-			held = i < end
+			present = i < end
 		case 2:
-			held = r.Float64() < density
+			present = r.Float64() < density
 		case 3:
-			held = r.Float64() < 0.2
+			present = r.Float64() < 0.2
 		case 4:
-			held = i < end || r.Float64() < density/2
+			present = i < end || r.Float64() < density/2
 		}
-		list[i] = held && ((i+1)%k == 0 || raw && r.IntN(3) == 0)
+		list[i] = present && ((i+1)%k == 0 || raw && r.IntN(3) == 0)
 	}
 }
 
-// Held returns whether the content has a hash of a chain, for Lookup. numbers gives the
-// hash's place in the chain.
-func (c Content) Held(p *Pool, numbers map[string]int) func(group int, at Rank, hash string) bool {
-	return func(group int, at Rank, hash string) bool {
-		i, ok := numbers[hash]
+// Has returns the argument has of Lookup. index has the position of each hash in the chain.
+func (c Content) Has(p *Pool, index map[string]int) func(group int, rank Rank, hash string) bool {
+	return func(group int, rank Rank, hash string) bool {
+		i, ok := index[hash]
 		if !ok {
 			panic(fmt.Sprintf("oracle: hash %x is not of the chain", hash))
 		}
-		for n, rank := range p.Ranks(group) {
-			if rank == at {
+		for n, r := range p.Ranks(group) {
+			if r == rank {
 				return c[group][n][i]
 			}
 		}
