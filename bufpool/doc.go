@@ -38,7 +38,7 @@
 //
 // Get, appends and Release allocate nothing as long as the sizes are similar. Every 42,000
 // releases bytebufferpool measures the lengths that came back. From then on it drops
-// bufferPool larger than the sizes that make up 95% of them, so that a rare large buffer is
+// buffers larger than the sizes that make up 95% of them, so that a rare large buffer is
 // allocated again. GetWords has fixed size classes and no such rule.
 //
 // # Concurrency
