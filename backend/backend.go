@@ -5,41 +5,40 @@ import (
 	"errors"
 )
 
-// Backend is a store of blocks. Its methods are safe for concurrent use and borrow
-// keys only until they return. They must return soon after ctx has ended: a service
-// waits 5 ms more and then abandons the call. While 64 abandoned calls of Exists, or
-// twice RemoteConfig.Workers, have not returned it makes no further ones, and while an
-// abandoned change has not returned it makes no other change, which that one could undo.
+// Backend is a remote store of blocks. Its methods must be safe for concurrent use. They
+// borrow keys: a method must not read them after it has returned.
+//
+// A method must return soon after its context ends. The service waits 5 ms longer and then
+// abandons the call. It starts no Exists while 64 abandoned ones, or twice
+// RemoteConfig.Workers if that is more, have not returned. It starts no other change while
+// an abandoned change has not returned, since the abandoned one could undo it.
 type Backend interface {
-	// Name is what stat shows: "mooncake", "redis".
+	// Name returns the name that stat shows, such as "mooncake" or "redis".
 	Name() string
-	// Exists tells which keys are present, one answer a key in their order: 1 is
-	// present and anything else is absent, as in the reference. A lookup may ask in
-	// one call or in several.
+	// Exists returns one answer for each key, in the order of keys. 1 means present; every
+	// other number means absent, as in the reference. A lookup may need one call or several.
 	Exists(ctx context.Context, keys []string) ([]int, error)
-	// Store adds keys. A store that only its engines fill returns ErrReadOnly.
+	// Store adds keys. It returns ErrReadOnly if only engines may fill the store.
 	Store(ctx context.Context, keys []string) error
-	// Evict removes keys; those that are absent are no error. It may return
-	// ErrReadOnly.
+	// Evict removes keys. Absent keys are no error. It may return ErrReadOnly.
 	Evict(ctx context.Context, keys []string) error
-	// Reset removes every block of the pool.
+	// Reset removes every block of the pool. It may return ErrReadOnly.
 	Reset(ctx context.Context) error
-	// Close ends the backend. Whoever made it calls this, when no service uses it
-	// any longer.
+	// Close releases the backend. Its creator calls it when no service uses the backend any
+	// longer.
 	Close() error
 }
 
 var (
-	// ErrReadOnly refuses a change that the store does not take from this program.
-	// It says nothing about the store's health.
+	// ErrReadOnly means that the store does not accept this change from this program. It does
+	// not count against the store's health.
 	ErrReadOnly = errors.New("backend: read only")
-	// ErrUnavailable says that the store cannot be reached or does not serve.
+	// ErrUnavailable means that the store cannot be reached or does not serve.
 	ErrUnavailable = errors.New("backend: unavailable")
-	// ErrReply says that the store's answer is not one of its protocol.
+	// ErrReply means that a reply of the store violates its protocol.
 	ErrReply = errors.New("backend: bad reply")
-	// ErrMismatch says that something is there and is not what the configuration says:
-	// it speaks another protocol, with TLS or without, wants another password, or is a
-	// cluster. Asking again is of no use before one of the two is changed. It comes
-	// together with ErrUnavailable or ErrReply.
+	// ErrMismatch means that a server answers but differs from the configuration: another
+	// protocol, TLS or none, another password, or a cluster. A retry does not help until one
+	// of the two changes. It comes together with ErrUnavailable or ErrReply.
 	ErrMismatch = errors.New("backend: not as configured")
 )

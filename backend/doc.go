@@ -1,23 +1,26 @@
-// Package backend says what the lookup service needs of a store that is not its
-// own: a Mooncake store, a Redis, or what an embedding program brings along.
+// Package backend defines what the lookup service needs of a remote store of blocks: a
+// Mooncake store, a Redis, or one that an embedding program implements.
 //
-// # Keys
+// # Glossary
 //
-// A key is the reference's key string of one block in one place, as
-// coordinator.AppendKey writes it, so that a service looks into a pool that vLLM
-// filled. Backends do not take keys apart.
+//   - block: the KV cache of one chunk of tokens, of one layer group, on one rank.
+//   - key: the reference's key string of one block, as coordinator.Coordinator.AppendKey
+//     writes it. So a service can look into a pool that vLLM has filled.
+//   - pool: the blocks of one model configuration.
+//   - change: a Store, an Evict or a Reset.
 //
-// # Time
+// Backends treat keys as opaque, unless their store needs a part of a key.
 //
-// The service calls a backend from several goroutines at once, never on an event
-// loop, and bounds every call by the deadline of its context. A call must return
-// soon after its context ends: the worker that makes it waits for nothing else.
+// # Concurrency and time
 //
-// # Failing
+// The service calls a backend from several goroutines at once, never from an event loop. The
+// context of every call has a deadline. A call must return soon after its context ends,
+// because its worker waits for nothing else.
 //
-// A lookup fails open: when Exists fails, the hit is 0, the failure is counted, and
-// after a few in a row a circuit breaker spares the store and the callers for a
-// while. A Store, an Evict or a Reset that fails is refused with the error's text.
-// Errors should wrap a sentinel of this package where one fits. A backend must not
-// panic.
+// # Errors
+//
+// A lookup fails open: if Exists fails, the hit is 0 and the failure is counted. After a few
+// failures in a row a circuit breaker stops calling the store for a while. A change that
+// fails is answered with the text of its error. Errors should wrap a sentinel of this
+// package where one fits. A backend must not panic.
 package backend

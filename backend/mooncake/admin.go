@@ -12,38 +12,37 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// ErrAdmin says that none of the admin addresses lists the store's keys.
-var ErrAdmin = errors.New("mooncake: the keys cannot be listed")
+// errListKeys means that no admin address lists the keys of the store.
+var errListKeys = errors.New("mooncake: the keys cannot be listed")
 
-// mostLine bounds a key that Keys reads.
-const mostLine = 64 << 10
+// maxKeyBytes bounds the length of a key that Keys reads.
+const maxKeyBytes = 64 << 10
 
-// Keys returns some keys of the store, at most that many, from the first of
-// Config.Admin that lists them; complete says that there are no others. The master
-// lists those of the tenant "default" only, and walks all of them for it: this is for
-// a look now and then. It leases nothing.
-func (c *Client) Keys(ctx context.Context, most int) (keys []string, complete bool, err error) {
-	ctx, leave, err := c.enter(ctx)
+// Keys returns at most limit keys of the store, from the first address of Config.Admin that
+// lists them. complete is true if the store has no others. The master lists only keys of the
+// tenant "default". It walks all of them for each call, so call it rarely. It leases nothing.
+func (c *Client) Keys(ctx context.Context, limit int) (keys []string, complete bool, err error) {
+	ctx, endCall, err := c.beginCall(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	defer leave()
-	why := make([]error, 0, len(c.cfg.Admin))
+	defer endCall()
+	errs := make([]error, 0, len(c.cfg.Admin))
 	for _, addr := range c.cfg.Admin {
-		keys, complete, err := listKeys(ctx, addr, most)
+		keys, complete, err := listKeys(ctx, addr, limit)
 		if err == nil {
 			return keys, complete, nil
 		}
-		why = append(why, fmt.Errorf("%s: %w", addr, err))
+		errs = append(errs, fmt.Errorf("%s: %w", addr, err))
 	}
-	if len(why) == 0 {
-		return nil, false, fmt.Errorf("%w: no admin address is configured", ErrAdmin)
+	if len(errs) == 0 {
+		return nil, false, fmt.Errorf("%w: no admin address is configured", errListKeys)
 	}
-	return nil, false, c.blame(fmt.Errorf("%w: %w", ErrAdmin, joined(why)))
+	return nil, false, c.explainClosed(fmt.Errorf("%w: %w", errListKeys, joinedErrors(errs)))
 }
 
-// listKeys asks one master.
-func listKeys(ctx context.Context, addr string, most int) (keys []string, complete bool, err error) {
+// listKeys returns at most limit keys from one master.
+func listKeys(ctx context.Context, addr string, limit int) (keys []string, complete bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/get_all_keys", nil)
 	if err != nil {
 		return nil, false, err
@@ -58,9 +57,9 @@ func listKeys(ctx context.Context, addr string, most int) (keys []string, comple
 		return nil, false, fmt.Errorf("it answers HTTP status %d: is it a standby?", response.StatusCode)
 	}
 	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, mostLine)
+	lines.Buffer(nil, maxKeyBytes)
 	for lines.Scan() {
-		if len(keys) == most {
+		if len(keys) == limit {
 			return keys, false, nil
 		}
 		if key := strings.TrimSuffix(lines.Text(), "\r"); key != "" {
@@ -73,13 +72,13 @@ func listKeys(ctx context.Context, addr string, most int) (keys []string, comple
 	return keys, true, nil
 }
 
-// explainAdmin says what is wrong with an admin address.
+// explainAdmin explains an error of an admin address.
 func explainAdmin(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens there: %w", syscall.ECONNREFUSED)
-	case over(ctx) != nil:
-		return fmt.Errorf("no answer: %w", over(ctx))
+	case ctxErr(ctx) != nil:
+		return fmt.Errorf("no answer: %w", ctxErr(ctx))
 	case closedByPeer(err), strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Errorf("%w: it does not speak HTTP: is it the RPC port? The admin port is 9003 by default", backend.ErrReply)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// startAdmin serves what the admin port of a master does.
+// startAdmin starts an admin port that returns page with status.
 func startAdmin(t *testing.T, status int, page string) (addr string) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/get_all_keys" {
@@ -33,31 +33,31 @@ func startAdmin(t *testing.T, status int, page string) (addr string) {
 
 func TestKeys(t *testing.T) {
 	leader, standby := startAdmin(t, 200, "a\nb\r\n\nc"), startAdmin(t, 503, "")
-	long := startAdmin(t, 200, strings.Repeat("x", mostLine+1))
+	long := startAdmin(t, 200, strings.Repeat("x", maxKeyBytes+1))
 	master, dead := startFake(t, loopback, FormTenant), storetest.FreeAddr(t)
 	for name, test := range map[string]struct {
 		admin    []string
-		most     int
+		limit    int
 		keys     string
 		complete bool
 		is       error
 		text     string
 	}{
-		"all":       {admin: []string{leader}, most: 4, keys: "[a b c]", complete: true},
-		"just all":  {admin: []string{leader}, most: 3, keys: "[a b c]", complete: true},
-		"some":      {admin: []string{leader}, most: 2, keys: "[a b]"},
-		"the next":  {admin: []string{dead, standby, leader}, most: 9, keys: "[a b c]", complete: true},
-		"none":      {is: ErrAdmin, text: "no admin address is configured"},
+		"all":       {admin: []string{leader}, limit: 4, keys: "[a b c]", complete: true},
+		"just all":  {admin: []string{leader}, limit: 3, keys: "[a b c]", complete: true},
+		"some":      {admin: []string{leader}, limit: 2, keys: "[a b]"},
+		"the next":  {admin: []string{dead, standby, leader}, limit: 9, keys: "[a b c]", complete: true},
+		"none":      {is: errListKeys, text: "no admin address is configured"},
 		"dead":      {admin: []string{dead}, is: syscall.ECONNREFUSED, text: "nothing listens there"},
-		"standby":   {admin: []string{standby}, is: ErrAdmin, text: "it answers HTTP status 503: is it a standby?"},
+		"standby":   {admin: []string{standby}, is: errListKeys, text: "it answers HTTP status 503: is it a standby?"},
 		"RPC port":  {admin: []string{master.addr}, is: backend.ErrReply, text: "is it the RPC port? The admin port is 9003 by default"},
-		"long line": {admin: []string{long}, most: 9, is: ErrAdmin, text: "too long"},
+		"long line": {admin: []string{long}, limit: 9, is: errListKeys, text: "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, Config{Masters: []string{master.addr}, Admin: test.admin})
-			keys, complete, err := c.Keys(within(t, patience), test.most)
+			keys, complete, err := c.Keys(contextWithin(t, testTimeout), test.limit)
 			if test.text != "" {
-				require.ErrorIs(t, err, ErrAdmin)
+				require.ErrorIs(t, err, errListKeys)
 				require.ErrorIs(t, err, test.is)
 				require.ErrorContains(t, err, test.text)
 				require.Empty(t, keys)
@@ -73,8 +73,8 @@ func TestKeys(t *testing.T) {
 	require.ErrorContains(t, err, "admin")
 }
 
-// TestAdminPort has an admin port where RPC is expected: it waits for the rest of the
-// question, and is known long before the time for an answer is over.
+// TestAdminPort dials an admin port for RPC. It waits for the rest of the request; the probe
+// identifies it long before DialTimeout.
 func TestAdminPort(t *testing.T) {
 	l, err := net.Listen("tcp", loopback)
 	require.NoError(t, err)
@@ -102,10 +102,10 @@ func TestAdminPort(t *testing.T) {
 		}
 	}()
 	c := newClient(t, Config{Masters: []string{l.Addr().String()}, DialTimeout: time.Hour})
-	begun := time.Now()
-	_, err = c.Info(within(t, 2*patience))
-	require.Less(t, time.Since(begun), patience, "not only when all time is over")
-	require.ErrorIs(t, err, ErrNotMaster)
+	start := time.Now()
+	_, err = c.Info(contextWithin(t, 2*testTimeout))
+	require.Less(t, time.Since(start), testTimeout, "not only after DialTimeout")
+	require.ErrorIs(t, err, errNotMaster)
 	require.ErrorIs(t, err, backend.ErrMismatch)
 	require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
 }

@@ -9,66 +9,66 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// Client is a backend over a Mooncake store. Safe for concurrent use.
+// Client is a backend over a Mooncake store. It is safe for concurrent use.
 type Client struct {
-	cfg    Config
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	turns  chan struct{} // holds a token for each question under way
-	seeker sync.WaitGroup
-	calls  sync.WaitGroup
+	cfg       Config
+	ctx       context.Context // ends when Close begins
+	cancel    context.CancelFunc
+	sem       chan struct{} // one token for each request in flight, at most cfg.Conns
+	discovery sync.WaitGroup
+	calls     sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	closed bool
-	idle   []*conn // to the leader; the one last used is last
-	leads
+	idle   []*conn // connections of the current term; the last used is last
+	leaderState
 }
 
 var _ backend.Backend = (*Client)(nil)
 
-// New returns a client, which looks for the leader by itself: it does not wait for
-// a master, nor fail if there is none yet. It fails if cfg makes no sense.
+// New returns a client of cfg. The client looks for the leader in the background: New does
+// not wait for a master, and does not fail if none runs. Its errors wrap ErrConfig.
 func New(cfg Config) (*Client, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, turns: make(chan struct{}, cfg.Conns), leads: newLeads()}
+	c := &Client{cfg: cfg, sem: make(chan struct{}, cfg.Conns), leaderState: newLeaderState()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.seekAgain()
-	c.seeker.Go(c.seek)
+	c.startRound()
+	c.discovery.Go(c.discoverLoop)
 	return c, nil
 }
 
 // Name returns "mooncake".
 func (c *Client) Name() string { return "mooncake" }
 
-// Exists asks the leader for keys: 1 is present, 0 absent, a negative number is the
-// error that the store has for a key. What is present is leased for reading.
+// Exists asks the leader for keys. An answer is 1 if the key is present, 0 if it is absent,
+// and negative if the store has an error for that key. Present keys are leased for reading.
 func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	ctx, leave, err := c.enter(ctx)
+	ctx, endCall, err := c.beginCall(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer endCall()
 	answers := make([]int, len(keys))
-	if err := c.ask(ctx, func(cn *conn) error { return cn.exist(keys, c.cfg.Tenant, answers) }); err != nil {
-		return nil, c.blame(err)
+	if err := c.withConn(ctx, func(cn *conn) error { return cn.batchExist(keys, c.cfg.Tenant, answers) }); err != nil {
+		return nil, c.explainClosed(err)
 	}
 	if code := commonError(answers); code != 0 {
 		if code == storeNotServing || code == storeNotInMode {
-			c.suspect()
+			c.recheckLeader()
 		}
 		return nil, notServing(code)
 	}
 	return answers, nil
 }
 
-// commonError returns the error that stands in place of every answer if it is one
-// of the whole store, not of a key; else 0.
+// commonError returns the error of the whole store that stands in place of every answer. It
+// returns 0 if there is none.
 func commonError(answers []int) int {
 	code := answers[0]
 	switch code {
@@ -84,56 +84,58 @@ func commonError(answers []int) int {
 	return code
 }
 
-// Store refuses: a block has no meaning without its data, which engines put.
+// Store returns backend.ErrReadOnly: only engines store blocks, together with their data.
 func (c *Client) Store(context.Context, []string) error {
 	return fmt.Errorf("%w: only the engines put blocks into a Mooncake store", backend.ErrReadOnly)
 }
 
-// Evict refuses: the master evicts by itself.
+// Evict returns backend.ErrReadOnly: the master evicts by itself.
 func (c *Client) Evict(context.Context, []string) error {
 	return fmt.Errorf("%w: a Mooncake store evicts blocks by itself", backend.ErrReadOnly)
 }
 
-// Reset removes every key of the tenant, as the reference's reset does, if
-// Config.AllowReset allows it. It uses a connection of its own, since it walks the
-// whole store.
+// Reset removes every key of the tenant, as the reference's reset does. Without
+// Config.AllowReset it returns backend.ErrReadOnly. It dials a connection of its own, since
+// the master walks the whole store.
 func (c *Client) Reset(ctx context.Context) error {
 	if !c.cfg.AllowReset {
 		return fmt.Errorf("%w: a reset would empty a Mooncake store under all its engines, and is not allowed here", backend.ErrReadOnly)
 	}
-	ctx, leave, err := c.enter(ctx)
+	ctx, endCall, err := c.beginCall(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer endCall()
 	var removed int64
-	err = c.apart(ctx, func(cn *conn) (err error) {
+	err = c.withOwnConn(ctx, func(cn *conn) (err error) {
 		removed, err = cn.removeAll(c.cfg.Tenant)
 		return err
 	})
 	if err != nil {
-		return c.blame(err)
+		return c.explainClosed(err)
 	}
 	c.cfg.Logger.Info("Mooncake store emptied", "keys", removed, "tenant", c.cfg.Tenant)
 	return nil
 }
 
-// Close cuts the calls under way, which fail, and waits for their end.
+// Close makes all calls fail, waits for them and closes the connections. It may be called
+// twice.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.cancel()
 	c.calls.Wait()
-	c.seeker.Wait()
+	c.discovery.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closeIdle()
 	return nil
 }
 
-// enter begins a call: its context ends with the client, too.
-func (c *Client) enter(ctx context.Context) (context.Context, func(), error) {
+// beginCall counts a call in c.calls, which endCall undoes. The context that it returns also
+// ends when Close begins. After Close it returns errClosed.
+func (c *Client) beginCall(ctx context.Context) (callCtx context.Context, endCall func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -145,8 +147,8 @@ func (c *Client) enter(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() { stop(); cancel(); c.calls.Done() }, nil
 }
 
-// blame makes a call that Close has cut say so, and not that its caller cancelled.
-func (c *Client) blame(err error) error {
+// explainClosed returns errClosed for a call that failed because of Close, else err.
+func (c *Client) explainClosed(err error) error {
 	if c.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return errClosed
 	}

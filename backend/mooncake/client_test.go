@@ -60,44 +60,44 @@ func TestForms(t *testing.T) {
 			f := startFake(t, loopback, form)
 			f.debug = debug
 			c := newClient(t, Config{Masters: []string{f.addr}})
-			asks(t, c)
-			asks(t, c)
-			info, err := c.Info(within(t, patience))
+			checkExists(t, c)
+			checkExists(t, c)
+			info, err := c.Info(contextWithin(t, testTimeout))
 			require.NoError(t, err)
 			require.Positive(t, info.RTT)
 			info.RTT = 0
 			require.Equal(t, Info{Leader: f.addr, Version: "9.8.7", Form: form}, info)
-			answers, err := c.Exists(within(t, patience), nil)
+			answers, err := c.Exists(contextWithin(t, testTimeout), nil)
 			require.NoError(t, err)
 			require.Empty(t, answers)
 		}
 	}
 }
 
-// TestNoForm has a master that takes neither form, and one without the function.
-func TestNoForm(t *testing.T) {
+// TestUnknownForm has a master that takes neither form, and one without BatchExistKey.
+func TestUnknownForm(t *testing.T) {
 	var log syncBuffer
 	f := startFake(t, loopback)
 	c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err := c.Exists(within(t, patience), []string{"here"})
-	require.ErrorIs(t, err, ErrForm)
+	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
+	require.ErrorIs(t, err, errForm)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	_, err = c.Info(within(t, patience))
-	require.ErrorIs(t, err, ErrForm)
-	eventually(t, "it is told", func() bool { return strings.Contains(log.String(), "takes no form of BatchExistKey known here") })
-	require.Equal(t, 1, strings.Count(log.String(), "\n"), "said once: %s", log.String())
+	_, err = c.Info(contextWithin(t, testTimeout))
+	require.ErrorIs(t, err, errForm)
+	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "takes no form of BatchExistKey known here") })
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "logged once: %s", log.String())
 	require.Contains(t, log.String(), "level=ERROR")
 
 	all := func(q *request, _ []byte) { q.write(response(codeNotRegister, q.seq, textBody("not registered"))) }
 	f.always.Store(&all)
-	_, err = c.Info(within(t, patience))
-	require.ErrorIs(t, err, ErrForm)
+	_, err = c.Info(contextWithin(t, testTimeout))
+	require.ErrorIs(t, err, errForm)
 }
 
-// TestBadReplies lets the master answer wrongly once in the life of a connection.
+// TestBadReplies has a master that answers every request for keys wrongly.
 func TestBadReplies(t *testing.T) {
-	change := func(how func(b []byte) []byte) func(*request, []byte) {
-		return func(q *request, usual []byte) { q.write(how(bytes.Clone(usual))) }
+	change := func(modify func(b []byte) []byte) func(*request, []byte) {
+		return func(q *request, normal []byte) { q.write(modify(bytes.Clone(normal))) }
 	}
 	errorReply := func(code byte, text string) func(*request, []byte) {
 		return func(q *request, _ []byte) { q.write(response(code, q.seq, textBody(text))) }
@@ -120,10 +120,10 @@ func TestBadReplies(t *testing.T) {
 			backend.ErrReply, "1 bytes behind it"},
 		"attachment":   {change(func(b []byte) []byte { b[12] = 1; return append(b, 0) }), backend.ErrReply, "1 bytes attached"},
 		"huge":         {change(func(b []byte) []byte { b[11] = 0x7f; return b }), backend.ErrReply, "were expected"},
-		"magic":        {change(func(b []byte) []byte { b[0] = 0x16; return b }), ErrNotMaster, "begins with"},
+		"magic":        {change(func(b []byte) []byte { b[0] = 0x16; return b }), errNotMaster, "begins with"},
 		"short":        {change(func(b []byte) []byte { b[8] -= 2; return b[:len(b)-2] }), backend.ErrReply, "early"},
-		"cut head":     {func(q *request, usual []byte) { q.write(usual[:7]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
-		"cut body":     {func(q *request, usual []byte) { q.write(usual[:20]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
+		"cut head":     {func(q *request, normal []byte) { q.write(normal[:7]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
+		"cut body":     {func(q *request, normal []byte) { q.write(normal[:20]); q.Close() }, backend.ErrUnavailable, "closed the connection"},
 		"no reply":     {func(q *request, _ []byte) { q.Close() }, backend.ErrUnavailable, "closed the connection"},
 		"invalid":      {storeErrors(storeInvalidParams), backend.ErrUnavailable, "store error -600, invalid parameters"},
 		"no tenant":    {storeErrors(storeNoTenant), backend.ErrUnavailable, "store error -1701, the tenant is not registered"},
@@ -133,18 +133,18 @@ func TestBadReplies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, loopback, FormTenant)
 			c := newClient(t, Config{Masters: []string{f.addr}})
-			asks(t, c)
-			f.replies(bad.do)
+			checkExists(t, c)
+			f.setReply(bad.do)
 			for range 3 { // also on a connection of its own
-				answers, err := c.Exists(within(t, patience), []string{"here", "there", "nowhere"})
+				answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "there", "nowhere"})
 				require.ErrorIs(t, err, bad.is)
 				require.ErrorContains(t, err, bad.text)
 				require.NotContains(t, err.Error(), "\n")
 				require.Empty(t, answers)
 			}
-			f.behaves()
-			asks(t, c)
-			eventually(t, "the others are closed", func() bool { return f.open() <= DefaultConns })
+			f.resetReply()
+			checkExists(t, c)
+			eventually(t, "the others are closed", func() bool { return f.numConns() <= DefaultConns })
 		})
 	}
 }
@@ -155,17 +155,17 @@ func storeErrors(code int) func(*request, []byte) {
 	}
 }
 
-// TestStoreErrors mixes errors with answers: they are no presence, and no failure.
+// TestStoreErrors mixes errors of the store with answers: Exists returns them as answers.
 func TestStoreErrors(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	f.present["broken"] = -712
 	c := newClient(t, Config{Masters: []string{f.addr}})
-	answers, err := c.Exists(within(t, patience), []string{"here", "broken", "nowhere"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "broken", "nowhere"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1, -712, 0}, answers)
 	const notFound = -704
-	f.replies(storeErrors(notFound))
-	answers, err = c.Exists(within(t, patience), []string{"a", "b"})
+	f.setReply(storeErrors(notFound))
+	answers, err = c.Exists(contextWithin(t, testTimeout), []string{"a", "b"})
 	require.NoError(t, err)
 	require.Equal(t, []int{notFound, notFound}, answers)
 }
@@ -173,57 +173,57 @@ func TestStoreErrors(t *testing.T) {
 func TestPartialWrites(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
-	f.replies(func(q *request, usual []byte) {
-		for i := range usual {
-			q.write(usual[i : i+1])
+	f.setReply(func(q *request, normal []byte) {
+		for i := range normal {
+			q.write(normal[i : i+1])
 			time.Sleep(100 * time.Microsecond)
 		}
 	})
-	asks(t, c)
-	asks(t, c)
+	checkExists(t, c)
+	checkExists(t, c)
 	require.LessOrEqual(t, f.accepted.Load(), int64(2))
 }
 
-// TestSilence has the master answer too late: in time the caller hears so, and the
-// late answer is nobody's.
-func TestSilence(t *testing.T) {
+// TestLateReply has a master that answers after the deadline. Exists fails at the deadline, and
+// the late reply answers no other request.
+func TestLateReply(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
-	asks(t, c)
+	checkExists(t, c)
 	late := make(chan struct{})
-	f.replies(func(q *request, usual []byte) {
+	f.setReply(func(q *request, normal []byte) {
 		<-late
-		q.write(usual)
+		q.write(normal)
 	})
-	begun := time.Now()
-	_, err := c.Exists(within(t, 50*time.Millisecond), []string{"here"})
+	start := time.Now()
+	_, err := c.Exists(contextWithin(t, 50*time.Millisecond), []string{"here"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	require.Less(t, time.Since(begun), patience/2)
+	require.Less(t, time.Since(start), testTimeout/2)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	_, err = c.Exists(ctx, []string{"here"})
 	require.ErrorIs(t, err, context.Canceled)
 
-	f.behaves()
+	f.resetReply()
 	close(late)
 	for range 20 {
-		asks(t, c)
+		checkExists(t, c)
 	}
-	eventually(t, "the late ones are closed", func() bool { return f.open() <= 2 })
+	eventually(t, "the late ones are closed", func() bool { return f.numConns() <= 2 })
 }
 
-// TestClosedIdle has the master close connections that are not in use.
+// TestClosedIdle has a master that closes idle connections.
 func TestClosedIdle(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
 	for range 5 {
-		asks(t, c)
-		f.cut()
-		eventually(t, "it is closed", func() bool { return f.open() == 0 })
+		checkExists(t, c)
+		f.closeConns()
+		eventually(t, "it is closed", func() bool { return f.numConns() == 0 })
 	}
-	asks(t, c)
+	checkExists(t, c)
 }
 
 func TestNoMasterYet(t *testing.T) {
@@ -231,35 +231,35 @@ func TestNoMasterYet(t *testing.T) {
 	var log syncBuffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 3 {
-		_, err := c.Exists(within(t, patience), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorContains(t, err, "nothing listens there")
 	}
 	time.Sleep(100 * time.Millisecond) // some rounds
 	f := startFake(t, addr, FormTenant)
 	eventually(t, "it is found", func() bool {
-		_, err := c.Exists(within(t, patience), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 		return err == nil
 	})
-	asks(t, c)
-	eventually(t, "it is told", func() bool { return strings.Count(log.String(), "Mooncake leader found") == 1 })
+	checkExists(t, c)
+	eventually(t, "it is logged", func() bool { return strings.Count(log.String(), "Mooncake leader found") == 1 })
 	require.Equal(t, 1, strings.Count(log.String(), "no Mooncake master answers"), log.String())
 	f.stop()
-	_, err := c.Exists(within(t, patience), []string{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	eventually(t, "its loss is told", func() bool { return strings.Count(log.String(), "no Mooncake master answers") == 2 })
+	eventually(t, "its loss is logged", func() bool { return strings.Count(log.String(), "no Mooncake master answers") == 2 })
 }
 
-// TestLoud has a port where first nothing listens and then something wrong does,
-// which is worth a second line.
-func TestLoud(t *testing.T) {
+// TestWrongServerIsLogged has a port where first nothing listens and then a wrong server does,
+// which logs a second line.
+func TestWrongServerIsLogged(t *testing.T) {
 	addr := storetest.FreeAddr(t)
 	var log syncBuffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	_, err := c.Exists(within(t, patience), []string{"here"})
+	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 	require.ErrorContains(t, err, "nothing listens there")
 	startFake(t, addr)
-	eventually(t, "it is told", func() bool { return strings.Contains(log.String(), "level=ERROR") })
+	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "level=ERROR") })
 	require.Contains(t, log.String(), "takes no form")
 }
 
@@ -267,41 +267,41 @@ func TestFailover(t *testing.T) {
 	first := startFake(t, storetest.FreeAddr(t), FormTenant)
 	addr := storetest.FreeAddr(t) // a standby does not listen
 	c := newClient(t, Config{Masters: []string{addr, first.addr}})
-	asks(t, c)
+	checkExists(t, c)
 
 	first.stop()
 	second := startFake(t, addr, FormKeys)
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(within(t, patience), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 		return err == nil
 	})
-	asks(t, c)
-	require.Positive(t, second.asked.Load())
+	checkExists(t, c)
+	require.Positive(t, second.numQueries.Load())
 
-	// The second freezes, without its connections being closed, and the first is back.
+	// The second freezes with its connections open, and the first is back.
 	frozen := make(chan struct{})
 	freeze := func(*request, []byte) { <-frozen }
 	second.always.Store(&freeze)
 	defer close(frozen)
 	third := startFake(t, first.addr, FormTenant)
 	eventually(t, "the first leads again", func() bool {
-		_, err := c.Exists(within(t, 20*time.Millisecond), []string{"here"})
+		_, err := c.Exists(contextWithin(t, 20*time.Millisecond), []string{"here"})
 		return err == nil
 	})
-	asks(t, c)
-	require.Positive(t, third.asked.Load())
+	checkExists(t, c)
+	require.Positive(t, third.numQueries.Load())
 }
 
-// TestNotServing has the leader say that it is no longer the leader.
+// TestNotServing has a leader that reports that it is no longer the leader.
 func TestNotServing(t *testing.T) {
 	first := startFake(t, loopback, FormTenant)
 	addr := storetest.FreeAddr(t)
 	c := newClient(t, Config{Masters: []string{first.addr, addr}})
-	asks(t, c)
-	first.replies(storeErrors(storeNotServing)) // but not of an empty question
+	checkExists(t, c)
+	first.setReply(storeErrors(storeNotServing)) // but not to a request for no keys
 	startFake(t, addr, FormTenant)
 	eventually(t, "the second leads", func() bool {
-		_, err := c.Exists(within(t, patience), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 		return err == nil
 	})
 }
@@ -309,13 +309,13 @@ func TestNotServing(t *testing.T) {
 func TestConns(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 3})
-	asks(t, c)
+	checkExists(t, c)
 	release := make(chan struct{})
 	var held atomic.Int64
-	f.replies(func(q *request, usual []byte) {
+	f.setReply(func(q *request, normal []byte) {
 		held.Add(1)
 		<-release
-		q.write(usual)
+		q.write(normal)
 	})
 	var callers sync.WaitGroup
 	for range 10 {
@@ -326,14 +326,14 @@ func TestConns(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "three ask", func() bool { return held.Load() == 3 })
-	_, err := c.Exists(within(t, 20*time.Millisecond), []string{"here"})
+	eventually(t, "three requests are in flight", func() bool { return held.Load() == 3 })
+	_, err := c.Exists(contextWithin(t, 20*time.Millisecond), []string{"here"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "all 3 connections were busy")
 	require.EqualValues(t, 3, held.Load())
 	close(release)
 	callers.Wait()
-	require.EqualValues(t, 3, f.most.Load())
+	require.EqualValues(t, 3, f.maxInFlight.Load())
 }
 
 func TestReadOnly(t *testing.T) {
@@ -346,7 +346,7 @@ func TestReadOnly(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrReadOnly)
 		require.Contains(t, err.Error(), "a Mooncake store", "it says why")
 	}
-	asks(t, c)
+	checkExists(t, c)
 	require.Zero(t, f.resets.Load())
 }
 
@@ -357,40 +357,40 @@ func TestReset(t *testing.T) {
 			f.oldest = oldest
 			var log syncBuffer
 			c := newClient(t, Config{Masters: []string{f.addr}, AllowReset: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			asks(t, c)
-			require.NoError(t, c.Reset(within(t, patience)))
+			checkExists(t, c)
+			require.NoError(t, c.Reset(contextWithin(t, testTimeout)))
 			require.EqualValues(t, 1, f.resets.Load())
 			require.Contains(t, log.String(), "keys=2")
-			answers, err := c.Exists(within(t, patience), []string{"here", "there"})
+			answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "there"})
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0}, answers)
-			f.replies(func(q *request, _ []byte) { q.write(response(codeException, q.seq, textBody("boom"))) })
-			require.ErrorContains(t, c.Reset(within(t, patience)), "boom")
+			f.setReply(func(q *request, _ []byte) { q.write(response(codeException, q.seq, textBody("boom"))) })
+			require.ErrorContains(t, c.Reset(contextWithin(t, testTimeout)), "boom")
 		}
 	}
 }
 
-// TestParts asks for more keys than go into one question.
+// TestParts asks for more keys than fit into one request.
 func TestParts(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
-	keys, want := make([]string, 2*partKeys+100), make([]int, 2*partKeys+100)
+	keys, want := make([]string, 2*maxRequestKeys+100), make([]int, 2*maxRequestKeys+100)
 	for i := range keys {
 		keys[i] = fmt.Sprint("key", i)
 		if i%3 == 0 {
 			f.present[keys[i]], want[i] = 1, 1
 		}
 	}
-	answers, err := c.Exists(within(t, patience), keys)
+	answers, err := c.Exists(contextWithin(t, testTimeout), keys)
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
-	require.EqualValues(t, 3, f.asked.Load())
+	require.EqualValues(t, 3, f.numQueries.Load())
 
-	long := strings.Repeat("k", partBytes/2)
-	require.Equal(t, 2, part([]string{long, long, long}))
-	require.Equal(t, 1, part([]string{long + long + long, long}))
-	require.Equal(t, partKeys, part(keys))
-	require.Equal(t, 0, part(nil))
+	long := strings.Repeat("k", maxRequestBytes/2)
+	require.Equal(t, 2, batchLen([]string{long, long, long}))
+	require.Equal(t, 1, batchLen([]string{long + long + long, long}))
+	require.Equal(t, maxRequestKeys, batchLen(keys))
+	require.Equal(t, 0, batchLen(nil))
 }
 
 func TestWrongPorts(t *testing.T) {
@@ -400,12 +400,12 @@ func TestWrongPorts(t *testing.T) {
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	secure.StartTLS()
 	defer secure.Close()
-	other := startOther(t, func(c net.Conn) { _, _ = io.WriteString(c, "-ERR unknown command, and so on\r\n") })
-	closes := startOther(t, func(net.Conn) {})
-	waits := startOther(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	slowWeb := startOther(t, func(c net.Conn) { // as the master's: waits for the end of a head
-		seen := make([]byte, 4)
-		if _, err := io.ReadFull(c, seen); err == nil && string(seen) == "GET " {
+	foreign := startServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "-ERR unknown command, and so on\r\n") })
+	closes := startServer(t, func(net.Conn) {})
+	waits := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	slowWeb := startServer(t, func(c net.Conn) { // as a master's admin port: waits for the end of the header
+		start := make([]byte, 4)
+		if _, err := io.ReadFull(c, start); err == nil && string(start) == "GET " {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
 		}
 		_, _ = io.Copy(io.Discard, c)
@@ -413,23 +413,23 @@ func TestWrongPorts(t *testing.T) {
 	for addr, want := range map[string]string{
 		web.Listener.Addr().String():    "it speaks HTTP, as the admin port does",
 		secure.Listener.Addr().String(): "it speaks TLS",
-		other:                           `it begins with "-ERR unknown com`,
+		foreign:                         `it begins with "-ERR unknown com`,
 		closes:                          "closes the connection where a master answers",
 		waits:                           "connected, but no answer within 100ms",
 		slowWeb:                         "it speaks HTTP, as the admin port does",
 		"127.0.0.1:1":                   "nothing listens there",
 	} {
-		cfg := Config{Masters: []string{addr}, DialTimeout: patience}
+		cfg := Config{Masters: []string{addr}, DialTimeout: testTimeout}
 		if addr == waits {
 			cfg.DialTimeout = 100 * time.Millisecond
 		}
 		c := newClient(t, cfg)
-		for _, ask := range []func() error{
-			func() error { _, err := c.Info(within(t, patience)); return err },
-			func() error { _, err := c.Exists(within(t, patience), []string{"here"}); return err },
-			func() error { _, err := c.Exists(within(t, patience), []string{"here"}); return err },
+		for _, call := range []func() error{
+			func() error { _, err := c.Info(contextWithin(t, testTimeout)); return err },
+			func() error { _, err := c.Exists(contextWithin(t, testTimeout), []string{"here"}); return err },
+			func() error { _, err := c.Exists(contextWithin(t, testTimeout), []string{"here"}); return err },
 		} {
-			err := ask()
+			err := call()
 			require.ErrorIs(t, err, backend.ErrUnavailable)
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, err, addr)
@@ -438,8 +438,8 @@ func TestWrongPorts(t *testing.T) {
 	}
 }
 
-// startOther serves something that is no master.
-func startOther(t *testing.T, serve func(c net.Conn)) string {
+// startServer starts a server that is no master.
+func startServer(t *testing.T, serve func(c net.Conn)) string {
 	l, err := net.Listen("tcp", loopback)
 	require.NoError(t, err)
 	var running sync.WaitGroup
@@ -451,7 +451,7 @@ func startOther(t *testing.T, serve func(c net.Conn)) string {
 			}
 			running.Go(func() {
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(patience))
+				_ = c.SetDeadline(time.Now().Add(testTimeout))
 				serve(c)
 				_ = c.(*net.TCPConn).CloseWrite()
 				_, _ = io.Copy(io.Discard, c)
@@ -462,13 +462,13 @@ func startOther(t *testing.T, serve func(c net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestClose cuts calls that wait for an answer, for a turn and for a leader.
+// TestClose ends calls that wait for a reply, for a connection and for a leader.
 func TestClose(t *testing.T) {
-	silent := startOther(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	silent := startServer(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	f := startFake(t, loopback, FormTenant)
-	f.replies(func(q *request, _ []byte) { _, _ = io.Copy(io.Discard, q) })
+	f.setReply(func(q *request, _ []byte) { _, _ = io.Copy(io.Discard, q) })
 	for _, masters := range [][]string{{f.addr}, {silent}} {
-		c := newClient(t, Config{Masters: masters, Conns: 2, DialTimeout: patience, AllowReset: true})
+		c := newClient(t, Config{Masters: masters, Conns: 2, DialTimeout: testTimeout, AllowReset: true})
 		var callers sync.WaitGroup
 		for range 5 {
 			callers.Go(func() {
@@ -501,8 +501,8 @@ func isClosed(err error) bool {
 func TestNoDelay(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	c := newClient(t, Config{Masters: []string{f.addr}})
-	asks(t, c)
-	cn := c.pop()
+	checkExists(t, c)
+	cn := c.popIdle()
 	require.NotNil(t, cn)
 	defer cn.close()
 	raw, err := cn.net.(*net.TCPConn).SyscallConn()
@@ -515,37 +515,40 @@ func TestNoDelay(t *testing.T) {
 	}))
 }
 
-// TestUnrest asks from many goroutines while the masters misbehave and change: an
-// answer is right or it is an error.
-func TestUnrest(t *testing.T) {
+// flakyReply drops, cuts or delays the reply of 15% of the requests.
+func flakyReply(q *request, normal []byte) {
+	switch rand.IntN(20) {
+	case 0:
+		q.Close()
+	case 1:
+		q.write(normal[:rand.IntN(len(normal))])
+		q.Close()
+	case 2:
+		time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+		q.write(normal)
+	default:
+		q.write(normal)
+	}
+}
+
+// TestFlakyMasters asks from many goroutines while masters fail and the leader changes. Every
+// call returns the right answers or an error.
+func TestFlakyMasters(t *testing.T) {
 	masters := []*fakeMaster{startFake(t, loopback, FormTenant), startFake(t, loopback, FormKeys)}
 	for _, f := range masters {
-		f.replies(func(q *request, usual []byte) {
-			switch rand.IntN(20) {
-			case 0:
-				q.Close()
-			case 1:
-				q.write(usual[:rand.IntN(len(usual))])
-				q.Close()
-			case 2:
-				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
-				q.write(usual)
-			default:
-				q.write(usual)
-			}
-		})
+		f.setReply(flakyReply)
 	}
 	c := newClient(t, Config{Masters: []string{masters[0].addr, masters[1].addr}, Conns: 4})
 	var good, bad atomic.Int64
 	var callers sync.WaitGroup
-	begun := time.Now()
-	going := func() bool {
-		took := time.Since(begun)
-		return took < time.Second || took < patience && (good.Load() <= 10 || bad.Load() == 0)
+	start := time.Now()
+	running := func() bool {
+		took := time.Since(start)
+		return took < time.Second || took < testTimeout && (good.Load() <= 10 || bad.Load() == 0)
 	}
 	for range 8 {
 		callers.Go(func() {
-			for going() {
+			for running() {
 				keys, want := []string{"here", "nowhere", "there"}, []int{1, 0, 1}
 				if n := rand.IntN(3); n > 0 {
 					keys, want = keys[:n], want[:n]
@@ -562,9 +565,9 @@ func TestUnrest(t *testing.T) {
 		})
 	}
 	callers.Go(func() {
-		for i := 0; going(); i++ {
+		for i := 0; running(); i++ {
 			time.Sleep(20 * time.Millisecond)
-			masters[i%2].cut()
+			masters[i%2].closeConns()
 		}
 	})
 	callers.Wait()
@@ -572,16 +575,16 @@ func TestUnrest(t *testing.T) {
 	require.Greater(t, good.Load(), int64(10))
 	require.Positive(t, bad.Load())
 	for _, f := range masters {
-		f.behaves()
+		f.resetReply()
 	}
 	eventually(t, "a master leads", func() bool {
-		_, err := c.Exists(within(t, patience), []string{"here"})
+		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 		return err == nil
 	})
-	asks(t, c)
+	checkExists(t, c)
 }
 
-// syncBuffer is a log that is read while it is written.
+// syncBuffer is a log that may be read while it is written.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

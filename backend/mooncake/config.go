@@ -18,32 +18,31 @@ const (
 	DefaultDialTimeout = time.Second
 )
 
-// Config says where the masters are and how to talk with them. Zero fields mean
-// the defaults.
+// Config configures a Client. A zero field means its default.
 type Config struct {
-	// Masters are the addresses host:port of the masters' RPC ports, in any order:
-	// the one that answers is the leader. At least one.
+	// Masters are the addresses host:port of the masters' RPC ports, in any order. The one
+	// that answers is the leader. At least one is required.
 	Masters []string
-	// Admin are the addresses host:port of the masters' admin ports, in any order, for
-	// Keys. None by default.
+	// Admin are the addresses host:port of the masters' admin ports, in any order. Only Keys
+	// needs them. None by default.
 	Admin []string
-	// Tenant is whose keys are asked for; the engines' tenant_id. A master before
-	// v0.3.12, or one without tenants, ignores it. DefaultTenant by default.
+	// Tenant is the owner of the keys: the engines' tenant_id. A master before v0.3.12, or
+	// without tenants, ignores it. DefaultTenant by default.
 	Tenant string
-	// Conns is how many connections there are at most, which is how many questions
-	// the master is asked at a time. DefaultConns by default.
+	// Conns bounds the connections, and so the concurrent requests to the master.
+	// DefaultConns by default.
 	Conns int
-	// AllowReset lets Reset remove every key of the tenant, under all engines.
+	// AllowReset allows Reset, which removes every key of the tenant under all engines.
 	AllowReset bool
-	// DialTimeout bounds making a connection and the master's first answer on it,
-	// beside the deadline of the call that needs it. DefaultDialTimeout by default.
+	// DialTimeout bounds connecting and the master's first answer. The deadline of the call
+	// that dials bounds them too. DefaultDialTimeout by default.
 	DialTimeout time.Duration
-	// Logger gets a line when a leader is found and when there is none any longer.
-	// Nothing is logged by default.
+	// Logger gets a line when a leader is found, and one when there is no leader any longer.
+	// By default nothing is logged.
 	Logger *slog.Logger
 }
 
-// withDefaults fills in what is zero and checks the rest.
+// withDefaults returns c with its defaults, validated.
 func (c Config) withDefaults() (Config, error) {
 	if c.Tenant == "" {
 		c.Tenant = DefaultTenant
@@ -104,8 +103,8 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// validTenant is the master's own rule. The master logs a line for each key that is
-// asked for an invalid tenant, so it is checked here.
+// validTenant applies the master's own rule. It is checked here because the master would log
+// a line for each key of a request with an invalid tenant.
 func validTenant(id string) bool {
 	if id[0] == '_' || len(id) > 255 {
 		return false

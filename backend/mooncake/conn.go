@@ -12,70 +12,71 @@ import (
 )
 
 const (
-	// partKeys and partBytes bound one question: the master answers nothing else on
-	// its thread meanwhile. A longer one is asked in parts.
-	partKeys, partBytes = 16 << 10, 4 << 20
-	// errorLimit bounds the text of an error reply.
-	errorLimit = 64 << 10
-	// keepBuffer is the largest buffer that an idle connection keeps.
-	keepBuffer = 4 << 20
+	// maxRequestKeys and maxRequestBytes bound one request, since the master's thread serves
+	// nothing else meanwhile. More keys are sent in several requests.
+	maxRequestKeys, maxRequestBytes = 16 << 10, 4 << 20
+	// maxErrorReply bounds the body of an error reply, in bytes.
+	maxErrorReply = 64 << 10
+	// maxIdleBuffer is the largest buffer, in bytes, that an idle connection keeps.
+	maxIdleBuffer = 4 << 20
 )
 
-// longAgo as a deadline wakes a read or write at once.
-var longAgo = time.Unix(1, 0)
+// aLongTimeAgo is a deadline that ends reads and writes at once.
+var aLongTimeAgo = time.Unix(1, 0)
 
-// conn is a connection to a master, which serves one question at a time.
+// conn is a connection to a master. It serves one request at a time. It is not safe for
+// concurrent use; whoever took it from the pool owns it.
 type conn struct {
 	net     net.Conn
 	addr    string
 	form    Form
-	term    uint64 // of the leader it was made to
-	seq     uint32
-	out, in []byte
-	spoiled bool // not to be used again
-	rested  bool // has been idle
+	term    uint64 // of the leader at the time of the dial
+	seq     uint32 // of the next request
+	out, in []byte // reused for requests and replies
+	broken  bool   // a request failed or was interrupted: must not be used again
+	reused  bool   // has been idle, so the master may have closed it
 }
 
-// during runs do, which the end of ctx interrupts. If do fails, the connection is
-// spoiled.
-func (c *conn) during(ctx context.Context, do func(*conn) error) error {
-	until, _ := ctx.Deadline()
-	if err := c.net.SetDeadline(until); err != nil {
+// run runs do, interrupted when ctx ends. If do fails or is interrupted, the connection is
+// broken.
+func (c *conn) run(ctx context.Context, do func(*conn) error) error {
+	deadline, _ := ctx.Deadline()
+	if err := c.net.SetDeadline(deadline); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(longAgo) })
+	stop := context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(aLongTimeAgo) })
 	err := do(c)
 	if !stop() || err != nil {
-		c.spoiled = true
+		c.broken = true
 	}
-	if err != nil && timedOut(err) {
-		if cause := over(ctx); cause != nil {
+	if err != nil && isTimeout(err) {
+		if cause := ctxErr(ctx); cause != nil {
 			err = fmt.Errorf("no answer: %w", cause)
 		}
 	}
 	return err
 }
 
-// over returns why ctx has ended, nil if it has not. A socket can see the deadline
-// pass a little before the context does.
-func over(ctx context.Context) error {
+// ctxErr returns the error of ctx, also if its deadline has passed but ctx has not ended
+// yet: a socket can see the deadline a little earlier.
+func ctxErr(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if until, ok := ctx.Deadline(); ok && !time.Now().Before(until) {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
 	return nil
 }
 
-// begin begins a request; its body is then appended to out.
-func (c *conn) begin(function uint32) {
+// beginRequest writes the header of a request to out. The caller appends the body.
+func (c *conn) beginRequest(function uint32) {
 	c.out = appendRequest(c.out[:0], c.seq, function)
 }
 
-// finish sends the request and returns the body of its reply, which is good until
-// the next. An error reply is an error.
-func (c *conn) finish(limit int) ([]byte, error) {
+// roundTrip sends the request in out and returns the body of its reply, which is valid until
+// the next request. An error reply is an rpcError. limit bounds the body of a result.
+func (c *conn) roundTrip(limit int) ([]byte, error) {
 	seq := c.seq
 	c.seq++
 	if _, err := c.net.Write(endRequest(c.out)); err != nil {
@@ -84,11 +85,11 @@ func (c *conn) finish(limit int) ([]byte, error) {
 	var head [responseLen]byte
 	if n, err := io.ReadFull(c.net, head[:]); err != nil {
 		if n >= len("HTTP") && (head[0] != magic || head[1] != 0) {
-			return nil, foreign(head[:n])
+			return nil, explainForeign(head[:n])
 		}
 		return nil, err
 	}
-	h, err := parseHeader(head[:], seq, max(limit, errorLimit))
+	h, err := parseHeader(head[:], seq, max(limit, maxErrorReply))
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +109,13 @@ func (c *conn) finish(limit int) ([]byte, error) {
 	return c.in, nil
 }
 
-// exist asks for keys, one answer each, in parts if they are many.
-func (c *conn) exist(keys []string, tenant string, answers []int) error {
+// batchExist asks for keys and writes one answer for each, in several requests if needed.
+func (c *conn) batchExist(keys []string, tenant string, answers []int) error {
 	for {
-		n := part(keys)
-		c.begin(fnBatchExistKey)
+		n := batchLen(keys)
+		c.beginRequest(fnBatchExistKey)
 		c.out = appendExist(c.out, c.form, keys[:n], tenant)
-		body, err := c.finish(5*n + 64)
+		body, err := c.roundTrip(5*n + 64) // at most 5 bytes an answer
 		if err != nil {
 			return err
 		}
@@ -127,38 +128,38 @@ func (c *conn) exist(keys []string, tenant string, answers []int) error {
 	}
 }
 
-// part returns how many of the keys make one question.
-func part(keys []string) int {
+// batchLen returns how many leading keys fit into one request.
+func batchLen(keys []string) int {
 	size := 0
 	for i, key := range keys {
-		if size += len(key); i == partKeys || i > 0 && size > partBytes {
+		if size += len(key); i == maxRequestKeys || i > 0 && size > maxRequestBytes {
 			return i
 		}
 	}
 	return len(keys)
 }
 
-// negotiate finds the form that the master takes, by asking for no key.
+// negotiate sets the form that the master takes. It tries requests for no keys.
 func (c *conn) negotiate(tenant string) error {
 	for _, c.form = range []Form{FormTenant, FormKeys} {
-		err := c.exist(nil, tenant, nil)
-		if !refused(err) {
+		err := c.batchExist(nil, tenant, nil)
+		if !isUnknownCall(err) {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %w", backend.ErrUnavailable, ErrForm)
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, errForm)
 }
 
-// refused tells whether a function takes other arguments, or does not exist.
-func refused(err error) bool {
+// isUnknownCall reports whether the master has no such function, or not with such arguments.
+func isUnknownCall(err error) bool {
 	var rpc *rpcError
 	return errors.As(err, &rpc) && (rpc.code == codeArguments || rpc.code == codeNotRegister)
 }
 
-// version asks what the master says of itself.
+// version returns the version that the master reports.
 func (c *conn) version() (string, error) {
-	c.begin(fnServiceReady)
-	body, err := c.finish(errorLimit)
+	c.beginRequest(fnServiceReady)
+	body, err := c.roundTrip(maxErrorReply)
 	if err != nil {
 		return "", err
 	}
@@ -167,12 +168,12 @@ func (c *conn) version() (string, error) {
 
 // removeAll removes every key of the tenant and returns how many there were.
 func (c *conn) removeAll(tenant string) (int64, error) {
-	c.begin(fnRemoveAll)
+	c.beginRequest(fnRemoveAll)
 	c.out = appendRemoveAll(c.out, c.form, tenant)
-	body, err := c.finish(64)
-	if c.form == FormKeys && refused(err) { // before v0.3.9 it has no arguments
-		c.begin(fnRemoveAll)
-		body, err = c.finish(64)
+	body, err := c.roundTrip(64)
+	if c.form == FormKeys && isUnknownCall(err) { // before v0.3.9 RemoveAll has no arguments
+		c.beginRequest(fnRemoveAll)
+		body, err = c.roundTrip(64)
 	}
 	if err != nil {
 		return 0, err
@@ -180,13 +181,13 @@ func (c *conn) removeAll(tenant string) (int64, error) {
 	return parseCount(body)
 }
 
-// rest makes the connection ready to be idle.
-func (c *conn) rest() {
-	c.rested = true
-	if cap(c.out) > keepBuffer {
+// prepareIdle marks the connection as reused and frees large buffers.
+func (c *conn) prepareIdle() {
+	c.reused = true
+	if cap(c.out) > maxIdleBuffer {
 		c.out = nil
 	}
-	if cap(c.in) > keepBuffer {
+	if cap(c.in) > maxIdleBuffer {
 		c.in = nil
 	}
 }

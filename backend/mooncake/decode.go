@@ -8,21 +8,21 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// header is that of a response.
+// header is the header of a response.
 type header struct {
-	code byte // 0: the function's result follows, else an error
+	code byte // 0 if the function's result follows, else an error code of the RPC layer
 	seq  uint32
-	body int
+	body int // length of the body in bytes
 }
 
-// parseHeader decodes the header of a response to the request seq, whose body may
-// not be longer than limit. b is responseLen bytes.
+// parseHeader decodes the header of the response to request seq. The body may have at most
+// limit bytes. b has responseLen bytes.
 func parseHeader(b []byte, seq uint32, limit int) (header, error) {
 	h := header{code: b[2], seq: le.Uint32(b[4:])}
 	body, attachment := le.Uint32(b[8:]), le.Uint32(b[12:])
 	switch {
 	case b[0] != magic || b[1] != 0 || b[3] != 0:
-		return h, foreign(b)
+		return h, explainForeign(b)
 	case h.seq != seq:
 		return h, fmt.Errorf("%w: to request %d, not %d", backend.ErrReply, h.seq, seq)
 	case attachment != 0:
@@ -34,15 +34,15 @@ func parseHeader(b []byte, seq uint32, limit int) (header, error) {
 	return h, nil
 }
 
-// reader decodes a body. Its first failure sticks; after it everything reads as 0.
+// reader decodes a body. After the first error every read returns 0; err keeps that error.
 type reader struct {
-	rest  []byte
-	width int
+	rest  []byte // not yet read
+	width int    // bytes of each count and length
 	err   error
 }
 
-// open reads what comes before a value of the type.
-func open(body []byte, typ wireType) *reader {
+// newReader returns a reader at the value of a body of the type.
+func newReader(body []byte, typ wireType) *reader {
 	r := &reader{rest: body, width: 1}
 	head := uint32(r.uint(4))
 	if r.err == nil && head&^hasMeta != typ.code {
@@ -64,6 +64,7 @@ func open(body []byte, typ wireType) *reader {
 	return r
 }
 
+// fail sets err if it is nil, and drops the rest.
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: %s", backend.ErrReply, fmt.Sprintf(format, args...))
@@ -71,7 +72,7 @@ func (r *reader) fail(format string, args ...any) {
 	r.rest = nil
 }
 
-// bytes reads n bytes.
+// bytes reads n bytes. They are valid as long as the body.
 func (r *reader) bytes(n int) []byte {
 	if r.err == nil && n > len(r.rest) {
 		r.fail("it ends %d bytes early", n-len(r.rest))
@@ -84,7 +85,7 @@ func (r *reader) bytes(n int) []byte {
 	return b
 }
 
-// uint reads a number of that many bytes.
+// uint reads a little-endian number of width bytes.
 func (r *reader) uint(width int) (n uint64) {
 	for i, b := range r.bytes(width) {
 		n |= uint64(b) << (8 * i)
@@ -101,7 +102,7 @@ func (r *reader) bool() bool {
 	return b == 1
 }
 
-// length reads a count of things that take at least one byte each.
+// length reads a count of elements that have at least one byte each.
 func (r *reader) length() int {
 	n := r.uint(r.width)
 	if n > uint64(len(r.rest)) {
@@ -119,10 +120,10 @@ func (r *reader) end() error {
 	return r.err
 }
 
-// parseExist decodes the answers into answers, which has one place a key: 1 is
-// present, 0 absent, and a negative number the store's error.
+// parseExist decodes a reply of BatchExistKey into answers, which has one element for each
+// key: 1 if it is present, 0 if it is absent, and negative for an error of the store.
 func parseExist(body []byte, answers []int) error {
-	r := open(body, typeExists)
+	r := newReader(body, typeExists)
 	if n := r.length(); r.err == nil && n != len(answers) {
 		r.fail("%d answers for %d keys", n, len(answers))
 	}
@@ -130,7 +131,7 @@ func parseExist(body []byte, answers []int) error {
 		return r.err
 	}
 	for i := range answers {
-		if len(r.rest) >= 2 && r.rest[0] == 1 && r.rest[1] <= 1 { // nearly always
+		if len(r.rest) >= 2 && r.rest[0] == 1 && r.rest[1] <= 1 { // a fast path for all answers without an error
 			answers[i] = int(r.rest[1])
 			r.rest = r.rest[2:]
 			continue
@@ -153,7 +154,7 @@ func (r *reader) answer() int {
 	return 0
 }
 
-// storeError reads an ErrorCode, which stands where a result would.
+// storeError reads an ErrorCode, which stands in place of a result.
 func (r *reader) storeError() int {
 	code := int(int32(r.uint(4)))
 	if r.err == nil && code >= 0 {
@@ -162,9 +163,9 @@ func (r *reader) storeError() int {
 	return code
 }
 
-// parseVersion decodes the reply of ServiceReady.
+// parseVersion decodes a reply of ServiceReady.
 func parseVersion(body []byte) (string, error) {
-	r := open(body, typeVersion)
+	r := newReader(body, typeVersion)
 	if !r.bool() {
 		code := r.storeError()
 		if err := r.end(); err != nil {
@@ -179,9 +180,9 @@ func parseVersion(body []byte) (string, error) {
 	return version, nil
 }
 
-// parseCount decodes the reply of RemoveAll.
+// parseCount decodes a reply of RemoveAll: the number of removed keys.
 func parseCount(body []byte) (int64, error) {
-	r := open(body, typeCount)
+	r := newReader(body, typeCount)
 	n := int64(r.uint(8))
 	if r.err == nil && n < 0 {
 		r.fail("%d keys removed", n)
@@ -189,15 +190,15 @@ func parseCount(body []byte) (int64, error) {
 	return n, r.end()
 }
 
-// parseError decodes the body of an error reply. A text that cannot be read does
-// not hide the code.
+// parseError decodes the body of an error reply. If the text cannot be read, the error still
+// has the code.
 func parseError(code byte, body []byte) *rpcError {
 	e := &rpcError{code: code}
 	typ := typeText
 	if code == codeUser {
 		typ = typeCodeText
 	}
-	r := open(body, typ)
+	r := newReader(body, typ)
 	if code == codeUser {
 		e.user = uint16(r.uint(2))
 	}
@@ -207,11 +208,12 @@ func parseError(code byte, body []byte) *rpcError {
 	return e
 }
 
-// printable makes text of the peer fit for an error message or a log line.
+// printable returns text of the peer for an error message or a log line: at most 200 bytes
+// before invalid ones are replaced, without control characters.
 func printable(b []byte) string {
-	const most = 200
-	if len(b) > most {
-		b = b[:most]
+	const maxBytes = 200
+	if len(b) > maxBytes {
+		b = b[:maxBytes]
 	}
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c == '\ufffd' {

@@ -12,7 +12,7 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// existBody is a reply of a master built for release, or for debugging.
+// existBody returns a reply body of a release or a debug build of the master.
 func existBody(answers []int, debug bool) []byte {
 	body, width := openBody(typeExists, len(answers), debug)
 	body = appendLen(body, width, len(answers))
@@ -26,8 +26,9 @@ func existBody(answers []int, debug bool) []byte {
 	return body
 }
 
-func openBody(typ wireType, longest int, debug bool) ([]byte, int) {
-	width := widthOf(longest)
+// openBody returns the head of a body, and the width for counts up to greatest.
+func openBody(typ wireType, greatest int, debug bool) ([]byte, int) {
+	width := widthOf(greatest)
 	body := appendHead(nil, typ, width)
 	if debug {
 		if width == 1 {
@@ -39,13 +40,13 @@ func openBody(typ wireType, longest int, debug bool) ([]byte, int) {
 	return body, width
 }
 
-// textBody is the body of an error reply.
+// textBody returns the body of an error reply.
 func textBody(text string) []byte {
 	body, width := openBody(typeText, len(text), false)
 	return append(appendLen(body, width, len(text)), text...)
 }
 
-// TestParseExist reads bytes that the RPC library of the master has sent.
+// TestParseExist decodes bytes that the RPC library of the master has sent.
 func TestParseExist(t *testing.T) {
 	for _, body := range []string{
 		"5c8c5f2a 03 0101 0100 00 40fdffff",
@@ -82,7 +83,7 @@ func TestParseExist(t *testing.T) {
 	require.Equal(t, unhex(t, "5d8c5f2a 10 70110100"), existBody(slices.Repeat([]int{1}, 70000), false)[:9])
 }
 
-// TestParseExistRefuses has replies for three keys that are wrong in one thing.
+// TestParseExistRefuses has replies for three keys, each with one error.
 func TestParseExistRefuses(t *testing.T) {
 	for body, why := range map[string]string{
 		"":                                  "ends 4 bytes early",
@@ -153,10 +154,10 @@ func TestParseHeader(t *testing.T) {
 		"15000000 07000000 25000000 00000000": {backend.ErrReply, "37 bytes, at most 36 were expected"},
 		"15000000 07000000 ffffffff 00000000": {backend.ErrReply, "at most 36"},
 		"15000000 07000000 24000000 01000000": {backend.ErrReply, "1 bytes attached"},
-		"15010000 07000000 24000000 00000000": {ErrNotMaster, "begins with"},
-		"16000000 07000000 24000000 00000000": {ErrNotMaster, "begins with"},
-		"15030100 0202460a 00000000 00000000": {ErrNotMaster, "TLS"},
-		"48545450 2f312e31 20343030 20426164": {ErrNotMaster, "admin port"},
+		"15010000 07000000 24000000 00000000": {errNotMaster, "begins with"},
+		"16000000 07000000 24000000 00000000": {errNotMaster, "begins with"},
+		"15030100 0202460a 00000000 00000000": {errNotMaster, "TLS"},
+		"48545450 2f312e31 20343030 20426164": {errNotMaster, "admin port"},
 	} {
 		_, err := parseHeader(unhex(t, head), 7, 36)
 		require.ErrorIs(t, err, want.is, head)
@@ -164,7 +165,7 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-// FuzzReply gives the decoders any body; count is how many keys were asked for.
+// FuzzReply decodes any body; count is the number of requested keys.
 func FuzzReply(f *testing.F) {
 	f.Add(unhex(f, "5c8c5f2a 03 0101 0100 00 40fdffff"), uint8(3))
 	f.Add(unhex(f, "5d8c5f2a 04 84870b0100 03 0101 0100 00 40fdffff"), uint8(3))
@@ -192,6 +193,6 @@ func FuzzReply(f *testing.F) {
 			h, err := parseHeader(body[:responseLen], 7, 100)
 			require.True(t, err != nil || h.seq == 7 && h.body <= 100)
 		}
-		require.Equal(t, before, body, "nothing is written to")
+		require.Equal(t, before, body, "the body is not modified")
 	})
 }

@@ -1,39 +1,54 @@
-// Package mooncake is a backend over a Mooncake store: it asks the store's master
-// which keys exist, as vLLM does, by the master's own RPC and in pure Go.
+// Package mooncake is a backend over a Mooncake store. It asks the store's master which
+// keys exist, as vLLM does: by the master's own RPC, in pure Go.
 //
-// # One question
+// # Glossary
 //
-//	Exists → call (turn, connection) → appendExist → master → replyLen → parseExist
+//   - master: a mooncake_master process. It knows which keys the store has.
+//   - leader: the master that serves RPC. The others are standbys.
+//   - term: counts the leaders that a Client has found.
+//   - round: one search for the leader. It dials all masters at once.
+//   - form: how a master encodes the arguments of its functions, see [Form].
+//   - lease: protects a block from eviction for a while.
 //
-// The encoding (encode.go) and decoding (decode.go) are functions over bytes; what
-// they mean is in wire.go. A true answer takes a read lease on the block, so that it
-// is still there when the engine loads it: that is why no answer is kept here and
-// every lookup asks the master again.
+// # One lookup
+//
+//	Exists → withConn (semaphore, idle or new connection) → batchExist → roundTrip
+//	         appendExist → master → parseHeader → parseExist
+//
+// Encoding (encode.go) and decoding (decode.go) are functions over bytes; wire.go has the
+// format. A positive answer takes a read lease on the block, so that it is still stored when
+// the engine loads it. For that reason the client caches no answer: every lookup asks the
+// master.
 //
 // # Forms
 //
-// Mooncake v0.3.12 added the tenant to the arguments of BatchExistKey, and nothing
-// that the master says of itself tells which it takes. Each connection begins with
-// an empty question in the one form and, if that is refused, in the other. A master
-// that takes neither is not used, and the log says so.
+// Mooncake v0.3.12 added the tenant to the arguments of BatchExistKey. A master does not
+// report which form it takes. So each connection begins with a request for no keys in one
+// form and, if that fails, in the other. A master that takes neither is not used, and the
+// log says so.
 //
 // # The leader
 //
-// Of several masters only the leader serves RPC. The seeker asks all of them at
-// once, when there is no leader, when the leader's connections fail and when it
-// has let several questions in a row time out; the first that answers is the leader.
-// While nobody answers the rounds come ever more rarely, and a question in a pause
-// between them fails at once; one that comes during a round waits for its end.
+// Only the leader serves RPC. The first master that answers in a round is the leader. A
+// goroutine runs a round if there is no leader, if connecting to it fails, if it reports
+// that it does not serve, or after three timeouts in a row. While no master answers, the
+// delay between rounds doubles from 10 ms to 1 s. A call during a round waits for its end; a
+// call between rounds fails at once.
 //
 // # Connections
 //
-// A connection serves one question at a time, since the master answers those of one
-// connection one after the other. One that has failed in any way, a timeout
-// included, is closed: what may still arrive on it belongs to no question.
+// A connection serves one request at a time: a master answers the requests of a connection
+// in order. A connection that has failed in any way, a timeout included, is closed. So a
+// late reply is never read as the answer to another request.
 //
-// # Reading only
+// # Read only
 //
-// Blocks are stored by the engines, together with their data. Store and Evict
-// refuse, and so does Reset unless the configuration allows it: it empties the
+// Only engines store blocks, together with their data. Store and Evict return
+// backend.ErrReadOnly. So does Reset unless [Config.AllowReset] is set, because it empties the
 // store under every engine that uses it.
+//
+// # Errors
+//
+// Errors wrap the sentinels of package backend. Those of a master that cannot be used as
+// configured wrap backend.ErrMismatch. Those of New wrap [ErrConfig].
 package mooncake

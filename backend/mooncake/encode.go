@@ -7,7 +7,7 @@ import (
 
 var le = binary.LittleEndian
 
-// appendRequest appends the header of a request. endRequest completes it.
+// appendRequest appends the header of a request. endRequest fills in the length of the body.
 func appendRequest(dst []byte, seq, function uint32) []byte {
 	dst = append(dst, magic, 0, 0, 0)
 	dst = le.AppendUint32(dst, seq)
@@ -15,23 +15,23 @@ func appendRequest(dst []byte, seq, function uint32) []byte {
 	return append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// endRequest puts the length of the body into the header at msg[0].
+// endRequest writes the length of the body into the header, which begins at msg[0].
 func endRequest(msg []byte) []byte {
 	le.PutUint32(msg[12:], uint32(len(msg)-requestLen))
 	return msg
 }
 
-// appendExist appends the body that asks for keys.
+// appendExist appends the body of a BatchExistKey request.
 func appendExist(dst []byte, form Form, keys []string, tenant string) []byte {
-	longest := len(keys)
+	greatest := len(keys) // count or length in the body
 	for _, key := range keys {
-		longest = max(longest, len(key))
+		greatest = max(greatest, len(key))
 	}
 	typ := typeKeys
 	if form == FormTenant {
-		typ, longest = typeKeysTenant, max(longest, len(tenant))
+		typ, greatest = typeKeysTenant, max(greatest, len(tenant))
 	}
-	width := widthOf(longest)
+	width := widthOf(greatest)
 	dst = appendHead(dst, typ, width)
 	dst = appendLen(dst, width, len(keys))
 	for _, key := range keys {
@@ -43,8 +43,8 @@ func appendExist(dst []byte, form Form, keys []string, tenant string) []byte {
 	return dst
 }
 
-// appendRemoveAll appends the body that removes every key, leased ones too: as
-// the reference does.
+// appendRemoveAll appends the body of a RemoveAll request. It removes leased keys too, as the
+// reference does.
 func appendRemoveAll(dst []byte, form Form, tenant string) []byte {
 	const force = 1
 	if form != FormTenant {
@@ -55,7 +55,7 @@ func appendRemoveAll(dst []byte, form Form, tenant string) []byte {
 	return append(appendLen(dst, width, len(tenant)), tenant...)
 }
 
-// widthOf returns the bytes of each count and length in a body whose greatest is n.
+// widthOf returns the bytes of each count and length in a body; n is the greatest of them.
 func widthOf(n int) int {
 	switch {
 	case n <= math.MaxUint8:
@@ -68,7 +68,7 @@ func widthOf(n int) int {
 	return 8
 }
 
-// appendHead appends what comes before the value; counts of 1 byte need no meta.
+// appendHead appends the head of a body, and meta if counts are wider than 1 byte.
 func appendHead(dst []byte, typ wireType, width int) []byte {
 	if width == 1 {
 		return le.AppendUint32(dst, typ.code)
@@ -83,6 +83,7 @@ func appendHead(dst []byte, typ wireType, width int) []byte {
 	return append(dst, 3<<widthShift)
 }
 
+// appendLen appends a count or length of width bytes.
 func appendLen(dst []byte, width, n int) []byte {
 	switch width {
 	case 1:

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unhex takes hex with spaces.
+// unhex decodes hex with spaces.
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
@@ -19,7 +19,8 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-func TestNames(t *testing.T) {
+// TestCodes computes the codes of functions and types.
+func TestCodes(t *testing.T) {
 	for name, id := range map[string]uint32{"BatchExistKey": fnBatchExistKey, "ServiceReady": fnServiceReady, "RemoveAll": fnRemoveAll} {
 		sum := md5.Sum([]byte("mooncake::WrappedMasterService::" + name))
 		require.Equal(t, binary.BigEndian.Uint32(sum[:]), id, name)
@@ -53,7 +54,7 @@ func TestWidths(t *testing.T) {
 	for n, want := range map[int]int{0: 1, 255: 1, 256: 2, 65535: 2, 65536: 4, 1<<32 - 1: 4, 1 << 32: 8} {
 		require.Equal(t, want, widthOf(n), "%d", n)
 		body := appendLen(appendHead(nil, typeText, want), want, n)
-		r := open(body, typeText)
+		r := newReader(body, typeText)
 		require.NoError(t, r.err)
 		require.Equal(t, want, r.width)
 		require.EqualValues(t, n, r.uint(r.width))

@@ -5,42 +5,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/hitline/hitline/backend"
 )
 
+// ErrConfig means that a Config is invalid.
+var ErrConfig = errors.New("mooncake: bad configuration")
+
 var (
-	// ErrConfig refuses a Config.
-	ErrConfig = errors.New("mooncake: bad configuration")
-	// ErrForm says that a master takes the arguments of BatchExistKey in no form
-	// known here.
-	ErrForm = mismatch("takes no form of BatchExistKey known here, which are those of Mooncake v0.3.5 on")
-	// ErrNotMaster says that an address leads to something that is no master's RPC.
-	ErrNotMaster = mismatch("is no RPC port of a Mooncake master")
+	// errForm means that a master takes none of the Forms.
+	errForm = mismatchError("takes no form of BatchExistKey known here, which are those of Mooncake v0.3.5 on")
+	// errNotMaster means that an address is not the RPC port of a master.
+	errNotMaster = mismatchError("is no RPC port of a Mooncake master")
 )
 
-// mismatch is an error that is a backend.ErrMismatch and does not say so.
-type mismatch string
+// mismatchError is a text that wraps backend.ErrMismatch without repeating its text.
+type mismatchError string
 
-func (m mismatch) Error() string { return string(m) }
+func (m mismatchError) Error() string { return string(m) }
 
-// Unwrap makes it one.
-func (m mismatch) Unwrap() error { return backend.ErrMismatch }
+func (m mismatchError) Unwrap() error { return backend.ErrMismatch }
 
 var (
-	// errClosed is said of a call after Close.
+	// errClosed is the error of calls that Close ends, and of later ones.
 	errClosed = fmt.Errorf("mooncake: %w: the client is closed: %w", backend.ErrUnavailable, net.ErrClosed)
-	// errHTTP is said of the wrong one of a master's two ports.
-	errHTTP = fmt.Errorf("%w: it speaks HTTP, as the admin port does (9003 by default; RPC is on 50051)", ErrNotMaster)
+	// errHTTP is the error of an address that is a master's admin port.
+	errHTTP = fmt.Errorf("%w: it speaks HTTP, as the admin port does (9003 by default; RPC is on 50051)", errNotMaster)
 )
 
 // rpcError is an error reply of the RPC layer.
 type rpcError struct {
 	code byte
-	user uint16 // with codeUser
+	user uint16 // the function's own code, if code is codeUser
 	text string
 }
 
@@ -66,10 +67,9 @@ func (e *rpcError) Error() string {
 	return fmt.Sprintf("it answers RPC error %d%s", e.code, what)
 }
 
-// Unwrap makes it a store that does not serve.
 func (e *rpcError) Unwrap() error { return backend.ErrUnavailable }
 
-// notServing is for a store that answers with its own error in place of all results.
+// notServing returns the error of a store that answers with code in place of all results.
 func notServing(code int) error {
 	name, class := "", backend.ErrUnavailable
 	switch code {
@@ -83,42 +83,61 @@ func notServing(code int) error {
 	return fmt.Errorf("%w: it answers store error %d%s", class, code, name)
 }
 
-// foreign explains the first bytes of a reply that is not of this protocol. A TLS
-// alert begins with the byte that is the magic.
-func foreign(b []byte) error {
+// explainForeign explains first bytes that no master sends. A TLS alert begins with the same
+// byte as a response.
+func explainForeign(b []byte) error {
 	switch {
 	case bytes.HasPrefix(b, []byte("HTTP")):
 		return errHTTP
 	case b[0] == magic && b[1] == 3:
-		return fmt.Errorf("%w: it speaks TLS, which the master's RPC does not", ErrNotMaster)
+		return fmt.Errorf("%w: it speaks TLS, which the master's RPC does not", errNotMaster)
 	}
-	return fmt.Errorf("%w: %w: it begins with %q", ErrNotMaster, backend.ErrReply, b)
+	return fmt.Errorf("%w: %w: it begins with %q", errNotMaster, backend.ErrReply, b)
 }
 
-// explain makes one line of a failure to reach a master or to talk with it. begun
-// tells whether the connection has answered before.
-func explain(err error, begun bool) error {
+// explain turns a network error into one line. answered tells whether the master has already
+// answered on the connection.
+func explain(err error, answered bool) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens there: %w", syscall.ECONNREFUSED)
 	case closedByPeer(err):
-		if begun {
+		if answered {
 			return fmt.Errorf("it closed the connection: %w", err)
 		}
-		return fmt.Errorf("%w: it closes the connection where a master answers (is it the HTTP admin port, or one with TLS?): %w", ErrNotMaster, err)
+		return fmt.Errorf("%w: it closes the connection where a master answers (is it the HTTP admin port, or one with TLS?): %w", errNotMaster, err)
 	}
 	return err
 }
 
-// timedOut tells whether err is that the time is over.
-func timedOut(err error) bool {
+// isTimeout reports whether err is a timeout.
+func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// unavailable types an error, which then also says whose it is.
-func unavailable(addr string, err error) error {
+// closedByPeer reports whether a connection failed because the peer closed it.
+func closedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// wrapUnavailable adds the address, and backend.ErrUnavailable if err is neither that nor
+// backend.ErrReply.
+func wrapUnavailable(addr string, err error) error {
 	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrReply) {
 		return fmt.Errorf("mooncake %s: %w", addr, err)
 	}
 	return fmt.Errorf("mooncake %s: %w: %w", addr, backend.ErrUnavailable, err)
 }
+
+// joinedErrors joins errors in one line; errors.Join writes one line for each.
+type joinedErrors []error
+
+func (j joinedErrors) Error() string {
+	texts := make([]string, len(j))
+	for i, err := range j {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (j joinedErrors) Unwrap() []error { return j }

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what takes no time on an idle machine.
-const patience = 20 * time.Second
+// testTimeout bounds waits that are short on an idle machine.
+const testTimeout = 20 * time.Second
 
-// request is one that a fake master has read.
+// request is a request that a fakeMaster has read.
 type request struct {
 	net.Conn
 	function, seq uint32
@@ -25,55 +25,55 @@ type request struct {
 // write sends a reply, after which the connection may be closed.
 func (q *request) write(reply []byte) { _, _ = q.Conn.Write(reply) }
 
-// fakeMaster is a master that does as it is told. It speaks both forms, or one.
+// fakeMaster is a master whose replies a test can set. It takes the given forms.
 type fakeMaster struct {
 	addr  string
-	debug bool // as built for debugging
+	debug bool // encodes as a debug build
 
-	mu      sync.Mutex
-	forms   []Form
-	oldest  bool // RemoveAll has no arguments
-	present map[string]int
-	closed  bool
-	listen  net.Listener
-	conns   map[net.Conn]bool
-	running sync.WaitGroup
+	mu       sync.Mutex
+	forms    []Form
+	oldest   bool // RemoveAll has no arguments
+	present  map[string]int
+	closed   bool
+	listener net.Listener
+	conns    map[net.Conn]bool
+	running  sync.WaitGroup
 
-	// reply, if set, answers requests but those for no key; usual is what an honest
-	// master would say. always is also asked for those.
-	reply, always atomic.Pointer[func(q *request, usual []byte)]
+	// reply, if set, answers requests except those for no keys. normal is the right reply.
+	// always, if set, answers all requests.
+	reply, always atomic.Pointer[func(q *request, normal []byte)]
 
-	accepted, asked, inFlight, most, resets atomic.Int64
+	accepted, numQueries, inFlight, maxInFlight, resets atomic.Int64
 }
 
 func startFake(t testing.TB, addr string, forms ...Form) *fakeMaster {
 	t.Helper()
 	f := &fakeMaster{forms: forms, present: map[string]int{"here": 1, "there": 1}, conns: map[net.Conn]bool{}}
 	var err error
-	f.listen, err = net.Listen("tcp", addr)
+	f.listener, err = net.Listen("tcp", addr)
 	require.NoError(t, err)
-	f.addr = f.listen.Addr().String()
+	f.addr = f.listener.Addr().String()
 	f.running.Go(f.accept)
 	t.Cleanup(f.stop)
 	return f
 }
 
-func (f *fakeMaster) replies(do func(q *request, usual []byte)) { f.reply.Store(&do) }
-func (f *fakeMaster) behaves()                                  { f.reply.Store(nil) }
+func (f *fakeMaster) setReply(do func(q *request, normal []byte)) { f.reply.Store(&do) }
+func (f *fakeMaster) resetReply()                                 { f.reply.Store(nil) }
 
-// stop ends it and all its connections, as if the process had ended.
+// stop closes the listener and all connections, as the end of the process would.
 func (f *fakeMaster) stop() {
-	f.listen.Close()
-	f.cut()
+	f.listener.Close()
+	f.closeConns()
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
-	f.cut()
+	f.closeConns()
 	f.running.Wait()
 }
 
-// cut closes the connections.
-func (f *fakeMaster) cut() {
+// closeConns closes all connections.
+func (f *fakeMaster) closeConns() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
@@ -81,7 +81,7 @@ func (f *fakeMaster) cut() {
 	}
 }
 
-func (f *fakeMaster) open() int {
+func (f *fakeMaster) numConns() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.conns)
@@ -89,7 +89,7 @@ func (f *fakeMaster) open() int {
 
 func (f *fakeMaster) accept() {
 	for {
-		c, err := f.listen.Accept()
+		c, err := f.listener.Accept()
 		if err != nil {
 			return
 		}
@@ -122,14 +122,14 @@ func (f *fakeMaster) serve(c net.Conn) {
 		}
 		q := &request{Conn: c, function: le.Uint32(head[8:]), seq: le.Uint32(head[4:])}
 		code, result := f.handle(q, body)
-		usual := response(code, q.seq, result)
-		f.most.Store(max(f.most.Load(), f.inFlight.Add(1)))
+		normal := response(code, q.seq, result)
+		f.maxInFlight.Store(max(f.maxInFlight.Load(), f.inFlight.Add(1)))
 		if do := f.always.Load(); do != nil {
-			(*do)(q, usual)
+			(*do)(q, normal)
 		} else if do := f.reply.Load(); do != nil && (len(q.keys) > 0 || q.function == fnRemoveAll) {
-			(*do)(q, usual)
+			(*do)(q, normal)
 		} else {
-			q.write(usual)
+			q.write(normal)
 		}
 		f.inFlight.Add(-1)
 	}
@@ -162,7 +162,7 @@ func (f *fakeMaster) exist(q *request, body []byte) (code byte, result []byte) {
 		if form == FormTenant {
 			typ = typeKeysTenant
 		}
-		r := open(body, typ)
+		r := newReader(body, typ)
 		q.keys = make([]string, r.length())
 		for i := range q.keys {
 			q.keys[i] = string(r.bytes(r.length()))
@@ -178,7 +178,7 @@ func (f *fakeMaster) exist(q *request, body []byte) (code byte, result []byte) {
 			answers[i] = f.present[key]
 		}
 		if len(answers) > 0 {
-			f.asked.Add(1)
+			f.numQueries.Add(1)
 		}
 		return 0, existBody(answers, f.debug)
 	}
@@ -201,12 +201,12 @@ func (f *fakeMaster) removeAll(body []byte) (code byte, result []byte) {
 	return 0, le.AppendUint64(result, uint64(removed))
 }
 
-// newClient returns a client that is closed with the test. If cfg does not bound the
-// time for a master's first answer, no master is too slow.
+// newClient returns a client that is closed with the test. DialTimeout is testTimeout unless
+// cfg sets it.
 func newClient(t testing.TB, cfg Config) *Client {
 	t.Helper()
 	if cfg.DialTimeout == 0 {
-		cfg.DialTimeout = patience
+		cfg.DialTimeout = testTimeout
 	}
 	c, err := New(cfg)
 	require.NoError(t, err)
@@ -214,24 +214,26 @@ func newClient(t testing.TB, cfg Config) *Client {
 	return c
 }
 
-func within(t testing.TB, d time.Duration) context.Context {
+// contextWithin returns a context that ends after d.
+func contextWithin(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// asks has the client answer for keys of which the first two are present.
-func asks(t testing.TB, c *Client) {
+// checkExists checks the answers for keys of which the first two are present.
+func checkExists(t testing.TB, c *Client) {
 	t.Helper()
-	answers, err := c.Exists(within(t, patience), []string{"here", "there", "nowhere"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), []string{"here", "there", "nowhere"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 0}, answers)
 }
 
-func eventually(t testing.TB, what string, is func() bool) {
+// eventually waits until condition holds; what describes it.
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !condition(); time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(end), what)
 	}
 }

@@ -8,39 +8,39 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// Info says whom a client talks to. It is for people.
+// Info describes the leader, for an operator.
 type Info struct {
-	Leader  string        // address of the master that answered
-	Version string        // what it says of itself, which does not tell the form
-	Form    Form          // of its arguments
-	RTT     time.Duration // of a question for no key
+	Leader  string        // address of the leader
+	Version string        // as the master reports it; the form does not follow from it
+	Form    Form          // of the master's arguments
+	RTT     time.Duration // round trip of a request for no keys
 }
 
-// Info asks all masters anew who leads, and the leader what it is. If none leads,
-// the error says why of each.
+// Info dials all masters to find the leader, and describes it. If there is no leader, the
+// error has the reason of each master.
 func (c *Client) Info(ctx context.Context) (Info, error) {
-	ctx, leave, err := c.enter(ctx)
+	ctx, endCall, err := c.beginCall(ctx)
 	if err != nil {
 		return Info{}, err
 	}
-	defer leave()
-	cn, err := c.askAll(ctx, "")
+	defer endCall()
+	cn, err := c.dialMasters(ctx, "")
 	if err != nil {
-		return Info{}, c.blame(fmt.Errorf("mooncake: %w: %w", backend.ErrUnavailable, err))
+		return Info{}, c.explainClosed(fmt.Errorf("mooncake: %w: %w", backend.ErrUnavailable, err))
 	}
 	defer cn.close()
 	info := Info{Leader: cn.addr, Form: cn.form}
-	err = cn.during(ctx, func(cn *conn) (err error) {
-		begun := time.Now()
-		if err = cn.exist(nil, c.cfg.Tenant, nil); err != nil {
+	err = cn.run(ctx, func(cn *conn) (err error) {
+		start := time.Now()
+		if err = cn.batchExist(nil, c.cfg.Tenant, nil); err != nil {
 			return err
 		}
-		info.RTT = time.Since(begun)
+		info.RTT = time.Since(start)
 		info.Version, err = cn.version()
 		return err
 	})
 	if err != nil {
-		return info, c.blame(unavailable(cn.addr, explain(err, true)))
+		return info, c.explainClosed(wrapUnavailable(cn.addr, explain(err, true)))
 	}
 	return info, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,46 +13,46 @@ import (
 )
 
 const (
-	// Bounds of the pauses between rounds: each is twice the one before, and half of
-	// it more or less by chance.
-	firstPause = 10 * time.Millisecond
-	lastPause  = time.Second
-	// slowAfter questions in a row that time out have the leader doubted.
-	slowAfter = 3
+	// minRoundDelay and maxRoundDelay bound the delay between rounds. It doubles from round to
+	// round, and varies randomly by half of it.
+	minRoundDelay = 10 * time.Millisecond
+	maxRoundDelay = time.Second
+	// maxTimeouts is the number of timeouts in a row after which a round rechecks the leader.
+	maxTimeouts = 3
 )
 
-// leads is what is known of the leader, under the client's lock.
-type leads struct {
-	leader string        // its address, "" if there is none
-	term   uint64        // counts leaders
-	served bool          // it has answered a question
-	slow   int           // questions in a row that have timed out
-	round  chan struct{} // closed when the round ends, nil while there is none
-	failed error         // why there is no leader
-	next   time.Time     // of the next round, if there is no leader
-	wake   chan struct{} // has the seeker begin a round
-	pauses *backoff.ExponentialBackOff
+// leaderState is the part of Client about the leader. Client.mu guards it.
+type leaderState struct {
+	leader    string        // address, "" if there is none
+	term      uint64        // number of leaders found so far
+	served    bool          // the leader has answered a request
+	timeouts  int           // requests in a row that timed out
+	round     chan struct{} // closed when the round ends, nil if none runs
+	lastErr   error         // of the latest round, nil if it found a leader
+	nextRound time.Time     // start of the next round, if there is no leader; written by discoverLoop only
+	wake      chan struct{} // makes discoverLoop start a round; capacity 1
+	delays    *backoff.ExponentialBackOff
 }
 
-func newLeads() leads {
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.Multiplier, pauses.MaxInterval, pauses.RandomizationFactor = firstPause, 2, lastPause, 0.5
-	pauses.Reset()
-	return leads{wake: make(chan struct{}, 1), pauses: pauses}
+func newLeaderState() leaderState {
+	delays := backoff.NewExponentialBackOff()
+	delays.InitialInterval, delays.Multiplier, delays.MaxInterval, delays.RandomizationFactor = minRoundDelay, 2, maxRoundDelay, 0.5
+	delays.Reset()
+	return leaderState{wake: make(chan struct{}, 1), delays: delays}
 }
 
-// whoLeads returns the leader's address and term. While a round is under way it
-// waits; while nobody answers it fails at once.
-func (c *Client) whoLeads(ctx context.Context) (addr string, term uint64, err error) {
+// waitLeader returns the leader's address and term. It waits while a round runs. If there is
+// no leader and no round, it fails at once.
+func (c *Client) waitLeader(ctx context.Context) (addr string, term uint64, err error) {
 	for {
 		c.mu.Lock()
-		addr, term, round, failed, next := c.leader, c.term, c.round, c.failed, c.next
+		addr, term, round, lastErr, next := c.leader, c.term, c.round, c.lastErr, c.nextRound
 		c.mu.Unlock()
 		if addr != "" {
 			return addr, term, nil
 		}
 		if round == nil {
-			return "", 0, fmt.Errorf("mooncake: %w: next attempt in %v: %w", backend.ErrUnavailable, time.Until(next).Round(time.Millisecond), failed)
+			return "", 0, fmt.Errorf("mooncake: %w: next attempt in %v: %w", backend.ErrUnavailable, time.Until(next).Round(time.Millisecond), lastErr)
 		}
 		select {
 		case <-round:
@@ -63,8 +62,8 @@ func (c *Client) whoLeads(ctx context.Context) (addr string, term uint64, err er
 	}
 }
 
-// lose says that the leader of a term does not answer.
-func (c *Client) lose(term uint64) {
+// dropLeader removes the leader of a term, which cannot be dialled, and starts a round.
+func (c *Client) dropLeader(term uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.term != term || c.leader == "" {
@@ -72,64 +71,64 @@ func (c *Client) lose(term uint64) {
 	}
 	c.leader = ""
 	c.closeIdle()
-	c.seekAgain()
+	c.startRound()
 }
 
-// count takes note of how a question has ended.
-func (c *Client) count(err error) {
+// recordResult records the error of a request, nil if it succeeded.
+func (c *Client) recordResult(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err == nil:
-		c.slow = 0
+		c.timeouts = 0
 		if !c.served {
 			c.served = true
-			c.pauses.Reset()
+			c.delays.Reset()
 		}
-	case timedOut(err):
-		if c.slow++; c.slow >= slowAfter && c.leader != "" {
-			c.seekAgain()
+	case isTimeout(err):
+		if c.timeouts++; c.timeouts >= maxTimeouts && c.leader != "" {
+			c.startRound()
 		}
 	}
 }
 
-// suspect has the masters asked who leads; until one has answered the leader stays. An
-// answer may come late, when there is none any longer: the seeker is at it then, and may
-// be in a pause.
-func (c *Client) suspect() {
+// recheckLeader starts a round and keeps the leader until the round ends. If there is no
+// leader, it does nothing: discoverLoop runs rounds then, or waits between two.
+func (c *Client) recheckLeader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leader != "" {
-		c.seekAgain()
+		c.startRound()
 	}
 }
 
-// seekAgain has a round begin, if none is under way. c.mu is held, and the seeker does
-// not pause between two rounds.
-func (c *Client) seekAgain() {
+// startRound wakes discoverLoop, unless a round runs or c is closed. The caller holds c.mu.
+// discoverLoop must not be waiting between two rounds.
+func (c *Client) startRound() {
 	if c.round != nil || c.closed {
 		return
 	}
-	c.round, c.slow = make(chan struct{}), 0
+	c.round, c.timeouts = make(chan struct{}), 0
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// seek looks for the leader whenever it is asked to, and until it finds one.
-func (c *Client) seek() {
+// discoverLoop waits for startRound, then runs rounds until one finds a leader. It returns
+// when c is closed.
+func (c *Client) discoverLoop() {
 	for {
 		select {
 		case <-c.wake:
 		case <-c.ctx.Done():
 			return
 		}
-		if !c.pace() {
+		if !c.waitBeforeRound() {
 			return
 		}
-		for !c.settle(c.askAll(c.ctx, c.doubted())) {
-			if !c.sleep(time.Until(c.next)) { // next is written by this goroutine only
+		for !c.finishRound(c.dialMasters(c.ctx, c.currentLeader())) {
+			if !c.sleep(time.Until(c.nextRound)) { // only this goroutine writes nextRound
 				return
 			}
 			c.mu.Lock()
@@ -139,27 +138,26 @@ func (c *Client) seek() {
 	}
 }
 
-// pace waits before a round if the leader of the last has not served anybody: it
-// may be one that answers only that.
-func (c *Client) pace() bool {
+// waitBeforeRound waits before a round if the last leader has answered no request: such a
+// master may answer only the negotiation. It returns false if c is closed.
+func (c *Client) waitBeforeRound() bool {
 	c.mu.Lock()
-	var pause time.Duration
+	var delay time.Duration
 	if c.term > 0 && !c.served {
-		pause = c.pauses.NextBackOff()
+		delay = c.delays.NextBackOff()
 	}
 	c.mu.Unlock()
-	return c.sleep(pause)
+	return c.sleep(delay)
 }
 
-// doubted returns the leader that a round is to replace if another answers, "" if
-// there is none.
-func (c *Client) doubted() string {
+// currentLeader returns the address of the leader, "" if there is none.
+func (c *Client) currentLeader() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leader
 }
 
-// sleep returns false if the client is closed meanwhile.
+// sleep waits for d. It returns false if c is closed meanwhile.
 func (c *Client) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -171,19 +169,19 @@ func (c *Client) sleep(d time.Duration) bool {
 	}
 }
 
-// settle ends a round with the connection to the leader, or with why there is none. It
-// logs at its end: a log that is stuck must not keep questions waiting.
-func (c *Client) settle(cn *conn, err error) (found bool) {
-	tell := func() {}
-	defer func() { tell() }()
+// finishRound ends a round: with a connection to the leader, or with the error of the round.
+// It logs after it has unlocked c.mu, so that a handler that blocks delays no call.
+func (c *Client) finishRound(cn *conn, err error) (found bool) {
+	logResult := func() {}
+	defer func() { logResult() }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.round)
 	c.round = nil
 	if err != nil {
-		before := c.failed
-		tell = func() { c.tellFailed(before, err) }
-		c.leader, c.failed, c.next = "", err, time.Now().Add(c.pauses.NextBackOff())
+		before := c.lastErr
+		logResult = func() { c.logNoLeader(before, err) }
+		c.leader, c.lastErr, c.nextRound = "", err, time.Now().Add(c.delays.NextBackOff())
 		c.closeIdle()
 		return false
 	}
@@ -192,79 +190,66 @@ func (c *Client) settle(cn *conn, err error) (found bool) {
 		c.term++
 		c.leader, c.served = cn.addr, false
 		addr, form := cn.addr, cn.form.String()
-		tell = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
+		logResult = func() { c.cfg.Logger.Info("Mooncake leader found", "master", addr, "form", form) }
 	}
-	c.failed = nil
+	c.lastErr = nil
 	cn.term = c.term
-	c.keep(cn)
+	c.addIdle(cn)
 	return true
 }
 
-// tellFailed logs that nobody leads: once, and once more if it is found to be for a
-// reason that does not go away. before is why the round before found nobody.
-func (c *Client) tellFailed(before, err error) {
-	hopeless := func(err error) bool { return errors.Is(err, ErrForm) || errors.Is(err, ErrNotMaster) }
+// logNoLeader logs that a round found no leader: once, and once more as an error when the
+// reason turns out to be permanent. before is the error of the round before.
+func (c *Client) logNoLeader(before, err error) {
+	permanent := func(err error) bool { return errors.Is(err, errForm) || errors.Is(err, errNotMaster) }
 	switch {
 	case c.ctx.Err() != nil:
-	case hopeless(err) && !hopeless(before):
+	case permanent(err) && !permanent(before):
 		c.cfg.Logger.Error("no Mooncake master to talk with", "error", err)
 	case before == nil:
 		c.cfg.Logger.Warn("no Mooncake master answers", "error", err)
 	}
 }
 
-// askAll asks all masters at once and returns a connection to the first that
-// answers, the doubted one only if no other does. It waits for the end of all
-// attempts.
-func (c *Client) askAll(ctx context.Context, doubted string) (*conn, error) {
+// dialMasters dials all masters at once and returns a connection to the first that answers.
+// It returns one to current only if no other master answers. It returns when all attempts
+// have ended.
+func (c *Client) dialMasters(ctx context.Context, current string) (*conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
-		asked sync.WaitGroup
-		mu    sync.Mutex
-		first *conn
-		spare *conn
-		why   = make([]error, len(c.cfg.Masters))
+		dials    sync.WaitGroup
+		mu       sync.Mutex // guards first and fallback
+		first    *conn
+		fallback *conn // to current
+		errs     = make([]error, len(c.cfg.Masters))
 	)
 	for i, addr := range c.cfg.Masters {
-		asked.Go(func() {
-			cn, err := c.dial(ctx, addr)
+		dials.Go(func() {
+			cn, err := c.dialMaster(ctx, addr)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err != nil:
-				why[i] = fmt.Errorf("%s: %w", addr, err)
+				errs[i] = fmt.Errorf("%s: %w", addr, err)
 			case first != nil:
 				cn.close()
-			case addr == doubted:
-				spare = cn
+			case addr == current:
+				fallback = cn
 			default:
 				first = cn
 				cancel()
 			}
 		})
 	}
-	asked.Wait()
+	dials.Wait()
 	switch {
-	case first == nil && spare == nil:
-		return nil, joined(why)
+	case first == nil && fallback == nil:
+		return nil, joinedErrors(errs)
 	case first == nil:
-		return spare, nil
-	case spare != nil:
-		spare.close()
+		return fallback, nil
+	case fallback != nil:
+		fallback.close()
 	}
 	return first, nil
 }
-
-// joined is several errors in one line.
-type joined []error
-
-func (j joined) Error() string {
-	texts := make([]string, len(j))
-	for i, err := range j {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (j joined) Unwrap() []error { return j }

@@ -28,16 +28,16 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// moreReleases returns those to try as well, named by HITLINE_TEST_MOONCAKE_RELEASES.
-// Up to v0.3.11, whose arguments have the other form, a master's admin port cannot
-// be bound to loopback; so these run in a network of their own:
+// moreReleases returns further releases to test, from HITLINE_TEST_MOONCAKE_RELEASES. Up to
+// v0.3.11, which has FormKeys, a master cannot bind its admin port to loopback. So run those
+// in a network namespace:
 //
 //	unshare -n sh -c 'ip link set lo up; HITLINE_TEST_MOONCAKE_RELEASES=0.3.11.post1 go test -v -run TestReleases ./backend/mooncake'
 func moreReleases() []string {
 	return strings.FieldsFunc(os.Getenv("HITLINE_TEST_MOONCAKE_RELEASES"), func(c rune) bool { return c == ',' })
 }
 
-// TestReleases runs real masters.
+// TestReleases runs a real master of each release.
 func TestReleases(t *testing.T) {
 	for _, release := range append(moreReleases(), storetest.MooncakeRelease) {
 		form := FormTenant
@@ -45,11 +45,11 @@ func TestReleases(t *testing.T) {
 			form = FormKeys
 		}
 		t.Run(release, func(t *testing.T) {
-			w := storetest.NeedWheel(t, release)
+			w := storetest.RequireMooncake(t, release)
 			m := storetest.StartMaster(t, w, "")
 			n := storetest.StartNode(t, w, m)
 			c := newClient(t, Config{Masters: []string{m.RPC}, AllowReset: true})
-			info, err := c.Info(within(t, patience))
+			info, err := c.Info(contextWithin(t, testTimeout))
 			require.NoError(t, err)
 			require.Equal(t, form, info.Form)
 			require.NotEmpty(t, info.Version)
@@ -57,25 +57,25 @@ func TestReleases(t *testing.T) {
 
 			n.Put("a", "c")
 			keys := []string{"a", "b", "c", "d"}
-			answers, err := c.Exists(within(t, patience), keys)
+			answers, err := c.Exists(contextWithin(t, testTimeout), keys)
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 0, 1, 0}, answers)
 			require.Equal(t, answers, n.Exist(keys...))
-			require.NoError(t, c.Reset(within(t, patience)), "leased keys too")
-			answers, err = c.Exists(within(t, patience), keys)
+			require.NoError(t, c.Reset(contextWithin(t, testTimeout)), "leased keys too")
+			answers, err = c.Exists(contextWithin(t, testTimeout), keys)
 			require.NoError(t, err)
 			require.Equal(t, []int{0, 0, 0, 0}, answers)
 
 			wrong := newClient(t, Config{Masters: []string{m.Admin}})
-			_, err = wrong.Info(within(t, patience))
+			_, err = wrong.Info(contextWithin(t, testTimeout))
 			require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
 		})
 	}
 }
 
-// TestMaster runs what follows over one real master.
+// TestMaster runs several tests over one real master.
 func TestMaster(t *testing.T) {
-	w := storetest.NeedWheel(t, storetest.MooncakeRelease)
+	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)
 	m := storetest.StartMaster(t, w, "")
 	n := storetest.StartNode(t, w, m)
 	c := newClient(t, Config{Masters: []string{m.RPC}})
@@ -86,10 +86,10 @@ func TestMaster(t *testing.T) {
 	t.Run("node dies", func(t *testing.T) { masterNodeDies(t, c, n) })
 }
 
-// casesOf has one of so many cases of the vectors tried: all 1,130 take longer than a
-// run of the tests should.
-const casesOf = 3
+// caseStride selects every third case: all 1,130 would take too long.
+const caseStride = 3
 
+// everyNth returns every n-th element of list, from the first.
 func everyNth[T any](list []T, n int) (some []T) {
 	for i := 0; i < len(list); i += n {
 		some = append(some, list[i])
@@ -97,8 +97,7 @@ func everyNth[T any](list []T, n int) (some []T) {
 	return some
 }
 
-// masterConformance asks a hitline server over the master what the reference was
-// asked.
+// masterConformance runs the reference's cases with a hitline server over the master.
 func masterConformance(t *testing.T, c *Client, n *storetest.Node) {
 	for file, revision := range map[string]coordinator.Revision{
 		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
@@ -108,9 +107,9 @@ func masterConformance(t *testing.T, c *Client, n *storetest.Node) {
 		}
 		conformance.Load(t, file, &vectors)
 		cases := slices.DeleteFunc(vectors.Cases, func(c *conformance.WorkerCase) bool { return c.Store != "normal" })
-		cases = everyNth(cases, casesOf)
+		cases = everyNth(cases, caseStride)
 		var keys []string
-		for _, wc := range cases { // hashes are made of the case's name: no two cases share a key
+		for _, wc := range cases { // hashes depend on the case's name: no two cases share a key
 			content, err := wc.Content()
 			require.NoError(t, err)
 			keys = slices.AppendSeq(keys, maps.Keys(content))
@@ -132,13 +131,13 @@ func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revisi
 	pool := coordinator.Pool{}
 	require.NoError(t, json.Unmarshal(wc.Raw, &pool))
 	pool.Revision = revision
-	server, asker, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: patience})
+	srv, cl, stop := serve(t, pool, c, lookup.RemoteConfig{Timeout: testTimeout})
 	defer stop()
-	hit, err := asker.Lookup(within(t, patience), wc.TokenLen, netproto.NewHashes(wc.Blob(), wc.HashLen))
-	stat := server.Stat()
+	hit, err := cl.Lookup(contextWithin(t, testTimeout), wc.TokenLen, netproto.NewHashes(wc.Blob(), wc.HashLen))
+	stat := srv.Stat()
 	switch {
 	case wc.Expect.Error != "" && errors.Is(err, client.ErrRefused):
-		return conformance.Verdict{} // what ends the reference's thread
+		return conformance.Verdict{} // an error that ends the reference's thread
 	case err != nil || wc.Expect.Error != "":
 		return conformance.Differs("error %v, want %q", err, wc.Expect.Error)
 	case hit.Tokens != wc.Expect.HitLength:
@@ -149,29 +148,28 @@ func judge(t *testing.T, wc *conformance.WorkerCase, revision coordinator.Revisi
 	return conformance.Verdict{}
 }
 
-// serve starts a hitline server over the client, and a client of its own.
+// serve starts a hitline server over c, and returns a client of the server.
 func serve(t *testing.T, pool coordinator.Pool, c *Client, remote lookup.RemoteConfig) (*server.Server, *client.Client, func()) {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: c, Remote: remote})
 	require.NoError(t, err)
-	server, err := server.New(service, server.Config{
+	srv, err := server.New(service, server.Config{
 		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	require.NoError(t, server.Start(within(t, patience)))
-	client, err := client.Dial(within(t, patience), server.Addrs()[0], client.WithTimeout(patience))
+	require.NoError(t, srv.Start(contextWithin(t, testTimeout)))
+	cl, err := client.Dial(contextWithin(t, testTimeout), srv.Addrs()[0], client.WithTimeout(testTimeout))
 	require.NoError(t, err)
-	return server, client, func() {
-		client.Close()
-		_ = server.Shutdown(within(t, patience))
+	return srv, cl, func() {
+		cl.Close()
+		_ = srv.Shutdown(contextWithin(t, testTimeout))
 	}
 }
 
-// masterLease shows that asking protects a block, and only a block that was asked
-// for.
+// masterLease checks that Exists leases a block, and no other block.
 func masterLease(t *testing.T, c *Client, n *storetest.Node) {
 	n.Put("asked", "not asked")
-	answers, err := c.Exists(within(t, patience), []string{"asked"})
+	answers, err := c.Exists(contextWithin(t, testTimeout), []string{"asked"})
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, answers)
 	const objectHasLease = -706
@@ -180,9 +178,9 @@ func masterLease(t *testing.T, c *Client, n *storetest.Node) {
 	eventually(t, "the lease ends", func() bool { return n.Remove("asked") == 0 })
 }
 
-// masterManyKeys asks in parts and with wide counts.
+// masterManyKeys asks in several requests and with wide counts.
 func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
-	keys, put := make([]string, partKeys+partKeys/2), []string{}
+	keys, put := make([]string, maxRequestKeys+maxRequestKeys/2), []string{}
 	want := make([]int, len(keys))
 	for i := range keys {
 		keys[i] = string(coordinatorKey(t, i))
@@ -192,17 +190,17 @@ func masterManyKeys(t *testing.T, c *Client, n *storetest.Node) {
 	}
 	n.Put(put...)
 	for _, count := range []int{1, 255, 256, 257, len(keys)} {
-		answers, err := c.Exists(within(t, patience), keys[:count])
+		answers, err := c.Exists(contextWithin(t, testTimeout), keys[:count])
 		require.NoError(t, err)
 		require.Equal(t, want[:count], answers)
 	}
-	begun := time.Now()
+	start := time.Now()
 	const rounds = 20
 	for range rounds {
-		_, err := c.Exists(within(t, patience), keys[:512])
+		_, err := c.Exists(contextWithin(t, testTimeout), keys[:512])
 		require.NoError(t, err)
 	}
-	t.Logf("512 keys: %v", time.Since(begun)/rounds)
+	t.Logf("512 keys: %v", time.Since(start)/rounds)
 }
 
 func coordinatorKey(t *testing.T, i int) []byte {
@@ -211,26 +209,26 @@ func coordinatorKey(t *testing.T, i int) []byte {
 	return coord.AppendKey(nil, 0, 0, conformance.Hash("many", i, 32))
 }
 
-// masterNodeDies kills the process in whose memory the blocks are.
+// masterNodeDies kills the process whose memory has the blocks.
 func masterNodeDies(t *testing.T, c *Client, n *storetest.Node) {
 	n.Put("block")
 	n.Kill()
-	begun := time.Now()
+	start := time.Now()
 	eventually(t, "the master has noticed", func() bool {
-		answers, err := c.Exists(within(t, patience), []string{"block"})
+		answers, err := c.Exists(contextWithin(t, testTimeout), []string{"block"})
 		require.NoError(t, err)
 		time.Sleep(10 * time.Millisecond)
 		return answers[0] == 0
 	})
-	t.Logf("gone after %v", time.Since(begun).Round(time.Millisecond))
+	t.Logf("gone after %v", time.Since(start).Round(time.Millisecond))
 }
 
-// prompt is a lookup of which the store holds the first blocks only.
+// prompt is a lookup of which only the first blocks are stored.
 type prompt struct {
-	pool          coordinator.Pool
-	keys          []string // of the blocks to put
-	blob          []byte
-	tokens, right uint32
+	pool            coordinator.Pool
+	keys            []string // of the blocks to put
+	blob            []byte
+	tokens, wantHit uint32
 }
 
 func newPrompt(t *testing.T, name string) prompt {
@@ -245,23 +243,23 @@ func newPrompt(t *testing.T, name string) prompt {
 			p.keys = append(p.keys, string(coord.AppendKey(nil, 0, 0, hash)))
 		}
 	}
-	p.tokens, p.right = uint32(blocks*coord.Alignment()), uint32(present*coord.Alignment())
+	p.tokens, p.wantHit = uint32(blocks*coord.Alignment()), uint32(present*coord.Alignment())
 	return p
 }
 
-// asked returns the hit that the client is told, and how long that took.
-func (p prompt) asked(t *testing.T, client *client.Client) (uint32, time.Duration) {
-	begun := time.Now()
-	hit, err := client.Lookup(within(t, patience), int64(p.tokens), netproto.NewHashes(p.blob, 32))
+// lookup returns the hit of the prompt in tokens, and the time of the lookup.
+func (p prompt) lookup(t *testing.T, cl *client.Client) (uint32, time.Duration) {
+	start := time.Now()
+	hit, err := cl.Lookup(contextWithin(t, testTimeout), int64(p.tokens), netproto.NewHashes(p.blob, 32))
 	require.NoError(t, err)
-	return uint32(hit.Tokens), time.Since(begun)
+	return uint32(hit.Tokens), time.Since(start)
 }
 
-// limit bounds a lookup whose deadline is much sooner, on a machine that is busy with
-// other things.
-const limit = patience / 2
+// maxLookupTime bounds the time of a lookup. Its deadline is much earlier, but the machine may
+// be busy.
+const maxLookupTime = testTimeout / 2
 
-// stopped tells whether all threads of a process have stopped.
+// stopped reports whether all threads of a process have stopped.
 func stopped(t *testing.T, pid int) bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	require.NoError(t, err)
@@ -275,60 +273,59 @@ func stopped(t *testing.T, pid int) bool {
 	return len(stats) > 0
 }
 
-// masterFreezes stops the master's process, so that its connections stay open and
-// nobody answers.
+// masterFreezes stops the master's process: its connections stay open and it does not answer.
 func masterFreezes(t *testing.T, c *Client, n *storetest.Node, m *storetest.Master) {
 	p := newPrompt(t, "frozen")
 	n.Put(p.keys...)
-	server, client, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: 100 * time.Millisecond})
+	srv, cl, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: 100 * time.Millisecond})
 	defer stop()
-	eventually(t, "the answer is right", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
+	eventually(t, "the answer is right", func() bool { hit, _ := p.lookup(t, cl); return hit == p.wantHit })
 	require.NoError(t, m.Cmd.Process.Signal(syscall.SIGSTOP))
 	defer m.Cmd.Process.Signal(syscall.SIGCONT)
 	eventually(t, "the master has stopped", func() bool { return stopped(t, m.Cmd.Process.Pid) })
-	failures := func() int64 { stat := server.Stat(); return stat.BackendTimeouts + stat.BackendErrors }
-	before, asked := failures(), int64(0)
-	for ; server.Stat().BackendState != "open"; asked++ {
-		hit, took := p.asked(t, client)
+	failures := func() int64 { stat := srv.Stat(); return stat.BackendTimeouts + stat.BackendErrors }
+	before, lookups := failures(), int64(0)
+	for ; srv.Stat().BackendState != "open"; lookups++ {
+		hit, took := p.lookup(t, cl)
 		require.Zero(t, hit)
-		require.Less(t, took, limit)
+		require.Less(t, took, maxLookupTime)
 	}
-	require.EqualValues(t, asked, failures()-before)
-	require.GreaterOrEqual(t, asked, int64(5), "those that waited for long enough")
+	require.EqualValues(t, lookups, failures()-before)
+	require.GreaterOrEqual(t, lookups, int64(5), "those that waited for long enough")
 	require.NoError(t, m.Cmd.Process.Signal(syscall.SIGCONT))
-	eventually(t, "it is right again", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
+	eventually(t, "it is right again", func() bool { hit, _ := p.lookup(t, cl); return hit == p.wantHit })
 }
 
-// TestMasterKilled ends the master under load, and starts it again.
+// TestMasterKilled kills the master under load and starts another one.
 func TestMasterKilled(t *testing.T) {
-	w := storetest.NeedWheel(t, storetest.MooncakeRelease)
+	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)
 	m := storetest.StartMaster(t, w, "")
 	n := storetest.StartNode(t, w, m)
 	c := newClient(t, Config{Masters: []string{m.RPC}})
 	p := newPrompt(t, "killed")
 	n.Put(p.keys...)
-	server, client, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: patience / 4})
+	srv, cl, stop := serve(t, p.pool, c, lookup.RemoteConfig{Timeout: testTimeout / 4})
 	defer stop()
 
-	var phase atomic.Int32 // 0: all is well; 1: it may be gone; 2: it is gone; 3: it is back
-	load := startLoad(t, server.Addrs()[0], &phase, p)
+	var phase atomic.Int32 // 0: the master runs; 1: it is being killed; 2: it is dead; 3: it runs again
+	load := startLoad(t, srv.Addrs()[0], &phase, p)
 	load.answered(t, 0)
 	phase.Store(1)
 	m.Kill()
-	load.forgets(t)
+	load.waitInFlight(t)
 	phase.Store(2)
-	eventually(t, "the breaker opens", func() bool { return server.Stat().BackendState == "open" })
+	eventually(t, "the breaker opens", func() bool { return srv.Stat().BackendState == "open" })
 	load.answered(t, 2)
 	phase.Store(3)
 	n.Kill()
 	m = storetest.StartMaster(t, w, m.RPC)
 	n = storetest.StartNode(t, w, m)
 	n.Put(p.keys...)
-	begun := time.Now()
-	eventually(t, "answers are right again", func() bool { hit, _ := p.asked(t, client); return hit == p.right })
-	t.Logf("right again %v after the restart", time.Since(begun).Round(time.Millisecond))
+	start := time.Now()
+	eventually(t, "answers are right again", func() bool { hit, _ := p.lookup(t, cl); return hit == p.wantHit })
+	t.Logf("right again %v after the restart", time.Since(start).Round(time.Millisecond))
 	load.stop()
-	stat := server.Stat()
+	stat := srv.Stat()
 	require.Equal(t, "closed", stat.BackendState)
 	require.Positive(t, stat.BackendErrors+stat.BackendTimeouts, "stat says why there was none")
 	require.Positive(t, stat.BackendRejected)
@@ -338,10 +335,10 @@ func TestMasterKilled(t *testing.T) {
 	}
 	t.Logf("lookups %d with the master, %d as it went, %d without, %d as it came back; the slowest of all %v",
 		load.answers[0].Load(), load.answers[1].Load(), load.answers[2].Load(), load.answers[3].Load(), time.Duration(load.slowest.Load()))
-	require.Less(t, time.Duration(load.slowest.Load()), limit)
+	require.Less(t, time.Duration(load.slowest.Load()), maxLookupTime)
 }
 
-// load is lookups without end, from several clients.
+// load sends lookups from several clients until stop.
 type load struct {
 	answers [4]atomic.Int64 // by phase
 	all     [4]atomic.Int64 // answers in any phase, by client
@@ -355,9 +352,9 @@ func (l *load) answered(t *testing.T, phase int) {
 	eventually(t, "lookups are answered", func() bool { return l.answers[phase].Load() > before+100 })
 }
 
-// forgets waits until the lookups that are under way have ended: then nobody can be
-// told any longer what the master answered until now.
-func (l *load) forgets(t *testing.T) {
+// waitInFlight waits until the lookups in flight have ended, so that later answers are about
+// the present state of the master.
+func (l *load) waitInFlight(t *testing.T) {
 	for i := range l.all {
 		before := l.all[i].Load()
 		eventually(t, "each client is answered twice", func() bool { return l.all[i].Load() >= before+2 })
@@ -371,14 +368,14 @@ func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
 	l.stop = sync.OnceFunc(func() { cancel(); clients.Wait() })
 	t.Cleanup(l.stop)
 	for i := range l.all {
-		client, err := client.Dial(within(t, patience), addr, client.WithTimeout(patience))
+		cl, err := client.Dial(contextWithin(t, testTimeout), addr, client.WithTimeout(testTimeout))
 		require.NoError(t, err)
 		clients.Go(func() {
-			defer client.Close()
+			defer cl.Close()
 			for ctx.Err() == nil {
-				before, begun := phase.Load(), time.Now()
-				hit, err := client.Lookup(context.Background(), int64(p.tokens), netproto.NewHashes(p.blob, 32))
-				took, after := time.Since(begun), phase.Load()
+				before, start := phase.Load(), time.Now()
+				hit, err := cl.Lookup(context.Background(), int64(p.tokens), netproto.NewHashes(p.blob, 32))
+				took, after := time.Since(start), phase.Load()
 				for slowest := l.slowest.Load(); int64(took) > slowest && !l.slowest.CompareAndSwap(slowest, int64(took)); {
 					slowest = l.slowest.Load()
 				}
@@ -387,7 +384,7 @@ func startLoad(t *testing.T, addr string, phase *atomic.Int32, p prompt) *load {
 					continue
 				}
 				l.answers[after].Add(1)
-				if err != nil || after == 0 && uint32(hit.Tokens) != p.right || after == 2 && hit.Tokens != 0 || hit.Tokens != 0 && uint32(hit.Tokens) != p.right {
+				if err != nil || after == 0 && uint32(hit.Tokens) != p.wantHit || after == 2 && hit.Tokens != 0 || hit.Tokens != 0 && uint32(hit.Tokens) != p.wantHit {
 					t.Errorf("phase %d: hit %d, %v", after, hit.Tokens, err)
 					return
 				}

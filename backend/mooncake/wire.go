@@ -1,7 +1,7 @@
 package mooncake
 
-// Both headers begin with magic, version, a kind of serialization or an error code,
-// a message type and a sequence number; what follows is little-endian.
+// Both headers begin with magic and version. A request then has the serialization, a
+// response an error code. All numbers are little-endian:
 //
 //	request:  15 00 00 00 | sequence u32 | function u32 | body u32 | attachment u32
 //	response: 15 00 error 00 | sequence u32 | body u32 | attachment u32
@@ -11,24 +11,24 @@ const (
 	responseLen = 16
 )
 
-// A function is named by the first four bytes, as a big-endian number, of the MD5
-// of "mooncake::WrappedMasterService::" and its name.
+// The id of a function is the first four bytes of the MD5 of its name, as a big-endian
+// number. The name begins with "mooncake::WrappedMasterService::".
 const (
 	fnBatchExistKey uint32 = 0xb89fa6b0
 	fnServiceReady  uint32 = 0x7b81bb56
 	fnRemoveAll     uint32 = 0xd978ceb0
 )
 
-// A wireType is a type that a body can begin with. A body is
+// wireType is the type of a body. A body is
 //
 //	head u32 [meta u8 [literal, 0]] value
 //
-// where head is the type's code, plus 1 if meta follows. Bits 3 and 4 of meta give
-// the width of every count and length in the value, 1, 2, 4 or 8 bytes; bit 2 says
-// that the literal follows, which only masters built for debugging send.
+// head is the code of the type, plus 1 if meta follows. Bits 3 and 4 of meta are the width
+// of every count and length in the value: 1, 2, 4 or 8 bytes. Bit 2 means that the literal
+// follows; only debug builds of the master send it.
 type wireType struct {
-	code    uint32 // of the MD5 of the literal, the first four bytes, as big-endian, without the last bit
-	literal string // the type spelt out
+	code    uint32 // first four bytes of the MD5 of literal, big-endian, with the last bit clear
+	literal string // the type, as the RPC library encodes it
 }
 
 var (
@@ -50,8 +50,7 @@ const (
 	widthShift  = 3
 )
 
-// Error codes of the RPC layer. With codeUser the body is a pair of a number and a
-// text, with the others a text.
+// Error codes of the RPC layer. The body is a text; with codeUser it is a number and a text.
 const (
 	codeTimedOut    = 3
 	codeArguments   = 4 // the function takes other arguments
@@ -61,7 +60,7 @@ const (
 	codeUser        = 255
 )
 
-// Error codes of the store, in place of an answer.
+// Error codes of the store, which stand in place of an answer.
 const (
 	storeInvalidParams = -600
 	storeNotServing    = -1010 // not in its current status
@@ -69,16 +68,17 @@ const (
 	storeNoTenant      = -1701 // not registered
 )
 
-// Form is how a master takes the arguments of its functions.
+// Form is the encoding of the arguments that a master takes.
 type Form int
 
 const (
-	// FormTenant is keys and tenant: Mooncake v0.3.12 and later.
+	// FormTenant has keys and tenant: Mooncake v0.3.12 and later.
 	FormTenant Form = iota + 1
-	// FormKeys is keys alone: v0.3.5 to v0.3.11.
+	// FormKeys has only keys: Mooncake v0.3.5 to v0.3.11.
 	FormKeys
 )
 
+// String describes f and its releases.
 func (f Form) String() string {
 	switch f {
 	case FormTenant:

@@ -13,66 +13,70 @@ import (
 	"time"
 )
 
-// dialer makes connections whose failures say what is wrong.
+// dialer connects to servers. Its errors say what is wrong with the server or the URL.
 type dialer struct {
-	tls *tls.Config // nil: plain
+	tls *tls.Config // nil for plaintext
 
-	// last is why the latest attempt failed, nil if it did not. A call that ran out
-	// of time while the driver dialled tells it.
-	last atomic.Pointer[connError]
-	// spoilt counts the times when all connections until then became unusable.
-	spoilt atomic.Int64
+	// lastError is the error of the latest attempt, nil if it succeeded. A call that timed
+	// out while the driver was dialling reports it.
+	lastError atomic.Pointer[connError]
+	// generation increases when all open connections become unusable. A connection of an
+	// earlier generation refuses to write.
+	generation atomic.Int64
 }
 
-// connError is a connection that cannot be made or used. It must not unwrap: the
-// driver takes one wrapper off what fails while a connection begins.
+// connError explains why a connection cannot be made or used. It has no Unwrap: the driver
+// unwraps errors of new connections once, which would lose the text.
 type connError struct {
 	text     string
-	reply    bool // something else than a Redis answered
-	mismatch bool // as backend.ErrMismatch has it
+	notRedis bool // the server does not speak the Redis protocol
+	mismatch bool // counts as backend.ErrMismatch
 }
 
 func (e *connError) Error() string { return e.text }
 
+// dial is the driver's Dialer.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {
-		return nil, d.fail(err)
+		return nil, d.setLastError(err)
 	}
-	w := &watched{Conn: conn, dialer: d, addr: addr, spoilt: d.spoilt.Load()}
+	w := &checkedConn{Conn: conn, dialer: d, addr: addr, generation: d.generation.Load()}
 	if raw, ok := conn.(syscall.Conn); ok {
-		return plain{watched: w, raw: raw}, nil
+		return plaintextConn{checkedConn: w, raw: raw}, nil
 	}
 	return w, nil
 }
 
-func (d *dialer) fail(err *connError) error {
-	d.last.Store(err)
+// setLastError records err and returns it.
+func (d *dialer) setLastError(err *connError) error {
+	d.lastError.Store(err)
 	return err
 }
 
+// connect returns a connection, after the TLS handshake if the URL says TLS.
 func (d *dialer) connect(ctx context.Context, network, addr string) (net.Conn, *connError) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, &connError{text: addr + ": connection refused: no server is there, or at another port"}
 	case err != nil:
-		return nil, &connError{text: addr + ": cannot connect: " + innermost(err)}
+		return nil, &connError{text: addr + ": cannot connect: " + rootCause(err)}
 	case d.tls == nil:
 		return conn, nil
 	}
 	secure, err := d.handshake(ctx, conn, addr)
 	if err != nil {
 		_ = conn.Close()
-		text, mismatch := tlsText(err)
+		text, mismatch := explainTLS(err)
 		return nil, &connError{text: addr + ": " + text, mismatch: mismatch}
 	}
 	return secure, nil
 }
 
-// handshake begins TLS on a connection. A plain Redis takes the beginning of a
-// handshake for that of a command and waits for the rest: so one that is silent for a
-// while is asked in plain as well.
+// handshake does the TLS handshake. A plaintext Redis reads the first bytes of a handshake
+// as the start of a command and waits for the rest. So if the server is silent for
+// tlsProbeDelay, handshake sends a PING in plaintext on a second connection.
 func (d *dialer) handshake(ctx context.Context, conn net.Conn, addr string) (net.Conn, error) {
 	cfg := d.tls
 	if cfg.ServerName == "" {
@@ -81,45 +85,45 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn, addr string) (net
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	asked := make(chan struct{})
-	silent := time.AfterFunc(tlsPatience, func() {
-		defer close(asked)
-		if speaksPlain(ctx, conn.RemoteAddr()) {
-			cancel(errPlain)
+	probed := make(chan struct{})
+	probe := time.AfterFunc(tlsProbeDelay, func() {
+		defer close(probed)
+		if speaksPlaintext(ctx, conn.RemoteAddr()) {
+			cancel(errPlaintext)
 		}
 	})
 	secure := tls.Client(conn, cfg)
 	err := secure.HandshakeContext(ctx)
-	if !silent.Stop() {
+	if !probe.Stop() {
 		cancel(nil)
-		<-asked
+		<-probed
 	}
-	if err != nil && errors.Is(context.Cause(ctx), errPlain) {
-		err = errPlain
+	if err != nil && errors.Is(context.Cause(ctx), errPlaintext) {
+		err = errPlaintext
 	}
 	return secure, err
 }
 
-// tlsPatience is how long a server may be silent in a handshake before it is asked in
-// plain.
-const tlsPatience = 150 * time.Millisecond
+// tlsProbeDelay is how long a server may be silent in a handshake before it is probed in
+// plaintext. A server in one data centre answers within a few milliseconds.
+const tlsProbeDelay = 150 * time.Millisecond
 
-// errPlain says that a server answers in plain.
-var errPlain = errors.New("a plain server")
+// errPlaintext means that the server answers in plaintext.
+var errPlaintext = errors.New("a plain server")
 
-// tlsText says why a TLS handshake failed. Silence may also be that of a server that
-// hangs.
-func tlsText(err error) (text string, mismatch bool) {
+// explainTLS explains why a TLS handshake failed. A timeout is no mismatch: the server may
+// also hang.
+func explainTLS(err error) (text string, mismatch bool) {
 	var notTLS tls.RecordHeaderError
-	silent := errors.Is(err, context.DeadlineExceeded)
-	if errors.Is(err, errPlain) || errors.As(err, &notTLS) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || silent {
-		return "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?", !silent
+	timeout := errors.Is(err, context.DeadlineExceeded)
+	if errors.Is(err, errPlaintext) || errors.As(err, &notTLS) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || timeout {
+		return "the server does not answer in TLS: is it a plain one, for redis:// instead of rediss://?", !timeout
 	}
 	return "TLS: " + err.Error(), true
 }
 
-// innermost returns the last cause of a network error, without the addresses.
-func innermost(err error) string {
+// rootCause returns the text of the innermost error, which has no addresses.
+func rootCause(err error) string {
 	for {
 		next := errors.Unwrap(err)
 		if next == nil {
@@ -129,29 +133,29 @@ func innermost(err error) string {
 	}
 }
 
-// watched is a connection that looks at the first bytes of the server, so that
-// what is not a Redis is told as such. It closes itself when it fails: the driver uses
-// it no more then, and forgets to close one that fails while it begins.
-type watched struct {
+// checkedConn is a connection that checks the first bytes of the server, so that another
+// protocol is reported as such. It closes itself when a read or write fails. The driver does
+// not use it then, and does not close a new connection whose first command fails.
+type checkedConn struct {
 	net.Conn
-	dialer *dialer
-	addr   string
-	begun  bool  // the first bytes have been read; the driver reads from one goroutine at a time
-	spoilt int64 // the dialer's when it was made
+	dialer     *dialer
+	addr       string
+	answered   bool  // the server has sent bytes; only the reading goroutine uses it
+	generation int64 // of the dialer when this was made; never changes
 }
 
-// replyBytes are all first bytes of a reply.
-const replyBytes = "+-:$*_,#!=(%~>|"
+// replyTypes are the bytes that a reply may begin with, in RESP 2 and 3.
+const replyTypes = "+-:$*_,#!=(%~>|"
 
-// Close may be called again: the driver does not know what was closed already.
-func (w *watched) Close() error {
+// Close may be called twice: the driver does not know that the connection closed itself.
+func (w *checkedConn) Close() error {
 	if err := w.Conn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *checkedConn) Read(p []byte) (int, error) {
 	n, err := w.read(p)
 	if err != nil {
 		_ = w.Close()
@@ -159,24 +163,24 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *watched) read(p []byte) (int, error) {
+func (w *checkedConn) read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
-	if w.begun {
+	if w.answered {
 		return n, err
 	}
 	switch {
-	case n > 0 && strings.IndexByte(replyBytes, p[0]) < 0:
-		return 0, w.dialer.fail(w.foreign(p[:n]))
+	case n > 0 && strings.IndexByte(replyTypes, p[0]) < 0:
+		return 0, w.dialer.setLastError(w.explainNotRedis(p[:n]))
 	case n > 0:
-		w.begun = true
-		w.dialer.last.Store(nil)
+		w.answered = true
+		w.dialer.lastError.Store(nil)
 	case err != nil:
-		return 0, w.refused(err)
+		return 0, w.explainNoAnswer(err)
 	}
 	return n, err
 }
 
-func (w *watched) Write(p []byte) (int, error) {
+func (w *checkedConn) Write(p []byte) (int, error) {
 	n, err := w.write(p)
 	if err != nil {
 		_ = w.Close()
@@ -184,49 +188,50 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *watched) write(p []byte) (int, error) {
-	if w.spoilt != w.dialer.spoilt.Load() {
+func (w *checkedConn) write(p []byte) (int, error) {
+	if w.generation != w.dialer.generation.Load() {
 		return 0, net.ErrClosed
 	}
 	n, err := w.Conn.Write(p)
-	if err != nil && !w.begun {
-		err = w.refused(err)
+	if err != nil && !w.answered {
+		err = w.explainNoAnswer(err)
 	}
 	return n, err
 }
 
-// refused says why a connection ends before the server has said anything; err
-// itself is right about one that is only slow, or that we end ourselves.
-func (w *watched) refused(err error) error {
+// explainNoAnswer explains why a connection failed before the server sent a byte. It returns
+// err itself after a timeout, or if this side closed the connection.
+func (w *checkedConn) explainNoAnswer(err error) error {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	switch {
 	case w.dialer.tls != nil:
-		return w.dialer.fail(&connError{mismatch: true, text: w.addr + ": the server ends TLS connections: does it want a certificate (cert and key)? " + innermost(err)})
+		return w.dialer.setLastError(&connError{mismatch: true, text: w.addr + ": the server ends TLS connections: does it want a certificate (cert and key)? " + rootCause(err)})
 	case speaksTLS(w.Conn.RemoteAddr()):
-		return w.dialer.fail(wantsTLS(w.addr))
+		return w.dialer.setLastError(tlsOnlyError(w.addr))
 	}
-	return w.dialer.fail(&connError{text: w.addr + ": the server closes new connections without an answer: " +
+	return w.dialer.setLastError(&connError{text: w.addr + ": the server closes new connections without an answer: " +
 		"has it too many clients, or is it not a Redis?"})
 }
 
-// foreign tells what answered so.
-func (w *watched) foreign(first []byte) *connError {
+// explainNotRedis explains first bytes that no Redis sends.
+func (w *checkedConn) explainNotRedis(first []byte) *connError {
 	const alert, handshake = 0x15, 0x16 // content types of TLS records
 	if len(first) > 1 && (first[0] == alert || first[0] == handshake) && first[1] == 3 {
-		return wantsTLS(w.addr)
+		return tlsOnlyError(w.addr)
 	}
-	const most = 40
-	return &connError{reply: true, mismatch: true, text: fmt.Sprintf("%s: the server is not a Redis: it answers %q", w.addr, first[:min(len(first), most)])}
+	const maxShown = 40 // bytes
+	return &connError{notRedis: true, mismatch: true, text: fmt.Sprintf("%s: the server is not a Redis: it answers %q", w.addr, first[:min(len(first), maxShown)])}
 }
 
-func wantsTLS(addr string) *connError {
+// tlsOnlyError is the error of a server that speaks TLS on a plaintext connection.
+func tlsOnlyError(addr string) *connError {
 	return &connError{mismatch: true, text: addr + ": the server speaks TLS: use rediss:// instead of redis://"}
 }
 
-// speaksPlain asks a server that is silent in TLS.
-func speaksPlain(ctx context.Context, addr net.Addr) bool {
+// speaksPlaintext reports whether a server answers a PING in plaintext.
+func speaksPlaintext(ctx context.Context, addr net.Addr) bool {
 	conn, err := new(net.Dialer).DialContext(ctx, addr.Network(), addr.String())
 	if err != nil {
 		return false
@@ -236,30 +241,30 @@ func speaksPlain(ctx context.Context, addr net.Addr) bool {
 	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
 		return false
 	}
-	first := make([]byte, 1) // of a reply: an error, if there is a password
+	first := make([]byte, 1) // of any reply: a server with a password replies with an error
 	_, err = io.ReadFull(conn, first)
-	return err == nil && strings.IndexByte(replyBytes, first[0]) >= 0
+	return err == nil && strings.IndexByte(replyTypes, first[0]) >= 0
 }
 
-// speaksTLS asks a server that has just closed a plain connection without a word.
+// speaksTLS reports whether a server that closed a plaintext connection speaks TLS.
 func speaksTLS(addr net.Addr) bool {
-	const patience = 500 * time.Millisecond
-	conn, err := net.DialTimeout(addr.Network(), addr.String(), patience)
+	const timeout = 500 * time.Millisecond
+	conn, err := net.DialTimeout(addr.Network(), addr.String(), timeout)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	var told tls.AlertError // with a certificate or without, any answer in TLS will do
+	_ = conn.SetDeadline(time.Now().Add(timeout))
+	var alert tls.AlertError // any answer in TLS counts, also that a certificate is missing
 	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
-	return err == nil || errors.As(err, &told)
+	return err == nil || errors.As(err, &alert)
 }
 
-// plain is a connection without TLS. It has a descriptor, through which the driver
-// sees that an idle connection has been closed.
-type plain struct {
-	*watched
+// plaintextConn is a connection without TLS. Its SyscallConn lets the driver see that the
+// server has closed an idle connection.
+type plaintextConn struct {
+	*checkedConn
 	raw syscall.Conn
 }
 
-func (p plain) SyscallConn() (syscall.RawConn, error) { return p.raw.SyscallConn() }
+func (p plaintextConn) SyscallConn() (syscall.RawConn, error) { return p.raw.SyscallConn() }

@@ -1,30 +1,48 @@
-// Package redis is a backend over a Redis or a Valkey: one server, or a cluster.
+// Package redis is a backend over Redis or Valkey: one server or a cluster. It uses the
+// driver go-redis.
+//
+// # Glossary
+//
+//   - block: one hash of one group on one rank.
+//   - pool: the blocks whose keys begin with [Config.KeyPrefix].
+//   - driver: go-redis, which has the connection pools and the cluster's slot table.
 //
 // # Layouts
 //
-// With LayoutKeys a block is a string key of its own, the reference's key as
-// backend.Backend hands it over. Whatever has such a key counts as present,
-// whoever wrote it. One server is asked by EXISTS of many keys a command, whose
-// count settles all of them where all are there or none is; what is mixed is asked
-// in smaller and smaller pieces. A cluster serves no command over several slots, so
-// there each key is an EXISTS of its own, pipelined to each node in parallel. Blocks
-// may have a time to live.
+//	LayoutKeys   PREFIX@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@HASH   a string key per block
+//	LayoutSet    PREFIX@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0        a set, its members are hashes
 //
-// With LayoutSet a block is a member of a set for each group and rank: the set's
-// name is the key up to its last "@", and the member is the hash's bytes, not its
-// hex text. That asks less of the server's memory and time. But a set lives on one
-// node of a cluster, so a pool spreads over no more nodes than it has groups and
-// ranks; no member has a time to live, and the server does not evict members either.
-// It needs Redis 6.2, or any Valkey.
+// With [LayoutKeys] each block is a string key: the reference's key, as backend.Backend
+// passes it. A key counts as present whoever wrote it. One server answers EXISTS of many
+// keys with a count, which decides if all keys exist or none; mixed ranges are asked again
+// in smaller ones. A cluster refuses a command with keys of several slots, so there each key
+// is an EXISTS of its own, pipelined to all nodes in parallel. Blocks may have a time to
+// live.
 //
-// In a cluster a name with braces in it, as a model's name may have, is placed by
-// what is between them (a hash tag): then all of the pool is on one node.
+// With [LayoutSet] a block is a member of a set for each group and rank. The name of the set
+// is the key up to its last "@". The member is the bytes of the hash, not its hex text. This
+// costs the server less time and memory. But a set lies on one node of a cluster, so a pool
+// uses at most as many nodes as it has groups times ranks. Members have no time to live, and
+// the server does not evict single members. LayoutSet needs Redis 6.2 or any Valkey.
 //
-// # What it may do
+// In a cluster, braces in a name are a hash tag: the text between them alone chooses the
+// node. With braces in the model name, the whole pool lies on one node.
 //
-// A reader's ACL needs EXISTS or SMISMEMBER, and CLUSTER SLOTS in a cluster. Store
-// and Evict use SET, PEXPIRE, UNLINK, SADD and SREM, Reset SCAN and UNLINK, and Info
-// PING, INFO, DBSIZE, SCAN and SCARD. A store refused for want of a permission, by a
-// replica, or by a server that is full or cannot save (OOM, MISCONF, NOREPLICAS), is
-// backend.ErrReadOnly.
+// # Permissions
+//
+// Exists needs EXISTS or SMISMEMBER, and CLUSTER SLOTS in a cluster. Store and Evict use
+// SET, PEXPIRE, UNLINK, SADD and SREM. Reset uses SCAN and UNLINK. Info uses PING, INFO,
+// DBSIZE, SCAN and SCARD. Sample uses SCAN and SRANDMEMBER.
+//
+// # Errors
+//
+// Errors wrap the sentinels of package backend. They are one line and have no password. A
+// change that fails for want of a permission, at a replica, or because the server is full or
+// cannot save (OOM, MISCONF, NOREPLICAS), is backend.ErrReadOnly.
+//
+// # Connections
+//
+// New does not connect. Each connection is checked: a server that speaks TLS, HTTP or
+// another protocol is reported as such. A call returns when its context ends. The driver may
+// still be in the call then: it keeps copies of the keys, and Close waits for it.
 package redis

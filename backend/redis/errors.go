@@ -12,26 +12,28 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// storeError is a failed call: one line without secrets, and the errors that it
-// counts as. It keeps none of the driver's errors, which may repeat what was sent.
+// storeError is the error of a failed call: one line without secrets, and the sentinels that
+// it wraps. It wraps none of the driver's errors: they may repeat what was sent.
 type storeError struct {
-	text string
-	is   []error
+	text  string
+	kinds []error
 }
 
 func (e *storeError) Error() string   { return e.text }
-func (e *storeError) Unwrap() []error { return e.is }
+func (e *storeError) Unwrap() []error { return e.kinds }
 
-// explain makes one line of what the driver or a server says.
+// explain turns an error of the driver or the server into a storeError.
 func (b *Backend) explain(ctx context.Context, err error, writes bool) error {
 	text, kinds := b.diagnose(ctx, err, writes)
 	text = kinds[0].Error() + ": " + b.Name() + ": " + text
-	if b.at.password != "" {
-		text = strings.ReplaceAll(text, b.at.password, "***")
+	if b.endpoint.password != "" {
+		text = strings.ReplaceAll(text, b.endpoint.password, "***")
 	}
-	return &storeError{text: text, is: kinds}
+	return &storeError{text: text, kinds: kinds}
 }
 
+// diagnose returns the text of an error and the sentinels that it counts as. writes tells
+// whether the call changes the store.
 func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text string, kinds []error) {
 	unavailable := []error{backend.ErrUnavailable}
 	var conn *connError
@@ -39,13 +41,13 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 	switch {
 	case errors.Is(err, goredis.ErrClosed):
 		return "it is closed", unavailable
-	case ended(ctx) != nil:
-		text = b.at.String() + ": " + ended(ctx).Error()
-		if last := b.dialer.last.Load(); last != nil {
+	case ctxErr(ctx) != nil:
+		text = b.endpoint.String() + ": " + ctxErr(ctx).Error()
+		if last := b.dialer.lastError.Load(); last != nil {
 			text += "; the latest attempt to connect: " + last.text
 		}
-		return text, append(unavailable, ended(ctx))
-	case errors.As(err, &conn) && conn.reply:
+		return text, append(unavailable, ctxErr(ctx))
+	case errors.As(err, &conn) && conn.notRedis:
 		return conn.text, []error{backend.ErrMismatch, backend.ErrReply}
 	case errors.As(err, &conn) && conn.mismatch:
 		return conn.text, []error{backend.ErrMismatch, backend.ErrUnavailable}
@@ -54,34 +56,34 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 	case errors.Is(err, backend.ErrReply):
 		return strings.TrimPrefix(err.Error(), backend.ErrReply.Error()+": "), []error{backend.ErrReply}
 	case errors.As(err, &reply):
-		return b.refusal(reply.Error(), writes)
+		return b.diagnoseReply(reply.Error(), writes)
 	case errors.Is(err, goredis.ErrPoolTimeout), errors.Is(err, goredis.ErrPoolExhausted):
-		return b.at.String() + ": all connections are in use, for too long", unavailable
+		return b.endpoint.String() + ": all connections are in use, for too long", unavailable
 	case errors.Is(err, io.EOF):
-		return b.at.String() + ": the connection was lost", unavailable
+		return b.endpoint.String() + ": the connection was lost", unavailable
 	}
-	text = innermost(err)
-	for _, unreadable := range []string{"can't parse", "invalid", "unexpected", "the length", "got"} {
-		if strings.HasPrefix(text, "redis: "+unreadable) { // the driver's words
-			return b.at.String() + ": the server is not a Redis: " + strings.TrimPrefix(text, "redis: "), []error{backend.ErrMismatch, backend.ErrReply}
+	text = rootCause(err)
+	for _, start := range []string{"can't parse", "invalid", "unexpected", "the length", "got"} {
+		if strings.HasPrefix(text, "redis: "+start) { // texts of the driver
+			return b.endpoint.String() + ": the server is not a Redis: " + strings.TrimPrefix(text, "redis: "), []error{backend.ErrMismatch, backend.ErrReply}
 		}
 	}
-	return b.at.String() + ": " + text, unavailable
+	return b.endpoint.String() + ": " + text, unavailable
 }
 
-// ended returns the error of a context that has ended or that is about to: a socket
-// sees a deadline a little before it does.
-func ended(ctx context.Context) error {
+// ctxErr returns the error of ctx, also if its deadline has passed but ctx has not ended
+// yet: a socket can see the deadline a little earlier.
+func ctxErr(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
 	return ctx.Err()
 }
 
-// refusal says what to do about an error that a server answers.
-func (b *Backend) refusal(reply string, writes bool) (text string, kinds []error) {
+// diagnoseReply is diagnose for an error reply of the server.
+func (b *Backend) diagnoseReply(reply string, writes bool) (text string, kinds []error) {
 	unavailable, mismatch := []error{backend.ErrUnavailable}, []error{backend.ErrMismatch, backend.ErrUnavailable}
-	at := b.at.String() + ": "
+	at := b.endpoint.String() + ": "
 	has := func(parts ...string) bool {
 		for _, part := range parts {
 			if strings.Contains(reply, part) {
@@ -103,11 +105,11 @@ func (b *Backend) refusal(reply string, writes bool) (text string, kinds []error
 		return at + "the user may not: " + reply, mismatch
 	case has("READONLY"):
 		return at + "the server is a replica and takes no changes: name the primary", []error{backend.ErrReadOnly}
-	case writes && has("OOM ", "MISCONF", "NOREPLICAS"): // lookups are answered all the same
+	case writes && has("OOM ", "MISCONF", "NOREPLICAS"): // the server still answers lookups
 		return at + "the server takes no changes now: " + reply, []error{backend.ErrReadOnly}
 	case has("cluster support disabled"):
 		return at + "the server is not part of a cluster: use redis:// instead of redis-cluster://", mismatch
-	case !b.at.cluster && has("MOVED ", "CROSSSLOT", "ASK "):
+	case !b.endpoint.cluster && has("MOVED ", "CROSSSLOT", "ASK "):
 		return at + "the server is a node of a cluster: use redis-cluster:// instead of redis://", mismatch
 	case has("WRONGTYPE"):
 		return at + "a key of the pool is of another type: is this the layout it was filled with?", []error{backend.ErrReply}

@@ -9,40 +9,42 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// Info is what a store says about itself.
+// Info describes the server or the cluster, as INFO reports it.
 type Info struct {
-	// Server is "redis" or "valkey", Version its version, Mode "standalone" or
-	// "cluster", and Role "master" or "slave"; empty where the user may not ask.
+	// Server is "redis" or "valkey", Version its version. Mode is "standalone" or "cluster",
+	// Role "master" or "slave". They are empty if the user has no permission for INFO.
 	Server, Version, Mode, Role string
-	// Nodes is how many primaries there are.
+	// Nodes is the number of primaries.
 	Nodes int
-	// RoundTrip is the shortest of a few, to the slowest node.
+	// RoundTrip is the shortest of five round trips, to the slowest node.
 	RoundTrip time.Duration
-	// Blocks is how many blocks the pool has, counted if Sampled is false and else
-	// estimated from a part of the database. It is -1 where the user may not ask.
+	// Blocks is the number of blocks of the pool. If Sampled, it is an estimate from a part
+	// of the database. It is -1 if the user has no permission to count.
 	Blocks  int64
 	Sampled bool
 }
 
-// sampleKeys is how many keys of a node are looked at before Info estimates.
-const sampleKeys = 20000
+// maxCountedKeys is the number of keys of a node after which Info stops counting and
+// estimates.
+const maxCountedKeys = 20000
 
-// Info asks the store about itself.
+// Info describes the store. It needs PING, INFO, SCAN and DBSIZE, and SCARD for LayoutSet;
+// without permission for one of them it leaves out what depends on it.
 func (b *Backend) Info(ctx context.Context) (Info, error) {
 	var mu sync.Mutex
 	var info Info
 	_, err := b.do(ctx, false, func(ctx context.Context) ([]int, error) {
-		return nil, b.eachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
-			one, err := b.nodeInfo(ctx, node)
+		return nil, b.forEachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
+			nodeInfo, err := b.nodeInfo(ctx, node)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				info.add(one)
+				info.merge(nodeInfo)
 			}
 			return err
 		})
 	})
-	mu.Lock() // a call that is left behind may still write
+	mu.Lock() // an abandoned call may still write
 	defer mu.Unlock()
 	if err != nil {
 		return Info{}, err
@@ -50,7 +52,8 @@ func (b *Backend) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-func (i *Info) add(node Info) {
+// merge adds a node.
+func (i *Info) merge(node Info) {
 	i.Server, i.Version, i.Mode, i.Role = node.Server, node.Version, node.Mode, node.Role
 	i.Nodes++
 	i.RoundTrip = max(i.RoundTrip, node.RoundTrip)
@@ -62,33 +65,34 @@ func (i *Info) add(node Info) {
 	}
 }
 
+// nodeInfo describes one primary.
 func (b *Backend) nodeInfo(ctx context.Context, node *goredis.Client) (info Info, err error) {
 	for range 5 {
-		begun := time.Now()
-		if err := node.Ping(ctx).Err(); err != nil && !forbidden(err) {
+		start := time.Now()
+		if err := node.Ping(ctx).Err(); err != nil && !isNoPermission(err) {
 			return info, err
 		}
-		if took := time.Since(begun); info.RoundTrip == 0 || took < info.RoundTrip {
+		if took := time.Since(start); info.RoundTrip == 0 || took < info.RoundTrip {
 			info.RoundTrip = took
 		}
 	}
 	text, err := node.Info(ctx).Result()
-	if err != nil && !forbidden(err) {
+	if err != nil && !isNoPermission(err) {
 		return info, err
 	}
-	info.read(text)
-	info.Blocks, info.Sampled, err = b.blocks(ctx, node)
-	if forbidden(err) {
+	info.parse(text)
+	info.Blocks, info.Sampled, err = b.countBlocks(ctx, node)
+	if isNoPermission(err) {
 		info.Blocks, err = -1, nil
 	}
 	return info, err
 }
 
-// forbidden tells whether the user may not do something.
-func forbidden(err error) bool { return goredis.HasErrorPrefix(err, "NOPERM") }
+// isNoPermission reports whether the ACL of the user forbids a command.
+func isNoPermission(err error) bool { return goredis.HasErrorPrefix(err, "NOPERM") }
 
-// read takes in what INFO answers.
-func (i *Info) read(text string) {
+// parse reads the reply of INFO.
+func (i *Info) parse(text string) {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -107,16 +111,17 @@ func (i *Info) read(text string) {
 	}
 }
 
-// blocks counts the pool's blocks on a node, or estimates them.
-func (b *Backend) blocks(ctx context.Context, node *goredis.Client) (n int64, sampled bool, err error) {
-	seen, ours := int64(0), int64(0)
+// countBlocks counts the blocks of the pool on a node. Above maxCountedKeys keys it
+// estimates: the share of the pool in the keys seen, times the size of the database.
+func (b *Backend) countBlocks(ctx context.Context, node *goredis.Client) (n int64, sampled bool, err error) {
+	seen, poolKeys := int64(0), int64(0)
 	var members int64
 	err = b.scan(ctx, node, "", func(found []string) (bool, error) {
 		seen += int64(len(found))
-		mine := b.onlyOurs(found)
-		ours += int64(len(mine))
+		inPool := b.filterPoolKeys(found)
+		poolKeys += int64(len(inPool))
 		if b.cfg.Layout == LayoutSet {
-			for _, name := range mine {
+			for _, name := range inPool {
 				count, err := node.SCard(ctx, name).Result()
 				if err != nil {
 					return false, err
@@ -124,18 +129,18 @@ func (b *Backend) blocks(ctx context.Context, node *goredis.Client) (n int64, sa
 				members += count
 			}
 		}
-		sampled = seen >= sampleKeys
+		sampled = seen >= maxCountedKeys
 		return !sampled, nil
 	})
 	if b.cfg.Layout == LayoutSet {
-		ours = members
+		poolKeys = members
 	}
 	if err != nil || !sampled {
-		return ours, false, err
+		return poolKeys, false, err
 	}
 	size, err := node.DBSize(ctx).Result()
 	if err != nil || size <= seen {
-		return ours, false, err
+		return poolKeys, false, err
 	}
-	return int64(float64(ours) * float64(size) / float64(seen)), true, nil
+	return int64(float64(poolKeys) * float64(size) / float64(seen)), true, nil
 }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// askBatch and writeBatch are the keys of one pipeline: they bound what the
-	// server holds of replies, and are where a call looks whether its time is up.
-	askBatch, writeBatch = 16384, 2048
-	// manyKeys are the keys of one command that takes many: few enough that other
-	// clients of the server hardly wait for it.
-	manyKeys = 512
+	// readBatch and writeBatch are the keys of one pipeline. They bound the replies that the
+	// server buffers. Between pipelines a call checks its context.
+	readBatch, writeBatch = 16384, 2048
+	// keysPerCommand is the most keys of one command. The server runs a command to its end
+	// before it serves other clients, so it is small.
+	keysPerCommand = 512
 )
 
-// askSizes are the keys of one EXISTS where it takes many, round by round: only
-// what a round leaves undecided is in the next.
-var askSizes = [...]int{manyKeys, 32, 1}
+// existsSizes are the keys of one EXISTS, by round. A round asks only for ranges whose count
+// in the round before was neither none nor all.
+var existsSizes = [...]int{keysPerCommand, 32, 1}
 
-// exec sends commands in one pipeline, a cluster's by node. It fails if one fails.
-// An absent value is no failure.
+// exec sends commands in one pipeline, in a cluster one for each node. It returns the first
+// error of a command. A nil reply is no error.
 func (b *Backend) exec(ctx context.Context, cmds []goredis.Cmder) error {
 	if len(cmds) == 0 {
 		return nil
@@ -48,81 +48,90 @@ func (b *Backend) exec(ctx context.Context, cmds []goredis.Cmder) error {
 		}
 	}
 	if cluster, ok := b.client.(*goredis.ClusterClient); ok && err != nil {
-		cluster.ReloadState(ctx) // in the background: a primary may have been replaced
+		cluster.ReloadState(ctx) // in the background: a replica may have become primary
 	}
 	return err
 }
 
-// span is a run of keys.
-type span struct{ from, to int }
+// keyRange is the keys [from, to) of a batch.
+type keyRange struct{ from, to int }
 
-// askCounts asks one server.
-func (b *Backend) askCounts(ctx context.Context, keys []string) ([]int, error) {
+// existsByCount asks one server by EXISTS of many keys, whose reply is a count.
+func (b *Backend) existsByCount(ctx context.Context, keys []string) ([]int, error) {
 	answers := make([]int, len(keys))
-	for from := 0; from < len(keys); from += askBatch {
-		to := min(from+askBatch, len(keys))
-		if err := b.countBatch(ctx, keys[from:to], answers[from:to]); err != nil {
+	for from := 0; from < len(keys); from += readBatch {
+		to := min(from+readBatch, len(keys))
+		if err := b.existsBatch(ctx, keys[from:to], answers[from:to]); err != nil {
 			return nil, err
 		}
 	}
 	return answers, nil
 }
 
-// countBatch asks how many keys of a run are there, and in smaller runs if that is
-// neither none nor all.
-func (b *Backend) countBatch(ctx context.Context, keys []string, answers []int) error {
-	undecided := []span{{0, len(keys)}}
+// existsBatch answers for one batch, in rounds of existsSizes. The count decides a range of
+// which all keys or none exist; the others are split in the next round.
+func (b *Backend) existsBatch(ctx context.Context, keys []string, answers []int) error {
+	undecided := []keyRange{{0, len(keys)}}
 	for round := 0; len(undecided) > 0; round++ {
-		size := askSizes[round]
-		var pieces []span
-		total := 0
-		for _, s := range undecided {
-			total += s.to - s.from
-			for ; s.from < s.to; s.from += size {
-				pieces = append(pieces, span{s.from, min(s.from+size, s.to)})
-			}
-		}
-		args := make([]any, 0, total+len(pieces))
-		counts := make([]*goredis.IntCmd, len(pieces))
-		cmds := make([]goredis.Cmder, len(pieces))
-		for i, s := range pieces {
-			begun := len(args)
-			args = append(args, "exists")
-			for k := s.from; k < s.to; k++ {
-				args = append(args, &keys[k])
-			}
-			counts[i] = goredis.NewIntCmd(ctx, args[begun:]...)
-			cmds[i] = counts[i]
-		}
+		ranges, total := splitRanges(undecided, existsSizes[round])
+		cmds := existsCommands(ctx, keys, ranges, total)
 		if err := b.exec(ctx, cmds); err != nil {
 			return err
 		}
 		undecided = undecided[:0]
-		left := 0
-		for i, s := range pieces {
-			switch n := counts[i].Val(); {
-			case n < 0 || n > int64(s.to-s.from):
-				return fmt.Errorf("%w: %d of %d keys are said to exist", backend.ErrReply, n, s.to-s.from)
-			case n == int64(s.to-s.from):
-				for k := s.from; k < s.to; k++ {
+		numUndecided := 0
+		for i, r := range ranges {
+			switch n := cmds[i].(*goredis.IntCmd).Val(); {
+			case n < 0 || n > int64(r.to-r.from):
+				return fmt.Errorf("%w: %d of %d keys are said to exist", backend.ErrReply, n, r.to-r.from)
+			case n == int64(r.to-r.from):
+				for k := r.from; k < r.to; k++ {
 					answers[k] = 1
 				}
 			case n > 0:
-				undecided = append(undecided, s)
-				left += s.to - s.from
+				undecided = append(undecided, r)
+				numUndecided += r.to - r.from
 			}
 		}
-		if left > total/2 { // scattered all over: smaller runs would be as mixed
-			round = len(askSizes) - 2
+		if numUndecided > total/2 { // scattered: smaller ranges would be mixed too, so ask key by key
+			round = len(existsSizes) - 2
 		}
 	}
 	return nil
 }
 
-// askEach asks a cluster.
-func (b *Backend) askEach(ctx context.Context, keys []string) ([]int, error) {
+// splitRanges splits ranges into ranges of at most size keys. total is the number of keys.
+func splitRanges(ranges []keyRange, size int) (parts []keyRange, total int) {
+	for _, r := range ranges {
+		total += r.to - r.from
+		for ; r.from < r.to; r.from += size {
+			parts = append(parts, keyRange{r.from, min(r.from+size, r.to)})
+		}
+	}
+	return parts, total
+}
+
+// existsCommands returns an EXISTS for each range. The ranges have total keys. The commands
+// point into keys.
+func existsCommands(ctx context.Context, keys []string, ranges []keyRange, total int) []goredis.Cmder {
+	args := make([]any, 0, total+len(ranges))
+	cmds := make([]goredis.Cmder, len(ranges))
+	for i, r := range ranges {
+		first := len(args)
+		args = append(args, "exists")
+		for k := r.from; k < r.to; k++ {
+			args = append(args, &keys[k])
+		}
+		cmds[i] = goredis.NewIntCmd(ctx, args[first:]...)
+	}
+	return cmds
+}
+
+// existsEach asks a cluster by one EXISTS for each key: a command with keys of several slots
+// fails.
+func (b *Backend) existsEach(ctx context.Context, keys []string) ([]int, error) {
 	answers := make([]int, 0, len(keys))
-	for batch := range slices.Chunk(keys, askBatch) {
+	for batch := range slices.Chunk(keys, readBatch) {
 		cmds := make([]goredis.Cmder, len(batch))
 		for i, key := range batch {
 			cmds[i] = goredis.NewIntCmd(ctx, "exists", key)
@@ -141,16 +150,16 @@ func (b *Backend) askEach(ctx context.Context, keys []string) ([]int, error) {
 	return answers, nil
 }
 
-// storeKeys sets keys that are not there. A key that is there keeps its value, which
-// may be another's, and lives on from now.
+// storeKeys sets absent keys. A present key keeps its value, which another program may have
+// written, and gets the full time to live.
 func (b *Backend) storeKeys(ctx context.Context, keys []string) error {
 	for batch := range slices.Chunk(keys, writeBatch) {
-		for missing := batch; len(missing) > 0; {
-			there, err := b.setMissing(ctx, missing)
+		for absent := batch; len(absent) > 0; {
+			present, err := b.setAbsent(ctx, absent)
 			if err != nil {
 				return err
 			}
-			if missing, err = b.prolong(ctx, there); err != nil {
+			if absent, err = b.refreshTTL(ctx, present); err != nil {
 				return err
 			}
 		}
@@ -158,8 +167,8 @@ func (b *Backend) storeKeys(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// setMissing sets the keys that are absent and returns the others.
-func (b *Backend) setMissing(ctx context.Context, keys []string) (there []string, err error) {
+// setAbsent sets the keys that are absent and returns the present ones.
+func (b *Backend) setAbsent(ctx context.Context, keys []string) (present []string, err error) {
 	cmds := make([]goredis.Cmder, len(keys))
 	for i, key := range keys {
 		if b.cfg.TTL > 0 {
@@ -173,14 +182,14 @@ func (b *Backend) setMissing(ctx context.Context, keys []string) (there []string
 	}
 	for i, cmd := range cmds {
 		if errors.Is(cmd.Err(), goredis.Nil) {
-			there = append(there, keys[i])
+			present = append(present, keys[i])
 		}
 	}
-	return there, nil
+	return present, nil
 }
 
-// prolong gives keys their whole time to live, and returns those that are gone.
-func (b *Backend) prolong(ctx context.Context, keys []string) (gone []string, err error) {
+// refreshTTL sets the full time to live of keys and returns those that have expired.
+func (b *Backend) refreshTTL(ctx context.Context, keys []string) (expired []string, err error) {
 	if b.cfg.TTL == 0 {
 		return nil, nil
 	}
@@ -193,23 +202,23 @@ func (b *Backend) prolong(ctx context.Context, keys []string) (gone []string, er
 	}
 	for i, cmd := range cmds {
 		if cmd.(*goredis.IntCmd).Val() == 0 {
-			gone = append(gone, keys[i])
+			expired = append(expired, keys[i])
 		}
 	}
-	return gone, nil
+	return expired, nil
 }
 
 // evictKeys removes keys.
 func (b *Backend) evictKeys(ctx context.Context, keys []string) error {
-	each := manyKeys
-	if b.at.cluster {
-		each = 1
+	perCommand := keysPerCommand
+	if b.endpoint.cluster {
+		perCommand = 1 // a cluster refuses keys of several slots in one command
 	}
 	for batch := range slices.Chunk(keys, writeBatch) {
 		var cmds []goredis.Cmder
-		for piece := range slices.Chunk(batch, each) {
-			args := append(make([]any, 0, 1+len(piece)), "unlink")
-			for _, key := range piece {
+		for part := range slices.Chunk(batch, perCommand) {
+			args := append(make([]any, 0, 1+len(part)), "unlink")
+			for _, key := range part {
 				args = append(args, key)
 			}
 			cmds = append(cmds, goredis.NewIntCmd(ctx, args...))

@@ -19,65 +19,68 @@ import (
 	"github.com/hitline/hitline/internal/fielderror"
 )
 
-// Layout is how blocks are laid out in the store.
+// Layout is the type of the Redis values that hold the blocks of a pool.
 type Layout string
 
-// The layouts; see the package's text.
+// The layouts. The package documentation compares them.
 const (
 	LayoutKeys Layout = "keys" // a string key for each block
 	LayoutSet  Layout = "set"  // a set for each group and rank
 )
 
-// Config configures a Backend. Zero fields mean the defaults.
+// Config configures a Backend. A zero field means its default.
 type Config struct {
-	// URL is where the store is:
+	// URL is the address of the store:
 	//
 	//	redis://[user:password@]host[:port][/db]     one server; port 6379 and database 0 if left out
 	//	redis-cluster://[user:password@]host[:port][?addr=host:port&addr=…]
 	//	unix://[user:password@]/path/of/socket[?db=N]
 	//
-	// with rediss and rediss-cluster for TLS, and valkey for redis anywhere. A password
-	// without a user is written :password@, special characters percent-encoded. TLS
-	// takes, behind the ?, ca=FILE (the certificates to trust in PEM; default: the
-	// system's), cert=FILE&key=FILE (of this client), server_name=NAME and
-	// skip_verify=true. addr names further nodes to begin with: the first that answers
-	// tells the whole cluster.
+	// rediss and rediss-cluster stand for TLS; valkey may replace redis in each scheme. A
+	// password without a user is written :password@. Special characters of a password are
+	// percent-encoded. Each addr is one more node of the cluster to start from: the first
+	// that answers names all nodes.
+	//
+	// With TLS the query may have ca=FILE (PEM certificates to trust, by default those of
+	// the system), cert=FILE&key=FILE (of this client), server_name=NAME and
+	// skip_verify=true.
 	URL string
-	// Cluster makes redis:// and rediss:// a cluster's URL.
+	// Cluster makes redis:// and rediss:// URLs of a cluster.
 	Cluster bool
-	// KeyPrefix is how all keys of the pool begin, up to the model: see PoolPrefix.
-	// Store and Evict refuse other keys, and Reset removes none.
+	// KeyPrefix is the prefix of all keys of the pool: PoolPrefix returns it. Store and Evict
+	// refuse other keys, and Reset removes no others. Required.
 	KeyPrefix string
-	// Layout is how blocks are laid out. Default LayoutKeys.
+	// Layout is the layout of the blocks. Default LayoutKeys.
 	Layout Layout
-	// TTL is how long a stored block stays, counted from its latest Store, in
-	// milliseconds. Zero is for ever. LayoutKeys only.
+	// TTL is the time to live of a block after its latest Store, in whole milliseconds. Zero
+	// means no limit. LayoutKeys only.
 	TTL time.Duration
-	// PoolSize bounds the connections to each server. Default 40: a service's workers
-	// and some to spare.
+	// PoolSize bounds the connections to each server. Default 40, more than the default
+	// workers of a service.
 	PoolSize int
-	// DialTimeout bounds the making of a connection. Default 1 s.
+	// DialTimeout bounds one attempt to connect. Default 1 s.
 	DialTimeout time.Duration
-	// IOTimeout bounds one wait for a server's bytes; an earlier deadline of the call
-	// counts first. Give the longest time that a call may take. Default 10 s, that of
+	// IOTimeout bounds one read or write of a connection. An earlier deadline of the call
+	// counts first, so set it to the longest timeout of a call. Default 10 s, as
 	// lookup.RemoteConfig.WriteTimeout.
 	IOTimeout time.Duration
-	// TLS is what rediss:// and rediss-cluster:// begin with; nil: Go's defaults.
+	// TLS is the base configuration for rediss:// and rediss-cluster://, to which the URL
+	// adds. Nil means Go's defaults. New clones it.
 	TLS *tls.Config
 }
 
-// ErrConfig is a configuration that cannot be.
+// ErrConfig means that a Config is invalid.
 var ErrConfig = errors.New("redis: bad configuration")
 
-// String shows c without its URL, which may hold a password.
+// String describes c without its URL, which may have a password.
 func (c Config) String() string {
 	return fmt.Sprintf("redis{layout: %s, prefix: %q, ttl: %v}", c.Layout, c.KeyPrefix, c.TTL)
 }
 
-// GoString is String.
+// GoString is String, so that %#v prints no password.
 func (c Config) GoString() string { return c.String() }
 
-// LogValue is String.
+// LogValue is String, so that slog logs no password.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func (c Config) withDefaults() Config {
@@ -96,7 +99,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// endpoint checks c and reads its URL.
+// endpoint validates c and parses its URL.
 func (c Config) endpoint() (*endpoint, error) {
 	e, err := parseURL(c.URL, c.TLS)
 	if err != nil {
@@ -131,40 +134,41 @@ func invalid(fields []string, format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fielderror.New(fields, format, args...))
 }
 
-// PoolPrefix returns the Config.KeyPrefix of the pool of c.
+// PoolPrefix returns the Config.KeyPrefix of the pool of c: its keys up to the model name.
 func PoolPrefix(c *coordinator.Coordinator) string {
 	key := c.KeyPrefix(0, coordinator.Rank{})
 	return key[:strings.LastIndex(key, rankPart)]
 }
 
-// rankPart is what follows the prefix in each key of a pool.
+// rankPart follows the prefix in each key of a pool.
 const rankPart = "@tp_rank:"
 
-// DiscardDriverLog silences what the driver writes to standard error, for the whole
-// process. All of it is in the errors of this package too.
+// DiscardDriverLog silences the driver's log to standard error, for the whole process. This
+// package's errors say the same.
 func DiscardDriverLog() { discardDriverLog() }
 
-var discardDriverLog = sync.OnceFunc(func() { goredis.SetLogger(discard{}) })
+var discardDriverLog = sync.OnceFunc(func() { goredis.SetLogger(discardLogger{}) })
 
-type discard struct{}
+type discardLogger struct{}
 
-func (discard) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
-// Backend is a pool in a Redis. Make it with New.
+// Backend is a pool in a Redis or Valkey. Create it with New. It is safe for concurrent
+// use.
 type Backend struct {
-	cfg    Config
-	at     *endpoint
-	dialer dialer
-	client goredis.UniversalClient
+	cfg      Config
+	endpoint *endpoint
+	dialer   dialer
+	client   goredis.UniversalClient
 
-	mu     sync.Mutex // orders the beginning of calls and Close
-	closed bool
+	mu     sync.Mutex // calls.Add does not run after closed is set
+	closed bool       // guarded by mu
 	calls  sync.WaitGroup
 }
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New checks cfg and returns its backend. It connects to nothing yet. Errors wrap
+// New returns a backend of cfg. It does not connect: the first call does. Its errors wrap
 // ErrConfig.
 func New(cfg Config) (*Backend, error) {
 	cfg = cfg.withDefaults()
@@ -172,46 +176,46 @@ func New(cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, at: at, dialer: dialer{tls: at.tls}}
-	// Every command of ours may be sent twice, so what a lost connection spoils is
-	// tried again at once. RESP 2 has no messages that nobody asked for.
-	const retries, pause, longest = 2, time.Millisecond, 16 * time.Millisecond
-	// A type of endpoint that is given is not found out by asking the DNS here and now.
-	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
+	b := &Backend{cfg: cfg, endpoint: at, dialer: dialer{tls: at.tls}}
+	// All commands are idempotent, so the driver may retry them when a connection is lost.
+	// Protocol 2 is RESP 2, which has no push messages.
+	const retries, minBackoff, maxBackoff = 2, time.Millisecond, 16 * time.Millisecond
+	// Without an EndpointType the driver would resolve the host here.
+	maintenance := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
 	if at.cluster {
 		b.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-			NewClient: b.guarded,
+			NewClient: b.newNodeClient,
 			Addrs:     at.addrs, Username: at.user, Password: at.password, Protocol: 2,
 			Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 			ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
-			MaxRedirects: 1 + retries, MinRetryBackoff: pause, MaxRetryBackoff: longest,
+			MaxRedirects: 1 + retries, MinRetryBackoff: minBackoff, MaxRetryBackoff: maxBackoff,
 			PoolSize: cfg.PoolSize, PoolTimeout: cfg.IOTimeout, MaxActiveConns: cfg.PoolSize,
-			OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: quiet,
+			OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: maintenance,
 		})
 		return b, nil
 	}
-	b.client = b.guarded(&goredis.Options{
+	b.client = b.newNodeClient(&goredis.Options{
 		Network: at.network, Addr: at.addrs[0], Username: at.user, Password: at.password, DB: at.db, Protocol: 2,
 		Dialer: b.dialer.dial, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 		ReadTimeout: cfg.IOTimeout, WriteTimeout: cfg.IOTimeout, ContextTimeoutEnabled: true,
-		MaxRetries: retries, MinRetryBackoff: pause, MaxRetryBackoff: longest,
+		MaxRetries: retries, MinRetryBackoff: minBackoff, MaxRetryBackoff: maxBackoff,
 		PoolSize: cfg.PoolSize, PoolTimeout: cfg.IOTimeout, MaxActiveConns: cfg.PoolSize,
-		OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: quiet,
+		OnConnect: onConnect, DisableIdentity: true, MaintNotificationsConfig: maintenance,
 	})
 	return b, nil
 }
 
-// guarded returns a client of one server.
-func (b *Backend) guarded(o *goredis.Options) *goredis.Client {
+// newNodeClient returns a client of one server, with recoverHook.
+func (b *Backend) newNodeClient(o *goredis.Options) *goredis.Client {
 	client := goredis.NewClient(o)
-	client.AddHook(guard{&b.dialer})
+	client.AddHook(recoverHook{&b.dialer})
 	return client
 }
 
-// onConnect asks a new connection something small: to a large command of a client
-// that has not given its password, a server answers by cutting it off. Any other
-// refusal is an answer too; without one the connection must not be used, for what comes
-// late would be taken for the answer to the next command.
+// onConnect sends a PING on each new connection. A server that wants a password replies
+// NOAUTH to it; to a large command it would close the connection instead. Any other error
+// reply is fine. Without a reply the connection must not be used: a late one would be read
+// as the reply to the next command.
 func onConnect(ctx context.Context, conn *goredis.Conn) error {
 	err := conn.Ping(ctx).Err()
 	if _, answered := errors.AsType[goredis.Error](err); answered && !goredis.HasErrorPrefix(err, "NOAUTH") {
@@ -220,92 +224,94 @@ func onConnect(ctx context.Context, conn *goredis.Conn) error {
 	return err
 }
 
-// Name is "redis".
+// Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
 
-// String shows where b is, for a log: no user and no password.
-func (b *Backend) String() string { return "redis at " + b.at.String() }
+// String returns "redis at " and the addresses, without user and password.
+func (b *Backend) String() string { return "redis at " + b.endpoint.String() }
 
-// asked is the outcome of a call.
-type asked struct {
+// result is what a call returns.
+type result struct {
 	answers []int
 	err     error
 }
 
-// do runs call, and returns soon after ctx ends: the driver itself sees a deadline
-// but not a cancellation, and not while it dials. A call that is left behind ends by
-// its timeouts, so it must use nothing that the caller gets back; its errors are
-// explained here.
+// do runs call on a goroutine of its own and explains its error. It returns when ctx ends,
+// even if call has not: the driver observes a deadline, but no cancellation, and neither
+// while it dials. An abandoned call ends by its timeouts. It must not use memory that the
+// caller may reuse after do.
 func (b *Backend) do(ctx context.Context, writes bool, call func(ctx context.Context) ([]int, error)) ([]int, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, b.explain(ctx, err, writes)
 	}
-	if !b.begin() {
+	if !b.beginCall() {
 		return nil, b.explain(ctx, goredis.ErrClosed, writes)
 	}
-	done := make(chan asked, 1)
+	done := make(chan result, 1)
 	go func() {
 		defer b.calls.Done()
 		answers, err := call(ctx)
-		done <- asked{answers, err}
+		done <- result{answers, err}
 	}()
 	select {
-	case a := <-done:
-		if a.err != nil {
-			return nil, b.explain(ctx, a.err, writes)
+	case r := <-done:
+		if r.err != nil {
+			return nil, b.explain(ctx, r.err, writes)
 		}
-		return a.answers, nil
+		return r.answers, nil
 	case <-ctx.Done():
 		return nil, b.explain(ctx, ctx.Err(), writes)
 	}
 }
 
-// Exists tells which keys are present: one answer a key, all or an error.
+// Exists returns one answer for each key: 1 if it is present, 0 if it is absent. If any part
+// fails, it returns only an error.
 func (b *Backend) Exists(ctx context.Context, keys []string) ([]int, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	keys = slices.Clone(keys) // a call that is left behind keeps them
+	keys = slices.Clone(keys) // an abandoned call still reads them
 	return b.do(ctx, false, func(ctx context.Context) ([]int, error) {
 		switch {
 		case b.cfg.Layout == LayoutSet:
-			return b.askSets(ctx, keys)
-		case b.at.cluster:
-			return b.askEach(ctx, keys)
+			return b.existsInSets(ctx, keys)
+		case b.endpoint.cluster:
+			return b.existsEach(ctx, keys)
 		}
-		return b.askCounts(ctx, keys)
+		return b.existsByCount(ctx, keys)
 	})
 }
 
-// Store adds keys.
+// Store adds keys. They must belong to the pool. A store that fails may have added some.
 func (b *Backend) Store(ctx context.Context, keys []string) error {
 	return b.change(ctx, keys, b.storeKeys, b.storeMembers)
 }
 
-// Evict removes keys.
+// Evict removes keys. They must belong to the pool.
 func (b *Backend) Evict(ctx context.Context, keys []string) error {
 	return b.change(ctx, keys, b.evictKeys, b.evictMembers)
 }
 
-// change runs one of two changes, by the layout.
+// change checks keys and runs one of two changes, by the layout.
 func (b *Backend) change(ctx context.Context, keys []string, ofKeys, ofSets func(ctx context.Context, keys []string) error) error {
-	own := make([]string, len(keys))
+	copies := make([]string, len(keys))
 	for i, key := range keys {
-		if !b.ours(key, true) {
+		if !b.isPoolKey(key, true) {
 			return fmt.Errorf("%w: %q is no key of the pool %q", backend.ErrReply, key, b.cfg.KeyPrefix)
 		}
-		own[i] = strings.Clone(key)
+		copies[i] = strings.Clone(key)
 	}
 	_, err := b.do(ctx, true, func(ctx context.Context) ([]int, error) {
 		if b.cfg.Layout == LayoutSet {
-			return nil, ofSets(ctx, own)
+			return nil, ofSets(ctx, copies)
 		}
-		return nil, ofKeys(ctx, own)
+		return nil, ofKeys(ctx, copies)
 	})
 	return err
 }
 
-// Close ends b and waits for its calls, which fail.
+// Close closes the connections and waits for all calls, which fail. Later calls fail too. It
+// may be called twice.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	first := !b.closed
@@ -319,8 +325,8 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// begin counts a call, unless b is closed.
-func (b *Backend) begin() bool {
+// beginCall counts a call in b.calls. It returns false if b is closed.
+func (b *Backend) beginCall() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed {

@@ -34,7 +34,7 @@ func block(prefix string, group, tp, i int) string {
 	return fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%x", prefix, tp, group, sha256.Sum256(fmt.Append(nil, i)))
 }
 
-// blocks returns n keys, in the order of a lookup.
+// countBlocks returns n keys, in the order of a lookup.
 func blocks(prefix string, n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -45,10 +45,10 @@ func blocks(prefix string, n int) []string {
 
 var layouts = []Layout{LayoutKeys, LayoutSet}
 
-// roundTrip stores, asks, evicts and resets.
-func roundTrip(t *testing.T, b *Backend) {
+// checkAllCalls checks Exists after each of Store, Evict and Reset, and Info.
+func checkAllCalls(t *testing.T, b *Backend) {
 	t.Helper()
-	ctx := soon(t)
+	ctx := testContext(t)
 	keys := blocks(b.cfg.KeyPrefix, 3001)
 	want := make([]int, len(keys))
 	check := func() {
@@ -86,12 +86,12 @@ func roundTrip(t *testing.T, b *Backend) {
 }
 
 func TestServers(t *testing.T) {
-	binaries(t, func(t *testing.T, binary string) {
-		s := storetest.StartBinary(t, binary)
+	forEachServer(t, func(t *testing.T, binary string) {
+		s := storetest.StartServer(t, binary)
 		for _, layout := range layouts {
 			t.Run(string(layout), func(t *testing.T) {
-				roundTrip(t, testBackend(t, Config{URL: "redis://" + s.Addr + "/3", Layout: layout}))
-				info, err := testBackend(t, Config{URL: "valkey://" + s.Addr}).Info(soon(t))
+				checkAllCalls(t, testBackend(t, Config{URL: "redis://" + s.Addr + "/3", Layout: layout}))
+				info, err := testBackend(t, Config{URL: "valkey://" + s.Addr}).Info(testContext(t))
 				require.NoError(t, err)
 				require.Equal(t, []any{"standalone", "master", 1}, []any{info.Mode, info.Role, info.Nodes})
 				require.Equal(t, serverName(binary), info.Server)
@@ -101,7 +101,7 @@ func TestServers(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
-	binaries(t, func(t *testing.T, binary string) {
+	forEachServer(t, func(t *testing.T, binary string) {
 		var c *storetest.Cluster
 		if serverName(binary) == "redis" {
 			c = sharedCluster(t)
@@ -112,11 +112,11 @@ func TestCluster(t *testing.T) {
 		for _, layout := range layouts {
 			t.Run(string(layout), func(t *testing.T) {
 				b := testBackend(t, Config{URL: c.URL(), Layout: layout})
-				roundTrip(t, b)
-				info, err := b.Info(soon(t))
+				checkAllCalls(t, b)
+				info, err := b.Info(testContext(t))
 				require.NoError(t, err)
 				require.Equal(t, []any{"cluster", 3, serverName(binary)}, []any{info.Mode, info.Nodes, info.Server})
-				roundTrip(t, testBackend(t, Config{URL: "redis://" + c.Nodes[2].Addr, Cluster: true, Layout: layout}))
+				checkAllCalls(t, testBackend(t, Config{URL: "redis://" + c.Nodes[2].Addr, Cluster: true, Layout: layout}))
 			})
 		}
 	})
@@ -128,97 +128,97 @@ func TestUnixSocket(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
 	storetest.StartRedis(t, "--unixsocket", path, "--requirepass", "p@ss/word?")
-	roundTrip(t, testBackend(t, Config{URL: "unix://:p%40ss%2Fword%3F@" + path + "?db=2"}))
+	checkAllCalls(t, testBackend(t, Config{URL: "unix://:p%40ss%2Fword%3F@" + path + "?db=2"}))
 }
 
 func TestPasswordAndACL(t *testing.T) {
 	s := storetest.StartRedis(t, "--requirepass", "open", "--user", "reader", "on", ">secret", "~m@*", "+exists",
 		"--user", "writer", "on", ">secret", "~m@*", "+exists", "+set", "+unlink", "+scan", "+ping", "+dbsize", "+info",
 		"--user", "half", "on", ">secret", "~m@tp_rank:0@*", "+exists", "+set")
-	roundTrip(t, testBackend(t, Config{URL: "redis://:open@" + s.Addr}))
-	roundTrip(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.Addr}))
+	checkAllCalls(t, testBackend(t, Config{URL: "redis://:open@" + s.Addr}))
+	checkAllCalls(t, testBackend(t, Config{URL: "redis://writer:secret@" + s.Addr}))
 	reader := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr})
 	keys := blocks("m", 20)
-	_, err := reader.Exists(soon(t), keys)
+	_, err := reader.Exists(testContext(t), keys)
 	require.NoError(t, err)
-	for _, err := range []error{reader.Store(soon(t), keys), reader.Evict(soon(t), keys), reader.Reset(soon(t))} {
+	for _, err := range []error{reader.Store(testContext(t), keys), reader.Evict(testContext(t), keys), reader.Reset(testContext(t))} {
 		require.ErrorIs(t, err, backend.ErrReadOnly)
 	}
-	half := testBackend(t, Config{URL: "redis://half:secret@" + s.Addr}) // of the keys: every other one
-	require.NoError(t, half.Store(soon(t), keys[:1]))
-	require.ErrorIs(t, half.Store(soon(t), keys[:2]), backend.ErrReadOnly, "the first is there, the second is refused")
-	info, err := reader.Info(soon(t))
+	half := testBackend(t, Config{URL: "redis://half:secret@" + s.Addr}) // may use every other key only
+	require.NoError(t, half.Store(testContext(t), keys[:1]))
+	require.ErrorIs(t, half.Store(testContext(t), keys[:2]), backend.ErrReadOnly, "the first is there, the second is refused")
+	info, err := reader.Info(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, Info{Nodes: 1, RoundTrip: info.RoundTrip, Blocks: -1}, info)
-	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr, KeyPrefix: "other"}).Exists(soon(t), blocks("other", 3))
+	_, err = testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr, KeyPrefix: "other"}).Exists(testContext(t), blocks("other", 3))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorContains(t, err, "NOPERM")
 }
 
 func TestTLS(t *testing.T) {
 	s, cert, key := storetest.StartTLSRedis(t, "--requirepass", "open")
-	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("rediss://:open@%s?ca=%s&cert=%s&key=%s", s.Addr, cert, cert, key)}))
-	roundTrip(t, testBackend(t, Config{URL: fmt.Sprintf("valkeys://:open@%s?skip_verify=true&cert=%s&key=%s", s.Addr, cert, key)}))
+	checkAllCalls(t, testBackend(t, Config{URL: fmt.Sprintf("rediss://:open@%s?ca=%s&cert=%s&key=%s", s.Addr, cert, cert, key)}))
+	checkAllCalls(t, testBackend(t, Config{URL: fmt.Sprintf("valkeys://:open@%s?skip_verify=true&cert=%s&key=%s", s.Addr, cert, key)}))
 	for want, query := range map[string]string{
 		"certificate signed by unknown authority": "?cert=" + cert + "&key=" + key,
 		"not valid for any names":                 "?server_name=other&ca=" + cert + "&cert=" + cert + "&key=" + key,
 		"does it want a certificate":              "?ca=" + cert,
 	} {
-		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.Addr + query}).Exists(soon(t), blocks("m", 1))
+		_, err := testBackend(t, Config{URL: "rediss://:open@" + s.Addr + query}).Exists(testContext(t), blocks("m", 1))
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorContains(t, err, want)
 	}
 }
 
-// TestPresence asks for keys that are there in many patterns, some of them twice.
+// TestPresence checks Exists for many patterns of present keys, some of them twice.
 func TestPresence(t *testing.T) {
 	s, c := storetest.StartRedis(t), sharedCluster(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, url := range []string{"redis://" + s.Addr, c.URL()} {
 		for _, layout := range layouts {
 			b := testBackend(t, Config{URL: url, Layout: layout})
-			for _, n := range []int{1, 2, 31, 33, 511, 512, 513, 1200, askBatch + 700} {
+			for _, n := range []int{1, 2, 31, 33, 511, 512, 513, 1200, readBatch + 700} {
 				for _, share := range []float64{0, 0.001, 0.5, 0.999, 1} {
-					if n > askBatch && (share != 0.999 || testing.Short()) {
+					if n > readBatch && (share != 0.999 || testing.Short()) {
 						continue
 					}
 					keys := blocks("m", n)
 					for range n / 10 {
 						keys[rng.IntN(n)] = keys[rng.IntN(n)]
 					}
-					have, want := map[string]bool{}, make([]int, n)
+					present, want := map[string]bool{}, make([]int, n)
 					var store []string
 					for _, key := range keys {
-						if _, ok := have[key]; !ok {
-							have[key] = rng.Float64() < share
-							if have[key] {
+						if _, ok := present[key]; !ok {
+							present[key] = rng.Float64() < share
+							if present[key] {
 								store = append(store, key)
 							}
 						}
 					}
 					for i, key := range keys {
-						if have[key] {
+						if present[key] {
 							want[i] = 1
 						}
 					}
-					require.NoError(t, b.Reset(soon(t)))
-					require.NoError(t, b.Store(soon(t), store))
-					got, err := b.Exists(soon(t), keys)
+					require.NoError(t, b.Reset(testContext(t)))
+					require.NoError(t, b.Store(testContext(t), store))
+					got, err := b.Exists(testContext(t), keys)
 					require.NoError(t, err)
 					require.Equal(t, want, got, "%s %s %d keys, share %v", url, layout, n, share)
 				}
 			}
-			require.NoError(t, b.Reset(soon(t)))
+			require.NoError(t, b.Reset(testContext(t)))
 		}
 	}
 }
 
-// TestMovingSlots asks a cluster while it moves a slot from node to node.
+// TestMovingSlots checks Exists while a cluster moves a slot from node to node.
 func TestMovingSlots(t *testing.T) {
 	c := sharedCluster(t)
 	b := testBackend(t, Config{URL: c.URL(), KeyPrefix: "{tag}"})
 	keys := blocks("{tag}", 300)
-	ctx := soon(t)
+	ctx := testContext(t)
 	require.NoError(t, b.Store(ctx, keys[:200]))
 	slot, err := c.Nodes[0].Client(t).ClusterKeySlot(ctx, keys[0]).Result()
 	require.NoError(t, err)
@@ -241,11 +241,11 @@ func TestMovingSlots(t *testing.T) {
 	require.NoError(t, to.Client(t).Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err())
 	require.NoError(t, from.Client(t).Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err())
 	for _, key := range keys[:100] {
-		require.NoError(t, from.Client(t).Migrate(ctx, "127.0.0.1", to.Port(), key, 0, patience).Err())
+		require.NoError(t, from.Client(t).Migrate(ctx, "127.0.0.1", to.Port(), key, 0, testTimeout).Err())
 	}
-	check() // a part is at either node
+	check() // each node has a part
 	for _, key := range keys[100:200] {
-		require.NoError(t, from.Client(t).Migrate(ctx, "127.0.0.1", to.Port(), key, 0, patience).Err())
+		require.NoError(t, from.Client(t).Migrate(ctx, "127.0.0.1", to.Port(), key, 0, testTimeout).Err())
 	}
 	for _, n := range []*storetest.Redis{to, from, c.Nodes[0], c.Nodes[1], c.Nodes[2]} {
 		require.NoError(t, n.Client(t).Do(ctx, "cluster", "setslot", slot, "node", toID).Err())
@@ -254,12 +254,12 @@ func TestMovingSlots(t *testing.T) {
 	require.NoError(t, b.Reset(ctx))
 	clear(want)
 	check()
-	for _, n := range []*storetest.Redis{from, to, c.Nodes[0], c.Nodes[1], c.Nodes[2]} { // as it was
+	for _, n := range []*storetest.Redis{from, to, c.Nodes[0], c.Nodes[1], c.Nodes[2]} { // back to where it was
 		require.NoError(t, n.Client(t).Do(ctx, "cluster", "setslot", slot, "node", fromID).Err())
 	}
 }
 
-// TestResetSparesOthers fills a database with keys that only resemble the pool's.
+// TestResetSparesOthers fills a database with keys that resemble those of the pool.
 func TestResetSparesOthers(t *testing.T) {
 	s, c := storetest.StartRedis(t), sharedCluster(t)
 	const prefix = `p*@m[a-z]?\^{x}`
@@ -276,27 +276,27 @@ func TestResetSparesOthers(t *testing.T) {
 		defer client.Close()
 		for _, layout := range layouts {
 			for _, other := range others {
-				require.NoError(t, client.Set(soon(t), other, "x", 0).Err())
+				require.NoError(t, client.Set(testContext(t), other, "x", 0).Err())
 			}
 			other := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: "m"})
-			require.NoError(t, other.Store(soon(t), blocks("m", 10)[2:]))
+			require.NoError(t, other.Store(testContext(t), blocks("m", 10)[2:]))
 			b := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: prefix})
-			mine := blocks(prefix, 5000)
-			require.NoError(t, b.Store(soon(t), mine))
-			info, err := b.Info(soon(t))
+			keys := blocks(prefix, 5000)
+			require.NoError(t, b.Store(testContext(t), keys))
+			info, err := b.Info(testContext(t))
 			require.NoError(t, err)
 			require.EqualValues(t, 5000, info.Blocks)
-			require.NoError(t, b.Reset(soon(t)))
+			require.NoError(t, b.Reset(testContext(t)))
 			for _, other := range others {
-				require.EqualValues(t, 1, client.Exists(soon(t), other).Val(), "%q", other)
+				require.EqualValues(t, 1, client.Exists(testContext(t), other).Val(), "%q", other)
 			}
-			answers, err := other.Exists(soon(t), blocks("m", 10)[2:])
+			answers, err := other.Exists(testContext(t), blocks("m", 10)[2:])
 			require.NoError(t, err)
 			require.Equal(t, []int{1, 1, 1, 1, 1, 1, 1, 1}, answers)
-			answers, err = b.Exists(soon(t), mine)
+			answers, err = b.Exists(testContext(t), keys)
 			require.NoError(t, err)
 			require.Equal(t, make([]int, 5000), answers)
-			require.NoError(t, other.Reset(soon(t)))
+			require.NoError(t, other.Reset(testContext(t)))
 		}
 	}
 }
@@ -306,34 +306,34 @@ func TestTimeToLive(t *testing.T) {
 	b := testBackend(t, Config{URL: "redis://" + s.Addr, TTL: time.Minute})
 	keys := blocks("m", 3)
 	client := s.Client(t)
-	require.NoError(t, b.Store(soon(t), keys[:2]))
-	require.InDelta(t, time.Minute, client.PTTL(soon(t), keys[0]).Val(), float64(10*time.Second))
-	require.NoError(t, client.PExpire(soon(t), keys[0], time.Second).Err())
-	require.NoError(t, client.Set(soon(t), keys[1], "another's", 0).Err())
-	require.NoError(t, b.Store(soon(t), keys))
+	require.NoError(t, b.Store(testContext(t), keys[:2]))
+	require.InDelta(t, time.Minute, client.PTTL(testContext(t), keys[0]).Val(), float64(10*time.Second))
+	require.NoError(t, client.PExpire(testContext(t), keys[0], time.Second).Err())
+	require.NoError(t, client.Set(testContext(t), keys[1], "another's", 0).Err())
+	require.NoError(t, b.Store(testContext(t), keys))
 	for _, key := range keys {
-		require.InDelta(t, time.Minute, client.PTTL(soon(t), key).Val(), float64(10*time.Second), "counted anew")
+		require.InDelta(t, time.Minute, client.PTTL(testContext(t), key).Val(), float64(10*time.Second), "counted anew")
 	}
-	require.Equal(t, "another's", client.Get(soon(t), keys[1]).Val())
+	require.Equal(t, "another's", client.Get(testContext(t), keys[1]).Val())
 
-	missing := block("m", 5, 0, 0)
-	gone, err := b.prolong(soon(t), []string{keys[0], missing})
+	absent := block("m", 5, 0, 0)
+	expired, err := b.refreshTTL(testContext(t), []string{keys[0], absent})
 	require.NoError(t, err)
-	require.Equal(t, []string{missing}, gone)
+	require.Equal(t, []string{absent}, expired)
 
 	short := testBackend(t, Config{URL: "redis://" + s.Addr, TTL: time.Millisecond})
-	for range 20 { // some expire between the first and the second command
-		require.NoError(t, short.Store(soon(t), keys))
+	for range 20 { // some expire between SET and PEXPIRE
+		require.NoError(t, short.Store(testContext(t), keys))
 	}
-	forever := testBackend(t, Config{URL: "redis://" + s.Addr})
+	noLimit := testBackend(t, Config{URL: "redis://" + s.Addr})
 	require.Eventually(t, func() bool {
-		answers, err := forever.Exists(soon(t), keys)
+		answers, err := noLimit.Exists(testContext(t), keys)
 		return err == nil && fmt.Sprint(answers) == "[0 0 0]"
-	}, patience, time.Millisecond)
-	require.NoError(t, client.Set(soon(t), keys[1], "another's", 0).Err())
-	require.NoError(t, forever.Store(soon(t), keys))
-	require.EqualValues(t, -1, client.PTTL(soon(t), keys[0]).Val())
-	require.Equal(t, "another's", client.Get(soon(t), keys[1]).Val())
+	}, testTimeout, time.Millisecond)
+	require.NoError(t, client.Set(testContext(t), keys[1], "another's", 0).Err())
+	require.NoError(t, noLimit.Store(testContext(t), keys))
+	require.EqualValues(t, -1, client.PTTL(testContext(t), keys[0]).Val())
+	require.Equal(t, "another's", client.Get(testContext(t), keys[1]).Val())
 }
 
 func TestForeignKeys(t *testing.T) {
@@ -341,55 +341,55 @@ func TestForeignKeys(t *testing.T) {
 	for _, layout := range layouts {
 		b := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: layout})
 		for _, key := range []string{"", "x", "other" + block("m", 0, 0, 0), block("n", 0, 0, 0), block("m", 0, 0, 0) + "g"} {
-			require.Error(t, b.Store(soon(t), []string{block("m", 0, 0, 1), key}), "%q", key)
-			require.Error(t, b.Evict(soon(t), []string{key}), "%q", key)
+			require.Error(t, b.Store(testContext(t), []string{block("m", 0, 0, 1), key}), "%q", key)
+			require.Error(t, b.Evict(testContext(t), []string{key}), "%q", key)
 		}
 	}
 	set := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: LayoutSet})
 	for _, key := range []string{"x", "m@xyz", "m@abc"} {
-		_, err := set.Exists(soon(t), []string{key})
+		_, err := set.Exists(testContext(t), []string{key})
 		require.ErrorIs(t, err, backend.ErrReply)
 	}
-	require.Zero(t, s.Client(t).DBSize(soon(t)).Val())
+	require.Zero(t, s.Client(t).DBSize(testContext(t)).Val())
 }
 
 func TestInfoSamples(t *testing.T) {
 	s := storetest.StartRedis(t, "--enable-debug-command", "yes")
 	client := s.Client(t)
-	require.NoError(t, client.Do(soon(t), "debug", "populate", 60000, "filler").Err())
+	require.NoError(t, client.Do(testContext(t), "debug", "populate", 60000, "filler").Err())
 	b := testBackend(t, Config{URL: "redis://" + s.Addr})
-	require.NoError(t, b.Store(soon(t), blocks("m", 20000)))
-	info, err := b.Info(soon(t))
+	require.NoError(t, b.Store(testContext(t), blocks("m", 20000)))
+	info, err := b.Info(testContext(t))
 	require.NoError(t, err)
 	require.True(t, info.Sampled)
 	require.InEpsilon(t, 20000, info.Blocks, 0.2)
 }
 
-// TestSample looks at keys of several pools, and does not go on for ever.
+// TestSample samples keys of several pools and checks the limits.
 func TestSample(t *testing.T) {
 	s := storetest.StartRedis(t, "--user", "reader", "on", ">secret", "~*", "+exists", "--user", "scanner", "on", ">secret", "~*", "+scan")
 	keys, set := testBackend(t, Config{URL: "redis://" + s.Addr}), testBackend(t, Config{URL: "redis://" + s.Addr, Layout: LayoutSet, KeyPrefix: "n"})
-	require.NoError(t, s.Client(t).MSet(soon(t), "other", "x", "m@tp_rank:0@group:", "x", "m@tp_rank:0@group:0", "a string").Err())
-	require.NoError(t, keys.Store(soon(t), blocks("m", 10)))
-	require.NoError(t, set.Store(soon(t), []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}))
+	require.NoError(t, s.Client(t).MSet(testContext(t), "other", "x", "m@tp_rank:0@group:", "x", "m@tp_rank:0@group:0", "a string").Err())
+	require.NoError(t, keys.Store(testContext(t), blocks("m", 10)))
+	require.NoError(t, set.Store(testContext(t), []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}))
 	for name, b := range map[string]*Backend{"keys": keys, "set": set} {
-		got, err := b.Sample(soon(t))
+		got, err := b.Sample(testContext(t))
 		require.NoError(t, err, name)
 		require.ElementsMatch(t, blocks("m", 10), got.Keys)
 		require.ElementsMatch(t, []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}, got.Sets)
 		require.True(t, got.Complete)
 	}
-	_, err := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr}).Sample(soon(t))
+	_, err := testBackend(t, Config{URL: "redis://reader:secret@" + s.Addr}).Sample(testContext(t))
 	require.ErrorContains(t, err, "NOPERM")
-	got, err := testBackend(t, Config{URL: "redis://scanner:secret@" + s.Addr}).Sample(soon(t))
+	got, err := testBackend(t, Config{URL: "redis://scanner:secret@" + s.Addr}).Sample(testContext(t))
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{block("n", 0, 0, 1), block("n", 0, 1, 1)}, addHash(got.Sets), "the names alone")
 
-	require.NoError(t, keys.Store(soon(t), blocks("m", 8000)))
-	got, err = keys.Sample(soon(t))
+	require.NoError(t, keys.Store(testContext(t), blocks("m", 8000)))
+	got, err = keys.Sample(testContext(t))
 	require.NoError(t, err)
 	require.False(t, got.Complete)
-	require.GreaterOrEqual(t, len(got.Keys), sampleEnough)
+	require.GreaterOrEqual(t, len(got.Keys), maxSampleKeys)
 	require.Less(t, len(got.Keys), 8000)
 }
 
@@ -398,7 +398,7 @@ func addHash(names []string) []string {
 	keys := make([]string, 0, len(names))
 	for _, name := range names {
 		if !strings.HasPrefix(name, "n@") {
-			continue // a string that is named so
+			continue // a string, not a set
 		}
 		hash := block("", 0, 0, 1)
 		keys = append(keys, name+hash[strings.LastIndexByte(hash, '@'):])
@@ -406,7 +406,7 @@ func addHash(names []string) []string {
 	return keys
 }
 
-// TestWrongConnections has one line for each way to connect wrongly.
+// TestWrongConnections has a case for each way to configure the connection wrongly.
 func TestWrongConnections(t *testing.T) {
 	plain, secret, c := storetest.StartRedis(t), storetest.StartRedis(t, "--requirepass", "right"), sharedCluster(t)
 	secure, _, _ := storetest.StartTLSRedis(t)
@@ -421,8 +421,7 @@ func TestWrongConnections(t *testing.T) {
 		_, _ = c.Read(make([]byte, 1000))
 		_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 70}) // protocol_version
 	})
-	replica := storetest.StartRedis(t, "--replicaof", "127.0.0.1 "+plain.Port(), "--replica-serve-stale-data", "yes")
-	for name, one := range map[string]struct {
+	for name, tt := range map[string]struct {
 		url, want string
 		is        error
 	}{
@@ -446,33 +445,43 @@ func TestWrongConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, layout := range layouts {
-				most := patience
-				if one.is == context.DeadlineExceeded {
-					most = 600 * time.Millisecond
+				timeout := testTimeout
+				if tt.is == context.DeadlineExceeded {
+					timeout = 600 * time.Millisecond
 				}
-				b := testBackend(t, Config{URL: one.url, Layout: layout, DialTimeout: most / 2})
-				ctx, cancel := context.WithTimeout(context.Background(), most)
+				b := testBackend(t, Config{URL: tt.url, Layout: layout, DialTimeout: timeout / 2})
+				ctx, cancel := context.WithTimeout(context.Background(), timeout)
 				_, err := b.Exists(ctx, blocks("m", 600))
 				cancel()
 				require.Error(t, err)
 				t.Log(err)
-				require.ErrorContains(t, err, one.want)
-				require.ErrorIs(t, err, one.is)
+				require.ErrorContains(t, err, tt.want)
+				require.ErrorIs(t, err, tt.is)
 				require.NotContains(t, err.Error(), "\n")
 				require.NotContains(t, fmt.Sprintf("%+v %#v %q", err, err, b.String()), "wr0ngSecret")
 			}
 		})
 	}
+}
+
+func TestReplica(t *testing.T) {
+	primary := storetest.StartRedis(t)
+	replica := storetest.StartRedis(t, "--replicaof", "127.0.0.1 "+primary.Port(), "--replica-serve-stale-data", "yes")
 	b := testBackend(t, Config{URL: "redis://" + replica.Addr})
-	require.Eventually(t, func() bool { return b.Store(soon(t), blocks("m", 1)) != nil }, patience, 5*time.Millisecond)
-	require.ErrorIs(t, b.Store(soon(t), blocks("m", 1)), backend.ErrReadOnly)
-	keys := testBackend(t, Config{URL: "redis://" + plain.Addr, KeyPrefix: "w"})
-	set := testBackend(t, Config{URL: "redis://" + plain.Addr, KeyPrefix: "w", Layout: LayoutSet})
-	require.NoError(t, plain.Client(t).Set(soon(t), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0", "", 0).Err())
-	_, err := set.Exists(soon(t), blocks("w", 1))
+	require.Eventually(t, func() bool { return b.Store(testContext(t), blocks("m", 1)) != nil }, testTimeout, 5*time.Millisecond)
+	require.ErrorIs(t, b.Store(testContext(t), blocks("m", 1)), backend.ErrReadOnly)
+}
+
+// TestWrongLayout has a string key where LayoutSet expects a set.
+func TestWrongLayout(t *testing.T) {
+	s := storetest.StartRedis(t)
+	keys := testBackend(t, Config{URL: "redis://" + s.Addr, KeyPrefix: "w"})
+	set := testBackend(t, Config{URL: "redis://" + s.Addr, KeyPrefix: "w", Layout: LayoutSet})
+	require.NoError(t, s.Client(t).Set(testContext(t), "w@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0", "", 0).Err())
+	_, err := set.Exists(testContext(t), blocks("w", 1))
 	require.ErrorIs(t, err, backend.ErrReply)
 	require.ErrorContains(t, err, "layout")
-	_, err = keys.Exists(soon(t), blocks("w", 1))
+	_, err = keys.Exists(testContext(t), blocks("w", 1))
 	require.NoError(t, err)
 }
 
@@ -549,7 +558,7 @@ func TestPoolPrefix(t *testing.T) {
 		require.NoError(t, err)
 		prefix := PoolPrefix(coord)
 		b := testBackend(t, Config{URL: "redis://localhost", KeyPrefix: prefix})
-		require.True(t, b.ours(string(coord.AppendKey(nil, 0, 0, []byte{1, 2})), true), prefix)
+		require.True(t, b.isPoolKey(string(coord.AppendKey(nil, 0, 0, []byte{1, 2})), true), prefix)
 		require.False(t, strings.HasSuffix(prefix, "@tp_rank:0"))
 	}
 }
@@ -572,7 +581,7 @@ func TestNoSecretsInURLErrors(t *testing.T) {
 						fmt.Fprint(&log, b)
 						require.NoError(t, b.Close())
 					}
-					if b == nil || !strings.Contains(b.at.String(), "s3cret") { // a host named so cannot be told
+					if b == nil || !strings.Contains(b.endpoint.String(), "s3cret") { // a host with that name cannot be distinguished
 						require.NotContains(t, log.String(), "s3cret", "%q", cfg.URL)
 					}
 				}
@@ -581,29 +590,29 @@ func TestNoSecretsInURLErrors(t *testing.T) {
 	}
 }
 
-// TestNewDoesNotWait makes a backend of a server that answers nothing.
+// TestNewDoesNotWait creates backends of servers that do not answer.
 func TestNewDoesNotWait(t *testing.T) {
-	asked, resolver := atomic.Int64{}, net.DefaultResolver
+	numQueries, resolver := atomic.Int64{}, net.DefaultResolver
 	defer func() { net.DefaultResolver = resolver }()
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		asked.Add(1)
+		numQueries.Add(1)
 		return nil, errors.New("no DNS in this test")
 	}}
-	begun := time.Now()
+	start := time.Now()
 	b := testBackend(t, Config{URL: "redis-cluster://192.0.2.1"})
 	for i := range 100 {
 		testBackend(t, Config{URL: fmt.Sprintf("redis://no%d.invalid", i)})
 	}
-	require.Less(t, time.Since(begun), patience/2)
-	require.Zero(t, asked.Load(), "the DNS is not asked either")
+	require.Less(t, time.Since(start), testTimeout/2)
+	require.Zero(t, numQueries.Load(), "the DNS is not asked either")
 	require.NoError(t, b.Close())
 	require.NoError(t, b.Close())
-	_, err := b.Exists(soon(t), blocks("m", 1))
+	_, err := b.Exists(testContext(t), blocks("m", 1))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.ErrorContains(t, err, "closed")
 }
 
-// TestContext stops a server and sees that calls end with their contexts.
+// TestContext stops a server and checks that calls end with their contexts.
 func TestContext(t *testing.T) {
 	s := storetest.StartRedis(t)
 	keys := blocks("m", 5000)
@@ -611,7 +620,7 @@ func TestContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := testBackend(t, Config{URL: "redis://" + s.Addr})
 			if connected {
-				require.NoError(t, b.Store(soon(t), keys))
+				require.NoError(t, b.Store(testContext(t), keys))
 			}
 			require.NoError(t, syscall.Kill(s.PID, syscall.SIGSTOP))
 			calls := map[string]func(ctx context.Context) error{
@@ -621,7 +630,7 @@ func TestContext(t *testing.T) {
 				"info":   func(ctx context.Context) error { _, err := b.Info(ctx); return err },
 			}
 			for what, call := range calls {
-				begun := time.Now()
+				start := time.Now()
 				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 				err := call(ctx)
 				cancel()
@@ -631,27 +640,27 @@ func TestContext(t *testing.T) {
 				time.AfterFunc(30*time.Millisecond, cancel)
 				err = call(ctx)
 				require.ErrorIs(t, err, context.Canceled, what)
-				require.Less(t, time.Since(begun), patience/2, what)
+				require.Less(t, time.Since(start), testTimeout/2, what)
 				require.ErrorIs(t, call(ctx), context.Canceled, what)
 			}
 			require.NoError(t, syscall.Kill(s.PID, syscall.SIGCONT))
-			_, err := b.Exists(soon(t), keys)
+			_, err := b.Exists(testContext(t), keys)
 			require.NoError(t, err)
 		})
 	}
 }
 
-// TestFewConnections has many callers wait for two connections.
+// TestFewConnections lets many callers share two connections.
 func TestFewConnections(t *testing.T) {
 	s := storetest.StartRedis(t)
 	b := testBackend(t, Config{URL: "redis://" + s.Addr, PoolSize: 2})
 	keys := blocks("m", 600)
-	require.NoError(t, b.Store(soon(t), keys[:300]))
+	require.NoError(t, b.Store(testContext(t), keys[:300]))
 	var callers sync.WaitGroup
 	for range 30 {
 		callers.Go(func() {
 			for range 5 {
-				answers, err := b.Exists(soon(t), keys)
+				answers, err := b.Exists(testContext(t), keys)
 				if err != nil || answers[299] != 1 || answers[300] != 0 {
 					t.Error("wrong", err)
 				}
@@ -659,46 +668,46 @@ func TestFewConnections(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	clients, err := s.Client(t).ClientList(soon(t)).Result()
+	clients, err := s.Client(t).ClientList(testContext(t)).Result()
 	require.NoError(t, err)
 	require.LessOrEqual(t, strings.Count(clients, "\n"), 3, "two and the one that asks")
 }
 
-// TestPartialFailure kills one node of a cluster: what it holds is not absent but
-// unknown.
+// TestPartialFailure kills one node of a cluster. Its keys are not reported as absent: Exists
+// returns an error.
 func TestPartialFailure(t *testing.T) {
 	c := sharedCluster(t)
 	for _, n := range c.Nodes {
-		require.NoError(t, n.Client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "no").Err())
+		require.NoError(t, n.Client(t).ConfigSet(testContext(t), "cluster-require-full-coverage", "no").Err())
 	}
 	b := testBackend(t, Config{URL: c.URL()})
 	keys := blocks("m", 2000)
-	require.NoError(t, b.Store(soon(t), keys))
+	require.NoError(t, b.Store(testContext(t), keys))
 	c.Nodes[2].Kill()
 	for range 20 {
-		answers, err := b.Exists(soon(t), keys)
+		answers, err := b.Exists(testContext(t), keys)
 		require.Error(t, err)
 		require.Nil(t, answers)
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 	}
-	require.Error(t, b.Reset(soon(t)))
+	require.Error(t, b.Reset(testContext(t)))
 	var alive []string
 	for _, key := range keys {
-		if slot := c.Nodes[0].Client(t).ClusterKeySlot(soon(t), key).Val(); slot < 2*5461 {
+		if slot := c.Nodes[0].Client(t).ClusterKeySlot(testContext(t), key).Val(); slot < 2*5461 {
 			alive = append(alive, key)
 		}
 		if len(alive) == 20 {
 			break
 		}
 	}
-	_, err := b.Exists(soon(t), alive)
+	_, err := b.Exists(testContext(t), alive)
 	require.NoError(t, err, "the others serve")
 	c.Nodes[2].Stop()
 	c.Nodes[2].Start(t)
-	c.Ready(t)
-	require.Eventually(t, func() bool { _, err := b.Exists(soon(t), keys); return err == nil }, patience, 20*time.Millisecond)
+	c.WaitReady(t)
+	require.Eventually(t, func() bool { _, err := b.Exists(testContext(t), keys); return err == nil }, testTimeout, 20*time.Millisecond)
 	for _, n := range c.Nodes {
-		require.NoError(t, n.Client(t).ConfigSet(soon(t), "cluster-require-full-coverage", "yes").Err())
+		require.NoError(t, n.Client(t).ConfigSet(testContext(t), "cluster-require-full-coverage", "yes").Err())
 	}
 }
 
@@ -713,7 +722,7 @@ func TestRefusals(t *testing.T) {
 		"ERR max number of clients reached":                                                backend.ErrUnavailable,
 		"ERR syntax error":                                                                 backend.ErrReply,
 	} {
-		err := b.explain(context.Background(), wrapped{reply}, false)
+		err := b.explain(context.Background(), replyError{reply}, false)
 		require.ErrorIs(t, err, want)
 		require.NotErrorIs(t, err, backend.ErrReadOnly)
 	}
@@ -721,17 +730,17 @@ func TestRefusals(t *testing.T) {
 		"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis is configured to save RDB snapshots",
 		"NOREPLICAS Not enough good replicas to write.",
 	} {
-		require.ErrorIs(t, b.explain(context.Background(), wrapped{reply}, true), backend.ErrReadOnly, "it says nothing about lookups")
+		require.ErrorIs(t, b.explain(context.Background(), replyError{reply}, true), backend.ErrReadOnly, "it says nothing about lookups")
 	}
 	require.ErrorIs(t, b.explain(context.Background(), errors.New("odd"), false), backend.ErrUnavailable)
 	secret := testBackend(t, Config{URL: "redis://:s3cret@localhost"})
-	for _, err := range []error{errors.New("odd s3cret"), wrapped{"ERR what is s3cret"}} {
+	for _, err := range []error{errors.New("odd s3cret"), replyError{"ERR what is s3cret"}} {
 		require.NotContains(t, secret.explain(context.Background(), err, false).Error(), "s3cret")
 	}
 }
 
-// wrapped is an error reply.
-type wrapped struct{ text string }
+// replyError is an error reply.
+type replyError struct{ text string }
 
-func (w wrapped) Error() string { return w.text }
-func (w wrapped) RedisError()   {}
+func (w replyError) Error() string { return w.text }
+func (w replyError) RedisError()   {}

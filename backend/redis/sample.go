@@ -10,41 +10,41 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// Sample is some of what a store holds, of any pool.
+// Sample is some of the blocks in a store, of all pools.
 type Sample struct {
-	// Keys are blocks of LayoutKeys.
+	// Keys are keys of LayoutKeys.
 	Keys []string
-	// Sets are sets of LayoutSet, each with one of its blocks, as the key that it would
-	// have.
+	// Sets has one key for each set of LayoutSet: the set's name, "@" and the hash of one of
+	// its blocks. Without permission for SRANDMEMBER it is the name alone.
 	Sets []string
-	// Complete says that there are no others.
+	// Complete is true if Keys and Sets have all keys and sets.
 	Complete bool
 }
 
-// What Sample asks of a node at most: so many steps of a scan, and no more when it
-// has enough.
+// Limits of Sample for one node: it ends after maxSampleScans calls of SCAN, or when it has
+// maxSampleKeys keys. It asks maxSampleSets sets for a member.
 const (
-	sampleSteps, sampleEnough = 20, 2000
-	sampleSets                = 64
+	maxSampleScans = 20
+	maxSampleKeys  = 2000
+	maxSampleSets  = 64
 )
 
-// Sample looks at some of the keys, on all primaries of a cluster, which is for
-// people to compare with the keys that they expect. It needs SCAN, and SRANDMEMBER for
-// sets.
+// Sample reads some of the keys, in a cluster of all primaries. An operator compares them
+// with the keys that the configuration expects. It needs SCAN, and SRANDMEMBER for sets.
 func (b *Backend) Sample(ctx context.Context) (Sample, error) {
 	var mu sync.Mutex
 	s := Sample{Complete: true}
 	_, err := b.do(ctx, false, func(ctx context.Context) ([]int, error) {
-		return nil, b.eachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
-			one, err := b.sampleNode(ctx, node)
+		return nil, b.forEachPrimary(ctx, func(ctx context.Context, node *goredis.Client) error {
+			ofNode, err := b.sampleNode(ctx, node)
 			mu.Lock()
 			defer mu.Unlock()
-			s.Keys, s.Sets = append(s.Keys, one.Keys...), append(s.Sets, one.Sets...)
-			s.Complete = s.Complete && one.Complete
+			s.Keys, s.Sets = append(s.Keys, ofNode.Keys...), append(s.Sets, ofNode.Sets...)
+			s.Complete = s.Complete && ofNode.Complete
 			return err
 		})
 	})
-	mu.Lock() // a call that is left behind may still write
+	mu.Lock() // an abandoned call may still write
 	defer mu.Unlock()
 	if err != nil {
 		return Sample{}, err
@@ -52,34 +52,35 @@ func (b *Backend) Sample(ctx context.Context) (Sample, error) {
 	return s, nil
 }
 
+// sampleNode samples one primary.
 func (b *Backend) sampleNode(ctx context.Context, node *goredis.Client) (Sample, error) {
 	s := Sample{Complete: true}
 	var sets []string
-	steps := 0
+	scans := 0
 	err := b.scan(ctx, node, "*"+rankPart+"*@group:*", func(found []string) (bool, error) {
 		for _, key := range found {
-			switch at := strings.LastIndexByte(key, '@'); {
-			case at < 0: // the server does not heed the pattern
-			case strings.HasPrefix(key[at:], "@group:"):
+			switch cut := strings.LastIndexByte(key, '@'); {
+			case cut < 0: // the server ignores the pattern
+			case strings.HasPrefix(key[cut:], "@group:"):
 				sets = append(sets, key)
 			default:
 				s.Keys = append(s.Keys, key)
 			}
 		}
-		steps++
-		s.Complete = steps < sampleSteps && len(s.Keys) < sampleEnough
+		scans++
+		s.Complete = scans < maxSampleScans && len(s.Keys) < maxSampleKeys
 		return s.Complete, nil
 	})
 	if err != nil {
 		return s, err
 	}
-	if len(sets) > sampleSets {
-		sets, s.Complete = sets[:sampleSets], false
+	if len(sets) > maxSampleSets {
+		sets, s.Complete = sets[:maxSampleSets], false
 	}
 	for _, name := range sets {
 		member, err := node.SRandMember(ctx, name).Result()
 		switch {
-		case forbidden(err):
+		case isNoPermission(err):
 			s.Sets = append(s.Sets, name)
 		case err == nil:
 			s.Sets = append(s.Sets, name+"@"+hex.EncodeToString([]byte(member)))

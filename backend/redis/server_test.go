@@ -18,11 +18,11 @@ import (
 func TestMain(m *testing.M) {
 	DiscardDriverLog()
 	code := m.Run()
-	if theCluster != nil {
-		theCluster.Stop()
+	if testCluster != nil {
+		testCluster.Stop()
 	}
 	if code == 0 {
-		// gnet, which the lookup service brings along, keeps these for the whole process.
+		// gnet, which the lookup service imports, runs these for the whole process.
 		if err := goleak.Find(
 			goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
 			goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock")); err != nil {
@@ -33,47 +33,46 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience bounds every wait of these tests.
-const patience = storetest.Patience
+// testTimeout bounds every wait of these tests.
+const testTimeout = storetest.Timeout
 
-// binaries have a test run with a Redis and with a Valkey.
-func binaries(t *testing.T, run func(t *testing.T, binary string)) {
-	for name, find := range map[string]func(testing.TB) string{"redis": storetest.Binary, "valkey": storetest.Valkey} {
+// forEachServer runs a test with the program of a Redis and with that of a Valkey.
+func forEachServer(t *testing.T, run func(t *testing.T, binary string)) {
+	for name, find := range map[string]func(testing.TB) string{"redis": storetest.RedisBinary, "valkey": storetest.ValkeyBinary} {
 		t.Run(name, func(t *testing.T) { run(t, find(t)) })
 	}
 }
 
-// serverName is what a program's server calls itself.
+// serverName returns the name that the server of a program reports: "redis" or "valkey".
 func serverName(binary string) string { return strings.TrimSuffix(filepath.Base(binary), "-server") }
 
 var (
-	theCluster     *storetest.Cluster
-	theClusterOnce sync.Once
+	testCluster     *storetest.Cluster
+	testClusterOnce sync.Once
 )
 
-// sharedCluster returns a running cluster, empty.
+// sharedCluster returns a running, empty cluster. All tests share it.
 func sharedCluster(t testing.TB) *storetest.Cluster {
 	t.Helper()
-	binary := storetest.Binary(t)
-	theClusterOnce.Do(func() { theCluster = storetest.StartCluster(t, binary) })
-	require.NotNil(t, theCluster)
-	theCluster.Ready(t)
-	theCluster.Empty(t)
-	return theCluster
+	binary := storetest.RedisBinary(t)
+	testClusterOnce.Do(func() { testCluster = storetest.StartCluster(t, binary) })
+	require.NotNil(t, testCluster)
+	testCluster.WaitReady(t)
+	testCluster.FlushAll(t)
+	return testCluster
 }
 
-// testBackend returns a backend that is closed with the test. Fields that cfg
-// leaves out are a test's.
+// testBackend returns a backend that is closed with the test. It sets defaults for tests.
 func testBackend(t testing.TB, cfg Config) *Backend {
 	t.Helper()
 	if cfg.KeyPrefix == "" {
 		cfg.KeyPrefix = "m"
 	}
 	if cfg.DialTimeout == 0 {
-		cfg.DialTimeout = patience
+		cfg.DialTimeout = testTimeout
 	}
 	if cfg.IOTimeout == 0 {
-		cfg.IOTimeout = patience
+		cfg.IOTimeout = testTimeout
 	}
 	b, err := New(cfg)
 	require.NoError(t, err)
@@ -81,9 +80,10 @@ func testBackend(t testing.TB, cfg Config) *Backend {
 	return b
 }
 
-func soon(t testing.TB) context.Context {
+// testContext returns a context with a deadline after testTimeout.
+func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

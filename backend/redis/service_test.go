@@ -25,14 +25,14 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// TestConformanceWorkerLookup looks the reference's cases up in a real server, which
-// a backend fills with what the case's store holds.
+// TestConformanceWorkerLookup runs the reference's cases over a real server. A backend fills
+// it with the blocks of each case.
 func TestConformanceWorkerLookup(t *testing.T) {
 	s := storetest.StartRedis(t)
-	client := s.Client(t)
-	most := 250
+	rdb := s.Client(t)
+	maxJudged := 250
 	if testing.Short() {
-		most = 60
+		maxJudged = 60
 	}
 	for file, revision := range map[string]coordinator.Revision{
 		"worker_lookup.json": coordinator.Revision20260620, "later/worker_lookup.json": coordinator.Revision20260817,
@@ -44,19 +44,20 @@ func TestConformanceWorkerLookup(t *testing.T) {
 					if c.Store != "normal" {
 						return conformance.Skipped("its store answers as no server does")
 					}
-					if judged == most {
+					if judged == maxJudged {
 						return conformance.Skipped("enough; package lookup's tests judge all, in process")
 					}
 					judged++
-					return judge(client, s, c, revision, layout)
+					return judge(rdb, s, c, revision, layout)
 				})
-				require.Equal(t, most, judged)
+				require.Equal(t, maxJudged, judged)
 			})
 		}
 	}
 }
 
-func judge(client *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, revision coordinator.Revision, layout Layout) conformance.Verdict {
+// judge runs one case and resets the store.
+func judge(rdb *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase, revision coordinator.Revision, layout Layout) conformance.Verdict {
 	var pool coordinator.Pool
 	if err := json.Unmarshal(c.Raw, &pool); err != nil {
 		return conformance.Differs("pool: %v", err)
@@ -70,17 +71,17 @@ func judge(client *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase
 	if err != nil {
 		return conformance.Differs("content: %v", err)
 	}
-	b, err := New(Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord), DialTimeout: patience, IOTimeout: patience})
+	b, err := New(Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord), DialTimeout: testTimeout, IOTimeout: testTimeout})
 	if err != nil {
 		return conformance.Differs("backend: %v", err)
 	}
 	defer b.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := b.Store(ctx, slices.Sorted(maps.Keys(content))); err != nil {
 		return conformance.Differs("store: %v", err)
 	}
-	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: lookup.RemoteConfig{Timeout: patience}})
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: lookup.RemoteConfig{Timeout: testTimeout}})
 	if err != nil {
 		return conformance.Differs("service: %v", err)
 	}
@@ -97,37 +98,37 @@ func judge(client *goredis.Client, s *storetest.Redis, c *conformance.WorkerCase
 	if err := b.Reset(ctx); err != nil {
 		return conformance.Differs("reset: %v", err)
 	}
-	if left := client.DBSize(ctx).Val(); left != 0 {
+	if left := rdb.DBSize(ctx).Val(); left != 0 {
 		return conformance.Differs("a reset leaves %d keys", left)
 	}
 	return conformance.Verdict{}
 }
 
-// TestKilledServer kills a server, or a node of a cluster, under the load of several
-// clients over TCP: every lookup is answered in time, with a hit of 0 that stat
-// explains, the breaker opens, and all is right after a restart.
+// TestKilledServer kills a server, or a node of a cluster, under the load of several clients
+// over TCP. Every lookup is answered in time, with a hit of 0, and stat counts the reason.
+// The breaker opens. After a restart hits are right again.
 func TestKilledServer(t *testing.T) {
 	single, c := storetest.StartRedis(t), sharedCluster(t)
 	for url, victim := range map[string]*storetest.Redis{"redis://" + single.Addr: single, c.URL(): c.Nodes[1]} {
 		name, _, _ := strings.Cut(url, ":")
 		t.Run(name, func(t *testing.T) {
 			b := testBackend(t, Config{URL: url})
-			server, client := serve(t, b, lookup.RemoteConfig{
-				Timeout: patience / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
-			blob := conformance.Blob("killed", chain, 32, nil)
-			require.NoError(t, client.Store(soon(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)))
-			require.EqualValues(t, full, hitOf(t, client, blob, false))
+			srv, cl := serve(t, b, lookup.RemoteConfig{
+				Timeout: testTimeout / 4, BreakerFailures: 3, BreakerPause: 50 * time.Millisecond})
+			blob := conformance.Blob("killed", chainHashes, 32, nil)
+			require.NoError(t, cl.Store(testContext(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)))
+			require.EqualValues(t, fullHit, hitOf(t, cl, blob, false))
 
-			load := startLoad(t, server.Addrs()[0], blob)
-			require.Eventually(t, func() bool { return load.right.Load() > 50 }, patience, time.Millisecond)
+			load := startLoad(t, srv.Addrs()[0], blob)
+			require.Eventually(t, func() bool { return load.right.Load() > 50 }, testTimeout, time.Millisecond)
 			require.Zero(t, load.none.Load())
 			victim.Kill()
-			load.forgets(t)
+			load.waitInFlight(t)
 			load.dead.Store(true)
-			require.Eventually(t, func() bool { return server.Stat().BackendState == "open" }, patience, time.Millisecond)
-			require.Eventually(t, func() bool { return load.none.Load() > 500 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return srv.Stat().BackendState == "open" }, testTimeout, time.Millisecond)
+			require.Eventually(t, func() bool { return load.none.Load() > 500 }, testTimeout, time.Millisecond)
 			load.dead.Store(false)
-			stat := server.Stat()
+			stat := srv.Stat()
 			require.Positive(t, stat.BackendRejected)
 			require.Positive(t, stat.BackendErrors+stat.BackendTimeouts)
 			require.Zero(t, stat.Failed, "none is refused")
@@ -136,77 +137,77 @@ func TestKilledServer(t *testing.T) {
 			victim.Stop()
 			victim.Start(t)
 			if victim != single {
-				c.Ready(t)
+				c.WaitReady(t)
 			}
-			require.Eventually(t, func() bool { // it comes back empty
-				return client.Store(soon(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)) == nil
-			}, patience, 10*time.Millisecond)
-			require.Eventually(t, func() bool { return hitOf(t, client, blob, false) == full }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { // it starts empty
+				return cl.Store(testContext(t), lookup.GroupRank{}, netproto.NewHashes(blob, 32)) == nil
+			}, testTimeout, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return hitOf(t, cl, blob, false) == fullHit }, testTimeout, time.Millisecond)
 			load.filling.Store(false)
 			before := load.right.Load()
-			require.Eventually(t, func() bool { return load.right.Load() > before+50 }, patience, time.Millisecond, "for all of them")
+			require.Eventually(t, func() bool { return load.right.Load() > before+50 }, testTimeout, time.Millisecond, "for all of them")
 			load.stop()
-			require.EqualValues(t, full, hitOf(t, client, blob, false))
-			require.Equal(t, "closed", server.Stat().BackendState)
+			require.EqualValues(t, fullHit, hitOf(t, cl, blob, false))
+			require.Equal(t, "closed", srv.Stat().BackendState)
 			t.Logf("%d right, %d none, the slowest %v", load.right.Load(), load.none.Load(), time.Duration(load.slowest.Load()))
-			require.Less(t, time.Duration(load.slowest.Load()), limit)
+			require.Less(t, time.Duration(load.slowest.Load()), maxLookupTime)
 		})
 	}
 }
 
-// chain is how many hashes the lookups have, and full the hit of all.
-const chain, full = 512, 512 * 16
+// chainHashes is the number of hashes of a lookup, fullHit the hit of all of them in tokens.
+const chainHashes, fullHit = 512, 512 * 16
 
-// limit bounds a lookup whose deadline is sooner, on a machine that is busy with other
-// things.
-const limit = patience / 2
+// maxLookupTime bounds the time of a lookup. Its deadline is earlier, but the machine may be
+// busy.
+const maxLookupTime = testTimeout / 2
 
-// serve starts a server over the backend, and a client of it.
+// serve starts a server over the backend and returns a client of it.
 func serve(t *testing.T, b *Backend, remote lookup.RemoteConfig) (*server.Server, *client.Client) {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{ModelName: "m", HashBlockSize: 16}, Backend: b, Remote: remote})
 	require.NoError(t, err)
-	server, err := server.New(service, server.Config{
+	srv, err := server.New(service, server.Config{
 		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.NoError(t, server.Start(soon(t)))
+	require.NoError(t, srv.Start(testContext(t)))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = server.Shutdown(ctx)
+		_ = srv.Shutdown(ctx)
 	})
-	client, err := client.Dial(soon(t), server.Addrs()[0], client.WithTimeout(patience))
+	cl, err := client.Dial(testContext(t), srv.Addrs()[0], client.WithTimeout(testTimeout))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return server, client
+	t.Cleanup(func() { _ = cl.Close() })
+	return srv, cl
 }
 
-// hitOf returns the hit of a lookup, which is all or nothing, or a part while all is
-// being stored: that is no one step for the server.
-func hitOf(t *testing.T, client *client.Client, blob []byte, filling bool) uint32 {
-	hit, err := client.Lookup(soon(t), full, netproto.NewHashes(blob, 32))
-	if err != nil || hit.Tokens != 0 && hit.Tokens != full && !filling {
+// hitOf returns the hit of a lookup in tokens. It must be fullHit or 0, or anything between
+// them while a store runs, which is not atomic.
+func hitOf(t *testing.T, cl *client.Client, blob []byte, filling bool) uint32 {
+	hit, err := cl.Lookup(testContext(t), fullHit, netproto.NewHashes(blob, 32))
+	if err != nil || hit.Tokens != 0 && hit.Tokens != fullHit && !filling {
 		t.Errorf("hit %d, error %v", hit.Tokens, err)
 	}
 	return uint32(hit.Tokens)
 }
 
-// load is lookups without end, of several clients.
+// load sends lookups from several clients until stop.
 type load struct {
-	dead        atomic.Bool // the store is
-	filling     atomic.Bool // it is there again, and a store is under way
-	right, none atomic.Int64
+	dead        atomic.Bool     // the store is killed
+	filling     atomic.Bool     // a store runs after the restart
+	right, none atomic.Int64    // answers with the full hit, with a hit of 0
 	all         [8]atomic.Int64 // answers, by client
-	slowest     atomic.Int64
+	slowest     atomic.Int64    // longest lookup, in nanoseconds
 	stop        func()
 }
 
-// forgets waits until the lookups that are under way have ended: then nobody can be
-// told any longer what the server answered until now.
-func (l *load) forgets(t *testing.T) {
+// waitInFlight waits until the lookups in flight have ended, so that later answers are about
+// the present state of the store.
+func (l *load) waitInFlight(t *testing.T) {
 	for i := range l.all {
 		before := l.all[i].Load()
-		require.Eventually(t, func() bool { return l.all[i].Load() >= before+2 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return l.all[i].Load() >= before+2 }, testTimeout, time.Millisecond)
 	}
 }
 
@@ -217,14 +218,14 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 	l.stop = sync.OnceFunc(func() { over.Store(true); clients.Wait() })
 	t.Cleanup(l.stop)
 	for i := range l.all {
-		client, err := client.Dial(soon(t), addr, client.WithTimeout(patience))
+		cl, err := client.Dial(testContext(t), addr, client.WithTimeout(testTimeout))
 		require.NoError(t, err)
 		clients.Go(func() {
-			defer client.Close()
+			defer cl.Close()
 			for !over.Load() {
-				known, begun := l.dead.Load(), time.Now()
-				hit := hitOf(t, client, blob, l.filling.Load())
-				for took, slowest := int64(time.Since(begun)), l.slowest.Load(); took > slowest && !l.slowest.CompareAndSwap(slowest, took); {
+				wasDead, start := l.dead.Load(), time.Now()
+				hit := hitOf(t, cl, blob, l.filling.Load())
+				for took, slowest := int64(time.Since(start)), l.slowest.Load(); took > slowest && !l.slowest.CompareAndSwap(slowest, took); {
 					slowest = l.slowest.Load()
 				}
 				l.all[i].Add(1)
@@ -232,7 +233,7 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 				case hit == 0:
 					l.none.Add(1)
 					time.Sleep(time.Millisecond)
-				case known && l.dead.Load():
+				case wasDead && l.dead.Load():
 					t.Error("a hit in a dead server")
 				default:
 					l.right.Add(1)
@@ -243,8 +244,8 @@ func startLoad(t *testing.T, addr string, blob []byte) *load {
 	return l
 }
 
-// BenchmarkExists asks for 8,192 keys that are all there, beside a bare pipeline of
-// the driver, by turns; ratio is the backend's time to the pipeline's.
+// BenchmarkExists asks for 8,192 keys, alternating with a bare pipeline of the driver. ratio
+// is the backend's median time divided by the pipeline's.
 func BenchmarkExists(b *testing.B) {
 	s, c := storetest.StartRedis(b), sharedCluster(b)
 	keys := blocks("m", 8192)
@@ -252,8 +253,8 @@ func BenchmarkExists(b *testing.B) {
 		"single":  goredis.NewClient(&goredis.Options{Addr: s.Addr}),
 		"cluster": goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr}}),
 	}
-	for _, client := range bare {
-		defer client.Close()
+	for _, rdb := range bare {
+		defer rdb.Close()
 	}
 	all := make([]int, len(keys))
 	half := make([]int, len(keys))
@@ -271,66 +272,75 @@ func BenchmarkExists(b *testing.B) {
 		for _, layout := range layouts {
 			for name, want := range map[string][]int{"hit": all, "half": half, "scattered": scattered} {
 				b.Run(fmt.Sprintf("%s/%s/%s", kind, layout, name), func(b *testing.B) {
-					ours := testBackend(b, Config{URL: url, Layout: layout})
-					plain := testBackend(b, Config{URL: url})
-					ctx := context.Background()
-					require.NoError(b, ours.Reset(ctx))
-					require.NoError(b, plain.Reset(ctx))
-					var store []string
-					for i, w := range want {
-						if w == 1 {
-							store = append(store, keys[i])
-						}
-					}
-					require.NoError(b, ours.Store(ctx, store))
-					require.NoError(b, plain.Store(ctx, store))
-					var mine, other []time.Duration
-					b.ReportAllocs()
-					for b.Loop() {
-						begun := time.Now()
-						got, err := ours.Exists(ctx, keys)
-						mine = append(mine, time.Since(begun))
-						if err != nil || !slices.Equal(got, want) {
-							b.Fatal("wrong", err)
-						}
-						begun = time.Now()
-						pipe := bare[kind].Pipeline()
-						for _, key := range keys {
-							pipe.Exists(ctx, key)
-						}
-						if _, err := pipe.Exec(ctx); err != nil {
-							b.Fatal(err)
-						}
-						other = append(other, time.Since(begun))
-					}
-					slices.Sort(mine)
-					slices.Sort(other)
-					ratio := float64(mine[len(mine)/2]) / float64(other[len(other)/2])
-					b.ReportMetric(ratio, "ratio")
-					b.ReportMetric(float64(mine[len(mine)/2].Microseconds()), "us/ours")
-					b.ReportMetric(float64(other[len(other)/2].Microseconds()), "us/bare")
+					benchmarkExists(b, testBackend(b, Config{URL: url, Layout: layout}), testBackend(b, Config{URL: url}), bare[kind], keys, want)
 				})
 			}
 		}
 	}
 }
 
-// TestFullServer fills a server that evicts nothing: its stores are refused, and what is
-// there is found all the same.
+// benchmarkExists stores the keys that want has in both layouts, then measures ours beside a
+// pipeline of EXISTS by rdb.
+func benchmarkExists(b *testing.B, ours, plain *Backend, rdb goredis.UniversalClient, keys []string, want []int) {
+	ctx := context.Background()
+	var present []string
+	for i, w := range want {
+		if w == 1 {
+			present = append(present, keys[i])
+		}
+	}
+	for _, backend := range []*Backend{ours, plain} {
+		require.NoError(b, backend.Reset(ctx))
+	}
+	for _, backend := range []*Backend{ours, plain} {
+		require.NoError(b, backend.Store(ctx, present))
+	}
+	var ourTimes, bareTimes []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		start := time.Now()
+		got, err := ours.Exists(ctx, keys)
+		ourTimes = append(ourTimes, time.Since(start))
+		if err != nil || !slices.Equal(got, want) {
+			b.Fatal("wrong", err)
+		}
+		start = time.Now()
+		pipe := rdb.Pipeline()
+		for _, key := range keys {
+			pipe.Exists(ctx, key)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			b.Fatal(err)
+		}
+		bareTimes = append(bareTimes, time.Since(start))
+	}
+	ourMedian, bareMedian := median(ourTimes), median(bareTimes)
+	b.ReportMetric(float64(ourMedian)/float64(bareMedian), "ratio")
+	b.ReportMetric(float64(ourMedian.Microseconds()), "us/ours")
+	b.ReportMetric(float64(bareMedian.Microseconds()), "us/bare")
+}
+
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// TestFullServer fills a server that evicts nothing. It refuses stores, and lookups still find
+// what is stored.
 func TestFullServer(t *testing.T) {
 	s := storetest.StartRedis(t, "--maxmemory-policy", "noeviction")
 	pool := coordinator.Pool{ModelName: "m", HashBlockSize: 16, Groups: []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 16}}}
 	for _, layout := range layouts {
-		require.NoError(t, s.Client(t).ConfigSet(soon(t), "maxmemory", "0").Err())
+		require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "0").Err())
 		coord, err := coordinator.New(pool)
 		require.NoError(t, err)
 		b := testBackend(t, Config{URL: "redis://" + s.Addr, Layout: layout, KeyPrefix: PoolPrefix(coord)})
-		remote := lookup.RemoteConfig{Timeout: patience, WriteTimeout: patience, BreakerFailures: 2, BreakerPause: time.Hour}
+		remote := lookup.RemoteConfig{Timeout: testTimeout, WriteTimeout: testTimeout, BreakerFailures: 2, BreakerPause: time.Hour}
 		service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: b, Remote: remote})
 		require.NoError(t, err)
 		stored := []byte(strings.Repeat(string(layout)+"----", 4))
 		require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(stored, len(stored))))
-		require.NoError(t, s.Client(t).ConfigSet(soon(t), "maxmemory", "1").Err())
+		require.NoError(t, s.Client(t).ConfigSet(testContext(t), "maxmemory", "1").Err())
 		for range 5 {
 			require.ErrorContains(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(make([]byte, 32), 32)), "OOM")
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// setMembers are the members of one set that a call is about.
+// setMembers are the members of one set that a call asks for or changes.
 type setMembers struct {
-	name    string
-	members []string // of a hash's bytes
-	at      []int    // which key each is of
+	name     string
+	members  []string // the bytes of a hash each
+	keyIndex []int    // of each member in the keys of the call
 }
 
-// bySet takes keys apart into sets and members.
-func bySet(keys []string) ([]setMembers, error) {
+// groupBySet splits keys into set names and members, and groups the members by set.
+func groupBySet(keys []string) ([]setMembers, error) {
 	var sets []setMembers
-	number := map[string]int{}
+	index := map[string]int{}
 	for i, key := range keys {
 		cut := strings.LastIndexByte(key, '@')
 		if cut < 0 {
@@ -31,32 +31,32 @@ func bySet(keys []string) ([]setMembers, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %q does not end in a hash", backend.ErrReply, key)
 		}
-		n, ok := number[key[:cut]]
+		n, ok := index[key[:cut]]
 		if !ok {
 			n = len(sets)
-			number[key[:cut]] = n
+			index[key[:cut]] = n
 			sets = append(sets, setMembers{name: key[:cut]})
 		}
 		sets[n].members = append(sets[n].members, string(hash))
-		sets[n].at = append(sets[n].at, i)
+		sets[n].keyIndex = append(sets[n].keyIndex, i)
 	}
 	return sets, nil
 }
 
-// eachPiece calls visit with the members of keys, at most manyKeys of one set at a
+// forEachCommand calls visit with the members of keys, at most manyKeys of one set at a
 // time, and send after about batch members and at the end.
-func eachPiece(keys []string, batch int, visit func(set setMembers), send func() error) error {
-	sets, err := bySet(keys)
+func forEachCommand(keys []string, batch int, add func(set setMembers), send func() error) error {
+	sets, err := groupBySet(keys)
 	if err != nil {
 		return err
 	}
-	waiting := 0
+	unsent := 0
 	for _, set := range sets {
-		for from := 0; from < len(set.members); from += manyKeys {
-			to := min(from+manyKeys, len(set.members))
-			visit(setMembers{name: set.name, members: set.members[from:to], at: set.at[from:to]})
-			if waiting += to - from; waiting >= batch {
-				waiting = 0
+		for from := 0; from < len(set.members); from += keysPerCommand {
+			to := min(from+keysPerCommand, len(set.members))
+			add(setMembers{name: set.name, members: set.members[from:to], keyIndex: set.keyIndex[from:to]})
+			if unsent += to - from; unsent >= batch {
+				unsent = 0
 				if err := send(); err != nil {
 					return err
 				}
@@ -66,8 +66,8 @@ func eachPiece(keys []string, batch int, visit func(set setMembers), send func()
 	return send()
 }
 
-// arguments returns a command about members.
-func (s setMembers) arguments(command string) []any {
+// args returns a command, the set and its members.
+func (s setMembers) args(command string) []any {
 	args := append(make([]any, 0, 2+len(s.members)), command, s.name)
 	for i := range s.members {
 		args = append(args, &s.members[i])
@@ -75,25 +75,25 @@ func (s setMembers) arguments(command string) []any {
 	return args
 }
 
-// askSets asks one server or a cluster.
-func (b *Backend) askSets(ctx context.Context, keys []string) ([]int, error) {
+// existsInSets asks one server or a cluster by SMISMEMBER.
+func (b *Backend) existsInSets(ctx context.Context, keys []string) ([]int, error) {
 	answers := make([]int, len(keys))
 	var sets []setMembers
 	var cmds []goredis.Cmder
-	err := eachPiece(keys, askBatch, func(set setMembers) {
+	err := forEachCommand(keys, readBatch, func(set setMembers) {
 		sets = append(sets, set)
-		cmds = append(cmds, goredis.NewIntSliceCmd(ctx, set.arguments("smismember")...))
+		cmds = append(cmds, goredis.NewIntSliceCmd(ctx, set.args("smismember")...))
 	}, func() error {
 		if err := b.exec(ctx, cmds); err != nil {
 			return err
 		}
 		for i, set := range sets {
-			got := cmds[i].(*goredis.IntSliceCmd).Val()
-			if len(got) != len(set.at) {
-				return fmt.Errorf("%w: %d answers about %d members", backend.ErrReply, len(got), len(set.at))
+			replies := cmds[i].(*goredis.IntSliceCmd).Val()
+			if len(replies) != len(set.keyIndex) {
+				return fmt.Errorf("%w: %d answers about %d members", backend.ErrReply, len(replies), len(set.keyIndex))
 			}
-			for k, answer := range got {
-				answers[set.at[k]] = int(answer)
+			for k, answer := range replies {
+				answers[set.keyIndex[k]] = int(answer)
 			}
 		}
 		sets, cmds = sets[:0], cmds[:0]
@@ -105,18 +105,21 @@ func (b *Backend) askSets(ctx context.Context, keys []string) ([]int, error) {
 	return answers, nil
 }
 
+// storeMembers adds members.
 func (b *Backend) storeMembers(ctx context.Context, keys []string) error {
 	return b.changeSets(ctx, "sadd", keys)
 }
 
+// evictMembers removes members.
 func (b *Backend) evictMembers(ctx context.Context, keys []string) error {
 	return b.changeSets(ctx, "srem", keys)
 }
 
+// changeSets sends SADD or SREM for the members of keys.
 func (b *Backend) changeSets(ctx context.Context, command string, keys []string) error {
 	var cmds []goredis.Cmder
-	return eachPiece(keys, writeBatch, func(set setMembers) {
-		cmds = append(cmds, goredis.NewIntCmd(ctx, set.arguments(command)...))
+	return forEachCommand(keys, writeBatch, func(set setMembers) {
+		cmds = append(cmds, goredis.NewIntCmd(ctx, set.args(command)...))
 	}, func() error {
 		err := b.exec(ctx, cmds)
 		cmds = cmds[:0]

@@ -13,19 +13,20 @@ import (
 	"strings"
 )
 
-// endpoint is what a URL says.
+// endpoint is a parsed URL.
 type endpoint struct {
 	network        string // "tcp" or "unix"
 	addrs          []string
 	cluster        bool
 	user, password string
 	db             int
-	tls            *tls.Config // nil: plain
+	tls            *tls.Config // nil for plaintext
 }
 
-// String shows where the endpoint is and nothing secret.
+// String returns the addresses, and nothing secret.
 func (e *endpoint) String() string { return strings.Join(e.addrs, ",") }
 
+// scheme is what the scheme of a URL stands for.
 type scheme struct{ unix, tls, cluster bool }
 
 var schemes = map[string]scheme{
@@ -36,8 +37,8 @@ var schemes = map[string]scheme{
 
 const defaultPort = "6379"
 
-// parseURL reads a URL. Its errors never repeat a part of it: a password whose
-// special characters are not encoded could be in any.
+// parseURL parses a URL. Its errors never repeat a part of the URL: if the special
+// characters of a password are not encoded, any part may contain it.
 func parseURL(text string, base *tls.Config) (*endpoint, error) {
 	const encode = "; is a special character of the password not percent-encoded?"
 	u, err := url.Parse(text)
@@ -59,10 +60,10 @@ func parseURL(text string, base *tls.Config) (*endpoint, error) {
 	if err != nil {
 		return nil, errors.New("has an unreadable part behind the ?" + encode)
 	}
-	known := []string{"addr", "db", "ca", "cert", "key", "server_name", "skip_verify"}
+	params := []string{"addr", "db", "ca", "cert", "key", "server_name", "skip_verify"}
 	for name, values := range query {
-		if !slices.Contains(known, name) || len(values) > 1 && name != "addr" {
-			return nil, fmt.Errorf("may have, behind the ?, one each of %s%s", strings.Join(known, ", "), encode)
+		if !slices.Contains(params, name) || len(values) > 1 && name != "addr" {
+			return nil, fmt.Errorf("may have, behind the ?, one each of %s%s", strings.Join(params, ", "), encode)
 		}
 	}
 	db := query.Get("db")
@@ -94,6 +95,7 @@ func parseURL(text string, base *tls.Config) (*endpoint, error) {
 	return e, e.setTLS(kind.tls, base, query)
 }
 
+// withPort adds the default port if host has none.
 func withPort(host string) string {
 	name, port, err := net.SplitHostPort(host)
 	switch {
@@ -105,7 +107,8 @@ func withPort(host string) string {
 	return net.JoinHostPort(name, defaultPort)
 }
 
-// setTLS reads what the URL says about TLS, over base.
+// setTLS sets e.tls from base and from the parameters of the URL. secure tells whether the
+// scheme is one of TLS.
 func (e *endpoint) setTLS(secure bool, base *tls.Config, query url.Values) error {
 	if !secure {
 		if base != nil || query.Has("ca") || query.Has("cert") || query.Has("key") || query.Has("server_name") || query.Has("skip_verify") {

@@ -257,7 +257,7 @@ func TestRivals(t *testing.T) {
 		}
 	}
 	if len(skipped) == 1+4 {
-		storetest.Missing(t, "no redis-server and no valkey-server on this machine (Debian: redis-server)")
+		storetest.SkipOrFail(t, "no redis-server and no valkey-server on this machine (Debian: redis-server)")
 	}
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestMooncake(t *testing.T) {
 		t.Skip("starts a Mooncake master")
 	}
 	o := faked(t, "none")
-	o.MooncakeMaster = storetest.NeedWheel(t, storetest.MooncakeRelease).MasterProgram(t)
+	o.MooncakeMaster = storetest.RequireMooncake(t, storetest.MooncakeRelease).MasterProgram(t)
 	o.Only = []string{MooncakeExists}
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)

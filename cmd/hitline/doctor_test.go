@@ -213,7 +213,7 @@ func TestServeFromRedis(t *testing.T) {
 func TestDoctorSamplesKeys(t *testing.T) {
 	secure, cert, key := storetest.StartTLSRedis(t, "--requirepass", "s3cret")
 	locked := storetest.StartRedis(t, "--requirepass", "s3cret")
-	cluster := storetest.StartCluster(t, storetest.Binary(t), "--requirepass", "s3cret")
+	cluster := storetest.StartCluster(t, storetest.RedisBinary(t), "--requirepass", "s3cret")
 	t.Cleanup(cluster.Stop)
 	for name, url := range map[string]string{
 		"TLS":      "rediss://:s3cret@" + secure.Addr + "/2?ca=" + cert + "&cert=" + cert + "&key=" + key,

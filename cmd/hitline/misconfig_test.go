@@ -275,7 +275,7 @@ func TestWrongConnectionsToRedis(t *testing.T) {
 
 // tlsListener listens on a port and does TLS handshakes only.
 func tlsListener(t *testing.T) string {
-	certFile, keyFile := storetest.Certificate(t)
+	certFile, keyFile := storetest.WriteCertificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	require.NoError(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})

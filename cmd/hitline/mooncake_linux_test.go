@@ -14,7 +14,7 @@ import (
 // TestMooncake runs doctor and serve over a live master. Mooncake's own client has put the
 // blocks.
 func TestMooncake(t *testing.T) {
-	w := storetest.NeedWheel(t, storetest.MooncakeRelease)
+	w := storetest.RequireMooncake(t, storetest.MooncakeRelease)
 	m := storetest.StartMaster(t, w, "")
 	n := storetest.StartNode(t, w, m)
 	n.Put(storedKeys()...)

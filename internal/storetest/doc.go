@@ -1,7 +1,9 @@
-// Package storetest starts real stores for tests: Redis and Valkey, alone, with TLS
-// and as a cluster, and a Mooncake store with its master and a node of its own.
+// Package storetest starts real stores for tests: Redis and Valkey as a single server, with
+// TLS and as a cluster, and a Mooncake master with a node. It also installs the Python of the
+// ZeroMQ tests.
 //
-// What is missing on a machine is a test skipped, or failed where CI is "true": there
-// everything is there or can be installed. What comes from PyPI is installed once, in
-// the user's cache.
+// Every store listens on loopback only and ends with its test or with the test process.
+//
+// A test that lacks a program is skipped. With CI=true it fails instead: CI installs
+// everything. Packages from PyPI are installed once, in the user's cache.
 package storetest

@@ -1,4 +1,4 @@
-"""A node of a Mooncake store: puts blocks, and answers as the reference's own client.
+"""A node of a Mooncake store, with the client that the reference uses.
 
 Usage: node.py HOST:PORT of the master. Each line of standard input is a JSON array of
 a command and its arguments; each is answered by one line of JSON.

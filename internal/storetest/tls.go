@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Certificate makes a self-signed one for 127.0.0.1 and returns the files that hold
-// it and its key.
-func Certificate(t testing.TB) (cert, key string) {
+// WriteCertificate creates a self-signed certificate for 127.0.0.1. It returns the paths of
+// the PEM files of certificate and key.
+func WriteCertificate(t testing.TB) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -39,14 +39,14 @@ func Certificate(t testing.TB) (cert, key string) {
 	return cert, key
 }
 
-// StartTLSRedis starts a server that takes TLS connections only, of clients with its
-// own certificate.
+// StartTLSRedis starts a server that accepts only TLS connections of clients with its own
+// certificate. It returns the paths of certificate and key.
 func StartTLSRedis(t testing.TB, more ...string) (s *Redis, cert, key string) {
 	t.Helper()
-	cert, key = Certificate(t)
+	cert, key = WriteCertificate(t)
 	addr := FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
-	s = &Redis{binary: Binary(t), dir: t.TempDir(), Addr: addr, args: append([]string{
+	s = &Redis{binary: RedisBinary(t), dir: t.TempDir(), Addr: addr, args: append([]string{
 		"--port", "0", "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert}, more...)}
 	s.Start(t)
 	t.Cleanup(s.Stop)

@@ -16,12 +16,12 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// scripted is a server whose answers are those of a connection's script, which is told
-// each command in lower case.
-func scripted(t *testing.T, begin func() (answer func(command string) string)) (addr string) {
+// scriptedServer starts a server. It calls script for each connection, and the returned
+// answer for each command, in lower case.
+func scriptedServer(t *testing.T, script func() (answer func(command string) string)) (addr string) {
 	t.Helper()
 	return listen(t, func(c net.Conn) {
-		in, answer := bufio.NewReader(c), begin()
+		in, answer := bufio.NewReader(c), script()
 		for {
 			words, err := readCommand(in)
 			if err != nil {
@@ -34,15 +34,15 @@ func scripted(t *testing.T, begin func() (answer func(command string) string)) (
 	})
 }
 
-// noCommand is the answer to what a server does not know.
+// noCommand is the reply to an unknown command.
 const noCommand = "-ERR unknown command\r\n"
 
-// liar is a server that answers pings, and to one command what it should not.
-func liar(t *testing.T, command, reply string) (addr string) {
+// badServer starts a server that replies to PING, and to one command with an invalid reply.
+func badServer(t *testing.T, command, reply string) (addr string) {
 	t.Helper()
-	return scripted(t, func() func(string) string {
-		return func(asked string) string {
-			switch asked {
+	return scriptedServer(t, func() func(string) string {
+		return func(name string) string {
+			switch name {
 			case "ping":
 				return "+PONG\r\n"
 			case command:
@@ -53,6 +53,7 @@ func liar(t *testing.T, command, reply string) (addr string) {
 	})
 }
 
+// readCommand reads one command in RESP.
 func readCommand(in *bufio.Reader) ([]string, error) {
 	var args, size int
 	if _, err := fmt.Fscanf(in, "*%d\r\n", &args); err != nil {
@@ -72,36 +73,36 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 	return words, nil
 }
 
-// A server that does not heed the pattern of a scan sends keys of any shape.
+// TestSampleOfOtherKeys has a server that ignores the pattern of SCAN.
 func TestSampleOfOtherKeys(t *testing.T) {
-	b := testBackend(t, Config{URL: "redis://" + liar(t, "scan", "*2\r\n$1\r\n0\r\n*2\r\n$5\r\nother\r\n$3\r\nm@0\r\n")})
-	got, err := b.Sample(soon(t))
+	b := testBackend(t, Config{URL: "redis://" + badServer(t, "scan", "*2\r\n$1\r\n0\r\n*2\r\n$5\r\nother\r\n$3\r\nm@0\r\n")})
+	got, err := b.Sample(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, []string{"m@0"}, got.Keys)
 }
 
-// A server may announce more than any memory holds, and that ends no process.
+// TestHugeAnswers has servers that announce more answers than fit into memory.
 func TestHugeAnswers(t *testing.T) {
 	const huge = "*4611686018427387904\r\n"
 	slots := "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%s\r\n"
-	for name, one := range map[string]struct {
+	for name, tt := range map[string]struct {
 		layout Layout
-		ask    func(ctx context.Context, b *Backend) error
+		call   func(ctx context.Context, b *Backend) error
 	}{
 		"smismember": {LayoutSet, func(ctx context.Context, b *Backend) error { _, err := b.Exists(ctx, blocks("m", 3)); return err }},
 		"scan":       {LayoutKeys, func(ctx context.Context, b *Backend) error { _, err := b.Sample(ctx); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := liar(t, name, "*2\r\n$1\r\n0\r\n"+huge)
+			node := badServer(t, name, "*2\r\n$1\r\n0\r\n"+huge)
 			if name == "smismember" {
-				node = liar(t, name, huge)
+				node = badServer(t, name, huge)
 			}
 			_, port, _ := net.SplitHostPort(node)
-			seed := liar(t, "cluster", fmt.Sprintf(slots, port))
+			seed := badServer(t, "cluster", fmt.Sprintf(slots, port))
 			for _, url := range []string{"redis://" + node, "redis-cluster://" + seed} {
-				b := testBackend(t, Config{URL: url, Layout: one.layout})
+				b := testBackend(t, Config{URL: url, Layout: tt.layout})
 				for range 2 {
-					err := one.ask(soon(t), b)
+					err := tt.call(testContext(t), b)
 					require.ErrorIs(t, err, backend.ErrReply, url)
 				}
 			}
@@ -109,14 +110,14 @@ func TestHugeAnswers(t *testing.T) {
 	}
 }
 
-// A server that is stopped between a connection's first two commands answers late, and
-// what comes late is no answer to the next one.
-func TestLateBeginning(t *testing.T) {
-	addr := scripted(t, func() func(string) string {
+// TestLateFirstReply has a server whose reply to the first PING arrives after the timeout. It
+// must not be read as the reply to the next command.
+func TestLateFirstReply(t *testing.T) {
+	addr := scriptedServer(t, func() func(string) string {
 		late := ""
-		return func(asked string) string {
+		return func(name string) string {
 			answer := noCommand
-			switch asked {
+			switch name {
 			case "ping":
 				late = "+PONG\r\n"
 				return ""
@@ -128,16 +129,17 @@ func TestLateBeginning(t *testing.T) {
 		}
 	})
 	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 50 * time.Millisecond})
-	require.Error(t, b.Store(soon(t), blocks("m", 1)), "nothing is stored")
+	require.Error(t, b.Store(testContext(t), blocks("m", 1)), "nothing is stored")
 }
 
-// A connection whose beginning fails is closed, and not left to the collector of garbage.
-func TestFailedBeginningsAreClosed(t *testing.T) {
-	open, most := make(chan int, 1), 0
+// TestFailedConnectionsAreClosed checks that a connection whose first command fails is closed,
+// not left to the garbage collector.
+func TestFailedConnectionsAreClosed(t *testing.T) {
+	open, maxOpen := make(chan int, 1), 0 // open connections now, and at most
 	open <- 0
 	addr := listen(t, func(c net.Conn) {
 		n := <-open + 1
-		most = max(most, n)
+		maxOpen = max(maxOpen, n)
 		open <- n
 		_, _ = io.Copy(io.Discard, c)
 		open <- <-open - 1
@@ -145,22 +147,21 @@ func TestFailedBeginningsAreClosed(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := testBackend(t, Config{URL: "redis://" + addr, IOTimeout: 5 * time.Millisecond})
 	for range 10 {
-		_, err := b.Exists(soon(t), blocks("m", 1))
+		_, err := b.Exists(testContext(t), blocks("m", 1))
 		require.Error(t, err)
 	}
 	require.Eventually(t, func() bool {
 		n := <-open
-		closed := n == 0 && most > 0
+		closed := n == 0 && maxOpen > 0
 		open <- n
 		return closed
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 }
 
-// A connection that has closed itself is closed again by the driver, and that is no error
-// of Backend.Close.
+// TestClosedTwice checks that the driver may close a connection that has closed itself.
 func TestClosedTwice(t *testing.T) {
 	var d dialer
-	conn, err := d.dial(soon(t), "tcp", listen(t, func(net.Conn) {}))
+	conn, err := d.dial(testContext(t), "tcp", listen(t, func(net.Conn) {}))
 	require.NoError(t, err)
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err, "the server has hung up")

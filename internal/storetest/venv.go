@@ -7,51 +7,30 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
-// Patience bounds every wait for a store.
-const Patience = 20 * time.Second
-
-// Missing skips a test for want of something, or fails it in CI.
-func Missing(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("CI must have all: "+format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
-// Eventually waits until a condition holds.
-func Eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(Patience); !is(); time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "it takes too long until %s", what)
-	}
-}
-
-// venv is a Python environment with one package in it.
+// venv is a Python virtual environment with one package.
 type venv struct {
-	dir  string       // where it is, or is to be
-	pip  string       // name==version
-	good func() error // tells why it is of no use
+	dir    string       // where it is, or is to be
+	pip    string       // name==version
+	verify func() error // returns why it cannot be used
 }
 
+// python returns the path of the environment's Python.
 func (v venv) python() string { return filepath.Join(v.dir, "bin", "python") }
 
-// installed makes the environment, if it is not there.
-func (v venv) installed() error {
-	if v.good() == nil {
+// install creates the environment unless it verifies.
+func (v venv) install() error {
+	if v.verify() == nil {
 		return nil
 	}
 	root := filepath.Dir(v.dir)
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
-	// Built aside and renamed, so that of two tests at once neither sees half of it.
+	// Build it in another directory and rename that, so that concurrent tests see all or
+	// nothing of it.
 	fresh, err := os.MkdirTemp(root, "building-")
 	if err != nil {
 		return err
@@ -60,15 +39,16 @@ func (v venv) installed() error {
 	if err := buildVenv(fresh, v.pip); err != nil {
 		return err
 	}
-	if err := os.Rename(fresh, v.dir); err != nil && v.good() != nil {
-		_ = os.RemoveAll(v.dir) // left by an older Python that is gone
+	if err := os.Rename(fresh, v.dir); err != nil && v.verify() != nil {
+		_ = os.RemoveAll(v.dir) // of an older Python that is no longer installed
 		if err := os.Rename(fresh, v.dir); err != nil {
 			return err
 		}
 	}
-	return v.good()
+	return v.verify()
 }
 
+// buildVenv creates an environment in dir and installs pip, a requirement.
 func buildVenv(dir, pip string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -84,9 +64,9 @@ func buildVenv(dir, pip string) error {
 	return nil
 }
 
-// cached returns the place of an environment: below the directory that a variable
-// names, or in the user's cache.
-func cached(variable, name, version string) (string, error) {
+// cacheDir returns the directory of an environment: below the one that the environment
+// variable names, or in the user's cache.
+func cacheDir(variable, name, version string) (string, error) {
 	root := os.Getenv(variable)
 	if root == "" {
 		cache, err := os.UserCacheDir()
@@ -98,6 +78,7 @@ func cached(variable, name, version string) (string, error) {
 	return filepath.Join(root, version), nil
 }
 
+// lastLine returns the last line of a program's output.
 func lastLine(out []byte) string {
 	text := strings.TrimSpace(string(out))
 	return text[strings.LastIndexByte(text, '\n')+1:]
