@@ -44,8 +44,8 @@ func TestConfig(t *testing.T) {
 		"must not begin with _":  {Masters: []string{"a:1"}, Tenant: "_x"},
 		"control characters":     {Masters: []string{"a:1"}, Tenant: "x\n"},
 		"longer than":            {Masters: []string{"a:1"}, Tenant: strings.Repeat("x", 256)},
-		"conns: -1":              {Masters: []string{"a:1"}, Conns: -1},
-		"dial timeout: -1s":      {Masters: []string{"a:1"}, DialTimeout: -time.Second},
+		"conns: -1 is negative":              {Masters: []string{"a:1"}, Conns: -1},
+		"dial_timeout: -1s is negative":      {Masters: []string{"a:1"}, DialTimeout: -time.Second},
 		"etcd://127.0.0.1:50051": {Masters: []string{"etcd://127.0.0.1:50051"}},
 	} {
 		_, err := New(cfg)
