@@ -35,18 +35,18 @@ const loopback = "127.0.0.1:0"
 
 func TestConfig(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"none is given":          {},
-		"must be host:port":      {Masters: []string{"127.0.0.1"}},
-		"such as":                {Masters: []string{":50051"}},
-		"127.0.0.1:0":            {Masters: []string{"127.0.0.1:0"}},
-		"127.0.0.1:99999":        {Masters: []string{"127.0.0.1:99999"}},
-		"given twice":            {Masters: []string{"a:1", "b:1", "a:1"}},
-		"must not begin with _":  {Masters: []string{"a:1"}, Tenant: "_x"},
-		"control characters":     {Masters: []string{"a:1"}, Tenant: "x\n"},
-		"longer than":            {Masters: []string{"a:1"}, Tenant: strings.Repeat("x", 256)},
-		"conns: -1 is negative":              {Masters: []string{"a:1"}, Conns: -1},
-		"dial_timeout: -1s is negative":      {Masters: []string{"a:1"}, DialTimeout: -time.Second},
-		"etcd://127.0.0.1:50051": {Masters: []string{"etcd://127.0.0.1:50051"}},
+		"none is given":                 {},
+		"must be host:port":             {Masters: []string{"127.0.0.1"}},
+		"such as":                       {Masters: []string{":50051"}},
+		"127.0.0.1:0":                   {Masters: []string{"127.0.0.1:0"}},
+		"127.0.0.1:99999":               {Masters: []string{"127.0.0.1:99999"}},
+		"given twice":                   {Masters: []string{"a:1", "b:1", "a:1"}},
+		"must not begin with _":         {Masters: []string{"a:1"}, Tenant: "_x"},
+		"control characters":            {Masters: []string{"a:1"}, Tenant: "x\n"},
+		"longer than":                   {Masters: []string{"a:1"}, Tenant: strings.Repeat("x", 256)},
+		"conns: -1 is negative":         {Masters: []string{"a:1"}, Conns: -1},
+		"dial_timeout: -1s is negative": {Masters: []string{"a:1"}, DialTimeout: -time.Second},
+		"etcd://127.0.0.1:50051":        {Masters: []string{"etcd://127.0.0.1:50051"}},
 	} {
 		_, err := New(cfg)
 		require.ErrorIs(t, err, ErrConfig, name)
