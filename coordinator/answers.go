@@ -12,7 +12,7 @@ import (
 // hashes add up. Hash chains do not repeat in practice: this matters to requests made up
 // by hand only. Without equal hashes each position stands for itself.
 
-// sumsRanks tells whether the rank counts of equal hashes add up.
+// sumsRanks reports whether the rank counts of equal hashes add up.
 func (c *Coordinator) sumsRanks() bool { return c.pool.Revision != Revision20260817 }
 
 // decodeAnswers returns the presence that the store's answers to all keys of a lookup mean.

@@ -142,7 +142,7 @@ func (c *Coordinator) NumGroups() int { return len(c.groups) }
 // fine-grained mode. The length of a lookup (TokenLen) is a multiple of it.
 func (c *Coordinator) Alignment() int64 { return c.align }
 
-// FineGrained tells whether hits may end inside a block (revision 2026-08-17
+// FineGrained reports whether hits may end inside a block (revision 2026-08-17
 // with a mamba group in cache mode "align" whose block is larger than the hash
 // block).
 func (c *Coordinator) FineGrained() bool { return c.fineGrained }
@@ -165,7 +165,7 @@ func (c *Coordinator) KeyStride(g int) int {
 // Groups of one number have equal specs and get equal masks from FindHit.
 func (c *Coordinator) AttentionGroup(g int) int { return c.groups[g].attention }
 
-// IsEagle tells whether the attention group of g drops its last block.
+// IsEagle reports whether the attention group of g drops its last block.
 func (c *Coordinator) IsEagle(g int) bool { return c.attention[c.groups[g].attention].eagle }
 
 // checkAligned fails unless tokens is a multiple of the alignment.

@@ -78,7 +78,7 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) ([]GroupE
 	return ends, nil
 }
 
-// isFullHit tells whether the lookup hits all tokens, so that shortenFullHit applies.
+// isFullHit reports whether the lookup hits all tokens, so that shortenFullHit applies.
 func (c *Coordinator) isFullHit(p *Presence, tokenLen, numTokens int64, s *Scratch) bool {
 	if c.pool.Revision != Revision20260817 || !c.hasKeys(tokenLen, p.NumHashes) {
 		return false
@@ -159,7 +159,7 @@ func (a *attentionGroup) firstNeeded(blocks, tokenLen int64) int64 {
 	return 0
 }
 
-// reason returns the reason for an end whose other fields are set. hashesEnd tells whether
+// reason returns the reason for an end whose other fields are set. hashesEnd reports whether
 // the request has too few hashes for tokenLen.
 func (a *attentionGroup) reason(end *GroupEnd, onAnyRank *Presence, args finderArgs, hashesEnd bool, tokenLen int64) Reason {
 	missing := end.FirstMissing

@@ -504,7 +504,7 @@ func TestNothingBehindLookEndMatters(t *testing.T) {
 	}
 }
 
-// gapOf returns the first chunk, of so many positions, whose last is not stored.
+// gapOf returns the first chunk whose last position is not stored.
 func gapOf(list []bool, positions int) int64 {
 	n := 0
 	for (n+1)*positions <= len(list) && list[(n+1)*positions-1] {

@@ -49,7 +49,7 @@ func (c *Coordinator) find(a *attentionGroup, p *Presence, args finderArgs) (gro
 	return c.findMamba(a, p, args)
 }
 
-// trailingAbsent tells whether a's blocks beyond the hashes are absent instead of an
+// trailingAbsent reports whether a's blocks beyond the hashes are absent instead of an
 // error. With Presence.Everything they are present.
 func (c *Coordinator) trailingAbsent(a *attentionGroup) bool {
 	return c.rules.trailingAbsent && a.stride > 1

@@ -54,7 +54,7 @@ type gallop struct {
 type reads struct {
 	of     *gallop
 	wanted [][]uint64 // bits by group: the undetermined ones, which the next round checks
-	// masked tells whether a clear position outside KeyMask was read, which equal
+	// masked reports whether a clear position outside KeyMask was read, which equal
 	// hashes may set.
 	masked bool
 }
@@ -76,7 +76,7 @@ func (r *reads) record(v *view, from, to int) {
 	}
 }
 
-// hasMasked tells whether some of these positions of word w are outside the KeyMask of a
+// hasMasked reports whether some of these positions of word w are outside the KeyMask of a
 // member.
 func (l *gallop) hasMasked(v *view, w int, positions uint64) bool {
 	for _, g := range v.members {
@@ -203,14 +203,14 @@ func (l *gallop) evaluate(numTokens int64) (int64, error) {
 	return l.c.shortenFullHit(&l.presence, hit, numTokens, &l.scratch)
 }
 
-// hitMayGrow tells whether the common hit can be longer than that of the first group.
+// hitMayGrow reports whether the common hit can be longer than that of the first group.
 func (c *Coordinator) hitMayGrow() bool {
 	return c.rules.mambaLookahead && slices.ContainsFunc(c.attention, func(a attentionGroup) bool {
 		return a.eagle && a.Kind == Mamba
 	})
 }
 
-// hitIsZero tells whether the first group's hit is determined to be 0, and so the common
+// hitIsZero reports whether the first group's hit is determined to be 0, and so the common
 // hit. Eagle groups then still read a block, but drop it.
 func (l *gallop) hitIsZero() bool {
 	first := &l.c.attention[0]
@@ -225,7 +225,7 @@ func (l *gallop) hitIsZero() bool {
 	return true
 }
 
-// hasRepeats tells whether some group has equal hashes.
+// hasRepeats reports whether some group has equal hashes.
 func (l *gallop) hasRepeats() bool {
 	for g := range l.c.groups {
 		stride := l.c.KeyStride(g)

@@ -70,11 +70,11 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// IsFull tells whether the kind follows the full attention rule.
+// IsFull reports whether the kind follows the full attention rule.
 func (k Kind) IsFull() bool { return k <= SinkFullAttention }
 
-// window tells whether the kind follows the sliding window rule.
+// window reports whether the kind follows the sliding window rule.
 func (k Kind) window() bool { return k == SlidingWindow || k == SlidingWindowMLA }
 
-// mla tells whether all tensor-parallel ranks hold equal blocks.
+// mla reports whether all tensor-parallel ranks hold equal blocks.
 func (k Kind) mla() bool { return k == MLAAttention || k == SlidingWindowMLA }

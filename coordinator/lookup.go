@@ -33,7 +33,7 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	return int(min(covered, int64(max(0, numHashes))/stride))
 }
 
-// hasKeys tells whether a lookup checks at least one key.
+// hasKeys reports whether a lookup checks at least one key.
 func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 	for g := range c.groups {
 		if first, _, ok := c.KeyMask(g).Next(0); ok && first < int64(c.Positions(g, tokenLen, numHashes)) {

@@ -37,7 +37,7 @@ func (m Mask) repeated(times int64) Mask {
 	return Mask{n: m.n * times, period: m.n, tail: m.hi - m.lo}
 }
 
-// IsAll tells whether m is the all-true sentinel.
+// IsAll reports whether m is the all-true sentinel.
 func (m Mask) IsAll() bool { return m.all }
 
 // Len returns the number of entries, for the sentinel too.
@@ -55,7 +55,7 @@ func (m Mask) At(i int64) bool {
 	return m.lo <= i && i < m.hi || m.periodic(i)
 }
 
-// periodic tells whether the periodic part of the rule makes chunk i real.
+// periodic reports whether the periodic part of the rule makes chunk i real.
 func (m *Mask) periodic(i int64) bool {
 	return m.period > 0 && i >= m.shift && (i-m.shift)%m.period >= m.period-m.tail
 }

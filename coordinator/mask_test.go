@@ -206,7 +206,7 @@ func TestMaskRuns(t *testing.T) {
 	}
 }
 
-// The sentinel knows how long it is for the request at hand: who goes through its
+// The sentinel knows how long it is for this request: who goes through its
 // entries, or its runs, stores every chunk and ends.
 func TestSentinelHasALength(t *testing.T) {
 	for _, tc := range []struct {

@@ -208,7 +208,7 @@ func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	return masks, nil
 }
 
-// denseTemplate tells whether templateMasks keeps every chunk without a template.
+// denseTemplate reports whether templateMasks keeps every chunk without a template.
 func (c *Coordinator) denseTemplate() bool {
 	for i := range c.attention {
 		if a := &c.attention[i]; !a.Kind.IsFull() && a.block != c.align {

@@ -67,7 +67,7 @@ func (v *view) word(w int) uint64 {
 	return word
 }
 
-// has tells whether position i is set.
+// has reports whether position i is set.
 func (v *view) has(i int) bool {
 	v.recordRead(i, i+1)
 	return v.word(i/64)>>(i%64)&1 != 0
@@ -122,7 +122,7 @@ func (v *view) leadingBlocks(limit, chunkPositions int) int {
 	return n
 }
 
-// hasBlock tells whether block i of chunkPositions positions is present: its last position
+// hasBlock reports whether block i of chunkPositions positions is present: its last position
 // keys it.
 func (v *view) hasBlock(i, chunkPositions int) bool {
 	return v.has(netproto.KeyIndex(i, chunkPositions))

@@ -291,7 +291,7 @@ func (w *tortured) exchange(tokens uint32, anchors *netproto.Anchors, blob []byt
 	return q.FinishAnchors()
 }
 
-// torture runs a history of so many steps.
+// torture runs a history of that many steps.
 func torture(t testing.TB, r *rand.Rand, steps int) [4]int {
 	w := newTortured(t, r)
 	if w == nil {

@@ -180,14 +180,14 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 	return conformance.Verdict{}
 }
 
-// isAsked tells whether lookups ask for the blocks of a place.
+// isAsked reports whether lookups ask for the blocks of a place.
 func isAsked(s *Service, at GroupRank) bool {
 	return slices.ContainsFunc(s.coord.Ranks(int(at.Group)), func(r coordinator.Rank) bool {
 		return r.TP == int(at.TPRank) && r.PP == int(at.PPRank) && r.PCP == int(at.PCPRank)
 	})
 }
 
-// lookupPieces is Service.Lookup with the hashes arriving so many at a time.
+// lookupPieces is Service.Lookup with the hashes arriving in pieces.
 func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece int) (int64, error) {
 	if piece == hashes.Len() {
 		hit, err := s.Lookup(context.Background(), int64(numTokens), hashes)

@@ -35,7 +35,7 @@ func (t Tag) String() string {
 	return tagNames[t]
 }
 
-// hasLookupFrames tells whether the request has the frames of a lookup, which are read
+// hasLookupFrames reports whether the request has the frames of a lookup, which are read
 // leniently as the reference reads them.
 func (t Tag) hasLookupFrames() bool { return t == TagLookup || t == TagExplain }
 

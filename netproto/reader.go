@@ -15,7 +15,7 @@ type Handler interface {
 	Hashes(q *Request, hashes []byte) bool
 	// End is called once for each request, refused ones (Problem) included.
 	End(q *Request)
-	// Dropped is called in place of End for a message without a delimiter after its
+	// Dropped is called instead of End for a message without a delimiter after its
 	// address frames. It gets no reply.
 	Dropped(q *Request)
 	// Control is called with protocol bytes to send to the peer at once: the
@@ -99,16 +99,16 @@ func NewReader(limits Limits, alignment int) *Reader {
 // cut them.
 func (r *Reader) Copied() uint64 { return r.copied }
 
-// InMessage tells whether a message, or a command after the handshake, has begun and
+// InMessage reports whether a message, or a command after the handshake, has begun and
 // not ended.
 func (r *Reader) InMessage() bool {
 	return r.stage >= stageZMTP && (r.state != inHeader || r.headLen > 0 || r.frames > 0)
 }
 
-// InHandshake tells whether a ZMTP handshake has begun and not ended.
+// InHandshake reports whether a ZMTP handshake has begun and not ended.
 func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage == stageReady }
 
-// ZMTP tells whether the connection has completed a ZMTP handshake.
+// ZMTP reports whether the connection has completed a ZMTP handshake.
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
 // Begun returns the request whose Begin was called and whose End was not, nil if there
@@ -242,14 +242,14 @@ func (r *Reader) beginFrame(headerLen int64, h Handler) error {
 	return nil
 }
 
-// addressFits tells whether the current frame is within the limits of an envelope. The
+// addressFits reports whether the current frame is within the limits of an envelope. The
 // last frame of a message always is: the message then has no delimiter, as that of a
 // DEALER that omits it, and will be dropped.
 func (r *Reader) addressFits() bool {
 	return r.frame.size == 0 || !r.frame.more() || r.isAddress()
 }
 
-// isAddress tells whether the current frame can be one more address frame.
+// isAddress reports whether the current frame can be one more address frame.
 func (r *Reader) isAddress() bool {
 	return r.frame.size <= MaxAddress && r.addresses < MaxEnvelopeFrames
 }

@@ -13,7 +13,7 @@ type Request struct {
 	// NumTokens is the prompt's length in tokens, as sent with a lookup, explain or
 	// anchors request. A number over 64 bits is math.MaxUint64.
 	NumTokens uint64
-	// Unaligned tells whether num_tokens, of any size, is not a multiple of the
+	// Unaligned reports whether num_tokens, of any size, is not a multiple of the
 	// Reader's alignment.
 	Unaligned bool
 	// HashLen is the length of a hash in bytes, 0 if there are no hashes.
@@ -206,7 +206,7 @@ func (q *Request) endHashLen(size uint64) {
 	q.HashLen = int(q.hashLen)
 }
 
-// beginBlob checks the size in bytes of the blob, as its header has it, and tells whether
+// beginBlob checks the size in bytes of the blob, as its header has it, and reports whether
 // the request can be served so far.
 func (q *Request) beginBlob(size uint64) bool {
 	if q.HashLen > 0 {

@@ -23,7 +23,7 @@ func MatchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 func matchTagsGeneric(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	masks, buckets = masks[:len(tags)], buckets[:len(tags)]
 
-	// Load every bucket first. The comparison below has so many instructions per bucket that
+	// Load every bucket first. The comparison below has enough instructions per bucket that
 	// the processor runs few buckets ahead. This loop has so few that it fetches all of them
 	// together. What it stores is overwritten.
 	for i, b := range buckets {

@@ -67,7 +67,7 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	return answers, nil
 }
 
-// commonError returns the error of the whole store that stands in place of every answer. It
+// commonError returns the error of the whole store that replaces every answer. It
 // returns 0 if there is none.
 func commonError(answers []int) int {
 	code := answers[0]

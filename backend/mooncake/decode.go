@@ -154,7 +154,7 @@ func (r *reader) answer() int {
 	return 0
 }
 
-// storeError reads an ErrorCode, which stands in place of a result.
+// storeError reads an ErrorCode, which replaces a result.
 func (r *reader) storeError() int {
 	code := int(int32(r.uint(4)))
 	if r.err == nil && code >= 0 {

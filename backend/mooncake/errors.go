@@ -69,7 +69,7 @@ func (e *rpcError) Error() string {
 
 func (e *rpcError) Unwrap() error { return backend.ErrUnavailable }
 
-// notServing returns the error of a store that answers with code in place of all results.
+// notServing returns the error of a store that answers with code instead of results.
 func notServing(code int) error {
 	name, class := "", backend.ErrUnavailable
 	switch code {
@@ -95,7 +95,7 @@ func explainForeign(b []byte) error {
 	return fmt.Errorf("%w: %w: it begins with %q", errNotMaster, backend.ErrReply, b)
 }
 
-// explain turns a network error into one line. answered tells whether the master has already
+// explain turns a network error into one line. answered reports whether the master has already
 // answered on the connection.
 func explain(err error, answered bool) error {
 	switch {

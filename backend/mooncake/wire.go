@@ -60,7 +60,7 @@ const (
 	codeUser        = 255
 )
 
-// Error codes of the store, which stand in place of an answer.
+// Error codes of the store, which replace an answer.
 const (
 	storeInvalidParams = -600
 	storeNotServing    = -1010 // not in its current status

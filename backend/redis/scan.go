@@ -54,7 +54,7 @@ func (b *Backend) filterPoolKeys(found []string) []string {
 	return inPool
 }
 
-// isPoolKey reports whether key belongs to the pool. block tells whether it must be the key
+// isPoolKey reports whether key belongs to the pool. block reports whether it must be the key
 // of a block or the name of a set.
 func (b *Backend) isPoolKey(key string, block bool) bool {
 	rest, ok := strings.CutPrefix(key, b.cfg.KeyPrefix)

@@ -107,7 +107,7 @@ func withPort(host string) string {
 	return net.JoinHostPort(name, defaultPort)
 }
 
-// setTLS sets e.tls from base and from the parameters of the URL. secure tells whether the
+// setTLS sets e.tls from base and from the parameters of the URL. secure reports whether the
 // scheme is one of TLS.
 func (e *endpoint) setTLS(secure bool, base *tls.Config, query url.Values) error {
 	if !secure {

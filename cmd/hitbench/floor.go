@@ -64,7 +64,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may run on")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, counted likewise")
 	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
-	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure in place of starting one")
+	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of starting one")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has it")
 	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most; virtual machines report their host's")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")

@@ -47,7 +47,7 @@ func (a *app) openInput(ctx context.Context, path string, readers int) (input, e
 	}}}, nil
 }
 
-// isRegular tells whether path is a regular file, and fails where there is
+// isRegular reports whether path is a regular file, and fails where there is
 // nothing to read.
 func isRegular(path string) (bool, error) {
 	info, err := os.Stat(path)

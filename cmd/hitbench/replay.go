@@ -71,7 +71,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
 	flags.IntVar(&f.hashBlockTokens, "hash-block-tokens", bench.BlockTokens, "tokens that one hash covers; divides 512")
 	flags.IntVar(&f.conns, "conns", 1, "connections; each replays the whole trace with hashes of its own")
-	flags.BoolVar(&f.split, "split", false, "the connections share one replay in place of making one each")
+	flags.BoolVar(&f.split, "split", false, "the connections share one replay instead of making one each")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, compare with all hashes, and count the bytes of both; one connection")
 	flags.Float64Var(&f.speed, "speed", 0, "times as fast as the trace: 1 as recorded, 100 compressed; 0 for flat out")
 	flags.BoolVar(&f.allowEvicted, "allow-evicted", false, "the index is bounded: accept answers below the model")

@@ -38,7 +38,7 @@ func (f replayFlags) createFiles() (replayFiles, error) {
 	return files, nil
 }
 
-// sameRegular tells whether two files are one, of which the second to write would
+// sameRegular reports whether two files are one, of which the second to write would
 // write over the first.
 func sameRegular(a, b *os.File) bool {
 	one, errA := a.Stat()

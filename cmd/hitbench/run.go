@@ -79,7 +79,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
 	flags.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure, each rate")
-	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, in place of --duration")
+	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, instead of --duration")
 	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that which is not measured")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
 	f.pool.addFlags(flags)

@@ -1,5 +1,5 @@
 // Package fielderror has the error of a configuration's field. Packages that refuse a
-// configuration name the field by it, and whoever read the configuration finds the place
+// configuration name the field by it, so that the reader of the configuration finds
 // where it was set.
 package fielderror
 

@@ -163,7 +163,7 @@ func (a *AsyncClient) submit(cl *call, size int, fill func() error) (hit api.Hit
 }
 
 // reserve removes answered ids until one more fits. It returns ErrPending if that, or a
-// copy of so many bytes, exceeds the bounds. pipe.mu is held.
+// copy of its bytes, exceeds the bounds. pipe.mu is held.
 func (a *AsyncClient) reserve(bytes int) error {
 	switch {
 	case a.pipe.closed:

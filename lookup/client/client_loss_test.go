@@ -29,7 +29,7 @@ import (
 
 // asker makes one lookup, or several, with a deadline, in its own way. An error
 // says that an answer was wrong or the failure of a kind that must not be; lost
-// tells whether any lookup failed.
+// reports whether any lookup failed.
 type asker func(rng *rand.Rand, token uint32) (lost bool, err error)
 
 // lossTimeout bounds each request in the tests of losses; slack is what a loaded

@@ -48,7 +48,7 @@ func WithConnections(n int) Option {
 // connection is closed and its calls fail.
 func WithPipeline() Option { return func(c *config) { c.pipelined = true } }
 
-// WithDialer makes connections with dial in place of net.Dialer.DialContext. network is
+// WithDialer makes connections with dial instead of net.Dialer.DialContext. network is
 // "tcp" or "unix".
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, lookuptest.EngineLeaks...)
 }
 
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
 var pool = coordinator.Pool{HashBlockSize: 16}
 
@@ -104,11 +104,11 @@ func start(t *testing.T, cfg lookup.ServiceConfig) (*server.Server, *client.Clie
 	require.NoError(t, err)
 	require.NoError(t, srv.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		_ = srv.Shutdown(ctx)
 	})
-	c, err := client.Dial(t.Context(), srv.Addrs()[0], client.WithTimeout(patience))
+	c, err := client.Dial(t.Context(), srv.Addrs()[0], client.WithTimeout(testTimeout))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return srv, c
@@ -145,7 +145,7 @@ func TestServer(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st := srv.Stat()
 		return st.Connections == 1 && st.Closed["bad_first_byte"] == 1
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 
 	got, names := scrape(t, collected)
 	require.Equal(t, sorted(namesOfService, namesOfIndex, namesOfServer), names)
@@ -188,7 +188,7 @@ func (s *brokenStore) Exists(_ context.Context, keys []string) ([]int, error) {
 
 func TestBackend(t *testing.T) {
 	store := &brokenStore{err: errors.New("no disk")}
-	srv, c := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{Timeout: patience, BreakerFailures: 2, BreakerPause: time.Hour}})
+	srv, c := start(t, lookup.ServiceConfig{Backend: store, Remote: lookup.RemoteConfig{Timeout: testTimeout, BreakerFailures: 2, BreakerPause: time.Hour}})
 	collected := NewServerCollector(srv)
 	got, names := scrape(t, collected)
 	require.Equal(t, sorted(namesOfService, namesOfBackend, namesOfServer), names)

@@ -60,7 +60,7 @@ func TestConformanceWire(t *testing.T) {
 	remote.Done()
 }
 
-// needsBackend tells whether the case's store does what the memory index cannot.
+// needsBackend reports whether the case's store does what the memory index cannot.
 func (c *wireServerCase) needsBackend() bool {
 	return c.Store != "normal" && c.Store != "" || c.RemoveAllRaises
 }

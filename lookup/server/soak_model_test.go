@@ -166,7 +166,7 @@ func (op *soakOp) presence(pool *soakPool) (low, high, partly coordinator.Presen
 	return low, high, partly
 }
 
-// certain tells whether the model knows all about the hashes of a lookup.
+// certain reports whether the model knows all about the hashes of a lookup.
 func (op *soakOp) certain() bool {
 	for _, span := range op.spans {
 		if span.chain == nil {
@@ -407,7 +407,7 @@ func (r *soakResets) end(number int, done bool) {
 }
 
 // look returns how many resets have begun and whether one is under way. cleared
-// tells whether one took effect wholly after the first since of them had begun.
+// reports whether one took effect wholly after the first since of them had begun.
 func (r *soakResets) look(since int) (began int, open, cleared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

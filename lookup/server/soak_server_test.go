@@ -261,7 +261,7 @@ func (s *soakServer) current() int {
 	return s.number
 }
 
-// serves tells whether the incarnation is up and nobody means to end it.
+// serves reports whether the incarnation is up and nobody means to end it.
 func (s *soakServer) serves(incarnation int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +276,7 @@ func (s *soakServer) serves(incarnation int) bool {
 	}
 }
 
-// ending tells whether, how and when an incarnation was told to end.
+// ending reports whether, how and when an incarnation was told to end.
 func (s *soakServer) ending(incarnation int) (soakEnding, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -201,7 +201,7 @@ func (c *soakConn) shake(rng *rand.Rand) error {
 		return err
 	}
 	if !got[0].command || !bytes.HasPrefix(got[0].frames[0], []byte("\x05READY")) || !bytes.HasSuffix(got[0].frames[0], []byte("REP")) {
-		return &soakWrong{"in place of READY: " + got[0].String()}
+		return &soakWrong{"instead of READY: " + got[0].String()}
 	}
 	return nil
 }

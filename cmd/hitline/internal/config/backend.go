@@ -197,7 +197,7 @@ func checkBackends(path string, names []string) error {
 	return nil
 }
 
-// InCluster tells whether the server is configured as one of a cluster.
+// InCluster reports whether the server is configured as one of a cluster.
 func (r *Redis) InCluster() bool {
 	scheme, _, _ := strings.Cut(r.URL, "://")
 	return r.Cluster || strings.HasSuffix(strings.ToLower(scheme), "-cluster")

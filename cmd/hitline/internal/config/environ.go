@@ -46,7 +46,7 @@ func variableName(path string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// section tells whether the value has fields of its own.
+// section reports whether the value has fields of its own.
 func (v variable) section() bool {
 	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
 	return v.dst.Kind() == reflect.Struct && !isText
