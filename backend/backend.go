@@ -16,7 +16,8 @@ type Backend interface {
 	// Name returns the name that stat shows, such as "mooncake" or "redis".
 	Name() string
 	// Exists returns one answer for each key, in the order of keys. 1 means present; every
-	// other number means absent, as in the reference. A lookup may need one call or several.
+	// other number means absent, as in the reference. Another number of answers fails the
+	// lookup. A lookup may need one call or several.
 	Exists(ctx context.Context, keys []string) ([]int, error)
 	// Store adds keys. It returns ErrReadOnly if only engines may fill the store.
 	Store(ctx context.Context, keys []string) error

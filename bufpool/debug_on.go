@@ -33,7 +33,7 @@ var (
 // record adds p with the location of the call to Release, two frames up. It panics if p is
 // already recorded.
 func (l *releaseTracker[T]) record(p *T) {
-	where := "an unknown place"
+	where := "an unknown line"
 	if _, file, line, ok := runtime.Caller(2); ok {
 		where = fmt.Sprintf("%s:%d", file, line)
 	}

@@ -41,6 +41,7 @@
 //	answers.go      a store's answers as presence
 //	repeats.go      equal hashes in one request
 //	gallop.go       Gallop: a whole lookup in rounds, with few keys
+//	bitset.go       bits of positions
 //	explain.go      Explain: why a hit ends where it does
 //	yield.go        yielding the processor while keys are built
 //
@@ -52,7 +53,7 @@
 // current attention chunk. Every finder's mask is null entries followed by real ones, so
 // two numbers hold it.
 //
-// In FindHit the attention groups shorten the hit in turn until nothing changes. The
+// In FindHit the attention groups shorten the hit one after the other until nothing changes. The
 // full-attention family comes first, since its result only needs cutting. Oddities of the
 // reference are kept: see [Coordinator.FindHit] and [Scratch.Mask]. With one attention
 // group one pass is enough, and the older revisions align the hit to its own block.

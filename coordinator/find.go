@@ -107,7 +107,7 @@ func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool
 	return maxLength, nil
 }
 
-// runFinders is one pass of the fixed point: each attention group in turn shortens the
+// runFinders is one pass of the fixed point: each attention group, one after the other, shortens the
 // hit. It returns the hit after the last. FindHit repeats it until the hit stays.
 func (c *Coordinator) runFinders(p *Presence, hit, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	for i := range c.attention {

@@ -415,7 +415,7 @@ func TestFindersLookOnce(t *testing.T) {
 
 // A later group that shortens the hit lets eagle groups look ahead again, so what lies more
 // than one block of each of them behind the gap of a full group can matter.
-func TestLookaheadOfPeeksThatAreRepeated(t *testing.T) {
+func TestRepeatedLookahead(t *testing.T) {
 	c := must(t, growingPool())
 	assert.Equal(t, int64(160), c.lookahead, "two blocks of each of the five eagle mamba groups")
 	p := Presence{NumHashes: 6}

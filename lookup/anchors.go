@@ -37,7 +37,7 @@ func findAnchorStride(sets []groupSet) (stride int, why error) {
 	for i := range sets {
 		switch set := &sets[i]; {
 		case set.chunkPositions > 1:
-			return 0, fmt.Errorf("%w: every raw hash is asked", ErrNoAnchors)
+			return 0, fmt.Errorf("%w: every raw hash is looked up", ErrNoAnchors)
 		case set.stride%stride != 0:
 			return 0, fmt.Errorf("%w: blocks of %d and of %d hashes", ErrNoAnchors, stride, set.stride)
 		}
@@ -168,6 +168,8 @@ func (q *Query) probeAnchors() {
 	a.cursor.Drop()
 }
 
+// checkAnchor lowers the limit if a full-attention group lacks the block of an anchor. c is
+// the block's coverage, nil if it is not stored.
 func (q *Query) checkAnchor(block uint32, c *index.Coverage) {
 	for i := range q.scans {
 		scan := &q.scans[i]
@@ -328,13 +330,13 @@ func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
 // anchorsEnd returns the block behind the last that can change the answer, the missing one
 // included. A request with their hashes needs no anchor behind it.
 func (q *Query) anchorsEnd() int {
-	step := 1
+	stride := 1
 	for i := range q.scans {
 		if scan := &q.scans[i]; scan.full != 0 {
-			step = max(step, scan.receivedStride)
+			stride = max(stride, scan.receivedStride)
 		}
 	}
-	return min(q.limit+step, q.numHashes/q.rawPerHash)
+	return min(q.limit+stride, q.numHashes/q.rawPerHash)
 }
 
 // release drops what belongs to the request and to the index.

@@ -23,7 +23,7 @@ func newBackendCalls(maxAbandoned int) *backendCalls {
 
 const (
 	// maxAbandonedReads is how many abandoned reads make further ones wait. A backend that
-	// heeds its context has none. Reads already under way may be abandoned beyond it.
+	// heeds its context has none. Reads already in flight may be abandoned beyond it.
 	maxAbandonedReads = 64
 	// maxAbandonedChanges is the same for changes: an abandoned one may still take effect,
 	// and must not undo a later one.
@@ -47,7 +47,7 @@ const (
 	callAbandoned
 )
 
-// backendCall is one call under way.
+// backendCall is one call in flight.
 type backendCall struct {
 	state    atomic.Int32
 	done     chan struct{} // closed when the call has returned and was not abandoned

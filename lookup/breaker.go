@@ -35,10 +35,10 @@ func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBrea
 	})
 }
 
-// healthy returns true if a backend that returns err is well.
+// healthy reports whether a backend that returns err is well.
 func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
 
-// Down returns true if the breaker refuses every call.
+// Down reports whether the breaker refuses every call.
 func (r *Remote) Down() bool { return r.breaker.State() == gobreaker.StateOpen }
 
 // breakerCall is one call of the backend, or the calls of one change, under the breaker.
@@ -49,7 +49,7 @@ type breakerCall struct {
 	// shortTime is set if under half of the request's timeout was left at the begin.
 	shortTime bool
 	// done reports the outcome to the breaker. It is nil for a change that began while
-	// the breaker was half open, see end.
+	// the breaker was half open, see report.
 	done func(err error)
 }
 
@@ -114,7 +114,7 @@ func (c *breakerCall) end(err error) error {
 // classify marks errors that are not the backend's fault.
 func (c *breakerCall) classify(err error) error {
 	switch {
-	case err == nil:
+	case err == nil || errors.Is(err, errPanicked):
 	case errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("%w: %w", context.Canceled, err)
 	case c.shortTime && errors.Is(ended(c.ctx), context.DeadlineExceeded) && c.remote.isAnswering():
@@ -141,8 +141,8 @@ func (c *breakerCall) report(err error) {
 	}
 }
 
-// isAnswering returns true if the backend has answered some call in the last
-// BreakerPause. If it hangs and the queue is long, each call begins with short time.
+// isAnswering reports whether the backend has answered some call, or was first asked, in
+// the last BreakerPause or Timeout, whichever is longer. If it hangs and the queue is long, each call begins with short time.
 // Without this check the breaker would ignore them all.
 func (r *Remote) isAnswering() bool {
 	return monotime.Now()-r.lastSuccess.Load() < int64(max(r.cfg.BreakerPause, r.cfg.Timeout))

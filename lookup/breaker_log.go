@@ -54,7 +54,7 @@ func (b *breakerLog) changeState(from, to gobreaker.State) {
 			return
 		}
 		b.addLine(slog.LevelWarn, "backend is failing: lookups answer 0 until it is well again",
-			"backend", b.backend, "error", b.lastError, "not_told", b.suppressed-1)
+			"backend", b.backend, "error", b.lastError, "suppressed", b.suppressed-1)
 		b.lastFailed, b.failing, b.suppressed = now, true, 0
 	case to == gobreaker.StateClosed && b.failing:
 		b.addLine(slog.LevelInfo, "backend is well again", "backend", b.backend, "after", now.Sub(b.lastFailed).Round(time.Millisecond))

@@ -6,7 +6,7 @@ import "github.com/hitline/hitline/index"
 // zero value may be begun, and again when it has ended. One goroutine at a time.
 type Change struct {
 	service *Service
-	rank    int
+	number  int
 	evict   bool
 	writer  index.Writer
 }
@@ -15,15 +15,15 @@ type Change struct {
 // netproto.FirstChunkUnknown. It fails with ErrGroupRank, and must not be called over a
 // backend.
 func (s *Service) BeginStore(c *Change, at GroupRank, firstChunk uint32) error {
-	rank, err := s.ranks.number(at)
+	number, err := s.ranks.number(at)
 	if err == nil {
-		s.beginStore(c, at, rank, firstChunk)
+		s.beginStore(c, at, number, firstChunk)
 	}
 	return err
 }
 
-func (s *Service) beginStore(c *Change, at GroupRank, rank int, firstChunk uint32) {
-	*c = Change{service: s, rank: rank}
+func (s *Service) beginStore(c *Change, at GroupRank, number int, firstChunk uint32) {
+	*c = Change{service: s, number: number}
 	// The index needs the numbers of the group whose blocks are those of anchors.
 	if s.anchorsErr == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
 		c.writer.Number(firstChunk)
@@ -32,8 +32,8 @@ func (s *Service) beginStore(c *Change, at GroupRank, rank int, firstChunk uint3
 
 // BeginEvict is BeginStore for an evict.
 func (s *Service) BeginEvict(c *Change, at GroupRank) error {
-	rank, err := s.ranks.number(at)
-	*c = Change{service: s, rank: rank, evict: true}
+	number, err := s.ranks.number(at)
+	*c = Change{service: s, number: number, evict: true}
 	return err
 }
 
@@ -41,10 +41,10 @@ func (s *Service) BeginEvict(c *Change, at GroupRank) error {
 // once, also if End is never called.
 func (c *Change) Add(keys []byte, hashLen int) error {
 	if c.evict {
-		_, err := c.service.index.Evict(c.rank, keys, hashLen)
+		_, err := c.service.index.Evict(c.number, keys, hashLen)
 		return err
 	}
-	return c.service.index.Store(&c.writer, c.rank, keys, hashLen)
+	return c.service.index.Store(&c.writer, c.number, keys, hashLen)
 }
 
 // End ends the change. before is the key in front of a store's first, empty if unknown.
@@ -55,8 +55,8 @@ func (c *Change) End(before []byte) {
 	}
 }
 
-// CheckRank returns an ErrGroupRank if the pool has no such rank.
-func (s *Service) CheckRank(at GroupRank) error {
+// CheckGroupRank returns an ErrGroupRank if the pool has no such rank.
+func (s *Service) CheckGroupRank(at GroupRank) error {
 	_, err := s.ranks.number(at)
 	return err
 }

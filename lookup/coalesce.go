@@ -61,7 +61,7 @@ func newCoalesceKey(numTokens int64, hashes netproto.Hashes) coalesceKey {
 	return k
 }
 
-// join waits for the outcome of an equal lookup under way and returns it as shared. If
+// join waits for the outcome of an equal lookup in flight and returns it as shared. If
 // there is none it returns a new leader, which must set outcome and call finish; its calls
 // use leader.ctx. It returns neither if the lookup must ask alone: ctx has ended, or the
 // keys are equal and the hashes are not.
@@ -151,7 +151,7 @@ func (c *coalescer) unfollow(l *inflightLookup) {
 	}
 }
 
-// invalidate keeps further lookups from following those under way: what is stored has
+// invalidate keeps further lookups from following those in flight: what is stored has
 // changed since they began.
 func (c *coalescer) invalidate() {
 	c.mu.Lock()

@@ -180,7 +180,7 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 	return conformance.Verdict{}
 }
 
-// isAsked reports whether lookups ask for the blocks of a place.
+// isAsked reports whether lookups check the keys of a group on a rank.
 func isAsked(s *Service, at GroupRank) bool {
 	return slices.ContainsFunc(s.coord.Ranks(int(at.Group)), func(r coordinator.Rank) bool {
 		return r.TP == int(at.TPRank) && r.PP == int(at.PPRank) && r.PCP == int(at.PCPRank)

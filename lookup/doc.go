@@ -8,11 +8,28 @@
 //
 //   - lookup: the question above. The answer is the hit, in tokens.
 //   - group rank: one group on one rank. A store or an evict is about one.
-//   - query: one lookup under way over the memory index. Hashes are added as they arrive
+//   - query: one lookup in flight over the memory index. Hashes are added as they arrive
 //     and become presence bits at once.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
 //   - anchor: one of the few hashes of a lookup by anchors, with its block's number.
 //   - lease: the CPU token and the share of the key memory of a lookup over a backend.
+//
+// Most programs need Service alone. Query, Change and most of Remote are for servers that
+// receive a request in pieces.
+//
+// # Layout
+//
+//	service.go        Service; explain.go, stat.go and errors.go what belongs to it
+//	query.go          one lookup over the memory index; anchors.go one by anchors
+//	group_set.go      groups that are looked up together; rank_sums.go equal hashes
+//	change.go         a store or evict that arrives in pieces
+//	group_rank.go     the index's numbers of group ranks
+//	remote.go         lookups over a backend; remote_change.go changes of it
+//	remote_config.go  how a backend is used; strategy.go the calls of a lookup
+//	coalesce.go       equal lookups in flight share one answer
+//	breaker.go        the circuit breaker; breaker_log.go what it logs
+//	backend_calls.go  calls that end with their context, or are abandoned
+//	key_lease.go      what one lookup holds; key_memory.go the memory of all
 //
 // # One lookup
 //
@@ -37,8 +54,8 @@
 // # Invariants
 //
 //   - A lookup over the index does not allocate in the steady state. Its work and memory
-//     are proportional to min(hashes, tokens / hash block size). The hashes of a lookup
-//     by anchors are those that it says its prompt has.
+//     are proportional to min(hashes, tokens / hash block size). For a lookup by anchors,
+//     hashes is the number that it claims for the prompt, not the few that it sends.
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds

@@ -2,6 +2,7 @@ package lookup
 
 import "errors"
 
+// Errors. Those whose text has no prefix are read by peers, as the reason of a refusal.
 var (
 	// ErrUnsupported refuses a configuration that this version does not serve.
 	ErrUnsupported = errors.New("lookup: not supported")
@@ -12,6 +13,6 @@ var (
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
-	// ErrConfig refuses a strategy that is none.
+	// ErrConfig is the error of an unknown Strategy.
 	ErrConfig = errors.New("lookup: bad configuration")
 )

@@ -14,7 +14,7 @@ import (
 )
 
 // A place is refused, in process too, with what was asked for and what there is.
-func TestPlacesThatCannotExist(t *testing.T) {
+func TestGroupRanksThatCannotExist(t *testing.T) {
 	window := coordinator.Group{Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 64}
 	mamba := coordinator.Group{Kind: coordinator.Mamba, BlockSize: 16}
 	full := coordinator.Group{BlockSize: 16}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// keyMemory bounds the memory of the keys of all calls under way. Small requests have a
+// keyMemory bounds the memory of the keys of all calls in flight. Small requests have a
 // quarter of it, larger ones the rest, each with its own queue: a request that waits for
 // much memory delays no small one.
 type keyMemory struct {

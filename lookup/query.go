@@ -13,7 +13,7 @@ import (
 // two, so this rarely fills up, and its 1 KiB stays in the query.
 const runsPerProbe = 64
 
-// Query is one lookup under way over the memory index: hashes go in as they arrive and
+// Query is one lookup in flight over the memory index: hashes go in as they arrive and
 // become presence bits at once. Queries are pooled; one belongs to one goroutine from
 // NewQuery to Release.
 type Query struct {

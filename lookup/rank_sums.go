@@ -32,7 +32,7 @@ const maxPartialBlocks = 1 << 16
 // Two seeds make a fingerprint of 128 bits that no peer can predict.
 var fingerprintSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// sumsRanks returns true if the configured revision adds up ranks.
+// sumsRanks reports whether the configured revision adds up ranks.
 func (s *Service) sumsRanks() bool { return s.pool.Revision == coordinator.Revision20260620 }
 
 // add appends a run of positions from the scan's on. keys begins at the first.

@@ -31,7 +31,7 @@ type Remote struct {
 	keyMemory  *keyMemory
 
 	hashBytes                  atomic.Int64 // reserved, see Reserve
-	lastSuccess                atomic.Int64 // when the backend last answered or was first asked, by monotonic; 0 before
+	lastSuccess                atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
 	failed, timeouts, rejected atomic.Int64
 	stored, evicted            atomic.Int64
 }
@@ -78,7 +78,7 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 	return hit, nil
 }
 
-// lookupCoalesced shares the outcome of an equal lookup under way, or asks the backend.
+// lookupCoalesced shares the outcome of an equal lookup in flight, or asks the backend.
 func (r *Remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes netproto.Hashes) outcome {
 	leader, shared := r.coalescer.join(ctx, numTokens, hashes)
 	if shared != nil {
@@ -184,7 +184,7 @@ func (r *Remote) countLate(why error) error {
 	return why
 }
 
-// RemoteUsage is what the requests of a Remote hold.
+// RemoteUsage is what the requests of a Remote hold now, for tests and debugging.
 type RemoteUsage struct {
 	HashBytes int64 // reserved
 	Followers int   // lookups that wait for the answer to an equal one

@@ -7,8 +7,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// RemoteConfig configures how a service uses a backend that may be slow or fail. Zero
-// fields mean the defaults.
+// RemoteConfig configures how a service uses a backend that may be slow or fail. Numbers
+// and durations of 0 or below mean the defaults.
 type RemoteConfig struct {
 	// Strategy is how a lookup asks. Default Gallop. Explain always makes a single call.
 	Strategy Strategy
@@ -20,8 +20,9 @@ type RemoteConfig struct {
 	// for them, and a reset visits the whole pool. A change that exceeds it may still take
 	// effect later. Other changes wait until its call has returned.
 	WriteTimeout time.Duration
-	// Workers is how many lookups of a server ask the backend at a time, and WriteWorkers
-	// how many of the other requests: slow resets never delay lookups. Default 32 and 4.
+	// Workers is how many lookups and explains of a server ask the backend at a time, and
+	// WriteWorkers how many stores, evicts and resets: these never delay lookups. Default
+	// 32 and 4.
 	// Service's own methods run on the caller's goroutine.
 	Workers, WriteWorkers int
 	// Queue is how many requests of a server may wait for a worker. Beyond it a lookup is
@@ -30,7 +31,7 @@ type RemoteConfig struct {
 	// MaxBytes bounds the hashes of all requests of a server that arrive, wait or run.
 	// Beyond it they are answered as beyond Queue. Default 256 MiB.
 	MaxBytes int64
-	// MaxKeyBytes bounds the memory of the keys of all calls under way, with their answers
+	// MaxKeyBytes bounds the memory of the keys of all calls in flight, with their answers
 	// and a copy of their text, which a backend sends. A request waits for memory until
 	// its time is up. One that takes up to a 32nd of it waits in a quarter that larger
 	// ones do not use. One that takes more than half by itself is answered 0, an explain
@@ -38,8 +39,8 @@ type RemoteConfig struct {
 	// prompt of 4 million tokens on 8 ranks in blocks of 16. Stores and evicts do not
 	// count: they are made in calls of 16,384 keys.
 	MaxKeyBytes int64
-	// Watch, if set, is called with each lookup that the backend was asked for, on the
-	// goroutine that asked. It must return at once.
+	// Watch, if set, is called after each lookup over the backend, also one that is
+	// answered without a call, on the lookup's goroutine. It must return at once.
 	Watch func(LookupEvent)
 	// BreakerFailures is how many failures in a row open the circuit breaker. Lookups are
 	// then answered 0 without a call, but for one that tries the backend after
@@ -50,7 +51,7 @@ type RemoteConfig struct {
 
 // LookupEvent is a lookup over a backend, and its result.
 type LookupEvent struct {
-	NumTokens int64           // aligned
+	NumTokens int64           // as requested, at most what the rules compute with
 	NumHashes int             // of the request
 	Hashes    netproto.Hashes // those of them that can change the answer; borrowed until Watch returns
 	Hit       api.Hit         // 0 also if the backend failed

@@ -277,7 +277,7 @@ func TestRemoteBreakerTellsWhatLasts(t *testing.T) {
 		run(nil, 1)
 		run(lookuptest.ErrStore, 20)
 		require.Equal(t, 2, strings.Count(log.String(), "backend is failing"), log.String())
-		require.NotContains(t, log.String(), "not_told=1", "it is told now")
+		require.NotContains(t, log.String(), "suppressed=1", "it is logged now")
 		run(nil, 1)
 		require.Equal(t, 2, strings.Count(log.String(), "backend is well again"), log.String())
 	})

@@ -23,7 +23,7 @@ type ServiceConfig struct {
 	// Memory bounds the index. NewService sets its Places and Groups from Pool.
 	Memory index.Config
 	// Backend, if set, is asked instead of a memory index. The caller closes it after the
-	// last call of the service.
+	// last call of the service has returned; abandoned calls may then still run.
 	Backend backend.Backend
 	// Remote configures how Backend is used.
 	Remote RemoteConfig
@@ -37,8 +37,8 @@ type ServiceConfig struct {
 // every rank.
 const maxGroupRanks = 1 << 16
 
-// Service answers lookups over the memory index or over a backend, in process.
-// Safe for concurrent use.
+// Service answers lookups over the memory index or over a backend, in process. It need not
+// be closed: its memory is freed with it. Safe for concurrent use.
 type Service struct {
 	coord     *coordinator.Coordinator
 	pool      coordinator.Pool
@@ -59,7 +59,7 @@ type Service struct {
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
 // none, over an empty index. Errors wrap those of coordinator.New and index.New,
-// or ErrUnsupported.
+// ErrConfig or ErrUnsupported.
 func NewService(cfg ServiceConfig) (*Service, error) {
 	coord, err := coordinator.New(cfg.Pool)
 	if err != nil {
@@ -72,6 +72,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	s := &Service{coord: coord, pool: pool, ranks: newGroupRanks(coord), version: cfg.Version, anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
+	}
+	if int(cfg.Remote.Strategy) >= len(strategyNames) {
+		return nil, fmt.Errorf("%w: unknown strategy number %d", ErrConfig, cfg.Remote.Strategy)
 	}
 	if cfg.Backend != nil {
 		s.remote = newRemote(s, cfg.Backend, cfg.Remote, cfg.Logger)
@@ -123,9 +126,10 @@ var _ api.PrefixCache = (*Service)(nil)
 // size, see LookupPrompt, or fewer hashes than a window or mamba group must read.
 // hashes is only borrowed.
 //
-// Over the memory index it does not allocate in the steady state. Over a backend it
+// Over the memory index it ignores ctx, and does not allocate in the steady state. Over a backend it
 // waits for the answer until ctx ends, at most RemoteConfig.Timeout and some
-// milliseconds. A backend that fails or is late is a hit of 0 and no error. The call of
+// milliseconds. If the backend fails or is late, or ctx ends first, the hit is 0 and the
+// error nil. A lookup whose ctx is cancelled is not counted. The call of
 // one that does not heed its context is abandoned; while 64 or more such calls have not
 // returned, further ones are not made, see backend.Backend.
 func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
@@ -178,7 +182,7 @@ func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes)
 // number firstChunk of its group, and before, if not empty, is the key in front of it.
 // Blocks stored this way can be looked up by anchors. before is only borrowed.
 func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
-	rank, err := s.checkChange(at, keys)
+	number, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
@@ -188,7 +192,7 @@ func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint3
 		return r.Store(ctx, at, keys)
 	}
 	var c Change
-	s.beginStore(&c, at, rank, firstChunk)
+	s.beginStore(&c, at, number, firstChunk)
 	if err := c.Add(keys.Bytes(), keys.HashLen()); err != nil {
 		return err
 	}
@@ -198,7 +202,7 @@ func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint3
 
 // Evict removes keys from a group rank. It fails as Store does.
 func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
-	rank, err := s.checkChange(at, keys)
+	number, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
@@ -207,13 +211,13 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 		defer cancel()
 		return r.Evict(ctx, at, keys)
 	}
-	_, err = s.index.Evict(rank, keys.Bytes(), keys.HashLen())
+	_, err = s.index.Evict(number, keys.Bytes(), keys.HashLen())
 	return err
 }
 
 // checkChange returns the index's number of a group rank, or why the change is refused.
-func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (rank int, err error) {
-	if rank, err = s.ranks.number(at); err != nil {
+func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (number int, err error) {
+	if number, err = s.ranks.number(at); err != nil {
 		return 0, err
 	}
 	switch n := keys.HashLen(); {
@@ -222,7 +226,7 @@ func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (rank int, err
 	case len(keys.Blob())%n != 0:
 		return 0, netproto.ErrCutKey
 	}
-	return rank, nil
+	return number, nil
 }
 
 // Reset removes every block. Over the memory index it does not fail.
@@ -271,5 +275,5 @@ func (s *Service) clampPrompt(numTokens int64) int64 {
 	return s.clampTokens(n, s.unaligned(n))
 }
 
-// unaligned returns true if n is no multiple of the alignment. n is not clamped.
+// unaligned reports whether n is no multiple of the alignment. n is not clamped.
 func (s *Service) unaligned(n uint64) bool { return n%uint64(s.coord.Alignment()) != 0 }

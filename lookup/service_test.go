@@ -26,6 +26,8 @@ func TestServiceRefusesPools(t *testing.T) {
 	require.ErrorIs(t, err, coordinator.ErrInvalidPool)
 	_, err = NewService(ServiceConfig{Memory: index.Config{MaxBytes: 1}})
 	require.ErrorIs(t, err, index.ErrConfig)
+	_, err = NewService(ServiceConfig{Remote: RemoteConfig{Strategy: 9}})
+	require.ErrorIs(t, err, ErrConfig)
 }
 
 // A prompt may have any number of tokens, in process, at every revision.

@@ -1,185 +1,40 @@
 package netproto
 
-import "encoding/binary"
+import "errors"
 
-// Tag is the kind of a request: its first body frame.
-type Tag uint8
-
-// The kinds of requests.
-const (
-	TagUnknown Tag = iota
-	TagLookup
-	TagExplain
-	TagReset
-	TagStore
-	TagEvict
-	TagPing
-	TagStat
-	TagAnchors
-)
-
-// tagNames holds the bytes of each tag on the wire.
-var tagNames = [...]string{
-	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
-	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors",
-}
-
-// maxTag is the length of the longest tag in bytes.
-const maxTag = len("explain")
-
-// String returns the tag as on the wire, "unknown" for TagUnknown.
-func (t Tag) String() string {
-	if t == TagUnknown || int(t) >= len(tagNames) {
-		return "unknown"
-	}
-	return tagNames[t]
-}
-
-// hasLookupFrames reports whether the request has the frames of a lookup, which are read
-// leniently as the reference reads them.
-func (t Tag) hasLookupFrames() bool { return t == TagLookup || t == TagExplain }
-
-// parseTag returns the tag of a first body frame, TagUnknown if there is none.
-func parseTag(b []byte) Tag {
-	for t := TagLookup; int(t) < len(tagNames); t++ {
-		if string(b) == tagNames[t] {
-			return t
+// ParseMessage parses the message at the front of b. It appends the frame bodies,
+// borrowed from b, to frames, and returns them and the length of the message in bytes.
+// It fails with ErrShort if b ends inside the message, and with a *FrameError if the
+// message violates the framing or the limits.
+//
+// It is meant for replies and other messages that lie in one buffer; a [Reader] reads
+// requests as they arrive.
+func ParseMessage(b []byte, limits Limits, frames [][]byte) ([][]byte, int, error) {
+	limits = limits.withDefaults()
+	at := 0
+	for n := 0; ; n++ {
+		h, size, err := parseHeader(b[at:])
+		if err == nil && n >= limits.MaxFrames {
+			err = ErrFrameCount
+		}
+		if err == nil && (size > limits.MaxMessage-int64(at) || h.size > uint64(limits.MaxMessage-int64(at)-size)) {
+			err = ErrMessageLength
+		}
+		if errors.Is(err, ErrShort) {
+			return frames, 0, err
+		}
+		if err != nil {
+			return frames, 0, &FrameError{Err: err, Frame: n, Byte: h.flags, Len: h.size}
+		}
+		at += int(size)
+		if uint64(len(b)-at) < h.size {
+			return frames, 0, ErrShort
+		}
+		end := at + int(h.size)
+		frames = append(frames, b[at:end:end])
+		at = end
+		if !h.more() {
+			return frames, at, nil
 		}
 	}
-	return TagUnknown
-}
-
-// First frames of replies that hold no hit.
-const (
-	StatusFailed = 0x00 // the request was refused or failed
-	StatusDone   = 0x01
-)
-
-// GroupRank names the group and the ranks that hold a store's or evict's blocks.
-//
-// TPRank is the KV shard: the worker's tensor-parallel rank divided by the number of
-// ranks that hold equal blocks. With 4 tensor-parallel ranks and 2 KV heads, ranks 0 and
-// 1 hold shard 0, and 2 and 3 hold shard 1. (Reference: head_or_tp_rank in the worker's
-// keys.)
-type GroupRank struct {
-	Group, TPRank, PPRank, PCPRank uint16
-}
-
-// FirstChunkUnknown is the FirstChunk of a store that does not give it.
-const FirstChunkUnknown = ^uint32(0)
-
-// Lengths in bytes of a group rank frame: without pcp_rank, with it, and with the number
-// of the first chunk too.
-const (
-	groupRankLen      = 6
-	groupRankPCPLen   = 8
-	groupRankChunkLen = 12
-)
-
-// parseGroupRank decodes a group rank frame of 6, 8 or 12 bytes. What is missing is 0 or
-// FirstChunkUnknown.
-func parseGroupRank(b []byte) (rank GroupRank, firstChunk uint32, err error) {
-	firstChunk = FirstChunkUnknown
-	switch len(b) {
-	case groupRankChunkLen:
-		firstChunk = binary.BigEndian.Uint32(b[groupRankPCPLen:])
-		fallthrough
-	case groupRankPCPLen:
-		rank.PCPRank = binary.BigEndian.Uint16(b[groupRankLen:])
-		fallthrough
-	case groupRankLen:
-		rank.Group = binary.BigEndian.Uint16(b)
-		rank.TPRank = binary.BigEndian.Uint16(b[2:])
-		rank.PPRank = binary.BigEndian.Uint16(b[4:])
-		return rank, firstChunk, nil
-	}
-	return rank, firstChunk, ErrGroupRankLen
-}
-
-// AppendLookup appends a lookup request up to and including the header of its blob
-// frame. The blob of blobLen bytes follows on the wire, so it need not be copied.
-// envelope is encoded, with its delimiter, and may be empty.
-func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendLookup(dst, envelope, TagLookup, numTokens, hashLen, blobLen)
-}
-
-// AppendExplain appends an explain request as AppendLookup does a lookup.
-func AppendExplain(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
-	return appendLookup(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
-}
-
-// appendLookup appends a request with the frames of a lookup, as AppendLookup does.
-func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tagNames[tag]), true)
-	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
-	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
-	return AppendFrameHeader(dst, blobLen, false)
-}
-
-// AppendKeys appends a store or evict request up to and including the header of its
-// blob frame. The blob of blobLen bytes follows on the wire.
-func AppendKeys(dst, envelope []byte, tag Tag, rank GroupRank, hashLen, blobLen int) []byte {
-	return appendBlob(appendGroupRank(dst, envelope, tag, rank, groupRankPCPLen), hashLen, blobLen, false)
-}
-
-// AppendChunks appends a store request for chunks from number firstChunk on, up to and
-// including the header of its blob frame. The blob of blobLen bytes follows on the wire.
-// If more is true, a frame with the key before the first follows the blob.
-func AppendChunks(dst, envelope []byte, rank GroupRank, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
-	dst = appendGroupRank(dst, envelope, TagStore, rank, groupRankChunkLen)
-	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
-	return appendBlob(dst, hashLen, blobLen, more)
-}
-
-// appendGroupRank appends a store or evict request up to and including the pcp_rank in
-// its group rank frame of size bytes.
-func appendGroupRank(dst, envelope []byte, tag Tag, rank GroupRank, size int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tag.String()), true)
-	dst = AppendFrameHeader(dst, size, true)
-	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
-		dst = binary.BigEndian.AppendUint16(dst, v)
-	}
-	return dst
-}
-
-// appendBlob appends the hash_len frame and the header of the blob frame.
-func appendBlob(dst []byte, hashLen, blobLen int, more bool) []byte {
-	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
-	return AppendFrameHeader(dst, blobLen, more)
-}
-
-// AppendRequest appends a request of a tag and the given frames: reset, ping or stat.
-func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte(tag.String()), len(frames) > 0)
-	for i, f := range frames {
-		dst = AppendFrame(dst, f, i < len(frames)-1)
-	}
-	return dst
-}
-
-// AppendHit appends the reply to a lookup: the hit, in tokens, as u32.
-func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
-	dst = append(dst, envelope...)
-	return binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, false), hitTokens)
-}
-
-// AppendDone appends the reply 01 and the frames of payload, which are encoded; payload
-// may be empty.
-func AppendDone(dst, envelope, payload []byte) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte{StatusDone}, len(payload) > 0)
-	return append(dst, payload...)
-}
-
-// AppendFailed appends the reply 00 and, unless reason is empty, a frame with its text.
-func AppendFailed(dst, envelope []byte, reason string) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrame(dst, []byte{StatusFailed}, reason != "")
-	if reason == "" {
-		return dst
-	}
-	return append(AppendFrameHeader(dst, len(reason), false), reason...)
 }

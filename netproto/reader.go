@@ -111,15 +111,6 @@ func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage
 // ZMTP reports whether the connection has completed a ZMTP handshake.
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
-// Begun returns the request whose Begin was called and whose End was not, nil if there
-// is none. When the connection closes, the owner must release what Begin acquired.
-func (r *Reader) Begun() *Request {
-	if !r.req.begun {
-		return nil
-	}
-	return &r.req
-}
-
 // Feed consumes the next bytes of the connection, all of p, and calls h. It borrows p
 // until it returns. An error is a *FrameError and final: later calls return it again.
 func (r *Reader) Feed(p []byte, h Handler) error {

@@ -61,7 +61,7 @@ func line(q *Request, hashes []byte) string {
 	case TagLookup, TagExplain:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
 	case TagStore, TagEvict:
-		s = fmt.Sprintf(" rank=%v first=%d", q.Rank, q.FirstChunk)
+		s = fmt.Sprintf(" rank=%v first=%d", q.GroupRank, q.FirstChunk)
 	case TagAnchors:
 		a := &q.Anchors
 		s = fmt.Sprintf(" tokens=%d unaligned=%v of=%d stride=%d first=%d numbers=%x digests=%x",
@@ -171,7 +171,7 @@ func TestReaderRequests(t *testing.T) {
 				require.NoError(t, err, "pieces of %d", size)
 				require.Equal(t, c.want, got, "pieces of %d", size)
 				require.False(t, r.InMessage())
-				require.Nil(t, r.Begun())
+				require.False(t, r.req.begun)
 			}
 		})
 	}
@@ -579,7 +579,7 @@ func slowKeys(q *Request, body []string) (lines []string, got string) {
 		var err error
 		switch i {
 		case 1:
-			q.Rank, q.FirstChunk, err = parseGroupRank([]byte(f))
+			q.GroupRank, q.FirstChunk, err = parseGroupRank([]byte(f))
 		case 2:
 			v, _ := slowInt(f)
 			if n = int(v % 1000); len(f) != 2 || v == 0 || v > 64 {

@@ -20,9 +20,9 @@ type Request struct {
 	HashLen int
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
-	// Rank and FirstChunk are the group rank of a store or evict, and the number of
+	// GroupRank and FirstChunk are the group rank of a store or evict, and the number of
 	// the first chunk or FirstChunkUnknown.
-	Rank       GroupRank
+	GroupRank  GroupRank
 	FirstChunk uint32
 	// KeyBefore is the key before the first of a store, empty if not given.
 	KeyBefore []byte
@@ -171,7 +171,7 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 			return
 		}
 		var err error
-		if q.Rank, q.FirstChunk, err = parseGroupRank(q.scratch[:q.filled]); err != nil {
+		if q.GroupRank, q.FirstChunk, err = parseGroupRank(q.scratch[:q.filled]); err != nil {
 			q.fail(err)
 		}
 	case roleHashLen:

@@ -25,7 +25,7 @@ const (
 var aLongTimeAgo = time.Unix(1, 0)
 
 // conn is a connection to a master. It serves one request at a time. It is not safe for
-// concurrent use; who took it from the pool owns it.
+// concurrent use; whoever took it from the pool owns it.
 type conn struct {
 	net     net.Conn
 	addr    string

@@ -34,7 +34,7 @@ func block(prefix string, group, tp, i int) string {
 	return fmt.Sprintf("%s@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:%d@%x", prefix, tp, group, sha256.Sum256(fmt.Append(nil, i)))
 }
 
-// countBlocks returns n keys, in the order of a lookup.
+// blocks returns n keys, in the order of a lookup.
 func blocks(prefix string, n int) []string {
 	keys := make([]string, n)
 	for i := range keys {

@@ -43,7 +43,7 @@ func groupBySet(keys []string) ([]setMembers, error) {
 	return sets, nil
 }
 
-// forEachCommand calls visit with the members of keys, at most manyKeys of one set at a
+// forEachCommand calls add with the members of keys, at most keysPerCommand of one set at a
 // time, and send after about batch members and at the end.
 func forEachCommand(keys []string, batch int, add func(set setMembers), send func() error) error {
 	sets, err := groupBySet(keys)

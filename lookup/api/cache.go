@@ -20,6 +20,12 @@ type Hit struct {
 // chunk of a group; keys are those of consecutive chunks. Both are borrowed until the
 // method returns.
 //
+// At revision 2026-06-20 numTokens must be a multiple of the pool's scheduler block size.
+//
+// Errors are those of the implementation, see lookup.Service and client.Client; there are
+// no common sentinels. Over a failing backend a Service returns a hit of 0 and no error. A
+// Client returns an error if the server cannot be reached, see client.WithFailOpen.
+//
 // All methods are safe for concurrent use. They wait until ctx ends at most. Over the
 // memory index of this process they do not wait.
 type PrefixCache interface {

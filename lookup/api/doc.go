@@ -4,6 +4,7 @@
 //   - [Explanation] and [Stat], the JSON documents of the requests explain and stat
 //   - [SplitAddress], the syntax of addresses
 //
-// It links neither the server nor the client. All types are plain values; copies are
-// independent, except for the map of Stat.Closed and the slice of Explanation.Groups.
+// It links neither the server nor the client. Hit, Stat and Explanation are plain values.
+// Copies share the map of Stat.Closed, the slice of Explanation.Groups and what its
+// FirstMissingBlock points to.
 package api

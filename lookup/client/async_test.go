@@ -44,7 +44,7 @@ func notReady(t testing.TB, a *AsyncClient, id string, numTokens uint32) {
 	require.Zero(t, hit.Tokens)
 }
 
-// idle reports whether the client has no pending id, answer, copy or queued call.
+// empty reports whether the client has no pending id, answer, copy or queued call.
 func (a *AsyncClient) empty() bool {
 	a.pipe.mu.Lock()
 	defer a.pipe.mu.Unlock()
@@ -212,7 +212,7 @@ func TestAsyncFailureReadsAsZero(t *testing.T) {
 }
 
 // A reset is sent behind the lookups that were asked before it.
-func TestAsyncResetWaitsItsTurn(t *testing.T) {
+func TestAsyncResetWaitsForLookups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, held := heldServer()
 		a := fakeAsync(t, f)

@@ -16,7 +16,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// benchDepth is how many requests the pipelined benchmarks keep under way, and
+// benchDepth is how many requests the pipelined benchmarks keep in flight, and
 // benchBurst how many one write of theirs takes at most.
 const benchDepth, benchBurst = 256, 64
 

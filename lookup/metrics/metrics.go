@@ -62,7 +62,7 @@ var serviceMetrics = []metric{
 	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }),
 	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }),
 	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }),
-	counter("evicted_total", "Entries removed, for room or on request.", func(st *api.Stat) int64 { return st.Evicted }),
+	counter("evicted_total", "Entries removed, to free memory or on request.", func(st *api.Stat) int64 { return st.Evicted }),
 }
 
 var indexMetrics = []metric{

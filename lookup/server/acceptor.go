@@ -172,7 +172,7 @@ func hasPending(p deadlineListener) bool {
 func (a *acceptor) reportError(what, addr string, err error) {
 	a.server.acceptErrors.Add(1)
 	if suppressed, ok := a.errorLog.allow(a.server.peers.now()); ok {
-		a.server.cfg.Logger.Error(what, "listen", addr, "error", err, "not_told", suppressed)
+		a.server.cfg.Logger.Error(what, "listen", addr, "error", err, "suppressed", suppressed)
 	}
 }
 

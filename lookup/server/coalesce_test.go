@@ -180,7 +180,7 @@ func TestRemoteCancelled(t *testing.T) {
 }
 
 // TestRemoteChangeOutlivesItsConnection closes a connection while its store is
-// under way.
+// in flight.
 func TestRemoteChangeOutlivesItsConnection(t *testing.T) {
 	keys := lookuptest.Chain("a", 8, 32)
 	store, g := &lookuptest.KeyStore{}, lookuptest.NewGate()

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turnReads bounds the reads of one request in one turn: 512 KiB, a tenth of a millisecond.
+// maxReads bounds the reads of one request in one call of OnTraffic: 512 KiB, a tenth of a millisecond.
 // Each read after the first saves a round through the poller, which costs as much as
 // reading 16 KiB.
-const turnReads = 8
+const maxReads = 8
 
 // readBuffers holds the read buffers of continueRead.
 var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
-// continueRead reads on in the same turn, past gnet, if the last read of n bytes filled
+// continueRead reads on in the same call of OnTraffic, past gnet, if the last read of n bytes filled
 // gnet's buffer and left a request unfinished. On an error or the end of the stream it
 // returns nil: gnet's next read sees it again and closes the connection.
 func (s *Server) continueRead(c gnet.Conn, ses *session, n int) error {
@@ -24,7 +24,7 @@ func (s *Server) continueRead(c gnet.Conn, ses *session, n int) error {
 	}
 	buf := readBuffers.Get().(*[readBuffer]byte)
 	defer readBuffers.Put(buf)
-	for reads := 1; reads < turnReads && n == readBuffer && ses.reader.InMessage(); reads++ {
+	for reads := 1; reads < maxReads && n == readBuffer && ses.reader.InMessage(); reads++ {
 		var err error
 		if n, err = unix.Read(c.Fd(), buf[:]); err != nil || n <= 0 {
 			return nil // gnet sees it again

@@ -4,18 +4,19 @@
 // # Glossary
 //
 //   - session: one connection.
-//   - turn: one run of an event loop for one connection.
+//   - turn: one call of session.receive or handleWake: the bytes of one read, or a wake-up
+//     by a worker, and the replies. OnTraffic may take several turns.
 //   - handler: serves the requests of one session, over the memory index or a backend.
 //   - remote request: one request over a backend, from its first byte to its reply.
 //   - worker: a goroutine that calls the backend.
 //
 // # From socket to reply
 //
-// Over the memory index a lookup is answered within a turn:
+// Over the memory index a lookup is answered by the turn that reads its last byte:
 //
 //  1. acceptor.accept, admit, enroll: a connection is accepted and handed to an event loop
 //  2. eventHandler.OnOpen: it gets a session and a handler
-//  3. eventHandler.OnTraffic, Server.serveTurn: bytes have arrived
+//  3. eventHandler.OnTraffic, Server.serveTraffic: bytes have arrived
 //  4. session.receive: one turn begins
 //  5. netproto.Reader.Feed: the bytes are parsed
 //  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls
@@ -24,13 +25,13 @@
 //  9. netproto.AppendHit: the reply is appended to session.out
 //  10. session.endTurn, flush: all replies of the turn are written at once
 //
-// Over a backend steps 7 to 10 are
+// From step 7 on, over a backend:
 //
 //  7. remoteHandler.begin, addHashes, end: the hashes are copied
 //  8. remoteHandler.enqueue, dispatch, start, workerPool.submit: the request is queued
 //  9. workerPool.work, remoteRequest.run, lookup.Remote.Lookup: a worker calls the backend
 //  10. remoteHandler.complete: the worker wakes the event loop
-//  11. OnTraffic, serveTurn, session.handleWake, remoteHandler.handleWake: a turn without bytes
+//  11. OnTraffic, serveTraffic, session.handleWake, remoteHandler.handleWake: a turn without bytes
 //  12. remoteHandler.finish, writeReply, session.endTurn, flush
 //
 // # Layout
@@ -38,14 +39,14 @@
 //	server.go          Config, Server and its counters
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
-//	event_handler.go   gnet's events; continue_read.go further reads in a turn
+//	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts
 //	handler.go         what the two handlers share
 //	memory_handler.go  requests over the memory index
 //	remote_handler.go  requests over a backend; remote_request.go one of them
 //	remote_replies.go  their replies, in order
 //	worker_pool.go     the workers
-//	limits.go          all limits; nofile.go that of open files
+//	limits.go          what can be limited; nofile.go the limit of open files; errors.go
 //	close_reason.go    why connections end; peerlog.go logs it
 //	histograms.go      lookup durations and sizes; stat.go counters; ready.go readiness
 //
@@ -63,7 +64,7 @@
 // # Ownership
 //
 //   - Borrowed from the event loop: the bytes that gnet passes to OnTraffic, until the end
-//     of serveTurn. The hashes of requestHandler.addHashes lie in them, and are valid until
+//     of serveTraffic. The hashes of requestHandler.addHashes lie in them, and are valid until
 //     the call returns.
 //   - Pooled: the buffer of continueRead, in which hashes lie in the same way; session.out,
 //     the replies of a turn, until endTurn; a remote request's hashes, until release; a
@@ -79,6 +80,6 @@
 // # Concurrency
 //
 // A session and its handler belong to their event loop. The fields that closeOverdue and
-// drain read are atomic. Of a handler, workers use only connCtx and complete. Shutdown
+// drain read are atomic. Of a handler, workers use only connCtx, remote and complete. Shutdown
 // waits for all goroutines of the server.
 package server

@@ -39,16 +39,6 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 }
 
-// running reports whether stop has not ended yet.
-func (s *Server) running() bool {
-	select {
-	case <-s.done:
-		return false
-	default:
-		return true
-	}
-}
-
 // countBusy counts the connections that are busy. It wakes those with unsent replies,
 // because only their event loop can update unsent.
 func (s *Server) countBusy() int {

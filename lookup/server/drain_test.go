@@ -39,7 +39,7 @@ func (s *Server) only(t testing.TB) (only gnet.Conn) {
 }
 
 // A server that drains no longer listens: the next one can have its addresses
-// while requests of the first are still under way.
+// while requests of the first are still in flight.
 func TestDrainGivesAddressesBack(t *testing.T) {
 	old, err := serveOn(t, nil, "tcp://"+storetest.FreeAddr(t), "ipc://"+filepath.Join(t.TempDir(), "s"))
 	require.NoError(t, err)

@@ -54,11 +54,12 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// OnTraffic implements gnet.EventHandler: one turn of the event loop for one connection.
+// OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or a worker
+// has woken its event loop.
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	s := h.server
 	ses := c.Context().(*session)
-	err := s.serveTurn(c, ses)
+	err := s.serveTraffic(c, ses)
 	switch {
 	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
 		return ses.closeWith(closedDraining)
@@ -71,9 +72,9 @@ func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	return ses.closeWith(reasonOf(err))
 }
 
-// serveTurn passes all bytes that have arrived to the session, so that gnet never copies a
-// remainder. If there are none, the turn was caused by a Wake.
-func (s *Server) serveTurn(c gnet.Conn, ses *session) error {
+// serveTraffic passes all bytes that have arrived to the session, so that gnet never copies a
+// remainder. If there are none, a Wake has caused the call.
+func (s *Server) serveTraffic(c gnet.Conn, ses *session) error {
 	p, err := c.Peek(-1)
 	if err != nil {
 		return nil //nolint:nilerr // the connection is closing

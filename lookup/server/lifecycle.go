@@ -230,3 +230,13 @@ func (s *Server) watch(maxMissed int) {
 	s.acceptor.close(ctx)
 	s.stop(errors.New("an event loop ended"))
 }
+
+// running reports whether stop has not ended yet.
+func (s *Server) running() bool {
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}

@@ -49,9 +49,9 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 		h.change = new(lookup.Change)
 	}
 	if q.Tag == netproto.TagStore {
-		return service.BeginStore(h.change, q.Rank, q.FirstChunk)
+		return service.BeginStore(h.change, q.GroupRank, q.FirstChunk)
 	}
-	return service.BeginEvict(h.change, q.Rank)
+	return service.BeginEvict(h.change, q.GroupRank)
 }
 
 // beginLookup begins a lookup or an explain.

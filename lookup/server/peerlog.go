@@ -71,7 +71,7 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string,
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
 	if suppressed > 0 {
-		attrs = append(attrs, slog.Int64("not_told", suppressed))
+		attrs = append(attrs, slog.Int64("suppressed", suppressed))
 	}
 	l.logger.LogAttrs(ctx, level, message, attrs...)
 }

@@ -37,7 +37,7 @@ func TestPeerLogIsLimited(t *testing.T) {
 
 		time.Sleep(time.Nanosecond)
 		l.connectionClosed(closedFirstByte, peer, cause)
-		require.Equal(t, []string{first + " not_told=100"}, log.Take())
+		require.Equal(t, []string{first + " suppressed=100"}, log.Take())
 
 		// With no further line, the number is told when the next line could be.
 		l.connectionClosed(closedFirstByte, peer, cause)

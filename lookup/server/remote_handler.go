@@ -20,7 +20,8 @@ import (
 // overtake have completed: a write waits for all, a read for writes only. The event loop
 // writes its reply, once the requests before it with an equal envelope have theirs.
 //
-// All fields belong to the event loop, except those that mu guards and connCtx.
+// All fields belong to the event loop, except those that mu guards, the queues, which
+// workerPool.mu guards, and session and connCtx, which workers read.
 type remoteHandler struct {
 	session *session
 
@@ -70,7 +71,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, tag: q.Tag, rank: q.Rank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, tag: q.Tag, groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
@@ -84,7 +85,7 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 	}
 	if r.isWrite() {
 		r.neededBytes = q.NumHashes * q.HashLen
-		return service.CheckRank(q.Rank)
+		return service.CheckGroupRank(q.GroupRank)
 	}
 	if err := h.session.server.checkHashes(q); err != nil {
 		return err

@@ -22,7 +22,7 @@ type remoteRequest struct {
 	behind   bool           // an earlier one with an equal envelope has no reply yet
 
 	numTokens   int64
-	rank        lookup.GroupRank
+	groupRank   lookup.GroupRank
 	hashLen     int
 	numHashes   int
 	began       int64           // when the first byte arrived, in monotime
@@ -139,9 +139,9 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		r.payload, err = encodeJSON(e)
 		return err
 	case netproto.TagStore:
-		return remote.Store(ctx, r.rank, hashes)
+		return remote.Store(ctx, r.groupRank, hashes)
 	case netproto.TagEvict:
-		return remote.Evict(ctx, r.rank, hashes)
+		return remote.Evict(ctx, r.groupRank, hashes)
 	}
 	return remote.Reset(ctx)
 }

@@ -68,6 +68,9 @@ const readBuffer = 64 << 10
 // New returns a server that is not started. It returns ErrConfig if the configuration is
 // not valid.
 func New(service *lookup.Service, cfg Config) (*Server, error) {
+	if service == nil {
+		return nil, fmt.Errorf("%w: no service", ErrConfig)
+	}
 	if len(cfg.Listen) == 0 {
 		cfg.Listen = []string{api.DefaultListen}
 	}

@@ -406,7 +406,7 @@ func (r *soakResets) end(number int, done bool) {
 	r.open--
 }
 
-// look returns how many resets have begun and whether one is under way. cleared
+// look returns how many resets have begun and whether one is in flight. cleared
 // reports whether one took effect wholly after the first since of them had begun.
 func (r *soakResets) look(since int) (began int, open, cleared bool) {
 	r.mu.Lock()

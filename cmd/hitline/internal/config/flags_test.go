@@ -60,7 +60,7 @@ func TestFlagErrors(t *testing.T) {
 }
 
 // An origin that a later source overrode is not blamed.
-func TestPlaceIsOfTheLastSource(t *testing.T) {
+func TestOriginIsOfTheLastSource(t *testing.T) {
 	file := write(t, "listen: [tcp://a:1, tcp://b:1]\npool: {groups: [{kind: mamba, block_size: 16}]}\n")
 	_, err := Load(Source{File: file, Flags: Flags{Listen: []string{"tcp://a:1", "b"}}})
 	require.EqualError(t, err, `--listen: listen[1]: "b": missing port in address; write tcp://host:port, an IPv6 address in brackets`)

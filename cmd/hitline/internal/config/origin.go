@@ -41,7 +41,7 @@ func (ps origins) drop(path string) {
 	}
 }
 
-// below returns true if path is root or lies under it.
+// below reports whether path is root or lies under it.
 func below(path, root string) bool {
 	rest, ok := strings.CutPrefix(path, root)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')

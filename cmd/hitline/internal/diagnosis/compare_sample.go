@@ -10,9 +10,9 @@ import (
 func (c *comparer) compareSample(s keySample, f *Findings) {
 	if len(s.keys) == 0 {
 		if s.complete {
-			f.addNote("no key in the store has the shape of a block's: nothing is stored yet, or it is elsewhere, in another database or tenant")
+			f.addNote("no key in the store looks like a block's: nothing is stored yet, or it is elsewhere, in another database or tenant")
 		} else {
-			f.addNote("none of the keys looked at has the shape of a block's")
+			f.addNote("none of the sampled keys looks like a block's")
 		}
 		return
 	}

@@ -76,6 +76,11 @@ func (c *comparer) compareBlockSize(p promptPrefix, f *Findings) (fits bool) {
 		return true
 	}
 	guess := int64(1) << bits.Len64(uint64(p.tokens/int64(p.numHashes+1))) // block sizes are powers of two
+	if want := p.tokens / int64(c.pool.HashBlockSize); int64(p.numHashes) < want && p.tokens/guess != int64(p.numHashes) {
+		f.addProblem("a prompt of %d tokens has %d hashes, and with pool.hash_block_size %d it should have %d: give all of them, or compare pool.hash_block_size with the engine's",
+			p.tokens, p.numHashes, c.pool.HashBlockSize, want)
+		return false
+	}
 	f.addProblem("a prompt of %d tokens has %d hashes, one for every %d tokens, and pool.hash_block_size is %d: set it to the engine's",
 		p.tokens, p.numHashes, guess, c.pool.HashBlockSize)
 	return false

@@ -26,6 +26,25 @@ func TestFitsBlockSize(t *testing.T) {
 	}
 }
 
+// A prompt with too few hashes names another block size only if that explains them.
+func TestCompareBlockSize(t *testing.T) {
+	c := comparerOf(t, coordinator.Pool{HashBlockSize: 16})
+	for _, test := range []struct {
+		tokens int64
+		hashes int
+		want   string
+	}{
+		{64, 3, "with pool.hash_block_size 16 it should have 4: give all of them"},
+		{640, 20, "one for every 32 tokens"},
+		{640, 80, "one for every 8 tokens"},
+	} {
+		var f Findings
+		assert.False(t, c.compareBlockSize(promptPrefix{tokens: test.tokens, numHashes: test.hashes}, &f))
+		assert.Len(t, f.Problems, 1)
+		assert.Contains(t, f.Problems[0], test.want)
+	}
+}
+
 func TestStoredStride(t *testing.T) {
 	for stored, want := range map[string]int{
 		"": 0, "....": 0, "x": 0, "xx": 0, "xxx": 1, "xxxx....": 1, ".x.x.x..": 2, "...x...x...x": 4,

@@ -1,0 +1,50 @@
+package coordinator
+
+import "math/bits"
+
+// resize returns s with n elements. The values of added ones are undefined.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return append(s[:cap(s)], make([]T, n-cap(s))...)
+	}
+	return s[:n]
+}
+
+// setBits sets the bits [from, to).
+func setBits(set []uint64, from, to int) {
+	for from < to {
+		n := min(64-from%64, to-from)
+		set[from/64] |= ^uint64(0) >> (64 - n) << (from % 64)
+		from += n
+	}
+}
+
+// lowBits returns a word with the lowest n bits set, all for n >= 64, none for n <= 0.
+func lowBits(n int) uint64 {
+	if n >= 64 {
+		return ^uint64(0)
+	}
+	return 1<<max(0, n) - 1
+}
+
+// countBits returns the number of bits set.
+func countBits(set []uint64) int {
+	n := 0
+	for _, word := range set {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+// keepFirst clears all set bits but the first n. It returns the number of bits left set.
+func keepFirst(set []uint64, n int) int {
+	kept := 0
+	for w, word := range set {
+		rest := word
+		for ; rest != 0 && kept < n; kept++ {
+			rest &= rest - 1
+		}
+		set[w] = word &^ rest
+	}
+	return kept
+}

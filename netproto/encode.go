@@ -1,0 +1,97 @@
+package netproto
+
+import "encoding/binary"
+
+// First frames of replies that hold no hit.
+const (
+	StatusFailed = 0x00 // the request was refused or failed
+	StatusDone   = 0x01
+)
+
+// AppendLookup appends a lookup request up to and including the header of its blob
+// frame. The blob of blobLen bytes follows on the wire, so it need not be copied.
+// envelope is encoded, with its delimiter, and may be empty.
+func AppendLookup(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	return appendLookup(dst, envelope, TagLookup, numTokens, hashLen, blobLen)
+}
+
+// AppendExplain appends an explain request as AppendLookup does a lookup.
+func AppendExplain(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	return appendLookup(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
+}
+
+// appendLookup appends a request with the frames of a lookup, as AppendLookup does.
+func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(tagNames[tag]), true)
+	dst = binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, true), numTokens)
+	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
+	return AppendFrameHeader(dst, blobLen, false)
+}
+
+// AppendKeys appends a store or evict request up to and including the header of its
+// blob frame. The blob of blobLen bytes follows on the wire.
+func AppendKeys(dst, envelope []byte, tag Tag, rank GroupRank, hashLen, blobLen int) []byte {
+	return appendBlob(appendGroupRank(dst, envelope, tag, rank, groupRankPCPLen), hashLen, blobLen, false)
+}
+
+// AppendChunks appends a store request for chunks from number firstChunk on, up to and
+// including the header of its blob frame. The blob of blobLen bytes follows on the wire.
+// If more is true, a frame with the key before the first follows the blob.
+func AppendChunks(dst, envelope []byte, rank GroupRank, firstChunk uint32, hashLen, blobLen int, more bool) []byte {
+	dst = appendGroupRank(dst, envelope, TagStore, rank, groupRankChunkLen)
+	dst = binary.BigEndian.AppendUint32(dst, firstChunk)
+	return appendBlob(dst, hashLen, blobLen, more)
+}
+
+// appendGroupRank appends a store or evict request up to and including the pcp_rank in
+// its group rank frame of size bytes.
+func appendGroupRank(dst, envelope []byte, tag Tag, rank GroupRank, size int) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(tag.String()), true)
+	dst = AppendFrameHeader(dst, size, true)
+	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
+		dst = binary.BigEndian.AppendUint16(dst, v)
+	}
+	return dst
+}
+
+// appendBlob appends the hash_len frame and the header of the blob frame.
+func appendBlob(dst []byte, hashLen, blobLen int, more bool) []byte {
+	dst = binary.BigEndian.AppendUint16(AppendFrameHeader(dst, 2, true), uint16(hashLen))
+	return AppendFrameHeader(dst, blobLen, more)
+}
+
+// AppendRequest appends a request of a tag and the given frames: reset, ping or stat.
+func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(tag.String()), len(frames) > 0)
+	for i, f := range frames {
+		dst = AppendFrame(dst, f, i < len(frames)-1)
+	}
+	return dst
+}
+
+// AppendHit appends the reply to a lookup: the hit, in tokens, as u32.
+func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
+	dst = append(dst, envelope...)
+	return binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, false), hitTokens)
+}
+
+// AppendDone appends the reply 01 and the frames of payload, which are encoded; payload
+// may be empty.
+func AppendDone(dst, envelope, payload []byte) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte{StatusDone}, len(payload) > 0)
+	return append(dst, payload...)
+}
+
+// AppendFailed appends the reply 00 and, unless reason is empty, a frame with its text.
+func AppendFailed(dst, envelope []byte, reason string) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte{StatusFailed}, reason != "")
+	if reason == "" {
+		return dst
+	}
+	return append(AppendFrameHeader(dst, len(reason), false), reason...)
+}

@@ -1,0 +1,48 @@
+package netproto
+
+// Tag is the kind of a request: its first body frame.
+type Tag uint8
+
+// The kinds of requests.
+const (
+	TagUnknown Tag = iota
+	TagLookup
+	TagExplain
+	TagReset
+	TagStore
+	TagEvict
+	TagPing
+	TagStat
+	TagAnchors
+)
+
+// tagNames holds the bytes of each tag on the wire.
+var tagNames = [...]string{
+	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
+	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors",
+}
+
+// maxTag is the length of the longest tag in bytes.
+const maxTag = len("explain")
+
+// String returns the tag as on the wire, "unknown" for TagUnknown.
+func (t Tag) String() string {
+	if t == TagUnknown || int(t) >= len(tagNames) {
+		return "unknown"
+	}
+	return tagNames[t]
+}
+
+// hasLookupFrames reports whether the request has the frames of a lookup, which are read
+// leniently as the reference reads them.
+func (t Tag) hasLookupFrames() bool { return t == TagLookup || t == TagExplain }
+
+// parseTag returns the tag of a first body frame, TagUnknown if there is none.
+func parseTag(b []byte) Tag {
+	for t := TagLookup; int(t) < len(tagNames); t++ {
+		if string(b) == tagNames[t] {
+			return t
+		}
+	}
+	return TagUnknown
+}
