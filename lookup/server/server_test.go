@@ -427,6 +427,8 @@ func TestStartFailures(t *testing.T) {
 		_, err := New(service, Config{Listen: []string{listen}})
 		require.ErrorIs(t, err, ErrConfig, listen)
 	}
+	_, err = New(nil, Config{})
+	require.ErrorIs(t, err, ErrConfig)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
