@@ -30,18 +30,20 @@ func (a *app) compareCommand(failed *error) *cobra.Command {
 	var f compareFlags
 	cmd := &cobra.Command{
 		Use:   "compare",
-		Short: "Measure the same lookups at hitline and at what one would take instead",
+		Short: "Measure the same lookups at hitline and at its rivals",
 		Long: `Measure the round trip of the same lookups at hitline and at what a user would
-otherwise take: a Python set of the store's keys behind ZeroMQ, as engines have it,
-and one of the bare hashes; a Go map behind ZeroMQ, and behind a plain socket; Redis
-and Valkey, by SMISMEMBER on a set and by pipelined EXISTS; Mooncake's batch existence
-call; and, as the least there can be, a raw-socket server that looks nothing up.
+otherwise take: a Python set of the store's keys behind ZeroMQ, as engines have
+it, and one of the bare hashes; a Go map behind ZeroMQ, and behind a plain
+socket; Redis and Valkey, by SMISMEMBER on a set and by pipelined EXISTS;
+Mooncake's batch existence call; and, as the least there can be, a raw-socket
+server that looks nothing up.
 
-All servers are started here and stopped at the end; the client is pinned to one core
-and they to another. One client asks, one request at a time, and every answer is
-checked. Rounds are interleaved; figures are medians of the rounds, with the least and
-the largest. A ratio above 1 says that the rival takes longer than hitline. What is
-not on this machine is left out, and the report says why; with --only it is an error.
+All servers are started here and stopped at the end; the client is pinned to one
+core and they to another. One client asks, one request at a time, and every
+answer is checked. Rounds are interleaved; figures are medians of the rounds,
+with the least and the largest. A ratio above 1 says that the rival takes longer
+than hitline. What is not on this machine is left out, and the report says why;
+with --only it is an error.
 
 Linux only. Leave the machine alone while it runs.
 
@@ -54,23 +56,23 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request; a list")
-	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival at each number of hashes, about")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request")
+	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival at each number of hashes,\nabout")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Entries, "entries", 131072, "hashes stored for each number of hashes; more if the chains need it")
+	flags.IntVar(&f.o.Entries, "entries", 131072, "hashes stored for each number of hashes; more if\nthe chains need it")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
-	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or random")
+	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or\nrandom")
 	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
-	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq (default python3 on PATH)")
-	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this program, then on PATH)")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
+	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq\n(default python3 on PATH)")
+	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this\nprogram, then on PATH)")
 	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
 	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
 	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default")
-	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may run on")
-	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of all servers, counted likewise")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may\nrun on")
+	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of all servers, likewise")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
-	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an answer")
+	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }

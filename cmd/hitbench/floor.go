@@ -39,8 +39,8 @@ raw-socket server that only reads the same bytes and answers 4. Both servers are
 started here and stopped at the end; the client is pinned to one core and they
 to another. Requests rotate over chains that together exceed the last-level
 cache, a tenth of them cut at a missing block, and every answer is checked.
-Figures are medians of the rounds. --pipeline adds rounds with many requests
-under way, and their number a second at either server. --anchored asks hitline by
+Figures are medians of the rounds. --pipeline adds rounds with many requests in
+flight, and their number a second at either server. --anchored asks hitline by
 a few of the hashes, while the raw-socket server still reads all of them.
 
 Linux only. Leave the machine alone while it runs.
@@ -55,19 +55,19 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&f.o.Hashes, "hashes", 512, "hashes a request")
-	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the chains need it")
+	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes in the index; more are stored if the\nchains need it")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their size")
-	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests under way in further rounds; 0 for none")
-	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are cut at a random block")
+	flags.IntVar(&f.o.Requests, "requests", 0, "requests a round and server; 0 chooses by their\nsize")
+	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests in flight in further rounds; 0 for none")
+	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are\ncut at a random block")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect; only raw")
-	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may run on")
-	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, counted likewise")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
-	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of starting one")
-	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has it")
-	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most; virtual machines report their host's")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may\nrun on")
+	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, likewise")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
+	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of\nstarting one")
+	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has\nit")
+	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most;\nvirtual machines report the host's")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }

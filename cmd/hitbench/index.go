@@ -51,13 +51,13 @@ bad trace.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&f.entries, "entries", 10_000_000, "hashes in the index")
-	flags.IntVar(&f.hashLen, "hash-len", 32, "bytes a hash, 8 to 64; the map is for 8, 16, 20 and 32")
+	flags.IntVar(&f.hashLen, "hash-len", 32, "bytes a hash, 8 to 64; the map is for 8, 16, 20\nand 32")
 	flags.IntVar(&f.passes, "passes", 5, "passes, or rounds of --churn")
 	flags.BoolVar(&f.churn, "churn", false, "lookups while entries are stored and evicted")
-	flags.IntVar(&f.churnRate, "churn-rate", 100_000, "entries stored a second, with --churn")
-	flags.DurationVar(&f.churnPhase, "churn-phase", 2*time.Second, "length of a phase; each round has two, with --churn")
+	flags.IntVar(&f.churnRate, "churn-rate", 100_000, "entries stored a second, with\n--churn")
+	flags.DurationVar(&f.churnPhase, "churn-phase", 2*time.Second, "length of a phase; each round has two, with\n--churn")
 	flags.StringVar(&f.trace, "trace", "", "trace file, plain or gzip; - for standard input")
-	flags.Int64SliceVar(&f.capacities, "capacities", nil, "bounds to count hits under, in blocks, with --trace")
+	flags.Int64SliceVar(&f.capacities, "capacities", nil, "bounds to count hits under, in blocks, with\n--trace")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	cmd.Run = func(cmd *cobra.Command, _ []string) {
 		*failed = a.index(cmd.Context(), f, flags)

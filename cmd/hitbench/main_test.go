@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -203,6 +204,13 @@ func TestHelp(t *testing.T) {
 	r := runWith(t.Context(), &fakeServer{}, nil, "replay", "--help")
 	assert.Equal(t, exitDone, r.code)
 	assert.Contains(t, r.stdout, "--allow-evicted")
+	for _, command := range []string{"", "compare", "floor", "index", "picture", "replay", "run", "scale"} {
+		r := runWith(t.Context(), &fakeServer{}, nil, append(strings.Fields(command), "--help")...)
+		assert.Equal(t, exitDone, r.code)
+		for line := range strings.Lines(r.stdout) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+		}
+	}
 }
 
 func TestReplayMismatch(t *testing.T) {

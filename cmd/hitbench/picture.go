@@ -30,8 +30,8 @@ NAME.png, and for dark pages into NAME-dark.svg and NAME-dark.png.
 Kinds, and what they take:
   latency   percentiles of the latency: reports of run, or of compare
   knee      latency at rising load: reports of run with several rates
-  cost      round trip by number of hashes: reports of floor, one for each number
-            of hashes, also with --anchored, and of compare
+  cost      round trip by number of hashes: reports of floor, one for each
+            number of hashes, also with --anchored, and of compare
   capacity  hit ratio by capacity: reports of index with capacities
   replay    hit ratio and latency over time: reports of replay
   scale     throughput by connections and event loops: reports of scale
@@ -49,9 +49,9 @@ is no such report.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&f.from, "from", nil, "reports to draw, as `FILE` or NAME=FILE; repeatable, or separated by commas")
-	flags.StringVar(&f.out, "out", "", "path of the pictures without their endings; its directory is made")
-	flags.IntVar(&f.o.Hashes, "hashes", 0, "of a comparison draw the rows of so many hashes, with latency; 0 for those of its first row")
+	flags.StringSliceVar(&f.from, "from", nil, "reports to draw, as `FILE` or NAME=FILE; repeatable,\nor separated by commas")
+	flags.StringVar(&f.out, "out", "", "path of the pictures without their endings; its\ndirectory is made")
+	flags.IntVar(&f.o.Hashes, "hashes", 0, "number of hashes whose rows of a comparison are\ndrawn, with latency; 0 for that of its first row")
 	_ = cmd.MarkFlagRequired("from") // fails for an unknown flag only
 	_ = cmd.MarkFlagRequired("out")
 	return cmd

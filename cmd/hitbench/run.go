@@ -36,17 +36,17 @@ func (a *app) runCommand(failed *error) *cobra.Command {
 		Use:   "run",
 		Short: "Put load on a server, measure it and check every answer",
 		Long: `Put load on a server, measure it and check every answer. Chains of random
-hashes are stored first, under a salt of this run, so the server need not be empty;
-it must have room for them.
+hashes are stored first, under a salt of this run, so the server need not be
+empty; it must have room for them.
 
-By default each connection sends its next request when an answer has come (a closed
-loop). With --rate requests fall due at a fixed rate and latency counts from then,
-whether or not they could be sent in time (an open loop); several rates are measured
-one after the other. With --stores and --evicts connections also change chains of
-their own, and look each up afterwards.
+By default each connection sends its next request when an answer has come (a
+closed loop). With --rate requests fall due at a fixed rate and latency counts
+from then, whether or not they could be sent in time (an open loop); several
+rates are measured one after the other. With --stores and --evicts connections
+also change chains of their own, and look each up afterwards.
 
-What must be hit is computed from the server's pool. One full-attention group needs
-no flags; describe any other by --config or --groups.
+What must be hit is computed from the server's pool. One full-attention group
+needs no flags; describe any other by --config or --groups.
 
 Linux only. The first wrong or refused answers are described on standard error.
 
@@ -64,28 +64,28 @@ interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.
 
 func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&f.o.Connect, "connect", api.DefaultListen, "address of the server")
+	flags.StringVar(&f.o.Connect, "connect", api.DefaultListen, "`address` of the\nserver")
 	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
-	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this program, then on PATH)")
+	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this\nprogram, then on PATH)")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
 	flags.IntVar(&f.o.Connections, "connections", 1, "connections")
-	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests under way on each connection")
-	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or more `rates`; none: a closed loop")
-	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a number, LEAST-MOST, or trace:FILE for the lengths of a trace")
+	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests in flight on each connection")
+	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or\nmore `rates`; none: a closed loop")
+	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a number, LEAST-MOST, or\ntrace:FILE for the lengths of a trace")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole")
-	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail or random")
-	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store beforehand, at least")
+	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail\nor random")
+	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store first, at least")
 	flags.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
-	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is stored where there is none")
-	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed loop, lookups only, none pipelined")
+	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is\nstored where there is none")
+	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed\nloop, lookups only, none pipelined")
 	flags.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure, each rate")
-	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, instead of --duration")
+	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, instead of\n--duration")
 	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that which is not measured")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
 	f.pool.addFlags(flags)
 	flags.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
-	flags.Uint64Var(&f.o.Seed, "seed", 0, "of the hashes; the same hashes again for the same one; 0: random")
-	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as plotters of HdrHistogram read it; - for standard error")
+	flags.Uint64Var(&f.o.Seed, "seed", 0, "of the hashes; the same hashes again for the same\none; 0: random")
+	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as\nplotters of HdrHistogram read it; - for standard\nerror")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 }
 

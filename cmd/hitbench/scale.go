@@ -29,9 +29,9 @@ started here, one after the other, and stopped; every answer is checked.
 
 The server has half of the cores and the client the other half. For each number
 of loops the best throughput is compared with that of the fewest loops; the
-slope is what a further loop adds, fitted, and is 1 at best. With fewer than four
-cores client and server share them: what loops add then means nothing, and there
-is no slope.
+slope is what a further loop adds, fitted, and is 1 at best. With fewer than
+four cores client and server share them: what loops add then means nothing, and
+there is no slope.
 
 By default all takes less than a minute. Linux only. Leave the machine alone
 while it runs.
@@ -45,14 +45,14 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096, or what the limit of open files allows)")
-	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all cores of the server)")
+	flags.IntSliceVar(&f.o.Connections, "connections", nil, "numbers of connections (default 1, 2, 4, … 4096,\nor what the limit of open files allows)")
+	flags.IntSliceVar(&f.o.Loops, "loops", nil, "numbers of event loops (default 1, 2, 4, … and all\ncores of the server)")
 	flags.IntVar(&f.o.Hashes, "hashes", 64, "hashes a lookup; all hit")
-	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "lookups under way on each connection")
-	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups need it")
-	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured; 0: so that all take about 40 s")
-	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program, then on PATH)")
-	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an answer")
+	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "lookups in flight on each connection")
+	flags.IntVar(&f.o.Entries, "entries", 100_000, "hashes in the index; more are stored if the lookups\nneed it")
+	flags.DurationVar(&f.o.Duration, "duration", 0, "how long each point is measured; 0: so that all\ntake about 40 s")
+	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
+	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }

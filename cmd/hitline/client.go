@@ -24,8 +24,8 @@ type target struct {
 
 // addFlags defines the flags.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port, host:port, ipc:///path or ipc://@name")
-	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait, for connecting and the answer together")
+	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, ipc:///path or\nipc://@name")
+	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer\ntogether")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
 }
 

@@ -30,9 +30,10 @@ func newDoctorCmd() *cobra.Command {
 		Use:   "doctor",
 		Short: "Examine the configured store",
 		Long: `doctor reads the configuration that serve would, connects to the store that it
-names, and shows what the store says of itself and which keys lookups ask for. It
-changes nothing. It looks at a few keys and says how they differ from the configured
-pool's; those of a Mooncake store it sees if backend.mooncake.admin is configured.
+names, and shows what the store says of itself and which keys lookups ask for.
+It changes nothing. It looks at a few keys and says how they differ from the
+configured pool's; those of a Mooncake store it sees if backend.mooncake.admin
+is configured.
 
 With a prompt, --tokens and --hashes-file as for lookup, it also looks for that
 prompt's blocks of every group. By them it compares what keys alone do not show:
@@ -40,16 +41,17 @@ the tokens of a block, the length of a lookup's hashes, and the order of the
 groups. It says what a lookup of the prompt hits, and if that is not all, where
 each group ends and why. Take a prompt that an engine has stored.
 
-It exits with 0 if all is well, 1 if something is wrong, each problem a line that
-says what to do, 2 if the configuration is wrong, and 3 without a connection.`,
+It exits with 0 if all is well, 1 if something is wrong, each problem a line
+that says what to do, 2 if the configuration is wrong, and 3 without a
+connection.`,
 		Example: "  hitline doctor --config hitline.yaml\n  hitline doctor --config hitline.yaml --tokens 1024 --hashes-file prompt.hex\n  hitline doctor --config hitline.yaml --json | jq .problems",
 		Args:    refuseArgs,
 	}
 	source := configFlags(cmd)
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "most `time` to wait for the store")
 	asJSON := cmd.Flags().Bool("json", false, "print one line of JSON")
-	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for its blocks")
-	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line; - is standard input")
+	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for\nits blocks")
+	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line;\n- is standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {

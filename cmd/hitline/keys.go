@@ -26,7 +26,7 @@ func newStoreCmd() *cobra.Command {
 		return c.StoreChain(ctx, rank, chunk, before, keys)
 	}
 	cmd := newKeysCmd(send, "stored")
-	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0; what is stored under its numbers can be looked up by anchors (default not told)")
+	cmd.Flags().Uint32Var(&chunk, "chunk", netproto.FirstChunkUnknown, "`number` of the first chunk in its chain, from 0;\nonly chunks with numbers can be looked up by\nanchors (default unknown)")
 	cmd.Flags().Lookup("chunk").DefValue = "0" // help does not show a zero
 	cmd.Flags().StringVar(&beforeHex, "before", "", "the key in front of the first chunk, in `hex`")
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -41,8 +41,8 @@ func newStoreCmd() *cobra.Command {
 
 --tp-rank is the rank that the engine's keys name, the KV shard: the worker's
 tensor rank divided by the number of ranks that hold equal blocks. With 4 tensor
-ranks and 2 KV heads there are the shards 0 and 1. A shard that the group does not
-have is refused.
+ranks and 2 KV heads there are the shards 0 and 1. A shard that the group does
+not have is refused.
 
 With --json: {"stored": number of keys}`
 	cmd.Example = "  hitline store --group 0 --hashes-file prompt.hex"
@@ -69,8 +69,8 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var rank netproto.GroupRank
 	cmd := &cobra.Command{Args: refuseArgs}
 	t.addFlags(cmd)
-	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the group, in the order of the pool's groups, from 0 (default 0)")
-	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV shard, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the group, in the order of the pool's\ngroups, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
 	file := hashesFlag(cmd)

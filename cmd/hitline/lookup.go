@@ -24,11 +24,12 @@ func newLookupCmd() *cobra.Command {
 
 With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}
 
-With --explain it prints, for each group, where its part of the hit ended and why:
-complete, missing_block, rank_missing (stored on some of its ranks only),
+With --explain it prints, for each group, where its part of the hit ended and
+why: complete, missing_block, rank_missing (stored on some of its ranks only),
 window_not_covered, alignment, eagle (the last block was given up for the draft
 model), hashes_end or nothing_asked; and the first absent block among those that
-a hit of all tokens would need. Explaining counts neither as a lookup nor as use.
+a hit of all tokens would need. Explaining counts neither as a lookup nor as
+use.
 
 With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
 "end_tokens": …, "reason": …, "first_missing_block": …}]}`,

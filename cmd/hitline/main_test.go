@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,6 +115,9 @@ func TestHelp(t *testing.T) {
 			assert.Empty(t, viaFlag.stderr)
 			assert.Contains(t, viaFlag.stdout, cmd.Long)
 			assert.Contains(t, viaFlag.stdout, cmd.Example)
+			for line := range strings.Lines(viaFlag.stdout) {
+				assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+			}
 			assert.Equal(t, viaFlag, hitline(t, "", append([]string{"help"}, args...)...))
 		})
 	}

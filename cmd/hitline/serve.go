@@ -28,8 +28,8 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the lookup service",
-		Long: `serve answers lookups until it is told to stop. It reads its configuration from a
-YAML file, then from variables (HITLINE_ and the path in upper case, joined by
+		Long: `serve answers lookups until it is told to stop. It reads its configuration from
+a YAML file, then from variables (HITLINE_ and the path in upper case, joined by
 underscores: HITLINE_POOL_TP_SIZE), then from flags. HITLINE_KERNEL (generic,
 avx2, neon) forces the kernels.
 
@@ -40,7 +40,7 @@ second signal stops it at once.`,
 		Args:    refuseArgs,
 	}
 	source := configFlags(cmd)
-	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect as YAML, and exit")
+	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect\nas YAML, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {
@@ -56,10 +56,10 @@ second signal stops it at once.`,
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	f := cmd.Flags()
 	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port, port 0 for any, ipc:///path or ipc://@name;\nrepeatable (default tcp://127.0.0.1:7557)")
-	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS, which follows a container's limit)")
-	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and both block sizes (default 16)")
-	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake (default: the one that is configured, or memory)")
+	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port, port 0 for\nany, ipc:///path or ipc://@name; repeatable\n(default tcp://127.0.0.1:7557)")
+	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
+	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
+	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")
 	return func() (config.Source, error) {
 		src := config.Source{File: *file, Environ: os.Environ()}
 		src.Flags.Listen = *listen
