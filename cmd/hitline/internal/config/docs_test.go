@@ -1,0 +1,92 @@
+package config
+
+import (
+	"encoding"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// referencePage documents every field. Each section with fields has a heading with its
+// path in backquotes, "Top level" for the root, and a table with a row for each field.
+const referencePage = "../../../../docs/configuration.md"
+
+var (
+	pageHeading = regexp.MustCompile("^#+ (?:`([^`]+)`|(.+))$")
+	pageRow     = regexp.MustCompile("^\\| `([^`]+)` \\|")
+)
+
+// pageRows returns the first cells of the tables in the page, by heading.
+func pageRows(page string) map[string][]string {
+	rows := map[string][]string{}
+	heading := ""
+	for line := range strings.Lines(page) {
+		line = strings.TrimRight(line, "\n")
+		if m := pageHeading.FindStringSubmatch(line); m != nil {
+			heading = m[1] + m[2]
+		} else if m := pageRow.FindStringSubmatch(line); m != nil {
+			rows[heading] = append(rows[heading], m[1])
+		}
+	}
+	return rows
+}
+
+// sectionFields adds the fields of a section, and of those below it, by path.
+func sectionFields(all map[string][]string, section reflect.Type, path string) {
+	all[path] = fieldNames(section)
+	for i := range section.NumField() {
+		name := tagOf(section.Field(i))
+		if name == "" {
+			continue
+		}
+		t, below := section.Field(i).Type, join(path, name)
+		for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
+			if t.Kind() == reflect.Slice {
+				below += "[]"
+			}
+			t = t.Elem()
+		}
+		if t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+			sectionFields(all, t, below)
+		}
+	}
+}
+
+// The reference has every field in the table of its section, and no other.
+func TestReferencePage(t *testing.T) {
+	page, err := os.ReadFile(referencePage)
+	require.NoError(t, err)
+	rows := pageRows(string(page))
+
+	sections := map[string][]string{}
+	sectionFields(sections, reflect.TypeFor[Config](), "")
+	assert.Contains(t, sections, "pool.groups[]")
+	for path, fields := range sections {
+		heading := path
+		if path == "" {
+			heading = "Top level"
+		}
+		for _, field := range fields {
+			assert.Contains(t, rows[heading], field, "%s: no row for %s under the heading %q", referencePage, join(path, field), heading)
+		}
+		for _, row := range rows[heading] {
+			assert.True(t, slices.Contains(fields, row), "%s: the row %q under the heading %q is no field", referencePage, row, heading)
+		}
+	}
+
+	for kind := coordinator.Kind(0); ; kind++ {
+		name, err := kind.MarshalText()
+		if err != nil {
+			break
+		}
+		assert.Contains(t, rows["Kinds"], string(name), "%s: no row for the kind %s", referencePage, name)
+	}
+}
