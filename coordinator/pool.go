@@ -145,7 +145,7 @@ func (p *Pool) validateNumbers() error {
 		return invalid(sizes, "tp_size * pp_size * pcp_size is %d, at most %d ranks are possible", ranks, maxRanks)
 	}
 	if ranks *= int64(len(p.Groups)); ranks > maxGroupRanks {
-		return invalid(append(sizes, "groups"), "%d groups on tp_size * pp_size * pcp_size ranks make %d, at most %d are possible",
+		return invalid(append(sizes, "groups"), "%d groups times tp_size * pp_size * pcp_size ranks is %d, at most %d are possible",
 			len(p.Groups), ranks, maxGroupRanks)
 	}
 	if int(p.Revision) >= len(revisionRules) {

@@ -45,7 +45,7 @@ func TestPoolRefusals(t *testing.T) {
 		{"negative ranks", Pool{TPSize: -1}, "tp_size is -1"},
 		{"negative own rank", Pool{DCPRank: -2}, "dcp_rank is -2"},
 		{"too many ranks", Pool{TPSize: 1 << 10, PPSize: 1 << 10}, "at most 16384 ranks"},
-		{"too many group ranks", Pool{TPSize: 1 << 14, Groups: slices.Repeat([]Group{full(16)}, 65)}, "ranks make 1064960, at most 1048576"},
+		{"too many group ranks", Pool{TPSize: 1 << 14, Groups: slices.Repeat([]Group{full(16)}, 65)}, "ranks is 1064960, at most 1048576"},
 		{"negative heads", Pool{NumKVHead: -1}, "num_kv_head is -1"},
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
 		{"interval at 2026-06-04", Pool{Revision: Revision20260604, RetentionInterval: retain(0)}, "does not exist at revision 2026-06-04"},
