@@ -13,7 +13,7 @@ import (
 // by hand only. Without equal hashes each position stands for itself.
 
 // sumsRanks reports whether the rank counts of equal hashes add up.
-func (c *Coordinator) sumsRanks() bool { return c.pool.Revision != Revision20260817 }
+func (c *Coordinator) sumsRanks() bool { return c.rules.sumsRanks }
 
 // decodeAnswers returns the presence that the store's answers to all keys of a lookup mean.
 func (c *Coordinator) decodeAnswers(tokenLen int64, hashes netproto.Hashes, answers []int) (*Presence, error) {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -18,12 +19,13 @@ type expectation struct {
 
 type findCase struct {
 	Pool
-	ID         string                `json:"id"`
-	NumHashes  int                   `json:"num_hashes"`
-	Present    [][]conformance.Range `json:"present"`
-	MaxLength  int64                 `json:"max_length"`
-	ApplyEagle bool                  `json:"apply_eagle"`
-	Expect     struct {
+	ID          string                `json:"id"`
+	NumHashes   int                   `json:"num_hashes"`
+	Present     [][]conformance.Range `json:"present"`
+	MaxLength   int64                 `json:"max_length"`
+	ApplyEagle  bool                  `json:"apply_eagle"`
+	PartialHits bool                  `json:"enable_partial_hash_hits"`
+	Expect      struct {
 		expectation
 		HitLength int64 `json:"hit_length"`
 	} `json:"expect"`
@@ -38,7 +40,15 @@ type maskCase struct {
 	NumPromptTokens *int64      `json:"num_prompt_tokens"`
 	NumHashes       int         `json:"num_hashes"`
 	TokenLen        int64       `json:"token_len"`
+	PartialHits     bool        `json:"enable_partial_hash_hits"`
 	Expect          expectation `json:"expect"`
+}
+
+// setPartialHits configures fine-grained mode as the reference's coordinator is given it.
+func (p *Pool) setPartialHits(on bool) {
+	if on {
+		p.CacheHitAlignmentTokens = p.HashBlockSize
+	}
 }
 
 // errorClass names the reference's exception for an error.
@@ -120,13 +130,16 @@ func conformFind(t *testing.T, file string, revision Revision) {
 
 func judgeFind(cs *findCase, revision Revision) conformance.Verdict {
 	cs.Pool.Revision = revision
+	cs.setPartialHits(cs.PartialHits)
 	c, err := New(cs.Pool)
 	if v, settled := judgeError(err, "construct", &cs.Expect.expectation); err != nil && settled {
 		return v
 	}
 	p := Presence{NumHashes: cs.NumHashes, Everything: cs.Present == nil}
-	for g, ranges := range cs.Present {
-		p.Bits = append(p.Bits, bitsetOf(ranges, cs.NumHashes, c.KeyStride(g)))
+	for g := range c.NumGroups() {
+		if !p.Everything {
+			p.Bits = append(p.Bits, bitsetOf(cs.Present[c.groups[g].poolGroup], cs.NumHashes, c.KeyStride(g)))
+		}
 	}
 	var s Scratch
 	hit, err := c.FindHit(&p, cs.MaxLength, cs.ApplyEagle, &s)
@@ -136,9 +149,9 @@ func judgeFind(cs *findCase, revision Revision) conformance.Verdict {
 	if hit != cs.Expect.HitLength {
 		return conformance.Differs("hit %d, want %d", hit, cs.Expect.HitLength)
 	}
-	masks := make([]Mask, c.NumGroups())
-	for g := range masks {
-		masks[g] = s.Mask(g)
+	masks := make([]Mask, len(cs.Groups)) // a dropped group has none
+	for g := range c.NumGroups() {
+		masks[c.groups[g].poolGroup] = s.Mask(g)
 	}
 	return judgeMasks(masks, cs.Expect.Masks)
 }
@@ -149,6 +162,7 @@ func conformMasks(t *testing.T, file string, revision Revision) {
 
 func judgeMaskOp(cs *maskCase, revision Revision) conformance.Verdict {
 	cs.Pool.Revision = revision
+	cs.setPartialHits(cs.PartialHits)
 	c, err := New(cs.Pool)
 	if v, settled := judgeError(err, "construct", &cs.Expect); err != nil && settled {
 		return v
@@ -214,4 +228,22 @@ func TestConformanceFindHit20260604(t *testing.T) {
 
 func TestConformanceMasks20260604(t *testing.T) {
 	conformMasks(t, "docpage/masks.json", Revision20260604)
+}
+
+// releaseClasses are the folders of the vectors of releases.
+var releaseClasses = map[string]Revision{
+	"0.24.0": Revision0240, "0.25.1": Revision0251, "0.26.0": Revision0260, "0.27.1": Revision20260817,
+	"0.29.0": Revision0290, "0.30.0": Revision0300, "0.32.0": Revision0320, "0.33.0": Revision0330,
+}
+
+func TestConformanceReleasesFindHit(t *testing.T) {
+	for _, class := range slices.Sorted(maps.Keys(releaseClasses)) {
+		conformFind(t, "releases/"+class+"/find_hit.json", releaseClasses[class])
+	}
+}
+
+func TestConformanceReleasesMasks(t *testing.T) {
+	for _, class := range slices.Sorted(maps.Keys(releaseClasses)) {
+		conformMasks(t, "releases/"+class+"/masks.json", releaseClasses[class])
+	}
 }

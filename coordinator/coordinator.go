@@ -20,7 +20,9 @@ type Coordinator struct {
 
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
-	groups    []groupState     // by group number
+	groups    []groupState     // by group number: the store groups
+	namespace string           // of keys, "" or beginning with @
+	numShards int              // of a block in the store, 0 if ranks hold blocks of their own
 }
 
 // attentionGroup is the set of groups with one spec. A chunk of it is cached only if every
@@ -34,8 +36,11 @@ type attentionGroup struct {
 	members        []int // group numbers
 }
 
-// groupState is what New computes for a group.
+// groupState is what New computes for a store group.
 type groupState struct {
+	Group              // with a widened window
+	poolGroup int      // its position in Pool.Groups
+	self      [1]int   // its own number
 	attention int      // index of its attention group
 	eagle     bool     // the group itself is an eagle group, not only its attention group
 	keyMask   Mask     // the chunks whose keys a lookup checks, without a length
@@ -52,17 +57,17 @@ func New(pool Pool) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{
-		pool:   pool,
-		rules:  revisionRules[pool.Revision],
-		align:  int64(pool.SchedulerBlockSize),
-		groups: make([]groupState, len(pool.Groups)),
+		pool:  pool,
+		rules: revisionRules[pool.Revision],
+		align: int64(pool.SchedulerBlockSize),
 	}
-	c.fineGrained = c.rules.fineGrained && slices.ContainsFunc(pool.Groups, func(g Group) bool {
-		return g.Kind == Mamba && g.MambaCacheMode == "align" && g.BlockSize > pool.HashBlockSize
-	})
-	if c.fineGrained {
+	for _, g := range pool.storeGroups() {
+		c.groups = append(c.groups, groupState{Group: c.widen(pool.Groups[g]), poolGroup: g, self: [1]int{len(c.groups)}})
+	}
+	if c.fineGrained = c.isFineGrained(); c.fineGrained {
 		c.align = int64(pool.HashBlockSize)
 	}
+	c.setNamespace()
 	c.markEagle()
 	c.mergeSpecs()
 	c.setLookEnd()
@@ -75,12 +80,41 @@ func New(pool Pool) (*Coordinator, error) {
 	return c, nil
 }
 
+// widen returns g with the extra retained tokens in its window, if the revision widens
+// windows.
+func (c *Coordinator) widen(g Group) Group {
+	if c.rules.widensWindows {
+		g.SlidingWindow += g.ExtraRetainedTokens
+		g.ExtraRetainedTokens = 0
+	}
+	return g
+}
+
+// isFineGrained reports whether hits may end inside a block.
+func (c *Coordinator) isFineGrained() bool {
+	hashBlock := c.pool.HashBlockSize
+	switch c.rules.fineGrained {
+	case fineGrainedNever:
+		return false
+	case fineGrainedConfigured:
+		hits := c.pool.CacheHitAlignmentTokens
+		return hits > 0 && hits < c.pool.SchedulerBlockSize
+	case fineGrainedDerivedDCP:
+		if c.pool.DCPSize > 1 {
+			hashBlock--
+		}
+	}
+	return slices.ContainsFunc(c.groups, func(g groupState) bool {
+		return g.Kind == Mamba && g.MambaCacheMode == "align" && g.BlockSize > hashBlock
+	})
+}
+
 // markEagle marks the groups that drop their last block: the flagged ones, or all if the
 // pool uses eagle and flags none.
 func (c *Coordinator) markEagle() {
-	flagged := slices.ContainsFunc(c.pool.Groups, func(g Group) bool { return g.IsEagleGroup })
+	flagged := slices.ContainsFunc(c.groups, func(g groupState) bool { return g.IsEagleGroup })
 	for g := range c.groups {
-		c.groups[g].eagle = c.pool.Groups[g].IsEagleGroup || c.pool.UseEagle && !flagged
+		c.groups[g].eagle = c.groups[g].IsEagleGroup || c.pool.UseEagle && !flagged
 	}
 }
 
@@ -88,7 +122,8 @@ func (c *Coordinator) markEagle() {
 // full-attention family to the front. Hits and masks depend on the order.
 func (c *Coordinator) mergeSpecs() {
 	bySpec := map[Group]int{}
-	for g, group := range c.pool.Groups {
+	for g := range c.groups {
+		group := c.groups[g].Group
 		spec := group.spec()
 		a, ok := bySpec[spec]
 		if !ok {
@@ -124,7 +159,7 @@ func (c *Coordinator) mergeSpecs() {
 
 // spec returns g with the fields cleared that do not belong to the spec.
 func (g Group) spec() Group {
-	g.IsEagleGroup, g.Uniform = false, false
+	g.IsEagleGroup, g.Uniform, g.EnableKVTransfer = false, false, nil
 	if g.MambaCacheMode == "none" {
 		g.MambaCacheMode = ""
 	}
@@ -135,21 +170,26 @@ func (g Group) spec() Group {
 // the copy.
 func (c *Coordinator) Pool() Pool { return c.pool.withDefaults() }
 
-// NumGroups returns the number of groups. They are numbered from 0.
+// NumGroups returns the number of store groups. They are numbered from 0, in the order of
+// Pool.Groups without those that are not kept in the store: see Group.
 func (c *Coordinator) NumGroups() int { return len(c.groups) }
 
 // Alignment returns A, in tokens: the scheduler block size, or the hash block size in
 // fine-grained mode. The length of a lookup (TokenLen) is a multiple of it.
 func (c *Coordinator) Alignment() int64 { return c.align }
 
-// FineGrained reports whether hits may end inside a block (revision 2026-08-17
-// with a mamba group in cache mode "align" whose block is larger than the hash
-// block).
+// FineGrained reports whether hits may end inside a block. From revision 2026-08-17 on that
+// is so with a mamba group in cache mode "align" whose block is larger than the hash block,
+// from 0.32.0 on by Pool.CacheHitAlignmentTokens.
 func (c *Coordinator) FineGrained() bool { return c.fineGrained }
 
 // Stride returns k, the number of hash blocks in a block of group g. Chunk i of
 // the group is keyed by raw hash netproto.KeyIndex(i, k).
-func (c *Coordinator) Stride(g int) int { return c.pool.Groups[g].BlockSize / c.pool.HashBlockSize }
+func (c *Coordinator) Stride(g int) int { return c.groups[g].BlockSize / c.pool.HashBlockSize }
+
+// Group returns store group g as it takes part in lookups: its window includes what
+// the revision adds. The caller owns the copy.
+func (c *Coordinator) Group(g int) Group { return c.groups[g].Group }
 
 // KeyStride returns the number of hash blocks in a presence position of group
 // g: Stride(g), or 1 in fine-grained mode, where a lookup checks every raw hash.

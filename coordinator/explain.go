@@ -67,7 +67,7 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) ([]GroupE
 		}
 	}
 	for g := range c.groups {
-		ends[g] = GroupEnd{Group: g, Kind: c.pool.Groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
+		ends[g] = GroupEnd{Group: g, Kind: c.groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
 		if tokenLen == 0 {
 			continue
 		}
@@ -80,7 +80,7 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) ([]GroupE
 
 // isFullHit reports whether the lookup hits all tokens, so that shortenFullHit applies.
 func (c *Coordinator) isFullHit(p *Presence, tokenLen, numTokens int64, s *Scratch) bool {
-	if c.pool.Revision != Revision20260817 || !c.hasKeys(tokenLen, p.NumHashes) {
+	if !c.rules.shortensFullHit || !c.hasKeys(tokenLen, p.NumHashes) {
 		return false
 	}
 	hit, err := c.FindHit(p, tokenLen, true, s)

@@ -74,10 +74,20 @@ func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *
 			break
 		}
 	}
-	if first := &c.attention[0]; first.Kind.IsFull() {
-		s.results[0].cut(ceilDiv(hit, first.block))
-	}
+	c.cutFull(s, hit)
 	return hit, nil
+}
+
+// cutFull cuts the masks of full attention to the hit: that of the first attention group,
+// or those of all.
+func (c *Coordinator) cutFull(s *Scratch, hit int64) {
+	for i := range c.attention {
+		a := &c.attention[i]
+		if !a.Kind.IsFull() || i > 0 && !c.rules.cutsAllFull {
+			return
+		}
+		s.results[i].cut(ceilDiv(hit, a.block))
+	}
 }
 
 // findSingle is FindHit in a pool of one attention group.
@@ -122,7 +132,7 @@ func (c *Coordinator) runFinders(p *Presence, hit, maxLength int64, applyEagle b
 		}
 		args := finderArgs{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones}
 		if args.drop {
-			args.maxLength += min(c.eagleLookahead(a), maxLength-hit)
+			args.maxLength = c.eagleBound(a, p, hit, maxLength)
 		}
 		f, err := c.find(a, p, args)
 		if err != nil {
@@ -137,6 +147,16 @@ func (c *Coordinator) runFinders(p *Presence, hit, maxLength int64, applyEagle b
 		hit = f.hit
 	}
 	return hit, nil
+}
+
+// eagleBound returns the length that an eagle group may look at, given the common hit.
+func (c *Coordinator) eagleBound(a *attentionGroup, p *Presence, hit, maxLength int64) int64 {
+	ahead := c.eagleLookahead(a)
+	if !c.rules.lookaheadToHashes || ahead == 0 {
+		return hit + min(ahead, maxLength-hit)
+	}
+	hashed := int64(min(uint64(p.NumHashes), math.MaxInt64/uint64(c.pool.HashBlockSize))) * int64(c.pool.HashBlockSize)
+	return min(hit+ahead, hashed)
 }
 
 // eagleLookahead returns the tokens past the common hit that an eagle group may look at.

@@ -39,6 +39,10 @@ func (c *Coordinator) find(a *attentionGroup, p *Presence, args finderArgs) (gro
 	switch {
 	case a.Kind.IsFull():
 		return findFull(a, p, args), nil
+	case a.Kind.scratch():
+		return groupHit{}, nil
+	case a.Kind.window() && c.rules.windowChunks && args.align < a.block:
+		return c.findWindowChunks(a, p, args)
 	case a.Kind.window():
 		return c.findWindow(a, p, args)
 	case a.Kind == ChunkedLocalAttention:
@@ -128,10 +132,35 @@ func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs
 	return f, nil
 }
 
+// findWindowChunks is findWindow in fine-grained mode for blocks larger than the hash
+// block. It works on whole chunks, and each of their edges is aligned.
+func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args finderArgs) (groupHit, error) {
+	numKnown, err := c.requireKnown(a, p, args.maxLength/a.block)
+	if err != nil {
+		return groupHit{}, err
+	}
+	need := a.windowBlocks(args.drop)
+	v := a.view(p)
+	end, length := numKnown, 0 // of the run that ends at chunk end, end excluded
+	for i := numKnown - 1; i >= 0 && length < max(1, need); i-- {
+		if v.everything || v.hasBlock(i, a.chunkPositions) {
+			length++
+			continue
+		}
+		end, length = i, 0
+	}
+	f := groupHit{null: int64(end - length), real: int64(length)}
+	if args.drop && f.entries() > 0 {
+		f.cut(f.entries() - 1)
+	}
+	f.hit = f.entries() * a.block
+	return f, nil
+}
+
 // windowBlocks returns the number of blocks that the window before a token needs, and one
 // more if the last is dropped.
-func (a *attentionGroup) windowBlocks(drop bool) int {
-	need := int(ceilDiv(int64(a.SlidingWindow-1), a.block))
+func (g *Group) windowBlocks(drop bool) int {
+	need := int(ceilDiv(int64(g.SlidingWindow-1), int64(g.BlockSize)))
 	if drop {
 		need++
 	}

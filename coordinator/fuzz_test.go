@@ -35,7 +35,7 @@ func (s *source) pool() Pool {
 			p.Groups = append(p.Groups, twin)
 			continue
 		}
-		g := Group{Kind: Kind(s.below(len(kindNames))), BlockSize: p.HashBlockSize * (1 + s.below(4))}
+		g := Group{Kind: Kind(s.below(int(CircularBuffer))), BlockSize: p.HashBlockSize * (1 + s.below(4))}
 		g.Variant, g.Uniform, g.IsEagleGroup = s.below(2), s.flag(), s.below(4) == 1
 		switch {
 		case g.Kind.window():

@@ -311,7 +311,7 @@ func (l *gallop) numUndetermined() int {
 func (l *gallop) chooseFirstRound() {
 	groups, left := 0, firstRound
 	for g := range l.c.groups {
-		if l.c.pool.Groups[g].Kind.IsFull() && countBits(l.reads.wanted[g]) > 0 {
+		if l.c.groups[g].Kind.IsFull() && countBits(l.reads.wanted[g]) > 0 {
 			groups++
 		}
 		if l.c.hitMayGrow() { // a missing first block then leaves these positions to check
@@ -325,7 +325,7 @@ func (l *gallop) chooseFirstRound() {
 	budget := left
 	for g := range l.c.groups {
 		keep := 0
-		if l.c.pool.Groups[g].Kind.IsFull() {
+		if l.c.groups[g].Kind.IsFull() {
 			keep = min(left, max(1, budget/groups))
 		}
 		left -= keepFirst(l.reads.wanted[g], keep)

@@ -29,7 +29,7 @@ func (c *Coordinator) KeyPrefix(g int, r Rank) string {
 	if c.pool.CachePrefix != "" {
 		model = c.pool.CachePrefix + "@" + model
 	}
-	return fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", model, r.TP, r.PCP, r.DCP, r.PP, g)
+	return fmt.Sprintf("%s%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@", model, c.namespace, r.TP, r.PCP, r.DCP, r.PP, g)
 }
 
 // keyPrefixes returns the KeyPrefix of group g on each of its ranks.

@@ -10,26 +10,45 @@ import (
 // FullAttention.
 type Kind uint8
 
-// The kinds that have a rule, by family: the first three follow the full
-// attention rule, the next two the sliding window rule.
+// The kinds, by family. docs/releases.md lists the classes of vLLM.
 const (
+	// The full-attention family.
 	FullAttention Kind = iota
 	MLAAttention
 	SinkFullAttention
+	RSWA // with a window that only makes specs unequal
+	HiddenState
+
+	// The sliding-window family.
 	SlidingWindow
 	SlidingWindowMLA
+
 	ChunkedLocalAttention
 	Mamba
+
+	// Scratch memory, which no prefix cache keeps. From revision 0.30.0 on these groups
+	// are no store groups. Before, none of their blocks is ever a hit.
+	CircularBuffer
+	KPoolTail
+	HiSparseHot
+	HiSparseResident
+	numKinds
 )
 
-var kindNames = [...]string{
+var kindNames = [numKinds]string{
 	FullAttention:         "full_attention",
 	MLAAttention:          "mla_attention",
 	SinkFullAttention:     "sink_full_attention",
+	RSWA:                  "rswa",
+	HiddenState:           "hidden_state",
 	SlidingWindow:         "sliding_window",
 	SlidingWindowMLA:      "sliding_window_mla",
 	ChunkedLocalAttention: "chunked_local_attention",
 	Mamba:                 "mamba",
+	CircularBuffer:        "circular_buffer",
+	KPoolTail:             "kpool_tail",
+	HiSparseHot:           "hisparse_hot",
+	HiSparseResident:      "hisparse_resident",
 }
 
 // String returns the name used in configuration, for example "full_attention".
@@ -70,11 +89,14 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// IsFull reports whether the kind follows the full attention rule.
-func (k Kind) IsFull() bool { return k <= SinkFullAttention }
+// IsFull reports whether the kind follows the full-attention rule.
+func (k Kind) IsFull() bool { return k <= HiddenState }
 
-// window reports whether the kind follows the sliding window rule.
+// window reports whether the kind follows the sliding-window rule.
 func (k Kind) window() bool { return k == SlidingWindow || k == SlidingWindowMLA }
 
-// mla reports whether all tensor-parallel ranks hold equal blocks.
-func (k Kind) mla() bool { return k == MLAAttention || k == SlidingWindowMLA }
+// mla reports whether one copy of a block serves every tensor-parallel rank.
+func (k Kind) mla() bool { return k == MLAAttention || k == SlidingWindowMLA || k == HiddenState }
+
+// scratch reports whether the kind is scratch memory.
+func (k Kind) scratch() bool { return k >= CircularBuffer }

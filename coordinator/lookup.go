@@ -12,10 +12,10 @@ import (
 // it down. Negative numbers count as 0. Revision 2026-06-04 fails with ErrNotImplemented.
 func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	numTokens = max(0, numTokens)
-	switch c.pool.Revision {
-	case Revision20260817:
+	switch {
+	case c.rules.floorsTokens:
 		return floorTo(numTokens, c.align), nil
-	case Revision20260604:
+	case c.rules.noWorker:
 		return 0, fmt.Errorf("%w: the worker's lookup of revision %s, whose keys no other revision shares", ErrNotImplemented, c.pool.Revision)
 	}
 	if err := c.checkAligned(numTokens); err != nil {
@@ -28,6 +28,9 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 // covers, given its TokenLen and its number of raw hashes. It checks the keys of those
 // that are true in KeyMask(g).
 func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
+	if c.pool.CapacityOnly {
+		return 0
+	}
 	stride := int64(c.KeyStride(g))
 	covered := ceilDiv(max(0, tokenLen), stride*int64(c.pool.HashBlockSize))
 	return int(min(covered, int64(max(0, numHashes))/stride))
@@ -73,7 +76,7 @@ func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch)
 // shortenFullHit returns hit or, at revision 2026-08-17 for a hit of all tokens, that of a
 // prompt of one token less: at least one token must be left to compute.
 func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scratch) (int64, error) {
-	if c.pool.Revision != Revision20260817 || hit < numTokens {
+	if !c.rules.shortensFullHit || hit < numTokens {
 		return hit, nil
 	}
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)

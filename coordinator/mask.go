@@ -19,22 +19,27 @@ type Mask struct {
 
 	// The rule, in chunk numbers. Chunk i is real if it is periodic: i >= shift and
 	// (i-shift) mod period >= period-tail. With period 0 no chunk is. It is also real
-	// if it lies in [lo, hi).
+	// if it lies in one of the extra runs.
 	shift, period, tail int64
-	lo, hi              int64
+	extra               [2]run
 }
+
+// run is the chunks [lo, hi).
+type run struct{ lo, hi int64 }
+
+func (r run) has(i int64) bool { return r.lo <= i && i < r.hi }
 
 // allMask is the sentinel without an end. boundMasks sets its length.
 var allMask = Mask{all: true, n: math.MaxInt64}
 
 // tailMask returns the mask of null false entries followed by real true ones.
 func tailMask(null, real int64) Mask {
-	return Mask{n: null + real, lo: null, hi: null + real}
+	return Mask{n: null + real, extra: [2]run{{null, null + real}}}
 }
 
 // repeated returns the mask repeated times over; m must be a tailMask.
 func (m Mask) repeated(times int64) Mask {
-	return Mask{n: m.n * times, period: m.n, tail: m.hi - m.lo}
+	return Mask{n: m.n * times, period: m.n, tail: m.extra[0].hi - m.extra[0].lo}
 }
 
 // IsAll reports whether m is the all-true sentinel.
@@ -52,7 +57,7 @@ func (m Mask) At(i int64) bool {
 		return true
 	}
 	i += m.origin
-	return m.lo <= i && i < m.hi || m.periodic(i)
+	return m.extra[0].has(i) || m.extra[1].has(i) || m.periodic(i)
 }
 
 // periodic reports whether the periodic part of the rule makes chunk i real.
@@ -88,8 +93,10 @@ func (m *Mask) nextTrue(i int64) int64 {
 			next += m.period - m.tail - phase
 		}
 	}
-	if i < m.hi && m.lo < m.hi {
-		next = min(next, max(i, m.lo))
+	for _, r := range m.extra {
+		if i < r.hi && r.lo < r.hi {
+			next = min(next, max(i, r.lo))
+		}
 	}
 	return next
 }
@@ -99,8 +106,10 @@ func (m *Mask) nextTrue(i int64) int64 {
 func (m *Mask) runEnd(i int64) int64 {
 	for {
 		switch {
-		case m.lo <= i && i < m.hi:
-			i = m.hi
+		case m.extra[0].has(i):
+			i = m.extra[0].hi
+		case m.extra[1].has(i):
+			i = m.extra[1].hi
 		case !m.periodic(i):
 			return i
 		case m.tail >= m.period:

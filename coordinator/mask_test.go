@@ -179,9 +179,9 @@ func TestMaskRuns(t *testing.T) {
 		{"repeated nulls", tailMask(2, 0).repeated(2), "FFFF"},
 		{"periodic, shifted", Mask{n: 9, shift: 1, period: 4, tail: 2}, "FFFTTFFTT"},
 		{"cut in a run", Mask{n: 8, shift: 1, period: 4, tail: 2}, "FFFTTFFT"},
-		{"a range that joins runs", Mask{n: 9, period: 4, tail: 2, lo: 4, hi: 6}, "FFTTTTTTF"},
-		{"a range inside a gap", Mask{n: 8, period: 8, tail: 1, lo: 3, hi: 5}, "FFFTTFFT"},
-		{"a range behind the end", Mask{n: 4, lo: 2, hi: 9}, "FFTT"},
+		{"a range that joins runs", Mask{n: 9, period: 4, tail: 2, extra: [2]run{{4, 6}}}, "FFTTTTTTF"},
+		{"a range inside a gap", Mask{n: 8, period: 8, tail: 1, extra: [2]run{{3, 5}}}, "FFFTTFFT"},
+		{"a range behind the end", Mask{n: 4, extra: [2]run{{2, 9}}}, "FFTT"},
 		{"with an origin", Mask{n: 6, origin: 3, period: 4, tail: 1}, "TFFFTF"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

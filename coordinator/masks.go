@@ -24,15 +24,18 @@ func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]M
 	if err := c.checkAligned(alignedLen); err != nil {
 		return nil, err
 	}
-	if startToken != 0 && c.pool.Revision != Revision20260817 {
+	if startToken != 0 && !c.rules.startToken {
 		return nil, fmt.Errorf("%w: start token %d at revision %s, want 0", ErrPrecondition, startToken, c.pool.Revision)
 	}
-	if c.pool.Revision == Revision20260604 {
+	if c.rules.templateMasks {
 		return c.templateMasks(alignedLen)
 	}
-	masks := make([]Mask, len(c.groups))
-	for g := range masks {
-		masks[g] = c.reachablePattern(g, c.pool.RetentionInterval, promptTokens)
+	masks := make([]Mask, len(c.pool.Groups))
+	for i := range masks {
+		masks[i] = c.droppedPattern(i, c.pool.RetentionInterval, promptTokens)
+	}
+	for g := range c.groups {
+		masks[c.groups[g].poolGroup] = c.storePattern(g, promptTokens)
 	}
 	return c.boundMasks(masks, alignedLen, startToken)
 }
@@ -42,7 +45,7 @@ func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]M
 func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) ([]Mask, error) {
 	for g := range masks {
 		m, block := &masks[g], int64(c.pool.Groups[g].BlockSize)
-		if alignedLen < 0 && !m.all && c.pool.Revision != Revision20260817 {
+		if alignedLen < 0 && !m.all && !c.rules.startToken {
 			return nil, fmt.Errorf("%w: a mask of group %d for %d tokens", ErrPrecondition, g, alignedLen)
 		}
 		end := max(0, alignedLen/block)
@@ -57,15 +60,18 @@ func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) ([]
 // StoreMask. Revision 2026-06-04 has no such masks: ErrNotImplemented. (Reference: the
 // coordinator's lookup_mask.)
 func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
-	if c.pool.Revision == Revision20260604 {
+	if c.rules.templateMasks {
 		return nil, fmt.Errorf("%w: revision %s has no lookup masks", ErrNotImplemented, c.pool.Revision)
 	}
 	if err := c.checkAligned(alignedLen); err != nil {
 		return nil, err
 	}
-	masks := make([]Mask, len(c.groups))
-	for g := range masks {
-		masks[g] = c.groups[g].keyMask
+	masks := make([]Mask, len(c.pool.Groups))
+	for i := range masks {
+		masks[i] = c.droppedPattern(i, nil, NoPrompt)
+	}
+	for g := range c.groups {
+		masks[c.groups[g].poolGroup] = c.groups[g].keyMask
 	}
 	return c.boundMasks(masks, alignedLen, 0)
 }
@@ -95,9 +101,9 @@ func (c *Coordinator) maskOfEverything(numHashes int, tokenLen int64, applyEagle
 	if _, err := c.FindHit(&p, tokenLen, applyEagle, &s); err != nil {
 		return nil, err
 	}
-	masks := make([]Mask, len(c.groups))
-	for g := range masks {
-		masks[g] = s.Mask(g)
+	masks := make([]Mask, len(c.pool.Groups)) // of dropped groups: empty
+	for g := range c.groups {
+		masks[c.groups[g].poolGroup] = s.Mask(g)
 	}
 	return masks, nil
 }
@@ -111,29 +117,47 @@ func (c *Coordinator) lookupPattern(g int) Mask {
 	return m
 }
 
+// storePattern returns which chunks of group g are worth storing, as a mask without a
+// length.
+func (c *Coordinator) storePattern(g int, promptTokens int64) Mask {
+	if c.groups[g].Kind == Mamba && c.rules.mambaStore == mambaStoreNone {
+		return Mask{}
+	}
+	return c.reachablePattern(g, c.pool.RetentionInterval, promptTokens)
+}
+
+// droppedPattern returns the pattern of a group that is not kept in the store, by its
+// position in Pool.Groups.
+func (c *Coordinator) droppedPattern(i int, interval *int, promptTokens int64) Mask {
+	group := c.widen(c.pool.Groups[i])
+	if !group.Kind.window() || c.pool.SchedulerBlockSize%group.BlockSize != 0 {
+		return allMask
+	}
+	return c.reachableWindow(&group, false, interval, promptTokens)
+}
+
 // reachablePattern returns which chunks of group g a later lookup can hit, as a mask
 // without a length. interval is the retention interval, nil for none. (Reference:
 // reachable_block_mask of each single-type KV cache manager.)
 func (c *Coordinator) reachablePattern(g int, interval *int, promptTokens int64) Mask {
-	group := &c.pool.Groups[g]
+	group := &c.groups[g]
 	switch {
 	case group.Kind.window():
-		return c.reachableWindow(g, interval, promptTokens)
-	case group.Kind == Mamba && interval != nil && c.pool.Revision == Revision20260817:
-		return c.reachableMamba(g, *interval, promptTokens)
+		eagle := group.eagle
+		if c.rules.mergedEagle {
+			eagle = c.attention[group.attention].eagle
+		}
+		return c.reachableWindow(&group.Group, eagle, interval, promptTokens)
+	case group.Kind == Mamba && interval != nil && c.rules.mambaStore == mambaStoreRetained:
+		return c.reachableMamba(group.BlockSize, *interval, promptTokens)
 	}
 	return allMask
 }
 
 // reachableWindow is reachablePattern of a sliding window: the window's blocks before each
 // segment boundary. For eagle, which drops the last block, they are one further right.
-func (c *Coordinator) reachableWindow(g int, interval *int, promptTokens int64) Mask {
-	a := &c.attention[c.groups[g].attention]
-	eagle := c.groups[g].eagle
-	if c.rules.mergedEagle {
-		eagle = a.eagle
-	}
-	need := int64(a.windowBlocks(eagle))
+func (c *Coordinator) reachableWindow(group *Group, eagle bool, interval *int, promptTokens int64) Mask {
+	block, need := int64(group.BlockSize), int64(group.windowBlocks(eagle))
 	m := Mask{}
 	if eagle {
 		m.shift = 1
@@ -143,22 +167,24 @@ func (c *Coordinator) reachableWindow(g int, interval *int, promptTokens int64) 
 		segment = int64(*interval)
 	}
 	if segment > 0 {
-		m.period, m.tail = segment/a.block, need
+		m.period, m.tail = segment/block, need
 		if need >= m.period {
 			return allMask
 		}
 	}
 	if interval != nil && promptTokens >= 0 {
-		end := c.replayBoundary(promptTokens)/a.block + m.shift
-		m.lo, m.hi = max(0, end-need), max(0, end)
+		for i, boundary := range c.replayBoundaries(promptTokens) {
+			end := boundary/block + m.shift
+			m.extra[i] = run{max(0, end-need), max(0, end)}
+		}
 	}
 	return m
 }
 
 // reachableMamba is reachablePattern of mamba: the one block before each retention
 // boundary.
-func (c *Coordinator) reachableMamba(g, interval int, promptTokens int64) Mask {
-	block := int64(c.pool.Groups[g].BlockSize)
+func (c *Coordinator) reachableMamba(blockSize, interval int, promptTokens int64) Mask {
+	block := int64(blockSize)
 	m := Mask{}
 	if interval > 0 {
 		m.period, m.tail = int64(interval)/block, 1
@@ -167,21 +193,26 @@ func (c *Coordinator) reachableMamba(g, interval int, promptTokens int64) Mask {
 		}
 	}
 	if promptTokens >= 0 {
-		m.hi = max(0, c.replayBoundary(promptTokens)/block)
-		m.lo = max(0, m.hi-1)
+		end := max(0, c.replayBoundaries(promptTokens)[0]/block)
+		m.extra[0] = run{max(0, end-1), end}
 	}
 	return m
 }
 
-// replayBoundary returns the longest hit, in tokens, that a repeated prompt can get: at
+// replayBoundaries returns the longest hit, in tokens, that a repeated prompt can get: at
 // least one token is always computed. As in the reference the division rounds down, so the
-// boundary of 0 tokens is minus one scheduler block.
-func (c *Coordinator) replayBoundary(promptTokens int64) int64 {
+// boundary of 0 tokens is minus one scheduler block. With an eagle group, which drops a
+// block, revisions with eagleReplay have two boundaries; otherwise both are the same.
+func (c *Coordinator) replayBoundaries(promptTokens int64) [2]int64 {
 	block := int64(c.pool.SchedulerBlockSize)
-	if promptTokens == 0 {
-		return -block
+	last := -block
+	if promptTokens > 0 {
+		last = floorTo(promptTokens-1, block)
 	}
-	return floorTo(promptTokens-1, block)
+	if !c.rules.eagleReplay || c.numEagle == 0 {
+		return [2]int64{last, last}
+	}
+	return [2]int64{max(0, last-block), max(0, floorTo(promptTokens, block)-block)}
 }
 
 // templateMasks returns the store masks of revision 2026-06-04: a template repeated, which
@@ -194,7 +225,7 @@ func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 	}
 	if c.denseTemplate() {
 		for g := range masks {
-			masks[g] = tailMask(0, alignedLen/int64(c.pool.Groups[g].BlockSize))
+			masks[g] = tailMask(0, alignedLen/int64(c.groups[g].BlockSize))
 		}
 		return masks, nil
 	}

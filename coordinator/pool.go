@@ -10,7 +10,7 @@ import (
 // Group configures one KV cache group: a set of layers with one spec. Sizes are in tokens.
 type Group struct {
 	Kind      Kind `json:"kind" yaml:"kind"`
-	BlockSize int  `json:"block_size" yaml:"block_size"` // a multiple of the pool's hash block size
+	BlockSize int  `json:"block_size" yaml:"block_size"` // a multiple of the pool's hash block size; with the factor of decode-context parallelism
 
 	// SlidingWindow is required by the sliding window kinds and allowed for the
 	// full-attention family, where it only makes specs unequal.
@@ -27,6 +27,16 @@ type Group struct {
 	// IsEagleGroup marks a group of the draft model, which drops its last block. It is
 	// not part of the spec, and counts even without Pool.UseEagle.
 	IsEagleGroup bool `json:"is_eagle_group,omitempty" yaml:"is_eagle_group,omitempty"`
+	// ExtraRetainedTokens are kept beside a sliding window. From 0.33.0 on they are part
+	// of the window. Before, they only make specs unequal.
+	ExtraRetainedTokens int `json:"extra_retained_tokens,omitempty" yaml:"extra_retained_tokens,omitempty"`
+	// RSWAWindow is for rswa only, and only makes specs unequal.
+	RSWAWindow int `json:"rswa_window,omitempty" yaml:"rswa_window,omitempty"`
+	// BoundedReplay makes a sliding_window_mla group scratch memory, from 0.30.0 on.
+	BoundedReplay bool `json:"bounded_replay,omitempty" yaml:"bounded_replay,omitempty"`
+	// EnableKVTransfer, if false, takes the group out of the store, from 0.29.0 on. nil
+	// is true.
+	EnableKVTransfer *bool `json:"enable_kv_transfer,omitempty" yaml:"enable_kv_transfer,omitempty"`
 }
 
 // Pool configures a coordinator as the engine is configured whose blocks are looked up.
@@ -55,8 +65,24 @@ type Pool struct {
 	// of its own). MLA models have 1.
 	NumKVHead int `json:"num_kv_head,omitempty" yaml:"num_kv_head,omitempty"`
 
+	// CacheHitAlignmentTokens is the engine's cache_hit_alignment_tokens, 0 for none: hits
+	// may end inside a block if it is below the scheduler block size. From 0.32.0 on.
+	CacheHitAlignmentTokens int `json:"cache_hit_alignment_tokens,omitempty" yaml:"cache_hit_alignment_tokens,omitempty"`
+	// CapacityOnly is set for workers that never look up: the answer is 0.
+	CapacityOnly bool `json:"capacity_only,omitempty" yaml:"capacity_only,omitempty"`
+
+	// The options of the connector by which engines of different tensor-parallel sizes
+	// share a store, from 0.30.0 on. A size below 1 is one that vLLM ignores.
+	StoreTPSize             *int   `json:"store_tp_size,omitempty" yaml:"store_tp_size,omitempty"`
+	EnableStoreTPLCM        bool   `json:"enable_store_tp_lcm,omitempty" yaml:"enable_store_tp_lcm,omitempty"`
+	PrefillTPSizes          []int  `json:"prefill_tp_sizes,omitempty" yaml:"prefill_tp_sizes,omitempty"`
+	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty" yaml:"enable_cross_layers_blocks,omitempty"`
+	KVCacheLayout           string `json:"kv_cache_layout,omitempty" yaml:"kv_cache_layout,omitempty"` // "": LBHNC
+
+	// VLLM is the engine's release, for example "0.33.0". It sets Revision.
+	VLLM     string   `json:"vllm,omitempty" yaml:"vllm,omitempty"`
 	Revision Revision `json:"revision" yaml:"revision"`
-	Groups   []Group  `json:"groups" yaml:"groups"` // none: one FullAttention of HashBlockSize
+	Groups   []Group  `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
 }
 
 // DefaultHashBlockSize is the engine's usual block size in tokens.
@@ -87,9 +113,14 @@ func (p Pool) withDefaults() Pool {
 	if len(p.Groups) == 0 {
 		p.Groups = []Group{{Kind: FullAttention, BlockSize: p.HashBlockSize}}
 	}
-	if p.RetentionInterval != nil {
-		interval := *p.RetentionInterval
-		p.RetentionInterval = &interval
+	p.PrefillTPSizes = slices.Clone(p.PrefillTPSizes)
+	for _, number := range []**int{&p.RetentionInterval, &p.StoreTPSize} {
+		if *number != nil {
+			*number = new(**number)
+		}
+	}
+	if revision, err := ParseRelease(p.VLLM); err == nil && p.Revision == 0 {
+		p.Revision = revision
 	}
 	return p
 }
@@ -108,8 +139,11 @@ func (p *Pool) validate() error {
 			return fmt.Errorf("%w: %w", ErrInvalidPool, fielderror.Below(groupPath(g), err))
 		}
 	}
-	for g, group := range p.Groups {
-		if group.BlockSize%p.HashBlockSize != 0 {
+	if len(p.storeGroups()) == 0 {
+		return invalid([]string{"groups"}, "no group is kept in the store")
+	}
+	for _, g := range p.storeGroups() {
+		if group := p.Groups[g]; group.BlockSize%p.HashBlockSize != 0 {
 			return refused([]string{groupPath(g) + ".block_size", "hash_block_size"},
 				"block_size %d is not a multiple of hash_block_size %d", group.BlockSize, p.HashBlockSize)
 		}
@@ -134,6 +168,7 @@ func (p *Pool) validateNumbers() error {
 		{"pcp_rank", p.PCPRank, 0, maxRanks - 1},
 		{"dcp_rank", p.DCPRank, 0, maxRanks - 1},
 		{"num_kv_head", p.NumKVHead, 1, maxTokens},
+		{"cache_hit_alignment_tokens", p.CacheHitAlignmentTokens, 0, maxTokens},
 	} {
 		if field.value < field.least || field.value > field.max {
 			return invalid([]string{field.name}, "%s is %d, want %d to %d", field.name, field.value, field.least, field.max)
@@ -148,8 +183,11 @@ func (p *Pool) validateNumbers() error {
 		return invalid(append(sizes, "groups"), "%d groups times tp_size * pp_size * pcp_size ranks is %d, at most %d are possible",
 			len(p.Groups), ranks, maxGroupRanks)
 	}
-	if int(p.Revision) >= len(revisionRules) {
+	if p.Revision >= numRevisions {
 		return invalid([]string{"revision"}, "unknown revision number %d", p.Revision)
+	}
+	if err := p.validateRelease(); err != nil {
+		return err
 	}
 	if r := p.RetentionInterval; r != nil {
 		if *r < 0 || *r > maxTokens {
@@ -160,6 +198,38 @@ func (p *Pool) validateNumbers() error {
 		}
 	}
 	return nil
+}
+
+// validateRelease checks that VLLM is known and not contradicted by Revision.
+func (p *Pool) validateRelease() error {
+	if p.VLLM == "" {
+		return nil
+	}
+	revision, err := ParseRelease(p.VLLM)
+	if err != nil {
+		return invalid([]string{"vllm"}, "%w", err)
+	}
+	if revision != p.Revision {
+		return invalid([]string{"revision", "vllm"}, "revision %s is not that of vLLM %s, remove one of them", p.Revision, p.VLLM)
+	}
+	return nil
+}
+
+// storeGroups returns the groups whose blocks are kept in the store, by their position in
+// Groups.
+func (p *Pool) storeGroups() []int {
+	rules := &revisionRules[p.Revision]
+	var kept []int
+	for g := range p.Groups {
+		group := &p.Groups[g]
+		switch {
+		case rules.dropsUntransferred && group.EnableKVTransfer != nil && !*group.EnableKVTransfer:
+		case rules.dropsScratch && (group.Kind.scratch() || group.BoundedReplay):
+		default:
+			kept = append(kept, g)
+		}
+	}
+	return kept
 }
 
 // validateSchedulerBlock sets the default of the scheduler block size and checks it.
@@ -179,8 +249,8 @@ func (p *Pool) validateSchedulerBlock() error {
 		return refused([]string{"scheduler_block_size", "hash_block_size"},
 			"scheduler_block_size %d is not a multiple of hash_block_size %d", p.SchedulerBlockSize, p.HashBlockSize)
 	}
-	for g, group := range p.Groups {
-		if p.SchedulerBlockSize%group.BlockSize != 0 {
+	for _, g := range p.storeGroups() {
+		if group := p.Groups[g]; p.SchedulerBlockSize%group.BlockSize != 0 {
 			return refused([]string{"scheduler_block_size", groupPath(g) + ".block_size"},
 				"scheduler_block_size %d is not a multiple of block_size %d of groups[%d]", p.SchedulerBlockSize, group.BlockSize, g)
 		}
@@ -204,7 +274,7 @@ func groupPath(g int) string { return fmt.Sprintf("groups[%d]", g) }
 // validate checks one group by itself.
 func (g *Group) validate() error {
 	switch {
-	case int(g.Kind) >= len(kindNames):
+	case g.Kind >= numKinds:
 		return fielderror.New([]string{"kind"}, "unknown kind number %d", uint8(g.Kind))
 	case g.BlockSize < 1 || g.BlockSize > maxTokens:
 		return fielderror.New([]string{"block_size"}, "block_size is %d, want 1 to %d", g.BlockSize, maxTokens)
@@ -222,6 +292,12 @@ func (g *Group) validate() error {
 		return fielderror.New([]string{"attention_chunk_size"}, "%s has no attention_chunk_size, remove it", g.Kind)
 	case !slices.Contains([]string{"", "none", "align", "all"}, g.MambaCacheMode):
 		return fielderror.New([]string{"mamba_cache_mode"}, "mamba_cache_mode is %q, want none, align or all", g.MambaCacheMode)
+	case g.ExtraRetainedTokens < 0 || g.ExtraRetainedTokens > maxTokens:
+		return fielderror.New([]string{"extra_retained_tokens"}, "extra_retained_tokens is %d, want 0 to %d", g.ExtraRetainedTokens, maxTokens)
+	case g.ExtraRetainedTokens != 0 && !g.Kind.window():
+		return fielderror.New([]string{"extra_retained_tokens"}, "%s has no extra_retained_tokens, remove it", g.Kind)
+	case g.BoundedReplay && g.Kind != SlidingWindowMLA:
+		return fielderror.New([]string{"bounded_replay"}, "%s has no bounded_replay, remove it", g.Kind)
 	case g.MambaCacheMode != "" && g.Kind != Mamba:
 		return fielderror.New([]string{"mamba_cache_mode"}, "%s has no mamba_cache_mode, remove it", g.Kind)
 	}

@@ -10,38 +10,51 @@ type Rank struct {
 // the order of the reference's keys. The caller must not change the slice.
 func (c *Coordinator) Ranks(g int) []Rank { return c.groups[g].ranks }
 
-// requiredRanks computes Ranks. At 2026-08-17 they depend on the group. Before, they are
-// the same for all groups, with the PCP and DCP rank of the worker that looks up.
+// requiredRanks computes Ranks of group g.
 func (c *Coordinator) requiredRanks(g int) []Rank {
 	p := &c.pool
-	if p.Revision != Revision20260817 {
-		ranks := make([]Rank, 0, min(p.TPSize, p.NumKVHead)*p.PPSize)
+	var ranks []Rank
+	switch {
+	case c.numShards > 0:
+		for t := range c.numShards {
+			for pp := range p.PPSize {
+				ranks = append(ranks, Rank{TP: t, PP: pp})
+			}
+		}
+	case c.rules.ranks == ranksOfWorker:
 		for t := range min(p.TPSize, p.NumKVHead) {
 			for pp := range p.PPSize {
 				ranks = append(ranks, Rank{TP: t, PP: pp, PCP: p.PCPRank, DCP: p.DCPRank})
 			}
 		}
-		return ranks
-	}
-	tp := p.TPSize
-	if p.DCPSize == 1 {
-		tp /= c.replicas(g)
-	}
-	ranks := make([]Rank, 0, p.PCPSize*tp*p.PPSize)
-	for pcp := range p.PCPSize {
-		for t := range tp {
-			for pp := range p.PPSize {
-				ranks = append(ranks, Rank{TP: t, PP: pp, PCP: pcp, DCP: t % p.DCPSize})
+	default:
+		for pcp := range p.PCPSize {
+			for t := range c.numTPRanks(g) {
+				for pp := range p.PPSize {
+					ranks = append(ranks, Rank{TP: t, PP: pp, PCP: pcp, DCP: t % p.DCPSize})
+				}
 			}
 		}
 	}
 	return ranks
 }
 
+// numTPRanks returns the number of tensor-parallel ranks that hold different blocks of
+// group g.
+func (c *Coordinator) numTPRanks(g int) int {
+	switch {
+	case c.pool.DCPSize > 1:
+		return c.pool.TPSize
+	case c.rules.ranks == ranksOfPool:
+		return min(c.pool.TPSize, c.pool.NumKVHead)
+	}
+	return c.pool.TPSize / c.replicas(g)
+}
+
 // replicas returns the number of tensor-parallel ranks that hold equal blocks of group g,
-// at revision 2026-08-17 without decode-context parallelism.
+// by ranksOfGroup without decode-context parallelism.
 func (c *Coordinator) replicas(g int) int {
-	switch kind := c.pool.Groups[g].Kind; {
+	switch kind := c.groups[g].Kind; {
 	case kind == Mamba:
 		return 1
 	case kind.mla():

@@ -1,31 +1,87 @@
 package coordinator
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
-// Revision selects the reference whose answers are reproduced, by the date of its commit.
-// The zero value is the default, 2026-06-20.
+// Revision selects the reference whose answers are reproduced. The zero value is the
+// default, 2026-06-20. Revisions of dates are commits of vLLM; those of releases stand for
+// all releases with equal answers, see ParseRelease.
 type Revision uint8
 
 const (
 	// Revision20260620 is vLLM ab7fcbdd5, the default.
 	Revision20260620 Revision = iota
-	// Revision20260817 is vLLM 455edc022: fine-grained hits for mamba, masks
-	// relative to a start token, key namespaces per group.
+	// Revision20260817 is vLLM 455edc022 and the releases 0.27.1 and 0.28.0: fine-grained
+	// hits for mamba, masks relative to a start token, key namespaces per group.
 	Revision20260817
 	// Revision20260604 is vLLM 0c6631f02. Only FindHit, StoreMask and LoadMask support
 	// it: its engines have another wire and other keys.
 	Revision20260604
+	Revision0240 // 0.24.0: store masks of mamba
+	Revision0251 // 0.25.1: ranks by PCP and DCP, blocks counted one by one
+	Revision0260 // 0.26.0: full attention limits the hit to its own
+	Revision0290 // 0.29.0: tail boundaries in the reply
+	Revision0300 // 0.30.0 and 0.31.0: scratch groups, store namespaces
+	Revision0320 // 0.32.0: fine-grained mode is configured
+	Revision0330 // 0.33.0: windows with extra retained tokens
+	numRevisions
 )
 
-var revisionNames = [...]string{
+var revisionNames = [numRevisions]string{
 	Revision20260620: "2026-06-20",
 	Revision20260817: "2026-08-17",
 	Revision20260604: "2026-06-04",
+	Revision0240:     "0.24.0",
+	Revision0251:     "0.25.1",
+	Revision0260:     "0.26.0",
+	Revision0290:     "0.29.0",
+	Revision0300:     "0.30.0",
+	Revision0320:     "0.32.0",
+	Revision0330:     "0.33.0",
 }
 
-// String returns the date, for example "2026-06-20".
+// releases are the known releases of vLLM, oldest first.
+var releases = []struct {
+	name     string
+	revision Revision
+}{
+	{"0.24.0", Revision0240},
+	{"0.25.1", Revision0251},
+	{"0.26.0", Revision0260},
+	{"0.27.1", Revision20260817},
+	{"0.28.0", Revision20260817},
+	{"0.29.0", Revision0290},
+	{"0.30.0", Revision0300},
+	{"0.31.0", Revision0300},
+	{"0.32.0", Revision0320},
+	{"0.33.0", Revision0330},
+}
+
+// Releases returns the names of the known releases of vLLM, oldest first.
+func Releases() []string {
+	names := make([]string, len(releases))
+	for i := range releases {
+		names[i] = releases[i].name
+	}
+	return names
+}
+
+// ParseRelease returns the revision with the answers of a release of vLLM.
+func ParseRelease(name string) (Revision, error) {
+	for _, release := range releases {
+		if release.name == name {
+			return release.revision, nil
+		}
+	}
+	return 0, fmt.Errorf("coordinator: unknown vLLM release %q, known are %s", name, strings.Join(Releases(), ", "))
+}
+
+// String returns the date, for example "2026-06-20", or the first release.
 func (r Revision) String() string {
-	if int(r) < len(revisionNames) {
+	if r < numRevisions {
 		return revisionNames[r]
 	}
 	return fmt.Sprintf("revision(%d)", uint8(r))
@@ -33,48 +89,17 @@ func (r Revision) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (r Revision) MarshalText() ([]byte, error) {
-	if int(r) >= len(revisionNames) {
+	if r >= numRevisions {
 		return nil, fmt.Errorf("coordinator: unknown revision number %d", uint8(r))
 	}
 	return []byte(revisionNames[r]), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. It takes the dates only.
 func (r *Revision) UnmarshalText(text []byte) error {
-	for i, name := range revisionNames {
-		if name == string(text) {
-			*r = Revision(i)
-			return nil
-		}
+	if i := slices.Index(revisionNames[:Revision0240], string(text)); i >= 0 {
+		*r = Revision(i)
+		return nil
 	}
 	return fmt.Errorf("coordinator: unknown revision %q, want 2026-06-04, 2026-06-20 or 2026-08-17", text)
-}
-
-// rules are the differences between revisions in FindHit. Those of masks are in masks.go,
-// those of lookups in lookup.go, answers.go and ranks.go.
-type rules struct {
-	// singleAlignsToBlock: the hit of a single attention group is aligned to its block
-	// size instead of the scheduler's.
-	singleAlignsToBlock bool
-	// fullKeepsHit: in later passes a full-attention group limits the hit to its own
-	// result. Otherwise it rounds the hit down to its block size: limiting would be
-	// wrong with mambaLookahead, which lets the hit grow.
-	fullKeepsHit bool
-	// mambaLookahead: an eagle mamba group looks one block past the current hit. It does
-	// not drop a block, so the common hit can grow.
-	mambaLookahead bool
-	// trailingAbsent: in a group whose block is larger than the hash block, a chunk
-	// beyond the hashes is absent instead of an error.
-	trailingAbsent bool
-	// mergedEagle: masks use the eagle flag of the attention group instead of the
-	// group's own.
-	mergedEagle bool
-	// fineGrained: hits may end inside a block if a mamba group has cache mode align.
-	fineGrained bool
-}
-
-var revisionRules = [...]rules{
-	Revision20260604: {singleAlignsToBlock: true, mambaLookahead: true, trailingAbsent: true},
-	Revision20260620: {singleAlignsToBlock: true, mambaLookahead: true},
-	Revision20260817: {fullKeepsHit: true, mergedEagle: true, fineGrained: true},
 }

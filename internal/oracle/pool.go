@@ -54,7 +54,7 @@ func PoolOf(v any) (Pool, error) {
 
 // full reports whether g is of the full attention family.
 func (g Group) full() bool {
-	return g.Kind == "full_attention" || g.Kind == "mla_attention" || g.Kind == "sink_full_attention"
+	return slices.Contains([]string{"full_attention", "mla_attention", "sink_full_attention", "rswa", "hidden_state"}, g.Kind)
 }
 
 // window reports whether g has a sliding window.

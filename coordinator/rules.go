@@ -1,0 +1,157 @@
+package coordinator
+
+// rules are the points in which the revisions differ. The rest of the package is common to
+// all. A new release is a row of revisionRules, and a new field only for what is new in it.
+type rules struct {
+	// Of FindHit:
+
+	// singleAlignsToBlock: the hit of a single attention group is aligned to its block
+	// size instead of the scheduler's.
+	singleAlignsToBlock bool
+	// fullKeepsHit: in later passes a full-attention group limits the hit to its own
+	// result. Otherwise it rounds the hit down to its block size.
+	fullKeepsHit bool
+	// mambaLookahead: an eagle mamba group looks one block past the current hit. It does
+	// not drop a block, so the common hit can grow.
+	mambaLookahead bool
+	// trailingAbsent: in a group whose block is larger than the hash block, a chunk
+	// beyond the hashes is absent instead of an error.
+	trailingAbsent bool
+	// fineGrained says when hits may end inside a block.
+	fineGrained fineGrainedRule
+	// windowChunks: in fine-grained mode a sliding window works on whole chunks, whose
+	// edges are all aligned. Otherwise its block must be the hash block.
+	windowChunks bool
+	// lookaheadToHashes: an eagle group may look past the length of the lookup, up to the
+	// last hash.
+	lookaheadToHashes bool
+	// cutsAllFull: the masks of all full-attention groups are cut to the hit instead of
+	// only that of the first.
+	cutsAllFull bool
+
+	// Of groups:
+
+	// dropsUntransferred: groups without KV transfer are no store groups.
+	dropsUntransferred bool
+	// dropsScratch: groups of scratch kinds are no store groups.
+	dropsScratch bool
+	// widensWindows: the window includes the extra retained tokens, which then are no part
+	// of the spec.
+	widensWindows bool
+
+	// Of masks:
+
+	// templateMasks: store masks repeat a template, and there are no lookup masks.
+	templateMasks bool
+	// startToken: store masks begin at a start token, and are empty for negative lengths.
+	startToken bool
+	// mergedEagle: masks use the eagle flag of the attention group instead of the
+	// group's own.
+	mergedEagle bool
+	// mambaStore says which states of a mamba group are worth storing.
+	mambaStore mambaStoreRule
+	// eagleReplay: with an eagle group a replay of the prompt ends at either of two
+	// boundaries, a scheduler block earlier.
+	eagleReplay bool
+
+	// Of lookups:
+
+	// noWorker: the worker's lookup is not reproduced.
+	noWorker bool
+	// floorsTokens: the number of tokens of a lookup is rounded down to the alignment.
+	// Otherwise it must be a multiple.
+	floorsTokens bool
+	// shortensFullHit: a hit of all tokens is found again so that one is left to compute.
+	shortensFullHit bool
+	// sumsRanks: the rank counts of equal hashes add up, and the number of answers must be
+	// that of the keys. Otherwise a block counts by its own answers.
+	sumsRanks bool
+	// ranks says which ranks must hold a block.
+	ranks rankRule
+	// namespaces: keys may have a store namespace, and be sharded.
+	namespaces bool
+	// tailBoundaries: the reply to a lookup has the tail boundary of each group.
+	tailBoundaries bool
+}
+
+// fineGrainedRule says when hits may end inside a block.
+type fineGrainedRule uint8
+
+const (
+	fineGrainedNever fineGrainedRule = iota
+	// fineGrainedDerived: if some mamba group in cache mode align has a block larger than
+	// the hash block.
+	fineGrainedDerived
+	// fineGrainedDerivedDCP: likewise, or with decode-context parallelism as large.
+	fineGrainedDerivedDCP
+	// fineGrainedConfigured: if Pool.CacheHitAlignmentTokens is below the scheduler block
+	// size.
+	fineGrainedConfigured
+)
+
+// mambaStoreRule says which states of a mamba group are worth storing.
+type mambaStoreRule uint8
+
+const (
+	mambaStoreAll      mambaStoreRule = iota // the sentinel
+	mambaStoreRetained                       // those at retention boundaries, if there is an interval
+	mambaStoreNone                           // none: they are handed over at boundaries
+)
+
+// rankRule says which ranks must hold a block.
+type rankRule uint8
+
+const (
+	// ranksOfWorker: tensor ranks up to the number of KV heads, on the PCP and DCP rank of
+	// the worker that looks up.
+	ranksOfWorker rankRule = iota
+	// ranksOfPool: likewise on all PCP ranks, or with decode-context parallelism all tensor
+	// ranks; the same for all groups.
+	ranksOfPool
+	// ranksOfGroup: likewise with the number of equal copies of each group.
+	ranksOfGroup
+)
+
+// revisionChanges has a row for each revision: what it changes in the rules of its base. A
+// base stands before the revisions that build on it.
+var revisionChanges = []struct {
+	revision, base Revision
+	change         func(r *rules)
+}{
+	{Revision20260620, Revision20260620, func(r *rules) {
+		r.singleAlignsToBlock, r.mambaLookahead, r.sumsRanks = true, true, true
+	}},
+	{Revision20260604, Revision20260620, func(r *rules) {
+		r.trailingAbsent, r.templateMasks, r.noWorker = true, true, true
+	}},
+	{Revision0240, Revision20260620, func(r *rules) { r.mambaStore = mambaStoreRetained }},
+	{Revision0251, Revision0240, func(r *rules) {
+		r.sumsRanks, r.ranks, r.startToken = false, ranksOfPool, true
+	}},
+	{Revision0260, Revision0251, func(r *rules) { r.fullKeepsHit = true }},
+	{Revision20260817, Revision0260, func(r *rules) {
+		r.singleAlignsToBlock, r.mambaLookahead = false, false
+		r.fineGrained, r.mergedEagle = fineGrainedDerived, true
+		r.floorsTokens, r.shortensFullHit, r.ranks = true, true, ranksOfGroup
+	}},
+	{Revision0290, Revision20260817, func(r *rules) {
+		r.fineGrained, r.dropsUntransferred, r.cutsAllFull = fineGrainedDerivedDCP, true, true
+		r.mambaStore, r.tailBoundaries = mambaStoreNone, true
+	}},
+	{Revision0300, Revision0290, func(r *rules) {
+		r.dropsScratch, r.windowChunks, r.namespaces = true, true, true
+	}},
+	{Revision0320, Revision0300, func(r *rules) {
+		r.fineGrained, r.lookaheadToHashes, r.eagleReplay = fineGrainedConfigured, true, true
+	}},
+	{Revision0330, Revision0320, func(r *rules) { r.widensWindows = true }},
+}
+
+// revisionRules are the rules by revision.
+var revisionRules = func() (all [numRevisions]rules) {
+	for _, row := range revisionChanges {
+		all[row.revision] = all[row.base]
+		row.change(&all[row.revision])
+	}
+	return all
+}()

@@ -1,0 +1,50 @@
+package coordinator
+
+import "fmt"
+
+// TailBoundary names the block that ends at a hit in one group. Its key is that of the raw
+// hash that ends at token Tokens, which lies behind the hit if the block was stored under a
+// later hash of the same chunk.
+type TailBoundary struct {
+	Group  int   // store group
+	Tokens int64 // a multiple of the hash block size, not below the hit
+}
+
+// HasTailBoundaries reports whether the revision's replies have tail boundaries.
+func (c *Coordinator) HasTailBoundaries() bool { return c.rules.tailBoundaries }
+
+// AppendTailBoundaries appends the tail boundary of each store group for a hit that Answer
+// has found in p, in the order of the groups. It appends nothing if the hit is 0 or the
+// revision has none. It fails with ErrPrecondition if a group has no block there: chunked
+// local attention can end a hit with a block that it has not read. (Reference: the worker's
+// lookup, tail_key_boundaries.)
+func (c *Coordinator) AppendTailBoundaries(dst []TailBoundary, p *Presence, hit int64) ([]TailBoundary, error) {
+	if !c.rules.tailBoundaries || hit <= 0 {
+		return dst, nil
+	}
+	for g := range c.groups {
+		tokens, err := c.tailBoundary(g, p, hit)
+		if err != nil {
+			return nil, err
+		}
+		dst = append(dst, TailBoundary{Group: g, Tokens: tokens})
+	}
+	return dst, nil
+}
+
+// tailBoundary returns the tokens of group g's tail boundary.
+func (c *Coordinator) tailBoundary(g int, p *Presence, hit int64) (int64, error) {
+	block, position := int64(c.groups[g].BlockSize), int64(c.KeyStride(g)*c.pool.HashBlockSize)
+	v := view{bits: p.Bits, members: c.groups[g].self[:], everything: p.Everything, reads: p.reads}
+	first := int(hit/position) - 1
+	last := first
+	if c.fineGrained {
+		last = int(min(ceilDiv(hit, block)*block/position, int64(p.NumHashes))) - 1
+	}
+	for i := first; i <= last; i++ {
+		if v.everything || v.has(i) {
+			return int64(i+1) * position, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: group %d has no block that ends at the hit of %d tokens", ErrPrecondition, g, hit)
+}
