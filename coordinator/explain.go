@@ -89,14 +89,14 @@ func (c *Coordinator) isFullHit(p *Presence, tokenLen, numTokens int64, s *Scrat
 
 // LookupExplain is Lookup and Explain over an external store. It calls Exists at most
 // once. Unlike Lookup it returns an error of the store: there is nothing to explain then.
-func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, []GroupEnd, error) {
+func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, []GroupEnd, error) {
 	recorded := &recordingStore{KeyStore: store}
 	hit, err := c.Lookup(numTokens, hashes, recorded)
 	if recorded.err != nil {
-		return 0, nil, recorded.err
+		return Hit{}, nil, recorded.err
 	}
 	if err != nil {
-		return 0, nil, err
+		return Hit{}, nil, err
 	}
 	answers := recorded.answers
 	p := &Presence{NumHashes: hashes.Len(), Bits: make([][]uint64, len(c.groups))}
@@ -104,7 +104,7 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, sto
 	if answers != nil { // Lookup has checked their number
 		tokenLen, _ := c.TokenLen(numTokens)
 		if p, err = c.decodeAnswers(tokenLen, hashes, answers); err != nil {
-			return 0, nil, err
+			return Hit{}, nil, err
 		}
 		onAnyRank = c.presentOnAnyRank(tokenLen, hashes, answers)
 	}

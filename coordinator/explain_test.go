@@ -110,7 +110,7 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 			}
 			hit, ends, err := c.LookupExplain(tc.tokens, letters(tc.hashes), ExistsFunc(store.exists))
 			require.NoError(t, err)
-			require.Equal(t, tc.hit, hit)
+			require.Equal(t, tc.hit, hit.Tokens)
 			require.Equal(t, tc.ends, ends)
 		})
 	}

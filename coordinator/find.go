@@ -10,6 +10,7 @@ import (
 type Scratch struct {
 	c       *Coordinator // of the last FindHit
 	results []result     // by attention group
+	tail    []TailBoundary
 }
 
 // result is what one FindHit knows of an attention group.

@@ -104,18 +104,18 @@ var gallops = sync.Pool{New: func() any { return new(gallop) }}
 // The hit is that of Lookup for a store that returns equal answers for equal keys. If the
 // store fails in any round, the hit is 0. A wrong number of answers in any round is the
 // same error as in Lookup.
-func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error) {
+func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
-		return 0, nil
+		return Hit{}, nil
 	}
 	tokenLen, err := c.TokenLen(numTokens)
 	if err != nil {
-		return 0, err
+		return Hit{}, err
 	}
 	l := gallops.Get().(*gallop)
 	defer l.release()
 	if !l.begin(c, tokenLen, hashes) {
-		return 0, nil
+		return Hit{}, nil
 	}
 	distinct := false // no hashes are equal, by hasRepeats
 	for round := 1; ; round++ {
@@ -130,20 +130,21 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 			l.wantAny()
 		}
 		if l.numWanted() == 0 || round > 1 && l.hitIsZero() {
+			hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are l's
 			return hit, err
 		}
 		l.chooseRound(round)
 		b := l.countKeys()
 		if store.Reserve(b.memory()) != nil {
-			return 0, nil
+			return Hit{}, nil
 		}
 		answers, err := store.Exists(l.buildKeys(&b))
 		if err != nil {
-			return 0, nil // a store that fails holds nothing
+			return Hit{}, nil // a store that fails holds nothing
 		}
 		partial, err := l.applyAnswers(answers)
 		if err != nil {
-			return 0, err
+			return Hit{}, err
 		}
 		if partial && !distinct {
 			if l.hasRepeats() {
@@ -187,20 +188,20 @@ func (l *gallop) release() {
 
 // evaluate applies the rules to the presence. It sets reads and bound, and returns the
 // answer as far as it is determined.
-func (l *gallop) evaluate(numTokens int64) (int64, error) {
+func (l *gallop) evaluate(numTokens int64) (Hit, error) {
 	for _, wanted := range l.reads.wanted {
 		clear(wanted)
 	}
 	l.reads.masked = false
-	hit, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
+	tokens, err := l.c.FindHit(&l.presence, l.tokenLen, true, &l.scratch)
 	l.bound = l.tokenLen
 	if l.c.attention[0].Kind.IsFull() {
 		l.bound = min(l.bound, l.c.LookEnd(l.scratch.results[0].hit))
 	}
 	if err != nil {
-		return 0, err
+		return Hit{}, err
 	}
-	return l.c.shortenFullHit(&l.presence, hit, numTokens, &l.scratch)
+	return l.c.finishHit(&l.presence, tokens, numTokens, &l.scratch)
 }
 
 // hitMayGrow reports whether the common hit can be longer than that of the first group.

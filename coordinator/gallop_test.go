@@ -39,7 +39,7 @@ func TestWorkerLookupGalloping(t *testing.T) {
 				}
 				tried++
 				assert.Equal(t, cs.Expect.Error, errorClass(err), cs.ID)
-				assert.Equal(t, cs.Expect.HitLength, hit, cs.ID)
+				assert.Equal(t, cs.Expect.HitLength, hit.Tokens, cs.ID)
 				assert.LessOrEqual(t, len(keys), cs.Expect.NumKeys, cs.ID)
 				assert.LessOrEqual(t, calls, 1+maxRounds, cs.ID)
 				assert.Equal(t, cs.Expect.StoreCalls > 0, calls > 0, cs.ID)
@@ -157,7 +157,7 @@ func TestGallopRounds(t *testing.T) {
 			}
 			hit, err := c.Gallop(int64(16*tc.hashes), h, ExistsFunc(store.exists))
 			require.NoError(t, err)
-			assert.Equal(t, tc.hit, hit)
+			assert.Equal(t, tc.hit, hit.Tokens)
 			assert.Equal(t, tc.sizes, store.sizes())
 		})
 	}
@@ -179,13 +179,13 @@ func TestGallopLongPrompt(t *testing.T) {
 			if !c.attention[0].Kind.IsFull() {
 				continue
 			}
-			lookup := func(answer int) (hit int64, sizes []int) {
+			lookup := func(answer int) (tokens int64, sizes []int) {
 				hit, err := c.Gallop(16*n, hashes, ExistsFunc(func(keys []string) ([]int, error) {
 					sizes = append(sizes, len(keys))
 					return slices.Repeat([]int{answer}, len(keys)), nil
 				}))
 				require.NoError(t, err)
-				return hit, sizes
+				return hit.Tokens, sizes
 			}
 			hit, sizes := lookup(0)
 			assert.Zero(t, hit)
@@ -208,7 +208,7 @@ func TestGallopErrors(t *testing.T) {
 	for _, revision := range []Revision{Revision20260620, Revision20260817} {
 		c := must(t, Pool{TPSize: 2, Revision: revision})
 		for bad := range 2 {
-			lookup := func(answer func(answers []int) ([]int, error)) (int64, error) {
+			lookup := func(answer func(answers []int) ([]int, error)) (Hit, error) {
 				round := -1
 				return c.Gallop(16*n, serial(n), ExistsFunc(func(keys []string) ([]int, error) {
 					round++
@@ -231,13 +231,13 @@ func TestGallopErrors(t *testing.T) {
 			hit, err = lookup(func(a []int) ([]int, error) { return append(a, 1), nil })
 			if revision == Revision20260817 {
 				require.NoError(t, err)
-				assert.EqualValues(t, 16*n-16, hit)
+				assert.EqualValues(t, 16*n-16, hit.Tokens)
 			} else {
 				require.ErrorIs(t, err, ErrAnswerCount)
 			}
 			hit, err = lookup(func(a []int) ([]int, error) { a[0] = 2; return a, nil })
 			require.NoError(t, err)
-			assert.EqualValues(t, 64*16*bad, hit, "only 1 is present")
+			assert.EqualValues(t, 64*16*bad, hit.Tokens, "only 1 is present")
 		}
 	}
 	var none rounds
@@ -273,7 +273,7 @@ func TestGallopKnowsEqualHashes(t *testing.T) {
 		store.hold(c, 0, hashes, 1, below(1000)) // 3 on one of two ranks
 		hit, err := c.Gallop(16000, hashes, ExistsFunc(store.exists))
 		require.NoError(t, err)
-		assert.Equal(t, tc.hit, hit)
+		assert.Equal(t, tc.hit, hit.Tokens)
 		assert.Len(t, store.calls, tc.calls)
 	}
 }
@@ -285,7 +285,7 @@ func TestGallopKnowsEqualHashesOfWindows(t *testing.T) {
 		store := rounds{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
 		hit, err := c.Gallop(64, letters(text), ExistsFunc(store.exists))
 		require.NoError(t, err)
-		assert.Equal(t, want, hit, text)
+		assert.Equal(t, want, hit.Tokens, text)
 	}
 }
 
@@ -297,7 +297,7 @@ func TestLookupAddsUpHalves(t *testing.T) {
 	for _, strategy := range strategies {
 		hit, err := strategy.lookup(c, 32, letters("bb"), ExistsFunc(store.exists))
 		require.NoError(t, err)
-		assert.EqualValues(t, 32, hit, strategy.name)
+		assert.EqualValues(t, 32, hit.Tokens, strategy.name)
 	}
 }
 
@@ -368,8 +368,8 @@ func (g *gallopCase) compare(t testing.TB) {
 	lookup, gallop := rounds{held: g.held}, rounds{held: g.held}
 	want, wantErr := g.c.Lookup(g.tokens, g.hashes, ExistsFunc(lookup.exists))
 	hit, err := g.c.Gallop(g.tokens, g.hashes, ExistsFunc(gallop.exists))
-	if errorClass(err) != errorClass(wantErr) || hit != want {
-		describe("galloping: %d, %v; Lookup: %d, %v", hit, err, want, wantErr)
+	if errorClass(err) != errorClass(wantErr) || hit.Tokens != want.Tokens || !slices.Equal(hit.TailBoundaries, want.TailBoundaries) {
+		describe("galloping: %v, %v; Lookup: %v, %v", hit, err, want, wantErr)
 	}
 	most, fullHit := maxRoundsWithoutFull, false
 	if g.c.attention[0].Kind.IsFull() {
@@ -394,7 +394,7 @@ func (g *gallopCase) compare(t testing.TB) {
 			describe("key %s is checked %d times, and %d times by Lookup", key, times, lookup.times[key])
 		}
 	}
-	if err != nil || hit == 0 {
+	if err != nil || hit.Tokens == 0 {
 		return
 	}
 	// The keys of every block of the answer have been checked.

@@ -46,31 +46,45 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 	return false
 }
 
-// Answer returns the worker's answer to a lookup of numTokens: the hit in tokens. Its
-// errors are those of TokenLen and FindHit. (Reference: MooncakeStoreWorker.lookup.)
+// Answer returns the worker's answer to a lookup of numTokens. Its TailBoundaries are valid
+// until the next use of s. Its errors are those of TokenLen and FindHit, and ErrPrecondition
+// if a group has no tail boundary. (Reference: MooncakeStoreWorker.lookup.)
 //
 // p must have bits only at positions whose keys the lookup checks (see Positions) and, to
 // agree with Lookup in every case, at others with the hash of a stored one. Answer differs
 // from FindHit as follows. Without hashes, tokens or keys it returns 0. At revision
 // 2026-08-17 it shortens a hit of all tokens, so that one token is left to compute.
-func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (int64, error) {
+func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
 	if p.NumHashes <= 0 || numTokens <= 0 {
-		return 0, nil
+		return Hit{}, nil
 	}
 	tokenLen, err := c.TokenLen(numTokens)
 	if err != nil || !c.hasKeys(tokenLen, p.NumHashes) {
-		return 0, err
+		return Hit{}, err
 	}
 	return c.answer(p, tokenLen, numTokens, s)
 }
 
 // answer is Answer for a lookup with keys.
-func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch) (int64, error) {
-	hit, err := c.FindHit(p, tokenLen, true, s)
+func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch) (Hit, error) {
+	tokens, err := c.FindHit(p, tokenLen, true, s)
 	if err != nil {
-		return 0, err
+		return Hit{}, err
 	}
-	return c.shortenFullHit(p, hit, numTokens, s)
+	return c.finishHit(p, tokens, numTokens, s)
+}
+
+// finishHit shortens a full hit and adds the tail boundaries.
+func (c *Coordinator) finishHit(p *Presence, tokens, numTokens int64, s *Scratch) (Hit, error) {
+	tokens, err := c.shortenFullHit(p, tokens, numTokens, s)
+	if err != nil {
+		return Hit{}, err
+	}
+	s.tail, err = c.appendTailBoundaries(s.tail[:0], p, tokens)
+	if err != nil {
+		return Hit{}, err
+	}
+	return Hit{Tokens: tokens, TailBoundaries: s.tail}, nil
 }
 
 // shortenFullHit returns hit or, at revision 2026-08-17 for a hit of all tokens, that of a
@@ -82,7 +96,7 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
-// Lookup returns the hit in tokens of a lookup of numTokens over an external store. It
+// Lookup returns the hit of a lookup of numTokens over an external store. It
 // calls Exists at most once, with the reference's keys in its order: by group, position,
 // rank. (Reference: MooncakeStoreWorker.lookup.)
 //
@@ -90,25 +104,25 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 // must record its failure itself. A wrong number of answers is ErrAnswerCount. At revision
 // 2026-08-17 too many are ignored, and too few are ErrIndexOutOfRange if the missing one
 // is read. The other errors are those of Answer.
-func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error) {
+func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {
-		return 0, nil
+		return Hit{}, nil
 	}
 	tokenLen, err := c.TokenLen(numTokens)
 	if err != nil {
-		return 0, err
+		return Hit{}, err
 	}
 	b := c.countKeys(tokenLen, hashes)
 	if b.numKeys == 0 || store.Reserve(b.memory()) != nil {
-		return 0, nil //nolint:nilerr // without a reservation nothing is looked up
+		return Hit{}, nil //nolint:nilerr // without a reservation nothing is looked up
 	}
 	answers, err := store.Exists(c.buildKeys(&b, tokenLen, hashes))
 	if err != nil {
-		return 0, nil //nolint:nilerr // a store that fails holds nothing
+		return Hit{}, nil //nolint:nilerr // a store that fails holds nothing
 	}
 	presence, err := c.decodeAnswers(tokenLen, hashes, answers)
 	if err != nil {
-		return 0, err
+		return Hit{}, err
 	}
 	return c.answer(presence, tokenLen, numTokens, new(Scratch))
 }

@@ -38,7 +38,7 @@ func BenchmarkLookup(b *testing.B) {
 								at += len(keys)
 								return hit.answers[from:at:at], nil
 							}))
-							if err != nil || got != hit.hit {
+							if err != nil || got.Tokens != hit.hit {
 								b.Fatal(got, err)
 							}
 						}
@@ -53,7 +53,7 @@ func BenchmarkLookup(b *testing.B) {
 // strategies are the ways to look up; their answers are equal.
 var strategies = []struct {
 	name   string
-	lookup func(c *Coordinator, numTokens int64, hashes netproto.Hashes, store KeyStore) (int64, error)
+	lookup func(c *Coordinator, numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error)
 }{
 	{"all", (*Coordinator).Lookup},
 	{"gallop", (*Coordinator).Gallop},

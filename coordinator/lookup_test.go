@@ -46,7 +46,7 @@ func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) co
 	c, store := workerCase(t, cs, revision)
 	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
 	hit, err := c.Lookup(cs.TokenLen, hashes, ExistsFunc(store.Exists))
-	return cs.Judge(store, hit, err, errorClass(err))
+	return cs.Judge(store, hit.Tokens, err, errorClass(err))
 }
 
 // fakeStore holds keys and remembers the keys that it checked.
@@ -126,17 +126,17 @@ func TestLookupCountsRanks(t *testing.T) {
 	store := fakeStore{held: map[string]bool{key(0, "a"): true, key(1, "a"): true, key(0, "b"): true}}
 	hit, err := c.Lookup(48, letters("abc"), ExistsFunc(store.exists))
 	require.NoError(t, err)
-	assert.Equal(t, int64(16), hit, "b lacks a rank")
+	assert.Equal(t, int64(16), hit.Tokens, "b lacks a rank")
 	assert.Equal(t, []string{key(0, "a"), key(1, "a"), key(0, "b"), key(1, "b"), key(0, "c"), key(1, "c")}, store.checked)
 	// The counts of equal hashes add up: b twice counts one rank twice.
 	hit, err = c.Lookup(48, letters("abb"), ExistsFunc(store.exists))
 	require.NoError(t, err)
-	assert.Equal(t, int64(48), hit)
+	assert.Equal(t, int64(48), hit.Tokens)
 
 	c = must(t, Pool{ModelName: "m", TPSize: 2, Revision: Revision20260817})
 	hit, err = c.Lookup(49, letters("abb"), ExistsFunc(store.exists))
 	require.NoError(t, err)
-	assert.Equal(t, int64(16), hit, "and no longer do at 2026-08-17")
+	assert.Equal(t, int64(16), hit.Tokens, "and no longer do at 2026-08-17")
 }
 
 // What is stored is a set of hashes, so a block that was not checked counts
@@ -146,11 +146,11 @@ func TestLookupKnowsEqualHashes(t *testing.T) {
 	store := fakeStore{held: map[string]bool{string(c.AppendKey(nil, 0, 0, []byte("d"))): true}}
 	hit, err := c.Lookup(64, letters("abcdefgh"), ExistsFunc(store.exists))
 	require.NoError(t, err)
-	assert.Equal(t, int64(32), hit)
+	assert.Equal(t, int64(32), hit.Tokens)
 	hit, err = c.Lookup(64, letters("abcdefdh"), ExistsFunc(store.exists))
 	require.NoError(t, err)
 	assert.Len(t, store.checked, 2, "blocks 3 and 7")
-	assert.Equal(t, int64(56), hit)
+	assert.Equal(t, int64(56), hit.Tokens)
 }
 
 func TestLookupIsSpared(t *testing.T) {
@@ -189,7 +189,7 @@ func TestLookupErrors(t *testing.T) {
 	for _, odd := range []int{0, -1, 2} {
 		hit, err = c.Lookup(32, letters("ab"), answering([]int{1, odd}, nil))
 		require.NoError(t, err)
-		assert.Equal(t, int64(16), hit, "only 1 is present")
+		assert.Equal(t, int64(16), hit.Tokens, "only 1 is present")
 	}
 
 	c = must(t, Pool{TPSize: 2, Revision: Revision20260817})
@@ -197,10 +197,10 @@ func TestLookupErrors(t *testing.T) {
 	require.ErrorIs(t, err, ErrIndexOutOfRange)
 	hit, err = c.Lookup(33, letters("ab"), answering([]int{1, 1, 0}, nil))
 	require.NoError(t, err, "the missing answer is not reached")
-	assert.Equal(t, int64(16), hit)
+	assert.Equal(t, int64(16), hit.Tokens)
 	hit, err = c.Lookup(33, letters("ab"), answering([]int{1, 1, 1, 1, 0}, nil))
 	require.NoError(t, err)
-	assert.Equal(t, int64(32), hit)
+	assert.Equal(t, int64(32), hit.Tokens)
 
 	c = must(t, Pool{Revision: Revision20260604})
 	_, err = c.Lookup(32, letters("ab"), answering([]int{1, 1}, nil))
@@ -242,7 +242,7 @@ func TestAnswerExamples(t *testing.T) {
 			var s Scratch
 			hit, err := must(t, tc.pool).Answer(&p, tc.tokens, &s)
 			require.NoError(t, err)
-			assert.Equal(t, tc.hit, hit)
+			assert.Equal(t, tc.hit, hit.Tokens)
 		})
 	}
 }

@@ -10,15 +10,18 @@ type TailBoundary struct {
 	Tokens int64 // a multiple of the hash block size, not below the hit
 }
 
-// HasTailBoundaries reports whether the revision's replies have tail boundaries.
-func (c *Coordinator) HasTailBoundaries() bool { return c.rules.tailBoundaries }
+// Hit is the answer to a lookup.
+type Hit struct {
+	Tokens int64 // leading tokens that are in the store and loadable
+	// TailBoundaries has one element for each store group, in order. It is empty if the hit
+	// is 0 or the revision has none.
+	TailBoundaries []TailBoundary
+}
 
-// AppendTailBoundaries appends the tail boundary of each store group for a hit that Answer
-// has found in p, in the order of the groups. It appends nothing if the hit is 0 or the
-// revision has none. It fails with ErrPrecondition if a group has no block there: chunked
-// local attention can end a hit with a block that it has not read. (Reference: the worker's
-// lookup, tail_key_boundaries.)
-func (c *Coordinator) AppendTailBoundaries(dst []TailBoundary, p *Presence, hit int64) ([]TailBoundary, error) {
+// appendTailBoundaries appends the tail boundaries of a hit found in p. It fails with
+// ErrPrecondition if a group has no block there: chunked local attention can end a hit with
+// a block that it has not read. (Reference: the worker's lookup, tail_key_boundaries.)
+func (c *Coordinator) appendTailBoundaries(dst []TailBoundary, p *Presence, hit int64) ([]TailBoundary, error) {
 	if !c.rules.tailBoundaries || hit <= 0 {
 		return dst, nil
 	}
