@@ -61,6 +61,10 @@ func New(pool Pool) (*Coordinator, error) {
 		rules: revisionRules[pool.Revision],
 		align: int64(pool.SchedulerBlockSize),
 	}
+	if pool.CapacityOnly { // whatever its groups are, they are not looked up
+		pool.Groups = []Group{{Kind: FullAttention, BlockSize: pool.HashBlockSize}}
+		c.align = int64(pool.HashBlockSize)
+	}
 	for _, g := range pool.storeGroups() {
 		c.groups = append(c.groups, groupState{Group: c.widen(pool.Groups[g]), poolGroup: g, self: [1]int{len(c.groups)}})
 	}
@@ -93,16 +97,14 @@ func (c *Coordinator) widen(g Group) Group {
 // isFineGrained reports whether hits may end inside a block.
 func (c *Coordinator) isFineGrained() bool {
 	hashBlock := c.pool.HashBlockSize
-	switch c.rules.fineGrained {
-	case fineGrainedNever:
+	switch {
+	case c.rules.fineGrained == fineGrainedNever || c.pool.CapacityOnly:
 		return false
-	case fineGrainedConfigured:
+	case c.rules.fineGrained == fineGrainedConfigured:
 		hits := c.pool.CacheHitAlignmentTokens
 		return hits > 0 && hits < c.pool.SchedulerBlockSize
-	case fineGrainedDerivedDCP:
-		if c.pool.DCPSize > 1 {
-			hashBlock--
-		}
+	case c.rules.fineGrained == fineGrainedDerivedDCP && c.pool.DCPSize > 1:
+		hashBlock--
 	}
 	return slices.ContainsFunc(c.groups, func(g groupState) bool {
 		return g.Kind == Mamba && g.MambaCacheMode == "align" && g.BlockSize > hashBlock

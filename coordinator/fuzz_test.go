@@ -26,7 +26,7 @@ func (s *source) flag() bool { return s.below(2) == 1 }
 
 // pool chooses a configuration that the reference accepts, of any revision.
 func (s *source) pool() Pool {
-	p := Pool{HashBlockSize: 1 + s.below(4), UseEagle: s.flag(), Revision: Revision(s.below(len(revisionNames)))}
+	p := Pool{HashBlockSize: 1 + s.below(4), UseEagle: s.flag(), Revision: Revision(s.below(int(Revision0240)))}
 	common := p.HashBlockSize
 	for range 1 + s.below(5) {
 		if len(p.Groups) > 0 && s.below(4) == 0 { // a group that shares a spec

@@ -139,6 +139,9 @@ func (p *Pool) validate() error {
 			return fmt.Errorf("%w: %w", ErrInvalidPool, fielderror.Below(groupPath(g), err))
 		}
 	}
+	if p.CapacityOnly {
+		return p.validateCapacityOnly()
+	}
 	if len(p.storeGroups()) == 0 {
 		return invalid([]string{"groups"}, "no group is kept in the store")
 	}
@@ -230,6 +233,18 @@ func (p *Pool) storeGroups() []int {
 		}
 	}
 	return kept
+}
+
+// validateCapacityOnly checks a pool that is never looked up. The engine does not check the
+// sizes of its groups.
+func (p *Pool) validateCapacityOnly() error {
+	if !revisionRules[p.Revision].floorsTokens {
+		return invalid([]string{"capacity_only", "vllm"}, "capacity_only is ignored before vLLM 0.27.1, remove it")
+	}
+	if p.SchedulerBlockSize == 0 {
+		p.SchedulerBlockSize = p.HashBlockSize
+	}
+	return nil
 }
 
 // validateSchedulerBlock sets the default of the scheduler block size and checks it.

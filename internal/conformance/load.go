@@ -20,7 +20,7 @@ const envDir = "HITLINE_CONFORMANCE"
 // extraPrefix is the prefix of the files that are always the embedded ones.
 const extraPrefix = "extra/"
 
-//go:embed testdata/*.json.gz testdata/later/*.json.gz testdata/docpage/*.json.gz testdata/extra/*.json.gz
+//go:embed testdata/*.json.gz testdata/later/*.json.gz testdata/docpage/*.json.gz testdata/extra/*.json.gz testdata/releases/*/*.json.gz
 var embedded embed.FS
 
 // Load decodes the file name into v, as json.Unmarshal does. It fails the test at once if the

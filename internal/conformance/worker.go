@@ -17,31 +17,46 @@ type WorkerCase struct {
 	// vectors.
 	Raw json.RawMessage `json:"-"`
 
-	ID          string         `json:"id"`
-	ModelName   string         `json:"model_name"`
-	CachePrefix string         `json:"cache_prefix"`
-	TPSize      int            `json:"tp_size"`
-	PPSize      int            `json:"pp_size"`
-	PCPRank     int            `json:"pcp_rank"`
-	DCPRank     int            `json:"dcp_rank"`
-	PCPSize     int            `json:"pcp_size"` // 2026-08-17 only, else 0
-	DCPSize     int            `json:"dcp_size"` // 2026-08-17 only, else 0
-	HashLen     int            `json:"hash_len"`
-	NumHashes   int            `json:"num_hashes"`
-	DupOf       map[string]int `json:"dup_of"`
-	TokenLen    int64          `json:"token_len"`
-	Present     [][]Range      `json:"present"`
-	Absent      []absence      `json:"absent"`
-	Store       string         `json:"store"`
-	PresentKeys []string       `json:"present_keys"`
-	Expect      struct {
-		HitLength  int64    `json:"hit_length"`
-		Error      string   `json:"error"`
-		StoreCalls int      `json:"store_calls"`
-		NumKeys    int      `json:"num_keys"`
-		KeysSHA256 *string  `json:"keys_sha256"`
-		FirstKeys  []string `json:"first_keys"`
-		LastKey    *string  `json:"last_key"`
+	ID           string         `json:"id"`
+	ModelName    string         `json:"model_name"`
+	CachePrefix  string         `json:"cache_prefix"`
+	TPSize       int            `json:"tp_size"`
+	PPSize       int            `json:"pp_size"`
+	PCPRank      int            `json:"pcp_rank"`
+	DCPRank      int            `json:"dcp_rank"`
+	PCPSize      int            `json:"pcp_size"` // 2026-08-17 only, else 0
+	DCPSize      int            `json:"dcp_size"` // 2026-08-17 only, else 0
+	HashLen      int            `json:"hash_len"`
+	NumHashes    int            `json:"num_hashes"`
+	DupOf        map[string]int `json:"dup_of"`
+	TokenLen     int64          `json:"token_len"`
+	Present      [][]Range      `json:"present"`
+	Absent       []absence      `json:"absent"`
+	Store        string         `json:"store"`
+	CapacityOnly bool           `json:"capacity_only"` // of releases
+	PresentKeys  []string       `json:"present_keys"`
+	ExtraConfig  struct {
+		StoreTPSize             json.RawMessage   `json:"store_tp_size"`
+		EnableStoreTPLCM        any               `json:"enable_store_tp_lcm"`
+		PrefillTPSizes          []json.RawMessage `json:"prefill_tp_sizes"`
+		EnableCrossLayersBlocks any               `json:"enable_cross_layers_blocks"`
+	} `json:"extra_config"`
+	Expect struct {
+		HitLength int64 `json:"hit_length"`
+		// Of releases only:
+		TailKeyBoundaries [][2]int64 `json:"tail_key_boundaries"`
+		Reply             string     `json:"reply"` // hex
+		PrefixCounts      []int      `json:"prefix_counts"`
+		PrefixesSHA256    string     `json:"prefixes_sha256"`
+		FineGrained       bool       `json:"fine_grained"`
+		Stage             string     `json:"stage"`
+		Error             string     `json:"error"`
+		StoreCalls        int        `json:"store_calls"`
+		NumKeys           int        `json:"num_keys"`
+		KeysSHA256        *string    `json:"keys_sha256"`
+		FirstKeys         []string   `json:"first_keys"`
+		LastKey           *string    `json:"last_key"`
+		PresentKeys       []string   `json:"present_keys"` // of releases
 	} `json:"expect"`
 }
 
@@ -51,6 +66,7 @@ type absence struct {
 	Group  int     `json:"group"`
 	TP     []int   `json:"tp"`
 	PP     []int   `json:"pp"`
+	Prefix []int   `json:"prefix"` // of releases, in place of TP and PP
 	Ranges []Range `json:"ranges"`
 }
 
@@ -80,18 +96,26 @@ func (c *WorkerCase) Content() (map[string]bool, error) {
 			}
 		}
 	}
+	return content, c.checkContent(content)
+}
+
+// checkContent compares built store keys with those that the case lists, if it does.
+func (c *WorkerCase) checkContent(content map[string]bool) error {
+	if c.Expect.PresentKeys != nil {
+		c.PresentKeys = c.Expect.PresentKeys
+	}
 	if c.PresentKeys == nil {
-		return content, nil
+		return nil
 	}
 	if len(content) != len(c.PresentKeys) {
-		return nil, fmt.Errorf("conformance: case %s: built %d store keys, the case lists %d", c.ID, len(content), len(c.PresentKeys))
+		return fmt.Errorf("conformance: case %s: built %d store keys, the case lists %d", c.ID, len(content), len(c.PresentKeys))
 	}
 	for _, key := range c.PresentKeys {
 		if !content[key] {
-			return nil, fmt.Errorf("conformance: case %s: the case lists store key %q, which was not built", c.ID, key)
+			return fmt.Errorf("conformance: case %s: the case lists store key %q, which was not built", c.ID, key)
 		}
 	}
-	return content, nil
+	return nil
 }
 
 // keyNamespace is a prefix of the keys of one group and rank.
@@ -148,6 +172,45 @@ type Store struct {
 	content map[string]bool
 	calls   int      // of Exists
 	keys    []string // of the last call
+}
+
+// NewReleaseStore returns the scripted store of a case of a release. prefixes are the key
+// prefixes of each store group in the documented order, without the last @. It fails if they
+// are not those of the recording.
+func (c *WorkerCase) NewReleaseStore(prefixes [][]string) (*Store, error) {
+	var all []string
+	counts := []int{}
+	for _, group := range prefixes {
+		all = append(all, group...)
+		counts = append(counts, len(group))
+	}
+	digest := sha256.Sum256([]byte(strings.Join(all, "\n")))
+	if c.CapacityOnly {
+		return &Store{mode: c.Store}, nil // nothing is asked, and no prefixes are recorded
+	}
+	if want := &c.Expect; !slices.Equal(counts, want.PrefixCounts) || hex.EncodeToString(digest[:]) != want.PrefixesSHA256 {
+		return nil, fmt.Errorf("conformance: case %s: the prefixes %q are not the recorded %d", c.ID, all, want.PrefixCounts)
+	}
+	blob := c.Blob()
+	content := map[string]bool{}
+	for g, group := range prefixes {
+		for m, prefix := range group {
+			for i := range c.NumHashes {
+				if contains(c.Present[g], i) && !c.lacks(g, m, i) {
+					content[prefix+"@"+hex.EncodeToString(blob[i*c.HashLen:(i+1)*c.HashLen])] = true
+				}
+			}
+		}
+	}
+	return &Store{mode: c.Store, content: content}, c.checkContent(content)
+}
+
+// lacks reports whether the case of a release removes raw hash i of a store group under a
+// prefix.
+func (c *WorkerCase) lacks(g, prefix, i int) bool {
+	return slices.ContainsFunc(c.Absent, func(a absence) bool {
+		return a.Group == g && (a.Prefix == nil || slices.Contains(a.Prefix, prefix)) && contains(a.Ranges, i)
+	})
 }
 
 // NewStore returns the scripted store of the case, with its content.
