@@ -72,11 +72,47 @@ func AppendRequest(dst, envelope []byte, tag Tag, frames ...[]byte) []byte {
 	return dst
 }
 
-// AppendHit appends the reply to a lookup: the hit, in tokens, as u32.
+// AppendHit appends the reply to a lookup: the hit in tokens.
 func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
-	dst = append(dst, envelope...)
-	return binary.BigEndian.AppendUint32(AppendFrameHeader(dst, 4, false), hitTokens)
+	return AppendTailHit(dst, envelope, hitTokens, 0)
 }
+
+// AppendTailHit appends the reply to a lookup up to its tail boundaries. As many as
+// numBoundaries follow by AppendTailBoundary. (Reference: the reply from vLLM 0.29.0 on.)
+func AppendTailHit(dst, envelope []byte, hitTokens uint32, numBoundaries int) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrameHeader(dst, hitLen+tailBoundaryLen*numBoundaries, false)
+	return binary.BigEndian.AppendUint32(dst, hitTokens)
+}
+
+// AppendTailBoundary appends one tail boundary: group, a store group, has its last block of
+// the hit at tokens.
+func AppendTailBoundary(dst []byte, group, tokens uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, group), tokens)
+}
+
+// ParseTailBoundaries calls yield with each tail boundary of a reply to a lookup. It returns
+// false if the frame is neither a hit alone, of any length up to 8 bytes, nor a hit of 4
+// bytes with whole boundaries.
+func ParseTailBoundaries(frame []byte, yield func(group, tokens uint32)) bool {
+	if len(frame) <= tailBoundaryLen {
+		return true
+	}
+	rest := frame[hitLen:]
+	if len(rest)%tailBoundaryLen != 0 {
+		return false
+	}
+	for ; len(rest) > 0; rest = rest[tailBoundaryLen:] {
+		yield(binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:]))
+	}
+	return true
+}
+
+// Lengths in bytes of the parts of a reply to a lookup.
+const (
+	hitLen          = 4
+	tailBoundaryLen = 8
+)
 
 // AppendDone appends the reply 01 and the frames of payload, which are encoded; payload
 // may be empty.
