@@ -12,12 +12,12 @@ import (
 // hashes add up. Hash chains do not repeat in practice: this matters to requests made up
 // by hand only. Without equal hashes each position stands for itself.
 
-// sumsRanks reports whether the rank counts of equal hashes add up.
-func (c *Coordinator) sumsRanks() bool { return c.rules.sumsRanks }
+// SumsRanks reports whether the rank counts of equal hashes add up: revisions up to 0.24.0.
+func (c *Coordinator) SumsRanks() bool { return c.rules.sumsRanks }
 
 // decodeAnswers returns the presence that the store's answers to all keys of a lookup mean.
 func (c *Coordinator) decodeAnswers(tokenLen int64, hashes netproto.Hashes, answers []int) (*Presence, error) {
-	if c.sumsRanks() {
+	if c.SumsRanks() {
 		keys := 0
 		for g := range c.groups {
 			keys += c.numKeyPositions(g, tokenLen, hashes.Len()) * len(c.groups[g].ranks)
@@ -95,7 +95,7 @@ func (c *Coordinator) decodeGroup(bits []uint64, g int, tokenLen int64, hashes n
 // rank without the block, and fails if the answers end before that.
 func (c *Coordinator) countOnes(answers []int, ranks int) (int, error) {
 	n := 0
-	if c.sumsRanks() {
+	if c.SumsRanks() {
 		for _, answer := range answers[:min(ranks, len(answers))] {
 			if answer == 1 {
 				n++

@@ -360,7 +360,7 @@ func (l *gallop) buildKeys(b *keyBuilder) []string {
 // whether some block is stored on some of its ranks and not all, so that the counts of
 // equal hashes may add up.
 func (l *gallop) applyAnswers(answers []int) (partial bool, err error) {
-	if l.c.sumsRanks() {
+	if l.c.SumsRanks() {
 		keys := 0
 		for g := range l.c.groups {
 			keys += countBits(l.reads.wanted[g]) * len(l.c.groups[g].ranks)

@@ -24,6 +24,10 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	return numTokens, nil
 }
 
+// NeedsAligned reports whether the length of a lookup must be a multiple of Alignment:
+// revisions up to 0.26.0. Later ones round it down.
+func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
+
 // Positions returns the number of leading presence positions of group g that a lookup
 // covers, given its TokenLen and its number of raw hashes. It checks the keys of those
 // that are true in KeyMask(g).

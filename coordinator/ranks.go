@@ -10,6 +10,18 @@ type Rank struct {
 // the order of the reference's keys. The caller must not change the slice.
 func (c *Coordinator) Ranks(g int) []Rank { return c.groups[g].ranks }
 
+// StoreRank returns the rank of a store: that of the KV shard tp, with its decode-context
+// rank.
+func (c *Coordinator) StoreRank(tp, pp, pcp int) Rank {
+	switch {
+	case c.numShards > 0:
+		return Rank{TP: tp, PP: pp, PCP: pcp}
+	case c.rules.ranks == ranksOfWorker:
+		return Rank{TP: tp, PP: pp, PCP: pcp, DCP: c.pool.DCPRank}
+	}
+	return Rank{TP: tp, PP: pp, PCP: pcp, DCP: tp % c.pool.DCPSize}
+}
+
 // requiredRanks computes Ranks of group g.
 func (c *Coordinator) requiredRanks(g int) []Rank {
 	p := &c.pool

@@ -18,6 +18,9 @@ type Hit struct {
 	TailBoundaries []TailBoundary
 }
 
+// HasTailBoundaries reports whether hits have tail boundaries: from 0.29.0 on.
+func (c *Coordinator) HasTailBoundaries() bool { return c.rules.tailBoundaries }
+
 // appendTailBoundaries appends the tail boundaries of a hit found in p. It fails with
 // ErrPrecondition if a group has no block there: chunked local attention can end a hit with
 // a block that it has not read. (Reference: the worker's lookup, tail_key_boundaries.)

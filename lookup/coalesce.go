@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -48,9 +49,9 @@ type inflightLookup struct {
 
 // outcome is the result of a lookup.
 type outcome struct {
-	hit        int64
-	err        error // of the rules
-	incomplete bool  // its time was up, or it was cancelled: others must not use the hit
+	hit        coordinator.Hit // shared by all who get it
+	err        error           // of the rules
+	incomplete bool            // its time was up, or it was cancelled: others must not use the hit
 }
 
 func newCoalesceKey(numTokens int64, hashes netproto.Hashes) coalesceKey {

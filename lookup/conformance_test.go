@@ -66,7 +66,7 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 		return conformance.Differs("store: %v", err)
 	}
 	hit, err := coord.Lookup(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
-	return c.Judge(store, hit, err, classOf(err))
+	return c.Judge(store, hit.Tokens, err, classOf(err))
 }
 
 // scriptedStore is a backend over the store of a case.

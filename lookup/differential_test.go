@@ -194,9 +194,9 @@ func (d *differential) lookup(n int) {
 		check(fmt.Sprintf("memory, %d hashes at a time,", piece), hit, err)
 	}
 	hit, err := d.coord.Lookup(int64(tokens), view, coordinator.ExistsFunc(d.exists))
-	check("Ask", hit, err)
+	check("Lookup", hit.Tokens, err)
 	hit, err = d.coord.Gallop(int64(tokens), view, coordinator.ExistsFunc(d.exists))
-	check("Gallop", hit, err)
+	check("Gallop", hit.Tokens, err)
 	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
 	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {
 		check("anchors", int64(byAnchors), err)

@@ -23,7 +23,6 @@ type groupSet struct {
 // newGroupSets returns the group sets of a pool.
 func newGroupSets(c *coordinator.Coordinator) []groupSet {
 	var sets []groupSet
-	pool := c.Pool()
 	for g := range c.NumGroups() {
 		set := groupSet{stride: c.KeyStride(g), mask: c.KeyMask(g), chunkPositions: c.Stride(g) / c.KeyStride(g)}
 		at := slices.IndexFunc(sets, func(have groupSet) bool {
@@ -34,7 +33,7 @@ func newGroupSets(c *coordinator.Coordinator) []groupSet {
 			sets = append(sets, set)
 		}
 		sets[at].groups = append(sets[at].groups, g)
-		if pool.Groups[g].Kind.IsFull() {
+		if c.Group(g).Kind.IsFull() {
 			sets[at].full |= 1 << g
 		}
 	}

@@ -240,7 +240,8 @@ func (q *Query) clearBits() {
 	q.rankSums.reset()
 }
 
-// Finish returns the hit, at most 2^32-1 tokens, and counts it. It fails where the rules do.
+// Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
+// until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
 	hit, err := q.answer()
 	if err != nil {
@@ -248,7 +249,7 @@ func (q *Query) Finish() (api.Hit, error) {
 	}
 	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
 	if q.active {
-		q.service.count(min(q.tokenLen, covered), hit)
+		q.service.count(min(q.tokenLen, covered), hit.Tokens)
 	} else {
 		q.service.count(0, 0)
 	}
@@ -256,9 +257,9 @@ func (q *Query) Finish() (api.Hit, error) {
 }
 
 // answer applies the rules to the bits.
-func (q *Query) answer() (int64, error) {
+func (q *Query) answer() (coordinator.Hit, error) {
 	if !q.active {
-		return 0, nil
+		return coordinator.Hit{}, nil
 	}
 	stable := true
 	for i := range q.scans {
@@ -275,12 +276,13 @@ func (q *Query) answer() (int64, error) {
 	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
-// newHit rounds a hit down to the largest aligned one that the wire's 32 bits hold.
-func newHit(tokens, alignment int64) api.Hit {
-	if tokens > math.MaxUint32 {
-		tokens = math.MaxUint32 - math.MaxUint32%alignment
+// newHit rounds a hit down to the largest aligned one that the wire's 32 bits hold, which
+// then has no tail boundaries.
+func newHit(hit coordinator.Hit, alignment int64) api.Hit {
+	if hit.Tokens > math.MaxUint32-alignment {
+		return api.Hit{Tokens: min(hit.Tokens, math.MaxUint32-math.MaxUint32%alignment)}
 	}
-	return api.Hit{Tokens: tokens}
+	return api.Hit{Tokens: hit.Tokens, TailBoundaries: hit.TailBoundaries}
 }
 
 // Release returns the query and its bitsets to their pools. It may be called at any time

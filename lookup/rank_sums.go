@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 )
 
@@ -33,7 +32,7 @@ const maxPartialBlocks = 1 << 16
 var fingerprintSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // sumsRanks reports whether the configured revision adds up ranks.
-func (s *Service) sumsRanks() bool { return s.pool.Revision == coordinator.Revision20260620 }
+func (s *Service) sumsRanks() bool { return s.coord.SumsRanks() }
 
 // add appends a run of positions from the scan's on. keys begins at the first.
 func (s *rankSums) add(q *Query, scan *groupScan, g int, run index.Run, keys []byte) {

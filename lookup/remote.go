@@ -69,7 +69,7 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 		return api.Hit{}, o.err
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		r.CountLookup(numTokens, hashes.Len(), o.hit)
+		r.CountLookup(numTokens, hashes.Len(), o.hit.Tokens)
 	}
 	hit := newHit(o.hit, r.service.coord.Alignment())
 	if r.cfg.Watch != nil {

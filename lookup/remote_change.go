@@ -77,10 +77,7 @@ func (r *Remote) change(ctx context.Context, change func(ctx context.Context) er
 
 // keysOf returns the reference's keys of hashes on a rank.
 func (r *Remote) keysOf(at GroupRank, hashes netproto.Hashes) []string {
-	rank := coordinator.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank), DCP: r.service.pool.DCPRank}
-	if r.service.pool.Revision == coordinator.Revision20260817 {
-		rank.DCP = rank.TP % r.service.pool.DCPSize
-	}
+	rank := r.service.coord.StoreRank(int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 	prefix := r.service.coord.KeyPrefix(int(at.Group), rank)
 	return coordinator.JoinKeys(prefix, hashes.Len(), hashes.HashLen(), hashes.All())
 }

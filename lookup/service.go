@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -89,9 +90,9 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 // useMemory creates an empty index.
 func (s *Service) useMemory(memory index.Config) error {
 	p := &s.ranks
-	if len(s.pool.Groups) > index.MaxGroups || p.count() > maxGroupRanks {
+	if s.coord.NumGroups() > index.MaxGroups || p.count() > maxGroupRanks {
 		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
-			ErrUnsupported, len(s.pool.Groups), p.count(), index.MaxGroups, maxGroupRanks)
+			ErrUnsupported, s.coord.NumGroups(), p.count(), index.MaxGroups, maxGroupRanks)
 	}
 	memory.Places, memory.Groups = p.count(), p.required(s.coord)
 	x, err := index.New(memory)
@@ -112,7 +113,7 @@ func (s *Service) useMemory(memory index.Config) error {
 // A hit can be all of the remaining tokens: a caller that needs the logits of the last
 // one computes its block again.
 func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
-	if s.pool.Revision == coordinator.Revision20260620 {
+	if s.coord.NeedsAligned() {
 		numTokens -= numTokens % s.coord.Alignment()
 	}
 	return s.Lookup(ctx, numTokens, hashes)
@@ -146,7 +147,9 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.H
 	if err := q.addAll(numTokens, hashes); err != nil {
 		return api.Hit{}, err
 	}
-	return q.Finish()
+	hit, err := q.Finish()
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are the query's
+	return hit, err
 }
 
 // checkPrompt returns an error if no prompt has this length or these hashes.
@@ -246,6 +249,9 @@ func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 // Alignment returns the number of tokens that hits are multiples of. At revision
 // 2026-06-20 the length of a lookup must be one, too.
 func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
+
+// HasTailBoundaries reports whether hits have tail boundaries: from vLLM 0.29.0 on.
+func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() }
 
 // count adds a finished lookup to the counters. The prompt counts with at most as
 // many tokens as its hashes cover.

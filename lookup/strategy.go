@@ -50,7 +50,7 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 }
 
 // lookup looks up by this strategy. (Reference: MooncakeStoreWorker.lookup.)
-func (s Strategy) lookup(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, store coordinator.KeyStore) (int64, error) {
+func (s Strategy) lookup(c *coordinator.Coordinator, numTokens int64, hashes netproto.Hashes, store coordinator.KeyStore) (coordinator.Hit, error) {
 	if s == SingleCall {
 		return c.Lookup(numTokens, hashes, store)
 	}

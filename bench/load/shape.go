@@ -151,5 +151,5 @@ func (s *shaper) answer(sh *shape, stored int) (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: a lookup of %d hashes has no answer in this pool: %w", bench.ErrOptions, sh.hashes, err)
 	}
-	return uint32(hit), nil
+	return uint32(hit.Tokens), nil
 }

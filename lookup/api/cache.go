@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -11,6 +12,9 @@ type Hit struct {
 	// Tokens is the number of leading tokens of the prompt that are in the pool and
 	// loadable.
 	Tokens int64
+	// TailBoundaries has one element for each store group, in order, if the pool's vLLM is
+	// 0.29.0 or newer and the hit is not 0: where the group's last block of the hit is keyed.
+	TailBoundaries []coordinator.TailBoundary
 }
 
 // PrefixCache is the index of one pool's blocks: in this process (lookup.Service) or

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -48,6 +49,26 @@ func (s *session) appendFailed(envelope []byte, err error) {
 	s.out.B = netproto.AppendFailed(s.out.B, envelope, s.reasonFor(err))
 }
 
+// appendHit appends the reply to a lookup.
+func (s *session) appendHit(envelope []byte, hit api.Hit) {
+	s.out.B = netproto.AppendTailHit(s.out.B, envelope, uint32(hit.Tokens), len(hit.TailBoundaries))
+	for _, b := range hit.TailBoundaries {
+		s.out.B = netproto.AppendTailBoundary(s.out.B, uint32(b.Group), uint32(b.Tokens))
+	}
+}
+
+// appendFailedLookup appends and counts the reply to a lookup that failed. Clients of vLLM
+// 0.29.0 and later log an error for a 00 reply, so they get a hit of 0.
+func (s *session) appendFailedLookup(envelope []byte, err error) {
+	if !s.server.service.HasTailBoundaries() {
+		s.appendFailed(envelope, err)
+		return
+	}
+	s.server.failed.Add(1)
+	s.server.peers.requestFailed(s.peer, err)
+	s.appendHit(envelope, api.Hit{})
+}
+
 // reasonFor returns the reason frame of a 00 reply. ZMTP peers get none: vLLM's lookup
 // client accepts replies of one frame only.
 func (s *session) reasonFor(err error) string {
@@ -65,6 +86,15 @@ func (s *session) appendAnchorsParams(envelope []byte) {
 		s.server.fallbacks.Add(1)
 	}
 	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsParams, stride, unit)
+}
+
+// appendAnchorsHit appends the reply to a request by anchors that determines the hit.
+func (s *session) appendAnchorsHit(envelope []byte, hit api.Hit) {
+	s.numbers = append(s.numbers[:0], uint32(hit.Tokens))
+	for _, b := range hit.TailBoundaries {
+		s.numbers = append(s.numbers, uint32(b.Group), uint32(b.Tokens))
+	}
+	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsHit, s.numbers...)
 }
 
 // encodeJSON returns v in JSON as the last frame of a reply.

@@ -105,7 +105,11 @@ func (h *memoryHandler) end(q *netproto.Request) {
 		err = h.reply(q)
 	}
 	h.releaseRequest()
-	if err != nil {
+	switch {
+	case err == nil:
+	case q.Tag == netproto.TagLookup:
+		h.session.appendFailedLookup(q.Envelope, err)
+	default:
 		h.session.appendFailed(q.Envelope, err)
 	}
 	h.session.flush(flushAt)
@@ -120,7 +124,7 @@ func (h *memoryHandler) reply(q *netproto.Request) error {
 		if err != nil {
 			return err
 		}
-		s.out.B = netproto.AppendHit(s.out.B, q.Envelope, uint32(hit.Tokens))
+		s.appendHit(q.Envelope, hit)
 		s.countLookup(q.NumHashes)
 		return nil
 	case netproto.TagExplain:
@@ -164,7 +168,7 @@ func (h *memoryHandler) replyAnchors(q *netproto.Request) error {
 		return nil
 	}
 	s.server.anchored.Add(1)
-	s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsHit, uint32(a.Hit.Tokens))
+	s.appendAnchorsHit(q.Envelope, a.Hit)
 	s.countLookup(int(q.Anchors.NumHashes))
 	return nil
 }

@@ -72,10 +72,12 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 		switch {
 		case s.sendErr != nil:
 			return
+		case r.err != nil && r.tag == netproto.TagLookup:
+			s.appendFailedLookup(r.envelope, r.err)
 		case r.err != nil:
 			s.appendFailed(r.envelope, r.err)
 		case r.tag == netproto.TagLookup:
-			s.out.B = netproto.AppendHit(s.out.B, r.envelope, uint32(r.hit.Tokens))
+			s.appendHit(r.envelope, r.hit)
 			s.metrics.observeDurations(max(monotime.Now()-r.began, 0), 1)
 			s.metrics.observeHashes(r.numHashes)
 		case r.tag == netproto.TagAnchors:

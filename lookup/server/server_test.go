@@ -361,8 +361,8 @@ func TestHybridOverTheWire(t *testing.T) {
 			require.NoError(t, err)
 			msg = msg[n:]
 		}
-		require.EqualValues(t, want, binary.BigEndian.Uint32(p.Next(t)[0]), "round %d", round)
-		if want > 0 {
+		require.EqualValues(t, want.Tokens, binary.BigEndian.Uint32(p.Next(t)[0]), "round %d", round)
+		if want.Tokens > 0 {
 			positive++
 		}
 	}

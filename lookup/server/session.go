@@ -24,7 +24,8 @@ type session struct {
 	sendErr        error           // why no more replies can be sent, nil while they can
 	messageEnded   bool            // a message ended in this turn
 	turnStart      time.Time
-	anchorRequests int // requests by anchors served in this turn, see anchorsTurnLimit
+	anchorRequests int      // requests by anchors served in this turn, see anchorsTurnLimit
+	numbers        []uint32 // of a reply to anchors
 
 	metrics         *loopMetrics // of its event loop
 	began           int64        // when the message that ends now began, in monotime

@@ -218,8 +218,9 @@ func (op *soakOp) allowed(pool *soakPool) (a soakAnswer) {
 		}
 	}
 	var s coordinator.Scratch
-	least, lowErr := pool.coord.Answer(&a.low, op.tokens, &s)
-	most, highErr := pool.coord.Answer(&a.high, op.tokens, &s)
+	low, lowErr := pool.coord.Answer(&a.low, op.tokens, &s)
+	high, highErr := pool.coord.Answer(&a.high, op.tokens, &s)
+	least, most := low.Tokens, high.Tokens
 	if len(pool.groups) == 1 && highErr == nil {
 		least, most = op.leading(&a.low), op.leading(&a.high)
 	}

@@ -39,9 +39,9 @@ func (e *examination) examineHit(ctx context.Context, prompt Prompt, anyStored b
 		r.addProblem("the prompt could not be looked up: %v", err)
 		return
 	}
-	r.Prompt = &PromptHit{Tokens: tokens, Explanation: api.NewExplanation(api.Hit{Tokens: hit}, ends)}
+	r.Prompt = &PromptHit{Tokens: tokens, Explanation: api.NewExplanation(api.Hit{Tokens: hit.Tokens}, ends)}
 	switch {
-	case !anyStored && hit == 0:
+	case !anyStored && hit.Tokens == 0:
 		r.addNote("none of the prompt's first %d blocks is in the store: give one that an engine has stored. vLLM engines up to 0.28 find each other's blocks, and their own after a restart, only if all have the same PYTHONHASHSEED set, without which their first hash is random; from 0.29 on sha256 has a fixed default",
 			min(prompt.Hashes.Len(), maxPromptHashes))
 	case allComplete(ends):
