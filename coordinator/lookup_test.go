@@ -46,7 +46,7 @@ func judgeWorker(t *testing.T, cs *conformance.WorkerCase, revision Revision) co
 	c, store := workerCase(t, cs, revision)
 	hashes := netproto.NewHashes(cs.Blob(), cs.HashLen)
 	hit, err := c.Lookup(cs.TokenLen, hashes, ExistsFunc(store.Exists))
-	return cs.Judge(store, hit.Tokens, err, errorClass(err))
+	return cs.Judge(store, hit.Tokens, nil, err, errorClass(err))
 }
 
 // fakeStore holds keys and remembers the keys that it checked.

@@ -2,10 +2,11 @@ package coordinator
 
 import (
 	"encoding/json"
-	"slices"
-	"strconv"
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/hitline/hitline/internal/conformance"
 	"github.com/hitline/hitline/netproto"
@@ -28,40 +29,13 @@ func TestReleaseWorkerLookup(t *testing.T) {
 	}
 }
 
-// releasePool returns the pool of a recorded lookup.
-func releasePool(cs *conformance.WorkerCase, revision Revision) (pool Pool, err error) {
-	if err := json.Unmarshal(cs.Raw, &pool); err != nil {
-		return pool, err
-	}
-	pool.Revision = revision
-	x := &cs.ExtraConfig
-	if x.StoreTPSize != nil && string(x.StoreTPSize) != "null" {
-		pool.StoreTPSize = new(wholeNumber(x.StoreTPSize))
-	}
-	pool.EnableStoreTPLCM = x.EnableStoreTPLCM == true
-	for _, size := range x.PrefillTPSizes {
-		pool.PrefillTPSizes = append(pool.PrefillTPSizes, wholeNumber(size))
-	}
-	text, _ := x.EnableCrossLayersBlocks.(string)
-	pool.EnableCrossLayersBlocks = x.EnableCrossLayersBlocks == true || strings.EqualFold(text, "true")
-	return pool, nil
-}
-
-// wholeNumber returns the value of an integer literal, 0 of anything else: Python takes 2.0
-// for no integer.
-func wholeNumber(text json.RawMessage) int {
-	n, err := strconv.Atoi(string(text))
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 func judgeReleaseWorker(cs *conformance.WorkerCase, revision Revision) conformance.Verdict {
-	pool, err := releasePool(cs, revision)
-	if err != nil {
+	var pool Pool
+	text, err := cs.PoolJSON()
+	if err = errors.Join(err, json.Unmarshal(text, &pool)); err != nil {
 		return conformance.Differs("pool: %v", err)
 	}
+	pool.Revision = revision
 	c, err := New(pool)
 	if err != nil || cs.Expect.Stage == "construct" {
 		if errorClass(err) != cs.Expect.Error || cs.Expect.Stage != "construct" {
@@ -69,7 +43,10 @@ func judgeReleaseWorker(cs *conformance.WorkerCase, revision Revision) conforman
 		}
 		return conformance.Verdict{}
 	}
-	store, err := cs.NewReleaseStore(prefixesOf(c))
+	if err := cs.SetPrefixes(prefixesOf(c)); err != nil {
+		return conformance.Differs("%v", err)
+	}
+	store, err := cs.NewStore()
 	if err != nil {
 		return conformance.Differs("%v", err)
 	}
@@ -77,21 +54,15 @@ func judgeReleaseWorker(cs *conformance.WorkerCase, revision Revision) conforman
 		return conformance.Differs("fine-grained %v, want %v", c.FineGrained(), cs.Expect.FineGrained)
 	}
 	hit, err := c.Lookup(cs.TokenLen, netproto.NewHashes(cs.Blob(), cs.HashLen), ExistsFunc(store.Exists))
-	if v := cs.Judge(store, hit.Tokens, err, errorClass(err)); v != (conformance.Verdict{}) {
-		return v
-	}
-	return judgeBoundaries(hit, cs.Expect.TailKeyBoundaries)
+	return cs.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, errorClass(err))
 }
 
-func judgeBoundaries(hit Hit, want [][2]int64) conformance.Verdict {
-	got := [][2]int64{}
-	for _, b := range hit.TailBoundaries {
-		got = append(got, [2]int64{int64(b.Group), b.Tokens})
+// pairsOf returns tail boundaries as they are recorded.
+func pairsOf(tail []TailBoundary) (pairs [][2]int64) {
+	for _, b := range tail {
+		pairs = append(pairs, [2]int64{int64(b.Group), b.Tokens})
 	}
-	if !slices.Equal(got, want) {
-		return conformance.Differs("boundaries %v, want %v", got, want)
-	}
-	return conformance.Verdict{}
+	return pairs
 }
 
 // prefixesOf returns the key prefixes of each group without the last @.
@@ -106,4 +77,33 @@ func prefixesOf(c *Coordinator) [][]string {
 		}
 	}
 	return all
+}
+
+// The rules of the class before must not agree with a class, or its vectors show nothing.
+func TestReleaseClassesDiffer(t *testing.T) {
+	for i, class := range conformance.ReleaseClasses[1:] {
+		before := releaseClasses[conformance.ReleaseClasses[i]]
+		var find struct{ Cases []findCase }
+		conformance.Load(t, "releases/"+class+"/find_hit.json", &find)
+		var masks struct{ Cases []maskCase }
+		conformance.Load(t, "releases/"+class+"/masks.json", &masks)
+		var worker struct{ Cases []conformance.WorkerCase }
+		conformance.Load(t, "releases/"+class+"/worker_lookup.json", &worker)
+		differ := 0
+		count := func(v conformance.Verdict) {
+			if v.Differs != "" {
+				differ++
+			}
+		}
+		for i := range find.Cases {
+			count(judgeFind(&find.Cases[i], before))
+		}
+		for i := range masks.Cases {
+			count(judgeMaskOp(&masks.Cases[i], before))
+		}
+		for i := range worker.Cases {
+			count(judgeReleaseWorker(&worker.Cases[i], before))
+		}
+		assert.Positive(t, differ, "%s by the rules before it", class)
+	}
 }

@@ -10,9 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/conformance"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -25,6 +28,15 @@ func TestConformanceWorkerLookup20260817(t *testing.T) {
 	conformWorker(t, "later/worker_lookup.json", coordinator.Revision20260817)
 }
 
+// TestConformanceReleases judges the recorded lookups of vLLM releases.
+func TestConformanceReleases(t *testing.T) {
+	for _, class := range conformance.ReleaseClasses {
+		revision, err := coordinator.ParseRelease(class)
+		require.NoError(t, err)
+		conformWorker(t, "releases/"+class+"/worker_lookup.json", revision)
+	}
+}
+
 // conformWorker judges each case: asked of an external store by keys, by a service
 // whose backend is this store, asking all, and, where the store answers properly, by
 // one that gallops and by one whose index holds the same.
@@ -33,6 +45,15 @@ func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
 		pool, err := poolOf(c, revision)
 		if err != nil {
 			return conformance.Differs("pool: %v", err)
+		}
+		if c.Expect.PrefixesSHA256 != "" || c.Expect.Stage != "" || c.CapacityOnly { // of a release
+			coord, err := coordinator.New(pool)
+			if err != nil || c.Expect.Stage != "" {
+				return judgeConstruct(c, err)
+			}
+			if err := c.SetPrefixes(prefixesOf(coord)); err != nil {
+				return conformance.Differs("%v", err)
+			}
 		}
 		if v := judgeExternal(c, pool); v != (conformance.Verdict{}) {
 			return v
@@ -51,9 +72,39 @@ func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
 }
 
 func poolOf(c *conformance.WorkerCase, revision coordinator.Revision) (pool coordinator.Pool, err error) {
-	err = json.Unmarshal(c.Raw, &pool)
+	text, err := c.PoolJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &pool)
+	}
 	pool.Revision = revision
 	return pool, err
+}
+
+// judgeConstruct judges the error of a pool that the reference refuses.
+func judgeConstruct(c *conformance.WorkerCase, err error) conformance.Verdict {
+	if c.Expect.Stage != "construct" || classOf(err) != c.Expect.Error {
+		return conformance.Differs("the pool: %v, want %q at %q", err, c.Expect.Error, c.Expect.Stage)
+	}
+	return conformance.Verdict{}
+}
+
+// prefixesOf returns the key prefixes of each group without the last @.
+func prefixesOf(c *coordinator.Coordinator) [][]string {
+	all := make([][]string, c.NumGroups())
+	for g := range all {
+		for _, r := range c.Ranks(g) {
+			all[g] = append(all[g], strings.TrimSuffix(c.KeyPrefix(g, r), "@"))
+		}
+	}
+	return all
+}
+
+// pairsOf returns tail boundaries as they are recorded.
+func pairsOf(tail []coordinator.TailBoundary) (pairs [][2]int64) {
+	for _, b := range tail {
+		pairs = append(pairs, [2]int64{int64(b.Group), b.Tokens})
+	}
+	return pairs
 }
 
 func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance.Verdict {
@@ -66,7 +117,7 @@ func judgeExternal(c *conformance.WorkerCase, pool coordinator.Pool) conformance
 		return conformance.Differs("store: %v", err)
 	}
 	hit, err := coord.Lookup(c.TokenLen, netproto.NewHashes(c.Blob(), c.HashLen), coordinator.ExistsFunc(store.Exists))
-	return c.Judge(store, hit.Tokens, err, classOf(err))
+	return c.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, classOf(err))
 }
 
 // scriptedStore is a backend over the store of a case.
@@ -101,7 +152,7 @@ func judgeBackend(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 			hashes = netproto.NewHashes(hashes.Bytes()[:n*c.HashLen], c.HashLen)
 		}
 		hit, err := s.Lookup(context.Background(), c.TokenLen, hashes)
-		if v := c.Judge(store, hit.Tokens, err, classOf(err)); v != (conformance.Verdict{}) {
+		if v := c.Judge(store, hit.Tokens, pairsOf(hit.TailBoundaries), err, classOf(err)); v != (conformance.Verdict{}) {
 			return conformance.Differs("service over a backend (cut: %v): %s", kept, v.Differs)
 		}
 		if failed := s.Stat().BackendErrors; failed != int64(c.Expect.StoreCalls) && c.Store == "raises" {
@@ -128,6 +179,9 @@ func judgeGallop(c *conformance.WorkerCase, pool coordinator.Pool) conformance.V
 	}
 	if err == nil && hit.Tokens != c.Expect.HitLength {
 		return conformance.Differs("galloping: hit %d, want %d", hit.Tokens, c.Expect.HitLength)
+	}
+	if tail := pairsOf(hit.TailBoundaries); err == nil && !slices.Equal(tail, c.Expect.TailKeyBoundaries) {
+		return conformance.Differs("galloping: tail boundaries %v, want %v", tail, c.Expect.TailKeyBoundaries)
 	}
 	return conformance.Verdict{}
 }
@@ -173,8 +227,11 @@ func judgeService(c *conformance.WorkerCase, pool coordinator.Pool) conformance.
 		if class := classOf(err); class != c.Expect.Error {
 			return conformance.Differs("service: error %q (%v), want %q, hashes in pieces of %d", class, err, c.Expect.Error, piece)
 		}
-		if err == nil && hit != c.Expect.HitLength {
-			return conformance.Differs("service: hit %d, want %d, hashes in pieces of %d", hit, c.Expect.HitLength, piece)
+		if err == nil && hit.Tokens != c.Expect.HitLength {
+			return conformance.Differs("service: hit %d, want %d, hashes in pieces of %d", hit.Tokens, c.Expect.HitLength, piece)
+		}
+		if tail := pairsOf(hit.TailBoundaries); err == nil && !slices.Equal(tail, c.Expect.TailKeyBoundaries) {
+			return conformance.Differs("service: tail boundaries %v, want %v, hashes in pieces of %d", tail, c.Expect.TailKeyBoundaries, piece)
 		}
 	}
 	return conformance.Verdict{}
@@ -188,17 +245,16 @@ func isAsked(s *Service, at GroupRank) bool {
 }
 
 // lookupPieces is Service.Lookup with the hashes arriving in pieces.
-func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece int) (int64, error) {
+func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece int) (api.Hit, error) {
 	if piece == hashes.Len() {
-		hit, err := s.Lookup(context.Background(), int64(numTokens), hashes)
-		return hit.Tokens, err
+		return s.Lookup(context.Background(), int64(numTokens), hashes)
 	}
 	q := s.NewQuery()
 	defer q.Release()
 	unaligned := numTokens%uint64(s.coord.Alignment()) != 0
 	wanted, err := q.Begin(numTokens, unaligned, hashes.HashLen(), hashes.Len())
 	if err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
 	for rest := hashes.Bytes(); wanted && len(rest) > 0; {
 		n := min(len(rest), piece*hashes.HashLen())
@@ -208,7 +264,8 @@ func lookupPieces(s *Service, numTokens uint64, hashes netproto.Hashes, piece in
 		rest = rest[n:]
 	}
 	hit, err := q.Finish()
-	return hit.Tokens, err
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries)
+	return hit, err
 }
 
 // parseKey takes a key apart:

@@ -190,8 +190,8 @@ func (d *differential) lookup(n int) {
 	}
 	d.asked++
 	for _, piece := range []int{max(1, hashes), 1, 1 + d.IntN(8)} {
-		hit, err := lookupPieces(d.service, uint64(tokens), view, piece)
-		check(fmt.Sprintf("memory, %d hashes at a time,", piece), hit, err)
+		answer, err := lookupPieces(d.service, uint64(tokens), view, piece)
+		check(fmt.Sprintf("memory, %d hashes at a time,", piece), answer.Tokens, err)
 	}
 	hit, err := d.coord.Lookup(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Lookup", hit.Tokens, err)

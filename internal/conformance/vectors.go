@@ -5,6 +5,10 @@ import (
 	"strconv"
 )
 
+// ReleaseClasses are the folders below releases, each named by the first of the releases of
+// vLLM that give equal answers.
+var ReleaseClasses = []string{"0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.29.0", "0.30.0", "0.32.0", "0.33.0"}
+
 // Range is a half-open range [start, end) of indexes; it may be empty.
 type Range [2]int
 

@@ -35,7 +35,9 @@ type WorkerCase struct {
 	Store        string         `json:"store"`
 	CapacityOnly bool           `json:"capacity_only"` // of releases
 	PresentKeys  []string       `json:"present_keys"`
-	ExtraConfig  struct {
+	prefixes     [][]string     // of a case of a release, see SetPrefixes
+
+	ExtraConfig struct {
 		StoreTPSize             json.RawMessage   `json:"store_tp_size"`
 		EnableStoreTPLCM        any               `json:"enable_store_tp_lcm"`
 		PrefillTPSizes          []json.RawMessage `json:"prefill_tp_sizes"`
@@ -85,6 +87,10 @@ func (c *WorkerCase) Blob() []byte { return Blob(c.ID, c.NumHashes, c.HashLen, c
 
 // Content returns the keys that the scripted store has.
 func (c *WorkerCase) Content() (map[string]bool, error) {
+	if c.prefixes != nil {
+		content := c.releaseContent()
+		return content, c.checkContent(content)
+	}
 	blob := c.Blob()
 	content := map[string]bool{}
 	for g := range c.Present {
@@ -174,10 +180,13 @@ type Store struct {
 	keys    []string // of the last call
 }
 
-// NewReleaseStore returns the scripted store of a case of a release. prefixes are the key
-// prefixes of each store group in the documented order, without the last @. It fails if they
-// are not those of the recording.
-func (c *WorkerCase) NewReleaseStore(prefixes [][]string) (*Store, error) {
+// SetPrefixes gives a case of a release the key prefixes of each store group, in the
+// documented order and without the last @. It fails if they are not the recorded ones.
+func (c *WorkerCase) SetPrefixes(prefixes [][]string) error {
+	if c.CapacityOnly {
+		c.prefixes = [][]string{} // nothing is asked, and none are recorded
+		return nil
+	}
 	var all []string
 	counts := []int{}
 	for _, group := range prefixes {
@@ -185,15 +194,18 @@ func (c *WorkerCase) NewReleaseStore(prefixes [][]string) (*Store, error) {
 		counts = append(counts, len(group))
 	}
 	digest := sha256.Sum256([]byte(strings.Join(all, "\n")))
-	if c.CapacityOnly {
-		return &Store{mode: c.Store}, nil // nothing is asked, and no prefixes are recorded
-	}
 	if want := &c.Expect; !slices.Equal(counts, want.PrefixCounts) || hex.EncodeToString(digest[:]) != want.PrefixesSHA256 {
-		return nil, fmt.Errorf("conformance: case %s: the prefixes %q are not the recorded %d", c.ID, all, want.PrefixCounts)
+		return fmt.Errorf("conformance: case %s: the prefixes %q are not the recorded %d", c.ID, all, want.PrefixCounts)
 	}
+	c.prefixes = prefixes
+	return nil
+}
+
+// releaseContent returns the keys that the scripted store of a case of a release has.
+func (c *WorkerCase) releaseContent() map[string]bool {
 	blob := c.Blob()
 	content := map[string]bool{}
-	for g, group := range prefixes {
+	for g, group := range c.prefixes {
 		for m, prefix := range group {
 			for i := range c.NumHashes {
 				if contains(c.Present[g], i) && !c.lacks(g, m, i) {
@@ -202,7 +214,7 @@ func (c *WorkerCase) NewReleaseStore(prefixes [][]string) (*Store, error) {
 			}
 		}
 	}
-	return &Store{mode: c.Store, content: content}, c.checkContent(content)
+	return content
 }
 
 // lacks reports whether the case of a release removes raw hash i of a store group under a
@@ -249,15 +261,49 @@ func (s *Store) Exists(keys []string) ([]int, error) {
 	return answers, nil
 }
 
+// PoolJSON returns a pool configuration in the names of the vectors. The extra options of a
+// release stand beside the other fields. A size that is no integer becomes 0: Python does not
+// take 2.0 for one.
+func (c *WorkerCase) PoolJSON() ([]byte, error) {
+	fields := map[string]any{}
+	if err := json.Unmarshal(c.Raw, &fields); err != nil {
+		return nil, err
+	}
+	x := &c.ExtraConfig
+	if x.StoreTPSize != nil && string(x.StoreTPSize) != "null" {
+		fields["store_tp_size"] = wholeNumber(x.StoreTPSize)
+	}
+	fields["enable_store_tp_lcm"] = x.EnableStoreTPLCM == true
+	sizes := []int{}
+	for _, size := range x.PrefillTPSizes {
+		sizes = append(sizes, wholeNumber(size))
+	}
+	fields["prefill_tp_sizes"] = sizes
+	text, _ := x.EnableCrossLayersBlocks.(string)
+	fields["enable_cross_layers_blocks"] = x.EnableCrossLayersBlocks == true || strings.EqualFold(text, "true")
+	return json.Marshal(fields)
+}
+
+// wholeNumber returns the value of an integer literal, 0 of anything else.
+func wholeNumber(text json.RawMessage) int {
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // Judge compares an answer, and the keys that the store was asked for, with the recording.
 // class is the reference's exception class for err, "" if err is nil.
-func (c *WorkerCase) Judge(s *Store, hit int64, err error, class string) Verdict {
+func (c *WorkerCase) Judge(s *Store, hit int64, tail [][2]int64, err error, class string) Verdict {
 	want := &c.Expect
 	switch {
 	case class != want.Error:
 		return Differs("error %q (%v), want %q", class, err, want.Error)
 	case err == nil && hit != want.HitLength:
 		return Differs("hit %d, want %d", hit, want.HitLength)
+	case err == nil && !slices.Equal(tail, want.TailKeyBoundaries):
+		return Differs("tail boundaries %v, want %v", tail, want.TailKeyBoundaries)
 	case s.calls != want.StoreCalls:
 		return Differs("%d store calls, want %d", s.calls, want.StoreCalls)
 	case len(s.keys) != want.NumKeys:
