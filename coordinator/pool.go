@@ -79,8 +79,11 @@ type Pool struct {
 	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty" yaml:"enable_cross_layers_blocks,omitempty"`
 	KVCacheLayout           string `json:"kv_cache_layout,omitempty" yaml:"kv_cache_layout,omitempty"` // "": LBHNC
 
-	// VLLM is the engine's release, for example "0.33.0". It sets Revision.
-	VLLM     string   `json:"vllm,omitempty" yaml:"vllm,omitempty"`
+	// VLLM is the engine's release, for example "0.33.0". It sets Revision. A release that
+	// is not known is refused, unless AllowUnknownVLLM is set: then it has the rules of the
+	// newest known one.
+	VLLM             string `json:"vllm,omitempty" yaml:"vllm,omitempty"`
+	AllowUnknownVLLM bool   `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
 	Revision Revision `json:"revision" yaml:"revision"`
 	Groups   []Group  `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
 }
@@ -119,7 +122,7 @@ func (p Pool) withDefaults() Pool {
 			*number = new(**number)
 		}
 	}
-	if revision, err := ParseRelease(p.VLLM); err == nil && p.Revision == 0 {
+	if revision, err := p.releaseRevision(); err == nil && p.VLLM != "" && p.Revision == 0 {
 		p.Revision = revision
 	}
 	return p
@@ -208,14 +211,29 @@ func (p *Pool) validateRelease() error {
 	if p.VLLM == "" {
 		return nil
 	}
-	revision, err := ParseRelease(p.VLLM)
+	revision, err := p.releaseRevision()
 	if err != nil {
-		return invalid([]string{"vllm"}, "%w", err)
+		return invalid([]string{"vllm"}, "%w; set allow_unknown_vllm to serve it by the rules of %s", err, NewestRelease())
 	}
 	if revision != p.Revision {
 		return invalid([]string{"revision", "vllm"}, "revision %s is not that of vLLM %s, remove one of them", p.Revision, p.VLLM)
 	}
 	return nil
+}
+
+// releaseRevision returns the revision of VLLM.
+func (p *Pool) releaseRevision() (Revision, error) {
+	revision, err := ParseRelease(p.VLLM)
+	if err != nil && p.AllowUnknownVLLM {
+		return ParseRelease(NewestRelease())
+	}
+	return revision, err
+}
+
+// IsUnknownRelease reports whether VLLM is a release that is not known.
+func (p *Pool) IsUnknownRelease() bool {
+	_, err := ParseRelease(p.VLLM)
+	return p.VLLM != "" && err != nil
 }
 
 // storeGroups returns the groups whose blocks are kept in the store, by their position in

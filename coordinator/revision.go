@@ -69,6 +69,19 @@ func Releases() []string {
 	return names
 }
 
+// NewestRelease returns the newest known release of vLLM.
+func NewestRelease() string { return releases[len(releases)-1].name }
+
+// ReleasesOf returns the known releases of vLLM with the answers of a revision, oldest first.
+func ReleasesOf(revision Revision) (names []string) {
+	for _, release := range releases {
+		if release.revision == revision {
+			names = append(names, release.name)
+		}
+	}
+	return names
+}
+
 // ParseRelease returns the revision with the answers of a release of vLLM.
 func ParseRelease(name string) (Revision, error) {
 	for _, release := range releases {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -233,10 +234,22 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	logger.Info("ready", append([]any{
-		"listen", srv.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
+		"listen", srv.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "vllm", fittingReleases(&cfg.Pool), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
 	}, readyAttrs...)...)
 
 	return wait(ctx, srv, signals, time.Duration(cfg.DrainTimeout), logger)
+}
+
+// fittingReleases returns the releases of vLLM that the pool fits. The lookups of 2026-06-20
+// are those of 0.24.0.
+func fittingReleases(pool *coordinator.Pool) string {
+	switch {
+	case pool.VLLM != "":
+		return pool.VLLM
+	case pool.Revision == coordinator.Revision20260620:
+		return "0.24.0"
+	}
+	return strings.Join(coordinator.ReleasesOf(pool.Revision), ", ")
 }
 
 // runningServer is the part of a started server.Server that wait uses.

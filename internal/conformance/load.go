@@ -32,6 +32,18 @@ func Load(tb testing.TB, name string, v any) {
 	}
 }
 
+// LoadLists is Load for a file whose lists of cases have other names than "cases".
+func LoadLists(tb testing.TB, name string, v any) {
+	tb.Helper()
+	text, err := read(os.Getenv(envDir), name)
+	if err == nil {
+		err = json.Unmarshal(text, v)
+	}
+	if err != nil {
+		tb.Fatalf("conformance: %s: %v", name, err)
+	}
+}
+
 // load is Load with the directory as an argument.
 func load(dir, name string, v any) error {
 	text, err := read(dir, name)

@@ -204,7 +204,7 @@ func TestFileErrors(t *testing.T) {
 		{"old revision", "pool:\n  revision: 2026-06-04\n", `c.yaml:2:13: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
 		{"unknown revision", "pool: {revision: 2026-01-01}\n", `c.yaml:1:18: pool.revision: coordinator: unknown revision "2026-01-01", want 2026-06-04, 2026-06-20 or 2026-08-17`},
 		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: not implemented: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
-		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, sliding_window, sliding_window_mla, chunked_local_attention, mamba`},
+		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
 		{"rank count", "pool:\n  pp_size: 1\n  tp_size: -2\n", `c.yaml:3:12: pool.tp_size: tp_size is -2, want 1 to 16384`},
 		{"scheduler block", "pool:\n  scheduler_block_size: 24\n", `c.yaml:2:25: pool.scheduler_block_size: scheduler_block_size 24 is not a multiple of hash_block_size 16`},
 		{"group without window", "pool:\n  groups:\n    - {kind: full_attention, block_size: 16}\n    - {kind: sliding_window, block_size: 16}\n", `c.yaml:4:7: pool.groups[1]: sliding_window needs sliding_window`},

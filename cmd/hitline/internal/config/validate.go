@@ -87,11 +87,26 @@ func (c *Config) checkTimeouts() error {
 	return nil
 }
 
+// checkRelease refuses a revision beside a release of vLLM that has another. The coordinator
+// cannot tell the default revision from one that was written.
+func (c *Config) checkRelease() error {
+	if _, written := c.origins["pool.revision"]; !written || c.Pool.VLLM == "" {
+		return nil
+	}
+	if revision, err := coordinator.ParseRelease(c.Pool.VLLM); err == nil && revision != c.Pool.Revision {
+		return c.wrong("pool.revision", "revision %s is not that of vLLM %s; remove one of them", c.Pool.Revision, c.Pool.VLLM)
+	}
+	return nil
+}
+
 // checkPool refuses the pools that cannot be served, and those that the
 // coordinator refuses.
 func (c *Config) checkPool() error {
 	if c.Pool.Revision == coordinator.Revision20260604 {
 		return c.wrong("pool.revision", "2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20")
+	}
+	if err := c.checkRelease(); err != nil {
+		return err
 	}
 	rules, err := coordinator.New(c.Pool)
 	if err != nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -15,6 +16,9 @@ const hidden = "# The password in backend.redis.url is not shown: write it for *
 // the password of a URL: a terminal or a log must not show it.
 func (c *Config) YAML() ([]byte, error) {
 	text, err := yaml.MarshalWithOptions(c, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
+	if c.Pool.VLLM != "" { // it sets the revision, whose name may be none that can be written
+		text = bytes.Replace(text, []byte("\n  revision: "+c.Pool.Revision.String()+"\n"), []byte("\n"), 1)
+	}
 	if url := c.Backend.Redis.URL; err == nil && c.Backend.chosen == "redis" && HidePassword(url) != url {
 		text = append([]byte(hidden), text...)
 	}
