@@ -129,6 +129,10 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 	if check {
 		return printConfig(cmd, cfg)
 	}
+	if cfg.Pool.IsUnknownRelease() {
+		logger.Warn("pool.vllm is a release that is not known: lookups are answered by the rules of the newest known one, and may be wrong",
+			"vllm", cfg.Pool.VLLM, "newest", coordinator.NewestRelease())
+	}
 	return runServer(cmd.Context(), cfg, service, store, watcher, logger)
 }
 

@@ -297,3 +297,31 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// A release of vLLM sets the revision, is not contradicted, and reads back.
+func TestRelease(t *testing.T) {
+	load := func(text string) (*Config, error) { return Load(Source{File: write(t, text)}) }
+	for release, revision := range map[string]coordinator.Revision{
+		"0.24.0": coordinator.Revision0240, "0.28.0": coordinator.Revision20260817, "0.33.0": coordinator.Revision0330,
+	} {
+		c, err := load("pool: {vllm: \"" + release + "\"}\n")
+		require.NoError(t, err)
+		require.Equal(t, revision, c.Pool.Revision)
+		text, err := c.YAML()
+		require.NoError(t, err)
+		again, err := load(string(text))
+		require.NoError(t, err, "%s", text)
+		require.Equal(t, c.Pool, again.Pool)
+	}
+	_, err := load("pool: {vllm: \"0.34.0\"}\n")
+	require.ErrorContains(t, err, `:1:14: pool.vllm: coordinator: unknown vLLM release "0.34.0", known are 0.24.0, `)
+	require.ErrorContains(t, err, "set allow_unknown_vllm to serve it by the rules of 0.33.0")
+	c, err := load("pool: {vllm: \"0.34.0\", allow_unknown_vllm: true}\n")
+	require.NoError(t, err)
+	require.Equal(t, coordinator.Revision0330, c.Pool.Revision)
+	require.True(t, c.Pool.IsUnknownRelease())
+	_, err = load("pool:\n  vllm: \"0.33.0\"\n  revision: 2026-06-20\n")
+	require.ErrorContains(t, err, ":3:13: pool.revision: revision 2026-06-20 is not that of vLLM 0.33.0; remove one of them")
+	_, err = load("pool: {revision: \"0.33.0\"}\n")
+	require.ErrorContains(t, err, "want 2026-06-04, 2026-06-20 or 2026-08-17")
+}

@@ -59,6 +59,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[Layout]():               {"set", Layout("set")},
 		reflect.TypeFor[Strategy]():             {"ask_all", Strategy("ask_all")},
 		reflect.TypeFor[coordinator.Revision](): {"2026-08-17", coordinator.Revision20260817},
+		reflect.TypeFor[[]int]():                {"[2, 4]", []int{2, 4}},
 		reflect.TypeFor[[]coordinator.Group](): {
 			"[{kind: mamba, block_size: 16}, {kind: full_attention, block_size: 32}]",
 			[]coordinator.Group{{Kind: coordinator.Mamba, BlockSize: 16}, {BlockSize: 32}},
@@ -66,7 +67,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 47, "a field came or went: is it documented?")
+	require.Len(t, all, 56, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
