@@ -82,10 +82,10 @@ type Pool struct {
 	// VLLM is the engine's release, for example "0.33.0". It sets Revision. A release that
 	// is not known is refused, unless AllowUnknownVLLM is set: then it has the rules of the
 	// newest known one.
-	VLLM             string `json:"vllm,omitempty" yaml:"vllm,omitempty"`
-	AllowUnknownVLLM bool   `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
-	Revision Revision `json:"revision" yaml:"revision"`
-	Groups   []Group  `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
+	VLLM             string   `json:"vllm,omitempty" yaml:"vllm,omitempty"`
+	AllowUnknownVLLM bool     `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
+	Revision         Revision `json:"revision" yaml:"revision"`
+	Groups           []Group  `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
 }
 
 // DefaultHashBlockSize is the engine's usual block size in tokens.
