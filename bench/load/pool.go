@@ -79,8 +79,8 @@ func samePool(ctx context.Context, c *control, o Options, kinds []coordinator.Ki
 		return fmt.Errorf("%w: %w", bench.ErrOptions, err)
 	}
 	var ours []coordinator.Kind
-	for _, g := range coord.Pool().Groups {
-		ours = append(ours, g.Kind)
+	for g := range coord.NumGroups() {
+		ours = append(ours, coord.Group(g).Kind)
 	}
 	if !reflect.DeepEqual(ours, kinds) {
 		return fmt.Errorf("%w: the server's groups are %v, those to measure %v; describe the server's", bench.ErrOptions, kinds, ours)

@@ -40,13 +40,25 @@ func (c *comparer) compareRevision(s keySample, f *Findings) (found bool) {
 	}
 	for _, other := range []coordinator.Revision{coordinator.Revision20260620, coordinator.Revision20260817} {
 		pool := c.pool
-		pool.Revision = other
+		pool.Revision, pool.VLLM = other, ""
 		if rules, err := coordinator.New(pool); err == nil && other != c.pool.Revision && matches(rules) {
-			f.addProblem("the tensor ranks that hold each group's blocks are those of pool.revision %s, and it is %s: set it to that of the engine's vLLM", other, c.pool.Revision)
+			f.addProblem("%s", c.formatRevision(other))
 			return true
 		}
 	}
 	return false
+}
+
+// formatRevision says that the ranks in the store are those of another revision.
+func (c *comparer) formatRevision(other coordinator.Revision) string {
+	if c.pool.VLLM == "" {
+		return fmt.Sprintf("the tensor ranks that hold each group's blocks are those of pool.revision %s, and it is %s: set it to that of the engine's vLLM", other, c.pool.Revision)
+	}
+	age := "0.27.1 or newer"
+	if other == coordinator.Revision20260620 {
+		age = "0.24.0"
+	}
+	return fmt.Sprintf("the tensor ranks that hold each group's blocks are those of vLLM %s, and pool.vllm is %s: set it to the engine's", age, c.pool.VLLM)
 }
 
 // compareSizes compares the highest rank of each kind of parallelism.

@@ -11,12 +11,17 @@ import (
 // compare… add a problem for each difference. It is read-only and safe for concurrent use.
 type comparer struct {
 	rules  *coordinator.Coordinator
-	pool   coordinator.Pool // of rules
+	pool   coordinator.Pool // of rules; its Groups are the store groups
 	layout string           // of the keys, if the backend has layouts; see Store.Layout
 }
 
 func newComparer(rules *coordinator.Coordinator, layout string) *comparer {
-	return &comparer{rules, rules.Pool(), layout}
+	pool := rules.Pool()
+	pool.Groups = make([]coordinator.Group, rules.NumGroups())
+	for g := range pool.Groups {
+		pool.Groups[g] = rules.Group(g)
+	}
+	return &comparer{rules, pool, layout}
 }
 
 // groupRank is one group on one rank.
