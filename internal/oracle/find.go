@@ -30,9 +30,9 @@ type finder struct {
 }
 
 // FindHit returns the hit, which is the number of leading tokens that all groups can serve,
-// the mask of each group, and the class of the error. stored reports whether the raw hash of
-// a group is in the pool; nil means that all are. maxLength is in tokens and may be any
-// number, also negative.
+// the mask of each group, and the class of the error. The mask of a dropped group is empty.
+// stored reports whether the raw hash of a group is in the pool; nil means that all are.
+// maxLength is in tokens and may be any number, also negative.
 func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, applyEagle bool) (hit int, masks [][]bool, class string) {
 	defer recoverException(&class)
 	f := &finder{pool: p, stored: stored, hashes: hashes, align: p.alignment()}
@@ -40,7 +40,7 @@ func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, 
 	found := make([][]bool, len(groups))
 	if len(groups) == 1 {
 		a := &groups[0]
-		if p.Revision != Rev20260817 {
+		if !p.since(Rev20260817) {
 			f.align = a.BlockSize
 		}
 		found[0], hit = f.find(a, maxLength, applyEagle && a.eagle)
@@ -59,7 +59,6 @@ func (p *Pool) FindHit(stored func(group, raw int) bool, hashes, maxLength int, 
 // findCommon runs the finders of all groups, each bounded by the hit so far, until the hit does
 // not change. It sets found.
 func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength int, applyEagle bool) int {
-	later := f.pool.Revision == Rev20260817
 	hit := maxLength
 	hits := make([]int, len(groups))
 	done, checked := make([]bool, len(groups)), make([]bool, len(groups))
@@ -67,18 +66,14 @@ func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength i
 		cur := hit
 		for i := range groups {
 			a := &groups[i]
-			switch {
-			case a.full() && done[i] && later:
-				cur = min(cur, hits[i])
-				continue
-			case a.full() && done[i]:
-				cur = floorDiv(cur, a.BlockSize) * a.BlockSize
+			if a.full() && done[i] {
+				cur = f.again(a, cur, hits[i])
 				continue
 			}
 			drop := applyEagle && a.eagle && !checked[i]
 			bound := cur
 			if drop {
-				bound = min(cur+f.lookahead(a), maxLength)
+				bound = f.eagleBound(a, cur, maxLength)
 			}
 			found[i], hits[i] = f.find(a, bound, drop)
 			done[i] = true
@@ -97,23 +92,43 @@ func (f *finder) findCommon(groups []attentionGroup, found [][]bool, maxLength i
 			break
 		}
 	}
-	if groups[0].full() {
-		found[0] = found[0][:min(len(found[0]), ceilDiv(hit, groups[0].BlockSize))]
-	}
+	f.cutFull(groups, found, hit)
 	return hit
 }
 
-// lookahead returns how many tokens beyond the current hit an eagle group may use.
-func (f *finder) lookahead(a *attentionGroup) int {
-	if f.pool.Revision == Rev20260817 {
-		if a.Kind == "mamba" {
-			return 0
-		}
-		if a.full() && f.pool.fineGrained() && a.BlockSize > f.pool.HashBlockSize {
-			return f.pool.HashBlockSize
+// again returns the common hit after a full group that was already searched. own is the hit
+// of that search.
+func (f *finder) again(a *attentionGroup, cur, own int) int {
+	if f.pool.since(Rev0260) {
+		return min(cur, own)
+	}
+	return floorDiv(cur, a.BlockSize) * a.BlockSize
+}
+
+// eagleBound returns how many tokens an eagle group may use if the common hit is cur: some
+// more, because it drops its last block.
+func (f *finder) eagleBound(a *attentionGroup, cur, maxLength int) int {
+	p := f.pool
+	margin, limit := a.BlockSize, maxLength
+	switch {
+	case a.Kind == "mamba" && p.since(Rev20260817):
+		return cur
+	case a.full() && p.fineGrained() && a.BlockSize > p.HashBlockSize:
+		margin = p.HashBlockSize
+	}
+	if p.since(Rev0320) {
+		limit = f.hashes * p.HashBlockSize
+	}
+	return min(cur+margin, limit)
+}
+
+// cutFull cuts the masks of full groups to the hit: before 0.29.0 only the first one's.
+func (f *finder) cutFull(groups []attentionGroup, found [][]bool, hit int) {
+	for i, a := range groups {
+		if a.full() && (i == 0 || f.pool.since(Rev0290)) {
+			found[i] = found[i][:min(len(found[i]), ceilDiv(hit, a.BlockSize))]
 		}
 	}
-	return a.BlockSize
 }
 
 // find runs the finder of a group's kind and returns its mask and its hit in tokens.
@@ -125,6 +140,7 @@ func (f *finder) find(a *attentionGroup, maxLength int, drop bool) (mask []bool,
 		mask = f.findWindow(a, maxLength, drop)
 	case a.Kind == "chunked_local_attention":
 		mask = f.findLocal(a, maxLength, drop)
+	case a.scratch():
 	case f.align < a.BlockSize:
 		return f.findState(a, maxLength)
 	default:
@@ -205,7 +221,7 @@ func (f *finder) trimToAlignment(a *attentionGroup, mask []bool) []bool {
 // findWindow looks from the right for a run of cached chunks as long as the window.
 func (f *finder) findWindow(a *attentionGroup, maxLength int, drop bool) []bool {
 	block := a.BlockSize
-	if f.align%block != 0 {
+	if f.align%block != 0 && !f.pool.since(Rev0300) {
 		panic(exception(assertionError))
 	}
 	need := ceilDiv(a.SlidingWindow-1, block)

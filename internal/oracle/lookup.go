@@ -1,134 +1,193 @@
 package oracle
 
-// Rank is the rank of a worker that stores a block, as keys name it.
-type Rank struct{ TP, PP, PCP int }
+import "encoding/hex"
 
-// Ranks returns the ranks that must store a block of group g.
-func (p *Pool) Ranks(g int) []Rank {
-	tp, pp := max(1, p.TPSize), max(1, p.PPSize)
-	heads := p.NumKVHead
-	if heads == 0 {
-		heads = tp
-	}
-	if p.Revision != Rev20260817 {
-		return ranks([]int{p.PCPRank}, min(tp, heads), pp)
-	}
-	var pcp []int
-	for r := range max(1, p.PCPSize) {
-		pcp = append(pcp, r)
-	}
-	if p.DCPSize <= 1 {
-		switch kind := p.Groups[g].Kind; kind {
-		case "mamba":
-		case "mla_attention", "sliding_window_mla":
-			tp = 1
-		default:
-			tp /= max(1, tp/heads)
-		}
-	}
-	return ranks(pcp, tp, pp)
-}
-
-// ranks returns all ranks of the given pcp ranks, tps tensor and pps pipeline ranks.
-func ranks(pcps []int, tps, pps int) []Rank {
-	var list []Rank
-	for _, pcp := range pcps {
-		for tp := range tps {
-			for pp := range pps {
-				list = append(list, Rank{TP: tp, PP: pp, PCP: pcp})
-			}
-		}
-	}
-	return list
-}
+// Boundary says under which hash the last block of a hit is stored: the one that ends after
+// Tokens tokens. Group is a place in StoreGroups.
+type Boundary struct{ Group, Tokens int }
 
 // Lookup returns the worker's answer to a lookup of numTokens tokens with hashes: the hit in
 // tokens, and the class of the error. has reports whether the store has the block of a hash,
 // for a group and a rank.
 func (p *Pool) Lookup(numTokens int, hashes []string, has func(group int, rank Rank, hash string) bool) (hit int, class string) {
-	if len(hashes) == 0 || numTokens <= 0 {
-		return 0, ""
-	}
-	tokens := numTokens
-	if p.Revision == Rev20260817 {
-		tokens = numTokens / p.alignment() * p.alignment()
-	}
-	if tokens == 0 {
-		return 0, ""
-	}
-	if tokens%p.alignment() != 0 {
-		return 0, assertionError
-	}
-	requested, class := p.requestedHashes(tokens, len(hashes))
-	if class != "" {
-		return 0, class
-	}
-	exists, queried := p.queryStore(requested, hashes, has)
-	if !queried {
-		return 0, ""
-	}
-	stored := func(g, raw int) bool { return exists[g][hashes[raw]] }
-	hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
-	if class != "" || p.Revision != Rev20260817 || hit < numTokens {
-		return hit, class
-	}
-	shorter := (numTokens - 1) / p.alignment() * p.alignment()
-	if shorter == 0 {
-		return 0, ""
-	}
-	hit, _, class = p.FindHit(stored, len(hashes), shorter, true)
+	hit, _, class = p.LookupTails(numTokens, hashes, has)
 	return hit, class
 }
 
-// requestedHashes returns the raw hashes of each group that a lookup asks the store for.
-func (p *Pool) requestedHashes(tokens, hashes int) (requested [][]int, class string) {
-	requested = make([][]int, len(p.Groups))
-	if p.fineGrained() {
-		for g := range requested {
-			for raw := 0; raw < hashes && raw < tokens/p.HashBlockSize; raw++ {
-				requested[g] = append(requested[g], raw)
+// LookupTails is Lookup with the tail boundaries of the reply. There are none before 0.29.0.
+func (p *Pool) LookupTails(numTokens int, hashes []string, has func(group int, rank Rank, hash string) bool) (hit int, tails []Boundary, class string) {
+	_, queries, class := p.plan(numTokens, len(hashes))
+	if class != "" {
+		return 0, nil, class
+	}
+	var answers []int
+	for _, q := range queries {
+		for _, rank := range p.Ranks(q.group) {
+			answer := 0
+			if has(q.group, rank, hashes[q.raw]) {
+				answer = 1
 			}
+			answers = append(answers, answer)
 		}
-		return requested, ""
+	}
+	return p.Answer(numTokens, hashes, answers)
+}
+
+// Keys returns the keys that a lookup asks the store for, in order, and the class of the
+// error. The store is not asked if there are none.
+func (p *Pool) Keys(numTokens int, hashes []string) (keys []string, class string) {
+	_, queries, class := p.plan(numTokens, len(hashes))
+	for _, q := range queries {
+		for _, prefix := range p.Prefixes(q.group) {
+			keys = append(keys, prefix+"@"+hex.EncodeToString([]byte(hashes[q.raw])))
+		}
+	}
+	return keys, class
+}
+
+// Answer returns the worker's answer if answers are the store's answers to Keys: the hit in
+// tokens, the tail boundaries, and the class of the error. Only the answer 1 means present.
+func (p *Pool) Answer(numTokens int, hashes []string, answers []int) (hit int, tails []Boundary, class string) {
+	defer recoverException(&class)
+	tokens, queries, class := p.plan(numTokens, len(hashes))
+	if class != "" || len(queries) == 0 {
+		return 0, nil, class
+	}
+	exists := p.exists(queries, hashes, answers)
+	stored := func(g, raw int) bool { return exists[block{g, hashes[raw]}] }
+	hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
+	if class == "" && p.since(Rev20260817) && hit >= numTokens {
+		tokens = (numTokens - 1) / p.alignment() * p.alignment()
+		if tokens == 0 {
+			return 0, nil, ""
+		}
+		hit, _, class = p.FindHit(stored, len(hashes), tokens, true)
+	}
+	if class != "" || hit == 0 || !p.since(Rev0290) {
+		return hit, nil, class
+	}
+	return hit, p.tails(hit, len(hashes), stored), ""
+}
+
+// query is a block that a lookup asks for, on every rank of its group.
+type query struct{ group, raw int }
+
+// plan returns up to which token a lookup searches, and what it asks for.
+func (p *Pool) plan(numTokens, hashes int) (tokens int, queries []query, class string) {
+	if p.CapacityOnly || hashes == 0 || numTokens <= 0 {
+		return 0, nil, ""
+	}
+	tokens = numTokens
+	if p.since(Rev20260817) {
+		tokens = numTokens / p.alignment() * p.alignment()
 	}
 	masks, class := p.LookupMask(tokens)
 	if class != "" {
-		return nil, class
+		return 0, nil, class
 	}
-	for g, group := range p.Groups {
-		k := p.stride(group.BlockSize)
-		for c := 0; c*group.BlockSize < tokens && c < hashes/k; c++ {
-			if masks[g].All || masks[g].Entries[c] {
-				requested[g] = append(requested[g], c*k+k-1)
+	for _, g := range p.StoreGroups() {
+		block, mask := p.Groups[g].BlockSize, masks[g]
+		if p.fineGrained() {
+			block, mask = p.HashBlockSize, Mask{All: true}
+		}
+		k := p.stride(block)
+		for c := 0; c*block < tokens && c < hashes/k; c++ {
+			if mask.All || mask.Entries[c] {
+				queries = append(queries, query{group: g, raw: c*k + k - 1})
 			}
 		}
 	}
-	return requested, ""
+	return tokens, queries, ""
 }
 
-// queryStore returns for each group which hashes the store has on every rank. queried is false
-// if there was nothing to ask for.
-func (p *Pool) queryStore(requested [][]int, hashes []string, has func(group int, rank Rank, hash string) bool) (exists []map[string]bool, queried bool) {
-	exists = make([]map[string]bool, len(p.Groups))
-	for g, list := range requested {
-		exists[g] = map[string]bool{}
-		counts := map[string]int{}
-		needed := len(p.Ranks(g))
-		for _, raw := range list {
-			queried = true
-			present := 0
-			for _, rank := range p.Ranks(g) {
-				if has(g, rank, hashes[raw]) {
-					present++
-				}
-			}
-			if p.Revision == Rev20260817 {
-				exists[g][hashes[raw]] = exists[g][hashes[raw]] || present == needed
-				continue
-			}
-			counts[hashes[raw]] += present // over equal hashes too
-			exists[g][hashes[raw]] = counts[hashes[raw]] >= max(1, needed)
+// block is a block of a group, named by its hash.
+type block struct {
+	group int
+	hash  string
+}
+
+// exists returns the blocks that the store has on every rank. It raises an exception if the
+// number of answers is wrong.
+func (p *Pool) exists(queries []query, hashes []string, answers []int) map[block]bool {
+	if !p.since(Rev0251) {
+		return p.existsByCount(queries, hashes, answers)
+	}
+	exists := map[block]bool{}
+	next := 0
+	for _, q := range queries {
+		ranks := len(p.Ranks(q.group))
+		if p.allPresent(answers, next, ranks) {
+			exists[block{q.group, hashes[q.raw]}] = true
+		}
+		next += ranks
+	}
+	return exists
+}
+
+// allPresent reports whether n answers are 1. It reads up to the first that is not.
+func (p *Pool) allPresent(answers []int, first, n int) bool {
+	for i := first; i < first+n; i++ {
+		if i >= len(answers) {
+			panic(exception(indexError))
+		}
+		if answers[i] != 1 {
+			return false
 		}
 	}
-	return exists, queried
+	return true
+}
+
+// existsByCount is exists before 0.25.1: equal hashes add up their answers.
+func (p *Pool) existsByCount(queries []query, hashes []string, answers []int) map[block]bool {
+	counts, exists := map[block]int{}, map[block]bool{}
+	for _, q := range queries {
+		b := block{q.group, hashes[q.raw]}
+		needed := len(p.Ranks(q.group))
+		for range needed {
+			if len(answers) == 0 {
+				panic(exception(valueError))
+			}
+			if answers[0] == 1 {
+				counts[b]++
+			}
+			answers = answers[1:]
+		}
+		exists[b] = counts[b] >= max(1, needed)
+	}
+	if len(answers) > 0 {
+		panic(exception(valueError))
+	}
+	return exists
+}
+
+// tails returns the boundary of each group for a hit of some tokens. It raises AssertionError
+// if a group has no key for its last block.
+func (p *Pool) tails(hit, hashes int, stored func(group, raw int) bool) []Boundary {
+	var list []Boundary
+	for number, g := range p.StoreGroups() {
+		list = append(list, Boundary{Group: number, Tokens: p.tail(g, hit, hashes, stored)})
+	}
+	return list
+}
+
+// tail returns the boundary of group g in tokens: the hit, or in fine-grained mode the end of
+// the first stored hash after it in the same block.
+func (p *Pool) tail(g, hit, hashes int, stored func(group, raw int) bool) int {
+	last := hit/p.HashBlockSize - 1
+	if last >= hashes {
+		panic(exception(indexError))
+	}
+	if stored(g, last) {
+		return hit
+	}
+	if p.fineGrained() {
+		size := p.Groups[g].BlockSize
+		end := min(ceilDiv(hit, size)*size/p.HashBlockSize, hashes)
+		for raw := last + 1; raw < end; raw++ {
+			if stored(g, raw) {
+				return (raw + 1) * p.HashBlockSize
+			}
+		}
+	}
+	panic(exception(assertionError))
 }

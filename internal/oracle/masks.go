@@ -16,7 +16,11 @@ func (p *Pool) StoreMask(aligned, start int, promptTokens *int) (masks []Mask, c
 	if p.Revision == Rev20260604 {
 		return p.repeatedMasks(aligned), ""
 	}
-	return p.masks(aligned, start, p.RetentionInterval, promptTokens), ""
+	r := &reach{pool: p, storing: true, interval: p.RetentionInterval}
+	if r.interval != nil && promptTokens != nil {
+		r.replays = p.replayBoundaries(*promptTokens)
+	}
+	return r.masks(aligned, start), ""
 }
 
 // LookupMask returns the chunks that a lookup asks for. aligned is the length in tokens.
@@ -25,7 +29,7 @@ func (p *Pool) LookupMask(aligned int) (masks []Mask, class string) {
 	if aligned%p.alignment() != 0 {
 		panic(exception(assertionError))
 	}
-	return p.masks(aligned, 0, nil, nil), ""
+	return (&reach{pool: p}).masks(aligned, 0), ""
 }
 
 // loadMask returns the chunks that a hit of tokens tokens must load.
@@ -34,16 +38,42 @@ func (p *Pool) loadMask(hashes, tokens int) (masks [][]bool, class string) {
 	return masks, class
 }
 
-// masks applies the keep rule of each group to the chunks from start to aligned.
-func (p *Pool) masks(aligned, start int, interval, promptTokens *int) []Mask {
-	masks := make([]Mask, len(p.Groups))
-	for g, group := range p.Groups {
+// replayBoundaries returns where the prompt can be continued, in tokens, at ends of scheduler
+// blocks.
+func (p *Pool) replayBoundaries(promptTokens int) []int {
+	end := func(tokens int) int { return floorDiv(tokens, p.SchedulerBlockSize) * p.SchedulerBlockSize }
+	for _, eagle := range p.eagleFlags() {
+		if eagle && p.since(Rev0320) {
+			return []int{
+				max(0, end(promptTokens-1)-p.SchedulerBlockSize),
+				max(0, end(promptTokens)-p.SchedulerBlockSize),
+			}
+		}
+	}
+	return []int{end(promptTokens - 1)}
+}
+
+// reach is one call of reachable_block_mask for all groups.
+type reach struct {
+	pool     *Pool
+	storing  bool  // a store mask, not a lookup mask
+	interval *int  // retention interval, nil in lookup masks
+	replays  []int // where the prompt can be continued
+}
+
+// keepRule reports whether a chunk is kept. Nil keeps all.
+type keepRule func(chunk int) bool
+
+// masks applies the rule of each group to the chunks from start to aligned.
+func (r *reach) masks(aligned, start int) []Mask {
+	masks := make([]Mask, len(r.pool.Groups))
+	for g, group := range r.pool.Groups {
 		end := floorDiv(aligned, group.BlockSize)
 		first := min(end, max(0, ceilDiv(start, group.BlockSize)))
-		if p.Revision == Rev20260620 {
+		if !r.pool.since(Rev0251) {
 			first = 0
 		}
-		keep := p.keepRule(g, interval, promptTokens)
+		keep := r.rule(g)
 		if keep != nil && end < first {
 			panic(exception(assertionError)) // a list cannot have a negative length
 		}
@@ -55,69 +85,82 @@ func (p *Pool) masks(aligned, start int, interval, promptTokens *int) []Mask {
 	return masks
 }
 
-// keepRule returns the rule that selects the chunks of a group, nil if all are kept.
-func (p *Pool) keepRule(g int, interval, promptTokens *int) func(chunk int) bool {
-	group := p.Groups[g]
+// rule returns the rule of a group.
+func (r *reach) rule(g int) keepRule {
+	p, group := r.pool, r.pool.spec(r.pool.Groups[g])
 	switch {
+	case p.untransferred(g):
+		return nil
+	case group.window() && p.dropped(g) && p.SchedulerBlockSize%group.BlockSize != 0:
+		return nil
 	case group.window():
-		return p.keepWindow(g, interval, promptTokens)
-	case group.Kind == "mamba" && interval != nil && p.Revision == Rev20260817:
-		return p.keepState(group, *interval, promptTokens)
+		return r.window(group, p.eagleInMasks(g))
+	case group.Kind == "mamba":
+		return r.mamba(group)
 	}
 	return nil
 }
 
-// keepWindow keeps the windows before segment ends and before the end of the prompt.
-func (p *Pool) keepWindow(g int, interval, promptTokens *int) func(chunk int) bool {
-	group := p.Groups[g]
+// window keeps the windows before segment ends and before replay boundaries.
+func (r *reach) window(group Group, eagle bool) keepRule {
 	shift := 0
-	if p.eagleInMasks(g) {
+	if eagle {
 		shift = 1
 	}
 	windowChunks := ceilDiv(group.SlidingWindow-1, group.BlockSize) + shift
-	segment := p.SchedulerBlockSize
-	if interval != nil {
-		segment = *interval
+	segment := r.pool.SchedulerBlockSize
+	if r.interval != nil {
+		segment = *r.interval
 	}
 	perSegment := segment / group.BlockSize
 	if segment != 0 && windowChunks >= perSegment {
 		return nil
 	}
-	end := -1
-	if interval != nil && promptTokens != nil {
-		end = floorDiv(*promptTokens-1, p.SchedulerBlockSize)*p.SchedulerBlockSize/group.BlockSize + shift
-	}
 	return func(i int) bool {
-		tail := segment != 0 && i >= shift && (i-shift)%perSegment >= perSegment-windowChunks
-		return tail || i >= end-windowChunks && i < end
+		keep := segment != 0 && i >= shift && (i-shift)%perSegment >= perSegment-windowChunks
+		for _, replay := range r.replays {
+			end := replay/group.BlockSize + shift
+			keep = keep || i >= end-windowChunks && i < end
+		}
+		return keep
 	}
 }
 
 // eagleInMasks reports whether masks treat a group as an eagle group.
 func (p *Pool) eagleInMasks(g int) bool {
 	flags := p.eagleFlags()
-	if p.Revision != Rev20260817 {
+	if !p.since(Rev20260817) {
 		return flags[g]
 	}
 	for h := range p.Groups {
-		if flags[h] && p.Groups[h].spec() == p.Groups[g].spec() {
+		if flags[h] && p.spec(p.Groups[h]) == p.spec(p.Groups[g]) {
 			return true
 		}
 	}
 	return false
 }
 
-// keepState keeps every state at the end of an interval, and the last one of the prompt.
-func (p *Pool) keepState(group Group, interval int, promptTokens *int) func(chunk int) bool {
+// mamba keeps the states at interval ends and at replay boundaries. From 0.29.0 on nothing is
+// stored this way.
+func (r *reach) mamba(group Group) keepRule {
+	switch {
+	case r.storing && r.pool.since(Rev0290):
+		return func(int) bool { return false }
+	case r.interval == nil || !r.pool.since(Rev0240):
+		return nil
+	}
+	interval := *r.interval
 	perInterval := interval / group.BlockSize
 	if interval != 0 && perInterval <= 1 {
 		return nil
 	}
-	last := -1
-	if promptTokens != nil {
-		last = floorDiv(*promptTokens-1, p.SchedulerBlockSize)*p.SchedulerBlockSize/group.BlockSize - 1
+	return func(i int) bool {
+		keep := interval != 0 && (i+1)%perInterval == 0
+		for _, replay := range r.replays {
+			keep = keep || i == replay/group.BlockSize-1
+		}
+		return keep
 	}
-	return func(i int) bool { return interval != 0 && (i+1)%perInterval == 0 || i == last }
 }
 
 // repeatedMasks returns the store masks of 2026-06-04: the mask of one scheduler block,

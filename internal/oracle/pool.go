@@ -5,40 +5,82 @@ import (
 	"slices"
 )
 
-// Revisions of the reference.
+// Revisions of the reference. A release stands for all releases of its class: the rules of
+// Rev20260604 are those of 0.23.0, those of Rev20260817 are those of 0.27.1 and 0.28.0, and
+// Rev0300 is also 0.31.0.
 const (
 	Rev20260604 = "2026-06-04"
 	Rev20260620 = "2026-06-20"
+	Rev0240     = "0.24.0"
+	Rev0251     = "0.25.1"
+	Rev0260     = "0.26.0"
 	Rev20260817 = "2026-08-17"
+	Rev0290     = "0.29.0"
+	Rev0300     = "0.30.0"
+	Rev0320     = "0.32.0"
+	Rev0330     = "0.33.0"
 )
 
+// revisions lists all revisions, the oldest first.
+var revisions = []string{
+	Rev20260604, Rev20260620, Rev0240, Rev0251, Rev0260, Rev20260817, Rev0290, Rev0300, Rev0320, Rev0330,
+}
+
+// since reports whether the pool's revision is the given one or newer.
+func (p *Pool) since(revision string) bool {
+	return slices.Index(revisions, p.Revision) >= slices.Index(revisions, revision)
+}
+
 // Group is a group of layers. Its JSON names are those of the recorded answers. Sizes are in
-// tokens.
+// tokens, after the dcp factor.
 type Group struct {
-	Kind               string `json:"kind"`
-	BlockSize          int    `json:"block_size"`
-	SlidingWindow      int    `json:"sliding_window"`
-	AttentionChunkSize int    `json:"attention_chunk_size"`
-	MambaCacheMode     string `json:"mamba_cache_mode"`
-	Variant            int    `json:"variant"`
-	IsEagleGroup       bool   `json:"is_eagle_group"`
+	Kind                string `json:"kind"`
+	BlockSize           int    `json:"block_size"`
+	SlidingWindow       int    `json:"sliding_window"`
+	ExtraRetainedTokens int    `json:"extra_retained_tokens,omitempty"`
+	AttentionChunkSize  int    `json:"attention_chunk_size"`
+	RSWAWindow          int    `json:"rswa_window,omitempty"`
+	MambaCacheMode      string `json:"mamba_cache_mode"`
+	BoundedReplay       bool   `json:"bounded_replay,omitempty"`
+	Variant             int    `json:"variant"`
+	Uniform             bool   `json:"uniform,omitempty"`
+	IsEagleGroup        bool   `json:"is_eagle_group"`
+	EnableKVTransfer    *bool  `json:"enable_kv_transfer,omitempty"` // nil: true
 }
 
 // Pool is the configuration of the engine whose blocks are looked up. Sizes are in tokens.
-// HashBlockSize and SchedulerBlockSize must be set. A number of ranks of 0 means 1.
+// HashBlockSize and SchedulerBlockSize must be set, and at least one group must not be
+// dropped. A number of ranks of 0 means 1.
 type Pool struct {
 	Revision           string  `json:"revision"`
 	HashBlockSize      int     `json:"hash_block_size"`
 	SchedulerBlockSize int     `json:"scheduler_block_size"`
 	UseEagle           bool    `json:"use_eagle"`
 	RetentionInterval  *int    `json:"retention_interval"`
+	ModelName          string  `json:"model_name,omitempty"`
+	CachePrefix        string  `json:"cache_prefix,omitempty"`
 	TPSize             int     `json:"tp_size"`
 	PPSize             int     `json:"pp_size"`
 	PCPSize            int     `json:"pcp_size"`
 	DCPSize            int     `json:"dcp_size"`
-	PCPRank            int     `json:"pcp_rank"`
-	NumKVHead          int     `json:"num_kv_head"` // 0: TPSize
+	PCPRank            int     `json:"pcp_rank"`           // to 0.24.0
+	DCPRank            int     `json:"dcp_rank,omitempty"` // to 0.24.0
+	NumKVHead          int     `json:"num_kv_head"`        // 0: TPSize
 	Groups             []Group `json:"groups"`
+
+	// CapacityOnly means that lookups are off: every answer is 0.
+	CapacityOnly bool `json:"capacity_only,omitempty"`
+	// CacheHitAlignmentTokens less than SchedulerBlockSize is fine-grained mode from 0.32.0
+	// on. 0 means none.
+	CacheHitAlignmentTokens int `json:"cache_hit_alignment_tokens,omitempty"`
+
+	// Options of the key namespace, from 0.30.0 on.
+
+	StoreTPSize             *int   `json:"store_tp_size,omitempty"` // nil: not given
+	EnableStoreTPLCM        bool   `json:"enable_store_tp_lcm,omitempty"`
+	PrefillTPSizes          []int  `json:"prefill_tp_sizes,omitempty"`
+	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty"`
+	KVCacheLayout           string `json:"kv_cache_layout,omitempty"` // "": LBHNC
 }
 
 // PoolOf converts a value whose JSON has the names of Pool, such as a coordinator.Pool with
@@ -60,30 +102,63 @@ func (g Group) full() bool {
 // window reports whether g has a sliding window.
 func (g Group) window() bool { return g.Kind == "sliding_window" || g.Kind == "sliding_window_mla" }
 
+// scratch reports whether g is of a kind whose blocks are never cached.
+func (g Group) scratch() bool {
+	return slices.Contains([]string{"circular_buffer", "kpool_tail", "hisparse_hot", "hisparse_resident"}, g.Kind)
+}
+
+// untransferred reports whether group g is left out because its blocks are not transferred.
+func (p *Pool) untransferred(g int) bool {
+	enabled := p.Groups[g].EnableKVTransfer
+	return p.since(Rev0290) && enabled != nil && !*enabled
+}
+
+// dropped reports whether group g takes no part in lookups.
+func (p *Pool) dropped(g int) bool {
+	group := p.Groups[g]
+	return p.untransferred(g) || p.since(Rev0300) && (group.scratch() || group.BoundedReplay)
+}
+
+// StoreGroups returns the indexes in Groups of the groups that take part in lookups. Keys and
+// boundaries number the groups by their places in this list.
+func (p *Pool) StoreGroups() []int {
+	var kept []int
+	for g := range p.Groups {
+		if !p.dropped(g) {
+			kept = append(kept, g)
+		}
+	}
+	return kept
+}
+
 // spec returns the part of g that is equal in all members of an attention group.
-func (g Group) spec() Group {
-	g.IsEagleGroup = false
+func (p *Pool) spec(g Group) Group {
+	g.IsEagleGroup, g.Uniform, g.EnableKVTransfer = false, false, nil
 	if g.MambaCacheMode == "none" {
 		g.MambaCacheMode = ""
+	}
+	if p.since(Rev0330) && g.window() {
+		g.SlidingWindow += g.ExtraRetainedTokens
+		g.ExtraRetainedTokens = 0
 	}
 	return g
 }
 
 // attentionGroup is the groups of one spec.
 type attentionGroup struct {
-	Group
+	Group         // the spec
 	members []int // indexes of the groups
 	eagle   bool  // one of them is an eagle group
 }
 
-// eagleFlags returns for each group whether it is an eagle group.
+// eagleFlags returns for each group whether it is an eagle group. Dropped groups are none.
 func (p *Pool) eagleFlags() []bool {
 	flags := make([]bool, len(p.Groups))
-	for g, group := range p.Groups {
-		flags[g] = group.IsEagleGroup
+	for _, g := range p.StoreGroups() {
+		flags[g] = p.Groups[g].IsEagleGroup
 	}
 	if p.UseEagle && !slices.Contains(flags, true) {
-		for g := range flags {
+		for _, g := range p.StoreGroups() {
 			flags[g] = true
 		}
 	}
@@ -96,27 +171,33 @@ func (p *Pool) attentionGroups() []attentionGroup {
 	flags := p.eagleFlags()
 	var full, others []attentionGroup
 next:
-	for g, group := range p.Groups {
+	for _, g := range p.StoreGroups() {
+		spec := p.spec(p.Groups[g])
 		list := &others
-		if group.full() {
+		if spec.full() {
 			list = &full
 		}
 		for i := range *list {
-			if a := &(*list)[i]; a.spec() == group.spec() {
+			if a := &(*list)[i]; a.Group == spec {
 				a.members = append(a.members, g)
 				a.eagle = a.eagle || flags[g]
 				continue next
 			}
 		}
-		*list = append(*list, attentionGroup{Group: group, members: []int{g}, eagle: flags[g]})
+		*list = append(*list, attentionGroup{Group: spec, members: []int{g}, eagle: flags[g]})
 	}
 	return append(full, others...)
 }
 
 // fineGrained reports whether hits may end inside a block.
 func (p *Pool) fineGrained() bool {
-	return p.Revision == Rev20260817 && slices.ContainsFunc(p.Groups, func(g Group) bool {
-		return g.Kind == "mamba" && g.MambaCacheMode == "align" && g.BlockSize > p.HashBlockSize
+	if p.since(Rev0320) {
+		return p.CacheHitAlignmentTokens > 0 && p.CacheHitAlignmentTokens < p.SchedulerBlockSize
+	}
+	equalSizes := p.since(Rev0290) && p.DCPSize > 1
+	return p.since(Rev20260817) && slices.ContainsFunc(p.StoreGroups(), func(i int) bool {
+		g := p.Groups[i]
+		return g.Kind == "mamba" && g.MambaCacheMode == "align" && (g.BlockSize > p.HashBlockSize || equalSizes)
 	})
 }
 
@@ -142,3 +223,23 @@ func floorDiv(a, b int) int {
 
 // ceilDiv divides rounding towards plus infinity.
 func ceilDiv(a, b int) int { return -floorDiv(-a, b) }
+
+// Check returns the class of the error with which the reference refuses the pool.
+func (p *Pool) Check() (class string) {
+	kept := p.StoreGroups()
+	switch {
+	case p.CapacityOnly:
+		return ""
+	case len(kept) == 0:
+		return valueError
+	case p.SchedulerBlockSize%p.HashBlockSize != 0:
+		return assertionError
+	}
+	for _, g := range kept {
+		block := p.Groups[g].BlockSize
+		if block%p.HashBlockSize != 0 || p.SchedulerBlockSize%block != 0 {
+			return assertionError
+		}
+	}
+	return ""
+}
