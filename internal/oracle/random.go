@@ -3,6 +3,7 @@ package oracle
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // RandomPool returns a pool that the reference accepts, of any revision. It has more eagle
@@ -11,36 +12,141 @@ import (
 func RandomPool(r *rand.Rand) Pool {
 	hash := []int{1, 4, 16}[r.IntN(3)]
 	p := Pool{
-		Revision:      []string{Rev20260604, Rev20260620, Rev20260620, Rev20260620, Rev20260817, Rev20260817}[r.IntN(6)],
-		HashBlockSize: hash, SchedulerBlockSize: hash, UseEagle: r.IntN(2) == 0,
+		Revision:      randomRevision(r),
+		HashBlockSize: hash, UseEagle: r.IntN(2) == 0,
 		TPSize: 1, PPSize: 1, PCPSize: 1, DCPSize: 1,
-	}
-	if r.IntN(4) == 0 {
-		p.TPSize, p.PPSize, p.NumKVHead = 1+r.IntN(3), 1+r.IntN(2), 1+r.IntN(3)
 	}
 	eagle := r.IntN(5) // of five groups, on average
 	for range 1 + r.IntN(maxSpecs) {
-		if n := len(p.Groups); n > 0 && r.IntN(6) == 0 { // another member of an attention group
-			member := p.Groups[r.IntN(n)]
-			member.IsEagleGroup = r.IntN(5) < eagle
-			p.Groups = append(p.Groups, member)
-			continue
-		}
-		g := randomGroup(r, hash)
-		g.IsEagleGroup = r.IntN(5) < eagle
-		p.Groups = append(p.Groups, g)
-		p.SchedulerBlockSize = lcm(p.SchedulerBlockSize, g.BlockSize)
+		p.Groups = append(p.Groups, p.randomMember(r, eagle))
 	}
+	factor := 1
 	if r.IntN(3) == 0 {
-		p.SchedulerBlockSize *= 1 + r.IntN(3)
+		factor = 1 + r.IntN(3)
 	}
 	switch r.IntN(6) {
 	case 0:
 		p.makeRepeatedLookahead(r)
+		factor = 1
 	case 1:
 		p.makeFineGrained(r)
+		factor = 1
+	default:
+		p.addDropped(r)
+	}
+	p.setSchedulerBlock(factor)
+	p.setRanks(r)
+	if p.since(Rev0300) && r.IntN(3) == 0 {
+		p.setStoreTP(r)
+	}
+	p.CapacityOnly = p.since(Rev20260817) && r.IntN(40) == 0
+	if p.since(Rev0320) && p.CacheHitAlignmentTokens == 0 {
+		p.CacheHitAlignmentTokens = []int{0, p.HashBlockSize, p.SchedulerBlockSize}[r.IntN(3)]
 	}
 	return p
+}
+
+// randomRevision prefers revisions with lookups.
+func randomRevision(r *rand.Rand) string {
+	if r.IntN(14) == 0 {
+		return Rev20260604
+	}
+	return revisions[1+r.IntN(len(revisions)-1)]
+}
+
+// randomMember returns another group for the pool: of a new spec, or of one that it has.
+func (p *Pool) randomMember(r *rand.Rand, eagle int) Group {
+	g := p.randomGroup(r)
+	if n := len(p.Groups); n > 0 && r.IntN(6) == 0 {
+		g = p.Groups[r.IntN(n)]
+		if p.since(Rev0330) && g.window() && g.SlidingWindow > 1 { // an equal spec in other words
+			g.ExtraRetainedTokens += g.SlidingWindow - 1
+			g.SlidingWindow = 1
+		}
+	}
+	g.IsEagleGroup = r.IntN(5) < eagle
+	return g
+}
+
+// setSchedulerBlock sets the scheduler block size to the smallest one, times a factor.
+func (p *Pool) setSchedulerBlock(factor int) {
+	p.SchedulerBlockSize = p.HashBlockSize
+	for _, g := range p.StoreGroups() {
+		p.SchedulerBlockSize = lcm(p.SchedulerBlockSize, p.Groups[g].BlockSize)
+	}
+	p.SchedulerBlockSize *= factor
+}
+
+// setRanks gives some pools several ranks. Engines with several groups refuse pcp, and before
+// 0.29.0 also dcp.
+func (p *Pool) setRanks(r *rand.Rand) {
+	if r.IntN(3) > 0 {
+		return
+	}
+	p.TPSize, p.PPSize, p.NumKVHead = 1+r.IntN(4), 1+r.IntN(2), 1+r.IntN(4)
+	if !p.since(Rev0251) {
+		return
+	}
+	single := len(p.StoreGroups()) == 1
+	if single && r.IntN(2) == 0 {
+		p.PCPSize = 1 + r.IntN(2)
+	}
+	if (single || p.since(Rev0290)) && r.IntN(2) == 0 {
+		p.DCPSize = p.TPSize
+	}
+}
+
+// setStoreTP sets options of the key namespace. Some are not valid. Half of the pools have
+// the group that keys can be sharded for.
+func (p *Pool) setStoreTP(r *rand.Rand) {
+	if r.IntN(2) == 0 {
+		p.Groups = []Group{{Kind: "full_attention", BlockSize: p.HashBlockSize * (1 + r.IntN(2)), Uniform: r.IntN(6) == 0}}
+		p.setSchedulerBlock(1 + r.IntN(2))
+		p.CacheHitAlignmentTokens = 0
+		p.PCPSize, p.DCPSize = 1, 1
+		p.NumKVHead = []int{1, 4, 8}[r.IntN(3)]
+	}
+	if r.IntN(3) == 0 {
+		p.EnableStoreTPLCM = true
+		for range r.IntN(3) {
+			p.PrefillTPSizes = append(p.PrefillTPSizes, []int{1, 2, 3, 4}[r.IntN(4)])
+		}
+	} else {
+		size := p.TPSize * (1 + r.IntN(3))
+		p.StoreTPSize = &size
+	}
+	p.EnableCrossLayersBlocks = r.IntN(10) == 0
+	p.KVCacheLayout = []string{"", "LBHNC", "LBNHC", "LBNHC", "BLHNC"}[r.IntN(5)]
+}
+
+// addDropped adds groups that take no part in lookups, if the revision has such: scratch
+// groups and groups that are not transferred. Their sizes fit nothing.
+func (p *Pool) addDropped(r *rand.Rand) {
+	if !p.since(Rev0290) || r.IntN(3) > 0 {
+		return
+	}
+	for range 1 + r.IntN(2) {
+		g := p.randomGroup(r)
+		g.BlockSize += r.IntN(2)
+		g.IsEagleGroup = r.IntN(4) == 0
+		switch kind := r.IntN(3); {
+		case !p.since(Rev0300) || kind == 0:
+			disabled := false
+			g.EnableKVTransfer = &disabled
+		case kind == 1:
+			kinds := []string{"circular_buffer", "hisparse_hot", "hisparse_resident"}
+			if p.Revision == Rev0300 {
+				kinds = append(kinds, "kpool_tail")
+			}
+			g = Group{Kind: kinds[r.IntN(len(kinds))], BlockSize: g.BlockSize, IsEagleGroup: g.IsEagleGroup}
+		default:
+			g = Group{
+				Kind: "sliding_window_mla", BlockSize: g.BlockSize, IsEagleGroup: g.IsEagleGroup,
+				SlidingWindow: 1 + r.IntN(3*g.BlockSize), BoundedReplay: true,
+			}
+		}
+		p.Groups = slices.Insert(p.Groups, r.IntN(len(p.Groups)+1), g)
+	}
 }
 
 // maxHashes bounds RandomChainLen.
@@ -57,24 +163,46 @@ func RandomChainLen(r *rand.Rand, p *Pool) int {
 	return r.IntN(maxHashes + 1)
 }
 
-// randomGroup returns a group for a hash block size.
-func randomGroup(r *rand.Rand, hash int) Group {
-	g := Group{BlockSize: hash, Variant: r.IntN(4)}
+// randomGroup returns a group of a kind that the revision has and that takes part in lookups.
+func (p *Pool) randomGroup(r *rand.Rand) Group {
+	g := Group{BlockSize: p.HashBlockSize, Variant: r.IntN(4), Uniform: r.IntN(8) == 0}
 	if r.IntN(3) == 0 {
 		g.BlockSize *= 1 + r.IntN(4)
 	}
-	switch kind := r.IntN(20); {
-	case kind < 5:
-		g.Kind = []string{"full_attention", "full_attention", "full_attention", "mla_attention", "sink_full_attention"}[r.IntN(5)]
-	case kind < 13:
+	switch kind := r.IntN(40); {
+	case kind < 10:
+		p.setFull(r, &g)
+	case kind < 26:
 		g.Kind, g.MambaCacheMode = "mamba", []string{"", "none", "align", "all"}[r.IntN(4)]
-	case kind < 19:
-		g.Kind = []string{"sliding_window", "sliding_window", "sliding_window_mla"}[r.IntN(3)]
-		g.SlidingWindow = 1 + r.IntN(5*g.BlockSize)
+	case kind < 38:
+		p.setWindow(r, &g)
+	case kind == 38 && p.Revision == Rev0290:
+		g.Kind = "circular_buffer"
 	default:
 		g.Kind, g.AttentionChunkSize = "chunked_local_attention", g.BlockSize*(1+r.IntN(3))
 	}
 	return g
+}
+
+// setFull makes g a group of the full attention family.
+func (p *Pool) setFull(r *rand.Rand, g *Group) {
+	kinds := []string{"full_attention", "full_attention", "full_attention", "mla_attention", "sink_full_attention", "hidden_state"}
+	if p.since(Rev0251) {
+		kinds = append(kinds, "rswa")
+	}
+	g.Kind = kinds[r.IntN(len(kinds))]
+	if g.Kind == "rswa" {
+		g.RSWAWindow = g.BlockSize * (1 + r.IntN(2))
+	}
+}
+
+// setWindow makes g a group with a sliding window.
+func (p *Pool) setWindow(r *rand.Rand, g *Group) {
+	g.Kind = []string{"sliding_window", "sliding_window", "sliding_window_mla"}[r.IntN(3)]
+	g.SlidingWindow = 1 + r.IntN(5*g.BlockSize)
+	if p.since(Rev20260817) && r.IntN(3) == 0 {
+		g.ExtraRetainedTokens = r.IntN(3 * g.BlockSize)
+	}
 }
 
 // maxSpecs bounds the groups of a random pool before makeRepeatedLookahead and
@@ -91,7 +219,6 @@ func (p *Pool) hasRepeatedLookahead() bool {
 func (p *Pool) makeRepeatedLookahead(r *rand.Rand) {
 	p.UseEagle = true
 	p.Groups = []Group{{Kind: "full_attention", BlockSize: p.HashBlockSize}}
-	p.SchedulerBlockSize = p.HashBlockSize
 	n := maxSpecs - 1 + r.IntN(3)
 	noEagle := 1 + r.IntN(n)
 	for i := 1; i <= n; i++ {
@@ -102,7 +229,9 @@ func (p *Pool) makeRepeatedLookahead(r *rand.Rand) {
 // makeFineGrained gives the pool groups whose hits end inside chunks: full attention with
 // unequal block sizes, and a mamba group with blocks larger than hash blocks.
 func (p *Pool) makeFineGrained(r *rand.Rand) {
-	p.Revision = Rev20260817
+	first := slices.Index(revisions, Rev20260817)
+	p.Revision = revisions[first+r.IntN(len(revisions)-first)]
+	p.Groups = slices.DeleteFunc(p.Groups, func(g Group) bool { return g.Kind == "circular_buffer" })
 	p.Groups = p.Groups[:r.IntN(min(2, len(p.Groups))+1)]
 	for range 2 + r.IntN(2) {
 		p.Groups = append(p.Groups, Group{Kind: "full_attention", BlockSize: p.HashBlockSize * (1 + r.IntN(4)), Variant: r.IntN(2)})
@@ -110,9 +239,8 @@ func (p *Pool) makeFineGrained(r *rand.Rand) {
 	k := 2 + r.IntN(3)
 	p.Groups = append(p.Groups, Group{Kind: "mamba", BlockSize: p.HashBlockSize * k, MambaCacheMode: "align", Variant: 2})
 	r.Shuffle(len(p.Groups), func(i, j int) { p.Groups[i], p.Groups[j] = p.Groups[j], p.Groups[i] })
-	p.SchedulerBlockSize = p.HashBlockSize
-	for _, g := range p.Groups {
-		p.SchedulerBlockSize = lcm(p.SchedulerBlockSize, g.BlockSize)
+	if p.since(Rev0320) {
+		p.CacheHitAlignmentTokens = p.HashBlockSize
 	}
 }
 
@@ -134,6 +262,9 @@ type Content [][][]bool
 func RandomContent(r *rand.Rand, p *Pool, hashes int) Content {
 	content := make(Content, len(p.Groups))
 	for g, group := range p.Groups {
+		if p.dropped(g) {
+			continue // nothing is stored
+		}
 		k := p.stride(group.BlockSize)
 		list := make([]bool, hashes)
 		switch {
