@@ -138,7 +138,7 @@ func (p *Pool) sharded() bool {
 func (p *Pool) shards() (shards int, eligible bool) {
 	shards = p.configuredShards()
 	kept := p.StoreGroups()
-	if !p.namespaced() || shards == 0 || shards < p.tp() || shards%p.tp() != 0 || len(kept) != 1 {
+	if !p.namespaced() || shards == 0 || shards%p.tp() != 0 || len(kept) != 1 {
 		return shards, false
 	}
 	group := p.Groups[kept[0]]

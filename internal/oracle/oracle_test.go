@@ -1,11 +1,10 @@
 package oracle
 
 import (
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"slices"
-	"strings"
+	"strconv"
 	"testing"
 
 	"github.com/hitline/hitline/internal/conformance"
@@ -76,14 +75,11 @@ func judge(raw json.RawMessage, revision string) conformance.Verdict {
 		c.CacheHitAlignmentTokens = c.HashBlockSize
 	}
 	if class := c.Check(); c.Expect.Stage == "construct" || class != "" {
-		return verdictOf(class, c.Expect.Error)
+		return judgeRefusal(class, c.Expect.Stage, c.Expect.Error)
 	}
 	hit, masks, class := c.run()
-	if class != c.Expect.Error {
-		return conformance.Differs("error %q, want %q", class, c.Expect.Error)
-	}
-	if class != "" {
-		return conformance.Verdict{}
+	if class != "" || c.Expect.Error != "" {
+		return judgeClass(class, c.Expect.Error)
 	}
 	if hit != c.Expect.HitLength {
 		return conformance.Differs("hit %d, want %d", hit, c.Expect.HitLength)
@@ -100,12 +96,23 @@ func judge(raw json.RawMessage, revision string) conformance.Verdict {
 	return conformance.Verdict{}
 }
 
+// releaseClasses has the revision of each folder of releases/.
+var releaseClasses = map[string]string{
+	"0.24.0": Rev0240, "0.25.1": Rev0251, "0.26.0": Rev0260, "0.27.1": Rev20260817,
+	"0.29.0": Rev0290, "0.30.0": Rev0300, "0.32.0": Rev0320, "0.33.0": Rev0330,
+}
+
 func TestRecordedFindsAndMasks(t *testing.T) {
-	for file, revision := range map[string]string{
+	files := map[string]string{
 		"find_hit.json": Rev20260620, "masks.json": Rev20260620, "extra/negative-2026-06-20.json": Rev20260620,
 		"later/find_hit.json": Rev20260817, "later/masks.json": Rev20260817, "extra/negative-2026-08-17.json": Rev20260817,
 		"docpage/find_hit.json": Rev20260604, "docpage/masks.json": Rev20260604, "extra/negative-2026-06-04.json": Rev20260604,
-	} {
+	}
+	for class, revision := range releaseClasses {
+		files["releases/"+class+"/find_hit.json"] = revision
+		files["releases/"+class+"/masks.json"] = revision
+	}
+	for file, revision := range files {
 		t.Run(file, func(t *testing.T) {
 			conformance.Run(t, file, func(raw *json.RawMessage) conformance.Verdict { return judge(*raw, revision) })
 		})
@@ -115,45 +122,129 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 func TestRecordedLookups(t *testing.T) {
 	for file, revision := range map[string]string{"worker_lookup.json": Rev20260620, "later/worker_lookup.json": Rev20260817} {
 		t.Run(file, func(t *testing.T) {
-			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeLookup(c, revision) })
+			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
+				var pool Pool
+				if err := json.Unmarshal(c.Raw, &pool); err != nil {
+					return conformance.Differs("unreadable: %v", err)
+				}
+				pool.Revision = revision
+				store, err := c.NewStore()
+				if err != nil {
+					return conformance.Differs("content: %v", err)
+				}
+				return judgeLookup(c, &pool, store)
+			})
 		})
 	}
 }
 
-func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict {
-	if c.Store != "normal" {
-		return conformance.Verdict{} // the oracle's store has no faults
+func TestRecordedReleaseLookups(t *testing.T) {
+	for class, revision := range releaseClasses {
+		file := "releases/" + class + "/worker_lookup.json"
+		t.Run(file, func(t *testing.T) {
+			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeReleaseLookup(c, revision) })
+		})
 	}
-	var pool Pool
-	if err := json.Unmarshal(c.Raw, &pool); err != nil {
+}
+
+func judgeReleaseLookup(c *conformance.WorkerCase, revision string) conformance.Verdict {
+	pool, err := releasePool(c, revision)
+	if err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
-	pool.Revision = revision
-	content, err := c.Content()
+	if class := pool.Check(); c.Expect.Stage == "construct" || class != "" {
+		return judgeRefusal(class, c.Expect.Stage, c.Expect.Error)
+	}
+	if pool.fineGrained() != c.Expect.FineGrained && !pool.CapacityOnly {
+		return conformance.Differs("fine-grained %v, want %v", pool.fineGrained(), c.Expect.FineGrained)
+	}
+	var prefixes [][]string
+	for _, g := range pool.StoreGroups() {
+		prefixes = append(prefixes, pool.Prefixes(g))
+	}
+	store, err := c.NewReleaseStore(prefixes)
 	if err != nil {
-		return conformance.Differs("content: %v", err)
+		return conformance.Differs("%v", err)
 	}
+	return judgeLookup(c, &pool, store)
+}
+
+// releasePool returns the pool of a case of a release.
+func releasePool(c *conformance.WorkerCase, revision string) (pool Pool, err error) {
+	err = json.Unmarshal(c.Raw, &pool)
+	pool.Revision = revision
+	options := &c.ExtraConfig
+	if size := options.StoreTPSize; size != nil && string(size) != "null" {
+		n := integer(size)
+		pool.StoreTPSize = &n
+	}
+	pool.EnableStoreTPLCM = options.EnableStoreTPLCM == true
+	for _, size := range options.PrefillTPSizes {
+		pool.PrefillTPSizes = append(pool.PrefillTPSizes, integer(size))
+	}
+	cross := options.EnableCrossLayersBlocks
+	pool.EnableCrossLayersBlocks = cross == true || cross == "true"
+	return pool, err
+}
+
+// integer returns the integer of a JSON text, 0 for any other value, such as 2.0.
+func integer(text json.RawMessage) int {
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// judgeLookup looks up in the store of the case.
+func judgeLookup(c *conformance.WorkerCase, pool *Pool, store *conformance.Store) conformance.Verdict {
 	var hashes []string
-	for blob := c.Blob(); len(blob) > 0; blob = blob[c.HashLen:] {
-		hashes = append(hashes, string(blob[:c.HashLen]))
+	for hash := range slices.Chunk(c.Blob(), c.HashLen) {
+		hashes = append(hashes, string(hash))
 	}
-	hit, class := pool.Lookup(int(c.TokenLen), hashes, func(group int, rank Rank, hash string) bool {
-		return content[keyOf(c, &pool, group, rank, hash)]
-	})
-	if class != c.Expect.Error || class == "" && int64(hit) != c.Expect.HitLength {
-		return conformance.Differs("hit %d, error %q, want %d, %q", hit, class, c.Expect.HitLength, c.Expect.Error)
+	hit, tails, class := lookupIn(pool, int(c.TokenLen), hashes, store)
+	var err error
+	if class != "" {
+		err = errors.New(class)
+	}
+	if v := c.Judge(store, int64(hit), err, class); v != (conformance.Verdict{}) || err != nil {
+		return v
+	}
+	var want []Boundary
+	for _, b := range c.Expect.TailKeyBoundaries {
+		want = append(want, Boundary{Group: int(b[0]), Tokens: int(b[1])})
+	}
+	if !slices.Equal(tails, want) {
+		return conformance.Differs("boundaries %v, want %v", tails, want)
 	}
 	return conformance.Verdict{}
 }
 
-func keyOf(c *conformance.WorkerCase, pool *Pool, group int, rank Rank, hash string) string {
-	model := c.ModelName[strings.LastIndexByte(c.ModelName, '/')+1:]
-	if c.CachePrefix != "" {
-		model = c.CachePrefix + "@" + model
+// lookupIn asks the store as the worker does. A store that fails is an empty store.
+func lookupIn(pool *Pool, tokens int, hashes []string, store *conformance.Store) (hit int, tails []Boundary, class string) {
+	keys, class := pool.Keys(tokens, hashes)
+	if class != "" || len(keys) == 0 {
+		return 0, nil, class
 	}
-	dcp := c.DCPRank
-	if pool.Revision == Rev20260817 {
-		dcp = rank.TP % max(1, pool.DCPSize)
+	answers, err := store.Exists(keys)
+	if err != nil {
+		return 0, nil, ""
 	}
-	return fmt.Sprintf("%s@tp_rank:%d@pcp%d@dcp%d@pp_rank:%d@group:%d@%s", model, rank.TP, rank.PCP, dcp, rank.PP, group, hex.EncodeToString([]byte(hash)))
+	return pool.Answer(tokens, hashes, answers)
+}
+
+// judgeRefusal compares the class with which a pool is refused.
+func judgeRefusal(got, stage, want string) conformance.Verdict {
+	if got != want || stage != "construct" {
+		return conformance.Differs("the pool is refused with %q, want %q at %q", got, want, stage)
+	}
+	return conformance.Verdict{}
+}
+
+// judgeClass compares the classes of errors.
+func judgeClass(got, want string) conformance.Verdict {
+	if got != want {
+		return conformance.Differs("error %q, want %q", got, want)
+	}
+	return conformance.Verdict{}
 }
