@@ -2,9 +2,9 @@
 // the rules as they are written down, entry by entry. It imports no other package of the
 // module, so that the fast implementations are compared with code that they do not share.
 //
-// It implements three dated revisions of the reference, the vLLM MooncakeStore connector:
-// 2026-06-04 (finding and masks only), 2026-06-20 and 2026-08-17. Its own test compares it
-// with the recorded answers of each.
+// The reference is the vLLM MooncakeStore connector. The package implements three dated
+// revisions of it, 2026-06-04 (finding and masks only), 2026-06-20 and 2026-08-17, and the
+// releases 0.24.0 to 0.33.0. Its own test compares it with the recorded answers of each.
 //
 // # Glossary
 //
@@ -15,14 +15,18 @@
 //   - L is the scheduler block size.
 //   - A is the alignment of hits: H in fine-grained mode, otherwise L.
 //   - An attention group is all groups of equal spec.
+//   - A dropped group takes no part in lookups. The others are the store groups; keys number
+//     them from 0.
+//   - A tail boundary names the hash under which the last block of a hit is stored.
 //   - A mask has one entry for each chunk of a group: true for a real block.
 //   - A class is the name of the exception that the reference raises, "" for none.
 //
 // # Layout
 //
-//	pool.go     Pool, Group, attention groups
+//	pool.go     Pool, Group, store groups, attention groups
 //	find.go     FindHit: the common hit of all groups
 //	masks.go    store, lookup and load masks
+//	keys.go     Ranks and Prefixes: the keys of a block
 //	lookup.go   Lookup: a whole lookup over a store
 //	random.go   random pools and contents
 package oracle

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/hitline/hitline/internal/conformance"
@@ -96,10 +95,12 @@ func judge(raw json.RawMessage, revision string) conformance.Verdict {
 	return conformance.Verdict{}
 }
 
-// releaseClasses has the revision of each folder of releases/.
-var releaseClasses = map[string]string{
-	"0.24.0": Rev0240, "0.25.1": Rev0251, "0.26.0": Rev0260, "0.27.1": Rev20260817,
-	"0.29.0": Rev0290, "0.30.0": Rev0300, "0.32.0": Rev0320, "0.33.0": Rev0330,
+// revisionOf returns the revision of a folder of releases/.
+func revisionOf(class string) string {
+	if class == "0.27.1" {
+		return Rev20260817
+	}
+	return class
 }
 
 func TestRecordedFindsAndMasks(t *testing.T) {
@@ -108,9 +109,9 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 		"later/find_hit.json": Rev20260817, "later/masks.json": Rev20260817, "extra/negative-2026-08-17.json": Rev20260817,
 		"docpage/find_hit.json": Rev20260604, "docpage/masks.json": Rev20260604, "extra/negative-2026-06-04.json": Rev20260604,
 	}
-	for class, revision := range releaseClasses {
-		files["releases/"+class+"/find_hit.json"] = revision
-		files["releases/"+class+"/masks.json"] = revision
+	for _, class := range conformance.ReleaseClasses {
+		files["releases/"+class+"/find_hit.json"] = revisionOf(class)
+		files["releases/"+class+"/masks.json"] = revisionOf(class)
 	}
 	for file, revision := range files {
 		t.Run(file, func(t *testing.T) {
@@ -120,84 +121,51 @@ func TestRecordedFindsAndMasks(t *testing.T) {
 }
 
 func TestRecordedLookups(t *testing.T) {
-	for file, revision := range map[string]string{"worker_lookup.json": Rev20260620, "later/worker_lookup.json": Rev20260817} {
+	files := map[string]string{"worker_lookup.json": Rev20260620, "later/worker_lookup.json": Rev20260817}
+	for _, class := range conformance.ReleaseClasses {
+		files["releases/"+class+"/worker_lookup.json"] = revisionOf(class)
+	}
+	for file, revision := range files {
 		t.Run(file, func(t *testing.T) {
-			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict {
-				var pool Pool
-				if err := json.Unmarshal(c.Raw, &pool); err != nil {
-					return conformance.Differs("unreadable: %v", err)
-				}
-				pool.Revision = revision
-				store, err := c.NewStore()
-				if err != nil {
-					return conformance.Differs("content: %v", err)
-				}
-				return judgeLookup(c, &pool, store)
-			})
+			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeLookup(c, revision) })
 		})
 	}
 }
 
-func TestRecordedReleaseLookups(t *testing.T) {
-	for class, revision := range releaseClasses {
-		file := "releases/" + class + "/worker_lookup.json"
-		t.Run(file, func(t *testing.T) {
-			conformance.Run(t, file, func(c *conformance.WorkerCase) conformance.Verdict { return judgeReleaseLookup(c, revision) })
-		})
+func judgeLookup(c *conformance.WorkerCase, revision string) conformance.Verdict {
+	pool := Pool{}
+	text, err := c.PoolJSON()
+	if err == nil {
+		err = json.Unmarshal(text, &pool)
 	}
-}
-
-func judgeReleaseLookup(c *conformance.WorkerCase, revision string) conformance.Verdict {
-	pool, err := releasePool(c, revision)
 	if err != nil {
 		return conformance.Differs("unreadable: %v", err)
 	}
+	pool.Revision = revision
 	if class := pool.Check(); c.Expect.Stage == "construct" || class != "" {
 		return judgeRefusal(class, c.Expect.Stage, c.Expect.Error)
 	}
-	if pool.fineGrained() != c.Expect.FineGrained && !pool.CapacityOnly {
-		return conformance.Differs("fine-grained %v, want %v", pool.fineGrained(), c.Expect.FineGrained)
+	if c.Expect.PrefixCounts != nil { // a release
+		if pool.fineGrained() != c.Expect.FineGrained {
+			return conformance.Differs("fine-grained %v, want %v", pool.fineGrained(), c.Expect.FineGrained)
+		}
+		var prefixes [][]string
+		for _, g := range pool.StoreGroups() {
+			prefixes = append(prefixes, pool.Prefixes(g))
+		}
+		if err := c.SetPrefixes(prefixes); err != nil {
+			return conformance.Differs("%v", err)
+		}
 	}
-	var prefixes [][]string
-	for _, g := range pool.StoreGroups() {
-		prefixes = append(prefixes, pool.Prefixes(g))
-	}
-	store, err := c.NewReleaseStore(prefixes)
+	store, err := c.NewStore()
 	if err != nil {
-		return conformance.Differs("%v", err)
+		return conformance.Differs("content: %v", err)
 	}
-	return judgeLookup(c, &pool, store)
+	return judgeAnswer(c, &pool, store)
 }
 
-// releasePool returns the pool of a case of a release.
-func releasePool(c *conformance.WorkerCase, revision string) (pool Pool, err error) {
-	err = json.Unmarshal(c.Raw, &pool)
-	pool.Revision = revision
-	options := &c.ExtraConfig
-	if size := options.StoreTPSize; size != nil && string(size) != "null" {
-		n := integer(size)
-		pool.StoreTPSize = &n
-	}
-	pool.EnableStoreTPLCM = options.EnableStoreTPLCM == true
-	for _, size := range options.PrefillTPSizes {
-		pool.PrefillTPSizes = append(pool.PrefillTPSizes, integer(size))
-	}
-	cross := options.EnableCrossLayersBlocks
-	pool.EnableCrossLayersBlocks = cross == true || cross == "true"
-	return pool, err
-}
-
-// integer returns the integer of a JSON text, 0 for any other value, such as 2.0.
-func integer(text json.RawMessage) int {
-	n, err := strconv.Atoi(string(text))
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// judgeLookup looks up in the store of the case.
-func judgeLookup(c *conformance.WorkerCase, pool *Pool, store *conformance.Store) conformance.Verdict {
+// judgeAnswer looks up in the store of the case.
+func judgeAnswer(c *conformance.WorkerCase, pool *Pool, store *conformance.Store) conformance.Verdict {
 	var hashes []string
 	for hash := range slices.Chunk(c.Blob(), c.HashLen) {
 		hashes = append(hashes, string(hash))
@@ -207,17 +175,11 @@ func judgeLookup(c *conformance.WorkerCase, pool *Pool, store *conformance.Store
 	if class != "" {
 		err = errors.New(class)
 	}
-	if v := c.Judge(store, int64(hit), err, class); v != (conformance.Verdict{}) || err != nil {
-		return v
+	var boundaries [][2]int64
+	for _, tail := range tails {
+		boundaries = append(boundaries, [2]int64{int64(tail.Group), int64(tail.Tokens)})
 	}
-	var want []Boundary
-	for _, b := range c.Expect.TailKeyBoundaries {
-		want = append(want, Boundary{Group: int(b[0]), Tokens: int(b[1])})
-	}
-	if !slices.Equal(tails, want) {
-		return conformance.Differs("boundaries %v, want %v", tails, want)
-	}
-	return conformance.Verdict{}
+	return c.Judge(store, int64(hit), boundaries, err, class)
 }
 
 // lookupIn asks the store as the worker does. A store that fails is an empty store.

@@ -39,7 +39,9 @@ func RandomPool(r *rand.Rand) Pool {
 	if p.since(Rev0300) && r.IntN(3) == 0 {
 		p.setStoreTP(r)
 	}
-	p.CapacityOnly = p.since(Rev20260817) && r.IntN(40) == 0
+	if p.since(Rev20260817) && r.IntN(40) == 0 {
+		p.makeCapacityOnly()
+	}
 	if p.since(Rev0320) && p.CacheHitAlignmentTokens == 0 {
 		p.CacheHitAlignmentTokens = []int{0, p.HashBlockSize, p.SchedulerBlockSize}[r.IntN(3)]
 	}
@@ -117,6 +119,13 @@ func (p *Pool) setStoreTP(r *rand.Rand) {
 	}
 	p.EnableCrossLayersBlocks = r.IntN(10) == 0
 	p.KVCacheLayout = []string{"", "LBHNC", "LBNHC", "LBNHC", "BLHNC"}[r.IntN(5)]
+}
+
+// makeCapacityOnly turns lookups off. The groups do not matter then: the pool gets one.
+func (p *Pool) makeCapacityOnly() {
+	p.CapacityOnly = true
+	p.Groups = []Group{{Kind: "full_attention", BlockSize: p.HashBlockSize}}
+	p.setSchedulerBlock(1)
 }
 
 // addDropped adds groups that take no part in lookups, if the revision has such: scratch
