@@ -214,7 +214,7 @@ func (p *Pool) setWindow(r *rand.Rand, g *Group) {
 	}
 }
 
-// maxSpecs bounds the groups of a random pool before makeRepeatedLookahead and
+// maxSpecs bounds the groups of a random pool before makeRepeatedLookahead, addDropped and
 // makeFineGrained.
 const maxSpecs = 7
 
