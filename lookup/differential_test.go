@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -79,10 +80,8 @@ const diffHashLen = 8
 
 func (d *differential) run() {
 	d.slow = oracle.RandomPool(d.Rand)
-	text, err := json.Marshal(d.slow)
-	require.NoError(d.t, err)
-	var pool coordinator.Pool
-	require.NoError(d.t, json.Unmarshal(text, &pool))
+	pool, text := d.pool()
+	var err error
 	d.coord, err = coordinator.New(pool)
 	require.NoError(d.t, err, "seed %d: %s", d.seed, text)
 	n := oracle.RandomChainLen(d.Rand, &d.slow)
@@ -104,6 +103,24 @@ func (d *differential) run() {
 	for range 6 {
 		d.lookup(n)
 	}
+}
+
+// pool returns the configuration of the coordinator, and its JSON. A revision that is a
+// release is set as such.
+func (d *differential) pool() (pool coordinator.Pool, text []byte) {
+	slow := d.slow
+	revision, err := coordinator.ParseRelease(slow.Revision)
+	if err == nil {
+		slow.Revision = ""
+	}
+	text, err2 := json.Marshal(slow)
+	require.NoError(d.t, err2)
+	text = bytes.Replace(text, []byte(`"revision":"",`), nil, 1)
+	require.NoError(d.t, json.Unmarshal(text, &pool))
+	if err == nil {
+		pool.Revision = revision
+	}
+	return pool, text
 }
 
 func (d *differential) hash(i int) []byte { return d.hashes[i*diffHashLen : (i+1)*diffHashLen] }
@@ -148,10 +165,10 @@ func (d *differential) find(n int) {
 
 // store gives the service what the content has, as engines do: with the chunks' numbers.
 func (d *differential) store(n int) {
-	for g := range d.slow.Groups {
-		stride := d.coord.KeyStride(g)
+	for number, g := range d.slow.StoreGroups() {
+		stride := d.coord.KeyStride(number)
 		for rank, at := range d.slow.Ranks(g) {
-			place := GroupRank{Group: uint16(g), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
+			place := GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)}
 			var before []byte
 			for i := range n / stride {
 				key := d.hash(i*stride + stride - 1)
@@ -174,34 +191,56 @@ func (d *differential) lookup(n int) {
 	if d.IntN(2) == 0 {
 		tokens = d.IntN(tokens + 3*d.slow.SchedulerBlockSize)
 	}
-	if d.slow.Revision == oracle.Rev20260620 && d.IntN(8) > 0 {
+	if d.alignedOnly() && d.IntN(8) > 0 {
 		tokens -= tokens % d.slow.SchedulerBlockSize
 	}
 	list := make([]string, hashes)
 	for i := range list {
 		list[i] = string(d.hash(i))
 	}
-	want, class := d.slow.Lookup(tokens, list, d.content.Has(&d.slow, d.numbers))
+	want, boundaries, class := d.slow.LookupTails(tokens, list, d.content.Has(&d.slow, d.numbers))
 	view := netproto.NewHashes(d.hashes[:hashes*diffHashLen], diffHashLen)
 	check := func(way string, hit int64, err error) {
 		if classOf(err) != class || err == nil && hit != int64(want) {
 			d.fail("%d hashes, %d tokens: %s %d (%v), want %d %s", hashes, tokens, way, hit, err, want, class)
 		}
 	}
+	checkTails := func(way string, tails []coordinator.TailBoundary, err error) {
+		var got []oracle.Boundary
+		for _, tail := range tails {
+			got = append(got, oracle.Boundary{Group: tail.Group, Tokens: int(tail.Tokens)})
+		}
+		if err == nil && !slices.Equal(got, boundaries) {
+			d.fail("%d hashes, %d tokens: %s: boundaries %v, want %v", hashes, tokens, way, got, boundaries)
+		}
+	}
 	d.asked++
 	for _, piece := range []int{max(1, hashes), 1, 1 + d.IntN(8)} {
 		answer, err := lookupPieces(d.service, uint64(tokens), view, piece)
-		check(fmt.Sprintf("memory, %d hashes at a time,", piece), answer.Tokens, err)
+		way := fmt.Sprintf("memory, %d hashes at a time,", piece)
+		check(way, answer.Tokens, err)
+		checkTails(way, answer.TailBoundaries, err)
 	}
 	hit, err := d.coord.Lookup(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Lookup", hit.Tokens, err)
+	checkTails("Lookup", hit.TailBoundaries, err)
 	hit, err = d.coord.Gallop(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Gallop", hit.Tokens, err)
+	checkTails("Gallop", hit.TailBoundaries, err)
 	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
 	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {
 		check("anchors", int64(byAnchors), err)
 		d.anchored++
 	}
+}
+
+// alignedOnly reports whether the revision refuses numbers of tokens that are not aligned.
+func (d *differential) alignedOnly() bool {
+	switch d.slow.Revision {
+	case oracle.Rev20260620, oracle.Rev0240, oracle.Rev0251, oracle.Rev0260:
+		return true
+	}
+	return false
 }
 
 // exists is the store that the keys of a worker are asked of.
@@ -213,7 +252,7 @@ func (d *differential) exists(keys []string) ([]int, error) {
 			return nil, err
 		}
 		rank := oracle.Rank{TP: int(at.TPRank), PP: int(at.PPRank), PCP: int(at.PCPRank)}
-		if d.content.Has(&d.slow, d.numbers)(int(at.Group), rank, string(bytes.Clone(hash))) {
+		if d.content.Has(&d.slow, d.numbers)(d.slow.StoreGroups()[at.Group], rank, string(bytes.Clone(hash))) {
 			answers[i] = 1
 		}
 	}
