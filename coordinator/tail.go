@@ -22,8 +22,9 @@ type Hit struct {
 func (c *Coordinator) HasTailBoundaries() bool { return c.rules.tailBoundaries }
 
 // appendTailBoundaries appends the tail boundaries of a hit found in p. It fails with
-// ErrPrecondition if a group has no block there: chunked local attention can end a hit with
-// a block that it has not read. (Reference: the worker's lookup, tail_key_boundaries.)
+// ErrPrecondition if a group has no block there, and with ErrIndexOutOfRange if the request
+// has no hash there: chunked local attention can end a hit with a block that it has not
+// read. (Reference: the worker's lookup, tail_key_boundaries.)
 func (c *Coordinator) appendTailBoundaries(dst []TailBoundary, p *Presence, hit int64) ([]TailBoundary, error) {
 	if !c.rules.tailBoundaries || hit <= 0 {
 		return dst, nil
@@ -40,6 +41,9 @@ func (c *Coordinator) appendTailBoundaries(dst []TailBoundary, p *Presence, hit 
 
 // tailBoundary returns the tokens of group g's tail boundary.
 func (c *Coordinator) tailBoundary(g int, p *Presence, hit int64) (int64, error) {
+	if last := hit/int64(c.pool.HashBlockSize) - 1; last >= int64(p.NumHashes) {
+		return 0, fmt.Errorf("%w: the hit of %d tokens ends at hash %d, the request brought %d", ErrIndexOutOfRange, hit, last, p.NumHashes)
+	}
 	block, position := int64(c.groups[g].BlockSize), int64(c.KeyStride(g)*c.pool.HashBlockSize)
 	v := view{bits: p.Bits, members: c.groups[g].self[:], everything: p.Everything, reads: p.reads}
 	first := int(hit/position) - 1

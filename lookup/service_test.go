@@ -119,7 +119,7 @@ func TestHitInsideALargerChunk(t *testing.T) {
 		for _, piece := range []int{tc.hashes, 1} {
 			hit, err := lookupPieces(service, uint64(4*tc.hashes), netproto.NewHashes(hashes, 32), piece)
 			require.NoError(t, err)
-			require.EqualValues(t, tc.hit, hit, "%s, %d at a time", name, piece)
+			require.EqualValues(t, tc.hit, hit.Tokens, "%s, %d at a time", name, piece)
 		}
 	}
 }
