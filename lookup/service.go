@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -148,7 +147,7 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.H
 		return api.Hit{}, err
 	}
 	hit, err := q.Finish()
-	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they are the query's
+	hit.TailBoundaries = append([]coordinator.TailBoundary(nil), hit.TailBoundaries...) // they were the query's
 	return hit, err
 }
 

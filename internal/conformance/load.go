@@ -51,12 +51,13 @@ func load(dir, name string, v any) error {
 		return fmt.Errorf("conformance: %w", err)
 	}
 	var probe struct {
-		Cases []json.RawMessage `json:"cases"`
+		Cases       []json.RawMessage `json:"cases"`
+		ClientCases []json.RawMessage `json:"client_cases"` // wire.json of releases
 	}
 	if err := json.Unmarshal(text, &probe); err != nil {
 		return fmt.Errorf("conformance: %s: %w", name, err)
 	}
-	if len(probe.Cases) == 0 {
+	if len(probe.Cases)+len(probe.ClientCases) == 0 {
 		return fmt.Errorf("conformance: %s: the file holds no cases", name)
 	}
 	if err := json.Unmarshal(text, v); err != nil {

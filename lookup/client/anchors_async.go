@@ -82,11 +82,12 @@ func (a *AsyncClient) submitPlan(ac *asyncCall, numTokens uint32, size int, fill
 func (a *AsyncClient) continueAnchors(cl *call, r request) (hit api.Hit, ready bool, err error) {
 	a.removePending(cl)
 	plan := cl.async.plan
-	tokens, more, err := uint64(0), anchorsMore{}, cl.err
+	var more anchorsMore
+	err = cl.err
 	if err == nil {
 		var reply anchorsAnswer
 		if err = reply.copyFrom(cl.frames, []byte{netproto.AnchorsHit, netproto.AnchorsMore}); err == nil {
-			tokens, more, err = reply.parse()
+			hit, more, err = reply.parse()
 		}
 	}
 	refused := errors.Is(err, ErrRefused)
@@ -94,8 +95,7 @@ func (a *AsyncClient) continueAnchors(cl *call, r request) (hit api.Hit, ready b
 	case err != nil && !refused:
 		return hit, true, err
 	case err == nil && !more.undetermined:
-		hit, err = newHit(tokens)
-		return hit, true, err
+		return hit, true, nil
 	case r.hashLen != cl.async.hashLen || uint32(len(r.blob)/r.hashLen) != plan.NumHashes || r.numTokens != cl.numTokens:
 		return hit, true, fmt.Errorf("%w: a poll of %q with other hashes than before", ErrRequest, cl.async.id)
 	case refused || cl.async.exchanges == 2:

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/anchorplan"
 	"github.com/hitline/hitline/netproto"
 )
@@ -36,10 +38,10 @@ const maxKeptBytes = 256 << 10
 
 // lookupByAnchors makes a lookup by anchors. If done is false the lookup must send all
 // hashes.
-func (c *Client) lookupByAnchors(ctx context.Context, deadline time.Time, numTokens uint32, hashes []byte, hashLen int) (hit uint64, done bool, err error) {
+func (c *Client) lookupByAnchors(ctx context.Context, deadline time.Time, numTokens uint32, hashes []byte, hashLen int) (hit api.Hit, done bool, err error) {
 	params, err := c.fetchAnchorsParams(ctx, deadline, hashLen)
 	if err != nil || params.stride == 0 {
-		return 0, false, err
+		return hit, false, err
 	}
 	plan := planPool.Get().(*anchorplan.Plan)
 	defer releasePlan(plan)
@@ -48,12 +50,12 @@ func (c *Client) lookupByAnchors(ctx context.Context, deadline time.Time, numTok
 		hit, more, err := c.exchangePlan(ctx, deadline, numTokens, plan, hashLen)
 		switch {
 		case errors.Is(err, ErrRefused), more.undetermined && exchange == 2:
-			return 0, false, nil
+			return api.Hit{}, false, nil
 		case err != nil || !more.undetermined:
 			return hit, err == nil, err
 		}
 		if err := plan.Narrow(hashes, more.More); err != nil {
-			return 0, false, fmt.Errorf("%w: %w", ErrReply, err)
+			return api.Hit{}, false, fmt.Errorf("%w: %w", ErrReply, err)
 		}
 	}
 }
@@ -112,11 +114,11 @@ type anchorsMore struct {
 }
 
 // exchangePlan makes one exchange of a lookup by anchors.
-func (c *Client) exchangePlan(ctx context.Context, deadline time.Time, numTokens uint32, plan *anchorplan.Plan, hashLen int) (hit uint64, more anchorsMore, err error) {
+func (c *Client) exchangePlan(ctx context.Context, deadline time.Time, numTokens uint32, plan *anchorplan.Plan, hashLen int) (hit api.Hit, more anchorsMore, err error) {
 	r := request{tag: netproto.TagAnchors, numTokens: numTokens, hashLen: hashLen, blob: plan.Blob, anchors: &plan.Anchors}
 	frame, err := c.exchangeAnchors(ctx, deadline, r, netproto.AnchorsHit, netproto.AnchorsMore)
 	if err != nil {
-		return 0, more, err
+		return hit, more, err
 	}
 	return frame.parse()
 }
@@ -126,20 +128,24 @@ type anchorsAnswer struct {
 	kind    byte     // netproto.AnchorsHit, AnchorsMore or AnchorsParams
 	numbers [12]byte // up to three of four bytes
 	n       int      // bytes of numbers
+	hit     api.Hit  // of AnchorsHit with tail boundaries; n is then 0
 }
 
 // parse returns the hit, or what is more to be sent. The reply is not one of parameters.
-func (f *anchorsAnswer) parse() (hit uint64, more anchorsMore, err error) {
+func (f *anchorsAnswer) parse() (hit api.Hit, more anchorsMore, err error) {
+	if len(f.hit.TailBoundaries) > 0 {
+		return f.hit, more, nil
+	}
 	numbers := f.numbers[:f.n]
 	var tokens uint32
 	if f.kind == netproto.AnchorsHit && netproto.ParseAnchorsReply(numbers, &tokens) {
-		return uint64(tokens), more, nil
+		return api.Hit{Tokens: int64(tokens)}, more, nil
 	}
 	more.undetermined = true
 	if f.kind != netproto.AnchorsMore || !netproto.ParseAnchorsReply(numbers, &more.Proven, &more.Claimed, &more.End) {
-		return 0, anchorsMore{}, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
+		return hit, anchorsMore{}, fmt.Errorf("%w: anchors: %d bytes of kind %d", ErrReply, f.n, f.kind)
 	}
-	return 0, more, nil
+	return hit, more, nil
 }
 
 // exchangeAnchors makes a request by anchors and returns its reply, or ErrReply unless that
@@ -172,12 +178,16 @@ func (f *anchorsAnswer) copyFrom(frames [][]byte, kinds []byte) error {
 	if err := refusal(frames); err != nil {
 		return err
 	}
-	if len(frames) == 2 && len(frames[0]) == 1 && len(frames[1]) <= len(f.numbers) {
-		f.kind, f.n = frames[0][0], copy(f.numbers[:], frames[1])
-		for _, kind := range kinds {
-			if f.kind == kind {
-				return nil
-			}
+	if len(frames) == 2 && len(frames[0]) == 1 && slices.Contains(kinds, frames[0][0]) {
+		f.kind = frames[0][0]
+		if f.kind == netproto.AnchorsHit && len(frames[1]) > maxBareHit {
+			var err error
+			f.hit, err = readTailHit(frames[1])
+			return err
+		}
+		if len(frames[1]) <= len(f.numbers) {
+			f.n = copy(f.numbers[:], frames[1])
+			return nil
 		}
 	}
 	return fmt.Errorf("%w: anchors with %d frames, the first %x", ErrReply, len(frames), frames[0])

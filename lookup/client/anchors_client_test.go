@@ -349,7 +349,7 @@ func TestAnchorsReplies(t *testing.T) {
 	}
 	for name, frames := range map[string][][]byte{
 		"stride 0": {params, u32s(0, 1)}, "unit 0": {params, u32s(1, 0)}, "short": {params, u32s(1)}, "long": {params, u32s(1, 1, 1)},
-		"a hit": {hit, u32s(1600)}, "alone": {params},
+		"a hit": {hit, u32s(1600)}, "a hit of two numbers": {hit, u32s(1, 1)}, "a hit with boundaries": {hit, u32s(1, 1, 1)}, "alone": {params},
 	} {
 		client := fakeClient(t, anchorsFake(anchorsReply(frames...), nil, nil), WithAnchors(1))
 		_, err := client.Lookup(background, 1600, netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32))

@@ -195,11 +195,7 @@ func (a *AsyncClient) takeAnswer(cl *call) (api.Hit, bool, error) {
 		return api.Hit{}, false, nil
 	}
 	a.removePending(cl)
-	if cl.err != nil {
-		return api.Hit{}, true, cl.err
-	}
-	hit, err := newHit(cl.hit)
-	return hit, true, err
+	return cl.hit, true, cl.err
 }
 
 // removePending removes a call from pending and answered, and abandons it if it is not

@@ -24,8 +24,8 @@ type BatchLookup struct {
 //
 // It returns an error if the connection failed or the time was up before all were
 // answered. What concerns one lookup only, such as ErrRefused and ErrRequest, is in its
-// BatchLookup.Err. lookups belong to Batch until it returns. It does not allocate in the
-// steady state.
+// BatchLookup.Err. lookups belong to Batch until it returns. In the steady
+// state it allocates the hits' tail boundaries alone.
 func (c *Client) Batch(ctx context.Context, lookups []BatchLookup) error {
 	for i := range lookups {
 		lookups[i].Hit = api.Hit{}
@@ -153,7 +153,7 @@ func (c *conn) setAnswer(lookups []BatchLookup) error {
 	if !ok || generation != c.batchID || int(i) >= len(lookups) || lookups[i].Err != errUnanswered { //nolint:errorlint // a mark, never wrapped
 		return errEnvelope
 	}
-	lookups[i].Hit, lookups[i].Err = replyHit(body)
+	lookups[i].Hit, lookups[i].Err = readHit(body)
 	return nil
 }
 
@@ -194,8 +194,8 @@ func (p *pipe) batch(ctx context.Context, lookups []BatchLookup) error {
 				p.failQueued(calls.list[i+1:], err) // all at once: one by one would be quadratic
 			}
 		} else if lookups[i].Err = cl.err; cl.err == nil {
-			lookups[i].Hit, lookups[i].Err = newHit(cl.hit)
-		} else if !errors.Is(cl.err, ErrRefused) {
+			lookups[i].Hit = cl.hit
+		} else if !errors.Is(cl.err, ErrRefused) && !errors.Is(cl.err, errHit) {
 			lost = cl.err
 		}
 		p.putCall(cl)

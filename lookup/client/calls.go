@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // call is a request in a pipe. From submit until it is done, pipe.mu guards it.
@@ -15,7 +17,7 @@ type call struct {
 	answered  bool   // its reply came while it was being written
 	slot      uint32 // valid from callWriting on
 
-	hit    uint64   // tokens, of a lookup
+	hit    api.Hit  // of a lookup
 	frames [][]byte // of the reply to any other request; a copy
 	err    error
 
@@ -96,15 +98,15 @@ func (p *pipe) finish(cl *call, err error) {
 }
 
 // lookup makes a lookup and waits for it.
-func (p *pipe) lookup(ctx context.Context, deadline time.Time, r request) (uint64, error) {
+func (p *pipe) lookup(ctx context.Context, deadline time.Time, r request) (api.Hit, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, exchangeError(err)
+		return api.Hit{}, exchangeError(err)
 	}
 	cl := p.getCall(r)
 	defer p.putCall(cl)
 	p.submit(cl)
 	if err := p.await(ctx, cl, deadline); err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
 	return cl.hit, cl.err
 }

@@ -99,13 +99,10 @@ func (c *Client) Close() error {
 
 // Lookup returns how many leading tokens of a prompt of numTokens tokens are in the pool
 // and loadable. hashes are the prompt's block hashes; they are sent without a copy and
-// borrowed until Lookup returns. It does not allocate in the steady state.
+// borrowed until Lookup returns. In the steady state it allocates the hit's tail boundaries
+// alone, which the caller owns.
 func (c *Client) Lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
-	tokens, err := c.lookup(ctx, numTokens, hashes)
-	var hit api.Hit
-	if err == nil {
-		hit, err = newHit(tokens)
-	}
+	hit, err := c.lookup(ctx, numTokens, hashes)
 	return hit, c.wrapFailedOpen(err)
 }
 
@@ -137,12 +134,11 @@ func (c *Client) wrapFailedOpen(err error) error {
 	return fmt.Errorf("%w: %w", ErrFailedOpen, err)
 }
 
-// lookup returns the hit in tokens as the reference client reads it: an integer of any
-// length, saturated at 64 bits.
-func (c *Client) lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (uint64, error) {
+// lookup is Lookup without ErrFailedOpen.
+func (c *Client) lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
 	r, err := hashesRequest(netproto.TagLookup, numTokens, hashes)
 	if err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
 	deadline := c.deadlineFor(ctx) // of all exchanges
 	if least := c.anchors.minHashes; least > 0 && r.hashLen > 0 && r.hashLen <= netproto.MaxHashLen && hashes.Len() >= least {
@@ -156,7 +152,7 @@ func (c *Client) lookup(ctx context.Context, numTokens int64, hashes netproto.Ha
 	}
 	conn, err := c.exchange(ctx, deadline, &r)
 	if err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
 	hit, err := readHit(conn.frames)
 	c.pool.put(conn, nil)

@@ -38,7 +38,8 @@
 //   - A call returns within milliseconds of its deadline or of its context's end.
 //   - After a call returns, nothing reads its arguments.
 //   - A connection that failed, or whose exchange was abandoned, is never reused.
-//   - Lookup, and Batch over many lookups, do not allocate in the steady state.
+//   - Lookup, and Batch over many lookups, allocate nothing but tail boundaries in the
+//     steady state.
 //
 // # Concurrency and ownership
 //

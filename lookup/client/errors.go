@@ -77,3 +77,7 @@ var errContextDeadline = fmt.Errorf("%w: %w", context.DeadlineExceeded, os.ErrDe
 
 // errClosed is the cause of every error after Close.
 var errClosed = fmt.Errorf("client is closed: %w", net.ErrClosed)
+
+// errHit is the ErrReply of a lookup whose reply is well framed and no hit. The connection
+// can still be used.
+var errHit = fmt.Errorf("%w: not a hit", ErrReply)

@@ -1,20 +1,48 @@
 package client
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
-// readHit returns the hit in tokens of a reply to a lookup.
-func readHit(frames [][]byte) (uint64, error) {
+// readHit returns the Hit of a reply to a lookup. A frame of up to 8 bytes is the hit alone:
+// an integer of any length. A longer one is a hit of 4 bytes and its tail boundaries.
+// It returns an errHit unless the reply is a hit or 00.
+func readHit(frames [][]byte) (api.Hit, error) {
 	if err := refusal(frames); err != nil {
-		return 0, err
+		return api.Hit{}, err
 	}
-	return netproto.ParseInt(frames[0]), nil
+	frame := frames[0]
+	if len(frame) > maxBareHit {
+		return readTailHit(frame)
+	}
+	tokens := netproto.ParseInt(frame)
+	if tokens > math.MaxUint32 {
+		return api.Hit{}, fmt.Errorf("%w: %d tokens", errHit, tokens)
+	}
+	return api.Hit{Tokens: int64(tokens)}, nil
+}
+
+// maxBareHit is the length in bytes of the longest frame that is a hit alone.
+const maxBareHit = 8
+
+// readTailHit returns the Hit of a frame of 4 bytes and whole tail boundaries. It allocates
+// the boundaries.
+func readTailHit(frame []byte) (hit api.Hit, err error) {
+	const hitLen, boundaryLen = 4, 8
+	boundaries := make([]coordinator.TailBoundary, 0, (len(frame)-hitLen)/boundaryLen)
+	if !netproto.ParseTailBoundaries(frame, func(group, tokens uint32) {
+		boundaries = append(boundaries, coordinator.TailBoundary{Group: int(group), Tokens: int64(tokens)})
+	}) {
+		return hit, fmt.Errorf("%w: %d bytes, more than 8 and not 4 and a multiple of 8", errHit, len(frame))
+	}
+	return api.Hit{Tokens: int64(binary.BigEndian.Uint32(frame)), TailBoundaries: boundaries}, nil
 }
 
 // readStatus returns nil if a reply begins with 01.
@@ -37,23 +65,6 @@ func refusal(frames [][]byte) error {
 		return fmt.Errorf("%w: %s", ErrRefused, frames[1])
 	}
 	return ErrRefused
-}
-
-// newHit returns a Hit, or ErrReply if tokens does not fit the protocol's 32 bits.
-func newHit(tokens uint64) (api.Hit, error) {
-	if tokens > math.MaxUint32 {
-		return api.Hit{}, fmt.Errorf("%w: a hit of %d tokens", ErrReply, tokens)
-	}
-	return api.Hit{Tokens: int64(tokens)}, nil
-}
-
-// replyHit returns the Hit of a reply to a lookup.
-func replyHit(body [][]byte) (api.Hit, error) {
-	tokens, err := readHit(body)
-	if err != nil {
-		return api.Hit{}, err
-	}
-	return newHit(tokens)
 }
 
 // cloneFrames returns a copy of the frames and their bytes. A bare 01 is not allocated.

@@ -1,0 +1,353 @@
+package client
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
+)
+
+// lookupFunc makes a lookup and waits for it.
+type lookupFunc func(numTokens int64, hashes netproto.Hashes) (api.Hit, error)
+
+// batched makes a lookup as a batch. A reply that concerns one lookup is not an error of the
+// batch.
+func batched(c *Client) lookupFunc {
+	return func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+		lookups := []BatchLookup{{NumTokens: numTokens, Hashes: hashes}}
+		if err := c.Batch(background, lookups); err != nil {
+			return api.Hit{}, fmt.Errorf("the whole batch: %v; %v", err, lookups[0].Err)
+		}
+		return lookups[0].Hit, lookups[0].Err
+	}
+}
+
+// single makes a lookup by Client.Lookup.
+func single(c *Client) lookupFunc {
+	return func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+		return c.Lookup(background, numTokens, hashes)
+	}
+}
+
+// polled polls until a lookup is answered.
+func polled(a *AsyncClient) lookupFunc {
+	return func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+		for end := time.Now().Add(lookuptest.Patience); time.Now().Before(end); runtime.Gosched() {
+			if hit, ready, err := a.Poll("polled", numTokens, hashes); ready {
+				return hit, err
+			}
+		}
+		return api.Hit{}, errors.New("never ready")
+	}
+}
+
+// lookupWays are the ways to make a lookup, each with a server of its own.
+type lookupWays map[string]*lookupWay
+
+type lookupWay struct {
+	lookup  lookupFunc
+	server  *fakeServer
+	replies chan []byte // the next reply
+	sent    chan []string
+}
+
+// newLookupWays returns clients that end with the test.
+func newLookupWays(t *testing.T) lookupWays {
+	ways := lookupWays{}
+	serve := func(name string) *lookupWay {
+		w := &lookupWay{replies: make(chan []byte, 1), sent: make(chan []string, 1)}
+		w.server = &fakeServer{answer: func(r *fakeRequest) {
+			w.sent <- hexFrames(r.frames)
+			r.send(<-w.replies)
+		}}
+		ways[name] = w
+		return w
+	}
+	for kind, opts := range clientKinds {
+		w := serve(kind)
+		w.lookup = single(fakeClient(t, w.server, opts...))
+		w = serve(kind + ", batch")
+		w.lookup = batched(fakeClient(t, w.server, opts...))
+	}
+	w := serve("async")
+	w.lookup = polled(fakeAsync(t, w.server))
+	return ways
+}
+
+// answer makes a lookup that the server answers with reply, and returns what was sent.
+func (w *lookupWay) answer(reply []byte, numTokens int64, hashes netproto.Hashes) (hit api.Hit, sent []string, err error) {
+	w.replies <- reply
+	hit, err = w.lookup(numTokens, hashes)
+	select {
+	case sent = <-w.sent:
+	default:
+		<-w.replies
+	}
+	return hit, sent, err
+}
+
+// send sends a reply of one frame.
+func (r *fakeRequest) send(reply []byte) {
+	r.conn.send(netproto.AppendFrame(slices.Clone(r.envelope), reply, false))
+}
+
+func hexFrames(frames [][]byte) (texts []string) {
+	for _, f := range frames {
+		texts = append(texts, hex.EncodeToString(f))
+	}
+	return texts
+}
+
+// tailHit returns a hit with boundaries, pairs of a group and its tokens.
+func tailHit(tokens int64, pairs ...int64) api.Hit {
+	hit := api.Hit{Tokens: tokens}
+	for ; len(pairs) > 0; pairs = pairs[2:] {
+		hit.TailBoundaries = append(hit.TailBoundaries, coordinator.TailBoundary{Group: int(pairs[0]), Tokens: pairs[1]})
+	}
+	return hit
+}
+
+// tailReplies are replies to a lookup, and what a client makes of them.
+var tailReplies = []struct {
+	reply []byte
+	hit   api.Hit
+	err   error
+}{
+	{u32s(16), tailHit(16), nil},
+	{u32s(0), tailHit(0), nil},
+	{u32s(40, 0, 48), tailHit(40, 0, 48), nil},
+	{u32s(40, 0, 48, 1, 40), tailHit(40, 0, 48, 1, 40), nil},
+	{u32s(1<<32-1, 1<<32-1, 1<<32-1, 7, 0, 0, 1), tailHit(1<<32-1, 1<<32-1, 1<<32-1, 7, 0, 0, 1), nil},
+	{u32s(0, 2, 3), tailHit(0, 2, 3), nil},
+	{make([]byte, 9), tailHit(0), ErrReply},
+	{make([]byte, 11), tailHit(0), ErrReply},
+	{make([]byte, 13), tailHit(0), ErrReply},
+	{u32s(1, 2, 3, 4), tailHit(0), ErrReply},
+	{append(u32s(40, 0, 48, 1, 40), 0), tailHit(0), ErrReply},
+	{make([]byte, 1000), tailHit(0), ErrReply},
+}
+
+// Every way to make a lookup returns the boundaries of its reply. A reply that is no hit
+// concerns its lookup alone: the connection stays.
+func TestTailBoundaries(t *testing.T) {
+	for name, way := range newLookupWays(t) {
+		for _, c := range tailReplies {
+			hit, _, err := way.answer(c.reply, 16, netproto.Hashes{})
+			require.ErrorIs(t, err, c.err, "%s: %x", name, c.reply)
+			require.Equal(t, c.hit, hit, "%s: %x", name, c.reply)
+		}
+		require.EqualValues(t, 1, way.server.dials.Load(), name)
+	}
+}
+
+// A request by anchors is answered with boundaries behind the hit. All other lengths are bad
+// replies, as is a hit of another length than 4 bytes.
+func TestTailBoundariesByAnchors(t *testing.T) {
+	hashes := netproto.NewHashes(lookuptest.Chain("a", 100, 32), 32)
+	replies := slices.Clone(tailReplies)
+	for _, n := range []int{0, 1, 2, 3, 5, 8} {
+		replies = append(replies, struct {
+			reply []byte
+			hit   api.Hit
+			err   error
+		}{make([]byte, n), api.Hit{}, ErrReply})
+	}
+	for _, c := range replies {
+		f := func() *fakeServer {
+			return &fakeServer{answer: func(r *fakeRequest) {
+				switch {
+				case r.tag != "anchors":
+					r.reply()
+				case len(r.frames[5]) == 0:
+					r.conn.send(netproto.AppendAnchorsReply(nil, r.envelope, netproto.AnchorsParams, 1, 1))
+				default:
+					anchorsReply([]byte{netproto.AnchorsHit}, c.reply)(r)
+				}
+			}}
+		}
+		ways := map[string]lookupFunc{}
+		for kind, opts := range clientKinds {
+			ways[kind] = single(fakeClient(t, f(), append(opts, WithAnchors(1))...))
+		}
+		async := polled(fakeAsync(t, f(), WithAnchors(1)))
+		hit, err := async(1600, hashes)
+		require.NoError(t, err)
+		require.Equal(t, tailHit(1600), hit, "by all hashes, while the parameters are on their way")
+		ways["async"] = async
+		for name, lookup := range ways {
+			for range 2 {
+				hit, err := lookup(1600, hashes)
+				require.ErrorIs(t, err, c.err, "%s: %x", name, c.reply)
+				require.Equal(t, c.hit, hit, "%s: %x", name, c.reply)
+			}
+		}
+	}
+}
+
+// Parameters and ranges of anchors have no boundaries.
+func TestTailBoundariesOfHitsAlone(t *testing.T) {
+	for _, kind := range []byte{netproto.AnchorsMore, netproto.AnchorsParams} {
+		var reply anchorsAnswer
+		kinds := []byte{netproto.AnchorsHit, netproto.AnchorsMore, netproto.AnchorsParams}
+		require.NoError(t, reply.copyFrom([][]byte{{kind}, u32s(1, 2, 3)}, kinds))
+		require.Empty(t, reply.hit)
+		require.ErrorIs(t, reply.copyFrom([][]byte{{kind}, u32s(1, 2, 3, 4, 5)}, kinds), ErrReply)
+	}
+}
+
+// Each lookup of a batch has its own boundaries, also those read at once, and keeps them. One
+// bad reply is no error of the batch.
+func TestTailBoundariesOfBatch(t *testing.T) {
+	answer := func(n uint32) (reply []byte, hit api.Hit, err error) {
+		switch n % 4 {
+		case 0:
+			return u32s(n), tailHit(int64(n)), nil
+		case 1:
+			return u32s(n, 0, n+1), tailHit(int64(n), 0, int64(n)+1), nil
+		case 2:
+			return u32s(n, 0, n+2, 1, n), tailHit(int64(n), 0, int64(n)+2, 1, int64(n)), nil
+		}
+		return u32s(n, 0, n, 1), api.Hit{}, ErrReply
+	}
+	for kind, opts := range clientKinds {
+		f := &fakeServer{answer: func(r *fakeRequest) {
+			reply, _, _ := answer(r.numTokens)
+			r.send(reply)
+		}}
+		c := fakeClient(t, f, opts...)
+		batches := [2][]BatchLookup{make([]BatchLookup, maxBatchWrite+9), make([]BatchLookup, maxBatchWrite)}
+		for b, lookups := range batches {
+			for i := range lookups {
+				lookups[i].NumTokens = int64(b*1000 + i)
+			}
+			require.NoError(t, c.Batch(background, lookups), kind)
+		}
+		for _, lookups := range batches {
+			for _, l := range lookups {
+				_, hit, err := answer(uint32(l.NumTokens))
+				require.ErrorIs(t, l.Err, err, kind)
+				require.Equal(t, hit, l.Hit, kind)
+			}
+		}
+		require.EqualValues(t, 1, f.dials.Load(), kind)
+	}
+}
+
+// Only boundaries are allocated, once a reply.
+func TestTailBoundariesAllocations(t *testing.T) {
+	for want, reply := range map[float64][]byte{0: u32s(40), 1: u32s(40, 0, 48, 1, 40, 2, 44)} {
+		frames := [][]byte{reply}
+		got := testing.AllocsPerRun(100, func() {
+			if hit, err := readHit(frames); hit.Tokens != 40 || err != nil {
+				t.Error(hit, err)
+			}
+		})
+		require.Equal(t, want, got, "%x", reply)
+		frames = [][]byte{{netproto.AnchorsHit}, reply}
+		kinds := []byte{netproto.AnchorsHit}
+		got = testing.AllocsPerRun(100, func() {
+			var answer anchorsAnswer
+			if err := answer.copyFrom(frames, kinds); err != nil {
+				t.Error(err)
+			}
+			if hit, _, err := answer.parse(); hit.Tokens != 40 || err != nil {
+				t.Error(hit, err)
+			}
+		})
+		require.Equal(t, want, got, "by anchors: %x", reply)
+	}
+}
+
+// Service and clients give equal hits of an engine whose hits end inside a block.
+func TestTailBoundariesOverTCP(t *testing.T) {
+	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{
+		VLLM: "0.32.0", HashBlockSize: 4, CacheHitAlignmentTokens: 4,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 16},
+			{Kind: coordinator.Mamba, BlockSize: 16, MambaCacheMode: "align"},
+		},
+	}}, server.Limits{})
+	hashes := lookuptest.Chain("a", 20, 32)
+	writer := dialTest(t, s)
+	for group, ends := range [][]int{{16, 32, 48}, {40}} { // tokens at which a block is stored
+		for _, end := range ends {
+			key := netproto.NewHashes(hashes[(end/4-1)*32:end/4*32], 32)
+			require.NoError(t, writer.Store(background, netproto.GroupRank{Group: uint16(group)}, key))
+		}
+	}
+	ways := serverWays(t, s, WithAnchors(0))
+	for tokens, want := range map[int64]api.Hit{
+		80: tailHit(40, 0, 48, 1, 40),
+		48: tailHit(40, 0, 48, 1, 40),
+		44: tailHit(0), // the full attention block that ends at 48 is not looked up
+		0:  tailHit(0),
+	} {
+		for name, lookup := range ways {
+			hit, err := lookup(tokens, netproto.NewHashes(hashes, 32))
+			require.NoError(t, err, name)
+			require.Equal(t, want, hit, "%s: %d tokens", name, tokens)
+		}
+	}
+}
+
+// Service and clients, also by anchors, give equal hits of an engine whose hits end with a
+// block of every group.
+func TestTailBoundariesByAnchorsOverTCP(t *testing.T) {
+	s := startServer(t, lookup.ServiceConfig{Pool: coordinator.Pool{
+		VLLM: "0.33.0", HashBlockSize: 16,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 16},
+			{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 128},
+		},
+	}}, server.Limits{})
+	const n = 200
+	hashes := lookuptest.Chain("a", n, 32)
+	ways := serverWays(t, s, WithAnchors(0))
+	for name, lookup := range serverWays(t, s, WithAnchors(1)) {
+		ways[name+", by anchors"] = lookup
+	}
+	ask := func(want api.Hit) {
+		t.Helper()
+		for range 2 { // the first of an AsyncClient is without parameters
+			for name, lookup := range ways {
+				hit, err := lookup(16*n, netproto.NewHashes(hashes, 32))
+				require.NoError(t, err, name)
+				require.Equal(t, want, hit, name)
+			}
+		}
+	}
+	ask(tailHit(0))
+	lookuptest.StorePrefix(t, s.service, hashes, 120)
+	ask(tailHit(1920, 0, 1920, 1, 1920))
+	lookuptest.EvictHash(t, s.service, 0, hashes, 101)
+	ask(tailHit(1600, 0, 1600, 1, 1600))
+	require.Greater(t, s.Stat().Anchored, int64(10))
+}
+
+// serverWays are the ways to look up in a server, and its service.
+func serverWays(t *testing.T, s testServer, opts ...Option) map[string]lookupFunc {
+	ways := map[string]lookupFunc{"service": func(numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
+		return s.service.Lookup(background, numTokens, hashes)
+	}}
+	for kind, more := range clientKinds {
+		c := dialTest(t, s, append(more, opts...)...)
+		ways[kind], ways[kind+", batch"] = single(c), batched(c)
+	}
+	a, err := DialAsync(background, s.Addrs()[0], append(opts, WithTimeout(lookuptest.Patience))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	ways["async"] = polled(a)
+	return ways
+}
