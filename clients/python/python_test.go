@@ -58,7 +58,11 @@ func TestClient(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/hitline").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	environ := []string{"HITLINE_TEST_BINARY=" + binary, "HITLINE_TEST_WIRE=" + wireVectors(t)}
+	environ := []string{
+		"HITLINE_TEST_BINARY=" + binary,
+		"HITLINE_TEST_WIRE=" + wireVectors(t),
+		"HITLINE_TEST_RELEASES=" + releaseVectors(t),
+	}
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
 		unittests(t, python, environ, "discover", "-v", "-s", "tests", "-t", ".")
@@ -66,18 +70,22 @@ func TestClient(t *testing.T) {
 	t.Run("with xxhash", func(t *testing.T) {
 		t.Parallel()
 		python := xxhashPython(t, python)
-		unittests(t, python, append(environ[:2:2], "HITLINE_TEST_XXHASH=1"), "-v", "tests.test_anchors")
+		unittests(t, python, append(environ[:1:1], "HITLINE_TEST_XXHASH=1"), "-v", "tests.test_anchors")
 	})
 }
 
-// unittests runs tests and logs how many, and which were skipped.
+// unittests runs tests and logs how many, with how many vectors, and which were skipped.
 func unittests(t *testing.T, python string, environ []string, args ...string) {
 	cmd := command(t, python, append([]string{"-m", "unittest"}, args...)...)
 	cmd.Env = append(cmd.Env, environ...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "skipped") || strings.HasPrefix(line, "Ran ") {
+		_, counts, found := strings.Cut(line, "wire vectors: ")
+		switch {
+		case found:
+			t.Log(strings.TrimSpace(counts))
+		case strings.Contains(line, "skipped") || strings.HasPrefix(line, "Ran "):
 			t.Log(strings.TrimSpace(line))
 		}
 	}
@@ -111,6 +119,24 @@ func wireVectors(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "wire.json")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	return path
+}
+
+// releaseVectors writes what the clients of vLLM's releases sent and returned to a folder
+// with a file for each class of releases.
+func releaseVectors(t *testing.T) string {
+	dir := t.TempDir()
+	for _, class := range []string{"0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.29.0", "0.30.0", "0.32.0", "0.33.0"} {
+		var vectors struct {
+			Reference   json.RawMessage `json:"reference"`
+			ClientCases json.RawMessage `json:"client_cases"`
+			DecodeCases json.RawMessage `json:"decode_cases,omitempty"`
+		}
+		conformance.LoadLists(t, "releases/"+class+"/wire.json", &vectors)
+		text, err := json.Marshal(vectors)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, class+".json"), text, 0o600))
+	}
+	return dir
 }
 
 // installed is run where only the installed package can be found.

@@ -6,8 +6,12 @@ from hitline.client import (
     ConnectionFailed,
     HitlineError,
     LookupKeyClient,
+    LookupResult,
     Refused,
     RequestTimeout,
+    TailKeyBoundary,
+    VLLM_RELEASES,
+    WrongRelease,
 )
 
 __all__ = [
@@ -16,6 +20,10 @@ __all__ = [
     "ConnectionFailed",
     "HitlineError",
     "LookupKeyClient",
+    "LookupResult",
     "Refused",
     "RequestTimeout",
+    "TailKeyBoundary",
+    "VLLM_RELEASES",
+    "WrongRelease",
 ]

@@ -21,6 +21,10 @@ exchanges, in place of all of them. The hit is the same for hashes that are chai
 vLLM's are: two prompts with an equal hash at one place are equal in front of it. A
 server that does not serve that is sent all hashes. Where the module xxhash is there,
 fewer hashes of what was stored and not looked up since are sent.
+
+From vLLM 0.29.0 on a hit has tail boundaries: for each group the position whose hash
+is the key of the group's last block. Client.lookup_result returns them, and so does
+LookupKeyClient for an engine of these releases.
 """
 
 from __future__ import annotations
@@ -43,11 +47,33 @@ __all__ = [
     "ConnectionFailed",
     "HitlineError",
     "LookupKeyClient",
+    "LookupResult",
     "Refused",
     "RequestTimeout",
+    "TailKeyBoundary",
+    "VLLM_RELEASES",
+    "WrongRelease",
 ]
 
 logger = logging.getLogger("hitline")
+
+# The releases of vLLM whose lookup client LookupKeyClient can be, oldest first. For each
+# the revisions, in stat of a server, whose answers are those of the release.
+VLLM_RELEASES: dict[str, tuple[str, ...]] = {
+    "0.24.0": ("0.24.0", "2026-06-20"),
+    "0.25.1": ("0.25.1",),
+    "0.26.0": ("0.26.0",),
+    "0.27.1": ("2026-08-17",),
+    "0.28.0": ("2026-08-17",),
+    "0.29.0": ("0.29.0",),
+    "0.30.0": ("0.30.0",),
+    "0.31.0": ("0.30.0",),
+    "0.32.0": ("0.32.0",),
+    "0.33.0": ("0.33.0",),
+}
+
+# Those whose replies to lookups have no tail boundaries.
+_WITHOUT_BOUNDARIES = ("0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.28.0")
 
 # The digest of hashes, joined, that the server knows: the 64-bit XXH3 with seed 0.
 _digest: Callable[[bytes], int] | None = None
@@ -79,12 +105,17 @@ _MAX_MESSAGE = 64 << 20
 _MAX_HASH = 64
 _UNKNOWN_CHUNK = 0xFFFFFFFF
 
+# In replies to lookups, the bytes of the hit and of each tail boundary behind it.
+_HIT_SIZE = 4
+_BOUNDARY_SIZE = 8
+
 # The first frame of replies to requests by anchors, and how many numbers the second
-# has: the hit; the blocks proven, claimed, and the end of those that matter; stride and unit.
+# has: the blocks proven, claimed, and the end of those that matter; stride and unit.
+# With a hit it has the hit, and two numbers for each tail boundary.
 _ANCHORS_HIT = b"\x01"
 _ANCHORS_MORE = b"\x02"
 _ANCHORS_PARAMS = b"\x03"
-_ANCHORS_NUMBERS = {_ANCHORS_HIT: 1, _ANCHORS_MORE: 3, _ANCHORS_PARAMS: 2}
+_ANCHORS_NUMBERS = {_ANCHORS_MORE: 3, _ANCHORS_PARAMS: 2}
 
 # How many anchors are sent at most. With as many anchors as a gap has blocks two
 # exchanges take the fewest bytes, but each costs the server a search of its own.
@@ -128,12 +159,30 @@ class Refused(HitlineError):
     """The server answered that it does not serve this request, and why."""
 
 
+class WrongRelease(HitlineError):
+    """The server answers as other releases of vLLM do than the engine's."""
+
+
 class _Lost(ConnectionFailed):
     """The connection ended before the first byte of the reply."""
 
 
 class _Uneven(Exception):
     """The hashes of a prompt are not all of one length."""
+
+
+class TailKeyBoundary(NamedTuple):
+    """Where a group has the key of its last block of a hit."""
+
+    group_id: int  # its place among the groups that are in the store
+    num_tokens: int  # the key is the hash of the block that ends here
+
+
+class LookupResult(NamedTuple):
+    """A hit, and from vLLM 0.29.0 on a boundary for each group, unless the hit is 0."""
+
+    hit_length: int  # leading tokens that are in the pool
+    tail_key_boundaries: tuple[TailKeyBoundary, ...] = ()
 
 
 class _Anchoring(NamedTuple):
@@ -151,6 +200,9 @@ class _Requests:
     """The connection, and the requests that both clients have."""
 
     _logger = logger
+
+    # The engine's release, whose form replies must have; empty: a server of any release.
+    _vllm = ""
 
     def __init__(
         self, address: str, *, timeout: float = 10.0, raise_errors: bool = False, anchors_from: int = ANCHORS_FROM
@@ -170,6 +222,7 @@ class _Requests:
         self._raise_errors = raise_errors
         self._anchors_from = anchors_from
         self._anchoring: _Anchoring | None = None  # what is known of the connection's server
+        self._revision: str | None = None  # of the connection's server, if _vllm is set
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -237,17 +290,9 @@ class _Requests:
 
     def stat(self) -> dict[str, Any]:
         """Returns the server's counters."""
-        frames = self._command(STAT)
-        try:
-            (document,) = frames
-            counters = json.loads(document)
-        except ValueError as error:
-            raise BadReply(f"stat without a JSON document: {error}") from error
-        if not isinstance(counters, dict):
-            raise BadReply("stat is not a JSON object")
-        return counters
+        return _decode_stat(self._command(STAT))
 
-    def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> int:
+    def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
         hash_len = len(block_hashes[0]) if len(block_hashes) else 0
         try:
@@ -257,16 +302,46 @@ class _Requests:
         anchored = 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH
         blob = b"" if anchored else b"".join(block_hashes)
         with self._turn(self._timeout) as deadline:
+            self._check_release(deadline)
+            result = None
             if anchored:
-                hit = self._lookup_by_anchors(token_len, block_hashes, deadline)
-                if hit is not None:
-                    return hit
-                blob = b"".join(block_hashes)
-            frames = self._exchange_locked((LOOKUP, *numbers, blob), deadline)
-        _check_refusal(frames)
-        return int.from_bytes(frames[0], "big")
+                result = self._lookup_by_anchors(token_len, block_hashes, deadline)
+            if result is None:
+                blob = b"".join(block_hashes) if anchored else blob
+                result = self._decode_hit(self._exchange_locked((LOOKUP, *numbers, blob), deadline))
+            self._check_release(deadline)  # the connection may be another one by now
+        return result
 
-    def _lookup_by_anchors(self, token_len: int, block_hashes: Sequence[bytes], deadline: float) -> int | None:
+    def _decode_hit(self, frames: list[bytes]) -> LookupResult:
+        """Decodes the reply to a lookup. Up to vLLM 0.28 all of it is one number."""
+        _check_refusal(frames)
+        reply = frames[0]
+        bare = self._vllm in _WITHOUT_BOUNDARIES if self._vllm else len(reply) <= _BOUNDARY_SIZE
+        if bare:
+            return LookupResult(int.from_bytes(reply, "big"))
+        if len(reply) % _BOUNDARY_SIZE != _HIT_SIZE:
+            raise BadReply(f"a hit of {len(reply)} bytes, want {_HIT_SIZE} and {_BOUNDARY_SIZE} for each tail boundary")
+        return _lookup_result(struct.unpack(f">{len(reply) // 4}I", reply))
+
+    def _check_release(self, deadline: float) -> None:
+        """Asks the server once a connection whether its answers are those of _vllm."""
+        if not self._vllm:
+            return
+        fitting = VLLM_RELEASES[self._vllm]
+        if self._revision not in fitting:
+            self._connected()  # the server may have been replaced
+        if self._revision is None:
+            revision = _decode_stat(_check_done(self._exchange_locked((STAT,), deadline))).get("revision")
+            self._revision = revision if isinstance(revision, str) else ""
+        if self._revision not in fitting:
+            raise WrongRelease(
+                f"the engine is vLLM {self._vllm}, and the server answers by revision {self._revision or 'unknown'} "
+                f"in place of {' or '.join(fitting)}: set pool.vllm to {self._vllm!r} in the server's configuration"
+            )
+
+    def _lookup_by_anchors(
+        self, token_len: int, block_hashes: Sequence[bytes], deadline: float
+    ) -> LookupResult | None:
         """Returns the hit, or None if that takes all hashes."""
         server = self._learn_anchoring(len(block_hashes[0]), deadline)
         if not server.stride:
@@ -275,16 +350,22 @@ class _Requests:
         hashes = block_hashes if isinstance(block_hashes, (list, tuple)) else list(block_hashes)
         asked = _Anchored(token_len, hashes, server)
         try:
-            numbers = self._ask_anchors(asked.opening(), deadline)
-            if len(numbers) > 1:
-                numbers = self._ask_anchors(asked.narrowed(*numbers), deadline)
+            answer = self._ask_anchors(asked.opening(), deadline)
+            if not isinstance(answer, LookupResult):
+                answer = self._ask_anchors(asked.narrowed(*answer), deadline)
         except (Refused, _Uneven):
             return None
-        return numbers[0] if len(numbers) == 1 else None
+        return answer if isinstance(answer, LookupResult) else None
 
-    def _ask_anchors(self, request: tuple[bytes, ...], deadline: float) -> tuple[int, ...]:
-        """Returns the hit alone, or the blocks proven, claimed, and the end of those that matter."""
-        return _anchors_numbers(self._exchange_locked(request, deadline), _ANCHORS_HIT, _ANCHORS_MORE)
+    def _ask_anchors(self, request: tuple[bytes, ...], deadline: float) -> LookupResult | tuple[int, ...]:
+        """Returns the hit, or the blocks proven, claimed, and the end of those that matter."""
+        frames = self._exchange_locked(request, deadline)
+        numbers = _anchors_numbers(frames, _ANCHORS_HIT, _ANCHORS_MORE)
+        if frames[0] == _ANCHORS_MORE:
+            return numbers
+        if len(numbers) > 1 and self._vllm in _WITHOUT_BOUNDARIES:
+            raise BadReply(f"anchors: tail boundaries, which vLLM {self._vllm} does not have")
+        return _lookup_result(numbers)
 
     def _learn_anchoring(self, hash_len: int, deadline: float) -> _Anchoring:
         """Asks the server how it looks up by anchors, once a connection."""
@@ -297,18 +378,18 @@ class _Requests:
                 self._anchoring = _Anchoring(stride=0, unit=0)
         return self._anchoring
 
-    def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> int:
+    def _lookup_or_zero(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         try:
             return self._lookup(token_len, block_hashes)
         except Exception as error:
             return self._zero(error)
 
-    def _zero(self, error: Exception) -> int:
+    def _zero(self, error: Exception) -> LookupResult:
         """The hit of a lookup that failed: called while error is handled."""
         if self._raise_errors:
             raise error
         self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
-        return 0
+        return LookupResult(0)
 
     def _reset(self) -> bool:
         try:
@@ -324,15 +405,12 @@ class _Requests:
         now = time.monotonic()
         if now >= self._log_at.get(text, 0.0):
             self._log_at[text] = now + _LOG_EVERY
-            self._logger.warning(text, self.address, error if isinstance(error, HitlineError) else repr(error))
+            level = logging.ERROR if isinstance(error, WrongRelease) else logging.WARNING
+            self._logger.log(level, text, self.address, error if isinstance(error, HitlineError) else repr(error))
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Exchanges a request whose reply begins with 01, and returns the rest."""
-        reply = self._exchange(*frames, timeout=timeout)
-        _check_refusal(reply)
-        if reply[0] != DONE:
-            raise BadReply(f"status {reply[0][:16].hex() or 'without a byte'}, want 01")
-        return reply[1:]
+        return _check_done(self._exchange(*frames, timeout=timeout))
 
     def _exchange(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
         """Sends a request and returns the frames of its reply, at least one."""
@@ -433,6 +511,7 @@ class _Requests:
     def _drop(self) -> None:
         sock, self._sock = self._sock, None
         self._anchoring = None
+        self._revision = None
         if sock is not None:
             sock.close()
 
@@ -511,6 +590,11 @@ class Client(_Requests):
     def lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> int:
         """Returns how many leading tokens of a prompt of token_len tokens are in the
         pool. block_hashes are the hashes of its blocks, all of one length."""
+        return self._lookup_or_zero(token_len, block_hashes).hit_length
+
+    def lookup_result(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
+        """Returns the same hit as lookup, with its tail boundaries. There are none if
+        the server's pool is of vLLM 0.28 or older."""
         return self._lookup_or_zero(token_len, block_hashes)
 
     def reset(self) -> bool:
@@ -521,25 +605,52 @@ class Client(_Requests):
 class LookupKeyClient(_Requests):
     """Has the methods and arguments of vLLM's lookup client.
 
+    vllm is the release of the engine, one of VLLM_RELEASES. lookup then returns what
+    the client of that release returns: the hit as a number up to 0.28, a LookupResult
+    from 0.29 on. A server whose pool is of another release is not asked: lookups of it
+    fail with WrongRelease. Without vllm it is a number, of whichever server.
+
     Lookups with non_block run one after the other on one worker thread, which starts
     with the first of them and ends with close.
     """
 
+    # What lookup returns from vLLM 0.29.0 on.
+    _result_type: Callable[..., Any] = LookupResult
+    _boundary_type: Callable[..., Any] = TailKeyBoundary
+
     def __init__(
-        self, address: str, *, timeout: float = 10.0, raise_errors: bool = False, anchors_from: int = ANCHORS_FROM
+        self,
+        address: str,
+        *,
+        timeout: float = 10.0,
+        raise_errors: bool = False,
+        anchors_from: int = ANCHORS_FROM,
+        vllm: str | None = None,
     ) -> None:
         super().__init__(address, timeout=timeout, raise_errors=raise_errors, anchors_from=anchors_from)
+        if vllm is not None and vllm not in VLLM_RELEASES:
+            raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
+        self._vllm = vllm or ""
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hitline-lookup")
-        self._futures: dict[str, Future[int]] = {}
+        self._futures: dict[str, Future[LookupResult]] = {}
         self._futures_lock = threading.Lock()
 
-    def lookup(
-        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool = False
-    ) -> int | None:
-        """Returns the hit in tokens. With non_block it returns None until the lookup
-        that the first call began is done; the call that returns its hit ends it. While
-        a lookup of req_id is pending, further calls ask for that one, whatever their
-        other arguments are."""
+    def lookup(self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool = False) -> Any:
+        """Returns the hit. With non_block it returns None until the lookup that the
+        first call began is done; the call that returns its hit ends it. While a lookup
+        of req_id is pending, further calls ask for that one, whatever their other
+        arguments are."""
+        result = self._lookup_pending(req_id, token_len, block_hashes, non_block)
+        if result is None:
+            return None
+        if not self._vllm or self._vllm in _WITHOUT_BOUNDARIES:
+            return result.hit_length
+        boundaries = tuple(self._boundary_type(b.group_id, b.num_tokens) for b in result.tail_key_boundaries)
+        return self._result_type(result.hit_length, boundaries)
+
+    def _lookup_pending(
+        self, req_id: str, token_len: int, block_hashes: Sequence[bytes], non_block: bool
+    ) -> LookupResult | None:
         with self._futures_lock:
             future = self._futures.get(req_id)
             if future is None and non_block:
@@ -688,10 +799,20 @@ def _anchoring(stride: int, unit: int) -> _Anchoring:
 def _anchors_numbers(frames: list[bytes], *kinds: bytes) -> tuple[int, ...]:
     """Returns the numbers of a reply to a request by anchors, of one of the kinds."""
     _check_refusal(frames)
-    count = _ANCHORS_NUMBERS[frames[0]] if frames[0] in kinds else 0
-    if not count or len(frames) != 2 or len(frames[1]) != 4 * count:
-        raise BadReply(f"anchors: {len(frames)} frames, the first {frames[0][:16].hex() or 'empty'}")
-    return struct.unpack(f">{count}I", frames[1])
+    if frames[0] in kinds and len(frames) == 2:
+        size = len(frames[1])
+        if frames[0] == _ANCHORS_HIT:
+            fits = size % _BOUNDARY_SIZE == _HIT_SIZE
+        else:
+            fits = size == 4 * _ANCHORS_NUMBERS[frames[0]]
+        if fits:
+            return struct.unpack(f">{size // 4}I", frames[1])
+    raise BadReply(f"anchors: {len(frames)} frames, the first {frames[0][:16].hex() or 'empty'}")
+
+
+def _lookup_result(numbers: tuple[int, ...]) -> LookupResult:
+    """Returns the result of a hit, and two numbers for each tail boundary."""
+    return LookupResult(numbers[0], tuple(map(TailKeyBoundary, numbers[1::2], numbers[2::2])))
 
 
 def _parse_address(address: str) -> str | tuple[str, int]:
@@ -752,3 +873,22 @@ def _check_refusal(frames: list[bytes]) -> None:
     if frames[0] == FAILED:
         reason = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "without a reason"
         raise Refused(reason)
+
+
+def _check_done(frames: list[bytes]) -> list[bytes]:
+    """Returns what is behind the status 01 of a reply."""
+    _check_refusal(frames)
+    if frames[0] != DONE:
+        raise BadReply(f"status {frames[0][:16].hex() or 'without a byte'}, want 01")
+    return frames[1:]
+
+
+def _decode_stat(frames: list[bytes]) -> dict[str, Any]:
+    try:
+        (document,) = frames
+        counters = json.loads(document)
+    except ValueError as error:
+        raise BadReply(f"stat without a JSON document: {error}") from error
+    if not isinstance(counters, dict):
+        raise BadReply("stat is not a JSON object")
+    return counters

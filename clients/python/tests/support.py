@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
 WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
+RELEASES = os.environ.get("HITLINE_TEST_RELEASES", "")
 
 PATIENCE = 20.0
 
@@ -36,6 +37,11 @@ def chained(name: str, count: int, size: int = 32, behind: Sequence[bytes] = ())
         link = b"".join(chain[-1:]) + f"{name}:{i}".encode()
         chain.append(hashlib.sha256(link).digest()[:size])
     return chain
+
+
+def stat_reply(revision: str) -> bytes:
+    """A reply to stat, as of a server whose pool has this revision."""
+    return message(b"\1", json.dumps({"revision": revision}).encode())
 
 
 def unused_address(test: unittest.TestCase) -> str:

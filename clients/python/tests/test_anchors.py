@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import hitline
-from hitline import Client, LookupKeyClient, client as module
+from hitline import Client, LookupKeyClient, LookupResult, TailKeyBoundary, client as module
 from tests.support import Scripted, Server, chained, hashes, lasting_address, message, needs_server
 from tests.test_client import eventually
 
@@ -72,6 +72,30 @@ class Requests(unittest.TestCase):
                 self.assertEqual(client.lookup(16 * len(chain), chain), 96)
             self.assertEqual(server.requests[0], ASK)
             return server.requests[1:]
+
+    def test_hits_with_tail_boundaries(self) -> None:
+        h = chained("bytes", 10, 8)
+        want = LookupResult(96, (TailKeyBoundary(0, 112), TailKeyBoundary(1, 96)))
+        tails = message(b"\1", u32(96, 0, 112, 1, 96))
+        for replies in ([tails], [more(3, 6, 8), tails], [message(b"\0"), message(u32(96, 0, 112, 1, 96))]):
+            with self.subTest(replies), Script(params(1, 1), *replies) as server:
+                with Client(server.address, raise_errors=True, anchors_from=1) as client:
+                    self.assertEqual(client.lookup_result(160, h), want)
+            with Script(params(1, 1), *replies) as server:
+                with Client(server.address, raise_errors=True, anchors_from=1) as client:
+                    self.assertEqual(client.lookup(160, h), 96)
+
+    def test_hits_with_one_tail_boundary_are_not_taken_for_other_replies(self) -> None:
+        with Script(params(1, 1), message(b"\1", u32(4, 0, 8))) as server:
+            with Client(server.address, raise_errors=True, anchors_from=1) as client:
+                self.assertEqual(client.lookup_result(160, chained("one", 10)), (4, ((0, 8),)))
+
+    def test_hits_with_tail_boundaries_that_the_release_does_not_have(self) -> None:
+        stat = message(b"\1", b'{"revision":"0.26.0"}')
+        with Script(stat, params(1, 1), message(b"\1", u32(96, 0, 96))) as server:
+            with LookupKeyClient(server.address, raise_errors=True, anchors_from=1, vllm="0.26.0") as client:
+                with self.assertRaisesRegex(hitline.BadReply, "^anchors: .*0.26.0 does not have"):
+                    client.lookup("r", 160, chained("bytes", 10))
 
     def test_bytes_without_digests(self) -> None:
         h = chained("bytes", 10, 8)
@@ -230,7 +254,8 @@ class Fallbacks(unittest.TestCase):
             [params(1, 1), full(48)],
             [params(1, 1), params(1, 1)],
             [params(1, 1), message(b"\1", bytes(3))],
-            [params(1, 1), message(b"\1", bytes(12))],
+            [params(1, 1), message(b"\1", bytes(8))],
+            [params(1, 1), message(b"\1", bytes(11))],
             [params(1, 1), message(b"\2", bytes(4))],
             [params(1, 1), message(b"\1", bytes(4), b"")],
             [params(1, 1), more(1, 0, 4)],

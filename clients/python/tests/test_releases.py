@@ -1,0 +1,308 @@
+"""The client in the forms of vLLM's releases."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import unittest
+from typing import Any
+from unittest import mock
+
+import hitline
+from hitline import VLLM_RELEASES, Client, LookupKeyClient, LookupResult, TailKeyBoundary, client as module
+from tests.support import (
+    PATIENCE,
+    RELEASES,
+    Scripted,
+    Server,
+    chained,
+    frame,
+    hashes,
+    message,
+    needs_server,
+    stat_reply,
+    unused_address,
+)
+from tests.test_client import eventually
+
+OLD = ("0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.28.0")
+NEW = ("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+
+TAILS = bytes.fromhex("00000028 00000000 00000030 00000001 00000028")
+RESULT = LookupResult(40, (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40)))
+
+# The groups of a pool whose hits may end inside a block of the first of them.
+FINE_GRAINED = {
+    "POOL_HASH_BLOCK_SIZE": "4",
+    "POOL_GROUPS": "[{kind: full_attention, block_size: 16}, {kind: mamba, block_size: 16, mamba_cache_mode: align}]",
+}
+
+
+class Peer(Scripted):
+    """Replies to stat at once, and to each other request when it is told."""
+
+    def __init__(self, revision: str) -> None:
+        self.waiting: queue.Queue[list[bytes]] = queue.Queue()
+        self.replies: queue.Queue[bytes | None] = queue.Queue()
+        self.revision = revision
+        super().__init__(self.reply)
+
+    def reply(self, frames: list[bytes]) -> bytes | None:
+        if frames == [b"stat"]:
+            return stat_reply(self.revision)
+        self.waiting.put(frames)
+        return self.replies.get(timeout=PATIENCE)
+
+    def __exit__(self, *exc: object) -> None:
+        self.replies.put(None)
+        super().__exit__(*exc)
+
+
+@unittest.skipUnless(RELEASES, "HITLINE_TEST_RELEASES names no folder of vectors")
+class Wire(unittest.TestCase):
+    """What the clients of the releases sent, byte for byte, and returned."""
+
+    def setUp(self) -> None:
+        disabled = mock.patch.object(module.logger, "disabled", True)
+        disabled.start()
+        self.addCleanup(disabled.stop)
+
+    def test_every_release_has_vectors(self) -> None:
+        self.assertEqual(sorted(release for release, _ in each_release()), sorted(VLLM_RELEASES))
+
+    def test_client_cases(self) -> None:
+        for release, vectors in each_release():
+            for case in vectors["client_cases"]:
+                with self.subTest(case["id"], release=release):
+                    self.follow(case, release)
+            print(f"wire vectors: {release}: {len(vectors['client_cases'])} client cases", flush=True)
+
+    def follow(self, case: dict, release: str) -> None:
+        every = hashes(case["id"], case["num_hashes"], case["hash_len"])
+        with Peer(VLLM_RELEASES[release][0]) as peer:
+            with LookupKeyClient(peer.address, timeout=PATIENCE, vllm=release) as client:
+                self.addCleanup(client.close)
+                for step in case["steps"]:
+                    if "reply" in step and not step.get("nothing_sent"):
+                        peer.replies.put(frame(bytes.fromhex(step["reply"])))
+                    self.step(client, peer, step, every)
+                    if step.get("nothing_sent"):
+                        self.assertTrue(peer.waiting.empty())
+                    elif "frames" in step:
+                        sent = peer.waiting.get(timeout=PATIENCE)
+                        self.assertEqual([f.hex() for f in sent], step["frames"])
+                peer.replies.put(None)
+
+    def step(self, client: LookupKeyClient, peer: Peer, step: dict, every: list[bytes]) -> None:
+        if step["do"] == "lookup":
+            blocks = every[: step.get("hashes", len(every))]
+
+            def lookup() -> Any:
+                return client.lookup(step["req_id"], step["num_tokens"], blocks, non_block=step.get("non_block", False))
+
+            got = lookup() if step["returns"] is None else eventually(lookup, None)
+            self.assertEqual(got, result(step["returns"]))
+            self.assertIs(type(got), type(result(step["returns"])))
+            if got is None:  # the worker has it, or an older one
+                eventually(lambda: not peer.waiting.empty(), False)
+        elif step["do"] == "discard":
+            client.discard(step["req_id"])
+        elif step["do"] == "reset":
+            self.assertIs(client.reset(), step["returns"])
+        elif step["do"] == "pending":
+            self.assertEqual(list(client._futures), step["returns"])
+        else:
+            self.assertEqual(step["do"], "peer")
+
+    def test_decode_cases(self) -> None:
+        for release, vectors in each_release():
+            cases = vectors.get("decode_cases", [])
+            self.assertEqual(len(cases) > 50, release in NEW)
+            with Peer(VLLM_RELEASES[release][0]) as peer:
+                for raise_errors in (False, True):
+                    with LookupKeyClient(peer.address, vllm=release, raise_errors=raise_errors) as client:
+                        for case in cases:
+                            with self.subTest(case["id"], release=release):
+                                peer.replies.put(frame(bytes.fromhex(case["reply"])))
+                                self.decode(client, case["expect"], raise_errors)
+            if cases:
+                print(f"wire vectors: {release}: {len(cases)} decode cases", flush=True)
+
+    def decode(self, client: LookupKeyClient, expect: dict, raise_errors: bool) -> None:
+        if "result" in expect:
+            self.assertEqual(client.lookup("r", 64, []), result(expect["result"]))
+        elif raise_errors:
+            self.assertEqual(expect["error"], "ValueError")
+            with self.assertRaises(hitline.HitlineError):
+                client.lookup("r", 64, [])
+        else:
+            self.assertEqual(client.lookup("r", 64, []), LookupResult(0))
+
+
+def each_release() -> list[tuple[str, dict]]:
+    """All releases, with the vectors of their class."""
+    found = []
+    for name in sorted(os.listdir(RELEASES)):
+        with open(os.path.join(RELEASES, name), encoding="ascii") as f:
+            vectors = json.load(f)
+        found += [(release, vectors) for release in vectors["reference"]["releases"]]
+    return found
+
+
+def result(expected: Any) -> Any:
+    """What the client is to return for what a vector has."""
+    if not isinstance(expected, dict):
+        return expected
+    boundaries = tuple(TailKeyBoundary(*b) for b in expected["tail_key_boundaries"])
+    return LookupResult(expected["hit_length"], boundaries)
+
+
+class Forms(unittest.TestCase):
+    def test_releases(self) -> None:
+        self.assertEqual(tuple(VLLM_RELEASES), OLD + NEW)
+        self.assertEqual(module._WITHOUT_BOUNDARIES, OLD)
+        for release in ("0.23.0", "0.34.0", "", "0.33"):
+            with self.assertRaisesRegex(ValueError, "must be one of 0.24.0, .*0.33.0"):
+                LookupKeyClient("a:1", vllm=release)
+
+    def test_a_client_of_no_release_reads_either_form(self) -> None:
+        for reply, want in ((TAILS, RESULT), (TAILS[:4], LookupResult(40)), (TAILS[:12], LookupResult(40, RESULT[1][:1]))):
+            with Scripted(lambda _, r=reply: message(r)) as server, Client(server.address) as client:
+                self.assertEqual(client.lookup_result(64, []), want)
+                self.assertEqual(client.lookup(64, []), 40)
+                self.assertIs(type(client.lookup(64, [])), int)
+            with Scripted(lambda _, r=reply: message(r)) as server, LookupKeyClient(server.address) as engine:
+                self.assertEqual(engine.lookup("r", 64, []), 40)
+                self.assertEqual(eventually(lambda: engine.lookup("r", 64, [], True), None), 40)
+                self.assertNotIn([b"stat"], server.requests)
+        for size in (9, 10, 11, 13, 16, 19):
+            with Scripted(lambda _, n=size: message(bytes(n))) as server:
+                with Client(server.address, raise_errors=True) as client:
+                    with self.assertRaisesRegex(hitline.BadReply, f"a hit of {size} bytes"):
+                        client.lookup(64, [])
+
+    def test_failures(self) -> None:
+        with mock.patch.object(module.logger, "disabled", True):
+            address = unused_address(self)
+            with Client(address) as plain:
+                self.assertEqual(plain.lookup_result(64, []), LookupResult(0))
+            for release, want in (("0.28.0", 0), ("0.29.0", LookupResult(0)), ("0.33.0", LookupResult(0))):
+                with LookupKeyClient(address, vllm=release) as client:
+                    self.assertEqual(client.lookup("r", 64, []), want)
+                    self.assertEqual(client.lookup("r", -1, []), want)
+                    self.assertEqual(eventually(lambda: client.lookup("r", 64, [], non_block=True), None), want)
+                self.assertEqual(client.lookup("r", 64, [], non_block=True), want)
+
+    def test_results(self) -> None:
+        hit, boundaries = RESULT
+        self.assertEqual((hit, boundaries[0].group_id, boundaries[0].num_tokens), (40, 0, 48))
+        self.assertEqual(LookupResult(0).tail_key_boundaries, ())
+
+
+class Releases(unittest.TestCase):
+    """The server's release is compared with the engine's."""
+
+    def test_which_revisions_fit(self) -> None:
+        for revision in sorted({r for every in VLLM_RELEASES.values() for r in every} | {"2026-06-04", ""}):
+            for release, fitting in VLLM_RELEASES.items():
+                with self.subTest(revision, release=release), Peer(revision) as peer:
+                    peer.replies.put(message(TAILS[:4]))
+                    with LookupKeyClient(peer.address, vllm=release, raise_errors=True) as client:
+                        if revision in fitting:
+                            client.lookup("r", 64, [])
+                            self.assertEqual([r[0] for r in peer.requests], [b"stat", b"lookup"])
+                            continue
+                        with self.assertRaises(hitline.WrongRelease) as refused:
+                            client.lookup("r", 64, [])
+                        self.assertEqual(peer.requests, [[b"stat"]])
+                        for part in (f"vLLM {release}", f"revision {revision or 'unknown'} ", fitting[-1], "set pool.vllm to"):
+                            self.assertIn(part, str(refused.exception))
+
+    def test_a_wrong_server_is_asked_once_a_connection_and_told_as_an_error(self) -> None:
+        with Peer("0.29.0") as peer, LookupKeyClient(peer.address, vllm="0.33.0") as client:
+            with self.assertLogs("hitline", "ERROR") as logs:
+                for _ in range(3):
+                    self.assertEqual(client.lookup("r", 64, []), LookupResult(0))
+                    self.assertEqual(eventually(lambda: client.lookup("r", 64, [], non_block=True), None), LookupResult(0))
+            self.assertEqual(peer.requests, [[b"stat"]])
+            self.assertEqual(len(logs.output), 1)
+            peer.revision = "0.33.0"
+            peer._conns[-1].shutdown(2)
+            peer.replies.put(message(TAILS))
+            self.assertEqual(client.lookup("r", 64, []), RESULT)
+
+    def test_a_server_that_changes_during_a_lookup(self) -> None:
+        """The lookup is sent again on a new connection, to a server of another release."""
+        replies = [stat_reply("0.33.0"), message(TAILS), None, message(TAILS), stat_reply("0.28.0")]
+        with Scripted(lambda _: replies.pop(0)) as server:
+            with LookupKeyClient(server.address, vllm="0.33.0", raise_errors=True) as client:
+                self.assertEqual(client.lookup("r", 64, []), RESULT)
+                with self.assertRaises(hitline.WrongRelease):
+                    client.lookup("r", 64, [])
+            self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup", b"lookup", b"lookup", b"stat"])
+
+    def test_a_server_without_stat(self) -> None:
+        for reply, error in (
+            (message(b"\0", b"no"), hitline.Refused),
+            (message(b"\1"), hitline.BadReply),
+            (message(b"\2"), hitline.BadReply),
+            (message(b"\1", b"[]"), hitline.BadReply),
+            (message(b"\1", b"{}"), hitline.WrongRelease),
+            (message(b"\1", b'{"revision": ["0.33.0"]}'), hitline.WrongRelease),
+        ):
+            with self.subTest(reply), Scripted(lambda _, r=reply: r) as server:
+                with LookupKeyClient(server.address, vllm="0.33.0", raise_errors=True) as client:
+                    with self.assertRaises(error):
+                        client.lookup("r", 64, [])
+
+    def test_resets_do_not_depend_on_the_release(self) -> None:
+        with Scripted(lambda _: message(b"\1")) as server, LookupKeyClient(server.address, vllm="0.33.0") as client:
+            self.assertIs(client.reset(), True)
+            self.assertEqual(server.requests, [[b"reset"]])
+
+
+@needs_server
+class AgainstServer(unittest.TestCase):
+    def test_each_release(self) -> None:
+        blocks = chained("each", 6)
+        for release in VLLM_RELEASES:
+            with self.subTest(release), Server(POOL_VLLM=release) as server, Client(server.address) as plain:
+                plain.store(blocks[:4], first_chunk=0)
+                for anchors_from in (0, 1):
+                    with LookupKeyClient(server.address, vllm=release, raise_errors=True, anchors_from=anchors_from) as engine:
+                        want: Any = 64 if release in OLD else LookupResult(64, (TailKeyBoundary(0, 64),))
+                        self.assertEqual(engine.lookup("r", 96, blocks), want)
+                        self.assertEqual(eventually(lambda: engine.lookup("r", 96, blocks, non_block=True), None), want)
+                        none: Any = 0 if release in OLD else LookupResult(0)
+                        self.assertEqual(engine.lookup("r", 96, chained("other", 6)), none)
+                        self.assertEqual(plain.lookup(96, blocks), 64)
+                        self.assertEqual(plain.lookup_result(96, blocks).tail_key_boundaries, () if release in OLD else want[1])
+                with LookupKeyClient(server.address, raise_errors=True) as any_release:
+                    self.assertEqual(any_release.lookup("r", 96, blocks), 64)
+
+    def test_the_default_revision_is_that_of_0_24_0(self) -> None:
+        with Server() as server:
+            with LookupKeyClient(server.address, vllm="0.24.0", raise_errors=True) as client:
+                self.assertEqual(client.lookup("r", 64, chained("a", 4)), 0)
+            with LookupKeyClient(server.address, vllm="0.25.1", raise_errors=True) as client:
+                with self.assertRaisesRegex(hitline.WrongRelease, "revision 2026-06-20 in place of 0.25.1"):
+                    client.lookup("r", 64, chained("a", 4))
+
+    def test_a_boundary_behind_the_hit(self) -> None:
+        blocks = chained("fine", 14)
+        for release in NEW:
+            settings = {"POOL_VLLM": release, **FINE_GRAINED}
+            if release in ("0.32.0", "0.33.0"):
+                settings["POOL_CACHE_HIT_ALIGNMENT_TOKENS"] = "4"
+            with self.subTest(release), Server(**settings) as server, Client(server.address) as client:
+                client.store([blocks[3], blocks[7], blocks[11]], group=0)  # to 48 tokens
+                client.store([blocks[9]], group=1)  # the state at 40
+                for anchors_from in (0, 1):
+                    with LookupKeyClient(server.address, vllm=release, anchors_from=anchors_from) as engine:
+                        self.assertEqual(engine.lookup("r", 56, blocks), RESULT)
+                self.assertEqual(client.lookup_result(56, blocks), RESULT)
+
+
+if __name__ == "__main__":
+    unittest.main()
