@@ -4,26 +4,49 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import tempfile
 import types
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-from hitline import LookupKeyClient, vllm_plugin
-from tests.support import Scripted, hashes, message
+from hitline import VLLM_RELEASES, LookupKeyClient, vllm_plugin
+from tests.support import Scripted, hashes, message, stat_reply
 from tests.test_client import connected, eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
+DATA = vllm_plugin.DATA
+
+# The release of the stand-in, where a test names no other.
+RELEASE = "0.33.0"
+BEFORE_RESULTS = list(VLLM_RELEASES)[: list(VLLM_RELEASES).index("0.29.0")]
+
+DATA_TEXT = """
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TailKeyBoundary:
+    group_id: int
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class MooncakeLookupResult:
+    hit_length: int
+    tail_key_boundaries: "tuple[TailKeyBoundary, ...]" = ()
+"""
 
 WORKER_TEXT = """
 class LookupKeyClient:
     def __init__(self, vllm_config):
         raise AssertionError("the one that was to be replaced")
 
-    def lookup(self, req_id, token_len, block_hashes, non_block=False):
+    def lookup(self, req_id, num_tokens, block_hashes, non_block=False):
         pass
 
     def discard(self, req_id):
@@ -52,7 +75,7 @@ class MooncakeStoreScheduler:
 
     def get_num_new_matched_tokens(self, request):
         hit = self.client.lookup(request.request_id, request.num_tokens, request.block_hashes, non_block=True)
-        return (None, False) if hit is None else (hit, True)
+        return (None, False) if hit is None else (getattr(hit, "hit_length", hit), True)
 
     def request_finished(self, request):
         self.client.discard(request.request_id)
@@ -84,6 +107,7 @@ class StandIn(unittest.TestCase):
             self.addCleanup(target.stop)
         os.environ.pop("HITLINE_ADDRESS", None)
         os.environ.pop("HITLINE_TIMEOUT", None)
+        os.environ.pop("HITLINE_VLLM", None)
         self.forget()
 
     @staticmethod
@@ -93,7 +117,13 @@ class StandIn(unittest.TestCase):
                 del sys.modules[name]
         importlib.invalidate_caches()
 
-    def install(self, worker: str | None = WORKER_TEXT, scheduler: str | None = SCHEDULER_TEXT) -> None:
+    def install(
+        self,
+        worker: str | None = WORKER_TEXT,
+        scheduler: str | None = SCHEDULER_TEXT,
+        data: str | None = DATA_TEXT,
+        version: object = RELEASE,
+    ) -> None:
         """Puts a stand-in on the path, without the modules whose text is None."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -102,11 +132,25 @@ class StandIn(unittest.TestCase):
             at /= part
             at.mkdir()
             (at / "__init__.py").touch()
-        for name, text in ((WORKER, worker), (SCHEDULER, scheduler)):
+        if version is not None:
+            (Path(folder.name) / "vllm" / "__init__.py").write_text(f"__version__ = {version!r}")
+        for name, text in ((WORKER, worker), (SCHEDULER, scheduler), (DATA, data)):
             if text is not None:
                 (at / f"{name.rpartition('.')[2]}.py").write_text(text)
         sys.path.insert(0, folder.name)
         importlib.invalidate_caches()
+
+    def install_release(self, release: str) -> None:
+        """Puts a stand-in of a release on the path."""
+        worker, data = WORKER_TEXT, None if release in BEFORE_RESULTS else DATA_TEXT
+        if release in ("0.24.0", "0.25.1", "0.26.0"):
+            worker = worker.replace("num_tokens", "token_len")
+        self.install(worker, data=data, version=release)
+
+    def again(self) -> None:
+        """Makes the interpreter as it was before the test, in one with several stand-ins."""
+        self.doCleanups()
+        self.setUp()
 
     def register(self, address: str = "tcp://127.0.0.1:7557") -> None:
         os.environ["HITLINE_ADDRESS"] = address
@@ -154,13 +198,14 @@ class Plugin(StandIn):
         self.assert_replaced()
 
     def test_modules_made_without_a_spec(self) -> None:
-        for text, name in ((WORKER_TEXT, WORKER), (SCHEDULER_TEXT, SCHEDULER)):
+        for text, name in ((DATA_TEXT, DATA), (WORKER_TEXT, WORKER), (SCHEDULER_TEXT, SCHEDULER)):
             module = types.ModuleType(name)
             sys.modules[name] = module
             for parent in ("", *[vllm_plugin.PACKAGE.rsplit(".", n)[0] for n in range(9)]):
                 if parent:
                     sys.modules.setdefault(parent, types.ModuleType(parent)).__path__ = []
             exec(text, module.__dict__)
+        sys.modules["vllm"].__version__ = RELEASE
         self.register()
         self.assert_replaced()
 
@@ -188,8 +233,8 @@ class Plugin(StandIn):
         self.assertEqual(sys.modules[WORKER].LookupKeyServer.__module__, WORKER)
         self.assertEqual(Path(sys.modules[WORKER].__file__ or "").name, "worker.py")
 
-    def scheduler(self, server: Scripted, timeout: str = "20") -> types.SimpleNamespace:
-        self.install()
+    def scheduler(self, server: Scripted, timeout: str = "20", release: str = RELEASE) -> types.SimpleNamespace:
+        self.install_release(release)
         os.environ["HITLINE_TIMEOUT"] = timeout
         self.register(server.address)
         scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(object())
@@ -198,14 +243,48 @@ class Plugin(StandIn):
 
     def test_get_num_new_matched_tokens_async_defers_then_reports(self) -> None:
         request = types.SimpleNamespace(request_id="r", num_tokens=64, block_hashes=hashes("a", 4))
-        with Scripted(lambda _: message(b"\0\0\0\x30")) as server:
-            scheduler = self.scheduler(server)
-            with scheduler.client._lock:  # the first call cannot be answered yet
-                self.assertEqual(scheduler.get_num_new_matched_tokens(request), (None, False))
-            got = eventually(lambda: scheduler.get_num_new_matched_tokens(request), (None, False))
-            self.assertEqual(got, (48, True))
-            scheduler.request_finished(request)
-            self.assertEqual([r[0] for r in server.requests], [b"lookup"])
+        for release, revisions in VLLM_RELEASES.items():
+            for revision in revisions:
+                self.again()
+                with self.subTest(release), Scripted(server_of(revision, b"\0\0\0\x30")) as server:
+                    scheduler = self.scheduler(server, release=release)
+                    with scheduler.client._lock:  # the first call cannot be answered yet
+                        self.assertEqual(scheduler.get_num_new_matched_tokens(request), (None, False))
+                    got = eventually(lambda: scheduler.get_num_new_matched_tokens(request), (None, False))
+                    self.assertEqual(got, (48, True))
+                    scheduler.request_finished(request)
+                    self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
+                    scheduler.shutdown()
+
+    def test_results_are_those_of_the_engine(self) -> None:
+        tails = bytes.fromhex("00000028 00000000 00000030 00000001 00000028")
+        for release, revisions in VLLM_RELEASES.items():
+            reply = tails[:4] if release in BEFORE_RESULTS else tails
+            self.again()
+            with self.subTest(release), Scripted(server_of(revisions[0], reply)) as server:
+                client = self.scheduler(server, release=release).client
+                blocked, failed = client.lookup("r", 64, []), None
+                waited = eventually(lambda: client.lookup("r", 64, [], non_block=True), None)
+                with mock.patch.object(vllm_plugin.logger, "disabled", True):
+                    failed = client.lookup("r", -1, [])
+                    client.close()
+                    closed = client.lookup("r", 64, [], non_block=True)
+                if release in BEFORE_RESULTS:
+                    self.assertEqual([blocked, waited, failed, closed], [40, 40, 0, 0])
+                    continue
+                data = sys.modules[DATA]
+                want = data.MooncakeLookupResult(40, (data.TailKeyBoundary(0, 48), data.TailKeyBoundary(1, 40)))
+                none = data.MooncakeLookupResult(0)
+                self.assertEqual([blocked, waited, failed, closed], [want, want, none, none])
+
+    def test_a_server_of_another_release(self) -> None:
+        with Scripted(server_of("2026-06-20", b"\0\0\0\x30")) as server:
+            client = self.scheduler(server).client
+            with self.assertLogs("vllm.hitline", "ERROR") as logs:
+                self.assertEqual(client.lookup("r", 64, []), sys.modules[DATA].MooncakeLookupResult(0))
+            self.assertEqual(server.requests, [[b"stat"]])
+        for part in ("the engine is vLLM 0.33.0", "revision 2026-06-20 in place of 0.33.0", "set pool.vllm to '0.33.0'"):
+            self.assertIn(part, logs.output[0])
 
     def test_scheduler_reset_store_returns_client_reset_result(self) -> None:
         replies = [message(b"\1"), message(b"\0", b"no")]
@@ -222,7 +301,7 @@ class Plugin(StandIn):
         with Scripted(lambda _: Scripted.SILENCE) as server:
             client = connected(self.scheduler(server, "0.05").client)
             with self.assertLogs("vllm.hitline", "WARNING") as logs:  # a logger that has vLLM's handlers
-                self.assertEqual(client.lookup("r", 16, []), 0)
+                self.assertEqual(client.lookup("r", 16, []).hit_length, 0)
             self.assertRegex(logs.output[0], "did not (answer|take the request) in time")
 
     def test_timeout_is_a_second_by_default(self) -> None:
@@ -241,7 +320,70 @@ class Plugin(StandIn):
         del os.environ["HITLINE_TIMEOUT"]
         with self.assertRaisesRegex(ValueError, "udp://a:1"):
             self.register("udp://a:1")
+        for release in ("0.23.0", "0.33", "newest"):
+            os.environ["HITLINE_VLLM"] = release
+            with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*0.33.0"):
+                self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
+
+
+class Releases(StandIn):
+    def test_signatures_are_those_of_the_release(self) -> None:
+        for release in VLLM_RELEASES:
+            with self.subTest(release):
+                self.again()
+                self.install_release(release)
+                original = importlib.import_module(WORKER).LookupKeyClient
+                self.register()
+                replacement = self.assert_replaced()
+                for name in vllm_plugin._shape(release):
+                    self.assertEqual(parameters(getattr(replacement, name)), parameters(getattr(original, name)))
+
+    def test_builds_of_a_release(self) -> None:
+        for version in ("0.33.0+cpu", "0.33.0+cu129", "0.33.0+precompiled.g1a2b3c"):
+            with self.subTest(version):
+                self.again()
+                self.install(version=version)
+                self.register()
+                self.assertEqual(self.assert_replaced()._release, "0.33.0")
+
+    def test_other_versions_are_refused(self) -> None:
+        for version in ("0.23.0", "0.25.0", "0.34.0", "0.33.0rc1", "0.33.1.dev5+g1a2b3c", "dev", None, (0, 33, 0)):
+            with self.subTest(version):
+                self.again()
+                self.install(version=version)
+                with self.assertLogs("vllm.hitline", "ERROR") as logs, self.assertRaises(vllm_plugin.UnsupportedVLLM) as refused:
+                    self.register()
+                for part in (f"vLLM is {version}; expected is one of 0.24.0,", "set HITLINE_VLLM", "or unset HITLINE_ADDRESS"):
+                    self.assertIn(part, str(refused.exception))
+                    self.assertIn(part, logs.output[0])
+                self.assertFalse(issubclass(importlib.import_module(SCHEDULER).LookupKeyClient, LookupKeyClient))
+
+    def test_a_version_that_is_no_release_can_be_taken_for_one(self) -> None:
+        os.environ["HITLINE_VLLM"] = "0.33.0"
+        self.install(version="0.33.1.dev5+g1a2b3c")
+        self.register()
+        self.assertEqual(self.assert_replaced()._release, "0.33.0")
+
+    def test_the_shape_is_that_of_the_release(self) -> None:
+        """A stand-in of one release that says it is another."""
+        for release, other in (("0.26.0", "0.27.1"), ("0.27.1", "0.26.0"), ("0.28.0", "0.29.0")):
+            with self.subTest(release, other=other):
+                self.again()
+                self.install_release(release)
+                os.environ["HITLINE_VLLM"] = other
+                with self.assertLogs("vllm.hitline", "ERROR"), self.assertRaises(vllm_plugin.UnsupportedVLLM) as refused:
+                    self.register()
+                    importlib.import_module(SCHEDULER)
+                self.assertIn(f"expected is that of vLLM {other}, LookupKeyClient(vllm_config)", str(refused.exception))
+
+
+def server_of(revision: str, reply: bytes) -> Callable[[list[bytes]], bytes]:
+    return lambda frames: stat_reply(revision) if frames == [b"stat"] else message(reply)
+
+
+def parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
 
 
 # Of the class that is to be replaced: what is in the place of what, and what is said.
@@ -253,9 +395,12 @@ OTHER_SHAPES = [
     ("non_block=False", "non_block=False, apply_eagle=True", "lookup.*apply_eagle=True"),
     ("non_block=False", "non_block", "has lookup"),
     ("non_block=False", "*, non_block=False", "has lookup"),
-    ("req_id, token_len", "token_len, req_id", "has lookup"),
-    ("req_id, token_len, block_hashes, non_block=False", "token_len, block_hashes", "has lookup"),
+    ("non_block=False", "non_block=False, *more", "has lookup"),
+    ("req_id, num_tokens", "num_tokens, req_id", "has lookup"),
+    ("req_id, num_tokens", "req_id, token_len", "has lookup"),
+    ("req_id, num_tokens, block_hashes, non_block=False", "num_tokens, block_hashes", "has lookup"),
     ("non_block=False):", "non_block=False) -> 'LookupResult | None':", "returns LookupResult"),
+    ("non_block=False):", "non_block=False) -> 'int | None':", "returns int"),
     ("non_block=False):", "non_block=False) -> bytes:", "returns .*bytes"),
     ("def discard(self, req_id)", "def discard(self)", "has discard"),
     ("def discard(", "def _discard(", "no method discard"),
@@ -264,14 +409,25 @@ OTHER_SHAPES = [
     ("def __init__", "def __new__", "no method __init__"),
 ]
 
+IMPORT_RESULT = f"from {DATA} import MooncakeLookupResult\nclass LookupKeyClient:"
+
 SAME_SHAPES = [
-    ("token_len", "num_tokens"),
-    ("non_block=False):", "non_block: bool = False) -> 'int | None':"),
-    ("non_block=False):", "non_block: bool = False) -> __import__('typing').Optional[int]:"),
+    ("non_block=False):", "non_block: bool = False) -> 'MooncakeLookupResult | None':"),
+    ("non_block=False):", "non_block: bool = False) -> __import__('typing').Optional[MooncakeLookupResult]:"),
     ("def close(self)", "def _record(self): pass\n    def close(self)"),
 ]
 if sys.version_info >= (3, 10):
-    SAME_SHAPES.append(("non_block=False):", "non_block: bool = False) -> int | None:"))
+    SAME_SHAPES.append(("non_block=False):", "non_block: bool = False) -> MooncakeLookupResult | None:"))
+
+# Likewise of the classes of results.
+OTHER_RESULTS = [
+    ("class MooncakeLookupResult", "class LookupResult", "MooncakeLookupResult is missing"),
+    ("class TailKeyBoundary", "class TailBoundary", "TailKeyBoundary is missing"),
+    ("@dataclass(frozen=True)\nclass TailKeyBoundary:", "TailKeyBoundary = 1\nclass Other:", "TailKeyBoundary is no class"),
+    ("    hit_length: int\n", "    hit_length: int\n    group_hits: tuple\n", r"MooncakeLookupResult is built with \(hit_length"),
+    ("    num_tokens: int\n", "    num_tokens: int = 0\n", r"TailKeyBoundary is built with \(group_id.* = 0"),
+    ("    group_id: int\n", "    group: int\n", r"TailKeyBoundary is built with \(group: "),
+]
 
 
 class Shapes(StandIn):
@@ -283,7 +439,7 @@ class Shapes(StandIn):
                     self.register()
                     importlib.import_module(SCHEDULER)
         self.assertEqual(len(logs.output), 1)
-        self.assertIn(vllm_plugin.EXPECTED, logs.output[0])
+        self.assertIn(f"; expected is {vllm_plugin._expected(RELEASE)}; unset HITLINE_ADDRESS", logs.output[0])
 
     def test_other_shapes_are_refused(self) -> None:
         for old, new, text in OTHER_SHAPES:
@@ -291,8 +447,7 @@ class Shapes(StandIn):
                 if imported and "is missing" in text:
                     continue  # the scheduler side could not have been imported
                 with self.subTest(new, imported=imported):
-                    self.doCleanups()
-                    self.setUp()
+                    self.again()
                     self.assertIn(old, WORKER_TEXT)
                     self.install(WORKER_TEXT.replace(old, new))
                     if imported:
@@ -302,18 +457,24 @@ class Shapes(StandIn):
     def test_same_shapes_are_replaced(self) -> None:
         for old, new in SAME_SHAPES:
             with self.subTest(new):
-                self.doCleanups()
-                self.setUp()
+                self.again()
                 self.assertIn(old, WORKER_TEXT)
-                self.install(WORKER_TEXT.replace(old, new))
+                self.install(WORKER_TEXT.replace(old, new).replace("class LookupKeyClient:", IMPORT_RESULT))
                 self.register()
                 self.assert_replaced()
+
+    def test_other_results_are_refused(self) -> None:
+        for old, new, text in OTHER_RESULTS:
+            with self.subTest(new):
+                self.again()
+                self.assertIn(old, DATA_TEXT)
+                self.install(data=DATA_TEXT.replace(old, new))
+                self.refused(f"in {DATA}, {text}")
 
     def test_a_scheduler_side_without_the_name_is_refused(self) -> None:
         for imported in (False, True):
             with self.subTest(imported=imported):
-                self.doCleanups()
-                self.setUp()
+                self.again()
                 self.install(scheduler=f"import {WORKER} as worker\n")
                 if imported:
                     original = importlib.import_module(SCHEDULER).worker.LookupKeyClient
@@ -322,17 +483,23 @@ class Shapes(StandIn):
                     self.assertIs(sys.modules[WORKER].LookupKeyClient, original, "not by half")
 
     def test_missing_modules_are_refused(self) -> None:
-        for worker, scheduler, missing in ((None, "", WORKER), ("", None, SCHEDULER)):
+        for worker, scheduler, data, missing in (
+            (None, "", "", WORKER),
+            ("", None, "", SCHEDULER),
+            ("", "", None, DATA),
+        ):
             with self.subTest(missing):
-                self.doCleanups()
-                self.setUp()
-                self.install(worker, scheduler)
+                self.again()
+                self.install(worker, scheduler, data)
                 self.refused(f"there is no module {missing}")
 
     def test_no_vllm_is_refused(self) -> None:
         if importlib.util.find_spec("vllm") is not None:
             self.skipTest("vLLM is installed here")
-        self.refused(f"there is no module {WORKER}")
+        with self.assertLogs("vllm.hitline", "ERROR"), self.assertRaisesRegex(
+            vllm_plugin.UnsupportedVLLM, "there is no module vllm; expected is vLLM, one of 0.24.0"
+        ):
+            self.register()
 
 
 if __name__ == "__main__":
