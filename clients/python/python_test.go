@@ -72,6 +72,10 @@ func TestClient(t *testing.T) {
 		python := xxhashPython(t, python)
 		unittests(t, python, append(environ[:1:1], "HITLINE_TEST_XXHASH=1"), "-v", "tests.test_anchors")
 	})
+	t.Run("in vLLM's modules", func(t *testing.T) {
+		t.Parallel()
+		unittests(t, python, append(environ[:1:1], "HITLINE_TEST_WHEELS="+vllmModules(t, python)), "-v", "tests.test_wheels")
+	})
 }
 
 // unittests runs tests and logs how many, with how many vectors, and which were skipped.
@@ -82,9 +86,10 @@ func unittests(t *testing.T, python string, environ []string, args ...string) {
 	require.NoError(t, err, "%s", out)
 	for line := range strings.Lines(string(out)) {
 		_, counts, found := strings.Cut(line, "wire vectors: ")
+		_, wheel, inWheel := strings.Cut(line, "wheel of ")
 		switch {
-		case found:
-			t.Log(strings.TrimSpace(counts))
+		case found, inWheel:
+			t.Log(strings.TrimSpace(counts + wheel))
 		case strings.Contains(line, "skipped") || strings.HasPrefix(line, "Ran "):
 			t.Log(strings.TrimSpace(line))
 		}
@@ -106,6 +111,24 @@ func xxhashPython(t *testing.T, python string) string {
 		lacks(t, "pip cannot fetch xxhash: %v\n%s", err, out)
 	}
 	return inside
+}
+
+// vllmModules returns a folder with the connector's modules of vLLM's releases. They are
+// kept in the user's cache; HITLINE_TEST_VLLM_DIR names another folder.
+func vllmModules(t *testing.T, python string) string {
+	if out, err := command(t, python, "-c", "import sys; sys.exit(sys.version_info < (3, 10))").CombinedOutput(); err != nil {
+		lacks(t, "python3 is older than 3.10, which vLLM needs: %v\n%s", err, out)
+	}
+	dir := os.Getenv("HITLINE_TEST_VLLM_DIR")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		require.NoError(t, err)
+		dir = filepath.Join(cache, "hitline-test-vllm")
+	}
+	if out, err := command(t, python, "-m", "tests.wheels", dir).CombinedOutput(); err != nil {
+		lacks(t, "cannot fetch modules of vLLM's wheels: %v\n%s", err, out)
+	}
+	return dir
 }
 
 // wireVectors writes what clients of the reference sent and returned to a file.

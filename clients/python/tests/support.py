@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
 WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
 RELEASES = os.environ.get("HITLINE_TEST_RELEASES", "")
+WHEELS = os.environ.get("HITLINE_TEST_WHEELS", "")
 
 PATIENCE = 20.0
 

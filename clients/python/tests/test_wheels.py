@@ -1,0 +1,200 @@
+"""The plug-in in the unmodified modules of vLLM's releases, against a server."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from hitline import VLLM_RELEASES, Client, LookupKeyClient, vllm_plugin
+from tests.support import WHEELS, Server, chained, needs_server, unused_address
+from tests.test_client import eventually
+from tests.test_releases import FINE_GRAINED, OLD
+from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
+from tests.wheels import STUBS, Stubs
+
+
+
+@needs_server
+@unittest.skipUnless(WHEELS, "HITLINE_TEST_WHEELS names no folder of releases")
+@unittest.skipUnless(sys.version_info >= (3, 10), "vLLM needs Python 3.10")
+class Wheels(StandIn):
+    @staticmethod
+    def forget() -> None:
+        for name in list(sys.modules):
+            if name.partition(".")[0] in STUBS:
+                del sys.modules[name]
+        importlib.invalidate_caches()
+
+    def load(self, release: str) -> None:
+        """Has the modules of a release found, in an interpreter without them."""
+        self.again()
+        sys.meta_path.insert(0, Stubs(Path(WHEELS) / release))
+
+    def scheduler(self, **extra: Any) -> Any:
+        """The release's own scheduler side of a pool of one group, blocks of 16 tokens."""
+        module = importlib.import_module(SCHEDULER)
+        # What the engine works out from its configuration.
+        coordinator = SimpleNamespace(enable_partial_hash_hits=False, kv_cache_groups=[])
+        for name, value in (
+            ("resolve_kv_cache_block_sizes", lambda *_: (16, 16)),
+            ("partial_hash_hits_enabled", lambda *_: False),
+            ("MooncakeStoreCoordinator", SimpleNamespace(from_kv_cache_config=lambda *_: coordinator)),
+        ):
+            if hasattr(module, name):
+                setattr(module, name, value)
+        vllm_config = SimpleNamespace(
+            kv_transfer_config=SimpleNamespace(kv_role="kv_both", kv_connector_extra_config=extra),
+            parallel_config=SimpleNamespace(world_size=1, decode_context_parallel_size=1),
+            kv_events_config=None,
+        )
+        groups = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=16))]
+        kv_cache_config = SimpleNamespace(
+            kv_cache_groups=groups, prefix_cacheable_groups=groups, prefix_cacheable_group_ids=[0]
+        )
+        scheduler = module.MooncakeStoreScheduler(vllm_config, kv_cache_config)
+        self.addCleanup(scheduler.client.close)
+        return scheduler
+
+    def test_what_is_replaced_is_there(self) -> None:
+        for release in VLLM_RELEASES:
+            with self.subTest(release):
+                self.load(release)
+                original = importlib.import_module(WORKER).LookupKeyClient
+                self.assertIs(importlib.import_module(SCHEDULER).LookupKeyClient, original)
+                self.assertEqual((original.__module__, sys.modules["vllm"].__version__), (WORKER, release))
+                self.register()
+                replacement = self.assert_replaced()
+                for name in vllm_plugin._shape(release):
+                    self.assertEqual(parameters(getattr(replacement, name)), parameters(getattr(original, name)))
+
+    def test_no_release_has_the_shape_of_another_form(self) -> None:
+        forms = {"0.26.0": "token_len", "0.28.0": "num_tokens", "0.33.0": "MooncakeLookupResult"}
+        for release in forms:
+            for other in forms:
+                with self.subTest(release, other=other):
+                    self.load(release)
+                    original = importlib.import_module(WORKER).LookupKeyClient
+                    signature = str(inspect.signature(original.lookup))
+                    self.assertEqual(bool(vllm_plugin._difference(original, other)), release != other, signature)
+
+    def test_lookups(self) -> None:
+        """Through the release's scheduler side, which the plug-in gave its client."""
+        blocks = chained("wheels", 4)
+        request = SimpleNamespace(request_id="r", num_tokens=60, block_hashes=blocks[:3])
+        finished = SimpleNamespace(
+            finished_req_ids=["r"],
+            preempted_req_ids=None,
+            scheduled_new_reqs=[],
+            scheduled_cached_reqs=SimpleNamespace(req_ids=[]),
+        )
+        for release in VLLM_RELEASES:
+            for imported in (False, True):
+                with self.subTest(release, imported=imported), Server(POOL_VLLM=release) as server:
+                    with Client(server.address) as plain:
+                        plain.store(blocks[:2], first_chunk=0)
+                    self.load(release)
+                    if imported:
+                        importlib.import_module(SCHEDULER)
+                    self.register(server.address)
+                    scheduler = self.scheduler()
+                    self.assertIsInstance(scheduler.client, LookupKeyClient)
+                    self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (32, True))
+                    self.check_boundaries(release, scheduler.load_specs["r"], [(0, 32)])
+                    scheduler.build_connector_meta(finished)
+                    self.assertEqual(scheduler.load_specs, {})
+
+                    later = self.scheduler(lookup_async=True)
+                    with later.client._lock:  # the first call cannot be answered yet
+                        self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
+                    got = eventually(lambda: later.get_num_new_matched_tokens(request, 0), (None, False))
+                    self.assertEqual(got, (32, True))
+                    self.check_boundaries(release, later.load_specs["r"], [(0, 32)])
+                    with later.client._lock:
+                        self.assertEqual(later.get_num_new_matched_tokens(request, 0), (None, False))
+                        self.assertEqual(list(later.client._futures), ["r"])
+                        later.build_connector_meta(finished)
+                        self.assertEqual(later.client._futures, {})
+
+                    self.assertIs(scheduler.reset_store(), True)
+                    self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
+                    for each in (scheduler, later):
+                        each.client.close()
+                    with mock.patch.object(vllm_plugin.logger, "disabled", True):
+                        self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
+                        self.assertIs(scheduler.reset_store(), False)
+            print(f"wheel of vLLM {release}: lookup, non_block, discard, reset, close", flush=True)
+
+    def check_boundaries(self, release: str, load_spec: Any, want: list[tuple[int, int]]) -> None:
+        if release in OLD:
+            self.assertFalse(hasattr(load_spec, "tail_key_boundaries"))
+            return
+        found = load_spec.tail_key_boundaries
+        self.assertIsInstance(found, tuple)
+        self.assertEqual([type(b) for b in found], [sys.modules[DATA].TailKeyBoundary] * len(want))
+        self.assertEqual([(b.group_id, b.num_tokens) for b in found], want)
+
+    def test_results(self) -> None:
+        """They are those that the release's own decoder gives for the server's replies."""
+        blocks = chained("fine", 14)
+        for release in VLLM_RELEASES:
+            if release in OLD:
+                continue
+            settings = {"POOL_VLLM": release, **FINE_GRAINED}
+            if release in ("0.32.0", "0.33.0"):
+                settings["POOL_CACHE_HIT_ALIGNMENT_TOKENS"] = "4"
+            with self.subTest(release), Server(**settings) as server, Client(server.address) as plain:
+                plain.store([blocks[3], blocks[7], blocks[11]], group=0)
+                plain.store([blocks[9]], group=1)
+                self.load(release)
+                self.register(server.address)
+                client = self.assert_replaced()(object())
+                self.addCleanup(client.close)
+                data = sys.modules[DATA]
+                decode = importlib.import_module(vllm_plugin.PACKAGE + ".protocol").decode_lookup_response
+                for tokens, hashes in ((56, blocks), (40, blocks), (56, blocks[:5]), (56, []), (0, blocks)):
+                    frames = (b"lookup", tokens.to_bytes(4, "big"), b"\0\x20", b"".join(hashes))
+                    want = decode(plain._exchange(*frames)[0])
+                    for _ in range(2):
+                        self.assertEqual(client.lookup("r", tokens, hashes), want)
+                        waited = eventually(lambda: client.lookup("r", tokens, hashes, non_block=True), None)
+                        self.assertEqual(waited, want)
+                        self.assertIs(type(waited), data.MooncakeLookupResult)
+                        client._anchors_from = 1
+                    client._anchors_from = 4096
+                want = data.MooncakeLookupResult(40, (data.TailKeyBoundary(0, 48), data.TailKeyBoundary(1, 40)))
+                self.assertEqual(client.lookup("r", 56, blocks), want)
+
+    def test_failures(self) -> None:
+        """They have the form of the release, and never reach the engine."""
+        for release in VLLM_RELEASES:
+            self.load(release)
+            self.register(unused_address(self))
+            client = self.assert_replaced()(object())
+            self.addCleanup(client.close)
+            want = 0 if release in OLD else sys.modules[DATA].MooncakeLookupResult(0)
+            with self.subTest(release), mock.patch.object(vllm_plugin.logger, "disabled", True):
+                self.assertEqual(client.lookup("r", 64, []), want)
+                self.assertEqual(eventually(lambda: client.lookup("r", 64, [], non_block=True), None), want)
+                self.assertEqual(client.lookup("r", 1 << 32, []), want)
+                self.assertIs(client.reset(), False)
+
+    def test_a_server_of_another_release(self) -> None:
+        for release, other in (("0.28.0", "0.33.0"), ("0.33.0", "0.28.0"), ("0.33.0", "0.32.0")):
+            with self.subTest(release, other=other), Server(POOL_VLLM=other) as server:
+                self.load(release)
+                self.register(server.address)
+                scheduler = self.scheduler()
+                request = SimpleNamespace(request_id="r", num_tokens=64, block_hashes=chained("a", 4))
+                with self.assertLogs("vllm.hitline", "ERROR") as logs:
+                    self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
+                self.assertRegex(logs.output[0], f"the engine is vLLM {release}, .*set pool.vllm to '{release}'")
+
+
+if __name__ == "__main__":
+    unittest.main()
