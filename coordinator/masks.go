@@ -127,10 +127,11 @@ func (c *Coordinator) storePattern(g int, promptTokens int64) Mask {
 }
 
 // droppedPattern returns the pattern of a group that is not kept in the store, by its
-// position in Pool.Groups.
+// position in Pool.Groups: the sentinel, or the window rule if only its bounded replay keeps
+// it out. (Reference: the coordinator's masks of such groups, which no worker asks for.)
 func (c *Coordinator) droppedPattern(i int, interval *int, promptTokens int64) Mask {
 	group := c.widen(c.pool.Groups[i])
-	if !group.Kind.window() || c.pool.SchedulerBlockSize%group.BlockSize != 0 {
+	if !group.BoundedReplay || c.pool.SchedulerBlockSize%group.BlockSize != 0 {
 		return allMask
 	}
 	return c.reachableWindow(&group, false, interval, promptTokens)

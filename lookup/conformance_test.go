@@ -37,6 +37,60 @@ func TestConformanceReleases(t *testing.T) {
 	}
 }
 
+// encodeCase is a result and its reply, or the error of a number that does not fit.
+type encodeCase struct {
+	ID         string     `json:"id"`
+	HitLength  int64      `json:"hit_length"`
+	Boundaries [][2]int64 `json:"tail_key_boundaries"`
+	Expect     struct {
+		Reply string `json:"reply"`
+		Error string `json:"error"`
+	} `json:"expect"`
+}
+
+// TestConformanceEncode judges the replies to lookups of releases with tail boundaries.
+func TestConformanceEncode(t *testing.T) {
+	for _, class := range conformance.ReleaseClasses {
+		var file struct {
+			Cases []encodeCase `json:"encode_cases"`
+		}
+		name := "releases/" + class + "/wire.json"
+		if conformance.LoadLists(t, name, &file); file.Cases == nil {
+			continue // before 0.29.0
+		}
+		s, err := NewService(ServiceConfig{Pool: coordinator.Pool{VLLM: class}})
+		require.NoError(t, err)
+		report := conformance.NewReport(t, name+", encoded replies")
+		for i := range file.Cases {
+			report.Add(file.Cases[i].ID, file.Cases[i].judge(s))
+		}
+		report.Done()
+	}
+}
+
+func (c *encodeCase) judge(s *Service) conformance.Verdict {
+	answer := coordinator.Hit{Tokens: c.HitLength}
+	for _, b := range c.Boundaries {
+		answer.TailBoundaries = append(answer.TailBoundaries, coordinator.TailBoundary{Group: int(b[0]), Tokens: b[1]})
+	}
+	hit, err := s.newHit(answer)
+	if errors.Is(err, ErrHitRange) != (c.Expect.Error == "OverflowError") {
+		return conformance.Differs("error %v, want %q", err, c.Expect.Error)
+	}
+	if err != nil {
+		return conformance.Verdict{}
+	}
+	reply := netproto.AppendTailHit(nil, nil, uint32(hit.Tokens), len(hit.TailBoundaries))
+	for _, b := range hit.TailBoundaries {
+		reply = netproto.AppendTailBoundary(reply, uint32(b.Group), uint32(b.Tokens))
+	}
+	frames, _, err := netproto.ParseMessage(reply, netproto.Limits{}, nil)
+	if err != nil || hex.EncodeToString(frames[0]) != c.Expect.Reply {
+		return conformance.Differs("reply %x (%v), want %s", reply, err, c.Expect.Reply)
+	}
+	return conformance.Verdict{}
+}
+
 // conformWorker judges each case: asked of an external store by keys, by a service
 // whose backend is this store, asking all, and, where the store answers properly, by
 // one that gallops and by one whose index holds the same.

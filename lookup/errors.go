@@ -13,6 +13,9 @@ var (
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
+	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
+	// pools whose hits have tail boundaries.
+	ErrHitRange = errors.New("lookup: the hit does not fit 32 bits")
 	// ErrConfig is the error of an unknown Strategy.
 	ErrConfig = errors.New("lookup: bad configuration")
 )

@@ -30,7 +30,7 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.
 
 // Explanation ends a query that BeginExplain has begun.
 func (q *Query) Explanation() (api.Explanation, error) {
-	hit, err := q.answer()
+	answer, err := q.answer()
 	if err != nil {
 		return api.Explanation{}, err
 	}
@@ -41,5 +41,6 @@ func (q *Query) Explanation() (api.Explanation, error) {
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	return api.NewExplanation(newHit(hit, q.service.coord.Alignment()), ends), nil
+	hit, err := q.service.newHit(answer)
+	return api.NewExplanation(hit, ends), err
 }

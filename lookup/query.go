@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/hitline/hitline/bufpool"
@@ -243,7 +244,11 @@ func (q *Query) clearBits() {
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
 // until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
-	hit, err := q.answer()
+	answer, err := q.answer()
+	if err != nil {
+		return api.Hit{}, err
+	}
+	hit, err := q.service.newHit(answer)
 	if err != nil {
 		return api.Hit{}, err
 	}
@@ -253,7 +258,7 @@ func (q *Query) Finish() (api.Hit, error) {
 	} else {
 		q.service.count(0, 0)
 	}
-	return newHit(hit, q.service.coord.Alignment()), nil
+	return hit, nil
 }
 
 // answer applies the rules to the bits.
@@ -276,13 +281,31 @@ func (q *Query) answer() (coordinator.Hit, error) {
 	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
 }
 
-// newHit rounds a hit down to the largest aligned one that the wire's 32 bits hold, which
-// then has no tail boundaries.
-func newHit(hit coordinator.Hit, alignment int64) api.Hit {
-	if hit.Tokens > math.MaxUint32-alignment {
-		return api.Hit{Tokens: min(hit.Tokens, math.MaxUint32-math.MaxUint32%alignment)}
+// newHit returns the hit of an answer. The wire has 32 bits for a number of tokens. A hit with
+// tail boundaries that does not fit is ErrHitRange, as in the reference; any other is rounded
+// down to the largest aligned hit that fits.
+func (s *Service) newHit(hit coordinator.Hit) (api.Hit, error) {
+	if s.coord.HasTailBoundaries() {
+		return api.Hit(hit), checkRange(hit)
 	}
-	return api.Hit{Tokens: hit.Tokens, TailBoundaries: hit.TailBoundaries}
+	if hit.Tokens > math.MaxUint32 {
+		hit.Tokens = math.MaxUint32 - math.MaxUint32%s.coord.Alignment()
+	}
+	return api.Hit(hit), nil
+}
+
+// checkRange fails with ErrHitRange if a number of the hit has more than 32 bits.
+func checkRange(hit coordinator.Hit) error {
+	fits := func(n int64) bool { return n >= 0 && n <= math.MaxUint32 }
+	for _, b := range hit.TailBoundaries {
+		if !fits(int64(b.Group)) || !fits(b.Tokens) {
+			return fmt.Errorf("%w: %d tokens of group %d", ErrHitRange, b.Tokens, b.Group)
+		}
+	}
+	if !fits(hit.Tokens) {
+		return fmt.Errorf("%w: %d tokens", ErrHitRange, hit.Tokens)
+	}
+	return nil
 }
 
 // Release returns the query and its bitsets to their pools. It may be called at any time

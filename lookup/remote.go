@@ -71,7 +71,10 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 	if !errors.Is(ctx.Err(), context.Canceled) {
 		r.CountLookup(numTokens, hashes.Len(), o.hit.Tokens)
 	}
-	hit := newHit(o.hit, r.service.coord.Alignment())
+	hit, err := r.service.newHit(o.hit)
+	if err != nil {
+		return api.Hit{}, err
+	}
 	if r.cfg.Watch != nil {
 		r.cfg.Watch(LookupEvent{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, Hit: hit})
 	}
@@ -113,11 +116,12 @@ func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.H
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err)
 	}
-	hit, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
+	answer, ends, err := r.service.coord.LookupExplain(numTokens, hashes, lease)
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	return api.NewExplanation(newHit(hit, r.service.coord.Alignment()), ends), nil
+	hit, err := r.service.newHit(answer)
+	return api.NewExplanation(hit, ends), err
 }
 
 // exists makes one call of the backend for keys. memory is held until the call returns.
