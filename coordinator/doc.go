@@ -1,7 +1,7 @@
 // Package coordinator decides how many leading tokens of a prompt an external KV cache
 // pool can serve, and which blocks of each KV cache group these are. It reproduces the
-// coordinator and the worker's lookup of the vLLM MooncakeStore connector at three dated
-// revisions, bit for bit. Its input is presence: it does no I/O beyond a [KeyStore].
+// coordinator and the worker's lookup of the vLLM MooncakeStore connector of vLLM 0.24.0 to
+// 0.33.0 and at three dated revisions, bit for bit. Its input is presence: it does no I/O beyond a [KeyStore].
 //
 // # Glossary
 //
@@ -11,10 +11,13 @@
 //     is a multiple of H, and k = B/H is the group's stride.
 //   - block, chunk: the same. Chunk c of a group is its tokens [c*B, (c+1)*B). It is keyed
 //     by the last raw hash in it, netproto.KeyIndex(c, k).
+//   - store group: a group that is kept in the store. Group numbers count store groups,
+//     unless they say that they are positions in Pool.Groups.
+//   - tail boundary: the token at which a group's last block of a hit is keyed.
 //   - attention group: all groups of equal spec. A chunk of it is cached only if every
 //     member has it, and its members share one mask.
 //   - alignment A: the tokens that hits are multiples of. It is the scheduler block size L,
-//     or H in fine-grained mode (revision 2026-08-17 only).
+//     or H in fine-grained mode (from revision 2026-08-17 on).
 //   - mask: whether each chunk of a group is a real block or a null one.
 //   - eagle group: a group of a draft model, or any group if the pool uses EAGLE and flags
 //     none. It drops the last block that it finds: the drafter must see it computed.
@@ -27,14 +30,17 @@
 //
 //	pool.go         configuration: defaults and checks
 //	kind.go         the attention kinds
-//	revision.go     the revisions, and how finding differs between them
+//	revision.go     the revisions, and the releases of vLLM that they stand for
+//	rules.go        the points in which revisions differ
 //	coordinator.go  Coordinator: the attention groups
 //	presence.go     presence bits, and searches in them a word at a time
 //	finders.go      the rule of each kind, for one attention group
 //	find.go         FindHit: the common hit of all attention groups
 //	mask.go         Mask, a list kept as a rule
 //	masks.go        store, lookup and load masks
+//	tail.go         Hit, and the tail boundaries of its groups
 //	ranks.go        the ranks that must hold a block
+//	namespace.go    the store namespace of keys, and shards
 //	keys.go         the text of keys
 //	keystore.go     KeyStore, the external store of a lookup
 //	lookup.go       Lookup: a whole lookup in one call of the store

@@ -139,22 +139,49 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 	if err != nil {
 		return groupHit{}, err
 	}
-	need := a.windowBlocks(args.drop)
 	v := a.view(p)
-	end, length := numKnown, 0 // of the run that ends at chunk end, end excluded
-	for i := numKnown - 1; i >= 0 && length < max(1, need); i-- {
-		if v.everything || v.hasBlock(i, a.chunkPositions) {
-			length++
-			continue
-		}
-		end, length = i, 0
-	}
-	f := groupHit{null: int64(end - length), real: int64(length)}
+	start, length := lastChunkRun(&v, numKnown-1, max(1, a.windowBlocks(args.drop)), a.chunkPositions, args.ones)
+	f := groupHit{null: int64(start), real: int64(length)}
 	if args.drop && f.entries() > 0 {
 		f.cut(f.entries() - 1)
 	}
 	f.hit = f.entries() * a.block
 	return f, nil
+}
+
+// lastChunkRun is lastRun over chunks of chunkPositions positions. ones is in chunks.
+func lastChunkRun(v *view, last, need, chunkPositions int, ones *span) (start, length int) {
+	for last >= 0 {
+		start := last - need + 1
+		gap := v.lastAbsentBlock(max(0, start), last, chunkPositions, ones)
+		switch {
+		case gap >= 0:
+			last = gap - 1
+		case start < 0:
+			return 0, last + 1
+		default:
+			return start, need
+		}
+	}
+	return 0, 0
+}
+
+// lastAbsentBlock returns the highest absent block in [from, i], or -1. It skips the blocks in
+// ones, and extends it.
+func (v *view) lastAbsentBlock(from, i, chunkPositions int, ones *span) int {
+	if v.everything {
+		return -1
+	}
+	if ones.from > i || i >= ones.to {
+		*ones = span{i + 1, i + 1}
+	}
+	for ones.from > from {
+		if !v.hasBlock(ones.from-1, chunkPositions) {
+			return ones.from - 1
+		}
+		ones.from--
+	}
+	return -1
 }
 
 // windowBlocks returns the number of blocks that the window before a token needs, and one
