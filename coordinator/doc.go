@@ -1,7 +1,8 @@
 // Package coordinator decides how many leading tokens of a prompt an external KV cache
 // pool can serve, and which blocks of each KV cache group these are. It reproduces the
-// coordinator and the worker's lookup of the vLLM MooncakeStore connector of vLLM 0.24.0 to
-// 0.33.0 and at three dated revisions, bit for bit. Its input is presence: it does no I/O beyond a [KeyStore].
+// coordinator and the worker's lookup of vLLM's MooncakeStore connector, of the releases
+// 0.24.0 to 0.33.0 and of three dated revisions, bit for bit. Its input is presence: it does
+// no I/O beyond a [KeyStore].
 //
 // # Glossary
 //
