@@ -96,7 +96,7 @@ func (c *Coordinator) widen(g Group) Group {
 
 // isFineGrained reports whether hits may end inside a block.
 func (c *Coordinator) isFineGrained() bool {
-	hashBlock := c.pool.HashBlockSize
+	least := c.pool.HashBlockSize + 1 // block size of a mamba group that turns it on
 	switch {
 	case c.rules.fineGrained == fineGrainedNever || c.pool.CapacityOnly:
 		return false
@@ -104,10 +104,10 @@ func (c *Coordinator) isFineGrained() bool {
 		hits := c.pool.CacheHitAlignmentTokens
 		return hits > 0 && hits < c.pool.SchedulerBlockSize
 	case c.rules.fineGrained == fineGrainedDerivedDCP && c.pool.DCPSize > 1:
-		hashBlock--
+		least--
 	}
 	return slices.ContainsFunc(c.groups, func(g groupState) bool {
-		return g.Kind == Mamba && g.MambaCacheMode == "align" && g.BlockSize > hashBlock
+		return g.Kind == Mamba && g.MambaCacheMode == "align" && g.BlockSize >= least
 	})
 }
 
@@ -188,6 +188,9 @@ func (c *Coordinator) FineGrained() bool { return c.fineGrained }
 // Stride returns k, the number of hash blocks in a block of group g. Chunk i of
 // the group is keyed by raw hash netproto.KeyIndex(i, k).
 func (c *Coordinator) Stride(g int) int { return c.groups[g].BlockSize / c.pool.HashBlockSize }
+
+// PoolIndex returns the position of store group g in Pool.Groups.
+func (c *Coordinator) PoolIndex(g int) int { return c.groups[g].poolGroup }
 
 // Group returns store group g as it takes part in lookups: its window includes what
 // the revision adds. The caller owns the copy.

@@ -19,7 +19,7 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 		return 0, fmt.Errorf("%w: the worker's lookup of revision %s, whose keys no other revision shares", ErrNotImplemented, c.pool.Revision)
 	}
 	if err := c.checkAligned(numTokens); err != nil {
-		return 0, fmt.Errorf("%w, which pool.revision %s wants: set pool.revision to %s if the engine is vLLM 0.27 or newer", err, c.pool.Revision, Revision20260817)
+		return 0, fmt.Errorf("%w, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release", err)
 	}
 	return numTokens, nil
 }

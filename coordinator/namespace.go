@@ -60,8 +60,24 @@ func (p *Pool) storeTPSize() int64 {
 	size := int64(1)
 	for _, tp := range p.PrefillTPSizes {
 		if size = lcm(size, int64(tp)); size > maxRanks {
-			return 0 // more shards than heads of any model
+			break // validateSharing refuses it
 		}
 	}
 	return size
+}
+
+// validateSharing bounds the shards of a block: each costs a key prefix in memory.
+func (p *Pool) validateSharing() error {
+	if p.StoreTPSize == nil && !p.EnableStoreTPLCM {
+		return nil
+	}
+	for i, tp := range p.PrefillTPSizes {
+		if tp > maxRanks {
+			return invalid([]string{fmt.Sprintf("prefill_tp_sizes[%d]", i), "prefill_tp_sizes"}, "%d is too large, at most %d ranks are possible", tp, maxRanks)
+		}
+	}
+	if shards := p.storeTPSize(); shards*int64(p.PPSize) > maxRanks {
+		return invalid([]string{"store_tp_size", "prefill_tp_sizes", "pp_size"}, "%d shards on %d pipeline ranks, at most %d ranks are possible", shards, p.PPSize, maxRanks)
+	}
+	return nil
 }

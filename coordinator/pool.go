@@ -79,9 +79,10 @@ type Pool struct {
 	EnableCrossLayersBlocks bool   `json:"enable_cross_layers_blocks,omitempty" yaml:"enable_cross_layers_blocks,omitempty"`
 	KVCacheLayout           string `json:"kv_cache_layout,omitempty" yaml:"kv_cache_layout,omitempty"` // "": LBHNC
 
-	// VLLM is the engine's release, for example "0.33.0". It sets Revision. A release that
-	// is not known is refused, unless AllowUnknownVLLM is set: then it has the rules of the
-	// newest known one.
+	// VLLM is the engine's release, for example "0.33.0". It sets Revision, which is to be
+	// left zero: the zero revision counts as not set. A release that is not known is
+	// refused, unless it is newer than all known ones and AllowUnknownVLLM is set: then it
+	// has the rules of the newest known one.
 	VLLM             string   `json:"vllm,omitempty" yaml:"vllm,omitempty"`
 	AllowUnknownVLLM bool     `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
 	Revision         Revision `json:"revision" yaml:"revision"`
@@ -115,6 +116,11 @@ func (p Pool) withDefaults() Pool {
 	p.Groups = slices.Clone(p.Groups)
 	if len(p.Groups) == 0 {
 		p.Groups = []Group{{Kind: FullAttention, BlockSize: p.HashBlockSize}}
+	}
+	for g := range p.Groups {
+		if transfer := p.Groups[g].EnableKVTransfer; transfer != nil {
+			p.Groups[g].EnableKVTransfer = new(*transfer)
+		}
 	}
 	p.PrefillTPSizes = slices.Clone(p.PrefillTPSizes)
 	for _, number := range []**int{&p.RetentionInterval, &p.StoreTPSize} {
@@ -195,6 +201,9 @@ func (p *Pool) validateNumbers() error {
 	if err := p.validateRelease(); err != nil {
 		return err
 	}
+	if err := p.validateSharing(); err != nil {
+		return err
+	}
 	if r := p.RetentionInterval; r != nil {
 		if *r < 0 || *r > maxTokens {
 			return invalid([]string{"retention_interval"}, "retention_interval is %d, want 0 to %d, or none", *r, maxTokens)
@@ -213,7 +222,7 @@ func (p *Pool) validateRelease() error {
 	}
 	revision, err := p.releaseRevision()
 	if err != nil {
-		return invalid([]string{"vllm"}, "%w; set allow_unknown_vllm to serve it by the rules of %s", err, NewestRelease())
+		return invalid([]string{"vllm"}, "%w; allow_unknown_vllm serves newer ones by the rules of %s", err, NewestRelease())
 	}
 	if revision != p.Revision {
 		return invalid([]string{"revision", "vllm"}, "revision %s is not that of vLLM %s, remove one of them", p.Revision, p.VLLM)
@@ -221,10 +230,11 @@ func (p *Pool) validateRelease() error {
 	return nil
 }
 
-// releaseRevision returns the revision of VLLM.
+// releaseRevision returns the revision of VLLM. An unknown release that is older than the
+// newest known one is never allowed: its engines may read the reply in another form.
 func (p *Pool) releaseRevision() (Revision, error) {
 	revision, err := ParseRelease(p.VLLM)
-	if err != nil && p.AllowUnknownVLLM {
+	if err != nil && p.AllowUnknownVLLM && isNewer(p.VLLM, NewestRelease()) {
 		return ParseRelease(NewestRelease())
 	}
 	return revision, err

@@ -49,6 +49,9 @@ func TestPoolRefusals(t *testing.T) {
 		{"negative heads", Pool{NumKVHead: -1}, "num_kv_head is -1"},
 		{"negative interval", Pool{RetentionInterval: retain(-1)}, "retention_interval is -1"},
 		{"interval at 2026-06-04", Pool{Revision: Revision20260604, RetentionInterval: retain(0)}, "does not exist at revision 2026-06-04"},
+		{"too many shards", Pool{VLLM: "0.33.0", StoreTPSize: new(1 << 30)}, "store_tp_size: 1073741824 shards on 1 pipeline ranks"},
+		{"a huge prefill size", Pool{VLLM: "0.33.0", EnableStoreTPLCM: true, PrefillTPSizes: []int{2, 1 << 40}}, "prefill_tp_sizes[1]: 1099511627776 is too large"},
+		{"an unknown release", Pool{VLLM: "0.24.1", AllowUnknownVLLM: true}, `unknown vLLM release "0.24.1"`},
 		{"unknown revision", Pool{Revision: numRevisions}, "unknown revision"},
 		{"unknown kind", group(Group{Kind: numKinds, BlockSize: 16}), "groups[1].kind: unknown kind"},
 		{"no block size", group(Group{}), "groups[1].block_size: block_size is 0"},
@@ -161,4 +164,20 @@ func TestIntrospection(t *testing.T) {
 	none.MambaCacheMode = "none"
 	c = must(t, Pool{Groups: []Group{mamba(16), none, align(mamba(16))}})
 	assert.Equal(t, []int{0, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "none is the default mode")
+}
+
+// A pool and its groups are copies, also what they point to.
+func TestPoolIsACopy(t *testing.T) {
+	mine := Pool{VLLM: "0.33.0", Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, EnableKVTransfer: new(false)}}}
+	c := must(t, mine)
+	require.Equal(t, 1, c.NumGroups())
+	*c.Pool().Groups[1].EnableKVTransfer = true
+	*mine.Groups[1].EnableKVTransfer = true
+	require.False(t, *c.Pool().Groups[1].EnableKVTransfer)
+}
+
+func TestIsNewer(t *testing.T) {
+	for a, newer := range map[string]bool{"0.33.1": true, "0.34.0": true, "1.0": true, "0.33.0": false, "0.32.9": false, "0.9": false, "dev": false, "": false} {
+		assert.Equal(t, newer, isNewer(a, "0.33.0"), a)
+	}
 }

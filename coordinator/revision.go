@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -80,6 +81,24 @@ func ReleasesOf(revision Revision) (names []string) {
 		}
 	}
 	return names
+}
+
+// isNewer reports whether release a comes after b. Both are numbers separated by dots; text
+// behind them does not count.
+func isNewer(a, b string) bool {
+	return slices.Compare(versionNumbers(a), versionNumbers(b)) > 0
+}
+
+// versionNumbers returns the leading numbers of a release, none if it does not begin with one.
+func versionNumbers(release string) (numbers []int) {
+	for part := range strings.SplitSeq(release, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return numbers
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // ParseRelease returns the revision with the answers of a release of vLLM.

@@ -65,7 +65,7 @@ func TestUnalignedPromptNamesTheRevision(t *testing.T) {
 	require.NoError(t, err)
 	_, err = service.Lookup(t.Context(), 1000, netproto.NewHashes(lookuptest.Chain("a", 4, 32), 32))
 	require.ErrorIs(t, err, coordinator.ErrPrecondition)
-	require.ErrorContains(t, err, "token length 1000 is not a multiple of 16, which pool.revision 2026-06-20 wants: set pool.revision to 2026-08-17 if the engine is vLLM 0.27 or newer")
+	require.ErrorContains(t, err, "token length 1000 is not a multiple of 16, which vLLM up to 0.26.0 sends: set pool.vllm to the engine's release")
 }
 
 func TestHugeNumTokens(t *testing.T) {

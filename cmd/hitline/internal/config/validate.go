@@ -93,8 +93,10 @@ func (c *Config) checkRelease() error {
 	if _, written := c.origins["pool.revision"]; !written || c.Pool.VLLM == "" {
 		return nil
 	}
-	if revision, err := coordinator.ParseRelease(c.Pool.VLLM); err == nil && revision != c.Pool.Revision {
-		return c.wrong("pool.revision", "revision %s is not that of vLLM %s; remove one of them", c.Pool.Revision, c.Pool.VLLM)
+	pool := c.Pool
+	pool.Revision = 0
+	if rules, err := coordinator.New(pool); err == nil && rules.Pool().Revision != c.Pool.Revision {
+		return c.wrong("pool.revision", "revision %s is not that of vLLM %s, remove one of them", c.Pool.Revision, c.Pool.VLLM)
 	}
 	return nil
 }

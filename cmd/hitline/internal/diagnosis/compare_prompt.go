@@ -50,7 +50,7 @@ func (c *comparer) compareFullGroups(b promptBlocks, f *Findings) (found bool) {
 				orOrder = ", or give pool.groups the order of the engine's kv_cache_groups"
 			}
 			f.addProblem("group %d has a block for every %d tokens of a prompt, and lookups ask for one every %d: set block_size of pool.groups[%d] to the engine's%s",
-				g, stride*size, c.rules.KeyStride(g)*size, g, orOrder)
+				g, stride*size, c.rules.KeyStride(g)*size, c.rules.PoolIndex(g), orOrder)
 			return true
 		}
 	}

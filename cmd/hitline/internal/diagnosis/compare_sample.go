@@ -44,9 +44,11 @@ func (c *comparer) compareNames(numKeys map[string]int, f *Findings) {
 			frequent = name
 		}
 	}
-	prefix, model := splitName(frequent)
-	wantPrefix, wantModel := splitName(poolName(c.rules))
+	prefix, model, namespace := splitName(frequent)
+	wantPrefix, wantModel, wantNamespace := splitName(poolName(c.rules))
 	switch {
+	case prefix == wantPrefix && model == wantModel && namespace != wantNamespace:
+		f.addProblem("the store's keys have the store namespace %q, and lookups ask for %q: compare pool.store_tp_size, enable_store_tp_lcm, prefill_tp_sizes, kv_cache_layout, tp_size and pp_size with the engine's", namespace, wantNamespace)
 	case prefix == wantPrefix:
 		f.addProblem("the store's blocks are of the model %q, and lookups ask for %q: set pool.model_name to the engine's, unless it has stored nothing yet", model, wantModel)
 	case model == wantModel:

@@ -77,10 +77,10 @@ func (c *comparer) formatExcluded(g, hash int, rank coordinator.Rank) string {
 	if !slices.Contains(c.rules.Ranks(g), rank) {
 		return fmt.Sprintf("group %d has a block on %s, where lookups do not ask for it: compare with the engine's: tp_size, num_kv_head and the order of pool.groups", g, formatRank(rank))
 	}
-	stores, fields := fmt.Sprintf("one for every %d tokens", group.BlockSize), fmt.Sprintf("block_size of pool.groups[%d]", g)
+	stores, fields := fmt.Sprintf("one for every %d tokens", group.BlockSize), fmt.Sprintf("block_size of pool.groups[%d]", c.rules.PoolIndex(g))
 	if (hash+1)%c.rules.KeyStride(g) == 0 {
 		stores = c.formatMask(g)
-		fields = fmt.Sprintf("block_size and sliding_window of pool.groups[%d], scheduler_block_size (%d), retention_interval", g, c.pool.SchedulerBlockSize)
+		fields = fmt.Sprintf("block_size and sliding_window of pool.groups[%d], scheduler_block_size (%d), retention_interval", c.rules.PoolIndex(g), c.pool.SchedulerBlockSize)
 	}
 	if len(c.pool.Groups) > 1 {
 		fields += ", and the order of pool.groups"

@@ -80,10 +80,15 @@ func (s keySample) hashLengths() []int {
 	return slices.Sorted(maps.Keys(lengths))
 }
 
-// splitName splits the name of a pool, cache_prefix@model.
-func splitName(name string) (prefix, model string) {
+// storeNamespace is what a store namespace looks like, at the end of a pool's name.
+var storeNamespace = regexp.MustCompile(`(@store_tp:\d+)?@store_pp:\d+@store_format:[^@]*$`)
+
+// splitName splits the name of a pool, cache_prefix@model with a store namespace behind it.
+func splitName(name string) (prefix, model, namespace string) {
+	namespace = storeNamespace.FindString(name)
+	name = strings.TrimSuffix(name, namespace)
 	at := strings.LastIndexByte(name, '@')
-	return name[:max(0, at)], name[at+1:]
+	return name[:max(0, at)], name[at+1:], namespace
 }
 
 // minKeysPerGroupRank is how many keys a sample must have for each group rank before a
