@@ -166,8 +166,8 @@ func TestIntrospection(t *testing.T) {
 	assert.Equal(t, []int{0, 0, 1}, []int{c.AttentionGroup(0), c.AttentionGroup(1), c.AttentionGroup(2)}, "none is the default mode")
 }
 
-// A pool and its groups are copies, also what they point to.
-func TestPoolIsACopy(t *testing.T) {
+// The groups of a pool are copies, also what they point to.
+func TestPoolGroupsAreCopies(t *testing.T) {
 	mine := Pool{VLLM: "0.33.0", Groups: []Group{full(16), {Kind: FullAttention, BlockSize: 16, EnableKVTransfer: new(false)}}}
 	c := must(t, mine)
 	require.Equal(t, 1, c.NumGroups())

@@ -204,6 +204,12 @@ func (c *conn) inspect(a *judged) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: %x: %w", ErrAnswer, clipped(c.in), err)
 	}
+	if got, ok := tailHit(frames); ok && a.slot.tag == netproto.TagLookup {
+		if got != a.slot.expect {
+			a.problem, a.low = fmt.Sprintf("%d tokens", got), got < a.slot.expect
+		}
+		return n, nil
+	}
 	a.problem = describe(frames)
 	a.refused = len(frames[0]) == 1 && frames[0][0] == netproto.StatusFailed
 	return n, nil

@@ -142,6 +142,16 @@ func (c *control) done(ctx context.Context, what string, request ...[]byte) ([]b
 	return nil, fmt.Errorf("%w: %s was answered %s", ErrAnswer, what, describe(frames))
 }
 
+// tailHit returns the hit of a reply with tail boundaries: those of pools from vLLM 0.29.0 on.
+func tailHit(frames [][]byte) (tokens uint32, ok bool) {
+	numBoundaries := 0
+	ok = len(frames) == 1 && netproto.ParseTailBoundaries(frames[0], func(_, _ uint32) { numBoundaries++ }) && numBoundaries > 0
+	if !ok {
+		return 0, false
+	}
+	return uint32(netproto.ParseInt(frames[0][:4])), true
+}
+
 // describe says what a reply is.
 func describe(frames [][]byte) string {
 	if len(frames[0]) == 1 && frames[0][0] == netproto.StatusFailed {

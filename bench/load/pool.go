@@ -110,6 +110,9 @@ func blockTokens(ctx context.Context, c *control, o Options) (int, error) {
 		return 0, fmt.Errorf("lookup: %w", err)
 	}
 	hit := netproto.ParseInt(frames[0])
+	if tokens, ok := tailHit(frames); ok {
+		hit, frames[0] = uint64(tokens), frames[0][:4]
+	}
 	if len(frames) != 1 || len(frames[0]) != 4 || hit == 0 || hit%hashes != 0 || hit > commonTokens {
 		return 0, fmt.Errorf("%w: to %d stored hashes the server answered %s; describe its pool", ErrAnswer, hashes, describe(frames))
 	}
