@@ -13,6 +13,10 @@ SMOKESOAK ?= 40s
 TORTURE ?= 10000000
 POOLS ?= 1000000
 
+# The release that `make reference` runs (all if empty), and its fresh cases of each kind.
+VLLM ?=
+N ?= 2000
+
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
@@ -49,6 +53,10 @@ soak: ## Check every answer of a server under faults for SOAKTIME (10m)
 torture: ## Ask TORTURE (10,000,000) lookups by anchors and in full, and POOLS (1,000,000) pools in every way; all must agree
 	HITLINE_TEST_TORTURE=$(TORTURE) go test -count=1 -timeout 0 -v -run '^TestTorture$$' ./lookup
 	HITLINE_TEST_POOLS=$(POOLS) go test -count=1 -timeout 0 -v -run '^TestEveryWayAgainstTheOracle$$' ./lookup
+
+.PHONY: reference
+reference: ## Compare with the Python of vLLM VLLM (all releases) on N (2000) fresh cases of each kind; needs PyPI
+	@python3 -B scripts/reference --vllm '$(VLLM)' --cases '$(N)' $(if $(SEED),--seed '$(SEED)')
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

@@ -1,0 +1,54 @@
+"""The known releases, their classes and the recorded vectors."""
+
+import gzip
+import json
+import os
+import re
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EMBEDDED = os.path.join(ROOT, "internal", "conformance", "testdata")
+TOPICS = ("find_hit", "masks", "worker_lookup")
+
+
+def version(release):
+    return tuple(int(part) for part in release.split("."))
+
+
+def known():
+    """Returns the revision of each known release, oldest first, as coordinator/revision.go has them."""
+    with open(os.path.join(ROOT, "coordinator", "revision.go")) as file:
+        return dict(re.findall(r'\{"(\d+\.\d+\.\d+)", (Revision\w+)\}', file.read()))
+
+
+def classes():
+    """Returns the folders with vectors, oldest first."""
+    return sorted(os.listdir(os.path.join(EMBEDDED, "releases")), key=version)
+
+
+def class_of(release):
+    """Returns the folder whose release has the same revision; None for an unknown release."""
+    revisions = known()
+    for folder in classes():
+        if release in revisions and revisions.get(folder) == revisions[release]:
+            return folder
+    return None
+
+
+def vectors(folder, topic):
+    """Returns the recorded cases, from HITLINE_CONFORMANCE if it is set."""
+    name = os.path.join("releases", folder, topic + ".json")
+    if directory := os.environ.get("HITLINE_CONFORMANCE"):
+        with open(os.path.join(ROOT, directory, name)) as file:
+            return json.load(file)["cases"]
+    with gzip.open(os.path.join(EMBEDDED, name + ".gz")) as file:
+        return json.load(file)["cases"]
+
+
+def write_vectors(path, topic, folder, release, cases):
+    content = {
+        "schema": 2, "topic": topic, "set": "fresh",
+        "reference": {"class": folder, "releases": [release]}, "cases": cases,
+    }  # fmt: skip
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        json.dump(content, file)
