@@ -86,8 +86,6 @@ class Drawer:
                 group["attention_chunk_size"] += self.random.randint(1, size)
         else:
             group["kind"] = self.kind(SCRATCH)
-            if group["kind"] == "kpool_tail":
-                group["sliding_window"] = size
             if self.features.scratch_exempt and self.chance(0.3):
                 group["block_size"] = self.random.randint(1, 2 * unit)
         if self.chance(0.25):

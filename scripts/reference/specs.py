@@ -47,10 +47,9 @@ def build_spec(reference, group, block_size):
         "dtypes": (reference.specs.torch.float16,),
         "page_size": 4096 * (1 + variant),
         "blocks_per_request": 4,
+        "sliding_window": block_size if group["kind"] == "kpool_tail" else None,
         **{name: group[name] for name in OWN_FIELDS if name in group},
     }
-    if group["kind"] == "kpool_tail":
-        values.setdefault("sliding_window", block_size)
     known = fields_of(cls)
     missing = [name for name in OWN_FIELDS if name in group and name not in known]
     if missing:
