@@ -15,14 +15,14 @@ type Revision uint8
 const (
 	// Revision20260620 is vLLM ab7fcbdd5, the default.
 	Revision20260620 Revision = iota
-	// Revision20260817 is vLLM 455edc022 and the releases 0.27.1 and 0.28.0: fine-grained
+	// Revision20260817 is vLLM 455edc022 and the releases 0.27.0 to 0.28.0: fine-grained
 	// hits for mamba, masks relative to a start token, key namespaces per group.
 	Revision20260817
 	// Revision20260604 is vLLM 0c6631f02. Only FindHit, StoreMask and LoadMask support
 	// it: its engines have another wire and other keys.
 	Revision20260604
 	Revision0240 // 0.24.0: store masks of mamba
-	Revision0251 // 0.25.1: ranks by PCP and DCP, blocks counted one by one
+	Revision0251 // 0.25.0 and 0.25.1: ranks by PCP and DCP, blocks counted one by one
 	Revision0260 // 0.26.0: full attention limits the hit to its own
 	Revision0290 // 0.29.0: tail boundaries in the reply
 	Revision0300 // 0.30.0 and 0.31.0: scratch groups, store namespaces
@@ -50,8 +50,10 @@ var releases = []struct {
 	revision Revision
 }{
 	{"0.24.0", Revision0240},
+	{"0.25.0", Revision0251},
 	{"0.25.1", Revision0251},
 	{"0.26.0", Revision0260},
+	{"0.27.0", Revision20260817},
 	{"0.27.1", Revision20260817},
 	{"0.28.0", Revision20260817},
 	{"0.29.0", Revision0290},
@@ -111,7 +113,7 @@ func ParseRelease(name string) (Revision, error) {
 	return 0, fmt.Errorf("coordinator: unknown vLLM release %q, known are %s", name, strings.Join(Releases(), ", "))
 }
 
-// String returns the date, for example "2026-06-20", or the first release.
+// String returns the date, for example "2026-06-20", or the release that the class is named by.
 func (r Revision) String() string {
 	if r < numRevisions {
 		return revisionNames[r]

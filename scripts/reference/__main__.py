@@ -16,8 +16,6 @@ import table
 import wheel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Releases that are not in the table of coordinator/revision.go.
-UNASSIGNED = ("0.25.0", "0.27.0")
 COLUMNS = "{:9}{:9}{:15}{:>9}{:>9}{:>8}{:>8}{:>8}"
 
 
@@ -48,7 +46,10 @@ def call(release, options, out, folders):
 
 
 def check(release, options):
-    """Returns the rows of a release for the table, its class, and lines about differences."""
+    """Returns the rows of a release for the table, the agreeing classes, and lines about differences.
+
+    An unknown release is compared with all classes.
+    """
     folder = table.class_of(release)
     folders = [folder] if folder else table.classes()
     out = tempfile.mkdtemp(prefix=f"hitline-reference-{release}-")
@@ -57,27 +58,25 @@ def check(release, options):
     if options.cases:
         say(f"{release}: go test")
         judged = gotests.run(out, folders)
-    rows, notes, agreeing = [], [], []
+    rows, bad, notes = [], {}, {}
     for name in folders:
-        bad = 0
+        bad[name], notes[name] = 0, []
         for topic in table.TOPICS:
             replayed = result["replay"][name][topic]
             drawn = judged.get((name, topic), {"cases": 0, "differ": 0, "shown": []})
             failures = result["fresh"].get(topic, {"failures": []})["failures"]
-            differ = drawn["differ"] + len(failures)
-            rows.append((release, name, topic, replayed["cases"], replayed["skipped"], replayed["differ"],
-                         drawn["cases"] + len(failures), differ))  # fmt: skip
-            bad += replayed["differ"] + differ
-            if folder:
-                notes += [f"{name}/{topic}: {line}" for line in failures[:3] + drawn["shown"][:3]]
-                notes += [f"{name}/{topic}: recorded {replayed['first']}"] if replayed["first"] else []
-        if not bad:
-            agreeing.append(name)
-    if agreeing or not options.cases or not folder:
+            cases, differ = drawn["cases"] + len(failures), drawn["differ"] + len(failures)
+            recorded = replayed["cases"], replayed["skipped"], replayed["differ"]
+            rows.append((release, name, topic, *recorded, cases, differ))
+            bad[name] += replayed["differ"] + differ
+            first = [f"recorded {replayed['first']}"] if replayed["first"] else []
+            notes[name] += [f"{name}/{topic}: {line}" for line in first + failures[:3] + drawn["shown"][:3]]
+    agreeing = [name for name in folders if not bad[name]]
+    if agreeing:
         shutil.rmtree(out)
-    else:
-        notes.append(f"the fresh vectors are in {out}")
-    return rows, agreeing, notes
+        return rows, agreeing, []
+    nearest = min(folders, key=bad.get)
+    return rows, [], [*notes[nearest], f"the fresh vectors are in {out}"]
 
 
 def show_sources(release, newest, names):
@@ -92,7 +91,7 @@ def main():
     options = parse()
     revisions = table.known()
     newest = max(revisions, key=table.version)
-    releases = [options.vllm] if options.vllm else sorted({*revisions, *UNASSIGNED}, key=table.version)
+    releases = [options.vllm] if options.vllm else sorted(revisions, key=table.version)
     say(f"seed {options.seed}")
     rows, notes, verdicts, failed = [], [], [], False
     for release in releases:

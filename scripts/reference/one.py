@@ -47,6 +47,9 @@ def main(release, number, seed, out, folders):
     except wheel.Unavailable as error:
         say(f"reference: no network: {error}")
         return 3
+    except ImportError as error:
+        say(f"reference: {error}")
+        return 1
     drawer = draw.Drawer(reference, seed)
     result = {"replay": {}, "fresh": {}}
     for folder in folders:
