@@ -339,6 +339,10 @@ func (g *Group) validate() error {
 		return fielderror.New([]string{"extra_retained_tokens"}, "extra_retained_tokens is %d, want 0 to %d", g.ExtraRetainedTokens, maxTokens)
 	case g.ExtraRetainedTokens != 0 && !g.Kind.window():
 		return fielderror.New([]string{"extra_retained_tokens"}, "%s has no extra_retained_tokens, remove it", g.Kind)
+	case g.RSWAWindow < 0 || g.RSWAWindow > maxTokens:
+		return fielderror.New([]string{"rswa_window"}, "rswa_window is %d, want 0 to %d", g.RSWAWindow, maxTokens)
+	case g.RSWAWindow != 0 && g.Kind != RSWA:
+		return fielderror.New([]string{"rswa_window"}, "%s has no rswa_window, remove it", g.Kind)
 	case g.BoundedReplay && g.Kind != SlidingWindowMLA:
 		return fielderror.New([]string{"bounded_replay"}, "%s has no bounded_replay, remove it", g.Kind)
 	case g.MambaCacheMode != "" && g.Kind != Mamba:

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/sony/gobreaker/v2"
@@ -75,6 +76,7 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 	if err != nil {
 		return api.Hit{}, err
 	}
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // others may share the outcome
 	if r.cfg.Watch != nil {
 		r.cfg.Watch(LookupEvent{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, Hit: hit})
 	}

@@ -14,6 +14,7 @@ type Hit struct {
 	Tokens int64
 	// TailBoundaries has one element for each store group, in order, if the pool's vLLM is
 	// 0.29.0 or newer and the hit is not 0: where the group's last block of the hit is keyed.
+	// The caller owns it.
 	TailBoundaries []coordinator.TailBoundary
 }
 

@@ -35,7 +35,8 @@ func (c *comparer) compareRevision(s keySample, f *Findings) (found bool) {
 		}
 		return true
 	}
-	if !c.provesAbsence(s) || matches(c.rules) {
+	shared := c.pool.StoreTPSize != nil || c.pool.EnableStoreTPLCM // ranks are shards
+	if shared || !c.provesAbsence(s) || matches(c.rules) {
 		return false
 	}
 	for _, other := range []coordinator.Revision{coordinator.Revision20260620, coordinator.Revision20260817} {
