@@ -69,7 +69,7 @@ func newKeysCmd(send keysFunc, participle string) *cobra.Command {
 	var rank netproto.GroupRank
 	cmd := &cobra.Command{Args: refuseArgs}
 	t.addFlags(cmd)
-	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the group, in the order of the pool's\ngroups, from 0 (default 0)")
+	cmd.Flags().Uint16Var(&rank.Group, "group", 0, "`number` of the store group: of the pool's groups,\nthose kept in the store, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.TPRank, "tp-rank", 0, "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.PPRank, "pp-rank", 0, "pipeline-parallel `rank`, from 0 (default 0)")
 	cmd.Flags().Uint16Var(&rank.PCPRank, "pcp-rank", 0, "prefill-context-parallel `rank`, from 0 (default 0)")
