@@ -33,7 +33,7 @@ const (
 // GroupEnd is the hit of one group as if it were the only one, and its reason. The common
 // hit is at most LookEnd of the shortest.
 type GroupEnd struct {
-	Group     int
+	Group     int // store group
 	Kind      Kind
 	EndTokens int64 // the hit in tokens
 	Reason    Reason

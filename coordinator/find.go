@@ -31,8 +31,9 @@ func (s *Scratch) reset(c *Coordinator) {
 	clear(s.results)
 }
 
-// Mask returns the mask of group g from the last FindHit. It may be longer than the hit:
-// only that of the first attention group is cut to the common hit, as in the reference.
+// Mask returns the mask of store group g from the last FindHit. It may be longer than the
+// hit: only that of the first attention group is cut to the common hit, from 0.29.0 on those
+// of all full-attention groups, as in the reference.
 // After an error of FindHit it is undefined.
 func (s *Scratch) Mask(g int) Mask {
 	r := &s.results[s.c.groups[g].attention]

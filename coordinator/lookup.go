@@ -8,7 +8,7 @@ import (
 )
 
 // TokenLen returns the tokens that a lookup of numTokens covers, a multiple of Alignment.
-// If numTokens is not, revision 2026-06-20 fails with ErrPrecondition and 2026-08-17 rounds
+// If numTokens is not, revisions up to 0.26.0 fail with ErrPrecondition and later ones round
 // it down. Negative numbers count as 0. Revision 2026-06-04 fails with ErrNotImplemented.
 func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 	numTokens = max(0, numTokens)
@@ -28,8 +28,8 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 // revisions up to 0.26.0. Later ones round it down.
 func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
 
-// Positions returns the number of leading presence positions of group g that a lookup
-// covers, given its TokenLen and its number of raw hashes. It checks the keys of those
+// Positions returns the number of leading presence positions of store group g that a lookup
+// covers, 0 if the pool is capacity-only, given its TokenLen and its number of raw hashes. It checks the keys of those
 // that are true in KeyMask(g).
 func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	if c.pool.CapacityOnly {

@@ -8,7 +8,7 @@ import (
 // NoPrompt is the promptTokens of StoreMask for an unknown prompt.
 const NoPrompt = -1
 
-// StoreMask returns, for each group, which chunks of the first alignedLen tokens are worth
+// StoreMask returns, for each element of Pool.Groups, which chunks of the first alignedLen tokens are worth
 // storing. (Reference: the coordinator's store_mask.)
 //
 // Entry 0 is the first chunk that begins at or after startToken; a negative one counts as
@@ -18,7 +18,7 @@ const NoPrompt = -1
 // gets the all-true sentinel; revision 2026-06-04 has no sentinel.
 //
 // It fails with ErrPrecondition if alignedLen is not a multiple of Alignment, if startToken
-// is not 0 before revision 2026-08-17, and at revision 2026-06-20 if alignedLen is negative
+// is not 0 before 0.25.1, and before it if alignedLen is negative
 // and some mask is not the sentinel.
 func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]Mask, error) {
 	if err := c.checkAligned(alignedLen); err != nil {
@@ -55,7 +55,7 @@ func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) ([]
 	return masks, nil
 }
 
-// LookupMask returns, for each group, which chunks of the first alignedLen tokens a lookup
+// LookupMask returns, for each element of Pool.Groups, which chunks of the first alignedLen tokens a lookup
 // checks: those that StoreMask keeps without a retention interval. alignedLen is as for
 // StoreMask. Revision 2026-06-04 has no such masks: ErrNotImplemented. (Reference: the
 // coordinator's lookup_mask.)
@@ -86,7 +86,7 @@ func (c *Coordinator) KeyMask(g int) Mask {
 	return c.groups[g].keyMask
 }
 
-// LoadMask returns, for each group, which chunks a request with numHashes hashes must load
+// LoadMask returns, for each element of Pool.Groups, which chunks a request with numHashes hashes must load
 // to be served its first tokenLen tokens. These are a hit, so eagle groups do not drop a
 // block again. No mask is the sentinel. The errors, and a negative tokenLen, are as for
 // FindHit. (Reference: the coordinator's load_mask.)

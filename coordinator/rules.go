@@ -1,7 +1,7 @@
 package coordinator
 
 // rules are the points in which the revisions differ. The rest of the package is common to
-// all. A new release is a row of revisionRules, and a new field only for what is new in it.
+// all. A new release is a row of revisionChanges, and a new field only for what is new in it.
 type rules struct {
 	// Of FindHit:
 

@@ -22,7 +22,7 @@
 //  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls
 //  7. memoryHandler.begin, addHashes, end
 //  8. lookup.Query.Begin, Add, Finish: the hashes are looked up as they arrive
-//  9. netproto.AppendHit: the reply is appended to session.out
+//  9. netproto.AppendTailHit: the reply is appended to session.out
 //  10. session.endTurn, flush: all replies of the turn are written at once
 //
 // From step 7 on, over a backend:
