@@ -41,7 +41,7 @@ func (c *Coordinator) decodeAnswers(tokenLen int64, hashes netproto.Hashes, answ
 func (c *Coordinator) newPresence(tokenLen int64, numHashes int) *Presence {
 	p := &Presence{NumHashes: numHashes, Bits: make([][]uint64, len(c.groups))}
 	for g := range c.groups {
-		p.Bits[g] = make([]uint64, (c.Positions(g, tokenLen, numHashes)+63)/64)
+		p.Bits[g] = make([]uint64, (c.ReadablePositions(g, tokenLen, numHashes)+63)/64)
 	}
 	return p
 }
@@ -81,7 +81,7 @@ func (c *Coordinator) decodeGroup(bits []uint64, g int, tokenLen int64, hashes n
 			anyAbsent = anyAbsent || n < ranks
 		}
 	}
-	positions := c.Positions(g, tokenLen, hashes.Len())
+	positions := c.ReadablePositions(g, tokenLen, hashes.Len())
 	if anyStored && (anyAbsent || c.numKeyPositions(g, tokenLen, hashes.Len()) < positions) {
 		if first := firstOccurrences(hashes, c.KeyStride(g), positions); first != nil {
 			c.sumEqualHashes(bits, g, tokenLen, hashes.Len(), all, first, ranks)
@@ -141,7 +141,7 @@ func (c *Coordinator) presentOnAnyRank(tokenLen int64, hashes netproto.Hashes, a
 	p := c.newPresence(tokenLen, hashes.Len())
 	for g := range c.groups {
 		ranks := len(c.groups[g].ranks)
-		positions := c.Positions(g, tokenLen, hashes.Len())
+		positions := c.ReadablePositions(g, tokenLen, hashes.Len())
 		first := firstOccurrences(hashes, c.KeyStride(g), positions)
 		stored := make([]bool, positions)
 		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {

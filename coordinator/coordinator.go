@@ -17,6 +17,8 @@ type Coordinator struct {
 	blockLCM    int64 // tokens: chunks of all groups end at its multiples
 	numEagle    int64 // number of eagle attention groups
 	unequalFull bool  // full-attention groups have unequal block sizes
+	// readsBeyond: the rules of a lookup may read positions beyond those that it covers.
+	readsBeyond bool
 
 	align     int64            // common alignment of hits in tokens
 	attention []attentionGroup // full family first
@@ -75,6 +77,8 @@ func New(pool Pool) (*Coordinator, error) {
 	c.markEagle()
 	c.mergeSpecs()
 	c.setLookEnd()
+	c.readsBeyond = !pool.CapacityOnly &&
+		(c.rules.lookaheadToHashes && c.numEagle > 0 || c.rules.tailBoundaries && c.fineGrained)
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)

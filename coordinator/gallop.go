@@ -77,15 +77,16 @@ func (r *reads) record(v *view, from, to int) {
 }
 
 // hasMasked reports whether some of these positions of word w are outside the KeyMask of a
-// member.
+// member, or beyond the positions that the lookup covers.
 func (l *gallop) hasMasked(v *view, w int, positions uint64) bool {
 	for _, g := range v.members {
 		mask := l.c.KeyMask(g)
-		if mask.IsAll() {
+		if mask.IsAll() && !l.c.readsBeyond {
 			continue
 		}
+		covered := l.c.Positions(g, l.tokenLen, l.hashes.Len())
 		for rest := positions; rest != 0; rest &= rest - 1 {
-			if !mask.At(int64(w*64 + bits.TrailingZeros64(rest))) {
+			if i := w*64 + bits.TrailingZeros64(rest); i >= covered || !mask.At(int64(i)) {
 				return true
 			}
 		}

@@ -40,6 +40,16 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	return int(min(covered, int64(max(0, numHashes))/stride))
 }
 
+// ReadablePositions returns the number of leading positions of group g that the rules of a
+// lookup may read: those of Positions, or all with a hash. Beyond Positions a block is
+// present only if its hash equals one whose keys are checked.
+func (c *Coordinator) ReadablePositions(g int, tokenLen int64, numHashes int) int {
+	if c.readsBeyond {
+		return max(0, numHashes) / c.KeyStride(g)
+	}
+	return c.Positions(g, tokenLen, numHashes)
+}
+
 // hasKeys reports whether a lookup checks at least one key.
 func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 	for g := range c.groups {

@@ -267,7 +267,7 @@ func (p *Pool) storeGroups() []int {
 // sizes of its groups.
 func (p *Pool) validateCapacityOnly() error {
 	if !revisionRules[p.Revision].floorsTokens {
-		return invalid([]string{"capacity_only", "vllm"}, "capacity_only is ignored before vLLM 0.27.1, remove it")
+		return invalid([]string{"capacity_only", "vllm"}, "capacity_only is ignored before vLLM 0.27.0, remove it")
 	}
 	if p.SchedulerBlockSize == 0 {
 		p.SchedulerBlockSize = p.HashBlockSize

@@ -139,7 +139,7 @@ func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) (a
 
 // Needed returns the number of tokens that a lookup is about and how many of its hashes
 // can change its answer, and 0 with the rules' error if it has none. Hashes behind the
-// last token never do. unaligned is as for Query.Begin.
+// last token do only if the rules read there. unaligned is as for Query.Begin.
 func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens int64, needed int, err error) {
 	coord := r.service.coord
 	numTokens = r.service.clampTokens(tokens, unaligned)
@@ -151,7 +151,7 @@ func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens
 		return numTokens, 0, err
 	}
 	for g := range coord.NumGroups() {
-		needed = max(needed, coord.Positions(g, tokenLen, math.MaxInt)*coord.KeyStride(g))
+		needed = max(needed, coord.ReadablePositions(g, tokenLen, math.MaxInt)*coord.KeyStride(g))
 	}
 	return numTokens, min(numHashes, needed), nil
 }
