@@ -6,7 +6,7 @@ import random
 
 import specs
 
-FULL = ["full_attention", "full_attention", "full_attention", "mla_attention", "sink_full_attention", "rswa", "hidden_state"]
+FULL = ["full_attention"] * 3 + ["mla_attention", "sink_full_attention", "rswa", "hidden_state"]
 WINDOWS = ["sliding_window", "sliding_window", "sliding_window_mla"]
 SCRATCH = ["circular_buffer", "kpool_tail", "hisparse_hot", "hisparse_resident"]
 MODELS = ["m", "Llama-3.1-8B", "org/Qwen3", "deep/seek/V4/", "name@x"]
@@ -167,7 +167,9 @@ class Drawer:
         boundary = self.pick(None, scheduler, scheduler, scheduler, unit, size)
         if boundary:
             length = length // boundary * boundary
-        return max(0, length + self.pick(0, 0, 0, 0, 1, -1, self.random.randint(0, scheduler) if self.chance(0.3) else 0))
+        if self.chance(0.05):  # beyond the hashes
+            length = most + self.random.randint(0, 2 * scheduler)
+        return max(0, length + self.pick(0, 0, 0, 0, 1, -1))
 
     def ranges(self, indexes):
         """Returns sorted indexes as half-open ranges."""
@@ -190,7 +192,9 @@ class Drawer:
         per = max(1, case["scheduler_block_size"] // case["hash_block_size"])
         presence = []
         for group in case["groups"]:
-            pattern = self.pick("all", "prefix", "tails", "holes", "ends", "points", "sparse") if every == "mixed" else every
+            pattern = every
+            if every == "mixed":
+                pattern = self.pick("all", "prefix", "tails", "holes", "ends", "points", "sparse")
             full = group["kind"] in FULL
             if pattern == "all" or (pattern == "tails" and full):
                 indexes = range(prefix if pattern == "tails" else number)
@@ -204,7 +208,8 @@ class Drawer:
             elif pattern == "ends":
                 indexes = [i for i in self.chunk_ends(case, group, number) if self.chance(0.9)]
             elif pattern == "points":
-                indexes = sorted({self.random.randrange(number) for _ in range(self.random.randint(1, 4))}) if number else []
+                points = self.random.randint(1, 4) if number else 0
+                indexes = sorted({self.random.randrange(number) for _ in range(points)})
             else:
                 density = self.pick(0.97, 0.9, 0.7) if pattern == "holes" else self.pick(0.1, 0.3, 0.5)
                 indexes = [i for i in range(number) if self.chance(density)]
@@ -252,9 +257,12 @@ class Drawer:
             return case
         size = self.random.choice(case["groups"])["block_size"]
         case["retention_interval"] = self.pick(
-            None, 0, 0, scheduler, 2 * scheduler, size, scheduler * self.random.randint(1, 6), self.random.randint(1, 2 * scheduler)
+            None, 0, 0, scheduler, 2 * scheduler, size,
+            scheduler * self.random.randint(1, 6), self.random.randint(1, 2 * scheduler),
+        )  # fmt: skip
+        case["num_prompt_tokens"] = self.pick(
+            None, length, length + 1, self.random.randint(0, length + scheduler), self.length(case, length)
         )
-        case["num_prompt_tokens"] = self.pick(None, length, length + 1, self.random.randint(0, length + scheduler), self.length(case, length))
         if self.features.start_token:
             start = self.random.randint(0, length + scheduler)
             case["start_token"] = self.pick(0, start // scheduler * scheduler, start // size * size, start)
@@ -294,9 +302,8 @@ class Drawer:
         case["absent"] = self.absent(len(kept), number)
         case["store"] = self.pick(*["normal"] * 14, "negative", "twos", "raises", "short_result", "long_result")
         if number > 2 and self.chance(0.05):
-            case["dup_of"] = {
-                str(self.random.randrange(number)): self.random.randrange(number) for _ in range(self.random.randint(1, 3))
-            }
+            copies = range(self.random.randint(1, 3))
+            case["dup_of"] = {str(self.random.randrange(number)): self.random.randrange(number) for _ in copies}
         return case
 
     def dcp_size(self, case):
@@ -331,7 +338,10 @@ class Drawer:
             case["extra_config"] = self.pick(
                 {}, {"store_tp_size": self.pick(1, 2, 3, 4, 6, 8, 16, 2.0, "4", None)},
                 {"store_tp_size": case["tp_size"] * self.pick(1, 2, 4)},
-                {"enable_store_tp_lcm": True, "prefill_tp_sizes": self.pick([1, 2], [2, 4], [3, 2], [], [0, 2], [8], [1, 2, 4])},
+                {
+                    "enable_store_tp_lcm": True,
+                    "prefill_tp_sizes": self.pick([1, 2], [2, 4], [3, 2], [], [0, 2], [8], [1, 2, 4]),
+                },
                 {"enable_store_tp_lcm": False, "store_tp_size": 2},
             )  # fmt: skip
             if self.chance(0.15):

@@ -6,7 +6,7 @@ import subprocess
 
 import table
 
-TESTS = "^(TestConformanceReleases|TestConformanceReleasesFindHit|TestConformanceReleasesMasks|TestReleaseWorkerLookup)$"
+TESTS = "^(TestConformanceReleases(|FindHit|Masks)|TestReleaseWorkerLookup)$"
 
 
 def fill(directory, folders):
