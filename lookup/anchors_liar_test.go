@@ -210,11 +210,10 @@ func TestLiarAndLyingStore(t *testing.T) {
 		hit, determined, _, err := w.byAnchors(uint32(len(hashes)/2), hashes)
 		require.NoError(t, err)
 		if !determined {
-			full, err := service.Lookup(t.Context(), int64(len(hashes)/2), netproto.NewHashes(hashes, 32))
+			hit, err = service.Lookup(t.Context(), int64(len(hashes)/2), netproto.NewHashes(hashes, 32))
 			require.NoError(t, err)
-			hit = uint32(full.Tokens)
 		}
-		return hit
+		return uint32(hit.Tokens)
 	}
 	require.NoError(t, service.StoreChain(t.Context(), GroupRank{}, 0, nil, netproto.NewHashes(honest[:7*32], 32)))
 	require.NoError(t, service.Evict(t.Context(), GroupRank{}, netproto.NewHashes(honest[4*32:5*32], 32)))

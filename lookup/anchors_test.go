@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/anchorplan"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
@@ -238,18 +240,18 @@ func (w *tortured) lookup(chain []byte) {
 		return
 	}
 	w.lookups[exchanges]++
-	if (err != nil) != (wantErr != nil) || int64(hit) != want.Tokens {
+	if (err != nil) != (wantErr != nil) || hit.Tokens != want.Tokens {
 		for _, line := range w.history {
 			w.t.Log(line)
 		}
-		w.t.Fatalf("pool %+v\n%d tokens, %d hashes: by anchors %d (%v), in full %d (%v)", pool, tokens, n, hit, err, want.Tokens, wantErr)
+		w.t.Fatalf("pool %+v\n%d tokens, %d hashes: by anchors %d (%v), in full %d (%v)", pool, tokens, n, hit.Tokens, err, want.Tokens, wantErr)
 	}
 }
 
 // byAnchors is what a client and its server do, without what lies between.
-func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit uint32, determined bool, exchanges int, err error) {
+func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit api.Hit, determined bool, exchanges int, err error) {
 	if w.service.anchorStride == 0 { // not served
-		return 0, false, 0, nil
+		return api.Hit{}, false, 0, nil
 	}
 	var plan anchorplan.Plan
 	plan.Begin(hashes, w.hashLen, w.service.anchorStride, uint32(w.service.anchorUnit))
@@ -259,12 +261,11 @@ func (w *tortured) byAnchors(tokens uint32, hashes []byte) (hit uint32, determin
 	for exchanges = 1; exchanges <= 2; exchanges++ {
 		a, err := w.exchange(tokens, &plan.Anchors, plan.Blob)
 		if err != nil || a.Determined {
-			zzTails = append([]coordinator.TailBoundary(nil), a.Hit.TailBoundaries...)
-			return uint32(a.Hit.Tokens), err == nil, exchanges, err
+			return a.Hit, err == nil, exchanges, err
 		}
 		require.NoError(w.t, plan.Narrow(hashes, anchorplan.More{Proven: a.Proven, Claimed: a.Claimed, End: a.End}))
 	}
-	return 0, false, 0, nil
+	return api.Hit{}, false, 0, nil
 }
 
 // exchange is one request by anchors, whose hashes come in pieces.
@@ -289,7 +290,9 @@ func (w *tortured) exchange(tokens uint32, anchors *netproto.Anchors, blob []byt
 		}
 		blob = blob[n:]
 	}
-	return q.FinishAnchors()
+	a, err := q.FinishAnchors()
+	a.Hit.TailBoundaries = slices.Clone(a.Hit.TailBoundaries) // they were the query's
+	return a, err
 }
 
 // torture runs a history of that many steps.
@@ -410,5 +413,3 @@ func (s *tape) Uint64() uint64 {
 	s.data = s.data[8:]
 	return v
 }
-
-var zzTails []coordinator.TailBoundary

@@ -228,8 +228,8 @@ func (d *differential) lookup(n int) {
 	checkTails("Gallop", hit.TailBoundaries, err)
 	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
 	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {
-		check("anchors", int64(byAnchors), err)
-		checkTails("anchors", zzTails, err)
+		check("anchors", byAnchors.Tokens, err)
+		checkTails("anchors", byAnchors.TailBoundaries, err)
 		d.anchored++
 	}
 }
