@@ -119,9 +119,6 @@ func conformWorker(t *testing.T, file string, revision coordinator.Revision) {
 			if v := judgeGallop(c, pool); v != (conformance.Verdict{}) {
 				return v
 			}
-			if repeatsBeyond(c, pool) {
-				return conformance.Verdict{} // the memory index does not compare hashes of a request
-			}
 			return judgeService(c, pool)
 		}
 		return conformance.Verdict{}
@@ -135,19 +132,6 @@ func poolOf(c *conformance.WorkerCase, revision coordinator.Revision) (pool coor
 	}
 	pool.Revision = revision
 	return pool, err
-}
-
-// repeatsBeyond reports whether a hash beyond the tokens of the lookup equals one before. It
-// then counts as present in the reference, if the rules look there.
-func repeatsBeyond(c *conformance.WorkerCase, pool coordinator.Pool) bool {
-	covered := int(c.TokenLen) / pool.HashBlockSize
-	for at, of := range c.DupOf {
-		i, err := strconv.Atoi(at)
-		if err != nil || max(i, of) >= covered-pool.SchedulerBlockSize/pool.HashBlockSize {
-			return true
-		}
-	}
-	return false
 }
 
 // judgeConstruct judges the error of a pool that the reference refuses.
