@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -76,7 +77,7 @@ func TestForms(t *testing.T) {
 
 // TestUnknownForm has a master that takes neither form, and one without BatchExistKey.
 func TestUnknownForm(t *testing.T) {
-	var log syncBuffer
+	var log logtest.Buffer
 	f := startFake(t, loopback)
 	c := newClient(t, Config{Masters: []string{f.addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
@@ -228,7 +229,7 @@ func TestClosedIdle(t *testing.T) {
 
 func TestNoMasterYet(t *testing.T) {
 	addr := storetest.FreeAddr(t)
-	var log syncBuffer
+	var log logtest.Buffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 3 {
 		_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
@@ -254,7 +255,7 @@ func TestNoMasterYet(t *testing.T) {
 // which logs a second line.
 func TestWrongServerIsLogged(t *testing.T) {
 	addr := storetest.FreeAddr(t)
-	var log syncBuffer
+	var log logtest.Buffer
 	c := newClient(t, Config{Masters: []string{addr}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	_, err := c.Exists(contextWithin(t, testTimeout), []string{"here"})
 	require.ErrorContains(t, err, "nothing listens there")
@@ -355,7 +356,7 @@ func TestReset(t *testing.T) {
 		for _, oldest := range []bool{false, form == FormKeys} {
 			f := startFake(t, loopback, form)
 			f.oldest = oldest
-			var log syncBuffer
+			var log logtest.Buffer
 			c := newClient(t, Config{Masters: []string{f.addr}, AllowReset: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			checkExists(t, c)
 			require.NoError(t, c.Reset(contextWithin(t, testTimeout)))
@@ -582,22 +583,4 @@ func TestFlakyMasters(t *testing.T) {
 		return err == nil
 	})
 	checkExists(t, c)
-}
-
-// syncBuffer is a log that may be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

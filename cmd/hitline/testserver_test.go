@@ -1,39 +1,27 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// testServer is a serve that runs in this process until the test ends. It is the writer of
-// its log.
+// testServer is a serve that runs in this process until the test ends.
 type testServer struct {
 	address string
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (s *testServer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.Write(p)
+	log     logtest.Buffer
 }
 
 // logLines returns the lines of the log.
 func (s *testServer) logLines() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return strings.Split(strings.TrimSuffix(s.log.String(), "\n"), "\n")
 }
 
@@ -51,7 +39,7 @@ func startServe(t *testing.T, config string) *testServer {
 	ctx, stop := context.WithCancel(context.Background())
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, s)
+		code <- run(ctx, []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, config+"log: {format: json}\n")}, nil, io.Discard, &s.log)
 	}()
 	t.Cleanup(func() {
 		stop()

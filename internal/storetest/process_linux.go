@@ -1,38 +1,20 @@
 package storetest
 
 import (
-	"bytes"
 	"os/exec"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/logtest"
 )
 
 // Process is a child process. It is killed when its test or the test process ends.
 type Process struct {
 	Cmd  *exec.Cmd
-	log  syncBuffer
+	log  logtest.Buffer
 	done chan struct{} // closed when the process has exited
-}
-
-// syncBuffer is a buffer that may be read while it is written.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // start starts p.Cmd, whose standard error goes to p.log.

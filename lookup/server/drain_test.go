@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
@@ -240,7 +241,7 @@ func (s *short) Accept() (net.Conn, error) {
 }
 
 func TestAcceptBacksOff(t *testing.T) {
-	var log syncBuffer
+	var log logtest.Buffer
 	server, err := serveOn(t, logTo(&log), "tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -301,7 +302,7 @@ func TestLastDescriptor(t *testing.T) {
 
 // A connection that no loop takes does not count.
 func TestConnectionNotTaken(t *testing.T) {
-	var log syncBuffer
+	var log logtest.Buffer
 	server, err := serveOn(t, logTo(&log), "tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	conn, err := net.Dial("tcp", server.Addrs()[0][len("tcp://"):])

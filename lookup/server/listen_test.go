@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -95,7 +95,7 @@ func TestTCPNetwork(t *testing.T) {
 func TestIPC(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	addrs := []string{"ipc://" + path, fmt.Sprintf("ipc://@hitline-test-%d", os.Getpid()), "tcp://127.0.0.1:0"}
-	var log syncBuffer
+	var log logtest.Buffer
 	server, err := serveOn(t, logTo(&log), addrs...)
 	require.NoError(t, err)
 	require.Equal(t, addrs[:2], server.Addrs()[:2])
@@ -125,35 +125,17 @@ func TestIPC(t *testing.T) {
 }
 
 // logTo keeps a server's log.
-func logTo(log *syncBuffer) func(*Config) {
+func logTo(log *logtest.Buffer) func(*Config) {
 	return func(cfg *Config) {
 		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-}
-
-// syncBuffer is a buffer that goroutines may write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestIPCRefusalsNameThePeer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells")
 	}
-	var log syncBuffer
+	var log logtest.Buffer
 	server, err := serveOn(t, func(cfg *Config) { logTo(&log)(cfg); cfg.Limits.MaxConnections = 1 }, "ipc://"+filepath.Join(t.TempDir(), "s"))
 	require.NoError(t, err)
 	who := fmt.Sprintf(`peer="pid=%d uid=%d gid=%d"`, os.Getpid(), os.Getuid(), os.Getgid())

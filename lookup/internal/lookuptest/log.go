@@ -1,42 +1,16 @@
 package lookuptest
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"strings"
-	"sync"
+
+	"github.com/hitline/hitline/internal/logtest"
 )
-
-// LogBuffer is a log in memory. It is safe for concurrent use.
-type LogBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *LogBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// Take removes and returns the lines written since the last call.
-func (l *LogBuffer) Take() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := strings.TrimSuffix(l.buf.String(), "\n")
-	l.buf.Reset()
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, "\n")
-}
 
 // NewLog returns a log and a logger that writes lines of at least a level to it, without
 // times.
-func NewLog(level slog.Level) (*LogBuffer, *slog.Logger) {
-	l := new(LogBuffer)
+func NewLog(level slog.Level) (*logtest.Buffer, *slog.Logger) {
+	l := new(logtest.Buffer)
 	return l, slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
