@@ -41,13 +41,29 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 }
 
 // ReadablePositions returns the number of leading positions of group g that the rules of a
-// lookup may read: those of Positions, or all with a hash. Beyond Positions a block is
-// present only if its hash equals one whose keys are checked.
+// lookup may read: those of Positions, or those of one block more. A block whose keys are not
+// checked is present only if its hash equals one whose keys are.
 func (c *Coordinator) ReadablePositions(g int, tokenLen int64, numHashes int) int {
 	if c.readsBeyond {
-		return max(0, numHashes) / c.KeyStride(g)
+		tokenLen += c.maxBlock // of an eagle group, or of a tail boundary inside a block
 	}
 	return c.Positions(g, tokenLen, numHashes)
+}
+
+// ReadsUnchecked reports whether the rules of a lookup may read positions of group g that it
+// covers but, by KeyMask, does not check.
+func (c *Coordinator) ReadsUnchecked(g int) bool {
+	group := &c.groups[g]
+	a := &c.attention[group.attention]
+	switch {
+	case !group.Kind.window() || c.KeyMask(g).IsAll():
+		return false
+	case len(c.attention) == 1 && c.rules.singleAlignsToBlock:
+		return true // hits end between the boundaries of the mask
+	case group.eagle != a.eagle:
+		return true // the masks of equal specs differ
+	}
+	return a.eagle && a.windowBlocks(false) == 0 // one block is read all the same
 }
 
 // hasKeys reports whether a lookup checks at least one key.

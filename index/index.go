@@ -208,9 +208,9 @@ func (x *Index) Stats() Stats {
 // bytes is the memory of the index, for writers.
 func (x *Index) bytes() int64 {
 	x.touchMu.Lock()
-	queue := int64(cap(x.touches)) * 8
+	queue := int64(cap(x.touches)) * stretchBytes
 	x.touchMu.Unlock()
-	queue += int64(cap(x.touching)) * 8
+	queue += int64(cap(x.touching)) * stretchBytes
 	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue +
 		int64(len(x.policy.ghosts))*ghostBytes
 }

@@ -1,6 +1,10 @@
 package index
 
-import "github.com/hitline/hitline/simd"
+import (
+	"slices"
+
+	"github.com/hitline/hitline/simd"
+)
 
 // Run says that the next N keys of a lookup have the same coverage. Coverage is
 // nil for keys that are absent.
@@ -192,7 +196,7 @@ func runStrided(classes []class, step, n int) int {
 
 // follow notes that n records from a slot on were found, and goes on behind.
 func (c *Cursor) follow(first slot, n int) {
-	c.note(first, (n-1)*c.logStep+1)
+	c.note(first, (n-1)*c.logStep+1, c.logStep)
 	c.next = first + slot(n*c.logStep)
 	if n >= batchFrom {
 		c.lonely = 0
@@ -244,7 +248,7 @@ func (p *probing) locateBatch() {
 				behind++
 			}
 			c.next = s + slot(c.logStep)
-			c.note(s, 1)
+			c.note(s, 1, 1)
 		}
 		p.emit(run, id)
 	}
@@ -254,18 +258,34 @@ func (p *probing) locateBatch() {
 	}
 }
 
-// note remembers a stretch of slots that was found.
-func (c *Cursor) note(first slot, n int) {
-	if c.Quiet {
-		return
-	}
-	if last := len(c.found) - 1; last >= 0 && c.found[last].first+slot(c.found[last].n) == first {
-		c.found[last].n += uint32(n)
-		return
+// note remembers a stretch of n slots of which every step-th was found.
+func (c *Cursor) note(first slot, n, step int) {
+	if last := len(c.found) - 1; last >= 0 && step == 1 {
+		if f := &c.found[last]; f.step == 1 && f.first+slot(f.n) == first {
+			f.n += uint32(n)
+			return
+		}
 	}
 	if len(c.found) < noteMost {
-		c.found = append(c.found, stretch{first, uint32(n)})
+		c.found = append(c.found, stretch{first, uint32(n), uint32(step)})
 	}
+}
+
+// Found returns the coverage of key if a Probe since Begin was asked for it and found it, and
+// nil if not, if an entry has gone since Begin, or if it lies behind the first noteMost
+// stretches. key is only borrowed.
+func (x *Index) Found(c *Cursor, key []byte) *Coverage {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if c.epoch != x.epoch.Load() || c.removals != x.removals.Load() {
+		return nil
+	}
+	s := x.find(x.hash(key), key)
+	if s == noSlot || !slices.ContainsFunc(c.found, func(f stretch) bool { return f.found(s) }) {
+		return nil
+	}
+	seg, i := x.at(s)
+	return x.classes.coverage[seg.classOf(i)]
 }
 
 // End finishes a lookup: what it found counts as used. It returns false when the
@@ -273,7 +293,7 @@ func (c *Cursor) note(first slot, n int) {
 // a place since then.
 func (x *Index) End(c *Cursor) (clean, stable bool) {
 	clean, stable = c.epoch == x.epoch.Load(), c.removals == x.removals.Load()
-	if clean {
+	if clean && !c.Quiet {
 		x.noteTouches(c.found, c.epoch)
 	}
 	c.Drop()

@@ -94,7 +94,7 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 		at += run
 	}
 	slices.Reverse(t.Runs[runs:])
-	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n)})
+	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n), 1})
 }
 
 // findHashed finds the key of hashLen bytes that has a hash; noSlot if several have. It

@@ -35,11 +35,12 @@ type Query struct {
 	scans    []groupScan
 	words    []*bufpool.Words // bitset of each group, nil outside a lookup
 
-	presence coordinator.Presence
-	partly   coordinator.Presence // blocks that some ranks hold; for explain
-	scratch  coordinator.Scratch
-	rankSums rankSums
-	runs     [runsPerProbe]index.Run
+	presence  coordinator.Presence
+	partly    coordinator.Presence // blocks that some ranks hold; for explain
+	scratch   coordinator.Scratch
+	rankSums  rankSums
+	unchecked unchecked
+	runs      [runsPerProbe]index.Run
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -50,6 +51,8 @@ type groupScan struct {
 	position       int  // next one to look up
 	positions      int  // that the lookup covers
 	partial        bool // some ranks hold a block that others lack
+	uncheckedFrom  int  // positions that are read without being looked up: see unchecked
+	uncheckedTo    int
 }
 
 // NewQuery returns a query that the caller must release. It must not be called over a
@@ -92,6 +95,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 		scan.position, scan.partial, scan.receivedStride = 0, false, scan.stride/q.rawPerHash
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.receivedStride)
+		q.beginUnchecked(scan)
 		scan.cursor.Quiet = q.explain
 		s.index.Begin(&scan.cursor, hashLen)
 		q.growBits(scan, min(scan.positions, initialPositions))
@@ -112,7 +116,7 @@ func (q *Query) growBits(scan *groupScan, positions int) {
 			return // as in the other groups
 		}
 		if have != nil {
-			positions = min(max(positions, 128*len(have.W)), scan.positions)
+			positions = min(max(positions, 128*len(have.W)), max(scan.positions, scan.uncheckedTo))
 		}
 		q.words[g] = bufpool.GetWords((positions + 63) / 64)
 		if have != nil {
@@ -137,7 +141,7 @@ func (q *Query) Add(hashes []byte) bool {
 	for i := range q.scans {
 		scan := &q.scans[i]
 		q.scan(scan, hashes, n)
-		more = more || scan.position < q.scanEnd(scan)
+		more = q.keepUnchecked(i, hashes, n) || more || scan.position < q.scanEnd(scan)
 	}
 	q.received += n
 	return more
@@ -267,6 +271,7 @@ func (q *Query) answer() (coordinator.Hit, error) {
 		return coordinator.Hit{}, nil
 	}
 	stable := true
+	q.resolveUnchecked()
 	for i := range q.scans {
 		clean, unchanged := q.service.index.End(&q.scans[i].cursor)
 		if !clean {
@@ -322,6 +327,7 @@ func (q *Query) Release() {
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.rankSums.reset()
+	q.unchecked.reset()
 	q.active, q.explain = false, false
 	if q.rawPerHash = 1; q.anchored != nil {
 		q.anchored.release()

@@ -37,15 +37,19 @@ func (s *Service) sumsRanks() bool { return s.coord.SumsRanks() }
 // add appends a run of positions from the scan's on. keys begins at the first.
 func (s *rankSums) add(q *Query, scan *groupScan, g int, run index.Run, keys []byte) {
 	for i := range run.N {
-		if len(s.partial) == maxPartialBlocks {
-			return
-		}
-		key := keys[i*scan.receivedStride*q.hashLen:][:q.hashLen]
-		s.partial = append(s.partial, partialBlock{
-			key:   [2]uint64{maphash.Bytes(fingerprintSeeds[0], key), maphash.Bytes(fingerprintSeeds[1], key)},
-			group: int32(g), position: int32(scan.position + i), ranks: run.Coverage.Counts[g],
-		})
+		s.addBlock(g, scan.position+i, run.Coverage.Counts[g], keys[i*scan.receivedStride*q.hashLen:][:q.hashLen])
 	}
+}
+
+// addBlock appends a position of group g with the number of ranks that hold its block.
+func (s *rankSums) addBlock(g, position int, ranks uint16, key []byte) {
+	if len(s.partial) == maxPartialBlocks {
+		return
+	}
+	s.partial = append(s.partial, partialBlock{
+		key:   [2]uint64{maphash.Bytes(fingerprintSeeds[0], key), maphash.Bytes(fingerprintSeeds[1], key)},
+		group: int32(g), position: int32(position), ranks: ranks,
+	})
 }
 
 // resolve sets the bits of the positions whose equal hashes add up to all ranks.
