@@ -198,11 +198,10 @@ func (p *Pool) validateNumbers() error {
 	if p.Revision >= numRevisions {
 		return invalid([]string{"revision"}, "unknown revision number %d", p.Revision)
 	}
-	if err := p.validateRelease(); err != nil {
-		return err
-	}
-	if err := p.validateSharing(); err != nil {
-		return err
+	for _, check := range []func() error{p.validateRelease, p.validateFields, p.validateSharing} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	if r := p.RetentionInterval; r != nil {
 		if *r < 0 || *r > maxTokens {
@@ -221,11 +220,13 @@ func (p *Pool) validateRelease() error {
 		return nil
 	}
 	revision, err := p.releaseRevision()
-	if err != nil {
+	switch {
+	case err != nil && isNewer(p.VLLM, NewestRelease()):
 		return invalid([]string{"vllm"}, "%w; allow_unknown_vllm serves newer ones by the rules of %s", err, NewestRelease())
-	}
-	if revision != p.Revision {
-		return invalid([]string{"revision", "vllm"}, "revision %s is not that of vLLM %s, remove one of them", p.Revision, p.VLLM)
+	case err != nil:
+		return invalid([]string{"vllm"}, "%w", err)
+	case revision != p.Revision:
+		return invalid([]string{"revision", "vllm"}, "vllm %s chooses the rules, and they are not those of revision %s: remove revision", p.VLLM, p.Revision)
 	}
 	return nil
 }
@@ -233,9 +234,9 @@ func (p *Pool) validateRelease() error {
 // releaseRevision returns the revision of VLLM. An unknown release that is older than the
 // newest known one is never allowed: its engines may read the reply in another form.
 func (p *Pool) releaseRevision() (Revision, error) {
-	revision, err := ParseRelease(p.VLLM)
+	revision, err := parseRelease(p.VLLM)
 	if err != nil && p.AllowUnknownVLLM && isNewer(p.VLLM, NewestRelease()) {
-		return ParseRelease(NewestRelease())
+		return parseRelease(NewestRelease())
 	}
 	return revision, err
 }
@@ -266,9 +267,6 @@ func (p *Pool) storeGroups() []int {
 // validateCapacityOnly checks a pool that is never looked up. The engine does not check the
 // sizes of its groups.
 func (p *Pool) validateCapacityOnly() error {
-	if !revisionRules[p.Revision].floorsTokens {
-		return invalid([]string{"capacity_only", "vllm"}, "capacity_only is ignored before vLLM 0.27.0, remove it")
-	}
 	if p.SchedulerBlockSize == 0 {
 		p.SchedulerBlockSize = p.HashBlockSize
 	}
@@ -291,6 +289,10 @@ func (p *Pool) validateSchedulerBlock() error {
 	if p.SchedulerBlockSize%p.HashBlockSize != 0 {
 		return refused([]string{"scheduler_block_size", "hash_block_size"},
 			"scheduler_block_size %d is not a multiple of hash_block_size %d", p.SchedulerBlockSize, p.HashBlockSize)
+	}
+	if hits := p.CacheHitAlignmentTokens; hits != 0 && hits != p.HashBlockSize && hits != p.SchedulerBlockSize {
+		return invalid([]string{"cache_hit_alignment_tokens", "hash_block_size", "scheduler_block_size"},
+			"cache_hit_alignment_tokens is %d, engines have hash_block_size (%d) or scheduler_block_size (%d)", hits, p.HashBlockSize, p.SchedulerBlockSize)
 	}
 	for _, g := range p.storeGroups() {
 		if group := p.Groups[g]; p.SchedulerBlockSize%group.BlockSize != 0 {

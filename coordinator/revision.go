@@ -85,6 +85,20 @@ func ReleasesOf(revision Revision) (names []string) {
 	return names
 }
 
+// FittingReleases names the releases of vLLM that the pool fits, for people. The lookups of
+// 2026-06-20 are those of 0.24.0.
+func (p *Pool) FittingReleases() string {
+	switch {
+	case p.IsUnknownRelease():
+		return p.VLLM + ", by the rules of " + NewestRelease()
+	case p.VLLM != "":
+		return p.VLLM
+	case p.Revision == Revision20260620:
+		return Revision0240.String()
+	}
+	return strings.Join(ReleasesOf(p.Revision), ", ")
+}
+
 // isNewer reports whether release a comes after b. Both are numbers separated by dots; text
 // behind them does not count.
 func isNewer(a, b string) bool {
@@ -105,12 +119,44 @@ func versionNumbers(release string) (numbers []int) {
 
 // ParseRelease returns the revision with the answers of a release of vLLM.
 func ParseRelease(name string) (Revision, error) {
+	revision, err := parseRelease(name)
+	if err != nil {
+		return 0, fmt.Errorf("coordinator: %w", err)
+	}
+	return revision, nil
+}
+
+// parseRelease is ParseRelease with the error for the user of a configuration.
+func parseRelease(name string) (Revision, error) {
 	for _, release := range releases {
 		if release.name == name {
 			return release.revision, nil
 		}
 	}
-	return 0, fmt.Errorf("coordinator: unknown vLLM release %q, known are %s", name, strings.Join(Releases(), ", "))
+	known := strings.Join(Releases(), ", ")
+	if meant := knownRelease(name); meant != "" {
+		return 0, fmt.Errorf("%q is not the name of a vLLM release, write %q", name, meant)
+	}
+	numbers := versionNumbers(name)
+	switch {
+	case len(numbers) == 0:
+		return 0, fmt.Errorf("%q is not the name of a vLLM release, known are %s", name, known)
+	case slices.Compare(numbers, versionNumbers(releases[0].name)) < 0:
+		return 0, fmt.Errorf("vLLM %s is older than %s, the oldest known release", name, releases[0].name)
+	}
+	return 0, fmt.Errorf("unknown vLLM release %q, known are %s", name, known)
+}
+
+// knownRelease returns the known release that a name means which is written another way, as
+// v0.33.0, 0.33 or 0.33.0+cu129, and "" if there is none.
+func knownRelease(name string) string {
+	name, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(name), "v"), "+")
+	for _, release := range releases {
+		if name == release.name || name+".0" == release.name {
+			return release.name
+		}
+	}
+	return ""
 }
 
 // String returns the date, for example "2026-06-20", or the release that the class is named by.

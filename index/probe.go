@@ -19,6 +19,8 @@ type Cursor struct {
 	// Quiet, set before Begin, leaves the order of eviction as it is: what the
 	// lookup finds does not count as used.
 	Quiet bool
+	// Remember, set before Begin, lets Found tell what a quiet lookup has found, too.
+	Remember bool
 
 	hashLen  int
 	epoch    uint64
@@ -260,6 +262,9 @@ func (p *probing) locateBatch() {
 
 // note remembers a stretch of n slots of which every step-th was found.
 func (c *Cursor) note(first slot, n, step int) {
+	if c.Quiet && !c.Remember {
+		return
+	}
 	if last := len(c.found) - 1; last >= 0 && step == 1 {
 		if f := &c.found[last]; f.step == 1 && f.first+slot(f.n) == first {
 			f.n += uint32(n)
@@ -273,7 +278,7 @@ func (c *Cursor) note(first slot, n, step int) {
 
 // Found returns the coverage of key if a Probe since Begin was asked for it and found it, and
 // nil if not, if an entry has gone since Begin, or if it lies behind the first noteMost
-// stretches. key is only borrowed.
+// stretches. A quiet lookup must have set Remember. key is only borrowed.
 func (x *Index) Found(c *Cursor, key []byte) *Coverage {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -96,7 +96,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.receivedStride)
 		q.beginUnchecked(scan)
-		scan.cursor.Quiet = q.explain
+		scan.cursor.Quiet, scan.cursor.Remember = q.explain, scan.uncheckedTo > scan.uncheckedFrom
 		s.index.Begin(&scan.cursor, hashLen)
 		q.growBits(scan, min(scan.positions, initialPositions))
 	}

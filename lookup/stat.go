@@ -12,7 +12,7 @@ func (s *Service) Stat() api.Stat {
 	}
 	x := s.index.Stats()
 	return api.Stat{
-		Version: s.version, Revision: s.pool.Revision.String(), Kernel: simd.Kernel(), Backend: "memory",
+		Version: s.version, Revision: s.pool.Revision.String(), VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
 		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
 		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
 		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
@@ -24,7 +24,7 @@ func (s *Service) Stat() api.Stat {
 func (s *Service) remoteStat() api.Stat {
 	r := s.remote
 	return api.Stat{
-		Version: s.version, Revision: s.pool.Revision.String(), Kernel: simd.Kernel(), Backend: r.store.Name(),
+		Version: s.version, Revision: s.pool.Revision.String(), VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: r.store.Name(),
 		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -22,7 +23,8 @@ func newLookupCmd() *cobra.Command {
 		Short: "Ask how many leading tokens of a prompt are in the pool",
 		Long: `lookup sends the hashes of a prompt's blocks and prints the hit in tokens.
 
-With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}
+With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from vLLM
+0.29.0 on has "tail_boundaries", the token of each group's tail boundary.
 
 With --explain it prints, for each group, where its part of the hit ended and
 why: complete, missing_block, rank_missing (stored on some of its ranks only),
@@ -32,7 +34,8 @@ a hit of all tokens would need. Explaining counts neither as a lookup nor as
 use.
 
 With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
-"end_tokens": …, "reason": …, "first_missing_block": …}]}`,
+"end_tokens": …, "reason": …, "first_missing_block": …,
+"tail_boundary": …}]}`,
 		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    refuseArgs,
 	}
@@ -73,7 +76,18 @@ func runLookup(cmd *cobra.Command, t *target, tokens uint32, hashes hashList) er
 		HitTokens int64  `json:"hit_tokens"`
 		NumTokens uint32 `json:"num_tokens"`
 		Hashes    int    `json:"hashes"`
-	}{hit.Tokens, tokens, hashes.count()}, strconv.FormatInt(hit.Tokens, 10))
+		// TailBoundaries are in tokens, by store group.
+		TailBoundaries []int64 `json:"tail_boundaries,omitempty"`
+	}{hit.Tokens, tokens, hashes.count(), tailTokens(hit.TailBoundaries)}, strconv.FormatInt(hit.Tokens, 10))
+}
+
+// tailTokens returns the tokens of tail boundaries, which are in the order of the groups.
+func tailTokens(boundaries []coordinator.TailBoundary) []int64 {
+	tokens := make([]int64, len(boundaries))
+	for i := range boundaries {
+		tokens[i] = boundaries[i].Tokens
+	}
+	return tokens
 }
 
 // runExplain prints where and why each group's part of the hit ends.
@@ -94,14 +108,27 @@ func formatExplanation(e api.Explanation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hit %d tokens\n", e.HitTokens)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "group\tkind\tends at token\treason\tfirst missing block")
+	hasTails := len(e.Groups) > 0 && e.Groups[0].TailBoundary != nil
+	fmt.Fprint(w, "group\tkind\tends at token\treason\tfirst missing block")
+	if hasTails {
+		fmt.Fprint(w, "\ttail boundary")
+	}
+	fmt.Fprintln(w)
 	for _, g := range e.Groups {
-		missing := "-"
-		if g.FirstMissingBlock != nil {
-			missing = strconv.FormatInt(*g.FirstMissingBlock, 10)
+		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s", g.Group, g.Kind, g.EndTokens, g.Reason, orDash(g.FirstMissingBlock))
+		if hasTails {
+			fmt.Fprintf(w, "\t%s", orDash(g.TailBoundary))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", g.Group, g.Kind, g.EndTokens, g.Reason, missing)
+		fmt.Fprintln(w)
 	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// orDash returns a number as text, or a dash for none.
+func orDash(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*n, 10)
 }

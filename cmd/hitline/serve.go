@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -127,14 +126,19 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 		return configError(err)
 	}
 	if check {
+		if cfg.Pool.IsUnknownRelease() {
+			cmd.PrintErrf("hitline: warning: %s: vllm=%s newest=%s\n", unknownRelease, cfg.Pool.VLLM, coordinator.NewestRelease())
+		}
 		return printConfig(cmd, cfg)
 	}
 	if cfg.Pool.IsUnknownRelease() {
-		logger.Warn("pool.vllm is a release that is not known: lookups are answered by the rules of the newest known one, and may be wrong",
-			"vllm", cfg.Pool.VLLM, "newest", coordinator.NewestRelease())
+		logger.Warn(unknownRelease, "vllm", cfg.Pool.VLLM, "newest", coordinator.NewestRelease())
 	}
 	return runServer(cmd.Context(), cfg, service, store, watcher, logger)
 }
+
+// unknownRelease is the warning of a pool whose release is not known.
+const unknownRelease = "pool.vllm is a release that is not known: lookups are answered by the rules of the newest known one, and may be wrong"
 
 // newService returns the service that cfg describes. It is over store, or over the memory
 // index if store is nil.
@@ -238,22 +242,10 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	logger.Info("ready", append([]any{
-		"listen", srv.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "vllm", fittingReleases(&cfg.Pool), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
+		"listen", srv.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "vllm", cfg.Pool.FittingReleases(), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
 	}, readyAttrs...)...)
 
 	return wait(ctx, srv, signals, time.Duration(cfg.DrainTimeout), logger)
-}
-
-// fittingReleases returns the releases of vLLM that the pool fits. The lookups of 2026-06-20
-// are those of 0.24.0.
-func fittingReleases(pool *coordinator.Pool) string {
-	switch {
-	case pool.VLLM != "":
-		return pool.VLLM
-	case pool.Revision == coordinator.Revision20260620:
-		return "0.24.0"
-	}
-	return strings.Join(coordinator.ReleasesOf(pool.Revision), ", ")
 }
 
 // runningServer is the part of a started server.Server that wait uses.

@@ -16,6 +16,8 @@ type GroupExplanation struct {
 	Kind      coordinator.Kind   `json:"kind"`
 	EndTokens int64              `json:"end_tokens"`
 	Reason    coordinator.Reason `json:"reason"`
+	// TailBoundary is the group's tail boundary in tokens, nil if the hit has none.
+	TailBoundary *int64 `json:"tail_boundary,omitempty"`
 	// FirstMissingBlock is the number of the first absent block of the group that a hit of
 	// all tokens would need, nil if none is absent.
 	FirstMissingBlock *int64 `json:"first_missing_block"`
@@ -28,6 +30,10 @@ func NewExplanation(hit Hit, ends []coordinator.GroupEnd) Explanation {
 		g := GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {
 			g.FirstMissingBlock = &end.FirstMissing
+		}
+		if end.Group < len(hit.TailBoundaries) {
+			tokens := hit.TailBoundaries[end.Group].Tokens // of the query, which is reused
+			g.TailBoundary = &tokens
 		}
 		e.Groups = append(e.Groups, g)
 	}

@@ -6,6 +6,7 @@ package api
 type Stat struct {
 	Version    string `json:"version"`
 	Revision   string `json:"revision"`
+	VLLM       string `json:"vllm"` // the releases that the pool fits, for people
 	Kernel     string `json:"kernel"`
 	Backend    string `json:"backend"`
 	Entries    int64  `json:"entries"`

@@ -87,16 +87,22 @@ func (c *Config) checkTimeouts() error {
 	return nil
 }
 
-// checkRelease refuses a revision beside a release of vLLM that has another. The coordinator
-// cannot tell the default revision from one that was written.
+// checkRelease refuses an empty release, and a revision beside a release of vLLM that has
+// another. The coordinator cannot tell the default revision from one that was written.
 func (c *Config) checkRelease() error {
-	if _, written := c.origins["pool.revision"]; !written || c.Pool.VLLM == "" {
+	if c.Pool.VLLM == "" {
+		if _, written := c.origins["pool.vllm"]; written {
+			return c.wrong("pool.vllm", "is empty; give the engine's release, for example %q, or leave it out for revision %s", coordinator.NewestRelease(), c.Pool.Revision)
+		}
+		return nil
+	}
+	if _, written := c.origins["pool.revision"]; !written {
 		return nil
 	}
 	pool := c.Pool
 	pool.Revision = 0
 	if rules, err := coordinator.New(pool); err == nil && rules.Pool().Revision != c.Pool.Revision {
-		return c.wrong("pool.revision", "revision %s is not that of vLLM %s, remove one of them", c.Pool.Revision, c.Pool.VLLM)
+		return c.wrong("pool.revision", "vllm %s chooses the rules, and they are not those of revision %s: remove revision", c.Pool.VLLM, c.Pool.Revision)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package diagnosis
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -68,15 +69,25 @@ func (c *comparer) compareGroups(s keySample, f *Findings) {
 		highest = max(highest, k.group)
 	}
 	if highest >= want {
-		f.addProblem("the store has blocks of group %d, and pool.groups describes %d %s, from 0: describe there all groups of the engine, in its order", highest, want, plural(want, "group"))
+		f.addProblem("the store has blocks of group %d, and pool.groups describes %s, from 0: describe there all groups of the engine, in its order", highest, c.describedGroups())
 		return
 	}
 	for g := range want {
 		if !stored[g] && c.provesAbsence(s) {
-			f.addProblem("the store has no block of group %d, and pool.groups describes %d groups, from 0: describe there the groups of the engine and no others", g, want)
+			f.addProblem("the store has no block of group %d, and pool.groups describes %s, from 0: describe there the groups of the engine and no others", g, c.describedGroups())
 			return
 		}
 	}
+}
+
+// describedGroups says how many groups the pool has in the store.
+func (c *comparer) describedGroups() string {
+	n := c.rules.NumGroups()
+	text := fmt.Sprintf("%d %s", n, plural(n, "group"))
+	if all := len(c.pool.Groups); all != n {
+		text = fmt.Sprintf("%d groups, %d of them kept in the store", all, n)
+	}
+	return text
 }
 
 // compareLayout compares the layout of the keys, if the backend has layouts.

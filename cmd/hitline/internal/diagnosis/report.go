@@ -55,6 +55,14 @@ const maxPatterns = 4
 // newReport returns a report with the key patterns that lookups ask for.
 func newReport(backend string, rules *coordinator.Coordinator) *Report {
 	r := &Report{Backend: backend}
+	pool := rules.Pool()
+	if pool.IsUnknownRelease() {
+		r.addNote("vLLM %s is not known: its lookups are answered by the rules of %s, and may be wrong", pool.VLLM, coordinator.NewestRelease())
+	}
+	if pool.CapacityOnly {
+		r.addNote("pool.capacity_only is set: every lookup is answered with a hit of 0")
+		return r
+	}
 	for g := range rules.NumGroups() {
 		for _, rank := range rules.Ranks(g) {
 			if r.GroupRanks++; r.GroupRanks <= maxPatterns {
