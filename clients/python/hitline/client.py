@@ -61,8 +61,10 @@ logger = logging.getLogger("hitline")
 # the revisions, in stat of a server, whose answers are those of the release.
 VLLM_RELEASES: dict[str, tuple[str, ...]] = {
     "0.24.0": ("0.24.0", "2026-06-20"),
+    "0.25.0": ("0.25.1",),
     "0.25.1": ("0.25.1",),
     "0.26.0": ("0.26.0",),
+    "0.27.0": ("2026-08-17",),
     "0.27.1": ("2026-08-17",),
     "0.28.0": ("2026-08-17",),
     "0.29.0": ("0.29.0",),
@@ -73,7 +75,7 @@ VLLM_RELEASES: dict[str, tuple[str, ...]] = {
 }
 
 # Those whose replies to lookups have no tail boundaries.
-_WITHOUT_BOUNDARIES = ("0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.28.0")
+_WITHOUT_BOUNDARIES = ("0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0")
 
 # The digest of hashes, joined, that the server knows: the 64-bit XXH3 with seed 0.
 _digest: Callable[[bytes], int] | None = None
@@ -185,6 +187,13 @@ class LookupResult(NamedTuple):
     tail_key_boundaries: tuple[TailKeyBoundary, ...] = ()
 
 
+class _Rules(NamedTuple):
+    """What stat of a server says of its rules. A field that stat lacks is empty."""
+
+    revision: str
+    releases: str  # of vLLM, joined with ", ": those that the server's pool fits
+
+
 class _Anchoring(NamedTuple):
     """How a server looks up by anchors."""
 
@@ -222,7 +231,7 @@ class _Requests:
         self._raise_errors = raise_errors
         self._anchors_from = anchors_from
         self._anchoring: _Anchoring | None = None  # what is known of the connection's server
-        self._revision: str | None = None  # of the connection's server, if _vllm is set
+        self._rules: _Rules | None = None  # of the connection's server, if _vllm is set
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -328,16 +337,22 @@ class _Requests:
         if not self._vllm:
             return
         fitting = VLLM_RELEASES[self._vllm]
-        if self._revision not in fitting:
+        if self._rules is None or self._rules.revision not in fitting:
             self._connected()  # the server may have been replaced
-        if self._revision is None:
-            revision = _decode_stat(_check_done(self._exchange_locked((STAT,), deadline))).get("revision")
-            self._revision = revision if isinstance(revision, str) else ""
-        if self._revision not in fitting:
-            raise WrongRelease(
-                f"the engine is vLLM {self._vllm}, and the server answers by revision {self._revision or 'unknown'} "
-                f"in place of {' or '.join(fitting)}: set pool.vllm to {self._vllm!r} in the server's configuration"
-            )
+        if self._rules is None:
+            counters = _decode_stat(_check_done(self._exchange_locked((STAT,), deadline)))
+            self._rules = _Rules(_string(counters, "revision"), _string(counters, "vllm"))
+        if self._rules.revision in fitting:
+            return
+        if self._rules.releases:
+            found = f"the server's pool is for vLLM {' or '.join(self._rules.releases.rsplit(', ', 1))}"
+        else:
+            revision = self._rules.revision or "unknown"
+            found = f"the server answers by revision {revision} in place of {' or '.join(fitting)}"
+        raise WrongRelease(
+            f"the engine is vLLM {self._vllm}, but {found}: "
+            f'set pool.vllm: "{self._vllm}" in the server\'s configuration'
+        )
 
     def _lookup_by_anchors(
         self, token_len: int, block_hashes: Sequence[bytes], deadline: float
@@ -511,7 +526,7 @@ class _Requests:
     def _drop(self) -> None:
         sock, self._sock = self._sock, None
         self._anchoring = None
-        self._revision = None
+        self._rules = None
         if sock is not None:
             sock.close()
 
@@ -892,3 +907,9 @@ def _decode_stat(frames: list[bytes]) -> dict[str, Any]:
     if not isinstance(counters, dict):
         raise BadReply("stat is not a JSON object")
     return counters
+
+
+def _string(counters: dict[str, Any], name: str) -> str:
+    """Returns a field of stat, empty if it is missing or no string."""
+    value = counters.get(name)
+    return value if isinstance(value, str) else ""

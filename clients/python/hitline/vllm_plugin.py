@@ -61,7 +61,7 @@ def _is_since(release: str, first: str) -> bool:
 
 def _shape(release: str) -> dict[str, _Parameters]:
     """The methods of the class in a release."""
-    tokens = "num_tokens" if _is_since(release, "0.27.1") else "token_len"
+    tokens = "num_tokens" if _is_since(release, "0.27.0") else "token_len"
     return {
         "__init__": [("vllm_config", False)],
         "lookup": [("req_id", False), (tokens, False), ("block_hashes", False), ("non_block", True)],
@@ -160,7 +160,7 @@ def _replacement(address: str, timeout: float, release: str) -> type[LookupKeyCl
             super().__init__(address, timeout=timeout, vllm=release)
             logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, release)
 
-    if not _is_since(release, "0.27.1"):
+    if not _is_since(release, "0.27.0"):
         return HitlineLookupKeyClient
 
     class NumTokensLookupKeyClient(HitlineLookupKeyClient):

@@ -14,7 +14,7 @@ from unittest import mock
 from hitline import VLLM_RELEASES, Client, LookupKeyClient, vllm_plugin
 from tests.support import WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
-from tests.test_releases import FINE_GRAINED, OLD
+from tests.test_releases import FINE_GRAINED, OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
 from tests.wheels import STUBS, Stubs
 
@@ -73,8 +73,18 @@ class Wheels(StandIn):
                 for name in vllm_plugin._shape(release):
                     self.assertEqual(parameters(getattr(replacement, name)), parameters(getattr(original, name)))
 
+    def test_releases_with_the_same_modules(self) -> None:
+        for release, other in SAME_MODULES.items():
+            files = [
+                {path.relative_to(at).as_posix(): path.read_bytes() for path in at.rglob("*.py") if path.name != "_version.py"}
+                for at in (Path(WHEELS) / release, Path(WHEELS) / other)
+            ]
+            with self.subTest(release, other=other):
+                self.assertIn(WORKER.replace(".", "/") + ".py", files[0])
+                self.assertEqual(*files)
+
     def test_no_release_has_the_shape_of_another_form(self) -> None:
-        forms = {"0.26.0": "token_len", "0.28.0": "num_tokens", "0.33.0": "MooncakeLookupResult"}
+        forms = {"0.26.0": "token_len", "0.27.0": "num_tokens", "0.33.0": "MooncakeLookupResult"}
         for release in forms:
             for other in forms:
                 with self.subTest(release, other=other):
@@ -193,7 +203,7 @@ class Wheels(StandIn):
                 request = SimpleNamespace(request_id="r", num_tokens=64, block_hashes=chained("a", 4))
                 with self.assertLogs("vllm.hitline", "ERROR") as logs:
                     self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (0, False))
-                self.assertRegex(logs.output[0], f"the engine is vLLM {release}, .*set pool.vllm to '{release}'")
+                self.assertRegex(logs.output[0], f'the engine is vLLM {release}, .*set pool.vllm: "{release}"')
 
 
 if __name__ == "__main__":
