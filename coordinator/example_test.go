@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/netproto"
 )
 
 // A pool of one full-attention group and one with a sliding window of 32 tokens, both in
@@ -29,6 +30,39 @@ func ExampleCoordinator_FindHit() {
 	// hit 32 <nil>
 	// group 0 [true true]
 	// group 1 [true true]
+}
+
+// A pool of an engine of vLLM 0.33.0 whose hits may end inside a block of its full-attention
+// group. The hit of 48 tokens ends inside its block 1, which is keyed by the hash of token 64.
+func ExampleCoordinator_Lookup() {
+	c, err := coordinator.New(coordinator.Pool{
+		VLLM: "0.33.0", ModelName: "org/model", CacheHitAlignmentTokens: 16,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 32},
+			{Kind: coordinator.Mamba, BlockSize: 32, MambaCacheMode: "align"},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	hashes := netproto.NewHashes([]byte("abcd"), 1)
+	stored := map[string]bool{}
+	for _, block := range []string{"@group:0@62", "@group:0@64", "@group:1@63"} { // hashes in hex
+		stored["model@tp_rank:0@pcp0@dcp0@pp_rank:0"+block] = true
+	}
+	exists := func(keys []string) ([]int, error) {
+		answers := make([]int, len(keys))
+		for i, key := range keys {
+			if stored[key] {
+				answers[i] = 1
+			}
+		}
+		return answers, nil
+	}
+	hit, err := c.Lookup(65, hashes, coordinator.ExistsFunc(exists))
+	fmt.Println(hit.Tokens, hit.TailBoundaries, err)
+	// Output: 48 [{0 64} {1 48}] <nil>
 }
 
 // The masks of 64 tokens: what an engine loads for a hit, and what it stores.
