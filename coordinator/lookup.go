@@ -50,9 +50,26 @@ func (c *Coordinator) ReadablePositions(g int, tokenLen int64, numHashes int) in
 	return c.Positions(g, tokenLen, numHashes)
 }
 
-// ReadsUnchecked reports whether the rules of a lookup may read positions of group g that it
-// covers but, by KeyMask, does not check.
-func (c *Coordinator) ReadsUnchecked(g int) bool {
+// ReadsUnchecked reports whether the rules of a lookup may read positions of group g whose
+// keys it does not check. In most pools they do not.
+func (c *Coordinator) ReadsUnchecked(g int) bool { return c.readsBeyond || c.groups[g].readsMasked }
+
+// UncheckedPositions returns the run [from, to) that has all positions of group g which the
+// rules of a lookup may read though it does not check their keys. It is empty if not
+// ReadsUnchecked.
+func (c *Coordinator) UncheckedPositions(g int, tokenLen int64, numHashes int) (from, to int) {
+	if !c.ReadsUnchecked(g) {
+		return 0, 0
+	}
+	if !c.groups[g].readsMasked {
+		from = c.Positions(g, tokenLen, numHashes)
+	}
+	return from, c.ReadablePositions(g, tokenLen, numHashes)
+}
+
+// findReadsMasked reports whether the rules of a lookup may read positions of group g that its
+// mask leaves out.
+func (c *Coordinator) findReadsMasked(g int) bool {
 	group := &c.groups[g]
 	a := &c.attention[group.attention]
 	switch {
@@ -68,8 +85,16 @@ func (c *Coordinator) ReadsUnchecked(g int) bool {
 
 // hasKeys reports whether a lookup checks at least one key.
 func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
+	if c.pool.CapacityOnly || tokenLen <= 0 {
+		return false
+	}
 	for g := range c.groups {
-		if first, _, ok := c.KeyMask(g).Next(0); ok && first < int64(c.Positions(g, tokenLen, numHashes)) {
+		first, _, ok := c.KeyMask(g).Next(0)
+		switch {
+		case !ok:
+		case first == 0 && numHashes >= c.KeyStride(g): // as it nearly always is: Positions divides
+			return true
+		case first < int64(c.Positions(g, tokenLen, numHashes)):
 			return true
 		}
 	}
@@ -109,6 +134,9 @@ func (c *Coordinator) finishHit(p *Presence, tokens, numTokens int64, s *Scratch
 	tokens, err := c.shortenFullHit(p, tokens, numTokens, s)
 	if err != nil {
 		return Hit{}, err
+	}
+	if !c.rules.tailBoundaries || tokens <= 0 {
+		return Hit{Tokens: tokens}, nil
 	}
 	s.tail, err = c.appendTailBoundaries(s.tail[:0], p, tokens)
 	if err != nil {

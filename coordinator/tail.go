@@ -21,14 +21,11 @@ type Hit struct {
 // HasTailBoundaries reports whether hits have tail boundaries: from 0.29.0 on.
 func (c *Coordinator) HasTailBoundaries() bool { return c.rules.tailBoundaries }
 
-// appendTailBoundaries appends the tail boundaries of a hit found in p. It fails with
+// appendTailBoundaries appends the tail boundaries of a hit that is not 0. It fails with
 // ErrPrecondition if a group has no block there, and with ErrIndexOutOfRange if the request
 // has no hash there: chunked local attention can end a hit with a block that it has not
 // read. (Reference: the worker's lookup, tail_key_boundaries.)
 func (c *Coordinator) appendTailBoundaries(dst []TailBoundary, p *Presence, hit int64) ([]TailBoundary, error) {
-	if !c.rules.tailBoundaries || hit <= 0 {
-		return dst, nil
-	}
 	for g := range c.groups {
 		tokens, err := c.tailBoundary(g, p, hit)
 		if err != nil {

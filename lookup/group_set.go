@@ -18,23 +18,23 @@ type groupSet struct {
 	// chunkPositions is how many positions a chunk has. It is 1 but in fine-grained mode:
 	// there every raw hash is a position, and a chunk is missing if its last one is.
 	chunkPositions int
-	// readsUnchecked: see coordinator.ReadsUnchecked.
-	readsUnchecked bool
+	readsUnchecked bool // some group has unchecked positions
 }
 
 // newGroupSets returns the group sets of a pool.
 func newGroupSets(c *coordinator.Coordinator) []groupSet {
 	var sets []groupSet
 	for g := range c.NumGroups() {
-		set := groupSet{stride: c.KeyStride(g), mask: c.KeyMask(g), chunkPositions: c.Stride(g) / c.KeyStride(g), readsUnchecked: c.ReadsUnchecked(g)}
+		set := groupSet{stride: c.KeyStride(g), mask: c.KeyMask(g), chunkPositions: c.Stride(g) / c.KeyStride(g)}
 		at := slices.IndexFunc(sets, func(have groupSet) bool {
-			return have.stride == set.stride && have.mask == set.mask && have.chunkPositions == set.chunkPositions && have.readsUnchecked == set.readsUnchecked
+			return have.stride == set.stride && have.mask == set.mask && have.chunkPositions == set.chunkPositions
 		})
 		if at < 0 {
 			at = len(sets)
 			sets = append(sets, set)
 		}
 		sets[at].groups = append(sets[at].groups, g)
+		sets[at].readsUnchecked = sets[at].readsUnchecked || c.ReadsUnchecked(g)
 		if c.Group(g).Kind.IsFull() {
 			sets[at].full |= 1 << g
 		}

@@ -95,8 +95,11 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 		scan.position, scan.partial, scan.receivedStride = 0, false, scan.stride/q.rawPerHash
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.receivedStride)
-		q.beginUnchecked(scan)
-		scan.cursor.Quiet, scan.cursor.Remember = q.explain, scan.uncheckedTo > scan.uncheckedFrom
+		scan.uncheckedFrom, scan.uncheckedTo = 0, 0
+		if scan.readsUnchecked {
+			q.beginUnchecked(scan)
+		}
+		scan.cursor.Quiet, scan.cursor.Remember = q.explain, scan.readsUnchecked
 		s.index.Begin(&scan.cursor, hashLen)
 		q.growBits(scan, min(scan.positions, initialPositions))
 	}
@@ -141,7 +144,10 @@ func (q *Query) Add(hashes []byte) bool {
 	for i := range q.scans {
 		scan := &q.scans[i]
 		q.scan(scan, hashes, n)
-		more = q.keepUnchecked(i, hashes, n) || more || scan.position < q.scanEnd(scan)
+		more = more || scan.position < q.scanEnd(scan)
+		if scan.uncheckedFrom < scan.uncheckedTo && q.keepUnchecked(i, hashes, n) {
+			more = true
+		}
 	}
 	q.received += n
 	return more
@@ -271,7 +277,9 @@ func (q *Query) answer() (coordinator.Hit, error) {
 		return coordinator.Hit{}, nil
 	}
 	stable := true
-	q.resolveUnchecked()
+	if len(q.unchecked.blocks) > 0 {
+		q.resolveUnchecked()
+	}
 	for i := range q.scans {
 		clean, unchanged := q.service.index.End(&q.scans[i].cursor)
 		if !clean {

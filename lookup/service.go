@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -147,7 +148,9 @@ func (s *Service) Lookup(ctx context.Context, numTokens int64, hashes netproto.H
 		return api.Hit{}, err
 	}
 	hit, err := q.Finish()
-	hit.TailBoundaries = append([]coordinator.TailBoundary(nil), hit.TailBoundaries...) // they were the query's
+	if hit.TailBoundaries != nil {
+		hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
+	}
 	return hit, err
 }
 

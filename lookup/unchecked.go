@@ -19,13 +19,14 @@ const maxUnchecked = 1 << 12
 // beginUnchecked sets the positions of a group set that are kept. Requests by anchors are
 // about chains.
 func (q *Query) beginUnchecked(scan *groupScan) {
-	scan.uncheckedFrom, scan.uncheckedTo = 0, 0
 	if q.anchored != nil && q.anchored.request != nil {
 		return
 	}
-	scan.uncheckedTo = q.service.coord.ReadablePositions(scan.groups[0], q.tokenLen, q.numHashes)
-	if !scan.readsUnchecked {
-		scan.uncheckedFrom = scan.positions
+	for _, g := range scan.groups { // equal masks may be read in different ways
+		from, to := q.service.coord.UncheckedPositions(g, q.tokenLen, q.numHashes)
+		if from < to && (scan.uncheckedTo == 0 || from < scan.uncheckedFrom) {
+			scan.uncheckedFrom, scan.uncheckedTo = from, to
+		}
 	}
 	q.limit = max(q.limit, scan.uncheckedTo*scan.receivedStride)
 }
