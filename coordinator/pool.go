@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/netproto"
 )
 
 // Group configures one KV cache group: a set of layers with one spec. Sizes are in tokens.
@@ -68,6 +69,9 @@ type Pool struct {
 	// CacheHitAlignmentTokens is the engine's cache_hit_alignment_tokens, 0 for none: hits
 	// may end inside a block if it is below the scheduler block size. From 0.32.0 on.
 	CacheHitAlignmentTokens int `json:"cache_hit_alignment_tokens,omitempty" yaml:"cache_hit_alignment_tokens,omitempty"`
+	// HashLen is the length of the engine's block hashes in bytes, 0 if it is not known.
+	// Lookups with hashes of another length are refused.
+	HashLen int `json:"hash_len,omitempty" yaml:"hash_len,omitempty"`
 	// CapacityOnly is set for workers that never look up: the answer is 0.
 	CapacityOnly bool `json:"capacity_only,omitempty" yaml:"capacity_only,omitempty"`
 
@@ -180,6 +184,7 @@ func (p *Pool) validateNumbers() error {
 		{"pcp_rank", p.PCPRank, 0, maxRanks - 1},
 		{"dcp_rank", p.DCPRank, 0, maxRanks - 1},
 		{"num_kv_head", p.NumKVHead, 1, maxTokens},
+		{"hash_len", p.HashLen, 0, netproto.MaxHashLen},
 		{"cache_hit_alignment_tokens", p.CacheHitAlignmentTokens, 0, maxTokens},
 	} {
 		if field.value < field.least || field.value > field.max {

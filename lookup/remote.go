@@ -3,62 +3,42 @@ package lookup
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math"
-	"runtime"
 	"slices"
 	"sync/atomic"
-
-	"github.com/sony/gobreaker/v2"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
 
-// Remote asks a service's backend. Every call passes the circuit breaker and is counted.
+// Remote asks the backend for the pool of one service. Every call passes the circuit breaker and is counted.
 // Methods that take a context wait, so they must not run on an event loop. Safe for
 // concurrent use.
 type Remote struct {
-	service    *Service
-	store      backend.Backend
-	cfg        RemoteConfig
-	breaker    *gobreaker.TwoStepCircuitBreaker[struct{}]
-	breakerLog breakerLog
-	coalescer  coalescer
-	reads      *backendCalls
-	changes    *backendCalls
-	cpuTokens  chan struct{} // holds one for each lookup that builds keys or reads answers
-	keyMemory  *keyMemory
+	*SharedBackend
+	service   *Service
+	store     backend.Backend // as this pool uses it
+	watch     func(LookupEvent)
+	coalescer coalescer
 
-	hashBytes                  atomic.Int64 // reserved, see Reserve
-	lastSuccess                atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
 	failed, timeouts, rejected atomic.Int64
 	stored, evicted            atomic.Int64
 }
 
-func newRemote(service *Service, store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *Remote {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
+func newRemote(service *Service, cfg *ServiceConfig) *Remote {
+	shared, store := cfg.Shared, cfg.Backend
+	if shared == nil {
+		shared = NewSharedBackend(cfg.Backend, cfg.Remote, cfg.Logger)
 	}
-	cfg = cfg.withDefaults()
-	r := &Remote{
-		service: service, store: store, cfg: cfg,
-		breakerLog: breakerLog{logger: logger, backend: store.Name()},
-		reads:      newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers)),
-		changes:    newBackendCalls(maxAbandonedChanges),
-		cpuTokens:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		keyMemory:  newKeyMemory(cfg.MaxKeyBytes),
+	if store == nil {
+		store = shared.store
 	}
-	r.breaker = newBreaker(cfg, &r.breakerLog)
-	return r
+	return &Remote{SharedBackend: shared, service: service, store: store, watch: cfg.Remote.Watch}
 }
 
 // Remote returns what asks the service's backend, nil over the memory index.
 func (s *Service) Remote() *Remote { return s.remote }
-
-// Config returns the configuration with its defaults filled in.
-func (r *Remote) Config() RemoteConfig { return r.cfg }
 
 // Lookup returns the hit of numTokens tokens over the backend. A failing backend is a hit
 // of 0 and no error, as in the reference; errors of the rules are returned. numHashes is
@@ -77,8 +57,8 @@ func (r *Remote) Lookup(ctx context.Context, numTokens int64, numHashes int, has
 		return api.Hit{}, err
 	}
 	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // others may share the outcome
-	if r.cfg.Watch != nil {
-		r.cfg.Watch(LookupEvent{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, Hit: hit})
+	if r.watch != nil {
+		r.watch(LookupEvent{NumTokens: numTokens, NumHashes: numHashes, Hashes: hashes, Hit: hit})
 	}
 	return hit, nil
 }

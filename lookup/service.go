@@ -28,6 +28,9 @@ type ServiceConfig struct {
 	Backend backend.Backend
 	// Remote configures how Backend is used.
 	Remote RemoteConfig
+	// Shared, if set, is asked together with the services of other pools. Of Remote only
+	// Watch then counts. Backend may be left out, or be the same store as this pool uses it.
+	Shared *SharedBackend
 	// Logger logs when Backend begins to fail and when it is well again. nil discards it.
 	Logger *slog.Logger
 	// Version is reported by Stat. Empty means "devel".
@@ -77,8 +80,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if int(cfg.Remote.Strategy) >= len(strategyNames) {
 		return nil, fmt.Errorf("%w: unknown strategy number %d", ErrConfig, cfg.Remote.Strategy)
 	}
-	if cfg.Backend != nil {
-		s.remote = newRemote(s, cfg.Backend, cfg.Remote, cfg.Logger)
+	if cfg.Backend != nil || cfg.Shared != nil {
+		s.remote = newRemote(s, &cfg)
 		return s, nil
 	}
 	if err := s.useMemory(cfg.Memory); err != nil {

@@ -42,6 +42,7 @@ var (
 	ErrEmptyBlob    = errors.New("no keys")
 	ErrGroupRankLen = errors.New("group rank is not 6, 8 or 12 bytes long")
 	ErrPingLen      = errors.New("ping payload over 65536 bytes")
+	ErrDescription  = errors.New("description of a pool is empty or over 65536 bytes")
 )
 
 // ErrShort is the error of ParseMessage for bytes that end inside a message.

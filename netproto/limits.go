@@ -25,6 +25,8 @@ const (
 	MaxHashLen = 64
 	// MaxPing is the largest payload of a ping in bytes, all its frames together.
 	MaxPing = 64 << 10
+	// MaxDescription is the largest description of a pool in bytes.
+	MaxDescription = 64 << 10
 	// maxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
 	// takes about 40; an identity and application properties may follow.
 	maxCommand = 4 << 10

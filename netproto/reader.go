@@ -95,6 +95,10 @@ func NewReader(limits Limits, alignment int) *Reader {
 	return r
 }
 
+// SetAlignment sets the alignment that Request.Unaligned is about, for the messages after the
+// current one.
+func (r *Reader) SetAlignment(alignment int) { r.alignment = uint64(max(alignment, 0)) }
+
 // Copied returns the total bytes of hashes that were copied because the end of a piece
 // cut them.
 func (r *Reader) Copied() uint64 { return r.copied }
@@ -306,6 +310,10 @@ func (r *Reader) readBody(p []byte, h Handler) error {
 	case roleEcho:
 		if q.Problem == nil {
 			q.Echo = append(q.Echo, p...)
+		}
+	case roleDescription:
+		if r.frame.size <= MaxDescription {
+			q.Description = append(q.Description, p...)
 		}
 	}
 	return nil

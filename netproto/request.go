@@ -29,6 +29,8 @@ type Request struct {
 	// Anchors are the frames of an anchors request. Its NumHashes counts the prompt's
 	// hashes, that of the Request those in the blob.
 	Anchors Anchors
+	// Description is the JSON of a pool request.
+	Description []byte
 	// Echo holds the further frames of a ping, encoded.
 	Echo []byte
 	// Problem is the reason why the request cannot be served, nil if it can.
@@ -59,6 +61,7 @@ const (
 	roleNumbers
 	roleDigests
 	roleEcho
+	roleDescription
 	roleExtra // one frame too many for a strict request
 )
 
@@ -78,6 +81,8 @@ func (q *Request) roleOf(body int) bodyRole {
 		return [...]bodyRole{roleTag, roleAnchorsParams, roleHashLen, roleNumbers, roleDigests, roleBlob, roleExtra}[min(body, 6)]
 	case TagPing:
 		return roleEcho
+	case TagPool:
+		return [...]bodyRole{roleTag, roleDescription, roleExtra}[min(body, 2)]
 	}
 	return roleIgnored
 }
@@ -190,6 +195,10 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 		if n := len(q.Anchors.Digests); n != 0 && n != 8*q.Anchors.Len() {
 			q.fail(ErrDigests)
 		}
+	case roleDescription:
+		if size == 0 || size > MaxDescription {
+			q.fail(ErrDescription)
+		}
 	case roleExtra:
 		q.fail(ErrExtraFrame)
 	}
@@ -236,6 +245,10 @@ func (q *Request) finish(body int) {
 		}
 	case TagAnchors:
 		if body < 6 {
+			q.fail(ErrMissingFrame)
+		}
+	case TagPool:
+		if body < 2 {
 			q.fail(ErrMissingFrame)
 		}
 	case TagPing:

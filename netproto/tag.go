@@ -14,12 +14,13 @@ const (
 	TagPing
 	TagStat
 	TagAnchors
+	TagPool
 )
 
 // tagNames holds the bytes of each tag on the wire.
 var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
-	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors",
+	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors", TagPool: "pool",
 }
 
 // maxTag is the length of the longest tag in bytes.

@@ -1,0 +1,167 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Difference is a field in which a described pool differs from a configured one. The values
+// are as in JSON; that of a field without a value is "none".
+type Difference struct {
+	Field                 string // its path in the pool, such as "groups[1].kind"
+	Configured, Described string
+}
+
+// String says the difference in a part of a sentence.
+func (d Difference) String() string {
+	return fmt.Sprintf("%s is %s, described as %s", d.Field, d.Configured, d.Described)
+}
+
+// Compare returns the fields in which an engine's description of its pool differs from the
+// pool as it was configured: those that were written and have another value, and those left
+// out whose defaults give other answers or keys. The release counts by its rules, and what
+// has no effect on lookups does not count: RetentionInterval, and Variant where it makes the
+// same groups equal. An error is that of New, for either pool.
+func Compare(configured, described Pool) ([]Difference, error) {
+	a, err := New(configured)
+	if err != nil {
+		return nil, fmt.Errorf("the configured pool: %w", err)
+	}
+	b, err := New(described)
+	if err != nil {
+		return nil, err
+	}
+	written, err := fieldsOf(configured)
+	if err != nil {
+		return nil, err
+	}
+	want, err := fieldsOf(a.Pool())
+	if err != nil {
+		return nil, err
+	}
+	got, err := fieldsOf(b.Pool())
+	if err != nil {
+		return nil, err
+	}
+	equal := equalAnswers(a, b)
+	all := maps.Clone(want)
+	maps.Copy(all, got)
+	var differences []Difference
+	for _, field := range slices.Sorted(maps.Keys(all)) {
+		if want[field] == got[field] || !counts(field, written, want, equal) {
+			continue
+		}
+		differences = append(differences, Difference{field, orNone(want[field]), orNone(got[field])})
+	}
+	if !sameRelease(a.pool.Revision, b.pool.Revision) {
+		differences = append(differences, Difference{"vllm", a.pool.FittingReleases(), b.pool.FittingReleases()})
+	}
+	return differences, nil
+}
+
+// counts reports whether a field that differs is a difference of the pools. equal says that
+// both give the same answers.
+func counts(field string, written, want map[string]string, equal bool) bool {
+	switch name := field[strings.LastIndexByte(field, '.')+1:]; name {
+	case "vllm", "allow_unknown_vllm", "revision", "retention_interval":
+		return false // the release is compared by its rules
+	case "hash_len":
+		return want[field] != "" && !equal // unknown if it was not configured
+	case "variant":
+		return !equal
+	}
+	return written[field] != "" || !equal
+}
+
+// sameRelease reports whether the lookups of two revisions are the same. Those of 2026-06-20
+// are those of 0.24.0.
+func sameRelease(a, b Revision) bool {
+	class := func(r Revision) Revision {
+		if r == Revision0240 {
+			return Revision20260620
+		}
+		return r
+	}
+	return class(a) == class(b)
+}
+
+// equalAnswers reports whether the lookups of two pools ask for the same keys and have the
+// same answers, whatever is stored.
+func equalAnswers(a, b *Coordinator) bool {
+	if !sameRelease(a.pool.Revision, b.pool.Revision) || a.align != b.align || a.fineGrained != b.fineGrained ||
+		a.pool.HashBlockSize != b.pool.HashBlockSize || a.pool.CapacityOnly != b.pool.CapacityOnly || len(a.groups) != len(b.groups) {
+		return false
+	}
+	if a.pool.HashLen != 0 && b.pool.HashLen != 0 && a.pool.HashLen != b.pool.HashLen {
+		return false
+	}
+	for g := range a.groups {
+		x, y := &a.groups[g], &b.groups[g]
+		if x.Kind != y.Kind || x.BlockSize != y.BlockSize || x.poolGroup != y.poolGroup || x.attention != y.attention ||
+			x.eagle != y.eagle || x.keyMask != y.keyMask || !slices.Equal(x.prefixes, y.prefixes) {
+			return false
+		}
+		if x.Kind.window() && x.SlidingWindow != y.SlidingWindow || x.Kind == ChunkedLocalAttention && x.AttentionChunkSize != y.AttentionChunkSize {
+			return false
+		}
+	}
+	return true
+}
+
+// fieldsOf returns the values of a pool's fields in JSON, by path. Zero values are left out.
+func fieldsOf(p Pool) (map[string]string, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	var object map[string]any
+	if err := json.Unmarshal(text, &object); err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	fields := map[string]string{}
+	flattenFields(fields, "", object)
+	return fields, nil
+}
+
+// flattenFields adds the fields of an object to fields. Their paths begin with prefix.
+func flattenFields(fields map[string]string, prefix string, object map[string]any) {
+	for name, value := range object {
+		switch v := value.(type) {
+		case []any:
+			if objects := objectsOf(v); objects != nil {
+				for i, object := range objects {
+					flattenFields(fields, fmt.Sprintf("%s%s[%d].", prefix, name, i), object)
+				}
+				continue
+			}
+		case nil:
+			continue
+		}
+		if text, err := json.Marshal(value); err == nil && string(text) != "0" && string(text) != `""` && string(text) != "false" {
+			fields[prefix+name] = string(text)
+		}
+	}
+}
+
+// objectsOf returns a list of objects, nil if the list has anything else.
+func objectsOf(list []any) []map[string]any {
+	var objects []map[string]any
+	for _, v := range list {
+		object, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "none"
+	}
+	return value
+}

@@ -1,0 +1,51 @@
+package lookup
+
+import (
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/hitline/hitline/backend"
+)
+
+// SharedBackend is a backend that the services of several pools ask. They have one circuit
+// breaker, and one bound each on calls, on hashes and on keys in memory. Safe for concurrent
+// use.
+type SharedBackend struct {
+	store      backend.Backend
+	cfg        RemoteConfig
+	breaker    *gobreaker.TwoStepCircuitBreaker[struct{}]
+	breakerLog breakerLog
+	reads      *backendCalls
+	changes    *backendCalls
+	cpuTokens  chan struct{} // holds one for each lookup that builds keys or reads answers
+	keyMemory  *keyMemory
+
+	hashBytes   atomic.Int64 // reserved, see Reserve
+	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
+}
+
+// NewSharedBackend returns store for services: see ServiceConfig.Shared. The caller closes
+// store after the last call of its services has returned. cfg.Watch has no effect. logger, if
+// not nil, logs when the store begins to fail and when it is well again.
+func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logger) *SharedBackend {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	cfg = cfg.withDefaults()
+	b := &SharedBackend{
+		store: store, cfg: cfg,
+		breakerLog: breakerLog{logger: logger, backend: store.Name()},
+		reads:      newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers)),
+		changes:    newBackendCalls(maxAbandonedChanges),
+		cpuTokens:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		keyMemory:  newKeyMemory(cfg.MaxKeyBytes),
+	}
+	b.breaker = newBreaker(cfg, &b.breakerLog)
+	return b
+}
+
+// Config returns the configuration with its defaults filled in.
+func (b *SharedBackend) Config() RemoteConfig { return b.cfg }
