@@ -8,7 +8,7 @@ import (
 )
 
 // The reference keeps what is stored as a set of (group, hash). So a position is present
-// if its hash was found at any position, and before 2026-08-17 the rank counts of equal
+// if its hash was found at any position, and up to 0.24.0 the rank counts of equal
 // hashes add up. Hash chains do not repeat in practice: this matters to requests made up
 // by hand only. Without equal hashes each position stands for itself.
 
@@ -91,7 +91,7 @@ func (c *Coordinator) decodeGroup(bits []uint64, g int, tokenLen int64, hashes n
 }
 
 // countOnes returns the number of ranks that hold a block. The answers begin with those of
-// the block. At 2026-08-17 it returns all ranks or 0: the reference stops at the first
+// the block. From 0.25.0 on it returns all ranks or 0: the reference stops at the first
 // rank without the block, and fails if the answers end before that.
 func (c *Coordinator) countOnes(answers []int, ranks int) (int, error) {
 	n := 0
@@ -146,7 +146,7 @@ func (c *Coordinator) presentOnAnyRank(tokenLen int64, hashes netproto.Hashes, a
 		stored := make([]bool, positions)
 		for from, to := range c.keyRuns(g, tokenLen, hashes.Len()) {
 			for i := from; i < to; i++ {
-				n := min(ranks, len(answers)) // at 2026-08-17 the last ones may be missing
+				n := min(ranks, len(answers)) // from 0.25.0 on the last ones may be missing
 				if slices.Contains(answers[:n], 1) {
 					stored[firstOccurrence(first, i)] = true
 				}

@@ -42,15 +42,15 @@ type attentionGroup struct {
 
 // groupState is what New computes for a store group.
 type groupState struct {
-	Group                // with a widened window
-	poolGroup   int      // its position in Pool.Groups
-	self        [1]int   // its own number
-	attention   int      // index of its attention group
-	eagle       bool     // the group itself is an eagle group, not only its attention group
-	keyMask     Mask     // the chunks whose keys a lookup checks, without a length
-	readsMasked bool     // the rules of a lookup may read chunks outside keyMask
-	ranks       []Rank   // the ranks that must hold a block, in key order
-	prefixes    []string // KeyPrefix of each rank
+	Group                     // with a widened window
+	poolGroup        int      // its position in Pool.Groups
+	self             [1]int   // its own number
+	attention        int      // index of its attention group
+	eagle            bool     // the group itself is an eagle group, not only its attention group
+	keyMask          Mask     // the chunks whose keys a lookup checks, without a length
+	readsOutsideMask bool     // the rules of a lookup may read chunks outside keyMask
+	ranks            []Rank   // the ranks that must hold a block, in key order
+	prefixes         []string // KeyPrefix of each rank
 }
 
 // New checks pool, fills in its defaults and returns its coordinator. Every error wraps
@@ -88,7 +88,7 @@ func New(pool Pool) (*Coordinator, error) {
 	for g := range c.groups {
 		state := &c.groups[g]
 		state.keyMask = c.lookupPattern(g)
-		state.readsMasked = c.findReadsMasked(g)
+		state.readsOutsideMask = c.mayReadOutsideMask(g)
 		state.ranks = c.requiredRanks(g)
 		state.prefixes = c.keyPrefixes(g)
 	}

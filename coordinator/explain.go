@@ -142,6 +142,9 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 			break
 		}
 	}
+	if end.EndTokens >= tokenLen { // hits inside a block need no whole one
+		end.FirstMissing = -1
+	}
 	end.Reason = alone.reason(end, onAnyRank, args, numKnown < blocks || args.maxLength < tokenLen, tokenLen)
 	return nil
 }

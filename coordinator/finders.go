@@ -120,7 +120,8 @@ func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs
 	alignBlocks := int(args.align / a.block)
 	v := a.view(p)
 	f := groupHit{}
-	start, length := lastRun(&v, numKnown-1, max(1, need), alignBlocks, args.drop, args.ones)
+	search := runSearch{need: max(1, need), alignBlocks: alignBlocks, chunkPositions: 1, drop: args.drop}
+	start, length := search.last(&v, numKnown-1, args.ones)
 	f.null, f.real = int64(start), int64(length)
 	if start == 0 && length < need {
 		f.cut(floorTo(f.entries(), int64(alignBlocks)))
@@ -140,7 +141,8 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 		return groupHit{}, err
 	}
 	v := a.view(p)
-	start, length := lastChunkRun(&v, numKnown-1, max(1, a.windowBlocks(args.drop)), a.chunkPositions, args.ones)
+	search := runSearch{need: max(1, a.windowBlocks(args.drop)), alignBlocks: 1, chunkPositions: a.chunkPositions}
+	start, length := search.last(&v, numKnown-1, args.ones)
 	f := groupHit{null: int64(start), real: int64(length)}
 	if args.drop && f.entries() > 0 {
 		f.cut(f.entries() - 1)
@@ -149,25 +151,7 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 	return f, nil
 }
 
-// lastChunkRun is lastRun over chunks of chunkPositions positions. ones is in chunks.
-func lastChunkRun(v *view, last, need, chunkPositions int, ones *span) (start, length int) {
-	for last >= 0 {
-		start := last - need + 1
-		gap := v.lastAbsentBlock(max(0, start), last, chunkPositions, ones)
-		switch {
-		case gap >= 0:
-			last = gap - 1
-		case start < 0:
-			return 0, last + 1
-		default:
-			return start, need
-		}
-	}
-	return 0, 0
-}
-
-// lastAbsentBlock returns the highest absent block in [from, i], or -1. It skips the blocks in
-// ones, and extends it.
+// lastAbsentBlock is lastGap for blocks of several positions.
 func (v *view) lastAbsentBlock(from, i, chunkPositions int, ones *span) int {
 	if v.everything {
 		return -1
@@ -194,18 +178,26 @@ func (g *Group) windowBlocks(drop bool) int {
 	return need
 }
 
-// lastRun returns the start and length of the rightmost run of need set positions, up to
-// position last, whose end is aligned to alignBlocks. With drop, the left edge of its
-// last block is aligned instead. If there is none, it returns the run that begins at
-// position 0, which may be shorter or empty.
-func lastRun(v *view, last, need, alignBlocks int, drop bool, ones *span) (start, length int) {
+// runSearch is a search for the rightmost run of need present blocks whose end is aligned to
+// alignBlocks. With drop, the left edge of its last block is aligned instead. A block has
+// chunkPositions positions.
+type runSearch struct {
+	need, alignBlocks, chunkPositions int
+	drop                              bool
+}
+
+// last returns the start and length of the run, up to block last. If there is none, it
+// returns the run that begins at block 0, which may be shorter or empty.
+func (s *runSearch) last(v *view, last int, ones *span) (start, length int) {
 	edge := 1
-	if drop {
+	if s.drop {
 		edge = 0
 	}
 	for {
-		last = v.lastOne(last)
-		aligned := (last+edge)/alignBlocks*alignBlocks - edge
+		if s.chunkPositions == 1 {
+			last = v.lastOne(last)
+		}
+		aligned := (last+edge)/s.alignBlocks*s.alignBlocks - edge
 		switch {
 		case last < 0 || aligned < 0:
 			return 0, 0
@@ -213,21 +205,30 @@ func lastRun(v *view, last, need, alignBlocks int, drop bool, ones *span) (start
 			last = aligned // not checked yet: look again from there
 			continue
 		}
-		// Only need positions are read, however long the run.
-		start := last - need + 1
-		gap := v.lastZeroSkipping(max(0, start), last, ones)
+		// Only need blocks are read, however long the run.
+		start := last - s.need + 1
+		gap := v.lastGap(max(0, start), last, s.chunkPositions, ones)
 		switch {
 		case gap >= 0:
 			last = gap - 1
 		case start < 0:
 			return 0, last + 1
 		default:
-			return start, need
+			return start, s.need
 		}
 	}
 }
 
-// lastZeroSkipping is lastZero(from, i), but skips the positions in ones, and extends it.
+// lastGap returns the highest absent block in [from, i], or -1. It skips the blocks in ones,
+// and extends it.
+func (v *view) lastGap(from, i, chunkPositions int, ones *span) int {
+	if chunkPositions == 1 {
+		return v.lastZeroSkipping(from, i, ones)
+	}
+	return v.lastAbsentBlock(from, i, chunkPositions, ones)
+}
+
+// lastZeroSkipping is lastGap for blocks of one position.
 func (v *view) lastZeroSkipping(from, i int, ones *span) int {
 	if ones.from > i || i >= ones.to {
 		*ones = span{i + 1, i + 1}
@@ -275,7 +276,8 @@ func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, args finderArgs)
 		return groupHit{}, err
 	}
 	v := a.view(p)
-	start, length := lastRun(&v, numKnown-1, 1, int(args.align/a.block), false, args.ones)
+	search := runSearch{need: 1, alignBlocks: int(args.align / a.block), chunkPositions: 1}
+	start, length := search.last(&v, numKnown-1, args.ones)
 	if length == 0 {
 		return groupHit{}, nil
 	}

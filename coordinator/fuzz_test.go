@@ -36,6 +36,9 @@ func (s *source) pool() Pool {
 			continue
 		}
 		g := Group{Kind: Kind(s.below(int(CircularBuffer))), BlockSize: p.HashBlockSize * (1 + s.below(4))}
+		if g.Kind == RSWA && p.Revision != Revision20260817 {
+			g.Kind = HiddenState // the release has no rswa
+		}
 		g.Variant, g.Uniform, g.IsEagleGroup = s.below(2), s.flag(), s.below(4) == 1
 		switch {
 		case g.Kind.window():

@@ -1,56 +1,106 @@
 package coordinator
 
-// laterFields are the fields that vLLM has only from some release on. exists reports whether
-// a release with these rules has the field.
-var laterFields = []struct {
+// laterField is a field that vLLM has only from a release on.
+type laterField struct {
 	name, since string
-	exists      func(*rules) bool
-	isSet       func(*Pool) bool
-}{
-	{"capacity_only", "0.27.0", func(r *rules) bool { return r.floorsTokens }, func(p *Pool) bool { return p.CapacityOnly }},
-	{"store_tp_size", "0.30.0", hasNamespaces, func(p *Pool) bool { return p.StoreTPSize != nil }},
-	{"enable_store_tp_lcm", "0.30.0", hasNamespaces, func(p *Pool) bool { return p.EnableStoreTPLCM }},
-	{"prefill_tp_sizes", "0.30.0", hasNamespaces, func(p *Pool) bool { return len(p.PrefillTPSizes) > 0 }},
-	{"cache_hit_alignment_tokens", "0.32.0", func(r *rules) bool { return r.fineGrained == fineGrainedConfigured }, func(p *Pool) bool { return p.CacheHitAlignmentTokens != 0 }},
+	isSet       bool
+	clear       func()
 }
 
-// laterGroupFields are likewise fields of a group.
-var laterGroupFields = []struct {
-	name, since string
-	exists      func(*rules) bool
-	isSet       func(*Group) bool
-}{
-	{"rswa_window", "0.25.0", func(r *rules) bool { return r.startToken }, func(g *Group) bool { return g.RSWAWindow != 0 }},
-	{"extra_retained_tokens", "0.28.0", func(r *rules) bool { return r.floorsTokens }, func(g *Group) bool { return g.ExtraRetainedTokens != 0 }},
-	{"enable_kv_transfer", "0.29.0", func(r *rules) bool { return r.dropsUntransferred }, func(g *Group) bool { return g.EnableKVTransfer != nil && !*g.EnableKVTransfer }},
-	{"bounded_replay", "0.30.0", func(r *rules) bool { return r.dropsScratch }, func(g *Group) bool { return g.BoundedReplay }},
+// laterFields returns those of p outside its groups.
+func (p *Pool) laterFields() []laterField {
+	return []laterField{
+		{"capacity_only", "0.27.0", p.CapacityOnly, func() { p.CapacityOnly = false }},
+		{"store_tp_size", "0.30.0", p.StoreTPSize != nil, func() { p.StoreTPSize = nil }},
+		{"enable_store_tp_lcm", "0.30.0", p.EnableStoreTPLCM, func() { p.EnableStoreTPLCM = false }},
+		{"prefill_tp_sizes", "0.30.0", len(p.PrefillTPSizes) > 0, func() { p.PrefillTPSizes = nil }},
+		{"cache_hit_alignment_tokens", "0.32.0", p.CacheHitAlignmentTokens != 0, func() { p.CacheHitAlignmentTokens = 0 }},
+	}
 }
 
-func hasNamespaces(r *rules) bool { return r.namespaces }
+// laterFields returns those of g.
+func (g *Group) laterFields() []laterField {
+	return []laterField{
+		{"rswa_window", "0.25.0", g.RSWAWindow != 0, func() { g.RSWAWindow = 0 }},
+		{"extra_retained_tokens", "0.28.0", g.ExtraRetainedTokens != 0, func() { g.ExtraRetainedTokens = 0 }},
+		{"enable_kv_transfer", "0.29.0", g.EnableKVTransfer != nil && !*g.EnableKVTransfer, func() { g.EnableKVTransfer = nil }},
+		{"bounded_replay", "0.30.0", g.BoundedReplay, func() { g.BoundedReplay = false }},
+	}
+}
 
-// validateFields refuses fields that the pool's release does not have: without effect they
-// would hide that the release is wrong.
+// laterKinds are the kinds that vLLM has only from a release on, and to another if until is
+// set.
+var laterKinds = map[Kind]struct{ since, until string }{
+	RSWA:             {since: "0.25.0"},
+	CircularBuffer:   {since: "0.28.0"},
+	HiSparseHot:      {since: "0.30.0"},
+	HiSparseResident: {since: "0.30.0"},
+	KPoolTail:        {since: "0.30.0", until: "0.31.0"},
+}
+
+// release returns the pool's release: without VLLM, the last with the rules of its revision.
+func (p *Pool) release() string {
+	if p.VLLM != "" {
+		return p.VLLM
+	}
+	if names := releasesOf(p.Revision); len(names) > 0 {
+		return names[len(names)-1]
+	}
+	return releases[0].name // of the dated revisions before it
+}
+
+// validateFields refuses fields and kinds that the pool's release does not have: without
+// effect they would hide that the release is wrong.
 func (p *Pool) validateFields() error {
-	release := &revisionRules[p.Revision]
-	for _, field := range laterFields {
-		if field.isSet(p) && !field.exists(release) {
-			return p.laterField(field.name, field.since)
+	release := p.release()
+	for _, field := range p.laterFields() {
+		if field.isSet && isNewer(field.since, release) {
+			return p.wrongField(field.name, field.name, "from vLLM "+field.since+" on")
 		}
 	}
 	for g := range p.Groups {
-		for _, field := range laterGroupFields {
-			if field.isSet(&p.Groups[g]) && !field.exists(release) {
-				return p.laterField(groupPath(g)+"."+field.name, field.since)
+		group := &p.Groups[g]
+		for _, field := range group.laterFields() {
+			if field.isSet && isNewer(field.since, release) {
+				path := groupPath(g) + "." + field.name
+				return p.wrongField(path, path, "from vLLM "+field.since+" on")
 			}
+		}
+		kind, ok := laterKinds[group.Kind]
+		switch what := "kind " + group.Kind.String(); {
+		case !ok:
+		case kind.until != "" && (isNewer(kind.since, release) || isNewer(release, kind.until)):
+			return p.wrongField(groupPath(g)+".kind", what, "from vLLM "+kind.since+" to "+kind.until)
+		case isNewer(kind.since, release):
+			return p.wrongField(groupPath(g)+".kind", what, "from vLLM "+kind.since+" on")
 		}
 	}
 	return nil
 }
 
-// laterField is the error of a field that the pool's release does not have.
-func (p *Pool) laterField(field, since string) error {
+// wrongField is the error of a field that the pool's release does not have. what is the field
+// or its value.
+func (p *Pool) wrongField(field, what, when string) error {
 	if p.VLLM == "" {
-		return invalid([]string{field, "vllm"}, "%s exists from vLLM %s on: set vllm to the engine's release, or remove it", field, since)
+		return invalid([]string{field, "vllm"}, "%s exists %s: set vllm to the engine's release, or remove it", what, when)
 	}
-	return invalid([]string{field, "vllm"}, "%s exists from vLLM %s on, vllm is %s: remove it, or correct vllm", field, since, p.VLLM)
+	return invalid([]string{field, "vllm"}, "%s exists %s, vllm is %s: remove it, or correct vllm", what, when, p.VLLM)
+}
+
+// At returns a copy of the pool at another revision, without the fields that its release does
+// not have.
+func (p Pool) At(revision Revision) Pool {
+	p = p.withDefaults()
+	p.VLLM, p.Revision = "", revision
+	release := p.release()
+	fields := p.laterFields()
+	for g := range p.Groups {
+		fields = append(fields, p.Groups[g].laterFields()...)
+	}
+	for _, field := range fields {
+		if isNewer(field.since, release) {
+			field.clear()
+		}
+	}
+	return p
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -28,9 +29,9 @@ func (c *Coordinator) TokenLen(numTokens int64) (int64, error) {
 // revisions up to 0.26.0. Later ones round it down.
 func (c *Coordinator) NeedsAligned() bool { return !c.rules.floorsTokens }
 
-// Positions returns the number of leading presence positions of store group g that a lookup
-// covers, 0 if the pool is capacity-only, given its TokenLen and its number of raw hashes. It checks the keys of those
-// that are true in KeyMask(g).
+// Positions returns the number of leading positions of group g that a lookup covers, given
+// its TokenLen and number of raw hashes; 0 if the pool is capacity-only. The lookup checks
+// those that are true in KeyMask(g).
 func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 	if c.pool.CapacityOnly {
 		return 0
@@ -45,14 +46,16 @@ func (c *Coordinator) Positions(g int, tokenLen int64, numHashes int) int {
 // checked is present only if its hash equals one whose keys are.
 func (c *Coordinator) ReadablePositions(g int, tokenLen int64, numHashes int) int {
 	if c.readsBeyond {
-		tokenLen += c.maxBlock // of an eagle group, or of a tail boundary inside a block
+		tokenLen += min(c.maxBlock, math.MaxInt64-tokenLen) // of an eagle group, or of a tail boundary inside a block
 	}
 	return c.Positions(g, tokenLen, numHashes)
 }
 
 // ReadsUnchecked reports whether the rules of a lookup may read positions of group g whose
 // keys it does not check. In most pools they do not.
-func (c *Coordinator) ReadsUnchecked(g int) bool { return c.readsBeyond || c.groups[g].readsMasked }
+func (c *Coordinator) ReadsUnchecked(g int) bool {
+	return c.readsBeyond || c.groups[g].readsOutsideMask
+}
 
 // UncheckedPositions returns the run [from, to) that has all positions of group g which the
 // rules of a lookup may read though it does not check their keys. It is empty if not
@@ -61,15 +64,15 @@ func (c *Coordinator) UncheckedPositions(g int, tokenLen int64, numHashes int) (
 	if !c.ReadsUnchecked(g) {
 		return 0, 0
 	}
-	if !c.groups[g].readsMasked {
+	if !c.groups[g].readsOutsideMask {
 		from = c.Positions(g, tokenLen, numHashes)
 	}
 	return from, c.ReadablePositions(g, tokenLen, numHashes)
 }
 
-// findReadsMasked reports whether the rules of a lookup may read positions of group g that its
+// mayReadOutsideMask reports whether the rules of a lookup may read positions of group g that its
 // mask leaves out.
-func (c *Coordinator) findReadsMasked(g int) bool {
+func (c *Coordinator) mayReadOutsideMask(g int) bool {
 	group := &c.groups[g]
 	a := &c.attention[group.attention]
 	switch {
@@ -77,7 +80,7 @@ func (c *Coordinator) findReadsMasked(g int) bool {
 		return false
 	case len(c.attention) == 1 && c.rules.singleAlignsToBlock:
 		return true // hits end between the boundaries of the mask
-	case group.eagle != a.eagle:
+	case !c.rules.mergedEagle && group.eagle != a.eagle:
 		return true // the masks of equal specs differ
 	}
 	return a.eagle && a.windowBlocks(false) == 0 // one block is read all the same
@@ -92,7 +95,7 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 		first, _, ok := c.KeyMask(g).Next(0)
 		switch {
 		case !ok:
-		case first == 0 && numHashes >= c.KeyStride(g): // as it nearly always is: Positions divides
+		case first == 0 && numHashes >= c.KeyStride(g): // the usual case; Positions would divide
 			return true
 		case first < int64(c.Positions(g, tokenLen, numHashes)):
 			return true
@@ -107,8 +110,8 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 //
 // p must have bits only at positions whose keys the lookup checks (see Positions) and, to
 // agree with Lookup in every case, at others with the hash of a stored one. Answer differs
-// from FindHit as follows. Without hashes, tokens or keys it returns 0. At revision
-// 2026-08-17 it shortens a hit of all tokens, so that one token is left to compute.
+// from FindHit as follows. Without hashes, tokens or keys it returns 0. From revision
+// 2026-08-17 on it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
 	if p.NumHashes <= 0 || numTokens <= 0 {
 		return Hit{}, nil
@@ -145,7 +148,7 @@ func (c *Coordinator) finishHit(p *Presence, tokens, numTokens int64, s *Scratch
 	return Hit{Tokens: tokens, TailBoundaries: s.tail}, nil
 }
 
-// shortenFullHit returns hit or, at revision 2026-08-17 for a hit of all tokens, that of a
+// shortenFullHit returns hit or, from 2026-08-17 on for a hit of all tokens, that of a
 // prompt of one token less: at least one token must be left to compute.
 func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scratch) (int64, error) {
 	if !c.rules.shortensFullHit || hit < numTokens {
@@ -159,8 +162,8 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 // rank. (Reference: MooncakeStoreWorker.lookup.)
 //
 // If Exists or Reserve fails the hit is 0 without an error, as in the reference: the store
-// must record its failure itself. A wrong number of answers is ErrAnswerCount. At revision
-// 2026-08-17 too many are ignored, and too few are ErrIndexOutOfRange if the missing one
+// must record its failure itself. Up to 0.24.0 a wrong number of answers is ErrAnswerCount.
+// From 0.25.0 on too many are ignored, and too few are ErrIndexOutOfRange if the missing one
 // is read. The other errors are those of Answer.
 func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
 	if hashes.Len() == 0 || numTokens <= 0 {

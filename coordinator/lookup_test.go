@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"encoding/json"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -276,5 +278,25 @@ func TestAnswerAgreesWithLookup(t *testing.T) {
 		got, err := c.Answer(&p, tokens, &scratch)
 		require.Equal(t, errorClass(wantErr), errorClass(err), "seed %d", seed)
 		require.Equal(t, want, got, "seed %d", seed)
+	}
+}
+
+// Lookups take any number of tokens, also in pools whose rules read beyond it.
+func TestLookupOfHugePrompts(t *testing.T) {
+	for _, pool := range []Pool{
+		{VLLM: "0.33.0", UseEagle: true},
+		{VLLM: "0.33.0", CacheHitAlignmentTokens: 16, Groups: []Group{full(32), align(mamba(32))}},
+		{VLLM: "0.29.0", Groups: []Group{full(32), align(mamba(32))}},
+	} {
+		for _, strategy := range strategies {
+			hit, err := strategy.lookup(must(t, pool), math.MaxInt64, letters("abcd"), ExistsFunc(func(keys []string) ([]int, error) {
+				return slices.Repeat([]int{1}, len(keys)), nil
+			}))
+			if err == nil {
+				assert.LessOrEqual(t, hit.Tokens, int64(64), "%s %s", pool.VLLM, strategy.name)
+			} else {
+				require.ErrorIs(t, err, ErrIndexOutOfRange)
+			}
+		}
 	}
 }

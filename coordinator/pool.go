@@ -23,7 +23,8 @@ type Group struct {
 	MambaCacheMode string `json:"mamba_cache_mode,omitempty" yaml:"mamba_cache_mode,omitempty"`
 	// Variant distinguishes specs that differ in something else, such as the head size.
 	Variant int `json:"variant,omitempty" yaml:"variant,omitempty"`
-	// Uniform marks a uniform-type wrapper around the spec. It changes nothing.
+	// Uniform marks a uniform-type wrapper around the spec. From 0.30.0 on its blocks cannot
+	// be shared between tensor-parallel sizes.
 	Uniform bool `json:"uniform,omitempty" yaml:"uniform,omitempty"`
 	// IsEagleGroup marks a group of the draft model, which drops its last block. It is
 	// not part of the spec, and counts even without Pool.UseEagle.
@@ -54,8 +55,8 @@ type Pool struct {
 	// and 0 only those that a replay of the prompt needs.
 	RetentionInterval *int `json:"retention_interval,omitempty" yaml:"retention_interval,omitempty"`
 
-	// The numbers of ranks (0: 1), and the ranks of the worker that looks up. Revision
-	// 2026-06-20 uses PCPRank and DCPRank, 2026-08-17 PCPSize and DCPSize instead.
+	// The numbers of ranks (0: 1), and the ranks of the worker that looks up. Up to 0.24.0
+	// PCPRank and DCPRank count, from 0.25.0 on PCPSize and DCPSize.
 	TPSize  int `json:"tp_size,omitempty" yaml:"tp_size,omitempty"`
 	PPSize  int `json:"pp_size,omitempty" yaml:"pp_size,omitempty"`
 	PCPSize int `json:"pcp_size,omitempty" yaml:"pcp_size,omitempty"`
@@ -231,7 +232,7 @@ func (p *Pool) validateRelease() error {
 	case err != nil:
 		return invalid([]string{"vllm"}, "%w", err)
 	case revision != p.Revision:
-		return invalid([]string{"revision", "vllm"}, "vllm %s chooses the rules, and they are not those of revision %s: remove revision", p.VLLM, p.Revision)
+		return invalid([]string{"revision", "vllm"}, "vllm %s already chooses the rules: remove revision", p.VLLM)
 	}
 	return nil
 }
@@ -248,7 +249,7 @@ func (p *Pool) releaseRevision() (Revision, error) {
 
 // IsUnknownRelease reports whether VLLM is a release that is not known.
 func (p *Pool) IsUnknownRelease() bool {
-	_, err := ParseRelease(p.VLLM)
+	_, err := parseRelease(p.VLLM)
 	return p.VLLM != "" && err != nil
 }
 

@@ -58,10 +58,12 @@ func TestPoolRefusals(t *testing.T) {
 		{"an old release", Pool{VLLM: "0.23.0"}, "vLLM 0.23.0 is older than 0.24.0"},
 		{"no release", Pool{VLLM: "main", AllowUnknownVLLM: true}, `"main" is not the name of a vLLM release, known are 0.24.0, `},
 		{"a newer release", Pool{VLLM: "0.34.0"}, "allow_unknown_vllm serves newer ones by the rules of 0.33.0"},
-		{"another revision", Pool{VLLM: "0.33.0", Revision: Revision20260817}, "not those of revision 2026-08-17: remove revision"},
+		{"another revision", Pool{VLLM: "0.33.0", Revision: Revision20260817}, "vllm 0.33.0 already chooses the rules: remove revision"},
 		{"a field of a later release", Pool{VLLM: "0.31.0", CacheHitAlignmentTokens: 16}, "cache_hit_alignment_tokens exists from vLLM 0.32.0 on, vllm is 0.31.0"},
 		{"a field that only releases have", Pool{StoreTPSize: new(2)}, "store_tp_size exists from vLLM 0.30.0 on: set vllm to the engine's release"},
 		{"a later field of a group", Pool{VLLM: "0.29.0", Groups: []Group{{Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 16, BoundedReplay: true}}}, "groups[0].bounded_replay exists from vLLM 0.30.0 on"},
+		{"a later kind", Pool{VLLM: "0.24.0", Groups: []Group{{Kind: RSWA, BlockSize: 16}}}, "groups[0].kind: kind rswa exists from vLLM 0.25.0 on, vllm is 0.24.0"},
+		{"an earlier kind", Pool{VLLM: "0.32.0", Groups: []Group{full(16), {Kind: KPoolTail, BlockSize: 16}}}, "kind kpool_tail exists from vLLM 0.30.0 to 0.31.0"},
 		{"no alignment of an engine", Pool{VLLM: "0.32.0", SchedulerBlockSize: 64, CacheHitAlignmentTokens: 32}, "cache_hit_alignment_tokens is 32, engines have hash_block_size (16) or scheduler_block_size (64)"},
 		{"unknown revision", Pool{Revision: numRevisions}, "unknown revision"},
 		{"unknown kind", group(Group{Kind: numKinds, BlockSize: 16}), "groups[1].kind: unknown kind"},
@@ -190,5 +192,54 @@ func TestPoolGroupsAreCopies(t *testing.T) {
 func TestIsNewer(t *testing.T) {
 	for a, newer := range map[string]bool{"0.33.1": true, "0.34.0": true, "1.0": true, "0.33.0": false, "0.32.9": false, "0.9": false, "dev": false, "": false} {
 		assert.Equal(t, newer, isNewer(a, "0.33.0"), a)
+	}
+}
+
+func TestFittingReleases(t *testing.T) {
+	for want, pool := range map[string]Pool{
+		"0.24.0":                 {},
+		"0.27.0, 0.27.1, 0.28.0": {Revision: Revision20260817},
+		"0.31.0":                 {VLLM: "0.31.0"},
+		"0.34.0":                 {VLLM: "0.34.0", AllowUnknownVLLM: true},
+	} {
+		pool := must(t, pool).Pool()
+		assert.Equal(t, want, pool.FittingReleases())
+	}
+}
+
+// A pool at another revision loses the fields that its release does not have.
+func TestPoolAt(t *testing.T) {
+	groups := []Group{full(16), {Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 32, ExtraRetainedTokens: 4, EnableKVTransfer: new(false)}}
+	pool := Pool{VLLM: "0.33.0", CacheHitAlignmentTokens: 16, StoreTPSize: new(2), Groups: groups}
+	for _, revision := range []Revision{Revision20260620, Revision0251, Revision20260817, Revision0300} {
+		c, err := New(pool.At(revision))
+		require.NoError(t, err, "%s", revision)
+		assert.Equal(t, revision, c.Pool().Revision)
+		assert.Equal(t, revision == Revision0300, c.Pool().StoreTPSize != nil)
+	}
+	assert.False(t, *groups[1].EnableKVTransfer, "the pool is a copy")
+}
+
+func TestWarnings(t *testing.T) {
+	hybrid := []Group{full(32), align(mamba(32))}
+	for _, tc := range []struct {
+		pool Pool
+		want string
+	}{
+		{Pool{VLLM: "0.33.0"}, ""},
+		{Pool{VLLM: "0.34.0", AllowUnknownVLLM: true}, "vllm 0.34.0 is a release that is not known"},
+		{Pool{VLLM: "0.32.0", Groups: hybrid}, "cache_hit_alignment_tokens is not set: engines with these groups have 16"},
+		{Pool{VLLM: "0.32.0", Groups: hybrid, CacheHitAlignmentTokens: 32}, ""},
+		{Pool{VLLM: "0.31.0", Groups: hybrid}, ""},
+		{Pool{VLLM: "0.32.0", Groups: append(hybrid, window(32, 64))}, ""},
+		{Pool{VLLM: "0.32.0", Groups: hybrid[1:]}, ""},
+	} {
+		warnings := must(t, tc.pool).Warnings()
+		if tc.want == "" {
+			assert.Empty(t, warnings)
+			continue
+		}
+		require.Len(t, warnings, 1)
+		assert.Contains(t, warnings[0], tc.want)
 	}
 }

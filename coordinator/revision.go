@@ -16,7 +16,7 @@ const (
 	// Revision20260620 is vLLM ab7fcbdd5, the default.
 	Revision20260620 Revision = iota
 	// Revision20260817 is vLLM 455edc022 and the releases 0.27.0 to 0.28.0: fine-grained
-	// hits for mamba, masks relative to a start token, key namespaces per group.
+	// hits for mamba, any number of tokens, ranks by group.
 	Revision20260817
 	// Revision20260604 is vLLM 0c6631f02. Only FindHit, StoreMask and LoadMask support
 	// it: its engines have another wire and other keys.
@@ -63,8 +63,8 @@ var releases = []struct {
 	{"0.33.0", Revision0330},
 }
 
-// Releases returns the names of the known releases of vLLM, oldest first.
-func Releases() []string {
+// knownReleases returns the names of the known releases of vLLM, oldest first.
+func knownReleases() []string {
 	names := make([]string, len(releases))
 	for i := range releases {
 		names[i] = releases[i].name
@@ -75,8 +75,8 @@ func Releases() []string {
 // NewestRelease returns the newest known release of vLLM.
 func NewestRelease() string { return releases[len(releases)-1].name }
 
-// ReleasesOf returns the known releases of vLLM with the answers of a revision, oldest first.
-func ReleasesOf(revision Revision) (names []string) {
+// releasesOf returns the known releases of vLLM with the answers of a revision, oldest first.
+func releasesOf(revision Revision) (names []string) {
 	for _, release := range releases {
 		if release.revision == revision {
 			names = append(names, release.name)
@@ -85,18 +85,16 @@ func ReleasesOf(revision Revision) (names []string) {
 	return names
 }
 
-// FittingReleases names the releases of vLLM that the pool fits, for people. The lookups of
-// 2026-06-20 are those of 0.24.0.
+// FittingReleases names the releases of vLLM that the pool fits, separated by commas. The
+// lookups of 2026-06-20 are those of 0.24.0.
 func (p *Pool) FittingReleases() string {
 	switch {
-	case p.IsUnknownRelease():
-		return p.VLLM + ", by the rules of " + NewestRelease()
 	case p.VLLM != "":
 		return p.VLLM
 	case p.Revision == Revision20260620:
 		return Revision0240.String()
 	}
-	return strings.Join(ReleasesOf(p.Revision), ", ")
+	return strings.Join(releasesOf(p.Revision), ", ")
 }
 
 // isNewer reports whether release a comes after b. Both are numbers separated by dots; text
@@ -133,8 +131,8 @@ func parseRelease(name string) (Revision, error) {
 			return release.revision, nil
 		}
 	}
-	known := strings.Join(Releases(), ", ")
-	if meant := knownRelease(name); meant != "" {
+	known := strings.Join(knownReleases(), ", ")
+	if meant := suggestRelease(name); meant != "" {
 		return 0, fmt.Errorf("%q is not the name of a vLLM release, write %q", name, meant)
 	}
 	numbers := versionNumbers(name)
@@ -147,10 +145,10 @@ func parseRelease(name string) (Revision, error) {
 	return 0, fmt.Errorf("unknown vLLM release %q, known are %s", name, known)
 }
 
-// knownRelease returns the known release that a name means which is written another way, as
-// v0.33.0, 0.33 or 0.33.0+cu129, and "" if there is none.
-func knownRelease(name string) string {
-	name, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimSpace(name), "v"), "+")
+// suggestRelease returns the known release that a name writes in another form (v0.33.0, 0.33,
+// 0.33.0+cu129), and "" if there is none.
+func suggestRelease(name string) string {
+	name, _, _ = strings.Cut(strings.TrimLeft(strings.TrimSpace(name), "vV"), "+")
 	for _, release := range releases {
 		if name == release.name || name+".0" == release.name {
 			return release.name
@@ -181,5 +179,8 @@ func (r *Revision) UnmarshalText(text []byte) error {
 		*r = Revision(i)
 		return nil
 	}
-	return fmt.Errorf("coordinator: unknown revision %q, want 2026-06-04, 2026-06-20 or 2026-08-17", text)
+	if _, err := parseRelease(string(text)); err == nil {
+		return fmt.Errorf("revision %q is a release of vLLM: write the release in pool.vllm, and leave revision out", text)
+	}
+	return fmt.Errorf("unknown revision %q, want 2026-06-20 or 2026-08-17, or the engine's release in pool.vllm", text)
 }

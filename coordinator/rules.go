@@ -22,8 +22,8 @@ type rules struct {
 	// windowChunks: in fine-grained mode a sliding window works on whole chunks, whose
 	// edges are all aligned. Otherwise its block must be the hash block.
 	windowChunks bool
-	// lookaheadToHashes: an eagle group may look past the length of the lookup, up to the
-	// last hash.
+	// lookaheadToHashes: an eagle group may look a block past the tokens of the lookup, if the
+	// request has its hash.
 	lookaheadToHashes bool
 	// cutsAllFull: the masks of all full-attention groups are cut to the hit instead of
 	// only that of the first.

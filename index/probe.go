@@ -19,7 +19,7 @@ type Cursor struct {
 	// Quiet, set before Begin, leaves the order of eviction as it is: what the
 	// lookup finds does not count as used.
 	Quiet bool
-	// Remember, set before Begin, lets Found tell what a quiet lookup has found, too.
+	// Remember, set before Begin, keeps what a quiet lookup finds, for Found.
 	Remember bool
 
 	hashLen  int
@@ -37,9 +37,9 @@ const (
 	// enough for a chain that lies in several pieces, little enough for ten
 	// thousand idle connections.
 	keepStretches = 64
-	// noteMost is how many stretches of a lookup count as used, from the front: of
+	// maxStretches is how many stretches of a lookup count as used, from the front: of
 	// a chain in more pieces the end is not worth the time.
-	noteMost = 256
+	maxStretches = 256
 	// holdKeys is how many keys are probed under one hold of the lock, some ten
 	// microseconds: writers wait so long, and other lookups with them.
 	holdKeys = 4096
@@ -198,7 +198,7 @@ func runStrided(classes []class, step, n int) int {
 
 // follow notes that n records from a slot on were found, and goes on behind.
 func (c *Cursor) follow(first slot, n int) {
-	c.note(first, (n-1)*c.logStep+1, c.logStep)
+	c.recordFound(first, (n-1)*c.logStep+1, c.logStep)
 	c.next = first + slot(n*c.logStep)
 	if n >= batchFrom {
 		c.lonely = 0
@@ -250,7 +250,7 @@ func (p *probing) locateBatch() {
 				behind++
 			}
 			c.next = s + slot(c.logStep)
-			c.note(s, 1, 1)
+			c.recordFound(s, 1, 1)
 		}
 		p.emit(run, id)
 	}
@@ -260,24 +260,24 @@ func (p *probing) locateBatch() {
 	}
 }
 
-// note remembers a stretch of n slots of which every step-th was found.
-func (c *Cursor) note(first slot, n, step int) {
+// recordFound adds a stretch of n slots of which every slotStride-th was found.
+func (c *Cursor) recordFound(first slot, n, slotStride int) {
 	if c.Quiet && !c.Remember {
 		return
 	}
-	if last := len(c.found) - 1; last >= 0 && step == 1 {
-		if f := &c.found[last]; f.step == 1 && f.first+slot(f.n) == first {
+	if last := len(c.found) - 1; last >= 0 && slotStride == 1 {
+		if f := &c.found[last]; f.slotStride == 1 && f.first+slot(f.n) == first {
 			f.n += uint32(n)
 			return
 		}
 	}
-	if len(c.found) < noteMost {
-		c.found = append(c.found, stretch{first, uint32(n), uint32(step)})
+	if len(c.found) < maxStretches {
+		c.found = append(c.found, stretch{first, uint32(n), uint32(slotStride)})
 	}
 }
 
 // Found returns the coverage of key if a Probe since Begin was asked for it and found it, and
-// nil if not, if an entry has gone since Begin, or if it lies behind the first noteMost
+// nil if not, if an entry has gone since Begin, or if it lies behind the first maxStretches
 // stretches. A quiet lookup must have set Remember. key is only borrowed.
 func (x *Index) Found(c *Cursor, key []byte) *Coverage {
 	x.mu.RLock()

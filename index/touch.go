@@ -3,24 +3,24 @@ package index
 // What lookups find is queued and applied by writers, so that no lookup changes
 // the order of eviction by itself.
 
-// stretch is n consecutive slots of which a lookup has found every step-th, from the first on.
+// stretch is n consecutive slots of which a lookup has found every slotStride-th, from the first on.
 // All of them count as used.
 type stretch struct {
-	first slot
-	n     uint32
-	step  uint32
+	first      slot
+	n          uint32
+	slotStride uint32
 }
 
 // found reports whether the lookup has found slot s.
 func (t stretch) found(s slot) bool {
-	return s >= t.first && uint32(s-t.first) < t.n && uint32(s-t.first)%t.step == 0
+	return s >= t.first && uint32(s-t.first) < t.n && uint32(s-t.first)%t.slotStride == 0
 }
 
 const (
 	stretchBytes = 12
 	// touchQueue is how many stretches may wait before lookups help to apply them.
 	touchQueue = 1 << 14
-	// touchMost bounds the queue, 384 KiB of it; what does not fit is forgotten.
+	// touchMost bounds the queue, 384 KiB of it; what does not fit is dropped.
 	touchMost = 1 << 15
 	// touchBatch is how many stretches or spans in them are used under one hold of the
 	// writers' lock: some ten microseconds.

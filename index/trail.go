@@ -156,17 +156,17 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 // finished keeps little, but not what Use says of them.
 func (t *Trail) Taken() {
 	slices.Reverse(t.found)
-	t.found = t.found[:min(len(t.found), noteMost)]
+	t.found = t.found[:min(len(t.found), maxStretches)]
 	clear(t.Runs) // they point to coverage that a reset may drop
 	t.Runs = t.Runs[:0]
-	if cap(t.Runs) > keepRuns || cap(t.found) > noteMost {
+	if cap(t.Runs) > keepRuns || cap(t.found) > maxStretches {
 		t.Runs, t.found = nil, slices.Clone(t.found)
 	}
 }
 
 // Use says that what was Taken was used.
 func (x *Index) Use(t *Trail) {
-	x.noteTouches(t.found[:min(len(t.found), noteMost)], t.epoch)
+	x.noteTouches(t.found[:min(len(t.found), maxStretches)], t.epoch)
 	t.Drop()
 }
 

@@ -166,7 +166,7 @@ func TestTraceOfLongChains(t *testing.T) {
 	found := slices.Clone(trail.found)
 	trail.Taken()
 	require.Nil(t, trail.Runs, "a large one gives it back")
-	require.LessOrEqual(t, cap(trail.found), 2*noteMost)
+	require.LessOrEqual(t, cap(trail.found), 2*maxStretches)
 	require.Equal(t, found[len(found)-1], trail.found[0], "the chain's beginning was used first")
 }
 

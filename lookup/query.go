@@ -299,12 +299,12 @@ func (q *Query) answer() (coordinator.Hit, error) {
 // down to the largest aligned hit that fits.
 func (s *Service) newHit(hit coordinator.Hit) (api.Hit, error) {
 	if s.coord.HasTailBoundaries() {
-		return api.Hit(hit), checkRange(hit)
+		return hit, checkRange(hit)
 	}
 	if hit.Tokens > math.MaxUint32 {
 		hit.Tokens = math.MaxUint32 - math.MaxUint32%s.coord.Alignment()
 	}
-	return api.Hit(hit), nil
+	return hit, nil
 }
 
 // checkRange fails with ErrHitRange if a number of the hit has more than 32 bits.

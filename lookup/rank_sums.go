@@ -8,7 +8,7 @@ import (
 	"github.com/hitline/hitline/index"
 )
 
-// rankSums adds up the ranks of equal hashes. At revision 2026-06-20 the reference
+// rankSums adds up the ranks of equal hashes. Up to 0.24.0 the reference
 // counts the ranks that hold a hash over all its occurrences in a request: two
 // half-stored occurrences make a whole one. Hash chains do not repeat, so only requests
 // made by hand differ.
@@ -16,7 +16,8 @@ type rankSums struct {
 	partial []partialBlock
 }
 
-// partialBlock is a position whose hash some ranks hold and others do not.
+// partialBlock is a position whose hash some ranks hold and others do not, or one that is not
+// looked up, with 0 ranks.
 type partialBlock struct {
 	key      [2]uint64 // of group and hash
 	group    int32

@@ -110,9 +110,9 @@ func (s *Service) useMemory(memory index.Config) error {
 	return nil
 }
 
-// LookupPrompt is Lookup for a prompt of any number of tokens. At revision 2026-06-20,
+// LookupPrompt is Lookup for a prompt of any number of tokens. Up to vLLM 0.26.0,
 // whose lookups are about multiples of the scheduler block size, it rounds numTokens
-// down to one first, as vLLM's scheduler does; at 2026-08-17 the lookup itself rounds.
+// down to one first, as vLLM's scheduler does; from 0.27.0 on the lookup itself rounds.
 // A hit can be all of the remaining tokens: a caller that needs the logits of the last
 // one computes its block again.
 func (s *Service) LookupPrompt(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, error) {
@@ -251,8 +251,8 @@ func (s *Service) Reset(ctx context.Context) error {
 // Pool returns the pool with its defaults filled in. The caller owns the copy.
 func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 
-// Alignment returns the number of tokens that hits are multiples of. At revision
-// 2026-06-20 the length of a lookup must be one, too.
+// Alignment returns the number of tokens that hits are multiples of. Up to vLLM
+// 0.26.0 the length of a lookup must be one, too.
 func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
 
 // HasTailBoundaries reports whether hits have tail boundaries: from vLLM 0.29.0 on.

@@ -1,9 +1,10 @@
 package lookup
 
-// unchecked has the hashes of a lookup at positions that its rules may read without looking
-// them up: those behind its last token, and some outside a window's mask. The reference keeps
-// what it has found as a set of hashes. So such a block is present if its hash equals one
-// that was looked up and found. Hash chains do not repeat: only requests made by hand differ.
+// unchecked keeps the hashes at positions that the rules of a lookup may read although it
+// does not look them up: behind its last token, and outside the masks of some windows. The
+// reference keeps what it has found as a set of hashes, so such a block is present if its
+// hash equals one that was looked up and found. Chained hashes never are equal: only requests
+// made by hand differ.
 type unchecked struct {
 	keys   []byte // of the query's hash length each
 	blocks []uncheckedBlock
@@ -12,12 +13,13 @@ type unchecked struct {
 // uncheckedBlock is a position of scan number scan.
 type uncheckedBlock struct{ scan, position int32 }
 
-// maxUnchecked bounds the hashes of a lookup that are kept so, to 256 KiB. Those beyond it
-// count as absent, so a hit is never too high.
+// maxUnchecked bounds the hashes that a lookup keeps so: 256 KiB of 64 bytes each. Those
+// beyond it count as absent, as those that index.Found does not know any more. So a hit is
+// never too high.
 const maxUnchecked = 1 << 12
 
-// beginUnchecked sets the positions of a group set that are kept. Requests by anchors are
-// about chains.
+// beginUnchecked sets the positions of a group set that are kept. Requests by anchors have
+// none: their hashes are chained.
 func (q *Query) beginUnchecked(scan *groupScan) {
 	if q.anchored != nil && q.anchored.request != nil {
 		return
@@ -47,31 +49,30 @@ func (q *Query) keepUnchecked(number int, hashes []byte, n int) (more bool) {
 		if len(u.blocks) == maxUnchecked {
 			break
 		}
-		key := hashes[hash*q.hashLen:][:q.hashLen]
-		u.keys = append(u.keys, key...)
+		u.keys = append(u.keys, hashes[hash*q.hashLen:][:q.hashLen]...)
 		u.blocks = append(u.blocks, uncheckedBlock{int32(number), int32(at)})
-		if q.service.sumsRanks() {
-			q.growBits(scan, at+1)
-			for _, g := range scan.groups {
-				q.rankSums.addBlock(g, at, 0, key)
-			}
-		}
 	}
 	return false
 }
 
-// resolveUnchecked sets the bits of the blocks whose hash was found elsewhere.
+// resolveUnchecked sets the bits of the blocks whose hash was found elsewhere. Where the ranks
+// of equal hashes may add up, rankSums decides.
 func (q *Query) resolveUnchecked() {
+	partial := len(q.rankSums.partial) > 0
 	for i, block := range q.unchecked.blocks {
 		scan, at := &q.scans[block.scan], int(block.position)
-		coverage := q.service.index.Found(&scan.cursor, q.unchecked.keys[i*q.hashLen:][:q.hashLen])
+		key := q.unchecked.keys[i*q.hashLen:][:q.hashLen]
+		coverage := q.service.index.Found(&scan.cursor, key)
 		if coverage == nil {
 			continue
 		}
 		q.growBits(scan, at+1)
 		for _, g := range scan.groups {
-			if coverage.Complete>>g&1 == 1 {
+			switch {
+			case coverage.Complete>>g&1 == 1:
 				setBits(q.presence.Bits[g], at, 1)
+			case partial:
+				q.rankSums.addBlock(g, at, 0, key)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func TestDoctorNotesOrder(t *testing.T) {
 	const (
 		cannot = "groups %s are stored alike, so their order cannot be checked here: "
 		give   = "nothing seen here shows the order of groups %s: give a prompt that an engine has stored, by --tokens and --hashes-file, or "
-		how    = "compare pool.groups with the engine's kv_cache_config.kv_cache_groups: vLLM's log tells only their number, a general plugin or a debugger prints them"
+		how    = "compare pool.groups with the engine's kv_cache_config.kv_cache_groups: vLLM's log has no specs, a general plugin or a debugger prints them"
 	)
 	for name, test := range map[string]struct {
 		pool   string

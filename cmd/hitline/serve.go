@@ -112,12 +112,12 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 // serveFrom runs the service over store, which is nil for the memory backend, or only
 // checks the configuration.
 func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check bool, logger *slog.Logger) error {
+	rules, err := coordinator.New(cfg.Pool)
+	if err != nil {
+		return configError(cfg.Blame("pool", err))
+	}
 	var watcher *diagnosis.Watcher
 	if store != nil {
-		rules, err := coordinator.New(cfg.Pool)
-		if err != nil {
-			return configError(cfg.Blame("pool", err))
-		}
 		watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
 		store.remote.Watch = watcher.Observe
 	}
@@ -125,20 +125,18 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 	if err != nil {
 		return configError(err)
 	}
+	warnings := rules.Warnings()
 	if check {
-		if cfg.Pool.IsUnknownRelease() {
-			cmd.PrintErrf("hitline: warning: %s: vllm=%s newest=%s\n", unknownRelease, cfg.Pool.VLLM, coordinator.NewestRelease())
+		for _, warning := range warnings {
+			cmd.PrintErrf("hitline: warning: pool.%s\n", warning)
 		}
 		return printConfig(cmd, cfg)
 	}
-	if cfg.Pool.IsUnknownRelease() {
-		logger.Warn(unknownRelease, "vllm", cfg.Pool.VLLM, "newest", coordinator.NewestRelease())
+	for _, warning := range warnings {
+		logger.Warn("pool." + warning)
 	}
 	return runServer(cmd.Context(), cfg, service, store, watcher, logger)
 }
-
-// unknownRelease is the warning of a pool whose release is not known.
-const unknownRelease = "pool.vllm is a release that is not known: lookups are answered by the rules of the newest known one, and may be wrong"
 
 // newService returns the service that cfg describes. It is over store, or over the memory
 // index if store is nil.

@@ -7,16 +7,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Hit is the answer to a lookup.
-type Hit struct {
-	// Tokens is the number of leading tokens of the prompt that are in the pool and
-	// loadable.
-	Tokens int64
-	// TailBoundaries has one element for each store group, in order, if the pool's vLLM is
-	// 0.29.0 or newer and the hit is not 0: where the group's last block of the hit is keyed.
-	// The caller owns it.
-	TailBoundaries []coordinator.TailBoundary
-}
+// Hit is the answer to a lookup. Its TailBoundaries, if the pool's vLLM is 0.29.0 or newer,
+// belong to the caller.
+type Hit = coordinator.Hit
 
 // PrefixCache is the index of one pool's blocks: in this process (lookup.Service) or
 // behind a server (client.Client).
@@ -25,7 +18,7 @@ type Hit struct {
 // chunk of a group; keys are those of consecutive chunks. Both are borrowed until the
 // method returns.
 //
-// At revision 2026-06-20 numTokens must be a multiple of the pool's scheduler block size.
+// Up to vLLM 0.26.0 numTokens must be a multiple of the pool's scheduler block size.
 //
 // Errors are those of the implementation, see lookup.Service and client.Client; there are
 // no common sentinels. Over a failing backend a Service returns a hit of 0 and no error. A

@@ -5,6 +5,6 @@
 //   - [SplitAddress], the syntax of addresses
 //
 // It links neither the server nor the client. Hit, Stat and Explanation are plain values.
-// Copies share the map of Stat.Closed, the slice of Explanation.Groups and what its
-// FirstMissingBlock points to.
+// Copies share the slice of Hit.TailBoundaries, the map of Stat.Closed, and the slice of
+// Explanation.Groups with what its pointers point to.
 package api

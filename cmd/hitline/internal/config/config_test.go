@@ -202,7 +202,7 @@ func TestFileErrors(t *testing.T) {
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is also in listen; HTTP needs a port of its own`},
 
 		{"old revision", "pool:\n  revision: 2026-06-04\n", `c.yaml:2:13: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
-		{"unknown revision", "pool: {revision: 2026-01-01}\n", `c.yaml:1:18: pool.revision: coordinator: unknown revision "2026-01-01", want 2026-06-04, 2026-06-20 or 2026-08-17`},
+		{"unknown revision", "pool: {revision: 2026-01-01}\n", `c.yaml:1:18: pool.revision: unknown revision "2026-01-01", want 2026-06-20 or 2026-08-17, or the engine's release in pool.vllm`},
 		{"cross attention", "pool:\n  groups:\n    - kind: cross_attention\n      block_size: 16\n", `c.yaml:3:13: pool.groups[0].kind: coordinator: not implemented: kind cross_attention has no prefix-cache rule in the reference, leave its group out of the pool`},
 		{"unknown kind", "pool:\n  groups: [{kind: full}]\n", `c.yaml:2:19: pool.groups[0].kind: coordinator: unknown kind "full", want one of full_attention, mla_attention, sink_full_attention, rswa, hidden_state, sliding_window, sliding_window_mla, chunked_local_attention, mamba, circular_buffer, kpool_tail, hisparse_hot, hisparse_resident`},
 		{"rank count", "pool:\n  pp_size: 1\n  tp_size: -2\n", `c.yaml:3:12: pool.tp_size: tp_size is -2, want 1 to 16384`},
@@ -321,7 +321,7 @@ func TestRelease(t *testing.T) {
 	require.Equal(t, coordinator.Revision0330, c.Pool.Revision)
 	require.True(t, c.Pool.IsUnknownRelease())
 	_, err = load("pool:\n  vllm: \"0.33.0\"\n  revision: 2026-06-20\n")
-	require.ErrorContains(t, err, ":3:13: pool.revision: vllm 0.33.0 chooses the rules, and they are not those of revision 2026-06-20: remove revision")
+	require.ErrorContains(t, err, ":3:13: pool.revision: vllm 0.33.0 already chooses the rules: remove revision")
 	_, err = load("pool:\n  vllm: \"0.34.0\"\n  allow_unknown_vllm: true\n  revision: 2026-06-20\n")
 	require.ErrorContains(t, err, ": remove revision")
 	_, err = load("pool: {vllm: \"\"}\n")
@@ -331,5 +331,5 @@ func TestRelease(t *testing.T) {
 	_, err = load("pool: {vllm: \"0.24.1\", allow_unknown_vllm: true}\n")
 	require.ErrorContains(t, err, "unknown vLLM release")
 	_, err = load("pool: {revision: \"0.33.0\"}\n")
-	require.ErrorContains(t, err, "want 2026-06-04, 2026-06-20 or 2026-08-17")
+	require.ErrorContains(t, err, "write the release in pool.vllm")
 }

@@ -102,7 +102,7 @@ func (c *Config) checkRelease() error {
 	pool := c.Pool
 	pool.Revision = 0
 	if rules, err := coordinator.New(pool); err == nil && rules.Pool().Revision != c.Pool.Revision {
-		return c.wrong("pool.revision", "vllm %s chooses the rules, and they are not those of revision %s: remove revision", c.Pool.VLLM, c.Pool.Revision)
+		return c.wrong("pool.revision", "vllm %s already chooses the rules: remove revision", c.Pool.VLLM)
 	}
 	return nil
 }

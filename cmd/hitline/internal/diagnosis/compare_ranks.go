@@ -40,9 +40,7 @@ func (c *comparer) compareRevision(s keySample, f *Findings) (found bool) {
 		return false
 	}
 	for _, other := range []coordinator.Revision{coordinator.Revision20260620, coordinator.Revision0251, coordinator.Revision20260817} {
-		pool := c.pool
-		pool.Revision, pool.VLLM = other, ""
-		if rules, err := coordinator.New(pool); err == nil && other != c.pool.Revision && matches(rules) {
+		if rules, err := coordinator.New(c.pool.At(other)); err == nil && other != c.pool.Revision && matches(rules) {
 			f.addProblem("%s", c.formatRevision(other))
 			return true
 		}
@@ -55,10 +53,10 @@ func (c *comparer) formatRevision(other coordinator.Revision) string {
 	if c.pool.VLLM == "" && other != coordinator.Revision0251 {
 		return fmt.Sprintf("the tensor ranks that hold each group's blocks are those of pool.revision %s, and it is %s: set it to that of the engine's vLLM", other, c.pool.Revision)
 	}
-	age := map[coordinator.Revision]string{
+	releases := map[coordinator.Revision]string{
 		coordinator.Revision20260620: "0.24.0", coordinator.Revision0251: "0.25.0 to 0.26.0", coordinator.Revision20260817: "0.27.0 or newer",
 	}[other]
-	return fmt.Sprintf("the tensor ranks that hold each group's blocks are those of vLLM %s, and the pool is of %s: set pool.vllm to the engine's release", age, c.pool.FittingReleases())
+	return fmt.Sprintf("the tensor ranks that hold each group's blocks are those of vLLM %s, and the pool is of %s: set pool.vllm to the engine's release", releases, c.pool.FittingReleases())
 }
 
 // compareSizes compares the highest rank of each kind of parallelism.

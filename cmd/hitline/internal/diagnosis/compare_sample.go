@@ -1,9 +1,13 @@
 package diagnosis
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/hitline/hitline/backend"
 )
 
 // compareSample compares the keys of a sample with those of the pool. It adds one problem
@@ -58,6 +62,24 @@ func (c *comparer) compareNames(numKeys map[string]int, f *Findings) {
 		f.addProblem("the store's blocks have the cache prefix %q and the model %q, and lookups ask for %q and %q: set pool.cache_prefix and pool.model_name to the engine's, unless it has stored nothing yet",
 			prefix, model, wantPrefix, wantModel)
 	}
+}
+
+// compareStoreKeys compares a sample of the store's keys. It returns how many it has seen, and
+// those of the pool, nil if it could not look at them: then a reply that is none of the port
+// that lists keys is a problem, and any other failure an error.
+func (c *comparer) compareStoreKeys(ctx context.Context, store *Store, f *Findings) (sampled int, ofPool *keySample, err error) {
+	sample, err := store.Sample(ctx)
+	switch {
+	case errors.Is(err, backend.ErrReply):
+		f.addProblem("keys could not be looked at: %v", err)
+		return 0, nil, nil
+	case err != nil:
+		return 0, nil, err
+	}
+	keys := parseSample(sample)
+	c.compareSample(keys, f)
+	own := keys.ofPool(poolName(c.rules))
+	return len(keys.keys), &own, nil
 }
 
 // compareGroups compares the number of groups.

@@ -75,19 +75,15 @@ func (e *examination) examineKeys(ctx context.Context) (poolKeys keySample) {
 		r.addNote("keys were not looked at: name the port of the masters that lists them in backend.mooncake.admin, or compare the pattern with a key of its /get_all_keys")
 		return poolKeys
 	}
-	sample, err := e.store.Sample(ctx)
-	switch {
-	case errors.Is(err, backend.ErrReply): // not the port that lists keys
-		r.addProblem("keys could not be looked at: %v", err)
-		return poolKeys
-	case err != nil:
+	sampled, ofPool, err := e.compareStoreKeys(ctx, e.store, &r.Findings)
+	if err != nil {
 		r.addNote("keys were not looked at: %v", err)
-		return poolKeys
 	}
-	keys := parseSample(sample)
-	r.Sampled = len(keys.keys)
-	e.compareSample(keys, &r.Findings)
-	return keys.ofPool(poolName(e.rules))
+	r.Sampled = sampled
+	if ofPool != nil {
+		poolKeys = *ofPool
+	}
+	return poolKeys
 }
 
 // examinePrompt compares the stored blocks of a prompt, if there is one. It returns the

@@ -55,11 +55,10 @@ const maxPatterns = 4
 // newReport returns a report with the key patterns that lookups ask for.
 func newReport(backend string, rules *coordinator.Coordinator) *Report {
 	r := &Report{Backend: backend}
-	pool := rules.Pool()
-	if pool.IsUnknownRelease() {
-		r.addNote("vLLM %s is not known: its lookups are answered by the rules of %s, and may be wrong", pool.VLLM, coordinator.NewestRelease())
+	for _, warning := range rules.Warnings() {
+		r.addNote("pool.%s", warning)
 	}
-	if pool.CapacityOnly {
+	if rules.Pool().CapacityOnly {
 		r.addNote("pool.capacity_only is set: every lookup is answered with a hit of 0")
 		return r
 	}

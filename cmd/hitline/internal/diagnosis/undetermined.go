@@ -52,7 +52,7 @@ func sortedSet(numbers []int) []int {
 }
 
 // howToCompare says where an operator finds the order of the engine's groups.
-const howToCompare = "compare pool.groups with the engine's kv_cache_config.kv_cache_groups: vLLM's log tells only their number, a general plugin or a debugger prints them"
+const howToCompare = "compare pool.groups with the engine's kv_cache_config.kv_cache_groups: vLLM's log has no specs, a general plugin or a debugger prints them"
 
 // noteUndeterminedOrder adds notes on the groups whose order neither the pool's keys nor a
 // prompt's blocks determine.

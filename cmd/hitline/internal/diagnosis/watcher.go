@@ -2,14 +2,12 @@ package diagnosis
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 )
@@ -166,18 +164,14 @@ func (w *Watcher) examineKeys(ctx context.Context) Findings {
 func (w *Watcher) compareKeys(ctx context.Context) (f Findings) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	sample, err := w.store.Sample(ctx)
-	switch {
-	case errors.Is(err, backend.ErrReply): // not the port that lists keys
-		f.addProblem("keys could not be looked at: %v", err)
-		return f
-	case err != nil:
+	_, ofPool, err := w.compareStoreKeys(ctx, w.store, &f)
+	if err != nil {
 		w.logger.Debug("the store's keys were not looked at", "backend", w.store.Backend, "error", err.Error())
 		return f
 	}
-	keys := parseSample(sample)
-	w.compareSample(keys, &f)
-	w.poolKeys = keys.ofPool(poolName(w.rules))
+	if ofPool != nil {
+		w.poolKeys = *ofPool
+	}
 	return f
 }
 

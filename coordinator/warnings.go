@@ -1,0 +1,37 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Warnings returns what is doubtful about the pool though it can be served, a sentence each.
+func (c *Coordinator) Warnings() (warnings []string) {
+	p := &c.pool
+	if p.IsUnknownRelease() {
+		warnings = append(warnings, fmt.Sprintf("vllm %s is a release that is not known: lookups are answered by the rules of %s, and may be wrong", p.VLLM, NewestRelease()))
+	}
+	if c.lacksHitAlignment() {
+		warnings = append(warnings, fmt.Sprintf("cache_hit_alignment_tokens is not set: engines with these groups have %d, unless prefix caching is off; hits inside a block are missed", p.HashBlockSize))
+	}
+	return warnings
+}
+
+// lacksHitAlignment reports whether CacheHitAlignmentTokens is not set though an engine of
+// these groups has hits inside blocks. (Reference: resolve_cache_hit_alignment_tokens.)
+func (c *Coordinator) lacksHitAlignment() bool {
+	if c.rules.fineGrained != fineGrainedConfigured || c.pool.CacheHitAlignmentTokens != 0 || c.pool.CapacityOnly || len(c.pool.Groups) < 2 {
+		return false
+	}
+	least := c.pool.HashBlockSize + 1 // block size of the mamba group
+	if c.pool.DCPSize > 1 {
+		least--
+	}
+	partial := func(g groupState) bool {
+		return g.Kind == Mamba && g.MambaCacheMode == "align" && g.BlockSize >= least
+	}
+	forbids := func(g groupState) bool {
+		return !g.Kind.IsFull() && g.Kind != Mamba && g.BlockSize != c.pool.HashBlockSize
+	}
+	return slices.ContainsFunc(c.groups, partial) && !slices.ContainsFunc(c.groups, forbids)
+}
