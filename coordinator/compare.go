@@ -11,8 +11,9 @@ import (
 // Difference is a field in which a described pool differs from a configured one. The values
 // are as in JSON; that of a field without a value is "none".
 type Difference struct {
-	Field                 string // its path in the pool, such as "groups[1].kind"
-	Configured, Described string
+	Field      string `json:"field"` // its path in the pool, such as "groups[1].kind"
+	Configured string `json:"configured"`
+	Described  string `json:"described"`
 }
 
 // String says the difference in a part of a sentence.
@@ -21,45 +22,26 @@ func (d Difference) String() string {
 }
 
 // Compare returns the fields in which an engine's description of its pool differs from the
-// pool as it was configured: those that were written and have another value, and those left
-// out whose defaults give other answers or keys. The release counts by its rules, and what
-// has no effect on lookups does not count: RetentionInterval, and Variant where it makes the
-// same groups equal. An error is that of New, for either pool.
-func Compare(configured, described Pool) ([]Difference, error) {
-	a, err := New(configured)
-	if err != nil {
-		return nil, fmt.Errorf("the configured pool: %w", err)
-	}
-	b, err := New(described)
-	if err != nil {
-		return nil, err
-	}
-	written, err := fieldsOf(configured)
-	if err != nil {
-		return nil, err
-	}
-	want, err := fieldsOf(a.Pool())
-	if err != nil {
-		return nil, err
-	}
-	got, err := fieldsOf(b.Pool())
-	if err != nil {
-		return nil, err
-	}
-	equal := equalAnswers(a, b)
+// pool of c. written is that pool as it was configured, before New filled in its defaults.
+// Differences are the fields that were written and have another value, and those left out
+// whose defaults give other answers or keys. The release counts by its rules, and what has no
+// effect on lookups does not count: RetentionInterval, and Variant where it makes the same
+// groups equal.
+func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference {
+	set, want, got := fieldsOf(written), fieldsOf(c.pool), fieldsOf(described.pool)
+	equal := equalAnswers(c, described)
 	all := maps.Clone(want)
 	maps.Copy(all, got)
 	var differences []Difference
 	for _, field := range slices.Sorted(maps.Keys(all)) {
-		if want[field] == got[field] || !counts(field, written, want, equal) {
-			continue
+		if want[field] != got[field] && counts(field, set, want, equal) {
+			differences = append(differences, Difference{field, orNone(want[field]), orNone(got[field])})
 		}
-		differences = append(differences, Difference{field, orNone(want[field]), orNone(got[field])})
 	}
-	if !sameRelease(a.pool.Revision, b.pool.Revision) {
-		differences = append(differences, Difference{"vllm", a.pool.FittingReleases(), b.pool.FittingReleases()})
+	if !sameRelease(c.pool.Revision, described.pool.Revision) {
+		differences = append(differences, Difference{"vllm", c.pool.FittingReleases(), described.pool.FittingReleases()})
 	}
-	return differences, nil
+	return differences
 }
 
 // counts reports whether a field that differs is a difference of the pools. equal says that
@@ -112,18 +94,17 @@ func equalAnswers(a, b *Coordinator) bool {
 }
 
 // fieldsOf returns the values of a pool's fields in JSON, by path. Zero values are left out.
-func fieldsOf(p Pool) (map[string]string, error) {
+func fieldsOf(p Pool) map[string]string {
+	fields := map[string]string{}
 	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("coordinator: %w", err)
+	if err != nil { // the kind of a pool that New has refused
+		return fields
 	}
 	var object map[string]any
-	if err := json.Unmarshal(text, &object); err != nil {
-		return nil, fmt.Errorf("coordinator: %w", err)
+	if json.Unmarshal(text, &object) == nil {
+		flattenFields(fields, "", object)
 	}
-	fields := map[string]string{}
-	flattenFields(fields, "", object)
-	return fields, nil
+	return fields
 }
 
 // flattenFields adds the fields of an object to fields. Their paths begin with prefix.

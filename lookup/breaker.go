@@ -39,7 +39,7 @@ func newBreaker(cfg RemoteConfig, log *breakerLog) *gobreaker.TwoStepCircuitBrea
 func healthy(err error) bool { return err == nil || errors.Is(err, backend.ErrReadOnly) }
 
 // Down reports whether the breaker refuses every call.
-func (r *Remote) Down() bool { return r.breaker.State() == gobreaker.StateOpen }
+func (b *SharedBackend) Down() bool { return b.breaker.State() == gobreaker.StateOpen }
 
 // breakerCall is one call of the backend, or the calls of one change, under the breaker.
 type breakerCall struct {

@@ -138,16 +138,16 @@ func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens
 
 // Reserve adds n bytes of hashes to those held, and returns false if MaxBytes is
 // exceeded. Free subtracts them.
-func (r *Remote) Reserve(n int) bool {
-	if r.hashBytes.Add(int64(n)) <= r.cfg.MaxBytes {
+func (b *SharedBackend) Reserve(n int) bool {
+	if b.hashBytes.Add(int64(n)) <= b.cfg.MaxBytes {
 		return true
 	}
-	r.hashBytes.Add(int64(-n))
+	b.hashBytes.Add(int64(-n))
 	return false
 }
 
 // Free subtracts n bytes that were reserved.
-func (r *Remote) Free(n int) { r.hashBytes.Add(int64(-n)) }
+func (b *SharedBackend) Free(n int) { b.hashBytes.Add(int64(-n)) }
 
 // CountLookup counts a lookup of numTokens tokens with numHashes hashes that can change
 // its answer.

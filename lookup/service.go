@@ -46,8 +46,9 @@ const maxGroupRanks = 1 << 16
 type Service struct {
 	coord     *coordinator.Coordinator
 	pool      coordinator.Pool
-	index     *index.Index // nil over a backend
-	remote    *Remote      // nil over the memory index
+	written   coordinator.Pool // as configured
+	index     *index.Index     // nil over a backend
+	remote    *Remote          // nil over the memory index
 	ranks     groupRanks
 	groupSets []groupSet
 	// anchorsErr is why lookups by anchors are not served, nil if they are. anchorStride
@@ -73,7 +74,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fielderror.New([]string{"revision"}, "%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, ranks: newGroupRanks(coord), version: cfg.Version, anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
+	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -250,6 +251,15 @@ func (s *Service) Reset(ctx context.Context) error {
 
 // Pool returns the pool with its defaults filled in. The caller owns the copy.
 func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
+
+// Compare returns the fields in which the description of a pool differs from this one: see
+// coordinator.Coordinator.Compare.
+func (s *Service) Compare(described *coordinator.Coordinator) []coordinator.Difference {
+	return s.coord.Compare(s.written, described)
+}
+
+// Coordinator returns the rules of the pool.
+func (s *Service) Coordinator() *coordinator.Coordinator { return s.coord }
 
 // Alignment returns the number of tokens that hits are multiples of. Up to vLLM
 // 0.26.0 the length of a lookup must be one, too.

@@ -49,3 +49,6 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 
 // Config returns the configuration with its defaults filled in.
 func (b *SharedBackend) Config() RemoteConfig { return b.cfg }
+
+// Name returns the name of the backend, such as "mooncake".
+func (b *SharedBackend) Name() string { return b.store.Name() }

@@ -124,10 +124,20 @@ func AppendDone(dst, envelope, payload []byte) []byte {
 
 // AppendFailed appends the reply 00 and, unless reason is empty, a frame with its text.
 func AppendFailed(dst, envelope []byte, reason string) []byte {
+	return AppendRefused(dst, envelope, reason, nil)
+}
+
+// AppendRefused is AppendFailed with a further frame behind the reason, unless details is
+// empty.
+func AppendRefused(dst, envelope []byte, reason string, details []byte) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte{StatusFailed}, reason != "")
 	if reason == "" {
 		return dst
 	}
-	return append(AppendFrameHeader(dst, len(reason), false), reason...)
+	dst = append(AppendFrameHeader(dst, len(reason), len(details) > 0), reason...)
+	if len(details) > 0 {
+		dst = AppendFrame(dst, details, false)
+	}
+	return dst
 }

@@ -5,6 +5,7 @@ import "github.com/hitline/hitline/coordinator"
 // Explanation says why a lookup hits no more than it does. It is the reply to explain, in
 // JSON.
 type Explanation struct {
+	Pool      string             `json:"pool,omitempty"` // its name, if it has one
 	HitTokens int64              `json:"hit_tokens"`
 	Groups    []GroupExplanation `json:"groups"`
 }

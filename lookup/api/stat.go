@@ -5,6 +5,8 @@ package api
 // ranks hold it.
 type Stat struct {
 	Version    string `json:"version"`
+	Pool       string `json:"pool,omitempty"` // name of the pool that the counters are about, if it has one
+	Pools      int64  `json:"pools"`          // that the server serves now
 	Revision   string `json:"revision"`
 	VLLM       string `json:"vllm"` // the releases that the pool fits, for people
 	Kernel     string `json:"kernel"`

@@ -27,7 +27,7 @@ func TestCoalesceOneCall(t *testing.T) {
 		peers = append(peers, p)
 		p.Send(t, lookupOf("", keys))
 	}
-	lookuptest.Eventually(t, "seven follow", func() bool { return server.remote.Usage().Followers == 7 })
+	lookuptest.Eventually(t, "seven follow", func() bool { return server.pools.own.remote.Usage().Followers == 7 })
 	close(g.Open)
 	for _, p := range peers {
 		p.Expect(t, hitText(8))
@@ -35,7 +35,7 @@ func TestCoalesceOneCall(t *testing.T) {
 	require.EqualValues(t, 1, store.Calls.Load()-calls)
 	require.EqualValues(t, 8, server.Stat().Lookups)
 	require.EqualValues(t, 8*128, server.Stat().HitTokens)
-	require.Zero(t, server.remote.Usage().HashBytes)
+	require.Zero(t, server.pools.own.remote.Usage().HashBytes)
 	peers[0].Send(t, lookupOf("", keys))
 	peers[0].Expect(t, hitText(8))
 	require.EqualValues(t, 2, store.Calls.Load()-calls, "it is over")
@@ -133,7 +133,7 @@ func TestRemoteCancelled(t *testing.T) {
 	cfg := patient
 	cfg.BreakerFailures, cfg.Timeout = 2, 10*lookuptest.Patience // nothing ends by itself
 	server := startRemote(t, store, cfg, Limits{})
-	r := server.remote
+	r := server.pools.own.remote
 	for i := range int64(10) { // a lookup, or an explain
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		if i%2 == 0 {

@@ -19,6 +19,11 @@ var (
 var (
 	// errTooManyHashes refuses a lookup of more hashes than Limits.MaxHashes.
 	errTooManyHashes = errors.New("more hashes than this server takes in one lookup")
+	// errHashLen refuses a lookup whose hashes have not the length that the pool was described
+	// with.
+	errHashLen = errors.New("hashes of another length than the pool's")
+	// errNoPool refuses a request about blocks on a connection without a pool.
+	errNoPool = errors.New("no pool: this server has none of its own, describe the engine's with a pool request, or configure it")
 	// errInFlight refuses a request if Limits.MaxInFlight others of its connection have no
 	// reply yet.
 	errInFlight = errors.New("too many requests of this connection wait for the backend")

@@ -29,11 +29,15 @@ type requestHandler interface {
 	close()
 }
 
-// checkHashes returns errTooManyHashes if a lookup has more hashes than MaxHashes.
-func (s *Server) checkHashes(q *netproto.Request) error {
+// checkHashes returns errTooManyHashes if a lookup has more hashes than MaxHashes, and
+// errHashLen if they have not the length of the pool's.
+func (s *session) checkHashes(q *netproto.Request) error {
 	n := max(q.NumHashes, int(q.Anchors.NumHashes))
-	if most := s.cfg.Limits.MaxHashes; n > most {
+	if most := s.server.cfg.Limits.MaxHashes; n > most {
 		return fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, n, most)
+	}
+	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
+		return fmt.Errorf("%w: %d bytes, those of the pool have %d", errHashLen, q.HashLen, want)
 	}
 	return nil
 }
@@ -46,7 +50,18 @@ func (s *session) appendFailed(envelope []byte, err error) {
 		s.server.failed.Add(1)
 		s.server.peers.requestFailed(s.peer, err)
 	}
-	s.out.B = netproto.AppendFailed(s.out.B, envelope, s.reasonFor(err))
+	s.out.B = netproto.AppendRefused(s.out.B, envelope, s.reasonFor(err), detailsOf(err))
+}
+
+// detailsOf returns the frame behind the reason of a 00 reply: for a pool that differs the
+// fields, in JSON. Otherwise there is none.
+func detailsOf(err error) []byte {
+	var differs *differsError
+	if !errors.As(err, &differs) {
+		return nil
+	}
+	text, _ := json.Marshal(differs.differences) // three strings each
+	return text
 }
 
 // appendHit appends the reply to a lookup.
@@ -60,7 +75,7 @@ func (s *session) appendHit(envelope []byte, hit api.Hit) {
 // appendFailedLookup appends and counts the reply to a lookup that failed. Clients of vLLM
 // 0.29.0 and later log an error for a 00 reply, so they get a hit of 0.
 func (s *session) appendFailedLookup(envelope []byte, err error) {
-	if !s.server.service.HasTailBoundaries() {
+	if s.pool == nil || !s.pool.service.HasTailBoundaries() {
 		s.appendFailed(envelope, err)
 		return
 	}
@@ -81,7 +96,7 @@ func (s *session) reasonFor(err error) string {
 // appendAnchorsParams appends the reply to a request for the parameters of lookups by
 // anchors. They are 0 and 0 if such lookups are not served.
 func (s *session) appendAnchorsParams(envelope []byte) {
-	stride, unit := s.server.service.AnchorsParams()
+	stride, unit := s.pool.service.AnchorsParams()
 	if stride == 0 {
 		s.server.fallbacks.Add(1)
 	}

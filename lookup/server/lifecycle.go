@@ -117,7 +117,7 @@ func (s *Server) serve(ctx context.Context) error {
 	for _, ln := range listeners {
 		s.addrs = append(s.addrs, ln.addr)
 	}
-	s.workers = startWorkerPools(s.remote)
+	s.workers = startWorkerPools(s.backend)
 	s.acceptor = startAcceptor(s, s.engine, listeners)
 	return nil
 }

@@ -30,6 +30,10 @@ const anchorsTurnLimit = 5 * time.Millisecond
 
 // begin implements requestHandler.
 func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
+	if h.session.pool == nil {
+		h.err = errNoPool
+		return false
+	}
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
 		wanted, h.err = h.beginLookup(q)
@@ -44,7 +48,7 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 
 // beginChange begins a store or an evict.
 func (h *memoryHandler) beginChange(q *netproto.Request) error {
-	service := h.session.server.service
+	service := h.session.pool.service
 	if h.change == nil {
 		h.change = new(lookup.Change)
 	}
@@ -56,11 +60,10 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 
 // beginLookup begins a lookup or an explain.
 func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
-	server := h.session.server
-	if err := server.checkHashes(q); err != nil {
+	if err := h.session.checkHashes(q); err != nil {
 		return false, err
 	}
-	h.query = server.service.NewQuery()
+	h.query = h.session.pool.service.NewQuery()
 	begin := h.query.Begin
 	if q.Tag == netproto.TagExplain {
 		begin = h.query.BeginExplain
@@ -71,14 +74,14 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 // beginAnchors begins a lookup by anchors, or a request for their parameters.
 func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err error) {
 	server := h.session.server
-	if err := server.checkHashes(q); err != nil {
+	if err := h.session.checkHashes(q); err != nil {
 		return false, err
 	}
 	if h.session.anchorRequests > 0 && q.Anchors.NumHashes > 0 && time.Since(h.session.turnStart) > server.anchorsTurnLimit {
 		return false, errAnchorsTurnLimit
 	}
 	h.session.anchorRequests++
-	h.query = server.service.NewQuery()
+	h.query = h.session.pool.service.NewQuery()
 	return h.query.BeginAnchors(q)
 }
 
@@ -100,6 +103,9 @@ func (h *memoryHandler) end(q *netproto.Request) {
 	err := q.Problem
 	if err == nil {
 		err = h.err
+	}
+	if err == nil {
+		err = h.session.checkPool(q.Tag)
 	}
 	if err == nil {
 		err = h.reply(q)
@@ -132,20 +138,27 @@ func (h *memoryHandler) reply(q *netproto.Request) error {
 		if err != nil {
 			return err
 		}
+		e.Pool = s.pool.name
 		return s.replyJSON(q, e)
 	case netproto.TagAnchors:
 		return h.replyAnchors(q)
 	case netproto.TagStore, netproto.TagEvict:
 		h.change.End(q.KeyBefore)
 	case netproto.TagReset:
-		if err := s.server.service.Reset(context.Background()); err != nil {
+		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return err
 		}
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
 		return nil
 	case netproto.TagStat:
-		return s.replyJSON(q, s.server.Stat())
+		return s.replyJSON(q, s.stat())
+	case netproto.TagPool:
+		reply, err := s.changePool(q.Description)
+		if err != nil {
+			return err
+		}
+		return s.replyJSON(q, reply)
 	}
 	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
 	return nil

@@ -21,7 +21,7 @@ func (s *Server) Ready() error {
 	switch {
 	case s.shuttingDown.Load():
 		return fmt.Errorf("%w: draining", ErrNotReady)
-	case s.remote != nil && s.remote.Down():
+	case s.backend != nil && s.backend.Down():
 		return fmt.Errorf("%w: %w", ErrNotReady, backend.ErrUnavailable)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
@@ -49,8 +48,6 @@ func newRemoteHandler(s *session, wakeEventLoop func()) *remoteHandler {
 	return h
 }
 
-func (h *remoteHandler) remote() *lookup.Remote { return h.session.server.remote }
-
 // begin implements requestHandler.
 func (h *remoteHandler) begin(q *netproto.Request) bool {
 	r := h.newRequest(q)
@@ -62,7 +59,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 		r.refused = true
 		return false
 	}
-	if h.remote().Down() {
+	if h.session.server.backend.Down() {
 		r.reject(backend.ErrUnavailable)
 		return false
 	}
@@ -71,12 +68,15 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, tag: q.Tag, groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, pool: h.session.pool, tag: q.Tag, groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
 func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err error) {
-	service := h.session.server.service
+	if r.pool == nil {
+		return errNoPool
+	}
+	service := r.pool.service
 	if r.tag == netproto.TagAnchors {
 		if q.Anchors.NumHashes == 0 {
 			return nil // a request for the parameters
@@ -87,11 +87,11 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 		r.neededBytes = q.NumHashes * q.HashLen
 		return service.CheckGroupRank(q.GroupRank)
 	}
-	if err := h.session.server.checkHashes(q); err != nil {
+	if err := h.session.checkHashes(q); err != nil {
 		return err
 	}
 	var n int
-	r.numTokens, n, err = h.remote().Needed(q.NumTokens, q.Unaligned, q.NumHashes)
+	r.numTokens, n, err = r.pool.remote.Needed(q.NumTokens, q.Unaligned, q.NumHashes)
 	r.neededBytes = n * q.HashLen
 	return err
 }
@@ -120,6 +120,9 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	if r == nil {
 		r = h.newRequest(q)
 	}
+	if r.err == nil {
+		r.err = h.session.checkPool(q.Tag)
+	}
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
 	}
@@ -137,8 +140,11 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	case q.Tag == netproto.TagPing:
 		r.payload = bytes.Clone(q.Echo)
 		h.finish(r)
+	case q.Tag == netproto.TagPool:
+		r.payload, r.err = h.session.poolPayload(q.Description)
+		h.finish(r)
 	case q.Tag == netproto.TagLookup && r.hashes == nil:
-		h.remote().CountLookup(0, 0, 0)
+		r.pool.remote.CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
 		h.enqueue(r)
@@ -151,7 +157,7 @@ func (h *remoteHandler) enqueue(r *remoteRequest) {
 	h.pending = append(h.pending, r)
 	h.dispatch()
 	if r.isRead() && r.deadline.IsZero() {
-		timeout := h.remote().Config().Timeout
+		timeout := h.session.server.backend.Config().Timeout
 		r.deadline = time.Now().Add(timeout)
 		time.AfterFunc(timeout, h.wake)
 	}
@@ -176,7 +182,7 @@ func (h *remoteHandler) start(r *remoteRequest) {
 		h.finish(r)
 		return
 	}
-	cfg, pools := h.remote().Config(), h.session.server.workers
+	cfg, pools := h.session.server.backend.Config(), h.session.server.workers
 	timeout, active, pool, queue := cfg.Timeout, &h.activeReads, pools.reads, &h.readQueue
 	if r.isWrite() {
 		timeout, active, pool, queue = cfg.WriteTimeout, &h.activeWrites, pools.writes, &h.writeQueue

@@ -66,7 +66,7 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {
-		r.payload, r.err = encodeJSON(s.server.Stat())
+		r.payload, r.err = encodeJSON(s.stat())
 	}
 	for range 1 + r.repeat {
 		switch {

@@ -16,6 +16,7 @@ import (
 // to remoteHandler.complete.
 type remoteRequest struct {
 	handler  *remoteHandler
+	pool     *pool // that it is about, nil if the connection has none
 	tag      netproto.Tag
 	envelope []byte         // a copy, set by remoteHandler.end
 	next     *remoteRequest // the next one with an equal envelope, nil if none
@@ -57,8 +58,8 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 		r.hashes = bufpool.Get()
 	}
 	hashes = hashes[:min(len(hashes), r.neededBytes-len(r.hashes.B))]
-	if !server.remote.Reserve(len(hashes)) {
-		r.reject(fmt.Errorf("%w: their hashes fill %d bytes", errBusy, server.remote.Config().MaxBytes))
+	if !server.backend.Reserve(len(hashes)) {
+		r.reject(fmt.Errorf("%w: their hashes fill %d bytes", errBusy, server.backend.Config().MaxBytes))
 		r.release()
 		return false
 	}
@@ -69,7 +70,7 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 
 // reject ends a request without a call of the backend: a lookup with 0, others with err.
 func (r *remoteRequest) reject(err error) {
-	r.handler.remote().CountRejected()
+	r.pool.remote.CountRejected()
 	if r.tag == netproto.TagLookup {
 		r.skipped = true
 		r.countMiss()
@@ -80,7 +81,7 @@ func (r *remoteRequest) reject(err error) {
 
 // expire ends a request whose deadline has passed before the backend was called.
 func (r *remoteRequest) expire() {
-	r.handler.remote().CountTimeout()
+	r.pool.remote.CountTimeout()
 	if r.tag == netproto.TagLookup {
 		r.countMiss()
 		return
@@ -90,13 +91,13 @@ func (r *remoteRequest) expire() {
 
 // countMiss counts a lookup that is answered 0 without a call of the backend.
 func (r *remoteRequest) countMiss() {
-	r.handler.remote().CountLookup(r.numTokens, r.neededBytes/max(r.hashLen, 1), 0)
+	r.pool.remote.CountLookup(r.numTokens, r.neededBytes/max(r.hashLen, 1), 0)
 }
 
 // release releases the copy of the hashes.
 func (r *remoteRequest) release() {
 	if r.hashes != nil {
-		r.handler.remote().Free(len(r.hashes.B))
+		r.handler.session.server.backend.Free(len(r.hashes.B))
 		r.hashes.Release()
 		r.hashes = nil
 	}
@@ -122,7 +123,7 @@ func (r *remoteRequest) run(ctx context.Context) {
 
 // callBackend makes the request's calls of the backend and sets its hit or payload.
 func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
-	remote := r.handler.remote()
+	remote := r.pool.remote
 	var hashes netproto.Hashes
 	if r.hashes != nil {
 		hashes = netproto.NewHashes(r.hashes.B, r.hashLen)
@@ -136,6 +137,7 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		e.Pool = r.pool.name
 		r.payload, err = encodeJSON(e)
 		return err
 	case netproto.TagStore:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 )
@@ -26,6 +27,18 @@ type Config struct {
 	Loops int
 	// Limits protect the server from its peers.
 	Limits Limits
+	// Pools are served beside the server's own pool, to connections that ask for them by name
+	// or by a description. Their names differ.
+	Pools []NamedPool
+	// AcceptPool, if set, returns the service of a pool that a client describes and that is
+	// none of the others. It is called on an event loop, so it must not wait.
+	AcceptPool func(pool coordinator.Pool) (*lookup.Service, error)
+	// MaxPools bounds the described pools. One without connections gives way to a new one,
+	// the one that has been so for longest. Default: 64.
+	MaxPools int
+	// Backend is that of the services: all of them have the same, nil over memory. It need
+	// only be set if there is neither a service nor Pools.
+	Backend *lookup.SharedBackend
 	// Logger receives the server's log. Default: none.
 	Logger *slog.Logger
 }
@@ -35,8 +48,9 @@ type Config struct {
 type Server struct {
 	lifecycle
 
-	service  *lookup.Service
-	remote   *lookup.Remote // nil over the memory index
+	service  *lookup.Service       // of the own pool, nil if there is none
+	backend  *lookup.SharedBackend // nil over the memory index
+	pools    *pools
 	cfg      Config
 	engine   *gnet.Client // event loops without listeners
 	acceptor *acceptor    // of all listeners
@@ -65,11 +79,13 @@ type Server struct {
 // a lookup of 2,048 hashes and takes well under a millisecond.
 const readBuffer = 64 << 10
 
-// New returns a server that is not started. It returns ErrConfig if the configuration is
-// not valid.
+// New returns a server that is not started. service may be nil if there are others in cfg, or
+// if it accepts pools: connections then name or describe theirs. It returns ErrConfig if the
+// configuration is not valid.
 func New(service *lookup.Service, cfg Config) (*Server, error) {
-	if service == nil {
-		return nil, fmt.Errorf("%w: no service", ErrConfig)
+	pools, err := newPools(service, &cfg)
+	if err != nil {
+		return nil, err
 	}
 	if len(cfg.Listen) == 0 {
 		cfg.Listen = []string{api.DefaultListen}
@@ -97,7 +113,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		cfg.Limits.MaxConnections = most
 	}
 	return &Server{
-		service: service, remote: service.Remote(), cfg: cfg, lifecycle: newLifecycle(),
+		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, metrics: map[gnet.EventLoop]*loopMetrics{},
 		peers: newPeerLog(cfg.Logger), anchorsTurnLimit: anchorsTurnLimit,
 	}, nil

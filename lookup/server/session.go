@@ -16,6 +16,7 @@ import (
 // It belongs to its event loop. The atomic fields are read by closeOverdue and drain.
 type session struct {
 	server  *Server
+	pool    *pool // that its requests are about, nil if none
 	reader  *netproto.Reader
 	handler requestHandler
 
@@ -25,6 +26,7 @@ type session struct {
 	messageEnded   bool            // a message ended in this turn
 	turnStart      time.Time
 	anchorRequests int      // requests by anchors served in this turn, see anchorsTurnLimit
+	poolRequests   int      // pool requests of this turn, see poolTurnLimit
 	numbers        []uint32 // of a reply to anchors
 
 	metrics         *loopMetrics // of its event loop
@@ -53,9 +55,10 @@ type replyWriter interface {
 // handleWake; only a remoteHandler calls it, from any goroutine.
 func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
 	limits := netproto.Limits{MaxMessage: server.cfg.Limits.MaxMessage, MaxFrames: server.cfg.Limits.MaxFrames}
-	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, server.service.Alignment())}
+	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
-	if server.remote != nil {
+	s.enterPool(server.pools.own)
+	if server.backend != nil {
 		s.handler = newRemoteHandler(s, wakeEventLoop)
 	} else {
 		s.handler = &memoryHandler{session: s}
@@ -76,7 +79,7 @@ const flushAt = 64 << 10
 // receive reads the bytes of one turn, all of them, and writes the replies. It returns an
 // error if the connection must be closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
-	s.turnStart, s.anchorRequests = time.Now(), 0
+	s.turnStart, s.anchorRequests, s.poolRequests = time.Now(), 0, 0
 	s.lastActive.Store(monotime.At(s.turnStart))
 	s.out = bufpool.Get()
 	before := s.reader.Copied()

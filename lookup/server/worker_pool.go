@@ -123,12 +123,12 @@ type workerPools struct {
 }
 
 // startWorkerPools starts the pools for a backend. It returns nil over the memory index.
-func startWorkerPools(remote *lookup.Remote) *workerPools {
-	if remote == nil {
+func startWorkerPools(backend *lookup.SharedBackend) *workerPools {
+	if backend == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cfg := remote.Config()
+	cfg := backend.Config()
 	return &workerPools{
 		reads:  newWorkerPool(ctx, cfg.Workers, cfg.Queue),
 		writes: newWorkerPool(ctx, cfg.WriteWorkers, cfg.Queue),

@@ -1,0 +1,34 @@
+package api
+
+import "github.com/hitline/hitline/coordinator"
+
+// Pool is a pool as a server serves it. It is the reply to a pool request, in JSON.
+type Pool struct {
+	Name     string `json:"name"`
+	Digest   string `json:"digest"` // of Pool with its defaults: SHA-256 in hex
+	VLLM     string `json:"vllm"`   // the releases that the pool fits, separated by commas
+	Revision string `json:"revision"`
+	// Alignment, in tokens: hits are multiples of it.
+	Alignment int64       `json:"alignment"`
+	Groups    []PoolGroup `json:"groups"` // the store groups
+	HashLen   int         `json:"hash_len,omitempty"`
+	// TailBoundaries and Anchors say whether hits have tail boundaries, and whether lookups by
+	// anchors are served.
+	TailBoundaries bool   `json:"tail_boundaries"`
+	Anchors        bool   `json:"anchors"`
+	Backend        string `json:"backend"`
+	// PrefixesSHA256 is that of the key prefixes of all groups and ranks in the order in which
+	// a lookup asks for them, joined by line feeds, in hex.
+	PrefixesSHA256 string           `json:"prefixes_sha256"`
+	Pool           coordinator.Pool `json:"pool"` // with its defaults
+}
+
+// PoolGroup is a store group of a Pool.
+type PoolGroup struct {
+	Kind      coordinator.Kind `json:"kind"`
+	BlockSize int              `json:"block_size"` // tokens
+	Stride    int              `json:"stride"`     // hashes in a block
+	Ranks     int              `json:"ranks"`      // that must hold a block
+	// KeyPrefix is the text in front of the @ and the hash in the keys of the first rank.
+	KeyPrefix string `json:"key_prefix"`
+}

@@ -1,0 +1,139 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// poolTurnLimit bounds the time of a turn in which a second pool request is served: one of
+// fifty bytes may describe thousands of ranks.
+const poolTurnLimit = 5 * time.Millisecond
+
+// description is the JSON of a pool request: the fields of the pool, and its name.
+type description struct {
+	Name string `json:"name"`
+	coordinator.Pool
+}
+
+// changePool makes the described pool the one that later requests are about.
+func (s *session) changePool(text []byte) (api.Pool, error) {
+	if s.poolRequests > 0 && time.Since(s.turnStart) > poolTurnLimit {
+		return api.Pool{}, errPoolTurnLimit
+	}
+	s.poolRequests++
+	p, err := s.server.describedPool(text)
+	if err != nil {
+		return api.Pool{}, err
+	}
+	s.enterPool(p)
+	return p.reply(), nil
+}
+
+// poolPayload is changePool with the reply encoded.
+func (s *session) poolPayload(text []byte) ([]byte, error) {
+	reply, err := s.changePool(text)
+	if err != nil {
+		return nil, err
+	}
+	return encodeJSON(reply)
+}
+
+// enterPool makes p the pool of the connection. p may be nil.
+func (s *session) enterPool(p *pool) {
+	s.server.pools.move(s.pool, p)
+	s.pool = p
+	if p != nil {
+		s.reader.SetAlignment(p.service.Alignment())
+	}
+}
+
+// checkPool returns errNoPool if a request needs a pool and the connection has none.
+func (s *session) checkPool(tag netproto.Tag) error {
+	switch tag {
+	case netproto.TagPing, netproto.TagStat, netproto.TagPool:
+		return nil
+	}
+	if s.pool == nil {
+		return errNoPool
+	}
+	return nil
+}
+
+// describedPool returns the pool of a request: one that there is, or a new one.
+func (s *Server) describedPool(text []byte) (*pool, error) {
+	d, onlyName, err := parseDescription(text)
+	if err != nil {
+		return nil, fmt.Errorf("the description of the pool cannot be read: %w", err)
+	}
+	if d.Name != "" {
+		if err := checkPoolName(d.Name); err != nil {
+			return nil, err
+		}
+	}
+	if onlyName {
+		return s.pools.byNameOnly(d.Name)
+	}
+	rules, err := coordinator.New(d.Pool)
+	if err != nil {
+		return nil, fmt.Errorf("the described pool: %w", err)
+	}
+	p, err := s.pools.find(d.Name, rules)
+	if p != nil || err != nil {
+		return p, err
+	}
+	return s.pools.add(d.Name, rules)
+}
+
+// parseDescription decodes the JSON of a pool request. onlyName says that it has nothing but
+// a name.
+func parseDescription(text []byte) (d description, onlyName bool, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&d); err != nil {
+		return d, false, err
+	}
+	if decoder.More() {
+		return d, false, fmt.Errorf("text behind the object")
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return d, false, err
+	}
+	return d, len(fields) == 1 && d.Name != "", nil
+}
+
+// reply returns the pool as the peer is told it.
+func (p *pool) reply() api.Pool {
+	rules := p.service.Coordinator()
+	config := rules.Pool()
+	stride, _ := p.service.AnchorsParams()
+	r := api.Pool{
+		Name: p.name, Digest: p.digest, VLLM: config.FittingReleases(), Revision: config.Revision.String(),
+		Alignment: rules.Alignment(), HashLen: p.hashLen,
+		TailBoundaries: rules.HasTailBoundaries(), Anchors: stride != 0, Backend: "memory", Pool: config,
+	}
+	if p.remote != nil {
+		r.Backend = p.remote.Name()
+	}
+	var prefixes []string
+	for g := range rules.NumGroups() {
+		group, ranks := rules.Group(g), rules.Ranks(g)
+		for _, rank := range ranks {
+			prefixes = append(prefixes, strings.TrimSuffix(rules.KeyPrefix(g, rank), "@"))
+		}
+		first := len(prefixes) - len(ranks)
+		r.Groups = append(r.Groups, api.PoolGroup{Kind: group.Kind, BlockSize: group.BlockSize, Stride: rules.Stride(g), Ranks: len(ranks), KeyPrefix: prefixes[first]})
+	}
+	sum := sha256.Sum256([]byte(strings.Join(prefixes, "\n")))
+	r.PrefixesSHA256 = hex.EncodeToString(sum[:])
+	return r
+}
