@@ -156,7 +156,12 @@ func (discardLogger) Printf(context.Context, string, ...any) {}
 // Backend is a pool in a Redis or Valkey. Create it with New. It is safe for concurrent
 // use.
 type Backend struct {
-	cfg      Config
+	cfg Config
+	*connections
+}
+
+// connections are those of the Backends of several pools.
+type connections struct {
 	endpoint *endpoint
 	dialer   dialer
 	client   goredis.UniversalClient
@@ -168,6 +173,14 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
+// WithPrefix returns the backend of another pool, whose PoolPrefix is prefix, over the same
+// connections. Close of either closes both.
+func (b *Backend) WithPrefix(prefix string) *Backend {
+	other := &Backend{cfg: b.cfg, connections: b.connections}
+	other.cfg.KeyPrefix = prefix
+	return other
+}
+
 // New returns a backend of cfg. It does not connect: the first call does. Its errors wrap
 // ErrConfig.
 func New(cfg Config) (*Backend, error) {
@@ -176,7 +189,7 @@ func New(cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, endpoint: at, dialer: dialer{tls: at.tls}}
+	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}}}
 	// All commands are idempotent, so the driver may retry them when a connection is lost.
 	// Protocol 2 is RESP 2, which has no push messages.
 	const retries, minBackoff, maxBackoff = 2, time.Millisecond, 16 * time.Millisecond

@@ -75,7 +75,7 @@ func (s *Server) describedPool(text []byte) (*pool, error) {
 		return nil, fmt.Errorf("the description of the pool cannot be read: %w", err)
 	}
 	if d.Name != "" {
-		if err := checkPoolName(d.Name); err != nil {
+		if err := CheckPoolName(d.Name); err != nil {
 			return nil, err
 		}
 	}

@@ -86,8 +86,8 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 		switch {
 		case named.Service == nil:
 			return nil, fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
-		case checkPoolName(named.Name) != nil:
-			return nil, fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, checkPoolName(named.Name))
+		case CheckPoolName(named.Name) != nil:
+			return nil, fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, CheckPoolName(named.Name))
 		case ps.byName[named.Name] != nil:
 			return nil, fmt.Errorf("%w: two pools are named %q", ErrConfig, named.Name)
 		}
@@ -97,8 +97,8 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	return ps, nil
 }
 
-// checkPoolName returns an error if a pool cannot have this name.
-func checkPoolName(name string) error {
+// CheckPoolName returns an error if a pool cannot have this name.
+func CheckPoolName(name string) error {
 	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
 		return fmt.Errorf("a pool's name is 1 to %d printable ASCII characters without spaces and quotes", MaxPoolName)
 	}

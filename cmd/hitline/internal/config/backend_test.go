@@ -88,7 +88,7 @@ func TestBackendYAML(t *testing.T) {
 		assert.NotContains(t, string(printed), "#")
 		back, err := Load(Source{File: write(t, string(printed))})
 		require.NoError(t, err, "%s", printed)
-		back.origins = c.origins
+		back.origins, back.written = c.origins, c.written
 		assert.Equal(t, c, back, "%s", printed)
 	}
 }

@@ -11,17 +11,23 @@ import (
 // Config is everything that hitline serve can be told. The yaml tags are the
 // names in the file, and of the environment variables.
 type Config struct {
-	Listen       []string         `yaml:"listen"`   // tcp://host:port, port 0 lets the system choose; ipc:///path, ipc://@name
-	IPCMode      Mode             `yaml:"ipc_mode"` // permissions of the files of ipc:// sockets
-	Loops        int              `yaml:"loops"`    // event loops; 0: GOMAXPROCS
-	Pool         coordinator.Pool `yaml:"pool"`
-	Backend      Backend          `yaml:"backend"`
-	Limits       Limits           `yaml:"limits"`
-	DrainTimeout Duration         `yaml:"drain_timeout"` // for requests in flight when stopping
-	Metrics      string           `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
-	Log          Log              `yaml:"log"`
+	Listen  []string         `yaml:"listen"`   // tcp://host:port, port 0 lets the system choose; ipc:///path, ipc://@name
+	IPCMode Mode             `yaml:"ipc_mode"` // permissions of the files of ipc:// sockets
+	Loops   int              `yaml:"loops"`    // event loops; 0: GOMAXPROCS
+	Pool    coordinator.Pool `yaml:"pool"`
+	// Pools are further pools by name, AcceptPools whether clients may describe others (nil:
+	// if none is configured, over Redis and Mooncake), and MaxPools how many.
+	Pools        map[string]coordinator.Pool `yaml:"pools,omitempty"`
+	AcceptPools  *bool                       `yaml:"accept_pools,omitempty"`
+	MaxPools     int                         `yaml:"max_pools"`
+	Backend      Backend                     `yaml:"backend"`
+	Limits       Limits                      `yaml:"limits"`
+	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
+	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
+	Log          Log                         `yaml:"log"`
 
 	origins origins
+	written coordinator.Pool // Pool before its defaults are filled in
 }
 
 // Limits bound what one client can cost.
@@ -65,6 +71,7 @@ func Default() Config {
 			HandshakeTimeout: Duration(10 * time.Second),
 			MessageTimeout:   Duration(60 * time.Second),
 		},
+		MaxPools:     server.DefaultMaxPools,
 		DrainTimeout: Duration(10 * time.Second),
 		Log:          Log{Level: "info", Format: "text"},
 	}

@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, c, empty)
 	sections, err := Load(Source{File: write(t, "pool:\nbackend:\n  memory:\nlimits:\nlog:\n")})
 	require.NoError(t, err)
-	sections.origins = c.origins
+	sections.origins, sections.written = c.origins, c.written
 	assert.Equal(t, c, sections, "sections whose fields are all left out")
 }
 
@@ -122,7 +122,7 @@ func TestFileErrors(t *testing.T) {
 		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: sequence end token ']' not found`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, backend, limits, drain_timeout, metrics, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, limits, drain_timeout, metrics, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"alias", "loops: *x\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"tag", "loops: !!int 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
@@ -267,7 +267,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		back, err := Load(Source{File: write(t, string(text))})
 		require.NoError(t, err, "%s", text)
-		back.origins = c.origins
+		back.origins, back.written = c.origins, c.written
 		assert.Equal(t, c, back, "%s", text)
 	}
 }

@@ -84,7 +84,7 @@ func (c *Config) readVariable(name, text string, v variable) error {
 		return nil
 	}
 	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
-	if v.section() || v.dst.Kind() == reflect.Slice || v.dst.Kind() == reflect.Pointer && !isText {
+	if v.section() || v.dst.Kind() == reflect.Slice || v.dst.Kind() == reflect.Map || v.dst.Kind() == reflect.Pointer && !isText {
 		if strings.TrimSpace(text) == "" {
 			return &problem{at: origin{name: name}, text: "is empty; unset it for the default"}
 		}

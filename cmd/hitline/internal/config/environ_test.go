@@ -60,6 +60,10 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[Strategy]():             {"ask_all", Strategy("ask_all")},
 		reflect.TypeFor[coordinator.Revision](): {"2026-08-17", coordinator.Revision20260817},
 		reflect.TypeFor[[]int]():                {"[2, 4]", []int{2, 4}},
+		reflect.TypeFor[*bool]():                {"true", new(true)},
+		reflect.TypeFor[map[string]coordinator.Pool](): {
+			"{a: {tp_size: 2}, b: {vllm: 0.33.0}}", map[string]coordinator.Pool{"a": {TPSize: 2}, "b": {VLLM: "0.33.0"}},
+		},
 		reflect.TypeFor[[]coordinator.Group](): {
 			"[{kind: mamba, block_size: 16}, {kind: full_attention, block_size: 32}]",
 			[]coordinator.Group{{Kind: coordinator.Mamba, BlockSize: 16}, {BlockSize: 32}},
@@ -67,7 +71,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 56, "a field came or went: is it documented?")
+	require.Len(t, all, 60, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()
@@ -123,7 +127,7 @@ func TestEnvironErrors(t *testing.T) {
 		{"HITLINE_POOL_GROUPS=[{kind: mamba,\n blok: 1}]", `HITLINE_POOL_GROUPS:2:2: pool.groups[0].blok: unknown field; known are kind, block_size, sliding_window, attention_chunk_size, mamba_cache_mode, variant, uniform, is_eagle_group, extra_retained_tokens, rswa_window, bounded_replay, enable_kv_transfer`},
 		{"HITLINE_POOL_GROUPS=16", `HITLINE_POOL_GROUPS:1:1: pool.groups: "16" where a list is expected`},
 		{"HITLINE_POOL_GROUPS=[{kind: mamba, block_size: 24}]", `HITLINE_POOL_GROUPS:1:28: pool.groups[0].block_size: block_size 24 is not a multiple of hash_block_size 16`},
-		{"HITLINE_POOL={tp: 1}", `HITLINE_POOL:1:2: pool.tp: unknown field; known are model_name, cache_prefix, hash_block_size, scheduler_block_size, use_eagle, retention_interval, tp_size, pp_size, pcp_size, dcp_size, pcp_rank, dcp_rank, num_kv_head, cache_hit_alignment_tokens, capacity_only, store_tp_size, enable_store_tp_lcm, prefill_tp_sizes, enable_cross_layers_blocks, kv_cache_layout, vllm, allow_unknown_vllm, revision, groups`},
+		{"HITLINE_POOL={tp: 1}", `HITLINE_POOL:1:2: pool.tp: unknown field; known are model_name, cache_prefix, hash_block_size, scheduler_block_size, use_eagle, retention_interval, tp_size, pp_size, pcp_size, dcp_size, pcp_rank, dcp_rank, num_kv_head, cache_hit_alignment_tokens, hash_len, capacity_only, store_tp_size, enable_store_tp_lcm, prefill_tp_sizes, enable_cross_layers_blocks, kv_cache_layout, vllm, allow_unknown_vllm, revision, groups`},
 		{"HITLINE_LOG=debug", `HITLINE_LOG:1:1: log: "debug" where fields are expected: level, format`},
 		{"HITLINE_POOL_REVISION=2026-06-04", `HITLINE_POOL_REVISION: pool.revision: 2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20`},
 		{"HITLINE_METRICS=:9557", `HITLINE_METRICS: metrics: ":9557" has no host; for all interfaces write 0.0.0.0 or [::]`},
@@ -151,7 +155,7 @@ func TestEnvironLeftAlone(t *testing.T) {
 		"HITLINE_KERNEL=generic", "HITLINE_CONFORMANCE=/x", "HITLINE_TEST_DRAIN=1", "HITLINE_SERVICE_HOST=10.0.0.1",
 		"HITLINE_SERVICE_PORT_TCP=7557", "HITLINE_PORT=tcp://10.0.0.1:7557", "HITLINE_PORT_7557_TCP=tcp://10.0.0.1:7557",
 		"HITLINE_POOL_SERVICE_HOST=10.0.0.1", "HITLINE_POOL_PORT=tcp://10.0.0.1:80", "HITLINE_LOG_PORT_80_TCP_ADDR=10.0.0.1",
-		"HITLINE_POOL_SERVICE_PORT=80", "HITLINE_POOL_SERVICE_PORT_HTTP=80", "HITLINE_POOLS=1", "hitline_loops=3", "HITLINE",
+		"HITLINE_POOL_SERVICE_PORT=80", "HITLINE_POOL_SERVICE_PORT_HTTP=80", "hitline_loops=3", "HITLINE",
 	}})
 	require.NoError(t, err)
 	defaults, err := Load(Source{})

@@ -100,6 +100,8 @@ func (r *reader) value(dst reflect.Value, node ast.Node, path string) error {
 		return r.mapping(dst, node, path)
 	case dst.Kind() == reflect.Slice:
 		return r.sequence(dst, node, path)
+	case dst.Kind() == reflect.Map:
+		return r.named(dst, node, path)
 	case dst.Kind() == reflect.Pointer:
 		return r.optional(dst, node, path)
 	}
@@ -181,6 +183,28 @@ func (r *reader) mapping(dst reflect.Value, node ast.Node, path string) error {
 			r.origins[join(path, name)] = at // a section is best found by its name
 		}
 	}
+	return nil
+}
+
+// named reads values by name, which replace those before.
+func (r *reader) named(dst reflect.Value, node ast.Node, path string) error {
+	fields, ok := node.(ast.MapNode)
+	if !ok {
+		return r.wrong(node, path, "%s where names are expected, each with its fields", describe(node))
+	}
+	fresh := reflect.MakeMap(dst.Type())
+	for each := fields.MapRange(); each.Next(); {
+		name, err := r.fieldName(each.Key(), path)
+		if err != nil {
+			return err
+		}
+		value := reflect.New(dst.Type().Elem()).Elem()
+		if err := r.value(value, each.Value(), join(path, name)); err != nil {
+			return err
+		}
+		fresh.SetMapIndex(reflect.ValueOf(name), value)
+	}
+	dst.Set(fresh)
 	return nil
 }
 

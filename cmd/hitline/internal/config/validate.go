@@ -2,12 +2,18 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // maxLoops is where the network library stops numbering event loops.
 const maxLoops = 256
+
+// maxPools is more than a server has engines.
+const maxPools = 4096
 
 // validate checks what c says as a whole and fills in the pool's defaults.
 func (c *Config) validate() error {
@@ -43,6 +49,7 @@ func (c *Config) checkNumbers() error {
 	l := &c.Limits
 	return c.checkRanges([]span{
 		{"loops", int64(c.Loops), 0, maxLoops},
+		{"max_pools", int64(c.MaxPools), 1, maxPools},
 		{"limits.max_message", int64(l.MaxMessage), 1, maxInt},
 		{"limits.max_frames", int64(l.MaxFrames), 1, maxInt},
 		{"limits.max_hashes", int64(l.MaxHashes), 1, maxInt},
@@ -89,20 +96,20 @@ func (c *Config) checkTimeouts() error {
 
 // checkRelease refuses an empty release, and a revision beside a release of vLLM that has
 // another. The coordinator cannot tell the default revision from one that was written.
-func (c *Config) checkRelease() error {
-	if c.Pool.VLLM == "" {
-		if _, written := c.origins["pool.vllm"]; written {
-			return c.wrong("pool.vllm", "is empty; give the engine's release, for example %q, or leave it out for revision %s", coordinator.NewestRelease(), c.Pool.Revision)
+func (c *Config) checkRelease(path string, pool coordinator.Pool) error {
+	if pool.VLLM == "" {
+		if _, written := c.origins[path+".vllm"]; written {
+			return c.wrong(path+".vllm", "is empty; give the engine's release, for example %q, or leave it out for revision %s", coordinator.NewestRelease(), pool.Revision)
 		}
 		return nil
 	}
-	if _, written := c.origins["pool.revision"]; !written {
+	if _, written := c.origins[path+".revision"]; !written {
 		return nil
 	}
-	pool := c.Pool
+	revision := pool.Revision
 	pool.Revision = 0
-	if rules, err := coordinator.New(pool); err == nil && rules.Pool().Revision != c.Pool.Revision {
-		return c.wrong("pool.revision", "vllm %s already chooses the rules: remove revision", c.Pool.VLLM)
+	if rules, err := coordinator.New(pool); err == nil && rules.Pool().Revision != revision {
+		return c.wrong(path+".revision", "vllm %s already chooses the rules: remove revision", pool.VLLM)
 	}
 	return nil
 }
@@ -110,16 +117,60 @@ func (c *Config) checkRelease() error {
 // checkPool refuses the pools that cannot be served, and those that the
 // coordinator refuses.
 func (c *Config) checkPool() error {
-	if c.Pool.Revision == coordinator.Revision20260604 {
-		return c.wrong("pool.revision", "2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20")
-	}
-	if err := c.checkRelease(); err != nil {
+	c.written = c.Pool
+	pool, err := c.validPool("pool", c.Pool)
+	if err != nil {
 		return err
 	}
-	rules, err := coordinator.New(c.Pool)
-	if err != nil {
-		return c.Blame("pool", err)
+	c.Pool = pool
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		path := join("pools", name)
+		if err := server.CheckPoolName(name); err != nil {
+			return c.wrong(path, "%v", err)
+		}
+		if _, err := c.validPool(path, c.Pools[name]); err != nil {
+			return err
+		}
 	}
-	c.Pool = rules.Pool()
 	return nil
 }
+
+// validPool returns the pool at path with its defaults.
+func (c *Config) validPool(path string, pool coordinator.Pool) (coordinator.Pool, error) {
+	if pool.Revision == coordinator.Revision20260604 {
+		return pool, c.wrong(path+".revision", "2026-06-04 cannot be served: its engines speak another wire; use 2026-06-20")
+	}
+	if err := c.checkRelease(path, pool); err != nil {
+		return pool, err
+	}
+	rules, err := coordinator.New(pool)
+	if err != nil {
+		return pool, c.Blame(path, err)
+	}
+	return rules.Pool(), nil
+}
+
+// HasPool reports whether pool is configured.
+func (c *Config) HasPool() bool {
+	for path := range c.origins {
+		if below(path, "pool") {
+			return true
+		}
+	}
+	return false
+}
+
+// WrittenPool returns pool as it was configured, before its defaults were filled in.
+func (c *Config) WrittenPool() coordinator.Pool { return c.written }
+
+// Accepts reports whether clients may describe further pools.
+func (c *Config) Accepts() bool {
+	if c.AcceptPools != nil {
+		return *c.AcceptPools
+	}
+	return c.Backend.Name() != "memory" && !c.HasPool() && len(c.Pools) == 0
+}
+
+// ServesPool reports whether the server has a pool of its own: unless there are others and it
+// is not configured.
+func (c *Config) ServesPool() bool { return c.HasPool() || len(c.Pools) == 0 && !c.Accepts() }

@@ -7,22 +7,56 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/hitline/hitline/coordinator"
 )
 
 // hidden precedes a configuration that does not read back.
 const hidden = "# The password in backend.redis.url is not shown: write it for *** before using this.\n"
 
+// ownPool matches the section of the server's own pool.
+var ownPool = regexp.MustCompile(`(?m)^pool:\n(?:  .*\n)+`)
+
 // YAML returns the configuration as a file that reads back to the same, but for
 // the password of a URL: a terminal or a log must not show it.
 func (c *Config) YAML() ([]byte, error) {
-	text, err := yaml.MarshalWithOptions(c, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
-	if c.Pool.VLLM != "" { // it sets the revision, whose name may be none that can be written
-		text = bytes.Replace(text, []byte("\n  revision: "+c.Pool.Revision.String()+"\n"), []byte("\n"), 1)
+	named := make(map[string]coordinator.Pool, len(c.Pools))
+	for name, pool := range c.Pools {
+		if rules, err := coordinator.New(pool); err == nil {
+			named[name] = rules.Pool()
+		}
 	}
+	shown := *c
+	shown.Pools = named
+	text, err := yaml.MarshalWithOptions(&shown, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
+	if !c.ServesPool() {
+		text = ownPool.ReplaceAll(text, nil)
+	}
+	text = withoutRevisions(text)
 	if url := c.Backend.Redis.URL; err == nil && c.Backend.chosen == "redis" && HidePassword(url) != url {
 		text = append([]byte(hidden), text...)
 	}
 	return text, err
+}
+
+// withoutRevisions removes the revisions behind a release, which sets them: their name may be
+// none that can be written.
+func withoutRevisions(text []byte) []byte {
+	var out []byte
+	release := ""
+	for line := range bytes.Lines(text) {
+		field := bytes.TrimLeft(line, " ")
+		indent := string(line[:len(line)-len(field)])
+		switch {
+		case bytes.HasPrefix(field, []byte("vllm: ")):
+			release = indent
+		case bytes.HasPrefix(field, []byte("revision: ")) && indent != "" && indent == release:
+			release = ""
+			continue
+		}
+		out = append(out, line...)
+	}
+	return out
 }
 
 // harmless matches strings that need no quotes anywhere.
