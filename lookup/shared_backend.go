@@ -52,3 +52,6 @@ func (b *SharedBackend) Config() RemoteConfig { return b.cfg }
 
 // Name returns the name of the backend, such as "mooncake".
 func (b *SharedBackend) Name() string { return b.store.Name() }
+
+// State returns the state of the circuit breaker, one of BackendStates.
+func (b *SharedBackend) State() string { return b.breaker.State().String() }

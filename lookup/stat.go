@@ -29,7 +29,7 @@ func (s *Service) remoteStat() api.Stat {
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendShared: r.coalescer.shared.Load(),
-		BackendState:  r.breaker.State().String(),
+		BackendState:  r.State(),
 		Closed:        map[string]int64{},
 	}
 }

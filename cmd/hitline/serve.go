@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -116,13 +118,20 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
 	}
-	var watcher *diagnosis.Watcher
-	if store != nil {
-		watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
-		store.remote.Watch = watcher.Observe
+	r := &running{cfg: cfg, store: store, logger: logger}
+	if store != nil && cfg.ServesPool() {
+		r.watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
 	}
-	service, err := newService(cfg, store, logger)
-	if err != nil {
+	if r.services = newPoolServices(cfg, store, logger); r.watcher != nil {
+		store.remote.Watch = r.watcher.Observe
+	}
+	if r.service, err = r.services.own(); err != nil {
+		return configError(err)
+	}
+	if store != nil {
+		store.remote.Watch = nil // other pools are not compared with the store
+	}
+	if r.named, err = r.services.named(); err != nil {
 		return configError(err)
 	}
 	warnings := rules.Warnings()
@@ -135,31 +144,11 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 	for _, warning := range warnings {
 		logger.Warn("pool." + warning)
 	}
-	return runServer(cmd.Context(), cfg, service, store, watcher, logger)
+	return r.run(cmd.Context())
 }
 
-// newService returns the service that cfg describes. It is over store, or over the memory
-// index if store is nil.
-func newService(cfg *config.Config, store *remoteStore, logger *slog.Logger) (*lookup.Service, error) {
-	memory := cfg.Backend.Memory
-	sc := lookup.ServiceConfig{
-		Pool:    cfg.Pool,
-		Memory:  index.Config{MaxBytes: int64(memory.MaxBytes), MaxEntries: memory.MaxEntries},
-		Version: buildVersion(),
-		Logger:  logger,
-	}
-	if store != nil {
-		sc.Backend, sc.Remote = store.Backend, store.remote
-	}
-	service, err := lookup.NewService(sc)
-	switch {
-	case errors.Is(err, index.ErrConfig):
-		return nil, cfg.Blame("backend.memory", err)
-	case err != nil:
-		return nil, cfg.Blame("pool", err)
-	}
-	return service, nil
-}
+// isIndexError reports whether the memory index refuses its bounds.
+func isIndexError(err error) bool { return errors.Is(err, index.ErrConfig) }
 
 // printConfig writes the configuration in effect as YAML that serve can read.
 func printConfig(cmd *cobra.Command, cfg *config.Config) error {
@@ -207,9 +196,19 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
 	}
 }
 
-// runServer serves until a signal, the end of ctx, or a failure. store and watcher are nil
-// for the memory backend.
-func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service, store *remoteStore, watcher *diagnosis.Watcher, logger *slog.Logger) error {
+// running is a server with what it serves.
+type running struct {
+	cfg      *config.Config
+	store    *remoteStore       // nil for the memory backend
+	watcher  *diagnosis.Watcher // nil for the memory backend, and without a pool of its own
+	services *poolServices
+	service  *lookup.Service // of its own pool, nil if it has none
+	named    []server.NamedPool
+	logger   *slog.Logger
+}
+
+// run serves until a signal, the end of ctx, or a failure.
+func (r *running) run(ctx context.Context) error {
 	// Before anything is bound, so that no signal is missed.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -218,32 +217,49 @@ func runServer(ctx context.Context, cfg *config.Config, service *lookup.Service,
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 
-	srv, err := server.New(service, serverConfig(cfg, logger))
+	sc := serverConfig(r.cfg, r.logger)
+	sc.Pools, sc.AcceptPool, sc.MaxPools, sc.Backend = r.named, r.services.accept(), r.cfg.MaxPools, r.services.shared
+	srv, err := server.New(r.service, sc)
 	if err != nil {
 		return configError(err)
 	}
 	var readyAttrs []any
-	if cfg.Metrics != "" {
-		e, err := openEndpoints(cfg.Metrics, srv, logger)
+	if r.cfg.Metrics != "" {
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.logger)
 		if err != nil {
 			return err
 		}
 		defer e.close() // after draining, during which /readyz is not ready
 		readyAttrs = []any{"metrics", e.address()}
 	}
-	if store != nil {
-		readyAttrs = append(readyAttrs, "store", store.String())
-		store.logState(ctx, logger)
-		defer watcher.Start(ctx)()
+	if r.store != nil {
+		readyAttrs = append(readyAttrs, "store", r.store.String())
+		r.store.logState(ctx, r.logger)
+	}
+	if r.watcher != nil {
+		defer r.watcher.Start(ctx)()
 	}
 	if err := srv.Start(ctx); err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
-	logger.Info("ready", append([]any{
-		"listen", srv.Addrs(), "version", buildVersion(), "revision", cfg.Pool.Revision.String(), "vllm", cfg.Pool.FittingReleases(), "backend", cfg.Backend.Name(), "kernel", simd.Kernel(),
-	}, readyAttrs...)...)
+	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
-	return wait(ctx, srv, signals, time.Duration(cfg.DrainTimeout), logger)
+	return wait(ctx, srv, signals, time.Duration(r.cfg.DrainTimeout), r.logger)
+}
+
+// poolAttrs returns the attributes of the ready line.
+func (r *running) poolAttrs(addrs []string) []any {
+	attrs := []any{"listen", addrs, "version", buildVersion()}
+	if r.service != nil {
+		attrs = append(attrs, "revision", r.cfg.Pool.Revision.String(), "vllm", r.cfg.Pool.FittingReleases())
+	}
+	if len(r.named) > 0 {
+		attrs = append(attrs, "pools", slices.Sorted(maps.Keys(r.cfg.Pools)))
+	}
+	if r.cfg.Accepts() {
+		attrs = append(attrs, "accept_pools", true)
+	}
+	return append(attrs, "backend", r.cfg.Backend.Name(), "kernel", simd.Kernel())
 }
 
 // runningServer is the part of a started server.Server that wait uses.

@@ -28,6 +28,8 @@ type remoteStore struct {
 	remote    lookup.RemoteConfig
 	info      func(ctx context.Context) (diagnosis.Info, error)
 	sample    func(ctx context.Context) (diagnosis.Sample, error) // nil if the store cannot list its keys
+	// forPool returns the backend as a pool uses it.
+	forPool func(rules *coordinator.Coordinator) (backend.Backend, error)
 	// startLog lets the backend log. reported is the error that serve has logged already,
 	// or nil.
 	startLog func(reported error)
@@ -81,17 +83,20 @@ func openStore(cfg *config.Config, logger *slog.Logger) (*remoteStore, error) {
 }
 
 func openRedis(cfg *config.Config) (*remoteStore, error) {
-	rules, err := coordinator.New(cfg.Pool)
-	if err != nil {
-		return nil, cfg.Blame("pool", err)
-	}
-	if cfg.Pool.ModelName == "" && cfg.Pool.CachePrefix == "" {
-		return nil, cfg.Blame("pool.model_name", errors.New("is empty; set it to the engine's model, with which the keys in a Redis begin"))
+	prefix := "(no pool)" // of a server without a pool of its own, which makes no calls
+	if cfg.ServesPool() {
+		rules, err := coordinator.New(cfg.Pool)
+		if err != nil {
+			return nil, cfg.Blame("pool", err)
+		}
+		if prefix, err = redisPrefix(rules); err != nil {
+			return nil, cfg.Blame("pool.model_name", err)
+		}
 	}
 	redis.DiscardDriverLog()
 	c := cfg.Backend.Redis
 	b, err := redis.New(redis.Config{
-		URL: c.URL, Cluster: c.Cluster, KeyPrefix: redis.PoolPrefix(rules),
+		URL: c.URL, Cluster: c.Cluster, KeyPrefix: prefix,
 		Layout: redis.Layout(c.Layout), TTL: time.Duration(c.TTL), PoolSize: c.PoolSize,
 		IOTimeout: max(time.Duration(c.Timeout), lookup.DefaultWriteTimeout),
 	})
@@ -118,7 +123,22 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 			return diagnosis.Sample(sample), err
 		},
 		startLog: func(error) {},
+		forPool: func(rules *coordinator.Coordinator) (backend.Backend, error) {
+			prefix, err := redisPrefix(rules)
+			if err != nil {
+				return nil, err
+			}
+			return b.WithPrefix(prefix), nil
+		},
 	}, nil
+}
+
+// redisPrefix returns the prefix of a pool's keys in a Redis.
+func redisPrefix(rules *coordinator.Coordinator) (string, error) {
+	if pool := rules.Pool(); pool.ModelName == "" && pool.CachePrefix == "" {
+		return "", errors.New("model_name is empty; set it to the engine's model, with which the keys in a Redis begin")
+	}
+	return redis.PoolPrefix(rules), nil
 }
 
 // maxSampledKeys bounds the keys in a sample of a Mooncake store.
@@ -146,6 +166,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 			return info, err
 		},
 		startLog: handler.start,
+		forPool:  func(*coordinator.Coordinator) (backend.Backend, error) { return b, nil },
 	}
 	if len(c.Admin) > 0 {
 		s.sample = func(ctx context.Context) (diagnosis.Sample, error) {

@@ -10,16 +10,16 @@ import (
 
 // Collector collects the metrics of one service, and of its server if it has one.
 type Collector struct {
-	stat    func() api.Stat
-	server  *server.Server // nil for a service without one
-	metrics []metric
+	stat    func() api.Stat            // of the server or the only pool
+	pools   func() map[string]api.Stat // by label
+	server  *server.Server             // nil for a service without one
+	metrics []metric                   // of a pool
 }
 
 // NewServerCollector returns a collector of the metrics of a server and its service.
 func NewServerCollector(srv *server.Server) *Collector {
 	c := newCollector(srv.Stat)
-	c.server = srv
-	c.metrics = append(c.metrics, serverMetrics...)
+	c.server, c.pools = srv, srv.PoolStats
 	return c
 }
 
@@ -29,6 +29,7 @@ func NewServiceCollector(service *lookup.Service) *Collector { return newCollect
 // newCollector returns a collector of the metrics of a service, which depend on its backend.
 func newCollector(stat func() api.Stat) *Collector {
 	c := &Collector{stat: stat, metrics: append([]metric(nil), serviceMetrics...)}
+	c.pools = func() map[string]api.Stat { return map[string]api.Stat{"": stat()} }
 	if st := stat(); st.BackendState == "" {
 		c.metrics = append(c.metrics, indexMetrics...)
 	} else {
@@ -49,39 +50,43 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("hitline_"+name, help, labels, nil)
 }
 
-func counter(name, help string, value func(st *api.Stat) int64) metric {
-	return metric{describe(name, help), prometheus.CounterValue, value}
+func counter(name, help string, value func(st *api.Stat) int64, labels ...string) metric {
+	return metric{describe(name, help, labels...), prometheus.CounterValue, value}
 }
 
-func gauge(name, help string, value func(st *api.Stat) int64) metric {
-	return metric{describe(name, help), prometheus.GaugeValue, value}
+func gauge(name, help string, value func(st *api.Stat) int64, labels ...string) metric {
+	return metric{describe(name, help, labels...), prometheus.GaugeValue, value}
 }
+
+// poolLabel has the name of the pool. It is empty for the server's own, as if it were missing.
+const poolLabel = "pool"
 
 var serviceMetrics = []metric{
-	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }),
-	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }),
-	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }),
-	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }),
-	counter("evicted_total", "Entries removed, to free memory or on request.", func(st *api.Stat) int64 { return st.Evicted }),
+	counter("lookups_total", "Lookups answered with a hit, hits of 0 tokens included.", func(st *api.Stat) int64 { return st.Lookups }, poolLabel),
+	counter("hit_tokens_total", "Tokens that lookups found in the pool.", func(st *api.Stat) int64 { return st.HitTokens }, poolLabel),
+	counter("miss_tokens_total", "Tokens that lookups asked for, covered by hashes, and did not find.", func(st *api.Stat) int64 { return st.MissTokens }, poolLabel),
+	counter("stored_total", "Keys that stores have added to a rank.", func(st *api.Stat) int64 { return st.Stored }, poolLabel),
+	counter("evicted_total", "Entries removed, to free memory or on request.", func(st *api.Stat) int64 { return st.Evicted }, poolLabel),
 }
 
 var indexMetrics = []metric{
-	gauge("index_entries", "Distinct hashes in the memory index.", func(st *api.Stat) int64 { return st.Entries }),
-	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }),
-	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }),
-	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }),
-	counter("stores_refused_total", "Stores refused because too many combinations of ranks hold blocks.", func(st *api.Stat) int64 { return st.Refused }),
+	gauge("index_entries", "Distinct hashes in the memory index.", func(st *api.Stat) int64 { return st.Entries }, poolLabel),
+	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }, poolLabel),
+	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }, poolLabel),
+	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }, poolLabel),
+	counter("stores_refused_total", "Stores refused because too many combinations of ranks hold blocks.", func(st *api.Stat) int64 { return st.Refused }, poolLabel),
 }
 
 var backendMetrics = []metric{
-	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }),
-	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }),
-	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }),
-	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }),
+	counter("backend_errors_total", "Calls of the backend that failed.", func(st *api.Stat) int64 { return st.BackendErrors }, poolLabel),
+	counter("backend_timeouts_total", "Calls of the backend, or waits for one, past the deadline.", func(st *api.Stat) int64 { return st.BackendTimeouts }, poolLabel),
+	counter("backend_rejected_total", "Requests that the backend was not asked for: breaker open, a queue or the memory for hashes full, or too many keys.", func(st *api.Stat) int64 { return st.BackendRejected }, poolLabel),
+	counter("backend_shared_total", "Lookups answered by the backend's answer to an equal one under way.", func(st *api.Stat) int64 { return st.BackendShared }, poolLabel),
 }
 
 var serverMetrics = []metric{
 	gauge("connections", "Open connections.", func(st *api.Stat) int64 { return st.Connections }),
+	gauge("pools", "Pools that are served.", func(st *api.Stat) int64 { return st.Pools }),
 	gauge("max_connections", "Bound on hitline_connections.", func(st *api.Stat) int64 { return st.MaxConnections }),
 	counter("accept_errors_total", "Connections not accepted, or late, for want of descriptors or memory.", func(st *api.Stat) int64 { return st.AcceptErrors }),
 	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *api.Stat) int64 { return st.InFlight }),
@@ -97,6 +102,7 @@ var serverMetrics = []metric{
 // Metrics that have labels, or are not fields of api.Stat.
 var (
 	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend")
+	poolInfo     = describe("pool_info", "1 for each pool; the labels tell what it is.", poolLabel, "vllm", "revision")
 	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
 	ready        = describe("ready", "Whether /readyz says so.")
 	closed       = describe("connections_closed_total", "Connections that have ended, by reason.", "reason")
@@ -110,10 +116,14 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, m := range c.metrics {
 		out <- m.desc
 	}
+	out <- poolInfo
 	if st := c.stat(); st.BackendState != "" {
 		out <- backendState
 	}
 	if c.server != nil {
+		for _, m := range serverMetrics {
+			out <- m.desc
+		}
 		out <- ready
 		out <- closed
 		out <- durations
@@ -125,8 +135,11 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	st := c.stat()
 	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Revision, st.Kernel, st.Backend)
-	for _, m := range c.metrics {
-		out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
+	for label, of := range c.pools() {
+		out <- prometheus.MustNewConstMetric(poolInfo, prometheus.GaugeValue, 1, label, of.VLLM, of.Revision)
+		for _, m := range c.metrics {
+			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&of)), label)
+		}
 	}
 	if st.BackendState != "" {
 		for _, state := range lookup.BackendStates() {
@@ -134,6 +147,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	if c.server != nil {
+		for _, m := range serverMetrics {
+			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
+		}
 		c.collectServer(out, st.Closed)
 	}
 }

@@ -30,6 +30,7 @@ const MaxPoolName = 255
 // pools.mu guards.
 type pool struct {
 	name      string // "" for the server's own
+	label     string // of its metrics: see Server.PoolStats
 	digest    string
 	service   *lookup.Service
 	remote    *lookup.Remote // nil over the memory index
@@ -41,8 +42,7 @@ type pool struct {
 }
 
 func newPool(name string, service *lookup.Service) *pool {
-	p := &pool{name: name, digest: digestOf(service.Pool()), service: service, remote: service.Remote(), hashLen: service.Pool().HashLen}
-	return p
+	return &pool{name: name, label: name, digest: digestOf(service.Pool()), service: service, remote: service.Remote(), hashLen: service.Pool().HashLen}
 }
 
 // digestOf returns the digest of a pool with its defaults.
@@ -60,6 +60,7 @@ type pools struct {
 
 	mu     sync.Mutex
 	byName map[string]*pool // all but own
+	labels map[string]bool  // of described pools, at most max
 	clock  uint64           // of idleSince
 }
 
@@ -72,7 +73,7 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
 	}
-	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, byName: map[string]*pool{}}
+	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, byName: map[string]*pool{}, labels: map[string]bool{}}
 	use := func(service *lookup.Service) {
 		if remote := service.Remote(); remote != nil {
 			cfg.Backend = remote.SharedBackend
@@ -234,9 +235,19 @@ func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, er
 	if other := ps.byName[p.name]; other != nil { // another connection was faster
 		return other, nil
 	}
+	if p.label = p.name; !ps.labels[p.label] {
+		if len(ps.labels) >= ps.max {
+			p.label = otherPools
+		} else {
+			ps.labels[p.label] = true
+		}
+	}
 	ps.byName[p.name] = p
 	return p, nil
 }
+
+// otherPools is the label of the pools that have none of their own.
+const otherPools = "other"
 
 // poolName returns the name of a pool that was described without one.
 func poolName(p *pool) string {

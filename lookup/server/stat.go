@@ -8,14 +8,37 @@ import (
 // Stat returns the counters of the server, and those of its own pool.
 func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 
-// PoolStats returns the counters of each pool, with those of the server, the own pool first
-// and then by name.
-func (s *Server) PoolStats() []api.Stat {
-	var stats []api.Stat
+// PoolStats returns the counters of the pools by label, with those of the server. The label is
+// the name of the pool, "" for the server's own. Described pools beyond the first MaxPools ever
+// have the label "other" together, so that the number of labels is bounded.
+func (s *Server) PoolStats() map[string]api.Stat {
+	stats := map[string]api.Stat{}
 	for _, p := range s.pools.snapshot() {
-		stats = append(stats, s.statOf(p))
+		st := s.statOf(p)
+		if before, ok := stats[p.label]; ok {
+			st = addStats(before, st)
+		}
+		stats[p.label] = st
 	}
 	return stats
+}
+
+// addStats returns a with the counters of pool b added.
+func addStats(a, b api.Stat) api.Stat {
+	a.Pool, a.VLLM, a.Revision = "", "", ""
+	for _, c := range []struct {
+		sum *int64
+		of  int64
+	}{
+		{&a.Entries, b.Entries}, {&a.MaxEntries, b.MaxEntries}, {&a.Bytes, b.Bytes}, {&a.MaxBytes, b.MaxBytes},
+		{&a.Lookups, b.Lookups}, {&a.HitTokens, b.HitTokens}, {&a.MissTokens, b.MissTokens},
+		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
+		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
+		{&a.BackendRejected, b.BackendRejected}, {&a.BackendShared, b.BackendShared},
+	} {
+		*c.sum += c.of
+	}
+	return a
 }
 
 // stat returns the counters for the connection: of the server and of its pool.
@@ -25,7 +48,7 @@ func (s *session) stat() api.Stat { return s.server.statOf(s.pool) }
 func (s *Server) statOf(p *pool) api.Stat {
 	st := api.Stat{Kernel: simd.Kernel(), Backend: "memory"}
 	if s.backend != nil {
-		st.Backend = s.backend.Name()
+		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
 	}
 	if p != nil {
 		st = p.service.Stat()

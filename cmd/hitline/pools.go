@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// poolServices makes the services of a server's pools, over one store or, if store is nil,
+// each over a memory index of its own.
+type poolServices struct {
+	cfg    *config.Config
+	store  *remoteStore
+	shared *lookup.SharedBackend // nil over memory
+}
+
+func newPoolServices(cfg *config.Config, store *remoteStore, logger *slog.Logger) *poolServices {
+	p := &poolServices{cfg: cfg, store: store}
+	if store != nil {
+		p.shared = lookup.NewSharedBackend(store.Backend, store.remote, logger)
+	}
+	return p
+}
+
+// own returns the service of the server's own pool, nil if it has none.
+func (p *poolServices) own() (*lookup.Service, error) {
+	if !p.cfg.ServesPool() {
+		return nil, nil
+	}
+	return p.service("pool", p.cfg.WrittenPool())
+}
+
+// named returns the services of the pools that have names.
+func (p *poolServices) named() ([]server.NamedPool, error) {
+	var pools []server.NamedPool
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Pools)) {
+		service, err := p.service("pools."+name, p.cfg.Pools[name])
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, server.NamedPool{Name: name, Service: service})
+	}
+	return pools, nil
+}
+
+// accept returns what makes the services of described pools, nil if none are accepted.
+func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) {
+	if !p.cfg.Accepts() {
+		return nil
+	}
+	return p.newService
+}
+
+// service returns the service of the pool that is configured at path.
+func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Service, error) {
+	service, err := p.newService(pool)
+	switch {
+	case isIndexError(err):
+		return nil, p.cfg.Blame("backend.memory", err)
+	case err != nil:
+		return nil, p.cfg.Blame(path, err)
+	}
+	return service, nil
+}
+
+// newService returns the service of a pool.
+func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error) {
+	sc := lookup.ServiceConfig{Pool: pool, Version: buildVersion(), Shared: p.shared}
+	if p.store == nil {
+		memory := p.cfg.Backend.Memory
+		sc.Memory = index.Config{MaxBytes: int64(memory.MaxBytes) / p.shares(), MaxEntries: memory.MaxEntries}
+		return lookup.NewService(sc)
+	}
+	rules, err := coordinator.New(pool)
+	if err != nil {
+		return nil, fmt.Errorf("lookup: pool: %w", err)
+	}
+	if sc.Backend, err = p.store.forPool(rules); err != nil {
+		return nil, err
+	}
+	sc.Remote.Watch = p.store.remote.Watch
+	return lookup.NewService(sc)
+}
+
+// shares returns how many pools share the memory: those that are configured and those that
+// clients may describe.
+func (p *poolServices) shares() int64 {
+	n := len(p.cfg.Pools)
+	if p.cfg.ServesPool() {
+		n++
+	}
+	if p.cfg.Accepts() {
+		n += p.cfg.MaxPools
+	}
+	return int64(max(n, 1))
+}
