@@ -190,16 +190,15 @@ def _kv_cache_layout(vllm_config: Any, kv_cache_config: Any) -> str:
         raise UnsupportedPool(f"its KV cache layout is not known: {error}") from error
 
 
-def _groups(
-    vllm_config: Any, kv_cache_config: Any, release: str, scheduler_block_size: int
-) -> list[dict[str, Any]]:
+def _groups(vllm_config: Any, kv_cache_config: Any, release: str, scheduler_block_size: int) -> list[dict[str, Any]]:
+    """Describes all groups, also those that are not kept in the store."""
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
     if _is_since(release, "0.29.0"):
         utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
         dcp_size = vllm_config.parallel_config.decode_context_parallel_size
         specs = [utils.resolve_dcp_kv_cache_spec(spec, dcp_size) for spec in specs]
-    elif len(specs) == 1 and specs[0].block_size != scheduler_block_size:
+    elif len(specs) == 1:  # the connector resizes it
         specs = [dataclasses.replace(specs[0], block_size=scheduler_block_size)]
     described = [_group(number, group, spec, release) for number, (group, spec) in enumerate(zip(groups, specs))]
     if _is_since(release, "0.30.0"):  # it matters from then on
@@ -258,8 +257,7 @@ def _group(number: int, group: Any, spec: Any, release: str) -> dict[str, Any]:
 
 
 def _kind(spec: Any, place: str) -> str:
-    """The kind of a spec. A class of a plug-in may have rules of its own, so that those
-    which inherit from vLLM's have none."""
+    """The kind of a spec. A subclass may have rules of its own, so it has no kind."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     for name, kind in _KINDS.items():
         if type(spec) is getattr(interface, name, None):
@@ -276,7 +274,8 @@ def _number_variants(described: Sequence[dict[str, Any]], specs: Sequence[Any], 
     """Sets variant so that groups have equal fields exactly if vLLM's specs are equal."""
     numbered: list[tuple[Any, dict[str, Any], int]] = []  # spec, fields and variant of its first group
     for group, spec in zip(described, specs):
-        fields = {name: group[name] for name in ("kind", "block_size", *_SPEC_FIELDS.get(group["kind"], ())) if name in group}
+        names = ("kind", "block_size", *_SPEC_FIELDS.get(group["kind"], ()))
+        fields = {name: group[name] for name in names if name in group}
         extra = fields.get("extra_retained_tokens", 0)
         if extra and _is_since(release, "0.33.0"):  # they count as part of the window
             del fields["extra_retained_tokens"]

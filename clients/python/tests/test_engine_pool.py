@@ -38,6 +38,7 @@ LLAMA = {
     "retention_interval": None, "kv_cache_layout": "LBHNC", "kv_role": "kv_both", "extra_config": {},
 }  # fmt: skip
 FULL = {"kind": "full_attention", "block_size": 16}
+WINDOW = {"kind": "sliding_window", "block_size": 16, "sliding_window": 32}
 
 
 def is_since(release: str, first: str) -> bool:
@@ -245,7 +246,7 @@ def in_releases(first: str = RELEASES[0], last: str = RELEASES[-1]) -> Callable[
                 with self.subTest(release):
                     test(self, self.engine(release))
 
-        return run  # type: ignore[return-value]
+        return run
 
     return decorate
 
@@ -315,8 +316,8 @@ class Vectors(Described):
         self.assertEqual(len(described), len(case["groups"]))
         for group, got in zip(case["groups"], described):
             self.assertEqual(comparable(got), expected_group(engine.release, group))
-            dcp_size = case["vllm"]["dcp"]
-            self.assertIn(got["block_size"], (group["block_size"], group["block_size"] * dcp_size, expect["scheduler_block_size"]))
+            size, dcp_size = group["block_size"], case["vllm"]["dcp"]
+            self.assertIn(got["block_size"], (size, size * dcp_size, expect["scheduler_block_size"]))
         if "store_groups" in expect:
             kept = [described[g] for g in expect["store_groups"]]
             self.assertEqual([group["block_size"] for group in kept], expect["store_block_sizes"])
@@ -329,7 +330,7 @@ class Groups(Described):
     @in_releases()
     def test_variants(self, engine: Engine) -> None:
         heads = [dataclasses.replace(engine.spec(FULL), num_kv_heads=n) for n in (4, 4, 8, 4, 2)]
-        window = engine.spec({"kind": "sliding_window", "block_size": 16, "sliding_window": 32})
+        window = engine.spec(WINDOW)
         specs = [*heads, window, dataclasses.replace(window, head_size=128), engine.wrap(heads[2], heads[0])]
         pool = engine.describe([engine.group(spec) for spec in specs])
         self.assertEqual([group.get("variant", 0) for group in pool["groups"]], [0, 0, 1, 0, 2, 0, 1, 1])
@@ -338,7 +339,7 @@ class Groups(Described):
     @in_releases("0.28.0")
     def test_windows_that_include_their_extra_tokens(self, engine: Engine) -> None:
         groups = [
-            {"kind": "sliding_window", "block_size": 16, "sliding_window": window, "extra_retained_tokens": extra, "variant": variant}
+            {**WINDOW, "sliding_window": window, "extra_retained_tokens": extra, "variant": variant}
             for window, extra, variant in ((48, 16, 0), (64, 0, 0), (32, 32, 1), (48, 16, 1))
         ]
         pool = engine.describe(engine.groups([FULL, *groups]))
@@ -356,7 +357,7 @@ class Groups(Described):
         want = [FULL, {**FULL, **uniform}, {**FULL, **uniform, "variant": 1}, FULL]
         for worker in (False, True):
             self.assertEqual(engine.describe(groups, worker)["groups"], want)
-        window = engine.spec({"kind": "sliding_window", "block_size": 16, "sliding_window": 32})
+        window = engine.spec(WINDOW)
         mixed = engine.group(engine.wrap(full, window))
         self.refused(engine, [mixed], "spec of group 0 wraps full_attention and sliding_window", worker=True)
 
@@ -370,7 +371,7 @@ class Groups(Described):
     @in_releases()
     def test_without_a_description(self, engine: Engine) -> None:
         full = engine.spec(FULL)
-        cross = engine.specs.CrossAttentionSpec(**own_fields(type(full), block_size=16, num_kv_heads=1, head_size=64, dtype=full.dtype))
+        cross = engine.specs.CrossAttentionSpec(block_size=16, num_kv_heads=1, head_size=64, dtype=full.dtype)
         self.refused(engine, [engine.group(full), engine.group(cross)], "group 1 is cross attention, .*; run this model without")
         custom = type("CustomSpec", (type(full),), {"__module__": "a.plugin"})
         values = {field.name: getattr(full, field.name) for field in dataclasses.fields(full)}
@@ -408,7 +409,7 @@ class Fields(Described):
 
     @in_releases()
     def test_capacity_only(self, engine: Engine) -> None:
-        consumer = {"kv_role": "kv_consumer", "extra_config": {"enable_lookup": False}}
+        consumer: dict[str, Any] = {"kv_role": "kv_consumer", "extra_config": {"enable_lookup": False}}
         saving = {**consumer, "extra_config": {"enable_lookup": False, "save_decode_cache": True}}
         groups = engine.groups([FULL])
         absent = not is_since(engine.release, "0.27.0")
@@ -426,24 +427,23 @@ class Fields(Described):
 
     @in_releases()
     def test_sharing(self, engine: Engine) -> None:
-        for extra, want in (
+        lcm = {"enable_store_tp_lcm": True}
+        cases: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             ({}, {}),
             ({"store_tp_size": 4}, {"store_tp_size": 4}),
             *(({"store_tp_size": size}, {"store_tp_size": 0}) for size in (2.0, "4", True, 0, -1)),
             ({"store_tp_size": None}, {}),
-            ({"enable_store_tp_lcm": True, "prefill_tp_sizes": [2, 6]}, {"enable_store_tp_lcm": True, "prefill_tp_sizes": [2, 6]}),
-            *(
-                ({"enable_store_tp_lcm": True, "prefill_tp_sizes": sizes}, {"enable_store_tp_lcm": True})
-                for sizes in ([2, 0], [2, 4.0], (2, 4), "24", None, [])
-            ),
+            ({**lcm, "prefill_tp_sizes": [2, 6]}, {**lcm, "prefill_tp_sizes": [2, 6]}),
+            *(({**lcm, "prefill_tp_sizes": sizes}, lcm) for sizes in ([2, 0], [2, 4.0], (2, 4), "24", None, [])),
             ({"enable_store_tp_lcm": "true"}, {}),
             *(({"enable_cross_layers_blocks": on}, {"enable_cross_layers_blocks": True}) for on in (True, "TRUE", "true")),
             *(({"enable_cross_layers_blocks": off}, {}) for off in (False, "no", 1, None)),
-        ):
+        )
+        for extra, want in cases:
             pool = engine.describe(engine.groups([FULL]), extra_config=extra)
             names = ("store_tp_size", "enable_store_tp_lcm", "prefill_tp_sizes", "enable_cross_layers_blocks")
             got = {name: pool[name] for name in names if name in pool}
-            default = {"enable_store_tp_lcm": False, "prefill_tp_sizes": [], "enable_cross_layers_blocks": False}
+            default: dict[str, Any] = {"enable_store_tp_lcm": False, "prefill_tp_sizes": [], "enable_cross_layers_blocks": False}
             self.assertEqual(got, {**default, **want} if is_since(engine.release, "0.30.0") else {}, extra)
 
     @in_releases("0.30.0")
