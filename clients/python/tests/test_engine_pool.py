@@ -117,7 +117,9 @@ class Engine:
         """The arguments of the constructor of the connector's scheduler side, or of its
         workers, whose specs may be wrapped. vLLM's functions make and resolve them."""
         sys.modules["vllm"].__dict__["__version__"] = self.release + "+cpu"
-        importlib.import_module("vllm.envs").__dict__["VLLM_PREFIX_CACHE_RETENTION_INTERVAL"] = vllm["retention_interval"]
+        # From 0.29.0 on the connector does not read the variable.
+        interval = 77 if is_since(self.release, "0.29.0") else vllm["retention_interval"]
+        importlib.import_module("vllm.envs").__dict__["VLLM_PREFIX_CACHE_RETENTION_INTERVAL"] = interval
         unit = "prefix_match_unit" if is_since(self.release, "0.26.0") else "hash_block_size"
         eagle = SimpleNamespace(use_eagle=lambda: True, use_eagle_block_drop=lambda: True)
         layout = vllm["kv_cache_layout"]
