@@ -3,6 +3,7 @@
 package python_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/conformance"
 )
 
@@ -74,7 +76,11 @@ func TestClient(t *testing.T) {
 	})
 	t.Run("in vLLM's modules", func(t *testing.T) {
 		t.Parallel()
-		unittests(t, python, append(environ[:1:1], "HITLINE_TEST_WHEELS="+vllmModules(t, python)), "-v", "tests.test_wheels")
+		environ := append(environ[:1:1], "HITLINE_TEST_WHEELS="+vllmModules(t, python))
+		unittests(t, python, environ, "-v", "tests.test_wheels")
+		configs := configVectors(t)
+		unittests(t, python, append(environ, "HITLINE_TEST_CONFIGS="+configs), "-v", "tests.test_engine_pool")
+		checkDescriptions(t, configs)
 	})
 }
 
@@ -123,7 +129,7 @@ func vllmModules(t *testing.T, python string) string {
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		require.NoError(t, err)
-		dir = filepath.Join(cache, "hitline-test-vllm")
+		dir = filepath.Join(cache, "hitline-test-wheels")
 	}
 	if out, err := command(t, python, "-m", "tests.wheels", dir).CombinedOutput(); err != nil {
 		lacks(t, "cannot fetch modules of vLLM's wheels: %v\n%s", err, out)
@@ -148,7 +154,7 @@ func wireVectors(t *testing.T) string {
 // with a file for each class of releases.
 func releaseVectors(t *testing.T) string {
 	dir := t.TempDir()
-	for _, class := range []string{"0.24.0", "0.25.1", "0.26.0", "0.27.1", "0.29.0", "0.30.0", "0.32.0", "0.33.0"} {
+	for _, class := range conformance.ReleaseClasses {
 		var vectors struct {
 			Reference   json.RawMessage `json:"reference"`
 			ClientCases json.RawMessage `json:"client_cases"`
@@ -160,6 +166,89 @@ func releaseVectors(t *testing.T) string {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, class+".json"), text, 0o600))
 	}
 	return dir
+}
+
+// configVectors writes configurations of engines of vLLM's releases to a folder, with a file
+// for each class of releases.
+func configVectors(t *testing.T) string {
+	dir := t.TempDir()
+	for _, class := range conformance.ReleaseClasses {
+		var vectors struct {
+			Reference json.RawMessage `json:"reference"`
+			Cases     json.RawMessage `json:"cases"`
+		}
+		conformance.LoadLists(t, "releases/"+class+"/config.json", &vectors)
+		text, err := json.Marshal(vectors)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config-"+class+".json"), text, 0o600))
+	}
+	return dir
+}
+
+// checkDescriptions checks that the pools which the Python client has described, in a folder
+// of configVectors, have the groups and keys of the engines.
+func checkDescriptions(t *testing.T, dir string) {
+	classes := map[coordinator.Revision][]conformance.ConfigCase{}
+	for _, class := range conformance.ReleaseClasses {
+		var vectors struct{ Cases []conformance.ConfigCase }
+		conformance.Load(t, "releases/"+class+"/config.json", &vectors)
+		revision, err := coordinator.ParseRelease(class)
+		require.NoError(t, err)
+		classes[revision] = vectors.Cases
+	}
+	for _, release := range coordinator.Releases() {
+		text, err := os.ReadFile(filepath.Join(dir, "described-"+release+".json"))
+		require.NoError(t, err)
+		var described map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(text, &described))
+		revision, err := coordinator.ParseRelease(release)
+		require.NoError(t, err)
+		compared := 0
+		for i := range classes[revision] {
+			c := &classes[revision][i]
+			want := c.Expected(release)
+			require.Equal(t, want.Stage != "block_sizes", described[c.ID] != nil, "%s: %s", release, c.ID)
+			if want.Error == "ValueError" { // of the connector, which refuses more than a coordinator
+				continue
+			}
+			decoder := json.NewDecoder(bytes.NewReader(described[c.ID]))
+			decoder.DisallowUnknownFields()
+			var pool coordinator.Pool
+			require.NoError(t, decoder.Decode(&pool), "%s: %s", release, c.ID)
+			made, err := coordinator.New(pool)
+			if want.Error != "" {
+				require.ErrorIs(t, err, coordinator.ErrPrecondition, "%s: %s: %s", release, c.ID, want.Error)
+				continue
+			}
+			require.NoError(t, err, "%s: %s", release, c.ID)
+			require.Equal(t, want.CapacityOnly, pool.CapacityOnly, "%s: %s", release, c.ID)
+			if !want.CapacityOnly {
+				require.Empty(t, want.Judge(factsOf(made)).Differs, "%s: %s", release, c.ID)
+			}
+			compared++
+		}
+		require.Positive(t, compared, release)
+		t.Logf("vLLM %s: %d described pools have the engine's groups and keys", release, compared)
+	}
+}
+
+// factsOf returns what a coordinator makes of its pool, but for what only masks depend on.
+func factsOf(c *coordinator.Coordinator) *conformance.ConfigFacts {
+	facts := &conformance.ConfigFacts{FineGrained: c.FineGrained()}
+	for g := range c.NumGroups() {
+		facts.StoreGroups = append(facts.StoreGroups, c.PoolIndex(g))
+		a := c.AttentionGroup(g)
+		for len(facts.AttentionGroups) <= a {
+			facts.AttentionGroups = append(facts.AttentionGroups, nil)
+		}
+		facts.AttentionGroups[a] = append(facts.AttentionGroups[a], g)
+		var prefixes []string
+		for _, rank := range c.Ranks(g) {
+			prefixes = append(prefixes, strings.TrimSuffix(c.KeyPrefix(g, rank), "@"))
+		}
+		facts.KeyPrefixes = append(facts.KeyPrefixes, prefixes)
+	}
+	return facts
 }
 
 // installed is run where only the installed package can be found.

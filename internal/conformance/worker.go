@@ -37,13 +37,8 @@ type WorkerCase struct {
 	PresentKeys  []string       `json:"present_keys"`
 	prefixes     [][]string     // of a case of a release, see SetPrefixes
 
-	ExtraConfig struct {
-		StoreTPSize             json.RawMessage   `json:"store_tp_size"`
-		EnableStoreTPLCM        any               `json:"enable_store_tp_lcm"`
-		PrefillTPSizes          []json.RawMessage `json:"prefill_tp_sizes"`
-		EnableCrossLayersBlocks any               `json:"enable_cross_layers_blocks"`
-	} `json:"extra_config"`
-	Expect struct {
+	ExtraConfig extraConfig `json:"extra_config"`
+	Expect      struct {
 		HitLength int64 `json:"hit_length"`
 		// Of releases only:
 		TailKeyBoundaries [][2]int64 `json:"tail_key_boundaries"`
@@ -262,14 +257,28 @@ func (s *Store) Exists(keys []string) ([]int, error) {
 }
 
 // PoolJSON returns a pool configuration in the names of the vectors. The extra options of a
-// release stand beside the other fields. A size that is no integer becomes 0: Python does not
-// take 2.0 for one.
+// release stand beside the other fields.
 func (c *WorkerCase) PoolJSON() ([]byte, error) {
 	fields := map[string]any{}
 	if err := json.Unmarshal(c.Raw, &fields); err != nil {
 		return nil, err
 	}
-	x := &c.ExtraConfig
+	c.ExtraConfig.addTo(fields)
+	return json.Marshal(fields)
+}
+
+// extraConfig holds the connector's extra options that a pool has fields for.
+type extraConfig struct {
+	CachePrefix             string            `json:"cache_prefix"`
+	StoreTPSize             json.RawMessage   `json:"store_tp_size"`
+	EnableStoreTPLCM        any               `json:"enable_store_tp_lcm"`
+	PrefillTPSizes          []json.RawMessage `json:"prefill_tp_sizes"`
+	EnableCrossLayersBlocks any               `json:"enable_cross_layers_blocks"`
+}
+
+// addTo adds the options to the fields of a pool. A size that is no integer becomes 0: Python
+// does not take 2.0 for one.
+func (x *extraConfig) addTo(fields map[string]any) {
 	if x.StoreTPSize != nil && string(x.StoreTPSize) != "null" {
 		fields["store_tp_size"] = wholeNumber(x.StoreTPSize)
 	}
@@ -281,7 +290,6 @@ func (c *WorkerCase) PoolJSON() ([]byte, error) {
 	fields["prefill_tp_sizes"] = sizes
 	text, _ := x.EnableCrossLayersBlocks.(string)
 	fields["enable_cross_layers_blocks"] = x.EnableCrossLayersBlocks == true || strings.EqualFold(text, "true")
-	return json.Marshal(fields)
 }
 
 // wholeNumber returns the value of an integer literal, 0 of anything else.

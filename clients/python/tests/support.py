@@ -20,6 +20,7 @@ BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
 WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
 RELEASES = os.environ.get("HITLINE_TEST_RELEASES", "")
 WHEELS = os.environ.get("HITLINE_TEST_WHEELS", "")
+CONFIGS = os.environ.get("HITLINE_TEST_CONFIGS", "")
 
 PATIENCE = 20.0
 

@@ -19,11 +19,11 @@ from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
 from tests.wheels import STUBS, Stubs
 
 
-
-@needs_server
 @unittest.skipUnless(WHEELS, "HITLINE_TEST_WHEELS names no folder of releases")
 @unittest.skipUnless(sys.version_info >= (3, 10), "vLLM needs Python 3.10")
-class Wheels(StandIn):
+class InWheels(StandIn):
+    """Its tests load modules of a release from its wheel."""
+
     @staticmethod
     def forget() -> None:
         for name in list(sys.modules):
@@ -31,11 +31,14 @@ class Wheels(StandIn):
                 del sys.modules[name]
         importlib.invalidate_caches()
 
-    def load(self, release: str) -> None:
+    def load(self, release: str, engine: bool = False) -> None:
         """Has the modules of a release found, in an interpreter without them."""
         self.again()
-        sys.meta_path.insert(0, Stubs(Path(WHEELS) / release))
+        sys.meta_path.insert(0, Stubs(Path(WHEELS) / release, engine))
 
+
+@needs_server
+class Wheels(InWheels):
     def scheduler(self, **extra: Any) -> Any:
         """The release's own scheduler side of a pool of one group, blocks of 16 tokens."""
         module = importlib.import_module(SCHEDULER)

@@ -1,4 +1,4 @@
-"""The connector's modules of vLLM's releases, unmodified, and stubs for all they import.
+"""Modules of vLLM's releases, unmodified, and stubs for all else that they import.
 
     python3 -m tests.wheels FOLDER
 
@@ -29,20 +29,31 @@ from hitline.vllm_plugin import PACKAGE
 INDEX = "https://pypi.org/simple/vllm/"
 STORE = PACKAGE.replace(".", "/") + "/"
 
+# The files beside those of the connector: what an engine's groups are and how it resolves
+# their sizes. A release lacks some of them.
+ENGINE = (
+    "vllm/utils/math_utils.py",
+    "vllm/v1/core/kv_cache_utils.py",
+    "vllm/v1/core/single_type_kv_cache_manager.py",
+    "vllm/v1/kv_cache_interface.py",
+    "vllm/v1/kv_cache_layout.py",
+    "vllm/v1/kv_cache_spec_registry.py",
+)
+
 # Of each release the digest of its files, see digest.
 DIGESTS = {
-    "0.24.0": "67d48b4c5d6d2d5c6336f3d80d5c498e8e4553c9ada06f73e8aef75a61b03787",
-    "0.25.0": "f1dc457affa5f153fc40557b44d54d3995bf06ab07e91ca53739f19d35d8f7d2",
-    "0.25.1": "15690b0981542192996e05cec43531fced00c847ab6af45eb26d7e700fe8ffd8",
-    "0.26.0": "f649dfc03307f8527c4b442ee6f4699751a7ccccb67d4f1e68f6ab874af4133d",
-    "0.27.0": "84dc238220c3c734fcaa965708af7e11cc22010949d91da8cfe9b85178a47a55",
-    "0.27.1": "55215c59f25d14f6bff5568f5ab33fa42189e2026dd17b05489eb61a921b6418",
-    "0.28.0": "dab8a7a5d9b6a8c87effc94a70133e04814eba7016c98d61e94576dcafc419fa",
-    "0.29.0": "fcb92f1f984702e2a356db0665326c163f0688f748226d1b371708eb11718539",
-    "0.30.0": "95e1899254c64c0866eb1e0775d057ddb9ef3cb33d87372c88867b5e6d03fc63",
-    "0.31.0": "952676b9e92160d71e242bbc5e5ac493761d5bac2c400db5525afb8aade3bbd8",
-    "0.32.0": "28e9fbf817231efd321700b211707aa7fcf7b20fc80bcc2f1126bab4197a5a8d",
-    "0.33.0": "a9c2ee7d496df17c722742b5bf8f4cd4b71dc1eda97ef0739941214aedb53aaf",
+    "0.24.0": "e964a93d232b513bf92e43313be8a720a916ee58d0bbba9168c19476718d0ebd",
+    "0.25.0": "cc160950f6e4b784adf57db8ac94dfaf9a8b5a785389dd080de6a18c6885e19d",
+    "0.25.1": "4731a4899bf1cc8fe7ab227d23b9b0484a2338f1c35c03e388b229e3ac95d42d",
+    "0.26.0": "47dd35dca06202df94caaa6a0a6d342de83993d6ec1c1ed5e50e1e8a6eace79f",
+    "0.27.0": "2e9fd39cd415c1bf728b9dc63a4f467e1cd3b9487ae32d52e18c3470aeb0bdae",
+    "0.27.1": "530881110282059485e2c981ff9d1cf78e52fd1fce3cebc92c3908e1c4aec3d6",
+    "0.28.0": "2d944b0a19b22570e4c68b4ce5274c2463873d1dd875eb9074b081fec7324e80",
+    "0.29.0": "be0fd6d0b6ea915f6c1b8b5ffadde093f5ddce61d48b0cc41b28e0eed0dd87d5",
+    "0.30.0": "e406d57fd4d364178867b67de2d0b45c05d4c2dbb402e553b7dc3e9aaf241876",
+    "0.31.0": "7acd3bf1ee5e4ff21ad0f1c56b528323a761778b7adaf9d5daeec95579301554",
+    "0.32.0": "85e48b4d84ccd791e8a6ac8128cad2f892c891c4c13a97b0c41788541054f08b",
+    "0.33.0": "d7247b1531f5615d23d64726679ad7b6ebf3d3f0d0b68ac94f4c60a838438c04",
 }
 
 # Packages that are stubs unless they are installed.
@@ -56,7 +67,7 @@ def fetch(release: str, folder: Path) -> None:
         part = folder / f"{release}.{os.getpid()}.part"
         with zipfile.ZipFile(io.BufferedReader(_Remote(*_wheel(release)))) as wheel:
             for name in wheel.namelist():
-                if name == "vllm/_version.py" or (name.startswith(STORE) and name.endswith(".py")):
+                if name in ("vllm/_version.py", *ENGINE) or (name.startswith(STORE) and name.endswith(".py")):
                     wheel.extract(name, part)
         try:
             part.rename(at)
@@ -130,13 +141,18 @@ class _Remote(io.RawIOBase):
 
 
 class Stubs(MetaPathFinder, Loader):
-    """Finds the store package of a release in folder, and stubs for all else of STUBS."""
+    """Finds the store package of a release in folder, with engine also the modules of
+    ENGINE, and stubs for all else of STUBS."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: bool = False) -> None:
         self.folder = folder
+        self.engine = engine
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if fullname == PACKAGE or fullname.startswith(PACKAGE + ".") or fullname.partition(".")[0] not in STUBS:
+            return None
+        file = fullname.replace(".", "/") + ".py"
+        if self.engine and file in ENGINE and (self.folder / file).exists():
             return None
         spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         spec.submodule_search_locations = [str(self.folder / fullname.replace(".", "/"))]
