@@ -53,7 +53,7 @@ var _ api.PrefixCache = (*Client)(nil)
 // close the Client. ctx bounds Dial alone.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	cfg := newConfig(opts)
-	d, err := dialerFor(addr, cfg.dial)
+	d, err := cfg.dialer(addr)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,9 @@ type dialer struct {
 	open  func(ctx context.Context) (net.Conn, error)
 	dials atomic.Int64 // connections made
 
+	description []byte                   // of the pool, sent on each connection; nil for none
+	pool        atomic.Pointer[api.Pool] // of the last reply to it, nil before
+
 	mu          sync.Mutex
 	backoff     *backoff.ExponentialBackOff
 	lastErr     error     // of the last attempt, nil if the server has answered since
@@ -41,6 +44,18 @@ func dialerFor(addr string, dial func(ctx context.Context, network, address stri
 	return newDialer(func(ctx context.Context) (net.Conn, error) {
 		return dial(ctx, network, target)
 	}), nil
+}
+
+// dialer returns the dialer of a configuration.
+func (c config) dialer(addr string) (*dialer, error) {
+	if c.descriptionErr != nil {
+		return nil, fmt.Errorf("%w: pool: %w", ErrRequest, c.descriptionErr)
+	}
+	d, err := dialerFor(addr, c.dial)
+	if err == nil {
+		d.description = c.description
+	}
+	return d, err
 }
 
 // newDialer returns a dialer that makes connections with open.
@@ -65,6 +80,11 @@ func (d *dialer) dial(ctx context.Context, deadline time.Time) (net.Conn, error)
 		defer cancel()
 	}
 	nc, err := d.open(ctx)
+	if err == nil && d.description != nil {
+		if err = d.describePool(ctx, nc, deadline); err != nil {
+			_ = nc.Close()
+		}
+	}
 	if err != nil {
 		cause := ctx.Err()
 		// An attempt that was canceled, or had less than minBackoff, is no evidence that the

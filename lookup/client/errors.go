@@ -47,7 +47,7 @@ func exchangeError(err error) error {
 
 // withSentinel wraps an error in a sentinel unless it wraps one already.
 func withSentinel(err, sentinel error) error {
-	for _, s := range [...]error{ErrReply, ErrConnect, ErrNoAnswer, ErrRequest} {
+	for _, s := range [...]error{ErrReply, ErrConnect, ErrNoAnswer, ErrRequest, ErrRefused} {
 		if errors.Is(err, s) {
 			return err
 		}

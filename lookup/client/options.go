@@ -11,15 +11,17 @@ type Option func(*config)
 
 // config is what the options set.
 type config struct {
-	timeout      time.Duration
-	connections  int
-	pipelined    bool
-	failOpen     bool
-	anchorsMin   int  // hashes
-	anchorsSet   bool // WithAnchors was given
-	dial         func(ctx context.Context, network, address string) (net.Conn, error)
-	pendingIDs   int
-	pendingBytes int
+	timeout        time.Duration
+	connections    int
+	pipelined      bool
+	failOpen       bool
+	anchorsMin     int  // hashes
+	anchorsSet     bool // WithAnchors was given
+	dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	description    []byte // of the pool in JSON, nil for none
+	descriptionErr error
+	pendingIDs     int
+	pendingBytes   int
 }
 
 const (
