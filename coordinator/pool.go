@@ -90,7 +90,7 @@ type Pool struct {
 	// has the rules of the newest known one.
 	VLLM             string   `json:"vllm,omitempty" yaml:"vllm,omitempty"`
 	AllowUnknownVLLM bool     `json:"allow_unknown_vllm,omitempty" yaml:"allow_unknown_vllm,omitempty"`
-	Revision         Revision `json:"revision" yaml:"revision"`
+	Revision         Revision `json:"revision,omitempty" yaml:"revision"`
 	Groups           []Group  `json:"groups" yaml:"groups"` // in the engine's order, all of them; none: one FullAttention of HashBlockSize
 }
 

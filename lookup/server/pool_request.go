@@ -121,6 +121,9 @@ func (p *pool) reply() api.Pool {
 		Alignment: rules.Alignment(), HashLen: p.hashLen,
 		TailBoundaries: rules.HasTailBoundaries(), Anchors: stride != 0, Backend: "memory", Pool: config,
 	}
+	if config.VLLM != "" {
+		r.Pool.Revision = 0 // VLLM sets it, and it may be none that can be read back
+	}
 	if p.remote != nil {
 		r.Backend = p.remote.Name()
 	}

@@ -1,0 +1,356 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// startPools starts a server of a configuration. own may be nil.
+func startPools(t testing.TB, own *lookup.Service, cfg Config) *Server {
+	t.Helper()
+	cfg.Listen, cfg.Loops = []string{"tcp://127.0.0.1:0"}, 2
+	server, err := New(own, cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
+	defer cancel()
+	require.NoError(t, server.Start(ctx))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+	})
+	return server
+}
+
+// memoryService returns the service of a pool over an index of its own.
+func memoryService(pool coordinator.Pool) (*lookup.Service, error) {
+	return lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
+}
+
+// engine is a pool with a value in nearly every field.
+func engine() coordinator.Pool {
+	return coordinator.Pool{
+		VLLM: "0.33.0", ModelName: "org/llama", CachePrefix: "team", HashBlockSize: 16, TPSize: 2, NumKVHead: 8, HashLen: 32,
+		Groups: []coordinator.Group{
+			{Kind: coordinator.FullAttention, BlockSize: 16},
+			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 512},
+		},
+	}
+}
+
+// describe sends a description and returns the reply's frames.
+func describe(t testing.TB, p *lookuptest.Peer, v any) [][]byte {
+	t.Helper()
+	text, ok := v.([]byte)
+	if !ok {
+		var err error
+		text, err = json.Marshal(v)
+		require.NoError(t, err)
+	}
+	return p.Ask(t, []byte("pool"), text)
+}
+
+// Each field in which an engine's description differs is named, with both values.
+func TestDescribedPoolDiffers(t *testing.T) {
+	own, err := memoryService(engine())
+	require.NoError(t, err)
+	server := startPools(t, own, Config{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for field, change := range map[string]func(p *coordinator.Pool){
+		"model_name is \"org/llama\", described as \"org/qwen\"": func(p *coordinator.Pool) { p.ModelName = "org/qwen" },
+		"cache_prefix is \"team\", described as none":            func(p *coordinator.Pool) { p.CachePrefix = "" },
+		"groups[0].kind is \"full_attention\", described as \"sliding_window\"": func(p *coordinator.Pool) {
+			p.Groups[0], p.Groups[1] = p.Groups[1], p.Groups[0]
+		},
+		"groups[1].kind is \"sliding_window\", described as \"sliding_window_mla\"": func(p *coordinator.Pool) { p.Groups[1].Kind = coordinator.SlidingWindowMLA },
+		"groups[0].block_size is 16, described as 32":                               func(p *coordinator.Pool) { p.Groups[0].BlockSize = 32 },
+		"groups[1].sliding_window is 512, described as 1":                           func(p *coordinator.Pool) { p.Groups[1].SlidingWindow = 1024 },
+		"tp_size is 2, described as 4":                                              func(p *coordinator.Pool) { p.TPSize = 4 },
+		"num_kv_head is 8, described as 4":                                          func(p *coordinator.Pool) { p.NumKVHead = 4 },
+		"dcp_size is 1, described as 2":                                             func(p *coordinator.Pool) { p.DCPSize = 2 },
+		"vllm is 0.33.0, described as 0.31.0":                                       func(p *coordinator.Pool) { p.VLLM = "0.31.0" },
+		"hash_len is 32, described as 16":                                           func(p *coordinator.Pool) { p.HashLen = 16 },
+		"store_tp_size is none, described as 4":                                     func(p *coordinator.Pool) { p.StoreTPSize = new(4) },
+		"use_eagle is none, described as true":                                      func(p *coordinator.Pool) { p.UseEagle = true },
+		"groups[2].kind is none, described as \"mamba\"": func(p *coordinator.Pool) {
+			p.Groups = append(p.Groups, coordinator.Group{Kind: coordinator.Mamba, BlockSize: 16})
+		},
+	} {
+		described := engine()
+		described.Groups = append([]coordinator.Group(nil), described.Groups...)
+		change(&described)
+		frames := describe(t, p, described)
+		require.Len(t, frames, 3, field)
+		require.Equal(t, []byte{netproto.StatusFailed}, frames[0], field)
+		assert.Contains(t, string(frames[1]), "the described pool is not the one that is configured: ")
+		assert.Contains(t, string(frames[1]), field)
+		var differences []coordinator.Difference
+		require.NoError(t, json.Unmarshal(frames[2], &differences))
+		require.NotEmpty(t, differences)
+	}
+	frames := describe(t, p, engine())
+	require.Equal(t, []byte{netproto.StatusDone}, frames[0], "%s", frames)
+}
+
+// What has no effect is no difference, nor is a field that was not configured and has no other
+// effect than its default.
+func TestDescribedPoolIsTheConfigured(t *testing.T) {
+	configured := engine()
+	configured.NumKVHead, configured.HashLen, configured.VLLM = 0, 0, "0.27.1"
+	own, err := memoryService(configured)
+	require.NoError(t, err)
+	server := startPools(t, own, Config{})
+	c := dialTest(t, server)
+	for name, change := range map[string]func(p *coordinator.Pool){
+		"nothing":   func(*coordinator.Pool) {},
+		"release":   func(p *coordinator.Pool) { p.VLLM = "0.28.0" },
+		"retention": func(p *coordinator.Pool) { p.RetentionInterval = new(64) },
+		"heads":     func(p *coordinator.Pool) { p.NumKVHead = 2 },
+		"variants":  func(p *coordinator.Pool) { p.Groups[0].Variant, p.Groups[1].Variant = 3, 7 },
+	} {
+		described := engine()
+		described.VLLM = "0.27.1"
+		described.Groups = append([]coordinator.Group(nil), described.Groups...)
+		change(&described)
+		other := dialTest(t, server, client.WithPool("", described))
+		pool, ok := other.Pool()
+		require.True(t, ok)
+		assert.Empty(t, pool.Name, name)
+		assert.Equal(t, int64(16), pool.Alignment)
+		assert.Equal(t, []api.PoolGroup{
+			{Kind: coordinator.FullAttention, BlockSize: 16, Stride: 1, Ranks: 2, KeyPrefix: "team@llama@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0"},
+			{Kind: coordinator.SlidingWindow, BlockSize: 16, Stride: 1, Ranks: 2, KeyPrefix: "team@llama@tp_rank:0@pcp0@dcp0@pp_rank:0@group:1"},
+		}, pool.Groups)
+	}
+	require.EqualValues(t, 1, statOf(t, c).Pools)
+}
+
+// A server of many pools answers each connection about its own, over one store.
+func TestPoolsInARow(t *testing.T) {
+	store := &lookuptest.KeyStore{}
+	shared := lookup.NewSharedBackend(store, patient, nil)
+	server := startPools(t, nil, Config{Backend: shared, MaxPools: 8, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
+		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
+	}})
+	n := 500
+	if testing.Short() {
+		n = 50
+	}
+	hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	first := dialTest(t, server, client.WithPool("", numberedPool(0))) // it stays
+	for i := range n {
+		c := dialTest(t, server, client.WithPool("", numberedPool(i)))
+		pool, _ := c.Pool()
+		require.Equal(t, fmt.Sprintf("model-%d", i), pool.Pool.ModelName)
+		stored := i%8 + 1
+		for tp := range numberedPool(i).TPSize {
+			require.NoError(t, c.Store(t.Context(), netproto.GroupRank{TPRank: uint16(tp)}, netproto.NewHashes(hashes.Bytes()[:stored*32], 32)))
+		}
+		hit, err := c.Lookup(t.Context(), 129, hashes)
+		require.NoError(t, err)
+		require.EqualValues(t, 16*stored, hit.Tokens, "pool %d", i)
+		e, err := c.Explain(t.Context(), 129, hashes)
+		require.NoError(t, err)
+		require.Equal(t, pool.Name, e.Pool)
+		require.Equal(t, pool.Name, statOf(t, c).Pool)
+		require.NoError(t, c.Close())
+	}
+	hit, err := first.Lookup(t.Context(), 129, hashes)
+	require.NoError(t, err)
+	require.EqualValues(t, 16, hit.Tokens, "a pool with a connection does not give way")
+	require.LessOrEqual(t, statOf(t, first).Pools, int64(8))
+	require.LessOrEqual(t, len(server.PoolStats()), 9, "labels are bounded")
+}
+
+func numberedPool(i int) coordinator.Pool {
+	return coordinator.Pool{VLLM: "0.33.0", ModelName: fmt.Sprintf("model-%d", i), TPSize: 1 + i%3}
+}
+
+// Pools whose connections stay do not give way.
+func TestTooManyPools(t *testing.T) {
+	server := startPools(t, nil, Config{MaxPools: 2, AcceptPool: memoryService})
+	for i := range 2 {
+		dialTest(t, server, client.WithPool("", numberedPool(i)))
+	}
+	_, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(2)))
+	require.ErrorIs(t, err, client.ErrRefused)
+	require.ErrorContains(t, err, "all described pools have connections, and there are max_pools of them: 2")
+	dialTest(t, server, client.WithPool("", numberedPool(1)))
+}
+
+// Over memory each pool has its own blocks.
+func TestPoolsOverMemory(t *testing.T) {
+	own, err := memoryService(lookuptest.Blocks16)
+	require.NoError(t, err)
+	named, err := memoryService(numberedPool(1))
+	require.NoError(t, err)
+	server := startPools(t, own, Config{Pools: []NamedPool{{"one", named}}, AcceptPool: memoryService})
+	hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+	plain, byName := dialTest(t, server), dialTest(t, server, client.WithPoolName("one"))
+	described := dialTest(t, server, client.WithPool("two", numberedPool(2)))
+	again := dialTest(t, server, client.WithPoolName("two"))
+	require.NoError(t, plain.Store(t.Context(), netproto.GroupRank{}, hashes))
+	for tp := range 3 {
+		require.NoError(t, described.Store(t.Context(), netproto.GroupRank{TPRank: uint16(tp)}, netproto.NewHashes(hashes.Bytes()[:64], 32)))
+	}
+	for want, c := range map[int64]*client.Client{128: plain, 0: byName, 32: described} {
+		hit, err := c.Lookup(t.Context(), 128, hashes)
+		require.NoError(t, err)
+		require.Equal(t, want, hit.Tokens)
+	}
+	hit, err := again.Lookup(t.Context(), 128, hashes)
+	require.NoError(t, err)
+	require.EqualValues(t, 32, hit.Tokens)
+	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPoolName("three"))
+	require.ErrorContains(t, err, `no pool of this name: "three"`)
+	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("one", numberedPool(2)))
+	require.ErrorIs(t, err, client.ErrPoolDiffers)
+	require.ErrorContains(t, err, `as pool "one": model_name is "model-1", described as "model-2"`)
+	require.NoError(t, described.Reset(t.Context()))
+	hit, err = plain.Lookup(t.Context(), 128, hashes)
+	require.NoError(t, err)
+	require.EqualValues(t, 128, hit.Tokens, "a reset is about one pool")
+}
+
+// Without a pool what concerns blocks is refused, and nothing else.
+func TestNoPool(t *testing.T) {
+	for _, backend := range []*lookup.SharedBackend{nil, lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)} {
+		server := startPools(t, nil, Config{AcceptPool: memoryService, Backend: backend})
+		c := dialTest(t, server)
+		hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
+		_, err := c.Lookup(t.Context(), 128, hashes)
+		require.ErrorIs(t, err, client.ErrRefused)
+		require.ErrorContains(t, err, "no pool: this server has none of its own")
+		_, err = c.Lookup(t.Context(), 128, netproto.Hashes{})
+		require.ErrorContains(t, err, "no pool")
+		_, err = c.Explain(t.Context(), 128, hashes)
+		require.ErrorContains(t, err, "no pool")
+		require.ErrorContains(t, c.Store(t.Context(), netproto.GroupRank{}, hashes), "no pool")
+		require.ErrorContains(t, c.Evict(t.Context(), netproto.GroupRank{}, hashes), "no pool")
+		require.ErrorContains(t, c.Reset(t.Context()), "no pool")
+		require.NoError(t, c.Ping(t.Context()))
+		require.Zero(t, statOf(t, c).Pools)
+		require.NoError(t, server.Ready())
+	}
+}
+
+// A request that waits for the store is about the pool that its connection had then.
+func TestPoolChangesBetweenRequests(t *testing.T) {
+	store := lookuptest.Filled(t)
+	gate := lookuptest.NewGate()
+	shared := lookup.NewSharedBackend(store, patient, nil)
+	accept := func(pool coordinator.Pool) (*lookup.Service, error) {
+		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
+	}
+	server := startPools(t, nil, Config{Backend: shared, AcceptPool: accept})
+	hashes := lookuptest.Chain("a", 2, 32)
+	one, two := numberedPool(3), numberedPool(6) // one rank each
+	for i, pool := range []coordinator.Pool{one, two} {
+		c := dialTest(t, server, client.WithPool("", pool))
+		require.NoError(t, c.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(hashes[:(i+1)*32], 32)))
+	}
+	store.Holding(gate, "exists", "model-3")
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	var batch []byte
+	for _, pool := range []coordinator.Pool{one, two} {
+		text, err := json.Marshal(pool)
+		require.NoError(t, err)
+		batch = append(batch, lookuptest.Encode([]byte("pool"), text)...)
+		batch = append(batch, lookuptest.Encode([]byte("lookup"), u32s(33), []byte{0, 32}, hashes)...)
+	}
+	p.Send(t, batch)
+	close(gate.Open)
+	for _, hit := range []uint32{16, 32} {
+		require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
+		require.Equal(t, u32s(hit, 0, hit), bytes.Join(p.Next(t), nil))
+	}
+}
+
+// What is no description is refused, and the connection keeps its pool.
+func TestBadDescriptions(t *testing.T) {
+	own, err := memoryService(lookuptest.Blocks16)
+	require.NoError(t, err)
+	server := startPools(t, own, Config{AcceptPool: memoryService})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	for text, want := range map[string]string{
+		"":                              "description of a pool is empty or over 65536 bytes",
+		strings.Repeat(" ", 64<<10+1):   "description of a pool is empty or over 65536 bytes",
+		"{":                             "the description of the pool cannot be read: unexpected EOF",
+		"[]":                            "the description of the pool cannot be read: json: ",
+		`{"tp": 2}`:                     `json: unknown field "tp"`,
+		`{} {}`:                         "text behind the object",
+		`{"name": ""}`:                  "",
+		`{"name": "a b", "tp_size": 2}`: "a pool's name is 1 to 255 printable ASCII characters",
+		`{"name": "nobody"}`:            `no pool of this name: "nobody"`,
+		`{"tp_size": -1}`:               "the described pool: coordinator: invalid pool: tp_size: tp_size is -1",
+		`{"tp_size": 5000}`:             "too many groups and ranks for a described pool: 5000, at most 4096",
+		`{"vllm": "0.99"}`:              "unknown vLLM release",
+	} {
+		frames := describe(t, p, []byte(text))
+		if want == "" {
+			require.Equal(t, []byte{netproto.StatusDone}, frames[0], "%s: %s", text, frames)
+			continue
+		}
+		require.Len(t, frames, 2, text)
+		require.Equal(t, []byte{netproto.StatusFailed}, frames[0], text)
+		require.Contains(t, string(frames[1]), want, text)
+	}
+	frames := p.Ask(t, []byte("pool"), []byte("{}"), []byte("more"))
+	require.Contains(t, string(frames[1]), netproto.ErrExtraFrame.Error())
+	frames = p.Ask(t, []byte("pool"))
+	require.Contains(t, string(frames[1]), netproto.ErrMissingFrame.Error())
+	require.Equal(t, []byte{1}, p.Ask(t, []byte("ping"))[0])
+}
+
+// Lookups with hashes of another length than the described are refused.
+func TestHashLength(t *testing.T) {
+	server := startPools(t, nil, Config{AcceptPool: memoryService})
+	c := dialTest(t, server, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", HashLen: 32}))
+	_, err := c.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("a", 1, 16), 16))
+	require.ErrorContains(t, err, "hashes of another length than the pool's: 16 bytes, those of the pool have 32")
+	_, err = c.Lookup(t.Context(), 16, netproto.NewHashes(lookuptest.Chain("a", 1, 32), 32))
+	require.NoError(t, err)
+}
+
+// No description makes a server fail, and those of one pool give the same pool.
+func FuzzDescription(f *testing.F) {
+	for _, pool := range []coordinator.Pool{{}, engine(), numberedPool(3)} {
+		text, err := json.Marshal(pool)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte(`{"name": "x"}`))
+	own, err := memoryService(engine())
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		server, err := New(own, Config{MaxPools: 2, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
+			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}})
+		}})
+		require.NoError(t, err)
+		p, err := server.describedPool(text)
+		if err != nil {
+			return
+		}
+		again, err := server.describedPool(text)
+		require.NoError(t, err)
+		require.Same(t, p, again)
+		_, err = json.Marshal(p.reply())
+		require.NoError(t, err)
+	})
+}
