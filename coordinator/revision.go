@@ -106,11 +106,14 @@ func isNewer(a, b string) bool {
 // versionNumbers returns the leading numbers of a release, none if it does not begin with one.
 func versionNumbers(release string) (numbers []int) {
 	for part := range strings.SplitSeq(release, ".") {
-		n, err := strconv.Atoi(part)
+		digits := part[:len(part)-len(strings.TrimLeft(part, "0123456789"))]
+		n, err := strconv.Atoi(digits)
 		if err != nil {
 			return numbers
 		}
-		numbers = append(numbers, n)
+		if numbers = append(numbers, n); digits != part {
+			return numbers
+		}
 	}
 	return numbers
 }

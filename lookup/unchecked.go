@@ -14,8 +14,7 @@ type unchecked struct {
 type uncheckedBlock struct{ scan, position int32 }
 
 // maxUnchecked bounds the hashes that a lookup keeps so: 256 KiB of 64 bytes each. Those
-// beyond it count as absent, as those that index.Found does not know any more. So a hit is
-// never too high.
+// beyond it count as absent, as those that index.Found does not know any more.
 const maxUnchecked = 1 << 12
 
 // beginUnchecked sets the positions of a group set that are kept. Requests by anchors have

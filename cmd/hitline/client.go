@@ -18,6 +18,7 @@ import (
 // target is the flags that all commands with a client share.
 type target struct {
 	connect string
+	pool    string // name of the pool at the server, "" for its own
 	timeout time.Duration
 	json    bool
 }
@@ -25,6 +26,7 @@ type target struct {
 // addFlags defines the flags.
 func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, ipc:///path or\nipc://@name")
+	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer\ntogether")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
 }
@@ -44,7 +46,11 @@ func (t *target) check() error {
 func (t *target) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	c, err := client.Dial(ctx, t.connect, client.WithTimeout(0)) // ctx has the timeout
+	options := []client.Option{client.WithTimeout(0)} // ctx has the timeout
+	if t.pool != "" {
+		options = append(options, client.WithPoolName(t.pool))
+	}
+	c, err := client.Dial(ctx, t.connect, options...)
 	if err != nil {
 		return t.wrapError(ctx, err)
 	}

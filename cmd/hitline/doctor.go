@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -41,6 +43,9 @@ the tokens of a block, the length of a lookup's hashes, and the order of the
 groups. It says what a lookup of the prompt hits, and if that is not all, where
 each group ends and why. Take a prompt that an engine has stored.
 
+With --pool it examines the store for a pool of a running server. hitline stat
+and the server's log name them.
+
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
 connection.`,
@@ -51,6 +56,8 @@ connection.`,
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "most `time` to wait for the store")
 	asJSON := cmd.Flags().Bool("json", false, "print one line of JSON")
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for\nits blocks")
+	pool := cmd.Flags().String("pool", "", "examine the store for the pool of this `name` of a\nrunning server, as its engine has described it")
+	connect := cmd.Flags().String("connect", api.DefaultListen, "`address` of that\nserver")
 	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line;\n- is standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
@@ -64,6 +71,20 @@ connection.`,
 		if err != nil {
 			return configError(err)
 		}
+		if *pool != "" {
+			t := target{connect: *connect, pool: *pool, timeout: *timeout}
+			if err := t.check(); err != nil {
+				return err
+			}
+			if err := t.usePool(cmd.Context(), cfg); err != nil {
+				return err
+			}
+		} else if cmd.Flags().Changed("connect") {
+			return usagef("--connect is of no use without --pool")
+		}
+		if !cfg.ServesPool() {
+			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))
+		}
 		prompt, err := loadPrompt(cmd, *tokens, *file)
 		if err != nil {
 			return err
@@ -73,6 +94,17 @@ connection.`,
 		return doctor(ctx, cmd, cfg, prompt, *asJSON)
 	}
 	return cmd
+}
+
+// usePool makes the server's pool that of the configuration.
+func (t *target) usePool(ctx context.Context, cfg *config.Config) error {
+	return t.do(ctx, func(_ context.Context, c *client.Client) error {
+		pool, _ := c.Pool()
+		if err := cfg.UsePool(fmt.Sprintf("pool %q of %s", t.pool, t.connect), pool.Pool); err != nil {
+			return configError(err)
+		}
+		return nil
+	})
 }
 
 // loadPrompt returns the prompt that the flags describe. Without the flags it has no

@@ -56,7 +56,7 @@ func TestDoctorWithoutConnection(t *testing.T) {
 	dead := closedAddress(t)
 	for name, config := range map[string]string{
 		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
-		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
+		"mooncake": "pool: {model_name: m}\nbackend: {mooncake: {masters: [" + dead + "]}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := runDoctor(t, config, "--timeout", "2s")
@@ -171,7 +171,7 @@ func TestServeWithoutStore(t *testing.T) {
 	dead := closedAddress(t)
 	for name, config := range map[string]string{
 		"redis":    "pool: {model_name: m}\nbackend: {redis: {url: 'redis://:s3cret@" + dead + "'}}\n",
-		"mooncake": "backend: {mooncake: {masters: [" + dead + "]}}\n",
+		"mooncake": "pool: {model_name: m}\nbackend: {mooncake: {masters: [" + dead + "]}}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServe(t, config)

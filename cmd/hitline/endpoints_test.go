@@ -77,7 +77,7 @@ func TestEndpoints(t *testing.T) {
 	wants("/readyz", 200, "ok\n")
 	status, body := o.get(t, "GET", "/metrics")
 	assert.Equal(t, 200, status)
-	for _, name := range []string{"\nhitline_ready 1\n", "\nhitline_lookups_total 0\n", "\ngo_goroutines ", "\nprocess_open_fds ", "\nprocess_max_fds "} {
+	for _, name := range []string{"\nhitline_ready 1\n", "\nhitline_lookups_total{pool=\"\"} 0\n", "\ngo_goroutines ", "\nprocess_open_fds ", "\nprocess_max_fds "} {
 		assert.Contains(t, body, name)
 	}
 	status, _ = o.get(t, "GET", "/")

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"encoding/hex"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
 )
 
 // TestMooncake runs doctor and serve over a live master. Mooncake's own client has put the
@@ -31,6 +37,7 @@ func TestMooncake(t *testing.T) {
 		assert.Contains(t, strings.Join(d.Notes, "\n"), "name the port of the masters that lists them in backend.mooncake.admin")
 	})
 	t.Run("serve", func(t *testing.T) { testServeFromMooncake(t, masters, n) })
+	t.Run("described pools", func(t *testing.T) { testDescribedPools(t, masters, m, n) })
 	t.Run("wrong pool", func(t *testing.T) { testWrongPools(t, masters+", admin: ['"+m.Admin+"']}") })
 	t.Run("wrong pool, seen by lookups alone", func(t *testing.T) { testWrongPoolUnlisted(t, masters+"}") })
 	t.Run("wrong connection", func(t *testing.T) {
@@ -73,6 +80,46 @@ func testServeFromMooncake(t *testing.T, masters string, n *storetest.Node) {
 		assert.Equal(t, exitFailed, got.code)
 		assert.Contains(t, got.stderr, "a Mooncake store")
 	}
+}
+
+// testDescribedPools answers two engines about their pools, which nothing configures. Doctor
+// takes that of one.
+func testDescribedPools(t *testing.T, masters string, m *storetest.Master, n *storetest.Node) {
+	s := startServe(t, "backend: {"+masters+"}}\n")
+	assert.Contains(t, strings.Join(s.logLines(), "\n"), `"accept_pools":true`)
+	llama := coordinator.Pool{VLLM: "0.28.0", ModelName: "org/llama", TPSize: 2, Groups: []coordinator.Group{{BlockSize: 16}}}
+	hybrid := coordinator.Pool{VLLM: "0.33.0", ModelName: "org/hybrid", Groups: []coordinator.Group{
+		{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32},
+	}}
+	hashes := hexHashes("two", 8, 32)
+	for i, hash := range hashes {
+		for tp := range 2 {
+			n.Put(fmt.Sprintf("llama@tp_rank:%d@pcp0@dcp0@pp_rank:0@group:0@%s", tp, hash))
+		}
+		if i < 5 {
+			n.Put("hybrid@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@" + hash)
+		}
+		if i == 3 || i == 4 {
+			n.Put("hybrid@tp_rank:0@pcp0@dcp0@pp_rank:0@group:1@" + hash)
+		}
+	}
+	blob, err := hex.DecodeString(strings.Join(hashes, ""))
+	require.NoError(t, err)
+	hits := map[string]int64{}
+	for _, pool := range []coordinator.Pool{llama, hybrid} {
+		c, err := client.Dial(t.Context(), s.address, client.WithPool(pool.ModelName, pool))
+		require.NoError(t, err)
+		defer c.Close()
+		hit, err := c.Lookup(t.Context(), 129, netproto.NewHashes(blob, 32))
+		require.NoError(t, err)
+		hits[pool.ModelName] = hit.Tokens
+	}
+	assert.Equal(t, map[string]int64{"org/llama": 128, "org/hybrid": 80}, hits)
+	file := filepath.Join(t.TempDir(), "prompt.hex")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Join(hashes, "\n")), 0o600))
+	d := runDoctor(t, "backend: {"+masters+", admin: ['"+m.Admin+"']}}\n", "--pool", "org/llama", "--connect", s.address, "--tokens", "128", "--hashes-file", file)
+	assert.Equal(t, exitDone, d.Exit, d.Problems)
+	assert.Contains(t, strings.Join(d.Notes, "\n"), "all 8 blocks that the prompt's 128 tokens need are in the store on every rank of every group")
 }
 
 // testWrongPoolUnlisted is over a store that cannot list its keys: only a prompt's blocks

@@ -126,7 +126,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 		forPool: func(rules *coordinator.Coordinator) (backend.Backend, error) {
 			prefix, err := redisPrefix(rules)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("model_name %w", err)
 			}
 			return b.WithPrefix(prefix), nil
 		},
@@ -136,7 +136,7 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 // redisPrefix returns the prefix of a pool's keys in a Redis.
 func redisPrefix(rules *coordinator.Coordinator) (string, error) {
 	if pool := rules.Pool(); pool.ModelName == "" && pool.CachePrefix == "" {
-		return "", errors.New("model_name is empty; set it to the engine's model, with which the keys in a Redis begin")
+		return "", errors.New("is empty; set it to the engine's model, with which the keys in a Redis begin")
 	}
 	return redis.PoolPrefix(rules), nil
 }

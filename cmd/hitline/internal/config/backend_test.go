@@ -88,7 +88,8 @@ func TestBackendYAML(t *testing.T) {
 		assert.NotContains(t, string(printed), "#")
 		back, err := Load(Source{File: write(t, string(printed))})
 		require.NoError(t, err, "%s", printed)
-		back.origins, back.written = c.origins, c.written
+		require.Equal(t, c.Accepts(), back.Accepts())
+		back.origins, back.written, back.AcceptPools = c.origins, c.written, c.AcceptPools
 		assert.Equal(t, c, back, "%s", printed)
 	}
 }

@@ -267,7 +267,8 @@ func TestYAMLRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		back, err := Load(Source{File: write(t, string(text))})
 		require.NoError(t, err, "%s", text)
-		back.origins, back.written = c.origins, c.written
+		require.Equal(t, c.Accepts(), back.Accepts())
+		back.origins, back.written, back.AcceptPools = c.origins, c.written, c.AcceptPools
 		assert.Equal(t, c, back, "%s", text)
 	}
 }

@@ -32,6 +32,9 @@ func Load(src Source) (*Config, error) {
 	if err := c.readFlags(src.Flags); err != nil {
 		return nil, err
 	}
+	if err := c.readMooncakeConfig(src.Environ); err != nil {
+		return nil, err
+	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}

@@ -163,6 +163,13 @@ func (c *Config) HasPool() bool {
 // WrittenPool returns pool as it was configured, before its defaults were filled in.
 func (c *Config) WrittenPool() coordinator.Pool { return c.written }
 
+// UsePool makes pool that of the configuration. at says where it comes from.
+func (c *Config) UsePool(at string, pool coordinator.Pool) error {
+	c.origins.set("pool", origin{name: at})
+	c.Pool = pool
+	return c.checkPool()
+}
+
 // Accepts reports whether clients may describe further pools.
 func (c *Config) Accepts() bool {
 	if c.AcceptPools != nil {

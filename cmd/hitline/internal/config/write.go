@@ -27,7 +27,7 @@ func (c *Config) YAML() ([]byte, error) {
 		}
 	}
 	shown := *c
-	shown.Pools = named
+	shown.Pools, shown.AcceptPools = named, new(c.Accepts())
 	text, err := yaml.MarshalWithOptions(&shown, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
 	if !c.ServesPool() {
 		text = ownPool.ReplaceAll(text, nil)

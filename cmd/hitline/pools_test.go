@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Several pools in one process: each command asks about the one that it names.
+func TestPools(t *testing.T) {
+	s := startServe(t, "pool: {model_name: a}\npools: {big: {vllm: 0.33.0, model_name: b, tp_size: 2}}\nmetrics: 127.0.0.1:0\n")
+	hashes := strings.Join(hexHashes("h", 8, 32), "\n")
+	ask := func(line string) result {
+		return hitline(t, hashes, append(strings.Fields(line), "--connect", s.address)...)
+	}
+	require.Equal(t, exitDone, ask("store --hashes-file -").code)
+	for tp := range 2 {
+		got := ask("store --pool big --hashes-file - --tp-rank " + string(rune('0'+tp)))
+		require.Equal(t, exitDone, got.code, got.stderr)
+	}
+	assert.Equal(t, result{exitDone, "128\n", ""}, ask("lookup --tokens 128 --hashes-file -"))
+	got := ask("lookup --pool big --tokens 128 --hashes-file - --json")
+	assert.Equal(t, `{"hit_tokens":112,"num_tokens":128,"hashes":8,"tail_boundaries":[112]}`+"\n", got.stdout)
+	got = ask("lookup --pool big --tokens 129 --hashes-file - --explain --json")
+	assert.Contains(t, got.stdout, `{"pool":"big","hit_tokens":128,`)
+	got = ask("stat --pool big")
+	assert.Regexp(t, `(?m)^pool +big$`, got.stdout)
+	assert.Regexp(t, `(?m)^pools +2$`, got.stdout)
+	got = ask("lookup --pool nobody --tokens 128 --hashes-file -")
+	assert.Equal(t, exitFailed, got.code)
+	assert.Contains(t, got.stderr, `no pool of this name: "nobody"`)
+	require.Equal(t, exitDone, ask("reset --pool big").code)
+	assert.Equal(t, result{exitDone, "128\n", ""}, ask("lookup --tokens 128 --hashes-file -"))
+}
+
+// The master's address may come from Mooncake's own configuration.
+func TestMooncakeConfigPath(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mooncake.json")
+	t.Setenv("MOONCAKE_CONFIG_PATH", file)
+	check := func(args ...string) result { return hitline(t, "", append([]string{"serve", "--check"}, args...)...) }
+	got := check("--backend", "mooncake")
+	assert.Equal(t, exitUsage, got.code)
+	assert.Contains(t, got.stderr, "MOONCAKE_CONFIG_PATH: open "+file)
+	for text, want := range map[string]string{
+		"x":  "is no JSON",
+		"{}": "has no master_server_address; give the address in backend.mooncake.masters",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		got = check("--backend", "mooncake")
+		assert.Equal(t, exitUsage, got.code)
+		assert.Contains(t, got.stderr, want)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(`{"master_server_address": "10.0.0.1:50051", "protocol": "tcp"}`), 0o600))
+	got = check("--backend", "mooncake")
+	assert.Equal(t, exitDone, got.code, got.stderr)
+	assert.Contains(t, got.stdout, `- "10.0.0.1:50051"`)
+	assert.Contains(t, got.stdout, "accept_pools: true")
+	assert.NotContains(t, got.stdout, "\npool:")
+	assert.Equal(t, exitDone, check().code, "another backend does not read it")
+}
+
+// Doctor needs a pool, configured or of a server.
+func TestDoctorWithoutPool(t *testing.T) {
+	got := hitline(t, "", "doctor", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1']}}\n"))
+	assert.Equal(t, exitUsage, got.code)
+	assert.Contains(t, got.stderr, "no pool is configured; give --pool and the name of one that a running server has, or configure pool")
+	got = hitline(t, "", "doctor", "--connect", "127.0.0.1:1")
+	assert.Equal(t, exitUsage, got.code)
+	assert.Contains(t, got.stderr, "--connect is of no use without --pool")
+	got = hitline(t, "", "doctor", "--pool", "x", "--connect", closedAddress(t), "--timeout", "2s")
+	assert.Equal(t, exitNoConnection, got.code, got.stderr)
+}
