@@ -63,8 +63,8 @@ var releases = []struct {
 	{"0.33.0", Revision0330},
 }
 
-// knownReleases returns the names of the known releases of vLLM, oldest first.
-func knownReleases() []string {
+// Releases returns the names of the known releases of vLLM, oldest first.
+func Releases() []string {
 	names := make([]string, len(releases))
 	for i := range releases {
 		names[i] = releases[i].name
@@ -134,7 +134,7 @@ func parseRelease(name string) (Revision, error) {
 			return release.revision, nil
 		}
 	}
-	known := strings.Join(knownReleases(), ", ")
+	known := strings.Join(Releases(), ", ")
 	if meant := suggestRelease(name); meant != "" {
 		return 0, fmt.Errorf("%q is not the name of a vLLM release, write %q", name, meant)
 	}
