@@ -6,6 +6,7 @@
 //   - session: one connection.
 //   - turn: one call of session.receive or handleWake: the bytes of one read, or a wake-up
 //     by a worker, and the replies. OnTraffic may take several turns.
+//   - pool: one engine's pool with its service; a session has one at a time, or none.
 //   - handler: serves the requests of one session, over the memory index or a backend.
 //   - remote request: one request over a backend, from its first byte to its reply.
 //   - worker: a goroutine that calls the backend.
@@ -41,6 +42,7 @@
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts
+//	pools.go           the pools that are served; pool_request.go how one is described
 //	handler.go         what the two handlers share
 //	memory_handler.go  requests over the memory index
 //	remote_handler.go  requests over a backend; remote_request.go one of them
