@@ -253,7 +253,14 @@ func TestNoPool(t *testing.T) {
 // A request that waits for the store is about the pool that its connection had then.
 func TestPoolChangesBetweenRequests(t *testing.T) {
 	store := lookuptest.Filled(t)
-	gate := lookuptest.NewGate()
+	gate, arrived := lookuptest.NewGate(), make(chan struct{}, 9)
+	store.Before = func(ctx context.Context, op string, keys []string) error {
+		if op == "exists" && strings.HasPrefix(keys[0], "model-3@") {
+			arrived <- struct{}{}
+			return gate.Wait(ctx)
+		}
+		return nil
+	}
 	shared := lookup.NewSharedBackend(store, patient, nil)
 	accept := func(pool coordinator.Pool) (*lookup.Service, error) {
 		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
@@ -265,7 +272,6 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 		c := dialTest(t, server, client.WithPool("", pool))
 		require.NoError(t, c.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(hashes[:(i+1)*32], 32)))
 	}
-	store.Holding(gate, "exists", "model-3")
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	var batch []byte
 	for _, pool := range []coordinator.Pool{one, two} {
@@ -275,6 +281,8 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 		batch = append(batch, lookuptest.Encode([]byte("lookup"), u32s(33), []byte{0, 32}, hashes)...)
 	}
 	p.Send(t, batch)
+	<-arrived // the first lookup waits for the store, and the pool has changed behind it
+	lookuptest.Eventually(t, "the second lookup was answered", func() bool { return store.Calls.Load() >= 4 })
 	close(gate.Open)
 	for _, hit := range []uint32{16, 32} {
 		require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
