@@ -86,11 +86,7 @@ func (s *Server) describedPool(text []byte) (*pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the described pool: %w", err)
 	}
-	p, err := s.pools.find(d.Name, rules)
-	if p != nil || err != nil {
-		return p, err
-	}
-	return s.pools.add(d.Name, rules)
+	return s.pools.get(d.Name, rules)
 }
 
 // parseDescription decodes the JSON of a pool request. onlyName says that it has nothing but

@@ -222,7 +222,21 @@ func TestPoolsOverMemory(t *testing.T) {
 	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("one", numberedPool(2)))
 	require.ErrorIs(t, err, client.ErrPoolDiffers)
 	require.ErrorContains(t, err, `as pool "one": model_name is "model-1", described as "model-2"`)
+	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("two", numberedPool(4)))
+	require.ErrorIs(t, err, client.ErrPoolDiffers, "the pool has connections")
+	require.NoError(t, again.Close())
 	require.NoError(t, described.Reset(t.Context()))
+	require.NoError(t, described.Close())
+	lookuptest.Eventually(t, "an engine that has changed gets its pool anew", func() bool {
+		c, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool("two", numberedPool(4)))
+		if err != nil {
+			require.ErrorIs(t, err, client.ErrPoolDiffers)
+			return false
+		}
+		pool, _ := c.Pool()
+		require.Equal(t, "model-4", pool.Pool.ModelName)
+		return c.Close() == nil
+	})
 	hit, err = plain.Lookup(t.Context(), 128, hashes)
 	require.NoError(t, err)
 	require.EqualValues(t, 128, hit.Tokens, "a reset is about one pool")

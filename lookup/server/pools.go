@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,7 @@ type pools struct {
 	own    *pool // of connections that ask for none, nil if there is none
 	accept func(coordinator.Pool) (*lookup.Service, error)
 	max    int // described ones
+	logger *slog.Logger
 
 	mu     sync.Mutex
 	byName map[string]*pool // all but own
@@ -73,7 +75,7 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	if cfg.MaxPools <= 0 {
 		cfg.MaxPools = DefaultMaxPools
 	}
-	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, byName: map[string]*pool{}, labels: map[string]bool{}}
+	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger, byName: map[string]*pool{}, labels: map[string]bool{}}
 	use := func(service *lookup.Service) {
 		if remote := service.Remote(); remote != nil {
 			cfg.Backend = remote.SharedBackend
@@ -151,26 +153,50 @@ func (ps *pools) byNameOnly(name string) (*pool, error) {
 	return nil, fmt.Errorf("%w: %q", errUnknownPool, name)
 }
 
-// find returns the pool that a client describes: that of the name if one is given, otherwise
-// one that does not differ. If there is none it returns nil, or what differs if no further
-// pool is accepted.
-func (ps *pools) find(name string, described *coordinator.Coordinator) (*pool, error) {
+// get returns the pool that a client describes: that of the name if one is given, otherwise
+// one that does not differ. If there is none it makes one, if such are accepted.
+func (ps *pools) get(name string, described *coordinator.Coordinator) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	var p *pool
+	var err error
 	if name != "" {
-		p := ps.byName[name]
-		if p == nil {
-			return nil, nil
-		}
-		if differences := p.service.Compare(described); len(differences) > 0 {
-			return nil, &differsError{name, differences}
-		}
-		return p, nil
+		p, err = ps.findNamed(name, described)
+	} else {
+		p, err = ps.findEqual(described)
 	}
+	if p != nil || err != nil {
+		return p, err
+	}
+	return ps.add(name, described)
+}
+
+// findNamed returns the pool of a name, nil if there is none, and an error if it differs. A
+// described one without connections then gives way. mu is held.
+func (ps *pools) findNamed(name string, described *coordinator.Coordinator) (*pool, error) {
+	p := ps.byName[name]
+	if p == nil {
+		return nil, nil
+	}
+	differences := p.service.Compare(described)
+	switch {
+	case len(differences) == 0:
+		return p, nil
+	case p.described && p.connections == 0:
+		ps.remove(p)
+		return nil, nil
+	}
+	return nil, &differsError{name, differences}
+}
+
+// findEqual returns a pool that does not differ, nil if there is none. If none would be made
+// then, it returns the least that differs. mu is held.
+func (ps *pools) findEqual(described *coordinator.Coordinator) (*pool, error) {
+	digest := digestOf(described.Pool())
 	var nearest *differsError
 	for _, p := range ps.all() {
 		if p.described {
-			if p.digest == digestOf(described.Pool()) {
+			if p.digest == digest {
 				return p, nil
 			}
 			continue
@@ -207,7 +233,7 @@ func (ps *pools) all() []*pool {
 }
 
 // add makes the service of a described pool, and adds it under the name. If there are max
-// described ones, one without connections gives way.
+// described ones, one without connections gives way. mu is held.
 func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, error) {
 	if ps.accept == nil {
 		return nil, errNotAccepted
@@ -219,8 +245,6 @@ func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, er
 	if ranks > maxDescribedRanks {
 		return nil, fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, ranks, maxDescribedRanks)
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
 	if err := ps.makeRoom(); err != nil {
 		return nil, err
 	}
@@ -232,9 +256,6 @@ func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, er
 	if p.described = true; p.name == "" {
 		p.name = poolName(p)
 	}
-	if other := ps.byName[p.name]; other != nil { // another connection was faster
-		return other, nil
-	}
 	if p.label = p.name; !ps.labels[p.label] {
 		if len(ps.labels) >= ps.max {
 			p.label = otherPools
@@ -243,7 +264,15 @@ func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, er
 		}
 	}
 	ps.byName[p.name] = p
+	config := service.Pool()
+	ps.logger.Info("pool described", "pool", p.name, "model", config.ModelName, "vllm", config.FittingReleases(), "digest", p.digest[:8])
 	return p, nil
+}
+
+// remove removes a described pool. mu is held.
+func (ps *pools) remove(p *pool) {
+	delete(ps.byName, p.name)
+	ps.logger.Info("pool removed", "pool", p.name)
 }
 
 // otherPools is the label of the pools that have none of their own.
@@ -281,7 +310,7 @@ func (ps *pools) makeRoom() error {
 	case oldest == nil:
 		return fmt.Errorf("%w: %d", errTooManyPools, ps.max)
 	}
-	delete(ps.byName, oldest.name)
+	ps.remove(oldest)
 	return nil
 }
 
@@ -297,6 +326,17 @@ func (ps *pools) move(from, to *pool) {
 	if to != nil {
 		to.connections++
 	}
+}
+
+// count returns how many pools there are.
+func (ps *pools) count() int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	n := len(ps.byName)
+	if ps.own != nil {
+		n++
+	}
+	return n
 }
 
 // snapshot returns the pools, the own one first and then by name.

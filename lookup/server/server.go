@@ -83,6 +83,9 @@ const readBuffer = 64 << 10
 // if it accepts pools: connections then name or describe theirs. It returns ErrConfig if the
 // configuration is not valid.
 func New(service *lookup.Service, cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	pools, err := newPools(service, &cfg)
 	if err != nil {
 		return nil, err
@@ -100,9 +103,6 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	if cfg.Loops <= 0 {
 		cfg.Loops = runtime.GOMAXPROCS(0)
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	if files, err := openFileLimit(); err != nil {
