@@ -280,7 +280,7 @@ func TestResetSparesOthers(t *testing.T) {
 			}
 			other := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: "m"})
 			require.NoError(t, other.Store(testContext(t), blocks("m", 10)[2:]))
-			b := testBackend(t, Config{URL: url, Layout: layout, KeyPrefix: prefix})
+			b := other.WithPrefix(prefix)
 			keys := blocks(prefix, 5000)
 			require.NoError(t, b.Store(testContext(t), keys))
 			info, err := b.Info(testContext(t))

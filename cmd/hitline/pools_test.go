@@ -8,6 +8,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
 )
 
 // Several pools in one process: each command asks about the one that it names.
@@ -73,4 +78,38 @@ func TestDoctorWithoutPool(t *testing.T) {
 	assert.Contains(t, got.stderr, "--connect is of no use without --pool")
 	got = hitline(t, "", "doctor", "--pool", "x", "--connect", closedAddress(t), "--timeout", "2s")
 	assert.Equal(t, exitNoConnection, got.code, got.stderr)
+}
+
+// Over one Redis each described pool has its own blocks.
+func TestDescribedPoolsOverRedis(t *testing.T) {
+	redis := storetest.StartRedis(t)
+	for _, layout := range []string{"keys", "set"} {
+		s := startServe(t, "backend: {redis: {url: 'redis://"+redis.Addr+"', timeout: 5s, layout: "+layout+"}}\n")
+		dial := func(model string, groups ...coordinator.Group) (*client.Client, error) {
+			return client.Dial(t.Context(), s.address, client.WithPool("", coordinator.Pool{VLLM: "0.28.0", ModelName: model, Groups: groups}))
+		}
+		hashes := netproto.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)), 32)
+		one, err := dial("one-" + layout)
+		require.NoError(t, err)
+		defer one.Close()
+		two, err := dial("two-"+layout, coordinator.Group{BlockSize: 32})
+		require.NoError(t, err)
+		defer two.Close()
+		require.NoError(t, one.Store(t.Context(), netproto.GroupRank{}, hashes))
+		hits := func() (all []int64) {
+			for _, c := range []*client.Client{one, two} {
+				hit, err := c.Lookup(t.Context(), 65, hashes)
+				require.NoError(t, err)
+				all = append(all, hit.Tokens)
+			}
+			return all
+		}
+		assert.Equal(t, []int64{32, 0}, hits())
+		require.NoError(t, two.Store(t.Context(), netproto.GroupRank{}, hashes))
+		assert.Equal(t, []int64{32, 32}, hits())
+		require.NoError(t, one.Reset(t.Context()))
+		assert.Equal(t, []int64{0, 32}, hits())
+		_, err = dial("")
+		require.ErrorContains(t, err, "model_name is empty; set it to the engine's model, with which the keys in a Redis begin")
+	}
 }
