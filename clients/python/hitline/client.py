@@ -28,7 +28,7 @@ LookupKeyClient for an engine of these releases.
 
 A client may say which pool its requests are about, by the pool's name or by a
 description of the engine's pool. The server is told so on each new connection, before
-the first request about blocks. If it has no such pool, those requests fail: with
+the first request but for pings. If it has no such pool, those requests fail: with
 PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
 """
 
@@ -341,7 +341,7 @@ class _Requests:
             raise BadReply("ping came back with another payload")
 
     def stat(self) -> dict[str, Any]:
-        """Returns the server's counters."""
+        """Returns the counters of the server and of the client's pool."""
         return _decode_object("stat", self._command(STAT))
 
     @property
@@ -546,8 +546,8 @@ class _Requests:
             self._lock.release()
 
     def _exchange_locked(self, frames: tuple[bytes, ...], deadline: float, in_pool: bool = False) -> list[bytes]:
-        """in_pool: the request needs the pool, although it is not about blocks."""
-        in_pool = bool(self._pool) and (in_pool or frames[0] not in (PING, STAT))
+        """in_pool: a ping needs the pool as well."""
+        in_pool = bool(self._pool) and (in_pool or frames[0] != PING)
         reused = self._connected()
         while True:
             try:

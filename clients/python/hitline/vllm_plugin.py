@@ -366,9 +366,9 @@ def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
 
 def _wrap_worker(cls: Any) -> None:
     """Has workers remembered."""
-    if not isinstance(cls, type):
+    build = getattr(cls, "__init__", None)
+    if not inspect.isfunction(build):
         return
-    build: Any = cls.__init__  # type: ignore[misc]
 
     @functools.wraps(build)
     def __init__(self: Any, vllm_config: Any, *more: Any, **named: Any) -> None:
