@@ -193,6 +193,10 @@ class PoolRefused(HitlineError):
     name, accepts no further ones, or has as many as it may have."""
 
 
+# Why a connection is not in its pool. It is in order otherwise.
+_POOL_ERRORS = (PoolDiffers, PoolRefused, WrongRelease)
+
+
 class _Lost(ConnectionFailed):
     """The connection ended before the first byte of the reply."""
 
@@ -1059,6 +1063,3 @@ def _pool_error(frames: list[bytes]) -> HitlineError:
         raise BadReply("differences of pools are not a list of JSON objects")
     return PoolDiffers(text, differences)
 
-
-# Errors after which the connection is in order.
-_POOL_ERRORS = (PoolDiffers, PoolRefused, WrongRelease)

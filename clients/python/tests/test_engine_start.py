@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import json
 import os
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hitline import VLLM_RELEASES, Client, PoolDiffers, PoolRefused, engine_keys, vllm_plugin
+from hitline import VLLM_RELEASES, Client, PoolDiffers, PoolRefused, engine_keys, engine_pool, vllm_plugin
 from hitline.engine_pool import describe
 from tests.support import Scripted, Server, chained, lasting_address, message, needs_server, stat_reply, unused_address
 from tests.test_client import eventually
@@ -36,6 +37,10 @@ DIFFERENCES: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "dcp": ({"dcp_size": 2}, ["dcp_size"], "0.25.0"),
     "namespace": ({"store_tp_size": 4}, ["store_tp_size"], "0.30.0"),
 }
+
+
+def answer(replies: dict[bytes, bytes], frames: list[bytes]) -> bytes:
+    return replies[frames[0]]
 
 
 def as_yaml(pool: Any) -> str:
@@ -221,12 +226,9 @@ class Start(Described):
         for release, (revision, *_) in VLLM_RELEASES.items():
             for answers in (revision, "2026-06-04"):
                 reply = b"\0\0\0\x30" if release in OLD else bytes.fromhex("00000030 00000000 00000030 00000001 00000030")
-                with self.subTest(release, answers=answers), Scripted(
-                    lambda frames, answers=answers, reply=reply: {
-                        b"pool": message(b"\0", b'unknown request "pool"'),
-                        b"stat": stat_reply(answers),
-                    }.get(frames[0], message(reply))
-                ) as server:
+                replies = {b"pool": message(b"\0", b"unknown request"), b"stat": stat_reply(answers), b"lookup": message(reply)}
+                replies[b"ping"] = message(b"\1", b"")
+                with self.subTest(release, answers=answers), Scripted(functools.partial(answer, replies)) as server:
                     self.configure(self.engine(release))
                     with self.assertLogs("vllm.hitline", "WARNING") as logs:
                         scheduler = self.start(server.address)
@@ -247,7 +249,7 @@ class Start(Described):
         with Server(POOL=as_yaml(pool), POOLS=as_yaml({"hand": pool})) as server:
             for name in ("", "hand"):
                 self.configure(self.engine(engine.release))
-                with mock.patch.object(vllm_plugin.engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
+                with mock.patch.object(engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
                     scheduler = self.start(server.address, POOL_NAME=name)
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn("hitline cannot describe the engine's pool: spec of group 0", logs.output[0])
@@ -350,7 +352,10 @@ class Keys(unittest.TestCase):
 
     def test_ranks_groups_and_other_forms(self) -> None:
         reply: dict[str, Any] = {"prefixes_sha256": "other", "groups": [{"key_prefix": self.PREFIX, "ranks": 2}]}
-        fields = lambda prefixes, reply: [d["field"] for d in engine_keys.differences(prefixes, reply)]  # noqa: E731
+
+        def fields(prefixes: list[list[str]], reply: dict[str, Any]) -> list[str]:
+            return [difference["field"] for difference in engine_keys.differences(prefixes, reply)]
+
         self.assertEqual(fields([[self.PREFIX]], reply), ["groups[0].ranks"])
         self.assertEqual(fields([[self.PREFIX, "b"]], reply), ["prefixes_sha256"])
         self.assertEqual(fields([[self.PREFIX], []], reply), ["groups"])

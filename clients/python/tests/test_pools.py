@@ -37,6 +37,9 @@ class Peer(Scripted):
         self.replies = {b"pool": pool, b"ping": message(b"\1", b""), b"lookup": lookup}
         super().__init__(lambda frames: self.replies.get(frames[0], message(b"\1")))
 
+    def __enter__(self) -> Peer:
+        return self
+
     def tags(self) -> list[bytes]:
         return [frames[0] for frames in self.requests]
 
