@@ -189,14 +189,18 @@ def _timeout() -> float:
 def _on_mismatch() -> str:
     text = os.environ.get("HITLINE_ON_MISMATCH", "") or ON_MISMATCH[0]
     if text not in ON_MISMATCH:
-        raise ValueError(f"HITLINE_ON_MISMATCH is {text!r}, must be fail (the engine does not start) or miss (lookups are hits of 0)")
+        raise ValueError(
+            f"HITLINE_ON_MISMATCH is {text!r}, must be fail (the engine does not start) or miss (lookups are hits of 0)"
+        )
     return text
 
 
 def _pool_name() -> str:
     name = os.environ.get("HITLINE_POOL_NAME", "")
     if len(name) > 255 or any(not "!" <= letter <= "~" or letter == '"' for letter in name):
-        raise ValueError(f"HITLINE_POOL_NAME is {name!r}, must be 1 to 255 printable ASCII characters without spaces and quotes")
+        raise ValueError(
+            f"HITLINE_POOL_NAME is {name!r}, must be 1 to 255 printable ASCII characters without spaces and quotes"
+        )
     return name
 
 

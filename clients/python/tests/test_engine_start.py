@@ -52,6 +52,7 @@ class Start(Described):
     """The engine has groups of full attention and of a sliding window."""
 
     vllm_config: Any
+    kv_cache_config: Any
     description: dict[str, Any]
 
     def configure(self, engine: Engine, **vllm: Any) -> None:
