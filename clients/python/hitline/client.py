@@ -25,6 +25,11 @@ fewer hashes of what was stored and not looked up since are sent.
 From vLLM 0.29.0 on a hit has tail boundaries: for each group the position whose hash
 is the key of the group's last block. Client.lookup_result returns them, and so does
 LookupKeyClient for an engine of these releases.
+
+A client may say which pool its requests are about, by the pool's name or by a
+description of the engine's pool. The server is told so on each new connection, before
+the first request but for pings. If it has no such pool, those requests fail: with
+PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,6 +53,8 @@ __all__ = [
     "HitlineError",
     "LookupKeyClient",
     "LookupResult",
+    "PoolDiffers",
+    "PoolRefused",
     "Refused",
     "RequestTimeout",
     "TailKeyBoundary",
@@ -96,6 +103,7 @@ EVICT = b"evict"
 RESET = b"reset"
 PING = b"ping"
 STAT = b"stat"
+POOL = b"pool"
 
 DONE = b"\x01"
 FAILED = b"\x00"
@@ -134,6 +142,13 @@ _JOINED = 64 << 10
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
+# For how long a refusal of a pool is taken to hold on a connection, in seconds. That of a
+# pool that differs holds as long as the connection.
+_POOL_RETRY = 10.0
+
+# The refusal of a request that the server does not know begins so.
+_UNKNOWN_REQUEST = "unknown request"
+
 # A reset is waited for at least so long: a server may have to walk a whole store.
 _RESET_TIMEOUT = 30.0
 
@@ -163,6 +178,23 @@ class Refused(HitlineError):
 
 class WrongRelease(HitlineError):
     """The server answers as other releases of vLLM do than the engine's."""
+
+
+class PoolDiffers(HitlineError):
+    """The described pool is not the one that the server has. The text names each field."""
+
+    def __init__(self, text: str, differences: Sequence[dict[str, str]] = ()) -> None:
+        super().__init__(text)
+        self.differences = list(differences)  # each with field, configured and described
+
+
+class PoolRefused(HitlineError):
+    """The server does not serve this pool: it is too old to know pools, has none of this
+    name, accepts no further ones, or has as many as it may have."""
+
+
+# Why a connection is not in its pool. It is in order otherwise.
+_POOL_ERRORS = (PoolDiffers, PoolRefused, WrongRelease)
 
 
 class _Lost(ConnectionFailed):
@@ -213,14 +245,24 @@ class _Requests:
     # The engine's release, whose form replies must have; empty: a server of any release.
     _vllm = ""
 
+    # Whether a server that does not know pools is asked for its release in place of them.
+    _serves_without_pools = False
+
     def __init__(
-        self, address: str, *, timeout: float = 10.0, raise_errors: bool = False, anchors_from: int = ANCHORS_FROM
+        self,
+        address: str,
+        *,
+        timeout: float = 10.0,
+        raise_errors: bool = False,
+        anchors_from: int = ANCHORS_FROM,
+        pool: Mapping[str, Any] | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, ipc://path, or
         ipc://@name for an abstract socket. timeout bounds each request in seconds,
         connecting included, but a reset gets 30 s; looking up a host's name is the
         system's and is not bounded. Prompts of anchors_from hashes or more are looked
-        up by anchors, with 0 none is."""
+        up by anchors, with 0 none is. pool is {"name": ...} or a description: the
+        fields of pool in the server's configuration, and a name if it is to have one."""
         if not 0 < timeout <= MOST_TIMEOUT:
             raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
         if anchors_from < 0:
@@ -232,6 +274,11 @@ class _Requests:
         self._anchors_from = anchors_from
         self._anchoring: _Anchoring | None = None  # what is known of the connection's server
         self._rules: _Rules | None = None  # of the connection's server, if _vllm is set
+        self._pool = _encode_pool(pool)  # empty: the server's own
+        self._in_pool = False  # whether the connection is
+        self._pool_error: HitlineError | None = None  # why the connection's server has refused it
+        self._pool_retry_at = 0.0
+        self._pool_reply: dict[str, Any] | None = None
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -298,8 +345,26 @@ class _Requests:
             raise BadReply("ping came back with another payload")
 
     def stat(self) -> dict[str, Any]:
-        """Returns the server's counters."""
-        return _decode_stat(self._command(STAT))
+        """Returns the counters of the server and of the client's pool."""
+        return _decode_object("stat", self._command(STAT))
+
+    @property
+    def pool_reply(self) -> dict[str, Any] | None:
+        """What the server said of the pool when it was last told: its name, digest,
+        alignment and the other fields of the reply. None before that, and if the server
+        has refused the pool since."""
+        return self._pool_reply
+
+    def _set_pool(self, pool: Mapping[str, Any]) -> None:
+        """Sets the pool of a client that has no connection yet."""
+        self._pool = _encode_pool(pool)
+
+    def check_pool(self) -> dict[str, Any] | None:
+        """Tells the server the pool, unless the connection is in it, and returns
+        pool_reply. Raises PoolDiffers or PoolRefused if the server does not have it."""
+        with self._turn(self._timeout) as deadline:
+            self._exchange_locked((PING, b""), deadline, in_pool=True)
+            return self._pool_reply
 
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
@@ -333,26 +398,65 @@ class _Requests:
         return _lookup_result(struct.unpack(f">{len(reply) // 4}I", reply))
 
     def _check_release(self, deadline: float) -> None:
-        """Asks the server once a connection whether its answers are those of _vllm."""
-        if not self._vllm:
+        """Asks the server once a connection whether its answers are those of _vllm. With
+        a pool that has been done when the connection was put in it."""
+        if not self._vllm or self._pool:
             return
-        fitting = VLLM_RELEASES[self._vllm]
-        if self._rules is None or self._rules.revision not in fitting:
+        if self._rules is None or self._rules.revision not in VLLM_RELEASES[self._vllm]:
             self._connected()  # the server may have been replaced
         if self._rules is None:
-            counters = _decode_stat(_check_done(self._exchange_locked((STAT,), deadline)))
-            self._rules = _Rules(_string(counters, "revision"), _string(counters, "vllm"))
-        if self._rules.revision in fitting:
+            self._rules = _rules(_decode_object("stat", _check_done(self._exchange_locked((STAT,), deadline))))
+        self._compare_release(self._rules)
+
+    def _compare_release(self, rules: _Rules) -> None:
+        """Raises WrongRelease if answers by these rules are not those of _vllm."""
+        fitting = VLLM_RELEASES[self._vllm]
+        if rules.revision in fitting:
             return
-        if self._rules.releases:
-            found = f"the server's pool is for vLLM {' or '.join(self._rules.releases.rsplit(', ', 1))}"
+        if rules.releases:
+            found = f"the server's pool is for vLLM {' or '.join(rules.releases.rsplit(', ', 1))}"
         else:
-            revision = self._rules.revision or "unknown"
-            found = f"the server answers by revision {revision} in place of {' or '.join(fitting)}"
+            found = f"the server answers by revision {rules.revision or 'unknown'} in place of {' or '.join(fitting)}"
         raise WrongRelease(
             f"the engine is vLLM {self._vllm}, but {found}: "
             f'set pool.vllm: "{self._vllm}" in the server\'s configuration'
         )
+
+    def _enter_pool(self, deadline: float) -> None:
+        """Puts the connection in the pool, unless it is. Raises one of _POOL_ERRORS if the
+        server refuses, and until it may be asked again."""
+        if self._in_pool:
+            return
+        if self._pool_error is not None and time.monotonic() < self._pool_retry_at:
+            raise self._pool_error.with_traceback(None)
+        self._pool_error = self._pool_reply = None
+        try:
+            self._ask_pool(deadline)
+        except _POOL_ERRORS as error:
+            self._pool_error = error
+            self._pool_retry_at = time.monotonic() + _POOL_RETRY if isinstance(error, PoolRefused) else math.inf
+            raise
+        self._in_pool = True
+
+    def _ask_pool(self, deadline: float) -> None:
+        self._send((POOL, self._pool), deadline)
+        frames = self._receive(deadline)
+        if frames[0] == FAILED:
+            error = _pool_error(frames)
+            if not self._serves_without_pools or not str(error).startswith(_UNKNOWN_REQUEST):
+                raise error
+            self._send((STAT,), deadline)
+            described = _decode_object("stat", _check_done(self._receive(deadline)))
+            self._compare_release(_rules(described))
+            return
+        reply = _decode_object("pool", _check_done(frames))
+        self._check_pool_reply(reply)
+        self._pool_reply = reply
+
+    def _check_pool_reply(self, reply: dict[str, Any]) -> None:
+        """Raises one of _POOL_ERRORS if the pool cannot be used."""
+        if self._vllm:
+            self._compare_release(_rules(reply))
 
     def _lookup_by_anchors(
         self, token_len: int, block_hashes: Sequence[bytes], deadline: float
@@ -418,9 +522,11 @@ class _Requests:
 
     def _log(self, text: str, error: Exception) -> None:
         now = time.monotonic()
-        if now >= self._log_at.get(text, 0.0):
-            self._log_at[text] = now + _LOG_EVERY
-            level = logging.ERROR if isinstance(error, WrongRelease) else logging.WARNING
+        differs = isinstance(error, PoolDiffers)
+        key = str(error) if differs else text
+        if now >= self._log_at.get(key, 0.0):
+            self._log_at[key] = math.inf if differs else now + _LOG_EVERY
+            level = logging.ERROR if isinstance(error, (PoolDiffers, WrongRelease)) else logging.WARNING
             self._logger.log(level, text, self.address, error if isinstance(error, HitlineError) else repr(error))
 
     def _command(self, *frames: bytes, timeout: float | None = None) -> list[bytes]:
@@ -443,16 +549,23 @@ class _Requests:
         finally:
             self._lock.release()
 
-    def _exchange_locked(self, frames: tuple[bytes, ...], deadline: float) -> list[bytes]:
+    def _exchange_locked(self, frames: tuple[bytes, ...], deadline: float, in_pool: bool = False) -> list[bytes]:
+        """in_pool: a ping needs the pool as well."""
+        in_pool = bool(self._pool) and (in_pool or frames[0] != PING)
         reused = self._connected()
         while True:
             try:
                 if not reused:
                     self._connect(deadline)
+                if in_pool:
+                    self._enter_pool(deadline)
                 self._send(frames, deadline)
                 reply = self._receive(deadline)
                 self._pause = 0.0
                 return reply
+            except _POOL_ERRORS:  # the connection is as it was
+                self._pause = 0.0
+                raise
             except BaseException as error:
                 # What is still to come on this connection answers nothing of ours.
                 self._drop()
@@ -527,6 +640,8 @@ class _Requests:
         sock, self._sock = self._sock, None
         self._anchoring = None
         self._rules = None
+        self._in_pool = False
+        self._pool_error = None
         if sock is not None:
             sock.close()
 
@@ -623,7 +738,8 @@ class LookupKeyClient(_Requests):
     vllm is the release of the engine, one of VLLM_RELEASES. lookup then returns what
     the client of that release returns: the hit as a number up to 0.28, a LookupResult
     from 0.29 on. A server whose pool is of another release is not asked: lookups of it
-    fail with WrongRelease. Without vllm it is a number, of whichever server.
+    fail with WrongRelease. Without vllm it is a number, of whichever server. With pool the
+    release is that of the reply to it, and stat is not asked.
 
     Lookups with non_block run one after the other on one worker thread, which starts
     with the first of them and ends with close.
@@ -641,8 +757,9 @@ class LookupKeyClient(_Requests):
         raise_errors: bool = False,
         anchors_from: int = ANCHORS_FROM,
         vllm: str | None = None,
+        pool: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(address, timeout=timeout, raise_errors=raise_errors, anchors_from=anchors_from)
+        super().__init__(address, timeout=timeout, raise_errors=raise_errors, anchors_from=anchors_from, pool=pool)
         if vllm is not None and vllm not in VLLM_RELEASES:
             raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
         self._vllm = vllm or ""
@@ -898,18 +1015,51 @@ def _check_done(frames: list[bytes]) -> list[bytes]:
     return frames[1:]
 
 
-def _decode_stat(frames: list[bytes]) -> dict[str, Any]:
+def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
+    """Returns the JSON object that is the reply to a request."""
     try:
         (document,) = frames
-        counters = json.loads(document)
+        decoded = json.loads(document)
     except ValueError as error:
-        raise BadReply(f"stat without a JSON document: {error}") from error
-    if not isinstance(counters, dict):
-        raise BadReply("stat is not a JSON object")
-    return counters
+        raise BadReply(f"{request} without a JSON document: {error}") from error
+    if not isinstance(decoded, dict):
+        raise BadReply(f"{request} is not a JSON object")
+    return decoded
 
 
-def _string(counters: dict[str, Any], name: str) -> str:
-    """Returns a field of stat, empty if it is missing or no string."""
-    value = counters.get(name)
+def _rules(described: dict[str, Any]) -> _Rules:
+    """Returns the rules that a reply to stat or to a pool request names."""
+    return _Rules(_string(described, "revision"), _string(described, "vllm"))
+
+
+def _string(described: dict[str, Any], name: str) -> str:
+    """Returns a field, empty if it is missing or no string."""
+    value = described.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _encode_pool(pool: Mapping[str, Any] | None) -> bytes:
+    """Returns the JSON of a pool; empty if there is none."""
+    if pool is None:
+        return b""
+    if not isinstance(pool, Mapping) or not pool:
+        raise ValueError(f"pool is {pool!r}, must be a dict of its fields, or with its name")
+    try:
+        return json.dumps(dict(pool), separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"pool has no JSON: {error}") from error
+
+
+def _pool_error(frames: list[bytes]) -> HitlineError:
+    """Returns the error of a refused pool. With a third frame the pool differs."""
+    text = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "the pool is refused without a reason"
+    if len(frames) < 3:
+        return PoolRefused(text)
+    try:
+        differences = json.loads(frames[2])
+    except ValueError as error:
+        raise BadReply(f"differences of pools without a JSON document: {error}") from error
+    if not isinstance(differences, list) or not all(isinstance(each, dict) for each in differences):
+        raise BadReply("differences of pools are not a list of JSON objects")
+    return PoolDiffers(text, differences)
+

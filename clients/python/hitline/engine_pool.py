@@ -50,6 +50,9 @@ _SPEC_FIELDS = {
     "mamba": ("mamba_cache_mode",),
 }
 
+# Bytes of a block's hash, by vLLM's prefix_caching_hash_algo.
+_HASH_LENS = {"sha256": 32, "sha256_cbor": 32, "xxhash": 16, "xxhash_cbor": 16}
+
 _BY_HAND = "write the section pool of hitline's configuration by hand"
 
 
@@ -64,8 +67,9 @@ def describe(vllm_config: Any, kv_cache_config: Any, release: str | None = None)
     """The fields of the section pool, ready for json.dumps.
 
     release is that of vLLM, vllm.__version__ if None. Fields that the release does not
-    have are absent, and so are fields of groups that have their default. Engines of equal
-    configuration have equal descriptions.
+    have are absent, and so are fields of groups that have their default, and the length of
+    hashes of an algorithm that is not known. Engines of equal configuration have equal
+    descriptions.
 
     Raises UnsupportedPool for what has no description, and for block sizes that vLLM
     refuses. It does not check all that vLLM's connector does: an engine that the connector
@@ -90,6 +94,9 @@ def describe(vllm_config: Any, kv_cache_config: Any, release: str | None = None)
         "dcp_size": parallel.decode_context_parallel_size,
         "num_kv_head": _num_kv_head(model, release),
     }
+    hash_len = _HASH_LENS.get(getattr(vllm_config.cache_config, "prefix_caching_hash_algo", ""))
+    if hash_len is not None:
+        pool["hash_len"] = hash_len
     if not _is_since(release, "0.25.0"):
         pool.update(pcp_rank=0, dcp_rank=0)  # global rank 0 looks up
     if _is_since(release, "0.27.0"):

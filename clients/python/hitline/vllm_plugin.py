@@ -7,9 +7,18 @@ as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds (def
 
 The replacement has the methods of the engine's release and returns what they return:
 from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__, or
-HITLINE_VLLM for a build of vLLM that is no release. Before its first lookup the client
-compares it with the release that the server answers for; where they differ, lookups are
-hits of 0 and an error says why.
+HITLINE_VLLM for a build of vLLM that is no release.
+
+When the scheduler side has been built, the engine's pool is described to the server, and
+again on each new connection; HITLINE_POOL_NAME adds a name. If the server's pool differs,
+the engine does not start. With HITLINE_ON_MISMATCH=miss it starts, and lookups are hits of
+0. So they are while there is no server, or while it does not serve the pool for another
+reason. A server that does not know pools is asked for its release in place of them, and so
+is any server if the pool cannot be described; if the release differs, lookups are hits of
+0 and an error says why.
+
+A request of which the engine has at least as many tokens as a hit could have is not
+looked up.
 
 What is replaced must have the shape that it has in that release. If it has another one,
 the import of that module fails with UnsupportedVLLM: an engine does not start with half
@@ -18,20 +27,24 @@ a replacement, nor quietly without it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
 import logging
+import math
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient
+from hitline import engine_keys, engine_pool
+from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient, PoolDiffers, WrongRelease
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -42,6 +55,8 @@ PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store"
 MODULES = (PACKAGE + ".worker", PACKAGE + ".scheduler")
 DATA = PACKAGE + ".data"
 CLASS = "LookupKeyClient"
+SCHEDULER_CLASS = "MooncakeStoreScheduler"
+WORKER_CLASS = "MooncakeStoreWorker"
 
 # Of a method, the names of its parameters, self left out, and whether they have a default.
 _Parameters = list[tuple[str, bool]]
@@ -53,6 +68,26 @@ RESULTS: dict[str, _Parameters] = {
     "MooncakeLookupResult": [("hit_length", False), ("tail_key_boundaries", True)],
     "TailKeyBoundary": [("group_id", False), ("num_tokens", False)],
 }
+
+# The methods of the scheduler side that are wrapped, of the class SCHEDULER_CLASS.
+SCHEDULER_METHODS: dict[str, _Parameters] = {
+    "__init__": [("vllm_config", False), ("kv_cache_config", False)],
+    "get_num_new_matched_tokens": [("request", False), ("num_computed_tokens", False)],
+}
+
+ON_MISMATCH = ("fail", "miss")
+
+# The workers in this process. Each has the kv_transfer_config it was built with as
+# _hitline_transfer.
+_workers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Settings(NamedTuple):
+    address: str
+    timeout: float
+    release: str
+    on_mismatch: str  # one of ON_MISMATCH
+    pool_name: str  # "" for none
 
 
 def _is_since(release: str, first: str) -> bool:
@@ -86,7 +121,8 @@ def _expected(release: str) -> str:
     text = (
         f"that of vLLM {release}, {CLASS}(vllm_config) in {MODULES[0]}, imported by name into {MODULES[1]}, with "
         f"lookup(req_id, {tokens}, block_hashes, non_block=False) -> {_result(release)} | None, "
-        "discard(req_id), reset() and close(), and no other public methods"
+        "discard(req_id), reset() and close(), and no other public methods, and there "
+        f"{SCHEDULER_CLASS}(vllm_config, kv_cache_config) with get_num_new_matched_tokens(request, num_computed_tokens)"
     )
     if DATA in _modules(release):
         text += (
@@ -105,18 +141,19 @@ def register() -> None:
     address = os.environ.get("HITLINE_ADDRESS")
     if not address or any(isinstance(f, _Finder) for f in sys.meta_path):
         return
-    timeout = _timeout()
+    timeout, on_mismatch, pool_name = _timeout(), _on_mismatch(), _pool_name()
     LookupKeyClient(address).close()  # refuses a bad address now, and connects to nothing
     release = _release()
     for name in _modules(release):
         if not _exists(name):
             _refuse(f"there is no module {name}", _expected(release))
-    replacement = _replacement(address, timeout, release)
+    replacement = _replacement(_Settings(address, timeout, release, on_mismatch, pool_name))
     present = [sys.modules[name] for name in MODULES if name in sys.modules]
     for module in present:
         _check(module, replacement)
+        _check_scheduler(module, replacement)
     for module in present:
-        setattr(module, CLASS, replacement)
+        _replace(module, replacement)
     sys.meta_path.insert(0, _Finder(replacement))
 
 
@@ -149,18 +186,100 @@ def _timeout() -> float:
     return timeout
 
 
-def _replacement(address: str, timeout: float, release: str) -> type[LookupKeyClient]:
-    class HitlineLookupKeyClient(LookupKeyClient):
-        """What it logs goes where vLLM's own lines go."""
+def _on_mismatch() -> str:
+    text = os.environ.get("HITLINE_ON_MISMATCH", "") or ON_MISMATCH[0]
+    if text not in ON_MISMATCH:
+        raise ValueError(
+            f"HITLINE_ON_MISMATCH is {text!r}, must be fail (the engine does not start) or miss (lookups are hits of 0)"
+        )
+    return text
 
-        _logger = logger
-        _release = release
 
-        def __init__(self, vllm_config: object) -> None:
-            super().__init__(address, timeout=timeout, vllm=release)
-            logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, release)
+def _pool_name() -> str:
+    name = os.environ.get("HITLINE_POOL_NAME", "")
+    if len(name) > 255 or any(not "!" <= letter <= "~" or letter == '"' for letter in name):
+        raise ValueError(
+            f"HITLINE_POOL_NAME is {name!r}, must be 1 to 255 printable ASCII characters without spaces and quotes"
+        )
+    return name
 
-    if not _is_since(release, "0.27.0"):
+
+class _EngineClient(LookupKeyClient):
+    """The client of an engine. What it logs goes where vLLM's own lines go."""
+
+    _logger = logger
+    _serves_without_pools = True
+
+    _settings: _Settings
+    _release: str
+
+    def __init__(self, vllm_config: object) -> None:
+        address, timeout, release = self._settings[:3]
+        super().__init__(address, timeout=timeout, vllm=release)
+        self._key_prefixes: list[list[str]] | None = None  # of the engine's worker, if it is known
+        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, release)
+
+    def _start(self, vllm_config: Any, kv_cache_config: Any) -> None:
+        """Describes the engine's pool to the server, before the first lookup. Raises
+        PoolDiffers if the server's differs and the engine is not to start then."""
+        description = self._describe(vllm_config, kv_cache_config)
+        if not description:
+            return
+        self._set_pool(description)
+        self._key_prefixes = _worker_prefixes(vllm_config)
+        try:
+            reply = self.check_pool()
+        except PoolDiffers as error:
+            if self._settings.on_mismatch == "fail":
+                self.close()
+                raise PoolDiffers(f"hitline at {self.address}: {error}", error.differences) from None
+            self._log_at[str(error)] = math.inf  # this is the one time that it is logged
+            logger.warning("lookups are hits of 0, hitline at %s: %s", self.address, error)
+        except WrongRelease as error:
+            self._log("lookup at %s failed and counts as a hit of 0 tokens: %s", error)
+        except Exception as error:
+            logger.warning(
+                "lookups are hits of 0 until hitline at %s has been told the engine's pool: %s", self.address, error
+            )
+        else:
+            if reply is None:
+                logger.warning("hitline at %s is too old to compare the engine's pool with its own", self.address)
+            else:
+                logger.info("hitline at %s serves the engine's pool %s", self.address, reply.get("name") or "as its own")
+
+    def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
+        """The engine's pool. If it has no description, its name; empty without one."""
+        name = {"name": self._settings.pool_name} if self._settings.pool_name else {}
+        try:
+            return {**engine_pool.describe(vllm_config, kv_cache_config, self._release), **name}
+        except engine_pool.UnsupportedPool as error:
+            logger.warning("%s", error)
+        except Exception as error:
+            logger.warning("hitline cannot describe the engine's pool: %r", error)
+        return name
+
+    def _check_pool_reply(self, reply: dict[str, Any]) -> None:
+        super()._check_pool_reply(reply)
+        found = engine_keys.differences(self._key_prefixes, reply) if self._key_prefixes else []
+        if found:
+            parts = "; ".join(f"{d['field']} is {d['configured']}, the engine's is {d['described']}" for d in found)
+            raise PoolDiffers(f"the keys of the pool are not those of the engine's worker: {parts}", found)
+
+    def _may_exceed(self, num_tokens: int, num_computed_tokens: int) -> bool:
+        """Whether a hit can be above what the engine has computed. Hits are multiples of
+        the pool's alignment, and the engine computes the last token itself."""
+        alignment = (self._pool_reply or {}).get("alignment")
+        if not isinstance(alignment, int) or alignment < 1:
+            return True
+        return (num_tokens - 1) // alignment * alignment > num_computed_tokens
+
+
+def _replacement(settings: _Settings) -> type[_EngineClient]:
+    class HitlineLookupKeyClient(_EngineClient):
+        _settings = settings
+        _release = settings.release
+
+    if not _is_since(settings.release, "0.27.0"):
         return HitlineLookupKeyClient
 
     class NumTokensLookupKeyClient(HitlineLookupKeyClient):
@@ -208,11 +327,82 @@ class _Finder(MetaPathFinder):
             execute(module)
             # Some loaders load more than one module, and what was imported by name
             # from a module before may be the replacement already.
-            if module.__name__ == spec.name and getattr(module, CLASS, None) is not self.replacement:
-                _check(module, self.replacement)
-                setattr(module, CLASS, self.replacement)
+            if module.__name__ == spec.name:
+                if getattr(module, CLASS, None) is not self.replacement:
+                    _check(module, self.replacement)
+                _check_scheduler(module, self.replacement)
+                _replace(module, self.replacement)
 
         loader.exec_module = exec_module
+
+
+def _replace(module: ModuleType, replacement: type[Any]) -> None:
+    setattr(module, CLASS, replacement)
+    if module.__name__ == MODULES[1]:
+        _wrap_scheduler(getattr(module, SCHEDULER_CLASS), replacement)
+    else:
+        _wrap_worker(getattr(module, WORKER_CLASS, None))
+
+
+def _wrap_scheduler(cls: Any, replacement: type[Any]) -> None:
+    """Has the engine's pool described when the scheduler side has been built, and requests
+    that no hit can help not looked up."""
+    build, match = cls.__init__, cls.get_num_new_matched_tokens
+
+    @functools.wraps(build)
+    def __init__(self: Any, vllm_config: Any, kv_cache_config: Any) -> None:
+        build(self, vllm_config, kv_cache_config)
+        client = getattr(self, "client", None)
+        if isinstance(client, replacement):
+            client._start(vllm_config, kv_cache_config)
+
+    @functools.wraps(match)
+    def get_num_new_matched_tokens(self: Any, request: Any, num_computed_tokens: int) -> Any:
+        client = self.client
+        if isinstance(client, replacement) and not client._may_exceed(request.num_tokens, num_computed_tokens):
+            client.discard(request.request_id)
+            return 0, False
+        return match(self, request, num_computed_tokens)
+
+    cls.__init__ = __init__
+    cls.get_num_new_matched_tokens = get_num_new_matched_tokens
+
+
+def _wrap_worker(cls: Any) -> None:
+    """Has workers remembered."""
+    build = getattr(cls, "__init__", None)
+    if not inspect.isfunction(build):
+        return
+
+    @functools.wraps(build)
+    def __init__(self: Any, vllm_config: Any, *more: Any, **named: Any) -> None:
+        build(self, vllm_config, *more, **named)
+        self._hitline_transfer = vllm_config.kv_transfer_config
+        _workers.add(self)
+
+    cls.__init__ = __init__
+
+
+def _worker_prefixes(vllm_config: Any) -> list[list[str]] | None:
+    """The key prefixes of the engine's worker, if it is in this process."""
+    for worker in list(_workers):
+        if worker._hitline_transfer is vllm_config.kv_transfer_config:
+            return engine_keys.key_prefixes(worker)
+    return None
+
+
+def _check_scheduler(module: ModuleType, replacement: Any) -> None:
+    """Refuses a module whose scheduler side cannot be wrapped."""
+    if module.__name__ != MODULES[1]:
+        return
+    found = getattr(module, SCHEDULER_CLASS, None)
+    for name, want in SCHEDULER_METHODS.items():
+        method = getattr(found, name, None)
+        if not inspect.isfunction(method):
+            _refuse(f"in {module.__name__}, {SCHEDULER_CLASS} has no method {name}", _expected(replacement._release))
+        if (_parameters(method) or [])[1:] != want:
+            signature = inspect.signature(method)
+            _refuse(f"in {module.__name__}, {SCHEDULER_CLASS} has {name}{signature}", _expected(replacement._release))
 
 
 def _check(module: ModuleType, replacement: Any) -> None:

@@ -68,11 +68,13 @@ def lasting_address() -> str:
 
 class Server:
     """A hitline process: one full-attention group, blocks of 16 tokens, unless
-    settings, variables without HITLINE_ in front, say otherwise."""
+    settings, variables without HITLINE_ in front, say otherwise. With POOL or ACCEPT_POOLS
+    among them it has no pool but theirs."""
 
     def __init__(self, *listen: str, **settings: str) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("HITLINE_")}
-        settings = {"POOL_HASH_BLOCK_SIZE": "16", "LOG_FORMAT": "json", **settings}
+        default = {} if settings.keys() & {"POOL", "ACCEPT_POOLS"} else {"POOL_HASH_BLOCK_SIZE": "16"}
+        settings = {**default, "LOG_FORMAT": "json", **settings}
         environ.update((f"HITLINE_{name}", value) for name, value in settings.items())
         command = [BINARY, "serve"]
         for address in listen or ("tcp://127.0.0.1:0",):

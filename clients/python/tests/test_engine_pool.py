@@ -136,6 +136,7 @@ class Engine:
             cache_config=SimpleNamespace(
                 block_size=vllm["block_size"],
                 enable_prefix_caching=vllm["enable_prefix_caching"],
+                prefix_caching_hash_algo=vllm.get("hash_algo", "sha256"),
                 get_resolved_kv_cache_layout=lambda: self.specs.KVCacheLayout[layout],
                 **{unit: vllm["prefix_match_unit"]},
             ),
@@ -180,6 +181,7 @@ def expected_pool(release: str, case: dict[str, Any], expect: dict[str, Any]) ->
         "pp_size": vllm["pp"],
         "pcp_size": vllm["pcp"],
         "dcp_size": vllm["dcp"],
+        "hash_len": 32,
         "num_kv_head": 1 if vllm["use_mla"] and not is_since(release, "0.27.0") else vllm["num_kv_heads"],
     }
     if release == "0.24.0":
@@ -408,6 +410,14 @@ class Fields(Described):
         ):
             configs[0].speculative_config = speculative
             self.assertIs(describe(*configs)["use_eagle"], want)
+
+    @in_releases()
+    def test_hash_lengths(self, engine: Engine) -> None:
+        for algo, want in (("sha256", 32), ("sha256_cbor", 32), ("xxhash", 16), ("xxhash_cbor", 16), ("blake3", None)):
+            self.assertEqual(engine.describe(engine.groups([FULL]), hash_algo=algo).get("hash_len"), want)
+        vllm_config, kv_cache_config = engine.configs(engine.groups([FULL]), LLAMA)
+        del vllm_config.cache_config.prefix_caching_hash_algo
+        self.assertNotIn("hash_len", describe(vllm_config, kv_cache_config))
 
     @in_releases()
     def test_capacity_only(self, engine: Engine) -> None:

@@ -70,10 +70,10 @@ from {WORKER} import (
 
 
 class MooncakeStoreScheduler:
-    def __init__(self, vllm_config):
+    def __init__(self, vllm_config, kv_cache_config):
         self.client = LookupKeyClient(vllm_config)
 
-    def get_num_new_matched_tokens(self, request):
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
         hit = self.client.lookup(request.request_id, request.num_tokens, request.block_hashes, non_block=True)
         return (None, False) if hit is None else (getattr(hit, "hit_length", hit), True)
 
@@ -105,9 +105,8 @@ class StandIn(unittest.TestCase):
         ):
             target.start()
             self.addCleanup(target.stop)
-        os.environ.pop("HITLINE_ADDRESS", None)
-        os.environ.pop("HITLINE_TIMEOUT", None)
-        os.environ.pop("HITLINE_VLLM", None)
+        for name in ("ADDRESS", "TIMEOUT", "VLLM", "ON_MISMATCH", "POOL_NAME"):
+            os.environ.pop(f"HITLINE_{name}", None)
         self.forget()
 
     @staticmethod
@@ -237,7 +236,7 @@ class Plugin(StandIn):
         self.install_release(release)
         os.environ["HITLINE_TIMEOUT"] = timeout
         self.register(server.address)
-        scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(object())
+        scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(object(), object())
         self.addCleanup(scheduler.shutdown)
         return scheduler
 
@@ -249,8 +248,8 @@ class Plugin(StandIn):
                 with self.subTest(release), Scripted(server_of(revision, b"\0\0\0\x30")) as server:
                     scheduler = self.scheduler(server, release=release)
                     with scheduler.client._lock:  # the first call cannot be answered yet
-                        self.assertEqual(scheduler.get_num_new_matched_tokens(request), (None, False))
-                    got = eventually(lambda: scheduler.get_num_new_matched_tokens(request), (None, False))
+                        self.assertEqual(scheduler.get_num_new_matched_tokens(request, 0), (None, False))
+                    got = eventually(lambda: scheduler.get_num_new_matched_tokens(request, 0), (None, False))
                     self.assertEqual(got, (48, True))
                     scheduler.request_finished(request)
                     self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
@@ -328,6 +327,16 @@ class Plugin(StandIn):
         for release in ("0.23.0", "0.33", "newest"):
             os.environ["HITLINE_VLLM"] = release
             with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*0.33.0"):
+                self.register()
+        del os.environ["HITLINE_VLLM"]
+        for choice in ("Fail", "warn", "0", " "):
+            os.environ["HITLINE_ON_MISMATCH"] = choice
+            with self.assertRaisesRegex(ValueError, f"HITLINE_ON_MISMATCH is '{choice}', must be fail .* or miss"):
+                self.register()
+        del os.environ["HITLINE_ON_MISMATCH"]
+        for name in ("a b", 'a"', "ü", "a\n", "a" * 256):
+            os.environ["HITLINE_POOL_NAME"] = name
+            with self.assertRaisesRegex(ValueError, "HITLINE_POOL_NAME is .*, must be 1 to 255 printable ASCII"):
                 self.register()
         self.assertEqual([f for f in sys.meta_path if isinstance(f, vllm_plugin._Finder)], [])
 
@@ -445,6 +454,25 @@ class Shapes(StandIn):
                     importlib.import_module(SCHEDULER)
         self.assertEqual(len(logs.output), 1)
         self.assertIn(f"; expected is {vllm_plugin._expected(RELEASE)}; unset HITLINE_ADDRESS", logs.output[0])
+
+    def test_other_scheduler_sides_are_refused(self) -> None:
+        for old, new, text in (
+            ("class MooncakeStoreScheduler", "class StoreScheduler", "MooncakeStoreScheduler has no method __init__"),
+            ("vllm_config, kv_cache_config", "vllm_config", r"has __init__\(self, vllm_config\)"),
+            ("request, num_computed_tokens)", "request)", r"has get_num_new_matched_tokens\(self, request\)"),
+            ("def get_num_new_matched", "def get_new_matched", "has no method get_num_new_matched_tokens"),
+        ):
+            for imported in (False, True):
+                with self.subTest(new, imported=imported):
+                    self.again()
+                    self.assertIn(old, SCHEDULER_TEXT)
+                    self.install(scheduler=SCHEDULER_TEXT.replace(old, new))
+                    if imported:
+                        original = importlib.import_module(WORKER).LookupKeyClient
+                        importlib.import_module(SCHEDULER)
+                    self.refused(f"in {SCHEDULER}, .*{text}")
+                    if imported:
+                        self.assertIs(sys.modules[WORKER].LookupKeyClient, original, "not by half")
 
     def test_other_shapes_are_refused(self) -> None:
         for old, new, text in OTHER_SHAPES:

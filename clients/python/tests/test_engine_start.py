@@ -1,0 +1,382 @@
+"""Engines that describe their pool at the start, in the unmodified modules of vLLM's
+releases, against a server."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import json
+import os
+import unittest
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from hitline import VLLM_RELEASES, Client, PoolDiffers, PoolRefused, engine_keys, engine_pool, vllm_plugin
+from hitline.engine_pool import describe
+from tests.support import Scripted, Server, chained, lasting_address, message, needs_server, stat_reply, unused_address
+from tests.test_client import eventually
+from tests.test_engine_pool import FULL, LLAMA, WINDOW, Described, Engine, in_releases, is_since
+from tests.test_releases import OLD
+from tests.test_vllm_plugin import SCHEDULER, WORKER
+
+# Of the engine's pool, what each server has in its place, and the fields that the error
+# names. Those with a release came with it.
+DIFFERENCES: dict[str, tuple[dict[str, Any], list[str], str]] = {
+    "model": ({"model_name": "other"}, ["model_name"], "0.24.0"),
+    "prefix": ({"cache_prefix": "site"}, ["cache_prefix"], "0.24.0"),
+    "order": ({"groups": [WINDOW, FULL]}, ["groups[0].kind", "groups[1].kind"], "0.24.0"),
+    "kind": ({"groups": [FULL, {**WINDOW, "kind": "sliding_window_mla"}]}, ["groups[1].kind"], "0.24.0"),
+    "block": ({"groups": [FULL, {**WINDOW, "block_size": 32}], "scheduler_block_size": 32}, ["groups[1].block_size"], "0.24.0"),
+    "window": ({"groups": [FULL, {**WINDOW, "sliding_window": 48}]}, ["groups[1].sliding_window"], "0.24.0"),
+    "tp": ({"tp_size": 4}, ["tp_size"], "0.24.0"),
+    "heads": ({"num_kv_head": 1}, ["num_kv_head"], "0.24.0"),
+    "hash": ({"hash_len": 16}, ["hash_len"], "0.24.0"),
+    "dcp": ({"dcp_size": 2}, ["dcp_size"], "0.25.0"),
+    "namespace": ({"store_tp_size": 4}, ["store_tp_size"], "0.30.0"),
+}
+
+
+def answer(replies: dict[bytes, bytes], frames: list[bytes]) -> bytes:
+    return replies[frames[0]]
+
+
+def as_yaml(pool: Any) -> str:
+    return json.dumps(pool)
+
+
+@needs_server
+class Start(Described):
+    """The engine has groups of full attention and of a sliding window."""
+
+    vllm_config: Any
+    kv_cache_config: Any
+    description: dict[str, Any]
+
+    def configure(self, engine: Engine, **vllm: Any) -> None:
+        """Sets vllm_config, kv_cache_config and description."""
+        self.vllm_config, self.kv_cache_config = engine.configs(engine.groups([FULL, WINDOW]), {**LLAMA, **vllm})
+        self.vllm_config.parallel_config.world_size = 1
+        self.vllm_config.kv_events_config = None
+        self.description = describe(self.vllm_config, self.kv_cache_config)
+
+    def start(self, address: str, timeout: str = "20", **variables: str) -> Any:
+        """The release's own scheduler side."""
+        os.environ.update({f"HITLINE_{name}": value for name, value in variables.items()}, HITLINE_TIMEOUT=timeout)
+        self.register(address)
+        scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(self.vllm_config, self.kv_cache_config)
+        self.addCleanup(scheduler.client.close)
+        return scheduler
+
+    def fails(self, address: str, **variables: str) -> PoolDiffers:
+        with self.assertRaises(PoolDiffers) as raised:
+            self.start(address, **variables)
+        return raised.exception
+
+    def store(self, address: str, name: str, pool: dict[str, Any] | None = None) -> list[bytes]:
+        """Has a prompt stored in the engine's pool, or in pool, and returns its hashes."""
+        blocks = chained(name, 4)
+        with Client(address, pool=pool or self.description, raise_errors=True) as client:
+            reply = client.check_pool()
+            assert reply is not None
+            ranks = range(2)
+            for group in range(len(reply["groups"])):
+                for rank in ranks:
+                    client.store(blocks, group=group, tp_rank=rank, first_chunk=0)
+        return blocks
+
+    def hit(self, scheduler: Any, blocks: list[bytes], tokens: int = 72, computed: int = 0) -> tuple[int | None, bool]:
+        request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks)
+        found: tuple[int | None, bool] = scheduler.get_num_new_matched_tokens(request, computed)
+        return found
+
+    @in_releases("0.25.0")
+    def test_workers_are_remembered(self, engine: Engine) -> None:
+        self.configure(engine)
+        cls = importlib.import_module(WORKER).MooncakeStoreWorker
+        with mock.patch.object(cls, "__init__", lambda self, vllm_config, kv_cache_config: None):
+            self.register()
+            worker = cls(self.vllm_config, self.kv_cache_config)
+            worker._lookup_key_prefixes, worker._kv_cache_groups = (("a",),), self.kv_cache_config.kv_cache_groups[:1]
+        self.assertEqual(vllm_plugin._worker_prefixes(self.vllm_config), [["a"]])
+        self.assertIsNone(vllm_plugin._worker_prefixes(SimpleNamespace(kv_transfer_config=SimpleNamespace())))
+
+    @in_releases()
+    def test_described(self, engine: Engine) -> None:
+        for settings in ({"ACCEPT_POOLS": "true"}, {"ACCEPT_POOLS": "true", "POOL": "{model_name: other}"}):
+            with Server(**settings) as server:
+                self.configure(engine)
+                scheduler = self.start(server.address)
+                reply = scheduler.client.pool_reply
+                self.assertEqual((reply["pool"]["model_name"], reply["hash_len"], reply["alignment"]), ("model", 32, 16))
+                self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
+                self.load(engine.release, engine=True)
+                engine = Engine(engine.release)
+
+    @in_releases()
+    def test_configured(self, engine: Engine) -> None:
+        self.configure(engine)
+        with Server(POOL=as_yaml(self.description)) as server:
+            scheduler = self.start(server.address)
+            self.assertEqual(scheduler.client.pool_reply["name"], "")
+            self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
+
+    @in_releases()
+    def test_named(self, engine: Engine) -> None:
+        self.configure(engine)
+        pools = {"a": {**self.description, "model_name": "other"}, "b": self.description}
+        with Server(POOL=as_yaml(self.description), POOLS=as_yaml(pools)) as server:
+            scheduler = self.start(server.address, POOL_NAME="b")
+            self.assertEqual(scheduler.client.pool_reply["name"], "b")
+            self.assertEqual(self.hit(scheduler, self.store(server.address, "a", {"name": "b"})), (64, True))
+            with Client(server.address) as plain:
+                self.assertEqual(plain.lookup(64, chained("a", 4)), 0)
+
+    def test_differences(self) -> None:
+        for release in VLLM_RELEASES:
+            self.configure(self.engine(release))
+            other = "0.33.0" if release == "0.24.0" else "0.24.0"
+            pools = {
+                name: {**self.description, **change}
+                for name, (change, _, first) in DIFFERENCES.items()
+                if is_since(release, first)
+            }
+            pools["release"] = {"vllm": other, "model_name": "model", "tp_size": 2, "groups": [FULL, WINDOW]}
+            with Server(POOLS=as_yaml(pools), POOL="{model_name: own}") as server:
+                for name in pools:
+                    with self.subTest(release, name=name):
+                        self.configure(self.engine(release))
+                        error = self.fails(server.address, POOL_NAME=name)
+                        named = [each["field"] for each in error.differences]
+                        fields = DIFFERENCES[name][1] if name in DIFFERENCES else ["vllm"]
+                        self.assertLessEqual(set(fields), set(named))
+                        self.assertIn(f"hitline at {server.address}: the described pool is not the one that is configured as pool", str(error))
+                        for each in error.differences:
+                            self.assertIn(f"{each['field']} is {each['configured']}, described as {each['described']}", str(error))
+
+    @in_releases()
+    def test_the_pool_of_the_server_differs(self, engine: Engine) -> None:
+        self.configure(engine)
+        with Server(POOL=as_yaml({**self.description, "tp_size": 4})) as server:
+            error = self.fails(server.address)
+            self.assertEqual(error.differences, [{"field": "tp_size", "configured": "4", "described": "2"}])
+            self.configure(self.engine(engine.release))
+            with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                scheduler = self.start(server.address, ON_MISMATCH="miss")
+                for _ in range(2):
+                    self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
+            (text,) = logs.output  # at the start, and no more
+            self.assertRegex(text, "WARNING.*lookups are hits of 0, .*: tp_size is 4, described as 2")
+            with Client(server.address) as plain:
+                self.assertEqual(plain.stat()["lookups"], 0)
+
+    @in_releases()
+    def test_a_server_that_is_started_again(self, engine: Engine) -> None:
+        self.configure(engine)
+        address = lasting_address()
+        with Server(address, ACCEPT_POOLS="true"):
+            scheduler = self.start(address)
+        with Server(address, ACCEPT_POOLS="true"):
+            blocks = self.store(address, "b")
+            with mock.patch.object(vllm_plugin.logger, "disabled", True):
+                found = eventually(lambda: self.hit(scheduler, blocks), (0, False))
+            self.assertEqual(found, (64, True))
+        with Server(address, POOL=as_yaml({**self.description, "tp_size": 4})):
+            with self.assertLogs("vllm.hitline", "ERROR") as logs:
+                for _ in range(3):
+                    self.assertEqual(self.hit(scheduler, blocks), (0, False))
+            (text,) = logs.output
+            self.assertIn("tp_size is 4, described as 2", text)
+
+    @in_releases()
+    def test_a_server_that_does_not_serve_the_pool(self, engine: Engine) -> None:
+        """The engine starts, and looks up as soon as the server serves it."""
+        self.configure(engine)
+        other = {**self.description, "model_name": "other"}
+        with Server(ACCEPT_POOLS="true", MAX_POOLS="1") as server, contextlib.ExitStack() as full:
+            full.enter_context(Client(server.address, pool=other)).check_pool()
+            with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                scheduler = self.start(server.address)
+            self.assertRegex(logs.output[0], "hits of 0 until hitline at .* has been told the engine's pool: .*max_pools")
+            with mock.patch.object(vllm_plugin.logger, "disabled", True):
+                self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
+                full.close()
+                blocks = eventually(lambda: self.store_if_accepted(server.address), None)
+                assert blocks is not None
+                self.assertEqual(self.hit(scheduler, blocks), (0, False))  # it asks again only after a while
+                scheduler.client._pool_retry_at = 0.0
+                self.assertEqual(self.hit(scheduler, blocks), (64, True))
+
+    def store_if_accepted(self, address: str) -> list[bytes] | None:
+        try:
+            return self.store(address, "a")
+        except PoolRefused:
+            return None
+
+    @in_releases()
+    def test_no_server(self, engine: Engine) -> None:
+        self.configure(engine)
+        with self.assertLogs("vllm.hitline", "WARNING") as logs:
+            scheduler = self.start(unused_address(self))
+            self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
+        self.assertRegex(logs.output[0], "lookups are hits of 0 until hitline at .* cannot connect")
+
+    def test_an_old_server(self) -> None:
+        for release, (revision, *_) in VLLM_RELEASES.items():
+            for answers in (revision, "2026-06-04"):
+                reply = b"\0\0\0\x30" if release in OLD else bytes.fromhex("00000030 00000000 00000030 00000001 00000030")
+                replies = {b"pool": message(b"\0", b"unknown request"), b"stat": stat_reply(answers), b"lookup": message(reply)}
+                replies[b"ping"] = message(b"\1", b"")
+                with self.subTest(release, answers=answers), Scripted(functools.partial(answer, replies)) as server:
+                    self.configure(self.engine(release))
+                    with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                        scheduler = self.start(server.address)
+                    if answers == revision:
+                        self.assertIn("is too old to compare the engine's pool", logs.output[0])
+                        self.assertEqual(self.hit(scheduler, chained("a", 4)), (48, True))
+                        self.assertEqual([r[0] for r in server.requests], [b"pool", b"stat", b"ping", b"lookup"])
+                    else:
+                        self.assertRegex(logs.output[0], f"ERROR.*the engine is vLLM {release}, but the server answers by")
+                        self.assertEqual(self.hit(scheduler, chained("a", 4)), (0, False))
+                        self.assertEqual([r[0] for r in server.requests], [b"pool", b"stat"])
+
+    @in_releases()
+    def test_a_pool_without_a_description(self, engine: Engine) -> None:
+        """The server is asked for its release, and with a name for that pool."""
+        self.configure(engine)
+        pool = {name: value for name, value in self.description.items() if name != "hash_len"}
+        with Server(POOL=as_yaml(pool), POOLS=as_yaml({"hand": pool})) as server:
+            for name in ("", "hand"):
+                self.configure(self.engine(engine.release))
+                with mock.patch.object(engine_pool, "_KINDS", {}), self.assertLogs("vllm.hitline", "WARNING") as logs:
+                    scheduler = self.start(server.address, POOL_NAME=name)
+                self.assertEqual(len(logs.output), 1)
+                self.assertIn("hitline cannot describe the engine's pool: spec of group 0", logs.output[0])
+                blocks = self.store(server.address, name, {"name": name} if name else pool)
+                self.assertEqual(self.hit(scheduler, blocks), (64, True))
+                reply = scheduler.client.pool_reply
+                self.assertEqual(reply["name"] if reply else "", name)
+
+    @in_releases()
+    def test_what_no_hit_can_help_is_not_looked_up(self, engine: Engine) -> None:
+        self.configure(engine)
+        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.description) as plain:
+            scheduler = self.start(server.address)
+            blocks = self.store(server.address, "a")
+            match = type(scheduler).get_num_new_matched_tokens.__wrapped__
+            for tokens in (1, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 72):
+                for computed in (0, 15, 16, 17, 31, 32, 47, 48, 49, 63, 64):
+                    request = SimpleNamespace(request_id="r", num_tokens=tokens, block_hashes=blocks[: tokens // 16])
+                    before = plain.stat()["lookups"]
+                    found = scheduler.get_num_new_matched_tokens(request, computed)
+                    asked = plain.stat()["lookups"] - before
+                    self.assertEqual(found, match(scheduler, request, computed), (tokens, computed))
+                    if computed >= (tokens - 1) // 16 * 16:
+                        self.assertEqual((asked, found), (0, (0, False)), (tokens, computed))
+                    else:
+                        self.assertEqual(asked, 1)
+
+    @in_releases("0.25.0")
+    def test_keys_of_the_worker(self, engine: Engine) -> None:
+        """Those that the release's own worker makes are compared with the server's."""
+        self.configure(engine)
+        with Server(ACCEPT_POOLS="true") as server:
+            for change, want in (
+                ({}, {}),
+                ({"model_name": "other"}, {"groups[0].model": ("model", "other"), "groups[1].model": ("model", "other")}),
+                ({"cache_prefix": "site"}, {"groups[0].model": ("model", "site@model"), "groups[1].model": ("model", "site@model")}),
+                ({"group_id": 2}, {"groups[0].group": ("0", "2"), "groups[1].group": ("1", "2")}),
+                ({"tp_size": 4}, {"groups[0].ranks": ("2", "4"), "groups[1].ranks": ("2", "4")}),
+            ):
+                self.configure(self.engine(engine.release))
+                worker = self.worker(engine, **change)
+                self.keep(worker)
+                if not want:
+                    scheduler = self.start(server.address)
+                    self.assertEqual(scheduler.client._key_prefixes, engine_keys.key_prefixes(worker))
+                    self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (64, True))
+                    continue
+                error = self.fails(server.address)
+                self.assertEqual({d["field"]: (d["configured"], d["described"]) for d in error.differences}, want)
+                self.assertRegex(str(error), "the keys of the pool are not those of the engine's worker: groups")
+                if "tp_size" not in change:
+                    continue
+                self.configure(self.engine(engine.release))
+                self.keep(worker)
+                with self.assertLogs("vllm.hitline", "WARNING"):
+                    scheduler = self.start(server.address, ON_MISMATCH="miss")
+                    self.assertEqual(self.hit(scheduler, self.store(server.address, "a")), (0, False))
+
+    def keep(self, worker: Any) -> None:
+        worker._hitline_transfer = self.vllm_config.kv_transfer_config
+        vllm_plugin._workers.add(worker)
+        self.addCleanup(vllm_plugin._workers.discard, worker)
+
+    def worker(self, engine: Engine, tp_size: int = 2, **metadata: Any) -> Any:
+        """A worker of the release with what its key prefixes are made of."""
+        module = importlib.import_module(WORKER)
+        data = importlib.import_module(vllm_plugin.DATA)
+        worker = object.__new__(module.MooncakeStoreWorker)
+        worker.__dict__.update(
+            tp_size=tp_size, pcp_size=1, dcp_size=1, pp_size=1, num_kv_head=8, tp_rank=0, store_tp_size=None,
+            hash_block_size=16, _kv_cache_groups=self.kv_cache_config.kv_cache_groups, token_dbs=[],
+            _group_tp_replication_factors=(1, 1),
+        )  # fmt: skip
+        for number in range(2):
+            fields = {"model_name": "model", "tp_rank": 0, "pcp_rank": 0, "dcp_rank": 0, "pp_rank": 0, "group_id": number}
+            worker.token_dbs.append(data.ChunkedTokenDatabase(data.KeyMetadata(**{**fields, **metadata}), 16, 16))
+        worker._init_lookup_key_prefixes()
+        return worker
+
+
+class Keys(unittest.TestCase):
+    PREFIX = "site@m@store_pp:1@store_format:x@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0"
+
+    def test_parts(self) -> None:
+        for name, text, configured, described in (
+            ("model", "other@m", "site@m", "other@m"),
+            ("namespace", "", "@store_pp:1@store_format:x", "none"),
+            ("tp_rank", "@tp_rank:1", "0", "1"),
+            ("pcp", "@pcp1", "0", "1"),
+            ("dcp", "@dcp1", "0", "1"),
+            ("pp_rank", "@pp_rank:1", "0", "1"),
+            ("group", "@group:1", "0", "1"),
+        ):
+            parts = {"model": "site@m", "namespace": "@store_pp:1@store_format:x", "tp_rank": "@tp_rank:0", "pcp": "@pcp0",
+                     "dcp": "@dcp0", "pp_rank": "@pp_rank:0", "group": "@group:0"}  # fmt: skip
+            own = "".join({**parts, name: text}.values())
+            reply = {"prefixes_sha256": "other", "groups": [{"key_prefix": self.PREFIX, "ranks": 1}]}
+            want = {"field": f"groups[0].{name}", "configured": configured, "described": described}
+            self.assertEqual(engine_keys.differences([[own]], reply), [want])
+
+    def test_ranks_groups_and_other_forms(self) -> None:
+        reply: dict[str, Any] = {"prefixes_sha256": "other", "groups": [{"key_prefix": self.PREFIX, "ranks": 2}]}
+
+        def fields(prefixes: list[list[str]], reply: dict[str, Any]) -> list[str]:
+            return [difference["field"] for difference in engine_keys.differences(prefixes, reply)]
+
+        self.assertEqual(fields([[self.PREFIX]], reply), ["groups[0].ranks"])
+        self.assertEqual(fields([[self.PREFIX, "b"]], reply), ["prefixes_sha256"])
+        self.assertEqual(fields([[self.PREFIX], []], reply), ["groups"])
+        self.assertEqual(fields([["m", "b"]], reply), ["groups[0].key_prefix"])
+        for lacking in ("groups", "prefixes_sha256"):
+            partial = copy.deepcopy(reply)
+            del partial[lacking]
+            self.assertEqual(fields([["m"]], partial), [])
+
+    def test_workers_without_prefixes(self) -> None:
+        group = SimpleNamespace(kv_cache_spec=SimpleNamespace())
+        scratch = SimpleNamespace(kv_cache_spec=SimpleNamespace(prefix_cacheable=False))
+        for worker, want in (
+            (SimpleNamespace(), None),
+            (SimpleNamespace(_lookup_key_prefixes=(), _kv_cache_groups=[]), None),
+            (SimpleNamespace(_lookup_key_prefixes=(("a",),), _kv_cache_groups=[group, group]), None),
+            (SimpleNamespace(_lookup_key_prefixes=(("a",), ("b",)), _kv_cache_groups=[scratch, group]), [["b"]]),
+        ):
+            self.assertEqual(engine_keys.key_prefixes(worker), want)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,230 @@
+"""Clients that say which pool their requests are about."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from typing import Any
+from unittest import mock
+
+import hitline
+from hitline import (
+    BadReply,
+    Client,
+    LookupKeyClient,
+    LookupResult,
+    PoolDiffers,
+    PoolRefused,
+    Refused,
+    WrongRelease,
+    client as module,
+)
+from tests.support import Scripted, Server, chained, hashes, lasting_address, message, needs_server
+from tests.test_client import eventually
+
+POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
+REPLY = {"name": "m-1", "digest": "d", "vllm": "0.33.0", "revision": "0.33.0", "alignment": 16}
+ACCEPTED = message(b"\1", json.dumps(REPLY).encode())
+HIT = message(b"\0\0\0\x30")
+DIFFERENCES = [{"field": "tp_size", "configured": "4", "described": "2"}]
+DIFFERS = message(b"\0", b"tp_size is 4, described as 2", json.dumps(DIFFERENCES).encode())
+
+
+class Peer(Scripted):
+    """Answers pool requests, and lookups with a hit of 48."""
+
+    def __init__(self, pool: bytes | None = ACCEPTED, lookup: bytes | None = HIT) -> None:
+        self.replies = {b"pool": pool, b"ping": message(b"\1", b""), b"lookup": lookup}
+        super().__init__(lambda frames: self.replies.get(frames[0], message(b"\1")))
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def tags(self) -> list[bytes]:
+        return [frames[0] for frames in self.requests]
+
+
+class Requests(unittest.TestCase):
+    def test_each_connection_is_put_in_the_pool(self) -> None:
+        with Peer() as server, Client(server.address, pool=POOL, raise_errors=True) as client:
+            self.assertIsNone(client.pool_reply)
+            client.ping()  # needs none
+            for _ in range(2):
+                self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
+            self.assertEqual(server.tags(), [b"ping", b"pool", b"lookup", b"lookup"])
+            self.assertEqual(json.loads(server.requests[1][1]), POOL)
+            self.assertEqual(client.pool_reply, REPLY)
+            server.replies[b"lookup"] = None  # it closes the connection
+            with self.assertRaises(hitline.ConnectionFailed):
+                client.lookup(64, hashes("a", 4))
+            server.replies[b"lookup"] = HIT
+            del server.requests[:]
+            self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
+            self.assertEqual(server.tags(), [b"pool", b"lookup"])
+
+    def test_a_connection_that_ends_unseen(self) -> None:
+        """The lookup is sent again on a new connection, behind the pool."""
+        with Peer() as server, Client(server.address, pool=POOL, raise_errors=True) as client:
+            self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
+            server.replies[b"lookup"] = None
+            closing = server.answer
+
+            def once(frames: list[bytes]) -> bytes | None:
+                reply = closing(frames)
+                if frames[0] == b"lookup":
+                    server.replies[b"lookup"] = HIT
+                return reply
+
+            server.answer = once
+            self.assertEqual(client.lookup(64, hashes("a", 4)), 48)
+            self.assertEqual(server.tags(), [b"pool", b"lookup", b"lookup", b"pool", b"lookup"])
+
+    def test_every_other_request_is_about_the_pool(self) -> None:
+        with Peer() as server:
+            for request in ("store", "evict", "reset", "stat"):
+                with Client(server.address, pool={"name": "p"}) as client:
+                    server.replies[b"stat"] = message(b"\1", b"{}")
+                    getattr(client, request)(*([hashes("a", 1)] if request in ("store", "evict") else []))
+            self.assertEqual(server.tags()[::2], [b"pool"] * 4)
+
+    def test_check_pool(self) -> None:
+        with Peer() as server, Client(server.address, pool=POOL) as client:
+            for _ in range(2):
+                self.assertEqual(client.check_pool(), REPLY)
+            self.assertEqual(server.tags(), [b"pool", b"ping", b"ping"])
+        with Peer() as server, Client(server.address) as client:
+            self.assertIsNone(client.check_pool())
+            self.assertEqual(server.tags(), [b"ping"])
+
+    def test_a_pool_that_differs(self) -> None:
+        with Peer(DIFFERS) as server:
+            with Client(server.address, pool=POOL, raise_errors=True) as client:
+                for call in (client.check_pool, lambda: client.lookup(64, hashes("a", 4)), lambda: client.store(hashes("a", 1))):
+                    with self.assertRaisesRegex(PoolDiffers, "^tp_size is 4, described as 2$") as raised:
+                        call()
+                    self.assertEqual(raised.exception.differences, DIFFERENCES)
+                self.assertIsNone(client.pool_reply)
+                client.ping()
+            self.assertEqual(server.tags(), [b"pool", b"ping"])  # it is asked once a connection
+            self.assertEqual(server.connections, 1)
+
+    def test_it_counts_as_a_miss(self) -> None:
+        """And is logged once for each text."""
+        for vllm, want in ((None, 0), ("0.33.0", LookupResult(0))):
+            with Peer(DIFFERS) as server, LookupKeyClient(server.address, pool=POOL, vllm=vllm) as client:
+                with self.assertLogs("hitline", "WARNING") as logs, mock.patch.object(module, "_LOG_EVERY", 0.0):
+                    for _ in range(3):
+                        self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
+                    self.assertEqual(eventually(lambda: client.lookup("r", 64, hashes("a", 4), non_block=True), None), want)
+                    server.replies[b"pool"] = DIFFERS.replace(b"tp_size is 4", b"tp_size is 8")
+                    client._drop()
+                    for _ in range(3):
+                        self.assertEqual(client.lookup("r", 64, hashes("a", 4)), want)
+                self.assertEqual([r.levelname for r in logs.records], ["ERROR", "ERROR"])
+                self.assertIn("tp_size is 4", logs.output[0])
+                self.assertIn("tp_size is 8", logs.output[1])
+                self.assertNotIn(b"lookup", server.tags())
+
+    def test_a_pool_that_is_refused(self) -> None:
+        for reason in (b'unknown request "pool"', b"all described pools have connections"):
+            with Peer(message(b"\0", reason)) as server, LookupKeyClient(server.address, pool=POOL) as client:
+                with self.assertLogs("hitline", "WARNING") as logs:
+                    self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 0)
+                self.assertEqual([r.levelname for r in logs.records], ["WARNING"])
+                self.assertIn(reason.decode(), logs.output[0])
+                client._raise_errors = True
+                server.replies[b"pool"] = ACCEPTED
+                with self.assertRaisesRegex(PoolRefused, reason.decode()):
+                    client.lookup("r", 64, hashes("a", 4))
+                self.assertEqual(server.tags(), [b"pool"])
+                client._pool_retry_at = 0.0  # it has been a while
+                self.assertEqual(client.lookup("r", 64, hashes("a", 4)), 48)
+                self.assertEqual(server.tags(), [b"pool", b"pool", b"lookup"])
+                self.assertEqual(server.connections, 1)
+
+    def test_the_release_is_that_of_the_reply(self) -> None:
+        with Peer() as server, LookupKeyClient(server.address, pool=POOL, vllm="0.33.0", raise_errors=True) as client:
+            self.assertEqual(client.lookup("r", 64, hashes("a", 4)), LookupResult(48))
+            self.assertEqual(server.tags(), [b"pool", b"lookup"])
+        with Peer() as server, LookupKeyClient(server.address, pool={"name": "p"}, vllm="0.28.0", raise_errors=True) as client:
+            for _ in range(2):
+                with self.assertRaisesRegex(WrongRelease, "the engine is vLLM 0.28.0, but the server's pool is for vLLM 0.33.0"):
+                    client.lookup("r", 64, hashes("a", 4))
+            self.assertIsNone(client.pool_reply)
+            self.assertEqual(server.tags(), [b"pool"])
+
+    def test_bad_replies(self) -> None:
+        for reply, text in (
+            (message(b"\1"), "pool without a JSON document"),
+            (message(b"\1", b"["), "pool without a JSON document"),
+            (message(b"\1", b"[]"), "pool is not a JSON object"),
+            (message(b"\2"), "status 02"),
+            (message(b"\0", b"no", b"["), "differences of pools without a JSON document"),
+            (message(b"\0", b"no", b"[1]"), "differences of pools are not a list"),
+        ):
+            with Peer(reply) as server, Client(server.address, pool=POOL, raise_errors=True) as client:
+                with self.assertRaisesRegex(BadReply, text):
+                    client.lookup(64, hashes("a", 4))
+                self.assertIsNone(client._sock)
+        with Peer(message(b"\0")) as server, Client(server.address, pool=POOL) as client:
+            with self.assertRaisesRegex(PoolRefused, "without a reason"):
+                client.check_pool()
+
+    def test_bad_arguments(self) -> None:
+        for pool in ({}, "p", ["p"], {"name": b"p"}):
+            with self.assertRaisesRegex(ValueError, "^pool "):
+                Client("tcp://127.0.0.1:1", pool=pool)  # type: ignore[arg-type]
+
+
+@needs_server
+class Served(unittest.TestCase):
+    def pool(self, **changes: Any) -> dict[str, Any]:
+        return {**POOL, **changes}
+
+    def client(self, server: Server, **pool: Any) -> Client:
+        client = Client(server.address, pool=pool, raise_errors=True, anchors_from=8)
+        self.addCleanup(client.close)
+        return client
+
+    def test_described_pools_are_apart(self) -> None:
+        blocks = chained("a", 64)
+        with Server(ACCEPT_POOLS="true") as server, Client(server.address, raise_errors=True) as plain:
+            one = self.client(server, **self.pool(hash_len=32))
+            two = self.client(server, **self.pool(model_name="n"))
+            one.store(blocks, first_chunk=0)
+            same = self.client(server, **self.pool(hash_len=32))
+            self.assertEqual([c.lookup(1025, blocks) for c in (one, two, same)], [1024, 0, 1024])
+            self.assertEqual(one.check_pool(), same.check_pool())
+            self.assertEqual([c.stat()["lookups"] for c in (one, two)], [2, 1])
+            named = self.client(server, name=(one.pool_reply or {})["name"])
+            self.assertEqual(named.lookup(1025, blocks), 1024)
+            with self.assertRaisesRegex(Refused, "no pool"):
+                plain.lookup(1025, blocks)
+            with self.assertRaisesRegex(PoolRefused, "no pool of this name: \"q\""):
+                self.client(server, name="q").lookup(64, blocks)
+            with self.assertRaisesRegex(PoolRefused, "cannot be read"):
+                self.client(server, modelname="q").lookup(64, blocks)
+
+    def test_configured_pools(self) -> None:
+        with Server(POOL=json.dumps(self.pool()), POOLS=json.dumps({"b": self.pool(tp_size=2)})) as server:
+            self.assertEqual((self.client(server, **self.pool()).check_pool() or {})["name"], "")
+            self.assertEqual((self.client(server, **self.pool(tp_size=2)).check_pool() or {})["name"], "b")
+            with self.assertRaisesRegex(PoolDiffers, "as pool \"b\": .*tp_size is 2, described as 1") as raised:
+                self.client(server, **self.pool(name="b")).check_pool()
+            self.assertIn({"field": "tp_size", "configured": "2", "described": "1"}, raised.exception.differences)
+            with self.assertRaisesRegex(PoolRefused, "accept_pools"):
+                self.client(server, **self.pool(name="c")).check_pool()
+
+    def test_a_server_that_is_started_again(self) -> None:
+        address = lasting_address()
+        blocks = chained("a", 64)
+        with Client(address, pool=self.pool(), raise_errors=True, anchors_from=8) as client:
+            for _ in range(3):
+                with Server(address, ACCEPT_POOLS="true"):
+                    client.store(blocks, first_chunk=0)
+                    self.assertEqual(client.lookup(1025, blocks), 1024)
+                    self.assertEqual(client.lookup(65, blocks[:4]), 64)
+
+
+if __name__ == "__main__":
+    unittest.main()
