@@ -20,7 +20,7 @@ const poolTurnLimit = 5 * time.Millisecond
 
 // description is the JSON of a pool request: the fields of the pool, and its name.
 type description struct {
-	Name string `json:"name"`
+	Name *string `json:"name"`
 	coordinator.Pool
 }
 
@@ -74,19 +74,23 @@ func (s *Server) describedPool(text []byte) (*pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the description of the pool cannot be read: %w", err)
 	}
-	if d.Name != "" {
-		if err := CheckPoolName(d.Name); err != nil {
+	if d.Name != nil {
+		if err := CheckPoolName(*d.Name); err != nil {
 			return nil, err
 		}
 	}
 	if onlyName {
-		return s.pools.byNameOnly(d.Name)
+		return s.pools.byNameOnly(*d.Name)
+	}
+	name := ""
+	if d.Name != nil {
+		name = *d.Name
 	}
 	rules, err := coordinator.New(d.Pool)
 	if err != nil {
 		return nil, fmt.Errorf("the described pool: %w", err)
 	}
-	return s.pools.get(d.Name, rules)
+	return s.pools.get(name, rules)
 }
 
 // parseDescription decodes the JSON of a pool request. onlyName says that it has nothing but
@@ -104,7 +108,7 @@ func parseDescription(text []byte) (d description, onlyName bool, err error) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return d, false, err
 	}
-	return d, len(fields) == 1 && d.Name != "", nil
+	return d, len(fields) == 1 && d.Name != nil, nil
 }
 
 // reply returns the pool as the peer is told it.

@@ -304,6 +304,24 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 	}
 }
 
+// A pool without a name never takes the name of another.
+func TestPoolNamesAreUnique(t *testing.T) {
+	server := startPools(t, nil, Config{AcceptPool: memoryService})
+	first := dialTest(t, server, client.WithPool("", numberedPool(3)))
+	pool, _ := first.Pool()
+	require.NoError(t, first.Close())
+	lookuptest.Eventually(t, "the name is taken by another", func() bool {
+		c, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool(pool.Name, numberedPool(4)))
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		return err == nil
+	})
+	again, _ := dialTest(t, server, client.WithPool("", numberedPool(3))).Pool()
+	require.NotEqual(t, pool.Name, again.Name)
+	require.Equal(t, pool.Digest, again.Digest)
+}
+
 // What is no description is refused, and the connection keeps its pool.
 func TestBadDescriptions(t *testing.T) {
 	own, err := memoryService(lookuptest.Blocks16)
@@ -317,7 +335,7 @@ func TestBadDescriptions(t *testing.T) {
 		"[]":                            "the description of the pool cannot be read: json: ",
 		`{"tp": 2}`:                     `json: unknown field "tp"`,
 		`{} {}`:                         "text behind the object",
-		`{"name": ""}`:                  "",
+		`{"name": ""}`:                  "a pool's name is 1 to 255 printable ASCII characters",
 		`{"name": "a b", "tp_size": 2}`: "a pool's name is 1 to 255 printable ASCII characters",
 		`{"name": "nobody"}`:            `no pool of this name: "nobody"`,
 		`{"tp_size": -1}`:               "the described pool: coordinator: invalid pool: tp_size: tp_size is -1",

@@ -114,7 +114,7 @@ var (
 	errNotAccepted   = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
 	errTooManyPools  = errors.New("all described pools have connections, and there are max_pools of them")
 	errPoolTooLarge  = errors.New("too many groups and ranks for a described pool")
-	errPoolDiffers   = errors.New("the described pool is not the one that is configured")
+	errPoolDiffers   = errors.New("the described pool is not the one that is")
 	errPoolTurnLimit = errors.New("too many pool requests at a time")
 )
 
@@ -123,7 +123,7 @@ const maxDescribedRanks = 4096
 
 // differsError is an errPoolDiffers with the fields.
 type differsError struct {
-	name        string // of the pool, "" for the server's own
+	pool        *pool // that has the name, or differs least
 	differences []coordinator.Difference
 }
 
@@ -133,11 +133,14 @@ func (e *differsError) Error() string {
 	for i, d := range e.differences {
 		parts[i] = d.String()
 	}
-	name := ""
-	if e.name != "" {
-		name = fmt.Sprintf(" as pool %q", e.name)
+	how := "configured"
+	if e.pool.described {
+		how = "described by others"
 	}
-	return fmt.Sprintf("%v%s: %s", errPoolDiffers, name, strings.Join(parts, "; "))
+	if e.pool.name != "" {
+		how += fmt.Sprintf(" as pool %q", e.pool.name)
+	}
+	return fmt.Sprintf("%v %s: %s", errPoolDiffers, how, strings.Join(parts, "; "))
 }
 
 // Unwrap returns errPoolDiffers.
@@ -186,7 +189,7 @@ func (ps *pools) findNamed(name string, described *coordinator.Coordinator) (*po
 		ps.remove(p)
 		return nil, nil
 	}
-	return nil, &differsError{name, differences}
+	return nil, &differsError{p, differences}
 }
 
 // findEqual returns a pool that does not differ, nil if there is none. If none would be made
@@ -206,7 +209,7 @@ func (ps *pools) findEqual(described *coordinator.Coordinator) (*pool, error) {
 			return p, nil
 		}
 		if nearest == nil || len(differences) < len(nearest.differences) {
-			nearest = &differsError{p.name, differences}
+			nearest = &differsError{p, differences}
 		}
 	}
 	if ps.accept == nil && nearest != nil {
@@ -254,7 +257,7 @@ func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, er
 	}
 	p := newPool(name, service)
 	if p.described = true; p.name == "" {
-		p.name = poolName(p)
+		p.name = ps.unusedName(p)
 	}
 	if p.label = p.name; !ps.labels[p.label] {
 		if len(ps.labels) >= ps.max {
@@ -278,17 +281,29 @@ func (ps *pools) remove(p *pool) {
 // otherPools is the label of the pools that have none of their own.
 const otherPools = "other"
 
-// poolName returns the name of a pool that was described without one.
-func poolName(p *pool) string {
+// unusedName returns a name for a pool that was described without one. mu is held.
+func (ps *pools) unusedName(p *pool) string {
 	model := p.service.Pool().ModelName
+	if model == "" {
+		model = "pool"
+	}
 	model = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' || r == '"' {
 			return '_'
 		}
 		return r
 	}, model[strings.LastIndexByte(model, '/')+1:])
-	const most = 100 // bytes of the model's name
-	return model[:min(len(model), most)] + "-" + p.digest[:8]
+	const most = 100              // bytes of the model's name
+	for digits := 8; ; digits++ { // a client may have named another pool so
+		name := model[:min(len(model), most)] + "-" + p.digest[:min(digits, len(p.digest))]
+		if ps.byName[name] == nil {
+			return name
+		}
+		if digits == len(p.digest) {
+			model += "_"
+			digits = 8
+		}
+	}
 }
 
 // makeRoom removes a described pool if there are max of them. mu is held.
