@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -16,7 +17,7 @@ type Difference struct {
 	Described  string `json:"described"`
 }
 
-// String says the difference in a part of a sentence.
+// String returns a phrase: tp_size is 2, described as 4.
 func (d Difference) String() string {
 	return fmt.Sprintf("%s is %s, described as %s", d.Field, d.Configured, d.Described)
 }
@@ -38,11 +39,17 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 			differences = append(differences, Difference{field, orNone(want[field]), orNone(got[field])})
 		}
 	}
+	if !equal && len(differences) == 0 {
+		differences = append(differences, Difference{"keys", c.firstKey(), described.firstKey()})
+	}
 	if !sameRelease(c.pool.Revision, described.pool.Revision) {
 		differences = append(differences, Difference{"vllm", c.pool.FittingReleases(), described.pool.FittingReleases()})
 	}
 	return differences
 }
+
+// firstKey returns the prefix of the first key that a lookup asks for, in quotes.
+func (c *Coordinator) firstKey() string { return strconv.Quote(c.groups[0].prefixes[0]) }
 
 // counts reports whether a field that differs is a difference of the pools. equal says that
 // both give the same answers.
@@ -93,7 +100,7 @@ func equalAnswers(a, b *Coordinator) bool {
 	return true
 }
 
-// fieldsOf returns the values of a pool's fields in JSON, by path. Zero values are left out.
+// fieldsOf returns the values of a pool's fields in JSON, by path. What is not set is left out.
 func fieldsOf(p Pool) map[string]string {
 	fields := map[string]string{}
 	text, err := json.Marshal(p)
@@ -121,9 +128,11 @@ func flattenFields(fields map[string]string, prefix string, object map[string]an
 		case nil:
 			continue
 		}
-		if text, err := json.Marshal(value); err == nil && string(text) != "0" && string(text) != `""` && string(text) != "false" {
-			fields[prefix+name] = string(text)
+		text, err := json.Marshal(value)
+		if err != nil || string(text) == "0" && (name == "hash_block_size" || name == "scheduler_block_size") { // not set
+			continue
 		}
+		fields[prefix+name] = string(text)
 	}
 }
 

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -80,4 +81,20 @@ func (p *Pool) validateSharing() error {
 		return invalid([]string{"store_tp_size", "prefill_tp_sizes", "pp_size"}, "%d shards on %d pipeline ranks, at most %d ranks are possible", shards, p.PPSize, maxRanks)
 	}
 	return nil
+}
+
+// NumRanks returns a bound on the ranks and shards of all groups together, from the numbers of
+// the pool alone. New takes time in proportion to it.
+func (p Pool) NumRanks() int64 {
+	const most = math.MaxInt32
+	n := int64(max(1, len(p.Groups)))
+	for _, size := range []int{p.TPSize, p.PPSize, p.PCPSize} {
+		n = min(most, n*int64(min(most, max(1, size))))
+	}
+	if p.StoreTPSize != nil || p.EnableStoreTPLCM {
+		if shards := p.storeTPSize(); shards > int64(p.TPSize) {
+			n = min(most, n*min(most, shards))
+		}
+	}
+	return n
 }

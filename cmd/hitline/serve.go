@@ -192,7 +192,7 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
 			MessageTimeout:   time.Duration(l.MessageTimeout),
 			IdleTimeout:      time.Duration(l.IdleTimeout),
 		},
-		Logger: logger,
+		Logger: logger, Version: buildVersion(),
 	}
 }
 

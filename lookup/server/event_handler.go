@@ -45,7 +45,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	s.mu.Unlock()
 	s.connections.Add(-1)
 	ses.handler.close()
-	ses.enterPool(nil)
+	s.pools.move(ses.pool, nil)
 	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)
 	if ses.cause != nil {

@@ -72,10 +72,10 @@ func (s *session) appendHit(envelope []byte, hit api.Hit) {
 	}
 }
 
-// appendFailedLookup appends and counts the reply to a lookup that failed. Clients of vLLM
+// appendFailedLookup appends and counts the reply to a lookup of a pool that failed. Clients of vLLM
 // 0.29.0 and later log an error for a 00 reply, so they get a hit of 0.
-func (s *session) appendFailedLookup(envelope []byte, err error) {
-	if s.pool == nil || !s.pool.service.HasTailBoundaries() {
+func (s *session) appendFailedLookup(p *pool, envelope []byte, err error) {
+	if p == nil || !p.service.HasTailBoundaries() {
 		s.appendFailed(envelope, err)
 		return
 	}

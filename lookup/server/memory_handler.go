@@ -114,7 +114,7 @@ func (h *memoryHandler) end(q *netproto.Request) {
 	switch {
 	case err == nil:
 	case q.Tag == netproto.TagLookup:
-		h.session.appendFailedLookup(q.Envelope, err)
+		h.session.appendFailedLookup(h.session.pool, q.Envelope, err)
 	default:
 		h.session.appendFailed(q.Envelope, err)
 	}
@@ -152,7 +152,7 @@ func (h *memoryHandler) reply(q *netproto.Request) error {
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
 		return nil
 	case netproto.TagStat:
-		return s.replyJSON(q, s.stat())
+		return s.replyJSON(q, s.server.statOf(s.pool))
 	case netproto.TagPool:
 		reply, err := s.changePool(q.Description)
 		if err != nil {

@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/fielderror"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -30,11 +32,11 @@ func (s *session) changePool(text []byte) (api.Pool, error) {
 		return api.Pool{}, errPoolTurnLimit
 	}
 	s.poolRequests++
-	p, err := s.server.describedPool(text)
+	p, err := s.server.describedPool(text, s.pool)
 	if err != nil {
 		return api.Pool{}, err
 	}
-	s.enterPool(p)
+	s.setPool(p)
 	return p.reply(), nil
 }
 
@@ -47,9 +49,8 @@ func (s *session) poolPayload(text []byte) ([]byte, error) {
 	return encodeJSON(reply)
 }
 
-// enterPool makes p the pool of the connection. p may be nil.
-func (s *session) enterPool(p *pool) {
-	s.server.pools.move(s.pool, p)
+// setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
+func (s *session) setPool(p *pool) {
 	s.pool = p
 	if p != nil {
 		s.reader.SetAlignment(p.service.Alignment())
@@ -68,11 +69,12 @@ func (s *session) checkPool(tag netproto.Tag) error {
 	return nil
 }
 
-// describedPool returns the pool of a request: one that there is, or a new one.
-func (s *Server) describedPool(text []byte) (*pool, error) {
+// describedPool returns the pool of a request, one that there is or a new one, for a
+// connection that leaves from.
+func (s *Server) describedPool(text []byte, from *pool) (*pool, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
-		return nil, fmt.Errorf("the description of the pool cannot be read: %w", err)
+		return nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
 	}
 	if d.Name != nil {
 		if err := CheckPoolName(*d.Name); err != nil {
@@ -80,17 +82,23 @@ func (s *Server) describedPool(text []byte) (*pool, error) {
 		}
 	}
 	if onlyName {
-		return s.pools.byNameOnly(*d.Name)
+		return s.pools.findByName(*d.Name, from)
 	}
 	name := ""
 	if d.Name != nil {
 		name = *d.Name
 	}
+	if n := d.Pool.NumRanks(); n > maxDescribedRanks {
+		return nil, fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, n, maxDescribedRanks)
+	}
 	rules, err := coordinator.New(d.Pool)
+	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
+		return nil, fmt.Errorf("the described pool: %w", field.Err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the described pool: %w", err)
 	}
-	return s.pools.get(name, rules)
+	return s.pools.get(name, rules, from)
 }
 
 // parseDescription decodes the JSON of a pool request. onlyName says that it has nothing but
@@ -109,6 +117,18 @@ func parseDescription(text []byte) (d description, onlyName bool, err error) {
 		return d, false, err
 	}
 	return d, len(fields) == 1 && d.Name != nil, nil
+}
+
+// describeJSONError returns what a peer needs to know of an error of package json.
+func describeJSONError(err error) string {
+	var mistyped *json.UnmarshalTypeError
+	if errors.As(err, &mistyped) {
+		if mistyped.Field == "" {
+			return fmt.Sprintf("a JSON %s, and not an object", mistyped.Value)
+		}
+		return fmt.Sprintf("%s is a JSON %s", mistyped.Field, mistyped.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 // reply returns the pool as the peer is told it.

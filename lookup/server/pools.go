@@ -13,9 +13,10 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 )
 
-// NamedPool is one of several pools of a server.
+// NamedPool is a configured pool that connections ask for by name.
 type NamedPool struct {
 	Name    string
 	Service *lookup.Service
@@ -55,15 +56,17 @@ func digestOf(pool coordinator.Pool) string {
 
 // pools are the pools of a server. Safe for concurrent use.
 type pools struct {
-	own    *pool // of connections that ask for none, nil if there is none
-	accept func(coordinator.Pool) (*lookup.Service, error)
-	max    int // described ones
-	logger *slog.Logger
+	own     *pool // of connections that ask for none, nil if there is none
+	accept  func(coordinator.Pool) (*lookup.Service, error)
+	max     int                   // described ones
+	backend *lookup.SharedBackend // of all services, nil over the memory index
+	logger  *slog.Logger
 
-	mu     sync.Mutex
-	byName map[string]*pool // all but own
-	labels map[string]bool  // of described pools, at most max
-	clock  uint64           // of idleSince
+	mu         sync.Mutex
+	byName     map[string]*pool // all but own
+	labels     map[string]bool  // of described pools, at most max
+	leaveCount uint64           // of idleSince
+	removed    api.Stat         // the counters of removed pools with the label otherPools
 }
 
 // newPools returns the pools of cfg and the service of the server's own. It sets the backend
@@ -76,34 +79,41 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 		cfg.MaxPools = DefaultMaxPools
 	}
 	ps := &pools{accept: cfg.AcceptPool, max: cfg.MaxPools, logger: cfg.Logger, byName: map[string]*pool{}, labels: map[string]bool{}}
-	use := func(service *lookup.Service) {
-		if remote := service.Remote(); remote != nil {
-			cfg.Backend = remote.SharedBackend
-		}
-	}
 	if service != nil {
 		ps.own = newPool("", service)
-		use(service)
+		cfg.Backend = backendOf(service)
+	} else if len(cfg.Pools) > 0 && cfg.Pools[0].Service != nil {
+		cfg.Backend = backendOf(cfg.Pools[0].Service)
 	}
+	ps.backend = cfg.Backend
 	for _, named := range cfg.Pools {
 		switch {
 		case named.Service == nil:
 			return nil, fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
 		case CheckPoolName(named.Name) != nil:
 			return nil, fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, CheckPoolName(named.Name))
+		case backendOf(named.Service) != ps.backend:
+			return nil, fmt.Errorf("%w: pool %q has another backend than the others", ErrConfig, named.Name)
 		case ps.byName[named.Name] != nil:
 			return nil, fmt.Errorf("%w: two pools are named %q", ErrConfig, named.Name)
 		}
 		ps.byName[named.Name] = newPool(named.Name, named.Service)
-		use(named.Service)
 	}
 	return ps, nil
 }
 
+// backendOf returns the backend of a service, nil over the memory index.
+func backendOf(service *lookup.Service) *lookup.SharedBackend {
+	if remote := service.Remote(); remote != nil {
+		return remote.SharedBackend
+	}
+	return nil
+}
+
 // CheckPoolName returns an error if a pool cannot have this name.
 func CheckPoolName(name string) error {
-	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) {
-		return fmt.Errorf("a pool's name is 1 to %d printable ASCII characters without spaces and quotes", MaxPoolName)
+	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) || name == otherPools {
+		return fmt.Errorf("a pool's name is 1 to %d printable ASCII characters without spaces and double quotes, and not %q", MaxPoolName, otherPools)
 	}
 	return nil
 }
@@ -114,11 +124,11 @@ var (
 	errNotAccepted   = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
 	errTooManyPools  = errors.New("all described pools have connections, and there are max_pools of them")
 	errPoolTooLarge  = errors.New("too many groups and ranks for a described pool")
-	errPoolDiffers   = errors.New("the described pool is not the one that is")
-	errPoolTurnLimit = errors.New("too many pool requests at a time")
+	errPoolDiffers   = errors.New("the description differs from the")
+	errPoolTurnLimit = errors.New("too many pool requests in one read: send them one by one")
 )
 
-// maxDescribedRanks bounds groups times ranks of a described pool: a millisecond to make.
+// maxDescribedRanks bounds groups times ranks of a description, some milliseconds of work.
 const maxDescribedRanks = 4096
 
 // differsError is an errPoolDiffers with the fields.
@@ -133,63 +143,68 @@ func (e *differsError) Error() string {
 	for i, d := range e.differences {
 		parts[i] = d.String()
 	}
-	how := "configured"
-	if e.pool.described {
-		how = "described by others"
+	which := "pool that is configured"
+	switch {
+	case e.pool.described:
+		which = fmt.Sprintf("pool %q that another connection has described", e.pool.name)
+	case e.pool.name != "":
+		which = fmt.Sprintf("pool %q that is configured", e.pool.name)
 	}
-	if e.pool.name != "" {
-		how += fmt.Sprintf(" as pool %q", e.pool.name)
-	}
-	return fmt.Sprintf("%v %s: %s", errPoolDiffers, how, strings.Join(parts, "; "))
+	return fmt.Sprintf("%v %s: %s", errPoolDiffers, which, strings.Join(parts, "; "))
 }
 
 // Unwrap returns errPoolDiffers.
 func (e *differsError) Unwrap() error { return errPoolDiffers }
 
-// byNameOnly returns the pool of a name.
-func (ps *pools) byNameOnly(name string) (*pool, error) {
+// findByName returns the pool of a name, for a connection that leaves another.
+func (ps *pools) findByName(name string, from *pool) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if p := ps.byName[name]; p != nil {
-		return p, nil
+	p := ps.byName[name]
+	if p == nil {
+		return nil, fmt.Errorf("%w: %q; describe it, or configure it under pools", errUnknownPool, name)
 	}
-	return nil, fmt.Errorf("%w: %q", errUnknownPool, name)
+	ps.moveLocked(from, p)
+	return p, nil
 }
 
 // get returns the pool that a client describes: that of the name if one is given, otherwise
-// one that does not differ. If there is none it makes one, if such are accepted.
-func (ps *pools) get(name string, described *coordinator.Coordinator) (*pool, error) {
+// one that does not differ. If there is none it makes one, if such are accepted. The client's
+// connection leaves from, which may be nil.
+func (ps *pools) get(name string, described *coordinator.Coordinator, from *pool) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	var p *pool
+	var p, replaced *pool
 	var err error
 	if name != "" {
-		p, err = ps.findNamed(name, described)
+		p, replaced, err = ps.findNamed(name, described)
 	} else {
 		p, err = ps.findEqual(described)
 	}
-	if p != nil || err != nil {
-		return p, err
+	if p == nil && err == nil {
+		p, err = ps.add(name, described, replaced)
 	}
-	return ps.add(name, described)
+	if err != nil {
+		return nil, err
+	}
+	ps.moveLocked(from, p)
+	return p, nil
 }
 
 // findNamed returns the pool of a name, nil if there is none, and an error if it differs. A
-// described one without connections then gives way. mu is held.
-func (ps *pools) findNamed(name string, described *coordinator.Coordinator) (*pool, error) {
-	p := ps.byName[name]
-	if p == nil {
-		return nil, nil
+// described one that differs and has no connections is to be replaced. mu is held.
+func (ps *pools) findNamed(name string, described *coordinator.Coordinator) (p, replaced *pool, err error) {
+	if p = ps.byName[name]; p == nil {
+		return nil, nil, nil
 	}
 	differences := p.service.Compare(described)
 	switch {
 	case len(differences) == 0:
-		return p, nil
+		return p, nil, nil
 	case p.described && p.connections == 0:
-		ps.remove(p)
-		return nil, nil
+		return nil, p, nil
 	}
-	return nil, &differsError{p, differences}
+	return nil, nil, &differsError{p, differences}
 }
 
 // findEqual returns a pool that does not differ, nil if there is none. If none would be made
@@ -235,46 +250,55 @@ func (ps *pools) all() []*pool {
 	return all
 }
 
-// add makes the service of a described pool, and adds it under the name. If there are max
-// described ones, one without connections gives way. mu is held.
-func (ps *pools) add(name string, described *coordinator.Coordinator) (*pool, error) {
+// add makes the service of a described pool, and adds it under the name. It removes the
+// replaced one, or if there are max of them the one that has been without connections for
+// longest. mu is held.
+func (ps *pools) add(name string, described *coordinator.Coordinator, replaced *pool) (*pool, error) {
 	if ps.accept == nil {
 		return nil, errNotAccepted
 	}
-	ranks := 0
-	for g := range described.NumGroups() {
-		ranks += len(described.Ranks(g))
-	}
-	if ranks > maxDescribedRanks {
-		return nil, fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, ranks, maxDescribedRanks)
-	}
-	if err := ps.makeRoom(); err != nil {
-		return nil, err
+	if replaced == nil {
+		var err error
+		if replaced, err = ps.idlest(); err != nil {
+			return nil, err
+		}
 	}
 	service, err := ps.accept(described.Pool())
 	if err != nil {
 		return nil, err
 	}
+	if backendOf(service) != ps.backend {
+		return nil, fmt.Errorf("%w: the service of a described pool has another backend", ErrConfig)
+	}
+	if replaced != nil {
+		ps.remove(replaced)
+	}
 	p := newPool(name, service)
 	if p.described = true; p.name == "" {
 		p.name = ps.unusedName(p)
 	}
-	if p.label = p.name; !ps.labels[p.label] {
-		if len(ps.labels) >= ps.max {
-			p.label = otherPools
-		} else {
-			ps.labels[p.label] = true
-		}
-	}
+	p.label = ps.labelOf(p.name)
 	ps.byName[p.name] = p
 	config := service.Pool()
 	ps.logger.Info("pool described", "pool", p.name, "model", config.ModelName, "vllm", config.FittingReleases(), "digest", p.digest[:8])
 	return p, nil
 }
 
+// labelOf returns the label of a described pool's metrics. mu is held.
+func (ps *pools) labelOf(name string) string {
+	if !ps.labels[name] && len(ps.labels) >= ps.max {
+		return otherPools
+	}
+	ps.labels[name] = true
+	return name
+}
+
 // remove removes a described pool. mu is held.
 func (ps *pools) remove(p *pool) {
 	delete(ps.byName, p.name)
+	if p.label == otherPools {
+		ps.removed = addCounters(ps.removed, p.service.Stat())
+	}
 	ps.logger.Info("pool removed", "pool", p.name)
 }
 
@@ -306,8 +330,9 @@ func (ps *pools) unusedName(p *pool) string {
 	}
 }
 
-// makeRoom removes a described pool if there are max of them. mu is held.
-func (ps *pools) makeRoom() error {
+// idlest returns the described pool that is to be removed for a new one: nil if there are
+// less than max, otherwise the one that has been without connections for longest. mu is held.
+func (ps *pools) idlest() (*pool, error) {
 	var oldest *pool
 	count := 0
 	for _, p := range ps.byName {
@@ -321,22 +346,25 @@ func (ps *pools) makeRoom() error {
 	}
 	switch {
 	case count < ps.max:
-		return nil
+		return nil, nil
 	case oldest == nil:
-		return fmt.Errorf("%w: %d", errTooManyPools, ps.max)
+		return nil, fmt.Errorf("%w: %d", errTooManyPools, ps.max)
 	}
-	ps.remove(oldest)
-	return nil
+	return oldest, nil
 }
 
 // move counts a connection that leaves one pool for another. Either may be nil.
 func (ps *pools) move(from, to *pool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	ps.moveLocked(from, to)
+}
+
+func (ps *pools) moveLocked(from, to *pool) {
 	if from != nil {
 		from.connections--
-		ps.clock++
-		from.idleSince = ps.clock
+		ps.leaveCount++
+		from.idleSince = ps.leaveCount
 	}
 	if to != nil {
 		to.connections++
@@ -352,6 +380,13 @@ func (ps *pools) count() int {
 		n++
 	}
 	return n
+}
+
+// removedStat returns the counters of removed pools with the label otherPools.
+func (ps *pools) removedStat() api.Stat {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.removed
 }
 
 // snapshot returns the pools, the own one first and then by name.

@@ -66,14 +66,14 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {
-		r.payload, r.err = encodeJSON(s.stat())
+		r.payload, r.err = encodeJSON(s.server.statOf(r.pool))
 	}
 	for range 1 + r.repeat {
 		switch {
 		case s.sendErr != nil:
 			return
 		case r.err != nil && r.tag == netproto.TagLookup:
-			s.appendFailedLookup(r.envelope, r.err)
+			s.appendFailedLookup(r.pool, r.envelope, r.err)
 		case r.err != nil:
 			s.appendFailed(r.envelope, r.err)
 		case r.tag == netproto.TagLookup:

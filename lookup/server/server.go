@@ -39,6 +39,8 @@ type Config struct {
 	// Backend is that of the services: all of them have the same, nil over memory. It need
 	// only be set if there is neither a service nor Pools.
 	Backend *lookup.SharedBackend
+	// Version is reported by Stat on connections without a pool. Empty means "devel".
+	Version string
 	// Logger receives the server's log. Default: none.
 	Logger *slog.Logger
 }
@@ -103,6 +105,9 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	if cfg.Loops <= 0 {
 		cfg.Loops = runtime.GOMAXPROCS(0)
+	}
+	if cfg.Version == "" {
+		cfg.Version = "devel"
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	if files, err := openFileLimit(); err != nil {

@@ -57,7 +57,8 @@ func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session
 	limits := netproto.Limits{MaxMessage: server.cfg.Limits.MaxMessage, MaxFrames: server.cfg.Limits.MaxFrames}
 	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
-	s.enterPool(server.pools.own)
+	server.pools.move(nil, server.pools.own)
+	s.setPool(server.pools.own)
 	if server.backend != nil {
 		s.handler = newRemoteHandler(s, wakeEventLoop)
 	} else {

@@ -20,17 +20,26 @@ func (s *Server) PoolStats() map[string]api.Stat {
 		}
 		stats[p.label] = st
 	}
+	if other, ok := stats[otherPools]; ok {
+		stats[otherPools] = addCounters(other, s.pools.removedStat())
+	}
 	return stats
 }
 
-// addStats returns a with the counters of pool b added.
+// addStats returns a with the counters and gauges of pool b added.
 func addStats(a, b api.Stat) api.Stat {
+	a.Entries, a.MaxEntries = a.Entries+b.Entries, a.MaxEntries+b.MaxEntries
+	a.Bytes, a.MaxBytes = a.Bytes+b.Bytes, a.MaxBytes+b.MaxBytes
+	return addCounters(a, b)
+}
+
+// addCounters returns a with the counters of pool b added.
+func addCounters(a, b api.Stat) api.Stat {
 	a.Pool, a.VLLM, a.Revision = "", "", ""
 	for _, c := range []struct {
 		sum *int64
 		of  int64
 	}{
-		{&a.Entries, b.Entries}, {&a.MaxEntries, b.MaxEntries}, {&a.Bytes, b.Bytes}, {&a.MaxBytes, b.MaxBytes},
 		{&a.Lookups, b.Lookups}, {&a.HitTokens, b.HitTokens}, {&a.MissTokens, b.MissTokens},
 		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
 		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
@@ -41,12 +50,9 @@ func addStats(a, b api.Stat) api.Stat {
 	return a
 }
 
-// stat returns the counters for the connection: of the server and of its pool.
-func (s *session) stat() api.Stat { return s.server.statOf(s.pool) }
-
 // statOf returns the counters of the server and of a pool, which may be nil.
 func (s *Server) statOf(p *pool) api.Stat {
-	st := api.Stat{Kernel: simd.Kernel(), Backend: "memory"}
+	st := api.Stat{Version: s.cfg.Version, Kernel: simd.Kernel(), Backend: "memory"}
 	if s.backend != nil {
 		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
 	}

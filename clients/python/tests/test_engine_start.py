@@ -152,7 +152,7 @@ class Start(Described):
                         named = [each["field"] for each in error.differences]
                         fields = DIFFERENCES[name][1] if name in DIFFERENCES else ["vllm"]
                         self.assertLessEqual(set(fields), set(named))
-                        self.assertIn(f"hitline at {server.address}: the described pool is not the one that is configured as pool", str(error))
+                        self.assertIn(f"hitline at {server.address}: the description differs from the pool", str(error))
                         for each in error.differences:
                             self.assertIn(f"{each['field']} is {each['configured']}, described as {each['described']}", str(error))
 
