@@ -14,8 +14,8 @@ func newResetCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Make the server forget every block",
-		Long: `reset empties the server's index.
+		Short: "Make the server forget every block of a pool",
+		Long: `reset empties the pool: the server's own, or the one that --pool names.
 
 With --json: {"reset": true}`,
 		Example: "  hitline reset --connect tcp://10.0.0.1:7557",

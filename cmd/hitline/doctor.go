@@ -43,8 +43,8 @@ the tokens of a block, the length of a lookup's hashes, and the order of the
 groups. It says what a lookup of the prompt hits, and if that is not all, where
 each group ends and why. Take a prompt that an engine has stored.
 
-With --pool it examines the store for a pool of a running server. hitline stat
-and the server's log name them.
+With --pool it examines the store for a pool of a running server. The server's
+log and hitline stat name them.
 
 It exits with 0 if all is well, 1 if something is wrong, each problem a line
 that says what to do, 2 if the configuration is wrong, and 3 without a
@@ -57,7 +57,7 @@ connection.`,
 	asJSON := cmd.Flags().Bool("json", false, "print one line of JSON")
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for\nits blocks")
 	pool := cmd.Flags().String("pool", "", "examine the store for the pool of this `name` of a\nrunning server, as its engine has described it")
-	connect := cmd.Flags().String("connect", api.DefaultListen, "`address` of that\nserver")
+	connect := cmd.Flags().String("connect", api.DefaultListen, "`address` of the server of\n--pool")
 	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line;\n- is standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
@@ -100,6 +100,9 @@ connection.`,
 func (t *target) usePool(ctx context.Context, cfg *config.Config) error {
 	return t.do(ctx, func(_ context.Context, c *client.Client) error {
 		pool, _ := c.Pool()
+		if pool.Backend != cfg.Backend.Name() {
+			return configError(fmt.Errorf("the server's backend is %s, and this configuration's is %s: configure backend.%s as the server has it", pool.Backend, cfg.Backend.Name(), pool.Backend))
+		}
 		if err := cfg.UsePool(fmt.Sprintf("pool %q of %s", t.pool, t.connect), pool.Pool); err != nil {
 			return configError(err)
 		}

@@ -75,7 +75,7 @@ func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error
 	sc := lookup.ServiceConfig{Pool: pool, Version: buildVersion(), Shared: p.shared}
 	if p.store == nil {
 		memory := p.cfg.Backend.Memory
-		sc.Memory = index.Config{MaxBytes: int64(memory.MaxBytes) / p.shares(), MaxEntries: memory.MaxEntries}
+		sc.Memory = index.Config{MaxBytes: int64(memory.MaxBytes) / p.cfg.MemoryShares(), MaxEntries: memory.MaxEntries}
 		return lookup.NewService(sc)
 	}
 	rules, err := coordinator.New(pool)
@@ -87,17 +87,4 @@ func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error
 	}
 	sc.Remote.Watch = p.store.remote.Watch
 	return lookup.NewService(sc)
-}
-
-// shares returns how many pools share the memory: those that are configured and those that
-// clients may describe.
-func (p *poolServices) shares() int64 {
-	n := len(p.cfg.Pools)
-	if p.cfg.ServesPool() {
-		n++
-	}
-	if p.cfg.Accepts() {
-		n += p.cfg.MaxPools
-	}
-	return int64(max(n, 1))
 }

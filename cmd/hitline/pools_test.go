@@ -68,6 +68,16 @@ func TestMooncakeConfigPath(t *testing.T) {
 	assert.Equal(t, exitDone, check().code, "another backend does not read it")
 }
 
+// Each pool over memory needs a part of it that an index can use.
+func TestMemoryOfPools(t *testing.T) {
+	got := hitline(t, "", "serve", "--check", "--config", configFile(t, "accept_pools: true\nbackend: {memory: {max_bytes: 64MiB}}\n"))
+	assert.Equal(t, exitUsage, got.code)
+	assert.Contains(t, got.stderr, "backend.memory.max_bytes: 67108864 bytes are 1048576 for each of 64 pools, the least is 2097152: raise it, or lower max_pools")
+	t.Setenv("HITLINE_POOLS_A_TP_SIZE", "2")
+	got = hitline(t, "", "serve", "--check")
+	assert.Contains(t, got.stderr, "HITLINE_POOLS_A_TP_SIZE: no such variable; write the pools as YAML in HITLINE_POOLS")
+}
+
 // Doctor needs a pool, configured or of a server.
 func TestDoctorWithoutPool(t *testing.T) {
 	got := hitline(t, "", "doctor", "--config", configFile(t, "backend: {mooncake: {masters: ['127.0.0.1:1']}}\n"))

@@ -1,26 +1,31 @@
 package api
 
+// MaxPoolNames bounds Stat.PoolNames.
+const MaxPoolNames = 100
+
 // Stat is the counters of a service and its server. It is the reply to stat, in JSON.
 // Counters count since the start. An entry is one distinct hash of one length, however many
 // ranks hold it.
 type Stat struct {
-	Version    string `json:"version"`
-	Pool       string `json:"pool,omitempty"` // name of the pool that the counters are about, if it has one
-	Pools      int64  `json:"pools"`          // that the server serves now
-	Revision   string `json:"revision"`
-	VLLM       string `json:"vllm"` // the releases that the pool fits, for people
-	Kernel     string `json:"kernel"`
-	Backend    string `json:"backend"`
-	Entries    int64  `json:"entries"`
-	MaxEntries int64  `json:"max_entries"`
-	Bytes      int64  `json:"bytes"`
-	MaxBytes   int64  `json:"max_bytes"`
-	Lookups    int64  `json:"lookups"`     // answered with a hit, of 0 tokens included
-	HitTokens  int64  `json:"hit_tokens"`  // sum of the hits
-	MissTokens int64  `json:"miss_tokens"` // requested, covered by hashes, and not hit
-	Stored     int64  `json:"stored"`      // keys added to a group rank
-	Evicted    int64  `json:"evicted"`     // entries removed, to free memory or on request
-	Refused    int64  `json:"refused"`     // stores refused because there are too many coverage classes
+	Version string `json:"version"`
+	Pool    string `json:"pool,omitempty"` // name of the pool that the counters are about, if it has one
+	Pools   int64  `json:"pools"`          // that the server serves now
+	// PoolNames are the names of those that have one, at most MaxPoolNames.
+	PoolNames  []string `json:"pool_names,omitempty"`
+	Revision   string   `json:"revision"`
+	VLLM       string   `json:"vllm"` // the releases that the pool fits, for people
+	Kernel     string   `json:"kernel"`
+	Backend    string   `json:"backend"`
+	Entries    int64    `json:"entries"`
+	MaxEntries int64    `json:"max_entries"`
+	Bytes      int64    `json:"bytes"`
+	MaxBytes   int64    `json:"max_bytes"`
+	Lookups    int64    `json:"lookups"`     // answered with a hit, of 0 tokens included
+	HitTokens  int64    `json:"hit_tokens"`  // sum of the hits
+	MissTokens int64    `json:"miss_tokens"` // requested, covered by hashes, and not hit
+	Stored     int64    `json:"stored"`      // keys added to a group rank
+	Evicted    int64    `json:"evicted"`     // entries removed, to free memory or on request
+	Refused    int64    `json:"refused"`     // stores refused because there are too many coverage classes
 
 	// Over a remote backend:
 

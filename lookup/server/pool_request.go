@@ -28,7 +28,7 @@ type description struct {
 
 // changePool makes the described pool the one that later requests are about.
 func (s *session) changePool(text []byte) (api.Pool, error) {
-	if s.poolRequests > 0 && time.Since(s.turnStart) > poolTurnLimit {
+	if s.poolRequests > 0 && time.Since(s.turnStart) > s.server.poolTurnLimit {
 		return api.Pool{}, errPoolTurnLimit
 	}
 	s.poolRequests++

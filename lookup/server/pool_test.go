@@ -322,6 +322,93 @@ func TestPoolNamesAreUnique(t *testing.T) {
 	require.Equal(t, pool.Digest, again.Digest)
 }
 
+// A server that accepts no pools says so.
+func TestNoFurtherPools(t *testing.T) {
+	named, err := memoryService(numberedPool(1))
+	require.NoError(t, err)
+	server := startPools(t, nil, Config{Pools: []NamedPool{{"one", named}}})
+	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("two", numberedPool(1)))
+	require.ErrorContains(t, err, "this server has other pools and accepts no further ones")
+	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(2)))
+	require.ErrorContains(t, err, `the description differs from the pool "one" that is configured: model_name is`)
+	async, err := client.DialAsync(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(1)))
+	require.NoError(t, err)
+	require.NoError(t, async.Close())
+}
+
+// Pools over different stores are a mistake of the program.
+func TestPoolsOfOneBackend(t *testing.T) {
+	memory, err := memoryService(numberedPool(1))
+	require.NoError(t, err)
+	remote, err := lookup.NewService(lookup.ServiceConfig{Pool: numberedPool(2), Backend: &lookuptest.KeyStore{}})
+	require.NoError(t, err)
+	_, err = New(remote, Config{Pools: []NamedPool{{"one", memory}}})
+	require.ErrorIs(t, err, ErrConfig)
+	server := startPools(t, remote, Config{AcceptPool: memoryService})
+	_, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(1)))
+	require.ErrorContains(t, err, "another backend")
+}
+
+// Pool requests of one read take bounded time, however few bytes they have.
+func TestPoolTurnLimit(t *testing.T) {
+	own, err := memoryService(lookuptest.Blocks16)
+	require.NoError(t, err)
+	server, err := New(own, Config{AcceptPool: memoryService})
+	require.NoError(t, err)
+	server.poolTurnLimit = 0
+	var got replies
+	ses := newSession(server, &got, nil)
+	text, err := json.Marshal(lookuptest.Blocks16)
+	require.NoError(t, err)
+	one := lookuptest.Encode([]byte("pool"), text)
+	require.NoError(t, ses.receive(append(one[:len(one):len(one)], one...)))
+	require.True(t, bytes.HasSuffix(got.last, []byte(errPoolTurnLimit.Error())), "%q", got.last)
+	require.NoError(t, ses.receive(one))
+	require.NotContains(t, string(got.last), errPoolTurnLimit.Error())
+}
+
+// A stat is about the pool that its connection had when it asked.
+func TestStatBeforeThePoolChanges(t *testing.T) {
+	shared := lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)
+	server := startPools(t, nil, Config{Backend: shared, Version: "v7", AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
+		return lookup.NewService(lookup.ServiceConfig{Pool: pool, Shared: shared})
+	}})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	text, err := json.Marshal(numberedPool(1))
+	require.NoError(t, err)
+	p.Send(t, append(lookuptest.Encode([]byte("stat")), lookuptest.Encode([]byte("pool"), text)...))
+	var st api.Stat
+	require.NoError(t, json.Unmarshal(p.Next(t)[1], &st))
+	require.Empty(t, st.Pool)
+	require.Equal(t, "v7", st.Version)
+	require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
+	require.NoError(t, json.Unmarshal(p.Ask(t, []byte("stat"))[1], &st))
+	require.Equal(t, []string{st.Pool}, st.PoolNames)
+}
+
+// Counters of the pools without a label of their own never fall.
+func TestCountersOfOtherPools(t *testing.T) {
+	server := startPools(t, nil, Config{MaxPools: 1, AcceptPool: memoryService})
+	hashes := netproto.NewHashes(lookuptest.Chain("a", 2, 32), 32)
+	for i := range 4 {
+		var c *client.Client
+		lookuptest.Eventually(t, "the pool before has no connection", func() (ok bool) {
+			var err error
+			c, err = client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", numberedPool(i)))
+			return err == nil
+		})
+		_, err := c.Lookup(t.Context(), 32, hashes)
+		require.NoError(t, err)
+		stats := server.PoolStats()
+		require.LessOrEqual(t, len(stats), 2)
+		if i > 0 {
+			require.EqualValues(t, i, stats["other"].Lookups)
+			require.EqualValues(t, index.MinMaxBytes, stats["other"].MaxBytes, "a gauge is of what there is")
+		}
+		require.NoError(t, c.Close())
+	}
+}
+
 // What is no description is refused, and the connection keeps its pool.
 func TestBadDescriptions(t *testing.T) {
 	own, err := memoryService(lookuptest.Blocks16)
@@ -343,10 +430,6 @@ func TestBadDescriptions(t *testing.T) {
 		`{"vllm": "0.99"}`:              "unknown vLLM release",
 	} {
 		frames := describe(t, p, []byte(text))
-		if want == "" {
-			require.Equal(t, []byte{netproto.StatusDone}, frames[0], "%s: %s", text, frames)
-			continue
-		}
 		require.Len(t, frames, 2, text)
 		require.Equal(t, []byte{netproto.StatusFailed}, frames[0], text)
 		require.Contains(t, string(frames[1]), want, text)

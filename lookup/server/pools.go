@@ -371,15 +371,20 @@ func (ps *pools) moveLocked(from, to *pool) {
 	}
 }
 
-// count returns how many pools there are.
-func (ps *pools) count() int {
+// names returns how many pools there are, and the names of at most api.MaxPoolNames of them.
+func (ps *pools) names() (count int64, names []string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	n := len(ps.byName)
 	if ps.own != nil {
-		n++
+		count++
 	}
-	return n
+	for name := range ps.byName {
+		if len(names) < api.MaxPoolNames {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return count + int64(len(ps.byName)), names
 }
 
 // removedStat returns the counters of removed pools with the label otherPools.

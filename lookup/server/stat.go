@@ -60,7 +60,7 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st = p.service.Stat()
 		st.Pool = p.name
 	}
-	st.Pools = int64(s.pools.count())
+	st.Pools, st.PoolNames = s.pools.names()
 	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.CommandsIgnored = s.ignored.Load()

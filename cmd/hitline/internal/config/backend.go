@@ -9,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 )
 
@@ -145,10 +146,17 @@ func (c *Config) checkBackend() error {
 	b := &c.Backend
 	switch b.chosen {
 	case "memory":
-		return c.checkRanges([]span{
+		if err := c.checkRanges([]span{
 			{"backend.memory.max_bytes", int64(b.Memory.MaxBytes), 1, maxInt},
 			{"backend.memory.max_entries", b.Memory.MaxEntries, 0, maxInt},
-		})
+		}); err != nil {
+			return err
+		}
+		if shares := c.MemoryShares(); shares > 1 && int64(b.Memory.MaxBytes)/shares < index.MinMaxBytes {
+			return c.wrong("backend.memory.max_bytes", "%d bytes are %d for each of %d pools, the least is %d: raise it, or lower max_pools",
+				b.Memory.MaxBytes, int64(b.Memory.MaxBytes)/shares, shares, index.MinMaxBytes)
+		}
+		return nil
 	case "redis":
 		if b.Redis.URL == "" {
 			return c.wrong("backend.redis.url", "is missing; give the server's, such as redis://127.0.0.1:6379, here or in HITLINE_BACKEND_REDIS_URL")

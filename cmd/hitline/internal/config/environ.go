@@ -120,11 +120,17 @@ func (c *Config) setList(path string, at origin, dst reflect.Value, list []strin
 // also for one that is called hitline-pool or hitline-log.
 var injected = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
+// pluginVariable is the plug-in's, which may run in the same environment.
+const pluginVariable = "HITLINE_POOL_NAME"
+
 // refuseVariable refuses an unknown variable that can only be a mistyped one:
 // its name begins as a section's do. Others are somebody else's.
 func refuseVariable(name, value string, known map[string]variable) error {
-	if injected.MatchString(name) {
+	if injected.MatchString(name) || name == pluginVariable {
 		return nil
+	}
+	if strings.HasPrefix(name, prefix+"POOLS_") {
+		return &problem{at: origin{name: name}, text: "no such variable; write the pools as YAML in HITLINE_POOLS, or in the file"}
 	}
 	for _, section := range slices.Sorted(maps.Keys(known)) {
 		if !known[section].section() || !strings.HasPrefix(name, section+"_") {

@@ -178,6 +178,19 @@ func (c *Config) Accepts() bool {
 	return c.Backend.Name() != "memory" && !c.HasPool() && len(c.Pools) == 0
 }
 
+// MemoryShares returns how many pools share the memory of the memory backend: those that are
+// configured and those that clients may describe.
+func (c *Config) MemoryShares() int64 {
+	n := len(c.Pools)
+	if c.ServesPool() {
+		n++
+	}
+	if c.Accepts() {
+		n += c.MaxPools
+	}
+	return int64(max(n, 1))
+}
+
 // ServesPool reports whether the server has a pool of its own: unless there are others and it
 // is not configured.
 func (c *Config) ServesPool() bool { return c.HasPool() || len(c.Pools) == 0 && !c.Accepts() }

@@ -1,0 +1,87 @@
+package coordinator
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A field that is set to zero is not one that is missing.
+func TestCompareZeroValues(t *testing.T) {
+	plain := Pool{VLLM: "0.33.0", Groups: []Group{full(16), window(16, 32)}}
+	for field, described := range map[string]Pool{
+		"store_tp_size":                {VLLM: "0.33.0", StoreTPSize: new(0), Groups: plain.Groups},
+		"groups[1].enable_kv_transfer": {VLLM: "0.33.0", Groups: []Group{full(16), {Kind: SlidingWindow, BlockSize: 16, SlidingWindow: 32, EnableKVTransfer: new(false)}}},
+	} {
+		differences := must(t, plain).Compare(plain, must(t, described))
+		require.NotEmpty(t, differences, field)
+		assert.Equal(t, field, differences[0].Field)
+		assert.Empty(t, must(t, described).Compare(described, must(t, described)))
+	}
+	assert.Empty(t, must(t, plain).Compare(plain, must(t, Pool{VLLM: "0.33.0", Groups: []Group{{BlockSize: 16, EnableKVTransfer: new(true)}, window(16, 32)}})))
+}
+
+// Pools that do not differ ask for the same keys and have the same answers.
+func TestCompareAgainstAnswers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 17))
+	equal, different := 0, 0
+	for range 20000 {
+		data := make([]byte, 60)
+		for i := range data {
+			data[i] = byte(rng.IntN(256))
+		}
+		a := (&source{data: data}).pool()
+		for range 1 + rng.IntN(2) {
+			data[rng.IntN(24)] = byte(rng.IntN(4))
+		}
+		b := (&source{data: data}).pool()
+		a.Revision, b.Revision = Revision20260817, Revision20260817
+		first, err := New(a)
+		if err != nil {
+			continue
+		}
+		second, err := New(b)
+		if err != nil {
+			continue
+		}
+		if len(first.Compare(a, second)) > 0 {
+			different++
+			continue
+		}
+		equal++
+		require.Equal(t, first.NumGroups(), second.NumGroups())
+		n := 64
+		p := Presence{NumHashes: n}
+		for range first.groups {
+			p.Bits = append(p.Bits, []uint64{rng.Uint64() | rng.Uint64() | rng.Uint64()})
+		}
+		for tokens := int64(0); tokens < int64(n*a.HashBlockSize); tokens += first.Alignment() {
+			want, wantErr := first.FindHit(&p, tokens, true, new(Scratch))
+			hit, err := second.FindHit(&p, tokens, true, new(Scratch))
+			require.Equal(t, errorClass(wantErr), errorClass(err))
+			require.Equal(t, want, hit, "%+v\n%+v", a, b)
+		}
+		for g := range first.NumGroups() {
+			require.Equal(t, first.groups[g].prefixes, second.groups[g].prefixes)
+			require.Equal(t, first.KeyMask(g), second.KeyMask(g))
+		}
+	}
+	require.Greater(t, equal, 200)
+	require.Greater(t, different, 200)
+}
+
+func TestNumRanks(t *testing.T) {
+	for _, pool := range []Pool{
+		{}, {TPSize: 8, PPSize: 2}, {VLLM: "0.28.0", TPSize: 4, PCPSize: 2, Groups: []Group{full(16), mamba(16)}},
+		{VLLM: "0.33.0", TPSize: 2, NumKVHead: 8, StoreTPSize: new(8)},
+	} {
+		c, ranks := must(t, pool), 0
+		for g := range c.NumGroups() {
+			ranks += len(c.Ranks(g))
+		}
+		assert.LessOrEqual(t, int64(ranks), pool.NumRanks())
+	}
+	assert.Positive(t, Pool{TPSize: 1 << 62, PPSize: 1 << 62, Groups: make([]Group, 1000)}.NumRanks())
+}
