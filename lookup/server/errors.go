@@ -23,7 +23,7 @@ var (
 	// with.
 	errHashLen = errors.New("hashes of another length than the pool's")
 	// errNoPool refuses a request about blocks on a connection without a pool.
-	errNoPool = errors.New("no pool: this server has none of its own, describe the engine's with a pool request, or configure it")
+	errNoPool = errors.New("no pool: describe the engine's with a pool request, or configure it at the server")
 	// errInFlight refuses a request if Limits.MaxInFlight others of its connection have no
 	// reply yet.
 	errInFlight = errors.New("too many requests of this connection wait for the backend")

@@ -101,6 +101,9 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) bool {
 // end implements requestHandler.
 func (h *memoryHandler) end(q *netproto.Request) {
 	err := q.Problem
+	if err != nil && q.Tag == netproto.TagPool {
+		h.session.leavePool()
+	}
 	if err == nil {
 		err = h.err
 	}

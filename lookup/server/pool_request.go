@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
@@ -16,9 +15,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// poolTurnLimit bounds the time of a turn in which a second pool request is served: one of
-// fifty bytes may describe thousands of ranks.
-const poolTurnLimit = 5 * time.Millisecond
+// maxPoolRequests bounds the pool requests of one turn: one of fifty bytes may describe
+// thousands of ranks. A client sends one a connection.
+const maxPoolRequests = 4
 
 // description is the JSON of a pool request: the fields of the pool, and its name.
 type description struct {
@@ -26,18 +25,30 @@ type description struct {
 	coordinator.Pool
 }
 
-// changePool makes the described pool the one that later requests are about.
+// changePool makes the described pool the one that later requests are about. If it fails the
+// connection has no pool: requests that are already on their way must not be answered about
+// another.
 func (s *session) changePool(text []byte) (api.Pool, error) {
-	if s.poolRequests > 0 && time.Since(s.turnStart) > s.server.poolTurnLimit {
-		return api.Pool{}, errPoolTurnLimit
-	}
-	s.poolRequests++
-	p, err := s.server.describedPool(text, s.pool)
+	p, err := s.findPool(text)
 	if err != nil {
+		s.leavePool()
 		return api.Pool{}, err
 	}
 	s.setPool(p)
 	return p.reply(), nil
+}
+
+func (s *session) findPool(text []byte) (*pool, error) {
+	if s.poolRequests++; s.poolRequests > maxPoolRequests {
+		return nil, errPoolTurnLimit
+	}
+	return s.server.describedPool(text, s.pool)
+}
+
+// leavePool leaves the connection without a pool.
+func (s *session) leavePool() {
+	s.server.pools.move(s.pool, nil)
+	s.setPool(nil)
 }
 
 // poolPayload is changePool with the reply encoded.
@@ -88,8 +99,8 @@ func (s *Server) describedPool(text []byte, from *pool) (*pool, error) {
 	if d.Name != nil {
 		name = *d.Name
 	}
-	if n := d.Pool.NumRanks(); n > maxDescribedRanks {
-		return nil, fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, n, maxDescribedRanks)
+	if err := checkSize(&d.Pool); err != nil {
+		return nil, err
 	}
 	rules, err := coordinator.New(d.Pool)
 	if field := (*fielderror.Error)(nil); errors.As(err, &field) {

@@ -250,7 +250,7 @@ func TestNoPool(t *testing.T) {
 		hashes := netproto.NewHashes(lookuptest.Chain("a", 8, 32), 32)
 		_, err := c.Lookup(t.Context(), 128, hashes)
 		require.ErrorIs(t, err, client.ErrRefused)
-		require.ErrorContains(t, err, "no pool: this server has none of its own")
+		require.ErrorContains(t, err, "no pool: describe the engine's with a pool request")
 		_, err = c.Lookup(t.Context(), 128, netproto.Hashes{})
 		require.ErrorContains(t, err, "no pool")
 		_, err = c.Explain(t.Context(), 128, hashes)
@@ -304,6 +304,28 @@ func TestPoolChangesBetweenRequests(t *testing.T) {
 	}
 }
 
+// However other pools are named, one without a name gets a name.
+func TestNamesRunOut(t *testing.T) {
+	server := startPools(t, nil, Config{MaxPools: 300, AcceptPool: memoryService})
+	long := coordinator.Pool{ModelName: strings.Repeat("m", 100)}
+	c, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool("", long))
+	require.NoError(t, err)
+	pool, _ := c.Pool()
+	require.NoError(t, c.Close())
+	lookuptest.Eventually(t, "the name is taken by another", func() bool {
+		c, err := client.Dial(t.Context(), server.Addrs()[0], client.WithPool(pool.Name, numberedPool(1)))
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		return err == nil
+	})
+	for i := 1; i < 5; i++ {
+		dialTest(t, server, client.WithPool(fmt.Sprintf("%s-%d", pool.Name, i), numberedPool(i)))
+	}
+	again, _ := dialTest(t, server, client.WithPool("", long)).Pool()
+	require.Equal(t, pool.Name+"-5", again.Name)
+}
+
 // A pool without a name never takes the name of another.
 func TestPoolNamesAreUnique(t *testing.T) {
 	server := startPools(t, nil, Config{AcceptPool: memoryService})
@@ -355,13 +377,15 @@ func TestPoolTurnLimit(t *testing.T) {
 	require.NoError(t, err)
 	server, err := New(own, Config{AcceptPool: memoryService})
 	require.NoError(t, err)
-	server.poolTurnLimit = 0
 	var got replies
 	ses := newSession(server, &got, nil)
 	text, err := json.Marshal(lookuptest.Blocks16)
 	require.NoError(t, err)
 	one := lookuptest.Encode([]byte("pool"), text)
-	require.NoError(t, ses.receive(append(one[:len(one):len(one)], one...)))
+	require.NoError(t, ses.receive(bytes.Repeat(one, maxPoolRequests)))
+	require.NotContains(t, string(got.last), errPoolTurnLimit.Error())
+	require.NoError(t, ses.receive(bytes.Repeat(one, maxPoolRequests+1)))
+	require.Nil(t, ses.pool, "what follows is not about the pool before")
 	require.True(t, bytes.HasSuffix(got.last, []byte(errPoolTurnLimit.Error())), "%q", got.last)
 	require.NoError(t, ses.receive(one))
 	require.NotContains(t, string(got.last), errPoolTurnLimit.Error())
@@ -427,12 +451,14 @@ func TestBadDescriptions(t *testing.T) {
 		`{"name": "nobody"}`:            `no pool of this name: "nobody"`,
 		`{"tp_size": -1}`:               "the described pool: tp_size is -1, want 1 to 16384",
 		`{"tp_size": 5000}`:             "too many groups and ranks for a described pool: 5000, at most 4096",
-		`{"vllm": "0.99"}`:              "unknown vLLM release",
+		`{"model_name": "` + strings.Repeat("m", 513) + `"}`: "model_name is too long for a described pool: 513 bytes, at most 512",
+		`{"vllm": "0.99"}`: "unknown vLLM release",
 	} {
 		frames := describe(t, p, []byte(text))
 		require.Len(t, frames, 2, text)
 		require.Equal(t, []byte{netproto.StatusFailed}, frames[0], text)
 		require.Contains(t, string(frames[1]), want, text)
+		require.Equal(t, []byte{netproto.StatusFailed}, p.Ask(t, []byte("lookup"), u32s(16), []byte{0, 1}, []byte("a"))[0], "the connection has no pool")
 	}
 	frames := p.Ask(t, []byte("pool"), []byte("{}"), []byte("more"))
 	require.Contains(t, string(frames[1]), netproto.ErrExtraFrame.Error())

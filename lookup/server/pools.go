@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -126,10 +127,29 @@ var (
 	errPoolTooLarge  = errors.New("too many groups and ranks for a described pool")
 	errPoolDiffers   = errors.New("the description differs from the")
 	errPoolTurnLimit = errors.New("too many pool requests in one read: send them one by one")
+	errPoolText      = errors.New("too long for a described pool")
 )
 
-// maxDescribedRanks bounds groups times ranks of a description, some milliseconds of work.
-const maxDescribedRanks = 4096
+// Bounds of a description, so that it takes some milliseconds of work and some megabytes.
+const (
+	maxDescribedRanks = 4096 // groups times ranks: each takes a key prefix
+	maxDescribedText  = 512  // bytes of a text: model_name and cache_prefix are in each prefix
+)
+
+// checkSize returns an error if a described pool exceeds the bounds.
+func checkSize(p *coordinator.Pool) error {
+	for _, text := range []struct{ field, value string }{
+		{"model_name", p.ModelName}, {"cache_prefix", p.CachePrefix}, {"kv_cache_layout", p.KVCacheLayout}, {"vllm", p.VLLM},
+	} {
+		if len(text.value) > maxDescribedText {
+			return fmt.Errorf("%s is %w: %d bytes, at most %d", text.field, errPoolText, len(text.value), maxDescribedText)
+		}
+	}
+	if n := p.NumRanks(); n > maxDescribedRanks {
+		return fmt.Errorf("%w: %d, at most %d", errPoolTooLarge, n, maxDescribedRanks)
+	}
+	return nil
+}
 
 // differsError is an errPoolDiffers with the fields.
 type differsError struct {
@@ -317,16 +337,13 @@ func (ps *pools) unusedName(p *pool) string {
 		}
 		return r
 	}, model[strings.LastIndexByte(model, '/')+1:])
-	const most = 100              // bytes of the model's name
-	for digits := 8; ; digits++ { // a client may have named another pool so
-		name := model[:min(len(model), most)] + "-" + p.digest[:min(digits, len(p.digest))]
+	const most = 100 // bytes of the model's name
+	base := model[:min(len(model), most)] + "-" + p.digest[:8]
+	for i, name := 1, base; ; i++ { // a client may have named another pool so
 		if ps.byName[name] == nil {
 			return name
 		}
-		if digits == len(p.digest) {
-			model += "_"
-			digits = 8
-		}
+		name = base + "-" + strconv.Itoa(i)
 	}
 }
 

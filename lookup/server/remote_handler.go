@@ -126,6 +126,9 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
 	}
+	if r.err != nil && q.Tag == netproto.TagPool {
+		h.session.leavePool()
+	}
 	if err := h.overLimit(); err != nil { // it overrides other errors: see enqueueReply
 		r.err, r.refused = err, true
 	}

@@ -67,7 +67,6 @@ type Server struct {
 	noLoop   loopMetrics // of sessions without an event loop, in tests
 
 	anchorsTurnLimit time.Duration // shorter in tests
-	poolTurnLimit    time.Duration // shorter in tests
 
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 
@@ -121,6 +120,6 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	return &Server{
 		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, metrics: map[gnet.EventLoop]*loopMetrics{},
-		peers: newPeerLog(cfg.Logger), anchorsTurnLimit: anchorsTurnLimit, poolTurnLimit: poolTurnLimit,
+		peers: newPeerLog(cfg.Logger), anchorsTurnLimit: anchorsTurnLimit,
 	}, nil
 }

@@ -26,7 +26,7 @@ type session struct {
 	messageEnded   bool            // a message ended in this turn
 	turnStart      time.Time
 	anchorRequests int      // requests by anchors served in this turn, see anchorsTurnLimit
-	poolRequests   int      // pool requests of this turn, see poolTurnLimit
+	poolRequests   int      // pool requests of this turn, see maxPoolRequests
 	numbers        []uint32 // of a reply to anchors
 
 	metrics         *loopMetrics // of its event loop
