@@ -209,7 +209,7 @@ class Served(unittest.TestCase):
         with Server(POOL=json.dumps(self.pool()), POOLS=json.dumps({"b": self.pool(tp_size=2)})) as server:
             self.assertEqual((self.client(server, **self.pool()).check_pool() or {})["name"], "")
             self.assertEqual((self.client(server, **self.pool(tp_size=2)).check_pool() or {})["name"], "b")
-            with self.assertRaisesRegex(PoolDiffers, "as pool \"b\": .*tp_size is 2, described as 1") as raised:
+            with self.assertRaisesRegex(PoolDiffers, "pool \"b\" that is configured: .*tp_size is 2, described as 1") as raised:
                 self.client(server, **self.pool(name="b")).check_pool()
             self.assertIn({"field": "tp_size", "configured": "2", "described": "1"}, raised.exception.differences)
             with self.assertRaisesRegex(PoolRefused, "accept_pools"):
