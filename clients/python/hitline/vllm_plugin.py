@@ -32,6 +32,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient
+from hitline.load_failures import LoadTrackingClient
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -150,7 +151,7 @@ def _timeout() -> float:
 
 
 def _replacement(address: str, timeout: float, release: str) -> type[LookupKeyClient]:
-    class HitlineLookupKeyClient(LookupKeyClient):
+    class HitlineLookupKeyClient(LoadTrackingClient):
         """What it logs goes where vLLM's own lines go."""
 
         _logger = logger
