@@ -109,7 +109,7 @@ def _wrap_connector() -> str:
             return f"{CONNECTOR_CLASS} has no method {name}"
         if list(inspect.signature(method).parameters) != want:
             return f"{CONNECTOR_CLASS} has {name}{inspect.signature(method)}"
-    if not hasattr(connector, "_hitline_wrapped"):
+    if "_hitline_wrapped" not in vars(connector):
         _wrap(connector)
     return ""
 

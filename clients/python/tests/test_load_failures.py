@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import types
 import unittest
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -73,12 +75,17 @@ class Engine:
                 ),
                 "scheduler",
                 SimpleNamespace(
-                    kv_cache_groups=parts, prefix_cacheable_groups=parts, prefix_cacheable_group_ids=list(range(groups))
+                    kv_cache_groups=parts,
+                    transfer_groups=parts,
+                    transfer_group_ids=list(range(groups)),
+                    select_transfer_block_ids=lambda block_ids: block_ids,
+                    prefix_cacheable_groups=parts,
+                    prefix_cacheable_group_ids=list(range(groups)),
                 ),
             )
         self.client = self.connector.connector_scheduler.client
 
-    def lookup(self, req_id: str) -> tuple[int | None, bool]:
+    def lookup(self, req_id: str) -> Any:
         return self.connector.get_num_new_matched_tokens(request_of(req_id), 0)
 
     def alloc(self, req_id: str, *groups: list[int], tokens: int = 32) -> None:
@@ -104,104 +111,114 @@ class Engine:
         )
 
     def finish(self, *req_ids: str) -> None:
+        self.connector.connector_scheduler.load_specs.clear()  # as if their loads were under way
         self.connector.build_connector_meta(finished(*req_ids))
+
+
+def in_releases(
+    releases: Sequence[str] = tuple(VLLM_RELEASES), groups: int = 1, **extra: Any
+) -> Callable[[Callable[[Any, Engine], None]], Callable[[Any], None]]:
+    """Has a test run with an engine of each release. The store has two blocks of each request."""
+
+    def decorate(test: Callable[[Any, Engine], None]) -> Callable[[Any], None]:
+        @functools.wraps(test)
+        def run(self: Any) -> None:
+            for release in releases:
+                with self.subTest(release), Server(POOL_VLLM=release) as server, Client(server.address) as plain:
+                    plain.store(chained("loads", 2), first_chunk=0)
+                    self.load(release)
+                    self.register(server.address)
+                    engine = Engine(groups, **extra)
+                    self.addCleanup(engine.client.close)
+                    test(self, engine)
+
+        return run
+
+    return decorate
 
 
 @needs_server
 class InReleases(InWheels):
-    def engines(self, releases: Any = tuple(VLLM_RELEASES), groups: int = 1, **extra: Any) -> Any:
-        """An engine of each release, with two blocks of each request in the store."""
-        blocks = chained("loads", 2)
-        for release in releases:
-            with self.subTest(release), Server(POOL_VLLM=release) as server, Client(server.address) as plain:
-                plain.store(blocks, first_chunk=0)
-                self.load(release)
-                self.register(server.address)
-                engine = Engine(groups, **extra)
-                self.assertIsInstance(engine.client, LoadTrackingClient)
-                yield engine
-                engine.client.close()
-
-    def test_a_request_whose_load_failed_is_a_miss(self) -> None:
-        for engine in self.engines():
-            engine.load(self, "a", [7, 8])
-            engine.load(self, "b", [9, 10])
-            with self.assertLogs("vllm.hitline", "WARNING") as logs:
-                engine.output(invalid=(8,), received=("a",))
-            self.assertEqual(len(logs.output), 1)
-            self.assertIn("request a: the engine could not load", logs.output[0])
-            for _ in range(3):
-                self.assertEqual(engine.lookup("a"), (0, False))
-                self.assertEqual(engine.lookup("b"), (32, True))
-            self.assertEqual(engine.client.failed_loads, 1)
-            engine.finish("a")
-            self.assertEqual(engine.lookup("a"), (32, True))
-            self.assertEqual(engine.client._failed, set())
-
-    def test_it_is_logged_and_counted_once(self) -> None:
-        """Workers report on their own: the load of one failed before that of another."""
-        for engine in self.engines():
-            engine.load(self, "a", [7, 8])
-            with self.assertLogs("vllm.hitline", "WARNING") as logs:
-                engine.output(invalid=(7,))
-                engine.output(invalid=(8,), received=("a",))
-                self.assertEqual(engine.lookup("a"), (0, False))
-                engine.alloc("a", [7, 8], tokens=0)
-                engine.output(invalid=(7, 8))
-            self.assertEqual((len(logs.output), engine.client.failed_loads), (1, 1))
-
-    def test_without_waiting_for_lookups(self) -> None:
-        for engine in self.engines(lookup_async=True):
-            while engine.lookup("a") == (None, False):
-                pass
-            engine.alloc("a", [7, 8])
-            with self.assertLogs("vllm.hitline", "WARNING"):
-                engine.output(invalid=(7,), received=("a",))
+    @in_releases()
+    def test_a_request_whose_load_failed_is_a_miss(self, engine: Engine) -> None:
+        engine.load(self, "a", [7, 8])
+        engine.load(self, "b", [9, 10])
+        with self.assertLogs("vllm.hitline", "WARNING") as logs:
+            engine.output(invalid=(8,), received=("a",))
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn("request a: the engine could not load", logs.output[0])
+        for _ in range(3):
             self.assertEqual(engine.lookup("a"), (0, False))
+            self.assertEqual(engine.lookup("b"), (32, True))
+        self.assertEqual(engine.client.failed_loads, 1)
+        engine.finish("a")
+        self.assertEqual(engine.lookup("a"), (32, True))
+        self.assertEqual(engine.client._failed, set())
 
-    def test_blocks_of_no_load(self) -> None:
+    @in_releases()
+    def test_it_is_logged_and_counted_once(self, engine: Engine) -> None:
+        """Workers report on their own: the load of one failed before that of another."""
+        engine.load(self, "a", [7, 8])
+        with self.assertLogs("vllm.hitline", "WARNING") as logs:
+            engine.output(invalid=(7,))
+            engine.output(invalid=(8,), received=("a",))
+            self.assertEqual(engine.lookup("a"), (0, False))
+            engine.alloc("a", [7, 8], tokens=0)
+            engine.output(invalid=(7, 8))
+        self.assertEqual((len(logs.output), engine.client.failed_loads), (1, 1))
+
+    @in_releases(lookup_async=True)
+    def test_without_waiting_for_lookups(self, engine: Engine) -> None:
+        while engine.lookup("a") == (None, False):
+            pass
+        engine.alloc("a", [7, 8])
+        with self.assertLogs("vllm.hitline", "WARNING"):
+            engine.output(invalid=(7,), received=("a",))
+        self.assertEqual(engine.lookup("a"), (0, False))
+
+    @in_releases()
+    def test_blocks_of_no_load(self, engine: Engine) -> None:
         """Those that were never given out, those of a load that ended well, those of a
         request that loads nothing, and those of one that has finished."""
-        for engine in self.engines():
-            engine.load(self, "a", [1, 2])
-            engine.output(received=("a",))
-            engine.load(self, "b", [3, 4])
-            engine.alloc("b", [3, 4], tokens=0)
-            engine.load(self, "c", [5, 6])
-            engine.finish("c")
-            engine.load(self, "d", [7, 8])
-            with self.assertNoLogs("vllm.hitline", "WARNING"):
-                engine.output(invalid=(NULL_BLOCK, 1, 2, 3, 4, 5, 6, 9))
-            for req_id in "abcd":
-                self.assertEqual(engine.lookup(req_id), (32, True), req_id)
-            self.assertEqual((engine.client.failed_loads, list(engine.client._loads)), (0, ["d"]))
-            engine.finish("a", "b", "d")
-            self.assertEqual(engine.client._loads, {})
+        engine.load(self, "a", [1, 2])
+        engine.output(received=("a",))
+        engine.load(self, "b", [3, 4])
+        engine.alloc("b", [3, 4], tokens=0)
+        engine.load(self, "c", [5, 6])
+        engine.finish("c")
+        engine.load(self, "d", [7, 8])
+        with self.assertNoLogs("vllm.hitline", "WARNING"):
+            engine.output(invalid=(NULL_BLOCK, 1, 2, 3, 4, 5, 6, 9))
+        for req_id in "abcd":
+            self.assertEqual(engine.lookup(req_id), (32, True), req_id)
+        self.assertEqual((engine.client.failed_loads, list(engine.client._loads)), (0, ["d"]))
+        engine.finish("a", "b", "d")
+        self.assertEqual(engine.client._loads, {})
 
-    def test_a_repeated_lookup_is_no_failure(self) -> None:
-        for engine in self.engines():
-            for _ in range(20):
-                self.assertEqual(engine.lookup("a"), (32, True))
+    @in_releases()
+    def test_a_repeated_lookup_is_no_failure(self, engine: Engine) -> None:
+        for _ in range(20):
+            self.assertEqual(engine.lookup("a"), (32, True))
 
-    def test_several_groups_by_block(self) -> None:
-        for engine in self.engines(BY_BLOCK, groups=2):
-            engine.load(self, "a", [1, 2], [NULL_BLOCK, 3])
-            engine.load(self, "b", [4, 5], [NULL_BLOCK, 6])
-            engine.output(invalid=(NULL_BLOCK,), failed=())
-            with self.assertLogs("vllm.hitline", "WARNING"):
-                engine.output(invalid=(3,), failed=(), received=("a",))
-            self.assertEqual([engine.lookup("a"), engine.lookup("b")], [(0, False), (32, True)])
+    @in_releases(BY_BLOCK, groups=2)
+    def test_several_groups_by_block(self, engine: Engine) -> None:
+        engine.load(self, "a", [1, 2], [NULL_BLOCK, 3])
+        engine.load(self, "b", [4, 5], [NULL_BLOCK, 6])
+        engine.output(invalid=(NULL_BLOCK,), failed=())
+        with self.assertLogs("vllm.hitline", "WARNING"):
+            engine.output(invalid=(3,), failed=(), received=("a",))
+        self.assertEqual([engine.lookup("a"), engine.lookup("b")], [(0, False), (32, True)])
 
-    def test_several_groups_by_request(self) -> None:
-        for engine in self.engines(BY_REQUEST, groups=2):
-            engine.load(self, "a", [1, 2], [1, 2])  # ids of different groups may be equal
-            engine.load(self, "b", [3, 4], [3, 4])
-            engine.load(self, "c", [5, 6], [5, 6])
-            engine.output(failed=(), received=("c",))
-            with self.assertLogs("vllm.hitline", "WARNING"):
-                engine.output(failed=("a", "c", "unknown"), received=("a",))
-            self.assertEqual([engine.lookup(r) for r in "abc"], [(0, False), (32, True), (32, True)])
-            self.assertEqual(engine.client._failed, {"a"})
+    @in_releases(BY_REQUEST, groups=2)
+    def test_several_groups_by_request(self, engine: Engine) -> None:
+        engine.load(self, "a", [1, 2], [1, 2])  # ids of different groups may be equal
+        engine.load(self, "b", [3, 4], [3, 4])
+        engine.load(self, "c", [5, 6], [5, 6])
+        engine.output(failed=(), received=("c",))
+        with self.assertLogs("vllm.hitline", "WARNING"):
+            engine.output(failed=("a", "c", "unknown"), received=("a",))
+        self.assertEqual([engine.lookup(r) for r in "abc"], [(0, False), (32, True), (32, True)])
+        self.assertEqual(engine.client._failed, {"a"})
 
     def test_releases_report_failures_as_expected(self) -> None:
         """By request from 0.31.0 on. Before, a worker has no way to."""
