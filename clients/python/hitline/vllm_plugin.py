@@ -45,6 +45,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from hitline import engine_keys, engine_pool
 from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient, PoolDiffers, WrongRelease
+from hitline.load_failures import LoadTrackingClient
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -204,7 +205,7 @@ def _pool_name() -> str:
     return name
 
 
-class _EngineClient(LookupKeyClient):
+class _EngineClient(LoadTrackingClient):
     """The client of an engine. What it logs goes where vLLM's own lines go."""
 
     _logger = logger
