@@ -91,7 +91,7 @@ connection.`,
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
 		defer cancel()
-		return doctor(ctx, cmd, cfg, prompt, *asJSON)
+		return doctor(ctx, cmd, cfg, *pool, prompt, *asJSON)
 	}
 	return cmd
 }
@@ -130,8 +130,9 @@ func loadPrompt(cmd *cobra.Command, tokens uint32, file string) (diagnosis.Promp
 	return diagnosis.Prompt{Tokens: int64(tokens), Hashes: netproto.NewHashes(list.blob, list.hashLen)}, nil
 }
 
-// doctor examines the store of cfg and prints the report.
-func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, prompt diagnosis.Prompt, asJSON bool) error {
+// doctor examines the store of cfg and prints the report. pool names a server's pool, if it is
+// one.
+func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, pool string, prompt diagnosis.Prompt, asJSON bool) error {
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
@@ -150,6 +151,7 @@ func doctor(ctx context.Context, cmd *cobra.Command, cfg *config.Config, prompt 
 		}
 		_ = store.Close()
 	}
+	result.Pool = pool
 	if n := len(result.Problems); err == nil && n > 0 {
 		err = fmt.Errorf("%d %s found", n, plural(n, "problem"))
 	}
@@ -176,6 +178,9 @@ func formatReport(r *diagnosis.Report) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	if r.Pool != "" {
+		row("pool", "%s", r.Pool)
+	}
 	row("backend", "%s", r.Backend)
 	if r.Address != "" {
 		row("address", "%s", r.Address)

@@ -247,6 +247,12 @@ class _EngineClient(LoadTrackingClient):
                 logger.warning("hitline at %s is too old to compare the engine's pool with its own", self.address)
             else:
                 logger.info("hitline at %s serves the engine's pool %s", self.address, reply.get("name") or "as its own")
+                if _dies_of_failed_loads(self._release, reply):
+                    logger.warning(
+                        "hitline at %s has blocks in its memory that the store may have lost: an engine with several "
+                        "groups dies of a load that fails, up to vLLM 0.29; use hitline's backend mooncake",
+                        self.address,
+                    )
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name; empty without one."""
@@ -273,6 +279,12 @@ class _EngineClient(LoadTrackingClient):
         if not isinstance(alignment, int) or alignment < 1:
             return True
         return (num_tokens - 1) // alignment * alignment > num_computed_tokens
+
+
+def _dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:
+    """Whether a hit that cannot be loaded may come, and ends the engine."""
+    several = len(reply.get("groups") or ()) > 1
+    return several and reply.get("backend") == "memory" and not _is_since(release, "0.30.0")
 
 
 def _replacement(settings: _Settings) -> type[_EngineClient]:

@@ -535,5 +535,21 @@ class Shapes(StandIn):
             self.register()
 
 
+class FailedLoads(unittest.TestCase):
+    def test_engines_that_die_of_them(self) -> None:
+        two = [{"kind": "full_attention"}, {"kind": "mamba"}]
+        for release, backend, groups, dies in (
+            ("0.29.0", "memory", two, True),
+            ("0.24.0", "memory", two, True),
+            ("0.30.0", "memory", two, False),
+            ("0.29.0", "mooncake", two, False),
+            ("0.29.0", "memory", two[:1], False),
+            ("0.29.0", "memory", None, False),
+        ):
+            with self.subTest(release, backend=backend, groups=groups):
+                reply = {"backend": backend, "groups": groups}
+                self.assertIs(dies, vllm_plugin._dies_of_failed_loads(release, reply))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -11,6 +11,7 @@ import (
 // Report is the result of Examine. The names of its JSON fields are part of doctor's
 // interface.
 type Report struct {
+	Pool       string     `json:"pool,omitempty"` // the name of a server's pool, if it is one
 	Backend    string     `json:"backend"`
 	Address    string     `json:"address,omitempty"`
 	Server     string     `json:"server,omitempty"`
