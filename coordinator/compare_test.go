@@ -23,6 +23,18 @@ func TestCompareZeroValues(t *testing.T) {
 	assert.Empty(t, must(t, plain).Compare(plain, must(t, Pool{VLLM: "0.33.0", Groups: []Group{{BlockSize: 16, EnableKVTransfer: new(true)}, window(16, 32)}})))
 }
 
+// The default layout is no difference beside one.
+func TestCompareLayout(t *testing.T) {
+	for layout, want := range map[string][]Difference{
+		"LBHNC": {{"tp_size", "2", "1"}},
+		"HND":   {{"kv_cache_layout", `"LBHNC"`, `"HND"`}, {"tp_size", "2", "1"}},
+	} {
+		configured := Pool{VLLM: "0.33.0", TPSize: 2, NumKVHead: 8}
+		described := Pool{VLLM: "0.33.0", NumKVHead: 8, KVCacheLayout: layout}
+		assert.Equal(t, want, must(t, configured).Compare(configured, must(t, described)))
+	}
+}
+
 // Pools that do not differ ask for the same keys and have the same answers.
 func TestCompareAgainstAnswers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 17))
