@@ -40,7 +40,7 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 	maps.Copy(all, got)
 	var differences []Difference
 	for _, field := range slices.Sorted(maps.Keys(all)) {
-		if field == "model_name" && lastComponent(c.pool.ModelName) == lastComponent(described.pool.ModelName) {
+		if field == "model_name" && c.pool.KeyModel() == described.pool.KeyModel() {
 			continue
 		}
 		if want[field] != got[field] && counts(field, set, want, equal) {
@@ -55,9 +55,6 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 	}
 	return differences
 }
-
-// lastComponent returns what keys have of a model's name.
-func lastComponent(model string) string { return model[strings.LastIndexByte(model, '/')+1:] }
 
 // firstKey returns the prefix of the first key that a lookup asks for, in quotes.
 func (c *Coordinator) firstKey() string { return strconv.Quote(c.groups[0].prefixes[0]) }

@@ -23,6 +23,18 @@ func TestCompareZeroValues(t *testing.T) {
 	assert.Empty(t, must(t, plain).Compare(plain, must(t, Pool{VLLM: "0.33.0", Groups: []Group{{BlockSize: 16, EnableKVTransfer: new(true)}, window(16, 32)}})))
 }
 
+// Of a model's name the component counts that keys have.
+func TestCompareModels(t *testing.T) {
+	named := func(model string) Pool { return Pool{VLLM: "0.33.0", ModelName: model} }
+	for described, want := range map[string][]Difference{
+		"org/llama": nil, "llama": nil, "/models/llama/": nil,
+		"qwen/": {{"model_name", `"org/llama/"`, `"qwen/"`}},
+	} {
+		configured := named("org/llama/")
+		assert.Equal(t, want, must(t, configured).Compare(configured, must(t, named(described))))
+	}
+}
+
 // The default layout is no difference beside one.
 func TestCompareLayout(t *testing.T) {
 	for layout, want := range map[string][]Difference{

@@ -21,11 +21,16 @@ func (c *Coordinator) AppendKey(dst []byte, g, rank int, hash []byte) []byte {
 	return hex.AppendEncode(dst, hash)
 }
 
+// KeyModel returns what keys have of ModelName: its last path component.
+func (p *Pool) KeyModel() string {
+	model := strings.TrimRight(p.ModelName, "/")
+	return model[strings.LastIndexByte(model, '/')+1:]
+}
+
 // KeyPrefix returns what the keys of group g on rank r begin with, up to the hash. r need
 // not be one of Ranks(g).
 func (c *Coordinator) KeyPrefix(g int, r Rank) string {
-	model := strings.TrimRight(c.pool.ModelName, "/")
-	model = model[strings.LastIndexByte(model, '/')+1:]
+	model := c.pool.KeyModel()
 	if c.pool.CachePrefix != "" {
 		model = c.pool.CachePrefix + "@" + model
 	}

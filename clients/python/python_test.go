@@ -153,34 +153,32 @@ func wireVectors(t *testing.T) string {
 // releaseVectors writes what the clients of vLLM's releases sent and returned to a folder
 // with a file for each class of releases.
 func releaseVectors(t *testing.T) string {
-	dir := t.TempDir()
-	for _, class := range conformance.ReleaseClasses {
-		var vectors struct {
-			Reference   json.RawMessage `json:"reference"`
-			ClientCases json.RawMessage `json:"client_cases"`
-			DecodeCases json.RawMessage `json:"decode_cases,omitempty"`
-		}
-		conformance.LoadLists(t, "releases/"+class+"/wire.json", &vectors)
-		text, err := json.Marshal(vectors)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, class+".json"), text, 0o600))
-	}
-	return dir
+	return writeClasses[struct {
+		Reference   json.RawMessage `json:"reference"`
+		ClientCases json.RawMessage `json:"client_cases"`
+		DecodeCases json.RawMessage `json:"decode_cases,omitempty"`
+	}](t, "wire.json", "")
 }
 
 // configVectors writes configurations of engines of vLLM's releases to a folder, with a file
 // for each class of releases.
 func configVectors(t *testing.T) string {
+	return writeClasses[struct {
+		Reference json.RawMessage `json:"reference"`
+		Cases     json.RawMessage `json:"cases"`
+	}](t, "config.json", "config-")
+}
+
+// writeClasses writes the lists that Vectors has of a file of each class to a folder, as
+// prefix and the class.
+func writeClasses[Vectors any](t *testing.T, name, prefix string) string {
 	dir := t.TempDir()
 	for _, class := range conformance.ReleaseClasses {
-		var vectors struct {
-			Reference json.RawMessage `json:"reference"`
-			Cases     json.RawMessage `json:"cases"`
-		}
-		conformance.LoadLists(t, "releases/"+class+"/config.json", &vectors)
+		var vectors Vectors
+		conformance.LoadLists(t, "releases/"+class+"/"+name, &vectors)
 		text, err := json.Marshal(vectors)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "config-"+class+".json"), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, prefix+class+".json"), text, 0o600))
 	}
 	return dir
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -29,19 +29,20 @@ func newPoolServices(cfg *config.Config, store *remoteStore, logger *slog.Logger
 	return p
 }
 
-// own returns the service of the server's own pool, nil if it has none.
-func (p *poolServices) own() (*lookup.Service, error) {
+// own returns the service of the server's own pool, nil if it has none. watch, if not nil, is
+// called after each of its lookups.
+func (p *poolServices) own(watch func(lookup.LookupEvent)) (*lookup.Service, error) {
 	if !p.cfg.ServesPool() {
 		return nil, nil
 	}
-	return p.service("pool", p.cfg.WrittenPool())
+	return p.service("pool", p.cfg.WrittenPool(), watch)
 }
 
 // named returns the services of the pools that have names.
 func (p *poolServices) named() ([]server.NamedPool, error) {
 	var pools []server.NamedPool
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Pools)) {
-		service, err := p.service("pools."+name, p.cfg.Pools[name])
+		service, err := p.service("pools."+name, p.cfg.Pools[name], nil)
 		if err != nil {
 			return nil, err
 		}
@@ -55,14 +56,14 @@ func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) 
 	if !p.cfg.Accepts() {
 		return nil
 	}
-	return p.newService
+	return func(pool coordinator.Pool) (*lookup.Service, error) { return p.newService(pool, nil) }
 }
 
 // service returns the service of the pool that is configured at path.
-func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Service, error) {
-	service, err := p.newService(pool)
+func (p *poolServices) service(path string, pool coordinator.Pool, watch func(lookup.LookupEvent)) (*lookup.Service, error) {
+	service, err := p.newService(pool, watch)
 	switch {
-	case isIndexError(err):
+	case errors.Is(err, index.ErrConfig):
 		return nil, p.cfg.Blame("backend.memory", err)
 	case err != nil:
 		return nil, p.cfg.Blame(path, err)
@@ -71,20 +72,17 @@ func (p *poolServices) service(path string, pool coordinator.Pool) (*lookup.Serv
 }
 
 // newService returns the service of a pool.
-func (p *poolServices) newService(pool coordinator.Pool) (*lookup.Service, error) {
+func (p *poolServices) newService(pool coordinator.Pool, watch func(lookup.LookupEvent)) (*lookup.Service, error) {
 	sc := lookup.ServiceConfig{Pool: pool, Version: buildVersion(), Shared: p.shared}
 	if p.store == nil {
 		memory := p.cfg.Backend.Memory
 		sc.Memory = index.Config{MaxBytes: int64(memory.MaxBytes) / p.cfg.MemoryShares(), MaxEntries: memory.MaxEntries}
 		return lookup.NewService(sc)
 	}
-	rules, err := coordinator.New(pool)
-	if err != nil {
-		return nil, fmt.Errorf("lookup: pool: %w", err)
-	}
-	if sc.Backend, err = p.store.forPool(rules); err != nil {
+	var err error
+	if sc.Backend, err = p.store.forPool(pool); err != nil {
 		return nil, err
 	}
-	sc.Remote.Watch = p.store.remote.Watch
+	sc.Remote.Watch = watch
 	return lookup.NewService(sc)
 }

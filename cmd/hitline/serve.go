@@ -19,7 +19,6 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
-	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/simd"
@@ -119,17 +118,14 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 		return configError(cfg.Blame("pool", err))
 	}
 	r := &running{cfg: cfg, store: store, logger: logger}
+	var watch func(lookup.LookupEvent) // other pools are not compared with the store
 	if store != nil && cfg.ServesPool() {
 		r.watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
+		watch = r.watcher.Observe
 	}
-	if r.services = newPoolServices(cfg, store, logger); r.watcher != nil {
-		store.remote.Watch = r.watcher.Observe
-	}
-	if r.service, err = r.services.own(); err != nil {
+	r.services = newPoolServices(cfg, store, logger)
+	if r.service, err = r.services.own(watch); err != nil {
 		return configError(err)
-	}
-	if store != nil {
-		store.remote.Watch = nil // other pools are not compared with the store
 	}
 	if r.named, err = r.services.named(); err != nil {
 		return configError(err)
@@ -146,9 +142,6 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 	}
 	return r.run(cmd.Context())
 }
-
-// isIndexError reports whether the memory index refuses its bounds.
-func isIndexError(err error) bool { return errors.Is(err, index.ErrConfig) }
 
 // printConfig writes the configuration in effect as YAML that serve can read.
 func printConfig(cmd *cobra.Command, cfg *config.Config) error {

@@ -29,7 +29,7 @@ type remoteStore struct {
 	info      func(ctx context.Context) (diagnosis.Info, error)
 	sample    func(ctx context.Context) (diagnosis.Sample, error) // nil if the store cannot list its keys
 	// forPool returns the backend as a pool uses it.
-	forPool func(rules *coordinator.Coordinator) (backend.Backend, error)
+	forPool func(pool coordinator.Pool) (backend.Backend, error)
 	// startLog lets the backend log. reported is the error that serve has logged already,
 	// or nil.
 	startLog func(reported error)
@@ -123,7 +123,11 @@ func openRedis(cfg *config.Config) (*remoteStore, error) {
 			return diagnosis.Sample(sample), err
 		},
 		startLog: func(error) {},
-		forPool: func(rules *coordinator.Coordinator) (backend.Backend, error) {
+		forPool: func(pool coordinator.Pool) (backend.Backend, error) {
+			rules, err := coordinator.New(pool)
+			if err != nil {
+				return nil, fmt.Errorf("lookup: pool: %w", err)
+			}
 			prefix, err := redisPrefix(rules)
 			if err != nil {
 				return nil, fmt.Errorf("model_name %w", err)
@@ -166,7 +170,7 @@ func openMooncake(cfg *config.Config, logger *slog.Logger) (*remoteStore, error)
 			return info, err
 		},
 		startLog: handler.start,
-		forPool:  func(*coordinator.Coordinator) (backend.Backend, error) { return b, nil },
+		forPool:  func(coordinator.Pool) (backend.Backend, error) { return b, nil },
 	}
 	if len(c.Admin) > 0 {
 		s.sample = func(ctx context.Context) (diagnosis.Sample, error) {

@@ -15,7 +15,8 @@ import (
 // batch. It runs on the caller's goroutine. Only close may be called by others.
 type conn struct {
 	net          net.Conn
-	connDeadline time.Time // the deadline set on net, zero if none
+	connDeadline time.Time       // the deadline set on net, zero if none
+	limits       netproto.Limits // of a reply
 
 	// of the exchange in progress:
 	ctx       context.Context
@@ -180,7 +181,7 @@ func (c *conn) write() error {
 // frames and returns its end in in.
 func (c *conn) readMessage(at int) (end int, err error) {
 	for {
-		frames, used, parseErr := netproto.ParseMessage(c.in[at:c.inLen], netproto.Limits{}, c.frames[:0])
+		frames, used, parseErr := netproto.ParseMessage(c.in[at:c.inLen], c.limits, c.frames[:0])
 		if parseErr == nil {
 			c.frames, c.replied = frames, true
 			return at + used, nil

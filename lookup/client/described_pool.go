@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,20 +49,19 @@ func (c *Client) Pool() (pool api.Pool, ok bool) {
 // describePool sends the description on a new connection and waits for the reply. deadline
 // bounds it as ctx does, unless it is zero.
 func (d *dialer) describePool(ctx context.Context, nc net.Conn, deadline time.Time) error {
-	if at, ok := ctx.Deadline(); ok && (deadline.IsZero() || at.Before(deadline)) {
-		deadline = at
+	c := newConn(nc)
+	c.limits.MaxMessage = maxPoolReply
+	err := c.beginExchange(ctx, deadline)
+	if err == nil {
+		err = c.exchange(&request{tag: netproto.TagPool, blob: d.description})
 	}
-	if err := nc.SetDeadline(deadline); err != nil {
+	frames := c.frames
+	c.endExchange()
+	switch {
+	case err != nil:
 		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(aLongTimeAgo) })
-	defer stop()
-	if _, err := nc.Write(netproto.AppendRequest(nil, nil, netproto.TagPool, d.description)); err != nil {
-		return err
-	}
-	frames, err := readMessage(nc)
-	if err != nil {
-		return err
+	case c.unusable:
+		return ctx.Err()
 	}
 	if err := poolRefusal(frames); err != nil {
 		return err
@@ -71,9 +69,6 @@ func (d *dialer) describePool(ctx context.Context, nc net.Conn, deadline time.Ti
 	var pool api.Pool
 	if len(frames) != 2 || json.Unmarshal(frames[1], &pool) != nil {
 		return fmt.Errorf("%w: a pool without its JSON document", ErrReply)
-	}
-	if !stop() {
-		return ctx.Err()
 	}
 	d.pool.Store(&pool)
 	return nc.SetDeadline(time.Time{})
@@ -91,28 +86,3 @@ func poolRefusal(frames [][]byte) error {
 // maxPoolReply bounds the reply to a description: the pool in JSON, and some hundred bytes a
 // group.
 const maxPoolReply = 4 << 20
-
-// readMessage reads one message, and not a byte more: the server sends none.
-func readMessage(nc net.Conn) ([][]byte, error) {
-	in := bufio.NewReaderSize(nc, 4096)
-	var message []byte
-	for {
-		b, err := in.ReadByte()
-		if err != nil {
-			return nil, err
-		}
-		message = append(message, b)
-		if in.Buffered() > 0 {
-			continue
-		}
-		frames, _, err := netproto.ParseMessage(message, netproto.Limits{}, nil)
-		switch {
-		case err == nil:
-			return frames, nil
-		case !errors.Is(err, netproto.ErrShort):
-			return nil, fmt.Errorf("%w: %w", ErrReply, err)
-		case len(message) > maxPoolReply:
-			return nil, fmt.Errorf("%w: over %d bytes", ErrReply, maxPoolReply)
-		}
-	}
-}

@@ -13,7 +13,7 @@ type request struct {
 	numTokens uint32
 	hashLen   int // bytes
 	rank      netproto.GroupRank
-	blob      []byte            // hashes or keys, joined; borrowed from the caller
+	blob      []byte            // hashes or keys, joined, or a description; borrowed from the caller
 	anchors   *netproto.Anchors // of TagAnchors
 	position  *chainPosition    // of TagStore by StoreChain, otherwise nil
 }
@@ -38,6 +38,9 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 			return netproto.AppendChunks(dst, envelope, r.rank, p.firstChunk, r.hashLen, len(r.blob)-len(p.before), len(p.before) > 0)
 		}
 		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
+	case netproto.TagPool:
+		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
+		return netproto.AppendFrameHeader(dst, len(r.blob), false)
 	}
 	return netproto.AppendRequest(dst, envelope, r.tag)
 }

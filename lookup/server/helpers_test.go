@@ -36,6 +36,13 @@ func startLogging(t testing.TB, cfg lookup.ServiceConfig, limits Limits, logger 
 		Listen: []string{"tcp://127.0.0.1:0"}, Loops: 2, Limits: limits, Logger: logger,
 	})
 	require.NoError(t, err)
+	startTest(t, server)
+	return server
+}
+
+// startTest starts a server that ends with the test.
+func startTest(t testing.TB, server *Server) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
 	defer cancel()
 	require.NoError(t, server.Start(ctx))
@@ -44,7 +51,6 @@ func startLogging(t testing.TB, cfg lookup.ServiceConfig, limits Limits, logger 
 		defer cancel()
 		_ = server.Shutdown(ctx)
 	})
-	return server
 }
 
 func startRemote(t testing.TB, store *lookuptest.KeyStore, cfg lookup.RemoteConfig, limits Limits) *Server {

@@ -30,8 +30,7 @@ const anchorsTurnLimit = 5 * time.Millisecond
 
 // begin implements requestHandler.
 func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
-	if h.session.pool == nil {
-		h.err = errNoPool
+	if h.err = h.session.checkPool(q.Tag); h.err != nil {
 		return false
 	}
 	switch q.Tag {
@@ -157,11 +156,12 @@ func (h *memoryHandler) reply(q *netproto.Request) error {
 	case netproto.TagStat:
 		return s.replyJSON(q, s.server.statOf(s.pool))
 	case netproto.TagPool:
-		reply, err := s.changePool(q.Description)
+		payload, err := s.changePool(q.Description)
 		if err != nil {
 			return err
 		}
-		return s.replyJSON(q, reply)
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, payload)
+		return nil
 	}
 	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
 	return nil

@@ -25,17 +25,17 @@ type description struct {
 	coordinator.Pool
 }
 
-// changePool makes the described pool the one that later requests are about. If it fails the
-// connection has no pool: requests that are already on their way must not be answered about
-// another.
-func (s *session) changePool(text []byte) (api.Pool, error) {
+// changePool makes the described pool the one that later requests are about, and returns the
+// last frame of the reply. If it fails the connection has no pool: requests that are already
+// on their way must not be answered about another.
+func (s *session) changePool(text []byte) ([]byte, error) {
 	p, err := s.findPool(text)
 	if err != nil {
 		s.leavePool()
-		return api.Pool{}, err
+		return nil, err
 	}
 	s.setPool(p)
-	return p.reply(), nil
+	return encodeJSON(p.reply())
 }
 
 func (s *session) findPool(text []byte) (*pool, error) {
@@ -49,15 +49,6 @@ func (s *session) findPool(text []byte) (*pool, error) {
 func (s *session) leavePool() {
 	s.server.pools.move(s.pool, nil)
 	s.setPool(nil)
-}
-
-// poolPayload is changePool with the reply encoded.
-func (s *session) poolPayload(text []byte) ([]byte, error) {
-	reply, err := s.changePool(text)
-	if err != nil {
-		return nil, err
-	}
-	return encodeJSON(reply)
 }
 
 // setPool makes p, which may be nil, the pool of the connection. The pools have counted it.

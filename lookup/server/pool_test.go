@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,14 +26,7 @@ func startPools(t testing.TB, own *lookup.Service, cfg Config) *Server {
 	cfg.Listen, cfg.Loops = []string{"tcp://127.0.0.1:0"}, 2
 	server, err := New(own, cfg)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
-	defer cancel()
-	require.NoError(t, server.Start(ctx))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		_ = server.Shutdown(ctx)
-	})
+	startTest(t, server)
 	return server
 }
 

@@ -45,7 +45,8 @@ type pool struct {
 }
 
 func newPool(name string, service *lookup.Service) *pool {
-	return &pool{name: name, label: name, digest: digestOf(service.Pool()), service: service, remote: service.Remote(), hashLen: service.Pool().HashLen}
+	config := service.Pool()
+	return &pool{name: name, label: name, digest: digestOf(config), service: service, remote: service.Remote(), hashLen: config.HashLen}
 }
 
 // digestOf returns the digest of a pool with its defaults.
@@ -88,11 +89,12 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	}
 	ps.backend = cfg.Backend
 	for _, named := range cfg.Pools {
+		err := CheckPoolName(named.Name)
 		switch {
 		case named.Service == nil:
 			return nil, fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
-		case CheckPoolName(named.Name) != nil:
-			return nil, fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, CheckPoolName(named.Name))
+		case err != nil:
+			return nil, fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, err)
 		case backendOf(named.Service) != ps.backend:
 			return nil, fmt.Errorf("%w: pool %q has another backend than the others", ErrConfig, named.Name)
 		case ps.byName[named.Name] != nil:
@@ -111,9 +113,12 @@ func backendOf(service *lookup.Service) *lookup.SharedBackend {
 	return nil
 }
 
+// inPoolName reports whether a pool's name may have the character.
+func inPoolName(r rune) bool { return r > ' ' && r <= '~' && r != '"' }
+
 // CheckPoolName returns an error if a pool cannot have this name.
 func CheckPoolName(name string) error {
-	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' }) || name == otherPools {
+	if name == "" || len(name) > MaxPoolName || strings.ContainsFunc(name, func(r rune) bool { return !inPoolName(r) }) || name == otherPools {
 		return fmt.Errorf("a pool's name is 1 to %d printable ASCII characters without spaces and double quotes, and not %q", MaxPoolName, otherPools)
 	}
 	return nil
@@ -327,16 +332,17 @@ const otherPools = "other"
 
 // unusedName returns a name for a pool that was described without one. mu is held.
 func (ps *pools) unusedName(p *pool) string {
-	model := p.service.Pool().ModelName
-	if model == "" {
-		model = "pool"
+	config := p.service.Pool()
+	model := "pool"
+	if config.ModelName != "" {
+		model = config.KeyModel()
 	}
 	model = strings.Map(func(r rune) rune {
-		if r <= ' ' || r > '~' || r == '"' {
+		if !inPoolName(r) {
 			return '_'
 		}
 		return r
-	}, model[strings.LastIndexByte(model, '/')+1:])
+	}, model)
 	const most = 100 // bytes of the model's name
 	base := model[:min(len(model), most)] + "-" + p.digest[:8]
 	for i, name := 1, base; ; i++ { // a client may have named another pool so

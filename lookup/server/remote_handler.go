@@ -144,7 +144,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 		r.payload = bytes.Clone(q.Echo)
 		h.finish(r)
 	case q.Tag == netproto.TagPool:
-		r.payload, r.err = h.session.poolPayload(q.Description)
+		r.payload, r.err = h.session.changePool(q.Description)
 		h.finish(r)
 	case q.Tag == netproto.TagLookup && r.hashes == nil:
 		r.pool.remote.CountLookup(0, 0, 0)

@@ -8,13 +8,13 @@ import (
 // Stat returns the counters of the server, and those of its own pool.
 func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 
-// PoolStats returns the counters of the pools by label, with those of the server. The label is
+// PoolStats returns the counters of the pools by label, without those of the server. The label is
 // the name of the pool, "" for the server's own. Described pools beyond the first MaxPools ever
 // have the label "other" together, so that the number of labels is bounded.
 func (s *Server) PoolStats() map[string]api.Stat {
 	stats := map[string]api.Stat{}
 	for _, p := range s.pools.snapshot() {
-		st := s.statOf(p)
+		st := p.service.Stat()
 		if before, ok := stats[p.label]; ok {
 			st = addStats(before, st)
 		}

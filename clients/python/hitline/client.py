@@ -81,8 +81,15 @@ VLLM_RELEASES: dict[str, tuple[str, ...]] = {
     "0.33.0": ("0.33.0",),
 }
 
+
+def is_since(release: str, first: str) -> bool:
+    """Whether a release is first or a later one, both of VLLM_RELEASES."""
+    releases = list(VLLM_RELEASES)
+    return releases.index(release) >= releases.index(first)
+
+
 # Those whose replies to lookups have no tail boundaries.
-_WITHOUT_BOUNDARIES = ("0.24.0", "0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0")
+_WITHOUT_BOUNDARIES = tuple(release for release in VLLM_RELEASES if not is_since(release, "0.29.0"))
 
 # The digest of hashes, joined, that the server knows: the 64-bit XXH3 with seed 0.
 _digest: Callable[[bytes], int] | None = None

@@ -14,11 +14,10 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from hitline.client import VLLM_RELEASES
+from hitline.client import VLLM_RELEASES, is_since
 
 __all__ = ["UnsupportedPool", "describe"]
 
-_RELEASES = list(VLLM_RELEASES)
 
 # The kinds of groups, by the class of vLLM's spec. A release lacks some of the classes.
 _KINDS = {
@@ -97,14 +96,14 @@ def describe(vllm_config: Any, kv_cache_config: Any, release: str | None = None)
     hash_len = _HASH_LENS.get(getattr(vllm_config.cache_config, "prefix_caching_hash_algo", ""))
     if hash_len is not None:
         pool["hash_len"] = hash_len
-    if not _is_since(release, "0.25.0"):
+    if not is_since(release, "0.25.0"):
         pool.update(pcp_rank=0, dcp_rank=0)  # global rank 0 looks up
-    if _is_since(release, "0.27.0"):
+    if is_since(release, "0.27.0"):
         pool["capacity_only"] = _is_capacity_only(transfer, release)
-    if _is_since(release, "0.30.0"):
+    if is_since(release, "0.30.0"):
         pool.update(_sharing(extra))
         pool["kv_cache_layout"] = _kv_cache_layout(vllm_config, kv_cache_config)
-    if _is_since(release, "0.32.0") and kv_cache_config.cache_hit_alignment_tokens is not None:
+    if is_since(release, "0.32.0") and kv_cache_config.cache_hit_alignment_tokens is not None:
         pool["cache_hit_alignment_tokens"] = kv_cache_config.cache_hit_alignment_tokens
     pool["groups"] = _groups(vllm_config, kv_cache_config, release, scheduler_block_size)
     if not pool["groups"] and not pool.get("capacity_only"):
@@ -119,10 +118,6 @@ def _known_release(release: str | None) -> str:
         known = ", ".join(VLLM_RELEASES)
         raise UnsupportedPool(f"vLLM is {release}, known are {known}", f"set HITLINE_VLLM to one of them, or {_BY_HAND}")
     return release
-
-
-def _is_since(release: str, first: str) -> bool:
-    return _RELEASES.index(release) >= _RELEASES.index(first)
 
 
 def _block_sizes(vllm_config: Any, kv_cache_config: Any) -> tuple[int, int]:
@@ -141,13 +136,13 @@ def _block_sizes(vllm_config: Any, kv_cache_config: Any) -> tuple[int, int]:
 
 def _use_eagle(vllm_config: Any, release: str) -> bool:
     """Whether groups drop the last block of a hit."""
-    name = "use_eagle_block_drop" if _is_since(release, "0.30.0") else "use_eagle"
+    name = "use_eagle_block_drop" if is_since(release, "0.30.0") else "use_eagle"
     method = getattr(vllm_config.speculative_config, name, None)
     return bool(method()) if callable(method) else False
 
 
 def _retention_interval(kv_cache_config: Any, release: str) -> int | None:
-    if _is_since(release, "0.29.0"):
+    if is_since(release, "0.29.0"):
         interval = kv_cache_config.prefix_cache_retention_interval
     else:
         interval = importlib.import_module("vllm.envs").VLLM_PREFIX_CACHE_RETENTION_INTERVAL
@@ -155,7 +150,7 @@ def _retention_interval(kv_cache_config: Any, release: str) -> int | None:
 
 
 def _num_kv_head(model: Any, release: str) -> int:
-    if not _is_since(release, "0.27.0") and getattr(model, "use_mla", False) is True:
+    if not is_since(release, "0.27.0") and getattr(model, "use_mla", False) is True:
         return 1
     return int(model.get_total_num_kv_heads())
 
@@ -165,7 +160,7 @@ def _is_capacity_only(transfer: Any, release: str) -> bool:
     extra = transfer.kv_connector_extra_config
     if transfer.kv_role != "kv_consumer" or extra.get("enable_lookup", True):
         return False
-    return not (_is_since(release, "0.29.0") and extra.get("save_decode_cache", False))
+    return not (is_since(release, "0.29.0") and extra.get("save_decode_cache", False))
 
 
 def _sharing(extra: dict[str, Any]) -> dict[str, Any]:
@@ -201,14 +196,14 @@ def _groups(vllm_config: Any, kv_cache_config: Any, release: str, scheduler_bloc
     """Describes all groups, also those that are not kept in the store."""
     groups = kv_cache_config.kv_cache_groups
     specs = [group.kv_cache_spec for group in groups]
-    if _is_since(release, "0.29.0"):
+    if is_since(release, "0.29.0"):
         utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
         dcp_size = vllm_config.parallel_config.decode_context_parallel_size
         specs = [utils.resolve_dcp_kv_cache_spec(spec, dcp_size) for spec in specs]
     elif len(specs) == 1:  # the connector resizes it
         specs = [dataclasses.replace(specs[0], block_size=scheduler_block_size)]
     described = [_group(number, group, spec, release) for number, (group, spec) in enumerate(zip(groups, specs))]
-    if _is_since(release, "0.30.0"):  # it matters from then on
+    if is_since(release, "0.30.0"):  # it matters from then on
         for fields, group, spec in zip(described, groups, specs):
             if _is_wrapped(group, spec, kv_cache_config):
                 fields["uniform"] = True
@@ -252,7 +247,7 @@ def _group(number: int, group: Any, spec: Any, release: str) -> dict[str, Any]:
             described[name] = value
     if described.get("mamba_cache_mode", "all") not in ("align", "all"):
         raise UnsupportedPool(f"{place} has mamba_cache_mode {described['mamba_cache_mode']}")
-    if _is_since(release, "0.30.0"):
+    if is_since(release, "0.30.0"):
         kept = kind not in _SCRATCH_KINDS and "bounded_replay" not in described
         if bool(spec.prefix_cacheable) is not kept:
             raise UnsupportedPool(f"{place}, {kind}, is {'not ' if kept else ''}cached, unlike others of its kind")
@@ -284,7 +279,7 @@ def _number_variants(described: Sequence[dict[str, Any]], specs: Sequence[Any], 
         names = ("kind", "block_size", *_SPEC_FIELDS.get(group["kind"], ()))
         fields = {name: group[name] for name in names if name in group}
         extra = fields.get("extra_retained_tokens", 0)
-        if extra and _is_since(release, "0.33.0"):  # they count as part of the window
+        if extra and is_since(release, "0.33.0"):  # they count as part of the window
             del fields["extra_retained_tokens"]
             fields["sliding_window"] += extra
             spec = dataclasses.replace(spec, sliding_window=spec.sliding_window + extra, extra_retained_tokens=0)

@@ -44,7 +44,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from hitline import engine_keys, engine_pool
-from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient, PoolDiffers, WrongRelease
+from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient, PoolDiffers, WrongRelease, is_since
 from hitline.load_failures import LoadTrackingClient
 
 __all__ = ["UnsupportedVLLM", "register"]
@@ -62,7 +62,6 @@ WORKER_CLASS = "MooncakeStoreWorker"
 # Of a method, the names of its parameters, self left out, and whether they have a default.
 _Parameters = list[tuple[str, bool]]
 
-_RELEASES = list(VLLM_RELEASES)
 
 # Classes of the module DATA from 0.29.0 on, which results are made of.
 RESULTS: dict[str, _Parameters] = {
@@ -91,13 +90,9 @@ class _Settings(NamedTuple):
     pool_name: str  # "" for none
 
 
-def _is_since(release: str, first: str) -> bool:
-    return _RELEASES.index(release) >= _RELEASES.index(first)
-
-
 def _shape(release: str) -> dict[str, _Parameters]:
     """The methods of the class in a release."""
-    tokens = "num_tokens" if _is_since(release, "0.27.0") else "token_len"
+    tokens = "num_tokens" if is_since(release, "0.27.0") else "token_len"
     return {
         "__init__": [("vllm_config", False)],
         "lookup": [("req_id", False), (tokens, False), ("block_hashes", False), ("non_block", True)],
@@ -109,7 +104,7 @@ def _shape(release: str) -> dict[str, _Parameters]:
 
 def _result(release: str) -> str:
     """What lookup returns in a release, or None."""
-    return "MooncakeLookupResult" if _is_since(release, "0.29.0") else "int"
+    return "MooncakeLookupResult" if is_since(release, "0.29.0") else "int"
 
 
 def _modules(release: str) -> list[str]:
@@ -284,7 +279,7 @@ class _EngineClient(LoadTrackingClient):
 def _dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:
     """Whether a hit that cannot be loaded may come, and ends the engine."""
     several = len(reply.get("groups") or ()) > 1
-    return several and reply.get("backend") == "memory" and not _is_since(release, "0.30.0")
+    return several and reply.get("backend") == "memory" and not is_since(release, "0.30.0")
 
 
 def _replacement(settings: _Settings) -> type[_EngineClient]:
@@ -292,7 +287,7 @@ def _replacement(settings: _Settings) -> type[_EngineClient]:
         _settings = settings
         _release = settings.release
 
-    if not _is_since(settings.release, "0.27.0"):
+    if not is_since(settings.release, "0.27.0"):
         return HitlineLookupKeyClient
 
     class NumTokensLookupKeyClient(HitlineLookupKeyClient):
