@@ -23,6 +23,7 @@ type Remote struct {
 	coalescer coalescer
 
 	failed, timeouts, rejected atomic.Int64
+	rounds, keys               atomic.Int64 // calls for keys, and keys asked
 	stored, evicted            atomic.Int64
 }
 
@@ -112,6 +113,8 @@ func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) (a
 	if err != nil {
 		return nil, err
 	}
+	r.rounds.Add(1)
+	r.keys.Add(int64(len(keys)))
 	err = errPanicked // unless run returns
 	defer func() { err = call.end(err) }()
 	return r.reads.run(ctx, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })

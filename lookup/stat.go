@@ -28,6 +28,7 @@ func (s *Service) remoteStat() api.Stat {
 		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
+		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),
 		BackendShared: r.coalescer.shared.Load(),
 		BackendState:  r.State(),
 		Closed:        map[string]int64{},

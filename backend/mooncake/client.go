@@ -55,7 +55,7 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	}
 	defer endCall()
 	answers := make([]int, len(keys))
-	if err := c.withConn(ctx, func(cn *conn) error { return cn.batchExist(keys, c.cfg.Tenant, answers) }); err != nil {
+	if err := c.exist(ctx, keys, answers); err != nil {
 		return nil, c.explainClosed(err)
 	}
 	if code := commonError(answers); code != 0 {

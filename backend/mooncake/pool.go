@@ -7,15 +7,32 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// withConn runs do with a connection to the leader. If a reused connection turns out to be
-// closed by the master, it runs do again with another one: so do must not change the store.
-func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
+// acquire waits for a place for one request. The caller must call release.
+func (c *Client) acquire(ctx context.Context) error {
 	select {
 	case c.sem <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("mooncake: %w: all %d connections were busy: %w", backend.ErrUnavailable, cap(c.sem), ctx.Err())
 	}
-	defer func() { <-c.sem }()
+}
+
+// tryAcquire is acquire without waiting.
+func (c *Client) tryAcquire() bool {
+	select {
+	case c.sem <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *Client) release() { <-c.sem }
+
+// withConn runs do with a connection to the leader. If a reused connection turns out to be
+// closed by the master, it runs do again with another one: so do must not change the store.
+// The caller has acquired a place.
+func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
 	for {
 		cn, err := c.getConn(ctx)
 		if err != nil {

@@ -51,7 +51,7 @@ var (
 		"index_bytes gauge", "index_entries gauge", "index_max_bytes gauge", "index_max_entries gauge", "stores_refused_total counter",
 	}
 	namesOfBackend = []string{
-		"backend_errors_total counter", "backend_rejected_total counter", "backend_shared_total counter", "backend_state gauge", "backend_timeouts_total counter",
+		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "backend_shared_total counter", "backend_state gauge", "backend_timeouts_total counter",
 	}
 	namesOfServer = []string{
 		"pools gauge",
@@ -203,7 +203,7 @@ func TestBackend(t *testing.T) {
 	}
 	got, _ = scrape(t, collected)
 	for name, want := range map[string]float64{
-		"backend_errors_total": 2, "backend_rejected_total": 3, "backend_timeouts_total": 0, "lookups_total": 5,
+		"backend_errors_total": 2, "backend_rounds_total": 2, "backend_keys_total": 20, "backend_rejected_total": 3, "backend_timeouts_total": 0, "lookups_total": 5,
 		`backend_state{state="closed"}`: 0, `backend_state{state="open"}`: 1, "ready": 0, "miss_tokens_total": 800,
 		"lookup_duration_seconds_count": 5, `lookup_hashes_bucket{le="16"}`: 5,
 	} {

@@ -44,6 +44,7 @@ func addCounters(a, b api.Stat) api.Stat {
 		{&a.Stored, b.Stored}, {&a.Evicted, b.Evicted}, {&a.Refused, b.Refused},
 		{&a.BackendErrors, b.BackendErrors}, {&a.BackendTimeouts, b.BackendTimeouts},
 		{&a.BackendRejected, b.BackendRejected}, {&a.BackendShared, b.BackendShared},
+		{&a.BackendRounds, b.BackendRounds}, {&a.BackendKeys, b.BackendKeys},
 	} {
 		*c.sum += c.of
 	}

@@ -141,8 +141,11 @@ class Store:
         return answers + [1] if self.mode == "long_result" else answers
 
 
-def build_worker(reference, case):
-    """Runs the worker's own constructor, with the case in place of the engine's configuration."""
+def build_worker(reference, case, store=None, server=None):
+    """Runs the worker's own constructor, with the case in place of the engine's configuration.
+
+    server is the class of its lookup server, none if it is to have none.
+    """
     module = reference.worker
     pcp = case.get("pcp_size", case.get("pcp_rank", 0) + 1)
     dcp = case.get("dcp_size", case.get("dcp_rank", 0) + 1)
@@ -152,9 +155,9 @@ def build_worker(reference, case):
     module.get_dcp_group = lambda: SimpleNamespace(world_size=dcp, rank_in_group=case.get("dcp_rank", 0))
     sizes = case["scheduler_block_size"], case["hash_block_size"]
     module.resolve_kv_cache_block_sizes = lambda *args: sizes
-    module.LookupKeyServer = lambda *args: None
+    module.LookupKeyServer = server or (lambda *args: None)
     module.MooncakeStoreConfig = Stub
-    reference.mooncake.MooncakeDistributedStore = lambda: Store("normal", set())
+    reference.mooncake.MooncakeDistributedStore = lambda: store or Store("normal", set())
     extra = {"cache_prefix": case["cache_prefix"], **(case.get("extra_config") or {})}
     capacity_only = case.get("capacity_only", False)
     if capacity_only:
@@ -169,7 +172,7 @@ def build_worker(reference, case):
         ),
         parallel_config=SimpleNamespace(
             rank=0,
-            data_parallel_index=0,
+            data_parallel_index=case.get("dp_rank", 0),
             pipeline_parallel_size=case["pp_size"],
             decode_context_parallel_size=dcp,
         ),

@@ -75,16 +75,16 @@ class StubModule(types.ModuleType):
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds fetched modules of vLLM below a directory, and stubs for all other modules.
 
-    Only the standard library and this program are left to Python's own finders, so that
-    what a machine has installed changes nothing.
+    Only the standard library, this program and the packages named as real are left to
+    Python's own finders, so that what a machine has installed changes nothing.
     """
 
-    def __init__(self, directory):
-        self.directory = directory
+    def __init__(self, directory, real=()):
+        self.directory, self.real = directory, real
 
     def find_spec(self, name, path=None, target=None):
         top = name.split(".")[0]
-        if top in sys.stdlib_module_names or os.path.exists(os.path.join(HERE, top + ".py")):
+        if top in self.real or top in sys.stdlib_module_names or os.path.exists(os.path.join(HERE, top + ".py")):
             return None
         base = os.path.join(self.directory, *name.split("."))
         if os.path.isfile(base + ".py"):
@@ -108,8 +108,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 class Reference:
     """The modules of one release."""
 
-    def __init__(self, release, directory):
-        finder = Finder(directory)
+    def __init__(self, release, directory, real=()):
+        finder = Finder(directory, real)
         sys.meta_path.insert(0, finder)
         sys.dont_write_bytecode = True
         try:

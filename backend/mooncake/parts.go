@@ -1,0 +1,52 @@
+package mooncake
+
+import (
+	"context"
+	"sync"
+)
+
+// minPartKeys is the least number of keys that are worth a connection of their own: a
+// master takes about a microsecond for each, and 30 for a request of one key.
+const minPartKeys = 512
+
+// exist asks for keys and writes one answer for each. A master serves each connection by one
+// thread, so many keys are asked in parts at the same time, on connections that are free.
+// The error is that of the first part that failed.
+func (c *Client) exist(ctx context.Context, keys []string, answers []int) error {
+	if err := c.acquire(ctx); err != nil {
+		return err
+	}
+	parts := 1 + c.acquireFree(len(keys)/minPartKeys-1)
+	errs := make([]error, parts)
+	ask := func(i int) {
+		defer c.release()
+		from, to := len(keys)*i/parts, len(keys)*(i+1)/parts
+		errs[i] = c.withConn(ctx, func(cn *conn) error {
+			return cn.batchExist(keys[from:to], c.cfg.Tenant, answers[from:to])
+		})
+	}
+	var others sync.WaitGroup
+	for i := 1; i < parts; i++ {
+		others.Go(func() { ask(i) })
+	}
+	ask(0)
+	others.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acquireFree acquires up to n places that are free, and returns how many. With the one that
+// the caller has they are at most half of all.
+func (c *Client) acquireFree(n int) int {
+	n = min(n, cap(c.sem)/2-1)
+	for i := range n {
+		if !c.tryAcquire() {
+			return i
+		}
+	}
+	return max(0, n)
+}
