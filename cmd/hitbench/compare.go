@@ -20,6 +20,7 @@ type compareFlags struct {
 	o       compare.Options
 	seconds float64
 	json    bool
+	vllm    vllmFlags
 }
 
 // compareServer is the hidden command that is a Go map behind a socket.
@@ -45,12 +46,22 @@ with the least and the largest. A ratio above 1 says that the rival takes longer
 than hitline. What is not on this machine is left out, and the report says why;
 with --only it is an error.
 
+With --vllm RELEASE the only rival is that release's own lookup client and
+server, over one Mooncake master that has the same keys for both: of prompts that
+are stored whole, by half, or without their first block. Both are asked from
+Python, as an engine asks. It needs a Python with pyzmq and Mooncake:
+    python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
+
 Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 		Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
+			if f.vllm.release != "" {
+				*failed = a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
+				return
+			}
 			*failed = a.compare(cmd.Context(), f)
 		},
 	}
@@ -74,6 +85,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
 	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	f.vllm.add(flags)
 	return cmd
 }
 

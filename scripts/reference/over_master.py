@@ -13,10 +13,10 @@ It reads one JSON object a line from standard input and answers each with one li
 line that it writes says that it is ready. It ends with its input.
 """
 
+import hashlib
 import json
 import logging
 import os
-import random
 import sys
 import time
 from types import SimpleNamespace
@@ -30,8 +30,8 @@ from modules import Reference
 for name in ("mooncake", "mooncake.store"):  # vLLM's modules are given a stub
     del sys.modules[name]
 
-HASH_LEN = 32  # bytes, of vLLM's sha256
-LEASE_SEGMENT = 16 << 20  # bytes: the least that a store client takes for its buffers
+SEGMENT = 4 << 30  # bytes of the store, more than all keys take
+BUFFERS = 16 << 20  # bytes of a store client
 REAL = ("hitline", "xxhash", "zmq")  # packages that are not stubbed
 PUT_AT_ONCE = 2000  # keys
 
@@ -41,13 +41,13 @@ DEFAULTS = {"cache_prefix": "", "use_eagle": False, "tp_size": 1, "pp_size": 1, 
 
 def chain(seed, number, hashes):
     """Returns the hashes of a chain, equal in every process."""
-    return [random.Random(f"{seed}:{number}:{i}").randbytes(HASH_LEN) for i in range(hashes)]
+    return [hashlib.sha256(f"{seed}:{number}:{i}".encode()).digest() for i in range(hashes)]
 
 
 def new_store(master, segment):
     """Returns a client of the store that holds segment bytes of it."""
     store = MooncakeDistributedStore()
-    code = store.setup("127.0.0.1", "P2PHANDSHAKE", segment, LEASE_SEGMENT, "tcp", "", master)
+    code = store.setup("127.0.0.1", "P2PHANDSHAKE", segment, BUFFERS, "tcp", "", master)
     if code:
         raise SystemExit(f"over_master: the Mooncake master at {master} cannot be used: setup returned {code}")
     return store
@@ -80,7 +80,7 @@ class Store(Role):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.store = new_store(self.master, 4 << 30)
+        self.store = new_store(self.master, SEGMENT)
         self.recorder = calls.Store("normal", set())
 
     def start(self, request):
@@ -140,6 +140,9 @@ class Engine(Role):
         self.chains = {n: chain(request["seed"], n, request["hashes"]) for n in request["chains"]}
         self.tokens = request["tokens"]
         return {}
+
+    def stat(self, request):
+        return self.clients["hitline"].stat()
 
     def ask(self, request):
         """Asks for each of the chains in turn until the time is over."""

@@ -1,0 +1,105 @@
+package vllm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/hitline/hitline/bench/internal/process"
+)
+
+// Run starts a master, hitline and the release's processes, measures, and stops them. A
+// report with unequal answers is not an error. If ctx ends, the report holds the shapes that
+// were done.
+func Run(ctx context.Context, o Options) (Report, error) {
+	if err := o.Validate(); err != nil {
+		return Report{}, err
+	}
+	m := &meter{o: o, report: Report{Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
+	defer m.stop()
+	err := m.prepare(ctx)
+	for i, shape := range o.Shapes {
+		if err == nil {
+			o.OnStep(shape.String(), i, len(o.Shapes))
+			err = m.measure(ctx, shape)
+		}
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	m.report.Partial = err != nil
+	return m.report, err
+}
+
+// meter is one call of Run.
+type meter struct {
+	o      Options
+	report Report
+
+	folder                  string // of the Python files and of the sockets
+	masterAddr, hitlineAddr string
+	servers                 []*process.Process
+	roles                   []*role
+	store                   *role
+}
+
+// stop stops what was started.
+func (m *meter) stop() {
+	m.stopRoles(0)
+	for _, p := range slices.Backward(m.servers) {
+		p.Stop()
+	}
+	if m.folder != "" {
+		_ = os.RemoveAll(m.folder)
+	}
+}
+
+// stopRoles stops the processes from the given one on.
+func (m *meter) stopRoles(from int) {
+	for _, r := range slices.Backward(m.roles[from:]) {
+		r.stop()
+	}
+	m.roles = m.roles[:from]
+}
+
+// start is the request by which a process gets its pool.
+type start struct {
+	Do      string `json:"do"`
+	Pool    pool   `json:"pool"`
+	Rank    int    `json:"rank"` // of the engine: its data-parallel rank
+	Hitline string `json:"hitline"`
+}
+
+// measure measures a shape with engines of its own.
+func (m *meter) measure(ctx context.Context, s Shape) error {
+	defer m.stopRoles(len(m.roles))
+	begin := func(r *role, rank int) error {
+		return r.do(ctx, 0, start{"start", s.pool(), rank, m.hitlineAddr}, &struct{}{})
+	}
+	if err := begin(m.store, 0); err != nil {
+		return err
+	}
+	var engines []*role
+	for rank := range s.Engines {
+		for _, name := range []string{"worker", "engine"} {
+			r, err := m.startRole(ctx, name)
+			if err != nil {
+				return err
+			}
+			if err := begin(r, rank); err != nil {
+				return err
+			}
+			engines = append(engines, r)
+		}
+	}
+	engines = slices.DeleteFunc(engines, func(r *role) bool { return r.name == "worker" })
+	for _, presence := range presences {
+		c := &cell{m: m, shape: s, presence: presence, engines: engines}
+		if err := c.run(ctx); err != nil {
+			return fmt.Errorf("%v, %s stored: %w", s, presence, err)
+		}
+		m.report.Rows = append(m.report.Rows, c.row())
+	}
+	return nil
+}

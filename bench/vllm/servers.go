@@ -1,0 +1,143 @@
+package vllm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/backend/mooncake"
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/process"
+	python "github.com/hitline/hitline/clients/python"
+	"github.com/hitline/hitline/scripts/reference"
+)
+
+// prepare makes the folder, and starts what all shapes share.
+func (m *meter) prepare(ctx context.Context) (err error) {
+	if m.folder, err = os.MkdirTemp("", "hitbench"); err != nil {
+		return err
+	}
+	if err := os.CopyFS(m.folder, reference.OverMaster); err != nil {
+		return err
+	}
+	if err := os.CopyFS(m.folder, python.Client); err != nil {
+		return err
+	}
+	if err := m.checkPython(ctx); err != nil {
+		return err
+	}
+	if err := m.startMaster(ctx); err != nil {
+		return err
+	}
+	if err := m.startHitline(ctx); err != nil {
+		return err
+	}
+	m.store, err = m.startRole(ctx, "store")
+	return err
+}
+
+func (m *meter) path(name string) string { return filepath.Join(m.folder, name) }
+
+// versions is a program that prints where mooncake_master is, and the versions of what is used.
+const versions = `import importlib.metadata, os, platform, mooncake.store, zmq
+found = [d for d in importlib.metadata.distributions() if (d.metadata["Name"] or "").startswith("mooncake-transfer-engine")]
+print(os.path.join(os.path.dirname(mooncake.__file__), "mooncake_master"))
+print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, Mooncake {found[0].version if found else 'unknown'}")`
+
+// checkPython finds out whether Python has what is needed.
+func (m *meter) checkPython(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, m.o.Python, "-c", versions).Output()
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	if err != nil || len(lines) < 2 {
+		why := fmt.Sprint(err)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			said := &tail{text: exit.Stderr}
+			why = said.last()
+		}
+		return fmt.Errorf("%w: %s cannot be used: %s; name with --python one in which "+
+			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", bench.ErrOptions, m.o.Python, why)
+	}
+	if m.o.Master == "" {
+		m.o.Master = lines[len(lines)-2]
+	}
+	m.report.Python = lines[len(lines)-1]
+	return nil
+}
+
+// startMaster starts a master and waits until it answers.
+func (m *meter) startMaster(ctx context.Context) error {
+	var addrs [2]string // of its calls and of its admin port
+	for i := range addrs {
+		addr, err := freeAddr()
+		if err != nil {
+			return err
+		}
+		addrs[i] = addr
+	}
+	_, port, _ := net.SplitHostPort(addrs[0])
+	_, admin, _ := net.SplitHostPort(addrs[1])
+	cmd := exec.Command(m.o.Master, "--rpc_address=127.0.0.1", "--rpc_port="+port, "--metrics_host=127.0.0.1", "--metrics_port="+admin)
+	says := func([]byte) (string, bool) { return addrs[0], true } // it logs something first of all
+	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout, Ready: says})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	m.servers = append(m.servers, p)
+	m.masterAddr = addrs[0]
+	return m.awaitMaster(ctx)
+}
+
+func (m *meter) awaitMaster(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
+	defer cancel()
+	client, err := mooncake.New(mooncake.Config{Masters: []string{m.masterAddr}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }() // nothing is lost with it
+	for {
+		_, err := client.Exists(ctx, []string{"ready"})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s does not answer: %w", ErrLost, m.o.Master, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}
+
+// startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.
+func (m *meter) startHitline(ctx context.Context) error {
+	m.hitlineAddr = "ipc://" + m.path("hitline.sock")
+	cmd := exec.Command(m.o.Hitline, "serve", "--listen", m.hitlineAddr, "--backend", "mooncake")
+	cmd.Env = append(withoutHitline(os.Environ()), "HITLINE_LOG_FORMAT=json",
+		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
+		// The longest lookups take a master a second, which vLLM waits for.
+		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
+	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	m.servers = append(m.servers, p)
+	return nil
+}

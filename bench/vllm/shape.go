@@ -1,0 +1,143 @@
+package vllm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Models whose groups are asked for.
+const (
+	// Llama has full attention with eight KV heads, so that each tensor-parallel rank has keys of
+	// its own: one key for each block of 16 tokens and rank.
+	Llama = "llama"
+	// Hybrid has the groups of DeepSeek V4, which vLLM pull request 46906 reports on: MLA in
+	// blocks of 256 tokens beside four sliding windows in blocks of 64, 64, 4 and 8 tokens,
+	// with hashes of 4 tokens. All tensor-parallel ranks share its keys.
+	Hybrid = "hybrid"
+)
+
+const (
+	// maxHashes keeps a request below the 64 MiB that hitline takes by default, at 32 bytes a hash.
+	maxHashes = 2_000_000
+	// maxCrowdHashes bounds the prompts of several engines at a time: longer ones measure
+	// how two cores are shared, and nothing else.
+	maxCrowdHashes = 2048
+	// fewKeys is how many keys are stored for a shape and presence, about, if they are more than
+	// one chain's: chains enough that a request is not in the caches.
+	fewKeys = 30_000
+)
+
+// Shape is what engines ask for.
+type Shape struct {
+	Model   string // Llama or Hybrid
+	TP      int    // tensor-parallel size
+	Hashes  int    // of a prompt, 32 bytes each
+	Engines int    // that ask at the same time
+}
+
+// Shapes returns the shapes of all combinations that make sense: several engines ask with one
+// rank, for short prompts. The hybrid model has one shape, of hybridHashes, 0 for none.
+func Shapes(hashes, tps, engines []int, hybridHashes int) []Shape {
+	var shapes []Shape
+	for _, n := range engines {
+		for _, tp := range tps {
+			for _, h := range hashes {
+				if n == 1 || tp == tps[0] && h <= maxCrowdHashes {
+					shapes = append(shapes, Shape{Llama, tp, h, n})
+				}
+			}
+		}
+	}
+	if hybridHashes > 0 {
+		shapes = append(shapes, Shape{Hybrid, slices.Max(append([]int{1}, tps...)), hybridHashes, 1})
+	}
+	return shapes
+}
+
+// problem returns what is wrong with the shape, nothing if it is in order.
+func (s Shape) problem() string {
+	switch {
+	case s.Hashes < 1 || s.Hashes > maxHashes:
+		return fmt.Sprintf("%d hashes; give 1 to %d", s.Hashes, maxHashes)
+	case s.TP != 1 && s.TP != 2 && s.TP != 4 && s.TP != 8:
+		return fmt.Sprintf("tensor-parallel size %d; give 1, 2, 4 or 8", s.TP)
+	case s.Engines < 1 || s.Engines > 64:
+		return fmt.Sprintf("%d engines; give 1 to 64", s.Engines)
+	case s.Model == Hybrid && s.Hashes < 2*s.firstBlock():
+		return fmt.Sprintf("%d hashes of the hybrid model; give %d or more", s.Hashes, 2*s.firstBlock())
+	}
+	return ""
+}
+
+func (s Shape) String() string {
+	text := fmt.Sprintf("%s, TP %d, %d hashes", s.Model, s.TP, s.Hashes)
+	if s.Engines > 1 {
+		text += fmt.Sprintf(", %d engines", s.Engines)
+	}
+	return text
+}
+
+// group is a KV cache group, in the form of hitline's configuration.
+type group struct {
+	Kind          string `json:"kind"`
+	BlockSize     int    `json:"block_size"`
+	SlidingWindow int    `json:"sliding_window,omitempty"`
+}
+
+// pool is what hitline's configuration and the Python side have of a model.
+type pool struct {
+	ModelName          string  `json:"model_name"`
+	HashBlockSize      int     `json:"hash_block_size"`
+	SchedulerBlockSize int     `json:"scheduler_block_size"`
+	TPSize             int     `json:"tp_size"`
+	NumKVHead          int     `json:"num_kv_head"`
+	Groups             []group `json:"groups"`
+}
+
+func (s Shape) pool() pool {
+	if s.Model == Llama {
+		return pool{"Llama-3.1-8B-Instruct", 16, 16, s.TP, 8, []group{{"full_attention", 16, 0}}}
+	}
+	const window = "sliding_window_mla"
+	return pool{"DeepSeek-V4-Pro", 4, 256, s.TP, 1, []group{
+		{"mla_attention", 256, 0}, {window, 64, 128}, {window, 64, 128}, {window, 4, 8}, {window, 8, 128},
+	}}
+}
+
+// tokens returns the length of a prompt. It ends inside a block, as most prompts do.
+func (s Shape) tokens() int {
+	p := s.pool()
+	return s.Hashes*p.HashBlockSize + p.HashBlockSize/2
+}
+
+// firstBlock returns how many hashes the first block of full attention covers.
+func (s Shape) firstBlock() int {
+	p := s.pool()
+	return p.Groups[0].BlockSize / p.HashBlockSize
+}
+
+// numChains returns how many chains are asked for in turn.
+func (s Shape) numChains() int { return max(1, min(16, fewKeys/(s.Hashes*s.TP))) }
+
+// Presence is how much of a chain is stored.
+type Presence string
+
+// Presences of a chain.
+const (
+	All          Presence = "all"   // every key that the release asks for
+	Half         Presence = "half"  // those of the first half of the prompt
+	FirstMissing Presence = "first" // all but those of the first block
+)
+
+var presences = []Presence{All, Half, FirstMissing}
+
+// stored returns how many leading hashes of a chain are stored, and how many of these are left out.
+func (s Shape) stored(p Presence) (stored, skipped int) {
+	switch p {
+	case Half:
+		return s.Hashes / 2, 0
+	case FirstMissing:
+		return s.Hashes, s.firstBlock()
+	}
+	return s.Hashes, 0
+}

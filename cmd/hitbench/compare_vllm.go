@@ -1,0 +1,90 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/bench/vllm"
+)
+
+// vllmFlags are the flags of hitbench compare that matter with --vllm only; written by cobra.
+type vllmFlags struct {
+	release      string
+	tps, engines []int
+	hybridHashes int
+}
+
+func (f *vllmFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival;\nits modules are fetched from PyPI, 1 MB")
+	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel sizes")
+	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: engines that ask at the same time")
+	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, of 4 tokens each, of a prompt\nof the hybrid model; 0: leave it out")
+}
+
+// Defaults of --hashes and --seconds with --vllm: prompts of 256 tokens to 2 million, and time
+// enough for lookups that take a second.
+var vllmHashes = []int{16, 256, 1875, 16384, 131072}
+
+const vllmSeconds = 3
+
+// compareVLLM compares with a release of vLLM and prints the report.
+func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
+	hashes, seconds := f.o.Hashes, f.seconds
+	if !changed("hashes") {
+		hashes = vllmHashes
+	}
+	if !changed("seconds") {
+		seconds = vllmSeconds
+	}
+	for _, name := range []string{"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server", "client-core", "server-core", "hash-block-tokens"} {
+		if changed(name) {
+			return fmt.Errorf("%w: --%s does not go with --vllm", errUsage, name)
+		}
+	}
+	o := vllm.Options{
+		Release: f.vllm.release, Shapes: vllm.Shapes(hashes, f.vllm.tps, f.vllm.engines, f.vllm.hybridHashes),
+		Rounds: f.o.Rounds, Cell: time.Duration(seconds * float64(time.Second)),
+		Hitline: f.o.Hitline, Python: f.o.Python, Master: f.o.MooncakeMaster,
+		Timeout: f.o.Timeout,
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	self, err := executable()
+	if err != nil {
+		return err
+	}
+	if o.Hitline, err = findHitline(o.Hitline, self); err != nil {
+		return err
+	}
+	if o.Python, err = exec.LookPath(cmp.Or(o.Python, "python3")); err != nil {
+		return fmt.Errorf("%w: no Python: %w", errUsage, err)
+	}
+	report, err := a.watchVLLM(ctx, o)
+	if err != nil && len(report.Rows) == 0 {
+		return err
+	}
+	return cmp.Or(err, a.show(report, f.json), vllmVerdict(report))
+}
+
+// watchVLLM measures with a progress bar.
+func (a *app) watchVLLM(ctx context.Context, o vllm.Options) (vllm.Report, error) {
+	bar := newProgress(a.stderr, 1)
+	defer bar.finish()
+	o.OnStep = bar.at
+	o.OnNote = bar.note
+	return vllm.Run(ctx, o)
+}
+
+// vllmVerdict returns an error if an answer was not equal.
+func vllmVerdict(r vllm.Report) error {
+	if r.Wrong() == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d answers are not those of vLLM %s", r.Wrong(), r.Release)
+}

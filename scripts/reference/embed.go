@@ -1,0 +1,10 @@
+// Package reference holds the Python modules that run vLLM's own lookup, for programs that
+// start them. They are run as files of one directory; see over_master.py.
+package reference
+
+import "embed"
+
+// OverMaster is over_master.py and the modules that it imports.
+//
+//go:embed calls.py modules.py over_master.py specs.py wheel.py
+var OverMaster embed.FS
