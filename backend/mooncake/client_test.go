@@ -371,17 +371,11 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestParts asks for more keys than fit into one request.
-func TestParts(t *testing.T) {
+// TestManyRequests asks on one connection for more keys than fit into one request.
+func TestManyRequests(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
-	c := newClient(t, Config{Masters: []string{f.addr}})
-	keys, want := make([]string, 2*maxRequestKeys+100), make([]int, 2*maxRequestKeys+100)
-	for i := range keys {
-		keys[i] = fmt.Sprint("key", i)
-		if i%3 == 0 {
-			f.present[keys[i]], want[i] = 1, 1
-		}
-	}
+	c := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
+	keys, want := manyKeys(f, 2*maxRequestKeys+100)
 	answers, err := c.Exists(contextWithin(t, testTimeout), keys)
 	require.NoError(t, err)
 	require.Equal(t, want, answers)

@@ -12,7 +12,7 @@
 //
 // # One lookup
 //
-//	Exists → withConn (semaphore, idle or new connection) → batchExist → roundTrip
+//	Exists → exist (parts) → withConn (idle or new connection) → batchExist → roundTrip
 //	         appendExist → master → parseHeader → parseExist
 //
 // Encoding (encode.go) and decoding (decode.go) are functions over bytes; wire.go has the
@@ -38,7 +38,8 @@
 // # Connections
 //
 // A connection serves one request at a time: a master answers the requests of a connection
-// in order. A connection that has failed in any way, a timeout included, is closed. So a
+// in order, by one thread. So the keys of a long prompt are asked in parts at the same time,
+// on connections that are free, at most half of all: see minPartKeys. A connection that has failed in any way, a timeout included, is closed. So a
 // late reply is never read as the answer to another request.
 //
 // # Read only

@@ -63,6 +63,10 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 		r.release()
 		return false
 	}
+	if len(hashes) > cap(r.hashes.B)-len(r.hashes.B) {
+		// append grows large arrays by a quarter, which copies a long prompt six times.
+		r.hashes.Grow(min(r.neededBytes-len(r.hashes.B), max(len(hashes), len(r.hashes.B))))
+	}
 	r.hashes.B = append(r.hashes.B, hashes...)
 	server.copied.Add(int64(len(hashes)))
 	return len(r.hashes.B) < r.neededBytes

@@ -1,0 +1,105 @@
+package mooncake
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+)
+
+// manyKeys returns n keys of which every third is in the fake master, and the answers.
+func manyKeys(f *fakeMaster, n int) (keys []string, want []int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keys, want = make([]string, n), make([]int, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key ", i)
+		if i%3 == 0 {
+			f.present[keys[i]], want[i] = 1, 1
+		}
+	}
+	return keys, want
+}
+
+// TestParts asks for many keys. They go to the master in parts at the same time, on at most
+// half of the connections, and each answer is that of its key.
+func TestParts(t *testing.T) {
+	for _, c := range []struct{ keys, conns, parts int }{
+		{2*minPartKeys - 1, 8, 1},
+		{2 * minPartKeys, 8, 2},
+		{3*minPartKeys + 100, 8, 3},
+		{20 * minPartKeys, 8, 4},
+		{20 * minPartKeys, 1, 1},
+		{20 * minPartKeys, 2, 1},
+		{20 * minPartKeys, 5, 2},
+	} {
+		f := startFake(t, loopback, FormTenant)
+		client := newClient(t, Config{Masters: []string{f.addr}, Conns: c.conns})
+		keys, want := manyKeys(f, c.keys)
+		var arrived atomic.Int64
+		all := make(chan struct{}) // closed when all parts are at the master
+		f.setReply(func(q *request, normal []byte) {
+			if arrived.Add(1) == int64(c.parts) {
+				close(all)
+			}
+			<-all
+			q.write(normal)
+		})
+		answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+		require.NoError(t, err, c)
+		require.Equal(t, want, answers, c)
+		require.EqualValues(t, c.parts, arrived.Load(), c)
+		require.Empty(t, client.sem, c)
+	}
+}
+
+// TestPartsBeside has other requests on all connections but one: the keys wait for nothing, and
+// go in one part.
+func TestPartsBeside(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	client := newClient(t, Config{Masters: []string{f.addr}, Conns: 4})
+	keys, want := manyKeys(f, 8*minPartKeys)
+	for range 3 {
+		require.NoError(t, client.acquire(t.Context()))
+	}
+	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+	require.NoError(t, err)
+	require.Equal(t, want, answers)
+	require.EqualValues(t, 1, f.maxInFlight.Load())
+	require.NoError(t, client.acquire(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = client.Exists(ctx, keys)
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	for range 4 {
+		client.release()
+	}
+}
+
+// TestPartFails has the master end the connection of one part: the call fails, and all places are
+// free again.
+func TestPartFails(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	client := newClient(t, Config{Masters: []string{f.addr}})
+	keys, _ := manyKeys(f, 4*minPartKeys)
+	f.setReply(func(q *request, normal []byte) {
+		if q.keys[0] == keys[0] {
+			q.write(normal)
+			return
+		}
+		q.Close()
+	})
+	_, err := client.Exists(contextWithin(t, testTimeout), keys)
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.Empty(t, client.sem)
+	f.resetReply()
+	require.Eventually(t, func() bool {
+		_, err := client.Exists(contextWithin(t, testTimeout), keys)
+		return err == nil
+	}, testTimeout, time.Millisecond)
+}
