@@ -3,7 +3,6 @@ package mooncake
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"

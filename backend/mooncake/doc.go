@@ -37,10 +37,11 @@
 //
 // # Connections
 //
-// A connection serves one request at a time: a master answers the requests of a connection
-// in order, by one thread. So the keys of a long prompt are asked in parts at the same time,
-// on connections that are free, at most half of all: see minPartKeys. A connection that has failed in any way, a timeout included, is closed. So a
-// late reply is never read as the answer to another request.
+// A connection serves one request at a time: a master answers the requests of a connection in
+// order, by one thread. So the keys of a long prompt are asked in parts at the same time, on
+// connections that are free, at most half of all: see minPartKeys. A connection that has
+// failed in any way, a timeout included, is closed. So a late reply is never read as the
+// answer to another request.
 //
 // # Read only
 //
