@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,8 @@ func (m *meter) checkPython(ctx context.Context) error {
 		why := fmt.Sprint(err)
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			said := &tail{text: exit.Stderr}
-			why = said.last()
+			said := tail{text: exit.Stderr}
+			why = cmp.Or(said.last(), why)
 		}
 		return fmt.Errorf("%w: %s cannot be used: %s; name with --python one in which "+
 			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", bench.ErrOptions, m.o.Python, why)

@@ -20,7 +20,8 @@ import (
 // MooncakeRelease is the release of Mooncake that tests use.
 const MooncakeRelease = "0.3.13.post1"
 
-// MooncakeEnv is a Python virtual environment with a release of Mooncake: master and client.
+// MooncakeEnv is a Python virtual environment with a release of Mooncake, master and client,
+// and with pyzmq, which vLLM's lookup needs beside it.
 type MooncakeEnv struct {
 	venv
 	Release string
@@ -42,10 +43,13 @@ func (e *MooncakeEnv) master() (string, error) {
 	return found[0], nil
 }
 
+// Python returns the path of the environment's Python.
+func (e *MooncakeEnv) Python() string { return e.python() }
+
 // check returns why Mooncake does not run on this machine. Most often a library is missing.
 func (e *MooncakeEnv) check() error {
-	if out, err := exec.Command(e.python(), "-c", "import mooncake.store").CombinedOutput(); err != nil {
-		return fmt.Errorf("import mooncake.store: %w: %s", err, lastLine(out))
+	if out, err := exec.Command(e.python(), "-c", "import mooncake.store, zmq").CombinedOutput(); err != nil {
+		return fmt.Errorf("import mooncake.store, zmq: %w: %s", err, lastLine(out))
 	}
 	master, err := e.master()
 	if err != nil {
@@ -89,7 +93,7 @@ func mooncakeEnvOnce(release string) (*MooncakeEnv, error) {
 	if mooncakeEnvs.byRelease[release] == nil {
 		mooncakeEnvs.byRelease[release] = sync.OnceValues(func() (*MooncakeEnv, error) {
 			dir, err := cacheDir("HITLINE_TEST_MOONCAKE", "hitline-test-mooncake", release)
-			e := &MooncakeEnv{venv: venv{dir: dir, pip: "mooncake-transfer-engine-non-cuda==" + release}, Release: release}
+			e := &MooncakeEnv{venv: venv{dir: dir, pip: []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}}, Release: release}
 			e.verify = e.check
 			if err == nil {
 				err = e.install()

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// venv is a Python virtual environment with one package.
+// venv is a Python virtual environment with a few packages.
 type venv struct {
 	dir    string       // where it is, or is to be
-	pip    string       // name==version
+	pip    []string     // name==version of each
 	verify func() error // returns why it cannot be used
 }
 
@@ -48,15 +48,13 @@ func (v venv) install() error {
 	return v.verify()
 }
 
-// buildVenv creates an environment in dir and installs pip, a requirement.
-func buildVenv(dir, pip string) error {
+// buildVenv creates an environment in dir and installs the packages.
+func buildVenv(dir string, packages []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	for _, args := range [][]string{
-		{"python3", "-m", "venv", dir},
-		{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1",
-			"--only-binary=:all:", pip},
-	} {
+	install := []string{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1",
+		"--only-binary=:all:"}
+	for _, args := range [][]string{{"python3", "-m", "venv", dir}, append(install, packages...)} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, lastLine(out))
 		}

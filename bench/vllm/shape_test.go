@@ -1,0 +1,56 @@
+package vllm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench"
+)
+
+func TestShapes(t *testing.T) {
+	assert.Equal(t, []Shape{
+		{Llama, 1, 16, 1}, {Llama, 1, 5000, 1}, {Llama, 8, 16, 1}, {Llama, 8, 5000, 1},
+		{Llama, 1, 16, 4}, // one rank, short prompts
+		{Hybrid, 8, 640, 1},
+	}, Shapes([]int{16, 5000}, []int{1, 8}, []int{1, 4}, 640))
+	assert.Empty(t, Shapes(nil, nil, nil, 0))
+}
+
+func TestStored(t *testing.T) {
+	for presence, want := range map[Presence][2]int{All: {640, 0}, Half: {320, 0}, FirstMissing: {640, 64}} {
+		stored, skipped := Shape{Hybrid, 1, 640, 1}.stored(presence)
+		assert.Equal(t, want, [2]int{stored, skipped}, presence)
+	}
+	_, skipped := Shape{Llama, 1, 640, 1}.stored(FirstMissing)
+	assert.Equal(t, 1, skipped)
+}
+
+func TestValidate(t *testing.T) {
+	good := Options{Release: "0.32.0", Shapes: []Shape{{Llama, 1, 16, 1}}, Rounds: 1, Cell: time.Second, Timeout: time.Second}
+	require.NoError(t, good.Validate())
+	for text, change := range map[string]func(o *Options){
+		"no release of vLLM":                   func(o *Options) { o.Release = "" },
+		"nothing to measure":                   func(o *Options) { o.Shapes = nil },
+		"0 hashes; give 1 to":                  func(o *Options) { o.Shapes = []Shape{{Llama, 1, 0, 1}} },
+		"tensor-parallel size 3":               func(o *Options) { o.Shapes = []Shape{{Llama, 3, 1, 1}} },
+		"0 engines":                            func(o *Options) { o.Shapes = []Shape{{Llama, 1, 1, 0}} },
+		"127 hashes of the hybrid model; give": func(o *Options) { o.Shapes = []Shape{{Hybrid, 1, 127, 1}} },
+		"0 rounds":                             func(o *Options) { o.Rounds = 0 },
+		"0s for each figure":                   func(o *Options) { o.Cell = 0 },
+		"a timeout of 0s":                      func(o *Options) { o.Timeout = 0 },
+	} {
+		o := good
+		change(&o)
+		err := o.Validate()
+		require.ErrorIs(t, err, bench.ErrOptions)
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	got := times([]round{{micros: []float64{1, 2, 3}}, {micros: []float64{5}}, {micros: []float64{2, 9}}})
+	assert.Equal(t, Times{P50: 5, P50Min: 2, P50Max: 9, P99: 9, Requests: 6}, got)
+}

@@ -1,0 +1,29 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestCompareVLLMUsage(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for text, more := range map[string][]string{
+		"wrong usage: --miss-at does not go with --vllm\n": {"--miss-at", "tail"},
+		"bad options: tensor-parallel size 3; give":        {"--tp", "3"},
+		"bad options: 0 engines; give":                     {"--engines", "0"},
+		"wrong usage: no Python: exec: \"python3\"":        nil,
+		"wrong usage: no Python: exec: \"/no/python\"":     {"--python", "/no/python"},
+		"bad options: /bin/false cannot be used":           {"--python", "/bin/false"},
+	} {
+		var stdout, stderr bytes.Buffer
+		a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+		args := append([]string{"compare", "--vllm", "0.33.0", "--hitline", "/bin/true"}, more...)
+		assert.Equal(t, exitUsage, a.run(t.Context(), args), more)
+		assert.Contains(t, stderr.String(), text)
+		assert.Empty(t, stdout.String())
+	}
+}
