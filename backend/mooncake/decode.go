@@ -130,16 +130,20 @@ func parseExist(body []byte, answers []int) error {
 	if r.err != nil {
 		return r.err
 	}
+	rest := r.rest // faster than the field
 	for i := range answers {
-		if len(r.rest) >= 2 && r.rest[0] == 1 && r.rest[1] <= 1 { // a fast path for all answers without an error
-			answers[i] = int(r.rest[1])
-			r.rest = r.rest[2:]
+		if len(rest) >= 2 && rest[0] == 1 && rest[1] <= 1 { // all answers without an error
+			answers[i] = int(rest[1])
+			rest = rest[2:]
 			continue
 		}
+		r.rest = rest
 		if answers[i] = r.answer(); r.err != nil {
 			return r.err
 		}
+		rest = r.rest
 	}
+	r.rest = rest
 	return r.end()
 }
 

@@ -196,3 +196,16 @@ func FuzzReply(f *testing.F) {
 		require.Equal(t, before, body, "the body is not modified")
 	})
 }
+
+func BenchmarkDecode(b *testing.B) {
+	answers := make([]int, 512)
+	reply := appendLen(appendHead(nil, typeExists, 2), 2, len(answers))
+	for i := range answers {
+		reply = append(reply, 1, byte(i%2))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		require.NoError(b, parseExist(reply, answers))
+	}
+	b.SetBytes(int64(len(reply)))
+}

@@ -34,11 +34,28 @@ func appendExist(dst []byte, form Form, keys []string, tenant string) []byte {
 	width := widthOf(greatest)
 	dst = appendHead(dst, typ, width)
 	dst = appendLen(dst, width, len(keys))
-	for _, key := range keys {
-		dst = append(appendLen(dst, width, len(key)), key...)
-	}
+	dst = appendKeys(dst, width, keys)
 	if form == FormTenant {
 		dst = append(appendLen(dst, width, len(tenant)), tenant...)
+	}
+	return dst
+}
+
+// appendKeys appends keys, each behind its length. The usual widths have loops of their own.
+func appendKeys(dst []byte, width int, keys []string) []byte {
+	switch width {
+	case 1:
+		for _, key := range keys {
+			dst = append(append(dst, byte(len(key))), key...)
+		}
+	case 2:
+		for _, key := range keys {
+			dst = append(append(dst, byte(len(key)), byte(len(key)>>8)), key...)
+		}
+	default:
+		for _, key := range keys {
+			dst = append(appendLen(dst, width, len(key)), key...)
+		}
 	}
 	return dst
 }
