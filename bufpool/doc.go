@@ -33,8 +33,9 @@
 //
 // # Limits
 //
-// A buffer above 1 MiB, or words above 256 KiB, are allocated and never pooled. The pools
-// shrink: memory that is unused over two garbage collections is freed.
+// A buffer above 1 MiB, or words above 256 KiB, are allocated and never pooled, but four
+// arrays of up to 8 MiB are kept for [GetFor]. The pools shrink: memory that is unused over
+// two garbage collections is freed.
 //
 // Get, appends and Release allocate nothing as long as the sizes are similar. Every 42,000
 // releases bytebufferpool measures the lengths that came back. From then on it drops

@@ -55,7 +55,7 @@ func (r *remoteRequest) isRead() bool {
 func (r *remoteRequest) addHashes(hashes []byte) bool {
 	server := r.handler.session.server
 	if r.hashes == nil {
-		r.hashes = bufpool.Get()
+		r.hashes = bufpool.GetFor(r.neededBytes)
 	}
 	hashes = hashes[:min(len(hashes), r.neededBytes-len(r.hashes.B))]
 	if !server.backend.Reserve(len(hashes)) {

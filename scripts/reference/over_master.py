@@ -53,6 +53,16 @@ def new_store(master, segment):
     return store
 
 
+class Connected:
+    """A store client that needs no setup, as the worker's own constructor calls for it."""
+
+    def __init__(self, store):
+        self.batch_is_exist = store.batch_is_exist
+
+    def setup(self, *args, **kwargs):
+        return 0
+
+
 def new_zmq_socket(context, path, kind, bind):
     """What vLLM's make_zmq_socket does for REQ and REP."""
     socket = context.socket(kind)
@@ -67,6 +77,7 @@ class Role:
         self.release, self.master = release, master
         module = self.reference.worker
         module.make_zmq_socket = new_zmq_socket
+        module.get_mooncake_dp_engine_index = lambda parallel: parallel.data_parallel_index  # up to 0.27
         module.envs.VLLM_RPC_BASE_PATH = folder
         module.logger = logging.getLogger("vllm")
 
@@ -108,7 +119,9 @@ class Worker(Role):
     """Serves lookups at its socket, by a thread of vLLM's own."""
 
     def start(self, request):
-        self.worker = self.build_worker(request, new_store(self.master, 0), self.reference.worker.LookupKeyServer)
+        self.worker = self.build_worker(
+            request, Connected(new_store(self.master, 0)), self.reference.worker.LookupKeyServer
+        )
         return {}
 
 
