@@ -5,18 +5,25 @@ import (
 	"sync"
 )
 
+// maxParts is in how many parts keys are asked at the same time. A master serves each
+// connection by one thread; on one of two cores, two parts took 0.7 of the time of one, and
+// four took more than one.
+const maxParts = 2
+
 // minPartKeys is the least number of keys that are worth a connection of their own: a
 // master takes about a microsecond for each, and 30 for a request of one key.
 const minPartKeys = 512
 
-// exist asks for keys and writes one answer for each. A master serves each connection by one
-// thread, so many keys are asked in parts at the same time, on connections that are free.
-// The error is that of the first part that failed.
+// exist asks for keys and writes one answer for each. Many keys are asked in parts at the same
+// time, on connections that are free. The error is that of the first part that failed.
 func (c *Client) exist(ctx context.Context, keys []string, answers []int) error {
 	if err := c.acquire(ctx); err != nil {
 		return err
 	}
-	parts := 1 + c.acquireFree(len(keys)/minPartKeys-1)
+	parts := 1
+	for parts < min(maxParts, len(keys)/minPartKeys, cap(c.sem)/2) && c.tryAcquire() { // half is left to others
+		parts++
+	}
 	errs := make([]error, parts)
 	ask := func(i int) {
 		defer c.release()
@@ -37,16 +44,4 @@ func (c *Client) exist(ctx context.Context, keys []string, answers []int) error 
 		}
 	}
 	return nil
-}
-
-// acquireFree acquires up to n places that are free, and returns how many. With the one that
-// the caller has they are at most half of all.
-func (c *Client) acquireFree(n int) int {
-	n = min(n, cap(c.sem)/2-1)
-	for i := range n {
-		if !c.tryAcquire() {
-			return i
-		}
-	}
-	return max(0, n)
 }

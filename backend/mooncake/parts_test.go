@@ -32,11 +32,10 @@ func TestParts(t *testing.T) {
 	for _, c := range []struct{ keys, conns, parts int }{
 		{2*minPartKeys - 1, 8, 1},
 		{2 * minPartKeys, 8, 2},
-		{3*minPartKeys + 100, 8, 3},
-		{20 * minPartKeys, 8, 4},
+		{20*minPartKeys + 1, 8, maxParts},
 		{20 * minPartKeys, 1, 1},
 		{20 * minPartKeys, 2, 1},
-		{20 * minPartKeys, 5, 2},
+		{20 * minPartKeys, 4, 2},
 	} {
 		f := startFake(t, loopback, FormTenant)
 		client := newClient(t, Config{Masters: []string{f.addr}, Conns: c.conns})
@@ -70,7 +69,7 @@ func TestPartsBeside(t *testing.T) {
 	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
-	require.EqualValues(t, 1, f.maxInFlight.Load())
+	require.EqualValues(t, 1, f.numQueries.Load())
 	require.NoError(t, client.acquire(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
