@@ -47,9 +47,9 @@ than hitline. What is not on this machine is left out, and the report says why;
 with --only it is an error.
 
 With --vllm RELEASE the only rival is that release's own lookup client and
-server, over one Mooncake master that has the same keys for both: of prompts that
-are stored whole, by half, or without their first block. Both are asked from
-Python, as an engine asks. It needs a Python with pyzmq and Mooncake:
+server, over one Mooncake master that has the same keys for both: those of
+prompts that are stored whole, by half, or without their first block. Both are
+asked from Python, as an engine asks. It needs one with pyzmq and Mooncake:
     python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
 
 Linux only. Leave the machine alone while it runs.
@@ -67,8 +67,8 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request")
-	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival at each number of hashes,\nabout")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request\n(with --vllm 16,256,1875,16384,131072)\n")
+	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival at each number of hashes,\nabout (with --vllm 3)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
 	flags.IntVar(&f.o.Entries, "entries", 131072, "hashes stored for each number of hashes; more if\nthe chains need it")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")

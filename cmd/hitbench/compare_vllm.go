@@ -20,10 +20,10 @@ type vllmFlags struct {
 }
 
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only rival;\nits modules are fetched from PyPI, 1 MB")
-	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel sizes")
-	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: engines that ask at the same time")
-	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, of 4 tokens each, of a prompt\nof the hybrid model; 0: leave it out")
+	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only\nrival; its modules are fetched from PyPI, 1 MB")
+	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`\n")
+	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `engines` that ask at a time\n")
+	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt\nof the hybrid model, or 0")
 }
 
 // Defaults of --hashes and --seconds with --vllm: prompts of 256 tokens to 2 million, and time
