@@ -32,10 +32,10 @@ func TestParts(t *testing.T) {
 	for _, c := range []struct{ keys, conns, parts int }{
 		{2*minPartKeys - 1, 8, 1},
 		{2 * minPartKeys, 8, 2},
-		{20*minPartKeys + 1, 8, maxParts},
-		{20 * minPartKeys, 1, 1},
-		{20 * minPartKeys, 2, 1},
-		{20 * minPartKeys, 4, 2},
+		{6*minPartKeys + 1, 8, maxParts},
+		{6 * minPartKeys, 1, 1},
+		{6 * minPartKeys, 2, 1},
+		{6 * minPartKeys, 4, 2},
 	} {
 		f := startFake(t, loopback, FormTenant)
 		client := newClient(t, Config{Masters: []string{f.addr}, Conns: c.conns})
@@ -62,7 +62,7 @@ func TestParts(t *testing.T) {
 func TestPartsBeside(t *testing.T) {
 	f := startFake(t, loopback, FormTenant)
 	client := newClient(t, Config{Masters: []string{f.addr}, Conns: 4})
-	keys, want := manyKeys(f, 8*minPartKeys)
+	keys, want := manyKeys(f, 4*minPartKeys)
 	for range 3 {
 		require.NoError(t, client.acquire(t.Context()))
 	}
