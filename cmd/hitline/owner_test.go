@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,6 +54,21 @@ func TestEndOfStandardInput(t *testing.T) {
 	assert.False(t, o.log.Scan(), o.log.Text())
 	assert.Equal(t, exitDone, <-o.code)
 	assert.NoDirExists(t, o.folder)
+}
+
+// A signal after it is no second signal, which would leave the folder behind.
+func TestSignalAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errOwnerEnded)
+		signals := make(chan os.Signal, 1)
+		srv := &fakeServer{shutdown: func(context.Context) error {
+			signals <- syscall.SIGTERM
+			time.Sleep(time.Second)
+			return nil
+		}}
+		assert.NoError(t, wait(ctx, srv, signals, time.Minute, slog.New(slog.DiscardHandler)))
+	})
 }
 
 func TestRemoveDirKeepsFiles(t *testing.T) {

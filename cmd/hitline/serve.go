@@ -280,6 +280,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		why = s.String()
 	case <-ctx.Done():
 		why = context.Cause(ctx).Error()
+		signals = nil // one that comes now is no second one
 	case <-srv.Done():
 		if err := srv.Err(); err != nil {
 			return fmt.Errorf("the server stopped by itself: %w", err)

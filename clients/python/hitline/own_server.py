@@ -140,7 +140,6 @@ class _Child:
         return code
 
     def terminate(self) -> None:
-        self._close(self._stdin)
         self._process.terminate()
 
     def kill(self) -> None:

@@ -338,7 +338,7 @@ def _store_settings() -> dict[str, str]:
 def _close_client(shutdown: Callable[..., Any]) -> Callable[..., Any]:
     def close_and_shutdown(self: Any) -> Any:
         client = engine_connector.client_of(self, _EngineClient)
-        if client is not None and not hasattr(self, "_hitline_deleted"):
+        if client is not None and "_hitline_deleted" not in vars(self):
             client.close()
         return shutdown(self)
 
