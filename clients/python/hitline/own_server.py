@@ -97,7 +97,8 @@ _pipes_lock = threading.RLock()
 def _close_pipes() -> None:
     """Runs in a forked process."""
     for pipe in _pipes:
-        pipe.close()
+        with contextlib.suppress(OSError):
+            pipe.close()
     _pipes.clear()
     _pipes_lock.release()
 
@@ -182,7 +183,7 @@ class OwnServer:
         self._environ = {**DEFAULTS, **settings, **os.environ, "HITLINE_LOG_FORMAT": "json"}
         self._logger = logger
         self._lock = threading.Lock()
-        self._running: _Detached | None = None  # the latest
+        self._running: _Detached | None = None
         self._stopping = threading.Event()
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="hitline-server", daemon=True)
@@ -248,29 +249,35 @@ class OwnServer:
     def _run_once(self) -> str:
         """Runs the program in a fresh folder until it ends, and tells how that came."""
         try:
+            os.mkdir(self._folder, 0o700)
+        except OSError as error:
+            return f"has no folder: {error}"
+        try:
             with self._lock:
                 if self._stopping.is_set():
                     return ""
-                os.mkdir(self._folder, 0o700)
                 self._running = running = _Detached(self._command, self._environ)
             self._logger.info("started %s, process %d, for lookups at %s", self._command[0], running.pid, self.address)
             for line in running.lines():
                 self._log(line)
-            running.close()
-            return "has ended"
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"cannot be started: {error}"
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+        with self._lock:
+            self._running = None
+        running.close()
+        return "has ended"
 
     def _log(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):  # what it says when it fails
-            self._logger.error("hitline: %s", text.removeprefix("hitline: "))
+            if text:
+                self._logger.error("hitline: %s", text.removeprefix("hitline: "))
             return
         level = LEVELS.get(str(record.pop("level", "")), logging.WARNING)
         record.pop("time", None)

@@ -36,7 +36,7 @@ vllm_plugin.register()
 from {SCHEDULER} import MooncakeStoreScheduler
 scheduler = MooncakeStoreScheduler(object(), object())
 server = scheduler.client._own_server
-print(json.dumps({{"pid": server._running.pid, "folder": server._folder}}), flush=True)
+print(json.dumps({{"pid": server._running and server._running.pid, "folder": server._folder}}), flush=True)
 warnings.simplefilter("ignore")  # Python's of a fork beside threads
 for line in sys.stdin:
     exec(line)
@@ -102,10 +102,11 @@ class OwnServers(unittest.TestCase):
             try:
                 yield server
             finally:
+                last = server._running
                 server.close()
             self.assertFalse(os.path.exists(server._folder))
-            if server._running is not None:
-                eventually(lambda: running(server._running.pid), True)
+            if last is not None:
+                eventually(lambda: running(last.pid), True)
 
 
 @needs_server
@@ -218,7 +219,7 @@ class Programs(OwnServers):
             *({"time": "t", "level": level, "msg": "a", "n": 1} for level in ("DEBUG", "INFO", "WARN", "ERROR", "OTHER")),
             {"level": "INFO", "msg": "b", "text": "two words", "line": "a\nb", "list": ["c"]},
         ]
-        text = "\n".join(map(json.dumps, lines)) + "\nhitline: no JSON\n" + "x" * 100_000 + "\nlast"
+        text = "\n".join(map(json.dumps, lines)) + "\n\nhitline: no JSON\n" + "x" * 100_000 + "\nlast"
         with self.server(self.program(f"os.write(2, {text.encode()!r}); sys.stdin.read()")) as server:
             eventually(lambda: len(self.log.records) >= 9, False)
             server.close()
@@ -243,6 +244,18 @@ class Programs(OwnServers):
             server.check()
         self.assertEqual(text, "the engine's own hitline has ended; it is started again at once")
         self.assertRegex(self.log.texts("ERROR")[0], "gone: not found")
+
+    def test_somebody_elses_folder(self) -> None:
+        """Whoever takes the folder's name keeps the server from starting, and no more."""
+        server = OwnServer(self.program(""), {}, self.log.logger)
+        kept = Path(server._folder) / "kept"
+        kept.mkdir(parents=True)
+        server.start()
+        (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
+        server.close()
+        self.assertRegex(text, "^the engine's own hitline has no folder: .*; it is started again at once")
+        kept.rmdir()
+        kept.parent.rmdir()
 
     def test_no_shell(self) -> None:
         with mock.patch.object(own_server, "DETACH", "exit 1"), self.server(self.program("")):
