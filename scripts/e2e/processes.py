@@ -16,6 +16,7 @@ import urllib.request
 import install
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ENGINE = os.path.join(HERE, "engine")  # what runs in the engines' processes
 ROOT = os.path.dirname(os.path.dirname(HERE))
 HITLINE = os.path.join(ROOT, "bin", "hitline")
 
@@ -177,11 +178,11 @@ def clean_environ():
 
 
 class Engine(Process):
-    """A vLLM engine, see engine.py. Commands may be sent before replies are read; the first
+    """A vLLM engine, see engine/main.py. Commands may be sent before replies are read; the first
     reply comes when the engine has started, and says what it is."""
 
     def __init__(self, name, settings, environ, log):
-        command = [install.python(), os.path.join(HERE, "engine.py"), json.dumps(settings)]
+        command = [install.python(), os.path.join(ENGINE, "main.py"), json.dumps(settings)]
         super().__init__(name, command, log, environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.replies = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()

@@ -18,7 +18,7 @@ REMOVED = (0.01, 0.03, 0.1)
 
 class Run:
     """Asks the engines of a stage, and keeps what they answer. A step is what was computed
-    at a time: a list of outputs, see engine.py. With ask each lookup is asked of all."""
+    at a time: a list of outputs, see engine/main.py. With ask each lookup is asked of all."""
 
     def __init__(self, stage, ask):
         self.stage, self.ask = stage, ask

@@ -96,7 +96,7 @@ class Stage:
         store = os.path.join(own, "mooncake.json")
         with open(store, "w") as file:
             json.dump(store_config(self.master), file)
-        path = [install.release_folder(self.row.release)]
+        path = [processes.ENGINE, install.release_folder(self.row.release)]
         environ = {
             **processes.clean_environ(),
             "MOONCAKE_CONFIG_PATH": store,
@@ -107,9 +107,10 @@ class Stage:
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
             "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is in engine.py's process
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is in engine/main.py
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
+            "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, which needs a compiler and takes minutes
             # Up to 0.28 engines share no block without it.
             "PYTHONHASHSEED": "0",
         }

@@ -1,6 +1,6 @@
 """A vLLM engine that does what it is told, with its scheduler in this process.
 
-Runs in vLLM's environment: engine.py SETTINGS, a JSON object. Each line of standard
+Runs in vLLM's environment: main.py SETTINGS, a JSON object. Each line of standard
 input is a command, a JSON array of its name and arguments; each is answered by a line on
 standard output. What vLLM prints goes to standard error.
 """
