@@ -40,14 +40,14 @@ def one_row(row, found, plugin, references):
                 found.problem("plugin", f"the engine's client is {described['client']}")
         run = scenarios.Run(own, ask=True)
         row.scenario(run)
-        compare.count(found, run.steps)
-        compare.ways(found, run.steps)
         compare.outputs(found, reference.steps, run.steps)
         compare.keys(found, reference.keys, run.keys)
-        compare.doctor(found, run.examined)
-        compare.varied(found, run)
         if row.faults:
             row.faults(run, found, reference.steps)
+        compare.count(found, run.steps)
+        compare.ways(found, run.steps)
+        compare.doctor(found, run.examined)
+        compare.varied(found, run)
 
 
 class References:
