@@ -78,6 +78,7 @@ func TestClient(t *testing.T) {
 		t.Parallel()
 		environ := append(environ[:1:1], "HITLINE_TEST_WHEELS="+vllmModules(t, python))
 		unittests(t, python, environ, "-v", "tests.test_wheels", "tests.test_engine_start", "tests.test_load_failures")
+		unittests(t, python, environ, "-v", "tests.test_lookup_stats")
 		configs := configVectors(t)
 		unittests(t, python, append(environ, "HITLINE_TEST_CONFIGS="+configs), "-v", "tests.test_engine_pool")
 		checkDescriptions(t, configs)

@@ -36,18 +36,24 @@ avx2, neon) forces the kernels.
 
 It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
-second signal stops it at once.`,
+second signal stops it at once. A program that starts it as its own gives it a
+pipe as standard input: with --exit-on-stdin-eof it stops with that program.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
 		Args:    refuseArgs,
 	}
 	source := configFlags(cmd)
+	owner := ownerFlags(cmd)
 	check := cmd.Flags().Bool("check", false, "validate the configuration, print what is in effect\nas YAML, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {
 			return err
 		}
-		return serve(cmd, src, *check)
+		if *check {
+			return serve(cmd, src, true)
+		}
+		defer owner.follow(cmd)()
+		return serve(cmd, src, false)
 	}
 	return cmd
 }
@@ -233,6 +239,9 @@ func (r *running) run(ctx context.Context) error {
 		defer r.watcher.Start(ctx)()
 	}
 	if err := srv.Start(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("stopped before it was ready: %w", cause)
+		}
 		return fmt.Errorf("cannot listen: %w", err)
 	}
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
@@ -265,11 +274,13 @@ type runningServer interface {
 // wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within
 // drainTimeout and returns nil, unless srv has stopped by itself or a second signal comes.
 func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout time.Duration, logger *slog.Logger) error {
-	why := "no longer needed"
+	var why string
 	select {
 	case s := <-signals:
 		why = s.String()
 	case <-ctx.Done():
+		why = context.Cause(ctx).Error()
+		signals = nil // one that comes now is no second one
 	case <-srv.Done():
 		if err := srv.Err(); err != nil {
 			return fmt.Errorf("the server stopped by itself: %w", err)

@@ -18,24 +18,14 @@ is given the output.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from hitline import engine_connector
 from hitline.client import LookupKeyClient, LookupResult
+from hitline.engine_connector import Wrapper, client_of
 
 __all__ = ["LoadTrackingClient"]
-
-CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector"
-CONNECTOR_CLASS = "MooncakeStoreConnector"
-
-# The methods of the connector that are wrapped, with the names of their parameters.
-METHODS = {
-    "update_state_after_alloc": ["self", "request", "blocks", "num_external_tokens"],
-    "update_connector_output": ["self", "connector_output"],
-}
 
 # The id of the block that stands for positions without one, in the tables of all requests.
 NULL_BLOCK = 0
@@ -53,7 +43,7 @@ class LoadTrackingClient(LookupKeyClient):
         self.failed_loads = 0  # how many requests had a load fail
         self._loads: dict[str, frozenset[int]] = {}  # blocks of the loads in progress
         self._failed: set[str] = set()
-        difference = _wrap_connector()
+        difference = engine_connector.wrap(_WRAPPERS)
         if difference:
             self._logger.warning(
                 "hitline does not see failed loads, and kv_load_failure_policy recompute may repeat them for ever: %s",
@@ -96,40 +86,22 @@ class LoadTrackingClient(LookupKeyClient):
             )
 
 
-def _wrap_connector() -> str:
-    """Has the connector class report loads to its client, once. Returns what differs from
-    the class in vLLM's releases; empty if nothing does, or if the module was not imported."""
-    module = sys.modules.get(CONNECTOR)
-    if module is None:  # what builds the scheduler side is not that connector
-        return ""
-    connector = getattr(module, CONNECTOR_CLASS, None)
-    for name, want in METHODS.items():
-        method = getattr(connector, name, None)
-        if not inspect.isfunction(method):
-            return f"{CONNECTOR_CLASS} has no method {name}"
-        if list(inspect.signature(method).parameters) != want:
-            return f"{CONNECTOR_CLASS} has {name}{inspect.signature(method)}"
-    if "_hitline_wrapped" not in vars(connector):
-        _wrap(connector)
-    return ""
-
-
-def _wrap(connector: Any) -> None:
-    alloc, output = connector.update_state_after_alloc, connector.update_connector_output
-
-    @functools.wraps(alloc)
+def _report_alloc(alloc: Callable[..., Any]) -> Callable[..., Any]:
     def update_state_after_alloc(self: Any, request: Any, blocks: Any, num_external_tokens: int) -> Any:
         result = alloc(self, request, blocks, num_external_tokens)
-        client = _client(self)
+        client = client_of(self, LoadTrackingClient)
         if client is not None and num_external_tokens > 0:
             client._begin_load(request.request_id, [i for group in blocks.get_block_ids() for i in group])
         elif client is not None:
             client._end_load(request.request_id)
         return result
 
-    @functools.wraps(output)
+    return update_state_after_alloc
+
+
+def _report_output(output: Callable[..., Any]) -> Callable[..., Any]:
     def update_connector_output(self: Any, connector_output: Any) -> Any:
-        client = _client(self)
+        client = client_of(self, LoadTrackingClient)
         if client is not None:
             # Releases before 0.30 have no failed_recving.
             failed = getattr(connector_output, "failed_recving", None)
@@ -138,12 +110,11 @@ def _wrap(connector: Any) -> None:
                 client._end_load(req_id)
         return output(self, connector_output)
 
-    connector.update_state_after_alloc = update_state_after_alloc
-    connector.update_connector_output = update_connector_output
-    connector._hitline_wrapped = True
+    return update_connector_output
 
 
-def _client(connector: Any) -> LoadTrackingClient | None:
-    """The client of a connector's scheduler side; None on the worker side."""
-    client = getattr(getattr(connector, "connector_scheduler", None), "client", None)
-    return client if isinstance(client, LoadTrackingClient) else None
+# The methods of the connector that are wrapped.
+_WRAPPERS = {
+    "update_state_after_alloc": Wrapper(["self", "request", "blocks", "num_external_tokens"], _report_alloc),
+    "update_connector_output": Wrapper(["self", "connector_output"], _report_output),
+}

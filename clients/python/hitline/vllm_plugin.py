@@ -4,6 +4,7 @@ vLLM calls register in each of its processes. If HITLINE_ADDRESS is not set it d
 nothing. Otherwise the class that the connector's scheduler side uses for lookups is
 replaced, in the module that defines it and in the one that imports it by name, now or
 as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds (default 1).
+With HITLINE_ADDRESS=auto the server is a child of the process that looks up.
 
 The replacement has the methods of the engine's release and returns what they return:
 from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__, or
@@ -43,9 +44,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from hitline import engine_keys, engine_pool
+from hitline import engine_connector, engine_keys, engine_pool
 from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient, PoolDiffers, WrongRelease, is_since
+from hitline.engine_connector import Wrapper
 from hitline.load_failures import LoadTrackingClient
+from hitline.lookup_stats import MeasuredClient
+from hitline.own_server import OwnServer, WrongConfiguration, find_program
 
 __all__ = ["UnsupportedVLLM", "register"]
 
@@ -75,6 +79,12 @@ SCHEDULER_METHODS: dict[str, _Parameters] = {
     "get_num_new_matched_tokens": [("request", False), ("num_computed_tokens", False)],
 }
 
+# The value of HITLINE_ADDRESS for a server of the engine's own.
+AUTO = "auto"
+
+# How long the engine's start waits for its own server, in seconds.
+READY_TIMEOUT = 5.0
+
 ON_MISMATCH = ("fail", "miss")
 
 # The workers in this process. Each has the kv_transfer_config it was built with as
@@ -83,7 +93,8 @@ _workers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Settings(NamedTuple):
-    address: str
+    address: str  # AUTO if program is not empty
+    program: str  # that the engine runs as its own server, "" for none
     timeout: float
     release: str
     on_mismatch: str  # one of ON_MISMATCH
@@ -138,12 +149,16 @@ def register() -> None:
     if not address or any(isinstance(f, _Finder) for f in sys.meta_path):
         return
     timeout, on_mismatch, pool_name = _timeout(), _on_mismatch(), _pool_name()
-    LookupKeyClient(address).close()  # refuses a bad address now, and connects to nothing
+    program = ""
+    if address == AUTO:
+        program = find_program()
+    else:
+        LookupKeyClient(address).close()  # refuses a bad address now, and connects to nothing
     release = _release()
     for name in _modules(release):
         if not _exists(name):
             _refuse(f"there is no module {name}", _expected(release))
-    replacement = _replacement(_Settings(address, timeout, release, on_mismatch, pool_name))
+    replacement = _replacement(_Settings(address, program, timeout, release, on_mismatch, pool_name))
     present = [sys.modules[name] for name in MODULES if name in sys.modules]
     for module in present:
         _check(module, replacement)
@@ -200,8 +215,9 @@ def _pool_name() -> str:
     return name
 
 
-class _EngineClient(LoadTrackingClient):
-    """The client of an engine. What it logs goes where vLLM's own lines go."""
+class _EngineClient(LoadTrackingClient, MeasuredClient):
+    """The client of an engine, and its own server if it has one. What both log goes where
+    vLLM's own lines go."""
 
     _logger = logger
     _serves_without_pools = True
@@ -210,14 +226,30 @@ class _EngineClient(LoadTrackingClient):
     _release: str
 
     def __init__(self, vllm_config: object) -> None:
-        address, timeout, release = self._settings[:3]
-        super().__init__(address, timeout=timeout, vllm=release)
+        settings = self._settings
+        server = OwnServer(settings.program, _store_settings(), logger) if settings.program else None
+        address = server.address if server else settings.address
+        super().__init__(address, timeout=settings.timeout, vllm=settings.release)
         self._key_prefixes: list[list[str]] | None = None  # of the engine's worker, if it is known
-        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, release)
+        self._own_server = server
+        difference = engine_connector.wrap(_SHUTDOWN)
+        if difference:
+            logger.warning("the client is not closed when the engine shuts down: %s", difference)
+        if server is not None:
+            server.start()
+        logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
+
+    def close(self) -> None:
+        super().close()
+        if self._own_server is not None:
+            self._own_server.close()
 
     def _start(self, vllm_config: Any, kv_cache_config: Any) -> None:
         """Describes the engine's pool to the server, before the first lookup. Raises
-        PoolDiffers if the server's differs and the engine is not to start then."""
+        PoolDiffers if the server's differs and the engine is not to start then, and
+        WrongConfiguration if its own server does not start."""
+        if self._own_server is not None:
+            self._await_server(self._own_server)
         description = self._describe(vllm_config, kv_cache_config)
         if not description:
             return
@@ -248,6 +280,16 @@ class _EngineClient(LoadTrackingClient):
                         "groups dies of a load that fails, up to vLLM 0.29; use hitline's backend mooncake",
                         self.address,
                     )
+
+    def _await_server(self, server: OwnServer) -> None:
+        try:
+            if not server.wait_ready(READY_TIMEOUT):
+                logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
+        except WrongConfiguration as error:
+            if self._settings.on_mismatch == "fail":
+                self.close()
+                raise
+            logger.warning("lookups are hits of 0: %s", error)
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name; empty without one."""
@@ -280,6 +322,42 @@ def _dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:
     """Whether a hit that cannot be loaded may come, and ends the engine."""
     several = len(reply.get("groups") or ()) > 1
     return several and reply.get("backend") == "memory" and not is_since(release, "0.30.0")
+
+
+def _store_settings() -> dict[str, str]:
+    """Variables of the engine's own server, from the engine's configuration of Mooncake. The
+    server reads the address of the master from the same file itself."""
+    try:
+        config = importlib.import_module(MODULES[0]).MooncakeStoreConfig.load_from_config()
+    except Exception:  # the server says what is wrong, unless it is configured otherwise
+        return {}
+    tenant = getattr(config, "tenant_id", None)  # before 0.28.0 there is none
+    return {"HITLINE_BACKEND_MOONCAKE_TENANT": tenant} if isinstance(tenant, str) else {}
+
+
+def _close_client(shutdown: Callable[..., Any]) -> Callable[..., Any]:
+    def close_and_shutdown(self: Any) -> Any:
+        client = engine_connector.client_of(self, _EngineClient)
+        if client is not None and "_hitline_deleted" not in vars(self):
+            client.close()
+        return shutdown(self)
+
+    return close_and_shutdown
+
+
+def _keep_client(delete: Callable[..., Any]) -> Callable[..., Any]:
+    """vLLM's __del__ calls shutdown, too. It may run in any thread, even inside one of the
+    client's own calls, so it must not close the client."""
+
+    def __del__(self: Any) -> None:
+        self._hitline_deleted = True
+        delete(self)
+
+    return __del__
+
+
+# The methods of the connector with which an engine ends. vLLM does not close the client.
+_SHUTDOWN = {"shutdown": Wrapper(["self"], _close_client), "__del__": Wrapper(["self"], _keep_client)}
 
 
 def _replacement(settings: _Settings) -> type[_EngineClient]:

@@ -11,9 +11,12 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import unittest
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
@@ -64,6 +67,15 @@ def lasting_address() -> str:
         port = random.randrange(12_000, 22_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return f"tcp://127.0.0.1:{port}"
+
+
+def mooncake_config(test: unittest.TestCase, **fields: Any) -> str:
+    """A configuration of Mooncake, whose master nobody is."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    path = Path(folder.name) / "mooncake.json"
+    path.write_text(json.dumps({"master_server_address": "127.0.0.1:1", **fields}))
+    return str(path)
 
 
 class Server:

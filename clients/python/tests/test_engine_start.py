@@ -10,13 +10,27 @@ import importlib
 import json
 import os
 import unittest
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from hitline import VLLM_RELEASES, Client, PoolDiffers, PoolRefused, engine_keys, engine_pool, vllm_plugin
+from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
-from tests.support import Scripted, Server, chained, lasting_address, message, needs_server, stat_reply, unused_address
+from tests.support import (
+    BINARY,
+    Scripted,
+    Server,
+    chained,
+    lasting_address,
+    message,
+    mooncake_config,
+    needs_server,
+    no_thread_left,
+    stat_reply,
+    unused_address,
+)
 from tests.test_client import eventually
 from tests.test_engine_pool import FULL, LLAMA, WINDOW, Described, Engine, in_releases, is_since
 from tests.test_releases import OLD
@@ -47,17 +61,16 @@ def as_yaml(pool: Any) -> str:
     return json.dumps(pool)
 
 
-@needs_server
-class Start(Described):
-    """The engine has groups of full attention and of a sliding window."""
+class Starting(Described):
+    """Its tests start engines with groups of full attention and of a sliding window."""
 
     vllm_config: Any
     kv_cache_config: Any
     description: dict[str, Any]
 
-    def configure(self, engine: Engine, **vllm: Any) -> None:
+    def configure(self, engine: Engine, groups: Sequence[dict[str, Any]] = (FULL, WINDOW)) -> None:
         """Sets vllm_config, kv_cache_config and description."""
-        self.vllm_config, self.kv_cache_config = engine.configs(engine.groups([FULL, WINDOW]), {**LLAMA, **vllm})
+        self.vllm_config, self.kv_cache_config = engine.configs(engine.groups(groups), {**LLAMA, "extra_config": {}})
         self.vllm_config.parallel_config.world_size = 1
         self.vllm_config.kv_events_config = None
         self.description = describe(self.vllm_config, self.kv_cache_config)
@@ -69,6 +82,16 @@ class Start(Described):
         scheduler = importlib.import_module(SCHEDULER).MooncakeStoreScheduler(self.vllm_config, self.kv_cache_config)
         self.addCleanup(scheduler.client.close)
         return scheduler
+
+    def connect(self, address: str, **extra: Any) -> Any:
+        """The scheduler side of the release's own connector."""
+        self.vllm_config.kv_transfer_config.kv_connector_extra_config.update(extra)
+        self.register(address)
+        module: Any = importlib.import_module(CONNECTOR)
+        module.KVConnectorRole = SimpleNamespace(SCHEDULER="scheduler", WORKER="worker")
+        connector = module.MooncakeStoreConnector(self.vllm_config, "scheduler", self.kv_cache_config)
+        self.addCleanup(connector.connector_scheduler.client.close)
+        return connector
 
     def fails(self, address: str, **variables: str) -> PoolDiffers:
         with self.assertRaises(PoolDiffers) as raised:
@@ -92,6 +115,9 @@ class Start(Described):
         found: tuple[int | None, bool] = scheduler.get_num_new_matched_tokens(request, computed)
         return found
 
+
+@needs_server
+class Start(Starting):
     @in_releases("0.25.0")
     def test_workers_are_remembered(self, engine: Engine) -> None:
         self.configure(engine)
@@ -208,6 +234,26 @@ class Start(Described):
                 self.assertEqual(self.hit(scheduler, blocks), (0, False))  # it asks again only after a while
                 scheduler.client._pool_retry_at = 0.0
                 self.assertEqual(self.hit(scheduler, blocks), (64, True))
+
+    @in_releases()
+    def test_a_server_of_its_own(self, engine: Engine) -> None:
+        """It is told the pool, has the engine's store, and ends with the connector."""
+        os.environ.update(PATH=os.path.dirname(BINARY), MOONCAKE_CONFIG_PATH=mooncake_config(self, tenant_id=" ours "))
+        self.configure(engine)
+        with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
+            connector = self.connect("auto")
+            client = connector.connector_scheduler.client
+            self.assertEqual(client.pool_reply["backend"], "mooncake")
+            server = client._own_server
+            tenant = server._environ.get("HITLINE_BACKEND_MOONCAKE_TENANT")
+            self.assertEqual(tenant, "ours" if is_since(engine.release, "0.28.0") else None)
+            self.assertEqual(self.hit(connector, chained("a", 4)), (0, False))
+            self.assertEqual(connector.get_kv_connector_stats().reduce()["lookup_exists_error_count"], 0)
+            connector.__del__()
+            self.assertTrue(server.wait_ready(0))
+            del connector._hitline_deleted
+            connector.shutdown()
+            self.assertFalse(os.path.exists(server._folder))
 
     def store_if_accepted(self, address: str) -> list[bytes] | None:
         try:

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hitline import VLLM_RELEASES, Client, load_failures, vllm_plugin
-from hitline.load_failures import CONNECTOR, LoadTrackingClient
+from hitline import VLLM_RELEASES, Client, vllm_plugin
+from hitline.engine_connector import CONNECTOR
+from hitline.load_failures import LoadTrackingClient
 from tests.support import Server, chained, needs_server
 from tests.test_vllm_plugin import SCHEDULER, WORKER, StandIn
 from tests.test_wheels import InWheels

@@ -16,7 +16,7 @@ from tests.support import WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
 from tests.test_releases import FINE_GRAINED, OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
-from tests.wheels import STUBS, Stubs
+from tests.wheels import STUBS, Stubs, folder_of
 
 
 @unittest.skipUnless(WHEELS, "HITLINE_TEST_WHEELS names no folder of releases")
@@ -34,7 +34,7 @@ class InWheels(StandIn):
     def load(self, release: str, engine: bool = False) -> None:
         """Has the modules of a release found, in an interpreter without them."""
         self.again()
-        sys.meta_path.insert(0, Stubs(Path(WHEELS) / release, engine))
+        sys.meta_path.insert(0, Stubs(folder_of(release, Path(WHEELS)), engine))
 
 
 @needs_server
@@ -80,7 +80,7 @@ class Wheels(InWheels):
         for release, other in SAME_MODULES.items():
             files = [
                 {path.relative_to(at).as_posix(): path.read_bytes() for path in at.rglob("*.py") if path.name != "_version.py"}
-                for at in (Path(WHEELS) / release, Path(WHEELS) / other)
+                for at in (folder_of(each, Path(WHEELS)) for each in (release, other))
             ]
             with self.subTest(release, other=other):
                 self.assertIn(WORKER.replace(".", "/") + ".py", files[0])

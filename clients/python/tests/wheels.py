@@ -30,8 +30,11 @@ INDEX = "https://pypi.org/simple/vllm/"
 STORE = PACKAGE.replace(".", "/") + "/"
 
 # The files beside those of the connector: what an engine's groups are and how it resolves
-# their sizes. A release lacks some of them.
+# their sizes, its statistics, and from 0.31.0 on Mooncake's configuration. A release lacks
+# some of them.
 ENGINE = (
+    "vllm/distributed/kv_transfer/kv_connector/v1/metrics.py",
+    "vllm/distributed/mooncake_store.py",
     "vllm/utils/math_utils.py",
     "vllm/v1/core/kv_cache_utils.py",
     "vllm/v1/core/single_type_kv_cache_manager.py",
@@ -42,27 +45,32 @@ ENGINE = (
 
 # Of each release the digest of its files, see digest.
 DIGESTS = {
-    "0.24.0": "e964a93d232b513bf92e43313be8a720a916ee58d0bbba9168c19476718d0ebd",
-    "0.25.0": "cc160950f6e4b784adf57db8ac94dfaf9a8b5a785389dd080de6a18c6885e19d",
-    "0.25.1": "4731a4899bf1cc8fe7ab227d23b9b0484a2338f1c35c03e388b229e3ac95d42d",
-    "0.26.0": "47dd35dca06202df94caaa6a0a6d342de83993d6ec1c1ed5e50e1e8a6eace79f",
-    "0.27.0": "2e9fd39cd415c1bf728b9dc63a4f467e1cd3b9487ae32d52e18c3470aeb0bdae",
-    "0.27.1": "530881110282059485e2c981ff9d1cf78e52fd1fce3cebc92c3908e1c4aec3d6",
-    "0.28.0": "2d944b0a19b22570e4c68b4ce5274c2463873d1dd875eb9074b081fec7324e80",
-    "0.29.0": "be0fd6d0b6ea915f6c1b8b5ffadde093f5ddce61d48b0cc41b28e0eed0dd87d5",
-    "0.30.0": "e406d57fd4d364178867b67de2d0b45c05d4c2dbb402e553b7dc3e9aaf241876",
-    "0.31.0": "7acd3bf1ee5e4ff21ad0f1c56b528323a761778b7adaf9d5daeec95579301554",
-    "0.32.0": "85e48b4d84ccd791e8a6ac8128cad2f892c891c4c13a97b0c41788541054f08b",
-    "0.33.0": "d7247b1531f5615d23d64726679ad7b6ebf3d3f0d0b68ac94f4c60a838438c04",
+    "0.24.0": "ddb2a80be59ee2925cbced6cc639ee766121ab52ce9e675d255c37e63891d5f6",
+    "0.25.0": "9669f33ca7bef7e1468a2dd9a6386aa61683ad786b3743f9bee46fde51d96c42",
+    "0.25.1": "322991e035a2983edfbf1502e7cf3e957a02588b60b3974e731223ba93a47e3e",
+    "0.26.0": "47ae516410ac044e25df886203fd3171e76ba011c4c75cce572a656c5243d9ce",
+    "0.27.0": "a9697890af3393ade0589be494f897b577d9d48538d0e55cd36ecd169a173114",
+    "0.27.1": "dd27c8ec64b770524056cacac6551cb73a1e1881dab7affbc0b8f697a3d5708a",
+    "0.28.0": "144e3bd7c91b1f2eab2f47a2235308a1a3f20999d081ef58b16e08f9f2b31bb5",
+    "0.29.0": "a9735b508bf74a4c996ee1d6a0556dac6868b86572083eb4abfd52d013737e02",
+    "0.30.0": "0bb8efea619f609e13a8dcf5ccfef88f7d53dda250fe54200af285f9413cc2e6",
+    "0.31.0": "89f25c979030a20d7bfb747bce474dd61a6986732f023a38cc6c36ba20ece4b1",
+    "0.32.0": "331ed6d702cafec75b8975fccbb87be913fe7e3fb7970a0487d4b25acbbb1d50",
+    "0.33.0": "6005ece28dc60b5017b80ff59b3afb59d7f65fa25a6e560cde1c0dc0b73add58",
 }
 
 # Packages that are stubs unless they are installed.
-STUBS = ("vllm", "msgspec", "numpy", "prometheus_client", "torch", "zmq")
+STUBS = ("vllm", "msgspec", "numpy", "prometheus_client", "regex", "torch", "zmq")
+
+
+def folder_of(release: str, folder: Path) -> Path:
+    """Where the files of a release are in folder. Another choice of files has another name."""
+    return folder / f"{release}-{DIGESTS[release][:8]}"
 
 
 def fetch(release: str, folder: Path) -> None:
     """Puts the files of a release into folder, unless they are there."""
-    at = folder / release
+    at = folder_of(release, folder)
     if not at.exists():
         part = folder / f"{release}.{os.getpid()}.part"
         with zipfile.ZipFile(io.BufferedReader(_Remote(*_wheel(release)))) as wheel:

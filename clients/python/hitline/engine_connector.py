@@ -1,0 +1,53 @@
+"""Wraps methods of vLLM's MooncakeStoreConnector, so that its scheduler side's client hears of them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = ["CONNECTOR", "CONNECTOR_CLASS", "Wrapper", "client_of", "wrap"]
+
+CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector"
+CONNECTOR_CLASS = "MooncakeStoreConnector"
+
+_Client = TypeVar("_Client")
+
+
+class Wrapper(NamedTuple):
+    """What takes the place of a method."""
+
+    parameters: list[str]  # of the method, self included
+    make: Callable[[Callable[..., Any]], Callable[..., Any]]  # is given the method
+
+
+def wrap(wrappers: Mapping[str, Wrapper]) -> str:
+    """Has the connector class of this process wrapped, each method once. Returns what
+    differs from the class in vLLM's releases; then none is wrapped. Empty if nothing does,
+    or if the module was not imported."""
+    module = sys.modules.get(CONNECTOR)
+    if module is None:  # what builds the scheduler side is not that connector
+        return ""
+    connector = getattr(module, CONNECTOR_CLASS, None)
+    for name, wrapper in wrappers.items():
+        method = getattr(connector, name, None)
+        if not inspect.isfunction(method):
+            return f"{CONNECTOR_CLASS} has no method {name}"
+        if list(inspect.signature(method).parameters) != wrapper.parameters:
+            return f"{CONNECTOR_CLASS} has {name}{inspect.signature(method)}"
+    for name, wrapper in wrappers.items():
+        method = getattr(connector, name)
+        if not hasattr(method, "_hitline_wrapper"):
+            wrapped: Any = functools.wraps(method)(wrapper.make(method))
+            wrapped._hitline_wrapper = True
+            setattr(connector, name, wrapped)
+    return ""
+
+
+def client_of(connector: Any, cls: type[_Client]) -> _Client | None:
+    """The client of a connector's scheduler side, if it is of that class; None on the
+    worker side."""
+    client = getattr(getattr(connector, "connector_scheduler", None), "client", None)
+    return client if isinstance(client, cls) else None

@@ -1,0 +1,275 @@
+"""A hitline server of the engine's own, which HITLINE_ADDRESS=auto asks for.
+
+OwnServer runs `hitline serve` as a child of this process, on a unix socket in a folder that
+only this user may enter. The child's standard input is a pipe whose other end this process
+holds. The pipe ends with this process, however that ends; then the child ends, and removes
+the socket and the folder. A process forked from this one closes its copy of that end.
+
+A thread hands the lines of the child's log to a logger, and starts the child again when it
+has ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import IO
+
+__all__ = ["OwnServer", "ProgramMissing", "WrongConfiguration", "find_program"]
+
+PROGRAM = "hitline"
+
+# How long close waits for the child to end, and then for its end by SIGKILL.
+STOP_TIMEOUT = 5.0
+
+# A child that ends is started again at once, one that ends again within LASTING seconds
+# after FIRST_DELAY, doubling up to LONGEST_DELAY.
+LASTING = 10.0
+FIRST_DELAY = 0.05
+LONGEST_DELAY = 5.0
+
+# Bytes of a line of the log that are handed on, and how many lines of an error are kept.
+MAX_LINE = 8192
+MAX_ERROR_LINES = 5
+
+# Bytes of the temporary folder's path: that of a socket has at most 107, of which
+# /hitline-0123456789abcdef/lookup.sock takes 37.
+MAX_FOLDER = 70
+
+# The child's exit code for a wrong configuration or command line.
+EXIT_CONFIGURATION = 2
+
+# Variables that the child is given unless they are set. One connection needs one event loop.
+DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s"}
+
+LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+
+
+class ProgramMissing(RuntimeError):
+    """There is no program hitline."""
+
+
+class WrongConfiguration(RuntimeError):
+    """The child does not start because of its configuration."""
+
+
+def find_program() -> str:
+    """The path of the program: beside the interpreter, otherwise on PATH."""
+    beside = os.path.dirname(sys.executable or "")
+    found = shutil.which(PROGRAM, path=beside) or shutil.which(PROGRAM)
+    if found is None:
+        raise ProgramMissing(
+            f"HITLINE_ADDRESS is auto, but there is no program {PROGRAM}, neither in {beside} nor on PATH; "
+            "put it there, or set HITLINE_ADDRESS to the address of a server"
+        )
+    return os.path.abspath(found)
+
+
+# This process's ends of the pipes to children. A forked process must not hold them. The lock
+# keeps a fork from coming between the creation of a pipe and its entry here.
+_pipes: set[IO[bytes]] = set()
+_pipes_lock = threading.RLock()
+
+
+def _close_pipes() -> None:
+    """Runs in a forked process."""
+    for pipe in _pipes:
+        pipe.close()
+    _pipes.clear()
+    _pipes_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_pipes_lock.acquire, after_in_parent=_pipes_lock.release, after_in_child=_close_pipes)
+
+
+class _Child:
+    """A process with pipes to its standard input and from its standard error."""
+
+    def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
+        with _pipes_lock:
+            # Unbuffered, the pipes can be closed by any thread. In a session of its own the
+            # child gets no signal of the engine's terminal.
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environ,
+                start_new_session=True,
+            )
+            assert self._process.stdin is not None and self._process.stderr is not None
+            self._stdin, self._stderr = self._process.stdin, self._process.stderr
+            _pipes.update((self._stdin, self._stderr))
+        self.pid = self._process.pid
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines that it writes, cut to MAX_LINE, until it ends."""
+        pending = b""
+        while chunk := self._stderr.read(1 << 16):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                yield line[:MAX_LINE]
+            pending = pending[:MAX_LINE]
+        if pending:
+            yield pending
+
+    def wait(self) -> int:
+        """Waits for the end of a process that has closed its standard error, and returns
+        its exit code: negative for a signal."""
+        try:
+            code = self._process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait(STOP_TIMEOUT)
+        self._close(self._stdin)
+        self._close(self._stderr)
+        return code
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    @staticmethod
+    def _close(pipe: IO[bytes]) -> None:
+        with _pipes_lock:
+            _pipes.discard(pipe)
+            pipe.close()
+
+
+class OwnServer:
+    """A server that runs from start until close, or until this process ends.
+
+    program is its path; settings are variables for it, before those of this process, which
+    have the last word. Its configuration is `hitline serve`'s, with the backend mooncake.
+    """
+
+    def __init__(self, program: str, settings: Mapping[str, str], logger: logging.Logger) -> None:
+        self._folder = os.path.join(_temporary_folder(), f"hitline-{secrets.token_hex(8)}")
+        self._path = os.path.join(self._folder, "lookup.sock")
+        self.address = f"ipc://{self._path}"
+        self._command = [
+            program, "serve", "--listen", self.address, "--backend", "mooncake",
+            "--exit-on-stdin-eof", "--remove-dir", self._folder,
+        ]  # fmt: skip
+        # The lines of the log are read here.
+        self._environ = {**DEFAULTS, **settings, **os.environ, "HITLINE_LOG_FORMAT": "json"}
+        self._logger = logger
+        self._lock = threading.Lock()
+        self._child: _Child | None = None  # the latest
+        self._stopping = threading.Event()
+        self._wrong_configuration = ""  # what the latest child said of it
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="hitline-server", daemon=True)
+
+    def start(self) -> None:
+        atexit.register(self.close)
+        self._thread.start()
+
+    def wait_ready(self, timeout: float) -> bool:
+        """Waits until the server takes connections, and tells whether it does. Raises
+        WrongConfiguration if it never will."""
+        deadline = time.monotonic() + timeout
+        while not self._takes_connections():
+            if self._wrong_configuration:
+                raise WrongConfiguration(f"{self._command[0]} serve does not start: {self._wrong_configuration}")
+            if time.monotonic() >= deadline or self._stopping.is_set():
+                return False
+            time.sleep(0.01)
+        return True
+
+    def close(self) -> None:
+        """Ends the server and removes its folder."""
+        if os.getpid() != self._pid:  # it is not the server of this process
+            return
+        atexit.unregister(self.close)
+        with self._lock:
+            self._stopping.set()
+            child = self._child
+        if child is not None:
+            child.terminate()
+        if not self._thread.ident:  # it was not started
+            return
+        self._thread.join(STOP_TIMEOUT)
+        if self._thread.is_alive() and child is not None:
+            child.kill()
+            self._thread.join(STOP_TIMEOUT)
+
+    def _takes_connections(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(1.0)
+            return sock.connect_ex(self._path) == 0
+
+    def _run(self) -> None:
+        short_lives, delay = 0, 0.0
+        while not self._stopping.wait(delay):
+            started = time.monotonic()
+            ended = self._run_child()
+            if self._stopping.is_set():
+                return
+            short_lives = short_lives + 1 if time.monotonic() - started < LASTING else 1
+            delay = min(FIRST_DELAY * 2 ** (short_lives - 2), LONGEST_DELAY) if short_lives > 1 else 0.0
+            again = f"in {delay:.2f} s" if delay else "at once"
+            self._logger.warning("the engine's own hitline %s; it is started again %s", ended, again)
+
+    def _run_child(self) -> str:
+        """Runs a child in a fresh folder and tells how it ended."""
+        try:
+            with self._lock:
+                if self._stopping.is_set():
+                    return ""
+                os.mkdir(self._folder, 0o700)
+                self._child = child = _Child(self._command, self._environ)
+            self._logger.info("started %s, process %d, for lookups at %s", self._command[0], child.pid, self.address)
+            errors = collections.deque(filter(None, map(self._log, child.lines())), maxlen=MAX_ERROR_LINES)
+            code = child.wait()
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"cannot be run: {error}"
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._wrong_configuration = "; ".join(errors) if code == EXIT_CONFIGURATION else ""
+        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    def _log(self, line: bytes) -> str:
+        """Logs a line of the child's log. Returns what is no line of its log, but what it
+        says when it fails."""
+        text = line.decode("utf-8", "replace")
+        try:
+            record = json.loads(text)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            text = text.removeprefix("hitline: ")
+            self._logger.error("hitline: %s", text)
+            return text
+        level = LEVELS.get(str(record.pop("level", "")), logging.WARNING)
+        record.pop("time", None)
+        words = [str(record.pop("msg", "")), *(f"{name}={_value(value)}" for name, value in record.items())]
+        self._logger.log(level, "hitline: %s", " ".join(words))
+        return ""
+
+
+def _value(value: object) -> str:
+    """The text of an attribute of a line, in quotes if it has more than one word."""
+    return value if isinstance(value, str) and value.isprintable() and " " not in value else json.dumps(value)
+
+
+def _temporary_folder() -> str:
+    """The folder for the server's own. Most are short enough for the path of a socket."""
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= MAX_FOLDER else "/tmp"

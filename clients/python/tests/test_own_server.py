@@ -1,0 +1,362 @@
+"""The engine's own server: a child that lives and dies with its process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hitline import Client, own_server
+from hitline.own_server import OwnServer, ProgramMissing, WrongConfiguration, find_program
+from tests.support import BINARY, PATIENCE, mooncake_config, needs_server, no_thread_left
+from tests.test_client import eventually
+from tests.test_vllm_plugin import RELEASE, SCHEDULER, StandIn
+
+POOL = {"vllm": "0.33.0", "model_name": "m", "groups": [{"kind": "full_attention", "block_size": 16}]}
+
+# An engine: a process with the scheduler side of a stand-in. It tells about its server and
+# then runs the lines that it is given.
+ENGINE = f"""
+import json, os, signal, sys, warnings
+from hitline import vllm_plugin
+vllm_plugin.register()
+from {SCHEDULER} import MooncakeStoreScheduler
+scheduler = MooncakeStoreScheduler(object(), object())
+server = scheduler.client._own_server
+print(json.dumps({{"pid": server._child.pid, "folder": server._folder}}), flush=True)
+warnings.simplefilter("ignore")  # Python's of a fork beside threads
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+def running(pid: int) -> bool:
+    """Whether there is a process that has not ended. Nobody may have waited for it yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+class Logged(logging.Handler):
+    """A logger, and what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[tuple[str, str]] = []
+        self.logger = logging.Logger("test", logging.DEBUG)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append((record.levelname, record.getMessage()))
+
+    def texts(self, level: str) -> list[str]:
+        return [text for found, text in list(self.records) if found == level]
+
+
+@unittest.skipUnless(os.path.exists("/proc/self/stat"), "there is no /proc")
+class OwnServers(unittest.TestCase):
+    """They begin without variables of hitline's and leave no folder behind."""
+
+    def setUp(self) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("HITLINE_")}
+        folder = tempfile.TemporaryDirectory(prefix="h")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.addCleanup(lambda: self.assertEqual(list(self.folder.glob("hitline-*")), []))
+        for target in (
+            mock.patch.dict(os.environ, {**environ, "MOONCAKE_CONFIG_PATH": mooncake_config(self)}, clear=True),
+            mock.patch.object(tempfile, "tempdir", folder.name),
+        ):
+            target.start()
+            self.addCleanup(target.stop)
+        self.log = Logged()
+
+    def program(self, text: str) -> str:
+        """A program of these lines of Python in the place of hitline."""
+        path = self.folder / "program"
+        path.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{text}\n")
+        path.chmod(0o700)
+        return str(path)
+
+    @contextlib.contextmanager
+    def server(self, program: str = BINARY, **settings: str) -> Iterator[OwnServer]:
+        with no_thread_left(self):
+            server = OwnServer(program, settings, self.log.logger)
+            server.start()
+            try:
+                yield server
+            finally:
+                server.close()
+            self.assertFalse(os.path.exists(server._folder))
+            self.assertFalse(server._child is not None and running(server._child.pid))
+
+
+@needs_server
+class Hitline(OwnServers):
+    def test_start_and_close(self) -> None:
+        with self.server() as server:
+            self.assertTrue(server.wait_ready(PATIENCE))
+            folder = os.lstat(server._folder)
+            self.assertEqual((stat.S_IMODE(folder.st_mode), folder.st_uid), (0o700, os.getuid()))
+            self.assertEqual(os.listdir(server._folder), ["lookup.sock"])
+            with Client(server.address, pool=POOL, raise_errors=True) as client:
+                reply = client.check_pool()
+                assert reply is not None
+                self.assertEqual(reply["backend"], "mooncake")
+                self.assertEqual(client.lookup(64, [bytes(32)] * 4), 0)
+            server.close()
+            server.close()
+        self.assertEqual(self.log.texts("WARNING")[1:], [])  # but that there is no store
+        self.assertIn("hitline: stopped", self.log.texts("INFO"))
+
+    def test_a_server_that_is_killed_comes_back(self) -> None:
+        with self.server() as server, Client(server.address, pool=POOL, raise_errors=True) as client:
+            self.assertTrue(server.wait_ready(PATIENCE))
+            for _ in range(3):
+                client.check_pool()
+                child = server._child
+                assert child is not None
+                os.kill(child.pid, signal.SIGKILL)
+                eventually(lambda before=child: server._child is not before, False)
+                self.assertTrue(server.wait_ready(PATIENCE))
+                client._retry_at = 0.0
+                self.assertEqual(client.lookup(64, [bytes(32)] * 4), 0)
+        ended = "the engine's own hitline was ended by signal 9; it is started again "
+        texts = [text for text in self.log.texts("WARNING") if text.startswith(ended)]
+        self.assertEqual(texts, [ended + "at once", ended + "in 0.05 s", ended + "in 0.10 s"])
+
+    def test_two_at_once(self) -> None:
+        with self.server() as one, self.server() as two:
+            self.assertNotEqual(one.address, two.address)
+            for server in (one, two):
+                self.assertTrue(server.wait_ready(PATIENCE))
+            one.close()
+            self.assertTrue(two.wait_ready(0))
+
+    def test_variables(self) -> None:
+        """Those of the process have the last word, but for where it listens and how it logs."""
+        os.environ.update(
+            HITLINE_ADDRESS="auto", HITLINE_TIMEOUT="2", HITLINE_VLLM="0.33.0", HITLINE_ON_MISMATCH="fail",
+            HITLINE_POOL_NAME="a", HITLINE_LISTEN="tcp://127.0.0.1:1", HITLINE_LOG_FORMAT="text",
+            HITLINE_METRICS="127.0.0.1:0", HITLINE_LOOPS="2", HITLINE_BACKEND_MOONCAKE_TENANT="mine",
+        )  # fmt: skip
+        with self.server(HITLINE_BACKEND_MOONCAKE_TENANT="engine's") as server:
+            self.assertTrue(server.wait_ready(PATIENCE))
+            (ready,) = eventually(lambda: [t for t in self.log.texts("INFO") if t.startswith("hitline: ready")], [])
+            self.assertRegex(ready, rf'listen=\["{server.address}"\] .*backend=mooncake .*metrics=127.0.0.1:\d+')
+            self.assertEqual(server._environ["HITLINE_BACKEND_MOONCAKE_TENANT"], "mine")
+            self.assertEqual((server._environ["HITLINE_LOOPS"], server._environ["HITLINE_DRAIN_TIMEOUT"]), ("2", "1s"))
+
+    def test_wrong_configurations(self) -> None:
+        for name, value, text in (
+            ("MOONCAKE_CONFIG_PATH", mooncake_config(self, master_server_address="etcd://a:1"), "MOONCAKE_CONFIG_PATH: .*etcd"),
+            ("HITLINE_POOL_TP_SIZ", "1", "HITLINE_POOL_TP_SIZ: no such variable"),
+        ):
+            with self.subTest(name), mock.patch.dict(os.environ, {name: value}), self.server() as server:
+                with self.assertRaisesRegex(WrongConfiguration, f"{BINARY} serve does not start: {text}"):
+                    server.wait_ready(PATIENCE)
+
+    def test_a_long_temporary_folder(self) -> None:
+        for length in (own_server.MAX_FOLDER, own_server.MAX_FOLDER + 1):
+            folder = self.folder / ("a" * (length - len(str(self.folder)) - 1))
+            folder.mkdir()
+            with mock.patch.object(tempfile, "tempdir", str(folder)), self.server() as server:
+                self.assertTrue(server.wait_ready(PATIENCE))
+                want = str(folder) if length == own_server.MAX_FOLDER else "/tmp"
+                self.assertEqual(os.path.dirname(server._folder), want)
+            self.assertEqual(list(folder.iterdir()), [])
+
+
+class Programs(OwnServers):
+    """Other programs in the place of hitline."""
+
+    def test_the_program_is_found(self) -> None:
+        bin = self.folder / "bin"
+        for name in ("beside", "path"):
+            (self.folder / name).mkdir()
+            (self.folder / name / "hitline").touch(0o700)
+        beside, path = (str(self.folder / name / "hitline") for name in ("beside", "path"))
+        bin.mkdir()
+        (bin / "hitline").touch(0o600)  # no program
+        with mock.patch.dict(os.environ, {"PATH": os.path.dirname(path)}):
+            for executable, want in ((f"{self.folder}/beside/python", beside), (f"{bin}/python", path), ("", path)):
+                with self.subTest(executable), mock.patch.object(sys, "executable", executable):
+                    self.assertEqual(find_program(), want)
+        with mock.patch.dict(os.environ, {"PATH": str(bin)}), mock.patch.object(sys, "executable", f"{bin}/python"):
+            text = f"HITLINE_ADDRESS is auto, but there is no program hitline, neither in {bin} nor on PATH; put it there"
+            with self.assertRaisesRegex(ProgramMissing, text):
+                find_program()
+
+    def test_the_log(self) -> None:
+        lines = [
+            *({"time": "t", "level": level, "msg": "a", "n": 1} for level in ("DEBUG", "INFO", "WARN", "ERROR", "OTHER")),
+            {"level": "INFO", "msg": "b", "text": "two words", "line": "a\nb", "list": ["c"]},
+        ]
+        text = "\n".join(map(json.dumps, lines)) + "\nhitline: no JSON\n" + "x" * 100_000 + "\nlast"
+        with self.server(self.program(f"os.write(2, {text.encode()!r}); sys.stdin.read()")) as server:
+            eventually(lambda: len(self.log.records) >= 9, False)
+            server.close()
+        started, *records = self.log.records
+        self.assertRegex(started[1], f"^started .*/program, process [0-9]+, for lookups at {server.address}$")
+        want = [(level, "hitline: a n=1") for level in ("DEBUG", "INFO", "WARNING", "ERROR", "WARNING")]
+        want.append(("INFO", 'hitline: b text="two words" line="a\\nb" list=["c"]'))
+        want += [("ERROR", "hitline: no JSON"), ("ERROR", "hitline: " + "x" * own_server.MAX_LINE), ("ERROR", "hitline: last")]
+        self.assertEqual(records, want)
+
+    def test_a_program_that_keeps_ending(self) -> None:
+        with mock.patch.object(own_server, "LONGEST_DELAY", 0.1), self.server(self.program("sys.exit(3)")) as server:
+            warnings = eventually(lambda: self.log.texts("WARNING") if len(self.log.texts("WARNING")) > 4 else [], [])
+            self.assertFalse(server.wait_ready(0))
+        ended = "the engine's own hitline ended with exit code 3; it is started again "
+        self.assertEqual(warnings[:5], [ended + "at once", *(f"{ended}in {s} s" for s in ("0.05", "0.10", "0.10", "0.10"))])
+
+    def test_a_program_that_cannot_be_run(self) -> None:
+        with self.server(str(self.folder / "gone")) as server:
+            (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
+            self.assertFalse(server.wait_ready(0))
+        self.assertRegex(text, "^the engine's own hitline cannot be run: .*gone'; it is started again at once")
+
+    def test_a_program_that_does_not_end(self) -> None:
+        text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(2, b'up\\n')\nwhile True: time.sleep(1)"
+        with mock.patch.object(own_server, "STOP_TIMEOUT", 0.2), self.server(self.program(text)) as server:
+            eventually(lambda: self.log.texts("ERROR"), [])
+            with mock.patch.object(server._thread, "join", lambda timeout, join=server._thread.join: join(min(timeout, 0.2) or 0.2)):
+                server.close()
+            server._thread.join(PATIENCE)
+
+    def test_a_server_that_was_not_started(self) -> None:
+        OwnServer(self.program(""), {}, self.log.logger).close()
+
+
+@needs_server
+class Engines(StandIn):
+    """Engines in processes of their own."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.install_release(RELEASE)
+        source = str(Path(__file__).parent.parent)
+        temporary = tempfile.TemporaryDirectory(prefix="h")
+        self.addCleanup(temporary.cleanup)
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("HITLINE_")},
+            "HITLINE_ADDRESS": "auto",
+            "PATH": os.path.dirname(BINARY),
+            "PYTHONPATH": os.pathsep.join([sys.path[0], source]),
+            "MOONCAKE_CONFIG_PATH": mooncake_config(self),
+            "TMPDIR": temporary.name,
+        }
+
+    def engine(self) -> tuple[Any, int, str]:
+        """The process, that of its server, and the server's folder."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen([sys.executable, "-c", ENGINE], env=self.environ, stdin=pipe, stdout=pipe, text=True)
+        self.addCleanup(self.end, process)
+        assert process.stdout is not None
+        server = json.loads(process.stdout.readline())
+        self.assertTrue(running(server["pid"]))
+        self.assertEqual(os.listdir(server["folder"]), ["lookup.sock"])
+        return process, server["pid"], server["folder"]
+
+    @staticmethod
+    def end(process: Any) -> None:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+
+    def run_in(self, process: Any, line: str) -> str:
+        """Has an engine run a line, and returns what it prints."""
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        printed = "".join(iter(process.stdout.readline, "done\n"))
+        return printed.strip()
+
+    def assert_ended(self, pid: int, folder: str) -> None:
+        eventually(lambda: running(pid), True)
+        eventually(lambda: os.path.exists(folder), True)
+
+    def test_the_server_ends_with_the_engine(self) -> None:
+        for how in ("signal.SIGKILL", "signal.SIGTERM", "signal.SIGINT"):
+            with self.subTest(how):
+                process, pid, folder = self.engine()
+                process.send_signal(eval(how))
+                self.assert_ended(pid, folder)
+        for how in ("sys.exit()", "os._exit(1)", "raise KeyError", "scheduler.shutdown()"):
+            with self.subTest(how):
+                process, pid, folder = self.engine()
+                process.stdin.write(how + "\n")
+                process.stdin.flush()
+                self.assert_ended(pid, folder)
+
+    def test_it_ends_although_a_forked_process_lives_on(self) -> None:
+        process, pid, folder = self.engine()
+        fork = int(self.run_in(process, "fork = os.fork(); print(fork, flush=True) if fork else signal.pause()"))
+        self.addCleanup(lambda: os.kill(fork, signal.SIGKILL))
+        process.kill()
+        self.assert_ended(pid, folder)
+        self.assertTrue(running(fork))
+
+    def test_it_lives_although_a_forked_process_ends(self) -> None:
+        process, pid, folder = self.engine()
+        line = "fork = os.fork(); os.waitpid(fork, 0) if fork else (scheduler.shutdown(), sys.exit())"
+        self.run_in(process, line)
+        self.assertEqual(self.run_in(process, "print(server.wait_ready(1), server._child.pid)"), f"True {pid}")
+        self.assertTrue(os.path.exists(folder))
+        self.end(process)
+        self.assert_ended(pid, folder)
+
+    def test_two_engines(self) -> None:
+        one, pid, folder = self.engine()
+        _, other, kept = self.engine()
+        self.assertNotEqual(folder, kept)
+        one.kill()
+        self.assert_ended(pid, folder)
+        self.assertTrue(running(other))
+
+    def test_the_engine_goes_on_when_its_server_is_killed(self) -> None:
+        process, pid, _ = self.engine()
+        os.kill(pid, signal.SIGKILL)
+        lookup = "print(scheduler.client.lookup('r', 64, [bytes(32)] * 4).hit_length)"
+        self.assertEqual(self.run_in(process, lookup), "0")
+        after = self.run_in(process, "server._stopping.wait(0.2); print(server.wait_ready(20), server._child.pid)")
+        self.assertRegex(after, r"^True \d+$")
+        self.assertNotEqual(after, f"True {pid}")
+
+    def test_no_program(self) -> None:
+        process = subprocess.run(
+            [sys.executable, "-c", ENGINE], env={**self.environ, "PATH": ""}, input="", capture_output=True, text=True, timeout=PATIENCE
+        )
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("ProgramMissing: HITLINE_ADDRESS is auto, but there is no program hitline", process.stderr)
+
+    def test_a_wrong_configuration(self) -> None:
+        """The engine does not start, or with miss does."""
+        environ = {**self.environ, "HITLINE_BACKEND_MOONCAKE_TIMEOUT": "soon"}
+        for choice, code in (("fail", 1), ("miss", 0)):
+            process = subprocess.run(
+                [sys.executable, "-c", ENGINE.replace("server._child.pid", "0")], env={**environ, "HITLINE_ON_MISMATCH": choice},
+                input="", capture_output=True, text=True, timeout=PATIENCE,
+            )  # fmt: skip
+            with self.subTest(choice):
+                self.assertEqual(process.returncode, code, process.stderr)
+                self.assertRegex(process.stderr, "serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+        self.assertEqual(os.listdir(self.environ["TMPDIR"]), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
