@@ -3,12 +3,12 @@ compares: see docs/releases.md."""
 
 import argparse
 import shutil
-import signal
 import sys
 import tempfile
 import time
 
 import install
+import interrupts
 import processes
 import rows
 import run
@@ -39,8 +39,7 @@ def main():
         for row in options.rows:
             print(f"{row.title:22}{row.model:8} TP {row.tp}  {row.mode}")
         return 0
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+    interrupts.handle()
     started = time.monotonic()
     install.prepare({row.release for row in options.rows}, say)
     work = tempfile.mkdtemp(prefix="hitline-e2e-")
@@ -58,13 +57,6 @@ def main():
         else:
             say(f"the logs are in {work}")
     return 0 if passed else 1
-
-
-def interrupt(number, frame):
-    """Ends the run once what it started is stopped, and has further signals ignored until then."""
-    for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

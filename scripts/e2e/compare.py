@@ -58,15 +58,19 @@ def outputs(found, reference, steps):
         found.problem("steps", f"{len(steps)} steps, {len(reference)} without the plug-in")
     for number, (theirs, ours) in enumerate(zip(reference, steps)):
         for place, (want, got) in enumerate(zip(theirs, ours)):
-            found.outputs += 1
-            fields = [name for name in ("tokens", "cached", "finish") if want[name] != got[name]]
-            if not fields and got["finish"] == "length":
-                found.outputs_equal += 1
-            for name in fields:
-                text = f"step {number}, prompt {place}: {name} {got[name]}, without the plug-in {want[name]}"
-                found.problem(name, text)
-            if not fields and got["finish"] != "length":
-                found.problem("finish", f"step {number}, prompt {place}: finish_reason {got['finish']}")
+            tokens(found, f"step {number}, prompt {place}", want, got, "cached")
+
+
+def tokens(found, name, want, got, *more):
+    """Compares an output with that without the plug-in: its tokens, and more fields."""
+    found.outputs += 1
+    differ = [field for field in ("tokens", "finish", *more) if want[field] != got[field]]
+    for field in differ:
+        found.problem(field, f"{name}: {field} {got[field]}, without the plug-in {want[field]}")
+    if got["finish"] != "length":
+        found.problem("finish", f"{name}: finish_reason {got['finish']}")
+    elif not differ:
+        found.outputs_equal += 1
 
 
 def keys(found, reference, ours):

@@ -33,16 +33,15 @@ class Failed(Exception):
     """A process did not do what it should; the text says which, and where its log is."""
 
 
-def wait_until(condition, seconds, text):
-    """Returns the first true value of condition; raises Failed with the text after the time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
+def timed(condition, seconds, text):
+    """Waits until the condition holds and returns how long that took; raises Failed with the
+    text if it takes too long."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() > started + seconds:
             raise Failed(f"{text} within {seconds:g} s")
         time.sleep(0.05)
+    return time.monotonic() - started
 
 
 def free_port():
@@ -81,18 +80,17 @@ class Process:
         if status is not None:
             raise Failed(f"{self.name} ended with {status}; its log is {self.log}")
 
-    def started(self, answers):
-        """Waits until the process answers. One that does not is stopped."""
+    def wait(self):
+        """Waits until the process answers."""
 
         def answers_or_ends():
             self.check()
-            return answers()
+            return self.answers()
 
-        try:
-            wait_until(answers_or_ends, START_TIMEOUT, f"{self.name} did not answer (its log is {self.log})")
-        except BaseException:
-            self.stop()
-            raise
+        timed(answers_or_ends, START_TIMEOUT, f"{self.name} did not answer (its log is {self.log})")
+
+    def answers(self):
+        return True
 
     def signal(self, number):
         """Signals the process and those that it started."""
@@ -100,19 +98,32 @@ class Process:
             os.killpg(self.popen.pid, number)
 
     def kill(self):
-        self.signal(signal.SIGKILL)
-        self.popen.wait()
+        """Kills the process and those that it started, and waits for the end of all."""
+        if self.popen.returncode is None:
+            self.signal(signal.SIGKILL)
+            self.popen.wait()
+            with contextlib.suppress(Failed):
+                timed(self.group_ended, STOP_TIMEOUT, f"{self.name} has processes that did not end")
+
+    def group_ended(self):
+        try:
+            os.killpg(self.popen.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
 
     def stop(self):
-        self.signal(signal.SIGCONT)
-        self.signal(signal.SIGTERM)
-        with contextlib.suppress(Failed):
-            wait_until(lambda: self.ended() is not None, STOP_TIMEOUT, f"{self.name} did not stop")
-        self.kill()
-        for pipe in (self.popen.stdin, self.popen.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        try:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(Failed):
+                timed(lambda: self.ended() is not None, STOP_TIMEOUT, f"{self.name} did not stop")
+        finally:
+            self.kill()
+            for pipe in (self.popen.stdin, self.popen.stdout):
+                if pipe:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
 
 
 class Master(Process):
@@ -135,7 +146,9 @@ class Master(Process):
             ],
             log,
         )
-        self.started(lambda: self.keys() is not None)
+
+    def answers(self):
+        return self.keys() is not None
 
     def keys(self):
         """Returns the sorted keys, None while the master does not answer."""
@@ -147,28 +160,35 @@ class Master(Process):
 
 
 class Hitline(Process):
-    """A hitline serve over a master, without a configured pool."""
+    """A hitline serve, without a configured pool."""
 
-    def __init__(self, address, master, timeout, log):
-        self.address = address
-        self.environ = {
-            **clean_environ(),
-            "HITLINE_BACKEND_MOONCAKE_MASTERS": master.address,
-            "HITLINE_BACKEND_MOONCAKE_ADMIN": f"127.0.0.1:{master.admin}",
-            "HITLINE_BACKEND_MOONCAKE_TIMEOUT": f"{timeout}s",
-        }
-        super().__init__("hitline", [HITLINE, "serve", "--backend", "mooncake", "--listen", address], log, self.environ)
-        self.started(self.answers)
+    def __init__(self, address, environ, log):
+        self.address, self.environ = address, environ
+        super().__init__("hitline", [HITLINE, "serve", "--backend", "mooncake", "--listen", address], log, environ)
 
     def answers(self):
-        return self.run("ping", "--connect", self.address).returncode == 0
+        return run_hitline(self.environ, "ping", "--connect", self.address).returncode == 0
 
-    def run(self, *arguments, stdin=""):
-        """Runs a command of hitline over the same store."""
-        return subprocess.run(
-            [HITLINE, *arguments],
-            env=self.environ, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False,
-        )  # fmt: skip
+
+def run_hitline(environ, *arguments, stdin=""):
+    """Runs a command of hitline."""
+    return subprocess.run(
+        [HITLINE, *arguments],
+        env=environ, input=stdin, capture_output=True, text=True, timeout=COMMAND_TIMEOUT, check=False,
+    )  # fmt: skip
+
+
+def children(pid):
+    """Returns the command line of each child of a process, by its number."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{name}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            if parent == pid:
+                with open(f"/proc/{name}/cmdline") as file:
+                    found[int(name)] = file.read().split("\0")[:-1]
+    return found
 
 
 def clean_environ():
@@ -206,7 +226,7 @@ class Engine(Process):
         except queue.Empty:
             raise Failed(f"{self.name} did not answer within {seconds} s; its log is {self.log}") from None
         if line is None:
-            wait_until(lambda: self.ended() is not None, STOP_TIMEOUT, f"{self.name} closed its output but did not end")
+            timed(lambda: self.ended() is not None, STOP_TIMEOUT, f"{self.name} closed its output but did not end")
             self.check()
         reply = json.loads(line)
         if "error" in reply:

@@ -20,6 +20,7 @@ class Row:
     mode: str = ""  # what is special about it, for the table
     engines: tuple = ("a",)
     extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
+    own_server: bool = False  # the engine starts hitline itself, HITLINE_ADDRESS=auto
     timeout: float = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT
     store_timeout: float = 5  # seconds that hitline waits for the store
     faults: typing.Callable | None = None  # goes on after the scenario
@@ -37,7 +38,11 @@ def of(release):
         Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
         Row(release, "gemma3", scenarios.mixed, model="gemma3"),
         Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
-        Row(release, "faults", scenarios.few, mode="faults", timeout=2, store_timeout=1, faults=faults.all_of),
+        Row(release, "faults", scenarios.few, mode="faults", timeout=2, store_timeout=1, faults=faults.of_services),
+        Row(
+            release, "auto", scenarios.few, mode="own server", own_server=True, timeout=2, store_timeout=1,
+            faults=faults.of_own_server,
+        ),  # fmt: skip
     ]
 
 

@@ -76,29 +76,28 @@ class Run:
         self.engine("a").call("remove", chosen, seconds=RESET_TIMEOUT)
 
     def examine(self, text):
-        """Computes a prompt that was looked up before, and has doctor examine it just before."""
-        report = doctor(self.stage.hitline, self.pool(), self.texts[tuple(text)]) if self.stage.hitline else None
+        """Computes a prompt that was looked up before. With the plug-in it has doctor examine
+        the prompt just before."""
+        report = self.doctor(self.texts[tuple(text)]) if self.stage.plugin else None
         output = self.generate([text])[0]
         if report:
             hit = output["lookups"][0]["engine"][0] if output["lookups"] else None
             self.examined.append({**report, "engine": hit})
 
-    def pool(self):
-        return self.engine("a").call("describe", seconds=REPLY_TIME)["pool"]["name"]
-
-
-def doctor(hitline, pool, lookup):
-    """Returns what hitline doctor says of a pool and of a lookup's prompt."""
-    done = hitline.run(
-        "doctor", "--backend", "mooncake", "--connect", hitline.address, "--pool", pool, "--json",
-        "--tokens", str(lookup["tokens"]), "--hashes-file", "-", stdin="\n".join(lookup["hashes"]),
-    )  # fmt: skip
-    try:
-        report = json.loads(done.stdout)
-    except ValueError:
-        raise processes.Failed(f"hitline doctor ended with {done.returncode}: {done.stderr.strip()[-500:]}") from None
-    hit = (report.get("prompt") or {}).get("hit_tokens")
-    return {"exit": done.returncode, "problems": report.get("problems", []), "hit": hit}
+    def doctor(self, lookup):
+        """Returns what hitline doctor says of the pool, and of the prompt of a lookup."""
+        engine = self.engine("a").call("describe", seconds=REPLY_TIME)
+        done = processes.run_hitline(
+            self.stage.hitline_environ(),
+            "doctor", "--backend", "mooncake", "--connect", engine["address"], "--pool", engine["pool"]["name"], "--json",
+            "--tokens", str(lookup["tokens"]), "--hashes-file", "-", stdin="\n".join(lookup["hashes"]),
+        )  # fmt: skip
+        try:
+            report = json.loads(done.stdout)
+        except ValueError:
+            raise processes.Failed(f"hitline doctor ended with {done.returncode}: {done.stderr.strip()[-500:]}") from None
+        hit = (report.get("prompt") or {}).get("hit_tokens")
+        return {"exit": done.returncode, "problems": report.get("problems", []), "hit": hit}
 
 
 def mixed(run):

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 
 import install
+import interrupts
 import model
 import processes
 
@@ -45,7 +46,7 @@ class Stage:
         self.model = os.path.join(self.temporary, self.row.model)
         model.write(self.model, self.row.model)
         self.master = self.start_master()
-        if self.plugin:
+        if self.plugin and not self.row.own_server:
             self.start_hitline()
         for name in self.names:
             self.engines[name] = self.start_engine(name)
@@ -55,24 +56,39 @@ class Stage:
         return {name: engine.reply(processes.ENGINE_START_TIMEOUT) for name, engine in self.engines.items()}
 
     def start_master(self, **ports):
-        return self.running(processes.Master(os.path.join(self.folder, "master.log"), **ports))
+        log = os.path.join(self.folder, "master.log")
+        master = self.running(lambda: processes.Master(log, **ports))
+        master.wait()
+        return master
 
     def start_hitline(self):
         log = os.path.join(self.folder, "hitline.log")
         address = f"ipc://{self.temporary}/hitline.sock"
-        self.hitline = self.running(processes.Hitline(address, self.master, self.row.store_timeout, log))
+        self.hitline = self.running(lambda: processes.Hitline(address, self.hitline_environ(), log))
+        self.hitline.wait()
 
-    def running(self, process):
-        """Has a process stopped at the end."""
-        self.stack.callback(process.stop)
-        return process
+    def hitline_environ(self):
+        """Returns the variables of hitline, as a server and for commands over the same store."""
+        return {
+            **processes.clean_environ(),
+            "HITLINE_BACKEND_MOONCAKE_MASTERS": self.master.address,
+            "HITLINE_BACKEND_MOONCAKE_ADMIN": f"127.0.0.1:{self.master.admin}",
+            "HITLINE_BACKEND_MOONCAKE_TIMEOUT": f"{self.row.store_timeout}s",
+        }
 
     def start_engine(self, name):
         own = os.path.join(self.temporary, name)
         os.makedirs(own)
         settings = {"master": self.master.address, "llm": self.llm()}
         log = os.path.join(self.folder, f"engine-{name}.log")
-        return self.running(processes.Engine(f"engine {name}", settings, self.environ(own), log))
+        return self.running(lambda: processes.Engine(f"engine {name}", settings, self.environ(own), log))
+
+    def running(self, start):
+        """Starts a process, and has it stopped at the end."""
+        with interrupts.deferred():
+            process = start()
+            self.stack.callback(process.stop)
+        return process
 
     def llm(self):
         """Returns the arguments of vLLM's LLM."""
@@ -118,9 +134,21 @@ class Stage:
             environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if self.plugin:
             path.append(self.plugin)
-            environ["HITLINE_ADDRESS"] = self.hitline.address
-            environ["HITLINE_TIMEOUT"] = str(self.row.timeout)
+            environ.update(self.plugin_environ())
         return {**environ, "PYTHONPATH": os.pathsep.join(path)}
+
+    def plugin_environ(self):
+        environ = {"HITLINE_TIMEOUT": str(self.row.timeout)}
+        if not self.row.own_server:
+            return {**environ, "HITLINE_ADDRESS": self.hitline.address}
+        folders = os.path.dirname(processes.HITLINE), os.environ.get("PATH", os.defpath)
+        timeout = f"{self.row.store_timeout}s"
+        return {
+            **environ,
+            "HITLINE_ADDRESS": "auto",
+            "HITLINE_BACKEND_MOONCAKE_TIMEOUT": timeout,
+            "PATH": os.pathsep.join(folders),
+        }
 
 
 def store_config(master):

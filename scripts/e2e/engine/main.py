@@ -29,12 +29,13 @@ class Engine:
         self._store = None
 
     def describe(self):
-        """Returns what the engine and its pool are."""
-        import vllm
-
+        """Returns what the engine's client and its pool are."""
         client = type(self.client)
-        reply = getattr(self.client, "pool_reply", None)
-        return {"vllm": vllm.__version__, "client": f"{client.__module__}.{client.__name__}", "pool": reply}
+        return {
+            "client": f"{client.__module__}.{client.__name__}",
+            "address": getattr(self.client, "address", None),
+            "pool": getattr(self.client, "pool_reply", None),
+        }
 
     def generate(self, prompts, max_tokens, ask):
         """Computes prompts, all at a time, and returns an object for each."""
