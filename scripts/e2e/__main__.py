@@ -43,19 +43,23 @@ def main():
     started = time.monotonic()
     install.prepare({row.release for row in options.rows}, say)
     work = tempfile.mkdtemp(prefix="hitline-e2e-")
-    passed = False
+    keep = True
     try:
         results = run.all_rows(options.rows, work, say)
-        table.show(results)
-        say(f"{len(results)} rows in {time.monotonic() - started:.0f} s")
-        if options.json:
-            table.write_json(options.json, results)
         passed = all(found.ok() for _, found, _ in results)
+        keep = options.keep or not passed
+    except KeyboardInterrupt:
+        keep = options.keep
+        raise
     finally:
-        if passed and not options.keep:
-            shutil.rmtree(work)
-        else:
+        if keep:
             say(f"the logs are in {work}")
+        else:
+            shutil.rmtree(work)
+    table.show(results)
+    say(f"{len(results)} rows in {time.monotonic() - started:.0f} s")
+    if options.json:
+        table.write_json(options.json, results)
     return 0 if passed else 1
 
 

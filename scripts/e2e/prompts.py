@@ -31,5 +31,7 @@ SHARED = [
     tokens("d", 300),
     tokens("d", 512) + tokens("k", 64),
 ]
-ALL = SEPARATE + SHARED
+# They end alike: their outputs differ by what is in front of that.
+ALIKE = [tokens("l", 96) + tokens("m", 40), tokens("n", 96) + tokens("m", 40)]
+ALL = SEPARATE + SHARED + ALIKE
 FEW = [SEPARATE[0], SEPARATE[3], SHARED[0]]

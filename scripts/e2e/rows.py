@@ -50,13 +50,14 @@ ROWS = [row for release in RELEASES for row in of(release)]
 
 
 def chosen(patterns):
-    """Returns the rows of comma-separated patterns: of titles, or of parts of them."""
+    """Returns the rows of comma-separated patterns, all if there are none. A pattern is one
+    of titles, of releases or of names."""
     wanted = [p.strip() for p in patterns.split(",") if p.strip()]
-
-    def matches(row):
-        return any(fnmatch.fnmatchcase(text, p) for p in wanted for text in (row.title, row.release, row.name))
-
-    unknown = [p for p in wanted if not any(fnmatch.fnmatchcase(t, p) for r in ROWS for t in (r.title, r.release, r.name))]
+    unknown = [p for p in wanted if not any(matches(row, p) for row in ROWS)]
     if unknown:
         raise ValueError(f"no row is called {', '.join(unknown)}; --list shows them")
-    return [row for row in ROWS if not wanted or matches(row)]
+    return [row for row in ROWS if not wanted or any(matches(row, p) for p in wanted)]
+
+
+def matches(row, pattern):
+    return any(fnmatch.fnmatchcase(text, pattern) for text in (row.title, row.release, row.name))

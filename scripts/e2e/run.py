@@ -48,6 +48,8 @@ def one_row(row, found, plugin, references):
         compare.ways(found, run.steps)
         compare.doctor(found, run.examined)
         compare.varied(found, run)
+        if row.extra.get("lookup_async") and not found.pending:
+            found.problem("async", "every lookup was ready at once")
 
 
 class References:

@@ -129,6 +129,7 @@ class Stage:
             "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, which needs a compiler and takes minutes
             # Up to 0.28 engines share no block without it.
             "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
         }
         if self.row.tp > 1:
             environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"

@@ -13,7 +13,6 @@ import traceback
 
 import asked
 
-PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store"
 RESET_DEADLINE = 20  # seconds; blocks that are being stored cannot be forgotten
 
 
