@@ -34,7 +34,8 @@ def start_master_again(stage):
 
 
 def of_own_server(run, found, reference):
-    """Kills the server that the engine has started, and then the engine."""
+    """Kills the server that the engine has started, and then the engine. Each must leave no
+    process and no socket."""
     faults = Faults(run, found, reference)
     engine = run.engine("a")
     address = engine.call("describe", seconds=scenarios.REPLY_TIME)["address"]
@@ -55,7 +56,7 @@ class OwnServer:
     """The hitline that an engine has started."""
 
     def __init__(self, engine, address):
-        pids = [pid for pid, command in processes.children(engine.popen.pid).items() if address in command]
+        pids = processes.having(address)
         if len(pids) != 1:
             raise processes.Failed(f"{engine.name} has {len(pids)} servers of its own; its log is {engine.log}")
         self.handle = os.pidfd_open(pids[0])  # means no other process, also when it has ended

@@ -178,16 +178,14 @@ def run_hitline(environ, *arguments, stdin=""):
     )  # fmt: skip
 
 
-def children(pid):
-    """Returns the command line of each child of a process, by its number."""
-    found = {}
+def having(argument):
+    """Returns the numbers of the processes with an argument on their command line."""
+    found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            with open(f"/proc/{name}/stat") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
-            if parent == pid:
-                with open(f"/proc/{name}/cmdline") as file:
-                    found[int(name)] = file.read().split("\0")[:-1]
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if argument.encode() in file.read().split(b"\0"):
+                    found.append(int(name))
     return found
 
 

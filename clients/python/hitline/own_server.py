@@ -1,23 +1,28 @@
 """A hitline server of the engine's own, which HITLINE_ADDRESS=auto asks for.
 
-OwnServer runs `hitline serve` as a child of this process, on a unix socket in a folder that
-only this user may enter. The child's standard input is a pipe whose other end this process
-holds. The pipe ends with this process, however that ends; then the child ends, and removes
-the socket and the folder. A process forked from this one closes its copy of that end.
+OwnServer runs `hitline serve`, on a unix socket in a folder that only this user may enter.
+The program's standard input is a pipe whose other end this process holds. The pipe ends
+with this process, however that ends; then the program ends, and removes the socket and the
+folder. A process forked from this one closes its copy of that end.
 
-A thread hands the lines of the child's log to a logger, and starts the child again when it
-has ended.
+The program is started by way of a shell that ends at once, so that it is no child of this
+process. When vLLM shuts an engine down and that takes longer than 5 s, it kills all of the
+engine's descendants and then the engine: nobody would be left to remove the folder.
+
+A thread hands the lines of the program's log to a logger, and starts the program again when
+it has ended.
 """
 
 from __future__ import annotations
 
 import atexit
-import collections
+import contextlib
 import json
 import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -31,27 +36,33 @@ __all__ = ["OwnServer", "ProgramMissing", "WrongConfiguration", "find_program"]
 
 PROGRAM = "hitline"
 
-# How long close waits for the child to end, and then for its end by SIGKILL.
+# How long close waits for the program to end, and then for its end by SIGKILL.
 STOP_TIMEOUT = 5.0
 
-# A child that ends is started again at once, one that ends again within LASTING seconds
+# How long a check of its configuration may take.
+CHECK_TIMEOUT = 5.0
+
+# Starts a program in the background and prints its process id. Without the third descriptor
+# a shell gives it no standard input.
+DETACH = 'exec 3<&0; "$@" <&3 3<&- >/dev/null & echo $!'
+
+# A program that ends is started again at once, one that ends again within LASTING seconds
 # after FIRST_DELAY, doubling up to LONGEST_DELAY.
 LASTING = 10.0
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 5.0
 
-# Bytes of a line of the log that are handed on, and how many lines of an error are kept.
+# Bytes of a line of the log that are handed on.
 MAX_LINE = 8192
-MAX_ERROR_LINES = 5
 
 # Bytes of the temporary folder's path: that of a socket has at most 107, of which
 # /hitline-0123456789abcdef/lookup.sock takes 37.
 MAX_FOLDER = 70
 
-# The child's exit code for a wrong configuration or command line.
+# The program's exit code for a wrong configuration or command line.
 EXIT_CONFIGURATION = 2
 
-# Variables that the child is given unless they are set. One connection needs one event loop.
+# Variables that the program is given unless they are set. One connection needs one event loop.
 DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s"}
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
@@ -62,7 +73,7 @@ class ProgramMissing(RuntimeError):
 
 
 class WrongConfiguration(RuntimeError):
-    """The child does not start because of its configuration."""
+    """The program does not start because of its configuration."""
 
 
 def find_program() -> str:
@@ -77,7 +88,7 @@ def find_program() -> str:
     return os.path.abspath(found)
 
 
-# This process's ends of the pipes to children. A forked process must not hold them. The lock
+# This process's ends of the pipes to programs. A forked process must not hold them. The lock
 # keeps a fork from coming between the creation of a pipe and its entry here.
 _pipes: set[IO[bytes]] = set()
 _pipes_lock = threading.RLock()
@@ -86,7 +97,8 @@ _pipes_lock = threading.RLock()
 def _close_pipes() -> None:
     """Runs in a forked process."""
     for pipe in _pipes:
-        pipe.close()
+        with contextlib.suppress(OSError):
+            pipe.close()
     _pipes.clear()
     _pipes_lock.release()
 
@@ -95,26 +107,31 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_pipes_lock.acquire, after_in_parent=_pipes_lock.release, after_in_child=_close_pipes)
 
 
-class _Child:
-    """A process with pipes to its standard input and from its standard error."""
+class _Detached:
+    """A program that is no child of this process, with pipes to its standard input and from
+    its standard error."""
 
     def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
+        pipe = subprocess.PIPE
         with _pipes_lock:
             # Unbuffered, the pipes can be closed by any thread. In a session of its own the
-            # child gets no signal of the engine's terminal.
-            self._process = subprocess.Popen(
-                command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environ,
-                start_new_session=True,
-            )
-            assert self._process.stdin is not None and self._process.stderr is not None
-            self._stdin, self._stderr = self._process.stdin, self._process.stderr
+            # program gets no signal of the engine's terminal.
+            shell = subprocess.Popen(
+                ["/bin/sh", "-c", DETACH, "sh", *command],
+                bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True,
+            )  # fmt: skip
+            assert shell.stdin is not None and shell.stdout is not None and shell.stderr is not None
+            self._stdin, self._stderr = shell.stdin, shell.stderr
             _pipes.update((self._stdin, self._stderr))
-        self.pid = self._process.pid
+        try:
+            shell.wait(STOP_TIMEOUT)
+            self.pid = int(shell.stdout.read(20))
+        except BaseException:
+            shell.kill()
+            self.close()
+            raise
+        finally:
+            shell.stdout.close()
 
     def lines(self) -> Iterator[bytes]:
         """The lines that it writes, cut to MAX_LINE, until it ends."""
@@ -127,23 +144,18 @@ class _Child:
         if pending:
             yield pending
 
-    def wait(self) -> int:
-        """Waits for the end of a process that has closed its standard error, and returns
-        its exit code: negative for a signal."""
-        try:
-            code = self._process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait(STOP_TIMEOUT)
-        self._close(self._stdin)
-        self._close(self._stderr)
-        return code
-
     def terminate(self) -> None:
-        self._process.terminate()
+        """Has it end, as it does with this process."""
+        self._close(self._stdin)
 
     def kill(self) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Closes the pipes of a program that has ended."""
+        self._close(self._stdin)
+        self._close(self._stderr)
 
     @staticmethod
     def _close(pipe: IO[bytes]) -> None:
@@ -171,23 +183,30 @@ class OwnServer:
         self._environ = {**DEFAULTS, **settings, **os.environ, "HITLINE_LOG_FORMAT": "json"}
         self._logger = logger
         self._lock = threading.Lock()
-        self._child: _Child | None = None  # the latest
+        self._running: _Detached | None = None
         self._stopping = threading.Event()
-        self._wrong_configuration = ""  # what the latest child said of it
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="hitline-server", daemon=True)
+
+    def check(self) -> None:
+        """Raises WrongConfiguration if the server would not start with its configuration."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [*self._command, "--check"],
+                env=self._environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_TIMEOUT,
+            )  # fmt: skip
+            if done.returncode == EXIT_CONFIGURATION:
+                said = done.stderr[:MAX_LINE].decode("utf-8", "replace").strip().removeprefix("hitline: ")
+                raise WrongConfiguration(f"{self._command[0]} serve does not start: {said}")
 
     def start(self) -> None:
         atexit.register(self.close)
         self._thread.start()
 
     def wait_ready(self, timeout: float) -> bool:
-        """Waits until the server takes connections, and tells whether it does. Raises
-        WrongConfiguration if it never will."""
+        """Waits until the server takes connections, and tells whether it does."""
         deadline = time.monotonic() + timeout
         while not self._takes_connections():
-            if self._wrong_configuration:
-                raise WrongConfiguration(f"{self._command[0]} serve does not start: {self._wrong_configuration}")
             if time.monotonic() >= deadline or self._stopping.is_set():
                 return False
             time.sleep(0.01)
@@ -200,14 +219,14 @@ class OwnServer:
         atexit.unregister(self.close)
         with self._lock:
             self._stopping.set()
-            child = self._child
-        if child is not None:
-            child.terminate()
+            running = self._running
+        if running is not None:
+            running.terminate()
         if not self._thread.ident:  # it was not started
             return
         self._thread.join(STOP_TIMEOUT)
-        if self._thread.is_alive() and child is not None:
-            child.kill()
+        if self._thread.is_alive() and running is not None:
+            running.kill()
             self._thread.join(STOP_TIMEOUT)
 
     def _takes_connections(self) -> bool:
@@ -219,49 +238,51 @@ class OwnServer:
         short_lives, delay = 0, 0.0
         while not self._stopping.wait(delay):
             started = time.monotonic()
-            ended = self._run_child()
+            how = self._run_once()
             if self._stopping.is_set():
                 return
             short_lives = short_lives + 1 if time.monotonic() - started < LASTING else 1
             delay = min(FIRST_DELAY * 2 ** (short_lives - 2), LONGEST_DELAY) if short_lives > 1 else 0.0
             again = f"in {delay:.2f} s" if delay else "at once"
-            self._logger.warning("the engine's own hitline %s; it is started again %s", ended, again)
+            self._logger.warning("the engine's own hitline %s; it is started again %s", how, again)
 
-    def _run_child(self) -> str:
-        """Runs a child in a fresh folder and tells how it ended."""
+    def _run_once(self) -> str:
+        """Runs the program in a fresh folder until it ends, and tells how that came."""
+        try:
+            os.mkdir(self._folder, 0o700)
+        except OSError as error:
+            return f"has no folder: {error}"
         try:
             with self._lock:
                 if self._stopping.is_set():
                     return ""
-                os.mkdir(self._folder, 0o700)
-                self._child = child = _Child(self._command, self._environ)
-            self._logger.info("started %s, process %d, for lookups at %s", self._command[0], child.pid, self.address)
-            errors = collections.deque(filter(None, map(self._log, child.lines())), maxlen=MAX_ERROR_LINES)
-            code = child.wait()
-        except (OSError, subprocess.SubprocessError) as error:
-            return f"cannot be run: {error}"
+                self._running = running = _Detached(self._command, self._environ)
+            self._logger.info("started %s, process %d, for lookups at %s", self._command[0], running.pid, self.address)
+            for line in running.lines():
+                self._log(line)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return f"cannot be started: {error}"
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._wrong_configuration = "; ".join(errors) if code == EXIT_CONFIGURATION else ""
-        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        with self._lock:
+            self._running = None
+        running.close()
+        return "has ended"
 
-    def _log(self, line: bytes) -> str:
-        """Logs a line of the child's log. Returns what is no line of its log, but what it
-        says when it fails."""
+    def _log(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict):
-            text = text.removeprefix("hitline: ")
-            self._logger.error("hitline: %s", text)
-            return text
+        if not isinstance(record, dict):  # what it says when it fails
+            if text:
+                self._logger.error("hitline: %s", text.removeprefix("hitline: "))
+            return
         level = LEVELS.get(str(record.pop("level", "")), logging.WARNING)
         record.pop("time", None)
         words = [str(record.pop("msg", "")), *(f"{name}={_value(value)}" for name, value in record.items())]
         self._logger.log(level, "hitline: %s", " ".join(words))
-        return ""
 
 
 def _value(value: object) -> str:

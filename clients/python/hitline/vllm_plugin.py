@@ -4,7 +4,7 @@ vLLM calls register in each of its processes. If HITLINE_ADDRESS is not set it d
 nothing. Otherwise the class that the connector's scheduler side uses for lookups is
 replaced, in the module that defines it and in the one that imports it by name, now or
 as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds (default 1).
-With HITLINE_ADDRESS=auto the server is a child of the process that looks up.
+With HITLINE_ADDRESS=auto the process that looks up runs a server of its own.
 
 The replacement has the methods of the engine's release and returns what they return:
 from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__, or
@@ -236,8 +236,18 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         if difference:
             logger.warning("the client is not closed when the engine shuts down: %s", difference)
         if server is not None:
-            server.start()
+            self._start_server(server)
         logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
+
+    def _start_server(self, server: OwnServer) -> None:
+        """Raises WrongConfiguration if it would not start, and the engine is not to start then."""
+        try:
+            server.check()
+        except WrongConfiguration as error:
+            if self._settings.on_mismatch == "fail":
+                raise
+            logger.warning("lookups are hits of 0: %s", error)
+        server.start()
 
     def close(self) -> None:
         super().close()
@@ -246,10 +256,10 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
 
     def _start(self, vllm_config: Any, kv_cache_config: Any) -> None:
         """Describes the engine's pool to the server, before the first lookup. Raises
-        PoolDiffers if the server's differs and the engine is not to start then, and
-        WrongConfiguration if its own server does not start."""
-        if self._own_server is not None:
-            self._await_server(self._own_server)
+        PoolDiffers if the server's differs and the engine is not to start then."""
+        server = self._own_server
+        if server is not None and not server.wait_ready(READY_TIMEOUT):
+            logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
         description = self._describe(vllm_config, kv_cache_config)
         if not description:
             return
@@ -280,16 +290,6 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
                         "groups dies of a load that fails, up to vLLM 0.29; use hitline's backend mooncake",
                         self.address,
                     )
-
-    def _await_server(self, server: OwnServer) -> None:
-        try:
-            if not server.wait_ready(READY_TIMEOUT):
-                logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
-        except WrongConfiguration as error:
-            if self._settings.on_mismatch == "fail":
-                self.close()
-                raise
-            logger.warning("lookups are hits of 0: %s", error)
 
     def _describe(self, vllm_config: Any, kv_cache_config: Any) -> dict[str, Any]:
         """The engine's pool. If it has no description, its name; empty without one."""

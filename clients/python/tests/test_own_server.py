@@ -1,4 +1,4 @@
-"""The engine's own server: a child that lives and dies with its process."""
+"""The engine's own server: a process that lives and dies with the engine's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ vllm_plugin.register()
 from {SCHEDULER} import MooncakeStoreScheduler
 scheduler = MooncakeStoreScheduler(object(), object())
 server = scheduler.client._own_server
-print(json.dumps({{"pid": server._child.pid, "folder": server._folder}}), flush=True)
+print(json.dumps({{"pid": server._running and server._running.pid, "folder": server._folder}}), flush=True)
 warnings.simplefilter("ignore")  # Python's of a fork beside threads
 for line in sys.stdin:
     exec(line)
@@ -102,9 +102,11 @@ class OwnServers(unittest.TestCase):
             try:
                 yield server
             finally:
+                last = server._running
                 server.close()
             self.assertFalse(os.path.exists(server._folder))
-            self.assertFalse(server._child is not None and running(server._child.pid))
+            if last is not None:
+                eventually(lambda: running(last.pid), True)
 
 
 @needs_server
@@ -130,14 +132,14 @@ class Hitline(OwnServers):
             self.assertTrue(server.wait_ready(PATIENCE))
             for _ in range(3):
                 client.check_pool()
-                child = server._child
-                assert child is not None
-                os.kill(child.pid, signal.SIGKILL)
-                eventually(lambda before=child: server._child is not before, False)
+                before = server._running
+                assert before is not None
+                os.kill(before.pid, signal.SIGKILL)
+                eventually(lambda before=before: server._running is not before, False)
                 self.assertTrue(server.wait_ready(PATIENCE))
                 client._retry_at = 0.0
                 self.assertEqual(client.lookup(64, [bytes(32)] * 4), 0)
-        ended = "the engine's own hitline was ended by signal 9; it is started again "
+        ended = "the engine's own hitline has ended; it is started again "
         texts = [text for text in self.log.texts("WARNING") if text.startswith(ended)]
         self.assertEqual(texts, [ended + "at once", ended + "in 0.05 s", ended + "in 0.10 s"])
 
@@ -164,13 +166,22 @@ class Hitline(OwnServers):
             self.assertEqual((server._environ["HITLINE_LOOPS"], server._environ["HITLINE_DRAIN_TIMEOUT"]), ("2", "1s"))
 
     def test_wrong_configurations(self) -> None:
+        OwnServer(BINARY, {}, self.log.logger).check()
         for name, value, text in (
             ("MOONCAKE_CONFIG_PATH", mooncake_config(self, master_server_address="etcd://a:1"), "MOONCAKE_CONFIG_PATH: .*etcd"),
             ("HITLINE_POOL_TP_SIZ", "1", "HITLINE_POOL_TP_SIZ: no such variable"),
         ):
-            with self.subTest(name), mock.patch.dict(os.environ, {name: value}), self.server() as server:
+            with self.subTest(name), mock.patch.dict(os.environ, {name: value}):
                 with self.assertRaisesRegex(WrongConfiguration, f"{BINARY} serve does not start: {text}"):
-                    server.wait_ready(PATIENCE)
+                    OwnServer(BINARY, {}, self.log.logger).check()
+
+    def test_it_is_no_child(self) -> None:
+        """What kills this process with all its descendants leaves it to end by itself."""
+        with self.server() as server:
+            self.assertTrue(server.wait_ready(PATIENCE))
+            assert server._running is not None
+            parent = int(Path(f"/proc/{server._running.pid}/stat").read_text().rpartition(")")[2].split()[1])
+            self.assertNotEqual(parent, os.getpid())
 
     def test_a_long_temporary_folder(self) -> None:
         for length in (own_server.MAX_FOLDER, own_server.MAX_FOLDER + 1):
@@ -208,7 +219,7 @@ class Programs(OwnServers):
             *({"time": "t", "level": level, "msg": "a", "n": 1} for level in ("DEBUG", "INFO", "WARN", "ERROR", "OTHER")),
             {"level": "INFO", "msg": "b", "text": "two words", "line": "a\nb", "list": ["c"]},
         ]
-        text = "\n".join(map(json.dumps, lines)) + "\nhitline: no JSON\n" + "x" * 100_000 + "\nlast"
+        text = "\n".join(map(json.dumps, lines)) + "\n\nhitline: no JSON\n" + "x" * 100_000 + "\nlast"
         with self.server(self.program(f"os.write(2, {text.encode()!r}); sys.stdin.read()")) as server:
             eventually(lambda: len(self.log.records) >= 9, False)
             server.close()
@@ -223,21 +234,39 @@ class Programs(OwnServers):
         with mock.patch.object(own_server, "LONGEST_DELAY", 0.1), self.server(self.program("sys.exit(3)")) as server:
             warnings = eventually(lambda: self.log.texts("WARNING") if len(self.log.texts("WARNING")) > 4 else [], [])
             self.assertFalse(server.wait_ready(0))
-        ended = "the engine's own hitline ended with exit code 3; it is started again "
+        ended = "the engine's own hitline has ended; it is started again "
         self.assertEqual(warnings[:5], [ended + "at once", *(f"{ended}in {s} s" for s in ("0.05", "0.10", "0.10", "0.10"))])
 
     def test_a_program_that_cannot_be_run(self) -> None:
         with self.server(str(self.folder / "gone")) as server:
             (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
             self.assertFalse(server.wait_ready(0))
-        self.assertRegex(text, "^the engine's own hitline cannot be run: .*gone'; it is started again at once")
+            server.check()
+        self.assertEqual(text, "the engine's own hitline has ended; it is started again at once")
+        self.assertRegex(self.log.texts("ERROR")[0], "gone: not found")
+
+    def test_somebody_elses_folder(self) -> None:
+        """Whoever takes the folder's name keeps the server from starting, and no more."""
+        server = OwnServer(self.program(""), {}, self.log.logger)
+        kept = Path(server._folder) / "kept"
+        kept.mkdir(parents=True)
+        server.start()
+        (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
+        server.close()
+        self.assertRegex(text, "^the engine's own hitline has no folder: .*; it is started again at once")
+        kept.rmdir()
+        kept.parent.rmdir()
+
+    def test_no_shell(self) -> None:
+        with mock.patch.object(own_server, "DETACH", "exit 1"), self.server(self.program("")):
+            (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
+        self.assertRegex(text, "^the engine's own hitline cannot be started: ")
 
     def test_a_program_that_does_not_end(self) -> None:
         text = "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.write(2, b'up\\n')\nwhile True: time.sleep(1)"
-        with mock.patch.object(own_server, "STOP_TIMEOUT", 0.2), self.server(self.program(text)) as server:
+        with self.server(self.program(text)) as server, mock.patch.object(own_server, "STOP_TIMEOUT", 0.2):
             eventually(lambda: self.log.texts("ERROR"), [])
-            with mock.patch.object(server._thread, "join", lambda timeout, join=server._thread.join: join(min(timeout, 0.2) or 0.2)):
-                server.close()
+            server.close()
             server._thread.join(PATIENCE)
 
     def test_a_server_that_was_not_started(self) -> None:
@@ -315,7 +344,7 @@ class Engines(StandIn):
         process, pid, folder = self.engine()
         line = "fork = os.fork(); os.waitpid(fork, 0) if fork else (scheduler.shutdown(), sys.exit())"
         self.run_in(process, line)
-        self.assertEqual(self.run_in(process, "print(server.wait_ready(1), server._child.pid)"), f"True {pid}")
+        self.assertEqual(self.run_in(process, "print(server.wait_ready(1), server._running.pid)"), f"True {pid}")
         self.assertTrue(os.path.exists(folder))
         self.end(process)
         self.assert_ended(pid, folder)
@@ -333,7 +362,7 @@ class Engines(StandIn):
         os.kill(pid, signal.SIGKILL)
         lookup = "print(scheduler.client.lookup('r', 64, [bytes(32)] * 4).hit_length)"
         self.assertEqual(self.run_in(process, lookup), "0")
-        after = self.run_in(process, "server._stopping.wait(0.2); print(server.wait_ready(20), server._child.pid)")
+        after = self.run_in(process, "server._stopping.wait(0.2); print(server.wait_ready(20), server._running.pid)")
         self.assertRegex(after, r"^True \d+$")
         self.assertNotEqual(after, f"True {pid}")
 
@@ -349,7 +378,7 @@ class Engines(StandIn):
         environ = {**self.environ, "HITLINE_BACKEND_MOONCAKE_TIMEOUT": "soon"}
         for choice, code in (("fail", 1), ("miss", 0)):
             process = subprocess.run(
-                [sys.executable, "-c", ENGINE.replace("server._child.pid", "0")], env={**environ, "HITLINE_ON_MISMATCH": choice},
+                [sys.executable, "-c", ENGINE], env={**environ, "HITLINE_ON_MISMATCH": choice},
                 input="", capture_output=True, text=True, timeout=PATIENCE,
             )  # fmt: skip
             with self.subTest(choice):
