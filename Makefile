@@ -17,13 +17,18 @@ POOLS ?= 1000000
 VLLM ?=
 N ?= 2000
 
+# The rows that `make e2e` runs (all if empty; scripts/e2e --list), and the Python it is run
+# with and installs.
+ONLY ?=
+PYTHON ?= python3
+
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## Build bin/hitline and bin/hitbench
@@ -57,6 +62,10 @@ torture: ## Ask TORTURE (10,000,000) lookups by anchors and in full, and POOLS (
 .PHONY: reference
 reference: ## Compare with the Python of vLLM VLLM (all releases) on N (2000) fresh cases of each kind; needs PyPI
 	@python3 -B scripts/reference --vllm '$(VLLM)' --cases '$(N)' $(if $(SEED),--seed '$(SEED)')
+
+.PHONY: e2e
+e2e: build ## Run real vLLM engines on CPU over a real Mooncake store, rows ONLY (all); downloads GB from PyPI
+	@$(PYTHON) -B scripts/e2e --only '$(ONLY)'
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

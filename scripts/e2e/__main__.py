@@ -1,0 +1,74 @@
+"""Runs real vLLM engines over a real Mooncake store, with the plug-in and without it, and
+compares: see docs/releases.md."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+
+import install
+import interrupts
+import processes
+import rows
+import run
+import table
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="e2e", description=__doc__)
+    parser.add_argument("--only", default="", metavar="ROWS", help="comma-separated rows, or patterns: 0.32.0, two, '*/gemma3*'")
+    parser.add_argument("--list", action="store_true", help="list the rows")
+    parser.add_argument("--json", metavar="FILE", help="write what the table has to a file, too")
+    parser.add_argument("--keep", action="store_true", help="keep the logs, which stay after a failure in any case")
+    options = parser.parse_args()
+    try:
+        options.rows = rows.chosen(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def main():
+    options = parse()
+    if options.list:
+        for row in options.rows:
+            print(f"{row.title:22}{row.model:8} TP {row.tp}  {row.mode}")
+        return 0
+    interrupts.handle()
+    started = time.monotonic()
+    install.prepare({row.release for row in options.rows}, say)
+    work = tempfile.mkdtemp(prefix="hitline-e2e-")
+    keep = True
+    try:
+        results = run.all_rows(options.rows, work, say)
+        passed = all(found.ok() for _, found, _ in results)
+        keep = options.keep or not passed
+    except KeyboardInterrupt:
+        keep = options.keep
+        raise
+    finally:
+        if keep:
+            say(f"the logs are in {work}")
+        else:
+            shutil.rmtree(work)
+    table.show(results)
+    say(f"{len(results)} rows in {time.monotonic() - started:.0f} s")
+    if options.json:
+        table.write_json(options.json, results)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(say("e2e: interrupted") or 130)
+    except install.Unfit as error:
+        sys.exit(say(f"e2e: {error}") or 3)
+    except processes.Failed as error:
+        sys.exit(say(f"e2e: {error}") or 1)

@@ -1,0 +1,63 @@
+"""The rows: which engine, and what it is asked to do."""
+
+import dataclasses
+import fnmatch
+import typing
+
+import faults
+import scenarios
+
+RELEASES = ("0.28.0", "0.32.0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    release: str
+    name: str
+    scenario: typing.Callable  # scenario(run) asks engines; all of them can do without the plug-in
+    model: str = "llama"
+    tp: int = 1
+    mode: str = ""  # what is special about it, for the table
+    engines: tuple = ("a",)
+    extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
+    own_server: bool = False  # the engine starts hitline itself, HITLINE_ADDRESS=auto
+    timeout: float = 10  # seconds that the engine waits for a lookup, HITLINE_TIMEOUT
+    store_timeout: float = 5  # seconds that hitline waits for the store
+    faults: typing.Callable | None = None  # goes on after the scenario
+
+    @property
+    def title(self):
+        return f"{self.release}/{self.name}"
+
+
+def of(release):
+    return [
+        Row(release, "llama", scenarios.mixed),
+        Row(release, "llama-tp2", scenarios.mixed, tp=2),
+        Row(release, "async", scenarios.mixed, mode="lookup_async", extra={"lookup_async": True}),
+        Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
+        Row(release, "gemma3", scenarios.mixed, model="gemma3"),
+        Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
+        Row(release, "faults", scenarios.few, mode="faults", timeout=2, store_timeout=1, faults=faults.of_services),
+        Row(
+            release, "auto", scenarios.few, mode="own server", own_server=True, timeout=2, store_timeout=1,
+            faults=faults.of_own_server,
+        ),  # fmt: skip
+    ]
+
+
+ROWS = [row for release in RELEASES for row in of(release)]
+
+
+def chosen(patterns):
+    """Returns the rows of comma-separated patterns, all if there are none. A pattern is one
+    of titles, of releases or of names."""
+    wanted = [p.strip() for p in patterns.split(",") if p.strip()]
+    unknown = [p for p in wanted if not any(matches(row, p) for row in ROWS)]
+    if unknown:
+        raise ValueError(f"no row is called {', '.join(unknown)}; --list shows them")
+    return [row for row in ROWS if not wanted or any(matches(row, p) for p in wanted)]
+
+
+def matches(row, pattern):
+    return any(fnmatch.fnmatchcase(text, pattern) for text in (row.title, row.release, row.name))

@@ -1,0 +1,157 @@
+"""What engines are asked to do, with the plug-in and without it."""
+
+import json
+import random
+
+import processes
+import prompts
+
+MAX_TOKENS = 6  # that an engine generates for a prompt
+GENERATE_TIMEOUT = 300  # seconds
+SETTLE_TIMEOUT = 60  # seconds until blocks are stored
+RESET_TIMEOUT = 60  # seconds
+REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
+
+# How many of the store's keys are removed in each round: of long prompts few may be.
+REMOVED = (0.01, 0.03, 0.1)
+
+
+class Run:
+    """Asks the engines of a stage, and keeps what they answer. A step is what was computed
+    at a time: a list of outputs, see engine/main.py. With ask each lookup is asked of all."""
+
+    def __init__(self, stage, ask):
+        self.stage, self.ask = stage, ask
+        self.steps = []
+        self.texts = {}  # of each prompt its latest lookup, None without one
+        self.sent = {}  # the prompts that an engine computes, by its name
+        self.keys = []  # those in the store before some were removed
+        self.examined = []  # what doctor said of prompts
+
+    def engine(self, name):
+        """Returns an engine. What is only compared with has one, which stands for all."""
+        return self.stage.engines.get(name) or self.stage.engines["a"]
+
+    def generate(self, texts, name="a"):
+        """Has an engine compute prompts at a time, and waits until they are stored."""
+        self.send(texts, name)
+        return self.finish(name)
+
+    def send(self, texts, name):
+        self.sent[name] = texts
+        self.engine(name).send("generate", texts, MAX_TOKENS, self.ask)
+
+    def finish(self, name):
+        outputs = self.engine(name).reply(GENERATE_TIMEOUT)
+        self.steps.append(outputs)
+        for text, output in zip(self.sent.pop(name), outputs):
+            self.texts.setdefault(tuple(text), None)
+            for record in output["lookups"]:
+                self.texts[tuple(text)] = record
+        self.settle(name)
+        return outputs
+
+    def settle(self, name):
+        if not self.engine(name).call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
+            raise processes.Failed(f"{self.engine(name).name} did not store its blocks in {SETTLE_TIMEOUT} s")
+
+    def each(self, texts, name="a"):
+        for text in texts:
+            self.generate([text], name)
+
+    def reset(self, name="a"):
+        self.engine(name).call("reset", seconds=RESET_TIMEOUT)
+
+    def clear(self):
+        """Empties the engines and the store."""
+        for name in self.stage.engines:
+            self.reset(name)
+        self.engine("a").call("remove", self.stage.master.keys(), seconds=RESET_TIMEOUT)
+
+    def remove(self, fraction, seed):
+        """Removes keys at random, the same where the same are there."""
+        keys = self.stage.master.keys()
+        self.keys.append(keys)
+        chosen = random.Random(seed).sample(keys, round(fraction * len(keys)))
+        self.engine("a").call("remove", chosen, seconds=RESET_TIMEOUT)
+
+    def examine(self, text):
+        """Computes a prompt that was looked up before. With the plug-in it has doctor examine
+        the prompt just before."""
+        report = self.doctor(self.texts[tuple(text)]) if self.stage.plugin else None
+        output = self.generate([text])[0]
+        if report:
+            hit = output["lookups"][0]["engine"][0] if output["lookups"] else None
+            self.examined.append({**report, "engine": hit})
+
+    def doctor(self, lookup):
+        """Returns what hitline doctor says of the pool, and of the prompt of a lookup."""
+        engine = self.engine("a").call("describe", seconds=REPLY_TIME)
+        done = processes.run_hitline(
+            self.stage.hitline_environ(),
+            "doctor", "--backend", "mooncake", "--connect", engine["address"], "--pool", engine["pool"]["name"], "--json",
+            "--tokens", str(lookup["tokens"]), "--hashes-file", "-", stdin="\n".join(lookup["hashes"]),
+        )  # fmt: skip
+        try:
+            report = json.loads(done.stdout)
+        except ValueError:
+            raise processes.Failed(f"hitline doctor ended with {done.returncode}: {done.stderr.strip()[-500:]}") from None
+        hit = (report.get("prompt") or {}).get("hit_tokens")
+        return {"exit": done.returncode, "problems": report.get("problems", []), "hit": hit}
+
+
+def mixed(run):
+    """Prompts that hit nothing, fully, partly and at shared prefixes, from the engine's own
+    blocks and the store's; then some keys are missing."""
+    run.each(prompts.ALL)
+    run.each(prompts.SHARED)
+    for text in prompts.SEPARATE:
+        run.reset()
+        run.generate([text])
+    run.reset()
+    run.each(prompts.SHARED)
+    run.reset()
+    run.generate(prompts.ALL)
+    for seed, fraction in enumerate(REMOVED):
+        run.remove(fraction, seed)
+        run.reset()
+        run.each(prompts.ALL)
+    run.reset()
+    for text in prompts.FEW:
+        run.examine(text)
+
+
+def two_engines(run):
+    """Two engines that share a store: each hits what the other one has stored."""
+    run.each(prompts.SEPARATE, "a")
+    run.reset("b")
+    run.each(prompts.ALL, "b")
+    run.reset("a")
+    run.each(prompts.SHARED, "a")
+    run.reset("b")
+    at_once(run, prompts.ALL)
+    run.reset("a")
+    for text in prompts.FEW:
+        run.examine(text)
+
+
+def at_once(run, texts):
+    """Both engines compute the prompts at the same time. One that stands for both computes
+    them twice."""
+    if run.engine("a") is run.engine("b"):
+        for name in ("a", "b"):
+            run.reset(name)
+            run.generate(texts, name)
+        return
+    for name in ("a", "b"):
+        run.reset(name)
+        run.send(texts, name)
+    for name in ("a", "b"):
+        run.finish(name)
+
+
+def few(run):
+    """A few prompts that hit nothing, and then all that they can."""
+    run.each(prompts.FEW)
+    run.reset()
+    run.each(prompts.FEW)

@@ -1,0 +1,181 @@
+"""A store, hitline beside it, and engines, for a row or for what it is compared with."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import install
+import interrupts
+import model
+import processes
+
+MAX_MODEL_LEN = 4096
+# Tokens of a block. vLLM on CPU takes 32 and its multiples from 0.32.0 on.
+BLOCK_SIZES = {"0.28.0": 16, "0.32.0": 32}
+
+
+class Stage:
+    """Engines with the names that are given, over a store of their own. With plugin they ask
+    hitline, without it vLLM's own server."""
+
+    def __init__(self, folder, row, plugin, engines):
+        self.folder, self.row, self.plugin, self.names = folder, row, plugin, engines
+        self.stack = contextlib.ExitStack()
+        self.engines = {}
+        self.hitline = None
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stack.close()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        self.stack.close()
+
+    def start(self):
+        """Starts all processes; does not wait for the engines."""
+        os.makedirs(self.folder)
+        # Not in self.folder: paths of unix sockets must be short.
+        self.temporary = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="e2e-"))
+        self.model = os.path.join(self.temporary, self.row.model)
+        model.write(self.model, self.row.model)
+        self.master = self.start_master()
+        if self.plugin and not self.row.own_server:
+            self.start_hitline()
+        for name in self.names:
+            self.engines[name] = self.start_engine(name)
+
+    def started(self):
+        """Waits for the engines, and returns what they are by their names."""
+        return {name: engine.reply(processes.ENGINE_START_TIMEOUT) for name, engine in self.engines.items()}
+
+    def start_master(self, **ports):
+        log = os.path.join(self.folder, "master.log")
+        master = self.running(lambda: processes.Master(log, **ports))
+        master.wait()
+        return master
+
+    def start_hitline(self):
+        log = os.path.join(self.folder, "hitline.log")
+        address = f"ipc://{self.temporary}/hitline.sock"
+        self.hitline = self.running(lambda: processes.Hitline(address, self.hitline_environ(), log))
+        self.hitline.wait()
+
+    def hitline_environ(self):
+        """Returns the variables of hitline, as a server and for commands over the same store."""
+        return {
+            **processes.clean_environ(),
+            "HITLINE_BACKEND_MOONCAKE_MASTERS": self.master.address,
+            "HITLINE_BACKEND_MOONCAKE_ADMIN": f"127.0.0.1:{self.master.admin}",
+            "HITLINE_BACKEND_MOONCAKE_TIMEOUT": f"{self.row.store_timeout}s",
+        }
+
+    def start_engine(self, name):
+        own = os.path.join(self.temporary, name)
+        os.makedirs(own)
+        settings = {"master": self.master.address, "llm": self.llm()}
+        log = os.path.join(self.folder, f"engine-{name}.log")
+        return self.running(lambda: processes.Engine(f"engine {name}", settings, self.environ(own), log))
+
+    def running(self, start):
+        """Starts a process, and has it stopped at the end."""
+        with interrupts.deferred():
+            process = start()
+            self.stack.callback(process.stop)
+        return process
+
+    def llm(self):
+        """Returns the arguments of vLLM's LLM."""
+        return {
+            "model": self.model,
+            "skip_tokenizer_init": True,
+            "enforce_eager": True,
+            "dtype": "float32",
+            "block_size": BLOCK_SIZES[self.row.release],
+            "max_model_len": MAX_MODEL_LEN,
+            "tensor_parallel_size": self.row.tp,
+            "kv_transfer_config": {
+                "kv_connector": "MooncakeStoreConnector",
+                "kv_role": "kv_both",
+                "kv_connector_extra_config": self.row.extra,
+            },
+        }
+
+    def environ(self, own):
+        """Returns the variables of an engine that may write into the folder own."""
+        store = os.path.join(own, "mooncake.json")
+        with open(store, "w") as file:
+            json.dump(store_config(self.master), file)
+        path = [processes.ENGINE, install.release_folder(self.row.release)]
+        environ = {
+            **processes.clean_environ(),
+            "MOONCAKE_CONFIG_PATH": store,
+            "TMPDIR": own,
+            "XDG_CACHE_HOME": own,
+            "XDG_CONFIG_HOME": own,
+            "VLLM_RPC_BASE_PATH": own,
+            "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is in engine/main.py
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, which needs a compiler and takes minutes
+            # Up to 0.28 engines share no block without it.
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if self.row.tp > 1:
+            environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        if self.plugin:
+            path.append(self.plugin)
+            environ.update(self.plugin_environ())
+        return {**environ, "PYTHONPATH": os.pathsep.join(path)}
+
+    def plugin_environ(self):
+        environ = {"HITLINE_TIMEOUT": str(self.row.timeout)}
+        if not self.row.own_server:
+            return {**environ, "HITLINE_ADDRESS": self.hitline.address}
+        folders = os.path.dirname(processes.HITLINE), os.environ.get("PATH", os.defpath)
+        timeout = f"{self.row.store_timeout}s"
+        return {
+            **environ,
+            "HITLINE_ADDRESS": "auto",
+            "HITLINE_BACKEND_MOONCAKE_TIMEOUT": timeout,
+            "PATH": os.pathsep.join(folders),
+        }
+
+
+def store_config(master):
+    return {
+        "metadata_server": "P2PHANDSHAKE",
+        "master_server_address": master.address,
+        "protocol": "tcp",
+        "device_name": "",
+        "mode": "embedded",
+        "global_segment_size": "256MB",
+        "local_buffer_size": "64MB",
+    }
+
+
+def install_plugin(target):
+    """Installs clients/python as a package, for vLLM to find its entry point."""
+    source = os.path.join(processes.ROOT, "clients", "python")
+    with tempfile.TemporaryDirectory(prefix="e2e-plugin-") as folder:
+        # A copy, since building writes into the folder.
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(os.path.join(source, name), folder)
+        shutil.copytree(os.path.join(source, "hitline"), os.path.join(folder, "hitline"))
+        command = [install.python(), "-m", "pip", "-q", "install", "--no-deps", "--no-index", "--no-build-isolation"]
+        done = subprocess.run(
+            [*command, "--target", target, folder],
+            capture_output=True, text=True, timeout=processes.START_TIMEOUT * 4, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        raise processes.Failed(f"clients/python cannot be installed: {done.stderr.strip()[-500:]}")
