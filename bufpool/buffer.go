@@ -9,7 +9,7 @@ import (
 // maxPooled is the largest capacity, in bytes, that Release puts back into the pool. 1 MiB
 // holds 32,768 hashes of 32 bytes, far above a usual request. A message may have 64 MiB: if
 // such arrays were pooled, a burst of them would hold gigabytes until the second garbage
-// collection. Of larger arrays a few are kept, see GetFor.
+// collection. A few larger arrays are kept all the same, see GetFor.
 const maxPooled = 1 << 20
 
 // bufferPool is this package's own pool. bytebufferpool also has a shared one, but it sizes

@@ -3,7 +3,7 @@
 //
 // # Ownership
 //
-// [Get] and [GetWords] return an object that belongs to the caller. The owner may pass it
+// [Get], [GetFor] and [GetWords] return an object that belongs to the caller. The owner may pass it
 // on; then the receiver is the owner. Only the owner reads, writes and appends. The owner
 // calls Release once. After Release nobody may use the object, its slice, or any other
 // slice of the same array: the next Get, on any goroutine, may return that memory.
@@ -33,9 +33,9 @@
 //
 // # Limits
 //
-// A buffer above 1 MiB, or words above 256 KiB, are allocated and never pooled, but four
-// arrays of up to 8 MiB are kept for [GetFor]. The pools shrink: memory that is unused over
-// two garbage collections is freed.
+// A buffer above 1 MiB, or words above 256 KiB, are allocated and never pooled. The pools
+// shrink: memory that is unused over two garbage collections is freed. Beside them, [GetFor]
+// reuses up to four arrays of 1 to 8 MiB, which are never freed.
 //
 // Get, appends and Release allocate nothing as long as the sizes are similar. Every 42,000
 // releases bytebufferpool measures the lengths that came back. From then on it drops

@@ -1,24 +1,25 @@
 package bufpool
 
-// Arrays above maxPooled are kept in a list of a fixed length: unlike a pool's they stay over
-// garbage collections, and what they take is bounded, by 32 MiB. Lookups of long prompts
-// over a store need one each. If each allocated 2 MiB, the garbage collector would run once a
-// lookup, which shows in the slowest of them.
+// A few arrays above maxPooled are kept in a list. Unlike those of a pool they survive garbage
+// collections. Together they take at most 32 MiB, until the process ends. A lookup of a long
+// prompt over a store needs such an array. If each lookup allocated 2 MiB, the garbage collector
+// would run about once a lookup, and the slowest lookups would be slower.
 const (
 	maxKept = 8 << 20 // bytes of one array: 262,144 hashes of 32 bytes
-	numKept = 4
+	numKept = 4       // arrays
 )
 
+// keptArrays is the list. Its arrays belong to nobody.
 var keptArrays = make(chan []byte, numKept)
 
-// GetFor returns an empty buffer that is to have up to n bytes. If n is above 1 MiB, and an
-// array of at least n bytes has been kept, B has it. Otherwise it is as that of Get, so that no
-// memory is allocated for bytes that have not come.
+// GetFor returns an empty buffer for up to n bytes, which belongs to the caller until Release.
+// For n of 1 to 8 MiB it uses a kept array of at least n bytes, if there is one. Otherwise it is
+// Get: nothing is allocated for bytes that have not arrived.
 func GetFor(n int) *Buffer {
 	if n <= maxPooled || n > maxKept || Debug {
 		return Get()
 	}
-	for range numKept { // a shorter one goes to the end of the list
+	for range numKept { // an array that is too short goes to the end of the list
 		select {
 		case array := <-keptArrays:
 			if cap(array) >= n {
@@ -32,7 +33,8 @@ func GetFor(n int) *Buffer {
 	return Get()
 }
 
-// keep keeps an array above maxPooled, unless it is too large or enough are kept.
+// keep adds an array to the list, unless it is above maxKept or the list is full. The caller
+// must not use the array afterwards.
 func keep(array []byte) {
 	if cap(array) > maxKept {
 		return

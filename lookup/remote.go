@@ -23,7 +23,7 @@ type Remote struct {
 	coalescer coalescer
 
 	failed, timeouts, rejected atomic.Int64
-	rounds, keys               atomic.Int64 // calls for keys, and keys asked
+	rounds, keys               atomic.Int64 // calls of Exists that began, and the keys that they asked for
 	stored, evicted            atomic.Int64
 }
 

@@ -130,9 +130,9 @@ func parseExist(body []byte, answers []int) error {
 	if r.err != nil {
 		return r.err
 	}
-	rest := r.rest // faster than the field
+	rest := r.rest // a local variable: faster than the field
 	for i := range answers {
-		if len(rest) >= 2 && rest[0] == 1 && rest[1] <= 1 { // all answers without an error
+		if len(rest) >= 2 && rest[0] == 1 && rest[1] <= 1 { // an answer without an error
 			answers[i] = int(rest[1])
 			rest = rest[2:]
 			continue

@@ -38,10 +38,11 @@
 // # Connections
 //
 // A connection serves one request at a time: a master answers the requests of a connection in
-// order, by one thread. So the keys of a long prompt are asked in parts at the same time, on
-// connections that are free, at most half of all: see minPartKeys. A connection that has
-// failed in any way, a timeout included, is closed. So a late reply is never read as the
-// answer to another request.
+// order, by one thread. A connection that has failed in any way, a timeout included, is closed.
+// So a late reply is never read as the answer to another request.
+//
+// The keys of a long prompt are asked in parts at the same time, on free connections. One call
+// takes at most half of them: see maxParts and minPartKeys.
 //
 // # Read only
 //

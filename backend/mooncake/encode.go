@@ -41,7 +41,8 @@ func appendExist(dst []byte, form Form, keys []string, tenant string) []byte {
 	return dst
 }
 
-// appendKeys appends keys, each behind its length. The usual widths have loops of their own.
+// appendKeys appends keys, each after its length of width bytes. Widths 1 and 2 have loops of
+// their own, which are faster.
 func appendKeys(dst []byte, width int, keys []string) []byte {
 	switch width {
 	case 1:

@@ -7,7 +7,8 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// acquire waits for a place for one request. The caller must call release.
+// acquire waits for a token of sem, which allows one request at a time. The caller must call
+// release.
 func (c *Client) acquire(ctx context.Context) error {
 	select {
 	case c.sem <- struct{}{}:
@@ -17,7 +18,7 @@ func (c *Client) acquire(ctx context.Context) error {
 	}
 }
 
-// tryAcquire is acquire without waiting.
+// tryAcquire is acquire without waiting. It returns false if no token is free.
 func (c *Client) tryAcquire() bool {
 	select {
 	case c.sem <- struct{}{}:
@@ -27,11 +28,12 @@ func (c *Client) tryAcquire() bool {
 	}
 }
 
+// release returns a token of acquire or tryAcquire.
 func (c *Client) release() { <-c.sem }
 
 // withConn runs do with a connection to the leader. If a reused connection turns out to be
 // closed by the master, it runs do again with another one: so do must not change the store.
-// The caller has acquired a place.
+// The caller has called acquire.
 func (c *Client) withConn(ctx context.Context, do func(*conn) error) error {
 	for {
 		cn, err := c.getConn(ctx)

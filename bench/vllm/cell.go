@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The two that are asked.
+// Names of the two that are compared.
 const (
 	vllm    = "vllm"
 	hitline = "hitline"
 )
 
-// seed makes the chains of a shape others than those of all other shapes.
+// seed returns a text that differs for each shape and presence, and so do the chains made of it.
 func (c *cell) seed() string { return c.shape.String() + string(c.presence) }
 
 // cell measures one shape and presence.
@@ -26,20 +26,20 @@ type cell struct {
 	presence Presence
 	engines  []*role
 
-	asked  int // keys of a lookup of the release
-	rounds map[string][]round
-	wrong  int
-	before hitlineStat
-	after  hitlineStat
+	asked  int                // keys that the release asks for in one lookup
+	rounds map[string][]round // by name of the two
+	wrong  int                // chains of a round whose answers differ
+	before hitlineStat        // when the first round begins
+	after  hitlineStat        // when the last round has ended
 }
 
 // round is what all engines measured in one round.
 type round struct {
-	micros []float64 // of each lookup, sorted
-	hits   map[string]any
+	micros []float64      // duration of each lookup, sorted
+	hits   map[string]any // hit and tail boundaries, by chain
 }
 
-// hitlineStat are counters of hitline.
+// hitlineStat holds counters of hitline since its start.
 type hitlineStat struct {
 	Lookups int64 `json:"lookups"`
 	Rounds  int64 `json:"backend_rounds"`
@@ -47,7 +47,8 @@ type hitlineStat struct {
 	Shared  int64 `json:"backend_shared"`
 }
 
-// put is a request to store the keys of a chain.
+// put is a request to store keys of a chain: those of the first Stored hashes, without those of
+// the first Skipped ones.
 type put struct {
 	Do      string `json:"do"`
 	Seed    string `json:"seed"`
@@ -81,7 +82,7 @@ func (c *cell) run(ctx context.Context) error {
 	}
 	c.rounds = map[string][]round{}
 	names := []string{vllm, hitline}
-	for _, name := range names { // connections and caches
+	for _, name := range names { // one lookup each, to connect and to fill caches
 		if _, err := c.ask(ctx, name, 0, 0); err != nil {
 			return err
 		}
@@ -131,21 +132,22 @@ func (c *cell) each(do func(i int, r *role) error) error {
 	return group.Wait()
 }
 
-// ask has all engines ask one of the two. Each begins at another chain.
-func (c *cell) ask(ctx context.Context, name string, number int, took time.Duration) (round, error) {
+// ask has all engines ask one of the two for the given duration, at least once. Engine i begins
+// at chain number+i.
+func (c *cell) ask(ctx context.Context, name string, number int, duration time.Duration) (round, error) {
 	replies := make([]struct {
 		Micros []float64
 		Hits   map[string]any
 	}, len(c.engines))
 	err := c.each(func(i int, r *role) error {
-		return r.do(ctx, took, ask{"ask", name, number + i, took.Seconds()}, &replies[i])
+		return r.do(ctx, duration, ask{"ask", name, number + i, duration.Seconds()}, &replies[i])
 	})
 	result := round{hits: map[string]any{}}
 	for _, reply := range replies {
 		result.micros = append(result.micros, reply.Micros...)
 		for chain, hit := range reply.Hits {
 			if known, ok := result.hits[chain]; ok && !reflect.DeepEqual(known, hit) {
-				c.note(name, chain, known, hit)
+				c.reportWrong(name+", two engines", chain, known, hit)
 			}
 			result.hits[chain] = hit
 		}
@@ -159,14 +161,16 @@ func (c *cell) compare(number int) {
 	theirs, ours := c.rounds[vllm][number].hits, c.rounds[hitline][number].hits
 	for chain, hit := range theirs {
 		if our, ok := ours[chain]; ok && !reflect.DeepEqual(hit, our) {
-			c.note("hitline beside vllm", chain, hit, our)
+			c.reportWrong("vllm and hitline", chain, hit, our)
 		}
 	}
 }
 
-func (c *cell) note(who, chain string, want, got any) {
+// reportWrong counts two answers for a chain that differ, and says where they are from.
+func (c *cell) reportWrong(from, chain string, one, other any) {
 	c.wrong++
-	c.m.o.OnNote(fmt.Sprintf("%v, %s stored, chain %s: %s: hit and tail boundaries %v and %v", c.shape, c.presence, chain, who, want, got))
+	c.m.o.OnNote(fmt.Sprintf("%v, %s stored, chain %s: %s: hit and tail boundaries %v and %v",
+		c.shape, c.presence, chain, from, one, other))
 }
 
 // stat reads the counters of hitline.

@@ -30,27 +30,27 @@ type Row struct {
 
 	// Ratios of vLLM's times to hitline's: above 1, vLLM takes longer.
 	P50Ratio    float64 `json:"p50_ratio"`     // of the medians of the rounds
-	P50RatioMin float64 `json:"p50_ratio_min"` // of one round
-	P50RatioMax float64 `json:"p50_ratio_max"`
-	P99Ratio    float64 `json:"p99_ratio"` // of all lookups
+	P50RatioMin float64 `json:"p50_ratio_min"` // least of a round
+	P50RatioMax float64 `json:"p50_ratio_max"` // largest of a round
+	P99Ratio    float64 `json:"p99_ratio"`     // of all lookups
 
 	VLLMKeys      int     `json:"vllm_keys"`      // that the release asks for in one lookup
 	HitlineKeys   float64 `json:"hitline_keys"`   // likewise, mean
-	HitlineRounds float64 `json:"hitline_rounds"` // calls of the master in one lookup, mean
-	HitlineShared float64 `json:"hitline_shared"` // share of lookups answered by an equal one
+	HitlineRounds float64 `json:"hitline_rounds"` // calls of the backend in one lookup, mean; a call may be several requests
+	HitlineShared float64 `json:"hitline_shared"` // share of lookups answered by the answer to an equal one, 0 to 1
 	Wrong         int     `json:"wrong"`          // chains of a round whose answers differ
 }
 
-// Times are those of one of the two, in microseconds.
+// Times are durations of lookups of one of the two, in microseconds.
 type Times struct {
 	P50      float64 `json:"p50_us"` // median of the rounds' medians
 	P50Min   float64 `json:"p50_us_min"`
 	P50Max   float64 `json:"p50_us_max"`
-	P99      float64 `json:"p99_us"` // of all lookups
-	Requests int     `json:"requests"`
+	P99      float64 `json:"p99_us"`   // of all lookups
+	Requests int     `json:"requests"` // lookups
 }
 
-// row returns the cell's row.
+// row returns the report's row of a cell that has run.
 func (c *cell) row() Row {
 	s := c.shape
 	r := Row{Model: s.Model, TP: s.TP, Hashes: s.Hashes, Engines: s.Engines, Stored: c.presence, VLLMKeys: c.asked, Wrong: c.wrong}
@@ -82,12 +82,13 @@ func times(rounds []round) Times {
 	}
 }
 
-// quantile returns the smallest element that a share q of the sorted ones does not exceed.
+// quantile returns the element of sorted at q of its length, rounded down: of two elements
+// the median is the second. There must be an element.
 func quantile(sorted []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// Wrong returns how many answers were not equal.
+// Wrong returns how many chains of a round had answers that differ, in all rows.
 func (r Report) Wrong() (n int) {
 	for _, row := range r.Rows {
 		n += row.Wrong
@@ -101,10 +102,11 @@ func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(
 // WriteTable writes the report for people.
 func (r Report) WriteTable(w io.Writer) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "lookups of vLLM %s and of hitline over one Mooncake master, %d rounds; %s\n", r.Release, r.Rounds, r.Python)
+	fmt.Fprintf(&text, "lookups of vLLM %s and of hitline over one Mooncake master, %d rounds; %s\n",
+		r.Release, r.Rounds, r.Python)
 	fmt.Fprintf(&text, "microseconds; ratio: vLLM / hitline; keys asked of the master in a lookup\n")
 	if r.Partial {
-		text.WriteString("partial: it ended before its end\n")
+		text.WriteString("partial: it ended before all shapes were measured\n")
 	}
 	var last Shape
 	for _, row := range r.Rows {

@@ -16,20 +16,21 @@ import (
 )
 
 // role is a Python process in one of the roles of over_master.py. It takes one request at a
-// time, and ends with its input.
+// time, and ends with its input. It is not safe for concurrent use.
 type role struct {
 	name    string
 	cmd     *exec.Cmd
 	input   io.WriteCloser
 	replies *bufio.Reader
 	log     *tail
-	timeout time.Duration
+	timeout time.Duration // longest wait for a reply, beside the work of the request
 }
 
-// startRole starts a process and waits until it is ready.
+// startRole starts a process and waits until it is ready. stopRoles stops it, also after an
+// error.
 func (m *meter) startRole(ctx context.Context, name string) (*role, error) {
 	cmd := exec.Command(m.o.Python, "-B", m.path("over_master.py"), name, m.o.Release, m.folder, m.masterAddr)
-	cmd.Env = append(withoutHitline(cmd.Environ()), "PYTHONPATH="+m.folder, "PYTHONUNBUFFERED=1")
+	cmd.Env = append(neutralEnv(cmd.Environ()), "PYTHONPATH="+m.folder, "PYTHONUNBUFFERED=1")
 	r := &role{name: name, cmd: cmd, log: &tail{}, timeout: m.o.Timeout}
 	cmd.Stderr = r.log
 	cmd.WaitDelay = time.Second
@@ -48,8 +49,8 @@ func (m *meter) startRole(ctx context.Context, name string) (*role, error) {
 	return r, r.read(ctx, r.timeout, &struct{}{})
 }
 
-// withoutHitline returns variables without those that configure hitline.
-func withoutHitline(env []string) []string {
+// neutralEnv returns variables without those that configure hitline, and without PYTHONPATH.
+func neutralEnv(env []string) []string {
 	var kept []string
 	for _, variable := range env {
 		if !strings.HasPrefix(variable, "HITLINE_") && !strings.HasPrefix(variable, "PYTHONPATH=") {
@@ -59,7 +60,7 @@ func withoutHitline(env []string) []string {
 	return kept
 }
 
-// do sends a request that takes about work, and decodes the reply.
+// do sends a request and decodes the reply, which it awaits for work and timeout.
 func (r *role) do(ctx context.Context, work time.Duration, request, reply any) error {
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -71,7 +72,8 @@ func (r *role) do(ctx context.Context, work time.Duration, request, reply any) e
 	return r.read(ctx, work+r.timeout, reply)
 }
 
-// read reads one reply. Lines that are none are what libraries print.
+// read reads one reply, and skips lines that libraries print. If none comes within timeout, or
+// ctx ends, it kills the process.
 func (r *role) read(ctx context.Context, timeout time.Duration, reply any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -90,16 +92,16 @@ func (r *role) read(ctx context.Context, timeout time.Duration, reply any) error
 	}
 }
 
-// lost returns the error of a process that has ended: what it said last.
+// lost stops a process that failed, and returns the last line of its standard error as an error.
 func (r *role) lost(err error) error {
 	r.stop()
-	if said := r.log.last(); said != "" {
-		err = errors.New(said)
+	if line := r.log.last(); line != "" {
+		err = errors.New(line)
 	}
 	return fmt.Errorf("%w: the Python process %s ended: %w", ErrLost, r.name, err)
 }
 
-// stop ends the process. It may be called again.
+// stop ends the process, by SIGKILL after 5 s. It may be called again.
 func (r *role) stop() {
 	_ = r.input.Close()
 	if r.cmd.ProcessState != nil {
@@ -110,7 +112,7 @@ func (r *role) stop() {
 	_ = r.cmd.Wait()
 }
 
-// tail keeps the end of what a process prints.
+// tail keeps the last 16 KiB that a process prints. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -9,9 +9,9 @@ import (
 	"github.com/hitline/hitline/bench/internal/process"
 )
 
-// Run starts a master, hitline and the release's processes, measures, and stops them. A
-// report with unequal answers is not an error. If ctx ends, the report holds the shapes that
-// were done.
+// Run starts a master, hitline and the release's processes, measures, and stops them. Answers
+// that differ are no error, see [Report.Wrong]. On an error, and if ctx ends, the report is
+// partial: it has the rows that were measured before.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
@@ -37,11 +37,11 @@ type meter struct {
 	o      Options
 	report Report
 
-	folder                  string // of the Python files and of the sockets
+	folder                  string // of the Python files and of the sockets, removed by stop
 	masterAddr, hitlineAddr string
 	servers                 []*process.Process
 	roles                   []*role
-	store                   *role
+	store                   *role // one of roles
 }
 
 // stop stops what was started.
@@ -55,7 +55,7 @@ func (m *meter) stop() {
 	}
 }
 
-// stopRoles stops the processes from the given one on.
+// stopRoles stops roles[from:], the last one first.
 func (m *meter) stopRoles(from int) {
 	for _, r := range slices.Backward(m.roles[from:]) {
 		r.stop()
@@ -63,15 +63,15 @@ func (m *meter) stopRoles(from int) {
 	m.roles = m.roles[:from]
 }
 
-// start is the request by which a process gets its pool.
+// start is the request that gives a process its pool.
 type start struct {
 	Do      string `json:"do"`
 	Pool    pool   `json:"pool"`
-	Rank    int    `json:"rank"` // of the engine: its data-parallel rank
-	Hitline string `json:"hitline"`
+	Rank    int    `json:"rank"`    // of the engine: its data-parallel rank
+	Hitline string `json:"hitline"` // address of hitline
 }
 
-// measure measures a shape with engines of its own.
+// measure measures a shape with new engines, and adds its rows to the report.
 func (m *meter) measure(ctx context.Context, s Shape) error {
 	defer m.stopRoles(len(m.roles))
 	begin := func(r *role, rank int) error {

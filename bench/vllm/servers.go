@@ -19,7 +19,8 @@ import (
 	"github.com/hitline/hitline/scripts/reference"
 )
 
-// prepare makes the folder, and starts what all shapes share.
+// prepare writes the folder, and starts the master, hitline and the store, which all shapes
+// share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
 	if m.folder, err = os.MkdirTemp("", "hitbench"); err != nil {
 		return err
@@ -43,6 +44,7 @@ func (m *meter) prepare(ctx context.Context) (err error) {
 	return err
 }
 
+// path returns the path of a file of the folder.
 func (m *meter) path(name string) string { return filepath.Join(m.folder, name) }
 
 // versions is a program that prints where mooncake_master is, and the versions of what is used.
@@ -51,7 +53,7 @@ found = [d for d in importlib.metadata.distributions() if (d.metadata["Name"] or
 print(os.path.join(os.path.dirname(mooncake.__file__), "mooncake_master"))
 print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, Mooncake {found[0].version if found else 'unknown'}")`
 
-// checkPython finds out whether Python has what is needed.
+// checkPython fails unless Python has what is needed, and notes the versions in the report.
 func (m *meter) checkPython(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 	defer cancel()
@@ -61,8 +63,8 @@ func (m *meter) checkPython(ctx context.Context) error {
 		why := fmt.Sprint(err)
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
-			said := tail{text: exit.Stderr}
-			why = cmp.Or(said.last(), why)
+			stderr := tail{text: exit.Stderr}
+			why = cmp.Or(stderr.last(), why)
 		}
 		return fmt.Errorf("%w: %s cannot be used: %s; name with --python one in which "+
 			"python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda has been run", bench.ErrOptions, m.o.Python, why)
@@ -76,7 +78,7 @@ func (m *meter) checkPython(ctx context.Context) error {
 
 // startMaster starts a master and waits until it answers.
 func (m *meter) startMaster(ctx context.Context) error {
-	var addrs [2]string // of its calls and of its admin port
+	var addrs [2]string // for calls, and for metrics
 	for i := range addrs {
 		addr, err := freeAddr()
 		if err != nil {
@@ -85,10 +87,11 @@ func (m *meter) startMaster(ctx context.Context) error {
 		addrs[i] = addr
 	}
 	_, port, _ := net.SplitHostPort(addrs[0])
-	_, admin, _ := net.SplitHostPort(addrs[1])
-	cmd := exec.Command(m.o.Master, "--rpc_address=127.0.0.1", "--rpc_port="+port, "--metrics_host=127.0.0.1", "--metrics_port="+admin)
-	says := func([]byte) (string, bool) { return addrs[0], true } // it logs something first of all
-	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout, Ready: says})
+	_, metricsPort, _ := net.SplitHostPort(addrs[1])
+	cmd := exec.Command(m.o.Master, "--rpc_address=127.0.0.1", "--rpc_port="+port,
+		"--metrics_host=127.0.0.1", "--metrics_port="+metricsPort)
+	ready := func([]byte) (string, bool) { return addrs[0], true } // any line; awaitMaster waits for an answer
+	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout, Ready: ready})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -97,6 +100,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 	return m.awaitMaster(ctx)
 }
 
+// awaitMaster waits until the master answers a call.
 func (m *meter) awaitMaster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 	defer cancel()
@@ -104,7 +108,7 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // nothing is lost with it
+	defer func() { _ = client.Close() }() // it always returns nil
 	for {
 		_, err := client.Exists(ctx, []string{"ready"})
 		if err == nil {
@@ -118,6 +122,7 @@ func (m *meter) awaitMaster(ctx context.Context) error {
 	}
 }
 
+// freeAddr returns an address of loopback that was free a moment ago.
 func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,9 +136,9 @@ func freeAddr() (string, error) {
 func (m *meter) startHitline(ctx context.Context) error {
 	m.hitlineAddr = "ipc://" + m.path("hitline.sock")
 	cmd := exec.Command(m.o.Hitline, "serve", "--listen", m.hitlineAddr, "--backend", "mooncake")
-	cmd.Env = append(withoutHitline(os.Environ()), "HITLINE_LOG_FORMAT=json",
+	cmd.Env = append(neutralEnv(os.Environ()), "HITLINE_LOG_FORMAT=json",
 		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
-		// The longest lookups take a master a second, which vLLM waits for.
+		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
 	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout})
 	if err != nil {

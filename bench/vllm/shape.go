@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// Models whose groups are asked for.
+// Models of a shape: their KV cache groups count, no model is run.
 const (
 	// Llama has full attention with eight KV heads, so that each tensor-parallel rank has keys of
-	// its own: one key for each block of 16 tokens and rank.
+	// its own. There is one key for each block of 16 tokens and rank.
 	Llama = "llama"
-	// Hybrid has the groups of DeepSeek V4, which vLLM pull request 46906 reports on: MLA in
-	// blocks of 256 tokens beside four sliding windows in blocks of 64, 64, 4 and 8 tokens,
-	// with hashes of 4 tokens. All tensor-parallel ranks share its keys.
+	// Hybrid has the groups of DeepSeek V4, which vLLM pull request 46906 reports on. MLA has
+	// blocks of 256 tokens; four sliding windows have blocks of 64, 64, 4 and 8 tokens. A hash
+	// covers 4 tokens. All tensor-parallel ranks share its keys.
 	Hybrid = "hybrid"
 )
 
 const (
 	// maxHashes keeps a request below the 64 MiB that hitline takes by default, at 32 bytes a hash.
 	maxHashes = 2_000_000
-	// maxCrowdHashes bounds the prompts of several engines at a time: longer ones measure
-	// how two cores are shared, and nothing else.
-	maxCrowdHashes = 2048
-	// fewKeys is how many keys are stored for a shape and presence, about, if they are more than
-	// one chain's: chains enough that a request is not in the caches.
-	fewKeys = 30_000
+	// maxSharedHashes bounds the prompts of several engines at a time. Longer ones measure only
+	// how the engines share a machine's cores.
+	maxSharedHashes = 2048
+	// minKeys is about how many keys are stored for a shape and presence, or those of one chain
+	// if they are more. So many keys do not stay in the CPU's caches from one request to the next.
+	minKeys = 30_000
 )
 
-// Shape is what engines ask for.
+// Shape is what one measurement varies: a model, and how many engines ask for how long prompts.
 type Shape struct {
 	Model   string // Llama or Hybrid
 	TP      int    // tensor-parallel size
@@ -35,14 +35,15 @@ type Shape struct {
 	Engines int    // that ask at the same time
 }
 
-// Shapes returns the shapes of all combinations that make sense: several engines ask with one
-// rank, for short prompts. The hybrid model has one shape, of hybridHashes, 0 for none.
+// Shapes returns the shapes of all combinations, but several engines ask for short prompts only,
+// at the first of tps. The hybrid model has one shape, with prompts of hybridHashes and the
+// largest of tps; none if hybridHashes is 0.
 func Shapes(hashes, tps, engines []int, hybridHashes int) []Shape {
 	var shapes []Shape
 	for _, n := range engines {
 		for _, tp := range tps {
 			for _, h := range hashes {
-				if n == 1 || tp == tps[0] && h <= maxCrowdHashes {
+				if n == 1 || tp == tps[0] && h <= maxSharedHashes {
 					shapes = append(shapes, Shape{Llama, tp, h, n})
 				}
 			}
@@ -54,7 +55,7 @@ func Shapes(hashes, tps, engines []int, hybridHashes int) []Shape {
 	return shapes
 }
 
-// problem returns what is wrong with the shape, nothing if it is in order.
+// problem returns what is wrong with the shape, empty if nothing is.
 func (s Shape) problem() string {
 	switch {
 	case s.Hashes < 1 || s.Hashes > maxHashes:
@@ -117,7 +118,7 @@ func (s Shape) firstBlock() int {
 }
 
 // numChains returns how many chains are asked for in turn.
-func (s Shape) numChains() int { return max(1, min(16, fewKeys/(s.Hashes*s.TP))) }
+func (s Shape) numChains() int { return max(1, min(16, minKeys/(s.Hashes*s.TP))) }
 
 // Presence is how much of a chain is stored.
 type Presence string

@@ -39,7 +39,7 @@ func TestValidate(t *testing.T) {
 		"0 engines":                            func(o *Options) { o.Shapes = []Shape{{Llama, 1, 1, 0}} },
 		"127 hashes of the hybrid model; give": func(o *Options) { o.Shapes = []Shape{{Hybrid, 1, 127, 1}} },
 		"0 rounds":                             func(o *Options) { o.Rounds = 0 },
-		"0s for each figure":                   func(o *Options) { o.Cell = 0 },
+		"0s for each shape and presence":       func(o *Options) { o.Cell = 0 },
 		"a timeout of 0s":                      func(o *Options) { o.Timeout = 0 },
 	} {
 		o := good

@@ -47,9 +47,9 @@ than hitline. What is not on this machine is left out, and the report says why;
 with --only it is an error.
 
 With --vllm RELEASE the only rival is that release's own lookup client and
-server, over one Mooncake master that has the same keys for both: those of
-prompts that are stored whole, by half, or without their first block. Both are
-asked from Python, as an engine asks. It needs one with pyzmq and Mooncake:
+server. Both are asked from Python, as an engine asks, over one Mooncake master
+with keys of prompts that are stored whole, by half, or without their first
+block. Flags for other rivals, cores and hits do not go with it. Python needs
     python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
 
 Linux only. Leave the machine alone while it runs.
@@ -75,11 +75,11 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or\nrandom")
 	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
 	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
-	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq\n(default python3 on PATH)")
+	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also\nwith Mooncake (default python3 on PATH)")
 	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this\nprogram, then on PATH)")
 	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
 	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
-	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default")
+	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default\n(with --vllm that of the Python)")
 	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may\nrun on")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of all servers, likewise")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")

@@ -12,7 +12,7 @@ import (
 	"github.com/hitline/hitline/bench/vllm"
 )
 
-// vllmFlags are the flags of hitbench compare that matter with --vllm only; written by cobra.
+// vllmFlags are the flags of hitbench compare that count only with --vllm, and --vllm itself.
 type vllmFlags struct {
 	release      string
 	tps, engines []int
@@ -22,14 +22,14 @@ type vllmFlags struct {
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.release, "vllm", "", "`release` of vLLM whose own lookup is the only\nrival; its modules are fetched from PyPI, 1 MB")
 	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`\n")
-	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `engines` that ask at a time\n")
+	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at\na time\n")
 	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt\nof the hybrid model, or 0")
 }
 
-// Defaults of --hashes and --seconds with --vllm: prompts of 256 tokens to 2 million, and time
-// enough for lookups that take a second.
+// vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.
 var vllmHashes = []int{16, 256, 1875, 16384, 131072}
 
+// vllmSeconds is the default of --seconds with --vllm: the longest lookups take a second.
 const vllmSeconds = 3
 
 // compareVLLM compares with a release of vLLM and prints the report.
@@ -41,7 +41,10 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 	if !changed("seconds") {
 		seconds = vllmSeconds
 	}
-	for _, name := range []string{"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server", "client-core", "server-core", "hash-block-tokens"} {
+	for _, name := range []string{
+		"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
+		"client-core", "server-core", "hash-block-tokens",
+	} {
 		if changed(name) {
 			return fmt.Errorf("%w: --%s does not go with --vllm", errUsage, name)
 		}
@@ -81,10 +84,10 @@ func (a *app) watchVLLM(ctx context.Context, o vllm.Options) (vllm.Report, error
 	return vllm.Run(ctx, o)
 }
 
-// vllmVerdict returns an error if an answer was not equal.
+// vllmVerdict returns an error if answers differ.
 func vllmVerdict(r vllm.Report) error {
 	if r.Wrong() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d answers are not those of vLLM %s", r.Wrong(), r.Release)
+	return fmt.Errorf("%d answers differ, of hitline, vLLM %s or two engines", r.Wrong(), r.Release)
 }

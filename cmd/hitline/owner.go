@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// errOwnerEnded is the cause of a context that ended with the owner.
+// errOwnerEnded is the cause of a context that ended because standard input did.
 var errOwnerEnded = errors.New("standard input ended")
 
-// owner is the program that started serve as its own. It holds the other end of standard
-// input, which ends however the owner ends.
+// owner ties serve to the program that started it. That program holds the other end of the
+// pipe that is standard input. The kernel closes that end however the program ends.
 type owner struct {
 	exitOnEOF bool
 	removeDir string // "" for none
@@ -24,26 +24,27 @@ func ownerFlags(cmd *cobra.Command) *owner {
 	o := &owner{}
 	f := cmd.Flags()
 	f.BoolVar(&o.exitOnEOF, "exit-on-stdin-eof", false, "stop when standard input ends, as on SIGTERM")
-	f.StringVar(&o.removeDir, "remove-dir", "", "`folder` of its own to remove at the end, if it is\nempty then")
+	f.StringVar(&o.removeDir, "remove-dir", "", "`folder` to remove when it stops, if it is empty\nthen")
 	return o
 }
 
-// follow has the context of cmd end with the owner. The function that it returns is called
-// at the end and removes the folder.
+// follow sets a context on cmd that also ends with standard input, if exitOnEOF is set. The
+// caller calls end when serve has ended: it cancels the context and removes the folder.
 func (o *owner) follow(cmd *cobra.Command) (end func()) {
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	cmd.SetContext(ctx)
 	if o.exitOnEOF {
-		// It cannot be interrupted: it ends with the owner or with this process.
+		// A read of standard input cannot be interrupted. The goroutine ends with standard
+		// input or with this process.
 		go func() {
-			_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // an error is an end, too
+			_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // an error counts as the end
 			cancel(errOwnerEnded)
 		}()
 	}
 	return func() {
 		cancel(nil)
 		if o.removeDir != "" {
-			_ = os.Remove(o.removeDir) // one that is not empty is not removed
+			_ = os.Remove(o.removeDir) // fails for a folder that is not empty, which stays
 		}
 	}
 }

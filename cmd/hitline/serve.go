@@ -36,8 +36,9 @@ avx2, neon) forces the kernels.
 
 It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
-second signal stops it at once. A program that starts it as its own gives it a
-pipe as standard input: with --exit-on-stdin-eof it stops with that program.`,
+second signal stops it at once. With --exit-on-stdin-eof it also stops when
+standard input ends. A program that starts it gives it a pipe: then it stops
+with that program, however that ends. It ignores signals after that.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
 		Args:    refuseArgs,
 	}
@@ -272,7 +273,8 @@ type runningServer interface {
 }
 
 // wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within
-// drainTimeout and returns nil, unless srv has stopped by itself or a second signal comes.
+// drainTimeout and returns nil. It returns an error if srv has stopped by itself, or if a second
+// signal comes. After the end of ctx it ignores signals.
 func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout time.Duration, logger *slog.Logger) error {
 	var why string
 	select {
@@ -280,7 +282,7 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		why = s.String()
 	case <-ctx.Done():
 		why = context.Cause(ctx).Error()
-		signals = nil // one that comes now is no second one
+		signals = nil // a signal after this is not a second one
 	case <-srv.Done():
 		if err := srv.Err(); err != nil {
 			return fmt.Errorf("the server stopped by itself: %w", err)

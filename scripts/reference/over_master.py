@@ -30,7 +30,7 @@ from modules import Reference
 for name in ("mooncake", "mooncake.store"):  # vLLM's modules are given a stub
     del sys.modules[name]
 
-SEGMENT = 4 << 30  # bytes of the store, more than all keys take
+SEGMENT = 4 << 30  # bytes of the store: more than all keys take, so that none is evicted
 BUFFERS = 16 << 20  # bytes of a store client
 REAL = ("hitline", "xxhash", "zmq")  # packages that are not stubbed
 PUT_AT_ONCE = 2000  # keys
@@ -54,7 +54,7 @@ def new_store(master, segment):
 
 
 class Connected:
-    """A store client that needs no setup, as the worker's own constructor calls for it."""
+    """A store client that is set up already: the setup that the worker's constructor calls does nothing."""
 
     def __init__(self, store):
         self.batch_is_exist = store.batch_is_exist

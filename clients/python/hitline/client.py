@@ -598,13 +598,14 @@ class _Requests:
         return False
 
     def _wait(self, event: int, deadline: float) -> bool:
-        """Waits until the connection is _READABLE or _WRITABLE, was ended or has failed. Tells
-        whether that was before the deadline."""
+        """Waits until the connection is _READABLE or _WRITABLE, or has ended or failed. Returns
+        False if the deadline comes first."""
         seconds = deadline - time.monotonic()
         return seconds > 0 and self._poll(event, seconds)
 
     def _poll(self, event: int, seconds: float) -> bool:
-        # A socket with a timeout of its own takes three more system calls a request.
+        """Waits like _wait, at most the given seconds. The socket does not block: with a timeout
+        of its own a request would take three more system calls."""
         sock = self._sock
         assert sock is not None
         if hasattr(select, "poll"):
@@ -654,7 +655,7 @@ class _Requests:
             raise OSError("the client is closed")
         sock.settimeout(_remaining(deadline))
         sock.connect(target)
-        sock.settimeout(0)  # from now on it is waited for by _poll
+        sock.settimeout(0)  # from now on _poll waits for it
 
     def _back_off(self) -> None:
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
@@ -729,7 +730,7 @@ class _Requests:
                 raise RequestTimeout(f"{self.address} did not answer in time")
             try:
                 chunk = self._sock.recv(64 << 10)
-            except BlockingIOError:  # it was readable for a moment
+            except BlockingIOError:  # it is no longer readable
                 continue
             except OSError as error:
                 lost = ConnectionFailed if data else _Lost

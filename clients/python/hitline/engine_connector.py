@@ -1,4 +1,5 @@
-"""Wraps methods of vLLM's MooncakeStoreConnector, so that its scheduler side's client hears of them."""
+"""Wraps methods of vLLM's MooncakeStoreConnector, so that their calls reach the client of its
+scheduler side."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ _Client = TypeVar("_Client")
 
 
 class Wrapper(NamedTuple):
-    """What takes the place of a method."""
+    """How a method is wrapped."""
 
-    parameters: list[str]  # of the method, self included
-    make: Callable[[Callable[..., Any]], Callable[..., Any]]  # is given the method
+    parameters: list[str]  # names of the method's, self included
+    make: Callable[[Callable[..., Any]], Callable[..., Any]]  # takes the method and returns its replacement
 
 
 def wrap(wrappers: Mapping[str, Wrapper]) -> str:
-    """Has the connector class of this process wrapped, each method once. Returns what
-    differs from the class in vLLM's releases; then none is wrapped. Empty if nothing does,
-    or if the module was not imported."""
+    """Wraps methods of the connector class of this process, by name, each method once. If the
+    class differs from that of vLLM's releases, it wraps none and returns the difference.
+    Otherwise it returns "", also if the module was not imported."""
     module = sys.modules.get(CONNECTOR)
     if module is None:  # what builds the scheduler side is not that connector
         return ""

@@ -113,7 +113,7 @@ def _report_output(output: Callable[..., Any]) -> Callable[..., Any]:
     return update_connector_output
 
 
-# The methods of the connector that are wrapped.
+# By name of the connector's method.
 _WRAPPERS = {
     "update_state_after_alloc": Wrapper(["self", "request", "blocks", "num_external_tokens"], _report_alloc),
     "update_connector_output": Wrapper(["self", "connector_output"], _report_output),

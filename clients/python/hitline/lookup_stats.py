@@ -1,9 +1,9 @@
 """Feeds lookups to vLLM's own statistics, as its operation lookup_exists.
 
-vLLM's worker records each lookup that it answers: how long it took, how many keys of the
-store it asked for, and whether that failed. With the plug-in the worker answers none. So
-MeasuredClient records those of the scheduler's side, and the connector of this process
-returns them when the scheduler asks it for statistics, which it does at every step.
+vLLM's worker records each lookup that it answers: its duration, how many keys of the store it
+asked for, and whether it failed. With the plug-in the worker answers none. So MeasuredClient
+records the lookups of the scheduler's side. The scheduler asks the connector of this process
+for statistics at every step, and is given them.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ __all__ = ["MeasuredClient", "num_keys"]
 
 OPERATION = "lookup_exists"
 
-# The module, beside that of the connector, that has the class of the statistics.
+# The module that has the class of the statistics. It is in the connector's package.
 METRICS = engine_connector.CONNECTOR.rpartition(".")[0] + ".metrics"
 
-# The oldest records are dropped beyond this number: a scheduler that does not step takes none.
+# The oldest records are dropped beyond this number. A scheduler that does not step takes none.
 MOST_RECORDS = 4096
 
 
 class _Record(NamedTuple):
-    seconds: float
-    keys: int
+    seconds: float  # from the call of the lookup to its end, waiting included
+    keys: int  # see num_keys
     failed: bool
 
 
 class MeasuredClient(LookupKeyClient):
-    """A client whose lookups are fed to the statistics of the connector of this process."""
+    """A client whose lookups are added to the statistics of the connector of this process."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        # Filled by whatever thread looks up, emptied by the scheduler's.
+        # Any thread that looks up appends, the scheduler's thread removes.
         self._records: collections.deque[_Record] = collections.deque(maxlen=MOST_RECORDS)
         difference = engine_connector.wrap(_WRAPPERS)
         if difference:
-            self._logger.warning("vLLM's statistics of lookups are not fed: %s", difference)
+            self._logger.warning("vLLM's statistics have no lookups: %s", difference)
 
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         started = time.perf_counter()
@@ -59,7 +59,7 @@ class MeasuredClient(LookupKeyClient):
                 self._records.append(_Record(time.perf_counter() - started, keys, failed))
 
     def _take_stats(self) -> Any:
-        """Those since the last call, as the worker has them; None if there are none."""
+        """The statistics since the last call, in the worker's class; None if there are none."""
         if not self._records:
             return None
         stats = importlib.import_module(METRICS).MooncakeStoreConnectorStats()
@@ -71,10 +71,10 @@ class MeasuredClient(LookupKeyClient):
 
 
 def num_keys(pool: Mapping[str, Any] | None, num_tokens: int, num_hashes: int) -> int:
-    """How many keys vLLM's worker would ask for in a lookup in a pool, given as a server
-    describes it: each position of each group, once for each of its ranks. Positions that no
-    hit can need, of groups with a window shorter than the alignment, are counted too. If
-    the pool is not known, the number of hashes."""
+    """How many keys vLLM's worker would ask for in a lookup: each position of each group, once
+    for each of its ranks. Positions that no hit can need are counted too; there are some in
+    groups with a window shorter than the alignment. pool is the server's reply that describes
+    it; if it is None, the number of hashes is returned."""
     if pool is None:
         return num_hashes
     alignment = pool["alignment"]

@@ -1,16 +1,16 @@
-"""A hitline server of the engine's own, which HITLINE_ADDRESS=auto asks for.
+"""A hitline server of the engine's own, for HITLINE_ADDRESS=auto.
 
-OwnServer runs `hitline serve`, on a unix socket in a folder that only this user may enter.
-The program's standard input is a pipe whose other end this process holds. The pipe ends
-with this process, however that ends; then the program ends, and removes the socket and the
-folder. A process forked from this one closes its copy of that end.
+OwnServer runs `hitline serve` on a unix socket, in a folder that only this user may enter.
+This process holds the other end of the pipe that is the program's standard input. The kernel
+closes that end however this process ends. Then the program stops, and removes the socket and
+the folder. A process forked from this one closes its copies of the pipes.
 
-The program is started by way of a shell that ends at once, so that it is no child of this
-process. When vLLM shuts an engine down and that takes longer than 5 s, it kills all of the
-engine's descendants and then the engine: nobody would be left to remove the folder.
+A shell starts the program and ends at once, so the program is no child of this process. If an
+engine's shutdown takes longer than 5 s, vLLM kills all of its descendants, and then the
+engine. Then a child could not remove the folder.
 
-A thread hands the lines of the program's log to a logger, and starts the program again when
-it has ended.
+A thread passes the lines of the program's log to a logger, and starts the program again when
+it has ended. (docs/decisions/0021-own-server.md)
 """
 
 from __future__ import annotations
@@ -36,33 +36,35 @@ __all__ = ["OwnServer", "ProgramMissing", "WrongConfiguration", "find_program"]
 
 PROGRAM = "hitline"
 
-# How long close waits for the program to end, and then for its end by SIGKILL.
+# How long, in seconds, close waits for the program to stop, and again after SIGKILL. It is
+# also the longest wait for the shell.
 STOP_TIMEOUT = 5.0
 
-# How long a check of its configuration may take.
+# The longest wait for `hitline serve --check`, in seconds.
 CHECK_TIMEOUT = 5.0
 
-# Starts a program in the background and prints its process id. Without the third descriptor
-# a shell gives it no standard input.
+# Starts a program in the background and prints its process id. A shell gives a program in
+# the background /dev/null as standard input, so descriptor 3 keeps the pipe.
 DETACH = 'exec 3<&0; "$@" <&3 3<&- >/dev/null & echo $!'
 
-# A program that ends is started again at once, one that ends again within LASTING seconds
-# after FIRST_DELAY, doubling up to LONGEST_DELAY.
-LASTING = 10.0
+# A program that ends is started again at once. One that then runs for less than STABLE_AFTER
+# is started again after FIRST_DELAY, which doubles up to LONGEST_DELAY. All are in seconds.
+STABLE_AFTER = 10.0
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 5.0
 
-# Bytes of a line of the log that are handed on.
+# Longest part of a line of the log, in bytes, that is passed on.
 MAX_LINE = 8192
 
-# Bytes of the temporary folder's path: that of a socket has at most 107, of which
-# /hitline-0123456789abcdef/lookup.sock takes 37.
+# Longest path of the temporary folder, in bytes. The path of a socket has at most 107, of
+# which /hitline-0123456789abcdef/lookup.sock takes 37.
 MAX_FOLDER = 70
 
 # The program's exit code for a wrong configuration or command line.
 EXIT_CONFIGURATION = 2
 
-# Variables that the program is given unless they are set. One connection needs one event loop.
+# Variables of the program unless this process has them. One engine has one connection, which
+# needs one event loop.
 DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s"}
 
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
@@ -89,13 +91,13 @@ def find_program() -> str:
 
 
 # This process's ends of the pipes to programs. A forked process must not hold them. The lock
-# keeps a fork from coming between the creation of a pipe and its entry here.
+# is held while a pipe is created and added, so that no fork comes between.
 _pipes: set[IO[bytes]] = set()
 _pipes_lock = threading.RLock()
 
 
 def _close_pipes() -> None:
-    """Runs in a forked process."""
+    """Closes the pipes of the parent. A forked process calls it first, with the lock held."""
     for pipe in _pipes:
         with contextlib.suppress(OSError):
             pipe.close()
@@ -114,8 +116,8 @@ class _Detached:
     def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
         pipe = subprocess.PIPE
         with _pipes_lock:
-            # Unbuffered, the pipes can be closed by any thread. In a session of its own the
-            # program gets no signal of the engine's terminal.
+            # Any thread can close unbuffered pipes. In a session of its own the program gets
+            # no signal of the engine's terminal.
             shell = subprocess.Popen(
                 ["/bin/sh", "-c", DETACH, "sh", *command],
                 bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True,
@@ -134,7 +136,7 @@ class _Detached:
             shell.stdout.close()
 
     def lines(self) -> Iterator[bytes]:
-        """The lines that it writes, cut to MAX_LINE, until it ends."""
+        """The lines of its standard error, cut to MAX_LINE, until it ends."""
         pending = b""
         while chunk := self._stderr.read(1 << 16):
             *lines, pending = (pending + chunk).split(b"\n")
@@ -145,7 +147,7 @@ class _Detached:
             yield pending
 
     def terminate(self) -> None:
-        """Has it end, as it does with this process."""
+        """Closes its standard input, so that it stops."""
         self._close(self._stdin)
 
     def kill(self) -> None:
@@ -167,8 +169,9 @@ class _Detached:
 class OwnServer:
     """A server that runs from start until close, or until this process ends.
 
-    program is its path; settings are variables for it, before those of this process, which
-    have the last word. Its configuration is `hitline serve`'s, with the backend mooncake.
+    program is the path of hitline. settings are variables for it; those of this process
+    override them. The backend is mooncake. close may be called by any thread and again, the
+    other methods by the thread that built it.
     """
 
     def __init__(self, program: str, settings: Mapping[str, str], logger: logging.Logger) -> None:
@@ -179,7 +182,7 @@ class OwnServer:
             program, "serve", "--listen", self.address, "--backend", "mooncake",
             "--exit-on-stdin-eof", "--remove-dir", self._folder,
         ]  # fmt: skip
-        # The lines of the log are read here.
+        # _log reads lines of JSON.
         self._environ = {**DEFAULTS, **settings, **os.environ, "HITLINE_LOG_FORMAT": "json"}
         self._logger = logger
         self._lock = threading.Lock()
@@ -189,22 +192,25 @@ class OwnServer:
         self._thread = threading.Thread(target=self._run, name="hitline-server", daemon=True)
 
     def check(self) -> None:
-        """Raises WrongConfiguration if the server would not start with its configuration."""
+        """Raises WrongConfiguration if `hitline serve --check` refuses the configuration. A check
+        that cannot be run, or takes longer than CHECK_TIMEOUT, counts as passed."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 [*self._command, "--check"],
                 env=self._environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_TIMEOUT,
             )  # fmt: skip
             if done.returncode == EXIT_CONFIGURATION:
-                said = done.stderr[:MAX_LINE].decode("utf-8", "replace").strip().removeprefix("hitline: ")
-                raise WrongConfiguration(f"{self._command[0]} serve does not start: {said}")
+                reason = done.stderr[:MAX_LINE].decode("utf-8", "replace").strip().removeprefix("hitline: ")
+                raise WrongConfiguration(f"{self._command[0]} serve does not start: {reason}")
 
     def start(self) -> None:
+        """Starts the server in the background. It may be called once."""
         atexit.register(self.close)
         self._thread.start()
 
     def wait_ready(self, timeout: float) -> bool:
-        """Waits until the server takes connections, and tells whether it does."""
+        """Waits at most timeout seconds until the server accepts connections, and tells whether
+        it does."""
         deadline = time.monotonic() + timeout
         while not self._takes_connections():
             if time.monotonic() >= deadline or self._stopping.is_set():
@@ -213,8 +219,9 @@ class OwnServer:
         return True
 
     def close(self) -> None:
-        """Ends the server and removes its folder."""
-        if os.getpid() != self._pid:  # it is not the server of this process
+        """Stops the server and waits until its folder is removed, at most 2 * STOP_TIMEOUT. In a
+        forked process it does nothing."""
+        if os.getpid() != self._pid:  # forked from the process that has the server
             return
         atexit.unregister(self.close)
         with self._lock:
@@ -238,16 +245,16 @@ class OwnServer:
         short_lives, delay = 0, 0.0
         while not self._stopping.wait(delay):
             started = time.monotonic()
-            how = self._run_once()
+            what = self._run_once()
             if self._stopping.is_set():
                 return
-            short_lives = short_lives + 1 if time.monotonic() - started < LASTING else 1
+            short_lives = short_lives + 1 if time.monotonic() - started < STABLE_AFTER else 1
             delay = min(FIRST_DELAY * 2 ** (short_lives - 2), LONGEST_DELAY) if short_lives > 1 else 0.0
             again = f"in {delay:.2f} s" if delay else "at once"
-            self._logger.warning("the engine's own hitline %s; it is started again %s", how, again)
+            self._logger.warning("the engine's own hitline %s; it is started again %s", what, again)
 
     def _run_once(self) -> str:
-        """Runs the program in a fresh folder until it ends, and tells how that came."""
+        """Runs the program in a new folder until it ends. Returns what happened, for the log."""
         try:
             os.mkdir(self._folder, 0o700)
         except OSError as error:
@@ -275,7 +282,7 @@ class OwnServer:
             record = json.loads(text)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict):  # what it says when it fails
+        if not isinstance(record, dict):  # not a line of the log: a message of the shell, or of a failure
             if text:
                 self._logger.error("hitline: %s", text.removeprefix("hitline: "))
             return
@@ -286,11 +293,11 @@ class OwnServer:
 
 
 def _value(value: object) -> str:
-    """The text of an attribute of a line, in quotes if it has more than one word."""
+    """The text of an attribute of a line, as JSON unless it is a plain word."""
     return value if isinstance(value, str) and value.isprintable() and " " not in value else json.dumps(value)
 
 
 def _temporary_folder() -> str:
-    """The folder for the server's own. Most are short enough for the path of a socket."""
+    """The folder that is to have the server's: /tmp if TMPDIR is too long for a socket."""
     folder = tempfile.gettempdir()
     return folder if len(os.fsencode(folder)) <= MAX_FOLDER else "/tmp"

@@ -94,7 +94,7 @@ _workers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 class _Settings(NamedTuple):
     address: str  # AUTO if program is not empty
-    program: str  # that the engine runs as its own server, "" for none
+    program: str  # path of hitline for a server of the engine's own, "" for none
     timeout: float
     release: str
     on_mismatch: str  # one of ON_MISMATCH
@@ -216,8 +216,8 @@ def _pool_name() -> str:
 
 
 class _EngineClient(LoadTrackingClient, MeasuredClient):
-    """The client of an engine, and its own server if it has one. What both log goes where
-    vLLM's own lines go."""
+    """The client of an engine, and the engine's own server if it has one. Both log by the logger
+    vllm.hitline."""
 
     _logger = logger
     _serves_without_pools = True
@@ -240,7 +240,8 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
 
     def _start_server(self, server: OwnServer) -> None:
-        """Raises WrongConfiguration if it would not start, and the engine is not to start then."""
+        """Starts the engine's own server. If its configuration is refused, it raises
+        WrongConfiguration, or with HITLINE_ON_MISMATCH=miss warns."""
         try:
             server.check()
         except WrongConfiguration as error:
@@ -326,16 +327,18 @@ def _dies_of_failed_loads(release: str, reply: dict[str, Any]) -> bool:
 
 def _store_settings() -> dict[str, str]:
     """Variables of the engine's own server, from the engine's configuration of Mooncake. The
-    server reads the address of the master from the same file itself."""
+    server itself reads the address of the master from that file."""
     try:
         config = importlib.import_module(MODULES[0]).MooncakeStoreConfig.load_from_config()
-    except Exception:  # the server says what is wrong, unless it is configured otherwise
+    except Exception:  # if the server needs the file, it says what is wrong with it
         return {}
     tenant = getattr(config, "tenant_id", None)  # before 0.28.0 there is none
     return {"HITLINE_BACKEND_MOONCAKE_TENANT": tenant} if isinstance(tenant, str) else {}
 
 
 def _close_client(shutdown: Callable[..., Any]) -> Callable[..., Any]:
+    """Closes the client, and so the engine's own server, before the connector shuts down."""
+
     def close_and_shutdown(self: Any) -> Any:
         client = engine_connector.client_of(self, _EngineClient)
         if client is not None and "_hitline_deleted" not in vars(self):
@@ -346,8 +349,8 @@ def _close_client(shutdown: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keep_client(delete: Callable[..., Any]) -> Callable[..., Any]:
-    """vLLM's __del__ calls shutdown, too. It may run in any thread, even inside one of the
-    client's own calls, so it must not close the client."""
+    """Marks a connector that is deleted, so that its shutdown does not close the client: vLLM's
+    __del__ calls shutdown. It may run in any thread, even inside a call of the client."""
 
     def __del__(self: Any) -> None:
         self._hitline_deleted = True
@@ -356,7 +359,7 @@ def _keep_client(delete: Callable[..., Any]) -> Callable[..., Any]:
     return __del__
 
 
-# The methods of the connector with which an engine ends. vLLM does not close the client.
+# By name of the connector's method. They end an engine, and vLLM does not close the client.
 _SHUTDOWN = {"shutdown": Wrapper(["self"], _close_client), "__del__": Wrapper(["self"], _keep_client)}
 
 
