@@ -33,14 +33,26 @@ func GetFor(n int) *Buffer {
 	return Get()
 }
 
-// keep adds an array to the list, unless it is above maxKept or the list is full. The caller
-// must not use the array afterwards.
+// keep adds an array to the list, unless it is above maxKept. If the list is full, the larger of
+// the array and the list's first one stays. The caller must not use the array afterwards.
 func keep(array []byte) {
 	if cap(array) > maxKept {
 		return
 	}
 	select {
 	case keptArrays <- array[:0]:
+		return
 	default:
+	}
+	select {
+	case first := <-keptArrays:
+		if cap(first) > cap(array) {
+			array = first
+		}
+	default:
+	}
+	select {
+	case keptArrays <- array[:0]:
+	default: // others were faster
 	}
 }

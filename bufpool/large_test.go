@@ -45,6 +45,11 @@ func TestGetFor(t *testing.T) {
 	require.Len(t, keptArrays, numKept)
 	require.Less(t, cap(GetFor(3<<20).B), 2<<20)
 	require.Len(t, keptArrays, numKept, "those that were too short are still kept")
+	large := release(4 << 20)
+	release(2 << 20)
+	b = GetFor(3 << 20)
+	require.NotZero(t, cap(b.B), "the larger one stays")
+	require.Same(t, large, &b.B[:1][0])
 }
 
 func TestGetForInDebugBuilds(t *testing.T) {

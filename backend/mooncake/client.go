@@ -58,12 +58,6 @@ func (c *Client) Exists(ctx context.Context, keys []string) ([]int, error) {
 	if err := c.exist(ctx, keys, answers); err != nil {
 		return nil, c.explainClosed(err)
 	}
-	if code := commonError(answers); code != 0 {
-		if code == storeNotServing || code == storeNotInMode {
-			c.recheckLeader()
-		}
-		return nil, notServing(code)
-	}
 	return answers, nil
 }
 

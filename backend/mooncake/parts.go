@@ -2,7 +2,8 @@ package mooncake
 
 import (
 	"context"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // maxParts bounds the parts that the keys of one call are split into. A master serves each
@@ -16,8 +17,8 @@ const minPartKeys = 2048
 
 // exist asks for keys and writes one answer for each. It splits many keys into parts, each on a
 // connection of its own, and asks for them at the same time. It waits for one connection, and
-// takes more only if they are free. It returns when all parts have ended, with the error of the
-// first failed part in the order of the keys.
+// takes more only if they are free. The first part that fails ends the others; exist returns its
+// error when all have ended.
 func (c *Client) exist(ctx context.Context, keys []string, answers []int) error {
 	if err := c.acquire(ctx); err != nil {
 		return err
@@ -26,24 +27,34 @@ func (c *Client) exist(ctx context.Context, keys []string, answers []int) error 
 	for parts < min(maxParts, len(keys)/minPartKeys, cap(c.sem)/2) && c.tryAcquire() { // one call takes at most half
 		parts++
 	}
-	errs := make([]error, parts)
-	ask := func(i int) {
+	if parts == 1 {
 		defer c.release()
+		return c.existPart(ctx, keys, answers)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range parts {
 		from, to := len(keys)*i/parts, len(keys)*(i+1)/parts
-		errs[i] = c.withConn(ctx, func(cn *conn) error {
-			return cn.batchExist(keys[from:to], c.cfg.Tenant, answers[from:to])
+		group.Go(func() error {
+			defer c.release()
+			return c.existPart(ctx, keys[from:to], answers[from:to])
 		})
 	}
-	var others sync.WaitGroup
-	for i := 1; i < parts; i++ {
-		others.Go(func() { ask(i) })
+	return group.Wait()
+}
+
+// existPart asks for keys on one connection. A part whose answers are all the same error of the
+// whole store fails.
+func (c *Client) existPart(ctx context.Context, keys []string, answers []int) error {
+	err := c.withConn(ctx, func(cn *conn) error { return cn.batchExist(keys, c.cfg.Tenant, answers) })
+	if err != nil {
+		return err
 	}
-	ask(0)
-	others.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	code := commonError(answers)
+	if code == storeNotServing || code == storeNotInMode {
+		c.recheckLeader()
+	}
+	if code != 0 {
+		return notServing(code)
 	}
 	return nil
 }

@@ -102,3 +102,43 @@ func TestPartFails(t *testing.T) {
 		return err == nil
 	}, testTimeout, time.Millisecond)
 }
+
+// TestPartNotServing has one part of a call answered as by a master that no longer leads, and the
+// other as before: the call fails, and is no hit of the first part.
+func TestPartNotServing(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	client := newClient(t, Config{Masters: []string{f.addr}})
+	keys, _ := manyKeys(f, 2*minPartKeys)
+	f.setReply(func(q *request, normal []byte) {
+		if q.keys[0] == keys[0] {
+			q.write(normal)
+			return
+		}
+		answers := make([]int, len(q.keys))
+		for i := range answers {
+			answers[i] = storeNotServing
+		}
+		q.write(response(0, q.seq, existBody(answers, false)))
+	})
+	_, err := client.Exists(contextWithin(t, testTimeout), keys)
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+}
+
+// TestPartEndsOthers has one part fail and the other without an answer: the call does not wait for it.
+func TestPartEndsOthers(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	client := newClient(t, Config{Masters: []string{f.addr}})
+	keys, _ := manyKeys(f, 2*minPartKeys)
+	hung := make(chan struct{})
+	defer close(hung)
+	f.setReply(func(q *request, _ []byte) {
+		if q.keys[0] == keys[0] {
+			<-hung
+			return
+		}
+		q.write(response(codeException, q.seq, textBody("boom")))
+	})
+	_, err := client.Exists(contextWithin(t, time.Hour), keys)
+	require.ErrorContains(t, err, "boom")
+	require.Empty(t, client.sem)
+}

@@ -136,8 +136,9 @@ func (c *cell) each(do func(i int, r *role) error) error {
 // at chain number+i.
 func (c *cell) ask(ctx context.Context, name string, number int, duration time.Duration) (round, error) {
 	replies := make([]struct {
-		Micros []float64
-		Hits   map[string]any
+		Micros  []float64
+		Hits    map[string]any
+		Changed [][3]any // a chain, its first answer, and another one
 	}, len(c.engines))
 	err := c.each(func(i int, r *role) error {
 		return r.do(ctx, duration, ask{"ask", name, number + i, duration.Seconds()}, &replies[i])
@@ -145,6 +146,9 @@ func (c *cell) ask(ctx context.Context, name string, number int, duration time.D
 	result := round{hits: map[string]any{}}
 	for _, reply := range replies {
 		result.micros = append(result.micros, reply.Micros...)
+		for _, changed := range reply.Changed {
+			c.reportWrong(name+", twice", fmt.Sprint(changed[0]), changed[1], changed[2])
+		}
 		for chain, hit := range reply.Hits {
 			if known, ok := result.hits[chain]; ok && !reflect.DeepEqual(known, hit) {
 				c.reportWrong(name+", two engines", chain, known, hit)

@@ -10,7 +10,7 @@ import (
 
 // Report is the result of Run.
 type Report struct {
-	Release string `json:"vllm"`
+	Release string `json:"vllm_release"`
 	Python  string `json:"python"` // versions of Python and its packages
 	Rounds  int    `json:"rounds"`
 	Rows    []Row  `json:"rows"`
@@ -58,7 +58,7 @@ func (c *cell) row() Row {
 	r.P50Ratio, r.P99Ratio = r.VLLM.P50/r.Hitline.P50, r.VLLM.P99/r.Hitline.P99
 	var ratios []float64
 	for i, theirs := range c.rounds[vllm] {
-		ratios = append(ratios, quantile(theirs.micros, 0.5)/quantile(c.rounds[hitline][i].micros, 0.5))
+		ratios = append(ratios, median(theirs.micros)/median(c.rounds[hitline][i].micros))
 	}
 	r.P50RatioMin, r.P50RatioMax = slices.Min(ratios), slices.Max(ratios)
 	lookups := float64(c.after.Lookups - c.before.Lookups)
@@ -71,21 +71,26 @@ func (c *cell) row() Row {
 func times(rounds []round) Times {
 	var medians, all []float64
 	for _, r := range rounds {
-		medians = append(medians, quantile(r.micros, 0.5))
+		medians = append(medians, median(r.micros))
 		all = append(all, r.micros...)
 	}
 	slices.Sort(medians)
 	slices.Sort(all)
 	return Times{
-		P50: quantile(medians, 0.5), P50Min: medians[0], P50Max: medians[len(medians)-1],
+		P50: median(medians), P50Min: medians[0], P50Max: medians[len(medians)-1],
 		P99: quantile(all, 0.99), Requests: len(all),
 	}
 }
 
-// quantile returns the element of sorted at q of its length, rounded down: of two elements
-// the median is the second. There must be an element.
+// quantile returns the element of sorted at q of its length, rounded down. There must be one.
 func quantile(sorted []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+// median returns the middle element of sorted, or the mean of the two. There must be one.
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // Wrong returns how many chains of a round had answers that differ, in all rows.
@@ -113,7 +118,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		if s := (Shape{row.Model, row.TP, row.Hashes, row.Engines}); s != last {
 			last = s
 			fmt.Fprintf(&text, "\n%s\n%-8s %12s %12s %8s %16s %12s %12s %8s %10s %10s %7s %7s\n", s,
-				"stored", "vLLM p50", "hitline p50", "ratio", "of the rounds", "vLLM p99", "hitline p99", "ratio", "vLLM keys", "our keys", "rounds", "shared")
+				"stored", "vLLM p50", "hitline p50", "ratio", "min to max", "vLLM p99", "hitline p99", "ratio", "vLLM keys", "hitl. keys", "rounds", "shared")
 		}
 		row.write(&text)
 	}

@@ -19,10 +19,18 @@ import (
 	"github.com/hitline/hitline/scripts/reference"
 )
 
+// maxTempDir bounds the path that the folder lies in, in bytes: the path of a socket has at most
+// 107, and that of vLLM's takes up to 60 with the name of the host.
+const maxTempDir = 32
+
 // prepare writes the folder, and starts the master, hitline and the store, which all shapes
 // share. stop undoes it, also after an error.
 func (m *meter) prepare(ctx context.Context) (err error) {
-	if m.folder, err = os.MkdirTemp("", "hitbench"); err != nil {
+	parent := os.TempDir()
+	if len(parent) > maxTempDir {
+		parent = "/tmp"
+	}
+	if m.folder, err = os.MkdirTemp(parent, "hitbench"); err != nil {
 		return err
 	}
 	if err := os.CopyFS(m.folder, reference.OverMaster); err != nil {
@@ -57,7 +65,10 @@ print(f"Python {platform.python_version()}, pyzmq {zmq.__version__}, Mooncake {f
 func (m *meter) checkPython(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 	defer cancel()
-	output, err := exec.CommandContext(ctx, m.o.Python, "-c", versions).Output()
+	cmd := exec.CommandContext(ctx, m.o.Python, "-c", versions)
+	cmd.Env = neutralEnv(os.Environ()) // as that of the roles
+	cmd.WaitDelay = time.Second
+	output, err := cmd.Output()
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
 	if err != nil || len(lines) < 2 {
 		why := fmt.Sprint(err)

@@ -62,7 +62,9 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 				*failed = a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
 				return
 			}
-			*failed = a.compare(cmd.Context(), f)
+			if *failed = unusedVLLM(cmd.Flags().Changed); *failed == nil {
+				*failed = a.compare(cmd.Context(), f)
+			}
 		},
 	}
 	flags := cmd.Flags()

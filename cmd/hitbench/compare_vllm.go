@@ -32,6 +32,16 @@ var vllmHashes = []int{16, 256, 1875, 16384, 131072}
 // vllmSeconds is the default of --seconds with --vllm: the longest lookups take a second.
 const vllmSeconds = 3
 
+// unusedVLLM refuses flags that do nothing without --vllm.
+func unusedVLLM(changed func(flag string) bool) error {
+	for _, name := range []string{"tp", "engines", "hybrid-hashes"} {
+		if changed(name) {
+			return fmt.Errorf("%w: --%s needs --vllm", errUsage, name)
+		}
+	}
+	return nil
+}
+
 // compareVLLM compares with a release of vLLM and prints the report.
 func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
 	hashes, seconds := f.o.Hashes, f.seconds

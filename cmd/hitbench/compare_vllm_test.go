@@ -26,4 +26,8 @@ func TestCompareVLLMUsage(t *testing.T) {
 		assert.Contains(t, stderr.String(), text)
 		assert.Empty(t, stdout.String())
 	}
+	var stdout, stderr bytes.Buffer
+	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+	assert.Equal(t, exitUsage, a.run(t.Context(), []string{"compare", "--hitline", "/bin/true", "--tp", "8"}))
+	assert.Contains(t, stderr.String(), "wrong usage: --tp needs --vllm\n")
 }

@@ -43,7 +43,7 @@ func (o *owner) follow(cmd *cobra.Command) (end func()) {
 	}
 	return func() {
 		cancel(nil)
-		if o.removeDir != "" {
+		if info, err := os.Lstat(o.removeDir); err == nil && info.IsDir() {
 			_ = os.Remove(o.removeDir) // fails for a folder that is not empty, which stays
 		}
 	}

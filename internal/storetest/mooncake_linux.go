@@ -92,7 +92,7 @@ func mooncakeEnvOnce(release string) (*MooncakeEnv, error) {
 	}
 	if mooncakeEnvs.byRelease[release] == nil {
 		mooncakeEnvs.byRelease[release] = sync.OnceValues(func() (*MooncakeEnv, error) {
-			dir, err := cacheDir("HITLINE_TEST_MOONCAKE", "hitline-test-mooncake", release)
+			dir, err := cacheDir("HITLINE_TEST_MOONCAKE", "hitline-test-mooncake", release+"-pyzmq-"+pyzmqRelease)
 			packages := []string{"mooncake-transfer-engine-non-cuda==" + release, "pyzmq==" + pyzmqRelease}
 			e := &MooncakeEnv{venv: venv{dir: dir, packages: packages}, Release: release}
 			e.verify = e.check

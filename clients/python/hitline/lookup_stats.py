@@ -77,6 +77,13 @@ def num_keys(pool: Mapping[str, Any] | None, num_tokens: int, num_hashes: int) -
     it; if it is None, the number of hashes is returned."""
     if pool is None:
         return num_hashes
+    try:
+        return _num_keys(pool, num_tokens, num_hashes)
+    except (KeyError, TypeError, ZeroDivisionError):  # the reply of another version
+        return num_hashes
+
+
+def _num_keys(pool: Mapping[str, Any], num_tokens: int, num_hashes: int) -> int:
     alignment = pool["alignment"]
     tokens = num_tokens // alignment * alignment
     fine_grained = alignment < pool["pool"]["scheduler_block_size"]

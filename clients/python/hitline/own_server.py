@@ -151,7 +151,7 @@ class _Detached:
         self._close(self._stdin)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
@@ -248,8 +248,9 @@ class OwnServer:
             what = self._run_once()
             if self._stopping.is_set():
                 return
-            short_lives = short_lives + 1 if time.monotonic() - started < STABLE_AFTER else 1
-            delay = min(FIRST_DELAY * 2 ** (short_lives - 2), LONGEST_DELAY) if short_lives > 1 else 0.0
+            short = time.monotonic() - started < STABLE_AFTER
+            short_lives = short_lives + 1 if short else 1
+            delay = _delay(short_lives)
             again = f"in {delay:.2f} s" if delay else "at once"
             self._logger.warning("the engine's own hitline %s; it is started again %s", what, again)
 
@@ -264,17 +265,23 @@ class OwnServer:
                 if self._stopping.is_set():
                     return ""
                 self._running = running = _Detached(self._command, self._environ)
-            self._logger.info("started %s, process %d, for lookups at %s", self._command[0], running.pid, self.address)
-            for line in running.lines():
-                self._log(line)
+            try:
+                self._follow(running)
+            finally:
+                with self._lock:
+                    self._running = None
+                running.close()
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"cannot be started: {error}"
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        with self._lock:
-            self._running = None
-        running.close()
         return "has ended"
+
+    def _follow(self, running: _Detached) -> None:
+        """Logs what the program logs, until it ends."""
+        self._logger.info("started %s, process %d, for lookups at %s", self._command[0], running.pid, self.address)
+        for line in running.lines():
+            self._log(line)
 
     def _log(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
@@ -290,6 +297,12 @@ class OwnServer:
         record.pop("time", None)
         words = [str(record.pop("msg", "")), *(f"{name}={_value(value)}" for name, value in record.items())]
         self._logger.log(level, "hitline: %s", " ".join(words))
+
+
+def _delay(short_lives: int) -> float:
+    """Seconds until the next start, after so many short lives in a row."""
+    doublings = min(short_lives - 2, 16)  # more make no difference
+    return min(FIRST_DELAY * 2**doublings, LONGEST_DELAY) if short_lives > 1 else 0.0
 
 
 def _value(value: object) -> str:

@@ -132,6 +132,8 @@ class Bounds(unittest.TestCase):
             (fine, 102, 25, 5 * 25),
             (fine, 40, 25, 5 * 10),
             (block, -1, 0, 0),
+            ({"alignment": 0}, 64, 9, 9),
+            ({**block, "groups": None}, 64, 9, 9),
         ):
             with self.subTest(pool=pool, tokens=tokens):
                 self.assertEqual(num_keys(pool, tokens, hashes), want)

@@ -237,6 +237,10 @@ class Programs(OwnServers):
         ended = "the engine's own hitline has ended; it is started again "
         self.assertEqual(warnings[:5], [ended + "at once", *(f"{ended}in {s} s" for s in ("0.05", "0.10", "0.10", "0.10"))])
 
+    def test_delays(self) -> None:
+        self.assertEqual([own_server._delay(n) for n in (1, 2, 3, 4)], [0.0, 0.05, 0.1, 0.2])
+        self.assertEqual([own_server._delay(n) for n in (9, 50, 5000)], [own_server.LONGEST_DELAY] * 3)
+
     def test_a_program_that_cannot_be_run(self) -> None:
         with self.server(str(self.folder / "gone")) as server:
             (text, *_) = eventually(lambda: self.log.texts("WARNING"), [])
