@@ -10,9 +10,10 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/hitline/hitline/bench/internal/process"
 )
 
 // role is a Python process in one of the roles of over_master.py. It takes one request at a
@@ -30,7 +31,7 @@ type role struct {
 // error.
 func (m *meter) startRole(ctx context.Context, name string) (*role, error) {
 	cmd := exec.Command(m.o.Python, "-B", m.path("over_master.py"), name, m.o.Release, m.folder, m.masterAddr)
-	cmd.Env = append(neutralEnv(cmd.Environ()), "PYTHONPATH="+m.folder, "PYTHONUNBUFFERED=1")
+	cmd.Env = append(process.Environ(), "PYTHONPATH="+m.folder, "PYTHONUNBUFFERED=1")
 	r := &role{name: name, cmd: cmd, log: &tail{}, timeout: m.o.Timeout}
 	cmd.Stderr = r.log
 	cmd.WaitDelay = time.Second
@@ -47,17 +48,6 @@ func (m *meter) startRole(ctx context.Context, name string) (*role, error) {
 	}
 	m.roles = append(m.roles, r)
 	return r, r.read(ctx, r.timeout, &struct{}{})
-}
-
-// neutralEnv returns variables without those that configure hitline, and without PYTHONPATH.
-func neutralEnv(env []string) []string {
-	var kept []string
-	for _, variable := range env {
-		if !strings.HasPrefix(variable, "HITLINE_") && !strings.HasPrefix(variable, "PYTHONPATH=") {
-			kept = append(kept, variable)
-		}
-	}
-	return kept
 }
 
 // do sends a request and decodes the reply, which it awaits for work and timeout.

@@ -66,7 +66,7 @@ func (m *meter) checkPython(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.o.Python, "-c", versions)
-	cmd.Env = neutralEnv(os.Environ()) // as that of the roles
+	cmd.Env = append(process.Environ(), "PYTHONPATH=") // which the roles do not have either
 	cmd.WaitDelay = time.Second
 	output, err := cmd.Output()
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
@@ -147,7 +147,7 @@ func freeAddr() (string, error) {
 func (m *meter) startHitline(ctx context.Context) error {
 	m.hitlineAddr = "ipc://" + m.path("hitline.sock")
 	cmd := exec.Command(m.o.Hitline, "serve", "--listen", m.hitlineAddr, "--backend", "mooncake")
-	cmd.Env = append(neutralEnv(os.Environ()), "HITLINE_LOG_FORMAT=json",
+	cmd.Env = append(process.Environ(), "HITLINE_LOG_FORMAT=json",
 		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
 		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())

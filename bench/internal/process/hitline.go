@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,11 +22,14 @@ func Hitline(path string, blockTokens, maxBytes int, more ...string) *exec.Cmd {
 		args = append(args, "--block-size", strconv.Itoa(blockTokens))
 	}
 	cmd := exec.Command(path, append(args, more...)...)
-	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "HITLINE_") || strings.HasPrefix(variable, "HITLINE_KERNEL=") {
-			cmd.Env = append(cmd.Env, variable)
-		}
-	}
-	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(maxBytes))
+	cmd.Env = append(Environ(), "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(maxBytes))
 	return cmd
+}
+
+// Environ returns the variables of this process without those that configure hitline, but for
+// the choice of kernels.
+func Environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "HITLINE_") && !strings.HasPrefix(variable, "HITLINE_KERNEL=")
+	})
 }
