@@ -21,7 +21,9 @@ def say(text):
 
 def parse():
     parser = argparse.ArgumentParser(prog="e2e", description=__doc__)
-    parser.add_argument("--only", default="", metavar="ROWS", help="comma-separated rows, or patterns: 0.32.0, two, '*/gemma3*'")
+    parser.add_argument(
+        "--only", default="", metavar="ROWS", help="comma-separated rows, or patterns: 0.32.0, two, '*/gemma3*'"
+    )
     parser.add_argument("--list", action="store_true", help="list the rows")
     parser.add_argument("--json", metavar="FILE", help="write what the table has to a file, too")
     parser.add_argument("--keep", action="store_true", help="keep the logs, which stay after a failure in any case")

@@ -122,5 +122,7 @@ class Faults:
         compare.count(self.found, [outputs])
         waited = max(sum(sum(record["waits"]) for record in output["lookups"]) for output in outputs)
         if waited > timeout + WAIT_MARGIN:
-            self.found.problem("wait", f"{name}: a request waited {waited:.2f} s for its lookups, the timeout is {timeout:g} s")
+            self.found.problem(
+                "wait", f"{name}: a request waited {waited:.2f} s for its lookups, the timeout is {timeout:g} s"
+            )
         return outputs, waited

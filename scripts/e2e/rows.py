@@ -30,6 +30,10 @@ class Row:
         return f"{self.release}/{self.name}"
 
 
+# Timeouts under faults, which requests wait for.
+SHORT = {"timeout": 2, "store_timeout": 1}
+
+
 def of(release):
     return [
         Row(release, "llama", scenarios.mixed),
@@ -38,11 +42,8 @@ def of(release):
         Row(release, "two", scenarios.two_engines, mode="two engines", engines=("a", "b")),
         Row(release, "gemma3", scenarios.mixed, model="gemma3"),
         Row(release, "gemma3-tp2", scenarios.mixed, model="gemma3", tp=2),
-        Row(release, "faults", scenarios.few, mode="faults", timeout=2, store_timeout=1, faults=faults.of_services),
-        Row(
-            release, "auto", scenarios.few, mode="own server", own_server=True, timeout=2, store_timeout=1,
-            faults=faults.of_own_server,
-        ),  # fmt: skip
+        Row(release, "faults", scenarios.few, mode="faults", **SHORT, faults=faults.of_services),
+        Row(release, "auto", scenarios.few, mode="own server", **SHORT, faults=faults.of_own_server, own_server=True),
     ]
 
 

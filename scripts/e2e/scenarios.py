@@ -89,13 +89,15 @@ class Run:
         engine = self.engine("a").call("describe", seconds=REPLY_TIME)
         done = processes.run_hitline(
             self.stage.hitline_environ(),
-            "doctor", "--backend", "mooncake", "--connect", engine["address"], "--pool", engine["pool"]["name"], "--json",
-            "--tokens", str(lookup["tokens"]), "--hashes-file", "-", stdin="\n".join(lookup["hashes"]),
+            "doctor", "--backend", "mooncake", "--connect", engine["address"], "--pool", engine["pool"]["name"],
+            "--json", "--tokens", str(lookup["tokens"]), "--hashes-file", "-", stdin="\n".join(lookup["hashes"]),
         )  # fmt: skip
         try:
             report = json.loads(done.stdout)
         except ValueError:
-            raise processes.Failed(f"hitline doctor ended with {done.returncode}: {done.stderr.strip()[-500:]}") from None
+            raise processes.Failed(
+                f"hitline doctor ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+            ) from None
         hit = (report.get("prompt") or {}).get("hit_tokens")
         return {"exit": done.returncode, "problems": report.get("problems", []), "hit": hit}
 

@@ -58,14 +58,14 @@ class Stage:
     def start_master(self, **ports):
         log = os.path.join(self.folder, "master.log")
         master = self.running(lambda: processes.Master(log, **ports))
-        master.wait()
+        master.wait_ready()
         return master
 
     def start_hitline(self):
         log = os.path.join(self.folder, "hitline.log")
         address = f"ipc://{self.temporary}/hitline.sock"
         self.hitline = self.running(lambda: processes.Hitline(address, self.hitline_environ(), log))
-        self.hitline.wait()
+        self.hitline.wait_ready()
 
     def hitline_environ(self):
         """Returns the variables of hitline, as a server and for commands over the same store."""

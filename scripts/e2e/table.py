@@ -2,24 +2,26 @@
 
 import json
 
-HEADER = ("vLLM", "row", "model", "TP", "mode", "prompts", "lookups", "hits", "equal", "outputs", "doctor", "wait", "time", "")
+HEADER = "vLLM row model TP mode prompts lookups hits equal outputs doctor wait time".split()
 COLUMNS = "{:8}{:12}{:8}{:>3}  {:13}{:>8}{:>8}{:>8}{:>10}{:>10}{:>8}{:>8}{:>7}  {}"
-LEGEND = """hits: tokens. equal: lookups whose answer was that of the engine's client, of vLLM's own server and of hitline,
-asked in full and by anchors. outputs: tokens, cached tokens and the reason to end are those without the plug-in; under
-faults all but cached tokens. doctor: its hit is the engine's, and it found no problem. wait: the longest for a lookup."""
+LEGEND = """hits: tokens. equal: lookups whose answer was that of the engine's client, of vLLM's own server, and of
+hitline in full and by anchors. outputs: tokens, cached tokens and finish_reason are those without the plug-in;
+under faults all but cached tokens. doctor: it found no problem, and the hit that the engine then got. wait: the
+longest for a lookup."""
 
 
 def line(row, found, seconds):
     return COLUMNS.format(
         row.release, row.name, row.model, row.tp, row.mode or "-",
         found.prompts, found.lookups, found.hit_tokens,
-        f"{found.asked_equal}/{found.asked}", f"{found.outputs_equal}/{found.outputs}", f"{found.agreed}/{found.examined}",
-        f"{found.longest_wait:.2f}s", f"{seconds:.0f}s", "ok" if found.ok() else "DIFFERS",
+        f"{found.asked_equal}/{found.asked}", f"{found.outputs_equal}/{found.outputs}",
+        f"{found.agreed}/{found.examined}", f"{found.longest_wait:.2f}s", f"{seconds:.0f}s",
+        "ok" if found.ok() else "DIFFERS",
     )  # fmt: skip
 
 
 def show(results):
-    print(COLUMNS.format(*HEADER).rstrip())
+    print(COLUMNS.format(*HEADER, "").rstrip())
     for row, found, seconds in results:
         print(line(row, found, seconds))
     print(LEGEND)
