@@ -45,7 +45,14 @@ type hitlineStat struct {
 	Rounds  int64 `json:"backend_rounds"`
 	Keys    int64 `json:"backend_keys"`
 	Shared  int64 `json:"backend_shared"`
+
+	Errors   int64 `json:"backend_errors"`
+	Timeouts int64 `json:"backend_timeouts"`
+	Rejected int64 `json:"backend_rejected"`
 }
+
+// failed returns how often the store was of no use to a lookup.
+func (s hitlineStat) failed() int64 { return s.Errors + s.Timeouts + s.Rejected }
 
 // put is a request to store keys of a chain: those of the first Stored hashes, without those of
 // the first Skipped ones.
@@ -101,7 +108,19 @@ func (c *cell) run(ctx context.Context) error {
 		slices.Reverse(names)
 		c.compare(number)
 	}
-	return c.stat(ctx, &c.after)
+	if err := c.stat(ctx, &c.after); err != nil {
+		return err
+	}
+	return c.checkStore()
+}
+
+// checkStore fails if the store failed during the rounds. A lookup of either then counts as a
+// hit of 0: where that is the answer, nothing else shows it, and the times are of no use.
+func (c *cell) checkStore() error {
+	if n := c.after.failed() - c.before.failed(); n > 0 {
+		return fmt.Errorf("%w: the master, or some of its answers: %d calls or lookups of hitline failed", ErrLost, n)
+	}
+	return nil
 }
 
 // storeChains stores the keys, and has the engines make the chains.

@@ -120,8 +120,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// libraryLine begins a line that Mooncake logs.
-var libraryLine = regexp.MustCompile(`^[IWEF]\d{4} `)
+// libraryLine begins a line that Mooncake logs, the first one of all included.
+var libraryLine = regexp.MustCompile(`^([IWEF]\d{4} |WARNING: Logging before )`)
 
 // last returns the last line that is not a library's.
 func (t *tail) last() string {

@@ -40,10 +40,20 @@ const (
 var errUsage = errors.New("wrong usage")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	context.AfterFunc(ctx, func() { afterGrace(stop) })
 	a := app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, dial: dial}
 	os.Exit(a.run(ctx, os.Args[1:]))
+}
+
+// endSignals returns the signals that end the program in good order. SIGHUP, which comes when
+// a terminal closes, is one of them unless the program was started to ignore it, as by nohup(1).
+func endSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // afterGrace calls stop a second after the first signal; from then on a signal

@@ -33,7 +33,7 @@ func TestAfterGrace(t *testing.T) {
 // With two connections, standard input is read to its end before any is made, so
 // no server is needed.
 func TestSignals(t *testing.T) {
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		cmd := exec.Command(os.Args[0], "replay", "--trace", "-", "--conns", "2")
 		cmd.Env = append(os.Environ(), asCommand+"=1")
 		var stderr bytes.Buffer
@@ -50,4 +50,22 @@ func TestSignals(t *testing.T) {
 		assert.Equal(t, exitBad, cmd.ProcessState.ExitCode(), "%v", signal)
 		assert.Equal(t, "hitbench: interrupted\n", stderr.String(), "%v", signal)
 	}
+}
+
+// A program that nohup(1) starts goes on when its terminal closes.
+func TestIgnoredHangup(t *testing.T) {
+	cmd := exec.Command("nohup", os.Args[0], "replay", "--trace", "-", "--conns", "2")
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = stdin.Write([]byte(strings.Repeat(small, 20_000)))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	// As much again: it still reads.
+	_, err = stdin.Write([]byte(strings.Repeat(small, 20_000)))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	_ = cmd.Wait()
+	assert.Equal(t, exitBad, cmd.ProcessState.ExitCode())
 }

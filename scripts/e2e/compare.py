@@ -52,6 +52,8 @@ def ways(found, steps):
                 found.asked_equal += 1
             else:
                 found.problem("lookup", f"step {number}, {record['tokens']} tokens: {answers}")
+    if not found.asked:
+        found.problem("asked", "no lookup was asked of all")
 
 
 def outputs(found, reference, steps):
@@ -59,6 +61,8 @@ def outputs(found, reference, steps):
     if len(reference) != len(steps):
         found.problem("steps", f"{len(steps)} steps, {len(reference)} without the plug-in")
     for number, (theirs, ours) in enumerate(zip(reference, steps)):
+        if len(theirs) != len(ours):
+            found.problem("prompts", f"step {number}: {len(ours)} outputs, without the plug-in {len(theirs)}")
         for place, (want, got) in enumerate(zip(theirs, ours)):
             tokens(found, f"step {number}, prompt {place}", want, got, "cached")
 
@@ -77,6 +81,8 @@ def tokens(found, name, want, got, *more):
 
 def keys(found, reference, ours):
     """Compares what was in the store, before keys were removed."""
+    if len(reference) != len(ours):
+        found.problem("keys", f"{len(ours)} rounds, {len(reference)} without the plug-in")
     for number, (want, got) in enumerate(zip(reference, ours)):
         if want != got:
             differ = len(set(want) ^ set(got))

@@ -169,12 +169,14 @@ def install_plugin(target):
     source = os.path.join(processes.ROOT, "clients", "python")
     with tempfile.TemporaryDirectory(prefix="e2e-plugin-") as folder:
         # A copy, since building writes into the folder.
+        copy, temporary = os.path.join(folder, "copy"), os.path.join(folder, "tmp")
+        shutil.copytree(os.path.join(source, "hitline"), os.path.join(copy, "hitline"))
         for name in ("pyproject.toml", "README.md"):
-            shutil.copy(os.path.join(source, name), folder)
-        shutil.copytree(os.path.join(source, "hitline"), os.path.join(folder, "hitline"))
+            shutil.copy(os.path.join(source, name), copy)
+        os.mkdir(temporary)  # of pip, which leaves files there if it is interrupted
         command = [install.python(), "-m", "pip", "-q", "install", "--no-deps", "--no-index", "--no-build-isolation"]
         done = subprocess.run(
-            [*command, "--target", target, folder],
+            [*command, "--target", target, copy], env={**os.environ, "TMPDIR": temporary},
             capture_output=True, text=True, timeout=processes.START_TIMEOUT * 4, check=False,
         )  # fmt: skip
     if done.returncode:
