@@ -58,7 +58,7 @@ Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
 interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 		Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			if f.vllm.release != "" {
+			if cmd.Flags().Changed("vllm") { // also if it is empty, which is an error
 				*failed = a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
 				return
 			}

@@ -100,3 +100,18 @@ func TestStandardInputThatHasEnded(t *testing.T) {
 	}
 	assert.NoDirExists(t, folder)
 }
+
+// A path that is no folder, or a link to one, is left alone.
+func TestRemoveDirOfFile(t *testing.T) {
+	folder := t.TempDir()
+	file, link := filepath.Join(folder, "file"), filepath.Join(folder, "link")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Symlink(t.TempDir(), link))
+	for _, path := range []string{file, link, filepath.Join(folder, "none")} {
+		got := hitline(t, "", "serve", "--listen", "nonsense", "--remove-dir", path)
+		assert.Equal(t, exitUsage, got.code)
+	}
+	assert.FileExists(t, file)
+	_, err := os.Lstat(link)
+	assert.NoError(t, err)
+}
