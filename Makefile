@@ -65,7 +65,7 @@ reference: ## Compare with the Python of vLLM VLLM (all releases) on N (2000) fr
 
 .PHONY: e2e
 e2e: build ## Run real vLLM engines on CPU over a real Mooncake store, rows ONLY (all); downloads GB from PyPI
-	@$(PYTHON) -B scripts/e2e --only '$(ONLY)'
+	@$(PYTHON) -B scripts/e2e $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: bench
 bench: ## Run the Go benchmarks

@@ -35,7 +35,8 @@ func TestParts(t *testing.T) {
 		{6*minPartKeys + 1, 8, maxParts},
 		{6 * minPartKeys, 1, 1},
 		{6 * minPartKeys, 2, 1},
-		{6 * minPartKeys, 4, 2},
+		{6 * minPartKeys, 5, 2},
+		{6 * minPartKeys, 6, 3},
 	} {
 		f := startFake(t, loopback, FormTenant)
 		client := newClient(t, Config{Masters: []string{f.addr}, Conns: c.conns})

@@ -3,9 +3,12 @@ package vllm
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/coordinator"
 )
 
 // ErrLost says that a process could not be started, ended, or did not answer in time. Wrong
@@ -32,8 +35,8 @@ type Options struct {
 func (o Options) Validate() error {
 	text := ""
 	switch {
-	case o.Release == "":
-		text = "no release of vLLM"
+	case !slices.Contains(coordinator.Releases(), o.Release):
+		text = fmt.Sprintf("vLLM %q; give one of %s", o.Release, strings.Join(coordinator.Releases(), ", "))
 	case len(o.Shapes) == 0:
 		text = "nothing to measure: no shape has these hashes, tensor-parallel sizes and engines"
 	case o.Rounds < 1 || o.Rounds > 1000:

@@ -104,6 +104,13 @@ func (r Report) Wrong() (n int) {
 // WriteJSON writes the report as one line of JSON.
 func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
+const legend = `
+stored: of each prompt the keys of all blocks, of its first half, or of all but the first block
+llama: full attention in blocks of 16 tokens; hybrid: MLA in blocks of 256 and four sliding windows, hashes of 4 tokens
+ratio: of the medians of all rounds; min to max: of the medians of one round
+keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup; shared: lookups answered by an equal one
+`
+
 // WriteTable writes the report for people.
 func (r Report) WriteTable(w io.Writer) error {
 	var text strings.Builder
@@ -122,6 +129,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		}
 		row.write(&text)
 	}
+	text.WriteString(legend)
 	_, err := io.WriteString(w, text.String())
 	return err
 }

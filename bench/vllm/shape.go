@@ -49,7 +49,7 @@ func Shapes(hashes, tps, engines []int, hybridHashes int) []Shape {
 			}
 		}
 	}
-	if hybridHashes > 0 {
+	if hybridHashes != 0 {
 		shapes = append(shapes, Shape{Hybrid, slices.Max(append([]int{1}, tps...)), hybridHashes, 1})
 	}
 	return shapes
@@ -125,9 +125,9 @@ type Presence string
 
 // Presences of a chain.
 const (
-	All          Presence = "all"   // every key that the release asks for
-	Half         Presence = "half"  // those of the first half of the prompt
-	FirstMissing Presence = "first" // all but those of the first block
+	All          Presence = "all"      // every key that the release asks for
+	Half         Presence = "half"     // those of the first half of the prompt
+	FirstMissing Presence = "no first" // all but those of the first block
 )
 
 var presences = []Presence{All, Half, FirstMissing}

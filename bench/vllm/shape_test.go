@@ -32,7 +32,7 @@ func TestValidate(t *testing.T) {
 	good := Options{Release: "0.32.0", Shapes: []Shape{{Llama, 1, 16, 1}}, Rounds: 1, Cell: time.Second, Timeout: time.Second}
 	require.NoError(t, good.Validate())
 	for text, change := range map[string]func(o *Options){
-		"no release of vLLM":                   func(o *Options) { o.Release = "" },
+		"vLLM \"0.1.0\"; give one of 0.24.0, ": func(o *Options) { o.Release = "0.1.0" },
 		"nothing to measure":                   func(o *Options) { o.Shapes = nil },
 		"0 hashes; give 1 to":                  func(o *Options) { o.Shapes = []Shape{{Llama, 1, 0, 1}} },
 		"tensor-parallel size 3":               func(o *Options) { o.Shapes = []Shape{{Llama, 3, 1, 1}} },

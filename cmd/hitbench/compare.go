@@ -85,7 +85,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may\nrun on")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of all servers, likewise")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
-	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer")
+	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer (with --vllm 3m)")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	f.vllm.add(flags)
 	return cmd

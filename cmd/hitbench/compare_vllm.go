@@ -32,6 +32,9 @@ var vllmHashes = []int{16, 256, 1875, 16384, 131072}
 // vllmSeconds is the default of --seconds with --vllm: the longest lookups take a second.
 const vllmSeconds = 3
 
+// vllmTimeout is the default of --timeout with --vllm: a million keys take half a minute to store.
+const vllmTimeout = 3 * time.Minute
+
 // unusedVLLM refuses flags that do nothing without --vllm.
 func unusedVLLM(changed func(flag string) bool) error {
 	for _, name := range []string{"tp", "engines", "hybrid-hashes"} {
@@ -44,12 +47,15 @@ func unusedVLLM(changed func(flag string) bool) error {
 
 // compareVLLM compares with a release of vLLM and prints the report.
 func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
-	hashes, seconds := f.o.Hashes, f.seconds
+	hashes, seconds, timeout := f.o.Hashes, f.seconds, f.o.Timeout
 	if !changed("hashes") {
 		hashes = vllmHashes
 	}
 	if !changed("seconds") {
 		seconds = vllmSeconds
+	}
+	if !changed("timeout") {
+		timeout = vllmTimeout
 	}
 	for _, name := range []string{
 		"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
@@ -63,7 +69,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		Release: f.vllm.release, Shapes: vllm.Shapes(hashes, f.vllm.tps, f.vllm.engines, f.vllm.hybridHashes),
 		Rounds: f.o.Rounds, Cell: time.Duration(seconds * float64(time.Second)),
 		Hitline: f.o.Hitline, Python: f.o.Python, Master: f.o.MooncakeMaster,
-		Timeout: f.o.Timeout,
+		Timeout: timeout,
 	}
 	if err := o.Validate(); err != nil {
 		return err

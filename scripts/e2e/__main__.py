@@ -20,9 +20,9 @@ def say(text):
 
 
 def parse():
-    parser = argparse.ArgumentParser(prog="e2e", description=__doc__)
+    parser = argparse.ArgumentParser(prog="scripts/e2e", description=__doc__)
     parser.add_argument(
-        "--only", default="", metavar="ROWS", help="comma-separated rows, or patterns: 0.32.0, two, '*/gemma3*'"
+        "--only", default="*", metavar="ROWS", help="comma-separated rows, or patterns: 0.32.0, two, '*/gemma3*'"
     )
     parser.add_argument("--list", action="store_true", help="list the rows")
     parser.add_argument("--json", metavar="FILE", help="write what the table has to a file, too")

@@ -51,13 +51,15 @@ ROWS = [row for release in RELEASES for row in of(release)]
 
 
 def chosen(patterns):
-    """Returns the rows of comma-separated patterns, all if there are none. A pattern is one
-    of titles, of releases or of names."""
+    """Returns the rows of comma-separated patterns. A pattern is one of titles, of releases or
+    of names."""
     wanted = [p.strip() for p in patterns.split(",") if p.strip()]
     unknown = [p for p in wanted if not any(matches(row, p) for row in ROWS)]
     if unknown:
         raise ValueError(f"no row is called {', '.join(unknown)}; --list shows them")
-    return [row for row in ROWS if not wanted or any(matches(row, p) for p in wanted)]
+    if not wanted:
+        raise ValueError("no row is named; --list shows them")
+    return [row for row in ROWS if any(matches(row, p) for p in wanted)]
 
 
 def matches(row, pattern):

@@ -208,6 +208,10 @@ class OwnServer:
         atexit.register(self.close)
         self._thread.start()
 
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
+
     def wait_ready(self, timeout: float) -> bool:
         """Waits at most timeout seconds until the server accepts connections, and tells whether
         it does."""
@@ -229,7 +233,7 @@ class OwnServer:
             running = self._running
         if running is not None:
             running.terminate()
-        if not self._thread.ident:  # it was not started
+        if not self.started:
             return
         self._thread.join(STOP_TIMEOUT)
         if self._thread.is_alive() and running is not None:

@@ -153,7 +153,7 @@ def register() -> None:
     if address == AUTO:
         program = find_program()
     else:
-        LookupKeyClient(address).close()  # refuses a bad address now, and connects to nothing
+        _check_address(address)
     release = _release()
     for name in _modules(release):
         if not _exists(name):
@@ -166,6 +166,13 @@ def register() -> None:
     for module in present:
         _replace(module, replacement)
     sys.meta_path.insert(0, _Finder(replacement))
+
+
+def _check_address(address: str) -> None:
+    try:
+        LookupKeyClient(address).close()  # connects to nothing
+    except ValueError as error:
+        raise ValueError(f"HITLINE_ADDRESS is {address!r}, must be {AUTO} or an address: {error}") from None
 
 
 def _release() -> str:
@@ -235,20 +242,22 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         difference = engine_connector.wrap(_SHUTDOWN)
         if difference:
             logger.warning("the client is not closed when the engine shuts down: %s", difference)
-        if server is not None:
-            self._start_server(server)
+        if server is not None and not self._start_server(server):
+            return
         logger.info("lookups are asked of hitline at %s, in the form of vLLM %s", address, settings.release)
 
-    def _start_server(self, server: OwnServer) -> None:
-        """Starts the engine's own server. If its configuration is refused, it raises
-        WrongConfiguration, or with HITLINE_ON_MISMATCH=miss warns."""
+    def _start_server(self, server: OwnServer) -> bool:
+        """Starts the engine's own server, and tells whether it did. If its configuration is
+        refused, it raises WrongConfiguration, or with HITLINE_ON_MISMATCH=miss warns."""
         try:
             server.check()
         except WrongConfiguration as error:
             if self._settings.on_mismatch == "fail":
                 raise
             logger.warning("lookups are hits of 0: %s", error)
+            return False
         server.start()
+        return True
 
     def close(self) -> None:
         super().close()
@@ -259,6 +268,8 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         """Describes the engine's pool to the server, before the first lookup. Raises
         PoolDiffers if the server's differs and the engine is not to start then."""
         server = self._own_server
+        if server is not None and not server.started:
+            return  # its configuration was refused
         if server is not None and not server.wait_ready(READY_TIMEOUT):
             logger.warning("the engine's own hitline is not ready after %.0f s, the engine goes on", READY_TIMEOUT)
         description = self._describe(vllm_config, kv_cache_config)

@@ -388,6 +388,7 @@ class Engines(StandIn):
             with self.subTest(choice):
                 self.assertEqual(process.returncode, code, process.stderr)
                 self.assertRegex(process.stderr, "serve does not start: HITLINE_BACKEND_MOONCAKE_TIMEOUT: ")
+                self.assertNotIn("started again", process.stderr)
         self.assertEqual(os.listdir(self.environ["TMPDIR"]), [])
 
 
