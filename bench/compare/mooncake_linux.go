@@ -3,11 +3,10 @@ package compare
 import (
 	"context"
 	"fmt"
-	"net"
-	"os/exec"
 	"time"
 
 	"github.com/hitline/hitline/backend/mooncake"
+	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
 )
@@ -22,24 +21,19 @@ func (m *meter) startMooncake(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	var addrs [2]string // of its calls and of its admin port
-	for i := range addrs {
-		if addrs[i], err = freeAddr(); err != nil {
-			return nil, err
-		}
-	}
-	_, port, _ := net.SplitHostPort(addrs[0])
-	_, admin, _ := net.SplitHostPort(addrs[1])
-	cmd := exec.Command(path, "--rpc_address=127.0.0.1", "--rpc_port="+port, "--metrics_host=127.0.0.1", "--metrics_port="+admin)
-	if _, err := m.launch(ctx, cmd, func([]byte) (string, bool) { return addrs[0], true }); err != nil { // it says something first of all
+	cmd, addr, err := process.MooncakeMaster(path)
+	if err != nil {
 		return nil, err
 	}
-	client, err := mooncake.New(mooncake.Config{Masters: []string{addrs[0]}, Conns: 1})
+	if _, err := m.launch(ctx, cmd, func([]byte) (string, bool) { return addr, true }); err != nil { // it says something first of all
+		return nil, err
+	}
+	client, err := mooncake.New(mooncake.Config{Masters: []string{addr}, Conns: 1})
 	if err != nil {
 		return nil, err
 	}
 	m.closers = append(m.closers, func() { _ = client.Close() }) // nothing is lost with it
-	version, err := masterReady(ctx, client, m.o.Timeout)
+	version, err := process.AwaitMaster(ctx, client, m.o.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -50,27 +44,6 @@ func (m *meter) startMooncake(ctx context.Context) ([]*rival, error) {
 			return &masterAsker{client: client, load: w, timeout: m.o.Timeout}, nil
 		},
 	}}, nil
-}
-
-// masterReady waits until the master answers, also to a client that had to wait
-// between two attempts to connect, and returns its version.
-func masterReady(ctx context.Context, client *mooncake.Client, timeout time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		info, err := client.Info(ctx)
-		if err == nil {
-			_, err = client.Exists(ctx, []string{"ready"})
-		}
-		if err == nil {
-			return info.Version, nil
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("%w: %w", ctx.Err(), err) // one line
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // masterAsker asks a master whether keys exist.

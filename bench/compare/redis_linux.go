@@ -11,6 +11,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/hitline/hitline/bench/internal/process"
 )
 
 const (
@@ -47,7 +49,7 @@ func (m *meter) startRedisLike(ctx context.Context, path, setRow, keysRow string
 		version = found[1] + " " + found[2]
 	}
 	version += ", go-redis " + goredis.Version()
-	addr, err := freeAddr()
+	addr, err := process.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -71,16 +73,6 @@ func (m *meter) startRedisLike(ctx context.Context, path, setRow, keysRow string
 			return a, a.filled(ctx, a.fill)
 		}},
 	}, nil
-}
-
-// freeAddr returns an address of loopback that was free a moment ago.
-func freeAddr() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }
 
 // redisAsker is a client of Redis or Valkey, with one connection.

@@ -481,7 +481,7 @@ func TestMasterNeverReady(t *testing.T) {
 	client, err := mooncake.New(mooncake.Config{Masters: []string{address}})
 	require.NoError(t, err)
 	defer client.Close()
-	_, err = masterReady(t.Context(), client, 50*time.Millisecond)
+	_, err = process.AwaitMaster(t.Context(), client, 50*time.Millisecond)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotContains(t, err.Error(), "\n")
 }

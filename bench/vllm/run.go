@@ -90,10 +90,11 @@ func (m *meter) measure(ctx context.Context, s Shape) error {
 			if err := begin(r, rank); err != nil {
 				return err
 			}
-			engines = append(engines, r)
+			if name == "engine" {
+				engines = append(engines, r)
+			}
 		}
 	}
-	engines = slices.DeleteFunc(engines, func(r *role) bool { return r.name == "worker" })
 	for _, presence := range presences {
 		c := &cell{m: m, shape: s, presence: presence, engines: engines}
 		if err := c.run(ctx); err != nil {

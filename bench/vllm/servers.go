@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,58 +88,31 @@ func (m *meter) checkPython(ctx context.Context) error {
 
 // startMaster starts a master and waits until it answers.
 func (m *meter) startMaster(ctx context.Context) error {
-	var addrs [2]string // for calls, and for metrics
-	for i := range addrs {
-		addr, err := freeAddr()
-		if err != nil {
-			return err
-		}
-		addrs[i] = addr
+	cmd, addr, err := process.MooncakeMaster(m.o.Master)
+	if err != nil {
+		return err
 	}
-	_, port, _ := net.SplitHostPort(addrs[0])
-	_, metricsPort, _ := net.SplitHostPort(addrs[1])
-	cmd := exec.Command(m.o.Master, "--rpc_address=127.0.0.1", "--rpc_port="+port,
-		"--metrics_host=127.0.0.1", "--metrics_port="+metricsPort)
-	ready := func([]byte) (string, bool) { return addrs[0], true } // any line; awaitMaster waits for an answer
+	ready := func([]byte) (string, bool) { return addr, true } // any line; awaitMaster waits for an answer
 	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout, Ready: ready})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	m.servers = append(m.servers, p)
-	m.masterAddr = addrs[0]
+	m.masterAddr = addr
 	return m.awaitMaster(ctx)
 }
 
 // awaitMaster waits until the master answers a call.
 func (m *meter) awaitMaster(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, m.o.Timeout)
-	defer cancel()
 	client, err := mooncake.New(mooncake.Config{Masters: []string{m.masterAddr}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }() // it always returns nil
-	for {
-		_, err := client.Exists(ctx, []string{"ready"})
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %s does not answer: %w", ErrLost, m.o.Master, err)
-		case <-time.After(20 * time.Millisecond):
-		}
+	if _, err := process.AwaitMaster(ctx, client, m.o.Timeout); err != nil {
+		return fmt.Errorf("%w: %s does not answer: %w", ErrLost, m.o.Master, err)
 	}
-}
-
-// freeAddr returns an address of loopback that was free a moment ago.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
+	return nil
 }
 
 // startHitline starts hitline on a unix socket, without a pool: the engines describe theirs.
