@@ -1,0 +1,45 @@
+package lookup
+
+import "sync/atomic"
+
+// MemoryAccount counts the memory that peers make a server hold, and bounds it: replies that
+// they have not read, requests that have not ended, and over a backend the hashes, keys and
+// answers of calls under way. The memory index is not part of it. Safe for concurrent use.
+type MemoryAccount struct {
+	maxBytes int64
+	bytes    atomic.Int64
+	refused  atomic.Int64
+}
+
+// NewMemoryAccount returns an account of at most maxBytes bytes; 0 or less means no bound.
+func NewMemoryAccount(maxBytes int64) *MemoryAccount { return &MemoryAccount{maxBytes: maxBytes} }
+
+// Reserve adds n bytes, and returns false and counts a refusal if the bound would be exceeded.
+// A nil account takes everything.
+func (a *MemoryAccount) Reserve(n int64) bool {
+	if a == nil {
+		return true
+	}
+	if total := a.bytes.Add(n); n > 0 && a.maxBytes > 0 && total > a.maxBytes {
+		a.bytes.Add(-n)
+		a.refused.Add(1)
+		return false
+	}
+	return true
+}
+
+// Free subtracts n bytes that were reserved.
+func (a *MemoryAccount) Free(n int64) {
+	if a != nil {
+		a.bytes.Add(-n)
+	}
+}
+
+// Usage returns the bytes reserved now, their bound (0 for none), and how many reservations
+// were refused since the start.
+func (a *MemoryAccount) Usage() (bytes, maxBytes, refused int64) {
+	if a == nil {
+		return 0, 0, 0
+	}
+	return a.bytes.Load(), a.maxBytes, a.refused.Load()
+}
