@@ -64,6 +64,7 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) ([]GroupE
 // returned no error. A call does at most about work units of work. ends are those of the call
 // before, nil at first. If it returns false, there is more to do.
 func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Scratch, ends []GroupEnd, work int) (_ []GroupEnd, done bool, err error) {
+	s.steps.given, s.steps.left = work, work
 	var tokenLen int64
 	if p.NumHashes > 0 && numTokens > 0 {
 		if tokenLen, err = c.TokenLen(numTokens); err != nil {
@@ -73,7 +74,6 @@ func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Sc
 			tokenLen = floorTo(numTokens-1, c.align)
 		}
 	}
-	s.steps.left = work
 	for g := len(ends); g < len(c.groups); g++ {
 		end := GroupEnd{Group: g, Kind: c.groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
 		if tokenLen > 0 {

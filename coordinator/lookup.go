@@ -122,6 +122,7 @@ func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, err
 // of comparing one hash. If it returns false, there is more to do: call it again with the same
 // arguments. BeginAnswer must come before the first call.
 func (c *Coordinator) AnswerSome(p *Presence, numTokens int64, s *Scratch, work int) (hit Hit, done bool, err error) {
+	s.steps.given, s.steps.left = work, work
 	if p.NumHashes <= 0 || numTokens <= 0 {
 		return Hit{}, true, nil
 	}
@@ -129,7 +130,6 @@ func (c *Coordinator) AnswerSome(p *Presence, numTokens int64, s *Scratch, work 
 	if err != nil || !c.hasKeys(tokenLen, p.NumHashes) {
 		return Hit{}, true, err
 	}
-	s.steps.left = work
 	if hit, err = c.answer(p, tokenLen, numTokens, s); err == errSuspended { //nolint:errorlint // it is never wrapped
 		return Hit{}, false, nil
 	}

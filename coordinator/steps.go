@@ -13,7 +13,8 @@ type search struct {
 // steps is the work that a search may still do, and where it goes on. A unit is about the
 // cost of comparing one hash, 2 to 3 nanoseconds.
 type steps struct {
-	left      int  // work
+	given     int  // work
+	left      int  // of it
 	suspended bool // a runSearch was suspended
 	last      int  // block from which it goes on
 }
@@ -29,6 +30,9 @@ const (
 	// positionsPerUnit is how many positions of a bitset are read at the cost of a unit.
 	positionsPerUnit = 128
 )
+
+// Work returns the work of the last AnswerSome or ExplainSome, in units of comparing one hash.
+func (s *Scratch) Work() int { return s.steps.given - s.steps.left }
 
 // spend subtracts work. It returns false if none was left before. A finder without steps has
 // no bound.

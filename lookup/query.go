@@ -24,7 +24,9 @@ type Query struct {
 	hashLen   int
 	numHashes int
 	active    bool // Begin found something to look up
+	ended     bool // no hash follows, and the scans have ended: see answer
 	explain   bool // set before Begin: see explain.go
+	work      *int // what is left, see LimitWork; never nil
 	// rawPerHash is how many raw hashes one received hash stands for: 1, or in a query by
 	// anchors those of a block. It is set before Begin.
 	rawPerHash int
@@ -41,6 +43,8 @@ type Query struct {
 	rankSums  rankSums
 	unchecked unchecked
 	runs      [runsPerProbe]index.Run
+	explained explained
+	unlimited int // what work points to if there is no limit
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -57,7 +61,17 @@ type groupScan struct {
 
 // NewQuery returns a query that the caller must release. It must not be called over a
 // backend.
-func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
+func (s *Service) NewQuery() *Query {
+	q := s.queries.Get().(*Query)
+	q.unlimited = math.MaxInt
+	q.work = &q.unlimited
+	return q
+}
+
+// LimitWork makes the query subtract its work from left, and suspend what it does when that is
+// 0 or less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. The unit is the cost
+// of comparing one hash, 2 to 3 nanoseconds. left is used until Release.
+func (q *Query) LimitWork(left *int) { q.work = left }
 
 func newQuery(s *Service) *Query {
 	q := &Query{service: s, rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
@@ -82,7 +96,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	s := q.service
 	q.numTokens = s.clampTokens(numTokens, unaligned)
 	q.hashLen, q.numHashes, q.received, q.limit = hashLen, numHashes, 0, 0
-	q.active = false
+	q.active, q.ended = false, false
 	if numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
 	}
@@ -105,6 +119,9 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	}
 	return true, nil
 }
+
+// addWork is the work of adding one hash for a group set.
+const addWork = 2
 
 // initialPositions is how many positions the bitsets of a group set hold from the start
 // on. A peer announces many hashes in a few bytes, so beyond this they grow as hashes come.
@@ -140,6 +157,7 @@ func (q *Query) Add(hashes []byte) bool {
 		return false
 	}
 	n := len(hashes) / q.hashLen
+	*q.work -= n * addWork * len(q.scans)
 	more := false
 	for i := range q.scans {
 		scan := &q.scans[i]
@@ -254,13 +272,20 @@ func (q *Query) clearBits() {
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
 // until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
-	answer, err := q.answer()
-	if err != nil {
-		return api.Hit{}, err
+	q.work = &q.unlimited
+	hit, _, err := q.FinishSome()
+	return hit, err
+}
+
+// FinishSome is Finish within the work that is left. If it returns false, the query is
+// suspended, and the next call goes on.
+func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
+	answer, done, err := q.answer()
+	if err != nil || !done {
+		return api.Hit{}, done, err
 	}
-	hit, err := q.service.newHit(answer)
-	if err != nil {
-		return api.Hit{}, err
+	if hit, err = q.service.newHit(answer); err != nil {
+		return api.Hit{}, true, err
 	}
 	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
 	if q.active {
@@ -268,14 +293,26 @@ func (q *Query) Finish() (api.Hit, error) {
 	} else {
 		q.service.count(0, 0)
 	}
-	return hit, nil
+	return hit, true, nil
 }
 
-// answer applies the rules to the bits.
-func (q *Query) answer() (coordinator.Hit, error) {
+// answer applies the rules to the bits, within the work that is left. It returns false if
+// there is more to do.
+func (q *Query) answer() (hit coordinator.Hit, done bool, err error) {
 	if !q.active {
-		return coordinator.Hit{}, nil
+		return coordinator.Hit{}, true, nil
 	}
+	if !q.ended {
+		q.endScans()
+	}
+	hit, done, err = q.service.coord.AnswerSome(&q.presence, q.numTokens, &q.scratch, *q.work)
+	*q.work -= q.scratch.Work()
+	return hit, done, err
+}
+
+// endScans ends the scans after the last hash. The bits are complete then.
+func (q *Query) endScans() {
+	q.ended = true
 	stable := true
 	if len(q.unchecked.blocks) > 0 {
 		q.resolveUnchecked()
@@ -288,10 +325,11 @@ func (q *Query) answer() (coordinator.Hit, error) {
 		stable = stable && unchanged
 	}
 	if stable {
+		*q.work -= len(q.rankSums.partial) * sumWork
 		q.rankSums.resolve(q)
 	}
 	q.presence.NumHashes = q.numHashes
-	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
+	q.scratch.BeginAnswer()
 }
 
 // newHit returns the hit of an answer. The wire has 32 bits for a number of tokens. A hit with
@@ -336,7 +374,8 @@ func (q *Query) Release() {
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.rankSums.reset()
 	q.unchecked.reset()
-	q.active, q.explain = false, false
+	q.active, q.ended, q.explain = false, false, false
+	q.work, q.explained = nil, explained{}
 	if q.rawPerHash = 1; q.anchored != nil {
 		q.anchored.release()
 	}

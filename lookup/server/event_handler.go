@@ -19,15 +19,22 @@ type eventHandler struct {
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
-	ses := newSession(s, c, func() { _ = c.Wake(nil) })
+	if q, ok := c.Context().(*turnQueue); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.loops[c.EventLoop()] = &eventLoop{turns: q}
+		return nil, gnet.None
+	}
 	pending := c.Context().(*pendingConn)
+	ses := newSession(s, c, func() { _ = c.Wake(nil) })
 	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer = pending.peer
+	ses.peer, ses.gnetConn, ses.pause = pending.peer, c, pauserOf(c)
 	s.mu.Lock()
 	s.sessions[ses] = c
-	ses.metrics = s.loopMetricsLocked(c.EventLoop())
+	loop := s.loops[c.EventLoop()]
 	s.mu.Unlock()
+	ses.metrics, ses.queue = &loop.metrics, loop.turns
 	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
 	return nil, gnet.None
 }
@@ -44,6 +51,9 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	delete(s.sessions, ses)
 	s.mu.Unlock()
 	s.connections.Add(-1)
+	if ses.out == nil { // otherwise the turn is not over, and Write has called OnClose
+		ses.dropBacklog()
+	}
 	ses.handler.close()
 	s.pools.move(ses.pool, nil)
 	reason := closeReason(ses.reason.Load())
@@ -56,11 +66,20 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or a worker
-// has woken its event loop.
+// has woken its event loop, or it is time for the next turn of a turnQueue.
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	s := h.server
+	if q, ok := c.Context().(*turnQueue); ok {
+		_, _ = c.Discard(-1)
+		s.handleTurn(q)
+		return gnet.None
+	}
 	ses := c.Context().(*session)
-	err := s.serveTraffic(c, ses)
+	return s.actionAfter(c, ses, s.serveTraffic(c, ses))
+}
+
+// actionAfter returns what becomes of a connection after a turn that has returned err.
+func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 	switch {
 	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
 		return ses.closeWith(closedDraining)
@@ -89,6 +108,25 @@ func (s *Server) serveTraffic(c gnet.Conn, ses *session) error {
 	}
 	_, _ = c.Discard(n)
 	return s.continueRead(c, ses, n)
+}
+
+// handleTurn gives the first session of a queue a turn. If it has more to do then, it goes to
+// the end of the queue.
+func (s *Server) handleTurn(q *turnQueue) {
+	q.signaled = false
+	ses := q.pop()
+	if ses == nil {
+		return
+	}
+	c := ses.gnetConn
+	if s.actionAfter(c, ses, ses.takeTurn()) == gnet.Close {
+		_ = c.EventLoop().Close(c) // gnet logs its errors
+	} else if ses.waiting.Load() {
+		q.push(ses)
+	}
+	if len(q.sessions) > 0 {
+		q.wakeLoop()
+	}
 }
 
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.

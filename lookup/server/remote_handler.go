@@ -109,12 +109,12 @@ func (h *remoteHandler) overLimit() error {
 }
 
 // addHashes implements requestHandler.
-func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) bool {
-	return h.current.addHashes(hashes)
+func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (taken int, wanted bool) {
+	return len(hashes), h.current.addHashes(hashes)
 }
 
 // end implements requestHandler.
-func (h *remoteHandler) end(q *netproto.Request) {
+func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	r := h.current
 	h.current = nil
 	if r == nil {
@@ -135,7 +135,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	r.envelope, r.began = bytes.Clone(q.Envelope), h.session.began
 	if !h.enqueueReply(r) {
 		r.release()
-		return
+		return true
 	}
 	switch {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
@@ -152,6 +152,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	default:
 		h.enqueue(r)
 	}
+	return true
 }
 
 // enqueue dispatches a request, or keeps it pending until those before it have completed. A

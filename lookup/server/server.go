@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -63,17 +62,18 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
-	metrics  map[gnet.EventLoop]*loopMetrics
+	loops    map[gnet.EventLoop]*eventLoop
 	noLoop   loopMetrics // of sessions without an event loop, in tests
 
-	anchorsTurnLimit time.Duration // shorter in tests
+	turnQueues  []*turnQueue
+	refusalWork int // of a request, see turn.go
 
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 
 	// reported by Stat:
 	connections, failed, dropped, ignored, copied, inFlight atomic.Int64
 	anchored, undetermined, fallbacks                       atomic.Int64 // requests by anchors
-	acceptErrors                                            atomic.Int64
+	acceptErrors, turnsCut                                  atomic.Int64
 	closed                                                  closeCounters
 }
 
@@ -119,7 +119,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	return &Server{
 		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]gnet.Conn{}, metrics: map[gnet.EventLoop]*loopMetrics{},
-		peers: newPeerLog(cfg.Logger), anchorsTurnLimit: anchorsTurnLimit,
+		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
+		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),
 	}, nil
 }

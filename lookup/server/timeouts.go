@@ -31,6 +31,9 @@ func (s *Server) closeOverdue() {
 // overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
 func (s *Server) overdue(ses *session, now int64) closeReason {
 	limits := s.cfg.Limits
+	if ses.waiting.Load() { // its event loop is late, not its peer
+		return closedByPeer
+	}
 	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
 		return closedMessageTimeout
 	}
