@@ -205,7 +205,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 // probe looks up the keys of consecutive positions of a group set, and applies the runs
 // that the index returns.
 func (q *Query) probe(scan *groupScan, keys []byte) {
-	stop := scan.full != 0 && scan.chunkPositions == 1 && !scan.partial
+	stop := scan.full != 0 && scan.chunkPositions == 1 && !scan.partial && !q.explain // which reads on behind a miss
 	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.receivedStride, q.runs[:], stop)
 	if !clean {
 		q.clearBits()
@@ -381,6 +381,20 @@ func (q *Query) Release() {
 	}
 	clear(q.partly.Bits)
 	q.service.queries.Put(q)
+}
+
+// Held returns the bytes of memory that an unfinished lookup holds.
+func (q *Query) Held() int {
+	n := 32*cap(q.rankSums.partial) + cap(q.unchecked.keys) + 8*cap(q.unchecked.blocks)
+	for g, w := range q.words {
+		if w != nil {
+			n += 8 * (cap(w.W) + cap(q.partly.Bits[g]))
+		}
+	}
+	if a := q.anchored; a != nil {
+		n += cap(a.keys) + cap(a.present) + a.trail.Held()
+	}
+	return n
 }
 
 // setBits sets n bits, the first at index at.

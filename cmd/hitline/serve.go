@@ -188,6 +188,7 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
 			MaxConnections:   l.MaxConnections,
 			MaxInFlight:      l.MaxInFlight,
 			MaxUnsent:        int(l.MaxUnsent),
+			WriteTimeout:     time.Duration(l.WriteTimeout),
 			HandshakeTimeout: time.Duration(l.HandshakeTimeout),
 			MessageTimeout:   time.Duration(l.MessageTimeout),
 			IdleTimeout:      time.Duration(l.IdleTimeout),

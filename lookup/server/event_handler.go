@@ -55,6 +55,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 		ses.dropBacklog()
 	}
 	ses.handler.close()
+	ses.freeHeld()
 	s.pools.move(ses.pool, nil)
 	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)

@@ -27,6 +27,9 @@ type requestHandler interface {
 	handleWake()
 	// releaseRequest releases the resources of the request being received.
 	releaseRequest()
+	// held returns the bytes of memory that unanswered requests hold, without hashes that wait
+	// for a backend: SharedBackend counts those.
+	held() int
 	// close releases all resources. The connection is closed.
 	close()
 }

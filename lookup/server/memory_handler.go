@@ -229,5 +229,13 @@ func (h *memoryHandler) releaseRequest() {
 	}
 }
 
+// held implements requestHandler.
+func (h *memoryHandler) held() int {
+	if h.query == nil {
+		return 0
+	}
+	return h.query.Held()
+}
+
 // close implements requestHandler.
 func (h *memoryHandler) close() { h.releaseRequest() }

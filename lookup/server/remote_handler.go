@@ -32,6 +32,7 @@ type remoteHandler struct {
 	writeQueue    connQueue
 	last          map[string]*remoteRequest // the last unanswered request of each envelope
 	heldBytes     int                       // of payloads that wait for replies to equal envelopes
+	envelopeBytes int                       // of the envelopes of unanswered requests
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
@@ -281,6 +282,14 @@ func (h *remoteHandler) releaseRequest() {
 		h.current.release()
 		h.current = nil
 	}
+}
+
+// requestBytes is about what an unanswered request takes, beside its envelope and hashes.
+const requestBytes = 512
+
+// held implements requestHandler.
+func (h *remoteHandler) held() int {
+	return int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes
 }
 
 // close implements requestHandler. Dispatched writes run to their end. Dispatched reads are

@@ -38,6 +38,9 @@ type Config struct {
 	// Backend is that of the services: all of them have the same, nil over memory. It need
 	// only be set if there is neither a service nor Pools.
 	Backend *lookup.SharedBackend
+	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
+	// bytes. The backend's RemoteConfig.Memory should be the same.
+	Memory *lookup.MemoryAccount
 	// Version is reported by Stat on connections without a pool. Empty means "devel".
 	Version string
 	// Logger receives the server's log. Default: none.
@@ -59,6 +62,7 @@ type Server struct {
 
 	workers *workerPools // nil over the memory index
 	peers   *peerLog
+	memory  *lookup.MemoryAccount
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
@@ -117,7 +121,11 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 			"max_connections", most, "configured", cfg.Limits.MaxConnections, "open_files", files)
 		cfg.Limits.MaxConnections = most
 	}
+	if cfg.Memory == nil {
+		cfg.Memory = lookup.NewMemoryAccount(cfg.Limits.MaxMemory)
+	}
 	return &Server{
+		memory:  cfg.Memory,
 		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
 		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),

@@ -24,6 +24,8 @@ type session struct {
 	out          *bufpool.Buffer // replies of this turn; nil between turns
 	sendErr      error           // why no more replies can be sent, nil while they can
 	messageEnded bool            // a message ended in this turn
+	written      int64           // bytes of replies since the connection was opened
+	taken        int64           // those of them that the kernel had accepted at the last updateUnsent
 	numbers      []uint32        // of a reply to anchors
 
 	turnStart time.Time
@@ -51,6 +53,8 @@ type session struct {
 	reason         atomic.Uint32 // closeReason; closedByPeer until it is set
 	inFlight       atomic.Int64  // requests over a backend without a reply
 	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
+	unsentSince    atomic.Int64  // when the kernel last accepted some of them, in monotime; 0 if there are none
+	held           atomic.Int64  // bytes charged to Server.memory
 }
 
 // replyWriter is the part of gnet.Conn that a session uses.
@@ -123,6 +127,7 @@ func (s *session) feed(p []byte) (n int, err error) {
 	s.observeTurn()
 	s.updateMessageSince()
 	s.updatePeerTimes()
+	s.updateHeld()
 	return n, err
 }
 
@@ -133,6 +138,7 @@ func (s *session) handleWake() error {
 	s.out = bufpool.Get()
 	s.handler.handleWake()
 	s.endTurn()
+	s.updateHeld()
 	return s.sendErr
 }
 
@@ -214,6 +220,7 @@ func (s *session) flush(minBytes int) {
 	if s.sendErr != nil || len(s.out.B) <= minBytes {
 		return
 	}
+	s.written += int64(len(s.out.B))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
 	} else if s.updateUnsent() > s.server.cfg.Limits.MaxUnsent {
@@ -223,15 +230,6 @@ func (s *session) flush(minBytes int) {
 	if s.sendErr != nil {
 		s.reader.Pause() // further requests are not served
 	}
-}
-
-// updateUnsent sets unsent and returns it.
-func (s *session) updateUnsent() int {
-	n := s.conn.OutboundBuffered()
-	if int64(n) != s.unsent.Load() {
-		s.unsent.Store(int64(n))
-	}
-	return n
 }
 
 // The values of session.sendErr.

@@ -74,6 +74,7 @@ func (s *session) wait(rest []byte) error {
 // addBacklog adds bytes to the backlog and queues the session for its next turn.
 func (s *session) addBacklog(p []byte) error {
 	s.backlog.B = append(s.backlog.B, p...)
+	s.updateHeld()
 	s.pauseReading(true)
 	if s.queue != nil && len(s.backlog.B)-s.served <= maxBacklog {
 		s.queue.push(s)
@@ -103,6 +104,7 @@ func (s *session) takeTurn() error {
 		return nil
 	}
 	s.dropBacklog()
+	s.updateHeld()
 	s.pauseReading(false)
 	return nil
 }
