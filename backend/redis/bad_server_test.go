@@ -135,12 +135,20 @@ func TestLateFirstReply(t *testing.T) {
 // TestFailedConnectionsAreClosed checks that a connection whose first command fails is closed,
 // not left to the garbage collector.
 func TestFailedConnectionsAreClosed(t *testing.T) {
+	for name, answer := range map[string]string{"none": "", "of another type": strings.Repeat("*0\r\n", 10)} {
+		t.Run(name, func(t *testing.T) { checkConnectionsAreClosed(t, answer) })
+	}
+}
+
+// checkConnectionsAreClosed has a server send answer on each connection.
+func checkConnectionsAreClosed(t *testing.T, answer string) {
 	open, maxOpen := make(chan int, 1), 0 // open connections now, and at most
 	open <- 0
 	addr := listen(t, func(c net.Conn) {
 		n := <-open + 1
 		maxOpen = max(maxOpen, n)
 		open <- n
+		_, _ = io.WriteString(c, answer)
 		_, _ = io.Copy(io.Discard, c)
 		open <- <-open - 1
 	})
@@ -156,6 +164,22 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 		open <- n
 		return closed
 	}, testTimeout, time.Millisecond)
+}
+
+// TestRepliesPerRequest has one connection get more bytes than the replies to one request may
+// have, in answer to several requests.
+func TestRepliesPerRequest(t *testing.T) {
+	reply := "$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n"
+	var d dialer
+	conn, err := d.dial(testContext(t), "tcp", scriptedServer(t, func() func(string) string { return func(string) string { return reply } }))
+	require.NoError(t, err)
+	defer conn.Close()
+	for range 2 * maxReplyBytes >> 20 {
+		_, err := io.WriteString(conn, "*1\r\n$4\r\nping\r\n")
+		require.NoError(t, err)
+		_, err = io.ReadFull(conn, make([]byte, len(reply)))
+		require.NoError(t, err)
+	}
 }
 
 // TestClosedTwice checks that the driver may close a connection that has closed itself.
