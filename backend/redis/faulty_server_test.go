@@ -43,7 +43,18 @@ func startFaulty(t *testing.T, command string) *faultyServer {
 	return s
 }
 
+// serve serves one connection until the test ends: the driver does not close a new connection
+// whose first answer is of a wrong type.
 func (s *faultyServer) serve(conn net.Conn) {
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-s.stop:
+			conn.Close()
+		case <-ended:
+		}
+	}()
 	for in := bufio.NewReader(conn); ; {
 		words, err := readCommand(in)
 		if err != nil {
@@ -223,7 +234,8 @@ func TestHugeAnnouncementError(t *testing.T) {
 
 // TestHugeAnnouncementTransports has the server behind a socket's path, and behind TLS.
 func TestHugeAnnouncementTransports(t *testing.T) {
-	s := &faultyServer{command: "exists"}
+	s := &faultyServer{command: "exists", stop: make(chan struct{})}
+	defer close(s.stop)
 	f := sends("$2147483647\r\n")
 	s.fault.Store(&f)
 	certified := httptest.NewTLSServer(nil)

@@ -234,18 +234,7 @@ func onConnect(ctx context.Context, conn *goredis.Conn) error {
 	if _, answered := errors.AsType[goredis.Error](err); answered && !goredis.HasErrorPrefix(err, "NOAUTH") {
 		return nil
 	}
-	if err != nil {
-		closeNew(ctx, conn)
-	}
 	return err
-}
-
-// closeNew makes a new connection close itself, as the driver does not close one whose first
-// command fails: a write that is too late fails.
-func closeNew(ctx context.Context, conn *goredis.Conn) {
-	ctx, cancel := context.WithDeadline(ctx, time.Unix(1, 0))
-	defer cancel()
-	_ = conn.Ping(ctx).Err()
 }
 
 // Name returns "redis".
