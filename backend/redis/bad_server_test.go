@@ -158,6 +158,22 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	}, testTimeout, time.Millisecond)
 }
 
+// TestRepliesPerRequest has one connection get more bytes than the replies to one request may
+// have, in answer to several requests.
+func TestRepliesPerRequest(t *testing.T) {
+	reply := "$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n"
+	var d dialer
+	conn, err := d.dial(testContext(t), "tcp", scriptedServer(t, func() func(string) string { return func(string) string { return reply } }))
+	require.NoError(t, err)
+	defer conn.Close()
+	for range 2 * maxReplyBytes >> 20 {
+		_, err := io.WriteString(conn, "*1\r\n$4\r\nping\r\n")
+		require.NoError(t, err)
+		_, err = io.ReadFull(conn, make([]byte, len(reply)))
+		require.NoError(t, err)
+	}
+}
+
 // TestClosedTwice checks that the driver may close a connection that has closed itself.
 func TestClosedTwice(t *testing.T) {
 	var d dialer
