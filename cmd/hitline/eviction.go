@@ -21,7 +21,6 @@ type evictingListener struct {
 	minAge  time.Duration
 	log     *slog.Logger
 	freed   chan struct{} // has an element after a connection was closed
-	done    chan struct{} // closed by Close
 	evicted int           // connections closed by Accept since it has logged that
 	logged  time.Time     // when it has logged that
 
@@ -43,7 +42,7 @@ type evictableConn struct {
 func newEvictingListener(l net.Listener, max int, minAge time.Duration, log *slog.Logger) *evictingListener {
 	return &evictingListener{
 		Listener: l, max: max, minAge: minAge, log: log,
-		freed: make(chan struct{}, 1), done: make(chan struct{}), conns: map[*evictableConn]struct{}{},
+		freed: make(chan struct{}, 1), conns: map[*evictableConn]struct{}{},
 	}
 }
 
@@ -69,7 +68,6 @@ func (l *evictingListener) Accept() (net.Conn, error) {
 			select {
 			case <-time.After(wait):
 			case <-l.freed:
-			case <-l.done:
 			}
 		}
 	}
@@ -121,17 +119,13 @@ func (c *evictableConn) before(o *evictableConn) bool {
 	return c.waiting.Before(o.waiting)
 }
 
-// Close ends Accept, and closes the connections that wait for a request. Shutdown of an
+// Close ends Accept, within minAge, and closes the connections that wait for a request. Shutdown of an
 // http.Server closes only those that have had one.
 func (l *evictingListener) Close() error {
 	err := l.Listener.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return err
-	}
 	l.closed = true
-	close(l.done)
 	for c := range l.conns {
 		if !c.waiting.IsZero() {
 			_ = c.Conn.Close()

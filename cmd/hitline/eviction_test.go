@@ -46,9 +46,9 @@ type pipeServer struct {
 // pipeClient is a connection to a pipeServer. It reads nothing until status is called.
 type pipeClient struct {
 	net.Conn
+	id     int // 0 for the first client of a server
 	server *pipeServer
 	ended  chan struct{} // closed when the server has closed the connection
-	reads  chan struct{} // closed when the client begins to read
 	reply  *bufio.Reader
 }
 
@@ -84,7 +84,7 @@ func (c *trackedConn) Close() error {
 // dial connects, sends request and waits until the server has nothing to do.
 func (s *pipeServer) dial(request string) *pipeClient {
 	near, far := net.Pipe()
-	c := &pipeClient{Conn: near, server: s, ended: make(chan struct{}), reply: bufio.NewReader(near)}
+	c := &pipeClient{Conn: near, id: len(s.clients), server: s, ended: make(chan struct{}), reply: bufio.NewReader(near)}
 	s.t.Cleanup(func() { near.Close() })
 	s.clients = append(s.clients, c)
 	s.pipes.conns <- &trackedConn{Conn: far, ended: c.ended}
@@ -101,13 +101,13 @@ func (s *pipeServer) wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// open returns the connections that the server has not closed.
-func (s *pipeServer) open() (open []*pipeClient) {
+// open returns the ids of the connections that the server has not closed.
+func (s *pipeServer) open() (open []int) {
 	for _, c := range s.clients {
 		select {
 		case <-c.ended:
 		default:
-			open = append(open, c)
+			open = append(open, c.id)
 		}
 	}
 	return open
@@ -157,16 +157,16 @@ func TestEvictionOrder(t *testing.T) {
 		assert.Len(t, s.open(), 4)
 
 		slow2 := dial(getSlow)
-		assert.Equal(t, []*pipeClient{slow, idle, half, slow2}, s.open(), "it was silent for longest: %v", silent)
+		assert.Equal(t, []int{slow.id, idle.id, half.id, slow2.id}, s.open(), "client %d was silent for longest", silent.id)
 		slow3 := dial(getSlow)
-		assert.Equal(t, []*pipeClient{slow, idle, slow2, slow3}, s.open(), "half a request is none")
+		assert.Equal(t, []int{slow.id, idle.id, slow2.id, slow3.id}, s.open(), "client %d has half a request, which is none", half.id)
 		slow4 := dial(getSlow)
-		assert.Equal(t, []*pipeClient{slow, slow2, slow3, slow4}, s.open(), "it was idle")
+		assert.Equal(t, []int{slow.id, slow2.id, slow3.id, slow4.id}, s.open(), "client %d was idle", idle.id)
 		last := dial("")
-		assert.Equal(t, []*pipeClient{slow2, slow3, slow4, last}, s.open(), "the oldest")
+		assert.Equal(t, []int{slow2.id, slow3.id, slow4.id, last.id}, s.open(), "client %d is the oldest", slow.id)
 		dial("")
 		assert.Len(t, s.open(), 4)
-		assert.Equal(t, []*pipeClient{slow2, slow3, slow4}, s.open()[:3], "one that waits goes before them: %v", last)
+		assert.Equal(t, []int{slow2.id, slow3.id, slow4.id}, s.open()[:3], "client %d has no request", last.id)
 		assert.Contains(t, s.log.String(), `msg="HTTP connections closed in favour of new ones" connections=1 limit=4`)
 		s.log.Take()
 		s.wait(evictionLogInterval)
@@ -187,9 +187,9 @@ func TestEvictionMinimumAge(t *testing.T) {
 		second := s.dial(getQuick)
 		third := s.dial(getQuick)
 		s.wait(minConnAge/2 - 1)
-		assert.Equal(t, []*pipeClient{first, second, third}, s.open(), "the third waits")
+		assert.Equal(t, []int{first.id, second.id, third.id}, s.open(), "the third waits")
 		s.wait(1)
-		assert.Equal(t, []*pipeClient{second, third}, s.open())
+		assert.Equal(t, []int{second.id, third.id}, s.open())
 		assert.Equal(t, 200, third.status())
 
 		// One that is closed by its client makes place at once.
@@ -234,6 +234,15 @@ func TestHTTPTimeouts(t *testing.T) {
 	}
 }
 
+// A header over maxHeaderBytes is refused before it has arrived.
+func TestBigHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startHTTP(t, 2, quickAndSlow(nil))
+		conn := s.dial("GET /quick HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 2*maxHeaderBytes))
+		assert.Equal(t, 431, conn.status())
+	})
+}
+
 // Shutdown closes connections without a request at once, and waits for the others.
 func TestShutdownBesideSilentConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +255,7 @@ func TestShutdownBesideSilentConnections(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- s.http.Shutdown(t.Context()) }()
 		synctest.Wait()
-		assert.Equal(t, []*pipeClient{slow}, s.open())
+		assert.Equal(t, []int{slow.id}, s.open())
 		close(release)
 		assert.Equal(t, 200, slow.status())
 		assert.NoError(t, <-ended)
