@@ -117,6 +117,7 @@ func (s *pipeServer) open() (open []int) {
 func (c *pipeClient) status() int {
 	response, err := http.ReadResponse(c.reply, nil)
 	require.NoError(c.server.t, err)
+	defer response.Body.Close()
 	_, err = io.Copy(io.Discard, response.Body)
 	require.NoError(c.server.t, err)
 	synctest.Wait()
