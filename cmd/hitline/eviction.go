@@ -119,8 +119,8 @@ func (c *evictableConn) before(o *evictableConn) bool {
 	return c.waiting.Before(o.waiting)
 }
 
-// Close ends Accept, within minAge, and closes the connections that wait for a request. Shutdown of an
-// http.Server closes only those that have had one.
+// Close ends Accept, within minAge, and closes the connections that wait for a request.
+// Shutdown of an http.Server closes only those that have had one.
 func (l *evictingListener) Close() error {
 	err := l.Listener.Close()
 	l.mu.Lock()
