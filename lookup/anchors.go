@@ -127,7 +127,8 @@ func (q *Query) AddAnchors(hashes []byte) bool {
 	more := q.Add(hashes)
 	a.proven = q.received
 	if !a.stopConfirming && (number == 0 || before != nil) {
-		a.stopConfirming = !q.service.index.Confirm(number, before, hashes, q.hashLen)
+		all, _ := q.service.index.Confirm(number, before, hashes, q.hashLen)
+		a.stopConfirming = !all
 	}
 	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
 	return more
@@ -213,7 +214,7 @@ func (q *Query) traceDown() int {
 		if !a.present[i] || number >= below {
 			continue
 		}
-		if below = q.service.index.Trace(&a.trail, a.anchor(q, i), number); below == 0 {
+		if below = q.trace(a.anchor(q, i), number); below == 0 {
 			a.proven = int(number) + 1
 			a.claimed = max(a.claimed, a.proven)
 			return i
@@ -221,6 +222,19 @@ func (q *Query) traceDown() int {
 	}
 	a.proven = 0
 	return -1
+}
+
+// traceWork bounds one step of a trace, to some 20 microseconds.
+const traceWork = 8192
+
+// trace follows the chain of an anchor to the front, step by step.
+func (q *Query) trace(anchor []byte, number uint32) (down uint32) {
+	x, trail := q.service.index, &q.anchored.trail
+	down, done := x.Trace(trail, anchor, number, traceWork)
+	for !done {
+		down, done = x.ResumeTrace(trail, traceWork)
+	}
+	return down
 }
 
 func (a *anchored) anchor(q *Query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
@@ -248,7 +262,7 @@ func (q *Query) confirmUp(from int) (to int) {
 			if digest != netproto.Digest(keys) {
 				break
 			}
-			q.service.index.Confirm(next, before, keys, q.hashLen)
+			_, _ = q.service.index.Confirm(next, before, keys, q.hashLen)
 			to = i
 		}
 		next = number + 1
