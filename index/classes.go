@@ -106,6 +106,7 @@ func (x *Index) step(from class, place int, remove bool) (class, bool) {
 // addClass numbers a coverage that has no class. No entry has it yet.
 func (x *Index) addClass(cov *Coverage) class {
 	c := x.classes
+	x.work += workPerClass + c.layout.words/4
 	id := c.free
 	if id != noClass {
 		c.free = c.use[id].next
@@ -154,17 +155,19 @@ func (c *classes) leave(id class) {
 }
 
 // freeIdle frees the classes of no entry if there are many, or if a batch might find
-// no room for more. It looks at no others. Between batches only.
-func (c *classes) freeIdle() {
+// no room for more, and returns how many it has looked at. Between batches only.
+func (c *classes) freeIdle() (looks int) {
 	if len(c.idle) <= keepIdle && (len(c.idle) == 0 || c.fit(batchKeys)) {
-		return
+		return 0
 	}
+	looks = len(c.idle)
 	for _, id := range c.idle {
 		if c.use[id].idle = false; c.use[id].entries == 0 {
 			c.freeClass(id)
 		}
 	}
 	c.idle = c.idle[:0]
+	return looks
 }
 
 // freeClass frees the number and the memory of a class of no entry.

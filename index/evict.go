@@ -63,6 +63,7 @@ func (x *Index) evictTail(id spanID, n int) {
 	x.evicting = true
 	s := x.span(id)
 	n = min(n, int(s.n), batchKeys)
+	x.work += n * workPerEvicted
 	first, hot := s.first+slot(int(s.n)-n), s.hot
 	for _, h := range x.remove(first, n) {
 		x.policy.evict(h, hot, x.entries)

@@ -121,6 +121,7 @@ type writers struct {
 	policy       policy
 	evicting     bool // something was evicted
 	splits       int  // pages that the batch has split
+	work         int  // of the batch, see Writer.Work
 }
 
 // New returns an empty index.

@@ -33,20 +33,6 @@ type Cursor struct {
 	found    []stretch
 }
 
-// Work is what the lookup has cost since Begin, in units of about the time in which a
-// key is compared in a run, 2 to 3 nanoseconds on a server of 2023.
-func (c *Cursor) Work() int { return c.work }
-
-// What lookups cost, in units of Cursor.Work. They are estimates for a large index,
-// whose table does not fit the processor's caches.
-const (
-	workPerCall  = 32 // of Probe, Found, Trace, Recite or Confirm: the locks
-	workPerKey   = 32 // hashing a key and asking the table for it
-	workPerBatch = 12 // the same where the cache misses of a batch overlap
-	workPerRun   = 8  // beginning to compare a run
-	workPerLink  = 48 // following the link of a run, or confirming it
-)
-
 const (
 	// keepStretches is how many stretches a Cursor keeps room for between lookups:
 	// enough for a chain that lies in several pieces, little enough for ten

@@ -229,6 +229,7 @@ func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 		return id
 	}
 	x.moved += to - from
+	x.work += (to - from) * workPerSpan
 	for _, r := range seg.spans[from:to] {
 		if r.id == behind { // a chain that repeats a key
 			behind = noSpan
@@ -298,6 +299,7 @@ func (x *Index) merge(seg *segment, from, to int) int {
 // place enters new entries, a stretch within one segment, as cold: right behind a
 // span of the cold list, or as the newest. It returns the span that holds them.
 func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
+	x.work += workPerSpan
 	seg, i := x.at(first)
 	if behind != noSpan {
 		if b := x.span(behind); b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
@@ -326,6 +328,7 @@ func (x *Index) cutOut(first slot, n int) {
 // segment's books, which covers i, and returns how much of the stretch that is. It needs
 // an unused span if the stretch is in the middle.
 func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
+	x.work += workPerSpan
 	r := &seg.spans[at]
 	s := x.span(r.id)
 	from := int(r.first)

@@ -34,7 +34,7 @@ func leastChunks(slots int64) int { return int(slots/slotsPerSpan/spanChunk) + 1
 // is left. reserve returns false if there are not so many. It looks at a number of spans that is bounded
 // by n, and goes on there with the next batch.
 func (x *Index) reserve(n int, store uint32) bool {
-	x.classes.freeIdle()
+	x.work += x.classes.freeIdle() * workPerClass
 	for x.unusedSpans < keepSpans && x.room(0, 0, 1) {
 		x.addSpans()
 	}
@@ -78,6 +78,7 @@ func (x *Index) joinNext(evict bool, store uint32) int {
 	} else if evict {
 		x.evictSmallest(seg, from, to, store)
 	}
+	x.work += (to - from) * workPerSpan
 	return max(to-from, 1)
 }
 

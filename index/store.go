@@ -17,6 +17,7 @@ type Writer struct {
 	full    bool
 	store   uint32    // marks the spans of this store, 0 before the first batch
 	after   [2]spanID // its last span in the cold and in the hot list
+	work    int
 
 	numbered    bool   // the chain's numbers are known
 	number      uint32 // of the next key
@@ -37,7 +38,9 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 	for len(keys) > 0 && !w.full {
 		n := min(len(keys)/hashLen, batchKeys)
 		x.writing.Lock()
+		x.work = workPerCall + n*workPerStored
 		err := x.storeBatch(w, place, keys[:n*hashLen], hashLen)
+		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
 			x.refused.Add(1)

@@ -227,6 +227,7 @@ func (t *table) maySplit(l *leaf) bool {
 // split divides the page of a hash by one more bit.
 func (x *Index) split(h uint64) {
 	t := x.table
+	x.work += workPerSplit
 	old := t.leaves[h>>t.shift]
 	depth := old.depth + 1
 	halves := [2]*leaf{t.newLeaf(depth), t.newLeaf(depth)}

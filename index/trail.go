@@ -20,10 +20,6 @@ type Trail struct {
 	front  uint64
 }
 
-// Work is what Trace, ResumeTrace and Recite have cost since the Trail was made, in the
-// units of Cursor.Work.
-func (t *Trail) Work() int { return t.work }
-
 // TrailRun says that blocks From to From+N-1 of a chain have the same coverage.
 type TrailRun struct {
 	From, N  uint32
