@@ -5,32 +5,33 @@ package index
 // chain stored into slots that were freed one by one would lie in pieces.
 const slackShare = 32
 
-// makeRoom grows the log or evicts until want keys of hashLen bytes can be stored,
-// and returns for how many of them there is room. What the given store has placed
-// or used is not evicted for it. moved of the keys only change their slot.
-func (x *Index) makeRoom(hashLen, want, moved int, store uint32) int {
+// makeRoom grows the log or evicts until want keys can be stored, and returns for how
+// many of them there is room. It evicts at most twice as many. What the given store has
+// placed or used is not evicted for it. moved of the keys only change their slot.
+func (x *Index) makeRoom(want, moved int, store uint32) int {
 	k := int64(want)
 	free := k // slots that there should be
 	if x.evicting {
-		free = min(k+x.slots/slackShare, x.free[hashLen]+2*k) // the slack is made in steps
+		free = min(k+x.slots/slackShare, x.free+2*k) // the slack is made in steps
 	}
 	for {
 		over := int64(0)
 		if x.maxEntries > 0 {
 			over = x.entries + k - int64(moved) - x.maxEntries
 		}
-		short := free - x.free[hashLen]
-		if short > 0 && x.grow(hashLen) {
+		short := free - x.free
+		if short > 0 && x.grow() {
 			continue
 		}
 		need := max(over, short)
 		if need <= 0 {
 			return want
 		}
-		if x.evictOldest(hashLen, int(need), short > over, store) {
+		if id := x.oldest(store); id != noSpan {
+			x.evictTail(id, int(need))
 			continue
 		}
-		have := x.free[hashLen]
+		have := x.free
 		if x.maxEntries > 0 {
 			have = min(have, x.maxEntries-x.entries+int64(moved))
 		}
@@ -38,25 +39,8 @@ func (x *Index) makeRoom(hashLen, want, moved int, store uint32) int {
 	}
 }
 
-// evictOldest evicts at most n entries from the tail of the oldest span, the
-// oldest cold one if there is one. slots says that it is for slots of hashLen,
-// and not for the bound of entries. It returns false if there is nothing but what
-// the store itself has placed.
-func (x *Index) evictOldest(hashLen, n int, slots bool, store uint32) bool {
-	id := x.oldest(store)
-	if id == noSpan {
-		return false
-	}
-	x.evicting = true
-	if seg, _ := x.at(x.span(id).first); slots && seg.hashLen != hashLen {
-		x.dropSlab(seg.slab)
-		return true
-	}
-	x.evictTail(id, n)
-	return true
-}
-
-// oldest returns the span to evict from.
+// oldest returns the span to evict from, noSpan if there is nothing but what the given
+// store has placed or used.
 func (x *Index) oldest(store uint32) spanID {
 	cold, hot := x.cold.oldest, x.hot.oldest
 	if cold != noSpan && x.span(cold).store == store {
@@ -76,19 +60,16 @@ func (x *Index) oldest(store uint32) spanID {
 
 // evictTail evicts the last entries of a span, at most n and at most a batch.
 func (x *Index) evictTail(id spanID, n int) {
+	x.evicting = true
 	s := x.span(id)
 	n = min(n, int(s.n), batchKeys)
-	first := s.first + slot(int(s.n)-n)
+	x.work += n * workPerEvicted
+	first, hot := s.first+slot(int(s.n)-n), s.hot
 	for _, h := range x.remove(first, n) {
-		x.policy.evict(h, s.hot, x.entries)
+		x.policy.evict(h, hot, x.entries)
 	}
-	if n == int(s.n) {
-		x.forget(first, n)
-	} else {
-		s.n -= uint16(n)
-		x.list(s.hot).entries -= int64(n)
-	}
-	x.give(first, n)
+	x.cutOut(first, n)
+	x.freeSlots(first, n)
 	x.evicted.Add(int64(n))
 }
 
@@ -107,6 +88,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 	x.mu.Lock()
 	for j := range n {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
+		x.classes.leave(seg.class[i+j])
 		seg.class[i+j] = noClass
 		seg.same[(i+j)/64] = noClass
 	}
@@ -119,19 +101,20 @@ func (x *Index) remove(first slot, n int) []uint64 {
 
 // Evict takes keys away from a place; an entry that no place holds any more is
 // gone. Keys that are not there are passed over. It returns how many keys were
-// there. keys is only borrowed.
+// there. Keys of another length than the index holds are refused with ErrOtherHashLen.
+// keys is only borrowed.
 func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 	if err := x.check(place, keys, hashLen); err != nil {
 		return 0, err
 	}
 	evicted := 0
 	for len(keys) > 0 {
-		n := min(len(keys)/hashLen, batchKeys)
 		x.writing.Lock()
-		held, err := x.evictBatch(place, keys, hashLen, n)
+		held, n, err := x.evictBatch(place, keys, hashLen)
 		x.writing.Unlock()
 		evicted += held
 		if err != nil {
+			x.refused.Add(1)
 			return evicted, err
 		}
 		keys = keys[n*hashLen:]
@@ -139,9 +122,16 @@ func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 	return evicted, nil
 }
 
-// evictBatch takes n keys away from a place.
-func (x *Index) evictBatch(place int, keys []byte, hashLen, n int) (_ int, err error) {
-	x.reserve(noStore)
+// evictBatch takes the first keys away from a place, at most batchKeys. It returns how
+// many entries it has changed, and for how many keys. Each key may need a span; where
+// there are hardly any the batch is shorter.
+func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int, err error) {
+	if x.hashLen != 0 && hashLen != x.hashLen {
+		return 0, 0, x.otherHashLen(hashLen)
+	}
+	n = min(len(keys)/hashLen, batchKeys)
+	x.reserve(n, noStore)
+	n = min(n, max(x.unusedSpans, 1))
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keys, hashLen, hashLen, n)
@@ -161,12 +151,12 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen, n int) (_ int, err e
 			break
 		}
 	}
-	gone, evicted := x.takeAway(&b, &to, n)
+	gone, changed := x.takeAway(&b, &to, n)
 	for first, n := range stretches(gone) {
-		x.forget(first, n)
-		x.give(first, n)
+		x.cutOut(first, n)
+		x.freeSlots(first, n)
 	}
-	return evicted, err
+	return changed, n, err
 }
 
 // takeAway gives the entries of a batch their new classes, all at once for
@@ -185,6 +175,8 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 		}
 		changed++
 		seg.same[j/64] = noClass
+		x.classes.leave(seg.class[j])
+		x.classes.enter(to[i])
 		if seg.class[j] = to[i]; to[i] == noClass {
 			x.table.replace(b.hash[i], s, noSlot)
 			x.dropLinks(s, 1)

@@ -22,6 +22,9 @@ type batch struct {
 // find returns the slot of a key with hash h.
 func (x *Index) find(h uint64, key []byte) (found slot) {
 	found = noSlot
+	if len(key) != x.hashLen {
+		return noSlot
+	}
 	x.table.cells(h, func(s slot) bool {
 		if x.holds(s, key) {
 			found = s
@@ -32,15 +35,15 @@ func (x *Index) find(h uint64, key []byte) (found slot) {
 	return found
 }
 
-// holds tells whether a slot's record is the key. Lengths are compared as well.
+// holds tells whether a slot's record is the key.
 func (x *Index) holds(s slot, key []byte) bool {
 	seg, i := x.at(s)
 	return string(seg.key(i)) == string(key)
 }
 
-// findBatch looks for n keys of hashLen bytes that lie step bytes apart. It goes
-// in stages, hashes, buckets, records, so that the cache misses of all keys
-// overlap.
+// findBatch looks for n keys of hashLen bytes, the length of the index's, that lie step
+// bytes apart. It goes in stages, hashes, buckets, records, so that the cache misses of
+// all keys overlap.
 func (x *Index) findBatch(b *batch, keys []byte, step, hashLen, n int) {
 	x.hashBatch(b, keys, step, hashLen, n)
 	more := x.candidates(b, n)
@@ -49,7 +52,7 @@ func (x *Index) findBatch(b *batch, keys []byte, step, hashLen, n int) {
 		key := keys[i*step:][:hashLen]
 		if s != noSlot {
 			seg, j := x.at(s)
-			if seg.hashLen == 32 && hashLen == 32 { // spares the usual hash a call
+			if hashLen == 32 { // spares the usual hash a call
 				if equal32((*[32]byte)(seg.keys[j*32:]), (*[32]byte)(key)) {
 					continue
 				}

@@ -20,8 +20,11 @@ var (
 	// ErrPlace says that a place is outside the configured pool.
 	ErrPlace = errors.New("index: place outside the pool")
 	// ErrClasses refuses a store that would need one more combination of places
-	// than can be told apart.
+	// than can be told apart, or than a part of the memory has room for.
 	ErrClasses = errors.New("index: too many different combinations of groups and ranks")
+	// ErrOtherHashLen is wrapped by the refusal of hashes that are not as long as those
+	// of the index.
+	ErrOtherHashLen = errors.New("index: hashes of another length")
 )
 
 const (
@@ -50,6 +53,9 @@ type Config struct {
 	// Groups lists for each group the places that must hold a key for a lookup to
 	// find it. At most MaxGroups.
 	Groups [][]int
+	// HashLen is the length of all hashes in bytes. 0: that of the first store after
+	// New or Reset.
+	HashLen int
 }
 
 // Index is the pool index in memory. All methods are safe for concurrent use; a
@@ -57,7 +63,8 @@ type Config struct {
 type Index struct {
 	maxBytes, maxEntries int64
 	places               int
-	groups               [][]int
+	layout               *layout
+	setHashLen           int // as configured
 	hasher               hasher
 	badHash              func(key []byte) uint64 // in its place, for tests; nil otherwise
 
@@ -65,45 +72,56 @@ type Index struct {
 	// writers know is guarded by it alone.
 	writing sync.Mutex
 	// mu guards what readers see: the segments' list, keys of entries and classes,
-	// the table's directory, pages and overflow, the classes, links, entries, logBytes.
+	// the table's directory, pages and overflow, the classes, links, entries, hashLen.
 	// Changed under writing and mu both, so that a writer reads it without mu.
 	mu       gate
 	segments []segment // by segment number
 	table    *table
 	classes  *classes
 	entries  int64
-	logBytes int64         // of all slabs
+	hashLen  int           // of all keys; 0 if that is not decided
 	epoch    atomic.Uint64 // counts resets
 	removals atomic.Uint64 // counts batches in which entries went or lost a place
 
-	// Of the writers.
-	vacant     []int // numbers of released segments
-	slots      int64 // of all segments
-	free       [maxHashLen + 1]int64
-	open       [maxHashLen + 1]opening
-	spans      []*[spanChunk]span
-	unusedSpan spanID
-
-	unusedSpans int
-	refBytes    int64
-	headBytes   int64 // of all segments' links
-	cold, hot   spanList
-	policy      policy
-	stores      uint32            // numbers stores
-	evicting    bool              // something was evicted since the last reset
-	touching    []stretch         // taken from the queue
-	touched     int               // of those, already applied
-	moved       int               // spans that use has moved, see applyTouches
-	hashes      [batchKeys]uint64 // see remove
-	sum         uint32            // see remove
+	writers
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
+	stores       uint32            // numbers stores
+	touching     []stretch         // taken from the queue
+	touched      int               // of those, already applied
+	moved        int               // spans that use has moved, see applyTouches
+	hashes       [batchKeys]uint64 // see remove
+	sum          uint32            // see remove
 
 	touchMu sync.Mutex // taken after the others
 	touches []stretch  // found by lookups, not yet applied
 
 	stored, evicted, refused atomic.Int64
+}
+
+// writers is what only writers know of the entries. A reset makes it anew.
+type writers struct {
+	used         bool      // something was stored since the last reset
+	slabs        []*memory // of the log
+	logBytes     int64     // of all slabs, and what belongs to their segments
+	slots        int64     // of all segments
+	free         int64     // slots that are
+	freeSegments freeSegments
+	open         opening
+	spans        []*[spanChunk]span
+	unusedSpan   spanID
+	unusedSpans  int
+	fewSpans     bool // too few for all that the batch may take, see reserve
+	leaveSpans   int  // how many of them are not for what the batch has found
+	joinAt       slot // where joinSpans goes on
+	refBytes     int64
+	headBytes    int64 // of all segments' links
+	cold, hot    spanList
+	policy       policy
+	evicting     bool // something was evicted
+	splits       int  // pages that the batch has split
+	work         int  // of the batch, see Writer.Work
 }
 
 // New returns an empty index.
@@ -118,6 +136,8 @@ func New(cfg Config) (*Index, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, fielderror.New([]string{"max_entries"}, "max_entries is %d, give 0 for no bound or a positive number", cfg.MaxEntries))
 	case cfg.Places < 1:
 		return nil, fmt.Errorf("%w: a pool has at least one place, not %d", ErrConfig, cfg.Places)
+	case cfg.HashLen < 0 || cfg.HashLen > maxHashLen:
+		return nil, fmt.Errorf("%w: hashes of %d bytes, give 1 to %d, or 0 for the length of the first", ErrConfig, cfg.HashLen, maxHashLen)
 	case len(cfg.Groups) > MaxGroups:
 		return nil, fmt.Errorf("%w: %d groups, at most %d can be told apart", ErrConfig, len(cfg.Groups), MaxGroups)
 	}
@@ -129,35 +149,33 @@ func New(cfg Config) (*Index, error) {
 		}
 	}
 	x := &Index{
-		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, groups: cfg.Groups,
+		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
 		hasher: newHasher(),
 	}
+	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
 	x.clear()
 	return x, nil
 }
 
-// clear makes the index empty; under both locks, or before it is shared.
+// clear makes the index empty, for writers. Readers wait for the exchange only; what
+// was there is left to the collector and to releaseStep.
 func (x *Index) clear() {
-	for id, seg := range x.segments {
-		if seg.hashLen > 0 && seg.slab.segments[0] == id {
-			x.discard(seg.slab.records)
-		}
-	}
+	slabs := x.slabs
 	if x.table != nil {
-		for _, m := range x.table.slabs {
-			x.discard(m)
-		}
+		slabs = append(slabs, x.table.slabs...)
 	}
-	x.segments, x.vacant = nil, nil
-	x.table = newTable()
-	x.classes = newClasses(x.places, x.groups)
-	x.entries, x.logBytes, x.slots = 0, 0, 0
-	x.free, x.open = [maxHashLen + 1]int64{}, [maxHashLen + 1]opening{}
-	x.spans, x.unusedSpan, x.unusedSpans, x.refBytes, x.headBytes = nil, noSpan, 0, 0, 0
-	x.cold, x.hot = spanList{}, spanList{}
-	x.policy = policy{}
-	x.evicting = false
+	table := newTable()
+	classes := newClasses(x.layout, classBudget(x.maxBytes, x.places, x.layout))
+	x.mu.Lock()
+	x.segments, x.table, x.classes, x.entries, x.hashLen = nil, table, classes, 0, x.setHashLen
+	x.epoch.Add(1)
+	x.removals.Add(1)
+	x.mu.Unlock()
+	x.writers = writers{}
 	x.touching, x.touched = x.touching[:0], 0
+	for _, m := range slabs {
+		x.discard(m)
+	}
 }
 
 // hash hashes a key.
@@ -168,19 +186,39 @@ func (x *Index) hash(key []byte) uint64 {
 	return x.hasher.sum(key)
 }
 
-// Reset forgets all entries. It is O(1): the memory goes back to the runtime in
-// the background. Lookups under way learn of it from their next Probe or End.
+// Reset forgets all entries. The time it takes depends on the number of slabs, some
+// hundred of a full index, not on that of the entries; the memory goes back step by step
+// with later stores. Lookups under way learn of it from their next Probe or End. If
+// nothing was stored since the last Reset it does nothing: lookups since then have found
+// nothing that they would have to forget.
 func (x *Index) Reset() {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	x.mu.Lock()
+	if !x.used {
+		return
+	}
 	x.clear()
-	x.epoch.Add(1)
-	x.removals.Add(1)
-	x.mu.Unlock()
 	x.touchMu.Lock()
 	x.touches = x.touches[:0]
 	x.touchMu.Unlock()
+}
+
+// useHashLen refuses hashes of another length than the index holds. The first store
+// decides which that is, unless it is configured.
+func (x *Index) useHashLen(hashLen int) error {
+	if x.hashLen == 0 {
+		x.mu.Lock()
+		x.hashLen = hashLen
+		x.mu.Unlock()
+	}
+	if hashLen != x.hashLen {
+		return x.otherHashLen(hashLen)
+	}
+	return nil
+}
+
+func (x *Index) otherHashLen(hashLen int) error {
+	return fmt.Errorf("%w: the index holds hashes of %d bytes, not %d", ErrOtherHashLen, x.hashLen, hashLen)
 }
 
 // Stats are the counters of an index. Sums count since it was made.
@@ -191,7 +229,7 @@ type Stats struct {
 	MaxBytes   int64 // its bound
 	Stored     int64 // keys that a store added to a place
 	Evicted    int64 // entries removed, to make room or on request
-	Refused    int64 // stores refused for want of classes
+	Refused    int64 // stores and evicts refused: ErrClasses, ErrOtherHashLen
 }
 
 // Stats returns the counters.

@@ -115,20 +115,6 @@ func TestStoreAndProbe(t *testing.T) {
 	}
 }
 
-func TestHashLengthsAreDifferentKeys(t *testing.T) {
-	x := mustNew(t, onePlace(0))
-	keys := chain(1, 4, 32)
-	store(t, x, keys, 32)
-	leading, _ := probe(x, keys, 16, 10, false)
-	require.Zero(t, leading)
-	store(t, x, keys, 16)
-	require.EqualValues(t, 12, x.Stats().Entries)
-	leading, _ = probe(x, keys, 16, 10, false)
-	require.Equal(t, 8, leading)
-	leading, _ = probe(x, keys, 32, 10, false)
-	require.Equal(t, 4, leading)
-}
-
 func TestStride(t *testing.T) {
 	x := mustNew(t, onePlace(0))
 	raw := chain(1, 3000, 20)
@@ -377,7 +363,8 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
 	entries, cells := int64(0), 0
-	free := [maxHashLen + 1]int64{}
+	free := int64(0)
+	counts := make([]uint32, len(x.classes.use))
 	listed := map[spanID]bool{}
 	for _, hot := range []bool{false, true} {
 		l, n, before := x.list(hot), int64(0), noSpan
@@ -396,7 +383,7 @@ func checkBooks(t testing.TB, x *Index) {
 	for id := range x.segments {
 		seg := &x.segments[id]
 		if seg.hashLen == 0 {
-			continue
+			continue // of TestMoreSegmentsThanSlotsCanNumber
 		}
 		covered := [segmentSlots]bool{}
 		end := 0
@@ -420,14 +407,18 @@ func checkBooks(t testing.TB, x *Index) {
 				unused++
 				continue
 			}
+			counts[seg.class[i]]++
 			key := seg.key(i)
 			require.Equal(t, slot(id)<<segmentBits+slot(i), x.find(x.hash(key), key), "an entry is not in the table")
 		}
 		require.Equal(t, unused, seg.free)
-		free[seg.hashLen] += int64(unused)
+		free += int64(unused)
+		require.Equal(t, (unused+63)/64, seg.level)
 	}
 	require.Empty(t, listed, "spans outside of any segment")
 	require.Equal(t, free, x.free)
+	checkFreeSegments(t, x)
+	checkClasses(t, x, counts)
 	seen := map[*leaf]bool{}
 	for _, l := range x.table.leaves {
 		for ; l != nil && !seen[l]; l = l.next {
@@ -602,21 +593,17 @@ func TestByteBound(t *testing.T) {
 	leading, _ := probe(x, last, 32, 2000, true)
 	require.Equal(t, 1000, leading)
 
-	// Keys of another length take the memory over.
+	// After a reset keys of another length take the memory over.
+	x.Reset()
 	for i := range uint64(400) {
 		store(t, x, chain(i, 1000, 16), 16)
 		require.LessOrEqual(t, x.Stats().Bytes, int64(bound))
 	}
+	require.Greater(t, x.Stats().Entries, full)
 	leading, _ = probe(x, chain(399, 1000, 16), 16, 2000, true)
 	require.Equal(t, 1000, leading)
 	leading, _ = probe(x, last, 32, 2000, true)
 	require.Zero(t, leading)
-	for i := range uint64(400) { // and back
-		store(t, x, chain(i, 1000, 32), 32)
-		require.LessOrEqual(t, x.Stats().Bytes, int64(bound))
-	}
-	leading, _ = probe(x, last, 32, 2000, true)
-	require.Equal(t, 1000, leading)
 }
 
 // TestByteBoundOfSmallKeys is where the table weighs most.

@@ -159,7 +159,7 @@ func (x *Index) addHead(seg *segment, h head) bool {
 	l := &seg.links
 	if n := len(l.heads); n == cap(l.heads) {
 		more := int64(max(n, firstHeads)) * headBytes
-		if x.headBytes+more > headRoom*int64(len(x.segments)-len(x.vacant)) {
+		if x.headBytes+more > headRoom*int64(len(x.segments)) {
 			return false
 		}
 		heads := make([]head, n, 2*n+firstHeads*which(n == 0))
@@ -288,31 +288,32 @@ func (b *storing) newBehind(i, most int) int {
 // store has said the same, Trace follows their links from now on. Lookups whose
 // lists are equal at one block must be equal in front of it; it is on them that
 // the exactness of Trace rests, not on the stores. number+len(keys)/hashLen must
-// not exceed 2^32-1. It ends at a key that is not there, and returns false then.
-// before and keys are only borrowed.
-func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bool) {
+// not exceed 2^32-1. It ends at a key that is not there, and returns false then. work is
+// what it has cost, see Cursor.Work. before and keys are only borrowed.
+func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bool, work int) {
 	if hashLen < 1 || hashLen > maxHashLen || number > 0 && len(before) != hashLen {
-		return false
+		return false, workPerCall
 	}
 	for len(keys) >= hashLen {
-		n := x.confirmSome(number, before, keys, hashLen)
+		n, runs := x.confirmSome(number, before, keys, hashLen)
+		work += workPerCall + runs*workPerLink + n
 		if n == 0 {
-			return false
+			return false, work
 		}
 		number += uint32(n)
 		before = keys[(n-1)*hashLen : n*hashLen]
 		keys = keys[n*hashLen:]
 	}
-	return true
+	return true, work
 }
 
 // confirmSome confirms keys from the first on, run by run of the log, and returns
-// how many it has been through: 0 if the first is not there. It holds the writers'
-// lock for about as long as a batch of stores does.
-func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (done int) {
+// how many it has been through, 0 if the first is not there, and in how many runs. It
+// holds the writers' lock for about as long as a batch of stores does.
+func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (done, runs int) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	for runs := 0; runs < batchKeys && done < holdKeys && len(keys) >= hashLen; runs++ {
+	for ; runs < batchKeys && done < holdKeys && len(keys) >= hashLen; runs++ {
 		key := keys[:hashLen:hashLen]
 		s := x.find(x.hash(key), key)
 		if s == noSlot {
@@ -326,7 +327,7 @@ func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (do
 		before = keys[(n-1)*hashLen : n*hashLen]
 		keys = keys[n*hashLen:]
 	}
-	return done
+	return done, runs
 }
 
 // confirmRun makes a key sure and those that are linked behind it, as far as they

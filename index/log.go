@@ -1,7 +1,6 @@
 package index
 
 import (
-	"math/bits"
 	"unsafe"
 
 	"github.com/hitline/hitline/simd"
@@ -28,8 +27,7 @@ const noSlot = ^slot(0)
 
 // segment is a stretch of the log: fixed-width records and the class of each.
 // Keys of consecutive slots lie one after the other, so a stored chain is
-// compared as one array. It is one cache line. The zero value is one that was
-// released.
+// compared as one array. It is one cache line.
 type segment struct {
 	hashLen int
 	keys    []byte  // segmentSlots records of hashLen bytes
@@ -42,9 +40,10 @@ type books struct {
 	// same is the class of each 64 slots that all have one, else noClass: of most of
 	// a log it is all that readers look at. It stays in the processor's cache.
 	same  [segmentSlots / 64]class
-	slab  *slab
 	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
 	free  int                       // slots that are not
+	level int                       // the list of freeSegments it is in, 0 for none
+	near  [2]int32                  // the segments before and behind it there, -1 for none
 	spans []spanRef                 // of this segment, by their first slot
 	links links
 }
@@ -54,15 +53,6 @@ const slotBytes = 2
 
 // segmentHead is the size of a segment without its slots.
 const segmentHead = int64(unsafe.Sizeof(segment{}) + unsafe.Sizeof(books{}))
-
-// slab is the memory of one or more segments, allocated at once so that large
-// logs lie on huge pages.
-type slab struct {
-	hashLen  int
-	segments []int
-	records  *memory
-	bytes    int64
-}
 
 const (
 	// slabShare is how much the log and the table grow at a time: by a 16th of what
@@ -93,11 +83,10 @@ func (x *Index) at(s slot) (*segment, int) {
 	return &x.segments[s>>segmentBits], int(s & segmentMask)
 }
 
-// valid returns s if there may be records of hashLen bytes from it on, and
-// noSlot otherwise: what a cursor or writer remembers may be gone.
-func (x *Index) valid(s slot, hashLen int) slot {
-	id := int(s >> segmentBits)
-	if s == noSlot || id >= len(x.segments) || x.segments[id].hashLen != hashLen {
+// valid returns s if the log has such a slot, and noSlot otherwise: what a cursor or
+// writer remembers may be gone.
+func (x *Index) valid(s slot) slot {
+	if int(s>>segmentBits) >= len(x.segments) { // noSlot is beyond any
 		return noSlot
 	}
 	return s
@@ -151,9 +140,9 @@ func (s *segment) key(i int) []byte {
 	return s.keys[i*s.hashLen : (i+1)*s.hashLen]
 }
 
-// grow adds a slab for keys of hashLen bytes if the byte bound allows it and the
-// table that its slots may need.
-func (x *Index) grow(hashLen int) bool {
+// grow adds a slab if the byte bound allows it and the table that its slots may need.
+func (x *Index) grow() bool {
+	hashLen := x.hashLen
 	var n int
 	for n = int(slabUnits(x.logBytes, segmentSlots*int64(hashLen+slotBytes))); ; n = max(n/2, 1) {
 		if x.room(n, slabBytes(n, hashLen), 0) {
@@ -163,142 +152,42 @@ func (x *Index) grow(hashLen int) bool {
 			return false
 		}
 	}
-	sl := &slab{hashLen: hashLen, records: newMemory(n * segmentSlots * (hashLen + slotBytes)), bytes: slabBytes(n, hashLen)}
-	keys := sl.records.bytes[:n*segmentSlots*hashLen] // a multiple of 4,096 long
-	classes := unsafe.Slice((*class)(unsafe.Pointer(unsafe.SliceData(sl.records.bytes[len(keys):]))), n*segmentSlots)
-	added := make([]segment, n)
-	for i := range added {
+	records := newMemory(n * segmentSlots * (hashLen + slotBytes))
+	keys := records.bytes[:n*segmentSlots*hashLen] // a multiple of 4,096 long
+	classes := unsafe.Slice((*class)(unsafe.Pointer(unsafe.SliceData(records.bytes[len(keys):]))), n*segmentSlots)
+	first, segments := len(x.segments), x.segments // readers do not see what is appended
+	for i := range n {
 		from, to := i*segmentSlots, (i+1)*segmentSlots
-		added[i] = segment{
+		segments = append(segments, segment{
 			hashLen: hashLen, keys: keys[from*hashLen : to*hashLen : to*hashLen], class: classes[from:to:to],
-			books: &books{slab: sl, free: segmentSlots},
-		}
+			books: &books{free: segmentSlots},
+		})
 	}
 	x.mu.Lock()
-	for _, seg := range added {
-		id := len(x.segments)
-		if v := len(x.vacant); v > 0 {
-			id = x.vacant[v-1]
-			x.vacant = x.vacant[:v-1]
-			x.segments[id] = seg
-		} else {
-			x.segments = append(x.segments, seg)
-		}
-		sl.segments = append(sl.segments, id)
-	}
-	x.logBytes += sl.bytes
+	x.segments = segments
 	x.mu.Unlock()
+	x.slabs = append(x.slabs, records)
+	x.logBytes += slabBytes(n, hashLen)
 	x.slots += int64(n) * segmentSlots
-	x.free[hashLen] += int64(n) * segmentSlots
+	x.free += int64(n) * segmentSlots
+	for id := first + n - 1; id >= first; id-- { // the first is taken first
+		x.relist(id)
+	}
 	return true
 }
 
 // room tells whether the byte bound has room for so many more segments, in a slab of
 // so many bytes, and chunks of spans.
 func (x *Index) room(n int, slab int64, chunks int) bool {
-	table := max(x.table.bytes(), worstTable(x.slots+int64(n)*segmentSlots))
-	segments := int64(len(x.segments) - len(x.vacant) + n)
-	heads := max(segments*headRoom, x.headBytes) // segments that are gone may have left room to others
-	spans := spanRoom(len(x.spans)+chunks) + segments*fewRefs*refBytes
-	need := x.logBytes + slab + table + spans + heads + x.classes.sweepAt + fixedBytes
+	slots := x.slots + int64(n)*segmentSlots
+	segments := int64(len(x.segments) + n)
+	table := max(x.table.bytes(), worstTable(slots))
+	spans := spanRoom(max(len(x.spans)+chunks, leastChunks(slots))) + segments*fewRefs*refBytes
+	need := x.logBytes + slab + table + spans + segments*headRoom + x.classes.budget + fixedBytes
+	if need > x.maxBytes || segments > maxSegments {
+		return false
+	}
 	for need+x.discardBytes > x.maxBytes && x.releaseStep() {
 	}
-	return need <= x.maxBytes && segments <= maxSegments
-}
-
-// opening is a stretch of free slots that new records are put into.
-type opening struct{ at, end slot }
-
-// take returns the next free slot for a key of hashLen bytes; the caller knows
-// that there is one. Slots are handed out upwards, so that chains lie in order.
-func (x *Index) take(hashLen int) slot {
-	o := &x.open[hashLen]
-	if o.at == o.end {
-		x.openNext(hashLen)
-	}
-	s := o.at
-	o.at++
-	seg, i := x.at(s)
-	seg.used[i/64] |= 1 << (i % 64)
-	seg.free--
-	x.free[hashLen]--
-	return s
-}
-
-// openNext finds the next free stretch: further up in the segment at hand, or
-// else in the segment that has the most free slots.
-func (x *Index) openNext(hashLen int) {
-	o := &x.open[hashLen]
-	if id := int(o.end >> segmentBits); o.end > 0 && id == int((o.end-1)>>segmentBits) && x.valid(o.end, hashLen) != noSlot {
-		if from, to := x.segments[id].freeFrom(int(o.end & segmentMask)); from < to {
-			first := slot(id) << segmentBits
-			o.at, o.end = first+slot(from), first+slot(to)
-			return
-		}
-	}
-	best := -1
-	for id := range x.segments {
-		if seg := &x.segments[id]; seg.hashLen == hashLen && seg.free > 0 && (best < 0 || seg.free > x.segments[best].free) {
-			best = id
-		}
-	}
-	from, to := x.segments[best].freeFrom(0)
-	first := slot(best) << segmentBits
-	o.at, o.end = first+slot(from), first+slot(to)
-}
-
-// freeFrom returns the first stretch of free slots at or behind offset i, an
-// empty one if there is none.
-func (s *books) freeFrom(i int) (from, to int) {
-	for ; i < segmentSlots; i = i&^63 + 64 {
-		if w := ^s.used[i/64] >> (i % 64); w != 0 {
-			i += bits.TrailingZeros64(w)
-			break
-		}
-	}
-	for to = i; to < segmentSlots; {
-		w := s.used[to/64] >> (to % 64)
-		if w != 0 {
-			return i, to + bits.TrailingZeros64(w)
-		}
-		to = to&^63 + 64
-	}
-	return min(i, segmentSlots), segmentSlots
-}
-
-// give makes a stretch of slots within one segment free; readers know already.
-func (x *Index) give(first slot, n int) {
-	seg, i := x.at(first)
-	for j := i; j < i+n; j++ {
-		seg.used[j/64] &^= 1 << (j % 64)
-	}
-	seg.free += n
-	x.free[seg.hashLen] += int64(n)
-}
-
-// dropSlab evicts every entry of a slab and releases it: how memory moves from
-// keys of one length to keys of another. A pool has one hash length, so this is
-// rare.
-func (x *Index) dropSlab(sl *slab) {
-	for _, id := range sl.segments {
-		for refs := x.segments[id].spans; len(refs) > 0; refs = x.segments[id].spans {
-			x.evictTail(refs[len(refs)-1].id, segmentSlots)
-		}
-		x.refBytes -= int64(cap(x.segments[id].spans)) * refBytes
-	}
-	if o := &x.open[sl.hashLen]; x.valid(o.at, sl.hashLen) != noSlot && x.segments[o.at>>segmentBits].slab == sl {
-		*o = opening{}
-	}
-	x.mu.Lock()
-	for _, id := range sl.segments {
-		x.headBytes -= int64(cap(x.segments[id].links.heads)) * headBytes
-		x.segments[id] = segment{}
-	}
-	x.logBytes -= sl.bytes
-	x.mu.Unlock()
-	x.discard(sl.records)
-	x.vacant = append(x.vacant, sl.segments...)
-	n := int64(len(sl.segments)) * segmentSlots
-	x.slots -= n
-	x.free[sl.hashLen] -= n
+	return true
 }

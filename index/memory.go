@@ -40,26 +40,36 @@ func newMemory(n int) *memory {
 	return &memory{bytes: make([]byte, n)}
 }
 
-// release gives the memory back; nobody may use it any more.
-func (m *memory) release() {
-	if m.mapped != nil {
-		m.cleanup.Stop()
-		unmap(m.mapped)
+// releaseEnd gives the last n bytes of a mapping back, or all if there are no more, and
+// returns how many that were. Nobody may use the memory any more.
+func (m *memory) releaseEnd(n int) int64 {
+	m.cleanup.Stop()
+	keep := max(len(m.mapped)-n, 0)
+	end := m.mapped[keep:]
+	m.bytes, m.mapped = nil, m.mapped[:keep:keep]
+	unmap(end)
+	if keep == 0 {
+		m.mapped = nil
+	} else {
+		m.cleanup = runtime.AddCleanup(m, unmap, m.mapped)
 	}
-	m.bytes, m.mapped = nil, nil
+	return int64(len(end))
 }
 
-// releaseStep releases one slab of what a reset has left behind: unmapping takes
-// up to a millisecond, so it is spread over later changes.
+// releaseStep releases a part of what a reset has left behind: unmapping a slab takes
+// up to a millisecond, so it is done a huge page at a time and spread over later changes.
 func (x *Index) releaseStep() bool {
 	n := len(x.discarded)
 	if n == 0 {
 		return false
 	}
+	x.work += workPerRelease
 	m := x.discarded[n-1]
-	x.discarded = x.discarded[:n-1]
-	x.discardBytes -= int64(len(m.mapped))
-	m.release()
+	x.discardBytes -= m.releaseEnd(hugePage)
+	if m.mapped == nil {
+		x.discarded[n-1] = nil
+		x.discarded = x.discarded[:n-1]
+	}
 	return true
 }
 

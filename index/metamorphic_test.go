@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -68,6 +69,7 @@ type setting struct {
 	bounded    bool // maxEntries is small enough to matter
 	kernel     string
 	lens       [2]int // of keys
+	given      bool   // the index is told that its keys have the first length
 	chunk      int    // keys a call of Store and Evict, 0 for all
 	piece      int    // keys a call of Probe, those strode over included
 	runs       int
@@ -90,6 +92,7 @@ func randomSetting(rng *rand.Rand, bounded bool) setting {
 	lens := []int{8, 16, 20, 32, 33, 64}
 	rng.Shuffle(len(lens), func(i, j int) { lens[i], lens[j] = lens[j], lens[i] })
 	copy(s.lens[:], lens)
+	s.given = rng.IntN(2) == 0
 	return s
 }
 
@@ -133,7 +136,9 @@ type world struct {
 	setting
 	model
 	x        *index.Index
-	coverage map[places]*index.Coverage // met since the last reset
+	coverage map[places]*index.Coverage // met since the last change
+	length   int                        // of all keys, -1 until a store decides
+	used     bool                       // something was stored since the last reset
 	writers  [numWriters]openWriter
 	cursors  [2]index.Cursor // of a lookup and of one in its middle
 
@@ -158,11 +163,14 @@ func (s setting) replay(ops []op) (err error) {
 	if err := simd.Force(s.kernel); err != nil {
 		return err
 	}
-	x, err := index.New(index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups})
-	if err != nil {
+	cfg := index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups}
+	w := &world{setting: s, coverage: map[places]*index.Coverage{}, length: -1}
+	if s.given {
+		cfg.HashLen, w.length = s.lens[0], 0
+	}
+	if w.x, err = index.New(cfg); err != nil {
 		return err
 	}
-	w := &world{setting: s, x: x, coverage: map[places]*index.Coverage{}}
 	for i, o := range ops {
 		if err := w.do(o, 0); err != nil {
 			return fmt.Errorf("operation %d: %w", i, err)
@@ -189,14 +197,44 @@ func (w *world) do(o op, depth int) error {
 		err = w.lookup(o, &w.cursors[depth])
 	case opReset:
 		w.x.Reset()
-		w.resets++
-		w.model.held, w.entries = [2][numIDs]places{}, 0
-		clear(w.coverage)
+		w.reset()
 	}
+	clear(w.coverage) // a class may have gone and come again
 	if err != nil {
 		return err
 	}
 	return w.checkStats()
+}
+
+// reset is what a reset does to the model: nothing if nothing was stored.
+func (w *world) reset() {
+	if !w.used {
+		return
+	}
+	w.resets++
+	w.model.held, w.entries, w.used = [2][numIDs]places{}, 0, false
+	if !w.given {
+		w.length = -1
+	}
+}
+
+// refuses tells whether the index holds keys of another length.
+func (w *world) refuses(o op) bool { return w.length >= 0 && w.length != o.length }
+
+// refused checks that a change of keys of another length changes nothing.
+func (w *world) refused(o op, change func(keys []byte, hashLen int) error) error {
+	before := w.x.Stats()
+	err := w.inChunks(o, func(keys []byte, hashLen int) error {
+		if err := change(keys, hashLen); !errors.Is(err, index.ErrOtherHashLen) {
+			return fmt.Errorf("keys of another length: %w", err)
+		}
+		before.Refused++
+		return nil
+	})
+	if after := w.x.Stats(); err == nil && before != after {
+		err = fmt.Errorf("%+v before keys of another length, %+v after", before, after)
+	}
+	return err
 }
 
 // checkStats compares the counters.
@@ -244,6 +282,15 @@ func (w *world) inChunks(o op, f func(keys []byte, hashLen int) error) error {
 
 func (w *world) store(o op) error {
 	to := &w.writers[o.writer]
+	if w.refuses(o) {
+		return w.refused(o, func(keys []byte, hashLen int) error {
+			var other index.Writer
+			return w.x.Store(&other, o.place, keys, hashLen)
+		})
+	}
+	if len(o.ids) > 0 {
+		w.used, w.length = true, o.length
+	}
 	fresh := o.fresh || to.place != o.place || to.length != o.length
 	if fresh {
 		*to = openWriter{place: o.place, length: o.length}
@@ -281,6 +328,12 @@ func (w *world) store(o op) error {
 }
 
 func (w *world) evict(o op) error {
+	if w.refuses(o) {
+		return w.refused(o, func(keys []byte, hashLen int) error {
+			_, err := w.x.Evict(o.place, keys, hashLen)
+			return err
+		})
+	}
 	got := 0
 	err := w.inChunks(o, func(keys []byte, hashLen int) error {
 		n, err := w.x.Evict(o.place, keys, hashLen)

@@ -29,6 +29,7 @@ type Cursor struct {
 	logStep  int  // slots between the records of consecutive keys, see matchNext
 	window   int  // keys compared at once
 	lonely   int  // keys in a row that did not lie behind the one before
+	work     int
 	found    []stretch
 }
 
@@ -53,7 +54,7 @@ const (
 
 // Begin starts a lookup of keys of hashLen bytes.
 func (x *Index) Begin(c *Cursor, hashLen int) {
-	c.hashLen, c.next, c.logStep, c.window, c.lonely = hashLen, noSlot, 1, firstWindow, 0
+	c.hashLen, c.next, c.logStep, c.window, c.lonely, c.work = hashLen, noSlot, 1, firstWindow, 0, 0
 	c.epoch, c.removals = x.epoch.Load(), x.removals.Load()
 	c.found = c.found[:0]
 }
@@ -65,17 +66,19 @@ func (x *Index) Begin(c *Cursor, hashLen int) {
 // absent key when stopAtAbsent is set; call it again with the rest.
 //
 // clean is false when the index was reset since Begin: what earlier calls told is
-// void, and this one's runs are about the index as it is now. keys is only
-// borrowed.
+// void, and this one's runs are about the index as it is now. Keys of another length
+// than the index holds are absent, all together in one step. keys is only borrowed.
 func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbsent bool) (filled, covered int, clean bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	clean = x.resumeCursor(c)
+	c.work += workPerCall
 	p := probing{x: x, c: c, keys: keys, step: stride * c.hashLen, stride: stride, runs: runs, stop: stopAtAbsent}
 	for hold := holdKeys; p.more(); {
 		if p.covered >= hold {
 			x.mu.RUnlock()
 			x.mu.RLock()
+			c.work += workPerCall
 			hold = p.covered + holdKeys
 			if !x.resumeCursor(c) { // what was found is gone
 				clean = false
@@ -95,7 +98,7 @@ func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbse
 func (x *Index) resumeCursor(c *Cursor) bool {
 	epoch := x.epoch.Load()
 	if c.epoch == epoch {
-		c.next = x.valid(c.next, c.hashLen)
+		c.next = x.valid(c.next)
 		return true
 	}
 	c.epoch, c.removals, c.next = epoch, x.removals.Load(), noSlot
@@ -125,11 +128,23 @@ func (p *probing) advance() {
 	if p.c.next != noSlot && p.matchNext() > 0 {
 		return
 	}
-	if p.c.lonely >= batchFrom {
+	switch {
+	case p.c.hashLen != p.x.hashLen:
+		p.c.next = noSlot
+		p.emit(p.left(), noClass)
+	case p.c.lonely >= batchFrom:
 		p.locateBatch()
-		return
+	default:
+		p.locate()
 	}
-	p.locate()
+}
+
+// left returns how many keys are still asked: one if the first is absent and ends it.
+func (p *probing) left() int {
+	if p.stop {
+		return 1
+	}
+	return (len(p.keys)-p.c.hashLen)/p.step + 1
 }
 
 // emit adds n keys of a class to the last run if their coverage is the same, or
@@ -169,6 +184,7 @@ func (p *probing) matchNext() int {
 	}
 	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
 	equal := simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
+	c.work += workPerRun + equal + n/8
 	if equal == 0 {
 		c.next = noSlot
 		return 0
@@ -180,7 +196,7 @@ func (p *probing) matchNext() int {
 	}
 	c.follow(c.next, equal)
 	if c.next&segmentMask < slot(c.logStep) { // the next segment
-		c.next = p.x.valid(c.next, c.hashLen)
+		c.next = p.x.valid(c.next)
 	}
 	p.emit(equal, id)
 	return equal
@@ -210,6 +226,7 @@ func (p *probing) locate() {
 	c := p.c
 	key := p.keys[:c.hashLen:c.hashLen]
 	c.lonely++
+	c.work += workPerKey
 	s := p.x.find(p.x.hash(key), key)
 	if s == noSlot {
 		c.next = noSlot
@@ -219,7 +236,7 @@ func (p *probing) locate() {
 	c.next = s
 	if p.matchNext() == 1 && p.stride > 1 { // perhaps the other way
 		c.logStep = p.stride + 1 - c.logStep
-		c.next = p.x.valid(s+slot(c.logStep), c.hashLen)
+		c.next = p.x.valid(s + slot(c.logStep))
 	}
 }
 
@@ -228,6 +245,7 @@ func (p *probing) locateBatch() {
 	c := p.c
 	keys := (len(p.keys)-c.hashLen)/p.step + 1
 	n := min(keys, len(p.runs)-p.filled, batchKeys)
+	c.work += workPerKey + n*workPerBatch
 	var b batch
 	p.x.findBatch(&b, p.keys, p.step, c.hashLen, n)
 	behind := 0
@@ -254,7 +272,7 @@ func (p *probing) locateBatch() {
 		}
 		p.emit(run, id)
 	}
-	c.next = p.x.valid(c.next, c.hashLen)
+	c.next = p.x.valid(c.next)
 	if 2*behind >= n {
 		c.lonely = 0
 	}
@@ -282,6 +300,7 @@ func (c *Cursor) recordFound(first slot, n, slotStride int) {
 func (x *Index) Found(c *Cursor, key []byte) *Coverage {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	c.work += workPerCall + workPerKey + len(c.found)
 	if c.epoch != x.epoch.Load() || c.removals != x.removals.Load() {
 		return nil
 	}

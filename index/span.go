@@ -41,9 +41,14 @@ const (
 	spanChunk     = 1 << spanChunkBits
 	spanSize      = int64(unsafe.Sizeof(span{}))
 	refBytes      = int64(unsafe.Sizeof(spanRef{}))
-	// spareSpans is how many spans a batch takes at most: two to cut a key out that was
-	// found, two more to move it, and one to place it.
-	spareSpans = 5 * batchKeys
+	// spansPerKey is how many spans a batch takes at most for each of its keys: two to cut
+	// a key out that was found, one to move it, and one to place it.
+	spansPerKey = 4
+	// spareSpans is how many a batch takes at most. Lookups leave it so many.
+	spareSpans = spansPerKey * batchKeys
+	// mustSplit stands for the number of unused spans that a change leaves, if it must not
+	// fail for want of one.
+	mustSplit = -1
 	// fewRefs is how many spans a segment's list keeps room for.
 	fewRefs = 16
 )
@@ -69,47 +74,6 @@ func spanRoom(chunks int) int64 {
 	return int64(chunks) * (spanChunk*(spanSize+2*refBytes) + 8)
 }
 
-// reserve sees that a batch of a store, noStore for an eviction, finds unused spans for
-// all that it cuts out and places, and that the classes have the room that they may take.
-// Where the byte bound leaves none, the slab of the oldest span makes way, or the span
-// alone if the slab holds something of the store as well. It returns false if only that
-// is left and there are not spans enough.
-func (x *Index) reserve(store uint32) bool {
-	for {
-		x.sweepClasses()
-		enough := x.unusedSpans >= spareSpans
-		if enough && x.room(0, 0, 0) {
-			return true
-		}
-		if !enough && x.room(0, 0, 1) {
-			x.addSpans()
-			continue
-		}
-		id := x.oldest(store)
-		if id == noSpan {
-			return enough
-		}
-		x.evicting = true
-		if seg, _ := x.at(x.span(id).first); x.holdsStore(seg.slab, store) {
-			x.evictTail(id, segmentSlots)
-		} else {
-			x.dropSlab(seg.slab)
-		}
-	}
-}
-
-// holdsStore tells whether a store has placed or used something in a slab.
-func (x *Index) holdsStore(sl *slab, store uint32) bool {
-	for _, id := range sl.segments {
-		for _, r := range x.segments[id].spans {
-			if x.span(r.id).store == store {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // addSpans allocates a chunk of spans.
 func (x *Index) addSpans() {
 	first := spanID(len(x.spans)) << spanChunkBits
@@ -128,11 +92,12 @@ func (x *Index) list(hot bool) *spanList {
 	return &x.cold
 }
 
-// newSpan returns an unused span. When the byte bound leaves no room for more of
-// them than a batch needs it returns noSpan, unless one must be had.
-func (x *Index) newSpan(must bool) spanID {
-	if x.unusedSpan == noSpan || !must && x.unusedSpans <= spareSpans {
-		if !must && !x.room(0, 0, 1) {
+// newSpan returns an unused span. It returns noSpan if no more than leave are unused and
+// the byte bound has no room for more; with mustSplit there is one always, as reserve
+// has seen to it.
+func (x *Index) newSpan(leave int) spanID {
+	if x.unusedSpan == noSpan || leave != mustSplit && x.unusedSpans <= leave {
+		if leave != mustSplit && !x.room(0, 0, 1) {
 			return noSpan
 		}
 		x.addSpans()
@@ -205,8 +170,8 @@ func (x *Index) addRef(seg *segment, at int, first int, id spanID) {
 
 // splitAt makes a span end in front of offset i of a segment, if one covers it
 // there, and returns the place of the first span behind. It fails for want of
-// memory, unless the split must be.
-func (x *Index) splitAt(seg *segment, i int, must bool) (at int, ok bool) {
+// memory, see newSpan.
+func (x *Index) splitAt(seg *segment, i, leave int) (at int, ok bool) {
 	at = seg.ref(i)
 	if at == 0 || at < len(seg.spans) && int(seg.spans[at].first) == i {
 		return at, true
@@ -217,7 +182,7 @@ func (x *Index) splitAt(seg *segment, i int, must bool) (at int, ok bool) {
 	if keep >= int(s.n) {
 		return at, true
 	}
-	id := x.newSpan(must)
+	id := x.newSpan(leave)
 	if id == noSpan {
 		return at, false
 	}
@@ -231,27 +196,32 @@ func (x *Index) splitAt(seg *segment, i int, must bool) (at int, ok bool) {
 }
 
 // isolate makes the stretch of n slots from first, within one segment, begin and
-// end between spans, and returns the places of the spans in it. It fails when
-// there is no memory to split a span.
-func (x *Index) isolate(first slot, n int, must bool) (seg *segment, from, to int, ok bool) {
+// end between spans, and returns the places of the spans in it. If there is no memory
+// to split a span, it is all in it.
+func (x *Index) isolate(first slot, n, leave int) (seg *segment, from, to int) {
 	seg, i := x.at(first)
-	from, ok = x.splitAt(seg, i, must)
+	from, ok := x.splitAt(seg, i, leave)
 	if !ok {
-		return seg, from, from, false
+		from--
 	}
-	to, ok = x.splitAt(seg, i+n, must)
-	return seg, from, to, ok
+	to, _ = x.splitAt(seg, i+n, leave) // what is not split begins in front of it
+	return seg, from, to
 }
 
 // use makes the entries of a stretch, within one segment, the newest hot ones, or
-// puts them right behind a span of the hot list. It returns the span that holds
-// the end of the stretch, noSpan if nothing was done.
+// puts them right behind a span of the hot list; with them, if there is no memory to
+// split spans, all others of their spans. It returns the span that holds the end of the
+// stretch, noSpan if nothing was done.
 func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 	if n < leastUse && store == 0 {
 		first, n = x.widen(first, n)
 	}
-	seg, from, to, ok := x.isolate(first, n, store != 0) // what a store has found must not be evicted for it
-	if !ok || from == to {
+	leave := x.leaveSpans
+	if store == 0 {
+		leave = spareSpans
+	}
+	seg, from, to := x.isolate(first, n, leave)
+	if from == to {
 		return noSpan
 	}
 	if id := seg.spans[from].id; to == from+1 && x.hot.newest == id && behind == noSpan {
@@ -259,6 +229,7 @@ func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 		return id
 	}
 	x.moved += to - from
+	x.work += (to - from) * workPerSpan
 	for _, r := range seg.spans[from:to] {
 		if r.id == behind { // a chain that repeats a key
 			behind = noSpan
@@ -328,6 +299,7 @@ func (x *Index) merge(seg *segment, from, to int) int {
 // place enters new entries, a stretch within one segment, as cold: right behind a
 // span of the cold list, or as the newest. It returns the span that holds them.
 func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
+	x.work += workPerSpan
 	seg, i := x.at(first)
 	if behind != noSpan {
 		if b := x.span(behind); b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
@@ -336,7 +308,7 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 			return behind
 		}
 	}
-	id := x.newSpan(true)
+	id := x.newSpan(mustSplit)
 	s := x.span(id)
 	s.first, s.n, s.store, s.time = first, uint16(n), store, x.timeBehind(behind)
 	x.link(id, behind)
@@ -344,14 +316,53 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 	return id
 }
 
-// forget takes a stretch within one segment out of the spans.
-func (x *Index) forget(first slot, n int) {
-	seg, from, to, _ := x.isolate(first, n, true)
-	for _, r := range seg.spans[from:to] {
+// cutOut takes a stretch within one segment out of the spans.
+func (x *Index) cutOut(first slot, n int) {
+	seg, i := x.at(first)
+	for end := i + n; i < end; {
+		i += x.cutSpan(seg, seg.ref(i+1)-1, i, end)
+	}
+}
+
+// cutSpan takes the stretch from offset i to end out of the span at place at of a
+// segment's books, which covers i, and returns how much of the stretch that is. It needs
+// an unused span if the stretch is in the middle.
+func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
+	x.work += workPerSpan
+	r := &seg.spans[at]
+	s := x.span(r.id)
+	from := int(r.first)
+	to := from + int(s.n)
+	n = min(end, to) - i
+	if i > from && i+n < to && x.unusedSpan == noSpan && !x.room(0, 0, 1) {
+		to = x.evictBehindCut(r.id, i+n)
+	}
+	switch {
+	case n == int(s.n):
 		x.unlink(r.id)
 		x.freeSpan(r.id)
+		x.dropRefs(seg, at, at+1)
+		return n
+	case i == from:
+		s.first += slot(n)
+		r.first += uint16(n)
+	case i+n < to:
+		x.splitAt(seg, i+n, mustSplit)
 	}
-	x.dropRefs(seg, from, to)
+	s.n -= uint16(n)
+	x.list(s.hot).entries -= int64(n)
+	return n
+}
+
+// evictBehindCut evicts the end of a span, from offset end of its segment on, because
+// there is no memory for a span of its own. An eviction of one key does so, if all spans
+// there may be are used and joinSpans has found none to join.
+func (x *Index) evictBehindCut(id spanID, end int) int {
+	s := x.span(id)
+	for from := int(s.first & segmentMask); from+int(s.n) > end; {
+		x.evictTail(id, from+int(s.n)-end)
+	}
+	return end
 }
 
 // dropRefs takes spans out of a segment's books, and gives back the memory of a list

@@ -31,10 +31,9 @@ func TestFoundIsNotEvictedForItsOwnBatch(t *testing.T) {
 	store(t, x, keys, 32)
 	for x.maxBytes = x.bytes(); !x.room(0, 0, 0); x.maxBytes += 1 << 10 { // too little for more spans
 	}
-	for x.unusedSpan != noSpan { // as where all are in use
-		x.newSpan(true)
+	for x.unusedSpans > batchKeys+1 { // as where nearly all are in use
+		x.newSpan(mustSplit)
 	}
-	x.unusedSpans = spareSpans // or the whole slab would make way
 	batch := append(slices.Clone(keys[968*32:]), chain(2, 32, 32)...)
 	store(t, x, batch, 32)
 	leading, _ := probeSilent(x, batch, 32)

@@ -17,6 +17,7 @@ type Writer struct {
 	full    bool
 	store   uint32    // marks the spans of this store, 0 before the first batch
 	after   [2]spanID // its last span in the cold and in the hot list
+	work    int
 
 	numbered    bool   // the chain's numbers are known
 	number      uint32 // of the next key
@@ -26,8 +27,10 @@ type Writer struct {
 
 // Store adds keys, consecutive chunks of a chain, to a place. Keys that are there
 // already count as used. Where the bounds leave no room, the least recently used
-// entries make way; a chain longer than the whole index keeps its beginning.
-// keys is only borrowed. Safe for concurrent use with different Writers.
+// entries make way, at most twice as many as there are keys; a chain longer than the
+// whole index keeps its beginning. Keys of another length than the index holds are
+// refused with ErrOtherHashLen. keys is only borrowed. Safe for concurrent use with
+// different Writers.
 func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 	if err := x.check(place, keys, hashLen); err != nil {
 		return err
@@ -35,7 +38,9 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 	for len(keys) > 0 && !w.full {
 		n := min(len(keys)/hashLen, batchKeys)
 		x.writing.Lock()
+		x.work = workPerCall + n*workPerStored
 		err := x.storeBatch(w, place, keys[:n*hashLen], hashLen)
+		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
 			x.refused.Add(1)
@@ -72,25 +77,29 @@ type storing struct {
 // storeBatch stores at most batchKeys keys. It works out all that changes while
 // readers go on, and then changes it at once.
 func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error {
+	if err := x.useHashLen(hashLen); err != nil {
+		return err
+	}
+	x.used, x.splits = true, 0
 	x.applyTouches(touchStore)
 	x.releaseStep()
 	if w.store == 0 {
 		x.stores++
 		w.store = max(x.stores, 1)
 	}
-	if w.full = !x.reserve(w.store); w.full {
-		return nil // only this chain itself could make way
-	}
 	var b storing
 	b.n = len(keys) / hashLen
+	if w.full = !x.reserve(b.n, w.store); w.full {
+		return nil
+	}
 	x.findStored(&b, w, keys, hashLen)
 	fresh, err := x.classify(&b, place, keys, hashLen)
 	x.useStored(&b, w)
 	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
-		room := x.makeRoom(hashLen, want, b.moved, w.store)
+		room := x.makeRoom(want, b.moved, w.store)
 		if room < want {
-			room, b.moved = x.makeRoom(hashLen, fresh, 0, w.store), 0
+			room, b.moved = x.makeRoom(fresh, 0, w.store), 0
 		}
 		x.allocate(&b, w, keys, hashLen, room)
 	}
@@ -112,7 +121,7 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error
 // then through the table.
 func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 	n := 0
-	if next := x.resume(w); next != noSlot && x.valid(next+1, hashLen) != noSlot {
+	if next := x.resume(w); next != noSlot && x.valid(next+1) != noSlot {
 		seg, i := x.at(next + 1)
 		live := 0
 		for live < b.n && i+live < segmentSlots && seg.class[i+live] != noClass {
@@ -134,7 +143,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 
 // resume returns the slot of the key stored last if that entry is still there.
 func (x *Index) resume(w *Writer) slot {
-	if w.hashLen == 0 || x.valid(w.last, w.hashLen) == noSlot {
+	if w.hashLen != x.hashLen || x.valid(w.last) == noSlot {
 		return noSlot
 	}
 	seg, i := x.at(w.last)
@@ -228,7 +237,7 @@ func (x *Index) chooseMoved(b *storing) {
 			pieces++
 		}
 	}
-	if pieces > scattered && !b.twice() {
+	if pieces > scattered && !x.fewSpans && !b.twice() {
 		b.moved = known
 	}
 }
@@ -288,7 +297,7 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 		if b.fresh[i] {
 			x.prepare(b.hash[i])
 		}
-		s := x.take(hashLen)
+		s := x.take()
 		b.slot[i] = s
 		seg, j := x.at(s)
 		copy(seg.key(j), keys[i*hashLen:])
@@ -302,8 +311,8 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 	for j := b.n - 1; j > i; j-- {
 		if s := b.slot[j]; s != noSlot && !b.fresh[j] && !slices.Contains(b.slot[:j], s) {
 			x.remove(s, 1)
-			x.forget(s, 1)
-			x.give(s, 1)
+			x.cutOut(s, 1)
+			x.freeSlots(s, 1)
 			x.evicted.Add(1)
 			b.n = j
 			return true
@@ -336,6 +345,8 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.policy.store(b.hash[i], x.entries)
 		}
 		if seg.class[j] != b.to[i] {
+			x.classes.leave(seg.class[j])
+			x.classes.enter(b.to[i])
 			seg.class[j] = b.to[i]
 			stored++
 		}
@@ -373,8 +384,8 @@ func (x *Index) placeNew(b *storing, w *Writer) {
 		end := i
 		for ; end < b.n && (b.fresh[end] || b.from[end] != noSlot); end++ {
 			if old := b.from[end]; old != noSlot {
-				x.forget(old, 1)
-				x.give(old, 1)
+				x.cutOut(old, 1)
+				x.freeSlots(old, 1)
 			}
 		}
 		for first, n := range stretches(b.slot[i:end]) {

@@ -40,6 +40,9 @@ const (
 	// pageBrim is how full a page that cannot split may become: there is still
 	// room for a batch of stores.
 	pageBrim = pageCells - batchKeys
+	// batchSplits is how many pages one batch splits, some 50 microseconds each. All
+	// pages come to be full at about the same time; others wait until they are at the brim.
+	batchSplits = 2
 )
 
 // bucket holds ten cells: tags, compared by a kernel, and the slots, each plus one,
@@ -195,7 +198,8 @@ func (p *page) replace(h uint64, old, s slot) bool {
 func (x *Index) prepare(h uint64) {
 	t := x.table
 	l := t.leaves[h>>t.shift]
-	for l.used >= pageFull && t.maySplit(l) {
+	for l.used >= pageFull && (x.splits < batchSplits || l.used >= pageBrim) && t.maySplit(l) {
+		x.splits++
 		x.split(h)
 		l = t.leaves[h>>t.shift]
 	}
@@ -223,6 +227,7 @@ func (t *table) maySplit(l *leaf) bool {
 // split divides the page of a hash by one more bit.
 func (x *Index) split(h uint64) {
 	t := x.table
+	x.work += workPerSplit
 	old := t.leaves[h>>t.shift]
 	depth := old.depth + 1
 	halves := [2]*leaf{t.newLeaf(depth), t.newLeaf(depth)}

@@ -16,6 +16,11 @@ type Trail struct {
 	keys  []byte // of the last Recite
 	found []stretch
 	epoch uint64
+	work  int
+	// Of a Trace: the next block to follow, and the hash of its key once the first is
+	// followed.
+	number uint32
+	front  uint64
 }
 
 // TrailRun says that blocks From to From+N-1 of a chain have the same coverage.
@@ -25,9 +30,9 @@ type TrailRun struct {
 }
 
 const (
-	// trailRuns bounds the runs of one Trace, to 400 KiB and some two milliseconds: a
-	// prompt in more pieces, as where groups hold every second block of a very long one,
-	// is looked up by its hashes in less time.
+	// trailRuns bounds the runs of one Trace, to 400 KiB and some two milliseconds in all
+	// its steps: a prompt in more pieces, as where groups hold every second block of a very
+	// long one, is looked up by its hashes in less time.
 	trailRuns = 1 << 14
 	// keepRuns and keepRecital are what a Trail keeps between lookups, in runs and
 	// bytes.
@@ -40,21 +45,47 @@ const (
 
 // Trace follows confirmed links from a key, block number of its chain, to the
 // chain's beginning, and puts what the index holds of blocks 0 to number into
-// t.Runs. It returns 0. Where a link is missing or not confirmed it returns how
-// far down it came, the number of the lowest block whose link is sure, and
-// number+1 if not even the key's own is; t.Runs means nothing then.
+// t.Runs. It ends when it has cost about so much work, see Cursor.Work; done is false
+// then, and ResumeTrace goes on. At the end it returns 0. Where a link is missing or not
+// confirmed it returns how far down it came, the number of the lowest block whose link is
+// sure, and number+1 if not even the key's own is; t.Runs means nothing then.
 //
-// Each block was there, or was not, at some moment during the call.
-func (x *Index) Trace(t *Trail, key []byte, number uint32) (down uint32) {
+// Each block was there, or was not, at some moment between the call of Trace and the
+// return of the last ResumeTrace.
+func (x *Index) Trace(t *Trail, key []byte, number uint32, work int) (down uint32, done bool) {
 	t.Runs, t.found = t.Runs[:0], t.found[:0]
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	t.epoch = x.epoch.Load()
-	s := x.find(x.hash(key), key)
-	for held := 0; s != noSlot; {
+	t.number = number
+	t.work += workPerCall + workPerKey
+	return x.follow(t, x.find(x.hash(key), key), work)
+}
+
+// ResumeTrace goes on with a Trace or ResumeTrace that was not done. After a reset
+// nothing more is found. What else has changed in between is as harmless as it is during
+// one call, which does not hold the lock all the time either: the trail keeps the hash and
+// the number of the block in front, no slot. It is found by the hash if it is there, and
+// its own number, confirmed, decides whether the trace goes on.
+func (x *Index) ResumeTrace(t *Trail, work int) (down uint32, done bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	t.work += workPerCall
+	if t.epoch != x.epoch.Load() {
+		return t.number + 1, true
+	}
+	return x.follow(t, x.findHashed(t.front), work)
+}
+
+// follow goes on with a trace at slot s, which may be that of block t.number. One piece
+// of the chain may exceed the work, by at most as much as the 4,096 slots of a segment
+// cost. It holds the lock at the end as at the beginning, and not all the time.
+func (x *Index) follow(t *Trail, s slot, work int) (down uint32, done bool) {
+	most, hold := t.work+work, t.work+holdKeys
+	for s != noSlot {
 		seg, i := x.at(s)
 		l := &seg.links
-		if have, ok := l.number(i); !ok || have != number {
+		if have, ok := l.number(i); !ok || have != t.number {
 			break
 		}
 		start := l.start(i)
@@ -62,27 +93,30 @@ func (x *Index) Trace(t *Trail, key []byte, number uint32) (down uint32) {
 		if low > i || len(t.Runs) > trailRuns { // the latter: it is in too many pieces
 			break
 		}
-		t.take(x, s, i-low+1, number)
-		switch number -= uint32(i - low); {
+		t.take(x, s, i-low+1, t.number)
+		switch t.number -= uint32(i - low); {
 		case low > start:
-			return number
-		case number == 0:
-			return 0
+			return t.number, true
+		case t.number == 0:
+			return 0, true
 		}
 		at, _ := l.headAt(start) // not an open one, as it is sure
-		before, hashLen := l.heads[at].before, seg.hashLen
-		if held += i - low + 1; held >= holdKeys {
-			held = 0
+		t.front = l.heads[at].before
+		t.number--
+		if t.work >= most {
+			return t.number + 1, false
+		}
+		if t.work >= hold {
+			hold = t.work + holdKeys
 			x.mu.RUnlock()
 			x.mu.RLock()
 			if x.epoch.Load() != t.epoch {
-				return number
+				break
 			}
 		}
-		s = x.findHashed(before, hashLen)
-		number--
+		s = x.findHashed(t.front)
 	}
-	return number + 1
+	return t.number + 1, true
 }
 
 // take adds n entries, of which the one in slot last is block number.
@@ -90,8 +124,10 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	seg, i := x.at(last)
 	runs := len(t.Runs)
 	from := number - uint32(n) + 1
+	t.work += workPerLink + n/8
 	for at := i - n + 1; at <= i; {
 		run := seg.classRun(at, i+1-at)
+		t.work += workPerRun
 		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.classes.coverage[seg.classOf(at)]})
 		from += uint32(run)
 		at += run
@@ -100,14 +136,14 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n), 1})
 }
 
-// findHashed finds the key of hashLen bytes that has a hash; noSlot if several have. It
-// is the wrong key if the right one is gone and another one has its hash: of N entries
-// one has, by chance, in N of 2^64 cases.
-func (x *Index) findHashed(h uint64, hashLen int) (found slot) {
+// findHashed finds the key that has a hash; noSlot if several have. It is the wrong key
+// if the right one is gone and another one has its hash: of N entries one has, by chance,
+// in N of 2^64 cases.
+func (x *Index) findHashed(h uint64) (found slot) {
 	found = noSlot
 	x.table.cells(h, func(s slot) bool {
 		seg, i := x.at(s)
-		if seg.hashLen != hashLen || x.hash(seg.key(i)) != h {
+		if x.hash(seg.key(i)) != h {
 			return false
 		}
 		several := found != noSlot
@@ -131,6 +167,7 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 	t.keys = slices.Grow(t.keys[:0], n*hashLen)[:n*hashLen]
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	t.work += workPerCall + workPerKey
 	s := x.find(x.hash(key), key)
 	for left := n; s != noSlot; {
 		seg, i := x.at(s)
@@ -138,6 +175,7 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 		run := min(i-l.start(i)+1, left)
 		first := i - run + 1
 		left -= run
+		t.work += workPerLink + run
 		copy(t.keys[left*hashLen:], seg.keys[first*hashLen:(i+1)*hashLen])
 		number -= uint32(run) - 1
 		said := x.linkOf(s - slot(run) + 1)
@@ -149,7 +187,7 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 		case said.open:
 			return nil, false
 		}
-		s = x.findHashed(said.before, hashLen)
+		s = x.findHashed(said.before)
 		number--
 	}
 	return nil, false

@@ -70,6 +70,7 @@ type anchored struct {
 
 	stage          traceStage
 	at             int    // next anchor or run of the stage
+	tracing        bool   // the trace of anchor at has begun
 	next           uint32 // next block of stageConfirm
 	below          uint32 // of stageTrace: anchors from this block on are proven by those behind
 	top            int    // last anchor whose chain reaches block 0, -1 if none
@@ -144,8 +145,9 @@ func (q *Query) addBlocks(hashes []byte) (more bool) {
 	more = q.Add(hashes)
 	a.proven = q.received
 	if !a.stopConfirming && (number == 0 || before != nil) {
-		*q.work -= len(hashes) / q.hashLen * confirmWork
-		a.stopConfirming = !q.service.index.Confirm(number, before, hashes, q.hashLen)
+		all, work := q.service.index.Confirm(number, before, hashes, q.hashLen)
+		*q.work -= work
+		a.stopConfirming = !all
 	}
 	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
 	return more

@@ -54,6 +54,7 @@ type groupScan struct {
 	cursor         index.Cursor
 	position       int  // next one to look up
 	positions      int  // that the lookup covers
+	worked         int  // of the cursor's work, subtracted from the query's
 	partial        bool // some ranks hold a block that others lack
 	uncheckedFrom  int  // positions that are read without being looked up: see unchecked
 	uncheckedTo    int
@@ -106,7 +107,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position, scan.partial, scan.receivedStride = 0, false, scan.stride/q.rawPerHash
+		scan.position, scan.partial, scan.worked, scan.receivedStride = 0, false, 0, scan.stride/q.rawPerHash
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.receivedStride)
 		scan.uncheckedFrom, scan.uncheckedTo = 0, 0
@@ -119,9 +120,6 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	}
 	return true, nil
 }
-
-// addWork is the work of adding one hash for a group set.
-const addWork = 2
 
 // initialPositions is how many positions the bitsets of a group set hold from the start
 // on. A peer announces many hashes in a few bytes, so beyond this they grow as hashes come.
@@ -157,11 +155,13 @@ func (q *Query) Add(hashes []byte) bool {
 		return false
 	}
 	n := len(hashes) / q.hashLen
-	*q.work -= n * addWork * len(q.scans)
 	more := false
 	for i := range q.scans {
 		scan := &q.scans[i]
 		q.scan(scan, hashes, n)
+		worked := scan.cursor.Work()
+		*q.work -= worked - scan.worked
+		scan.worked = worked
 		more = more || scan.position < q.scanEnd(scan)
 		if scan.uncheckedFrom < scan.uncheckedTo && q.keepUnchecked(i, hashes, n) {
 			more = true

@@ -21,7 +21,7 @@ import (
 type ServiceConfig struct {
 	// Pool is the engine whose blocks are looked up.
 	Pool coordinator.Pool
-	// Memory bounds the index. NewService sets its Places and Groups from Pool.
+	// Memory bounds the index. NewService sets its Places, Groups and HashLen from Pool.
 	Memory index.Config
 	// Backend, if set, is asked instead of a memory index. The caller closes it after the
 	// last call of the service has returned; abandoned calls may then still run.
@@ -98,7 +98,7 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
 			ErrUnsupported, s.coord.NumGroups(), p.count(), index.MaxGroups, maxGroupRanks)
 	}
-	memory.Places, memory.Groups = p.count(), p.required(s.coord)
+	memory.Places, memory.Groups, memory.HashLen = p.count(), p.required(s.coord), s.pool.HashLen
 	x, err := index.New(memory)
 	if err != nil {
 		return fmt.Errorf("lookup: memory backend: %w", err)
@@ -181,8 +181,9 @@ func (q *Query) addAll(numTokens int64, hashes netproto.Hashes) error {
 
 // Store adds keys to a group rank: consecutive chunks of its group, each keyed by its last
 // hash. keys is only borrowed. It fails with ErrGroupRank, with netproto.ErrHashLen or
-// netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, and over a
-// backend if that fails or RemoteConfig.WriteTimeout is up.
+// netproto.ErrCutKey for keys that are not whole hashes of 1 to 64 bytes, with
+// index.ErrOtherHashLen if the index holds hashes of another length, and over a backend if
+// that fails or RemoteConfig.WriteTimeout is up.
 func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
 	return s.StoreChain(ctx, at, netproto.FirstChunkUnknown, nil, keys)
 }

@@ -22,11 +22,10 @@ const (
 	anchorPiece = 256
 	// probeWork is the work of looking up a hash through the index's table.
 	probeWork = 32
-	// confirmWork is the work of confirming the link of a hash.
-	confirmWork = 4
-	// reciteWork is the work of copying a hash that the index recites, hashing it for a digest
-	// and confirming its link.
-	reciteWork = 12
+	// traceWork is the work of one step of a trace: some 20 microseconds.
+	traceWork = 8192
+	// digestWork is the work of adding a hash to a digest.
+	digestWork = 4
 	// applyWork is the work of setting the bits of a run.
 	applyWork = 16
 )
@@ -34,7 +33,7 @@ const (
 // beginTrace begins the stages behind stageKeys.
 func (q *Query) beginTrace() {
 	a := q.anchored
-	a.stage, a.retraced = stageProbe, false
+	a.stage, a.retraced, a.tracing = stageProbe, false, false
 	a.cursor.Quiet = true
 	q.service.index.Begin(&a.cursor, q.hashLen)
 }
@@ -100,8 +99,12 @@ func (q *Query) traceAnchor() {
 		return
 	}
 	number := a.request.Number(a.at)
-	if a.present[a.at] && number < a.below {
-		if a.below = q.service.index.Trace(&a.trail, a.anchor(q, a.at), number); a.below == 0 {
+	if a.present[a.at] && (a.tracing || number < a.below) {
+		down, done := q.traceMore(number)
+		if a.tracing = !done; a.tracing {
+			return
+		}
+		if a.below = down; down == 0 {
 			a.proven = int(number) + 1
 			a.claimed = max(a.claimed, a.proven)
 			a.top = a.at
@@ -110,6 +113,17 @@ func (q *Query) traceAnchor() {
 		}
 	}
 	a.at--
+}
+
+// traceMore begins the trace of anchor at, block number of its chain, or goes on with it.
+func (q *Query) traceMore(number uint32) (down uint32, done bool) {
+	x, a := q.service.index, q.anchored
+	before := a.trail.Work()
+	defer func() { *q.work -= a.trail.Work() - before }()
+	if a.tracing {
+		return x.ResumeTrace(&a.trail, traceWork)
+	}
+	return x.Trace(&a.trail, a.anchor(q, a.at), number, traceWork)
 }
 
 // endTraceStage begins the stage behind stageTrace.
@@ -149,17 +163,19 @@ func (q *Query) recite(i int) bool {
 	if i > 0 {
 		before = a.anchor(q, i-1)
 	}
-	n := int(number-a.next) + 1
-	*q.work -= probeWork + min(n, index.MaxRecital)*reciteWork
-	keys, ok := q.service.index.Recite(&a.trail, before, a.anchor(q, i), number, n)
+	worked := a.trail.Work()
+	keys, ok := q.service.index.Recite(&a.trail, before, a.anchor(q, i), number, int(number-a.next)+1)
+	*q.work -= probeWork + a.trail.Work() - worked
 	if !ok {
 		return false
 	}
 	if digest, given := a.request.Digest(i); given {
+		*q.work -= len(keys) / q.hashLen * digestWork
 		if digest != netproto.Digest(keys) {
 			return false
 		}
-		q.service.index.Confirm(a.next, before, keys, q.hashLen)
+		_, work := q.service.index.Confirm(a.next, before, keys, q.hashLen)
+		*q.work -= work
 		a.confirmedTo = i
 	}
 	a.next = number + 1

@@ -1,0 +1,101 @@
+package index
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOneHashLength asks an index of hashes of one length for shorter and longer ones.
+func TestOneHashLength(t *testing.T) {
+	for _, hashLen := range []int{8, 16, 32, 64} {
+		for _, other := range []int{hashLen - 1, 64 - hashLen/2} {
+			for _, given := range []int{0, hashLen} {
+				t.Run(fmt.Sprintf("%d/%d/given=%d", hashLen, other, given), func(t *testing.T) {
+					x := mustNew(t, Config{Places: 1, Groups: [][]int{{0}}, HashLen: given})
+					keys := chain(1, 1000, hashLen)
+					store(t, x, keys, hashLen)
+					requireRefused(t, x, other)
+					leading, _ := probe(x, keys, hashLen, 1000, false)
+					require.Equal(t, 1000, leading)
+					checkBooks(t, x)
+				})
+			}
+		}
+	}
+}
+
+// requireRefused stores, evicts and looks up hashes of a length that is not the index's.
+func requireRefused(t *testing.T, x *Index, hashLen int) {
+	t.Helper()
+	const n = 4000
+	before, keys := x.Stats(), chain(1, n, hashLen)
+	key := keys[:hashLen]
+	var w Writer
+	err := x.Store(&w, 0, keys, hashLen)
+	require.ErrorIs(t, err, ErrOtherHashLen)
+	require.ErrorContains(t, err, fmt.Sprintf("the index holds hashes of %d bytes, not %d", x.hashLen, hashLen))
+	_, err = x.Evict(0, keys, hashLen)
+	require.ErrorIs(t, err, ErrOtherHashLen)
+	before.Refused += 2
+	require.Equal(t, before, x.Stats())
+
+	for _, stop := range []bool{false, true} {
+		c := Cursor{Remember: true}
+		var runs [8]Run
+		x.Begin(&c, hashLen)
+		filled, covered, clean := x.Probe(&c, keys, 1, runs[:], stop)
+		require.True(t, clean)
+		want := n
+		if stop {
+			want = 1
+		}
+		require.Equal(t, []int{1, want, want}, []int{filled, covered, runs[0].N})
+		require.Nil(t, runs[0].Coverage)
+		require.LessOrEqual(t, c.Work(), 2*workPerCall, "one step, however many the keys are")
+		require.Nil(t, x.Found(&c, key))
+	}
+	all, work := x.Confirm(0, nil, keys, hashLen)
+	require.False(t, all)
+	require.Less(t, work, 10*workPerCall)
+	var trail Trail
+	down, done := x.Trace(&trail, key, 0, 1)
+	require.True(t, done)
+	require.EqualValues(t, 1, down)
+	_, ok := x.Recite(&trail, nil, key, 0, 1)
+	require.False(t, ok)
+}
+
+// TestHashLengthIsDecided asks who decides: Config, or else the first store after New or
+// Reset. Lookups and evicts do not.
+func TestHashLengthIsDecided(t *testing.T) {
+	for _, hashLen := range []int{-1, 65} {
+		_, err := New(Config{Places: 1, HashLen: hashLen})
+		require.ErrorIs(t, err, ErrConfig)
+	}
+	keys := chain(1, 10, 32)
+	x := mustNew(t, Config{Places: 1, Groups: [][]int{{0}}, HashLen: 32})
+	requireRefused(t, x, 16)
+	store(t, x, keys, 32)
+	x.Reset()
+	requireRefused(t, x, 16)
+	store(t, x, keys, 32)
+
+	x = mustNew(t, onePlace(0))
+	leading, _ := probe(x, keys, 16, 10, false)
+	require.Zero(t, leading)
+	n, err := x.Evict(0, keys, 16)
+	require.NoError(t, err, "there is nothing to evict, of any length")
+	require.Zero(t, n)
+	var w Writer
+	w.Number(3)
+	require.NoError(t, x.Store(&w, 0, keys, 32))
+	x.Before(&w, keys[:16]) // of another length: ignored
+	requireRefused(t, x, 16)
+	x.Reset()
+	require.NoError(t, x.Store(&w, 0, keys, 16), "the Writer of another length begins a new chain")
+	requireRefused(t, x, 32)
+	checkBooks(t, x)
+	checkLinks(t, x)
+}
