@@ -109,6 +109,7 @@ func TestKeysInAccount(t *testing.T) {
 			require.Zero(t, held())
 			look(blocks * 16)
 			require.Zero(t, held())
+			require.True(t, s.remote.keyMemory.small.TryAcquire(s.remote.cfg.MaxKeyBytes/4), "no key memory is lost")
 		})
 	}
 }
