@@ -79,6 +79,8 @@ func newQuery(s *Service) *Query {
 	for i := range s.groupSets {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
+	q.unlimited = math.MaxInt
+	q.work = &q.unlimited
 	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
 	q.partly.Bits = make([][]uint64, s.coord.NumGroups())
 	return q

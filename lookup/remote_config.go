@@ -65,6 +65,13 @@ type LookupEvent struct {
 // DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.
 const DefaultWriteTimeout = 10 * time.Second
 
+// DefaultMaxBytes and DefaultMaxKeyBytes are the defaults of RemoteConfig.MaxBytes and
+// MaxKeyBytes.
+const (
+	DefaultMaxBytes    = 256 << 20
+	DefaultMaxKeyBytes = 1 << 30
+)
+
 // withDefaults replaces zero fields by their defaults.
 func (c RemoteConfig) withDefaults() RemoteConfig {
 	for _, f := range []struct {
@@ -84,10 +91,10 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 		}
 	}
 	if c.MaxBytes <= 0 {
-		c.MaxBytes = 256 << 20
+		c.MaxBytes = DefaultMaxBytes
 	}
 	if c.MaxKeyBytes <= 0 {
-		c.MaxKeyBytes = 1 << 30
+		c.MaxKeyBytes = DefaultMaxKeyBytes
 	}
 	return c
 }

@@ -219,6 +219,7 @@ func (r *running) run(ctx context.Context) error {
 	defer signal.Reset(syscall.SIGPIPE)
 
 	sc := serverConfig(r.cfg, r.logger)
+	sc.Memory = r.services.memory
 	sc.Pools, sc.AcceptPool, sc.MaxPools, sc.Backend = r.named, r.services.accept(), r.cfg.MaxPools, r.services.shared
 	srv, err := server.New(r.service, sc)
 	if err != nil {

@@ -1,10 +1,14 @@
 package server
 
-import "github.com/hitline/hitline/lookup/internal/monotime"
+import (
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
 
 // What a connection holds is charged to the account of the server: replies that the peer has
 // not read, bytes that wait for a turn, and what an unfinished request has grown. If the
-// account is over its bound, the connections that hold most are closed.
+// account is over its bound, or all connections together hold more than their part of it, the
+// connections that hold most are closed.
 
 // updateHeld charges what the connection holds now.
 func (s *session) updateHeld() {
@@ -17,13 +21,18 @@ func (s *session) updateHeld() {
 		return
 	}
 	s.held.Store(held)
-	if !s.server.memory.Charge(grown) && grown > 0 {
+	all := s.server.held.Add(grown)
+	if within := s.server.memory.Charge(grown); grown > 0 && (!within || all > s.server.maxHeld) {
 		s.server.closeLargest()
 	}
 }
 
 // freeHeld gives back what was charged. The connection is closed.
-func (s *session) freeHeld() { s.server.memory.Free(s.held.Swap(0)) }
+func (s *session) freeHeld() {
+	n := s.held.Swap(0)
+	s.server.held.Add(-n)
+	s.server.memory.Free(n)
+}
 
 // closeLargest closes connections, those that hold most first, until the account is within its
 // bound. Their memory is free once their event loops have closed them.
@@ -31,7 +40,10 @@ func (s *Server) closeLargest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bytes, maxBytes, _ := s.memory.Usage()
-	over := bytes - maxBytes
+	over := s.held.Load() - s.maxHeld
+	if maxBytes > 0 {
+		over = max(over, bytes-maxBytes)
+	}
 	for ses := range s.sessions {
 		if closeReason(ses.reason.Load()) == closedMemory {
 			over -= ses.held.Load()
@@ -77,4 +89,17 @@ func (s *session) updateUnsent() int {
 	s.taken = taken
 	s.unsent.Store(int64(n))
 	return n
+}
+
+// maxHeldOf returns the bound of what connections hold. Over a store the account also has the
+// hashes and keys of calls, and is larger than that.
+func maxHeldOf(memory *lookup.MemoryAccount, overStore bool) int64 {
+	most := DefaultLimits().MaxMemory
+	if _, bound, _ := memory.Usage(); bound > 0 {
+		if !overStore {
+			return bound
+		}
+		most = min(bound, max(most, bound/4))
+	}
+	return most
 }

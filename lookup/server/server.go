@@ -63,6 +63,8 @@ type Server struct {
 	workers *workerPools // nil over the memory index
 	peers   *peerLog
 	memory  *lookup.MemoryAccount
+	held    atomic.Int64 // bytes of memory that connections hold
+	maxHeld int64        // their bound
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
@@ -125,7 +127,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		cfg.Memory = lookup.NewMemoryAccount(cfg.Limits.MaxMemory)
 	}
 	return &Server{
-		memory:  cfg.Memory,
+		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil),
 		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
 		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),

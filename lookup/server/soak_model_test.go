@@ -25,10 +25,11 @@ func soakHashes(salt string, n, hashLen int) []byte {
 
 // soakPool is the pool of a server, as the model needs it.
 type soakPool struct {
-	coord  *coordinator.Coordinator
-	groups []coordinator.Group
-	ranks  int  // of tensor parallelism
-	evicts bool // the index is bounded: whatever is stored may go at any time
+	coord   *coordinator.Coordinator
+	groups  []coordinator.Group
+	ranks   int  // of tensor parallelism
+	hashLen int  // in bytes; an index has hashes of one length
+	evicts  bool // the index is bounded: whatever is stored may go at any time
 }
 
 func (p *soakPool) places() int { return len(p.groups) * p.ranks }
