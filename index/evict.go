@@ -125,14 +125,14 @@ func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 
 // evictBatch takes the first keys away from a place, at most batchKeys. It returns how
 // many entries it has changed, and for how many keys. Each key may need a span; where
-// there are hardly any the batch is shorter.
+// there are few it takes one key alone, which needs none.
 func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int, _ error) {
 	if x.hashLen != 0 && hashLen != x.hashLen {
 		return 0, 0, x.otherHashLen(hashLen)
 	}
-	n = min(len(keys)/hashLen, batchKeys)
-	x.reserve(n, noStore)
-	n = min(n, max(x.unusedSpans, 1))
+	if n = x.reserve(min(len(keys)/hashLen, batchKeys), noStore); x.fewSpans {
+		n = 1
+	}
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keys, hashLen, hashLen, n)
@@ -150,6 +150,9 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	}
 	gone, changed := x.takeAway(&b, &to, n)
 	for first, n := range stretches(gone) {
+		if x.fewSpans {
+			first = x.fillHole(first)
+		}
 		x.cutOut(first, n)
 		x.freeSlots(first, n)
 	}
