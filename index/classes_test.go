@@ -198,6 +198,10 @@ func TestCollidingSets(t *testing.T) {
 		}
 	}
 	requireHeld(t, x, keys, held, hashLen)
+	var w Writer
+	require.NoError(t, x.Store(&w, 0, keys[:hashLen], hashLen))
+	_, err := x.Evict(0, keys[:hashLen], hashLen) // the class that was made last is idle, too
+	require.NoError(t, err)
 	budget := x.classes.budget
 	x.classes.budget = 0 // so that idle ones must go
 	require.Positive(t, x.classes.freeIdle())
