@@ -52,6 +52,13 @@ func randomKey(rng *rand.Rand) []byte {
 	return key
 }
 
+func randomKeys(rng *rand.Rand) (keys []byte) {
+	for range 4 * batchKeys {
+		keys = append(keys, randomKey(rng)...)
+	}
+	return keys
+}
+
 func oneOf(rng *rand.Rand, known []byte) []byte {
 	i := rng.IntN(len(known) / 32)
 	return cut(known, i, i+1)
@@ -179,6 +186,7 @@ func TestSpansThatCannotBeJoined(t *testing.T) {
 		require.LessOrEqual(t, x.Stats().Evicted-before, int64(1))
 	}
 	useSpans(x)
+	spans := len(x.spans)
 	stored, refused, most := 0, 0, int64(0)
 	for range 5000 {
 		before := x.Stats().Evicted
@@ -208,6 +216,13 @@ func TestSpansThatCannotBeJoined(t *testing.T) {
 	}
 	checkBooks(t, x)
 	checkLinks(t, x)
+	for range 1000 { // at the beginning of each segment there is no span in front
+		useSpans(x)
+		var w Writer
+		require.NoError(t, x.Store(&w, 0, someOf(rng, randomKeys(rng), batchKeys), 32))
+	}
+	require.Len(t, x.spans, spans)
+	checkBooks(t, x)
 }
 
 // useSpans leaves no span unused.
