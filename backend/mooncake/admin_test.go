@@ -152,7 +152,7 @@ func TestKeysOfAnEndlessList(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			most := 8 * maxListBytes
 			if test.text != "" {
-				most = 32 * maxHeaderBytes
+				most = maxListBytes / 2
 			}
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most))
 			require.False(t, complete)
