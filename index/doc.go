@@ -4,8 +4,7 @@
 //
 // # Glossary
 //
-//   - key: the hash of a chunk, 1 to 64 bytes. Keys of different lengths are
-//     different keys.
+//   - key: the hash of a chunk, 1 to 64 bytes. All keys of an index have one length.
 //   - place: a group on one rank, numbered by the caller.
 //   - entry: one key, however many places hold it.
 //   - coverage, class: the set of places that hold an entry; equal sets are one
@@ -54,7 +53,8 @@
 //   - A link is what some store said since its entry was stored. A sure one does not
 //     change, whatever is stored, until its entry goes; it outlives the key in front.
 //   - The memory never exceeds MaxBytes: a slab is added only if the table that its
-//     slots may need fits as well.
+//     slots may need fits as well, the heads, the classes, and a span for every 128 slots.
+//   - A class is freed when no entry has it and no batch is under way that may choose it.
 //
 // # Eviction
 //
@@ -66,6 +66,23 @@
 // A log that is full keeps a 32nd of its slots free, so that what is evicted grows
 // together before it is used again. A store that finds its chain in pieces moves
 // them into one: that is all the compaction there is, in steps of one batch.
+//
+// # What a message may cost
+//
+// A store evicts at most two entries for each of its keys, the second one only while the
+// free slots are made. No entry is evicted to make room for spans or classes:
+//
+//   - Classes have a share of the memory, a 64th. A store that needs one more is refused.
+//   - Where all spans there may be are used, neighbours in the log are joined, those used
+//     at the closest times; new keys join the span in front of them, and the last entry of
+//     a span fills a hole in it. Only if a new key stands behind no span is a small one
+//     evicted, of at most 256 entries.
+//
+// The work of a batch is bounded by its keys, not by the size of the index, save for
+// copies that are made when something has doubled: of the table's directory, 16 bytes for
+// about 1,600 entries, and of the list of segments, 64 bytes for 4,096 entries. Lookups
+// and stores count their work (work.go); a trace ends when it has done as much as it was
+// given.
 //
 // # Concurrency
 //

@@ -101,8 +101,9 @@ func (x *Index) remove(first slot, n int) []uint64 {
 
 // Evict takes keys away from a place; an entry that no place holds any more is
 // gone. Keys that are not there are passed over. It returns how many keys were
-// there. Keys of another length than the index holds are refused with ErrOtherHashLen.
-// keys is only borrowed.
+// there. If an entry would need a class and none can be had, it is gone as well: better
+// a block that is not found than one that is not there. Keys of another length than the
+// index holds are refused with ErrOtherHashLen. keys is only borrowed.
 func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 	if err := x.check(place, keys, hashLen); err != nil {
 		return 0, err
@@ -124,14 +125,14 @@ func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
 
 // evictBatch takes the first keys away from a place, at most batchKeys. It returns how
 // many entries it has changed, and for how many keys. Each key may need a span; where
-// there are hardly any the batch is shorter.
-func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int, err error) {
+// there are few it takes one key alone, which needs none.
+func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int, _ error) {
 	if x.hashLen != 0 && hashLen != x.hashLen {
 		return 0, 0, x.otherHashLen(hashLen)
 	}
-	n = min(len(keys)/hashLen, batchKeys)
-	x.reserve(n, noStore)
-	n = min(n, max(x.unusedSpans, 1))
+	if n = x.reserve(min(len(keys)/hashLen, batchKeys), noStore); x.fewSpans {
+		n = 1
+	}
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keys, hashLen, hashLen, n)
@@ -145,18 +146,17 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 			b.slot[i] = noSlot
 			continue
 		}
-		var ok bool
-		if to[i], ok = x.step(seg.class[j], place, true); !ok {
-			n, err = i, ErrClasses
-			break
-		}
+		to[i], _ = x.step(seg.class[j], place, true) // noClass if no class can be had
 	}
 	gone, changed := x.takeAway(&b, &to, n)
 	for first, n := range stretches(gone) {
+		if x.fewSpans {
+			first = x.fillHole(first)
+		}
 		x.cutOut(first, n)
 		x.freeSlots(first, n)
 	}
-	return changed, n, err
+	return changed, n, nil
 }
 
 // takeAway gives the entries of a batch their new classes, all at once for

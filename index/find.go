@@ -22,9 +22,6 @@ type batch struct {
 // find returns the slot of a key with hash h.
 func (x *Index) find(h uint64, key []byte) (found slot) {
 	found = noSlot
-	if len(key) != x.hashLen {
-		return noSlot
-	}
 	x.table.cells(h, func(s slot) bool {
 		if x.holds(s, key) {
 			found = s
@@ -35,7 +32,7 @@ func (x *Index) find(h uint64, key []byte) (found slot) {
 	return found
 }
 
-// holds tells whether a slot's record is the key.
+// holds tells whether a slot's record is the key. Lengths are compared as well.
 func (x *Index) holds(s slot, key []byte) bool {
 	seg, i := x.at(s)
 	return string(seg.key(i)) == string(key)

@@ -288,9 +288,7 @@ func (w *world) store(o op) error {
 			return w.x.Store(&other, o.place, keys, hashLen)
 		})
 	}
-	if len(o.ids) > 0 {
-		w.used, w.length = true, o.length
-	}
+	before := w.x.Stats().Stored
 	fresh := o.fresh || to.place != o.place || to.length != o.length
 	if fresh {
 		*to = openWriter{place: o.place, length: o.length}
@@ -300,6 +298,9 @@ func (w *world) store(o op) error {
 	})
 	if err != nil {
 		return err
+	}
+	if w.x.Stats().Stored > before { // a writer whose chain was too long stores nothing more
+		w.used, w.length = true, o.length
 	}
 	distinct := map[uint16]bool{}
 	var kept []uint16 // what must be there now, in a bounded index too

@@ -297,7 +297,8 @@ func (x *Index) merge(seg *segment, from, to int) int {
 }
 
 // place enters new entries, a stretch within one segment, as cold: right behind a
-// span of the cold list, or as the newest. It returns the span that holds them.
+// span of the cold list, or as the newest. Where spans are few, it enters them into the
+// span in front of them in the log. It returns the span that holds them.
 func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 	x.work += workPerSpan
 	seg, i := x.at(first)
@@ -306,6 +307,11 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 			b.n += uint16(n)
 			x.cold.entries += int64(n)
 			return behind
+		}
+	}
+	if x.fewSpans {
+		if id := x.placeBeside(seg, i, n, store); id != noSpan {
+			return id
 		}
 	}
 	id := x.newSpan(mustSplit)
@@ -334,9 +340,6 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 	from := int(r.first)
 	to := from + int(s.n)
 	n = min(end, to) - i
-	if i > from && i+n < to && x.unusedSpan == noSpan && !x.room(0, 0, 1) {
-		to = x.evictBehindCut(r.id, i+n)
-	}
 	switch {
 	case n == int(s.n):
 		x.unlink(r.id)
@@ -352,17 +355,6 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 	s.n -= uint16(n)
 	x.list(s.hot).entries -= int64(n)
 	return n
-}
-
-// evictBehindCut evicts the end of a span, from offset end of its segment on, because
-// there is no memory for a span of its own. An eviction of one key does so, if all spans
-// there may be are used and joinSpans has found none to join.
-func (x *Index) evictBehindCut(id spanID, end int) int {
-	s := x.span(id)
-	for from := int(s.first & segmentMask); from+int(s.n) > end; {
-		x.evictTail(id, from+int(s.n)-end)
-	}
-	return end
 }
 
 // dropRefs takes spans out of a segment's books, and gives back the memory of a list

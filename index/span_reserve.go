@@ -28,58 +28,70 @@ const (
 // else there is.
 func leastChunks(slots int64) int { return int(slots/slotsPerSpan/spanChunk) + 1 }
 
-// reserve sees that a batch of n keys finds as many unused spans as it may take. Where
-// the byte bound leaves no room for more, it joins spans. If that does not help at once
-// the batch does with fewer: it moves no keys and splits spans only while one for each key
-// is left. reserve returns false if there are not so many. It looks at a number of spans that is bounded
-// by n, and goes on there with the next batch.
-func (x *Index) reserve(n int, store uint32) bool {
+// reserve sees to unused spans for a batch of at most n keys, and returns for how many
+// keys there are enough. Where the byte bound leaves no room for more spans, it joins
+// some. If that does not help at once the batch does with fewer: it moves no keys, and
+// splits spans only while one for each key is left. It looks at a number of spans that is
+// bounded by n, and goes on there with the next batch. It returns 0 if it finds none.
+func (x *Index) reserve(n int, store uint32) int {
 	x.work += x.classes.freeIdle() * workPerClass
 	for x.unusedSpans < keepSpans && x.room(0, 0, 1) {
 		x.addSpans()
 	}
-	if x.unusedSpans < keepSpans {
+	if x.unusedSpans < keepSpans && len(x.segments) > 0 {
 		x.joinSpans(n, store)
 	}
-	x.fewSpans, x.leaveSpans = x.unusedSpans < spansPerKey*n, mustSplit
+	n = min(n, x.unusedSpans)
+	x.fewSpans, x.leaveSpans = x.unusedSpans < max(spansPerKey*n, 1), mustSplit
 	if x.fewSpans {
 		x.leaveSpans = n
 	}
-	return x.unusedSpans >= n // to place a new one, or to evict one behind the chain
+	return n
 }
 
 // joinSpans joins spans until keepSpans are unused or it has looked at as many as a
-// batch of n keys may.
+// batch of n keys may. If not a single one is unused then, it evicts the smallest of
+// those it has looked at, if that is a small one, it is for a store, and that has not placed
+// or used it.
 func (x *Index) joinSpans(n int, store uint32) {
+	smallest := noSpan
 	for looks := looksPerBatch + looksPerKey*n; looks > 0 && x.unusedSpans < keepSpans; {
-		looks -= x.joinNext(x.unusedSpans < spansPerKey*n, store)
+		seg, from, to := x.nextSpans()
+		looks -= max(to-from, 1)
+		x.work += max(to-from, 1) * workPerSpan
+		if at := x.closest(seg, from, to); at >= 0 {
+			x.join(seg, at, store)
+			continue
+		}
+		for k := from; k < to; k++ {
+			s := x.span(seg.spans[k].id)
+			if s.n <= smallSpan && s.store != store && (smallest == noSpan || s.n < x.span(smallest).n) {
+				smallest = seg.spans[k].id
+			}
+		}
+	}
+	if x.unusedSpans > 0 || smallest == noSpan || store == noStore {
+		return
+	}
+	for n := int(x.span(smallest).n); n > 0; n -= batchKeys {
+		x.evictTail(smallest, batchKeys)
 	}
 }
 
-// joinNext joins two of the next few spans of the log, those used at the closest times.
-// If none touch each other it evicts the smallest of them, where evict says so and it is
-// a small one. It returns how many spans it has looked at, at least 1.
-func (x *Index) joinNext(evict bool, store uint32) int {
-	id := int(x.joinAt >> segmentBits)
-	if id >= len(x.segments) {
+// nextSpans returns the next joinWindow spans of the log, or fewer up to the end of a
+// segment, by their places in its books. The last of them is the first of the next.
+func (x *Index) nextSpans() (seg *segment, from, to int) {
+	if int(x.joinAt>>segmentBits) >= len(x.segments) {
 		x.joinAt = 0
-		return 1
 	}
-	seg, from := &x.segments[id], 0
-	if i := int(x.joinAt & segmentMask); i > 0 {
-		from = seg.ref(i)
+	seg, i := x.at(x.joinAt)
+	from = seg.ref(i)
+	if to = min(from+joinWindow, len(seg.spans)); to < len(seg.spans) {
+		x.joinAt += slot(int(seg.spans[to-1].first) - i)
+	} else {
+		x.joinAt = x.joinAt&^segmentMask + segmentSlots
 	}
-	to := min(from+joinWindow, len(seg.spans))
-	if x.joinAt = slot(id+1) << segmentBits; to < len(seg.spans) { // and the last of these again
-		x.joinAt = slot(id)<<segmentBits + slot(seg.spans[to-1].first)
-	}
-	if at := x.closest(seg, from, to); at >= 0 {
-		x.join(seg, at, store)
-	} else if evict {
-		x.evictSmallest(seg, from, to, store)
-	}
-	x.work += (to - from) * workPerSpan
-	return max(to-from, 1)
+	return seg, from, to
 }
 
 // closest returns the place of the first of two touching spans among those from place
@@ -136,20 +148,40 @@ func (x *Index) goesFirst(a, b *span) bool {
 	return x.policy.coldFirst(a.time, b.time, x.entries)
 }
 
-// evictSmallest evicts the smallest of some spans if it is a small one and the given
-// store has not placed or used it.
-func (x *Index) evictSmallest(seg *segment, from, to int, store uint32) {
-	smallest := noSpan
-	for _, r := range seg.spans[from:to] {
-		s := x.span(r.id)
-		if s.n <= smallSpan && s.store != store && (smallest == noSpan || s.n < x.span(smallest).n) {
-			smallest = r.id
-		}
+// placeBeside enters new entries, the stretch of n slots from offset i on, into the span
+// that ends there, which becomes the newest of its list with them. It returns noSpan if
+// none does.
+func (x *Index) placeBeside(seg *segment, i, n int, store uint32) spanID {
+	at := seg.ref(i) - 1
+	if at < 0 {
+		return noSpan
 	}
-	if smallest == noSpan {
-		return
+	id := seg.spans[at].id
+	s := x.span(id)
+	if int(seg.spans[at].first)+int(s.n) != i {
+		return noSpan
 	}
-	for n := int(x.span(smallest).n); n > 0; n -= batchKeys {
-		x.evictTail(smallest, batchKeys)
+	x.unlink(id)
+	s.n += uint16(n)
+	s.store, s.time = store, x.policy.clock
+	x.link(id, noSpan)
+	return id
+}
+
+// fillHole moves the last entry of a span to slot s, within the span, whose own entry is
+// gone, so that the span need not be split. It returns the slot that is free then: s, or
+// that of the moved entry.
+func (x *Index) fillHole(s slot) slot {
+	seg, i := x.at(s)
+	sp := x.span(seg.spans[seg.ref(i+1)-1].id)
+	last := sp.first + slot(sp.n) - 1
+	if s == sp.first || s == last {
+		return s
 	}
+	from, k := x.at(last)
+	copy(seg.key(i), from.key(k)) // readers do not look at a slot that has no class
+	x.mu.Lock()
+	x.moveEntry(last, s)
+	x.mu.Unlock()
+	return last
 }

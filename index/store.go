@@ -36,10 +36,8 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 		return err
 	}
 	for len(keys) > 0 && !w.full {
-		n := min(len(keys)/hashLen, batchKeys)
 		x.writing.Lock()
-		x.work = workPerCall + n*workPerStored
-		err := x.storeBatch(w, place, keys[:n*hashLen], hashLen)
+		n, err := x.storeBatch(w, place, keys, hashLen)
 		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
@@ -74,11 +72,12 @@ type storing struct {
 	moved int
 }
 
-// storeBatch stores at most batchKeys keys. It works out all that changes while
-// readers go on, and then changes it at once.
-func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error {
+// storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
+// works out all that changes while readers go on, and then changes it at once.
+func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n int, _ error) {
+	x.work = workPerCall
 	if err := x.useHashLen(hashLen); err != nil {
-		return err
+		return 0, err
 	}
 	x.used, x.splits = true, 0
 	x.applyTouches(touchStore)
@@ -87,11 +86,14 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error
 		x.stores++
 		w.store = max(x.stores, 1)
 	}
-	var b storing
-	b.n = len(keys) / hashLen
-	if w.full = !x.reserve(b.n, w.store); w.full {
-		return nil
+	n = x.reserve(min(len(keys)/hashLen, batchKeys), w.store)
+	if w.full = n == 0; w.full {
+		return 0, nil
 	}
+	x.work += n * workPerStored
+	keys = keys[:n*hashLen]
+	var b storing
+	b.n = n
 	x.findStored(&b, w, keys, hashLen)
 	fresh, err := x.classify(&b, place, keys, hashLen)
 	x.useStored(&b, w)
@@ -114,7 +116,7 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) error
 		w.last = b.slot[b.n-1]
 		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
 	}
-	return err
+	return n, err
 }
 
 // findStored finds the keys that are there: where the chain goes on in the log,
@@ -331,13 +333,7 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 		}
 		seg, j := x.at(s)
 		if from := b.from[i]; from != noSlot {
-			old, k := x.at(from)
-			moved := x.linkOf(from)
-			x.table.replace(x.hash(old.key(k)), from, s)
-			seg.class[j], old.class[k] = old.class[k], noClass
-			old.same[k/64] = noClass
-			x.dropLinks(from, 1)
-			x.setLink(s, moved)
+			x.moveEntry(from, s)
 		}
 		if b.fresh[i] {
 			x.table.insert(b.hash[i], s)
@@ -359,6 +355,18 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	}
 	x.mu.Unlock()
 	x.stored.Add(stored)
+}
+
+// moveEntry shows readers an entry in another slot, which holds its key already.
+func (x *Index) moveEntry(from, to slot) {
+	seg, j := x.at(to)
+	old, k := x.at(from)
+	link := x.linkOf(from)
+	x.table.replace(x.hash(old.key(k)), from, to)
+	seg.class[j], old.class[k] = old.class[k], noClass
+	seg.same[j/64], old.same[k/64] = noClass, noClass
+	x.dropLinks(from, 1)
+	x.setLink(to, link)
 }
 
 // sumClasses sums up the classes around the slots of a batch.

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -75,4 +76,29 @@ func TestPageAgainstMap(t *testing.T) {
 		require.Zero(t, tab.directory[0].buckets[i].passed)
 		require.Zero(t, tab.directory[0].buckets[i].slots)
 	}
+}
+
+// TestSplitsOfABatch fills 64 pages alike and stores a batch of one key for each of them.
+func TestSplitsOfABatch(t *testing.T) {
+	const pages = 64
+	x := mustNew(t, onePlace(0))
+	x.badHash = binary.BigEndian.Uint64 // of the key itself
+	rng := rand.New(rand.NewPCG(1, 2))
+	round := func() (keys []byte) {
+		for p := range uint64(pages) {
+			keys = binary.BigEndian.AppendUint64(keys, p<<58|rng.Uint64()>>6)
+		}
+		return keys
+	}
+	most, splits := 0, 0
+	for range pageFull * 3 / 2 {
+		keys := round()
+		store(t, x, keys, 8)
+		most, splits = max(most, x.splits), splits+x.splits
+		leading, _ := probeSilent(x, keys, 8)
+		require.Equal(t, pages, leading)
+	}
+	require.Equal(t, batchSplits, most)
+	require.Greater(t, splits, 2*pages-10, "all pages were split")
+	checkBooks(t, x)
 }

@@ -150,7 +150,11 @@ func TestKeysOfAnEndlessList(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			keys, complete, err := c.Keys(contextWithin(t, testTimeout), 1<<20)
 			runtime.ReadMemStats(&after)
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8*maxListBytes))
+			most := 8 * maxListBytes
+			if test.text != "" {
+				most = maxListBytes / 2
+			}
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most))
 			require.False(t, complete)
 			if test.text != "" {
 				require.ErrorContains(t, err, test.text)

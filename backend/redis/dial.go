@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +24,7 @@ type dialer struct {
 	// generation increases when all open connections become unusable. A connection of an
 	// earlier generation refuses to write.
 	generation atomic.Int64
+	replies    replyMemory
 }
 
 // connError explains why a connection cannot be made or used. It has no Unwrap: the driver
@@ -38,11 +40,17 @@ func (e *connError) Error() string { return e.text }
 
 // dial is the driver's Dialer.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	memory, tooMany := d.replies.open()
+	if tooMany != nil {
+		return nil, d.setLastError(&connError{text: addr + ": " + tooMany.Error()})
+	}
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {
+		memory.close()
 		return nil, d.setLastError(err)
 	}
-	w := &checkedConn{Conn: conn, dialer: d, addr: addr, generation: d.generation.Load()}
+	w := &checkedConn{Conn: conn, dialer: d, addr: addr, generation: d.generation.Load(), replies: replyScanner{memory: memory}}
+	runtime.AddCleanup(w, (*connMemory).close, memory) // the driver does not close each connection
 	if raw, ok := conn.(syscall.Conn); ok {
 		return plaintextConn{checkedConn: w, raw: raw}, nil
 	}
@@ -153,6 +161,7 @@ const replyTypes = "+-:$*_,#!=(%~>|"
 
 // Close may be called twice: the driver does not know that the connection closed itself.
 func (w *checkedConn) Close() error {
+	w.replies.memory.close()
 	if err := w.Conn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}

@@ -59,6 +59,7 @@ type replyScanner struct {
 	line     int                  // bytes of the line so far
 	bytes    int                  // since reset
 	elements int                  // since reset
+	memory   *connMemory          // of the replies since reset; nil for none
 }
 
 // scanError says what is wrong with a reply.
@@ -67,12 +68,29 @@ type scanError struct{ text string }
 func (e *scanError) Error() string { return e.text }
 
 // reset begins the replies to another request. The stream goes on where it is.
-func (s *replyScanner) reset() { s.bytes, s.elements = 0, 0 }
+func (s *replyScanner) reset() {
+	s.bytes, s.elements = 0, 0
+	if s.memory != nil {
+		s.memory.reset()
+	}
+}
+
+// charge charges the memory of the replies since reset, and of a string that is announced.
+func (s *replyScanner) charge(announced int64) *scanError {
+	total := int64(s.bytes) + elementBytes*int64(s.elements) + announced
+	if s.memory != nil && total > freeReplyBytes {
+		return s.memory.grow(total)
+	}
+	return nil
+}
 
 // scan reads the next bytes of the stream. After an error it must not be called again.
 func (s *replyScanner) scan(p []byte) *scanError {
 	if s.bytes += len(p); s.bytes > maxReplyBytes {
 		return &scanError{fmt.Sprintf("the server sent more than %d bytes in answer to one request", maxReplyBytes)}
+	}
+	if err := s.charge(0); err != nil {
+		return err
 	}
 	for len(p) > 0 {
 		n, err := s.next(p)
@@ -209,7 +227,7 @@ func (s *replyScanner) checkLength() *scanError {
 		if s.length > maxReplyString {
 			return &scanError{fmt.Sprintf("the server announced a string of %d bytes, at most %d are accepted", s.length, maxReplyString)}
 		}
-		return nil
+		return s.charge(s.length)
 	case '%':
 		s.length *= 2 // keys and values
 	}
@@ -217,7 +235,7 @@ func (s *replyScanner) checkLength() *scanError {
 		return tooManyElements(int64(s.elements) + s.length)
 	}
 	s.elements += int(s.length)
-	return nil
+	return s.charge(0)
 }
 
 // tooManyElements is the error of more elements than maxReplyElements.

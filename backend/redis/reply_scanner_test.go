@@ -133,7 +133,6 @@ var errIncomplete = errors.New("incomplete")
 // slowParser is the straightforward reading of the rules of replyScanner.
 type slowParser struct {
 	in       *bufio.Reader
-	read     int // bytes
 	elements int
 }
 
@@ -143,10 +142,7 @@ func slowParse(stream []byte) error {
 		return errors.New("too long")
 	}
 	p := &slowParser{in: bufio.NewReaderSize(bytes.NewReader(stream), 2*maxReplyLine)}
-	for {
-		if _, err := p.in.Peek(1); err != nil {
-			return nil
-		}
+	for p.more() {
 		if p.elements++; p.elements > maxReplyElements {
 			return errors.New("too many")
 		}
@@ -154,6 +150,13 @@ func slowParse(stream []byte) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// more reports whether the stream goes on.
+func (p *slowParser) more() bool {
+	_, err := p.in.Peek(1)
+	return err == nil
 }
 
 // line reads a line without CR and LF. A part of a line is returned with errIncomplete.

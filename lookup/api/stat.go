@@ -25,7 +25,7 @@ type Stat struct {
 	MissTokens int64    `json:"miss_tokens"` // requested, covered by hashes, and not hit
 	Stored     int64    `json:"stored"`      // keys added to a group rank
 	Evicted    int64    `json:"evicted"`     // entries removed, to free memory or on request
-	Refused    int64    `json:"refused"`     // stores refused because there are too many coverage classes
+	Refused    int64    `json:"refused"`     // stores and evicts refused: too many coverage classes, or hashes of another length
 
 	// Over a remote backend:
 

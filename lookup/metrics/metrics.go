@@ -74,7 +74,7 @@ var indexMetrics = []metric{
 	gauge("index_max_entries", "Bound on hitline_index_entries; 0: none but that on bytes.", func(st *api.Stat) int64 { return st.MaxEntries }, poolLabel),
 	gauge("index_bytes", "Memory that the index has allocated.", func(st *api.Stat) int64 { return st.Bytes }, poolLabel),
 	gauge("index_max_bytes", "Bound on hitline_index_bytes.", func(st *api.Stat) int64 { return st.MaxBytes }, poolLabel),
-	counter("stores_refused_total", "Stores refused because too many combinations of ranks hold blocks.", func(st *api.Stat) int64 { return st.Refused }, poolLabel),
+	counter("stores_refused_total", "Stores and evicts refused: too many combinations of ranks hold blocks, or hashes of another length.", func(st *api.Stat) int64 { return st.Refused }, poolLabel),
 }
 
 var backendMetrics = []metric{

@@ -1,0 +1,66 @@
+package index
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWorkOfLookups compares what lookups of the same number of keys cost.
+func TestWorkOfLookups(t *testing.T) {
+	const n = 8192
+	x := mustNew(t, onePlace(0))
+	keys := chain(1, n, 32)
+	storeAt(t, x, 0, 0, nil, keys)
+	shuffled := make([]byte, 0, len(keys))
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
+		shuffled = append(shuffled, cut(keys, i, i+1)...)
+	}
+	for name, c := range map[string]struct {
+		keys        []byte
+		stride      int
+		least, most int // a key asked
+	}{
+		"a chain":            {keys, 1, 1, 2},
+		"every fourth key":   {keys[3*32:], 4, 1, 8},
+		"in any order":       {shuffled, 1, workPerBatch, 2 * workPerBatch},
+		"absent":             {chain(2, n, 32), 1, workPerBatch, 2 * workPerBatch},
+		"of another length":  {make([]byte, n*16), 1, 0, 0},
+		"one over and again": {bytes.Repeat(keys[:32], n), 1, workPerBatch, 4 * workPerKey},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hashLen := 32
+			if c.most == 0 {
+				hashLen = 16
+			}
+			var cur Cursor
+			var runs [64]Run
+			x.Begin(&cur, hashLen)
+			require.Zero(t, cur.Work())
+			asked, calls := 0, 0
+			for keys := c.keys; len(keys) >= hashLen; calls++ {
+				_, covered, _ := x.Probe(&cur, keys, c.stride, runs[:], false)
+				asked += covered
+				keys = keys[min(covered*c.stride*hashLen, len(keys)):]
+			}
+			work := cur.Work() - calls*workPerCall
+			require.GreaterOrEqual(t, work, asked*c.least)
+			require.LessOrEqual(t, work, asked*c.most+4*workPerCall+workPerKey)
+			x.Found(&cur, c.keys[:hashLen])
+			require.GreaterOrEqual(t, cur.Work(), work+workPerKey)
+			x.Begin(&cur, hashLen)
+			require.Zero(t, cur.Work())
+		})
+	}
+	all, work := x.Confirm(0, nil, keys, 32)
+	require.True(t, all)
+	require.GreaterOrEqual(t, work, n)
+	require.Less(t, work, 2*n)
+	var trail Trail
+	_, ok := x.Recite(&trail, nil, cut(keys, MaxRecital-1, MaxRecital), MaxRecital-1, MaxRecital)
+	require.True(t, ok)
+	require.GreaterOrEqual(t, trail.Work(), MaxRecital)
+	require.Less(t, trail.Work(), 2*MaxRecital)
+}
