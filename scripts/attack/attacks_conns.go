@@ -24,9 +24,11 @@ const manyConns = 4000
 
 // memoryAttacks make the server hold memory for connections.
 func memoryAttacks() []attack {
+	ping := func(size int) []byte { return request(netproto.TagPing, randomBytes("unread", size)) }
 	rows := []attack{
-		{name: "unread-1500", help: "1,500 connections send 18 pings of 60,000 bytes each and read nothing", files: 2000, prepare: readNothing(1500)},
-		{name: "unread-4000", help: "4,000 connections do the same", files: 4500, prepare: readNothing(manyConns)},
+		{name: "unread-1500", help: "1,500 connections send 18 pings of 60,000 bytes each and read nothing", files: 2000, prepare: readNothing(1500, ping(60000), 18)},
+		{name: "unread-tiny-1500", help: "1,500 connections send 100,000 pings of 10 bytes each and read nothing", files: 2000, prepare: readNothing(1500, ping(10), 100000)},
+		{name: "unread-4000", help: "4,000 connections send 18 pings of 60,000 bytes each and read nothing", files: 4500, prepare: readNothing(manyConns, ping(60000), 18)},
 	}
 	const hashes = 8192
 	cut := func(request []byte, by int) []byte { return request[:len(request)-by] }
@@ -49,11 +51,10 @@ func memoryAttacks() []attack {
 	return rows
 }
 
-// readNothing opens n connections that send pings and read no reply.
-func readNothing(n int) func(a *attacker) (func() error, error) {
+// readNothing opens n connections that send a request so many times and read no reply.
+func readNothing(n int, request []byte, times int) func(a *attacker) (func() error, error) {
 	return func(a *attacker) (func() error, error) {
-		const pings = 18
-		blob, _ := repeat(request(netproto.TagPing, randomBytes("unread", 60000)), pings*60020)
+		blob, _ := repeat(request, times*len(request))
 		return func() error {
 			err := inParallel(n, func(int) error {
 				conn, err := dialSmallWindow(a.addr)
@@ -62,7 +63,7 @@ func readNothing(n int) func(a *attacker) (func() error, error) {
 				}
 				a.keep(conn)
 				_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Second)) // the server may stop reading
-				a.write(conn, blob, pings)
+				a.write(conn, blob, times)
 				return nil
 			})
 			time.Sleep(a.hold)
@@ -177,7 +178,7 @@ func connAttacks() []attack {
 	garbage := append([]byte("GET / HTTP/1.1\r\n"), randomBytes("garbage", 4*kib)...)
 	huge := append([]byte{2}, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
 	huge = append(huge, 0xff)
-	announced := lookup(make([]byte, 60*mib), 32)[:64*kib]
+	announced := append(netproto.AppendLookup(nil, nil, 60*mib/32*blockTokens, 32, 60*mib), make([]byte, 64*kib)...)
 	again := func(name, help string, wait time.Duration, blob []byte) attack {
 		return attack{name: name, help: "32 connections at a time send " + help + ", and come again when they are closed, for SECONDS",
 			prepare: func(a *attacker) (func() error, error) {
@@ -252,12 +253,11 @@ func (a *attacker) flood(n int) error {
 	end := time.Now().Add(a.duration)
 	var refused atomic.Int64
 	err := inParallel(n, func(int) error {
-		conn, err := dial(a.addr)
-		if err != nil { // refused by the system, as the server's queue is full
+		if conn, _ := dial(a.addr); conn != nil {
+			a.keep(conn)
+		} else { // refused by the system, as the server's queue is full
 			refused.Add(1)
-			return nil
 		}
-		a.keep(conn)
 		return nil
 	})
 	var running sync.WaitGroup

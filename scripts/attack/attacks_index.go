@@ -154,41 +154,55 @@ const mostHashes = 64*mib/32 - 2
 
 // lookupAttacks are lookups of as many hashes as a message may have.
 func lookupAttacks() []attack {
-	spec := serverSpec{env: []string{`HITLINE_POOL={groups: [{kind: full_attention, block_size: 16},` +
-		` {kind: sliding_window, block_size: 16, sliding_window: 16}, {kind: mamba, block_size: 32}]}`}}
-	alternating := func(conns int) func(a *attacker) (func() error, error) {
+	const full, window, mamba = "{kind: full_attention, block_size: 16}", "{kind: sliding_window, block_size: 16, sliding_window: 16}", "{kind: mamba, block_size: 32}"
+	const wide = "{kind: sliding_window, block_size: 16, sliding_window: 8388608}"
+	alternating := func(conns, groups int) func(a *attacker) (func() error, error) {
 		return func(a *attacker) (func() error, error) {
 			chain := randomBytes("alternating", mostHashes*32)
-			if err := a.storeAlternating(chain); err != nil {
+			if err := a.storeAlternating(chain, groups-2); err != nil {
 				return nil, err
 			}
 			return bursts(conns, func() ([]byte, int) { return lookup(chain, 32), 1 })(a)
 		}
 	}
-	random := func(conns int) func(a *attacker) (func() error, error) {
+	random := func(conns, _ int) func(a *attacker) (func() error, error) {
 		return bursts(conns, func() ([]byte, int) { return lookup(randomBytes("absent", mostHashes*32), 32), 1 })
 	}
-	row := func(name, help string, prepare func(a *attacker) (func() error, error)) attack {
-		return attack{name: name, help: help, spec: spec, ranks: groupRanks(3), prepare: prepare}
+	var rows []attack
+	for _, l := range []struct {
+		name, help string
+		groups     []string
+		prepare    func(conns, groups int) func(a *attacker) (func() error, error)
+	}{
+		{"groups", "over full attention, a window and mamba whose blocks never end a hit together", []string{full, window, mamba}, alternating},
+		{"wide", "over the same, and a window of 524,288 blocks that are all there", []string{full, wide, window, mamba}, alternating},
+		{"random", "that are not stored", []string{full, window, mamba}, random},
+	} {
+		for _, conns := range []int{1, 4} {
+			rows = append(rows, attack{
+				name: fmt.Sprintf("lookup-%s-%d", l.name, conns),
+				help: fmt.Sprintf("%d at once: lookups of 2,097,150 hashes, 64 MiB, %s", conns, l.help),
+				spec: serverSpec{env: []string{"HITLINE_POOL={groups: [" + strings.Join(l.groups, ", ") + "]}"}}, ranks: groupRanks(len(l.groups)),
+				prepare: l.prepare(conns, len(l.groups)),
+			})
+		}
 	}
-	return []attack{
-		row("lookup-groups-1", "1 lookup of 2,097,150 hashes, 64 MiB, over full attention, a window and mamba whose blocks never end a hit together", alternating(1)),
-		row("lookup-groups-4", "4 connections send such a lookup at once", alternating(4)),
-		row("lookup-random-1", "1 lookup of 2,097,150 hashes, 64 MiB, that are not stored", random(1)),
-		row("lookup-random-4", "4 connections send such a lookup at once", random(4)),
-	}
+	return rows
 }
 
-// storeAlternating stores a chain for full attention, and every second of its ends of 32 tokens
-// for the window, the others for mamba. So each group alone would end the hit at most 32 tokens
-// before another one.
-func (a *attacker) storeAlternating(chain []byte) error {
-	var ends [2][]byte
+// storeAlternating stores a chain in whole groups. Of the two groups behind them one gets every
+// second of its ends of 32 tokens, and the other the others: each alone would end the hit at most
+// 32 tokens before the other.
+func (a *attacker) storeAlternating(chain []byte, whole int) error {
+	stored := make([][]byte, whole+2)
+	for i := range whole {
+		stored[i] = chain
+	}
 	for i := 0; 32*(2*i+2) <= len(chain); i++ {
 		end := 2*i + 1 // the last of the two hashes of 32 tokens
-		ends[i%2] = append(ends[i%2], chain[32*end:32*(end+1)]...)
+		stored[whole+i%2] = append(stored[whole+i%2], chain[32*end:32*(end+1)]...)
 	}
-	for group, keys := range [][]byte{chain, ends[0], ends[1]} {
+	for group, keys := range stored {
 		if err := a.storeKeys(netproto.GroupRank{Group: uint16(group)}, keys, 32); err != nil {
 			return err
 		}

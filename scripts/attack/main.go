@@ -20,9 +20,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -131,8 +131,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		binaries = append(binaries, o.baseline)
 	}
 	for i, path := range binaries {
-		if binaries[i], err = filepath.Abs(path); err != nil {
-			return err
+		if !strings.Contains(path, "/") { // never one of PATH
+			binaries[i] = "./" + path
 		}
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("attack: no server: %w; `make build` builds bin/hitline", err)
