@@ -47,9 +47,9 @@ func findAttack(name string) (attack, bool) {
 	return attack{}, false
 }
 
-// selectAttacks returns the rows that a list of names, separated by commas, selects: a name, the
-// beginning of one up to a hyphen, or a pattern with * and ?. An empty list selects all. bad is the first part
-// of the list that selects nothing.
+// selectAttacks returns the rows that a list selects. Its parts, separated by commas, are names,
+// beginnings of names up to a hyphen, or patterns with * and ?. An empty list selects all. bad is
+// the first part that selects nothing.
 func selectAttacks(list string) (rows []attack, bad string) {
 	all := attacks()
 	if list == "" {

@@ -180,7 +180,7 @@ func connAttacks() []attack {
 	huge = append(huge, 0xff)
 	announced := append(netproto.AppendLookup(nil, nil, 60*mib/32*blockTokens, 32, 60*mib), make([]byte, 64*kib)...)
 	again := func(name, help string, wait time.Duration, blob []byte) attack {
-		return attack{name: name, help: "32 connections at a time send " + help + ", and come again when they are closed, for SECONDS",
+		return attack{name: name, help: "32 connections send " + help + "; closed ones are replaced, for SECONDS",
 			prepare: func(a *attacker) (func() error, error) {
 				return func() error {
 					a.forDuration(32, func(int) bool { return a.sendAndClose(blob, wait) })
@@ -191,8 +191,8 @@ func connAttacks() []attack {
 	return []attack{
 		again("more-frames", "64 KiB of empty frames with MORE", time.Second, endless),
 		again("garbage", "4 KiB that begin with no dialect", time.Second, garbage),
-		again("huge-frame", "a frame that announces 9,223,372,036,854,775,807 bytes", time.Second, huge),
-		again("huge-lookup", "the first 64 KiB of a lookup of 60 MiB, stay for 100 ms, close", 100*time.Millisecond, announced),
+		again("huge-frame", "a frame that announces 2^63 - 1 bytes", time.Second, huge),
+		again("huge-lookup", "64 KiB of a lookup of 60 MiB and close after 100 ms", 100*time.Millisecond, announced),
 		{name: "reconnect", help: "10,000 connections are opened and closed",
 			prepare: func(a *attacker) (func() error, error) {
 				return func() error {

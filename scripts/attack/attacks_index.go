@@ -174,8 +174,8 @@ func lookupAttacks() []attack {
 		groups     []string
 		prepare    func(conns, groups int) func(a *attacker) (func() error, error)
 	}{
-		{"groups", "over full attention, a window and mamba whose blocks never end a hit together", []string{full, window, mamba}, alternating},
-		{"wide", "over the same, and a window of 524,288 blocks that are all there", []string{full, wide, window, mamba}, alternating},
+		{"groups", "over three groups that never end a hit together", []string{full, window, mamba}, alternating},
+		{"wide", "over these and a window of 524,288 stored blocks", []string{full, wide, window, mamba}, alternating},
 		{"random", "that are not stored", []string{full, window, mamba}, random},
 	} {
 		for _, conns := range []int{1, 4} {
