@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -250,6 +251,27 @@ func (a *attacker) forDuration(n int, do func(i int) bool) {
 			for time.Now().Before(end) && do(i) {
 			}
 		})
+	}
+	running.Wait()
+}
+
+// stream writes blobs to each connection, without waiting for the replies, until the attack's
+// duration is over, and reads the replies meanwhile. next returns a blob, and its requests, for
+// connection i.
+func (a *attacker) stream(conns []net.Conn, next func(i int) (blob []byte, requests int)) {
+	end := time.Now().Add(a.duration)
+	var running sync.WaitGroup
+	for i, conn := range conns {
+		_ = conn.SetDeadline(end) // it may be lost
+		running.Go(func() {
+			for time.Now().Before(end) {
+				blob, requests := next(i)
+				if !a.write(conn, blob, requests) {
+					return
+				}
+			}
+		})
+		running.Go(func() { a.read(conn, math.MaxInt) })
 	}
 	running.Wait()
 }

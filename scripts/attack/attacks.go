@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"net"
 	"path"
 	"slices"
@@ -22,6 +21,7 @@ type attack struct {
 	ranks      []netproto.GroupRank // that hold a block; nil: rank 0 of group 0
 	want       expectation          // of the innocent
 	files      uint64               // open files that it needs; 0: few
+	longOnly   bool                 // runs with --long only
 
 	// prepare connects and makes the requests. The function that it returns runs the attack.
 	prepare func(a *attacker) (run func() error, err error)
@@ -32,7 +32,8 @@ type attack struct {
 // attacks lists the rows.
 func attacks() []attack {
 	return slices.Concat(
-		requestAttacks(), explainAttacks(), cheapAttacks(), indexAttacks(),
+		requestAttacks(), explainAttacks(), cheapAttacks(), indexAttacks(), lookupAttacks(),
+		storeAttacks(), memoryAttacks(), metricsAttacks(), connAttacks(),
 	)
 }
 
@@ -46,9 +47,9 @@ func findAttack(name string) (attack, bool) {
 	return attack{}, false
 }
 
-// selectAttacks returns the rows that a list of names, separated by commas, selects: a name, the
-// beginning of one up to a hyphen, or a pattern with * and ?. An empty list selects all. bad is the first part
-// of the list that selects nothing.
+// selectAttacks returns the rows that a list selects. Its parts, separated by commas, are names,
+// beginnings of names up to a hyphen, or patterns with * and ?. An empty list selects all. bad is
+// the first part that selects nothing.
 func selectAttacks(list string) (rows []attack, bad string) {
 	all := attacks()
 	if list == "" {
@@ -152,6 +153,9 @@ func cheapAttacks() []attack {
 	return []attack{
 		{name: "unknown", help: "32 connections send 512 KiB of unknown requests each, in one burst",
 			prepare: bursts(32, repeated(unknownRequest(), 512*kib))},
+		{name: "log-pipe", help: "the same, while the server logs at level debug to a pipe that nobody reads",
+			spec:    serverSpec{env: []string{"HITLINE_LOG_LEVEL=debug"}, unreadLog: true},
+			prepare: bursts(32, repeated(unknownRequest(), 512*kib))},
 		{name: "explain-empty", help: "8 connections send 64 KiB of explains without hashes each, in one burst",
 			prepare: bursts(8, repeated(emptyExplain, 64*kib))},
 		{name: "frames-empty", help: "8 connections send 64 KiB of the bytes 00 00 each: messages of one empty frame",
@@ -221,78 +225,4 @@ func (a *attacker) untilPing(conns []net.Conn, blob []byte, requests int) {
 		})
 	}
 	running.Wait()
-}
-
-// indexAttacks make the index work.
-func indexAttacks() []attack {
-	rows := []attack{
-		{name: "anchors-1", help: "1 request of 49 KB by 4,096 anchors, over a chain of 1,048,576 blocks that was stored in pieces of 64",
-			prepare: anchorsOver(1)},
-		{name: "anchors-32", help: "32 connections send such a request at once", prepare: anchorsOver(32)},
-		{name: "ranks", help: "4 connections store keys on random ranks of 32, for SECONDS",
-			spec:    serverSpec{env: []string{"HITLINE_POOL={tp_size: 32}"}},
-			ranks:   tpRanks(32),
-			prepare: storeOnRandomRanks},
-	}
-	return rows
-}
-
-// tpRanks returns the tensor ranks of group 0.
-func tpRanks(n int) (ranks []netproto.GroupRank) {
-	for i := range n {
-		ranks = append(ranks, netproto.GroupRank{TPRank: uint16(i)})
-	}
-	return ranks
-}
-
-// anchorsOver attacks by anchors over a chain that lies in pieces of 64 blocks in the index,
-// because another chain was stored in between.
-func anchorsOver(conns int) func(a *attacker) (func() error, error) {
-	return func(a *attacker) (func() error, error) {
-		const hashLen, blocks, piece = 8, 1 << 20, 64
-		chain, other := randomBytes("chain", blocks*hashLen), randomBytes("other chain", blocks*hashLen)
-		err := a.storeAll(func(yield func([]byte) bool) {
-			for from := 0; from < blocks; from += piece {
-				for _, c := range [][]byte{chain, other} {
-					var before []byte
-					if from > 0 {
-						before = c[(from-1)*hashLen : from*hashLen]
-					}
-					if !yield(storeChunks(uint32(from), before, c[from*hashLen:(from+piece)*hashLen], hashLen)) {
-						return
-					}
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-		return bursts(conns, func() ([]byte, int) { return anchors(chain, hashLen, netproto.MaxAnchors, false), 1 })(a)
-	}
-}
-
-// storeOnRandomRanks stores keys again and again, each time on a random rank.
-func storeOnRandomRanks(a *attacker) (func() error, error) {
-	const numConns, hashLen, numKeys, perStore, perWrite = 4, 32, 1 << 17, 4, 256
-	conns, err := a.open(numConns)
-	if err != nil {
-		return nil, err
-	}
-	keys := randomBytes("ranks", numKeys*hashLen)
-	random := make([]*rand.Rand, numConns)
-	for i := range random {
-		random[i] = rand.New(rand.NewPCG(uint64(i), 1))
-	}
-	return func() error {
-		a.forDuration(numConns, func(i int) bool {
-			var blob []byte
-			for range perWrite {
-				at := netproto.GroupRank{TPRank: uint16(random[i].IntN(32))}
-				from := random[i].IntN(numKeys-perStore) * hashLen
-				blob = append(blob, store(at, keys[from:from+perStore*hashLen], hashLen)...)
-			}
-			return a.write(conns[i], blob, perWrite) && a.read(conns[i], perWrite) == perWrite
-		})
-		return nil
-	}, nil
 }

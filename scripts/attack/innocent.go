@@ -106,7 +106,9 @@ func newInnocent(addr string, ranks []netproto.GroupRank, want expectation) (*in
 	return c, nil
 }
 
+// close closes the connections, which ends the readers, and makes the writers end.
 func (c *innocent) close() {
+	c.stopped.Store(true)
 	for _, conn := range c.conns {
 		conn.Close()
 	}
@@ -154,7 +156,7 @@ func (c *innocent) question(conn int, n int64) question {
 }
 
 // write sends the lookups of a connection, each when it is due, whether or not the earlier ones
-// are answered.
+// are answered. If the connection is lost it only counts them.
 func (c *innocent) write(conn int) {
 	runtime.LockOSThread() // sleeps of a thread end sooner after their time than timers of the runtime
 	defer runtime.UnlockOSThread()
@@ -162,8 +164,8 @@ func (c *innocent) write(conn int) {
 		left := unix.NsecToTimespec(max(0, time.Until(c.due(conn, n)).Nanoseconds()))
 		_ = unix.Nanosleep(&left, nil) // a signal ends it early, which makes a lookup early
 		c.sent[conn].Store(n + 1)
-		if _, err := c.conns[conn].Write(c.question(conn, n).request); err != nil {
-			return // the reader sees it too
+		if !c.lost[conn].Load() {
+			_, _ = c.conns[conn].Write(c.question(conn, n).request) // the reader sees that it is lost
 		}
 	}
 }
@@ -188,10 +190,6 @@ func (c *innocent) read(conn int) {
 		}
 		samples = append(samples, s)
 		c.answered[conn].Add(1)
-	}
-	for n := int64(len(samples)); n < c.sent[conn].Load(); n++ {
-		due := c.due(conn, n)
-		samples = append(samples, sample{due, time.Since(due), unheard})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,6 +240,12 @@ func (c *innocent) stop() []sample {
 	}
 	c.readers.Wait()
 	c.close()
+	for i := range c.conns {
+		for n := c.answered[i].Load(); n < c.sent[i].Load(); n++ {
+			due := c.due(i, n)
+			c.samples = append(c.samples, sample{due, time.Since(due), unheard})
+		}
+	}
 	slices.SortFunc(c.samples, func(a, b sample) int { return a.due.Compare(b.due) })
 	return c.samples
 }

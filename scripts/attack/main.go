@@ -20,9 +20,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -82,7 +82,7 @@ func parseFlags(args []string, stderr io.Writer) (o options, err error) {
 	f.StringVar(&o.baseline, "baseline", "", "`path` of another server, whose rounds alternate with\nthose of --hitline (default none)")
 	f.IntVar(&o.rounds, "rounds", 3, "`number` of rounds of each row")
 	f.Float64Var(&o.seconds, "seconds", 5, "`seconds` of an attack that has no end of its own")
-	f.BoolVar(&o.long, "long", false, "keep idle connections for 90 s, and fill an index of\n1 GiB instead of 64 MiB")
+	f.BoolVar(&o.long, "long", false, "keep idle connections for 90 s instead of --seconds,\nand run the rows that need --long")
 	f.BoolVar(&o.asJSON, "json", false, "print one line of JSON instead of the table")
 	f.BoolVar(&o.list, "list", false, "list the rows and exit")
 	f.Usage = func() {
@@ -131,8 +131,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		binaries = append(binaries, o.baseline)
 	}
 	for i, path := range binaries {
-		if binaries[i], err = filepath.Abs(path); err != nil {
-			return err
+		if !strings.Contains(path, "/") { // never one of PATH
+			binaries[i] = "./" + path
 		}
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("attack: no server: %w; `make build` builds bin/hitline", err)
@@ -175,7 +175,11 @@ func attackerCommand(args []string, stdin io.Reader, stdout io.Writer) error {
 func list(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range attacks() {
-		fmt.Fprintf(t, "%s\t%s\n", row.name, row.help)
+		help := row.help
+		if row.longOnly {
+			help += " (with --long only)"
+		}
+		fmt.Fprintf(t, "%s\t%s\n", row.name, help)
 	}
 	return t.Flush()
 }
@@ -199,6 +203,10 @@ func runAll(ctx context.Context, o options, rows []attack, binaries []string, st
 	for _, row := range rows {
 		if row.files > files {
 			fmt.Fprintf(stderr, "%s: left out, it needs %d open files and the hard limit is %d (ulimit -Hn)\n", row.name, row.files, files)
+			continue
+		}
+		if row.longOnly && !o.long {
+			fmt.Fprintf(stderr, "%s: left out, it runs with --long only\n", row.name)
 			continue
 		}
 		attacked, controls := make([][]half, len(binaries)), make([][]half, len(binaries))

@@ -84,15 +84,15 @@ func ms(d time.Duration) float64 {
 // printTable prints the rows.
 func printTable(w io.Writer, rows []rowResult, manyBinaries bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "attack\tp50 ms\tp99 ms\tlongest ms\tof all\tcontrol ms\tof all\tRSS MiB\twrong\tcounters that changed")
+	fmt.Fprintln(t, "attack\tp50 ms\tp99 ms\tlongest ms\tof all\tcontrol ms\tof all\tRSS MiB\topen\twrong\tcounters that changed")
 	for _, r := range rows {
 		name := r.Attack
 		if manyBinaries {
 			name += " " + r.Binary
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d to %d\t%s\t%s\n", name, short(r.P50), short(r.P99),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d to %d\t%d\t%s\t%s\n", name, short(r.P50), short(r.P99),
 			short(r.Longest), short(r.LongestOfAll), short(r.ControlLongest), short(r.ControlOfAll),
-			r.RSSBefore, r.RSSPeak, r.faults(), r.changed())
+			r.RSSBefore, r.RSSPeak, r.Connections, r.faults(), r.changed())
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -144,12 +144,15 @@ func (s sentReport) String() string {
 	return text
 }
 
-// short prints milliseconds with three significant digits.
+// short prints milliseconds with three significant digits; 0 is no measurement.
 func short(ms float64) string {
 	digits := 2
-	if ms >= 100 {
+	switch {
+	case ms == 0:
+		return "-"
+	case ms >= 100:
 		digits = 0
-	} else if ms >= 10 {
+	case ms >= 10:
 		digits = 1
 	}
 	return strconv.FormatFloat(ms, 'f', digits, 64)

@@ -212,6 +212,9 @@ func (r *runner) measure(ctx context.Context, h *half, c *child, target *serverP
 	}
 	_, h.rssPeak = target.memory()
 	h.stats = summarize(innocent.stop(), begin, end)
+	if err != nil && !target.died() { // it may be about to
+		time.Sleep(time.Second)
+	}
 	if target.died() {
 		h.died = fmt.Sprintf("%v: %s", target.cmd.ProcessState, target.lastLine())
 		return nil
