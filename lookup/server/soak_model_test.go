@@ -341,7 +341,7 @@ func (op *soakOp) judgeStat(pool *soakPool, body [][]byte) error {
 		return err
 	}
 	if st.Connections < 1 || st.Entries < 0 || st.Bytes <= 0 || st.Bytes > st.MaxBytes || st.MaxEntries > 0 && st.Entries > st.MaxEntries ||
-		st.Refused != 0 || st.AcceptErrors != 0 || !pool.evicts && st.MaxEntries != 0 {
+		st.AcceptErrors != 0 || !pool.evicts && st.MaxEntries != 0 {
 		return fmt.Errorf("that cannot be")
 	}
 	return nil
