@@ -12,10 +12,7 @@ import (
 
 // updateHeld charges what the connection holds now.
 func (s *session) updateHeld() {
-	held := s.unsent.Load() + int64(s.reader.Held()+s.handler.held())
-	if s.backlog != nil {
-		held += int64(cap(s.backlog.B))
-	}
+	held := s.unsent.Load() + int64(s.reader.Held()+s.handler.held()+cap(s.backlog))
 	grown := held - s.held.Load()
 	if grown == 0 {
 		return

@@ -29,13 +29,14 @@ type session struct {
 	numbers      []uint32        // of a reply to anchors
 
 	turnStart time.Time
-	work      int             // left in this turn, see turnShare
-	ending    bool            // the handler's end is to be called again
-	backlog   *bufpool.Buffer // bytes that wait for the next turns, nil if there are none
-	served    int             // bytes at the front of backlog that have been served
-	pause     func(on bool)   // stops and restarts the reading of further bytes; nil if nothing can
-	queue     *turnQueue      // of its event loop, nil in tests
-	queued    bool            // it is in queue
+	work      int               // left in this turn, see turnShare
+	ending    bool              // the handler's end is to be called again
+	backlog   []byte            // bytes that wait for the next turns
+	array     *[readBuffer]byte // pooled, where backlog begins; nil if nothing waits
+	served    int               // bytes at the front of backlog that have been served
+	pause     func(on bool)     // stops and restarts the reading of further bytes; nil if nothing can
+	queue     *turnQueue        // of its event loop, nil in tests
+	queued    bool              // it is in queue
 
 	metrics         *loopMetrics // of its event loop
 	began           int64        // when the message that ends now began, in monotime

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -65,7 +64,8 @@ const maxBacklog = 4 * readBuffer
 // wait keeps rest, the bytes that the turn has left, for the next turn, and pauses the reading
 // of further ones. rest may be empty: then a request has not ended.
 func (s *session) wait(rest []byte) error {
-	s.backlog, s.served = bufpool.Get(), 0
+	s.array, s.served = readBuffers.Get().(*[readBuffer]byte), 0
+	s.backlog = s.array[:0]
 	s.waiting.Store(true)
 	s.server.turnsCut.Add(1)
 	return s.addBacklog(rest)
@@ -73,10 +73,10 @@ func (s *session) wait(rest []byte) error {
 
 // addBacklog adds bytes to the backlog and queues the session for its next turn.
 func (s *session) addBacklog(p []byte) error {
-	s.backlog.B = append(s.backlog.B, p...)
+	s.backlog = append(s.backlog, p...) // beyond readBuffer bytes it is not in array any more
 	s.updateHeld()
 	s.pauseReading(true)
-	if s.queue != nil && len(s.backlog.B)-s.served <= maxBacklog {
+	if s.queue != nil && len(s.backlog)-s.served <= maxBacklog {
 		s.queue.push(s)
 		return nil
 	}
@@ -92,12 +92,12 @@ func (s *session) addBacklog(p []byte) error {
 // closed. Afterwards waiting says whether there is more to do.
 func (s *session) takeTurn() error {
 	s.beginTurn()
-	n, err := s.feed(s.backlog.B[s.served:])
+	n, err := s.feed(s.backlog[s.served:])
 	if s.served += n; err != nil {
 		s.dropBacklog()
 		return err
 	}
-	if s.served < len(s.backlog.B) || s.ending {
+	if s.served < len(s.backlog) || s.ending {
 		if s.conn.OutboundBuffered() > 0 {
 			s.pauseReading(true) // gnet has restarted it to learn when the peer reads
 		}
@@ -112,9 +112,9 @@ func (s *session) takeTurn() error {
 // dropBacklog releases the backlog.
 func (s *session) dropBacklog() {
 	s.waiting.Store(false)
-	if s.backlog != nil {
-		s.backlog.Release()
-		s.backlog = nil
+	if s.array != nil {
+		readBuffers.Put(s.array)
+		s.array, s.backlog = nil, nil
 	}
 }
 

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// stuckConn is the connection of a peer that reads only what a test says.
+type stuckConn struct {
+	gnet.Conn
+	buffered int
+	closed   bool
+}
+
+func (c *stuckConn) Write(b []byte) (int, error) { c.buffered += len(b); return len(b), nil }
+func (c *stuckConn) OutboundBuffered() int       { return c.buffered }
+func (c *stuckConn) Close() error                { c.closed = true; return nil }
+
+// addSession adds the session of a stuckConn to a server.
+func addSession(server *Server) (*session, *stuckConn) {
+	c := new(stuckConn)
+	ses := newSession(server, c, nil)
+	server.sessions[ses] = c
+	return ses, c
+}
+
+func ping(size int) []byte { return lookuptest.Encode([]byte("ping"), make([]byte, size)) }
+
+// TestLargestIsClosed has the account exceed its bound: the connection that holds most is
+// closed, and no more than is needed.
+func TestLargestIsClosed(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Limits: Limits{MaxMemory: 100_000}})
+	require.NoError(t, err)
+	a, aConn := addSession(server)
+	b, bConn := addSession(server)
+	c, cConn := addSession(server)
+	require.NoError(t, a.receive(ping(30_000)))
+	require.NoError(t, b.receive(ping(40_000)))
+	bytes, most, refused := server.memory.Usage()
+	require.InDelta(t, 70_000, bytes, 1000)
+	require.EqualValues(t, 100_000, most)
+	require.Zero(t, refused)
+
+	require.NoError(t, c.receive(ping(35_000)))
+	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
+	require.Equal(t, closedMemory, closeReason(b.reason.Load()))
+	require.NoError(t, a.receive(ping(20_000))) // that of b will be free
+	require.Equal(t, []bool{false, true, false}, []bool{aConn.closed, bConn.closed, cConn.closed})
+	require.NoError(t, c.receive(ping(35_000)))
+	require.Equal(t, []bool{false, true, true}, []bool{aConn.closed, bConn.closed, cConn.closed})
+	require.EqualValues(t, 2, server.Stat().MemoryRefused)
+	for _, ses := range []*session{a, b, c} {
+		ses.freeHeld()
+	}
+	require.Zero(t, server.held.Load())
+	require.Zero(t, server.Stat().Memory)
+}
+
+// TestUnfinishedRequestsAreCharged stops requests before their last byte.
+func TestUnfinishedRequestsAreCharged(t *testing.T) {
+	hybrid, pieces := serverOf(t, hybridPool), serverOf(t, lookuptest.Blocks16)
+	anchors := anchorsInPieces(t, pieces, 1<<16, 64)
+	hashes := storeDisagreeing(t, hybrid, 1<<17)
+	for name, c := range map[string]struct {
+		server *Server
+		msg    []byte
+		held   int64
+	}{
+		"lookup":      {hybrid, rawLookup(hashes, 32), 3 * 1 << 14 / 8},
+		"explain":     {hybrid, rawExplain(hashes, 32), 3 * 1 << 17 / 8},
+		"ping":        {hybrid, ping(60_000), 50_000},
+		"description": {hybrid, lookuptest.Encode([]byte("pool"), make([]byte, 60_000)), 50_000},
+		"anchors":     {pieces, anchors, int64(len(anchors)) - 10_000},
+	} {
+		ses := newSession(c.server, new(replies), nil)
+		for rest := c.msg[:len(c.msg)-1]; len(rest) > 0; {
+			n := min(len(rest), readBuffer)
+			require.NoError(t, ses.receive(rest[:n]), name)
+			rest = rest[n:]
+		}
+		require.GreaterOrEqual(t, ses.held.Load(), c.held, name)
+		require.Equal(t, ses.held.Load(), c.server.held.Load(), name)
+		require.NoError(t, ses.receive(c.msg[len(c.msg)-1:]), name)
+		require.LessOrEqual(t, ses.held.Load(), int64(10_000), "%s: what an idle connection keeps", name)
+		ses.freeHeld()
+		require.Zero(t, c.server.held.Load(), name)
+	}
+}
+
+// TestUnsentSince checks from when on a peer takes none of its replies.
+func TestUnsentSince(t *testing.T) {
+	ses, c := addSession(unstarted(t))
+	require.NoError(t, ses.receive(ping(10_000)))
+	since := ses.unsentSince.Load()
+	require.NotZero(t, since)
+	limit := int64(ses.server.cfg.Limits.WriteTimeout)
+	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+limit))
+	require.Equal(t, closedWriteTimeout, ses.server.overdue(ses, since+limit+1))
+
+	require.NoError(t, ses.receive(ping(10_000)))
+	require.NoError(t, ses.handleWake())
+	require.Equal(t, since, ses.unsentSince.Load(), "it takes none")
+	c.buffered -= 10
+	require.NoError(t, ses.receive(ping(10)))
+	require.Greater(t, ses.unsentSince.Load(), since, "it has taken some, and there are more")
+	c.buffered = 0
+	require.NoError(t, ses.handleWake())
+	require.Zero(t, ses.unsentSince.Load())
+	require.Equal(t, closedByPeer, ses.server.overdue(ses, since+10*limit))
+}
+
+// TestWriteTimeout has a peer over a real socket read nothing.
+func TestWriteTimeout(t *testing.T) {
+	server := startServer(t, blocks16, Limits{MaxUnsent: 64 << 20, MaxMemory: 64 << 20, WriteTimeout: 1})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	msg := ping(netproto.MaxPing)
+	for range 32 << 20 / len(msg) { // more than the kernel keeps
+		if _, err := p.Write(msg); err != nil {
+			break // it is closed
+		}
+	}
+	other := lookuptest.DialPeer(t, server.Addrs()[0])
+	require.Equal(t, [][]byte{{1}}, other.Ask(t, []byte("ping")))
+	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedWriteTimeout].Load() == 1 })
+	require.Equal(t, [][]byte{{1}}, other.Ask(t, []byte("ping")))
+	require.Zero(t, server.held.Load())
+}

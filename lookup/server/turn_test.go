@@ -1,0 +1,273 @@
+package server
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// allReplies collects all that a session writes.
+type allReplies struct{ bytes.Buffer }
+
+func (*allReplies) OutboundBuffered() int { return 0 }
+
+// count returns the number of replies.
+func (r *allReplies) count(t *testing.T) (n int) {
+	t.Helper()
+	for rest := r.Bytes(); len(rest) > 0; {
+		flags, header, size := rest[0], 2, uint64(rest[1])
+		if flags&2 != 0 { // LONG
+			header, size = 9, binary.BigEndian.Uint64(rest[1:])
+		}
+		if rest = rest[uint64(header)+size:]; flags&1 == 0 { // no MORE
+			n++
+		}
+	}
+	return n
+}
+
+// hybridPool is a pool whose groups can disagree.
+var hybridPool = coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group{
+	{Kind: coordinator.FullAttention, BlockSize: 16},
+	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
+	{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 33},
+}}
+
+func serverOf(t *testing.T, pool coordinator.Pool) *Server {
+	t.Helper()
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 256 << 20}})
+	require.NoError(t, err)
+	server, err := New(service, Config{})
+	require.NoError(t, err)
+	return server
+}
+
+// storeDisagreeing stores blocks so that each group shortens the hit of the others by little.
+func storeDisagreeing(t *testing.T, server *Server, n int) []byte {
+	t.Helper()
+	hashes := lookuptest.Chain("disagree", n, 32)
+	store := func(group uint16, keep func(i int) bool, stride int) {
+		var keys []byte
+		for i := stride - 1; i < n; i += stride {
+			if keep(i / stride) {
+				keys = append(keys, hashes[i*32:(i+1)*32]...)
+			}
+		}
+		require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{Group: group}, netproto.NewHashes(keys, 32)))
+	}
+	store(0, func(int) bool { return true }, 1)
+	store(1, func(i int) bool { return i%2 == 0 }, 1)
+	store(2, func(i int) bool { return i%4 < 2 }, 2)
+	return hashes
+}
+
+func rawLookup(hashes []byte, hashLen int) []byte {
+	n := len(hashes) / hashLen
+	return append(netproto.AppendLookup(nil, nil, uint32(16*n), hashLen, len(hashes)), hashes...)
+}
+
+func rawExplain(hashes []byte, hashLen int) []byte {
+	n := len(hashes) / hashLen
+	return append(netproto.AppendExplain(nil, nil, uint32(16*n), hashLen, len(hashes)), hashes...)
+}
+
+func randomHashes(n, hashLen int) []byte {
+	b := make([]byte, n*hashLen)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // never fails
+	return b
+}
+
+// anchorsInPieces stores a chain in pieces that lie apart, and returns a request by anchors
+// that follows all of them.
+func anchorsInPieces(t *testing.T, server *Server, n, piece int) []byte {
+	t.Helper()
+	hashes := lookuptest.Chain("pieces", n, 32)
+	for from := 0; from < n; from += piece {
+		var before []byte
+		if from > 0 {
+			before = hashes[(from-1)*32 : from*32]
+		}
+		require.NoError(t, server.service.StoreChain(t.Context(), lookup.GroupRank{}, uint32(from), before,
+			netproto.NewHashes(hashes[from*32:(from+piece)*32], 32)))
+		other := lookuptest.Chain("other"+string(rune(from)), 1, 32)
+		require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(other, 32)))
+	}
+	_, err := server.service.Lookup(t.Context(), int64(16*n), netproto.NewHashes(hashes, 32))
+	require.NoError(t, err)
+	var numbers, digests, blob []byte
+	below := 0
+	for i := n/netproto.MaxAnchors - 1; i < n; i += n / netproto.MaxAnchors {
+		numbers = binary.BigEndian.AppendUint32(numbers, uint32(i))
+		digests = binary.BigEndian.AppendUint64(digests, netproto.Digest(hashes[below*32:(i+1)*32]))
+		blob = append(blob, hashes[i*32:(i+1)*32]...)
+		below = i + 1
+	}
+	a := netproto.Anchors{NumHashes: uint32(n), Stride: 1, First: uint32(n), Numbers: numbers, Digests: digests}
+	return append(netproto.AppendAnchors(nil, nil, uint32(16*n), &a, 32, len(blob)), blob...)
+}
+
+// hostileBursts are what a peer may send at once: cheap to send, dear to serve.
+func hostileBursts(t *testing.T) map[string]struct {
+	server  *Server
+	burst   []byte
+	replies int
+} {
+	type attack = struct {
+		server  *Server
+		burst   []byte
+		replies int
+	}
+	all := map[string]attack{}
+	blocks := func() *Server { return serverOf(t, lookuptest.Blocks16) }
+	for name, msg := range map[string][]byte{
+		"stat":          lookuptest.Encode([]byte("stat")),
+		"reset":         lookuptest.Encode([]byte("reset")),
+		"store, reset":  append(append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 2), 1, 2), lookuptest.Encode([]byte("reset"))...),
+		"unknown":       lookuptest.Encode([]byte("x")),
+		"empty explain": rawExplain(nil, 1),
+		"empty frame":   {0, 0},
+		"ping":          lookuptest.Encode([]byte("ping"), make([]byte, 60_000)),
+		"pool":          lookuptest.Encode([]byte("pool"), []byte(`{"vllm":"0.28.0","model_name":"m","tp_size":64}`)),
+	} {
+		n := max(4, 32<<10/len(msg))
+		replies := n
+		if name == "store, reset" {
+			replies = 2 * n
+		}
+		all[name] = attack{blocks(), bytes.Repeat(msg, n), replies}
+	}
+	all["store of short keys"] = attack{blocks(), append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 64<<10), randomHashes(32<<10, 2)...), 1}
+	all["store"] = attack{blocks(), append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 32, 1<<20), randomHashes(32<<10, 32)...), 1}
+	all["explain of short hashes"] = attack{blocks(), rawExplain(randomHashes(128<<10, 1), 1), 1}
+	all["explain of random hashes"] = attack{blocks(), rawExplain(randomHashes(128<<10, 32), 32), 1}
+	hybrid := serverOf(t, hybridPool)
+	hashes := storeDisagreeing(t, hybrid, 1<<17)
+	all["disagreeing groups"] = attack{hybrid, rawLookup(hashes, 32), 1}
+	all["disagreeing groups, explained"] = attack{hybrid, rawExplain(hashes, 32), 1}
+	pieces := serverOf(t, lookuptest.Blocks16)
+	all["anchors"] = attack{pieces, anchorsInPieces(t, pieces, 1<<16, 64), 1}
+	return all
+}
+
+// mostOver bounds by how much a turn exceeds its share: the last piece of work is not cut. The
+// largest are that of MaxPiece hashes which are looked up one by one in each group set, and that
+// of a pool's description.
+const mostOver = netproto.MaxPiece*3*40 + turnShare
+
+// TestTurnsAreBounded serves hostile bursts turn by turn. No turn exceeds its share by more than
+// one piece of work, and all requests are answered as in a single turn.
+func TestTurnsAreBounded(t *testing.T) {
+	for name, attack := range hostileBursts(t) {
+		t.Run(name, func(t *testing.T) {
+			var got allReplies
+			ses := newSession(attack.server, &got, nil)
+			ses.queue = &turnQueue{signal: -1}
+			turns, most := 0, 0
+			endTurn := func() {
+				turns++
+				most = max(most, turnShare-ses.work)
+			}
+			for rest := attack.burst; len(rest) > 0; {
+				n := min(len(rest), readBuffer)
+				require.NoError(t, ses.receive(rest[:n]))
+				rest = rest[n:]
+				endTurn()
+				for ses.waiting.Load() {
+					require.NoError(t, ses.takeTurn())
+					endTurn()
+				}
+			}
+			t.Logf("%d turns, the longest of %d units", turns, most)
+			require.LessOrEqual(t, most, turnShare+mostOver)
+			require.Greater(t, turns, 1)
+			require.Equal(t, attack.replies, got.count(t))
+			work, _ := attack.server.longestTurn()
+			require.GreaterOrEqual(t, work, int64(most), "another burst has had the same server")
+			if name == "stat" || strings.HasPrefix(name, "store, reset") {
+				return // its counters differ; the first burst has changed the index
+			}
+			var whole allReplies
+			require.NoError(t, newSession(attack.server, &whole, nil).receive(attack.burst))
+			require.Equal(t, whole.Bytes(), got.Bytes())
+		})
+	}
+}
+
+// TestTurnsAlternate has several sessions wait for turns: they go round.
+func TestTurnsAlternate(t *testing.T) {
+	server := serverOf(t, lookuptest.Blocks16)
+	queue := &turnQueue{signal: -1}
+	burst := bytes.Repeat(lookuptest.Encode([]byte("stat")), 100)
+	got := make([]allReplies, 3)
+	for i := range got {
+		ses := newSession(server, &got[i], nil)
+		ses.queue = queue
+		require.NoError(t, ses.receive(burst))
+		require.True(t, ses.waiting.Load())
+	}
+	after := got[0].Len()
+	for round := range 5 {
+		for i := range got {
+			before := got[i].Len()
+			server.handleTurn(queue)
+			require.Greater(t, got[i].Len(), before, "round %d: it is the turn of session %d", round, i)
+		}
+	}
+	require.Greater(t, got[0].Len(), after)
+	for len(queue.sessions) > 0 {
+		server.handleTurn(queue)
+	}
+	for i := range got {
+		require.Equal(t, 100, got[i].count(t))
+	}
+}
+
+// TestReadingIsPaused has a peer send far more than it is served: the server reads no further
+// while it has bytes of this peer that wait for a turn.
+func TestReadingIsPaused(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reading cannot be paused here")
+	}
+	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	const stores = 32 // of 64 KiB
+	msg := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 1<<16), randomHashes(1<<15, 2)...)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := p.Write(bytes.Repeat(msg, stores))
+		sent <- err
+	}()
+	answered := make(chan int, 1)
+	go func() {
+		n := 0
+		for ; n < stores; n++ {
+			p.Next(t)
+		}
+		answered <- n
+	}()
+	most := int64(0)
+	for done := false; !done; {
+		select {
+		case <-answered:
+			done = true
+		case <-time.After(time.Millisecond):
+			most = max(most, server.held.Load())
+		}
+	}
+	require.NoError(t, <-sent)
+	require.Positive(t, server.turnsCut.Load())
+	require.Less(t, most, int64(4*readBuffer), "of 2 MiB")
+	require.Zero(t, server.held.Load())
+}
