@@ -17,10 +17,13 @@ POOLS ?= 1000000
 VLLM ?=
 N ?= 2000
 
-# The rows that `make e2e` runs (all if empty; scripts/e2e --list), and the Python it is run
-# with and installs.
+# The rows that `make e2e` and `make attack` run (all if empty; scripts/e2e --list, go run
+# ./scripts/attack --list), and the Python that `make e2e` is run with and installs.
 ONLY ?=
 PYTHON ?= python3
+
+# How long `make attack` goes on with an attack that has no end of its own.
+SECONDS ?= 5
 
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -74,6 +77,10 @@ bench: ## Run the Go benchmarks
 .PHONY: bench-check
 bench-check: ## Compare the speed of this tree with that of BASE (main~1), in one run
 	@scripts/bench-check $(BASE)
+
+.PHONY: attack
+attack: build ## Attack a server, rows ONLY (all), for SECONDS (5) each; print what another client waits meanwhile
+	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: pictures
 pictures: ## Measure this machine and draw docs/pictures; minutes, on a quiet machine

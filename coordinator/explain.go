@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"errors"
+	"math"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -55,36 +56,39 @@ func (c *Coordinator) Explain(p, onAnyRank *Presence, numTokens int64) ([]GroupE
 	if _, err := c.Answer(p, numTokens, scratch); err != nil {
 		return nil, err
 	}
-	ends := make([]GroupEnd, len(c.groups))
+	ends, _, err := c.ExplainSome(p, onAnyRank, numTokens, scratch, nil, math.MaxInt)
+	return ends, err
+}
+
+// ExplainSome is Explain in steps, behind an AnswerSome with the same arguments that has
+// returned no error. A call does at most about work units of work. ends are those of the call
+// before, nil at first. If it returns false, there is more to do.
+func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Scratch, ends []GroupEnd, work int) (_ []GroupEnd, done bool, err error) {
+	s.steps.given, s.steps.left = work, work
 	var tokenLen int64
 	if p.NumHashes > 0 && numTokens > 0 {
-		var err error
 		if tokenLen, err = c.TokenLen(numTokens); err != nil {
-			return nil, err
+			return nil, true, err
 		}
-		if c.isFullHit(p, tokenLen, numTokens, scratch) {
+		if s.shortened {
 			tokenLen = floorTo(numTokens-1, c.align)
 		}
 	}
-	for g := range c.groups {
-		ends[g] = GroupEnd{Group: g, Kind: c.groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
-		if tokenLen == 0 {
-			continue
+	for g := len(ends); g < len(c.groups); g++ {
+		end := GroupEnd{Group: g, Kind: c.groups[g].Kind, Reason: ReasonNothing, FirstMissing: -1}
+		if tokenLen > 0 {
+			err = c.explainGroup(&end, p, onAnyRank, tokenLen, &s.steps)
 		}
-		if err := c.explainGroup(&ends[g], p, onAnyRank, tokenLen); err != nil {
-			return nil, err
+		switch err {
+		case nil:
+		case errSuspended:
+			return ends, false, nil
+		default:
+			return nil, true, err
 		}
+		ends = append(ends, end)
 	}
-	return ends, nil
-}
-
-// isFullHit reports whether the lookup hits all tokens, so that shortenFullHit applies.
-func (c *Coordinator) isFullHit(p *Presence, tokenLen, numTokens int64, s *Scratch) bool {
-	if !c.rules.shortensFullHit || !c.hasKeys(tokenLen, p.NumHashes) {
-		return false
-	}
-	hit, err := c.FindHit(p, tokenLen, true, s)
-	return err == nil && hit >= numTokens
+	return ends, true, nil
 }
 
 // LookupExplain is Lookup and Explain over an external store. It calls Exists at most
@@ -113,10 +117,13 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, sto
 }
 
 // explainGroup sets end to that of its group, as if it were the only one.
-func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen int64) error {
+func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenLen int64, steps *steps) error {
+	if !steps.spend(finderWork) {
+		return errSuspended
+	}
 	alone := c.attention[c.groups[end.Group].attention]
 	alone.members = []int{end.Group}
-	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle, ones: new(span)}
+	args := finderArgs{maxLength: tokenLen, align: c.align, drop: alone.eagle, ones: new(span), steps: steps}
 	if c.rules.singleAlignsToBlock && len(c.attention) == 1 {
 		args.align = alone.block
 	}
@@ -136,17 +143,25 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 	v := alone.view(p)
 	blocks := args.maxLength / alone.block
 	numKnown := min(blocks, int64(p.NumHashes/alone.stride))
-	for i := alone.firstNeeded(blocks, args.maxLength); i < numKnown; i++ {
-		if !v.hasBlock(int(i), alone.chunkPositions) {
-			end.FirstMissing = i
-			break
-		}
+	if missing := v.firstAbsentBlock(alone.firstNeeded(blocks, args.maxLength), numKnown, alone.chunkPositions); missing < numKnown {
+		end.FirstMissing = missing
 	}
 	if end.EndTokens >= tokenLen { // hits inside a block need no whole one
 		end.FirstMissing = -1
 	}
 	end.Reason = alone.reason(end, onAnyRank, args, numKnown < blocks || args.maxLength < tokenLen, tokenLen)
 	return nil
+}
+
+// firstAbsentBlock returns the first absent block in [from, to), to if there is none.
+func (v *view) firstAbsentBlock(from, to int64, chunkPositions int) int64 {
+	if chunkPositions == 1 && from < to {
+		return int64(v.onesFrom(int(from), int(to)))
+	}
+	for from < to && v.hasBlock(int(from), chunkPositions) {
+		from++
+	}
+	return from
 }
 
 // firstNeeded returns the first block that a hit of tokenLen tokens needs.

@@ -8,9 +8,12 @@ import (
 // Scratch is the working memory of FindHit and holds the masks of its last call. The zero
 // value is ready. It may be used with several coordinators. Not safe for concurrent use.
 type Scratch struct {
-	c       *Coordinator // of the last FindHit
-	results []result     // by attention group
-	tail    []TailBoundary
+	c         *Coordinator // of the last FindHit
+	results   []result     // by attention group
+	tail      []TailBoundary
+	search    search
+	steps     steps
+	shortened bool // the hit is that of one token less: see shortenFullHit
 }
 
 // result is what one FindHit knows of an attention group.
@@ -23,7 +26,7 @@ type result struct {
 
 // reset prepares s for a FindHit of c.
 func (s *Scratch) reset(c *Coordinator) {
-	s.c = c
+	s.c, s.steps.suspended = c, false
 	if cap(s.results) < len(c.attention) {
 		s.results = make([]result, len(c.attention))
 	}
@@ -50,32 +53,47 @@ func (s *Scratch) Mask(g int) Mask {
 // Neither time nor memory is proportional to maxLength. It allocates nothing once s has
 // served a pool of as many groups.
 func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	if err := c.checkPresence(p); err != nil {
-		return 0, err
-	}
-	s.reset(c)
-	if maxLength < 0 {
-		return c.findNegative(p, maxLength, applyEagle, s)
-	}
-	if len(c.attention) == 1 {
-		return c.findSingle(p, maxLength, applyEagle, s)
-	}
-	hit, onePass := maxLength, len(c.attention) == 2 && c.attention[0].Kind.IsFull()
-	for {
-		common, err := c.runFinders(p, hit, maxLength, applyEagle, s)
-		if err != nil {
+	s.search.active, s.steps.left = false, math.MaxInt
+	return c.findHit(p, maxLength, applyEagle, s)
+}
+
+// findHit is FindHit with the work that s has left. It returns errSuspended if that is used
+// up. Called again with the same arguments and more work, it goes on.
+func (c *Coordinator) findHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (hit int64, err error) {
+	if !s.search.active {
+		if err := c.checkPresence(p); err != nil {
 			return 0, err
 		}
-		if common >= hit {
-			break
+		s.reset(c)
+		s.search = search{hit: maxLength, passBegan: maxLength}
+	}
+	switch {
+	case maxLength < 0:
+		hit, err = c.findNegative(p, maxLength, applyEagle, s)
+	case len(c.attention) == 1:
+		hit, err = c.findSingle(p, maxLength, applyEagle, s)
+	default:
+		hit, err = c.findCommon(p, maxLength, applyEagle, s)
+	}
+	s.search.active = err == errSuspended //nolint:errorlint // it is never wrapped
+	return hit, err
+}
+
+// findCommon runs passes over all attention groups until the hit stays.
+func (c *Coordinator) findCommon(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
+	f, onePass := &s.search, len(c.attention) == 2 && c.attention[0].Kind.IsFull()
+	for {
+		if err := c.runFinders(p, maxLength, applyEagle, s); err != nil {
+			return 0, err
 		}
-		hit = common
 		// With one full-attention group and one other, a second pass changes nothing:
 		// a cached prefix cut to the other's hit is cached.
-		if onePass {
+		if f.hit >= f.passBegan || onePass {
 			break
 		}
+		f.group, f.passBegan = 0, f.hit
 	}
+	hit := min(f.hit, f.passBegan)
 	c.cutFull(s, hit)
 	return hit, nil
 }
@@ -95,7 +113,7 @@ func (c *Coordinator) cutFull(s *Scratch, hit int64) {
 // findSingle is FindHit in a pool of one attention group.
 func (c *Coordinator) findSingle(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
 	a := &c.attention[0]
-	args := finderArgs{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, ones: &s.results[0].ones}
+	args := finderArgs{maxLength: maxLength, align: c.align, drop: applyEagle && a.eagle, ones: &s.results[0].ones, steps: &s.steps}
 	if c.rules.singleAlignsToBlock {
 		args.align = a.block
 	}
@@ -113,42 +131,46 @@ func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool
 	if len(c.attention) == 1 {
 		return c.findSingle(p, 0, applyEagle, s)
 	}
-	if _, err := c.runFinders(p, 0, 0, applyEagle, s); err != nil {
+	s.search.hit = 0
+	if err := c.runFinders(p, 0, applyEagle, s); err != nil {
 		return 0, err
 	}
 	return maxLength, nil
 }
 
 // runFinders is one pass of the fixed point: each attention group, one after the other, shortens the
-// hit. It returns the hit after the last. FindHit repeats it until the hit stays.
-func (c *Coordinator) runFinders(p *Presence, hit, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	for i := range c.attention {
-		a, r := &c.attention[i], &s.results[i]
+// hit of the search. It goes on with the group at which it was suspended.
+func (c *Coordinator) runFinders(p *Presence, maxLength int64, applyEagle bool, s *Scratch) error {
+	for f := &s.search; f.group < len(c.attention); f.group++ {
+		a, r := &c.attention[f.group], &s.results[f.group]
 		if a.Kind.IsFull() && r.hasAnswer {
 			if c.rules.fullKeepsHit {
-				hit = min(hit, r.hit)
+				f.hit = min(f.hit, r.hit)
 			} else {
-				hit = floorTo(hit, a.block)
+				f.hit = floorTo(f.hit, a.block)
 			}
 			continue
 		}
-		args := finderArgs{maxLength: hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones}
+		if !s.steps.spend(finderWork) {
+			return errSuspended
+		}
+		args := finderArgs{maxLength: f.hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones, steps: &s.steps}
 		if args.drop {
-			args.maxLength = c.eagleBound(a, p, hit, maxLength)
+			args.maxLength = c.eagleBound(a, p, f.hit, maxLength)
 		}
-		f, err := c.find(a, p, args)
+		found, err := c.find(a, p, args)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		r.groupHit, r.hasAnswer = f, true
+		r.groupHit, r.hasAnswer = found, true
 		if args.drop {
 			r.verified = true
-		} else if f.hit < hit {
+		} else if found.hit < f.hit {
 			s.clearVerified()
 		}
-		hit = f.hit
+		f.hit = found.hit
 	}
-	return hit, nil
+	return nil
 }
 
 // eagleBound returns the length that an eagle group may look at, given the common hit.

@@ -26,6 +26,9 @@ type finderArgs struct {
 	align     int64 // tokens; the hit is a multiple of it
 	drop      bool  // eagle: drop the last block found
 	ones      *span // of this attention group and Presence, updated by the finder
+	// steps bounds the work; nil means no bound. A finder that uses it up returns
+	// errSuspended, and goes on if it is called again with the same arguments.
+	steps *steps
 }
 
 // span is a run [from, to) of positions that are set. Finders run once per pass of the
@@ -121,7 +124,10 @@ func (c *Coordinator) findWindow(a *attentionGroup, p *Presence, args finderArgs
 	v := a.view(p)
 	f := groupHit{}
 	search := runSearch{need: max(1, need), alignBlocks: alignBlocks, chunkPositions: 1, drop: args.drop}
-	start, length := search.last(&v, numKnown-1, args.ones)
+	start, length, err := search.last(&v, numKnown-1, &args)
+	if err != nil {
+		return groupHit{}, err
+	}
 	f.null, f.real = int64(start), int64(length)
 	if start == 0 && length < need {
 		f.cut(floorTo(f.entries(), int64(alignBlocks)))
@@ -142,7 +148,10 @@ func (c *Coordinator) findWindowChunks(a *attentionGroup, p *Presence, args find
 	}
 	v := a.view(p)
 	search := runSearch{need: max(1, a.windowBlocks(args.drop)), alignBlocks: 1, chunkPositions: a.chunkPositions}
-	start, length := search.last(&v, numKnown-1, args.ones)
+	start, length, err := search.last(&v, numKnown-1, &args)
+	if err != nil {
+		return groupHit{}, err
+	}
 	f := groupHit{null: int64(start), real: int64(length)}
 	if args.drop && f.entries() > 0 {
 		f.cut(f.entries() - 1)
@@ -188,33 +197,37 @@ type runSearch struct {
 
 // last returns the start and length of the run, up to block last. If there is none, it
 // returns the run that begins at block 0, which may be shorter or empty.
-func (s *runSearch) last(v *view, last int, ones *span) (start, length int) {
+func (s *runSearch) last(v *view, last int, args *finderArgs) (start, length int, err error) {
 	edge := 1
 	if s.drop {
 		edge = 0
 	}
-	for {
+	last = args.steps.resume(last)
+	for before := last; ; before = last {
 		if s.chunkPositions == 1 {
 			last = v.lastOne(last)
 		}
 		aligned := (last+edge)/s.alignBlocks*s.alignBlocks - edge
 		switch {
 		case last < 0 || aligned < 0:
-			return 0, 0
+			return 0, 0, nil
 		case aligned < last:
 			last = aligned // not checked yet: look again from there
-			continue
-		}
-		// Only need blocks are read, however long the run.
-		start := last - s.need + 1
-		gap := v.lastGap(max(0, start), last, s.chunkPositions, ones)
-		switch {
-		case gap >= 0:
-			last = gap - 1
-		case start < 0:
-			return 0, last + 1
 		default:
-			return start, s.need
+			// Only need blocks are read, however long the run.
+			start := last - s.need + 1
+			gap := v.lastGap(max(0, start), last, s.chunkPositions, args.ones)
+			switch {
+			case gap < 0 && start < 0:
+				return 0, last + 1, nil
+			case gap < 0:
+				return start, s.need, nil
+			}
+			last = gap - 1
+		}
+		if !args.steps.spend(gapWork + (before-last)*s.chunkPositions/positionsPerUnit) {
+			args.steps.suspend(last)
+			return 0, 0, errSuspended
 		}
 	}
 }
@@ -277,9 +290,9 @@ func (c *Coordinator) findMamba(a *attentionGroup, p *Presence, args finderArgs)
 	}
 	v := a.view(p)
 	search := runSearch{need: 1, alignBlocks: int(args.align / a.block), chunkPositions: 1}
-	start, length := search.last(&v, numKnown-1, args.ones)
-	if length == 0 {
-		return groupHit{}, nil
+	start, length, err := search.last(&v, numKnown-1, &args)
+	if err != nil || length == 0 {
+		return groupHit{}, err
 	}
 	return groupHit{null: int64(start), real: 1, hit: int64(start+1) * a.block}, nil
 }

@@ -113,23 +113,43 @@ func (c *Coordinator) hasKeys(tokenLen int64, numHashes int) bool {
 // from FindHit as follows. Without hashes, tokens or keys it returns 0. From revision
 // 2026-08-17 on it shortens a hit of all tokens, so that one token is left to compute.
 func (c *Coordinator) Answer(p *Presence, numTokens int64, s *Scratch) (Hit, error) {
+	s.BeginAnswer()
+	hit, _, err := c.AnswerSome(p, numTokens, s, math.MaxInt)
+	return hit, err
+}
+
+// AnswerSome is Answer in steps. A call does at most about work units of work, each the cost
+// of comparing one hash. If it returns false, there is more to do: call it again with the same
+// arguments. BeginAnswer must come before the first call.
+func (c *Coordinator) AnswerSome(p *Presence, numTokens int64, s *Scratch, work int) (hit Hit, done bool, err error) {
+	s.steps.given, s.steps.left = work, work
 	if p.NumHashes <= 0 || numTokens <= 0 {
-		return Hit{}, nil
+		return Hit{}, true, nil
 	}
 	tokenLen, err := c.TokenLen(numTokens)
 	if err != nil || !c.hasKeys(tokenLen, p.NumHashes) {
-		return Hit{}, err
+		return Hit{}, true, err
 	}
-	return c.answer(p, tokenLen, numTokens, s)
+	if hit, err = c.answer(p, tokenLen, numTokens, s); err == errSuspended { //nolint:errorlint // it is never wrapped
+		return Hit{}, false, nil
+	}
+	return hit, true, err
 }
 
-// answer is Answer for a lookup with keys.
+// BeginAnswer makes the next AnswerSome begin a new answer.
+func (s *Scratch) BeginAnswer() { s.search.active, s.shortened = false, false }
+
+// answer is Answer for a lookup with keys, with the work that s has left. It returns
+// errSuspended if that is used up.
 func (c *Coordinator) answer(p *Presence, tokenLen, numTokens int64, s *Scratch) (Hit, error) {
-	tokens, err := c.FindHit(p, tokenLen, true, s)
-	if err != nil {
-		return Hit{}, err
+	if !s.shortened {
+		tokens, err := c.findHit(p, tokenLen, true, s)
+		if err != nil {
+			return Hit{}, err
+		}
+		return c.finishHit(p, tokens, numTokens, s)
 	}
-	return c.finishHit(p, tokens, numTokens, s)
+	return c.finishHit(p, numTokens, numTokens, s)
 }
 
 // finishHit shortens a full hit and adds the tail boundaries.
@@ -154,7 +174,8 @@ func (c *Coordinator) shortenFullHit(p *Presence, hit, numTokens int64, s *Scrat
 	if !c.rules.shortensFullHit || hit < numTokens {
 		return hit, nil
 	}
-	return c.FindHit(p, floorTo(numTokens-1, c.align), true, s)
+	s.shortened = true
+	return c.findHit(p, floorTo(numTokens-1, c.align), true, s)
 }
 
 // Lookup returns the hit of a lookup of numTokens over an external store. It
@@ -185,7 +206,9 @@ func (c *Coordinator) Lookup(numTokens int64, hashes netproto.Hashes, store KeyS
 	if err != nil {
 		return Hit{}, err
 	}
-	return c.answer(presence, tokenLen, numTokens, new(Scratch))
+	scratch := new(Scratch)
+	scratch.steps.left = math.MaxInt
+	return c.answer(presence, tokenLen, numTokens, scratch)
 }
 
 // countKeys returns a builder with the size of the keys of a lookup.

@@ -1,6 +1,9 @@
 package index
 
-import "slices"
+import (
+	"slices"
+	"unsafe"
+)
 
 // Trail is the state of lookups by anchors: hashes of which each stands for the
 // whole chain in front of it. The zero value is ready; a Trail is reused for any
@@ -206,6 +209,11 @@ func (t *Trail) Taken() {
 func (x *Index) Use(t *Trail) {
 	x.noteTouches(t.found[:min(len(t.found), maxStretches)], t.epoch)
 	t.Drop()
+}
+
+// Held returns the bytes of memory that a Trail holds.
+func (t *Trail) Held() int {
+	return cap(t.keys) + cap(t.Runs)*int(unsafe.Sizeof(TrailRun{})) + cap(t.found)*stretchBytes
 }
 
 // Drop forgets what the last Trace found, and gives back unusual amounts of memory.

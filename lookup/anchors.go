@@ -68,7 +68,14 @@ type anchored struct {
 	trail   index.Trail
 	cursor  index.Cursor // for the anchors themselves
 
-	traced         bool   // traceAnchors was called
+	stage          traceStage
+	at             int    // next anchor or run of the stage
+	tracing        bool   // the trace of anchor at has begun
+	next           uint32 // next block of stageConfirm
+	below          uint32 // of stageTrace: anchors from this block on are proven by those behind
+	top            int    // last anchor whose chain reaches block 0, -1 if none
+	retraced       bool   // stageTrace runs again, behind stageConfirm
+	confirmedTo    int    // last anchor that stageConfirm has reached
 	proven         int    // leading blocks whose presence is exact
 	claimed        int    // leading blocks that digests in the request would prove
 	partlyHeld     bool   // some ranks hold a block that others lack: see rankSums
@@ -92,7 +99,7 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 		q.anchored = new(anchored)
 	}
 	a := q.anchored
-	a.request, a.traced, a.partlyHeld, a.stopConfirming = &r.Anchors, false, false, false
+	a.request, a.stage, a.partlyHeld, a.stopConfirming = &r.Anchors, stageKeys, false, false
 	a.keys, a.present, a.before = a.keys[:0], a.present[:0], nil
 	a.proven, a.claimed = 0, 0
 	q.rawPerHash = s.anchorStride
@@ -100,23 +107,34 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 }
 
 // AddAnchors looks up the next whole hashes of the request, borrowed until it returns:
-// first those of the anchors, then those of consecutive blocks. It returns false when no
-// further one can change the answer.
-func (q *Query) AddAnchors(hashes []byte) bool {
+// first those of the anchors, then those of consecutive blocks. It returns how many bytes of
+// them it has taken, and false when no further hash can change the answer. It takes fewer than
+// all if no work is left, and is then passed the others again.
+func (q *Query) AddAnchors(hashes []byte) (taken int, more bool) {
 	if !q.active {
-		return false
+		return len(hashes), false
 	}
 	a := q.anchored
-	if !a.traced {
+	if a.stage == stageKeys {
 		want := a.request.Len()*q.hashLen - len(a.keys)
-		n := min(want, len(hashes))
-		a.keys = append(a.keys, hashes[:n]...)
-		if n < want {
-			return true
+		taken = min(want, len(hashes))
+		a.keys = append(a.keys, hashes[:taken]...)
+		if taken < want {
+			return taken, true
 		}
-		hashes = hashes[n:]
-		q.traceAnchors()
+		hashes = hashes[taken:]
+		q.beginTrace()
 	}
+	if !q.traceSome() {
+		return taken, true
+	}
+	return taken + len(hashes), q.addBlocks(hashes)
+}
+
+// addBlocks looks up the hashes of consecutive blocks behind the proven ones. It returns false
+// when no further hash can change the answer.
+func (q *Query) addBlocks(hashes []byte) (more bool) {
+	a := q.anchored
 	if q.received != a.proven { // they do not follow the proven blocks
 		return false
 	}
@@ -124,49 +142,15 @@ func (q *Query) AddAnchors(hashes []byte) bool {
 		return true
 	}
 	number, before := uint32(q.received), a.before
-	more := q.Add(hashes)
+	more = q.Add(hashes)
 	a.proven = q.received
 	if !a.stopConfirming && (number == 0 || before != nil) {
-		all, _ := q.service.index.Confirm(number, before, hashes, q.hashLen)
+		all, work := q.service.index.Confirm(number, before, hashes, q.hashLen)
+		*q.work -= work
 		a.stopConfirming = !all
 	}
 	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
 	return more
-}
-
-// traceAnchors sets the bits of the blocks that the anchors prove.
-func (q *Query) traceAnchors() {
-	a := q.anchored
-	a.traced = true
-	q.probeAnchors()
-	top := q.traceDown()
-	if q.confirmUp(top) > top {
-		top = q.traceDown()
-	}
-	for i := len(a.trail.Runs) - 1; top >= 0 && i >= 0; i-- {
-		q.applyTrail(a.trail.Runs[i])
-	}
-	a.trail.Taken()
-	q.seek(int(a.request.First))
-}
-
-// probeAnchors looks up the anchors themselves. If a full-attention group lacks one,
-// nothing far behind it can change the answer.
-func (q *Query) probeAnchors() {
-	a := q.anchored
-	a.cursor.Quiet = true
-	q.service.index.Begin(&a.cursor, q.hashLen)
-	for keys := a.keys; len(keys) > 0; {
-		filled, covered, _ := q.service.index.Probe(&a.cursor, keys, 1, q.runs[:], false)
-		for _, run := range q.runs[:filled] {
-			for range run.N {
-				q.checkAnchor(a.request.Number(len(a.present)), run.Coverage)
-				a.present = append(a.present, run.Coverage != nil)
-			}
-		}
-		keys = keys[covered*q.hashLen:]
-	}
-	a.cursor.Drop()
 }
 
 // checkAnchor lowers the limit if a full-attention group lacks the block of an anchor. c is
@@ -204,94 +188,8 @@ func (q *Query) setPartlyHeld(scan *groupScan, c *index.Coverage) {
 	}
 }
 
-// traceDown follows the chains of anchors to the front, the last anchor first. It returns
-// the first whose chain reaches block 0, or -1.
-func (q *Query) traceDown() int {
-	a := q.anchored
-	below := uint32(min(q.limit, q.numHashes))
-	for i := a.request.Len() - 1; i >= 0; i-- {
-		number := a.request.Number(i)
-		if !a.present[i] || number >= below {
-			continue
-		}
-		if below = q.trace(a.anchor(q, i), number); below == 0 {
-			a.proven = int(number) + 1
-			a.claimed = max(a.claimed, a.proven)
-			return i
-		}
-	}
-	a.proven = 0
-	return -1
-}
-
-// traceWork bounds one step of a trace, to some 20 microseconds.
-const traceWork = 8192
-
-// trace follows the chain of an anchor to the front, step by step.
-func (q *Query) trace(anchor []byte, number uint32) (down uint32) {
-	x, trail := q.service.index, &q.anchored.trail
-	down, done := x.Trace(trail, anchor, number, traceWork)
-	for !done {
-		down, done = x.ResumeTrace(trail, traceWork)
-	}
-	return down
-}
-
+// anchor returns the hash of anchor i.
 func (a *anchored) anchor(q *Query, i int) []byte { return a.keys[i*q.hashLen : (i+1)*q.hashLen] }
-
-// confirmUp goes on from an anchor, -1 for the beginning, to the following ones along
-// links that no lookup has confirmed, and confirms those that the request's digests
-// prove. It returns the last anchor it reached that way.
-func (q *Query) confirmUp(from int) (to int) {
-	a := q.anchored
-	to = from
-	var before []byte
-	for i, next := from+1, uint32(a.proven); i < a.request.Len(); i++ {
-		number := a.request.Number(i)
-		if !a.present[i] || int(number) >= q.limit {
-			break
-		}
-		if i > 0 {
-			before = a.anchor(q, i-1)
-		}
-		keys, ok := q.service.index.Recite(&a.trail, before, a.anchor(q, i), number, int(number-next)+1)
-		if !ok {
-			break
-		}
-		if digest, given := a.request.Digest(i); given {
-			if digest != netproto.Digest(keys) {
-				break
-			}
-			_, _ = q.service.index.Confirm(next, before, keys, q.hashLen)
-			to = i
-		}
-		next = number + 1
-		a.claimed = int(next)
-	}
-	return to
-}
-
-// applyTrail sets the bits of consecutive blocks that the index has traced.
-func (q *Query) applyTrail(run index.TrailRun) {
-	for i := range q.scans {
-		scan := &q.scans[i]
-		q.setPartlyHeld(scan, run.Coverage)
-		if q.anchored.partlyHeld {
-			return
-		}
-		from := int64(int(run.From) / scan.receivedStride)
-		to := min(int64(int(run.From+run.N)/scan.receivedStride), int64(scan.positions))
-		for from < to {
-			start, end, ok := scan.mask.Next(from)
-			if !ok || start >= to {
-				break
-			}
-			from = min(end, to)
-			scan.position = int(start)
-			q.apply(scan, index.Run{N: int(from - start), Coverage: run.Coverage}, nil)
-		}
-	}
-}
 
 // seek makes block first the next one to look up.
 func (q *Query) seek(first int) {
@@ -318,27 +216,38 @@ type AnchorsAnswer struct {
 
 // FinishAnchors returns the answer, or which blocks would decide it.
 func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
+	q.work = &q.unlimited
+	answer, _, err := q.FinishAnchorsSome()
+	return answer, err
+}
+
+// FinishAnchorsSome is FinishAnchors within the work that is left. If it returns false, the
+// query is suspended, and the next call goes on.
+func (q *Query) FinishAnchorsSome() (_ AnchorsAnswer, done bool, err error) {
 	a := q.anchored
-	if q.active {
-		if !a.traced {
-			q.traceAnchors() // the request has no hashes
+	if q.active && !q.ended {
+		if a.stage == stageKeys { // the request has no hashes
+			q.beginTrace()
+		}
+		if !q.traceSome() {
+			return AnchorsAnswer{}, false, nil
 		}
 		for i := range q.scans {
 			a.partlyHeld = a.partlyHeld || q.scans[i].partial
 		}
 		if a.partlyHeld {
-			return AnchorsAnswer{}, errPartlyHeld
+			return AnchorsAnswer{}, true, errPartlyHeld
 		}
 		if a.proven < q.limit {
 			claimed := max(a.claimed, a.proven) // the end may be below it if a block turned out to be missing
-			return AnchorsAnswer{Proven: uint32(a.proven), Claimed: uint32(claimed), End: uint32(max(q.anchorsEnd(), claimed))}, nil
+			return AnchorsAnswer{Proven: uint32(a.proven), Claimed: uint32(claimed), End: uint32(max(q.anchorsEnd(), claimed))}, true, nil
 		}
 	}
-	hit, err := q.Finish()
-	if err == nil {
+	hit, done, err := q.FinishSome()
+	if done && err == nil {
 		q.service.index.Use(&a.trail)
 	}
-	return AnchorsAnswer{Determined: true, Hit: hit}, err
+	return AnchorsAnswer{Determined: true, Hit: hit}, done, err
 }
 
 // anchorsEnd returns the block behind the last that can change the answer, the missing one

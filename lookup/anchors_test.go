@@ -285,7 +285,7 @@ func (w *tortured) exchange(tokens uint32, anchors *netproto.Anchors, blob []byt
 		if w.IntN(2) == 0 {
 			n = (1 + w.IntN(len(blob)/w.hashLen)) * w.hashLen
 		}
-		if !q.AddAnchors(blob[:n:n]) {
+		if _, more := q.AddAnchors(blob[:n:n]); !more {
 			break
 		}
 		blob = blob[n:]

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -28,19 +29,38 @@ func (s *Service) Explain(ctx context.Context, numTokens int64, hashes netproto.
 	return q.Explanation()
 }
 
+// explained is how far the explanation of a query is.
+type explained struct {
+	answered bool // hit is set
+	hit      coordinator.Hit
+	ends     []coordinator.GroupEnd // of the first groups
+}
+
 // Explanation ends a query that BeginExplain has begun.
 func (q *Query) Explanation() (api.Explanation, error) {
-	answer, err := q.answer()
-	if err != nil {
-		return api.Explanation{}, err
+	q.work = &q.unlimited
+	e, _, err := q.ExplainSome()
+	return e, err
+}
+
+// ExplainSome is Explanation within the work that is left. If it returns false, the query is
+// suspended, and the next call goes on.
+func (q *Query) ExplainSome() (_ api.Explanation, done bool, err error) {
+	e := &q.explained
+	if !e.answered {
+		if e.hit, done, err = q.answer(); err != nil || !done {
+			return api.Explanation{}, done, err
+		}
+		e.answered = true
+		if !q.active {
+			q.presence.NumHashes = 0
+		}
 	}
-	if !q.active {
-		q.presence.NumHashes = 0
+	e.ends, done, err = q.service.coord.ExplainSome(&q.presence, &q.partly, q.numTokens, &q.scratch, e.ends, *q.work)
+	*q.work -= q.scratch.Work()
+	if err != nil || !done {
+		return api.Explanation{}, done, err
 	}
-	ends, err := q.service.coord.Explain(&q.presence, &q.partly, q.numTokens)
-	if err != nil {
-		return api.Explanation{}, err
-	}
-	hit, err := q.service.newHit(answer)
-	return api.NewExplanation(hit, ends), err
+	hit, err := q.service.newHit(e.hit)
+	return api.NewExplanation(hit, e.ends), true, err
 }

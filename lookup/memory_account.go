@@ -28,6 +28,23 @@ func (a *MemoryAccount) Reserve(n int64) bool {
 	return true
 }
 
+// Charge adds n bytes, which may be negative, and returns false if the bound is exceeded: the
+// caller has them already, and should give up others.
+func (a *MemoryAccount) Charge(n int64) bool {
+	if a == nil {
+		return true
+	}
+	total := a.bytes.Add(n)
+	return a.maxBytes <= 0 || total <= a.maxBytes
+}
+
+// Refuse counts a refusal that Charge has led to.
+func (a *MemoryAccount) Refuse() {
+	if a != nil {
+		a.refused.Add(1)
+	}
+}
+
 // Free subtracts n bytes that were reserved.
 func (a *MemoryAccount) Free(n int64) {
 	if a != nil {

@@ -24,7 +24,9 @@ type Query struct {
 	hashLen   int
 	numHashes int
 	active    bool // Begin found something to look up
+	ended     bool // no hash follows, and the scans have ended: see answer
 	explain   bool // set before Begin: see explain.go
+	work      *int // what is left, see LimitWork; never nil
 	// rawPerHash is how many raw hashes one received hash stands for: 1, or in a query by
 	// anchors those of a block. It is set before Begin.
 	rawPerHash int
@@ -41,6 +43,8 @@ type Query struct {
 	rankSums  rankSums
 	unchecked unchecked
 	runs      [runsPerProbe]index.Run
+	explained explained
+	unlimited int // what work points to if there is no limit
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -50,6 +54,7 @@ type groupScan struct {
 	cursor         index.Cursor
 	position       int  // next one to look up
 	positions      int  // that the lookup covers
+	worked         int  // of the cursor's work, subtracted from the query's
 	partial        bool // some ranks hold a block that others lack
 	uncheckedFrom  int  // positions that are read without being looked up: see unchecked
 	uncheckedTo    int
@@ -57,13 +62,25 @@ type groupScan struct {
 
 // NewQuery returns a query that the caller must release. It must not be called over a
 // backend.
-func (s *Service) NewQuery() *Query { return s.queries.Get().(*Query) }
+func (s *Service) NewQuery() *Query {
+	q := s.queries.Get().(*Query)
+	q.unlimited = math.MaxInt
+	q.work = &q.unlimited
+	return q
+}
+
+// LimitWork makes the query subtract its work from left, and suspend what it does when that is
+// 0 or less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. The unit is the cost
+// of comparing one hash, 2 to 3 nanoseconds. left is used until Release.
+func (q *Query) LimitWork(left *int) { q.work = left }
 
 func newQuery(s *Service) *Query {
 	q := &Query{service: s, rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
 	for i := range s.groupSets {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
+	q.unlimited = math.MaxInt
+	q.work = &q.unlimited
 	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
 	q.partly.Bits = make([][]uint64, s.coord.NumGroups())
 	return q
@@ -82,7 +99,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	s := q.service
 	q.numTokens = s.clampTokens(numTokens, unaligned)
 	q.hashLen, q.numHashes, q.received, q.limit = hashLen, numHashes, 0, 0
-	q.active = false
+	q.active, q.ended = false, false
 	if numHashes == 0 || q.numTokens == 0 {
 		return false, nil // answered 0 before anything is checked
 	}
@@ -92,7 +109,7 @@ func (q *Query) Begin(numTokens uint64, unaligned bool, hashLen, numHashes int) 
 	q.active = true
 	for i := range q.scans {
 		scan := &q.scans[i]
-		scan.position, scan.partial, scan.receivedStride = 0, false, scan.stride/q.rawPerHash
+		scan.position, scan.partial, scan.worked, scan.receivedStride = 0, false, 0, scan.stride/q.rawPerHash
 		scan.positions = s.coord.Positions(scan.groups[0], q.tokenLen, numHashes)
 		q.limit = max(q.limit, scan.positions*scan.receivedStride)
 		scan.uncheckedFrom, scan.uncheckedTo = 0, 0
@@ -144,6 +161,9 @@ func (q *Query) Add(hashes []byte) bool {
 	for i := range q.scans {
 		scan := &q.scans[i]
 		q.scan(scan, hashes, n)
+		worked := scan.cursor.Work()
+		*q.work -= worked - scan.worked
+		scan.worked = worked
 		more = more || scan.position < q.scanEnd(scan)
 		if scan.uncheckedFrom < scan.uncheckedTo && q.keepUnchecked(i, hashes, n) {
 			more = true
@@ -187,7 +207,7 @@ func (q *Query) scan(scan *groupScan, hashes []byte, n int) {
 // probe looks up the keys of consecutive positions of a group set, and applies the runs
 // that the index returns.
 func (q *Query) probe(scan *groupScan, keys []byte) {
-	stop := scan.full != 0 && scan.chunkPositions == 1 && !scan.partial
+	stop := scan.full != 0 && scan.chunkPositions == 1 && !scan.partial && !q.explain // which reads on behind a miss
 	filled, _, clean := q.service.index.Probe(&scan.cursor, keys, scan.receivedStride, q.runs[:], stop)
 	if !clean {
 		q.clearBits()
@@ -254,13 +274,20 @@ func (q *Query) clearBits() {
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
 // until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
-	answer, err := q.answer()
-	if err != nil {
-		return api.Hit{}, err
+	q.work = &q.unlimited
+	hit, _, err := q.FinishSome()
+	return hit, err
+}
+
+// FinishSome is Finish within the work that is left. If it returns false, the query is
+// suspended, and the next call goes on.
+func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
+	answer, done, err := q.answer()
+	if err != nil || !done {
+		return api.Hit{}, done, err
 	}
-	hit, err := q.service.newHit(answer)
-	if err != nil {
-		return api.Hit{}, err
+	if hit, err = q.service.newHit(answer); err != nil {
+		return api.Hit{}, true, err
 	}
 	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
 	if q.active {
@@ -268,14 +295,26 @@ func (q *Query) Finish() (api.Hit, error) {
 	} else {
 		q.service.count(0, 0)
 	}
-	return hit, nil
+	return hit, true, nil
 }
 
-// answer applies the rules to the bits.
-func (q *Query) answer() (coordinator.Hit, error) {
+// answer applies the rules to the bits, within the work that is left. It returns false if
+// there is more to do.
+func (q *Query) answer() (hit coordinator.Hit, done bool, err error) {
 	if !q.active {
-		return coordinator.Hit{}, nil
+		return coordinator.Hit{}, true, nil
 	}
+	if !q.ended {
+		q.endScans()
+	}
+	hit, done, err = q.service.coord.AnswerSome(&q.presence, q.numTokens, &q.scratch, *q.work)
+	*q.work -= q.scratch.Work()
+	return hit, done, err
+}
+
+// endScans ends the scans after the last hash. The bits are complete then.
+func (q *Query) endScans() {
+	q.ended = true
 	stable := true
 	if len(q.unchecked.blocks) > 0 {
 		q.resolveUnchecked()
@@ -288,10 +327,11 @@ func (q *Query) answer() (coordinator.Hit, error) {
 		stable = stable && unchanged
 	}
 	if stable {
+		*q.work -= len(q.rankSums.partial) * sumWork
 		q.rankSums.resolve(q)
 	}
 	q.presence.NumHashes = q.numHashes
-	return q.service.coord.Answer(&q.presence, q.numTokens, &q.scratch)
+	q.scratch.BeginAnswer()
 }
 
 // newHit returns the hit of an answer. The wire has 32 bits for a number of tokens. A hit with
@@ -336,12 +376,27 @@ func (q *Query) Release() {
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.rankSums.reset()
 	q.unchecked.reset()
-	q.active, q.explain = false, false
+	q.active, q.ended, q.explain = false, false, false
+	q.work, q.explained = nil, explained{}
 	if q.rawPerHash = 1; q.anchored != nil {
 		q.anchored.release()
 	}
 	clear(q.partly.Bits)
 	q.service.queries.Put(q)
+}
+
+// Held returns the bytes of memory that an unfinished lookup holds.
+func (q *Query) Held() int {
+	n := 32*cap(q.rankSums.partial) + cap(q.unchecked.keys) + 8*cap(q.unchecked.blocks)
+	for g, w := range q.words {
+		if w != nil {
+			n += 8 * (cap(w.W) + cap(q.partly.Bits[g]))
+		}
+	}
+	if a := q.anchored; a != nil {
+		n += cap(a.keys) + cap(a.present) + a.trail.Held()
+	}
+	return n
 }
 
 // setBits sets n bits, the first at index at.

@@ -53,6 +53,9 @@ func (s *rankSums) addBlock(g, position int, ranks uint16, key []byte) {
 	})
 }
 
+// sumWork is the work of sorting one block of the list and adding it up.
+const sumWork = 64
+
 // resolve sets the bits of the positions whose equal hashes add up to all ranks.
 func (s *rankSums) resolve(q *Query) {
 	if len(s.partial) < 2 {

@@ -80,7 +80,7 @@ func (r *Remote) lookupCoalesced(ctx context.Context, numTokens int64, hashes ne
 
 // lookup asks the backend.
 func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes netproto.Hashes) (o outcome) {
-	lease := r.lease(ctx)
+	lease := r.lease(ctx, len(hashes.Bytes()))
 	defer lease.end()
 	strategy := r.cfg.Strategy
 	if ctx.Err() != nil {
@@ -94,7 +94,7 @@ func (r *Remote) lookup(ctx context.Context, numTokens int64, hashes netproto.Ha
 // Explain returns the explanation of a lookup over the backend. It fails when the backend
 // does.
 func (r *Remote) Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Explanation, error) {
-	lease := r.lease(ctx)
+	lease := r.lease(ctx, len(hashes.Bytes()))
 	defer lease.end()
 	if err := ctx.Err(); err != nil { // no call can be made, so build no keys
 		return api.Explanation{}, r.countLate(err)
@@ -139,19 +139,6 @@ func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens
 	return numTokens, min(numHashes, needed), nil
 }
 
-// Reserve adds n bytes of hashes to those held, and returns false if MaxBytes is
-// exceeded. Free subtracts them.
-func (b *SharedBackend) Reserve(n int) bool {
-	if b.hashBytes.Add(int64(n)) <= b.cfg.MaxBytes {
-		return true
-	}
-	b.hashBytes.Add(int64(-n))
-	return false
-}
-
-// Free subtracts n bytes that were reserved.
-func (b *SharedBackend) Free(n int) { b.hashBytes.Add(int64(-n)) }
-
 // CountLookup counts a lookup of numTokens tokens with numHashes hashes that can change
 // its answer.
 func (r *Remote) CountLookup(numTokens int64, numHashes int, hit int64) {
@@ -181,5 +168,5 @@ type RemoteUsage struct {
 
 // Usage returns what is held now.
 func (r *Remote) Usage() RemoteUsage {
-	return RemoteUsage{HashBytes: r.hashBytes.Load(), Followers: r.coalescer.numFollowers()}
+	return RemoteUsage{HashBytes: r.hashes.all.Load(), Followers: r.coalescer.numFollowers()}
 }

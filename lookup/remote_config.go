@@ -29,7 +29,8 @@ type RemoteConfig struct {
 	// answered 0, and any other request is refused. Default 1,024.
 	Queue int
 	// MaxBytes bounds the hashes of all requests of a server that arrive, wait or run.
-	// Beyond it they are answered as beyond Queue. Default 256 MiB.
+	// Beyond it they are answered as beyond Queue. Requests that are not small, see
+	// SharedBackend.IsSmall, use at most three quarters of it. Default 256 MiB.
 	MaxBytes int64
 	// MaxKeyBytes bounds the memory of the keys of all calls in flight, with their answers
 	// and a copy of their text, which a backend sends. A request waits for memory until
@@ -39,6 +40,10 @@ type RemoteConfig struct {
 	// prompt of 4 million tokens on 8 ranks in blocks of 16. Stores and evicts do not
 	// count: they are made in calls of 16,384 keys.
 	MaxKeyBytes int64
+	// Memory, if set, counts the hashes, and the keys and answers of calls, beside what it
+	// counts of others. If it refuses more, a request does not wait: a lookup is answered 0
+	// and any other request refused, and BackendRejected counts it.
+	Memory *MemoryAccount
 	// Watch, if set, is called after each lookup over the backend, also one that is
 	// answered without a call, on the lookup's goroutine. It must return at once.
 	Watch func(LookupEvent)
@@ -60,6 +65,13 @@ type LookupEvent struct {
 // DefaultWriteTimeout is the default of RemoteConfig.WriteTimeout.
 const DefaultWriteTimeout = 10 * time.Second
 
+// DefaultMaxBytes and DefaultMaxKeyBytes are the defaults of RemoteConfig.MaxBytes and
+// MaxKeyBytes.
+const (
+	DefaultMaxBytes    = 256 << 20
+	DefaultMaxKeyBytes = 1 << 30
+)
+
 // withDefaults replaces zero fields by their defaults.
 func (c RemoteConfig) withDefaults() RemoteConfig {
 	for _, f := range []struct {
@@ -79,10 +91,10 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 		}
 	}
 	if c.MaxBytes <= 0 {
-		c.MaxBytes = 256 << 20
+		c.MaxBytes = DefaultMaxBytes
 	}
 	if c.MaxKeyBytes <= 0 {
-		c.MaxKeyBytes = 1 << 30
+		c.MaxKeyBytes = DefaultMaxKeyBytes
 	}
 	return c
 }

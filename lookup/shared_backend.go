@@ -20,10 +20,12 @@ type SharedBackend struct {
 	breakerLog breakerLog
 	reads      *backendCalls
 	changes    *backendCalls
-	cpuTokens  chan struct{} // holds one for each lookup that builds keys or reads answers
-	keyMemory  *keyMemory
+	// cpuTokens holds an element for each lookup that builds keys or reads answers. A small
+	// one may use smallCPUTokens, too.
+	cpuTokens, smallCPUTokens chan struct{}
+	keyMemory                 *keyMemory
 
-	hashBytes   atomic.Int64 // reserved, see Reserve
+	hashes      hashMemory   // see Reserve
 	lastSuccess atomic.Int64 // when the backend last answered or was first asked, in monotime; 0 before
 }
 
@@ -41,7 +43,9 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 		reads:      newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers)),
 		changes:    newBackendCalls(maxAbandonedChanges),
 		cpuTokens:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		keyMemory:  newKeyMemory(cfg.MaxKeyBytes),
+		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
+
+		smallCPUTokens: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 	}
 	b.breaker = newBreaker(cfg, &b.breakerLog)
 	return b

@@ -130,15 +130,15 @@ func TestAnchorsKeepLittle(t *testing.T) {
 	}
 	r := NewReader(Limits{}, 16)
 	b := message("anchors", params(48, 96, 1, 8), be(2, 1), numbers(ascending...), strings.Repeat("digests!", MaxAnchors), strings.Repeat("h", MaxAnchors))
-	require.NoError(t, r.Feed(b, &discard{}))
+	require.NoError(t, feedAll(r, b, &discard{}))
 	require.LessOrEqual(t, cap(r.req.Anchors.Numbers), maxIdleAnchors)
 	require.LessOrEqual(t, cap(r.req.Anchors.Digests), maxIdleAnchors)
 
 	b = AppendFrameHeader(message("anchors", params(48, 96, 1, 8), be(2, 1), ""), 50<<20, true)
 	b[len(b)-9-2] |= flagMore // of the frame with numbers, which so has digests behind it
-	require.NoError(t, r.Feed(b, &discard{}))
+	require.NoError(t, feedAll(r, b, &discard{}))
 	for range 100 {
-		require.NoError(t, r.Feed(make([]byte, 1000), &discard{}))
+		require.NoError(t, feedAll(r, make([]byte, 1000), &discard{}))
 	}
 	require.LessOrEqual(t, cap(r.req.Anchors.Digests), 2*8*MaxAnchors, "a length that is claimed takes no memory")
 }
@@ -161,7 +161,7 @@ func TestAnchorsDoNotAllocate(t *testing.T) {
 		encode()
 		for p := b; len(p) > 0; {
 			n := min(1000, len(p))
-			_ = r.Feed(p[:n], d)
+			_ = feedAll(r, p[:n], d)
 			p = p[n:]
 		}
 	}))

@@ -13,36 +13,54 @@ func (r *Reader) beginBlob(h Handler) {
 	r.skip = !h.Begin(q)
 }
 
-// readBlob passes the whole hashes in p to the Handler, in place. It copies the hash
-// that the end of p cuts to carry.
-func (r *Reader) readBlob(p []byte, h Handler) {
-	if r.skip {
-		return
+// MaxPiece is the largest number of hashes that one call of Handler.Hashes gets. A handler
+// that bounds its work can pause between two calls.
+const MaxPiece = 1024
+
+// readBlob passes the next whole hashes in p to the Handler, in place, and returns how many
+// bytes it has consumed. It copies the hash that the end of p cuts to carry.
+func (r *Reader) readBlob(p []byte, h Handler) int {
+	if r.skip || r.blobLeft == 0 { // a trailing partial hash is ignored
+		return len(p)
 	}
-	if uint64(len(p)) > r.blobLeft { // a trailing partial hash is ignored
-		p = p[:r.blobLeft]
-	}
-	r.blobLeft -= uint64(len(p))
+	p = p[:min(uint64(len(p)), r.blobLeft)]
 	n := r.req.HashLen
-	if r.carryLen > 0 {
-		completed := copy(r.carry[r.carryLen:n], p)
-		r.copied += uint64(completed)
-		r.carryLen += completed
-		p = p[completed:]
-		if r.carryLen < n {
-			return
-		}
-		r.carryLen = 0
-		if r.skip = !h.Hashes(&r.req, r.carry[:n:n]); r.skip {
-			return
-		}
+	taken := 0
+	switch whole := min(len(p)/n, MaxPiece) * n; {
+	case r.carryLen > 0:
+		taken = r.completeCarry(p, h)
+	case whole > 0:
+		taken = r.passHashes(p[:whole:whole], h)
+	default:
+		taken = copy(r.carry[:], p)
+		r.carryLen = taken
+		r.copied += uint64(taken)
 	}
-	whole := len(p) - len(p)%max(n, 1)
-	if whole > 0 {
-		if r.skip = !h.Hashes(&r.req, p[:whole:whole]); r.skip {
-			return
-		}
+	r.blobLeft -= uint64(taken)
+	return taken
+}
+
+// completeCarry appends p to the hash in carry and passes it on once it is whole. It returns
+// how many bytes of p it has consumed.
+func (r *Reader) completeCarry(p []byte, h Handler) int {
+	n, before := r.req.HashLen, r.carryLen
+	taken := copy(r.carry[before:n], p)
+	r.copied += uint64(taken)
+	if r.carryLen += taken; r.carryLen < n {
+		return taken
 	}
-	r.carryLen = copy(r.carry[:], p[whole:])
-	r.copied += uint64(r.carryLen)
+	if r.passHashes(r.carry[:n:n], h) == 0 {
+		r.carryLen = before
+		return 0
+	}
+	r.carryLen = 0
+	return taken
+}
+
+// passHashes passes hashes to the Handler and returns how many bytes it has taken.
+func (r *Reader) passHashes(hashes []byte, h Handler) int {
+	r.skip = !h.Hashes(&r.req, hashes)
+	taken := len(hashes) - r.untaken
+	r.untaken = 0
+	return taken
 }

@@ -10,10 +10,11 @@ type Handler interface {
 	// request, once all frames before it are read and well formed. The hashes follow.
 	// It returns false to skip them.
 	Begin(q *Request) bool
-	// Hashes is called with the next whole hashes of the blob, at least one, joined.
-	// It returns false to skip the rest.
+	// Hashes is called with the next whole hashes of the blob, joined: 1 to MaxPiece of
+	// them. It returns false to skip the rest. It may call [Reader.Untake].
 	Hashes(q *Request, hashes []byte) bool
-	// End is called once for each request, refused ones (Problem) included.
+	// End is called once for each request, refused ones (Problem) included, and once more
+	// for each [Reader.Unend] in it.
 	End(q *Request)
 	// Dropped is called instead of End for a message without a delimiter after its
 	// address frames. It gets no reply.
@@ -47,6 +48,10 @@ type Reader struct {
 	skip     bool             // ignore the rest of this frame
 	carry    [MaxHashLen]byte // a hash cut by the end of a piece; during the handshake, the greeting
 	carryLen int              // bytes in carry
+
+	paused  bool // Feed returns before it reads more
+	untaken int  // bytes of the hashes that Untake has put back
+	unended bool // the message has been read, and its End is to be called again
 
 	gathered []byte // a ZMTP command cut by the end of a piece
 	ttl      uint16 // of the last PING, in tenths of a second
@@ -115,34 +120,61 @@ func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage
 // ZMTP reports whether the connection has completed a ZMTP handshake.
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
-// Feed consumes the next bytes of the connection, all of p, and calls h. It borrows p
-// until it returns. An error is a *FrameError and final: later calls return it again.
-func (r *Reader) Feed(p []byte, h Handler) error {
+// Feed consumes the next bytes of the connection and calls h. It returns how many it has
+// consumed: all of p, unless h has called Pause, Untake or Unend. The next call then goes on:
+// it is passed the bytes that were left, and they may be none. It borrows p until it returns.
+// An error is a *FrameError and final: later calls return it again.
+func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
 	if r.err != nil {
-		return r.err
+		return 0, r.err
 	}
-	for len(p) > 0 {
-		if r.state == inBody {
-			n := int(min(uint64(len(p)), r.bodyLeft))
-			if err := r.readBody(p[:n], h); err != nil {
-				r.err = err
-				return err
-			}
-			p = p[n:]
-			r.bodyLeft -= uint64(n)
-			if r.bodyLeft == 0 {
-				r.endFrame(h)
-			}
-			continue
-		}
-		n, err := r.readOutsideBody(p, h)
-		if err != nil {
+	r.paused = false
+	if r.unended {
+		r.endMessage(h)
+	}
+	for consumed < len(p) && !r.paused {
+		n, err := r.read(p[consumed:], h)
+		if consumed += n; err != nil {
 			r.err = err
-			return err
+			return consumed, err
 		}
-		p = p[n:]
 	}
-	return nil
+	return consumed, nil
+}
+
+// Pause makes Feed return once the callback has, with the bytes behind unread. A callback
+// calls it.
+func (r *Reader) Pause() { r.paused = true }
+
+// Untake makes Feed pause and pass the last n bytes of these hashes to Hashes again. Only a
+// callback of Hashes calls it; n is a whole number of hashes. What Hashes returns then says
+// whether any further hash is wanted, those included.
+func (r *Reader) Untake(n int) { r.paused, r.untaken = true, n }
+
+// Unend makes Feed pause and call End again for the same request. Only a callback of End
+// calls it.
+func (r *Reader) Unend() { r.paused, r.unended = true, true }
+
+// Paused reports whether the last Feed has paused.
+func (r *Reader) Paused() bool { return r.paused }
+
+// Held returns the bytes of memory that the unfinished message holds.
+func (r *Reader) Held() int { return cap(r.gathered) + r.req.held() }
+
+// read consumes some of the next bytes, at least one unless paused, and returns their number.
+func (r *Reader) read(p []byte, h Handler) (int, error) {
+	if r.state != inBody {
+		return r.readOutsideBody(p, h)
+	}
+	p = p[:min(uint64(len(p)), r.bodyLeft)]
+	n, err := r.readBody(p, h)
+	if err != nil {
+		return n, err
+	}
+	if r.bodyLeft -= uint64(n); r.bodyLeft == 0 {
+		r.endFrame(h)
+	}
+	return n, nil
 }
 
 // readOutsideBody reads bytes that do not belong to a message frame's body, and returns
@@ -272,20 +304,30 @@ func (r *Reader) beginBody(h Handler) {
 	}
 }
 
-// readBody consumes p, the next bytes of the current frame's body.
-func (r *Reader) readBody(p []byte, h Handler) error {
+// readBody consumes bytes of the current frame's body: all of p, except in a blob. It returns
+// their number.
+func (r *Reader) readBody(p []byte, h Handler) (int, error) {
 	if r.phase == phaseFirst {
 		if err := r.decideEnvelope(p[0], h); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	q := &r.req
-	if r.phase == phaseEnvelope {
+	switch {
+	case r.phase == phaseEnvelope:
 		if !r.skip {
-			q.Envelope = append(q.Envelope, p...)
+			r.req.Envelope = append(r.req.Envelope, p...)
 		}
-		return nil
+	case r.role == roleBlob:
+		return r.readBlob(p, h), nil
+	default:
+		r.readField(p)
 	}
+	return len(p), nil
+}
+
+// readField consumes p, the next bytes of a body frame that is no blob.
+func (r *Reader) readField(p []byte) {
+	q := &r.req
 	switch r.role {
 	case roleTag:
 		q.fill(q.name[:], p)
@@ -305,8 +347,6 @@ func (r *Reader) readBody(p []byte, h Handler) error {
 		q.Anchors.Numbers = q.appendBounded(q.Anchors.Numbers, p, 4*MaxAnchors)
 	case roleDigests:
 		q.Anchors.Digests = q.appendBounded(q.Anchors.Digests, p, 8*MaxAnchors)
-	case roleBlob:
-		r.readBlob(p, h)
 	case roleEcho:
 		if q.Problem == nil {
 			q.Echo = append(q.Echo, p...)
@@ -316,7 +356,6 @@ func (r *Reader) readBody(p []byte, h Handler) error {
 			q.Description = append(q.Description, p...)
 		}
 	}
-	return nil
 }
 
 // decideEnvelope decides by the first byte of a raw message's first frame whether there
@@ -358,13 +397,20 @@ func (r *Reader) endFrame(h Handler) {
 	}
 }
 
-// endMessage calls End or Dropped and resets the Reader for the next message.
+// endMessage calls End or Dropped and resets the Reader for the next message, unless End is
+// to be called again.
 func (r *Reader) endMessage(h Handler) {
-	r.req.finish(r.body)
+	if !r.unended {
+		r.req.finish(r.body)
+	}
+	r.unended = false
 	if r.phase == phaseBody {
 		h.End(&r.req)
 	} else {
 		h.Dropped(&r.req)
+	}
+	if r.unended {
+		return
 	}
 	r.req.reset()
 	r.frames, r.size, r.addresses, r.body = 0, 0, 0, 0

@@ -109,7 +109,7 @@ func feed(b []byte, size int, limits Limits) ([]string, *Reader, error) {
 			n = min(n, size)
 		}
 		piece := bytes.Clone(b[:n]) // overwritten below, as a loop's buffer is
-		if err := r.Feed(piece, rec); err != nil {
+		if err := feedAll(r, piece, rec); err != nil {
 			return rec.lines, r, err
 		}
 		for i := range piece {
@@ -194,8 +194,8 @@ func TestReaderSplitAtEveryOffset(t *testing.T) {
 	require.Len(t, want, 5)
 	for cut := 1; cut < len(b); cut++ {
 		r, rec := NewReader(Limits{}, 16), &recorder{}
-		require.NoError(t, r.Feed(b[:cut], rec))
-		require.NoError(t, r.Feed(b[cut:], rec))
+		require.NoError(t, feedAll(r, b[:cut], rec))
+		require.NoError(t, feedAll(r, b[cut:], rec))
 		require.Equal(t, want, rec.lines, "cut at %d", cut)
 		require.Less(t, r.Copied(), uint64(64), "cut at %d: more than one hash was copied", cut)
 	}
@@ -207,7 +207,7 @@ func TestReaderStopsHandingOn(t *testing.T) {
 		r, rec := NewReader(Limits{}, 16), &recorder{stop: 64}
 		for rest := b; len(rest) > 0; {
 			n := min(size, len(rest))
-			require.NoError(t, r.Feed(rest[:n], rec))
+			require.NoError(t, feedAll(r, rest[:n], rec))
 			rest = rest[n:]
 		}
 		require.Len(t, rec.lines, 2)
@@ -248,7 +248,7 @@ func TestReaderBrokenFraming(t *testing.T) {
 				require.ErrorIs(t, err, c.want)
 				var fe *FrameError
 				require.ErrorAs(t, err, &fe)
-				require.Equal(t, err, r.Feed([]byte(good), &recorder{}), "the error is final")
+				require.Equal(t, err, feedAll(r, []byte(good), &recorder{}), "the error is final")
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestReaderBrokenFraming(t *testing.T) {
 
 func TestReaderKeepsLittle(t *testing.T) {
 	r := NewReader(Limits{}, 16)
-	require.NoError(t, r.Feed(message("ping", strings.Repeat("x", MaxPing)), &recorder{}))
+	require.NoError(t, feedAll(r, message("ping", strings.Repeat("x", MaxPing)), &recorder{}))
 	require.LessOrEqual(t, cap(r.req.Echo), maxIdleEcho)
 }
 
@@ -275,7 +275,7 @@ func TestReaderDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		for p := b; len(p) > 0; {
 			n := min(1000, len(p))
-			_ = r.Feed(p[:n], d)
+			_ = feedAll(r, p[:n], d)
 			p = p[n:]
 		}
 	}))
@@ -292,7 +292,7 @@ func BenchmarkReader(b *testing.B) {
 			for b.Loop() {
 				for p := msg; len(p) > 0; {
 					k := min(64<<10, len(p))
-					_ = r.Feed(p[:k], d)
+					_ = feedAll(r, p[:k], d)
 					p = p[k:]
 				}
 			}
@@ -684,6 +684,7 @@ func slowAnchors(q *Request, body []string) (lines []string, got string) {
 }
 
 func checkAgainstOracle(t *testing.T, b []byte, seed uint64) {
+	checkPausing(t, b, seed)
 	limits := Limits{MaxMessage: 70000, MaxFrames: 12}
 	want, wantErr := slowParse(b, limits)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -691,7 +692,7 @@ func checkAgainstOracle(t *testing.T, b []byte, seed uint64) {
 	var err error
 	for rest := b; len(rest) > 0 && err == nil; {
 		n := 1 + rng.IntN(min(len(rest), 1+rng.IntN(2000)))
-		err = r.Feed(rest[:n], rec)
+		err = feedAll(r, rest[:n], rec)
 		rest = rest[n:]
 	}
 	if wantErr == nil {

@@ -106,6 +106,12 @@ func (q *Request) reset() {
 	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors}
 }
 
+// held returns the bytes of memory of the fields that grow with what the peer sends.
+func (q *Request) held() int {
+	a := &q.Anchors
+	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(a.Numbers) + cap(a.Digests)
+}
+
 // maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
 // stamp and an id do not allocate, and ten thousand connections retain under 5 MiB.
 const maxIdleEcho = 512

@@ -87,16 +87,16 @@ func TestHandshakeInPiecesOfEverySize(t *testing.T) {
 func TestHandshakeAnswersAtOnce(t *testing.T) {
 	r, rec := NewReader(Limits{}, 16), &recorder{}
 	require.False(t, r.InHandshake())
-	require.NoError(t, r.Feed([]byte{0xFF}, rec))
+	require.NoError(t, feedAll(r, []byte{0xFF}, rec))
 	require.Equal(t, []string{saysGreeting}, rec.lines)
 	require.True(t, r.InHandshake())
-	require.NoError(t, r.Feed([]byte(shaken[1:64]), rec))
+	require.NoError(t, feedAll(r, []byte(shaken[1:64]), rec))
 	require.True(t, r.InHandshake())
 	require.False(t, r.InMessage(), "a handshake is not a request that a shutdown waits for")
-	require.NoError(t, r.Feed([]byte(shaken[64:len(shaken)-1]), rec))
+	require.NoError(t, feedAll(r, []byte(shaken[64:len(shaken)-1]), rec))
 	require.True(t, r.InHandshake())
 	require.Len(t, rec.lines, 1, "READY is the answer to READY")
-	require.NoError(t, r.Feed([]byte(shaken[len(shaken)-1:]), rec))
+	require.NoError(t, feedAll(r, []byte(shaken[len(shaken)-1:]), rec))
 	require.Equal(t, []string{saysGreeting, saysReady}, rec.lines)
 	require.False(t, r.InHandshake())
 	require.True(t, r.ZMTP())
@@ -160,7 +160,7 @@ func TestHandshakeRefused(t *testing.T) {
 				var fe *FrameError
 				require.ErrorAs(t, err, &fe)
 				require.Equal(t, c.lines, got, "pieces of %d", size)
-				require.Equal(t, err, r.Feed([]byte(shaken), &recorder{}), "the error is final")
+				require.Equal(t, err, feedAll(r, []byte(shaken), &recorder{}), "the error is final")
 			}
 		})
 	}
@@ -230,7 +230,7 @@ func TestPingTTL(t *testing.T) {
 	r := NewReader(Limits{}, 16)
 	expect := func(want time.Duration, b string) {
 		t.Helper()
-		require.NoError(t, r.Feed([]byte(b), &recorder{}))
+		require.NoError(t, feedAll(r, []byte(b), &recorder{}))
 		require.Equal(t, want, r.TTL())
 	}
 	expect(0, shaken)
@@ -247,11 +247,11 @@ func TestPingTTL(t *testing.T) {
 // taken, and of one that only claims its length.
 func TestCommandsKeepNothing(t *testing.T) {
 	r := NewReader(Limits{}, 16)
-	require.NoError(t, r.Feed([]byte(shaken), &recorder{}))
-	require.NoError(t, r.Feed([]byte("\x06"+be(8, maxCommand)+"\x01x"), &recorder{}))
+	require.NoError(t, feedAll(r, []byte(shaken), &recorder{}))
+	require.NoError(t, feedAll(r, []byte("\x06"+be(8, maxCommand)+"\x01x"), &recorder{}))
 	require.LessOrEqual(t, cap(r.gathered), 64, "memory follows what came, not what was claimed")
 	require.True(t, r.InMessage())
-	require.NoError(t, r.Feed(bytes.Repeat([]byte("y"), maxCommand-2), &recorder{}))
+	require.NoError(t, feedAll(r, bytes.Repeat([]byte("y"), maxCommand-2), &recorder{}))
 	require.Nil(t, r.gathered)
 	require.False(t, r.InMessage())
 }
@@ -259,8 +259,8 @@ func TestCommandsKeepNothing(t *testing.T) {
 func TestZMTPDoesNotAllocate(t *testing.T) {
 	b := []byte(string(message("id", "", "lookup", be(4, 1600), be(2, 32), hashes(100, 32))) + command("PING", "\x00\x00context"))
 	r, d := NewReader(Limits{}, 16), &discard{}
-	require.NoError(t, r.Feed([]byte(shaken), d))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Feed(b, d) }))
+	require.NoError(t, feedAll(r, []byte(shaken), d))
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = feedAll(r, b, d) }))
 	require.Positive(t, d.n)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"syscall"
@@ -15,11 +16,19 @@ import (
 // errListKeys means that no admin address lists the keys of the store.
 var errListKeys = errors.New("mooncake: the keys cannot be listed")
 
-// maxKeyBytes bounds the length of a key that Keys reads.
-const maxKeyBytes = 64 << 10
+const (
+	// maxKeyBytes bounds the length of a key that Keys reads.
+	maxKeyBytes = 64 << 10
+	// maxListBytes bounds the part of the list of keys that Keys reads: 100,000 keys of 160
+	// bytes.
+	maxListBytes = 16 << 20
+	// maxHeaderBytes bounds the HTTP header of an answer.
+	maxHeaderBytes = 64 << 10
+)
 
 // Keys returns at most limit keys of the store, from the first address of Config.Admin that
-// lists them. complete is true if the store has no others. The master lists only keys of the
+// lists them, and no more than are in the first 16 MiB of the list. complete is true if the
+// store has no others. The master lists only keys of the
 // tenant "default". It walks all of them for each call, so call it rarely. It leases nothing.
 func (c *Client) Keys(ctx context.Context, limit int) (keys []string, complete bool, err error) {
 	ctx, endCall, err := c.beginCall(ctx)
@@ -47,7 +56,7 @@ func listKeys(ctx context.Context, addr string, limit int) (keys []string, compl
 	if err != nil {
 		return nil, false, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return nil, false, explainAdmin(ctx, err)
@@ -56,7 +65,8 @@ func listKeys(ctx context.Context, addr string, limit int) (keys []string, compl
 	if response.StatusCode != http.StatusOK {
 		return nil, false, fmt.Errorf("it answers HTTP status %d: is it a standby?", response.StatusCode)
 	}
-	lines := bufio.NewScanner(response.Body)
+	body := &io.LimitedReader{R: response.Body, N: maxListBytes}
+	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxKeyBytes)
 	for lines.Scan() {
 		if len(keys) == limit {
@@ -68,6 +78,9 @@ func listKeys(ctx context.Context, addr string, limit int) (keys []string, compl
 	}
 	if err := lines.Err(); err != nil {
 		return nil, false, explainAdmin(ctx, err)
+	}
+	if body.N == 0 { // there are more; the last one may have been cut
+		return keys[:max(0, len(keys)-1)], false, nil
 	}
 	return keys, true, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,4 +109,59 @@ func TestAdminPort(t *testing.T) {
 	require.ErrorIs(t, err, errNotMaster)
 	require.ErrorIs(t, err, backend.ErrMismatch)
 	require.ErrorContains(t, err, "it speaks HTTP, as the admin port does")
+}
+
+// TestKeysOfAnEndlessList has an admin port that lists keys for ever, one that sends empty lines
+// for ever, and one with an endless header.
+func TestKeysOfAnEndlessList(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n\r\n"
+	key := strings.Repeat("x", 60_000) + "\n"
+	for name, test := range map[string]struct {
+		start, repeat string
+		keys          int
+		text          string
+	}{
+		"long keys":       {start: ok, repeat: key, keys: maxListBytes / len(key)},
+		"empty lines":     {start: ok, repeat: strings.Repeat("\n", 4096)},
+		"endless header":  {start: "HTTP/1.1 200 OK\r\n", repeat: "x: " + strings.Repeat("x", 4096) + "\r\n", text: "header"},
+		"endless status":  {start: "HTTP/1.1 200 ", repeat: strings.Repeat("x", 4096), text: "header"},
+		"endless chunks":  {start: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", repeat: strings.Repeat("5\r\nabcd\n\r\n", 1000), keys: 1 << 20},
+		"a chunk of 4 GB": {start: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", repeat: key, keys: maxListBytes / len(key)},
+		"a body of 4 EB":  {start: "HTTP/1.1 200 OK\r\nContent-Length: 4611686018427387904\r\n\r\n", repeat: key, keys: maxListBytes / len(key)},
+		"continue":        {start: "", repeat: "HTTP/1.1 100 Continue\r\n\r\n", text: "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", loopback)
+			require.NoError(t, err)
+			defer l.Close()
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				_, _ = io.ReadFull(c, make([]byte, 10))
+				for _, err := io.WriteString(c, test.start); err == nil; _, err = io.WriteString(c, test.repeat) {
+				}
+			}()
+			master := startFake(t, loopback, FormTenant)
+			c := newClient(t, Config{Masters: []string{master.addr}, Admin: []string{l.Addr().String()}})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			keys, complete, err := c.Keys(contextWithin(t, testTimeout), 1<<20)
+			runtime.ReadMemStats(&after)
+			most := 8 * maxListBytes
+			if test.text != "" {
+				most = maxListBytes / 2
+			}
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most))
+			require.False(t, complete)
+			if test.text != "" {
+				require.ErrorContains(t, err, test.text)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, keys, test.keys)
+		})
+	}
 }

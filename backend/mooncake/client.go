@@ -14,7 +14,7 @@ type Client struct {
 	cfg       Config
 	ctx       context.Context // ends when Close begins
 	cancel    context.CancelFunc
-	sem       chan struct{} // one token for each request in flight, at most cfg.Conns
+	tokens    requestTokens
 	discovery sync.WaitGroup
 	calls     sync.WaitGroup
 
@@ -33,7 +33,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, sem: make(chan struct{}, cfg.Conns), leaderState: newLeaderState()}
+	c := &Client{cfg: cfg, tokens: newRequestTokens(cfg.Conns), leaderState: newLeaderState()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.startRound()
 	c.discovery.Go(c.discoverLoop)

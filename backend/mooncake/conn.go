@@ -109,23 +109,16 @@ func (c *conn) roundTrip(limit int) ([]byte, error) {
 	return c.in, nil
 }
 
-// batchExist asks for keys and writes one answer for each, in several requests if needed.
+// batchExist asks for keys in one request and writes one answer for each. keys are at most
+// batchLen of them.
 func (c *conn) batchExist(keys []string, tenant string, answers []int) error {
-	for {
-		n := batchLen(keys)
-		c.beginRequest(fnBatchExistKey)
-		c.out = appendExist(c.out, c.form, keys[:n], tenant)
-		body, err := c.roundTrip(5*n + 64) // at most 5 bytes an answer
-		if err != nil {
-			return err
-		}
-		if err := parseExist(body, answers[:n]); err != nil {
-			return err
-		}
-		if keys, answers = keys[n:], answers[n:]; len(keys) == 0 {
-			return nil
-		}
+	c.beginRequest(fnBatchExistKey)
+	c.out = appendExist(c.out, c.form, keys, tenant)
+	body, err := c.roundTrip(5*len(keys) + 64) // at most 5 bytes an answer
+	if err != nil {
+		return err
 	}
+	return parseExist(body, answers)
 }
 
 // batchLen returns how many leading keys fit into one request.

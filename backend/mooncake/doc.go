@@ -42,7 +42,8 @@
 // So a late reply is never read as the answer to another request.
 //
 // The keys of a long prompt are asked in parts at the same time, on free connections. One call
-// takes at most half of them: see maxParts and minPartKeys.
+// takes at most half of them: see maxParts and minPartKeys. Calls of more than maxSmallKeys keys
+// together leave a quarter of them, of several at least one, to smaller calls.
 //
 // # Read only
 //

@@ -3,6 +3,7 @@ package mooncake
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func TestParts(t *testing.T) {
 		require.NoError(t, err, c)
 		require.Equal(t, want, answers, c)
 		require.EqualValues(t, c.parts, arrived.Load(), c)
-		require.Empty(t, client.sem, c)
+		require.Empty(t, client.tokens.all, c)
 	}
 }
 
@@ -65,19 +66,19 @@ func TestPartsBeside(t *testing.T) {
 	client := newClient(t, Config{Masters: []string{f.addr}, Conns: 4})
 	keys, want := manyKeys(f, 4*minPartKeys)
 	for range 3 {
-		require.NoError(t, client.acquire(t.Context()))
+		require.NoError(t, client.acquire(t.Context(), false))
 	}
 	answers, err := client.Exists(contextWithin(t, testTimeout), keys)
 	require.NoError(t, err)
 	require.Equal(t, want, answers)
 	require.EqualValues(t, 1, f.numQueries.Load())
-	require.NoError(t, client.acquire(t.Context()))
+	require.NoError(t, client.acquire(t.Context(), false))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = client.Exists(ctx, keys)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	for range 4 {
-		client.release()
+		client.release(false)
 	}
 }
 
@@ -96,7 +97,7 @@ func TestPartFails(t *testing.T) {
 	})
 	_, err := client.Exists(contextWithin(t, testTimeout), keys)
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-	require.Empty(t, client.sem)
+	require.Empty(t, client.tokens.all)
 	f.resetReply()
 	require.Eventually(t, func() bool {
 		_, err := client.Exists(contextWithin(t, testTimeout), keys)
@@ -141,5 +142,76 @@ func TestPartEndsOthers(t *testing.T) {
 	})
 	_, err := client.Exists(contextWithin(t, time.Hour), keys)
 	require.ErrorContains(t, err, "boom")
-	require.Empty(t, client.sem)
+	require.Empty(t, client.tokens.all)
+}
+
+// TestLargeCallsLeaveConnections has large calls hang on all connections that they may use. A
+// small call has one, and all tokens are free in the end.
+func TestLargeCallsLeaveConnections(t *testing.T) {
+	for conns, want := range map[int]int64{2: 1, 3: 2, 8: 6} {
+		f := startFake(t, loopback, FormTenant)
+		client := newClient(t, Config{Masters: []string{f.addr}, Conns: conns})
+		keys, _ := manyKeys(f, maxSmallKeys+1)
+		open := make(chan struct{})
+		var held atomic.Int64
+		f.setReply(func(q *request, normal []byte) {
+			if len(q.keys) > 3 {
+				held.Add(1)
+				<-open
+			}
+			q.write(normal)
+		})
+		var calls sync.WaitGroup
+		for range 2 * conns {
+			calls.Go(func() {
+				_, err := client.Exists(contextWithin(t, testTimeout), keys)
+				require.NoError(t, err)
+			})
+		}
+		eventually(t, "some are at the master", func() bool { return held.Load() == want })
+		for range 3 {
+			checkExists(t, client)
+		}
+		require.Equal(t, want, held.Load(), "%d connections", conns)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err := client.Exists(ctx, keys)
+		cancel()
+		require.ErrorIs(t, err, backend.ErrUnavailable)
+		close(open)
+		calls.Wait()
+		require.Empty(t, client.tokens.all)
+		require.Empty(t, client.tokens.large)
+	}
+}
+
+// TestOneConnection has one connection, and a large call of several requests: a small call has
+// the connection after the first of them.
+func TestOneConnection(t *testing.T) {
+	f := startFake(t, loopback, FormTenant)
+	client := newClient(t, Config{Masters: []string{f.addr}, Conns: 1})
+	keys, want := manyKeys(f, 3*maxRequestKeys)
+	first, open := make(chan struct{}), make(chan struct{})
+	var sizes []int // only the connection's goroutine of the fake appends
+	f.setReply(func(q *request, normal []byte) {
+		if sizes = append(sizes, len(q.keys)); len(sizes) == 1 {
+			close(first)
+			<-open
+		}
+		q.write(normal)
+	})
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		answers, err := client.Exists(contextWithin(t, testTimeout), keys)
+		require.NoError(t, err)
+		require.Equal(t, want, answers)
+	})
+	<-first
+	var started atomic.Bool
+	calls.Go(func() { started.Store(true); checkExists(t, client) })
+	eventually(t, "the small call has begun", func() bool { return started.Load() })
+	time.Sleep(50 * time.Millisecond) // it waits for the connection
+	close(open)
+	calls.Wait()
+	require.Equal(t, []int{maxRequestKeys, 3, maxRequestKeys, maxRequestKeys}, sizes)
+	require.Empty(t, client.tokens.all)
 }

@@ -7,29 +7,71 @@ import (
 	"github.com/hitline/hitline/backend"
 )
 
-// acquire waits for a token of sem, which allows one request at a time. The caller must call
-// release.
-func (c *Client) acquire(ctx context.Context) error {
+// requestTokens allow the requests in flight, one token for each. A request of a large call
+// needs one of large, too, so that large calls leave connections to the others.
+type requestTokens struct{ all, large chan struct{} }
+
+// newRequestTokens returns tokens for conns connections. Large calls use three quarters of
+// them, and of several all but one.
+func newRequestTokens(conns int) requestTokens {
+	kept := conns / 4
+	if kept == 0 && conns > 1 {
+		kept = 1
+	}
+	return requestTokens{all: make(chan struct{}, conns), large: make(chan struct{}, conns-kept)}
+}
+
+// acquire waits for the tokens of one request. The caller must call release with the same
+// large.
+func (c *Client) acquire(ctx context.Context, large bool) error {
+	busy := func() error {
+		return fmt.Errorf("mooncake: %w: all %d connections were busy: %w", backend.ErrUnavailable, cap(c.tokens.all), ctx.Err())
+	}
+	if large {
+		select {
+		case c.tokens.large <- struct{}{}:
+		case <-ctx.Done():
+			return busy()
+		}
+	}
 	select {
-	case c.sem <- struct{}{}:
+	case c.tokens.all <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("mooncake: %w: all %d connections were busy: %w", backend.ErrUnavailable, cap(c.sem), ctx.Err())
+		if large {
+			<-c.tokens.large
+		}
+		return busy()
 	}
 }
 
-// tryAcquire is acquire without waiting. It returns false if no token is free.
-func (c *Client) tryAcquire() bool {
+// tryAcquire is acquire without waiting. It returns false if a token is not free.
+func (c *Client) tryAcquire(large bool) bool {
+	if large {
+		select {
+		case c.tokens.large <- struct{}{}:
+		default:
+			return false
+		}
+	}
 	select {
-	case c.sem <- struct{}{}:
+	case c.tokens.all <- struct{}{}:
 		return true
 	default:
+		if large {
+			<-c.tokens.large
+		}
 		return false
 	}
 }
 
-// release returns a token of acquire or tryAcquire.
-func (c *Client) release() { <-c.sem }
+// release returns the tokens of acquire or tryAcquire.
+func (c *Client) release(large bool) {
+	<-c.tokens.all
+	if large {
+		<-c.tokens.large
+	}
+}
 
 // withConn runs do with a connection to the leader. If a reused connection turns out to be
 // closed by the master, it runs do again with another one: so do must not change the store.

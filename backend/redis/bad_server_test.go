@@ -81,6 +81,25 @@ func TestSampleOfOtherKeys(t *testing.T) {
 	require.Equal(t, []string{"m@0"}, got.Keys)
 }
 
+// TestSampleOfManyKeys has a server that has keys of other programs, and more sets than a
+// sample has.
+func TestSampleOfManyKeys(t *testing.T) {
+	bulk := func(key string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(key), key) }
+	long := strings.Repeat("x", maxSampleKeyBytes)
+	reply := "*2\r\n$1\r\n0\r\n*203\r\n" + bulk(long+"@0") + bulk(long+"@group:0") + bulk("m@0") + strings.Repeat(bulk("m@group:0"), 200)
+	b := testBackend(t, Config{URL: "redis://" + scriptedServer(t, func() func(string) string {
+		return func(name string) string {
+			return map[string]string{"hello": noCommand, "ping": "+PONG\r\n", "scan": reply, "srandmember": "$1\r\na\r\n"}[name]
+		}
+	})})
+	got, err := b.Sample(testContext(t))
+	require.NoError(t, err)
+	require.Equal(t, []string{"m@0"}, got.Keys)
+	require.Len(t, got.Sets, maxSampleSets)
+	require.Equal(t, "m@group:0@61", got.Sets[0])
+	require.False(t, got.Complete)
+}
+
 // TestHugeAnswers has servers that announce more answers than fit into memory.
 func TestHugeAnswers(t *testing.T) {
 	const huge = "*4611686018427387904\r\n"
@@ -156,6 +175,22 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 		open <- n
 		return closed
 	}, testTimeout, time.Millisecond)
+}
+
+// TestRepliesPerRequest has one connection get more bytes than the replies to one request may
+// have, in answer to several requests.
+func TestRepliesPerRequest(t *testing.T) {
+	reply := "$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n"
+	var d dialer
+	conn, err := d.dial(testContext(t), "tcp", scriptedServer(t, func() func(string) string { return func(string) string { return reply } }))
+	require.NoError(t, err)
+	defer conn.Close()
+	for range 2 * maxReplyBytes >> 20 {
+		_, err := io.WriteString(conn, "*1\r\n$4\r\nping\r\n")
+		require.NoError(t, err)
+		_, err = io.ReadFull(conn, make([]byte, len(reply)))
+		require.NoError(t, err)
+	}
 }
 
 // TestClosedTwice checks that the driver may close a connection that has closed itself.

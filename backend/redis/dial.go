@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +24,7 @@ type dialer struct {
 	// generation increases when all open connections become unusable. A connection of an
 	// earlier generation refuses to write.
 	generation atomic.Int64
+	replies    replyMemory
 }
 
 // connError explains why a connection cannot be made or used. It has no Unwrap: the driver
@@ -31,17 +33,24 @@ type connError struct {
 	text     string
 	notRedis bool // the server does not speak the Redis protocol
 	mismatch bool // counts as backend.ErrMismatch
+	badReply bool // counts as backend.ErrReply: the connection was usable before
 }
 
 func (e *connError) Error() string { return e.text }
 
 // dial is the driver's Dialer.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	memory, tooMany := d.replies.open()
+	if tooMany != nil {
+		return nil, d.setLastError(&connError{text: addr + ": " + tooMany.Error()})
+	}
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {
+		memory.close()
 		return nil, d.setLastError(err)
 	}
-	w := &checkedConn{Conn: conn, dialer: d, addr: addr, generation: d.generation.Load()}
+	w := &checkedConn{Conn: conn, dialer: d, addr: addr, generation: d.generation.Load(), replies: replyScanner{memory: memory}}
+	runtime.AddCleanup(w, (*connMemory).close, memory) // the driver does not close each connection
 	if raw, ok := conn.(syscall.Conn); ok {
 		return plaintextConn{checkedConn: w, raw: raw}, nil
 	}
@@ -134,14 +143,17 @@ func rootCause(err error) string {
 }
 
 // checkedConn is a connection that checks the first bytes of the server, so that another
-// protocol is reported as such. It closes itself when a read or write fails. The driver does
-// not use it then, and does not close a new connection whose first command fails.
+// protocol is reported as such. It also checks all replies by a replyScanner: the driver never
+// gets the end of a header that exceeds a bound. It closes itself when a read or write fails.
+// The driver does not use it then, and does not close a new connection whose first command
+// fails. The driver reads and writes on one goroutine at a time.
 type checkedConn struct {
 	net.Conn
 	dialer     *dialer
 	addr       string
 	answered   bool  // the server has sent bytes; only the reading goroutine uses it
 	generation int64 // of the dialer when this was made; never changes
+	replies    replyScanner
 }
 
 // replyTypes are the bytes that a reply may begin with, in RESP 2 and 3.
@@ -149,6 +161,7 @@ const replyTypes = "+-:$*_,#!=(%~>|"
 
 // Close may be called twice: the driver does not know that the connection closed itself.
 func (w *checkedConn) Close() error {
+	w.replies.memory.close()
 	if err := w.Conn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
@@ -165,9 +178,18 @@ func (w *checkedConn) Read(p []byte) (int, error) {
 
 func (w *checkedConn) read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
-	if w.answered {
-		return n, err
+	if !w.answered {
+		n, err = w.checkFirst(p, n, err)
 	}
+	if bad := w.replies.scan(p[:n]); bad != nil {
+		return 0, &connError{badReply: true, text: w.addr + ": " + bad.Error()}
+	}
+	return n, err
+}
+
+// checkFirst checks the first bytes of the server. n and err are the results of reading them
+// into p; it returns those of the connection.
+func (w *checkedConn) checkFirst(p []byte, n int, err error) (int, error) {
 	switch {
 	case n > 0 && strings.IndexByte(replyTypes, p[0]) < 0:
 		return 0, w.dialer.setLastError(w.explainNotRedis(p[:n]))
@@ -192,6 +214,7 @@ func (w *checkedConn) write(p []byte) (int, error) {
 	if w.generation != w.dialer.generation.Load() {
 		return 0, net.ErrClosed
 	}
+	w.replies.reset() // the driver has read the replies to the request before
 	n, err := w.Conn.Write(p)
 	if err != nil && !w.answered {
 		err = w.explainNoAnswer(err)

@@ -43,6 +43,8 @@
 // # Connections
 //
 // New does not connect. Each connection is checked: a server that speaks TLS, HTTP or
-// another protocol is reported as such. A call returns when its context ends. The driver may
+// another protocol is reported as such. A replyScanner reads all replies before the driver
+// does, which allocates what a server announces: a connection ends with the first reply that
+// exceeds a bound. A call returns when its context ends. The driver may
 // still be in the call then: it keeps copies of the keys, and Close waits for it.
 package redis

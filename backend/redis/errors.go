@@ -51,6 +51,8 @@ func (b *Backend) diagnose(ctx context.Context, err error, writes bool) (text st
 		return conn.text, []error{backend.ErrMismatch, backend.ErrReply}
 	case errors.As(err, &conn) && conn.mismatch:
 		return conn.text, []error{backend.ErrMismatch, backend.ErrUnavailable}
+	case errors.As(err, &conn) && conn.badReply:
+		return conn.text, []error{backend.ErrReply}
 	case errors.As(err, &conn):
 		return conn.text, unavailable
 	case errors.Is(err, backend.ErrReply):

@@ -165,6 +165,7 @@ type connections struct {
 	endpoint *endpoint
 	dialer   dialer
 	client   goredis.UniversalClient
+	large    largeCalls
 
 	mu     sync.Mutex // calls.Add does not run after closed is set
 	closed bool       // guarded by mu
@@ -189,7 +190,7 @@ func New(cfg Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}}}
+	b := &Backend{cfg: cfg, connections: &connections{endpoint: at, dialer: dialer{tls: at.tls}, large: newLargeCalls(cfg.PoolSize)}}
 	// All commands are idempotent, so the driver may retry them when a connection is lost.
 	// Protocol 2 is RESP 2, which has no push messages.
 	const retries, minBackoff, maxBackoff = 2, time.Millisecond, 16 * time.Millisecond
@@ -285,6 +286,11 @@ func (b *Backend) Exists(ctx context.Context, keys []string) ([]int, error) {
 	}
 	keys = slices.Clone(keys) // an abandoned call still reads them
 	return b.do(ctx, false, func(ctx context.Context) ([]int, error) {
+		end, err := b.large.begin(ctx, len(keys))
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 		switch {
 		case b.cfg.Layout == LayoutSet:
 			return b.existsInSets(ctx, keys)

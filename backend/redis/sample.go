@@ -22,11 +22,14 @@ type Sample struct {
 }
 
 // Limits of Sample for one node: it ends after maxSampleScans calls of SCAN, or when it has
-// maxSampleKeys keys. It asks maxSampleSets sets for a member.
+// maxSampleKeys keys. It asks maxSampleSets sets for a member. It leaves out keys of more than
+// maxSampleKeyBytes bytes, which are of other programs.
 const (
 	maxSampleScans = 20
 	maxSampleKeys  = 2000
 	maxSampleSets  = 64
+
+	maxSampleKeyBytes = 8 << 10
 )
 
 // Sample reads some of the keys, in a cluster of all primaries. An operator compares them
@@ -61,9 +64,12 @@ func (b *Backend) sampleNode(ctx context.Context, node *goredis.Client) (Sample,
 		for _, key := range found {
 			switch cut := strings.LastIndexByte(key, '@'); {
 			case cut < 0: // the server ignores the pattern
+			case len(key) > maxSampleKeyBytes:
 			case strings.HasPrefix(key[cut:], "@group:"):
-				sets = append(sets, key)
-			default:
+				if len(sets) <= maxSampleSets { // one more shows that there are more
+					sets = append(sets, key)
+				}
+			case len(s.Keys) < maxSampleKeys:
 				s.Keys = append(s.Keys, key)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,15 +26,28 @@ type endpoints struct {
 }
 
 const (
-	// maxScrapeConns bounds the HTTP connections: each takes a file descriptor that a
-	// client of the lookup port could need.
-	maxScrapeConns = 32
-	// scrapeTimeout bounds one request.
-	scrapeTimeout = 10 * time.Second
+	// maxHTTPConns bounds the HTTP connections: each takes a file descriptor that a client of
+	// the lookup port could need.
+	maxHTTPConns = 64
+	// minConnAge is the time that a connection has to send a request before it may be closed
+	// in favour of another. With maxHTTPConns it bounds the connections accepted each second:
+	// 1,000 silent ones delay the next by less than a second.
+	minConnAge = 50 * time.Millisecond
+	// headerTimeout bounds the time until the header of a request has arrived.
+	headerTimeout = 3 * time.Second
+	// requestTimeout bounds the time until a request has arrived, body included, and then
+	// that until its reply is computed.
+	requestTimeout = 5 * time.Second
+	// replyTimeout bounds the time from the end of a request's header to the end of the reply.
+	replyTimeout = 10 * time.Second
+	// idleTimeout is longer than the interval of scrapers, so that they keep a connection.
+	idleTimeout = 90 * time.Second
+	// maxHeaderBytes bounds the header of a request.
+	maxHeaderBytes = 8 << 10
+	// maxScrapes bounds the scrapes that are computed at a time. Further ones get status 503.
+	maxScrapes = 4
 	// closeTimeout bounds how long close waits for requests in flight.
 	closeTimeout = time.Second
-	// idleTimeout is longer than the interval of scrapers, so that they keep a connection.
-	idleTimeout = 2 * time.Minute
 )
 
 // openEndpoints binds the address and serves in the background until close.
@@ -54,19 +66,10 @@ func openEndpoints(address string, srv *server.Server, logger *slog.Logger) (*en
 	if err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
 	}
-	errorLog := slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 	e := &endpoints{
-		listener: limitListener(listener, maxScrapeConns),
-		done:     make(chan struct{}),
-		httpServer: &http.Server{
-			Handler:           endpointsMux(registry, srv.Ready, errorLogger{logger}),
-			ReadHeaderTimeout: scrapeTimeout,
-			ReadTimeout:       scrapeTimeout,
-			WriteTimeout:      2 * scrapeTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    16 << 10,
-			ErrorLog:          errorLog,
-		},
+		listener:   newEvictingListener(listener, maxHTTPConns, minConnAge, logger),
+		done:       make(chan struct{}),
+		httpServer: newHTTPServer(endpointsMux(registry, srv.Ready, errorLogger{logger}), logger),
 	}
 	go func() {
 		defer close(e.done)
@@ -75,6 +78,20 @@ func openEndpoints(address string, srv *server.Server, logger *slog.Logger) (*en
 		}
 	}()
 	return e, nil
+}
+
+// newHTTPServer returns a server for an evictingListener.
+func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ConnState:         setConnState,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      replyTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
 }
 
 // address returns the bound address.
@@ -90,11 +107,13 @@ func (e *endpoints) close() {
 	<-e.done
 }
 
-// endpointsMux returns the handler of the three paths.
+// endpointsMux returns the handler of the three paths. A scrape is computed into memory
+// before it is sent, so a client that does not read holds none of maxScrapes. /healthz and
+// /readyz wait for no scrape.
 func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
-		ErrorLog: log, MaxRequestsInFlight: 4, Timeout: scrapeTimeout,
+		ErrorLog: log, MaxRequestsInFlight: maxScrapes, Timeout: requestTimeout,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready()) })
@@ -118,46 +137,4 @@ type errorLogger struct{ log *slog.Logger }
 
 func (l errorLogger) Println(v ...any) {
 	l.log.Warn("metrics cannot be collected", "error", fmt.Sprint(v...))
-}
-
-// limitListener returns a listener that accepts at most n connections at a time. Unlike
-// that of netutil, its Close ends an Accept that waits for a connection to close.
-func limitListener(l net.Listener, n int) net.Listener {
-	return &limitedListener{Listener: l, sem: make(chan struct{}, n), closed: make(chan struct{})}
-}
-
-type limitedListener struct {
-	net.Listener
-	sem    chan struct{} // has an element for each open connection
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.sem <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.sem
-		return nil, err
-	}
-	return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { <-l.sem })}, nil
-}
-
-func (l *limitedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type limitedConn struct {
-	net.Conn
-	release func() // idempotent
-}
-
-func (c *limitedConn) Close() error {
-	defer c.release()
-	return c.Conn.Close()
 }

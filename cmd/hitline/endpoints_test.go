@@ -6,15 +6,23 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
 )
 
 // metricsServer is a server in process with its endpoints.
@@ -125,47 +133,88 @@ func TestReadyzSaysWhy(t *testing.T) {
 	assert.Equal(t, why.Error()+"\n", w.Body.String())
 }
 
-func TestLimitListener(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l := limitListener(inner, 2)
-	accepted := make(chan net.Conn)
-	go func() {
-		defer close(accepted)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
+// Clients that connect and do nothing more, or read nothing, keep neither /healthz nor
+// /readyz from answering. Their connections are bounded, and keep the server from nothing
+// after they have left, nor from stopping.
+func TestHealthBesideManyConnections(t *testing.T) {
+	for name, c := range map[string]struct {
+		clients int
+		send    string
+	}{
+		"silent":              {1000, ""},
+		"half a request line": {1000, "GET /heal"},
+		"reading nothing":     {200, "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"},
+		"big header":          {200, "GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 4*maxHeaderBytes)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := startWithMetrics(t)
+			health := func() {
+				t.Helper()
+				for _, path := range []string{"/healthz", "/readyz"} {
+					status, _ := o.get(t, "GET", path)
+					assert.Equal(t, 200, status, path)
+				}
 			}
-			accepted <- conn
+			health()
+			before := runtime.NumGoroutine()
+			attack := func() (clients []net.Conn) {
+				for range c.clients {
+					conn, err := net.Dial("tcp", o.metrics)
+					require.NoError(t, err)
+					t.Cleanup(func() { conn.Close() })
+					clients = append(clients, conn)
+					_, _ = io.WriteString(conn, c.send) // the server may have closed it
+				}
+				return clients
+			}
+			open := attack()
+			health()
+			storetest.Eventually(t, "few connections are open", func() bool {
+				open = slices.DeleteFunc(open, func(conn net.Conn) bool {
+					_ = conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+					_, err := io.Copy(io.Discard, conn)
+					return !errors.Is(err, os.ErrDeadlineExceeded)
+				})
+				return len(open) <= maxHTTPConns
+			})
+			storetest.Eventually(t, "few goroutines run", func() bool {
+				return runtime.NumGoroutine() <= before+3*maxHTTPConns
+			})
+			health()
+			for _, conn := range open {
+				conn.Close()
+			}
+			status, body := o.get(t, "GET", "/metrics")
+			assert.Equal(t, 200, status)
+			assert.Contains(t, body, "\nhitline_ready 1\n")
+
+			attack()
+			health()
+			o.stop()
+			assert.Equal(t, exitDone, <-o.code)
+		})
+	}
+}
+
+// A scrape that takes long, and clients that do not read their reply, do not delay health.
+func TestHealthBesideScrapes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := make(chan struct{})
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "g"}, func() float64 { <-blocked; return 1 }))
+		s := startHTTP(t, maxHTTPConns, endpointsMux(registry, func() error { return nil }, errorLogger{slog.New(slog.DiscardHandler)}))
+		for range maxHTTPConns {
+			s.dial("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 		}
-	}()
-	for range 3 {
-		conn, err := net.Dial("tcp", inner.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
-	}
-	next := func() net.Conn {
-		t.Helper()
-		select {
-		case conn := <-accepted:
-			return conn
-		case <-time.After(20 * time.Second):
-			t.Fatal("no connection was accepted")
-			return nil
+		for _, path := range []string{"/healthz", "/readyz"} {
+			conn := s.dial("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n")
+			assert.Equal(t, 200, conn.status(), path)
+			conn.Close()
 		}
-	}
-	first, second := next(), next()
-	defer second.Close()
-	select {
-	case <-accepted:
-		t.Fatal("a third connection was accepted")
-	case <-time.After(50 * time.Millisecond):
-	}
-	require.NoError(t, first.Close())
-	require.Error(t, first.Close()) // frees one connection, not two
-	third := next()
-	defer third.Close()
-	require.NoError(t, l.Close()) // also while Accept waits for a connection to close
-	require.Nil(t, next(), "accepting is over")
+		close(blocked)
+		s.wait(replyTimeout) // no reply was read
+		assert.Empty(t, s.open())
+		conn := s.dial("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+		assert.Equal(t, 200, conn.status())
+	})
 }

@@ -19,12 +19,15 @@ type poolServices struct {
 	cfg    *config.Config
 	store  *remoteStore
 	shared *lookup.SharedBackend // nil over memory
+	memory *lookup.MemoryAccount // of what peers make the server hold
 }
 
 func newPoolServices(cfg *config.Config, store *remoteStore, logger *slog.Logger) *poolServices {
-	p := &poolServices{cfg: cfg, store: store}
+	p := &poolServices{cfg: cfg, store: store, memory: memoryAccount(cfg, store)}
 	if store != nil {
-		p.shared = lookup.NewSharedBackend(store.Backend, store.remote, logger)
+		remote := store.remote
+		remote.Memory = p.memory
+		p.shared = lookup.NewSharedBackend(store.Backend, remote, logger)
 	}
 	return p
 }

@@ -188,6 +188,7 @@ func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
 			MaxConnections:   l.MaxConnections,
 			MaxInFlight:      l.MaxInFlight,
 			MaxUnsent:        int(l.MaxUnsent),
+			WriteTimeout:     time.Duration(l.WriteTimeout),
 			HandshakeTimeout: time.Duration(l.HandshakeTimeout),
 			MessageTimeout:   time.Duration(l.MessageTimeout),
 			IdleTimeout:      time.Duration(l.IdleTimeout),
@@ -218,6 +219,7 @@ func (r *running) run(ctx context.Context) error {
 	defer signal.Reset(syscall.SIGPIPE)
 
 	sc := serverConfig(r.cfg, r.logger)
+	sc.Memory = r.services.memory
 	sc.Pools, sc.AcceptPool, sc.MaxPools, sc.Backend = r.named, r.services.accept(), r.cfg.MaxPools, r.services.shared
 	srv, err := server.New(r.service, sc)
 	if err != nil {

@@ -43,6 +43,13 @@ type Stat struct {
 	MaxConnections int64 `json:"max_connections"` // bound on Connections, as lowered by the limit of open files
 	AcceptErrors   int64 `json:"accept_errors"`   // connections not accepted, or delayed, without descriptors or memory
 	InFlight       int64 `json:"in_flight"`       // requests over a remote backend that have no reply yet
+	Memory         int64 `json:"memory"`          // bytes of unread replies and unfinished requests
+	MaxMemory      int64 `json:"max_memory"`      // bound on Memory
+	MemoryRefused  int64 `json:"memory_refused"`  // requests refused and connections closed because of it
+	TurnShare      int64 `json:"turn_share"`      // work of one turn of a connection; a unit is about the cost of comparing one hash
+	TurnsCut       int64 `json:"turns_cut"`       // turns that ended before their requests did
+	LongestTurn    int64 `json:"longest_turn"`    // most work of a turn since the start
+	LongestTurnUS  int64 `json:"longest_turn_us"` // microseconds of the longest turn since the start
 	Failed         int64 `json:"failed"`          // requests answered 00, except those in AnchoredFallbacks
 	Dropped        int64 `json:"dropped"`         // messages without a delimiter
 	// CommandsIgnored counts ZMTP commands that mean nothing to a REP peer.

@@ -8,10 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,31 +55,6 @@ func TestAnchorsExample(t *testing.T) {
 	require.NoError(t, plan.Narrow(hashes, anchorplan.More{Proven: 0, Claimed: 4, End: 8}))
 	all := wireExample(t, "## A lookup by anchors")
 	require.Equal(t, all[4].bytes, anchorsMessage(&plan, 128, 4))
-}
-
-// TestAnchorsTurn has many requests by anchors come at once: when the connection's
-// turn has lasted long enough, the rest of them are refused.
-func TestAnchorsTurn(t *testing.T) {
-	server := unstarted(t)
-	hashes := lookuptest.Chain("a", 8, 32)
-	require.NoError(t, server.service.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(hashes, 32)))
-	var plan anchorplan.Plan
-	plan.Begin(hashes, 32, 1, 1)
-	msg := anchorsMessage(&plan, 128, 32)
-	hit := netproto.AppendAnchorsReply(nil, nil, netproto.AnchorsHit, 128)
-	refused := netproto.AppendFailed(nil, nil, errAnchorsTurnLimit.Error())
-	for turn, want := range map[time.Duration][]byte{
-		time.Hour: bytes.Repeat(hit, 3),
-		0:         slices.Concat(hit, refused, refused),
-	} {
-		server.anchorsTurnLimit = turn
-		var got replies
-		ses := newSession(server, &got, nil)
-		for range 2 { // the next turn is a new one
-			require.NoError(t, ses.receive(bytes.Repeat(msg, 3)))
-			require.Equal(t, want, got.last)
-		}
-	}
 }
 
 // spoken is what one side says in an example.

@@ -28,6 +28,8 @@ const (
 	closedPeerError
 	closedBadCommand
 	closedSlowReader
+	closedWriteTimeout
+	closedMemory
 	closedMessageTimeout
 	closedHandshakeTimeout
 	closedHeartbeatTimeout
@@ -54,6 +56,8 @@ var reasonNames = [numReasons]string{
 	closedPeerError:        "zmtp_peer_error",
 	closedBadCommand:       "zmtp_command",
 	closedSlowReader:       "slow_reader",
+	closedWriteTimeout:     "write_timeout",
+	closedMemory:           "memory",
 	closedMessageTimeout:   "message_timeout",
 	closedHandshakeTimeout: "handshake_timeout",
 	closedHeartbeatTimeout: "heartbeat_timeout",

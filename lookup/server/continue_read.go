@@ -7,6 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// mayReadOn reports whether a request is unfinished and the turn has work left.
+func (s *session) mayReadOn() bool {
+	return s.reader.InMessage() && s.work > 0 && !s.waiting.Load()
+}
+
 // maxReads bounds the reads of one request in one call of OnTraffic: 512 KiB, a tenth of a millisecond.
 // Each read after the first saves a round through the poller, which costs as much as
 // reading 16 KiB.
@@ -19,17 +24,17 @@ var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 // gnet's buffer and left a request unfinished. On an error or the end of the stream it
 // returns nil: gnet's next read sees it again and closes the connection.
 func (s *Server) continueRead(c gnet.Conn, ses *session, n int) error {
-	if n < readBuffer || !ses.reader.InMessage() {
+	if n < readBuffer || !ses.mayReadOn() {
 		return nil
 	}
 	buf := readBuffers.Get().(*[readBuffer]byte)
 	defer readBuffers.Put(buf)
-	for reads := 1; reads < maxReads && n == readBuffer && ses.reader.InMessage(); reads++ {
+	for reads := 1; reads < maxReads && n == readBuffer && ses.mayReadOn(); reads++ {
 		var err error
 		if n, err = unix.Read(c.Fd(), buf[:]); err != nil || n <= 0 {
 			return nil // gnet sees it again
 		}
-		if err := ses.receive(buf[:n]); err != nil {
+		if err := ses.receiveMore(buf[:n]); err != nil {
 			return err
 		}
 	}

@@ -73,7 +73,7 @@ func (s *Server) countUnread() int {
 // busy reports whether a request is unfinished or a reply not sent. Any goroutine may call
 // it.
 func (s *session) busy() bool {
-	return s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
+	return s.waiting.Load() || s.unsent.Load() != 0 || s.messageSince.Load() != 0 || s.inFlight.Load() != 0
 }
 
 // numSessions returns the number of open connections.
@@ -86,7 +86,7 @@ func (s *Server) numSessions() int {
 // canClose reports whether closing the connection now loses nothing: no unfinished or
 // unread request, and no unsent reply. It is called on the connection's event loop.
 func (s *session) canClose(c gnet.Conn) bool {
-	return s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !hasUnread(c.Fd())
+	return !s.waiting.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !hasUnread(c.Fd())
 }
 
 // hasUnread reports whether a socket has bytes to read.

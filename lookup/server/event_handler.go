@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -19,15 +20,22 @@ type eventHandler struct {
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
-	ses := newSession(s, c, func() { _ = c.Wake(nil) })
+	if q, ok := c.Context().(*turnQueue); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.loops[c.EventLoop()] = &eventLoop{turns: q}
+		return nil, gnet.None
+	}
 	pending := c.Context().(*pendingConn)
+	ses := newSession(s, c, func() { _ = c.Wake(nil) })
 	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer = pending.peer
+	ses.peer, ses.gnetConn, ses.pause = pending.peer, c, pauserOf(c)
 	s.mu.Lock()
 	s.sessions[ses] = c
-	ses.metrics = s.loopMetricsLocked(c.EventLoop())
+	loop := s.loops[c.EventLoop()]
 	s.mu.Unlock()
+	ses.metrics, ses.queue = &loop.metrics, loop.turns
 	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
 	return nil, gnet.None
 }
@@ -44,7 +52,11 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	delete(s.sessions, ses)
 	s.mu.Unlock()
 	s.connections.Add(-1)
+	if ses.out == nil { // otherwise the turn is not over, and Write has called OnClose
+		ses.dropBacklog()
+	}
 	ses.handler.close()
+	ses.freeHeld()
 	s.pools.move(ses.pool, nil)
 	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)
@@ -56,11 +68,20 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 }
 
 // OnTraffic implements gnet.EventHandler: bytes have arrived on a connection, or a worker
-// has woken its event loop.
+// has woken its event loop, or it is time for the next turn of a turnQueue.
 func (h *eventHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	s := h.server
+	if q, ok := c.Context().(*turnQueue); ok {
+		_, _ = c.Discard(-1)
+		s.handleTurn(q)
+		return gnet.None
+	}
 	ses := c.Context().(*session)
-	err := s.serveTraffic(c, ses)
+	return s.actionAfter(c, ses, s.serveTraffic(c, ses))
+}
+
+// actionAfter returns what becomes of a connection after a turn that has returned err.
+func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 	switch {
 	case err == nil && s.shuttingDown.Load() && ses.canClose(c):
 		return ses.closeWith(closedDraining)
@@ -91,6 +112,25 @@ func (s *Server) serveTraffic(c gnet.Conn, ses *session) error {
 	return s.continueRead(c, ses, n)
 }
 
+// handleTurn gives the first session of a queue a turn. If it has more to do then, it goes to
+// the end of the queue.
+func (s *Server) handleTurn(q *turnQueue) {
+	q.signaled = false
+	ses := q.pop()
+	if ses == nil {
+		return
+	}
+	c := ses.gnetConn
+	if s.actionAfter(c, ses, ses.takeTurn()) == gnet.Close {
+		_ = c.Close() // after the loop has handled the events that it has polled: this one's may be among them
+	} else if ses.waiting.Load() {
+		q.push(ses)
+	}
+	if len(q.sessions) > 0 {
+		q.wakeLoop()
+	}
+}
+
 // OnTick implements gnet.EventHandler. It runs on a goroutine of its own.
 func (h *eventHandler) OnTick() (time.Duration, gnet.Action) {
 	h.server.closeOverdue()
@@ -102,6 +142,13 @@ type gnetLogger struct{ log *slog.Logger }
 
 func (l gnetLogger) Debugf(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Infof(format string, args ...any)  { l.log.Debug(fmt.Sprintf(format, args...)) }
-func (l gnetLogger) Warnf(format string, args ...any)  { l.log.Warn(fmt.Sprintf(format, args...)) }
+func (l gnetLogger) Warnf(format string, args ...any) {
+	// A turn of a turnQueue has found a connection broken that was among the polled ones.
+	if strings.Contains(format, "stale connection") {
+		l.Debugf(format, args...)
+		return
+	}
+	l.log.Warn(fmt.Sprintf(format, args...))
+}
 func (l gnetLogger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
 func (l gnetLogger) Fatalf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }

@@ -3,8 +3,6 @@ package server
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/panjf2000/gnet/v2"
 )
 
 // Upper bounds of the histograms' buckets: nanoseconds of a lookup, 1-2-5 from 5 µs to 5 s,
@@ -21,7 +19,19 @@ var (
 type loopMetrics struct {
 	durations histogram
 	hashes    histogram
-	_         [64]byte
+	// of the longest turn: its work, and its time in nanoseconds. The loop alone writes them.
+	longestWork, longestTurn atomic.Int64
+	_                        [64]byte
+}
+
+// observeTurn records the work and the nanoseconds of a turn.
+func (m *loopMetrics) observeTurn(work int, nanos int64) {
+	if int64(work) > m.longestWork.Load() {
+		m.longestWork.Store(int64(work))
+	}
+	if nanos > m.longestTurn.Load() {
+		m.longestTurn.Store(nanos)
+	}
 }
 
 // histogram counts observations by bucket. The last bucket has those beyond all bounds.
@@ -85,21 +95,35 @@ func (s *Server) LookupHashes() Histogram {
 
 // histograms returns one histogram of each loop: the one that of selects.
 func (s *Server) histograms(of func(m *loopMetrics) *histogram) []*histogram {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := []*histogram{of(&s.noLoop)}
-	for _, m := range s.metrics {
+	var all []*histogram
+	for _, m := range s.loopMetrics() {
 		all = append(all, of(m))
 	}
 	return all
 }
 
-// loopMetricsLocked returns the histograms of a loop. Server.mu is held.
-func (s *Server) loopMetricsLocked(loop gnet.EventLoop) *loopMetrics {
-	m := s.metrics[loop]
-	if m == nil {
-		m = new(loopMetrics)
-		s.metrics[loop] = m
+// loopMetrics returns the metrics of all loops.
+func (s *Server) loopMetrics() []*loopMetrics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []*loopMetrics{&s.noLoop}
+	for _, l := range s.loops {
+		all = append(all, &l.metrics)
 	}
-	return m
+	return all
+}
+
+// longestTurn returns the most work of a turn since the start, and the time of the longest one
+// in nanoseconds.
+func (s *Server) longestTurn() (work, nanos int64) {
+	for _, m := range s.loopMetrics() {
+		work, nanos = max(work, m.longestWork.Load()), max(nanos, m.longestTurn.Load())
+	}
+	return work, nanos
+}
+
+// eventLoop is what the server keeps for one event loop of gnet.
+type eventLoop struct {
+	metrics loopMetrics
+	turns   *turnQueue
 }

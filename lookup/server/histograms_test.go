@@ -110,7 +110,10 @@ func TestMetersOfLoops(t *testing.T) {
 		require.Equal(t, map[float64]uint64{16: 4, 64: 4, 256: 4}, observations(server.LookupHashes()), name)
 		require.Equal(t, float64(4*121), server.LookupHashes().Sum, name)
 		require.Positive(t, server.LookupDurations().Sum, name)
-		require.Len(t, server.metrics, 2, name)
+		require.Len(t, server.loops, 2, name)
+		for _, l := range server.loops {
+			require.Positive(t, l.metrics.hashes.sum.Load(), name)
+		}
 		require.Zero(t, server.noLoop.hashes.sum.Load(), name)
 	}
 }

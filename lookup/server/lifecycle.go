@@ -114,6 +114,10 @@ func (s *Server) serve(ctx context.Context) error {
 		return fmt.Errorf("server: cannot start event loops: %w", err)
 	}
 	s.engine = engine
+	if err := s.startTurnQueues(); err != nil { // Start stops the loops
+		closeAll(listeners)
+		return err
+	}
 	for _, ln := range listeners {
 		s.addrs = append(s.addrs, ln.addr)
 	}
@@ -195,6 +199,7 @@ func (s *Server) stop(why error) {
 				s.cfg.Logger.Warn("event loops did not stop as they should", "error", err)
 			}
 		}
+		s.closeTurnQueues()
 		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)
 		s.err = why

@@ -22,7 +22,13 @@ type Limits struct {
 	// ones are answered 00. Over the memory index there is never more than one.
 	MaxInFlight int
 
+	// MaxMemory bounds the bytes that all connections hold together: replies that are not
+	// read, requests that have not ended, and over a backend their hashes, keys and answers.
+	// Beyond it the connections that hold most are closed. Config.Memory overrides it.
+	MaxMemory int64
+
 	// A connection that exceeds one of these is closed.
+	WriteTimeout     time.Duration // while the peer reads none of its replies
 	HandshakeTimeout time.Duration // from the first byte of a ZMTP handshake to its last
 	MessageTimeout   time.Duration // from the first byte of a request to its last
 	IdleTimeout      time.Duration // between requests; 0 means none
@@ -37,6 +43,8 @@ func DefaultLimits() Limits {
 		MaxConnections:   4096,
 		MaxInFlight:      1024,
 		MaxUnsent:        1 << 20, // a hundred thousand lookup replies
+		MaxMemory:        128 << 20,
+		WriteTimeout:     30 * time.Second,
 		HandshakeTimeout: 10 * time.Second,
 		MessageTimeout:   60 * time.Second,
 	}
@@ -56,11 +64,15 @@ func (l Limits) withDefaults() Limits {
 	if l.MaxMessage == 0 {
 		l.MaxMessage = d.MaxMessage
 	}
-	if l.HandshakeTimeout == 0 {
-		l.HandshakeTimeout = d.HandshakeTimeout
+	if l.MaxMemory == 0 {
+		l.MaxMemory = d.MaxMemory
 	}
-	if l.MessageTimeout == 0 {
-		l.MessageTimeout = d.MessageTimeout
+	for _, f := range []struct{ have, def *time.Duration }{
+		{&l.WriteTimeout, &d.WriteTimeout}, {&l.HandshakeTimeout, &d.HandshakeTimeout}, {&l.MessageTimeout, &d.MessageTimeout},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.def
+		}
 	}
 	return l
 }

@@ -18,11 +18,11 @@ import (
 func TestDefaultLimits(t *testing.T) {
 	want := Limits{
 		MaxMessage: 64 << 20, MaxFrames: 32, MaxHashes: 2_097_152, MaxConnections: 4096, MaxInFlight: 1024, MaxUnsent: 1 << 20,
-		HandshakeTimeout: 10 * time.Second, MessageTimeout: time.Minute,
+		MaxMemory: 128 << 20, WriteTimeout: 30 * time.Second, HandshakeTimeout: 10 * time.Second, MessageTimeout: time.Minute,
 	}
 	require.Equal(t, want, DefaultLimits())
 	require.Equal(t, want, Limits{}.withDefaults())
-	all := Limits{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	all := Limits{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}
 	require.Equal(t, all, all.withDefaults())
 }
 

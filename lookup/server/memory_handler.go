@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
@@ -18,15 +16,6 @@ type memoryHandler struct {
 	change *lookup.Change // the store or evict being received, nil before the first
 	err    error          // why the request being received cannot be served
 }
-
-// errAnchorsTurnLimit is the error of a request by anchors after anchorsTurnLimit.
-var errAnchorsTurnLimit = fmt.Errorf("too many requests by anchors at a time: %w", lookup.ErrByHashes)
-
-// anchorsTurnLimit bounds the time of a turn in which a second request by anchors is
-// served. Such a request of a hundred bytes may follow a chain of a hundred thousand
-// pieces, which takes milliseconds, and a turn may have a thousand of them. Other lookups
-// take time in proportion to their bytes.
-const anchorsTurnLimit = 5 * time.Millisecond
 
 // begin implements requestHandler.
 func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
@@ -62,7 +51,7 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
 	}
-	h.query = h.session.pool.service.NewQuery()
+	h.newQuery()
 	begin := h.query.Begin
 	if q.Tag == netproto.TagExplain {
 		begin = h.query.BeginExplain
@@ -70,35 +59,55 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 	return begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
 }
 
+// newQuery makes a query whose work is that of the session's turns.
+func (h *memoryHandler) newQuery() {
+	h.query = h.session.pool.service.NewQuery()
+	h.query.LimitWork(&h.session.work)
+}
+
 // beginAnchors begins a lookup by anchors, or a request for their parameters.
 func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err error) {
-	server := h.session.server
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
 	}
-	if h.session.anchorRequests > 0 && q.Anchors.NumHashes > 0 && time.Since(h.session.turnStart) > server.anchorsTurnLimit {
-		return false, errAnchorsTurnLimit
-	}
-	h.session.anchorRequests++
-	h.query = h.session.pool.service.NewQuery()
+	h.newQuery()
 	return h.query.BeginAnchors(q)
 }
 
 // addHashes implements requestHandler.
-func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) bool {
+func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (taken int, wanted bool) {
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
-		return h.query.Add(hashes)
+		return len(hashes), h.query.Add(hashes)
 	case netproto.TagAnchors:
 		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
-		h.err = h.change.Add(hashes, q.HashLen)
+		taken = h.changeSome(hashes, q.HashLen)
 	}
-	return h.err == nil
+	return taken, h.err == nil
+}
+
+const (
+	// changePiece is how many keys are stored or evicted between two looks at the work.
+	changePiece = 128
+	// changeWork is the work of storing or evicting a key.
+	changeWork = 100
+)
+
+// changeSome stores or evicts the next keys, within the work that is left. It returns how many
+// bytes of them it has taken.
+func (h *memoryHandler) changeSome(keys []byte, hashLen int) (taken int) {
+	for s := h.session; taken < len(keys) && s.work > 0 && h.err == nil; {
+		n := min(len(keys)-taken, changePiece*hashLen)
+		h.err = h.change.Add(keys[taken:taken+n], hashLen)
+		s.work -= n / hashLen * changeWork
+		taken += n
+	}
+	return taken
 }
 
 // end implements requestHandler.
-func (h *memoryHandler) end(q *netproto.Request) {
+func (h *memoryHandler) end(q *netproto.Request) (done bool) {
 	err := q.Problem
 	if err != nil && q.Tag == netproto.TagPool {
 		h.session.leavePool()
@@ -110,7 +119,9 @@ func (h *memoryHandler) end(q *netproto.Request) {
 		err = h.session.checkPool(q.Tag)
 	}
 	if err == nil {
-		err = h.reply(q)
+		if done, err = h.reply(q); !done {
+			return false
+		}
 	}
 	h.releaseRequest()
 	switch {
@@ -121,72 +132,79 @@ func (h *memoryHandler) end(q *netproto.Request) {
 		h.session.appendFailed(q.Envelope, err)
 	}
 	h.session.flush(flushAt)
+	return true
 }
 
-// reply serves a request without problems and appends its reply.
-func (h *memoryHandler) reply(q *netproto.Request) error {
+// reply serves a request without problems and appends its reply. It returns false if the turn
+// has no work left.
+func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	s := h.session
 	switch q.Tag {
 	case netproto.TagLookup:
-		hit, err := h.query.Finish()
-		if err != nil {
-			return err
-		}
-		s.appendHit(q.Envelope, hit)
-		s.countLookup(q.NumHashes)
-		return nil
+		return h.replyLookup(q)
 	case netproto.TagExplain:
-		e, err := h.query.Explanation()
-		if err != nil {
-			return err
+		e, done, err := h.query.ExplainSome()
+		if err != nil || !done {
+			return done, err
 		}
 		e.Pool = s.pool.name
-		return s.replyJSON(q, e)
+		return true, s.replyJSON(q, e)
 	case netproto.TagAnchors:
 		return h.replyAnchors(q)
 	case netproto.TagStore, netproto.TagEvict:
 		h.change.End(q.KeyBefore)
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
-			return err
+			return true, err
 		}
 	case netproto.TagPing:
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
-		return nil
+		return true, nil
 	case netproto.TagStat:
-		return s.replyJSON(q, s.server.statOf(s.pool))
+		return true, s.replyJSON(q, s.server.statOf(s.pool))
 	case netproto.TagPool:
 		payload, err := s.changePool(q.Description)
 		if err != nil {
-			return err
+			return true, err
 		}
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, payload)
-		return nil
+		return true, nil
 	}
 	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
-	return nil
+	return true, nil
+}
+
+// replyLookup appends the reply to a lookup.
+func (h *memoryHandler) replyLookup(q *netproto.Request) (done bool, err error) {
+	hit, done, err := h.query.FinishSome()
+	if err != nil || !done {
+		return done, err
+	}
+	h.session.appendHit(q.Envelope, hit)
+	h.session.countLookup(q.NumHashes)
+	return true, nil
 }
 
 // replyAnchors appends the reply to a request by anchors.
-func (h *memoryHandler) replyAnchors(q *netproto.Request) error {
+func (h *memoryHandler) replyAnchors(q *netproto.Request) (done bool, err error) {
 	s := h.session
 	if q.Anchors.NumHashes == 0 {
 		s.appendAnchorsParams(q.Envelope)
-		return nil
+		return true, nil
 	}
-	a, err := h.query.FinishAnchors()
+	a, done, err := h.query.FinishAnchorsSome()
 	switch {
-	case err != nil:
-		return err
+	case err != nil || !done:
+		return done, err
 	case !a.Determined:
 		s.server.undetermined.Add(1)
 		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, a.Proven, a.Claimed, a.End)
-		return nil
+		return true, nil
 	}
 	s.server.anchored.Add(1)
 	s.appendAnchorsHit(q.Envelope, a.Hit)
 	s.countLookup(int(q.Anchors.NumHashes))
-	return nil
+	return true, nil
 }
 
 // replyJSON appends 01 and v in JSON.
@@ -209,6 +227,14 @@ func (h *memoryHandler) releaseRequest() {
 		h.query.Release()
 		h.query = nil
 	}
+}
+
+// held implements requestHandler.
+func (h *memoryHandler) held() int {
+	if h.query == nil {
+		return 0
+	}
+	return h.query.Held()
 }
 
 // close implements requestHandler.

@@ -15,10 +15,6 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// maxPoolRequests bounds the pool requests of one turn: one of fifty bytes may describe
-// thousands of ranks. A client sends one a connection.
-const maxPoolRequests = 4
-
 // description is the JSON of a pool request: the fields of the pool, and its name.
 type description struct {
 	Name *string `json:"name"`
@@ -29,20 +25,13 @@ type description struct {
 // last frame of the reply. If it fails the connection has no pool: requests that are already
 // on their way must not be answered about another.
 func (s *session) changePool(text []byte) ([]byte, error) {
-	p, err := s.findPool(text)
+	p, err := s.server.describedPool(text, s.pool)
 	if err != nil {
 		s.leavePool()
 		return nil, err
 	}
 	s.setPool(p)
 	return encodeJSON(p.reply())
-}
-
-func (s *session) findPool(text []byte) (*pool, error) {
-	if s.poolRequests++; s.poolRequests > maxPoolRequests {
-		return nil, errPoolTurnLimit
-	}
-	return s.server.describedPool(text, s.pool)
 }
 
 // leavePool leaves the connection without a pool.

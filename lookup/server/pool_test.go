@@ -363,26 +363,6 @@ func TestPoolsOfOneBackend(t *testing.T) {
 	require.ErrorContains(t, err, "another backend")
 }
 
-// Pool requests of one read take bounded time, however few bytes they have.
-func TestPoolTurnLimit(t *testing.T) {
-	own, err := memoryService(lookuptest.Blocks16)
-	require.NoError(t, err)
-	server, err := New(own, Config{AcceptPool: memoryService})
-	require.NoError(t, err)
-	var got replies
-	ses := newSession(server, &got, nil)
-	text, err := json.Marshal(lookuptest.Blocks16)
-	require.NoError(t, err)
-	one := lookuptest.Encode([]byte("pool"), text)
-	require.NoError(t, ses.receive(bytes.Repeat(one, maxPoolRequests)))
-	require.NotContains(t, string(got.last), errPoolTurnLimit.Error())
-	require.NoError(t, ses.receive(bytes.Repeat(one, maxPoolRequests+1)))
-	require.Nil(t, ses.pool, "what follows is not about the pool before")
-	require.True(t, bytes.HasSuffix(got.last, []byte(errPoolTurnLimit.Error())), "%q", got.last)
-	require.NoError(t, ses.receive(one))
-	require.NotContains(t, string(got.last), errPoolTurnLimit.Error())
-}
-
 // A stat is about the pool that its connection had when it asked.
 func TestStatBeforeThePoolChanges(t *testing.T) {
 	shared := lookup.NewSharedBackend(&lookuptest.KeyStore{}, patient, nil)

@@ -126,13 +126,12 @@ func CheckPoolName(name string) error {
 
 // Errors of pool requests. Peers get their texts.
 var (
-	errUnknownPool   = errors.New("no pool of this name")
-	errNotAccepted   = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
-	errTooManyPools  = errors.New("all described pools have connections, and there are max_pools of them")
-	errPoolTooLarge  = errors.New("too many groups and ranks for a described pool")
-	errPoolDiffers   = errors.New("the description differs from the")
-	errPoolTurnLimit = errors.New("too many pool requests in one read: send them one by one")
-	errPoolText      = errors.New("too long for a described pool")
+	errUnknownPool  = errors.New("no pool of this name")
+	errNotAccepted  = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
+	errTooManyPools = errors.New("all described pools have connections, and there are max_pools of them")
+	errPoolTooLarge = errors.New("too many groups and ranks for a described pool")
+	errPoolDiffers  = errors.New("the description differs from the")
+	errPoolText     = errors.New("too long for a described pool")
 )
 
 // Bounds of a description, so that it takes some milliseconds of work and some megabytes.

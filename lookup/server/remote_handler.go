@@ -32,6 +32,7 @@ type remoteHandler struct {
 	writeQueue    connQueue
 	last          map[string]*remoteRequest // the last unanswered request of each envelope
 	heldBytes     int                       // of payloads that wait for replies to equal envelopes
+	envelopeBytes int                       // of the envelopes of unanswered requests
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
@@ -109,12 +110,12 @@ func (h *remoteHandler) overLimit() error {
 }
 
 // addHashes implements requestHandler.
-func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) bool {
-	return h.current.addHashes(hashes)
+func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (taken int, wanted bool) {
+	return len(hashes), h.current.addHashes(hashes)
 }
 
 // end implements requestHandler.
-func (h *remoteHandler) end(q *netproto.Request) {
+func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	r := h.current
 	h.current = nil
 	if r == nil {
@@ -135,7 +136,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	r.envelope, r.began = bytes.Clone(q.Envelope), h.session.began
 	if !h.enqueueReply(r) {
 		r.release()
-		return
+		return true
 	}
 	switch {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
@@ -152,6 +153,7 @@ func (h *remoteHandler) end(q *netproto.Request) {
 	default:
 		h.enqueue(r)
 	}
+	return true
 }
 
 // enqueue dispatches a request, or keeps it pending until those before it have completed. A
@@ -280,6 +282,14 @@ func (h *remoteHandler) releaseRequest() {
 		h.current.release()
 		h.current = nil
 	}
+}
+
+// requestBytes is about what an unanswered request takes, beside its envelope and hashes.
+const requestBytes = 512
+
+// held implements requestHandler.
+func (h *remoteHandler) held() int {
+	return int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes
 }
 
 // close implements requestHandler. Dispatched writes run to their end. Dispatched reads are

@@ -19,6 +19,7 @@ func (h *remoteHandler) enqueueReply(r *remoteRequest) bool {
 		last.next, r.behind = r, true
 	}
 	h.last[key] = r
+	h.envelopeBytes += len(r.envelope)
 	h.session.inFlight.Add(1)
 	h.session.server.inFlight.Add(1)
 	return true
@@ -63,6 +64,7 @@ func (h *remoteHandler) finish(r *remoteRequest) {
 // writeReply appends the reply to a request, and to the requests that repeat counts.
 func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s := h.session
+	h.envelopeBytes -= len(r.envelope)
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {

@@ -51,6 +51,12 @@ func (r *remoteRequest) isRead() bool {
 	return r.tag == netproto.TagLookup || r.tag == netproto.TagExplain
 }
 
+// isSmall reports whether the request may use the workers that larger ones do not use. A reset
+// visits the whole pool.
+func (r *remoteRequest) isSmall() bool {
+	return r.tag != netproto.TagReset && r.handler.session.server.backend.IsSmall(r.neededBytes)
+}
+
 // addHashes copies the next hashes. It returns false if no more are needed.
 func (r *remoteRequest) addHashes(hashes []byte) bool {
 	server := r.handler.session.server
@@ -58,8 +64,8 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 		r.hashes = bufpool.GetFor(r.neededBytes)
 	}
 	hashes = hashes[:min(len(hashes), r.neededBytes-len(r.hashes.B))]
-	if !server.backend.Reserve(len(hashes)) {
-		r.reject(fmt.Errorf("%w: their hashes fill %d bytes", errBusy, server.backend.Config().MaxBytes))
+	if !server.backend.Reserve(len(hashes), r.neededBytes) {
+		r.reject(fmt.Errorf("%w: there is no memory for more hashes", errBusy))
 		r.release()
 		return false
 	}
@@ -102,7 +108,7 @@ func (r *remoteRequest) countMiss() {
 // release releases the copy of the hashes.
 func (r *remoteRequest) release() {
 	if r.hashes != nil {
-		r.handler.session.server.backend.Free(len(r.hashes.B))
+		r.handler.session.server.backend.Free(len(r.hashes.B), r.neededBytes)
 		r.hashes.Release()
 		r.hashes = nil
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -39,6 +38,9 @@ type Config struct {
 	// Backend is that of the services: all of them have the same, nil over memory. It need
 	// only be set if there is neither a service nor Pools.
 	Backend *lookup.SharedBackend
+	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
+	// bytes. The backend's RemoteConfig.Memory should be the same.
+	Memory *lookup.MemoryAccount
 	// Version is reported by Stat on connections without a pool. Empty means "devel".
 	Version string
 	// Logger receives the server's log. Default: none.
@@ -60,20 +62,24 @@ type Server struct {
 
 	workers *workerPools // nil over the memory index
 	peers   *peerLog
+	memory  *lookup.MemoryAccount
+	held    atomic.Int64 // bytes of memory that connections hold
+	maxHeld int64        // their bound
 
 	mu       sync.Mutex
 	sessions map[*session]gnet.Conn // open connections
-	metrics  map[gnet.EventLoop]*loopMetrics
+	loops    map[gnet.EventLoop]*eventLoop
 	noLoop   loopMetrics // of sessions without an event loop, in tests
 
-	anchorsTurnLimit time.Duration // shorter in tests
+	turnQueues  []*turnQueue
+	refusalWork int // of a request, see turn.go
 
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 
 	// reported by Stat:
 	connections, failed, dropped, ignored, copied, inFlight atomic.Int64
 	anchored, undetermined, fallbacks                       atomic.Int64 // requests by anchors
-	acceptErrors                                            atomic.Int64
+	acceptErrors, turnsCut                                  atomic.Int64
 	closed                                                  closeCounters
 }
 
@@ -117,9 +123,13 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 			"max_connections", most, "configured", cfg.Limits.MaxConnections, "open_files", files)
 		cfg.Limits.MaxConnections = most
 	}
+	if cfg.Memory == nil {
+		cfg.Memory = lookup.NewMemoryAccount(cfg.Limits.MaxMemory)
+	}
 	return &Server{
+		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil),
 		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
-		sessions: map[*session]gnet.Conn{}, metrics: map[gnet.EventLoop]*loopMetrics{},
-		peers: newPeerLog(cfg.Logger), anchorsTurnLimit: anchorsTurnLimit,
+		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
+		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),
 	}, nil
 }

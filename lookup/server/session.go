@@ -20,29 +20,41 @@ type session struct {
 	reader  *netproto.Reader
 	handler requestHandler
 
-	conn           replyWriter
-	out            *bufpool.Buffer // replies of this turn; nil between turns
-	sendErr        error           // why no more replies can be sent, nil while they can
-	messageEnded   bool            // a message ended in this turn
-	turnStart      time.Time
-	anchorRequests int      // requests by anchors served in this turn, see anchorsTurnLimit
-	poolRequests   int      // pool requests of this turn, see maxPoolRequests
-	numbers        []uint32 // of a reply to anchors
+	conn         replyWriter
+	out          *bufpool.Buffer // replies of this turn; nil between turns
+	sendErr      error           // why no more replies can be sent, nil while they can
+	messageEnded bool            // a message ended in this turn
+	written      int64           // bytes of replies since the connection was opened
+	taken        int64           // those of them that the kernel had accepted at the last updateUnsent
+	numbers      []uint32        // of a reply to anchors
+
+	turnStart time.Time
+	work      int             // left in this turn, see turnShare
+	ending    bool            // the handler's end is to be called again
+	backlog   *bufpool.Buffer // bytes that wait for the next turns, nil if there are none
+	served    int             // bytes at the front of backlog that have been served
+	pause     func(on bool)   // stops and restarts the reading of further bytes; nil if nothing can
+	queue     *turnQueue      // of its event loop, nil in tests
+	queued    bool            // it is in queue
 
 	metrics         *loopMetrics // of its event loop
 	began           int64        // when the message that ends now began, in monotime
 	lookupsAnswered int64        // in this turn
 	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
 	peer            net.Addr     // for the log, may be nil
+	gnetConn        gnet.Conn    // nil in tests
 	cause           error        // why the connection is closed, if there is more than reason
 
 	messageSince   atomic.Int64  // when the message being received began, in monotime; 0 if none
 	lastActive     atomic.Int64  // when the last byte arrived, in monotime
 	handshakeSince atomic.Int64  // when the unfinished ZMTP handshake began, in monotime; 0 if none
 	ttl            atomic.Int64  // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
+	waiting        atomic.Bool   // for a further turn
 	reason         atomic.Uint32 // closeReason; closedByPeer until it is set
 	inFlight       atomic.Int64  // requests over a backend without a reply
 	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
+	unsentSince    atomic.Int64  // when the kernel last accepted some of them, in monotime; 0 if there are none
+	held           atomic.Int64  // bytes charged to Server.memory
 }
 
 // replyWriter is the part of gnet.Conn that a session uses.
@@ -77,23 +89,46 @@ func (s *session) closeWith(reason closeReason) gnet.Action {
 // that small requests with large replies take bounded memory.
 const flushAt = 64 << 10
 
-// receive reads the bytes of one turn, all of them, and writes the replies. It returns an
-// error if the connection must be closed. p is borrowed until it returns.
+// receive begins a turn with the next bytes of the connection, and writes the replies. It
+// returns an error if the connection must be closed. p is borrowed until it returns.
 func (s *session) receive(p []byte) error {
-	s.turnStart, s.anchorRequests, s.poolRequests = time.Now(), 0, 0
+	s.beginTurn()
 	s.lastActive.Store(monotime.At(s.turnStart))
+	return s.receiveMore(p)
+}
+
+// receiveMore serves further bytes in the same turn.
+func (s *session) receiveMore(p []byte) error {
+	if s.waiting.Load() {
+		return s.addBacklog(p)
+	}
+	n, err := s.feed(p)
+	if err != nil {
+		return err
+	}
+	if n == len(p) && !s.ending {
+		return nil
+	}
+	return s.wait(p[n:])
+}
+
+// feed reads bytes until they or the work of the turn are used up, and writes the replies. It
+// returns how many it has read, and an error if the connection must be closed.
+func (s *session) feed(p []byte) (n int, err error) {
 	s.out = bufpool.Get()
 	before := s.reader.Copied()
-	err := s.reader.Feed(p, s)
+	n, err = s.reader.Feed(p, s)
+	s.work -= n / bytesPerUnit
 	s.server.copied.Add(int64(s.reader.Copied() - before))
 	s.endTurn()
 	if s.sendErr != nil {
-		return s.sendErr
+		return n, s.sendErr
 	}
-	s.observeLookups()
+	s.observeTurn()
 	s.updateMessageSince()
 	s.updatePeerTimes()
-	return err
+	s.updateHeld()
+	return n, err
 }
 
 // handleWake writes the replies that have become ready. The event loop calls it after
@@ -103,6 +138,7 @@ func (s *session) handleWake() error {
 	s.out = bufpool.Get()
 	s.handler.handleWake()
 	s.endTurn()
+	s.updateHeld()
 	return s.sendErr
 }
 
@@ -113,15 +149,19 @@ func (s *session) endTurn() {
 	s.out = nil
 }
 
-// observeLookups adds the lookups of a turn to the histograms, all with one duration, as
-// their replies were written together. Only the first may have begun in an earlier turn.
-func (s *session) observeLookups() {
+// observeTurn adds the turn and its lookups to the metrics. All lookups get one duration, as
+// their replies were written together. Only the first may have begun before its last bytes
+// arrived.
+func (s *session) observeTurn() {
+	now := time.Now()
+	s.metrics.observeTurn(turnShare-s.work, int64(now.Sub(s.turnStart)))
 	if s.lookupsAnswered == 0 {
 		return
 	}
-	took := int64(time.Since(s.turnStart))
+	arrived := s.lastActive.Load()
+	took := monotime.At(now) - arrived
 	if s.earlierBegan != 0 {
-		s.metrics.observeDurations(took+max(monotime.At(s.turnStart)-s.earlierBegan, 0), 1)
+		s.metrics.observeDurations(took+max(arrived-s.earlierBegan, 0), 1)
 		s.lookupsAnswered--
 	}
 	if s.lookupsAnswered > 0 {
@@ -180,21 +220,16 @@ func (s *session) flush(minBytes int) {
 	if s.sendErr != nil || len(s.out.B) <= minBytes {
 		return
 	}
+	s.written += int64(len(s.out.B))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
 	} else if s.updateUnsent() > s.server.cfg.Limits.MaxUnsent {
 		s.sendErr = errSlowReader
 	}
 	s.out.B = s.out.B[:0]
-}
-
-// updateUnsent sets unsent and returns it.
-func (s *session) updateUnsent() int {
-	n := s.conn.OutboundBuffered()
-	if int64(n) != s.unsent.Load() {
-		s.unsent.Store(int64(n))
+	if s.sendErr != nil {
+		s.reader.Pause() // further requests are not served
 	}
-	return n
 }
 
 // The values of session.sendErr.
@@ -210,30 +245,49 @@ func (s *session) Begin(q *netproto.Request) bool {
 
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
-	return s.handler.addHashes(q, hashes)
+	taken, wanted := s.handler.addHashes(q, hashes)
+	if taken < len(hashes) && wanted {
+		s.reader.Untake(len(hashes) - taken)
+	}
+	s.pauseIfSpent()
+	return wanted
 }
 
 // End implements netproto.Handler.
 func (s *session) End(q *netproto.Request) {
-	s.updateBegan()
-	s.messageEnded = true
+	if !s.ending {
+		s.updateBegan()
+		s.work -= workOf(q.Tag)
+	}
+	s.ending = false
 	if s.sendErr != nil {
 		s.handler.releaseRequest()
-		return
+	} else {
+		before := len(s.out.B)
+		if s.ending = !s.handler.end(q); s.ending {
+			s.reader.Unend()
+			return
+		}
+		s.work -= max(len(s.out.B)-before, 0) / bytesPerUnit
 	}
-	s.handler.end(q)
+	s.messageEnded = true
+	s.pauseIfSpent()
 }
 
 // Dropped implements netproto.Handler.
 func (s *session) Dropped(*netproto.Request) {
+	s.work -= requestWork
 	s.messageEnded = true
 	s.handler.releaseRequest()
 	s.server.dropped.Add(1)
+	s.pauseIfSpent()
 }
 
 // Control implements netproto.Handler.
 func (s *session) Control(out []byte) {
+	s.work -= requestWork
 	s.messageEnded = true // the next message of this turn begins after it
+	s.pauseIfSpent()
 	if len(out) == 0 {
 		s.server.ignored.Add(1)
 		return
@@ -241,5 +295,12 @@ func (s *session) Control(out []byte) {
 	if s.sendErr == nil {
 		s.out.B = append(s.out.B, out...)
 		s.flush(flushAt)
+	}
+}
+
+// pauseIfSpent ends the turn if no work is left.
+func (s *session) pauseIfSpent() {
+	if s.work <= 0 {
+		s.reader.Pause()
 	}
 }

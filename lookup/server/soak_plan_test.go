@@ -314,11 +314,12 @@ func (w *soakWorker) bad(c *soakConn) *soakOp {
 		{[]byte("evict"), outside, u16(32), hash},
 		{[]byte("store"), slices.Concat(u16(0), u16(w.pool.ranks), u16(0)), u16(32), hash},
 		{[]byte("store"), place, u16(0), hash},
+		{[]byte("store"), place, u16(24), hash[:24]}, // another length than the pool's
 		{[]byte("store"), place, u16(32), nil},
 		{[]byte("store"), place, u16(32), soakJunk()[1<<20 : 1<<20+31]},
 		{[]byte("store"), place[:5], u16(32), hash},
 		{[]byte("evict"), place, u16(32)},
 		{[]byte("ping"), soakJunk()[:64<<10+1]},
-	}[w.rng.IntN(14)]
+	}[w.rng.IntN(15)]
 	return w.finish(c, &soakOp{kind: "bad", refused: true}, body...)
 }

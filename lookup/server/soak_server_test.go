@@ -352,14 +352,15 @@ func (s *soakServer) settle() error {
 		return err
 	}
 	defer c.Close()
-	fill, want := soakHashes("fill", entries, 32), int64(entries)
+	hashLen := s.cfg.Pool.HashLen
+	fill, want := soakHashes("fill", entries, hashLen), int64(entries)
 	if s.cfg.MaxEntries > 0 {
 		want = min(want, s.cfg.MaxEntries)
 	}
 	var st api.Stat
 	for filled := false; !filled || st.Connections != 1 || st.Entries != want; {
 		if st.Connections == 1 { // else what is on its way would come behind
-			if err := errors.Join(c.Reset(ctx), c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(fill, 32))); err != nil {
+			if err := errors.Join(c.Reset(ctx), c.Store(ctx, lookup.GroupRank{}, netproto.NewHashes(fill, hashLen))); err != nil {
 				return err
 			}
 			filled = true

@@ -86,15 +86,16 @@ func TestSoak(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		pool       coordinator.Pool
+		hashLen    int
 		maxEntries int64
 	}{
-		{"full attention", full, 0},
-		{"windows on two ranks", hybrid, 0},
-		{"evicting", full, 5_000},
+		{"full attention", full, 32, 0},
+		{"windows on two ranks", hybrid, 16, 0},
+		{"evicting", full, 20, 5_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			soak(t, c.pool, c.maxEntries, seed, total/3)
+			soak(t, c.pool, c.hashLen, c.maxEntries, seed, total/3)
 			for end := time.Now().Add(soakPatience); goleak.Find(before) != nil && time.Now().Before(end); { // it waits itself
 			}
 			goleak.VerifyNone(t, before)
@@ -104,13 +105,14 @@ func TestSoak(t *testing.T) {
 
 const soakWorkers = 16
 
-func soak(t *testing.T, pool coordinator.Pool, maxEntries int64, seed uint64, total time.Duration) {
+func soak(t *testing.T, pool coordinator.Pool, hashLen int, maxEntries int64, seed uint64, total time.Duration) {
 	coord, err := coordinator.New(pool)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool = coord.Pool()
-	model := &soakPool{coord: coord, groups: pool.Groups, ranks: pool.TPSize, evicts: maxEntries > 0}
+	pool.HashLen = hashLen // otherwise the first store decides, which may be one of garbage
+	model := &soakPool{coord: coord, groups: pool.Groups, ranks: pool.TPSize, hashLen: hashLen, evicts: maxEntries > 0}
 	s := &soakRun{
 		server:    newSoakServer(soakChild{Listen: []string{"tcp://" + storetest.FreeAddr(t), "ipc://" + t.TempDir() + "/s"}, Pool: pool, MaxEntries: maxEntries}),
 		histogram: &soakTally{requests: map[string]int{}, faults: map[string]int{}},

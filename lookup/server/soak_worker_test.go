@@ -62,7 +62,7 @@ func (w *soakWorker) newChain() *soakChain {
 	if w.rng.IntN(6) == 0 {
 		n = 1 + w.rng.IntN(4000)
 	}
-	return newSoakChain(w.pool, fmt.Sprintf("%d/%d", w.id, w.salts), n, [...]int{16, 32, 32, 20}[w.rng.IntN(4)])
+	return newSoakChain(w.pool, fmt.Sprintf("%d/%d", w.id, w.salts), n, w.pool.hashLen)
 }
 
 // forget begins with nothing stored and nothing on its way.

@@ -65,6 +65,10 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
 	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
 	st.CommandsIgnored = s.ignored.Load()
+	st.Memory, st.MaxMemory, st.MemoryRefused = s.memory.Usage()
+	st.TurnShare, st.TurnsCut = turnShare, s.turnsCut.Load()
+	work, nanos := s.longestTurn()
+	st.LongestTurn, st.LongestTurnUS = work, nanos/1000
 	st.Anchored, st.AnchoredUndetermined, st.AnchoredFallbacks = s.anchored.Load(), s.undetermined.Load(), s.fallbacks.Load()
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()

@@ -17,6 +17,9 @@ func (s *Server) closeOverdue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ses, c := range s.sessions {
+		if ses.unsent.Load() != 0 {
+			_ = c.Wake(nil) // its event loop sets unsentSince anew
+		}
 		reason := s.overdue(ses, now)
 		if reason == closedByPeer || reason.bySilence() && hasUnread(c.Fd()) { // s.mu keeps the descriptor open: see OnClose
 			continue
@@ -31,6 +34,12 @@ func (s *Server) closeOverdue() {
 // overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
 func (s *Server) overdue(ses *session, now int64) closeReason {
 	limits := s.cfg.Limits
+	if since := ses.unsentSince.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
+		return closedWriteTimeout
+	}
+	if ses.waiting.Load() { // its event loop is late, not its peer
+		return closedByPeer
+	}
 	if since := ses.messageSince.Load(); since != 0 && now-since > int64(limits.MessageTimeout) {
 		return closedMessageTimeout
 	}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
 )
 
 // callRecorder records the lookups that call the store, by their first hash, and blocks
@@ -125,4 +127,157 @@ func TestOneConnectionLeavesQueue(t *testing.T) {
 		})
 	}
 	close(n.gate.Open)
+}
+
+// sizes is a configuration of a backend for which a lookup of three hashes is large, and a
+// store of two is not.
+func sizes(workers, queue int) lookup.RemoteConfig {
+	cfg := patient
+	cfg.Workers, cfg.Queue, cfg.MaxBytes = workers, queue, 4096*64
+	return cfg
+}
+
+// threeBlocks is a large lookup in the configuration sizes.
+func threeBlocks(name string) []byte {
+	return slices.Concat(oneBlock(name), oneBlock(name+"2"), oneBlock(name+"3"))
+}
+
+// holdOthers returns a store with keys, whose calls for others wait at the gate.
+func holdOthers(t *testing.T, keys []byte) (*lookuptest.KeyStore, *lookuptest.Gate) {
+	store, gate := lookuptest.Filled(t, keys), lookuptest.NewGate()
+	store.Before = func(ctx context.Context, _ string, asked []string) error {
+		if strings.HasSuffix(asked[0], fmt.Sprintf("%x", keys)) {
+			return nil
+		}
+		return gate.Wait(ctx)
+	}
+	return store, gate
+}
+
+// TestLargeRequestsLeaveWorkers has large lookups of many connections hang: they leave an
+// eighth of the workers, at least one, to small lookups of all connections.
+func TestLargeRequestsLeaveWorkers(t *testing.T) {
+	for workers, want := range map[int]int64{2: 1, 4: 3, 8: 7, 32: 28} {
+		keys := oneBlock("here")
+		store, gate := holdOthers(t, keys)
+		server := startRemote(t, store, sizes(workers, 1024), Limits{})
+		var peers []*lookuptest.Peer
+		const each = 8
+		for i := range int64(8) {
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			for k := range int64(each) {
+				p.Send(t, lookupOf(fmt.Sprint(k), threeBlocks(fmt.Sprintf("g%d.%d.", i, k))))
+			}
+			lookuptest.Eventually(t, "all have come", func() bool { return server.Stat().InFlight == each*(i+1) })
+			peers = append(peers, p)
+		}
+		lookuptest.Eventually(t, "some run", func() bool { return gate.Held.Load() == want })
+		for range 3 {
+			for _, p := range append(peers, lookuptest.DialPeer(t, server.Addrs()[0])) {
+				p.Send(t, lookupOf("small", keys))
+				p.Expect(t, "small "+hitText(1))
+			}
+		}
+		require.Equal(t, want, gate.Held.Load(), "%d workers", workers)
+		close(gate.Open)
+		for _, p := range peers {
+			for range each {
+				p.Reply(t)
+			}
+		}
+		require.Zero(t, server.Stat().InFlight)
+	}
+}
+
+// TestOneConnectionOfLargeRequests has a connection send large lookups that hang: it keeps
+// fewer workers busy than small ones may, so that its own small lookups are answered.
+func TestOneConnectionOfLargeRequests(t *testing.T) {
+	keys := oneBlock("here")
+	store, gate := holdOthers(t, keys)
+	server := startRemote(t, store, sizes(32, 1024), Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	const sent = 40
+	for i := range sent {
+		p.Send(t, lookupOf(fmt.Sprint(i), threeBlocks(fmt.Sprintf("g%d.", i))))
+	}
+	lookuptest.Eventually(t, "some run", func() bool { return server.Stat().InFlight == sent && gate.Held.Load() == 24 })
+	p.Send(t, lookupOf("small", keys))
+	p.Expect(t, "small "+hitText(1))
+	require.EqualValues(t, 24, gate.Held.Load())
+	close(gate.Open)
+	for range sent {
+		p.Reply(t)
+	}
+}
+
+// TestLargeRequestsLeaveQueue fills the queue with large lookups: a quarter of it is left to
+// small ones.
+func TestLargeRequestsLeaveQueue(t *testing.T) {
+	n := &callRecorder{gate: lookuptest.NewGate()}
+	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1, 8), Limits{})
+	busy := lookuptest.DialPeer(t, server.Addrs()[0])
+	busy.Send(t, lookupOf("", oneBlock("b")))
+	lookuptest.Eventually(t, "the worker is busy", func() bool { return n.gate.Held.Load() == 1 })
+	check := func(connection string, keys func(string) []byte, want int64) {
+		p, before := lookuptest.DialPeer(t, server.Addrs()[0]), server.Stat()
+		const sent = 6
+		for i := range sent {
+			p.Send(t, lookupOf(fmt.Sprint(i), keys(fmt.Sprintf("%s%d.", connection, i))))
+		}
+		lookuptest.Eventually(t, fmt.Sprintf("%d of connection %s wait, and the others are answered", want, connection), func() bool {
+			now := server.Stat()
+			return now.InFlight-before.InFlight == want && now.BackendRejected-before.BackendRejected == sent-want
+		})
+	}
+	for i, want := range []int64{3, 2, 1, 0} { // of 6, 3 and 1 that are left
+		check(fmt.Sprint("l", i), threeBlocks, want)
+	}
+	for i, want := range []int64{1, 1, 0} { // of the other 2
+		check(fmt.Sprint("s", i), oneBlock, want)
+	}
+	close(n.gate.Open)
+}
+
+// TestSizesTakeTurns has one worker serve small and large lookups that wait.
+func TestSizesTakeTurns(t *testing.T) {
+	n := &callRecorder{gate: lookuptest.NewGate()}
+	server := startRemote(t, &lookuptest.KeyStore{Before: n.before}, sizes(1, 100), Limits{})
+	var peers []*lookuptest.Peer
+	for i, keys := range [][]byte{oneBlock("b"), threeBlocks("l1."), threeBlocks("l2."), oneBlock("s1."), oneBlock("s2."), oneBlock("s3.")} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, lookupOf("", keys))
+		lookuptest.Eventually(t, "it has come", func() bool { return server.Stat().InFlight == int64(i)+1 && n.gate.Held.Load() == 1 })
+		peers = append(peers, p)
+	}
+	close(n.gate.Open)
+	for _, p := range peers {
+		p.Reply(t)
+	}
+	want := []string{named("b"), named("l1."), named("s1."), named("l2."), named("s2."), named("s3.")}
+	require.Equal(t, want, n.list())
+}
+
+// TestResetsLeaveWorkers has resets of many connections hang: a store of few hashes has a
+// worker.
+func TestResetsLeaveWorkers(t *testing.T) {
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "reset", "")
+	cfg := sizes(8, 100)
+	cfg.WriteWorkers = 4
+	server := startRemote(t, store, cfg, Limits{})
+	var peers []*lookuptest.Peer
+	for range 6 {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, plainOf("", netproto.TagReset))
+		peers = append(peers, p)
+	}
+	lookuptest.Eventually(t, "some run", func() bool { return server.Stat().InFlight == 6 && gate.Held.Load() == 3 })
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, storeOf("", netproto.TagStore, oneBlock("s")))
+	p.Expect(t, "01")
+	require.EqualValues(t, 3, gate.Held.Load())
+	close(gate.Open)
+	for _, p := range peers {
+		p.Reply(t)
+	}
 }

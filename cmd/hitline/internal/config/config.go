@@ -38,6 +38,8 @@ type Limits struct {
 	MaxConnections   int      `yaml:"max_connections"`
 	MaxInFlight      int      `yaml:"max_in_flight"` // requests of one connection
 	MaxUnsent        Size     `yaml:"max_unsent"`    // bytes of replies of one connection
+	MaxMemory        Size     `yaml:"max_memory"`    // bytes of unread replies and unfinished requests; 0: by the machine
+	WriteTimeout     Duration `yaml:"write_timeout"` // in which a client takes none of its replies
 	HandshakeTimeout Duration `yaml:"handshake_timeout"`
 	MessageTimeout   Duration `yaml:"message_timeout"` // a message begun and not finished
 	IdleTimeout      Duration `yaml:"idle_timeout"`    // 0: off
@@ -68,6 +70,7 @@ func Default() Config {
 			MaxConnections:   4096,
 			MaxInFlight:      1024,
 			MaxUnsent:        1 << 20,
+			WriteTimeout:     Duration(30 * time.Second),
 			HandshakeTimeout: Duration(10 * time.Second),
 			MessageTimeout:   Duration(60 * time.Second),
 		},

@@ -56,6 +56,7 @@ func (c *Config) checkNumbers() error {
 		{"limits.max_connections", int64(l.MaxConnections), 1, maxInt},
 		{"limits.max_in_flight", int64(l.MaxInFlight), 1, maxInt},
 		{"limits.max_unsent", int64(l.MaxUnsent), 1, maxInt},
+		{"limits.max_memory", int64(l.MaxMemory), 0, maxInt},
 	})
 }
 
@@ -86,6 +87,7 @@ func (c *Config) checkTimeouts() error {
 	}{
 		{"limits.handshake_timeout", c.Limits.HandshakeTimeout},
 		{"limits.message_timeout", c.Limits.MessageTimeout},
+		{"limits.write_timeout", c.Limits.WriteTimeout},
 	} {
 		if t.value == 0 {
 			return c.wrong(t.path, "0 would let a client hold a connection for ever; must be more")

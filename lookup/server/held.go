@@ -1,0 +1,105 @@
+package server
+
+import (
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+)
+
+// What a connection holds is charged to the account of the server: replies that the peer has
+// not read, bytes that wait for a turn, and what an unfinished request has grown. If the
+// account is over its bound, or all connections together hold more than their part of it, the
+// connections that hold most are closed.
+
+// updateHeld charges what the connection holds now.
+func (s *session) updateHeld() {
+	held := s.unsent.Load() + int64(s.reader.Held()+s.handler.held())
+	if s.backlog != nil {
+		held += int64(cap(s.backlog.B))
+	}
+	grown := held - s.held.Load()
+	if grown == 0 {
+		return
+	}
+	s.held.Store(held)
+	all := s.server.held.Add(grown)
+	if within := s.server.memory.Charge(grown); grown > 0 && (!within || all > s.server.maxHeld) {
+		s.server.closeLargest()
+	}
+}
+
+// freeHeld gives back what was charged. The connection is closed.
+func (s *session) freeHeld() {
+	n := s.held.Swap(0)
+	s.server.held.Add(-n)
+	s.server.memory.Free(n)
+}
+
+// closeLargest closes connections, those that hold most first, until the account is within its
+// bound. Their memory is free once their event loops have closed them.
+func (s *Server) closeLargest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bytes, maxBytes, _ := s.memory.Usage()
+	over := s.held.Load() - s.maxHeld
+	if maxBytes > 0 {
+		over = max(over, bytes-maxBytes)
+	}
+	for ses := range s.sessions {
+		if closeReason(ses.reason.Load()) == closedMemory {
+			over -= ses.held.Load()
+		}
+	}
+	for over > 0 {
+		largest := s.largestLocked()
+		if largest == nil {
+			return
+		}
+		over -= largest.held.Load()
+		largest.reason.Store(uint32(closedMemory))
+		s.memory.Refuse()
+		_ = s.sessions[largest].Close() // it is being closed already
+	}
+}
+
+// largestLocked returns the connection that holds most and is not being closed, nil if none
+// holds anything. Server.mu is held.
+func (s *Server) largestLocked() (largest *session) {
+	most := int64(0)
+	for ses := range s.sessions {
+		if n := ses.held.Load(); n > most && closeReason(ses.reason.Load()) == closedByPeer {
+			largest, most = ses, n
+		}
+	}
+	return largest
+}
+
+// updateUnsent sets unsent and returns it. It sets unsentSince anew when the peer has taken some.
+func (s *session) updateUnsent() int {
+	n := s.conn.OutboundBuffered()
+	taken := s.written - int64(n)
+	if int64(n) == s.unsent.Load() && taken == s.taken {
+		return n
+	}
+	switch {
+	case n == 0:
+		s.unsentSince.Store(0)
+	case taken > s.taken || s.unsentSince.Load() == 0:
+		s.unsentSince.Store(monotime.Now())
+	}
+	s.taken = taken
+	s.unsent.Store(int64(n))
+	return n
+}
+
+// maxHeldOf returns the bound of what connections hold. Over a store the account also has the
+// hashes and keys of calls, and is larger than that.
+func maxHeldOf(memory *lookup.MemoryAccount, overStore bool) int64 {
+	most := DefaultLimits().MaxMemory
+	if _, bound, _ := memory.Usage(); bound > 0 {
+		if !overStore {
+			return bound
+		}
+		most = min(bound, max(most, bound/4))
+	}
+	return most
+}

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/netproto"
+)
+
+// A turn of a connection ends when its share of work is spent, in the middle of a request too.
+// What is left waits in the session's backlog for the next turn, behind the other connections
+// of the event loop. So a peer delays others by its turns and not by what it sends.
+//
+// Work is counted, not timed: a unit is about the cost of comparing one hash, 2 to 3
+// nanoseconds on a current processor.
+
+const (
+	// turnShare is the work of a turn: 100 to 200 microseconds. A lookup of 64 hashes takes
+	// about 300 units, so turns of usual requests end with their bytes.
+	turnShare = 1 << 16
+	// bytesPerUnit is how many bytes are received, or written into a reply, at the cost of a
+	// unit.
+	bytesPerUnit = 8
+	// requestWork is the work of a request, beside that of its hashes and its reply.
+	requestWork = 100
+	// refusalWork is the work of refusing a request: the error is formatted and counted.
+	refusalWork = 400
+	// loggedRefusalWork is refusalWork if each refusal is logged.
+	loggedRefusalWork = 3000
+)
+
+// workOf returns the work of a request that does not depend on its hashes.
+func workOf(tag netproto.Tag) int {
+	switch tag {
+	case netproto.TagStat:
+		return 20_000 // all counters in JSON: some 40 microseconds
+	case netproto.TagReset:
+		return 10_000 // a new table: some 20 microseconds
+	case netproto.TagExplain:
+		return 2000 // JSON
+	case netproto.TagPool:
+		return turnShare // the rules of a pool: 20 microseconds to some milliseconds
+	}
+	return requestWork
+}
+
+// refusalWorkOf returns the work of refusing a request, given where that is logged.
+func refusalWorkOf(log *slog.Logger) int {
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		return loggedRefusalWork
+	}
+	return refusalWork
+}
+
+// beginTurn begins a turn with a full share.
+func (s *session) beginTurn() { s.turnStart, s.work = time.Now(), turnShare }
+
+// maxBacklog bounds the backlog of a connection, in bytes. One read is at most readBuffer, and
+// then reading is paused; an event that was under way may bring another read. Where reading
+// cannot be paused, the backlog is served at once from here on.
+const maxBacklog = 4 * readBuffer
+
+// wait keeps rest, the bytes that the turn has left, for the next turn, and pauses the reading
+// of further ones. rest may be empty: then a request has not ended.
+func (s *session) wait(rest []byte) error {
+	s.backlog, s.served = bufpool.Get(), 0
+	s.waiting.Store(true)
+	s.server.turnsCut.Add(1)
+	return s.addBacklog(rest)
+}
+
+// addBacklog adds bytes to the backlog and queues the session for its next turn.
+func (s *session) addBacklog(p []byte) error {
+	s.backlog.B = append(s.backlog.B, p...)
+	s.updateHeld()
+	s.pauseReading(true)
+	if s.queue != nil && len(s.backlog.B)-s.served <= maxBacklog {
+		s.queue.push(s)
+		return nil
+	}
+	for s.waiting.Load() {
+		if err := s.takeTurn(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeTurn serves the backlog for one turn. It returns an error if the connection must be
+// closed. Afterwards waiting says whether there is more to do.
+func (s *session) takeTurn() error {
+	s.beginTurn()
+	n, err := s.feed(s.backlog.B[s.served:])
+	if s.served += n; err != nil {
+		s.dropBacklog()
+		return err
+	}
+	if s.served < len(s.backlog.B) || s.ending {
+		if s.conn.OutboundBuffered() > 0 {
+			s.pauseReading(true) // gnet has restarted it to learn when the peer reads
+		}
+		return nil
+	}
+	s.dropBacklog()
+	s.updateHeld()
+	s.pauseReading(false)
+	return nil
+}
+
+// dropBacklog releases the backlog.
+func (s *session) dropBacklog() {
+	s.waiting.Store(false)
+	if s.backlog != nil {
+		s.backlog.Release()
+		s.backlog = nil
+	}
+}
+
+// pauseReading stops or restarts the reading of further bytes.
+func (s *session) pauseReading(on bool) {
+	if s.pause != nil {
+		s.pause(on)
+	}
+}
