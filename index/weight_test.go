@@ -133,14 +133,14 @@ var fragments = map[string]bool{
 // may evict two entries a key, and makes bounded work. The bounds are the same for a small
 // index and a large one.
 func TestOneMessageEvictsWhatItWeighs(t *testing.T) {
-	rounds := 20_000
+	rounds, sizes := 20_000, []int64{4 << 20, 24 << 20}
 	if raceEnabled || testing.Short() {
-		rounds = 2000
+		rounds, sizes = 2000, sizes[:1]
 	}
 	for name, send := range messages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, size := range []int64{4 << 20, 24 << 20} {
+			for _, size := range sizes {
 				x, rng, known := fullIndex(t, size, 1<<20)
 				mostWork, few, keys := 0, 0, 0
 				full, spans, bound := x.Stats().Evicted, len(x.spans), x.maxBytes
