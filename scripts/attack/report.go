@@ -104,6 +104,12 @@ func printTable(w io.Writer, rows []rowResult, manyBinaries bool) error {
 			name += " " + r.Binary
 		}
 		fmt.Fprintf(w, "  %s: %s\n", name, r.Sent)
+		if r.Died != "" {
+			fmt.Fprintf(w, "    a server died: %s\n", r.Died)
+		}
+		if r.Error != "" {
+			fmt.Fprintf(w, "    the attack was not complete: %s\n", r.Error)
+		}
 	}
 	return nil
 }
@@ -118,10 +124,10 @@ func (r *rowResult) faults() string {
 		text = append(text, fmt.Sprintf("%d unanswered", r.Unheard))
 	}
 	if r.Died != "" {
-		text = append(text, "SERVER DIED: "+r.Died)
+		text = append(text, "SERVER DIED")
 	}
 	if r.Error != "" {
-		text = append(text, "not complete: "+r.Error)
+		text = append(text, "NOT COMPLETE")
 	}
 	return strings.Join(text, ", ")
 }
