@@ -47,6 +47,10 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, c.number, keys, hashLen)
 }
 
+// Work returns the work of a store since it began, in units of comparing one hash. That of an
+// evict is not counted.
+func (c *Change) Work() int { return c.writer.Work() }
+
 // End ends the change. before is the key in front of a store's first, empty if unknown.
 // It is only borrowed.
 func (c *Change) End(before []byte) {

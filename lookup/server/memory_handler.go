@@ -90,8 +90,8 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (taken int
 const (
 	// changePiece is how many keys are stored or evicted between two looks at the work.
 	changePiece = 128
-	// changeWork is the work of storing or evicting a key.
-	changeWork = 100
+	// changeWork is the least work of storing or evicting a key.
+	changeWork = 60
 )
 
 // changeSome stores or evicts the next keys, within the work that is left. It returns how many
@@ -99,8 +99,9 @@ const (
 func (h *memoryHandler) changeSome(keys []byte, hashLen int) (taken int) {
 	for s := h.session; taken < len(keys) && s.work > 0 && h.err == nil; {
 		n := min(len(keys)-taken, changePiece*hashLen)
+		worked := h.change.Work()
 		h.err = h.change.Add(keys[taken:taken+n], hashLen)
-		s.work -= n / hashLen * changeWork
+		s.work -= max(h.change.Work()-worked, n/hashLen*changeWork)
 		taken += n
 	}
 	return taken

@@ -40,7 +40,8 @@ func (r *requests) End(q *netproto.Request)   { r.list = append(r.list, *q) }
 func (r *requests) Dropped(*netproto.Request) { r.dropped++ }
 func (r *requests) Control(out []byte)        { r.control = append(r.control, bytes.Clone(out)) }
 func (r *requests) feed(b []byte) (left error) {
-	return netproto.NewReader(netproto.Limits{}, 0).Feed(b, r)
+	_, left = netproto.NewReader(netproto.Limits{}, 0).Feed(b, r)
+	return left
 }
 func parse(t *testing.T, b []byte) (r requests) { require.NoError(t, r.feed(b)); return r }
 
