@@ -253,7 +253,7 @@ func answerAll(conn net.Conn, reply []byte) {
 			return
 		}
 		var r requests
-		if reader.Feed(buf[:n], &r) != nil {
+		if _, err := reader.Feed(buf[:n], &r); err != nil {
 			return
 		}
 		for range r.list {
