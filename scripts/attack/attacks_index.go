@@ -13,7 +13,7 @@ import (
 // indexAttacks make the index work.
 func indexAttacks() []attack {
 	rows := []attack{
-		{name: "anchors-1", help: "1 request of 49 KB by 4,096 anchors, over a chain of 1,048,576 blocks that was stored in pieces of 64",
+		{name: "anchors-1", help: "1 request of 147 KB by 4,096 anchors, over a chain of 1,048,576 blocks that was stored in pieces of 64",
 			prepare: anchorsOver(1, 64, true)},
 		{name: "anchors-32", help: "32 connections send such a request at once", prepare: anchorsOver(32, 64, true)},
 		{name: "anchors-pieces", help: "32 connections send such a request at once; the chain was stored in pieces of 32",
@@ -51,7 +51,7 @@ func tpRanks(n int) (ranks []netproto.GroupRank) {
 // the links before.
 func anchorsOver(conns, piece int, confirmed bool) func(a *attacker) (func() error, error) {
 	return func(a *attacker) (func() error, error) {
-		const hashLen, blocks = 8, 1 << 20
+		const hashLen, blocks = 32, 1 << 20
 		chain, other := randomBytes("chain", blocks*hashLen), randomBytes("other chain", blocks*hashLen)
 		err := a.storeAll(func(yield func([]byte) bool) {
 			for from := 0; from < blocks; from += piece {
