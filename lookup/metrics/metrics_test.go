@@ -159,7 +159,7 @@ func TestServer(t *testing.T) {
 		"stored_total": 60, "evicted_total": 1, "stores_refused_total": 0,
 		"index_entries": 59, "index_max_entries": 1000, "index_max_bytes": 64 << 20,
 		"ready": 1, "connections": 1, "max_connections": 20, "requests_failed_total": 1, "requests_in_flight": 0,
-		"memory_bytes": 0, "max_memory_bytes": 128 << 20, "memory_refused_total": 0, "turns_cut_total": 0, "turn_share": 65536,
+		"memory_bytes": 0, "max_memory_bytes": 128 << 20, "memory_refused_total": 0, "turns_cut_total": 0, "turn_share": 32768,
 		"messages_dropped_total": 0, "commands_ignored_total": 0, "accept_errors_total": 0,
 		`connections_closed_total{reason="bad_first_byte"}`: 1, `connections_closed_total{reason="slow_reader"}`: 0,
 		"lookup_duration_seconds_count": 4, `lookup_duration_seconds_bucket{le="+Inf"}`: 4,

@@ -16,9 +16,9 @@ import (
 // nanoseconds on a current processor.
 
 const (
-	// turnShare is the work of a turn: 100 to 200 microseconds. A lookup of 64 hashes takes
+	// turnShare is the work of a turn: 50 to 100 microseconds. A lookup of 64 hashes takes
 	// about 300 units, so turns of usual requests end with their bytes.
-	turnShare = 1 << 16
+	turnShare = 1 << 15
 	// bytesPerUnit is how many bytes are received, or written into a reply, at the cost of a
 	// unit.
 	bytesPerUnit = 8
