@@ -79,11 +79,10 @@ func (c *Coordinator) ExplainSome(p, onAnyRank *Presence, numTokens int64, s *Sc
 		if tokenLen > 0 {
 			err = c.explainGroup(&end, p, onAnyRank, tokenLen, &s.steps)
 		}
-		switch err {
-		case nil:
-		case errSuspended:
+		switch {
+		case errors.Is(err, errSuspended):
 			return ends, false, nil
-		default:
+		case err != nil:
 			return nil, true, err
 		}
 		ends = append(ends, end)

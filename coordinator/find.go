@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -75,7 +76,7 @@ func (c *Coordinator) findHit(p *Presence, maxLength int64, applyEagle bool, s *
 	default:
 		hit, err = c.findCommon(p, maxLength, applyEagle, s)
 	}
-	s.search.active = err == errSuspended //nolint:errorlint // it is never wrapped
+	s.search.active = errors.Is(err, errSuspended)
 	return hit, err
 }
 

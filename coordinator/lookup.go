@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -130,7 +131,7 @@ func (c *Coordinator) AnswerSome(p *Presence, numTokens int64, s *Scratch, work 
 	if err != nil || !c.hasKeys(tokenLen, p.NumHashes) {
 		return Hit{}, true, err
 	}
-	if hit, err = c.answer(p, tokenLen, numTokens, s); err == errSuspended { //nolint:errorlint // it is never wrapped
+	if hit, err = c.answer(p, tokenLen, numTokens, s); errors.Is(err, errSuspended) {
 		return Hit{}, false, nil
 	}
 	return hit, true, err
