@@ -387,7 +387,7 @@ func (q *Query) Release() {
 
 // Held returns the bytes of memory that an unfinished lookup holds.
 func (q *Query) Held() int {
-	n := 32*cap(q.rankSums.partial) + cap(q.unchecked.keys) + 8*cap(q.unchecked.blocks)
+	n := 32*cap(q.rankSums.partial) + 4*cap(q.rankSums.table) + cap(q.unchecked.keys) + 8*cap(q.unchecked.blocks)
 	for g, w := range q.words {
 		if w != nil {
 			n += 8 * (cap(w.W) + cap(q.partly.Bits[g]))

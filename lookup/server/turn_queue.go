@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,11 +41,20 @@ func (s *Server) startTurnQueues() error {
 
 // startTurnQueue gives the next event loop its queue: OnOpen adds it to Server.loops.
 func (s *Server) startTurnQueue() error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	syscall.ForkLock.RLock() // not every system can open sockets that a child does not inherit
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return err
 	}
 	q := &turnQueue{signal: fds[1]}
+	if err := unix.SetNonblock(q.signal, true); err != nil {
+		return err
+	}
 	s.turnQueues = append(s.turnQueues, q)
 	file := os.NewFile(uintptr(fds[0]), "turns")
 	defer func() { _ = file.Close() }() // FileConn duplicates it
