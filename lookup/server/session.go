@@ -259,20 +259,30 @@ func (s *session) End(q *netproto.Request) {
 	if !s.ending {
 		s.updateBegan()
 		s.work -= workOf(q.Tag)
+		if q.Tag == netproto.TagPool && s.queue != nil {
+			s.unend() // until a turn from the queue
+			return
+		}
 	}
 	s.ending = false
 	if s.sendErr != nil {
 		s.handler.releaseRequest()
 	} else {
 		before := len(s.out.B)
-		if s.ending = !s.handler.end(q); s.ending {
-			s.reader.Unend()
+		if !s.handler.end(q) {
+			s.unend()
 			return
 		}
 		s.work -= max(len(s.out.B)-before, 0) / bytesPerUnit
 	}
 	s.messageEnded = true
 	s.pauseIfSpent()
+}
+
+// unend ends the turn inside of End, which is called again in the next one.
+func (s *session) unend() {
+	s.ending = true
+	s.reader.Unend()
 }
 
 // Dropped implements netproto.Handler.

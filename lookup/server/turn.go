@@ -40,7 +40,9 @@ func workOf(tag netproto.Tag) int {
 	case netproto.TagExplain:
 		return 2000 // JSON
 	case netproto.TagPool:
-		return turnShare // the rules of a pool: 20 microseconds to some milliseconds
+		// The rules of a pool: 100 microseconds, some milliseconds for thousands of ranks. It is
+		// served in a turn from the queue, so that others are served between any two.
+		return turnShare
 	}
 	return requestWork
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -270,4 +271,25 @@ func TestReadingIsPaused(t *testing.T) {
 	require.Positive(t, server.turnsCut.Load())
 	require.Less(t, most, int64(4*readBuffer), "of 2 MiB")
 	require.Zero(t, server.held.Load())
+}
+
+// TestPoolRequestsWait checks that a pool request, which may take milliseconds, is served in a
+// turn from the queue alone: one for each round of the event loop.
+func TestPoolRequestsWait(t *testing.T) {
+	server := serverOf(t, lookuptest.Blocks16)
+	queue := &turnQueue{signal: -1}
+	text, err := json.Marshal(lookuptest.Blocks16)
+	require.NoError(t, err)
+	got := make([]allReplies, 2)
+	for i := range got {
+		ses := newSession(server, &got[i], nil)
+		ses.queue = queue
+		require.NoError(t, ses.receive(bytes.Repeat(lookuptest.Encode([]byte("pool"), text), 2)))
+		require.Zero(t, got[i].Len())
+	}
+	for turn, want := range [][2]int{{1, 0}, {1, 1}, {2, 1}, {2, 2}} {
+		server.handleTurn(queue)
+		require.Equal(t, want, [2]int{got[0].count(t), got[1].count(t)}, "turn %d", turn)
+	}
+	require.Empty(t, queue.sessions)
 }
