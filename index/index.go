@@ -218,7 +218,7 @@ func (x *Index) useHashLen(hashLen int) error {
 }
 
 func (x *Index) otherHashLen(hashLen int) error {
-	return fmt.Errorf("%w: the index holds hashes of %d bytes, not %d", ErrOtherHashLen, x.hashLen, hashLen)
+	return fmt.Errorf("%w: the index holds hashes of %d bytes, not %d; all clients need one hash function", ErrOtherHashLen, x.hashLen, hashLen)
 }
 
 // Stats are the counters of an index. Sums count since it was made.

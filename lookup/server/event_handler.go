@@ -56,13 +56,16 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 		ses.dropBacklog()
 	}
 	ses.handler.close()
+	reason := closeReason(ses.reason.Load())
+	switch limit := s.limitError(ses, reason); {
+	case ses.cause != nil:
+		err = ses.cause
+	case limit != nil:
+		err = limit
+	}
 	ses.freeHeld()
 	s.pools.move(ses.pool, nil)
-	reason := closeReason(ses.reason.Load())
 	s.closed[reason].Add(1)
-	if ses.cause != nil {
-		err = ses.cause
-	}
 	s.peers.connectionClosed(reason, ses.peer, err)
 	return gnet.None
 }

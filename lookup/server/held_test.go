@@ -1,6 +1,8 @@
 package server
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/panjf2000/gnet/v2"
@@ -119,7 +121,8 @@ func TestUnsentSince(t *testing.T) {
 
 // TestWriteTimeout has a peer over a real socket read nothing.
 func TestWriteTimeout(t *testing.T) {
-	server := startServer(t, blocks16, Limits{MaxUnsent: 64 << 20, MaxMemory: 64 << 20, WriteTimeout: 1})
+	log, logger := lookuptest.NewLog(slog.LevelInfo)
+	server := startLogging(t, blocks16, Limits{MaxUnsent: 64 << 20, MaxMemory: 64 << 20, WriteTimeout: 1}, logger)
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	msg := ping(netproto.MaxPing)
 	for range 32 << 20 / len(msg) { // more than the kernel keeps
@@ -130,6 +133,10 @@ func TestWriteTimeout(t *testing.T) {
 	other := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.Equal(t, [][]byte{{1}}, other.Ask(t, []byte("ping")))
 	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedWriteTimeout].Load() == 1 })
+	lookuptest.Eventually(t, "logged", func() bool {
+		lines := log.Take()
+		return len(lines) == 1 && strings.HasSuffix(lines[0], `error="no reply was read for limits.write_timeout (1ns)"`)
+	})
 	require.Equal(t, [][]byte{{1}}, other.Ask(t, []byte("ping")))
 	require.Zero(t, server.held.Load())
 }

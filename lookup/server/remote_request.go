@@ -65,7 +65,7 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 	}
 	hashes = hashes[:min(len(hashes), r.neededBytes-len(r.hashes.B))]
 	if !server.backend.Reserve(len(hashes), r.neededBytes) {
-		r.reject(fmt.Errorf("%w: there is no memory for more hashes", errBusy))
+		r.reject(fmt.Errorf("%w: there is no memory for more hashes, see limits.max_memory", errBusy))
 		r.release()
 		return false
 	}

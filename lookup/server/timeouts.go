@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/hitline/hitline/lookup/internal/monotime"
@@ -29,6 +30,25 @@ func (s *Server) closeOverdue() {
 			s.cfg.Logger.Warn("cannot close a connection", "reason", reason, "error", err)
 		}
 	}
+}
+
+// limitError returns which limit the peer of a closed connection has passed, for the log. It
+// returns nil if the reason is no limit, or has an error of its own.
+func (s *Server) limitError(ses *session, reason closeReason) error {
+	limits := s.cfg.Limits
+	switch reason {
+	case closedMemory:
+		return fmt.Errorf("limits.max_memory is used up (connections may hold %d bytes of it); this one held %d", s.maxHeld, ses.held.Load())
+	case closedSlowReader:
+		return fmt.Errorf("more than limits.max_unsent (%d bytes) of replies are not read", limits.MaxUnsent)
+	case closedWriteTimeout:
+		return fmt.Errorf("no reply was read for limits.write_timeout (%v)", limits.WriteTimeout)
+	case closedMessageTimeout:
+		return fmt.Errorf("a request did not end within limits.message_timeout (%v)", limits.MessageTimeout)
+	case closedHandshakeTimeout:
+		return fmt.Errorf("a handshake did not end within limits.handshake_timeout (%v)", limits.HandshakeTimeout)
+	}
+	return nil
 }
 
 // overdue returns the timeout that a session has passed, closedByPeer if it has passed none.

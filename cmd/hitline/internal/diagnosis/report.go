@@ -37,6 +37,8 @@ type PromptHit struct {
 type Findings struct {
 	Notes    []string `json:"notes,omitempty"`    // need no change
 	Problems []string `json:"problems,omitempty"` // each says what is wrong and what to do
+
+	badReply bool // a problem is that the store's keys could not be looked at
 }
 
 func (f *Findings) addNote(format string, args ...any) {

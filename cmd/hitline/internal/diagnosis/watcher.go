@@ -138,7 +138,11 @@ func (w *Watcher) run(ctx context.Context) {
 }
 
 func (w *Watcher) logProblems(f Findings) {
-	w.logger.Warn("the configured pool is not that of the blocks in the store: hits are missed, or wrong",
+	message := "the configured pool is not that of the blocks in the store: hits are missed, or wrong"
+	if f.badReply && len(f.Problems) == 1 {
+		message = "the configured pool is not compared with the blocks in the store"
+	}
+	w.logger.Warn(message,
 		"backend", w.store.Backend, "problem", strings.Join(f.Problems, "; "), "help", "hitline doctor")
 }
 
