@@ -41,7 +41,7 @@ type RemoteConfig struct {
 	// count: they are made in calls of 16,384 keys.
 	MaxKeyBytes int64
 	// Memory, if set, counts the hashes, and the keys and answers of calls, beside what it
-	// counts of others. If it refuses more, a request does not wait: a lookup is answered 0
+	// counts of others. MaxBytes is then at most 3/16 of its bound, and MaxKeyBytes 10/16. If it refuses more, a request does not wait: a lookup is answered 0
 	// and any other request refused, and BackendRejected counts it.
 	Memory *MemoryAccount
 	// Watch, if set, is called after each lookup over the backend, also one that is
@@ -72,6 +72,10 @@ const (
 	DefaultMaxKeyBytes = 1 << 30
 )
 
+// The parts in sixteenths of RemoteConfig.Memory that the hashes and the keys of all requests
+// take at most. The rest is for what connections hold: none of the three can fill the account.
+const hashShare, keyShare = 3, 10
+
 // withDefaults replaces zero fields by their defaults.
 func (c RemoteConfig) withDefaults() RemoteConfig {
 	for _, f := range []struct {
@@ -95,6 +99,9 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	}
 	if c.MaxKeyBytes <= 0 {
 		c.MaxKeyBytes = DefaultMaxKeyBytes
+	}
+	if _, most, _ := c.Memory.Usage(); most > 0 {
+		c.MaxBytes, c.MaxKeyBytes = min(c.MaxBytes, most*hashShare/16), min(c.MaxKeyBytes, most*keyShare/16)
 	}
 	return c
 }

@@ -2,10 +2,10 @@ package lookup
 
 import "sync/atomic"
 
-// A small request needs at most MaxBytes/smallRequestPart bytes of hashes: by default 64 KiB,
-// which is 2,048 hashes of 32 bytes. The quarter of MaxBytes that larger requests leave then
-// takes 1,024 of the largest small ones, as many as Queue.
-const smallRequestPart = 4096
+// smallRequest is how many bytes of hashes a small request needs at most: 2,048 hashes of 32
+// bytes. The quarter of MaxBytes that larger requests leave takes by default 1,024 of the largest
+// small ones, as many as Queue.
+const smallRequest = 64 << 10
 
 // hashMemory is the memory of the hashes of all requests, in bytes.
 type hashMemory struct {
@@ -17,7 +17,7 @@ type hashMemory struct {
 // requests have a part of MaxBytes, of the workers and of the processors that larger ones do
 // not use.
 func (b *SharedBackend) IsSmall(neededBytes int) bool {
-	return int64(neededBytes) <= b.cfg.MaxBytes/smallRequestPart
+	return neededBytes <= smallRequest
 }
 
 // Reserve adds n bytes of hashes to those held. They belong to a request that needs

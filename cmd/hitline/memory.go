@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"runtime/debug"
+
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
@@ -12,24 +15,47 @@ import (
 // requests.
 const leastMemory = 16 << 20
 
+// storeMemory is the default bound over a store: hashes and keys then have their own default
+// bounds, and connections 200 MiB.
+const storeMemory = lookup.DefaultMaxKeyBytes / 10 * 16
+
 // memoryAccount returns the account of what peers make the server hold. Its bound is
-// limits.max_memory. If that is 0, it is what connections may hold, and over a store what its
-// requests may hold beside it; but at most half of what the machine or the container has
-// beside the memory index.
+// limits.max_memory. If that is 0, it is that of connections, over a store storeMemory; but at
+// most half of what the machine or the container has beside the memory index.
 func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount {
 	if most := int64(cfg.Limits.MaxMemory); most > 0 {
 		return lookup.NewMemoryAccount(most)
 	}
-	most, index := server.DefaultLimits().MaxMemory, int64(0)
+	most := server.DefaultLimits().MaxMemory
 	if store != nil {
-		most += lookup.DefaultMaxBytes + lookup.DefaultMaxKeyBytes
-	} else {
-		index = int64(cfg.Backend.Memory.MaxBytes)
+		most = storeMemory
 	}
 	if total := machineMemory(); total > 0 {
-		most = min(most, max((total-index)/2, leastMemory))
+		most = min(most, max((total-indexMemory(cfg, store))/2, leastMemory))
 	}
 	return lookup.NewMemoryAccount(most)
+}
+
+// indexMemory returns the bound of the memory index in bytes, 0 over a store.
+func indexMemory(cfg *config.Config, store *remoteStore) int64 {
+	if store != nil {
+		return 0
+	}
+	return int64(cfg.Backend.Memory.MaxBytes)
+}
+
+// leastGoMemory is the least soft limit of Go's memory, in bytes.
+const leastGoMemory = 64 << 20
+
+// limitGoMemory sets the soft limit of Go's memory in a container that has a limit, unless
+// GOMEMLIMIT does: to nine tenths, less the memory index, whose large pieces are not Go's. Without
+// it, garbage may take as much memory as what is held.
+func limitGoMemory(cfg *config.Config, store *remoteStore) {
+	limit, err := memlimit.FromCgroup()
+	if err != nil || os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	debug.SetMemoryLimit(max(int64(limit)/10*9-indexMemory(cfg, store), leastGoMemory))
 }
 
 // machineMemory returns the bytes of memory that the process may use, by its container or the

@@ -218,6 +218,7 @@ func (r *running) run(ctx context.Context) error {
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 
+	limitGoMemory(r.cfg, r.store)
 	sc := serverConfig(r.cfg, r.logger)
 	sc.Memory = r.services.memory
 	sc.Pools, sc.AcceptPool, sc.MaxPools, sc.Backend = r.named, r.services.accept(), r.cfg.MaxPools, r.services.shared

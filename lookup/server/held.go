@@ -88,15 +88,15 @@ func (s *session) updateUnsent() int {
 	return n
 }
 
-// maxHeldOf returns the bound of what connections hold. Over a store the account also has the
-// hashes and keys of calls, and is larger than that.
-func maxHeldOf(memory *lookup.MemoryAccount, overStore bool) int64 {
-	most := DefaultLimits().MaxMemory
-	if _, bound, _ := memory.Usage(); bound > 0 {
-		if !overStore {
-			return bound
-		}
-		most = min(bound, max(most, bound/4))
+// maxHeldOf returns the bound of what connections hold. If the account is also that of a store,
+// they have an eighth of it: hashes and keys of calls have the rest, see RemoteConfig.Memory.
+func maxHeldOf(memory *lookup.MemoryAccount, shared bool) int64 {
+	_, most, _ := memory.Usage()
+	switch {
+	case most <= 0:
+		return DefaultLimits().MaxMemory
+	case shared:
+		return most / 8
 	}
 	return most
 }

@@ -127,7 +127,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		cfg.Memory = lookup.NewMemoryAccount(cfg.Limits.MaxMemory)
 	}
 	return &Server{
-		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil),
+		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
 		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
 		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),

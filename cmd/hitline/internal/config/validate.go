@@ -47,6 +47,9 @@ func (c *Config) checkListen() error {
 
 func (c *Config) checkNumbers() error {
 	l := &c.Limits
+	if l.MaxMemory > 0 && l.MaxMemory < leastMemory {
+		return c.wrong("limits.max_memory", "%d is too small, must be at least %d (16MiB), or 0 for the default", int64(l.MaxMemory), int64(leastMemory))
+	}
 	return c.checkRanges([]span{
 		{"loops", int64(c.Loops), 0, maxLoops},
 		{"max_pools", int64(c.MaxPools), 1, maxPools},
@@ -59,6 +62,9 @@ func (c *Config) checkNumbers() error {
 		{"limits.max_memory", int64(l.MaxMemory), 0, maxInt},
 	})
 }
+
+// leastMemory is the least limits.max_memory: some large requests.
+const leastMemory = 16 << 20
 
 // span is a number and its bounds.
 type span struct {

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/lookup"
+)
+
+func TestMemoryAccount(t *testing.T) {
+	bound := func(cfg config.Config, store *remoteStore) int64 {
+		_, most, _ := memoryAccount(&cfg, store).Usage()
+		return most
+	}
+	cfg := config.Default()
+	require.Positive(t, machineMemory())
+	cfg.Backend.Memory.MaxBytes = 2 << 20
+	require.LessOrEqual(t, bound(cfg, nil), int64(128<<20))
+	require.GreaterOrEqual(t, bound(cfg, new(remoteStore)), bound(cfg, nil))
+	cfg.Backend.Memory.MaxBytes = config.Size(machineMemory())
+	require.EqualValues(t, leastMemory, bound(cfg, nil), "nothing is left")
+	cfg.Limits.MaxMemory = 20 << 20
+	require.EqualValues(t, 20<<20, bound(cfg, nil))
+}
+
+// namedStore is a store that nobody asks.
+type namedStore struct{ backend.Backend }
+
+func (namedStore) Name() string { return "named" }
+
+// Hashes, keys and what connections hold have parts of the account that none of the others can
+// use, and by default the parts are what they are without one.
+func TestPartsOfTheAccount(t *testing.T) {
+	for most, want := range map[int64][2]int64{
+		storeMemory: {lookup.DefaultMaxBytes, storeMemory / 16 * 10},
+		128 << 20:   {24 << 20, 80 << 20},
+	} {
+		shared := lookup.NewSharedBackend(namedStore{}, lookup.RemoteConfig{Memory: lookup.NewMemoryAccount(most)}, nil)
+		got := shared.Config()
+		require.Equal(t, want, [2]int64{got.MaxBytes, got.MaxKeyBytes})
+		require.LessOrEqual(t, got.MaxBytes+got.MaxKeyBytes+most/8, most)
+	}
+	require.InDelta(t, lookup.DefaultMaxKeyBytes, storeMemory/16*10, 16)
+}
+
+func TestLimitGoMemory(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	cfg := config.Default()
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	limitGoMemory(&cfg, nil)
+	require.Equal(t, before, debug.SetMemoryLimit(-1), "the user has set it")
+	require.NoError(t, os.Unsetenv("GOMEMLIMIT"))
+	limitGoMemory(&cfg, nil) // of the container, if this test runs in one
+	require.GreaterOrEqual(t, debug.SetMemoryLimit(-1), int64(leastGoMemory))
+}
