@@ -1,7 +1,9 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
@@ -139,4 +141,38 @@ func TestWriteTimeout(t *testing.T) {
 	})
 	require.Equal(t, [][]byte{{1}}, other.Ask(t, []byte("ping")))
 	require.Zero(t, server.held.Load())
+}
+
+// TestNothingIsChargedAfterTheEnd has connections break while the replies of a store's workers
+// are written.
+func TestNothingIsChargedAfterTheEnd(t *testing.T) {
+	slow := lookuptest.Chain("slow", 8, 32)
+	store, g := lookuptest.Filled(t, slow), lookuptest.NewGate()
+	store.Holding(g, "exists", fmt.Sprintf("%x", slow[:32]))
+	server := startRemote(t, store, patient, Limits{})
+	var envelope []byte // a long one, as each waiting request has it
+	for range netproto.MaxEnvelopeFrames {
+		envelope = netproto.AppendFrame(envelope, make([]byte, netproto.MaxAddress), true)
+	}
+	envelope = netproto.AppendFrame(envelope, nil, true)
+	msg := append(netproto.AppendLookup(nil, envelope, uint32(len(slow)/2), 32, len(slow)), slow...)
+	const conns, pings = 10, 1000
+	for range pings {
+		msg = append(msg, netproto.AppendRequest(nil, envelope, netproto.TagPing)...)
+	}
+	for range conns {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		_, err := p.Write(msg)
+		require.NoError(t, err)
+		go func() { // the replies follow the slow lookup's, in many writes
+			_, _ = p.Read(make([]byte, 1))
+			_ = p.Conn.(*net.TCPConn).SetLinger(0)
+			_ = p.Close()
+		}()
+	}
+	lookuptest.Eventually(t, "all requests wait", func() bool { return server.inFlight.Load() == conns*(1+pings) })
+	require.Positive(t, server.held.Load())
+	close(g.Open)
+	lookuptest.Eventually(t, "closed", func() bool { return server.numSessions() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.held.Load() == 0 })
 }

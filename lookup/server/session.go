@@ -139,7 +139,9 @@ func (s *session) handleWake() error {
 	s.out = bufpool.Get()
 	s.handler.handleWake()
 	s.endTurn()
-	s.updateHeld()
+	if s.sendErr == nil { // otherwise OnClose may have given back what was charged
+		s.updateHeld()
+	}
 	return s.sendErr
 }
 
