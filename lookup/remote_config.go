@@ -52,6 +52,8 @@ type RemoteConfig struct {
 	// BreakerPause. Default 5 and 1 s.
 	BreakerFailures int
 	BreakerPause    time.Duration
+
+	smallBytes int64 // of hashes that a small request needs at most
 }
 
 // LookupEvent is a lookup over a backend, and its result.
@@ -100,6 +102,7 @@ func (c RemoteConfig) withDefaults() RemoteConfig {
 	if c.MaxKeyBytes <= 0 {
 		c.MaxKeyBytes = DefaultMaxKeyBytes
 	}
+	c.smallBytes = c.MaxBytes / smallRequestPart
 	if _, most, _ := c.Memory.Usage(); most > 0 {
 		c.MaxBytes, c.MaxKeyBytes = min(c.MaxBytes, most*hashShare/16), min(c.MaxKeyBytes, most*keyShare/16)
 	}

@@ -2,10 +2,10 @@ package lookup
 
 import "sync/atomic"
 
-// smallRequest is how many bytes of hashes a small request needs at most: 2,048 hashes of 32
-// bytes. The quarter of MaxBytes that larger requests leave takes by default 1,024 of the largest
-// small ones, as many as Queue.
-const smallRequest = 64 << 10
+// A small request needs at most a 4,096th of MaxBytes of hashes, as it is configured: by default
+// 64 KiB, which is 2,048 hashes of 32 bytes. The quarter of MaxBytes that larger requests leave
+// then takes 1,024 of the largest small ones, as many as Queue.
+const smallRequestPart = 4096
 
 // hashMemory is the memory of the hashes of all requests, in bytes.
 type hashMemory struct {
@@ -17,7 +17,7 @@ type hashMemory struct {
 // requests have a part of MaxBytes, of the workers and of the processors that larger ones do
 // not use.
 func (b *SharedBackend) IsSmall(neededBytes int) bool {
-	return neededBytes <= smallRequest
+	return int64(neededBytes) <= b.cfg.smallBytes
 }
 
 // Reserve adds n bytes of hashes to those held. They belong to a request that needs

@@ -55,8 +55,10 @@ func TestReserve(t *testing.T) {
 
 // TestReserveAccount has the account refuse hashes that MaxBytes allows.
 func TestReserveAccount(t *testing.T) {
-	account := NewMemoryAccount(1000)
+	account := NewMemoryAccount(16_000)
 	b := NewSharedBackend(&lookuptest.KeyStore{}, RemoteConfig{Memory: account}, nil)
+	require.EqualValues(t, 3000, b.Config().MaxBytes)
+	require.True(t, account.Reserve(15_000)) // by others
 	for _, needed := range []int{600, 1 << 20} {
 		require.True(t, b.Reserve(600, needed))
 		require.False(t, b.Reserve(600, needed))
@@ -65,7 +67,7 @@ func TestReserveAccount(t *testing.T) {
 		require.Zero(t, b.hashes.large.Load())
 	}
 	bytes, _, refused := account.Usage()
-	require.Zero(t, bytes)
+	require.EqualValues(t, 15_000, bytes)
 	require.EqualValues(t, 2, refused)
 }
 

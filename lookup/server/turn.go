@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -105,6 +106,7 @@ func (s *session) takeTurn() error {
 		}
 		return nil
 	}
+	s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
 	s.dropBacklog()
 	s.updateHeld()
 	s.pauseReading(false)

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,7 @@ import (
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -292,4 +294,24 @@ func TestPoolRequestsWait(t *testing.T) {
 		require.Equal(t, want, [2]int{got[0].count(t), got[1].count(t)}, "turn %d", turn)
 	}
 	require.Empty(t, queue.sessions)
+}
+
+// TestIdleBeginsAfterTheLastTurn has a session wait for its turns for longer than IdleTimeout.
+func TestIdleBeginsAfterTheLastTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := serverOf(t, lookuptest.Blocks16)
+		server.cfg.Limits.IdleTimeout = time.Minute
+		ses := newSession(server, new(allReplies), nil)
+		ses.queue = &turnQueue{signal: -1}
+		require.NoError(t, ses.receive(bytes.Repeat(lookuptest.Encode([]byte("stat")), 3)))
+		require.True(t, ses.waiting.Load())
+		time.Sleep(time.Hour)
+		require.Equal(t, closedByPeer, server.overdue(ses, monotime.Now()))
+		for ses.waiting.Load() {
+			server.handleTurn(ses.queue)
+		}
+		require.Equal(t, closedByPeer, server.overdue(ses, monotime.Now()))
+		time.Sleep(time.Minute + 1)
+		require.Equal(t, closedIdleTimeout, server.overdue(ses, monotime.Now()))
+	})
 }
