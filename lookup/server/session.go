@@ -248,7 +248,7 @@ func (s *session) Begin(q *netproto.Request) bool {
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
 	taken, wanted := s.handler.addHashes(q, hashes)
 	if taken < len(hashes) && wanted {
-		s.reader.Untake(len(hashes) - taken)
+		s.reader.Unread(len(hashes) - taken)
 	}
 	s.pauseIfSpent()
 	return wanted
@@ -266,7 +266,7 @@ func (s *session) End(q *netproto.Request) {
 	} else {
 		before := len(s.out.B)
 		if s.ending = !s.handler.end(q); s.ending {
-			s.reader.Unend()
+			s.reader.RepeatEnd()
 			return
 		}
 		s.work -= max(len(s.out.B)-before, 0) / bytesPerUnit
