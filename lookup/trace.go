@@ -43,7 +43,7 @@ func (q *Query) beginTrace() {
 func (q *Query) traceSome() (done bool) {
 	a := q.anchored
 	for a.stage != stageTraced {
-		if *q.work <= 0 {
+		if *q.workLeft <= 0 {
 			return false
 		}
 		switch a.stage {
@@ -65,7 +65,7 @@ func (q *Query) traceSome() (done bool) {
 func (q *Query) probeAnchors() {
 	a := q.anchored
 	n := min(a.request.Len()-len(a.present), anchorPiece)
-	*q.work -= n * probeWork
+	*q.workLeft -= n * probeWork
 	for keys := a.keys[len(a.present)*q.hashLen:][:n*q.hashLen]; len(keys) > 0; {
 		filled, covered, _ := q.service.index.Probe(&a.cursor, keys, 1, q.runs[:], false)
 		for _, run := range q.runs[:filled] {
@@ -92,7 +92,7 @@ func (q *Query) beginTraceStage() {
 // whose chain reaches block 0. That anchor is the top.
 func (q *Query) traceAnchor() {
 	a := q.anchored
-	*q.work -= probeWork
+	*q.workLeft -= probeWork
 	if a.at < 0 {
 		a.proven, a.top = 0, -1
 		q.endTraceStage()
@@ -119,7 +119,7 @@ func (q *Query) traceAnchor() {
 func (q *Query) traceMore(number uint32) (down uint32, done bool) {
 	x, a := q.service.index, q.anchored
 	before := a.trail.Work()
-	defer func() { *q.work -= a.trail.Work() - before }()
+	defer func() { *q.workLeft -= a.trail.Work() - before }()
 	if a.tracing {
 		return x.ResumeTrace(&a.trail, traceWork)
 	}
@@ -165,17 +165,17 @@ func (q *Query) recite(i int) bool {
 	}
 	worked := a.trail.Work()
 	keys, ok := q.service.index.Recite(&a.trail, before, a.anchor(q, i), number, int(number-a.next)+1)
-	*q.work -= probeWork + a.trail.Work() - worked
+	*q.workLeft -= probeWork + a.trail.Work() - worked
 	if !ok {
 		return false
 	}
 	if digest, given := a.request.Digest(i); given {
-		*q.work -= len(keys) / q.hashLen * digestWork
+		*q.workLeft -= len(keys) / q.hashLen * digestWork
 		if digest != netproto.Digest(keys) {
 			return false
 		}
 		_, work := q.service.index.Confirm(a.next, before, keys, q.hashLen)
-		*q.work -= work
+		*q.workLeft -= work
 		a.confirmedTo = i
 	}
 	a.next = number + 1
@@ -196,7 +196,7 @@ func (q *Query) beginApply() {
 func (q *Query) applyTrail() {
 	a := q.anchored
 	if a.at >= 0 {
-		*q.work -= applyWork * len(q.scans)
+		*q.workLeft -= applyWork * len(q.scans)
 		q.applyRun(a.trail.Runs[a.at])
 		a.at--
 		return
