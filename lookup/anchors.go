@@ -70,7 +70,7 @@ type anchored struct {
 
 	stage          traceStage
 	at             int    // next anchor or run of the stage
-	tracing        bool   // the trace of anchor at has begun
+	tracing        bool   // the trace of anchor at is suspended
 	next           uint32 // next block of stageConfirm
 	below          uint32 // of stageTrace: anchors from this block on are proven by those behind
 	top            int    // last anchor whose chain reaches block 0, -1 if none

@@ -69,9 +69,10 @@ func (s *Service) NewQuery() *Query {
 	return q
 }
 
-// LimitWork makes the query subtract its work from left, and suspend what it does when that is
-// 0 or less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. The unit is the cost
-// of comparing one hash, 2 to 3 nanoseconds. left is used until Release.
+// LimitWork makes the query subtract its work from left, and suspend itself when left is 0 or
+// less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. Add subtracts work and does
+// not suspend. The unit is the cost of comparing one hash, 2 to 3 nanoseconds. left is used until
+// Release.
 func (q *Query) LimitWork(left *int) { q.workLeft = left }
 
 func newQuery(s *Service) *Query {

@@ -14,15 +14,15 @@ const (
 	stageTrace                     // their chains are followed to the front
 	stageConfirm                   // links are confirmed that the request's digests prove
 	stageApply                     // the bits of the blocks are set
-	stageTraced                    // all is done
+	stageTraced                    // nothing is left to do
 )
 
 const (
-	// anchorPiece is how many anchors are looked up between two looks at the work.
+	// anchorPiece is how many anchors are looked up before the work is checked again.
 	anchorPiece = 256
 	// probeWork is the work of looking up a hash through the index's table.
 	probeWork = 32
-	// traceWork is the work of one step of a trace: some 20 microseconds.
+	// traceWork is the work of one Trace or ResumeTrace: some 20 microseconds.
 	traceWork = 8192
 	// digestWork is the work of adding a hash to a digest.
 	digestWork = 4
@@ -115,7 +115,8 @@ func (q *Query) traceAnchor() {
 	a.at--
 }
 
-// traceMore begins the trace of anchor at, block number of its chain, or goes on with it.
+// traceMore begins the trace of anchor a.at, block number of its chain, or goes on with it. It
+// returns what Trace does.
 func (q *Query) traceMore(number uint32) (down uint32, done bool) {
 	x, a := q.service.index, q.anchored
 	before := a.trail.Work()

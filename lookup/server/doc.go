@@ -103,7 +103,7 @@
 //
 // # Concurrency
 //
-// A session, its handler and its turn queue belong to their event loop. The fields that closeOverdue and
-// drain read are atomic. Of a handler, workers use only connCtx, remote and complete. Shutdown
+// A session, its handler and its turn queue belong to their event loop. The fields that
+// closeOverdue, closeLargest and drain use are atomic. Of a handler, workers use only connCtx, remote and complete. Shutdown
 // waits for all goroutines of the server.
 package server

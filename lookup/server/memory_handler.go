@@ -88,7 +88,7 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 }
 
 const (
-	// changePiece is how many keys are stored or evicted between two looks at the work.
+	// changePiece is how many keys are stored or evicted before the work is checked again.
 	changePiece = 128
 	// changeWork is the least work of storing or evicting a key.
 	changeWork = 60
