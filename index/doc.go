@@ -81,8 +81,8 @@
 // The work of a batch is bounded by its keys, not by the size of the index, save for
 // copies that are made when something has doubled: of the table's directory, 16 bytes for
 // about 1,600 entries, and of the list of segments, 64 bytes for 4,096 entries. Lookups
-// and stores count their work (work.go); a trace ends when it has done as much as it was
-// given.
+// and stores count their work (work.go). A trace stops when it has done as much as it was
+// given, and can be resumed.
 //
 // # Files
 //
