@@ -54,14 +54,14 @@ func (s *Scratch) Mask(g int) Mask {
 // Neither time nor memory is proportional to maxLength. It allocates nothing once s has
 // served a pool of as many groups.
 func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	s.search.active, s.steps.left = false, math.MaxInt
+	s.search.suspended, s.steps.left = false, math.MaxInt
 	return c.findHit(p, maxLength, applyEagle, s)
 }
 
 // findHit is FindHit with the work that s has left. It returns errSuspended if that is used
 // up. Called again with the same arguments and more work, it goes on.
 func (c *Coordinator) findHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (hit int64, err error) {
-	if !s.search.active {
+	if !s.search.suspended {
 		if err := c.checkPresence(p); err != nil {
 			return 0, err
 		}
@@ -76,25 +76,25 @@ func (c *Coordinator) findHit(p *Presence, maxLength int64, applyEagle bool, s *
 	default:
 		hit, err = c.findCommon(p, maxLength, applyEagle, s)
 	}
-	s.search.active = errors.Is(err, errSuspended)
+	s.search.suspended = errors.Is(err, errSuspended)
 	return hit, err
 }
 
 // findCommon runs passes over all attention groups until the hit stays.
 func (c *Coordinator) findCommon(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	f, onePass := &s.search, len(c.attention) == 2 && c.attention[0].Kind.IsFull()
+	search, onePass := &s.search, len(c.attention) == 2 && c.attention[0].Kind.IsFull()
 	for {
 		if err := c.runFinders(p, maxLength, applyEagle, s); err != nil {
 			return 0, err
 		}
 		// With one full-attention group and one other, a second pass changes nothing:
 		// a cached prefix cut to the other's hit is cached.
-		if f.hit >= f.passBegan || onePass {
+		if search.hit >= search.passBegan || onePass {
 			break
 		}
-		f.group, f.passBegan = 0, f.hit
+		search.group, search.passBegan = 0, search.hit
 	}
-	hit := min(f.hit, f.passBegan)
+	hit := min(search.hit, search.passBegan)
 	c.cutFull(s, hit)
 	return hit, nil
 }
@@ -139,25 +139,25 @@ func (c *Coordinator) findNegative(p *Presence, maxLength int64, applyEagle bool
 	return maxLength, nil
 }
 
-// runFinders is one pass of the fixed point: each attention group, one after the other, shortens the
-// hit of the search. It goes on with the group at which it was suspended.
+// runFinders is one pass of the fixed point: each attention group, one after the other,
+// shortens the hit of the search. It goes on with the group at which it was suspended.
 func (c *Coordinator) runFinders(p *Presence, maxLength int64, applyEagle bool, s *Scratch) error {
-	for f := &s.search; f.group < len(c.attention); f.group++ {
-		a, r := &c.attention[f.group], &s.results[f.group]
+	for search := &s.search; search.group < len(c.attention); search.group++ {
+		a, r := &c.attention[search.group], &s.results[search.group]
 		if a.Kind.IsFull() && r.hasAnswer {
 			if c.rules.fullKeepsHit {
-				f.hit = min(f.hit, r.hit)
+				search.hit = min(search.hit, r.hit)
 			} else {
-				f.hit = floorTo(f.hit, a.block)
+				search.hit = floorTo(search.hit, a.block)
 			}
 			continue
 		}
 		if !s.steps.spend(finderWork) {
 			return errSuspended
 		}
-		args := finderArgs{maxLength: f.hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones, steps: &s.steps}
+		args := finderArgs{maxLength: search.hit, align: c.align, drop: applyEagle && a.eagle && !r.verified, ones: &r.ones, steps: &s.steps}
 		if args.drop {
-			args.maxLength = c.eagleBound(a, p, f.hit, maxLength)
+			args.maxLength = c.eagleBound(a, p, search.hit, maxLength)
 		}
 		found, err := c.find(a, p, args)
 		if err != nil {
@@ -166,10 +166,10 @@ func (c *Coordinator) runFinders(p *Presence, maxLength int64, applyEagle bool, 
 		r.groupHit, r.hasAnswer = found, true
 		if args.drop {
 			r.verified = true
-		} else if found.hit < f.hit {
+		} else if found.hit < search.hit {
 			s.clearVerified()
 		}
-		f.hit = found.hit
+		search.hit = found.hit
 	}
 	return nil
 }

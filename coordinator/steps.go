@@ -4,22 +4,22 @@ import "errors"
 
 // search is a FindHit that may be suspended.
 type search struct {
-	active    bool  // it was suspended, and the next findHit goes on
+	suspended bool  // the next findHit goes on with it
 	hit       int64 // the common hit so far
 	passBegan int64 // the hit when the pass began
 	group     int   // attention group that is next in the pass
 }
 
-// steps is the work that a search may still do, and where it goes on. A unit is about the
-// cost of comparing one hash, 2 to 3 nanoseconds.
+// steps is the work that a search may still do, and where its runSearch goes on. A unit is
+// about the cost of comparing one hash, 2 to 3 nanoseconds.
 type steps struct {
-	given     int  // work
-	left      int  // of it
-	suspended bool // a runSearch was suspended
+	given     int  // work for this call
+	left      int  // work that is left, at most 0 if all is used up
+	suspended bool // the next runSearch goes on with the last one
 	last      int  // block from which it goes on
 }
 
-// errSuspended ends a search whose work is used up. Callers of the package never see it.
+// errSuspended is returned by a search whose work is used up. The package never returns it.
 var errSuspended = errors.New("coordinator: suspended")
 
 const (

@@ -135,15 +135,15 @@ func (x *Index) growClasses() {
 	x.mu.Unlock()
 }
 
-// enter counts an entry that gets a class.
-func (c *classes) enter(id class) {
+// addEntry counts an entry that gets a class.
+func (c *classes) addEntry(id class) {
 	if id != noClass {
 		c.use[id].entries++
 	}
 }
 
-// leave counts an entry that loses a class.
-func (c *classes) leave(id class) {
+// removeEntry uncounts an entry that loses a class.
+func (c *classes) removeEntry(id class) {
 	if id == noClass {
 		return
 	}

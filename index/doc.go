@@ -70,23 +70,35 @@
 // # What a message may cost
 //
 // A store evicts at most two entries for each of its keys, the second one only while the
-// free slots are made. No entry is evicted to make room for spans or classes:
+// free slots are made. Spans and classes hardly cost entries:
 //
 //   - Classes have a share of the memory, a 64th. A store that needs one more is refused.
-//   - Where all spans there may be are used, neighbours in the log are joined, those used
-//     at the closest times; new keys join the span in front of them, and the last entry of
-//     a span fills a hole in it. Only if a new key stands behind no span is a small one
-//     evicted, of at most 256 entries.
+//   - If all spans that there may be are used, neighbours in the log are joined, those used
+//     at the closest times. New keys join the span in front of them, and the last entry of a
+//     span fills a hole in it. Only if that leaves no span unused, a store evicts the smallest
+//     one that it has looked at, if that has at most 256 entries.
 //
 // The work of a batch is bounded by its keys, not by the size of the index, save for
 // copies that are made when something has doubled: of the table's directory, 16 bytes for
 // about 1,600 entries, and of the list of segments, 64 bytes for 4,096 entries. Lookups
-// and stores count their work (work.go); a trace ends when it has done as much as it was
-// given.
+// and stores count their work (work.go). A trace stops when it has done as much as it was
+// given, and can be resumed.
+//
+// # Files
+//
+//	index.go         Index, Config, counters; gate.go the lock that readers share
+//	class.go         sets of places; classes.go their numbers and memory
+//	log.go           segments and slots; free.go free slots; memory*.go slabs
+//	table.go         from hash to slot; hash.go the keyed hash; find.go batches of keys
+//	probe.go         lookups; touch.go what they have found, for the next store
+//	store.go         stores; evict.go evictions and evicts
+//	span.go          spans; span_reserve.go what is done if they are few; policy.go cold or hot
+//	links.go         chains; trail.go lookups by anchors
+//	work.go          the units in which work is counted
 //
 // # Concurrency
 //
-// Writers take turns, 64 keys each. They work out what changes while lookups go
+// Writers alternate, 64 keys each. They work out what changes while lookups go
 // on, and show it to them under a reader-writer lock held for some microseconds.
 // A lookup holds that lock for at most 4,096 keys. A Coverage is immutable.
 //

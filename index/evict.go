@@ -88,7 +88,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 	x.mu.Lock()
 	for j := range n {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
-		x.classes.leave(seg.class[i+j])
+		x.classes.removeEntry(seg.class[i+j])
 		seg.class[i+j] = noClass
 		seg.same[(i+j)/64] = noClass
 	}
@@ -175,8 +175,8 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 		}
 		changed++
 		seg.same[j/64] = noClass
-		x.classes.leave(seg.class[j])
-		x.classes.enter(to[i])
+		x.classes.removeEntry(seg.class[j])
+		x.classes.addEntry(to[i])
 		if seg.class[j] = to[i]; to[i] == noClass {
 			x.table.replace(b.hash[i], s, noSlot)
 			x.dropLinks(s, 1)

@@ -27,6 +27,6 @@ func (c *Cursor) Work() int { return c.work }
 // units of 2 to 3 nanoseconds.
 func (t *Trail) Work() int { return t.work }
 
-// Work is what the store has cost so far, in units of 2 to 3 nanoseconds: with what made
-// way for it and with the uses by lookups that it has applied.
+// Work is what the store has cost so far, in units of 2 to 3 nanoseconds. The evictions for
+// it and the uses by lookups that it has applied count.
 func (w *Writer) Work() int { return w.work }

@@ -70,7 +70,7 @@ type anchored struct {
 
 	stage          traceStage
 	at             int    // next anchor or run of the stage
-	tracing        bool   // the trace of anchor at has begun
+	tracing        bool   // the trace of anchor at is suspended
 	next           uint32 // next block of stageConfirm
 	below          uint32 // of stageTrace: anchors from this block on are proven by those behind
 	top            int    // last anchor whose chain reaches block 0, -1 if none
@@ -108,27 +108,27 @@ func (q *Query) BeginAnchors(r *netproto.Request) (wanted bool, err error) {
 
 // AddAnchors looks up the next whole hashes of the request, borrowed until it returns:
 // first those of the anchors, then those of consecutive blocks. It returns how many bytes of
-// them it has taken, and false when no further hash can change the answer. It takes fewer than
-// all if no work is left, and is then passed the others again.
-func (q *Query) AddAnchors(hashes []byte) (taken int, more bool) {
+// them it has consumed, and false when no further hash can change the answer. It consumes fewer
+// than all if no work is left, and is then passed the others again.
+func (q *Query) AddAnchors(hashes []byte) (consumed int, more bool) {
 	if !q.active {
 		return len(hashes), false
 	}
 	a := q.anchored
 	if a.stage == stageKeys {
 		want := a.request.Len()*q.hashLen - len(a.keys)
-		taken = min(want, len(hashes))
-		a.keys = append(a.keys, hashes[:taken]...)
-		if taken < want {
-			return taken, true
+		consumed = min(want, len(hashes))
+		a.keys = append(a.keys, hashes[:consumed]...)
+		if consumed < want {
+			return consumed, true
 		}
-		hashes = hashes[taken:]
+		hashes = hashes[consumed:]
 		q.beginTrace()
 	}
 	if !q.traceSome() {
-		return taken, true
+		return consumed, true
 	}
-	return taken + len(hashes), q.addBlocks(hashes)
+	return consumed + len(hashes), q.addBlocks(hashes)
 }
 
 // addBlocks looks up the hashes of consecutive blocks behind the proven ones. It returns false
@@ -146,7 +146,7 @@ func (q *Query) addBlocks(hashes []byte) (more bool) {
 	a.proven = q.received
 	if !a.stopConfirming && (number == 0 || before != nil) {
 		all, work := q.service.index.Confirm(number, before, hashes, q.hashLen)
-		*q.work -= work
+		*q.workLeft -= work
 		a.stopConfirming = !all
 	}
 	a.before = a.last[:copy(a.last[:], hashes[len(hashes)-q.hashLen:])]
@@ -216,7 +216,7 @@ type AnchorsAnswer struct {
 
 // FinishAnchors returns the answer, or which blocks would decide it.
 func (q *Query) FinishAnchors() (AnchorsAnswer, error) {
-	q.work = &q.unlimited
+	q.workLeft = &q.unlimited
 	answer, _, err := q.FinishAnchorsSome()
 	return answer, err
 }

@@ -12,7 +12,13 @@
 //     and become presence bits at once.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
 //   - anchor: one of the few hashes of a lookup by anchors, with its block's number.
+//   - work: the cost of a query or change, counted in units of about one hash compared. A
+//     query whose work is used up is suspended, and goes on when it is called again.
+//   - trace: how a query by anchors finds the blocks that its anchors prove, in stages.
 //   - lease: the CPU token and the share of the key memory of a lookup over a backend.
+//   - small request: one with few hashes. It has a part of the memory, the CPU tokens and the
+//     workers that larger ones do not use.
+//   - memory account: what peers make a server hold, in bytes, with a bound.
 //
 // Most programs need Service alone. Query, Change and most of Remote are for servers that
 // receive a request in pieces.
@@ -20,16 +26,19 @@
 // # Layout
 //
 //	service.go        Service; explain.go, stat.go and errors.go what belongs to it
-//	query.go          one lookup over the memory index; anchors.go one by anchors
+//	query.go          one lookup over the memory index; unchecked.go blocks that it reads all the same
+//	anchors.go        one by anchors; trace.go the stages in which it finds the proven blocks
 //	group_set.go      groups that are looked up together; rank_sums.go equal hashes
 //	change.go         a store or evict that arrives in pieces
 //	group_rank.go     the index's numbers of group ranks
 //	remote.go         lookups over a backend; remote_change.go changes of it
+//	shared_backend.go a backend of several pools; remote_memory.go the memory of their hashes
 //	remote_config.go  how a backend is used; strategy.go the calls of a lookup
 //	coalesce.go       equal lookups in flight share one answer
 //	breaker.go        the circuit breaker; breaker_log.go what it logs
 //	backend_calls.go  calls that end with their context, or are abandoned
-//	key_lease.go      what one lookup holds; key_memory.go the memory of all
+//	key_lease.go      what one lookup holds; key_memory.go the memory of the keys of all
+//	memory_account.go the account of all that peers make a server hold
 //
 // # One lookup
 //
@@ -56,6 +65,8 @@
 //   - A lookup over the index does not allocate in the steady state. Its work and memory
 //     are proportional to min(hashes, tokens / hash block size). For a lookup by anchors,
 //     hashes is the number that it claims for the prompt, not the few that it sends.
+//   - A suspended query holds no lock. What it answers does not depend on where it was suspended,
+//     except that blocks may come and go meanwhile.
 //   - A bit says that the block was there at some moment between the request's first byte
 //     and its reply. A reset in between clears all bits.
 //   - A backend that is slow or dead costs a lookup a hit of 0, at most some milliseconds

@@ -38,7 +38,7 @@ type explained struct {
 
 // Explanation ends a query that BeginExplain has begun.
 func (q *Query) Explanation() (api.Explanation, error) {
-	q.work = &q.unlimited
+	q.workLeft = &q.unlimited
 	e, _, err := q.ExplainSome()
 	return e, err
 }
@@ -56,8 +56,8 @@ func (q *Query) ExplainSome() (_ api.Explanation, done bool, err error) {
 			q.presence.NumHashes = 0
 		}
 	}
-	e.ends, done, err = q.service.coord.ExplainSome(&q.presence, &q.partly, q.numTokens, &q.scratch, e.ends, *q.work)
-	*q.work -= q.scratch.Work()
+	e.ends, done, err = q.service.coord.ExplainSome(&q.presence, &q.partly, q.numTokens, &q.scratch, e.ends, *q.workLeft)
+	*q.workLeft -= q.scratch.Work()
 	if err != nil || !done {
 		return api.Explanation{}, done, err
 	}

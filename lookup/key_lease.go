@@ -14,7 +14,7 @@ import (
 type keyLease struct {
 	remote     *Remote
 	ctx        context.Context
-	small      bool      // neither its hashes nor its keys so far were many
+	small      bool      // it has few hashes, and no round had many keys
 	releaseCPU func()    // nil if it holds no token
 	memory     *keyBytes // of the keys and answers of the current round, nil for none
 	incomplete bool      // the last call failed, or was not made, because ctx had ended

@@ -15,7 +15,7 @@ type MemoryAccount struct {
 func NewMemoryAccount(maxBytes int64) *MemoryAccount { return &MemoryAccount{maxBytes: maxBytes} }
 
 // Reserve adds n bytes, and returns false and counts a refusal if the bound would be exceeded.
-// A nil account takes everything.
+// A nil account has no bound.
 func (a *MemoryAccount) Reserve(n int64) bool {
 	if a == nil {
 		return true
@@ -28,8 +28,8 @@ func (a *MemoryAccount) Reserve(n int64) bool {
 	return true
 }
 
-// Charge adds n bytes, which may be negative, and returns false if the bound is exceeded: the
-// caller has them already, and should give up others.
+// Charge adds n bytes, which may be negative. It returns false if the bound is exceeded: the
+// caller holds them already, and should free others.
 func (a *MemoryAccount) Charge(n int64) bool {
 	if a == nil {
 		return true
@@ -45,15 +45,15 @@ func (a *MemoryAccount) Refuse() {
 	}
 }
 
-// Free subtracts n bytes that were reserved.
+// Free subtracts n bytes that were reserved or charged.
 func (a *MemoryAccount) Free(n int64) {
 	if a != nil {
 		a.bytes.Add(-n)
 	}
 }
 
-// Usage returns the bytes reserved now, their bound (0 for none), and how many reservations
-// were refused since the start.
+// Usage returns the bytes held now, their bound (0 or less for none), and the number of refusals
+// since the start.
 func (a *MemoryAccount) Usage() (bytes, maxBytes, refused int64) {
 	if a == nil {
 		return 0, 0, 0

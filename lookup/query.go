@@ -26,7 +26,7 @@ type Query struct {
 	active    bool // Begin found something to look up
 	ended     bool // no hash follows, and the scans have ended: see answer
 	explain   bool // set before Begin: see explain.go
-	work      *int // what is left, see LimitWork; never nil
+	workLeft  *int // see LimitWork; not nil from NewQuery to Release
 	// rawPerHash is how many raw hashes one received hash stands for: 1, or in a query by
 	// anchors those of a block. It is set before Begin.
 	rawPerHash int
@@ -44,7 +44,7 @@ type Query struct {
 	unchecked unchecked
 	runs      [runsPerProbe]index.Run
 	explained explained
-	unlimited int // what work points to if there is no limit
+	unlimited int // what workLeft points to if there is no limit
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -54,7 +54,7 @@ type groupScan struct {
 	cursor         index.Cursor
 	position       int  // next one to look up
 	positions      int  // that the lookup covers
-	worked         int  // of the cursor's work, subtracted from the query's
+	worked         int  // work of the cursor that has been subtracted from workLeft
 	partial        bool // some ranks hold a block that others lack
 	uncheckedFrom  int  // positions that are read without being looked up: see unchecked
 	uncheckedTo    int
@@ -65,14 +65,15 @@ type groupScan struct {
 func (s *Service) NewQuery() *Query {
 	q := s.queries.Get().(*Query)
 	q.unlimited = math.MaxInt
-	q.work = &q.unlimited
+	q.workLeft = &q.unlimited
 	return q
 }
 
-// LimitWork makes the query subtract its work from left, and suspend what it does when that is
-// 0 or less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. The unit is the cost
-// of comparing one hash, 2 to 3 nanoseconds. left is used until Release.
-func (q *Query) LimitWork(left *int) { q.work = left }
+// LimitWork makes the query subtract its work from left, and suspend itself when left is 0 or
+// less: see AddAnchors, FinishSome, ExplainSome and FinishAnchorsSome. Add subtracts work and does
+// not suspend. The unit is the cost of comparing one hash, 2 to 3 nanoseconds. left is used until
+// Release.
+func (q *Query) LimitWork(left *int) { q.workLeft = left }
 
 func newQuery(s *Service) *Query {
 	q := &Query{service: s, rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
@@ -80,7 +81,7 @@ func newQuery(s *Service) *Query {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
 	q.unlimited = math.MaxInt
-	q.work = &q.unlimited
+	q.workLeft = &q.unlimited
 	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
 	q.partly.Bits = make([][]uint64, s.coord.NumGroups())
 	return q
@@ -162,7 +163,7 @@ func (q *Query) Add(hashes []byte) bool {
 		scan := &q.scans[i]
 		q.scan(scan, hashes, n)
 		worked := scan.cursor.Work()
-		*q.work -= worked - scan.worked
+		*q.workLeft -= worked - scan.worked
 		scan.worked = worked
 		more = more || scan.position < q.scanEnd(scan)
 		if scan.uncheckedFrom < scan.uncheckedTo && q.keepUnchecked(i, hashes, n) {
@@ -274,7 +275,7 @@ func (q *Query) clearBits() {
 // Finish returns the hit, at most 2^32-1 tokens, and counts it. Its tail boundaries are valid
 // until Release. It fails where the rules do.
 func (q *Query) Finish() (api.Hit, error) {
-	q.work = &q.unlimited
+	q.workLeft = &q.unlimited
 	hit, _, err := q.FinishSome()
 	return hit, err
 }
@@ -307,8 +308,8 @@ func (q *Query) answer() (hit coordinator.Hit, done bool, err error) {
 	if !q.ended {
 		q.endScans()
 	}
-	hit, done, err = q.service.coord.AnswerSome(&q.presence, q.numTokens, &q.scratch, *q.work)
-	*q.work -= q.scratch.Work()
+	hit, done, err = q.service.coord.AnswerSome(&q.presence, q.numTokens, &q.scratch, *q.workLeft)
+	*q.workLeft -= q.scratch.Work()
 	return hit, done, err
 }
 
@@ -327,7 +328,7 @@ func (q *Query) endScans() {
 		stable = stable && unchanged
 	}
 	if stable {
-		*q.work -= len(q.rankSums.partial) * sumWork
+		*q.workLeft -= len(q.rankSums.partial) * sumWork
 		q.rankSums.resolve(q)
 	}
 	q.presence.NumHashes = q.numHashes
@@ -377,7 +378,7 @@ func (q *Query) Release() {
 	q.rankSums.reset()
 	q.unchecked.reset()
 	q.active, q.ended, q.explain = false, false, false
-	q.work, q.explained = nil, explained{}
+	q.workLeft, q.explained = nil, explained{}
 	if q.rawPerHash = 1; q.anchored != nil {
 		q.anchored.release()
 	}

@@ -40,7 +40,7 @@ func (s *Service) sumsRanks() bool { return s.coord.SumsRanks() }
 
 // add appends a run of positions from the scan's on. keys begins at the first.
 func (s *rankSums) add(q *Query, scan *groupScan, g int, run index.Run, keys []byte) {
-	*q.work -= run.N * addSumWork
+	*q.workLeft -= run.N * addSumWork
 	for i := range run.N {
 		s.addBlock(g, scan.position+i, run.Coverage.Counts[g], keys[i*scan.receivedStride*q.hashLen:][:q.hashLen])
 	}

@@ -14,15 +14,15 @@ const (
 	stageTrace                     // their chains are followed to the front
 	stageConfirm                   // links are confirmed that the request's digests prove
 	stageApply                     // the bits of the blocks are set
-	stageTraced                    // all is done
+	stageTraced                    // nothing is left to do
 )
 
 const (
-	// anchorPiece is how many anchors are looked up between two looks at the work.
+	// anchorPiece is how many anchors are looked up before the work is checked again.
 	anchorPiece = 256
 	// probeWork is the work of looking up a hash through the index's table.
 	probeWork = 32
-	// traceWork is the work of one step of a trace: some 20 microseconds.
+	// traceWork is the work of one Trace or ResumeTrace: some 20 microseconds.
 	traceWork = 8192
 	// digestWork is the work of adding a hash to a digest.
 	digestWork = 4
@@ -43,7 +43,7 @@ func (q *Query) beginTrace() {
 func (q *Query) traceSome() (done bool) {
 	a := q.anchored
 	for a.stage != stageTraced {
-		if *q.work <= 0 {
+		if *q.workLeft <= 0 {
 			return false
 		}
 		switch a.stage {
@@ -65,7 +65,7 @@ func (q *Query) traceSome() (done bool) {
 func (q *Query) probeAnchors() {
 	a := q.anchored
 	n := min(a.request.Len()-len(a.present), anchorPiece)
-	*q.work -= n * probeWork
+	*q.workLeft -= n * probeWork
 	for keys := a.keys[len(a.present)*q.hashLen:][:n*q.hashLen]; len(keys) > 0; {
 		filled, covered, _ := q.service.index.Probe(&a.cursor, keys, 1, q.runs[:], false)
 		for _, run := range q.runs[:filled] {
@@ -92,7 +92,7 @@ func (q *Query) beginTraceStage() {
 // whose chain reaches block 0. That anchor is the top.
 func (q *Query) traceAnchor() {
 	a := q.anchored
-	*q.work -= probeWork
+	*q.workLeft -= probeWork
 	if a.at < 0 {
 		a.proven, a.top = 0, -1
 		q.endTraceStage()
@@ -115,11 +115,12 @@ func (q *Query) traceAnchor() {
 	a.at--
 }
 
-// traceMore begins the trace of anchor at, block number of its chain, or goes on with it.
+// traceMore begins the trace of anchor a.at, block number of its chain, or goes on with it. It
+// returns what Trace does.
 func (q *Query) traceMore(number uint32) (down uint32, done bool) {
 	x, a := q.service.index, q.anchored
 	before := a.trail.Work()
-	defer func() { *q.work -= a.trail.Work() - before }()
+	defer func() { *q.workLeft -= a.trail.Work() - before }()
 	if a.tracing {
 		return x.ResumeTrace(&a.trail, traceWork)
 	}
@@ -165,17 +166,17 @@ func (q *Query) recite(i int) bool {
 	}
 	worked := a.trail.Work()
 	keys, ok := q.service.index.Recite(&a.trail, before, a.anchor(q, i), number, int(number-a.next)+1)
-	*q.work -= probeWork + a.trail.Work() - worked
+	*q.workLeft -= probeWork + a.trail.Work() - worked
 	if !ok {
 		return false
 	}
 	if digest, given := a.request.Digest(i); given {
-		*q.work -= len(keys) / q.hashLen * digestWork
+		*q.workLeft -= len(keys) / q.hashLen * digestWork
 		if digest != netproto.Digest(keys) {
 			return false
 		}
 		_, work := q.service.index.Confirm(a.next, before, keys, q.hashLen)
-		*q.work -= work
+		*q.workLeft -= work
 		a.confirmedTo = i
 	}
 	a.next = number + 1
@@ -196,7 +197,7 @@ func (q *Query) beginApply() {
 func (q *Query) applyTrail() {
 	a := q.anchored
 	if a.at >= 0 {
-		*q.work -= applyWork * len(q.scans)
+		*q.workLeft -= applyWork * len(q.scans)
 		q.applyRun(a.trail.Runs[a.at])
 		a.at--
 		return

@@ -25,42 +25,42 @@ func (r *Reader) readBlob(p []byte, h Handler) int {
 	}
 	p = p[:min(uint64(len(p)), r.blobLeft)]
 	n := r.req.HashLen
-	taken := 0
+	consumed := 0
 	switch whole := min(len(p)/n, MaxPiece) * n; {
 	case r.carryLen > 0:
-		taken = r.completeCarry(p, h)
+		consumed = r.completeCarry(p, h)
 	case whole > 0:
-		taken = r.passHashes(p[:whole:whole], h)
+		consumed = r.passHashes(p[:whole:whole], h)
 	default:
-		taken = copy(r.carry[:], p)
-		r.carryLen = taken
-		r.copied += uint64(taken)
+		consumed = copy(r.carry[:], p)
+		r.carryLen = consumed
+		r.copied += uint64(consumed)
 	}
-	r.blobLeft -= uint64(taken)
-	return taken
+	r.blobLeft -= uint64(consumed)
+	return consumed
 }
 
 // completeCarry appends p to the hash in carry and passes it on once it is whole. It returns
 // how many bytes of p it has consumed.
 func (r *Reader) completeCarry(p []byte, h Handler) int {
 	n, before := r.req.HashLen, r.carryLen
-	taken := copy(r.carry[before:n], p)
-	r.copied += uint64(taken)
-	if r.carryLen += taken; r.carryLen < n {
-		return taken
+	consumed := copy(r.carry[before:n], p)
+	r.copied += uint64(consumed)
+	if r.carryLen += consumed; r.carryLen < n {
+		return consumed
 	}
 	if r.passHashes(r.carry[:n:n], h) == 0 {
 		r.carryLen = before
 		return 0
 	}
 	r.carryLen = 0
-	return taken
+	return consumed
 }
 
-// passHashes passes hashes to the Handler and returns how many bytes it has taken.
+// passHashes passes hashes to the Handler and returns how many bytes it has consumed.
 func (r *Reader) passHashes(hashes []byte, h Handler) int {
 	r.skip = !h.Hashes(&r.req, hashes)
-	taken := len(hashes) - r.untaken
-	r.untaken = 0
-	return taken
+	consumed := len(hashes) - r.unread
+	r.unread = 0
+	return consumed
 }

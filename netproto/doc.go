@@ -47,19 +47,23 @@
 // needs no buffer. Only a hash cut by the end of a piece is copied; [Reader.Copied]
 // counts its bytes.
 //
+// A [Handler] can bound its work: at most [MaxPiece] hashes are passed at a time, and it can
+// pause the Reader between any two calls. Feed then returns how many bytes it has consumed, and
+// goes on with the others when it is called again.
+//
 // The first byte of a connection chooses the dialect. The Reader passes what ZMTP sends
 // to the peer, such as its part of the handshake, to [Handler].Control. Beyond that the
 // dialects differ only in how an envelope is recognised.
 //
 // # Invariants
 //
-//   - Feed consumes all bytes that it is given, unless it fails.
+//   - Feed consumes all bytes that it is given, unless the Handler pauses it or it fails.
 //   - No allocation is proportional to a length that a peer claims. The constants in
 //     limits.go and [MaxAnchors] bound what a Reader keeps.
 //   - Any input yields calls of the [Handler] or an error, never a panic. After an error
 //     the connection cannot be resynchronised: every later Feed returns the same error.
-//   - The same bytes yield the same calls however they are cut, except for the cuts of
-//     the Hashes calls.
+//   - The same bytes yield the same calls however they are cut and wherever the Handler
+//     pauses, except for the cuts of the Hashes calls.
 //   - A ZMTP peer is sent nothing but the greeting before its READY is accepted, except
 //     the ERROR that refuses it. The bytes of Control are bounded by those received.
 //

@@ -12,7 +12,7 @@ import (
 func feedAll(r *Reader, p []byte, h Handler) error {
 	for {
 		n, err := r.Feed(p, h)
-		if p = p[n:]; err != nil || len(p) == 0 && !r.unended {
+		if p = p[n:]; err != nil || len(p) == 0 && !r.repeatEnd {
 			return err
 		}
 	}
@@ -43,7 +43,7 @@ func (r *pausingRecorder) Hashes(q *Request, hashes []byte) bool {
 	if r.rng.IntN(2) == 0 {
 		taken := r.rng.IntN(len(hashes)/q.HashLen+1) * q.HashLen
 		r.pauses++
-		r.reader.Untake(len(hashes) - taken)
+		r.reader.Unread(len(hashes) - taken)
 		if taken == 0 {
 			return true
 		}
@@ -56,7 +56,7 @@ func (r *pausingRecorder) End(q *Request) {
 	r.maybePause()
 	if r.rng.IntN(2) == 0 {
 		r.pauses++
-		r.reader.Unend()
+		r.reader.RepeatEnd()
 		return
 	}
 	r.recorder.End(q)

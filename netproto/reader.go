@@ -4,17 +4,17 @@ import "errors"
 
 // Handler receives the requests of one connection, in order. The Request and all slices
 // are borrowed: they are valid until the method returns. The methods are called from
-// [Reader.Feed], on its goroutine.
+// [Reader.Feed], on its goroutine. Each may call [Reader.Pause].
 type Handler interface {
 	// Begin is called at the blob of a lookup, explain, store, evict or anchors
 	// request, once all frames before it are read and well formed. The hashes follow.
 	// It returns false to skip them.
 	Begin(q *Request) bool
 	// Hashes is called with the next whole hashes of the blob, joined: 1 to MaxPiece of
-	// them. It returns false to skip the rest. It may call [Reader.Untake].
+	// them. It returns false to skip the rest. It may call [Reader.Unread].
 	Hashes(q *Request, hashes []byte) bool
 	// End is called once for each request, refused ones (Problem) included, and once more
-	// for each [Reader.Unend] in it.
+	// for each [Reader.RepeatEnd] in it.
 	End(q *Request)
 	// Dropped is called instead of End for a message without a delimiter after its
 	// address frames. It gets no reply.
@@ -49,9 +49,9 @@ type Reader struct {
 	carry    [MaxHashLen]byte // a hash cut by the end of a piece; during the handshake, the greeting
 	carryLen int              // bytes in carry
 
-	paused  bool // Feed returns before it reads more
-	untaken int  // bytes of the hashes that Untake has put back
-	unended bool // the message has been read, and its End is to be called again
+	paused    bool // Feed returns before it reads more
+	unread    int  // bytes at the end of the hashes that are to be passed again
+	repeatEnd bool // the message has been read, and its End is to be called again
 
 	gathered []byte // a ZMTP command cut by the end of a piece
 	ttl      uint16 // of the last PING, in tenths of a second
@@ -121,7 +121,7 @@ func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 
 // Feed consumes the next bytes of the connection and calls h. It returns how many it has
-// consumed: all of p, unless h has called Pause, Untake or Unend. The next call then goes on:
+// consumed: all of p, unless h has called Pause, Unread or RepeatEnd. The next call then goes on:
 // it is passed the bytes that were left, and they may be none. It borrows p until it returns.
 // An error is a *FrameError and final: later calls return it again.
 func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
@@ -129,7 +129,7 @@ func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
 		return 0, r.err
 	}
 	r.paused = false
-	if r.unended {
+	if r.repeatEnd {
 		r.endMessage(h)
 	}
 	for consumed < len(p) && !r.paused {
@@ -142,23 +142,24 @@ func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
 	return consumed, nil
 }
 
-// Pause makes Feed return once the callback has, with the bytes behind unread. A callback
-// calls it.
+// Pause makes Feed return as soon as the method that calls it has. The bytes behind are not
+// consumed. Only methods of the Handler call it.
 func (r *Reader) Pause() { r.paused = true }
 
-// Untake makes Feed pause and pass the last n bytes of these hashes to Hashes again. Only a
-// callback of Hashes calls it; n is a whole number of hashes. What Hashes returns then says
-// whether any further hash is wanted, those included.
-func (r *Reader) Untake(n int) { r.paused, r.untaken = true, n }
+// Unread makes Feed pause, and later pass the last n bytes of these hashes to Hashes again. Only
+// Hashes calls it; n is a whole number of hashes. If Hashes returns false, they are skipped with
+// the rest.
+func (r *Reader) Unread(n int) { r.paused, r.unread = true, n }
 
-// Unend makes Feed pause and call End again for the same request. Only a callback of End
+// RepeatEnd makes Feed pause, and call End again for the same request when it goes on. Only End
 // calls it.
-func (r *Reader) Unend() { r.paused, r.unended = true, true }
+func (r *Reader) RepeatEnd() { r.paused, r.repeatEnd = true, true }
 
 // Paused reports whether the last Feed has paused.
 func (r *Reader) Paused() bool { return r.paused }
 
-// Held returns the bytes of memory that the unfinished message holds.
+// Held returns the bytes of memory that a Reader holds for messages: the unfinished one, and
+// buffers that it keeps for the next.
 func (r *Reader) Held() int { return cap(r.gathered) + r.req.held() }
 
 // read consumes some of the next bytes, at least one unless paused, and returns their number.
@@ -400,16 +401,16 @@ func (r *Reader) endFrame(h Handler) {
 // endMessage calls End or Dropped and resets the Reader for the next message, unless End is
 // to be called again.
 func (r *Reader) endMessage(h Handler) {
-	if !r.unended {
+	if !r.repeatEnd {
 		r.req.finish(r.body)
 	}
-	r.unended = false
+	r.repeatEnd = false
 	if r.phase == phaseBody {
 		h.End(&r.req)
 	} else {
 		h.Dropped(&r.req)
 	}
-	if r.unended {
+	if r.repeatEnd {
 		return
 	}
 	r.req.reset()

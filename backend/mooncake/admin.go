@@ -28,8 +28,8 @@ const (
 
 // Keys returns at most limit keys of the store, from the first address of Config.Admin that
 // lists them, and no more than are in the first 16 MiB of the list. complete is true if the
-// store has no others. The master lists only keys of the
-// tenant "default". It walks all of them for each call, so call it rarely. It leases nothing.
+// store has no others. The master lists only keys of the tenant "default". It walks all of them
+// for each call, so call it rarely. It leases nothing.
 func (c *Client) Keys(ctx context.Context, limit int) (keys []string, complete bool, err error) {
 	ctx, endCall, err := c.beginCall(ctx)
 	if err != nil {

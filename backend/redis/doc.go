@@ -43,8 +43,11 @@
 // # Connections
 //
 // New does not connect. Each connection is checked: a server that speaks TLS, HTTP or
-// another protocol is reported as such. A replyScanner reads all replies before the driver
-// does, which allocates what a server announces: a connection ends with the first reply that
-// exceeds a bound. A call returns when its context ends. The driver may
-// still be in the call then: it keeps copies of the keys, and Close waits for it.
+// another protocol is reported as such. The driver allocates what a server announces. So a
+// replyScanner reads all replies before it, and a connection ends with the first reply that
+// exceeds a bound (reply_scanner.go, reply_memory.go). Calls with many keys leave a quarter of
+// the connections to others (large_calls.go).
+//
+// A call returns when its context ends. The driver may still be in the call then: it keeps
+// copies of the keys, and Close waits for it.
 package redis

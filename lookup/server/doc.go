@@ -4,8 +4,13 @@
 // # Glossary
 //
 //   - session: one connection.
-//   - turn: one call of session.receive or handleWake: the bytes of one read, or a wake-up
-//     by a worker, and the replies. OnTraffic may take several turns.
+//   - work: the cost of serving a peer, counted in units of about one hash compared.
+//   - turn: what an event loop does for one connection until its bytes are served or its share
+//     of work is spent: all reads of one call of OnTraffic, or a part of a backlog.
+//   - backlog: the bytes of a session that wait for its next turns. While it has some, reading
+//     from its socket is paused.
+//   - turn queue: the sessions of an event loop that have a backlog, in order.
+//   - memory account: counts what peers make the server hold (lookup.MemoryAccount).
 //   - pool: one engine's pool with its service; a session has one at a time, or none.
 //   - handler: serves the requests of one session, over the memory index or a backend.
 //   - remote request: one request over a backend, from its first byte to its reply.
@@ -13,27 +18,34 @@
 //
 // # From socket to reply
 //
-// Over the memory index a lookup is answered by the turn that reads its last byte:
+// Over the memory index a lookup is answered in the turn that serves its last byte:
 //
 //  1. acceptor.accept, admit, enroll: a connection is accepted and handed to an event loop
 //  2. eventHandler.OnOpen: it gets a session and a handler
 //  3. eventHandler.OnTraffic, Server.serveTraffic: bytes have arrived
-//  4. session.receive: one turn begins
+//  4. session.receive: a turn begins
 //  5. netproto.Reader.Feed: the bytes are parsed
 //  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls
 //  7. memoryHandler.begin, addHashes, end
 //  8. lookup.Query.Begin, Add, Finish: the hashes are looked up as they arrive
 //  9. netproto.AppendTailHit: the reply is appended to session.out
-//  10. session.endTurn, flush: all replies of the turn are written at once
+//  10. session.writeReplies, flush: the replies to all these bytes are written at once
+//
+// If the work of the turn is spent in steps 5 to 9, Feed returns:
+//
+//  1. session.beginBacklog, addBacklog: the bytes that are left are kept, reading is paused
+//  2. turnQueue.push, wakeLoop: the session waits behind the others
+//  3. OnTraffic of the turn queue, Server.handleTurn, session.takeTurn: steps 5 to 10, for one
+//     turn; then the session goes to the end of the queue, or its reading is resumed
 //
 // From step 7 on, over a backend:
 //
 //  7. remoteHandler.begin, addHashes, end: the hashes are copied
 //  8. remoteHandler.enqueue, dispatch, start, workerPool.submit: the request is queued
-//  9. workerPool.work, remoteRequest.run, lookup.Remote.Lookup: a worker calls the backend
+//  9. workerPool.runRequests, remoteRequest.run, lookup.Remote.Lookup: a worker calls the backend
 //  10. remoteHandler.complete: the worker wakes the event loop
-//  11. OnTraffic, serveTraffic, session.handleWake, remoteHandler.handleWake: a turn without bytes
-//  12. remoteHandler.finish, writeReply, session.endTurn, flush
+//  11. OnTraffic, serveTraffic, session.handleWake, remoteHandler.handleWake: replies without bytes
+//  12. remoteHandler.finish, writeReply, session.writeReplies, flush
 //
 // # Layout
 //
@@ -41,7 +53,9 @@
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
-//	session.go         one connection; timeouts.go its timeouts
+//	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
+//	turn.go            turns, their work, and the backlog; turn_queue.go sessions that wait
+//	pause_*.go         pausing the reading from a socket, without gnet
 //	pools.go           the pools that are served; pool_request.go how one is described
 //	handler.go         what the two handlers share
 //	memory_handler.go  requests over the memory index
@@ -50,11 +64,16 @@
 //	worker_pool.go     the workers
 //	limits.go          what can be limited; nofile.go the limit of open files; errors.go
 //	close_reason.go    why connections end; peerlog.go logs it
-//	histograms.go      lookup durations and sizes; stat.go counters; ready.go readiness
+//	histograms.go      lookup durations and sizes, longest turns; stat.go counters
+//	ready.go           readiness
 //
 // # Invariants
 //
 //   - A lookup over the index does not allocate in the steady state.
+//   - A turn exceeds its share by at most one piece of work that is not cut (docs/limits.md).
+//     Between two turns of a turn queue the loop serves what its other connections have sent.
+//   - What a session holds is charged to the memory account after each call of feed, and freed
+//     when the connection is closed.
 //   - No event loop waits for a backend. If a backend is slow or down, its lookups return
 //     0 by their deadline, and other requests are not delayed.
 //   - Requests of one connection take effect in order. Replies to equal envelopes are sent
@@ -69,8 +88,11 @@
 //     of serveTraffic. The hashes of requestHandler.addHashes lie in them, and are valid until
 //     the call returns.
 //   - Pooled: the buffer of continueRead, in which hashes lie in the same way; session.out,
-//     the replies of a turn, until endTurn; a remote request's hashes, until release; a
-//     lookup.Query, until releaseRequest.
+//     until writeReplies; a remote request's hashes, until release; a lookup.Query, until
+//     releaseRequest.
+//   - A backlog is a copy that belongs to its session, from beginBacklog to dropBacklog. Hashes
+//     lie in it in the same way. Up to readBuffer bytes of it are in a pooled array. If the
+//     connection is closed while a turn serves it, takeTurn drops it, otherwise OnClose.
 //   - Copied by netproto.Reader: envelopes, the echo of a ping, anchors, and a hash that is
 //     split between two reads (Reader.Copied). They are valid until end returns.
 //   - Copied by a remote request: its hashes, its envelope and its echo.
@@ -81,7 +103,7 @@
 //
 // # Concurrency
 //
-// A session and its handler belong to their event loop. The fields that closeOverdue and
-// drain read are atomic. Of a handler, workers use only connCtx, remote and complete. Shutdown
+// A session, its handler and its turn queue belong to their event loop. The fields that
+// closeOverdue, closeLargest and drain use are atomic. Of a handler, workers use only connCtx, remote and complete. Shutdown
 // waits for all goroutines of the server.
 package server

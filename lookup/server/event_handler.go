@@ -17,6 +17,12 @@ type eventHandler struct {
 	server *Server
 }
 
+// eventLoop is what the server keeps for one event loop of gnet.
+type eventLoop struct {
+	metrics loopMetrics
+	turns   *turnQueue
+}
+
 // OnOpen implements gnet.EventHandler. It gives the connection its session.
 func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	s := h.server
@@ -30,7 +36,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	ses := newSession(s, c, func() { _ = c.Wake(nil) })
 	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer, ses.gnetConn, ses.pause = pending.peer, c, pauserOf(c)
+	ses.peer, ses.gnetConn, ses.setPaused = pending.peer, c, readPauser(c)
 	s.mu.Lock()
 	s.sessions[ses] = c
 	loop := s.loops[c.EventLoop()]

@@ -16,9 +16,9 @@ import (
 type requestHandler interface {
 	// begin starts a request that has hashes. It returns false if none of them is needed.
 	begin(q *netproto.Request) bool
-	// addHashes adds the next whole hashes. It returns how many bytes of them it has taken, and
-	// false if no further one is needed. It takes fewer than all if the turn has no work left.
-	addHashes(q *netproto.Request, hashes []byte) (taken int, wanted bool)
+	// addHashes adds the next whole hashes. It returns how many bytes of them it has consumed, and
+	// false if no further one is needed. It consumes fewer than all if the turn has no work left.
+	addHashes(q *netproto.Request, hashes []byte) (consumed int, wanted bool)
 	// end ends a request, also one without hashes, for which begin was not called. The reply
 	// is appended now or in handleWake. It returns false if the turn has no work left: it is
 	// then called again.
@@ -49,7 +49,7 @@ func (s *session) checkHashes(q *netproto.Request) error {
 
 // appendFailed appends and counts a 00 reply.
 func (s *session) appendFailed(envelope []byte, err error) {
-	s.work -= s.server.refusalWork
+	s.workLeft -= s.server.refusalWork
 	if errors.Is(err, lookup.ErrByHashes) {
 		s.server.fallbacks.Add(1)
 	} else {
@@ -85,7 +85,7 @@ func (s *session) appendFailedLookup(p *pool, envelope []byte, err error) {
 		s.appendFailed(envelope, err)
 		return
 	}
-	s.work -= s.server.refusalWork
+	s.workLeft -= s.server.refusalWork
 	s.server.failed.Add(1)
 	s.server.peers.requestFailed(s.peer, err)
 	s.appendHit(envelope, api.Hit{})

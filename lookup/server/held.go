@@ -24,7 +24,7 @@ func (s *session) updateHeld() {
 	}
 }
 
-// freeHeld gives back what was charged. The connection is closed.
+// freeHeld frees what was charged. The connection is closed.
 func (s *session) freeHeld() {
 	n := s.held.Swap(0)
 	s.server.held.Add(-n)
@@ -70,20 +70,21 @@ func (s *Server) largestLocked() (largest *session) {
 	return largest
 }
 
-// updateUnsent sets unsent and returns it. It sets unsentSince anew when the peer has taken some.
+// updateUnsent sets unsent and returns it. It sets unsentSince anew when the
+// kernel has accepted some of the replies.
 func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
-	taken := s.written - int64(n)
-	if int64(n) == s.unsent.Load() && taken == s.taken {
+	accepted := s.written - int64(n)
+	if int64(n) == s.unsent.Load() && accepted == s.accepted {
 		return n
 	}
 	switch {
 	case n == 0:
 		s.unsentSince.Store(0)
-	case taken > s.taken || s.unsentSince.Load() == 0:
+	case accepted > s.accepted || s.unsentSince.Load() == 0:
 		s.unsentSince.Store(monotime.Now())
 	}
-	s.taken = taken
+	s.accepted = accepted
 	s.unsent.Store(int64(n))
 	return n
 }

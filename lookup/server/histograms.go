@@ -14,12 +14,13 @@ var (
 	hashBounds = [...]int64{16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20}
 )
 
-// loopMetrics are the histograms of the lookups that one event loop answers. Each loop
-// counts into its own, on its own cache lines, which takes a few nanoseconds.
+// loopMetrics are the histograms of the lookups that one event loop answers, and its longest
+// turn. Each loop counts into its own, on its own cache lines, which takes a few nanoseconds.
 type loopMetrics struct {
 	durations histogram
 	hashes    histogram
-	// of the longest turn: its work, and its time in nanoseconds. The loop alone writes them.
+	// The most work of a turn, and the longest time of one in nanoseconds. The loop alone writes
+	// them.
 	longestWork, longestTurn atomic.Int64
 	_                        [64]byte
 }
@@ -81,7 +82,7 @@ func newHistogram(bounds []int64, unit float64, loops []*histogram) Histogram {
 }
 
 // LookupDurations returns a histogram of the durations in seconds of the answered lookups:
-// from the event loop's turn in which the first byte arrived until the reply was written.
+// from the read in which the first byte arrived until the reply was written.
 // The caller owns it.
 func (s *Server) LookupDurations() Histogram {
 	return newHistogram(durationBounds[:], float64(time.Second), s.histograms(func(m *loopMetrics) *histogram { return &m.durations }))
@@ -120,10 +121,4 @@ func (s *Server) longestTurn() (work, nanos int64) {
 		work, nanos = max(work, m.longestWork.Load()), max(nanos, m.longestTurn.Load())
 	}
 	return work, nanos
-}
-
-// eventLoop is what the server keeps for one event loop of gnet.
-type eventLoop struct {
-	metrics loopMetrics
-	turns   *turnQueue
 }

@@ -62,7 +62,7 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 // newQuery makes a query whose work is that of the session's turns.
 func (h *memoryHandler) newQuery() {
 	h.query = h.session.pool.service.NewQuery()
-	h.query.LimitWork(&h.session.work)
+	h.query.LimitWork(&h.session.workLeft)
 }
 
 // beginAnchors begins a lookup by anchors, or a request for their parameters.
@@ -75,36 +75,36 @@ func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err erro
 }
 
 // addHashes implements requestHandler.
-func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (taken int, wanted bool) {
+func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed int, wanted bool) {
 	switch q.Tag {
 	case netproto.TagLookup, netproto.TagExplain:
 		return len(hashes), h.query.Add(hashes)
 	case netproto.TagAnchors:
 		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
-		taken = h.changeSome(hashes, q.HashLen)
+		consumed = h.changeSome(hashes, q.HashLen)
 	}
-	return taken, h.err == nil
+	return consumed, h.err == nil
 }
 
 const (
-	// changePiece is how many keys are stored or evicted between two looks at the work.
+	// changePiece is how many keys are stored or evicted before the work is checked again.
 	changePiece = 128
 	// changeWork is the least work of storing or evicting a key.
 	changeWork = 60
 )
 
 // changeSome stores or evicts the next keys, within the work that is left. It returns how many
-// bytes of them it has taken.
-func (h *memoryHandler) changeSome(keys []byte, hashLen int) (taken int) {
-	for s := h.session; taken < len(keys) && s.work > 0 && h.err == nil; {
-		n := min(len(keys)-taken, changePiece*hashLen)
+// bytes of them it has consumed.
+func (h *memoryHandler) changeSome(keys []byte, hashLen int) (consumed int) {
+	for s := h.session; consumed < len(keys) && s.workLeft > 0 && h.err == nil; {
+		n := min(len(keys)-consumed, changePiece*hashLen)
 		worked := h.change.Work()
-		h.err = h.change.Add(keys[taken:taken+n], hashLen)
-		s.work -= max(h.change.Work()-worked, n/hashLen*changeWork)
-		taken += n
+		h.err = h.change.Add(keys[consumed:consumed+n], hashLen)
+		s.workLeft -= max(h.change.Work()-worked, n/hashLen*changeWork)
+		consumed += n
 	}
-	return taken
+	return consumed
 }
 
 // end implements requestHandler.

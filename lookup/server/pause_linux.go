@@ -8,22 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pauserOf returns a function that stops (true) and restarts the reading of a connection. It
-// is called on the connection's event loop. The kernel then keeps what the peer sends, and
-// slows it down. pauserOf returns nil if reading cannot be paused.
+// readPauser returns a function that pauses (true) or resumes the reading from a connection's
+// socket. The function is called on the connection's event loop. While reading is paused the
+// kernel keeps what the peer sends, and slows it down. readPauser returns nil if reading cannot be
+// paused.
 //
 // gnet cannot pause reading. It reads whatever its epoll descriptor reports, so the events of
 // that descriptor are changed here, without gnet. gnet changes them too, to reading and
 // writing when the kernel takes no more replies, and to reading when they are sent.
-func pauserOf(c gnet.Conn) func(on bool) {
+func readPauser(c gnet.Conn) func(paused bool) {
 	epoll := epollOf(c.EventLoop())
 	if epoll < 0 {
 		return nil
 	}
 	fd := c.Fd()
-	return func(on bool) {
+	return func(paused bool) {
 		events := uint32(netpoll.ReadEvents)
-		if on {
+		if paused {
 			events = 0
 		}
 		if c.OutboundBuffered() > 0 {

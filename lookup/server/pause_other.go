@@ -4,5 +4,5 @@ package server
 
 import "github.com/panjf2000/gnet/v2"
 
-// pauserOf returns nil: reading cannot be paused here.
-func pauserOf(gnet.Conn) func(on bool) { return nil }
+// readPauser returns nil: reading cannot be paused here.
+func readPauser(gnet.Conn) func(paused bool) { return nil }

@@ -110,7 +110,7 @@ func (h *remoteHandler) overLimit() error {
 }
 
 // addHashes implements requestHandler.
-func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (taken int, wanted bool) {
+func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (consumed int, wanted bool) {
 	return len(hashes), h.current.addHashes(hashes)
 }
 

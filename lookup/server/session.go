@@ -13,7 +13,8 @@ import (
 )
 
 // session is one connection: the reader of its requests, their handler and their replies.
-// It belongs to its event loop. The atomic fields are read by closeOverdue and drain.
+// It belongs to its event loop. The atomic fields are read by closeOverdue, drain and
+// closeLargest. The first and the last also set reason.
 type session struct {
 	server  *Server
 	pool    *pool // that its requests are about, nil if none
@@ -21,20 +22,20 @@ type session struct {
 	handler requestHandler
 
 	conn         replyWriter
-	out          *bufpool.Buffer // replies of this turn; nil between turns
+	out          *bufpool.Buffer // replies that feed or handleWake will write; nil outside of them
 	sendErr      error           // why no more replies can be sent, nil while they can
-	messageEnded bool            // a message ended in this turn
+	messageEnded bool            // a message ended in this call of feed
 	written      int64           // bytes of replies since the connection was opened
-	taken        int64           // those of them that the kernel had accepted at the last updateUnsent
+	accepted     int64           // those of them that the kernel had accepted at the last updateUnsent
 	numbers      []uint32        // of a reply to anchors
 
 	turnStart time.Time
-	work      int               // left in this turn, see turnShare
+	workLeft  int               // in this turn, see turnShare
 	ending    bool              // the handler's end is to be called again
-	backlog   []byte            // bytes that wait for the next turns
-	array     *[readBuffer]byte // pooled, where backlog begins; nil if nothing waits
+	backlog   []byte            // bytes for the next turns; the first of them have been served
+	array     *[readBuffer]byte // pooled: the memory of a short backlog; nil if there is no backlog
 	served    int               // bytes at the front of backlog that have been served
-	pause     func(on bool)     // stops and restarts the reading of further bytes; nil if nothing can
+	setPaused func(paused bool) // pauses or resumes the reading from the socket; nil if nothing can
 	queue     *turnQueue        // of its event loop, nil in tests
 	queued    bool              // it is in queue
 
@@ -50,7 +51,7 @@ type session struct {
 	lastActive     atomic.Int64  // when the last byte arrived, in monotime
 	handshakeSince atomic.Int64  // when the unfinished ZMTP handshake began, in monotime; 0 if none
 	ttl            atomic.Int64  // of the ZMTP peer's heartbeat, in nanoseconds; 0 if none
-	waiting        atomic.Bool   // for a further turn
+	waiting        atomic.Bool   // it has a backlog or a request to end, and waits for a further turn
 	reason         atomic.Uint32 // closeReason; closedByPeer until it is set
 	inFlight       atomic.Int64  // requests over a backend without a reply
 	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
@@ -110,7 +111,7 @@ func (s *session) receiveMore(p []byte) error {
 	if n == len(p) && !s.ending {
 		return nil
 	}
-	return s.wait(p[n:])
+	return s.beginBacklog(p[n:])
 }
 
 // feed reads bytes until they or the work of the turn are used up, and writes the replies. It
@@ -119,9 +120,9 @@ func (s *session) feed(p []byte) (n int, err error) {
 	s.out = bufpool.Get()
 	before := s.reader.Copied()
 	n, err = s.reader.Feed(p, s)
-	s.work -= n / bytesPerUnit
+	s.workLeft -= n / bytesPerUnit
 	s.server.copied.Add(int64(s.reader.Copied() - before))
-	s.endTurn()
+	s.writeReplies()
 	if s.sendErr != nil {
 		return n, s.sendErr
 	}
@@ -138,15 +139,15 @@ func (s *session) handleWake() error {
 	s.updateUnsent()
 	s.out = bufpool.Get()
 	s.handler.handleWake()
-	s.endTurn()
+	s.writeReplies()
 	if s.sendErr == nil { // otherwise OnClose may have given back what was charged
 		s.updateHeld()
 	}
 	return s.sendErr
 }
 
-// endTurn writes the replies of a turn and releases their buffer.
-func (s *session) endTurn() {
+// writeReplies writes the replies in out and releases it.
+func (s *session) writeReplies() {
 	s.flush(0)
 	s.out.Release()
 	s.out = nil
@@ -157,7 +158,7 @@ func (s *session) endTurn() {
 // arrived.
 func (s *session) observeTurn() {
 	now := time.Now()
-	s.metrics.observeTurn(turnShare-s.work, int64(now.Sub(s.turnStart)))
+	s.metrics.observeTurn(turnShare-s.workLeft, int64(now.Sub(s.turnStart)))
 	if s.lookupsAnswered == 0 {
 		return
 	}
@@ -248,9 +249,9 @@ func (s *session) Begin(q *netproto.Request) bool {
 
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
-	taken, wanted := s.handler.addHashes(q, hashes)
-	if taken < len(hashes) && wanted {
-		s.reader.Untake(len(hashes) - taken)
+	consumed, wanted := s.handler.addHashes(q, hashes)
+	if consumed < len(hashes) && wanted {
+		s.reader.Unread(len(hashes) - consumed)
 	}
 	s.pauseIfSpent()
 	return wanted
@@ -260,9 +261,9 @@ func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
 func (s *session) End(q *netproto.Request) {
 	if !s.ending {
 		s.updateBegan()
-		s.work -= workOf(q.Tag)
+		s.workLeft -= workOf(q.Tag)
 		if q.Tag == netproto.TagPool && s.queue != nil {
-			s.unend() // until a turn from the queue
+			s.repeatEnd() // until a turn from the queue
 			return
 		}
 	}
@@ -272,24 +273,24 @@ func (s *session) End(q *netproto.Request) {
 	} else {
 		before := len(s.out.B)
 		if !s.handler.end(q) {
-			s.unend()
+			s.repeatEnd()
 			return
 		}
-		s.work -= max(len(s.out.B)-before, 0) / bytesPerUnit
+		s.workLeft -= max(len(s.out.B)-before, 0) / bytesPerUnit
 	}
 	s.messageEnded = true
 	s.pauseIfSpent()
 }
 
-// unend ends the turn inside of End, which is called again in the next one.
-func (s *session) unend() {
+// repeatEnd ends the turn inside of End, which is called again in the next one.
+func (s *session) repeatEnd() {
 	s.ending = true
-	s.reader.Unend()
+	s.reader.RepeatEnd()
 }
 
 // Dropped implements netproto.Handler.
 func (s *session) Dropped(*netproto.Request) {
-	s.work -= requestWork
+	s.workLeft -= requestWork
 	s.messageEnded = true
 	s.handler.releaseRequest()
 	s.server.dropped.Add(1)
@@ -298,7 +299,7 @@ func (s *session) Dropped(*netproto.Request) {
 
 // Control implements netproto.Handler.
 func (s *session) Control(out []byte) {
-	s.work -= requestWork
+	s.workLeft -= requestWork
 	s.messageEnded = true // the next message of this turn begins after it
 	s.pauseIfSpent()
 	if len(out) == 0 {
@@ -313,7 +314,7 @@ func (s *session) Control(out []byte) {
 
 // pauseIfSpent ends the turn if no work is left.
 func (s *session) pauseIfSpent() {
-	if s.work <= 0 {
+	if s.workLeft <= 0 {
 		s.reader.Pause()
 	}
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// A turn of a connection ends when its share of work is spent, in the middle of a request too.
-// What is left waits in the session's backlog for the next turn, behind the other connections
-// of the event loop. So a peer delays others by its turns and not by what it sends.
+// A turn of a connection ends when its bytes are served or its share of work is spent, in the
+// middle of a request too. What is left waits in the session's backlog for the next turn, behind
+// the other connections of the event loop. So a peer delays others by its turns and not by what
+// it sends.
 //
 // Work is counted, not timed: a unit is about the cost of comparing one hash, 2 to 3
 // nanoseconds on a current processor.
 
 const (
 	// turnShare is the work of a turn: 50 to 100 microseconds. A lookup of 64 hashes takes
-	// about 300 units, so turns of usual requests end with their bytes.
+	// 400 to 500 units, so turns of usual requests end with their bytes.
 	turnShare = 1 << 15
 	// bytesPerUnit is how many bytes are received, or written into a reply, at the cost of a
 	// unit.
@@ -57,16 +58,16 @@ func refusalWorkOf(log *slog.Logger) int {
 }
 
 // beginTurn begins a turn with a full share.
-func (s *session) beginTurn() { s.turnStart, s.work = time.Now(), turnShare }
+func (s *session) beginTurn() { s.turnStart, s.workLeft = time.Now(), turnShare }
 
-// maxBacklog bounds the backlog of a connection, in bytes. One read is at most readBuffer, and
-// then reading is paused; an event that was under way may bring another read. Where reading
-// cannot be paused, the backlog is served at once from here on.
+// maxBacklog bounds the bytes of a backlog that are not served. One read is at most readBuffer,
+// and then reading is paused; gnet resumes it when the kernel has accepted all replies, which
+// may bring another read. A longer backlog is served at once.
 const maxBacklog = 4 * readBuffer
 
-// wait keeps rest, the bytes that the turn has left, for the next turn, and pauses the reading
-// of further ones. rest may be empty: then a request has not ended.
-func (s *session) wait(rest []byte) error {
+// beginBacklog keeps rest, the bytes that the turn has left, for the next turn, and pauses the
+// reading of further ones. rest may be empty: then only a request is left to end.
+func (s *session) beginBacklog(rest []byte) error {
 	s.array, s.served = readBuffers.Get().(*[readBuffer]byte), 0
 	s.backlog = s.array[:0]
 	s.waiting.Store(true)
@@ -74,11 +75,12 @@ func (s *session) wait(rest []byte) error {
 	return s.addBacklog(rest)
 }
 
-// addBacklog adds bytes to the backlog and queues the session for its next turn.
+// addBacklog adds bytes to the backlog and queues the session for its next turn. If it cannot be
+// queued, or the backlog is too long, it serves all of the backlog now.
 func (s *session) addBacklog(p []byte) error {
 	s.backlog = append(s.backlog, p...) // beyond readBuffer bytes it is not in array any more
 	s.updateHeld()
-	s.pauseReading(true)
+	s.pauseReading()
 	if s.queue != nil && len(s.backlog)-s.served <= maxBacklog {
 		s.queue.push(s)
 		return nil
@@ -92,7 +94,7 @@ func (s *session) addBacklog(p []byte) error {
 }
 
 // takeTurn serves the backlog for one turn. It returns an error if the connection must be
-// closed. Afterwards waiting says whether there is more to do.
+// closed. Otherwise waiting says whether there is more to do.
 func (s *session) takeTurn() error {
 	s.beginTurn()
 	n, err := s.feed(s.backlog[s.served:])
@@ -102,14 +104,14 @@ func (s *session) takeTurn() error {
 	}
 	if s.served < len(s.backlog) || s.ending {
 		if s.conn.OutboundBuffered() > 0 {
-			s.pauseReading(true) // gnet has restarted it to learn when the peer reads
+			s.pauseReading() // gnet has resumed it to learn when the peer reads
 		}
 		return nil
 	}
 	s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
 	s.dropBacklog()
 	s.updateHeld()
-	s.pauseReading(false)
+	s.resumeReading()
 	return nil
 }
 
@@ -122,9 +124,16 @@ func (s *session) dropBacklog() {
 	}
 }
 
-// pauseReading stops or restarts the reading of further bytes.
-func (s *session) pauseReading(on bool) {
-	if s.pause != nil {
-		s.pause(on)
+// pauseReading makes the event loop read no further bytes of the connection, if that can be done.
+func (s *session) pauseReading() {
+	if s.setPaused != nil {
+		s.setPaused(true)
+	}
+}
+
+// resumeReading ends pauseReading.
+func (s *session) resumeReading() {
+	if s.setPaused != nil {
+		s.setPaused(false)
 	}
 }

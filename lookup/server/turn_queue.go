@@ -16,15 +16,15 @@ import (
 // gnet runs what is triggered from within the loop before it polls again. So the queue wakes
 // the loop through a socket pair, which the loop polls like a connection.
 //
-// It belongs to its loop, but for close.
+// It belongs to its loop, and to closeTurnQueues when that has ended.
 type turnQueue struct {
 	sessions []*session
 	signal   int  // descriptor: a byte written to it wakes the loop
 	signaled bool // the byte has not been read
 }
 
-// startTurnQueues gives each event loop its queue. gnet hands connections to its loops in
-// turn, and there are no others yet.
+// startTurnQueues gives each event loop its queue. gnet hands connections to its loops
+// round-robin, and there are no others yet.
 func (s *Server) startTurnQueues() error {
 	for range s.cfg.Loops {
 		if err := s.startTurnQueue(); err != nil {

@@ -180,7 +180,7 @@ func TestTurnsAreBounded(t *testing.T) {
 			turns, most := 0, 0
 			endTurn := func() {
 				turns++
-				most = max(most, turnShare-ses.work)
+				most = max(most, turnShare-ses.workLeft)
 			}
 			for rest := attack.burst; len(rest) > 0; {
 				n := min(len(rest), readBuffer)

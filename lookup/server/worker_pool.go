@@ -13,7 +13,7 @@ import (
 // thousand lookups delays another by one of them. For the same reason no connection may
 // have all workers or fill the queue.
 //
-// Small and large requests have queues of their own, which workers take from in turns. Some
+// Small and large requests have queues of their own, which workers take from alternately. Some
 // workers and some of the queue are kept for small requests, so that these do not wait for
 // large ones to end.
 type workerPool struct {
@@ -63,7 +63,7 @@ func newWorkerPool(ctx context.Context, workers, maxQueued int) *workerPool {
 	}
 	p.ready.L = &p.mu
 	for range workers {
-		p.workers.Go(func() { p.work(ctx) })
+		p.workers.Go(func() { p.runRequests(ctx) })
 	}
 	return p
 }
@@ -114,8 +114,8 @@ func (p *workerPool) mayRun(q *connQueue, size requestSize) bool {
 		(size == smallSize || q.running[largeSize] < p.maxPerConn[largeSize])
 }
 
-// work runs requests until the pool is closed and its queue is empty.
-func (p *workerPool) work(ctx context.Context) {
+// runRequests runs requests until the pool is closed and its queue is empty.
+func (p *workerPool) runRequests(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -143,7 +143,7 @@ func (p *workerPool) work(ctx context.Context) {
 // nextConn removes the connection to serve next from its list, and returns the size of the
 // request to take from it. It returns nil if there is none. mu is held.
 func (p *workerPool) nextConn() (*connQueue, requestSize) {
-	for _, size := range [...]requestSize{largeSize - p.lastSize, p.lastSize} { // in turns
+	for _, size := range [...]requestSize{largeSize - p.lastSize, p.lastSize} { // alternately
 		for len(p.conns[size]) > 0 && p.running[size] < p.maxRunning[size] {
 			q := p.conns[size][0]
 			p.conns[size][0] = nil

@@ -109,7 +109,7 @@ func requestAttacks() []attack {
 			prepare: bursts(1, repeated(reset, 64*kib))},
 		{name: "reset-8", help: "8 connections send 64 KiB of reset requests each, in one burst", want: atMost,
 			prepare: bursts(8, repeated(reset, 64*kib))},
-		{name: "store-reset", help: "8 connections send 64 KiB each: a store of one key and a reset by turns", want: atMost,
+		{name: "store-reset", help: "8 connections send 64 KiB each: a store of one key and a reset, alternately", want: atMost,
 			prepare: bursts(8, func() ([]byte, int) {
 				blob, pairs := repeat(append(append([]byte(nil), oneStore...), reset...), 64*kib)
 				return blob, 2 * pairs

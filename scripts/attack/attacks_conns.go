@@ -36,17 +36,17 @@ func memoryAttacks() []attack {
 		name, help string
 		request    func() []byte
 	}{
-		{"lookup", "lookup of 8,192 hashes, less the last hash", func() []byte { return cut(lookup(randomBytes("u", 32*hashes), 32), 32) }},
-		{"explain", "explain of 8,192 hashes, less the last hash", func() []byte { return cut(explain(randomBytes("u", 32*hashes), 32), 32) }},
-		{"anchors", "request by 4,096 anchors with digests, of hashes of 64 bytes, less the last hash", func() []byte {
+		{"lookup", "a lookup of 8,192 hashes, less the last hash", func() []byte { return cut(lookup(randomBytes("u", 32*hashes), 32), 32) }},
+		{"explain", "an explain of 8,192 hashes, less the last hash", func() []byte { return cut(explain(randomBytes("u", 32*hashes), 32), 32) }},
+		{"anchors", "a request by 4,096 anchors with digests, of hashes of 64 bytes, less the last hash", func() []byte {
 			return cut(anchors(randomBytes("u", 64*hashes), 64, netproto.MaxAnchors, true), 64)
 		}},
-		{"half", "lookup of 4 MiB, of which 2 MiB are sent", func() []byte { return cut(lookup(randomBytes("u", 4*mib), 32), 2*mib) }},
-		{"ping", "ping of 64 KiB, less the last byte", func() []byte { return cut(request(netproto.TagPing, randomBytes("u", netproto.MaxPing)), 1) }},
-		{"pool", "description of a pool of 64 KiB, less the last byte", func() []byte { return cut(request(netproto.TagPool, randomBytes("u", netproto.MaxDescription)), 1) }},
-		{"store", "store of 8,192 keys, less the last key", func() []byte { return cut(store(netproto.GroupRank{}, randomBytes("u", 32*hashes), 32), 32) }},
+		{"half", "a lookup of 4 MiB, of which 2 MiB are sent", func() []byte { return cut(lookup(randomBytes("u", 4*mib), 32), 2*mib) }},
+		{"ping", "a ping of 64 KiB, less the last byte", func() []byte { return cut(request(netproto.TagPing, randomBytes("u", netproto.MaxPing)), 1) }},
+		{"pool", "a description of a pool of 64 KiB, less the last byte", func() []byte { return cut(request(netproto.TagPool, randomBytes("u", netproto.MaxDescription)), 1) }},
+		{"store", "a store of 8,192 keys, less the last key", func() []byte { return cut(store(netproto.GroupRank{}, randomBytes("u", 32*hashes), 32), 32) }},
 	} {
-		rows = append(rows, attack{name: "unfinished-" + u.name, help: "4,000 connections each send a " + u.help, files: 4500, prepare: sendUnfinished(u.request)})
+		rows = append(rows, attack{name: "unfinished-" + u.name, help: "4,000 connections each send " + u.help, files: 4500, prepare: sendUnfinished(u.request)})
 	}
 	return rows
 }

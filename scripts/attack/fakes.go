@@ -226,7 +226,7 @@ func masterHeader(request []byte, code byte, body uint32) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, body), 0)
 }
 
-// masterGiant announces a giant body: in turn that of a result and that of an error.
+// masterGiant announces a giant body: that of a result and that of an error, alternately.
 func masterGiant(conn net.Conn, request []byte) bool {
 	code := byte(0)
 	if request[4]%2 == 1 { // its number
