@@ -138,7 +138,9 @@ func (c *Coordinator) AnswerSome(p *Presence, numTokens int64, s *Scratch, work 
 }
 
 // BeginAnswer makes the next AnswerSome begin a new answer.
-func (s *Scratch) BeginAnswer() { s.search.suspended, s.shortened = false, false }
+func (s *Scratch) BeginAnswer() {
+	s.steps.suspended, s.search.suspended, s.shortened = false, false, false
+}
 
 // answer is Answer for a lookup with keys, with the work that s has left. It returns
 // errSuspended if that is used up.

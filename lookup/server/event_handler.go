@@ -36,7 +36,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	ses := newSession(s, c, func() { _ = c.Wake(nil) })
 	pending.opened.Store(true)
 	c.SetContext(ses)
-	ses.peer, ses.gnetConn, ses.setPaused = pending.peer, c, readPauser(c)
+	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
 	s.mu.Lock()
 	s.sessions[ses] = c
 	loop := s.loops[c.EventLoop()]
@@ -54,6 +54,7 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if !ok {
 		return gnet.None
 	}
+	ses.reading.restore()
 	s.mu.Lock()
 	delete(s.sessions, ses)
 	s.mu.Unlock()

@@ -75,6 +75,9 @@ func (s *Server) largestLocked() (largest *session) {
 func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
 	accepted := s.written - int64(n)
+	if n > 0 && s.gnetConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
+		accepted -= unacknowledged(s.gnetConn)
+	}
 	if int64(n) == s.unsent.Load() && accepted == s.accepted {
 		return n
 	}

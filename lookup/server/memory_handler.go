@@ -82,7 +82,7 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 	case netproto.TagAnchors:
 		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
-		consumed = h.changeSome(hashes, q.HashLen)
+		consumed = h.changeSome(q, hashes)
 	}
 	return consumed, h.err == nil
 }
@@ -90,18 +90,22 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 const (
 	// changePiece is how many keys are stored or evicted before the work is checked again.
 	changePiece = 128
-	// changeWork is the least work of storing or evicting a key.
-	changeWork = 60
+	// storeWork is the least work of storing a key, and evictWork that of evicting one.
+	storeWork, evictWork = 60, 180
 )
 
 // changeSome stores or evicts the next keys, within the work that is left. It returns how many
 // bytes of them it has consumed.
-func (h *memoryHandler) changeSome(keys []byte, hashLen int) (consumed int) {
+func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed int) {
+	hashLen, perKey := q.HashLen, storeWork
+	if q.Tag == netproto.TagEvict {
+		perKey = evictWork
+	}
 	for s := h.session; consumed < len(keys) && s.workLeft > 0 && h.err == nil; {
 		n := min(len(keys)-consumed, changePiece*hashLen)
 		worked := h.change.Work()
 		h.err = h.change.Add(keys[consumed:consumed+n], hashLen)
-		s.workLeft -= max(h.change.Work()-worked, n/hashLen*changeWork)
+		s.workLeft -= max(h.change.Work()-worked, n/hashLen*perKey)
 		consumed += n
 	}
 	return consumed

@@ -8,30 +8,77 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readPauser returns a function that pauses (true) or resumes the reading from a connection's
-// socket. The function is called on the connection's event loop. While reading is paused the
-// kernel keeps what the peer sends, and slows it down. readPauser returns nil if reading cannot be
-// paused.
+// readPauser pauses the reading from a connection's socket. The kernel then keeps what the peer
+// sends, and slows it down. It belongs to the connection's event loop.
 //
-// gnet cannot pause reading. It reads whatever its epoll descriptor reports, so the events of
-// that descriptor are changed here, without gnet. gnet changes them too, to reading and
-// writing when the kernel takes no more replies, and to reading when they are sent.
-func readPauser(c gnet.Conn) func(paused bool) {
+// gnet cannot pause reading. It reads whatever its epoll descriptor reports, so that is changed
+// here, without gnet. gnet changes it too, to reading and writing when the kernel takes no more
+// replies, and to reading when they are sent.
+//
+// A descriptor without events still reports that the peer has closed, and gnet then drops what
+// has not been read. So the descriptor of a paused connection without unsent replies is not
+// registered at all.
+type readPauser struct {
+	conn      gnet.Conn
+	epoll, fd int
+	removed   bool // from the epoll descriptor
+}
+
+// newReadPauser returns the readPauser of a connection, nil if reading cannot be paused.
+func newReadPauser(c gnet.Conn) *readPauser {
 	epoll := epollOf(c.EventLoop())
 	if epoll < 0 {
 		return nil
 	}
-	fd := c.Fd()
-	return func(paused bool) {
-		events := uint32(netpoll.ReadEvents)
-		if paused {
-			events = 0
-		}
-		if c.OutboundBuffered() > 0 {
-			events |= netpoll.WriteEvents
-		}
-		_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_MOD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}) // it is registered
+	return &readPauser{conn: c, epoll: epoll, fd: c.Fd()}
+}
+
+// pause stops reading until resume.
+func (p *readPauser) pause() {
+	switch {
+	case p == nil:
+	case p.conn.OutboundBuffered() > 0:
+		p.restore()
+		p.control(unix.EPOLL_CTL_MOD, netpoll.WriteEvents)
+	case !p.removed:
+		p.control(unix.EPOLL_CTL_DEL, 0)
+		p.removed = true
 	}
+}
+
+// restore registers the descriptor again, without events. It must be called before anything is
+// written, and before the connection is closed: gnet expects it to be registered.
+func (p *readPauser) restore() {
+	if p != nil && p.removed {
+		p.control(unix.EPOLL_CTL_ADD, 0)
+		p.removed = false
+	}
+}
+
+// resume ends pause.
+func (p *readPauser) resume() {
+	if p == nil {
+		return
+	}
+	p.restore()
+	events := uint32(netpoll.ReadEvents)
+	if p.conn.OutboundBuffered() > 0 {
+		events |= netpoll.WriteEvents
+	}
+	p.control(unix.EPOLL_CTL_MOD, events)
+}
+
+func (p *readPauser) control(op int, events uint32) {
+	_ = unix.EpollCtl(p.epoll, op, p.fd, &unix.EpollEvent{Events: events, Fd: int32(p.fd)}) // fails for want of memory only
+}
+
+// unacknowledged returns how many bytes of replies the kernel keeps for the peer.
+func unacknowledged(c gnet.Conn) int64 {
+	n, err := unix.IoctlGetInt(c.Fd(), unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
 }
 
 // epollOf returns the epoll descriptor of an event loop, -1 if it is not found. gnet has no

@@ -4,5 +4,15 @@ package server
 
 import "github.com/panjf2000/gnet/v2"
 
-// readPauser returns nil: reading cannot be paused here.
-func readPauser(gnet.Conn) func(paused bool) { return nil }
+// readPauser cannot pause reading here.
+type readPauser struct{}
+
+// newReadPauser returns nil.
+func newReadPauser(gnet.Conn) *readPauser { return nil }
+
+func (*readPauser) pause()   {}
+func (*readPauser) restore() {}
+func (*readPauser) resume()  {}
+
+// unacknowledged returns 0: it is not known here.
+func unacknowledged(gnet.Conn) int64 { return 0 }

@@ -32,6 +32,8 @@ type remoteHandler struct {
 	writeQueue    connQueue
 	last          map[string]*remoteRequest // the last unanswered request of each envelope
 	heldBytes     int                       // of payloads that wait for replies to equal envelopes
+	waking        bool                      // in handleWake
+	sharedStats   map[*pool][]byte          // payloads of the stats that this wake has answered, by pool
 	envelopeBytes int                       // of the envelopes of unanswered requests
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
@@ -228,6 +230,8 @@ func (h *remoteHandler) wake() {
 
 // handleWake implements requestHandler.
 func (h *remoteHandler) handleWake() {
+	h.waking = true
+	defer func() { h.waking, h.sharedStats = false, nil }()
 	completed := h.takeCompleted()
 	if len(completed) > 0 {
 		h.session.lastActive.Store(monotime.Now()) // IdleTimeout begins now

@@ -68,7 +68,7 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {
-		r.payload, r.err = encodeJSON(s.server.statOf(r.pool))
+		r.payload, r.err = h.statPayload(r.pool)
 	}
 	for range 1 + r.repeat {
 		switch {
@@ -89,4 +89,19 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 		}
 		s.flush(flushAt)
 	}
+}
+
+// statPayload returns the payload of a stat. Those that a wake answers share one.
+func (h *remoteHandler) statPayload(p *pool) (payload []byte, err error) {
+	if payload = h.sharedStats[p]; payload != nil {
+		return payload, nil
+	}
+	payload, err = encodeJSON(h.session.server.statOf(p))
+	if err == nil && h.waking {
+		if h.sharedStats == nil {
+			h.sharedStats = map[*pool][]byte{}
+		}
+		h.sharedStats[p] = payload
+	}
+	return payload, err
 }

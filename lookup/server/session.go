@@ -35,7 +35,7 @@ type session struct {
 	backlog   []byte            // bytes for the next turns; the first of them have been served
 	array     *[readBuffer]byte // pooled: the memory of a short backlog; nil if there is no backlog
 	served    int               // bytes at the front of backlog that have been served
-	setPaused func(paused bool) // pauses or resumes the reading from the socket; nil if nothing can
+	reading   *readPauser       // nil if reading cannot be paused
 	queue     *turnQueue        // of its event loop, nil in tests
 	queued    bool              // it is in queue
 
@@ -137,11 +137,16 @@ func (s *session) feed(p []byte) (n int, err error) {
 // wakeEventLoop. It returns an error as receive does.
 func (s *session) handleWake() error {
 	s.updateUnsent()
+	s.reading.restore()
 	s.out = bufpool.Get()
 	s.handler.handleWake()
 	s.writeReplies()
-	if s.sendErr == nil { // otherwise OnClose may have given back what was charged
-		s.updateHeld()
+	if s.sendErr != nil { // OnClose may have given back what was charged
+		return s.sendErr
+	}
+	s.updateHeld()
+	if s.waiting.Load() {
+		s.reading.pause()
 	}
 	return s.sendErr
 }

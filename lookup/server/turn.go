@@ -61,9 +61,11 @@ func refusalWorkOf(log *slog.Logger) int {
 func (s *session) beginTurn() { s.turnStart, s.workLeft = time.Now(), turnShare }
 
 // maxBacklog bounds the bytes of a backlog that are not served. One read is at most readBuffer,
-// and then reading is paused; gnet resumes it when the kernel has accepted all replies, which
-// may bring another read. A longer backlog is served at once.
-const maxBacklog = 4 * readBuffer
+// and then reading is paused. gnet resumes it when the kernel has accepted all replies, which may
+// bring another read: so only a peer that lets its replies wait, again and again, has a longer
+// one. It is closed as a slow reader. Where reading cannot be paused, the backlog is served at
+// once.
+const maxBacklog = 16 * readBuffer
 
 // beginBacklog keeps rest, the bytes that the turn has left, for the next turn, and pauses the
 // reading of further ones. rest may be empty: then only a request is left to end.
@@ -76,12 +78,20 @@ func (s *session) beginBacklog(rest []byte) error {
 }
 
 // addBacklog adds bytes to the backlog and queues the session for its next turn. If it cannot be
-// queued, or the backlog is too long, it serves all of the backlog now.
+// queued, or the backlog is too long, it serves all of the backlog now or returns an error.
 func (s *session) addBacklog(p []byte) error {
+	if s.served > 0 {
+		s.backlog = s.backlog[:copy(s.backlog, s.backlog[s.served:])]
+		s.served = 0
+	}
 	s.backlog = append(s.backlog, p...) // beyond readBuffer bytes it is not in array any more
 	s.updateHeld()
-	s.pauseReading()
-	if s.queue != nil && len(s.backlog)-s.served <= maxBacklog {
+	s.reading.pause()
+	switch long := len(s.backlog) > maxBacklog; {
+	case long && s.reading != nil:
+		s.reading.restore()
+		return errSlowReader
+	case !long && s.queue != nil:
 		s.queue.push(s)
 		return nil
 	}
@@ -97,21 +107,20 @@ func (s *session) addBacklog(p []byte) error {
 // closed. Otherwise waiting says whether there is more to do.
 func (s *session) takeTurn() error {
 	s.beginTurn()
+	s.reading.restore()
 	n, err := s.feed(s.backlog[s.served:])
 	if s.served += n; err != nil {
 		s.dropBacklog()
 		return err
 	}
 	if s.served < len(s.backlog) || s.ending {
-		if s.conn.OutboundBuffered() > 0 {
-			s.pauseReading() // gnet has resumed it to learn when the peer reads
-		}
+		s.reading.pause()
 		return nil
 	}
 	s.lastActive.Store(monotime.Now()) // IdleTimeout begins now: the peer may have waited for longer
 	s.dropBacklog()
 	s.updateHeld()
-	s.resumeReading()
+	s.reading.resume()
 	return nil
 }
 
@@ -121,19 +130,5 @@ func (s *session) dropBacklog() {
 	if s.array != nil {
 		readBuffers.Put(s.array)
 		s.array, s.backlog = nil, nil
-	}
-}
-
-// pauseReading makes the event loop read no further bytes of the connection, if that can be done.
-func (s *session) pauseReading() {
-	if s.setPaused != nil {
-		s.setPaused(true)
-	}
-}
-
-// resumeReading ends pauseReading.
-func (s *session) resumeReading() {
-	if s.setPaused != nil {
-		s.setPaused(false)
 	}
 }
