@@ -104,6 +104,6 @@
 // # Concurrency
 //
 // A session, its handler and its turn queue belong to their event loop. The fields that
-// closeOverdue, closeLargest and drain use are atomic. Of a handler, workers use only connCtx, remote and complete. Shutdown
-// waits for all goroutines of the server.
+// closeOverdue, closeLargest and drain use are atomic. Of a handler, workers use only connCtx,
+// remote and complete. Shutdown waits for all goroutines of the server.
 package server
