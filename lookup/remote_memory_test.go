@@ -79,7 +79,7 @@ func TestKeysInAccount(t *testing.T) {
 	hashes := netproto.NewHashes(keys, 32)
 	for _, strategy := range []Strategy{Gallop, SingleCall} {
 		synctest.Test(t, func(t *testing.T) {
-			account, open := NewMemoryAccount(30_000), make(chan struct{})
+			account, open := NewMemoryAccount(4_000_000), make(chan struct{})
 			s, err := NewService(ServiceConfig{Pool: blocks16.Pool, Backend: ignoresContext{stuckStore(open)}, Remote: RemoteConfig{Strategy: strategy, Memory: account}})
 			require.NoError(t, err)
 			held := func() int64 {
@@ -92,7 +92,7 @@ func TestKeysInAccount(t *testing.T) {
 				require.Equal(t, want, hit.Tokens)
 			}
 
-			require.True(t, account.Reserve(29_999)) // by others
+			require.True(t, account.Reserve(3_999_999)) // by others
 			look(0)
 			_, err = s.Explain(t.Context(), blocks*16, hashes)
 			require.ErrorIs(t, err, ErrNoMemory)
@@ -100,8 +100,8 @@ func TestKeysInAccount(t *testing.T) {
 			require.EqualValues(t, 2, stat.BackendRejected)
 			require.Zero(t, stat.BackendErrors+stat.BackendTimeouts)
 			require.Zero(t, s.remote.rounds.Load())
-			require.EqualValues(t, 29_999, held())
-			account.Free(29_999)
+			require.EqualValues(t, 3_999_999, held())
+			account.Free(3_999_999)
 
 			look(0) // it times out, and its call goes on
 			require.EqualValues(t, 1, s.Stat().BackendTimeouts)

@@ -97,10 +97,15 @@ func (l *logWriter) Write(line []byte) (int, error) {
 // enqueue queues a copy of line, which has at most maxLineLength bytes.
 func (l *logWriter) enqueue(line []byte) (int, error) {
 	size := int64(len(line))
-	if l.bytes.Add(size) > maxQueuedBytes {
-		l.bytes.Add(-size)
-		l.dropped.Add(1)
-		return len(line), nil
+	for { // no sum is ever too large: a line that has room is not dropped for another that has none
+		queued := l.bytes.Load()
+		if queued+size > maxQueuedBytes {
+			l.dropped.Add(1)
+			return len(line), nil
+		}
+		if l.bytes.CompareAndSwap(queued, queued+size) {
+			break
+		}
 	}
 	select {
 	case l.lines <- bytes.Clone(line):
