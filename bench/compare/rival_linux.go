@@ -91,7 +91,7 @@ func (l *lane) endRound() {
 	l.all = append(l.all, l.round...)
 	l.requests += len(l.round)
 	slices.Sort(l.round)
-	l.medians = append(l.medians, figure.Quantile(l.round, 0.5))
+	l.medians = append(l.medians, figure.PercentileUs(l.round, 50))
 	l.round = l.round[:0]
 }
 
@@ -101,7 +101,7 @@ func (l *lane) row(hitline []float64) Row {
 	r := Row{
 		Rival: l.rival.name, Version: l.rival.version, Note: l.rival.note, Hashes: l.load.hashes,
 		P50us: figure.Median(l.medians), P50usMin: slices.Min(l.medians), P50usMax: slices.Max(l.medians),
-		P99us: figure.Quantile(l.all, 0.99), Requests: l.requests, Wrong: l.wrong,
+		P99us: figure.PercentileUs(l.all, 99), Requests: l.requests, Wrong: l.wrong,
 	}
 	ratios := make([]float64, len(hitline))
 	for i := range ratios {

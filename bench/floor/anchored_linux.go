@@ -78,11 +78,11 @@ func (m *meter) anchoredRounds(ctx context.Context) error {
 		for server := range after {
 			cpu.add(server, figure.Micros((after[server]-before[server])/time.Duration(len(floor))))
 		}
-		for i, share := range []float64{0.5, 0.99} {
-			all[i].add(0, figure.Quantile(floor, share))
-			all[i].add(1, figure.Quantile(sorted(whole, left), share))
-			hits[i] = append(hits[i], figure.Quantile(whole, share))
-			misses[i] = append(misses[i], figure.Quantile(left, share))
+		for i, p := range []float64{50, 99} {
+			all[i].add(0, figure.PercentileUs(floor, p))
+			all[i].add(1, figure.PercentileUs(sorted(whole, left), p))
+			hits[i] = append(hits[i], figure.PercentileUs(whole, p))
+			misses[i] = append(misses[i], figure.PercentileUs(left, p))
 		}
 	}
 	r := &m.report

@@ -289,8 +289,8 @@ func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *seri
 	after, err := m.cpuTimes()
 	for server, times := range took {
 		slices.Sort(times)
-		p50.add(server, figure.Quantile(times, 0.5))
-		p99.add(server, figure.Quantile(times, 0.99))
+		p50.add(server, figure.PercentileUs(times, 50))
+		p99.add(server, figure.PercentileUs(times, 99))
 		cpu.add(server, figure.Micros((after[server]-before[server])/time.Duration(n)))
 	}
 	return err

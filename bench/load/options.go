@@ -64,6 +64,7 @@ type Options struct {
 	Dialect     Dialect // default Raw
 	Connections int     // default 1
 	Pipeline    int     // requests under way on a connection; default 1
+	Threads     int     // that serve the connections at most; default half of GOMAXPROCS, rounded up
 
 	// Rates, if there are any, make open loops: requests a second over all
 	// connections, one step for each. None makes one step of a closed loop.
@@ -192,6 +193,8 @@ func (o Options) wrongShape() string {
 		return fmt.Sprintf("%d connections; give 1 to %d", o.Connections, MaxConnections)
 	case !in(o.Pipeline, 1, MaxPipeline):
 		return fmt.Sprintf("%d requests under way; give 1 to %d", o.Pipeline, MaxPipeline)
+	case !in(o.Threads, 0, MaxConnections):
+		return fmt.Sprintf("%d threads; give 1 to %d, or 0 for half of the cores", o.Threads, MaxConnections)
 	case !in(least, 1, MaxHashes) || !in(most, least, MaxHashes):
 		return fmt.Sprintf("%d to %d hashes; 1 to %d fit a request, the smaller number first", least, most, MaxHashes)
 	case !in(o.Entries, 1, MaxEntries):

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -167,13 +168,14 @@ func (r *runner) dial(ctx context.Context, blocking bool) (socket, error) {
 
 // threads returns how many workers serve so many connections. A connection has a
 // thread of its own, which blocks, if there are cores for that and nothing else to
-// wait for. Many connections share half the cores: the server has the others.
+// wait for. Without Threads, many connections share half of the cores: the server has
+// the others.
 func (o Options) threads() (n int, blocking bool) {
-	cores := runtime.GOMAXPROCS(0)
+	cores := cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
 	if o.Connections <= cores && len(o.Rates) == 0 {
 		return o.Connections, true
 	}
-	return min(o.Connections, (cores+1)/2), false
+	return min(o.Connections, cmp.Or(o.Threads, (cores+1)/2)), false
 }
 
 // hire makes the workers and deals the connections out to them.

@@ -1,24 +1,34 @@
-// Package figure makes the figures of a report out of what was measured.
+// Package figure makes the figures of a report out of what was measured. All reports
+// use these definitions, which docs/performance.md has for readers:
+//
+//   - The p-th percentile of figures is the least of them that p percent do not exceed
+//     (nearest rank). The median is the 50th percentile.
+//   - A percentile of latency is that of all requests of a measurement, over all its
+//     rounds. What a round has one of, such as a rate or a ratio, counts by its median
+//     over the rounds.
+//   - The spread is the least and the largest of the rounds.
 package figure
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
 )
 
-// Median returns the middle one of figures, the lower of two. There must be one.
-func Median(figures []float64) float64 {
-	sorted := slices.Sorted(slices.Values(figures))
-	return sorted[(len(sorted)-1)/2]
+// Percentile returns the p-th percentile of sorted figures. There must be one.
+func Percentile[T cmp.Ordered](sorted []T, p float64) T {
+	rank := int(math.Ceil(p/100*float64(len(sorted)) - 1e-9)) // 99 % of 200 is 198, whatever rounding made of it
+	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Quantile returns the time in microseconds that a share of the sorted times is
-// not above. There must be one.
-func Quantile(sorted []time.Duration, share float64) float64 {
-	at := int(math.Ceil(share*float64(len(sorted)))) - 1
-	return Micros(sorted[max(at, 0)])
+// Median returns the median of figures in any order. There must be one.
+func Median(figures []float64) float64 {
+	return Percentile(slices.Sorted(slices.Values(figures)), 50)
 }
+
+// PercentileUs returns the p-th percentile of sorted times, in microseconds.
+func PercentileUs(sorted []time.Duration, p float64) float64 { return Micros(Percentile(sorted, p)) }
 
 // Micros returns d in microseconds, to 0.01.
 func Micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }

@@ -15,9 +15,10 @@ func TestFigures(t *testing.T) {
 	for i := range times {
 		times[i] = time.Duration(i+1) * time.Microsecond
 	}
-	assert.InDelta(t, 100, Quantile(times, 0.5), 0)
-	assert.InDelta(t, 198, Quantile(times, 0.99), 0)
-	assert.InDelta(t, 1, Quantile(times[:1], 0.5), 0)
+	for p, want := range map[float64]float64{0: 1, 0.5: 1, 50: 100, 99: 198, 99.4: 199, 99.9: 200, 100: 200} {
+		assert.InDelta(t, want, PercentileUs(times, p), 0, p)
+	}
+	assert.InDelta(t, 1, PercentileUs(times[:1], 50), 0)
 	assert.InDelta(t, 1.23, Micros(1234), 0)
 	assert.InDelta(t, 0.667, Round3(2.0/3), 0)
 }
