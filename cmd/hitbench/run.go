@@ -83,7 +83,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&f.o.Connections, "connections", 1, "connections")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests in flight on each connection")
 	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or\nmore `rates`; none: a closed loop")
-	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a `number`, LEAST-MOST, or\ntrace:FILE for the lengths of a trace")
+	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a `number`, LEAST-MOST, or\ntrace:FILE, the lengths of a trace")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole")
 	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail\nor random")
 	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store first, at least")
