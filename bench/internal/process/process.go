@@ -14,6 +14,7 @@ const AnyCore = -1
 // Options says how a server is started.
 type Options struct {
 	Core    int           // that it runs on, or AnyCore
+	Cores   []int         // that it runs on in place of Core; nil if that is enough
 	Timeout time.Duration // longest wait until it is ready
 
 	// Ready finds in a line of the server's output where it listens. The default
@@ -43,7 +44,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	cmd.WaitDelay = lastWords
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.live(o.Core, started)
+	go p.live(o.cores(), started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", cmd.Path, err)
 	}
@@ -60,13 +61,21 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	return nil, err
 }
 
-// live starts the server from a thread on its core, so that all of its threads
+// cores returns where the server is to run; nil leaves that to the system.
+func (o Options) cores() []int {
+	if o.Cores == nil && o.Core >= 0 {
+		return []int{o.Core}
+	}
+	return o.Cores
+}
+
+// live starts the server from a thread on its cores, so that all of its threads
 // inherit that, and waits for its end. The thread must not end before, or the
 // kernel would take its end for the bench's, and nobody may have it afterwards.
-func (p *Process) live(core int, started chan<- error) {
+func (p *Process) live(cores []int, started chan<- error) {
 	runtime.LockOSThread() // without unlocking, the thread ends with the goroutine
-	if core >= 0 {
-		if err := pinThread(0, core); err != nil {
+	if len(cores) > 0 {
+		if err := pinThread(0, cores...); err != nil {
 			started <- err
 			return
 		}

@@ -85,3 +85,24 @@ func TestStopOfScript(t *testing.T) {
 	}
 	require.Eventually(t, gone, 20*time.Second, time.Millisecond)
 }
+
+// A server runs on the cores that it is given, also where this process may not.
+func TestStartOnCores(t *testing.T) {
+	allowed, err := Cores()
+	require.NoError(t, err)
+	p := Halves(allowed, SystemCPUs())
+	undo, err := p.PinClient()
+	require.NoError(t, err)
+	defer undo()
+	ready := func(line []byte) (string, bool) { return string(line), true }
+	for _, o := range []Options{{Core: AnyCore, Cores: p.Server}, {Core: p.Server[0]}} {
+		o.Timeout, o.Ready = 20*time.Second, ready
+		server, err := Start(t.Context(), exec.Command("sh", "-c", "grep Cpus_allowed_list /proc/self/status; exec sleep 1000"), o)
+		require.NoError(t, err)
+		defer server.Stop()
+		_, list, _ := strings.Cut(server.Addr(), "\t")
+		got, err := ParseCores(list)
+		require.NoError(t, err)
+		assert.ElementsMatch(t, o.cores(), got)
+	}
+}
