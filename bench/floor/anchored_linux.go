@@ -55,15 +55,14 @@ func (p *anchoredPeer) roundTrip(ctx context.Context) (took time.Duration, left 
 
 // anchoredRounds makes the figures of lookups by anchors.
 func (m *meter) anchoredRounds(ctx context.Context) error {
-	var all [2]series // p50 and p99
-	var cpu series
-	var hits, misses [2][]float64
+	var floor, hitline, hits, misses times
+	var cpu [2][]float64
 	for round := range m.o.Rounds + 1 {
 		before, err := m.cpuTimes()
 		if err != nil {
 			return err
 		}
-		floor, whole, left, err := m.anchoredRound(ctx)
+		read, whole, left, err := m.anchoredRound(ctx)
 		if err != nil {
 			return err
 		}
@@ -76,36 +75,24 @@ func (m *meter) anchoredRounds(ctx context.Context) error {
 			continue // in which lookups confirm what was stored
 		}
 		for server := range after {
-			cpu.add(server, figure.Micros((after[server]-before[server])/time.Duration(len(floor))))
+			cpu[server] = append(cpu[server], figure.Micros((after[server]-before[server])/time.Duration(len(read))))
 		}
-		for i, p := range []float64{50, 99} {
-			all[i].add(0, figure.PercentileUs(floor, p))
-			all[i].add(1, figure.PercentileUs(sorted(whole, left), p))
-			hits[i] = append(hits[i], figure.PercentileUs(whole, p))
-			misses[i] = append(misses[i], figure.PercentileUs(left, p))
-		}
+		floor.add(read)
+		hits.add(whole)
+		misses.add(left)
+		hitline.add(slices.Concat(whole, left))
 	}
-	r := &m.report
-	r.FloorP50us, r.HitlineP50us, r.Ratio, r.RatioMin, r.RatioMax = all[0].medians()
-	r.FloorP99us, r.HitlineP99us, _, _, _ = all[1].medians()
-	r.FloorCPUus = figure.Median(cpu[0])
-	if m.hitline != nil {
-		used := figure.Median(cpu[1])
-		r.HitlineCPUus = &used
-	}
-	r.Anchored = &AnchoredReport{
-		HitP50us: figure.Median(hits[0]), HitP99us: figure.Median(hits[1]),
-		MissP50us: figure.Median(misses[0]), MissP99us: figure.Median(misses[1]),
-	}
-	r.Anchored.ratios(r)
+	m.report.setTimes(&floor, &hitline)
+	m.setCPU(cpu)
+	m.report.Anchored = newAnchoredReport(&floor, &hits, &misses)
 	return nil
 }
 
-// anchoredRound asks both servers in turn. The times are sorted.
+// anchoredRound asks both servers in turn.
 func (m *meter) anchoredRound(ctx context.Context) (floor, whole, left []time.Duration, err error) {
 	n := m.report.Requests
-	err = m.inTurn(ctx, n, min(64, (n+7)/8), func(server, slice int) error {
-		for range slice {
+	err = m.inTurn(ctx, n, min(64, (n+7)/8), func(server, batch int) error {
+		for range batch {
 			if server == 0 {
 				took, err := m.peers[0].roundTrip()
 				if err != nil {
@@ -129,11 +116,5 @@ func (m *meter) anchoredRound(ctx context.Context) (floor, whole, left []time.Du
 	if err == nil && (len(whole) == 0 || len(left) == 0) {
 		err = errors.New("floor: too few requests a round to tell hits and misses apart")
 	}
-	return sorted(floor), sorted(whole), sorted(left), err
-}
-
-func sorted(times ...[]time.Duration) []time.Duration {
-	all := slices.Concat(times...)
-	slices.Sort(all)
-	return all
+	return floor, whole, left, err
 }

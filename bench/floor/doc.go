@@ -28,10 +28,12 @@
 // scheduler, and allocates nothing, so that little of the client is in the
 // figures: what the client takes would bring the ratio nearer to 1.
 //
-// A round is made of small slices that go to the servers in turn, and the one that
-// begins changes from slice to slice. Of each round the median of the round trips
-// counts, and of the rounds the median. The first round is preceded by one that
-// does not count. Every answer is checked.
+// A round is made of small batches that go to the servers in turn, and the one that
+// begins changes from batch to batch. Percentiles are those of the round trips of all
+// rounds. Within each round hitline's percentiles are divided by the floor server's,
+// and of these ratios the median over the rounds counts, with the least and the
+// largest. The first round is preceded by one that does not count. Every answer is
+// checked. One seed makes the same requests in the same order.
 //
 // With [Options].Pipeline, further rounds keep so many requests under way and
 // measure requests a second. As many requests as were answered by one read are

@@ -31,15 +31,17 @@ type Anchorer interface {
 	Lookup(ctx context.Context, numTokens uint32, hashes []byte, hashLen int) (uint32, error)
 }
 
-// Options says what to measure. Everything but Connect and Pipeline is required.
+// Options says what to measure. Everything but Connect, Pipeline, Requests and Seed is
+// required.
 type Options struct {
 	Hashes     int // a request
 	HashTokens int // tokens one hash covers
 	Entries    int // least number of hashes in the index
 	Rounds     int
-	Requests   int   // a round and server; 0 chooses by their size
-	Pipeline   int   // requests under way in the pipelined rounds; 0 for none
-	MaxCache   int64 // bytes to take the last-level cache for at most
+	Requests   int    // a round and server; 0 chooses by their size
+	Pipeline   int    // requests under way in the pipelined rounds; 0 for none
+	MaxCache   int64  // bytes to take the last-level cache for at most
+	Seed       uint64 // of the hashes, of where they miss, and of their order; 0 takes a random one
 
 	ClientCore, ServerCore int // numbers among the cores this process may run on, from 0
 
@@ -69,6 +71,8 @@ const (
 	// MinChains is the least number of chains that requests rotate over; a multiple
 	// of ten, of which one is cut.
 	MinChains = 20
+	// maxTimes bounds the round trips of all rounds, whose times are kept: 8 bytes each.
+	maxTimes = 50_000_000
 )
 
 // Validate returns an error that wraps [bench.ErrOptions] unless the options make
@@ -87,6 +91,8 @@ func (o Options) Validate() error {
 		text = fmt.Sprintf("%d rounds; give 1 to 1000", o.Rounds)
 	case !in(o.Requests, 0, 10_000_000):
 		text = fmt.Sprintf("%d requests a round; give 1 to 10000000, or 0 to choose by their size", o.Requests)
+	case o.Rounds*o.requests() > maxTimes:
+		text = fmt.Sprintf("%d rounds of %d requests; give at most %d requests in all", o.Rounds, o.requests(), maxTimes)
 	case !in(o.Pipeline, 0, MaxPipeline):
 		text = fmt.Sprintf("%d requests under way; give 1 to %d, or 0 for none", o.Pipeline, MaxPipeline)
 	case o.Anchored && o.Pipeline > 0:

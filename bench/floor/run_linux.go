@@ -24,6 +24,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
+	if o.Seed == 0 {
+		o.Seed = bench.RandomSeed()
+	}
+	setup := bench.NewSetup(o.Seed)
 	allowed, err := process.Cores()
 	if err != nil {
 		return Report{}, fmt.Errorf("floor: %w", err)
@@ -36,7 +40,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	chains := numChains(o.Hashes, o.Entries, capped(cache, o.MaxCache))
 	m := &meter{o: o, cores: cores}
 	m.report = Report{
-		Dialect: "raw", Connect: o.Connect, Hashes: o.Hashes, Entries: chains * o.Hashes, Chains: chains,
+		Setup: setup, Dialect: "raw", Connect: o.Connect, Hashes: o.Hashes, Entries: chains * o.Hashes, Chains: chains,
 		Rounds: o.Rounds, Requests: o.requests(), Pipeline: o.Pipeline,
 		Cores: cores, LLC: cache, WorkingSet: int64(chains) * int64(o.Hashes) * 2 * hashLen,
 	}
@@ -44,7 +48,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		m.report.Cores = []int{}
 	}
 	m.notes()
-	m.load = newWorkload(chains, o.Hashes, o.HashTokens)
+	m.load = newWorkload(o.Seed, chains, o.Hashes, o.HashTokens)
 	defer m.stop()
 	if err := m.start(ctx); err != nil {
 		return Report{}, err
@@ -234,36 +238,43 @@ func (m *meter) measure(ctx context.Context) error {
 
 // rounds makes the figures of the report.
 func (m *meter) rounds(ctx context.Context) error {
-	var p50, p99, cpu, rps series
+	var floor, hitline times
+	var cpu [2][]float64
 	for round := range m.o.Rounds + 1 {
-		if err := m.roundTrips(ctx, round > 0, &p50, &p99, &cpu); err != nil {
+		if err := m.roundTrips(ctx, round > 0, [2]*times{&floor, &hitline}, &cpu); err != nil {
 			return err
 		}
 		m.o.OnStep("round trips", round+1, m.o.Rounds+1)
 	}
-	r := &m.report
-	r.FloorP50us, r.HitlineP50us, r.Ratio, r.RatioMin, r.RatioMax = p50.medians()
-	r.FloorP99us, r.HitlineP99us, _, _, _ = p99.medians()
-	r.FloorCPUus = figure.Median(cpu[0])
-	if m.hitline != nil {
-		used := figure.Median(cpu[1])
-		r.HitlineCPUus = &used
-	}
+	m.report.setTimes(&floor, &hitline)
+	m.setCPU(cpu)
 	if m.o.Pipeline == 0 {
 		return nil
 	}
+	var rates [2][]float64
 	for round := range m.o.Rounds + 1 {
-		if err := m.streams(ctx, round > 0, &rps); err != nil {
+		if err := m.streams(ctx, round > 0, &rates); err != nil {
 			return err
 		}
 		m.o.OnStep("pipelined", round+1, m.o.Rounds+1)
 	}
-	r.FloorRPS, r.HitlineRPS, r.RPSRatio, r.RPSRatioMin, r.RPSRatioMax = rps.medians()
+	r := &m.report
+	r.FloorRPS, r.HitlineRPS = figure.Median(rates[0]), figure.Median(rates[1])
+	r.RPSRatio, r.RPSRatioMin, r.RPSRatioMax = ratio(rates[0], rates[1])
 	return nil
 }
 
+// setCPU fills in the CPU time a request, of which each round has one.
+func (m *meter) setCPU(cpu [2][]float64) {
+	m.report.FloorCPUus = figure.Median(cpu[0])
+	if m.hitline != nil {
+		used := figure.Median(cpu[1])
+		m.report.HitlineCPUus = &used
+	}
+}
+
 // roundTrips makes one round.
-func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *series) error {
+func (m *meter) roundTrips(ctx context.Context, counts bool, servers [2]*times, cpu *[2][]float64) error {
 	n := m.report.Requests
 	var took [2][]time.Duration
 	for i := range took {
@@ -273,8 +284,8 @@ func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *seri
 	if err != nil {
 		return err
 	}
-	err = m.inTurn(ctx, n, min(64, (n+7)/8), func(server, slice int) error {
-		for range slice {
+	err = m.inTurn(ctx, n, min(64, (n+7)/8), func(server, batch int) error {
+		for range batch {
 			t, err := m.peers[server].roundTrip()
 			if err != nil {
 				return err
@@ -287,11 +298,9 @@ func (m *meter) roundTrips(ctx context.Context, counts bool, p50, p99, cpu *seri
 		return err
 	}
 	after, err := m.cpuTimes()
-	for server, times := range took {
-		slices.Sort(times)
-		p50.add(server, figure.PercentileUs(times, 50))
-		p99.add(server, figure.PercentileUs(times, 99))
-		cpu.add(server, figure.Micros((after[server]-before[server])/time.Duration(n)))
+	for server, round := range took {
+		servers[server].add(round)
+		cpu[server] = append(cpu[server], figure.Micros((after[server]-before[server])/time.Duration(n)))
 	}
 	return err
 }
@@ -311,11 +320,11 @@ func (m *meter) cpuTimes() (used [2]time.Duration, err error) {
 }
 
 // streams makes one pipelined round.
-func (m *meter) streams(ctx context.Context, counts bool, rps *series) error {
+func (m *meter) streams(ctx context.Context, counts bool, rates *[2][]float64) error {
 	n := m.report.Requests
 	var took [2]time.Duration
-	err := m.inTurn(ctx, n, max(16*m.o.Pipeline, 1), func(server, slice int) error {
-		t, err := m.peers[server].stream(slice, m.o.Pipeline)
+	err := m.inTurn(ctx, n, max(16*m.o.Pipeline, 1), func(server, batch int) error {
+		t, err := m.peers[server].stream(batch, m.o.Pipeline)
 		took[server] += t
 		return err
 	})
@@ -323,19 +332,19 @@ func (m *meter) streams(ctx context.Context, counts bool, rps *series) error {
 		return err
 	}
 	for server := range took {
-		rps.add(server, figure.Round3(float64(n)/took[server].Seconds()))
+		rates[server] = append(rates[server], figure.Round3(float64(n)/took[server].Seconds()))
 	}
 	return nil
 }
 
-// inTurn calls ask for n requests to each server, in slices of so many. Which
+// inTurn calls ask for n requests to each server, in batches of so many. Which
 // server begins alternates.
-func (m *meter) inTurn(ctx context.Context, n, slice int, ask func(server, slice int) error) error {
+func (m *meter) inTurn(ctx context.Context, n, batch int, ask func(server, batch int) error) error {
 	for turn := 0; n > 0; turn++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		size := min(slice, n)
+		size := min(batch, n)
 		for i := range 2 {
 			if err := ask((turn+i)%2, size); err != nil {
 				return err

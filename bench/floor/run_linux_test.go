@@ -189,7 +189,11 @@ func TestRun(t *testing.T) {
 		assert.Positive(t, figure)
 	}
 	assert.LessOrEqual(t, r.FloorP50us, r.FloorP99us)
-	assert.LessOrEqual(t, r.RatioMin, r.RatioMax)
+	assert.LessOrEqual(t, r.FloorP99us, r.FloorMaxus)
+	assert.LessOrEqual(t, r.HitlineP99us, r.HitlineMaxus)
+	assert.EqualValues(t, 1, r.Setup.Seed)
+	assert.LessOrEqual(t, r.RatioMin, r.Ratio)
+	assert.LessOrEqual(t, r.Ratio, r.RatioMax)
 	require.NotNil(t, r.IdleCPU)
 	if len(allowed) >= 2 {
 		assert.Equal(t, allowed[:2], r.Cores)
@@ -357,7 +361,7 @@ func TestRoundTripDoesNotAllocate(t *testing.T) {
 	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1627"), process.Options{Core: process.AnyCore, Timeout: o.Timeout})
 	require.NoError(t, err)
 	defer p.Stop()
-	w := newWorkload(20, 50, 16)
+	w := newWorkload(1, 20, 50, 16)
 	s, err := blocking.Dial(t.Context(), p.Addr(), o.Timeout)
 	require.NoError(t, err)
 	defer s.Close()

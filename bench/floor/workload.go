@@ -10,6 +10,7 @@ import (
 // workload holds the requests that are rotated over, ready to be written, and
 // their right answers. Read-only once it is made.
 type workload struct {
+	seed    uint64 // decides all that is drawn
 	size    int    // bytes a request
 	head    int    // of which come before the hashes
 	bytes   []byte // all requests, in the order of the rotation
@@ -24,13 +25,26 @@ const replySize = 2 + 4
 // average.
 const cutEvery = 10
 
+// random returns the numbers that are drawn for a purpose.
+func (w *workload) random(purpose uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(w.seed, purpose))
+}
+
+// bytesFor returns the bytes that are drawn for a purpose.
+func (w *workload) bytesFor(purpose uint64) *rand.ChaCha8 {
+	var seed [32]byte
+	binary.BigEndian.PutUint64(seed[:], w.seed)
+	binary.BigEndian.PutUint64(seed[8:], purpose)
+	return rand.NewChaCha8(seed)
+}
+
 // newWorkload makes chains of random hashes. All of them are whole until cut.
-func newWorkload(chains, hashes, hashTokens int) *workload {
+func newWorkload(seed uint64, chains, hashes, hashTokens int) *workload {
 	tokens := uint32(hashes * hashTokens)
 	head := netproto.AppendLookup(nil, nil, tokens, hashLen, hashes*hashLen)
-	w := &workload{size: len(head) + hashes*hashLen, head: len(head)}
+	w := &workload{seed: seed, size: len(head) + hashes*hashLen, head: len(head)}
 	w.bytes = make([]byte, chains*w.size)
-	random := rand.NewChaCha8([32]byte{1})
+	random := w.bytesFor(1)
 	for i := range chains {
 		request := w.request(i)
 		_, _ = random.Read(request[copy(request, head):]) // never fails
@@ -42,7 +56,7 @@ func newWorkload(chains, hashes, hashTokens int) *workload {
 // cut changes a hash at a random block of a tenth of the chains, which have been
 // stored by then, and their answers with it.
 func (w *workload) cut(hashTokens int) {
-	random := rand.New(rand.NewPCG(2, 2))
+	random := w.random(2)
 	hashes := (w.size - w.head) / hashLen
 	for _, i := range random.Perm(w.len())[:w.len()/cutEvery] {
 		at := random.IntN(hashes)
@@ -54,7 +68,7 @@ func (w *workload) cut(hashTokens int) {
 // leave makes half of the chains leave what was stored at a random block: all
 // their hashes from there on are others, as when prompts differ there.
 func (w *workload) leave(hashTokens int) {
-	random, fill := rand.New(rand.NewPCG(4, 4)), rand.NewChaCha8([32]byte{5})
+	random, fill := w.random(4), w.bytesFor(5)
 	w.left = make([]bool, w.len())
 	for _, i := range random.Perm(w.len())[:w.len()/2] {
 		at := random.IntN((w.size - w.head) / hashLen)
@@ -75,7 +89,7 @@ func (w *workload) hashes(i int) []byte  { return w.request(i)[w.head:] }
 func (w *workload) answer(i int) []byte  { return w.answers[i*replySize:][:replySize:replySize] }
 
 // order returns the chains in the order in which they are asked for.
-func (w *workload) order() []int { return rand.New(rand.NewPCG(3, 3)).Perm(w.len()) }
+func (w *workload) order() []int { return w.random(3).Perm(w.len()) }
 
 // numChains returns how many chains make at least so many entries, and more than
 // so many bytes of cache when each hash is there twice: a multiple of ten.

@@ -13,7 +13,7 @@ import (
 
 func TestWorkload(t *testing.T) {
 	const chains, hashes, tokens = 40, 100, 16
-	whole, w := newWorkload(chains, hashes, tokens), newWorkload(chains, hashes, tokens)
+	whole, w := newWorkload(1, chains, hashes, tokens), newWorkload(1, chains, hashes, tokens)
 	w.cut(tokens)
 	require.Equal(t, chains, w.len())
 	cut, places := 0, map[int]bool{}
@@ -53,9 +53,27 @@ func TestWorkload(t *testing.T) {
 	}
 }
 
+// The seed decides what is asked, and in which order.
+func TestWorkloadSeed(t *testing.T) {
+	ask := func(seed uint64, change func(*workload)) (requests []byte, order []int) {
+		w := newWorkload(seed, 40, 10, 16)
+		change(w)
+		return w.bytes, w.order()
+	}
+	for _, change := range []func(*workload){func(w *workload) { w.cut(16) }, func(w *workload) { w.leave(16) }} {
+		requests, order := ask(1, change)
+		again, orderAgain := ask(1, change)
+		assert.Equal(t, requests, again)
+		assert.Equal(t, order, orderAgain)
+		other, otherOrder := ask(2, change)
+		assert.NotEqual(t, requests, other)
+		assert.NotEqual(t, order, otherOrder)
+	}
+}
+
 func TestWorkloadLeave(t *testing.T) {
 	const chains, hashes, tokens = 40, 100, 16
-	whole, w := newWorkload(chains, hashes, tokens), newWorkload(chains, hashes, tokens)
+	whole, w := newWorkload(1, chains, hashes, tokens), newWorkload(1, chains, hashes, tokens)
 	w.leave(tokens)
 	left := 0
 	for i := range chains {

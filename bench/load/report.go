@@ -107,6 +107,11 @@ type Step struct {
 // WriteJSON writes the report as one line of JSON.
 func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
+// Histogram returns the distribution of lookup latencies in nanoseconds, for one who
+// merges those of several runs; nil if nothing was measured, or in a report that was
+// read. It is the report's own: read it only.
+func (r Report) Histogram() *hdrhistogram.Histogram { return r.histogram }
+
 // WriteHDR writes the distribution of lookup latencies in microseconds, in the text
 // format that plotters of HdrHistogram read. It is that of the last step.
 func (r Report) WriteHDR(w io.Writer) error {

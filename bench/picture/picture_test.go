@@ -238,6 +238,13 @@ func TestScalingOverSharedCores(t *testing.T) {
 	assert.Equal(t, "closed loop, 64 hashes a lookup, raw dialect; client and server share the cores", f.about)
 }
 
+// Points have the spread of their rounds.
+func TestScalingSpread(t *testing.T) {
+	f, err := scaling([]Source{{"a", []byte(`{"points":[{"loops":1,"connections":2,"requests_per_s":20,"requests_per_s_min":15,"requests_per_s_max":30}]}`)}}, Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []point{{x: 2, y: 20, low: 15, high: 30}}, f.panels[0].curves[0].points)
+}
+
 // What a comparison measured side by side is not mixed with what was measured at
 // another time.
 func TestCostOfRivalsAndFloor(t *testing.T) {

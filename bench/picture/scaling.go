@@ -12,7 +12,9 @@ type scaleReport struct {
 	Points []struct {
 		Loops       int     `json:"loops"`
 		Connections float64 `json:"connections"`
-		PerSecond   float64 `json:"requests_per_s"`
+		PerSecond   float64 `json:"requests_per_s"`     // median of the rounds
+		Min         float64 `json:"requests_per_s_min"` // 0 in reports of one round
+		Max         float64 `json:"requests_per_s_max"`
 	} `json:"points"`
 }
 
@@ -43,7 +45,7 @@ func scaling(sources []Source, _ Options) (figure, error) {
 				byLoops[at.Loops] = c
 				loops = append(loops, at.Loops)
 			}
-			c.points = append(c.points, point{x: at.Connections, y: at.PerSecond})
+			c.points = append(c.points, point{x: at.Connections, y: at.PerSecond, low: at.Min, high: at.Max})
 		}
 		slices.Sort(loops)
 		for _, n := range loops {

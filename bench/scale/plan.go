@@ -1,103 +1,98 @@
 package scale
 
 import (
-	"cmp"
 	"fmt"
-	"io/fs"
+	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/hitline/hitline/bench/internal/process"
 )
 
 // plan is what is measured, and where.
 type plan struct {
-	client, server []int // cores; the same if shared
-	shared         bool
-	loops          []int
-	connections    []int
-	each           time.Duration
+	process.Placement
+	loops       []int
+	connections []int
+	rounds      int
+	each        time.Duration // of a run
 }
 
-// leastCores is how many cores it takes to give either side some of its own.
-const leastCores = 4
-
-// planFor makes the plan for a process that may run on these cores, and have so
-// many connections. The cores are in the order of split.
-func (o Options) planFor(cores []int, mostConnections int) plan {
-	p := plan{client: cores, server: cores, shared: len(cores) < cmp.Or(o.leastCores, leastCores), loops: o.Loops, connections: o.Connections, each: o.Duration}
-	if !p.shared {
-		half := len(cores) / 2
-		p.client, p.server = cores[:half], cores[half:]
-	}
+// planFor makes the plan for a process that may have so many connections.
+func (o Options) planFor(where process.Placement, mostConnections int) plan {
+	p := plan{Placement: where, rounds: o.Rounds, loops: o.Loops, connections: o.Connections, each: o.Duration}
 	if p.loops == nil {
-		p.loops = doubling(max(len(p.server), 1))
-		if last := len(p.server); last > p.loops[len(p.loops)-1] {
+		p.loops = powers(2, max(len(p.Server), 1))
+		if last := len(p.Server); last > p.loops[len(p.loops)-1] {
 			p.loops = append(p.loops, last)
 		}
 	}
-	if p.connections == nil {
-		p.connections = doubling(min(MaxConnections, mostConnections))
-	}
 	slices.Sort(p.loops)
+	p.loops = slices.Compact(p.loops)
+	if most := min(MaxConnections, mostConnections); p.connections == nil {
+		if p.connections = powers(2, most); p.runs() > manyRuns {
+			p.connections = powers(4, most)
+		}
+	}
 	slices.Sort(p.connections)
-	p.loops, p.connections = slices.Compact(p.loops), slices.Compact(p.connections)
+	p.connections = slices.Compact(p.connections)
 	if p.each == 0 {
-		p.each = budget/time.Duration(p.points()) - overhead
+		p.each = budget/time.Duration(p.runs()) - overhead
 		for _, n := range p.connections {
 			p.each -= warmupFor(n) / time.Duration(len(p.connections))
 		}
-		p.each = min(max(p.each, 200*time.Millisecond), time.Second)
+		p.each = min(max(p.each, leastDuration), time.Second)
 	}
 	return p
 }
 
-func (p plan) points() int { return len(p.loops) * len(p.connections) }
+// runs returns how many runs of package load it takes.
+func (p plan) runs() int { return p.rounds * len(p.loops) * len(p.connections) }
+
+// place is where a point stands: at a number of loops and one of connections.
+type place struct{ loops, connections int }
+
+// places returns where the points stand, by loops and then by connections.
+func (p plan) places() []place {
+	var all []place
+	for _, loops := range p.loops {
+		for _, connections := range p.connections {
+			all = append(all, place{loops, connections})
+		}
+	}
+	return all
+}
+
+// order returns the places in the order of a round. The same seed gives the same.
+func (p plan) order(seed uint64, round int) []place {
+	all := p.places()
+	random := rand.New(rand.NewPCG(seed, uint64(round)))
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
 
 // notes says what limits the meaning of the figures.
 func (p plan) notes(mostConnections int) []string {
 	var notes []string
-	if p.shared {
-		notes = append(notes, fmt.Sprintf("client and server share the cores, of which there are %d: the slope over loops means nothing, and is left out; it takes %d",
-			len(p.server), leastCores))
+	if p.Shared {
+		notes = append(notes, "client and server share the cores: what loops add means nothing, and there is no slope; it takes three cores")
 	}
 	if most := p.connections[len(p.connections)-1]; most > mostConnections {
 		notes = append(notes, fmt.Sprintf("%d connections may be more than the limit of open files allows, which is %d; raise it (ulimit -n)", most, mostConnections))
 	} else if mostConnections < MaxConnections {
 		notes = append(notes, fmt.Sprintf("the limit of open files allows %d connections; raise it (ulimit -n) for more", mostConnections))
 	}
-	if most := p.loops[len(p.loops)-1]; !p.shared && most > len(p.server) {
-		notes = append(notes, fmt.Sprintf("%d loops have only %d cores", most, len(p.server)))
+	if most := p.loops[len(p.loops)-1]; !p.Shared && most > len(p.Server) {
+		notes = append(notes, fmt.Sprintf("%s have only %s: the slope leaves them out", loopsName(most), coresName(len(p.Server))))
 	}
 	return notes
 }
 
-// doubling returns the powers of two up to most.
-func doubling(most int) []int {
+// powers returns the powers of base from 1 up to most.
+func powers(base, most int) []int {
 	var numbers []int
-	for n := 1; n <= most; n *= 2 {
+	for n := 1; n <= most; n *= base {
 		numbers = append(numbers, n)
 	}
 	return numbers
-}
-
-// split sorts cores so that the threads of one core, which share its units, are
-// neighbours. The directory is that of the system's CPUs; a core that it does not
-// know stands for itself.
-func split(cores []int, cpus fs.FS) []int {
-	first := map[int]int{} // of the threads of the core
-	for _, core := range cores {
-		first[core] = core
-		text, err := fs.ReadFile(cpus, fmt.Sprintf("cpu%d/topology/thread_siblings_list", core))
-		if err != nil {
-			continue
-		}
-		number, _, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(string(text), "-", ",")), ",")
-		if n, err := strconv.Atoi(number); err == nil {
-			first[core] = n
-		}
-	}
-	sorted := slices.Clone(cores)
-	slices.SortFunc(sorted, func(a, b int) int { return cmp.Or(cmp.Compare(first[a], first[b]), cmp.Compare(a, b)) })
-	return sorted
 }

@@ -3,51 +3,56 @@ package scale
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/figure"
 	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/bench/load"
 )
 
-// Run starts a server for each number of loops, measures it at each number of
-// connections, and stops it. Wrong and refused answers are counted and are no
-// error. On an error the report has the points before it, and is partial. Not safe
-// for concurrent use: it pins the threads of this process, until it returns.
+// Run measures all points in each round, against servers that it starts for the
+// round and stops. Wrong and refused answers are counted and are no error. On an
+// error the report has the points that were measured before, with the rounds that
+// they had, and is partial. Not safe for concurrent use: it pins the threads of this
+// process, until it returns.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
+	if o.Seed == 0 {
+		o.Seed = bench.RandomSeed()
+	}
+	if o.run == nil {
+		o.run = load.Run
+	}
+	setup := bench.NewSetup(o.Seed)
 	cores, err := process.Cores()
 	if err != nil {
 		return Report{}, fmt.Errorf("scale: %w", err)
 	}
 	most := mostConnections()
-	s := &sweep{o: o, cores: cores, plan: o.planFor(split(cores, os.DirFS("/sys/devices/system/cpu")), most)}
+	s := &sweep{o: o, plan: o.planFor(process.Halves(cores, process.SystemCPUs()), most), tallies: map[place]*tally{}}
 	for _, note := range s.plan.notes(most) {
 		s.note(note)
 	}
-	s.report = Report{
-		Mode: "closed", Dialect: string(load.Raw), Hashes: o.Hashes, Pipeline: o.Pipeline, Entries: o.Entries,
-		Client: s.plan.client, Server: s.plan.server, Shared: s.plan.shared, Seconds: s.plan.each.Seconds(), Points: []Point{}, Peaks: []Peak{},
+	undo, err := s.plan.PinClient()
+	if err != nil {
+		return Report{}, fmt.Errorf("scale: %w", err)
 	}
-	if !s.plan.shared {
-		runtime.GOMAXPROCS(len(s.plan.client)) // as many workers as the client has cores
-		defer s.unpin()
+	defer undo()
+	err = s.rounds(ctx)
+	r := s.report()
+	r.Setup, r.Partial = setup, err != nil
+	if err == nil {
+		r.addPeaks()
+		r.fit()
+		s.noteClient(r)
 	}
-	for _, loops := range s.plan.loops {
-		if err := s.server(ctx, loops); err != nil {
-			s.report.Partial = true
-			return s.report, err
-		}
-	}
-	s.report.fit()
-	s.noteClient()
-	return s.report, nil
+	return r, err
 }
 
 // mostConnections returns how many connections the limit of open files allows a
@@ -63,16 +68,12 @@ func mostConnections() int {
 
 // sweep is one call of Run.
 type sweep struct {
-	o      Options
-	cores  []int // of this process
-	plan   plan
-	report Report
-}
+	o    Options
+	plan plan
 
-// unpin lets this process run as it could before.
-func (s *sweep) unpin() {
-	_ = process.Pin(s.cores...) // it was allowed before
-	runtime.SetDefaultGOMAXPROCS()
+	tallies       map[place]*tally
+	done          int   // runs
+	wrong, errors int64 // of all runs, also of one that failed
 }
 
 func (s *sweep) note(text string) {
@@ -81,70 +82,97 @@ func (s *sweep) note(text string) {
 	}
 }
 
-// server measures all points of a server of so many loops.
-func (s *sweep) server(ctx context.Context, loops int) error {
-	p, err := s.start(ctx, loops)
-	if err != nil {
-		return fmt.Errorf("%w: %w", load.ErrLost, err)
+// report returns what was measured until now, without peaks.
+func (s *sweep) report() Report {
+	r := Report{
+		Mode: "closed", Dialect: string(load.Raw), Hashes: s.o.Hashes, Pipeline: s.o.Pipeline, Entries: s.o.Entries,
+		Client: s.plan.Client, Server: s.plan.Server, Shared: s.plan.Shared, Rounds: s.plan.rounds, Seconds: s.plan.each.Seconds(),
+		Points: []Point{}, Peaks: []Peak{}, Wrong: s.wrong, Errors: s.errors,
 	}
-	defer p.Stop()
-	if !s.plan.shared {
-		if err := process.Pin(s.plan.client...); err != nil {
-			return fmt.Errorf("scale: %w", err)
+	for _, at := range s.plan.places() {
+		if t := s.tallies[at]; t != nil {
+			r.Points = append(r.Points, t.sum())
 		}
 	}
-	first := len(s.report.Points)
-	for _, connections := range s.plan.connections {
-		if s.o.OnStep != nil {
-			s.o.OnStep("points", len(s.report.Points), s.plan.points())
-		}
-		if err := s.point(ctx, p, loops, connections); err != nil {
-			return fmt.Errorf("%s, %d connections: %w", loopsName(loops), connections, err)
+	return r
+}
+
+func (s *sweep) rounds(ctx context.Context) error {
+	for round := range s.plan.rounds {
+		if err := s.round(ctx, round); err != nil {
+			return err
 		}
 	}
-	s.report.peak(s.report.Points[first:])
 	return nil
 }
 
-// start starts a server, whose threads inherit the cores of this process's.
-func (s *sweep) start(ctx context.Context, loops int) (*process.Process, error) {
-	if !s.plan.shared {
-		if err := process.Pin(s.plan.server...); err != nil {
-			return nil, err
+// round measures all points once.
+func (s *sweep) round(ctx context.Context, round int) error {
+	servers := map[int]*process.Process{} // by loops
+	defer func() {
+		for _, p := range servers {
+			p.Stop()
 		}
+	}()
+	for _, loops := range s.plan.loops {
+		p, err := s.start(ctx, loops)
+		if err != nil {
+			return fmt.Errorf("%w: %w", load.ErrLost, err)
+		}
+		servers[loops] = p
 	}
-	connections := s.plan.connections[len(s.plan.connections)-1]
-	entries := (s.o.Entries + s.o.Hashes) * len(s.plan.connections) // each point stores its own
-	cmd := process.Hitline(s.o.Hitline, blockTokens, process.HitlineBound(entries), "--backend", "memory", "--loops", strconv.Itoa(loops))
-	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, connections+64)))
-	return process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: s.o.Timeout})
+	for _, at := range s.plan.order(s.o.Seed, round) {
+		if s.o.OnStep != nil {
+			s.o.OnStep("points", s.done, s.plan.runs())
+		}
+		if err := s.point(ctx, servers[at.loops], at); err != nil {
+			return fmt.Errorf("%s, %d connections: %w", loopsName(at.loops), at.connections, err)
+		}
+		s.done++
+	}
+	return nil
 }
 
-// point measures at one number of connections.
-func (s *sweep) point(ctx context.Context, p *process.Process, loops, connections int) error {
-	o := s.o.load(p.Addr(), connections, s.plan.each)
+// start starts a server of so many loops.
+func (s *sweep) start(ctx context.Context, loops int) (*process.Process, error) {
+	connections := s.plan.connections[len(s.plan.connections)-1]
+	entries := s.o.Entries + 10*s.o.Hashes // load stores whole chains, ten at least
+	cmd := process.Hitline(s.o.Hitline, blockTokens, process.HitlineBound(entries), "--backend", "memory", "--loops", strconv.Itoa(loops))
+	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, connections+64)))
+	return process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Cores: s.plan.ServerCores(), Timeout: s.o.Timeout})
+}
+
+// point measures a point in one round.
+func (s *sweep) point(ctx context.Context, p *process.Process, at place) error {
+	o := s.plan.load(s.o, p.Addr(), at.connections)
 	var busy busyness
 	o.OnSample = func(load.Sample) { busy.sample(p) }
-	r, err := load.Run(ctx, o)
-	s.report.Wrong += r.Wrong
-	s.report.Errors += r.Errors
+	r, err := s.o.run(ctx, o)
+	s.wrong += r.Wrong
+	s.errors += r.Errors
 	if err != nil {
 		return err
 	}
-	s.report.Points = append(s.report.Points, Point{
-		Loops: loops, Connections: connections, Requests: r.Requests, RequestsPerSecond: r.RequestsPerSecond,
-		P50us: r.P50us, P99us: r.P99us, ServerCPU: busy.cores(), Wrong: r.Wrong, Errors: r.Errors,
-	})
+	t := s.tallies[at]
+	if t == nil {
+		t = &tally{point: Point{Loops: at.loops, Connections: at.connections}}
+		s.tallies[at] = t
+	}
+	t.add(r, busy.cores())
 	return nil
 }
 
 // noteClient says so if the client, and not the server, bounds the last peak.
-func (s *sweep) noteClient() {
-	last := s.report.Peaks[len(s.report.Peaks)-1]
-	if s.plan.shared || last.ServerCPU == 0 || last.ServerCPU >= 0.8*float64(last.Loops) {
+func (s *sweep) noteClient(r Report) {
+	last := r.Peaks[len(r.Peaks)-1]
+	if s.plan.Shared || last.ServerCPU == 0 || last.ServerCPU >= 0.8*float64(min(last.Loops, len(s.plan.Server))) {
 		return
 	}
-	s.note(fmt.Sprintf("at its peak the server kept %.2f cores busy with %d loops: the client bounds it, and the slope is too low", last.ServerCPU, last.Loops))
+	text := fmt.Sprintf("at its peak the server kept %.2f cores busy with %s: the client bounds it", last.ServerCPU, loopsName(last.Loops))
+	if r.Slope != nil {
+		text += ", and the slope is too low"
+	}
+	s.note(text)
 }
 
 // busyness is how many cores a process keeps busy between samples.
@@ -168,5 +196,5 @@ func (b *busyness) cores() float64 {
 	if !b.lastTime.After(b.firstTime) {
 		return 0
 	}
-	return round3(float64(b.last-b.first) / float64(b.lastTime.Sub(b.firstTime)))
+	return figure.Round3(float64(b.last-b.first) / float64(b.lastTime.Sub(b.firstTime)))
 }

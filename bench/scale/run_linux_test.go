@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,59 +77,134 @@ func serve(fault string) {
 func quick(t *testing.T, fault string) Options {
 	t.Setenv(asServer, fault)
 	return Options{
-		Hitline: os.Args[0], Loops: []int{1, 2}, Connections: []int{1, 3}, Hashes: 10, Pipeline: 2, Entries: 100,
-		Timeout: 20 * time.Second, count: 300,
+		Hitline: os.Args[0], Loops: []int{1, 2}, Connections: []int{1, 3}, Rounds: 2, Hashes: 10, Pipeline: 2, Entries: 100,
+		Timeout: 20 * time.Second, Seed: 1, count: 300,
 	}
 }
 
+// onOneCore lets this process run on one core only until the test ends.
+func onOneCore(t *testing.T) {
+	cores, err := process.Cores()
+	require.NoError(t, err)
+	require.NoError(t, process.Pin(cores[0]))
+	t.Cleanup(func() { require.NoError(t, process.Pin(cores...)) })
+}
+
 func TestRun(t *testing.T) {
+	set := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(set)
+	t.Run("halves", testRun) // of one core, if there are no more
+	t.Run("shared", func(t *testing.T) {
+		onOneCore(t)
+		testRun(t)
+	})
+}
+
+func testRun(t *testing.T) {
 	o := quick(t, "none")
 	record := filepath.Join(t.TempDir(), "servers")
 	t.Setenv("SCALE_TEST_RECORD", record)
 	cores, err := process.Cores()
 	require.NoError(t, err)
-	set := runtime.GOMAXPROCS(0)
-	defer runtime.GOMAXPROCS(set)
 	runtime.SetDefaultGOMAXPROCS() // whatever the environment says: that is what Run goes back to
 	procs := runtime.GOMAXPROCS(0)
 	var steps []int
 	o.OnStep = func(_ string, done, total int) {
-		assert.Equal(t, 4, total)
+		assert.Equal(t, 8, total)
 		steps = append(steps, done)
 	}
-	for _, least := range []int{2, 1000} { // with cores of their own, if there are two, and without
-		steps, o.leastCores = nil, least
-		require.NoError(t, os.RemoveAll(record))
-		r, err := Run(t.Context(), o)
-		require.NoError(t, err)
-		assert.Equal(t, []int{0, 1, 2, 3}, steps)
-		shared := len(cores) < least
-		assert.Equal(t, shared, r.Shared)
-		require.Len(t, r.Points, 4)
-		for i, p := range r.Points {
-			assert.Equal(t, []int{1 + i/2, 1 + i%2*2}, []int{p.Loops, p.Connections})
-			assert.GreaterOrEqual(t, p.Requests, o.count)
-			assert.Positive(t, p.RequestsPerSecond)
-			assert.Positive(t, p.P50us)
-			assert.LessOrEqual(t, p.P50us, p.P99us)
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, upTo(8), steps)
+	halves := process.Halves(cores, process.SystemCPUs())
+	assert.Equal(t, halves, process.Placement{Client: r.Client, Server: r.Server, Shared: r.Shared})
+	require.Len(t, r.Points, 4)
+	for i, p := range r.Points {
+		assert.Equal(t, []int{1 + i/2, 1 + i%2*2}, []int{p.Loops, p.Connections})
+		assert.GreaterOrEqual(t, p.Requests, 2*o.count)
+		assert.Positive(t, p.RequestsPerSecondMin)
+		assert.LessOrEqual(t, p.RequestsPerSecondMin, p.RequestsPerSecond)
+		assert.LessOrEqual(t, p.RequestsPerSecond, p.RequestsPerSecondMax)
+		assert.Positive(t, p.P50us)
+		assert.LessOrEqual(t, p.P50us, p.P99us)
+		assert.LessOrEqual(t, p.P99us, p.Maxus)
+	}
+	require.Len(t, r.Peaks, 2)
+	assert.InDelta(t, max(r.Points[0].RequestsPerSecond, r.Points[1].RequestsPerSecond), r.Peaks[0].RequestsPerSecond, 0)
+	assert.Equal(t, len(r.Server) < 2, r.Slope == nil)
+	assert.Zero(t, r.Wrong+r.Errors)
+	assert.False(t, r.Partial)
+	assert.EqualValues(t, 1, r.Setup.Seed)
+	servers, err := os.ReadFile(record)
+	require.NoError(t, err)
+	server := slices.Sorted(slices.Values(r.Server))
+	assert.Equal(t, strings.Repeat(fmt.Sprintf("1 %v\n2 %v\n", server, server), 2), string(servers), "each has its loops and its cores, in each round")
+	after, err := process.Cores()
+	require.NoError(t, err)
+	assert.Equal(t, cores, after, "no longer pinned")
+	assert.Equal(t, procs, runtime.GOMAXPROCS(0))
+	noServers(t)
+}
+
+// Every round measures every point, in another order, with all cores of the client's.
+func TestRunRounds(t *testing.T) {
+	o := quick(t, "none")
+	o.Rounds, o.Connections = 3, []int{1, 2, 3, 4}
+	var asked []load.Options
+	o.run = func(_ context.Context, l load.Options) (load.Report, error) {
+		rates := []float64{200, 100, 600}
+		asked = append(asked, l)
+		return load.Report{RequestsPerSecond: rates[(len(asked)-1)/8] * float64(l.Connections), Requests: 1}, nil
+	}
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Len(t, asked, 3*8)
+	var orders [3][]string // of each round
+	for i, l := range asked {
+		orders[i/8] = append(orders[i/8], fmt.Sprint(l.Connect, l.Connections))
+		if !r.Shared {
+			assert.Equal(t, len(r.Client), l.Threads)
 		}
-		require.Len(t, r.Peaks, 2)
-		assert.InDelta(t, max(r.Points[0].RequestsPerSecond, r.Points[1].RequestsPerSecond), r.Peaks[0].RequestsPerSecond, 0)
-		assert.Equal(t, shared, r.Slope == nil)
-		assert.Zero(t, r.Wrong+r.Errors)
-		assert.False(t, r.Partial)
-		servers, err := os.ReadFile(record)
-		require.NoError(t, err)
-		assert.Equal(t, fmt.Sprintf("1 %v\n2 %v\n", r.Server, r.Server), string(servers), "each has its loops and its cores")
-		if !shared {
-			assert.Equal(t, cores[:len(cores)/2], r.Client)
-			assert.Equal(t, cores[len(cores)/2:], r.Server)
+	}
+	for _, order := range orders {
+		seen := map[string]int{}
+		for _, at := range order {
+			seen[at]++
 		}
-		after, err := process.Cores()
-		require.NoError(t, err)
-		assert.Equal(t, cores, after, "no longer pinned")
-		assert.Equal(t, procs, runtime.GOMAXPROCS(0))
-		noServers(t)
+		assert.Len(t, seen, 8, "each once")
+	}
+	connections := func(round int) (all []int) {
+		for _, l := range asked[8*round:][:8] {
+			all = append(all, l.Connections)
+		}
+		return all
+	}
+	assert.NotEqual(t, connections(0), connections(1))
+	require.Len(t, r.Points, 8)
+	for _, p := range r.Points {
+		n := float64(p.Connections)
+		assert.Equal(t, []float64{200 * n, 100 * n, 600 * n}, []float64{p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax})
+		assert.EqualValues(t, 3, p.Requests)
+	}
+	noServers(t)
+}
+
+// The note blames the client only if the server had cores to spare.
+func TestNoteClient(t *testing.T) {
+	for _, tt := range []struct {
+		busy   float64
+		loops  int
+		shared bool
+		note   string
+	}{
+		{0, 2, false, ""}, {1.7, 2, false, ""}, {1.7, 4, false, ""}, {1.2, 2, true, ""},
+		{1.2, 2, false, "at its peak the server kept 1.20 cores busy with 2 loops: the client bounds it"},
+	} {
+		var notes []string
+		s := sweep{plan: plan{Placement: process.Placement{Server: []int{1, 2}, Shared: tt.shared}}}
+		s.o.OnNote = func(text string) { notes = append(notes, text) }
+		s.noteClient(Report{Peaks: []Peak{{Loops: 1}, {Loops: tt.loops, ServerCPU: tt.busy}}})
+		assert.Equal(t, tt.note, strings.Join(notes, ""))
 	}
 }
 
@@ -186,10 +262,15 @@ func TestRunFaults(t *testing.T) {
 	o = quick(t, "none")
 	o.Connections = []int{1, load.MaxConnections}
 	if o.Connections[1] > mostConnections() { // files are that scarce almost everywhere
+		o.Loops, o.Seed = []int{1}, 1
+		for plan := (plan{loops: o.Loops, connections: o.Connections}); plan.order(o.Seed, 0)[0].connections != 1; {
+			o.Seed++
+		}
 		r, err = Run(t.Context(), o)
 		require.ErrorContains(t, err, "1 loop, 60000 connections: ")
 		assert.True(t, r.Partial)
 		assert.Len(t, r.Points, 1)
+		assert.Empty(t, r.Peaks)
 	}
 	noServers(t)
 }

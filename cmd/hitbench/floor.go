@@ -39,9 +39,11 @@ raw-socket server that only reads the same bytes and answers 4. Both servers are
 started here and stopped at the end; the client is pinned to one core and they
 to another. Requests rotate over chains that together exceed the last-level
 cache, a tenth of them cut at a missing block, and every answer is checked.
-Figures are medians of the rounds. --pipeline adds rounds with many requests in
-flight, and their number a second at either server. --anchored asks hitline by
-a few of the hashes, while the raw-socket server still reads all of them.
+Percentiles are those of the round trips of all rounds; a ratio is the median of
+the rounds' ratios, with the least and the largest. --pipeline adds rounds with
+many requests in flight, and their number a second at either server. --anchored
+asks hitline by a few of the hashes, while the raw-socket server still reads all
+of them.
 
 Linux only. Leave the machine alone while it runs.
 
@@ -67,6 +69,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of\nstarting one")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers, as the server has\nit")
 	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most;\nvirtual machines report the host's")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests; 0 for a random one, which the\nreport has")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd

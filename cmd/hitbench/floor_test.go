@@ -56,12 +56,13 @@ func runFloor(t *testing.T, args ...string) result {
 }
 
 func TestFloor(t *testing.T) {
-	r := runFloor(t, "--json", "--pipeline", "5")
+	r := runFloor(t, "--json", "--pipeline", "5", "--seed", "9")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	require.Equal(t, 1, strings.Count(r.stdout, "\n"))
 	var got floor.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.Equal(t, []int{20, 2, 60, 5, 0}, []int{got.Hashes, got.Rounds, got.Requests, got.Pipeline, got.Wrong})
+	assert.EqualValues(t, 9, got.Setup.Seed)
 	assert.Positive(t, got.FloorP50us)
 	assert.Positive(t, got.HitlineP50us)
 	assert.Positive(t, got.Ratio)

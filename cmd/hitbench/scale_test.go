@@ -22,7 +22,7 @@ func runScale(ctx context.Context, t *testing.T, args ...string) result {
 	t.Setenv(asCommand, "1")
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"scale", "--hashes", "20", "--entries", "100", "--loops", "1", "--connections", "1,2", "--duration", "100ms", "--hitline", os.Args[0]}
+	small := []string{"scale", "--hashes", "20", "--entries", "100", "--loops", "1", "--connections", "1,2", "--rounds", "2", "--seed", "7", "--duration", "100ms", "--hitline", os.Args[0]}
 	code := a.run(ctx, append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -35,7 +35,8 @@ func TestScale(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	require.Len(t, got.Points, 2)
 	assert.Equal(t, []int{1, 2}, []int{got.Points[0].Connections, got.Points[1].Connections})
-	assert.Equal(t, 20, got.Hashes)
+	assert.Equal(t, []int{20, 2}, []int{got.Hashes, got.Rounds})
+	assert.EqualValues(t, 7, got.Setup.Seed)
 	if got.Shared {
 		assert.Contains(t, r.stderr, "hitbench: note: client and server share the cores")
 	}
@@ -48,6 +49,7 @@ func TestScale(t *testing.T) {
 func TestScaleUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"bad options: 0 loops; give 1 to": {"--loops", "0"},
+		"bad options: 0 rounds; give 1":   {"--rounds", "0"},
 		"bad options: -1 to -1 hashes":    {"--hashes", "-1"},
 		"wrong usage: --hitline: ":        {"--hitline", "/no/such"},
 		"wrong usage: unknown command":    {"x"},
