@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/hitline/hitline/bench/internal/wait"
 )
 
 // pace says when the requests of a trace are due: at their times in the trace,
@@ -14,10 +16,6 @@ type pace struct {
 	speed float64
 	nap   func(time.Duration) // waits so long or less, and is exact
 }
-
-// napLength is the end of a wait that a timer is not trusted with: those of the
-// runtime fire up to a millisecond late, a multiple of what a lookup takes.
-const napLength = 2 * time.Millisecond
 
 // due returns when a request at the time at of the trace is to be sent.
 func (p pace) due(at time.Duration) time.Time {
@@ -31,27 +29,5 @@ func (p pace) wait(ctx context.Context, at time.Duration) error {
 	if p.speed == 0 {
 		return nil
 	}
-	for due := p.due(at); ; {
-		left := time.Until(due)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case left <= 0:
-			return nil
-		case left <= napLength:
-			p.nap(left)
-		default:
-			sleep(ctx, left-napLength)
-		}
-	}
-}
-
-// sleep returns after d, or earlier when ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	return wait.Until(ctx, p.due(at), p.nap)
 }

@@ -136,18 +136,6 @@ func TestReplaySpeedTiny(t *testing.T) {
 	assert.Greater(t, p.due(time.Millisecond).Sub(p.start), 50*365*24*time.Hour)
 }
 
-// The real clock: never early, and exact enough to time lookups by. How exact is
-// logged and not judged.
-func TestNap(t *testing.T) {
-	p := pace{start: time.Now(), speed: 2, nap: nap}
-	for _, at := range []time.Duration{0, 100 * time.Microsecond, 3 * time.Millisecond, 20 * time.Millisecond} {
-		require.NoError(t, p.wait(t.Context(), at))
-		late := time.Since(p.start) - at/2
-		assert.GreaterOrEqual(t, late, time.Duration(0))
-		t.Logf("%v late", late)
-	}
-}
-
 func TestTimestamps(t *testing.T) {
 	const good = "{\"timestamp\":5,\"hash_ids\":[1]}\n"
 	tests := map[string]struct {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/hitline/hitline/bench/internal/wait"
 )
 
 // ErrOptions marks options that contradict themselves.
@@ -104,7 +106,7 @@ func Replay(ctx context.Context, o ReplayOptions, targets ...Target) (Report, er
 	}
 	o.OnProblem = serial(o.OnProblem)
 	if o.nap == nil {
-		o.nap = nap
+		o.nap = wait.Nap
 	}
 	opening, err := o.opening(ctx)
 	line := newTimeline(o.Interval, o.HashBlockTokens)

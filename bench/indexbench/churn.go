@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/wait"
 	"github.com/hitline/hitline/index"
 )
 
@@ -19,56 +20,61 @@ import (
 // entries come and go.
 const MinChurnEntries = 2 * ChainLen
 
+// maxLookupsDue bounds how many lookups fall due in one phase: each takes 8 bytes.
+const maxLookupsDue = 10_000_000
+
 // ChurnOptions says what to measure.
 type ChurnOptions struct {
-	Entries int           // hashes in the index, and its bound
-	HashLen int           // bytes a hash
-	Rate    int           // entries stored a second
-	Phase   time.Duration // of one quiet and of one busy phase
-	Rounds  int           // the medians of so many are reported
+	Entries    int           // hashes in the index, and its bound
+	HashLen    int           // bytes a hash
+	Rate       int           // entries stored a second
+	LookupRate int           // lookups that fall due a second
+	Phase      time.Duration // of one quiet and of one busy phase
+	Rounds     int           // how often each of the two is measured
+	Seed       uint64        // decides the hashes; not 0
 
 	Progress Progress // may be nil
 
-	open opener // newPool, but for tests
+	open opener              // newPool, but for tests
+	nap  func(time.Duration) // wait.Nap, but for tests
 }
 
 // Validate returns an error that wraps [bench.ErrOptions] unless the options make
 // sense.
 func (o ChurnOptions) Validate() error {
-	if err := checkKeys(o.Entries, MinChurnEntries, o.HashLen); err != nil {
+	if err := checkKeys(o.Entries, MinChurnEntries, o.HashLen, o.Seed); err != nil {
 		return err
 	}
 	switch {
 	case o.Rate < 1 || o.Rate > 1e8:
 		return fmt.Errorf("%w: a rate of %d entries a second; give 1 to 100000000", bench.ErrOptions, o.Rate)
+	case o.LookupRate < 1 || o.LookupRate > 1e6:
+		return fmt.Errorf("%w: a rate of %d lookups a second; give 1 to 1000000", bench.ErrOptions, o.LookupRate)
 	case o.Phase < time.Millisecond || o.Phase > time.Hour:
 		return fmt.Errorf("%w: phases of %v; give 1ms to 1h", bench.ErrOptions, o.Phase)
+	case o.Phase.Seconds()*float64(o.LookupRate) > maxLookupsDue:
+		return fmt.Errorf("%w: %d lookups a second for %v; at most %d fit a phase", bench.ErrOptions, o.LookupRate, o.Phase, maxLookupsDue)
 	}
 	return checkPasses(o.Rounds)
 }
 
-// ChurnReport is what [Churn] measured: medians over the rounds, in microseconds
-// a lookup of ChainLen hashes.
+// ChurnReport is what [Churn] measured.
 type ChurnReport struct {
-	Entries int `json:"entries"`
-	HashLen int `json:"hash_len"`
-	Rounds  int `json:"rounds"`
+	Setup      bench.Setup `json:"setup"`
+	Entries    int         `json:"entries"`
+	HashLen    int         `json:"hash_len"`
+	Rounds     int         `json:"rounds"`
+	LookupRate int         `json:"lookup_rate"` // lookups of ChainLen hashes that fell due a second
 
-	QuietP50us float64 `json:"quiet_p50_us"`
-	QuietP99us float64 `json:"quiet_p99_us"`
-	ChurnP50us float64 `json:"churn_p50_us"`
-	ChurnP99us float64 `json:"churn_p99_us"`
-	Ratio      float64 `json:"ratio"` // ChurnP99us / QuietP99us
+	Quiet Waits `json:"quiet"` // without stores
+	Churn Waits `json:"churn"` // beside them
+	// Of Churn to Quiet. 0 if that of Quiet is 0 or a lower bound.
+	P99Ratio float64 `json:"p99_ratio"`
+	MaxRatio float64 `json:"max_ratio"`
 
-	QuietP99Spread Spread `json:"quiet_p99_us_spread"`
-	ChurnP99Spread Spread `json:"churn_p99_us_spread"`
-
-	StoreRate float64 `json:"store_rate"` // entries stored a second, as achieved
-	EvictRate float64 `json:"evict_rate"` // entries that went a second
-	Lookups   int     `json:"lookups"`    // timed, in all phases
+	StoreRate float64 `json:"store_rate"` // entries stored a second, as achieved; median of the rounds
+	EvictRate float64 `json:"evict_rate"` // entries that went a second; median of the rounds
 	Lost      int     `json:"lost"`       // chains that were evicted, rightly, and stored again
-
-	Machine
 }
 
 // churn is a measurement under way.
@@ -79,10 +85,14 @@ type churn struct {
 	r      reader
 	stayed []byte  // the chains that stay, joined
 	seen   []int64 // by chain that stays: stored when it was last looked up
+	lost   []int   // chains to be stored again at the end of the phase
 	next   int     // the chain that is looked up next
 	stored atomic.Int64
 	feed   *feed
-	report ChurnReport
+
+	quiet, busy    waits
+	stores, evicts passes
+	report         ChurnReport
 }
 
 // Churn measures lookups beside stores. Errors wrap [bench.ErrOptions] or
@@ -92,7 +102,13 @@ func Churn(ctx context.Context, o ChurnOptions) (ChurnReport, error) {
 		return ChurnReport{}, err
 	}
 	setDefaults(&o.Progress, &o.open)
+	if o.nap == nil {
+		o.nap = wait.Nap
+	}
 	c := &churn{ChurnOptions: o, ctx: ctx}
+	c.report = ChurnReport{
+		Setup: bench.NewSetup(o.Seed), Entries: o.Entries, HashLen: o.HashLen, Rounds: o.Rounds, LookupRate: o.LookupRate,
+	}
 	if err := c.fill(); err != nil {
 		return ChurnReport{}, err
 	}
@@ -100,8 +116,14 @@ func Churn(ctx context.Context, o ChurnOptions) (ChurnReport, error) {
 		return ChurnReport{}, err
 	}
 	r := &c.report
-	r.Entries, r.HashLen, r.Rounds, r.Machine = o.Entries, o.HashLen, o.Rounds, thisMachine()
-	r.Ratio = over(r.ChurnP99us, r.QuietP99us)
+	r.Quiet, r.Churn = c.quiet.summarize(), c.busy.summarize()
+	r.StoreRate, r.EvictRate = c.stores.median(), c.evicts.median()
+	if !r.Quiet.P99AtLeast {
+		r.P99Ratio = over(r.Churn.P99us, r.Quiet.P99us)
+	}
+	if !r.Quiet.MaxAtLeast {
+		r.MaxRatio = over(r.Churn.MaxUs, r.Quiet.MaxUs)
+	}
 	return *r, nil
 }
 
@@ -113,9 +135,9 @@ func (c *churn) fill() (err error) {
 	}
 	c.r = c.x.reader(c.HashLen)
 	stay := c.Entries / 2 / ChainLen
-	c.stayed = allKeys(stay*ChainLen, c.HashLen)
+	c.stayed = seed(c.Seed).allKeys(stay*ChainLen, c.HashLen)
 	c.seen = make([]int64, stay)
-	c.feed = newFeed(c.x, c.HashLen, stay, (c.Entries-stay*ChainLen)/ChainLen)
+	c.feed = newFeed(c.x, seed(c.Seed), c.HashLen, stay, (c.Entries-stay*ChainLen)/ChainLen)
 	total := chainCount(c.Entries)
 	for i := range total - stay {
 		if c.ctx.Err() != nil {
@@ -127,7 +149,7 @@ func (c *churn) fill() (err error) {
 		c.Progress("fill", i+1, total)
 	}
 	for i := range stay {
-		if err := c.x.store(new(index.Writer), part(c.stayed, i, c.HashLen), c.HashLen); err != nil {
+		if err := c.store(i); err != nil {
 			return err
 		}
 		c.Progress("fill", total-stay+i+1, total)
@@ -136,40 +158,36 @@ func (c *churn) fill() (err error) {
 	return nil
 }
 
+// store stores a chain that stays.
+func (c *churn) store(i int) error {
+	return c.x.store(new(index.Writer), part(c.stayed, i, c.HashLen), c.HashLen)
+}
+
 // measure makes the rounds.
 func (c *churn) measure() error {
-	var quietP50, quietP99, churnP50, churnP99, stores, evicts figure
 	for round := range c.Rounds {
 		c.Progress("measure", 2*round, 2*c.Rounds)
-		p50, p99, err := c.phase(c.ctx)
-		if err != nil {
+		if err := c.phase(c.ctx, &c.quiet); err != nil {
 			return err
 		}
-		quietP50, quietP99 = append(quietP50, p50), append(quietP99, p99)
 		c.Progress("measure", 2*round+1, 2*c.Rounds)
-		evicted, start := c.x.stats().Evicted, time.Now()
-		before := c.stored.Load()
-		if p50, p99, err = c.busyPhase(); err != nil {
+		evicted, stored, start := c.x.stats().Evicted, c.stored.Load(), time.Now()
+		if err := c.busyPhase(); err != nil {
 			return err
 		}
 		took := time.Since(start).Seconds()
-		churnP50, churnP99 = append(churnP50, p50), append(churnP99, p99)
-		stores = append(stores, float64(c.stored.Load()-before)/took)
-		evicts = append(evicts, float64(c.x.stats().Evicted-evicted)/took)
+		c.stores = append(c.stores, float64(c.stored.Load()-stored)/took)
+		c.evicts = append(c.evicts, float64(c.x.stats().Evicted-evicted)/took)
 	}
 	c.Progress("measure", 2*c.Rounds, 2*c.Rounds)
 	if n := c.x.stats().Entries; n > int64(c.Entries) {
 		return fmt.Errorf("%w: %d entries under a bound of %d", ErrWrong, n, c.Entries)
 	}
-	r := &c.report
-	r.QuietP50us, r.QuietP99us, r.QuietP99Spread = quietP50.median(), quietP99.median(), quietP99.spread()
-	r.ChurnP50us, r.ChurnP99us, r.ChurnP99Spread = churnP50.median(), churnP99.median(), churnP99.spread()
-	r.StoreRate, r.EvictRate = stores.median(), evicts.median()
 	return nil
 }
 
 // busyPhase is a phase with stores beside it.
-func (c *churn) busyPhase() (p50, p99 float64, err error) {
+func (c *churn) busyPhase() error {
 	ctx, stop := context.WithCancelCause(c.ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -179,62 +197,70 @@ func (c *churn) busyPhase() (p50, p99 float64, err error) {
 		}
 		ended <- err
 	}()
-	p50, p99, err = c.phase(ctx)
+	err := c.phase(ctx, &c.busy)
 	stop(nil)
 	if feedErr := <-ended; feedErr != nil {
 		err = feedErr
 	}
-	return p50, p99, err
+	return err
 }
 
-// phase looks up the chains that stay, one after the other, and returns
-// percentiles in microseconds. Before its clock runs, the collector does.
-func (c *churn) phase(ctx context.Context) (p50, p99 float64, err error) {
+// phase looks up the chains that stay, each when it is due, and adds the waits to into.
+// The collector runs before the clock does. Chains that were lost are stored again when
+// the clock has stopped, since the lookups behind would wait for that.
+func (c *churn) phase(ctx context.Context, into *waits) error {
 	runtime.GC()
-	took := make([]time.Duration, 0, 1<<16)
-	for end := time.Now().Add(c.Phase); len(took) == 0 || time.Now().Before(end); {
-		if ctx.Err() != nil {
-			return 0, 0, context.Cause(ctx)
-		}
-		d, err := c.lookup()
-		if err != nil {
-			return 0, 0, err
-		}
-		took = append(took, d)
+	start := time.Now()
+	end := start.Add(c.Phase)
+	due := func(i int) time.Time {
+		return start.Add(time.Duration(float64(i) / float64(c.LookupRate) * float64(time.Second)))
 	}
-	c.report.Lookups += len(took)
-	slices.Sort(took)
-	return percentile(took, 50), percentile(took, 99), nil
+	var round roundWaits
+	i := 0
+	for now := start; now.Before(end) && due(i).Before(end); i++ {
+		if err := wait.Until(ctx, due(i), c.nap); err != nil {
+			return err
+		}
+		if err := c.lookup(); err != nil {
+			return err
+		}
+		now = time.Now()
+		round.done = append(round.done, now.Sub(due(i)))
+	}
+	for now := time.Now(); due(i).Before(end); i++ {
+		round.unbegun = append(round.unbegun, now.Sub(due(i)))
+	}
+	into.add(round)
+	for _, lost := range c.lost {
+		if err := c.store(lost); err != nil {
+			return err
+		}
+		c.seen[lost] = c.stored.Load()
+	}
+	c.lost = c.lost[:0]
+	return nil
 }
 
-// lookup times one lookup and judges it.
-func (c *churn) lookup() (time.Duration, error) {
+// lookup makes one lookup and judges it.
+func (c *churn) lookup() error {
 	i := c.next
 	c.next = (i + 1) % len(c.seen)
-	chain := part(c.stayed, i, c.HashLen)
-	start := time.Now()
-	n := c.r.leading(chain)
-	took := time.Since(start)
+	n := c.r.leading(part(c.stayed, i, c.HashLen))
 	stored := c.stored.Load()
-	if n != ChainLen {
-		// As many entries as do not stay were less recently used when this chain was
-		// looked up last; not even half of them had to make way since.
-		if stored-c.seen[i] < int64(c.Entries-len(c.seen)*ChainLen)/2 {
-			return 0, wrong(fmt.Sprintf("a chain used %d stored entries ago", stored-c.seen[i]), n, ChainLen)
-		}
-		c.report.Lost++
-		if err := c.x.store(new(index.Writer), chain, c.HashLen); err != nil {
-			return 0, err
-		}
+	if n == ChainLen {
+		c.seen[i] = stored
+		return nil
 	}
-	c.seen[i] = stored
-	return took, nil
-}
-
-// percentile is the p-th percentile of sorted durations in microseconds.
-func percentile(sorted []time.Duration, p int) float64 {
-	at := (len(sorted)*p+99)/100 - 1
-	return float64(sorted[at].Nanoseconds()) / 1e3
+	// As many entries as do not stay were less recently used when this chain was
+	// looked up last; not even half of them had to make way since.
+	if stored-c.seen[i] < int64(c.Entries-len(c.seen)*ChainLen)/2 {
+		return wrong(fmt.Sprintf("a chain used %d stored entries ago", stored-c.seen[i]), n, ChainLen)
+	}
+	if !slices.Contains(c.lost, i) {
+		c.lost = append(c.lost, i)
+		c.report.Lost++
+	}
+	return nil
 }
 
 // WriteJSON writes the report as one line of JSON.
@@ -243,13 +269,25 @@ func (r ChurnReport) WriteJSON(w io.Writer) error { return json.NewEncoder(w).En
 // WriteTable writes the report for people.
 func (r ChurnReport) WriteTable(w io.Writer) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d entries of %d bytes, %d rounds, %d lookups of %d hashes, %v\n\n",
-		r.Entries, r.HashLen, r.Rounds, r.Lookups, ChainLen, r.Machine)
-	const columns = "%-10s %-10s %s\n"
-	fmt.Fprintf(&text, columns, "", "p50, us", "p99, us")
-	fmt.Fprintf(&text, columns, "quiet", fmt.Sprintf("%.1f", r.QuietP50us), cell(&r.QuietP99us, &r.QuietP99Spread))
-	fmt.Fprintf(&text, columns, "churn", fmt.Sprintf("%.1f", r.ChurnP50us), cell(&r.ChurnP99us, &r.ChurnP99Spread))
-	fmt.Fprintf(&text, columns, "ratio", "", fmt.Sprintf("%.2fx", r.Ratio))
+	fmt.Fprintf(&text, "%d entries of %d bytes, %d rounds, %d lookups of %d hashes due a second\n%v\n\n",
+		r.Entries, r.HashLen, r.Rounds, r.LookupRate, ChainLen, r.Setup)
+	const columns = "%-8s %-26s %-26s %-26s %-9s %s\n"
+	fmt.Fprintf(&text, columns, "", "p50, us", "p99, us", "max, us", "lookups", "not begun")
+	for _, row := range []struct {
+		name string
+		Waits
+	}{{"quiet", r.Quiet}, {"churn", r.Churn}} {
+		fmt.Fprintf(&text, columns, row.name,
+			bounded(row.P50AtLeast)+cell(&row.P50us, &row.P50Spread), bounded(row.P99AtLeast)+cell(&row.P99us, &row.P99Spread),
+			bounded(row.MaxAtLeast)+cell(&row.MaxUs, &row.MaxSpread), fmt.Sprint(row.Lookups), fmt.Sprint(row.Unbegun))
+	}
+	ratio := func(v float64, atLeast bool) string {
+		if v == 0 {
+			return "unknown"
+		}
+		return bounded(atLeast) + suffixed(&v, "x")
+	}
+	fmt.Fprintf(&text, columns, "ratio", "", ratio(r.P99Ratio, r.Churn.P99AtLeast), ratio(r.MaxRatio, r.Churn.MaxAtLeast), "", "")
 	fmt.Fprintf(&text, "\n%.0f entries stored and %.0f gone a second; %d chains lost and stored again\n",
 		r.StoreRate, r.EvictRate, r.Lost)
 	return writeTrimmed(w, text.String())

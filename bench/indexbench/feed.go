@@ -17,6 +17,7 @@ const feedBatch = 128
 // evicted on request and the rest by the bound.
 type feed struct {
 	x       subject
+	seed    seed
 	hashLen int
 	chains  int  // number of the chain under way
 	lag     int  // how many chains ago the evicted one was stored; odd, so each goes once
@@ -29,8 +30,8 @@ type feed struct {
 
 // newFeed returns a feed whose chains are numbered from first, for an index that
 // has room for so many of them.
-func newFeed(x subject, hashLen, first, room int) *feed {
-	f := &feed{x: x, hashLen: hashLen, chains: first - 1, lag: room/2 | 1, buf: make([]byte, feedBatch*hashLen)}
+func newFeed(x subject, keys seed, hashLen, first, room int) *feed {
+	f := &feed{x: x, seed: keys, hashLen: hashLen, chains: first - 1, lag: room/2 | 1, buf: make([]byte, feedBatch*hashLen)}
 	f.nextChain()
 	return f
 }
@@ -39,10 +40,10 @@ func (f *feed) nextChain() {
 	f.chains++
 	f.at = 0
 	f.writer = new(index.Writer)
-	f.in = stream(streamFeed, uint64(f.chains))
+	f.in = f.seed.stream(streamFeed, uint64(f.chains))
 	f.out = nil
 	if f.evicts && f.chains%2 == 0 && f.chains >= f.lag {
-		f.out = stream(streamFeed, uint64(f.chains-f.lag))
+		f.out = f.seed.stream(streamFeed, uint64(f.chains-f.lag))
 	}
 }
 

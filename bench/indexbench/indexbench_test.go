@@ -79,21 +79,30 @@ func positive(t *testing.T, got map[string]any, names ...string) {
 	}
 }
 
+// wantSetup wants a report that says what it was made with.
+func wantSetup(t *testing.T, got map[string]any, seed int) {
+	t.Helper()
+	setup, ok := got["setup"].(map[string]any)
+	require.True(t, ok)
+	assert.EqualValues(t, seed, setup["seed"])
+	assert.NotEmpty(t, setup["command"])
+	assert.NotEmpty(t, setup["machine"].(map[string]any)["kernel"])
+}
+
 func TestSpeed(t *testing.T) {
 	for _, hashLen := range []int{8, 16, 20, 24, 32} {
 		var phases []string
-		r, err := Speed(t.Context(), SpeedOptions{Entries: 20_000, HashLen: hashLen, Passes: 2, misses: 300,
+		r, err := Speed(t.Context(), SpeedOptions{Seed: 1, Entries: 20_000, HashLen: hashLen, Passes: 2, misses: 300,
 			Progress: func(phase string, done, total int) {
 				phases = append(phases, phase)
 				assert.LessOrEqual(t, done, total)
 			}})
 		require.NoError(t, err)
 		got := fields(t, r.WriteJSON)
-		positive(t, got, "chain_ns", "random_ns", "miss_ns", "bytes_per_entry", "peak_bytes_per_entry", "stats_bytes_per_entry", "gomaxprocs")
+		positive(t, got, "chain_ns", "random_ns", "miss_ns", "bytes_per_entry", "peak_bytes_per_entry", "stats_bytes_per_entry")
 		assert.Greater(t, r.BytesPerEntry, float64(hashLen), "every hash is kept somewhere")
 		assert.Contains(t, got, "mapped_bytes_per_entry")
-		assert.NotEmpty(t, r.Kernel)
-		assert.NotEmpty(t, r.Go)
+		wantSetup(t, got, 1)
 		assert.LessOrEqual(t, r.ChainSpread[0], r.ChainNs)
 		assert.LessOrEqual(t, r.ChainNs, r.ChainSpread[1])
 		rivals := []string{"gomap_chain_ns", "gomap_random_ns", "chain_ratio", "random_ratio", "miss_in_map_accesses", "gomap_bytes_per_entry"}
@@ -118,8 +127,8 @@ func TestSpeed(t *testing.T) {
 }
 
 func TestSpeedFindsWrongAnswers(t *testing.T) {
-	first := allKeys(ChainLen, 32)
-	last := shuffled(allKeys(20_000, 32), 32)[2*ChainLen*32:]
+	first := seed(1).allKeys(ChainLen, 32)
+	last := seed(1).shuffled(seed(1).allKeys(20_000, 32), 32)[2*ChainLen*32:]
 	for name, open := range map[string]opener{
 		"one too few in a chain": lying(func(keys []byte, n int) int {
 			if bytes.Equal(keys, first) {
@@ -136,7 +145,7 @@ func TestSpeedFindsWrongAnswers(t *testing.T) {
 		"present without being stored": lying(func(keys []byte, n int) int { return max(n, len(keys)/32-ChainLen) }, nil),
 		"a store is lost":              lying(honest, func(keys []byte) bool { return bytes.Equal(keys, first) }),
 	} {
-		_, err := Speed(t.Context(), SpeedOptions{Entries: 20_000, HashLen: 32, Passes: 1, misses: 300, open: open})
+		_, err := Speed(t.Context(), SpeedOptions{Seed: 1, Entries: 20_000, HashLen: 32, Passes: 1, misses: 300, open: open})
 		require.ErrorIs(t, err, ErrWrong, name)
 		if name == "a store is lost" {
 			require.ErrorContains(t, err, "entries after 20000 different hashes", "before anything is timed")
@@ -145,8 +154,8 @@ func TestSpeedFindsWrongAnswers(t *testing.T) {
 }
 
 func TestShuffledHoldsTheSameKeys(t *testing.T) {
-	keys := allKeys(20_000, 20)
-	mixed := shuffled(keys, 20)
+	keys := seed(1).allKeys(20_000, 20)
+	mixed := seed(1).shuffled(keys, 20)
 	assert.NotEqual(t, keys, mixed)
 	sorted := func(b []byte) [][20]byte {
 		s := slices.Clone(view[[20]byte](b))
@@ -155,59 +164,6 @@ func TestShuffledHoldsTheSameKeys(t *testing.T) {
 	}
 	assert.Equal(t, sorted(keys), sorted(mixed))
 	assert.Len(t, slices.Compact(sorted(keys)), 20_000)
-}
-
-func churnOptions() ChurnOptions {
-	return ChurnOptions{Entries: 20_000, HashLen: 32, Rate: 50_000, Phase: 20 * time.Millisecond, Rounds: 2}
-}
-
-func TestChurn(t *testing.T) {
-	r, err := Churn(t.Context(), churnOptions())
-	require.NoError(t, err)
-	got := fields(t, r.WriteJSON)
-	positive(t, got, "quiet_p50_us", "quiet_p99_us", "churn_p50_us", "churn_p99_us", "lookups")
-	for _, name := range []string{"ratio", "store_rate", "evict_rate"} { // 0 on a machine that stalls
-		assert.Contains(t, got, name)
-	}
-	assert.NotEmpty(t, got["kernel"])
-	assert.InDelta(t, r.ChurnP99us/r.QuietP99us, r.Ratio, 0.01)
-	var table bytes.Buffer
-	require.NoError(t, r.WriteTable(&table))
-	assert.Contains(t, table.String(), "quiet")
-}
-
-func TestChurnFindsWrongAnswers(t *testing.T) {
-	o := churnOptions()
-	o.open = lying(func(_ []byte, n int) int { return n - 1 }, nil)
-	_, err := Churn(t.Context(), o)
-	require.ErrorIs(t, err, ErrWrong)
-	o.open = unbounded
-	_, err = Churn(t.Context(), o)
-	for err == nil && o.Phase < 10*time.Second { // the machine was busy, and nothing was stored
-		o.Phase *= 8
-		_, err = Churn(t.Context(), o)
-	}
-	require.ErrorIs(t, err, ErrWrong)
-}
-
-func TestChurnRestoresWhatMayHaveGone(t *testing.T) {
-	o := churnOptions()
-	x, err := newPool(int64(o.Entries), int64(o.Entries), o.HashLen)
-	require.NoError(t, err)
-	o.open = func(int64, int64, int) (subject, error) { return x, nil }
-	setDefaults(&o.Progress, &o.open)
-	c := &churn{ChurnOptions: o, ctx: t.Context()}
-	require.NoError(t, c.fill())
-	for range 4 {
-		require.NoError(t, c.feed.chain())
-		c.stored.Add(ChainLen)
-	}
-	_, err = c.lookup()
-	require.NoError(t, err)
-	assert.Equal(t, 1, c.report.Lost)
-	_, err = c.lookup()
-	require.NoError(t, err)
-	assert.Equal(t, 1, c.report.Lost, "it is there again")
 }
 
 // evictions counts what a feed evicts by its keys.
@@ -227,7 +183,7 @@ func TestFeedEvictsEveryOtherChain(t *testing.T) {
 	x, err := newPool(10*ChainLen, 10*ChainLen, 16)
 	require.NoError(t, err)
 	e := &evictions{subject: x}
-	f := newFeed(e, 16, 3, 10)
+	f := newFeed(e, 1, 16, 3, 10)
 	for range 20 {
 		require.NoError(t, f.chain())
 	}
@@ -243,21 +199,12 @@ func TestFeedEvictsEveryOtherChain(t *testing.T) {
 	assert.InDelta(t, 20*ChainLen, x.stats().Evicted-evicted, feedBatch)
 }
 
-func TestPercentile(t *testing.T) {
-	var took []time.Duration
-	for i := range 200 {
-		took = append(took, time.Duration(i+1)*time.Microsecond)
-	}
-	assert.Equal(t, 100.0, percentile(took, 50))
-	assert.Equal(t, 198.0, percentile(took, 99))
-	assert.Equal(t, 1.0, percentile(took[:1], 99))
-}
-
 func TestReplay(t *testing.T) {
 	r, err := Replay(t.Context(), ReplayOptions{Trace: bench.FileTrace(excerpt), Passes: 1, Capacities: []int64{50_000, 100}})
 	require.NoError(t, err)
 	got := fields(t, r.WriteJSON)
 	positive(t, got, "trace_ns_per_hit_hash", "gomap_trace_ns_per_hit_hash")
+	wantSetup(t, got, 0)
 	assert.InDelta(t, r.GomapNsPerHit/r.NsPerHit, r.Ratio, 0.01)
 	assert.Equal(t, 799, r.Requests)
 	assert.EqualValues(t, 21951*32, r.Hashes)
@@ -312,28 +259,44 @@ func (o ReplayOptions) withDefaults() ReplayOptions {
 
 func TestWrongOptions(t *testing.T) {
 	trace := bench.FileTrace(excerpt)
+	speed := func(change func(*SpeedOptions)) SpeedOptions {
+		o := SpeedOptions{Entries: 1, HashLen: 32, Passes: 1, Seed: 1}
+		change(&o)
+		return o
+	}
+	churn := func(change func(*ChurnOptions)) ChurnOptions {
+		o := churnOptions()
+		change(&o)
+		return o
+	}
 	for name, o := range map[string]interface{ Validate() error }{
-		"no entries":        SpeedOptions{Entries: 0, HashLen: 32, Passes: 1},
-		"too many entries":  SpeedOptions{Entries: maxEntries + 1, HashLen: 32, Passes: 1},
-		"short hashes":      SpeedOptions{Entries: 1, HashLen: 7, Passes: 1},
-		"long hashes":       SpeedOptions{Entries: 1, HashLen: 65, Passes: 1},
-		"no passes":         SpeedOptions{Entries: 1, HashLen: 32},
-		"few for churn":     ChurnOptions{Entries: MinChurnEntries - 1, HashLen: 32, Rate: 1, Phase: time.Second, Rounds: 1},
-		"no rate":           ChurnOptions{Entries: MinChurnEntries, HashLen: 32, Phase: time.Second, Rounds: 1},
-		"short phase":       ChurnOptions{Entries: MinChurnEntries, HashLen: 32, Rate: 1, Rounds: 1},
-		"no rounds":         ChurnOptions{Entries: MinChurnEntries, HashLen: 32, Rate: 1, Phase: time.Second},
+		"no entries":        speed(func(o *SpeedOptions) { o.Entries = 0 }),
+		"too many entries":  speed(func(o *SpeedOptions) { o.Entries = maxEntries + 1 }),
+		"short hashes":      speed(func(o *SpeedOptions) { o.HashLen = 7 }),
+		"long hashes":       speed(func(o *SpeedOptions) { o.HashLen = 65 }),
+		"no passes":         speed(func(o *SpeedOptions) { o.Passes = 0 }),
+		"no seed":           speed(func(o *SpeedOptions) { o.Seed = 0 }),
+		"few for churn":     churn(func(o *ChurnOptions) { o.Entries = MinChurnEntries - 1 }),
+		"no rate":           churn(func(o *ChurnOptions) { o.Rate = 0 }),
+		"no lookups":        churn(func(o *ChurnOptions) { o.LookupRate = 0 }),
+		"too many lookups":  churn(func(o *ChurnOptions) { o.LookupRate, o.Phase = 1e6, time.Minute }),
+		"short phase":       churn(func(o *ChurnOptions) { o.Phase = 0 }),
+		"no rounds":         churn(func(o *ChurnOptions) { o.Rounds = 0 }),
+		"no seed, churn":    churn(func(o *ChurnOptions) { o.Seed = 0 }),
 		"no capacity":       ReplayOptions{Trace: trace, Passes: 1, Capacities: []int64{0}},
 		"no trace":          ReplayOptions{Passes: 1},
 		"no passes, traces": ReplayOptions{Trace: trace},
 	} {
 		require.ErrorIs(t, o.Validate(), bench.ErrOptions, name)
 	}
+	require.NoError(t, speed(func(*SpeedOptions) {}).Validate())
+	require.NoError(t, churn(func(*ChurnOptions) {}).Validate())
 }
 
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Speed(ctx, SpeedOptions{Entries: 20_000, HashLen: 32, Passes: 1})
+	_, err := Speed(ctx, SpeedOptions{Seed: 1, Entries: 20_000, HashLen: 32, Passes: 1})
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = Churn(ctx, churnOptions())
 	require.ErrorIs(t, err, context.Canceled)
@@ -342,12 +305,12 @@ func TestInterrupted(t *testing.T) {
 
 	for _, phase := range []string{"fill", "fill map", "measure"} {
 		ctx, stop := cancelAt(t, phase)
-		_, err = Speed(ctx, SpeedOptions{Entries: 20_000, HashLen: 32, Passes: 1, misses: 300, Progress: stop})
+		_, err = Speed(ctx, SpeedOptions{Seed: 1, Entries: 20_000, HashLen: 32, Passes: 1, misses: 300, Progress: stop})
 		require.ErrorIs(t, err, context.Canceled, phase)
 	}
 	for _, phase := range []string{"fill", "measure"} {
 		ctx, stop := cancelAt(t, phase)
-		_, err = Churn(ctx, ChurnOptions{Entries: 20_000, HashLen: 32, Rate: 1, Phase: time.Minute, Rounds: 1, Progress: stop})
+		_, err = Churn(ctx, ChurnOptions{Seed: 1, Entries: 20_000, HashLen: 32, Rate: 1, LookupRate: 100, Phase: time.Minute, Rounds: 1, Progress: stop})
 		require.ErrorIs(t, err, context.Canceled, phase)
 	}
 }

@@ -25,18 +25,22 @@ const (
 	streamFeed
 )
 
-// stream returns random bytes, always the same for the same numbers.
-func stream(kind, number uint64) *rand.ChaCha8 {
-	var seed [32]byte
-	copy(seed[:], "hitbench index")
-	binary.LittleEndian.PutUint64(seed[16:], kind)
-	binary.LittleEndian.PutUint64(seed[24:], number)
-	return rand.NewChaCha8(seed)
+// seed decides all that is drawn: the hashes, and the order of the requests.
+type seed uint64
+
+// stream returns random bytes, always the same for the same seed and numbers.
+func (s seed) stream(kind, number uint64) *rand.ChaCha8 {
+	var key [32]byte
+	copy(key[:], "hitbench")
+	binary.LittleEndian.PutUint64(key[8:], uint64(s))
+	binary.LittleEndian.PutUint64(key[16:], kind)
+	binary.LittleEndian.PutUint64(key[24:], number)
+	return rand.NewChaCha8(key)
 }
 
 // fillChain sets dst to the beginning of a chain.
-func fillChain(dst []byte, number int) {
-	_, _ = stream(streamChains, uint64(number)).Read(dst) // documented never to fail
+func (s seed) fillChain(dst []byte, number int) {
+	_, _ = s.stream(streamChains, uint64(number)).Read(dst) // documented never to fail
 }
 
 // chainCount is how many chains make n entries; the last may be shorter.
@@ -49,21 +53,21 @@ func part(keys []byte, i, hashLen int) []byte {
 }
 
 // allKeys returns the first n hashes of all chains, joined.
-func allKeys(n, hashLen int) []byte {
+func (s seed) allKeys(n, hashLen int) []byte {
 	keys := make([]byte, n*hashLen)
 	for i := range chainCount(n) {
-		fillChain(part(keys, i, hashLen), i)
+		s.fillChain(part(keys, i, hashLen), i)
 	}
 	return keys
 }
 
 // shuffled returns the hashes in random order.
-func shuffled(keys []byte, hashLen int) []byte {
+func (s seed) shuffled(keys []byte, hashLen int) []byte {
 	order := make([]uint32, len(keys)/hashLen)
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	rng := rand.New(stream(streamOrder, 0))
+	rng := rand.New(s.stream(streamOrder, 0))
 	rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	mixed := make([]byte, 0, len(keys))
 	for _, from := range order {

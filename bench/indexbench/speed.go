@@ -20,9 +20,10 @@ type Progress func(phase string, done, total int)
 
 // SpeedOptions says what to measure.
 type SpeedOptions struct {
-	Entries int // hashes in the index
-	HashLen int // bytes a hash
-	Passes  int // the median of so many is reported
+	Entries int    // hashes in the index
+	HashLen int    // bytes a hash
+	Passes  int    // the median of so many is reported
+	Seed    uint64 // decides the hashes and the order of the requests; not 0
 
 	Progress Progress // may be nil
 
@@ -46,18 +47,20 @@ func setDefaults(p *Progress, o *opener) {
 // Validate returns an error that wraps [bench.ErrOptions] unless the options make
 // sense.
 func (o SpeedOptions) Validate() error {
-	if err := checkKeys(o.Entries, 1, o.HashLen); err != nil {
+	if err := checkKeys(o.Entries, 1, o.HashLen, o.Seed); err != nil {
 		return err
 	}
 	return checkPasses(o.Passes)
 }
 
-func checkKeys(entries, least, hashLen int) error {
+func checkKeys(entries, least, hashLen int, seed uint64) error {
 	switch {
 	case entries < least || entries > maxEntries:
 		return fmt.Errorf("%w: %d entries; give %d to %d", bench.ErrOptions, entries, least, maxEntries)
 	case hashLen < minHashLen || hashLen > maxHashLen:
 		return fmt.Errorf("%w: hashes of %d bytes; give %d to %d", bench.ErrOptions, hashLen, minHashLen, maxHashLen)
+	case seed == 0:
+		return fmt.Errorf("%w: a seed of 0; give another number", bench.ErrOptions)
 	}
 	return nil
 }
@@ -73,11 +76,13 @@ func checkPasses(passes int) error {
 type speed struct {
 	SpeedOptions
 	ctx                                            context.Context
+	setup                                          bench.Setup
+	seed                                           seed
 	x                                              subject
 	r                                              reader
 	rival                                          goMap // nil: none for this length
 	keys, mixed                                    []byte
-	chain, random, miss, rivalChain, rivalRandom   figure
+	chain, random, miss, rivalChain, rivalRandom   passes
 	bytes, peak, mapped, rivalBytes, bytesAsStated float64 // per entry
 }
 
@@ -91,7 +96,7 @@ func Speed(ctx context.Context, o SpeedOptions) (SpeedReport, error) {
 	if o.misses == 0 {
 		o.misses = missRequests
 	}
-	s := &speed{SpeedOptions: o, ctx: ctx}
+	s := &speed{SpeedOptions: o, ctx: ctx, setup: bench.NewSetup(o.Seed), seed: seed(o.Seed)}
 	for _, step := range []func() error{s.fill, s.fillRival, s.measure} {
 		if err := step(); err != nil {
 			return SpeedReport{}, err
@@ -135,7 +140,7 @@ func (s *speed) storeChains(buf []byte) (err error) {
 			return context.Cause(s.ctx)
 		}
 		chain := buf[:min(ChainLen, s.Entries-i*ChainLen)*s.HashLen]
-		fillChain(chain, i)
+		s.seed.fillChain(chain, i)
 		if err := s.x.store(new(index.Writer), chain, s.HashLen); err != nil {
 			return err
 		}
@@ -147,8 +152,8 @@ func (s *speed) storeChains(buf []byte) (err error) {
 // fillRival generates the keys and makes the map.
 func (s *speed) fillRival() error {
 	s.Progress("generate", 0, 1)
-	s.keys = allKeys(s.Entries, s.HashLen)
-	s.mixed = shuffled(s.keys, s.HashLen)
+	s.keys = s.seed.allKeys(s.Entries, s.HashLen)
+	s.mixed = s.seed.shuffled(s.keys, s.HashLen)
 	before := settledMemory()
 	if s.rival = newGoMap(s.HashLen, s.Entries); s.rival == nil {
 		return nil
@@ -168,7 +173,7 @@ func (s *speed) fillRival() error {
 // measure makes the passes: all of the chains, then all in random order, then the
 // misses.
 func (s *speed) measure() error {
-	rng := rand.New(stream(streamOrder, 1))
+	rng := rand.New(s.seed.stream(streamOrder, 1))
 	chains := chainCount(s.Entries)
 	for i, step := range []func() error{
 		func() error { return s.passPair(s.keys, rng.Perm(chains), "chain", &s.chain, &s.rivalChain) },
@@ -189,7 +194,7 @@ func (s *speed) measure() error {
 }
 
 // passPair makes a pass of the index and the same of the map.
-func (s *speed) passPair(keys []byte, order []int, name string, ours, rivals *figure) error {
+func (s *speed) passPair(keys []byte, order []int, name string, ours, rivals *passes) error {
 	if err := s.pass(keys, order, name, ours); err != nil {
 		return err
 	}
@@ -197,7 +202,7 @@ func (s *speed) passPair(keys []byte, order []int, name string, ours, rivals *fi
 }
 
 // pass looks up all keys, request by request.
-func (s *speed) pass(keys []byte, order []int, name string, into *figure) error {
+func (s *speed) pass(keys []byte, order []int, name string, into *passes) error {
 	runtime.GC()
 	start := time.Now()
 	for _, i := range order {
@@ -214,7 +219,7 @@ func (s *speed) pass(keys []byte, order []int, name string, into *figure) error 
 }
 
 // rivalPass does the same with the map.
-func (s *speed) rivalPass(keys []byte, order []int, into *figure) error {
+func (s *speed) rivalPass(keys []byte, order []int, into *passes) error {
 	if s.rival == nil {
 		return nil
 	}
@@ -238,7 +243,7 @@ func (s *speed) rivalPass(keys []byte, order []int, into *figure) error {
 // the one before, so a few MiB hold as many different first hashes as are needed.
 func (s *speed) missPass() error {
 	blob := make([]byte, (s.misses+MissLen)*s.HashLen)
-	_, _ = stream(streamAbsent, uint64(len(s.miss))).Read(blob) // documented never to fail
+	_, _ = s.seed.stream(streamAbsent, uint64(len(s.miss))).Read(blob) // documented never to fail
 	runtime.GC()
 	start := time.Now()
 	for at := 0; at < s.misses; {

@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
-// SpeedReport is what [Speed] measured: medians, nanoseconds a hash but for a miss,
+// SpeedReport is what [Speed] measured: medians of the passes, nanoseconds a hash but for a miss,
 // which is nanoseconds a request. What is about the map is nil where there is
 // none for the length of the hashes.
 type SpeedReport struct {
-	Entries int `json:"entries"`
-	HashLen int `json:"hash_len"`
-	Passes  int `json:"passes"`
+	Setup   bench.Setup `json:"setup"`
+	Entries int         `json:"entries"`
+	HashLen int         `json:"hash_len"`
+	Passes  int         `json:"passes"`
 
 	ChainNs       float64  `json:"chain_ns"`
 	RandomNs      float64  `json:"random_ns"`
@@ -36,20 +40,17 @@ type SpeedReport struct {
 	MappedBytesPerEntry float64  `json:"mapped_bytes_per_entry"` // of BytesPerEntry, outside the Go heap
 	StatsBytesPerEntry  float64  `json:"stats_bytes_per_entry"`  // as the index itself says
 	GomapBytesPerEntry  *float64 `json:"gomap_bytes_per_entry"`
-
-	Machine
 }
 
 // report takes the medians.
 func (s *speed) report() SpeedReport {
 	r := SpeedReport{
-		Entries: s.Entries, HashLen: s.HashLen, Passes: s.Passes,
+		Setup: s.setup, Entries: s.Entries, HashLen: s.HashLen, Passes: s.Passes,
 		ChainNs: s.chain.median(), ChainSpread: s.chain.spread(),
 		RandomNs: s.random.median(), RandomSpread: s.random.spread(),
 		MissNs: s.miss.median(), MissSpread: s.miss.spread(),
-		BytesPerEntry: rounded(s.bytes), PeakBytesPerEntry: rounded(s.peak),
-		MappedBytesPerEntry: rounded(s.mapped), StatsBytesPerEntry: rounded(s.bytesAsStated),
-		Machine: thisMachine(),
+		BytesPerEntry: figure.Round3(s.bytes), PeakBytesPerEntry: figure.Round3(s.peak),
+		MappedBytesPerEntry: figure.Round3(s.mapped), StatsBytesPerEntry: figure.Round3(s.bytesAsStated),
 	}
 	if s.rival == nil {
 		return r
@@ -59,7 +60,7 @@ func (s *speed) report() SpeedReport {
 	r.ChainRatio = new(over(*r.GomapChainNs, r.ChainNs))
 	r.RandomRatio = new(over(*r.GomapRandomNs, r.RandomNs))
 	r.MissInMapAccesses = new(over(r.MissNs, *r.GomapRandomNs))
-	r.GomapBytesPerEntry = new(rounded(s.rivalBytes))
+	r.GomapBytesPerEntry = new(figure.Round3(s.rivalBytes))
 	return r
 }
 
@@ -70,7 +71,7 @@ func (r SpeedReport) WriteJSON(w io.Writer) error { return json.NewEncoder(w).En
 // value.
 func (r SpeedReport) WriteTable(w io.Writer) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d entries of %d bytes, %d passes, %v\n\n", r.Entries, r.HashLen, r.Passes, r.Machine)
+	fmt.Fprintf(&text, "%d entries of %d bytes, %d passes\n%v\n\n", r.Entries, r.HashLen, r.Passes, r.Setup)
 	const columns = "%-22s %-28s %-28s %s\n"
 	fmt.Fprintf(&text, columns, "", "hitline", "Go map", "")
 	fmt.Fprintf(&text, columns, "chain, ns a hash", cell(&r.ChainNs, &r.ChainSpread),
@@ -84,32 +85,4 @@ func (r SpeedReport) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&text, columns, "  mapped beside heap", cell(&r.MappedBytesPerEntry, nil), "", "")
 	fmt.Fprintf(&text, columns, "  as the index says", cell(&r.StatsBytesPerEntry, nil), "", "")
 	return writeTrimmed(w, text.String())
-}
-
-// cell formats a figure and, if there is one, its spread.
-func cell(v *float64, s *Spread) string {
-	switch {
-	case v == nil:
-		return "none"
-	case s == nil:
-		return fmt.Sprintf("%.1f", *v)
-	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f)", *v, s[0], s[1])
-}
-
-func suffixed(v *float64, unit string) string {
-	if v == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.2f%s", *v, unit)
-}
-
-// writeTrimmed writes lines without the spaces at their ends.
-func writeTrimmed(w io.Writer, text string) error {
-	var out strings.Builder
-	for line := range strings.Lines(text) {
-		out.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	_, err := io.WriteString(w, out.String())
-	return err
 }

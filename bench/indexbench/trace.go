@@ -48,14 +48,15 @@ func (o ReplayOptions) Validate() error {
 	return checkPasses(o.Passes)
 }
 
-// ReplayReport is what [Replay] measured: medians, nanoseconds of all lookups for
+// ReplayReport is what [Replay] measured: medians of the passes, nanoseconds of all lookups for
 // each hash that hit.
 type ReplayReport struct {
-	Trace     string `json:"trace"`
-	Passes    int    `json:"passes"`
-	Requests  int    `json:"requests"`
-	Hashes    int64  `json:"hashes"`
-	HitHashes int64  `json:"hit_hashes"`
+	Setup     bench.Setup `json:"setup"`
+	Trace     string      `json:"trace"`
+	Passes    int         `json:"passes"`
+	Requests  int         `json:"requests"`
+	Hashes    int64       `json:"hashes"`
+	HitHashes int64       `json:"hit_hashes"`
 
 	NsPerHit      float64 `json:"trace_ns_per_hit_hash"`
 	GomapNsPerHit float64 `json:"gomap_trace_ns_per_hit_hash"`
@@ -65,8 +66,6 @@ type ReplayReport struct {
 	GomapSpread Spread `json:"gomap_trace_ns_per_hit_hash_spread"`
 
 	Capacities []CapacityRow `json:"capacities,omitempty"`
-
-	Machine
 }
 
 // Replay walks a trace with the index and with a map, in hashes of 16 tokens, and
@@ -77,8 +76,8 @@ func Replay(ctx context.Context, o ReplayOptions) (ReplayReport, error) {
 		return ReplayReport{}, err
 	}
 	setDefaults(&o.Progress, &o.open)
-	r := ReplayReport{Trace: o.Trace.Name, Passes: o.Passes, Machine: thisMachine()}
-	var ours, rivals figure
+	r := ReplayReport{Trace: o.Trace.Name, Passes: o.Passes, Setup: bench.NewSetup(0)}
+	var ours, rivals passes
 	for pass := range o.Passes {
 		o.Progress("walk", pass, o.Passes)
 		w, err := o.walkIndex(ctx)
@@ -176,8 +175,8 @@ func (r ReplayReport) WriteJSON(w io.Writer) error { return json.NewEncoder(w).E
 // WriteTable writes the report for people.
 func (r ReplayReport) WriteTable(w io.Writer) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %d requests, %d hashes, %d of them hit, %d passes, %v\n\n",
-		r.Trace, r.Requests, r.Hashes, r.HitHashes, r.Passes, r.Machine)
+	fmt.Fprintf(&text, "%s: %d requests, %d hashes, %d of them hit, %d passes\n%v\n\n",
+		r.Trace, r.Requests, r.Hashes, r.HitHashes, r.Passes, r.Setup)
 	const columns = "%-22s %-28s %-28s %s\n"
 	fmt.Fprintf(&text, columns, "", "hitline", "Go map", "")
 	fmt.Fprintf(&text, columns, "ns a hash that hits", cell(&r.NsPerHit, &r.Spread),

@@ -78,7 +78,7 @@ func (a *asker) work(ctx context.Context, s stage) error {
 		if counts && a.budget > 0 {
 			a.budget--
 		}
-		if counts && now <= s.end {
+		if counts {
 			a.window.took(now - start)
 		}
 		if counts && now <= s.end || s.answeredWithin(now) {
@@ -91,11 +91,10 @@ func (a *asker) work(ctx context.Context, s stage) error {
 
 // ask makes one lookup and checks the answer.
 func (a *asker) ask(ctx context.Context) (start int64, n int, err error) {
-	c, stored, expect := a.mix.pick()
-	hashes := c.hashes()
-	if stored < c.shape.hashes {
-		a.joined = append(a.joined[:0], hashes[:stored*hashLen]...)
-		a.joined = append(a.joined, a.mix.chains.unknown[stored*hashLen:c.shape.hashes*hashLen]...)
+	c, absent, expect := a.mix.pick()
+	hashes, stored := c.hashes(), c.shape.hashes-len(absent)/hashLen
+	if len(absent) > 0 {
+		a.joined = append(append(a.joined[:0], hashes[:stored*hashLen]...), absent...)
 		hashes = a.joined
 	}
 	ctx, cancel := a.run.o.deadlineIn(ctx)

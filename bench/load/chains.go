@@ -1,7 +1,6 @@
 package load
 
 import (
-	crand "crypto/rand"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
@@ -21,7 +20,7 @@ func (c *chain) hashes() []byte { return c.request[len(c.shape.head):] }
 // chains are all that is stored before the measuring.
 type chains struct {
 	all     []chain
-	unknown []byte // hashes that nobody stores, as long as the longest chain
+	unknown []byte // hashes that nobody stores, one after the other; see absent
 	hashes  int    // of all chains
 	seed    [32]byte
 }
@@ -50,7 +49,7 @@ func newChains(o Options, s *shaper) (*chains, error) {
 	}
 	fresh := rand.NewChaCha8(c.derived(1))
 	_, most := o.Hashes.bounds()
-	c.unknown = make([]byte, most*hashLen)
+	c.unknown = make([]byte, (max(c.hashes, leastAbsent)+most)*hashLen)
 	fill(c.unknown, fresh)
 	c.all = make([]chain, len(shapes))
 	room := make([]byte, size) // in one piece, for huge pages
@@ -62,6 +61,18 @@ func newChains(o Options, s *shaper) (*chains, error) {
 		room = room[sh.size():]
 	}
 	return c, nil
+}
+
+// leastAbsent is the least number of hashes of which a miss may ask for any: 2 MiB,
+// more than the caches next to a core hold. There are as many as stored ones if that
+// is more, so that absent hashes are no warmer in a server's caches.
+const leastAbsent = 1 << 16
+
+// absent returns n hashes that nobody stores, from a random place on: each miss asks for
+// another first one.
+func (c *chains) absent(n int, random *rand.Rand) []byte {
+	at := random.IntN(len(c.unknown)/hashLen - n + 1)
+	return c.unknown[at*hashLen:][: n*hashLen : n*hashLen]
 }
 
 // chain makes a chain of fresh hashes in room, which is as large as a request.
@@ -109,12 +120,8 @@ func (c *chains) derived(purpose uint64) [32]byte {
 	return seed
 }
 
-// seedOf returns the salt of the run's hashes, a random one for 0.
+// seedOf returns the salt of the run's hashes.
 func seedOf(n uint64) (seed [32]byte) {
-	if n == 0 {
-		_, _ = crand.Read(seed[:24]) // never fails
-		return seed
-	}
 	binary.LittleEndian.PutUint64(seed[:], n)
 	return seed
 }

@@ -14,6 +14,7 @@ type window struct {
 	requests, hashes int64
 	stores, evicts   int64
 	unsent           int64 // that fell due and were not sent
+	leastWait        int64 // of those, ns; 0 without any
 	last             bool  // of its worker in this stage
 }
 
@@ -71,6 +72,22 @@ func (w *window) took(ns int64) {
 	_ = w.latency.RecordValue(min(max(ns, 1), maxLatency)) // within bounds it does not fail
 }
 
+// waited records a lookup that fell due so many ns ago and was never sent: its latency
+// would have been longer.
+func (w *window) waited(ns int64) {
+	w.took(ns)
+	w.unsent++
+	w.leastWait = leastOf(w.leastWait, max(ns, 1))
+}
+
+// leastOf returns the lesser of two waits, of which 0 is none.
+func leastOf(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 // add adds what another window measured.
 func (w *window) add(other *window) {
 	w.from, w.to = min(w.from, other.from), max(w.to, other.to)
@@ -80,19 +97,22 @@ func (w *window) add(other *window) {
 	w.stores += other.stores
 	w.evicts += other.evicts
 	w.unsent += other.unsent
+	w.leastWait = leastOf(w.leastWait, other.leastWait)
 }
 
 // measured is what all workers measured in one step.
 type measured struct {
+	closed  bool
 	total   window // from the first window to the last
 	samples []Sample
 	medians []float64 // of the samples that have lookups, in microseconds
 }
 
-// collect takes the windows of one step until each worker has sent its last. What
-// all workers have measured in the same window is a sample, which it gives to each.
-func (c *collector) collect(workers int, each func(*Sample)) *measured {
-	m := &measured{total: window{from: math.MaxInt64, latency: newHistogram()}}
+// collect takes the windows of one step, of a closed loop or not, until each worker has
+// sent its last. What all workers have measured in the same window is a sample, which it
+// gives to each.
+func (c *collector) collect(closed bool, workers int, each func(*Sample)) *measured {
+	m := &measured{closed: closed, total: window{from: math.MaxInt64, latency: newHistogram()}}
 	type sum struct {
 		*window
 		workers int
@@ -113,7 +133,7 @@ func (c *collector) collect(workers int, each func(*Sample)) *measured {
 		}
 		have.add(w)
 		if have.workers++; have.workers == workers {
-			sample := have.sample(m.total.from)
+			sample := have.sample(m.total.from, closed)
 			m.samples = append(m.samples, sample)
 			if have.latency.TotalCount() > 0 {
 				m.medians = append(m.medians, sample.P50us)
@@ -128,11 +148,20 @@ func (c *collector) collect(workers int, each func(*Sample)) *measured {
 }
 
 // sample sums a window up that all workers have measured.
-func (w *window) sample(begin int64) Sample {
+func (w *window) sample(begin int64, closed bool) Sample {
+	seen := w.seen(closed)
 	return Sample{
 		Elapsed:           seconds(w.to - begin),
 		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
-		P50us:             micros(w.latency.ValueAtQuantile(50)),
-		P99us:             micros(w.latency.ValueAtQuantile(99)),
+		P50us:             micros(seen.ValueAtQuantile(50)),
+		P99us:             micros(seen.ValueAtQuantile(99)),
 	}
+}
+
+// seen returns the latencies that count, in a closed loop those that a clock sees.
+func (w *window) seen(closed bool) *hdrhistogram.Histogram {
+	if !closed {
+		return w.latency
+	}
+	return byClock(w.latency, w.latency.ValueAtQuantile(50))
 }

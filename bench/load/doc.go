@@ -8,12 +8,15 @@
 //   - hit: a lookup of a whole chain. miss: a lookup of a chain up to some block,
 //     and of hashes that nobody stored from there on.
 //   - step: one stretch of measuring; a sweep over rates has one for each.
-//   - closed loop: a connection sends its next request when an answer has come.
+//   - closed loop: a connection sends its next request when an answer has come. It asks
+//     nothing while it waits, so a stall would be one latency among thousands. Its
+//     latencies are corrected to those that a clock sees which asks as often as the
+//     loop's median takes; those of the lookups alone stand beside them.
 //   - open loop: requests fall due at a fixed rate whether answers come or not, and
 //     latency counts from when a request fell due, not from when it was sent. A
-//     server that stalls is so charged for all who would have waited, which a closed
-//     loop omits, also where their answers come after the end. Requests that were
-//     never sent have no latency; they are counted apart.
+//     server that stalls is so charged for all who would have waited. Requests that
+//     were never sent count with what they had waited at the end; figures that this
+//     makes lower bounds say so.
 //   - own chain: one of the few that a connection stores and evicts while it is
 //     measured. No other connection asks for it.
 //
@@ -27,6 +30,10 @@
 // asked for, or comes too late ends the run. At its end every connection sends a
 // ping: whatever comes before its echo was not asked for either.
 //
+// A latency counts if its request was sent, or fell due, while measuring, whenever the
+// answer came: a stall across the end counts whole. Misses ask for absent hashes from
+// as many as are stored, so that these are no warmer in a server's caches.
+//
 // The server must hold all that a run stores: one that evicts is reported as wrong.
 //
 // # How it is measured
@@ -37,6 +44,10 @@
 // Requests are lists of pointers into the chains, so nothing is copied before the
 // kernel does. Workers record in histograms of a window each, which one goroutine
 // merges.
+//
+// Where both sides run moves the figures severalfold. With ClientCores the process is
+// kept to those cores and has a worker on each; the report says where both sides ran.
+// One seed makes the same requests on every connection.
 //
 // # Ownership
 //

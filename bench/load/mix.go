@@ -62,15 +62,14 @@ func (c *chain) change(s *slot, tag netproto.Tag, number int, parts [][]byte) []
 	return append(parts, head, keys)
 }
 
-// ask makes the lookup of a chain of which the first hashes are stored, and the
-// others are taken from unknown.
-func (c *chain) ask(s *slot, stored int, expect uint32, unknown []byte, parts [][]byte) [][]byte {
+// ask makes the lookup of a chain of which the first hashes are stored; absent takes
+// the place of the others.
+func (c *chain) ask(s *slot, stored int, expect uint32, absent []byte, parts [][]byte) [][]byte {
 	s.tag, s.hashes, s.stored, s.expect = netproto.TagLookup, int32(c.shape.hashes), int32(stored), expect
 	if stored == c.shape.hashes {
 		return append(parts, c.request)
 	}
-	cut := stored * hashLen
-	return append(parts, c.request[:len(c.shape.head)+cut], unknown[cut:c.shape.hashes*hashLen])
+	return append(parts, c.request[:len(c.shape.head)+stored*hashLen], absent)
 }
 
 // mix makes the requests that are measured: lookups of all chains in random order,
@@ -138,18 +137,18 @@ func (m *mix) next(s *slot, parts [][]byte) ([][]byte, bool) {
 	if x := m.random.Float64(); x < m.changes && m.begin(x < m.store) {
 		return m.change(s, parts), true
 	}
-	c, stored, expect := m.pick()
-	return c.ask(s, stored, expect, m.chains.unknown, parts), true
+	c, absent, expect := m.pick()
+	return c.ask(s, c.shape.hashes-len(absent)/hashLen, expect, absent, parts), true
 }
 
-// pick chooses a chain to look up, how many of its hashes are to be stored ones,
-// and the tokens that hits.
-func (m *mix) pick() (c *chain, stored int, expect uint32) {
+// pick chooses a chain to look up, the absent hashes that take the place of its last
+// ones, none of a hit, and the tokens that it hits.
+func (m *mix) pick() (c *chain, absent []byte, expect uint32) {
 	c = &m.chains.all[m.random.IntN(len(m.chains.all))]
 	if m.random.Float64() < m.hit {
-		return c, c.shape.hashes, c.shape.whole
+		return c, nil, c.shape.whole
 	}
-	return c, c.leaves, c.miss
+	return c, m.chains.absent(c.shape.hashes-c.leaves, m.random), c.miss
 }
 
 // begin begins to store or to evict a chain, the other where there is none for it.

@@ -125,16 +125,52 @@ func TestChains(t *testing.T) {
 	for b := c.unknown; len(b) > 0; b = b[hashLen:] {
 		seen[string(b[:hashLen])] = true
 	}
-	assert.Equal(t, []int{10, 400, c.hashes, hashes + 400}, []int{least, most, hashes, len(seen)}, "no hash twice")
+	assert.Equal(t, []int{10, 400, c.hashes, hashes + leastAbsent + 400}, []int{least, most, hashes, len(seen)}, "no hash twice")
 	assert.GreaterOrEqual(t, hashes, 5000)
 
 	again, err := newChains(o, s)
 	require.NoError(t, err)
 	assert.Equal(t, c.all[7].request, again.all[7].request, "of the same seed")
-	o.Seed = 0
-	other, err := newChains(o, s)
+	other, err := newChains(Options{Seed: 6, Entries: 5000, Hashes: o.Hashes}.withDefaults(), s)
 	require.NoError(t, err)
 	assert.NotEqual(t, c.all[7].request, other.all[7].request)
+}
+
+// Misses ask for another absent hash each, not for one that is hot in every cache.
+func TestAbsentHashes(t *testing.T) {
+	const n = 2000
+	for _, at := range []MissAt{MissFirst, MissMiddle, MissTail} {
+		_, m := newTestMix(t, coordinator.Pool{}, Options{MissAt: at})
+		seen := map[string]bool{}
+		for range n {
+			var s slot
+			parts, _ := m.next(&s, nil)
+			require.Less(t, s.stored, s.hashes)
+			request := bytes.Join(parts, nil)
+			seen[string(request[len(request)-int(s.hashes-s.stored)*hashLen:][:hashLen])] = true
+		}
+		assert.Greater(t, len(seen), n*9/10, at)
+	}
+}
+
+// One seed makes the same requests on every connection, another seed others.
+func TestSeedMakesRequests(t *testing.T) {
+	requests := func(o Options) []byte {
+		_, m := newTestMix(t, coordinator.Pool{}, o)
+		var all []byte
+		for range 300 {
+			var s slot
+			parts, _ := m.next(&s, nil)
+			all = append(all, bytes.Join(parts, nil)...)
+		}
+		return all
+	}
+	o := Options{HitShare: 0.5, Stores: 0.1, Evicts: 0.1}.withDefaults() // which draws a seed
+	require.NotZero(t, o.Seed)
+	first := requests(o)
+	assert.Equal(t, first, requests(o))
+	o.Seed++
+	assert.NotEqual(t, first, requests(o))
 }
 
 func TestLengths(t *testing.T) {

@@ -64,7 +64,11 @@ type Options struct {
 	Dialect     Dialect // default Raw
 	Connections int     // default 1
 	Pipeline    int     // requests under way on a connection; default 1
-	Threads     int     // that serve the connections at most; default half of GOMAXPROCS, rounded up
+	Threads     int     // that serve the connections at most; default ClientCores, or half of GOMAXPROCS, rounded up
+
+	// ClientCores, if there are any, are those that Run keeps this process to until it
+	// returns; see [Halves]. ServerCores are the server's, for the report; nil: not known.
+	ClientCores, ServerCores []int
 
 	// Rates, if there are any, make open loops: requests a second over all
 	// connections, one step for each. None makes one step of a closed loop.
@@ -86,7 +90,7 @@ type Options struct {
 	// of blocks as large as the server says.
 	Pool  coordinator.Pool
 	Reset bool   // have the server forget everything first
-	Seed  uint64 // of the hashes and of all choices; 0 takes a random one
+	Seed  uint64 // of the hashes and of all choices; 0 takes a random one, which the report has
 
 	// Anchored, if set, makes the connections of lookups by anchors, one for each of
 	// Connections, in place of the run's own. Closed loops only, of lookups only, one
@@ -161,6 +165,12 @@ func (o Options) withDefaults() Options {
 		if *field == 0 {
 			*field = 1
 		}
+	}
+	if o.Threads == 0 {
+		o.Threads = len(o.ClientCores)
+	}
+	if o.Seed == 0 {
+		o.Seed = bench.RandomSeed()
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second

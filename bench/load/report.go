@@ -10,23 +10,26 @@ import (
 	"strings"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/hitline/hitline/bench"
 )
 
 // Report is the result of Run, over all steps. Requests are lookups, stores and
-// evicts that were answered while measuring; latency is that of lookups that were
-// sent, or fell due, while measuring and were answered before its end, in an open
-// loop also after it. Wrong and Errors count all answers.
+// evicts that were answered while measuring. Wrong and Errors count all answers.
 type Report struct {
-	Connect     string  `json:"connect"`
-	Dialect     Dialect `json:"dialect"`
-	Mode        string  `json:"mode"` // closed or open
-	Connections int     `json:"connections"`
-	Pipeline    int     `json:"pipeline"`
-	Anchored    bool    `json:"anchored,omitempty"`
-	Hashes      string  `json:"hashes"` // of a lookup, as given
-	HitShare    float64 `json:"hit_share"`
-	MissAt      MissAt  `json:"miss_at"`
-	Entries     int     `json:"entries"` // hashes stored beforehand
+	Setup       bench.Setup `json:"setup"`
+	Connect     string      `json:"connect"`
+	Dialect     Dialect     `json:"dialect"`
+	Mode        string      `json:"mode"` // closed or open
+	Connections int         `json:"connections"`
+	Pipeline    int         `json:"pipeline"`
+	Threads     int         `json:"threads"` // that served the connections
+	Anchored    bool        `json:"anchored,omitempty"`
+	Hashes      string      `json:"hashes"` // of a lookup, as given
+	HitShare    float64     `json:"hit_share"`
+	MissAt      MissAt      `json:"miss_at"`
+	Entries     int         `json:"entries"` // hashes stored beforehand
+	Cores       Cores       `json:"cores"`
 
 	Seconds  float64 `json:"seconds"` // measured
 	Requests int64   `json:"requests"`
@@ -35,24 +38,50 @@ type Report struct {
 	Errors   int64   `json:"errors"` // refusals
 	Wrong    int64   `json:"wrong"`
 
-	RequestsPerSecond float64 `json:"requests_per_s"`
-	HashesPerSecond   float64 `json:"hashes_per_s"`
-	Latency
-
-	// Spread is the standard deviation of the samples' requests a second over their
-	// mean: the largest of the steps; 0 with fewer than two samples. The bounds are
-	// those of the medians of samples that have lookups; 0 without any.
-	Spread   float64 `json:"spread"`
-	P50usMin float64 `json:"p50_us_min"`
-	P50usMax float64 `json:"p50_us_max"`
+	// Figures are those of the only step; nil after several, whose rates have figures of
+	// their own and none together.
+	*Figures
 
 	Steps   []Step `json:"steps"`
 	Partial bool   `json:"partial,omitempty"` // it was cut short
 
-	histogram *hdrhistogram.Histogram // ns
-	hashes    int64                   // in the requests
-	samples   int                     // most of a step
-	bounded   bool                    // there are bounds of medians
+	histogram *hdrhistogram.Histogram // of the last step, ns
+}
+
+// Cores says where both sides ran. Without Pinned nothing was kept to its cores, and
+// ratios of two runs may be those of two placements.
+type Cores struct {
+	Client []int `json:"client"` // that this process might use
+	Server []int `json:"server"` // nil: not known
+	Pinned bool  `json:"pinned"` // this process was kept to them
+}
+
+// Figures are those of one step.
+type Figures struct {
+	RequestsPerSecond float64 `json:"requests_per_s"`
+	HashesPerSecond   float64 `json:"hashes_per_s"`
+
+	// Latency is that of lookups that were sent, or fell due, while measuring, whenever
+	// they were answered. In an open loop it counts from when a lookup fell due. In a
+	// closed loop it is what a clock sees that starts a lookup as often as the loop's
+	// median takes; Asked is that of the lookups alone.
+	Latency
+	Asked *Latency `json:"asked,omitempty"`
+
+	// Unsent lookups fell due while measuring and were never sent, for want of answers.
+	// They count with what they had waited at the end, so that figures of latency from
+	// AtLeast on (microseconds; 0 without any) are lower bounds.
+	Unsent  int64   `json:"unsent"`
+	AtLeast float64 `json:"at_least_from_us,omitempty"`
+
+	// Spread is the standard deviation of the samples' requests a second over their
+	// mean; 0 with fewer than two samples. The bounds are those of the medians of
+	// samples that have lookups; 0 without any.
+	Spread   float64 `json:"spread"`
+	P50usMin float64 `json:"p50_us_min"`
+	P50usMax float64 `json:"p50_us_max"`
+
+	samples int // that were taken
 }
 
 // Latency is how long lookups took, in microseconds to 0.1; 0 without any.
@@ -67,17 +96,12 @@ type Latency struct {
 
 // Step is what was measured at one rate, or in the closed loop.
 type Step struct {
-	Rate              float64 `json:"rate"` // that was asked for, a second; 0 in a closed loop
-	Seconds           float64 `json:"seconds"`
-	Requests          int64   `json:"requests"`
-	Unsent            int64   `json:"unsent"` // fell due while measuring and were never sent, for want of answers
-	RequestsPerSecond float64 `json:"requests_per_s"`
-	Latency
-	Spread   float64 `json:"spread"`
-	P50usMin float64 `json:"p50_us_min"`
-	P50usMax float64 `json:"p50_us_max"`
-	Errors   int64   `json:"errors"`
-	Wrong    int64   `json:"wrong"`
+	Rate     float64 `json:"rate"` // that was asked for, a second; 0 in a closed loop
+	Seconds  float64 `json:"seconds"`
+	Requests int64   `json:"requests"`
+	Figures
+	Errors int64 `json:"errors"`
+	Wrong  int64 `json:"wrong"`
 }
 
 // WriteJSON writes the report as one line of JSON.
@@ -89,7 +113,7 @@ func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(
 func (r Report) Histogram() *hdrhistogram.Histogram { return r.histogram }
 
 // WriteHDR writes the distribution of lookup latencies in microseconds, in the text
-// format that plotters of HdrHistogram read.
+// format that plotters of HdrHistogram read. It is that of the last step.
 func (r Report) WriteHDR(w io.Writer) error {
 	h := r.histogram
 	if h == nil {
@@ -100,7 +124,7 @@ func (r Report) WriteHDR(w io.Writer) error {
 }
 
 // WriteTable writes the report as lines of name and value, for people, and a table
-// of the steps of a sweep.
+// of the steps of an open loop.
 func (r Report) WriteTable(w io.Writer) error {
 	var text strings.Builder
 	row := func(name, format string, values ...any) {
@@ -111,30 +135,22 @@ func (r Report) WriteTable(w io.Writer) error {
 		partial = " (in part)"
 	}
 	row("server", "%s, %s dialect%s", r.Connect, r.Dialect, partial)
+	row("setup", "%v", r.Setup)
+	row("cores", "%v", r.Cores)
 	row("load", "%s loop, %s connections, %d under way on each", r.Mode, grouped(int64(r.Connections)), r.Pipeline)
 	row("lookups", "%s hashes, %.4g %% hit whole, others miss at: %s", r.Hashes, 100*r.HitShare, r.MissAt)
 	row("index", "%s entries stored beforehand", grouped(int64(r.Entries)))
 	row("time", "%.3f s", r.Seconds)
-	changes := ""
+	perSecond, changes := "", ""
+	if r.Figures != nil {
+		perSecond = fmt.Sprintf(", %s a second", grouped(int64(r.RequestsPerSecond)))
+	}
 	if r.Stores+r.Evicts > 0 {
 		changes = fmt.Sprintf("; %s stores, %s evicts", grouped(r.Stores), grouped(r.Evicts))
 	}
-	row("requests", "%s, %s a second%s", grouped(r.Requests), grouped(int64(r.RequestsPerSecond)), changes)
-	row("hashes", "%s a second", grouped(int64(r.HashesPerSecond)))
-	bounds := ""
-	if r.bounded {
-		bounds = fmt.Sprintf(" (%.1f to %.1f)", r.P50usMin, r.P50usMax)
-	}
-	row("p50", "%.1f us%s", r.P50us, bounds)
-	row("p90", "%.1f us", r.P90us)
-	row("p99", "%.1f us", r.P99us)
-	row("p99.9", "%.1f us", r.P999us)
-	row("max", "%.1f us", r.Maxus)
-	row("mean", "%.1f us", r.Meanus)
-	if r.samples < 2 {
-		row("spread", "not known: it took less than two samples")
-	} else {
-		row("spread", "%.1f %%", 100*r.Spread)
+	row("requests", "%s%s%s", grouped(r.Requests), perSecond, changes)
+	if r.Figures != nil {
+		r.Figures.writeRows(row)
 	}
 	row("wrong", "%s", grouped(r.Wrong))
 	row("errors", "%s", grouped(r.Errors))
@@ -145,54 +161,95 @@ func (r Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-func (r Report) writeSteps(text *strings.Builder) {
-	fmt.Fprintf(text, "\n%12s %12s %12s %10s %10s %10s %10s\n", "rate", "a second", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
-	for _, s := range r.Steps {
-		fmt.Fprintf(text, "%12.6g %12.6g %12d %10.1f %10.1f %10.1f %10.1f\n",
-			s.Rate, s.RequestsPerSecond, s.Unsent, s.P50us, s.P99us, s.P999us, s.Maxus)
+// String returns one line for people.
+func (c Cores) String() string {
+	server := "the server's are not known"
+	if c.Server != nil {
+		server = fmt.Sprintf("server %v", c.Server)
+	}
+	if !c.Pinned {
+		return fmt.Sprintf("client not pinned, of %v; %s", c.Client, server)
+	}
+	return fmt.Sprintf("client %v; %s", c.Client, server)
+}
+
+// writeRows writes the figures, a row each.
+func (f *Figures) writeRows(row func(name, format string, values ...any)) {
+	row("hashes", "%s a second", grouped(int64(f.HashesPerSecond)))
+	bounds := ""
+	if f.P50usMax > 0 {
+		bounds = fmt.Sprintf(" (%.1f to %.1f)", f.P50usMin, f.P50usMax)
+	}
+	row("p50", "%s us%s", f.us(f.P50us), bounds)
+	row("p90", "%s us", f.us(f.P90us))
+	row("p99", "%s us", f.us(f.P99us))
+	row("p99.9", "%s us", f.us(f.P999us))
+	row("max", "%s us", f.us(f.Maxus))
+	atLeast := ""
+	if f.AtLeast > 0 {
+		atLeast = "≥ "
+	}
+	row("mean", "%s%.1f us", atLeast, f.Meanus)
+	if a := f.Asked; a != nil {
+		row("asked", "p50 %.1f, p99 %.1f us of the lookups alone; above is what a clock sees", a.P50us, a.P99us)
+	}
+	if f.samples < 2 {
+		row("spread", "not known: it took less than two samples")
+	} else {
+		row("spread", "%.1f %%", 100*f.Spread)
 	}
 }
 
-// add adds what a step measured.
-func (r *Report) add(s Step, m *measured) {
-	if r.histogram == nil {
-		r.histogram = newHistogram()
+// us formats a figure of latency, with a mark if it is a lower bound.
+func (f *Figures) us(latency float64) string {
+	mark := ""
+	if f.AtLeast > 0 && latency >= f.AtLeast {
+		mark = "≥ "
 	}
+	return fmt.Sprintf("%s%.1f", mark, latency)
+}
+
+func (r Report) writeSteps(text *strings.Builder) {
+	fmt.Fprintf(text, "\n%12s %12s %12s %12s %12s %12s %12s\n", "rate", "a second", "unsent", "p50 us", "p99 us", "p99.9 us", "max us")
+	for _, s := range r.Steps {
+		fmt.Fprintf(text, "%12.6g %12.6g %12d %12s %12s %12s %12s\n",
+			s.Rate, s.RequestsPerSecond, s.Unsent, s.us(s.P50us), s.us(s.P99us), s.us(s.P999us), s.us(s.Maxus))
+	}
+}
+
+// add adds a step.
+func (r *Report) add(s Step, m *measured) {
 	t := &m.total
-	r.histogram.Merge(t.latency)
+	r.histogram = t.seen(m.closed)
 	r.Requests += t.requests
 	r.Stores += t.stores
 	r.Evicts += t.evicts
 	r.Seconds = round(r.Seconds+s.Seconds, 1e6)
-	r.hashes += t.hashes
-	if r.Seconds > 0 {
-		r.RequestsPerSecond = round(float64(r.Requests)/r.Seconds, 10)
-		r.HashesPerSecond = round(float64(r.hashes)/r.Seconds, 10)
-	}
-	r.Latency = latencyOf(r.histogram)
-	r.Spread = max(r.Spread, s.Spread)
-	r.samples = max(r.samples, len(m.samples))
-	if len(m.medians) > 0 {
-		if !r.bounded || r.P50usMin > s.P50usMin {
-			r.P50usMin = s.P50usMin
-		}
-		r.P50usMax, r.bounded = max(r.P50usMax, s.P50usMax), true
-	}
 	r.Steps = append(r.Steps, s)
+	r.Figures = nil
+	if len(r.Steps) == 1 {
+		r.Figures = &s.Figures
+	}
 }
 
 // step sums up what was measured.
 func (m *measured) step(rate float64) Step {
 	t := &m.total
-	s := Step{Rate: rate, Requests: t.requests, Unsent: t.unsent, Latency: latencyOf(t.latency)}
+	s := Step{Rate: rate, Requests: t.requests}
+	s.Latency, s.Unsent, s.AtLeast = latencyOf(t.seen(m.closed)), t.unsent, micros(t.leastWait)
+	if m.closed {
+		asked := latencyOf(t.latency)
+		s.Asked = &asked
+	}
 	if t.to > t.from {
-		s.Seconds, s.RequestsPerSecond = seconds(t.to-t.from), perSecond(t.requests, t.to-t.from)
+		s.Seconds = seconds(t.to - t.from)
+		s.RequestsPerSecond, s.HashesPerSecond = perSecond(t.requests, t.to-t.from), perSecond(t.hashes, t.to-t.from)
 	}
 	var rates []float64
 	for _, sample := range m.samples {
 		rates = append(rates, sample.RequestsPerSecond)
 	}
-	s.Spread = deviation(rates)
+	s.Spread, s.samples = deviation(rates), len(m.samples)
 	if len(m.medians) > 0 {
 		s.P50usMin, s.P50usMax = slices.Min(m.medians), slices.Max(m.medians)
 	}

@@ -26,7 +26,7 @@ func TestCollect(t *testing.T) {
 	const second = int64(time.Second)
 	var told []Sample
 	done := make(chan *measured)
-	go func() { done <- c.collect(2, func(s *Sample) { told = append(told, *s) }) }()
+	go func() { done <- c.collect(false, 2, func(s *Sample) { told = append(told, *s) }) }()
 	give(second, 2*second, 10, 1000, false)
 	give(second, 2*second, 30, 3000, false)
 	give(2*second, 3*second, 20, 5000, false)
@@ -41,21 +41,91 @@ func TestCollect(t *testing.T) {
 
 	s := m.step(50)
 	assert.Equal(t, Step{
-		Rate: 50, Seconds: 3, Requests: 92, Unsent: 7, RequestsPerSecond: 30.7,
-		Latency:  Latency{P50us: 5, P90us: 9, P99us: 9, P999us: 9, Maxus: 9, Meanus: s.Meanus},
-		P50usMin: 3, P50usMax: 5,
+		Rate: 50, Seconds: 3, Requests: 92,
+		Figures: Figures{
+			RequestsPerSecond: 30.7, HashesPerSecond: 306.7, Unsent: 7,
+			Latency:  Latency{P50us: 5, P90us: 9, P99us: 9, P999us: 9, Maxus: 9, Meanus: s.Meanus},
+			P50usMin: 3, P50usMax: 5, samples: 2,
+		},
 	}, s)
 	assert.InDelta(t, (10*1+30*3+40*5+12*9)/92.0, s.Meanus, 0.1)
+}
 
+// One step has figures; several have none together, whatever their rates were.
+func TestSeveralSteps(t *testing.T) {
+	m := &measured{total: window{from: 0, to: 2e9, requests: 10, latency: newHistogram()}}
+	for range 10 {
+		m.total.took(5000)
+	}
 	var r Report
-	r.add(s, m)
-	assert.InDelta(t, 307, r.HashesPerSecond, 0.5)
-	again := s
-	again.P50usMin, again.P50usMax, again.Spread = 1, 4, 0.5
-	r.add(again, m)
-	assert.Equal(t, []any{int64(184), 6.0, 30.7, 1.0, 5.0, 0.5, 2},
-		[]any{r.Requests, r.Seconds, r.RequestsPerSecond, r.P50usMin, r.P50usMax, r.Spread, len(r.Steps)})
-	assert.InDelta(t, 307, r.HashesPerSecond, 0.5)
+	r.add(m.step(5), m)
+	require.NotNil(t, r.Figures)
+	assert.Equal(t, []float64{5, 5}, []float64{r.RequestsPerSecond, r.P50us})
+	r.add(m.step(7), m)
+	assert.Nil(t, r.Figures)
+	assert.Equal(t, []any{int64(20), 4.0, 2}, []any{r.Requests, r.Seconds, len(r.Steps)})
+	var text strings.Builder
+	require.NoError(t, r.WriteJSON(&text))
+	head, steps, _ := strings.Cut(text.String(), `"steps":`)
+	assert.NotContains(t, head, "p50_us")
+	assert.NotContains(t, head, "requests_per_s")
+	assert.Equal(t, 2, strings.Count(steps, `"p50_us":5,`))
+	text.Reset()
+	require.NoError(t, r.WriteTable(&text))
+	assert.NotContains(t, text.String(), "\np50")
+	assert.Contains(t, text.String(), "requests     20\n")
+}
+
+// What was never sent makes the figures from there on lower bounds, and they say so.
+func TestAtLeast(t *testing.T) {
+	m := &measured{total: window{from: 0, to: 1e9, latency: newHistogram()}}
+	for range 80 {
+		m.total.took(100_000)
+	}
+	m.total.waited(700_000_000)
+	other := window{latency: newHistogram()}
+	for range 19 {
+		other.waited(400_000_000)
+	}
+	m.total.add(&other)
+	r := Report{Mode: "open"}
+	r.add(m.step(100), m)
+	assert.EqualValues(t, 20, r.Unsent)
+	assert.InDelta(t, 400_000, r.AtLeast, 0.1)
+	assert.InEpsilon(t, 100, r.P50us, 1e-3)
+	assert.InEpsilon(t, 400_000, r.P99us, 1e-3)
+	assert.InEpsilon(t, 700_000, r.Maxus, 1e-3)
+	var text strings.Builder
+	require.NoError(t, r.WriteTable(&text))
+	assert.Contains(t, text.String(), "p50          100.0 us\n")
+	for _, name := range []string{"p90          ", "p99          ", "max          ", "mean         "} {
+		assert.Contains(t, text.String(), name+"≥ ")
+	}
+	assert.Regexp(t, ` 20 +100\.0 +≥ 400\S+ +≥ 7\S+ +≥ 7\S+\n`, text.String())
+}
+
+// A clock sees a stall as often as it asks; a closed loop asks once and waits.
+func TestByClock(t *testing.T) {
+	m := &measured{closed: true, total: window{from: 0, to: 1e9, latency: newHistogram()}}
+	const quick, stall = 100_000, 100_000_000 // ns: ten of a second's are in the stall
+	for range 9000 {
+		m.total.took(quick)
+	}
+	m.total.took(stall)
+	s := m.step(0)
+	assert.InEpsilon(t, 100, s.P50us, 2e-3)
+	assert.InEpsilon(t, 90_000, s.P99us, 0.01, "a hundredth of the time is the first tenth of the stall")
+	assert.InEpsilon(t, 100_000, s.Maxus, 1e-3)
+	assert.InEpsilon(t, 100, s.Asked.P99us, 2e-3)
+	assert.InEpsilon(t, 100_000, s.Asked.Maxus, 1e-3)
+	assert.Equal(t, s.Maxus, s.Asked.Maxus)
+
+	even := newHistogram()
+	for range 1000 {
+		require.NoError(t, even.RecordValue(1234))
+	}
+	assert.EqualValues(t, 1000, byClock(even, even.ValueAtQuantile(50)).TotalCount(), "nothing waits for equal ones")
+	assert.Zero(t, byClock(newHistogram(), 0).TotalCount())
 }
 
 // A sample without lookups has no median, and bounds that there are not are not 0.
@@ -63,7 +133,7 @@ func TestBounds(t *testing.T) {
 	collect := func(took ...int64) *measured {
 		c := newCollector(1)
 		m := make(chan *measured)
-		go func() { m <- c.collect(1, func(*Sample) {}) }()
+		go func() { m <- c.collect(false, 1, func(*Sample) {}) }()
 		const second = int64(time.Second)
 		for i, ns := range append(took, 5000) {
 			w := c.fresh(int64(i)*second, int64(i+1)*second)
@@ -87,11 +157,8 @@ func TestBounds(t *testing.T) {
 	_, table := report(collect(0, 3000, 0, 4000))
 	assert.Contains(t, table, " us (3.0 to 4.0)\n")
 	assert.Contains(t, table, "spread       100.0 %\n")
-	r, table := report(collect(), collect(2000, 3000))
-	assert.Contains(t, table, " us (2.0 to 3.0)\n")
-	assert.InDelta(t, 2, r.P50usMin, 0)
 	for _, m := range []*measured{collect(), collect(0)} {
-		r, table = report(m)
+		r, table := report(m)
 		assert.Contains(t, table, "p50          5.0 us\n")
 		assert.Contains(t, table, "spread       not known")
 		assert.Zero(t, r.P50usMax)

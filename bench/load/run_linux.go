@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -29,20 +30,36 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
+	cores, unpin, err := o.pin()
+	if err != nil {
+		return Report{}, err
+	}
+	defer unpin()
+	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
 	r.report = Report{
-		Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
+		Setup: bench.NewSetup(o.Seed), Cores: cores, Threads: threads, Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
 		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
 	}
 	defer r.close()
 	defer context.AfterFunc(ctx, func() { r.stopped.Store(true) })()
-	err := r.do(ctx)
+	err = r.do(ctx)
 	if ctx.Err() != nil { // whatever else failed, failed of it
 		err = context.Cause(ctx)
 	}
 	r.report.Partial = err != nil
 	r.report.Wrong, r.report.Errors = r.wrong, r.refused
 	return r.report, err
+}
+
+// pin keeps this process to the client's cores, if there are any, until unpin is called.
+func (o Options) pin() (cores Cores, unpin func(), err error) {
+	if len(o.ClientCores) > 0 {
+		unpin, err = process.Placement{Client: o.ClientCores}.PinClient()
+		return Cores{Client: o.ClientCores, Server: o.ServerCores, Pinned: true}, unpin, err
+	}
+	allowed, err := process.Cores()
+	return Cores{Client: allowed, Server: o.ServerCores}, func() {}, err
 }
 
 // runner is one call of Run.
@@ -315,7 +332,7 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}
 	done := make(chan *measured, 1)
 	go func() {
-		done <- r.collector.collect(measurers, func(sample *Sample) { r.sampled(number, sample) })
+		done <- r.collector.collect(rate == 0, measurers, func(sample *Sample) { r.sampled(number, sample) })
 	}()
 	err := work(s)
 	m := <-done

@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/process"
 	"github.com/hitline/hitline/bench/load/loadtest"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
@@ -110,10 +112,12 @@ func TestRun(t *testing.T) {
 			if o.Count > 0 {
 				assert.EqualValues(t, steps*int(o.Count), r.Requests)
 			}
-			assert.Positive(t, r.RequestsPerSecond)
-			assert.Positive(t, r.HashesPerSecond)
-			assert.Positive(t, r.Maxus)
-			assert.GreaterOrEqual(t, r.Maxus, r.P999us)
+			for _, s := range r.Steps {
+				assert.Positive(t, s.RequestsPerSecond)
+				assert.Positive(t, s.HashesPerSecond)
+				assert.Positive(t, s.Maxus)
+				assert.GreaterOrEqual(t, s.Maxus, s.P999us)
+			}
 			assert.GreaterOrEqual(t, r.Entries, 1000)
 			assert.Equal(t, o.Stores > 0 || o.Evicts > 0, r.Stores > 0)
 			assert.Equal(t, o.Evicts > 0, r.Evicts > 0)
@@ -163,6 +167,46 @@ func TestRunSeed(t *testing.T) {
 		assert.Zero(t, r.Wrong)
 	}
 	assert.EqualValues(t, 640, service.Stat().Entries)
+
+	r, err := Run(t.Context(), Options{Connect: addr, Count: 100, Entries: 640})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1280, service.Stat().Entries, "a random seed")
+	assert.NotEmpty(t, r.Setup.Command)
+	_, err = Run(t.Context(), Options{Connect: addr, Count: 100, Entries: 640, Seed: r.Setup.Seed})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1280, service.Stat().Entries, "the seed of the report")
+}
+
+// A run keeps to the client's cores, with a worker on each, and gives them back.
+func TestClientCores(t *testing.T) {
+	allowed, err := process.Cores()
+	require.NoError(t, err)
+	client, server, err := Halves()
+	require.NoError(t, err)
+	if client == nil {
+		t.Skip("only one core")
+	}
+	assert.ElementsMatch(t, allowed, append(slices.Clone(client), server...))
+	assert.Len(t, client, len(allowed)/2)
+	addr, _ := serve(t, coordinator.Pool{}, anywhere)
+	var during []int
+	o := Options{Connect: addr, Count: 500, Connections: 64, HitShare: 1, ClientCores: client, ServerCores: server, Timeout: patience}
+	o.OnPhase = func(string, int) { during, _ = process.Cores() }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, client, during)
+	assert.Equal(t, Cores{Client: client, Server: server, Pinned: true}, r.Cores)
+	assert.Equal(t, len(client), r.Threads)
+	after, err := process.Cores()
+	require.NoError(t, err)
+	assert.Equal(t, allowed, after)
+
+	o.ClientCores, o.ServerCores = nil, nil
+	r, err = Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, Cores{Client: allowed}, r.Cores)
+	_, err = ParseCores("9999")
+	require.ErrorIs(t, err, bench.ErrOptions)
 }
 
 func TestRunManyConnections(t *testing.T) {
@@ -325,6 +369,62 @@ func TestCoordinatedOmission(t *testing.T) {
 	assert.Zero(t, r.Steps[0].Unsent)
 }
 
+// In a closed loop, too: the clock that asks as often as its median takes.
+func TestStallInClosedLoop(t *testing.T) {
+	const stall = 300 * time.Millisecond
+	s := loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 989}
+	addr, err := s.Start()
+	require.NoError(t, err)
+	defer s.Close()
+	r, err := Run(t.Context(), Options{Connect: addr, Count: 999, HitShare: 1, Timeout: patience})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, r.Maxus, 1e3*float64(stall.Milliseconds()))
+	assert.Greater(t, r.histogram.TotalCount(), int64(1000), "those that would have waited count, too")
+	assert.GreaterOrEqual(t, r.P99us, r.Asked.P99us)
+}
+
+// A stall that lasts beyond the end counts whole, in both loops and by anchors.
+func TestStallAcrossTheEnd(t *testing.T) {
+	const stall = 1500 * time.Millisecond
+	for name, change := range map[string]func(*Options){
+		"closed":           func(*Options) {},
+		"closed, by epoll": func(o *Options) { o.Connections = runtime.GOMAXPROCS(0) + 1 },
+		"open":             func(o *Options) { o.Rates = []float64{100} },
+		"by anchors": func(o *Options) {
+			o.Anchored = func(context.Context, string) (Anchorer, error) { return &stallingAnchorer{}, nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := loadtest.Server{Fault: loadtest.Late, Delay: stall, Honest: 5}
+			addr, err := s.Start()
+			require.NoError(t, err)
+			defer s.Close()
+			o := Options{Connect: addr, Duration: time.Second, HitShare: 1, Timeout: patience}
+			change(&o)
+			r, err := Run(t.Context(), o)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, r.Maxus, 1e6*stall.Seconds())
+			if len(o.Rates) > 0 {
+				assert.Positive(t, r.Unsent)
+				assert.Positive(t, r.AtLeast)
+			}
+		})
+	}
+}
+
+// stallingAnchorer answers its tenth lookup late.
+type stallingAnchorer struct{ lookups int }
+
+func (a *stallingAnchorer) Lookup(_ context.Context, numTokens uint32, _ []byte, _ int) (uint32, error) {
+	if a.lookups++; a.lookups == 10 {
+		time.Sleep(1500 * time.Millisecond)
+	}
+	return numTokens, nil
+}
+
+func (*stallingAnchorer) Close() error { return nil }
+
 // A few requests of an open loop are not more a second than fell due.
 func TestFewAtARate(t *testing.T) {
 	var s loadtest.Server
@@ -405,8 +505,8 @@ func TestRunReport(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(text.String(), "\n"))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal(text.Bytes(), &got))
-	for _, key := range strings.Fields(`connect dialect mode connections pipeline hashes hit_share miss_at entries seconds requests
-		stores evicts errors wrong requests_per_s hashes_per_s p50_us p90_us p99_us p999_us max_us mean_us spread p50_us_min p50_us_max steps`) {
+	for _, key := range strings.Fields(`setup connect dialect mode connections pipeline threads cores hashes hit_share miss_at entries seconds requests
+		stores evicts errors wrong steps`) {
 		assert.Contains(t, got, key)
 	}
 	assert.Equal(t, "open", got["mode"])
@@ -417,7 +517,7 @@ func TestRunReport(t *testing.T) {
 		assert.InDelta(t, rate, step["rate"], 0)
 		assert.InDelta(t, 1, step["seconds"], 0)
 		assert.LessOrEqual(t, step["requests"], rate)
-		for _, key := range strings.Fields("requests_per_s p50_us p90_us p99_us p999_us max_us errors wrong") {
+		for _, key := range strings.Fields("requests_per_s hashes_per_s p50_us p90_us p99_us p999_us max_us mean_us unsent spread p50_us_min p50_us_max errors wrong") {
 			assert.Contains(t, step, key)
 		}
 	}

@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 					send(t, service, parts)
 				}
 				require.Equal(t, sh.whole, send(t, service, c.ask(&sl, 50, sh.whole, nil, nil)))
-				require.Equal(t, c.miss, send(t, service, c.ask(&sl, leaves, c.miss, unknown, nil)), "leaves at %d", leaves)
+				require.Equal(t, c.miss, send(t, service, c.ask(&sl, leaves, c.miss, unknown[leaves*hashLen:], nil)), "leaves at %d", leaves)
 				assert.Equal(t, slot{tag: netproto.TagLookup, hashes: 50, stored: int32(leaves), expect: c.miss, room: sl.room}, sl)
 				hits[c.miss] = true
 			}

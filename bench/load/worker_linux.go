@@ -191,10 +191,18 @@ func (w *worker) turns(arrivals int64, i int) int64 {
 // take turns, have not been made.
 func (w *worker) backlog(i int) int64 { return w.turns(w.arrivals, i) - w.conns[i].taken }
 
-// unsent returns how many requests of the backlog fell due while measuring.
-func (w *worker) unsent(i int) int64 {
-	before := w.turns(w.dueBy(w.stage.begin-1), i)
-	return max(w.turns(w.arrivals, i)-max(w.conns[i].taken, before), 0)
+// giveUp counts the requests of a connection's backlog that fell due while measuring.
+// They have waited at least until now.
+func (w *worker) giveUp(i int) {
+	first := max(w.conns[i].taken, w.turns(w.dueBy(w.stage.begin-1), i))
+	for turn := first; turn < w.turns(w.arrivals, i); turn++ {
+		w.window.waited(w.now - w.dueOn(i, turn))
+	}
+}
+
+// dueOn is when a connection's request falls due, counted at it from 0.
+func (w *worker) dueOn(i int, turn int64) int64 {
+	return w.dueAt(turn*int64(len(w.conns)) + int64(i))
 }
 
 // fill makes what requests a connection has room for, and sends them.
@@ -206,7 +214,7 @@ func (w *worker) fill(i int) error {
 			if w.backlog(i) <= 0 {
 				break
 			}
-			start = w.dueAt(c.taken*int64(len(w.conns)) + int64(i))
+			start = w.dueOn(i, c.taken)
 			c.taken++
 		}
 		if c.ask(start, w.now, start >= w.stage.begin) {
@@ -297,11 +305,10 @@ func (w *worker) take(c *conn, a judged) {
 	if w.window == nil {
 		return
 	}
-	late := w.now > w.stage.end
-	if s.counts && s.tag == netproto.TagLookup && (!late || w.stage.period > 0) { // what waits at the end has waited, too
+	if s.counts && s.tag == netproto.TagLookup { // after the end, too: without those a stall across it would not show
 		w.window.took(w.now - s.start)
 	}
-	if late || !s.counts && !w.stage.answeredWithin(w.now) {
+	if w.now > w.stage.end || !s.counts && !w.stage.answeredWithin(w.now) {
 		return
 	}
 	w.window.requests++
@@ -328,7 +335,7 @@ func (w *worker) finish() {
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
 	for i, c := range w.conns {
 		if w.stage.period > 0 && c.budget < 0 { // else what is left is beyond the count
-			w.window.unsent += w.unsent(i)
+			w.giveUp(i)
 		}
 	}
 	w.run.collector.full <- w.window

@@ -37,7 +37,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// What fell due in the warm-up and was never sent was not to be measured.
+// What fell due while measuring and was never sent has waited until the end. What fell due
+// in the warm-up was not to be measured.
 func TestUnsent(t *testing.T) {
 	const ms = int64(1e6)
 	for name, c := range map[string]struct{ taken, arrivals, want int64 }{
@@ -58,13 +59,19 @@ func TestUnsent(t *testing.T) {
 			}
 			w.window = w.run.collector.fresh(1000*ms, 1500*ms)
 			w.finish()
-			assert.Equal(t, c.want, (<-w.run.collector.full).unsent)
+			full := <-w.run.collector.full
+			assert.Equal(t, []int64{c.want, c.want}, []int64{full.unsent, full.latency.TotalCount()})
+			if c.want > 0 { // the last fell due when the last arrival of the five connections did
+				last := 1400*ms - (c.arrivals-1)*ms
+				assert.Equal(t, max(last, 1), full.leastWait)
+				assert.InDelta(t, full.leastWait, full.latency.Min(), 1e3)
+			}
 		})
 	}
 }
 
-// Requests are those answered while measuring, and latencies those of lookups that
-// fell due then. What an open loop waits for at its end has waited, too.
+// Requests are those answered while measuring, and latencies those of lookups that were
+// sent, or fell due, then: also of those whose answers come after the end.
 func TestWhatCounts(t *testing.T) {
 	const count = math.MaxInt64 // the end where requests are counted out
 	for name, c := range map[string]struct {
@@ -78,7 +85,7 @@ func TestWhatCounts(t *testing.T) {
 		"open, late store":        {period: 10, start: 1500, now: 9000, end: 2000, tag: netproto.TagStore},
 		"open, of the warm-up":    {period: 10, start: 900, now: 1500, end: 2000, tag: netproto.TagLookup, requests: 1},
 		"closed":                  {start: 1500, now: 2000, end: 2000, tag: netproto.TagLookup, requests: 1, latencies: 1},
-		"closed, late":            {start: 1500, now: 9000, end: 2000, tag: netproto.TagLookup},
+		"closed, late":            {start: 1500, now: 9000, end: 2000, tag: netproto.TagLookup, latencies: 1},
 		"closed, in the warm-up":  {start: 800, now: 999, end: 2000, tag: netproto.TagLookup},
 		"closed, of the warm-up":  {start: 900, now: 1000, end: 2000, tag: netproto.TagLookup, requests: 1},
 		"counted":                 {start: 1500, now: 9000, end: count, tag: netproto.TagLookup, requests: 1, latencies: 1},

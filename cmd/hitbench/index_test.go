@@ -25,7 +25,7 @@ func TestIndexSpeed(t *testing.T) {
 	got := indexJSON(t, "--entries", "20000", "--passes", "1", "--hash-len", "32")
 	for _, name := range []string{
 		"chain_ns", "random_ns", "miss_ns", "gomap_chain_ns", "gomap_random_ns", "bytes_per_entry", "peak_bytes_per_entry",
-		"stats_bytes_per_entry", "chain_ratio", "random_ratio", "miss_in_map_accesses", "kernel", "go", "gomaxprocs",
+		"stats_bytes_per_entry", "chain_ratio", "random_ratio", "miss_in_map_accesses", "setup",
 	} {
 		assert.Contains(t, got, name)
 	}
@@ -38,10 +38,12 @@ func TestIndexSpeed(t *testing.T) {
 }
 
 func TestIndexChurn(t *testing.T) {
-	got := indexJSON(t, "--entries", "20000", "--passes", "1", "--churn", "--churn-phase", "10ms", "--churn-rate", "50000")
-	for _, name := range []string{"quiet_p50_us", "quiet_p99_us", "churn_p50_us", "churn_p99_us", "ratio", "store_rate"} {
+	got := indexJSON(t, "--entries", "20000", "--passes", "1", "--churn", "--churn-phase", "10ms", "--churn-rate", "50000", "--lookup-rate", "1000", "--seed", "7")
+	for _, name := range []string{"quiet", "churn", "p99_ratio", "max_ratio", "store_rate"} {
 		assert.Contains(t, got, name)
 	}
+	assert.EqualValues(t, 1000, got["lookup_rate"])
+	assert.EqualValues(t, 7, got["setup"].(map[string]any)["seed"])
 }
 
 func TestIndexTrace(t *testing.T) {
@@ -72,12 +74,16 @@ func TestIndexWrongUsage(t *testing.T) {
 		"--churn --churn-rate 0",
 		"--churn --churn-phase 0s",
 		"--churn-rate 5",
+		"--lookup-rate 5",
+		"--churn --lookup-rate 0",
+		"--seed 0",
 		"--churn-phase 1s",
 		"--capacities 5",
 		"--churn --trace " + excerpt,
 		"--trace=",
 		"--trace " + excerpt + " --entries 5",
 		"--trace " + excerpt + " --hash-len 32",
+		"--trace " + excerpt + " --seed 2",
 		"--trace " + excerpt + " --capacities 0",
 		"--trace " + excerpt + " --capacities x",
 		"--trace " + excerpt + " --passes 0",

@@ -24,6 +24,8 @@ type runFlags struct {
 	pool     poolFlags
 	start    bool
 	hitline  string
+	client   string // cores
+	server   string // cores, of --start
 	hdr      string
 	anchored bool
 	json     bool
@@ -40,10 +42,18 @@ hashes are stored first, under a salt of this run, so the server need not be
 empty; it must have room for them.
 
 By default each connection sends its next request when an answer has come (a
-closed loop). With --rate requests fall due at a fixed rate and latency counts
-from then, whether or not they could be sent in time (an open loop); several
-rates are measured one after the other. With --stores and --evicts connections
-also change chains of their own, and look each up afterwards.
+closed loop). It asks nothing while it waits, so latency is corrected to what a
+clock would see that asks as often as the median takes. With --rate requests
+fall due at a fixed rate and latency counts from then, whether or not they could
+be sent in time (an open loop); what could not be sent at all counts as what it
+had waited by the end, and figures that hang on it have a ≥. Several rates are
+measured one after the other, each with figures of its own. With --stores and
+--evicts connections also change chains of their own, and look each up
+afterwards.
+
+Where both sides run moves the figures severalfold. With --start each gets half
+of the cores; to measure a server of your own, start it on some cores (taskset)
+and give --client-cores the others.
 
 What must be hit is computed from the server's pool. One full-attention group
 needs no flags; describe any other by --config or --groups.
@@ -67,11 +77,13 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.o.Connect, "connect", api.DefaultListen, "`address` of the\nserver")
 	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
 	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this\nprogram, then on PATH)")
+	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program, such as 0,2-3, or \"any\"\n(default with --start half of them, else any)")
+	flags.StringVar(&f.server, "server-cores", "", "`cores` for the server of --start, or \"any\" (default\nthe other half)")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
 	flags.IntVar(&f.o.Connections, "connections", 1, "connections")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests in flight on each connection")
 	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or\nmore `rates`; none: a closed loop")
-	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a number, LEAST-MOST, or\ntrace:FILE for the lengths of a trace")
+	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a `number`, LEAST-MOST, or\ntrace:FILE, the lengths of a trace")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole")
 	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail\nor random")
 	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store first, at least")
@@ -101,6 +113,9 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if err != nil {
 		return err
 	}
+	if err := f.place(); err != nil {
+		return err
+	}
 	defer hdr.Close() // of no consequence: what was written is closed by writeHDR
 	if f.start {
 		server, err := f.serve(ctx)
@@ -122,8 +137,13 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.start && flags.Changed("connect") {
 		return fmt.Errorf("%w: --start and --connect name two servers; give one", errUsage)
 	}
-	if f.hitline != "" && !f.start {
-		return fmt.Errorf("%w: --hitline only has a meaning with --start", errUsage)
+	for name, text := range map[string]string{"hitline": f.hitline, "server-cores": f.server} {
+		if text != "" && !f.start {
+			return fmt.Errorf("%w: --%s only has a meaning with --start", errUsage, name)
+		}
+	}
+	if f.hdr != "" && len(f.o.Rates) > 1 {
+		return fmt.Errorf("%w: --hdr takes the latencies of one rate; give one, not %d", errUsage, len(f.o.Rates))
 	}
 	for _, name := range []string{"connections", "pipeline", "entries", "timeout"} {
 		if text := flags.Lookup(name).Value.String(); text == "0" || text == "0s" { // not the library's default
@@ -148,6 +168,32 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	return err
 }
 
+// anyCore has a side run on any core.
+const anyCore = "any"
+
+// place chooses the cores of both sides. A server of our own and this program get half
+// each unless the flags say otherwise.
+func (f *runFlags) place() error {
+	if f.start && f.client == "" && f.server == "" {
+		var err error
+		f.o.ClientCores, f.o.ServerCores, err = load.Halves()
+		return err
+	}
+	for _, side := range []struct {
+		flag, list string
+		cores      *[]int
+	}{{"client-cores", f.client, &f.o.ClientCores}, {"server-cores", f.server, &f.o.ServerCores}} {
+		if side.list == "" || side.list == anyCore {
+			continue
+		}
+		var err error
+		if *side.cores, err = load.ParseCores(side.list); err != nil {
+			return fmt.Errorf("--%s: %w", side.flag, err)
+		}
+	}
+	return nil
+}
+
 // serve starts the server of --start.
 func (f *runFlags) serve(ctx context.Context) (*load.Server, error) {
 	self, err := executable()
@@ -160,7 +206,7 @@ func (f *runFlags) serve(ctx context.Context) (*load.Server, error) {
 	}
 	return load.StartServer(ctx, load.ServerOptions{
 		Hitline: path, BlockTokens: f.pool.blockSize, Config: f.pool.config, Groups: f.pool.groups,
-		Entries: 2 * f.o.Entries, Connections: f.o.Connections, Timeout: f.o.Timeout,
+		Entries: 2 * f.o.Entries, Connections: f.o.Connections, Cores: f.o.ServerCores, Timeout: f.o.Timeout,
 	})
 }
 

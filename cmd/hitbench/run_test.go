@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "Percentile")
 
-	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "500,1000", "--hdr", "-")
+	r = runLoad(t.Context(), "--connect", addr, "--duration", "100ms", "--rate", "1000", "--hdr", "-")
 	require.Equal(t, exitDone, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "load         open loop, 1 connections, 1 under way on each\n")
 	assert.Contains(t, r.stdout, "\n        1000 ")
@@ -119,6 +119,10 @@ func TestRunUsage(t *testing.T) {
 		"give raw or zmtp":                                       {"--dialect", "http"},
 		"--start and --connect name two servers":                 {"--start", "--connect", "tcp://h:1"},
 		"--hitline only has a meaning with --start":              {"--hitline", "x"},
+		"--server-cores only has a meaning with --start":         {"--server-cores", "0"},
+		"--client-cores: ":                                       {"--client-cores", "0,x"},
+		"core 999 is not among those":                            {"--client-cores", "999"},
+		"--hdr takes the latencies of one rate; give one, not 2": {"--hdr", "-", "--rate", "1,2"},
 		"--count and --duration both say when to end":            {"--count", "1", "--duration", "1s"},
 		"--hashes \"many\"; write a number such as 64, a spread": {"--hashes", "many"},
 		"--hashes \"0\"; write a number such as 64":              {"--hashes", "0"},
@@ -169,6 +173,11 @@ func TestRunStart(t *testing.T) {
 	var got load.Report
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
 	assert.EqualValues(t, 200, got.Requests)
+	client, server, err := load.Halves()
+	require.NoError(t, err)
+	if client != nil { // else there is one core
+		assert.Equal(t, load.Cores{Client: client, Server: server, Pinned: true}, got.Cores, "half each")
+	}
 	assert.Equal(t, exitLost, runLoad(t.Context(), "--connect", got.Connect).code, "it has been stopped")
 
 	r = runLoad(t.Context(), "--start", "--hitline", "/no/such")

@@ -33,7 +33,7 @@ func TestAfterGrace(t *testing.T) {
 // With two connections, standard input is read to its end before any is made, so
 // no server is needed.
 func TestSignals(t *testing.T) {
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, signal := range endSignals() { // those of the command are the same: what this process ignores, it ignores
 		cmd := exec.Command(os.Args[0], "replay", "--trace", "-", "--conns", "2")
 		cmd.Env = append(os.Environ(), asCommand+"=1")
 		var stderr bytes.Buffer

@@ -1,4 +1,4 @@
-package bench
+package wait
 
 import (
 	"runtime"
@@ -11,9 +11,9 @@ import (
 // is spent spinning.
 const napSlack = 100 * time.Microsecond
 
-// nap waits for d or less; called until a moment has come, it meets that within
+// Nap waits for d or less; called until a moment has come, it meets that within
 // microseconds on a machine that is not overloaded.
-func nap(d time.Duration) {
+func Nap(d time.Duration) {
 	if d <= napSlack {
 		runtime.Gosched()
 		return

@@ -1,0 +1,34 @@
+package load
+
+import (
+	"github.com/hitline/hitline/bench/internal/process"
+)
+
+// ParseCores returns the cores of a list such as "0,2-3", by the system's numbers. An
+// error wraps [bench.ErrOptions]: it is no such list, or this process may not run on one
+// of them.
+func ParseCores(list string) ([]int, error) {
+	cores, err := process.ParseCores(list)
+	if err != nil {
+		return nil, err
+	}
+	allowed, err := process.Cores()
+	if err != nil {
+		return nil, err
+	}
+	return cores, process.CheckCores(cores, allowed)
+}
+
+// Halves returns half of the cores that this process may run on for the client, and the
+// others for the server; nil for both where there is only one.
+func Halves() (client, server []int, err error) {
+	cores, err := process.Cores()
+	if err != nil {
+		return nil, nil, err
+	}
+	p := process.Halves(cores, process.SystemCPUs())
+	if p.Shared {
+		return nil, nil, nil
+	}
+	return p.Client, p.Server, nil
+}
