@@ -133,7 +133,7 @@ func TestValidate(t *testing.T) {
 func point(loops, connections int, rates ...float64) Point {
 	t := tally{point: Point{Loops: loops, Connections: connections}}
 	for _, rate := range rates {
-		t.add(load.Report{RequestsPerSecond: rate}, 0)
+		t.add(load.Report{Figures: &load.Figures{RequestsPerSecond: rate}}, 0)
 	}
 	return t.sum()
 }
@@ -149,7 +149,7 @@ func TestTally(t *testing.T) {
 	}
 	tally := tally{point: Point{Loops: 2, Connections: 8}}
 	for i, rate := range []float64{30, 10, 20} {
-		tally.add(load.Report{RequestsPerSecond: rate, Requests: 5, Wrong: int64(i), Errors: 1}, rate/100)
+		tally.add(load.Report{Figures: &load.Figures{RequestsPerSecond: rate}, Requests: 5, Wrong: int64(i), Errors: 1}, rate/100)
 	}
 	first := latency(1, 1, 1)
 	tally.pool(first)
