@@ -104,6 +104,7 @@ func Replay(ctx context.Context, o ReplayOptions, targets ...Target) (Report, er
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
+	setup := NewSetup(0)
 	o.OnProblem = serial(o.OnProblem)
 	if o.nap == nil {
 		o.nap = wait.Nap
@@ -124,7 +125,7 @@ func Replay(ctx context.Context, o ReplayOptions, targets ...Target) (Report, er
 	}
 	report := sum(o, players, time.Since(pace.start))
 	report.addWindows(line)
-	report.Partial = err != nil
+	report.Setup, report.Partial = setup, err != nil
 	return report, err
 }
 

@@ -10,11 +10,15 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 // Report is the result of a replay, summed over its connections. Times of lookups
-// are in microseconds, to 0.1, and 0 without an answer.
+// are in microseconds, to 0.1, and 0 without an answer; percentiles are those of all
+// connections' lookups.
 type Report struct {
+	Setup           Setup   `json:"setup"` // its Seed is 0: nothing is drawn
 	Trace           string  `json:"trace"`
 	Conns           int     `json:"conns"`
 	Split           bool    `json:"split"`             // the connections shared the trace, else each replayed it
@@ -100,7 +104,7 @@ func (r *Report) addLatency() {
 		percentile float64
 		us         *float64
 	}{{50, &r.LookupP50us}, {90, &r.LookupP90us}, {99, &r.LookupP99us}, {99.9, &r.LookupP999us}, {100, &r.LookupMaxus}} {
-		*at.us = micros(r.latency.ValueAtQuantile(at.percentile))
+		*at.us = micros(figure.OfHistogram(r.latency, at.percentile))
 	}
 }
 

@@ -27,6 +27,7 @@ func (r Report) tableRows() [][2]string {
 		name += " (in part)"
 	}
 	rows := [][2]string{
+		{"setup", r.Setup.String()},
 		{"trace", name},
 		{"connections", grouped(int64(r.Conns)) + r.dealt()},
 		{"hash block", fmt.Sprintf("%d tokens", r.HashBlockTokens)},

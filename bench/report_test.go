@@ -11,6 +11,10 @@ import (
 )
 
 var full = Report{
+	Setup: Setup{
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Command: []string{"hitbench", "replay"}, Version: "v1.2.3", Commit: "abc",
+		Machine: Machine{Cores: 2, Platform: "linux/amd64", Go: "go1.26", GOMAXPROCS: 2, Kernel: "avx2"},
+	},
 	Trace: "conversation_trace.jsonl", Conns: 1, HashBlockTokens: 512,
 	Requests: 12031, Blocks: 288500, HitBlocks: 105710, HitTokens: 54123520, Mismatches: 1, Errors: 2,
 	HitRatio: 0.366412, Seconds: 3.25, RequestsPerS: 3701.8,
@@ -24,7 +28,8 @@ var full = Report{
 func TestReportJSON(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, full.WriteJSON(&out))
-	const body = `{"trace":"conversation_trace.jsonl","conns":1,"split":false,"hash_block_tokens":512,"speed":0,` +
+	const body = `{"setup":{"started":"2026-01-02T03:04:05Z","command":["hitbench","replay"],"version":"v1.2.3","commit":"abc","seed":0,` +
+		`"machine":{"cpu":"","cores":2,"platform":"linux/amd64","system":"","go":"go1.26","gomaxprocs":2,"kernel":"avx2"}},"trace":"conversation_trace.jsonl","conns":1,"split":false,"hash_block_tokens":512,"speed":0,` +
 		`"requests":12031,"blocks":288500,"hit_blocks":105710,"hit_tokens":54123520,"hit_ratio":0.366412,"mismatches":1,"errors":2,` +
 		`"seconds":3.25,"requests_per_s":3701.8,"behind_max_ms":0,"lookup_p50_us":41.2,"lookup_p90_us":80,"lookup_p99_us":120,` +
 		`"lookup_p999_us":250.5,"lookup_max_us":1000,"interval_s":0.2,"windows":[` +
@@ -42,7 +47,8 @@ func TestReportJSON(t *testing.T) {
 func TestReportTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, full.WriteTable(&out))
-	assert.Equal(t, `trace        conversation_trace.jsonl
+	assert.Equal(t, `setup        hitbench v1.2.3, linux/amd64, 2 cores of an unnamed processor, go1.26, kernel avx2
+trace        conversation_trace.jsonl
 connections  1
 hash block   512 tokens
 requests     12,031, 3702 a second

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 // Window is what happened in one stretch of a replay. Its percentiles are exact to
@@ -162,7 +164,7 @@ func (t *timeline) list(windows []*tally, length time.Duration) []Window {
 		all = append(all, Window{
 			StartS:   seconds(time.Duration(i) * length),
 			Requests: y.requests, Blocks: y.blocks, HitBlocks: hits, HitRatio: share(hits, y.blocks),
-			P50us: micros(y.latency.ValueAtQuantile(50)), P99us: micros(y.latency.ValueAtQuantile(99)),
+			P50us: micros(figure.OfHistogram(y.latency, 50)), P99us: micros(figure.OfHistogram(y.latency, 99)),
 		})
 	}
 	return all

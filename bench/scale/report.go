@@ -118,7 +118,7 @@ func (t *tally) sum() Point {
 	p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax = spread(p.rates)
 	p.ServerCPU = figure.Median(t.cpu)
 	if h := t.latency; h != nil {
-		p.P50us, p.P99us, p.Maxus = micros(h.ValueAtQuantile(50)), micros(h.ValueAtQuantile(99)), micros(h.Max())
+		p.P50us, p.P99us, p.Maxus = micros(figure.OfHistogram(h, 50)), micros(figure.OfHistogram(h, 99)), micros(h.Max())
 	}
 	return p
 }

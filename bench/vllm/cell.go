@@ -16,8 +16,9 @@ const (
 	hitline = "hitline"
 )
 
-// seed returns a text that differs for each shape and presence, and so do the chains made of it.
-func (c *cell) seed() string { return c.shape.String() + string(c.presence) }
+// seed returns a text that differs for each seed, shape and presence, and so do the chains made
+// of it.
+func (c *cell) seed() string { return fmt.Sprintf("%d, %v, %s", c.m.o.Seed, c.shape, c.presence) }
 
 // cell measures one shape and presence.
 type cell struct {

@@ -17,8 +17,9 @@
 // A shape is a model's groups, a tensor-parallel size, a number of hashes, and a number of
 // engines that ask at the same time. For each shape and for each [Presence] the keys that
 // the release asks for are stored, of some chains, and both are asked for these chains in
-// turn. A round gives each the same time, in an order that changes. Of each round the median
-// counts, and of the rounds the median; the 99th percentile is that of all lookups. Answers
-// are compared chain by chain, tail boundaries included. What is asked before the first
-// round does not count.
+// turn. A round gives each the same time, in an order that changes. Percentiles are those of
+// the lookups of all rounds. A ratio is taken within each round, and the median over the
+// rounds counts, with the least and the largest. Answers are compared chain by chain, tail
+// boundaries included. What is asked before the first round does not count. One seed makes
+// the same hashes.
 package vllm

@@ -21,6 +21,7 @@ type Options struct {
 	Shapes  []Shape       // measured one after the other
 	Rounds  int           // for each shape and presence
 	Cell    time.Duration // of all rounds, for each of the two, for each shape and presence, about
+	Seed    uint64        // of the hashes; 0 takes a random one
 
 	Hitline string // path of the hitline binary
 	Python  string // path of a Python that has pyzmq and mooncake

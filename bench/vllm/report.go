@@ -6,15 +6,19 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 // Report is the result of Run.
 type Report struct {
-	Release string `json:"vllm_release"`
-	Python  string `json:"python"` // versions of Python and its packages
-	Rounds  int    `json:"rounds"`
-	Rows    []Row  `json:"rows"`
-	Partial bool   `json:"partial,omitempty"`
+	Setup   bench.Setup `json:"setup"`
+	Release string      `json:"vllm_release"`
+	Python  string      `json:"python"` // versions of Python and its packages
+	Rounds  int         `json:"rounds"`
+	Rows    []Row       `json:"rows"`
+	Partial bool        `json:"partial,omitempty"`
 }
 
 // Row is one shape and presence.
@@ -28,11 +32,14 @@ type Row struct {
 	VLLM    Times `json:"vllm"`
 	Hitline Times `json:"hitline"`
 
-	// Ratios of vLLM's times to hitline's: above 1, vLLM takes longer.
-	P50Ratio    float64 `json:"p50_ratio"`     // of the medians of the rounds
-	P50RatioMin float64 `json:"p50_ratio_min"` // least of a round
-	P50RatioMax float64 `json:"p50_ratio_max"` // largest of a round
-	P99Ratio    float64 `json:"p99_ratio"`     // of all lookups
+	// Ratios of vLLM's percentiles to hitline's in the same round, of which the median over
+	// the rounds counts: above 1, vLLM takes longer. Min and max are of one round.
+	P50Ratio    float64 `json:"p50_ratio"`
+	P50RatioMin float64 `json:"p50_ratio_min"`
+	P50RatioMax float64 `json:"p50_ratio_max"`
+	P99Ratio    float64 `json:"p99_ratio"`
+	P99RatioMin float64 `json:"p99_ratio_min"`
+	P99RatioMax float64 `json:"p99_ratio_max"`
 
 	VLLMKeys      int     `json:"vllm_keys"`      // that the release asks for in one lookup
 	HitlineKeys   float64 `json:"hitline_keys"`   // likewise, mean
@@ -41,12 +48,14 @@ type Row struct {
 	Wrong         int     `json:"wrong"`          // chains of a round whose answers differ
 }
 
-// Times are durations of lookups of one of the two, in microseconds.
+// Times are durations of lookups of one of the two, in microseconds: of those of all rounds,
+// and the least and the largest median of a round.
 type Times struct {
-	P50      float64 `json:"p50_us"` // median of the rounds' medians
+	P50      float64 `json:"p50_us"`
 	P50Min   float64 `json:"p50_us_min"`
 	P50Max   float64 `json:"p50_us_max"`
-	P99      float64 `json:"p99_us"`   // of all lookups
+	P99      float64 `json:"p99_us"`
+	Max      float64 `json:"max_us"`
 	Requests int     `json:"requests"` // lookups
 }
 
@@ -54,13 +63,10 @@ type Times struct {
 func (c *cell) row() Row {
 	s := c.shape
 	r := Row{Model: s.Model, TP: s.TP, Hashes: s.Hashes, Engines: s.Engines, Stored: c.presence, VLLMKeys: c.asked, Wrong: c.wrong}
-	r.VLLM, r.Hitline = times(c.rounds[vllm]), times(c.rounds[hitline])
-	r.P50Ratio, r.P99Ratio = r.VLLM.P50/r.Hitline.P50, r.VLLM.P99/r.Hitline.P99
-	var ratios []float64
-	for i, theirs := range c.rounds[vllm] {
-		ratios = append(ratios, median(theirs.micros)/median(c.rounds[hitline][i].micros))
-	}
-	r.P50RatioMin, r.P50RatioMax = slices.Min(ratios), slices.Max(ratios)
+	theirs, ours := c.rounds[vllm], c.rounds[hitline]
+	r.VLLM, r.Hitline = times(theirs), times(ours)
+	r.P50Ratio, r.P50RatioMin, r.P50RatioMax = ratio(theirs, ours, 50)
+	r.P99Ratio, r.P99RatioMin, r.P99RatioMax = ratio(theirs, ours, 99)
 	lookups := float64(c.after.Lookups - c.before.Lookups)
 	r.HitlineKeys = float64(c.after.Keys-c.before.Keys) / lookups
 	r.HitlineRounds = float64(c.after.Rounds-c.before.Rounds) / lookups
@@ -68,29 +74,28 @@ func (c *cell) row() Row {
 	return r
 }
 
+// times returns the percentiles of all rounds.
 func times(rounds []round) Times {
 	var medians, all []float64
 	for _, r := range rounds {
-		medians = append(medians, median(r.micros))
+		medians = append(medians, figure.Percentile(r.micros, 50))
 		all = append(all, r.micros...)
 	}
-	slices.Sort(medians)
 	slices.Sort(all)
 	return Times{
-		P50: median(medians), P50Min: medians[0], P50Max: medians[len(medians)-1],
-		P99: quantile(all, 0.99), Requests: len(all),
+		P50: figure.Percentile(all, 50), P50Min: slices.Min(medians), P50Max: slices.Max(medians),
+		P99: figure.Percentile(all, 99), Max: all[len(all)-1], Requests: len(all),
 	}
 }
 
-// quantile returns the element of sorted at q of its length, rounded down. There must be one.
-func quantile(sorted []float64, q float64) float64 {
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-// median returns the middle element of sorted, or the mean of the two. There must be one.
-func median(sorted []float64) float64 {
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+// ratio returns the median of the ratios of the p-th percentiles in each round, and the least
+// and the largest.
+func ratio(theirs, ours []round, p float64) (median, least, most float64) {
+	ratios := make([]float64, len(theirs))
+	for i := range ratios {
+		ratios[i] = figure.Percentile(theirs[i].micros, p) / figure.Percentile(ours[i].micros, p)
+	}
+	return figure.Median(ratios), slices.Min(ratios), slices.Max(ratios)
 }
 
 // Wrong returns how many chains of a round had answers that differ, in all rows.
@@ -107,7 +112,7 @@ func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(
 const legend = `
 stored: of each prompt the keys of all blocks, of its first half, or of all but the first block
 llama: full attention in blocks of 16 tokens; hybrid: MLA in blocks of 256 and four sliding windows, hashes of 4 tokens
-ratio: of the medians of all rounds; min to max: of the medians of one round
+p50, p99: of the lookups of all rounds; ratio: in each round, the median of all rounds; min to max: least and largest
 keys: asked for in a lookup; rounds: hitline's calls of the master in a lookup; shared: lookups answered by an equal one
 `
 
@@ -117,6 +122,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&text, "lookups of vLLM %s and of hitline over one Mooncake master, %d rounds; %s\n",
 		r.Release, r.Rounds, r.Python)
 	fmt.Fprintf(&text, "microseconds; ratio: vLLM / hitline; keys asked of the master in a lookup\n")
+	fmt.Fprintf(&text, "%v\n", r.Setup)
 	if r.Partial {
 		text.WriteString("partial: it ended before all shapes were measured\n")
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/internal/process"
 )
 
@@ -16,7 +17,10 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := o.Validate(); err != nil {
 		return Report{}, err
 	}
-	m := &meter{o: o, report: Report{Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
+	if o.Seed == 0 {
+		o.Seed = bench.RandomSeed()
+	}
+	m := &meter{o: o, report: Report{Setup: bench.NewSetup(o.Seed), Release: o.Release, Rounds: o.Rounds, Rows: []Row{}}}
 	defer m.stop()
 	err := m.prepare(ctx)
 	for i, shape := range o.Shapes {

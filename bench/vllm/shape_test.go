@@ -49,8 +49,3 @@ func TestValidate(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 }
-
-func TestTimes(t *testing.T) {
-	got := times([]round{{micros: []float64{1, 2, 3}}, {micros: []float64{5}}, {micros: []float64{2, 9}}})
-	assert.Equal(t, Times{P50: 5, P50Min: 2, P50Max: 5.5, P99: 9, Requests: 6}, got)
-}

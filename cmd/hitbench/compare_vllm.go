@@ -17,6 +17,7 @@ type vllmFlags struct {
 	release      string
 	tps, engines []int
 	hybridHashes int
+	seed         uint64
 }
 
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
@@ -24,6 +25,7 @@ func (f *vllmFlags) add(flags *pflag.FlagSet) {
 	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`\n")
 	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at\na time\n")
 	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt\nof the hybrid model, or 0")
+	flags.Uint64Var(&f.seed, "seed", 1, "with --vllm: of the hashes; 0 for a random one\n")
 }
 
 // vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.
@@ -37,7 +39,7 @@ const vllmTimeout = 3 * time.Minute
 
 // unusedVLLM refuses flags that do nothing without --vllm.
 func unusedVLLM(changed func(flag string) bool) error {
-	for _, name := range []string{"tp", "engines", "hybrid-hashes"} {
+	for _, name := range []string{"tp", "engines", "hybrid-hashes", "seed"} {
 		if changed(name) {
 			return fmt.Errorf("%w: --%s needs --vllm", errUsage, name)
 		}
@@ -69,7 +71,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		Release: f.vllm.release, Shapes: vllm.Shapes(hashes, f.vllm.tps, f.vllm.engines, f.vllm.hybridHashes),
 		Rounds: f.o.Rounds, Cell: time.Duration(seconds * float64(time.Second)),
 		Hitline: f.o.Hitline, Python: f.o.Python, Master: f.o.MooncakeMaster,
-		Timeout: timeout,
+		Timeout: timeout, Seed: f.vllm.seed,
 	}
 	if err := o.Validate(); err != nil {
 		return err

@@ -48,6 +48,8 @@ func TestReplaySplit(t *testing.T) {
 		assert.EqualValues(t, 21951, got.Blocks)
 		assert.EqualValues(t, 4144, got.HitBlocks)
 		assert.Len(t, got.ConnRequests, 4)
+		assert.Equal(t, os.Args, got.Setup.Command)
+		assert.Zero(t, got.Setup.Seed, "nothing is drawn")
 		assert.Equal(t, 4, s.closed)
 	}
 }

@@ -14,12 +14,22 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Percentile returns the p-th percentile of sorted figures. There must be one.
 func Percentile[T cmp.Ordered](sorted []T, p float64) T {
 	rank := int(math.Ceil(p/100*float64(len(sorted)) - 1e-9)) // 99 % of 200 is 198, whatever rounding made of it
 	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// OfHistogram returns the p-th percentile of what a histogram holds, as exact as that
+// is, and 0 without any. The histogram's own rounds ranks down as well as up.
+func OfHistogram(h *hdrhistogram.Histogram, p float64) int64 {
+	n := float64(h.TotalCount())
+	rank := max(math.Ceil(p/100*n-1e-9), 1)
+	return h.ValueAtPercentile(100 * rank / max(n, 1))
 }
 
 // Median returns the median of figures in any order. There must be one.

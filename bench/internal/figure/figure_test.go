@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestFigures(t *testing.T) {
@@ -19,6 +21,16 @@ func TestFigures(t *testing.T) {
 		assert.InDelta(t, want, PercentileUs(times, p), 0, p)
 	}
 	assert.InDelta(t, 1, PercentileUs(times[:1], 50), 0)
+	h := hdrhistogram.New(1, 1000, 3)
+	assert.Zero(t, OfHistogram(h, 50))
+	var sorted []int64
+	for i := range int64(200) {
+		require.NoError(t, h.RecordValue(i+1))
+		sorted = append(sorted, i+1)
+		for _, p := range []float64{0, 0.5, 50, 90, 99, 99.4, 99.9, 100} {
+			require.Equal(t, Percentile(sorted, p), OfHistogram(h, p), "%v of %d", p, i+1)
+		}
+	}
 	assert.InDelta(t, 1.23, Micros(1234), 0)
 	assert.InDelta(t, 0.667, Round3(2.0/3), 0)
 }
