@@ -77,6 +77,7 @@ e2e: build ## Run real vLLM engines on CPU over a real Mooncake store, rows ONLY
 .PHONY: bench
 bench: ## Run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
+	go test -run '^$$' -bench Holds -tags hitline_holds ./index
 
 .PHONY: bench-check
 bench-check: ## Compare the speed of this tree with that of BASE (main~1), in one run

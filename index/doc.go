@@ -95,12 +95,34 @@
 //	span.go          spans; span_reserve.go what is done if they are few; policy.go cold or hot
 //	links.go         chains; trail.go lookups by anchors
 //	work.go          the units in which work is counted
+//	holds_*.go       the locks; how long each is held, in builds that record it
 //
 // # Concurrency
 //
 // Writers alternate, 64 keys each. They work out what changes while lookups go
 // on, and show it to them under a reader-writer lock held for some microseconds.
 // A lookup holds that lock for at most 4,096 keys. A Coverage is immutable.
+//
+//	lock       who waits          held by               for
+//	writing    other writers      Store, Evict, Confirm one batch
+//	                              Before, Stats         one key, or nothing
+//	                              Reset                 the list of slabs
+//	                              End, Use              256 stretches; only if it is free
+//	mu         lookups            publish, takeAway     a batch, its links and classes
+//	                              remove, confirmRun    64 slots, 4,096 slots
+//	                              split                 the pages' places in the directory
+//	                              others                one exchange
+//	mu, read   writers            Probe, Trace, Recite  some 4,096 keys or links
+//	touchMu    End, Use, writers  End, Use              256 stretches, and growing the queue
+//	                              others                one exchange
+//
+// The same lookups through lookup.Service take no other lock. Builds with the tag
+// hitline_holds record the holds, in time and in what is touched:
+//
+//	go test -tags hitline_holds -run '^$' -bench Holds ./index
+//
+// Inserting a head of a link moves those behind it in its segment, up to 4,096, so the
+// links of a batch in pieces are what mu is held for longest.
 //
 // # Ownership
 //

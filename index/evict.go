@@ -86,6 +86,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 	}
 	x.sum += sum
 	x.mu.Lock()
+	x.mu.count(n)
 	for j := range n {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
 		x.classes.removeEntry(seg.class[i+j])
@@ -136,6 +137,7 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keys, hashLen, hashLen, n)
+	x.writing.count(n * workPerStored)
 	for i := range n {
 		s := b.slot[i]
 		if s == noSlot {
@@ -174,6 +176,7 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 			continue // the same key again
 		}
 		changed++
+		x.mu.count(1)
 		seg.same[j/64] = noClass
 		x.classes.removeEntry(seg.class[j])
 		x.classes.addEntry(to[i])

@@ -1,13 +1,11 @@
 package index
 
-import "sync"
-
 // gate is the lock between readers and the moment in which a writer shows them
 // what has changed. Both hold it for microseconds only, and putting a goroutine to
 // sleep and waking it takes ten times as long, in which a RWMutex that a writer
 // waits for admits no reader. So both try for a while first: a writer slips in
 // between readers, and only waits in line when they leave no gap.
-type gate struct{ sync.RWMutex }
+type gate struct{ rwMutex }
 
 const (
 	// gateTries is how often the lock is tried before waiting in line, some 20
@@ -26,7 +24,7 @@ func (g *gate) RLock() {
 		}
 		pause()
 	}
-	g.RWMutex.RLock()
+	g.rwMutex.RLock()
 }
 
 // Lock locks for writing.
@@ -37,7 +35,7 @@ func (g *gate) Lock() {
 		}
 		pause()
 	}
-	g.RWMutex.Lock()
+	g.rwMutex.Lock()
 }
 
 //go:noinline

@@ -3,7 +3,6 @@ package index
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
@@ -70,7 +69,7 @@ type Index struct {
 
 	// writing is held by whoever changes the index, for one batch. What only
 	// writers know is guarded by it alone.
-	writing sync.Mutex
+	writing mutex
 	// mu guards what readers see: the segments' list, keys of entries and classes,
 	// the table's directory, pages and overflow, the classes, links, entries, hashLen.
 	// Changed under writing and mu both, so that a writer reads it without mu.
@@ -94,8 +93,8 @@ type Index struct {
 	hashes       [batchKeys]uint64 // see remove
 	sum          uint32            // see remove
 
-	touchMu sync.Mutex // taken after the others
-	touches []stretch  // found by lookups, not yet applied
+	touchMu mutex     // taken after the others
+	touches []stretch // found by lookups, not yet applied
 
 	stored, evicted, refused atomic.Int64
 }
@@ -152,6 +151,7 @@ func New(cfg Config) (*Index, error) {
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
 		hasher: newHasher(),
 	}
+	x.writing.watch(&x.work)
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
 	x.clear()
 	return x, nil
@@ -173,6 +173,7 @@ func (x *Index) clear() {
 	x.mu.Unlock()
 	x.writers = writers{}
 	x.touching, x.touched = x.touching[:0], 0
+	x.writing.count(len(slabs))
 	for _, m := range slabs {
 		x.discard(m)
 	}

@@ -164,10 +164,12 @@ func (x *Index) addHead(seg *segment, h head) bool {
 		}
 		heads := make([]head, n, 2*n+firstHeads*which(n == 0))
 		copy(heads, l.heads)
+		x.mu.count(n)
 		l.heads = heads
 		x.headBytes += more
 	}
 	at, _ := l.headAt(int(h.offset))
+	x.mu.count(len(l.heads) - at)
 	l.heads = slices.Insert(l.heads, at, h)
 	return true
 }
@@ -187,6 +189,7 @@ func (x *Index) dropLinks(first slot, n int) {
 	if len(l.heads) > 0 {
 		from, _ := l.headAt(i)
 		to, _ := l.headAt(end)
+		x.mu.count(len(l.heads) - from)
 		l.heads = slices.Delete(l.heads, from, to)
 	}
 	if end < segmentSlots && l.linked.has(end) {
@@ -223,6 +226,7 @@ func (x *Index) Before(w *Writer, before []byte) {
 		return
 	}
 	x.mu.Lock()
+	x.mu.count(1)
 	x.claim(s, link{known: true, number: w.firstNumber, before: x.hash(before)})
 	x.mu.Unlock()
 }
@@ -323,6 +327,7 @@ func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (do
 		if x.said(s, number, before) {
 			n = x.confirmRun(s, keys)
 		}
+		x.writing.count(workPerLink + n)
 		done, number = done+n, number+uint32(n)
 		before = keys[(n-1)*hashLen : n*hashLen]
 		keys = keys[n*hashLen:]
@@ -345,6 +350,7 @@ func (x *Index) confirmRun(s slot, keys []byte) int {
 		return n
 	}
 	x.mu.Lock()
+	x.mu.count(n)
 	l.sure.setRange(i, n, true)
 	x.mu.Unlock()
 	return n

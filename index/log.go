@@ -163,6 +163,10 @@ func (x *Index) grow() bool {
 			books: &books{free: segmentSlots},
 		})
 	}
+	x.writing.count(n)
+	if cap(segments) != cap(x.segments) {
+		x.writing.count(first)
+	}
 	x.mu.Lock()
 	x.segments = segments
 	x.mu.Unlock()

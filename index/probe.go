@@ -88,7 +88,9 @@ func (x *Index) Probe(c *Cursor, keys []byte, stride int, runs []Run, stopAtAbse
 				}
 			}
 		}
+		before := p.covered
 		p.advance()
+		x.mu.countRead(p.covered - before)
 	}
 	return p.filled, p.covered, clean
 }
@@ -301,6 +303,7 @@ func (x *Index) Found(c *Cursor, key []byte) *Coverage {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c.work += workPerCall + workPerKey + len(c.found)
+	x.mu.countRead(len(c.found))
 	if c.epoch != x.epoch.Load() || c.removals != x.removals.Load() {
 		return nil
 	}

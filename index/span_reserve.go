@@ -181,6 +181,7 @@ func (x *Index) fillHole(s slot) slot {
 	from, k := x.at(last)
 	copy(seg.key(i), from.key(k)) // readers do not look at a slot that has no class
 	x.mu.Lock()
+	x.mu.count(1)
 	x.moveEntry(last, s)
 	x.mu.Unlock()
 	return last

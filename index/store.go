@@ -327,6 +327,7 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	stored := int64(0)
 	x.mu.Lock()
+	x.mu.count(b.n)
 	for i, s := range b.slot[:b.n] {
 		if s == noSlot {
 			continue // stands in the batch twice
@@ -376,6 +377,7 @@ func (x *Index) sumClasses(b *storing) {
 		if s != noSlot && s/64 != last/64 {
 			seg, j := x.at(s)
 			seg.sum(j)
+			x.mu.count(64)
 			last = s
 		}
 	}

@@ -239,11 +239,13 @@ func (x *Index) split(h uint64) {
 	directory, leaves, shift := t.directory, t.leaves, t.shift
 	if depth > 64-shift {
 		directory, leaves = double(directory), double(leaves)
+		x.writing.count(len(directory))
 		shift--
 	}
 	span := 1 << (64 - shift - depth)
 	first := int(h>>shift) &^ (2*span - 1)
 	x.mu.Lock()
+	x.mu.count(2 * span)
 	for i := range span {
 		directory[first+i], directory[first+span+i] = halves[0].page, halves[1].page
 	}

@@ -39,6 +39,10 @@ func (x *Index) noteTouches(found []stretch, epoch uint64) {
 	}
 	x.touchMu.Lock()
 	if x.epoch.Load() == epoch {
+		x.touchMu.count(len(found))
+		if cap(x.touches)-len(x.touches) < len(found) {
+			x.touchMu.count(len(x.touches))
+		}
 		for i := len(found) - 1; i >= 0 && len(x.touches) < touchMost; i-- {
 			x.touches = append(x.touches, found[i])
 		}

@@ -125,6 +125,7 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	runs := len(t.Runs)
 	from := number - uint32(n) + 1
 	t.work += workPerLink + n/8
+	x.mu.countRead(n)
 	for at := i - n + 1; at <= i; {
 		run := seg.classRun(at, i+1-at)
 		t.work += workPerRun
@@ -176,6 +177,7 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 		first := i - run + 1
 		left -= run
 		t.work += workPerLink + run
+		x.mu.countRead(run)
 		copy(t.keys[left*hashLen:], seg.keys[first*hashLen:(i+1)*hashLen])
 		number -= uint32(run) - 1
 		said := x.linkOf(s - slot(run) + 1)

@@ -49,6 +49,20 @@
 // their keys. A chain that stays may only be missing something if nothing looked
 // it up while the index could have been refilled.
 //
+// Lookups fall due by a clock, at a fixed rate, and each counts from when it was due
+// until its answer. So a stall shows as the waits of all that fell due meanwhile, as
+// it would to callers who do not wait for each other. A rate well below what one core
+// can do lets the quiet phase keep up. Lookups that were due and not begun when their
+// phase ended count with their wait until then. That is a lower bound, and so is each
+// figure that it may have lowered: [Waits] says which, and tables print them with ≥.
+// The caches are colder than in lookups back to back, so the medians are higher.
+//
+// # Figures
+//
+// All reports use the median, percentiles and spread of bench/internal/figure: what a
+// pass has one of counts by its median over the passes, percentiles of waits are those
+// of all lookups of all rounds. One seed makes the same hashes and the same orders.
+//
 // # Traces
 //
 // [Replay] walks a recorded trace: each request is looked up until a block is

@@ -1,0 +1,128 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkProbeParallel makes lookups of stored keys in as many goroutines as there
+// are processors (-cpu 1,2,4…), among 262,144 keys, and reports lookups a second. The
+// keys of a request are a chain as it was stored, or drawn from all keys.
+func BenchmarkProbeParallel(b *testing.B) {
+	const entries = 1 << 18
+	rng := rand.NewChaCha8([32]byte{})
+	keys := make([]byte, entries*32)
+	_, _ = rng.Read(keys)
+	x := mustNew(b, onePlace(0))
+	store(b, x, keys, 32)
+	random := make([]byte, 0, len(keys))
+	for _, i := range rand.New(rng).Perm(entries) {
+		random = append(random, keys[i*32:(i+1)*32]...)
+	}
+	for _, bc := range []struct {
+		order string
+		keys  []byte
+		n     int // keys of a request
+	}{{"chain", keys, 64}, {"chain", keys, 8192}, {"random", random, 64}} {
+		b.Run(fmt.Sprintf("order=%s/hashes=%d", bc.order, bc.n), func(b *testing.B) {
+			var goroutines atomic.Int64
+			b.RunParallel(func(pb *testing.PB) {
+				var c Cursor
+				var runs [64]Run
+				for i := int(goroutines.Add(1)) * 1009; pb.Next(); i++ { // all in places of their own
+					at := i % (entries / bc.n) * bc.n * 32
+					request := bc.keys[at : at+bc.n*32]
+					x.Begin(&c, 32)
+					for len(request) > 0 {
+						filled, covered, _ := x.Probe(&c, request, 1, runs[:], true)
+						if filled != 1 || runs[0].Coverage == nil {
+							b.Error("a stored key was not found")
+							return
+						}
+						request = request[covered*32:]
+					}
+					x.End(&c)
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lookups/s")
+		})
+	}
+}
+
+const (
+	singleEntries = 1 << 17
+	singleChain   = 1024 // keys of a chain that is continued
+)
+
+// storeSingly stores keys of 32 bytes with one call each: as chains of their own, or
+// each behind the one in front of it.
+func storeSingly(x *Index, keys []byte, continued bool) error {
+	for i := range len(keys) / 32 {
+		var w Writer
+		var before []byte
+		w.Number(0)
+		if number := i % singleChain; continued && number > 0 {
+			w.Number(uint32(number))
+			before = keys[(i-1)*32 : i*32]
+		}
+		if err := x.Store(&w, 0, keys[i*32:(i+1)*32], 32); err != nil {
+			return err
+		}
+		x.Before(&w, before)
+	}
+	return nil
+}
+
+// storeChains stores keys of 32 bytes with one call for each chain.
+func storeChains(x *Index, keys []byte) error {
+	for ; len(keys) > 0; keys = keys[singleChain*32:] {
+		var w Writer
+		w.Number(0)
+		if err := x.Store(&w, 0, keys[:singleChain*32], 32); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BenchmarkStoreSingle stores 131,072 keys, one a call, and reports stores a second and
+// the memory that an entry then takes. Each key is a chain of its own, or continues one
+// of 1,024 keys; or the chain is stored at once, for comparison. A full index holds as
+// many other keys before, stored in the same way.
+func BenchmarkStoreSingle(b *testing.B) {
+	keys := make([]byte, 2*singleEntries*32)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(keys)
+	for _, bc := range []struct {
+		chain  string
+		stores int // of all keys
+		store  func(x *Index, keys []byte) error
+	}{
+		{"own", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, false) }},
+		{"continued", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, true) }},
+		{"at-once", singleEntries / singleChain, storeChains},
+	} {
+		for _, full := range []bool{false, true} {
+			b.Run(fmt.Sprintf("chain=%s/full=%t", bc.chain, full), func(b *testing.B) {
+				var x *Index
+				n := 0
+				for ; b.Loop(); n++ {
+					b.StopTimer()
+					x = mustNew(b, onePlace(0))
+					if full {
+						x = mustNew(b, onePlace(singleEntries))
+						require.NoError(b, bc.store(x, keys[singleEntries*32:]))
+					}
+					b.StartTimer()
+					require.NoError(b, bc.store(x, keys[:singleEntries*32]))
+				}
+				b.ReportMetric(float64(n*bc.stores)/b.Elapsed().Seconds(), "stores/s")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n*singleEntries), "ns/key")
+				b.ReportMetric(float64(x.Stats().Bytes)/float64(x.Stats().Entries), "B/entry")
+			})
+		}
+	}
+}
