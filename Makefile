@@ -25,6 +25,10 @@ PYTHON ?= python3
 # How long `make attack` goes on with an attack that has no end of its own.
 SECONDS ?= 5
 
+# Whether the programs know their commit, which the reports of hitbench hold: Go stamps it
+# unless there is no repository here, or one that git refuses to read.
+VCS = $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
+
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
@@ -35,7 +39,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/hitline and bin/hitbench
-	go build -o bin/ ./cmd/...
+	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 .PHONY: rivals
 rivals: build ## Build bin/hitbench-gomap, which hitbench compare measures beside hitline

@@ -11,10 +11,6 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// leastMemory is the least bound on what peers make the server hold, in bytes: some large
-// requests.
-const leastMemory = 16 << 20
-
 // storeMemory is the default bound over a store: hashes and keys then have their own default
 // bounds, and connections 200 MiB.
 const storeMemory = lookup.DefaultMaxKeyBytes / 10 * 16
@@ -31,7 +27,7 @@ func memoryAccount(cfg *config.Config, store *remoteStore) *lookup.MemoryAccount
 		most = storeMemory
 	}
 	if total := machineMemory(); total > 0 {
-		most = min(most, max((total-indexMemory(cfg, store))/2, leastMemory))
+		most = min(most, max((total-indexMemory(cfg, store))/2, config.LeastMemory))
 	}
 	return lookup.NewMemoryAccount(most)
 }

@@ -23,7 +23,7 @@ func TestMemoryAccount(t *testing.T) {
 	require.LessOrEqual(t, bound(cfg, nil), int64(128<<20))
 	require.GreaterOrEqual(t, bound(cfg, new(remoteStore)), bound(cfg, nil))
 	cfg.Backend.Memory.MaxBytes = config.Size(machineMemory())
-	require.EqualValues(t, leastMemory, bound(cfg, nil), "nothing is left")
+	require.EqualValues(t, config.LeastMemory, bound(cfg, nil), "nothing is left")
 	cfg.Limits.MaxMemory = 20 << 20
 	require.EqualValues(t, 20<<20, bound(cfg, nil))
 }

@@ -53,10 +53,15 @@ func (s *session) appendFailed(envelope []byte, err error) {
 	if errors.Is(err, lookup.ErrByHashes) {
 		s.server.fallbacks.Add(1)
 	} else {
-		s.server.failed.Add(1)
-		s.server.peers.requestFailed(s.peer, err)
+		s.countFailed(err)
 	}
 	s.out.B = netproto.AppendRefused(s.out.B, envelope, s.reasonFor(err), detailsOf(err))
+}
+
+// countFailed counts a request that failed, and has the log tell of it.
+func (s *session) countFailed(err error) {
+	s.server.failed.Add(1)
+	s.server.peers.requestFailed(s.peer, err)
 }
 
 // detailsOf returns the frame behind the reason of a 00 reply: for a pool that differs the
@@ -86,8 +91,7 @@ func (s *session) appendFailedLookup(p *pool, envelope []byte, err error) {
 		return
 	}
 	s.workLeft -= s.server.refusalWork
-	s.server.failed.Add(1)
-	s.server.peers.requestFailed(s.peer, err)
+	s.countFailed(err)
 	s.appendHit(envelope, api.Hit{})
 }
 

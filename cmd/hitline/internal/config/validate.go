@@ -47,8 +47,8 @@ func (c *Config) checkListen() error {
 
 func (c *Config) checkNumbers() error {
 	l := &c.Limits
-	if l.MaxMemory > 0 && l.MaxMemory < leastMemory {
-		return c.wrong("limits.max_memory", "%d is too small, must be at least %d (16MiB), or 0 for the default", int64(l.MaxMemory), int64(leastMemory))
+	if l.MaxMemory > 0 && l.MaxMemory < LeastMemory {
+		return c.wrong("limits.max_memory", "%d is too small, must be at least %d (16MiB), or 0 for the default", int64(l.MaxMemory), int64(LeastMemory))
 	}
 	return c.checkRanges([]span{
 		{"loops", int64(c.Loops), 0, maxLoops},
@@ -63,8 +63,8 @@ func (c *Config) checkNumbers() error {
 	})
 }
 
-// leastMemory is the least limits.max_memory: some large requests.
-const leastMemory = 16 << 20
+// LeastMemory is the least limits.max_memory, in bytes: some large requests.
+const LeastMemory = 16 << 20
 
 // span is a number and its bounds.
 type span struct {
