@@ -154,8 +154,7 @@ func TestRunRounds(t *testing.T) {
 	o.run = func(_ context.Context, l load.Options) (load.Report, error) {
 		rates := []float64{200, 100, 600}
 		asked = append(asked, l)
-		rate := rates[(len(asked)-1)/8] * float64(l.Connections)
-		return load.Report{Figures: &load.Figures{RequestsPerSecond: rate}, Requests: 1}, nil
+		return load.Report{Figures: &load.Figures{RequestsPerSecond: rates[(len(asked)-1)/8] * float64(l.Connections)}, Requests: 1}, nil
 	}
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
