@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 // window is what one worker measured in a stretch of time; ns of the run.
@@ -153,8 +155,8 @@ func (w *window) sample(begin int64, closed bool) Sample {
 	return Sample{
 		Elapsed:           seconds(w.to - begin),
 		RequestsPerSecond: perSecond(w.requests, w.to-w.from),
-		P50us:             micros(seen.ValueAtQuantile(50)),
-		P99us:             micros(seen.ValueAtQuantile(99)),
+		P50us:             micros(figure.OfHistogram(seen, 50)),
+		P99us:             micros(figure.OfHistogram(seen, 99)),
 	}
 }
 
@@ -163,5 +165,5 @@ func (w *window) seen(closed bool) *hdrhistogram.Histogram {
 	if !closed {
 		return w.latency
 	}
-	return byClock(w.latency, w.latency.ValueAtQuantile(50))
+	return byClock(w.latency, figure.OfHistogram(w.latency, 50))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 // Report is the result of Run, over all steps. Requests are lookups, stores and
@@ -273,8 +274,8 @@ func deviation(figures []float64) float64 {
 
 func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{
-		P50us: micros(h.ValueAtQuantile(50)), P90us: micros(h.ValueAtQuantile(90)),
-		P99us: micros(h.ValueAtQuantile(99)), P999us: micros(h.ValueAtQuantile(99.9)),
+		P50us: micros(figure.OfHistogram(h, 50)), P90us: micros(figure.OfHistogram(h, 90)),
+		P99us: micros(figure.OfHistogram(h, 99)), P999us: micros(figure.OfHistogram(h, 99.9)),
 		Maxus: micros(h.Max()), Meanus: round(h.Mean()/1e3, 10),
 	}
 }

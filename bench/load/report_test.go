@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/figure"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -124,7 +125,7 @@ func TestByClock(t *testing.T) {
 	for range 1000 {
 		require.NoError(t, even.RecordValue(1234))
 	}
-	assert.EqualValues(t, 1000, byClock(even, even.ValueAtQuantile(50)).TotalCount(), "nothing waits for equal ones")
+	assert.EqualValues(t, 1000, byClock(even, figure.OfHistogram(even, 50)).TotalCount(), "nothing waits for equal ones")
 	assert.Zero(t, byClock(newHistogram(), 0).TotalCount())
 }
 
