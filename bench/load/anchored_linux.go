@@ -11,9 +11,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// asker makes the lookups by anchors of one connection. Not safe for concurrent
+// anchorWorker makes the lookups by anchors of one connection. Not safe for concurrent
 // use.
-type asker struct {
+type anchorWorker struct {
 	number int
 	run    *runner
 	conn   Anchorer
@@ -24,8 +24,8 @@ type asker struct {
 	window *window
 }
 
-// hireAskers makes the connections of lookups by anchors.
-func (r *runner) hireAskers(ctx context.Context, sources []*mix) error {
+// startAnchorWorkers makes the connections of lookups by anchors.
+func (r *runner) startAnchorWorkers(ctx context.Context, sources []*mix) error {
 	if r.o.Anchored == nil {
 		return nil
 	}
@@ -37,15 +37,15 @@ func (r *runner) hireAskers(ctx context.Context, sources []*mix) error {
 		if err != nil {
 			return fmt.Errorf("%w: connection %d of %d to %s: %w", ErrLost, i+1, len(sources), r.o.Connect, err)
 		}
-		r.askers = append(r.askers, &asker{number: i, run: r, conn: conn, mix: m, budget: r.share(i)})
+		r.anchorWorkers = append(r.anchorWorkers, &anchorWorker{number: i, run: r, conn: conn, mix: m, budget: r.share(i)})
 	}
 	return nil
 }
 
-// askAll has all askers do a stage. The first to fail ends the others.
-func (r *runner) askAll(ctx context.Context, s stage) error {
+// workByAnchors has all anchorWorkers do a stage. The first to fail ends the others.
+func (r *runner) workByAnchors(ctx context.Context, s stage) error {
 	var group errgroup.Group
-	for _, a := range r.askers {
+	for _, a := range r.anchorWorkers {
 		group.Go(func() error {
 			err := a.work(ctx, s)
 			if err != nil {
@@ -58,7 +58,7 @@ func (r *runner) askAll(ctx context.Context, s stage) error {
 }
 
 // work asks until the stage is over.
-func (a *asker) work(ctx context.Context, s stage) error {
+func (a *anchorWorker) work(ctx context.Context, s stage) error {
 	r := a.run
 	a.window = r.collector.fresh(s.begin, s.begin+s.window)
 	now := r.clock()
@@ -90,7 +90,7 @@ func (a *asker) work(ctx context.Context, s stage) error {
 }
 
 // ask makes one lookup and checks the answer.
-func (a *asker) ask(ctx context.Context) (start int64, n int, err error) {
+func (a *anchorWorker) ask(ctx context.Context) (start int64, n int, err error) {
 	c, absent, expect := a.mix.pick()
 	hashes, stored := c.hashes(), c.shape.hashes-len(absent)/hashLen
 	if len(absent) > 0 {

@@ -68,13 +68,13 @@ type runner struct {
 	epoch   time.Time   // times of the run count from here
 	stopped atomic.Bool // all workers are to end
 
-	shaper    *shaper
-	chains    *chains
-	conns     []*conn
-	workers   []*worker
-	askers    []*asker // in place of the workers while measuring; nil but by anchors
-	collector *collector
-	report    Report
+	shaper        *shaper
+	chains        *chains
+	conns         []*conn
+	workers       []*worker
+	anchorWorkers []*anchorWorker // in place of the workers while measuring; nil but by anchors
+	collector     *collector
+	report        Report
 
 	processors int // that were added
 
@@ -168,7 +168,7 @@ func (r *runner) connect(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return r.hire(threads)
+	return r.startWorkers(threads)
 }
 
 func (r *runner) dial(ctx context.Context, blocking bool) (socket, error) {
@@ -195,8 +195,8 @@ func (o Options) threads() (n int, blocking bool) {
 	return min(o.Connections, cmp.Or(o.Threads, (cores+1)/2)), false
 }
 
-// hire makes the workers and deals the connections out to them.
-func (r *runner) hire(n int) error {
+// startWorkers makes the workers and deals the connections out to them.
+func (r *runner) startWorkers(n int) error {
 	r.collector = newCollector(n)
 	addProcessors(n)
 	r.processors = n
@@ -233,7 +233,7 @@ func (r *runner) close() {
 	for _, w := range r.workers {
 		w.close()
 	}
-	for _, a := range r.askers {
+	for _, a := range r.anchorWorkers {
 		_ = a.conn.Close() // nobody waits on it
 	}
 	for _, c := range r.conns {
@@ -292,7 +292,7 @@ func (r *runner) measure(ctx context.Context) error {
 		for i, c := range r.conns {
 			c.begin(sources[i], r.share(i))
 		}
-		if err := r.hireAskers(ctx, sources); err != nil {
+		if err := r.startAnchorWorkers(ctx, sources); err != nil {
 			return err
 		}
 		if err := r.measureStep(ctx, number, rate); err != nil {
@@ -327,8 +327,8 @@ func (r *runner) measureStep(ctx context.Context, number int, rate float64) erro
 	}
 	wrong, refused := r.wrong, r.refused
 	measurers, work := len(r.workers), r.work
-	if r.askers != nil {
-		measurers, work = len(r.askers), func(s stage) error { return r.askAll(ctx, s) }
+	if r.anchorWorkers != nil {
+		measurers, work = len(r.anchorWorkers), func(s stage) error { return r.workByAnchors(ctx, s) }
 	}
 	done := make(chan *measured, 1)
 	go func() {

@@ -144,6 +144,6 @@ func watch(poll int, events []unix.EpollEvent, patience int64, precise bool) int
 	return int(n)
 }
 
-// precise has the kernel end the waits of this thread when they are over; it may
+// setTimerSlack has the kernel end the waits of this thread when they are over; it may
 // else add 50 us, to save power.
-func precise() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) } // without it, arrivals are later
+func setTimerSlack() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) } // without it, arrivals are later

@@ -129,7 +129,7 @@ func (w *worker) begin(s stage) {
 		w.window = w.run.collector.fresh(s.begin, s.begin+s.window)
 	}
 	if s.period > 0 {
-		precise()
+		setTimerSlack()
 	}
 }
 
