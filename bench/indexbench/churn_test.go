@@ -236,12 +236,14 @@ func TestSeed(t *testing.T) {
 		return sum
 	}
 	timed := func(seed uint64) string {
-		var x *requests
+		var x *requests // all indexes write to the digests of the first
 		o := SpeedOptions{Entries: 20_000, HashLen: 32, Passes: 1, Seed: seed, misses: 300}
 		o.open = func(maxEntries, want int64, hashLen int) (subject, error) {
 			pool, err := newPool(maxEntries, want, hashLen)
-			x = newRequests(pool)
-			return x, err
+			if x == nil {
+				x = newRequests(pool)
+			}
+			return &requests{pool, x.stores, x.evicts, x.lookups}, err
 		}
 		_, err := Speed(t.Context(), o)
 		require.NoError(t, err)

@@ -26,6 +26,9 @@
 // expense of the other, and a pass that allocates nothing would still be measured
 // with half of the cores at work for another.
 //
+// At the end up to 1,048,576 of the hashes are stored in an index of their own, one a
+// call and each as a chain of its own, which is what costs a store and an entry most.
+//
 // # Memory
 //
 // The bytes of an index are what the heap holds after two collections

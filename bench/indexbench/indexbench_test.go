@@ -99,7 +99,8 @@ func TestSpeed(t *testing.T) {
 			}})
 		require.NoError(t, err)
 		got := fields(t, r.WriteJSON)
-		positive(t, got, "chain_ns", "random_ns", "miss_ns", "bytes_per_entry", "peak_bytes_per_entry", "stats_bytes_per_entry")
+		positive(t, got, "chain_ns", "random_ns", "miss_ns", "bytes_per_entry", "peak_bytes_per_entry", "stats_bytes_per_entry",
+			"single_stores_per_s", "single_stats_bytes_per_entry")
 		assert.Greater(t, r.BytesPerEntry, float64(hashLen), "every hash is kept somewhere")
 		assert.Contains(t, got, "mapped_bytes_per_entry")
 		wantSetup(t, got, 1)
@@ -118,7 +119,7 @@ func TestSpeed(t *testing.T) {
 			assert.InDelta(t, r.MissNs / *r.GomapRandomNs, *r.MissInMapAccesses, 0.01)
 		}
 		assert.Equal(t, "fill", phases[0])
-		assert.Equal(t, "measure", phases[len(phases)-1])
+		assert.Equal(t, "single stores", phases[len(phases)-1])
 		var table bytes.Buffer
 		require.NoError(t, r.WriteTable(&table))
 		assert.Contains(t, table.String(), "random, ns a hash")
@@ -303,7 +304,7 @@ func TestInterrupted(t *testing.T) {
 	_, err = Replay(ctx, ReplayOptions{Trace: bench.FileTrace(excerpt), Passes: 1})
 	require.ErrorIs(t, err, context.Canceled)
 
-	for _, phase := range []string{"fill", "fill map", "measure"} {
+	for _, phase := range []string{"fill", "fill map", "measure", "single stores"} {
 		ctx, stop := cancelAt(t, phase)
 		_, err = Speed(ctx, SpeedOptions{Seed: 1, Entries: 20_000, HashLen: 32, Passes: 1, misses: 300, Progress: stop})
 		require.ErrorIs(t, err, context.Canceled, phase)

@@ -14,6 +14,9 @@ import (
 // missRequests is how many requests a pass of misses makes.
 const missRequests = 1 << 16
 
+// singleEntries is how many entries are stored one by one at most: 0.1 GB of them.
+const singleEntries = 1 << 20
+
 // Progress, where an option, is told how many steps of a phase are done; never
 // while a clock runs.
 type Progress func(phase string, done, total int)
@@ -83,6 +86,8 @@ type speed struct {
 	rival                                          goMap // nil: none for this length
 	keys, mixed                                    []byte
 	chain, random, miss, rivalChain, rivalRandom   passes
+	single                                         passes  // stores a second
+	singleBytes                                    float64 // per entry, as the index says
 	bytes, peak, mapped, rivalBytes, bytesAsStated float64 // per entry
 }
 
@@ -97,7 +102,7 @@ func Speed(ctx context.Context, o SpeedOptions) (SpeedReport, error) {
 		o.misses = missRequests
 	}
 	s := &speed{SpeedOptions: o, ctx: ctx, setup: bench.NewSetup(o.Seed), seed: seed(o.Seed)}
-	for _, step := range []func() error{s.fill, s.fillRival, s.measure} {
+	for _, step := range []func() error{s.fill, s.fillRival, s.measure, s.storeSingly} {
 		if err := step(); err != nil {
 			return SpeedReport{}, err
 		}
@@ -257,5 +262,36 @@ func (s *speed) missPass() error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
+	return nil
+}
+
+// storeSingly stores the first keys in an index of their own, each as a chain of one
+// hash, once a pass.
+func (s *speed) storeSingly() error {
+	n := min(s.Entries, singleEntries)
+	for pass := range s.Passes {
+		s.Progress("single stores", pass, s.Passes)
+		x, err := s.open(0, int64(n), s.HashLen)
+		if err != nil {
+			return err
+		}
+		runtime.GC()
+		start := time.Now()
+		for i := range n {
+			if err := x.store(new(index.Writer), s.keys[i*s.HashLen:(i+1)*s.HashLen], s.HashLen); err != nil {
+				return err
+			}
+			if i%ChainLen == 0 && s.ctx.Err() != nil {
+				return context.Cause(s.ctx)
+			}
+		}
+		s.single = append(s.single, float64(n)/time.Since(start).Seconds())
+		stats := x.stats()
+		if stats.Entries != int64(n) {
+			return fmt.Errorf("%w: %d entries after %d different hashes were stored one by one", ErrWrong, stats.Entries, n)
+		}
+		s.singleBytes = float64(stats.Bytes) / float64(n)
+	}
+	s.Progress("single stores", s.Passes, s.Passes)
 	return nil
 }

@@ -40,6 +40,11 @@ type SpeedReport struct {
 	MappedBytesPerEntry float64  `json:"mapped_bytes_per_entry"` // of BytesPerEntry, outside the Go heap
 	StatsBytesPerEntry  float64  `json:"stats_bytes_per_entry"`  // as the index itself says
 	GomapBytesPerEntry  *float64 `json:"gomap_bytes_per_entry"`
+
+	// Of hashes stored one by one, each a chain of its own: at most 1,048,576.
+	SingleStoresPerS         float64 `json:"single_stores_per_s"`
+	SingleStoresSpread       Spread  `json:"single_stores_per_s_spread"`
+	SingleStatsBytesPerEntry float64 `json:"single_stats_bytes_per_entry"` // as the index itself says
 }
 
 // report takes the medians.
@@ -52,6 +57,8 @@ func (s *speed) report() SpeedReport {
 		BytesPerEntry: figure.Round3(s.bytes), PeakBytesPerEntry: figure.Round3(s.peak),
 		MappedBytesPerEntry: figure.Round3(s.mapped), StatsBytesPerEntry: figure.Round3(s.bytesAsStated),
 	}
+	r.SingleStoresPerS, r.SingleStoresSpread = s.single.median(), s.single.spread()
+	r.SingleStatsBytesPerEntry = figure.Round3(s.singleBytes)
 	if s.rival == nil {
 		return r
 	}
@@ -84,5 +91,7 @@ func (r SpeedReport) WriteTable(w io.Writer) error {
 	fmt.Fprintf(&text, columns, "  peak while filled", cell(&r.PeakBytesPerEntry, nil), "", "")
 	fmt.Fprintf(&text, columns, "  mapped beside heap", cell(&r.MappedBytesPerEntry, nil), "", "")
 	fmt.Fprintf(&text, columns, "  as the index says", cell(&r.StatsBytesPerEntry, nil), "", "")
+	fmt.Fprintf(&text, columns, "one-block stores a s", fmt.Sprintf("%.0f (%.0f–%.0f)", r.SingleStoresPerS, r.SingleStoresSpread[0], r.SingleStoresSpread[1]), "", "")
+	fmt.Fprintf(&text, columns, "  bytes an entry then", cell(&r.SingleStatsBytesPerEntry, nil), "", "")
 	return writeTrimmed(w, text.String())
 }

@@ -38,13 +38,14 @@ func (a *app) indexCommand(failed *error) *cobra.Command {
 
 By default, the time of a lookup a hash in an index of many entries, in chains
 as stored, in random order, and of a lookup that misses, beside a Go map in the
-same run, and the memory of an entry. With --churn, percentiles of lookups of
-8,192 hashes in a full index, quiet and while another goroutine stores and
-evicts. These lookups fall due by a clock, and each is counted from when it was
-due; ≥ marks a figure that lookups not begun by the end of a phase may have
-lowered. With --trace, a recorded trace in hashes of 16 tokens beside a Go map;
-with --capacities also the hits of bounded indexes in blocks of 512 tokens,
-beside exact LRU, LRU that uses a chain tail first, and the best possible.
+same run; the memory of an entry; and stores of one block each. With --churn,
+percentiles of lookups of 8,192 hashes in a full index, quiet and while another
+goroutine stores and evicts. These lookups fall due by a clock, and each is
+counted from when it was due; ≥ marks a figure that lookups not begun by the end
+of a phase may have lowered. With --trace, a recorded trace in hashes of 16
+tokens beside a Go map; with --capacities also the hits of bounded indexes in
+blocks of 512 tokens, beside exact LRU, LRU that uses a chain tail first, and
+the best possible.
 
 Figures are medians of the passes, with the least and the largest; percentiles
 are those of all lookups of all rounds. One seed makes the same hashes and
