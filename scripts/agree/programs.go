@@ -109,6 +109,7 @@ type load struct {
 	connections, hashes int
 	rate                float64 // lookups a second, open loop; 0: closed loop
 	reset               bool    // the server forgets everything first
+	spin                bool    // an open loop of the generator whose client never sleeps
 }
 
 // result is what hitbench and the generator report alike. Latencies are in µs.
@@ -153,6 +154,9 @@ func (b *bed) generatorCommand(ctx context.Context, l load, more ...string) *exe
 	}
 	if l.reset {
 		args = append(args, "--reset")
+	}
+	if l.spin {
+		args = append(args, "--spin")
 	}
 	return exec.CommandContext(ctx, b.generator, append(args, more...)...)
 }
