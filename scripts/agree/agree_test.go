@@ -260,7 +260,7 @@ func TestCompare(t *testing.T) {
 	assert.False(t, c[1].Judged)
 
 	assert.True(t, agrees(1.15, 0.15))
-	assert.True(t, agrees(1/1.15, 0.15))
+	assert.True(t, agrees(0.87, 0.15))
 	assert.False(t, agrees(1.16, 0.15))
 	assert.False(t, agrees(0.86, 0.15))
 }

@@ -500,23 +500,22 @@ static void *read_answers(void *argument) {
 	return NULL;
 }
 
-// spin is the only thread of a connection in an open loop that never sleeps.
+// spin is the only thread of a connection in an open loop that never sleeps until the last
+// lookup is sent.
 static void *spin(void *argument) {
 	struct conn *c = argument;
 	sleep_until(start);
-	for (bool sending = true;;) {
-		if (sending && (stopped || due(c, c->num_sent) >= end)) {
-			sending = false;
-			send_ping(c);
-		}
-		if (sending && now() >= due(c, c->num_sent)) {
+	while (due(c, c->num_sent) < end && !stopped) {
+		if (now() >= due(c, c->num_sent)) {
 			send_lookup(c);
 			c->num_sent++;
 		}
 		uint8_t byte;
-		if (recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 && !take_answer(c, read_reply(c)))
-			return NULL;
+		if (c->num_taken < c->num_sent && (c->in_len > 0 || recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0))
+			take_answer(c, read_reply(c));
 	}
+	send_ping(c);
+	return read_answers(c);
 }
 
 static void start_thread(pthread_t *thread, void *(*function)(void *), struct conn *c) {
@@ -625,7 +624,7 @@ static const char usage[] =
 	"  --connections N       default 1\n"
 	"  --hashes N            of a lookup; default 64\n"
 	"  --entries N           hashes to store first, at least; default 1000000\n"
-	"  --block-tokens N      tokens that a hash covers in the server's pool; default 16\n"
+	"  --block-tokens N      of tokens, in the server's pool; default 16\n"
 	"  --warmup SECONDS      that are not measured; default 1\n"
 	"  --seconds SECONDS     to measure; default 10\n"
 	"  --rate N              lookups a second over all connections, each counted from\n"
@@ -634,7 +633,7 @@ static const char usage[] =
 	"  --seed N              of hashes and order; 0, the default: a random one\n"
 	"  --timeout SECONDS     longest wait for an answer; default 10\n"
 	"  --reset               have the server forget everything first\n"
-	"  --samples FILE        for a line of each latency: when sent or due, latency, ns\n"
+	"  --samples FILE        for lines of when sent or due, and latency, in ns\n"
 	"\n"
 	"Exit codes: 0 every answer was right; 1 one was wrong; 2 wrong usage; 3 no\n"
 	"connection, it was lost, an answer was late, or a store was refused.\n";
