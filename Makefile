@@ -29,6 +29,9 @@ SECONDS ?= 5
 # unless there is no repository here, or one that git refuses to read.
 VCS = $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 
+# Makes `make agree` stop the server while hitbench measures, if it is not empty.
+STALLS ?=
+
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
@@ -86,6 +89,10 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1), in on
 .PHONY: attack
 attack: build ## Attack a server, rows ONLY (all), for SECONDS (5) each; print what another client waits meanwhile
 	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(ONLY),--only '$(ONLY)')
+
+.PHONY: agree
+agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 stop the server meanwhile; minutes, on a quiet machine
+	@go run ./scripts/agree $(if $(STALLS),--stalls)
 
 .PHONY: pictures
 pictures: ## Measure this machine and draw docs/pictures; minutes, on a quiet machine

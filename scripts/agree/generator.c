@@ -20,7 +20,9 @@
 //
 // Open loop (--rate): each connection has a thread that sends and a thread that reads. The
 // sender sleeps until a lookup is due by an absolute clock; it waits for no answer. Latency
-// counts from when the lookup was due.
+// counts from when the lookup was due. So it includes what the kernel takes to wake the two
+// threads. With --spin a connection has one thread that never sleeps: it needs a core, and
+// its latency is that of the server and the network.
 //
 // Percentiles are exact: of all latencies, sorted, by nearest rank.
 
@@ -68,6 +70,7 @@ static struct {
 	int64_t hashes, entries;
 	uint32_t block_tokens;
 	double warmup, seconds, rate; // rate 0: closed loop
+	bool spin;
 	uint64_t seed;
 	int timeout; // s
 	bool reset;
@@ -112,7 +115,8 @@ struct conn {
 	uint8_t in[4096]; // received, and not yet taken
 	size_t in_len;
 
-	int64_t sent; // when the lookup in flight was sent, in a closed loop
+	int64_t sent;                // when the lookup in flight was sent, in a closed loop
+	int64_t num_sent, num_taken; // lookups and answers, in an open loop
 
 	struct sample *samples;
 	size_t samples_len, samples_cap;
@@ -298,9 +302,12 @@ static void expect_done(struct conn *c, const char *what) {
 }
 
 static void send_ping(struct conn *c) {
-	static const uint8_t ping[] = {0, 4, 'p', 'i', 'n', 'g'};
+	static const uint8_t ping[] = {MORE, 4, 'p', 'i', 'n', 'g', 0, 3, 'e', 'n', 'd'};
 	send_all(c, ping, sizeof ping, 0);
 }
+
+// is_pong tells the answer of a ping from all others: it has a second frame.
+static bool is_pong(struct reply r) { return is_done(r) && r.frames == 2; }
 
 // ---- Before the measuring.
 
@@ -394,17 +401,20 @@ static bool at_end(void) { return stopped || now() >= end; }
 // part sends a ping, whose answer must be the next thing to come.
 static void part(struct conn *c) {
 	send_ping(c);
-	expect_done(c, "a ping");
+	struct reply r = read_reply(c);
+	if (!is_pong(r))
+		fail(EXIT_LOST, "the server sent what was not asked for");
+	take_reply(c, r);
 }
 
 // closed_loop is the thread of one connection.
 static void *closed_loop(void *argument) {
 	struct conn *c = argument;
 	sleep_until(start);
-	while (!at_end()) {
+	do {
 		start_lookup(c);
 		finish_lookup(c, read_reply(c));
-	}
+	} while (!at_end());
 	part(c);
 	return NULL;
 }
@@ -456,8 +466,8 @@ static int64_t due(const struct conn *c, int64_t i) {
 static void *send_when_due(void *argument) {
 	struct conn *c = argument;
 	prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); // else the kernel may wake it 50 µs late
-	for (int64_t i = 0; due(c, i) < end; i++) {
-		sleep_until(due(c, i));
+	for (; due(c, c->num_sent) < end; c->num_sent++) {
+		sleep_until(due(c, c->num_sent));
 		if (stopped)
 			break;
 		send_lookup(c);
@@ -466,22 +476,46 @@ static void *send_when_due(void *argument) {
 	return NULL;
 }
 
+// take_answer counts the next answer of an open loop. It returns false for that of the ping.
+static bool take_answer(struct conn *c, struct reply r) {
+	int64_t answered = now();
+	bool pong = is_pong(r);
+	c->wrong += !pong && !is_hit(r);
+	take_reply(c, r);
+	if (pong)
+		return false;
+	int64_t from = due(c, c->num_taken++);
+	if (from >= begin) {
+		add_sample(c, from, answered - from);
+		c->requests++;
+	}
+	return true;
+}
+
 // read_answers is the second thread. It ends with the answer of the ping.
 static void *read_answers(void *argument) {
 	struct conn *c = argument;
-	for (int64_t i = 0;; i++) {
-		struct reply r = read_reply(c);
-		int64_t answered = now(), from = due(c, i);
-		bool done = is_done(r), hit = is_hit(r);
-		take_reply(c, r);
-		if (done)
-			return NULL;
-		c->wrong += !hit;
-		if (from >= begin) {
-			add_sample(c, from, answered - from);
-			c->requests++;
+	while (take_answer(c, read_reply(c)))
+		;
+	return NULL;
+}
+
+// spin is the only thread of a connection in an open loop that never sleeps until the last
+// lookup is sent.
+static void *spin(void *argument) {
+	struct conn *c = argument;
+	sleep_until(start);
+	while (due(c, c->num_sent) < end && !stopped) {
+		if (now() >= due(c, c->num_sent)) {
+			send_lookup(c);
+			c->num_sent++;
 		}
+		uint8_t byte;
+		if (c->num_taken < c->num_sent && (c->in_len > 0 || recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0))
+			take_answer(c, read_reply(c));
 	}
+	send_ping(c);
+	return read_answers(c);
 }
 
 static void start_thread(pthread_t *thread, void *(*function)(void *), struct conn *c) {
@@ -503,12 +537,19 @@ static double measure(struct conn *conns) {
 			start_thread(&threads[count++], closed_threads == n ? closed_loop : closed_loops, &conns[i]);
 	else
 		for (int i = 0; i < n; i++) {
+			if (options.spin) {
+				start_thread(&threads[count++], spin, &conns[i]);
+				continue;
+			}
 			start_thread(&threads[count++], read_answers, &conns[i]);
 			start_thread(&threads[count++], send_when_due, &conns[i]);
 		}
 	for (int i = 0; i < count; i++)
 		pthread_join(threads[i], NULL);
 	free(threads);
+	for (int i = 0; i < n; i++)
+		if (conns[i].num_taken != conns[i].num_sent)
+			fail(EXIT_LOST, "%" PRId64 " lookups got %" PRId64 " answers", conns[i].num_sent, conns[i].num_taken);
 	int64_t until = now();
 	if (!stopped || until > end)
 		until = end;
@@ -583,15 +624,16 @@ static const char usage[] =
 	"  --connections N       default 1\n"
 	"  --hashes N            of a lookup; default 64\n"
 	"  --entries N           hashes to store first, at least; default 1000000\n"
-	"  --block-tokens N      tokens that a hash covers in the server's pool; default 16\n"
+	"  --block-tokens N      of tokens, in the server's pool; default 16\n"
 	"  --warmup SECONDS      that are not measured; default 1\n"
 	"  --seconds SECONDS     to measure; default 10\n"
 	"  --rate N              lookups a second over all connections, each counted from\n"
 	"                        when it was due; 0, the default: a closed loop\n"
+	"  --spin                with --rate: never sleep; needs a core a connection\n"
 	"  --seed N              of hashes and order; 0, the default: a random one\n"
 	"  --timeout SECONDS     longest wait for an answer; default 10\n"
 	"  --reset               have the server forget everything first\n"
-	"  --samples FILE        for a line of each latency: when sent or due, latency, ns\n"
+	"  --samples FILE        for lines of when sent or due, and latency, in ns\n"
 	"\n"
 	"Exit codes: 0 every answer was right; 1 one was wrong; 2 wrong usage; 3 no\n"
 	"connection, it was lost, an answer was late, or a store was refused.\n";
@@ -646,6 +688,8 @@ static void set_option(const char *name, char *value) {
 		options.timeout = (int)whole(name, value, 1, 3600);
 	else if (strcmp(name, "samples") == 0)
 		options.samples = value;
+	else if (strcmp(name, "spin") == 0)
+		options.spin = true;
 	else
 		options.reset = true;
 }
@@ -658,7 +702,8 @@ static void parse_options(int argc, char **argv) {
 		{"seconds", required_argument, NULL, 0}, {"rate", required_argument, NULL, 0},
 		{"seed", required_argument, NULL, 0},    {"timeout", required_argument, NULL, 0},
 		{"samples", required_argument, NULL, 0}, {"reset", no_argument, NULL, 0},
-		{"help", no_argument, NULL, 'h'},        {0},
+		{"spin", no_argument, NULL, 0},          {"help", no_argument, NULL, 'h'},
+		{0},
 	};
 	for (int code, at; (code = getopt_long(argc, argv, "h", names, &at)) != -1;) {
 		if (code == 'h') {

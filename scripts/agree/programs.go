@@ -48,35 +48,39 @@ type bed struct {
 }
 
 // newBed builds the generator and starts the server. The caller closes the bed.
-func newBed(ctx context.Context, o options, stderr io.Writer) (b *bed, err error) {
+func newBed(ctx context.Context, o options, stderr io.Writer) (*bed, error) {
 	allowed, err := allowedCores()
 	if err != nil {
 		return nil, err
 	}
 	servers, clients := halve(allowed)
-	b = &bed{o: o, stderr: stderr, clients: clients, shared: len(allowed) < 2}
-	defer func() {
-		if err != nil {
-			b.close()
-		}
-	}()
-	hitline, err := program(o.hitline)
-	if err != nil {
+	b := &bed{o: o, stderr: stderr, clients: clients, shared: len(allowed) < 2}
+	if err := b.prepare(ctx, servers); err != nil {
+		b.close()
 		return nil, err
 	}
-	if b.hitbench, err = program(o.hitbench); err != nil {
-		return nil, err
+	return b, nil
+}
+
+// prepare starts what close ends.
+func (b *bed) prepare(ctx context.Context, servers []int) error {
+	hitline, err := program(b.o.hitline)
+	if err != nil {
+		return err
+	}
+	if b.hitbench, err = program(b.o.hitbench); err != nil {
+		return err
 	}
 	if b.dir, err = os.MkdirTemp("", "agree"); err != nil {
-		return nil, fmt.Errorf("agree: %w", err)
+		return fmt.Errorf("agree: %w", err)
 	}
 	if b.generator, err = buildGenerator(ctx, b.dir); err != nil {
-		return nil, err
+		return err
 	}
 	// Runs that reset the server need room for one run, the rows with stalls for all of them.
 	const mostRuns = 16
-	b.server, err = startServer(ctx, hitline, mostRuns*o.entries, servers)
-	return b, err
+	b.server, err = startServer(ctx, hitline, mostRuns*b.o.entries, servers)
+	return err
 }
 
 // program returns a path that is not searched for on PATH.
@@ -109,6 +113,7 @@ type load struct {
 	connections, hashes int
 	rate                float64 // lookups a second, open loop; 0: closed loop
 	reset               bool    // the server forgets everything first
+	spin                bool    // an open loop of the generator whose client never sleeps
 }
 
 // result is what hitbench and the generator report alike. Latencies are in µs.
@@ -153,6 +158,9 @@ func (b *bed) generatorCommand(ctx context.Context, l load, more ...string) *exe
 	}
 	if l.reset {
 		args = append(args, "--reset")
+	}
+	if l.spin {
+		args = append(args, "--spin")
 	}
 	return exec.CommandContext(ctx, b.generator, append(args, more...)...)
 }

@@ -150,6 +150,10 @@ func (b *bed) measureStall(ctx context.Context, row stallRow, l load) (s stallRe
 	if err := group.Wait(); err != nil {
 		return s, err
 	}
+	// Hitbench may have ended a little earlier than the counters made it seem.
+	if err := sleepUntil(ctx, measured.to); err != nil {
+		return s, err
+	}
 	samples, err := o.finish()
 	if err != nil {
 		return s, err
