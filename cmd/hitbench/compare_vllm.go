@@ -59,7 +59,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 	}
 	for _, name := range []string{
 		"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
-		"client-core", "server-core", "hash-block-tokens",
+		"client-core", "server-cores", "hash-block-tokens", "rotate", "seed", "ways",
 	} {
 		if changed(name) {
 			return fmt.Errorf("%w: --%s does not go with --vllm", errUsage, name)
