@@ -24,7 +24,7 @@ func runCompare(t *testing.T, args ...string) result {
 	t.Setenv("PATH", t.TempDir())
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rounds", "2", "--seconds", "0.01", "--hitline", os.Args[0]}
+	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rotate", "0", "--rounds", "2", "--seconds", "0.01", "--hitline", os.Args[0]}
 	code := a.run(t.Context(), append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }
