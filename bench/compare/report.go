@@ -74,6 +74,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "setup  %v\n", r.Setup)
 	fmt.Fprintf(&text, "%d rounds, %d hashes stored, %g of the chains hit whole; %v\n", r.Rounds, r.Entries, r.HitShare, r.Placement)
+	if len(r.Placement.Server) == 1 && !r.Placement.Shared {
+		text.WriteString("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine\n")
+	}
 	if r.Partial {
 		text.WriteString("partial: it ended before its end\n")
 	}

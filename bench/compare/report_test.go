@@ -70,6 +70,7 @@ func TestReportTable(t *testing.T) {
 	setup, rest, _ := strings.Cut(table.String(), "\n")
 	assert.Equal(t, "setup  "+r.Setup.String(), setup)
 	assert.Equal(t, `5 rounds, 9 hashes stored, 1 of the chains hit whole; client [0], server [1]
+one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine
 
 64 hashes, prepared bytes over a raw socket; ratios to hitline asked so
                   client                p50 us           of the rounds      p99 us      max us     ratio     of the rounds    zmtp  ns a hash requests

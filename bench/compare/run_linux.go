@@ -37,9 +37,6 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	} else {
 		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
 	}
-	if len(placement.Server) == 1 && !placement.Shared {
-		o.OnNote("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine")
-	}
 	err = r.measure(ctx)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
