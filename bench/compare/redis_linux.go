@@ -15,10 +15,8 @@ import (
 	"github.com/hitline/hitline/bench/internal/process"
 )
 
-const (
-	redisSet  = "blocks" // the set of all hashes
-	redisPart = 1000     // keys stored with one command
-)
+// redisPart is how many keys are stored with one command.
+const redisPart = 1000
 
 func (s *servers) startRedis(ctx context.Context) ([]*rival, error) {
 	path, err := findProgram(s.o.RedisServer, "redis-server", "apt-get install redis-server")

@@ -6,6 +6,9 @@ import (
 	"strconv"
 )
 
+// redisSet is the name of the set of all hashes.
+const redisSet = "blocks"
+
 // What follows is RESP 2, the protocol of Redis and Valkey, as far as lookups need it.
 
 // appendCommand appends the header of a command of so many words.

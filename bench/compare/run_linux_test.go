@@ -308,7 +308,10 @@ func TestRivals(t *testing.T) {
 		case GoZMQMap:
 			assert.Regexp(t, `^go1\.\S+, go-zeromq v0\.\S+$`, row.Version)
 		case RedisExists:
-			assert.Regexp(t, `^(Redis|Valkey) \d\S+, go-redis \d\S+$`, row.Version)
+			assert.Regexp(t, `^(Redis|Valkey) \d\S+$`, row.Version)
+			if row.Way == Usual {
+				assert.Regexp(t, `^go-redis \d`, row.Client)
+			}
 		}
 	}
 }
