@@ -53,7 +53,12 @@ var plain = dialect{
 }
 
 func plainHead(op byte, tokens uint32, blobLen int) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(mapHead+blobLen))
+	return appendPlainHead(nil, op, tokens, blobLen)
+}
+
+// appendPlainHead appends what goes before the hashes of a request to ServeMap.
+func appendPlainHead(b []byte, op byte, tokens uint32, blobLen int) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(mapHead+blobLen))
 	return binary.BigEndian.AppendUint32(append(b, op), tokens)
 }
 

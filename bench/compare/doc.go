@@ -3,7 +3,7 @@
 //
 // # Who is asked
 //
-//   - hitline in its raw dialect, and by a ZeroMQ client
+//   - hitline in its raw dialect, and over ZeroMQ (hitline-zmtp)
 //   - floor: a blocking raw-socket server that reads as many bytes and answers 4, and looks nothing up
 //   - go-net-map: a Go map behind a plain TCP server of this package, [ServeMap]
 //   - go-zmq-map: a Go map behind a ZeroMQ socket of go-zeromq (bench/rivals/gomap)
@@ -13,24 +13,50 @@
 //   - Redis and Valkey: SMISMEMBER on one set of hashes, and pipelined EXISTS of a key a hash
 //   - Mooncake: the master's batch existence call, for keys that are all absent
 //
-// Each is started here, on loopback, and stopped at the end. What is not on the
-// machine is left out, and the report says why.
+// All are started here, on loopback, once for each number of hashes, and stopped. What
+// is not on the machine, or would not fit into its memory, is left out, and the report
+// says why.
+//
+// # The two ways of asking
+//
+//   - [Prepared]: the bytes of a request are made before, written and read by raw
+//     system calls, and the hit is taken from the bytes of the reply. This shows the server.
+//   - [Usual]: the client that the rival's users have, whose work counts: lookup/client
+//     for hitline, a net.Conn for go-net-map, go-redis for Redis and Valkey,
+//     backend/mooncake for Mooncake. What speaks ZeroMQ is asked by a REQ socket of pyzmq,
+//     from a Python process that times its own requests, as an engine asks: it joins the
+//     hashes of a request and sends them without a copy.
+//
+// The floor has no usual client. A ratio is to hitline asked in the same way: prepared
+// to prepared, usual to usual. For what speaks ZeroMQ there is a second one, to
+// hitline-zmtp by the same client.
+//
+// Bytes for Mooncake are taken from one call of backend/mooncake, with other hashes put
+// in; its reply is compared with that of the recorded call, in which all keys were absent.
 //
 // # What is measured
 //
-// One client with one connection, which asks, waits and checks the answer. It
-// writes bytes that were made ahead and reads by raw system calls; only Redis,
-// Valkey and Mooncake are asked by the client libraries in Go that their users
-// have, whose work counts, as does finding the hit in their answers. The garbage
-// of these libraries is collected between the requests, so that it costs nobody
-// anything. The client is pinned to one core and all servers to another; while
-// one is asked, the others wait.
+// One client with one connection, which asks, waits and checks the answer. The
+// garbage of client libraries is collected between the requests, so that it costs
+// nobody anything. While one rival is asked, the others wait.
+//
+// The client has one core. The servers have all others but the hyper-threads of the
+// client's. With two cores they have one, which is hard on a server with several
+// threads, such as pyzmq with its I/O thread. As a client pyzmq has two threads, too, on
+// the client's one core.
 //
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins
-// at another place. A round is made of slices that go to the rivals in turn, in an
-// order that is another one each turn. Of each round the median of the round trips counts,
-// and of the rounds the median. How many requests a rival gets depends on how long
-// it takes for one. What is asked before the first round does not count; every
-// answer is checked.
+// at another place. There are at least 20 chains, and with Options.Rotate they exceed
+// caches. A request that misses asks for a hash that nobody has stored and no other
+// request asks for, also if all miss at the first block. A seed determines the chains,
+// their order, which of them miss where, and the absent hashes: with the same seed the
+// n-th request of the rotation has the same bytes for every rival and in every run. How
+// many requests a rival gets depends on how long it takes for one.
+//
+// A round is made of batches that go to the rivals in turn, in an order that is
+// another one each turn. Percentiles and the maximum are those of all requests of all
+// rounds. A ratio is the median of the rounds' ratios, each of the rounds' medians. The
+// spreads are the least and the largest of the rounds. What is asked before the first
+// round does not count; every answer is checked.
 package compare

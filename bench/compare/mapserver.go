@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 )
 
 // Requests to ServeMap are the length of what follows as u32, one of these, the
@@ -20,7 +21,7 @@ const (
 const mapBuffer = 64 << 10
 
 // ServeMap serves a Go map of hashes on a free port, which it announces on log as
-// hitline announces its own, one connection after the other; it is what one would
+// hitline announces its own, with a goroutine for each connection; it is what one would
 // write in an afternoon. The reply is the hit in tokens, of which a hash covers so
 // many, as u32. It returns when it cannot go on.
 func ServeMap(log io.Writer, hashTokens int) error {
@@ -36,34 +37,39 @@ func ServeMap(log io.Writer, hashTokens int) error {
 		if err != nil {
 			return err
 		}
-		_ = m.serve(conn) // the client has gone, or sent what it should not
-		conn.Close()
+		go func() {
+			defer conn.Close()
+			_ = m.serve(conn) // the client has gone, or sent what it should not
+		}()
 	}
 }
 
-// mapServer is the map. Not safe for concurrent use.
+// mapServer is the map. Safe for concurrent use.
 type mapServer struct {
 	hashTokens int
-	held       map[[hashLen]byte]struct{}
-	request    []byte // reused
+
+	mu   sync.RWMutex
+	held map[[hashLen]byte]struct{}
 }
 
 // serve answers until the connection ends.
 func (m *mapServer) serve(conn io.ReadWriter) error {
 	in := bufio.NewReaderSize(conn, mapBuffer)
+	var request []byte // reused
 	var reply [4]byte
 	for {
-		if err := m.read(in); err != nil {
+		var err error
+		if request, err = readPlain(in, request); err != nil {
 			return err
 		}
-		hit, hashes := uint32(0), m.request[mapHead:]
-		switch m.request[0] {
+		hit, hashes := uint32(0), request[mapHead:]
+		switch request[0] {
 		case mapLookup:
-			hit = m.lookup(binary.BigEndian.Uint32(m.request[1:]), hashes)
+			hit = m.lookup(binary.BigEndian.Uint32(request[1:]), hashes)
 		case mapStore:
 			m.store(hashes)
 		default:
-			return fmt.Errorf("request %q is neither lookup nor store", m.request[0])
+			return fmt.Errorf("request %q is neither lookup nor store", request[0])
 		}
 		binary.BigEndian.PutUint32(reply[:], hit)
 		if _, err := conn.Write(reply[:]); err != nil {
@@ -72,25 +78,27 @@ func (m *mapServer) serve(conn io.ReadWriter) error {
 	}
 }
 
-// read reads a whole request.
-func (m *mapServer) read(in io.Reader) error {
+// readPlain reads a whole request, into the memory of the last one if it fits.
+func readPlain(in io.Reader, request []byte) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(in, length[:]); err != nil {
-		return err
+		return nil, err
 	}
 	n := int(binary.BigEndian.Uint32(length[:]))
 	if n < mapHead || n > mapHead+MaxHashes*hashLen {
-		return fmt.Errorf("a request of %d bytes", n)
+		return nil, fmt.Errorf("a request of %d bytes", n)
 	}
-	if n > cap(m.request) {
-		m.request = make([]byte, n)
+	if n > cap(request) {
+		request = make([]byte, n)
 	}
-	m.request = m.request[:n]
-	_, err := io.ReadFull(in, m.request)
-	return err
+	request = request[:n]
+	_, err := io.ReadFull(in, request)
+	return request, err
 }
 
 func (m *mapServer) store(hashes []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for ; len(hashes) >= hashLen; hashes = hashes[hashLen:] {
 		m.held[[hashLen]byte(hashes)] = struct{}{}
 	}
@@ -98,6 +106,8 @@ func (m *mapServer) store(hashes []byte) {
 
 // lookup returns the hit in tokens, whole hashes of at most so many.
 func (m *mapServer) lookup(tokens uint32, hashes []byte) uint32 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	hit := 0
 	for ; len(hashes) >= hashLen && hit+m.hashTokens <= int(tokens); hashes = hashes[hashLen:] {
 		if _, held := m.held[[hashLen]byte(hashes)]; !held {

@@ -1,8 +1,14 @@
 package compare
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/hitline/hitline/backend/mooncake"
@@ -13,11 +19,11 @@ import (
 
 // startMooncake starts a master. Only an engine's node can put blocks into its
 // store, and there is none, so all keys are absent.
-func (m *meter) startMooncake(ctx context.Context) ([]*rival, error) {
-	if m.o.MooncakeMaster == "" {
+func (s *servers) startMooncake(ctx context.Context) ([]*rival, error) {
+	if s.o.MooncakeMaster == "" {
 		return nil, missing("name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master")
 	}
-	path, err := find(m.o.MooncakeMaster, "", "")
+	path, err := findProgram(s.o.MooncakeMaster, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -25,71 +31,300 @@ func (m *meter) startMooncake(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := m.launch(ctx, cmd, func([]byte) (string, bool) { return addr, true }); err != nil { // it says something first of all
+	if _, err := s.launch(ctx, cmd, func([]byte) (string, bool) { return addr, true }); err != nil { // it says something first of all
 		return nil, err
 	}
-	client, err := mooncake.New(mooncake.Config{Masters: []string{addr}, Conns: 1})
+	master, err := dialMaster(addr)
 	if err != nil {
 		return nil, err
 	}
-	m.closers = append(m.closers, func() { _ = client.Close() }) // nothing is lost with it
-	version, err := process.AwaitMaster(ctx, client, m.o.Timeout)
+	s.closers = append(s.closers, func() { _ = master.Close() }) // nothing is lost with it
+	version, err := process.AwaitMaster(ctx, master, s.o.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	return []*rival{{
+	r := rival{
 		name: MooncakeExists, version: "mooncake_master " + version, allMiss: true,
 		note: "all keys absent (miss only); batch existence call, keys made before",
-		open: func(_ context.Context, w *workload) (asker, error) {
-			return &masterAsker{client: client, load: w, timeout: m.o.Timeout}, nil
-		},
-	}}, nil
+	}
+	prepared, usual := r, r
+	prepared.way, prepared.client = Prepared, rawSocket
+	prepared.connect = func(ctx context.Context, w *workload) (client, error) {
+		conn, err := dialRaw(ctx, addr, s.o.Timeout)
+		if err != nil {
+			return nil, err
+		}
+		return oneByOne{&masterRawClient{rawConn: conn, ctx: ctx, addr: addr, load: w, timeout: s.o.Timeout}}, nil
+	}
+	usual.way, usual.client = Usual, usualClients[MooncakeExists]
+	usual.connect = func(_ context.Context, w *workload) (client, error) {
+		return oneByOne{&masterClient{client: master, load: w, timeout: s.o.Timeout}}, nil
+	}
+	return []*rival{&prepared, &usual}, nil
 }
 
-// masterAsker asks a master whether keys exist.
-type masterAsker struct {
-	client  *mooncake.Client // shared by all numbers of hashes
+func dialMaster(addr string) (*mooncake.Client, error) {
+	return mooncake.New(mooncake.Config{Masters: []string{addr}, Conns: 1})
+}
+
+// masterKeys makes the keys that an engine asks for.
+type masterKeys struct {
+	c   *coordinator.Coordinator
+	key []byte // reused
+}
+
+func newMasterKeys(w *workload) (*masterKeys, error) {
+	c, err := coordinator.New(coordinator.Pool{ModelName: "m", HashBlockSize: w.hashTokens})
+	return &masterKeys{c: c}, err
+}
+
+func (k *masterKeys) of(hash []byte) string {
+	k.key = k.c.AppendKey(k.key[:0], 0, 0, hash)
+	return string(k.key)
+}
+
+// ofChain returns the keys of a chain.
+func (k *masterKeys) ofChain(w *workload, chain int) []string {
+	hashes := netproto.NewHashes(w.chain(chain), hashLen)
+	keys := make([]string, w.hashes)
+	for block := range keys {
+		keys[block] = k.of(hashes.At(block))
+	}
+	return keys
+}
+
+// masterClient asks a master whether keys exist, by the client of this module.
+type masterClient struct {
+	client  *mooncake.Client
 	load    *workload
 	timeout time.Duration
+	maker   *masterKeys
 	keys    [][]string // of each chain
 }
 
-// prepare makes the keys that an engine asks for.
-func (a *masterAsker) prepare() error {
-	tokens := int(a.load.tokens) / a.load.hashes
-	c, err := coordinator.New(coordinator.Pool{ModelName: "m", HashBlockSize: tokens})
+func (c *masterClient) prepare() (err error) {
+	c.maker, err = newMasterKeys(c.load)
+	for i := 0; err == nil && i < c.load.len(); i++ {
+		c.keys = append(c.keys, c.maker.ofChain(c.load, i))
+	}
+	return err
+}
+
+func (c *masterClient) askOne(ctx context.Context, r request) (answer, error) {
+	keys := c.keys[r.chain]
+	if r.block < len(keys) {
+		keys[r.block] = c.maker.of(r.absent[:])
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	start := time.Now()
+	there, err := c.client.Exists(ctx, keys)
+	if err == nil && len(there) != len(keys) {
+		err = fmt.Errorf("%w: %d answers to %d keys", ErrAnswer, len(there), len(keys))
+	}
+	if err != nil {
+		return answer{}, lost(err)
+	}
+	blocks := slices.IndexFunc(there, func(a int) bool { return a != 1 })
+	if blocks < 0 {
+		blocks = len(there)
+	}
+	return answer{c.load.hitOf(blocks), time.Since(start)}, nil
+}
+
+func (c *masterClient) close() {}
+
+// masterRawClient asks a master by bytes that were made before. It takes them, and the
+// reply to keys that are all absent, from one call of the client of this module. All
+// keys have the same length, so other requests differ in their hashes only.
+type masterRawClient struct {
+	*rawConn
+	ctx      context.Context // that of the connection; for prepare alone
+	addr     string
+	load     *workload
+	timeout  time.Duration
+	requests *requestSet
+	absent   []byte // the reply if nothing is there
+	reply    []byte // room for one and a little
+}
+
+// hexHash is how the keys have a hash.
+func hexHash(to, hash []byte) { hex.Encode(to, hash) }
+
+func (c *masterRawClient) prepare() error {
+	maker, err := newMasterKeys(c.load)
 	if err != nil {
 		return err
 	}
-	var key []byte
-	for i := range a.load.len() {
-		hashes := netproto.NewHashes(a.load.chain(i), hashLen)
-		keys := make([]string, a.load.hashes)
-		for block := range keys {
-			key = c.AppendKey(key[:0], 0, 0, hashes.At(block))
-			keys[block] = string(key)
-		}
-		a.keys = append(a.keys, keys)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
+	defer cancel()
+	template, reply, err := recordExists(ctx, c.addr, maker.ofChain(c.load, 0))
+	if err != nil {
+		return fmt.Errorf("recording a request: %w", err)
 	}
+	first, stride, err := findHashes(template, c.load)
+	if err != nil {
+		return err
+	}
+	c.requests = c.load.prepared("BatchExistKey", template, first, stride, hexHash)
+	c.absent, c.reply = reply, make([]byte, len(reply)+64)
 	return nil
 }
 
-func (a *masterAsker) ask(ctx context.Context, chain int) (uint32, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	start := time.Now()
-	there, err := a.client.Exists(ctx, a.keys[chain])
-	if err == nil && len(there) != a.load.hashes {
-		err = fmt.Errorf("%w: %d answers to %d keys", ErrAnswer, len(there), a.load.hashes)
+// findHashes returns where the hashes of the first chain are in a request, in hex.
+func findHashes(request []byte, w *workload) (first, stride int, err error) {
+	at := func(block int) int { return bytes.Index(request, []byte(hex.EncodeToString(w.hash(0, block)))) }
+	last := w.hashes - 1
+	first = at(0)
+	if last > 0 {
+		stride = (at(last) - first) / last
 	}
-	if err != nil {
-		return 0, 0, lost(err)
+	if first < 0 || at(last) != first+last*stride || at(last/2) != first+last/2*stride {
+		return 0, 0, fmt.Errorf("%w: the recorded request to the master has no hashes at equal distances", ErrAnswer)
 	}
-	block := 0
-	for block < len(there) && there[block] == 1 {
-		block++
-	}
-	return uint32(block) * (a.load.tokens / uint32(a.load.hashes)), time.Since(start), nil
+	return first, stride, nil
 }
 
-func (a *masterAsker) close() {}
+func (c *masterRawClient) askOne(_ context.Context, r request) (answer, error) {
+	request := c.requests.put(r, c.load.hashes)
+	start := time.Now()
+	err := lost(c.Write(request))
+	var reply []byte
+	if err == nil {
+		reply, err = c.readReply(c.reply, len(c.absent), c.absent[:1])
+	}
+	if err == nil && !bytes.Equal(reply, c.absent) {
+		err = fmt.Errorf("%w: another than if all keys are absent", ErrAnswer)
+	}
+	took := time.Since(start)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{0, took}, nil
+}
+
+// recordExists asks the master at addr for keys and returns the bytes of the request
+// and of the reply.
+func recordExists(ctx context.Context, addr string, keys []string) (request, reply []byte, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &recorder{addr: addr, listener: listener}
+	p.running.Go(p.accept)
+	defer p.running.Wait()
+	defer p.stop()
+	client, err := dialMaster(listener.Addr().String())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = client.Close() }() // nothing is lost with it
+	if _, err := process.AwaitMaster(ctx, client, time.Hour); err != nil {
+		return nil, nil, err
+	}
+	p.reset()
+	there, err := client.Exists(ctx, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	if slices.Max(there) != 0 {
+		return nil, nil, fmt.Errorf("%w: a key is there that nobody stored", ErrAnswer)
+	}
+	request, reply = p.recorded([]byte(keys[0]))
+	if request == nil {
+		return nil, nil, fmt.Errorf("%w: no request with the keys was sent", ErrAnswer)
+	}
+	return request, reply, nil
+}
+
+// recorder forwards connections to a server and keeps their bytes.
+type recorder struct {
+	addr     string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	stopped bool
+	conns   []net.Conn
+	pairs   []*recording
+}
+
+// recording is what went over a connection.
+type recording struct{ request, reply []byte }
+
+// accept forwards connections until the listener is closed.
+func (p *recorder) accept() {
+	for {
+		from, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", p.addr)
+		if err != nil {
+			from.Close()
+			continue
+		}
+		p.mu.Lock()
+		r := &recording{}
+		p.pairs = append(p.pairs, r)
+		p.conns = append(p.conns, from, to)
+		if p.stopped {
+			from.Close()
+			to.Close()
+		}
+		p.mu.Unlock()
+		p.running.Go(func() { p.forward(to, from, &r.request) })
+		p.running.Go(func() { p.forward(from, to, &r.reply) })
+	}
+}
+
+// forward copies one direction, and ends both with it.
+func (p *recorder) forward(to, from net.Conn, keep *[]byte) {
+	defer to.Close()
+	defer from.Close()
+	_, _ = io.Copy(to, io.TeeReader(from, keeper{p, keep})) // either side has closed
+}
+
+// keeper appends what is written to a recording.
+type keeper struct {
+	p  *recorder
+	to *[]byte
+}
+
+func (k keeper) Write(b []byte) (int, error) {
+	k.p.mu.Lock()
+	defer k.p.mu.Unlock()
+	*k.to = append(*k.to, b...)
+	return len(b), nil
+}
+
+// reset forgets what went over the connections so far.
+func (p *recorder) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.pairs {
+		*r = recording{}
+	}
+}
+
+// recorded returns the request that has a text, and its reply.
+func (p *recorder) recorded(text []byte) (request, reply []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.pairs {
+		if bytes.Contains(r.request, text) {
+			return r.request, r.reply
+		}
+	}
+	return nil, nil
+}
+
+func (p *recorder) stop() {
+	p.listener.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	for _, c := range p.conns {
+		c.Close()
+	}
+}

@@ -15,40 +15,37 @@ import (
 	"github.com/hitline/hitline/bench/internal/process"
 )
 
-const (
-	redisSet  = "blocks" // the set of all hashes
-	redisPart = 1000     // keys stored with one command
-)
+// redisPart is how many keys are stored with one command.
+const redisPart = 1000
 
-func (m *meter) startRedis(ctx context.Context) ([]*rival, error) {
-	path, err := find(m.o.RedisServer, "redis-server", "apt-get install redis-server")
+func (s *servers) startRedis(ctx context.Context) ([]*rival, error) {
+	path, err := findProgram(s.o.RedisServer, "redis-server", "apt-get install redis-server")
 	if err != nil {
 		return nil, err
 	}
-	return m.startRedisLike(ctx, path, RedisSMIsMember, RedisExists)
+	return s.startRedisLike(ctx, path, RedisSMIsMember, RedisExists)
 }
 
-func (m *meter) startValkey(ctx context.Context) ([]*rival, error) {
-	path, err := find(m.o.ValkeyServer, "valkey-server", "apt-get install valkey-server")
+func (s *servers) startValkey(ctx context.Context) ([]*rival, error) {
+	path, err := findProgram(s.o.ValkeyServer, "valkey-server", "apt-get install valkey-server")
 	if err != nil {
 		return nil, err
 	}
-	return m.startRedisLike(ctx, path, ValkeySMIs, ValkeyExists)
+	return s.startRedisLike(ctx, path, ValkeySMIs, ValkeyExists)
 }
 
 // redisVersion finds the version in "Redis server v=7.0.15 sha=00000000:0 …".
 var redisVersion = regexp.MustCompile(`^(\S+) server v=(\S+)`)
 
 // startRedisLike starts a server, Redis or Valkey, that keeps nothing on disk.
-func (m *meter) startRedisLike(ctx context.Context, path, setRow, keysRow string) ([]*rival, error) {
-	version, err := m.says(ctx, path, "--version")
+func (s *servers) startRedisLike(ctx context.Context, path, setRow, keysRow string) ([]*rival, error) {
+	version, err := s.versionLine(ctx, path, "--version")
 	if err != nil {
 		return nil, fmt.Errorf("%s --version: %w", path, err)
 	}
 	if found := redisVersion.FindStringSubmatch(version); found != nil {
 		version = found[1] + " " + found[2]
 	}
-	version += ", go-redis " + goredis.Version()
 	addr, err := process.FreeAddr()
 	if err != nil {
 		return nil, err
@@ -56,49 +53,64 @@ func (m *meter) startRedisLike(ctx context.Context, path, setRow, keysRow string
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--daemonize", "no",
 		"--logfile", "", "--dir", os.TempDir())
-	_, err = m.launch(ctx, cmd, func(line []byte) (string, bool) {
+	_, err = s.launch(ctx, cmd, func(line []byte) (string, bool) {
 		return addr, strings.Contains(string(line), "Ready to accept connections")
 	})
 	if err != nil {
 		return nil, err
 	}
-	dial := func(w *workload) redisAsker { return dialRedis(addr, w, m.o.Timeout) }
+	r := redisRivals{addr: addr, version: version, timeout: s.o.Timeout}
+	set := &data{fill: func(ctx context.Context, w *workload) error { return r.fill(ctx, w, storeMembers) }}
+	keys := &data{fill: func(ctx context.Context, w *workload) error { return r.fill(ctx, w, storeKeys) }}
+	return append(
+		r.both(setRow, "one set; SMISMEMBER of all hashes", set, prepareMembers, newSetClient),
+		r.both(keysRow, "a key a hash; EXISTS of each, in one pipeline", keys, prepareExists, newKeysClient)...,
+	), nil
+}
+
+// redisRivals makes the rivals of one server.
+type redisRivals struct {
+	addr    string
+	version string
+	timeout time.Duration
+}
+
+// both returns a rival for each way.
+func (r redisRivals) both(name, note string, stored *data, prepared func(*respClient), usual func(redisClient) single) []*rival {
+	connectPrepared := func(ctx context.Context, w *workload) (client, error) {
+		conn, err := dialRaw(ctx, r.addr, r.timeout)
+		if err != nil {
+			return nil, err
+		}
+		return oneByOne{&respClient{rawConn: conn, load: w, make: prepared}}, nil
+	}
+	connectUsual := func(_ context.Context, w *workload) (client, error) {
+		return oneByOne{usual(redisClient{load: w, client: r.dial()})}, nil
+	}
 	return []*rival{
-		{name: setRow, version: version, note: "one set; SMISMEMBER of all hashes", open: func(ctx context.Context, w *workload) (asker, error) {
-			a := &setAsker{redisAsker: dial(w)}
-			return a, a.filled(ctx, a.fill)
-		}},
-		{name: keysRow, version: version, note: "a key a hash; EXISTS of each, in one pipeline", open: func(ctx context.Context, w *workload) (asker, error) {
-			a := &keysAsker{redisAsker: dial(w)}
-			return a, a.filled(ctx, a.fill)
-		}},
-	}, nil
+		{name: name, way: Prepared, client: rawSocket, version: r.version, note: note, data: stored, connect: connectPrepared},
+		{name: name, way: Usual, client: "go-redis " + goredis.Version(), version: r.version, note: note, data: stored, connect: connectUsual},
+	}
 }
 
-// redisAsker is a client of Redis or Valkey, with one connection.
-type redisAsker struct {
-	client *goredis.Client
-	load   *workload
+// dial returns a client of go-redis with one connection.
+func (r redisRivals) dial() *goredis.Client {
+	return goredis.NewClient(&goredis.Options{
+		Addr: r.addr, Protocol: 2, DisableIdentity: true, PoolSize: 1, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: r.timeout, ReadTimeout: r.timeout, WriteTimeout: r.timeout,
+	})
 }
 
-func dialRedis(addr string, w *workload, timeout time.Duration) redisAsker {
-	return redisAsker{load: w, client: goredis.NewClient(&goredis.Options{
-		Addr: addr, Protocol: 2, DisableIdentity: true, PoolSize: 1, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout,
-	})}
-}
-
-func (a *redisAsker) close() { _ = a.client.Close() } // nothing is lost with it
-
-// filled stores all hashes, so many at a time, and closes the client if that fails.
-func (a *redisAsker) filled(ctx context.Context, store func(ctx context.Context, hashes []string) error) error {
-	for i := range a.load.len() {
-		hashes := a.load.strings(i)
+// fill stores all hashes, so many with a command.
+func (r redisRivals) fill(ctx context.Context, w *workload, store func(ctx context.Context, c *goredis.Client, hashes []string) error) error {
+	c := r.dial()
+	defer func() { _ = c.Close() }() // nothing is lost with it
+	for i := range w.len() {
+		hashes := w.strings(i)
 		for len(hashes) > 0 {
 			n := min(redisPart, len(hashes))
-			if err := store(ctx, hashes[:n]); err != nil {
-				a.close()
-				return fmt.Errorf("%w: storing: %w", ErrLost, err)
+			if err := store(ctx, c, hashes[:n]); err != nil {
+				return lost(err)
 			}
 			hashes = hashes[n:]
 		}
@@ -106,84 +118,145 @@ func (a *redisAsker) filled(ctx context.Context, store func(ctx context.Context,
 	return nil
 }
 
-// hit returns the tokens of the leading blocks that are there.
-func (a *redisAsker) hit(there func(block int) bool) uint32 {
-	block := 0
-	for block < a.load.hashes && there(block) {
-		block++
-	}
-	return uint32(block) * (a.load.tokens / uint32(a.load.hashes))
-}
-
-// setAsker asks for members of one set.
-type setAsker struct {
-	redisAsker
-	members [][]any // of each chain
-}
-
-func (a *setAsker) fill(ctx context.Context, hashes []string) error {
+func storeMembers(ctx context.Context, c *goredis.Client, hashes []string) error {
 	members := make([]any, len(hashes))
 	for i, h := range hashes {
 		members[i] = h
 	}
-	return a.client.SAdd(ctx, redisSet, members...).Err()
+	return c.SAdd(ctx, redisSet, members...).Err()
 }
 
-func (a *setAsker) prepare() error {
-	for i := range a.load.len() {
-		members := make([]any, a.load.hashes)
-		for block := range members {
-			members[block] = a.load.hash(i, block)
-		}
-		a.members = append(a.members, members)
-	}
-	return nil
-}
-
-func (a *setAsker) ask(ctx context.Context, chain int) (uint32, time.Duration, error) {
-	start := time.Now()
-	there, err := a.client.SMIsMember(ctx, redisSet, a.members[chain]...).Result()
-	if err == nil && len(there) != a.load.hashes {
-		err = fmt.Errorf("%w: %d members of %d", ErrAnswer, len(there), a.load.hashes)
-	}
-	if err != nil {
-		return 0, 0, lost(err)
-	}
-	hit := a.hit(func(block int) bool { return there[block] })
-	return hit, time.Since(start), nil
-}
-
-// keysAsker asks for keys.
-type keysAsker struct {
-	redisAsker
-	keys [][]string // of each chain
-}
-
-func (a *keysAsker) fill(ctx context.Context, hashes []string) error {
+func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
 	pairs := make([]any, 0, 2*len(hashes))
 	for _, h := range hashes {
 		pairs = append(pairs, h, "1")
 	}
-	return a.client.MSet(ctx, pairs...).Err()
+	return c.MSet(ctx, pairs...).Err()
 }
 
-func (a *keysAsker) prepare() error {
-	for i := range a.load.len() {
-		a.keys = append(a.keys, a.load.strings(i))
-	}
+// respClient sends prepared bytes of RESP, and finds the hit in the integers of the
+// reply.
+type respClient struct {
+	*rawConn
+	load     *workload
+	make     func(*respClient) // fills in what follows
+	requests *requestSet
+	head     []byte // of a reply, before the integers
+	prefix   []byte // with which a reply begins
+	reply    []byte // room for one and a little
+}
+
+// prepareMembers has one SMISMEMBER a request.
+func prepareMembers(c *respClient) {
+	template, first, stride := memberTemplate(c.load.hashes)
+	c.requests = c.load.prepared("SMISMEMBER", template, first, stride, plainHash)
+	c.head = memberHead(c.load.hashes)
+	c.prefix = c.head
+}
+
+// prepareExists has an EXISTS for each hash.
+func prepareExists(c *respClient) {
+	template, first, stride := existsTemplate(c.load.hashes)
+	c.requests = c.load.prepared("EXISTS", template, first, stride, plainHash)
+	c.prefix = []byte(":")
+}
+
+func (c *respClient) prepare() error {
+	c.make(c)
+	c.reply = make([]byte, len(c.head)+integerLen*c.load.hashes+64)
 	return nil
 }
 
-func (a *keysAsker) ask(ctx context.Context, chain int) (uint32, time.Duration, error) {
+func (c *respClient) askOne(_ context.Context, r request) (answer, error) {
+	bytes := c.requests.put(r, c.load.hashes)
 	start := time.Now()
-	pipeline := a.client.Pipeline()
-	answers := make([]*goredis.IntCmd, a.load.hashes)
-	for block, key := range a.keys[chain] {
+	err := lost(c.Write(bytes))
+	var reply []byte
+	if err == nil {
+		reply, err = c.readReply(c.reply, len(c.head)+integerLen*c.load.hashes, c.prefix)
+	}
+	blocks := 0
+	if err == nil {
+		blocks, err = leadingOnes(reply[len(c.head):])
+	}
+	took := time.Since(start)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{c.load.hitOf(blocks), took}, nil
+}
+
+// redisClient asks by go-redis.
+type redisClient struct {
+	client *goredis.Client
+	load   *workload
+}
+
+func (c *redisClient) close() { _ = c.client.Close() } // nothing is lost with it
+
+// hit returns the tokens of the leading blocks that are there.
+func (c *redisClient) hit(there func(block int) bool) uint32 {
+	block := 0
+	for block < c.load.hashes && there(block) {
+		block++
+	}
+	return c.load.hitOf(block)
+}
+
+// setClient asks for members of one set.
+type setClient struct {
+	redisClient
+	members [][]any // of each chain
+}
+
+func newSetClient(c redisClient) single { return &setClient{redisClient: c} }
+
+func (c *setClient) prepare() error {
+	c.members = c.load.asMembers()
+	return nil
+}
+
+func (c *setClient) askOne(ctx context.Context, r request) (answer, error) {
+	c.load.put(r) // the members are slices of the chains
+	start := time.Now()
+	there, err := c.client.SMIsMember(ctx, redisSet, c.members[r.chain]...).Result()
+	if err == nil && len(there) != c.load.hashes {
+		err = fmt.Errorf("%w: %d members of %d", ErrAnswer, len(there), c.load.hashes)
+	}
+	if err != nil {
+		return answer{}, lost(err)
+	}
+	hit := c.hit(func(block int) bool { return there[block] })
+	return answer{hit, time.Since(start)}, nil
+}
+
+// keysClient asks for keys.
+type keysClient struct {
+	redisClient
+	keys [][]string // of each chain
+}
+
+func newKeysClient(c redisClient) single { return &keysClient{redisClient: c} }
+
+func (c *keysClient) prepare() error {
+	c.keys = c.load.asKeys()
+	return nil
+}
+
+func (c *keysClient) askOne(ctx context.Context, r request) (answer, error) {
+	keys := c.keys[r.chain]
+	if r.block < len(keys) {
+		keys[r.block] = string(r.absent[:])
+	}
+	start := time.Now()
+	pipeline := c.client.Pipeline()
+	answers := make([]*goredis.IntCmd, len(keys))
+	for block, key := range keys {
 		answers[block] = pipeline.Exists(ctx, key)
 	}
 	if _, err := pipeline.Exec(ctx); err != nil {
-		return 0, 0, lost(err)
+		return answer{}, lost(err)
 	}
-	hit := a.hit(func(block int) bool { return answers[block].Val() == 1 })
-	return hit, time.Since(start), nil
+	hit := c.hit(func(block int) bool { return answers[block].Val() == 1 })
+	return answer{hit, time.Since(start)}, nil
 }

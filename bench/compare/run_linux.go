@@ -3,10 +3,12 @@ package compare
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
 
+	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/internal/process"
 )
 
@@ -25,108 +27,103 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("compare: %w", err)
 	}
-	cores, err := process.ChooseCores(allowed, o.ClientCore, o.ServerCore)
+	placement, err := process.OneCore(o.ClientCore, o.ServerCores, allowed, process.SystemCPUs())
 	if err != nil {
 		return Report{}, err
 	}
-	m := &meter{o: o, cores: cores, report: emptyReport(o, cores)}
-	defer m.stop()
-	if len(cores) > 0 {
-		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
-	} else {
-		o.OnNote("only one core to run on: nothing is pinned, and the ratios mean little")
+	if o.Seed == 0 {
+		o.Seed = bench.RandomSeed()
 	}
-	err = m.measure(ctx)
+	r := &runner{o: o, report: emptyReport(o, placement)}
+	if placement.Shared {
+		o.OnNote("only one core to run on: nothing is pinned, and the ratios mean little")
+	} else {
+		defer func() { _ = process.Pin(allowed...) }() // it was allowed before
+	}
+	err = r.measure(ctx)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	m.report.Partial = err != nil
-	return m.report, err
+	r.report.Partial = err != nil
+	return r.report, err
 }
 
 // emptyReport returns the report before the first row.
-func emptyReport(o Options, cores []int) Report {
+func emptyReport(o Options, placement process.Placement) Report {
 	r := Report{
-		Hashes: o.Hashes, HashTokens: o.HashTokens, HitShare: o.HitShare, MissAt: o.MissAt, Rounds: o.Rounds,
-		Cores: append([]int{}, cores...), Rows: []Row{}, Skipped: []Skipped{},
+		Setup: bench.NewSetup(o.Seed), Hashes: o.Hashes, HashTokens: o.HashTokens, RotateBytes: o.Rotate, HitShare: o.HitShare, MissAt: o.MissAt,
+		Rounds: o.Rounds, Placement: placement, Rows: []Row{}, Skipped: []Skipped{},
 	}
 	for _, hashes := range o.Hashes {
-		r.Entries += max(MinChains, (o.Entries+hashes-1)/hashes) * hashes
+		r.Chains = append(r.Chains, o.numChains(hashes))
+		r.Entries += o.numChains(hashes) * hashes
 	}
 	return r
 }
 
-// meter is one call of Run.
-type meter struct {
+// runner is one call of Run.
+type runner struct {
 	o      Options
-	cores  []int // of the client and of the servers; nil: not pinned
 	report Report
-
-	rivals  []*rival // without the floor
-	servers []*process.Process
-	closers []func()
-}
-
-// stop closes and stops what was started.
-func (m *meter) stop() {
-	for _, close := range m.closers {
-		close()
-	}
-	for _, p := range m.servers {
-		p.Stop()
-	}
 }
 
 // measure makes the rows.
-func (m *meter) measure(ctx context.Context) error {
-	if err := m.startAll(ctx); err != nil {
-		return err
-	}
-	// The goroutine that is told of signals needs a place to run while this one is
-	// blocked in a system call that the scheduler does not know of.
+func (r *runner) measure(ctx context.Context) error {
+	// The goroutine that is told of signals needs a thread while this one is blocked in
+	// a system call that the scheduler does not know of.
 	if runtime.GOMAXPROCS(0) < 2 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	}
-	if m.cores != nil {
-		if err := process.Pin(m.cores[0]); err != nil {
+	if !r.report.Placement.Shared {
+		if err := process.Pin(r.report.Placement.Client...); err != nil {
 			return fmt.Errorf("compare: %w", err)
 		}
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for _, hashes := range m.o.Hashes {
-		if err := m.cell(ctx, hashes); err != nil {
+	for _, hashes := range r.o.Hashes {
+		if err := r.measureSize(ctx, hashes); err != nil {
 			return err
 		}
+		runtime.GC() // the chains of the last number of hashes
 	}
 	return nil
 }
 
-// cell measures all rivals at one number of hashes.
-func (m *meter) cell(ctx context.Context, hashes int) error {
-	load := newWorkload(hashes, m.o.HashTokens, m.o.Entries)
-	rivals := slices.Clone(m.rivals)
-	if m.o.wants(Floor) {
-		floor, err := m.startFloor(ctx, load)
-		if err != nil {
-			return err
-		}
-		rivals = append([]*rival{floor}, rivals...)
+// measureSize measures all rivals at one number of hashes.
+func (r *runner) measureSize(ctx context.Context, hashes int) error {
+	meminfo, _ := os.ReadFile("/proc/meminfo") // not there: unknown
+	s := &servers{
+		o: r.o, load: newWorkload(r.o, hashes), available: availableMemory(meminfo) / 100 * memoryShare,
+		serverCores: r.report.Placement.ServerCores(),
 	}
-	c := &cell{o: m.o, hashes: hashes}
-	defer c.close()
-	if err := c.open(ctx, load, rivals); err != nil {
-		return err
+	if !r.report.Placement.Shared {
+		s.clientCores = r.report.Placement.Client
 	}
-	err := c.run(ctx)
-	for _, l := range c.lanes {
-		m.report.Wrong += l.wrong
-		if l.firstFlaw != "" {
-			m.o.OnNote("wrong: " + l.firstFlaw)
+	defer s.stop()
+	err := s.startAll(ctx)
+	for _, skipped := range s.skipped {
+		if !slices.Contains(r.report.Skipped, skipped) { // at another number of hashes
+			r.report.Skipped = append(r.report.Skipped, skipped)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	m.report.Rows = append(m.report.Rows, c.rows()...)
+	m := &measurement{o: r.o, load: s.load}
+	defer m.close()
+	if err := m.open(ctx, s.rivals); err != nil {
+		return err
+	}
+	err = m.run(ctx)
+	for _, sampler := range m.samplers {
+		r.report.Wrong += sampler.wrong
+		if sampler.firstWrong != "" {
+			r.o.OnNote("wrong: " + sampler.firstWrong)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.report.Rows = append(r.report.Rows, m.rows()...)
 	return nil
 }

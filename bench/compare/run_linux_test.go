@@ -51,7 +51,18 @@ func serveAs(fault string, args []string) error {
 	case "map-server":
 		tokens, _ := strconv.Atoi(args[1])
 		return ServeMap(os.Stderr, tokens)
-	case "version", "-c": // of hitline and of Python
+	case "-c": // of Python: its versions, or the client
+		if len(args) > 2 {
+			return servePyzmq(args[2:])
+		}
+		fmt.Fprintln(os.Stdout, "fake 1.2, pyzmq 9.8, more")
+		os.Exit(0)
+	case "--version": // of Redis
+		fmt.Fprintln(os.Stdout, "Redis server v=1.2 x")
+		os.Exit(0)
+	case "--bind":
+		return serveRedis(args)
+	case "version":
 		fmt.Fprintln(os.Stdout, "fake 1.2\nmore")
 		os.Exit(0)
 	case "serve":
@@ -111,7 +122,8 @@ func serveFault(fault string) error {
 	}
 }
 
-// serveFaultTo serves what one chain of 20 hashes needs, until the first lookup.
+// serveFaultTo serves a connection that stores chains of 20 hashes, and another one until
+// its first lookup.
 func serveFaultTo(conn net.Conn, fault string) error {
 	in := bufio.NewReader(conn)
 	greeting, ready := string(zmtpGreeting), string(zmtpReady)
@@ -133,7 +145,14 @@ func serveFaultTo(conn net.Conn, fault string) error {
 	}
 	blob := 20 * hashLen
 	before, done := zmtp.store(blob)
-	for range 20 { // 400 entries
+	for { // what is stored comes on a connection of its own
+		head, err := in.Peek(len(before))
+		if err != nil {
+			return err
+		}
+		if string(head) != string(before) {
+			break
+		}
 		if _, err := in.Discard(len(before) + blob); err != nil {
 			return err
 		}
@@ -164,6 +183,8 @@ func faked(t *testing.T, fault string) Options {
 	o := small()
 	o.Hitline = os.Args[0]
 	o.Python = os.Args[0]
+	o.RedisServer = os.Args[0]
+	o.ValkeyServer = "" // looked for
 	o.FloorServer = []string{os.Args[0], "floor-server"}
 	o.MapServer = []string{os.Args[0], "map-server"}
 	return o
@@ -182,24 +203,30 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 	t.Helper()
 	assert.Zero(t, r.Wrong)
 	assert.False(t, r.Partial)
-	assert.Equal(t, 1200+400, r.Entries)
+	assert.Equal(t, 20*300+400, r.Entries)
 	var got, want []string
 	for _, hashes := range o.Hashes {
-		for _, rival := range rivals {
-			want = append(want, fmt.Sprintf("%s %d", rival, hashes))
+		for _, way := range Ways() {
+			for _, rival := range rivals {
+				if _, why := UsualClient(rival); way == Prepared || why == "" {
+					want = append(want, fmt.Sprintf("%s %s %d", rival, way, hashes))
+				}
+			}
 		}
 	}
 	for _, row := range r.Rows {
-		name := fmt.Sprintf("%s %d", row.Rival, row.Hashes)
+		name := fmt.Sprintf("%s %s %d", row.Rival, row.Way, row.Hashes)
 		got = append(got, name)
 		assert.Zero(t, row.Wrong, name)
 		assert.NotEmpty(t, row.Version, name)
+		assert.NotEmpty(t, row.Client, name)
+		assert.LessOrEqual(t, row.P50us, row.P99us, name)
+		assert.LessOrEqual(t, row.P99us, row.MaxUs, name)
 		assert.GreaterOrEqual(t, row.Requests, o.Rounds, name)
 		for _, figure := range []float64{row.P50usMin, row.Ratio, row.RatioMin, row.UsPerHash} {
 			assert.Positive(t, figure, name)
 		}
-		assert.LessOrEqual(t, row.P50usMin, row.P50us, name)
-		assert.LessOrEqual(t, row.P50us, row.P50usMax, name)
+		assert.LessOrEqual(t, row.P50usMin, row.P50usMax, name)
 		assert.LessOrEqual(t, row.RatioMin, row.RatioMax, name)
 		if row.Rival == Hitline {
 			assert.Equal(t, []float64{1, 1, 1}, []float64{row.Ratio, row.RatioMin, row.RatioMax})
@@ -208,6 +235,9 @@ func judge(t *testing.T, o Options, r Report, rivals []string) {
 	assert.Equal(t, want, got)
 }
 
+// fakedRivals are those whose servers and clients this binary can be.
+var fakedRivals = []string{Floor, Hitline, HitlineZMTP, GoNetMap, PythonBare, Python, RedisSMIsMember, RedisExists}
+
 // What needs nothing but this binary.
 func TestRun(t *testing.T) {
 	allowed, err := process.Cores()
@@ -215,14 +245,16 @@ func TestRun(t *testing.T) {
 	for _, missAt := range []string{MissRandom, MissFirst, MissTail} {
 		o := faked(t, "none")
 		o.MissAt = missAt
-		o.Only = []string{Floor, HitlineZMTP, GoNetMap, PythonBare, Python}
+		o.Only = fakedRivals
 		r, err := Run(t.Context(), o)
 		require.NoError(t, err)
-		judge(t, o, r, []string{Floor, Hitline, HitlineZMTP, GoNetMap, PythonBare, Python})
+		judge(t, o, r, fakedRivals)
 		noChildren(t)
 		if len(allowed) > 1 {
-			assert.Equal(t, allowed[:2], r.Cores)
+			assert.Equal(t, allowed[:1], r.Placement.Client)
+			assert.NotContains(t, r.Placement.Server, allowed[0])
 		}
+		assert.EqualValues(t, 1, r.Setup.Seed)
 		for _, row := range r.Rows {
 			if row.Rival == Hitline {
 				assert.Equal(t, "fake 1.2", row.Version)
@@ -246,7 +278,7 @@ func TestRivals(t *testing.T) {
 	o.GoMap = filepath.Join(t.TempDir(), "gomap")
 	out, err := exec.Command("go", "-C", filepath.Join("..", "rivals", "gomap"), "build", "-o", o.GoMap, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	o.Python = storetest.PyzmqPython(t)
+	o.Python, o.RedisServer = storetest.PyzmqPython(t), ""
 	rivals := []string{Floor, Hitline, HitlineZMTP, GoNetMap, GoZMQMap, PythonBare, Python}
 	skipped := []string{MooncakeExists}
 	for program, rows := range map[string][]string{"redis-server": {RedisSMIsMember, RedisExists}, "valkey-server": {ValkeySMIs, ValkeyExists}} {
@@ -276,7 +308,10 @@ func TestRivals(t *testing.T) {
 		case GoZMQMap:
 			assert.Regexp(t, `^go1\.\S+, go-zeromq v0\.\S+$`, row.Version)
 		case RedisExists:
-			assert.Regexp(t, `^(Redis|Valkey) \d\S+, go-redis \d\S+$`, row.Version)
+			assert.Regexp(t, `^(Redis|Valkey) \d\S+$`, row.Version)
+			if row.Way == Usual {
+				assert.Regexp(t, `^go-redis \d`, row.Client)
+			}
 		}
 	}
 }
@@ -314,21 +349,21 @@ func TestRunFaults(t *testing.T) {
 		is   error
 		text string
 	}{
-		"refuses":           {ErrAnswer, "python-zmq, 20 hashes: compare: bad answer: it begins with 010000"},
-		"refuses to store":  {ErrAnswer, "python-zmq, 20 hashes: storing: compare: bad answer: chain 0: 0100000100"},
+		"refuses":           {ErrAnswer, "python-zmq (prepared), 20 hashes: compare: bad answer: it begins with 010000"},
+		"refuses to store":  {ErrAnswer, "python-zmq (prepared), 20 hashes: storing: compare: bad answer: chain 0: 0100000100"},
 		"chatters":          {ErrAnswer, "0100000400000000" + "6d6f7265, of which 8 bytes are one"},
 		"old":               {ErrAnswer, "it is not one of ZMTP 3: ff"},
 		"not ready":         {ErrAnswer, "in place of READY"},
 		"no command":        {ErrAnswer, "a frame 0006 in place of READY"},
 		"closes":            {ErrLost, "closed by the server"},
 		"silent":            {ErrLost, "greeting: compare: no connection: no answer in time"},
-		"silent at lookups": {ErrLost, "python-zmq, 20 hashes: compare: no connection: no answer in time"},
+		"silent at lookups": {ErrLost, "python-zmq (prepared), 20 hashes: compare: no connection: no answer in time"},
 		"ends":              {ErrLost, "ended (exit status 1): no luck"},
 		"hangs":             {ErrLost, "is not ready"},
 	} {
 		t.Run(fault, func(t *testing.T) {
 			o := faked(t, fault)
-			o.Hashes, o.Only = []int{20}, []string{Python}
+			o.Hashes, o.Only, o.Ways = []int{20}, []string{Python}, []string{Prepared}
 			silent := fault[0] == 's'
 			switch {
 			case fault == "hangs":
@@ -369,26 +404,27 @@ func TestRunWrong(t *testing.T) {
 	}
 	assert.Positive(t, wrong)
 	assert.Equal(t, wrong, r.Wrong)
-	assert.Contains(t, notes, "wrong: python-zmq, 20 hashes, request 14: expected 320 hit tokens, got 160")
+	assert.Contains(t, notes, "wrong: python-zmq (prepared), 20 hashes, request 14: expected 320 hit tokens, got 160")
 }
 
 // What is not here is left out with words, unless it was asked for.
 func TestRunMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	o := faked(t, "none")
-	o.Hashes, o.Python = []int{20}, ""
+	o.Hashes, o.Python, o.RedisServer = []int{20}, "", ""
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.Len(t, r.Rows, 4)
+	assert.Len(t, r.Rows, 4+2)
 	assert.Equal(t, []Skipped{
-		{GoZMQMap, "hitbench-gomap is not on PATH; make rivals builds it"},
-		{PythonBare, "python3 is not on PATH; apt-get install python3-zmq"},
-		{Python, "python3 is not on PATH; apt-get install python3-zmq"},
-		{RedisSMIsMember, "redis-server is not on PATH; apt-get install redis-server"},
-		{RedisExists, "redis-server is not on PATH; apt-get install redis-server"},
-		{ValkeySMIs, "valkey-server is not on PATH; apt-get install valkey-server"},
-		{ValkeyExists, "valkey-server is not on PATH; apt-get install valkey-server"},
-		{MooncakeExists, "name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master"},
+		{HitlineZMTP, Usual, "python3 is not on PATH; apt-get install python3-zmq"},
+		{GoZMQMap, "", "hitbench-gomap is not on PATH; make rivals builds it"},
+		{PythonBare, "", "python3 is not on PATH; apt-get install python3-zmq"},
+		{Python, "", "python3 is not on PATH; apt-get install python3-zmq"},
+		{RedisSMIsMember, "", "redis-server is not on PATH; apt-get install redis-server"},
+		{RedisExists, "", "redis-server is not on PATH; apt-get install redis-server"},
+		{ValkeySMIs, "", "valkey-server is not on PATH; apt-get install valkey-server"},
+		{ValkeyExists, "", "valkey-server is not on PATH; apt-get install valkey-server"},
+		{MooncakeExists, "", "name the program with --mooncake-master; it is in the wheel mooncake-transfer-engine-non-cuda, as mooncake/mooncake_master"},
 	}, r.Skipped)
 
 	o.Only = []string{RedisExists}
@@ -406,7 +442,7 @@ func TestRunMissing(t *testing.T) {
 	o.RedisServer = ""
 	r, err = Run(t.Context(), o)
 	require.NoError(t, err)
-	assert.Contains(t, r.Skipped, Skipped{Python, broken + " cannot import zmq (exit status 1: No module named zmq); python3 -m pip install pyzmq, or name a Python that has it with --python"})
+	assert.Contains(t, r.Skipped, Skipped{Python, "", broken + " cannot import zmq (exit status 1: No module named zmq); python3 -m pip install pyzmq, or name a Python that has it with --python"})
 }
 
 func TestRunBadHitline(t *testing.T) {
@@ -429,6 +465,9 @@ func TestRunCancelled(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			o := faked(t, fault)
 			o.Only, o.Timeout = []string{Python}, time.Hour
+			if fault != "none" {
+				o.Ways = []string{Prepared}
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o.OnStep = func(at string, _, _ int) {
@@ -437,7 +476,7 @@ func TestRunCancelled(t *testing.T) {
 				}
 			}
 			if fault == "none" {
-				o.Cell, o.Rounds = time.Minute, 1000
+				o.TimePerRival, o.Rounds = time.Minute, 1000
 				o.Hashes = []int{300}
 			}
 			r, err := Run(ctx, o)
@@ -450,12 +489,12 @@ func TestRunCancelled(t *testing.T) {
 
 // A program that does not say its version may be a script that has started another:
 // nothing waits for that one.
-func TestSaysOfScript(t *testing.T) {
-	m := &meter{o: Options{Timeout: 500 * time.Millisecond}}
+func TestVersionLineOfScript(t *testing.T) {
+	m := &servers{o: Options{Timeout: 500 * time.Millisecond}}
 	pids := filepath.Join(t.TempDir(), "pid")
 	said := make(chan error, 1)
 	go func() {
-		_, err := m.says(t.Context(), "sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait")
+		_, err := m.versionLine(t.Context(), "sh", "-c", "sleep 1000 & echo $! >"+pids+"; wait")
 		said <- err
 	}()
 	t.Cleanup(func() {

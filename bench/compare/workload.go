@@ -1,39 +1,71 @@
 package compare
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
+
+	"github.com/hitline/hitline/bench/internal/rotation"
 )
 
-// workload holds chains of one number of hashes and their right answers. Read-only
-// once it is cut.
+// workload holds the chains of one number of hashes and their right answers. The same
+// seed makes the same ones. Not safe for concurrent use: a request changes the hash at
+// which its chain misses, wherever that is held.
 type workload struct {
-	hashes int // a chain
-	tokens uint32
-	blob   []byte   // of all chains
-	want   []uint32 // the hit of each chain, in tokens
-	order  []int    // in which they are asked for
+	seed       uint64
+	hashes     int // a chain
+	hashTokens int
+	tokens     uint32 // a chain
+	blob       []byte // of all chains
+	missing    []int  // block at which each chain misses; hashes if it hits whole
+	order      []int  // in which the chains are asked for
+
+	// Forms that several clients ask with, made once.
+	members  [][]any
+	keys     [][]string
+	requests map[string]*requestSet
 }
 
-// newWorkload makes chains of random hashes, at least so many entries, which all
-// are whole until cut. The number of hashes makes them others than those of
-// another workload.
-func newWorkload(hashes, hashTokens, entries int) *workload {
-	chains := max(MinChains, (entries+hashes-1)/hashes)
-	w := &workload{hashes: hashes, tokens: uint32(hashes * hashTokens), blob: make([]byte, chains*hashes*hashLen)}
-	_, _ = rand.NewChaCha8([32]byte{byte(hashes), byte(hashes >> 8), byte(hashes >> 16), 1}).Read(w.blob) // never fails
-	w.want = make([]uint32, chains)
-	for i := range w.want {
-		w.want[i] = w.tokens
+// Streams of random numbers, one for each use of the seed.
+const (
+	streamChains = iota + 1
+	streamCuts
+	streamOrder
+	streamTurns
+	streamAbsent
+)
+
+// numChains returns how many chains of so many hashes the requests rotate over.
+func (o Options) numChains(hashes int) int { return rotation.Chains(hashes, o.Entries, o.Rotate) }
+
+// newWorkload makes chains of random hashes for one number of hashes. The chains hit
+// whole until cut.
+func newWorkload(o Options, hashes int) *workload {
+	n := o.numChains(hashes)
+	w := &workload{
+		seed: o.Seed, hashes: hashes, hashTokens: o.HashTokens, tokens: uint32(hashes * o.HashTokens),
+		blob: make([]byte, n*hashes*hashLen), missing: make([]int, n), requests: map[string]*requestSet{},
 	}
-	w.order = rand.New(rand.NewPCG(3, 3)).Perm(chains)
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], o.Seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(hashes))
+	key[16] = streamChains
+	_, _ = rand.NewChaCha8(key).Read(w.blob) // never fails
+	for i := range w.missing {
+		w.missing[i] = hashes
+	}
+	w.order = w.random(streamOrder).Perm(n)
 	return w
 }
 
-// cut changes a hash of all but a share of the chains, which have been stored by
-// then, and their answers with it.
-func (w *workload) cut(share float64, at string, hashTokens int) {
-	random := rand.New(rand.NewPCG(2, 2))
+// random returns a source for one use.
+func (w *workload) random(stream uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(w.seed, stream<<32|uint64(w.hashes)))
+}
+
+// cut makes all but a share of the chains miss at a block, once they have been stored.
+func (w *workload) cut(share float64, at string) {
+	random := w.random(streamCuts)
 	cuts := int(math.Ceil((1-share)*float64(w.len()) - 1e-9)) // 0.1 of 10 is 1
 	for _, i := range random.Perm(w.len())[:cuts] {
 		block := 0
@@ -45,12 +77,47 @@ func (w *workload) cut(share float64, at string, hashTokens int) {
 		case MissRandom:
 			block = random.IntN(w.hashes)
 		}
-		w.hash(i, block)[random.IntN(hashLen)] ^= 0xFF
-		w.want[i] = uint32(block * hashTokens)
+		w.missing[i] = block
 	}
 }
 
-func (w *workload) len() int { return len(w.want) }
+// request is one lookup: a chain, with a hash that nobody has stored in place of the
+// one at the block where the chain misses.
+type request struct {
+	chain  int
+	block  int // where absent goes; the number of hashes if the chain hits whole
+	absent [hashLen]byte
+}
+
+// request returns the n-th request of the rotation. No two have the same absent hash:
+// one that had been asked for before could be in a cache.
+func (w *workload) request(n int) request {
+	chain := w.order[n%w.len()]
+	r := request{chain: chain, block: w.missing[chain]}
+	if r.block == w.hashes {
+		return r
+	}
+	random := rand.NewPCG(w.seed, streamAbsent<<56|uint64(w.hashes)<<32|uint64(n))
+	for i := 0; i < hashLen; i += 8 {
+		binary.LittleEndian.PutUint64(r.absent[i:], random.Uint64())
+	}
+	return r
+}
+
+// put writes the request's absent hash into its chain.
+func (w *workload) put(r request) {
+	if r.block < w.hashes {
+		copy(w.hash(r.chain, r.block), r.absent[:])
+	}
+}
+
+// want returns the right answer to a request, in tokens.
+func (w *workload) want(r request) uint32 { return uint32(r.block * w.hashTokens) }
+
+// hitOf returns the tokens of so many leading blocks.
+func (w *workload) hitOf(blocks int) uint32 { return uint32(blocks * w.hashTokens) }
+
+func (w *workload) len() int { return len(w.missing) }
 
 // chain returns the hashes of a chain, joined.
 func (w *workload) chain(i int) []byte {
@@ -67,4 +134,72 @@ func (w *workload) strings(i int) []string {
 		all[block] = string(w.hash(i, block))
 	}
 	return all
+}
+
+// asMembers returns the hashes of all chains as go-redis takes members of a set. They
+// share the memory of the chains.
+func (w *workload) asMembers() [][]any {
+	for i := len(w.members); i < w.len(); i++ {
+		members := make([]any, w.hashes)
+		for block := range members {
+			members[block] = w.hash(i, block)
+		}
+		w.members = append(w.members, members)
+	}
+	return w.members
+}
+
+// asKeys returns the hashes of all chains as go-redis takes keys: copies, into which a
+// client puts the absent hash itself.
+func (w *workload) asKeys() [][]string {
+	for i := len(w.keys); i < w.len(); i++ {
+		w.keys = append(w.keys, w.strings(i))
+	}
+	return w.keys
+}
+
+// requestSet holds the bytes of one request for each chain. All have the same size,
+// and their hashes are at equal distances.
+type requestSet struct {
+	bytes  []byte
+	size   int // of a request
+	first  int // where the first hash begins in a request
+	stride int // from a hash to the next
+	encode func(to, hash []byte)
+}
+
+// plainHash is how most forms have a hash.
+func plainHash(to, hash []byte) { copy(to, hash) }
+
+// prepared returns the requests in a form. The first call makes them from a template, a
+// request with any hashes, in which a hash is its encoding.
+func (w *workload) prepared(form string, template []byte, first, stride int, encode func(to, hash []byte)) *requestSet {
+	if set := w.requests[form]; set != nil {
+		return set
+	}
+	set := &requestSet{bytes: make([]byte, 0, w.len()*len(template)), size: len(template), first: first, stride: stride, encode: encode}
+	for i := range w.len() {
+		set.bytes = append(set.bytes, template...)
+		for block := range w.hashes {
+			encode(set.hash(i, block), w.hash(i, block))
+		}
+	}
+	w.requests[form] = set
+	return set
+}
+
+// request returns the bytes of a chain's request.
+func (s *requestSet) request(chain int) []byte { return s.bytes[chain*s.size:][:s.size:s.size] }
+
+// hash returns a chain's request from one of its hashes on.
+func (s *requestSet) hash(chain, block int) []byte {
+	return s.request(chain)[s.first+block*s.stride:]
+}
+
+// put writes the request's absent hash into its chain's bytes, and returns these.
+func (s *requestSet) put(r request, hashes int) []byte {
+	if r.block < hashes {
+		s.encode(s.hash(r.chain, r.block), r.absent[:])
+	}
+	return s.request(r.chain)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/bench/internal/rotation"
 )
 
 // Errors of Run. Wrong options wrap bench.ErrOptions.
@@ -70,7 +71,7 @@ const (
 	MaxEntries = 100_000_000
 	// MinChains is the least number of chains that requests rotate over; a multiple
 	// of ten, of which one is cut.
-	MinChains = 20
+	MinChains = rotation.MinChains
 	// maxTimes bounds the round trips of all rounds, whose times are kept: 8 bytes each.
 	maxTimes = 50_000_000
 )

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
+	"github.com/hitline/hitline/bench/internal/rotation"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -94,6 +95,5 @@ func (w *workload) order() []int { return w.random(3).Perm(w.len()) }
 // numChains returns how many chains make at least so many entries, and more than
 // so many bytes of cache when each hash is there twice: a multiple of ten.
 func numChains(hashes, entries int, cache int64) int {
-	n := max(MinChains, (entries+hashes-1)/hashes, int(cache/int64(2*hashLen*hashes))+1)
-	return (n + cutEvery - 1) / cutEvery * cutEvery
+	return rotation.Chains(hashes, entries, cache/2)
 }

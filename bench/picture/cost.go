@@ -20,8 +20,9 @@ type costReport struct {
 }
 
 // cost draws the round trip over the number of hashes, above that of a raw socket.
-// What a comparison has measured side by side goes first; reports of floor add the
-// numbers of hashes that it lacks.
+// What a comparison has measured side by side goes first, of that what was asked in the
+// prepared way, as hitbench floor asks; reports of floor add the numbers of hashes that it
+// lacks.
 func cost(sources []Source, _ Options) (figure, error) {
 	var rows, more []compareRow
 	for _, s := range sources {
@@ -33,8 +34,10 @@ func cost(sources []Source, _ Options) (figure, error) {
 			if err := row.check(s); err != nil {
 				return figure{}, err
 			}
+			if row.prepared() {
+				rows = append(rows, row)
+			}
 		}
-		rows = append(rows, r.Rows...)
 		if len(r.Rows) > 0 {
 			continue
 		}

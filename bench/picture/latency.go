@@ -151,6 +151,7 @@ func (r runReport) percentiles(s Source) ([]point, error) {
 // compareRow is a row of hitbench compare.
 type compareRow struct {
 	Rival  string  `json:"rival"`
+	Way    string  `json:"way"` // in which it was asked; older reports have one row a rival, and none
 	Hashes int     `json:"hashes"`
 	P50    float64 `json:"p50_us"`
 	Min    float64 `json:"p50_us_min"` // of the rounds
@@ -159,6 +160,9 @@ type compareRow struct {
 	Note   string  `json:"note"`
 	Wrong  int     `json:"wrong"`
 }
+
+// prepared tells whether the rival was asked by bytes made before.
+func (r compareRow) prepared() bool { return r.Way == "" || r.Way == "prepared" }
 
 // name returns what the legend calls the rival.
 func (r compareRow) name() string {
@@ -199,7 +203,7 @@ func rivalPercentiles(s Source, rows []compareRow, hashes int) ([]curve, int, er
 	}
 	var curves []curve
 	for _, r := range rows {
-		if r.Hashes != hashes {
+		if r.Hashes != hashes || !r.prepared() {
 			continue
 		}
 		if err := r.check(s); err != nil {

@@ -13,12 +13,15 @@ import (
 
 	"github.com/hitline/hitline/backend/redis"
 	"github.com/hitline/hitline/bench/compare"
+	"github.com/hitline/hitline/bench/load"
 )
 
 // compareFlags are the flags of hitbench compare; written by cobra.
 type compareFlags struct {
 	o       compare.Options
 	seconds float64
+	rotate  int64  // MiB
+	cores   string // of the servers
 	json    bool
 	vllm    vllmFlags
 }
@@ -39,12 +42,25 @@ socket; Redis and Valkey, by SMISMEMBER on a set and by pipelined EXISTS;
 Mooncake's batch existence call; and, as the least there can be, a raw-socket
 server that looks nothing up.
 
-All servers are started here and stopped at the end; the client is pinned to one
-core and they to another. One client asks, one request at a time, and every
-answer is checked. Rounds are interleaved; figures are medians of the rounds,
-with the least and the largest. A ratio above 1 says that the rival takes longer
-than hitline. What is not on this machine is left out, and the report says why;
-with --only it is an error.
+Each rival is asked in two ways, and a ratio is to hitline asked in the same
+way: prepared, by bytes made before on a raw socket, which shows the server;
+and usual, by the client that its users have, whose work counts: lookup/client
+for hitline, pyzmq for what speaks ZeroMQ, go-redis for Redis and Valkey. A
+ratio above 1 says that the rival takes longer. The column zmtp is the ratio to
+hitline over ZeroMQ, asked by the same client.
+
+All servers are started here, new ones for each number of hashes, and stopped.
+The client has one core; the servers have all others but its hyper-threads. Of
+two cores they have one, which is hard on a server with several threads, such
+as pyzmq's; pyzmq as a client has the client's one core for its two threads.
+
+One client asks, one request at a time, and every answer is checked. Requests
+rotate over 20 chains or more, and over more than --rotate MiB, so that none is
+still in a cache; each that misses asks for another absent hash. The same
+--seed sends the same requests to all. Percentiles are of all requests of all
+rounds; a ratio is the median of the rounds' ratios of medians, with the least
+and the largest. What is not on this machine, or would not fit its memory, is
+left out, and the report says why; what is missing is an error with --only.
 
 With --vllm RELEASE the only rival is that release's own lookup client and
 server. Both are asked from Python, as an engine asks, over one Mooncake master
@@ -70,20 +86,23 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request\n(with --vllm 16,256,1875,16384,131072)\n")
-	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival at each number of hashes,\nabout (with --vllm 3)")
+	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of\nhashes, about (with --vllm 3)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Entries, "entries", 131072, "hashes stored for each number of hashes; more if\nthe chains need it")
+	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of\nhashes; --rotate needs 2 million")
+	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes\nexceed together")
+	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one,\nwhich the report has")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
 	flags.StringVar(&f.o.MissAt, "miss-at", compare.MissRandom, "where the others miss: first, middle, tail or\nrandom")
 	flags.StringSliceVar(&f.o.Only, "only", nil, "`rivals` to measure beside hitline; a list")
+	flags.StringSliceVar(&f.o.Ways, "ways", nil, "ways to ask: prepared, usual\n(default both)")
 	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
 	flags.StringVar(&f.o.Python, "python", "", "`path` of a Python with pyzmq, with --vllm also\nwith Mooncake (default python3 on PATH)")
 	flags.StringVar(&f.o.GoMap, "gomap", "", "`path` of hitbench-gomap (default beside this\nprogram, then on PATH)")
 	flags.StringVar(&f.o.RedisServer, "redis-server", "", "`path` of redis-server (default on PATH)")
 	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
 	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default\n(with --vllm that of the Python)")
-	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may\nrun on")
-	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of all servers, likewise")
+	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may\nrun on)")
+	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3\n(default all but the client's and its\nhyper-threads)")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
 	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer (with --vllm 3m)")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
@@ -112,7 +131,14 @@ func (a *app) compareServerCommand(failed *error) *cobra.Command {
 // compare runs the command and prints the report.
 func (a *app) compare(ctx context.Context, f compareFlags) error {
 	o := f.o
-	o.Cell = time.Duration(f.seconds * float64(time.Second))
+	o.TimePerRival = time.Duration(f.seconds * float64(time.Second))
+	o.Rotate = f.rotate << 20
+	if f.cores != "" {
+		var err error
+		if o.ServerCores, err = load.ParseCores(f.cores); err != nil {
+			return err
+		}
+	}
 	if err := o.Validate(); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func runCompare(t *testing.T, args ...string) result {
 	t.Setenv("PATH", t.TempDir())
 	var stdout, stderr bytes.Buffer
 	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
-	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rounds", "2", "--seconds", "0.01", "--hitline", os.Args[0]}
+	small := []string{"compare", "--hashes", "20,50", "--entries", "400", "--rotate", "0", "--rounds", "2", "--seconds", "0.01", "--hitline", os.Args[0]}
 	code := a.run(t.Context(), append(small, args...))
 	return result{code, stdout.String(), stderr.String()}
 }
@@ -48,27 +48,30 @@ func TestCompare(t *testing.T) {
 	got := comparison(t, r)
 	var rivals []string
 	for _, row := range got.Rows {
-		rivals = append(rivals, row.Rival)
+		rivals = append(rivals, row.Rival+" "+row.Way)
 		assert.Zero(t, row.Wrong)
 		assert.Positive(t, row.P50us)
 	}
-	four := []string{"floor", "hitline", "hitline-zmtp", "go-net-map"}
-	assert.Equal(t, append(four, four...), rivals)
+	each := []string{"floor prepared", "hitline prepared", "hitline-zmtp prepared", "go-net-map prepared", "hitline usual", "go-net-map usual"}
+	assert.Equal(t, append(each, each...), rivals)
 	assert.Equal(t, []int{20, 50}, got.Hashes)
 	assert.Equal(t, 2, got.Rounds)
-	assert.Len(t, got.Skipped, 8)
+	assert.Len(t, got.Skipped, 9)
+	assert.EqualValues(t, 1, got.Setup.Seed)
 
-	r = runCompare(t)
+	r = runCompare(t, "--seed", "7", "--ways", "usual")
 	require.Equal(t, exitDone, r.code, r.stderr)
-	assert.Contains(t, r.stdout, "\n50 hashes ")
-	assert.Contains(t, r.stdout, "redis-exists     skipped: redis-server is not on PATH; apt-get install redis-server\n")
+	assert.Contains(t, r.stdout, ", --seed 7\n")
+	assert.Contains(t, r.stdout, "\n50 hashes, each by its users' client")
+	assert.NotContains(t, r.stdout, "hashes, prepared")
+	assert.Contains(t, r.stdout, "redis-exists      skipped: redis-server is not on PATH; apt-get install redis-server\n")
 }
 
 // This binary's hitline takes a hash for 16 tokens, whatever it is told.
 func TestCompareWrong(t *testing.T) {
-	r := runCompare(t, "--json", "--hash-block-tokens", "32", "--only", "hitline-zmtp,go-net-map")
+	r := runCompare(t, "--json", "--hash-block-tokens", "32", "--only", "hitline-zmtp,go-net-map", "--ways", "prepared")
 	assert.Equal(t, exitBad, r.code)
-	assert.Contains(t, r.stderr, "hitbench: note: wrong: hitline-zmtp, 20 hashes, request 7: expected 640 hit tokens, got 320\n")
+	assert.Contains(t, r.stderr, "hitbench: note: wrong: hitline-zmtp (prepared), 20 hashes, request 7: expected 640 hit tokens, got 320\n")
 	assert.Contains(t, r.stderr, "answers are wrong\n")
 	for _, row := range comparison(t, r).Rows {
 		assert.Equal(t, row.Rival == "go-net-map", row.Wrong == 0, row.Rival)
@@ -85,12 +88,14 @@ func TestCompareUsage(t *testing.T) {
 		"bad options: no rival is called \"memcache\"": {"--only", "memcache"},
 		"bad options: exec: \"/no/such\"":              {"--python", "/no/such"},
 		"wrong usage: --hitline: ":                     {"--hitline", "/no/such"},
-		"bad options: 0s for each figure":              {"--seconds", "0"},
+		"bad options: 0s for each rival":               {"--seconds", "0"},
 		"bad options: a miss at \"end\"":               {"--miss-at", "end"},
-		"bad options: core 100000 of ":                 {"--client-core", "100000"},
+		"bad options: core 1000 is not among":          {"--client-core", "1000"},
+		"bad options: cores \"0-\"; give a list":       {"--server-cores", "0-"},
+		"bad options: ways [fast]; there are prepared": {"--ways", "fast"},
 	}
 	if runtime.NumCPU() == 1 {
-		delete(wrong, "bad options: core 100000 of ") // no core is chosen
+		delete(wrong, "bad options: core 1000 is not among") // no core is chosen
 	}
 	for want, args := range wrong {
 		r := runCompare(t, args...)

@@ -17,7 +17,6 @@ type vllmFlags struct {
 	release      string
 	tps, engines []int
 	hybridHashes int
-	seed         uint64
 }
 
 func (f *vllmFlags) add(flags *pflag.FlagSet) {
@@ -25,7 +24,6 @@ func (f *vllmFlags) add(flags *pflag.FlagSet) {
 	flags.IntSliceVar(&f.tps, "tp", []int{1, 8}, "with --vllm: tensor-parallel `sizes`\n")
 	flags.IntSliceVar(&f.engines, "engines", []int{1, 8}, "with --vllm: `numbers` of engines that ask at\na time\n")
 	flags.IntVar(&f.hybridHashes, "hybrid-hashes", 65536, "with --vllm: hashes, 4 tokens each, of a prompt\nof the hybrid model, or 0")
-	flags.Uint64Var(&f.seed, "seed", 1, "with --vllm: of the hashes; 0 for a random one\n")
 }
 
 // vllmHashes is the default of --hashes with --vllm: prompts of 256 tokens to 2 million.
@@ -39,7 +37,7 @@ const vllmTimeout = 3 * time.Minute
 
 // unusedVLLM refuses flags that do nothing without --vllm.
 func unusedVLLM(changed func(flag string) bool) error {
-	for _, name := range []string{"tp", "engines", "hybrid-hashes", "seed"} {
+	for _, name := range []string{"tp", "engines", "hybrid-hashes"} {
 		if changed(name) {
 			return fmt.Errorf("%w: --%s needs --vllm", errUsage, name)
 		}
@@ -61,7 +59,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 	}
 	for _, name := range []string{
 		"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
-		"client-core", "server-core", "hash-block-tokens",
+		"client-core", "server-cores", "hash-block-tokens", "rotate", "ways",
 	} {
 		if changed(name) {
 			return fmt.Errorf("%w: --%s does not go with --vllm", errUsage, name)
@@ -71,7 +69,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		Release: f.vllm.release, Shapes: vllm.Shapes(hashes, f.vllm.tps, f.vllm.engines, f.vllm.hybridHashes),
 		Rounds: f.o.Rounds, Cell: time.Duration(seconds * float64(time.Second)),
 		Hitline: f.o.Hitline, Python: f.o.Python, Master: f.o.MooncakeMaster,
-		Timeout: timeout, Seed: f.vllm.seed,
+		Timeout: timeout, Seed: f.o.Seed,
 	}
 	if err := o.Validate(); err != nil {
 		return err

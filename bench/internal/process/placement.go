@@ -129,3 +129,14 @@ func (p Placement) ServerCores() []int {
 	}
 	return p.Server
 }
+
+// String returns one line for people.
+func (p Placement) String() string {
+	switch {
+	case p.Shared && len(p.Server) == 0:
+		return "not pinned"
+	case p.Shared:
+		return fmt.Sprintf("client and server share %v", p.Server)
+	}
+	return fmt.Sprintf("client %v, server %v", p.Client, p.Server)
+}

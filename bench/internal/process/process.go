@@ -30,8 +30,8 @@ type Process struct {
 }
 
 // Start starts a server and waits until it says where it listens; what it prints
-// is not shown. The caller stops it; should this process be killed, the kernel
-// kills it (on Linux).
+// is not shown, but the caller may take its standard output. The caller stops it;
+// should this process be killed, the kernel kills it (on Linux).
 func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -39,7 +39,10 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 		o.Ready = hitlineReady
 	}
 	log := &serverLog{find: o.Ready, ready: make(chan string, 1)}
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stderr = log
+	if cmd.Stdout == nil {
+		cmd.Stdout = log
+	}
 	cmd.SysProcAttr = attributes()
 	cmd.WaitDelay = lastWords
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
