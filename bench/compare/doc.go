@@ -27,6 +27,9 @@
 //     from a Python process that times its own requests, as an engine asks: it joins the
 //     hashes of a request and sends them without a copy.
 //
+// hitline holds the chains as chains, and lookup/client, with its defaults, asks by anchors
+// for 4,096 hashes or more: it sends a few of them. The prepared bytes have them all.
+//
 // The floor has no usual client. A ratio is to hitline asked in the same way: prepared
 // to prepared, usual to usual. For what speaks ZeroMQ there is a second one, to
 // hitline-zmtp by the same client.
@@ -48,8 +51,8 @@
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins
 // at another place. There are at least 20 chains, and with Options.Rotate they exceed
-// caches. A request that misses asks for a hash that nobody has stored and no other
-// request asks for, also if all miss at the first block. A seed determines the chains,
+// caches. From the block at which a chain misses nobody has stored its hashes. Each
+// request that misses has another hash there, also if all miss at the first block. A seed determines the chains,
 // their order, which of them miss where, and the absent hashes: with the same seed the
 // n-th request of the rotation has the same bytes for every rival and in every run. How
 // many requests a rival gets depends on how long it takes for one.

@@ -45,7 +45,9 @@ func (s *servers) usualPyzmq(ctx context.Context, r rival, addr string) (*rival,
 	if r.client == "" {
 		r.client = usualClients[r.name]
 	}
-	r.connect = func(ctx context.Context, w *workload) (client, error) { return s.connectPyzmq(ctx, addr, w) }
+	r.connect = func(ctx context.Context, w *workload) (client, error) {
+		return &pyzmqClient{servers: s, ctx: ctx, addr: addr, load: w}, nil
+	}
 	return &r, nil
 }
 
@@ -65,22 +67,6 @@ type pythonReply struct {
 	Ns     []int64
 	Error  string
 	Bad    bool
-}
-
-// connectPyzmq returns a client of the server at addr, in the process that all such
-// clients share.
-func (s *servers) connectPyzmq(ctx context.Context, addr string, w *workload) (client, error) {
-	if s.python == nil {
-		p, err := s.startClient(ctx, w)
-		if err != nil {
-			return nil, lost(err)
-		}
-		s.python = p
-	}
-	c := &pyzmqClient{process: s.python, load: w, timeout: s.o.Timeout}
-	reply, err := c.do(ctx, 1, map[string]string{"connect": addr})
-	c.socket = reply.Socket
-	return c, err
 }
 
 // startClient starts the process on the client's core and gives it the chains.
@@ -128,15 +114,31 @@ func (p *pythonProcess) stop() {
 	p.closePipes()
 }
 
-// pyzmqClient asks one server by pyzmq.
+// pyzmqClient asks one server by pyzmq, from the process that all such clients share.
 type pyzmqClient struct {
+	servers *servers
+	ctx     context.Context // that of the connection; for prepare alone
+	addr    string
+	load    *workload
 	process *pythonProcess
 	socket  int // its number there
-	load    *workload
-	timeout time.Duration
 }
 
-func (c *pyzmqClient) prepare() error { return nil }
+// prepare starts the process, unless another client has, and connects: the process
+// gets the chains as they are asked for.
+func (c *pyzmqClient) prepare() error {
+	if c.servers.python == nil {
+		p, err := c.servers.startClient(c.ctx, c.load)
+		if err != nil {
+			return lost(err)
+		}
+		c.servers.python = p
+	}
+	c.process = c.servers.python
+	reply, err := c.do(c.ctx, 1, map[string]string{"connect": c.addr})
+	c.socket = reply.Socket
+	return err
+}
 
 func (c *pyzmqClient) close() {} // the process ends with the servers
 
@@ -181,7 +183,7 @@ func (c *pyzmqClient) do(ctx context.Context, requests int, command any) (reply 
 	if err != nil {
 		return reply, err
 	}
-	if err = p.out.SetReadDeadline(time.Now().Add(time.Duration(requests+1) * c.timeout)); err == nil {
+	if err = p.out.SetReadDeadline(time.Now().Add(time.Duration(requests+1) * c.servers.o.Timeout)); err == nil {
 		_, err = p.in.Write(append(text, '\n'))
 	}
 	var line []byte

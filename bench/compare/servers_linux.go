@@ -202,6 +202,9 @@ func findProgram(named, name, todo string) (string, error) {
 	return path, nil
 }
 
+// hitlineNote says what hitline's own client does by default.
+const hitlineNote = "raw dialect; lookup/client asks by anchors for 4096 hashes or more"
+
 func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 	version, err := s.versionLine(ctx, s.o.Hitline, "version")
 	if err != nil {
@@ -212,10 +215,10 @@ func (s *servers) startHitline(ctx context.Context) ([]*rival, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored := fillRaw(addr, raw, s.o.Timeout)
+	stored := fillHitline(addr, s.o.Timeout)
 	rivals := []*rival{
-		{name: Hitline, way: Prepared, client: rawSocket, version: version, note: "raw dialect", data: stored, connect: connectRaw(addr, raw, s.o.Timeout)},
-		{name: Hitline, way: Usual, client: usualClients[Hitline], version: version, note: "raw dialect", data: stored, connect: connectHitline(addr, s.o.Timeout)},
+		{name: Hitline, way: Prepared, client: rawSocket, version: version, note: hitlineNote, data: stored, connect: connectRaw(addr, raw, s.o.Timeout)},
+		{name: Hitline, way: Usual, client: usualClients[Hitline], version: version, note: hitlineNote, data: stored, connect: connectHitline(addr, s.o.Timeout)},
 	}
 	if s.o.wants(HitlineZMTP, Ways()...) {
 		rivals = append(rivals, s.preparedZMTP(HitlineZMTP, version, "asked over ZeroMQ", addr, stored))

@@ -32,6 +32,24 @@ func connectHitline(addr string, timeout time.Duration) func(context.Context, *w
 	}
 }
 
+// fillHitline returns how the chains are stored with hitline: as chains, so that they
+// can be looked up by anchors, which its client does with long prompts.
+func fillHitline(addr string, timeout time.Duration) *data {
+	return &data{fill: func(ctx context.Context, w *workload) error {
+		c, err := hitline.Dial(ctx, addr, hitline.WithConnections(1), hitline.WithTimeout(timeout))
+		if err != nil {
+			return lost(err)
+		}
+		defer func() { _ = c.Close() }() // nothing is lost with it
+		for i := range w.len() {
+			if err := c.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(w.chain(i), hashLen)); err != nil {
+				return lost(err)
+			}
+		}
+		return nil
+	}}
+}
+
 func (c *hitlineClient) prepare() error { return nil }
 
 func (c *hitlineClient) close() { _ = c.client.Close() } // nothing is lost with it

@@ -46,11 +46,7 @@ func newWorkload(o Options, hashes int) *workload {
 		seed: o.Seed, hashes: hashes, hashTokens: o.HashTokens, tokens: uint32(hashes * o.HashTokens),
 		blob: make([]byte, n*hashes*hashLen), missing: make([]int, n), requests: map[string]*requestSet{},
 	}
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], o.Seed)
-	binary.LittleEndian.PutUint64(key[8:], uint64(hashes))
-	key[16] = streamChains
-	_, _ = rand.NewChaCha8(key).Read(w.blob) // never fails
+	_, _ = w.chacha(streamChains).Read(w.blob) // never fails
 	for i := range w.missing {
 		w.missing[i] = hashes
 	}
@@ -58,14 +54,25 @@ func newWorkload(o Options, hashes int) *workload {
 	return w
 }
 
+// chacha returns a source of bytes for one use.
+func (w *workload) chacha(stream byte) *rand.ChaCha8 {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], w.seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(w.hashes))
+	key[16] = stream
+	return rand.NewChaCha8(key)
+}
+
 // random returns a source for one use.
 func (w *workload) random(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, stream<<32|uint64(w.hashes)))
 }
 
-// cut makes all but a share of the chains miss at a block, once they have been stored.
+// cut makes all but a share of the chains leave, from a block on, what has been stored:
+// as prompts do that differ there. An equal hash after another one would not be a chain,
+// and lookups by anchors rely on chains.
 func (w *workload) cut(share float64, at string) {
-	random := w.random(streamCuts)
+	random, fill := w.random(streamCuts), w.chacha(streamAbsent)
 	cuts := int(math.Ceil((1-share)*float64(w.len()) - 1e-9)) // 0.1 of 10 is 1
 	for _, i := range random.Perm(w.len())[:cuts] {
 		block := 0
@@ -78,11 +85,12 @@ func (w *workload) cut(share float64, at string) {
 			block = random.IntN(w.hashes)
 		}
 		w.missing[i] = block
+		_, _ = fill.Read(w.chain(i)[block*hashLen:]) // never fails
 	}
 }
 
-// request is one lookup: a chain, with a hash that nobody has stored in place of the
-// one at the block where the chain misses.
+// request is one lookup: a chain, with a hash of its own that nobody has stored at the
+// block where the chain misses.
 type request struct {
 	chain  int
 	block  int // where absent goes; the number of hashes if the chain hits whole

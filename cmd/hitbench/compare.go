@@ -45,9 +45,9 @@ server that looks nothing up.
 Each rival is asked in two ways, and a ratio is to hitline asked in the same
 way: prepared, by bytes made before on a raw socket, which shows the server;
 and usual, by the client that its users have, whose work counts: lookup/client
-for hitline, pyzmq for what speaks ZeroMQ, go-redis for Redis and Valkey. A
-ratio above 1 says that the rival takes longer. The column zmtp is the ratio to
-hitline over ZeroMQ, asked by the same client.
+for hitline, by anchors from 4,096 hashes on, pyzmq for what speaks ZeroMQ, go-
+redis for Redis and Valkey. A ratio above 1 says that the rival takes longer.
+The column zmtp is the ratio to hitline over ZeroMQ, asked by the same client.
 
 All servers are started here, new ones for each number of hashes, and stopped.
 The client has one core; the servers have all others but its hyper-threads. Of
