@@ -184,15 +184,16 @@ func (r *runner) dial(ctx context.Context, blocking bool) (socket, error) {
 }
 
 // threads returns how many workers serve so many connections. A connection has a
-// thread of its own, which blocks, if there are cores for that and nothing else to
-// wait for. Without Threads, many connections share half of the cores: the server has
-// the others.
+// thread of its own, which blocks, if there are cores for that and nothing can be sent
+// while an answer is awaited. Without Threads, many connections share half of the cores,
+// as do those of an open loop, whose threads wait awake: the server has the others.
 func (o Options) threads() (n int, blocking bool) {
 	cores := cmp.Or(o.Threads, runtime.GOMAXPROCS(0))
 	if o.Connections <= cores && len(o.Rates) == 0 {
 		return o.Connections, true
 	}
-	return min(o.Connections, cmp.Or(o.Threads, (cores+1)/2)), false
+	n = min(o.Connections, cmp.Or(o.Threads, (cores+1)/2))
+	return n, n == o.Connections && o.Pipeline == 1
 }
 
 // startWorkers makes the workers and deals the connections out to them.

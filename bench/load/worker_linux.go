@@ -240,8 +240,12 @@ func (w *worker) fill(i int) error {
 // serveReady waits until something has come, for a tick at most or until the next
 // request falls due, and serves it.
 func (w *worker) serveReady() error {
-	if w.poll < 0 {
+	switch {
+	case w.poll < 0 && w.underWay > 0:
 		return w.serve(0)
+	case w.poll < 0: // an open loop
+		w.sleepUntilDue()
+		return nil
 	}
 	patience, precise := int64(tick), false
 	if w.stage.period > 0 && w.underWay < len(w.conns)*len(w.conns[0].slots) { // else nothing can be sent before an answer
@@ -272,6 +276,16 @@ func (w *worker) awake() int64 {
 		return awakeForAnswers
 	}
 	return awakeIdle
+}
+
+// sleepUntilDue waits for most of the time until the next request falls due, for a tick
+// at most.
+func (w *worker) sleepUntilDue() {
+	if left := min(w.dueAt(w.arrivals)-w.now-awakeIdle, int64(tick)); left > 0 {
+		limit := unix.NsecToTimespec(left)
+		_ = unix.Nanosleep(&limit, nil) // cut short by a signal at worst
+	}
+	w.now = w.run.clock()
 }
 
 // serve takes what has come on a connection, and goes on asking.
