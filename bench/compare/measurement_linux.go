@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 const (
@@ -98,8 +100,8 @@ func (m *measurement) warm(ctx context.Context, s *sampler) error {
 	}
 	m.collectIfMuch()
 	slices.Sort(times)
-	usual := max(times[(len(times)-1)/2], 1) // the mean would be that of a hiccup
-	s.perRound = int(min(max(perRound/usual, 1), maxPerRound))
+	median := max(figure.Percentile(times, 50), 1) // one slow request would dominate the mean
+	s.perRound = int(min(max(perRound/median, 1), maxPerRound))
 	return nil
 }
 

@@ -105,5 +105,5 @@ func (s *sampler) ratio(to *sampler) (median, least, most float64) {
 	for i, m := range s.medians {
 		ratios[i] = figure.Round3(m / to.medians[i])
 	}
-	return figure.Median(ratios), slices.Min(ratios), slices.Max(ratios)
+	return figure.Spread(ratios)
 }

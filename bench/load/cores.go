@@ -1,12 +1,10 @@
 package load
 
-import (
-	"github.com/hitline/hitline/bench/internal/process"
-)
+import "github.com/hitline/hitline/bench/internal/process"
 
-// ParseCores returns the cores of a list such as "0,2-3", by the system's numbers. An
-// error wraps [bench.ErrOptions]: it is no such list, or this process may not run on one
-// of them.
+// ParseCores returns the cores of a list such as "0,2-3", by the system's numbers. If it
+// is no such list, or this process may not run on one of them, the error wraps
+// [bench.ErrOptions].
 func ParseCores(list string) ([]int, error) {
 	cores, err := process.ParseCores(list)
 	if err != nil {
@@ -20,7 +18,7 @@ func ParseCores(list string) ([]int, error) {
 }
 
 // Halves returns half of the cores that this process may run on for the client, and the
-// others for the server; nil for both where there is only one.
+// others for the server, by the system's numbers; nil for both if there is only one.
 func Halves() (client, server []int, err error) {
 	cores, err := process.Cores()
 	if err != nil {

@@ -14,7 +14,7 @@ const AnyCore = -1
 // Options says how a server is started.
 type Options struct {
 	Core    int           // that it runs on, or AnyCore
-	Cores   []int         // that it runs on in place of Core; nil if that is enough
+	Cores   []int         // that it runs on; nil: Core says
 	Timeout time.Duration // longest wait until it is ready
 
 	// Ready finds in a line of the server's output where it listens. The default
@@ -29,9 +29,9 @@ type Process struct {
 	exited chan struct{} // closed when it has been waited for
 }
 
-// Start starts a server and waits until it says where it listens; what it prints
-// is not shown, but the caller may take its standard output. The caller stops it;
-// should this process be killed, the kernel kills it (on Linux).
+// Start starts a server and waits until it says where it listens. What it prints is
+// not shown; if the caller has set cmd.Stdout, only standard error is read here. The
+// caller stops the server; should this process be killed, the kernel kills it (on Linux).
 func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
