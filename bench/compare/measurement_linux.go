@@ -72,7 +72,7 @@ func (m *measurement) run(ctx context.Context) error {
 	}
 	for round := range m.o.Rounds {
 		m.step("rounds", round, m.o.Rounds)
-		if err := m.round(ctx, round); err != nil {
+		if err := m.measureRound(ctx, round); err != nil {
 			return err
 		}
 	}
@@ -105,9 +105,9 @@ func (m *measurement) warm(ctx context.Context, s *sampler) error {
 	return nil
 }
 
-// round makes a round of batches, which go to the rivals in an order that is
+// measureRound makes a round of batches, which go to the rivals in an order that is
 // another one each turn: whoever follows another in the same server finds it warm.
-func (m *measurement) round(ctx context.Context, round int) error {
+func (m *measurement) measureRound(ctx context.Context, round int) error {
 	for _, s := range m.samplers {
 		s.left = s.perRound
 	}
@@ -115,7 +115,7 @@ func (m *measurement) round(ctx context.Context, round int) error {
 	for range turns {
 		for _, i := range random.Perm(len(m.samplers)) {
 			s := m.samplers[i]
-			if err := s.batch(ctx, (s.perRound+turns-1)/turns); err != nil {
+			if err := s.askBatch(ctx, (s.perRound+turns-1)/turns); err != nil {
 				return err
 			}
 			m.collectIfMuch()

@@ -59,8 +59,8 @@ func (s *sampler) ask(ctx context.Context, n int) ([]answer, error) {
 	return s.answers, nil
 }
 
-// batch sends at most n of the requests that are left of this round.
-func (s *sampler) batch(ctx context.Context, n int) error {
+// askBatch sends at most n of the requests that are left of this round.
+func (s *sampler) askBatch(ctx context.Context, n int) error {
 	n = min(n, s.left)
 	if n == 0 {
 		return nil

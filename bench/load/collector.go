@@ -74,9 +74,9 @@ func (w *window) took(ns int64) {
 	_ = w.latency.RecordValue(min(max(ns, 1), maxLatency)) // within bounds it does not fail
 }
 
-// waited records a lookup that fell due so many ns ago and was never sent: its latency
-// would have been longer.
-func (w *window) waited(ns int64) {
+// recordUnsent records a lookup that fell due so many ns ago and was never sent: its
+// latency would have been longer.
+func (w *window) recordUnsent(ns int64) {
 	w.took(ns)
 	w.unsent++
 	w.leastWait = leastOf(w.leastWait, max(ns, 1))

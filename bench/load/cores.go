@@ -1,6 +1,10 @@
 package load
 
-import "github.com/hitline/hitline/bench/internal/process"
+import (
+	"fmt"
+
+	"github.com/hitline/hitline/bench/internal/process"
+)
 
 // ParseCores returns the cores of a list such as "0,2-3", by the system's numbers. If it
 // is no such list, or this process may not run on one of them, the error wraps
@@ -12,7 +16,7 @@ func ParseCores(list string) ([]int, error) {
 	}
 	allowed, err := process.Cores()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("load: %w", err)
 	}
 	return cores, process.CheckCores(cores, allowed)
 }
@@ -22,7 +26,7 @@ func ParseCores(list string) ([]int, error) {
 func Halves() (client, server []int, err error) {
 	cores, err := process.Cores()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("load: %w", err)
 	}
 	p := process.Halves(cores, process.SystemCPUs())
 	if p.Shared {

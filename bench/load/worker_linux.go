@@ -191,12 +191,12 @@ func (w *worker) turns(arrivals int64, i int) int64 {
 // take turns, have not been made.
 func (w *worker) backlog(i int) int64 { return w.turns(w.arrivals, i) - w.conns[i].taken }
 
-// giveUp counts the requests of a connection's backlog that fell due while measuring.
-// They have waited at least until now.
-func (w *worker) giveUp(i int) {
+// countUnsent records the requests of a connection's backlog that fell due while
+// measuring. They have waited at least until now.
+func (w *worker) countUnsent(i int) {
 	first := max(w.conns[i].taken, w.turns(w.dueBy(w.stage.begin-1), i))
 	for turn := first; turn < w.turns(w.arrivals, i); turn++ {
-		w.window.waited(w.now - w.dueOn(i, turn))
+		w.window.recordUnsent(w.now - w.dueOn(i, turn))
 	}
 }
 
@@ -366,7 +366,7 @@ func (w *worker) finish() {
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
 	for i, c := range w.conns {
 		if w.stage.period > 0 && c.budget < 0 { // else what is left is beyond the count
-			w.giveUp(i)
+			w.countUnsent(i)
 		}
 	}
 	w.run.collector.full <- w.window

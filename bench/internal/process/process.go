@@ -8,13 +8,9 @@ import (
 	"time"
 )
 
-// AnyCore leaves the choice of a core to the system.
-const AnyCore = -1
-
 // Options says how a server is started.
 type Options struct {
-	Core    int           // that it runs on, or AnyCore
-	Cores   []int         // that it runs on; nil: Core says
+	Cores   []int         // that it runs on, by the system's numbers; nil: any
 	Timeout time.Duration // longest wait until it is ready
 
 	// Ready finds in a line of the server's output where it listens. The default
@@ -47,7 +43,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	cmd.WaitDelay = lastWords
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.live(o.cores(), started)
+	go p.live(o.Cores, started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", cmd.Path, err)
 	}
@@ -62,14 +58,6 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	}
 	p.Stop()
 	return nil, err
-}
-
-// cores returns where the server is to run; nil leaves that to the system.
-func (o Options) cores() []int {
-	if o.Cores == nil && o.Core >= 0 {
-		return []int{o.Core}
-	}
-	return o.Cores
 }
 
 // live starts the server from a thread on its cores, so that all of its threads
