@@ -33,7 +33,7 @@ type Machine struct {
 	Platform   string `json:"platform"`   // such as linux/amd64
 	System     string `json:"system"`     // release of the operating system; empty if unknown
 	Go         string `json:"go"`         // release that built the program
-	GOMAXPROCS int    `json:"gomaxprocs"` // when the measuring began
+	GOMAXPROCS int    `json:"gomaxprocs"` // when NewSetup was called
 	Kernel     string `json:"kernel"`     // of package simd
 }
 
@@ -74,7 +74,8 @@ func systemRelease() string {
 	return strings.TrimSpace(string(text))
 }
 
-// String returns one line for people: everything but the command and the time.
+// String returns one line for people: the version, most of the machine, and the seed if
+// there is one.
 func (s Setup) String() string {
 	m := s.Machine
 	text := fmt.Sprintf("hitbench %s, %s, %d cores of %s, %s, kernel %s", s.Version, m.Platform, m.Cores, cmp.Or(m.CPU, "an unnamed processor"), m.Go, m.Kernel)

@@ -101,7 +101,7 @@
 //
 // Writers alternate, 64 keys each. They work out what changes while lookups go
 // on, and show it to them under a reader-writer lock held for some microseconds.
-// A lookup holds that lock for at most 4,096 keys. A Coverage is immutable.
+// A lookup holds that lock for some 4,096 keys at a time. A Coverage is immutable.
 //
 //	lock       who waits          held by               for
 //	writing    other writers      Store, Evict, Confirm one batch

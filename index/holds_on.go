@@ -9,22 +9,23 @@ import (
 	"time"
 )
 
-// holds are those of one lock, for reading or for writing.
+// holds are those of one lock, for reading or for writing. The lock guards them,
+// but for those for reading, which readMu guards.
 type holds struct {
-	work   *int // the count of the hold under way; nil: amount is
-	amount int
+	work   *int // counted in the hold under way, beside amount; may be nil
+	amount int  // counted in the hold under way
 	begun  time.Time
 
 	number  int
 	longest time.Duration
 	most    int    // counted in one hold
-	slowest string // the function that held it for longest
-	busiest string // the one that counted most
+	slowest string // the function that released the longest hold
+	busiest string // the function that released the hold with most
 }
 
 func (h *holds) begin() {
 	if h.amount = 0; h.work != nil {
-		*h.work = 0 // whoever counts there begins at 0 for each hold
+		*h.work = 0
 	}
 	h.begun = time.Now()
 }
@@ -43,7 +44,8 @@ func (h *holds) end() {
 	}
 }
 
-// holder returns the name of the function that releases the lock.
+// holder returns the name of the function that releases the lock: the first caller that
+// is no method of mutex or rwMutex.
 func holder() string {
 	var pcs [8]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

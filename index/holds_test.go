@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lockHolds are the locks of an index and what their holds touch.
+// lockHolds returns the records of each lock of an index.
 func lockHolds(x *Index) map[string]*holds {
 	return map[string]*holds{"writing": &x.writing.holds, "mu": &x.mu.write, "mu-read": &x.mu.read, "touch": &x.touchMu.holds}
 }
 
-// forgetHolds begins the records anew.
-func forgetHolds(x *Index) {
+// resetHolds begins the records anew.
+func resetHolds(x *Index) {
 	for _, h := range lockHolds(x) {
 		*h = holds{work: h.work}
 	}
@@ -29,8 +29,8 @@ func drawnKeys(seed byte, n int) []byte {
 	return keys
 }
 
-// mixed returns keys of 32 bytes in random order.
-func mixed(keys []byte) []byte {
+// shuffled returns keys of 32 bytes in random order.
+func shuffled(keys []byte) []byte {
 	out := make([]byte, 0, len(keys))
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(len(keys) / 32) {
 		out = append(out, cut(keys, i, i+1)...)
@@ -83,7 +83,7 @@ var holdScenarios = []struct {
 	{"op=replace", func(tb testing.TB, n int) (*Index, func()) {
 		x, old, keys := mustNew(tb, onePlace(int64(n))), drawnKeys(1, n), drawnKeys(2, n)
 		eachChain(old, func(c []byte) { storeAt(tb, x, 0, 0, nil, c) })
-		found := mixed(old)[:n/8*32]
+		found := shuffled(old)[:n/8*32]
 		return x, func() {
 			eachChain(keys, func(c []byte) {
 				eachChain(found, func(f []byte) { lookUpAll(x, f[:min(len(f), 512*32)]) })
@@ -95,13 +95,13 @@ var holdScenarios = []struct {
 	{"op=rearrange", func(tb testing.TB, n int) (*Index, func()) {
 		x, keys := mustNew(tb, onePlace(0)), drawnKeys(1, n)
 		eachChain(keys, func(c []byte) { storeAt(tb, x, 0, 0, nil, c) })
-		other := mixed(keys)
+		other := shuffled(keys)
 		return x, func() { eachChain(other, func(c []byte) { storeAt(tb, x, 0, 0, nil, c) }) }
 	}},
 	{"op=evict", func(tb testing.TB, n int) (*Index, func()) {
 		x, keys := mustNew(tb, onePlace(0)), drawnKeys(1, n)
 		eachChain(keys, func(c []byte) { storeAt(tb, x, 0, 0, nil, c) })
-		other := mixed(keys)
+		other := shuffled(keys)
 		return x, func() {
 			held, err := x.Evict(0, other, 32)
 			require.NoError(tb, err)
@@ -112,7 +112,7 @@ var holdScenarios = []struct {
 	{"op=lookup", func(tb testing.TB, n int) (*Index, func()) {
 		x, keys := mustNew(tb, onePlace(0)), drawnKeys(1, n)
 		storeAt(tb, x, 0, 0, nil, keys)
-		scattered := mixed(keys)
+		scattered := shuffled(keys)
 		return x, func() {
 			lookUpAll(x, keys)
 			eachChain(scattered, func(c []byte) { lookUpAll(x, c) })
@@ -169,8 +169,7 @@ var holdScenarios = []struct {
 }
 
 // BenchmarkHolds reports, of each lock, how long it was held at most and how much was
-// touched under one hold: units of work for the writers' lock (work.go), else slots,
-// heads, cells of the directory, and stretches in the queue. It logs who held it.
+// touched under one hold, in the units that holds_off.go names. It logs who held it.
 func BenchmarkHolds(b *testing.B) {
 	const entries = 1 << 18
 	for _, s := range holdScenarios {
@@ -178,7 +177,7 @@ func BenchmarkHolds(b *testing.B) {
 			worst := map[string]holds{}
 			for b.Loop() {
 				x, record := s.prepare(b, entries)
-				forgetHolds(x)
+				resetHolds(x)
 				record()
 				for lock, h := range lockHolds(x) {
 					worst[lock] = h.worse(worst[lock])
@@ -201,7 +200,7 @@ func BenchmarkHolds(b *testing.B) {
 	}
 }
 
-// worse returns the maxima of two records.
+// worse returns a record with the maxima of two, and the sum of their numbers.
 func (h *holds) worse(than holds) holds {
 	than.number += h.number
 	if h.longest > than.longest {
@@ -217,19 +216,19 @@ func (h *holds) worse(than holds) holds {
 func TestHoldsAreBounded(t *testing.T) {
 	for _, s := range holdScenarios {
 		x, record := s.prepare(t, 1<<15)
-		forgetHolds(x)
+		resetHolds(x)
 		record()
-		h := lockHolds(x)
-		for lock, h := range h {
+		held := lockHolds(x)
+		for lock, h := range held {
 			t.Logf("%s: %s: %d holds, %v (%s), %d (%s)", s.name, lock, h.number, h.longest, h.slowest, h.most, h.busiest)
 		}
 		if s.name != "op=anchors" { // a trace counts its links, not their slots
-			require.Less(t, h["mu-read"].most, holdKeys+segmentSlots, "%s: a lookup lets writers in every holdKeys keys", s.name)
+			require.Less(t, held["mu-read"].most, holdKeys+segmentSlots, "%s: a lookup lets writers in every holdKeys keys", s.name)
 		}
 		if s.name == "op=reset" {
-			require.Zero(t, h["mu"].most, "readers wait for the exchange only")
+			require.Zero(t, held["mu"].most, "readers wait for the exchange only")
 		}
-		require.LessOrEqual(t, h["touch"].most, touchMost+maxStretches, s.name)
+		require.LessOrEqual(t, held["touch"].most, touchMost+maxStretches, s.name)
 	}
 }
 

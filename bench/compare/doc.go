@@ -4,7 +4,8 @@
 // # Who is asked
 //
 //   - hitline in its raw dialect, and over ZeroMQ (hitline-zmtp)
-//   - floor: a blocking raw-socket server that reads as many bytes and answers 4, and looks nothing up
+//   - floor: a blocking raw-socket server that reads as many bytes and answers 4, and
+//     looks nothing up
 //   - go-net-map: a Go map behind a plain TCP server of this package, [ServeMap]
 //   - go-zmq-map: a Go map behind a ZeroMQ socket of go-zeromq (bench/rivals/gomap)
 //   - python-zmq: a Python set of the store's keys behind a ZeroMQ socket, with the work that an
@@ -51,11 +52,12 @@
 // For each number of hashes, chains of random hashes are stored with every rival,
 // and requests rotate over them in one shuffled order, which every rival begins
 // at another place. There are at least 20 chains, and with Options.Rotate they exceed
-// caches. From the block at which a chain misses nobody has stored its hashes. Each
-// request that misses has another hash there, also if all miss at the first block. A seed determines the chains,
-// their order, which of them miss where, and the absent hashes: with the same seed the
-// n-th request of the rotation has the same bytes for every rival and in every run. How
-// many requests a rival gets depends on how long it takes for one.
+// caches. The hashes of a chain from the block on at which it misses are not stored
+// anywhere. Each request that misses has another hash at that block, also if all miss at
+// the first one. A seed determines the chains, their order, which of them miss where, and
+// the absent hashes: with the same seed the n-th request of the rotation has the same
+// bytes for every rival and in every run. How many requests a rival gets depends on how
+// long it takes for one.
 //
 // A round is made of batches that go to the rivals in turn, in an order that is
 // another one each turn. Percentiles and the maximum are those of all requests of all

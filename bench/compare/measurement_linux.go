@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/hitline/hitline/bench/internal/figure"
 )
 
 const (
@@ -70,7 +72,7 @@ func (m *measurement) run(ctx context.Context) error {
 	}
 	for round := range m.o.Rounds {
 		m.step("rounds", round, m.o.Rounds)
-		if err := m.round(ctx, round); err != nil {
+		if err := m.measureRound(ctx, round); err != nil {
 			return err
 		}
 	}
@@ -98,14 +100,14 @@ func (m *measurement) warm(ctx context.Context, s *sampler) error {
 	}
 	m.collectIfMuch()
 	slices.Sort(times)
-	usual := max(times[(len(times)-1)/2], 1) // the mean would be that of a hiccup
-	s.perRound = int(min(max(perRound/usual, 1), maxPerRound))
+	median := max(figure.Percentile(times, 50), 1) // one slow request would dominate the mean
+	s.perRound = int(min(max(perRound/median, 1), maxPerRound))
 	return nil
 }
 
-// round makes a round of batches, which go to the rivals in an order that is
+// measureRound makes a round of batches, which go to the rivals in an order that is
 // another one each turn: whoever follows another in the same server finds it warm.
-func (m *measurement) round(ctx context.Context, round int) error {
+func (m *measurement) measureRound(ctx context.Context, round int) error {
 	for _, s := range m.samplers {
 		s.left = s.perRound
 	}
@@ -113,7 +115,7 @@ func (m *measurement) round(ctx context.Context, round int) error {
 	for range turns {
 		for _, i := range random.Perm(len(m.samplers)) {
 			s := m.samplers[i]
-			if err := s.batch(ctx, (s.perRound+turns-1)/turns); err != nil {
+			if err := s.askBatch(ctx, (s.perRound+turns-1)/turns); err != nil {
 				return err
 			}
 			m.collectIfMuch()

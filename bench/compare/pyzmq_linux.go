@@ -88,7 +88,7 @@ func (s *servers) startClient(ctx context.Context, w *workload) (*pythonProcess,
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout = theirIn, theirOut
-	started, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Cores: s.clientCores, Timeout: s.o.Timeout})
+	started, err := process.Start(ctx, cmd, process.Options{Cores: s.clientCores, Timeout: s.o.Timeout})
 	theirIn.Close()
 	theirOut.Close()
 	p := &pythonProcess{Process: started, in: in, out: out, replies: bufio.NewReader(out)}

@@ -82,7 +82,7 @@ func (r redisRivals) both(name, note string, stored *data, prepared func(*respCl
 		if err != nil {
 			return nil, err
 		}
-		return oneByOne{&respClient{rawConn: conn, load: w, make: prepared}}, nil
+		return oneByOne{&respClient{rawConn: conn, load: w, setForm: prepared}}, nil
 	}
 	connectUsual := func(_ context.Context, w *workload) (client, error) {
 		return oneByOne{usual(redisClient{load: w, client: r.dial()})}, nil
@@ -139,14 +139,14 @@ func storeKeys(ctx context.Context, c *goredis.Client, hashes []string) error {
 type respClient struct {
 	*rawConn
 	load     *workload
-	make     func(*respClient) // fills in what follows
+	setForm  func(*respClient) // fills in what follows, but for reply
 	requests *requestSet
 	head     []byte // of a reply, before the integers
 	prefix   []byte // with which a reply begins
 	reply    []byte // room for one and a little
 }
 
-// prepareMembers has one SMISMEMBER a request.
+// prepareMembers sets the form with one SMISMEMBER a request.
 func prepareMembers(c *respClient) {
 	template, first, stride := memberTemplate(c.load.hashes)
 	c.requests = c.load.prepared("SMISMEMBER", template, first, stride, plainHash)
@@ -154,7 +154,7 @@ func prepareMembers(c *respClient) {
 	c.prefix = c.head
 }
 
-// prepareExists has an EXISTS for each hash.
+// prepareExists sets the form with an EXISTS for each hash.
 func prepareExists(c *respClient) {
 	template, first, stride := existsTemplate(c.load.hashes)
 	c.requests = c.load.prepared("EXISTS", template, first, stride, plainHash)
@@ -162,7 +162,7 @@ func prepareExists(c *respClient) {
 }
 
 func (c *respClient) prepare() error {
-	c.make(c)
+	c.setForm(c)
 	c.reply = make([]byte, len(c.head)+integerLen*c.load.hashes+64)
 	return nil
 }

@@ -59,7 +59,8 @@ type Row struct {
 	Wrong    int `json:"wrong"`    // answers, also of requests that do not count
 }
 
-// Skipped is a rival that is not on this machine.
+// Skipped is a rival that was left out: it is not on this machine, or would not fit into
+// its memory.
 type Skipped struct {
 	Rival string `json:"rival"`
 	Way   string `json:"way,omitempty"` // empty: both

@@ -22,8 +22,8 @@ func appendWord(b []byte, word []byte) []byte {
 	return append(append(b, word...), "\r\n"...)
 }
 
-// wordHead is what goes before a hash that is a word.
-var wordHead = len("$32\r\n")
+// wordHead is the length of what goes before a hash that is a word.
+const wordHead = len("$32\r\n")
 
 // memberTemplate returns one SMISMEMBER for so many hashes, and where they are.
 func memberTemplate(hashes int) (template []byte, first, stride int) {

@@ -59,8 +59,8 @@ func (s *sampler) ask(ctx context.Context, n int) ([]answer, error) {
 	return s.answers, nil
 }
 
-// batch sends at most n of the requests that are left of this round.
-func (s *sampler) batch(ctx context.Context, n int) error {
+// askBatch sends at most n of the requests that are left of this round.
+func (s *sampler) askBatch(ctx context.Context, n int) error {
 	n = min(n, s.left)
 	if n == 0 {
 		return nil
@@ -105,5 +105,5 @@ func (s *sampler) ratio(to *sampler) (median, least, most float64) {
 	for i, m := range s.medians {
 		ratios[i] = figure.Round3(m / to.medians[i])
 	}
-	return figure.Median(ratios), slices.Min(ratios), slices.Max(ratios)
+	return figure.Spread(ratios)
 }

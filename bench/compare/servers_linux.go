@@ -139,7 +139,7 @@ func (s *servers) skip(name, way string, err error) {
 
 // launch starts a server on the servers' cores, to be stopped at the end.
 func (s *servers) launch(ctx context.Context, cmd *exec.Cmd, ready func([]byte) (string, bool)) (addr string, err error) {
-	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Cores: s.serverCores, Timeout: s.o.Timeout, Ready: ready})
+	p, err := process.Start(ctx, cmd, process.Options{Cores: s.serverCores, Timeout: s.o.Timeout, Ready: ready})
 	if err != nil {
 		return "", err
 	}

@@ -103,7 +103,7 @@ func ratio(floor, hitline []float64) (median, least, most float64) {
 	for i := range ratios {
 		ratios[i] = figure.Round3(hitline[i] / floor[i])
 	}
-	return figure.Median(ratios), slices.Min(ratios), slices.Max(ratios)
+	return figure.Spread(ratios)
 }
 
 // setTimes fills in what the round trips of both servers say.

@@ -95,18 +95,14 @@ func (m *meter) notes() {
 
 // start starts the servers, fills the index and connects.
 func (m *meter) start(ctx context.Context) error {
-	core := process.AnyCore
-	if m.cores != nil {
-		core = m.cores[1]
-	}
 	var err error
 	argv := append(slices.Clone(m.o.FloorServer), strconv.Itoa(m.load.size))
-	if m.floor, err = m.launch(ctx, exec.Command(argv[0], argv[1:]...), core); err != nil {
+	if m.floor, err = m.launch(ctx, exec.Command(argv[0], argv[1:]...)); err != nil {
 		return err
 	}
 	addr := m.o.Connect
 	if addr == "" {
-		if m.hitline, err = m.launch(ctx, m.serve(), core); err != nil {
+		if m.hitline, err = m.launch(ctx, m.serve()); err != nil {
 			return err
 		}
 		addr = m.hitline.Addr()
@@ -134,9 +130,13 @@ func (m *meter) start(ctx context.Context) error {
 	return nil
 }
 
-// launch starts a server.
-func (m *meter) launch(ctx context.Context, cmd *exec.Cmd, core int) (*process.Process, error) {
-	p, err := process.Start(ctx, cmd, process.Options{Core: core, Timeout: m.o.Timeout})
+// launch starts a server on the servers' core.
+func (m *meter) launch(ctx context.Context, cmd *exec.Cmd) (*process.Process, error) {
+	o := process.Options{Timeout: m.o.Timeout}
+	if m.cores != nil {
+		o.Cores = m.cores[1:]
+	}
+	p, err := process.Start(ctx, cmd, o)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}

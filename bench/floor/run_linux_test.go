@@ -254,7 +254,7 @@ func TestRunWrong(t *testing.T) {
 
 func TestRunConnect(t *testing.T) {
 	o := faulty(t, "none")
-	server, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Core: process.AnyCore, Timeout: o.Timeout})
+	server, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Timeout: o.Timeout})
 	require.NoError(t, err)
 	defer server.Stop()
 	o.Connect, o.Hitline = server.Addr(), "/no/such"
@@ -315,7 +315,7 @@ func TestPinning(t *testing.T) {
 	require.NoError(t, err)
 	o := faulty(t, "none")
 	core := allowed[len(allowed)-1]
-	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Core: core, Timeout: o.Timeout})
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "serve"), process.Options{Cores: []int{core}, Timeout: o.Timeout})
 	require.NoError(t, err)
 	defer p.Stop()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid()))
@@ -334,7 +334,7 @@ func TestPinning(t *testing.T) {
 // bytes come, and every request.
 func TestFloorServer(t *testing.T) {
 	t.Setenv(asServer, "none")
-	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1500"), process.Options{Core: process.AnyCore, Timeout: 20 * time.Second})
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1500"), process.Options{Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	defer p.Stop()
 	conn, err := net.Dial("tcp", p.Addr()[len("tcp://"):])
@@ -358,7 +358,7 @@ func TestFloorServer(t *testing.T) {
 
 func TestRoundTripDoesNotAllocate(t *testing.T) {
 	o := faulty(t, "none")
-	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1627"), process.Options{Core: process.AnyCore, Timeout: o.Timeout})
+	p, err := process.Start(t.Context(), exec.Command(os.Args[0], "floor-server", "1627"), process.Options{Timeout: o.Timeout})
 	require.NoError(t, err)
 	defer p.Stop()
 	w := newWorkload(1, 20, 50, 16)

@@ -278,14 +278,14 @@ func (r ChurnReport) WriteTable(w io.Writer) error {
 		Waits
 	}{{"quiet", r.Quiet}, {"churn", r.Churn}} {
 		fmt.Fprintf(&text, columns, row.name,
-			bounded(row.P50AtLeast)+cell(&row.P50us, &row.P50Spread), bounded(row.P99AtLeast)+cell(&row.P99us, &row.P99Spread),
-			bounded(row.MaxAtLeast)+cell(&row.MaxUs, &row.MaxSpread), fmt.Sprint(row.Lookups), fmt.Sprint(row.Unbegun))
+			atLeastMark(row.P50AtLeast)+cell(&row.P50us, &row.P50Spread), atLeastMark(row.P99AtLeast)+cell(&row.P99us, &row.P99Spread),
+			atLeastMark(row.MaxAtLeast)+cell(&row.MaxUs, &row.MaxSpread), fmt.Sprint(row.Lookups), fmt.Sprint(row.Unbegun))
 	}
 	ratio := func(v float64, atLeast bool) string {
 		if v == 0 {
 			return "unknown"
 		}
-		return bounded(atLeast) + suffixed(&v, "x")
+		return atLeastMark(atLeast) + suffixed(&v, "x")
 	}
 	fmt.Fprintf(&text, columns, "ratio", "", ratio(r.P99Ratio, r.Churn.P99AtLeast), ratio(r.MaxRatio, r.Churn.MaxAtLeast), "", "")
 	fmt.Fprintf(&text, "\n%.0f entries stored and %.0f gone a second; %d chains lost and stored again\n",

@@ -10,9 +10,9 @@ import (
 	"github.com/hitline/hitline/bench/internal/figure"
 )
 
-// SpeedReport is what [Speed] measured: medians of the passes, nanoseconds a hash but for a miss,
-// which is nanoseconds a request. What is about the map is nil where there is
-// none for the length of the hashes.
+// SpeedReport is what [Speed] measured: medians of the passes, nanoseconds a hash but for
+// a miss, which is nanoseconds a request. What is about the map is nil if there is none
+// for the length of the hashes.
 type SpeedReport struct {
 	Setup   bench.Setup `json:"setup"`
 	Entries int         `json:"entries"`

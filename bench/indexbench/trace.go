@@ -48,8 +48,8 @@ func (o ReplayOptions) Validate() error {
 	return checkPasses(o.Passes)
 }
 
-// ReplayReport is what [Replay] measured: medians of the passes, nanoseconds of all lookups for
-// each hash that hit.
+// ReplayReport is what [Replay] measured: medians of the passes, nanoseconds of all
+// lookups for each hash that hit.
 type ReplayReport struct {
 	Setup     bench.Setup `json:"setup"`
 	Trace     string      `json:"trace"`

@@ -66,8 +66,8 @@ func (w *waits) summarize() Waits {
 	if len(w.all.unbegun) > 0 {
 		least = slices.Min(w.all.unbegun)
 	}
-	// The lookups not begun took longer than they are counted with. That can raise no
-	// percentile below the least of them.
+	// The lookups not begun would have taken longer than they count. That can raise only
+	// percentiles from the least of them on.
 	percentile := func(p float64) (us float64, atLeast bool) {
 		d := figure.Percentile(sorted, p)
 		return figure.Micros(d), d >= least
@@ -82,8 +82,8 @@ func (w *waits) summarize() Waits {
 	return r
 }
 
-// bounded is what stands in front of a figure in a table.
-func bounded(atLeast bool) string {
+// atLeastMark returns what stands in front of a figure in a table: ≥ for a lower bound.
+func atLeastMark(atLeast bool) string {
 	if atLeast {
 		return "≥"
 	}

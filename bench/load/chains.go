@@ -63,9 +63,9 @@ func newChains(o Options, s *shaper) (*chains, error) {
 	return c, nil
 }
 
-// leastAbsent is the least number of hashes of which a miss may ask for any: 2 MiB,
-// more than the caches next to a core hold. There are as many as stored ones if that
-// is more, so that absent hashes are no warmer in a server's caches.
+// leastAbsent is the least number of absent hashes: 2 MiB of them, more than a core's own
+// caches hold. If more hashes are stored, there are as many absent ones, so that they are
+// no warmer in a server's caches.
 const leastAbsent = 1 << 16
 
 // absent returns n hashes that nobody stores, from a random place on: each miss asks for

@@ -2,14 +2,14 @@ package load
 
 import "github.com/HdrHistogram/hdrhistogram-go"
 
-// byClock returns the latencies that a clock would have seen which starts a request
-// once an interval of so many ns, whether the one before was answered or not. Each
-// latency that is longer stands for those that fell due meanwhile, and adds their
-// waits: one interval less, two less, and so on. This is the correction of
-// HdrHistogram for an expected interval (Tene, "How NOT to Measure Latency").
+// byClock returns the latencies of a client that starts a request every interval ns,
+// whether the one before was answered or not. For each latency longer than the interval
+// it adds the waits of the requests that fell due meanwhile: one interval less, two
+// less, and so on. This is the correction of HdrHistogram for an expected interval
+// (Tene, "How NOT to Measure Latency").
 //
 // A closed loop sends nothing while it waits, so a stall of 100 ms is one latency
-// among thousands. Its own median is its interval: that often it would have asked.
+// among thousands. Its callers take the loop's own median as the interval.
 func byClock(asked *hdrhistogram.Histogram, interval int64) *hdrhistogram.Histogram {
 	seen := newHistogram()
 	seen.Merge(asked)

@@ -74,15 +74,15 @@ func (w *window) took(ns int64) {
 	_ = w.latency.RecordValue(min(max(ns, 1), maxLatency)) // within bounds it does not fail
 }
 
-// waited records a lookup that fell due so many ns ago and was never sent: its latency
-// would have been longer.
-func (w *window) waited(ns int64) {
+// recordUnsent records a lookup that fell due so many ns ago and was never sent: its
+// latency would have been longer.
+func (w *window) recordUnsent(ns int64) {
 	w.took(ns)
 	w.unsent++
 	w.leastWait = leastOf(w.leastWait, max(ns, 1))
 }
 
-// leastOf returns the lesser of two waits, of which 0 is none.
+// leastOf returns the lesser of two waits; 0 stands for none.
 func leastOf(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -160,7 +160,7 @@ func (w *window) sample(begin int64, closed bool) Sample {
 	}
 }
 
-// seen returns the latencies that count, in a closed loop those that a clock sees.
+// seen returns the latencies that are reported: in a closed loop those that a clock sees.
 func (w *window) seen(closed bool) *hdrhistogram.Histogram {
 	if !closed {
 		return w.latency

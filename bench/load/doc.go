@@ -31,22 +31,24 @@
 // ping: whatever comes before its echo was not asked for either.
 //
 // A latency counts if its request was sent, or fell due, while measuring, whenever the
-// answer came: a stall across the end counts whole. Misses ask for absent hashes from
+// answer came: a stall across the end counts whole. A request counts if it was answered
+// while measuring. Misses ask for absent hashes from
 // as many as are stored, so that these are no warmer in a server's caches.
 //
 // The server must hold all that a run stores: one that evicts is reported as wrong.
 //
 // # How it is measured
 //
-// A worker is a thread that serves some connections, one blocking if it is the only
-// one in a closed loop, else by epoll. It makes system calls of its own, because the
+// A worker is a thread that serves some connections. It blocks on the only one if
+// nothing can be sent while an answer is awaited, else it waits by epoll. It makes system calls of its own, because the
 // runtime's poller costs several microseconds a round trip, and allocates nothing.
 // Requests are lists of pointers into the chains, so nothing is copied before the
 // kernel does. Workers record in histograms of a window each, which one goroutine
 // merges.
 //
 // Where both sides run moves the figures severalfold. With ClientCores the process is
-// kept to those cores and has a worker on each; the report says where both sides ran.
+// kept to those cores and has at most as many workers; the report says where both sides
+// ran.
 // One seed makes the same requests on every connection.
 //
 // # Ownership

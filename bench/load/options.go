@@ -64,10 +64,15 @@ type Options struct {
 	Dialect     Dialect // default Raw
 	Connections int     // default 1
 	Pipeline    int     // requests under way on a connection; default 1
-	Threads     int     // that serve the connections at most; default ClientCores, or half of GOMAXPROCS, rounded up
 
-	// ClientCores, if there are any, are those that Run keeps this process to until it
-	// returns; see [Halves]. ServerCores are the server's, for the report; nil: not known.
+	// Threads is how many threads serve the connections at most. The default is the number
+	// of ClientCores. Without these it is GOMAXPROCS if each connection of a closed loop
+	// then has a thread of its own, else half of it, rounded up.
+	Threads int
+
+	// ClientCores, by the system's numbers, are those that Run keeps this process to until
+	// it returns, so no two such runs may overlap; nil: any. ServerCores are the server's,
+	// for the report only; nil: not known. See [Halves] and [ParseCores].
 	ClientCores, ServerCores []int
 
 	// Rates, if there are any, make open loops: requests a second over all

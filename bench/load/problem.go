@@ -29,6 +29,6 @@ type Sample struct {
 	Step              int     // from 0
 	Elapsed           float64 // seconds since the step's measuring began
 	RequestsPerSecond float64
-	P50us, P99us      float64 // of lookups
+	P50us, P99us      float64 // of lookups, as in Figures
 	Wrong, Errors     int64   // since the run began
 }

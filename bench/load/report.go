@@ -39,8 +39,8 @@ type Report struct {
 	Errors   int64   `json:"errors"` // refusals
 	Wrong    int64   `json:"wrong"`
 
-	// Figures are those of the only step; nil after several, whose rates have figures of
-	// their own and none together.
+	// Figures are those of the only step. They are nil after several, whose rates have
+	// figures of their own and none together; reading one of the fields panics then.
 	*Figures
 
 	Steps   []Step `json:"steps"`
@@ -52,7 +52,7 @@ type Report struct {
 // Cores says where both sides ran. Without Pinned nothing was kept to its cores, and
 // ratios of two runs may be those of two placements.
 type Cores struct {
-	Client []int `json:"client"` // that this process might use
+	Client []int `json:"client"` // that this process might use, by the system's numbers
 	Server []int `json:"server"` // nil: not known
 	Pinned bool  `json:"pinned"` // this process was kept to them
 }
@@ -108,9 +108,9 @@ type Step struct {
 // WriteJSON writes the report as one line of JSON.
 func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
-// Histogram returns the distribution of lookup latencies in nanoseconds, for one who
-// merges those of several runs; nil if nothing was measured, or in a report that was
-// read. It is the report's own: read it only.
+// Histogram returns the distribution of lookup latencies in nanoseconds of the last
+// step, as the percentiles have them; nil if nothing was measured, or in a report that
+// was decoded from JSON. It belongs to the report: callers may only read it.
 func (r Report) Histogram() *hdrhistogram.Histogram { return r.histogram }
 
 // WriteHDR writes the distribution of lookup latencies in microseconds, in the text

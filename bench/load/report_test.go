@@ -83,10 +83,10 @@ func TestAtLeast(t *testing.T) {
 	for range 80 {
 		m.total.took(100_000)
 	}
-	m.total.waited(700_000_000)
+	m.total.recordUnsent(700_000_000)
 	other := window{latency: newHistogram()}
 	for range 19 {
-		other.waited(400_000_000)
+		other.recordUnsent(400_000_000)
 	}
 	m.total.add(&other)
 	r := Report{Mode: "open"}

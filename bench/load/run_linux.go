@@ -52,14 +52,20 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return r.report, err
 }
 
-// pin keeps this process to the client's cores, if there are any, until unpin is called.
+// pin keeps this process to the client's cores, if there are any, until unpin is called,
+// and returns where both sides run.
 func (o Options) pin() (cores Cores, unpin func(), err error) {
-	if len(o.ClientCores) > 0 {
+	cores = Cores{Client: o.ClientCores, Server: o.ServerCores, Pinned: len(o.ClientCores) > 0}
+	unpin = func() {}
+	if cores.Pinned {
 		unpin, err = process.Placement{Client: o.ClientCores}.PinClient()
-		return Cores{Client: o.ClientCores, Server: o.ServerCores, Pinned: true}, unpin, err
+	} else {
+		cores.Client, err = process.Cores()
 	}
-	allowed, err := process.Cores()
-	return Cores{Client: allowed, Server: o.ServerCores}, func() {}, err
+	if err != nil {
+		return Cores{}, nil, fmt.Errorf("load: %w", err)
+	}
+	return cores, unpin, nil
 }
 
 // runner is one call of Run.

@@ -413,11 +413,12 @@ func TestStallAcrossTheEnd(t *testing.T) {
 	}
 }
 
-// stallingAnchorer answers its tenth lookup late.
+// stallingAnchorer answers its first lookup late, which no busy machine can put off
+// beyond the end.
 type stallingAnchorer struct{ lookups int }
 
 func (a *stallingAnchorer) Lookup(_ context.Context, numTokens uint32, _ []byte, _ int) (uint32, error) {
-	if a.lookups++; a.lookups == 10 {
+	if a.lookups++; a.lookups == 1 {
 		time.Sleep(1500 * time.Millisecond)
 	}
 	return numTokens, nil

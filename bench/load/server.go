@@ -39,7 +39,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	}
 	// The server keeps to what its limit of open files allows, whatever is asked.
 	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, o.Connections+64)))
-	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Cores: o.Cores, Timeout: o.Timeout})
+	p, err := process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}

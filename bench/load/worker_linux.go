@@ -21,9 +21,9 @@ type stage struct {
 	workers int     // that take arrivals in turn
 }
 
-// answeredWithin tells whether an answer that comes now counts as one of the time that
-// is measured, whenever it was asked for: without those of the warm-up as many would be
-// missing as are under way. Where requests are counted out, only theirs count.
+// answeredWithin tells whether a request that is answered now counts, also if it was sent
+// in the warm-up: such requests make up for those under way at the end. In a stage of a
+// number of requests only these count.
 func (s *stage) answeredWithin(now int64) bool {
 	return s.end < math.MaxInt64 && now >= s.begin && now <= s.end
 }
@@ -191,12 +191,12 @@ func (w *worker) turns(arrivals int64, i int) int64 {
 // take turns, have not been made.
 func (w *worker) backlog(i int) int64 { return w.turns(w.arrivals, i) - w.conns[i].taken }
 
-// giveUp counts the requests of a connection's backlog that fell due while measuring.
-// They have waited at least until now.
-func (w *worker) giveUp(i int) {
+// countUnsent records the requests of a connection's backlog that fell due while
+// measuring. They have waited at least until now.
+func (w *worker) countUnsent(i int) {
 	first := max(w.conns[i].taken, w.turns(w.dueBy(w.stage.begin-1), i))
 	for turn := first; turn < w.turns(w.arrivals, i); turn++ {
-		w.window.waited(w.now - w.dueOn(i, turn))
+		w.window.recordUnsent(w.now - w.dueOn(i, turn))
 	}
 }
 
@@ -261,10 +261,9 @@ func (w *worker) serveReady() error {
 	return nil
 }
 
-// A timer of the kernel may be late by this many ns, so an open loop does not sleep
-// until a request falls due. It asks for answers without waiting for the last of the
-// time: longer where it waits for none, as a sleep that an answer ends costs no more
-// than in a closed loop.
+// A timer of the kernel may fire late, so an open loop sleeps only until this many ns
+// before a request falls due, and polls from then on. While it awaits answers it polls
+// for less: an answer that ends the sleep costs no more than in a closed loop.
 const (
 	awakeForAnswers = 50_000
 	awakeIdle       = 250_000
@@ -366,7 +365,7 @@ func (w *worker) finish() {
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
 	for i, c := range w.conns {
 		if w.stage.period > 0 && c.budget < 0 { // else what is left is beyond the count
-			w.giveUp(i)
+			w.countUnsent(i)
 		}
 	}
 	w.run.collector.full <- w.window

@@ -29,5 +29,6 @@
 //
 // A rate counts by its median over the rounds, as do speed-up and slope, each of
 // which is taken within a round; percentiles of latency are those of the lookups of
-// all rounds, as package load counts them in a closed loop. The spread is the least and the largest of the rounds.
+// all rounds, as package load counts them in a closed loop. The spread is the least and
+// the largest of the rounds.
 package scale

@@ -49,23 +49,23 @@ func (o Options) planFor(where process.Placement, mostConnections int) plan {
 // runs returns how many runs of package load it takes.
 func (p plan) runs() int { return p.rounds * len(p.loops) * len(p.connections) }
 
-// place is where a point stands: at a number of loops and one of connections.
-type place struct{ loops, connections int }
+// pointKey tells the points apart.
+type pointKey struct{ loops, connections int }
 
-// places returns where the points stand, by loops and then by connections.
-func (p plan) places() []place {
-	var all []place
+// keys returns those of all points, by loops and then by connections.
+func (p plan) keys() []pointKey {
+	var all []pointKey
 	for _, loops := range p.loops {
 		for _, connections := range p.connections {
-			all = append(all, place{loops, connections})
+			all = append(all, pointKey{loops, connections})
 		}
 	}
 	return all
 }
 
-// order returns the places in the order of a round. The same seed gives the same.
-func (p plan) order(seed uint64, round int) []place {
-	all := p.places()
+// order returns the points in the order of a round. The same seed gives the same.
+func (p plan) order(seed uint64, round int) []pointKey {
+	all := p.keys()
 	random := rand.New(rand.NewPCG(seed, uint64(round)))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all

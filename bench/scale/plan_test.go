@@ -99,9 +99,9 @@ func TestLoadOptions(t *testing.T) {
 func TestOrder(t *testing.T) {
 	p := plan{loops: []int{1, 2, 4}, connections: powers(2, 64), rounds: 3}
 	first, second := p.order(1, 0), p.order(1, 1)
-	assert.ElementsMatch(t, p.places(), first)
-	assert.ElementsMatch(t, p.places(), second)
-	assert.NotEqual(t, p.places(), first)
+	assert.ElementsMatch(t, p.keys(), first)
+	assert.ElementsMatch(t, p.keys(), second)
+	assert.NotEqual(t, p.keys(), first)
 	assert.NotEqual(t, first, second)
 	assert.Equal(t, first, p.order(1, 0))
 	assert.NotEqual(t, first, p.order(2, 0))
@@ -135,7 +135,7 @@ func point(loops, connections int, rates ...float64) Point {
 	for _, rate := range rates {
 		t.add(load.Report{Figures: &load.Figures{RequestsPerSecond: rate}}, 0)
 	}
-	return t.sum()
+	return t.summarize()
 }
 
 // A point counts by the median rate of its rounds and by all their lookups.
@@ -156,7 +156,7 @@ func TestTally(t *testing.T) {
 	tally.pool(latency(1, 1, 1, 1))
 	tally.pool(latency(50, 50, 50))
 	tally.pool(nil)
-	got := tally.sum()
+	got := tally.summarize()
 	assert.Equal(t, []float64{20, 10, 30, 0.2}, []float64{got.RequestsPerSecond, got.RequestsPerSecondMin, got.RequestsPerSecondMax, got.ServerCPU})
 	assert.Equal(t, []int64{15, 3, 3}, []int64{got.Requests, got.Wrong, got.Errors})
 	assert.InDelta(t, 1, got.P50us, 0.01)

@@ -112,10 +112,10 @@ func (t *tally) pool(latency *hdrhistogram.Histogram) {
 	}
 }
 
-// sum returns the point.
-func (t *tally) sum() Point {
+// summarize returns the point.
+func (t *tally) summarize() Point {
 	p := t.point
-	p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax = spread(p.rates)
+	p.RequestsPerSecond, p.RequestsPerSecondMin, p.RequestsPerSecondMax = figure.Spread(p.rates)
 	p.ServerCPU = figure.Median(t.cpu)
 	if h := t.latency; h != nil {
 		p.P50us, p.P99us, p.Maxus = micros(figure.OfHistogram(h, 50)), micros(figure.OfHistogram(h, 99)), micros(h.Max())
@@ -125,11 +125,6 @@ func (t *tally) sum() Point {
 
 func micros(ns int64) float64 { return figure.Micros(time.Duration(ns)) }
 
-// spread returns the median, the least and the largest of what the rounds have.
-func spread(rounds []float64) (median, least, most float64) {
-	return figure.Median(rounds), slices.Min(rounds), slices.Max(rounds)
-}
-
 // addPeaks adds the best of the points of each number of loops. All points have all
 // rounds.
 func (r *Report) addPeaks() {
@@ -138,13 +133,13 @@ func (r *Report) addPeaks() {
 		for to < len(r.Points) && r.Points[to].Loops == r.Points[from].Loops {
 			to++
 		}
-		r.peak(r.Points[from:to])
+		r.addPeak(r.Points[from:to])
 		from = to
 	}
 }
 
-// peak adds the best of the points, which have the same number of loops.
-func (r *Report) peak(points []Point) {
+// addPeak adds the best of the points, which have the same number of loops.
+func (r *Report) addPeak(points []Point) {
 	best := slices.MaxFunc(points, func(a, b Point) int { return cmp.Compare(a.RequestsPerSecond, b.RequestsPerSecond) })
 	p := Peak{
 		Loops: best.Loops, Connections: best.Connections, RequestsPerSecond: best.RequestsPerSecond,
@@ -158,7 +153,7 @@ func (r *Report) peak(points []Point) {
 		for round, rate := range best.rates {
 			p.speedups = append(p.speedups, figure.Round3(rate/first.rates[round]))
 		}
-		p.Speedup, p.SpeedupMin, p.SpeedupMax = spread(p.speedups)
+		p.Speedup, p.SpeedupMin, p.SpeedupMax = figure.Spread(p.speedups)
 		p.Efficiency = figure.Round3(p.Speedup * float64(first.Loops) / float64(p.Loops))
 	}
 	r.Peaks = append(r.Peaks, p)
@@ -185,7 +180,7 @@ func (r *Report) fit() {
 	for round := range slopes {
 		slopes[round] = slope(peaks, round)
 	}
-	median, least, most := spread(slopes)
+	median, least, most := figure.Spread(slopes)
 	r.Slope, r.SlopeMin, r.SlopeMax = &median, &least, &most
 }
 

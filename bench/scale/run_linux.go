@@ -35,7 +35,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("scale: %w", err)
 	}
 	most := mostConnections()
-	s := &sweep{o: o, plan: o.planFor(process.Halves(cores, process.SystemCPUs()), most), tallies: map[place]*tally{}}
+	s := &sweep{o: o, plan: o.planFor(process.Halves(cores, process.SystemCPUs()), most), tallies: map[pointKey]*tally{}}
 	for _, note := range s.plan.notes(most) {
 		s.note(note)
 	}
@@ -44,7 +44,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("scale: %w", err)
 	}
 	defer undo()
-	err = s.rounds(ctx)
+	err = s.measure(ctx)
 	r := s.report()
 	r.Setup, r.Partial = setup, err != nil
 	if err == nil {
@@ -71,7 +71,7 @@ type sweep struct {
 	o    Options
 	plan plan
 
-	tallies       map[place]*tally
+	tallies       map[pointKey]*tally
 	done          int   // runs
 	wrong, errors int64 // of all runs, also of one that failed
 }
@@ -89,25 +89,26 @@ func (s *sweep) report() Report {
 		Client: s.plan.Client, Server: s.plan.Server, Shared: s.plan.Shared, Rounds: s.plan.rounds, Seconds: s.plan.each.Seconds(),
 		Points: []Point{}, Peaks: []Peak{}, Wrong: s.wrong, Errors: s.errors,
 	}
-	for _, at := range s.plan.places() {
+	for _, at := range s.plan.keys() {
 		if t := s.tallies[at]; t != nil {
-			r.Points = append(r.Points, t.sum())
+			r.Points = append(r.Points, t.summarize())
 		}
 	}
 	return r
 }
 
-func (s *sweep) rounds(ctx context.Context) error {
+// measure makes all rounds.
+func (s *sweep) measure(ctx context.Context) error {
 	for round := range s.plan.rounds {
-		if err := s.round(ctx, round); err != nil {
+		if err := s.measureRound(ctx, round); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// round measures all points once.
-func (s *sweep) round(ctx context.Context, round int) error {
+// measureRound measures all points once.
+func (s *sweep) measureRound(ctx context.Context, round int) error {
 	servers := map[int]*process.Process{} // by loops
 	defer func() {
 		for _, p := range servers {
@@ -125,7 +126,7 @@ func (s *sweep) round(ctx context.Context, round int) error {
 		if s.o.OnStep != nil {
 			s.o.OnStep("points", s.done, s.plan.runs())
 		}
-		if err := s.point(ctx, servers[at.loops], at); err != nil {
+		if err := s.measurePoint(ctx, servers[at.loops], at); err != nil {
 			return fmt.Errorf("%s, %d connections: %w", loopsName(at.loops), at.connections, err)
 		}
 		s.done++
@@ -139,11 +140,11 @@ func (s *sweep) start(ctx context.Context, loops int) (*process.Process, error) 
 	entries := s.o.Entries + 10*s.o.Hashes // load stores whole chains, ten at least
 	cmd := process.Hitline(s.o.Hitline, blockTokens, process.HitlineBound(entries), "--backend", "memory", "--loops", strconv.Itoa(loops))
 	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, connections+64)))
-	return process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Cores: s.plan.ServerCores(), Timeout: s.o.Timeout})
+	return process.Start(ctx, cmd, process.Options{Cores: s.plan.ServerCores(), Timeout: s.o.Timeout})
 }
 
-// point measures a point in one round.
-func (s *sweep) point(ctx context.Context, p *process.Process, at place) error {
+// measurePoint measures a point in one round.
+func (s *sweep) measurePoint(ctx context.Context, p *process.Process, at pointKey) error {
 	o := s.plan.load(s.o, p.Addr(), at.connections)
 	var busy busyness
 	o.OnSample = func(load.Sample) { busy.sample(p) }

@@ -211,7 +211,7 @@ func TestNoteClient(t *testing.T) {
 func TestBusyness(t *testing.T) {
 	ready := func([]byte) (string, bool) { return "", true }
 	p, err := process.Start(t.Context(), exec.Command("sh", "-c", "echo; while :; do :; done"),
-		process.Options{Core: process.AnyCore, Timeout: 20 * time.Second, Ready: ready})
+		process.Options{Timeout: 20 * time.Second, Ready: ready})
 	require.NoError(t, err)
 	defer p.Stop()
 	var b busyness

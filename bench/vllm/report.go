@@ -95,7 +95,7 @@ func ratio(theirs, ours []round, p float64) (median, least, most float64) {
 	for i := range ratios {
 		ratios[i] = figure.Percentile(theirs[i].micros, p) / figure.Percentile(ours[i].micros, p)
 	}
-	return figure.Median(ratios), slices.Min(ratios), slices.Max(ratios)
+	return figure.Spread(ratios)
 }
 
 // Wrong returns how many chains of a round had answers that differ, in all rows.

@@ -93,7 +93,7 @@ func (m *meter) startMaster(ctx context.Context) error {
 		return err
 	}
 	ready := func([]byte) (string, bool) { return addr, true } // any line; awaitMaster waits for an answer
-	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout, Ready: ready})
+	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout, Ready: ready})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -123,7 +123,7 @@ func (m *meter) startHitline(ctx context.Context) error {
 		"HITLINE_BACKEND_MOONCAKE_MASTERS="+m.masterAddr,
 		// The longest lookups take a master a second. vLLM waits for them without a bound.
 		"HITLINE_BACKEND_MOONCAKE_TIMEOUT="+m.o.Timeout.String())
-	p, err := process.Start(ctx, cmd, process.Options{Core: process.AnyCore, Timeout: m.o.Timeout})
+	p, err := process.Start(ctx, cmd, process.Options{Timeout: m.o.Timeout})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}

@@ -45,14 +45,14 @@ server that looks nothing up.
 Each rival is asked in two ways, and a ratio is to hitline asked in the same
 way: prepared, by bytes made before on a raw socket, which shows the server;
 and usual, by the client that its users have, whose work counts: lookup/client
-for hitline, by anchors from 4,096 hashes on, pyzmq for what speaks ZeroMQ, go-
-redis for Redis and Valkey. A ratio above 1 says that the rival takes longer.
+for hitline, by anchors from 4,096 hashes on; pyzmq for what speaks ZeroMQ;
+go-redis for Redis and Valkey. A ratio above 1 says that the rival takes longer.
 The column zmtp is the ratio to hitline over ZeroMQ, asked by the same client.
 
 All servers are started here, new ones for each number of hashes, and stopped.
-The client has one core; the servers have all others but its hyper-threads. Of
-two cores they have one, which is hard on a server with several threads, such
-as pyzmq's; pyzmq as a client has the client's one core for its two threads.
+The client has one core; the servers have all others but its hyper-threads. On
+a machine of two cores they have one, which is hard on a server with several
+threads, such as pyzmq's. As a client pyzmq has two threads on the client's one.
 
 One client asks, one request at a time, and every answer is checked. Requests
 rotate over 20 chains or more, and over more than --rotate MiB, so that none is

@@ -52,8 +52,9 @@ measured one after the other, each with figures of its own. With --stores and
 afterwards.
 
 Where both sides run moves the figures severalfold. With --start each gets half
-of the cores; to measure a server of your own, start it on some cores (taskset)
-and give --client-cores the others.
+of the cores, unless --client-cores or --server-cores is given: then a side
+without one gets any. To measure a server of your own, start it on some cores
+(taskset) and give --client-cores the others.
 
 What must be hit is computed from the server's pool. One full-attention group
 needs no flags; describe any other by --config or --groups.
@@ -96,7 +97,7 @@ func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
 	f.pool.addFlags(flags)
 	flags.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
-	flags.Uint64Var(&f.o.Seed, "seed", 0, "of the hashes; the same hashes again for the same\none; 0: random")
+	flags.Uint64Var(&f.o.Seed, "seed", 0, "of hashes and order: the same requests again for\nthe same one; 0: random")
 	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as\nplotters of HdrHistogram read it; - for standard\nerror")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 }
@@ -113,10 +114,10 @@ func (a *app) load(ctx context.Context, f runFlags, flags *pflag.FlagSet) error 
 	if err != nil {
 		return err
 	}
-	if err := f.place(); err != nil {
+	defer hdr.Close() // of no consequence: what was written is closed by writeHDR
+	if err := f.chooseCores(); err != nil {
 		return err
 	}
-	defer hdr.Close() // of no consequence: what was written is closed by writeHDR
 	if f.start {
 		server, err := f.serve(ctx)
 		if err != nil {
@@ -171,9 +172,9 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 // anyCore has a side run on any core.
 const anyCore = "any"
 
-// place chooses the cores of both sides. A server of our own and this program get half
-// each unless the flags say otherwise.
-func (f *runFlags) place() error {
+// chooseCores chooses the cores of both sides. With --start each gets half of them unless
+// a flag says otherwise; then a side without a flag gets any.
+func (f *runFlags) chooseCores() error {
 	if f.start && f.client == "" && f.server == "" {
 		var err error
 		f.o.ClientCores, f.o.ServerCores, err = load.Halves()

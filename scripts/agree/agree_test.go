@@ -309,7 +309,9 @@ func TestObserved(t *testing.T) {
 
 // The server is stopped, and runs when the stalls end, also if they are cut short.
 func TestStall(t *testing.T) {
-	c, err := startOn([]int{0}, exec.Command("sleep", "3600"))
+	cores, err := allowedCores()
+	require.NoError(t, err)
+	c, err := startOn(cores, exec.Command("sleep", "3600"))
 	require.NoError(t, err)
 	s := &server{child: c}
 	defer s.kill()
@@ -319,7 +321,7 @@ func TestStall(t *testing.T) {
 		_, rest, _ := strings.Cut(string(text), ") ")
 		return rest[:1]
 	}
-	made, err := s.stall(t.Context(), []interval{{0, int64(time.Millisecond)}, {0, int64(2 * time.Millisecond)}})
+	made, err := s.stopAsPlanned(t.Context(), []interval{{0, int64(time.Millisecond)}, {0, int64(2 * time.Millisecond)}})
 	require.NoError(t, err)
 	require.Len(t, made, 2)
 	assert.GreaterOrEqual(t, made[1].to-made[1].from, int64(2*time.Millisecond))
@@ -327,7 +329,7 @@ func TestStall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.stall(ctx, []interval{{0, int64(time.Hour)}})
+		_, err := s.stopAsPlanned(ctx, []interval{{0, int64(time.Hour)}})
 		ended <- err
 	}()
 	require.Eventually(t, func() bool { return state() == "T" }, patience, time.Millisecond)

@@ -398,8 +398,8 @@ static void finish_lookup(struct conn *c, struct reply r) {
 
 static bool at_end(void) { return stopped || now() >= end; }
 
-// part sends a ping, whose answer must be the next thing to come.
-static void part(struct conn *c) {
+// expect_nothing_else sends a ping, whose answer must be the next thing to come.
+static void expect_nothing_else(struct conn *c) {
 	send_ping(c);
 	struct reply r = read_reply(c);
 	if (!is_pong(r))
@@ -415,7 +415,7 @@ static void *closed_loop(void *argument) {
 		start_lookup(c);
 		finish_lookup(c, read_reply(c));
 	} while (!at_end());
-	part(c);
+	expect_nothing_else(c);
 	return NULL;
 }
 
@@ -448,7 +448,7 @@ static void *closed_loops(void *argument) {
 				continue;
 			}
 			epoll_ctl(poll, EPOLL_CTL_DEL, c->fd, NULL);
-			part(c);
+			expect_nothing_else(c);
 			open--;
 		}
 	}

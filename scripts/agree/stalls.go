@@ -67,7 +67,7 @@ type stallReport struct {
 	Stalls    []stallResult `json:"stalls"`
 }
 
-// stallResult is one row. Latencies are in µs, stalls in ms.
+// stallResult is one row. Latencies are in µs, lengths of stalls in ms.
 type stallResult struct {
 	Row         string  `json:"row"`
 	Connections int     `json:"connections"`
@@ -144,7 +144,7 @@ func (b *bed) measureStall(ctx context.Context, row stallRow, l load) (s stallRe
 			return err
 		}
 		measured = interval{at + int64(warmup), at + int64(warmup+b.o.duration())}
-		made, err = b.server.stall(groupCtx, planStalls(row, measured))
+		made, err = b.server.stopAsPlanned(groupCtx, planStalls(row, measured))
 		return err
 	})
 	if err := group.Wait(); err != nil {
@@ -189,9 +189,9 @@ func planStalls(row stallRow, measured interval) (plan []interval) {
 	return plan
 }
 
-// stall stops the server as planned and returns when it was stopped. The server runs when stall
-// returns.
-func (s *server) stall(ctx context.Context, plan []interval) (made []interval, err error) {
+// stopAsPlanned stops the server in each interval of a plan, and returns the intervals in which it
+// was stopped. The server runs when stopAsPlanned returns.
+func (s *server) stopAsPlanned(ctx context.Context, plan []interval) (made []interval, err error) {
 	defer func() { err = errors.Join(err, s.signal(syscall.SIGCONT)) }()
 	for _, p := range plan {
 		if err := sleepUntil(ctx, p.from); err != nil {
@@ -219,7 +219,7 @@ func (s *server) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// monotonic returns ns of CLOCK_MONOTONIC, which the generator uses too.
+// monotonic returns ns of CLOCK_MONOTONIC, by which the generator writes its samples.
 func monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // fails for unknown clocks only

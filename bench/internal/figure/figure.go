@@ -20,12 +20,13 @@ import (
 
 // Percentile returns the p-th percentile of sorted figures. There must be one.
 func Percentile[T cmp.Ordered](sorted []T, p float64) T {
-	rank := int(math.Ceil(p/100*float64(len(sorted)) - 1e-9)) // 99 % of 200 is 198, whatever rounding made of it
+	rank := int(math.Ceil(p/100*float64(len(sorted)) - 1e-9)) // less rounding errors: 99 % of 200 is rank 198
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// OfHistogram returns the p-th percentile of what a histogram holds, as exact as that
-// is, and 0 without any. The histogram's own rounds ranks down as well as up.
+// OfHistogram returns the p-th percentile of the values in a histogram, to its precision,
+// or 0 if it is empty. The histogram's own percentiles round ranks to the nearest, which
+// may be the one below.
 func OfHistogram(h *hdrhistogram.Histogram, p float64) int64 {
 	n := float64(h.TotalCount())
 	rank := max(math.Ceil(p/100*n-1e-9), 1)
@@ -35,6 +36,12 @@ func OfHistogram(h *hdrhistogram.Histogram, p float64) int64 {
 // Median returns the median of figures in any order. There must be one.
 func Median(figures []float64) float64 {
 	return Percentile(slices.Sorted(slices.Values(figures)), 50)
+}
+
+// Spread returns the median of figures in any order, the least and the largest. There
+// must be one.
+func Spread(figures []float64) (median, least, most float64) {
+	return Median(figures), slices.Min(figures), slices.Max(figures)
 }
 
 // PercentileUs returns the p-th percentile of sorted times, in microseconds.

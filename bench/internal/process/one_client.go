@@ -8,10 +8,10 @@ import (
 	"github.com/hitline/hitline/bench"
 )
 
-// OneCore gives the client the core with this number (negative: the first of cores),
-// and the servers those that are named, or else all other cores. The other threads
-// of the client's core stay idle then, unless there is nothing else; cpus is that of
-// [Halves]. With fewer than two cores to choose from all is shared. An error wraps
+// OneCore gives the client one core, and the servers the named ones. A negative client
+// stands for the first of cores that is not among servers. If no servers are named,
+// they get all cores but the client's and its hyper-threads, or these too if there are
+// no others. cpus is that of [Halves]. Fewer than two cores are shared. An error wraps
 // [bench.ErrOptions].
 func OneCore(client int, servers, cores []int, cpus fs.FS) (Placement, error) {
 	if len(cores) < 2 {
@@ -30,14 +30,14 @@ func OneCore(client int, servers, cores []int, cpus fs.FS) (Placement, error) {
 		return Placement{}, fmt.Errorf("%w: core %d is the client's and cannot be the servers'", bench.ErrOptions, client)
 	}
 	if len(servers) == 0 {
-		servers = beside(client, cores, cpus)
+		servers = otherCores(client, cores, cpus)
 	}
 	return Placement{Client: []int{client}, Server: servers}, nil
 }
 
-// beside returns the cores that share nothing with one of them, or all others if each
-// shares something.
-func beside(core int, cores []int, cpus fs.FS) []int {
+// otherCores returns the cores that are not hyper-threads of the given one, or all but
+// the given one if there are none such.
+func otherCores(core int, cores []int, cpus fs.FS) []int {
 	others := slices.DeleteFunc(slices.Clone(cores), func(other int) bool { return other == core })
 	first := firstSibling(core, cpus)
 	apart := slices.DeleteFunc(slices.Clone(others), func(other int) bool { return firstSibling(other, cpus) == first })

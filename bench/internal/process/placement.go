@@ -24,18 +24,18 @@ type Placement struct {
 // SystemCPUs returns the directory in which Linux describes its CPUs, for [Halves].
 func SystemCPUs() fs.FS { return os.DirFS("/sys/devices/system/cpu") }
 
-// Halves gives each side half of the cores, which are what this process may run on;
-// of an odd number the server has one more. The threads of one core share its
-// units, so they stay on one side; a single core of two threads is the exception.
-// One core, or none that are known, is shared.
+// Halves gives each side half of the cores, which are those that this process may run
+// on; of an odd number the server has one more. Hyper-threads of one core share its
+// units, so they stay on one side, unless there is no other core. A single processor
+// is shared, and so is everything if no cores are known.
 //
-// In the directory cpus, cpuN/topology/thread_siblings_list names the threads that
-// share a core with N. A core without it stands for itself.
+// In the directory cpus, cpuN/topology/thread_siblings_list names the hyper-threads that
+// share a core with N. Without that file N counts as a core of its own.
 func Halves(cores []int, cpus fs.FS) Placement {
 	if len(cores) < 2 {
 		return Placement{Client: cores, Server: cores, Shared: true}
 	}
-	first := map[int]int{} // of the threads of the core
+	first := map[int]int{} // by core: the least of its hyper-threads
 	for _, core := range cores {
 		first[core] = firstSibling(core, cpus)
 	}
@@ -51,7 +51,7 @@ func Halves(cores []int, cpus fs.FS) Placement {
 	return Placement{Client: sorted[:at:at], Server: sorted[at:]}
 }
 
-// firstSibling returns the least of the threads that share a core with this one.
+// firstSibling returns the least of the hyper-threads that share a core with this one.
 func firstSibling(core int, cpus fs.FS) int {
 	text, err := fs.ReadFile(cpus, fmt.Sprintf("cpu%d/topology/thread_siblings_list", core))
 	if err != nil {
@@ -92,7 +92,7 @@ func ParseCores(list string) ([]int, error) {
 }
 
 // CheckCores returns an error that wraps [bench.ErrOptions] if one of the cores is
-// not among the allowed ones: the kernel passes over such without an error.
+// not among the allowed ones. The kernel ignores such cores without an error.
 func CheckCores(cores, allowed []int) error {
 	for _, core := range cores {
 		if !slices.Contains(allowed, core) {

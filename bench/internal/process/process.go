@@ -8,13 +8,9 @@ import (
 	"time"
 )
 
-// AnyCore leaves the choice of a core to the system.
-const AnyCore = -1
-
 // Options says how a server is started.
 type Options struct {
-	Core    int           // that it runs on, or AnyCore
-	Cores   []int         // that it runs on in place of Core; nil if that is enough
+	Cores   []int         // that it runs on, by the system's numbers; nil: any
 	Timeout time.Duration // longest wait until it is ready
 
 	// Ready finds in a line of the server's output where it listens. The default
@@ -29,9 +25,9 @@ type Process struct {
 	exited chan struct{} // closed when it has been waited for
 }
 
-// Start starts a server and waits until it says where it listens; what it prints
-// is not shown, but the caller may take its standard output. The caller stops it;
-// should this process be killed, the kernel kills it (on Linux).
+// Start starts a server and waits until it says where it listens. What it prints is
+// not shown; if the caller has set cmd.Stdout, only standard error is read here. The
+// caller stops the server; should this process be killed, the kernel kills it (on Linux).
 func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -47,7 +43,7 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	cmd.WaitDelay = lastWords
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.live(o.cores(), started)
+	go p.live(o.Cores, started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", cmd.Path, err)
 	}
@@ -62,14 +58,6 @@ func Start(ctx context.Context, cmd *exec.Cmd, o Options) (*Process, error) {
 	}
 	p.Stop()
 	return nil, err
-}
-
-// cores returns where the server is to run; nil leaves that to the system.
-func (o Options) cores() []int {
-	if o.Cores == nil && o.Core >= 0 {
-		return []int{o.Core}
-	}
-	return o.Cores
 }
 
 // live starts the server from a thread on its cores, so that all of its threads

@@ -48,7 +48,7 @@ func TestServerLog(t *testing.T) {
 // What another server says when it is ready is up to whoever starts it.
 func TestStart(t *testing.T) {
 	ready := func(line []byte) (string, bool) { return "there", string(line) == "ready" }
-	o := Options{Core: AnyCore, Timeout: 20 * time.Second, Ready: ready}
+	o := Options{Timeout: 20 * time.Second, Ready: ready}
 	p, err := Start(t.Context(), exec.Command("sh", "-c", "echo ready; exec sleep 1000"), o)
 	require.NoError(t, err)
 	assert.Equal(t, "there", p.Addr())
@@ -64,7 +64,7 @@ func TestStart(t *testing.T) {
 // what the second keeps open.
 func TestStopOfScript(t *testing.T) {
 	ready := func(line []byte) (string, bool) { return string(line), true }
-	p, err := Start(t.Context(), exec.Command("sh", "-c", "sleep 1000 & echo $!; wait"), Options{Core: AnyCore, Timeout: 20 * time.Second, Ready: ready})
+	p, err := Start(t.Context(), exec.Command("sh", "-c", "sleep 1000 & echo $!; wait"), Options{Timeout: 20 * time.Second, Ready: ready})
 	require.NoError(t, err)
 	stopped := make(chan struct{})
 	go func() {
@@ -95,14 +95,14 @@ func TestStartOnCores(t *testing.T) {
 	require.NoError(t, err)
 	defer undo()
 	ready := func(line []byte) (string, bool) { return string(line), true }
-	for _, o := range []Options{{Core: AnyCore, Cores: p.Server}, {Core: p.Server[0]}} {
-		o.Timeout, o.Ready = 20*time.Second, ready
+	for _, cores := range [][]int{p.Server, p.Server[:1]} {
+		o := Options{Cores: cores, Timeout: 20 * time.Second, Ready: ready}
 		server, err := Start(t.Context(), exec.Command("sh", "-c", "grep Cpus_allowed_list /proc/self/status; exec sleep 1000"), o)
 		require.NoError(t, err)
 		defer server.Stop()
 		_, list, _ := strings.Cut(server.Addr(), "\t")
 		got, err := ParseCores(list)
 		require.NoError(t, err)
-		assert.ElementsMatch(t, o.cores(), got)
+		assert.ElementsMatch(t, cores, got)
 	}
 }
