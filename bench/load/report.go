@@ -65,9 +65,9 @@ type Figures struct {
 	// Latency is that of lookups that were sent, or fell due, while measuring, whenever
 	// they were answered. In an open loop it counts from when a lookup fell due. In a
 	// closed loop it is what a clock sees that starts a lookup as often as the loop's
-	// median takes; Asked is that of the lookups alone.
+	// median takes; Uncorrected is that of the lookups alone.
 	Latency
-	Asked *Latency `json:"asked,omitempty"`
+	Uncorrected *Latency `json:"uncorrected,omitempty"`
 
 	// Unsent lookups fell due while measuring and were never sent, for want of answers.
 	// They count with what they had waited at the end, so that figures of latency from
@@ -191,8 +191,8 @@ func (f *Figures) writeRows(row func(name, format string, values ...any)) {
 		atLeast = "≥ "
 	}
 	row("mean", "%s%.1f us", atLeast, f.Meanus)
-	if a := f.Asked; a != nil {
-		row("asked", "p50 %.1f, p99 %.1f us of the lookups alone; above is what a clock sees", a.P50us, a.P99us)
+	if u := f.Uncorrected; u != nil {
+		row("uncorrected", "p50 %.1f, p99 %.1f us of the lookups alone; above is what a clock sees", u.P50us, u.P99us)
 	}
 	if f.samples < 2 {
 		row("spread", "not known: it took less than two samples")
@@ -239,8 +239,8 @@ func (m *measured) step(rate float64) Step {
 	s := Step{Rate: rate, Requests: t.requests}
 	s.Latency, s.Unsent, s.AtLeast = latencyOf(t.seen(m.closed)), t.unsent, micros(t.leastWait)
 	if m.closed {
-		asked := latencyOf(t.latency)
-		s.Asked = &asked
+		uncorrected := latencyOf(t.latency)
+		s.Uncorrected = &uncorrected
 	}
 	if t.to > t.from {
 		s.Seconds = seconds(t.to - t.from)

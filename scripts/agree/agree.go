@@ -115,12 +115,18 @@ func compare(row loadRow, pairs []pair, tolerance float64) []comparison {
 	const hitbench, generator = "hitbench", "generator"
 	rate := func(r result) float64 { return r.RequestsPerSecond }
 	p50 := func(r result) float64 { return r.P50us }
+	alone := func(r result) float64 {
+		if r.Uncorrected != nil {
+			return r.Uncorrected.P50us
+		}
+		return r.P50us
+	}
 	made := []comparison{
 		newComparison(comparison{Figure: "requests_per_s", Of: hitbench, Beside: generator, Judged: true}, pairs, func(p pair) [2]float64 {
 			return [2]float64{rate(p.hitbench), rate(p.generator)}
 		}),
 		newComparison(comparison{Figure: "p50_us", Of: hitbench, Beside: generator, Judged: row.connections == 1}, pairs, func(p pair) [2]float64 {
-			return [2]float64{p50(p.hitbench), p50(p.generator)}
+			return [2]float64{alone(p.hitbench), p50(p.generator)}
 		}),
 	}
 	if row.connections == 1 {

@@ -123,8 +123,12 @@ type result struct {
 	P50us             float64 `json:"p50_us"`
 	P99us             float64 `json:"p99_us"`
 	Maxus             float64 `json:"max_us"`
-	Wrong             int64   `json:"wrong"`
-	Errors            int64   `json:"errors"` // refusals; hitbench only
+	// Of hitbench's closed loop: the lookups alone, as the generator has them.
+	Uncorrected *struct {
+		P50us float64 `json:"p50_us"`
+	} `json:"uncorrected,omitempty"`
+	Wrong  int64 `json:"wrong"`
+	Errors int64 `json:"errors"` // refusals; hitbench only
 }
 
 // runHitbench measures with hitbench.

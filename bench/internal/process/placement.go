@@ -115,10 +115,10 @@ func (p Placement) PinClient() (undo func(), err error) {
 	if err := Pin(p.Client...); err != nil {
 		return nil, err
 	}
-	runtime.GOMAXPROCS(len(p.Client))
+	procs := runtime.GOMAXPROCS(len(p.Client))
 	return func() {
 		_ = Pin(before...) // it was allowed before
-		runtime.SetDefaultGOMAXPROCS()
+		runtime.GOMAXPROCS(procs)
 	}, nil
 }
 
