@@ -74,7 +74,7 @@ func (r Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(
 func (r Report) WriteTable(w io.Writer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "setup  %v\n", r.Setup)
-	fmt.Fprintf(&text, "%d rounds, %d hashes stored, %g of the chains hit whole; %v\n", r.Rounds, r.Entries, r.HitShare, r.Placement)
+	fmt.Fprintf(&text, "%d rounds, %d hashes stored, %.4g %% of the chains hit whole; %v\n", r.Rounds, r.Entries, 100*r.HitShare, r.Placement)
 	if len(r.Placement.Server) == 1 && !r.Placement.Shared {
 		text.WriteString("one core for each server: those with several threads, such as pyzmq's, wait for it more than on a larger machine\n")
 	}

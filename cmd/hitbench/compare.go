@@ -102,6 +102,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.StringVar(&f.o.ValkeyServer, "valkey-server", "", "`path` of valkey-server (default on PATH)")
 	flags.StringVar(&f.o.MooncakeMaster, "mooncake-master", "", "`path` of mooncake_master; left out by default\n(with --vllm that of the Python)")
 	flags.IntVar(&f.o.ClientCore, "client-core", -1, "core of the client (default the first it may\nrun on)")
+	flags.Lookup("client-core").DefValue = "0" // help does not show a zero
 	flags.StringVar(&f.cores, "server-cores", "", "`list` of the servers' cores, such as 0,2-3\n(default all but the client's and its\nhyper-threads)")
 	flags.IntVar(&f.o.HashTokens, "hash-block-tokens", 16, "tokens that one hash covers")
 	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer (with --vllm 3m)")

@@ -63,7 +63,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.IntVar(&f.o.Pipeline, "pipeline", 0, "requests in flight in further rounds; 0 for none")
 	flags.BoolVar(&f.o.Anchored, "anchored", false, "ask hitline by anchors; half of the chains are\ncut at a random block")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect; only raw")
-	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted among those it may\nrun on")
+	flags.IntVar(&f.o.ClientCore, "client-core", 0, "core of the client, counted from 0 among those\nit may run on (default 0)")
 	flags.IntVar(&f.o.ServerCore, "server-core", 1, "core of both servers, likewise")
 	flags.StringVar(&f.o.Hitline, "hitline", "", "`path` of hitline (default beside this program,\nthen on PATH)")
 	flags.StringVar(&f.o.Connect, "connect", "", "`address` of a server to measure instead of\nstarting one")

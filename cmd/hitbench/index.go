@@ -44,8 +44,8 @@ goroutine stores and evicts. These lookups fall due by a clock, and each is
 counted from when it was due; ≥ marks a figure that lookups not begun by the end
 of a phase may have lowered. With --trace, a recorded trace in hashes of 16
 tokens beside a Go map; with --capacities also the hits of bounded indexes in
-blocks of 512 tokens, beside exact LRU, LRU that uses a chain tail first, and
-the best possible.
+blocks of 512 tokens, beside exact LRU (lru), LRU that uses a chain tail first
+(tail lru), and the best possible (belady).
 
 Figures are medians of the passes, with the least and the largest; percentiles
 are those of all lookups of all rounds. One seed makes the same hashes and

@@ -51,6 +51,14 @@ measured one after the other, each with figures of its own. With --stores and
 --evicts connections also change chains of their own, and look each up
 afterwards.
 
+"a second" counts what was answered while measuring, "unsent" what fell due then
+and was never sent. At a rate far above what the server carries all of it may be
+unsent, as what fell due during the warm-up comes first. In brackets after p50
+are the least and the largest p50 of stretches of a second or less, each
+corrected for itself: if stalls bunch, p50 of all can lie outside. "spread" is
+the standard deviation of their requests a second over the mean. Percentiles are
+exact to 0.1 %.
+
 Where both sides run moves the figures severalfold. With --start each gets half
 of the cores, unless --client-cores or --server-cores is given: then a side
 without one gets any. To measure a server of your own, start it on some cores
