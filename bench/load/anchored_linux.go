@@ -70,6 +70,10 @@ func (a *anchorWorker) work(ctx context.Context, s stage) error {
 	for now < s.end && a.budget != 0 && !r.stopped.Load() {
 		start, hashes, err := a.ask(ctx)
 		if err != nil {
+			if now = r.clock(); now-max(start, s.begin) >= int64(tick) {
+				a.window = r.collector.roll(a.window, now, s.end, s.window)
+				a.window.abandoned(&s, start, now)
+			}
 			return fmt.Errorf("%w: request %d on connection %d to %s: %w", ErrLost, a.made, a.number, r.o.Connect, err)
 		}
 		now = r.clock()
@@ -78,9 +82,7 @@ func (a *anchorWorker) work(ctx context.Context, s stage) error {
 		if counts && a.budget > 0 {
 			a.budget--
 		}
-		if counts {
-			a.window.took(now - start)
-		}
+		a.window.answered(&s, start, now)
 		if counts && now <= s.end || s.answeredWithin(now) {
 			a.window.requests++
 			a.window.hashes += int64(hashes)

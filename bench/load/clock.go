@@ -9,17 +9,29 @@ import "github.com/HdrHistogram/hdrhistogram-go"
 // (Tene, "How NOT to Measure Latency").
 //
 // A closed loop sends nothing while it waits, so a stall of 100 ms is one latency
-// among thousands. Its callers take the loop's own median as the interval.
-func byClock(asked *hdrhistogram.Histogram, interval int64) *hdrhistogram.Histogram {
-	seen := newHistogram()
-	seen.Merge(asked)
+// among thousands. Its own median is its interval: that often it would have asked, but
+// neither before the beginning nor after the end, so that edges stand only for what fell
+// due between.
+func byClock(asked *hdrhistogram.Histogram, edges []edge, interval int64) *hdrhistogram.Histogram {
+	seen := window{latency: newHistogram()}
+	seen.latency.Merge(asked)
+	for _, e := range edges {
+		if e.sent() {
+			seen.took(e.latency)
+		}
+		for gone := interval; interval > 0 && gone < e.to && e.latency-gone >= interval; gone += interval {
+			if gone >= e.from {
+				seen.took(e.latency - gone)
+			}
+		}
+	}
 	if interval < 1 {
-		return seen
+		return seen.latency
 	}
 	for _, bar := range asked.Distribution() {
 		for wait := bar.To - interval; bar.Count > 0 && wait >= interval; wait -= interval {
-			_ = seen.RecordValues(wait, bar.Count) // below what was recorded, so within bounds
+			_ = seen.latency.RecordValues(wait, bar.Count) // below what was recorded, so within bounds
 		}
 	}
-	return seen
+	return seen.latency
 }

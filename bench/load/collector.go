@@ -12,13 +12,24 @@ import (
 // window is what one worker measured in a stretch of time; ns of the run.
 type window struct {
 	from, to         int64
-	latency          *hdrhistogram.Histogram // of lookups, ns
+	latency          *hdrhistogram.Histogram // of lookups, ns, but for those in edges
+	edges            []edge                  // of a closed loop
 	requests, hashes int64
 	stores, evicts   int64
 	unsent           int64 // that fell due and were not sent
-	leastWait        int64 // of those, ns; 0 without any
+	leastWait        int64 // of those and of the abandoned, ns; 0 without any
 	last             bool  // of its worker in this stage
 }
+
+// edge is a lookup of a closed loop that was under way at the beginning or the end of
+// what is measured, in ns. A clock asks between these only.
+type edge struct {
+	latency  int64
+	from, to int64 // the beginning and the end, counted from when it was sent
+}
+
+// sent tells whether it was sent while measuring, and so counts itself.
+func (e edge) sent() bool { return e.from <= 0 }
 
 // maxLatency is the longest latency told apart, in nanoseconds. Three digits up to
 // there take 270 KB.
@@ -74,6 +85,26 @@ func (w *window) took(ns int64) {
 	_ = w.latency.RecordValue(min(max(ns, 1), maxLatency)) // within bounds it does not fail
 }
 
+// answered records a lookup that began at start and has its answer now. One of the
+// warm-up does not count, but in a closed loop those that a clock would have started
+// behind it do: a stall is not to hide there. Below a tick it hides nothing.
+func (w *window) answered(s *stage, start, now int64) {
+	counts := start >= s.begin
+	switch {
+	case s.period == 0 && (counts && now > s.end || !counts && now-s.begin >= int64(tick)):
+		w.edges = append(w.edges, edge{latency: now - start, from: s.begin - start, to: s.end - start})
+	case counts:
+		w.took(now - start)
+	}
+}
+
+// abandoned records a lookup that began at start and has no answer yet, in a run that is
+// cut short: its latency would have been longer.
+func (w *window) abandoned(s *stage, start, now int64) {
+	w.answered(s, start, now)
+	w.leastWait = leastOf(w.leastWait, now-start)
+}
+
 // recordUnsent records a lookup that fell due so many ns ago and was never sent: its
 // latency would have been longer.
 func (w *window) recordUnsent(ns int64) {
@@ -94,6 +125,7 @@ func leastOf(a, b int64) int64 {
 func (w *window) add(other *window) {
 	w.from, w.to = min(w.from, other.from), max(w.to, other.to)
 	w.latency.Merge(other.latency)
+	w.edges = append(w.edges, other.edges...)
 	w.requests += other.requests
 	w.hashes += other.hashes
 	w.stores += other.stores
@@ -160,10 +192,28 @@ func (w *window) sample(begin int64, closed bool) Sample {
 	}
 }
 
-// seen returns the latencies that are reported: in a closed loop those that a clock sees.
+// asked returns the latencies of all lookups. It may be the window's own: read it only.
+func (w *window) asked() *hdrhistogram.Histogram {
+	if len(w.edges) == 0 {
+		return w.latency
+	}
+	all := window{latency: newHistogram()}
+	all.latency.Merge(w.latency)
+	for _, e := range w.edges {
+		if e.sent() {
+			all.took(e.latency)
+		}
+	}
+	return all.latency
+}
+
+// interval is how often a closed loop asks: its median, ns.
+func (w *window) interval() int64 { return figure.OfHistogram(w.asked(), 50) }
+
+// seen returns the latencies that count, in a closed loop those that a clock sees.
 func (w *window) seen(closed bool) *hdrhistogram.Histogram {
 	if !closed {
 		return w.latency
 	}
-	return byClock(w.latency, figure.OfHistogram(w.latency, 50))
+	return byClock(w.latency, w.edges, w.interval())
 }

@@ -31,8 +31,10 @@
 // ping: whatever comes before its echo was not asked for either.
 //
 // A latency counts if its request was sent, or fell due, while measuring, whenever the
-// answer came: a stall across the end counts whole. A request counts if it was answered
-// while measuring. Misses ask for absent hashes from
+// answer came: a stall across the end counts whole. What a stall adds in a closed loop
+// are those that a clock would have sent while measuring. Lookups without an answer
+// where a run is cut short count with what they had waited. A request counts if it was
+// answered while measuring. Misses ask for absent hashes from
 // as many as are stored, so that these are no warmer in a server's caches.
 //
 // The server must hold all that a run stores: one that evicts is reported as wrong.

@@ -70,7 +70,8 @@ type Figures struct {
 	Uncorrected *Latency `json:"uncorrected,omitempty"`
 
 	// Unsent lookups fell due while measuring and were never sent, for want of answers.
-	// They count with what they had waited at the end, so that figures of latency from
+	// They count with what they had waited at the end, as do lookups that were under way
+	// where a run was cut short and had waited for 20 ms, so that figures of latency from
 	// AtLeast on (microseconds; 0 without any) are lower bounds.
 	Unsent  int64   `json:"unsent"`
 	AtLeast float64 `json:"at_least_from_us,omitempty"`
@@ -192,7 +193,7 @@ func (f *Figures) writeRows(row func(name, format string, values ...any)) {
 	}
 	row("mean", "%s%.1f us", atLeast, f.Meanus)
 	if u := f.Uncorrected; u != nil {
-		row("uncorrected", "p50 %.1f, p99 %.1f us of the lookups alone; above is what a clock sees", u.P50us, u.P99us)
+		row("uncorrected", "p50 %s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), f.us(u.P99us))
 	}
 	if f.samples < 2 {
 		row("spread", "not known: it took less than two samples")
@@ -239,8 +240,11 @@ func (m *measured) step(rate float64) Step {
 	s := Step{Rate: rate, Requests: t.requests}
 	s.Latency, s.Unsent, s.AtLeast = latencyOf(t.seen(m.closed)), t.unsent, micros(t.leastWait)
 	if m.closed {
-		uncorrected := latencyOf(t.latency)
+		uncorrected := latencyOf(t.asked())
 		s.Uncorrected = &uncorrected
+		if t.leastWait > 0 { // a longer wait adds waits of any length
+			s.AtLeast = micros(min(t.leastWait, t.interval()))
+		}
 	}
 	if t.to > t.from {
 		s.Seconds = seconds(t.to - t.from)

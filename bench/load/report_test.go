@@ -125,8 +125,44 @@ func TestByClock(t *testing.T) {
 	for range 1000 {
 		require.NoError(t, even.RecordValue(1234))
 	}
-	assert.EqualValues(t, 1000, byClock(even, figure.OfHistogram(even, 50)).TotalCount(), "nothing waits for equal ones")
-	assert.Zero(t, byClock(newHistogram(), 0).TotalCount())
+	assert.EqualValues(t, 1000, byClock(even, nil, figure.OfHistogram(even, 50)).TotalCount(), "nothing waits for equal ones")
+	assert.Zero(t, byClock(newHistogram(), nil, 0).TotalCount())
+}
+
+// The clock asks while measuring only: a stall that ends later, or began before, counts
+// for what fell due between.
+func TestByClockAtEdges(t *testing.T) {
+	const ms, second = int64(1e6), int64(1e9)
+	for name, c := range map[string]struct {
+		start, now  int64
+		asked       int64
+		least, most int64 // of what the stall adds
+	}{
+		"within":            {start: 500 * ms, now: 700 * ms, asked: 1, least: ms, most: 200 * ms},
+		"across the end":    {start: 900 * ms, now: 5 * second, asked: 1, least: 4001 * ms, most: 4100 * ms},
+		"across the start":  {start: -500 * ms, now: 200 * ms, least: ms, most: 200 * ms},
+		"across both":       {start: -500 * ms, now: 3 * second, least: 2001 * ms, most: 3 * second},
+		"short at the edge": {start: -5 * ms, now: 10 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := window{from: 0, to: second, latency: newHistogram()}
+			for range 800 {
+				w.took(ms)
+			}
+			w.answered(&stage{begin: 0, end: second}, c.start, c.now)
+			assert.Equal(t, 800+c.asked, w.asked().TotalCount())
+			stalls := c.most/ms - c.least/ms
+			if c.most > 0 {
+				stalls++
+			}
+			seen := w.seen(true)
+			assert.InDelta(t, 800+stalls, seen.TotalCount(), 2)
+			assert.InEpsilon(t, max(c.most, ms), seen.Max(), 1e-3)
+			if c.most > 0 {
+				assert.InDelta(t, c.least, seen.ValueAtPercentile(100*801/float64(seen.TotalCount())), 5e6)
+			}
+		})
+	}
 }
 
 // A sample without lookups has no median, and bounds that there are not are not 0.

@@ -383,6 +383,47 @@ func TestStallInClosedLoop(t *testing.T) {
 	assert.GreaterOrEqual(t, r.P99us, r.Uncorrected.P99us)
 }
 
+// A lookup that had no answer when a run was cut short has waited at least until then.
+func TestStallThatEndsTheRun(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	for loop, o := range loops {
+		t.Run(loop, func(t *testing.T) {
+			t.Parallel()
+			s := loadtest.Server{Fault: loadtest.Silent, Honest: 50}
+			addr, err := s.Start()
+			require.NoError(t, err)
+			defer s.Close()
+			o.Connect, o.Count, o.Entries, o.Timeout = addr, 500, 500, timeout
+			r, err := Run(t.Context(), o)
+			require.ErrorIs(t, err, ErrLost)
+			require.Len(t, r.Steps, 1)
+			assert.GreaterOrEqual(t, r.Steps[0].Maxus, 1e6*timeout.Seconds())
+			assert.Positive(t, r.Steps[0].AtLeast)
+		})
+	}
+	t.Run("by anchors", func(t *testing.T) {
+		var s loadtest.Server
+		addr, err := s.Start()
+		require.NoError(t, err)
+		defer s.Close()
+		o := Options{Connect: addr, Count: 5, Timeout: timeout}
+		o.Anchored = func(context.Context, string) (Anchorer, error) { return silentAnchorer{}, nil }
+		r, err := Run(t.Context(), o)
+		require.ErrorIs(t, err, ErrLost)
+		assert.GreaterOrEqual(t, r.Maxus, 1e6*timeout.Seconds())
+		assert.Positive(t, r.AtLeast)
+	})
+}
+
+// silentAnchorer never answers.
+type silentAnchorer struct{}
+
+func (silentAnchorer) Lookup(ctx context.Context, _ uint32, _ []byte, _ int) (uint32, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+func (silentAnchorer) Close() error { return nil }
+
 // A stall that lasts beyond the end counts whole, in both loops and by anchors.
 func TestStallAcrossTheEnd(t *testing.T) {
 	const stall = 1500 * time.Millisecond

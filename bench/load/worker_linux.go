@@ -191,12 +191,28 @@ func (w *worker) turns(arrivals int64, i int) int64 {
 // take turns, have not been made.
 func (w *worker) backlog(i int) int64 { return w.turns(w.arrivals, i) - w.conns[i].taken }
 
-// countUnsent records the requests of a connection's backlog that fell due while
-// measuring. They have waited at least until now.
+// countUnsent records the requests of a connection's backlog that fell due while measuring,
+// but none beyond those that were to be counted out. They have waited at least until now.
 func (w *worker) countUnsent(i int) {
-	first := max(w.conns[i].taken, w.turns(w.dueBy(w.stage.begin-1), i))
-	for turn := first; turn < w.turns(w.arrivals, i); turn++ {
+	c := w.conns[i]
+	first, last := max(c.taken, w.turns(w.dueBy(w.stage.begin-1), i)), w.turns(w.arrivals, i)
+	if c.budget >= 0 {
+		last = min(last, first+c.budget)
+	}
+	for turn := first; turn < last; turn++ {
 		w.window.recordUnsent(w.now - w.dueOn(i, turn))
+	}
+}
+
+// abandon counts the lookups that are under way where a run is cut short: a server that
+// has stalled may be why. What has waited for less than a tick tells of no stall.
+func (w *worker) abandon(c *conn) {
+	for n := c.answered; n < c.asked; n++ {
+		s := &c.slots[n%int64(len(c.slots))]
+		counts := s.counts || w.stage.period == 0
+		if counts && s.tag == netproto.TagLookup && w.now-max(s.start, w.stage.begin) >= int64(tick) {
+			w.window.abandoned(&w.stage, s.start, w.now)
+		}
 	}
 }
 
@@ -247,10 +263,7 @@ func (w *worker) serveReady() error {
 		w.sleepUntilDue()
 		return nil
 	}
-	patience, precise := int64(tick), false
-	if w.stage.period > 0 && w.underWay < len(w.conns)*len(w.conns[0].slots) { // else nothing can be sent before an answer
-		patience, precise = max(min(patience, w.dueAt(w.arrivals)-w.now-w.awake()), 0), true
-	}
+	patience, precise := w.patience()
 	ready := watch(w.poll, w.events, patience, precise)
 	w.now = w.run.clock()
 	for _, event := range w.events[:ready] {
@@ -259,6 +272,16 @@ func (w *worker) serveReady() error {
 		}
 	}
 	return nil
+}
+
+// patience is for how many ns the thread may sleep, unless an answer comes, and whether
+// that is to be kept to.
+func (w *worker) patience() (ns int64, precise bool) {
+	full := w.underWay == len(w.conns)*len(w.conns[0].slots) // nothing can be sent before an answer
+	if w.stage.period == 0 || full || w.now >= w.stage.end {
+		return int64(tick), false
+	}
+	return max(min(int64(tick), w.dueAt(w.arrivals)-w.now-w.awake()), 0), true
 }
 
 // A timer of the kernel may fire late, so an open loop sleeps only until this many ns
@@ -335,8 +358,8 @@ func (w *worker) take(c *conn, a judged) {
 	if w.window == nil {
 		return
 	}
-	if s.counts && s.tag == netproto.TagLookup { // after the end, too: without those a stall across it would not show
-		w.window.took(w.now - s.start)
+	if s.tag == netproto.TagLookup { // after the end, too: without those a stall across it would not show
+		w.window.answered(&w.stage, s.start, w.now)
 	}
 	if w.now > w.stage.end || !s.counts && !w.stage.answeredWithin(w.now) {
 		return
@@ -364,7 +387,8 @@ func (w *worker) finish() {
 	w.roll()
 	w.window.last, w.window.to = true, min(max(w.now, w.window.from), w.stage.end)
 	for i, c := range w.conns {
-		if w.stage.period > 0 && c.budget < 0 { // else what is left is beyond the count
+		w.abandon(c)
+		if w.stage.period > 0 {
 			w.countUnsent(i)
 		}
 	}

@@ -95,10 +95,53 @@ func TestWhatCounts(t *testing.T) {
 			w := &worker{stage: stage{begin: 1000, end: c.end, period: c.period}, now: c.now, window: &window{latency: newHistogram()}}
 			w.take(&conn{}, judged{slot: &slot{tag: c.tag, start: c.start, counts: c.start >= 1000}})
 			assert.Equal(t, c.requests, w.window.requests)
-			assert.Equal(t, c.latencies, w.window.latency.TotalCount())
+			asked := w.window.asked()
+			assert.Equal(t, c.latencies, asked.TotalCount())
 			if c.latencies > 0 {
-				assert.InDelta(t, c.now-c.start, w.window.latency.Max(), 10)
+				assert.InDelta(t, c.now-c.start, asked.Max(), 10)
 			}
 		})
+	}
+}
+
+// After the end, and when nothing can be sent, a worker sleeps until an answer comes.
+func TestPatience(t *testing.T) {
+	const ms = int64(1e6)
+	for name, c := range map[string]struct {
+		now, arrivals int64
+		underWay      int
+		ns            int64
+		precise       bool
+	}{
+		"until the next one": {now: 100 * ms, arrivals: 105, underWay: 1, ns: 5*ms - awakeForAnswers, precise: true},
+		"awake":              {now: 100 * ms, arrivals: 100, underWay: 1, ns: 0, precise: true},
+		"all under way":      {now: 100 * ms, arrivals: 100, underWay: 2, ns: int64(tick)},
+		"after the end":      {now: 700 * ms, arrivals: 500, underWay: 1, ns: int64(tick)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &worker{
+				stage: stage{end: 500 * ms, period: float64(ms), workers: 1},
+				now:   c.now, arrivals: c.arrivals, underWay: c.underWay,
+				conns: []*conn{{slots: make([]slot, 1)}, {slots: make([]slot, 1)}},
+			}
+			ns, precise := w.patience()
+			assert.Equal(t, []any{c.ns, c.precise}, []any{ns, precise})
+		})
+	}
+}
+
+// Where requests are counted out, those that a run which is cut short could not send
+// count up to that number.
+func TestUnsentOfCount(t *testing.T) {
+	const ms = int64(1e6)
+	for budget, want := range map[int64]int64{0: 0, 3: 3, 1000: 80} {
+		w := &worker{
+			run:   &runner{collector: newCollector(1)},
+			stage: stage{end: math.MaxInt64, window: 500 * ms, period: float64(ms), workers: 1},
+			now:   100 * ms, arrivals: 100, conns: []*conn{{taken: 20, budget: budget}},
+		}
+		w.window = w.run.collector.fresh(0, 500*ms)
+		w.finish()
+		assert.Equal(t, want, (<-w.run.collector.full).unsent)
 	}
 }
