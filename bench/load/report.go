@@ -78,10 +78,10 @@ type Figures struct {
 
 	// Spread is the standard deviation of the samples' requests a second over their
 	// mean; 0 with fewer than two samples. The bounds are those of the medians of
-	// samples that have lookups; 0 without any.
+	// samples that have lookups, uncorrected; 0 without any.
 	Spread   float64 `json:"spread"`
-	P50usMin float64 `json:"p50_us_min"`
-	P50usMax float64 `json:"p50_us_max"`
+	P50usMin float64 `json:"p50_us_min,omitempty"`
+	P50usMax float64 `json:"p50_us_max,omitempty"`
 
 	samples int // that were taken
 }
@@ -178,11 +178,15 @@ func (c Cores) String() string {
 // writeRows writes the figures, a row each.
 func (f *Figures) writeRows(row func(name, format string, values ...any)) {
 	row("hashes", "%s a second", grouped(int64(f.HashesPerSecond)))
-	bounds := ""
+	bounds, corrected := "", f.Uncorrected != nil
 	if f.P50usMax > 0 {
 		bounds = fmt.Sprintf(" (%.1f to %.1f)", f.P50usMin, f.P50usMax)
 	}
-	row("p50", "%s us%s", f.us(f.P50us), bounds)
+	if corrected { // the samples are not
+		row("p50", "%s us", f.us(f.P50us))
+	} else {
+		row("p50", "%s us%s", f.us(f.P50us), bounds)
+	}
 	row("p90", "%s us", f.us(f.P90us))
 	row("p99", "%s us", f.us(f.P99us))
 	row("p99.9", "%s us", f.us(f.P999us))
@@ -193,7 +197,7 @@ func (f *Figures) writeRows(row func(name, format string, values ...any)) {
 	}
 	row("mean", "%s%.1f us", atLeast, f.Meanus)
 	if u := f.Uncorrected; u != nil {
-		row("uncorrected", "p50 %s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), f.us(u.P99us))
+		row("uncorrected", "p50 %s us%s, p99 %s us of the lookups alone; above is what a clock sees", f.us(u.P50us), bounds, f.us(u.P99us))
 	}
 	if f.samples < 2 {
 		row("spread", "not known: it took less than two samples")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,10 +55,9 @@ afterwards.
 "a second" counts what was answered while measuring, "unsent" what fell due then
 and was never sent. At a rate far above what the server carries all of it may be
 unsent, as what fell due during the warm-up comes first. In brackets after p50
-are the least and the largest p50 of stretches of a second or less, each
-corrected for itself: if stalls bunch, p50 of all can lie outside. "spread" is
-the standard deviation of their requests a second over the mean. Percentiles are
-exact to 0.1 %.
+are the least and the largest p50 of stretches of a second or less, never
+corrected. "spread" is the standard deviation of their requests a second over
+the mean. Percentiles are exact to 0.1 %.
 
 Where both sides run moves the figures severalfold. With --start each gets half
 of the cores, unless --client-cores or --server-cores is given: then a side
@@ -198,6 +198,11 @@ func (f *runFlags) chooseCores() error {
 		var err error
 		if *side.cores, err = load.ParseCores(side.list); err != nil {
 			return fmt.Errorf("--%s: %w", side.flag, err)
+		}
+	}
+	for _, core := range f.o.ServerCores {
+		if slices.Contains(f.o.ClientCores, core) {
+			return fmt.Errorf("%w: core %d is in both --client-cores and --server-cores; give each side cores of its own, or \"any\"", errUsage, core)
 		}
 	}
 	return nil

@@ -120,6 +120,7 @@ func TestRunUsage(t *testing.T) {
 		"--start and --connect name two servers":                 {"--start", "--connect", "tcp://h:1"},
 		"--hitline only has a meaning with --start":              {"--hitline", "x"},
 		"--server-cores only has a meaning with --start":         {"--server-cores", "0"},
+		"core 0 is in both --client-cores and --server-cores":    {"--start", "--client-cores", "0", "--server-cores", "0"},
 		"--client-cores: ":                                       {"--client-cores", "0,x"},
 		"core 999 is not among those":                            {"--client-cores", "999"},
 		"--hdr takes the latencies of one rate; give one, not 2": {"--hdr", "-", "--rate", "1,2"},

@@ -125,7 +125,7 @@ func compare(row loadRow, pairs []pair, tolerance float64) []comparison {
 		newComparison(comparison{Figure: "requests_per_s", Of: hitbench, Beside: generator, Judged: true}, pairs, func(p pair) [2]float64 {
 			return [2]float64{rate(p.hitbench), rate(p.generator)}
 		}),
-		newComparison(comparison{Figure: "p50_us", Of: hitbench, Beside: generator, Judged: row.connections == 1}, pairs, func(p pair) [2]float64 {
+		newComparison(comparison{Figure: "p50_us", Of: hitbench + ", uncorrected", Beside: generator, Judged: row.connections == 1}, pairs, func(p pair) [2]float64 {
 			return [2]float64{alone(p.hitbench), p50(p.generator)}
 		}),
 	}

@@ -241,7 +241,7 @@ func TestCompare(t *testing.T) {
 	c := compare(loadRow{1, 64}, pairs, 0.15)
 	require.Len(t, c, 5)
 	assert.Equal(t, comparison{
-		Connections: 1, Hashes: 64, Figure: "p50_us", Of: "hitbench", Beside: "generator", Value: 100, BesideValue: 110, Ratio: 0.909,
+		Connections: 1, Hashes: 64, Figure: "p50_us", Of: "hitbench, uncorrected", Beside: "generator", Value: 100, BesideValue: 110, Ratio: 0.909,
 		RatioLeast: 0.5, RatioMost: 1.04, Pairs: [][2]float64{{100, 200}, {100, 110}, {104, 100}}, Judged: true, Agrees: true,
 	}, c[1])
 	assert.True(t, c[0].Agrees)
