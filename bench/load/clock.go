@@ -11,8 +11,8 @@ import "github.com/HdrHistogram/hdrhistogram-go"
 // A closed loop sends nothing while it waits, so a stall of 100 ms is one latency
 // among thousands. Its own median is its interval: that often it would have asked, but
 // neither before the beginning nor after the end, so that edges stand only for what fell
-// due between.
-func byClock(asked *hdrhistogram.Histogram, edges []edge, interval int64) *hdrhistogram.Histogram {
+// due between. Changes, nil for none, are not reported but keep others waiting as well.
+func byClock(asked, changes *hdrhistogram.Histogram, edges []edge, interval int64) *hdrhistogram.Histogram {
 	seen := window{latency: newHistogram()}
 	seen.latency.Merge(asked)
 	for _, e := range edges {
@@ -28,7 +28,11 @@ func byClock(asked *hdrhistogram.Histogram, edges []edge, interval int64) *hdrhi
 	if interval < 1 {
 		return seen.latency
 	}
-	for _, bar := range asked.Distribution() {
+	bars := asked.Distribution()
+	if changes != nil {
+		bars = append(bars, changes.Distribution()...)
+	}
+	for _, bar := range bars {
 		for wait := bar.To - interval; bar.Count > 0 && wait >= interval; wait -= interval {
 			_ = seen.latency.RecordValues(wait, bar.Count) // below what was recorded, so within bounds
 		}

@@ -14,6 +14,7 @@ type window struct {
 	from, to         int64
 	latency          *hdrhistogram.Histogram // of lookups, ns, but for those in edges
 	edges            []edge                  // of a closed loop
+	changes          *hdrhistogram.Histogram // of its long stores and evicts, ns; nil without any
 	requests, hashes int64
 	stores, evicts   int64
 	unsent           int64 // that fell due and were not sent
@@ -98,6 +99,22 @@ func (w *window) answered(s *stage, start, now int64) {
 	}
 }
 
+// changed records a store or evict of a closed loop that began at start and has its
+// answer now. It is no lookup, but a stall that it met would have met those that a clock
+// would have started behind it. Below a tick it hides nothing.
+func (w *window) changed(s *stage, start, now int64) {
+	switch {
+	case now-start < int64(tick):
+	case now > s.end:
+		w.edges = append(w.edges, edge{latency: now - start, from: 1, to: s.end - start})
+	default:
+		if w.changes == nil {
+			w.changes = newHistogram()
+		}
+		_ = w.changes.RecordValue(min(now-start, maxLatency)) // within bounds it does not fail
+	}
+}
+
 // abandoned records a lookup that began at start and has no answer yet, in a run that is
 // cut short: its latency would have been longer.
 func (w *window) abandoned(s *stage, start, now int64) {
@@ -126,6 +143,12 @@ func (w *window) add(other *window) {
 	w.from, w.to = min(w.from, other.from), max(w.to, other.to)
 	w.latency.Merge(other.latency)
 	w.edges = append(w.edges, other.edges...)
+	if other.changes != nil {
+		if w.changes == nil {
+			w.changes = newHistogram()
+		}
+		w.changes.Merge(other.changes)
+	}
 	w.requests += other.requests
 	w.hashes += other.hashes
 	w.stores += other.stores
@@ -216,5 +239,5 @@ func (w *window) seen(closed bool) *hdrhistogram.Histogram {
 	if !closed {
 		return w.latency
 	}
-	return byClock(w.latency, w.edges, w.interval())
+	return byClock(w.latency, w.changes, w.edges, w.interval())
 }

@@ -105,6 +105,31 @@ func TestAtLeast(t *testing.T) {
 	assert.Regexp(t, ` 20 +100\.0 +≥ 400\S+ +≥ 7\S+ +≥ 7\S+\n`, text.String())
 }
 
+// A stall that meets a store is not hidden: lookups would have waited behind it, within
+// the measuring.
+func TestByClockBehindChanges(t *testing.T) {
+	const quick, stall = 100_000, 100_000_000 // ns
+	s := &stage{begin: 1e9, end: 2e9}
+	measure := func(start int64) Step {
+		m := &measured{closed: true, total: window{from: s.begin, to: s.end, latency: newHistogram()}}
+		other := window{latency: newHistogram()}
+		for range 9000 {
+			m.total.took(quick)
+		}
+		other.changed(s, start, start+quick) // an ordinary one
+		other.changed(s, start, start+stall)
+		m.total.add(&other)
+		return m.step(0)
+	}
+	within := measure(1.5e9)
+	assert.InEpsilon(t, 90_000, within.P99us, 0.01)
+	assert.InEpsilon(t, 99_900, within.Maxus, 1e-3, "the one behind it")
+	assert.InEpsilon(t, 100, within.Uncorrected.Maxus, 2e-3, "it is no lookup")
+	across := measure(2e9 - stall/2)
+	assert.InEpsilon(t, 99_900, across.Maxus, 1e-3)
+	assert.InEpsilon(t, 90_500, across.P99us, 0.02, "half as many fell due")
+}
+
 // A clock sees a stall as often as it asks; a closed loop asks once and waits.
 func TestByClock(t *testing.T) {
 	m := &measured{closed: true, total: window{from: 0, to: 1e9, latency: newHistogram()}}
@@ -125,8 +150,8 @@ func TestByClock(t *testing.T) {
 	for range 1000 {
 		require.NoError(t, even.RecordValue(1234))
 	}
-	assert.EqualValues(t, 1000, byClock(even, nil, figure.OfHistogram(even, 50)).TotalCount(), "nothing waits for equal ones")
-	assert.Zero(t, byClock(newHistogram(), nil, 0).TotalCount())
+	assert.EqualValues(t, 1000, byClock(even, nil, nil, figure.OfHistogram(even, 50)).TotalCount(), "nothing waits for equal ones")
+	assert.Zero(t, byClock(newHistogram(), nil, nil, 0).TotalCount())
 }
 
 // The clock asks while measuring only: a stall that ends later, or began before, counts

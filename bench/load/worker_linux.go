@@ -358,8 +358,11 @@ func (w *worker) take(c *conn, a judged) {
 	if w.window == nil {
 		return
 	}
-	if s.tag == netproto.TagLookup { // after the end, too: without those a stall across it would not show
+	switch { // after the end, too: without those a stall across it would not show
+	case s.tag == netproto.TagLookup:
 		w.window.answered(&w.stage, s.start, w.now)
+	case s.counts && w.stage.period == 0:
+		w.window.changed(&w.stage, s.start, w.now)
 	}
 	if w.now > w.stage.end || !s.counts && !w.stage.answeredWithin(w.now) {
 		return
