@@ -135,8 +135,8 @@ func compare(row loadRow, pairs []pair, tolerance float64) []comparison {
 			newComparison(comparison{Figure: "p50_us", Of: hitbench + open, Beside: hitbench, Judged: true}, pairs, func(p pair) [2]float64 {
 				return [2]float64{p50(p.openHitbench), p50(p.hitbench)}
 			}),
-			// If the row above differs, these tell why: how long the machine takes to wake clients
-			// that sleep until a lookup is due, and what one waits that does not sleep.
+			// If the row above differs, these tell why: how long the machine takes to wake a client
+			// that sleeps until a lookup is due, and what one waits that does not sleep.
 			newComparison(comparison{Figure: "p50_us", Of: hitbench + open, Beside: generator + open}, pairs, func(p pair) [2]float64 {
 				return [2]float64{p50(p.openHitbench), p50(p.openGenerator)}
 			}),
