@@ -2,35 +2,33 @@ package load
 
 import "github.com/HdrHistogram/hdrhistogram-go"
 
-// byClock returns the latencies of a client that starts a request every interval ns,
-// whether the one before was answered or not. For each latency longer than the interval
-// it adds the waits of the requests that fell due meanwhile: one interval less, two
-// less, and so on. This is the correction of HdrHistogram for an expected interval
-// (Tene, "How NOT to Measure Latency").
+// byClock returns the latencies of a client that starts a request as often as the median
+// of the window takes, whether the one before was answered or not. For each latency
+// longer than this interval it adds the waits of the requests that fell due meanwhile:
+// one interval less, two less, and so on. This is the correction of HdrHistogram for an
+// expected interval (Tene, "How NOT to Measure Latency").
 //
 // A closed loop sends nothing while it waits, so a stall of 100 ms is one latency
-// among thousands. Its own median is its interval: that often it would have asked, but
-// neither before the beginning nor after the end, so that edges stand only for what fell
-// due between. Changes, nil for none, are not reported but keep others waiting as well.
-func byClock(asked, changes *hdrhistogram.Histogram, edges []edge, interval int64) *hdrhistogram.Histogram {
+// among thousands. Its own median says how often it would have asked, but neither before
+// the beginning nor after the end, so that edges stand only for what fell due between.
+// Changes are not reported but keep others waiting as well.
+func (w *window) byClock() *hdrhistogram.Histogram {
 	seen := window{latency: newHistogram()}
-	seen.latency.Merge(asked)
-	for _, e := range edges {
-		if e.sent() {
-			seen.took(e.latency)
-		}
-		for gone := interval; interval > 0 && gone < e.to && e.latency-gone >= interval; gone += interval {
+	seen.latency.Merge(w.asked())
+	interval := w.interval()
+	if interval < 1 {
+		return seen.latency
+	}
+	for _, e := range w.edges {
+		for gone := interval; gone < e.to && e.latency-gone >= interval; gone += interval {
 			if gone >= e.from {
 				seen.took(e.latency - gone)
 			}
 		}
 	}
-	if interval < 1 {
-		return seen.latency
-	}
-	bars := asked.Distribution()
-	if changes != nil {
-		bars = append(bars, changes.Distribution()...)
+	bars := w.latency.Distribution()
+	if w.changes != nil {
+		bars = append(bars, w.changes.Distribution()...)
 	}
 	for _, bar := range bars {
 		for wait := bar.To - interval; bar.Count > 0 && wait >= interval; wait -= interval {

@@ -108,11 +108,16 @@ func (w *window) changed(s *stage, start, now int64) {
 	case now > s.end:
 		w.edges = append(w.edges, edge{latency: now - start, from: 1, to: s.end - start})
 	default:
-		if w.changes == nil {
-			w.changes = newHistogram()
-		}
-		_ = w.changes.RecordValue(min(now-start, maxLatency)) // within bounds it does not fail
+		_ = w.longChanges().RecordValue(min(now-start, maxLatency)) // within bounds it does not fail
 	}
+}
+
+// longChanges returns changes, which most windows have none of.
+func (w *window) longChanges() *hdrhistogram.Histogram {
+	if w.changes == nil {
+		w.changes = newHistogram()
+	}
+	return w.changes
 }
 
 // abandoned records a lookup that began at start and has no answer yet, in a run that is
@@ -144,10 +149,7 @@ func (w *window) add(other *window) {
 	w.latency.Merge(other.latency)
 	w.edges = append(w.edges, other.edges...)
 	if other.changes != nil {
-		if w.changes == nil {
-			w.changes = newHistogram()
-		}
-		w.changes.Merge(other.changes)
+		w.longChanges().Merge(other.changes)
 	}
 	w.requests += other.requests
 	w.hashes += other.hashes
@@ -163,6 +165,16 @@ type measured struct {
 	total   window // from the first window to the last
 	samples []Sample
 	medians []float64 // of the samples that have lookups, in microseconds
+
+	latency *hdrhistogram.Histogram // what seen returns; nil before its first call
+}
+
+// seen returns the latencies that count, of all windows together. They must be complete.
+func (m *measured) seen() *hdrhistogram.Histogram {
+	if m.latency == nil {
+		m.latency = m.total.seen(m.closed)
+	}
+	return m.latency
 }
 
 // collect takes the windows of one step, of a closed loop or not, until each worker has
@@ -239,5 +251,5 @@ func (w *window) seen(closed bool) *hdrhistogram.Histogram {
 	if !closed {
 		return w.latency
 	}
-	return byClock(w.latency, w.changes, w.edges, w.interval())
+	return w.byClock()
 }

@@ -226,7 +226,7 @@ func (r Report) writeSteps(text *strings.Builder) {
 // add adds a step.
 func (r *Report) add(s Step, m *measured) {
 	t := &m.total
-	r.histogram = t.seen(m.closed)
+	r.histogram = m.seen()
 	r.Requests += t.requests
 	r.Stores += t.stores
 	r.Evicts += t.evicts
@@ -242,7 +242,7 @@ func (r *Report) add(s Step, m *measured) {
 func (m *measured) step(rate float64) Step {
 	t := &m.total
 	s := Step{Rate: rate, Requests: t.requests}
-	s.Latency, s.Unsent, s.AtLeast = latencyOf(t.seen(m.closed)), t.unsent, micros(t.leastWait)
+	s.Latency, s.Unsent, s.AtLeast = latencyOf(m.seen()), t.unsent, micros(t.leastWait)
 	if m.closed {
 		uncorrected := latencyOf(t.asked())
 		s.Uncorrected = &uncorrected

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bench"
-	"github.com/hitline/hitline/bench/internal/figure"
 	"github.com/hitline/hitline/coordinator"
 )
 
@@ -150,8 +149,8 @@ func TestByClock(t *testing.T) {
 	for range 1000 {
 		require.NoError(t, even.RecordValue(1234))
 	}
-	assert.EqualValues(t, 1000, byClock(even, nil, nil, figure.OfHistogram(even, 50)).TotalCount(), "nothing waits for equal ones")
-	assert.Zero(t, byClock(newHistogram(), nil, nil, 0).TotalCount())
+	assert.EqualValues(t, 1000, (&window{latency: even}).byClock().TotalCount(), "nothing waits for equal ones")
+	assert.Zero(t, (&window{latency: newHistogram()}).byClock().TotalCount())
 }
 
 // The clock asks while measuring only: a stall that ends later, or began before, counts

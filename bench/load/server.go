@@ -3,7 +3,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/hitline/hitline/bench/internal/process"
@@ -37,8 +36,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	if o.Groups != "" {
 		cmd.Env = append(cmd.Env, "HITLINE_POOL_GROUPS="+o.Groups)
 	}
-	// The server keeps to what its limit of open files allows, whatever is asked.
-	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, o.Connections+64)))
+	cmd.Env = append(cmd.Env, process.ConnectionLimit(o.Connections))
 	p, err := process.Start(ctx, cmd, process.Options{Cores: o.Cores, Timeout: o.Timeout})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)

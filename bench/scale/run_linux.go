@@ -139,7 +139,7 @@ func (s *sweep) start(ctx context.Context, loops int) (*process.Process, error) 
 	connections := s.plan.connections[len(s.plan.connections)-1]
 	entries := s.o.Entries + 10*s.o.Hashes // load stores whole chains, ten at least
 	cmd := process.Hitline(s.o.Hitline, blockTokens, process.HitlineBound(entries), "--backend", "memory", "--loops", strconv.Itoa(loops))
-	cmd.Env = append(cmd.Env, "HITLINE_LIMITS_MAX_CONNECTIONS="+strconv.Itoa(max(4096, connections+64)))
+	cmd.Env = append(cmd.Env, process.ConnectionLimit(connections))
 	return process.Start(ctx, cmd, process.Options{Cores: s.plan.ServerCores(), Timeout: s.o.Timeout})
 }
 
