@@ -55,6 +55,10 @@ type Config struct {
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
 	HashLen int
+	// CompareKeys makes lookups compare all keys with the index byte by byte. Without it,
+	// 64 keys of one chain may be compared by a keyed digest of 128 bits. Then the chance
+	// that 64 other keys pass for them is at most 2^-100, whatever a peer sends.
+	CompareKeys bool
 }
 
 // Index is the pool index in memory. All methods are safe for concurrent use; a
