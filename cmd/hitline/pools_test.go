@@ -85,7 +85,7 @@ func TestIndexConfig(t *testing.T) {
 	for text, want := range map[string]index.Config{
 		"{}": {MaxBytes: 1 << 30},
 		"{max_bytes: 4MiB, max_entries: 7, verify: bytes}": {MaxBytes: 4 << 20, MaxEntries: 7, CompareKeys: true},
-		"{verify: digests}":                                {MaxBytes: 1 << 30},
+		"{verify: digests}": {MaxBytes: 1 << 30},
 	} {
 		cfg, err := config.Load(config.Source{File: configFile(t, "backend: {memory: "+text+"}\n")})
 		require.NoError(t, err)
