@@ -32,6 +32,9 @@ VCS = $(shell git status --porcelain >/dev/null 2>&1 && echo auto || echo false)
 # Makes `make agree` stop the server while hitbench measures, if it is not empty.
 STALLS ?=
 
+# Makes `make agree` measure hitline beside a bare server on gnet, if it is not empty.
+BARE ?=
+
 # Pinned tools, run from the module proxy.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.5.0
@@ -91,8 +94,8 @@ attack: build ## Attack a server, rows ONLY (all), for SECONDS (5) each; print w
 	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: agree
-agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 stop the server meanwhile; minutes, on a quiet machine
-	@go run ./scripts/agree $(if $(STALLS),--stalls)
+agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 stop the server meanwhile, with BARE=1 measure hitline beside a bare gnet server; minutes, on a quiet machine
+	@go run ./scripts/agree $(if $(STALLS),--stalls) $(if $(BARE),--bare)
 
 .PHONY: pictures
 pictures: ## Measure this machine and draw docs/pictures; minutes, on a quiet machine

@@ -152,7 +152,7 @@ func compare(row loadRow, pairs []pair, tolerance float64) []comparison {
 }
 
 // newComparison fills in the values.
-func newComparison(c comparison, pairs []pair, values func(pair) [2]float64) comparison {
+func newComparison[P any](c comparison, pairs []P, values func(P) [2]float64) comparison {
 	var first, second, ratios []float64
 	for _, p := range pairs {
 		v := values(p)

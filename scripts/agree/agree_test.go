@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	lookupserver "github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
 )
 
 // patience is far more than anything here takes.
@@ -209,11 +211,11 @@ func TestFlags(t *testing.T) {
 	require.Error(t, run(t.Context(), []string{"--help"}, &out, &help))
 	assertNarrow(t, help.String())
 	require.NoError(t, run(t.Context(), []string{"--list"}, &out, io.Discard))
-	assert.Equal(t, "1x64 4x64 1x8192 4x8192 second-closed-1 second-open-1 second-closed-4 second-open-4 end-closed-1 end-open-1 end-closed-4 end-open-4",
+	assert.Equal(t, "1x64 4x64 1x8192 4x8192 1x512 second-closed-1 second-open-1 second-closed-4 second-open-4 end-closed-1 end-open-1 end-closed-4 end-open-4",
 		strings.Join(strings.Fields(out.String()), " "))
 	for _, args := range [][]string{
 		{"more"}, {"--pairs", "0"}, {"--seconds", "0"}, {"--seconds", "NaN"}, {"--stalls", "--seconds", "7"}, {"--tolerance", "0"}, {"--entries", "0"},
-		{"--only", "1x65"}, {"--stalls", "--only", "1x64"}, {"--unknown"},
+		{"--only", "1x65"}, {"--stalls", "--only", "1x64"}, {"--only", "1x512"}, {"--stalls", "--bare"}, {"--unknown"},
 	} {
 		require.ErrorIs(t, run(t.Context(), args, io.Discard, io.Discard), errUsage, args)
 	}
@@ -372,3 +374,49 @@ func TestPrograms(t *testing.T) {
 
 	require.ErrorContains(t, run(t.Context(), []string{"--hitline", bin + "none"}, io.Discard, io.Discard), "make build")
 }
+
+// The bare server answers what the generator asks, in pieces of any size.
+func TestBareServer(t *testing.T) {
+	chain := make([]byte, 64*32)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(chain)
+	request := func(frames ...[]byte) (message []byte) {
+		for i, f := range frames {
+			message = netproto.AppendFrame(message, f, i < len(frames)-1)
+		}
+		return message
+	}
+	lookup := func(chain []byte) []byte { return request([]byte("lookup"), []byte{0, 0, 4, 0}, []byte{0, 32}, chain) }
+	store := func(chain []byte) []byte { return request([]byte("store"), make([]byte, 6), []byte{0, 32}, chain) }
+	changed, absent := bytes.Clone(chain), bytes.Clone(chain)
+	changed[40]++
+	absent[0]++
+	done, hit, miss := []byte{0, 1, 1}, []byte{0, 4, 0, 0, 4, 0}, []byte{0, 4, 0, 0, 0, 0}
+	for _, size := range []int{1, 7, 2000, 1 << 20} {
+		s, conn := &bareServer{chains: map[uint64][]byte{}}, &bareConn{}
+		var asked, want, answers []byte
+		for _, step := range []struct{ request, answer []byte }{
+			{lookup(chain), miss},
+			{store(chain), done},
+			{lookup(chain), hit},
+			{lookup(changed), miss},
+			{lookup(absent), miss},
+			{lookup(chain[:32]), miss},
+			{request([]byte("ping"), []byte("end")), request([]byte{1}, []byte("end"))},
+			{lookup(chain), hit},
+			{request([]byte("reset")), done},
+			{lookup(chain), miss},
+		} {
+			asked, want = append(asked, step.request...), append(want, step.answer...)
+		}
+		out := writerFunc(func(p []byte) (int, error) { answers = append(answers, p...); return len(p), nil })
+		for piece := range slices.Chunk(asked, size) {
+			require.True(t, s.serve(out, conn, piece))
+		}
+		require.Equal(t, want, answers, size)
+		require.False(t, s.serve(out, conn, request([]byte("stat"))))
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

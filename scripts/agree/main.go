@@ -8,7 +8,11 @@
 // two must agree on throughput and latency. With --stalls the server is stopped by a signal while
 // hitbench measures; hitbench must report the waits that the observer sees.
 //
-// Layout: agree.go compares the two generators, stalls.go stops the server, programs.go runs
+// With --bare the generator puts the load on hitline and on a server that is gnet and a comparison of
+// bytes, in turn.
+//
+// Layout: agree.go compares the two generators, stalls.go stops the server, bare.go has the bare
+// server, programs.go runs
 // hitbench and the generator, server.go the server, cores.go pins them, report.go has the tables.
 package main
 
@@ -21,6 +25,7 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -63,6 +68,10 @@ end of the measuring. p99 and maximum of hitbench must agree with those of an
 observer that sends one lookup every millisecond by the clock and counts each
 wait from when the lookup was due.
 
+With --bare the generator asks hitline and a bare server on gnet in turn, on the
+same core. That server compares the bytes of a lookup with the stored chain that
+begins as they do. The ratio is that of the medians of p50.
+
 Exit code 1: hitbench differs, an answer was wrong, or a program failed. Exit
 code 2: the command line is wrong.
 
@@ -77,7 +86,8 @@ type options struct {
 	seconds           float64
 	tolerance         float64
 	seed              uint64
-	stalls            bool
+	stalls, bare      bool
+	serveBare         bool
 	asJSON, list      bool
 }
 
@@ -89,6 +99,8 @@ func parseFlags(args []string, stderr io.Writer) (o options, err error) {
 	f := flag.NewFlagSet("agree", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.BoolVar(&o.stalls, "stalls", false, "stop the server while hitbench measures")
+	f.BoolVar(&o.bare, "bare", false, "measure hitline beside a bare server on gnet")
+	f.BoolVar(&o.serveBare, "serve-bare", false, "be that server, until killed")
 	f.StringVar(&o.only, "only", "", "`rows` to run, separated by commas: names or patterns\nwith * (default all)")
 	f.IntVar(&o.pairs, "pairs", 5, "`number` of pairs of each row; without --stalls")
 	f.Float64Var(&o.seconds, "seconds", 3, "`seconds` that each run measures, after one of warm-up")
@@ -111,6 +123,8 @@ func parseFlags(args []string, stderr io.Writer) (o options, err error) {
 	switch {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("%w: %q is no flag; see --help", errUsage, f.Arg(0))
+	case o.bare && o.stalls:
+		return o, fmt.Errorf("%w: --bare and --stalls are measurements of their own; give one", errUsage)
 	case o.pairs < 1:
 		return o, fmt.Errorf("%w: --pairs %d; at least 1", errUsage, o.pairs)
 	case !(o.seconds > 0 && o.seconds <= 600):
@@ -137,11 +151,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.serveBare {
+		return serveBare(stdout)
+	}
 	if o.list {
-		for _, name := range append(names(loadRows()), names(stallRows())...) {
+		for _, name := range slices.Concat(names(loadRows()), names(bareRows())[1:2], names(stallRows())) {
 			fmt.Fprintln(stdout, name)
 		}
 		return nil
+	}
+	if o.bare {
+		return runRows(ctx, o, bareRows(), measureBare, stdout, stderr)
 	}
 	if o.stalls {
 		return runRows(ctx, o, stallRows(), measureStalls, stdout, stderr)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -43,8 +44,9 @@ type bed struct {
 	hitbench  string
 	generator string
 	server    *server
-	clients   []int // cores
-	shared    bool  // server and clients have the same core
+	servers   []int // cores
+	clients   []int
+	shared    bool // server and clients have the same core
 }
 
 // newBed builds the generator and starts the server. The caller closes the bed.
@@ -54,8 +56,8 @@ func newBed(ctx context.Context, o options, stderr io.Writer) (*bed, error) {
 		return nil, err
 	}
 	servers, clients := halve(allowed)
-	b := &bed{o: o, stderr: stderr, clients: clients, shared: len(allowed) < 2}
-	if err := b.prepare(ctx, servers); err != nil {
+	b := &bed{o: o, stderr: stderr, servers: servers, clients: clients, shared: len(allowed) < 2}
+	if err := b.prepare(ctx); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -63,7 +65,7 @@ func newBed(ctx context.Context, o options, stderr io.Writer) (*bed, error) {
 }
 
 // prepare starts what close ends.
-func (b *bed) prepare(ctx context.Context, servers []int) error {
+func (b *bed) prepare(ctx context.Context) error {
 	hitline, err := program(b.o.hitline)
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func (b *bed) prepare(ctx context.Context, servers []int) error {
 	}
 	// Runs that reset the server need room for one run, the rows with stalls for all of them.
 	const mostRuns = 16
-	b.server, err = startServer(ctx, hitline, mostRuns*b.o.entries, servers)
+	b.server, err = startServer(ctx, hitline, mostRuns*b.o.entries, b.servers)
 	return err
 }
 
@@ -114,6 +116,7 @@ type load struct {
 	rate                float64 // lookups a second, open loop; 0: closed loop
 	reset               bool    // the server forgets everything first
 	spin                bool    // an open loop of the generator whose client never sleeps
+	addr                string  // of the generator: the server if it is not the bed's
 }
 
 // result is what hitbench and the generator report alike. Latencies are in µs.
@@ -156,7 +159,7 @@ func (b *bed) runGenerator(ctx context.Context, l load) (result, error) {
 // generatorCommand returns the command of the generator; more are further arguments.
 func (b *bed) generatorCommand(ctx context.Context, l load, more ...string) *exec.Cmd {
 	args := []string{
-		"--connect", b.server.addr, "--connections", strconv.Itoa(l.connections), "--hashes", strconv.Itoa(l.hashes),
+		"--connect", cmp.Or(l.addr, b.server.addr), "--connections", strconv.Itoa(l.connections), "--hashes", strconv.Itoa(l.hashes),
 		"--block-tokens", strconv.Itoa(blockTokens), "--seed", strconv.FormatUint(b.o.seed, 10),
 		"--rate", strconv.FormatFloat(l.rate, 'f', 1, 64),
 	}

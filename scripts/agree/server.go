@@ -41,6 +41,11 @@ func startServer(ctx context.Context, path string, entries int, cores []int) (*s
 	}
 	bound := max(1<<30, 128*entries) // more bytes than the entries take
 	cmd.Env = append(cmd.Env, "HITLINE_LOG_FORMAT=json", "HITLINE_BACKEND_MEMORY_MAX_BYTES="+strconv.Itoa(bound))
+	return startReady(ctx, cmd, cores)
+}
+
+// startReady starts a command and waits until it says where it listens.
+func startReady(ctx context.Context, cmd *exec.Cmd, cores []int) (*server, error) {
 	log := &serverLog{ready: make(chan string, 1)}
 	cmd.Stdout, cmd.Stderr = log, log
 	c, err := startOn(cores, cmd)
@@ -52,9 +57,9 @@ func startServer(ctx context.Context, path string, entries int, cores []int) (*s
 	case s.addr = <-log.ready:
 		return s, nil
 	case <-c.exited:
-		err = fmt.Errorf("agree: %s ended (%v) before it was ready: %s", path, cmd.ProcessState, log.lastLine())
+		err = fmt.Errorf("agree: %s ended (%v) before it was ready: %s", cmd.Path, cmd.ProcessState, log.lastLine())
 	case <-time.After(startTimeout):
-		err = fmt.Errorf("agree: %s is not ready after %v: %s", path, startTimeout, log.lastLine())
+		err = fmt.Errorf("agree: %s is not ready after %v: %s", cmd.Path, startTimeout, log.lastLine())
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
