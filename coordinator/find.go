@@ -29,7 +29,7 @@ type result struct {
 func (s *Scratch) reset(c *Coordinator) {
 	s.c, s.steps.suspended = c, false
 	if cap(s.results) < len(c.attention) {
-		const pad = 2 // at least a cache line: a Scratch behind may be used on another core
+		const pad = 2 // a cache line at least: what lies behind may be written to on another core
 		s.results = make([]result, len(c.attention), len(c.attention)+pad)
 	}
 	s.results = s.results[:len(c.attention)]

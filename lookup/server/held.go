@@ -1,8 +1,6 @@
 package server
 
 import (
-	"sync/atomic"
-
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
@@ -56,11 +54,6 @@ func (s *Server) heldStepOf() int64 {
 		return 0
 	}
 	return min(4*readBuffer, s.maxHeld/int64(32*s.cfg.Loops))
-}
-
-// heldBytes returns the bytes that connections hold.
-func (s *Server) heldBytes() int64 {
-	return s.total(func(m *loopMetrics) *atomic.Int64 { return &m.held })
 }
 
 // closeLargest closes connections, those that hold most first, until the account is within its

@@ -74,3 +74,11 @@ func statOf(t testing.TB, c *client.Client) (st api.Stat) {
 	require.NoError(t, json.Unmarshal(raw, &st))
 	return st
 }
+
+// heldBytes returns the bytes that connections hold.
+func (s *Server) heldBytes() (sum int64) {
+	for _, m := range s.loopMetrics() {
+		sum += m.held.Load()
+	}
+	return sum
+}

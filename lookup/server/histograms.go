@@ -125,14 +125,6 @@ func (s *Server) loopMetrics() []*loopMetrics {
 	return all
 }
 
-// total returns the sum of a counter over all loops.
-func (s *Server) total(of func(m *loopMetrics) *atomic.Int64) (sum int64) {
-	for _, m := range s.loopMetrics() {
-		sum += of(m).Load()
-	}
-	return sum
-}
-
 // longestTurn returns the most work of a turn since the start, and the time of the longest one
 // in nanoseconds.
 func (s *Server) longestTurn() (work, nanos int64) {
