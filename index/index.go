@@ -67,34 +67,36 @@ type Index struct {
 	hasher               hasher
 	badHash              func(key []byte) uint64 // in its place, for tests; nil otherwise
 
-	// writing is held by whoever changes the index, for one batch. What only
-	// writers know is guarded by it alone.
-	writing mutex
 	// mu guards what readers see: the segments' list, keys of entries and classes,
-	// the table's directory, pages and overflow, the classes, links, entries, hashLen.
-	// Changed under writing and mu both, so that a writer reads it without mu.
+	// the table's directory and pages, the coverages, links, hashLen. Changed under writing
+	// and mu both, so that a writer reads it without mu.
 	mu       gate
 	segments []segment // by segment number
 	table    *table
-	classes  *classes
-	entries  int64
+	coverage []*Coverage   // by class; nil for noClass and for free numbers
 	hashLen  int           // of all keys; 0 if that is not decided
 	epoch    atomic.Uint64 // counts resets
-	removals atomic.Uint64 // counts batches in which entries went or lost a place
+	_        cacheLine
 
+	removals atomic.Uint64 // counts batches in which entries went or lost a place
+	_        cacheLine
+
+	// writing is held by whoever changes the index, for one batch. What only
+	// writers know is guarded by it alone.
+	writing mutex
+	classes *classes
+	entries int64
 	writers
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
 	stores       uint32            // numbers stores
-	touching     []stretch         // taken from the queue
+	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
+	emptied      int               // the slot whose queue was taken last
 	moved        int               // spans that use has moved, see applyTouches
 	hashes       [batchKeys]uint64 // see remove
 	sum          uint32            // see remove
-
-	touchMu mutex     // taken after the others
-	touches []stretch // found by lookups, not yet applied
 
 	stored, evicted, refused atomic.Int64
 }
@@ -151,6 +153,7 @@ func New(cfg Config) (*Index, error) {
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
 		hasher: newHasher(),
 	}
+	x.mu.init()
 	x.writing.watch(&x.work)
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
 	x.clear()
@@ -167,7 +170,8 @@ func (x *Index) clear() {
 	table := newTable()
 	classes := newClasses(x.layout, classBudget(x.maxBytes, x.places, x.layout))
 	x.mu.Lock()
-	x.segments, x.table, x.classes, x.entries, x.hashLen = nil, table, classes, 0, x.setHashLen
+	x.segments, x.table, x.coverage, x.hashLen = nil, table, classes.coverage, x.setHashLen
+	x.classes, x.entries = classes, 0
 	x.epoch.Add(1)
 	x.removals.Add(1)
 	x.mu.Unlock()
@@ -199,9 +203,12 @@ func (x *Index) Reset() {
 		return
 	}
 	x.clear()
-	x.touchMu.Lock()
-	x.touches = x.touches[:0]
-	x.touchMu.Unlock()
+	for i := range x.mu.slots {
+		r := &x.mu.slots[i]
+		r.touchMu.Lock()
+		r.touches = r.touches[:0]
+		r.touchMu.Unlock()
+	}
 }
 
 // useHashLen refuses hashes of another length than the index holds. The first store
@@ -246,10 +253,13 @@ func (x *Index) Stats() Stats {
 
 // bytes is the memory of the index, for writers.
 func (x *Index) bytes() int64 {
-	x.touchMu.Lock()
-	queue := int64(cap(x.touches)) * stretchBytes
-	x.touchMu.Unlock()
-	queue += int64(cap(x.touching)) * stretchBytes
-	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue +
+	queue := int64(cap(x.touching))
+	for i := range x.mu.slots {
+		r := &x.mu.slots[i]
+		r.touchMu.Lock()
+		queue += int64(cap(r.touches))
+		r.touchMu.Unlock()
+	}
+	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue*stretchBytes +
 		int64(len(x.policy.ghosts))*ghostBytes
 }
