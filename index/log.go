@@ -132,9 +132,9 @@ func (s *segment) classRun(i, n int) int {
 	}
 }
 
-// sum sums up the group of 64 slots around offset i, under mu: its class if all have one, and
+// sumUp sums up the group of 64 slots around offset i, under mu: its class if all have one, and
 // then the digest of its keys.
-func (x *Index) sum(seg *segment, i int) {
+func (x *Index) sumUp(seg *segment, i int) {
 	group := i / groupSlots
 	classes := seg.class[group*groupSlots:][:groupSlots]
 	seg.same[group] = noClass

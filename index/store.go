@@ -376,7 +376,7 @@ func (x *Index) sumClasses(b *storing) {
 	for _, s := range b.slot[:b.n] {
 		if s != noSlot && s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
-			x.sum(seg, j)
+			x.sumUp(seg, j)
 			x.mu.count(groupSlots)
 			last = s
 		}
