@@ -68,15 +68,15 @@ func TestGroupsAreSummedUp(t *testing.T) {
 	require.Equal(t, 3*groupSlots-1, countHeld(x, keys))
 }
 
-// leading returns how many leading keys a quiet lookup finds in one call.
+// leading returns how many leading keys of one coverage a quiet lookup finds.
 func leading(x *Index, keys []byte, hashLen int) int {
-	c, runs := Cursor{Quiet: true}, make([]Run, 1)
+	c, runs := Cursor{Quiet: true}, make([]Run, 2)
 	x.Begin(&c, hashLen)
-	_, covered, _ := x.Probe(&c, keys, 1, runs, true)
-	if runs[0].Coverage == nil {
+	filled, _, _ := x.Probe(&c, keys, 1, runs, true)
+	if filled == 0 || runs[0].Coverage == nil {
 		return 0
 	}
-	return covered
+	return runs[0].N
 }
 
 // countHeld returns how many keys of 32 bytes are found.
