@@ -105,9 +105,10 @@ type writers struct {
 	slabs        []*memory // of the log
 	logBytes     int64     // of all slabs, and what belongs to their segments
 	slots        int64     // of all segments
-	free         int64     // slots that are
+	free         int64     // slots that are, preallocated ones not included
 	freeSegments freeSegments
 	open         opening
+	prealloc     preallocations
 	spans        []*[spanChunk]span
 	unusedSpan   spanID
 	unusedSpans  int
@@ -251,5 +252,5 @@ func (x *Index) bytes() int64 {
 	x.touchMu.Unlock()
 	queue += int64(cap(x.touching)) * stretchBytes
 	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue +
-		int64(len(x.policy.ghosts))*ghostBytes
+		int64(len(x.policy.ghosts))*ghostBytes + x.prealloc.bytes()
 }

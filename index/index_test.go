@@ -363,7 +363,7 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
 	entries, cells := int64(0), 0
-	free := int64(0)
+	free, prealloc := int64(0), int64(0)
 	counts := make([]uint32, len(x.classes.use))
 	listed := map[spanID]bool{}
 	for _, hot := range []bool{false, true} {
@@ -402,9 +402,12 @@ func checkBooks(t testing.TB, x *Index) {
 		unused := 0
 		for i := range segmentSlots {
 			require.Equal(t, covered[i], seg.class[i] != noClass)
-			require.Equal(t, covered[i], seg.used[i/64]>>(i%64)&1 == 1)
+			used, aside := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
+			require.Equal(t, covered[i], used && !aside)
+			require.True(t, used || !aside)
+			prealloc += int64(which(aside))
 			if !covered[i] {
-				unused++
+				unused += 1 - which(aside)
 				continue
 			}
 			counts[seg.class[i]]++
@@ -417,6 +420,7 @@ func checkBooks(t testing.TB, x *Index) {
 	}
 	require.Empty(t, listed, "spans outside of any segment")
 	require.Equal(t, free, x.free)
+	require.Equal(t, prealloc, x.prealloc.slots)
 	checkFreeSegments(t, x)
 	checkClasses(t, x, counts)
 	seen := map[*leaf]bool{}

@@ -296,17 +296,23 @@ func (x *Index) merge(seg *segment, from, to int) int {
 	return kept
 }
 
-// place enters new entries, a stretch within one segment, as cold: right behind a
-// span of the cold list, or as the newest. Where spans are few, it enters them into the
+// place enters new entries, a stretch within one segment: into the given span, if that ends
+// in front of them in the log. Otherwise they are cold: right behind that span if it
+// is, too, or the newest. Where spans are few, it enters them into the
 // span in front of them in the log. It returns the span that holds them.
 func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 	x.work += workPerSpan
 	seg, i := x.at(first)
 	if behind != noSpan {
-		if b := x.span(behind); b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
+		b := x.span(behind)
+		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
 			b.n += uint16(n)
-			x.cold.entries += int64(n)
+			b.store = store
+			x.list(b.hot).entries += int64(n)
 			return behind
+		}
+		if b.hot {
+			behind = noSpan
 		}
 	}
 	if x.fewSpans {

@@ -161,11 +161,18 @@ func (x *Index) placeBeside(seg *segment, i, n int, store uint32) spanID {
 	if int(seg.spans[at].first)+int(s.n) != i {
 		return noSpan
 	}
-	x.unlink(id)
+	x.list(s.hot).entries += int64(n)
 	s.n += uint16(n)
+	x.renew(id, store)
+	return id
+}
+
+// renew makes a span the newest of its list.
+func (x *Index) renew(id spanID, store uint32) {
+	s := x.span(id)
+	x.unlink(id)
 	s.store, s.time = store, x.policy.clock
 	x.link(id, noSpan)
-	return id
 }
 
 // fillHole moves the last entry of a span to slot s, within the span, whose own entry is
