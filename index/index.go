@@ -112,9 +112,10 @@ type writers struct {
 	spans        []*[spanChunk]span
 	unusedSpan   spanID
 	unusedSpans  int
-	fewSpans     bool // too few for all that the batch may take, see reserve
-	leaveSpans   int  // how many of them are not for what the batch has found
-	joinAt       slot // where joinSpans goes on
+	emptied      spanID // spans of the last chunk that are kept out of use, see emptyChunk
+	fewSpans     bool   // too few for all that the batch may take, see reserve
+	leaveSpans   int    // how many of them are not for what the batch has found
+	joinAt       slot   // where joinSpans goes on
 	refBytes     int64
 	headBytes    int64 // of all segments' links
 	cold, hot    spanList

@@ -305,6 +305,19 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 			leading, _ := probe(x, c, hashLen, 1+rng.IntN(50), true)
 			require.Equal(t, slices.Index(append(before, false), false), leading, "seed %d step %d", seed, step)
 		case op < 18:
+			if rng.IntN(3) == 0 { // one by one
+				for i := 0; i < len(c); i += hashLen {
+					var w Writer
+					if w.Number(uint32((from*hashLen + i) / hashLen)); i > 0 {
+						w.Behind(c[i-hashLen : i])
+					}
+					require.NoError(t, x.Store(&w, 0, c[i:i+hashLen], hashLen))
+					_, bits := probeSilent(x, c[i:i+hashLen], hashLen)
+					require.True(t, bits[0], "seed %d step %d: what was just stored", seed, step)
+				}
+				m.store(split(c, hashLen))
+				break
+			}
 			var w Writer
 			for rest := c; len(rest) > 0; {
 				n := min(len(rest), (1+rng.IntN(30))*hashLen)

@@ -164,10 +164,10 @@ func (x *Index) preallocate(first slot, n int) {
 	x.free -= int64(n)
 	x.prealloc.slots += int64(n - 1)
 	x.relist(int(first >> segmentBits))
-	if o := &x.open; first == o.at {
-		o.at = min(first+slot(n), o.end)
-	} else if first > o.at {
+	if o := &x.open; first > o.at {
 		o.end = min(o.end, first)
+	} else if end := first + slot(n); end > o.at {
+		o.at = min(end, o.end)
 	}
 	q := &x.prealloc
 	if q.end-q.first == maxPreallocations {
