@@ -74,9 +74,9 @@ func spanRoom(chunks int) int64 {
 	return int64(chunks) * (spanChunk*(spanSize+2*refBytes) + 8)
 }
 
-// addSpans allocates a chunk of spans, or keeps the one that is being emptied.
+// addSpans allocates a chunk of spans, or keeps the one that is being drained.
 func (x *Index) addSpans() {
-	if x.emptied > 0 {
+	if x.drained > 0 {
 		x.keepChunk()
 		return
 	}

@@ -35,7 +35,7 @@ func leastChunks(slots int64) int { return int(slots/slotsPerSpan/spanChunk) + 1
 // bounded by n, and goes on there with the next batch. It returns 0 if it finds none.
 func (x *Index) reserve(n int, store uint32) int {
 	x.work += x.classes.freeIdle() * workPerClass
-	x.emptyChunk(spansPerKey * n)
+	x.drainChunk(spansPerKey * n)
 	for x.unusedSpans < keepSpans && x.room(0, 0, 1) {
 		x.addSpans()
 	}
@@ -50,31 +50,31 @@ func (x *Index) reserve(n int, store uint32) int {
 	return n
 }
 
-// emptyChunk releases the memory of spans that were needed for entries that are gone, as of
+// drainChunk releases the memory of spans that were needed for entries that are gone, as of
 // many blocks that were stored one by one. It looks at the next n spans of the last chunk. Those
 // that are used are moved to other chunks.
-func (x *Index) emptyChunk(n int) {
+func (x *Index) drainChunk(n int) {
 	last := len(x.spans) - 1
 	switch {
-	case x.emptied == 0 && x.unusedSpans <= 2*spanChunk+len(x.spans)*spanChunk/4:
+	case x.drained == 0 && x.unusedSpans <= 2*spanChunk+len(x.spans)*spanChunk/4:
 		return
 	case x.unusedSpans <= spanChunk+spareSpans: // too few outside of the chunk
 		x.keepChunk()
 		return
 	}
 	x.work += n
-	for ; n > 0 && x.emptied < spanChunk; n-- {
-		id := spanID(last)<<spanChunkBits + x.emptied
-		x.emptied++
+	for ; n > 0 && x.drained < spanChunk; n-- {
+		id := spanID(last)<<spanChunkBits + x.drained
+		x.drained++
 		if x.span(id).used {
 			x.moveSpan(id)
 		} else if !x.span(id).keptOut() {
 			x.keepOut(id)
 		}
 	}
-	if x.emptied == spanChunk {
+	if x.drained == spanChunk {
 		x.spans[last] = nil
-		x.spans, x.emptied = x.spans[:last], 0
+		x.spans, x.drained = x.spans[:last], 0
 	}
 }
 
@@ -107,9 +107,9 @@ func (x *Index) keepOut(id spanID) {
 	x.span(id).n = keptOut
 }
 
-// keepChunk ends that the last chunk is emptied.
+// keepChunk stops draining the last chunk.
 func (x *Index) keepChunk() {
-	x.emptied = 0
+	x.drained = 0
 	for i := range spanID(spanChunk) {
 		if id := spanID(len(x.spans)-1)<<spanChunkBits + i; x.span(id).keptOut() {
 			x.freeSpan(id)
