@@ -57,6 +57,9 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 // at a time, and the key in front of it decides where in the index it is put.
 func (c *Change) Hold(key []byte) { c.heldLen = copy(c.held[:], key) }
 
+// Holds reports whether a key of Hold is not stored yet.
+func (c *Change) Holds() bool { return c.heldLen > 0 }
+
 // Work returns the work of a store since it began, in units of comparing one hash. That of an
 // evict is not counted.
 func (c *Change) Work() int { return c.writer.Work() }

@@ -242,7 +242,7 @@ func (h *memoryHandler) handleWake() {}
 // releaseRequest implements requestHandler. Keys that have arrived are stored, also those of a
 // request that is not served.
 func (h *memoryHandler) releaseRequest() {
-	if h.change != nil {
+	if h.change != nil && h.change.Holds() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
