@@ -138,7 +138,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 		return
 	}
 	var rest batch
-	x.findBatch(&rest, keys[n*hashLen:], hashLen, hashLen, b.n-n)
+	x.findBatch(&rest, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
 	copy(b.hash[n:], rest.hash[:])
 	copy(b.slot[n:], rest.slot[:])
 }

@@ -61,6 +61,13 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
+// prefetch starts to fetch n lines. The portable version is nothing.
+func prefetch(lines **byte, n int) {
+	if useNEON {
+		prefetchNEON(lines, n)
+	}
+}
+
 // availableKernels returns the kernels of this build that this processor can run, best first.
 func availableKernels() []string { return []string{kernelNEON, kernelGeneric} }
 

@@ -18,6 +18,9 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
+// prefetch does nothing.
+func prefetch(**byte, int) {}
+
 // availableKernels returns the kernels of this build that this processor can run, best first.
 func availableKernels() []string { return []string{kernelGeneric} }
 

@@ -288,3 +288,18 @@ next:
 	CMPQ         SI, BX
 	JLT          next
 	RET
+
+// func prefetchAVX2(lines **byte, n int)
+// Requires: MMX+
+TEXT ·prefetchAVX2(SB), NOSPLIT, $0-16
+	MOVQ lines+0(FP), AX
+	MOVQ n+8(FP), CX
+	LEAQ (AX)(CX*8), AX
+	NEGQ CX
+
+next:
+	MOVQ       (AX)(CX*8), DX
+	PREFETCHT0 (DX)
+	INCQ       CX
+	JNZ        next
+	RET

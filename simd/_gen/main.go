@@ -18,5 +18,6 @@ func main() {
 	runBytes()
 	equalStrided()
 	matchTags()
+	prefetch()
 	Generate()
 }
