@@ -13,9 +13,9 @@ import (
 // stores holds up lookups for some microseconds only.
 const batchKeys = 64
 
-// groupKeys is how many keys are looked for between two prefetches. While one group is
+// partKeys is how many keys are looked for between two prefetches. While one part is
 // compared, the records of the next and the buckets of the one behind it are fetched.
-const groupKeys = 16
+const partKeys = 16
 
 // batch is keys looked for together. Of more than batchKeys it keeps the last.
 type batch struct {
@@ -31,10 +31,10 @@ type keyArray struct {
 	step, hashLen, n int
 }
 
-// group returns where the keys of a group begin and end, and the place of the first in a
+// part returns where the keys of a part begin and end, and the place of the first in a
 // batch.
-func (k *keyArray) group(g int) (from, to, at int) {
-	return g * groupKeys, min((g+1)*groupKeys, k.n), g * groupKeys % batchKeys
+func (k *keyArray) part(g int) (from, to, at int) {
+	return g * partKeys, min((g+1)*partKeys, k.n), g * partKeys % batchKeys
 }
 
 // find returns the slot of a key with hash h.
@@ -58,27 +58,27 @@ func (x *Index) holds(s slot, key []byte) bool {
 
 // findBatch looks for all of at most batchKeys keys.
 func (x *Index) findBatch(b *batch, k keyArray) {
-	for g := 0; g*groupKeys < k.n; g++ {
-		x.findGroup(b, &k, g)
+	for g := 0; g*partKeys < k.n; g++ {
+		x.findPart(b, &k, g)
 	}
 }
 
-// findGroup looks for a group of keys, after those in front of it, and returns their slots.
+// findPart looks for a part of the keys, after those in front of it, and returns their slots.
 // It works in stages, hashes, buckets, records, so that the cache misses of many keys overlap.
-func (x *Index) findGroup(b *batch, k *keyArray, g int) []slot {
+func (x *Index) findPart(b *batch, k *keyArray, g int) []slot {
 	if g == 0 {
-		x.hashGroup(b, k, 0)
-		x.hashGroup(b, k, 1)
+		x.hashPart(b, k, 0)
+		x.hashPart(b, k, 1)
 		x.chooseCandidates(b, k, 0)
 	}
-	x.hashGroup(b, k, g+2)
+	x.hashPart(b, k, g+2)
 	x.chooseCandidates(b, k, g+1)
-	return x.compareGroup(b, k, g)
+	return x.comparePart(b, k, g)
 }
 
-// hashGroup hashes a group of keys and starts to fetch their buckets.
-func (x *Index) hashGroup(b *batch, k *keyArray, g int) {
-	from, to, at := k.group(g)
+// hashPart hashes a part of the keys and starts to fetch their buckets.
+func (x *Index) hashPart(b *batch, k *keyArray, g int) {
+	from, to, at := k.part(g)
 	if from >= to {
 		return
 	}
@@ -99,17 +99,17 @@ func (x *Index) hashGroup(b *batch, k *keyArray, g int) {
 	simd.Prefetch(buckets)
 }
 
-// chooseCandidates chooses for each key of a group the first slot that its tag points to, and
+// chooseCandidates chooses for each key of a part the first slot that its tag points to, and
 // starts to fetch the records there.
 func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
-	from, to, at := k.group(g)
+	from, to, at := k.part(g)
 	if from >= to {
 		return
 	}
 	var (
-		tags    [groupKeys]uint16
-		masks   [groupKeys]uint16
-		lines   [2 * groupKeys]*byte
+		tags    [partKeys]uint16
+		masks   [partKeys]uint16
+		lines   [2 * partKeys]*byte
 	)
 	n := to - from
 	for i, h := range b.hash[at : at+n] {
@@ -138,9 +138,9 @@ func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
 	simd.Prefetch(lines[:fetch])
 }
 
-// compareGroup compares a group of keys with their candidates, and returns their slots.
-func (x *Index) compareGroup(b *batch, k *keyArray, g int) []slot {
-	from, to, at := k.group(g)
+// comparePart compares a part of the keys with their candidates, and returns their slots.
+func (x *Index) comparePart(b *batch, k *keyArray, g int) []slot {
+	from, to, at := k.part(g)
 	slots := b.slot[at : at+to-from]
 	for i, s := range slots {
 		key := k.keys[(from+i)*k.step:][:k.hashLen]

@@ -317,7 +317,7 @@ func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bo
 func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (done, runs int) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	for ; runs < batchKeys && done < holdKeys && len(keys) >= hashLen; runs++ {
+	for ; runs < batchKeys && done < segmentSlots && len(keys) >= hashLen; runs++ {
 		key := keys[:hashLen:hashLen]
 		s := x.find(x.hash(key), key)
 		if s == noSlot {
