@@ -107,9 +107,9 @@ func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
 		return
 	}
 	var (
-		tags    [partKeys]uint16
-		masks   [partKeys]uint16
-		lines   [2 * partKeys]*byte
+		tags  [partKeys]uint16
+		masks [partKeys]uint16
+		lines [2 * partKeys]*byte
 	)
 	n := to - from
 	for i, h := range b.hash[at : at+n] {
@@ -130,8 +130,8 @@ func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
 		}
 		if b.slot[at+i] = s; s != noSlot {
 			seg, j := x.at(s)
-			lines[fetch] = &seg.keys[j*seg.hashLen]
-			lines[fetch+1] = (*byte)(unsafe.Add(unsafe.Pointer(seg.books), uintptr(j/64)*unsafe.Sizeof(noClass)))
+			lines[fetch] = (*byte)(unsafe.Add(unsafe.Pointer(seg.keys), j*k.hashLen))
+			lines[fetch+1] = (*byte)(unsafe.Pointer(seg.groupClass(j)))
 			fetch += 2
 		}
 	}
@@ -147,7 +147,7 @@ func (x *Index) comparePart(b *batch, k *keyArray, g int) []slot {
 		if s != noSlot {
 			seg, j := x.at(s)
 			if k.hashLen == 32 { // spares the usual hash a call
-				if equal32((*[32]byte)(seg.keys[j*32:]), (*[32]byte)(key)) {
+				if equal32((*[32]byte)(unsafe.Add(unsafe.Pointer(seg.keys), j*32)), (*[32]byte)(key)) {
 					continue
 				}
 			} else if string(seg.key(j)) == string(key) {

@@ -227,7 +227,7 @@ func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
 	} else {
 		n = runStrided(seg.class[i:], c.logStep, n)
 	}
-	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
+	records := seg.records(i, min(n*c.logStep, segmentSlots-i))
 	equal = simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
 	c.work += workPerRun + equal + n/8
 	if equal < n {

@@ -129,7 +129,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 		for live < b.n && i+live < segmentSlots && seg.class[i+live] != noClass {
 			live++
 		}
-		n = simd.EqualPrefix(seg.keys[i*hashLen:(i+live)*hashLen], keys, hashLen)
+		n = simd.EqualPrefix(seg.records(i, live), keys, hashLen)
 		for j := range n {
 			b.slot[j] = next + 1 + slot(j)
 		}
