@@ -345,7 +345,7 @@ func (x *Index) confirmRun(s slot, keys []byte) int {
 	for n < most && l.linked.has(i+n) {
 		n++
 	}
-	n = simd.EqualPrefix(seg.keys[i*seg.hashLen:(i+n)*seg.hashLen], keys, seg.hashLen)
+	n = simd.EqualPrefix(seg.records(i, n), keys, seg.hashLen)
 	if l.lastUnsure(i, i+n-1) < i {
 		return n
 	}

@@ -68,6 +68,13 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
+// prefetch starts to fetch n lines. The portable version is nothing.
+func prefetch(lines **byte, n int) {
+	if useNEON {
+		prefetchNEON(lines, n)
+	}
+}
+
 // sumProducts is sumProductsGeneric with the kernel in use.
 func sumProducts(sum *[4]uint64, secret *[MaxDigestBytes / 8]uint64, message []byte) {
 	if useNEON && hasPMULL {

@@ -289,6 +289,21 @@ next:
 	JLT          next
 	RET
 
+// func prefetchAVX2(lines **byte, n int)
+// Requires: MMX+
+TEXT ·prefetchAVX2(SB), NOSPLIT, $0-16
+	MOVQ lines+0(FP), AX
+	MOVQ n+8(FP), CX
+	LEAQ (AX)(CX*8), AX
+	NEGQ CX
+
+next:
+	MOVQ       (AX)(CX*8), DX
+	PREFETCHT0 (DX)
+	INCQ       CX
+	JNZ        next
+	RET
+
 // func sumProductsAVX2(sum *[4]uint64, secret *uint64, message *byte, n int)
 // Requires: AVX, PCLMULQDQ
 TEXT ·sumProductsAVX2(SB), NOSPLIT, $0-32
