@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/simd"
 )
 
 // Errors of the index.
@@ -55,6 +56,11 @@ type Config struct {
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
 	HashLen int
+	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare whole
+	// groups of 64 keys by a digest of 128 bits: two that differ have equal ones with a chance
+	// of 2^-128, whoever chose them (see package simd). So they do on a processor without
+	// carry-less multiplication.
+	CompareKeys bool
 }
 
 // Index is the pool index in memory. All methods are safe for concurrent use; a
@@ -66,6 +72,8 @@ type Index struct {
 	setHashLen           int // as configured
 	hasher               hasher
 	badHash              func(key []byte) uint64 // in its place, for tests; nil otherwise
+	digests              bool                    // lookups compare digests of groups
+	secret               *simd.DigestSecret      // of the digests
 
 	// mu guards what readers see: the segments' list, keys of entries and classes,
 	// the table's directory and pages, the coverages, links, hashLen. Changed under writing
@@ -151,7 +159,7 @@ func New(cfg Config) (*Index, error) {
 	}
 	x := &Index{
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
-		hasher: newHasher(),
+		hasher: newHasher(), digests: !cfg.CompareKeys && simd.FastDigest(), secret: simd.NewDigestSecret(),
 	}
 	x.mu.init()
 	x.writing.watch(&x.work)

@@ -413,6 +413,7 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		require.Equal(t, unused, seg.free)
 		free += int64(unused)
+		checkGroups(t, x, seg)
 		require.Equal(t, (unused+63)/64, seg.level)
 	}
 	require.Empty(t, listed, "spans outside of any segment")

@@ -13,6 +13,9 @@ const (
 	segmentBits  = 12
 	segmentSlots = 1 << segmentBits
 	segmentMask  = segmentSlots - 1
+	// groupSlots is the number of slots whose class and keys are summed up together: as many
+	// as one word has bits.
+	groupSlots = 64
 	// maxSegments is as many as slots can number, less the one that noSlot lies in: 4
 	// billion entries, some 240 GB of 32 bytes each.
 	maxSegments = 1<<(32-segmentBits) - 1
@@ -35,17 +38,20 @@ type segment struct {
 	*books
 }
 
-// books are what writers know of a segment; readers see same and links as well.
+// books are what is known of a segment beside its records.
 type books struct {
-	// same is the class of each 64 slots that all have one, else noClass: of most of
-	// a log it is all that readers look at. It stays in the processor's cache.
-	same  [segmentSlots / 64]class
+	// Readers see these. Of most of a log they look at nothing else, and it stays in the
+	// processor's cache.
+	same    [segmentSlots / groupSlots]class       // of each group whose slots all have one, else noClass
+	digests [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where same is noClass
+	links   links
+	_       cacheLine
+
 	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
 	free  int                       // slots that are not
 	level int                       // the list of freeSegments it is in, 0 for none
 	near  [2]int32                  // the segments before and behind it there, -1 for none
 	spans []spanRef                 // of this segment, by their first slot
-	links links
 }
 
 // slotBytes is what a slot takes beside its key: its class.
@@ -126,12 +132,19 @@ func (s *segment) classRun(i, n int) int {
 	}
 }
 
-// sum sums up the classes of the 64 slots around offset i.
-func (s *segment) sum(i int) {
-	classes := s.class[i&^63:][:64]
-	s.same[i/64] = noClass
-	if simd.RunLength16(classes) == 64 {
-		s.same[i/64] = classes[0]
+// sumUp sums up the group of 64 slots around offset i, under mu: its class if all have one, and
+// then the digest of its keys.
+func (x *Index) sumUp(seg *segment, i int) {
+	group := i / groupSlots
+	classes := seg.class[group*groupSlots:][:groupSlots]
+	seg.same[group] = noClass
+	if classes[0] == noClass || simd.RunLength16(classes) < groupSlots {
+		return
+	}
+	seg.same[group] = classes[0]
+	if x.digests {
+		size := groupSlots * seg.hashLen
+		seg.digests[group] = x.secret.Sum(seg.keys[group*size:][:size])
 	}
 }
 

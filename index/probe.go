@@ -163,8 +163,9 @@ func (p *probing) emit(n int, id class) {
 	p.filled++
 }
 
-// matchNext compares keys with the records from the expected slot on, run against
-// run, as far as they agree and are of one class, and returns how many that are.
+// matchNext compares keys with the records from the expected slot on, as far as they agree
+// and are of one class, and returns how many that are: by the digests of whole groups, and
+// key by key at their edges and where digests differ.
 //
 // Where a group's keys are every k-th of a chain that other groups store in
 // full, its records are k slots apart.
@@ -176,30 +177,61 @@ func (p *probing) matchNext() int {
 		c.next = noSlot
 		return 0
 	}
-	keys := (len(p.keys)-c.hashLen)/p.step + 1
-	n := min(c.window, keys, (segmentSlots-i+c.logStep-1)/c.logStep)
-	if c.logStep == 1 {
-		n = seg.classRun(i, n)
-	} else {
-		n = runStrided(seg.class[i:], c.logStep, n)
+	most := min((len(p.keys)-c.hashLen)/p.step+1, (segmentSlots-i+c.logStep-1)/c.logStep)
+	byGroups := p.x.digests && c.logStep == 1 && p.step == c.hashLen
+	equal := 0
+	if byGroups && i%groupSlots == 0 {
+		equal = p.matchGroups(seg, i, most/groupSlots, id)
 	}
-	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
-	equal := simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
-	c.work += workPerRun + equal + n/8
+	if equal == 0 {
+		n := min(c.window, most)
+		if byGroups { // up to the next group
+			n = min(n, groupSlots-i%groupSlots)
+		}
+		equal = p.matchKeys(seg, i, n)
+	}
 	if equal == 0 {
 		c.next = noSlot
 		return 0
-	}
-	if equal < n {
-		c.window = firstWindow
-	} else {
-		c.window = min(c.window*8, segmentSlots)
 	}
 	c.follow(c.next, equal)
 	if c.next&segmentMask < slot(c.logStep) { // the next segment
 		c.next = p.x.valid(c.next)
 	}
 	p.emit(equal, id)
+	return equal
+}
+
+// matchGroups compares at most n groups, from the one at offset i on, by their digests, and
+// returns how many keys those have that agree and are of a class.
+func (p *probing) matchGroups(seg *segment, i, n int, id class) (equal int) {
+	size := groupSlots * p.c.hashLen
+	first := i / groupSlots
+	k := 0
+	for k < n && seg.same[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]) == seg.digests[first+k] {
+		k++
+	}
+	p.c.work += workPerRun + (k+1)*workPerGroup
+	return k * groupSlots
+}
+
+// matchKeys compares at most n keys with the records from offset i on, and returns how many
+// agree and are of one class.
+func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
+	c := p.c
+	if c.logStep == 1 {
+		n = seg.classRun(i, n)
+	} else {
+		n = runStrided(seg.class[i:], c.logStep, n)
+	}
+	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
+	equal = simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
+	c.work += workPerRun + equal + n/8
+	if equal < n {
+		c.window = firstWindow
+	} else {
+		c.window = min(c.window*8, segmentSlots)
+	}
 	return equal
 }
 

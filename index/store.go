@@ -370,14 +370,14 @@ func (x *Index) moveEntry(from, to slot) {
 	x.setLink(to, link)
 }
 
-// sumClasses sums up the classes around the slots of a batch.
+// sumClasses sums up the groups that the slots of a batch are in.
 func (x *Index) sumClasses(b *storing) {
 	last := noSlot
 	for _, s := range b.slot[:b.n] {
-		if s != noSlot && s/64 != last/64 {
+		if s != noSlot && s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
-			seg.sum(j)
-			x.mu.count(64)
+			x.sumUp(seg, j)
+			x.mu.count(groupSlots)
 			last = s
 		}
 	}

@@ -2,9 +2,16 @@
 
 package simd
 
-// useNEON is true while the NEON kernel is in use. Every processor that runs Go's arm64 code
-// supports it. useKernel writes it, every call reads it.
-var useNEON = true
+import "github.com/klauspost/cpuid/v2"
+
+var (
+	// useNEON is true while the NEON kernel is in use. Every processor that runs Go's arm64
+	// code supports it. useKernel writes it, every call reads it.
+	useNEON = true
+
+	// hasPMULL is true if the processor multiplies polynomials of 64 bits, an option of NEON.
+	hasPMULL = cpuid.CPU.Supports(cpuid.PMULL)
+)
 
 // blockBytesNEON is the length, in bytes, of the blocks of the NEON kernels.
 //
@@ -60,6 +67,18 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	}
 	matchTagsGeneric(masks, buckets, tags)
 }
+
+// sumProducts is sumProductsGeneric with the kernel in use.
+func sumProducts(sum *[4]uint64, secret *[MaxDigestBytes / 8]uint64, message []byte) {
+	if useNEON && hasPMULL {
+		sumProductsNEON(sum, &secret[0], &message[0], len(message))
+		return
+	}
+	sumProductsGeneric(sum, secret, message)
+}
+
+// fastDigest is FastDigest.
+func fastDigest() bool { return useNEON && hasPMULL }
 
 // availableKernels returns the kernels of this build that this processor can run, best first.
 func availableKernels() []string { return []string{kernelNEON, kernelGeneric} }

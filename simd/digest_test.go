@@ -1,0 +1,282 @@
+package simd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var digestSink Digest
+
+// timesX returns the element of the field times x.
+func timesX(e Digest) Digest {
+	carry := e[1] >> 63
+	return Digest{e[0]<<1 ^ carry*0x87, e[1]<<1 | e[0]>>63}
+}
+
+// naiveMultiply returns the product of two elements of the field, bit by bit.
+func naiveMultiply(x, y Digest) (product Digest) {
+	for i := range 128 {
+		if y[i/64]>>(i%64)&1 == 1 {
+			product[0] ^= x[0]
+			product[1] ^= x[1]
+		}
+		x = timesX(x)
+	}
+	return product
+}
+
+// naiveDigest is the definition of Sum.
+func naiveDigest(random *[MaxDigestBytes]byte, message []byte) (digest Digest) {
+	var filled [MaxDigestBytes]byte
+	copy(filled[:], message)
+	word := func(i int) (w Digest) {
+		for k := range 16 {
+			w[k/8] |= uint64(filled[16*i+k]^random[16*i+k]) << (8 * (k % 8))
+		}
+		return w
+	}
+	for chunk := 0; 128*chunk < len(message); chunk++ {
+		for i := 8 * chunk; i < 8*chunk+4; i++ {
+			product := naiveMultiply(word(i), word(i+4))
+			digest[0] ^= product[0]
+			digest[1] ^= product[1]
+		}
+	}
+	return digest
+}
+
+func randomDigestSecret(source *rand.ChaCha8) (*DigestSecret, *[MaxDigestBytes]byte) {
+	var random [MaxDigestBytes]byte
+	source.Read(random[:])
+	return newDigestSecret(&random), &random
+}
+
+// TestDigest compares each kernel with the definition, for every length and at random
+// alignments.
+func TestDigest(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
+		rng, source := newTestRand(t)
+		whole := make([]byte, MaxDigestBytes+64)
+		for n := 0; n <= MaxDigestBytes; n += 64 {
+			s, random := randomDigestSecret(source)
+			source.Read(whole)
+			message := whole[rng.IntN(64):][:n]
+			if got, want := s.Sum(message), naiveDigest(random, message); got != want {
+				t.Fatalf("%d bytes: got %#x, want %#x", n, got, want)
+			}
+		}
+	})
+}
+
+// TestDigestExtremes has messages and secrets of zeros and of ones. Of ones and zeros, each
+// product has the most bits.
+func TestDigestExtremes(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
+		for _, fill := range [][2]byte{{0, 0}, {0, 0xFF}, {0xFF, 0}, {0xFF, 0xFF}, {0x80, 0}, {0, 0x80}} {
+			var random [MaxDigestBytes]byte
+			message := make([]byte, MaxDigestBytes)
+			for i := range message {
+				message[i], random[i] = fill[0], fill[1]
+			}
+			// With an odd number of chunks not all products cancel out.
+			for _, n := range []int{64, 128, 192, 2048 - 64, 2048 - 128, 2048, MaxDigestBytes} {
+				require.Equal(t, naiveDigest(&random, message[:n]), newDigestSecret(&random).Sum(message[:n]),
+					"message of %#x, secret of %#x, %d bytes", fill[0], fill[1], n)
+			}
+		}
+	})
+}
+
+// TestDigestGolden keeps the digest from changing.
+func TestDigestGolden(t *testing.T) {
+	golden := map[int]Digest{
+		64:   {0xffd8545eee24e26d, 0x2fbe319c39bf8de8},
+		128:  {0x72b440a5e596d89a, 0x1b157ff3fdefc84},
+		192:  {0xad959f703b7b288, 0x2eac4a48969121af},
+		2048: {0x5b21a640f5c9871b, 0xf7aa12d6d1cb8a10},
+		2112: {0x4ed99adfac9af738, 0x8dac389fa599ea01},
+		4096: {0x206b1ff2fd249d10, 0x54413cb718bf94f8},
+	}
+	forEachKernel(t, func(t *testing.T) {
+		source := rand.NewChaCha8([32]byte{'g', 'o', 'l', 'd'})
+		s, _ := randomDigestSecret(source)
+		message := make([]byte, MaxDigestBytes)
+		source.Read(message)
+		for n, want := range golden {
+			got := s.Sum(message[:n])
+			require.Equal(t, want, got, "%d bytes: got {%#x, %#x}", n, got[0], got[1])
+		}
+	})
+}
+
+// TestDigestFindsEveryBit flips every bit of messages of some lengths, one at a time.
+func TestDigestFindsEveryBit(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
+		s, _ := randomDigestSecret(source)
+		lengths := []int{64, 128, 192, 2048, 2112}
+		if Kernel() == kernelGeneric || testing.Short() {
+			lengths = []int{64, 192}
+		}
+		for _, n := range lengths {
+			message := make([]byte, n)
+			source.Read(message)
+			seen := map[Digest]int{s.Sum(message): -1}
+			for bit := range 8 * n {
+				message[bit/8] ^= 1 << (bit % 8)
+				digest := s.Sum(message)
+				message[bit/8] ^= 1 << (bit % 8)
+				if other, found := seen[digest]; found {
+					t.Fatalf("%d bytes: bits %d and %d have one digest", n, bit, other)
+				}
+				seen[digest] = bit
+			}
+		}
+	})
+}
+
+// TestDigestDifference checks what the probability of an error rests on: the digests of two
+// messages that differ in one word differ by the difference times the partner of the word,
+// which the secret makes random.
+func TestDigestDifference(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
+		rng, source := newTestRand(t)
+		for range 200 {
+			s, random := randomDigestSecret(source)
+			message := make([]byte, 64*(1+rng.IntN(MaxDigestBytes/64)))
+			source.Read(message)
+			before := s.Sum(message)
+
+			word := rng.IntN(len(message) / 16)
+			difference, partner := Digest{rng.Uint64(), rng.Uint64()}, Digest{}
+			for i := range 16 {
+				message[16*word+i] ^= byte(difference[i/8] >> (8 * (i % 8)))
+				// Words 0 and 4 of every eight are partners, and so on.
+				b := random[16*(word^4)+i]
+				if at := 16*(word^4) + i; at < len(message) {
+					b ^= message[at]
+				}
+				partner[i/8] |= uint64(b) << (8 * (i % 8))
+			}
+			after, want := s.Sum(message), naiveMultiply(difference, partner)
+			require.Equal(t, want, Digest{before[0] ^ after[0], before[1] ^ after[1]})
+		}
+	})
+}
+
+func TestReduce(t *testing.T) {
+	power := Digest{1}
+	for i := range 255 {
+		var sum [4]uint64
+		sum[i/64] = 1 << (i % 64)
+		require.Equal(t, power, reduce(&sum), "x^%d", i)
+		power = timesX(power)
+	}
+	rng, _ := newTestRand(t)
+	for range 1000 {
+		x := [4]uint64{rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64() >> 1}
+		y := [4]uint64{rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64() >> 1}
+		a, b := reduce(&x), reduce(&y)
+		for i := range x {
+			x[i] ^= y[i]
+		}
+		require.Equal(t, Digest{a[0] ^ b[0], a[1] ^ b[1]}, reduce(&x), "of a sum")
+	}
+}
+
+func TestMultiply(t *testing.T) {
+	rng, _ := newTestRand(t)
+	values := []uint64{0, 1, 1 << 63, ^uint64(0), 0x1111_1111_1111_1111, 0x8888_8888_8888_8888}
+	for range 100 {
+		values = append(values, rng.Uint64())
+	}
+	for _, x := range values {
+		for _, y := range values {
+			// A product of two halves has no degree above 126: the field is large enough.
+			low, high := multiply(x, y)
+			require.Equal(t, naiveMultiply(Digest{x}, Digest{y}), Digest{low, high})
+		}
+	}
+}
+
+func TestDigestLengths(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
+		s := NewDigestSecret()
+		for _, n := range []int{1, 63, 65, 96, MaxDigestBytes + 1, MaxDigestBytes + 64} {
+			require.PanicsWithValue(t, fmt.Sprintf("simd: digest of %d bytes: pass a multiple of 64, at most 4096", n),
+				func() { s.Sum(make([]byte, n)) })
+		}
+	})
+}
+
+func TestNewDigestSecret(t *testing.T) {
+	a, b := NewDigestSecret(), NewDigestSecret()
+	for i := range a.words {
+		require.NotEqual(t, a.words[i], b.words[i])
+		require.NotZero(t, a.words[i])
+	}
+}
+
+func TestFastDigest(t *testing.T) {
+	forEachKernel(t, func(t *testing.T) {
+		if Kernel() == kernelGeneric {
+			require.False(t, FastDigest())
+		} else if !FastDigest() {
+			require.NotEqual(t, "true", os.Getenv("CI"), "a CI machine must multiply polynomials")
+			t.Skip("this processor does not multiply polynomials")
+		}
+	})
+}
+
+func TestDigestDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	forEachKernel(t, func(t *testing.T) {
+		s, message := NewDigestSecret(), make([]byte, 2048)
+		require.Zero(t, testing.AllocsPerRun(10, func() { digestSink = s.Sum(message) }))
+	})
+}
+
+// FuzzDigest compares every kernel with the definition, on the fuzzer's secret and message,
+// both repeated to the lengths that are needed.
+func FuzzDigest(f *testing.F) {
+	f.Add([]byte("secret"), []byte("message"), uint8(3))
+	f.Add([]byte{0}, []byte{0xFF}, uint8(64))
+	f.Fuzz(func(t *testing.T, secret, message []byte, hashes uint8) {
+		if len(secret) == 0 || len(message) == 0 || hashes > MaxDigestBytes/64 {
+			t.Skip()
+		}
+		var random, whole [MaxDigestBytes]byte
+		for i := range random {
+			random[i], whole[i] = secret[i%len(secret)], message[i%len(message)]
+		}
+		s, m := newDigestSecret(&random), whole[:64*int(hashes)]
+		want := naiveDigest(&random, m)
+		forEachKernelInline(t, func(kernel string) {
+			if got := s.Sum(m); got != want {
+				t.Errorf("%s: got %#x, want %#x: %x", kernel, got, want, m)
+			}
+		})
+	})
+}
+
+// BenchmarkDigest measures digests of cached messages: of 64 hashes of 16, 32 and 64 bytes.
+// BenchmarkEqualPrefix with 64 hashes is the comparison of the bytes.
+func BenchmarkDigest(b *testing.B) {
+	forEachKernel(b, func(b *testing.B) {
+		for _, n := range []int{1024, 2048, 4096} {
+			b.Run(fmt.Sprintf("bytes=%d", n), func(b *testing.B) {
+				s, message := NewDigestSecret(), make([]byte, n)
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					digestSink = s.Sum(message)
+				}
+			})
+		}
+	})
+}
