@@ -72,18 +72,20 @@ func TestDigest(t *testing.T) {
 	})
 }
 
-// TestDigestExtremes has messages and secrets of zeros and of ones. Of ones and zeros, each
-// product has the most bits.
+// TestDigestExtremes has words of zeros, of ones and with the highest bits in messages and
+// secrets.
 func TestDigestExtremes(t *testing.T) {
 	forEachKernel(t, func(t *testing.T) {
 		for _, fill := range [][2]byte{{0, 0}, {0, 0xFF}, {0xFF, 0}, {0xFF, 0xFF}, {0x80, 0}, {0, 0x80}} {
 			var random [MaxDigestBytes]byte
 			message := make([]byte, MaxDigestBytes)
 			for i := range message {
-				message[i], random[i] = fill[0], fill[1]
+				// One word of four, and an odd number of products: equal ones cancel out.
+				if i/16%4 == 0 {
+					message[i], random[i] = fill[0], fill[1]
+				}
 			}
-			// With an odd number of chunks not all products cancel out.
-			for _, n := range []int{64, 128, 192, 2048 - 64, 2048 - 128, 2048, MaxDigestBytes} {
+			for _, n := range []int{64, 128, 192, 2048 - 64, 2048 - 128, MaxDigestBytes - 128} {
 				require.Equal(t, naiveDigest(&random, message[:n]), newDigestSecret(&random).Sum(message[:n]),
 					"message of %#x, secret of %#x, %d bytes", fill[0], fill[1], n)
 			}
@@ -120,7 +122,7 @@ func TestDigestFindsEveryBit(t *testing.T) {
 		s, _ := randomDigestSecret(source)
 		lengths := []int{64, 128, 192, 2048, 2112}
 		if Kernel() == kernelGeneric || testing.Short() {
-			lengths = []int{64, 192}
+			lengths = []int{64, 448}
 		}
 		for _, n := range lengths {
 			message := make([]byte, n)
