@@ -1,7 +1,7 @@
 package index
 
 // classes numbers the coverages of the entries. Each class counts its entries; its
-// number and its memory are freed when none is left. Readers use coverage only, of
+// number and its memory are freed when none is left. Readers use Index.coverage only, of
 // entries that they have found.
 type classes struct {
 	layout   *layout
@@ -132,7 +132,7 @@ func (x *Index) growClasses() {
 	c.use = append(make([]classUse, 0, len(coverage)), c.use...)[:len(coverage)]
 	x.writing.count(len(coverage))
 	x.mu.Lock()
-	c.coverage = coverage
+	c.coverage, x.coverage = coverage, coverage
 	x.mu.Unlock()
 }
 

@@ -1,41 +1,168 @@
 package index
 
-// gate is the lock between readers and the moment in which a writer shows them
-// what has changed. Both hold it for microseconds only, and putting a goroutine to
-// sleep and waking it takes ten times as long, in which a RWMutex that a writer
-// waits for admits no reader. So both try for a while first: a writer slips in
-// between readers, and only waits in line when they leave no gap.
-type gate struct{ rwMutex }
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// gate is the lock between readers and the moment in which a writer shows them what has
+// changed. A reader enters in one of several slots, each on cache lines of its own, so that
+// lookups on different cores write to no line that both use. The writer closes the gate and
+// waits until no slot has a reader; a reader that finds it closed leaves again and waits.
+//
+// # Memory order
+//
+// Go's atomics are sequentially consistent. A reader adds itself to its slot and then loads
+// closed; the writer stores closed and then loads the slots. So of two that come at the same
+// time one sees the other at least. What the writer has changed happens before the store
+// that opens the gate, and that before the load by which a reader passes; what the reader has
+// read happens before the subtraction by which it leaves, and that before the load by which
+// the writer finds the slot empty. The race detector follows these operations.
+type gate struct {
+	slots []reader
+	// free has a slot for each processor that has made a lookup lately.
+	free sync.Pool
+
+	_      cacheLine
+	closed atomic.Bool // a writer is inside or waits for readers
+	parked atomic.Bool // it sleeps until one of them leaves
+	_      cacheLine
+
+	left   chan struct{} // wakes it
+	writer sync.Mutex    // held by it, and for a moment by a reader that has waited long
+	issued atomic.Uint32 // slots given out by free
+	holds
+}
+
+// cacheLine keeps what lies in front of it off the lines of what lies behind it: two lines of
+// 64 bytes, as processors fetch them in pairs.
+type cacheLine [128]byte
+
+// reader is a slot of a gate, and what the lookups that used it have left.
+type reader struct {
+	inside  atomic.Int32 // lookups that read
+	touchMu mutex        // taken after the others
+	touches []stretch    // found by lookups, not yet applied
+	readHolds
+	_ cacheLine
+}
 
 const (
-	// gateTries is how often the lock is tried before waiting in line, some 20
-	// microseconds in all.
+	// slotsPerProcessor makes it rare that two processors use one slot: each takes one at
+	// its first lookup, and another one if it has made none for some garbage collections.
+	slotsPerProcessor = 2
+	// mostSlots bounds what a writer looks at.
+	mostSlots = 64
+	// gateTries is how often a reader or writer looks again before it sleeps, some 20
+	// microseconds in all: putting a goroutine to sleep and waking it takes ten times as long
+	// as most waits.
 	gateTries = 500
-	// gatePause is how many steps of nothing lie between two tries, some 40
-	// nanoseconds.
+	// gatePause is how many steps of nothing lie between two looks, some 40 nanoseconds.
 	gatePause = 100
 )
 
-// RLock locks for reading.
-func (g *gate) RLock() {
-	for range gateTries {
-		if g.TryRLock() {
-			return
-		}
-		pause()
-	}
-	g.rwMutex.RLock()
+// init opens a gate with slots for the processors that Go may use.
+func (g *gate) init() {
+	g.slots = make([]reader, min(slotsPerProcessor*runtime.GOMAXPROCS(0), mostSlots))
+	g.left = make(chan struct{}, 1)
+	g.free.New = func() any { return &g.slots[int(g.issued.Add(1))%len(g.slots)] }
 }
 
-// Lock locks for writing.
-func (g *gate) Lock() {
+// RLock enters for reading and returns the slot, for RUnlock.
+func (g *gate) RLock() *reader {
+	r := g.free.Get().(*reader)
+	g.enter(r)
+	return r
+}
+
+// RUnlock leaves. The slot belongs to others then.
+func (g *gate) RUnlock(r *reader) {
+	g.leave(r)
+	g.free.Put(r)
+}
+
+// pass leaves and enters again, so that a writer that waits comes in between.
+func (g *gate) pass(r *reader) {
+	g.leave(r)
+	g.enter(r)
+}
+
+func (g *gate) enter(r *reader) {
+	if r.inside.Add(1); g.closed.Load() {
+		g.enterLater(r)
+	}
+	r.beginRead()
+}
+
+func (g *gate) leave(r *reader) {
+	r.endRead()
+	g.withdraw(r)
+}
+
+// withdraw takes a reader out of its slot.
+func (g *gate) withdraw(r *reader) {
+	if r.inside.Add(-1) == 0 && g.parked.Load() {
+		g.wake()
+	}
+}
+
+// wake wakes the writer. A second wake before it runs is the same one, and one too many only
+// makes a later writer look once more.
+func (g *gate) wake() {
+	select {
+	case g.left <- struct{}{}:
+	default:
+	}
+}
+
+// enterLater enters once the gate is open. Whoever has the lock of writers keeps it open.
+func (g *gate) enterLater(r *reader) {
+	g.withdraw(r)
 	for range gateTries {
-		if g.TryLock() {
+		if pause(); g.closed.Load() {
+			continue
+		}
+		if r.inside.Add(1); !g.closed.Load() {
+			return
+		}
+		g.withdraw(r)
+	}
+	g.writer.Lock()
+	r.inside.Add(1)
+	g.writer.Unlock()
+}
+
+// Lock keeps readers out.
+func (g *gate) Lock() {
+	g.writer.Lock()
+	g.closed.Store(true)
+	for i := range g.slots {
+		g.awaitEmpty(&g.slots[i])
+	}
+	g.begin()
+}
+
+// awaitEmpty waits until a slot has no reader.
+func (g *gate) awaitEmpty(r *reader) {
+	for range gateTries {
+		if r.inside.Load() == 0 {
 			return
 		}
 		pause()
 	}
-	g.rwMutex.Lock()
+	g.parked.Store(true)
+	for r.inside.Load() != 0 {
+		<-g.left
+	}
+	g.parked.Store(false)
+}
+
+// Unlock lets readers in.
+func (g *gate) Unlock() {
+	g.end()
+	g.closed.Store(false)
+	g.writer.Unlock()
 }
 
 //go:noinline

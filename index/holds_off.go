@@ -2,27 +2,29 @@
 
 package index
 
-import "sync"
-
-// The locks of an index are those of package sync. Builds with the tag hitline_holds
-// record how long each is held, and what is touched meanwhile: see holds_on.go. The
-// functions that count are empty here and vanish.
+// Builds with the tag hitline_holds record how long each lock is held, and what is touched
+// meanwhile: see holds_on.go. The functions that record are empty here and vanish.
 //
 // What is counted: under writing the units of work.go, and what else grows with the
 // index; under mu slots, heads and cells of the directory; under touchMu stretches.
 
-type mutex struct{ sync.Mutex }
+// holds are those of one lock.
+type holds struct{}
+
+func (*holds) begin() {}
+func (*holds) end()   {}
 
 // watch adds a counter to what is counted. Each hold sets it to 0 when it begins.
-func (*mutex) watch(*int) {}
+func (*holds) watch(*int) {}
 
 // count adds to what the hold under way has touched.
-func (*mutex) count(int) {}
+func (*holds) count(int) {}
 
-type rwMutex struct{ sync.RWMutex }
+// readHolds are those of the lookups that use one slot of a gate.
+type readHolds struct{}
 
-// count adds to what the hold for writing has touched.
-func (*rwMutex) count(int) {}
+func (*readHolds) beginRead() {}
+func (*readHolds) endRead()   {}
 
-// countRead adds to what the holds for reading have touched.
-func (*rwMutex) countRead(int) {}
+// countRead adds to what the holds under way have touched.
+func (*readHolds) countRead(int) {}

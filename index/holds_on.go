@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// holds are those of one lock, for reading or for writing. The lock guards them,
-// but for those for reading, which readMu guards.
+// holds are those of one lock, which guards them, or those for reading of one slot of a gate,
+// which a readHolds guards.
 type holds struct {
 	work   *int // counted in the hold under way, beside amount; may be nil
 	amount int  // counted in the hold under way
@@ -45,108 +45,52 @@ func (h *holds) end() {
 }
 
 // holder returns the name of the function that releases the lock: the first caller that
-// is no method of mutex or rwMutex.
+// is no method of a lock.
 func holder() string {
 	var pcs [8]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
 		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
-		if !more || !strings.Contains(name, "utex)") {
+		if !more || !strings.Contains(name, "mutex)") && !strings.Contains(name, "gate)") && !strings.Contains(name, "readHolds)") {
 			return name
 		}
 	}
 }
 
-// mutex is a lock that records its holds.
-type mutex struct {
-	sync.Mutex
-	holds
-}
+// watch adds a counter to what is counted.
+func (h *holds) watch(work *int) { h.work = work }
 
-func (m *mutex) watch(work *int) { m.work = work }
-func (m *mutex) count(n int)     { m.amount += n }
+// count adds to what the hold under way has touched.
+func (h *holds) count(n int) { h.amount += n }
 
-func (m *mutex) Lock() {
-	m.Mutex.Lock()
-	m.begin()
-}
-
-func (m *mutex) TryLock() bool {
-	ok := m.Mutex.TryLock()
-	if ok {
-		m.begin()
-	}
-	return ok
-}
-
-func (m *mutex) Unlock() {
-	m.end()
-	m.Mutex.Unlock()
-}
-
-// rwMutex is a lock that records its holds. Holds for reading that overlap count as one.
-type rwMutex struct {
-	sync.RWMutex
-	write holds
-
-	readMu  sync.Mutex // guards the rest
+// readHolds are those of the lookups that use one slot of a gate. Those that overlap count
+// as one.
+type readHolds struct {
+	mu      sync.Mutex // guards the rest
 	readers int
 	read    holds
 }
 
-func (m *rwMutex) count(n int) { m.write.amount += n }
-
-func (m *rwMutex) countRead(n int) {
-	m.readMu.Lock()
-	m.read.amount += n
-	m.readMu.Unlock()
-}
-
-func (m *rwMutex) Lock() {
-	m.RWMutex.Lock()
-	m.write.begin()
-}
-
-func (m *rwMutex) TryLock() bool {
-	ok := m.RWMutex.TryLock()
-	if ok {
-		m.write.begin()
-	}
-	return ok
-}
-
-func (m *rwMutex) Unlock() {
-	m.write.end()
-	m.RWMutex.Unlock()
-}
-
-func (m *rwMutex) RLock() {
-	m.RWMutex.RLock()
-	m.beginRead()
-}
-
-func (m *rwMutex) TryRLock() bool {
-	ok := m.RWMutex.TryRLock()
-	if ok {
-		m.beginRead()
-	}
-	return ok
-}
-
-func (m *rwMutex) beginRead() {
-	m.readMu.Lock()
-	defer m.readMu.Unlock()
-	if m.readers++; m.readers == 1 {
-		m.read.begin()
+func (r *readHolds) beginRead() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.readers++; r.readers == 1 {
+		r.read.begin()
 	}
 }
 
-func (m *rwMutex) RUnlock() {
-	m.readMu.Lock()
-	if m.readers--; m.readers == 0 {
-		m.read.end()
+func (r *readHolds) endRead() {
+	r.mu.Lock()
+	if r.readers--; r.readers == 0 {
+		r.read.end()
 	}
-	m.readMu.Unlock()
-	m.RWMutex.RUnlock()
+	r.mu.Unlock()
+}
+
+// countRead adds to what the holds under way have touched.
+func (r *readHolds) countRead(n int) {
+	r.mu.Lock()
+	r.read.amount += n
+	r.mu.Unlock()
 }

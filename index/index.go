@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/simd"
 )
 
 // Errors of the index.
@@ -55,9 +56,10 @@ type Config struct {
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
 	HashLen int
-	// CompareKeys makes lookups compare all keys with the index byte by byte. Without it,
-	// 64 keys of one chain may be compared by a keyed digest of 128 bits. Then the chance
-	// that 64 other keys pass for them is at most 2^-100, whatever a peer sends.
+	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare whole
+	// groups of 64 keys by a digest of 128 bits: two that differ have equal ones with a chance
+	// of 2^-128, whoever chose them (see package simd). A processor without carry-less
+	// multiplication compares all keys anyway.
 	CompareKeys bool
 }
 
@@ -70,35 +72,39 @@ type Index struct {
 	setHashLen           int // as configured
 	hasher               hasher
 	badHash              func(key []byte) uint64 // in its place, for tests; nil otherwise
+	digests              bool                    // lookups compare digests of groups
+	secret               *simd.DigestSecret      // of the digests
+
+	// mu guards what readers see: the segments' list, keys of entries and classes,
+	// the table's directory and pages, the coverages, links, hashLen. Changed under writing
+	// and mu both, so that a writer reads it without mu.
+	mu       gate
+	segments []segment // by segment number
+	table    *table
+	coverage []*Coverage   // by class; nil for noClass and for free numbers
+	hashLen  int           // of all keys; 0 if that is not decided
+	epoch    atomic.Uint64 // counts resets
+	_        cacheLine
+
+	removals atomic.Uint64 // counts batches in which entries went or lost a place
+	_        cacheLine
 
 	// writing is held by whoever changes the index, for one batch. What only
 	// writers know is guarded by it alone.
 	writing mutex
-	// mu guards what readers see: the segments' list, keys of entries and classes,
-	// the table's directory, pages and overflow, the classes, links, entries, hashLen.
-	// Changed under writing and mu both, so that a writer reads it without mu.
-	mu       gate
-	segments []segment // by segment number
-	table    *table
-	classes  *classes
-	entries  int64
-	hashLen  int           // of all keys; 0 if that is not decided
-	epoch    atomic.Uint64 // counts resets
-	removals atomic.Uint64 // counts batches in which entries went or lost a place
-
+	classes *classes
+	entries int64
 	writers
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
 	stores       uint32            // numbers stores
-	touching     []stretch         // taken from the queue
+	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
+	emptied      int               // the slot whose queue was taken last
 	moved        int               // spans that use has moved, see applyTouches
 	hashes       [batchKeys]uint64 // see remove
 	sum          uint32            // see remove
-
-	touchMu mutex     // taken after the others
-	touches []stretch // found by lookups, not yet applied
 
 	stored, evicted, refused atomic.Int64
 }
@@ -109,15 +115,17 @@ type writers struct {
 	slabs        []*memory // of the log
 	logBytes     int64     // of all slabs, and what belongs to their segments
 	slots        int64     // of all segments
-	free         int64     // slots that are
+	free         int64     // slots that are, preallocated ones not included
 	freeSegments freeSegments
 	open         opening
+	prealloc     preallocations
 	spans        []*[spanChunk]span
 	unusedSpan   spanID
 	unusedSpans  int
-	fewSpans     bool // too few for all that the batch may take, see reserve
-	leaveSpans   int  // how many of them are not for what the batch has found
-	joinAt       slot // where joinSpans goes on
+	drained      spanID // spans of the last chunk that are drained, see drainChunk
+	fewSpans     bool   // too few for all that the batch may take, see reserve
+	leaveSpans   int    // how many of them are not for what the batch has found
+	joinAt       slot   // where joinSpans goes on
 	refBytes     int64
 	headBytes    int64 // of all segments' links
 	cold, hot    spanList
@@ -153,8 +161,9 @@ func New(cfg Config) (*Index, error) {
 	}
 	x := &Index{
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
-		hasher: newHasher(),
+		hasher: newHasher(), digests: !cfg.CompareKeys && simd.FastDigest(), secret: simd.NewDigestSecret(),
 	}
+	x.mu.init()
 	x.writing.watch(&x.work)
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
 	x.clear()
@@ -171,7 +180,8 @@ func (x *Index) clear() {
 	table := newTable()
 	classes := newClasses(x.layout, classBudget(x.maxBytes, x.places, x.layout))
 	x.mu.Lock()
-	x.segments, x.table, x.classes, x.entries, x.hashLen = nil, table, classes, 0, x.setHashLen
+	x.segments, x.table, x.coverage, x.hashLen = nil, table, classes.coverage, x.setHashLen
+	x.classes, x.entries = classes, 0
 	x.epoch.Add(1)
 	x.removals.Add(1)
 	x.mu.Unlock()
@@ -203,9 +213,12 @@ func (x *Index) Reset() {
 		return
 	}
 	x.clear()
-	x.touchMu.Lock()
-	x.touches = x.touches[:0]
-	x.touchMu.Unlock()
+	for i := range x.mu.slots {
+		r := &x.mu.slots[i]
+		r.touchMu.Lock()
+		r.touches = r.touches[:0]
+		r.touchMu.Unlock()
+	}
 }
 
 // useHashLen refuses hashes of another length than the index holds. The first store
@@ -250,10 +263,13 @@ func (x *Index) Stats() Stats {
 
 // bytes is the memory of the index, for writers.
 func (x *Index) bytes() int64 {
-	x.touchMu.Lock()
-	queue := int64(cap(x.touches)) * stretchBytes
-	x.touchMu.Unlock()
-	queue += int64(cap(x.touching)) * stretchBytes
-	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue +
-		int64(len(x.policy.ghosts))*ghostBytes
+	queue := int64(cap(x.touching))
+	for i := range x.mu.slots {
+		r := &x.mu.slots[i]
+		r.touchMu.Lock()
+		queue += int64(cap(r.touches))
+		r.touchMu.Unlock()
+	}
+	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue*stretchBytes +
+		int64(len(x.policy.ghosts))*ghostBytes + x.prealloc.bytes()
 }

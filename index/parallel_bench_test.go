@@ -124,21 +124,22 @@ const (
 	singleChain   = 1024 // keys of a chain that is continued
 )
 
-// storeSingly stores keys of 32 bytes with one call each: as chains of their own, or
-// each behind the one in front of it.
-func storeSingly(x *Index, keys []byte, continued bool) error {
-	for i := range len(keys) / 32 {
-		var w Writer
-		var before []byte
-		w.Number(0)
-		if number := i % singleChain; continued && number > 0 {
-			w.Number(uint32(number))
-			before = keys[(i-1)*32 : i*32]
+// storeSingly stores keys of 32 bytes with one call each, in chains of so many keys of which
+// some grow in turn.
+func storeSingly(x *Index, keys []byte, chain, turns int) error {
+	for block := chain * turns * 32; len(keys) > 0; keys = keys[min(block, len(keys)):] {
+		for number := range chain {
+			for i := number; i < min(block, len(keys))/32; i += chain {
+				var w Writer
+				w.Number(uint32(number))
+				if number > 0 {
+					w.Behind(keys[(i-1)*32 : i*32])
+				}
+				if err := x.Store(&w, 0, keys[i*32:(i+1)*32], 32); err != nil {
+					return err
+				}
+			}
 		}
-		if err := x.Store(&w, 0, keys[i*32:(i+1)*32], 32); err != nil {
-			return err
-		}
-		x.Before(&w, before)
 	}
 	return nil
 }
@@ -162,7 +163,8 @@ func storeChain(x *Index, keys []byte) error {
 
 // BenchmarkStoreSingle stores 131,072 keys, one a call, and reports stores a second and
 // the memory that an entry then takes. Each key is a chain of its own, or continues one
-// of 1,024 keys; or the chain is stored at once, for comparison. A full index holds as
+// of 1,024 keys, of which one grows, or 64 in turn; or the chain is stored at once, for
+// comparison. A full index holds as
 // many other keys before, stored in the same way.
 func BenchmarkStoreSingle(b *testing.B) {
 	keys := make([]byte, 2*singleEntries*32)
@@ -172,8 +174,9 @@ func BenchmarkStoreSingle(b *testing.B) {
 		stores int // of all keys
 		store  func(x *Index, keys []byte) error
 	}{
-		{"own", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, false) }},
-		{"continued", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, true) }},
+		{"own", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, 1, singleEntries) }},
+		{"continued", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, singleChain, 1) }},
+		{"in-turn", singleEntries, func(x *Index, keys []byte) error { return storeSingly(x, keys, singleChain, 64) }},
 		{"at-once", singleEntries / singleChain, storeChains},
 	} {
 		for _, full := range []bool{false, true} {

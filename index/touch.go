@@ -18,9 +18,8 @@ func (t stretch) found(s slot) bool {
 
 const (
 	stretchBytes = 12
-	// touchQueue is how many stretches may wait before lookups help to apply them.
-	touchQueue = 1 << 14
-	// touchMost bounds the queue, 384 KiB of it; what does not fit is dropped.
+	// touchMost bounds all queues together, to 384 KiB; what does not fit is dropped. Lookups
+	// help to apply what waits if their queue is half full.
 	touchMost = 1 << 15
 	// touchBatch is how many stretches or spans in them are used under one hold of the
 	// writers' lock: some ten microseconds.
@@ -37,18 +36,21 @@ func (x *Index) noteTouches(found []stretch, epoch uint64) {
 	if len(found) == 0 {
 		return
 	}
-	x.touchMu.Lock()
+	r := x.mu.free.Get().(*reader)
+	most := touchMost / len(x.mu.slots)
+	r.touchMu.Lock()
 	if x.epoch.Load() == epoch {
-		x.touchMu.count(len(found))
-		if cap(x.touches)-len(x.touches) < len(found) {
-			x.touchMu.count(len(x.touches))
+		r.touchMu.count(len(found))
+		if cap(r.touches)-len(r.touches) < len(found) {
+			r.touchMu.count(len(r.touches))
 		}
-		for i := len(found) - 1; i >= 0 && len(x.touches) < touchMost; i-- {
-			x.touches = append(x.touches, found[i])
+		for i := len(found) - 1; i >= 0 && len(r.touches) < most; i-- {
+			r.touches = append(r.touches, found[i])
 		}
 	}
-	long := len(x.touches) > touchQueue
-	x.touchMu.Unlock()
+	long := len(r.touches) > most/2
+	r.touchMu.Unlock()
+	x.mu.free.Put(r)
 	if long && x.writing.TryLock() {
 		x.applyTouches(touchBatch)
 		x.writing.Unlock()
@@ -71,13 +73,21 @@ func (x *Index) applyTouches(n int) bool {
 	return x.touched == len(x.touching)
 }
 
-// takeTouches exchanges the queue for the one that has been applied.
+// takeTouches exchanges the next queue that is not empty for the one that has been applied.
+// So lookups of one processor are applied in their order, and those of several in that of
+// the queues: they were made since the last store.
 func (x *Index) takeTouches() bool {
-	x.touchMu.Lock()
-	x.touching, x.touches = x.touches, x.touching[:0]
-	x.touchMu.Unlock()
-	x.touched = 0
-	return len(x.touching) > 0
+	for range x.mu.slots {
+		x.emptied = (x.emptied + 1) % len(x.mu.slots)
+		r := &x.mu.slots[x.emptied]
+		r.touchMu.Lock()
+		x.touching, r.touches = r.touches, x.touching[:0]
+		r.touchMu.Unlock()
+		if x.touched = 0; len(x.touching) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // touch uses what is left of a stretch, tail first. Its entries may have been

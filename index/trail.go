@@ -54,12 +54,12 @@ const (
 // return of the last ResumeTrace.
 func (x *Index) Trace(t *Trail, key []byte, number uint32, work int) (down uint32, done bool) {
 	t.Runs, t.found = t.Runs[:0], t.found[:0]
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	r := x.mu.RLock()
+	defer x.mu.RUnlock(r)
 	t.epoch = x.epoch.Load()
 	t.number = number
 	t.work += workPerCall + workPerKey
-	return x.follow(t, x.find(x.hash(key), key), work)
+	return x.follow(t, r, x.find(x.hash(key), key), work)
 }
 
 // ResumeTrace goes on with a Trace or ResumeTrace that was not done. After a reset
@@ -68,20 +68,20 @@ func (x *Index) Trace(t *Trail, key []byte, number uint32, work int) (down uint3
 // the number of the block in front, no slot. It is found by the hash if it is there, and
 // its own number, confirmed, decides whether the trace goes on.
 func (x *Index) ResumeTrace(t *Trail, work int) (down uint32, done bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	r := x.mu.RLock()
+	defer x.mu.RUnlock(r)
 	t.work += workPerCall
 	if t.epoch != x.epoch.Load() {
 		return t.number + 1, true
 	}
-	return x.follow(t, x.findHashed(t.front), work)
+	return x.follow(t, r, x.findHashed(t.front), work)
 }
 
 // follow goes on with a trace at slot s, which may be that of block t.number. One piece
 // of the chain may exceed the work, by at most as much as the 4,096 slots of a segment
-// cost. It holds the lock at the end as at the beginning, and not all the time.
-func (x *Index) follow(t *Trail, s slot, work int) (down uint32, done bool) {
-	most, hold := t.work+work, t.work+holdKeys
+// cost. It holds the lock, in slot r, at the end as at the beginning, and not all the time.
+func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done bool) {
+	most, hold := t.work+work, t.work+holdWork
 	for s != noSlot {
 		seg, i := x.at(s)
 		l := &seg.links
@@ -93,23 +93,23 @@ func (x *Index) follow(t *Trail, s slot, work int) (down uint32, done bool) {
 		if low > i || len(t.Runs) > trailRuns { // the latter: it is in too many pieces
 			break
 		}
+		before := t.work
 		t.take(x, s, i-low+1, t.number)
+		r.countRead(t.work - before)
 		switch t.number -= uint32(i - low); {
 		case low > start:
 			return t.number, true
 		case t.number == 0:
 			return 0, true
 		}
-		at, _ := l.headAt(start) // not an open one, as it is sure
-		t.front = l.heads[at].before
+		t.front = l.head(start).before // not an open one, as it is sure
 		t.number--
 		if t.work >= most {
 			return t.number + 1, false
 		}
 		if t.work >= hold {
-			hold = t.work + holdKeys
-			x.mu.RUnlock()
-			x.mu.RLock()
+			hold = t.work + holdWork
+			x.mu.pass(r)
 			if x.epoch.Load() != t.epoch {
 				break
 			}
@@ -125,11 +125,10 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	runs := len(t.Runs)
 	from := number - uint32(n) + 1
 	t.work += workPerLink + n/8
-	x.mu.countRead(n)
 	for at := i - n + 1; at <= i; {
 		run := seg.classRun(at, i+1-at)
 		t.work += workPerRun
-		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.classes.coverage[seg.classOf(at)]})
+		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.coverage[seg.classOf(at)]})
 		from += uint32(run)
 		at += run
 	}
@@ -166,8 +165,8 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 	}
 	hashLen := len(key)
 	t.keys = slices.Grow(t.keys[:0], n*hashLen)[:n*hashLen]
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	r := x.mu.RLock()
+	defer x.mu.RUnlock(r)
 	t.work += workPerCall + workPerKey
 	s := x.find(x.hash(key), key)
 	for left := n; s != noSlot; {
@@ -177,8 +176,8 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 		first := i - run + 1
 		left -= run
 		t.work += workPerLink + run
-		x.mu.countRead(run)
-		copy(t.keys[left*hashLen:], seg.keys[first*hashLen:(i+1)*hashLen])
+		r.countRead(workPerLink + run)
+		copy(t.keys[left*hashLen:], seg.records(first, run))
 		number -= uint32(run) - 1
 		said := x.linkOf(s - slot(run) + 1)
 		switch {

@@ -201,11 +201,8 @@ func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint3
 	}
 	var c Change
 	s.beginStore(&c, at, number, firstChunk)
-	if err := c.Add(keys.Bytes(), keys.HashLen()); err != nil {
-		return err
-	}
-	c.End(before)
-	return nil
+	c.writer.Behind(before)
+	return c.Add(keys.Bytes(), keys.HashLen())
 }
 
 // Evict removes keys from a group rank. It fails as Store does.
