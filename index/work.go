@@ -17,6 +17,7 @@ const (
 	workPerEvicted = 48            // an entry that is evicted
 	workPerSpan    = 24            // looking at a span, moving it or joining it
 	workPerClass   = 64            // making or freeing a class
+	workPerSegment = 1 << 10       // making a segment
 	workPerSplit   = 8 * pageCells // splitting a page of the table
 	workPerRelease = 16 << 10      // unmapping a huge page
 )
