@@ -266,6 +266,7 @@ func (x *Index) Before(w *Writer, before []byte) {
 	}
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	x.writing.count(workPerLink)
 	key := w.firstKey[:w.hashLen]
 	s := x.find(x.hash(key), key)
 	if s == noSlot {
@@ -418,7 +419,7 @@ func (x *Index) confirmRun(s slot, keys []byte, write bool) int {
 		return n
 	}
 	x.mu.Lock()
-	x.mu.count(n)
+	x.mu.count(n/64 + 1) // of words
 	l.sure.setRange(i, n, true)
 	x.mu.Unlock()
 	return n
