@@ -358,7 +358,7 @@ const (
 	mostSplits  = batchSplits * workPerSplit
 	mostRelease = 2 * workPerRelease
 	// mostPiece is the run behind which a reader looks at its work.
-	mostPiece = segmentSlots + segmentSlots/8 + workPerLink + workPerKey
+	mostPiece = max(segmentSlots+segmentSlots/8, scatteredKeys*workPerBatch) + workPerLink + workPerKey + workPerCall
 )
 
 // holdBounds has, by lock and by the function that releases it, the most that may be counted

@@ -414,7 +414,7 @@ func (x *Index) confirmRun(s slot, keys []byte, write bool) int {
 	if !write {
 		end = min(end, l.sure.firstAbsent(i))
 	}
-	n := simd.EqualPrefix(seg.keys[i*seg.hashLen:end*seg.hashLen], keys, seg.hashLen)
+	n := simd.EqualPrefix(seg.records(i, end-i), keys, seg.hashLen)
 	if !write || l.lastUnsure(i, i+n-1) < i {
 		return n
 	}

@@ -191,7 +191,7 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 		left -= run
 		t.work += workPerLink + run
 		r.countRead(workPerLink + run)
-		copy(t.keys[left*hashLen:], seg.keys[first*hashLen:(i+1)*hashLen])
+		copy(t.keys[left*hashLen:], seg.records(first, run))
 		number -= uint32(run) - 1
 		said := x.linkOf(s - slot(run) + 1)
 		switch {
