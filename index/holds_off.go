@@ -5,8 +5,9 @@ package index
 // Builds with the tag hitline_holds record how long each lock is held, and what is touched
 // meanwhile: see holds_on.go. The functions that record are empty here and vanish.
 //
-// What is counted: under writing the units of work.go, and what else grows with the
-// index; under mu slots, heads and cells of the directory; under touchMu stretches.
+// What is counted: under writing the units of work.go, and the elements of lists that are
+// copied; under mu slots, heads and cells of the directory; under mu for reading the units of
+// work.go; under touchMu stretches. TestHoldsAreBounded has the bounds.
 
 // holds are those of one lock.
 type holds struct{}

@@ -18,9 +18,10 @@ type holds struct {
 
 	number  int
 	longest time.Duration
-	most    int    // counted in one hold
-	slowest string // the function that released the longest hold
-	busiest string // the function that released the hold with most
+	most    int            // counted in one hold
+	slowest string         // the function that released the longest hold
+	busiest string         // the function that released the hold with most
+	by      map[string]int // the most of each function
 }
 
 func (h *holds) begin() {
@@ -39,9 +40,14 @@ func (h *holds) end() {
 	if took > h.longest {
 		h.longest, h.slowest = took, holder()
 	}
+	by := holder()
 	if h.amount > h.most {
-		h.most, h.busiest = h.amount, holder()
+		h.most, h.busiest = h.amount, by
 	}
+	if h.by == nil {
+		h.by = map[string]int{}
+	}
+	h.by[by] = max(h.by[by], h.amount)
 }
 
 // holder returns the name of the function that releases the lock: the first caller that
@@ -52,7 +58,7 @@ func holder() string {
 	for {
 		f, more := frames.Next()
 		name := f.Function[strings.LastIndexByte(f.Function, '/')+1:]
-		if !more || !strings.Contains(name, "mutex)") && !strings.Contains(name, "gate)") && !strings.Contains(name, "readHolds)") {
+		if !more || strings.Contains(name, "Index)") || !strings.Contains(name, "mutex)") && !strings.Contains(name, "gate)") && !strings.Contains(name, "readHolds)") {
 			return name
 		}
 	}

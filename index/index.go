@@ -105,6 +105,7 @@ type Index struct {
 	moved        int               // spans that use has moved, see applyTouches
 	hashes       [batchKeys]uint64 // see remove
 	sum          uint32            // see remove
+	moving       [batchKeys]link   // see readMoved
 
 	stored, evicted, refused atomic.Int64
 }
@@ -113,6 +114,7 @@ type Index struct {
 type writers struct {
 	used         bool      // something was stored since the last reset
 	slabs        []*memory // of the log
+	freshSlab    freshSlab // of the last of them
 	logBytes     int64     // of all slabs, and what belongs to their segments
 	slots        int64     // of all segments
 	free         int64     // slots that are, preallocated ones not included

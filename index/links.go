@@ -266,6 +266,7 @@ func (x *Index) Before(w *Writer, before []byte) {
 	}
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	x.writing.count(workPerLink)
 	key := w.firstKey[:w.hashLen]
 	s := x.find(x.hash(key), key)
 	if s == noSlot {
@@ -344,59 +345,81 @@ func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bo
 	if hashLen < 1 || hashLen > maxHashLen || number > 0 && len(before) != hashLen {
 		return false, workPerCall
 	}
-	for len(keys) >= hashLen {
-		n, runs := x.confirmSome(number, before, keys, hashLen)
-		work += workPerCall + runs*workPerLink + n
-		if n == 0 {
+	for write := false; len(keys) >= hashLen; write = !write {
+		n, there, cost := x.confirmSome(number, before, keys, hashLen, write)
+		if work += workPerCall + cost; !there {
 			return false, work
 		}
-		number += uint32(n)
-		before = keys[(n-1)*hashLen : n*hashLen]
-		keys = keys[n*hashLen:]
+		if n > 0 {
+			number += uint32(n)
+			before = keys[(n-1)*hashLen : n*hashLen]
+			keys = keys[n*hashLen:]
+		}
 	}
 	return true, work
 }
 
-// confirmSome confirms keys from the first on, run by run of the log, and returns
-// how many it has been through, 0 if the first is not there, and in how many runs. It
-// holds the writers' lock for about as long as a batch of stores does.
-func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int) (done, runs int) {
-	x.writing.Lock()
-	defer x.writing.Unlock()
-	for ; runs < batchKeys && done < segmentSlots && len(keys) >= hashLen; runs++ {
+// confirmSome goes through keys from the first on, run by run of the log, and returns how
+// many it has been through, whether it met none that is not there, and the work. As a writer
+// it makes them sure, for about as long as a batch of stores takes. As a reader it goes on
+// while nothing is to change, and leaves the rest to a writer.
+func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int, write bool) (done int, there bool, work int) {
+	var r *reader
+	if write {
+		x.writing.Lock()
+		defer x.writing.Unlock()
+	} else {
+		r = x.mu.RLock()
+		defer x.mu.RUnlock(r)
+	}
+	for hold := holdWork; len(keys) >= hashLen; {
+		if work >= hold {
+			if write {
+				break
+			}
+			x.mu.pass(r)
+			hold = work + holdWork
+		}
 		key := keys[:hashLen:hashLen]
 		s := x.find(x.hash(key), key)
 		if s == noSlot {
-			break
+			return done, false, work + workPerLink
 		}
 		n := 1
 		if x.said(s, number, before) {
-			n = x.confirmRun(s, keys)
+			n = x.confirmRun(s, keys, write)
 		}
-		x.writing.count(workPerLink + n)
+		work += workPerLink + n
+		if write {
+			x.writing.count(workPerLink + n)
+		} else {
+			r.countRead(workPerLink + n)
+		}
+		if n == 0 {
+			break
+		}
 		done, number = done+n, number+uint32(n)
 		before = keys[(n-1)*hashLen : n*hashLen]
 		keys = keys[n*hashLen:]
 	}
-	return done, runs
+	return done, true, work
 }
 
 // confirmRun makes a key sure and those that are linked behind it, as far as they
-// are these, and returns how many that are.
-func (x *Index) confirmRun(s slot, keys []byte) int {
+// are these, and returns how many that are. A reader only counts those that are sure.
+func (x *Index) confirmRun(s slot, keys []byte, write bool) int {
 	seg, i := x.at(s)
 	l := &seg.links
-	most := min(len(keys)/seg.hashLen, segmentSlots-i)
-	n := 1
-	for n < most && l.linked.has(i+n) {
-		n++
+	end := min(l.linked.firstAbsent(i+1), i+len(keys)/seg.hashLen)
+	if !write {
+		end = min(end, l.sure.firstAbsent(i))
 	}
-	n = simd.EqualPrefix(seg.records(i, n), keys, seg.hashLen)
-	if l.lastUnsure(i, i+n-1) < i {
+	n := simd.EqualPrefix(seg.records(i, end-i), keys, seg.hashLen)
+	if !write || l.lastUnsure(i, i+n-1) < i {
 		return n
 	}
 	x.mu.Lock()
-	x.mu.count(n)
+	x.mu.count(n/64 + 1) // of words
 	l.sure.setRange(i, n, true)
 	x.mu.Unlock()
 	return n

@@ -166,8 +166,44 @@ func (s *segment) records(i, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s.keys), i*s.hashLen)), n*s.hashLen)
 }
 
-// grow adds a slab if the byte bound allows it and the table that its slots may need.
+// freshSlab is the part of the newest slab that no segment has yet.
+type freshSlab struct {
+	keys    []byte
+	classes []class
+}
+
+// grow adds a segment, and before it a slab if that is due and the byte bound allows it and
+// the table that its slots may need.
 func (x *Index) grow() bool {
+	if len(x.freshSlab.classes) == 0 && !x.addSlab() {
+		return false
+	}
+	hashLen := x.hashLen
+	slab := &x.freshSlab
+	keys, classes := slab.keys[:segmentSlots*hashLen], slab.classes[:segmentSlots:segmentSlots]
+	slab.keys, slab.classes = slab.keys[len(keys):], slab.classes[segmentSlots:]
+	for i := 0; i < segmentSlots; i += smallPage / slotBytes {
+		classes[i] = noClass // the system gives the memory now, not when readers wait
+	}
+	id := len(x.segments)
+	x.work += workPerSegment
+	if id == cap(x.segments) {
+		x.writing.count(id)
+	}
+	segments := append(x.segments, segment{ // readers do not see it yet
+		keys: unsafe.SliceData(keys), books: &books{class: classes, hashLen: hashLen, free: segmentSlots},
+	})
+	x.mu.Lock()
+	x.segments = segments
+	x.mu.Unlock()
+	x.slots += segmentSlots
+	x.free += segmentSlots
+	x.relist(id)
+	return true
+}
+
+// addSlab allocates the memory of the next segments.
+func (x *Index) addSlab() bool {
 	hashLen := x.hashLen
 	var n int
 	for n = int(slabUnits(x.logBytes, segmentSlots*int64(hashLen+slotBytes))); ; n = max(n/2, 1) {
@@ -180,35 +216,16 @@ func (x *Index) grow() bool {
 	}
 	records := newMemory(n * segmentSlots * (hashLen + slotBytes))
 	keys := records.bytes[:n*segmentSlots*hashLen] // a multiple of 4,096 long
-	classes := unsafe.Slice((*class)(unsafe.Pointer(unsafe.SliceData(records.bytes[len(keys):]))), n*segmentSlots)
-	first, segments := len(x.segments), x.segments // readers do not see what is appended
-	for i := range n {
-		from, to := i*segmentSlots, (i+1)*segmentSlots
-		segments = append(segments, segment{
-			keys:  &keys[from*hashLen],
-			books: &books{class: classes[from:to:to], hashLen: hashLen, free: segmentSlots},
-		})
-	}
-	x.writing.count(n)
-	if cap(segments) != cap(x.segments) {
-		x.writing.count(first)
-	}
-	x.mu.Lock()
-	x.segments = segments
-	x.mu.Unlock()
+	x.freshSlab = freshSlab{keys, unsafe.Slice((*class)(unsafe.Pointer(unsafe.SliceData(records.bytes[len(keys):]))), n*segmentSlots)}
 	x.slabs = append(x.slabs, records)
 	x.logBytes += slabBytes(n, hashLen)
-	x.slots += int64(n) * segmentSlots
-	x.free += int64(n) * segmentSlots
-	for id := first + n - 1; id >= first; id-- { // the first is taken first
-		x.relist(id)
-	}
 	return true
 }
 
 // room tells whether the byte bound has room for so many more segments, in a slab of
 // so many bytes, and chunks of spans.
 func (x *Index) room(n int, slab int64, chunks int) bool {
+	n += len(x.freshSlab.classes) / segmentSlots
 	slots := x.slots + int64(n)*segmentSlots
 	segments := int64(len(x.segments) + n)
 	table := max(x.table.bytes(), worstTable(slots))

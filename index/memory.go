@@ -8,8 +8,11 @@ import "runtime"
 // otherwise. They go back to the system when they are released, at the latest
 // when the index is garbage.
 
-// hugePage is the size of a huge page where there are any.
-const hugePage = 2 << 20
+// hugePage is the size of a huge page where there are any, smallPage that of others.
+const (
+	hugePage  = 2 << 20
+	smallPage = 4 << 10
+)
 
 // memory is the bytes of one slab.
 type memory struct {

@@ -338,8 +338,11 @@ func (c *Cursor) recordFound(first slot, n, slotStride int) {
 // nil if not, if an entry has gone since Begin, or if it lies behind the first maxStretches
 // stretches. A quiet lookup must have set Remember. key is only borrowed.
 func (x *Index) Found(c *Cursor, key []byte) *Coverage {
-	defer x.mu.RUnlock(x.mu.RLock())
-	c.work += workPerCall + workPerKey + len(c.found)
+	r := x.mu.RLock()
+	defer x.mu.RUnlock(r)
+	work := workPerCall + workPerKey + len(c.found)
+	r.countRead(work)
+	c.work += work
 	if c.epoch != x.epoch.Load() || c.removals != x.removals.Load() {
 		return nil
 	}

@@ -184,8 +184,15 @@ func (s *segment) ref(i int) int {
 // addRef enters a span into its segment's books.
 func (x *Index) addRef(seg *segment, at int, first int, id spanID) {
 	before := cap(seg.spans)
+	x.shift(len(seg.spans) - at)
 	seg.spans = slices.Insert(seg.spans, at, spanRef{uint16(first), id})
 	x.refBytes += int64(cap(seg.spans)-before) * refBytes
+}
+
+// shift counts that n refs of a segment's books are moved.
+func (x *Index) shift(n int) {
+	x.work += n / refsPerWork
+	x.moved += n / refsPerWork / workPerSpan
 }
 
 // splitAt makes a span end in front of offset i of a segment, if one covers it
@@ -386,6 +393,9 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 // dropRefs takes spans out of a segment's books, and gives back the memory of a list
 // that is less than half full.
 func (x *Index) dropRefs(seg *segment, from, to int) {
+	if to > from {
+		x.shift(len(seg.spans) - to)
+	}
 	seg.spans = slices.Delete(seg.spans, from, to)
 	if n := cap(seg.spans); n > fewRefs && 2*len(seg.spans) < n {
 		spans := make([]spanRef, len(seg.spans), max(len(seg.spans)*3/2, fewRefs))

@@ -255,9 +255,10 @@ func (x *Index) fillHole(s slot) slot {
 	}
 	from, k := x.at(last)
 	copy(seg.key(i), from.key(k)) // readers do not look at a slot that has no class
+	hash, link := x.hash(seg.key(i)), x.linkOf(last)
 	x.mu.Lock()
 	x.mu.count(1)
-	x.moveEntry(last, s)
+	x.moveEntry(last, s, hash, link)
 	x.mu.Unlock()
 	return last
 }

@@ -344,6 +344,7 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 // publish shows readers what the batch changes.
 func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	stored := int64(0)
+	x.readMoved(b)
 	x.mu.Lock()
 	x.mu.count(b.n)
 	for i, s := range b.slot[:b.n] {
@@ -352,7 +353,7 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 		}
 		seg, j := x.at(s)
 		if from := b.from[i]; from != noSlot {
-			x.moveEntry(from, s)
+			x.moveEntry(from, s, b.hash[i], x.moving[i])
 		}
 		if b.fresh[i] {
 			x.table.insert(b.hash[i], s)
@@ -376,12 +377,22 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	x.stored.Add(stored)
 }
 
+// readMoved reads what moveEntry needs of a batch, while readers go on.
+func (x *Index) readMoved(b *storing) {
+	for i, from := range b.from[:b.n] {
+		if from != noSlot {
+			old, k := x.at(from)
+			b.hash[i] = x.hash(old.key(k)) // which may have been found without it
+			x.moving[i] = x.linkOf(from)
+		}
+	}
+}
+
 // moveEntry shows readers an entry in another slot, which holds its key already.
-func (x *Index) moveEntry(from, to slot) {
+func (x *Index) moveEntry(from, to slot, hash uint64, link link) {
 	seg, j := x.at(to)
 	old, k := x.at(from)
-	link := x.linkOf(from)
-	x.table.replace(x.hash(old.key(k)), from, to)
+	x.table.replace(hash, from, to)
 	seg.class[j], old.class[k] = old.class[k], noClass
 	seg.same[j/64], old.same[k/64] = noClass, noClass
 	x.dropLinks(from, 1)

@@ -25,8 +25,7 @@ const (
 	// writers' lock: some ten microseconds.
 	touchBatch = 256
 	// touchStore is how many a batch of stores uses before it chooses what to evict:
-	// all there are in practice, and a tenth of a millisecond at most, but for a
-	// segment in pieces that is begun is ended.
+	// all there are in practice, and a tenth of a millisecond at most.
 	touchStore = 1024
 )
 
@@ -64,10 +63,10 @@ func (x *Index) applyTouches(n int) bool {
 		if x.touched == len(x.touching) && !x.takeTouches() {
 			return true
 		}
-		t := x.touching[x.touched]
-		x.touched++
 		x.moved = 0
-		x.touch(t)
+		if t := &x.touching[x.touched]; x.touch(t) {
+			x.touched++
+		}
 		n -= max(1, x.moved)
 	}
 	return x.touched == len(x.touching)
@@ -90,16 +89,20 @@ func (x *Index) takeTouches() bool {
 	return false
 }
 
-// touch uses what is left of a stretch, tail first. Its entries may have been
-// evicted since they were found, and other keys may be there by now: those are
-// used in their place, which is harmless.
-func (x *Index) touch(t stretch) {
-	for n := int(t.n); n > 0; {
-		last := t.first + slot(n) - 1
-		m := min(n, int(last&segmentMask)+1)
-		n -= m
-		if id := int(last >> segmentBits); id < len(x.segments) && x.segments[id].hashLen > 0 {
-			x.use(last-slot(m)+1, m, noSpan, 0)
+// touch uses the last entries of a stretch that are left, of one segment and at most
+// touchBatch spans, and tells whether that was all. They may have been evicted since they
+// were found, and other keys may be there by now: those are used in their place, which is
+// harmless.
+func (x *Index) touch(t *stretch) (all bool) {
+	last := t.first + slot(t.n) - 1
+	n := min(t.n, uint32(last&segmentMask)+1)
+	if x.valid(last) != noSlot {
+		seg, i := x.at(last)
+		if at := seg.ref(i + 1); at > touchBatch { // spans that begin up to last
+			n = min(n, uint32(i+1)-uint32(seg.spans[at-touchBatch].first))
 		}
+		x.use(last-slot(n)+1, int(n), noSpan, 0)
 	}
+	t.n -= n
+	return t.n == 0
 }

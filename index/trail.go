@@ -38,8 +38,9 @@ const (
 	// bytes.
 	keepRuns    = 256
 	keepRecital = 64 << 10
-	// MaxRecital is how many keys Recite takes at most: it holds the lock for as
-	// long as copying them takes, some ten microseconds.
+	// pieceRuns is how many runs a trace takes at most before it looks whether writers wait.
+	pieceRuns = 128
+	// MaxRecital is how many keys Recite takes at most: a quarter of a megabyte of the longest.
 	MaxRecital = 4096
 )
 
@@ -78,8 +79,8 @@ func (x *Index) ResumeTrace(t *Trail, work int) (down uint32, done bool) {
 }
 
 // follow goes on with a trace at slot s, which may be that of block t.number. One piece
-// of the chain may exceed the work, by at most as much as the 4,096 slots of a segment
-// cost. It holds the lock, in slot r, at the end as at the beginning, and not all the time.
+// of the chain may exceed the work, see take. It holds the lock, in slot r, at the end as at
+// the beginning, and not all the time.
 func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done bool) {
 	most, hold := t.work+work, t.work+holdWork
 	for s != noSlot {
@@ -94,15 +95,19 @@ func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done
 			break
 		}
 		before := t.work
-		t.take(x, s, i-low+1, t.number)
+		n := t.take(x, s, i-low+1, t.number)
 		r.countRead(t.work - before)
-		switch t.number -= uint32(i - low); {
+		t.number -= uint32(n - 1)
+		switch first := i - n + 1; {
+		case first > low:
+			t.front = x.hash(seg.key(first - 1))
 		case low > start:
 			return t.number, true
 		case t.number == 0:
 			return 0, true
+		default:
+			t.front = l.head(start).before // not an open one, as it is sure
 		}
-		t.front = l.head(start).before // not an open one, as it is sure
 		t.number--
 		if t.work >= most {
 			return t.number + 1, false
@@ -119,13 +124,18 @@ func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done
 	return t.number + 1, true
 }
 
-// take adds n entries, of which the one in slot last is block number.
-func (t *Trail) take(x *Index, last slot, n int, number uint32) {
+// take adds up to n entries, of which the one in slot last is block number, and returns how
+// many. If they are more than pieceRuns runs, it adds the last pieceRuns entries only.
+func (t *Trail) take(x *Index, last slot, n int, number uint32) int {
 	seg, i := x.at(last)
 	runs := len(t.Runs)
 	from := number - uint32(n) + 1
 	t.work += workPerLink + n/8
 	for at := i - n + 1; at <= i; {
+		if len(t.Runs)-runs == pieceRuns {
+			t.Runs = t.Runs[:runs]
+			return t.take(x, last, pieceRuns, number)
+		}
 		run := seg.classRun(at, i+1-at)
 		t.work += workPerRun
 		t.Runs = append(t.Runs, TrailRun{From: from, N: uint32(run), Coverage: x.coverage[seg.classOf(at)]})
@@ -134,6 +144,7 @@ func (t *Trail) take(x *Index, last slot, n int, number uint32) {
 	}
 	slices.Reverse(t.Runs[runs:])
 	t.found = append(t.found, stretch{last - slot(n) + 1, uint32(n), 1})
+	return n
 }
 
 // findHashed finds the key that has a hash; noSlot if several have. It is the wrong key
@@ -158,7 +169,8 @@ func (x *Index) findHashed(h uint64) (found slot) {
 // Recite returns the keys that those who stored say are blocks number-n+1 to
 // number of the chain that ends in key, in order, if the block in front of them is
 // said to be before (of no meaning if they begin with block 0). n is at most
-// MaxRecital. The keys are copied: valid until the next call.
+// MaxRecital. The keys are copied: valid until the next call. Each was there, with this
+// link, at some moment during the call.
 func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys []byte, ok bool) {
 	if n < 1 || n > MaxRecital || uint32(n-1) > number {
 		return nil, false
@@ -167,8 +179,10 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 	t.keys = slices.Grow(t.keys[:0], n*hashLen)[:n*hashLen]
 	r := x.mu.RLock()
 	defer x.mu.RUnlock(r)
+	epoch := x.epoch.Load()
 	t.work += workPerCall + workPerKey
 	s := x.find(x.hash(key), key)
+	hold := t.work + holdWork
 	for left := n; s != noSlot; {
 		seg, i := x.at(s)
 		l := &seg.links
@@ -187,6 +201,14 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 			return t.keys, number == 0 || !said.open && said.before == x.hash(before)
 		case said.open:
 			return nil, false
+		}
+		if t.work >= hold {
+			x.mu.pass(r)
+			t.work += workPerCall
+			hold = t.work + holdWork
+			if x.epoch.Load() != epoch {
+				return nil, false
+			}
 		}
 		s = x.findHashed(said.before)
 		number--

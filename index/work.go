@@ -16,8 +16,10 @@ const (
 	workPerStored   = 48            // a key that is stored, or looked for to be stored
 	workPerEvicted  = 48            // an entry that is evicted
 	workPerSpan     = 24            // looking at a span, moving it or joining it
+	refsPerWork     = 16            // refs of a segment's spans that one unit moves
 	workPerClass    = 64            // making or freeing a class
 	workPerPrealloc = 256           // setting slots aside for a chain
+	workPerSegment  = 1 << 10       // making a segment
 	workPerSplit    = 8 * pageCells // splitting a page of the table
 	workPerRelease  = 16 << 10      // unmapping a huge page
 )
