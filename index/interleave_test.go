@@ -23,10 +23,15 @@ type task struct {
 	stop    func()
 	yield   func(struct{}) bool
 	pending operation // the step it takes next
+	waits   bool      // if pending does
 	done    bool
 	// history summarizes the results of its operations: all that decides how it goes on.
 	history uint64
-	late    *operation // a fault has put it off
+	place   int // see at
+	counted int // see gateTest
+	since   []operation
+	late    operation // a fault has put it off, if its object is not nil
+	isLate  bool      // it is being done
 }
 
 // world is what tasks run on.
@@ -41,8 +46,12 @@ type world struct {
 	finish func()
 	// did is called after each operation; may be nil.
 	did func(t *task, o operation, result int64)
-	// fault changes an operation: see fault. May be nil.
-	fault func(t *task, o operation) fault
+	// fault changes an operation, see fault; since are those of its goroutine since the last
+	// call of task.at. May be nil.
+	fault func(t *task, o operation, since []operation) fault
+	// arrives is called before an operation that others may go in front of. It may set the
+	// history to less than that, if the goroutine goes on in the same way. May be nil.
+	arrives func(t *task, o operation)
 	// matters returns what its goroutine makes of a result; if it is nil, all of it.
 	matters func(o operation, result int64) int64
 	// state returns a value that is equal for two states of the shared variables only if they
@@ -59,7 +68,7 @@ type fault int
 const (
 	noFault  fault = iota
 	drop           // nothing; the result is 0
-	postpone       // it is done behind the next operation of its goroutine; the result is 0
+	postpone       // it is the step behind the next operation of its goroutine; the result is 0
 )
 
 // actMark is a step that only lets others go first.
@@ -163,6 +172,7 @@ func (e *explorer) execute() (wrong string) {
 				}
 			}()
 			mark()
+			t.since = t.since[:0]
 			t.run()
 		})
 		e.resume(t) // to the first mark
@@ -207,7 +217,7 @@ func (e *explorer) able() (able uint64, unfinished int) {
 			continue
 		}
 		unfinished++
-		if !t.pending.waits() {
+		if !t.waits || !t.pending.waits() {
 			able |= 1 << i
 		}
 	}
@@ -226,7 +236,7 @@ func (e *explorer) known() bool {
 	}
 	s := state{shared: e.w.state()}
 	for i, t := range e.w.tasks {
-		s.tasks[i], s.late[i] = t.history, t.late != nil
+		s.tasks[i], s.late[i] = t.history, t.late.object != nil
 	}
 	if e.visited[s] {
 		return true
@@ -250,26 +260,27 @@ func (e *explorer) operate(o operation) int64 {
 		}
 		return o.perform()
 	}
-	if o.waits() || o.action == actMark || e.w.yields(o) {
-		t.pending = o
+	change := noFault
+	if e.w.fault != nil && !t.isLate {
+		change = e.w.fault(t, o, t.since)
+		t.since = append(t.since, o)
+	}
+	if change == noFault && o.waits() || o.action == actMark || e.w.yields(o) {
+		if t.pending, t.waits = o, change == noFault; e.w.arrives != nil && e.w.fault == nil {
+			e.w.arrives(t, o)
+		}
 		if !t.yield(struct{}{}) {
 			panic(abandoned{})
 		}
 	}
 	result := int64(0)
-	change, late := noFault, t.late
-	if e.w.fault != nil {
-		change = e.w.fault(t, o)
-	}
+	late := t.late
+	t.late = operation{}
 	switch {
 	case change == postpone:
-		t.late = &o
+		t.late = o
 	case change == noFault && o.action != actMark:
 		result = o.perform()
-	}
-	if late != nil {
-		late.perform()
-		t.late = nil
 	}
 	if e.w.state != nil {
 		matters := result
@@ -281,14 +292,25 @@ func (e *explorer) operate(o operation) int64 {
 	if e.w.did != nil {
 		e.w.did(t, o, result)
 	}
+	if late.object != nil {
+		t.isLate = true
+		e.operate(late)
+		t.isLate = false
+	}
 	return result
 }
 
 // mark is a step of a test.
 func mark() { interleave(operation{action: actMark}) }
 
-// forget says that what the running task does next depends on its place in the test alone.
-func (t *task) forget(place int) { t.history = mix64(0, uint64(place)) }
+// at says that what the task does next depends on its place in the test alone.
+func (t *task) at(place int) {
+	t.place, t.since = place, t.since[:0]
+	t.only(0)
+}
+
+// only says that what the task does next depends on its place in the test and on a value.
+func (t *task) only(value int) { t.history = mix64(uint64(t.place), uint64(value)) }
 
 func mix64(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
