@@ -401,15 +401,18 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		unused := 0
 		for i := range segmentSlots {
-			require.Equal(t, covered[i], seg.class[i] != noClass)
-			require.Equal(t, covered[i], seg.used[i/64]>>(i%64)&1 == 1)
+			if covered[i] != (seg.class[i] != noClass) || covered[i] != (seg.used[i/64]>>(i%64)&1 == 1) {
+				require.Fail(t, "a slot is taken in some books only")
+			}
 			if !covered[i] {
 				unused++
 				continue
 			}
 			counts[seg.class[i]]++
 			key := seg.key(i)
-			require.Equal(t, slot(id)<<segmentBits+slot(i), x.find(x.hash(key), key), "an entry is not in the table")
+			if x.find(x.hash(key), key) != slot(id)<<segmentBits+slot(i) {
+				require.Fail(t, "an entry is not in the table")
+			}
 		}
 		require.Equal(t, unused, seg.free)
 		free += int64(unused)

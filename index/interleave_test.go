@@ -184,6 +184,7 @@ func (e *explorer) execute() (wrong string) {
 			if unfinished > 0 {
 				return "a deadlock"
 			}
+			interleave = nil
 			e.w.finish()
 			return ""
 		}
