@@ -67,8 +67,15 @@ const (
 	interleaveLen    = 32
 )
 
-// The hash is that of all executions, as their tasks must do the same.
-var interleaveHasher = newHasher()
+// All executions have one hash, so that their tasks do the same.
+var interleaveHasher = func() (h hasher) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range h.words {
+		h.words[i] = rng.Uint64()
+	}
+	h.finish = rng.Uint64() | 1
+	return h
+}()
 
 // interleaveKeys returns n keys, which begin with their numbers.
 func interleaveKeys(n int) []byte {
@@ -582,7 +589,10 @@ var indexTests = []indexTest{
 				h.store(t, 0, 0, numbers(128, 138))
 				h.evict(t, 0, numbers(128, 130))
 			},
-			func(h *indexRun, t *task) { h.lookup(t, numbers(0, 64), 64, true) },
+			func(h *indexRun, t *task) {
+				group := slices.Concat(numbers(0, 10), numbers(128, 138), numbers(20, 64))
+				h.lookup(t, append(numbers(0, 64), group...), 64, true)
+			},
 		},
 	},
 	{
@@ -608,6 +618,18 @@ var indexTests = []indexTest{
 				h.store(t, 0, 0, numbers(30, 40))
 			},
 			func(h *indexRun, t *task) { h.lookup(t, numbers(0, 128), 100, true) },
+		},
+	},
+	{
+		name: "a group has two classes for a while", keys: 64, work: 1, least: 50,
+		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, 64)) },
+		tasks: []func(h *indexRun, t *task){
+			func(h *indexRun, t *task) {
+				h.store(t, 1, 0, numbers(0, 32))
+				h.store(t, 1, 32, numbers(32, 64))
+				h.evict(t, 0, numbers(0, 64))
+			},
+			func(h *indexRun, t *task) { h.lookup(t, append(numbers(0, 64), numbers(0, 64)...), 64, true) },
 		},
 	},
 	{
@@ -749,11 +771,19 @@ var indexTests = []indexTest{
 		},
 	},
 	{
-		name: "a page is split and the log grows", keys: 4160, work: 1, large: true, least: 10,
-		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, 4090)) },
+		name: "a page is split", keys: 2240, work: 1, large: true, least: 10,
+		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, pageFull-8)) },
 		tasks: []func(h *indexRun, t *task){
-			func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(4090, 4154)) },
-			func(h *indexRun, t *task) { h.lookup(t, numbers(4080, 4160), 80, true) },
+			func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(pageFull-8, pageFull+100)) },
+			func(h *indexRun, t *task) { h.lookup(t, numbers(pageFull-20, pageFull+50), 70, true) },
+		},
+	},
+	{
+		name: "the log grows", keys: 4160, work: 200, large: true, least: 10,
+		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, segmentSlots-6)) },
+		tasks: []func(h *indexRun, t *task){
+			func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(segmentSlots-6, segmentSlots+50)) },
+			func(h *indexRun, t *task) { h.lookup(t, numbers(segmentSlots-20, segmentSlots+60), 80, true) },
 		},
 	},
 }
