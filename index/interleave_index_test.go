@@ -18,11 +18,12 @@ import (
 // read slowly, slot by slot; what a lookup is told must be what the log said under one of the
 // lookup's holds.
 
-// content is what the log says of each key: its places as a set, 0 if the key is absent, and
-// its link.
+// content is what the log says of each key: its places as a set, 0 if the key is absent, its
+// link and its slot.
 type content struct {
 	held []uint8
 	link []link
+	slot []slot
 }
 
 // interval is the time of a hold or of a call, in operations.
@@ -34,15 +35,18 @@ type indexRun struct {
 	keys  []byte // by number
 	bound int64
 	large bool // reading the log takes long
+	found bool // lookups ask for what they have found
 
-	states   []content  // after each writer's hold, and at first
-	resets   []interval // of the holds that reset the index
-	removals []interval // of those in which a key lost a place
-	now      int        // counts operations
-	closed   int        // when the gate was closed
-	seen     map[*task][]int
-	ended    map[*task]interval     // the last hold of a reader
-	changes  map[*task]*indexChange // under way
+	states []content  // after each writer's hold, and at first
+	resets []interval // of the holds that reset the index
+	// resetStates are the states that these led to.
+	resetStates []int
+	removals    []interval // of those in which a key lost a place
+	now         int        // counts operations
+	closed      int        // when the gate was closed
+	seen        map[*task][]int
+	ended       map[*task]interval     // the last hold of a reader
+	changes     map[*task]*indexChange // under way
 }
 
 // indexChange is what a writer does, and to which keys.
@@ -103,7 +107,7 @@ func newIndexRun(keys []byte, maxEntries int64) *indexRun {
 // read reads the log, and checks what readers rely on.
 func (h *indexRun) read() content {
 	n := len(h.keys) / interleaveLen
-	c := content{make([]uint8, n), make([]link, n)}
+	c := content{make([]uint8, n), make([]link, n), make([]slot, n)}
 	for id := range h.x.segments {
 		seg := &h.x.segments[id]
 		for word, used := range seg.used {
@@ -138,6 +142,7 @@ func (h *indexRun) read() content {
 					fail("an entry has no place")
 				}
 				s := slot(id<<segmentBits + i)
+				c.slot[number] = s
 				if h.large {
 					continue
 				}
@@ -204,6 +209,7 @@ func (h *indexRun) published(change *indexChange) {
 		change = &indexChange{}
 	}
 	if change.kind == changeReset {
+		h.resetStates = append(h.resetStates, len(h.states)-1)
 		h.resets = append(h.resets, hold)
 		h.removals = append(h.removals, hold)
 	}
@@ -251,7 +257,8 @@ func (h *indexRun) quietly() {
 	if h.large || h.x.mu.closed.value.Load() {
 		return
 	}
-	if now, last := h.read(), h.states[len(h.states)-1]; !slices.Equal(now.held, last.held) || !slices.Equal(now.link, last.link) {
+	now, last := h.read(), h.states[len(h.states)-1]
+	if !slices.Equal(now.held, last.held) || !slices.Equal(now.link, last.link) || !slices.Equal(now.slot, last.slot) {
 		fail("readers see a change that was not published")
 	}
 }
@@ -374,11 +381,14 @@ func (h *indexRun) lookup(t *task, ids []int, piece int, quiet bool) {
 		}
 		left = left[n:]
 	}
-	if len(found) > 0 && !quiet {
+	if h.found && len(found) > 0 {
 		h.seen[t] = h.seen[t][:0]
 		id := found[len(found)/2]
 		cov := h.x.Found(&c, h.key(id))
-		h.flag("what is found", cov != nil, h.removals, since, h.ended[t])
+		moved := slices.ContainsFunc(h.states, func(c content) bool { return c.slot[id] != h.states[0].slot[id] })
+		if cov != nil || !moved {
+			h.flag("what is found", cov != nil, h.removals, since, h.ended[t])
+		}
 		if cov != nil && h.places(cov) != h.statesSeen(t, true)[0].held[id] {
 			fail(fmt.Sprintf("key %d is found at places %b", id, h.places(cov)))
 		}
@@ -403,23 +413,25 @@ func (h *indexRun) statesSeen(t *task, clean bool) (states []content) {
 	return states
 }
 
-// trace traces the chain of the keys up to number last, in steps of one piece.
-func (h *indexRun) trace(t *task, last int) {
+// trace traces the chain of the keys up to number last, in steps of so much work.
+func (h *indexRun) trace(t *task, last, work int) {
 	var trail Trail
 	h.seen[t] = h.seen[t][:0]
 	from := interval{h.now, h.now}
-	down, done := h.x.Trace(&trail, h.key(last), uint32(last), 0)
-	from = interval{from.begin, h.now}
+	down, done := h.x.Trace(&trail, h.key(last), uint32(last), work)
 	for !done {
-		down, done = h.x.ResumeTrace(&trail, 0)
+		down, done = h.x.ResumeTrace(&trail, work)
 	}
 	states := h.statesSeen(t, true)
+	_, reset := happened(h.resets, from, interval{h.now, h.now})
 	if down > 0 {
-		_, reset := happened(h.resets, from, interval{h.now, h.now})
 		if !reset && !during(t, states, func(c content) bool { return c.held[down-1] == 0 || !c.link[down-1].sure }) {
 			fail(fmt.Sprintf("a trace ends at block %d, whose link was sure in all of its holds", down-1))
 		}
 		return
+	}
+	if first := h.seen[t][0]; h.resetBetween(first, h.seen[t][len(h.seen[t])-1]) {
+		fail("a trace goes on behind a reset")
 	}
 	at, next := 0, last
 	for _, r := range trail.Runs {
@@ -437,6 +449,11 @@ func (h *indexRun) trace(t *task, last int) {
 	if next != -1 {
 		fail("the runs of a trace do not cover the chain")
 	}
+}
+
+// resetBetween tells whether one of the holds behind a state, up to another one, was a reset.
+func (h *indexRun) resetBetween(first, last int) bool {
+	return slices.ContainsFunc(h.resetStates, func(s int) bool { return s > first && s <= last })
 }
 
 // recite compares what is recited with the chain.
@@ -516,6 +533,7 @@ type indexTest struct {
 	work       int  // see holdWork
 	counters   bool // the loads and additions of epoch and removals are steps as well
 	large      bool
+	found      bool // lookups ask for what they have found
 	writers    int  // 0: one
 	touches    bool // lookups change the order of eviction
 	prepare    func(h *indexRun, t *task)
@@ -525,7 +543,7 @@ type indexTest struct {
 
 func (c indexTest) world(t testing.TB, keys []byte) *world {
 	h := newIndexRun(keys, c.maxEntries)
-	h.large = c.large
+	h.large, h.found = c.large, c.found
 	h.states = []content{h.read()}
 	if c.prepare != nil {
 		c.prepare(h, nil)
@@ -580,7 +598,7 @@ var indexTests = []indexTest{
 		},
 	},
 	{
-		name: "a group is evicted in part and filled again", keys: 160, work: 1, least: 50,
+		name: "a group is evicted in part and filled again", keys: 160, found: true, work: 1, least: 50,
 		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, 128)) },
 		tasks: []func(h *indexRun, t *task){
 			func(h *indexRun, t *task) {
@@ -621,7 +639,7 @@ var indexTests = []indexTest{
 		},
 	},
 	{
-		name: "a group has two classes for a while", keys: 64, work: 1, least: 50,
+		name: "a group has two classes for a while", keys: 64, found: true, work: 1, least: 50,
 		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, 64)) },
 		tasks: []func(h *indexRun, t *task){
 			func(h *indexRun, t *task) {
@@ -633,7 +651,7 @@ var indexTests = []indexTest{
 		},
 	},
 	{
-		name: "keys are moved", keys: 160, work: 1, least: 50,
+		name: "keys are moved", keys: 160, found: true, work: 1, least: 50,
 		prepare: func(h *indexRun, t *task) {
 			for i := range 8 { // every eighth key
 				var ids []int
@@ -686,7 +704,7 @@ var indexTests = []indexTest{
 		},
 	},
 	{
-		name: "what is used longest ago makes way", keys: 256, maxEntries: 128, touches: true, work: 1, least: 50,
+		name: "what is used longest ago makes way", keys: 256, found: true, maxEntries: 128, touches: true, work: 1, least: 50,
 		prepare: func(h *indexRun, t *task) {
 			h.store(t, 0, 0, numbers(0, 64))
 			h.store(t, 0, 0, numbers(64, 128))
@@ -726,7 +744,41 @@ var indexTests = []indexTest{
 				h.confirm(t, 14, 2)
 				h.store(t, 1, 0, numbers(0, 40))
 			},
-			func(h *indexRun, t *task) { h.trace(t, 39) },
+			func(h *indexRun, t *task) { h.trace(t, 39, 0) },
+		},
+	},
+	{
+		name: "a trace meets changes in one call", keys: 30, work: 1, least: 10,
+		prepare: func(h *indexRun, t *task) {
+			for first := 20; first >= 0; first -= 10 {
+				h.store(t, 0, first, numbers(first, first+10))
+			}
+			h.confirm(t, 0, 20)
+		},
+		tasks: []func(h *indexRun, t *task){
+			func(h *indexRun, t *task) {
+				h.evict(t, 0, numbers(0, 20))
+				h.refill()
+				h.store(t, 0, 0, numbers(0, 20))
+				h.confirm(t, 0, 20)
+			},
+			func(h *indexRun, t *task) { h.trace(t, 19, 1<<20) },
+		},
+	},
+	{
+		name: "a trace meets a reset, and all comes again", keys: 20, work: 1, least: 10,
+		prepare: func(h *indexRun, t *task) {
+			h.store(t, 0, 10, numbers(10, 20))
+			h.store(t, 0, 0, numbers(0, 10))
+			h.confirm(t, 0, 20)
+		},
+		tasks: []func(h *indexRun, t *task){
+			func(h *indexRun, t *task) {
+				h.reset(t)
+				h.store(t, 0, 0, numbers(0, 20))
+				h.confirm(t, 0, 20)
+			},
+			func(h *indexRun, t *task) { h.trace(t, 19, 1<<20) },
 		},
 	},
 	{
@@ -739,7 +791,7 @@ var indexTests = []indexTest{
 		tasks: []func(h *indexRun, t *task){
 			func(h *indexRun, t *task) { h.confirm(t, 0, 20) },
 			func(h *indexRun, t *task) { h.reset(t) },
-			func(h *indexRun, t *task) { h.trace(t, 19) },
+			func(h *indexRun, t *task) { h.trace(t, 19, 0) },
 			func(h *indexRun, t *task) { h.recite(t, 19, 15) },
 		},
 	},
@@ -751,6 +803,14 @@ var indexTests = []indexTest{
 				h.evict(t, 0, numbers(3, 4))
 				h.reset(t)
 			},
+			func(h *indexRun, t *task) { h.lookup(t, numbers(0, 8), 8, true) },
+		},
+	},
+	{
+		name: "counters while entries make way", keys: 12, maxEntries: 8, work: usualHoldWork, counters: true, least: 50,
+		prepare: func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(0, 8)) },
+		tasks: []func(h *indexRun, t *task){
+			func(h *indexRun, t *task) { h.store(t, 0, 0, numbers(8, 10)) },
 			func(h *indexRun, t *task) { h.lookup(t, numbers(0, 8), 8, true) },
 		},
 	},
