@@ -96,6 +96,7 @@
 //	links.go         chains; trail.go lookups by anchors
 //	work.go          the units in which work is counted
 //	holds_*.go       the locks; how long each is held, in builds that record it
+//	interleave_*.go  what goroutines agree by; in what order, in builds of tests
 //
 // # Concurrency
 //
@@ -120,6 +121,11 @@
 // hitline_holds record the holds, in time and in what is touched:
 //
 //	go test -tags hitline_holds -run '^$' -bench Holds ./index
+//
+// Builds with the tag hitline_interleave run the gate in every order of its atomic operations,
+// and small cases of stores, evicts, resets, lookups and traces in every order of their holds:
+//
+//	go test -tags hitline_interleave -run Interleaved ./index
 //
 // Inserting a head of a link moves those behind it in its segment, up to 4,096, so the
 // links of a batch in pieces are what mu is held for longest.

@@ -25,12 +25,12 @@ type gate struct {
 	free sync.Pool
 
 	_      cacheLine
-	closed atomic.Bool // a writer is inside or waits for readers
-	parked atomic.Bool // it sleeps until one of them leaves
+	closed syncBool // a writer is inside or waits for readers
+	parked syncBool // it sleeps until one of them leaves
 	_      cacheLine
 
-	left   chan struct{} // wakes it
-	writer sync.Mutex    // held by it, and for a moment by a reader that has waited long
+	left   wakeup        // wakes it; one too many only makes a later writer look once more
+	writer syncMutex     // held by it, and for a moment by a reader that has waited long
 	issued atomic.Uint32 // slots given out by free
 	holds
 }
@@ -41,9 +41,9 @@ type cacheLine [128]byte
 
 // reader is a slot of a gate, and what the lookups that used it have left.
 type reader struct {
-	inside  atomic.Int32 // lookups that read
-	touchMu mutex        // taken after the others
-	touches []stretch    // found by lookups, not yet applied
+	inside  syncInt32 // lookups that read
+	touchMu mutex     // taken after the others
+	touches []stretch // found by lookups, not yet applied
 	readHolds
 	_ cacheLine
 }
@@ -54,10 +54,10 @@ const (
 	slotsPerProcessor = 2
 	// mostSlots bounds what a writer looks at.
 	mostSlots = 64
-	// gateTries is how often a reader or writer looks again before it sleeps, some 20
+	// usualGateTries is how often a reader or writer looks again before it sleeps, some 20
 	// microseconds in all: putting a goroutine to sleep and waking it takes ten times as long
 	// as most waits.
-	gateTries = 500
+	usualGateTries = 500
 	// gatePause is how many steps of nothing lie between two looks, some 40 nanoseconds.
 	gatePause = 100
 )
@@ -65,7 +65,7 @@ const (
 // init opens a gate with slots for the processors that Go may use.
 func (g *gate) init() {
 	g.slots = make([]reader, min(slotsPerProcessor*runtime.GOMAXPROCS(0), mostSlots))
-	g.left = make(chan struct{}, 1)
+	g.left = newWakeup()
 	g.free.New = func() any { return &g.slots[int(g.issued.Add(1))%len(g.slots)] }
 }
 
@@ -103,16 +103,7 @@ func (g *gate) leave(r *reader) {
 // withdraw takes a reader out of its slot.
 func (g *gate) withdraw(r *reader) {
 	if r.inside.Add(-1) == 0 && g.parked.Load() {
-		g.wake()
-	}
-}
-
-// wake wakes the writer. A second wake before it runs is the same one, and one too many only
-// makes a later writer look once more.
-func (g *gate) wake() {
-	select {
-	case g.left <- struct{}{}:
-	default:
+		g.left.send()
 	}
 }
 
@@ -153,7 +144,7 @@ func (g *gate) awaitEmpty(r *reader) {
 	}
 	g.parked.Store(true)
 	for r.inside.Load() != 0 {
-		<-g.left
+		g.left.wait()
 	}
 	g.parked.Store(false)
 }

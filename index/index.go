@@ -81,12 +81,12 @@ type Index struct {
 	mu       gate
 	segments []segment // by segment number
 	table    *table
-	coverage []*Coverage   // by class; nil for noClass and for free numbers
-	hashLen  int           // of all keys; 0 if that is not decided
-	epoch    atomic.Uint64 // counts resets
+	coverage []*Coverage // by class; nil for noClass and for free numbers
+	hashLen  int         // of all keys; 0 if that is not decided
+	epoch    syncUint64  // counts resets
 	_        cacheLine
 
-	removals atomic.Uint64 // counts batches in which entries went or lost a place
+	removals syncUint64 // counts batches in which entries went or lost a place
 	_        cacheLine
 
 	// writing is held by whoever changes the index, for one batch. What only

@@ -1,20 +1,18 @@
 package index
 
-import "sync"
-
 // mutex is a lock whose holds a test build records, see holds_on.go.
 type mutex struct {
-	sync.Mutex
+	syncMutex
 	holds
 }
 
 func (m *mutex) Lock() {
-	m.Mutex.Lock()
+	m.syncMutex.Lock()
 	m.begin()
 }
 
 func (m *mutex) TryLock() bool {
-	ok := m.Mutex.TryLock()
+	ok := m.syncMutex.TryLock()
 	if ok {
 		m.begin()
 	}
@@ -23,5 +21,5 @@ func (m *mutex) TryLock() bool {
 
 func (m *mutex) Unlock() {
 	m.end()
-	m.Mutex.Unlock()
+	m.syncMutex.Unlock()
 }

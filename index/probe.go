@@ -41,9 +41,9 @@ const (
 	// maxStretches is how many stretches of a lookup count as used, from the front: of
 	// a chain in more pieces the end is not worth the time.
 	maxStretches = 256
-	// holdWork is about how much work is done under one hold of the lock, some five
+	// usualHoldWork is about how much work is done under one hold of the lock, some five
 	// microseconds: writers wait so long, and other lookups with them.
-	holdWork = 2048
+	usualHoldWork = 2048
 	// firstWindow is how many keys are compared at first. It grows eightfold while
 	// all agree, so that little is read in vain where a request leaves a chain.
 	firstWindow = 64
