@@ -143,7 +143,7 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	}
 	var b batch
 	var to [batchKeys]class
-	x.findBatch(&b, keys, hashLen, hashLen, n)
+	x.findBatch(&b, keyArray{keys, hashLen, hashLen, n})
 	x.writing.count(n * workPerStored)
 	for i := range n {
 		s := b.slot[i]

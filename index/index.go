@@ -58,8 +58,8 @@ type Config struct {
 	HashLen int
 	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare whole
 	// groups of 64 keys by a digest of 128 bits: two that differ have equal ones with a chance
-	// of 2^-128, whoever chose them (see package simd). So they do on a processor without
-	// carry-less multiplication.
+	// of 2^-128, whoever chose them (see package simd). A processor without carry-less
+	// multiplication compares all keys anyway.
 	CompareKeys bool
 }
 

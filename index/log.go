@@ -30,11 +30,10 @@ const noSlot = ^slot(0)
 
 // segment is a stretch of the log: fixed-width records and the class of each.
 // Keys of consecutive slots lie one after the other, so a stored chain is
-// compared as one array. It is one cache line.
+// compared as one array. It is small, so that the list of all segments stays in the
+// processor's cache while keys in no order are looked for.
 type segment struct {
-	hashLen int
-	keys    []byte  // segmentSlots records of hashLen bytes
-	class   []class // noClass: the slot is free
+	keys *byte // the first of segmentSlots records of hashLen bytes
 	*books
 }
 
@@ -42,7 +41,9 @@ type segment struct {
 type books struct {
 	// Readers see these. Of most of a log they look at nothing else, and it stays in the
 	// processor's cache.
-	same    [segmentSlots / groupSlots]class       // of each group whose slots all have one, else noClass
+	same    [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass; comes first
+	class   []class                          // noClass: the slot is free
+	hashLen int
 	digests [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where same is noClass
 	links   links
 	_       cacheLine
@@ -102,10 +103,16 @@ func (x *Index) valid(s slot) slot {
 
 // classOf returns the class of the slot at offset i.
 func (s *segment) classOf(i int) class {
-	if id := s.same[i/64]; id != noClass {
+	if id := *s.groupClass(i); id != noClass {
 		return id
 	}
 	return s.class[i]
+}
+
+// groupClass returns &s.same[i/groupSlots] for an offset i. The compiler would check s.books
+// for nil by a read of the first class, which may be in another cache line.
+func (s *segment) groupClass(i int) *class {
+	return (*class)(unsafe.Add(unsafe.Pointer(s.books), uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
 }
 
 // classRun returns how many of n slots from offset i on have the class of the first.
@@ -145,14 +152,18 @@ func (x *Index) sumUp(seg *segment, i int) {
 	}
 	seg.same[group] = classes[0]
 	if x.digests {
-		size := groupSlots * seg.hashLen
-		seg.digests[group] = x.secret.Sum(seg.keys[group*size:][:size])
+		seg.digests[group] = x.secret.Sum(seg.records(group*groupSlots, groupSlots))
 	}
 }
 
 // key returns the record at offset i.
 func (s *segment) key(i int) []byte {
-	return s.keys[i*s.hashLen : (i+1)*s.hashLen]
+	return s.records(i, 1)
+}
+
+// records returns the n records from offset i on. The caller knows that the segment has them.
+func (s *segment) records(i, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s.keys), i*s.hashLen)), n*s.hashLen)
 }
 
 // grow adds a slab if the byte bound allows it and the table that its slots may need.
@@ -174,8 +185,8 @@ func (x *Index) grow() bool {
 	for i := range n {
 		from, to := i*segmentSlots, (i+1)*segmentSlots
 		segments = append(segments, segment{
-			hashLen: hashLen, keys: keys[from*hashLen : to*hashLen : to*hashLen], class: classes[from:to:to],
-			books: &books{free: segmentSlots},
+			keys:  &keys[from*hashLen],
+			books: &books{class: classes[from:to:to], hashLen: hashLen, free: segmentSlots},
 		})
 	}
 	x.writing.count(n)

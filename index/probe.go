@@ -50,6 +50,9 @@ const (
 	// batchFrom is how many lonely keys in a row make a lookup look for a batch at
 	// once instead of following the log.
 	batchFrom = 4
+	// scatteredKeys is how many keys a lookup asks for in batches before it looks at the
+	// time it holds the lock.
+	scatteredKeys = 1024
 )
 
 // Begin starts a lookup of keys of hashLen bytes.
@@ -224,7 +227,7 @@ func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
 	} else {
 		n = runStrided(seg.class[i:], c.logStep, n)
 	}
-	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
+	records := seg.records(i, min(n*c.logStep, segmentSlots-i))
 	equal = simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
 	c.work += workPerRun + equal + n/8
 	if equal < n {
@@ -273,42 +276,46 @@ func (p *probing) locate() {
 	}
 }
 
-// locateBatch finds a batch of keys by their hashes.
+// locateBatch finds keys by their hashes, part by part, while few follow each other.
 func (p *probing) locateBatch() {
 	c := p.c
-	keys := (len(p.keys)-c.hashLen)/p.step + 1
-	n := min(keys, len(p.runs)-p.filled, batchKeys)
-	c.work += workPerKey + n*workPerBatch
-	var b batch
-	p.x.findBatch(&b, p.keys, p.step, c.hashLen, n)
+	k := keyArray{p.keys, p.step, c.hashLen, min((len(p.keys)-c.hashLen)/p.step+1, scatteredKeys)}
+	c.work += workPerKey
 	behind := 0
-	for i := 0; i < n && !p.stopped; {
-		s := b.slot[i]
-		if s == noSlot {
-			c.next = noSlot
-			p.emit(1, noClass)
-			i++
-			continue
-		}
-		seg, j := p.x.at(s)
-		id, run := seg.classOf(j), 0
-		for ; i < n && b.slot[i] != noSlot; i, run = i+1, run+1 {
-			s = b.slot[i]
-			if seg, j = p.x.at(s); seg.classOf(j) != id {
-				break
+	var b batch
+	for g := 0; g*partKeys < k.n && p.filled < len(p.runs) && !p.stopped; g++ {
+		slots := p.x.findPart(&b, &k, g)
+		c.work += len(slots) * workPerBatch
+		behind = 0
+		for i := 0; i < len(slots) && p.filled < len(p.runs) && !p.stopped; {
+			s := slots[i]
+			if s == noSlot {
+				c.next = noSlot
+				p.emit(1, noClass)
+				i++
+				continue
 			}
-			if s == c.next {
-				behind++
+			seg, j := p.x.at(s)
+			id, run := seg.classOf(j), 0
+			for ; i < len(slots) && slots[i] != noSlot; i, run = i+1, run+1 {
+				s = slots[i]
+				if seg, j = p.x.at(s); seg.classOf(j) != id {
+					break
+				}
+				if s == c.next {
+					behind++
+				}
+				c.next = s + slot(c.logStep)
+				c.recordFound(s, 1, 1)
 			}
-			c.next = s + slot(c.logStep)
-			c.recordFound(s, 1, 1)
+			p.emit(run, id)
 		}
-		p.emit(run, id)
+		if 2*behind >= len(slots) {
+			c.lonely = 0
+			break
+		}
 	}
 	c.next = p.x.valid(c.next)
-	if 2*behind >= n {
-		c.lonely = 0
-	}
 }
 
 // recordFound adds a stretch of n slots of which every slotStride-th was found.

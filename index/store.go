@@ -137,7 +137,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 		for live < b.n && i+live < segmentSlots && seg.class[i+live] != noClass {
 			live++
 		}
-		n = simd.EqualPrefix(seg.keys[i*hashLen:(i+live)*hashLen], keys, hashLen)
+		n = simd.EqualPrefix(seg.records(i, live), keys, hashLen)
 		for j := range n {
 			b.slot[j] = next + 1 + slot(j)
 		}
@@ -146,7 +146,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 		return
 	}
 	var rest batch
-	x.findBatch(&rest, keys[n*hashLen:], hashLen, hashLen, b.n-n)
+	x.findBatch(&rest, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
 	copy(b.hash[n:], rest.hash[:])
 	copy(b.slot[n:], rest.slot[:])
 }

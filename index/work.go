@@ -9,7 +9,7 @@ const (
 	workPerKey   = 32 // hashing a key and asking the table for it
 	workPerBatch = 12 // the same where the cache misses of a batch overlap
 	workPerRun   = 8  // beginning to compare a run
-	workPerGroup = 16 // comparing a group of 64 keys by its digest
+	workPerGroup = 32 // comparing a group of 64 keys by its digest, from memory
 	workPerLink  = 48 // following the link of a run, or confirming it
 
 	// Of changes.

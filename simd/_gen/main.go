@@ -26,6 +26,7 @@ func main() {
 		runBytes()
 		equalStrided()
 		matchTags()
+		prefetch()
 		digest("sumProductsAVX2", 16)
 	case "avx512":
 		digest("sumProductsAVX512", 64)
