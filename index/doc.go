@@ -13,6 +13,8 @@
 //   - run: consecutive keys of a lookup with the same coverage.
 //   - stretch: consecutive slots.
 //   - span: a stretch whose entries were used last at the same time.
+//   - preallocated slot: a free one that only the chain whose newest key lies in front of it
+//     may use.
 //   - link: what is known of a key's place in its chain, its number and the key in
 //     front of it. Linked: that key is in the slot in front. head: the record of a
 //     key that is not linked. sure: a lookup has confirmed the link.
@@ -67,6 +69,13 @@
 // together before it is used again. A store that finds its chain in pieces moves
 // them into one: that is all the compaction there is, in steps of one batch.
 //
+// Chains that grow block by block, many in turn, would lie interleaved. So a store may say
+// which key is in front of its first (Writer.Behind). If that is the newest of its chain, the
+// new key is put into the next slot, and the span grows by it and becomes the newest. If that
+// slot is taken, a stretch of free slots is preallocated for the chain elsewhere. At most a
+// quarter of the slots is preallocated, and half of the free ones of a full log; what chains
+// have not used for long is taken back before an entry is evicted for it.
+//
 // # What a message may cost
 //
 // A store evicts at most two entries for each of its keys, the second one only while the
@@ -77,6 +86,8 @@
 //     at the closest times. New keys join the span in front of them, and the last entry of a
 //     span fills a hole in it. Only if that leaves no span unused, a store evicts the smallest
 //     one that it has looked at, if that has at most 256 entries.
+//   - If many spans are unused, stores empty the last chunk of them step by step and release it,
+//     so that the log has the memory again.
 //
 // The work of a batch is bounded by its keys, not by the size of the index, save for
 // copies that are made when something has doubled: of the table's directory, 16 bytes for
@@ -88,7 +99,8 @@
 //
 //	index.go         Index, Config, counters; gate.go the lock that readers share
 //	class.go         sets of places; classes.go their numbers and memory
-//	log.go           segments and slots; free.go free slots; memory*.go slabs
+//	log.go           segments and slots; memory*.go slabs
+//	free.go          free slots; prealloc.go those that chains which grow have to themselves
 //	table.go         from hash to slot; hash.go the keyed hash; find.go batches of keys
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts

@@ -25,12 +25,12 @@ type preallocations struct {
 const (
 	// maxPreallocations is how many chains that grow in turn stay in order.
 	maxPreallocations = 1 << 10
-	// preallocShare is the part of the slots that is set aside at most, an eighth.
-	preallocShare = 8
+	// preallocShare is the part of the slots that is set aside at most, a quarter.
+	preallocShare = 4
 	// leastPrealloc and mostPrealloc are how many slots are set aside for one chain: as many
 	// as it has keys, up to 64, and a quarter as many if that is more. Then what is set aside
 	// is a small part of what the chain takes. From 64 on these are whole groups.
-	leastPrealloc, mostPrealloc = 4, 256
+	leastPrealloc, mostPrealloc = 16, 256
 	// mostJoining is how many keys a store may have for the chain to be one that grows bit
 	// by bit. Longer stores go where all the free slots are.
 	mostJoining = 16
@@ -84,7 +84,7 @@ func (x *Index) findNewest(b *storing, w *Writer) {
 	id := x.spanOf(s)
 	n := min(int(x.span(id).n), 64)
 	if w.numbered {
-		if number, ok := seg.links.number(i); !ok || number != w.number-1 {
+		if number, ok := seg.links.number(i); ok && number != w.number-1 {
 			return
 		}
 		n = int(w.number)
@@ -127,9 +127,14 @@ func (x *Index) takeBehind(newest slot, n int) slot {
 		x.preallocate(s, min(n, end-i))
 		return s
 	}
-	if first, groups := x.freeGroups(n / 64); groups > 0 {
-		x.preallocate(first, groups*64)
-		return first
+	if int(x.free) < n+mostJoining && !x.evicting {
+		x.grow()
+	}
+	if n >= 64 || int(x.open.end-x.open.at) < n {
+		if first, groups := x.freeGroups((n + 63) / 64); groups > 0 {
+			x.preallocate(first, min(n, groups*64))
+			return first
+		}
 	}
 	if x.open.at == x.open.end {
 		x.openNext()
@@ -145,15 +150,17 @@ func (x *Index) limitPrealloc(n int) int {
 	if x.evicting { // half of what is kept free
 		most = (x.free + x.prealloc.slots) / 2
 	}
-	n = max(min(n, int(most/32), int(x.free)-mostJoining), 1)
+	n = max(min(n, int(most/64)), 1)
 	for x.prealloc.slots+int64(n-1) > most && x.reclaim() {
 		continue
 	}
 	return n
 }
 
-// preallocate takes the first of n free slots and sets the others aside.
+// preallocate takes the first of n free slots and sets the others aside, but for those that the
+// rest of the batch may need.
 func (x *Index) preallocate(first slot, n int) {
+	n = max(min(n, int(x.free)-mostJoining), 1)
 	seg, i := x.at(first)
 	for j := i; j < i+n; j++ {
 		seg.used[j/64] |= 1 << (j % 64)

@@ -60,6 +60,34 @@ func TestLongChainsFitAgain(t *testing.T) {
 	}
 }
 
+// BenchmarkProbeOfSingleBlocks looks up chains of 1,024 keys that were stored at once, or one by
+// one in turn, and reports the pieces that one lies in.
+func BenchmarkProbeOfSingleBlocks(b *testing.B) {
+	keys := make([]byte, singleEntries*32)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(keys)
+	for name, store := range map[string]func(x *Index, keys []byte) error{
+		"at-once": storeChains,
+		"in-turn": func(x *Index, keys []byte) error { return storeSingly(x, keys, singleChain, 64) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			x := mustNew(b, onePlace(0))
+			require.NoError(b, store(x, keys))
+			c, runs, n := Cursor{Quiet: true}, make([]Run, 64), 0
+			for ; b.Loop(); n++ {
+				request := keys[n*singleChain*32%len(keys):][:singleChain*32]
+				x.Begin(&c, 32)
+				for len(request) > 0 {
+					_, covered, _ := x.Probe(&c, request, 1, runs, true)
+					request = request[covered*32:]
+				}
+				x.End(&c)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n*singleChain), "ns/key")
+			b.ReportMetric(float64(pieces(x, keys, 32))/(singleEntries/singleChain), "pieces")
+		})
+	}
+}
+
 // TestBytesOfSingleBlocks stores chains block by block, 64 in turn.
 func TestBytesOfSingleBlocks(t *testing.T) {
 	for _, n := range []int64{100_000, 200_000, 300_000} {

@@ -111,9 +111,6 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 		if room < want {
 			room, b.moved = x.makeRoom(fresh, 0, w.store), 0
 		}
-		if x.resume(w) != b.newest {
-			b.newest = noSlot // evicted
-		}
 		x.allocate(&b, w, keys, hashLen, room)
 	}
 	x.publish(&b, w, keys, hashLen)
