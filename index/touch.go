@@ -98,7 +98,7 @@ func (x *Index) touch(t stretch) {
 		last := t.first + slot(n) - 1
 		m := min(n, int(last&segmentMask)+1)
 		n -= m
-		if id := int(last >> segmentBits); id < len(x.segments) && x.segments[id].hashLen > 0 {
+		if id := int(last >> segmentBits); id < len(x.segments) && x.segments[id].books != nil {
 			x.use(last-slot(m)+1, m, noSpan, 0)
 		}
 	}
