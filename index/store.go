@@ -168,13 +168,14 @@ func (x *Index) resume(w *Writer) slot {
 // gets no slot. A class that cannot be had cuts the batch there.
 func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh int, err error) {
 	var from, to class
+	var seen firstKeys
 	known := false
 	for i := range b.n {
 		have := noClass
 		if s := b.slot[i]; s != noSlot {
 			seg, j := x.at(s)
 			have = seg.class[j]
-		} else if !x.repeated(b, i, keys, hashLen) {
+		} else if seen.add(b, i, keys, hashLen) {
 			b.fresh[i] = true
 			fresh++
 		}
@@ -193,14 +194,22 @@ func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh
 	return fresh, nil
 }
 
-// repeated tells whether a new key came earlier in the same batch.
-func (x *Index) repeated(b *storing, i int, keys []byte, hashLen int) bool {
-	for j, h := range b.hash[:i] {
-		if h == b.hash[i] && b.fresh[j] && string(keys[j*hashLen:(j+1)*hashLen]) == string(keys[i*hashLen:(i+1)*hashLen]) {
+// firstKeys is a hash table of the new keys of a batch: the place of each in the batch, plus one.
+type firstKeys [2 * batchKeys]uint8
+
+// add adds the new key i of a batch, and returns false if it came earlier in the same batch.
+func (f *firstKeys) add(b *storing, i int, keys []byte, hashLen int) bool {
+	for at := b.hash[i]; ; at++ {
+		cell := &f[at%uint64(len(f))]
+		if *cell == 0 {
+			*cell = uint8(i) + 1
 			return true
 		}
+		j := int(*cell) - 1
+		if b.hash[j] == b.hash[i] && string(keys[j*hashLen:][:hashLen]) == string(keys[i*hashLen:][:hashLen]) {
+			return false
+		}
 	}
-	return false
 }
 
 // useStored counts the keys that are there as used, in the order of the chain, and
@@ -342,6 +351,7 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	stored := int64(0)
 	x.readMoved(b)
+	x.fetchBuckets(b)
 	x.mu.Lock()
 	x.mu.count(b.n)
 	for i, s := range b.slot[:b.n] {
@@ -383,6 +393,19 @@ func (x *Index) readMoved(b *storing) {
 			x.moving[i] = x.linkOf(from)
 		}
 	}
+}
+
+// fetchBuckets fetches the buckets of the new keys before readers have to wait: a split may
+// have moved them.
+func (x *Index) fetchBuckets(b *storing) {
+	n := 0
+	for i, h := range b.hash[:b.n] {
+		if b.fresh[i] {
+			b.bucket[n] = x.table.bucket(h)
+			n++
+		}
+	}
+	simd.Prefetch(b.bucket[:n])
 }
 
 // moveEntry shows readers an entry in another slot, which holds its key already.

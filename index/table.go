@@ -1,6 +1,7 @@
 package index
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"github.com/hitline/hitline/simd"
@@ -154,11 +155,14 @@ func (t *table) insert(h uint64, s slot) {
 func (p *page) insert(h uint64, s slot) {
 	for b := home(h); ; b = (b + 1) % pageBuckets {
 		bk := &p.buckets[b]
-		for cell, have := range bk.slots {
-			if have == 0 {
-				bk.tags[cell], bk.slots[cell] = uint16(h), uint32(s)+1
-				return
-			}
+		empty := uint64(0) // without branches: which cell is empty cannot be predicted
+		for cell, have := range &bk.slots {
+			empty |= (uint64(have) - 1) >> 63 << cell
+		}
+		if empty != 0 {
+			cell := bits.TrailingZeros64(empty) % 16
+			bk.tags[cell], bk.slots[cell] = uint16(h), uint32(s)+1
+			return
 		}
 		bk.passed++
 	}
@@ -266,20 +270,31 @@ func (x *Index) split(h uint64) {
 	t.pages--
 }
 
-// rehash calls visit with each cell of a page and the hash of its key. The hashes
-// come first: their cache misses overlap.
+// rehash calls visit with each cell of a page and the hash of its key. The keys of the next
+// buckets are fetched meanwhile.
 func (x *Index) rehash(p *page, visit func(h uint64, s slot)) {
-	var hashes [pageCells]uint64
-	cell := func(i int) uint32 { return p.buckets[i/bucketCells].slots[i%bucketCells] }
-	for i := range hashes {
-		if s := cell(i); s != 0 {
-			seg, j := x.at(slot(s - 1))
-			hashes[i] = x.hash(seg.key(j))
+	const ahead = 4 // buckets
+	var keys [bucketCells]*byte
+	for i := range pageBuckets + ahead {
+		if i < pageBuckets {
+			n := 0
+			for _, s := range p.buckets[i].slots {
+				if s != 0 {
+					seg, j := x.at(slot(s - 1))
+					keys[n] = unsafe.SliceData(seg.key(j))
+					n++
+				}
+			}
+			simd.Prefetch(keys[:n])
 		}
-	}
-	for i, h := range hashes {
-		if s := cell(i); s != 0 {
-			visit(h, slot(s-1))
+		if i < ahead {
+			continue
+		}
+		for _, s := range p.buckets[i-ahead].slots {
+			if s != 0 {
+				seg, j := x.at(slot(s - 1))
+				visit(x.hash(seg.key(j)), slot(s-1))
+			}
 		}
 	}
 }

@@ -30,6 +30,7 @@
 //   - [EqualPrefix] compares two arrays of hashes, [EqualPrefixStrided] two strided ones.
 //   - [RunLength16] measures a run of 16-bit classes, which tell where hashes are stored.
 //   - [MatchTags] probes the buckets of a hash table, to find where a chain starts.
+//   - [Prefetch] starts to fetch cache lines that are used later.
 //   - [DigestSecret.Sum] digests up to 64 hashes with a secret. Where the digest of stored
 //     hashes is kept, a comparison reads 16 bytes of them.
 //

@@ -205,3 +205,24 @@ func TestDigestGuardPages(t *testing.T) {
 		}
 	})
 }
+
+// TestPrefetchGuardPages prefetches unreadable lines, from lists of every length up to 70 that
+// end right before an unreadable page or begin right after one.
+func TestPrefetchGuardPages(t *testing.T) {
+	const most = 70
+	mem, whole := guardedPages(t, most*8)
+	forEachKernel(t, func(t *testing.T) {
+		for n := range most + 1 {
+			for _, b := range [][]byte{mem[:n*8], mem[len(mem)-n*8:]} {
+				lines := unsafe.Slice((**byte)(unsafe.Pointer(unsafe.SliceData(b))), n)
+				for i := range lines {
+					lines[i] = &whole[(len(whole)-1)*(i%2)]
+				}
+				Prefetch(lines)
+				for i, line := range lines {
+					require.Same(t, &whole[(len(whole)-1)*(i%2)], line)
+				}
+			}
+		}
+	})
+}

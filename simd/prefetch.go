@@ -8,6 +8,7 @@ import "unsafe"
 // does nothing.
 func Prefetch[T any](lines []*T) {
 	if len(lines) > 0 {
+		raceRead(lines)
 		prefetch((**byte)(unsafe.Pointer(unsafe.SliceData(lines))), len(lines))
 	}
 }

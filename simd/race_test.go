@@ -52,6 +52,10 @@ func raceCalls() map[string]struct {
 			func() { secret.Sum(a) },
 			map[string]func(){"message": func() { a[300] = 1 }},
 		},
+		"Prefetch": {
+			func() { Prefetch(buckets) },
+			map[string]func(){"lines": func() { buckets[1] = buckets[0] }},
+		},
 		"MatchTags": {
 			func() { MatchTags(masks, buckets, tags) },
 			map[string]func(){
