@@ -38,6 +38,8 @@ const (
 	// enough for a chain that lies in several pieces, little enough for ten
 	// thousand idle connections.
 	keepStretches = 64
+	// firstStretches fill cache lines of their own: lookups on other cores write to others.
+	firstStretches = 128 / stretchBytes
 	// maxStretches is how many stretches of a lookup count as used, from the front: of
 	// a chain in more pieces the end is not worth the time.
 	maxStretches = 256
@@ -328,6 +330,9 @@ func (c *Cursor) recordFound(first slot, n, slotStride int) {
 			f.n += uint32(n)
 			return
 		}
+	}
+	if c.found == nil {
+		c.found = make([]stretch, 0, firstStretches)
 	}
 	if len(c.found) < maxStretches {
 		c.found = append(c.found, stretch{first, uint32(n), uint32(slotStride)})
