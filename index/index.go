@@ -58,8 +58,8 @@ type Config struct {
 	HashLen int
 	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare whole
 	// groups of 64 keys by a digest of 128 bits: two that differ have equal ones with a chance
-	// of 2^-128, whoever chose them (see package simd). So they do on a processor without
-	// carry-less multiplication.
+	// of 2^-128, whoever chose them (see package simd). A processor without carry-less
+	// multiplication compares all keys anyway.
 	CompareKeys bool
 }
 
@@ -115,15 +115,17 @@ type writers struct {
 	slabs        []*memory // of the log
 	logBytes     int64     // of all slabs, and what belongs to their segments
 	slots        int64     // of all segments
-	free         int64     // slots that are
+	free         int64     // slots that are, preallocated ones not included
 	freeSegments freeSegments
 	open         opening
+	prealloc     preallocations
 	spans        []*[spanChunk]span
 	unusedSpan   spanID
 	unusedSpans  int
-	fewSpans     bool // too few for all that the batch may take, see reserve
-	leaveSpans   int  // how many of them are not for what the batch has found
-	joinAt       slot // where joinSpans goes on
+	drained      spanID // spans of the last chunk that are drained, see drainChunk
+	fewSpans     bool   // too few for all that the batch may take, see reserve
+	leaveSpans   int    // how many of them are not for what the batch has found
+	joinAt       slot   // where joinSpans goes on
 	refBytes     int64
 	headBytes    int64 // of all segments' links
 	cold, hot    spanList
@@ -269,5 +271,5 @@ func (x *Index) bytes() int64 {
 		r.touchMu.Unlock()
 	}
 	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue*stretchBytes +
-		int64(len(x.policy.ghosts))*ghostBytes
+		int64(len(x.policy.ghosts))*ghostBytes + x.prealloc.bytes()
 }

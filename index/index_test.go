@@ -305,6 +305,19 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 			leading, _ := probe(x, c, hashLen, 1+rng.IntN(50), true)
 			require.Equal(t, slices.Index(append(before, false), false), leading, "seed %d step %d", seed, step)
 		case op < 18:
+			if rng.IntN(3) == 0 { // one by one
+				for i := 0; i < len(c); i += hashLen {
+					var w Writer
+					if w.Number(uint32((from*hashLen + i) / hashLen)); i > 0 {
+						w.Behind(c[i-hashLen : i])
+					}
+					require.NoError(t, x.Store(&w, 0, c[i:i+hashLen], hashLen))
+					_, bits := probeSilent(x, c[i:i+hashLen], hashLen)
+					require.True(t, bits[0], "seed %d step %d: what was just stored", seed, step)
+				}
+				m.store(split(c, hashLen))
+				break
+			}
 			var w Writer
 			for rest := c; len(rest) > 0; {
 				n := min(len(rest), (1+rng.IntN(30))*hashLen)
@@ -363,7 +376,7 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
 	entries, cells := int64(0), 0
-	free := int64(0)
+	free, prealloc := int64(0), int64(0)
 	counts := make([]uint32, len(x.classes.use))
 	listed := map[spanID]bool{}
 	for _, hot := range []bool{false, true} {
@@ -402,9 +415,12 @@ func checkBooks(t testing.TB, x *Index) {
 		unused := 0
 		for i := range segmentSlots {
 			require.Equal(t, covered[i], seg.class[i] != noClass)
-			require.Equal(t, covered[i], seg.used[i/64]>>(i%64)&1 == 1)
+			used, aside := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
+			require.Equal(t, covered[i], used && !aside)
+			require.True(t, used || !aside)
+			prealloc += int64(which(aside))
 			if !covered[i] {
-				unused++
+				unused += 1 - which(aside)
 				continue
 			}
 			counts[seg.class[i]]++
@@ -418,6 +434,7 @@ func checkBooks(t testing.TB, x *Index) {
 	}
 	require.Empty(t, listed, "spans outside of any segment")
 	require.Equal(t, free, x.free)
+	require.Equal(t, prealloc, x.prealloc.slots)
 	checkFreeSegments(t, x)
 	checkClasses(t, x, counts)
 	seen := map[*leaf]bool{}

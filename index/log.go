@@ -48,11 +48,13 @@ type books struct {
 	links   links
 	_       cacheLine
 
-	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
-	free  int                       // slots that are not
-	level int                       // the list of freeSegments it is in, 0 for none
-	near  [2]int32                  // the segments before and behind it there, -1 for none
-	spans []spanRef                 // of this segment, by their first slot
+	used [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
+	// prealloc has bit i set if slot i is set aside for a chain that grows. It counts as used.
+	prealloc [segmentSlots / 64]uint64
+	free     int       // slots that are not
+	level    int       // the list of freeSegments it is in, 0 for none
+	near     [2]int32  // the segments before and behind it there, -1 for none
+	spans    []spanRef // of this segment, by their first slot
 }
 
 // slotBytes is what a slot takes beside its key: its class.

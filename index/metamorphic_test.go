@@ -294,6 +294,12 @@ func (w *world) store(o op) error {
 	fresh := o.fresh || to.place != o.place || to.length != o.length
 	if fresh {
 		*to = openWriter{place: o.place, length: o.length}
+		if o.behind != nil {
+			before := w.keys(o.behind, o.length)
+			to.Number(o.number)
+			to.Behind(before)
+			clear(before)
+		}
 	}
 	err := w.inChunks(o, func(keys []byte, hashLen int) error {
 		return w.x.Store(&to.Writer, o.place, keys, hashLen)
@@ -321,6 +327,9 @@ func (w *world) store(o op) error {
 	}
 	if !fresh || len(kept) < len(o.ids) && len(distinct) < len(o.ids) {
 		return nil // room was perhaps taken by the chain's own beginning
+	}
+	if w.bounded && o.behind != nil && w.chunk > 0 {
+		kept = kept[:min(len(kept), w.chunk)] // or by what is in front of it
 	}
 	return w.each(kept, o.length, func(id uint16, held places) error {
 		if held>>o.place&1 == 0 {

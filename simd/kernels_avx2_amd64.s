@@ -305,7 +305,7 @@ next:
 	RET
 
 // func sumProductsAVX2(sum *[4]uint64, secret *uint64, message *byte, n int)
-// Requires: AVX, PCLMULQDQ
+// Requires: AVX, MMX+, PCLMULQDQ
 TEXT ·sumProductsAVX2(SB), NOSPLIT, $0-32
 	MOVQ  sum+0(FP), AX
 	MOVQ  secret+8(FP), CX
@@ -318,6 +318,8 @@ TEXT ·sumProductsAVX2(SB), NOSPLIT, $0-32
 	JL    rest
 
 next:
+	PREFETCHT1 4096(DX)
+	PREFETCHT1 4160(DX)
 	VMOVDQU    (DX), X3
 	VPXOR      (CX), X3, X3
 	VMOVDQU    64(DX), X4

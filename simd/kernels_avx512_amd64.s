@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func sumProductsAVX512(sum *[4]uint64, secret *uint64, message *byte, n int)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, VPCLMULQDQ
+// Requires: AVX, AVX2, AVX512BW, AVX512F, MMX+, VPCLMULQDQ
 TEXT ·sumProductsAVX512(SB), NOSPLIT, $0-32
 	MOVQ  sum+0(FP), AX
 	MOVQ  secret+8(FP), CX
@@ -18,6 +18,10 @@ TEXT ·sumProductsAVX512(SB), NOSPLIT, $0-32
 	JL    rest
 
 next:
+	PREFETCHT1 4096(DX)
+	PREFETCHT1 4160(DX)
+	PREFETCHT1 4224(DX)
+	PREFETCHT1 4288(DX)
 	VMOVDQU64  (DX), Z3
 	VPXORQ     (CX), Z3, Z3
 	VMOVDQU64  64(DX), Z4

@@ -40,6 +40,23 @@ type digestKernel struct {
 // so at least 64 cycles. The other instructions fit beside them: 32 to add the secret, and
 // 32 to sum, each of which adds two products (VPTERNLOGQ, whose table 0x96 is the exclusive
 // or of three). With one product an instruction it is 256 cycles.
+//
+// # Memory
+//
+// A message is mostly part of a longer request. If the caller goes through it in order, the
+// kernel prefetches what later calls read, as equalBytes does, also past the end of the
+// slice: a prefetch has no effect but on caches, and never faults. Medians in ns a hash of 32
+// bytes, 64 to a digest, 15 interleaved rounds over 320 MiB of requests of 8,192 hashes in
+// random order, digests in memory too; both cached is the median of 101 (same machine as
+// equalBytes):
+//
+//	                              request in memory   request cached   both cached
+//	no prefetch                   3.74                0.84             0.39
+//	second level, 2 KiB ahead     3.33                1.04             —
+//	second level, 4 KiB ahead     3.21                0.91             0.42
+//	second level, 8 KiB ahead     3.31                0.80             0.42
+//	first level, 1 KiB ahead      3.64                0.72             0.42
+//	comparison of the bytes       4.52                2.85             0.43
 func digest(name string, bytes int) {
 	TEXT(name, NOSPLIT, "func(sum *[4]uint64, secret *uint64, message *byte, n int)")
 	Pragma("noescape")
@@ -75,6 +92,9 @@ func digest(name string, bytes int) {
 	JL(LabelRef("rest"))
 	Label("next")
 	{
+		for at := 0; at < step; at += line {
+			PREFETCHT1(Mem{Base: k.message, Disp: ahead + at})
+		}
 		k.chunks(step)
 		ADDQ(U32(uint32(step)), k.message)
 		ADDQ(U32(uint32(step)), k.secret)
