@@ -37,8 +37,8 @@
 // chain lie one after the other in the log. A lookup asks the table once where
 // its chain begins, then kernels compare the request with the log as two arrays,
 // and the classes with the first of them, until they part, and it asks the table
-// again. Where keys do not follow each other it asks for 64 of them together, so
-// that their cache misses overlap. What 64 slots have in common, their class and
+// again. Where keys do not follow each other it asks for 16 of them at a time, and
+// has the buckets and records of the next ones fetched meanwhile. What 64 slots have in common, their class and
 // that their links are all there, is kept once for all of them, in a few lines a
 // segment: of a chain in order readers look at no more.
 //

@@ -70,7 +70,8 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
-// prefetch starts to fetch n lines. The portable version is nothing.
+// prefetch starts to fetch n lines. The portable version is nothing. Its gain is seen in package
+// index alone (BenchmarkRandomOrder).
 func prefetch(lines **byte, n int) {
 	if useAVX2 {
 		prefetchAVX2(lines, n)
