@@ -42,6 +42,9 @@ func fillLong(t testing.TB, x *Index, rng *rand.ChaCha8) (entries int64) {
 // TestLongChainsFitAgain stores blocks one by one for some lifetimes of an index, and then long
 // chains: nearly as many of their entries fit as if there had been nothing before.
 func TestLongChainsFitAgain(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("takes seconds under the race detector and emulators, and has one goroutine")
+	}
 	cfg := Config{MaxBytes: 12 << 20, Places: 1, Groups: [][]int{{0}}}
 	rng := rand.NewChaCha8([32]byte{1})
 	want := fillLong(t, mustNew(t, cfg), rng)
@@ -90,6 +93,9 @@ func BenchmarkProbeOfSingleBlocks(b *testing.B) {
 
 // TestBytesOfSingleBlocks stores chains block by block, 64 in turn.
 func TestBytesOfSingleBlocks(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("takes seconds under the race detector and emulators, and has one goroutine")
+	}
 	for _, n := range []int64{100_000, 200_000, 300_000} {
 		x := mustNew(t, onePlace(0))
 		singly(t, x, rand.NewChaCha8([32]byte{2}), func() bool { return x.Stats().Entries >= n }, false)
