@@ -110,6 +110,21 @@ var holdScenarios = []struct {
 			}
 		}
 	}},
+	// Many chains grow in turn, key by key, until the index is full.
+	{"op=grow-in-turn", func(tb testing.TB, n int) (*Index, func()) {
+		x, keys := mustNew(tb, onePlace(int64(n/2))), drawnKeys(1, n)
+		chains := 2 * maxPreallocations
+		return x, func() {
+			for i := range n {
+				var w Writer
+				w.Number(uint32(i / chains))
+				if i >= chains {
+					w.Behind(cut(keys, i-chains, i-chains+1))
+				}
+				require.NoError(tb, x.Store(&w, 0, cut(keys, i, i+1), 32))
+			}
+		}
+	}},
 	// Chains into a full index, of which parts were used: entries make way.
 	{"op=replace", func(tb testing.TB, n int) (*Index, func()) {
 		x, old, keys := mustNew(tb, onePlace(int64(n))), drawnKeys(1, n), drawnKeys(2, n)
@@ -355,10 +370,12 @@ const (
 	mostTouches = 2 * touchBatch * (workPerSpan + 1)
 	mostEvicted = 3*batchKeys*workPerEvicted + smallSpan*workPerEvicted
 	mostStored  = workPerCall + batchKeys*(workPerStored+workPerClass+4*mostCut) + workPerSegment
+	// mostReclaim looks at all that is set aside.
+	mostReclaim = maxPreallocations*(workPerReclaim+mostPrealloc/2) + mostJoining*workPerPrealloc
 	mostSplits  = batchSplits * workPerSplit
 	mostRelease = 2 * workPerRelease
 	// mostPiece is the run behind which a reader looks at its work.
-	mostPiece = max(segmentSlots+segmentSlots/8, scatteredKeys*workPerBatch) + workPerLink + workPerKey + workPerCall
+	mostPiece = segmentSlots + segmentSlots/8 + workPerLink + workPerKey
 )
 
 // holdBounds has, by lock and by the function that releases it, the most that may be counted
@@ -378,7 +395,7 @@ var holdBounds = map[string]map[string]int{
 		"useHashLen":  0,
 	},
 	"mu-read": {
-		"Probe":       holdWork + mostPiece,
+		"Probe":       holdWork + max(mostPiece, workPerCall+workPerKey+scatteredKeys*workPerBatch),
 		"Recite":      holdWork + mostPiece,
 		"confirmSome": holdWork + mostPiece,
 		"follow":      holdWork + mostPiece,
@@ -387,7 +404,7 @@ var holdBounds = map[string]map[string]int{
 		"Found":       workPerCall + workPerKey + maxStretches,
 	},
 	"writing": {
-		"Store":       mostReserve + touchStore*(workPerSpan+1) + mostTouches + mostEvicted + mostStored + mostSplits + mostRelease,
+		"Store":       mostReserve + touchStore*(workPerSpan+1) + mostTouches + mostEvicted + mostStored + mostReclaim + mostSplits + mostRelease,
 		"Evict":       mostReserve + batchKeys*(workPerStored+workPerClass+mostCut),
 		"confirmSome": holdWork + mostPiece,
 		"noteTouches": touchBatch*(workPerSpan+1) + mostTouches,

@@ -217,6 +217,7 @@ func (x *Index) reclaim() bool {
 	for chances := secondChances; q.first != q.end; {
 		p := q.queue[q.first%maxPreallocations]
 		q.first++
+		x.work += workPerReclaim + int(p.n)/2
 		seg, i := x.at(p.first)
 		left := 0
 		for j := i; j < i+int(p.n); j++ {

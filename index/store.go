@@ -350,7 +350,9 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 // publish shows readers what the batch changes.
 func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 	stored := int64(0)
-	x.readMoved(b)
+	if b.moved > 0 {
+		x.readMoved(b)
+	}
 	x.fetchBuckets(b)
 	x.mu.Lock()
 	x.mu.count(b.n)

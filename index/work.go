@@ -19,6 +19,7 @@ const (
 	refsPerWork     = 16            // refs of a segment's spans that one unit moves
 	workPerClass    = 64            // making or freeing a class
 	workPerPrealloc = 256           // setting slots aside for a chain
+	workPerReclaim  = 16            // looking at what is set aside for a chain
 	workPerSegment  = 1 << 10       // making a segment
 	workPerSplit    = 8 * pageCells // splitting a page of the table
 	workPerRelease  = 16 << 10      // unmapping a huge page
