@@ -3,6 +3,8 @@ package bufpool
 import (
 	"math/bits"
 	"sync"
+
+	"golang.org/x/sys/cpu"
 )
 
 const (
@@ -32,6 +34,8 @@ type Words struct {
 	// array is the whole allocation, even if the owner replaces W. It never changes. Its
 	// length is a power of two if it can be pooled.
 	array []uint64
+
+	_ cpu.CacheLinePad // owners on other cores write to other cache lines
 }
 
 // GetWords returns n zero words, which belong to the caller until Release. A bitset of k

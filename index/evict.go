@@ -6,21 +6,25 @@ package index
 const slackShare = 32
 
 // makeRoom grows the log or evicts until want keys can be stored, and returns for how
-// many of them there is room. It evicts at most twice as many. What the given store has
-// placed or used is not evicted for it. moved of the keys only change their slot.
+// many of them there is room. Before it evicts it takes back preallocated slots. It evicts at
+// most twice as many. What the given store has placed or used is not evicted for it. moved of
+// the keys only change their slot.
 func (x *Index) makeRoom(want, moved int, store uint32) int {
 	k := int64(want)
 	free := k // slots that there should be
 	if x.evicting {
-		free = min(k+x.slots/slackShare, x.free+2*k) // the slack is made in steps
+		free = min(k+x.slots/slackShare, x.free+x.prealloc.slots+2*k) // the slack is made in steps
 	}
 	for {
 		over := int64(0)
 		if x.maxEntries > 0 {
 			over = x.entries + k - int64(moved) - x.maxEntries
 		}
-		short := free - x.free
-		if short > 0 && x.grow() {
+		short := free - x.free - x.prealloc.slots
+		if (short > 0 || x.free < k) && x.grow() {
+			continue
+		}
+		if short <= 0 && x.free < k && x.reclaim() {
 			continue
 		}
 		need := max(over, short)
@@ -29,6 +33,9 @@ func (x *Index) makeRoom(want, moved int, store uint32) int {
 		}
 		if id := x.oldest(store); id != noSpan {
 			x.evictTail(id, int(need))
+			continue
+		}
+		for x.free < k && x.reclaim() {
 			continue
 		}
 		have := x.free
@@ -136,7 +143,7 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	}
 	var b batch
 	var to [batchKeys]class
-	x.findBatch(&b, keys, hashLen, hashLen, n)
+	x.findBatch(&b, keyArray{keys, hashLen, hashLen, n})
 	x.writing.count(n * workPerStored)
 	for i := range n {
 		s := b.slot[i]

@@ -3,6 +3,7 @@ package index
 import (
 	"encoding/binary"
 	"math/bits"
+	"unsafe"
 
 	"github.com/hitline/hitline/simd"
 )
@@ -12,11 +13,28 @@ import (
 // stores holds up lookups for some microseconds only.
 const batchKeys = 64
 
-// batch is keys looked for together.
+// partKeys is how many keys are looked for between two prefetches. While one part is
+// compared, the records of the next and the buckets of the one behind it are fetched.
+const partKeys = 16
+
+// batch is keys looked for together. Of more than batchKeys it keeps the last.
 type batch struct {
-	hash [batchKeys]uint64
-	slot [batchKeys]slot // noSlot: absent
-	sum  uint32          // of what was touched, so that it is not optimised away
+	hash   [batchKeys]uint64
+	bucket [batchKeys]*bucket // where the hash belongs
+	slot   [batchKeys]slot    // noSlot: absent
+	more   uint64             // bit i: the slot is not the only candidate
+}
+
+// keyArray is n keys of hashLen bytes, the length of the index's, that lie step bytes apart.
+type keyArray struct {
+	keys             []byte
+	step, hashLen, n int
+}
+
+// part returns where the keys of a part begin and end, and the place of the first in a
+// batch.
+func (k *keyArray) part(g int) (from, to, at int) {
+	return g * partKeys, min((g+1)*partKeys, k.n), g * partKeys % batchKeys
 }
 
 // find returns the slot of a key with hash h.
@@ -38,42 +56,109 @@ func (x *Index) holds(s slot, key []byte) bool {
 	return string(seg.key(i)) == string(key)
 }
 
-// findBatch looks for n keys of hashLen bytes, the length of the index's, that lie step
-// bytes apart. It goes in stages, hashes, buckets, records, so that the cache misses of
-// all keys overlap.
-func (x *Index) findBatch(b *batch, keys []byte, step, hashLen, n int) {
-	x.hashBatch(b, keys, step, hashLen, n)
-	more := x.candidates(b, n)
-	for i := range n {
-		s := b.slot[i]
-		key := keys[i*step:][:hashLen]
+// findBatch looks for all of at most batchKeys keys.
+func (x *Index) findBatch(b *batch, k keyArray) {
+	for g := 0; g*partKeys < k.n; g++ {
+		x.findPart(b, &k, g)
+	}
+}
+
+// findPart looks for a part of the keys, after those in front of it, and returns their slots.
+// It works in stages, hashes, buckets, records, so that the cache misses of many keys overlap.
+func (x *Index) findPart(b *batch, k *keyArray, g int) []slot {
+	if g == 0 {
+		x.hashPart(b, k, 0)
+		x.hashPart(b, k, 1)
+		x.chooseCandidates(b, k, 0)
+	}
+	x.hashPart(b, k, g+2)
+	x.chooseCandidates(b, k, g+1)
+	return x.comparePart(b, k, g)
+}
+
+// hashPart hashes a part of the keys and starts to fetch their buckets.
+func (x *Index) hashPart(b *batch, k *keyArray, g int) {
+	from, to, at := k.part(g)
+	if from >= to {
+		return
+	}
+	hashes := b.hash[at : at+to-from]
+	if x.badHash == nil && k.hashLen == 32 {
+		for i := range hashes {
+			hashes[i] = x.hasher.sum32((*[32]byte)(k.keys[(from+i)*k.step:]))
+		}
+	} else {
+		for i := range hashes {
+			hashes[i] = x.hash(k.keys[(from+i)*k.step:][:k.hashLen])
+		}
+	}
+	buckets := b.bucket[at:][:len(hashes)]
+	for i, h := range hashes {
+		buckets[i] = x.table.bucket(h)
+	}
+	simd.Prefetch(buckets)
+}
+
+// chooseCandidates chooses for each key of a part the first slot that its tag points to, and
+// starts to fetch the records there.
+func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
+	from, to, at := k.part(g)
+	if from >= to {
+		return
+	}
+	var (
+		tags  [partKeys]uint16
+		masks [partKeys]uint16
+		lines [2 * partKeys]*byte
+	)
+	n := to - from
+	for i, h := range b.hash[at : at+n] {
+		tags[i] = uint16(h)
+	}
+	buckets := b.bucket[at : at+n]
+	simd.MatchTags(masks[:n], unsafe.Slice((**[bucketCells]uint16)(unsafe.Pointer(&buckets[0])), n), tags[:n])
+	fetch := 0
+	for i, bk := range buckets {
+		m := masks[i]
+		b.more &^= 1 << (at + i)
+		if bk.passed != 0 || m&(m-1) != 0 {
+			b.more |= 1 << (at + i)
+		}
+		s := noSlot
+		if m != 0 {
+			s = slot(bk.slots[bits.TrailingZeros16(m)] - 1) // an empty cell gives noSlot
+		}
+		if b.slot[at+i] = s; s != noSlot {
+			seg, j := x.at(s)
+			lines[fetch] = (*byte)(unsafe.Add(unsafe.Pointer(seg.keys), j*k.hashLen))
+			lines[fetch+1] = (*byte)(unsafe.Pointer(seg.groupClass(j)))
+			fetch += 2
+		}
+	}
+	simd.Prefetch(lines[:fetch])
+}
+
+// comparePart compares a part of the keys with their candidates, and returns their slots.
+func (x *Index) comparePart(b *batch, k *keyArray, g int) []slot {
+	from, to, at := k.part(g)
+	slots := b.slot[at : at+to-from]
+	for i, s := range slots {
+		key := k.keys[(from+i)*k.step:][:k.hashLen]
 		if s != noSlot {
 			seg, j := x.at(s)
-			if hashLen == 32 { // spares the usual hash a call
-				if equal32((*[32]byte)(seg.keys[j*32:]), (*[32]byte)(key)) {
+			if k.hashLen == 32 { // spares the usual hash a call
+				if equal32((*[32]byte)(unsafe.Add(unsafe.Pointer(seg.keys), j*32)), (*[32]byte)(key)) {
 					continue
 				}
 			} else if string(seg.key(j)) == string(key) {
 				continue
 			}
 		}
-		if b.slot[i] = noSlot; more>>i&1 == 1 {
-			b.slot[i] = x.find(b.hash[i], key)
+		if slots[i] = noSlot; b.more>>(at+i)&1 == 1 || x.table.overflow != nil {
+			slots[i] = x.find(b.hash[at+i], key)
 		}
 	}
-}
-
-func (x *Index) hashBatch(b *batch, keys []byte, step, hashLen, n int) {
-	if x.badHash == nil && hashLen == 32 {
-		for i := range n {
-			b.hash[i] = x.hasher.sum32((*[32]byte)(keys[i*step:]))
-		}
-		return
-	}
-	for i := range n {
-		key := keys[i*step:]
-		b.hash[i] = x.hash(key[:hashLen:hashLen])
-	}
+	return slots
 }
 
 func equal32(a, b *[32]byte) bool {
@@ -82,42 +167,4 @@ func equal32(a, b *[32]byte) bool {
 	diff |= binary.LittleEndian.Uint64(a[16:]) ^ binary.LittleEndian.Uint64(b[16:])
 	diff |= binary.LittleEndian.Uint64(a[24:]) ^ binary.LittleEndian.Uint64(b[24:])
 	return diff == 0
-}
-
-// candidates finds for each hash the first slot that its tag points to. Bit i of
-// more is set when there may be others.
-func (x *Index) candidates(b *batch, n int) (more uint64) {
-	var (
-		buckets [batchKeys]*bucket
-		tags    [batchKeys]*[bucketCells]uint16
-		want    [batchKeys]uint16
-		marks   [batchKeys]uint16
-	)
-	for i, h := range b.hash[:n] {
-		bk := &x.table.page(h).buckets[home(h)]
-		buckets[i], tags[i], want[i] = bk, &bk.tags, uint16(h)
-	}
-	simd.MatchTags(marks[:n], tags[:n], want[:n])
-	for i, bk := range buckets[:n] {
-		m := marks[i]
-		if bk.passed != 0 || m&(m-1) != 0 {
-			more |= 1 << i
-		}
-		b.slot[i] = noSlot
-		if m != 0 {
-			b.slot[i] = slot(bk.slots[bits.TrailingZeros16(m)] - 1) // an empty cell gives noSlot
-		}
-	}
-	sum := uint32(0)
-	for _, s := range b.slot[:n] {
-		if s != noSlot { // fetches the records, and none waits for another
-			seg, j := x.at(s)
-			sum += uint32(seg.keys[j*seg.hashLen]) + uint32(seg.classOf(j))
-		}
-	}
-	b.sum = sum
-	if x.table.overflow != nil {
-		return ^uint64(0)
-	}
-	return more
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/simd"
 )
 
 // Errors of the index.
@@ -55,6 +56,11 @@ type Config struct {
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
 	HashLen int
+	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare whole
+	// groups of 64 keys by a digest of 128 bits: two that differ have equal ones with a chance
+	// of 2^-128, whoever chose them (see package simd). A processor without carry-less
+	// multiplication compares all keys anyway.
+	CompareKeys bool
 }
 
 // Index is the pool index in memory. All methods are safe for concurrent use; a
@@ -66,6 +72,8 @@ type Index struct {
 	setHashLen           int // as configured
 	hasher               hasher
 	badHash              func(key []byte) uint64 // in its place, for tests; nil otherwise
+	digests              bool                    // lookups compare digests of groups
+	secret               *simd.DigestSecret      // of the digests
 
 	// mu guards what readers see: the segments' list, keys of entries and classes,
 	// the table's directory and pages, the coverages, links, hashLen. Changed under writing
@@ -107,15 +115,17 @@ type writers struct {
 	slabs        []*memory // of the log
 	logBytes     int64     // of all slabs, and what belongs to their segments
 	slots        int64     // of all segments
-	free         int64     // slots that are
+	free         int64     // slots that are, preallocated ones not included
 	freeSegments freeSegments
 	open         opening
+	prealloc     preallocations
 	spans        []*[spanChunk]span
 	unusedSpan   spanID
 	unusedSpans  int
-	fewSpans     bool // too few for all that the batch may take, see reserve
-	leaveSpans   int  // how many of them are not for what the batch has found
-	joinAt       slot // where joinSpans goes on
+	drained      spanID // spans of the last chunk that are drained, see drainChunk
+	fewSpans     bool   // too few for all that the batch may take, see reserve
+	leaveSpans   int    // how many of them are not for what the batch has found
+	joinAt       slot   // where joinSpans goes on
 	refBytes     int64
 	headBytes    int64 // of all segments' links
 	cold, hot    spanList
@@ -151,7 +161,7 @@ func New(cfg Config) (*Index, error) {
 	}
 	x := &Index{
 		maxBytes: cfg.MaxBytes, maxEntries: cfg.MaxEntries, places: cfg.Places, setHashLen: cfg.HashLen,
-		hasher: newHasher(),
+		hasher: newHasher(), digests: !cfg.CompareKeys && simd.FastDigest(), secret: simd.NewDigestSecret(),
 	}
 	x.mu.init()
 	x.writing.watch(&x.work)
@@ -261,5 +271,5 @@ func (x *Index) bytes() int64 {
 		r.touchMu.Unlock()
 	}
 	return x.logBytes + x.table.bytes() + x.classes.bytes() + x.spanBytes() + x.headBytes + x.discardBytes + queue*stretchBytes +
-		int64(len(x.policy.ghosts))*ghostBytes
+		int64(len(x.policy.ghosts))*ghostBytes + x.prealloc.bytes()
 }

@@ -305,6 +305,19 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 			leading, _ := probe(x, c, hashLen, 1+rng.IntN(50), true)
 			require.Equal(t, slices.Index(append(before, false), false), leading, "seed %d step %d", seed, step)
 		case op < 18:
+			if rng.IntN(3) == 0 { // one by one
+				for i := 0; i < len(c); i += hashLen {
+					var w Writer
+					if w.Number(uint32((from*hashLen + i) / hashLen)); i > 0 {
+						w.Behind(c[i-hashLen : i])
+					}
+					require.NoError(t, x.Store(&w, 0, c[i:i+hashLen], hashLen))
+					_, bits := probeSilent(x, c[i:i+hashLen], hashLen)
+					require.True(t, bits[0], "seed %d step %d: what was just stored", seed, step)
+				}
+				m.store(split(c, hashLen))
+				break
+			}
 			var w Writer
 			for rest := c; len(rest) > 0; {
 				n := min(len(rest), (1+rng.IntN(30))*hashLen)
@@ -363,7 +376,7 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
 	entries, cells := int64(0), 0
-	free := int64(0)
+	free, prealloc := int64(0), int64(0)
 	counts := make([]uint32, len(x.classes.use))
 	listed := map[spanID]bool{}
 	for _, hot := range []bool{false, true} {
@@ -382,7 +395,7 @@ func checkBooks(t testing.TB, x *Index) {
 	require.Equal(t, x.entries, entries, "entries in spans")
 	for id := range x.segments {
 		seg := &x.segments[id]
-		if seg.hashLen == 0 {
+		if seg.books == nil {
 			continue // of TestMoreSegmentsThanSlotsCanNumber
 		}
 		covered := [segmentSlots]bool{}
@@ -401,11 +414,13 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		unused := 0
 		for i := range segmentSlots {
-			if covered[i] != (seg.class[i] != noClass) || covered[i] != (seg.used[i/64]>>(i%64)&1 == 1) {
+			used, aside := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
+			if covered[i] != (seg.class[i] != noClass) || covered[i] != (used && !aside) || aside && !used {
 				require.Fail(t, "a slot is taken in some books only")
 			}
+			prealloc += int64(which(aside))
 			if !covered[i] {
-				unused++
+				unused += 1 - which(aside)
 				continue
 			}
 			counts[seg.class[i]]++
@@ -416,10 +431,12 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		require.Equal(t, unused, seg.free)
 		free += int64(unused)
+		checkGroups(t, x, seg)
 		require.Equal(t, (unused+63)/64, seg.level)
 	}
 	require.Empty(t, listed, "spans outside of any segment")
 	require.Equal(t, free, x.free)
+	require.Equal(t, prealloc, x.prealloc.slots)
 	checkFreeSegments(t, x)
 	checkClasses(t, x, counts)
 	seen := map[*leaf]bool{}

@@ -20,8 +20,9 @@ type links struct {
 	linked slotSet
 	// sure has bit i set once a lookup has shown slot i's key behind the key that
 	// is said to be in front of it, under this number.
-	sure  slotSet
-	heads []head // of slots that are not linked; by offset
+	sure slotSet
+	// heads are those of each 64 slots, by offset. So adding one moves 63 others at most.
+	heads [segmentSlots / 64][]head
 }
 
 // head is the record of a slot whose key is not linked. A key without one has no
@@ -48,8 +49,6 @@ const (
 	// for every sixteenth key. What goes beyond is not known, and costs a lookup by
 	// anchors some more hashes.
 	headRoom = segmentSlots / 16 * headBytes
-	// firstHeads is how many a segment's list has room for at first.
-	firstHeads = 4
 )
 
 // slotSet is a set of a segment's slots. Of a chain that lies in order nearly all
@@ -101,19 +100,50 @@ func (l *links) start(i int) int { return l.linked.lastAbsent(i) }
 // are.
 func (l *links) lastUnsure(from, to int) int { return max(l.sure.lastAbsent(to), from-1) }
 
-// headAt finds the head of offset i, or where it would stand.
-func (l *links) headAt(i int) (at int, ok bool) {
-	return slices.BinarySearchFunc(l.heads, i, func(h head, i int) int { return int(h.offset) - i })
+// firstAbsent returns the first slot from i on that is not in the set, segmentSlots if there
+// is none.
+func (s *slotSet) firstAbsent(i int) int {
+	if i >= segmentSlots {
+		return segmentSlots
+	}
+	word := i / 64
+	if w := ^s.words[word] >> (i % 64); w != 0 {
+		return i + bits.TrailingZeros64(w)
+	}
+	behind := ^s.full &^ (2<<word - 1)
+	if behind == 0 {
+		return segmentSlots
+	}
+	word = bits.TrailingZeros64(behind)
+	return word*64 + bits.TrailingZeros64(^s.words[word])
+}
+
+// headAt returns where the first head of offset i or more stands among those of 64 slots.
+func headAt(heads []head, i int) int {
+	at, _ := slices.BinarySearchFunc(heads, i, func(h head, i int) int { return int(h.offset) - i })
+	return at
+}
+
+// head returns the head of offset i, nil if it has none.
+func (l *links) head(i int) *head {
+	if i < 0 {
+		return nil
+	}
+	heads := l.heads[i/64]
+	if at := headAt(heads, i); at < len(heads) && int(heads[at].offset) == i {
+		return &heads[at]
+	}
+	return nil
 }
 
 // number returns the number of the key at offset i, if it is known.
 func (l *links) number(i int) (uint32, bool) {
 	start := l.start(i)
-	at, ok := l.headAt(start)
-	if !ok {
+	h := l.head(start)
+	if h == nil {
 		return 0, false
 	}
-	number := uint64(l.heads[at].number) + uint64(i-start)
+	number := uint64(h.number) + uint64(i-start)
 	return uint32(number), number < uint64(noNumber)
 }
 
@@ -128,8 +158,8 @@ func (x *Index) linkOf(s slot) link {
 	if seg.links.linked.has(i) {
 		have.before = x.hash(seg.key(i - 1))
 	} else {
-		at, _ := seg.links.headAt(i)
-		have.open, have.before = seg.links.heads[at].open, seg.links.heads[at].before
+		h := seg.links.head(i)
+		have.open, have.before = h.open, h.before
 	}
 	return have
 }
@@ -156,22 +186,43 @@ func (x *Index) setLink(s slot, to link) {
 
 // addHead adds a head to a segment if there is room for it.
 func (x *Index) addHead(seg *segment, h head) bool {
-	l := &seg.links
-	if n := len(l.heads); n == cap(l.heads) {
-		more := int64(max(n, firstHeads)) * headBytes
-		if x.headBytes+more > headRoom*int64(len(x.segments)) {
+	heads := &seg.links.heads[h.offset/64]
+	n := len(*heads)
+	if n == cap(*heads) {
+		more := 1 << max(bits.Len(uint(n))-3, 0) // at most a quarter is idle
+		if x.headBytes+int64(more)*headBytes > headRoom*int64(len(x.segments)) {
 			return false
 		}
-		heads := make([]head, n, 2*n+firstHeads*which(n == 0))
-		copy(heads, l.heads)
-		x.mu.count(n)
-		l.heads = heads
-		x.headBytes += more
+		x.resizeHeads(heads, n+more)
 	}
-	at, _ := l.headAt(int(h.offset))
-	x.mu.count(len(l.heads) - at)
-	l.heads = slices.Insert(l.heads, at, h)
+	x.mu.count(n)
+	*heads = slices.Insert(*heads, headAt(*heads, int(h.offset)), h)
 	return true
+}
+
+// dropHeads deletes the heads of offsets from to end-1.
+func (x *Index) dropHeads(seg *segment, from, end int) {
+	for g := from / 64; g*64 < end; g++ {
+		heads := &seg.links.heads[g]
+		if len(*heads) == 0 {
+			continue
+		}
+		x.mu.count(len(*heads))
+		*heads = slices.Delete(*heads, headAt(*heads, from), headAt(*heads, end))
+		if n := len(*heads); n == 0 || cap(*heads) >= 2*n+2 {
+			x.resizeHeads(heads, n)
+		}
+	}
+}
+
+// resizeHeads gives a list of heads room for n of them.
+func (x *Index) resizeHeads(heads *[]head, n int) {
+	x.headBytes += int64(n-cap(*heads)) * headBytes
+	if n == 0 {
+		*heads = nil
+		return
+	}
+	*heads = append(make([]head, 0, n), *heads...)
 }
 
 // dropLinks forgets the links of a stretch of slots within one segment. The keys
@@ -186,12 +237,7 @@ func (x *Index) dropLinks(first slot, n int) {
 	}
 	l.linked.setRange(i, n, false)
 	l.sure.setRange(i, n, false)
-	if len(l.heads) > 0 {
-		from, _ := l.headAt(i)
-		to, _ := l.headAt(end)
-		x.mu.count(len(l.heads) - from)
-		l.heads = slices.Delete(l.heads, from, to)
-	}
+	x.dropHeads(seg, i, end)
 	if end < segmentSlots && l.linked.has(end) {
 		l.linked.set(end, false)
 		if !next.known || !x.addHead(seg, head{offset: uint16(end), number: next.number, before: next.before}) {
@@ -345,7 +391,7 @@ func (x *Index) confirmRun(s slot, keys []byte) int {
 	for n < most && l.linked.has(i+n) {
 		n++
 	}
-	n = simd.EqualPrefix(seg.keys[i*seg.hashLen:(i+n)*seg.hashLen], keys, seg.hashLen)
+	n = simd.EqualPrefix(seg.records(i, n), keys, seg.hashLen)
 	if l.lastUnsure(i, i+n-1) < i {
 		return n
 	}
@@ -370,6 +416,6 @@ func (x *Index) said(s slot, number uint32, before []byte) bool {
 	case l.linked.has(i):
 		return string(seg.key(i-1)) == string(before)
 	}
-	at, _ := l.headAt(i)
-	return number == 0 || !l.heads[at].open && l.heads[at].before == x.hash(before)
+	h := l.head(i)
+	return number == 0 || !h.open && h.before == x.hash(before)
 }

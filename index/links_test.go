@@ -277,7 +277,6 @@ func checkLinks(t testing.TB, x *Index) {
 			continue
 		}
 		l := &seg.links
-		bytes += int64(cap(l.heads)) * headBytes
 		for i := range segmentSlots {
 			if seg.class[i] == noClass {
 				if l.linked.has(i) || l.sure.has(i) {
@@ -287,14 +286,60 @@ func checkLinks(t testing.TB, x *Index) {
 				t.Fatalf("slot %d is linked to none", i)
 			}
 		}
-		for at, h := range l.heads {
-			i := int(h.offset)
-			require.True(t, at == 0 || h.offset > l.heads[at-1].offset, "heads are in order")
-			require.True(t, seg.class[i] != noClass && !l.linked.has(i), "a head of slot %d, which is free or linked", i)
+		for g, heads := range l.heads {
+			bytes += int64(cap(heads)) * headBytes
+			require.True(t, cap(heads) <= 64 && (cap(heads) == 0 || len(heads) > 0 && cap(heads) < 2*len(heads)+2), "%d heads in a list for %d", len(heads), cap(heads))
+			for at, h := range heads {
+				i := int(h.offset)
+				require.Equal(t, g, i/64)
+				require.True(t, at == 0 || h.offset > heads[at-1].offset, "heads are in order")
+				require.True(t, seg.class[i] != noClass && !l.linked.has(i), "a head of slot %d, which is free or linked", i)
+			}
 		}
 	}
 	require.Equal(t, x.headBytes, bytes)
 	require.LessOrEqual(t, x.headBytes, headRoom*int64(len(x.segments)))
+}
+
+// numHeads returns how many heads a segment has.
+func numHeads(x *Index, id int) (n int) {
+	for _, heads := range x.segments[id].links.heads {
+		n += len(heads)
+	}
+	return n
+}
+
+// TestSlotSet compares a slotSet with one bit after the other.
+func TestSlotSet(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var s slotSet
+	var want [segmentSlots]bool
+	check := func(i int) {
+		last, first := i, i
+		for ; last >= 0 && want[last]; last-- {
+		}
+		for ; first < segmentSlots && want[first]; first++ {
+		}
+		require.Equal(t, last, s.lastAbsent(i))
+		require.Equal(t, first, s.firstAbsent(i))
+	}
+	for range 2000 {
+		i := rng.IntN(segmentSlots)
+		n := 1 + rng.IntN(min(segmentSlots-i, 1<<rng.IntN(segmentBits+1)))
+		value := rng.IntN(4) > 0
+		s.setRange(i, n, value)
+		for k := range n {
+			want[i+k] = value
+		}
+		check(i)
+		check(max(i-1, 0))
+		check(min(i+n, segmentSlots-1))
+		check(rng.IntN(segmentSlots))
+	}
+	s.setRange(0, segmentSlots, true)
+	require.Equal(t, segmentSlots, s.firstAbsent(0))
+	require.Equal(t, segmentSlots, s.firstAbsent(segmentSlots))
+	require.Equal(t, -1, s.lastAbsent(segmentMask))
 }
 
 // TestLinksOfLongChains stores chains longer than a batch and than a segment, at
@@ -312,7 +357,7 @@ func TestLinksOfLongChains(t *testing.T) {
 				require.NoError(t, x.Store(&w, 0, cut(keys, from, min(from+piece, n)), 32))
 			}
 			requireChain(t, x, keys)
-			require.LessOrEqual(t, len(x.segments[0].links.heads)+len(x.segments[1].links.heads), 3, "a chain in order needs no heads")
+			require.LessOrEqual(t, numHeads(x, 0)+numHeads(x, 1), 3, "a chain in order needs no heads")
 			checkLinks(t, x)
 		})
 	}
@@ -348,7 +393,7 @@ func TestMovesKeepLinks(t *testing.T) {
 	require.Equal(t, 1, pieces(x, keys, 32))
 	require.Equal(t, want, linksOf(x, keys))
 	requireChain(t, x, keys)
-	require.Len(t, x.segments[0].links.heads, 1, "what lies in order now is linked by bits")
+	require.Equal(t, 1, numHeads(x, 0), "what lies in order now is linked by bits")
 	checkLinks(t, x)
 }
 
@@ -369,7 +414,7 @@ func TestStridedStoreIsNotMoved(t *testing.T) {
 		require.Equal(t, 1, pieces(x, keys, 32))
 		requireChain(t, x, keys)
 	}
-	require.Len(t, x.segments[0].links.heads, 1)
+	require.Equal(t, 1, numHeads(x, 0))
 	checkBooks(t, x)
 }
 

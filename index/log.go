@@ -13,6 +13,9 @@ const (
 	segmentBits  = 12
 	segmentSlots = 1 << segmentBits
 	segmentMask  = segmentSlots - 1
+	// groupSlots is the number of slots whose class and keys are summed up together: as many
+	// as one word has bits.
+	groupSlots = 64
 	// maxSegments is as many as slots can number, less the one that noSlot lies in: 4
 	// billion entries, some 240 GB of 32 bytes each.
 	maxSegments = 1<<(32-segmentBits) - 1
@@ -27,25 +30,31 @@ const noSlot = ^slot(0)
 
 // segment is a stretch of the log: fixed-width records and the class of each.
 // Keys of consecutive slots lie one after the other, so a stored chain is
-// compared as one array. It is one cache line.
+// compared as one array. It is small, so that the list of all segments stays in the
+// processor's cache while keys in no order are looked for.
 type segment struct {
-	hashLen int
-	keys    []byte  // segmentSlots records of hashLen bytes
-	class   []class // noClass: the slot is free
+	keys *byte // the first of segmentSlots records of hashLen bytes
 	*books
 }
 
-// books are what writers know of a segment; readers see same and links as well.
+// books are what is known of a segment beside its records.
 type books struct {
-	// same is the class of each 64 slots that all have one, else noClass: of most of
-	// a log it is all that readers look at. It stays in the processor's cache.
-	same  [segmentSlots / 64]class
-	used  [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
-	free  int                       // slots that are not
-	level int                       // the list of freeSegments it is in, 0 for none
-	near  [2]int32                  // the segments before and behind it there, -1 for none
-	spans []spanRef                 // of this segment, by their first slot
-	links links
+	// Readers see these. Of most of a log they look at nothing else, and it stays in the
+	// processor's cache.
+	same    [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass; comes first
+	class   []class                          // noClass: the slot is free
+	hashLen int
+	digests [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where same is noClass
+	links   links
+	_       cacheLine
+
+	used [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
+	// prealloc has bit i set if slot i is set aside for a chain that grows. It counts as used.
+	prealloc [segmentSlots / 64]uint64
+	free     int       // slots that are not
+	level    int       // the list of freeSegments it is in, 0 for none
+	near     [2]int32  // the segments before and behind it there, -1 for none
+	spans    []spanRef // of this segment, by their first slot
 }
 
 // slotBytes is what a slot takes beside its key: its class.
@@ -94,10 +103,16 @@ func (x *Index) valid(s slot) slot {
 
 // classOf returns the class of the slot at offset i.
 func (s *segment) classOf(i int) class {
-	if id := s.same[i/64]; id != noClass {
+	if id := *s.groupClass(i); id != noClass {
 		return id
 	}
 	return s.class[i]
+}
+
+// groupClass returns &s.same[i/groupSlots] for an offset i. The compiler would check s.books
+// for nil by a read of the first class, which may be in another cache line.
+func (s *segment) groupClass(i int) *class {
+	return (*class)(unsafe.Add(unsafe.Pointer(s.books), uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
 }
 
 // classRun returns how many of n slots from offset i on have the class of the first.
@@ -126,18 +141,29 @@ func (s *segment) classRun(i, n int) int {
 	}
 }
 
-// sum sums up the classes of the 64 slots around offset i.
-func (s *segment) sum(i int) {
-	classes := s.class[i&^63:][:64]
-	s.same[i/64] = noClass
-	if simd.RunLength16(classes) == 64 {
-		s.same[i/64] = classes[0]
+// sumUp sums up the group of 64 slots around offset i, under mu: its class if all have one, and
+// then the digest of its keys.
+func (x *Index) sumUp(seg *segment, i int) {
+	group := i / groupSlots
+	classes := seg.class[group*groupSlots:][:groupSlots]
+	seg.same[group] = noClass
+	if classes[0] == noClass || simd.RunLength16(classes) < groupSlots {
+		return
+	}
+	seg.same[group] = classes[0]
+	if x.digests {
+		seg.digests[group] = x.secret.Sum(seg.records(group*groupSlots, groupSlots))
 	}
 }
 
 // key returns the record at offset i.
 func (s *segment) key(i int) []byte {
-	return s.keys[i*s.hashLen : (i+1)*s.hashLen]
+	return s.records(i, 1)
+}
+
+// records returns the n records from offset i on. The caller knows that the segment has them.
+func (s *segment) records(i, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(s.keys), i*s.hashLen)), n*s.hashLen)
 }
 
 // grow adds a slab if the byte bound allows it and the table that its slots may need.
@@ -159,8 +185,8 @@ func (x *Index) grow() bool {
 	for i := range n {
 		from, to := i*segmentSlots, (i+1)*segmentSlots
 		segments = append(segments, segment{
-			hashLen: hashLen, keys: keys[from*hashLen : to*hashLen : to*hashLen], class: classes[from:to:to],
-			books: &books{free: segmentSlots},
+			keys:  &keys[from*hashLen],
+			books: &books{class: classes[from:to:to], hashLen: hashLen, free: segmentSlots},
 		})
 	}
 	x.writing.count(n)

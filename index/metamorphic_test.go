@@ -73,6 +73,7 @@ type setting struct {
 	chunk      int    // keys a call of Store and Evict, 0 for all
 	piece      int    // keys a call of Probe, those strode over included
 	runs       int
+	bytes      bool // groups are compared key by key
 }
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
@@ -85,6 +86,7 @@ func randomSetting(rng *rand.Rand, bounded bool) setting {
 		chunk:      pick(rng, 0, 1, 3, 64),
 		piece:      pick(rng, 1, 7, 64, 2048),
 		runs:       pick(rng, 1, 2, 64),
+		bytes:      pick(rng, false, false, true),
 	}
 	if bounded {
 		s.maxEntries = pick[int64](rng, 1, 2, 5, 20, 37, 100, 1000)
@@ -163,7 +165,7 @@ func (s setting) replay(ops []op) (err error) {
 	if err := simd.Force(s.kernel); err != nil {
 		return err
 	}
-	cfg := index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups}
+	cfg := index.Config{MaxEntries: s.maxEntries, Places: numPlaces, Groups: groups, CompareKeys: s.bytes}
 	w := &world{setting: s, coverage: map[places]*index.Coverage{}, length: -1}
 	if s.given {
 		cfg.HashLen, w.length = s.lens[0], 0
@@ -292,6 +294,12 @@ func (w *world) store(o op) error {
 	fresh := o.fresh || to.place != o.place || to.length != o.length
 	if fresh {
 		*to = openWriter{place: o.place, length: o.length}
+		if o.behind != nil {
+			before := w.keys(o.behind, o.length)
+			to.Number(o.number)
+			to.Behind(before)
+			clear(before)
+		}
 	}
 	err := w.inChunks(o, func(keys []byte, hashLen int) error {
 		return w.x.Store(&to.Writer, o.place, keys, hashLen)
@@ -319,6 +327,9 @@ func (w *world) store(o op) error {
 	}
 	if !fresh || len(kept) < len(o.ids) && len(distinct) < len(o.ids) {
 		return nil // room was perhaps taken by the chain's own beginning
+	}
+	if w.bounded && o.behind != nil && w.chunk > 0 {
+		kept = kept[:min(len(kept), w.chunk)] // or by what is in front of it
 	}
 	return w.each(kept, o.length, func(id uint16, held places) error {
 		if held>>o.place&1 == 0 {

@@ -50,6 +50,9 @@ const (
 	// batchFrom is how many lonely keys in a row make a lookup look for a batch at
 	// once instead of following the log.
 	batchFrom = 4
+	// scatteredKeys is how many keys a lookup asks for in batches before it looks at the
+	// time it holds the lock.
+	scatteredKeys = 1024
 )
 
 // Begin starts a lookup of keys of hashLen bytes.
@@ -163,8 +166,9 @@ func (p *probing) emit(n int, id class) {
 	p.filled++
 }
 
-// matchNext compares keys with the records from the expected slot on, run against
-// run, as far as they agree and are of one class, and returns how many that are.
+// matchNext compares keys with the records from the expected slot on, as far as they agree
+// and are of one class, and returns how many that are: by the digests of whole groups, and
+// key by key at their edges and where digests differ.
 //
 // Where a group's keys are every k-th of a chain that other groups store in
 // full, its records are k slots apart.
@@ -176,30 +180,61 @@ func (p *probing) matchNext() int {
 		c.next = noSlot
 		return 0
 	}
-	keys := (len(p.keys)-c.hashLen)/p.step + 1
-	n := min(c.window, keys, (segmentSlots-i+c.logStep-1)/c.logStep)
-	if c.logStep == 1 {
-		n = seg.classRun(i, n)
-	} else {
-		n = runStrided(seg.class[i:], c.logStep, n)
+	most := min((len(p.keys)-c.hashLen)/p.step+1, (segmentSlots-i+c.logStep-1)/c.logStep)
+	byGroups := p.x.digests && c.logStep == 1 && p.step == c.hashLen
+	equal := 0
+	if byGroups && i%groupSlots == 0 {
+		equal = p.matchGroups(seg, i, most/groupSlots, id)
 	}
-	records := seg.keys[i*c.hashLen : min(i+n*c.logStep, segmentSlots)*c.hashLen]
-	equal := simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
-	c.work += workPerRun + equal + n/8
+	if equal == 0 {
+		n := min(c.window, most)
+		if byGroups { // up to the next group
+			n = min(n, groupSlots-i%groupSlots)
+		}
+		equal = p.matchKeys(seg, i, n)
+	}
 	if equal == 0 {
 		c.next = noSlot
 		return 0
-	}
-	if equal < n {
-		c.window = firstWindow
-	} else {
-		c.window = min(c.window*8, segmentSlots)
 	}
 	c.follow(c.next, equal)
 	if c.next&segmentMask < slot(c.logStep) { // the next segment
 		c.next = p.x.valid(c.next)
 	}
 	p.emit(equal, id)
+	return equal
+}
+
+// matchGroups compares at most n groups, from the one at offset i on, by their digests, and
+// returns how many keys those have that agree and are of a class.
+func (p *probing) matchGroups(seg *segment, i, n int, id class) (equal int) {
+	size := groupSlots * p.c.hashLen
+	first := i / groupSlots
+	k := 0
+	for k < n && seg.same[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]) == seg.digests[first+k] {
+		k++
+	}
+	p.c.work += workPerRun + (k+1)*workPerGroup
+	return k * groupSlots
+}
+
+// matchKeys compares at most n keys with the records from offset i on, and returns how many
+// agree and are of one class.
+func (p *probing) matchKeys(seg *segment, i, n int) (equal int) {
+	c := p.c
+	if c.logStep == 1 {
+		n = seg.classRun(i, n)
+	} else {
+		n = runStrided(seg.class[i:], c.logStep, n)
+	}
+	records := seg.records(i, min(n*c.logStep, segmentSlots-i))
+	equal = simd.EqualPrefixStrided(records, c.logStep*c.hashLen, p.keys, p.step, c.hashLen)
+	c.work += workPerRun + equal + n/8
+	if equal < n {
+		c.window = firstWindow
+	} else {
+		c.window = min(c.window*8, segmentSlots)
+	}
 	return equal
 }
 
@@ -241,42 +276,46 @@ func (p *probing) locate() {
 	}
 }
 
-// locateBatch finds a batch of keys by their hashes.
+// locateBatch finds keys by their hashes, part by part, while few follow each other.
 func (p *probing) locateBatch() {
 	c := p.c
-	keys := (len(p.keys)-c.hashLen)/p.step + 1
-	n := min(keys, len(p.runs)-p.filled, batchKeys)
-	c.work += workPerKey + n*workPerBatch
-	var b batch
-	p.x.findBatch(&b, p.keys, p.step, c.hashLen, n)
+	k := keyArray{p.keys, p.step, c.hashLen, min((len(p.keys)-c.hashLen)/p.step+1, scatteredKeys)}
+	c.work += workPerKey
 	behind := 0
-	for i := 0; i < n && !p.stopped; {
-		s := b.slot[i]
-		if s == noSlot {
-			c.next = noSlot
-			p.emit(1, noClass)
-			i++
-			continue
-		}
-		seg, j := p.x.at(s)
-		id, run := seg.classOf(j), 0
-		for ; i < n && b.slot[i] != noSlot; i, run = i+1, run+1 {
-			s = b.slot[i]
-			if seg, j = p.x.at(s); seg.classOf(j) != id {
-				break
+	var b batch
+	for g := 0; g*partKeys < k.n && p.filled < len(p.runs) && !p.stopped; g++ {
+		slots := p.x.findPart(&b, &k, g)
+		c.work += len(slots) * workPerBatch
+		behind = 0
+		for i := 0; i < len(slots) && p.filled < len(p.runs) && !p.stopped; {
+			s := slots[i]
+			if s == noSlot {
+				c.next = noSlot
+				p.emit(1, noClass)
+				i++
+				continue
 			}
-			if s == c.next {
-				behind++
+			seg, j := p.x.at(s)
+			id, run := seg.classOf(j), 0
+			for ; i < len(slots) && slots[i] != noSlot; i, run = i+1, run+1 {
+				s = slots[i]
+				if seg, j = p.x.at(s); seg.classOf(j) != id {
+					break
+				}
+				if s == c.next {
+					behind++
+				}
+				c.next = s + slot(c.logStep)
+				c.recordFound(s, 1, 1)
 			}
-			c.next = s + slot(c.logStep)
-			c.recordFound(s, 1, 1)
+			p.emit(run, id)
 		}
-		p.emit(run, id)
+		if 2*behind >= len(slots) {
+			c.lonely = 0
+			break
+		}
 	}
 	c.next = p.x.valid(c.next)
-	if 2*behind >= n {
-		c.lonely = 0
-	}
 }
 
 // recordFound adds a stretch of n slots of which every slotStride-th was found.

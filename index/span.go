@@ -21,7 +21,7 @@ const noSpan spanID = 0
 const noStore = ^uint32(0)
 
 type span struct {
-	newer, older spanID // neighbours in its list; older also links the unused ones
+	newer, older spanID // neighbours in its list, or among the unused ones
 	first        slot
 	n            uint16
 	hot          bool
@@ -74,8 +74,12 @@ func spanRoom(chunks int) int64 {
 	return int64(chunks) * (spanChunk*(spanSize+2*refBytes) + 8)
 }
 
-// addSpans allocates a chunk of spans.
+// addSpans allocates a chunk of spans, or keeps the one that is being drained.
 func (x *Index) addSpans() {
+	if x.drained > 0 {
+		x.keepChunk()
+		return
+	}
 	first := spanID(len(x.spans)) << spanChunkBits
 	x.spans = append(x.spans, new([spanChunk]span))
 	for i := spanID(spanChunk); i > 0; i-- {
@@ -102,19 +106,35 @@ func (x *Index) newSpan(leave int) spanID {
 		}
 		x.addSpans()
 	}
-	x.unusedSpans--
 	id := x.unusedSpan
-	s := x.span(id)
-	x.unusedSpan = s.older
-	*s = span{used: true}
+	x.unlistSpan(id)
+	*x.span(id) = span{used: true}
 	return id
 }
 
 // freeSpan forgets a span that is in no list and in no segment's books.
 func (x *Index) freeSpan(id spanID) {
 	*x.span(id) = span{older: x.unusedSpan}
+	if x.unusedSpan != noSpan {
+		x.span(x.unusedSpan).newer = id
+	}
 	x.unusedSpan = id
 	x.unusedSpans++
+}
+
+// unlistSpan takes a span out of the list of unused ones.
+func (x *Index) unlistSpan(id spanID) {
+	s := x.span(id)
+	if s.newer == noSpan {
+		x.unusedSpan = s.older
+	} else {
+		x.span(s.newer).older = s.older
+	}
+	if s.older != noSpan {
+		x.span(s.older).newer = s.newer
+	}
+	s.newer, s.older = noSpan, noSpan
+	x.unusedSpans--
 }
 
 // unlink takes a span out of its list.
@@ -296,17 +316,23 @@ func (x *Index) merge(seg *segment, from, to int) int {
 	return kept
 }
 
-// place enters new entries, a stretch within one segment, as cold: right behind a
-// span of the cold list, or as the newest. Where spans are few, it enters them into the
+// place enters new entries, a stretch within one segment: into the given span, if that ends
+// in front of them in the log. Otherwise they are cold: right behind that span if it
+// is, too, or the newest. Where spans are few, it enters them into the
 // span in front of them in the log. It returns the span that holds them.
 func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 	x.work += workPerSpan
 	seg, i := x.at(first)
 	if behind != noSpan {
-		if b := x.span(behind); b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
+		b := x.span(behind)
+		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
 			b.n += uint16(n)
-			x.cold.entries += int64(n)
+			b.store = store
+			x.list(b.hot).entries += int64(n)
 			return behind
+		}
+		if b.hot {
+			behind = noSpan
 		}
 	}
 	if x.fewSpans {

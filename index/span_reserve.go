@@ -35,6 +35,7 @@ func leastChunks(slots int64) int { return int(slots/slotsPerSpan/spanChunk) + 1
 // bounded by n, and goes on there with the next batch. It returns 0 if it finds none.
 func (x *Index) reserve(n int, store uint32) int {
 	x.work += x.classes.freeIdle() * workPerClass
+	x.drainChunk(spansPerKey * n)
 	for x.unusedSpans < keepSpans && x.room(0, 0, 1) {
 		x.addSpans()
 	}
@@ -47,6 +48,73 @@ func (x *Index) reserve(n int, store uint32) int {
 		x.leaveSpans = n
 	}
 	return n
+}
+
+// drainChunk releases the memory of spans that were needed for entries that are gone, as of
+// many blocks that were stored one by one. It looks at the next n spans of the last chunk. Those
+// that are used are moved to other chunks.
+func (x *Index) drainChunk(n int) {
+	last := len(x.spans) - 1
+	switch {
+	case x.drained == 0 && x.unusedSpans <= 2*spanChunk+len(x.spans)*spanChunk/4:
+		return
+	case x.unusedSpans <= spanChunk+spareSpans: // too few outside of the chunk
+		x.keepChunk()
+		return
+	}
+	x.work += n
+	for ; n > 0 && x.drained < spanChunk; n-- {
+		id := spanID(last)<<spanChunkBits + x.drained
+		x.drained++
+		if x.span(id).used {
+			x.moveSpan(id)
+		} else if !x.span(id).keptOut() {
+			x.keepOut(id)
+		}
+	}
+	if x.drained == spanChunk {
+		x.spans[last] = nil
+		x.spans, x.drained = x.spans[:last], 0
+	}
+}
+
+// moveSpan makes a span of the last chunk one of another chunk.
+func (x *Index) moveSpan(id spanID) {
+	x.work += workPerSpan
+	to := x.unusedSpan
+	for ; to>>spanChunkBits == id>>spanChunkBits; to = x.unusedSpan {
+		x.keepOut(to)
+	}
+	x.unlistSpan(to)
+	s := *x.span(id)
+	before := s.newer
+	x.unlink(id)
+	*x.span(to) = s
+	x.link(to, before)
+	seg, i := x.at(s.first)
+	seg.spans[seg.ref(i)].id = to
+	*x.span(id) = span{n: keptOut}
+}
+
+// keptOut, as the number of entries, tells that an unused span is not in the list.
+const keptOut = 1
+
+func (s *span) keptOut() bool { return !s.used && s.n == keptOut }
+
+// keepOut takes an unused span out of use.
+func (x *Index) keepOut(id spanID) {
+	x.unlistSpan(id)
+	x.span(id).n = keptOut
+}
+
+// keepChunk stops draining the last chunk.
+func (x *Index) keepChunk() {
+	x.drained = 0
+	for i := range spanID(spanChunk) {
+		if id := spanID(len(x.spans)-1)<<spanChunkBits + i; x.span(id).keptOut() {
+			x.freeSpan(id)
+		}
+	}
 }
 
 // joinSpans joins spans until keepSpans are unused or it has looked at as many as a
@@ -161,11 +229,18 @@ func (x *Index) placeBeside(seg *segment, i, n int, store uint32) spanID {
 	if int(seg.spans[at].first)+int(s.n) != i {
 		return noSpan
 	}
-	x.unlink(id)
+	x.list(s.hot).entries += int64(n)
 	s.n += uint16(n)
+	x.renew(id, store)
+	return id
+}
+
+// renew makes a span the newest of its list.
+func (x *Index) renew(id spanID, store uint32) {
+	s := x.span(id)
+	x.unlink(id)
 	s.store, s.time = store, x.policy.clock
 	x.link(id, noSpan)
-	return id
 }
 
 // fillHole moves the last entry of a span to slot s, within the span, whose own entry is

@@ -12,6 +12,7 @@ import (
 // one store.
 type Writer struct {
 	last    slot
+	behind  bool // lastKey is not of this store, see Behind; no slot is known for it yet
 	lastKey [maxHashLen]byte
 	hashLen int // of lastKey, 0 when there is none
 	full    bool
@@ -70,6 +71,10 @@ type storing struct {
 	fresh [batchKeys]bool // absent so far
 	n     int
 	moved int
+	// The newest key of a chain that the new ones join, noSlot if there is none, and how many
+	// slots are set aside behind it at a time.
+	newest      slot
+	preallocate int
 }
 
 // storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
@@ -93,7 +98,10 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 	x.work += n * workPerStored
 	keys = keys[:n*hashLen]
 	var b storing
-	b.n = n
+	b.n, b.newest = n, noSlot
+	if w.behind {
+		x.findNewest(&b, w)
+	}
 	x.findStored(&b, w, keys, hashLen)
 	fresh, err := x.classify(&b, place, keys, hashLen)
 	x.useStored(&b, w)
@@ -102,6 +110,9 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 		room := x.makeRoom(want, b.moved, w.store)
 		if room < want {
 			room, b.moved = x.makeRoom(fresh, 0, w.store), 0
+		}
+		if x.resume(w) != b.newest {
+			b.newest = noSlot // evicted
 		}
 		x.allocate(&b, w, keys, hashLen, room)
 	}
@@ -129,7 +140,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 		for live < b.n && i+live < segmentSlots && seg.class[i+live] != noClass {
 			live++
 		}
-		n = simd.EqualPrefix(seg.keys[i*hashLen:(i+live)*hashLen], keys, hashLen)
+		n = simd.EqualPrefix(seg.records(i, live), keys, hashLen)
 		for j := range n {
 			b.slot[j] = next + 1 + slot(j)
 		}
@@ -138,7 +149,7 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 		return
 	}
 	var rest batch
-	x.findBatch(&rest, keys[n*hashLen:], hashLen, hashLen, b.n-n)
+	x.findBatch(&rest, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
 	copy(b.hash[n:], rest.hash[:])
 	copy(b.slot[n:], rest.slot[:])
 }
@@ -280,6 +291,7 @@ func (b *storing) twice() bool {
 // allocate gives the first room of the new and moved keys their slots and writes
 // them there. If that is not all, the batch is cut.
 func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) {
+	newest := b.newest
 	for i := 0; i < b.n; i++ { // which may shrink
 		if !b.fresh[i] {
 			if b.moved == 0 || b.slot[i] == noSlot {
@@ -299,7 +311,13 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 		if b.fresh[i] {
 			x.prepare(b.hash[i])
 		}
-		s := x.take()
+		var s slot
+		if newest == noSlot {
+			s = x.take()
+		} else {
+			s = x.takeBehind(newest, b.preallocate)
+			newest = s
+		}
 		b.slot[i] = s
 		seg, j := x.at(s)
 		copy(seg.key(j), keys[i*hashLen:])
@@ -370,14 +388,14 @@ func (x *Index) moveEntry(from, to slot) {
 	x.setLink(to, link)
 }
 
-// sumClasses sums up the classes around the slots of a batch.
+// sumClasses sums up the groups that the slots of a batch are in.
 func (x *Index) sumClasses(b *storing) {
 	last := noSlot
 	for _, s := range b.slot[:b.n] {
-		if s != noSlot && s/64 != last/64 {
+		if s != noSlot && s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
-			seg.sum(j)
-			x.mu.count(64)
+			x.sumUp(seg, j)
+			x.mu.count(groupSlots)
 			last = s
 		}
 	}
@@ -399,7 +417,11 @@ func (x *Index) placeNew(b *storing, w *Writer) {
 			}
 		}
 		for first, n := range stretches(b.slot[i:end]) {
-			w.after[0] = x.place(first, n, x.own(w, false), w.store)
+			behind := x.own(w, false)
+			if b.newest != noSlot {
+				behind, b.newest = x.spanOf(b.newest), noSlot
+			}
+			w.after[0] = x.place(first, n, behind, w.store)
 		}
 		i = end
 	}

@@ -113,6 +113,12 @@ func worstTable(n int64) int64 {
 
 func (t *table) page(h uint64) *page { return t.directory[h>>t.shift] }
 
+// bucket returns the bucket where a hash belongs, and reads no memory but the directory:
+// Go checks the address of a field for nil by a read.
+func (t *table) bucket(h uint64) *bucket {
+	return (*bucket)(unsafe.Add(unsafe.Pointer(t.page(h)), uintptr(home(h))*unsafe.Sizeof(bucket{})))
+}
+
 // home is the bucket where a hash belongs.
 func home(h uint64) uint { return uint(h>>16) % pageBuckets }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bucket is one cache line, and so is a segment.
+// A bucket is one cache line, and four segments are.
 var (
 	_ [64]byte = [unsafe.Sizeof(bucket{})]byte{}
-	_ [64]byte = [unsafe.Sizeof(segment{})]byte{}
+	_ [16]byte = [unsafe.Sizeof(segment{})]byte{}
 )
 
 // TestWorstTable checks the bound on the table's memory at every size on the way.

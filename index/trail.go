@@ -102,8 +102,7 @@ func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done
 		case t.number == 0:
 			return 0, true
 		}
-		at, _ := l.headAt(start) // not an open one, as it is sure
-		t.front = l.heads[at].before
+		t.front = l.head(start).before // not an open one, as it is sure
 		t.number--
 		if t.work >= most {
 			return t.number + 1, false
@@ -178,7 +177,7 @@ func (x *Index) Recite(t *Trail, before, key []byte, number uint32, n int) (keys
 		left -= run
 		t.work += workPerLink + run
 		r.countRead(workPerLink + run)
-		copy(t.keys[left*hashLen:], seg.keys[first*hashLen:(i+1)*hashLen])
+		copy(t.keys[left*hashLen:], seg.records(first, run))
 		number -= uint32(run) - 1
 		said := x.linkOf(s - slot(run) + 1)
 		switch {

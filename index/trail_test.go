@@ -406,16 +406,32 @@ func (m *chainModel) store() {
 	place, keys := m.IntN(2), cut(m.chains[c], from, end)
 	numbered := m.IntN(6) > 0
 	m.note("store place %d chain %d %d:%d number %d %v before %x", place, c, from, end, number, numbered, before)
+	singly, first := m.IntN(3) == 0, m.IntN(2) == 0
 	var w Writer
 	if numbered {
 		w.Number(number)
 	}
+	if singly || first {
+		w.Behind(before)
+	}
 	for rest := keys; len(rest) > 0; {
 		n := 1 + m.IntN(len(rest)/32)
+		if singly {
+			n = 1
+		}
 		require.NoError(m.t, m.x.Store(&w, place, rest[:n*32], 32))
-		rest = rest[n*32:]
+		last := rest[(n-1)*32 : n*32]
+		if rest = rest[n*32:]; singly {
+			next := number + uint32((len(keys)-len(rest))/32)
+			if w = (Writer{}); numbered {
+				w.Number(next)
+			}
+			w.Behind(last)
+		}
 	}
-	m.x.Before(&w, before)
+	if !singly && !first {
+		m.x.Before(&w, before)
+	}
 	for i := range len(keys) / 32 {
 		key, said := string(cut(keys, i, i+1)), modelLink{known: true, number: number + uint32(i)}
 		if m.known[key] == nil {
@@ -426,7 +442,7 @@ func (m *chainModel) store() {
 			said.before = string(cut(keys, i-1, i))
 		}
 		if numbered {
-			m.known[key].claim(said, i > 0)
+			m.known[key].claim(said, i > 0 && !singly)
 		}
 	}
 	if numbered && number > 0 && len(before) > 0 {

@@ -9,15 +9,17 @@ const (
 	workPerKey   = 32 // hashing a key and asking the table for it
 	workPerBatch = 12 // the same where the cache misses of a batch overlap
 	workPerRun   = 8  // beginning to compare a run
+	workPerGroup = 32 // comparing a group of 64 keys by its digest, from memory
 	workPerLink  = 48 // following the link of a run, or confirming it
 
 	// Of changes.
-	workPerStored  = 48            // a key that is stored, or looked for to be stored
-	workPerEvicted = 48            // an entry that is evicted
-	workPerSpan    = 24            // looking at a span, moving it or joining it
-	workPerClass   = 64            // making or freeing a class
-	workPerSplit   = 8 * pageCells // splitting a page of the table
-	workPerRelease = 16 << 10      // unmapping a huge page
+	workPerStored   = 48            // a key that is stored, or looked for to be stored
+	workPerEvicted  = 48            // an entry that is evicted
+	workPerSpan     = 24            // looking at a span, moving it or joining it
+	workPerClass    = 64            // making or freeing a class
+	workPerPrealloc = 256           // setting slots aside for a chain
+	workPerSplit    = 8 * pageCells // splitting a page of the table
+	workPerRelease  = 16 << 10      // unmapping a huge page
 )
 
 // Work is what the lookup has cost since Begin, in units of 2 to 3 nanoseconds.

@@ -1,6 +1,9 @@
 package lookup
 
-import "github.com/hitline/hitline/index"
+import (
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/netproto"
+)
 
 // Change is one store or evict over the memory index whose keys arrive in pieces. The
 // zero value may be begun, and again when it has ended. One goroutine at a time.
@@ -9,6 +12,9 @@ type Change struct {
 	number  int
 	evict   bool
 	writer  index.Writer
+
+	held    [netproto.MaxHashLen]byte // the key of Hold
+	heldLen int                       // 0 if there is none
 }
 
 // BeginStore begins a store to a group rank. firstChunk is the number of its first chunk, or
@@ -47,16 +53,29 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, c.number, keys, hashLen)
 }
 
+// Hold takes the only key of a store, which End stores: an engine that decodes stores one block
+// at a time, and the key in front of it decides where in the index it is put.
+func (c *Change) Hold(key []byte) { c.heldLen = copy(c.held[:], key) }
+
+// Holds reports whether a key of Hold is not stored yet.
+func (c *Change) Holds() bool { return c.heldLen > 0 }
+
 // Work returns the work of a store since it began, in units of comparing one hash. That of an
 // evict is not counted.
 func (c *Change) Work() int { return c.writer.Work() }
 
 // End ends the change. before is the key in front of a store's first, empty if unknown.
-// It is only borrowed.
-func (c *Change) End(before []byte) {
-	if !c.evict {
+// It is only borrowed. It fails as Add does if there is a key of Hold.
+func (c *Change) End(before []byte) error {
+	switch n := c.heldLen; {
+	case n > 0:
+		c.heldLen = 0
+		c.writer.Behind(before)
+		return c.Add(c.held[:n], n)
+	case !c.evict:
 		c.service.index.Before(&c.writer, before)
 	}
+	return nil
 }
 
 // CheckGroupRank returns an ErrGroupRank if the pool has no such rank.

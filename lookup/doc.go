@@ -26,6 +26,7 @@
 // # Layout
 //
 //	service.go        Service; explain.go, stat.go and errors.go what belongs to it
+//	counters.go       the counters of lookups, striped
 //	query.go          one lookup over the memory index; unchecked.go blocks that it reads all the same
 //	anchors.go        one by anchors; trace.go the stages in which it finds the proven blocks
 //	group_set.go      groups that are looked up together; rank_sums.go equal hashes
@@ -62,6 +63,8 @@
 //
 // # Invariants
 //
+//   - A lookup over the index writes to no cache line that lookups on other cores write to or
+//     read, so that lookups scale with the cores.
 //   - A lookup over the index does not allocate in the steady state. Its work and memory
 //     are proportional to min(hashes, tokens / hash block size). For a lookup by anchors,
 //     hashes is the number that it claims for the prompt, not the few that it sends.

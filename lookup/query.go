@@ -3,6 +3,9 @@ package lookup
 import (
 	"fmt"
 	"math"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/coordinator"
@@ -18,7 +21,9 @@ const runsPerProbe = 64
 // become presence bits at once. Queries are pooled; one belongs to one goroutine from
 // NewQuery to Release.
 type Query struct {
+	_         cpu.CacheLinePad // what lookups on other cores write to is on other cache lines
 	service   *Service
+	stripe    *counterStripe // of service.counters
 	numTokens int64
 	tokenLen  int64 // TokenLen of numTokens
 	hashLen   int
@@ -45,6 +50,7 @@ type Query struct {
 	runs      [runsPerProbe]index.Run
 	explained explained
 	unlimited int // what workLeft points to if there is no limit
+	_         cpu.CacheLinePad
 }
 
 // groupScan is how far a query has looked up one group set.
@@ -58,6 +64,7 @@ type groupScan struct {
 	partial        bool // some ranks hold a block that others lack
 	uncheckedFrom  int  // positions that are read without being looked up: see unchecked
 	uncheckedTo    int
+	_              cpu.CacheLinePad
 }
 
 // NewQuery returns a query that the caller must release. It must not be called over a
@@ -76,15 +83,25 @@ func (s *Service) NewQuery() *Query {
 func (q *Query) LimitWork(left *int) { q.workLeft = left }
 
 func newQuery(s *Service) *Query {
-	q := &Query{service: s, rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)), words: make([]*bufpool.Words, s.coord.NumGroups())}
+	q := &Query{
+		service: s, stripe: s.counters.choose(), rawPerHash: 1, scans: make([]groupScan, len(s.groupSets)),
+		words: padded[*bufpool.Words](s.coord.NumGroups()),
+	}
 	for i := range s.groupSets {
 		q.scans[i].groupSet = &s.groupSets[i]
 	}
 	q.unlimited = math.MaxInt
 	q.workLeft = &q.unlimited
-	q.presence.Bits = make([][]uint64, s.coord.NumGroups())
-	q.partly.Bits = make([][]uint64, s.coord.NumGroups())
+	q.presence.Bits = padded[[]uint64](s.coord.NumGroups())
+	q.partly.Bits = padded[[]uint64](s.coord.NumGroups())
 	return q
+}
+
+// padded returns a slice of n elements whose last cache line has nothing of another slice.
+func padded[T any](n int) []T {
+	const line = unsafe.Sizeof(cpu.CacheLinePad{})
+	pad := int((line + unsafe.Sizeof(*new(T)) - 1) / unsafe.Sizeof(*new(T)))
+	return make([]T, n, n+pad)
 }
 
 // BeginExplain is Begin for Explanation: nothing is counted, and no block becomes more recent.
@@ -290,13 +307,17 @@ func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
 	if hit, err = q.service.newHit(answer); err != nil {
 		return api.Hit{}, true, err
 	}
-	covered := int64(q.numHashes) * int64(q.service.pool.HashBlockSize)
-	if q.active {
-		q.service.count(min(q.tokenLen, covered), hit.Tokens)
-	} else {
-		q.service.count(0, 0)
-	}
+	q.count(hit.Tokens)
 	return hit, true, nil
+}
+
+// count counts the lookup. The prompt counts with at most as many tokens as its hashes cover.
+func (q *Query) count(hit int64) {
+	tokens := int64(0)
+	if q.active {
+		tokens = min(q.tokenLen, int64(q.numHashes)*int64(q.service.pool.HashBlockSize))
+	}
+	q.stripe = q.service.counters.count(q.stripe, hit, max(tokens-hit, 0))
 }
 
 // answer applies the rules to the bits, within the work that is left. It returns false if

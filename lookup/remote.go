@@ -143,7 +143,9 @@ func (r *Remote) Needed(tokens uint64, unaligned bool, numHashes int) (numTokens
 // its answer.
 func (r *Remote) CountLookup(numTokens int64, numHashes int, hit int64) {
 	tokenLen, _ := r.service.coord.TokenLen(numTokens)
-	r.service.count(min(tokenLen, int64(numHashes)*int64(r.service.pool.HashBlockSize)), hit)
+	tokens := min(tokenLen, int64(numHashes)*int64(r.service.pool.HashBlockSize))
+	c := r.service.counters
+	c.count(&c.stripes[0], hit, max(tokens-hit, 0)) // calls of the backend share more than this
 }
 
 // CountRejected counts a request that the backend is not asked for.

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hitline/hitline/backend"
 	"github.com/hitline/hitline/coordinator"
@@ -58,8 +57,7 @@ type Service struct {
 	anchorStride, anchorUnit int
 	version                  string
 	queries                  sync.Pool // of *Query
-
-	lookups, hitTokens, missTokens atomic.Int64
+	counters                 *counters
 }
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
@@ -74,7 +72,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if pool.Revision == coordinator.Revision20260604 {
 		return nil, fielderror.New([]string{"revision"}, "%w: revision %s: its engines speak another wire", ErrUnsupported, pool.Revision)
 	}
-	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
+	s := &Service{coord: coord, pool: pool, written: cfg.Pool, ranks: newGroupRanks(coord), version: cfg.Version, counters: newCounters(), anchorsErr: fmt.Errorf("%w: the backend is asked by hashes", ErrNoAnchors)}
 	if s.version == "" {
 		s.version = "devel"
 	}
@@ -203,11 +201,8 @@ func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint3
 	}
 	var c Change
 	s.beginStore(&c, at, number, firstChunk)
-	if err := c.Add(keys.Bytes(), keys.HashLen()); err != nil {
-		return err
-	}
-	c.End(before)
-	return nil
+	c.writer.Behind(before)
+	return c.Add(keys.Bytes(), keys.HashLen())
 }
 
 // Evict removes keys from a group rank. It fails as Store does.
@@ -268,14 +263,6 @@ func (s *Service) Alignment() int { return int(s.coord.Alignment()) }
 
 // HasTailBoundaries reports whether hits have tail boundaries: from vLLM 0.29.0 on.
 func (s *Service) HasTailBoundaries() bool { return s.coord.HasTailBoundaries() }
-
-// count adds a finished lookup to the counters. The prompt counts with at most as
-// many tokens as its hashes cover.
-func (s *Service) count(tokens, hit int64) {
-	s.lookups.Add(1)
-	s.hitTokens.Add(hit)
-	s.missTokens.Add(max(tokens-hit, 0))
-}
 
 // clampTokens lowers a number of tokens to what the rules can compute with. No prompt is
 // that long. An aligned number stays aligned, any other stays unaligned.

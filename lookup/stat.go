@@ -11,10 +11,11 @@ func (s *Service) Stat() api.Stat {
 		return s.remoteStat()
 	}
 	x := s.index.Stats()
+	lookups, hitTokens, missTokens := s.counters.sum()
 	return api.Stat{
 		Version: s.version, Revision: s.pool.Revision.String(), VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: "memory",
 		Entries: x.Entries, MaxEntries: x.MaxEntries, Bytes: x.Bytes, MaxBytes: x.MaxBytes,
-		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
+		Lookups: lookups, HitTokens: hitTokens, MissTokens: missTokens,
 		Stored: x.Stored, Evicted: x.Evicted, Refused: x.Refused,
 		Closed: map[string]int64{},
 	}
@@ -23,9 +24,10 @@ func (s *Service) Stat() api.Stat {
 // remoteStat is Stat over a backend, which alone knows what it holds.
 func (s *Service) remoteStat() api.Stat {
 	r := s.remote
+	lookups, hitTokens, missTokens := s.counters.sum()
 	return api.Stat{
 		Version: s.version, Revision: s.pool.Revision.String(), VLLM: s.pool.FittingReleases(), Kernel: simd.Kernel(), Backend: r.store.Name(),
-		Lookups: s.lookups.Load(), HitTokens: s.hitTokens.Load(), MissTokens: s.missTokens.Load(),
+		Lookups: lookups, HitTokens: hitTokens, MissTokens: missTokens,
 		Stored: r.stored.Load(), Evicted: r.evicted.Load(),
 		BackendErrors: r.failed.Load(), BackendTimeouts: r.timeouts.Load(), BackendRejected: r.rejected.Load(),
 		BackendRounds: r.rounds.Load(), BackendKeys: r.keys.Load(),

@@ -1,6 +1,10 @@
 package netproto
 
-import "errors"
+import (
+	"errors"
+
+	"golang.org/x/sys/cpu"
+)
 
 // Handler receives the requests of one connection, in order. The Request and all slices
 // are borrowed: they are valid until the method returns. The methods are called from
@@ -59,6 +63,8 @@ type Reader struct {
 	copied uint64 // bytes of hashes copied to carry
 	req    Request
 	err    error // the final error of Feed
+
+	_ cpu.CacheLinePad // the next Reader may be used on another core
 }
 
 // stage is the connection's dialect and, in ZMTP, the part of its handshake.

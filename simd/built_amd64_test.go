@@ -3,4 +3,4 @@
 package simd
 
 // builtKernels has the kernels that this build contains, on any processor.
-var builtKernels = []string{kernelAVX2, kernelGeneric}
+var builtKernels = []string{kernelAVX512, kernelAVX2, kernelGeneric}

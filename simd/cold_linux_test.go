@@ -62,3 +62,48 @@ func BenchmarkEqualPrefixCold(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDigestCold is BenchmarkEqualPrefixCold with a digest for each 64 hashes of the log:
+// it digests the request and compares with them, in random order of the chains.
+func BenchmarkDigestCold(b *testing.B) {
+	const size, chain, group = 320 << 20, 8192 * benchHashLen, 64 * benchHashLen
+	if testing.Short() {
+		b.Skip("it takes 320 MiB")
+	}
+	secret := NewDigestSecret()
+	one := make([]byte, chain)
+	rand.NewChaCha8([32]byte{1}).Read(one)
+	digests := make([]Digest, size/group)
+	for i := range digests {
+		digests[i] = secret.Sum(one[i*group%chain:][:group])
+	}
+	order := rand.Perm(size / chain)
+	for _, request := range []string{"hot", "cold"} {
+		b.Run("request="+request, func(b *testing.B) {
+			requests := one
+			if request == "cold" {
+				requests = make([]byte, size)
+				for at := 0; at < size; at += chain {
+					copy(requests[at:], one)
+				}
+			}
+			forEachKernel(b, func(b *testing.B) {
+				if !FastDigest() {
+					b.Skip("no fast digest")
+				}
+				i := 0
+				for b.Loop() {
+					at := order[i%len(order)] * chain
+					i++
+					message := requests[at%len(requests):][:chain]
+					for k, stored := range digests[at/group:][:chain/group] {
+						if secret.Sum(message[k*group:][:group]) != stored {
+							b.Fatalf("other digest of group %d", k)
+						}
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(chain/benchHashLen), "ns/hash")
+			})
+		})
+	}
+}

@@ -9,9 +9,17 @@ var (
 	// registers across context switches.
 	hasAVX2 = cpuid.CPU.Supports(cpuid.AVX2)
 
-	// useAVX2 is true while the AVX2 kernels are in use. Package initialisation and useKernel
-	// write it, every call reads it.
-	useAVX2 = hasAVX2
+	// hasPCLMUL is true if AVX2 kernels may multiply polynomials.
+	hasPCLMUL = cpuid.CPU.Supports(cpuid.AVX2, cpuid.CLMUL)
+
+	// hasAVX512 is true if the processor has what the AVX-512 kernel needs, and the operating
+	// system saves these registers too.
+	hasAVX512 = cpuid.CPU.Supports(cpuid.AVX2, cpuid.AVX512F, cpuid.AVX512BW, cpuid.VPCLMULQDQ)
+
+	// useAVX2 and useAVX512 are true while these kernels are in use. useAVX512 implies
+	// useAVX2: one function has an AVX-512 kernel, the others use AVX2. Package
+	// initialisation and useKernel write both, every call reads them.
+	useAVX2, useAVX512 = hasAVX2, hasAVX512
 )
 
 // minBytesAVX2 is the least number of bytes that the AVX2 kernels accept: one vector. They are
@@ -62,9 +70,38 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
+// prefetch starts to fetch n lines. The portable version is nothing.
+func prefetch(lines **byte, n int) {
+	if useAVX2 {
+		prefetchAVX2(lines, n)
+	}
+}
+
+// sumProducts is sumProductsGeneric with the kernel in use. A digest of 2 KiB takes 28 ns with
+// AVX-512, 90 ns with AVX2 and 4,300 ns without. To compare 2 KiB takes 28 ns if both sides
+// are cached, and 170 ns if one is in memory (medians of 101 interleaved rounds, same
+// machine). A kernel for VPCLMULQDQ in 32-byte vectors needs a processor without AVX-512 to
+// measure on.
+func sumProducts(sum *[4]uint64, secret *[MaxDigestBytes / 8]uint64, message []byte) {
+	switch {
+	case useAVX512:
+		sumProductsAVX512(sum, &secret[0], &message[0], len(message))
+	case useAVX2 && hasPCLMUL:
+		sumProductsAVX2(sum, &secret[0], &message[0], len(message))
+	default:
+		sumProductsGeneric(sum, secret, message)
+	}
+}
+
+// fastDigest is FastDigest.
+func fastDigest() bool { return useAVX2 && hasPCLMUL || useAVX512 }
+
 // availableKernels returns the kernels of this build that this processor can run, best first.
 func availableKernels() []string {
-	if hasAVX2 {
+	switch {
+	case hasAVX512:
+		return []string{kernelAVX512, kernelAVX2, kernelGeneric}
+	case hasAVX2:
 		return []string{kernelAVX2, kernelGeneric}
 	}
 	return []string{kernelGeneric}
@@ -72,7 +109,10 @@ func availableKernels() []string {
 
 // currentKernel returns the name of the kernel in use.
 func currentKernel() string {
-	if useAVX2 {
+	switch {
+	case useAVX512:
+		return kernelAVX512
+	case useAVX2:
 		return kernelAVX2
 	}
 	return kernelGeneric
@@ -80,5 +120,6 @@ func currentKernel() string {
 
 // useKernel switches to a kernel that availableKernels returns.
 func useKernel(name string) {
-	useAVX2 = name == kernelAVX2
+	useAVX512 = name == kernelAVX512
+	useAVX2 = name == kernelAVX2 || useAVX512
 }

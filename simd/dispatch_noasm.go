@@ -18,6 +18,17 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
+// prefetch does nothing.
+func prefetch(**byte, int) {}
+
+// sumProducts is sumProductsGeneric, the only one.
+func sumProducts(sum *[4]uint64, secret *[MaxDigestBytes / 8]uint64, message []byte) {
+	sumProductsGeneric(sum, secret, message)
+}
+
+// fastDigest is FastDigest.
+func fastDigest() bool { return false }
+
 // availableKernels returns the kernels of this build that this processor can run, best first.
 func availableKernels() []string { return []string{kernelGeneric} }
 

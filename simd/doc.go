@@ -11,6 +11,8 @@
 // These are the kernels and their names:
 //
 //	generic   portable Go on 64-bit words: every machine, every build
+//	avx512    64-byte vectors for digests, else as avx2: amd64 processors with AVX-512
+//	          (F, BW) and VPCLMULQDQ, such as Ice Lake and Zen 4
 //	avx2      32-byte vectors: amd64 processors with AVX2
 //	neon      16-byte vectors: every arm64 processor
 //
@@ -28,6 +30,8 @@
 //   - [EqualPrefix] compares two arrays of hashes, [EqualPrefixStrided] two strided ones.
 //   - [RunLength16] measures a run of 16-bit classes, which tell where hashes are stored.
 //   - [MatchTags] probes the buckets of a hash table, to find where a chain starts.
+//   - [DigestSecret.Sum] digests up to 64 hashes with a secret. Where the digest of stored
+//     hashes is kept, a comparison reads 16 bytes of them.
 //
 // Each function takes a whole array or batch: a call into assembly cannot be inlined, and
 // one call per hash would cost more than the vectors gain.
@@ -41,9 +45,11 @@
 // # Invariants
 //
 //   - Kernels allocate nothing and retain nothing. They write only to the result slices.
-//   - They read no byte outside of the slices that they are passed.
+//   - They read no byte outside of the slices that they are passed. They may prefetch some,
+//     which has no effect but on caches.
 //   - They have no alignment requirements.
-//   - All functions but Force and ForceFromEnv are safe for concurrent use.
+//   - All functions but Force and ForceFromEnv are safe for concurrent use, those of one
+//     DigestSecret too.
 //   - Callers must not write to the arguments during a call. The race detector cannot see
 //     into assembly, so each call announces what it reads and writes.
 //
@@ -52,7 +58,8 @@
 // Each function has one file with its public and its portable version (equalprefix.go), and
 // one with its generator for amd64 (_gen/equalprefix.go). Each architecture has one dispatch
 // file (dispatch_amd64.go, dispatch_arm64.go) and one assembly file with its declarations:
-// kernels_avx2_amd64.s is generated, kernels_neon_arm64.s is written by hand.
+// kernels_avx2_amd64.s and kernels_avx512_amd64.s are generated, kernels_neon_arm64.s is
+// written by hand.
 // dispatch_noasm.go serves all other builds.
 //
 // Every test runs once for each kernel that [Kernels] returns; the arm64 kernel runs under
@@ -61,7 +68,8 @@
 // serves instead, until there is a machine to measure on.
 package simd
 
-// The generator is a module of its own, in _gen, and explains how the AVX2 kernels work. The
+// The generator is a module of its own, in _gen, and explains how the amd64 kernels work. The
 // files that it writes are committed and never edited.
 //
-//go:generate go run -C _gen . -out ../kernels_avx2_amd64.s -stubs ../kernels_avx2_amd64.go -pkg simd
+//go:generate go run -C _gen . -kernels avx2 -out ../kernels_avx2_amd64.s -stubs ../kernels_avx2_amd64.go -pkg simd
+//go:generate go run -C _gen . -kernels avx512 -out ../kernels_avx512_amd64.s -stubs ../kernels_avx512_amd64.go -pkg simd

@@ -181,3 +181,27 @@ func TestMatchTagsGuardPages(t *testing.T) {
 		}
 	})
 }
+
+// TestDigestGuardPages digests messages of every length that begin right after an unreadable
+// page or end right before one. The secret ends right before another.
+func TestDigestGuardPages(t *testing.T) {
+	mem, _ := guardedPages(t, MaxDigestBytes)
+	memSecret, _ := guardedPages(t, MaxDigestBytes)
+	words := (*[MaxDigestBytes / 8]uint64)(unsafe.Pointer(&memSecret[len(memSecret)-MaxDigestBytes]))
+	forEachKernel(t, func(t *testing.T) {
+		_, source := newTestRand(t)
+		s, _ := randomDigestSecret(source)
+		*words = s.words
+		for n := 64; n <= MaxDigestBytes; n += 64 {
+			for _, message := range [][]byte{mem[:n], mem[len(mem)-n:]} {
+				source.Read(message)
+				var got, want [4]uint64
+				sumProducts(&got, words, message)
+				sumProductsGeneric(&want, words, message)
+				if got != want {
+					t.Fatalf("%d bytes: got %#x, want %#x", n, got, want)
+				}
+			}
+		}
+	})
+}

@@ -11,13 +11,14 @@ import (
 // The names of the kernels, as Kernel returns and Force accepts them.
 const (
 	kernelGeneric = "generic"
+	kernelAVX512  = "avx512"
 	kernelAVX2    = "avx2"
 	kernelNEON    = "neon"
 )
 
 // allKernels has the names of the kernels of all builds. Force uses it to tell a mistyped name
 // from a kernel that is not supported here.
-var allKernels = []string{kernelAVX2, kernelGeneric, kernelNEON}
+var allKernels = []string{kernelAVX512, kernelAVX2, kernelGeneric, kernelNEON}
 
 // kernelEnv is the environment variable that ForceFromEnv reads.
 const kernelEnv = "HITLINE_KERNEL"

@@ -25,3 +25,15 @@ func equalPairs32NEON(a *byte, aStride int, b *byte, bStride, pairs int) int
 //
 //go:noescape
 func matchTagsNEON(masks *uint16, buckets **[10]uint16, tags *uint16, n int)
+
+// prefetchNEON starts to fetch the cache lines of lines[0] to lines[n-1] into the
+// first-level cache. n is not 0.
+//
+//go:noescape
+func prefetchNEON(lines **byte, n int)
+
+// sumProductsNEON is sumProductsGeneric. n is a multiple of 64 from 64 to 4096, and the secret
+// is at least as long, rounded up to a multiple of 128. It needs PMULL.
+//
+//go:noescape
+func sumProductsNEON(sum *[4]uint64, secret *uint64, message *byte, n int)

@@ -148,3 +148,77 @@ next:
 	SUB    $1, R3, R3
 	CBNZ   R3, next
 	RET
+
+// func prefetchNEON(lines **byte, n int)
+TEXT ·prefetchNEON(SB), NOSPLIT, $0-16
+	MOVD lines+0(FP), R0
+	MOVD n+8(FP), R1
+
+next:
+	MOVD.P 8(R0), R2
+	PRFM   (R2), PLDL1KEEP
+	SUB    $1, R1, R1
+	CBNZ   R1, next
+	RET
+
+// func sumProductsNEON(sum *[4]uint64, secret *uint64, message *byte, n int)
+//
+// The generator explains the method (_gen/digest.go).
+// A product of two vectors, x and y, is four products of 64 bits: PMULL multiplies the low
+// halves and PMULL2 the high ones. With the halves of y exchanged they are the two products
+// of a low with a high half. V0 sums those of low halves, V1 of high halves, V2 the others.
+#define products(x, y) \
+	VEXT    $8, y.B16, y.B16, V16.B16    \
+	VPMULL  x.D1, y.D1, V17.Q1           \
+	VPMULL2 x.D2, y.D2, V18.Q1           \
+	VPMULL  x.D1, V16.D1, V19.Q1         \
+	VPMULL2 x.D2, V16.D2, V20.Q1         \
+	VEOR    V17.B16, V0.B16, V0.B16      \
+	VEOR    V18.B16, V1.B16, V1.B16      \
+	VEOR    V19.B16, V20.B16, V19.B16    \
+	VEOR    V19.B16, V2.B16, V2.B16
+
+TEXT ·sumProductsNEON(SB), NOSPLIT, $0-32
+	MOVD sum+0(FP), R0
+	MOVD secret+8(FP), R1
+	MOVD message+16(FP), R2
+	MOVD n+24(FP), R3
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+
+chunk:
+	// 64 bytes of the message and 128 of the secret.
+	VLD1.P 64(R2), [V4.B16, V5.B16, V6.B16, V7.B16]
+	VLD1.P 64(R1), [V24.B16, V25.B16, V26.B16, V27.B16]
+	VLD1.P 64(R1), [V28.B16, V29.B16, V30.B16, V31.B16]
+	VEOR   V4.B16, V24.B16, V24.B16
+	VEOR   V5.B16, V25.B16, V25.B16
+	VEOR   V6.B16, V26.B16, V26.B16
+	VEOR   V7.B16, V27.B16, V27.B16
+
+	// The other half of the last chunk may be zeros.
+	SUBS   $64, R3, R3
+	BEQ    multiply
+	VLD1.P 64(R2), [V4.B16, V5.B16, V6.B16, V7.B16]
+	VEOR   V4.B16, V28.B16, V28.B16
+	VEOR   V5.B16, V29.B16, V29.B16
+	VEOR   V6.B16, V30.B16, V30.B16
+	VEOR   V7.B16, V31.B16, V31.B16
+	SUB    $64, R3, R3
+
+multiply:
+	products(V24, V28)
+	products(V25, V29)
+	products(V26, V30)
+	products(V27, V31)
+	CBNZ R3, chunk
+
+	// Join the sums. The middle one counts from bit 64.
+	VEOR V3.B16, V3.B16, V3.B16
+	VEXT $8, V2.B16, V3.B16, V4.B16   // zeros below its lower half
+	VEXT $8, V3.B16, V2.B16, V5.B16   // its upper half, zeros above
+	VEOR V4.B16, V0.B16, V0.B16
+	VEOR V5.B16, V1.B16, V1.B16
+	VST1 [V0.B16, V1.B16], (R0)
+	RET

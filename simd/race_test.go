@@ -34,6 +34,7 @@ func raceCalls() map[string]struct {
 	classes[4] = 1
 	masks, tags := make([]uint16, 2), make([]uint16, 2)
 	buckets := []*[BucketTags]uint16{{}, {}}
+	secret := NewDigestSecret()
 	return map[string]calls{
 		"EqualPrefix": {
 			func() { EqualPrefix(a, b, 32) },
@@ -46,6 +47,10 @@ func raceCalls() map[string]struct {
 		"RunLength16": {
 			func() { RunLength16(classes) },
 			map[string]func(){"classes": func() { classes[300] = 1 }},
+		},
+		"DigestSecret.Sum": {
+			func() { secret.Sum(a) },
+			map[string]func(){"message": func() { a[300] = 1 }},
 		},
 		"MatchTags": {
 			func() { MatchTags(masks, buckets, tags) },

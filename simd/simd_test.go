@@ -27,7 +27,7 @@ type runner[T any] interface {
 //
 // If HITLINE_KERNEL is set, only that kernel runs. A kernel of this build that this
 // processor cannot run is skipped. With CI=true it fails instead, so that no kernel stays
-// untested unnoticed.
+// untested unnoticed. Only the AVX-512 kernel may be missing there: few machines have it.
 func forEachKernel[T runner[T]](t T, f func(T)) {
 	t.Helper()
 	before := Kernel()
@@ -44,7 +44,7 @@ func forEachKernel[T runner[T]](t T, f func(T)) {
 	for _, name := range names {
 		t.Run("kernel="+name, func(t T) {
 			if err := Force(name); err != nil {
-				if os.Getenv("CI") == "true" {
+				if os.Getenv("CI") == "true" && name != kernelAVX512 {
 					t.Fatalf("%v: a CI machine must run every kernel of the build", err)
 				}
 				t.Skip(err)

@@ -71,6 +71,10 @@ type ChurnReport struct {
 	// Of Churn to Quiet. 0 if that of Quiet is 0 or a lower bound.
 	P99Ratio float64 `json:"p99_ratio"`
 	MaxRatio float64 `json:"max_ratio"`
+	// The p99 of a round's busy phase to that of its quiet one: the median of the rounds, the
+	// least and the largest. A stall of the machine in few rounds does not change the median.
+	P99PairRatio       float64 `json:"p99_pair_ratio"`
+	P99PairRatioSpread Spread  `json:"p99_pair_ratio_spread"`
 
 	StoreRate float64 `json:"store_rate"` // entries stored a second, as achieved; median of the rounds
 	EvictRate float64 `json:"evict_rate"` // entries that went a second; median of the rounds
@@ -118,6 +122,11 @@ func Churn(ctx context.Context, o ChurnOptions) (ChurnReport, error) {
 	r := &c.report
 	r.Quiet, r.Churn = c.quiet.summarize(), c.busy.summarize()
 	r.StoreRate, r.EvictRate = c.stores.median(), c.evicts.median()
+	var pairs passes
+	for i, quiet := range c.quiet.p99 {
+		pairs = append(pairs, over(c.busy.p99[i], quiet))
+	}
+	r.P99PairRatio, r.P99PairRatioSpread = pairs.median(), pairs.spread()
 	if !r.Quiet.P99AtLeast {
 		r.P99Ratio = over(r.Churn.P99us, r.Quiet.P99us)
 	}
@@ -288,6 +297,7 @@ func (r ChurnReport) WriteTable(w io.Writer) error {
 		return atLeastMark(atLeast) + suffixed(&v, "x")
 	}
 	fmt.Fprintf(&text, columns, "ratio", "", ratio(r.P99Ratio, r.Churn.P99AtLeast), ratio(r.MaxRatio, r.Churn.MaxAtLeast), "", "")
+	fmt.Fprintf(&text, columns, "of pairs", "", atLeastMark(r.Churn.P99AtLeast)+cell(&r.P99PairRatio, &r.P99PairRatioSpread), "", "", "")
 	fmt.Fprintf(&text, "\n%.0f entries stored and %.0f gone a second; %d chains lost and stored again\n",
 		r.StoreRate, r.EvictRate, r.Lost)
 	return writeTrimmed(w, text.String())

@@ -75,6 +75,8 @@ func TestChurnCountsFromWhenDue(t *testing.T) {
 		P50Spread: flat, P99Spread: Spread{9030, 9030}, MaxSpread: Spread{10_010, 10_010}, Lookups: stallLookups,
 	}, r.Churn)
 	assert.Equal(t, 903.0, r.P99Ratio)
+	assert.Equal(t, 903.0, r.P99PairRatio)
+	assert.Equal(t, Spread{903, 903}, r.P99PairRatioSpread)
 	assert.Equal(t, 1001.0, r.MaxRatio)
 	assert.Positive(t, r.StoreRate)
 }
@@ -116,6 +118,33 @@ func TestChurnThatDoesNotKeepUp(t *testing.T) {
 		var table bytes.Buffer
 		require.NoError(t, r.WriteTable(&table))
 		assert.Contains(t, table.String(), "unknown")
+	})
+}
+
+// The ratio of pairs is the median of the rounds' ratios: of three rounds one stalls.
+func TestChurnPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := churnOptions()
+		o.Rounds, o.Phase, o.nap = 3, stallPhase, time.Sleep
+		o.open = func(int64, int64, int) (subject, error) {
+			return &steady{took: func(n int) time.Duration {
+				switch phase := (n - 1) / stallLookups; {
+				case phase == 3:
+					return 400 * time.Microsecond
+				case phase%2 == 1:
+					return 15 * time.Microsecond
+				}
+				return 10 * time.Microsecond
+			}}, nil
+		}
+		r, err := Churn(t.Context(), o)
+		require.NoError(t, err)
+		assert.Equal(t, 40.0, r.P99Ratio, "of all lookups")
+		assert.Equal(t, 1.5, r.P99PairRatio)
+		assert.Equal(t, Spread{1.5, 40}, r.P99PairRatioSpread)
+		var table bytes.Buffer
+		require.NoError(t, r.WriteTable(&table))
+		assert.Contains(t, table.String(), "1.50 (1.50–40.00)")
 	})
 }
 

@@ -58,6 +58,8 @@
 // can do lets the quiet phase keep up. Lookups that were due and not begun when their
 // phase ended count with their wait until then. That is a lower bound, and so is each
 // figure that it may have lowered: [Waits] says which, and tables print them with ≥.
+// Beside the ratio of the p99 of all rounds stands the median of the rounds' own ratios, each of
+// a busy phase to the quiet one in front of it.
 // The caches are colder than in lookups back to back, so the medians are higher.
 //
 // # Figures

@@ -78,8 +78,7 @@ func (p *poolServices) service(path string, pool coordinator.Pool, watch func(lo
 func (p *poolServices) newService(pool coordinator.Pool, watch func(lookup.LookupEvent)) (*lookup.Service, error) {
 	sc := lookup.ServiceConfig{Pool: pool, Version: buildVersion(), Shared: p.shared}
 	if p.store == nil {
-		memory := p.cfg.Backend.Memory
-		sc.Memory = index.Config{MaxBytes: int64(memory.MaxBytes) / p.cfg.MemoryShares(), MaxEntries: memory.MaxEntries}
+		sc.Memory = indexConfig(p.cfg)
 		return lookup.NewService(sc)
 	}
 	var err error
@@ -88,4 +87,12 @@ func (p *poolServices) newService(pool coordinator.Pool, watch func(lookup.Looku
 	}
 	sc.Remote.Watch = watch
 	return lookup.NewService(sc)
+}
+
+// indexConfig returns the configuration of each memory index.
+func indexConfig(cfg *config.Config) index.Config {
+	memory := cfg.Backend.Memory
+	return index.Config{
+		MaxBytes: int64(memory.MaxBytes) / cfg.MemoryShares(), MaxEntries: memory.MaxEntries, CompareKeys: memory.Verify == "bytes",
+	}
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -76,6 +78,19 @@ func TestMemoryOfPools(t *testing.T) {
 	t.Setenv("HITLINE_POOLS_A_TP_SIZE", "2")
 	got = hitline(t, "", "serve", "--check")
 	assert.Contains(t, got.stderr, "HITLINE_POOLS_A_TP_SIZE: no such variable; write the pools as YAML in HITLINE_POOLS")
+}
+
+// The section of the memory index becomes its configuration.
+func TestIndexConfig(t *testing.T) {
+	for text, want := range map[string]index.Config{
+		"{}": {MaxBytes: 1 << 30},
+		"{max_bytes: 4MiB, max_entries: 7, verify: bytes}": {MaxBytes: 4 << 20, MaxEntries: 7, CompareKeys: true},
+		"{verify: digests}": {MaxBytes: 1 << 30},
+	} {
+		cfg, err := config.Load(config.Source{File: configFile(t, "backend: {memory: "+text+"}\n")})
+		require.NoError(t, err)
+		assert.Equal(t, want, indexConfig(cfg), text)
+	}
 }
 
 // Doctor needs a pool, configured or of a server.

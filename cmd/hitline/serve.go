@@ -32,7 +32,7 @@ func newServeCmd() *cobra.Command {
 		Long: `serve answers lookups until it is told to stop. It reads its configuration from
 a YAML file, then from variables (HITLINE_ and the path in upper case, joined by
 underscores: HITLINE_POOL_TP_SIZE), then from flags. HITLINE_KERNEL (generic,
-avx2, neon) forces the kernels.
+avx2, avx512, neon) forces the kernels.
 
 It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a

@@ -64,16 +64,18 @@
 //	worker_pool.go     the workers
 //	limits.go          what can be limited; nofile.go the limit of open files; errors.go
 //	close_reason.go    why connections end; peerlog.go logs it
-//	histograms.go      lookup durations and sizes, longest turns; stat.go counters
+//	histograms.go      what each event loop counts: lookup durations and sizes, turns; stat.go
 //	ready.go           readiness
 //
 // # Invariants
 //
-//   - A lookup over the index does not allocate in the steady state.
+//   - A lookup over the index does not allocate in the steady state. It writes to no cache line
+//     that other event loops write to or read: each loop has its own counters, and charges
+//     memory in steps (session.charge).
 //   - A turn exceeds its share by at most one piece of work that is not cut (docs/limits.md).
 //     Between two turns of a turn queue the loop serves what its other connections have sent.
-//   - What a session holds is charged to the memory account after each call of feed, and freed
-//     when the connection is closed.
+//   - What a session holds is charged to the memory account after each call of feed, rounded up
+//     for its event loop, and freed when the connection is closed.
 //   - No event loop waits for a backend. If a backend is slow or down, its lookups return
 //     0 by their deadline, and other requests are not delayed.
 //   - Requests of one connection take effect in order. Replies to equal envelopes are sent

@@ -29,7 +29,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if q, ok := c.Context().(*turnQueue); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.loops[c.EventLoop()] = &eventLoop{turns: q}
+		s.loops[c.EventLoop()] = &eventLoop{turns: q, metrics: loopMetrics{heldStep: s.heldStepOf()}}
 		return nil, gnet.None
 	}
 	pending := c.Context().(*pendingConn)

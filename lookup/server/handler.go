@@ -51,7 +51,7 @@ func (s *session) checkHashes(q *netproto.Request) error {
 func (s *session) appendFailed(envelope []byte, err error) {
 	s.workLeft -= s.server.refusalWork
 	if errors.Is(err, lookup.ErrByHashes) {
-		s.server.fallbacks.Add(1)
+		s.metrics.fallbacks.Add(1)
 	} else {
 		s.countFailed(err)
 	}
@@ -60,7 +60,7 @@ func (s *session) appendFailed(envelope []byte, err error) {
 
 // countFailed counts a request that failed, and has the log tell of it.
 func (s *session) countFailed(err error) {
-	s.server.failed.Add(1)
+	s.metrics.failed.Add(1)
 	s.server.peers.requestFailed(s.peer, err)
 }
 
@@ -109,7 +109,7 @@ func (s *session) reasonFor(err error) string {
 func (s *session) appendAnchorsParams(envelope []byte) {
 	stride, unit := s.pool.service.AnchorsParams()
 	if stride == 0 {
-		s.server.fallbacks.Add(1)
+		s.metrics.fallbacks.Add(1)
 	}
 	s.out.B = netproto.AppendAnchorsReply(s.out.B, envelope, netproto.AnchorsParams, stride, unit)
 }

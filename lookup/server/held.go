@@ -1,6 +1,8 @@
 package server
 
 import (
+	"sync/atomic"
+
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 )
@@ -18,17 +20,47 @@ func (s *session) updateHeld() {
 		return
 	}
 	s.held.Store(held)
-	all := s.server.held.Add(grown)
-	if within := s.server.memory.Charge(grown); grown > 0 && (!within || all > s.server.maxHeld) {
+	if !s.charge(grown, s.metrics.heldStep) {
 		s.server.closeLargest()
 	}
 }
 
 // freeHeld frees what was charged. The connection is closed.
-func (s *session) freeHeld() {
-	n := s.held.Swap(0)
-	s.server.held.Add(-n)
-	s.server.memory.Free(n)
+func (s *session) freeHeld() { s.charge(-s.held.Swap(0), 0) }
+
+// charge charges n bytes, which may be negative, to the account. It returns false if they exceed a
+// bound. The loops share the account. So a loop rounds what it charges up to a multiple of step,
+// and keeps up to two steps more than its connections hold: requests whose bytes come and go write
+// to nothing that other loops write to. With a step of 0 it charges what they hold.
+func (s *session) charge(n, step int64) (within bool) {
+	m := s.metrics
+	held := m.held.Add(n)
+	if m.heldStep > 0 {
+		if spare := m.charged - held; 0 <= spare && spare <= 2*step {
+			return true
+		}
+		if step > 0 {
+			held += step - held%step
+		}
+		n, m.charged = held-m.charged, held
+	}
+	all := s.server.charged.Add(n)
+	return s.server.memory.Charge(n) && all <= s.server.maxHeld || n <= 0
+}
+
+// heldStepOf returns the step of a loop's charges, 0 if hashes and keys of calls have the same
+// account. A step is at least what three lookups that wait for a turn hold, unless the spare bytes
+// of all loops would exceed a tenth of the bound.
+func (s *Server) heldStepOf() int64 {
+	if s.backend != nil {
+		return 0
+	}
+	return min(4*readBuffer, s.maxHeld/int64(32*s.cfg.Loops))
+}
+
+// heldBytes returns the bytes that connections hold.
+func (s *Server) heldBytes() int64 {
+	return s.total(func(m *loopMetrics) *atomic.Int64 { return &m.held })
 }
 
 // closeLargest closes connections, those that hold most first, until the account is within its
@@ -37,7 +69,7 @@ func (s *Server) closeLargest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bytes, maxBytes, _ := s.memory.Usage()
-	over := s.held.Load() - s.maxHeld
+	over := s.charged.Load() - s.maxHeld
 	if maxBytes > 0 {
 		over = max(over, bytes-maxBytes)
 	}

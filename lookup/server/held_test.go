@@ -64,7 +64,7 @@ func TestLargestIsClosed(t *testing.T) {
 	for _, ses := range []*session{a, b, c} {
 		ses.freeHeld()
 	}
-	require.Zero(t, server.held.Load())
+	require.Zero(t, server.heldBytes())
 	require.Zero(t, server.Stat().Memory)
 }
 
@@ -91,12 +91,51 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 			rest = rest[n:]
 		}
 		require.GreaterOrEqual(t, ses.held.Load(), c.held, name)
-		require.Equal(t, ses.held.Load(), c.server.held.Load(), name)
+		require.Equal(t, ses.held.Load(), c.server.heldBytes(), name)
 		require.NoError(t, ses.receive(c.msg[len(c.msg)-1:]), name)
 		require.LessOrEqual(t, ses.held.Load(), int64(10_000), "%s: what an idle connection keeps", name)
 		ses.freeHeld()
-		require.Zero(t, c.server.held.Load(), name)
+		require.Zero(t, c.server.heldBytes(), name)
 	}
+}
+
+// TestChargesAreRounded checks that an event loop charges in steps: bytes that come and go change
+// nothing that other loops use, and nothing stays charged when the connections are closed.
+func TestChargesAreRounded(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Loops: 2, Limits: Limits{MaxMemory: 64_000}})
+	require.NoError(t, err)
+	step := server.heldStepOf()
+	require.EqualValues(t, 1000, step)
+	one, other := loopMetrics{heldStep: step}, loopMetrics{heldStep: step}
+	a, _ := addSession(server)
+	b, _ := addSession(server)
+	a.metrics, b.metrics = &one, &other
+
+	for range 10 {
+		require.True(t, a.charge(900, step))
+		require.True(t, b.charge(1900, step))
+		require.EqualValues(t, 3000, server.charged.Load())
+		require.EqualValues(t, 2800, server.heldBytes()+one.held.Load()+other.held.Load())
+		require.True(t, a.charge(-900, step))
+		require.True(t, b.charge(-1900, step))
+		require.EqualValues(t, 3000, server.charged.Load(), "at most two steps are spare")
+	}
+	require.True(t, a.charge(3500, step))
+	require.EqualValues(t, 6000, server.charged.Load())
+	require.True(t, a.charge(-3500, step))
+	require.EqualValues(t, 3000, server.charged.Load())
+
+	require.False(t, b.charge(63_500, step), "the bound")
+	require.EqualValues(t, 65_000, server.charged.Load())
+	require.True(t, b.charge(-63_500, 0))
+	a.held.Store(500)
+	require.True(t, a.charge(500, step))
+	a.freeHeld()
+	require.Zero(t, server.charged.Load())
+	bytes, _, _ := server.memory.Usage()
+	require.Zero(t, bytes)
 }
 
 // TestUnsentSince checks from when on a peer takes none of its replies.
@@ -140,7 +179,7 @@ func TestWriteTimeout(t *testing.T) {
 		return len(lines) == 1 && strings.HasSuffix(lines[0], `error="no reply was read for limits.write_timeout (1ns)"`)
 	})
 	require.Equal(t, [][]byte{{1}}, other.Ask(t, []byte("ping")))
-	require.Zero(t, server.held.Load())
+	require.Zero(t, server.heldBytes())
 }
 
 // TestNothingIsChargedAfterTheEnd has connections break while the replies of a store's workers
@@ -171,8 +210,8 @@ func TestNothingIsChargedAfterTheEnd(t *testing.T) {
 		}()
 	}
 	lookuptest.Eventually(t, "all requests wait", func() bool { return server.inFlight.Load() == conns*(1+pings) })
-	require.Positive(t, server.held.Load())
+	require.Positive(t, server.heldBytes())
 	close(g.Open)
 	lookuptest.Eventually(t, "closed", func() bool { return server.numSessions() == 0 })
-	lookuptest.Eventually(t, "nothing is held", func() bool { return server.held.Load() == 0 })
+	lookuptest.Eventually(t, "nothing is held", func() bool { return server.heldBytes() == 0 })
 }

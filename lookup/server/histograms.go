@@ -3,6 +3,8 @@ package server
 import (
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/cpu"
 )
 
 // Upper bounds of the histograms' buckets: nanoseconds of a lookup, 1-2-5 from 5 µs to 5 s,
@@ -14,15 +16,24 @@ var (
 	hashBounds = [...]int64{16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20}
 )
 
-// loopMetrics are the histograms of the lookups that one event loop answers, and its longest
-// turn. Each loop counts into its own, on its own cache lines, which takes a few nanoseconds.
+// loopMetrics are what one event loop counts: the histograms of the lookups that it answers, its
+// longest turn, and counters. Each loop has its own, on its own cache lines, so that lookups on
+// two loops write to no common line. Stat adds them up.
 type loopMetrics struct {
+	_         cpu.CacheLinePad
 	durations histogram
 	hashes    histogram
 	// The most work of a turn, and the longest time of one in nanoseconds. The loop alone writes
 	// them.
 	longestWork, longestTurn atomic.Int64
-	_                        [64]byte
+
+	failed, dropped, ignored, copied, turnsCut atomic.Int64 // see api.Stat
+	anchored, undetermined, fallbacks          atomic.Int64 // requests by anchors
+
+	held     atomic.Int64 // bytes that the loop's connections hold
+	charged  int64        // bytes that the loop has charged for them, see session.charge
+	heldStep int64        // charged is rounded up to it; 0: charged is not used
+	_        cpu.CacheLinePad
 }
 
 // observeTurn records the work and the nanoseconds of a turn.
@@ -112,6 +123,14 @@ func (s *Server) loopMetrics() []*loopMetrics {
 		all = append(all, &l.metrics)
 	}
 	return all
+}
+
+// total returns the sum of a counter over all loops.
+func (s *Server) total(of func(m *loopMetrics) *atomic.Int64) (sum int64) {
+	for _, m := range s.loopMetrics() {
+		sum += of(m).Load()
+	}
+	return sum
 }
 
 // longestTurn returns the most work of a turn since the start, and the time of the longest one

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"golang.org/x/sys/cpu"
+
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -15,6 +17,8 @@ type memoryHandler struct {
 	query  *lookup.Query  // the lookup being received, nil between lookups
 	change *lookup.Change // the store or evict being received, nil before the first
 	err    error          // why the request being received cannot be served
+
+	_ cpu.CacheLinePad // the next one may be another event loop's
 }
 
 // begin implements requestHandler.
@@ -95,8 +99,12 @@ const (
 )
 
 // changeSome stores or evicts the next keys, within the work that is left. It returns how many
-// bytes of them it has consumed.
+// bytes of them it has consumed. The only key of a store that goes on a chain waits for the end.
 func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed int) {
+	if q.Tag == netproto.TagStore && q.NumHashes == 1 && q.FirstChunk > 0 && q.FirstChunk != netproto.FirstChunkUnknown {
+		h.change.Hold(keys)
+		return len(keys)
+	}
 	hashLen, perKey := q.HashLen, storeWork
 	if q.Tag == netproto.TagEvict {
 		perKey = evictWork
@@ -157,7 +165,9 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	case netproto.TagAnchors:
 		return h.replyAnchors(q)
 	case netproto.TagStore, netproto.TagEvict:
-		h.change.End(q.KeyBefore)
+		if err := h.endChange(q.KeyBefore); err != nil {
+			return true, err
+		}
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
@@ -177,6 +187,14 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	}
 	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, nil)
 	return true, nil
+}
+
+// endChange ends a store or evict.
+func (h *memoryHandler) endChange(before []byte) error {
+	worked := h.change.Work()
+	err := h.change.End(before)
+	h.session.workLeft -= h.change.Work() - worked
+	return err
 }
 
 // replyLookup appends the reply to a lookup.
@@ -202,11 +220,11 @@ func (h *memoryHandler) replyAnchors(q *netproto.Request) (done bool, err error)
 	case err != nil || !done:
 		return done, err
 	case !a.Determined:
-		s.server.undetermined.Add(1)
+		s.metrics.undetermined.Add(1)
 		s.out.B = netproto.AppendAnchorsReply(s.out.B, q.Envelope, netproto.AnchorsMore, a.Proven, a.Claimed, a.End)
 		return true, nil
 	}
-	s.server.anchored.Add(1)
+	s.metrics.anchored.Add(1)
 	s.appendAnchorsHit(q.Envelope, a.Hit)
 	s.countLookup(int(q.Anchors.NumHashes))
 	return true, nil
@@ -225,8 +243,12 @@ func (s *session) replyJSON(q *netproto.Request, v any) error {
 // handleWake implements requestHandler. Every request was answered when it ended.
 func (h *memoryHandler) handleWake() {}
 
-// releaseRequest implements requestHandler.
+// releaseRequest implements requestHandler. Keys that have arrived are stored, also those of a
+// request that is not served.
 func (h *memoryHandler) releaseRequest() {
+	if h.change != nil && h.change.Holds() {
+		_ = h.endChange(nil)
+	}
 	h.err = nil
 	if h.query != nil {
 		h.query.Release()

@@ -37,8 +37,8 @@ func TestStoresOfClosedPeers(t *testing.T) {
 			require.NoError(t, conn.Close())
 		}
 		lookuptest.Eventually(t, addr, func() bool { return server.Stat().Stored == peers*keys })
-		require.Positive(t, server.turnsCut.Load())
+		require.Positive(t, server.Stat().TurnsCut)
 		require.NoError(t, server.Shutdown(context.Background()))
-		require.Zero(t, server.held.Load())
+		require.Zero(t, server.heldBytes())
 	}
 }

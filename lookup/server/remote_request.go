@@ -75,7 +75,7 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 		r.hashes.Grow(min(r.neededBytes-len(r.hashes.B), max(len(hashes), len(r.hashes.B))))
 	}
 	r.hashes.B = append(r.hashes.B, hashes...)
-	server.copied.Add(int64(len(hashes)))
+	r.handler.session.metrics.copied.Add(int64(len(hashes)))
 	return len(r.hashes.B) < r.neededBytes
 }
 

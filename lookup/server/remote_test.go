@@ -246,11 +246,11 @@ func TestRemoteBreakerOverTheWire(t *testing.T) {
 		p.Send(t, lookupOf("", keys))
 		p.Expect(t, hitText(0))
 		if i == 2 {
-			require.EqualValues(t, 3*len(keys), roundDown(server.copied.Load(), len(keys)))
+			require.EqualValues(t, 3*len(keys), roundDown(server.Stat().BytesCopied, len(keys)))
 		}
 	}
 	require.EqualValues(t, 3, store.Calls.Load())
-	require.EqualValues(t, 3*len(keys), roundDown(server.copied.Load(), len(keys)))
+	require.EqualValues(t, 3*len(keys), roundDown(server.Stat().BytesCopied, len(keys)))
 	p.Send(t, plainOf("", netproto.TagReset), plainOf("", netproto.TagPing))
 	p.Expect(t, "00", "01")
 	c := dialTest(t, server)
@@ -372,7 +372,7 @@ func TestRemoteMaxInFlight(t *testing.T) {
 		got[id+" "+body]++
 	}
 	require.Equal(t, want, got)
-	require.EqualValues(t, refusals+4, server.failed.Load())
+	require.EqualValues(t, refusals+4, server.Stat().Failed)
 	p.Send(t, lookupOf("1", keys))
 	p.Expect(t, "1 "+hitText(8))
 }
@@ -514,7 +514,7 @@ func TestRemoteNeedsFewHashes(t *testing.T) {
 	p.Send(t, append(netproto.AppendLookup(nil, nil, 160, 32, len(keys)), keys...))
 	p.Expect(t, hitText(10))
 	require.EqualValues(t, 10, asked.Load())
-	require.EqualValues(t, 320, server.copied.Load())
+	require.EqualValues(t, 320, server.Stat().BytesCopied)
 }
 
 func BenchmarkRemoteRoundTrip(b *testing.B) {

@@ -63,7 +63,7 @@ type Server struct {
 	workers *workerPools // nil over the memory index
 	peers   *peerLog
 	memory  *lookup.MemoryAccount
-	held    atomic.Int64 // bytes of memory that connections hold
+	charged atomic.Int64 // bytes of memory that connections hold, as the loops have charged them
 	maxHeld int64        // their bound
 
 	mu       sync.Mutex
@@ -77,10 +77,8 @@ type Server struct {
 	sweeps atomic.Int64 // calls of closeOverdue, see watch
 
 	// reported by Stat:
-	connections, failed, dropped, ignored, copied, inFlight atomic.Int64
-	anchored, undetermined, fallbacks                       atomic.Int64 // requests by anchors
-	acceptErrors, turnsCut                                  atomic.Int64
-	closed                                                  closeCounters
+	connections, inFlight, acceptErrors atomic.Int64
+	closed                              closeCounters
 }
 
 // readBuffer is the size in bytes of a loop's read buffer, which bounds one read. 64 KiB is

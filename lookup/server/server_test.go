@@ -91,7 +91,7 @@ func TestRefusedRequests(t *testing.T) {
 		require.Equal(t, [][]byte{[]byte("\x00id"), {}, {0}}, reply[:3], name)
 	}
 	require.Equal(t, [][]byte{{1}, []byte("still"), []byte("here")}, p.Ask(t, []byte("ping"), []byte("still"), []byte("here")))
-	require.EqualValues(t, 22, server.failed.Load())
+	require.EqualValues(t, 22, server.Stat().Failed)
 }
 
 // TestGarbage sends what is no request to the port while another connection's
@@ -617,8 +617,8 @@ func TestCopiesAtMostOneHashARead(t *testing.T) {
 		p = p[n:]
 	}
 	require.Equal(t, netproto.AppendHit(nil, nil, 131072*16), got.last)
-	require.LessOrEqual(t, server.copied.Load(), 32*reads)
-	require.Positive(t, server.copied.Load())
+	require.LessOrEqual(t, server.Stat().BytesCopied, 32*reads)
+	require.Positive(t, server.Stat().BytesCopied)
 }
 
 // TestManyClients lets lookups, stores and resets of several connections meet.

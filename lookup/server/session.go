@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,12 +11,14 @@ import (
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/cpu"
 )
 
 // session is one connection: the reader of its requests, their handler and their replies.
 // It belongs to its event loop. The atomic fields are read by closeOverdue, drain and
 // closeLargest. The first and the last also set reason.
 type session struct {
+	_       cpu.CacheLinePad // what other event loops write to is on other cache lines
 	server  *Server
 	pool    *pool // that its requests are about, nil if none
 	reader  *netproto.Reader
@@ -57,6 +60,7 @@ type session struct {
 	unsent         atomic.Int64  // bytes of replies that the kernel has not accepted yet
 	unsentSince    atomic.Int64  // when the kernel last accepted some of them, in monotime; 0 if there are none
 	held           atomic.Int64  // bytes charged to Server.memory
+	_              cpu.CacheLinePad
 }
 
 // replyWriter is the part of gnet.Conn that a session uses.
@@ -117,11 +121,13 @@ func (s *session) receiveMore(p []byte) error {
 // feed reads bytes until they or the work of the turn are used up, and writes the replies. It
 // returns how many it has read, and an error if the connection must be closed.
 func (s *session) feed(p []byte) (n int, err error) {
-	s.out = bufpool.Get()
+	s.out = replyBuffers.Get().(*bufpool.Buffer)
 	before := s.reader.Copied()
 	n, err = s.reader.Feed(p, s)
 	s.workLeft -= n / bytesPerUnit
-	s.server.copied.Add(int64(s.reader.Copied() - before))
+	if copied := s.reader.Copied() - before; copied > 0 {
+		s.metrics.copied.Add(int64(copied))
+	}
 	s.writeReplies()
 	if s.sendErr != nil {
 		return n, s.sendErr
@@ -138,7 +144,7 @@ func (s *session) feed(p []byte) (n int, err error) {
 func (s *session) handleWake() error {
 	s.updateUnsent()
 	s.reading.restore()
-	s.out = bufpool.Get()
+	s.out = replyBuffers.Get().(*bufpool.Buffer)
 	s.handler.handleWake()
 	s.writeReplies()
 	if s.sendErr != nil { // OnClose may have given back what was charged
@@ -151,10 +157,19 @@ func (s *session) handleWake() error {
 	return s.sendErr
 }
 
+// replyBuffers holds the buffers of session.out. Each event loop uses one at a time. Those of
+// bufpool.Get are counted where all loops write.
+var replyBuffers = sync.Pool{New: func() any { return new(bufpool.Buffer) }}
+
+// maxReplies is the largest capacity in bytes of a buffer that is used again.
+const maxReplies = 1 << 20
+
 // writeReplies writes the replies in out and releases it.
 func (s *session) writeReplies() {
 	s.flush(0)
-	s.out.Release()
+	if s.out.B = s.out.B[:0]; cap(s.out.B) <= maxReplies {
+		replyBuffers.Put(s.out)
+	}
 	s.out = nil
 }
 
@@ -298,7 +313,7 @@ func (s *session) Dropped(*netproto.Request) {
 	s.workLeft -= requestWork
 	s.messageEnded = true
 	s.handler.releaseRequest()
-	s.server.dropped.Add(1)
+	s.metrics.dropped.Add(1)
 	s.pauseIfSpent()
 }
 
@@ -308,7 +323,7 @@ func (s *session) Control(out []byte) {
 	s.messageEnded = true // the next message of this turn begins after it
 	s.pauseIfSpent()
 	if len(out) == 0 {
-		s.server.ignored.Add(1)
+		s.metrics.ignored.Add(1)
 		return
 	}
 	if s.sendErr == nil {

@@ -63,13 +63,22 @@ func (s *Server) statOf(p *pool) api.Stat {
 	}
 	st.Pools, st.PoolNames = s.pools.names()
 	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
-	st.Failed, st.Dropped, st.BytesCopied = s.failed.Load(), s.dropped.Load(), s.copied.Load()
-	st.CommandsIgnored = s.ignored.Load()
 	st.Memory, st.MaxMemory, st.MemoryRefused = s.memory.Usage()
-	st.TurnShare, st.TurnsCut = turnShare, s.turnsCut.Load()
+	st.Memory = max(st.Memory-s.charged.Load(), 0) // rounded up by the loops; what they hold is added below
+	st.TurnShare = turnShare
+	for _, m := range s.loopMetrics() {
+		st.Memory += m.held.Load()
+		st.Failed += m.failed.Load()
+		st.Dropped += m.dropped.Load()
+		st.BytesCopied += m.copied.Load()
+		st.CommandsIgnored += m.ignored.Load()
+		st.TurnsCut += m.turnsCut.Load()
+		st.Anchored += m.anchored.Load()
+		st.AnchoredUndetermined += m.undetermined.Load()
+		st.AnchoredFallbacks += m.fallbacks.Load()
+	}
 	work, nanos := s.longestTurn()
 	st.LongestTurn, st.LongestTurnUS = work, nanos/1000
-	st.Anchored, st.AnchoredUndetermined, st.AnchoredFallbacks = s.anchored.Load(), s.undetermined.Load(), s.fallbacks.Load()
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
 	return st

@@ -73,7 +73,7 @@ func (s *session) beginBacklog(rest []byte) error {
 	s.array, s.served = readBuffers.Get().(*[readBuffer]byte), 0
 	s.backlog = s.array[:0]
 	s.waiting.Store(true)
-	s.server.turnsCut.Add(1)
+	s.metrics.turnsCut.Add(1)
 	return s.addBacklog(rest)
 }
 

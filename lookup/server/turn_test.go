@@ -266,13 +266,13 @@ func TestReadingIsPaused(t *testing.T) {
 		case <-answered:
 			done = true
 		case <-time.After(time.Millisecond):
-			most = max(most, server.held.Load())
+			most = max(most, server.heldBytes())
 		}
 	}
 	require.NoError(t, <-sent)
-	require.Positive(t, server.turnsCut.Load())
+	require.Positive(t, server.Stat().TurnsCut)
 	require.Less(t, most, int64(4*readBuffer), "of 2 MiB")
-	lookuptest.Eventually(t, "the backlog is given back, after the last reply", func() bool { return server.held.Load() == 0 })
+	lookuptest.Eventually(t, "the backlog is given back, after the last reply", func() bool { return server.heldBytes() == 0 })
 }
 
 // TestPoolRequestsWait checks that a pool request, which may take milliseconds, is served in a

@@ -25,8 +25,9 @@ type Backend struct {
 
 // Memory bounds the embedded index.
 type Memory struct {
-	MaxBytes   Size  `yaml:"max_bytes"`   // bytes
-	MaxEntries int64 `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
+	MaxBytes   Size   `yaml:"max_bytes"`   // bytes
+	MaxEntries int64  `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
+	Verify     Verify `yaml:"verify"`
 }
 
 // Redis is a Redis or a Valkey: one server, or a cluster.
@@ -49,6 +50,14 @@ type Mooncake struct {
 	AllowReset bool     `yaml:"allow_reset"` // a reset empties the store, for all engines
 	Timeout    Duration `yaml:"timeout"`     // of a lookup
 	Strategy   Strategy `yaml:"strategy"`
+}
+
+// Verify is how a lookup compares hashes with those of the index: digests or bytes.
+type Verify string
+
+// UnmarshalText refuses other words.
+func (v *Verify) UnmarshalText(text []byte) error {
+	return oneOf((*string)(v), text, "digests", "bytes")
 }
 
 // Layout is how blocks lie in a Redis: keys or set.

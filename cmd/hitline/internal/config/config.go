@@ -58,7 +58,7 @@ func Default() Config {
 		Listen:  []string{api.DefaultListen},
 		IPCMode: Mode(server.DefaultIPCMode),
 		Backend: Backend{
-			Memory:   Memory{MaxBytes: 1 << 30},
+			Memory:   Memory{MaxBytes: 1 << 30, Verify: "digests"},
 			Redis:    Redis{Layout: "keys", PoolSize: 40, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
 			Mooncake: Mooncake{Admin: []string{}, Tenant: "default", Conns: 8, Timeout: Duration(100 * time.Millisecond), Strategy: "gallop"},
 			chosen:   "memory",

@@ -80,7 +80,7 @@ pool:
       sliding_window: 1024
       is_eagle_group: True
 backend:
-  memory: {max_bytes: 2GiB, max_entries: 1000000}
+  memory: {max_bytes: 2GiB, max_entries: 1000000, verify: bytes}
 limits: {max_message: 1MB, max_unsent: "512KiB", handshake_timeout: 1m30s, idle_timeout: 5m}
 drain_timeout: 0s
 log:
@@ -101,7 +101,7 @@ log:
 			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024, IsEagleGroup: true},
 		},
 	}, c.Pool)
-	assert.Equal(t, Memory{MaxBytes: 2 << 30, MaxEntries: 1_000_000}, c.Backend.Memory)
+	assert.Equal(t, Memory{MaxBytes: 2 << 30, MaxEntries: 1_000_000, Verify: "bytes"}, c.Backend.Memory)
 	want := Default().Limits
 	want.MaxMessage, want.MaxUnsent = 1_000_000, 512<<10
 	want.HandshakeTimeout, want.IdleTimeout = 90e9, 300e9
@@ -172,6 +172,7 @@ func TestFileErrors(t *testing.T) {
 		{"many loops", "loops: 257\n", `c.yaml:1:8: loops: 257 is too large, must be at most 256`},
 		{"max_bytes 0", "backend: {memory: {max_bytes: 0}}\n", `c.yaml:1:31: backend.memory.max_bytes: 0 is too small, must be at least 1`},
 		{"max_entries negative", "backend: {memory: {max_entries: -1}}\n", `c.yaml:1:33: backend.memory.max_entries: -1 is too small, must be at least 0`},
+		{"verify", "backend: {memory: {verify: hash}}\n", `c.yaml:1:28: backend.memory.verify: "hash" is not one of digests, bytes`},
 		{"max_message 0", "limits:\n  max_message: 0\n", `c.yaml:2:16: limits.max_message: 0 is too small, must be at least 1`},
 		{"max_frames 0", "limits:\n  max_frames: 0\n", `c.yaml:2:15: limits.max_frames: 0 is too small, must be at least 1`},
 		{"max_hashes 0", "limits:\n  max_hashes: 0\n", `c.yaml:2:15: limits.max_hashes: 0 is too small, must be at least 1`},

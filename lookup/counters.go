@@ -1,0 +1,57 @@
+package lookup
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/cpu"
+)
+
+// counters count finished lookups. They are striped: each pooled query has a stripe, and a
+// sync.Pool gives a query to the processor that used it last. So lookups on two cores do not
+// write to the same cache line.
+type counters struct {
+	stripes []counterStripe
+	next    atomic.Uint32 // the number of the next stripe to be chosen, modulo their count
+}
+
+// counterStripe is on cache lines of its own.
+type counterStripe struct {
+	lookups, hitTokens, missTokens atomic.Int64
+	_                              cpu.CacheLinePad
+}
+
+// stripesPerProc makes it unlikely that the queries of two processors have the same stripe.
+const stripesPerProc = 4
+
+func newCounters() *counters {
+	return &counters{stripes: make([]counterStripe, stripesPerProc*runtime.GOMAXPROCS(0))}
+}
+
+// choose returns a stripe.
+func (c *counters) choose() *counterStripe {
+	return &c.stripes[int(c.next.Add(1))%len(c.stripes)]
+}
+
+// count adds a lookup to a stripe. It returns the stripe of the next one: another one if a
+// lookup on another core has used this one meanwhile.
+func (c *counters) count(at *counterStripe, hitTokens, missTokens int64) *counterStripe {
+	at.hitTokens.Add(hitTokens)
+	at.missTokens.Add(missTokens)
+	if n := at.lookups.Load(); !at.lookups.CompareAndSwap(n, n+1) {
+		at.lookups.Add(1)
+		return c.choose()
+	}
+	return at
+}
+
+// sum returns the counters of all stripes.
+func (c *counters) sum() (lookups, hitTokens, missTokens int64) {
+	for i := range c.stripes {
+		at := &c.stripes[i]
+		lookups += at.lookups.Load()
+		hitTokens += at.hitTokens.Load()
+		missTokens += at.missTokens.Load()
+	}
+	return lookups, hitTokens, missTokens
+}

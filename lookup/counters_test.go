@@ -1,0 +1,63 @@
+package lookup
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/cpu"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// TestCountersAreExact counts in many goroutines, which return to one stripe again and again.
+func TestCountersAreExact(t *testing.T) {
+	const goroutines, each = 8, 50_000
+	c := newCounters()
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			at := &c.stripes[0]
+			for i := range each {
+				if i%10 == 0 {
+					at = &c.stripes[0]
+				}
+				at = c.count(at, 2, int64(i%2))
+			}
+		})
+	}
+	wg.Wait()
+	lookups, hit, miss := c.sum()
+	require.EqualValues(t, goroutines*each, lookups)
+	require.EqualValues(t, 2*goroutines*each, hit)
+	require.EqualValues(t, goroutines*each/2, miss)
+}
+
+// TestQueriesHaveStripes checks that as many queries as there are processors write to as many
+// stripes, and that nothing of one stripe or query is on a cache line of the next.
+func TestQueriesHaveStripes(t *testing.T) {
+	const line = unsafe.Sizeof(cpu.CacheLinePad{})
+	var stripe counterStripe
+	require.GreaterOrEqual(t, unsafe.Sizeof(stripe), unsafe.Offsetof(stripe.missTokens)+8+line)
+	var query Query
+	require.GreaterOrEqual(t, unsafe.Offsetof(query.service), line)
+	require.GreaterOrEqual(t, unsafe.Sizeof(query), unsafe.Offsetof(query.unlimited)+8+line)
+
+	s, err := NewService(blocks16)
+	require.NoError(t, err)
+	stripes := map[*counterStripe]bool{}
+	for range runtime.GOMAXPROCS(0) {
+		q := s.NewQuery()
+		defer q.Release()
+		stripes[q.stripe] = true
+	}
+	require.Len(t, stripes, runtime.GOMAXPROCS(0))
+	for range 3 {
+		_, err := s.Lookup(t.Context(), 16, netproto.NewHashes(make([]byte, 32), 32))
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 3, s.Stat().Lookups)
+	require.EqualValues(t, 3*16, s.Stat().MissTokens)
+}
