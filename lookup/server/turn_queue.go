@@ -19,6 +19,7 @@ import (
 // It belongs to its loop, and to closeTurnQueues when that has ended.
 type turnQueue struct {
 	sessions []*session
+	first    [8]*session // room for a short queue, which so allocates nothing
 	signal   int  // descriptor: a byte written to it wakes the loop
 	signaled bool // the byte has not been read
 }
@@ -80,6 +81,9 @@ func (q *turnQueue) push(s *session) {
 		return
 	}
 	s.queued = true
+	if len(q.sessions) == 0 {
+		q.sessions = q.first[:0]
+	}
 	q.sessions = append(q.sessions, s)
 	q.wakeLoop()
 }
