@@ -20,8 +20,8 @@ import (
 type turnQueue struct {
 	sessions []*session
 	first    [8]*session // room for a short queue, which so allocates nothing
-	signal   int  // descriptor: a byte written to it wakes the loop
-	signaled bool // the byte has not been read
+	signal   int         // descriptor: a byte written to it wakes the loop
+	signaled bool        // the byte has not been read
 }
 
 // startTurnQueues gives each event loop its queue. gnet hands connections to its loops
