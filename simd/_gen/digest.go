@@ -93,7 +93,7 @@ func digest(name string, bytes int) {
 	Label("next")
 	{
 		for at := 0; at < step; at += line {
-			PREFETCHT1(Mem{Base: k.message, Disp: ahead + at})
+			PREFETCHT1(Mem{Base: k.message, Disp: 2*ahead + at})
 		}
 		k.chunks(step)
 		ADDQ(U32(uint32(step)), k.message)
