@@ -41,7 +41,7 @@ type segment struct {
 type books struct {
 	// Readers see these. Of most of a log they look at nothing else, and it stays in the
 	// processor's cache.
-	same    [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass; comes first
+	same    [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass
 	class   []class                          // noClass: the slot is free
 	hashLen int
 	digests [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where same is noClass
@@ -112,7 +112,7 @@ func (s *segment) classOf(i int) class {
 // groupClass returns &s.same[i/groupSlots] for an offset i. The compiler would check s.books
 // for nil by a read of the first class, which may be in another cache line.
 func (s *segment) groupClass(i int) *class {
-	return (*class)(unsafe.Add(unsafe.Pointer(s.books), uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
+	return (*class)(unsafe.Add(unsafe.Pointer(s.books), unsafe.Offsetof(books{}.same)+uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
 }
 
 // classRun returns how many of n slots from offset i on have the class of the first.
