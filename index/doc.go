@@ -38,9 +38,10 @@
 // its chain begins, then kernels compare the request with the log as two arrays,
 // and the classes with the first of them, until they part, and it asks the table
 // again. Where keys do not follow each other it asks for 16 of them at a time, and
-// has the buckets and records of the next ones fetched meanwhile. What 64 slots have in common, their class and
-// that their links are all there, is kept once for all of them, in a few lines a
-// segment: of a chain in order readers look at no more.
+// has the buckets and records of the next ones fetched meanwhile. What 64 slots have in common, their class,
+// the digest of their keys and that their links are all there, is kept once for all of
+// them, in a few lines a segment: of a chain in order readers look at no more, unless
+// Config.CompareKeys is set.
 //
 // # Invariants
 //
@@ -48,8 +49,9 @@
 //     then in the table once and in one span.
 //   - Readers look at the record of a slot only if it has a class, so that a writer
 //     may fill a free one while they go on.
-//   - Presence is decided by comparing whole keys; hashes, tags and positions are
-//     hints. Hashes are keyed with a secret.
+//   - Presence is decided by comparing whole keys, or a digest of 64 keys in a row
+//     (Config.CompareKeys); hashes, tags and positions are hints. Hashes and digests
+//     are keyed with secrets.
 //   - Only occupied slots have links. A linked slot follows an occupied one in its
 //     segment and has the next number; any other whose number is known has a head.
 //   - A link is what some store said since its entry was stored. A sure one does not

@@ -9,7 +9,15 @@ import (
 
 // Writer is the state of one store between batches: the chain continues where
 // the last batch ended. The zero value begins a new chain; a Writer is used for
-// one store.
+// one store. So a store of blocks n and on of a chain is:
+//
+//	var w index.Writer
+//	w.Number(n)
+//	w.Behind(before) // block n-1, if n is not 0
+//	err := x.Store(&w, place, keys, hashLen)
+//
+// Who learns only afterwards which key is block n-1 leaves out Behind and calls Index.Before
+// after Store. Lookups by presence need neither, Trace and Recite do.
 type Writer struct {
 	last    slot
 	behind  bool // lastKey is not of this store, see Behind; no slot is known for it yet
