@@ -49,6 +49,9 @@ const (
 	// for every sixteenth key. What goes beyond is not known, and costs a lookup by
 	// anchors some more hashes.
 	headRoom = segmentSlots / 16 * headBytes
+	// fewSegments is for how many segments a smaller index has room, too: chains that begin
+	// to grow in turn lie in small pieces, each with a head.
+	fewSegments = 4
 )
 
 // slotSet is a set of a segment's slots. Of a chain that lies in order nearly all
@@ -184,13 +187,16 @@ func (x *Index) setLink(s slot, to link) {
 	}
 }
 
+// headsRoom is how many bytes of heads an index of so many segments may have.
+func headsRoom(segments int64) int64 { return headRoom * max(segments, fewSegments) }
+
 // addHead adds a head to a segment if there is room for it.
 func (x *Index) addHead(seg *segment, h head) bool {
 	heads := &seg.links.heads[h.offset/64]
 	n := len(*heads)
 	if n == cap(*heads) {
 		more := 1 << max(bits.Len(uint(n))-3, 0) // at most a quarter is idle
-		if x.headBytes+int64(more)*headBytes > headRoom*int64(len(x.segments)) {
+		if x.headBytes+int64(more)*headBytes > headsRoom(int64(len(x.segments))) {
 			return false
 		}
 		x.resizeHeads(heads, n+more)

@@ -298,7 +298,7 @@ func checkLinks(t testing.TB, x *Index) {
 		}
 	}
 	require.Equal(t, x.headBytes, bytes)
-	require.LessOrEqual(t, x.headBytes, headRoom*int64(len(x.segments)))
+	require.LessOrEqual(t, x.headBytes, headsRoom(int64(len(x.segments))))
 }
 
 // numHeads returns how many heads a segment has.
@@ -453,7 +453,7 @@ func TestHeadsAreBounded(t *testing.T) {
 	for i := range uint64(3 * segmentSlots) {
 		storeAt(t, x, 0, 1, nil, chain(i, 1, 32))
 	}
-	room := headRoom * int64(len(x.segments))
+	room := headsRoom(int64(len(x.segments)))
 	require.LessOrEqual(t, x.headBytes, room)
 	require.Greater(t, x.headBytes, room/2, "the room is used")
 	told := x.Stats().Bytes

@@ -230,7 +230,7 @@ func (x *Index) room(n int, slab int64, chunks int) bool {
 	segments := int64(len(x.segments) + n)
 	table := max(x.table.bytes(), worstTable(slots))
 	spans := spanRoom(max(len(x.spans)+chunks, leastChunks(slots))) + segments*fewRefs*refBytes
-	need := x.logBytes + slab + table + spans + segments*headRoom + x.classes.budget + fixedBytes
+	need := x.logBytes + slab + table + spans + headsRoom(segments) + x.classes.budget + fixedBytes
 	if need > x.maxBytes || segments > maxSegments {
 		return false
 	}

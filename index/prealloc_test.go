@@ -105,3 +105,35 @@ func TestBytesOfSingleBlocks(t *testing.T) {
 		checkBooks(t, x)
 	}
 }
+
+// Chains that grow block by block, in turn, in an index that was empty, can all be followed
+// from their ends.
+func TestGrowingChainsAreTraced(t *testing.T) {
+	const blocks = 300
+	for _, chains := range []int{10, 20, 50} {
+		x := mustNew(t, onePlace(0))
+		keys := make([][]byte, chains)
+		for c := range keys {
+			keys[c] = chain(uint64(c), blocks, 32)
+		}
+		for n := range blocks {
+			for _, k := range keys {
+				var w Writer
+				w.Number(uint32(n))
+				if n > 0 {
+					w.Behind(cut(k, n-1, n))
+				}
+				require.NoError(t, x.Store(&w, 0, cut(k, n, n+1), 32))
+			}
+		}
+		for _, k := range keys {
+			all, _ := x.Confirm(0, nil, k, 32)
+			require.True(t, all)
+			var trail Trail
+			down, done := x.Trace(&trail, cut(k, blocks-1, blocks), blocks-1, 1<<40)
+			require.True(t, done)
+			require.Zero(t, down, "%d chains", chains)
+		}
+		checkBooks(t, x)
+	}
+}
