@@ -258,8 +258,8 @@ func (w *Writer) Number(number uint32) {
 	w.numbered = number != noNumber
 }
 
-// Before says, after the last Store, which key stands in front of the first.
-// before is only borrowed.
+// Before says, after the last Store, which key stands in front of the first. It is for stores
+// that do not know it earlier: see Writer.Behind. before is only borrowed.
 func (x *Index) Before(w *Writer, before []byte) {
 	if !w.numbered || w.firstNumber == 0 || w.hashLen == 0 || len(before) != w.hashLen {
 		return
