@@ -13,8 +13,10 @@
 //   - run: consecutive keys of a lookup with the same coverage.
 //   - stretch: consecutive slots.
 //   - span: a stretch whose entries were used last at the same time.
-//   - preallocated slot: a free one that only the chain whose newest key lies in front of it
-//     may use.
+//   - group of slots: 64 slots of a segment, the first one a multiple of 64. If all have one
+//     class, that is kept once, beside a digest of their keys. Groups in Config and Coverage are
+//     those of the pool.
+//   - preallocated slot: a free one that is kept for the next keys of one chain.
 //   - link: what is known of a key's place in its chain, its number and the key in
 //     front of it. Linked: that key is in the slot in front. head: the record of a
 //     key that is not linked. sure: a lookup has confirmed the link.
@@ -34,14 +36,16 @@
 //	                               use; free slots; slabs, the memory of all this
 //
 // Requests are chains and chains are stored in order, so the keys of a stored
-// chain lie one after the other in the log. A lookup asks the table once where
-// its chain begins, then kernels compare the request with the log as two arrays,
-// and the classes with the first of them, until they part, and it asks the table
-// again. Where keys do not follow each other it asks for 16 of them at a time, and
-// has the buckets and records of the next ones fetched meanwhile. What 64 slots have in common, their class,
-// the digest of their keys and that their links are all there, is kept once for all of
-// them, in a few lines a segment: of a chain in order readers look at no more, unless
-// Config.CompareKeys is set.
+// chain lie one after the other in the log. A lookup asks the table once where its
+// chain begins. From there it compares the request with the log while the class stays
+// the same: whole groups of slots by their digests, all else as two arrays of keys.
+// Where they part, it asks the table again. Where keys do not follow each other it asks
+// for 16 of them at a time, and has the buckets and records of the next ones fetched
+// meanwhile.
+//
+// What the slots of a group have in common is kept once: their class, the digest of their
+// keys, and that their links are all there. That is some 20 cache lines a segment. Of a chain
+// in order lookups read no more.
 //
 // # Invariants
 //
@@ -49,9 +53,11 @@
 //     then in the table once and in one span.
 //   - Readers look at the record of a slot only if it has a class, so that a writer
 //     may fill a free one while they go on.
-//   - Presence is decided by comparing whole keys, or a digest of 64 keys in a row
-//     (Config.CompareKeys); hashes, tags and positions are hints. Hashes and digests
-//     are keyed with secrets.
+//   - Presence is decided by comparing whole keys, or those of a whole group by their digest
+//     (see Config.CompareKeys). Hashes, tags and positions are hints. Hashes and digests are
+//     keyed with secrets.
+//   - The class and the digest of a group of slots are those of its entries, or there are none.
+//     Both change in the same hold of mu as its entries.
 //   - Only occupied slots have links. A linked slot follows an occupied one in its
 //     segment and has the next number; any other whose number is known has a head.
 //   - A link is what some store said since its entry was stored. A sure one does not
@@ -99,18 +105,19 @@
 //
 // # Files
 //
-//	index.go         Index, Config, counters; gate.go the lock that readers share
+//	index.go         Index, Config, counters
+//	gate.go          the lock between readers and writers; mutex.go the other locks
 //	class.go         sets of places; classes.go their numbers and memory
 //	log.go           segments and slots; memory*.go slabs
-//	free.go          free slots; prealloc.go those that chains which grow have to themselves
+//	free.go          free slots; prealloc.go those that are kept for chains that grow
 //	table.go         from hash to slot; hash.go the keyed hash; find.go batches of keys
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts
 //	span.go          spans; span_reserve.go what is done if they are few; policy.go cold or hot
 //	links.go         chains; trail.go lookups by anchors
 //	work.go          the units in which work is counted
-//	holds_*.go       the locks; how long each is held, in builds that record it
-//	interleave_*.go  what goroutines agree by; in what order, in builds of tests
+//	holds_*.go       how long each lock is held, in builds that record it
+//	interleave_*.go  the atomics and locks; in test builds a test orders their operations
 //
 // # Concurrency
 //
@@ -136,14 +143,17 @@
 //	           confirmRun         words of links                               65
 //	           split              the pages' places in the directory           64
 //	           others             an exchange                                   0
-//	mu, read   Probe, Trace,      2,048 units, then writers come in         6,700
-//	           Recite, Confirm    between; and the run or batch under way
+//	mu, read   Probe              2,048 units, then writers come in        14,400
+//	                              between; and the run or the 1,024
+//	                              scattered keys under way
+//	           Trace, Recite,     the same; and the run under way           6,700
+//	           Confirm
 //	           Found              a key and 256 stretches                     320
 //	touchMu    End, Use           256 stretches, and growing the queue     33,000
 //	           others             an exchange                                   0
 //
-// The bounds are those of the worst case; TestHoldsAreBounded has how they come about, and
-// what is met is a tenth or less for most. Two kinds of holds of writing grow with the index:
+// The bounds are those of the worst case, and TestHoldsAreBounded has their sums. Most holds
+// that it meets are a tenth of that or less. Two kinds of holds of writing grow with the index:
 // copies of the lists that double, 16 bytes for 4,096 entries or for 1,600, and the list of
 // slabs at a reset. Neither holds mu. New memory is touched before readers wait for it: a
 // segment's classes when it is made, its keys under writing.

@@ -91,14 +91,14 @@ func (x *Index) remove(first slot, n int) []uint64 {
 		hashes[j] = h
 		sum += x.table.page(h).buckets[home(h)].passed // fetch it before readers have to wait
 	}
-	x.sum += sum
+	x.sink += sum // so that the reads are not left out
 	x.mu.Lock()
 	x.mu.count(n)
 	for j := range n {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
 		x.classes.removeEntry(seg.class[i+j])
 		seg.class[i+j] = noClass
-		seg.same[(i+j)/64] = noClass
+		seg.same[(i+j)/groupSlots] = noClass
 	}
 	x.dropLinks(first, n)
 	x.entries -= int64(n)
@@ -184,7 +184,7 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 		}
 		changed++
 		x.mu.count(1)
-		seg.same[j/64] = noClass
+		seg.same[j/groupSlots] = noClass
 		x.classes.removeEntry(seg.class[j])
 		x.classes.addEntry(to[i])
 		if seg.class[j] = to[i]; to[i] == noClass {

@@ -25,7 +25,8 @@ type batch struct {
 	more   uint64             // bit i: the slot is not the only candidate
 }
 
-// keyArray is n keys of hashLen bytes, the length of the index's, that lie step bytes apart.
+// keyArray is n keys of hashLen bytes, which is the index's. Each begins step bytes behind the
+// one before.
 type keyArray struct {
 	keys             []byte
 	step, hashLen, n int

@@ -15,7 +15,7 @@ import (
 //
 // Go's atomics are sequentially consistent. A reader adds itself to its slot and then loads
 // closed; the writer stores closed and then loads the slots. So of two that come at the same
-// time one sees the other at least. What the writer has changed happens before the store
+// time at least one sees the other. What the writer has changed happens before the store
 // that opens the gate, and that before the load by which a reader passes; what the reader has
 // read happens before the subtraction by which it leaves, and that before the load by which
 // the writer finds the slot empty. The race detector follows these operations.
@@ -26,11 +26,11 @@ type gate struct {
 
 	_      cacheLine
 	closed syncBool // a writer is inside or waits for readers
-	parked syncBool // it sleeps until one of them leaves
+	parked syncBool // the writer sleeps until a reader leaves
 	_      cacheLine
 
-	left   wakeup        // wakes it; one too many only makes a later writer look once more
-	writer syncMutex     // held by it, and for a moment by a reader that has waited long
+	left   wakeup        // wakes the writer; a late one makes a later writer look once more
+	writer syncMutex     // held by the writer, and for a moment by a reader that has waited long
 	issued atomic.Uint32 // slots given out by free
 	holds
 }
@@ -42,7 +42,7 @@ type cacheLine [128]byte
 // reader is a slot of a gate, and what the lookups that used it have left.
 type reader struct {
 	inside  syncInt32 // lookups that read
-	touchMu mutex     // taken after the others
+	touchMu mutex     // guards touches; taken after writing and mu
 	touches []stretch // found by lookups, not yet applied
 	readHolds
 	_ cacheLine
@@ -76,7 +76,7 @@ func (g *gate) RLock() *reader {
 	return r
 }
 
-// RUnlock leaves. The slot belongs to others then.
+// RUnlock leaves. Others may use the slot then.
 func (g *gate) RUnlock(r *reader) {
 	g.leave(r)
 	g.free.Put(r)
@@ -156,6 +156,8 @@ func (g *gate) Unlock() {
 	g.writer.Unlock()
 }
 
+// pause does nothing for gatePause steps.
+//
 //go:noinline
 func pause() {
 	for range gatePause {

@@ -370,7 +370,7 @@ const (
 	mostTouches = 2 * touchBatch * (workPerSpan + 1)
 	mostEvicted = 3*batchKeys*workPerEvicted + smallSpan*workPerEvicted
 	mostStored  = workPerCall + batchKeys*(workPerStored+workPerClass+4*mostCut) + workPerSegment
-	// mostReclaim looks at all that is set aside.
+	// mostReclaim looks at all that is preallocated.
 	mostReclaim = maxPreallocations*(workPerReclaim+mostPrealloc/2) + mostJoining*workPerPrealloc
 	mostSplits  = batchSplits * workPerSplit
 	mostRelease = 2 * workPerRelease

@@ -34,8 +34,8 @@ const (
 	// MinMaxBytes is the smallest byte bound that is accepted: one segment of the
 	// longest hashes, a page of the table and the queues, with room to spare.
 	MinMaxBytes = 2 << 20
-	// fixedBytes is set aside for what does not grow with the entries: the queue
-	// of touches and the classes of an ordinary pool.
+	// fixedBytes is kept for what does not grow with the entries: the queues of
+	// touches and the classes of an ordinary pool.
 	fixedBytes = 1 << 20
 	// MaxGroups is how many groups fit the bits of Coverage.Complete.
 	MaxGroups = 64
@@ -56,10 +56,10 @@ type Config struct {
 	// HashLen is the length of all hashes in bytes. 0: that of the first store after
 	// New or Reset.
 	HashLen int
-	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare whole
-	// groups of 64 keys by a digest of 128 bits: two that differ have equal ones with a chance
-	// of 2^-128, whoever chose them (see package simd). A processor without carry-less
-	// multiplication compares all keys anyway.
+	// CompareKeys makes lookups compare all keys byte by byte. Otherwise they compare 64
+	// consecutive keys at a time by a digest of 128 bits. Two that differ have equal digests
+	// with probability 2^-128, whoever chose them (see simd.DigestSecret). Without an
+	// instruction for carry-less multiplication all keys are compared anyway.
 	CompareKeys bool
 }
 
@@ -101,10 +101,10 @@ type Index struct {
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
-	emptied      int               // the slot whose queue was taken last
+	emptied      int               // the slot of mu whose queue was taken last
 	moved        int               // spans that use has moved, see applyTouches
 	hashes       [batchKeys]uint64 // see remove
-	sum          uint32            // see remove
+	sink         uint32            // see remove
 	moving       [batchKeys]link   // see readMoved
 
 	stored, evicted, refused atomic.Int64

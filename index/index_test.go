@@ -414,13 +414,13 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		unused := 0
 		for i := range segmentSlots {
-			used, aside := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
-			if covered[i] != (seg.class[i] != noClass) || covered[i] != (used && !aside) || aside && !used {
+			used, preallocated := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
+			if covered[i] != (seg.class[i] != noClass) || covered[i] != (used && !preallocated) || preallocated && !used {
 				require.Fail(t, "a slot is taken in some books only")
 			}
-			prealloc += int64(which(aside))
+			prealloc += int64(which(preallocated))
 			if !covered[i] {
-				unused += 1 - which(aside)
+				unused += 1 - which(preallocated)
 				continue
 			}
 			counts[seg.class[i]]++

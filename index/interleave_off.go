@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// What goroutines agree by is made of these types. In builds with the tag hitline_interleave a
+// The gate and the locks are made of these types. In builds with the tag hitline_interleave a
 // test chooses the order of the operations on them, see interleave_on.go. Here they are Go's.
 type (
 	syncBool   = atomic.Bool
@@ -16,7 +16,7 @@ type (
 	syncMutex  = sync.Mutex
 )
 
-// wakeup wakes one goroutine. A second send before that runs is the same one.
+// wakeup wakes the one goroutine that waits. Sends before it has waited count once.
 type wakeup chan struct{}
 
 func newWakeup() wakeup { return make(wakeup, 1) }

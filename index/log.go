@@ -13,8 +13,8 @@ const (
 	segmentBits  = 12
 	segmentSlots = 1 << segmentBits
 	segmentMask  = segmentSlots - 1
-	// groupSlots is the number of slots whose class and keys are summed up together: as many
-	// as one word has bits.
+	// groupSlots is the number of slots of a group, which may have one class and one digest: as
+	// many as one word has bits.
 	groupSlots = 64
 	// maxSegments is as many as slots can number, less the one that noSlot lies in: 4
 	// billion entries, some 240 GB of 32 bytes each.
@@ -49,7 +49,7 @@ type books struct {
 	_       cacheLine
 
 	used [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
-	// prealloc has bit i set if slot i is set aside for a chain that grows. It counts as used.
+	// prealloc has bit i set if slot i is preallocated for a chain. Its bit in used is set, too.
 	prealloc [segmentSlots / 64]uint64
 	free     int       // slots that are not
 	level    int       // the list of freeSegments it is in, 0 for none
@@ -120,11 +120,11 @@ func (s *segment) classRun(i, n int) int {
 	id := s.classOf(i)
 	for run := 0; ; {
 		at := i + run
-		left := min(64-at%64, n-run)
-		switch s.same[at/64] {
+		left := min(groupSlots-at%groupSlots, n-run)
+		switch s.same[at/groupSlots] {
 		case id: // and more of them
-			words := simd.RunLength16(s.same[at/64 : (i+n+63)/64])
-			left = min(64*words-at%64, n-run)
+			groups := simd.RunLength16(s.same[at/groupSlots : (i+n+groupSlots-1)/groupSlots])
+			left = min(groups*groupSlots-at%groupSlots, n-run)
 		case noClass:
 			if s.class[at] != id {
 				return run
@@ -141,8 +141,8 @@ func (s *segment) classRun(i, n int) int {
 	}
 }
 
-// sumUp sums up the group of 64 slots around offset i, under mu: its class if all have one, and
-// then the digest of its keys.
+// sumUp sets the class of the group of slots around offset i, if all have one, and then the
+// digest of its keys. The caller holds mu.
 func (x *Index) sumUp(seg *segment, i int) {
 	group := i / groupSlots
 	classes := seg.class[group*groupSlots:][:groupSlots]

@@ -1,6 +1,6 @@
 package index
 
-// mutex is a lock whose holds a test build records, see holds_on.go.
+// mutex is a lock whose holds are recorded in builds with the tag hitline_holds, see holds_on.go.
 type mutex struct {
 	syncMutex
 	holds

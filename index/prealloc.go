@@ -3,42 +3,43 @@ package index
 import "math/bits"
 
 // Decoding engines store blocks one by one, and many chains grow in turn. So that the keys
-// of each lie in order, the slots behind a chain's newest key are set aside for it, as file
-// systems preallocate space behind the end of a file. The next key of the chain needs no
-// head then, and no span. Slots that are not used go back before anything is evicted for
-// others, and where there are too many: first those of chains that have not grown for long.
+// of each lie in order, the slots behind a chain's newest key are preallocated for it, as file
+// systems preallocate space behind the end of a file. The next key of the chain then needs no
+// head and no span. Unused slots are reclaimed before entries are evicted for others, and if
+// too many are preallocated: first those of chains that have not grown for long.
 
-// preallocation is a stretch of slots within one segment that was set aside for one chain.
+// preallocation is a stretch of slots within one segment that was preallocated for one chain.
 type preallocation struct {
 	first slot
 	n     uint16
-	left  uint16 // slots that were not taken when it was last looked at
+	left  uint16 // slots that were not taken when reclaim last looked at it
 }
 
 // preallocations is a queue, oldest first. Some have no slots left.
 type preallocations struct {
-	slots      int64 // that are set aside
+	slots      int64 // that are preallocated and not taken
 	queue      *[maxPreallocations]preallocation
 	first, end uint32 // modulo the size of the queue
 }
 
 const (
-	// maxPreallocations is how many chains that grow in turn stay in order.
+	// maxPreallocations is how many chains may grow in turn and stay in order.
 	maxPreallocations = 1 << 10
-	// preallocShare is the part of the slots that is set aside at most, a quarter.
+	// preallocShare is the part of all slots that may be preallocated: a quarter.
 	preallocShare = 4
-	// leastPrealloc and mostPrealloc are how many slots are set aside for one chain: as many
-	// as it has keys, up to 64, and a quarter as many if that is more. Then what is set aside
-	// is a small part of what the chain takes. From 64 on these are whole groups.
+	// leastPrealloc and mostPrealloc bound how many slots are preallocated for one chain at a
+	// time: as many as it has keys, up to 64, or a quarter of its keys if that is more. So for
+	// a long chain they are a small part of what it takes. From 64 on they are whole groups.
 	leastPrealloc, mostPrealloc = 16, 256
-	// mostJoining is how many keys a store may have for the chain to be one that grows bit
-	// by bit. Longer stores go where all the free slots are.
+	// mostJoining is how many keys a batch may have to be put behind the chain's newest key.
+	// Longer ones take free slots wherever they are.
 	mostJoining = 16
-	// secondChances is how many preallocations that are in use reclaim passes over.
+	// secondChances is how many preallocations reclaim passes over because their chains have
+	// grown.
 	secondChances = 8
 )
 
-// bytes is the memory of the queue.
+// bytes is the memory of the queue in bytes.
 func (q *preallocations) bytes() int64 {
 	if q.queue == nil {
 		return 0
@@ -54,10 +55,10 @@ func (q *preallocations) push(p preallocation) {
 	q.end++
 }
 
-// Behind says, before the first Store, which key stands in front of the first. If that is
-// there, the newest of its chain, and few keys are stored, they are put behind it in the
-// log. Without Number nothing is learnt of the chain. Call it after Number. before is only
-// borrowed.
+// Behind says, before the first Store, which key stands in front of the first. If that key is
+// in the index and the newest of its chain, a few keys are put behind it in the log. Like
+// Index.Before, it tells the link of the first key, if Number was called. Call Number first. An
+// empty before, and that of block 0, is ignored. before is only borrowed.
 func (w *Writer) Behind(before []byte) {
 	if w.numbered && w.number == 0 || len(before) == 0 || len(before) > maxHashLen {
 		return
@@ -66,8 +67,8 @@ func (w *Writer) Behind(before []byte) {
 	w.last, w.behind = noSlot, true
 }
 
-// findNewest finds the key that the store goes on behind. If the new keys are to join it,
-// all that were used with it become the newest of their list.
+// findNewest finds the key of Behind. If the new keys are to be put behind it, its span becomes
+// the newest of its list.
 func (x *Index) findNewest(b *storing, w *Writer) {
 	w.behind = false
 	key := w.lastKey[:w.hashLen]
@@ -107,10 +108,10 @@ func (x *Index) spanOf(s slot) spanID {
 	return seg.spans[at].id
 }
 
-// takeBehind returns a slot for the key behind the one in slot newest: the next slot if it is
-// set aside for the chain or free. Otherwise it is the first of a free stretch. n is how many slots
-// are set aside together with it. The caller knows that there are free slots for all of its keys,
-// and this leaves as many.
+// takeBehind takes a slot for the key behind the one in slot newest: the next slot if that is
+// preallocated for the chain or free, otherwise the first of a free stretch. If it was not
+// preallocated, the stretch of up to n slots that begins with it is. The caller knows that there
+// are free slots for all of its keys, and enough of them stay free for the rest.
 func (x *Index) takeBehind(newest slot, n int) slot {
 	s := newest + 1
 	seg, i := x.at(newest)
@@ -144,7 +145,8 @@ func (x *Index) takeBehind(newest slot, n int) slot {
 	return s
 }
 
-// limitPrealloc returns how many of n slots may be taken and set aside, at least one.
+// limitPrealloc returns how many of n slots may be taken and preallocated, at least one. It
+// reclaims others to make that more.
 func (x *Index) limitPrealloc(n int) int {
 	most := x.slots / preallocShare
 	if x.evicting { // half of what is kept free
@@ -157,8 +159,8 @@ func (x *Index) limitPrealloc(n int) int {
 	return n
 }
 
-// preallocate takes the first of n free slots and sets the others aside, but for those that the
-// rest of the batch may need.
+// preallocate takes the first of n free slots and preallocates the others, but for those that
+// the rest of the batch may need.
 func (x *Index) preallocate(first slot, n int) {
 	n = max(min(n, int(x.free)-mostJoining), 1)
 	seg, i := x.at(first)
@@ -210,8 +212,9 @@ func (x *Index) freeGroups(n int) (first slot, groups int) {
 	return noSlot, 0
 }
 
-// reclaim makes the slots free that are set aside for a chain that has not grown for long. It
-// returns false if there are none.
+// reclaim frees the preallocated slots of one chain, the one whose preallocation is the oldest.
+// It passes over some that have grown since it last looked at them. It returns false if no slot
+// is preallocated.
 func (x *Index) reclaim() bool {
 	q := &x.prealloc
 	for chances := secondChances; q.first != q.end; {

@@ -43,8 +43,8 @@ const (
 	// maxStretches is how many stretches of a lookup count as used, from the front: of
 	// a chain in more pieces the end is not worth the time.
 	maxStretches = 256
-	// usualHoldWork is about how much work is done under one hold of the lock, some five
-	// microseconds: writers wait so long, and other lookups with them.
+	// usualHoldWork is how much work is done under one hold of the lock before writers are let
+	// in: some five microseconds. Writers wait so long, and new lookups behind them.
 	usualHoldWork = 2048
 	// firstWindow is how many keys are compared at first. It grows eightfold while
 	// all agree, so that little is read in vain where a request leaves a chain.
@@ -53,7 +53,7 @@ const (
 	// once instead of following the log.
 	batchFrom = 4
 	// scatteredKeys is how many keys a lookup asks for in batches before it looks at the
-	// time it holds the lock.
+	// work it has done under the lock.
 	scatteredKeys = 1024
 )
 
@@ -213,7 +213,7 @@ func (p *probing) matchGroups(seg *segment, i, n int, id class) (equal int) {
 	size := groupSlots * p.c.hashLen
 	first := i / groupSlots
 	k := 0
-	for k < n && seg.same[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]) == seg.digests[first+k] {
+	for k < n && seg.same[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]).Equal(seg.digests[first+k]) {
 		k++
 	}
 	p.c.work += workPerRun + (k+1)*workPerGroup

@@ -20,7 +20,7 @@ import (
 // after Store. Lookups by presence need neither, Trace and Recite do.
 type Writer struct {
 	last    slot
-	behind  bool // lastKey is not of this store, see Behind; no slot is known for it yet
+	behind  bool // lastKey is that of Behind, and its slot has not been looked for
 	lastKey [maxHashLen]byte
 	hashLen int // of lastKey, 0 when there is none
 	full    bool
@@ -79,8 +79,8 @@ type storing struct {
 	fresh [batchKeys]bool // absent so far
 	n     int
 	moved int
-	// The newest key of a chain that the new ones join, noSlot if there is none, and how many
-	// slots are set aside behind it at a time.
+	// newest is the slot of the key that the new ones are put behind, noSlot if there is none.
+	// preallocate is how many slots are preallocated behind it at a time.
 	newest      slot
 	preallocate int
 }
@@ -424,12 +424,12 @@ func (x *Index) moveEntry(from, to slot, hash uint64, link link) {
 	old, k := x.at(from)
 	x.table.replace(hash, from, to)
 	seg.class[j], old.class[k] = old.class[k], noClass
-	seg.same[j/64], old.same[k/64] = noClass, noClass
+	seg.same[j/groupSlots], old.same[k/groupSlots] = noClass, noClass
 	x.dropLinks(from, 1)
 	x.setLink(to, link)
 }
 
-// sumClasses sums up the groups that the slots of a batch are in.
+// sumClasses calls sumUp for the groups of slots that a batch is in.
 func (x *Index) sumClasses(b *storing) {
 	last := noSlot
 	for _, s := range b.slot[:b.n] {

@@ -73,8 +73,8 @@ func (x *Index) applyTouches(n int) bool {
 }
 
 // takeTouches exchanges the next queue that is not empty for the one that has been applied.
-// So lookups of one processor are applied in their order, and those of several in that of
-// the queues: they were made since the last store.
+// Lookups in one queue are applied in their order, those in several in the order of the
+// queues.
 func (x *Index) takeTouches() bool {
 	for range x.mu.slots {
 		x.emptied = (x.emptied + 1) % len(x.mu.slots)

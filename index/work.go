@@ -18,8 +18,8 @@ const (
 	workPerSpan     = 24            // looking at a span, moving it or joining it
 	refsPerWork     = 16            // refs of a segment's spans that one unit moves
 	workPerClass    = 64            // making or freeing a class
-	workPerPrealloc = 256           // setting slots aside for a chain
-	workPerReclaim  = 16            // looking at what is set aside for a chain
+	workPerPrealloc = 256           // preallocating slots for a chain
+	workPerReclaim  = 16            // looking at what is preallocated for a chain
 	workPerSegment  = 1 << 10       // making a segment
 	workPerSplit    = 8 * pageCells // splitting a page of the table
 	workPerRelease  = 16 << 10      // unmapping a huge page

@@ -53,11 +53,12 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, c.number, keys, hashLen)
 }
 
-// Hold takes the only key of a store, which End stores: an engine that decodes stores one block
-// at a time, and the key in front of it decides where in the index it is put.
+// Hold keeps a copy of the only key of a store, at most netproto.MaxHashLen bytes, until End
+// stores it. Engines that decode store one block at a time. The key in front of it, which comes
+// last, decides where in the index it is put.
 func (c *Change) Hold(key []byte) { c.heldLen = copy(c.held[:], key) }
 
-// Holds reports whether a key of Hold is not stored yet.
+// Holds reports whether there is a key of Hold that End has not stored yet.
 func (c *Change) Holds() bool { return c.heldLen > 0 }
 
 // Work returns the work of a store since it began, in units of comparing one hash. That of an
@@ -65,7 +66,7 @@ func (c *Change) Holds() bool { return c.heldLen > 0 }
 func (c *Change) Work() int { return c.writer.Work() }
 
 // End ends the change. before is the key in front of a store's first, empty if unknown.
-// It is only borrowed. It fails as Add does if there is a key of Hold.
+// It is only borrowed. If there is a key of Hold, End stores it and fails as Add does.
 func (c *Change) End(before []byte) error {
 	switch n := c.heldLen; {
 	case n > 0:

@@ -63,8 +63,8 @@
 //
 // # Invariants
 //
-//   - A lookup over the index writes to no cache line that lookups on other cores write to or
-//     read, so that lookups scale with the cores.
+//   - In the steady state a lookup over the index writes to no cache line that lookups on other
+//     cores write to or read, so that lookups scale with the cores.
 //   - A lookup over the index does not allocate in the steady state. Its work and memory
 //     are proportional to min(hashes, tokens / hash block size). For a lookup by anchors,
 //     hashes is the number that it claims for the prompt, not the few that it sends.

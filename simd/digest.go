@@ -17,9 +17,12 @@ const digestChunk = 128
 // Digest is what DigestSecret.Sum returns: 128 bits. Digests are compared by ==.
 type Digest struct{ Low, High uint64 }
 
+// Equal tells whether two digests are equal. The time it takes does not depend on their bits.
+func (d Digest) Equal(other Digest) bool { return (d.Low^other.Low)|(d.High^other.High) == 0 }
+
 // DigestSecret is the random key of a keyed digest. It tells whether two messages of one
 // length are equal without the bytes of both: different messages have one digest with
-// probability 2^-128.
+// probability 2^-128. Sum may be called by several goroutines at a time.
 //
 // # Definition
 //
@@ -52,8 +55,8 @@ type Digest struct{ Low, High uint64 }
 // Only digests of one length are compared. The time of a call does not depend on the bytes:
 // no kernel has a branch or an address that does.
 type DigestSecret struct {
-	// The allocator aligns an object of this size to 4096 bytes, so no load of a kernel
-	// crosses a cache line.
+	// The allocator aligns an object of this size to 4096 bytes, so no load of a word crosses
+	// a cache line.
 	words [MaxDigestBytes / 8]uint64
 }
 
@@ -72,12 +75,12 @@ func newDigestSecret(random *[MaxDigestBytes]byte) *DigestSecret {
 	return s
 }
 
-// FastDigest returns true if the kernel in use multiplies polynomials by an instruction of
-// the processor. If not, a digest takes longer than to compare the bytes.
+// FastDigest reports whether the kernel in use multiplies polynomials by an instruction of the
+// processor. If not, a digest takes far longer than a comparison of the bytes.
 func FastDigest() bool { return fastDigest() }
 
-// Sum returns the digest of message. All kernels return the same. Sum panics if the length of
-// message is not a multiple of 64, or more than MaxDigestBytes.
+// Sum returns the digest of message, which is only borrowed. All kernels return the same. Sum
+// panics if the length of message is not a multiple of 64, or is more than MaxDigestBytes.
 func (s *DigestSecret) Sum(message []byte) Digest {
 	if len(message)%(digestChunk/2) != 0 || len(message) > MaxDigestBytes {
 		panic(fmt.Sprintf("simd: digest of %d bytes: pass a multiple of 64, at most %d", len(message), MaxDigestBytes))

@@ -9,7 +9,8 @@ var (
 	// registers across context switches.
 	hasAVX2 = cpuid.CPU.Supports(cpuid.AVX2)
 
-	// hasPCLMUL is true if AVX2 kernels may multiply polynomials.
+	// hasPCLMUL is true if the processor also has carry-less multiplication, which the AVX2
+	// kernel of digests needs.
 	hasPCLMUL = cpuid.CPU.Supports(cpuid.AVX2, cpuid.CLMUL)
 
 	// hasAVX512 is true if the processor has what the AVX-512 kernel needs, and the operating
@@ -70,7 +71,7 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
-// prefetch starts to fetch n lines. The portable version is nothing. Its gain is seen in package
+// prefetch starts to fetch n lines. The portable version does nothing. The gain is seen in package
 // index alone (BenchmarkRandomOrder).
 func prefetch(lines **byte, n int) {
 	if useAVX2 {

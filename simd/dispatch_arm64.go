@@ -69,7 +69,7 @@ func matchTags(masks []uint16, buckets []*[BucketTags]uint16, tags []uint16) {
 	matchTagsGeneric(masks, buckets, tags)
 }
 
-// prefetch starts to fetch n lines. The portable version is nothing.
+// prefetch starts to fetch n lines. The portable version does nothing.
 func prefetch(lines **byte, n int) {
 	if useNEON {
 		prefetchNEON(lines, n)

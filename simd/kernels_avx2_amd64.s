@@ -422,8 +422,8 @@ rest:
 	VPXOR      X5, X0, X0
 	VPXOR      X6, X1, X1
 
-	// Join the sums. The middle one counts from bit 64.
 join:
+	// Join the sums. The middle one counts from bit 64.
 	VPSLLDQ $0x08, X2, X3
 	VPXOR   X3, X0, X0
 	VPSRLDQ $0x08, X2, X2

@@ -81,8 +81,8 @@ half:
 	VPXORQ     Z5, Z0, Z0
 	VPXORQ     Z6, Z1, Z1
 
-	// Join the sums. The middle one counts from bit 64.
 join:
+	// Join the sums. The middle one counts from bit 64.
 	VPSLLDQ       $0x08, Z2, Z3
 	VPXORQ        Z3, Z0, Z0
 	VPSRLDQ       $0x08, Z2, Z2

@@ -48,7 +48,7 @@ func (s *session) charge(n, step int64) (within bool) {
 
 // heldStepOf returns the step of a loop's charges, 0 if hashes and keys of calls have the same
 // account. A step is at least what three lookups that wait for a turn hold, unless the spare bytes
-// of all loops would exceed a tenth of the bound.
+// of all loops, two steps each, would exceed a 16th of the bound.
 func (s *Server) heldStepOf() int64 {
 	if s.backend != nil {
 		return 0

@@ -157,8 +157,8 @@ func (s *session) handleWake() error {
 	return s.sendErr
 }
 
-// replyBuffers holds the buffers of session.out. Each event loop uses one at a time. Those of
-// bufpool.Get are counted where all loops write.
+// replyBuffers holds the buffers of session.out. Each event loop uses one at a time. The pool of
+// package bufpool counts what is released in variables that all loops would write to.
 var replyBuffers = sync.Pool{New: func() any { return new(bufpool.Buffer) }}
 
 // maxReplies is the largest capacity in bytes of a buffer that is used again.

@@ -12,8 +12,8 @@
 // bytes, in turn.
 //
 // Layout: agree.go compares the two generators, stalls.go stops the server, bare.go has the bare
-// server, programs.go runs
-// hitbench and the generator, server.go the server, cores.go pins them, report.go has the tables.
+// server, programs.go runs hitbench and the generator, server.go the server, cores.go pins them,
+// report.go has the tables.
 package main
 
 import (

@@ -57,6 +57,8 @@ type digestKernel struct {
 //	second level, 8 KiB ahead     3.31                0.80             0.42
 //	first level, 1 KiB ahead      3.64                0.72             0.42
 //	comparison of the bytes       4.52                2.85             0.43
+//
+// So it prefetches 8 KiB ahead: a server has just received its request, which is cached.
 func digest(name string, bytes int) {
 	TEXT(name, NOSPLIT, "func(sum *[4]uint64, secret *uint64, message *byte, n int)")
 	Pragma("noescape")
@@ -122,10 +124,19 @@ func digest(name string, bytes int) {
 		k.add(k.products(x, y))
 	}
 
-	Comment("Join the sums. The middle one counts from bit 64.")
 	Label("join")
+	k.join()
+	VMOVDQU(k.low.AsX(), Mem{Base: sum})
+	VMOVDQU(k.high.AsX(), Mem{Base: sum, Disp: 16})
+	VZEROUPPER()
+	RET()
+}
+
+// join emits the sum of the three sums, in the lowest 128 bits of low and high.
+func (k *digestKernel) join() {
+	Comment("Join the sums. The middle one counts from bit 64.")
 	t := k.register()
-	if bytes == 64 {
+	if k.bytes == 64 {
 		VPSLLDQ(Imm(8), k.middle, t)
 		VPXORQ(t, k.low, k.low)
 		VPSRLDQ(Imm(8), k.middle, k.middle)
@@ -142,10 +153,6 @@ func digest(name string, bytes int) {
 		VPSRLDQ(Imm(8), k.middle, k.middle)
 		VPXOR(k.middle, k.high, k.high)
 	}
-	VMOVDQU(k.low.AsX(), Mem{Base: sum})
-	VMOVDQU(k.high.AsX(), Mem{Base: sum, Disp: 16})
-	VZEROUPPER()
-	RET()
 }
 
 // chunks emits the sum of the products of n bytes.
