@@ -301,6 +301,30 @@ func checkLinks(t testing.TB, x *Index) {
 	require.LessOrEqual(t, x.headBytes, headsRoom(int64(len(x.segments))))
 }
 
+// TestHeadsOfGroup gives heads to the slots of a group one after the other, takes away more than
+// half of them, and gives them again. The list never has room for more than the group has slots.
+func TestHeadsOfGroup(t *testing.T) {
+	x := mustNew(t, onePlace(0))
+	store(t, x, chain(1, groupSlots, 32), 32)
+	set := func(i int, known bool) {
+		x.mu.Lock()
+		x.setLink(slot(i), link{known: known, open: true, number: uint32(2*i + 1)})
+		x.mu.Unlock()
+		checkLinks(t, x)
+	}
+	for i := range groupSlots {
+		set(i, true)
+	}
+	for i := groupSlots/2 - 1; i < groupSlots; i++ {
+		set(i, false)
+	}
+	require.Equal(t, groupSlots/2-1, numHeads(x, 0))
+	for i := range groupSlots {
+		set(i, true)
+	}
+	require.Equal(t, groupSlots, numHeads(x, 0))
+}
+
 // numHeads returns how many heads a segment has.
 func numHeads(x *Index, id int) (n int) {
 	for _, heads := range x.segments[id].links.heads {

@@ -64,7 +64,7 @@
 //	worker_pool.go     the workers
 //	limits.go          what can be limited; nofile.go the limit of open files; errors.go
 //	close_reason.go    why connections end; peerlog.go logs it
-//	histograms.go      what each event loop counts: lookup durations and sizes, turns; stat.go
+//	loop_metrics.go    what each event loop counts: lookup durations and sizes, turns; stat.go
 //	ready.go           readiness
 //
 // # Invariants
