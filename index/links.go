@@ -195,13 +195,8 @@ func (x *Index) addHead(seg *segment, h head) bool {
 	heads := &seg.links.heads[h.offset/64]
 	n := len(*heads)
 	if n == cap(*heads) {
-<<<<<<< HEAD
-		more := 1 << max(bits.Len(uint(n))-3, 0) // at most a quarter is idle
-		if x.headBytes+int64(more)*headBytes > headsRoom(int64(len(x.segments))) {
-=======
 		more := min(1<<max(bits.Len(uint(n))-3, 0), groupSlots-n) // at most a quarter is idle
-		if x.headBytes+int64(more)*headBytes > headRoom*int64(len(x.segments)) {
->>>>>>> i21-brk
+		if x.headBytes+int64(more)*headBytes > headsRoom(int64(len(x.segments))) {
 			return false
 		}
 		x.resizeHeads(heads, n+more)
