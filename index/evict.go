@@ -1,5 +1,7 @@
 package index
 
+import "github.com/hitline/hitline/simd"
+
 // slackShare is the part of the slots that stays free once entries are evicted,
 // a 32nd, so that evicted stretches grow together before they are used again: a
 // chain stored into slots that were freed one by one would lie in pieces.
@@ -85,13 +87,13 @@ func (x *Index) evictTail(id spanID, n int) {
 func (x *Index) remove(first slot, n int) []uint64 {
 	seg, i := x.at(first)
 	hashes := x.hashes[:n]
-	sum := uint32(0)
+	var buckets [batchKeys]*bucket
 	for j := range n {
 		h := x.hash(seg.key(i + j))
 		hashes[j] = h
-		sum += x.table.page(h).buckets[home(h)].passed // fetch it before readers have to wait
+		buckets[j] = x.table.bucket(h)
 	}
-	x.sink += sum // so that the reads are not left out
+	simd.Prefetch(buckets[:n]) // before readers have to wait
 	x.mu.Lock()
 	x.mu.count(n)
 	for j := range n {

@@ -104,7 +104,6 @@ type Index struct {
 	emptied      int               // the slot of mu whose queue was taken last
 	moved        int               // spans that use has moved, see applyTouches
 	hashes       [batchKeys]uint64 // see remove
-	sink         uint32            // see remove
 	moving       [batchKeys]link   // see readMoved
 
 	stored, evicted, refused atomic.Int64

@@ -1,122 +1,38 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/parallelbench"
 )
 
-// BenchmarkProbeParallel makes lookups of stored keys in as many goroutines as there
-// are processors (-cpu 1,2,4…), among 262,144 keys, and reports lookups a second. The
-// keys of a request are a chain as it was stored, or drawn from all keys. The index is full.
-// With a writer, a goroutine stores further keys meanwhile, and keys/s is how many.
+// BenchmarkProbeParallel makes lookups in parallel, see package parallelbench.
 func BenchmarkProbeParallel(b *testing.B) {
-	const entries = 1 << 18
-	rng := rand.NewChaCha8([32]byte{})
-	keys := make([]byte, entries*32)
-	_, _ = rng.Read(keys)
-	x := mustNew(b, onePlace(entries+roomKeys))
-	storeNew := func(keys []byte) {
-		if err := storeChain(x, keys); err != nil {
-			b.Error(err)
-		}
-	}
-	more := make([]byte, writerChain*32)
-	for range roomKeys / writerChain { // they are evicted first
-		_, _ = rng.Read(more)
-		storeNew(more)
-	}
-	storeNew(keys)
-	random := make([]byte, 0, len(keys))
-	for _, i := range rand.New(rng).Perm(entries) {
-		random = append(random, keys[i*32:(i+1)*32]...)
-	}
-	for _, bc := range []struct {
-		order  string
-		keys   []byte
-		n      int // keys of a request
-		writer bool
-	}{
-		{"chain", keys, 64, false},
-		{"chain", keys, 64, true},
-		{"chain", keys, 8192, false},
-		{"chain", keys, 8192, true},
-		{"random", random, 64, false}, // last: it leaves another order of use
-	} {
-		name := fmt.Sprintf("order=%s/hashes=%d", bc.order, bc.n)
-		if bc.writer {
-			name += "/writer"
-		}
-		b.Run(name, func(b *testing.B) {
-			var goroutines atomic.Int64
-			stop := func() int { return 0 }
-			if bc.writer {
-				stop = startWriter(storeNew)
-			}
-			b.RunParallel(func(pb *testing.PB) {
-				var c Cursor
-				var runs [64]Run
-				for i := int(goroutines.Add(1)) * 1009; pb.Next(); i++ { // all in places of their own
-					at := i % (entries / bc.n) * bc.n * 32
-					request := bc.keys[at : at+bc.n*32]
-					x.Begin(&c, 32)
-					for len(request) > 0 {
-						filled, covered, _ := x.Probe(&c, request, 1, runs[:], true)
-						if filled != 1 || runs[0].Coverage == nil {
-							b.Error("a stored key was not found")
-							return
-						}
-						request = request[covered*32:]
+	x := mustNew(b, onePlace(parallelbench.MaxEntries))
+	parallelbench.Run(b, parallelbench.Subject{
+		Store: func(keys []byte) error { return storeChain(x, keys) },
+		NewLookup: func() func(keys []byte) error {
+			var c Cursor
+			var runs [64]Run
+			return func(keys []byte) error {
+				x.Begin(&c, 32)
+				for len(keys) > 0 {
+					filled, covered, _ := x.Probe(&c, keys, 1, runs[:], true)
+					if filled != 1 || runs[0].Coverage == nil {
+						return errors.New("a stored key was not found")
 					}
-					x.End(&c)
+					keys = keys[covered*32:]
 				}
-			})
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lookups/s")
-			b.StopTimer()
-			if n := stop(); bc.writer {
-				b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "keys/s")
+				x.End(&c)
+				return nil
 			}
-		})
-	}
-}
-
-const (
-	// roomKeys is how many keys of the writer the index holds beside those that are looked up.
-	roomKeys = 1 << 17
-	// writerChain is the length of the writer's chains, and writerRate how many keys it stores a
-	// second. Each of them evicts one.
-	writerChain = 256
-	writerRate  = 100_000
-)
-
-// startWriter starts a goroutine that stores chains of new keys by the clock. stop ends it and
-// returns how many keys it has stored.
-func startWriter(store func(keys []byte)) (stop func() int) {
-	ended, stored := make(chan struct{}), make(chan int)
-	rng, keys := rand.NewChaCha8([32]byte{1}), make([]byte, writerChain*32)
-	go func() {
-		n := 0
-		for start := time.Now(); ; time.Sleep(time.Millisecond) {
-			for due := int(time.Since(start).Seconds() * writerRate); n+writerChain <= due; n += writerChain {
-				_, _ = rng.Read(keys)
-				store(keys)
-			}
-			select {
-			case <-ended:
-				stored <- n
-				return
-			default:
-			}
-		}
-	}()
-	return func() int {
-		close(ended)
-		return <-stored
-	}
+		},
+	})
 }
 
 const (
@@ -164,8 +80,7 @@ func storeChain(x *Index, keys []byte) error {
 // BenchmarkStoreSingle stores 131,072 keys, one a call, and reports stores a second and
 // the memory that an entry then takes. Each key is a chain of its own, or continues one
 // of 1,024 keys, of which one grows, or 64 in turn; or the chain is stored at once, for
-// comparison. A full index holds as
-// many other keys before, stored in the same way.
+// comparison. A full index holds as many other keys before, stored in the same way.
 func BenchmarkStoreSingle(b *testing.B) {
 	keys := make([]byte, 2*singleEntries*32)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(keys)

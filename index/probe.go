@@ -38,8 +38,9 @@ const (
 	// enough for a chain that lies in several pieces, little enough for ten
 	// thousand idle connections.
 	keepStretches = 64
-	// firstStretches fill cache lines of their own: lookups on other cores write to others.
-	firstStretches = 128 / stretchBytes
+	// firstStretches is how many a Cursor has room for at first: three cache lines, so that
+	// lookups on other cores write to others. Doubled, it comes to keepStretches.
+	firstStretches = 16
 	// maxStretches is how many stretches of a lookup count as used, from the front: of
 	// a chain in more pieces the end is not worth the time.
 	maxStretches = 256

@@ -1,0 +1,33 @@
+package index
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A lookup whose keys lie in as many stretches as a Cursor keeps allocates nothing once the
+// Cursor has been used.
+func TestScatteredLookupsDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("sync.Pool drops slots under the race detector")
+	}
+	const n = 1 << 12
+	x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
+	store(t, x, keys, 32)
+	scattered := make([]byte, 0, keepStretches*32)
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n / 2)[:keepStretches] {
+		scattered = append(scattered, keys[i*64:i*64+32]...) // none behind another
+	}
+	var c Cursor
+	var runs [4]Run
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		x.Begin(&c, 32)
+		filled, covered, _ := x.Probe(&c, scattered, 1, runs[:], true)
+		if filled != 1 || covered != keepStretches || len(c.found) != keepStretches {
+			t.Error(filled, covered, len(c.found))
+		}
+		x.End(&c)
+	}))
+}
