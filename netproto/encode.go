@@ -49,7 +49,12 @@ func AppendChunks(dst, envelope []byte, rank GroupRank, firstChunk uint32, hashL
 func appendGroupRank(dst, envelope []byte, tag Tag, rank GroupRank, size int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), true)
-	dst = AppendFrameHeader(dst, size, true)
+	return appendRank(dst, rank, size, true)
+}
+
+// appendRank appends a group rank frame of size bytes up to and including its pcp_rank.
+func appendRank(dst []byte, rank GroupRank, size int, more bool) []byte {
+	dst = AppendFrameHeader(dst, size, more)
 	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)
 	}
