@@ -54,6 +54,9 @@ __all__ = [
     "HitlineError",
     "LookupKeyClient",
     "LookupResult",
+    "Mask",
+    "NotStored",
+    "Plan",
     "PoolDiffers",
     "PoolRefused",
     "Refused",
@@ -112,6 +115,11 @@ RESET = b"reset"
 PING = b"ping"
 STAT = b"stat"
 POOL = b"pool"
+PLAN = b"plan"
+LOAD_MASK = b"load_mask"
+STORE_MASK = b"store_mask"
+LOOKUP_MASK = b"lookup_mask"
+STORE_PROMPT = b"store_prompt"
 
 DONE = b"\x01"
 FAILED = b"\x00"
@@ -125,6 +133,14 @@ _MAX_FRAMES = 32
 _MAX_MESSAGE = 64 << 20
 _MAX_HASH = 64
 _UNKNOWN_CHUNK = 0xFFFFFFFF
+_UNKNOWN_LENGTH = 0xFFFFFFFF
+
+# In a frame of masks: the group of one that is not in the store, the number of runs of
+# the mask of all chunks, and the bytes in front of the runs and of each of them.
+_NO_GROUP = 0xFFFFFFFF
+_ALL_RUNS = 0xFFFFFFFF
+_MASK_SIZE = 16
+_RUN_SIZE = 8
 
 # In replies to lookups, the bytes of the hit and of each tail boundary behind it.
 _HIT_SIZE = 4
@@ -187,6 +203,15 @@ class Refused(HitlineError):
     """The server answered that it does not serve this request, and why."""
 
 
+class NotStored(Refused):
+    """A part of a prompt was not stored. The other parts are."""
+
+    def __init__(self, text: str, parts: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(text)
+        # Each has group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error.
+        self.parts = list(parts)
+
+
 class WrongRelease(HitlineError):
     """The server answers as other releases of vLLM do than the engine's."""
 
@@ -228,6 +253,30 @@ class LookupResult(NamedTuple):
 
     hit_length: int  # leading tokens that are in the pool
     tail_key_boundaries: tuple[TailKeyBoundary, ...] = ()
+
+
+class Mask(NamedTuple):
+    """Which chunks of one group are real, of those from first to end - 1. Chunk c of a
+    group covers the tokens from c * block size on, and is keyed by its last hash."""
+
+    group: int | None  # its place among the groups that are in the store; None: not in it
+    first: int
+    end: int
+    runs: tuple[tuple[int, int], ...]  # of real chunks: the first, and the one behind the last
+    is_all: bool  # whether vLLM's own mask is None, which means all of them
+
+    def chunks(self) -> Iterator[int]:
+        """The numbers of the real chunks, ascending."""
+        for start, end in self.runs:
+            yield from range(start, end)
+
+
+class Plan(NamedTuple):
+    """A hit, and for each group of the pool which chunks must be loaded for it."""
+
+    hit_length: int  # leading tokens that are in the pool
+    tail_key_boundaries: tuple[TailKeyBoundary, ...]
+    masks: tuple[Mask, ...]
 
 
 class _Rules(NamedTuple):
@@ -350,6 +399,78 @@ class _Requests:
         """Says that a place no longer holds keys. tp_rank is as for store."""
         self._command(EVICT, _place(group, tp_rank, pp_rank, pcp_rank, None), *_keys(keys))
 
+    def store_prompt(
+        self,
+        num_tokens: int,
+        block_hashes: Sequence[bytes],
+        *,
+        start_token: int = 0,
+        prompt_tokens: int | None = None,
+        first_hash: int = 0,
+        ranks: Sequence[tuple[int, int, int]] = (),
+        states: Sequence[tuple[int, int]] = (),
+    ) -> list[int]:
+        """Says that the first num_tokens tokens of a prompt are in the store, as far as
+        vLLM's store mask keeps them: returns how many chunks that are, for each group.
+        block_hashes are the prompt's from number first_hash on. start_token is up to
+        where chunks were stored before, prompt_tokens the length of the whole prompt.
+        ranks are those that hold the chunks, each tp_rank as for store, pp_rank and
+        pcp_rank; none means all. states are those of mamba groups, each the group and
+        the token at which it ends, which is 0 for no state. Raises NotStored if a part
+        is not stored."""
+        length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
+        try:
+            numbers = struct.pack(">IIII", num_tokens, start_token, length, first_hash)
+            places = b"".join(struct.pack(">HHH", *rank) for rank in ranks)
+            ends = b"".join(struct.pack(">II", *state) for state in states)
+        except struct.error as error:
+            raise ValueError(f"a number of the prompt, a rank or a state does not fit: {error}") from None
+        reply = self._exchange(STORE_PROMPT, numbers, places, ends, *_keys(block_hashes))
+        frames = _check_done(reply, _not_stored)
+        if len(frames) != 1 or len(frames[0]) % 4:
+            raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
+        return list(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
+
+    def plan(self, token_len: int, block_hashes: Sequence[bytes]) -> Plan:
+        """Looks up a prompt and returns the hit with the chunks that must be loaded for
+        it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
+        load_mask then has the chunks of what is left."""
+        frames = self._command(PLAN, *_lookup_numbers(token_len, block_hashes), b"".join(block_hashes))
+        if len(frames) != 2 or len(frames[0]) % _BOUNDARY_SIZE != _HIT_SIZE:
+            raise BadReply(f"plan with {len(frames)} frames behind the status")
+        hit = _lookup_result(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
+        return Plan(hit.hit_length, hit.tail_key_boundaries, _decode_masks(frames[1]))
+
+    def load_mask(self, num_tokens: int, num_hashes: int) -> tuple[Mask, ...]:
+        """Returns for each group of the pool which chunks must be loaded, for a prompt of
+        num_hashes hashes to be served its first num_tokens tokens, which are a hit."""
+        return self._masks(LOAD_MASK, num_tokens, num_hashes)
+
+    def store_mask(
+        self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None
+    ) -> tuple[Mask, ...]:
+        """Returns for each group of the pool which chunks of the first num_tokens tokens,
+        a multiple of the pool's alignment, are worth storing, from start_token on.
+        prompt_tokens is the length of the whole prompt."""
+        return self._masks(
+            STORE_MASK, num_tokens, start_token, _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
+        )
+
+    def lookup_mask(self, num_tokens: int) -> tuple[Mask, ...]:
+        """Returns for each group of the pool which chunks of the first num_tokens tokens a
+        lookup checks."""
+        return self._masks(LOOKUP_MASK, num_tokens)
+
+    def _masks(self, request: bytes, *numbers: int) -> tuple[Mask, ...]:
+        try:
+            frame = struct.pack(f">{len(numbers)}I", *numbers)
+        except struct.error as error:
+            raise ValueError(f"a number of tokens or hashes does not fit: {error}") from None
+        frames = self._command(request, frame)
+        if len(frames) != 1:
+            raise BadReply(f"masks with {len(frames)} frames behind the status")
+        return _decode_masks(frames[0])
+
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
         if self._command(PING, payload) != [payload]:
@@ -379,11 +500,8 @@ class _Requests:
 
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
+        numbers = _lookup_numbers(token_len, block_hashes)
         hash_len = len(block_hashes[0]) if len(block_hashes) else 0
-        try:
-            numbers = token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
-        except OverflowError as error:
-            raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
         anchored = 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH
         blob = b"" if anchored else b"".join(block_hashes)
         with self._turn(self._timeout) as deadline:
@@ -1021,6 +1139,15 @@ def _place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int, first_chunk: i
         raise ValueError(f"a group, rank or chunk does not fit: {error}") from None
 
 
+def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The frames of a lookup in front of its hashes."""
+    hash_len = len(block_hashes[0]) if len(block_hashes) else 0
+    try:
+        return token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
+    except OverflowError as error:
+        raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
+
+
 def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
     """The two frames that carry keys: their length, and all of them joined."""
     size = len(keys[0]) if len(keys) else 0
@@ -1035,12 +1162,52 @@ def _check_refusal(frames: list[bytes]) -> None:
         raise Refused(reason)
 
 
-def _check_done(frames: list[bytes]) -> list[bytes]:
+def _check_done(
+    frames: list[bytes], check_refusal: Callable[[list[bytes]], None] = _check_refusal
+) -> list[bytes]:
     """Returns what is behind the status 01 of a reply."""
-    _check_refusal(frames)
+    check_refusal(frames)
     if frames[0] != DONE:
         raise BadReply(f"status {frames[0][:16].hex() or 'without a byte'}, want 01")
     return frames[1:]
+
+
+def _not_stored(frames: list[bytes]) -> None:
+    """Checks the reply to a store_prompt. With a third frame a part was not stored."""
+    if frames[0] == FAILED and len(frames) > 2:
+        raise NotStored(frames[1].decode("utf-8", "replace"), _decode_list("parts", frames[2]))
+    _check_refusal(frames)
+
+
+def _decode_list(name: str, frame: bytes) -> list[dict[str, Any]]:
+    """Returns the JSON objects of a refusal's third frame."""
+    try:
+        decoded = json.loads(frame)
+    except ValueError as error:
+        raise BadReply(f"{name} without a JSON document: {error}") from error
+    if not isinstance(decoded, list) or not all(isinstance(each, dict) for each in decoded):
+        raise BadReply(f"{name} are not a list of JSON objects")
+    return decoded
+
+
+def _decode_masks(frame: bytes) -> tuple[Mask, ...]:
+    """Decodes a frame of masks."""
+    masks = []
+    at = 0
+    while at < len(frame):
+        if len(frame) - at < _MASK_SIZE:
+            raise BadReply("masks: a mask is cut")
+        group, first, end, count = struct.unpack_from(">IIII", frame, at)
+        at += _MASK_SIZE
+        runs: tuple[tuple[int, int], ...] = ((first, end),) if first < end else ()
+        if count != _ALL_RUNS:
+            if count * _RUN_SIZE > len(frame) - at:
+                raise BadReply("masks: a run is cut")
+            numbers = struct.unpack_from(f">{2 * count}I", frame, at)
+            runs = tuple(zip(numbers[::2], numbers[1::2]))
+            at += count * _RUN_SIZE
+        masks.append(Mask(None if group == _NO_GROUP else group, first, end, runs, count == _ALL_RUNS))
+    return tuple(masks)
 
 
 def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
@@ -1083,11 +1250,5 @@ def _pool_error(frames: list[bytes]) -> HitlineError:
     text = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "the pool is refused without a reason"
     if len(frames) < 3:
         return PoolRefused(text)
-    try:
-        differences = json.loads(frames[2])
-    except ValueError as error:
-        raise BadReply(f"differences of pools without a JSON document: {error}") from error
-    if not isinstance(differences, list) or not all(isinstance(each, dict) for each in differences):
-        raise BadReply("differences of pools are not a list of JSON objects")
-    return PoolDiffers(text, differences)
+    return PoolDiffers(text, _decode_list("differences of pools", frames[2]))
 
