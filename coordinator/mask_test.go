@@ -117,6 +117,8 @@ func TestStoreMaskFromStartIsTheTail(t *testing.T) {
 		masks, err := c.StoreMask(256, start, 200)
 		require.NoError(t, err)
 		for g, block := range []int64{32, 8, 16} {
+			assert.Zero(t, whole[g].First())
+			assert.Equal(t, min(whole[g].Len(), ceilDiv(start, block)), masks[g].First())
 			if whole[g].IsAll() {
 				assert.True(t, masks[g].IsAll())
 				continue

@@ -300,6 +300,14 @@ func (q *Query) Finish() (api.Hit, error) {
 // FinishSome is Finish within the work that is left. If it returns false, the query is
 // suspended, and the next call goes on.
 func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
+	if hit, done, err = q.finishSome(); err == nil && done {
+		q.count(hit.Tokens)
+	}
+	return hit, done, err
+}
+
+// finishSome is FinishSome for a lookup that is not counted yet.
+func (q *Query) finishSome() (hit api.Hit, done bool, err error) {
 	answer, done, err := q.answer()
 	if err != nil || !done {
 		return api.Hit{}, done, err
@@ -307,7 +315,6 @@ func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
 	if hit, err = q.service.newHit(answer); err != nil {
 		return api.Hit{}, true, err
 	}
-	q.count(hit.Tokens)
 	return hit, true, nil
 }
 

@@ -43,6 +43,19 @@ func (m *Mask) AddRun(start, end uint32) {
 	m.Runs = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(m.Runs, start), end)
 }
 
+// AppendMasksReply appends the reply to a request for masks. masks is its frame of masks.
+func AppendMasksReply(dst, envelope, masks []byte) []byte {
+	dst = AppendFrame(append(dst, envelope...), []byte{StatusDone}, true)
+	return AppendFrame(dst, masks, false)
+}
+
+// AppendPlanReply appends the reply to a plan up to its tail boundaries. As many as
+// numBoundaries follow by AppendTailBoundary, and then the frame of masks by AppendFrame.
+func AppendPlanReply(dst, envelope []byte, hitTokens uint32, numBoundaries int) []byte {
+	dst = AppendFrame(append(dst, envelope...), []byte{StatusDone}, true)
+	return appendHit(dst, hitTokens, numBoundaries, true)
+}
+
 // AppendMask appends a mask to the frame of masks dst.
 func AppendMask(dst []byte, m *Mask) []byte {
 	runs := uint32(m.NumRuns())

@@ -16,6 +16,7 @@ type request struct {
 	blob      []byte            // hashes or keys, joined, or a description; borrowed from the caller
 	anchors   *netproto.Anchors // of TagAnchors
 	position  *chainPosition    // of TagStore by StoreChain, otherwise nil
+	prompt    *netproto.Prompt  // of requests for masks
 }
 
 // chainPosition is the position of a store's keys in their chain.
@@ -29,6 +30,10 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	switch r.tag {
 	case netproto.TagLookup:
 		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagPlan:
+		return netproto.AppendPlan(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
+		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
 	case netproto.TagExplain:
 		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagAnchors:
@@ -45,7 +50,7 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	return netproto.AppendRequest(dst, envelope, r.tag)
 }
 
-// hashesRequest returns a lookup or an explain. It returns ErrRequest if a number does not
+// hashesRequest returns a lookup, an explain or a plan. It returns ErrRequest if a number does not
 // fit its field.
 func hashesRequest(tag netproto.Tag, numTokens int64, hashes netproto.Hashes) (request, error) {
 	if n := hashes.HashLen(); n > math.MaxUint16 {

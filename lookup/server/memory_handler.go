@@ -16,6 +16,7 @@ type memoryHandler struct {
 
 	query  *lookup.Query  // the lookup being received, nil between lookups
 	change *lookup.Change // the store or evict being received, nil before the first
+	masks  *maskFrame     // of the plan or the request for masks that is being answered, nil if none
 	err    error          // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
@@ -27,7 +28,7 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		return false
 	}
 	switch q.Tag {
-	case netproto.TagLookup, netproto.TagExplain:
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagAnchors:
 		wanted, h.err = h.beginAnchors(q)
@@ -50,7 +51,7 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 	return service.BeginEvict(h.change, q.GroupRank)
 }
 
-// beginLookup begins a lookup or an explain.
+// beginLookup begins a lookup, an explain or a plan.
 func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
@@ -81,7 +82,7 @@ func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err erro
 // addHashes implements requestHandler.
 func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed int, wanted bool) {
 	switch q.Tag {
-	case netproto.TagLookup, netproto.TagExplain:
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		return len(hashes), h.query.Add(hashes)
 	case netproto.TagAnchors:
 		return h.query.AddAnchors(hashes)
@@ -155,6 +156,10 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	switch q.Tag {
 	case netproto.TagLookup:
 		return h.replyLookup(q)
+	case netproto.TagPlan:
+		return h.replyPlan(q)
+	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
+		return h.replyMasks(q)
 	case netproto.TagExplain:
 		e, done, err := h.query.ExplainSome()
 		if err != nil || !done {
@@ -250,6 +255,7 @@ func (h *memoryHandler) releaseRequest() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
+	releaseMasks(&h.masks) // its tail boundaries are the query's
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil
@@ -257,11 +263,14 @@ func (h *memoryHandler) releaseRequest() {
 }
 
 // held implements requestHandler.
-func (h *memoryHandler) held() int {
-	if h.query == nil {
-		return 0
+func (h *memoryHandler) held() (n int) {
+	if h.query != nil {
+		n = h.query.Held()
 	}
-	return h.query.Held()
+	if h.masks != nil {
+		n += h.masks.held()
+	}
+	return n
 }
 
 // close implements requestHandler.

@@ -25,6 +25,7 @@ type remoteHandler struct {
 	session *session
 
 	current       *remoteRequest   // being received, nil if none
+	masks         *maskFrame       // of the request for masks that is being served, nil if none
 	pending       []*remoteRequest // not dispatched yet, in order of arrival
 	activeReads   int              // dispatched and not completed
 	activeWrites  int              // dispatched and not completed, at most one
@@ -118,10 +119,16 @@ func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (consumed 
 
 // end implements requestHandler.
 func (h *remoteHandler) end(q *netproto.Request) (done bool) {
+	done, err := h.buildMasks(q)
+	if !done {
+		return false
+	}
+	defer releaseMasks(&h.masks)
 	r := h.current
 	h.current = nil
 	if r == nil {
 		r = h.newRequest(q)
+		r.err = err
 	}
 	if r.err == nil {
 		r.err = h.session.checkPool(q.Tag)
@@ -149,7 +156,10 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	case q.Tag == netproto.TagPool:
 		r.payload, r.err = h.session.changePool(q.Description)
 		h.finish(r)
-	case q.Tag == netproto.TagLookup && r.hashes == nil:
+	case q.Tag.IsMask():
+		r.payload = netproto.AppendFrame(nil, h.masks.frame, false)
+		h.finish(r)
+	case r.isLookup() && r.hashes == nil:
 		r.pool.remote.CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
@@ -286,6 +296,7 @@ func (h *remoteHandler) releaseRequest() {
 		h.current.release()
 		h.current = nil
 	}
+	releaseMasks(&h.masks)
 }
 
 // requestBytes is about what an unanswered request takes, beside its envelope and hashes.
@@ -293,7 +304,11 @@ const requestBytes = 512
 
 // held implements requestHandler.
 func (h *remoteHandler) held() int {
-	return int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes
+	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes
+	if h.masks != nil {
+		n += h.masks.held()
+	}
+	return n
 }
 
 // close implements requestHandler. Dispatched writes run to their end. Dispatched reads are
