@@ -126,7 +126,7 @@ func TestHelp(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "store", "evict", "reset", "ping", "stat", "doctor", "version":
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "doctor", "version":
 		return true
 	}
 	return false
