@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,10 +15,9 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
-
-var _ connector.Poller = (*client.AsyncClient)(nil)
 
 // must returns the rules of a pool.
 func must(t testing.TB, pool coordinator.Pool) *coordinator.Coordinator {
@@ -144,18 +145,11 @@ func TestMatchWaits(t *testing.T) {
 	assert.Zero(t, m)
 }
 
-// A service in this process is a Poller by its method, and stores what StoreRuns says.
-func TestServiceIsAPoller(t *testing.T) {
-	ctx := context.Background()
-	pool := hybrid("0.27.1")
-	rules := must(t, pool)
+// storedService is a service with the blocks of a prompt of 80 tokens, as StoreRuns says.
+func storedService(t *testing.T, pool coordinator.Pool, hashes netproto.Hashes) *lookup.Service {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
 	require.NoError(t, err)
-	s := connector.NewScheduler(rules, connector.LookupFunc(func(n int64, h netproto.Hashes) (coordinator.Hit, error) {
-		return service.Lookup(ctx, n, h)
-	}))
-	hashes := netproto.NewHashes([]byte("aabbccddee"), 2)
-	runs, err := connector.StoreRuns(rules, 0, 80, 80)
+	runs, err := connector.StoreRuns(must(t, pool), 0, 80, 80)
 	require.NoError(t, err)
 	for _, run := range runs {
 		var before, keys []byte
@@ -166,13 +160,44 @@ func TestServiceIsAPoller(t *testing.T) {
 			keys = append(keys, hashes.At(hash)...)
 		}
 		at := lookup.GroupRank{Group: uint16(run.Group)}
-		require.NoError(t, service.StoreChain(ctx, at, uint32(run.First), before, netproto.NewHashes(keys, 2)))
+		require.NoError(t, service.StoreChain(t.Context(), at, uint32(run.First), before, netproto.NewHashes(keys, hashes.HashLen())))
 	}
+	return service
+}
+
+// A service in this process is asked by a LookupFunc, one behind a server by an AsyncClient.
+func TestServiceAndClient(t *testing.T) {
+	pool, hashes := hybrid("0.27.1"), netproto.NewHashes([]byte("aabbccddee"), 2)
+	service := storedService(t, pool, hashes)
+	want := connector.Match{Hit: coordinator.Hit{Tokens: 64}, Tokens: 48}
+
+	s := connector.NewScheduler(must(t, pool), connector.LookupFunc(func(n int64, h netproto.Hashes) (coordinator.Hit, error) {
+		return service.Lookup(t.Context(), n, h)
+	}))
 	m, ready, err := s.Match("r", 80, 16, hashes)
 	require.NoError(t, err)
 	assert.True(t, ready)
-	assert.Equal(t, connector.Match{Hit: coordinator.Hit{Tokens: 64}, Tokens: 48}, m)
+	assert.Equal(t, want, m)
 	s.Discard("r")
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, srv.Start(ctx))
+	defer func() { assert.NoError(t, srv.Shutdown(ctx)) }()
+	async, err := client.DialAsync(ctx, srv.Addrs()[0], client.WithTimeout(time.Minute))
+	require.NoError(t, err)
+	defer async.Close()
+	s = connector.NewScheduler(must(t, pool), async)
+	_, _, err = s.Match("gone", 80, 16, hashes)
+	require.NoError(t, err)
+	s.Discard("gone")
+	for m, ready, err = s.Match("r", 80, 16, hashes); !ready; m, ready, err = s.Match("r", 80, 16, hashes) {
+		time.Sleep(time.Millisecond)
+	}
+	require.NoError(t, err)
+	assert.Equal(t, want, m)
 }
 
 func TestLoadRuns(t *testing.T) {

@@ -35,7 +35,7 @@
 //     it under a later hash, which only tail boundaries tell;
 //   - in windows of one token, whose blocks are mostly not stored.
 //
-// A request whose load fails must be computed from its last token that could be loaded.
+// If a load fails, the request must be computed as if there were no hit.
 //
 // # Layout
 //

@@ -7,7 +7,8 @@ import (
 )
 
 // Run is the chunks [First, End) of a store group, at least one. A chunk is a block of the
-// group's block size; the last one may be a part of it, which ends at a tail boundary.
+// group's block size; the last one may be a part of it, which ends at a tail boundary. Every
+// rank that Coordinator.Ranks lists for the group loads or stores its own part of a chunk.
 type Run struct {
 	Group      int   // store group
 	First, End int64 // chunk numbers
