@@ -46,7 +46,7 @@ func newBlocksCase(t *testing.T, seed uint64) *blocksCase {
 		b.hashes = append(b.hashes, string(binary.BigEndian.AppendUint32(nil, uint32(i+1))))
 		b.number[b.hashes[i]] = i
 	}
-	for range b.IntN(2) * b.IntN(n+1) { // equal hashes, which chains do not have
+	for range b.IntN(2) * b.IntN(4*n+1) { // equal hashes, which chains do not have
 		b.hashes[b.IntN(n)] = b.hashes[b.IntN(n)]
 	}
 	b.content = oracle.RandomContent(b.Rand, &b.slow, n)
@@ -70,7 +70,7 @@ func (b *blocksCase) exists(group int, hash []byte) bool {
 
 // LookupBlocks has the hit of the slow lookup, and checks only blocks that it checks.
 func TestLookupBlocksAgainstOracle(t *testing.T) {
-	seeds, hits := uint64(6_000), 0
+	seeds, hits := uint64(3_000), 0
 	if raceEnabled {
 		seeds = 300
 	}
