@@ -17,16 +17,22 @@ func parsedMasks(frame string) (masks []Mask, ok bool) {
 
 func TestMasksRoundTrip(t *testing.T) {
 	const most = 1<<32 - 1
-	two := Mask{Group: 1, First: 3, End: 9}
-	two.AddRun(3, 5)
-	two.AddRun(8, 9)
-	last := Mask{Group: NoGroup, First: most - 1, End: most}
-	last.AddRun(most-1, most)
-	masks := []Mask{two, {Group: 2, First: 7, End: 7, Runs: []byte{}}, {First: 1, End: most, All: true}, last}
-	var frame []byte
+	masks := []Mask{
+		{Group: 1, First: 3, End: 9, Runs: []byte(numbers(3, 5, 8, 9))}, {Group: 2, First: 7, End: 7, Runs: []byte{}},
+		{First: 1, End: most, All: true}, {Group: NoGroup, First: most - 1, End: most, Runs: []byte(numbers(most-1, most))},
+	}
+	var frame, runByRun []byte
 	for i := range masks {
 		frame = AppendMask(frame, &masks[i])
+		m, at := masks[i], len(runByRun)
+		m.Runs = nil
+		runByRun = AppendMask(runByRun, &m)
+		for r := range masks[i].NumRuns() {
+			start, end := masks[i].Run(r)
+			runByRun = AppendRun(runByRun, at, start, end)
+		}
 	}
+	require.Equal(t, frame, runByRun)
 	require.Equal(t, maskHeader(1, 3, 9, 2)+numbers(3, 5, 8, 9)+maskHeader(2, 7, 7, 0)+maskHeader(0, 1, most, most)+
 		maskHeader(most, most-1, most, 1)+numbers(most-1, most), string(frame))
 	got, ok := parsedMasks(string(frame))

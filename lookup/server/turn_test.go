@@ -48,7 +48,7 @@ var hybridPool = coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group
 	{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 33},
 }}
 
-func serverOf(t *testing.T, pool coordinator.Pool) *Server {
+func serverOf(t testing.TB, pool coordinator.Pool) *Server {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 256 << 20}})
 	require.NoError(t, err)
