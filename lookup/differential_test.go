@@ -243,6 +243,7 @@ func (d *differential) lookup(n int) {
 	hit, err = d.coord.Gallop(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Gallop", hit.Tokens, err)
 	checkTails("Gallop", hit.TailBoundaries, err)
+	d.plan(int64(tokens), view, int64(want), class)
 	if d.repeats {
 		return // anchors are about chains
 	}
@@ -251,6 +252,30 @@ func (d *differential) lookup(n int) {
 		check("anchors", byAnchors.Tokens, err)
 		checkTails("anchors", byAnchors.TailBoundaries, err)
 		d.anchored++
+	}
+}
+
+// plan compares the masks of a plan with the load masks of the hit.
+func (d *differential) plan(tokens int64, hashes netproto.Hashes, hit int64, class string) {
+	want := make([][]bool, len(d.slow.Groups))
+	if class == "" && hit > 0 {
+		want, class = d.slow.LoadMask(hashes.Len(), int(hit))
+	}
+	plan, err := d.service.Plan(context.Background(), tokens, hashes)
+	if classOf(err) != class {
+		d.fail("%d hashes, %d tokens: plan fails with %v, want %s", hashes.Len(), tokens, err, class)
+	}
+	if err != nil {
+		return
+	}
+	got := make([][]bool, len(plan.Masks))
+	for i, mask := range plan.Masks {
+		for chunk := range mask.End {
+			got[i] = append(got[i], mask.At(chunk))
+		}
+	}
+	if !slices.EqualFunc(got, want, slices.Equal) || plan.Hit.Tokens != hit {
+		d.fail("%d hashes, %d tokens: plan has a hit of %d and masks %v, want %d and %v", hashes.Len(), tokens, plan.Hit.Tokens, got, hit, want)
 	}
 }
 

@@ -11,7 +11,7 @@ type Mask struct {
 	First, End int64
 	// All says that the mask is the all-true sentinel, the reference's None. It has no Runs.
 	All bool
-	// Runs are the runs of true entries, ascending. No two of them touch.
+	// Runs are the runs of true entries, ascending.
 	Runs []ChunkRun
 }
 

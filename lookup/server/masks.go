@@ -21,18 +21,19 @@ type maskFrame struct {
 	scratch coordinator.Scratch
 	hit     api.Hit // of a plan
 
-	next    int           // the mask that is being encoded
-	at      int64         // its entry from which on runs are missing
-	mask    netproto.Mask // its runs so far
-	numRuns int           // of all masks
-	frame   []byte        // the masks before it, encoded
+	next    int    // the mask that is being encoded
+	began   bool   // it is in the frame, from begins on
+	begins  int    // in bytes
+	at      int64  // its entry from which on runs are missing
+	numRuns int    // of all masks
+	frame   []byte // encoded so far
 }
 
 const (
 	// maskWork is the work of the mask of a group, and runWork that of finding and writing a run.
-	maskWork, runWork = 30, 8
-	// keptMaskBytes is the largest array in bytes that a pooled maskFrame keeps.
-	keptMaskBytes = 64 << 10
+	maskWork, runWork = 30, 10
+	// keptMaskBytes is how many bytes a pooled maskFrame keeps: those of the largest reply.
+	keptMaskBytes = 512 << 10
 )
 
 // maskFrames holds the *maskFrame of finished requests.
@@ -48,8 +49,8 @@ func getMaskFrame(p *pool) *maskFrame {
 // release returns the frame to the pool.
 func (f *maskFrame) release() {
 	f.rules, f.hit = nil, api.Hit{}
-	f.next, f.at, f.numRuns = 0, 0, 0
-	f.masks, f.mask.Runs, f.frame = f.masks[:0], f.mask.Runs[:0], f.frame[:0]
+	f.next, f.began, f.at, f.numRuns = 0, false, 0, 0
+	f.masks, f.frame = f.masks[:0], f.frame[:0]
 	if f.held() <= keptMaskBytes {
 		maskFrames.Put(f)
 	}
@@ -57,7 +58,7 @@ func (f *maskFrame) release() {
 
 // held returns the bytes of memory that the frame holds.
 func (f *maskFrame) held() int {
-	return cap(f.masks)*int(unsafe.Sizeof(coordinator.Mask{})) + cap(f.mask.Runs) + cap(f.frame)
+	return cap(f.masks)*int(unsafe.Sizeof(coordinator.Mask{})) + cap(f.frame)
 }
 
 // begin sets the masks that a request asks for. It subtracts the work from workLeft.
@@ -84,7 +85,10 @@ func (f *maskFrame) begin(tag netproto.Tag, p *netproto.Prompt, workLeft *int) (
 // do, and the next call goes on.
 func (f *maskFrame) encode(workLeft *int) (done bool, err error) {
 	for ; f.next < len(f.masks); f.next++ {
-		m := f.masks[f.next]
+		m := &f.masks[f.next]
+		if !f.began {
+			f.appendHeader(m)
+		}
 		for !m.IsAll() {
 			if *workLeft <= 0 {
 				return false, nil
@@ -96,19 +100,23 @@ func (f *maskFrame) encode(workLeft *int) (done bool, err error) {
 			if f.numRuns++; f.numRuns > netproto.MaxRuns {
 				return true, lookup.ErrTooManyRuns
 			}
-			f.mask.AddRun(uint32(m.First()+start), uint32(m.First()+end))
+			f.frame = netproto.AppendRun(f.frame, f.begins, uint32(m.First()+start), uint32(m.First()+end))
 			f.at = end
 			*workLeft -= runWork
 		}
-		f.mask.All, f.mask.Group = m.IsAll(), netproto.NoGroup
-		if g := f.rules.StoreGroup(f.next); g >= 0 {
-			f.mask.Group = uint32(g)
-		}
-		f.mask.First, f.mask.End = uint32(m.First()), uint32(m.First()+m.Len())
-		f.frame = netproto.AppendMask(f.frame, &f.mask)
-		f.mask.Runs, f.at = f.mask.Runs[:0], 0
+		f.began = false
 	}
 	return true, nil
+}
+
+// appendHeader begins the mask of a group in the frame.
+func (f *maskFrame) appendHeader(m *coordinator.Mask) {
+	f.began, f.begins, f.at = true, len(f.frame), 0
+	sent := netproto.Mask{Group: netproto.NoGroup, First: uint32(m.First()), End: uint32(m.First() + m.Len()), All: m.IsAll()}
+	if g := f.rules.StoreGroup(f.next); g >= 0 {
+		sent.Group = uint32(g)
+	}
+	f.frame = netproto.AppendMask(f.frame, &sent)
 }
 
 // masksSome serves a request for masks within the work that is left. If it returns false there is
