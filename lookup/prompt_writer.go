@@ -69,6 +69,13 @@ func (w *PromptWriter) reset(s *Service, hashLen int) {
 	*w = PromptWriter{service: s, hashLen: hashLen, groups: w.groups[:0], chunks: w.chunks, ranks: w.ranks, places: w.places, keys: w.keys}
 }
 
+// Release ends the store and releases what it holds.
+func (w *PromptWriter) Release() {
+	if w.service != nil {
+		w.reset(nil, 0)
+	}
+}
+
 // Held returns the bytes of memory that the writer holds.
 func (w *PromptWriter) Held() int {
 	const groupBytes, chunksBytes, wordBytes = 512, 96, 8 // about
@@ -81,6 +88,21 @@ func (w *PromptWriter) Held() int {
 
 // Work returns the work since the store began, in units of comparing one hash.
 func (w *PromptWriter) Work() int { return w.work }
+
+// NumPlaces returns at how many places blocks are stored: the ranks of all groups.
+func (w *PromptWriter) NumPlaces() (n int) {
+	for i := range w.groups {
+		n += len(w.groups[i].places)
+	}
+	return n
+}
+
+// WorkPerHash returns about the most work of storing what one hash keys: a key for each group,
+// and a class with all places.
+func (w *PromptWriter) WorkPerHash() int {
+	const keyWork, placesPerWork = 60, 2
+	return 1 + len(w.groups)*keyWork + w.NumPlaces()/placesPerWork
+}
 
 // Wanted reports whether any of the hashes is stored.
 func (w *PromptWriter) Wanted() bool {

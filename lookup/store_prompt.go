@@ -68,7 +68,7 @@ func (s *Service) BeginStorePrompt(w *PromptWriter, p *netproto.Prompt, hashLen,
 			numbered: s.anchorsErr == nil && stride == s.anchorStride,
 		})
 	}
-	w.work = len(w.groups)*groupWork + p.NumRanks() + p.NumStates()*stateWork
+	w.work = len(w.groups)*groupWork + p.NumRanks()*rankWork + p.NumStates()*stateWork
 	if err := w.setPlaces(p); err != nil {
 		return err
 	}
@@ -81,7 +81,8 @@ func (s *Service) BeginStorePrompt(w *PromptWriter, p *netproto.Prompt, hashLen,
 // Work of a PromptWriter, in units of comparing one hash, beside that of the index.
 const (
 	groupWork = 16 // what a piece of hashes has of one group
-	stateWork = 16 // checking and sorting a state
+	rankWork  = 16 // checking and sorting a rank
+	stateWork = 24 // checking and sorting a state
 )
 
 // setPlaces sets the places of each group.

@@ -14,9 +14,10 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query  *lookup.Query  // the lookup being received, nil between lookups
-	change *lookup.Change // the store or evict being received, nil before the first
-	err    error          // why the request being received cannot be served
+	query  *lookup.Query        // the lookup being received, nil between lookups
+	change *lookup.Change       // the store or evict being received, nil before the first
+	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
+	err    error                // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
 }
@@ -31,6 +32,8 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagAnchors:
 		wanted, h.err = h.beginAnchors(q)
+	case netproto.TagStorePrompt:
+		wanted, h.err = h.beginPrompt(q)
 	default:
 		h.err = h.beginChange(q)
 		wanted = h.err == nil
@@ -87,6 +90,8 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
 		consumed = h.changeSome(q, hashes)
+	case netproto.TagStorePrompt:
+		consumed = h.addPrompt(q, hashes)
 	}
 	return consumed, h.err == nil
 }
@@ -168,6 +173,8 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		if err := h.endChange(q.KeyBefore); err != nil {
 			return true, err
 		}
+	case netproto.TagStorePrompt:
+		return true, h.replyPrompt(q)
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
@@ -250,6 +257,7 @@ func (h *memoryHandler) releaseRequest() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
+	h.releasePrompt()
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil
@@ -258,10 +266,14 @@ func (h *memoryHandler) releaseRequest() {
 
 // held implements requestHandler.
 func (h *memoryHandler) held() int {
-	if h.query == nil {
-		return 0
+	n := 0
+	if h.prompt != nil {
+		n += h.prompt.Held()
 	}
-	return h.query.Held()
+	if h.query != nil {
+		n += h.query.Held()
+	}
+	return n
 }
 
 // close implements requestHandler.
