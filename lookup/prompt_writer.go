@@ -21,15 +21,18 @@ type PromptWriter struct {
 	chunks    []coordinator.StoredChunks
 	ranks     []int  // that the request names, as offsets in their groups, ascending
 	places    []int  // of all groups, if the request names ranks
+	merged    []int  // of groups that are stored together
 	keys      []byte // of one group, if they do not lie together in the hashes
 	work      int
 }
 
 // promptGroup is what a PromptWriter stores of one store group.
 type promptGroup struct {
+	leader   int // the group that stores its blocks: its own number, or a lower one
 	chunks   coordinator.StoredChunks
 	stride   int64
 	places   []int
+	merged   []int   // over the memory index: the places of all groups that it leads
 	states   []int64 // numbers of the hashes of states that are not stored yet, ascending
 	named    bool    // the request says which states it has
 	numbered bool    // the index keeps the numbers of its chunks, for lookups by anchors
@@ -66,7 +69,7 @@ func (w *PromptWriter) reset(s *Service, hashLen int) {
 		*w = PromptWriter{}
 	}
 	clear(w.groups) // they hold what others own
-	*w = PromptWriter{service: s, hashLen: hashLen, groups: w.groups[:0], chunks: w.chunks, ranks: w.ranks, places: w.places, keys: w.keys}
+	*w = PromptWriter{service: s, hashLen: hashLen, groups: w.groups[:0], chunks: w.chunks, ranks: w.ranks, places: w.places, merged: w.merged[:0], keys: w.keys}
 }
 
 // Release ends the store and releases what it holds.
@@ -79,7 +82,7 @@ func (w *PromptWriter) Release() {
 // Held returns the bytes of memory that the writer holds.
 func (w *PromptWriter) Held() int {
 	const groupBytes, chunksBytes, wordBytes = 512, 96, 8 // about
-	n := cap(w.groups)*groupBytes + cap(w.chunks)*chunksBytes + (cap(w.ranks)+cap(w.places))*wordBytes + cap(w.keys)
+	n := cap(w.groups)*groupBytes + cap(w.chunks)*chunksBytes + (cap(w.ranks)+cap(w.places)+cap(w.merged))*wordBytes + cap(w.keys)
 	for i := range w.groups {
 		n += cap(w.groups[i].states) * wordBytes
 	}
@@ -119,7 +122,7 @@ func (w *PromptWriter) Wanted() bool {
 func (w *PromptWriter) Stored(dst []int64) []int64 {
 	dst = dst[:0]
 	for i := range w.groups {
-		dst = append(dst, w.groups[i].stored)
+		dst = append(dst, w.groups[w.groups[i].leader].stored)
 	}
 	return dst
 }
@@ -130,7 +133,7 @@ func (w *PromptWriter) Err() error {
 	for i := range w.groups {
 		g := &w.groups[i]
 		for j, place := range g.places {
-			failure := g.failed
+			failure := w.groups[g.leader].failed
 			if len(g.failures) > 0 {
 				failure = &g.failures[j]
 			}
@@ -150,11 +153,15 @@ func (w *PromptWriter) Err() error {
 	return &parts
 }
 
+// memoryPiece is how many hashes are stored in one group before the next: their entries are then
+// still in the processor's caches.
+const memoryPiece = 128
+
 // Add stores what the next whole hashes key, borrowed until it returns. It fails if nothing
 // more can be stored; a part that alone cannot be stored is an error of Err. Over the memory
 // index it ignores ctx.
 func (w *PromptWriter) Add(ctx context.Context, hashes []byte) error {
-	piece := netproto.MaxPiece
+	piece := memoryPiece
 	if w.service.remote != nil {
 		piece = writeAtOnce
 	}
@@ -175,7 +182,7 @@ func (w *PromptWriter) Add(ctx context.Context, hashes []byte) error {
 func (w *PromptWriter) addToGroup(ctx context.Context, number int, hashes []byte) error {
 	g := &w.groups[number]
 	w.work += groupWork
-	if len(g.places) == 0 {
+	if len(g.places) == 0 || g.leader != number {
 		return nil
 	}
 	end := w.next + int64(len(hashes)/w.hashLen)
@@ -306,7 +313,7 @@ func (w *PromptWriter) storeKeys(ctx context.Context, number int, b *promptBatch
 		return nil
 	}
 	worked, had := g.writer.Work(), g.writer.Stored()
-	err := w.service.index.Store(&g.writer, g.places, b.keys, w.hashLen)
+	err := w.service.index.Store(&g.writer, g.merged, b.keys, w.hashLen)
 	w.work += g.writer.Work() - worked
 	done := int64(g.writer.Stored() - had)
 	g.stored += done

@@ -64,7 +64,7 @@ func (s *Service) BeginStorePrompt(w *PromptWriter, p *netproto.Prompt, hashLen,
 	for g := range w.chunks {
 		stride := s.coord.Stride(g)
 		w.groups = append(w.groups, promptGroup{
-			chunks: w.chunks[g], stride: int64(stride), nextChunk: noChunk, lastChunk: noChunk,
+			leader: g, chunks: w.chunks[g], stride: int64(stride), nextChunk: noChunk, lastChunk: noChunk,
 			numbered: s.anchorsErr == nil && stride == s.anchorStride,
 		})
 	}
@@ -74,6 +74,9 @@ func (s *Service) BeginStorePrompt(w *PromptWriter, p *netproto.Prompt, hashLen,
 	}
 	if err := w.setStates(p); err != nil {
 		return err
+	}
+	if s.remote == nil {
+		w.mergeGroups()
 	}
 	return w.checkHashes()
 }
@@ -151,6 +154,34 @@ func (w *PromptWriter) setStates(p *netproto.Prompt) error {
 		g.states = slices.Compact(g.states)
 	}
 	return nil
+}
+
+// mergeGroups makes the first of the groups that store the same hashes store those of all of
+// them: an entry of the index then changes once. Engines split their layers into groups of equal
+// size, so many have equal rules.
+func (w *PromptWriter) mergeGroups() {
+	w.work += len(w.groups) * len(w.groups)
+	for i := range w.groups {
+		l := &w.groups[i]
+		if l.leader != i {
+			continue
+		}
+		from := len(w.merged)
+		w.merged = append(w.merged, l.places...)
+		for j := i + 1; j < len(w.groups); j++ {
+			if g := &w.groups[j]; g.leader == j && l.storesAs(g) {
+				g.leader = i
+				w.merged = append(w.merged, g.places...)
+			}
+		}
+		l.merged = w.merged[from:]
+	}
+}
+
+// storesAs reports whether two groups store the same hashes.
+func (g *promptGroup) storesAs(other *promptGroup) bool {
+	return g.stride == other.stride && g.chunks == other.chunks && len(g.places) > 0 && len(other.places) > 0 &&
+		len(g.states) == 0 && len(other.states) == 0
 }
 
 // checkHashes refuses a prompt if the hash of a chunk that is to be stored is missing.
