@@ -101,7 +101,7 @@ func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 				n := 1 + rng.IntN(len(ids))
 				c := change{place: place, ids: ids[:n]}
 				c.begin = a.clock.Add(1)
-				if err := a.x.Store(&w, place, keys[:n*concurrentLen], concurrentLen); err != nil {
+				if err := a.x.Store(&w, []int{place}, keys[:n*concurrentLen], concurrentLen); err != nil {
 					t.Error(err)
 				}
 				c.end = a.clock.Add(1)

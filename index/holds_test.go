@@ -121,7 +121,7 @@ var holdScenarios = []struct {
 				if i >= chains {
 					w.Behind(cut(keys, i-chains, i-chains+1))
 				}
-				require.NoError(tb, x.Store(&w, 0, cut(keys, i, i+1), 32))
+				require.NoError(tb, x.Store(&w, []int{0}, cut(keys, i, i+1), 32))
 			}
 		}
 	}},
@@ -204,7 +204,7 @@ var holdScenarios = []struct {
 		storeAt(tb, x, 0, 0, nil, keys)
 		var w Writer
 		for i := 0; i < n; i += 2 {
-			require.NoError(tb, x.Store(&w, 1, cut(keys, i, i+1), 32))
+			require.NoError(tb, x.Store(&w, []int{1}, cut(keys, i, i+1), 32))
 		}
 		all, _ := x.Confirm(0, nil, keys, 32)
 		require.True(tb, all)
@@ -281,7 +281,7 @@ var holdScenarios = []struct {
 				i, place := rng.IntN(n), rng.IntN(places)
 				var w Writer
 				if rng.IntN(2) == 0 {
-					_ = x.Store(&w, place, cut(keys, i, i+1), 32) // or ErrClasses
+					_ = x.Store(&w, []int{place}, cut(keys, i, i+1), 32) // or ErrClasses
 				} else {
 					_, _ = x.Evict(place, cut(keys, i, i+1), 32)
 				}

@@ -17,7 +17,7 @@ var (
 	ErrHashLen = errors.New("index: hash length outside 1 to 64 bytes")
 	// ErrCutKey says that keys are not a whole number of hashes.
 	ErrCutKey = errors.New("index: keys are not a whole number of hashes")
-	// ErrPlace says that a place is outside the configured pool.
+	// ErrPlace says that a place is outside the configured pool, or that places do not ascend.
 	ErrPlace = errors.New("index: place outside the pool")
 	// ErrClasses refuses a store that would need one more combination of places
 	// than can be told apart, or than a part of the memory has room for.

@@ -287,7 +287,7 @@ func (w *world) store(o op) error {
 	if w.refuses(o) {
 		return w.refused(o, func(keys []byte, hashLen int) error {
 			var other index.Writer
-			return w.x.Store(&other, o.place, keys, hashLen)
+			return w.x.Store(&other, []int{o.place}, keys, hashLen)
 		})
 	}
 	before := w.x.Stats().Stored
@@ -302,7 +302,7 @@ func (w *world) store(o op) error {
 		}
 	}
 	err := w.inChunks(o, func(keys []byte, hashLen int) error {
-		return w.x.Store(&to.Writer, o.place, keys, hashLen)
+		return w.x.Store(&to.Writer, []int{o.place}, keys, hashLen)
 	})
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 //	var w index.Writer
 //	w.Number(n)
 //	w.Behind(before) // block n-1, if n is not 0
-//	err := x.Store(&w, place, keys, hashLen)
+//	err := x.Store(&w, places, keys, hashLen)
 //
 // Who learns only afterwards which key is block n-1 leaves out Behind and calls Index.Before
 // after Store. Lookups by presence need neither, Trace and Recite do.
@@ -27,6 +27,7 @@ type Writer struct {
 	store   uint32    // marks the spans of this store, 0 before the first batch
 	after   [2]spanID // its last span in the cold and in the hot list
 	work    int
+	stored  int
 
 	numbered    bool   // the chain's numbers are known
 	number      uint32 // of the next key
@@ -34,19 +35,23 @@ type Writer struct {
 	firstKey    [maxHashLen]byte // of hashLen bytes, once there is a lastKey
 }
 
-// Store adds keys, consecutive chunks of a chain, to a place. Keys that are there
-// already count as used. Where the bounds leave no room, the least recently used
+// Stored is how many of the keys the places hold. It is less than were given if Store has
+// failed or the chain is longer than the whole index: then it is the first ones.
+func (w *Writer) Stored() int { return w.stored }
+
+// Store adds keys, consecutive chunks of a chain, to places, which ascend. The same entry
+// changes once for all of them. Keys that are there already count as used. Where the bounds leave no room, the least recently used
 // entries make way, at most twice as many as there are keys; a chain longer than the
 // whole index keeps its beginning. Keys of another length than the index holds are
 // refused with ErrOtherHashLen. keys is only borrowed. Safe for concurrent use with
 // different Writers.
-func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
-	if err := x.check(place, keys, hashLen); err != nil {
+func (x *Index) Store(w *Writer, places []int, keys []byte, hashLen int) error {
+	if err := x.check(places, keys, hashLen); err != nil {
 		return err
 	}
 	for len(keys) > 0 && !w.full {
 		x.writing.Lock()
-		n, err := x.storeBatch(w, place, keys, hashLen)
+		n, err := x.storeBatch(w, places, keys, hashLen)
 		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
@@ -59,14 +64,21 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 }
 
 // check refuses what cannot be stored or evicted.
-func (x *Index) check(place int, keys []byte, hashLen int) error {
+func (x *Index) check(places []int, keys []byte, hashLen int) error {
 	switch {
 	case hashLen < 1 || hashLen > maxHashLen:
 		return ErrHashLen
 	case len(keys)%hashLen != 0:
 		return ErrCutKey
-	case place < 0 || place >= x.places:
+	case len(places) == 0:
 		return ErrPlace
+	}
+	least := 0
+	for _, place := range places {
+		if place < least || place >= x.places {
+			return ErrPlace
+		}
+		least = place + 1
 	}
 	return nil
 }
@@ -74,6 +86,7 @@ func (x *Index) check(place int, keys []byte, hashLen int) error {
 // storing is a batch on its way into the index.
 type storing struct {
 	batch
+	have  [batchKeys]class
 	to    [batchKeys]class
 	from  [batchKeys]slot // where a key was that is moved, else noSlot
 	fresh [batchKeys]bool // absent so far
@@ -87,7 +100,7 @@ type storing struct {
 
 // storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
 // works out all that changes while readers go on, and then changes it at once.
-func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n int, _ error) {
+func (x *Index) storeBatch(w *Writer, places []int, keys []byte, hashLen int) (n int, _ error) {
 	x.work = workPerCall
 	if err := x.useHashLen(hashLen); err != nil {
 		return 0, err
@@ -111,7 +124,7 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 		x.findNewest(&b, w)
 	}
 	x.findStored(&b, w, keys, hashLen)
-	fresh, err := x.classify(&b, place, keys, hashLen)
+	fresh, err := x.classify(&b, places, keys, hashLen)
 	x.useStored(&b, w)
 	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
@@ -129,6 +142,7 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 			copy(w.firstKey[:], keys[:hashLen])
 		}
 		w.number += uint32(b.n)
+		w.stored += b.n
 		w.last = b.slot[b.n-1]
 		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
 	}
@@ -174,10 +188,8 @@ func (x *Index) resume(w *Writer) slot {
 // classify decides the new class of each key and returns how many keys are new.
 // A new key that stands in the batch twice is new once; its second occurrence
 // gets no slot. A class that cannot be had cuts the batch there.
-func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh int, err error) {
-	var from, to class
+func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fresh int, err error) {
 	var seen firstKeys
-	known := false
 	for i := range b.n {
 		have := noClass
 		if s := b.slot[i]; s != noSlot {
@@ -187,19 +199,30 @@ func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh
 			b.fresh[i] = true
 			fresh++
 		}
-		if !known || have != from {
-			if to, known = x.step(have, place, false); !known {
-				if b.fresh[i] {
-					fresh--
-				}
-				b.n = i
-				return fresh, ErrClasses
+		b.have[i] = have
+		if j := b.sameClass(i); j >= 0 {
+			b.to[i] = b.to[j]
+			continue
+		}
+		to, ok := x.step(have, places, false)
+		if !ok {
+			if b.fresh[i] {
+				fresh--
 			}
-			from = have
+			b.n = i
+			return fresh, ErrClasses
 		}
 		b.to[i] = to
 	}
 	return fresh, nil
+}
+
+// sameClass returns an earlier key of the batch with the class of key i, -1 if there is none.
+func (b *storing) sameClass(i int) int {
+	if i > 0 && b.have[i-1] == b.have[i] {
+		return i - 1
+	}
+	return slices.Index(b.have[:i], b.have[i])
 }
 
 // firstKeys is a hash table of the new keys of a batch: the place of each in the batch, plus one.

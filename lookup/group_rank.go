@@ -34,7 +34,7 @@ func newGroupRanks(c *coordinator.Coordinator) groupRanks {
 }
 
 // count returns how many numbers there are.
-func (p *groupRanks) count() int { return len(p.tpRanks) * p.maxTP * p.pp * p.pcp }
+func (p *groupRanks) count() int { return len(p.tpRanks) * p.perGroup() }
 
 // number returns the index's number of a group rank. It fails with ErrGroupRank if the pool has
 // no such group, or the group no such rank.
@@ -43,7 +43,23 @@ func (p *groupRanks) number(at GroupRank) (int, error) {
 	if g >= len(p.tpRanks) || int(at.TPRank) >= p.tpRanks[g] || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
 		return 0, p.refusal(at)
 	}
-	return ((g*p.maxTP+int(at.TPRank))*p.pp+int(at.PPRank))*p.pcp + int(at.PCPRank), nil
+	return g*p.perGroup() + p.offset(at), nil
+}
+
+// perGroup returns how many numbers a group has.
+func (p *groupRanks) perGroup() int { return p.maxTP * p.pp * p.pcp }
+
+// offset returns the number of a group rank less that of its group's first one.
+func (p *groupRanks) offset(at GroupRank) int {
+	return (int(at.TPRank)*p.pp+int(at.PPRank))*p.pcp + int(at.PCPRank)
+}
+
+// groupRank returns the group rank of a number.
+func (p *groupRanks) groupRank(number int) GroupRank {
+	return GroupRank{
+		Group: uint16(number / p.perGroup()), TPRank: uint16(number % p.perGroup() / (p.pp * p.pcp)),
+		PPRank: uint16(number / p.pcp % p.pp), PCPRank: uint16(number % p.pcp),
+	}
 }
 
 // refusal says what is wrong with a group rank, and which ones there are.

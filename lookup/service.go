@@ -49,6 +49,7 @@ type Service struct {
 	index     *index.Index     // nil over a backend
 	remote    *Remote          // nil over the memory index
 	ranks     groupRanks
+	places    [][]int // of requiredPlaces, set by placesOnce
 	groupSets []groupSet
 	// anchorsErr is why lookups by anchors are not served, nil if they are. anchorStride
 	// is how many raw hashes make a block of theirs, anchorUnit how many blocks make the
@@ -58,6 +59,7 @@ type Service struct {
 	version                  string
 	queries                  sync.Pool // of *Query
 	counters                 *counters
+	placesOnce               sync.Once
 }
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is

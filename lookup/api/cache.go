@@ -50,6 +50,10 @@ type PrefixCache interface {
 	// number firstChunk of the group, or netproto.FirstChunkUnknown. before is the key of
 	// the chunk before it, empty if there is none or it is unknown.
 	StoreChain(ctx context.Context, at netproto.GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error
+	// StorePrompt stores the blocks of a prompt that the pool keeps, in all groups, on all ranks
+	// that p names. hashes are the prompt's from p.FirstHash on. It returns how many chunks of
+	// each store group are stored. If only parts could be the error is a *PartsError.
+	StorePrompt(ctx context.Context, p PromptStore, hashes netproto.Hashes) (stored []int64, err error)
 	// Evict removes keys from one rank of a group.
 	Evict(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
 	// Reset removes every block of the pool.

@@ -16,7 +16,7 @@ type request struct {
 	blob      []byte            // hashes or keys, joined, or a description; borrowed from the caller
 	anchors   *netproto.Anchors // of TagAnchors
 	position  *chainPosition    // of TagStore by StoreChain, otherwise nil
-	prompt    *netproto.Prompt  // of requests for masks
+	prompt    *netproto.Prompt  // of TagStorePrompt and requests for masks
 }
 
 // chainPosition is the position of a store's keys in their chain.
@@ -43,6 +43,8 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 			return netproto.AppendChunks(dst, envelope, r.rank, p.firstChunk, r.hashLen, len(r.blob)-len(p.before), len(p.before) > 0)
 		}
 		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
+	case netproto.TagStorePrompt:
+		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
 	case netproto.TagPool:
 		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
 		return netproto.AppendFrameHeader(dst, len(r.blob), false)

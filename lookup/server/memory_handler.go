@@ -14,10 +14,11 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query  *lookup.Query  // the lookup being received, nil between lookups
-	change *lookup.Change // the store or evict being received, nil before the first
-	masks  *maskFrame     // of the plan or the request for masks that is being answered, nil if none
-	err    error          // why the request being received cannot be served
+	query  *lookup.Query        // the lookup being received, nil between lookups
+	change *lookup.Change       // the store or evict being received, nil before the first
+	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
+	masks  *maskFrame           // of the plan or the request for masks that is being answered, nil if none
+	err    error                // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
 }
@@ -32,6 +33,8 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagAnchors:
 		wanted, h.err = h.beginAnchors(q)
+	case netproto.TagStorePrompt:
+		wanted, h.err = h.beginPrompt(q)
 	default:
 		h.err = h.beginChange(q)
 		wanted = h.err == nil
@@ -88,6 +91,8 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
 		consumed = h.changeSome(q, hashes)
+	case netproto.TagStorePrompt:
+		consumed = h.addPrompt(q, hashes)
 	}
 	return consumed, h.err == nil
 }
@@ -173,6 +178,8 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		if err := h.endChange(q.KeyBefore); err != nil {
 			return true, err
 		}
+	case netproto.TagStorePrompt:
+		return true, h.replyPrompt(q)
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
@@ -256,6 +263,7 @@ func (h *memoryHandler) releaseRequest() {
 	}
 	h.err = nil
 	releaseMasks(&h.masks) // its tail boundaries are the query's
+	h.releasePrompt()
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil
@@ -266,6 +274,9 @@ func (h *memoryHandler) releaseRequest() {
 func (h *memoryHandler) held() (n int) {
 	if h.query != nil {
 		n = h.query.Held()
+	}
+	if h.prompt != nil {
+		n += h.prompt.Held()
 	}
 	if h.masks != nil {
 		n += h.masks.held()

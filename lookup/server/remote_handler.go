@@ -36,6 +36,7 @@ type remoteHandler struct {
 	waking        bool                      // in handleWake
 	sharedStats   map[*pool][]byte          // payloads of the stats that this wake has answered, by pool
 	envelopeBytes int                       // of the envelopes of unanswered requests
+	promptBytes   int                       // of the prompts of unanswered requests that have ended
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
@@ -86,6 +87,9 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 			return nil // a request for the parameters
 		}
 		return service.AnchorsError()
+	}
+	if r.tag == netproto.TagStorePrompt {
+		return r.preparePrompt(q)
 	}
 	if r.isWrite() {
 		r.neededBytes = q.NumHashes * q.HashLen
@@ -163,6 +167,8 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 		r.pool.remote.CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
+		r.promptHeld = r.promptBytes()
+		h.promptBytes += r.promptHeld
 		h.enqueue(r)
 	}
 	return true
@@ -304,7 +310,7 @@ const requestBytes = 512
 
 // held implements requestHandler.
 func (h *remoteHandler) held() int {
-	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes
+	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes + h.promptBytes + h.current.promptBytes()
 	if h.masks != nil {
 		n += h.masks.held()
 	}

@@ -31,6 +31,9 @@ type remoteRequest struct {
 	hashes      *bufpool.Buffer // a copy of those received, nil if there are none
 	deadline    time.Time       // zero until it is dispatched or pending
 
+	prompt     *lookup.PromptWriter // of a store of a prompt, otherwise nil
+	promptHeld int                  // its bytes that remoteHandler.promptBytes counts
+
 	answered bool // hit, payload and err are final
 	hit      api.Hit
 	payload  []byte // the frames after 01, encoded; of a plan its frame of masks
@@ -43,7 +46,11 @@ type remoteRequest struct {
 // isWrite reports whether the request changes what is stored. No other request may overtake
 // it or be overtaken by it.
 func (r *remoteRequest) isWrite() bool {
-	return r.tag == netproto.TagStore || r.tag == netproto.TagEvict || r.tag == netproto.TagReset
+	switch r.tag {
+	case netproto.TagStore, netproto.TagEvict, netproto.TagReset, netproto.TagStorePrompt:
+		return true
+	}
+	return false
 }
 
 // isRead reports whether the request calls the backend and changes nothing.
@@ -59,7 +66,11 @@ func (r *remoteRequest) isLookup() bool {
 // isSmall reports whether the request may use the workers that larger ones do not use. A reset
 // visits the whole pool.
 func (r *remoteRequest) isSmall() bool {
-	return r.tag != netproto.TagReset && r.handler.session.server.backend.IsSmall(r.neededBytes)
+	bytes := r.neededBytes
+	if r.prompt != nil {
+		bytes *= r.prompt.NumPlaces() // each is a call
+	}
+	return r.tag != netproto.TagReset && r.handler.session.server.backend.IsSmall(bytes)
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
@@ -160,6 +171,8 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		return err
 	case netproto.TagStore:
 		return remote.Store(ctx, r.groupRank, hashes)
+	case netproto.TagStorePrompt:
+		return r.storePrompt(ctx, hashes)
 	case netproto.TagEvict:
 		return remote.Evict(ctx, r.groupRank, hashes)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
@@ -165,6 +166,14 @@ func hostileBursts(t *testing.T) map[string]struct {
 	all["masks of too many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 1<<32 - 64}), 40), 40}
 	pieces := serverOf(t, lookuptest.Blocks16)
 	all["anchors"] = attack{pieces, anchorsInPieces(t, pieces, 1<<16, 64), 1}
+	prompt := api.PromptStore{NumTokens: 16 << 15}
+	all["prompt"] = attack{serverOf(t, hybridPool), promptRequest(t, prompt, randomHashes(1<<15, 32), 32), 1}
+	for i := range netproto.MaxRanks {
+		prompt.Ranks = append(prompt.Ranks, netproto.GroupRank{TPRank: uint16(i % 2048)})
+	}
+	wide := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 2048, Groups: hybridPool.Groups})
+	prompt.NumTokens = 16 << 10
+	all["prompt on many ranks"] = attack{wide, promptRequest(t, prompt, randomHashes(1<<10, 2), 2), 1}
 	return all
 }
 
