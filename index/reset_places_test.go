@@ -80,6 +80,22 @@ func TestResetPlacesKeepsGroups(t *testing.T) {
 	require.EqualValues(t, segmentSlots, x.Stats().Entries)
 }
 
+// A lookup learns that an entry has lost a place, also if others keep it.
+func TestResetPlacesIsSeenByLookups(t *testing.T) {
+	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 10)
+	storeAt(t, x, 0, 0, nil, keys)
+	storeAt(t, x, 1, 0, nil, keys)
+	for _, want := range []bool{false, true} { // the second time it has nothing to remove
+		var c Cursor
+		x.Begin(&c, 32)
+		x.Probe(&c, keys, 1, make([]Run, 8), false)
+		require.NoError(t, x.ResetPlaces([]int{0}))
+		clean, stable := x.End(&c)
+		require.True(t, clean)
+		require.Equal(t, want, stable)
+	}
+}
+
 // What other stores would move is met by a reset under way.
 func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 2*segmentSlots)

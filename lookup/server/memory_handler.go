@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -14,9 +15,10 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query  *lookup.Query  // the lookup being received, nil between lookups
-	change *lookup.Change // the store or evict being received, nil before the first
-	err    error          // why the request being received cannot be served
+	query  *lookup.Query      // the lookup being received, nil between lookups
+	change *lookup.Change     // the store or evict being received, nil before the first
+	reset  *index.PlacesReset // the reset_rank under way, nil if there is none
+	err    error              // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
 }
@@ -172,8 +174,12 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
 		}
+	case netproto.TagResetRank:
+		if done, err := h.resetRank(q.GroupRank); err != nil || !done {
+			return done, err
+		}
 	case netproto.TagPing:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pong(q))
 		return true, nil
 	case netproto.TagStat:
 		return true, s.replyJSON(q, s.server.statOf(s.pool))
@@ -250,6 +256,10 @@ func (h *memoryHandler) releaseRequest() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
+	if h.reset != nil {
+		h.reset.End()
+		h.reset = nil
+	}
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil
