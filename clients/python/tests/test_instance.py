@@ -9,7 +9,7 @@ import unittest
 
 from hitline import Client, Instance, LookupKeyClient, Refused
 
-from .support import Scripted, Server, hashes, lasting_address, message, needs_server
+from tests.support import Scripted, Server, hashes, lasting_address, message, needs_server
 
 
 @needs_server
