@@ -132,7 +132,7 @@
 //	writing    Store              a batch of 64 keys: what it evicts,     574,000
 //	                              joins, splits, applies and gives back
 //	           Evict              a batch of 64 keys                      126,000
-//	           PlacesReset.Step   slots to look at, and 64 to change      135,000
+//	           PlacesReset.Step   slots to look at, and 64 to change      135,200
 //	           PlacesReset.End    a list of those under way                     0
 //	           BeginResetPlaces   the same                                      0
 //	           Confirm            keys that are not sure yet                6,700

@@ -74,15 +74,6 @@ func strided(x *Index, keys []byte, stride int) {
 	x.End(&c)
 }
 
-const holdsChain = 8192 // keys of a chain
-
-// eachChain calls do with the chains that keys are.
-func eachChain(keys []byte, do func(keys []byte)) {
-	for ; len(keys) > 0; keys = keys[min(holdsChain*32, len(keys)):] {
-		do(keys[:min(holdsChain*32, len(keys))])
-	}
-}
-
 // holdScenarios are what an index is asked to do while its holds are recorded. Each
 // prepares an index of so many keys and returns what is recorded.
 var holdScenarios = []struct {
@@ -434,8 +425,8 @@ var holdBounds = map[string]map[string]int{
 		"Before":      workPerLink,
 		"Stats":       0,
 		"Reset":       0,
-		"Step": mostReserve + workPerCall + resetWork +
-			groupSlots*(2*workPerScan+2+workPerClass+workPerEvicted+mostCut),
+		"Step": mostReserve + 2*workPerCall + workPerGroup + resetWork +
+			groupSlots*(2*workPerScan+2+workPerClass+workPerSetClass+workPerEvicted+mostCut),
 		"BeginResetPlaces": 0,
 		"End":              0,
 	},

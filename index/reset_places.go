@@ -24,6 +24,8 @@ const (
 	resetWork = 8 << 10
 	// workPerScan is looking at a run of slots of one class.
 	workPerScan = 4
+	// workPerSetClass is giving an entry that stays another class.
+	workPerSetClass = 2
 )
 
 // ResetPlaces removes all that the places hold; see BeginResetPlaces.
@@ -221,6 +223,7 @@ func (x *Index) setClasses(seg *segment, i int, to []class) {
 	if slices.Equal(seg.class[i:i+len(to)], to) {
 		return
 	}
+	x.work += workPerCall + workPerGroup + len(to)*workPerSetClass
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.mu.count(len(to) + groupSlots)
@@ -229,6 +232,10 @@ func (x *Index) setClasses(seg *segment, i int, to []class) {
 		x.classes.addEntry(id)
 		seg.class[i+j] = id
 	}
-	x.sumUp(seg, i)
+	if same := seg.groupClass(i); *same != noClass && len(to) == groupSlots {
+		*same = to[0] // all had one class, and so have one again; the digest of the keys stays
+	} else {
+		x.sumUp(seg, i)
+	}
 	x.removals.Add(1)
 }

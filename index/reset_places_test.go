@@ -66,6 +66,15 @@ func drawnKeys(seed byte, n int) []byte {
 	return keys
 }
 
+const holdsChain = 8192 // keys of a chain
+
+// eachChain calls do with the chains that keys are.
+func eachChain(keys []byte, do func(keys []byte)) {
+	for ; len(keys) > 0; keys = keys[min(holdsChain*32, len(keys)):] {
+		do(keys[:min(holdsChain*32, len(keys))])
+	}
+}
+
 // Groups of slots that all keep another place have one class and one digest again.
 func TestResetPlacesKeepsGroups(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 3)), drawnKeys(1, segmentSlots)
@@ -209,4 +218,33 @@ func TestResetPlacesWithoutClasses(t *testing.T) {
 	require.Zero(t, x.Stats().Entries)
 	x.classes.budget = budget
 	checkBooks(t, x)
+}
+
+// BenchmarkResetPlaces resets a place that holds all entries: alone, or as one of two. It
+// reports the time of an entry, and of the units of work that are counted.
+func BenchmarkResetPlaces(b *testing.B) {
+	const entries = 1 << 20
+	keys := drawnKeys(1, entries)
+	for name, places := range map[string]int{"entries=go": 1, "entries=stay": 2} {
+		b.Run(name, func(b *testing.B) {
+			x := mustNew(b, manyPlaces(0, 2))
+			work := 0
+			for b.Loop() {
+				b.StopTimer()
+				for p := range places {
+					eachChain(keys, func(c []byte) { storeAt(b, x, p, 0, nil, c) })
+				}
+				b.StartTimer()
+				var r PlacesReset
+				require.NoError(b, x.BeginResetPlaces(&r, []int{0}))
+				for !r.Step(1 << 15) {
+					continue
+				}
+				work += r.Work()
+			}
+			took := float64(b.Elapsed().Nanoseconds())
+			b.ReportMetric(took/float64(b.N)/entries, "ns/entry")
+			b.ReportMetric(took/float64(work), "ns/unit")
+		})
+	}
 }
