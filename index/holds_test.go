@@ -33,13 +33,6 @@ func resetHolds(x *Index) {
 	}
 }
 
-// drawnKeys returns n hashes of 32 bytes.
-func drawnKeys(seed byte, n int) []byte {
-	keys := make([]byte, n*32)
-	_, _ = rand.NewChaCha8([32]byte{seed}).Read(keys)
-	return keys
-}
-
 // shuffled returns keys of 32 bytes in random order.
 func shuffled(keys []byte) []byte {
 	out := make([]byte, 0, len(keys))
@@ -79,15 +72,6 @@ func strided(x *Index, keys []byte, stride int) {
 		keys = keys[min(covered*stride*32, len(keys)):]
 	}
 	x.End(&c)
-}
-
-const holdsChain = 8192 // keys of a chain
-
-// eachChain calls do with the chains that keys are.
-func eachChain(keys []byte, do func(keys []byte)) {
-	for ; len(keys) > 0; keys = keys[min(holdsChain*32, len(keys)):] {
-		do(keys[:min(holdsChain*32, len(keys))])
-	}
 }
 
 // holdScenarios are what an index is asked to do while its holds are recorded. Each
@@ -288,6 +272,35 @@ var holdScenarios = []struct {
 			}
 		}
 	}},
+	// A chain that three places hold, of which one and then two are reset: all entries get
+	// another class, and go. Another reset is given up.
+	{"op=reset-places", func(tb testing.TB, n int) (*Index, func()) {
+		x, keys := mustNew(tb, manyPlaces(0, 3)), drawnKeys(1, n)
+		for p := range 3 {
+			storeAt(tb, x, p, 0, nil, keys)
+		}
+		return x, func() {
+			require.NoError(tb, x.ResetPlaces([]int{0}))
+			require.NoError(tb, x.ResetPlaces([]int{1, 2}))
+			require.Zero(tb, x.entries)
+			var r PlacesReset
+			require.NoError(tb, x.BeginResetPlaces(&r, []int{0}))
+			r.End()
+		}
+	}},
+	// The same of every second key, where spans are few.
+	{"op=reset-places-few-spans", func(tb testing.TB, _ int) (*Index, func()) {
+		x, keys := fewSpansIndex(tb)
+		for i := 0; i < len(keys)/32; i += 2 {
+			_ = x.Store(&Writer{}, 1, cut(keys, i, i+1), 32)
+			_, _ = x.Evict(0, cut(keys, i, i+1), 32)
+		}
+		return x, func() {
+			require.NoError(tb, x.ResetPlaces([]int{1}))
+			require.NoError(tb, x.ResetPlaces([]int{0}))
+			require.Zero(tb, x.entries)
+		}
+	}},
 	{"op=reset", func(tb testing.TB, n int) (*Index, func()) {
 		x := mustNew(tb, onePlace(0))
 		storeAt(tb, x, 0, 0, nil, drawnKeys(1, n))
@@ -385,6 +398,7 @@ var holdBounds = map[string]map[string]int{
 		"publish":     batchKeys * (1 + groupSlots + mostRelink),
 		"takeAway":    batchKeys * (1 + mostRelink/2),
 		"remove":      batchKeys + mostRelink,
+		"setClasses":  2 * groupSlots,
 		"confirmRun":  segmentSlots/64 + 1,
 		"Before":      1 + mostRelink,
 		"fillHole":    1 + mostRelink,
@@ -411,6 +425,10 @@ var holdBounds = map[string]map[string]int{
 		"Before":      workPerLink,
 		"Stats":       0,
 		"Reset":       0,
+		"Step": mostReserve + 2*workPerCall + workPerGroup + resetWork +
+			groupSlots*(2*workPerScan+2+workPerClass+workPerSetClass+workPerEvicted+mostCut),
+		"BeginResetPlaces": 0,
+		"End":              0,
 	},
 	"touch": {
 		"noteTouches": maxStretches + touchMost,

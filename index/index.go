@@ -98,6 +98,7 @@ type Index struct {
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
+	resetting    []*PlacesReset    // under way
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied

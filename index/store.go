@@ -274,7 +274,8 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store.
+// into order: in the steps and at the expense of those who store. While places are reset
+// nothing is moved, as a reset would miss what is moved behind it.
 func (x *Index) chooseMoved(b *storing) {
 	pieces, known := 0, 0
 	for i, s := range b.slot[:b.n] {
@@ -287,7 +288,7 @@ func (x *Index) chooseMoved(b *storing) {
 			pieces++
 		}
 	}
-	if pieces > scattered && !x.fewSpans && !b.twice() {
+	if pieces > scattered && !x.fewSpans && len(x.resetting) == 0 && !b.twice() {
 		b.moved = known
 	}
 }

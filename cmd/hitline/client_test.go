@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -65,13 +66,12 @@ func masksOf(masks ...netproto.Mask) (frame []byte) {
 	return frame
 }
 
-// runs returns the runs of a mask, from the first and the last chunk of each.
-func runs(chunks ...uint32) []byte {
-	var m netproto.Mask
-	for i := 0; i < len(chunks); i += 2 {
-		m.AddRun(chunks[i], chunks[i+1])
+// runs returns runs of chunks as they are sent: the first chunk of each and the one behind it.
+func runs(chunks ...uint32) (sent []byte) {
+	for _, chunk := range chunks {
+		sent = binary.BigEndian.AppendUint32(sent, chunk)
 	}
-	return m.Runs
+	return sent
 }
 
 var (

@@ -57,6 +57,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
 		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
+		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
 		{"lookup --tokens -1", `invalid argument "-1" for "--tokens" flag: strconv.ParseUint: parsing "-1": invalid syntax`, "hitline lookup"},

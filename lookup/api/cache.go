@@ -58,4 +58,7 @@ type PrefixCache interface {
 	Evict(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
 	// Reset removes every block of the pool.
 	Reset(ctx context.Context) error
+	// ResetRank removes all that a rank of a group holds. netproto.AnyRank in a field of at
+	// stands for every group or rank. What is stored there meanwhile may go or stay.
+	ResetRank(ctx context.Context, at netproto.GroupRank) error
 }

@@ -11,12 +11,12 @@ import (
 type request struct {
 	tag       netproto.Tag
 	numTokens uint32
-	hashLen   int // bytes
-	rank      netproto.GroupRank
-	blob      []byte            // hashes or keys, joined, or a description; borrowed from the caller
-	anchors   *netproto.Anchors // of TagAnchors
-	position  *chainPosition    // of TagStore by StoreChain, otherwise nil
-	prompt    *netproto.Prompt  // of TagStorePrompt and requests for masks
+	hashLen   int                // bytes
+	rank      netproto.GroupRank // of TagStore, TagEvict and TagResetRank
+	blob      []byte             // hashes or keys, joined, or a description; borrowed from the caller
+	anchors   *netproto.Anchors  // of TagAnchors
+	position  *chainPosition     // of TagStore by StoreChain, otherwise nil
+	prompt    *netproto.Prompt   // of TagStorePrompt and requests for masks
 }
 
 // chainPosition is the position of a store's keys in their chain.
@@ -45,6 +45,8 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
+	case netproto.TagResetRank:
+		return netproto.AppendResetRank(dst, envelope, r.rank)
 	case netproto.TagPool:
 		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
 		return netproto.AppendFrameHeader(dst, len(r.blob), false)

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -17,6 +18,7 @@ type memoryHandler struct {
 	query  *lookup.Query        // the lookup being received, nil between lookups
 	change *lookup.Change       // the store or evict being received, nil before the first
 	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
+	reset  *index.PlacesReset   // the reset_rank under way, nil if there is none
 	masks  *maskFrame           // of the plan or the request for masks that is being answered, nil if none
 	err    error                // why the request being received cannot be served
 
@@ -184,8 +186,12 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
 		}
+	case netproto.TagResetRank:
+		if done, err := h.resetRank(q.GroupRank); err != nil || !done {
+			return done, err
+		}
 	case netproto.TagPing:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pong(q))
 		return true, nil
 	case netproto.TagStat:
 		return true, s.replyJSON(q, s.server.statOf(s.pool))
@@ -264,6 +270,10 @@ func (h *memoryHandler) releaseRequest() {
 	h.err = nil
 	releaseMasks(&h.masks) // its tail boundaries are the query's
 	h.releasePrompt()
+	if h.reset != nil {
+		h.reset.End()
+		h.reset = nil
+	}
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
@@ -73,7 +74,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, pool: h.session.pool, tag: q.Tag, groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, pool: h.session.pool, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
@@ -137,6 +138,9 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	if r.err == nil {
 		r.err = h.session.checkPool(q.Tag)
 	}
+	if r.err == nil && r.tag == netproto.TagResetRank {
+		r.err = lookup.ErrResetRank
+	}
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
 	}
@@ -155,7 +159,7 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
 		h.finish(r)
 	case q.Tag == netproto.TagPing:
-		r.payload = bytes.Clone(q.Echo)
+		r.payload = bytes.Clone(h.session.server.pong(q))
 		h.finish(r)
 	case q.Tag == netproto.TagPool:
 		r.payload, r.err = h.session.changePool(q.Description)

@@ -30,6 +30,12 @@ A client may say which pool its requests are about, by the pool's name or by a
 description of the engine's pool. The server is told so on each new connection, before
 the first request but for pings. If it has no such pool, those requests fail: with
 PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
+
+A client may be told when it meets a server that was started anew, whose memory knows no
+blocks: on_instance is called with the first Instance and then with each that differs from
+the one before, in front of the first answer of a connection. It is called in the thread
+that makes the request, the worker's for lookups with non_block. The request waits for it, so
+it must return soon, and must not use the client. What it raises is logged.
 """
 
 from __future__ import annotations
@@ -52,6 +58,7 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "HitlineError",
+    "Instance",
     "LookupKeyClient",
     "LookupResult",
     "Mask",
@@ -112,6 +119,7 @@ ANCHORS = b"anchors"
 STORE = b"store"
 EVICT = b"evict"
 RESET = b"reset"
+RESET_RANK = b"reset_rank"
 PING = b"ping"
 STAT = b"stat"
 POOL = b"pool"
@@ -134,6 +142,7 @@ _MAX_MESSAGE = 64 << 20
 _MAX_HASH = 64
 _UNKNOWN_CHUNK = 0xFFFFFFFF
 _UNKNOWN_LENGTH = 0xFFFFFFFF
+_ANY_RANK = 0xFFFF
 
 # In a frame of masks: the group of one that is not in the store, the number of runs of
 # the mask of all chunks, and the bytes in front of the runs and of each of them.
@@ -279,6 +288,15 @@ class Plan(NamedTuple):
     masks: tuple[Mask, ...]
 
 
+class Instance(NamedTuple):
+    """One run of a server. The memory index of a new one is empty."""
+
+    id: str  # random, 16 hexadecimal digits
+    start_time: str  # RFC 3339, UTC
+    version: str  # of the server
+    protocol: int  # number of the wire, see docs/protocol.md
+
+
 class _Rules(NamedTuple):
     """What stat of a server says of its rules. A field that stat lacks is empty."""
 
@@ -316,6 +334,7 @@ class _Requests:
         raise_errors: bool = False,
         anchors_from: int = ANCHORS_FROM,
         pool: Mapping[str, Any] | None = None,
+        on_instance: Callable[[Instance], object] | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, ipc://path, or
         ipc://@name for an abstract socket. timeout bounds each request in seconds,
@@ -339,6 +358,10 @@ class _Requests:
         self._pool_error: HitlineError | None = None  # why the connection's server has refused it
         self._pool_retry_at = 0.0
         self._pool_reply: dict[str, Any] | None = None
+        self._on_instance = on_instance
+        self._instance = ""  # id of the one met last
+        self._greets = False  # a ping goes in front of the next request
+        self._greeted = False  # its reply comes in front of the next one
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -470,6 +493,22 @@ class _Requests:
         if len(frames) != 1:
             raise BadReply(f"masks with {len(frames)} frames behind the status")
         return _decode_masks(frames[0])
+
+    def reset_rank(
+        self,
+        *,
+        group: int | None = None,
+        tp_rank: int | None = None,
+        pp_rank: int | None = None,
+        pcp_rank: int | None = None,
+    ) -> None:
+        """Says that a rank holds nothing any more, as its worker has died. What is left
+        out stands for every group or rank; without any it is a reset. What is stored there
+        meanwhile may go or stay. Over a backend a server refuses it but for a reset."""
+        fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
+        if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
+            raise ValueError(f"group or rank {_ANY_RANK} does not fit")
+        self._command(RESET_RANK, _any_place(*fields), timeout=max(self._timeout, _RESET_TIMEOUT))
 
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
@@ -744,6 +783,7 @@ class _Requests:
         except OSError as error:
             self._back_off()
             raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
+        self._greets = self._on_instance is not None
 
     def _dial(self, deadline: float) -> None:
         if isinstance(self._target, str):
@@ -785,11 +825,15 @@ class _Requests:
         self._rules = None
         self._in_pool = False
         self._pool_error = None
+        self._greets = self._greeted = False
         if sock is not None:
             sock.close()
 
     def _send(self, frames: tuple[bytes, ...], deadline: float) -> None:
         head = []
+        if self._greets:
+            self._greets, self._greeted = False, True
+            head += _header(len(PING), 0), PING
         for frame in frames[:-1]:
             head += _header(len(frame), _MORE), frame
         last = frames[-1]
@@ -814,9 +858,33 @@ class _Requests:
 
     def _receive(self, deadline: float) -> list[bytes]:
         """Reads one message and expects nothing behind it."""
-        frames: list[bytes] = []
         data = bytearray()
         at = 0
+        if self._greeted:
+            frames, at = self._read(data, at, deadline)
+            self._greeted = False
+            self._meet(frames)
+        frames, at = self._read(data, at, deadline)
+        if len(data) != at:
+            raise BadReply(f"{len(data) - at} bytes behind the reply")
+        return frames
+
+    def _meet(self, frames: list[bytes]) -> None:
+        """Takes the reply to the first ping of a connection, and calls on_instance if the
+        server names another instance than before."""
+        instance = _instance(frames)
+        if instance is None or instance.id == self._instance or self._on_instance is None:
+            return
+        self._instance = instance.id
+        try:
+            self._on_instance(instance)
+        except Exception:
+            self._logger.exception("on_instance failed for hitline at %s", self.address)
+
+    def _read(self, data: bytearray, at: int, deadline: float) -> tuple[list[bytes], int]:
+        """Reads until data has a message at an offset; returns that and where it ends."""
+        frames: list[bytes] = []
+        most = at + _MAX_MESSAGE
         more = True
         while more:
             self._fill(data, at + 2, deadline)
@@ -830,15 +898,13 @@ class _Requests:
             else:
                 size = data[at + 1]
                 at += 2
-            if at + size > _MAX_MESSAGE or len(frames) == _MAX_FRAMES:
+            if at + size > most or len(frames) == _MAX_FRAMES:
                 raise BadReply("a reply over the limits")
             self._fill(data, at + size, deadline)
             frames.append(bytes(data[at : at + size]))
             at += size
             more = bool(flags & _MORE)
-        if len(data) != at:
-            raise BadReply(f"{len(data) - at} bytes behind the reply")
-        return frames
+        return frames, at
 
     def _fill(self, data: bytearray, size: int, deadline: float) -> None:
         """Receives until data has size bytes, or more."""
@@ -904,8 +970,16 @@ class LookupKeyClient(_Requests):
         anchors_from: int = ANCHORS_FROM,
         vllm: str | None = None,
         pool: Mapping[str, Any] | None = None,
+        on_instance: Callable[[Instance], object] | None = None,
     ) -> None:
-        super().__init__(address, timeout=timeout, raise_errors=raise_errors, anchors_from=anchors_from, pool=pool)
+        super().__init__(
+            address,
+            timeout=timeout,
+            raise_errors=raise_errors,
+            anchors_from=anchors_from,
+            pool=pool,
+            on_instance=on_instance,
+        )
         if vllm is not None and vllm not in VLLM_RELEASES:
             raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
         self._vllm = vllm or ""
@@ -1148,6 +1222,13 @@ def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[byte
         raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
 
 
+def _any_place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
+    try:
+        return struct.pack(">HHHH", group, tp_rank, pp_rank, pcp_rank)
+    except struct.error as error:
+        raise ValueError(f"a group or rank does not fit: {error}") from None
+
+
 def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
     """The two frames that carry keys: their length, and all of them joined."""
     size = len(keys[0]) if len(keys) else 0
@@ -1220,6 +1301,22 @@ def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise BadReply(f"{request} is not a JSON object")
     return decoded
+
+
+def _instance(frames: list[bytes]) -> Instance | None:
+    """Returns the instance that a reply to a ping names, None if it names none."""
+    try:
+        named = _decode_object("ping", _check_done(frames))
+    except HitlineError:
+        return None
+    protocol = named.get("protocol")
+    found = Instance(
+        _string(named, "instance"),
+        _string(named, "start_time"),
+        _string(named, "version"),
+        protocol if isinstance(protocol, int) else 0,
+    )
+    return found if found.id else None
 
 
 def _rules(described: dict[str, Any]) -> _Rules:
