@@ -20,7 +20,8 @@ async function run({ pool, hashes, tokens, stored, ranks, strides, states, bulk 
     else await storeByMask(client, masks, blocks, { ranks, strides, states, unit: pool.hash_block_size });
     const plan = await client.plan(tokens, blocks);
     const { tokens: hit } = await client.lookup(tokens, blocks);
-    return { masks, plan, hit, load: await client.loadMask(plan.tokens, blocks.length), server: await client.server() };
+    const load = hit > 0 ? await client.loadMask(hit, blocks.length) : [];
+    return { masks, plan, hit, load, server: await client.server() };
   } finally {
     client.close();
   }
