@@ -228,7 +228,7 @@ func (c *loopCase) hold(stored map[string]bool, group, hash int) {
 // checkLoads looks for each chunk that is to be loaded among those stored. The last one of a
 // group is keyed by the hash of its tail boundary, if the hit has one.
 func (c *loopCase) checkLoads(got loopResult, hit coordinator.Hit, stored map[string]bool) error {
-	if hit.Tokens == 0 {
+	if hit.Tokens == 0 || c.loadsAbsent() {
 		return nil
 	}
 	unit := c.rules.Pool().HashBlockSize
@@ -251,6 +251,21 @@ func (c *loopCase) checkLoads(got loopResult, hit coordinator.Hit, stored map[st
 		}
 	}
 	return nil
+}
+
+// loadsAbsent reports whether the reference itself may tell to load what its store mask leaves
+// out: a window of one token stores nothing, and up to 0.26.0 EAGLE lengthens hits of mamba.
+func (c *loopCase) loadsAbsent() bool {
+	mamba, eagle := false, false
+	for g := range c.rules.NumGroups() {
+		group := c.rules.Group(g)
+		if group.SlidingWindow == 1 {
+			return true
+		}
+		mamba = mamba || group.Kind == coordinator.Mamba
+		eagle = eagle || c.rules.IsEagle(g)
+	}
+	return mamba && eagle && c.rules.NeedsAligned()
 }
 
 // chunksOf returns the real chunks of a mask that was received.
