@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lockHolds returns the records of each lock of an index, those of the slots of mu joined.
+// lockHolds returns the records of each lock of an index, those of the stripes of mu joined.
 func lockHolds(x *Index) map[string]holds {
 	all := map[string]holds{"writing": x.writing.holds, "mu": x.mu.holds}
-	for i := range x.mu.slots {
-		r := &x.mu.slots[i]
+	for i := range x.mu.stripes {
+		r := &x.mu.stripes[i]
 		all["mu-read"] = r.read.worse(all["mu-read"])
 		all["touch"] = r.touchMu.worse(all["touch"])
 	}
@@ -27,8 +27,8 @@ func lockHolds(x *Index) map[string]holds {
 func resetHolds(x *Index) {
 	x.writing.holds = holds{work: x.writing.work}
 	x.mu.holds = holds{}
-	for i := range x.mu.slots {
-		r := &x.mu.slots[i]
+	for i := range x.mu.stripes {
+		r := &x.mu.stripes[i]
 		r.read, r.touchMu.holds = holds{}, holds{}
 	}
 }
@@ -465,7 +465,7 @@ func TestHoldsAreBounded(t *testing.T) {
 func TestHoldsAreRecorded(t *testing.T) {
 	var g gate
 	g.init()
-	r := &g.slots[0]
+	r := &g.stripes[0]
 	g.enter(r)
 	g.enter(r)
 	r.countRead(3)

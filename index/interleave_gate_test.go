@@ -12,8 +12,8 @@ import (
 // gateTest is tasks on a gate.
 type gateTest struct {
 	name    string
-	slots   int
-	readers []int // the slot of each
+	stripes int
+	readers []int // the stripe of each
 	passes  int   // how often a reader passes before it leaves
 	writers int
 	turns   int // how often a writer locks
@@ -22,14 +22,14 @@ type gateTest struct {
 }
 
 var gateTests = []gateTest{
-	{name: "one slot", slots: 1, readers: []int{0, 0}, writers: 1, turns: 2, tries: 1},
-	{name: "two slots", slots: 2, readers: []int{0, 1}, writers: 1, turns: 2, tries: 1},
-	{name: "two writers", slots: 1, readers: []int{0, 0}, writers: 2, turns: 1, tries: 1},
-	{name: "two writers, two slots", slots: 2, readers: []int{0, 1}, writers: 2, turns: 1, tries: 1},
-	{name: "passes", slots: 2, readers: []int{0, 1}, passes: 1, writers: 1, turns: 1, tries: 1},
-	{name: "passes in one slot", slots: 1, readers: []int{0, 0}, passes: 1, writers: 1, turns: 1, tries: 1},
-	{name: "three readers", slots: 2, readers: []int{0, 0, 1}, writers: 1, turns: 1, tries: 0},
-	{name: "two tries", slots: 1, readers: []int{0, 0}, writers: 1, turns: 1, tries: 2},
+	{name: "one stripe", stripes: 1, readers: []int{0, 0}, writers: 1, turns: 2, tries: 1},
+	{name: "two stripes", stripes: 2, readers: []int{0, 1}, writers: 1, turns: 2, tries: 1},
+	{name: "two writers", stripes: 1, readers: []int{0, 0}, writers: 2, turns: 1, tries: 1},
+	{name: "two writers, two stripes", stripes: 2, readers: []int{0, 1}, writers: 2, turns: 1, tries: 1},
+	{name: "passes", stripes: 2, readers: []int{0, 1}, passes: 1, writers: 1, turns: 1, tries: 1},
+	{name: "passes in one stripe", stripes: 1, readers: []int{0, 0}, passes: 1, writers: 1, turns: 1, tries: 1},
+	{name: "three readers", stripes: 2, readers: []int{0, 0, 1}, writers: 1, turns: 1, tries: 0},
+	{name: "two tries", stripes: 1, readers: []int{0, 0}, writers: 1, turns: 1, tries: 2},
 }
 
 // world returns tasks that enter and leave a new gate. Inside, each takes a step, so that one
@@ -37,7 +37,7 @@ var gateTests = []gateTest{
 func (c gateTest) world() *world {
 	g := &gate{}
 	g.init()
-	g.slots = make([]reader, c.slots)
+	g.stripes = make([]readerStripe, c.stripes)
 	reading, writing := 0, 0
 	w := &world{yields: func(operation) bool { return true }}
 	if c.fault != nil {
@@ -49,7 +49,7 @@ func (c gateTest) world() *world {
 		w.tasks = append(w.tasks, t)
 	}
 	for i, at := range c.readers {
-		r := &g.slots[at]
+		r := &g.stripes[at]
 		add(fmt.Sprintf("reader %d", i), func(t *task) {
 			for n := range c.passes + 1 {
 				if n == 0 {
@@ -84,9 +84,9 @@ func (c gateTest) world() *world {
 		}
 	}
 	w.finish = func() {
-		for i := range g.slots {
-			if n := g.slots[i].inside.value.Load(); n != 0 {
-				fail(fmt.Sprintf("slot %d has %d readers in the end", i, n))
+		for i := range g.stripes {
+			if n := g.stripes[i].inside.value.Load(); n != 0 {
+				fail(fmt.Sprintf("stripe %d has %d readers in the end", i, n))
 			}
 		}
 		if g.closed.value.Load() || g.parked.value.Load() || g.writer.held {
@@ -99,7 +99,7 @@ func (c gateTest) world() *world {
 		}
 		return result
 	}
-	// At these operations the loops before have left no trace, but for the slot that a writer
+	// At these operations the loops before have left no trace, but for the stripe that a writer
 	// is at.
 	w.arrives = func(t *task, o operation) {
 		switch o.object {
@@ -114,8 +114,8 @@ func (c gateTest) world() *world {
 				t.only(4 + 10*t.counted)
 			}
 		}
-		for i := range g.slots {
-			if o.object == &g.slots[i].inside {
+		for i := range g.stripes {
+			if o.object == &g.stripes[i].inside {
 				t.counted = i
 			}
 		}
@@ -128,8 +128,8 @@ func (c gateTest) world() *world {
 	}
 	w.state = func() any {
 		s := state{closed: g.closed.value.Load(), parked: g.parked.value.Load(), held: g.writer.held, sent: len(g.left.sent)}
-		for i := range g.slots {
-			s.inside[i] = g.slots[i].inside.value.Load()
+		for i := range g.stripes {
+			s.inside[i] = g.stripes[i].inside.value.Load()
 		}
 		return s
 	}
@@ -165,11 +165,11 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.closed && o.action == actLoad && len(since) > 1 && since[len(since)-1].value == 1
 		}},
-	{"a reader looks before it is in its slot", "together", postpone,
+	{"a reader looks before it is in its stripe", "together", postpone,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.action == actAdd && o.value == 1 && len(since) == 0
 		}},
-	{"a reader that tries again looks before it is in its slot", "together", postpone,
+	{"a reader that tries again looks before it is in its stripe", "together", postpone,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.action == actAdd && o.value == 1 && len(since) > 0
 		}},
@@ -177,7 +177,7 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.writer && t.name[0] == 'r'
 		}},
-	{"a reader that finds the gate closed stays in its slot", "deadlock", drop,
+	{"a reader that finds the gate closed stays in its stripe", "deadlock", drop,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.action == actAdd && o.value == -1 && since[len(since)-1].object == &g.closed
 		}},
@@ -195,7 +195,7 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.closed && o.action == actStore && o.value == 1
 		}},
-	{"the gate is closed behind the first look at a slot", "together", postpone,
+	{"the gate is closed behind the first look at a stripe", "together", postpone,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.closed && o.action == actStore && o.value == 1
 		}},
@@ -211,9 +211,9 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.writer && t.name[0] == 'w'
 		}},
-	{"a writer does not look at the last slot", "together", drop,
+	{"a writer does not look at the last stripe", "together", drop,
 		func(g *gate, t *task, o operation, since []operation) bool {
-			return o.object == &g.slots[len(g.slots)-1].inside && o.action == actLoad
+			return o.object == &g.stripes[len(g.stripes)-1].inside && o.action == actLoad
 		}},
 	{"a writer sleeps and does not say so", "deadlock", drop,
 		func(g *gate, t *task, o operation, since []operation) bool {

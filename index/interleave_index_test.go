@@ -102,7 +102,7 @@ func newIndexRun(keys []byte, maxEntries int64) *indexRun {
 	}
 	x.hasher = interleaveHasher
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
-	x.mu.slots = x.mu.slots[:1]
+	x.mu.stripes = x.mu.stripes[:1]
 	x.clear()
 	return &indexRun{x: x, keys: keys, bound: maxEntries, seen: map[*task][]int{}, ended: map[*task]interval{}, changes: map[*task]*indexChange{}}
 }

@@ -371,7 +371,7 @@ func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bo
 // it makes them sure, for about as long as a batch of stores takes. As a reader it goes on
 // while nothing is to change, and leaves the rest to a writer.
 func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int, write bool) (done int, there bool, work int) {
-	var r *reader
+	var r *readerStripe
 	if write {
 		x.writing.Lock()
 		defer x.writing.Unlock()

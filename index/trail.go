@@ -79,9 +79,9 @@ func (x *Index) ResumeTrace(t *Trail, work int) (down uint32, done bool) {
 }
 
 // follow goes on with a trace at slot s, which may be that of block t.number. One piece
-// of the chain may exceed the work, see take. It holds the lock, in slot r, at the end as at
+// of the chain may exceed the work, see take. It holds the lock, in stripe r, at the end as at
 // the beginning, and not all the time.
-func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done bool) {
+func (x *Index) follow(t *Trail, r *readerStripe, s slot, work int) (down uint32, done bool) {
 	most, hold := t.work+work, t.work+holdWork
 	for s != noSlot {
 		seg, i := x.at(s)
