@@ -40,7 +40,7 @@ func TestGroupsAreSummedUp(t *testing.T) {
 	keys := chain(1, 3*groupSlots, 32)
 	summedUp := func() (n int) {
 		checkBooks(t, x)
-		for _, id := range x.segments[0].same {
+		for _, id := range x.segments[0].groupClass {
 			if id != noClass {
 				n++
 			}
@@ -93,7 +93,7 @@ func countHeld(x *Index, keys []byte) (n int) {
 // checkGroups holds what the groups of a segment are summed up to against their entries.
 func checkGroups(t testing.TB, x *Index, seg *segment) {
 	t.Helper()
-	for g, id := range seg.same {
+	for g, id := range seg.groupClass {
 		if id == noClass {
 			continue
 		}

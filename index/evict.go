@@ -100,7 +100,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
 		x.classes.removeEntry(seg.class[i+j])
 		seg.class[i+j] = noClass
-		seg.same[(i+j)/groupSlots] = noClass
+		seg.groupClass[(i+j)/groupSlots] = noClass
 	}
 	x.dropLinks(first, n)
 	x.entries -= int64(n)
@@ -186,7 +186,7 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 		}
 		changed++
 		x.mu.count(1)
-		seg.same[j/groupSlots] = noClass
+		seg.groupClass[j/groupSlots] = noClass
 		x.classes.removeEntry(seg.class[j])
 		x.classes.addEntry(to[i])
 		if seg.class[j] = to[i]; to[i] == noClass {

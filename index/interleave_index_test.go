@@ -118,7 +118,7 @@ func (h *indexRun) read() content {
 		seg := &h.x.segments[id]
 		for word, used := range seg.used {
 			group := seg.class[word*64:][:64]
-			if same := seg.same[word]; same != noClass {
+			if same := seg.groupClass[word]; same != noClass {
 				for _, class := range group {
 					if class != same {
 						fail(fmt.Sprintf("64 slots are said to have class %d, and have %d", same, group))

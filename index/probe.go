@@ -214,7 +214,7 @@ func (p *probing) matchGroups(seg *segment, i, n int, id class) (equal int) {
 	size := groupSlots * p.c.hashLen
 	first := i / groupSlots
 	k := 0
-	for k < n && seg.same[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]).Equal(seg.digests[first+k]) {
+	for k < n && seg.groupClass[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]).Equal(seg.digests[first+k]) {
 		k++
 	}
 	p.c.work += workPerRun + (k+1)*workPerGroup
