@@ -64,7 +64,8 @@ const (
 
 // init opens a gate with stripes for the processors that Go may use.
 func (g *gate) init() {
-	g.stripes = make([]readerStripe, min(stripesPerProcessor*runtime.GOMAXPROCS(0), mostStripes))
+	n := min(stripesPerProcessor*runtime.GOMAXPROCS(0), mostStripes)
+	g.stripes = make([]readerStripe, n+1)[1:] // the first only pads what lies in front
 	g.left = newWakeup()
 	g.pool.New = func() any { return &g.stripes[int(g.issued.Add(1))%len(g.stripes)] }
 }
