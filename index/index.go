@@ -121,7 +121,6 @@ type writers struct {
 	open         opening
 	prealloc     preallocations
 	spans        []*[spanChunk]span
-	unusedSpan   spanID
 	unusedSpans  int
 	drained      spanID // spans of the last chunk that are drained, see drainChunk
 	fewSpans     bool   // too few for all that the batch may take, see reserve
@@ -129,6 +128,7 @@ type writers struct {
 	joinAt       slot   // where joinSpans goes on
 	refBytes     int64
 	headBytes    int64 // of all segments' links
+	unused       spanList
 	cold, hot    spanList
 	policy       policy
 	evicting     bool // something was evicted

@@ -380,7 +380,7 @@ func checkBooks(t testing.TB, x *Index) {
 	counts := make([]uint32, len(x.classes.use))
 	listed := map[spanID]bool{}
 	for _, hot := range []bool{false, true} {
-		l, n, before := x.list(hot), int64(0), noSpan
+		l, n, before := x.list(&span{used: true, hot: hot}), int64(0), noSpan
 		for id := l.newest; id != noSpan; id = x.span(id).older {
 			s := x.span(id)
 			require.True(t, s.used && s.hot == hot && s.newer == before && !listed[id])
@@ -393,6 +393,15 @@ func checkBooks(t testing.TB, x *Index) {
 		entries += n
 	}
 	require.Equal(t, x.entries, entries, "entries in spans")
+	unused, before := 0, noSpan
+	for id := x.unused.newest; id != noSpan; id = x.span(id).older {
+		s := x.span(id)
+		require.True(t, !s.used && s.newer == before && !s.keptOut())
+		unused++
+		before = id
+	}
+	require.Equal(t, before, x.unused.oldest)
+	require.Equal(t, unused, x.unusedSpans)
 	for id := range x.segments {
 		seg := &x.segments[id]
 		if seg.books == nil {
@@ -414,7 +423,7 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		unused := 0
 		for i := range segmentSlots {
-			used, preallocated := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
+			used, preallocated := seg.used.has(i), seg.prealloc.has(i)
 			if covered[i] != (seg.class[i] != noClass) || covered[i] != (used && !preallocated) || preallocated && !used {
 				require.Fail(t, "a slot is taken in some books only")
 			}

@@ -333,39 +333,6 @@ func numHeads(x *Index, id int) (n int) {
 	return n
 }
 
-// TestSlotSet compares a slotSet with one bit after the other.
-func TestSlotSet(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var s slotSet
-	var want [segmentSlots]bool
-	check := func(i int) {
-		last, first := i, i
-		for ; last >= 0 && want[last]; last-- {
-		}
-		for ; first < segmentSlots && want[first]; first++ {
-		}
-		require.Equal(t, last, s.lastAbsent(i))
-		require.Equal(t, first, s.firstAbsent(i))
-	}
-	for range 2000 {
-		i := rng.IntN(segmentSlots)
-		n := 1 + rng.IntN(min(segmentSlots-i, 1<<rng.IntN(segmentBits+1)))
-		value := rng.IntN(4) > 0
-		s.setRange(i, n, value)
-		for k := range n {
-			want[i+k] = value
-		}
-		check(i)
-		check(max(i-1, 0))
-		check(min(i+n, segmentSlots-1))
-		check(rng.IntN(segmentSlots))
-	}
-	s.setRange(0, segmentSlots, true)
-	require.Equal(t, segmentSlots, s.firstAbsent(0))
-	require.Equal(t, segmentSlots, s.firstAbsent(segmentSlots))
-	require.Equal(t, -1, s.lastAbsent(segmentMask))
-}
-
 // TestLinksOfLongChains stores chains longer than a batch and than a segment, at
 // once and in uneven pieces.
 func TestLinksOfLongChains(t *testing.T) {

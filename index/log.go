@@ -48,9 +48,8 @@ type books struct {
 	links      links
 	_          cacheLine
 
-	used [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
-	// prealloc has bit i set if slot i is preallocated for a chain. Its bit in used is set, too.
-	prealloc [segmentSlots / 64]uint64
+	used     slotSet   // taken, if only by a writer that has not published the slot yet
+	prealloc slotSet   // preallocated for chains; in used, too
 	free     int       // slots that are not
 	level    int       // the list of freeSegments it is in, 0 for none
 	near     [2]int32  // the segments before and behind it there, -1 for none

@@ -116,16 +116,15 @@ func (x *Index) takeBehind(newest slot, n int) slot {
 	s := newest + 1
 	seg, i := x.at(newest)
 	i++
-	if i < segmentSlots && seg.prealloc[i/64]>>(i%64)&1 == 1 {
-		seg.prealloc[i/64] &^= 1 << (i % 64)
+	if i < segmentSlots && seg.prealloc.has(i) {
+		seg.prealloc.set(i, false)
 		x.prealloc.slots--
 		return s
 	}
 	x.work += workPerPrealloc
 	n = x.limitPrealloc(n)
-	if i < segmentSlots && seg.used[i/64]>>(i%64)&1 == 0 {
-		_, end := seg.freeFrom(i)
-		x.preallocate(s, min(n, end-i))
+	if i < segmentSlots && !seg.used.has(i) {
+		x.preallocate(s, min(n, seg.used.firstPresent(i)-i))
 		return s
 	}
 	if int(x.free) < n+mostJoining && !x.evicting {
@@ -163,16 +162,10 @@ func (x *Index) limitPrealloc(n int) int {
 // the rest of the batch may need.
 func (x *Index) preallocate(first slot, n int) {
 	n = max(min(n, int(x.free)-mostJoining), 1)
+	x.useSlots(first, n)
 	seg, i := x.at(first)
-	for j := i; j < i+n; j++ {
-		seg.used[j/64] |= 1 << (j % 64)
-		seg.prealloc[j/64] |= 1 << (j % 64)
-	}
-	seg.prealloc[i/64] &^= 1 << (i % 64)
-	seg.free -= n
-	x.free -= int64(n)
+	seg.prealloc.setRange(i+1, n-1, true)
 	x.prealloc.slots += int64(n - 1)
-	x.relist(int(first >> segmentBits))
 	if o := &x.open; first > o.at {
 		o.end = min(o.end, first)
 	} else if end := first + slot(n); end > o.at {
@@ -200,10 +193,10 @@ func (x *Index) freeGroups(n int) (first slot, groups int) {
 		}
 		seg, i := x.at(s)
 		for word := (i + 63) / 64; word < segmentSlots/64; word++ {
-			if seg.used[word] != 0 {
+			if seg.used.words[word] != 0 {
 				continue
 			}
-			for groups < n && word+groups < segmentSlots/64 && seg.used[word+groups] == 0 {
+			for groups < n && word+groups < segmentSlots/64 && seg.used.words[word+groups] == 0 {
 				groups++
 			}
 			return s&^segmentMask + slot(64*word), groups
@@ -223,8 +216,8 @@ func (x *Index) reclaim() bool {
 		x.work += workPerReclaim + int(p.n)/2
 		seg, i := x.at(p.first)
 		left := 0
-		for j := i; j < i+int(p.n); j++ {
-			left += int(seg.prealloc[j/64] >> (j % 64) & 1)
+		for _, n := range seg.prealloc.runs(i, i+int(p.n)) {
+			left += n
 		}
 		if left == 0 {
 			continue
@@ -235,15 +228,11 @@ func (x *Index) reclaim() bool {
 			q.push(p)
 			continue
 		}
-		for j := i; j < i+int(p.n); j++ {
-			bit := seg.prealloc[j/64] & (1 << (j % 64))
-			seg.prealloc[j/64] &^= bit
-			seg.used[j/64] &^= bit
+		for at, n := range seg.prealloc.runs(i, i+int(p.n)) {
+			seg.prealloc.setRange(at, n, false)
+			x.freeSlots(p.first+slot(at-i), n)
 		}
-		seg.free += left
-		x.free += int64(left)
 		q.slots -= int64(left)
-		x.relist(int(p.first >> segmentBits))
 		return true
 	}
 	return false

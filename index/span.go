@@ -89,8 +89,12 @@ func (x *Index) addSpans() {
 	}
 }
 
-func (x *Index) list(hot bool) *spanList {
-	if hot {
+// list returns the list that a span is in.
+func (x *Index) list(s *span) *spanList {
+	switch {
+	case !s.used:
+		return &x.unused
+	case s.hot:
 		return &x.hot
 	}
 	return &x.cold
@@ -100,47 +104,35 @@ func (x *Index) list(hot bool) *spanList {
 // the byte bound has no room for more; with mustSplit there is one always, as reserve
 // has seen to it.
 func (x *Index) newSpan(leave int) spanID {
-	if x.unusedSpan == noSpan || leave != mustSplit && x.unusedSpans <= leave {
+	if x.unused.newest == noSpan || leave != mustSplit && x.unusedSpans <= leave {
 		if leave != mustSplit && !x.room(0, 0, 1) {
 			return noSpan
 		}
 		x.addSpans()
 	}
-	id := x.unusedSpan
-	x.unlistSpan(id)
+	id := x.unused.newest
+	x.unlistUnused(id)
 	*x.span(id) = span{used: true}
 	return id
 }
 
-// freeSpan forgets a span that is in no list and in no segment's books.
+// freeSpan makes a span unused that is in no list and in no segment's books.
 func (x *Index) freeSpan(id spanID) {
-	*x.span(id) = span{older: x.unusedSpan}
-	if x.unusedSpan != noSpan {
-		x.span(x.unusedSpan).newer = id
-	}
-	x.unusedSpan = id
+	*x.span(id) = span{}
+	x.link(id, noSpan)
 	x.unusedSpans++
 }
 
-// unlistSpan takes a span out of the list of unused ones.
-func (x *Index) unlistSpan(id spanID) {
-	s := x.span(id)
-	if s.newer == noSpan {
-		x.unusedSpan = s.older
-	} else {
-		x.span(s.newer).older = s.older
-	}
-	if s.older != noSpan {
-		x.span(s.older).newer = s.newer
-	}
-	s.newer, s.older = noSpan, noSpan
+// unlistUnused takes a span out of the list of unused ones.
+func (x *Index) unlistUnused(id spanID) {
+	x.unlink(id)
 	x.unusedSpans--
 }
 
 // unlink takes a span out of its list.
 func (x *Index) unlink(id spanID) {
 	s := x.span(id)
-	l := x.list(s.hot)
+	l := x.list(s)
 	if s.newer == noSpan {
 		l.newest = s.older
 	} else {
@@ -158,7 +150,7 @@ func (x *Index) unlink(id spanID) {
 // older side; with noSpan it becomes the newest.
 func (x *Index) link(id, behind spanID) {
 	s := x.span(id)
-	l := x.list(s.hot)
+	l := x.list(s)
 	s.newer = behind
 	if behind == noSpan {
 		s.older, l.newest = l.newest, id
@@ -172,6 +164,14 @@ func (x *Index) link(id, behind spanID) {
 		x.span(s.older).newer = id
 	}
 	l.entries += int64(s.n)
+}
+
+// renew makes a span the newest of its list.
+func (x *Index) renew(id spanID, store uint32) {
+	s := x.span(id)
+	x.unlink(id)
+	s.store, s.time = store, x.policy.clock
+	x.link(id, noSpan)
 }
 
 // ref returns the place in a segment's books of the first span that begins at or
@@ -215,7 +215,7 @@ func (x *Index) splitAt(seg *segment, i, leave int) (at int, ok bool) {
 	}
 	right := x.span(id)
 	right.first, right.n, right.hot, right.store, right.time = s.first+slot(keep), s.n-uint16(keep), s.hot, s.store, s.time
-	x.list(s.hot).entries -= int64(right.n)
+	x.list(s).entries -= int64(right.n)
 	s.n = uint16(keep)
 	x.link(id, left.id)
 	x.addRef(seg, at, i, id)
@@ -269,8 +269,7 @@ func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 		s.hot, s.store, s.time = true, store, x.timeBehind(behind)
 		x.link(id, behind)
 	}
-	last := seg.spans[to-1].id
-	return last
+	return seg.spans[to-1].id
 }
 
 const (
@@ -335,7 +334,7 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
 			b.n += uint16(n)
 			b.store = store
-			x.list(b.hot).entries += int64(n)
+			x.list(b).entries += int64(n)
 			return behind
 		}
 		if b.hot {
@@ -386,7 +385,7 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 		x.splitAt(seg, i+n, mustSplit)
 	}
 	s.n -= uint16(n)
-	x.list(s.hot).entries -= int64(n)
+	x.list(s).entries -= int64(n)
 	return n
 }
 
