@@ -116,7 +116,7 @@ func (h *indexRun) read() content {
 	}
 	for id := range h.x.segments {
 		seg := &h.x.segments[id]
-		for word, used := range seg.used {
+		for word, used := range seg.used.words {
 			group := seg.class[word*64:][:64]
 			if same := seg.groupClass[word]; same != noClass {
 				for _, class := range group {
