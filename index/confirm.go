@@ -83,7 +83,7 @@ func (x *Index) confirmRun(s slot, keys []byte, write bool) int {
 		end = min(end, l.sure.firstAbsent(i))
 	}
 	n := simd.EqualPrefix(seg.records(i, end-i), keys, seg.hashLen)
-	if !write || l.lastUnsure(i, i+n-1) < i {
+	if !write || l.sure.firstAbsent(i) >= i+n {
 		return n
 	}
 	x.mu.Lock()

@@ -55,10 +55,6 @@ const (
 // start returns the first slot of the linked run that offset i is in.
 func (l *links) start(i int) int { return l.linked.lastAbsent(i) }
 
-// lastUnsure returns the last slot of [from, to] that is not sure, from-1 if all
-// are.
-func (l *links) lastUnsure(from, to int) int { return max(l.sure.lastAbsent(to), from-1) }
-
 // headAt returns where the first head of offset i or more stands among those of 64 slots.
 func headAt(heads []head, i int) int {
 	at, _ := slices.BinarySearchFunc(heads, i, func(h head, i int) int { return int(h.offset) - i })

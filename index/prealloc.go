@@ -17,9 +17,9 @@ type preallocation struct {
 
 // preallocations is a queue, oldest first. Some have no slots left.
 type preallocations struct {
-	slots      int64 // that are preallocated and not taken
-	queue      *[maxPreallocations]preallocation
-	first, end uint32 // modulo the size of the queue
+	slots      int64           // that are preallocated and not taken
+	queue      []preallocation // of maxPreallocations, once there is one
+	first, end uint32          // modulo the size of the queue
 }
 
 const (
@@ -40,16 +40,11 @@ const (
 )
 
 // bytes is the memory of the queue in bytes.
-func (q *preallocations) bytes() int64 {
-	if q.queue == nil {
-		return 0
-	}
-	return maxPreallocations * 8
-}
+func (q *preallocations) bytes() int64 { return 8 * int64(len(q.queue)) }
 
 func (q *preallocations) push(p preallocation) {
 	if q.queue == nil {
-		q.queue = new([maxPreallocations]preallocation)
+		q.queue = make([]preallocation, maxPreallocations)
 	}
 	q.queue[q.end%maxPreallocations] = p
 	q.end++
@@ -96,16 +91,6 @@ func (x *Index) findNewest(b *storing, w *Writer) {
 	}
 	b.preallocate = n
 	x.renew(id, x.span(id).store)
-}
-
-// spanOf returns the span that a slot is in, noSpan if there is none.
-func (x *Index) spanOf(s slot) spanID {
-	seg, i := x.at(s)
-	at := seg.ref(i+1) - 1
-	if at < 0 || i >= int(seg.spans[at].first)+int(x.span(seg.spans[at].id).n) {
-		return noSpan
-	}
-	return seg.spans[at].id
 }
 
 // takeBehind takes a slot for the key behind the one in slot newest: the next slot if that is

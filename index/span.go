@@ -166,6 +166,12 @@ func (x *Index) link(id, behind spanID) {
 	l.entries += int64(s.n)
 }
 
+// resize adds n entries to a span of a list, or takes away -n.
+func (x *Index) resize(s *span, n int) {
+	s.n += uint16(n)
+	x.list(s).entries += int64(n)
+}
+
 // renew makes a span the newest of its list.
 func (x *Index) renew(id spanID, store uint32) {
 	s := x.span(id)
@@ -179,6 +185,16 @@ func (x *Index) renew(id spanID, store uint32) {
 func (s *segment) ref(i int) int {
 	at, _ := slices.BinarySearchFunc(s.spans, i, func(r spanRef, i int) int { return int(r.first) - i })
 	return at
+}
+
+// spanOf returns the span that a slot is in, noSpan if there is none.
+func (x *Index) spanOf(s slot) spanID {
+	seg, i := x.at(s)
+	at := seg.ref(i+1) - 1
+	if at < 0 || i >= int(seg.spans[at].first)+int(x.span(seg.spans[at].id).n) {
+		return noSpan
+	}
+	return seg.spans[at].id
 }
 
 // addRef enters a span into its segment's books.
@@ -215,8 +231,7 @@ func (x *Index) splitAt(seg *segment, i, leave int) (at int, ok bool) {
 	}
 	right := x.span(id)
 	right.first, right.n, right.hot, right.store, right.time = s.first+slot(keep), s.n-uint16(keep), s.hot, s.store, s.time
-	x.list(s).entries -= int64(right.n)
-	s.n = uint16(keep)
+	x.resize(s, -int(right.n))
 	x.link(id, left.id)
 	x.addRef(seg, at, i, id)
 	return at, true
@@ -281,13 +296,8 @@ const (
 
 // widen makes a stretch the whole span that it begins in, if that is a long one.
 func (x *Index) widen(first slot, n int) (slot, int) {
-	seg, i := x.at(first)
-	at := seg.ref(i + 1)
-	if at == 0 {
-		return first, n
-	}
-	if s := x.span(seg.spans[at-1].id); s.n > longSpan && i < int(seg.spans[at-1].first)+int(s.n) {
-		return s.first, int(s.n)
+	if id := x.spanOf(first); id != noSpan && x.span(id).n > longSpan {
+		return x.span(id).first, int(x.span(id).n)
 	}
 	return first, n
 }
@@ -332,9 +342,8 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 	if behind != noSpan {
 		b := x.span(behind)
 		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
-			b.n += uint16(n)
 			b.store = store
-			x.list(b).entries += int64(n)
+			x.resize(b, n)
 			return behind
 		}
 		if b.hot {
@@ -342,7 +351,7 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 		}
 	}
 	if x.fewSpans {
-		if id := x.placeBeside(seg, i, n, store); id != noSpan {
+		if id := x.placeBeside(first, n, store); id != noSpan {
 			return id
 		}
 	}
@@ -384,8 +393,7 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 	case i+n < to:
 		x.splitAt(seg, i+n, mustSplit)
 	}
-	s.n -= uint16(n)
-	x.list(s).entries -= int64(n)
+	x.resize(s, -n)
 	return n
 }
 

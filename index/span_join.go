@@ -94,9 +94,8 @@ func (x *Index) join(seg *segment, at int, store uint32) {
 	}
 	x.unlink(drop)
 	k, d := x.span(keep), x.span(drop)
-	x.list(k).entries += int64(d.n)
 	k.first = x.span(left.id).first
-	k.n += d.n
+	x.resize(k, int(d.n))
 	if d.store == store {
 		k.store = store
 	}
@@ -116,22 +115,17 @@ func (x *Index) goesFirst(a, b *span) bool {
 	return x.policy.coldFirst(a.time, b.time, x.entries)
 }
 
-// placeBeside enters new entries, the stretch of n slots from offset i on, into the span
-// that ends there, which becomes the newest of its list with them. It returns noSpan if
-// none does.
-func (x *Index) placeBeside(seg *segment, i, n int, store uint32) spanID {
-	at := seg.ref(i) - 1
-	if at < 0 {
+// placeBeside enters a stretch of new entries into the span that ends in front of it, which
+// becomes the newest of its list with them. It returns noSpan if none does.
+func (x *Index) placeBeside(first slot, n int, store uint32) spanID {
+	if first&segmentMask == 0 {
 		return noSpan
 	}
-	id := seg.spans[at].id
-	s := x.span(id)
-	if int(seg.spans[at].first)+int(s.n) != i {
-		return noSpan
+	id := x.spanOf(first - 1)
+	if id != noSpan {
+		x.resize(x.span(id), n)
+		x.renew(id, store)
 	}
-	x.list(s).entries += int64(n)
-	s.n += uint16(n)
-	x.renew(id, store)
 	return id
 }
 
@@ -140,7 +134,7 @@ func (x *Index) placeBeside(seg *segment, i, n int, store uint32) spanID {
 // that of the moved entry.
 func (x *Index) fillHole(s slot) slot {
 	seg, i := x.at(s)
-	sp := x.span(seg.spans[seg.ref(i+1)-1].id)
+	sp := x.span(x.spanOf(s))
 	last := sp.first + slot(sp.n) - 1
 	if s == sp.first || s == last {
 		return s

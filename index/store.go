@@ -378,9 +378,7 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.policy.store(b.hash[i], x.entries)
 		}
 		if seg.class[j] != b.to[i] {
-			x.classes.removeEntry(seg.class[j])
-			x.classes.addEntry(b.to[i])
-			seg.class[j] = b.to[i]
+			x.setClass(seg, j, b.to[i])
 			stored++
 		}
 	}

@@ -90,7 +90,7 @@ func (x *Index) follow(t *Trail, r *readerStripe, s slot, work int) (down uint32
 			break
 		}
 		start := l.start(i)
-		low := l.lastUnsure(start, i) + 1
+		low := max(l.sure.lastAbsent(i)+1, start)
 		if low > i || len(t.Runs) > trailRuns { // the latter: it is in too many pieces
 			break
 		}
