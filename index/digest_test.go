@@ -59,11 +59,9 @@ func TestGroupsAreSummedUp(t *testing.T) {
 	require.Equal(t, 2, summedUp(), "the second group has two classes")
 	storeTwice(groupSlots+1, 2*groupSlots, 1)
 	require.Equal(t, 3, summedUp())
-	_, err := x.Evict(0, keys[32:2*32], 32)
-	require.NoError(t, err)
+	evict(t, x, 0, keys[32:2*32], 32)
 	require.Equal(t, 2, summedUp())
-	_, err = x.Evict(1, keys[32:2*32], 32)
-	require.NoError(t, err)
+	evict(t, x, 1, keys[32:2*32], 32)
 	require.Equal(t, 2, summedUp(), "an entry of the first group is gone")
 	require.Equal(t, 3*groupSlots-1, countHeld(x, keys))
 }

@@ -85,6 +85,21 @@ func store(t testing.TB, x *Index, keys []byte, hashLen int) {
 	require.NoError(t, x.Store(&w, 0, keys, hashLen))
 }
 
+// drawnKeys returns n hashes of 32 bytes.
+func drawnKeys(seed byte, n int) []byte {
+	keys := make([]byte, n*32)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(keys)
+	return keys
+}
+
+// evict takes keys away from a place and returns how many were there.
+func evict(t testing.TB, x *Index, place int, keys []byte, hashLen int) int {
+	t.Helper()
+	n, err := x.Evict(place, keys, hashLen)
+	require.NoError(t, err)
+	return n
+}
+
 func TestStoreAndProbe(t *testing.T) {
 	for _, hashLen := range []int{1, 4, 8, 16, 20, 31, 32, 33, 64} {
 		t.Run(fmt.Sprintf("len=%d", hashLen), func(t *testing.T) {
@@ -164,15 +179,10 @@ func TestPlaces(t *testing.T) {
 	require.EqualValues(t, 10, x.Stats().Entries)
 	require.EqualValues(t, 40, x.Stats().Stored)
 
-	n, err := x.Evict(1, keys, 32)
-	require.NoError(t, err)
-	require.Equal(t, 10, n)
+	require.Equal(t, 10, evict(t, x, 1, keys, 32))
 	require.EqualValues(t, 0b10, at().Coverage.Complete)
-	n, err = x.Evict(1, keys, 32)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	_, err = x.Evict(2, keys[4*32:6*32], 32) // one stretch of the log, three runs
-	require.NoError(t, err)
+	require.Zero(t, evict(t, x, 1, keys, 32))
+	evict(t, x, 2, keys[4*32:6*32], 32) // one stretch of the log, three runs
 	var c Cursor
 	var runs [4]Run
 	x.Begin(&c, 32)
@@ -183,8 +193,7 @@ func TestPlaces(t *testing.T) {
 	require.Same(t, runs[0].Coverage, runs[2].Coverage)
 	require.Equal(t, []uint16{1, 1}, runs[1].Coverage.Counts)
 	for _, p := range []int{0, 2, 3} {
-		_, err = x.Evict(p, keys, 32)
-		require.NoError(t, err)
+		evict(t, x, p, keys, 32)
 	}
 	require.Nil(t, at().Coverage)
 	require.Zero(t, x.Stats().Entries)
@@ -468,8 +477,7 @@ func TestTouchesOfEvicted(t *testing.T) {
 		store(t, x, keys, 32)
 		store(t, x, chain(2, 10, 32), 32)
 		probe(x, keys, 32, 10, true)
-		n, err := x.Evict(0, keys[gone[0]*32:gone[1]*32], 32)
-		require.NoError(t, err)
+		n := evict(t, x, 0, keys[gone[0]*32:gone[1]*32], 32)
 		require.Equal(t, gone[1]-gone[0], n)
 		require.True(t, x.applyTouches(100))
 		checkBooks(t, x)
@@ -484,8 +492,7 @@ func TestTouchesInManySpans(t *testing.T) {
 	keys := chain(1, segmentSlots, 32)
 	store(t, x, keys, 32)
 	for i := 0; i < segmentSlots; i += 2 {
-		_, err := x.Evict(0, keys[i*32:(i+1)*32], 32)
-		require.NoError(t, err)
+		evict(t, x, 0, keys[i*32:(i+1)*32], 32)
 	}
 	const lookups = 10
 	for range lookups {
