@@ -25,9 +25,7 @@ func TestResetOfNothing(t *testing.T) {
 		clean, stable := x.End(&c)
 		require.True(t, clean && stable)
 	}
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
+	skipIfBuildAllocates(t)
 	resetsNothing()
 	evict(t, x, 0, keys, 32)
 	resetsNothing()

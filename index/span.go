@@ -53,11 +53,7 @@ const (
 	fewRefs = 16
 )
 
-// spanList is a list of spans and the number of their entries.
-type spanList struct {
-	newest, oldest spanID
-	entries        int64
-}
+type spanList struct{ newest, oldest spanID }
 
 func (x *Index) span(id spanID) *span {
 	return &x.spans[id>>spanChunkBits][id&(spanChunk-1)]
@@ -143,7 +139,6 @@ func (x *Index) unlink(id spanID) {
 	} else {
 		x.span(s.older).newer = s.newer
 	}
-	l.entries -= int64(s.n)
 }
 
 // link puts a span into its list right behind another one of that list, on its
@@ -163,13 +158,6 @@ func (x *Index) link(id, behind spanID) {
 	} else {
 		x.span(s.older).newer = id
 	}
-	l.entries += int64(s.n)
-}
-
-// resize adds n entries to a span of a list, or takes away -n.
-func (x *Index) resize(s *span, n int) {
-	s.n += uint16(n)
-	x.list(s).entries += int64(n)
 }
 
 // renew makes a span the newest of its list.
@@ -231,7 +219,7 @@ func (x *Index) splitAt(seg *segment, i, leave int) (at int, ok bool) {
 	}
 	right := x.span(id)
 	right.first, right.n, right.hot, right.store, right.time = s.first+slot(keep), s.n-uint16(keep), s.hot, s.store, s.time
-	x.resize(s, -int(right.n))
+	s.n = uint16(keep)
 	x.link(id, left.id)
 	x.addRef(seg, at, i, id)
 	return at, true
@@ -343,7 +331,7 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 		b := x.span(behind)
 		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
 			b.store = store
-			x.resize(b, n)
+			b.n += uint16(n)
 			return behind
 		}
 		if b.hot {
@@ -393,7 +381,7 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 	case i+n < to:
 		x.splitAt(seg, i+n, mustSplit)
 	}
-	x.resize(s, -n)
+	s.n -= uint16(n)
 	return n
 }
 

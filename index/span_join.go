@@ -95,7 +95,7 @@ func (x *Index) join(seg *segment, at int, store uint32) {
 	x.unlink(drop)
 	k, d := x.span(keep), x.span(drop)
 	k.first = x.span(left.id).first
-	x.resize(k, int(d.n))
+	k.n += d.n
 	if d.store == store {
 		k.store = store
 	}
@@ -123,7 +123,7 @@ func (x *Index) placeBeside(first slot, n int, store uint32) spanID {
 	}
 	id := x.spanOf(first - 1)
 	if id != noSpan {
-		x.resize(x.span(id), n)
+		x.span(id).n += uint16(n)
 		x.renew(id, store)
 	}
 	return id

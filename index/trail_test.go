@@ -311,9 +311,7 @@ func TestRecite(t *testing.T) {
 }
 
 func TestTraceDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
+	skipIfBuildAllocates(t)
 	x, keys := sureChain(t, 5000)
 	var trail Trail
 	require.Zero(t, testing.AllocsPerRun(200, func() {
