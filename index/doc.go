@@ -145,11 +145,9 @@
 //	           confirmRun         words of links                               65
 //	           split              the pages' places in the directory           64
 //	           others             an exchange                                   0
-//	mu, read   Probe              2,048 units, then writers come in        14,400
-//	                              between; and the run or the 1,024
+//	mu, read   Probe, Trace,      2,048 units, then writers come in         6,700
+//	           Recite, Confirm    between; and the run or the 384
 //	                              scattered keys under way
-//	           Trace, Recite,     the same; and the run under way           6,700
-//	           Confirm
 //	           Found              a key and 256 stretches                     320
 //	touchMu    End, Use           256 stretches, and growing the queue     33,000
 //	           others             an exchange                                   0
