@@ -12,6 +12,9 @@ type freeSegments struct {
 
 const freeLevels = segmentSlots / 64
 
+// emptiest returns one of the segments that have the most free slots.
+func (l *freeSegments) emptiest() int { return int(l.first[bits.Len64(l.some)]) }
+
 // relist puts a segment into the list that its free slots ask for.
 func (x *Index) relist(id int) {
 	seg := x.segments[id].books
@@ -70,7 +73,7 @@ func (x *Index) openNext() {
 			return
 		}
 	}
-	x.openIn(int(x.freeSegments.first[bits.Len64(x.freeSegments.some)]), 0)
+	x.openIn(x.freeSegments.emptiest(), 0)
 }
 
 // openIn opens the first free stretch of a segment at or behind offset i, if there is

@@ -1,7 +1,5 @@
 package index
 
-import "math/bits"
-
 // Decoding engines store blocks one by one, and many chains grow in turn. So that the keys
 // of each lie in order, the slots behind a chain's newest key are preallocated for it, as file
 // systems preallocate space behind the end of a file. The next key of the chain then needs no
@@ -168,11 +166,7 @@ func (x *Index) preallocate(first slot, n int) {
 // freeGroups finds at most n groups of 64 free slots that follow each other: further up in the
 // segment at hand, or else in one of those that have the most free slots.
 func (x *Index) freeGroups(n int) (first slot, groups int) {
-	if n == 0 {
-		return noSlot, 0
-	}
-	id := int(x.freeSegments.first[bits.Len64(x.freeSegments.some)])
-	for _, s := range [...]slot{x.open.at, slot(id) << segmentBits} {
+	for _, s := range [...]slot{x.open.at, slot(x.freeSegments.emptiest()) << segmentBits} {
 		if x.valid(s) == noSlot {
 			continue
 		}

@@ -365,7 +365,7 @@ func (x *Index) Found(c *Cursor, key []byte) *Coverage {
 func (x *Index) End(c *Cursor) (clean, stable bool) {
 	clean, stable = c.epoch == x.epoch.Load(), c.removals == x.removals.Load()
 	if clean && !c.Quiet {
-		x.noteTouches(c.found, c.epoch)
+		x.queueTouches(c.found, c.epoch)
 	}
 	c.Drop()
 	return clean, stable

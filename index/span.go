@@ -188,13 +188,13 @@ func (x *Index) spanOf(s slot) spanID {
 // addRef enters a span into its segment's books.
 func (x *Index) addRef(seg *segment, at int, first int, id spanID) {
 	before := cap(seg.spans)
-	x.shift(len(seg.spans) - at)
+	x.countShift(len(seg.spans) - at)
 	seg.spans = slices.Insert(seg.spans, at, spanRef{uint16(first), id})
 	x.refBytes += int64(cap(seg.spans)-before) * refBytes
 }
 
-// shift counts that n refs of a segment's books are moved.
-func (x *Index) shift(n int) {
+// countShift counts that n refs of a segment's books are moved.
+func (x *Index) countShift(n int) {
 	x.work += n / refsPerWork
 	x.moved += n / refsPerWork / workPerSpan
 }
@@ -389,7 +389,7 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 // that is less than half full.
 func (x *Index) dropRefs(seg *segment, from, to int) {
 	if to > from {
-		x.shift(len(seg.spans) - to)
+		x.countShift(len(seg.spans) - to)
 	}
 	seg.spans = slices.Delete(seg.spans, from, to)
 	if n := cap(seg.spans); n > fewRefs && 2*len(seg.spans) < n {

@@ -69,11 +69,10 @@ func (x *Index) drainChunk(n int) {
 // moveSpan makes a span of the last chunk one of another chunk.
 func (x *Index) moveSpan(id spanID) {
 	x.work += workPerSpan
-	to := x.unused.newest
-	for ; to>>spanChunkBits == id>>spanChunkBits; to = x.unused.newest {
-		x.keepOut(to)
+	for x.unused.newest>>spanChunkBits == id>>spanChunkBits {
+		x.keepOut(x.unused.newest)
 	}
-	x.unlistUnused(to)
+	to := x.newSpan(mustSplit)
 	s := *x.span(id)
 	before := s.newer
 	x.unlink(id)

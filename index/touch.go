@@ -29,9 +29,9 @@ const (
 	touchStore = 1024
 )
 
-// noteTouches queues what a lookup has found, tail first. When the queue is long
+// queueTouches queues what a lookup has found, tail first. When the queue is long
 // and no writer is at it, the lookup applies as much as it brought.
-func (x *Index) noteTouches(found []stretch, epoch uint64) {
+func (x *Index) queueTouches(found []stretch, epoch uint64) {
 	if len(found) == 0 {
 		return
 	}

@@ -230,7 +230,7 @@ func (t *Trail) Taken() {
 
 // Use says that what was Taken was used.
 func (x *Index) Use(t *Trail) {
-	x.noteTouches(t.found[:min(len(t.found), maxStretches)], t.epoch)
+	x.queueTouches(t.found[:min(len(t.found), maxStretches)], t.epoch)
 	t.Drop()
 }
 
