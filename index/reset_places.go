@@ -227,15 +227,15 @@ func (x *Index) setClasses(seg *segment, i int, to []class) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.mu.count(len(to) + groupSlots)
+	group := &seg.groupClass[i/groupSlots]
+	same := *group != noClass && len(to) == groupSlots
 	for j, id := range to {
-		x.classes.removeEntry(seg.class[i+j])
-		x.classes.addEntry(id)
-		seg.class[i+j] = id
+		x.setClass(seg, i+j, id)
 	}
-	if same := seg.groupClass(i); *same != noClass && len(to) == groupSlots {
-		*same = to[0] // all had one class, and so have one again; the digest of the keys stays
+	if same {
+		*group = to[0] // all had one class, and so have one again; the digest of the keys stays
 	} else {
-		x.sumUp(seg, i)
+		x.summarizeGroup(seg, i)
 	}
 	x.removals.Add(1)
 }

@@ -59,13 +59,6 @@ func TestResetPlacesIsEvictOfAll(t *testing.T) {
 	}
 }
 
-// drawnKeys returns n hashes of 32 bytes.
-func drawnKeys(seed byte, n int) []byte {
-	keys := make([]byte, n*32)
-	_, _ = rand.NewChaCha8([32]byte{seed}).Read(keys)
-	return keys
-}
-
 const holdsChain = 8192 // keys of a chain
 
 // eachChain calls do with the chains that keys are.
@@ -82,7 +75,7 @@ func TestResetPlacesKeepsGroups(t *testing.T) {
 		storeAt(t, x, p, 0, nil, keys)
 	}
 	require.NoError(t, x.ResetPlaces([]int{0, 2}))
-	for _, id := range x.segments[0].same {
+	for _, id := range x.segments[0].groupClass {
 		require.NotEqual(t, noClass, id)
 	}
 	checkBooks(t, x)

@@ -402,14 +402,12 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.policy.store(b.hash[i], x.entries)
 		}
 		if seg.class[j] != b.to[i] {
-			x.classes.removeEntry(seg.class[j])
-			x.classes.addEntry(b.to[i])
-			seg.class[j] = b.to[i]
+			x.setClass(seg, j, b.to[i])
 			stored++
 		}
 	}
 	if stored > 0 || b.moved > 0 {
-		x.sumClasses(b)
+		x.summarizeGroups(b)
 	}
 	if w.numbered {
 		x.learnChain(b, w, keys, hashLen)
@@ -448,18 +446,18 @@ func (x *Index) moveEntry(from, to slot, hash uint64, link link) {
 	old, k := x.at(from)
 	x.table.replace(hash, from, to)
 	seg.class[j], old.class[k] = old.class[k], noClass
-	seg.same[j/groupSlots], old.same[k/groupSlots] = noClass, noClass
+	seg.groupClass[j/groupSlots], old.groupClass[k/groupSlots] = noClass, noClass
 	x.dropLinks(from, 1)
 	x.setLink(to, link)
 }
 
-// sumClasses calls sumUp for the groups of slots that a batch is in.
-func (x *Index) sumClasses(b *storing) {
+// summarizeGroups calls summarizeGroup for the groups of slots that a batch is in.
+func (x *Index) summarizeGroups(b *storing) {
 	last := noSlot
 	for _, s := range b.slot[:b.n] {
 		if s != noSlot && s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
-			x.sumUp(seg, j)
+			x.summarizeGroup(seg, j)
 			x.mu.count(groupSlots)
 			last = s
 		}

@@ -110,7 +110,7 @@ const (
 // bytes of them it has consumed. The only key of a store that goes on a chain waits for the end.
 func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed int) {
 	if q.Tag == netproto.TagStore && q.NumHashes == 1 && q.FirstChunk > 0 && q.FirstChunk != netproto.FirstChunkUnknown {
-		h.change.Hold(keys)
+		h.change.Defer(keys)
 		return len(keys)
 	}
 	hashLen, perKey := q.HashLen, storeWork
@@ -264,7 +264,7 @@ func (h *memoryHandler) handleWake() {}
 // releaseRequest implements requestHandler. Keys that have arrived are stored, also those of a
 // request that is not served.
 func (h *memoryHandler) releaseRequest() {
-	if h.change != nil && h.change.Holds() {
+	if h.change != nil && h.change.Deferred() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
