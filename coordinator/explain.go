@@ -42,6 +42,45 @@ type GroupEnd struct {
 	// needs, -1 if none is absent. Full attention needs all blocks, the others those of
 	// the last window, the current attention chunk or the last state.
 	FirstMissing int64
+	// MissingRank is the first of Ranks(Group) that lacks block FirstMissing, and MissingRanks
+	// how many of them do, if others have it. Otherwise MissingRanks is 0. Explain leaves both
+	// to SetMissingRank.
+	MissingRank  Rank
+	MissingRanks int
+	// GapBegin and GapEnd are the gap: the blocks [GapBegin, GapEnd) that keep the group from
+	// ending later. With all of them stored on all ranks it would. The gap lies behind all
+	// blocks that the hit uses. Both are 0 if there is none.
+	//
+	// It follows from the first possible end behind EndTokens: there the group would end if
+	// all blocks before it were stored. The gap begins with the first absent block that this
+	// end needs. It ends with the first stored block behind the last such one, or where the
+	// blocks end that are looked up.
+	GapBegin, GapEnd int64
+}
+
+// SetMissingRank sets MissingRank and MissingRanks if the block FirstMissing is on some of its
+// ranks only. holds reports whether rank i of Ranks(end.Group) has it.
+func (c *Coordinator) SetMissingRank(end *GroupEnd, holds func(i int) bool) {
+	ranks, missing, first := c.Ranks(end.Group), 0, 0
+	for i := range ranks {
+		if !holds(i) {
+			if missing++; missing == 1 {
+				first = i
+			}
+		}
+	}
+	if 0 < missing && missing < len(ranks) {
+		end.MissingRank, end.MissingRanks = ranks[first], missing
+	}
+}
+
+// FirstMissingPosition returns the presence position that keys the block FirstMissing, -1 if
+// there is none.
+func (c *Coordinator) FirstMissingPosition(end *GroupEnd) int {
+	if end.FirstMissing < 0 {
+		return -1
+	}
+	return netproto.KeyIndex(int(end.FirstMissing), c.Stride(end.Group)/c.KeyStride(end.Group))
 }
 
 // Explain returns, for each group, why a lookup of numTokens hits no more tokens. p is as
@@ -112,7 +151,26 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, sto
 		onAnyRank = c.presentOnAnyRank(tokenLen, hashes, answers)
 	}
 	ends, err := c.Explain(p, onAnyRank, numTokens)
+	if answers != nil && err == nil {
+		c.setMissingRanks(ends, numTokens, hashes.Len(), answers)
+	}
 	return hit, ends, err
+}
+
+// setMissingRanks sets the missing ranks of all groups by the answers to all keys of a lookup.
+func (c *Coordinator) setMissingRanks(ends []GroupEnd, numTokens int64, numHashes int, answers []int) {
+	tokenLen, _ := c.TokenLen(numTokens)
+	for g := range ends {
+		end, ranks := &ends[g], len(c.groups[g].ranks)
+		missing := c.FirstMissingPosition(end)
+		for from, to := range c.keyRuns(g, tokenLen, numHashes) {
+			if from <= missing && missing < to {
+				own := answers[min((missing-from)*ranks, len(answers)):] // from 0.25.0 on the last may be missing
+				c.SetMissingRank(end, func(i int) bool { return i < len(own) && own[i] == 1 })
+			}
+			answers = answers[min((to-from)*ranks, len(answers)):]
+		}
+	}
 }
 
 // explainGroup sets end to that of its group, as if it were the only one.
@@ -147,6 +205,8 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 	}
 	if end.EndTokens >= tokenLen { // hits inside a block need no whole one
 		end.FirstMissing = -1
+	} else if !c.pool.CapacityOnly {
+		steps.left -= int(alone.findGap(end, &v, args, numKnown, c.KeyMask(end.Group))) * alone.chunkPositions / positionsPerUnit
 	}
 	end.Reason = alone.reason(end, onAnyRank, args, numKnown < blocks || args.maxLength < tokenLen, tokenLen)
 	return nil

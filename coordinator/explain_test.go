@@ -76,6 +76,10 @@ func TestExplainFailsAsAnswerDoes(t *testing.T) {
 	require.ErrorIs(t, err, ErrPrecondition)
 }
 
+func groupEnd(g int, kind Kind, tokens int64, reason Reason, missing, gapBegin, gapEnd int64) GroupEnd {
+	return GroupEnd{Group: g, Kind: kind, EndTokens: tokens, Reason: reason, FirstMissing: missing, GapBegin: gapBegin, GapEnd: gapEnd}
+}
+
 // A request with fewer hashes than tokens is answered where the full-attention group
 // ends first, so it is explained, too, although the others would fail alone.
 func TestExplainAnswersAsAnswerDoes(t *testing.T) {
@@ -90,14 +94,14 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 		ends   []GroupEnd
 	}{
 		"all of it": {[]Group{full(16), window, mamba(16), local}, "abc", 80, "abc", 48, []GroupEnd{
-			{0, FullAttention, 48, ReasonHashes, -1}, {1, SlidingWindow, 48, ReasonHashes, -1},
-			{2, Mamba, 48, ReasonHashes, -1}, {3, ChunkedLocalAttention, 48, ReasonHashes, -1},
+			groupEnd(0, FullAttention, 48, ReasonHashes, -1, 0, 0), groupEnd(1, SlidingWindow, 48, ReasonHashes, -1, 0, 0),
+			groupEnd(2, Mamba, 48, ReasonHashes, -1, 0, 0), groupEnd(3, ChunkedLocalAttention, 48, ReasonHashes, -1, 0, 0),
 		}},
 		"a hole": {[]Group{full(16), window}, "abcd", 80, "ab", 32, []GroupEnd{
-			{0, FullAttention, 32, ReasonMissing, 2}, {1, SlidingWindow, 32, ReasonWindow, 2},
+			groupEnd(0, FullAttention, 32, ReasonMissing, 2, 2, 4), groupEnd(1, SlidingWindow, 32, ReasonWindow, 2, 2, 4),
 		}},
 		"no key": {[]Group{full(32), window}, "a", 32, "", 0, []GroupEnd{
-			{0, FullAttention, 0, ReasonHashes, -1}, {1, SlidingWindow, 0, ReasonHashes, -1},
+			groupEnd(0, FullAttention, 0, ReasonHashes, -1, 0, 0), groupEnd(1, SlidingWindow, 0, ReasonHashes, -1, 0, 0),
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

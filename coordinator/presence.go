@@ -147,6 +147,22 @@ func (v *view) lastOne(i int) int {
 	return at
 }
 
+// firstOne returns the lowest set position in [from, to), to if there is none. It must not be
+// called with everything.
+func (v *view) firstOne(from, to int) int {
+	at := from
+	for at < to {
+		if word := v.word(at/64) >> (at % 64); word != 0 {
+			at += bits.TrailingZeros64(word)
+			break
+		}
+		at = (at/64 + 1) * 64
+	}
+	at = max(from, min(at, to))
+	v.recordRead(from, min(at+1, to))
+	return at
+}
+
 // lastZero returns the highest clear position in [from, i], or -1.
 func (v *view) lastZero(from, i int) int {
 	if v.everything {
