@@ -1,6 +1,10 @@
 package api
 
-import "github.com/hitline/hitline/coordinator"
+import (
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+)
 
 // Explanation says why a lookup hits no more than it does. It is the reply to explain, in
 // JSON.
@@ -38,6 +42,11 @@ type MissingRank struct {
 	TPRank  int `json:"tp_rank"`
 	PPRank  int `json:"pp_rank"`
 	PCPRank int `json:"pcp_rank"`
+}
+
+// String returns the rank by the names of its fields.
+func (r MissingRank) String() string {
+	return fmt.Sprintf("tp_rank %d, pp_rank %d, pcp_rank %d", r.TPRank, r.PPRank, r.PCPRank)
 }
 
 // NewExplanation returns the explanation of a hit from the end of each group.
