@@ -40,7 +40,8 @@ type GroupEnd struct {
 	Reason    Reason
 	// FirstMissing is the first absent block among those that a hit of all tokens
 	// needs, -1 if none is absent. Full attention needs all blocks, the others those of
-	// the last window, the current attention chunk or the last state.
+	// the last window, the current attention chunk or the last state. An eagle group needs
+	// those of its longest possible hit.
 	FirstMissing int64
 	// MissingRank is the first of Ranks(Group) that lacks block FirstMissing, and MissingRanks
 	// how many of them do, if others have it. Otherwise MissingRanks is 0. Explain leaves both
@@ -200,7 +201,9 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 	v := alone.view(p)
 	blocks := args.maxLength / alone.block
 	numKnown := min(blocks, int64(p.NumHashes/alone.stride))
-	if missing := v.firstAbsentBlock(alone.firstNeeded(blocks, args.maxLength), numKnown, alone.chunkPositions); missing < numKnown {
+	from, to := alone.lastNeeded(numKnown, args)
+	missing := v.firstAbsentBlock(from, to, alone.chunkPositions)
+	if missing < to && (missing+1)*alone.block > end.EndTokens { // a state inside a block can lie behind
 		end.FirstMissing = missing
 	}
 	if end.EndTokens >= tokenLen { // hits inside a block need no whole one
@@ -223,17 +226,22 @@ func (v *view) firstAbsentBlock(from, to int64, chunkPositions int) int64 {
 	return from
 }
 
-// firstNeeded returns the first block that a hit of tokenLen tokens needs.
-func (a *attentionGroup) firstNeeded(blocks, tokenLen int64) int64 {
+// lastNeeded returns the blocks [from, to) that the longest possible hit in a number of blocks
+// needs.
+func (a *attentionGroup) lastNeeded(blocks int64, args finderArgs) (from, to int64) {
 	switch {
-	case a.Kind.window():
-		return max(0, blocks-int64(max(1, a.windowBlocks(false))))
+	case a.Kind.window() && blocks > 0:
+		last := blocks - 1
+		if args.drop { // its left edge is aligned
+			last = floorTo(last, max(1, args.align/a.block))
+		}
+		return max(0, last+1-int64(max(1, a.windowBlocks(args.drop)))), last + 1
 	case a.Kind == ChunkedLocalAttention:
-		return floorTo(tokenLen, int64(a.AttentionChunkSize)) / a.block
+		from = floorTo(args.maxLength, int64(a.AttentionChunkSize)) / a.block
 	case a.Kind == Mamba:
-		return max(0, blocks-1)
+		from = max(0, blocks-1)
 	}
-	return 0
+	return from, blocks
 }
 
 // reason returns the reason for an end whose other fields are set. hashesEnd reports whether
