@@ -150,13 +150,16 @@ func (v *view) lastOne(i int) int {
 // firstOne returns the lowest set position in [from, to), to if there is none. It must not be
 // called with everything.
 func (v *view) firstOne(from, to int) int {
-	at := from
+	at, first := from, v.bits[v.members[0]]
 	for at < to {
-		if word := v.word(at/64) >> (at % 64); word != 0 {
+		w := at / 64
+		if word := v.word(w) >> (at % 64); word != 0 {
 			at += bits.TrailingZeros64(word)
 			break
 		}
-		at = (at/64 + 1) * 64
+		for w++; w < len(first) && first[w] == 0 && w < to/64; w++ {
+		}
+		at = w * 64
 	}
 	at = max(from, min(at, to))
 	v.recordRead(from, min(at+1, to))
