@@ -285,3 +285,27 @@ func TestGapAgainstOracle(t *testing.T) {
 		require.Greater(t, kinds[kind], 50, "%s", kind)
 	}
 }
+
+func TestFirstOne(t *testing.T) {
+	r := rand.New(rand.NewPCG(22, 1))
+	for range 2000 {
+		set := make([]uint64, r.IntN(6))
+		for range r.IntN(4) {
+			if n := 64 * len(set); n > 0 {
+				setBits(set, r.IntN(n), n-r.IntN(n))
+				clear(set[r.IntN(len(set)):])
+			}
+		}
+		if n := 64 * len(set); n > 0 && r.IntN(2) == 0 {
+			at := r.IntN(n)
+			setBits(set, at, at+1)
+		}
+		from, to := r.IntN(400), r.IntN(400)
+		want := from
+		for want < to && (want/64 >= len(set) || set[want/64]>>(want%64)&1 == 0) {
+			want++
+		}
+		v := view{bits: [][]uint64{set}, members: []int{0}}
+		require.Equal(t, max(want, from), v.firstOne(from, to), "[%d, %d) of %x", from, to, set)
+	}
+}
