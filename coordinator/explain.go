@@ -55,7 +55,7 @@ type GroupEnd struct {
 	// It follows from the first possible end behind EndTokens: there the group would end if
 	// all blocks before it were stored. The gap begins with the first absent block that this
 	// end needs. It ends with the first stored block behind the last such one, or where the
-	// blocks end that are looked up.
+	// blocks end that are looked up. In fine-grained mode only ends of whole blocks count.
 	GapBegin, GapEnd int64
 }
 
