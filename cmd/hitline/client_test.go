@@ -53,8 +53,11 @@ const (
 )
 
 // explainJSON is the document of an explain reply.
-const explainJSON = `{"hit_tokens":16,"groups":[{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1},` +
-	`{"group":1,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null}]}`
+const explainJSON = `{"hit_tokens":16,"groups":[` +
+	`{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1,` +
+	`"missing_rank":{"tp_rank":2,"pp_rank":1,"pcp_rank":0},"missing_ranks":3,"gap_begin":1,"gap_end":4},` +
+	`{"group":1,"kind":"sliding_window","end_tokens":32,"reason":"window_not_covered","first_missing_block":6,"gap_begin":2,"gap_end":3},` +
+	`{"group":2,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null,"gap_begin":null,"gap_end":null}]}`
 
 var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explainJSON), false)))
 
@@ -102,9 +105,10 @@ func TestAnswers(t *testing.T) {
 		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"num_tokens":128,"hashes":2}` + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain --json", replyExplain, explainJSON + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain", replyExplain, `hit 16 tokens
-group  kind            ends at token  reason        first missing block
-0      full_attention  16             rank_missing  1
-1      mamba           128            complete      -
+group  kind            ends at token  reason              first missing block  missing on                                   gap
+0      full_attention  16             rank_missing        1                    tp_rank 2, pp_rank 1, pcp_rank 0 and 2 more  1 to 3
+1      sliding_window  32             window_not_covered  6                    -                                            2
+2      mamba           128            complete            -                    -                                            -
 `},
 		{"plan --tokens 128 --hashes-file -", replyPlan, `hit 96 tokens
 group  chunks   tail boundary  mask
