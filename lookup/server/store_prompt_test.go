@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,6 +138,34 @@ var promptPool = coordinator.Pool{HashBlockSize: 16, SchedulerBlockSize: 256, TP
 	{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.FullAttention, BlockSize: 64},
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
 }}
+
+// TestStorePromptExample plays the example of docs/protocol.md.
+func TestStorePromptExample(t *testing.T) {
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 32},
+	}}
+	p := lookuptest.DialPeer(t, startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{}).Addrs()[0])
+	const tag = "010c73746f72655f70726f6d7074"
+	for _, exchange := range [][2]string{
+		{
+			tag + "0110 00000040 00000000 ffffffff 00000000 0100 0108 00000001 00000040" +
+				"0102 0004 0010 a0a1a200 a0a1a201 a0a1a202 a0a1a203",
+			"010101 0008 00000004 00000001",
+		},
+		{
+			tag + "0110 00000060 00000040 00000064 00000003 0106 0001 0000 0000 0108 00000001 00000000" +
+				"0102 0004 000c a0a1a203 a0a1a204 a0a1a205",
+			"010101 0008 00000002 00000000",
+		},
+	} {
+		request, err := hex.DecodeString(strings.ReplaceAll(exchange[0], " ", ""))
+		require.NoError(t, err)
+		reply, err := hex.DecodeString(strings.ReplaceAll(exchange[1], " ", ""))
+		require.NoError(t, err)
+		p.Send(t, request)
+		p.Reads(t, reply)
+	}
+}
 
 // TestStorePromptByClient stores through all kinds of clients.
 func TestStorePromptByClient(t *testing.T) {
