@@ -296,6 +296,22 @@ func TestStorePromptListsWhatFailed(t *testing.T) {
 	}
 }
 
+// TestStorePromptEndsItsTurn: one read brings more hashes than a turn stores.
+func TestStorePromptEndsItsTurn(t *testing.T) {
+	var got allReplies
+	ses := newSession(serverOf(t, promptPool), &got, nil)
+	ses.queue = &turnQueue{signal: -1}
+	message := promptRequest(t, api.PromptStore{NumTokens: 16384}, lookuptest.Chain("turn", 1024, 32), 32)
+	require.NoError(t, ses.receive(message))
+	require.True(t, ses.waiting.Load())
+	turns := 1
+	for ; ses.waiting.Load(); turns++ {
+		require.NoError(t, ses.takeTurn())
+	}
+	require.GreaterOrEqual(t, turns, 2)
+	require.Equal(t, 1, got.count(t))
+}
+
 // TestStorePromptMemoryIsCounted: what a prompt holds is charged, and freed with it.
 func TestStorePromptMemoryIsCounted(t *testing.T) {
 	pool := coordinator.Pool{HashBlockSize: 16, TPSize: 2048}
@@ -314,4 +330,15 @@ func TestStorePromptMemoryIsCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{{1}, {0, 0, 0, 2}}, p.Next(t))
 	lookuptest.Eventually(t, "they are freed", func() bool { return server.heldBytes() == 0 })
+
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "store", "")
+	server = startServer(t, lookup.ServiceConfig{Pool: pool, Backend: store, Remote: patient}, Limits{})
+	p = lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, message)
+	lookuptest.Eventually(t, "the worker stores it", func() bool { return gate.Held.Load() == 1 })
+	lookuptest.Eventually(t, "a worker's prompt is charged too", func() bool { return server.heldBytes() >= 2*8*2048 })
+	close(gate.Open)
+	require.Equal(t, [][]byte{{1}, {0, 0, 0, 2}}, p.Next(t))
+	lookuptest.Eventually(t, "and freed", func() bool { return server.heldBytes() < 2*8*2048 })
 }
