@@ -189,6 +189,7 @@ func (x *Index) resume(w *Writer) slot {
 // A new key that stands in the batch twice is new once; its second occurrence
 // gets no slot. A class that cannot be had cuts the batch there.
 func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fresh int, err error) {
+	var from, to class
 	var seen firstKeys
 	for i := range b.n {
 		have := noClass
@@ -200,29 +201,22 @@ func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fr
 			fresh++
 		}
 		b.have[i] = have
-		if j := b.sameClass(i); j >= 0 {
-			b.to[i] = b.to[j]
-			continue
-		}
-		to, ok := x.step(have, places, false)
-		if !ok {
-			if b.fresh[i] {
-				fresh--
+		if i == 0 || have != from {
+			known := true
+			if j := slices.Index(b.have[:i], have); j >= 0 {
+				to = b.to[j]
+			} else if to, known = x.step(have, places, false); !known {
+				if b.fresh[i] {
+					fresh--
+				}
+				b.n = i
+				return fresh, ErrClasses
 			}
-			b.n = i
-			return fresh, ErrClasses
+			from = have
 		}
 		b.to[i] = to
 	}
 	return fresh, nil
-}
-
-// sameClass returns an earlier key of the batch with the class of key i, -1 if there is none.
-func (b *storing) sameClass(i int) int {
-	if i > 0 && b.have[i-1] == b.have[i] {
-		return i - 1
-	}
-	return slices.Index(b.have[:i], b.have[i])
 }
 
 // firstKeys is a hash table of the new keys of a batch: the place of each in the batch, plus one.

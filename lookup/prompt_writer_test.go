@@ -62,6 +62,22 @@ func TestGrowingPromptsAreLookedUpByAnchors(t *testing.T) {
 	}
 }
 
+// TestPromptGoesOnBehindAPiece: the block in front of the first that is stored may have come in
+// an earlier piece of the hashes.
+func TestPromptGoesOnBehindAPiece(t *testing.T) {
+	for name, pool := range lookuptest.AnchoredPools() {
+		s := promptService(t, pool)
+		hashes := lookuptest.Chain("piece"+name, 4*memoryPiece, 32)
+		for from := 0; from < 4*memoryPiece; from += memoryPiece {
+			to := from + memoryPiece
+			_, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: int64(16 * to), StartToken: int64(16 * from)},
+				netproto.NewHashes(hashes[:to*32], 32))
+			require.NoError(t, err)
+			requireOneExchange(t, s, hashes, to)
+		}
+	}
+}
+
 // requireOneExchange looks the first n hashes of a chain up by anchors and in full.
 func requireOneExchange(t *testing.T, s *Service, hashes []byte, n int) {
 	t.Helper()

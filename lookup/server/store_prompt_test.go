@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,6 +139,34 @@ var promptPool = coordinator.Pool{HashBlockSize: 16, SchedulerBlockSize: 256, TP
 	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
 }}
 
+// TestStorePromptExample plays the example of docs/protocol.md.
+func TestStorePromptExample(t *testing.T) {
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 32},
+	}}
+	p := lookuptest.DialPeer(t, startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{}).Addrs()[0])
+	const tag = "010c73746f72655f70726f6d7074"
+	for _, exchange := range [][2]string{
+		{
+			tag + "0110 00000040 00000000 ffffffff 00000000 0100 0108 00000001 00000040" +
+				"0102 0004 0010 a0a1a200 a0a1a201 a0a1a202 a0a1a203",
+			"010101 0008 00000004 00000001",
+		},
+		{
+			tag + "0110 00000060 00000040 00000064 00000003 0106 0001 0000 0000 0108 00000001 00000000" +
+				"0102 0004 000c a0a1a203 a0a1a204 a0a1a205",
+			"010101 0008 00000002 00000000",
+		},
+	} {
+		request, err := hex.DecodeString(strings.ReplaceAll(exchange[0], " ", ""))
+		require.NoError(t, err)
+		reply, err := hex.DecodeString(strings.ReplaceAll(exchange[1], " ", ""))
+		require.NoError(t, err)
+		p.Send(t, request)
+		p.Reads(t, reply)
+	}
+}
+
 // TestStorePromptByClient stores through all kinds of clients.
 func TestStorePromptByClient(t *testing.T) {
 	for name, opts := range map[string][]client.Option{"pooled": nil, "pipelined": {client.WithPipeline()}} {
@@ -267,6 +296,22 @@ func TestStorePromptListsWhatFailed(t *testing.T) {
 	}
 }
 
+// TestStorePromptEndsItsTurn: one read brings more hashes than a turn stores.
+func TestStorePromptEndsItsTurn(t *testing.T) {
+	var got allReplies
+	ses := newSession(serverOf(t, promptPool), &got, nil)
+	ses.queue = &turnQueue{signal: -1}
+	message := promptRequest(t, api.PromptStore{NumTokens: 16384}, lookuptest.Chain("turn", 1024, 32), 32)
+	require.NoError(t, ses.receive(message))
+	require.True(t, ses.waiting.Load())
+	turns := 1
+	for ; ses.waiting.Load(); turns++ {
+		require.NoError(t, ses.takeTurn())
+	}
+	require.GreaterOrEqual(t, turns, 2)
+	require.Equal(t, 1, got.count(t))
+}
+
 // TestStorePromptMemoryIsCounted: what a prompt holds is charged, and freed with it.
 func TestStorePromptMemoryIsCounted(t *testing.T) {
 	pool := coordinator.Pool{HashBlockSize: 16, TPSize: 2048}
@@ -285,4 +330,15 @@ func TestStorePromptMemoryIsCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]byte{{1}, {0, 0, 0, 2}}, p.Next(t))
 	lookuptest.Eventually(t, "they are freed", func() bool { return server.heldBytes() == 0 })
+
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "store", "")
+	server = startServer(t, lookup.ServiceConfig{Pool: pool, Backend: store, Remote: patient}, Limits{})
+	p = lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, message)
+	lookuptest.Eventually(t, "the worker stores it", func() bool { return gate.Held.Load() == 1 })
+	lookuptest.Eventually(t, "a worker's prompt is charged too", func() bool { return server.heldBytes() >= 2*8*2048 })
+	close(gate.Open)
+	require.Equal(t, [][]byte{{1}, {0, 0, 0, 2}}, p.Next(t))
+	lookuptest.Eventually(t, "and freed", func() bool { return server.heldBytes() < 2*8*2048 })
 }

@@ -168,12 +168,13 @@ func hostileBursts(t *testing.T) map[string]struct {
 	all["anchors"] = attack{pieces, anchorsInPieces(t, pieces, 1<<16, 64), 1}
 	prompt := api.PromptStore{NumTokens: 16 << 15}
 	all["prompt"] = attack{serverOf(t, hybridPool), promptRequest(t, prompt, randomHashes(1<<15, 32), 32), 1}
-	for i := range netproto.MaxRanks {
-		prompt.Ranks = append(prompt.Ranks, netproto.GroupRank{TPRank: uint16(i % 2048)})
+	wide := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 8192, Groups: hybridPool.Groups})
+	for i, hashes := 0, randomHashes(256, 2); i < 256; i++ { // each of its own set of ranks
+		at := lookup.GroupRank{TPRank: uint16(i)}
+		require.NoError(t, wide.service.Store(t.Context(), at, netproto.NewHashes(hashes[2*i:2*i+2], 2)))
 	}
-	wide := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 2048, Groups: hybridPool.Groups})
-	prompt.NumTokens = 16 << 10
-	all["prompt on many ranks"] = attack{wide, promptRequest(t, prompt, randomHashes(1<<10, 2), 2), 1}
+	prompt.NumTokens = 16 << 8
+	all["prompt on many ranks"] = attack{wide, bytes.Repeat(promptRequest(t, prompt, randomHashes(256, 2), 2), 4), 4}
 	return all
 }
 
