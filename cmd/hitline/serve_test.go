@@ -246,9 +246,9 @@ func beginPing(t *testing.T, address string) net.Conn {
 	t.Cleanup(func() { conn.Close() })
 	// A whole ping shows that the server has taken the connection; the next one
 	// begins in the same write.
-	_, err = io.WriteString(conn, "\x00\x04ping\x01\x04pi")
+	_, err = io.WriteString(conn, "\x01\x04ping\x00\x00\x01\x04pi")
 	require.NoError(t, err)
-	_, err = io.ReadFull(conn, make([]byte, len(replyDone)))
+	_, err = io.ReadFull(conn, make([]byte, len("\x01\x01\x01\x00\x00")))
 	require.NoError(t, err)
 	return conn
 }

@@ -82,7 +82,7 @@ class Hooks(unittest.TestCase):
             raise KeyError("hook")
 
         named = message(b"\1", json.dumps({"instance": "00ff", "protocol": "x"}).encode())
-        with Scripted(lambda frames: message(b"\0\0\0\x10")) as server:
+        with Scripted(lambda _: message(b"\0\0\0\x10")) as server:
             server.pong = named
             with Client(server.address, on_instance=fail, raise_errors=True) as client:
                 with self.assertLogs("hitline", "ERROR") as logs:
@@ -91,13 +91,16 @@ class Hooks(unittest.TestCase):
                 self.assertEqual(client.lookup(16, []), 16)
 
     def test_a_server_that_names_no_instance(self) -> None:
-        for pong in (message(b"\1"), message(b"\0", b"unknown request"), message(b"\1", b"{}"), message(b"\1", b"[]")):
-            met: list[Instance] = []
-            with Scripted(lambda frames: message(b"\0\0\0\x10")) as server:
-                server.pong = pong
-                with Client(server.address, on_instance=met.append, raise_errors=True) as client:
+        named = message(b"\1", json.dumps({"instance": "00ff"}).encode())
+        unnamed = message(b"\1"), message(b"\0", b"unknown"), message(b"\1", b"{}"), message(b"\1", b"[]")
+        met: list[Instance] = []
+        with Scripted(lambda _: message(b"\0\0\0\x10")) as server:
+            with Client(server.address, on_instance=met.append, raise_errors=True) as client:
+                for pong in (*unnamed, named, *unnamed, named):
+                    server.pong = pong
                     self.assertEqual(client.lookup(16, []), 16)
-            self.assertEqual(met, [])
+                    client._drop()
+        self.assertEqual([each.id for each in met], ["00ff"])
 
 
 if __name__ == "__main__":
