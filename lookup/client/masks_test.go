@@ -95,11 +95,11 @@ func TestClientPlan(t *testing.T) {
 	for kind, opts := range clientKinds {
 		var sent [][]byte
 		var reply []byte
-		f := &fakeServer{answer: func(r *fakeRequest) {
+		answer := func(r *fakeRequest) {
 			sent = r.frames
 			r.conn.send(append(r.envelope[:len(r.envelope):len(r.envelope)], reply...))
-		}}
-		c := fakeClient(t, f, opts...)
+		}
+		c := fakeClient(t, &fakeServer{answer: answer}, opts...)
 		reply = lookuptest.Encode([]byte{1}, u32s(48), aMask)
 		plan, err := c.Plan(background, 50, hashes)
 		require.NoError(t, err, kind)
@@ -110,7 +110,7 @@ func TestClientPlan(t *testing.T) {
 		require.NoError(t, err, kind)
 		require.Equal(t, api.Plan{Hit: tailHit(48, 0, 48, 1, 64)}, plan)
 
-		open := fakeClient(t, f, append(opts, WithFailOpen())...)
+		open := fakeClient(t, &fakeServer{answer: answer}, append([]Option{WithFailOpen()}, opts...)...)
 		for what, bad := range map[string]struct {
 			reply []byte
 			want  error
