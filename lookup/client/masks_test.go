@@ -2,6 +2,8 @@ package client
 
 import (
 	"math"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,22 +54,34 @@ var parsedMask = []api.Mask{
 	{Group: 1, First: 3, End: 9, Runs: []api.ChunkRun{{Start: 3, End: 5}, {Start: 8, End: 9}}}, {Group: api.NotStored, End: 4, All: true},
 }
 
+// repliesServer is a server whose replies a test sets.
+type repliesServer struct {
+	fakeServer
+	reply atomic.Value // []byte: the frames of the next replies
+	sent  atomic.Value // [][]byte: the last request, nil if none
+}
+
+func newRepliesServer() *repliesServer {
+	s := new(repliesServer)
+	s.answer = func(r *fakeRequest) {
+		s.sent.Store(r.frames)
+		r.conn.send(slices.Concat(r.envelope, s.reply.Load().([]byte)))
+	}
+	return s
+}
+
 // TestClientMasks has every call and every reply that there may be, by both kinds of client.
 func TestClientMasks(t *testing.T) {
 	for kind, opts := range clientKinds {
-		var sent [][]byte
-		var reply []byte
-		c := fakeClient(t, &fakeServer{answer: func(r *fakeRequest) {
-			sent = r.frames
-			r.conn.send(append(r.envelope[:len(r.envelope):len(r.envelope)], reply...))
-		}}, opts...)
+		s := newRepliesServer()
+		c := fakeClient(t, &s.fakeServer, opts...)
 		for name, m := range maskCalls {
-			reply = lookuptest.Encode([]byte{1}, aMask)
+			s.reply.Store(lookuptest.Encode([]byte{1}, aMask))
 			masks, err := m.call(c)
 			require.NoError(t, err, "%s, %s", kind, name)
 			require.Equal(t, parsedMask, masks)
-			require.Equal(t, m.frames, sent)
-			reply = lookuptest.Encode([]byte{0}, []byte("not today"))
+			require.Equal(t, m.frames, s.sent.Load())
+			s.reply.Store(lookuptest.Encode([]byte{0}, []byte("not today")))
 			_, err = m.call(c)
 			require.ErrorIs(t, err, ErrRefused)
 			require.ErrorContains(t, err, "not today")
@@ -75,16 +89,16 @@ func TestClientMasks(t *testing.T) {
 				"no masks": lookuptest.Encode([]byte{1}), "cut": lookuptest.Encode([]byte{1}, aMask[1:]),
 				"a frame too many": lookuptest.Encode([]byte{1}, aMask, nil), "another status": lookuptest.Encode([]byte{2}, aMask),
 			} {
-				reply = bad
+				s.reply.Store(bad)
 				_, err = m.call(c)
 				require.ErrorIs(t, err, ErrReply, "%s, %s, %s", kind, name, what)
 			}
-			sent = nil
+			s.sent.Store([][]byte(nil))
 			for _, call := range m.invalid {
 				_, err = call(c)
 				require.ErrorIs(t, err, ErrRequest, name)
 			}
-			require.Nil(t, sent)
+			require.Nil(t, s.sent.Load())
 		}
 	}
 }
@@ -93,24 +107,19 @@ func TestClientMasks(t *testing.T) {
 func TestClientPlan(t *testing.T) {
 	hashes := netproto.NewHashes([]byte("aabbcc"), 2)
 	for kind, opts := range clientKinds {
-		var sent [][]byte
-		var reply []byte
-		answer := func(r *fakeRequest) {
-			sent = r.frames
-			r.conn.send(append(r.envelope[:len(r.envelope):len(r.envelope)], reply...))
-		}
-		c := fakeClient(t, &fakeServer{answer: answer}, opts...)
-		reply = lookuptest.Encode([]byte{1}, u32s(48), aMask)
+		s, failing := newRepliesServer(), newRepliesServer()
+		c := fakeClient(t, &s.fakeServer, opts...)
+		s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48), aMask))
 		plan, err := c.Plan(background, 50, hashes)
 		require.NoError(t, err, kind)
 		require.Equal(t, api.Plan{Hit: api.Hit{Tokens: 48}, Masks: parsedMask}, plan)
-		require.Equal(t, [][]byte{[]byte("plan"), u32s(50), {0, 2}, []byte("aabbcc")}, sent)
-		reply = lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1, 64), nil)
+		require.Equal(t, [][]byte{[]byte("plan"), u32s(50), {0, 2}, []byte("aabbcc")}, s.sent.Load())
+		s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1, 64), nil))
 		plan, err = c.Plan(background, 50, hashes)
 		require.NoError(t, err, kind)
 		require.Equal(t, api.Plan{Hit: tailHit(48, 0, 48, 1, 64)}, plan)
 
-		open := fakeClient(t, &fakeServer{answer: answer}, append([]Option{WithFailOpen()}, opts...)...)
+		open := fakeClient(t, &failing.fakeServer, append([]Option{WithFailOpen()}, opts...)...)
 		for what, bad := range map[string]struct {
 			reply []byte
 			want  error
@@ -123,7 +132,8 @@ func TestClientPlan(t *testing.T) {
 			"a frame more":                         {lookuptest.Encode([]byte{1}, u32s(48), aMask, nil), ErrReply},
 			"a hit of 0 in one byte is no refusal": {lookuptest.Encode([]byte{1}, []byte{0}, nil), nil},
 		} {
-			reply = bad.reply
+			s.reply.Store(bad.reply)
+			failing.reply.Store(bad.reply)
 			plan, err = c.Plan(background, 50, hashes)
 			require.ErrorIs(t, err, bad.want, "%s, %s", kind, what)
 			require.Equal(t, api.Plan{}, plan)
