@@ -33,11 +33,15 @@ func (c *Client) plan(ctx context.Context, numTokens int64, hashes netproto.Hash
 	if len(frames) != 3 {
 		return plan, fmt.Errorf("%w: plan with %d frames", ErrReply, len(frames))
 	}
-	if plan.Hit, err = parseHit(frames[1]); err != nil {
-		return api.Plan{}, err
+	hit, err := parseHit(frames[1])
+	if err != nil {
+		return plan, err
 	}
-	plan.Masks, err = parseMasks(frames[2])
-	return plan, err
+	masks, err := parseMasks(frames[2])
+	if err != nil {
+		return plan, err
+	}
+	return api.Plan{Hit: hit, Masks: masks}, nil
 }
 
 // LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes must
@@ -57,6 +61,7 @@ func (c *Client) StoreMask(ctx context.Context, tokens, start, promptTokens int6
 	if err := checkNumbers(tokens, start, promptTokens+1); err != nil { // 2^32-1 stands for an unknown one
 		return nil, err
 	}
+	// -1 becomes netproto.PromptTokensUnknown.
 	prompt := netproto.Prompt{NumTokens: uint32(tokens), StartToken: uint32(start), PromptTokens: uint32(promptTokens)}
 	return c.askMasks(ctx, netproto.TagStoreMask, prompt)
 }
