@@ -72,13 +72,36 @@ func TestMasksOfAService(t *testing.T) {
 
 		masks, err = s.LookupMask(t.Context(), 64*netproto.MaxRuns/2)
 		require.NoError(t, err)
-		require.Len(t, masks[1].Runs, netproto.MaxRuns/2)
+		require.Equal(t, netproto.MaxRuns/2, len(masks[1].Runs))
 		_, err = s.LookupMask(t.Context(), 64*(netproto.MaxRuns/2+1))
 		require.ErrorIs(t, err, ErrTooManyRuns)
 		require.ErrorContains(t, err, fmt.Sprint(netproto.MaxRuns))
 		_, err = s.LookupMask(t.Context(), math.MaxInt64/64*64)
 		require.ErrorIs(t, err, ErrTooManyRuns)
 	}
+}
+
+// eaglePool has one sparse mask, and a store mask that is empty without a prompt.
+var eaglePool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, RetentionInterval: new(0), Groups: []coordinator.Group{
+	{Kind: coordinator.FullAttention, BlockSize: 64},
+	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17, IsEagleGroup: true},
+}}
+
+func TestMaskBounds(t *testing.T) {
+	s, err := NewService(ServiceConfig{Pool: eaglePool})
+	require.NoError(t, err)
+	masks, err := s.LookupMask(t.Context(), 64*netproto.MaxRuns)
+	require.NoError(t, err)
+	require.Equal(t, netproto.MaxRuns, len(masks[1].Runs))
+	_, err = s.LookupMask(t.Context(), 64*(netproto.MaxRuns+1))
+	require.ErrorIs(t, err, ErrTooManyRuns)
+
+	masks, err = s.StoreMask(t.Context(), 192, 0, -7)
+	require.NoError(t, err)
+	require.Empty(t, masks[1].Runs, "the prompt is not known")
+	masks, err = s.StoreMask(t.Context(), 192, 0, 0)
+	require.NoError(t, err)
+	require.NotEmpty(t, masks[1].Runs)
 }
 
 func TestMaskAt(t *testing.T) {

@@ -164,8 +164,11 @@ func (h *memoryHandler) replyPlan(q *netproto.Request) (done bool, err error) {
 // buildMasks builds the frame of a request for masks that can be served. If it returns false
 // there is more to do. No worker is needed, as no store is asked.
 func (h *remoteHandler) buildMasks(q *netproto.Request) (done bool, err error) {
-	if !q.Tag.IsMask() || q.Problem != nil || h.session.pool == nil {
+	if !q.Tag.IsMask() || h.session.pool == nil {
 		return true, nil
+	}
+	if q.Problem != nil {
+		return true, q.Problem
 	}
 	if err := h.overLimit(); err != nil {
 		return true, err

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -51,4 +52,32 @@ func BenchmarkMaskRuns(b *testing.B) {
 		require.NoError(b, ses.receive(msg))
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/netproto.MaxRuns, "ns/run")
+}
+
+// BenchmarkPlanRoundTrip asks over loopback TCP, client and server in one process.
+func BenchmarkPlanRoundTrip(b *testing.B) {
+	for _, n := range []int{64, 8192} {
+		server := startServer(b, blocks16, Limits{})
+		chain := lookuptest.Chain("a", n, 32)
+		lookuptest.StorePrefix(b, server.service, chain, n)
+		c, hashes := dialTest(b, server, client.WithAnchors(0)), netproto.NewHashes(chain, 32)
+		for name, ask := range map[string]func() error{
+			"lookup": func() error { _, err := c.Lookup(b.Context(), int64(16*n), hashes); return err },
+			"plan":   func() error { _, err := c.Plan(b.Context(), int64(16*n), hashes); return err },
+			"lookup, load_mask": func() error {
+				hit, err := c.Lookup(b.Context(), int64(16*n), hashes)
+				if err == nil {
+					_, err = c.LoadMask(b.Context(), n, hit.Tokens)
+				}
+				return err
+			},
+		} {
+			b.Run(fmt.Sprintf("hashes=%d/%s", n, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					require.NoError(b, ask())
+				}
+			})
+		}
+	}
 }
