@@ -143,6 +143,14 @@ func (x *Index) growClasses() {
 	x.mu.Unlock()
 }
 
+// added returns how many of so many places one class has and another has not.
+func (c *classes) added(from, to class, places int) int64 {
+	if places == 1 {
+		return 1
+	}
+	return int64(c.of(to).held - c.of(from).held)
+}
+
 // addEntry counts an entry that gets a class.
 func (c *classes) addEntry(id class) {
 	if id != noClass {

@@ -48,6 +48,7 @@ func TestStoreAtSeveralPlaces(t *testing.T) {
 				}
 			}
 		}
+		require.Equal(t, singly.Stats().Stored, together.Stats().Stored)
 		for _, x := range []*Index{together, singly} {
 			requireHeld(t, x, keys, held, hashLen)
 			checkBooks(t, x)
