@@ -28,6 +28,9 @@ const noClass class = 0
 // already stored, so a real pool stays far below it.
 const maxClasses = 1<<16 - 1
 
+// Holds reports whether a place of Config.Places holds the key.
+func (c *Coverage) Holds(place int) bool { return c.holds(place) }
+
 // holds tells whether a place is in the coverage.
 func (c *Coverage) holds(place int) bool {
 	return c != nil && c.places[place/64]>>(place%64)&1 == 1

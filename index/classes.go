@@ -151,23 +151,21 @@ func (c *classes) added(from, to class, places int) int64 {
 	return int64(c.of(to).held - c.of(from).held)
 }
 
-// addEntry counts an entry that gets a class.
-func (c *classes) addEntry(id class) {
-	if id != noClass {
-		c.use[id].entries++
+// setClass gives the entry at offset i of a segment another class, noClass if it goes. The caller
+// holds mu.
+func (x *Index) setClass(seg *segment, i int, to class) {
+	c := x.classes
+	if to != noClass {
+		c.use[to].entries++
 	}
-}
-
-// removeEntry uncounts an entry that loses a class.
-func (c *classes) removeEntry(id class) {
-	if id == noClass {
-		return
+	if from := seg.class[i]; from != noClass {
+		u := &c.use[from]
+		if u.entries--; u.entries == 0 && !u.idle {
+			u.idle = true
+			c.idle = append(c.idle, from)
+		}
 	}
-	u := &c.use[id]
-	if u.entries--; u.entries == 0 && !u.idle {
-		u.idle = true
-		c.idle = append(c.idle, id)
-	}
+	seg.class[i], seg.groupClass[i/groupSlots] = to, noClass
 }
 
 // freeIdle frees the classes of no entry if there are many, or if a batch might find

@@ -39,8 +39,7 @@ func TestClassesAreCounted(t *testing.T) {
 			if rng.IntN(3) > 0 {
 				require.NoError(t, x.Store(&w, []int{place}, stretch, hashLen))
 			} else {
-				_, err := x.Evict(place, stretch, hashLen)
-				require.NoError(t, err)
+				evict(t, x, place, stretch, hashLen)
 				place = ^place
 			}
 			for i := from; i < to; i++ {
@@ -56,8 +55,7 @@ func TestClassesAreCounted(t *testing.T) {
 			}
 		}
 		for p := range places {
-			_, err := x.Evict(p, keys, hashLen)
-			require.NoError(t, err)
+			evict(t, x, p, keys, hashLen)
 		}
 		x.classes.budget = 0 // so that idle ones must go
 		x.classes.freeIdle()
@@ -123,8 +121,7 @@ func TestClassesKeepToTheirBudget(t *testing.T) {
 			require.Greater(t, x.classes.bytes(), x.classes.budget/2-64<<10, "the budget is used")
 			checkBooks(t, x)
 			for p := range places {
-				_, err := x.Evict(p, keys, hashLen) // which may need a class, too
-				require.NoError(t, err)
+				evict(t, x, p, keys, hashLen) // which may need a class, too
 			}
 			require.Zero(t, x.Stats().Entries)
 			others := chain(2, 100, hashLen)
@@ -160,8 +157,7 @@ func TestClassesOfABatch(t *testing.T) {
 				held[i][place] = true
 			}
 		} else {
-			_, err := x.Evict(place, keys, hashLen)
-			require.NoError(t, err)
+			evict(t, x, place, keys, hashLen)
 			for i := range held {
 				delete(held[i], place)
 			}
@@ -191,8 +187,7 @@ func TestCollidingSets(t *testing.T) {
 	}
 	requireHeld(t, x, keys, held, hashLen)
 	for p := range places / 2 {
-		_, err := x.Evict(p, keys, hashLen)
-		require.NoError(t, err)
+		evict(t, x, p, keys, hashLen)
 		for i := range held {
 			delete(held[i], p)
 		}
@@ -200,8 +195,7 @@ func TestCollidingSets(t *testing.T) {
 	requireHeld(t, x, keys, held, hashLen)
 	var w Writer
 	require.NoError(t, x.Store(&w, []int{0}, keys[:hashLen], hashLen))
-	_, err := x.Evict(0, keys[:hashLen], hashLen) // the class that was made last is idle, too
-	require.NoError(t, err)
+	evict(t, x, 0, keys[:hashLen], hashLen) // the class that was made last is idle, too
 	budget := x.classes.budget
 	x.classes.budget = 0 // so that idle ones must go
 	require.Positive(t, x.classes.freeIdle())

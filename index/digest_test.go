@@ -40,7 +40,7 @@ func TestGroupsAreSummedUp(t *testing.T) {
 	keys := chain(1, 3*groupSlots, 32)
 	summedUp := func() (n int) {
 		checkBooks(t, x)
-		for _, id := range x.segments[0].same {
+		for _, id := range x.segments[0].groupClass {
 			if id != noClass {
 				n++
 			}
@@ -59,11 +59,9 @@ func TestGroupsAreSummedUp(t *testing.T) {
 	require.Equal(t, 2, summedUp(), "the second group has two classes")
 	storeTwice(groupSlots+1, 2*groupSlots, 1)
 	require.Equal(t, 3, summedUp())
-	_, err := x.Evict(0, keys[32:2*32], 32)
-	require.NoError(t, err)
+	evict(t, x, 0, keys[32:2*32], 32)
 	require.Equal(t, 2, summedUp())
-	_, err = x.Evict(1, keys[32:2*32], 32)
-	require.NoError(t, err)
+	evict(t, x, 1, keys[32:2*32], 32)
 	require.Equal(t, 2, summedUp(), "an entry of the first group is gone")
 	require.Equal(t, 3*groupSlots-1, countHeld(x, keys))
 }
@@ -93,7 +91,7 @@ func countHeld(x *Index, keys []byte) (n int) {
 // checkGroups holds what the groups of a segment are summed up to against their entries.
 func checkGroups(t testing.TB, x *Index, seg *segment) {
 	t.Helper()
-	for g, id := range seg.same {
+	for g, id := range seg.groupClass {
 		if id == noClass {
 			continue
 		}

@@ -98,9 +98,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 	x.mu.count(n)
 	for j := range n {
 		x.table.replace(hashes[j], first+slot(j), noSlot)
-		x.classes.removeEntry(seg.class[i+j])
-		seg.class[i+j] = noClass
-		seg.same[(i+j)/groupSlots] = noClass
+		x.setClass(seg, i+j, noClass)
 	}
 	x.dropLinks(first, n)
 	x.entries -= int64(n)
@@ -186,10 +184,7 @@ func (x *Index) takeAway(b *batch, to *[batchKeys]class, n int) (gone []slot, ch
 		}
 		changed++
 		x.mu.count(1)
-		seg.same[j/groupSlots] = noClass
-		x.classes.removeEntry(seg.class[j])
-		x.classes.addEntry(to[i])
-		if seg.class[j] = to[i]; to[i] == noClass {
+		if x.setClass(seg, j, to[i]); to[i] == noClass {
 			x.table.replace(b.hash[i], s, noSlot)
 			x.dropLinks(s, 1)
 			x.entries--

@@ -132,7 +132,7 @@ func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
 		if b.slot[at+i] = s; s != noSlot {
 			seg, j := x.at(s)
 			lines[fetch] = (*byte)(unsafe.Add(unsafe.Pointer(seg.keys), j*k.hashLen))
-			lines[fetch+1] = (*byte)(unsafe.Pointer(seg.groupClass(j)))
+			lines[fetch+1] = (*byte)(unsafe.Pointer(seg.classOfGroup(j)))
 			fetch += 2
 		}
 	}

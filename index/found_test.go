@@ -33,8 +33,7 @@ func TestFound(t *testing.T) {
 				require.Equal(t, asked, x.Found(&c, key(i)) != nil, "key %d", i)
 			}
 			require.Nil(t, x.Found(&c, chain(2, 1, hashLen)[:hashLen]), "not stored")
-			_, err := x.Evict(0, key(n-1), hashLen)
-			require.NoError(t, err)
+			evict(t, x, 0, key(n-1), hashLen)
 			require.Nil(t, x.Found(&c, key(tc.stride-1)), "an entry has gone since")
 		})
 	}

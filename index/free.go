@@ -12,6 +12,9 @@ type freeSegments struct {
 
 const freeLevels = segmentSlots / 64
 
+// emptiest returns one of the segments that have the most free slots.
+func (l *freeSegments) emptiest() int { return int(l.first[bits.Len64(l.some)]) }
+
 // relist puts a segment into the list that its free slots ask for.
 func (x *Index) relist(id int) {
 	seg := x.segments[id].books
@@ -56,10 +59,8 @@ func (x *Index) take() slot {
 	s := o.at
 	o.at++
 	seg, i := x.at(s)
-	seg.used[i/64] |= 1 << (i % 64)
-	seg.free--
-	x.free--
-	x.relist(int(s >> segmentBits))
+	seg.used.set(i, true)
+	x.addFree(s, -1)
 	return s
 }
 
@@ -72,47 +73,40 @@ func (x *Index) openNext() {
 			return
 		}
 	}
-	x.openIn(int(x.freeSegments.first[bits.Len64(x.freeSegments.some)]), 0)
+	x.openIn(x.freeSegments.emptiest(), 0)
 }
 
 // openIn opens the first free stretch of a segment at or behind offset i, if there is
 // one.
 func (x *Index) openIn(id, i int) bool {
-	from, to := x.segments[id].freeFrom(i)
-	if from == to {
+	used := &x.segments[id].used
+	from := used.firstAbsent(i)
+	if from == segmentSlots {
 		return false
 	}
 	first := slot(id) << segmentBits
-	x.open = opening{first + slot(from), first + slot(to)}
+	x.open = opening{first + slot(from), first + slot(used.firstPresent(from))}
 	return true
 }
 
-// freeFrom returns the first stretch of free slots at or behind offset i, an
-// empty one if there is none.
-func (s *books) freeFrom(i int) (from, to int) {
-	for ; i < segmentSlots; i = i&^63 + 64 {
-		if w := ^s.used[i/64] >> (i % 64); w != 0 {
-			i += bits.TrailingZeros64(w)
-			break
-		}
-	}
-	for to = i; to < segmentSlots; {
-		w := s.used[to/64] >> (to % 64)
-		if w != 0 {
-			return i, to + bits.TrailingZeros64(w)
-		}
-		to = to&^63 + 64
-	}
-	return min(i, segmentSlots), segmentSlots
+// useSlots marks a stretch of free slots within one segment as taken.
+func (x *Index) useSlots(first slot, n int) {
+	seg, i := x.at(first)
+	seg.used.setRange(i, n, true)
+	x.addFree(first, -n)
 }
 
 // freeSlots makes a stretch of slots within one segment free; readers know already.
 func (x *Index) freeSlots(first slot, n int) {
 	seg, i := x.at(first)
-	for j := i; j < i+n; j++ {
-		seg.used[j/64] &^= 1 << (j % 64)
-	}
-	seg.free += n
+	seg.used.setRange(i, n, false)
+	x.addFree(first, n)
+}
+
+// addFree counts that slots of the segment of s have become free.
+func (x *Index) addFree(s slot, n int) {
+	id := int(s >> segmentBits)
+	x.segments[id].free += n
 	x.free += int64(n)
-	x.relist(int(first >> segmentBits))
+	x.relist(id)
 }

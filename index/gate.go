@@ -7,22 +7,22 @@ import (
 )
 
 // gate is the lock between readers and the moment in which a writer shows them what has
-// changed. A reader enters in one of several slots, each on cache lines of its own, so that
+// changed. A reader enters in one of several stripes, each on cache lines of its own, so that
 // lookups on different cores write to no line that both use. The writer closes the gate and
-// waits until no slot has a reader; a reader that finds it closed leaves again and waits.
+// waits until no stripe has a reader; a reader that finds it closed leaves again and waits.
 //
 // # Memory order
 //
-// Go's atomics are sequentially consistent. A reader adds itself to its slot and then loads
-// closed; the writer stores closed and then loads the slots. So of two that come at the same
+// Go's atomics are sequentially consistent. A reader adds itself to its stripe and then loads
+// closed; the writer stores closed and then loads the stripes. So of two that come at the same
 // time at least one sees the other. What the writer has changed happens before the store
 // that opens the gate, and that before the load by which a reader passes; what the reader has
 // read happens before the subtraction by which it leaves, and that before the load by which
-// the writer finds the slot empty. The race detector follows these operations.
+// the writer finds the stripe empty. The race detector follows these operations.
 type gate struct {
-	slots []reader
-	// free has a slot for each processor that has made a lookup lately.
-	free sync.Pool
+	stripes []readerStripe
+	// pool has a stripe for each processor that has made a lookup lately.
+	pool sync.Pool
 
 	_      cacheLine
 	closed syncBool // a writer is inside or waits for readers
@@ -31,7 +31,7 @@ type gate struct {
 
 	left   wakeup        // wakes the writer; a late one makes a later writer look once more
 	writer syncMutex     // held by the writer, and for a moment by a reader that has waited long
-	issued atomic.Uint32 // slots given out by free
+	issued atomic.Uint32 // stripes given out by pool
 	holds
 }
 
@@ -39,8 +39,8 @@ type gate struct {
 // 64 bytes, as processors fetch them in pairs.
 type cacheLine [128]byte
 
-// reader is a slot of a gate, and what the lookups that used it have left.
-type reader struct {
+// readerStripe is a stripe of a gate, and what the lookups that used it have left.
+type readerStripe struct {
 	inside  syncInt32 // lookups that read
 	touchMu mutex     // guards touches; taken after writing and mu
 	touches []stretch // found by lookups, not yet applied
@@ -49,11 +49,11 @@ type reader struct {
 }
 
 const (
-	// slotsPerProcessor makes it rare that two processors use one slot: each takes one at
+	// stripesPerProcessor makes it rare that two processors use one stripe: each takes one at
 	// its first lookup, and another one if it has made none for some garbage collections.
-	slotsPerProcessor = 2
-	// mostSlots bounds what a writer looks at.
-	mostSlots = 64
+	stripesPerProcessor = 2
+	// mostStripes bounds what a writer looks at.
+	mostStripes = 64
 	// usualGateTries is how often a reader or writer looks again before it sleeps, some 20
 	// microseconds in all: putting a goroutine to sleep and waking it takes ten times as long
 	// as most waits.
@@ -62,53 +62,54 @@ const (
 	gatePause = 100
 )
 
-// init opens a gate with slots for the processors that Go may use.
+// init opens a gate with stripes for the processors that Go may use.
 func (g *gate) init() {
-	g.slots = make([]reader, min(slotsPerProcessor*runtime.GOMAXPROCS(0), mostSlots))
+	n := min(stripesPerProcessor*runtime.GOMAXPROCS(0), mostStripes)
+	g.stripes = make([]readerStripe, n+1)[1:] // the first only pads what lies in front
 	g.left = newWakeup()
-	g.free.New = func() any { return &g.slots[int(g.issued.Add(1))%len(g.slots)] }
+	g.pool.New = func() any { return &g.stripes[int(g.issued.Add(1))%len(g.stripes)] }
 }
 
-// RLock enters for reading and returns the slot, for RUnlock.
-func (g *gate) RLock() *reader {
-	r := g.free.Get().(*reader)
+// RLock enters for reading and returns the stripe, for RUnlock.
+func (g *gate) RLock() *readerStripe {
+	r := g.pool.Get().(*readerStripe)
 	g.enter(r)
 	return r
 }
 
-// RUnlock leaves. Others may use the slot then.
-func (g *gate) RUnlock(r *reader) {
+// RUnlock leaves. Others may use the stripe then.
+func (g *gate) RUnlock(r *readerStripe) {
 	g.leave(r)
-	g.free.Put(r)
+	g.pool.Put(r)
 }
 
 // pass leaves and enters again, so that a writer that waits comes in between.
-func (g *gate) pass(r *reader) {
+func (g *gate) pass(r *readerStripe) {
 	g.leave(r)
 	g.enter(r)
 }
 
-func (g *gate) enter(r *reader) {
+func (g *gate) enter(r *readerStripe) {
 	if r.inside.Add(1); g.closed.Load() {
 		g.enterLater(r)
 	}
 	r.beginRead()
 }
 
-func (g *gate) leave(r *reader) {
+func (g *gate) leave(r *readerStripe) {
 	r.endRead()
 	g.withdraw(r)
 }
 
-// withdraw takes a reader out of its slot.
-func (g *gate) withdraw(r *reader) {
+// withdraw takes a reader out of its stripe.
+func (g *gate) withdraw(r *readerStripe) {
 	if r.inside.Add(-1) == 0 && g.parked.Load() {
 		g.left.send()
 	}
 }
 
 // enterLater enters once the gate is open. Whoever has the lock of writers keeps it open.
-func (g *gate) enterLater(r *reader) {
+func (g *gate) enterLater(r *readerStripe) {
 	g.withdraw(r)
 	for range gateTries {
 		if pause(); g.closed.Load() {
@@ -128,14 +129,14 @@ func (g *gate) enterLater(r *reader) {
 func (g *gate) Lock() {
 	g.writer.Lock()
 	g.closed.Store(true)
-	for i := range g.slots {
-		g.awaitEmpty(&g.slots[i])
+	for i := range g.stripes {
+		g.awaitEmpty(&g.stripes[i])
 	}
 	g.begin()
 }
 
-// awaitEmpty waits until a slot has no reader.
-func (g *gate) awaitEmpty(r *reader) {
+// awaitEmpty waits until a stripe has no reader.
+func (g *gate) awaitEmpty(r *readerStripe) {
 	for range gateTries {
 		if r.inside.Load() == 0 {
 			return

@@ -12,7 +12,7 @@ import (
 // The protocol of a gate is checked in every order by TestInterleavedGate. The tests here use
 // Go's own atomics, for the race detector.
 
-// meetAtGate lets readers and writers go through a gate of two slots, over variables that are
+// meetAtGate lets readers and writers go through a gate of two stripes, over variables that are
 // not atomic. Each of them yields inside now and then, so that others find the gate so.
 func meetAtGate(t *testing.T) {
 	const readers, writers = 8, 3
@@ -22,7 +22,7 @@ func meetAtGate(t *testing.T) {
 	}
 	var g gate
 	g.init()
-	g.slots = g.slots[:2]
+	g.stripes = g.stripes[:2]
 	var a, b int // equal while no writer is inside
 	var inside atomic.Int32
 	var wg sync.WaitGroup
@@ -68,8 +68,8 @@ func meetAtGate(t *testing.T) {
 	require.Equal(t, writers*turns, a)
 	require.Equal(t, a, b)
 	require.False(t, g.closed.Load() || g.parked.Load())
-	for i := range g.slots {
-		require.Zero(t, g.slots[i].inside.Load())
+	for i := range g.stripes {
+		require.Zero(t, g.stripes[i].inside.Load())
 	}
 }
 
@@ -81,18 +81,18 @@ func TestGateOnOneProcessor(t *testing.T) {
 	meetAtGate(t)
 }
 
-// TestGateSlots uses more slots than there are processors, and one for all.
-func TestGateSlots(t *testing.T) {
-	for _, n := range []int{1, mostSlots} {
+// TestGateStripes uses more stripes than there are processors, and one for all.
+func TestGateStripes(t *testing.T) {
+	for _, n := range []int{1, mostStripes} {
 		var g gate
 		g.init()
-		g.slots = make([]reader, n)
+		g.stripes = make([]readerStripe, n)
 		seen := 0 // by the writer
 		var wg sync.WaitGroup
-		var counts, read [mostSlots + 1]int // each of one reader
+		var counts, read [mostStripes + 1]int // each of one reader
 		for i := range counts {
 			wg.Go(func() {
-				r := &g.slots[i%n]
+				r := &g.stripes[i%n]
 				for range 20 {
 					g.enter(r)
 					counts[i]++
@@ -122,15 +122,15 @@ func TestGateSlots(t *testing.T) {
 }
 
 // TestGateWriterSleeps keeps a reader inside until the writer sleeps. Others come and go
-// meanwhile, and the last to leave its slot wakes the writer.
+// meanwhile, and the last to leave its stripe wakes the writer.
 func TestGateWriterSleeps(t *testing.T) {
 	var g gate
 	g.init()
-	g.slots = make([]reader, 3)
+	g.stripes = make([]readerStripe, 3)
 	changed := false
-	for i := range g.slots {
+	for i := range g.stripes {
 		changed = false
-		stays := &g.slots[i]
+		stays := &g.stripes[i]
 		g.enter(stays)
 		written := make(chan struct{})
 		go func() {
@@ -143,9 +143,9 @@ func TestGateWriterSleeps(t *testing.T) {
 			runtime.Gosched()
 		}
 		var wg sync.WaitGroup
-		for j := range g.slots {
+		for j := range g.stripes {
 			wg.Go(func() { // waits for the writer
-				r := &g.slots[j]
+				r := &g.stripes[j]
 				g.enter(r)
 				if !changed {
 					t.Error("a reader that came later sees an earlier state")

@@ -21,7 +21,7 @@ func (*holds) watch(*int) {}
 // count adds to what the hold under way has touched.
 func (*holds) count(int) {}
 
-// readHolds are those of the lookups that use one slot of a gate.
+// readHolds are those of the lookups that use one stripe of a gate.
 type readHolds struct{}
 
 func (*readHolds) beginRead() {}

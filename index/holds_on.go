@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// holds are those of one lock, which guards them, or those for reading of one slot of a gate,
+// holds are those of one lock, which guards them, or those for reading of one stripe of a gate,
 // which a readHolds guards.
 type holds struct {
 	work   *int // counted in the hold under way, beside amount; may be nil
@@ -70,7 +70,7 @@ func (h *holds) watch(work *int) { h.work = work }
 // count adds to what the hold under way has touched.
 func (h *holds) count(n int) { h.amount += n }
 
-// readHolds are those of the lookups that use one slot of a gate. Those that overlap count
+// readHolds are those of the lookups that use one stripe of a gate. Those that overlap count
 // as one.
 type readHolds struct {
 	mu      sync.Mutex // guards the rest

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lockHolds returns the records of each lock of an index, those of the slots of mu joined.
+// lockHolds returns the records of each lock of an index, those of the stripes of mu joined.
 func lockHolds(x *Index) map[string]holds {
 	all := map[string]holds{"writing": x.writing.holds, "mu": x.mu.holds}
-	for i := range x.mu.slots {
-		r := &x.mu.slots[i]
+	for i := range x.mu.stripes {
+		r := &x.mu.stripes[i]
 		all["mu-read"] = r.read.worse(all["mu-read"])
 		all["touch"] = r.touchMu.worse(all["touch"])
 	}
@@ -27,17 +27,10 @@ func lockHolds(x *Index) map[string]holds {
 func resetHolds(x *Index) {
 	x.writing.holds = holds{work: x.writing.work}
 	x.mu.holds = holds{}
-	for i := range x.mu.slots {
-		r := &x.mu.slots[i]
+	for i := range x.mu.stripes {
+		r := &x.mu.stripes[i]
 		r.read, r.touchMu.holds = holds{}, holds{}
 	}
-}
-
-// drawnKeys returns n hashes of 32 bytes.
-func drawnKeys(seed byte, n int) []byte {
-	keys := make([]byte, n*32)
-	_, _ = rand.NewChaCha8([32]byte{seed}).Read(keys)
-	return keys
 }
 
 // shuffled returns keys of 32 bytes in random order.
@@ -57,20 +50,8 @@ func oneKeyRuns(tb testing.TB, n int) (x *Index, keys []byte) {
 	return x, chainInPieces(tb, x, n/32, 1)
 }
 
-// lookUpAll makes one lookup of all keys.
-func lookUpAll(x *Index, keys []byte) {
-	var c Cursor
-	var runs [64]Run
-	x.Begin(&c, 32)
-	for len(keys) > 0 {
-		_, covered, _ := x.Probe(&c, keys, 1, runs[:], false)
-		keys = keys[covered*32:]
-	}
-	x.End(&c)
-}
-
-// strided makes one lookup of the first key and of every stride-th behind it.
-func strided(x *Index, keys []byte, stride int) {
+// lookUp makes one lookup of the first key and of every stride-th behind it.
+func lookUp(x *Index, keys []byte, stride int) {
 	var c Cursor
 	var runs [64]Run
 	x.Begin(&c, 32)
@@ -79,15 +60,6 @@ func strided(x *Index, keys []byte, stride int) {
 		keys = keys[min(covered*stride*32, len(keys)):]
 	}
 	x.End(&c)
-}
-
-const holdsChain = 8192 // keys of a chain
-
-// eachChain calls do with the chains that keys are.
-func eachChain(keys []byte, do func(keys []byte)) {
-	for ; len(keys) > 0; keys = keys[min(holdsChain*32, len(keys)):] {
-		do(keys[:min(holdsChain*32, len(keys))])
-	}
 }
 
 // holdScenarios are what an index is asked to do while its holds are recorded. Each
@@ -132,7 +104,7 @@ var holdScenarios = []struct {
 		found := shuffled(old)[:n/8*32]
 		return x, func() {
 			eachChain(keys, func(c []byte) {
-				eachChain(found, func(f []byte) { lookUpAll(x, f[:min(len(f), 512*32)]) })
+				eachChain(found, func(f []byte) { lookUp(x, f[:min(len(f), 512*32)], 1) })
 				storeAt(tb, x, 0, 0, nil, c)
 			})
 		}
@@ -160,8 +132,8 @@ var holdScenarios = []struct {
 		storeAt(tb, x, 0, 0, nil, keys)
 		scattered := shuffled(keys)
 		return x, func() {
-			lookUpAll(x, keys)
-			eachChain(scattered, func(c []byte) { lookUpAll(x, c) })
+			lookUp(x, keys, 1)
+			eachChain(scattered, func(c []byte) { lookUp(x, c, 1) })
 		}
 	}},
 	// A chain is confirmed, traced and recited.
@@ -212,9 +184,9 @@ var holdScenarios = []struct {
 			var trail Trail
 			require.Zero(tb, traceAll(x, &trail, cut(keys, n-1, n), uint32(n-1)))
 			require.Len(tb, trail.Runs, n)
-			lookUpAll(x, keys)
-			strided(x, keys, 2)
-			strided(x, keys, 32)
+			lookUp(x, keys, 1)
+			lookUp(x, keys, 2)
+			lookUp(x, keys, 32)
 		}
 	}},
 	// Scattered keys are looked up and each is asked for again; then, over and again, every
@@ -227,8 +199,7 @@ var holdScenarios = []struct {
 			odd = append(odd, cut(keys, i, i+1)...)
 		}
 		other := shuffled(odd)[:1024*32]
-		_, err := x.Evict(0, odd[len(odd)/2:], 32)
-		require.NoError(tb, err)
+		evict(tb, x, 0, odd[len(odd)/2:], 32)
 		return x, func() {
 			c := Cursor{Remember: true}
 			var runs [64]Run
@@ -242,10 +213,10 @@ var holdScenarios = []struct {
 			}
 			x.End(&c)
 			for range 10 {
-				strided(x, keys[n/2*32+32:], 2)
+				lookUp(x, keys[n/2*32+32:], 2)
 			}
 			for range 40 { // until a lookup helps to apply what waits
-				lookUpAll(x, other)
+				lookUp(x, other, 1)
 			}
 			storeAt(tb, x, 0, 0, nil, drawnKeys(3, 64))
 			x.Stats()
@@ -262,8 +233,7 @@ var holdScenarios = []struct {
 		}
 		return x, func() {
 			for i := 0; i < stored; i += 2 {
-				_, err := x.Evict(0, cut(keys, i, i+1), 32)
-				require.NoError(tb, err)
+				evict(tb, x, 0, cut(keys, i, i+1), 32)
 			}
 			for i := range len(single) / 32 {
 				storeAt(tb, x, 0, 7, cut(keys, 0, 1), cut(single, i, i+1))
@@ -286,6 +256,35 @@ var holdScenarios = []struct {
 					_, _ = x.Evict(place, cut(keys, i, i+1), 32)
 				}
 			}
+		}
+	}},
+	// A chain that three places hold, of which one and then two are reset: all entries get
+	// another class, and go. Another reset is given up.
+	{"op=reset-places", func(tb testing.TB, n int) (*Index, func()) {
+		x, keys := mustNew(tb, manyPlaces(0, 3)), drawnKeys(1, n)
+		for p := range 3 {
+			storeAt(tb, x, p, 0, nil, keys)
+		}
+		return x, func() {
+			require.NoError(tb, x.ResetPlaces([]int{0}))
+			require.NoError(tb, x.ResetPlaces([]int{1, 2}))
+			require.Zero(tb, x.entries)
+			var r PlacesReset
+			require.NoError(tb, x.BeginResetPlaces(&r, []int{0}))
+			r.End()
+		}
+	}},
+	// The same of every second key, where spans are few.
+	{"op=reset-places-few-spans", func(tb testing.TB, _ int) (*Index, func()) {
+		x, keys := fewSpansIndex(tb)
+		for i := 0; i < len(keys)/32; i += 2 {
+			_ = x.Store(&Writer{}, []int{1}, cut(keys, i, i+1), 32)
+			_, _ = x.Evict(0, cut(keys, i, i+1), 32)
+		}
+		return x, func() {
+			require.NoError(tb, x.ResetPlaces([]int{1}))
+			require.NoError(tb, x.ResetPlaces([]int{0}))
+			require.Zero(tb, x.entries)
 		}
 	}},
 	{"op=reset", func(tb testing.TB, n int) (*Index, func()) {
@@ -385,6 +384,7 @@ var holdBounds = map[string]map[string]int{
 		"publish":     batchKeys * (1 + groupSlots + mostRelink),
 		"takeAway":    batchKeys * (1 + mostRelink/2),
 		"remove":      batchKeys + mostRelink,
+		"setClasses":  2 * groupSlots,
 		"confirmRun":  segmentSlots/64 + 1,
 		"Before":      1 + mostRelink,
 		"fillHole":    1 + mostRelink,
@@ -404,19 +404,23 @@ var holdBounds = map[string]map[string]int{
 		"Found":       workPerCall + workPerKey + maxStretches,
 	},
 	"writing": {
-		"Store":       mostReserve + touchStore*(workPerSpan+1) + mostTouches + mostEvicted + mostStored + mostReclaim + mostSplits + mostRelease,
-		"Evict":       mostReserve + batchKeys*(workPerStored+workPerClass+mostCut),
-		"confirmSome": holdWork + mostPiece,
-		"noteTouches": touchBatch*(workPerSpan+1) + mostTouches,
-		"Before":      workPerLink,
-		"Stats":       0,
-		"Reset":       0,
+		"Store":        mostReserve + touchStore*(workPerSpan+1) + mostTouches + mostEvicted + mostStored + mostReclaim + mostSplits + mostRelease,
+		"Evict":        mostReserve + batchKeys*(workPerStored+workPerClass+mostCut),
+		"confirmSome":  holdWork + mostPiece,
+		"queueTouches": touchBatch*(workPerSpan+1) + mostTouches,
+		"Before":       workPerLink,
+		"Stats":        0,
+		"Reset":        0,
+		"Step": mostReserve + 2*workPerCall + workPerGroup + resetWork +
+			groupSlots*(2*workPerScan+2+workPerClass+workPerSetClass+workPerEvicted+mostCut),
+		"BeginResetPlaces": 0,
+		"End":              0,
 	},
 	"touch": {
-		"noteTouches": maxStretches + touchMost,
-		"takeTouches": 0,
-		"bytes":       0,
-		"Reset":       0,
+		"queueTouches": maxStretches + touchMost,
+		"takeTouches":  0,
+		"bytes":        0,
+		"Reset":        0,
 	},
 }
 
@@ -465,7 +469,7 @@ func TestHoldsAreBounded(t *testing.T) {
 func TestHoldsAreRecorded(t *testing.T) {
 	var g gate
 	g.init()
-	r := &g.slots[0]
+	r := &g.stripes[0]
 	g.enter(r)
 	g.enter(r)
 	r.countRead(3)

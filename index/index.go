@@ -98,10 +98,11 @@ type Index struct {
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
+	resetting    []*PlacesReset    // under way
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
-	emptied      int               // the slot of mu whose queue was taken last
+	emptied      int               // the stripe of mu whose queue was taken last
 	moved        int               // spans that use has moved, see applyTouches
 	hashes       [batchKeys]uint64 // see remove
 	moving       [batchKeys]link   // see readMoved
@@ -121,7 +122,6 @@ type writers struct {
 	open         opening
 	prealloc     preallocations
 	spans        []*[spanChunk]span
-	unusedSpan   spanID
 	unusedSpans  int
 	drained      spanID // spans of the last chunk that are drained, see drainChunk
 	fewSpans     bool   // too few for all that the batch may take, see reserve
@@ -129,6 +129,7 @@ type writers struct {
 	joinAt       slot   // where joinSpans goes on
 	refBytes     int64
 	headBytes    int64 // of all segments' links
+	unused       spanList
 	cold, hot    spanList
 	policy       policy
 	evicting     bool // something was evicted
@@ -214,8 +215,8 @@ func (x *Index) Reset() {
 		return
 	}
 	x.clear()
-	for i := range x.mu.slots {
-		r := &x.mu.slots[i]
+	for i := range x.mu.stripes {
+		r := &x.mu.stripes[i]
 		r.touchMu.Lock()
 		r.touches = r.touches[:0]
 		r.touchMu.Unlock()
@@ -265,8 +266,8 @@ func (x *Index) Stats() Stats {
 // bytes is the memory of the index, for writers.
 func (x *Index) bytes() int64 {
 	queue := int64(cap(x.touching))
-	for i := range x.mu.slots {
-		r := &x.mu.slots[i]
+	for i := range x.mu.stripes {
+		r := &x.mu.stripes[i]
 		r.touchMu.Lock()
 		queue += int64(cap(r.touches))
 		r.touchMu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,6 +84,28 @@ func store(t testing.TB, x *Index, keys []byte, hashLen int) {
 	t.Helper()
 	var w Writer
 	require.NoError(t, x.Store(&w, []int{0}, keys, hashLen))
+}
+
+// drawnKeys returns n hashes of 32 bytes.
+func drawnKeys(seed byte, n int) []byte {
+	keys := make([]byte, n*32)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(keys)
+	return keys
+}
+
+// skipIfBuildAllocates skips a test that counts allocations if the build makes some of its own.
+func skipIfBuildAllocates(t *testing.T) {
+	if raceEnabled || unsafe.Sizeof(holds{}) > 0 {
+		t.Skip("the race detector and the records of holds allocate")
+	}
+}
+
+// evict takes keys away from a place and returns how many were there.
+func evict(t testing.TB, x *Index, place int, keys []byte, hashLen int) int {
+	t.Helper()
+	n, err := x.Evict(place, keys, hashLen)
+	require.NoError(t, err)
+	return n
 }
 
 func TestStoreAndProbe(t *testing.T) {
@@ -164,15 +187,10 @@ func TestPlaces(t *testing.T) {
 	require.EqualValues(t, 10, x.Stats().Entries)
 	require.EqualValues(t, 40, x.Stats().Stored)
 
-	n, err := x.Evict(1, keys, 32)
-	require.NoError(t, err)
-	require.Equal(t, 10, n)
+	require.Equal(t, 10, evict(t, x, 1, keys, 32))
 	require.EqualValues(t, 0b10, at().Coverage.Complete)
-	n, err = x.Evict(1, keys, 32)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	_, err = x.Evict(2, keys[4*32:6*32], 32) // one stretch of the log, three runs
-	require.NoError(t, err)
+	require.Zero(t, evict(t, x, 1, keys, 32))
+	evict(t, x, 2, keys[4*32:6*32], 32) // one stretch of the log, three runs
 	var c Cursor
 	var runs [4]Run
 	x.Begin(&c, 32)
@@ -183,8 +201,7 @@ func TestPlaces(t *testing.T) {
 	require.Same(t, runs[0].Coverage, runs[2].Coverage)
 	require.Equal(t, []uint16{1, 1}, runs[1].Coverage.Counts)
 	for _, p := range []int{0, 2, 3} {
-		_, err = x.Evict(p, keys, 32)
-		require.NoError(t, err)
+		evict(t, x, p, keys, 32)
 	}
 	require.Nil(t, at().Coverage)
 	require.Zero(t, x.Stats().Entries)
@@ -371,28 +388,37 @@ func probeSilent(x *Index, keys []byte, hashLen int) (int, []bool) {
 	return slices.Index(append(slices.Clone(bits), false), false), bits
 }
 
+// checkSpanLists checks the lists of spans, and returns those of entries.
+func checkSpanLists(t testing.TB, x *Index) (listed map[spanID]bool) {
+	t.Helper()
+	listed = map[spanID]bool{}
+	entries, unused := 0, 0
+	for _, want := range []span{{}, {used: true}, {used: true, hot: true}} {
+		l, before := x.list(&want), noSpan
+		for id := l.newest; id != noSpan; id = x.span(id).older {
+			s := x.span(id)
+			require.True(t, s.used == want.used && s.hot == want.hot && s.newer == before && !listed[id] && !s.keptOut())
+			if before = id; !s.used {
+				unused++
+				continue
+			}
+			listed[id] = true
+			entries += int(s.n)
+		}
+		require.Equal(t, before, l.oldest)
+	}
+	require.EqualValues(t, x.entries, entries, "entries in spans")
+	require.Equal(t, unused, x.unusedSpans)
+	return listed
+}
+
 // checkBooks holds everything that the index keeps about its entries against the
 // entries.
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
-	entries, cells := int64(0), 0
-	free, prealloc := int64(0), int64(0)
+	free, prealloc, cells := int64(0), int64(0), 0
 	counts := make([]uint32, len(x.classes.use))
-	listed := map[spanID]bool{}
-	for _, hot := range []bool{false, true} {
-		l, n, before := x.list(hot), int64(0), noSpan
-		for id := l.newest; id != noSpan; id = x.span(id).older {
-			s := x.span(id)
-			require.True(t, s.used && s.hot == hot && s.newer == before && !listed[id])
-			listed[id] = true
-			n += int64(s.n)
-			before = id
-		}
-		require.Equal(t, before, l.oldest)
-		require.Equal(t, n, l.entries)
-		entries += n
-	}
-	require.Equal(t, x.entries, entries, "entries in spans")
+	listed := checkSpanLists(t, x)
 	for id := range x.segments {
 		seg := &x.segments[id]
 		if seg.books == nil {
@@ -414,7 +440,7 @@ func checkBooks(t testing.TB, x *Index) {
 		}
 		unused := 0
 		for i := range segmentSlots {
-			used, preallocated := seg.used[i/64]>>(i%64)&1 == 1, seg.prealloc[i/64]>>(i%64)&1 == 1
+			used, preallocated := seg.used.has(i), seg.prealloc.has(i)
 			if covered[i] != (seg.class[i] != noClass) || covered[i] != (used && !preallocated) || preallocated && !used {
 				require.Fail(t, "a slot is taken in some books only")
 			}
@@ -459,13 +485,20 @@ func TestTouchesOfEvicted(t *testing.T) {
 		store(t, x, keys, 32)
 		store(t, x, chain(2, 10, 32), 32)
 		probe(x, keys, 32, 10, true)
-		n, err := x.Evict(0, keys[gone[0]*32:gone[1]*32], 32)
-		require.NoError(t, err)
+		n := evict(t, x, 0, keys[gone[0]*32:gone[1]*32], 32)
 		require.Equal(t, gone[1]-gone[0], n)
 		require.True(t, x.applyTouches(100))
 		checkBooks(t, x)
-		require.EqualValues(t, 10-n, x.hot.entries, name)
+		require.Equal(t, 10-n, hotEntries(x), name)
 	}
+}
+
+// hotEntries returns how many entries are in hot spans.
+func hotEntries(x *Index) (n int) {
+	for id := x.hot.newest; id != noSpan; id = x.span(id).older {
+		n += int(x.span(id).n)
+	}
+	return n
 }
 
 // TestTouchesInManySpans looks up every second key of stretches whose other keys are
@@ -475,8 +508,7 @@ func TestTouchesInManySpans(t *testing.T) {
 	keys := chain(1, segmentSlots, 32)
 	store(t, x, keys, 32)
 	for i := 0; i < segmentSlots; i += 2 {
-		_, err := x.Evict(0, keys[i*32:(i+1)*32], 32)
-		require.NoError(t, err)
+		evict(t, x, 0, keys[i*32:(i+1)*32], 32)
 	}
 	const lookups = 10
 	for range lookups {
@@ -489,7 +521,7 @@ func TestTouchesInManySpans(t *testing.T) {
 	}
 	require.False(t, x.applyTouches(touchStore))
 	require.Zero(t, x.touched, "of %d stretches of %d spans each", lookups, segmentSlots/2)
-	require.EqualValues(t, touchStore, x.hot.entries)
+	require.Equal(t, touchStore, hotEntries(x))
 	require.True(t, x.applyTouches(lookups*segmentSlots))
 }
 
@@ -716,9 +748,7 @@ func TestConcurrent(t *testing.T) {
 }
 
 func TestProbeDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
+	skipIfBuildAllocates(t)
 	x := mustNew(t, onePlace(0))
 	keys := chain(1, 5000, 32)
 	store(t, x, keys, 32)

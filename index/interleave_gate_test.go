@@ -12,8 +12,8 @@ import (
 // gateTest is tasks on a gate.
 type gateTest struct {
 	name    string
-	slots   int
-	readers []int // the slot of each
+	stripes int
+	readers []int // the stripe of each
 	passes  int   // how often a reader passes before it leaves
 	writers int
 	turns   int // how often a writer locks
@@ -22,26 +22,40 @@ type gateTest struct {
 }
 
 var gateTests = []gateTest{
-	{name: "one slot", slots: 1, readers: []int{0, 0}, writers: 1, turns: 2, tries: 1},
-	{name: "two slots", slots: 2, readers: []int{0, 1}, writers: 1, turns: 2, tries: 1},
-	{name: "two writers", slots: 1, readers: []int{0, 0}, writers: 2, turns: 1, tries: 1},
-	{name: "two writers, two slots", slots: 2, readers: []int{0, 1}, writers: 2, turns: 1, tries: 1},
-	{name: "passes", slots: 2, readers: []int{0, 1}, passes: 1, writers: 1, turns: 1, tries: 1},
-	{name: "passes in one slot", slots: 1, readers: []int{0, 0}, passes: 1, writers: 1, turns: 1, tries: 1},
-	{name: "three readers", slots: 2, readers: []int{0, 0, 1}, writers: 1, turns: 1, tries: 0},
-	{name: "two tries", slots: 1, readers: []int{0, 0}, writers: 1, turns: 1, tries: 2},
+	{name: "one stripe", stripes: 1, readers: []int{0, 0}, writers: 1, turns: 2, tries: 1},
+	{name: "two stripes", stripes: 2, readers: []int{0, 1}, writers: 1, turns: 2, tries: 1},
+	{name: "two writers", stripes: 1, readers: []int{0, 0}, writers: 2, turns: 1, tries: 1},
+	{name: "two writers, two stripes", stripes: 2, readers: []int{0, 1}, writers: 2, turns: 1, tries: 1},
+	{name: "passes", stripes: 2, readers: []int{0, 1}, passes: 1, writers: 1, turns: 1, tries: 1},
+	{name: "passes in one stripe", stripes: 1, readers: []int{0, 0}, passes: 1, writers: 1, turns: 1, tries: 1},
+	{name: "three readers", stripes: 2, readers: []int{0, 0, 1}, writers: 1, turns: 1, tries: 0},
+	{name: "two tries", stripes: 1, readers: []int{0, 0}, writers: 1, turns: 1, tries: 2},
+}
+
+// gateRun is a gate, and how many tasks are inside it.
+type gateRun struct {
+	gate
+	reading, writing int
 }
 
 // world returns tasks that enter and leave a new gate. Inside, each takes a step, so that one
 // that does not keep others out meets them.
 func (c gateTest) world() *world {
-	g := &gate{}
+	g := &gateRun{}
 	g.init()
-	g.slots = make([]reader, c.slots)
-	reading, writing := 0, 0
-	w := &world{yields: func(operation) bool { return true }}
+	g.stripes = make([]readerStripe, c.stripes)
+	w := &world{
+		yields: func(operation) bool { return true },
+		check:  g.check, finish: g.finish, arrives: g.arrives, state: g.state,
+		matters: func(o operation, result int64) int64 {
+			if _, ok := o.object.(*syncInt32); ok { // the gate compares counts with 0
+				return truth(result == 0)
+			}
+			return result
+		},
+	}
 	if c.fault != nil {
-		w.fault = func(t *task, o operation, since []operation) fault { return c.fault(g, t, o, since) }
+		w.fault = func(t *task, o operation, since []operation) fault { return c.fault(&g.gate, t, o, since) }
 	}
 	add := func(name string, run func(t *task)) {
 		t := &task{name: name}
@@ -49,91 +63,94 @@ func (c gateTest) world() *world {
 		w.tasks = append(w.tasks, t)
 	}
 	for i, at := range c.readers {
-		r := &g.slots[at]
-		add(fmt.Sprintf("reader %d", i), func(t *task) {
-			for n := range c.passes + 1 {
-				if n == 0 {
-					g.enter(r)
-				} else {
-					g.pass(r)
-				}
-				reading++
-				t.at(n + 1)
-				mark()
-				reading--
-			}
-			g.leave(r)
-		})
+		add(fmt.Sprintf("reader %d", i), func(t *task) { g.read(t, &g.stripes[at], c.passes) })
 	}
 	for i := range c.writers {
-		add(fmt.Sprintf("writer %d", i), func(t *task) {
-			for n := range c.turns {
-				g.Lock()
-				writing++
-				t.at(2*n + 1)
-				mark()
-				writing--
-				g.Unlock()
-				t.at(2*n + 2)
-			}
-		})
-	}
-	w.check = func() {
-		if writing > 1 || writing == 1 && reading > 0 {
-			fail(fmt.Sprintf("%d readers and %d writers are inside together", reading, writing))
-		}
-	}
-	w.finish = func() {
-		for i := range g.slots {
-			if n := g.slots[i].inside.value.Load(); n != 0 {
-				fail(fmt.Sprintf("slot %d has %d readers in the end", i, n))
-			}
-		}
-		if g.closed.value.Load() || g.parked.value.Load() || g.writer.held {
-			fail("the gate is left closed")
-		}
-	}
-	w.matters = func(o operation, result int64) int64 {
-		if _, ok := o.object.(*syncInt32); ok { // the gate compares counts with 0
-			return truth(result == 0)
-		}
-		return result
-	}
-	// At these operations the loops before have left no trace, but for the slot that a writer
-	// is at.
-	w.arrives = func(t *task, o operation) {
-		switch o.object {
-		case &g.writer:
-			t.only(100 + int(o.action))
-		case &g.parked:
-			if o.action == actStore {
-				t.only(2 + int(o.value) + 10*t.counted)
-			}
-		case &g.left:
-			if o.action == actWait {
-				t.only(4 + 10*t.counted)
-			}
-		}
-		for i := range g.slots {
-			if o.object == &g.slots[i].inside {
-				t.counted = i
-			}
-		}
-	}
-	type state struct {
-		inside         [2]int32
-		closed, parked bool
-		held           bool
-		sent           int
-	}
-	w.state = func() any {
-		s := state{closed: g.closed.value.Load(), parked: g.parked.value.Load(), held: g.writer.held, sent: len(g.left.sent)}
-		for i := range g.slots {
-			s.inside[i] = g.slots[i].inside.value.Load()
-		}
-		return s
+		add(fmt.Sprintf("writer %d", i), func(t *task) { g.write(t, c.turns) })
 	}
 	return w
+}
+
+func (g *gateRun) read(t *task, r *readerStripe, passes int) {
+	for n := range passes + 1 {
+		if n == 0 {
+			g.enter(r)
+		} else {
+			g.pass(r)
+		}
+		g.reading++
+		t.at(n + 1)
+		mark()
+		g.reading--
+	}
+	g.leave(r)
+}
+
+func (g *gateRun) write(t *task, turns int) {
+	for n := range turns {
+		g.Lock()
+		g.writing++
+		t.at(2*n + 1)
+		mark()
+		g.writing--
+		g.Unlock()
+		t.at(2*n + 2)
+	}
+}
+
+func (g *gateRun) check() {
+	if g.writing > 1 || g.writing == 1 && g.reading > 0 {
+		fail(fmt.Sprintf("%d readers and %d writers are inside together", g.reading, g.writing))
+	}
+}
+
+func (g *gateRun) finish() {
+	for i := range g.stripes {
+		if n := g.stripes[i].inside.value.Load(); n != 0 {
+			fail(fmt.Sprintf("stripe %d has %d readers in the end", i, n))
+		}
+	}
+	if g.closed.value.Load() || g.parked.value.Load() || g.writer.held {
+		fail("the gate is left closed")
+	}
+}
+
+// arrives reduces what is known of a task at operations where the loops before have left no trace,
+// but for the stripe that a writer is at.
+func (g *gateRun) arrives(t *task, o operation) {
+	switch o.object {
+	case &g.writer:
+		t.only(100 + int(o.action))
+	case &g.parked:
+		if o.action == actStore {
+			t.only(2 + int(o.value) + 10*t.counted)
+		}
+	case &g.left:
+		if o.action == actWait {
+			t.only(4 + 10*t.counted)
+		}
+	}
+	for i := range g.stripes {
+		if o.object == &g.stripes[i].inside {
+			t.counted = i
+		}
+	}
+}
+
+// gateState is what the operations on a gate have left.
+type gateState struct {
+	inside         [2]int32
+	closed, parked bool
+	held           bool
+	sent           int
+}
+
+func (g *gateRun) state() any {
+	s := gateState{closed: g.closed.value.Load(), parked: g.parked.value.Load(), held: g.writer.held, sent: len(g.left.sent)}
+	for i := range g.stripes {
+		s.inside[i] = g.stripes[i].inside.value.Load()
+	}
+	return s
 }
 
 // TestInterleavedGate runs readers and writers through a gate in every order of their atomic
@@ -165,11 +182,11 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.closed && o.action == actLoad && len(since) > 1 && since[len(since)-1].value == 1
 		}},
-	{"a reader looks before it is in its slot", "together", postpone,
+	{"a reader looks before it is in its stripe", "together", postpone,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.action == actAdd && o.value == 1 && len(since) == 0
 		}},
-	{"a reader that tries again looks before it is in its slot", "together", postpone,
+	{"a reader that tries again looks before it is in its stripe", "together", postpone,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.action == actAdd && o.value == 1 && len(since) > 0
 		}},
@@ -177,7 +194,7 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.writer && t.name[0] == 'r'
 		}},
-	{"a reader that finds the gate closed stays in its slot", "deadlock", drop,
+	{"a reader that finds the gate closed stays in its stripe", "deadlock", drop,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.action == actAdd && o.value == -1 && since[len(since)-1].object == &g.closed
 		}},
@@ -195,7 +212,7 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.closed && o.action == actStore && o.value == 1
 		}},
-	{"the gate is closed behind the first look at a slot", "together", postpone,
+	{"the gate is closed behind the first look at a stripe", "together", postpone,
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.closed && o.action == actStore && o.value == 1
 		}},
@@ -211,9 +228,9 @@ var gateFaults = []struct {
 		func(g *gate, t *task, o operation, since []operation) bool {
 			return o.object == &g.writer && t.name[0] == 'w'
 		}},
-	{"a writer does not look at the last slot", "together", drop,
+	{"a writer does not look at the last stripe", "together", drop,
 		func(g *gate, t *task, o operation, since []operation) bool {
-			return o.object == &g.slots[len(g.slots)-1].inside && o.action == actLoad
+			return o.object == &g.stripes[len(g.stripes)-1].inside && o.action == actLoad
 		}},
 	{"a writer sleeps and does not say so", "deadlock", drop,
 		func(g *gate, t *task, o operation, since []operation) bool {

@@ -102,7 +102,7 @@ func newIndexRun(keys []byte, maxEntries int64) *indexRun {
 	}
 	x.hasher = interleaveHasher
 	x.layout = newLayout(cfg.Places, cfg.Groups, [2]uint64{x.hasher.words[0], x.hasher.finish})
-	x.mu.slots = x.mu.slots[:1]
+	x.mu.stripes = x.mu.stripes[:1]
 	x.clear()
 	return &indexRun{x: x, keys: keys, bound: maxEntries, seen: map[*task][]int{}, ended: map[*task]interval{}, changes: map[*task]*indexChange{}}
 }
@@ -116,9 +116,9 @@ func (h *indexRun) read() content {
 	}
 	for id := range h.x.segments {
 		seg := &h.x.segments[id]
-		for word, used := range seg.used {
+		for word, used := range seg.used.words {
 			group := seg.class[word*64:][:64]
-			if same := seg.same[word]; same != noClass {
+			if same := seg.groupClass[word]; same != noClass {
 				for _, class := range group {
 					if class != same {
 						fail(fmt.Sprintf("64 slots are said to have class %d, and have %d", same, group))

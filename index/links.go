@@ -4,8 +4,6 @@ import (
 	"math/bits"
 	"slices"
 	"unsafe"
-
-	"github.com/hitline/hitline/simd"
 )
 
 // links are what is known of the chains that a segment's keys stand in: the number
@@ -54,72 +52,8 @@ const (
 	fewSegments = 4
 )
 
-// slotSet is a set of a segment's slots. Of a chain that lies in order nearly all
-// words are full, so that one more word tells where the next one is that is not.
-type slotSet struct {
-	full  uint64 // bit w: word w has all bits set
-	words [segmentSlots / 64]uint64
-}
-
-func (s *slotSet) has(i int) bool { return s.words[i/64]>>(i%64)&1 == 1 }
-
-func (s *slotSet) set(i int, value bool) { s.setRange(i, 1, value) }
-
-// setRange sets, or clears, n slots from i on.
-func (s *slotSet) setRange(i, n int, value bool) {
-	for end := i + n; i < end; {
-		word := i / 64
-		take := min(64-i%64, end-i)
-		mask := ^uint64(0) >> (64 - take) << (i % 64)
-		i += take
-		if !value {
-			s.words[word] &^= mask
-			s.full &^= 1 << word
-		} else if s.words[word] |= mask; s.words[word] == ^uint64(0) {
-			s.full |= 1 << word
-		}
-	}
-}
-
-// lastAbsent returns the last slot up to i that is not in the set, -1 if there is
-// none.
-func (s *slotSet) lastAbsent(i int) int {
-	word := i / 64
-	if w := ^s.words[word] & (^uint64(0) >> (63 - i%64)); w != 0 {
-		return word*64 + 63 - bits.LeadingZeros64(w)
-	}
-	before := ^s.full & (1<<word - 1)
-	if before == 0 {
-		return -1
-	}
-	word = 63 - bits.LeadingZeros64(before)
-	return word*64 + 63 - bits.LeadingZeros64(^s.words[word])
-}
-
 // start returns the first slot of the linked run that offset i is in.
 func (l *links) start(i int) int { return l.linked.lastAbsent(i) }
-
-// lastUnsure returns the last slot of [from, to] that is not sure, from-1 if all
-// are.
-func (l *links) lastUnsure(from, to int) int { return max(l.sure.lastAbsent(to), from-1) }
-
-// firstAbsent returns the first slot from i on that is not in the set, segmentSlots if there
-// is none.
-func (s *slotSet) firstAbsent(i int) int {
-	if i >= segmentSlots {
-		return segmentSlots
-	}
-	word := i / 64
-	if w := ^s.words[word] >> (i % 64); w != 0 {
-		return i + bits.TrailingZeros64(w)
-	}
-	behind := ^s.full &^ (2<<word - 1)
-	if behind == 0 {
-		return segmentSlots
-	}
-	word = bits.TrailingZeros64(behind)
-	return word*64 + bits.TrailingZeros64(^s.words[word])
-}
 
 // headAt returns where the first head of offset i or more stands among those of 64 slots.
 func headAt(heads []head, i int) int {
@@ -339,113 +273,4 @@ func (b *storing) newBehind(i, most int) int {
 		n++
 	}
 	return n
-}
-
-// Confirm takes note that a lookup has shown keys to be blocks number, number+1 and
-// so on of one chain, behind the block before (of no meaning for block 0). Where a
-// store has said the same, Trace follows their links from now on. Lookups whose
-// lists are equal at one block must be equal in front of it; it is on them that
-// the exactness of Trace rests, not on the stores. number+len(keys)/hashLen must
-// not exceed 2^32-1. It ends at a key that is not there, and returns false then. work is
-// what it has cost, see Cursor.Work. before and keys are only borrowed.
-func (x *Index) Confirm(number uint32, before, keys []byte, hashLen int) (all bool, work int) {
-	if hashLen < 1 || hashLen > maxHashLen || number > 0 && len(before) != hashLen {
-		return false, workPerCall
-	}
-	for write := false; len(keys) >= hashLen; write = !write {
-		n, there, cost := x.confirmSome(number, before, keys, hashLen, write)
-		if work += workPerCall + cost; !there {
-			return false, work
-		}
-		if n > 0 {
-			number += uint32(n)
-			before = keys[(n-1)*hashLen : n*hashLen]
-			keys = keys[n*hashLen:]
-		}
-	}
-	return true, work
-}
-
-// confirmSome goes through keys from the first on, run by run of the log, and returns how
-// many it has been through, whether it met none that is not there, and the work. As a writer
-// it makes them sure, for about as long as a batch of stores takes. As a reader it goes on
-// while nothing is to change, and leaves the rest to a writer.
-func (x *Index) confirmSome(number uint32, before, keys []byte, hashLen int, write bool) (done int, there bool, work int) {
-	var r *reader
-	if write {
-		x.writing.Lock()
-		defer x.writing.Unlock()
-	} else {
-		r = x.mu.RLock()
-		defer x.mu.RUnlock(r)
-	}
-	for hold := holdWork; len(keys) >= hashLen; {
-		if work >= hold {
-			if write {
-				break
-			}
-			x.mu.pass(r)
-			hold = work + holdWork
-		}
-		key := keys[:hashLen:hashLen]
-		s := x.find(x.hash(key), key)
-		if s == noSlot {
-			return done, false, work + workPerLink
-		}
-		n := 1
-		if x.said(s, number, before) {
-			n = x.confirmRun(s, keys, write)
-		}
-		work += workPerLink + n
-		if write {
-			x.writing.count(workPerLink + n)
-		} else {
-			r.countRead(workPerLink + n)
-		}
-		if n == 0 {
-			break
-		}
-		done, number = done+n, number+uint32(n)
-		before = keys[(n-1)*hashLen : n*hashLen]
-		keys = keys[n*hashLen:]
-	}
-	return done, true, work
-}
-
-// confirmRun makes a key sure and those that are linked behind it, as far as they
-// are these, and returns how many that are. A reader only counts those that are sure.
-func (x *Index) confirmRun(s slot, keys []byte, write bool) int {
-	seg, i := x.at(s)
-	l := &seg.links
-	end := min(l.linked.firstAbsent(i+1), i+len(keys)/seg.hashLen)
-	if !write {
-		end = min(end, l.sure.firstAbsent(i))
-	}
-	n := simd.EqualPrefix(seg.records(i, end-i), keys, seg.hashLen)
-	if !write || l.lastUnsure(i, i+n-1) < i {
-		return n
-	}
-	x.mu.Lock()
-	x.mu.count(n/64 + 1) // of words
-	l.sure.setRange(i, n, true)
-	x.mu.Unlock()
-	return n
-}
-
-// said tells whether the key in a slot is said to be block number, behind the block
-// before, and that is either sure or what Confirm was told.
-func (x *Index) said(s slot, number uint32, before []byte) bool {
-	seg, i := x.at(s)
-	l := &seg.links
-	have, ok := l.number(i)
-	switch {
-	case !ok || have != number:
-		return false
-	case l.sure.has(i):
-		return true
-	case l.linked.has(i):
-		return string(seg.key(i-1)) == string(before)
-	}
-	h := l.head(i)
-	return number == 0 || !h.open && h.before == x.hash(before)
 }

@@ -59,22 +59,29 @@ func linksOf(x *Index, keys []byte) string {
 	return strings.Join(words, " ")
 }
 
-func TestLinks(t *testing.T) {
+// linkCases are, by name, what is done with an index of two places, and what it knows of keys
+// then, see linksOf.
+type linkCases map[string]struct {
+	do   func(t *testing.T, x *Index)
+	want string
+}
+
+func (cases linkCases) run(t *testing.T, keys []byte) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			x := mustNew(t, Config{Places: 2, Groups: [][]int{{0}, {1}}})
+			c.do(t, x)
+			require.Equal(t, c.want, linksOf(x, keys))
+			checkLinks(t, x)
+		})
+	}
+}
+
+func TestLinksOfStores(t *testing.T) {
 	const n = 6
 	keys, other := chain(1, n, 32), chain(2, n, 32)
 	whole := func(t *testing.T, x *Index) { storeAt(t, x, 0, 0, nil, keys) }
-	sure := func(t *testing.T, x *Index) {
-		whole(t, x)
-		x.Confirm(0, nil, keys, 32)
-	}
-	evict := func(t *testing.T, x *Index, place, from, end int) {
-		_, err := x.Evict(place, cut(keys, from, end), 32)
-		require.NoError(t, err)
-	}
-	for name, c := range map[string]struct {
-		do   func(t *testing.T, x *Index)
-		want string
-	}{
+	linkCases{
 		"in order":         {whole, "0 1<0 2<1 3<2 4<3 5<4"},
 		"without a number": {func(t *testing.T, x *Index) { store(t, x, keys, 32) }, "- - - - - -"},
 		"the unknown number": {func(t *testing.T, x *Index) {
@@ -112,7 +119,7 @@ func TestLinks(t *testing.T) {
 			var w Writer
 			w.Number(0)
 			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 0, 3), 32))
-			evict(t, x, 0, 1, 3)
+			evict(t, x, 0, cut(keys, 1, 3), 32)
 			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 3, n), 32))
 		}, "0 . . 3<2 4<3 5<4"},
 		"an open end does not undo what is known": {func(t *testing.T, x *Index) {
@@ -146,79 +153,46 @@ func TestLinks(t *testing.T) {
 			storeAt(t, x, 0, 0, nil, append(append([]byte(nil), cut(other, 0, 3)...), cut(keys, 3, n)...))
 			storeAt(t, x, 0, 0, nil, cut(keys, 0, 3))
 		}, "0 1<0 2<1 3<? 4<3 5<4"},
-		"confirmed": {sure, "0! 1<0! 2<1! 3<2! 4<3! 5<4!"},
-		"confirmed from the middle": {func(t *testing.T, x *Index) {
-			whole(t, x)
-			x.Confirm(2, cut(keys, 1, 2), cut(keys, 2, 4), 32)
-		}, "0 1<0 2<1! 3<2! 4<3 5<4"},
-		"confirmed where nothing is said": {func(t *testing.T, x *Index) {
-			store(t, x, keys, 32)
-			x.Confirm(0, nil, keys, 32)
-		}, "- - - - - -"},
-		"confirmed where the key in front is not said": {func(t *testing.T, x *Index) {
-			storeAt(t, x, 0, 3, nil, cut(keys, 3, n))
-			x.Confirm(3, cut(keys, 2, 3), cut(keys, 3, n), 32)
-		}, ". . . 3<? 4<3! 5<4!"},
-		"confirmed from a key that is not there": {func(t *testing.T, x *Index) {
-			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
-			x.Confirm(0, nil, keys, 32)
-		}, ". . . 3<2 4<3 5<4"},
-		"confirmed under another number": {func(t *testing.T, x *Index) {
-			whole(t, x)
-			x.Confirm(1, cut(other, 0, 1), keys, 32)
-		}, "0 1<0 2<1 3<2 4<3 5<4"},
-		"confirmed at number 0 what is said of number 3": {func(t *testing.T, x *Index) {
-			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
-			x.Confirm(0, nil, cut(keys, 3, n), 32)
-		}, ". . . 3<2 4<3 5<4"},
-		"confirmed behind another key": {func(t *testing.T, x *Index) {
-			whole(t, x)
-			x.Confirm(2, cut(keys, 0, 1), cut(keys, 2, 4), 32)
-		}, "0 1<0 2<1 3<2! 4<3 5<4"},
-		"confirmed behind another key, by its hash": {func(t *testing.T, x *Index) {
-			storeAt(t, x, 0, 3, cut(keys, 2, 3), cut(keys, 3, n))
-			x.Confirm(3, cut(keys, 0, 1), cut(keys, 3, n), 32)
-		}, ". . . 3<2 4<3! 5<4!"},
-		"confirmed without the key in front": {func(t *testing.T, x *Index) {
-			whole(t, x)
-			x.Confirm(2, nil, cut(keys, 2, n), 32)
-		}, "0 1<0 2<1 3<2 4<3 5<4"},
-		"what is sure stays": {func(t *testing.T, x *Index) {
-			sure(t, x)
-			storeAt(t, x, 0, 7, cut(other, 0, 1), cut(keys, 3, 4))
-			storeAt(t, x, 0, 0, nil, cut(keys, 2, 3))
-			storeAt(t, x, 0, 1, cut(other, 0, 1), cut(keys, 1, 2))
-		}, "0! 1<0! 2<1! 3<2! 4<3! 5<4!"},
-		"what is sure stays behind one that is not": {func(t *testing.T, x *Index) {
-			whole(t, x)
-			x.Confirm(3, cut(keys, 2, 3), cut(keys, 3, n), 32)
-			storeAt(t, x, 0, 9, nil, cut(keys, 2, 3))
-		}, "0 1<0 9<? 3<2! 4<3! 5<4!"},
+		"a key twice in a store": {func(t *testing.T, x *Index) {
+			twice := append(append([]byte(nil), cut(keys, 0, 2)...), cut(keys, 0, 3)...)
+			storeAt(t, x, 0, 0, nil, twice)
+		}, "0 1<0 4<1 . . ."},
+	}.run(t, keys)
+}
+
+// Keys that go, and come again.
+func TestLinksOfEvictedKeys(t *testing.T) {
+	keys := chain(1, 6, 32)
+	sure := func(t *testing.T, x *Index) {
+		storeAt(t, x, 0, 0, nil, keys)
+		x.Confirm(0, nil, keys, 32)
+	}
+	linkCases{
 		"evicted in the middle": {func(t *testing.T, x *Index) {
 			sure(t, x)
-			evict(t, x, 0, 2, 4)
+			evict(t, x, 0, cut(keys, 2, 4), 32)
 		}, "0! 1<0! . . 4<3! 5<4!"},
 		"evicted at the front": {func(t *testing.T, x *Index) {
 			sure(t, x)
-			evict(t, x, 0, 0, 1)
+			evict(t, x, 0, cut(keys, 0, 1), 32)
 		}, ". 1<0! 2<1! 3<2! 4<3! 5<4!"},
 		"evicted at the end": {func(t *testing.T, x *Index) {
 			sure(t, x)
-			evict(t, x, 0, 5, 6)
+			evict(t, x, 0, cut(keys, 5, 6), 32)
 		}, "0! 1<0! 2<1! 3<2! 4<3! ."},
 		"evicted from one of two places": {func(t *testing.T, x *Index) {
 			sure(t, x)
 			storeAt(t, x, 1, 0, nil, keys)
-			evict(t, x, 0, 0, n)
+			evict(t, x, 0, keys, 32)
 		}, "0! 1<0! 2<1! 3<2! 4<3! 5<4!"},
 		"restored, which does not make it sure": {func(t *testing.T, x *Index) {
 			sure(t, x)
-			evict(t, x, 0, 2, 4)
+			evict(t, x, 0, cut(keys, 2, 4), 32)
 			storeAt(t, x, 0, 2, cut(keys, 1, 2), cut(keys, 2, 4))
 		}, "0! 1<0! 2<1 3<2 4<3! 5<4!"},
 		"restored by one who knows no number": {func(t *testing.T, x *Index) {
 			sure(t, x)
-			evict(t, x, 0, 2, 4)
+			evict(t, x, 0, cut(keys, 2, 4), 32)
 			store(t, x, cut(keys, 2, 4), 32)
 		}, "0! 1<0! - - 4<3! 5<4!"},
 		"reset": {func(t *testing.T, x *Index) {
@@ -227,43 +201,7 @@ func TestLinks(t *testing.T) {
 			require.Zero(t, x.headBytes)
 			store(t, x, cut(keys, 0, 2), 32)
 		}, "- - . . . ."},
-		"a key twice in a store": {func(t *testing.T, x *Index) {
-			twice := append(append([]byte(nil), cut(keys, 0, 2)...), cut(keys, 0, 3)...)
-			storeAt(t, x, 0, 0, nil, twice)
-		}, "0 1<0 4<1 . . ."},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := mustNew(t, Config{Places: 2, Groups: [][]int{{0}, {1}}})
-			c.do(t, x)
-			require.Equal(t, c.want, linksOf(x, keys))
-			checkLinks(t, x)
-		})
-	}
-}
-
-// TestConfirmEnds tells whether all keys were there, and confirms nothing behind
-// one that is not.
-func confirm(x *Index, number uint32, before, keys []byte, hashLen int) bool {
-	all, _ := x.Confirm(number, before, keys, hashLen)
-	return all
-}
-
-func TestConfirmEnds(t *testing.T) {
-	const n = 300
-	for _, gone := range []int{0, 1, 63, 64, 65, 200, n - 1} {
-		x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
-		storeAt(t, x, 0, 0, nil, keys)
-		_, err := x.Evict(0, cut(keys, gone, gone+1), 32)
-		require.NoError(t, err)
-		require.False(t, confirm(x, 0, nil, keys, 32))
-		require.Equal(t, gone, strings.Count(linksOf(x, keys), "!"))
-		require.True(t, confirm(x, 0, nil, cut(keys, 0, gone), 32))
-	}
-	x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
-	store(t, x, keys, 32)
-	require.True(t, confirm(x, 0, nil, keys, 32), "all are there, if not known as a chain")
-	require.False(t, confirm(x, 0, nil, keys, 0))
-	require.False(t, confirm(x, 0, nil, keys, maxHashLen+1))
+	}.run(t, keys)
 }
 
 // checkLinks checks that links stand only where there are keys, in order, and that
@@ -331,39 +269,6 @@ func numHeads(x *Index, id int) (n int) {
 		n += len(heads)
 	}
 	return n
-}
-
-// TestSlotSet compares a slotSet with one bit after the other.
-func TestSlotSet(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var s slotSet
-	var want [segmentSlots]bool
-	check := func(i int) {
-		last, first := i, i
-		for ; last >= 0 && want[last]; last-- {
-		}
-		for ; first < segmentSlots && want[first]; first++ {
-		}
-		require.Equal(t, last, s.lastAbsent(i))
-		require.Equal(t, first, s.firstAbsent(i))
-	}
-	for range 2000 {
-		i := rng.IntN(segmentSlots)
-		n := 1 + rng.IntN(min(segmentSlots-i, 1<<rng.IntN(segmentBits+1)))
-		value := rng.IntN(4) > 0
-		s.setRange(i, n, value)
-		for k := range n {
-			want[i+k] = value
-		}
-		check(i)
-		check(max(i-1, 0))
-		check(min(i+n, segmentSlots-1))
-		check(rng.IntN(segmentSlots))
-	}
-	s.setRange(0, segmentSlots, true)
-	require.Equal(t, segmentSlots, s.firstAbsent(0))
-	require.Equal(t, segmentSlots, s.firstAbsent(segmentSlots))
-	require.Equal(t, -1, s.lastAbsent(segmentMask))
 }
 
 // TestLinksOfLongChains stores chains longer than a batch and than a segment, at

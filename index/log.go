@@ -41,16 +41,15 @@ type segment struct {
 type books struct {
 	// Readers see these. Of most of a log they look at nothing else, and it stays in the
 	// processor's cache.
-	same    [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass
-	class   []class                          // noClass: the slot is free
-	hashLen int
-	digests [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where same is noClass
-	links   links
-	_       cacheLine
+	groupClass [segmentSlots / groupSlots]class // of each group whose slots all have one, else noClass
+	class      []class                          // noClass: the slot is free
+	hashLen    int
+	digests    [segmentSlots / groupSlots]simd.Digest // of the group's keys; of no meaning where groupClass is noClass
+	links      links
+	_          cacheLine
 
-	used [segmentSlots / 64]uint64 // bit i: slot i is taken, if only by a writer that has not published it yet
-	// prealloc has bit i set if slot i is preallocated for a chain. Its bit in used is set, too.
-	prealloc [segmentSlots / 64]uint64
+	used     slotSet   // taken, if only by a writer that has not published the slot yet
+	prealloc slotSet   // preallocated for chains; in used, too
 	free     int       // slots that are not
 	level    int       // the list of freeSegments it is in, 0 for none
 	near     [2]int32  // the segments before and behind it there, -1 for none
@@ -103,16 +102,16 @@ func (x *Index) valid(s slot) slot {
 
 // classOf returns the class of the slot at offset i.
 func (s *segment) classOf(i int) class {
-	if id := *s.groupClass(i); id != noClass {
+	if id := *s.classOfGroup(i); id != noClass {
 		return id
 	}
 	return s.class[i]
 }
 
-// groupClass returns &s.same[i/groupSlots] for an offset i. The compiler would check s.books
+// classOfGroup returns &s.groupClass[i/groupSlots] for an offset i. The compiler would check s.books
 // for nil by a read of the first class, which may be in another cache line.
-func (s *segment) groupClass(i int) *class {
-	return (*class)(unsafe.Add(unsafe.Pointer(s.books), unsafe.Offsetof(books{}.same)+uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
+func (s *segment) classOfGroup(i int) *class {
+	return (*class)(unsafe.Add(unsafe.Pointer(s.books), unsafe.Offsetof(books{}.groupClass)+uintptr(i/groupSlots)*unsafe.Sizeof(noClass)))
 }
 
 // classRun returns how many of n slots from offset i on have the class of the first.
@@ -121,9 +120,9 @@ func (s *segment) classRun(i, n int) int {
 	for run := 0; ; {
 		at := i + run
 		left := min(groupSlots-at%groupSlots, n-run)
-		switch s.same[at/groupSlots] {
+		switch s.groupClass[at/groupSlots] {
 		case id: // and more of them
-			groups := simd.RunLength16(s.same[at/groupSlots : (i+n+groupSlots-1)/groupSlots])
+			groups := simd.RunLength16(s.groupClass[at/groupSlots : (i+n+groupSlots-1)/groupSlots])
 			left = min(groups*groupSlots-at%groupSlots, n-run)
 		case noClass:
 			if s.class[at] != id {
@@ -141,16 +140,16 @@ func (s *segment) classRun(i, n int) int {
 	}
 }
 
-// sumUp sets the class of the group of slots around offset i, if all have one, and then the
+// summarizeGroup sets the class of the group of slots around offset i, if all have one, and then the
 // digest of its keys. The caller holds mu.
-func (x *Index) sumUp(seg *segment, i int) {
+func (x *Index) summarizeGroup(seg *segment, i int) {
 	group := i / groupSlots
 	classes := seg.class[group*groupSlots:][:groupSlots]
-	seg.same[group] = noClass
+	seg.groupClass[group] = noClass
 	if classes[0] == noClass || simd.RunLength16(classes) < groupSlots {
 		return
 	}
-	seg.same[group] = classes[0]
+	seg.groupClass[group] = classes[0]
 	if x.digests {
 		seg.digests[group] = x.secret.Sum(seg.records(group*groupSlots, groupSlots))
 	}

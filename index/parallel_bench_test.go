@@ -3,7 +3,6 @@ package index
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,8 +81,7 @@ func storeChain(x *Index, keys []byte) error {
 // of 1,024 keys, of which one grows, or 64 in turn; or the chain is stored at once, for
 // comparison. A full index holds as many other keys before, stored in the same way.
 func BenchmarkStoreSingle(b *testing.B) {
-	keys := make([]byte, 2*singleEntries*32)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(keys)
+	keys := drawnKeys(0, 2*singleEntries)
 	for _, bc := range []struct {
 		chain  string
 		stores int // of all keys

@@ -1,7 +1,5 @@
 package index
 
-import "math/bits"
-
 // Decoding engines store blocks one by one, and many chains grow in turn. So that the keys
 // of each lie in order, the slots behind a chain's newest key are preallocated for it, as file
 // systems preallocate space behind the end of a file. The next key of the chain then needs no
@@ -17,9 +15,9 @@ type preallocation struct {
 
 // preallocations is a queue, oldest first. Some have no slots left.
 type preallocations struct {
-	slots      int64 // that are preallocated and not taken
-	queue      *[maxPreallocations]preallocation
-	first, end uint32 // modulo the size of the queue
+	slots      int64           // that are preallocated and not taken
+	queue      []preallocation // of maxPreallocations, once there is one
+	first, end uint32          // modulo the size of the queue
 }
 
 const (
@@ -40,16 +38,11 @@ const (
 )
 
 // bytes is the memory of the queue in bytes.
-func (q *preallocations) bytes() int64 {
-	if q.queue == nil {
-		return 0
-	}
-	return maxPreallocations * 8
-}
+func (q *preallocations) bytes() int64 { return 8 * int64(len(q.queue)) }
 
 func (q *preallocations) push(p preallocation) {
 	if q.queue == nil {
-		q.queue = new([maxPreallocations]preallocation)
+		q.queue = make([]preallocation, maxPreallocations)
 	}
 	q.queue[q.end%maxPreallocations] = p
 	q.end++
@@ -98,16 +91,6 @@ func (x *Index) findNewest(b *storing, w *Writer) {
 	x.renew(id, x.span(id).store)
 }
 
-// spanOf returns the span that a slot is in, noSpan if there is none.
-func (x *Index) spanOf(s slot) spanID {
-	seg, i := x.at(s)
-	at := seg.ref(i+1) - 1
-	if at < 0 || i >= int(seg.spans[at].first)+int(x.span(seg.spans[at].id).n) {
-		return noSpan
-	}
-	return seg.spans[at].id
-}
-
 // takeBehind takes a slot for the key behind the one in slot newest: the next slot if that is
 // preallocated for the chain or free, otherwise the first of a free stretch. If it was not
 // preallocated, the stretch of up to n slots that begins with it is. The caller knows that there
@@ -116,16 +99,15 @@ func (x *Index) takeBehind(newest slot, n int) slot {
 	s := newest + 1
 	seg, i := x.at(newest)
 	i++
-	if i < segmentSlots && seg.prealloc[i/64]>>(i%64)&1 == 1 {
-		seg.prealloc[i/64] &^= 1 << (i % 64)
+	if i < segmentSlots && seg.prealloc.has(i) {
+		seg.prealloc.set(i, false)
 		x.prealloc.slots--
 		return s
 	}
 	x.work += workPerPrealloc
 	n = x.limitPrealloc(n)
-	if i < segmentSlots && seg.used[i/64]>>(i%64)&1 == 0 {
-		_, end := seg.freeFrom(i)
-		x.preallocate(s, min(n, end-i))
+	if i < segmentSlots && !seg.used.has(i) {
+		x.preallocate(s, min(n, seg.used.firstPresent(i)-i))
 		return s
 	}
 	if int(x.free) < n+mostJoining && !x.evicting {
@@ -163,16 +145,10 @@ func (x *Index) limitPrealloc(n int) int {
 // the rest of the batch may need.
 func (x *Index) preallocate(first slot, n int) {
 	n = max(min(n, int(x.free)-mostJoining), 1)
+	x.useSlots(first, n)
 	seg, i := x.at(first)
-	for j := i; j < i+n; j++ {
-		seg.used[j/64] |= 1 << (j % 64)
-		seg.prealloc[j/64] |= 1 << (j % 64)
-	}
-	seg.prealloc[i/64] &^= 1 << (i % 64)
-	seg.free -= n
-	x.free -= int64(n)
+	seg.prealloc.setRange(i+1, n-1, true)
 	x.prealloc.slots += int64(n - 1)
-	x.relist(int(first >> segmentBits))
 	if o := &x.open; first > o.at {
 		o.end = min(o.end, first)
 	} else if end := first + slot(n); end > o.at {
@@ -190,20 +166,16 @@ func (x *Index) preallocate(first slot, n int) {
 // freeGroups finds at most n groups of 64 free slots that follow each other: further up in the
 // segment at hand, or else in one of those that have the most free slots.
 func (x *Index) freeGroups(n int) (first slot, groups int) {
-	if n == 0 {
-		return noSlot, 0
-	}
-	id := int(x.freeSegments.first[bits.Len64(x.freeSegments.some)])
-	for _, s := range [...]slot{x.open.at, slot(id) << segmentBits} {
+	for _, s := range [...]slot{x.open.at, slot(x.freeSegments.emptiest()) << segmentBits} {
 		if x.valid(s) == noSlot {
 			continue
 		}
 		seg, i := x.at(s)
 		for word := (i + 63) / 64; word < segmentSlots/64; word++ {
-			if seg.used[word] != 0 {
+			if seg.used.words[word] != 0 {
 				continue
 			}
-			for groups < n && word+groups < segmentSlots/64 && seg.used[word+groups] == 0 {
+			for groups < n && word+groups < segmentSlots/64 && seg.used.words[word+groups] == 0 {
 				groups++
 			}
 			return s&^segmentMask + slot(64*word), groups
@@ -223,8 +195,8 @@ func (x *Index) reclaim() bool {
 		x.work += workPerReclaim + int(p.n)/2
 		seg, i := x.at(p.first)
 		left := 0
-		for j := i; j < i+int(p.n); j++ {
-			left += int(seg.prealloc[j/64] >> (j % 64) & 1)
+		for _, n := range seg.prealloc.runs(i, i+int(p.n)) {
+			left += n
 		}
 		if left == 0 {
 			continue
@@ -235,15 +207,11 @@ func (x *Index) reclaim() bool {
 			q.push(p)
 			continue
 		}
-		for j := i; j < i+int(p.n); j++ {
-			bit := seg.prealloc[j/64] & (1 << (j % 64))
-			seg.prealloc[j/64] &^= bit
-			seg.used[j/64] &^= bit
+		for at, n := range seg.prealloc.runs(i, i+int(p.n)) {
+			seg.prealloc.setRange(at, n, false)
+			x.freeSlots(p.first+slot(at-i), n)
 		}
-		seg.free += left
-		x.free += int64(left)
 		q.slots -= int64(left)
-		x.relist(int(p.first >> segmentBits))
 		return true
 	}
 	return false

@@ -66,8 +66,7 @@ func TestLongChainsFitAgain(t *testing.T) {
 // BenchmarkProbeOfSingleBlocks looks up chains of 1,024 keys that were stored at once, or one by
 // one in turn, and reports the pieces that one lies in.
 func BenchmarkProbeOfSingleBlocks(b *testing.B) {
-	keys := make([]byte, singleEntries*32)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(keys)
+	keys := drawnKeys(0, singleEntries)
 	for name, store := range map[string]func(x *Index, keys []byte) error{
 		"at-once": storeChains,
 		"in-turn": func(x *Index, keys []byte) error { return storeSingly(x, keys, singleChain, 64) },

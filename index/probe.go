@@ -54,8 +54,8 @@ const (
 	// once instead of following the log.
 	batchFrom = 4
 	// scatteredKeys is how many keys a lookup asks for in batches before it looks at the
-	// work it has done under the lock.
-	scatteredKeys = 1024
+	// work it has done under the lock: about as much as comparing a run of a whole segment.
+	scatteredKeys = 384
 )
 
 // Begin starts a lookup of keys of hashLen bytes.
@@ -138,7 +138,11 @@ func (p *probing) advance() {
 	switch {
 	case p.c.hashLen != p.x.hashLen:
 		p.c.next = noSlot
-		p.emit(p.left(), noClass)
+		n := p.numLeft()
+		if p.stop {
+			n = 1
+		}
+		p.emit(n, noClass)
 	case p.c.lonely >= batchFrom:
 		p.locateBatch()
 	default:
@@ -146,13 +150,8 @@ func (p *probing) advance() {
 	}
 }
 
-// left returns how many keys are still asked: one if the first is absent and ends it.
-func (p *probing) left() int {
-	if p.stop {
-		return 1
-	}
-	return (len(p.keys)-p.c.hashLen)/p.step + 1
-}
+// numLeft returns how many keys are still to do. There is one.
+func (p *probing) numLeft() int { return (len(p.keys)-p.c.hashLen)/p.step + 1 }
 
 // emit adds n keys of a class to the last run if their coverage is the same, or
 // to a new run.
@@ -183,7 +182,7 @@ func (p *probing) matchNext() int {
 		c.next = noSlot
 		return 0
 	}
-	most := min((len(p.keys)-c.hashLen)/p.step+1, (segmentSlots-i+c.logStep-1)/c.logStep)
+	most := min(p.numLeft(), (segmentSlots-i+c.logStep-1)/c.logStep)
 	byGroups := p.x.digests && c.logStep == 1 && p.step == c.hashLen
 	equal := 0
 	if byGroups && i%groupSlots == 0 {
@@ -214,7 +213,7 @@ func (p *probing) matchGroups(seg *segment, i, n int, id class) (equal int) {
 	size := groupSlots * p.c.hashLen
 	first := i / groupSlots
 	k := 0
-	for k < n && seg.same[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]).Equal(seg.digests[first+k]) {
+	for k < n && seg.groupClass[first+k] == id && p.x.secret.Sum(p.keys[k*size:][:size]).Equal(seg.digests[first+k]) {
 		k++
 	}
 	p.c.work += workPerRun + (k+1)*workPerGroup
@@ -282,7 +281,7 @@ func (p *probing) locate() {
 // locateBatch finds keys by their hashes, part by part, while few follow each other.
 func (p *probing) locateBatch() {
 	c := p.c
-	k := keyArray{p.keys, p.step, c.hashLen, min((len(p.keys)-c.hashLen)/p.step+1, scatteredKeys)}
+	k := keyArray{p.keys, p.step, c.hashLen, min(p.numLeft(), scatteredKeys)}
 	c.work += workPerKey
 	behind := 0
 	var b batch
@@ -366,7 +365,7 @@ func (x *Index) Found(c *Cursor, key []byte) *Coverage {
 func (x *Index) End(c *Cursor) (clean, stable bool) {
 	clean, stable = c.epoch == x.epoch.Load(), c.removals == x.removals.Load()
 	if clean && !c.Quiet {
-		x.noteTouches(c.found, c.epoch)
+		x.queueTouches(c.found, c.epoch)
 	}
 	c.Drop()
 	return clean, stable

@@ -10,9 +10,7 @@ import (
 // A lookup whose keys lie in as many stretches as a Cursor keeps allocates nothing once the
 // Cursor has been used.
 func TestScatteredLookupsDoNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("sync.Pool drops slots under the race detector")
-	}
+	skipIfBuildAllocates(t)
 	const n = 1 << 12
 	x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
 	store(t, x, keys, 32)

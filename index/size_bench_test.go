@@ -15,13 +15,6 @@ const sizeChain = 8192 // keys of a chain or request
 // processor's caches hold.
 var benchmarkSizes = []int{1 << 14, 1 << 18, 10_000_000}
 
-// uniformKeys returns n keys of 32 bytes.
-func uniformKeys(n int) []byte {
-	keys := make([]byte, n*32)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(keys)
-	return keys
-}
-
 func fillIndex(b *testing.B, keys []byte) *Index {
 	x := mustNew(b, Config{MaxBytes: 4 << 30, Places: 1, Groups: [][]int{{0}}})
 	for len(keys) > 0 {
@@ -36,7 +29,7 @@ func fillIndex(b *testing.B, keys []byte) *Index {
 func BenchmarkFill(b *testing.B) {
 	for _, entries := range benchmarkSizes {
 		b.Run(fmt.Sprintf("entries=%d", entries), func(b *testing.B) {
-			keys := uniformKeys(entries)
+			keys := drawnKeys(0, entries)
 			n := 0
 			for b.Loop() {
 				fillIndex(b, keys)
@@ -51,7 +44,7 @@ func BenchmarkFill(b *testing.B) {
 func BenchmarkRandomOrder(b *testing.B) {
 	for _, entries := range benchmarkSizes {
 		b.Run(fmt.Sprintf("entries=%d", entries), func(b *testing.B) {
-			keys := uniformKeys(entries)
+			keys := drawnKeys(0, entries)
 			x := fillIndex(b, keys)
 			mixed := make([]byte, 0, len(keys))
 			for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(entries) {
@@ -88,7 +81,7 @@ func BenchmarkRandomOrder(b *testing.B) {
 func BenchmarkReceivedChain(b *testing.B) {
 	for _, entries := range benchmarkSizes {
 		b.Run(fmt.Sprintf("entries=%d", entries), func(b *testing.B) {
-			keys := uniformKeys(entries)
+			keys := drawnKeys(0, entries)
 			x := fillIndex(b, keys)
 			order := rand.New(rand.NewPCG(1, 1)).Perm(entries / sizeChain)
 			received := make([]byte, sizeChain*32)

@@ -53,11 +53,7 @@ const (
 	fewRefs = 16
 )
 
-// spanList is a list of spans and the number of their entries.
-type spanList struct {
-	newest, oldest spanID
-	entries        int64
-}
+type spanList struct{ newest, oldest spanID }
 
 func (x *Index) span(id spanID) *span {
 	return &x.spans[id>>spanChunkBits][id&(spanChunk-1)]
@@ -89,8 +85,12 @@ func (x *Index) addSpans() {
 	}
 }
 
-func (x *Index) list(hot bool) *spanList {
-	if hot {
+// list returns the list that a span is in.
+func (x *Index) list(s *span) *spanList {
+	switch {
+	case !s.used:
+		return &x.unused
+	case s.hot:
 		return &x.hot
 	}
 	return &x.cold
@@ -100,47 +100,35 @@ func (x *Index) list(hot bool) *spanList {
 // the byte bound has no room for more; with mustSplit there is one always, as reserve
 // has seen to it.
 func (x *Index) newSpan(leave int) spanID {
-	if x.unusedSpan == noSpan || leave != mustSplit && x.unusedSpans <= leave {
+	if x.unused.newest == noSpan || leave != mustSplit && x.unusedSpans <= leave {
 		if leave != mustSplit && !x.room(0, 0, 1) {
 			return noSpan
 		}
 		x.addSpans()
 	}
-	id := x.unusedSpan
-	x.unlistSpan(id)
+	id := x.unused.newest
+	x.unlistUnused(id)
 	*x.span(id) = span{used: true}
 	return id
 }
 
-// freeSpan forgets a span that is in no list and in no segment's books.
+// freeSpan makes a span unused that is in no list and in no segment's books.
 func (x *Index) freeSpan(id spanID) {
-	*x.span(id) = span{older: x.unusedSpan}
-	if x.unusedSpan != noSpan {
-		x.span(x.unusedSpan).newer = id
-	}
-	x.unusedSpan = id
+	*x.span(id) = span{}
+	x.link(id, noSpan)
 	x.unusedSpans++
 }
 
-// unlistSpan takes a span out of the list of unused ones.
-func (x *Index) unlistSpan(id spanID) {
-	s := x.span(id)
-	if s.newer == noSpan {
-		x.unusedSpan = s.older
-	} else {
-		x.span(s.newer).older = s.older
-	}
-	if s.older != noSpan {
-		x.span(s.older).newer = s.newer
-	}
-	s.newer, s.older = noSpan, noSpan
+// unlistUnused takes a span out of the list of unused ones.
+func (x *Index) unlistUnused(id spanID) {
+	x.unlink(id)
 	x.unusedSpans--
 }
 
 // unlink takes a span out of its list.
 func (x *Index) unlink(id spanID) {
 	s := x.span(id)
-	l := x.list(s.hot)
+	l := x.list(s)
 	if s.newer == noSpan {
 		l.newest = s.older
 	} else {
@@ -151,14 +139,13 @@ func (x *Index) unlink(id spanID) {
 	} else {
 		x.span(s.older).newer = s.newer
 	}
-	l.entries -= int64(s.n)
 }
 
 // link puts a span into its list right behind another one of that list, on its
 // older side; with noSpan it becomes the newest.
 func (x *Index) link(id, behind spanID) {
 	s := x.span(id)
-	l := x.list(s.hot)
+	l := x.list(s)
 	s.newer = behind
 	if behind == noSpan {
 		s.older, l.newest = l.newest, id
@@ -171,7 +158,14 @@ func (x *Index) link(id, behind spanID) {
 	} else {
 		x.span(s.older).newer = id
 	}
-	l.entries += int64(s.n)
+}
+
+// renew makes a span the newest of its list.
+func (x *Index) renew(id spanID, store uint32) {
+	s := x.span(id)
+	x.unlink(id)
+	s.store, s.time = store, x.policy.clock
+	x.link(id, noSpan)
 }
 
 // ref returns the place in a segment's books of the first span that begins at or
@@ -181,16 +175,26 @@ func (s *segment) ref(i int) int {
 	return at
 }
 
+// spanOf returns the span that a slot is in, noSpan if there is none.
+func (x *Index) spanOf(s slot) spanID {
+	seg, i := x.at(s)
+	at := seg.ref(i+1) - 1
+	if at < 0 || i >= int(seg.spans[at].first)+int(x.span(seg.spans[at].id).n) {
+		return noSpan
+	}
+	return seg.spans[at].id
+}
+
 // addRef enters a span into its segment's books.
 func (x *Index) addRef(seg *segment, at int, first int, id spanID) {
 	before := cap(seg.spans)
-	x.shift(len(seg.spans) - at)
+	x.countShift(len(seg.spans) - at)
 	seg.spans = slices.Insert(seg.spans, at, spanRef{uint16(first), id})
 	x.refBytes += int64(cap(seg.spans)-before) * refBytes
 }
 
-// shift counts that n refs of a segment's books are moved.
-func (x *Index) shift(n int) {
+// countShift counts that n refs of a segment's books are moved.
+func (x *Index) countShift(n int) {
 	x.work += n / refsPerWork
 	x.moved += n / refsPerWork / workPerSpan
 }
@@ -215,7 +219,6 @@ func (x *Index) splitAt(seg *segment, i, leave int) (at int, ok bool) {
 	}
 	right := x.span(id)
 	right.first, right.n, right.hot, right.store, right.time = s.first+slot(keep), s.n-uint16(keep), s.hot, s.store, s.time
-	x.list(s.hot).entries -= int64(right.n)
 	s.n = uint16(keep)
 	x.link(id, left.id)
 	x.addRef(seg, at, i, id)
@@ -269,8 +272,7 @@ func (x *Index) use(first slot, n int, behind spanID, store uint32) spanID {
 		s.hot, s.store, s.time = true, store, x.timeBehind(behind)
 		x.link(id, behind)
 	}
-	last := seg.spans[to-1].id
-	return last
+	return seg.spans[to-1].id
 }
 
 const (
@@ -282,13 +284,8 @@ const (
 
 // widen makes a stretch the whole span that it begins in, if that is a long one.
 func (x *Index) widen(first slot, n int) (slot, int) {
-	seg, i := x.at(first)
-	at := seg.ref(i + 1)
-	if at == 0 {
-		return first, n
-	}
-	if s := x.span(seg.spans[at-1].id); s.n > longSpan && i < int(seg.spans[at-1].first)+int(s.n) {
-		return s.first, int(s.n)
+	if id := x.spanOf(first); id != noSpan && x.span(id).n > longSpan {
+		return x.span(id).first, int(x.span(id).n)
 	}
 	return first, n
 }
@@ -333,9 +330,8 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 	if behind != noSpan {
 		b := x.span(behind)
 		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
-			b.n += uint16(n)
 			b.store = store
-			x.list(b.hot).entries += int64(n)
+			b.n += uint16(n)
 			return behind
 		}
 		if b.hot {
@@ -343,7 +339,7 @@ func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
 		}
 	}
 	if x.fewSpans {
-		if id := x.placeBeside(seg, i, n, store); id != noSpan {
+		if id := x.placeBeside(first, n, store); id != noSpan {
 			return id
 		}
 	}
@@ -386,7 +382,6 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 		x.splitAt(seg, i+n, mustSplit)
 	}
 	s.n -= uint16(n)
-	x.list(s.hot).entries -= int64(n)
 	return n
 }
 
@@ -394,7 +389,7 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 // that is less than half full.
 func (x *Index) dropRefs(seg *segment, from, to int) {
 	if to > from {
-		x.shift(len(seg.spans) - to)
+		x.countShift(len(seg.spans) - to)
 	}
 	seg.spans = slices.Delete(seg.spans, from, to)
 	if n := cap(seg.spans); n > fewRefs && 2*len(seg.spans) < n {

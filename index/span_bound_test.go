@@ -51,8 +51,7 @@ func TestHolesAtTheBound(t *testing.T) {
 		store(t, x, keys[len(keys)-1000*hashLen:], hashLen)
 	}
 	for i := 0; i < len(keys); i += 2 * hashLen {
-		_, err := x.Evict(0, keys[i:i+hashLen], hashLen)
-		require.NoError(t, err)
+		evict(t, x, 0, keys[i:i+hashLen], hashLen)
 	}
 	require.LessOrEqual(t, x.Stats().Bytes, int64(bound))
 	checkBooks(t, x)

@@ -1,8 +1,7 @@
 package index
 
 // Spans take memory that the log cannot give back. So a part of the byte bound is kept
-// for them, and where that is used up, neighbours in the log are joined that were used at
-// about the same time.
+// for them. Chunks of spans that are not needed any more are released.
 
 const (
 	// slotsPerSpan is for how many slots of the log there is always room for one span:
@@ -11,17 +10,6 @@ const (
 	// keepSpans is how many unused spans a batch of changes leaves to lookups and to the
 	// next batch.
 	keepSpans = 2 * spareSpans
-	// joinWindow is of how many neighbours joinSpans joins two.
-	joinWindow = 5
-	// looksPerKey is how many spans joinSpans looks at for each key of a batch: enough for
-	// all spans that the key may take, where spans have neighbours. looksPerBatch comes on
-	// top.
-	looksPerKey   = spansPerKey * joinWindow
-	looksPerBatch = 64
-	// smallSpan is the number of entries up to which a span is evicted because it is
-	// needed for others. If all spans there may be are used, at least half of them are
-	// not larger.
-	smallSpan = 2 * slotsPerSpan
 )
 
 // leastChunks is how many chunks of spans a log of so many slots has room for, whatever
@@ -81,11 +69,10 @@ func (x *Index) drainChunk(n int) {
 // moveSpan makes a span of the last chunk one of another chunk.
 func (x *Index) moveSpan(id spanID) {
 	x.work += workPerSpan
-	to := x.unusedSpan
-	for ; to>>spanChunkBits == id>>spanChunkBits; to = x.unusedSpan {
-		x.keepOut(to)
+	for x.unused.newest>>spanChunkBits == id>>spanChunkBits {
+		x.keepOut(x.unused.newest)
 	}
-	x.unlistSpan(to)
+	to := x.newSpan(mustSplit)
 	s := *x.span(id)
 	before := s.newer
 	x.unlink(id)
@@ -103,7 +90,7 @@ func (s *span) keptOut() bool { return !s.used && s.n == keptOut }
 
 // keepOut takes an unused span out of use.
 func (x *Index) keepOut(id spanID) {
-	x.unlistSpan(id)
+	x.unlistUnused(id)
 	x.span(id).n = keptOut
 }
 
@@ -115,150 +102,4 @@ func (x *Index) keepChunk() {
 			x.freeSpan(id)
 		}
 	}
-}
-
-// joinSpans joins spans until keepSpans are unused or it has looked at as many as a
-// batch of n keys may. If not a single one is unused then, it evicts the smallest of
-// those it has looked at, if that is a small one, it is for a store, and that has not placed
-// or used it.
-func (x *Index) joinSpans(n int, store uint32) {
-	smallest := noSpan
-	for looks := looksPerBatch + looksPerKey*n; looks > 0 && x.unusedSpans < keepSpans; {
-		seg, from, to := x.nextSpans()
-		looks -= max(to-from, 1)
-		x.work += max(to-from, 1) * workPerSpan
-		if at := x.closest(seg, from, to); at >= 0 {
-			x.join(seg, at, store)
-			continue
-		}
-		for k := from; k < to; k++ {
-			s := x.span(seg.spans[k].id)
-			if s.n <= smallSpan && s.store != store && (smallest == noSpan || s.n < x.span(smallest).n) {
-				smallest = seg.spans[k].id
-			}
-		}
-	}
-	if x.unusedSpans > 0 || smallest == noSpan || store == noStore {
-		return
-	}
-	for n := int(x.span(smallest).n); n > 0; n -= batchKeys {
-		x.evictTail(smallest, batchKeys)
-	}
-}
-
-// nextSpans returns the next joinWindow spans of the log, or fewer up to the end of a
-// segment, by their places in its books. The last of them is the first of the next.
-func (x *Index) nextSpans() (seg *segment, from, to int) {
-	if int(x.joinAt>>segmentBits) >= len(x.segments) {
-		x.joinAt = 0
-	}
-	seg, i := x.at(x.joinAt)
-	from = seg.ref(i)
-	if to = min(from+joinWindow, len(seg.spans)); to < len(seg.spans) {
-		x.joinAt += slot(int(seg.spans[to-1].first) - i)
-	} else {
-		x.joinAt = x.joinAt&^segmentMask + segmentSlots
-	}
-	return seg, from, to
-}
-
-// closest returns the place of the first of two touching spans among those from place
-// from to to that were used at the closest times, -1 if no two touch.
-func (x *Index) closest(seg *segment, from, to int) (at int) {
-	at = -1
-	least := uint64(0)
-	for k := from; k+1 < to; k++ {
-		a, b := x.span(seg.spans[k].id), x.span(seg.spans[k+1].id)
-		if a.first+slot(a.n) != b.first {
-			continue
-		}
-		apart := uint64(min(a.time-b.time, b.time-a.time)) // one of them has wrapped around
-		if a.hot != b.hot {
-			apart += 1 << 32 // only if there is no other pair
-		}
-		if at < 0 || apart < least {
-			at, least = k, apart
-		}
-	}
-	return at
-}
-
-// join makes one span of the one at a place of a segment's books and the next. It stands
-// where the one of them stood that was to be evicted later, so that no entry is evicted
-// earlier for it.
-func (x *Index) join(seg *segment, at int, store uint32) {
-	left, right := seg.spans[at], seg.spans[at+1]
-	keep, drop := left.id, right.id
-	if x.goesFirst(x.span(keep), x.span(drop)) {
-		keep, drop = drop, keep
-	}
-	x.unlink(drop)
-	k, d := x.span(keep), x.span(drop)
-	x.list(k.hot).entries += int64(d.n)
-	k.first = x.span(left.id).first
-	k.n += d.n
-	if d.store == store {
-		k.store = store
-	}
-	seg.spans[at+1] = spanRef{left.first, keep}
-	x.freeSpan(drop)
-	x.dropRefs(seg, at, at+1)
-}
-
-// goesFirst tells whether one span is to be evicted before another.
-func (x *Index) goesFirst(a, b *span) bool {
-	switch {
-	case a.hot == b.hot:
-		return x.policy.clock-a.time > x.policy.clock-b.time
-	case a.hot:
-		return !x.policy.coldFirst(b.time, a.time, x.entries)
-	}
-	return x.policy.coldFirst(a.time, b.time, x.entries)
-}
-
-// placeBeside enters new entries, the stretch of n slots from offset i on, into the span
-// that ends there, which becomes the newest of its list with them. It returns noSpan if
-// none does.
-func (x *Index) placeBeside(seg *segment, i, n int, store uint32) spanID {
-	at := seg.ref(i) - 1
-	if at < 0 {
-		return noSpan
-	}
-	id := seg.spans[at].id
-	s := x.span(id)
-	if int(seg.spans[at].first)+int(s.n) != i {
-		return noSpan
-	}
-	x.list(s.hot).entries += int64(n)
-	s.n += uint16(n)
-	x.renew(id, store)
-	return id
-}
-
-// renew makes a span the newest of its list.
-func (x *Index) renew(id spanID, store uint32) {
-	s := x.span(id)
-	x.unlink(id)
-	s.store, s.time = store, x.policy.clock
-	x.link(id, noSpan)
-}
-
-// fillHole moves the last entry of a span to slot s, within the span, whose own entry is
-// gone, so that the span need not be split. It returns the slot that is free then: s, or
-// that of the moved entry.
-func (x *Index) fillHole(s slot) slot {
-	seg, i := x.at(s)
-	sp := x.span(seg.spans[seg.ref(i+1)-1].id)
-	last := sp.first + slot(sp.n) - 1
-	if s == sp.first || s == last {
-		return s
-	}
-	from, k := x.at(last)
-	copy(seg.key(i), from.key(k)) // readers do not look at a slot that has no class
-	hash, link := x.hash(seg.key(i)), x.linkOf(last)
-	x.mu.Lock()
-	x.mu.count(1)
-	x.moveEntry(last, s, hash, link)
-	x.mu.Unlock()
-	return last
 }

@@ -271,7 +271,8 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store.
+// into order: in the steps and at the expense of those who store. While places are reset
+// nothing is moved, as a reset would miss what is moved behind it.
 func (x *Index) chooseMoved(b *storing) {
 	pieces, known := 0, 0
 	for i, s := range b.slot[:b.n] {
@@ -284,7 +285,7 @@ func (x *Index) chooseMoved(b *storing) {
 			pieces++
 		}
 	}
-	if pieces > scattered && !x.fewSpans && !b.twice() {
+	if pieces > scattered && !x.fewSpans && len(x.resetting) == 0 && !b.twice() {
 		b.moved = known
 	}
 }
@@ -399,13 +400,11 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 		}
 		if seg.class[j] != b.to[i] {
 			stored += x.classes.added(seg.class[j], b.to[i], b.places)
-			x.classes.removeEntry(seg.class[j])
-			x.classes.addEntry(b.to[i])
-			seg.class[j] = b.to[i]
+			x.setClass(seg, j, b.to[i])
 		}
 	}
 	if stored > 0 || b.moved > 0 {
-		x.sumClasses(b)
+		x.summarizeGroups(b)
 	}
 	if w.numbered {
 		x.learnChain(b, w, keys, hashLen)
@@ -444,18 +443,18 @@ func (x *Index) moveEntry(from, to slot, hash uint64, link link) {
 	old, k := x.at(from)
 	x.table.replace(hash, from, to)
 	seg.class[j], old.class[k] = old.class[k], noClass
-	seg.same[j/groupSlots], old.same[k/groupSlots] = noClass, noClass
+	seg.groupClass[j/groupSlots], old.groupClass[k/groupSlots] = noClass, noClass
 	x.dropLinks(from, 1)
 	x.setLink(to, link)
 }
 
-// sumClasses calls sumUp for the groups of slots that a batch is in.
-func (x *Index) sumClasses(b *storing) {
+// summarizeGroups calls summarizeGroup for the groups of slots that a batch is in.
+func (x *Index) summarizeGroups(b *storing) {
 	last := noSlot
 	for _, s := range b.slot[:b.n] {
 		if s != noSlot && s/groupSlots != last/groupSlots {
 			seg, j := x.at(s)
-			x.sumUp(seg, j)
+			x.summarizeGroup(seg, j)
 			x.mu.count(groupSlots)
 			last = s
 		}

@@ -29,14 +29,14 @@ const (
 	touchStore = 1024
 )
 
-// noteTouches queues what a lookup has found, tail first. When the queue is long
+// queueTouches queues what a lookup has found, tail first. When the queue is long
 // and no writer is at it, the lookup applies as much as it brought.
-func (x *Index) noteTouches(found []stretch, epoch uint64) {
+func (x *Index) queueTouches(found []stretch, epoch uint64) {
 	if len(found) == 0 {
 		return
 	}
-	r := x.mu.free.Get().(*reader)
-	most := touchMost / len(x.mu.slots)
+	r := x.mu.pool.Get().(*readerStripe)
+	most := touchMost / len(x.mu.stripes)
 	r.touchMu.Lock()
 	if x.epoch.Load() == epoch {
 		r.touchMu.count(len(found))
@@ -49,7 +49,7 @@ func (x *Index) noteTouches(found []stretch, epoch uint64) {
 	}
 	long := len(r.touches) > most/2
 	r.touchMu.Unlock()
-	x.mu.free.Put(r)
+	x.mu.pool.Put(r)
 	if long && x.writing.TryLock() {
 		x.applyTouches(touchBatch)
 		x.writing.Unlock()
@@ -76,9 +76,9 @@ func (x *Index) applyTouches(n int) bool {
 // Lookups in one queue are applied in their order, those in several in the order of the
 // queues.
 func (x *Index) takeTouches() bool {
-	for range x.mu.slots {
-		x.emptied = (x.emptied + 1) % len(x.mu.slots)
-		r := &x.mu.slots[x.emptied]
+	for range x.mu.stripes {
+		x.emptied = (x.emptied + 1) % len(x.mu.stripes)
+		r := &x.mu.stripes[x.emptied]
 		r.touchMu.Lock()
 		x.touching, r.touches = r.touches, x.touching[:0]
 		r.touchMu.Unlock()

@@ -67,27 +67,22 @@ func TestTraceMeetsChanges(t *testing.T) {
 			chainInPieces(t, x, pieces, n)
 		}, 46},
 		"the block in front goes": {func(t *testing.T, x *Index, keys []byte) {
-			_, err := x.Evict(0, key(keys, 45), 32)
-			require.NoError(t, err)
+			evict(t, x, 0, key(keys, 45), 32)
 		}, 46},
 		"it comes again": {func(t *testing.T, x *Index, keys []byte) {
-			_, err := x.Evict(0, key(keys, 45), 32)
-			require.NoError(t, err)
+			evict(t, x, 0, key(keys, 45), 32)
 			storeAt(t, x, 0, 45, key(keys, 44), key(keys, 45))
 		}, 46}, // and is not confirmed
 		"it comes again and is confirmed": {func(t *testing.T, x *Index, keys []byte) {
-			_, err := x.Evict(0, key(keys, 45), 32)
-			require.NoError(t, err)
+			evict(t, x, 0, key(keys, 45), 32)
 			storeAt(t, x, 0, 45, key(keys, 44), key(keys, 45))
 			require.True(t, confirm(x, 45, key(keys, 44), key(keys, 45), 32))
 		}, 0},
 		"a block behind goes": {func(t *testing.T, x *Index, keys []byte) {
-			_, err := x.Evict(0, key(keys, 47), 32)
-			require.NoError(t, err)
+			evict(t, x, 0, key(keys, 47), 32)
 		}, 0},
 		"a block further in front goes": {func(t *testing.T, x *Index, keys []byte) {
-			_, err := x.Evict(0, key(keys, 22), 32)
-			require.NoError(t, err)
+			evict(t, x, 0, key(keys, 22), 32)
 		}, 23},
 		"others are stored": {func(t *testing.T, x *Index, _ []byte) { store(t, x, chain(9, 500, 32), 32) }, 0},
 	} {

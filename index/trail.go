@@ -79,9 +79,9 @@ func (x *Index) ResumeTrace(t *Trail, work int) (down uint32, done bool) {
 }
 
 // follow goes on with a trace at slot s, which may be that of block t.number. One piece
-// of the chain may exceed the work, see take. It holds the lock, in slot r, at the end as at
+// of the chain may exceed the work, see take. It holds the lock, in stripe r, at the end as at
 // the beginning, and not all the time.
-func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done bool) {
+func (x *Index) follow(t *Trail, r *readerStripe, s slot, work int) (down uint32, done bool) {
 	most, hold := t.work+work, t.work+holdWork
 	for s != noSlot {
 		seg, i := x.at(s)
@@ -90,7 +90,7 @@ func (x *Index) follow(t *Trail, r *reader, s slot, work int) (down uint32, done
 			break
 		}
 		start := l.start(i)
-		low := l.lastUnsure(start, i) + 1
+		low := max(l.sure.lastAbsent(i)+1, start)
 		if low > i || len(t.Runs) > trailRuns { // the latter: it is in too many pieces
 			break
 		}
@@ -230,7 +230,7 @@ func (t *Trail) Taken() {
 
 // Use says that what was Taken was used.
 func (x *Index) Use(t *Trail) {
-	x.noteTouches(t.found[:min(len(t.found), maxStretches)], t.epoch)
+	x.queueTouches(t.found[:min(len(t.found), maxStretches)], t.epoch)
 	t.Drop()
 }
 

@@ -27,87 +27,19 @@ func traceAll(x *Index, t *Trail, key []byte, number uint32) uint32 {
 	return down
 }
 
-func TestTrace(t *testing.T) {
-	const n = 10
-	evict := func(t *testing.T, x *Index, keys []byte, from, end int) {
-		_, err := x.Evict(0, cut(keys, from, end), 32)
-		require.NoError(t, err)
-	}
-	unsure := func(t *testing.T, x *Index, keys []byte, at int) { // says the same again of an entry that is new
-		evict(t, x, keys, at, at+1)
-		var before []byte
-		if at > 0 {
-			before = cut(keys, at-1, at)
-		}
-		storeAt(t, x, 0, uint32(at), before, cut(keys, at, at+1))
-	}
-	inPieces := func(t *testing.T, x *Index, keys []byte) { // 0 to 4 and 5 to 9, each linked run with a head
-		x.Reset()
-		storeAt(t, x, 0, 5, cut(keys, 4, 5), cut(keys, 5, n))
-		storeAt(t, x, 0, 0, nil, cut(keys, 0, 5))
-		x.Confirm(0, nil, keys, 32)
-	}
-	for name, c := range map[string]struct {
-		do     func(t *testing.T, x *Index, keys []byte)
-		key    int // of the chain
-		number uint32
-		down   uint32
-	}{
-		"the last":                          {nil, 9, 9, 0},
-		"in the middle":                     {nil, 4, 4, 0},
-		"the first":                         {nil, 0, 0, 0},
-		"a key that is not here":            {func(t *testing.T, x *Index, keys []byte) { evict(t, x, keys, 9, 10) }, 9, 9, 10},
-		"under a higher number":             {nil, 4, 5, 6},
-		"under a lower number":              {nil, 4, 3, 4},
-		"under number 0":                    {nil, 4, 0, 1},
-		"the first under number 1":          {nil, 0, 1, 2},
-		"in pieces":                         {inPieces, 9, 9, 0},
-		"in pieces, under a higher number":  {inPieces, 9, 11, 12},
-		"in pieces, under a lower number":   {inPieces, 9, 8, 9},
-		"in pieces, 0 where its run begins": {inPieces, 7, 2, 3},
-		"in pieces, 0 inside its run":       {inPieces, 7, 1, 2},
-		"nobody has looked it up": {func(t *testing.T, x *Index, keys []byte) {
-			x.Reset()
-			storeAt(t, x, 0, 0, nil, keys)
-		}, 9, 9, 10},
-		"no number is known": {func(t *testing.T, x *Index, keys []byte) {
-			x.Reset()
-			store(t, x, keys, 32)
-			x.Confirm(0, nil, keys, 32)
-		}, 9, 9, 10},
-		"evicted below":        {func(t *testing.T, x *Index, keys []byte) { evict(t, x, keys, 3, 5) }, 9, 9, 5},
-		"the first is evicted": {func(t *testing.T, x *Index, keys []byte) { evict(t, x, keys, 0, 1) }, 9, 9, 1},
-		"not sure below":       {func(t *testing.T, x *Index, keys []byte) { unsure(t, x, keys, 4) }, 9, 9, 5},
-		"the first is not sure": {func(t *testing.T, x *Index, keys []byte) {
-			x.Reset()
-			storeAt(t, x, 0, 0, nil, keys)
-			x.Confirm(1, cut(keys, 0, 1), cut(keys, 1, n), 32)
-		}, 9, 9, 1},
-		"not sure inside a run": {func(t *testing.T, x *Index, keys []byte) {
-			x.Reset()
-			storeAt(t, x, 0, 0, nil, keys)
-			x.Confirm(0, nil, cut(keys, 0, 4), 32)
-			x.Confirm(5, cut(keys, 4, 5), cut(keys, 5, n), 32)
-		}, 9, 9, 5},
-		"not sure inside a run, under a number that ends there": {func(t *testing.T, x *Index, keys []byte) {
-			x.Reset()
-			storeAt(t, x, 0, 0, nil, keys)
-			x.Confirm(5, cut(keys, 4, 5), cut(keys, 5, n), 32)
-		}, 9, 4, 5},
-		"the key itself is not sure": {func(t *testing.T, x *Index, keys []byte) { unsure(t, x, keys, 9) }, 9, 9, 10},
-		"sure again": {func(t *testing.T, x *Index, keys []byte) {
-			unsure(t, x, keys, 4)
-			x.Confirm(4, cut(keys, 3, 4), cut(keys, 4, 5), 32)
-		}, 9, 9, 0},
-		"an open end": {func(t *testing.T, x *Index, keys []byte) {
-			x.Reset()
-			storeAt(t, x, 0, 5, nil, cut(keys, 5, n))
-			storeAt(t, x, 0, 0, nil, cut(keys, 0, 5))
-			x.Confirm(0, nil, keys, 32)
-		}, 9, 9, 6},
-	} {
+// traceCases are, by name, what is done with a chain of ten sure keys, the key that is traced, and
+// where the trace ends.
+type traceCases map[string]struct {
+	do     func(t *testing.T, x *Index, keys []byte)
+	key    int // of the chain
+	number uint32
+	down   uint32
+}
+
+func (cases traceCases) run(t *testing.T) {
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			x, keys := sureChain(t, n)
+			x, keys := sureChain(t, 10)
 			if c.do != nil {
 				c.do(t, x, keys)
 			}
@@ -119,6 +51,78 @@ func TestTrace(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTrace(t *testing.T) {
+	inPieces := func(t *testing.T, x *Index, keys []byte) { // 0 to 4 and 5 to 9, each linked run with a head
+		x.Reset()
+		storeAt(t, x, 0, 5, cut(keys, 4, 5), keys[5*32:])
+		storeAt(t, x, 0, 0, nil, cut(keys, 0, 5))
+		x.Confirm(0, nil, keys, 32)
+	}
+	traceCases{
+		"the last":                          {nil, 9, 9, 0},
+		"in the middle":                     {nil, 4, 4, 0},
+		"the first":                         {nil, 0, 0, 0},
+		"a key that is not here":            {func(t *testing.T, x *Index, keys []byte) { evict(t, x, 0, cut(keys, 9, 10), 32) }, 9, 9, 10},
+		"under a higher number":             {nil, 4, 5, 6},
+		"under a lower number":              {nil, 4, 3, 4},
+		"under number 0":                    {nil, 4, 0, 1},
+		"the first under number 1":          {nil, 0, 1, 2},
+		"in pieces":                         {inPieces, 9, 9, 0},
+		"in pieces, under a higher number":  {inPieces, 9, 11, 12},
+		"in pieces, under a lower number":   {inPieces, 9, 8, 9},
+		"in pieces, 0 where its run begins": {inPieces, 7, 2, 3},
+		"in pieces, 0 inside its run":       {inPieces, 7, 1, 2},
+		"no number is known": {func(t *testing.T, x *Index, keys []byte) {
+			x.Reset()
+			store(t, x, keys, 32)
+			x.Confirm(0, nil, keys, 32)
+		}, 9, 9, 10},
+		"evicted below":        {func(t *testing.T, x *Index, keys []byte) { evict(t, x, 0, cut(keys, 3, 5), 32) }, 9, 9, 5},
+		"the first is evicted": {func(t *testing.T, x *Index, keys []byte) { evict(t, x, 0, cut(keys, 0, 1), 32) }, 9, 9, 1},
+		"an open end": {func(t *testing.T, x *Index, keys []byte) {
+			x.Reset()
+			storeAt(t, x, 0, 5, nil, keys[5*32:])
+			storeAt(t, x, 0, 0, nil, cut(keys, 0, 5))
+			x.Confirm(0, nil, keys, 32)
+		}, 9, 9, 6},
+	}.run(t)
+}
+
+func TestTraceEndsAtUnsureLinks(t *testing.T) {
+	unsure := func(t *testing.T, x *Index, keys []byte, at int) { // says the same again of an entry that is new
+		evict(t, x, 0, cut(keys, at, at+1), 32)
+		storeAt(t, x, 0, uint32(at), cut(keys, at-1, at), cut(keys, at, at+1))
+	}
+	traceCases{
+		"nobody has looked it up": {func(t *testing.T, x *Index, keys []byte) {
+			x.Reset()
+			storeAt(t, x, 0, 0, nil, keys)
+		}, 9, 9, 10},
+		"not sure below": {func(t *testing.T, x *Index, keys []byte) { unsure(t, x, keys, 4) }, 9, 9, 5},
+		"the first is not sure": {func(t *testing.T, x *Index, keys []byte) {
+			x.Reset()
+			storeAt(t, x, 0, 0, nil, keys)
+			x.Confirm(1, cut(keys, 0, 1), keys[32:], 32)
+		}, 9, 9, 1},
+		"not sure inside a run": {func(t *testing.T, x *Index, keys []byte) {
+			x.Reset()
+			storeAt(t, x, 0, 0, nil, keys)
+			x.Confirm(0, nil, cut(keys, 0, 4), 32)
+			x.Confirm(5, cut(keys, 4, 5), keys[5*32:], 32)
+		}, 9, 9, 5},
+		"not sure inside a run, under a number that ends there": {func(t *testing.T, x *Index, keys []byte) {
+			x.Reset()
+			storeAt(t, x, 0, 0, nil, keys)
+			x.Confirm(5, cut(keys, 4, 5), keys[5*32:], 32)
+		}, 9, 4, 5},
+		"the key itself is not sure": {func(t *testing.T, x *Index, keys []byte) { unsure(t, x, keys, 9) }, 9, 9, 10},
+		"sure again": {func(t *testing.T, x *Index, keys []byte) {
+			unsure(t, x, keys, 4)
+			x.Confirm(4, cut(keys, 3, 4), cut(keys, 4, 5), 32)
+		}, 9, 9, 0},
+	}.run(t)
 }
 
 // TestTraceTellsCoverage stores parts of a chain in a second place.
@@ -227,8 +231,7 @@ func TestTraceOfEqualHashes(t *testing.T) {
 	add(1)
 	add(2)
 	require.Zero(t, traceAll(x, &trail, cut(keys, 7, 8), 7), "in one linked run the hash is not needed")
-	_, err := x.Evict(0, cut(keys, 3, 4), 32)
-	require.NoError(t, err)
+	evict(t, x, 0, cut(keys, 3, 4), 32)
 	require.EqualValues(t, 4, traceAll(x, &trail, cut(keys, 7, 8), 7))
 }
 
@@ -308,9 +311,7 @@ func TestRecite(t *testing.T) {
 }
 
 func TestTraceDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
+	skipIfBuildAllocates(t)
 	x, keys := sureChain(t, 5000)
 	var trail Trail
 	require.Zero(t, testing.AllocsPerRun(200, func() {

@@ -13,8 +13,8 @@ type Change struct {
 	evict   bool
 	writer  index.Writer
 
-	held    [netproto.MaxHashLen]byte // the key of Hold
-	heldLen int                       // 0 if there is none
+	deferred    [netproto.MaxHashLen]byte // the key of Defer
+	deferredLen int                       // 0 if there is none
 }
 
 // BeginStore begins a store to a group rank. firstChunk is the number of its first chunk, or
@@ -53,26 +53,26 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 	return c.service.index.Store(&c.writer, []int{c.number}, keys, hashLen)
 }
 
-// Hold keeps a copy of the only key of a store, at most netproto.MaxHashLen bytes, until End
-// stores it. Engines that decode store one block at a time. The key in front of it, which comes
-// last, decides where in the index it is put.
-func (c *Change) Hold(key []byte) { c.heldLen = copy(c.held[:], key) }
+// Defer copies the only key of a store, at most netproto.MaxHashLen bytes, for End to store.
+// Engines that decode store one block at a time. The key in front of it, which comes last,
+// decides where in the index it is put.
+func (c *Change) Defer(key []byte) { c.deferredLen = copy(c.deferred[:], key) }
 
-// Holds reports whether there is a key of Hold that End has not stored yet.
-func (c *Change) Holds() bool { return c.heldLen > 0 }
+// Deferred reports whether there is a key of Defer that End has not stored yet.
+func (c *Change) Deferred() bool { return c.deferredLen > 0 }
 
 // Work returns the work of a store since it began, in units of comparing one hash. That of an
 // evict is not counted.
 func (c *Change) Work() int { return c.writer.Work() }
 
 // End ends the change. before is the key in front of a store's first, empty if unknown.
-// It is only borrowed. If there is a key of Hold, End stores it and fails as Add does.
+// It is only borrowed. If there is a key of Defer, End stores it and fails as Add does.
 func (c *Change) End(before []byte) error {
-	switch n := c.heldLen; {
+	switch n := c.deferredLen; {
 	case n > 0:
-		c.heldLen = 0
+		c.deferredLen = 0
 		c.writer.Behind(before)
-		return c.Add(c.held[:n], n)
+		return c.Add(c.deferred[:n], n)
 	case !c.evict:
 		c.service.index.Before(&c.writer, before)
 	}

@@ -25,7 +25,8 @@ type counterStripe struct {
 const stripesPerProc = 4
 
 func newCounters() *counters {
-	return &counters{stripes: make([]counterStripe, stripesPerProc*runtime.GOMAXPROCS(0))}
+	n := stripesPerProc * runtime.GOMAXPROCS(0)
+	return &counters{stripes: make([]counterStripe, n+1)[1:]} // the first only pads what lies in front
 }
 
 // choose returns a stripe.

@@ -190,7 +190,7 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	case roleNumTokens:
 		q.Unaligned = q.remainder != 0
 	case roleGroupRank:
-		if size > groupRankChunkLen {
+		if size > groupRankChunkLen || size > groupRankPCPLen && q.Tag == TagResetRank {
 			q.fail(ErrGroupRankLen)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -17,6 +18,8 @@ type memoryHandler struct {
 	query  *lookup.Query        // the lookup being received, nil between lookups
 	change *lookup.Change       // the store or evict being received, nil before the first
 	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
+	reset  *index.PlacesReset   // the reset_rank under way, nil if there is none
+	masks  *maskFrame           // of the plan or the request for masks that is being answered, nil if none
 	err    error                // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
@@ -28,7 +31,7 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		return false
 	}
 	switch q.Tag {
-	case netproto.TagLookup, netproto.TagExplain:
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagAnchors:
 		wanted, h.err = h.beginAnchors(q)
@@ -53,7 +56,7 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 	return service.BeginEvict(h.change, q.GroupRank)
 }
 
-// beginLookup begins a lookup or an explain.
+// beginLookup begins a lookup, an explain or a plan.
 func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
@@ -84,7 +87,7 @@ func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err erro
 // addHashes implements requestHandler.
 func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed int, wanted bool) {
 	switch q.Tag {
-	case netproto.TagLookup, netproto.TagExplain:
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		return len(hashes), h.query.Add(hashes)
 	case netproto.TagAnchors:
 		return h.query.AddAnchors(hashes)
@@ -107,7 +110,7 @@ const (
 // bytes of them it has consumed. The only key of a store that goes on a chain waits for the end.
 func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed int) {
 	if q.Tag == netproto.TagStore && q.NumHashes == 1 && q.FirstChunk > 0 && q.FirstChunk != netproto.FirstChunkUnknown {
-		h.change.Hold(keys)
+		h.change.Defer(keys)
 		return len(keys)
 	}
 	hashLen, perKey := q.HashLen, storeWork
@@ -160,6 +163,10 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	switch q.Tag {
 	case netproto.TagLookup:
 		return h.replyLookup(q)
+	case netproto.TagPlan:
+		return h.replyPlan(q)
+	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
+		return h.replyMasks(q)
 	case netproto.TagExplain:
 		e, done, err := h.query.ExplainSome()
 		if err != nil || !done {
@@ -179,8 +186,12 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
 		}
+	case netproto.TagResetRank:
+		if done, err := h.resetRank(q.GroupRank); err != nil || !done {
+			return done, err
+		}
 	case netproto.TagPing:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pong(q))
 		return true, nil
 	case netproto.TagStat:
 		return true, s.replyJSON(q, s.server.statOf(s.pool))
@@ -253,11 +264,16 @@ func (h *memoryHandler) handleWake() {}
 // releaseRequest implements requestHandler. Keys that have arrived are stored, also those of a
 // request that is not served.
 func (h *memoryHandler) releaseRequest() {
-	if h.change != nil && h.change.Holds() {
+	if h.change != nil && h.change.Deferred() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
+	releaseMasks(&h.masks) // its tail boundaries are the query's
 	h.releasePrompt()
+	if h.reset != nil {
+		h.reset.End()
+		h.reset = nil
+	}
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil
@@ -265,13 +281,15 @@ func (h *memoryHandler) releaseRequest() {
 }
 
 // held implements requestHandler.
-func (h *memoryHandler) held() int {
-	n := 0
+func (h *memoryHandler) held() (n int) {
+	if h.query != nil {
+		n = h.query.Held()
+	}
 	if h.prompt != nil {
 		n += h.prompt.Held()
 	}
-	if h.query != nil {
-		n += h.query.Held()
+	if h.masks != nil {
+		n += h.masks.held()
 	}
 	return n
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
@@ -25,6 +26,7 @@ type remoteHandler struct {
 	session *session
 
 	current       *remoteRequest   // being received, nil if none
+	masks         *maskFrame       // of the request for masks that is being served, nil if none
 	pending       []*remoteRequest // not dispatched yet, in order of arrival
 	activeReads   int              // dispatched and not completed
 	activeWrites  int              // dispatched and not completed, at most one
@@ -72,7 +74,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, pool: h.session.pool, tag: q.Tag, groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, pool: h.session.pool, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
@@ -122,13 +124,22 @@ func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (consumed 
 
 // end implements requestHandler.
 func (h *remoteHandler) end(q *netproto.Request) (done bool) {
+	done, err := h.buildMasks(q)
+	if !done {
+		return false
+	}
+	defer releaseMasks(&h.masks)
 	r := h.current
 	h.current = nil
 	if r == nil {
 		r = h.newRequest(q)
+		r.err = err
 	}
 	if r.err == nil {
 		r.err = h.session.checkPool(q.Tag)
+	}
+	if r.err == nil && r.tag == netproto.TagResetRank {
+		r.err = lookup.ErrResetRank
 	}
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
@@ -148,12 +159,15 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
 		h.finish(r)
 	case q.Tag == netproto.TagPing:
-		r.payload = bytes.Clone(q.Echo)
+		r.payload = bytes.Clone(h.session.server.pong(q))
 		h.finish(r)
 	case q.Tag == netproto.TagPool:
 		r.payload, r.err = h.session.changePool(q.Description)
 		h.finish(r)
-	case q.Tag == netproto.TagLookup && r.hashes == nil:
+	case q.Tag.IsMask():
+		r.payload = netproto.AppendFrame(nil, h.masks.frame, false)
+		h.finish(r)
+	case r.isLookup() && r.hashes == nil:
 		r.pool.remote.CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
@@ -292,6 +306,7 @@ func (h *remoteHandler) releaseRequest() {
 		h.current.release()
 		h.current = nil
 	}
+	releaseMasks(&h.masks)
 }
 
 // requestBytes is about what an unanswered request takes, beside its envelope and hashes.
@@ -299,7 +314,11 @@ const requestBytes = 512
 
 // held implements requestHandler.
 func (h *remoteHandler) held() int {
-	return int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes + h.promptBytes + h.current.promptBytes()
+	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes + h.promptBytes + h.current.promptBytes()
+	if h.masks != nil {
+		n += h.masks.held()
+	}
+	return n
 }
 
 // close implements requestHandler. Dispatched writes run to their end. Dispatched reads are

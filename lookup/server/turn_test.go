@@ -49,7 +49,7 @@ var hybridPool = coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group
 	{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 33},
 }}
 
-func serverOf(t *testing.T, pool coordinator.Pool) *Server {
+func serverOf(t testing.TB, pool coordinator.Pool) *Server {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 256 << 20}})
 	require.NoError(t, err)
@@ -160,6 +160,10 @@ func hostileBursts(t *testing.T) map[string]struct {
 	hashes := storeDisagreeing(t, hybrid, 1<<17)
 	all["disagreeing groups"] = attack{hybrid, rawLookup(hashes, 32), 1}
 	all["disagreeing groups, explained"] = attack{hybrid, rawExplain(hashes, 32), 1}
+	all["disagreeing groups, planned"] = attack{hybrid, append(netproto.AppendPlan(nil, nil, 16<<17, 32, len(hashes)), hashes...), 1}
+	window := serverOf(t, windowPool)
+	all["masks of many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2}), 4), 4}
+	all["masks of too many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 1<<32 - 64}), 40), 40}
 	pieces := serverOf(t, lookuptest.Blocks16)
 	all["anchors"] = attack{pieces, anchorsInPieces(t, pieces, 1<<16, 64), 1}
 	prompt := api.PromptStore{NumTokens: 16 << 15}
