@@ -143,6 +143,14 @@ func (x *Index) growClasses() {
 	x.mu.Unlock()
 }
 
+// added returns how many of so many places one class has and another has not.
+func (c *classes) added(from, to class, places int) int64 {
+	if places == 1 {
+		return 1
+	}
+	return int64(c.of(to).held - c.of(from).held)
+}
+
 // setClass gives the entry at offset i of a segment another class, noClass if it goes. The caller
 // holds mu.
 func (x *Index) setClass(seg *segment, i int, to class) {

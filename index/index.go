@@ -247,7 +247,7 @@ type Stats struct {
 	MaxEntries int64 // their bound, 0 for none
 	Bytes      int64 // memory in bytes now
 	MaxBytes   int64 // its bound
-	Stored     int64 // keys that a store added to a place
+	Stored     int64 // keys that a store added to a place, once for each place
 	Evicted    int64 // entries removed, to make room or on request
 	Refused    int64 // stores and evicts refused: ErrClasses, ErrOtherHashLen
 }

@@ -48,6 +48,7 @@ func TestStoreAtSeveralPlaces(t *testing.T) {
 				}
 			}
 		}
+		require.Equal(t, singly.Stats().Stored, together.Stats().Stored)
 		for _, x := range []*Index{together, singly} {
 			requireHeld(t, x, keys, held, hashLen)
 			checkBooks(t, x)
@@ -130,6 +131,9 @@ func TestStoreRefusesPlaces(t *testing.T) {
 
 // TestStoreAtSeveralPlacesDoesNotAllocate stores again what is there.
 func TestStoreAtSeveralPlacesDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	x := mustNew(t, manyPlaces(0, 16))
 	keys, places := chain(1, 256, 32), []int{1, 3, 5, 7, 9}
 	var w Writer

@@ -86,12 +86,13 @@ func (x *Index) check(places []int, keys []byte, hashLen int) error {
 // storing is a batch on its way into the index.
 type storing struct {
 	batch
-	have  [batchKeys]class
-	to    [batchKeys]class
-	from  [batchKeys]slot // where a key was that is moved, else noSlot
-	fresh [batchKeys]bool // absent so far
-	n     int
-	moved int
+	have   [batchKeys]class
+	to     [batchKeys]class
+	from   [batchKeys]slot // where a key was that is moved, else noSlot
+	fresh  [batchKeys]bool // absent so far
+	n      int
+	moved  int
+	places int // at how many the keys are stored
 	// newest is the slot of the key that the new ones are put behind, noSlot if there is none.
 	// preallocate is how many slots are preallocated behind it at a time.
 	newest      slot
@@ -119,7 +120,7 @@ func (x *Index) storeBatch(w *Writer, places []int, keys []byte, hashLen int) (n
 	x.work += n * workPerStored
 	keys = keys[:n*hashLen]
 	var b storing
-	b.n, b.newest = n, noSlot
+	b.n, b.newest, b.places = n, noSlot, len(places)
 	if w.behind {
 		x.findNewest(&b, w)
 	}
@@ -202,10 +203,12 @@ func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fr
 		}
 		b.have[i] = have
 		if i == 0 || have != from {
-			known := true
-			if j := slices.Index(b.have[:i], have); j >= 0 {
-				to = b.to[j]
-			} else if to, known = x.step(have, places, false); !known {
+			known := slices.Index(b.have[:i], have)
+			if known >= 0 {
+				to = b.to[known]
+			} else if c, ok := x.step(have, places, false); ok {
+				to = c
+			} else {
 				if b.fresh[i] {
 					fresh--
 				}
@@ -396,8 +399,8 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.policy.store(b.hash[i], x.entries)
 		}
 		if seg.class[j] != b.to[i] {
+			stored += x.classes.added(seg.class[j], b.to[i], b.places)
 			x.setClass(seg, j, b.to[i])
-			stored++
 		}
 	}
 	if stored > 0 || b.moved > 0 {

@@ -328,3 +328,47 @@ func TestStorePromptOverAFailingBackend(t *testing.T) {
 	require.Equal(t, [3]int64{1, 0, 16}, [3]int64{int64(part.TPRank), part.FirstChunk, part.Chunks})
 	require.Len(t, store.Keys, 16+2)
 }
+
+// FuzzStorePrompt begins prompts with any numbers, ranks and states, and adds the hashes in
+// pieces. Work and memory are bounded by what the request and the pool have, what is stored is
+// what the reply says, and a refusal stores nothing.
+func FuzzStorePrompt(f *testing.F) {
+	f.Add(uint32(256), uint32(0), uint32(math.MaxUint32), uint32(0), []byte{}, []byte{}, uint8(16), uint8(3))
+	f.Add(uint32(math.MaxUint32), uint32(math.MaxUint32), uint32(0), uint32(math.MaxUint32), make([]byte, 60), make([]byte, 80), uint8(1), uint8(1))
+	f.Add(uint32(640), uint32(256), uint32(300), uint32(15), []byte{0, 1, 0, 0, 0, 0}, []byte{0, 0, 0, 1, 0, 0, 1, 0x40}, uint8(30), uint8(7))
+	pool := mambaPool("0.33.0")
+	pool.TPSize, pool.RetentionInterval = 2, new(128)
+	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 20})
+	s, err := NewService(ServiceConfig{Pool: pool})
+	require.NoError(f, err)
+	chain := lookuptest.Chain("fuzz", 255, 32)
+	f.Fuzz(func(t *testing.T, tokens, start, promptTokens, first uint32, ranks, states []byte, numHashes, piece uint8) {
+		s.index.Reset()
+		before := s.index.Stats().Stored
+		p := netproto.Prompt{
+			NumTokens: tokens, StartToken: start, PromptTokens: promptTokens, FirstHash: first,
+			Ranks: ranks[:len(ranks)/6*6], States: states[:len(states)/8*8],
+		}
+		n := max(1, int(numHashes))
+		var w PromptWriter
+		err := s.BeginStorePrompt(&w, &p, 32, n)
+		require.Less(t, w.Work(), 1000+100*(p.NumRanks()+p.NumStates()))
+		require.Less(t, w.Held(), 8<<10+64*(len(ranks)+len(states)))
+		if err != nil {
+			require.Zero(t, s.index.Stats().Entries)
+			return
+		}
+		for rest := chain[:n*32]; len(rest) > 0; {
+			some := min(len(rest), 32*max(1, int(piece)))
+			require.NoError(t, w.Add(t.Context(), rest[:some]))
+			rest = rest[some:]
+		}
+		require.NoError(t, w.Err())
+		sum := int64(0)
+		for i, stored := range w.Stored(nil) {
+			require.LessOrEqual(t, stored, int64(n))
+			sum += stored * int64(len(w.groups[i].places)) // groups differ, so no key is stored twice at a place
+		}
+		require.Equal(t, sum, s.index.Stats().Stored-before)
+	})
+}

@@ -63,7 +63,9 @@ type storedPrompt struct {
 
 // newStoredPrompt returns nil for a pool without lookups.
 func newStoredPrompt(t *testing.T, seed uint64) *storedPrompt {
-	p := &storedPrompt{differential: differential{t: t, seed: seed, Rand: rand.New(rand.NewPCG(seed, 22))}}
+	p := &storedPrompt{differential: differential{
+		t: t, seed: seed, Rand: rand.New(rand.NewPCG(seed, 22)), explained: map[bool]int64{},
+	}}
 	p.slow = oracle.RandomPool(p.Rand)
 	if p.slow.Revision == oracle.Rev20260604 {
 		return nil
