@@ -68,6 +68,18 @@ func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) err
 	return nil
 }
 
+// WithRetentionInterval returns the same rules with another retention interval, in tokens, nil
+// for none. Only StoreMask and StoredChunks depend on it. It fails with ErrInvalidPool for an
+// interval that New refuses.
+func (c *Coordinator) WithRetentionInterval(interval *int) (*Coordinator, error) {
+	other := *c
+	other.pool.RetentionInterval = interval
+	if err := other.pool.validateRetention(); err != nil {
+		return nil, err
+	}
+	return &other, nil
+}
+
 // LookupMask returns, for each element of Pool.Groups, which chunks of the first alignedLen tokens a lookup
 // checks: those that StoreMask keeps without a retention interval. alignedLen is as for
 // StoreMask. Revision 2026-06-04 has no such masks: ErrNotImplemented. (Reference: the

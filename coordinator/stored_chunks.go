@@ -11,23 +11,18 @@ type StoredChunks struct {
 
 // StoredChunks returns, for each store group, the chunks of the first numTokens tokens that are
 // stored: those that StoreMask keeps. numTokens is rounded down to a multiple of Alignment.
-// Chunks that begin before startToken are left out: they have been stored before. Before 0.25.1
-// the masks themselves have no start. promptTokens is as for StoreMask. The result is appended
-// to dst[:0].
+// Chunks that end at or before startToken are left out: they have been stored before. One that
+// startToken cuts has not, though StoreMask with that start leaves it out. promptTokens is as for
+// StoreMask. The result is appended to dst[:0].
 func (c *Coordinator) StoredChunks(dst []StoredChunks, numTokens, startToken, promptTokens int64) ([]StoredChunks, error) {
-	maskStart := startToken
-	if !c.rules.startToken {
-		maskStart = 0
-	}
-	masks, err := c.StoreMask(floorTo(max(0, numTokens), c.align), maskStart, promptTokens)
+	masks, err := c.StoreMask(floorTo(max(0, numTokens), c.align), 0, promptTokens)
 	if err != nil {
 		return nil, err
 	}
 	dst = dst[:0]
 	for g := range c.groups {
 		state := &c.groups[g]
-		first := ceilDiv(max(0, startToken), int64(state.BlockSize))
-		dst = append(dst, StoredChunks{mask: masks[state.poolGroup], first: first})
+		dst = append(dst, StoredChunks{mask: masks[state.poolGroup], first: max(0, startToken) / int64(state.BlockSize)})
 	}
 	return dst, nil
 }
@@ -35,15 +30,11 @@ func (c *Coordinator) StoredChunks(dst []StoredChunks, numTokens, startToken, pr
 // Next returns the first run [start, end) of stored chunks with start at or after a chunk. If
 // the chunk is inside a run, start is the chunk. ok is false if there is none.
 func (s *StoredChunks) Next(chunk int64) (start, end int64, ok bool) {
-	origin := s.mask.origin
-	start, end, ok = s.mask.Next(max(chunk, s.first) - origin)
-	return start + origin, end + origin, ok
+	return s.mask.Next(max(chunk, s.first))
 }
 
 // Has reports whether a chunk is stored.
-func (s *StoredChunks) Has(chunk int64) bool {
-	return chunk >= s.first && s.mask.At(chunk-s.mask.origin)
-}
+func (s *StoredChunks) Has(chunk int64) bool { return chunk >= s.first && s.mask.At(chunk) }
 
 // StoresStates reports whether of store group g no chunk is stored, but the states that the
 // engine names: those of mamba groups from 0.29.0 on.

@@ -54,15 +54,12 @@ func TestStoredChunksAgainstTheOracle(t *testing.T) {
 // requireStored compares one call. promptTokens is NoPrompt if it is unknown.
 func requireStored(t *testing.T, seed uint64, c *Coordinator, slow *oracle.Pool, tokens, start, promptTokens int) {
 	t.Helper()
-	prompt, maskStart := &promptTokens, start
+	prompt := &promptTokens
 	if promptTokens == NoPrompt {
 		prompt = nil
 	}
-	if !c.rules.startToken {
-		maskStart = 0
-	}
 	aligned := tokens / int(c.Alignment()) * int(c.Alignment())
-	masks, class := slow.StoreMask(aligned, maskStart, prompt)
+	masks, class := slow.StoreMask(aligned, 0, prompt)
 	chunks, err := c.StoredChunks(nil, int64(tokens), int64(start), int64(promptTokens))
 	if class != "" {
 		require.Equal(t, "AssertionError", class)
@@ -73,12 +70,10 @@ func requireStored(t *testing.T, seed uint64, c *Coordinator, slow *oracle.Pool,
 	require.Len(t, chunks, len(slow.StoreGroups()))
 	for number, g := range slow.StoreGroups() {
 		block := slow.Groups[g].BlockSize
-		first := (maskStart + block - 1) / block
-		first = min(first, aligned/block)
 		want := make([]byte, aligned/block+2)
 		for i := range want {
 			want[i] = 'F'
-			if entry := i - first; i*block >= start && entry >= 0 && entry < len(masks[g].Entries) && masks[g].Entries[entry] {
+			if (i+1)*block > start && i < len(masks[g].Entries) && masks[g].Entries[i] {
 				want[i] = 'T'
 			}
 		}

@@ -216,7 +216,7 @@ func TestStorePromptOnManyRanksIsBounded(t *testing.T) {
 	}
 	p.NumTokens, p.PromptTokens = 16, netproto.PromptTokensUnknown
 	var w PromptWriter
-	require.NoError(t, s.BeginStorePrompt(&w, &p, 32, 1))
+	require.NoError(t, s.BeginStorePrompt(&w, s.coord, &p, 32, 1))
 	require.GreaterOrEqual(t, w.Work(), 2*netproto.MaxRanks)
 	require.Less(t, w.Held(), 128<<10)
 	require.NoError(t, w.Add(t.Context(), lookuptest.Chain("many", 1, 32)))
@@ -233,7 +233,7 @@ func TestStorePromptListsParts(t *testing.T) {
 	}})
 	hashes := lookuptest.Chain("parts", 12, 32)
 	var w PromptWriter
-	require.NoError(t, s.BeginStorePrompt(&w, &netproto.Prompt{NumTokens: 192}, 32, 12))
+	require.NoError(t, s.BeginStorePrompt(&w, s.coord, &netproto.Prompt{NumTokens: 192}, 32, 12))
 	g := &w.groups[1]
 	g.failed = &partFailure{err: index.ErrClasses, first: 0}
 	require.NoError(t, w.Add(t.Context(), hashes))
@@ -351,7 +351,7 @@ func FuzzStorePrompt(f *testing.F) {
 		}
 		n := max(1, int(numHashes))
 		var w PromptWriter
-		err := s.BeginStorePrompt(&w, &p, 32, n)
+		err := s.BeginStorePrompt(&w, s.coord, &p, 32, n)
 		require.Less(t, w.Work(), 1000+100*(p.NumRanks()+p.NumStates()))
 		require.Less(t, w.Held(), 8<<10+64*(len(ranks)+len(states)))
 		if err != nil {

@@ -32,7 +32,7 @@ func (s *Service) StorePrompt(ctx context.Context, p api.PromptStore, hashes net
 		return nil, netproto.ErrCutKey
 	}
 	var w PromptWriter
-	if err := s.BeginStorePrompt(&w, &request, hashes.HashLen(), hashes.Len()); err != nil {
+	if err := s.BeginStorePrompt(&w, s.coord, &request, hashes.HashLen(), hashes.Len()); err != nil {
 		return nil, err
 	}
 	if r := s.remote; r != nil {
@@ -47,9 +47,10 @@ func (s *Service) StorePrompt(ctx context.Context, p api.PromptStore, hashes net
 }
 
 // BeginStorePrompt begins a store of a prompt, whose numHashes hashes of hashLen bytes are
-// added to w. p is only borrowed. It checks all of the request: if it fails, as StorePrompt
-// does, nothing is stored. It takes time in proportion to the ranks, states and groups.
-func (s *Service) BeginStorePrompt(w *PromptWriter, p *netproto.Prompt, hashLen, numHashes int) (err error) {
+// added to w. rules are those of the pool, with any retention interval. p is only borrowed.
+// It checks all of the request: if it fails, as StorePrompt does, nothing is stored. It takes
+// time in proportion to the ranks, states and groups.
+func (s *Service) BeginStorePrompt(w *PromptWriter, rules *coordinator.Coordinator, p *netproto.Prompt, hashLen, numHashes int) (err error) {
 	w.reset(s, hashLen)
 	w.next = int64(p.FirstHash)
 	w.end = w.next + int64(numHashes)
@@ -57,7 +58,7 @@ func (s *Service) BeginStorePrompt(w *PromptWriter, p *netproto.Prompt, hashLen,
 	if p.PromptTokens == netproto.PromptTokensUnknown {
 		promptTokens = coordinator.NoPrompt
 	}
-	w.chunks, err = s.coord.StoredChunks(w.chunks, int64(p.NumTokens), int64(p.StartToken), promptTokens)
+	w.chunks, err = rules.StoredChunks(w.chunks, int64(p.NumTokens), int64(p.StartToken), promptTokens)
 	if err != nil {
 		return err
 	}

@@ -174,25 +174,19 @@ func (p *storedPrompt) randomStates(first, end int) (states []api.State) {
 // returns the number of chunks for each store group.
 func (p *storedPrompt) expect(request *api.PromptStore, end int) (stored []int64, ok bool) {
 	aligned, start := int(request.NumTokens)/p.alignment()*p.alignment(), int(request.StartToken)
-	maskStart := start
-	switch p.slow.Revision {
-	case oracle.Rev20260620, oracle.Rev0240:
-		maskStart = 0
-	}
 	var prompt *int
 	if n := int(request.PromptTokens); n > 0 {
 		prompt = &n
 	}
-	masks, class := p.slow.StoreMask(aligned, maskStart, prompt)
+	masks, class := p.slow.StoreMask(aligned, 0, prompt)
 	require.Empty(p.t, class)
 	keys := make([][]int, len(p.slow.StoreGroups()))
 	ok = true
 	for number, g := range p.slow.StoreGroups() {
 		block, stride := p.slow.Groups[g].BlockSize, p.coord.Stride(number)
-		first := min((maskStart+block-1)/block, aligned/block)
 		for i, kept := range masks[g].Entries {
-			hash := (first+i)*stride + stride - 1
-			if !kept || (first+i)*block < start || len(p.ranksOf(g, request)) == 0 {
+			hash := i*stride + stride - 1
+			if !kept || (i+1)*block <= start || len(p.ranksOf(g, request)) == 0 {
 				continue
 			}
 			keys[number] = append(keys[number], hash)

@@ -39,10 +39,10 @@ const (
 // maskFrames holds the *maskFrame of finished requests.
 var maskFrames = sync.Pool{New: func() any { return new(maskFrame) }}
 
-// getMaskFrame returns an empty frame for masks of a pool. The caller must release it.
-func getMaskFrame(p *pool) *maskFrame {
+// getMaskFrame returns an empty frame for masks by some rules. The caller must release it.
+func getMaskFrame(rules *coordinator.Coordinator) *maskFrame {
 	f := maskFrames.Get().(*maskFrame)
-	f.rules = p.service.Coordinator()
+	f.rules = rules
 	return f
 }
 
@@ -123,7 +123,7 @@ func (f *maskFrame) appendHeader(m *coordinator.Mask) {
 // more to do, and the next call goes on with the frame.
 func (s *session) masksSome(f **maskFrame, q *netproto.Request) (done bool, err error) {
 	if *f == nil {
-		*f = getMaskFrame(s.pool)
+		*f = getMaskFrame(s.rules)
 		if err := (*f).begin(q.Tag, &q.Prompt, &s.workLeft); err != nil {
 			return true, err
 		}
@@ -144,7 +144,7 @@ func (h *memoryHandler) replyMasks(q *netproto.Request) (done bool, err error) {
 func (h *memoryHandler) replyPlan(q *netproto.Request) (done bool, err error) {
 	s := h.session
 	if h.masks == nil {
-		h.masks = getMaskFrame(s.pool)
+		h.masks = getMaskFrame(s.rules)
 	}
 	f := h.masks
 	if len(f.masks) == 0 {
@@ -187,7 +187,7 @@ func (r *remoteRequest) plan(ctx context.Context, hashes netproto.Hashes) (err e
 
 // encodeMasks returns the frame of the masks of all groups of a pool.
 func encodeMasks(p *pool, masks []coordinator.Mask) ([]byte, error) {
-	f, workLeft := getMaskFrame(p), math.MaxInt
+	f, workLeft := getMaskFrame(p.service.Coordinator()), math.MaxInt
 	defer f.release()
 	f.masks = append(f.masks, masks...)
 	_, err := f.encode(&workLeft)

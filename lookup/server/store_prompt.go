@@ -16,7 +16,7 @@ const leastPromptPiece = 4
 // beginPrompt begins a store of a prompt. All checks are made now: later nothing is refused.
 func (h *memoryHandler) beginPrompt(q *netproto.Request) (wanted bool, err error) {
 	h.prompt = promptWriters.Get().(*lookup.PromptWriter)
-	err = h.session.pool.service.BeginStorePrompt(h.prompt, &q.Prompt, q.HashLen, q.NumHashes)
+	err = h.session.pool.service.BeginStorePrompt(h.prompt, h.session.rules, &q.Prompt, q.HashLen, q.NumHashes)
 	h.session.workLeft -= h.prompt.Work()
 	return err == nil && h.prompt.Wanted(), err
 }
@@ -71,7 +71,7 @@ func storedPayload(w *lookup.PromptWriter) []byte {
 // needs.
 func (r *remoteRequest) preparePrompt(q *netproto.Request) error {
 	w := new(lookup.PromptWriter)
-	if err := r.pool.service.BeginStorePrompt(w, &q.Prompt, q.HashLen, q.NumHashes); err != nil {
+	if err := r.pool.service.BeginStorePrompt(w, r.handler.session.rules, &q.Prompt, q.HashLen, q.NumHashes); err != nil {
 		return err
 	}
 	r.prompt = w
