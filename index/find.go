@@ -113,10 +113,10 @@ func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
 		lines [2 * partKeys]*byte
 	)
 	n := to - from
-	for i, h := range b.hash[at : at+n] {
-		tags[i] = uint16(h)
-	}
 	buckets := b.bucket[at : at+n]
+	for i, h := range b.hash[at : at+n] {
+		tags[i] = buckets[i].tag(h)
+	}
 	simd.MatchTags(masks[:n], unsafe.Slice((**[bucketCells]uint16)(unsafe.Pointer(&buckets[0])), n), tags[:n])
 	fetch := 0
 	for i, bk := range buckets {
@@ -155,7 +155,7 @@ func (x *Index) comparePart(b *batch, k *keyArray, g int) []slot {
 				continue
 			}
 		}
-		if slots[i] = noSlot; b.more>>(at+i)&1 == 1 || x.table.overflow != nil {
+		if slots[i] = noSlot; b.more>>(at+i)&1 == 1 {
 			slots[i] = x.find(b.hash[at+i], key)
 		}
 	}

@@ -322,8 +322,9 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 			room++
 		}
 		room--
-		if b.fresh[i] {
-			x.prepare(b.hash[i])
+		if b.fresh[i] && !x.prepare(b.hash[i]) {
+			w.full, b.n = true, i
+			return
 		}
 		var s slot
 		if newest == noSlot {
