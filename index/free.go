@@ -46,21 +46,25 @@ func (x *Index) relist(id int) {
 // opening is a stretch of free slots that new records are put into.
 type opening struct{ at, end slot }
 
-// take returns the next free slot; the caller knows that there is one. Slots are
-// handed out upwards, so that chains lie in order.
-func (x *Index) take() slot {
+// take takes at most n free slots that follow each other, at least one; the caller knows that
+// there are as many. Slots are handed out upwards, so that chains lie in order.
+func (x *Index) take(n int) (first slot, taken int) {
 	o := &x.open
 	if o.at == o.end {
 		x.openNext()
 	}
-	s := o.at
-	o.at++
-	seg, i := x.at(s)
-	seg.used[i/64] |= 1 << (i % 64)
-	seg.free--
-	x.free--
-	x.relist(int(s >> segmentBits))
-	return s
+	first, n = o.at, min(n, int(o.end-o.at))
+	o.at += slot(n)
+	seg, i := x.at(first)
+	for end := i + n; i < end; {
+		in := min(64-i%64, end-i) // one word
+		seg.used[i/64] |= ^uint64(0) >> (64 - in) << (i % 64)
+		i += in
+	}
+	seg.free -= n
+	x.free -= int64(n)
+	x.relist(int(first >> segmentBits))
+	return first, n
 }
 
 // openNext finds the next free stretch: further up in the segment at hand, or else in

@@ -203,7 +203,8 @@ func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh
 }
 
 // firstKeys is a hash table of the new keys of a batch: the place of each in the batch, plus one.
-type firstKeys [2 * batchKeys]uint8
+// It is so large that few of them meet another one.
+type firstKeys [8 * batchKeys]uint8
 
 // add adds the new key i of a batch, and returns false if it came earlier in the same batch.
 func (f *firstKeys) add(b *storing, i int, keys []byte, hashLen int) bool {
@@ -305,7 +306,39 @@ func (b *storing) twice() bool {
 // allocate gives the first room of the new and moved keys their slots and writes
 // them there. If that is not all, the batch is cut.
 func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) {
+	x.choosePlaced(b, w, room)
 	newest := b.newest
+	for i := 0; i < b.n; {
+		n := 0
+		for i+n < b.n && b.placed(i+n) {
+			n++
+		}
+		if n == 0 {
+			i++
+			continue
+		}
+		var s slot
+		if newest == noSlot {
+			s, n = x.take(n)
+		} else {
+			s, n = x.takeBehind(newest, b.preallocate), 1
+			newest = s
+		}
+		seg, j := x.at(s)
+		copy(seg.records(j, n), keys[i*hashLen:])
+		for end := i + n; i < end; i++ {
+			b.slot[i] = s
+			s++
+		}
+	}
+}
+
+// placed tells whether key i is new or moved, and so gets a slot.
+func (b *storing) placed(i int) bool { return b.fresh[i] || b.from[i] != noSlot }
+
+// choosePlaced decides which keys get slots, the first room of those that are new or moved. It
+// makes room for them in the table, and cuts the batch in front of the first that finds none.
+func (x *Index) choosePlaced(b *storing, w *Writer, room int) {
 	for i := 0; i < b.n; i++ { // which may shrink
 		if !b.fresh[i] {
 			if b.moved == 0 || b.slot[i] == noSlot {
@@ -326,16 +359,6 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 			w.full, b.n = true, i
 			return
 		}
-		var s slot
-		if newest == noSlot {
-			s = x.take()
-		} else {
-			s = x.takeBehind(newest, b.preallocate)
-			newest = s
-		}
-		b.slot[i] = s
-		seg, j := x.at(s)
-		copy(seg.key(j), keys[i*hashLen:])
 	}
 }
 
@@ -358,7 +381,7 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 
 // publish shows readers what the batch changes.
 func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
-	stored := int64(0)
+	stored, inserted := int64(0), 0
 	if b.moved > 0 {
 		x.readMoved(b)
 	}
@@ -374,7 +397,8 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.moveEntry(from, s, b.hash[i], x.moving[i])
 		}
 		if b.fresh[i] {
-			x.table.insert(b.hash[i], s)
+			x.table.insert(b.bucket[inserted], b.hash[i], s)
+			inserted++
 			x.entries++
 			x.policy.store(b.hash[i], x.entries)
 		}
@@ -406,8 +430,8 @@ func (x *Index) readMoved(b *storing) {
 	}
 }
 
-// fetchBuckets fetches the buckets of the new keys before readers have to wait: a split may
-// have moved them.
+// fetchBuckets fetches the buckets of the new keys, in their order, before readers have to wait:
+// a split may have moved them.
 func (x *Index) fetchBuckets(b *storing) {
 	n := 0
 	for i, h := range b.hash[:b.n] {

@@ -189,10 +189,14 @@ func (t *table) cells(h uint64, visit func(s slot) bool) {
 }
 
 // insert adds a cell; the caller knows that the key is not there and has called
-// prepare for it.
-func (t *table) insert(h uint64, s slot) {
+// prepare for it. b is where the hash belongs.
+func (t *table) insert(b *bucket, h uint64, s slot) {
 	t.leaf(h).used++
-	t.page(h).insert(h, s)
+	if b.used() < bucketCells {
+		b.add(b.tag(h), uint32(s)+1, 0)
+	} else {
+		t.page(h).insert(h, s)
+	}
 }
 
 func (p *page) insert(h uint64, s slot) {

@@ -48,7 +48,7 @@ func TestPageAgainstMap(t *testing.T) {
 			h &= 0xFF
 		}
 		if len(want) < pageCells {
-			tab.insert(h, n)
+			tab.insert(tab.bucket(h), h, n)
 			want[n] = h
 		}
 		for s, h := range want {
