@@ -23,6 +23,7 @@ type batch struct {
 	bucket [batchKeys]*bucket // where the hash belongs
 	slot   [batchKeys]slot    // noSlot: absent
 	more   uint64             // bit i: the slot is not the only candidate
+	hashed int                // the first of the hashes are known before
 }
 
 // keyArray is n keys of hashLen bytes, which is the index's. Each begins step bytes behind the
@@ -84,11 +85,13 @@ func (x *Index) hashPart(b *batch, k *keyArray, g int) {
 		return
 	}
 	hashes := b.hash[at : at+to-from]
-	if x.badHash == nil && k.hashLen == 32 {
+	switch {
+	case to <= b.hashed:
+	case x.badHash == nil && k.hashLen == 32:
 		for i := range hashes {
 			hashes[i] = x.hasher.sum32((*[32]byte)(k.keys[(from+i)*k.step:]))
 		}
-	} else {
+	default:
 		for i := range hashes {
 			hashes[i] = x.hash(k.keys[(from+i)*k.step:][:k.hashLen])
 		}

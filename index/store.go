@@ -44,9 +44,10 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 	if err := x.check(place, keys, hashLen); err != nil {
 		return err
 	}
+	var next batch
 	for len(keys) > 0 && !w.full {
 		x.writing.Lock()
-		n, err := x.storeBatch(w, place, keys, hashLen)
+		n, err := x.storeBatch(w, &next, place, keys, hashLen)
 		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
@@ -86,8 +87,9 @@ type storing struct {
 }
 
 // storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
-// works out all that changes while readers go on, and then changes it at once.
-func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n int, _ error) {
+// works out all that changes while readers go on, and then changes it at once. ahead has what
+// fetchAhead knows of these keys, and then of the next ones.
+func (x *Index) storeBatch(w *Writer, ahead *batch, place int, keys []byte, hashLen int) (n int, _ error) {
 	x.work = workPerCall
 	if err := x.useHashLen(hashLen); err != nil {
 		return 0, err
@@ -104,14 +106,18 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 		return 0, nil
 	}
 	x.work += n * workPerStored
-	keys = keys[:n*hashLen]
+	keys, rest := keys[:n*hashLen], keys[n*hashLen:]
 	var b storing
 	b.n, b.newest = n, noSlot
 	if w.behind {
 		x.findNewest(&b, w)
 	}
-	x.findStored(&b, w, keys, hashLen)
+	x.findStored(&b, ahead, w, keys, hashLen)
 	fresh, err := x.classify(&b, place, keys, hashLen)
+	ahead.hashed = 0
+	if b.fresh[n-1] { // so they will be asked for, too
+		x.fetchAhead(ahead, rest, hashLen)
+	}
 	x.useStored(&b, w)
 	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
@@ -136,8 +142,8 @@ func (x *Index) storeBatch(w *Writer, place int, keys []byte, hashLen int) (n in
 }
 
 // findStored finds the keys that are there: where the chain goes on in the log,
-// then through the table.
-func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
+// then through the table. ahead may have the hashes.
+func (x *Index) findStored(b *storing, ahead *batch, w *Writer, keys []byte, hashLen int) {
 	n := 0
 	if next := x.resume(w); next != noSlot && x.valid(next+1) != noSlot {
 		seg, i := x.at(next + 1)
@@ -153,10 +159,22 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 	if n == b.n {
 		return
 	}
-	var rest batch
-	x.findBatch(&rest, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
-	copy(b.hash[n:], rest.hash[:])
-	copy(b.slot[n:], rest.slot[:])
+	if n > 0 {
+		ahead.hashed = 0
+	}
+	x.findBatch(ahead, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
+	copy(b.hash[n:], ahead.hash[:])
+	copy(b.slot[n:], ahead.slot[:])
+}
+
+// fetchAhead hashes the keys of the next batch and starts to fetch their buckets, which takes
+// about as long as the rest of this one.
+func (x *Index) fetchAhead(ahead *batch, keys []byte, hashLen int) {
+	k := keyArray{keys, hashLen, hashLen, min(len(keys)/hashLen, batchKeys)}
+	for g := 0; g*partKeys < k.n; g++ {
+		x.hashPart(ahead, &k, g)
+	}
+	ahead.hashed = k.n
 }
 
 // resume returns the slot of the key stored last if that entry is still there.
