@@ -119,7 +119,7 @@ func checkTable(t testing.TB, x *Index) {
 // TestSplitsBeyondWindows splits pages by more bits than the tags of two windows have, of which
 // most are the same for all keys. So some hundred keys do, of which buckets are full.
 func TestSplitsBeyondWindows(t *testing.T) {
-	const depth = 2*tagWindow + 3
+	const depth = 2*tagWindow + 1
 	x := mustNew(t, onePlace(0))
 	hasher := newHasher()
 	x.badHash = func(key []byte) uint64 {
@@ -134,7 +134,7 @@ func TestSplitsBeyondWindows(t *testing.T) {
 		for 64-x.table.shift-uint(x.table.leaf(h).bits) < depth {
 			x.split(h)
 		}
-		if i%20 == 0 {
+		if i%150 == 0 {
 			checkTable(t, x)
 		}
 	}
