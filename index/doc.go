@@ -98,7 +98,7 @@
 //     so that the log has the memory again.
 //
 // The work of a batch is bounded by its keys, not by the size of the index, save for
-// copies that are made when something has doubled: of the table's directory, 16 bytes for
+// copies that are made when something has doubled: of the table's directory, 12 bytes for
 // about 1,600 entries, and of the list of segments, 16 bytes for 4,096 entries. Lookups
 // and stores count their work (work.go). A trace stops when it has done as much as it was
 // given, and can be resumed.
@@ -131,7 +131,7 @@
 // stretches, otherwise the units of work.go.
 //
 //	lock       held by            for                                     at most
-//	writing    Store              a batch of 64 keys: what it evicts,     574,000
+//	writing    Store              a batch of 64 keys: what it evicts,     575,000
 //	                              joins, splits, applies and gives back
 //	           Evict              a batch of 64 keys                      126,000
 //	           PlacesReset.Step   slots to look at, and 64 to change      135,200
@@ -159,7 +159,7 @@
 //
 // The bounds are those of the worst case, and TestHoldsAreBounded has their sums. Most holds
 // that it meets are a tenth of that or less. Two kinds of holds of writing grow with the index:
-// copies of the lists that double, 16 bytes for 4,096 entries or for 1,600, and the list of
+// copies of the lists that double, 16 bytes for 4,096 entries or 12 for 1,600, and the list of
 // slabs at a reset. Neither holds mu. New memory is touched before readers wait for it: a
 // segment's classes when it is made, its keys under writing.
 //

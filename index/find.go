@@ -23,6 +23,7 @@ type batch struct {
 	bucket [batchKeys]*bucket // where the hash belongs
 	slot   [batchKeys]slot    // noSlot: absent
 	more   uint64             // bit i: the slot is not the only candidate
+	hashed int                // the first of the hashes are known before
 }
 
 // keyArray is n keys of hashLen bytes, which is the index's. Each begins step bytes behind the
@@ -84,11 +85,13 @@ func (x *Index) hashPart(b *batch, k *keyArray, g int) {
 		return
 	}
 	hashes := b.hash[at : at+to-from]
-	if x.badHash == nil && k.hashLen == 32 {
+	switch {
+	case to <= b.hashed:
+	case x.badHash == nil && k.hashLen == 32:
 		for i := range hashes {
 			hashes[i] = x.hasher.sum32((*[32]byte)(k.keys[(from+i)*k.step:]))
 		}
-	} else {
+	default:
 		for i := range hashes {
 			hashes[i] = x.hash(k.keys[(from+i)*k.step:][:k.hashLen])
 		}
@@ -113,10 +116,10 @@ func (x *Index) chooseCandidates(b *batch, k *keyArray, g int) {
 		lines [2 * partKeys]*byte
 	)
 	n := to - from
-	for i, h := range b.hash[at : at+n] {
-		tags[i] = uint16(h)
-	}
 	buckets := b.bucket[at : at+n]
+	for i, h := range b.hash[at : at+n] {
+		tags[i] = buckets[i].tag(h)
+	}
 	simd.MatchTags(masks[:n], unsafe.Slice((**[bucketCells]uint16)(unsafe.Pointer(&buckets[0])), n), tags[:n])
 	fetch := 0
 	for i, bk := range buckets {
@@ -155,7 +158,7 @@ func (x *Index) comparePart(b *batch, k *keyArray, g int) []slot {
 				continue
 			}
 		}
-		if slots[i] = noSlot; b.more>>(at+i)&1 == 1 || x.table.overflow != nil {
+		if slots[i] = noSlot; b.more>>(at+i)&1 == 1 {
 			slots[i] = x.find(b.hash[at+i], key)
 		}
 	}

@@ -49,19 +49,19 @@ func (x *Index) relist(id int) {
 // opening is a stretch of free slots that new records are put into.
 type opening struct{ at, end slot }
 
-// take returns the next free slot; the caller knows that there is one. Slots are
-// handed out upwards, so that chains lie in order.
-func (x *Index) take() slot {
+// take takes at most n free slots that follow each other, at least one; the caller knows that
+// there are as many. Slots are handed out upwards, so that chains lie in order.
+func (x *Index) take(n int) (first slot, taken int) {
 	o := &x.open
 	if o.at == o.end {
 		x.openNext()
 	}
-	s := o.at
-	o.at++
-	seg, i := x.at(s)
-	seg.used.set(i, true)
-	x.addFree(s, -1)
-	return s
+	first, n = o.at, min(n, int(o.end-o.at))
+	o.at += slot(n)
+	seg, i := x.at(first)
+	seg.used.setRange(i, n, true)
+	x.addFree(first, -n)
+	return first, n
 }
 
 // openNext finds the next free stretch: further up in the segment at hand, or else in

@@ -18,7 +18,7 @@ var seed = maphash.MakeSeed()
 // for.
 func TestCollidingHashes(t *testing.T) {
 	const hashLen = 16
-	n := 2500
+	n := 1600 // all fit one page
 	if index.RaceEnabled {
 		n = 800
 	}

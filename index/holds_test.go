@@ -371,7 +371,6 @@ const (
 	mostStored  = workPerCall + batchKeys*(workPerStored+workPerClass+4*mostCut) + workPerSegment
 	// mostReclaim looks at all that is preallocated.
 	mostReclaim = maxPreallocations*(workPerReclaim+mostPrealloc/2) + mostJoining*workPerPrealloc
-	mostSplits  = batchSplits * workPerSplit
 	mostRelease = 2 * workPerRelease
 	// mostPiece is the run behind which a reader looks at its work.
 	mostPiece = segmentSlots + segmentSlots/8 + workPerLink + workPerKey

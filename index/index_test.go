@@ -416,7 +416,7 @@ func checkSpanLists(t testing.TB, x *Index) (listed map[spanID]bool) {
 // entries.
 func checkBooks(t testing.TB, x *Index) {
 	t.Helper()
-	free, prealloc, cells := int64(0), int64(0), 0
+	free, prealloc := int64(0), int64(0)
 	counts := make([]uint32, len(x.classes.use))
 	listed := checkSpanLists(t, x)
 	for id := range x.segments {
@@ -465,15 +465,7 @@ func checkBooks(t testing.TB, x *Index) {
 	require.Equal(t, prealloc, x.prealloc.slots)
 	checkFreeSegments(t, x)
 	checkClasses(t, x, counts)
-	seen := map[*leaf]bool{}
-	for _, l := range x.table.leaves {
-		for ; l != nil && !seen[l]; l = l.next {
-			seen[l] = true
-			cells += l.used
-		}
-	}
-	require.EqualValues(t, x.entries, cells, "cells of the table")
-	require.EqualValues(t, len(seen), x.table.pages)
+	checkTable(t, x)
 }
 
 // TestTouchesOfEvicted applies touches of entries that are gone by then, as when
@@ -610,16 +602,40 @@ func TestBadHashes(t *testing.T) {
 				x.badHash = hash
 				history(t, seed, x, 16, 200)
 			}
-			x := mustNew(t, onePlace(0))
-			x.badHash = hash
-			keys := chain(1, 3000, 32)
-			store(t, x, keys, 32)
-			leading, _ := probe(x, keys, 32, 100, true)
-			require.Equal(t, 3000, leading)
-			checkBooks(t, x)
-			require.LessOrEqual(t, len(x.table.directory), 4096, "the directory must not explode")
 		})
 	}
+}
+
+// TestPageAtTheBrim stores more keys of one hash than a page holds. The chain keeps its
+// beginning, and the next one finds room once entries are gone.
+func TestPageAtTheBrim(t *testing.T) {
+	const n = pageCells
+	x := mustNew(t, onePlace(0))
+	x.badHash = func([]byte) uint64 { return 0 }
+	keys := chain(1, n, 32)
+	var w Writer
+	require.NoError(t, x.Store(&w, 0, keys, 32))
+	kept, _ := probe(x, keys, 32, 100, true)
+	require.True(t, w.full)
+	require.EqualValues(t, kept, x.entries, "the beginning is kept and nothing else")
+	require.Equal(t, pageBrim, kept)
+	checkBooks(t, x)
+	require.LessOrEqual(t, len(x.table.directory), 4096, "the directory must not explode")
+	require.Less(t, x.table.bytes(), int64(1<<20))
+
+	other := chain(2, 100, 32)
+	found, _ := probe(x, other, 32, 100, true)
+	require.Zero(t, found)
+	store(t, x, other, 32)
+	found, _ = probe(x, other, 32, 100, true)
+	require.Zero(t, found)
+	held, err := x.Evict(0, keys, 32)
+	require.NoError(t, err)
+	require.Equal(t, kept, held)
+	store(t, x, other, 32)
+	found, _ = probe(x, other, 32, 100, true)
+	require.Equal(t, 100, found)
+	checkBooks(t, x)
 }
 
 func FuzzHistory(f *testing.F) {

@@ -49,9 +49,10 @@ func (x *Index) Store(w *Writer, places []int, keys []byte, hashLen int) error {
 	if err := x.check(places, keys, hashLen); err != nil {
 		return err
 	}
+	var next batch
 	for len(keys) > 0 && !w.full {
 		x.writing.Lock()
-		n, err := x.storeBatch(w, places, keys, hashLen)
+		n, err := x.storeBatch(w, &next, places, keys, hashLen)
 		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
@@ -100,8 +101,9 @@ type storing struct {
 }
 
 // storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
-// works out all that changes while readers go on, and then changes it at once.
-func (x *Index) storeBatch(w *Writer, places []int, keys []byte, hashLen int) (n int, _ error) {
+// works out all that changes while readers go on, and then changes it at once. ahead has what
+// fetchAhead knows of these keys, and then of the next ones.
+func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, hashLen int) (n int, _ error) {
 	x.work = workPerCall
 	if err := x.useHashLen(hashLen); err != nil {
 		return 0, err
@@ -118,14 +120,18 @@ func (x *Index) storeBatch(w *Writer, places []int, keys []byte, hashLen int) (n
 		return 0, nil
 	}
 	x.work += n * workPerStored
-	keys = keys[:n*hashLen]
+	keys, rest := keys[:n*hashLen], keys[n*hashLen:]
 	var b storing
 	b.n, b.newest, b.places = n, noSlot, len(places)
 	if w.behind {
 		x.findNewest(&b, w)
 	}
-	x.findStored(&b, w, keys, hashLen)
+	x.findStored(&b, ahead, w, keys, hashLen)
 	fresh, err := x.classify(&b, places, keys, hashLen)
+	ahead.hashed = 0
+	if b.fresh[n-1] { // so they will be asked for, too
+		x.fetchAhead(ahead, rest, hashLen)
+	}
 	x.useStored(&b, w)
 	x.chooseMoved(&b)
 	if want := fresh + b.moved; want > 0 {
@@ -151,8 +157,8 @@ func (x *Index) storeBatch(w *Writer, places []int, keys []byte, hashLen int) (n
 }
 
 // findStored finds the keys that are there: where the chain goes on in the log,
-// then through the table.
-func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
+// then through the table. ahead may have the hashes.
+func (x *Index) findStored(b *storing, ahead *batch, w *Writer, keys []byte, hashLen int) {
 	n := 0
 	if next := x.resume(w); next != noSlot && x.valid(next+1) != noSlot {
 		seg, i := x.at(next + 1)
@@ -168,10 +174,22 @@ func (x *Index) findStored(b *storing, w *Writer, keys []byte, hashLen int) {
 	if n == b.n {
 		return
 	}
-	var rest batch
-	x.findBatch(&rest, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
-	copy(b.hash[n:], rest.hash[:])
-	copy(b.slot[n:], rest.slot[:])
+	if n > 0 {
+		ahead.hashed = 0
+	}
+	x.findBatch(ahead, keyArray{keys[n*hashLen:], hashLen, hashLen, b.n - n})
+	copy(b.hash[n:], ahead.hash[:])
+	copy(b.slot[n:], ahead.slot[:])
+}
+
+// fetchAhead hashes the keys of the next batch and starts to fetch their buckets, which takes
+// about as long as the rest of this one.
+func (x *Index) fetchAhead(ahead *batch, keys []byte, hashLen int) {
+	k := keyArray{keys, hashLen, hashLen, min(len(keys)/hashLen, batchKeys)}
+	for g := 0; g*partKeys < k.n; g++ {
+		x.hashPart(ahead, &k, g)
+	}
+	ahead.hashed = k.n
 }
 
 // resume returns the slot of the key stored last if that entry is still there.
@@ -223,7 +241,8 @@ func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fr
 }
 
 // firstKeys is a hash table of the new keys of a batch: the place of each in the batch, plus one.
-type firstKeys [2 * batchKeys]uint8
+// It is so large that few of them meet another one.
+type firstKeys [8 * batchKeys]uint8
 
 // add adds the new key i of a batch, and returns false if it came earlier in the same batch.
 func (f *firstKeys) add(b *storing, i int, keys []byte, hashLen int) bool {
@@ -326,7 +345,39 @@ func (b *storing) twice() bool {
 // allocate gives the first room of the new and moved keys their slots and writes
 // them there. If that is not all, the batch is cut.
 func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) {
+	x.choosePlaced(b, w, room)
 	newest := b.newest
+	for i := 0; i < b.n; {
+		n := 0
+		for i+n < b.n && b.placed(i+n) {
+			n++
+		}
+		if n == 0 {
+			i++
+			continue
+		}
+		var s slot
+		if newest == noSlot {
+			s, n = x.take(n)
+		} else {
+			s, n = x.takeBehind(newest, b.preallocate), 1
+			newest = s
+		}
+		seg, j := x.at(s)
+		copy(seg.records(j, n), keys[i*hashLen:])
+		for end := i + n; i < end; i++ {
+			b.slot[i] = s
+			s++
+		}
+	}
+}
+
+// placed tells whether key i is new or moved, and so gets a slot.
+func (b *storing) placed(i int) bool { return b.fresh[i] || b.from[i] != noSlot }
+
+// choosePlaced decides which keys get slots, the first room of those that are new or moved. It
+// makes room for them in the table, and cuts the batch in front of the first that finds none.
+func (x *Index) choosePlaced(b *storing, w *Writer, room int) {
 	for i := 0; i < b.n; i++ { // which may shrink
 		if !b.fresh[i] {
 			if b.moved == 0 || b.slot[i] == noSlot {
@@ -343,19 +394,10 @@ func (x *Index) allocate(b *storing, w *Writer, keys []byte, hashLen, room int) 
 			room++
 		}
 		room--
-		if b.fresh[i] {
-			x.prepare(b.hash[i])
+		if b.fresh[i] && !x.prepare(b.hash[i]) {
+			w.full, b.n = true, i
+			return
 		}
-		var s slot
-		if newest == noSlot {
-			s = x.take()
-		} else {
-			s = x.takeBehind(newest, b.preallocate)
-			newest = s
-		}
-		b.slot[i] = s
-		seg, j := x.at(s)
-		copy(seg.key(j), keys[i*hashLen:])
 	}
 }
 
@@ -378,7 +420,7 @@ func (x *Index) evictBehind(b *storing, i int) bool {
 
 // publish shows readers what the batch changes.
 func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
-	stored := int64(0)
+	stored, inserted := int64(0), 0
 	if b.moved > 0 {
 		x.readMoved(b)
 	}
@@ -394,7 +436,8 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.moveEntry(from, s, b.hash[i], x.moving[i])
 		}
 		if b.fresh[i] {
-			x.table.insert(b.hash[i], s)
+			x.table.insert(b.bucket[inserted], b.hash[i], s)
+			inserted++
 			x.entries++
 			x.policy.store(b.hash[i], x.entries)
 		}
@@ -424,8 +467,8 @@ func (x *Index) readMoved(b *storing) {
 	}
 }
 
-// fetchBuckets fetches the buckets of the new keys before readers have to wait: a split may
-// have moved them.
+// fetchBuckets fetches the buckets of the new keys, in their order, before readers have to wait:
+// a split may have moved them.
 func (x *Index) fetchBuckets(b *storing) {
 	n := 0
 	for i, h := range b.hash[:b.n] {

@@ -48,7 +48,7 @@ func TestPageAgainstMap(t *testing.T) {
 			h &= 0xFF
 		}
 		if len(want) < pageCells {
-			tab.insert(h, n)
+			tab.insert(tab.bucket(h), h, n)
 			want[n] = h
 		}
 		for s, h := range want {
@@ -71,11 +71,78 @@ func TestPageAgainstMap(t *testing.T) {
 		tab.replace(h, s, noSlot)
 	}
 	require.Zero(t, tab.leaves[0].used)
-	require.Equal(t, page{}.buckets[0].passed, tab.directory[0].buckets[0].passed)
 	for i := range tab.directory[0].buckets {
-		require.Zero(t, tab.directory[0].buckets[i].passed)
-		require.Zero(t, tab.directory[0].buckets[i].slots)
+		bk := &tab.directory[0].buckets[i]
+		require.Zero(t, bk.passed)
+		require.Zero(t, bk.state)
+		require.Zero(t, bk.slots)
 	}
+}
+
+// checkTable checks every cell against the hash of its key, and the counts of cells.
+func checkTable(t testing.TB, x *Index) {
+	tab := x.table
+	pages, entries := int64(0), int64(0)
+	for i, p := range tab.directory {
+		if i > 0 && p == tab.directory[i-1] {
+			continue
+		}
+		pages++
+		used, passed := 0, [pageBuckets]uint16{}
+		for b := range p.buckets {
+			bk := &p.buckets[b]
+			used += bk.used()
+			for cell, s := range bk.slots {
+				away := bk.state>>cell&1 == 1
+				if cell >= bk.used() {
+					require.False(t, away || s != 0, "cell %d of %d in use", cell, bk.used())
+					continue
+				}
+				seg, j := x.at(slot(s - 1))
+				h := x.hash(seg.key(j))
+				require.True(t, tab.page(h) == p && bk.tags[cell] == bk.tag(h) && away == (home(h) != uint(b)), "%d %x", b, h)
+				for at := home(h); at != uint(b); at = (at + 1) % pageBuckets {
+					passed[at]++
+				}
+			}
+		}
+		for b := range p.buckets {
+			require.True(t, passed[b] == p.buckets[b].passed)
+		}
+		require.EqualValues(t, used, tab.leaves[i].used)
+		entries += int64(used)
+	}
+	require.EqualValues(t, x.entries, entries, "cells of the table")
+	require.Equal(t, pages, tab.pages)
+}
+
+// TestSplitsBeyondWindows splits pages by more bits than the tags of two windows have, of which
+// most are the same for all keys. So some hundred keys do, of which buckets are full.
+func TestSplitsBeyondWindows(t *testing.T) {
+	const depth = 2*tagWindow + 1
+	x := mustNew(t, onePlace(0))
+	hasher := newHasher()
+	x.badHash = func(key []byte) uint64 {
+		const same = 0b0011_1101_1011_1110 << 48
+		h := hasher.sum(key)
+		return h&^same&^(3<<22) | 0xA5A5<<48&same // to a quarter of the buckets
+	}
+	keys := chain(1, 600, 32)
+	store(t, x, keys, 32)
+	for i := range 600 {
+		h := x.hash(cut(keys, i, i+1))
+		for 64-x.table.shift-uint(x.table.leaf(h).bits) < depth {
+			x.split(h)
+		}
+		if i%150 == 0 {
+			checkTable(t, x)
+		}
+	}
+	leading, _ := probe(x, keys, 32, 100, true)
+	require.Equal(t, 600, leading)
+	require.EqualValues(t, depth, 64-x.table.shift)
+	require.Greater(t, x.table.pages, int64(100), "most of those by the bits that differ")
+	checkBooks(t, x)
 }
 
 // TestSplitsOfABatch fills 64 pages alike and stores a batch of one key for each of them.

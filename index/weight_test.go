@@ -19,7 +19,9 @@ const mostEvictedPerKey = 2
 // for each key four spans looked for among joinWindow each, two entries evicted and a
 // class made.
 const (
-	mostWorkPerBatch = batchSplits*workPerSplit + workPerRelease + workPerCall + looksPerBatch*workPerSpan + 2*keepIdle*workPerClass
+	// mostSplits splits the pages of a batch, the last one with new tags.
+	mostSplits       = batchSplits*workPerSplit + ((batchSplits-1)*mostAway+pageCells)*workPerRehash
+	mostWorkPerBatch = mostSplits + workPerRelease + workPerCall + looksPerBatch*workPerSpan + 2*keepIdle*workPerClass
 	mostWorkPerKey   = workPerStored + (looksPerKey+joinWindow+4)*workPerSpan + mostEvictedPerKey*workPerEvicted + 3*workPerClass
 )
 

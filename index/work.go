@@ -13,17 +13,18 @@ const (
 	workPerLink  = 48 // following the link of a run, or confirming it
 
 	// Of changes.
-	workPerStored   = 48            // a key that is stored, or looked for to be stored
-	workPerEvicted  = 48            // an entry that is evicted
-	workPerSpan     = 24            // looking at a span, moving it or joining it
-	refsPerWork     = 16            // refs of a segment's spans that one unit moves
-	workPerClass    = 64            // making or freeing a class
-	placesPerWork   = 2             // places that one unit adds to a class
-	workPerPrealloc = 256           // preallocating slots for a chain
-	workPerReclaim  = 16            // looking at what is preallocated for a chain
-	workPerSegment  = 1 << 10       // making a segment
-	workPerSplit    = 8 * pageCells // splitting a page of the table
-	workPerRelease  = 16 << 10      // unmapping a huge page
+	workPerStored   = 48                // a key that is stored, or looked for to be stored
+	workPerEvicted  = 48                // an entry that is evicted
+	workPerSpan     = 24                // looking at a span, moving it or joining it
+	refsPerWork     = 16                // refs of a segment's spans that one unit moves
+	workPerClass    = 64                // making or freeing a class
+	placesPerWork   = 2                 // places that one unit adds to a class
+	workPerPrealloc = 256               // preallocating slots for a chain
+	workPerReclaim  = 16                // looking at what is preallocated for a chain
+	workPerSegment  = 1 << 10           // making a segment
+	workPerSplit    = pageCells * 3 / 2 // splitting a page of the table
+	workPerRehash   = 12                // hashing a key for it, and entering it anew
+	workPerRelease  = 16 << 10          // unmapping a huge page
 )
 
 // Work is what the lookup has cost since Begin, in units of 2 to 3 nanoseconds.
