@@ -614,7 +614,7 @@ func TestPageAtTheBrim(t *testing.T) {
 	x.badHash = func([]byte) uint64 { return 0 }
 	keys := chain(1, n, 32)
 	var w Writer
-	require.NoError(t, x.Store(&w, 0, keys, 32))
+	require.NoError(t, x.Store(&w, []int{0}, keys, 32))
 	kept, _ := probe(x, keys, 32, 100, true)
 	require.True(t, w.full)
 	require.EqualValues(t, kept, x.entries, "the beginning is kept and nothing else")
