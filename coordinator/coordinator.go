@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // Coordinator holds one pool's rules. It is immutable and safe for concurrent use. The
@@ -202,6 +203,16 @@ func (c *Coordinator) Stride(g int) int { return c.groups[g].BlockSize / c.pool.
 
 // PoolIndex returns the position of store group g in Pool.Groups.
 func (c *Coordinator) PoolIndex(g int) int { return c.groups[g].poolGroup }
+
+// StoreGroup returns the number of the store group at a position in Pool.Groups, -1 if that
+// group is not kept in the store. It is the inverse of PoolIndex.
+func (c *Coordinator) StoreGroup(position int) int {
+	g := sort.Search(len(c.groups), func(g int) bool { return c.groups[g].poolGroup >= position })
+	if g == len(c.groups) || c.groups[g].poolGroup != position {
+		return -1
+	}
+	return g
+}
 
 // Group returns store group g as it takes part in lookups: its window includes what
 // the revision adds. The caller owns the copy.

@@ -2,7 +2,8 @@
 // pool can serve, and which blocks of each KV cache group these are. It reproduces the
 // coordinator and the worker's lookup of vLLM's MooncakeStore connector, of the releases
 // 0.24.0 to 0.33.0 and of three dated revisions, bit for bit. Its input is presence: it does
-// no I/O beyond a [KeyStore].
+// no I/O beyond a [KeyStore]. A program with a store of its own asks
+// [Coordinator.LookupBlocks]; package connector has the rest of what such a program needs.
 //
 // # Glossary
 //
@@ -51,6 +52,7 @@
 //	answers.go      a store's answers as presence
 //	repeats.go      equal hashes in one request
 //	gallop.go       Gallop: a whole lookup in rounds, with few keys
+//	blocks.go       LookupBlocks: a whole lookup over a function
 //	bitset.go       bits of positions
 //	explain.go      Explain: why a hit ends where it does
 //	yield.go        yielding the processor while keys are built

@@ -40,8 +40,48 @@ type GroupEnd struct {
 	Reason    Reason
 	// FirstMissing is the first absent block among those that a hit of all tokens
 	// needs, -1 if none is absent. Full attention needs all blocks, the others those of
-	// the last window, the current attention chunk or the last state.
+	// the last window, the current attention chunk or the last state. An eagle group needs
+	// those of its longest possible hit.
 	FirstMissing int64
+	// MissingRank is the first of Ranks(Group) that lacks block FirstMissing, and MissingRanks
+	// how many of them do, if others have it. Otherwise MissingRanks is 0. Explain leaves both
+	// to SetMissingRank.
+	MissingRank  Rank
+	MissingRanks int
+	// GapBegin and GapEnd are the gap: the blocks [GapBegin, GapEnd) that keep the group from
+	// ending later. With all of them stored on all ranks it would. The gap lies behind all
+	// blocks that the hit uses. Both are 0 if there is none.
+	//
+	// It follows from the first possible end behind EndTokens: there the group would end if
+	// all blocks before it were stored. The gap begins with the first absent block that this
+	// end needs. It ends with the first stored block behind the last such one, or where the
+	// blocks end that are looked up. In fine-grained mode only ends of whole blocks count.
+	GapBegin, GapEnd int64
+}
+
+// SetMissingRank sets MissingRank and MissingRanks if the block FirstMissing is on some of its
+// ranks only. holds reports whether rank i of Ranks(end.Group) has it.
+func (c *Coordinator) SetMissingRank(end *GroupEnd, holds func(i int) bool) {
+	ranks, missing, first := c.Ranks(end.Group), 0, 0
+	for i := range ranks {
+		if !holds(i) {
+			if missing++; missing == 1 {
+				first = i
+			}
+		}
+	}
+	if 0 < missing && missing < len(ranks) {
+		end.MissingRank, end.MissingRanks = ranks[first], missing
+	}
+}
+
+// FirstMissingPosition returns the presence position that keys the block FirstMissing, -1 if
+// there is none.
+func (c *Coordinator) FirstMissingPosition(end *GroupEnd) int {
+	if end.FirstMissing < 0 {
+		return -1
+	}
+	return netproto.KeyIndex(int(end.FirstMissing), c.Stride(end.Group)/c.KeyStride(end.Group))
 }
 
 // Explain returns, for each group, why a lookup of numTokens hits no more tokens. p is as
@@ -112,7 +152,26 @@ func (c *Coordinator) LookupExplain(numTokens int64, hashes netproto.Hashes, sto
 		onAnyRank = c.presentOnAnyRank(tokenLen, hashes, answers)
 	}
 	ends, err := c.Explain(p, onAnyRank, numTokens)
+	if answers != nil && err == nil {
+		c.setMissingRanks(ends, numTokens, hashes.Len(), answers)
+	}
 	return hit, ends, err
+}
+
+// setMissingRanks sets the missing ranks of all groups by the answers to all keys of a lookup.
+func (c *Coordinator) setMissingRanks(ends []GroupEnd, numTokens int64, numHashes int, answers []int) {
+	tokenLen, _ := c.TokenLen(numTokens)
+	for g := range ends {
+		end, ranks := &ends[g], len(c.groups[g].ranks)
+		missing := c.FirstMissingPosition(end)
+		for from, to := range c.keyRuns(g, tokenLen, numHashes) {
+			if from <= missing && missing < to {
+				own := answers[min((missing-from)*ranks, len(answers)):] // from 0.25.0 on the last may be missing
+				c.SetMissingRank(end, func(i int) bool { return i < len(own) && own[i] == 1 })
+			}
+			answers = answers[min((to-from)*ranks, len(answers)):]
+		}
+	}
 }
 
 // explainGroup sets end to that of its group, as if it were the only one.
@@ -142,11 +201,15 @@ func (c *Coordinator) explainGroup(end *GroupEnd, p, onAnyRank *Presence, tokenL
 	v := alone.view(p)
 	blocks := args.maxLength / alone.block
 	numKnown := min(blocks, int64(p.NumHashes/alone.stride))
-	if missing := v.firstAbsentBlock(alone.firstNeeded(blocks, args.maxLength), numKnown, alone.chunkPositions); missing < numKnown {
+	from, to := alone.lastNeeded(numKnown, args)
+	missing := v.firstAbsentBlock(from, to, alone.chunkPositions)
+	if missing < to && (missing+1)*alone.block > end.EndTokens { // a state inside a block can lie behind
 		end.FirstMissing = missing
 	}
 	if end.EndTokens >= tokenLen { // hits inside a block need no whole one
 		end.FirstMissing = -1
+	} else if !c.pool.CapacityOnly {
+		steps.left -= int(alone.findGap(end, &v, args, numKnown, c.KeyMask(end.Group))) * alone.chunkPositions / positionsPerUnit
 	}
 	end.Reason = alone.reason(end, onAnyRank, args, numKnown < blocks || args.maxLength < tokenLen, tokenLen)
 	return nil
@@ -163,17 +226,22 @@ func (v *view) firstAbsentBlock(from, to int64, chunkPositions int) int64 {
 	return from
 }
 
-// firstNeeded returns the first block that a hit of tokenLen tokens needs.
-func (a *attentionGroup) firstNeeded(blocks, tokenLen int64) int64 {
+// lastNeeded returns the blocks [from, to) that the longest possible hit in a number of blocks
+// needs.
+func (a *attentionGroup) lastNeeded(blocks int64, args finderArgs) (from, to int64) {
 	switch {
-	case a.Kind.window():
-		return max(0, blocks-int64(max(1, a.windowBlocks(false))))
+	case a.Kind.window() && blocks > 0:
+		last := blocks - 1
+		if args.drop { // its left edge is aligned
+			last = floorTo(last, max(1, args.align/a.block))
+		}
+		return max(0, last+1-int64(max(1, a.windowBlocks(args.drop)))), last + 1
 	case a.Kind == ChunkedLocalAttention:
-		return floorTo(tokenLen, int64(a.AttentionChunkSize)) / a.block
+		from = floorTo(args.maxLength, int64(a.AttentionChunkSize)) / a.block
 	case a.Kind == Mamba:
-		return max(0, blocks-1)
+		from = max(0, blocks-1)
 	}
-	return 0
+	return from, blocks
 }
 
 // reason returns the reason for an end whose other fields are set. hashesEnd reports whether

@@ -40,7 +40,9 @@ func TestExplain(t *testing.T) {
 		"window":        {Pool{Groups: []Group{full, window}}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(0, 1, 3)}, nil, 4, 64, []int64{64, 32}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 2}},
 		"window, rank":  {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1)}, [][]uint64{bitsOf(0, 1, 3)}, 4, 64, []int64{32}, []Reason{ReasonWindow}, []int64{2}},
 		"window, rank3": {Pool{Groups: []Group{window}, PPSize: 2}, [][]uint64{bitsOf(0, 1, 2)}, [][]uint64{bitsOf(0, 1, 2, 3)}, 4, 64, []int64{48}, []Reason{ReasonRank}, []int64{3}},
+		"window, eagle": {Pool{Groups: []Group{window}, UseEagle: true}, [][]uint64{bitsOf(0, 1, 2, 6, 7)}, nil, 8, 128, []int64{32}, []Reason{ReasonWindow}, []int64{5}},
 		"mamba":         {Pool{Groups: []Group{{Kind: Mamba, BlockSize: 16}}}, [][]uint64{bitsOf(1)}, nil, 4, 64, []int64{32}, []Reason{ReasonMissing}, []int64{3}},
+		"state behind":  {Pool{Groups: []Group{full, {Kind: Mamba, BlockSize: 48, MambaCacheMode: "align"}}, Revision: Revision20260817}, [][]uint64{bitsOf(0, 1, 2, 3, 4), bitsOf(4)}, nil, 5, 96, []int64{80, 80}, []Reason{ReasonHashes, ReasonHashes}, []int64{-1, -1}},
 		"chunked":       {Pool{Groups: []Group{{Kind: ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 32}}}, [][]uint64{bitsOf()}, nil, 3, 48, []int64{32}, []Reason{ReasonMissing}, []int64{2}},
 		"one left":      {Pool{Groups: []Group{full, window}, Revision: Revision20260817}, [][]uint64{bitsOf(0, 1, 2, 3), bitsOf(2, 3)}, nil, 4, 64, []int64{48, 0}, []Reason{ReasonComplete, ReasonWindow}, []int64{-1, 1}},
 		"shared spec":   {Pool{Groups: []Group{full, full}}, [][]uint64{bitsOf(0, 1, 2), bitsOf(0)}, nil, 3, 48, []int64{48, 16}, []Reason{ReasonComplete, ReasonMissing}, []int64{-1, 1}},
@@ -76,6 +78,10 @@ func TestExplainFailsAsAnswerDoes(t *testing.T) {
 	require.ErrorIs(t, err, ErrPrecondition)
 }
 
+func groupEnd(g int, kind Kind, tokens int64, reason Reason, missing, gapBegin, gapEnd int64) GroupEnd {
+	return GroupEnd{Group: g, Kind: kind, EndTokens: tokens, Reason: reason, FirstMissing: missing, GapBegin: gapBegin, GapEnd: gapEnd}
+}
+
 // A request with fewer hashes than tokens is answered where the full-attention group
 // ends first, so it is explained, too, although the others would fail alone.
 func TestExplainAnswersAsAnswerDoes(t *testing.T) {
@@ -90,14 +96,14 @@ func TestExplainAnswersAsAnswerDoes(t *testing.T) {
 		ends   []GroupEnd
 	}{
 		"all of it": {[]Group{full(16), window, mamba(16), local}, "abc", 80, "abc", 48, []GroupEnd{
-			{0, FullAttention, 48, ReasonHashes, -1}, {1, SlidingWindow, 48, ReasonHashes, -1},
-			{2, Mamba, 48, ReasonHashes, -1}, {3, ChunkedLocalAttention, 48, ReasonHashes, -1},
+			groupEnd(0, FullAttention, 48, ReasonHashes, -1, 0, 0), groupEnd(1, SlidingWindow, 48, ReasonHashes, -1, 0, 0),
+			groupEnd(2, Mamba, 48, ReasonHashes, -1, 0, 0), groupEnd(3, ChunkedLocalAttention, 48, ReasonHashes, -1, 0, 0),
 		}},
 		"a hole": {[]Group{full(16), window}, "abcd", 80, "ab", 32, []GroupEnd{
-			{0, FullAttention, 32, ReasonMissing, 2}, {1, SlidingWindow, 32, ReasonWindow, 2},
+			groupEnd(0, FullAttention, 32, ReasonMissing, 2, 2, 4), groupEnd(1, SlidingWindow, 32, ReasonWindow, 2, 2, 4),
 		}},
 		"no key": {[]Group{full(32), window}, "a", 32, "", 0, []GroupEnd{
-			{0, FullAttention, 0, ReasonHashes, -1}, {1, SlidingWindow, 0, ReasonHashes, -1},
+			groupEnd(0, FullAttention, 0, ReasonHashes, -1, 0, 0), groupEnd(1, SlidingWindow, 0, ReasonHashes, -1, 0, 0),
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func (s *Scratch) Mask(g int) Mask {
 // Neither time nor memory is proportional to maxLength. It allocates nothing once s has
 // served a pool of as many groups.
 func (c *Coordinator) FindHit(p *Presence, maxLength int64, applyEagle bool, s *Scratch) (int64, error) {
-	s.search.suspended, s.steps.left = false, math.MaxInt
+	s.search.suspended, s.steps.given, s.steps.left = false, math.MaxInt, math.MaxInt
 	return c.findHit(p, maxLength, applyEagle, s)
 }
 

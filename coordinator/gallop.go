@@ -106,18 +106,11 @@ var gallops = sync.Pool{New: func() any { return new(gallop) }}
 // store fails in any round, the hit is 0. A wrong number of answers in any round is the
 // same error as in Lookup.
 func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyStore) (Hit, error) {
-	if hashes.Len() == 0 || numTokens <= 0 {
-		return Hit{}, nil
-	}
-	tokenLen, err := c.TokenLen(numTokens)
-	if err != nil {
+	l, err := c.newGallop(numTokens, hashes)
+	if l == nil {
 		return Hit{}, err
 	}
-	l := gallops.Get().(*gallop)
 	defer l.release()
-	if !l.begin(c, tokenLen, hashes) {
-		return Hit{}, nil
-	}
 	distinct := false // no hashes are equal, by hasRepeats
 	for round := 1; ; round++ {
 		hit, err := l.evaluate(numTokens)
@@ -156,6 +149,24 @@ func (c *Coordinator) Gallop(numTokens int64, hashes netproto.Hashes, store KeyS
 	}
 }
 
+// newGallop returns a lookup whose positions are all undetermined. It returns nil if the hit
+// is 0 whatever is stored. The caller must release it.
+func (c *Coordinator) newGallop(numTokens int64, hashes netproto.Hashes) (*gallop, error) {
+	if hashes.Len() == 0 || numTokens <= 0 {
+		return nil, nil //nolint:nilnil // nothing to look up is no error
+	}
+	tokenLen, err := c.TokenLen(numTokens)
+	if err != nil {
+		return nil, err
+	}
+	l := gallops.Get().(*gallop)
+	if !l.begin(c, tokenLen, hashes) {
+		l.release()
+		return nil, nil //nolint:nilnil // likewise
+	}
+	return l, nil
+}
+
 // begin makes all positions whose keys a lookup checks undetermined. It returns false if
 // there are none.
 func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes netproto.Hashes) bool {
@@ -167,7 +178,7 @@ func (l *gallop) begin(c *Coordinator, tokenLen int64, hashes netproto.Hashes) b
 	l.undetermined = resize(l.undetermined, len(c.groups))
 	l.reads.wanted = resize(l.reads.wanted, len(c.groups))
 	for g := range c.groups {
-		words := (c.Positions(g, tokenLen, hashes.Len()) + 63) / 64
+		words := (c.ReadablePositions(g, tokenLen, hashes.Len()) + 63) / 64
 		for _, set := range []*[]uint64{&l.presence.Bits[g], &l.undetermined[g], &l.reads.wanted[g]} {
 			*set = resize(*set, words)
 			clear(*set)
@@ -275,14 +286,19 @@ func (l *gallop) chooseRound(round int) {
 	}
 	switch {
 	case round >= rounds || l.numUndetermined() <= smallRound:
-		for g := range l.c.groups {
-			n := l.numReadable(g)
-			for w, word := range l.undetermined[g][:(n+63)/64] {
-				l.reads.wanted[g][w] |= word & lowBits(n-64*w)
-			}
-		}
+		l.wantReadable()
 	case full && round == 1:
 		l.chooseFirstRound()
+	}
+}
+
+// wantReadable makes all undetermined positions wanted that the rules may read.
+func (l *gallop) wantReadable() {
+	for g := range l.c.groups {
+		n := l.numReadable(g)
+		for w, word := range l.undetermined[g][:(n+63)/64] {
+			l.reads.wanted[g][w] |= word & lowBits(n-64*w)
+		}
 	}
 }
 

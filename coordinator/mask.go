@@ -48,6 +48,10 @@ func (m Mask) IsAll() bool { return m.all }
 // Len returns the number of entries, for the sentinel too.
 func (m Mask) Len() int64 { return m.n }
 
+// First returns the chunk number of entry 0: entry i is chunk First()+i of the group. It is 0
+// unless StoreMask was given a start token. It is set for empty masks too.
+func (m Mask) First() int64 { return m.origin }
+
 // At returns entry i, or false if i is outside [0, Len()).
 func (m Mask) At(i int64) bool {
 	if i < 0 || i >= m.n {

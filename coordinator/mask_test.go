@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -117,6 +118,8 @@ func TestStoreMaskFromStartIsTheTail(t *testing.T) {
 		masks, err := c.StoreMask(256, start, 200)
 		require.NoError(t, err)
 		for g, block := range []int64{32, 8, 16} {
+			assert.Zero(t, whole[g].First())
+			assert.Equal(t, min(whole[g].Len(), ceilDiv(start, block)), masks[g].First())
 			if whole[g].IsAll() {
 				assert.True(t, masks[g].IsAll())
 				continue
@@ -251,5 +254,45 @@ func TestSentinelHasALength(t *testing.T) {
 				assert.Equal(t, want, last, "the end of group %d's run", g)
 			}
 		})
+	}
+}
+
+func TestMasksDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := must(t, Pool{Revision: Revision0330, HashBlockSize: 16, RetentionInterval: retain(128), Groups: []Group{
+		full(64), eagle(window(16, 40)), {Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true}, mamba(32),
+	}})
+	var s Scratch
+	var masks []Mask
+	all := func() {
+		masks = masks[:0]
+		masks, _ = c.AppendLoadMask(masks, 64, 1024, &s)
+		masks, _ = c.AppendStoreMask(masks, 1024, 100, 900)
+		masks, _ = c.AppendLookupMask(masks, 1024)
+		masks = c.AppendEmptyMasks(masks)
+	}
+	all()
+	assert.Zero(t, testing.AllocsPerRun(20, all))
+	want := func(list []Mask, err error) []Mask {
+		require.NoError(t, err)
+		return list
+	}
+	assert.Equal(t, slices.Concat(want(c.LoadMask(64, 1024)), want(c.StoreMask(1024, 100, 900)), want(c.LookupMask(1024)), make([]Mask, 4)), masks)
+	assert.Positive(t, s.Work())
+}
+
+func TestStoreGroup(t *testing.T) {
+	scratch := Group{Kind: SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true}
+	c := must(t, Pool{Revision: Revision0330, Groups: []Group{scratch, full(16), scratch, scratch, mamba(16), scratch}})
+	var got []int
+	for i := range c.pool.Groups {
+		got = append(got, c.StoreGroup(i))
+	}
+	assert.Equal(t, []int{-1, 0, -1, -1, 1, -1}, got)
+	assert.Equal(t, -1, c.StoreGroup(6))
+	for g := range c.NumGroups() {
+		assert.Equal(t, g, c.StoreGroup(c.PoolIndex(g)))
 	}
 }

@@ -21,38 +21,63 @@ const NoPrompt = -1
 // is not 0 before 0.25.1, and before it if alignedLen is negative
 // and some mask is not the sentinel.
 func (c *Coordinator) StoreMask(alignedLen, startToken, promptTokens int64) ([]Mask, error) {
+	return c.AppendStoreMask(nil, alignedLen, startToken, promptTokens)
+}
+
+// AppendStoreMask is StoreMask that appends the masks to dst.
+func (c *Coordinator) AppendStoreMask(dst []Mask, alignedLen, startToken, promptTokens int64) ([]Mask, error) {
 	if err := c.checkAligned(alignedLen); err != nil {
-		return nil, err
+		return dst, err
 	}
 	if startToken != 0 && !c.rules.startToken {
-		return nil, fmt.Errorf("%w: start token %d at revision %s, want 0", ErrPrecondition, startToken, c.pool.Revision)
+		return dst, fmt.Errorf("%w: start token %d at revision %s, want 0", ErrPrecondition, startToken, c.pool.Revision)
 	}
 	if c.rules.templateMasks {
-		return c.templateMasks(alignedLen)
+		masks, err := c.templateMasks(alignedLen)
+		return append(dst, masks...), err
 	}
-	masks := make([]Mask, len(c.pool.Groups))
-	for i := range masks {
-		masks[i] = c.droppedPattern(i, c.pool.RetentionInterval, promptTokens)
-	}
+	dst, masks := c.appendDropped(dst, c.pool.RetentionInterval, promptTokens)
 	for g := range c.groups {
 		masks[c.groups[g].poolGroup] = c.storePattern(g, promptTokens)
 	}
-	return c.boundMasks(masks, alignedLen, startToken)
+	return dst, c.boundMasks(masks, alignedLen, startToken)
+}
+
+// appendDropped appends a mask for each element of Pool.Groups, as if none were kept in the
+// store. masks are those appended.
+func (c *Coordinator) appendDropped(dst []Mask, interval *int, promptTokens int64) (appended, masks []Mask) {
+	first := len(dst)
+	for i := range c.pool.Groups {
+		dst = append(dst, c.droppedPattern(i, interval, promptTokens))
+	}
+	return dst, dst[first:]
 }
 
 // boundMasks bounds masks without a length to the whole chunks from startToken to
 // alignedLen.
-func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) ([]Mask, error) {
+func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) error {
 	for g := range masks {
 		m, block := &masks[g], int64(c.pool.Groups[g].BlockSize)
 		if alignedLen < 0 && !m.all && !c.rules.startToken {
-			return nil, fmt.Errorf("%w: a mask of group %d for %d tokens", ErrPrecondition, g, alignedLen)
+			return fmt.Errorf("%w: a mask of group %d for %d tokens", ErrPrecondition, g, alignedLen)
 		}
 		end := max(0, alignedLen/block)
 		m.origin = min(end, ceilDiv(max(0, startToken), block))
 		m.n = end - m.origin
 	}
-	return masks, nil
+	return nil
+}
+
+// WithRetentionInterval returns the same rules with another retention interval, in tokens, nil
+// for none. Only StoreMask and StoredChunks depend on it. It fails with ErrInvalidPool for an
+// interval that New refuses.
+func (c *Coordinator) WithRetentionInterval(interval *int) (*Coordinator, error) {
+	other := *c
+	other.pool.RetentionInterval = interval
+	if err := other.pool.validateRetention(); err != nil {
+		return nil, err
+	}
+	return &other, nil
 }
 
 // LookupMask returns, for each element of Pool.Groups, which chunks of the first alignedLen tokens a lookup
@@ -60,20 +85,22 @@ func (c *Coordinator) boundMasks(masks []Mask, alignedLen, startToken int64) ([]
 // StoreMask. Revision 2026-06-04 has no such masks: ErrNotImplemented. (Reference: the
 // coordinator's lookup_mask.)
 func (c *Coordinator) LookupMask(alignedLen int64) ([]Mask, error) {
+	return c.AppendLookupMask(nil, alignedLen)
+}
+
+// AppendLookupMask is LookupMask that appends the masks to dst.
+func (c *Coordinator) AppendLookupMask(dst []Mask, alignedLen int64) ([]Mask, error) {
 	if c.rules.templateMasks {
-		return nil, fmt.Errorf("%w: revision %s has no lookup masks", ErrNotImplemented, c.pool.Revision)
+		return dst, fmt.Errorf("%w: revision %s has no lookup masks", ErrNotImplemented, c.pool.Revision)
 	}
 	if err := c.checkAligned(alignedLen); err != nil {
-		return nil, err
+		return dst, err
 	}
-	masks := make([]Mask, len(c.pool.Groups))
-	for i := range masks {
-		masks[i] = c.droppedPattern(i, nil, NoPrompt)
-	}
+	dst, masks := c.appendDropped(dst, nil, NoPrompt)
 	for g := range c.groups {
 		masks[c.groups[g].poolGroup] = c.groups[g].keyMask
 	}
-	return c.boundMasks(masks, alignedLen, 0)
+	return dst, c.boundMasks(masks, alignedLen, 0)
 }
 
 // KeyMask returns the positions of group g whose keys a lookup checks, as the rule of
@@ -91,21 +118,32 @@ func (c *Coordinator) KeyMask(g int) Mask {
 // block again. No mask is the sentinel. The errors, and a negative tokenLen, are as for
 // FindHit. (Reference: the coordinator's load_mask.)
 func (c *Coordinator) LoadMask(numHashes int, tokenLen int64) ([]Mask, error) {
-	return c.maskOfEverything(numHashes, tokenLen, false)
+	return c.AppendLoadMask(nil, numHashes, tokenLen, new(Scratch))
 }
 
-// maskOfEverything returns the masks of FindHit over a store that holds every block.
-func (c *Coordinator) maskOfEverything(numHashes int, tokenLen int64, applyEagle bool) ([]Mask, error) {
-	var s Scratch
+// AppendLoadMask is LoadMask that appends the masks to dst. Tail boundaries in s stay valid.
+func (c *Coordinator) AppendLoadMask(dst []Mask, numHashes int, tokenLen int64, s *Scratch) ([]Mask, error) {
+	return c.appendMasksOfEverything(dst, numHashes, tokenLen, false, s)
+}
+
+// AppendEmptyMasks appends an empty mask for each element of Pool.Groups: the load masks of
+// no tokens.
+func (c *Coordinator) AppendEmptyMasks(dst []Mask) []Mask {
+	return append(dst, make([]Mask, len(c.pool.Groups))...)
+}
+
+// appendMasksOfEverything appends the masks of FindHit over a store that holds every block.
+func (c *Coordinator) appendMasksOfEverything(dst []Mask, numHashes int, tokenLen int64, applyEagle bool, s *Scratch) ([]Mask, error) {
 	p := Presence{NumHashes: numHashes, Everything: true}
-	if _, err := c.FindHit(&p, tokenLen, applyEagle, &s); err != nil {
-		return nil, err
+	if _, err := c.FindHit(&p, tokenLen, applyEagle, s); err != nil {
+		return dst, err
 	}
-	masks := make([]Mask, len(c.pool.Groups)) // of dropped groups: empty
+	first := len(dst)
+	dst = c.AppendEmptyMasks(dst) // of dropped groups: empty
 	for g := range c.groups {
-		masks[c.groups[g].poolGroup] = s.Mask(g)
+		dst[first+c.groups[g].poolGroup] = s.Mask(g)
 	}
-	return masks, nil
+	return dst, nil
 }
 
 // lookupPattern returns the lookup mask of group g without an end.
@@ -230,7 +268,7 @@ func (c *Coordinator) templateMasks(alignedLen int64) ([]Mask, error) {
 		}
 		return masks, nil
 	}
-	templates, err := c.maskOfEverything(c.pool.SchedulerBlockSize/c.pool.HashBlockSize, c.align, true)
+	templates, err := c.appendMasksOfEverything(nil, c.pool.SchedulerBlockSize/c.pool.HashBlockSize, c.align, true, new(Scratch))
 	if err != nil {
 		return nil, err
 	}

@@ -209,6 +209,11 @@ func (p *Pool) validateNumbers() error {
 			return err
 		}
 	}
+	return p.validateRetention()
+}
+
+// validateRetention checks the retention interval.
+func (p *Pool) validateRetention() error {
 	if r := p.RetentionInterval; r != nil {
 		if *r < 0 || *r > maxTokens {
 			return invalid([]string{"retention_interval"}, "retention_interval is %d, want 0 to %d, or none", *r, maxTokens)

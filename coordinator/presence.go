@@ -147,6 +147,25 @@ func (v *view) lastOne(i int) int {
 	return at
 }
 
+// firstOne returns the lowest set position in [from, to), to if there is none. It must not be
+// called with everything.
+func (v *view) firstOne(from, to int) int {
+	at, first := from, v.bits[v.members[0]]
+	for at < to {
+		w := at / 64
+		if word := v.word(w) >> (at % 64); word != 0 {
+			at += bits.TrailingZeros64(word)
+			break
+		}
+		for w++; w < len(first) && first[w] == 0 && w < to/64; w++ {
+		}
+		at = w * 64
+	}
+	at = max(from, min(at, to))
+	v.recordRead(from, min(at+1, to))
+	return at
+}
+
 // lastZero returns the highest clear position in [from, i], or -1.
 func (v *view) lastZero(from, i int) int {
 	if v.everything {

@@ -31,7 +31,8 @@ const (
 	positionsPerUnit = 128
 )
 
-// Work returns the work of the last AnswerSome or ExplainSome, in units of comparing one hash.
+// Work returns the work of the last AnswerSome, ExplainSome or FindHit, in units of comparing one
+// hash.
 func (s *Scratch) Work() int { return s.steps.given - s.steps.left }
 
 // spend subtracts work. It returns false if none was left before. A finder without steps has

@@ -28,17 +28,23 @@ const noClass class = 0
 // already stored, so a real pool stays far below it.
 const maxClasses = 1<<16 - 1
 
+// Holds reports whether a place of Config.Places holds the key.
+func (c *Coverage) Holds(place int) bool { return c.holds(place) }
+
 // holds tells whether a place is in the coverage.
 func (c *Coverage) holds(place int) bool {
 	return c != nil && c.places[place/64]>>(place%64)&1 == 1
 }
 
-// differsBy tells whether two coverages differ by one place and nothing else.
-func (c *Coverage) differsBy(place int, other *Coverage) bool {
+// differsBy tells whether a coverage is another one with ascending places, or without them if
+// remove is set.
+func (c *Coverage) differsBy(places []int, other *Coverage, remove bool) bool {
 	for i, w := range c.places {
 		want := other.places[i]
-		if i == place/64 {
-			want ^= 1 << (place % 64)
+		for ; len(places) > 0 && places[0]/64 == i; places = places[1:] {
+			if want |= 1 << (places[0] % 64); remove {
+				want ^= 1 << (places[0] % 64)
+			}
 		}
 		if w != want {
 			return false
@@ -95,26 +101,37 @@ func (l *layout) hash(place int) uint64 {
 	return p ^ q
 }
 
-// change returns a coverage with one place more, or one less.
-func (l *layout) change(from *Coverage, place int, remove bool) *Coverage {
+// change returns a coverage with places more, or with so many less.
+func (l *layout) change(from *Coverage, places []int, remove bool) *Coverage {
 	to := &Coverage{
 		Complete: from.Complete,
 		Counts:   append(make([]uint16, 0, len(l.sizes)), from.Counts...),
 		places:   append(make([]uint64, 0, l.words), from.places...),
-		held:     from.held + 1, hash: from.hash ^ l.hash(place),
+		held:     from.held, hash: from.hash,
 	}
-	by := uint16(1)
+	for _, place := range places {
+		if from.holds(place) == remove {
+			l.flip(to, place, remove)
+		}
+	}
+	return to
+}
+
+// flip adds or removes a place.
+func (l *layout) flip(to *Coverage, place int, remove bool) {
+	by := 1
 	if remove {
-		to.held, by = from.held-1, ^uint16(0)
+		by = -1
 	}
+	to.held += by
+	to.hash ^= l.hash(place)
 	to.places[place/64] ^= 1 << (place % 64)
 	for _, g := range l.requiredBy[l.firsts[place]:l.firsts[place+1]] {
-		to.Counts[g] += by
+		to.Counts[g] += uint16(by)
 		if uint32(to.Counts[g]) == l.sizes[g] {
 			to.Complete |= 1 << g
 		} else {
 			to.Complete &^= 1 << g
 		}
 	}
-	return to
 }

@@ -79,28 +79,35 @@ func (c *classes) of(id class) *Coverage {
 	return c.coverage[id]
 }
 
-// step returns the class reached from one by adding or removing a place; noClass
+// step returns the class reached from one by adding or removing ascending places; noClass
 // when nothing is left. It reports false when a new class is needed and none can be
 // had. Writers call it.
-func (x *Index) step(from class, place int, remove bool) (class, bool) {
+func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 	c := x.classes
 	have := c.of(from)
+	hash, changed := have.hash, 0
+	for _, place := range places {
+		if have.holds(place) == remove {
+			hash ^= c.layout.hash(place)
+			changed++
+		}
+	}
+	x.work += len(places) / placesPerWork
 	switch {
-	case have.holds(place) != remove:
+	case changed == 0:
 		return from, true
-	case remove && have.held == 1:
+	case remove && changed == have.held:
 		return noClass, true
 	}
-	hash := have.hash ^ c.layout.hash(place)
 	for id := c.byHash[hash]; id != noClass; id = c.use[id].next {
-		if c.coverage[id].differsBy(place, have) {
+		if c.coverage[id].differsBy(places, have, remove) {
 			return id, true
 		}
 	}
 	if !c.fit(1) {
 		return noClass, false
 	}
-	return x.addClass(c.layout.change(have, place, remove)), true
+	return x.addClass(c.layout.change(have, places, remove)), true
 }
 
 // addClass numbers a coverage that has no class. No entry has it yet.
@@ -134,6 +141,14 @@ func (x *Index) growClasses() {
 	x.mu.Lock()
 	c.coverage, x.coverage = coverage, coverage
 	x.mu.Unlock()
+}
+
+// added returns how many of so many places one class has and another has not.
+func (c *classes) added(from, to class, places int) int64 {
+	if places == 1 {
+		return 1
+	}
+	return int64(c.of(to).held - c.of(from).held)
 }
 
 // setClass gives the entry at offset i of a segment another class, noClass if it goes. The caller

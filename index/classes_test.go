@@ -37,7 +37,7 @@ func TestClassesAreCounted(t *testing.T) {
 			place, stretch := rng.IntN(places), keys[from*hashLen:to*hashLen]
 			var w Writer
 			if rng.IntN(3) > 0 {
-				require.NoError(t, x.Store(&w, place, stretch, hashLen))
+				require.NoError(t, x.Store(&w, []int{place}, stretch, hashLen))
 			} else {
 				evict(t, x, place, stretch, hashLen)
 				place = ^place
@@ -109,7 +109,7 @@ func TestClassesKeepToTheirBudget(t *testing.T) {
 			for i := 0; i < len(keys); i += hashLen {
 				for range 3 {
 					var w Writer
-					if err := x.Store(&w, rng.IntN(places), keys[i:i+hashLen], hashLen); err != nil {
+					if err := x.Store(&w, []int{rng.IntN(places)}, keys[i:i+hashLen], hashLen); err != nil {
 						require.ErrorIs(t, err, ErrClasses)
 						refused++
 					}
@@ -127,7 +127,7 @@ func TestClassesKeepToTheirBudget(t *testing.T) {
 			others := chain(2, 100, hashLen)
 			for p := range 10 {
 				var w Writer
-				require.NoError(t, x.Store(&w, p, others, hashLen))
+				require.NoError(t, x.Store(&w, []int{p}, others, hashLen))
 			}
 			checkBooks(t, x)
 		})
@@ -146,13 +146,13 @@ func TestClassesOfABatch(t *testing.T) {
 	for i := range held { // each key has a set of its own
 		held[i] = map[int]bool{i: true}
 		var w Writer
-		require.NoError(t, x.Store(&w, i, keys[i*hashLen:(i+1)*hashLen], hashLen))
+		require.NoError(t, x.Store(&w, []int{i}, keys[i*hashLen:(i+1)*hashLen], hashLen))
 	}
 	for range 200 {
 		place := rng.IntN(places)
 		if rng.IntN(2) == 0 {
 			var w Writer
-			require.NoError(t, x.Store(&w, place, keys, hashLen))
+			require.NoError(t, x.Store(&w, []int{place}, keys, hashLen))
 			for i := range held {
 				held[i][place] = true
 			}
@@ -181,7 +181,7 @@ func TestCollidingSets(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				held[i][p] = true
 				var w Writer
-				require.NoError(t, x.Store(&w, p, keys[i*hashLen:(i+1)*hashLen], hashLen))
+				require.NoError(t, x.Store(&w, []int{p}, keys[i*hashLen:(i+1)*hashLen], hashLen))
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func TestCollidingSets(t *testing.T) {
 	}
 	requireHeld(t, x, keys, held, hashLen)
 	var w Writer
-	require.NoError(t, x.Store(&w, 0, keys[:hashLen], hashLen))
+	require.NoError(t, x.Store(&w, []int{0}, keys[:hashLen], hashLen))
 	evict(t, x, 0, keys[:hashLen], hashLen) // the class that was made last is idle, too
 	budget := x.classes.budget
 	x.classes.budget = 0 // so that idle ones must go
@@ -219,7 +219,7 @@ func BenchmarkRandomSets(b *testing.B) {
 		i := rng.IntN(len(keys)/hashLen) * hashLen
 		var w Writer
 		if place := rng.IntN(places); rng.IntN(2) == 0 {
-			_ = x.Store(&w, place, keys[i:i+hashLen], hashLen)
+			_ = x.Store(&w, []int{place}, keys[i:i+hashLen], hashLen)
 		} else {
 			_, _ = x.Evict(place, keys[i:i+hashLen], hashLen)
 		}

@@ -101,17 +101,25 @@ func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 				n := 1 + rng.IntN(len(ids))
 				c := change{place: place, ids: ids[:n]}
 				c.begin = a.clock.Add(1)
-				if err := a.x.Store(&w, place, keys[:n*concurrentLen], concurrentLen); err != nil {
+				if err := a.x.Store(&w, []int{place}, keys[:n*concurrentLen], concurrentLen); err != nil {
 					t.Error(err)
 				}
 				c.end = a.clock.Add(1)
 				log = append(log, c)
 				ids, keys = ids[n:], keys[n*concurrentLen:]
 			}
-		case n < 97:
+		case n < 95:
 			c := change{remove: true, place: place, ids: ids}
 			c.begin = a.clock.Add(1)
 			if _, err := a.x.Evict(place, keys, concurrentLen); err != nil {
+				t.Error(err)
+			}
+			c.end = a.clock.Add(1)
+			log = append(log, c)
+		case n < 98:
+			c := change{remove: true, place: place, ids: slices.Concat(a.chains...)}
+			c.begin = a.clock.Add(1)
+			if err := a.resetPlace(place); err != nil {
 				t.Error(err)
 			}
 			c.end = a.clock.Add(1)
@@ -128,6 +136,18 @@ func (a *arena) write(t *testing.T, seed uint64) (log []change) {
 		}
 	}
 	return log
+}
+
+// resetPlace resets a place in steps of one hold each.
+func (a *arena) resetPlace(place int) error {
+	var r index.PlacesReset
+	if err := a.x.BeginResetPlaces(&r, []int{place}); err != nil {
+		return err
+	}
+	for !r.Step(1) {
+		runtime.Gosched()
+	}
+	return nil
 }
 
 // read looks up for a while, in pieces of random size, and until something was there.

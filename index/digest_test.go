@@ -49,7 +49,7 @@ func TestGroupsAreSummedUp(t *testing.T) {
 	}
 	storeTwice := func(from, to, place int) {
 		var w Writer
-		require.NoError(t, x.Store(&w, place, keys[from*32:to*32], 32))
+		require.NoError(t, x.Store(&w, []int{place}, keys[from*32:to*32], 32))
 	}
 	storeTwice(0, 3*groupSlots-1, 0)
 	require.Equal(t, 2, summedUp(), "the last group lacks an entry")

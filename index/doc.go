@@ -113,6 +113,7 @@
 //	table.go         from hash to slot; hash.go the keyed hash; find.go batches of keys
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts
+//	reset_places.go  resets of places
 //	span.go          spans; span_reserve.go their memory; span_join.go what is done if they are few
 //	policy.go        the order of eviction of cold and hot spans
 //	links.go         chains; confirm.go links that become sure; trail.go lookups by anchors
@@ -133,6 +134,9 @@
 //	writing    Store              a batch of 64 keys: what it evicts,     575,000
 //	                              joins, splits, applies and gives back
 //	           Evict              a batch of 64 keys                      126,000
+//	           PlacesReset.Step   slots to look at, and 64 to change      135,200
+//	           PlacesReset.End    a list of those under way                     0
+//	           BeginResetPlaces   the same                                      0
 //	           Confirm            keys that are not sure yet                6,700
 //	           End, Use           256 stretches, if the lock is free       19,200
 //	           Before             one key                                      48
@@ -141,6 +145,7 @@
 //	mu         publish            a batch, its links and groups            37,000
 //	           takeAway           a batch and its links                    16,500
 //	           remove             64 slots and their links                    576
+//	           setClasses         a group of slots                            128
 //	           Before, fillHole   one key and its link                        513
 //	           confirmRun         words of links                               65
 //	           split              the pages' places in the directory           64

@@ -113,7 +113,7 @@ func (x *Index) remove(first slot, n int) []uint64 {
 // a block that is not found than one that is not there. Keys of another length than the
 // index holds are refused with ErrOtherHashLen. keys is only borrowed.
 func (x *Index) Evict(place int, keys []byte, hashLen int) (int, error) {
-	if err := x.check(place, keys, hashLen); err != nil {
+	if err := x.check([]int{place}, keys, hashLen); err != nil {
 		return 0, err
 	}
 	evicted := 0
@@ -155,7 +155,7 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 			b.slot[i] = noSlot
 			continue
 		}
-		to[i], _ = x.step(seg.class[j], place, true) // noClass if no class can be had
+		to[i], _ = x.step(seg.class[j], []int{place}, true) // noClass if no class can be had
 	}
 	gone, changed := x.takeAway(&b, &to, n)
 	for first, n := range stretches(gone) {

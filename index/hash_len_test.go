@@ -33,7 +33,7 @@ func requireRefused(t *testing.T, x *Index, hashLen int) {
 	before, keys := x.Stats(), chain(1, n, hashLen)
 	key := keys[:hashLen]
 	var w Writer
-	err := x.Store(&w, 0, keys, hashLen)
+	err := x.Store(&w, []int{0}, keys, hashLen)
 	require.ErrorIs(t, err, ErrOtherHashLen)
 	require.ErrorContains(t, err, fmt.Sprintf("the index holds hashes of %d bytes, not %d", x.hashLen, hashLen))
 	_, err = x.Evict(0, keys, hashLen)
@@ -90,11 +90,11 @@ func TestHashLengthIsDecided(t *testing.T) {
 	require.Zero(t, n)
 	var w Writer
 	w.Number(3)
-	require.NoError(t, x.Store(&w, 0, keys, 32))
+	require.NoError(t, x.Store(&w, []int{0}, keys, 32))
 	x.Before(&w, keys[:16]) // of another length: ignored
 	requireRefused(t, x, 16)
 	x.Reset()
-	require.NoError(t, x.Store(&w, 0, keys, 16), "the Writer of another length begins a new chain")
+	require.NoError(t, x.Store(&w, []int{0}, keys, 16), "the Writer of another length begins a new chain")
 	requireRefused(t, x, 32)
 	checkBooks(t, x)
 	checkLinks(t, x)

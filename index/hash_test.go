@@ -70,7 +70,7 @@ func TestCollidingLengths(t *testing.T) {
 	storeKeys(t, x, long, 16)
 	require.Zero(t, lookUp(x, short, 8))
 	var w index.Writer
-	require.ErrorIs(t, x.Store(&w, 0, short, 8), index.ErrOtherHashLen)
+	require.ErrorIs(t, x.Store(&w, []int{0}, short, 8), index.ErrOtherHashLen)
 	_, err := x.Evict(0, short, 8)
 	require.ErrorIs(t, err, index.ErrOtherHashLen)
 	require.EqualValues(t, n, x.Stats().Entries)

@@ -20,6 +20,7 @@ const (
 	opEvict
 	opLookup
 	opReset
+	opResetPlaces // of place, and of the next one if fresh
 )
 
 type op struct {
@@ -54,6 +55,8 @@ func (o op) String() string {
 		fmt.Fprintf(&b, "store writer=%d fresh=%v place=%d behind=%v number=%d", o.writer, o.fresh, o.place, o.behind, o.number)
 	case opEvict:
 		fmt.Fprintf(&b, "evict place=%d", o.place)
+	case opResetPlaces:
+		return fmt.Sprintf("reset places=%v", o.places())
 	case opLookup:
 		fmt.Fprintf(&b, "lookup stride=%d stop=%v quiet=%v drop=%v", o.stride, o.stop, o.quiet, o.drop)
 	}
@@ -75,6 +78,14 @@ func (o op) String() string {
 		fmt.Fprintf(&b, "\n        half-way: %v", in)
 	}
 	return b.String()
+}
+
+// places are those of opResetPlaces.
+func (o op) places() []int {
+	if o.fresh {
+		return []int{o.place, (o.place + 1) % numPlaces}
+	}
+	return []int{o.place}
 }
 
 func showHistory(ops []op) string {
@@ -145,12 +156,14 @@ func (g *generator) op(outer bool) op {
 	case n < 22:
 		o.kind = opEvict
 		o.ids = g.stretch()
-	case n < 39:
+	case n < 37:
 		o.kind, o.stop, o.quiet, o.drop = opLookup, g.IntN(2) == 0, g.IntN(4) == 0, g.IntN(10) == 0
 		o.ids, o.stride = g.asked()
 		for outer && g.IntN(3) == 0 {
 			o.inner = append(o.inner, g.op(false))
 		}
+	case n < 39:
+		o.kind, o.fresh = opResetPlaces, g.IntN(2) == 0
 	default:
 		o.kind = opReset
 	}

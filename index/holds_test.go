@@ -62,15 +62,6 @@ func lookUp(x *Index, keys []byte, stride int) {
 	x.End(&c)
 }
 
-const holdsChain = 8192 // keys of a chain
-
-// eachChain calls do with the chains that keys are.
-func eachChain(keys []byte, do func(keys []byte)) {
-	for ; len(keys) > 0; keys = keys[min(holdsChain*32, len(keys)):] {
-		do(keys[:min(holdsChain*32, len(keys))])
-	}
-}
-
 // holdScenarios are what an index is asked to do while its holds are recorded. Each
 // prepares an index of so many keys and returns what is recorded.
 var holdScenarios = []struct {
@@ -102,7 +93,7 @@ var holdScenarios = []struct {
 				if i >= chains {
 					w.Behind(cut(keys, i-chains, i-chains+1))
 				}
-				require.NoError(tb, x.Store(&w, 0, cut(keys, i, i+1), 32))
+				require.NoError(tb, x.Store(&w, []int{0}, cut(keys, i, i+1), 32))
 			}
 		}
 	}},
@@ -185,7 +176,7 @@ var holdScenarios = []struct {
 		storeAt(tb, x, 0, 0, nil, keys)
 		var w Writer
 		for i := 0; i < n; i += 2 {
-			require.NoError(tb, x.Store(&w, 1, cut(keys, i, i+1), 32))
+			require.NoError(tb, x.Store(&w, []int{1}, cut(keys, i, i+1), 32))
 		}
 		all, _ := x.Confirm(0, nil, keys, 32)
 		require.True(tb, all)
@@ -260,11 +251,40 @@ var holdScenarios = []struct {
 				i, place := rng.IntN(n), rng.IntN(places)
 				var w Writer
 				if rng.IntN(2) == 0 {
-					_ = x.Store(&w, place, cut(keys, i, i+1), 32) // or ErrClasses
+					_ = x.Store(&w, []int{place}, cut(keys, i, i+1), 32) // or ErrClasses
 				} else {
 					_, _ = x.Evict(place, cut(keys, i, i+1), 32)
 				}
 			}
+		}
+	}},
+	// A chain that three places hold, of which one and then two are reset: all entries get
+	// another class, and go. Another reset is given up.
+	{"op=reset-places", func(tb testing.TB, n int) (*Index, func()) {
+		x, keys := mustNew(tb, manyPlaces(0, 3)), drawnKeys(1, n)
+		for p := range 3 {
+			storeAt(tb, x, p, 0, nil, keys)
+		}
+		return x, func() {
+			require.NoError(tb, x.ResetPlaces([]int{0}))
+			require.NoError(tb, x.ResetPlaces([]int{1, 2}))
+			require.Zero(tb, x.entries)
+			var r PlacesReset
+			require.NoError(tb, x.BeginResetPlaces(&r, []int{0}))
+			r.End()
+		}
+	}},
+	// The same of every second key, where spans are few.
+	{"op=reset-places-few-spans", func(tb testing.TB, _ int) (*Index, func()) {
+		x, keys := fewSpansIndex(tb)
+		for i := 0; i < len(keys)/32; i += 2 {
+			_ = x.Store(&Writer{}, []int{1}, cut(keys, i, i+1), 32)
+			_, _ = x.Evict(0, cut(keys, i, i+1), 32)
+		}
+		return x, func() {
+			require.NoError(tb, x.ResetPlaces([]int{1}))
+			require.NoError(tb, x.ResetPlaces([]int{0}))
+			require.Zero(tb, x.entries)
 		}
 	}},
 	{"op=reset", func(tb testing.TB, n int) (*Index, func()) {
@@ -363,6 +383,7 @@ var holdBounds = map[string]map[string]int{
 		"publish":     batchKeys * (1 + groupSlots + mostRelink),
 		"takeAway":    batchKeys * (1 + mostRelink/2),
 		"remove":      batchKeys + mostRelink,
+		"setClasses":  2 * groupSlots,
 		"confirmRun":  segmentSlots/64 + 1,
 		"Before":      1 + mostRelink,
 		"fillHole":    1 + mostRelink,
@@ -389,6 +410,10 @@ var holdBounds = map[string]map[string]int{
 		"Before":       workPerLink,
 		"Stats":        0,
 		"Reset":        0,
+		"Step": mostReserve + 2*workPerCall + workPerGroup + resetWork +
+			groupSlots*(2*workPerScan+2+workPerClass+workPerSetClass+workPerEvicted+mostCut),
+		"BeginResetPlaces": 0,
+		"End":              0,
 	},
 	"touch": {
 		"queueTouches": maxStretches + touchMost,

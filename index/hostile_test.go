@@ -23,7 +23,7 @@ func newIndex(t testing.TB, maxBytes, maxEntries int64) *index.Index {
 
 func storeKeys(t testing.TB, x *index.Index, keys []byte, hashLen int) {
 	var w index.Writer
-	if err := x.Store(&w, 0, keys, hashLen); err != nil {
+	if err := x.Store(&w, []int{0}, keys, hashLen); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -17,7 +17,7 @@ var (
 	ErrHashLen = errors.New("index: hash length outside 1 to 64 bytes")
 	// ErrCutKey says that keys are not a whole number of hashes.
 	ErrCutKey = errors.New("index: keys are not a whole number of hashes")
-	// ErrPlace says that a place is outside the configured pool.
+	// ErrPlace says that a place is outside the configured pool, or that places do not ascend.
 	ErrPlace = errors.New("index: place outside the pool")
 	// ErrClasses refuses a store that would need one more combination of places
 	// than can be told apart, or than a part of the memory has room for.
@@ -98,6 +98,7 @@ type Index struct {
 	// What a reset has left to be released.
 	discarded    []*memory
 	discardBytes int64
+	resetting    []*PlacesReset    // under way
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
@@ -246,7 +247,7 @@ type Stats struct {
 	MaxEntries int64 // their bound, 0 for none
 	Bytes      int64 // memory in bytes now
 	MaxBytes   int64 // its bound
-	Stored     int64 // keys that a store added to a place
+	Stored     int64 // keys that a store added to a place, once for each place
 	Evicted    int64 // entries removed, to make room or on request
 	Refused    int64 // stores and evicts refused: ErrClasses, ErrOtherHashLen
 }

@@ -83,7 +83,7 @@ func probe(x *Index, keys []byte, hashLen, batch int, stop bool) (leading int, b
 func store(t testing.TB, x *Index, keys []byte, hashLen int) {
 	t.Helper()
 	var w Writer
-	require.NoError(t, x.Store(&w, 0, keys, hashLen))
+	require.NoError(t, x.Store(&w, []int{0}, keys, hashLen))
 }
 
 // drawnKeys returns n hashes of 32 bytes.
@@ -170,7 +170,7 @@ func TestPlaces(t *testing.T) {
 		require.Equal(t, 10, runs[0].N)
 		return runs[0]
 	}
-	put := func(place int) { var w Writer; require.NoError(t, x.Store(&w, place, keys, 32)) }
+	put := func(place int) { var w Writer; require.NoError(t, x.Store(&w, []int{place}, keys, 32)) }
 	require.Nil(t, at().Coverage)
 	put(1)
 	require.Equal(t, []uint16{1, 0}, at().Coverage.Counts)
@@ -211,11 +211,11 @@ func TestPlaces(t *testing.T) {
 func TestBadArguments(t *testing.T) {
 	x := mustNew(t, onePlace(0))
 	var w Writer
-	require.ErrorIs(t, x.Store(&w, 1, chain(1, 1, 32), 32), ErrPlace)
-	require.ErrorIs(t, x.Store(&w, -1, chain(1, 1, 32), 32), ErrPlace)
-	require.ErrorIs(t, x.Store(&w, 0, chain(1, 1, 32), 0), ErrHashLen)
-	require.ErrorIs(t, x.Store(&w, 0, make([]byte, 65), 65), ErrHashLen)
-	require.ErrorIs(t, x.Store(&w, 0, make([]byte, 33), 32), ErrCutKey)
+	require.ErrorIs(t, x.Store(&w, []int{1}, chain(1, 1, 32), 32), ErrPlace)
+	require.ErrorIs(t, x.Store(&w, []int{-1}, chain(1, 1, 32), 32), ErrPlace)
+	require.ErrorIs(t, x.Store(&w, []int{0}, chain(1, 1, 32), 0), ErrHashLen)
+	require.ErrorIs(t, x.Store(&w, []int{0}, make([]byte, 65), 65), ErrHashLen)
+	require.ErrorIs(t, x.Store(&w, []int{0}, make([]byte, 33), 32), ErrCutKey)
 	_, err := x.Evict(0, make([]byte, 33), 32)
 	require.ErrorIs(t, err, ErrCutKey)
 	for _, cfg := range []Config{
@@ -262,7 +262,7 @@ func TestWriterContinuesItsChain(t *testing.T) {
 	keys := chain(1, 90, 32)
 	var w Writer
 	for at := 0; at < len(keys); at += 32 { // one key a call, as a slow peer would
-		require.NoError(t, x.Store(&w, 0, keys[at:at+32], 32))
+		require.NoError(t, x.Store(&w, []int{0}, keys[at:at+32], 32))
 	}
 	store(t, x, chain(2, 50, 32), 32) // makes 40 of the first make way
 	leading, bits := probe(x, keys, 32, 90, false)
@@ -328,7 +328,7 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 					if w.Number(uint32((from*hashLen + i) / hashLen)); i > 0 {
 						w.Behind(c[i-hashLen : i])
 					}
-					require.NoError(t, x.Store(&w, 0, c[i:i+hashLen], hashLen))
+					require.NoError(t, x.Store(&w, []int{0}, c[i:i+hashLen], hashLen))
 					_, bits := probeSilent(x, c[i:i+hashLen], hashLen)
 					require.True(t, bits[0], "seed %d step %d: what was just stored", seed, step)
 				}
@@ -338,7 +338,7 @@ func history(t *testing.T, seed uint64, x *Index, hashLen int, steps int) {
 			var w Writer
 			for rest := c; len(rest) > 0; {
 				n := min(len(rest), (1+rng.IntN(30))*hashLen)
-				require.NoError(t, x.Store(&w, 0, rest[:n], hashLen))
+				require.NoError(t, x.Store(&w, []int{0}, rest[:n], hashLen))
 				rest = rest[n:]
 			}
 			m.store(split(c, hashLen))
@@ -541,7 +541,7 @@ func TestScatteredChainIsMoved(t *testing.T) {
 			seconds = append(seconds, keys[i*32:i*32+32]...)
 		}
 		var w Writer
-		require.NoError(t, x.Store(&w, 1, seconds, 32))
+		require.NoError(t, x.Store(&w, []int{1}, seconds, 32))
 		store(t, x, keys, 32)
 		require.LessOrEqual(t, pieces(x, keys, 32), 2000/batchKeys+2)
 		require.EqualValues(t, 2000, x.Stats().Entries)
@@ -614,7 +614,7 @@ func TestPageAtTheBrim(t *testing.T) {
 	x.badHash = func([]byte) uint64 { return 0 }
 	keys := chain(1, n, 32)
 	var w Writer
-	require.NoError(t, x.Store(&w, 0, keys, 32))
+	require.NoError(t, x.Store(&w, []int{0}, keys, 32))
 	kept, _ := probe(x, keys, 32, 100, true)
 	require.True(t, w.full)
 	require.EqualValues(t, kept, x.entries, "the beginning is kept and nothing else")
@@ -718,14 +718,14 @@ func TestClassesRunOut(t *testing.T) {
 		for i := 0; i < 1<<17 && err == nil; i++ {
 			if i>>p&1 == 1 {
 				var w Writer
-				err = x.Store(&w, p, keys[i*8:i*8+8], 8)
+				err = x.Store(&w, []int{p}, keys[i*8:i*8+8], 8)
 			}
 		}
 	}
 	require.ErrorIs(t, err, ErrClasses)
 	require.EqualValues(t, 1, x.Stats().Refused)
 	var w Writer
-	require.NoError(t, x.Store(&w, 0, chain(2, 10, 8), 8), "what needs no new class still works")
+	require.NoError(t, x.Store(&w, []int{0}, chain(2, 10, 8), 8), "what needs no new class still works")
 }
 
 // TestConcurrent lets lookups, stores, evictions and resets meet. Chain 0 is
@@ -852,7 +852,7 @@ func TestClassesOfNoEntry(t *testing.T) {
 		c := chain(n, 4, 8)
 		for _, p := range rng.Perm(places) {
 			var w Writer
-			require.NoError(t, x.Store(&w, p, c, 8), "chain %d", n)
+			require.NoError(t, x.Store(&w, []int{p}, c, 8), "chain %d", n)
 		}
 		leading, _ := probe(x, c, 8, 4, true)
 		require.Equal(t, 4, leading)
@@ -901,7 +901,7 @@ func TestClassesOfAFullIndex(t *testing.T) {
 			for at := 0; at < len(keys); at += hashLen {
 				for range 3 {
 					var w Writer
-					_ = x.Store(&w, rng.IntN(places), keys[at:at+hashLen], hashLen) // or ErrClasses
+					_ = x.Store(&w, []int{rng.IntN(places)}, keys[at:at+hashLen], hashLen) // or ErrClasses
 				}
 			}
 			worst = max(worst, x.Stats().Bytes)

@@ -291,7 +291,7 @@ func (h *indexRun) store(t *task, place, number int, ids []int) {
 	w.Number(uint32(number))
 	var err error
 	states := h.write(t, &indexChange{kind: changeStore, place: place, ids: ids}, func() {
-		err = h.x.Store(&w, place, h.list(ids), interleaveLen)
+		err = h.x.Store(&w, []int{place}, h.list(ids), interleaveLen)
 	})
 	if err != nil {
 		fail(err.Error())

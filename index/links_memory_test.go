@@ -14,7 +14,7 @@ func (f *filler) storeNumbered(t *testing.T, x *index.Index, number uint32, n in
 	_, _ = f.Read(f.keys[:n*f.hashLen])
 	var w index.Writer
 	w.Number(number)
-	require.NoError(t, x.Store(&w, 0, f.keys[:n*f.hashLen], f.hashLen))
+	require.NoError(t, x.Store(&w, []int{0}, f.keys[:n*f.hashLen], f.hashLen))
 }
 
 // TestBytesOfLinks stores so many short chains that their heads take all the room

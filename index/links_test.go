@@ -16,7 +16,7 @@ func storeAt(t testing.TB, x *Index, place int, number uint32, before, keys []by
 	t.Helper()
 	var w Writer
 	w.Number(number)
-	require.NoError(t, x.Store(&w, place, keys, 32))
+	require.NoError(t, x.Store(&w, []int{place}, keys, 32))
 	x.Before(&w, before)
 }
 
@@ -112,15 +112,15 @@ func TestLinksOfStores(t *testing.T) {
 			var w Writer
 			w.Number(0)
 			for i := range n {
-				require.NoError(t, x.Store(&w, 0, cut(keys, i, i+1), 32))
+				require.NoError(t, x.Store(&w, []int{0}, cut(keys, i, i+1), 32))
 			}
 		}, "0 1<0 2<1 3<2 4<3 5<4"},
 		"a piece that goes away under its store": {func(t *testing.T, x *Index) {
 			var w Writer
 			w.Number(0)
-			require.NoError(t, x.Store(&w, 0, cut(keys, 0, 3), 32))
+			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 0, 3), 32))
 			evict(t, x, 0, cut(keys, 1, 3), 32)
-			require.NoError(t, x.Store(&w, 0, cut(keys, 3, n), 32))
+			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 3, n), 32))
 		}, "0 . . 3<2 4<3 5<4"},
 		"an open end does not undo what is known": {func(t *testing.T, x *Index) {
 			whole(t, x)
@@ -132,14 +132,14 @@ func TestLinksOfStores(t *testing.T) {
 		"a key in front of another length": {func(t *testing.T, x *Index) {
 			var w Writer
 			w.Number(3)
-			require.NoError(t, x.Store(&w, 0, cut(keys, 3, n), 32))
+			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 3, n), 32))
 			x.Before(&w, keys[:31])
 		}, ". . . 3<? 4<3 5<4"},
 		"numbers end below 2^32-1": {func(t *testing.T, x *Index) {
 			var w Writer
 			w.Number(noNumber - 2)
-			require.NoError(t, x.Store(&w, 0, cut(keys, 0, 4), 32))
-			require.NoError(t, x.Store(&w, 0, cut(keys, 4, n), 32))
+			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 0, 4), 32))
+			require.NoError(t, x.Store(&w, []int{0}, cut(keys, 4, n), 32))
 		}, "4294967293<? 4294967294<0 - - - -"},
 		"another number": {func(t *testing.T, x *Index) {
 			whole(t, x)
@@ -283,7 +283,7 @@ func TestLinksOfLongChains(t *testing.T) {
 			w.Number(0)
 			store(t, x, chain(2, 100, 32), 32) // so that the segment's border is somewhere
 			for from := 0; from < n; from += piece {
-				require.NoError(t, x.Store(&w, 0, cut(keys, from, min(from+piece, n)), 32))
+				require.NoError(t, x.Store(&w, []int{0}, cut(keys, from, min(from+piece, n)), 32))
 			}
 			requireChain(t, x, keys)
 			require.LessOrEqual(t, numHeads(x, 0)+numHeads(x, 1), 3, "a chain in order needs no heads")
@@ -338,7 +338,7 @@ func TestStridedStoreIsNotMoved(t *testing.T) {
 			some = append(some, cut(keys, i, i+1)...)
 		}
 		var w Writer
-		require.NoError(t, x.Store(&w, 1, some, 32))
+		require.NoError(t, x.Store(&w, []int{1}, some, 32))
 		storeAt(t, x, 0, 0, nil, keys)
 		require.Equal(t, 1, pieces(x, keys, 32))
 		requireChain(t, x, keys)
@@ -360,7 +360,7 @@ func TestInterleavedChainsAreMoved(t *testing.T) {
 		}
 		for i := range n {
 			for w, keys := range all {
-				require.NoError(t, x.Store(&writers[w], 0, cut(keys, i, i+1), 32))
+				require.NoError(t, x.Store(&writers[w], []int{0}, cut(keys, i, i+1), 32))
 			}
 		}
 		for _, keys := range all {

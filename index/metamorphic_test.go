@@ -200,6 +200,9 @@ func (w *world) do(o op, depth int) error {
 	case opReset:
 		w.x.Reset()
 		w.reset()
+	case opResetPlaces:
+		err = w.x.ResetPlaces(o.places())
+		w.resetPlaces(o.places())
 	}
 	clear(w.coverage) // a class may have gone and come again
 	if err != nil {
@@ -217,6 +220,25 @@ func (w *world) reset() {
 	w.model.held, w.entries, w.used = [2][numIDs]places{}, 0, false
 	if !w.given {
 		w.length = -1
+	}
+}
+
+// resetPlaces is what a reset of places does to the model: an evict of every key.
+func (w *world) resetPlaces(lost []int) {
+	for length := range w.held {
+		for id := range w.held[length] {
+			held := &w.held[length][id]
+			for _, p := range lost {
+				if *held>>p&1 == 0 {
+					continue
+				}
+				w.removals++
+				if *held &^= 1 << p; *held == 0 {
+					w.entries--
+					w.evicted++
+				}
+			}
+		}
 	}
 }
 
@@ -287,7 +309,7 @@ func (w *world) store(o op) error {
 	if w.refuses(o) {
 		return w.refused(o, func(keys []byte, hashLen int) error {
 			var other index.Writer
-			return w.x.Store(&other, o.place, keys, hashLen)
+			return w.x.Store(&other, []int{o.place}, keys, hashLen)
 		})
 	}
 	before := w.x.Stats().Stored
@@ -302,7 +324,7 @@ func (w *world) store(o op) error {
 		}
 	}
 	err := w.inChunks(o, func(keys []byte, hashLen int) error {
-		return w.x.Store(&to.Writer, o.place, keys, hashLen)
+		return w.x.Store(&to.Writer, []int{o.place}, keys, hashLen)
 	})
 	if err != nil {
 		return err

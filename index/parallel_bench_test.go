@@ -50,7 +50,7 @@ func storeSingly(x *Index, keys []byte, chain, turns int) error {
 				if number > 0 {
 					w.Behind(keys[(i-1)*32 : i*32])
 				}
-				if err := x.Store(&w, 0, keys[i*32:(i+1)*32], 32); err != nil {
+				if err := x.Store(&w, []int{0}, keys[i*32:(i+1)*32], 32); err != nil {
 					return err
 				}
 			}
@@ -73,7 +73,7 @@ func storeChains(x *Index, keys []byte) error {
 func storeChain(x *Index, keys []byte) error {
 	var w Writer
 	w.Number(0)
-	return x.Store(&w, 0, keys, 32)
+	return x.Store(&w, []int{0}, keys, 32)
 }
 
 // BenchmarkStoreSingle stores 131,072 keys, one a call, and reports stores a second and

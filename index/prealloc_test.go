@@ -23,7 +23,7 @@ func singly(t testing.TB, x *Index, rng *rand.ChaCha8, stored func() bool, own b
 				w.Number(uint32(number))
 				w.Behind(cut(chains[c], number-1, number))
 			}
-			require.NoError(t, x.Store(&w, 0, cut(chains[c], number, number+1), 32))
+			require.NoError(t, x.Store(&w, []int{0}, cut(chains[c], number, number+1), 32))
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestGrowingChainsAreTraced(t *testing.T) {
 				if n > 0 {
 					w.Behind(cut(k, n-1, n))
 				}
-				require.NoError(t, x.Store(&w, 0, cut(k, n, n+1), 32))
+				require.NoError(t, x.Store(&w, []int{0}, cut(k, n, n+1), 32))
 			}
 		}
 		for _, k := range keys {

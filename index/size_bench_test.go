@@ -19,7 +19,7 @@ func fillIndex(b *testing.B, keys []byte) *Index {
 	x := mustNew(b, Config{MaxBytes: 4 << 30, Places: 1, Groups: [][]int{{0}}})
 	for len(keys) > 0 {
 		n := min(sizeChain*32, len(keys))
-		require.NoError(b, x.Store(new(Writer), 0, keys[:n], 32))
+		require.NoError(b, x.Store(new(Writer), []int{0}, keys[:n], 32))
 		keys = keys[n:]
 	}
 	return x

@@ -131,7 +131,7 @@ func (x *Index) placeBeside(first slot, n int, store uint32) spanID {
 
 // fillHole moves the last entry of a span to slot s, within the span, whose own entry is
 // gone, so that the span need not be split. It returns the slot that is free then: s, or
-// that of the moved entry.
+// that of the moved entry. Resets of places look at s again.
 func (x *Index) fillHole(s slot) slot {
 	seg, i := x.at(s)
 	sp := x.span(x.spanOf(s))
@@ -146,5 +146,8 @@ func (x *Index) fillHole(s slot) slot {
 	x.mu.count(1)
 	x.moveEntry(last, s, hash, link)
 	x.mu.Unlock()
+	for _, r := range x.resetting {
+		r.at = min(r.at, s)
+	}
 	return last
 }

@@ -14,7 +14,7 @@ import (
 //	var w index.Writer
 //	w.Number(n)
 //	w.Behind(before) // block n-1, if n is not 0
-//	err := x.Store(&w, place, keys, hashLen)
+//	err := x.Store(&w, places, keys, hashLen)
 //
 // Who learns only afterwards which key is block n-1 leaves out Behind and calls Index.Before
 // after Store. Lookups by presence need neither, Trace and Recite do.
@@ -27,6 +27,7 @@ type Writer struct {
 	store   uint32    // marks the spans of this store, 0 before the first batch
 	after   [2]spanID // its last span in the cold and in the hot list
 	work    int
+	stored  int
 
 	numbered    bool   // the chain's numbers are known
 	number      uint32 // of the next key
@@ -34,20 +35,24 @@ type Writer struct {
 	firstKey    [maxHashLen]byte // of hashLen bytes, once there is a lastKey
 }
 
-// Store adds keys, consecutive chunks of a chain, to a place. Keys that are there
-// already count as used. Where the bounds leave no room, the least recently used
+// Stored is how many of the keys the places hold. It is less than were given if Store has
+// failed or the chain is longer than the whole index: then it is the first ones.
+func (w *Writer) Stored() int { return w.stored }
+
+// Store adds keys, consecutive chunks of a chain, to places, which ascend. The same entry
+// changes once for all of them. Keys that are there already count as used. Where the bounds leave no room, the least recently used
 // entries make way, at most twice as many as there are keys; a chain longer than the
 // whole index keeps its beginning. Keys of another length than the index holds are
 // refused with ErrOtherHashLen. keys is only borrowed. Safe for concurrent use with
 // different Writers.
-func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
-	if err := x.check(place, keys, hashLen); err != nil {
+func (x *Index) Store(w *Writer, places []int, keys []byte, hashLen int) error {
+	if err := x.check(places, keys, hashLen); err != nil {
 		return err
 	}
 	var next batch
 	for len(keys) > 0 && !w.full {
 		x.writing.Lock()
-		n, err := x.storeBatch(w, &next, place, keys, hashLen)
+		n, err := x.storeBatch(w, &next, places, keys, hashLen)
 		w.work += x.work
 		x.writing.Unlock()
 		if err != nil {
@@ -60,14 +65,21 @@ func (x *Index) Store(w *Writer, place int, keys []byte, hashLen int) error {
 }
 
 // check refuses what cannot be stored or evicted.
-func (x *Index) check(place int, keys []byte, hashLen int) error {
+func (x *Index) check(places []int, keys []byte, hashLen int) error {
 	switch {
 	case hashLen < 1 || hashLen > maxHashLen:
 		return ErrHashLen
 	case len(keys)%hashLen != 0:
 		return ErrCutKey
-	case place < 0 || place >= x.places:
+	case len(places) == 0:
 		return ErrPlace
+	}
+	least := 0
+	for _, place := range places {
+		if place < least || place >= x.places {
+			return ErrPlace
+		}
+		least = place + 1
 	}
 	return nil
 }
@@ -75,11 +87,13 @@ func (x *Index) check(place int, keys []byte, hashLen int) error {
 // storing is a batch on its way into the index.
 type storing struct {
 	batch
-	to    [batchKeys]class
-	from  [batchKeys]slot // where a key was that is moved, else noSlot
-	fresh [batchKeys]bool // absent so far
-	n     int
-	moved int
+	have   [batchKeys]class
+	to     [batchKeys]class
+	from   [batchKeys]slot // where a key was that is moved, else noSlot
+	fresh  [batchKeys]bool // absent so far
+	n      int
+	moved  int
+	places int // at how many the keys are stored
 	// newest is the slot of the key that the new ones are put behind, noSlot if there is none.
 	// preallocate is how many slots are preallocated behind it at a time.
 	newest      slot
@@ -89,7 +103,7 @@ type storing struct {
 // storeBatch stores the first of the keys, at most batchKeys, and returns how many. It
 // works out all that changes while readers go on, and then changes it at once. ahead has what
 // fetchAhead knows of these keys, and then of the next ones.
-func (x *Index) storeBatch(w *Writer, ahead *batch, place int, keys []byte, hashLen int) (n int, _ error) {
+func (x *Index) storeBatch(w *Writer, ahead *batch, places []int, keys []byte, hashLen int) (n int, _ error) {
 	x.work = workPerCall
 	if err := x.useHashLen(hashLen); err != nil {
 		return 0, err
@@ -108,12 +122,12 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, place int, keys []byte, hash
 	x.work += n * workPerStored
 	keys, rest := keys[:n*hashLen], keys[n*hashLen:]
 	var b storing
-	b.n, b.newest = n, noSlot
+	b.n, b.newest, b.places = n, noSlot, len(places)
 	if w.behind {
 		x.findNewest(&b, w)
 	}
 	x.findStored(&b, ahead, w, keys, hashLen)
-	fresh, err := x.classify(&b, place, keys, hashLen)
+	fresh, err := x.classify(&b, places, keys, hashLen)
 	ahead.hashed = 0
 	if b.fresh[n-1] { // so they will be asked for, too
 		x.fetchAhead(ahead, rest, hashLen)
@@ -135,6 +149,7 @@ func (x *Index) storeBatch(w *Writer, ahead *batch, place int, keys []byte, hash
 			copy(w.firstKey[:], keys[:hashLen])
 		}
 		w.number += uint32(b.n)
+		w.stored += b.n
 		w.last = b.slot[b.n-1]
 		w.hashLen = copy(w.lastKey[:], keys[(b.n-1)*hashLen:b.n*hashLen])
 	}
@@ -192,10 +207,9 @@ func (x *Index) resume(w *Writer) slot {
 // classify decides the new class of each key and returns how many keys are new.
 // A new key that stands in the batch twice is new once; its second occurrence
 // gets no slot. A class that cannot be had cuts the batch there.
-func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh int, err error) {
+func (x *Index) classify(b *storing, places []int, keys []byte, hashLen int) (fresh int, err error) {
 	var from, to class
 	var seen firstKeys
-	known := false
 	for i := range b.n {
 		have := noClass
 		if s := b.slot[i]; s != noSlot {
@@ -205,8 +219,14 @@ func (x *Index) classify(b *storing, place int, keys []byte, hashLen int) (fresh
 			b.fresh[i] = true
 			fresh++
 		}
-		if !known || have != from {
-			if to, known = x.step(have, place, false); !known {
+		b.have[i] = have
+		if i == 0 || have != from {
+			known := slices.Index(b.have[:i], have)
+			if known >= 0 {
+				to = b.to[known]
+			} else if c, ok := x.step(have, places, false); ok {
+				to = c
+			} else {
 				if b.fresh[i] {
 					fresh--
 				}
@@ -270,7 +290,8 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store.
+// into order: in the steps and at the expense of those who store. While places are reset
+// nothing is moved, as a reset would miss what is moved behind it.
 func (x *Index) chooseMoved(b *storing) {
 	pieces, known := 0, 0
 	for i, s := range b.slot[:b.n] {
@@ -283,7 +304,7 @@ func (x *Index) chooseMoved(b *storing) {
 			pieces++
 		}
 	}
-	if pieces > scattered && !x.fewSpans && !b.twice() {
+	if pieces > scattered && !x.fewSpans && len(x.resetting) == 0 && !b.twice() {
 		b.moved = known
 	}
 }
@@ -421,8 +442,8 @@ func (x *Index) publish(b *storing, w *Writer, keys []byte, hashLen int) {
 			x.policy.store(b.hash[i], x.entries)
 		}
 		if seg.class[j] != b.to[i] {
+			stored += x.classes.added(seg.class[j], b.to[i], b.places)
 			x.setClass(seg, j, b.to[i])
-			stored++
 		}
 	}
 	if stored > 0 || b.moved > 0 {

@@ -98,7 +98,7 @@ func replayConversation(t testing.TB, requests [][]byte, maxEntries int64) (hits
 		}
 		x.End(&c)
 		var w index.Writer
-		require.NoError(t, x.Store(&w, 0, keys, sha256.Size))
+		require.NoError(t, x.Store(&w, []int{0}, keys, sha256.Size))
 		blocks += len(keys) / sha256.Size
 	}
 	require.Equal(t, 288500, blocks)

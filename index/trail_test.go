@@ -131,7 +131,7 @@ func TestTraceTellsCoverage(t *testing.T) {
 	x, keys := sureChain(t, n)
 	store2 := func(from, end int) {
 		var w Writer
-		require.NoError(t, x.Store(&w, 1, cut(keys, from, end), 32))
+		require.NoError(t, x.Store(&w, []int{1}, cut(keys, from, end), 32))
 	}
 	store2(0, 3)
 	store2(7, 8)
@@ -172,7 +172,7 @@ func TestTraceOfLongChains(t *testing.T) {
 	x, keys = sureChain(t, pieces)
 	for i := 0; i < pieces; i += 2 {
 		var w Writer
-		require.NoError(t, x.Store(&w, 1, cut(keys, i, i+1), 32))
+		require.NoError(t, x.Store(&w, []int{1}, cut(keys, i, i+1), 32))
 	}
 	down := traceAll(x, &trail, cut(keys, pieces-1, pieces), uint32(pieces-1))
 	require.Positive(t, down)
@@ -420,7 +420,7 @@ func (m *chainModel) store() {
 		if singly {
 			n = 1
 		}
-		require.NoError(m.t, m.x.Store(&w, place, rest[:n*32], 32))
+		require.NoError(m.t, m.x.Store(&w, []int{place}, rest[:n*32], 32))
 		last := rest[(n-1)*32 : n*32]
 		if rest = rest[n*32:]; singly {
 			next := number + uint32((len(keys)-len(rest))/32)

@@ -81,24 +81,24 @@ func lookUpSome(x *Index, rng *rand.Rand, known []byte) {
 
 var messages = map[string]message{
 	"new keys, one at a time": func(x *Index, w *Writer, rng *rand.Rand, _ []byte) int {
-		_ = x.Store(w, 0, randomKey(rng), 32)
+		_ = x.Store(w, []int{0}, randomKey(rng), 32)
 		return 1
 	},
 	"new keys at any place": func(x *Index, w *Writer, rng *rand.Rand, _ []byte) int {
-		_ = x.Store(w, rng.IntN(32), randomKey(rng), 32)
+		_ = x.Store(w, []int{rng.IntN(32)}, randomKey(rng), 32)
 		return 1
 	},
 	"known keys at any place": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
-		_ = x.Store(w, rng.IntN(32), oneOf(rng, known), 32)
+		_ = x.Store(w, []int{rng.IntN(32)}, oneOf(rng, known), 32)
 		return 1
 	},
 	"keys of other lengths": func(x *Index, w *Writer, rng *rand.Rand, _ []byte) int {
 		n := 1 + rng.IntN(64)
-		_ = x.Store(w, 0, make([]byte, n), n)
+		_ = x.Store(w, []int{0}, make([]byte, n), n)
 		return 1
 	},
 	"known keys in any order": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
-		_ = x.Store(w, 0, someOf(rng, known, batchKeys), 32)
+		_ = x.Store(w, []int{0}, someOf(rng, known, batchKeys), 32)
 		return batchKeys
 	},
 	"known and new keys in any order": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
@@ -106,18 +106,18 @@ var messages = map[string]message{
 		for range batchKeys / 2 {
 			keys = append(keys, randomKey(rng)...)
 		}
-		_ = x.Store(w, rng.IntN(2), keys, 32)
+		_ = x.Store(w, []int{rng.IntN(2)}, keys, 32)
 		return batchKeys
 	},
 	"lookups that split spans": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
 		lookUpSome(x, rng, known)
 		lookUpSome(x, rng, known)
-		_ = x.Store(w, 0, randomKey(rng), 32)
+		_ = x.Store(w, []int{0}, randomKey(rng), 32)
 		return 1
 	},
 	"holes and new keys": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
 		_, _ = x.Evict(0, oneOf(rng, known), 32)
-		_ = x.Store(w, 0, randomKey(rng), 32)
+		_ = x.Store(w, []int{0}, randomKey(rng), 32)
 		return 2 // one evicted on request
 	},
 	"holes": func(x *Index, w *Writer, rng *rand.Rand, known []byte) int {
@@ -193,7 +193,7 @@ func TestSpansThatCannotBeJoined(t *testing.T) {
 		before := x.Stats().Evicted
 		key := randomKey(rng)
 		var w Writer
-		require.NoError(t, x.Store(&w, 0, key, 32))
+		require.NoError(t, x.Store(&w, []int{0}, key, 32))
 		if w.full {
 			refused++
 			continue
@@ -220,7 +220,7 @@ func TestSpansThatCannotBeJoined(t *testing.T) {
 	for range 1000 { // at the beginning of each segment there is no span in front
 		useSpans(x)
 		var w Writer
-		require.NoError(t, x.Store(&w, 0, someOf(rng, randomKeys(rng), batchKeys), 32))
+		require.NoError(t, x.Store(&w, []int{0}, someOf(rng, randomKeys(rng), batchKeys), 32))
 	}
 	require.Len(t, x.spans, spans)
 	checkBooks(t, x)

@@ -18,6 +18,7 @@ const (
 	workPerSpan     = 24                // looking at a span, moving it or joining it
 	refsPerWork     = 16                // refs of a segment's spans that one unit moves
 	workPerClass    = 64                // making or freeing a class
+	placesPerWork   = 2                 // places that one unit adds to a class
 	workPerPrealloc = 256               // preallocating slots for a chain
 	workPerReclaim  = 16                // looking at what is preallocated for a chain
 	workPerSegment  = 1 << 10           // making a segment

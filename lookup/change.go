@@ -50,7 +50,7 @@ func (c *Change) Add(keys []byte, hashLen int) error {
 		_, err := c.service.index.Evict(c.number, keys, hashLen)
 		return err
 	}
-	return c.service.index.Store(&c.writer, c.number, keys, hashLen)
+	return c.service.index.Store(&c.writer, []int{c.number}, keys, hashLen)
 }
 
 // Defer copies the only key of a store, at most netproto.MaxHashLen bytes, for End to store.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/oracle"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -42,14 +44,15 @@ func TestEveryWayAgainstTheOracle(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	var seed atomic.Int64
-	var asked, anchored atomic.Int64
+	var asked, anchored, onSomeRanks atomic.Int64
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
 			for n := seed.Add(1); n <= pools && !t.Failed(); n = seed.Add(1) {
-				d := &differential{t: t, seed: uint64(n), Rand: rand.New(rand.NewPCG(uint64(n), 14))}
+				d := &differential{t: t, seed: uint64(n), Rand: rand.New(rand.NewPCG(uint64(n), 14)), explained: map[bool]int64{}}
 				d.run()
 				asked.Add(d.asked)
 				anchored.Add(d.anchored)
+				onSomeRanks.Add(d.explained[false])
 			}
 		})
 	}
@@ -57,6 +60,7 @@ func TestEveryWayAgainstTheOracle(t *testing.T) {
 	t.Logf("%d pools, %d requests, %d of them also by anchors", pools, asked.Load(), anchored.Load())
 	require.Greater(t, asked.Load(), pools)
 	require.Positive(t, anchored.Load())
+	require.Positive(t, onSomeRanks.Load())
 }
 
 // differential is one pool with what is stored of one chain.
@@ -74,6 +78,7 @@ type differential struct {
 	service *Service // nil at 2026-06-04
 
 	asked, anchored int64
+	explained       map[bool]int64 // groups with a missing block: whether all ranks lack it
 }
 
 // diffHashLen is the length of a hash in bytes.
@@ -243,14 +248,76 @@ func (d *differential) lookup(n int) {
 	hit, err = d.coord.Gallop(int64(tokens), view, coordinator.ExistsFunc(d.exists))
 	check("Gallop", hit.Tokens, err)
 	checkTails("Gallop", hit.TailBoundaries, err)
+	d.plan(int64(tokens), view, int64(want), class)
 	if d.repeats {
 		return // anchors are about chains
 	}
+	d.explain(int64(tokens), view)
 	w := tortured{Rand: d.Rand, t: d.t, service: d.service, hashLen: diffHashLen}
 	if byAnchors, determined, _, err := w.byAnchors(uint32(tokens), view.Bytes()); determined {
 		check("anchors", byAnchors.Tokens, err)
 		checkTails("anchors", byAnchors.TailBoundaries, err)
 		d.anchored++
+	}
+}
+
+// plan compares the masks of a plan with the load masks of the hit.
+func (d *differential) plan(tokens int64, hashes netproto.Hashes, hit int64, class string) {
+	want := make([][]bool, len(d.slow.Groups))
+	if class == "" && hit > 0 {
+		want, class = d.slow.LoadMask(hashes.Len(), int(hit))
+	}
+	plan, err := d.service.Plan(context.Background(), tokens, hashes)
+	if classOf(err) != class {
+		d.fail("%d hashes, %d tokens: plan fails with %v, want %s", hashes.Len(), tokens, err, class)
+	}
+	if err != nil {
+		return
+	}
+	got := make([][]bool, len(plan.Masks))
+	for i, mask := range plan.Masks {
+		for chunk := range mask.End {
+			got[i] = append(got[i], mask.At(chunk))
+		}
+	}
+	if !slices.EqualFunc(got, want, slices.Equal) || plan.Hit.Tokens != hit {
+		d.fail("%d hashes, %d tokens: plan has a hit of %d and masks %v, want %d and %v", hashes.Len(), tokens, plan.Hit.Tokens, got, hit, want)
+	}
+}
+
+// explain compares the explanation of the memory index with that of a store, and the missing
+// ranks with what is stored.
+func (d *differential) explain(tokens int64, hashes netproto.Hashes) {
+	got, err := d.service.Explain(context.Background(), tokens, hashes)
+	hit, ends, err2 := d.coord.LookupExplain(tokens, hashes, coordinator.ExistsFunc(d.exists))
+	if classOf(err) != classOf(err2) {
+		d.fail("%d hashes, %d tokens: explain %v, of a store %v", hashes.Len(), tokens, err, err2)
+	}
+	if err != nil || d.slow.CapacityOnly {
+		return
+	}
+	if want := api.NewExplanation(hit, ends); !reflect.DeepEqual(got, want) {
+		text, _ := json.Marshal([]api.Explanation{got, want})
+		d.fail("%d hashes, %d tokens: explanations of memory and of a store: %s", hashes.Len(), tokens, text)
+	}
+	for i := range ends {
+		end, missing, first := &ends[i], 0, coordinator.Rank{}
+		at := d.coord.FirstMissingPosition(end)
+		if at < 0 || !d.coord.KeyMask(end.Group).At(int64(at)) {
+			continue
+		}
+		held := d.content[d.slow.StoreGroups()[end.Group]]
+		for r := len(held) - 1; r >= 0; r-- {
+			if !held[r][netproto.KeyIndex(at, d.coord.KeyStride(end.Group))] {
+				missing, first = missing+1, d.coord.Ranks(end.Group)[r]
+			}
+		}
+		if d.explained[missing == len(held)]++; missing == len(held) {
+			missing, first = 0, coordinator.Rank{}
+		}
+		if end.MissingRanks != missing || end.MissingRank != first {
+			d.fail("%d hashes, %d tokens: group %d: rank %+v of %d, want %+v of %d", hashes.Len(), tokens, i, end.MissingRank, end.MissingRanks, first, missing)
+		}
 	}
 }
 

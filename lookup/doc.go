@@ -8,6 +8,7 @@
 //
 //   - lookup: the question above. The answer is the hit, in tokens.
 //   - group rank: one group on one rank. A store or an evict is about one.
+//   - plan: a lookup with the load masks of its hit, the chunks to load.
 //   - query: one lookup in flight over the memory index. Hashes are added as they arrive
 //     and become presence bits at once.
 //   - group set: groups whose keys are looked up at the same positions, in one pass.
@@ -29,6 +30,7 @@
 //	counters.go       the counters of lookups, striped
 //	query.go          one lookup over the memory index; unchecked.go blocks that it reads all the same
 //	anchors.go        one by anchors; trace.go the stages in which it finds the proven blocks
+//	masks.go          the masks of a pool, and plans: a lookup with the masks of its hit
 //	group_set.go      groups that are looked up together; rank_sums.go equal hashes
 //	change.go         a store or evict that arrives in pieces
 //	group_rank.go     the index's numbers of group ranks

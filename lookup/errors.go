@@ -13,6 +13,8 @@ var (
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
+	// ErrTooManyRuns refuses masks with more than netproto.MaxRuns runs of true entries.
+	ErrTooManyRuns = errors.New("the masks have more than 32768 runs of true entries: ask about fewer tokens")
 	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
 	// pools whose hits have tail boundaries.
 	ErrHitRange = errors.New("lookup: the hit does not fit 32 bits")

@@ -61,6 +61,7 @@ func (q *Query) ExplainSome() (_ api.Explanation, done bool, err error) {
 	if err != nil || !done {
 		return api.Explanation{}, done, err
 	}
+	q.setMissingRanks(e.ends)
 	hit, err := q.service.newHit(e.hit)
 	return api.NewExplanation(hit, e.ends), true, err
 }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -37,4 +39,67 @@ func TestLookupAfterExplain(t *testing.T) {
 	q.Release()
 	require.False(t, q.explain)
 	require.Nil(t, q.partly.Bits[0])
+}
+
+// ranks2 returns a service of two ranks. Rank 0 has all blocks, rank 1 those that second tells.
+func ranks2(t *testing.T, keys []byte, second func(i int) bool) *Service {
+	pool := blocks16.Pool
+	pool.TPSize = 2
+	s, err := NewService(ServiceConfig{Pool: pool})
+	require.NoError(t, err)
+	hashes := netproto.NewHashes(keys, 32)
+	require.NoError(t, s.Store(t.Context(), GroupRank{}, hashes))
+	for i := range hashes.Len() {
+		if second(i) {
+			require.NoError(t, s.Store(t.Context(), GroupRank{TPRank: 1}, netproto.NewHashes(hashes.At(i), 32)))
+		}
+	}
+	return s
+}
+
+// A reset in the middle of an explain leaves no rank that lacks a block.
+func TestExplainForgetsRanksAtReset(t *testing.T) {
+	keys := lookuptest.Chain("a", 4, 32)
+	s := ranks2(t, keys, func(int) bool { return false })
+	for _, reset := range []bool{false, true} {
+		q := s.NewQuery()
+		_, err := q.BeginExplain(64, false, 32, 4)
+		require.NoError(t, err)
+		require.True(t, q.Add(keys[:64]))
+		if reset {
+			require.NoError(t, s.Reset(t.Context()))
+		}
+		q.Add(keys[64:])
+		e, err := q.Explanation()
+		require.NoError(t, err)
+		if q.Release(); reset {
+			require.Nil(t, e.Groups[0].MissingRank)
+			require.Equal(t, coordinator.ReasonMissing, e.Groups[0].Reason)
+			continue
+		}
+		require.Equal(t, &api.MissingRank{TPRank: 1}, e.Groups[0].MissingRank)
+		require.Equal(t, coordinator.ReasonRank, e.Groups[0].Reason)
+	}
+}
+
+// The ranks of an explanation take a bounded memory, which counts as held.
+func TestExplainBoundsRanks(t *testing.T) {
+	const n = maxRankRuns + 1000
+	keys := lookuptest.Chain("a", 3, 32)
+	s := ranks2(t, keys, func(i int) bool { return i == 2 })
+	q := s.NewQuery()
+	_, err := q.BeginExplain(16*n, false, 32, n)
+	require.NoError(t, err)
+	held := q.Held()
+	coverage := [2]index.Coverage{}
+	for i := range n {
+		q.scans[0].position = i
+		q.addRankRun(&q.scans[0], 1, &coverage[i%2])
+	}
+	require.Len(t, q.scans[0].rankRuns, maxRankRuns)
+	require.GreaterOrEqual(t, q.Held()-held, 16*maxRankRuns)
+	require.Same(t, &coverage[1], q.scans[0].coverageAt(maxRankRuns-1))
+	require.Nil(t, q.scans[0].coverageAt(maxRankRuns))
+	q.Release()
+	require.Nil(t, q.scans[0].rankRuns)
 }

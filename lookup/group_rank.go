@@ -34,7 +34,7 @@ func newGroupRanks(c *coordinator.Coordinator) groupRanks {
 }
 
 // count returns how many numbers there are.
-func (p *groupRanks) count() int { return len(p.tpRanks) * p.maxTP * p.pp * p.pcp }
+func (p *groupRanks) count() int { return len(p.tpRanks) * p.perGroup() }
 
 // number returns the index's number of a group rank. It fails with ErrGroupRank if the pool has
 // no such group, or the group no such rank.
@@ -43,12 +43,36 @@ func (p *groupRanks) number(at GroupRank) (int, error) {
 	if g >= len(p.tpRanks) || int(at.TPRank) >= p.tpRanks[g] || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
 		return 0, p.refusal(at)
 	}
-	return ((g*p.maxTP+int(at.TPRank))*p.pp+int(at.PPRank))*p.pcp + int(at.PCPRank), nil
+	return p.at(g, int(at.TPRank), int(at.PPRank), int(at.PCPRank)), nil
+}
+
+// at returns the index's number of a group rank of the pool.
+func (p *groupRanks) at(group, tp, pp, pcp int) int {
+	return group*p.perGroup() + (tp*p.pp+pp)*p.pcp + pcp
+}
+
+// perGroup returns how many numbers a group has.
+func (p *groupRanks) perGroup() int { return p.maxTP * p.pp * p.pcp }
+
+// offset returns the number of a group rank less that of its group's first one.
+func (p *groupRanks) offset(at GroupRank) int {
+	return p.at(0, int(at.TPRank), int(at.PPRank), int(at.PCPRank))
+}
+
+// groupRank returns the group rank of a number.
+func (p *groupRanks) groupRank(number int) GroupRank {
+	return GroupRank{
+		Group: uint16(number / p.perGroup()), TPRank: uint16(number % p.perGroup() / (p.pp * p.pcp)),
+		PPRank: uint16(number / p.pcp % p.pp), PCPRank: uint16(number % p.pcp),
+	}
 }
 
 // refusal says what is wrong with a group rank, and which ones there are.
 func (p *groupRanks) refusal(at GroupRank) error {
 	err := fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrGroupRank, at.Group, at.TPRank, at.PPRank, at.PCPRank)
+	if at.Group == netproto.AnyRank {
+		return fmt.Errorf("%w: no group has them", err)
+	}
 	if int(at.Group) >= len(p.tpRanks) {
 		return fmt.Errorf("%w: the pool has group 0 to %d", err, len(p.tpRanks)-1)
 	}

@@ -58,11 +58,12 @@ type groupScan struct {
 	*groupSet
 	receivedStride int // its stride in received hashes
 	cursor         index.Cursor
-	position       int  // next one to look up
-	positions      int  // that the lookup covers
-	worked         int  // work of the cursor that has been subtracted from workLeft
-	partial        bool // some ranks hold a block that others lack
-	uncheckedFrom  int  // positions that are read without being looked up: see unchecked
+	position       int       // next one to look up
+	positions      int       // that the lookup covers
+	worked         int       // work of the cursor that has been subtracted from workLeft
+	partial        bool      // some ranks hold a block that others lack
+	rankRuns       []rankRun // for explain
+	uncheckedFrom  int       // positions that are read without being looked up: see unchecked
 	uncheckedTo    int
 	_              cpu.CacheLinePad
 }
@@ -246,11 +247,12 @@ func (q *Query) apply(scan *groupScan, run index.Run, keys []byte) {
 	if run.Coverage != nil {
 		complete = run.Coverage.Complete
 	}
-	missing := false
+	missing, partly := false, false
 	q.growBits(scan, scan.position+run.N)
 	for _, g := range scan.groups {
 		if q.explain && run.Coverage != nil && run.Coverage.Counts[g] > 0 {
 			setBits(q.partly.Bits[g], scan.position, run.N)
+			partly = partly || complete>>g&1 == 0
 		}
 		switch {
 		case complete>>g&1 == 1:
@@ -261,6 +263,9 @@ func (q *Query) apply(scan *groupScan, run index.Run, keys []byte) {
 		case scan.full>>g&1 == 1:
 			missing = true
 		}
+	}
+	if partly {
+		q.addRankRun(scan, run.N, run.Coverage)
 	}
 	if missing && !q.explain {
 		q.lowerLimit(scan, run.N)
@@ -286,6 +291,9 @@ func (q *Query) clearBits() {
 		clear(q.presence.Bits[g])
 		clear(q.partly.Bits[g])
 	}
+	for i := range q.scans {
+		q.scans[i].rankRuns = nil
+	}
 	q.rankSums.reset()
 }
 
@@ -300,6 +308,14 @@ func (q *Query) Finish() (api.Hit, error) {
 // FinishSome is Finish within the work that is left. If it returns false, the query is
 // suspended, and the next call goes on.
 func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
+	if hit, done, err = q.finishSome(); err == nil && done {
+		q.count(hit.Tokens)
+	}
+	return hit, done, err
+}
+
+// finishSome is FinishSome for a lookup that is not counted yet.
+func (q *Query) finishSome() (hit api.Hit, done bool, err error) {
 	answer, done, err := q.answer()
 	if err != nil || !done {
 		return api.Hit{}, done, err
@@ -307,7 +323,6 @@ func (q *Query) FinishSome() (hit api.Hit, done bool, err error) {
 	if hit, err = q.service.newHit(answer); err != nil {
 		return api.Hit{}, true, err
 	}
-	q.count(hit.Tokens)
 	return hit, true, nil
 }
 
@@ -394,6 +409,7 @@ func (q *Query) Release() {
 	}
 	for i := range q.scans {
 		q.scans[i].cursor.Drop()
+		q.scans[i].rankRuns = nil
 	}
 	clear(q.runs[:]) // they keep coverage in memory that a reset may have dropped
 	q.rankSums.reset()
@@ -414,6 +430,9 @@ func (q *Query) Held() int {
 		if w != nil {
 			n += 8 * (cap(w.W) + cap(q.partly.Bits[g]))
 		}
+	}
+	for i := range q.scans {
+		n += int(unsafe.Sizeof(rankRun{})) * cap(q.scans[i].rankRuns)
 	}
 	if a := q.anchored; a != nil {
 		n += cap(a.keys) + cap(a.present) + a.trail.Held()

@@ -49,6 +49,8 @@ type Service struct {
 	index     *index.Index     // nil over a backend
 	remote    *Remote          // nil over the memory index
 	ranks     groupRanks
+	required  [][]int // by group: the index's numbers of its ranks, in their order
+	places    [][]int // the same ascending, see requiredPlaces
 	groupSets []groupSet
 	// anchorsErr is why lookups by anchors are not served, nil if they are. anchorStride
 	// is how many raw hashes make a block of theirs, anchorUnit how many blocks make the
@@ -58,6 +60,7 @@ type Service struct {
 	version                  string
 	queries                  sync.Pool // of *Query
 	counters                 *counters
+	placesOnce               sync.Once
 }
 
 // NewService checks cfg and returns a service over cfg.Backend or, if there is
@@ -96,7 +99,8 @@ func (s *Service) useMemory(memory index.Config) error {
 		return fielderror.New([]string{"groups"}, "%w: a pool of %d groups and %d ranks (of all groups); at most %d and %d are served",
 			ErrUnsupported, s.coord.NumGroups(), p.count(), index.MaxGroups, maxGroupRanks)
 	}
-	memory.Places, memory.Groups, memory.HashLen = p.count(), p.required(s.coord), s.pool.HashLen
+	s.required = p.required(s.coord)
+	memory.Places, memory.Groups, memory.HashLen = p.count(), s.required, s.pool.HashLen
 	x, err := index.New(memory)
 	if err != nil {
 		return fmt.Errorf("lookup: memory backend: %w", err)

@@ -78,11 +78,11 @@ func retainSmall(b []byte) []byte {
 	return b[:0]
 }
 
-// appendBounded appends bytes of a frame body to dst. More than limit bytes are a
-// problem of the request, and the excess is not kept.
-func (q *Request) appendBounded(dst, p []byte, limit int) []byte {
+// appendBounded appends bytes of a frame body to dst. More than limit bytes are the
+// given problem of the request, and the excess is not kept.
+func (q *Request) appendBounded(dst, p []byte, limit int, problem error) []byte {
 	if len(dst)+len(p) > limit {
-		q.fail(ErrAnchors)
+		q.fail(problem)
 		return dst
 	}
 	return append(dst, p...)

@@ -35,6 +35,13 @@
 //	rank     group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]
 //	anchors  [envelope] "anchors" | params | hash_len | numbers | digests | blob
 //	params   num_tokens u32 | num_hashes u32 | stride u32 | first u32
+//	plan     [envelope] "plan"    | as lookup
+//	masks    [envelope] "load_mask" | num_tokens u32, num_hashes u32
+//	         [envelope] "store_mask" | num_tokens u32, start_token u32, prompt_tokens u32
+//	         [envelope] "lookup_mask" | num_tokens u32
+//	prompt   [envelope] "store_prompt" | num_tokens u32, start_token u32, prompt_tokens u32,
+//	         first_hash u32 | ranks | states | hash_len | blob
+//	reset_rank [envelope] "reset_rank" | rank
 //	others   [envelope] tag [| frames]
 //
 // All integers are big-endian.

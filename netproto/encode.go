@@ -20,6 +20,11 @@ func AppendExplain(dst, envelope []byte, numTokens uint32, hashLen, blobLen int)
 	return appendLookup(dst, envelope, TagExplain, numTokens, hashLen, blobLen)
 }
 
+// AppendPlan appends a plan request as AppendLookup does a lookup.
+func AppendPlan(dst, envelope []byte, numTokens uint32, hashLen, blobLen int) []byte {
+	return appendLookup(dst, envelope, TagPlan, numTokens, hashLen, blobLen)
+}
+
 // appendLookup appends a request with the frames of a lookup, as AppendLookup does.
 func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blobLen int) []byte {
 	dst = append(dst, envelope...)
@@ -49,7 +54,12 @@ func AppendChunks(dst, envelope []byte, rank GroupRank, firstChunk uint32, hashL
 func appendGroupRank(dst, envelope []byte, tag Tag, rank GroupRank, size int) []byte {
 	dst = append(dst, envelope...)
 	dst = AppendFrame(dst, []byte(tag.String()), true)
-	dst = AppendFrameHeader(dst, size, true)
+	return appendRank(dst, rank, size, true)
+}
+
+// appendRank appends a group rank frame of size bytes up to and including its pcp_rank.
+func appendRank(dst []byte, rank GroupRank, size int, more bool) []byte {
+	dst = AppendFrameHeader(dst, size, more)
 	for _, v := range [...]uint16{rank.Group, rank.TPRank, rank.PPRank, rank.PCPRank} {
 		dst = binary.BigEndian.AppendUint16(dst, v)
 	}
@@ -80,8 +90,12 @@ func AppendHit(dst, envelope []byte, hitTokens uint32) []byte {
 // AppendTailHit appends the reply to a lookup up to its tail boundaries. As many as
 // numBoundaries follow by AppendTailBoundary. (Reference: the reply from vLLM 0.29.0 on.)
 func AppendTailHit(dst, envelope []byte, hitTokens uint32, numBoundaries int) []byte {
-	dst = append(dst, envelope...)
-	dst = AppendFrameHeader(dst, hitLen+tailBoundaryLen*numBoundaries, false)
+	return appendHit(append(dst, envelope...), hitTokens, numBoundaries, false)
+}
+
+// appendHit appends the frame of a hit up to its tail boundaries.
+func appendHit(dst []byte, hitTokens uint32, numBoundaries int, more bool) []byte {
+	dst = AppendFrameHeader(dst, hitLen+tailBoundaryLen*numBoundaries, more)
 	return binary.BigEndian.AppendUint32(dst, hitTokens)
 }
 

@@ -42,6 +42,9 @@ var (
 	ErrEmptyBlob    = errors.New("no keys")
 	ErrGroupRankLen = errors.New("group rank is not 6, 8 or 12 bytes long")
 	ErrPingLen      = errors.New("ping payload over 65536 bytes")
+	ErrPromptLen    = errors.New("the numbers of the prompt have another length than the request's")
+	ErrRanks        = errors.New("ranks are not 6 bytes each, or over 4096")
+	ErrStates       = errors.New("states are not 8 bytes each, or over 4096")
 	ErrDescription  = errors.New("description of a pool is empty or over 65536 bytes")
 )
 

@@ -12,6 +12,9 @@ type GroupRank struct {
 	Group, TPRank, PPRank, PCPRank uint16
 }
 
+// AnyRank in a field of a reset_rank's GroupRank stands for every group or rank.
+const AnyRank = ^uint16(0)
+
 // FirstChunkUnknown is the FirstChunk of a store that does not give it.
 const FirstChunkUnknown = ^uint32(0)
 

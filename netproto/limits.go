@@ -27,6 +27,9 @@ const (
 	MaxPing = 64 << 10
 	// MaxDescription is the largest description of a pool in bytes.
 	MaxDescription = 64 << 10
+	// MaxRanks and MaxStates are the largest numbers of ranks and of states of a
+	// store_prompt.
+	MaxRanks, MaxStates = 4096, 4096
 	// maxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
 	// takes about 40; an identity and application properties may follow.
 	maxCommand = 4 << 10

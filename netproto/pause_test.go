@@ -103,6 +103,9 @@ func TestPausingChangesNothing(t *testing.T) {
 		message("stat"),
 		message("what"),
 		message("explain", be(4, 16), be(2, 0), ""),
+		message("plan", be(4, 48000), be(2, 20), h),
+		message("store_mask", numbers(0, 0, 1)),
+		message("store_prompt", numbers(0, 0, 0, 0), be(6, 1), be(8, 1), be(2, 20), h),
 	} {
 		b = append(b, m...)
 	}

@@ -10,8 +10,8 @@ import (
 // are borrowed: they are valid until the method returns. The methods are called from
 // [Reader.Feed], on its goroutine. Each may call [Reader.Pause].
 type Handler interface {
-	// Begin is called at the blob of a lookup, explain, store, evict or anchors
-	// request, once all frames before it are read and well formed. The hashes follow.
+	// Begin is called at the blob of a lookup, explain, plan, store, evict, store_prompt
+	// or anchors request, once all frames before it are read and well formed. The hashes follow.
 	// It returns false to skip them.
 	Begin(q *Request) bool
 	// Hashes is called with the next whole hashes of the blob, joined: 1 to MaxPiece of
@@ -351,9 +351,15 @@ func (r *Reader) readField(p []byte) {
 	case roleKeyBefore:
 		q.fill(q.scratch[:], p)
 	case roleNumbers:
-		q.Anchors.Numbers = q.appendBounded(q.Anchors.Numbers, p, 4*MaxAnchors)
+		q.Anchors.Numbers = q.appendBounded(q.Anchors.Numbers, p, 4*MaxAnchors, ErrAnchors)
 	case roleDigests:
-		q.Anchors.Digests = q.appendBounded(q.Anchors.Digests, p, 8*MaxAnchors)
+		q.Anchors.Digests = q.appendBounded(q.Anchors.Digests, p, 8*MaxAnchors, ErrAnchors)
+	case rolePromptNumbers:
+		q.fill(q.scratch[:maxPromptNumbers], p)
+	case roleRanks:
+		q.Prompt.Ranks = q.appendBounded(q.Prompt.Ranks, p, rankLen*MaxRanks, ErrRanks)
+	case roleStates:
+		q.Prompt.States = q.appendBounded(q.Prompt.States, p, stateLen*MaxStates, ErrStates)
 	case roleEcho:
 		if q.Problem == nil {
 			q.Echo = append(q.Echo, p...)

@@ -58,16 +58,21 @@ func (r *recorder) Control(out []byte) {
 func line(q *Request, hashes []byte) string {
 	var s string
 	switch q.Tag {
-	case TagLookup, TagExplain:
+	case TagLookup, TagExplain, TagPlan:
 		s = fmt.Sprintf(" tokens=%d unaligned=%v", q.NumTokens, q.Unaligned)
-	case TagStore, TagEvict:
+	case TagStore, TagEvict, TagResetRank:
 		s = fmt.Sprintf(" rank=%v first=%d", q.GroupRank, q.FirstChunk)
+	case TagLoadMask, TagStoreMask, TagLookupMask, TagStorePrompt:
+		p := &q.Prompt
+		s = fmt.Sprintf(" prompt=%d,%d,%d,%d,%d ranks=%x states=%x", p.NumTokens, p.NumHashes, p.StartToken, p.PromptTokens, p.FirstHash, p.Ranks, p.States)
 	case TagAnchors:
 		a := &q.Anchors
 		s = fmt.Sprintf(" tokens=%d unaligned=%v of=%d stride=%d first=%d numbers=%x digests=%x",
 			q.NumTokens, q.Unaligned, a.NumHashes, a.Stride, a.First, a.Numbers, a.Digests)
 	case TagPing:
 		s = fmt.Sprintf(" echo=%x", q.Echo)
+	case TagPool:
+		s = fmt.Sprintf(" description=%s", q.Description)
 	}
 	if q.Problem != nil {
 		return fmt.Sprintf("%s env=%x problem=%v", q.Tag, q.Envelope, q.Problem)
@@ -513,14 +518,33 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 		return []string{fmt.Sprintf("dropped env=%x", q.Envelope)}
 	}
 	if len(body) > 0 {
-		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat, "anchors": TagAnchors}[body[0]]
+		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat, "anchors": TagAnchors,
+			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank}[body[0]]
 	}
 	var got string
 	switch q.Tag {
 	case TagUnknown:
 		q.Problem = ErrUnknownTag
-	case TagLookup, TagExplain:
+	case TagLookup, TagExplain, TagPlan:
 		lines, got = slowLookup(&q, body)
+	case TagLoadMask, TagStoreMask, TagLookupMask:
+		q.Problem = slowOnly(body, func(f string) error { return slowNumbers(&q, f) })
+	case TagStorePrompt:
+		lines, got = slowStorePrompt(&q, body)
+	case TagResetRank:
+		q.Problem = slowOnly(body, func(f string) (err error) {
+			if q.GroupRank, _, err = parseGroupRank([]byte(f)); err == nil && len(f) == 12 {
+				err = ErrGroupRankLen
+			}
+			return err
+		})
+	case TagPool:
+		q.Problem = slowOnly(body, func(f string) error {
+			if q.Description = []byte(f); f == "" || len(f) > 65536 {
+				return ErrDescription
+			}
+			return nil
+		})
 	case TagStore, TagEvict:
 		lines, got = slowKeys(&q, body)
 	case TagAnchors:
@@ -683,6 +707,82 @@ func slowAnchors(q *Request, body []string) (lines []string, got string) {
 	return lines, got
 }
 
+// slowOnly judges a request that has one frame behind its tag.
+func slowOnly(body []string, judge func(frame string) error) error {
+	switch len(body) {
+	case 1:
+		return ErrMissingFrame
+	case 2:
+		return judge(body[1])
+	}
+	if err := judge(body[1]); err != nil {
+		return err
+	}
+	return ErrExtraFrame
+}
+
+// slowNumbers judges the frame of numbers of a prompt.
+func slowNumbers(q *Request, f string) error {
+	p := &q.Prompt
+	fields := map[Tag][]*uint32{
+		TagLoadMask:    {&p.NumTokens, &p.NumHashes},
+		TagStoreMask:   {&p.NumTokens, &p.StartToken, &p.PromptTokens},
+		TagLookupMask:  {&p.NumTokens},
+		TagStorePrompt: {&p.NumTokens, &p.StartToken, &p.PromptTokens, &p.FirstHash},
+	}[q.Tag]
+	if len(f) != 4*len(fields) {
+		return ErrPromptLen
+	}
+	for i, field := range fields {
+		v, _ := slowInt(f[4*i : 4*i+4])
+		*field = uint32(v)
+	}
+	return nil
+}
+
+func slowStorePrompt(q *Request, body []string) (lines []string, got string) {
+	n := uint64(0)
+	for i, f := range body {
+		var err error
+		switch i {
+		case 0:
+		case 1:
+			err = slowNumbers(q, f)
+		case 2:
+			if q.Prompt.Ranks = []byte(f); len(f)%6 != 0 || len(f) > 6*4096 {
+				err = ErrRanks
+			}
+		case 3:
+			if q.Prompt.States = []byte(f); len(f)%8 != 0 || len(f) > 8*4096 {
+				err = ErrStates
+			}
+		case 4:
+			if n, _ = slowInt(f); len(f) != 2 || n == 0 || n > 64 {
+				err = ErrHashLen
+			}
+		case 5:
+			switch {
+			case q.Problem != nil:
+			case len(f)%int(n) != 0:
+				err = ErrCutKey
+			case f == "":
+				err = ErrEmptyBlob
+			default:
+				lines, got = append(lines, fmt.Sprintf("begin store_prompt len=%d n=%d", n, len(f)/int(n))), f
+			}
+		default:
+			err = ErrExtraFrame
+		}
+		if q.Problem == nil {
+			q.Problem = err
+		}
+	}
+	if len(body) < 6 && q.Problem == nil {
+		q.Problem = ErrMissingFrame
+	}
+	return lines, got
+}
+
 func checkAgainstOracle(t *testing.T, b []byte, seed uint64) {
 	checkPausing(t, b, seed)
 	limits := Limits{MaxMessage: 70000, MaxFrames: 12}
@@ -722,6 +822,12 @@ func FuzzReader(f *testing.F) {
 	f.Add(message("anchors", params(80, 5, 1, 2), be(2, 20), numbers(0, 1), be(8, 1)+be(8, 2), h), uint64(7))
 	f.Add(message("\x00id", "", "anchors", params(81, 5, 2, 0), be(2, 20), numbers(0, 4), "", h[:40]), uint64(8))
 	f.Add(message("anchors", params(80, 0, 0, 0), be(2, 20), "", "", ""), uint64(9))
+	f.Add(message("plan", be(4, 80), be(2, 20), h+"t", "x"), uint64(10))
+	f.Add(message("\x00id", "", "load_mask", be(8, 5)), uint64(11))
+	f.Add(append(message("store_mask", numbers(0, 0, 7)), message("lookup_mask", be(4, 80))...), uint64(12))
+	f.Add(message("store_prompt", numbers(0, 0, 1<<8, 0), be(6, 1)+be(6, 2), be(8, 16), be(2, 20), h), uint64(13))
+	f.Add(message("store_prompt", numbers(0, 0, 0, 3), "", "", be(2, 20), h, ""), uint64(14))
+	f.Add(append(message("reset_rank", be(8, math.MaxUint64)), message("pool", "{}")...), uint64(15))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, seed) })
 }
 

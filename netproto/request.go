@@ -21,7 +21,8 @@ type Request struct {
 	// NumHashes is the number of whole hashes that the blob frame announces.
 	NumHashes int
 	// GroupRank and FirstChunk are the group rank of a store or evict, and the number of
-	// the first chunk or FirstChunkUnknown.
+	// the first chunk or FirstChunkUnknown. In a reset_rank AnyRank stands for every
+	// group or rank.
 	GroupRank  GroupRank
 	FirstChunk uint32
 	// KeyBefore is the key before the first of a store, empty if not given.
@@ -29,6 +30,8 @@ type Request struct {
 	// Anchors are the frames of an anchors request. Its NumHashes counts the prompt's
 	// hashes, that of the Request those in the blob.
 	Anchors Anchors
+	// Prompt is what a request for masks or a store_prompt says of the prompt.
+	Prompt Prompt
 	// Description is the JSON of a pool request.
 	Description []byte
 	// Echo holds the further frames of a ping, encoded.
@@ -37,7 +40,7 @@ type Request struct {
 	Problem error
 
 	name      [maxTag + 1]byte // the tag, cut to one byte more than the longest
-	scratch   [MaxHashLen]byte // a group rank, the params of anchors, or the key before the first
+	scratch   [MaxHashLen]byte // a group rank, numbers, or the key before the first
 	filled    int              // bytes of the current frame in name or scratch
 	hashLen   uint64           // hash_len as sent, saturated at 64 bits
 	remainder uint64           // num_tokens modulo the alignment
@@ -60,6 +63,9 @@ const (
 	roleAnchorsParams
 	roleNumbers
 	roleDigests
+	rolePromptNumbers
+	roleRanks
+	roleStates
 	roleEcho
 	roleDescription
 	roleExtra // one frame too many for a strict request
@@ -71,7 +77,7 @@ func (q *Request) roleOf(body int) bodyRole {
 		return roleTag
 	}
 	switch q.Tag {
-	case TagLookup, TagExplain:
+	case TagLookup, TagExplain, TagPlan:
 		return [...]bodyRole{roleTag, roleNumTokens, roleHashLen, roleBlob, roleIgnored}[min(body, 4)]
 	case TagStore:
 		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleKeyBefore, roleExtra}[min(body, 5)]
@@ -79,6 +85,12 @@ func (q *Request) roleOf(body int) bodyRole {
 		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleExtra}[min(body, 4)]
 	case TagAnchors:
 		return [...]bodyRole{roleTag, roleAnchorsParams, roleHashLen, roleNumbers, roleDigests, roleBlob, roleExtra}[min(body, 6)]
+	case TagLoadMask, TagStoreMask, TagLookupMask:
+		return [...]bodyRole{roleTag, rolePromptNumbers, roleExtra}[min(body, 2)]
+	case TagStorePrompt:
+		return [...]bodyRole{roleTag, rolePromptNumbers, roleRanks, roleStates, roleHashLen, roleBlob, roleExtra}[min(body, 6)]
+	case TagResetRank:
+		return [...]bodyRole{roleTag, roleGroupRank, roleExtra}[min(body, 2)]
 	case TagPing:
 		return roleEcho
 	case TagPool:
@@ -101,15 +113,16 @@ func (q *Request) reset() {
 	if cap(echo) > maxIdleEcho {
 		echo = nil
 	}
-	anchors := q.Anchors
+	anchors, prompt := q.Anchors, q.Prompt
 	anchors.reset()
-	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors}
+	prompt.reset()
+	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors, Prompt: prompt}
 }
 
 // held returns the bytes of memory of the fields that grow with what the peer sends.
 func (q *Request) held() int {
-	a := &q.Anchors
-	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(a.Numbers) + cap(a.Digests)
+	a, p := &q.Anchors, &q.Prompt
+	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(a.Numbers) + cap(a.Digests) + cap(p.Ranks) + cap(p.States)
 }
 
 // maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
@@ -177,7 +190,7 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	case roleNumTokens:
 		q.Unaligned = q.remainder != 0
 	case roleGroupRank:
-		if size > groupRankChunkLen {
+		if size > groupRankChunkLen || size > groupRankPCPLen && q.Tag == TagResetRank {
 			q.fail(ErrGroupRankLen)
 			return
 		}
@@ -200,6 +213,16 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 	case roleDigests:
 		if n := len(q.Anchors.Digests); n != 0 && n != 8*q.Anchors.Len() {
 			q.fail(ErrDigests)
+		}
+	case rolePromptNumbers:
+		q.endPromptNumbers(size)
+	case roleRanks:
+		if len(q.Prompt.Ranks)%rankLen != 0 {
+			q.fail(ErrRanks)
+		}
+	case roleStates:
+		if len(q.Prompt.States)%stateLen != 0 {
+			q.fail(ErrStates)
 		}
 	case roleDescription:
 		if size == 0 || size > MaxDescription {
@@ -241,22 +264,19 @@ func (q *Request) beginBlob(size uint64) bool {
 	return q.Problem == nil
 }
 
+// leastFrames is how many body frames a request has at least.
+var leastFrames = [...]int{
+	TagLookup: 4, TagExplain: 4, TagPlan: 4, TagStore: 4, TagEvict: 4, TagAnchors: 6, TagPool: 2,
+	TagLoadMask: 2, TagStoreMask: 2, TagLookupMask: 2, TagStorePrompt: 6, TagResetRank: 2,
+}
+
 // finish ends a message of the given number of body frames: it checks that none is
 // missing, and ends the last frame of Echo.
 func (q *Request) finish(body int) {
+	if body < leastFrames[q.Tag] {
+		q.fail(ErrMissingFrame)
+	}
 	switch q.Tag {
-	case TagLookup, TagExplain, TagStore, TagEvict:
-		if body < 4 {
-			q.fail(ErrMissingFrame)
-		}
-	case TagAnchors:
-		if body < 6 {
-			q.fail(ErrMissingFrame)
-		}
-	case TagPool:
-		if body < 2 {
-			q.fail(ErrMissingFrame)
-		}
 	case TagPing:
 		if len(q.Echo) > 0 {
 			q.Echo[q.echoLast] &^= flagMore

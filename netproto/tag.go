@@ -15,16 +15,24 @@ const (
 	TagStat
 	TagAnchors
 	TagPool
+	TagPlan
+	TagLoadMask
+	TagStoreMask
+	TagLookupMask
+	TagStorePrompt
+	TagResetRank
 )
 
 // tagNames holds the bytes of each tag on the wire.
 var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
 	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors", TagPool: "pool",
+	TagPlan: "plan", TagLoadMask: "load_mask", TagStoreMask: "store_mask", TagLookupMask: "lookup_mask",
+	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank",
 }
 
 // maxTag is the length of the longest tag in bytes.
-const maxTag = len("explain")
+const maxTag = len("store_prompt")
 
 // String returns the tag as on the wire, "unknown" for TagUnknown.
 func (t Tag) String() string {
@@ -36,7 +44,10 @@ func (t Tag) String() string {
 
 // hasLookupFrames reports whether the request has the frames of a lookup, which are read
 // leniently as the reference reads them.
-func (t Tag) hasLookupFrames() bool { return t == TagLookup || t == TagExplain }
+func (t Tag) hasLookupFrames() bool { return t == TagLookup || t == TagExplain || t == TagPlan }
+
+// IsMask reports whether the request asks for masks, from numbers alone.
+func (t Tag) IsMask() bool { return t == TagLoadMask || t == TagStoreMask || t == TagLookupMask }
 
 // parseTag returns the tag of a first body frame, TagUnknown if there is none.
 func parseTag(b []byte) Tag {

@@ -293,6 +293,7 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte(command("SUBSCRIBE", "a")+longCommand("PING", "\x00\x01")+"\x01\x00"+command("PING", "\x00\x00")), true, uint64(4))
 	f.Add(message("lookup", be(4, 80), be(2, 20), strings.Repeat(h, 4)), true, uint64(5))
 	f.Add([]byte(shaken+string(message("", "stat"))), false, uint64(6))
+	f.Add(message("", "store_prompt", numbers(0, 0, 0, 3), be(6, 1), be(8, 1), be(2, 20), h), true, uint64(7))
 	f.Fuzz(func(t *testing.T, b []byte, handshake bool, seed uint64) {
 		if handshake {
 			b = append([]byte(shaken), b...)

@@ -43,7 +43,7 @@ func newPool(maxEntries, want int64, hashLen int) (subject, error) {
 }
 
 func (p pool) store(w *index.Writer, keys []byte, hashLen int) error {
-	return p.x.Store(w, 0, keys, hashLen)
+	return p.x.Store(w, []int{0}, keys, hashLen)
 }
 
 func (p pool) evict(keys []byte, hashLen int) (int, error) { return p.x.Evict(0, keys, hashLen) }

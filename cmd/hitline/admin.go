@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
 )
 
 // newResetCmd returns the command that empties the server's index.
@@ -14,25 +18,64 @@ func newResetCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Make the server forget every block of a pool",
+		Short: "Make the server forget every block of a pool, or of a rank",
 		Long: `reset empties the pool: the server's own, or the one that --pool names.
 
+With --group or a rank it removes only what the ranks hold that match, as those
+of a worker that has died. What is left out stands for every group or rank. Over
+a backend the server refuses that.
+
 With --json: {"reset": true}`,
-		Example: "  hitline reset --connect tcp://10.0.0.1:7557",
+		Example: "  hitline reset --connect tcp://10.0.0.1:7557\n  hitline reset --tp-rank 3",
 		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
+	rank, check := anyRankFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error { return c.Reset(ctx) })
+		if err := check(); err != nil {
+			return err
+		}
+		reset := (*client.Client).Reset
+		if !lookup.IsResetOfAll(*rank) {
+			reset = func(c *client.Client, ctx context.Context) error { return c.ResetRank(ctx, *rank) }
+		}
+		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error { return reset(c, ctx) })
 		if err != nil {
 			return err
 		}
 		return printResult(cmd, t.json, map[string]bool{"reset": true}, "done")
 	}
 	return cmd
+}
+
+// anyRankFlags adds the flags of a group and its ranks. What is not given is AnyRank; check
+// refuses a flag that is given so, which would reset more than was meant.
+func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() error) {
+	const any = netproto.AnyRank
+	rank = &netproto.GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
+	for _, f := range []struct {
+		field       *uint16
+		name, usage string
+	}{
+		{&rank.Group, "group", "`number` of the store group: of the pool's groups,\nthose kept in the store, from 0 (default all)"},
+		{&rank.TPRank, "tp-rank", "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default all)"},
+		{&rank.PPRank, "pp-rank", "pipeline-parallel `rank`, from 0 (default all)"},
+		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0 (default all)"},
+	} {
+		cmd.Flags().Uint16Var(f.field, f.name, any, f.usage)
+		cmd.Flags().Lookup(f.name).DefValue = "0" // help does not show a zero
+	}
+	return rank, func() (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if f.Value.Type() == "uint16" && f.Value.String() == strconv.Itoa(int(netproto.AnyRank)) {
+				err = usagef("--%s %s: ranks are below it", f.Name, f.Value)
+			}
+		})
+		return err
+	}
 }
 
 // newPingCmd returns the command that measures one round trip.

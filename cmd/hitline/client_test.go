@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -52,13 +53,42 @@ const (
 )
 
 // explainJSON is the document of an explain reply.
-const explainJSON = `{"hit_tokens":16,"groups":[{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1},` +
-	`{"group":1,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null}]}`
+const explainJSON = `{"hit_tokens":16,"groups":[` +
+	`{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1,` +
+	`"missing_rank":{"tp_rank":2,"pp_rank":1,"pcp_rank":0},"missing_ranks":3,"gap_begin":1,"gap_end":4},` +
+	`{"group":1,"kind":"sliding_window","end_tokens":32,"reason":"window_not_covered","first_missing_block":6,"gap_begin":2,"gap_end":3},` +
+	`{"group":2,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null,"gap_begin":null,"gap_end":null}]}`
 
 var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explainJSON), false)))
 
+// masksOf returns a frame of masks.
+func masksOf(masks ...netproto.Mask) (frame []byte) {
+	for i := range masks {
+		frame = netproto.AppendMask(frame, &masks[i])
+	}
+	return frame
+}
+
+// runs returns runs of chunks as they are sent: the first chunk of each and the one behind it.
+func runs(chunks ...uint32) (sent []byte) {
+	for _, chunk := range chunks {
+		sent = binary.BigEndian.AppendUint32(sent, chunk)
+	}
+	return sent
+}
+
+var (
+	replyMasks = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, masksOf(
+		netproto.Mask{End: 4, Runs: runs(0, 1, 3, 4)}, netproto.Mask{Group: 1}), false)))
+	replyPlan = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(
+		netproto.AppendFrame(nil, []byte{0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 1, 0, 0, 0, 96}, true),
+		masksOf(netproto.Mask{End: 6, All: true}, netproto.Mask{Group: netproto.NoGroup, End: 6},
+			netproto.Mask{Group: 1, First: 2, End: 100, Runs: runs(5, 7)}), false)))
+)
+
 var clientCommands = []string{
 	"lookup --tokens 128 --hashes-file - --explain",
+	"plan --tokens 128 --hashes-file -", "masks load --tokens 128 --hashes 2", "masks store --tokens 128", "masks lookup --tokens 128",
 	"lookup --tokens 128 --hashes-file -", "store --hashes-file -", "evict --hashes-file -", "reset", "ping", "stat",
 }
 
@@ -75,10 +105,23 @@ func TestAnswers(t *testing.T) {
 		{"lookup --tokens 128 --hashes-file - --json", replyHit, `{"hit_tokens":64,"num_tokens":128,"hashes":2}` + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain --json", replyExplain, explainJSON + "\n"},
 		{"lookup --tokens 128 --hashes-file - --explain", replyExplain, `hit 16 tokens
-group  kind            ends at token  reason        first missing block
-0      full_attention  16             rank_missing  1
-1      mamba           128            complete      -
+group  kind            ends at token  reason              first missing block  missing on                                   gap
+0      full_attention  16             rank_missing        1                    tp_rank 2, pp_rank 1, pcp_rank 0 and 2 more  1 to 3
+1      sliding_window  32             window_not_covered  6                    -                                            2
+2      mamba           128            complete            -                    -                                            -
 `},
+		{"plan --tokens 128 --hashes-file -", replyPlan, `hit 96 tokens
+group  chunks   tail boundary  mask
+0      0 to 5   96             ######
+-      0 to 5   -              ......
+1      2 to 99  96             .++..............................................  (2 chunks a character)
+`},
+		{"plan --tokens 128 --hashes-file - --json", replyPlan, `{"hit_tokens":96,"tail_boundaries":[96,96],"masks":[` +
+			`{"group":0,"first":0,"end":6,"all":true,"runs":[]},{"group":null,"first":0,"end":6,"all":false,"runs":[]},` +
+			`{"group":1,"first":2,"end":100,"all":false,"runs":[[5,7]]}]}` + "\n"},
+		{"masks lookup --tokens 128", replyMasks, "group  chunks  mask\n0      0 to 3  #..#\n1      none    \n"},
+		{"masks load --tokens 128 --hashes 2 --json", replyMasks, `{"masks":[{"group":0,"first":0,"end":4,"all":false,"runs":[[0,1],[3,4]]},` +
+			`{"group":1,"first":0,"end":0,"all":false,"runs":[]}]}` + "\n"},
 		{"store --hashes-file -", replyDone, "stored 2\n"},
 		{"store --hashes-file - --json", replyDone, `{"stored":2}` + "\n"},
 		{"evict --hashes-file -", replyDone, "evicted 2\n"},

@@ -44,7 +44,7 @@ func TestDoctorHit(t *testing.T) {
 			"all 39 blocks that the prompt's first 624 tokens need are in the store on every rank of every group: a lookup hits 624 tokens",
 		}},
 		"a block":           {"model_name: gap", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on no rank (missing_block)"}},
-		"a block on a rank": {"model_name: lost", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on some of its ranks only (rank_missing)"}},
+		"a block on a rank": {"model_name: lost", 640, 320, []string{"a lookup of the prompt's 640 tokens hits 320", "group 0 (full_attention) ends at token 320: block 20 is on some of its ranks only: tp_rank 1, pp_rank 0, pcp_rank 0 lacks it (rank_missing)"}},
 		"draft model":       {"model_name: all, use_eagle: true", 640, 624, []string{"a lookup of the prompt's 640 tokens hits 624", "group 0 (full_attention) ends at token 624: the last block is given up for the draft model (eagle)"}},
 		"window": {"model_name: window, " + swappedThin, 640, 608, []string{
 			"a lookup of the prompt's 640 tokens hits 608",

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -29,13 +30,15 @@ With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from v
 With --explain it prints, for each group, where its part of the hit ended and
 why: complete, missing_block, rank_missing (stored on some of its ranks only),
 window_not_covered, alignment, eagle (the last block was given up for the draft
-model), hashes_end or nothing_asked; and the first absent block among those that
-a hit of all tokens would need. Explaining counts neither as a lookup nor as
-use.
+model), hashes_end or nothing_asked. Then follow the first absent block among
+those that a hit of all tokens would need, the rank that lacks it if others have
+it, and the gap: the first blocks behind the group's part of the hit that keep
+it from ending later. Explaining counts neither as a lookup nor as use.
 
 With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
-"end_tokens": …, "reason": …, "first_missing_block": …,
-"tail_boundary": …}]}`,
+"end_tokens": …, "reason": …, "first_missing_block": …, "missing_rank":
+{"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_begin": …,
+"gap_end": …, "tail_boundary": …}]}. gap_end is the block behind the gap.`,
 		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    refuseArgs,
 	}
@@ -109,20 +112,47 @@ func formatExplanation(e api.Explanation) string {
 	fmt.Fprintf(&b, "hit %d tokens\n", e.HitTokens)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	hasTails := len(e.Groups) > 0 && e.Groups[0].TailBoundary != nil
-	fmt.Fprint(w, "group\tkind\tends at token\treason\tfirst missing block")
-	if hasTails {
-		fmt.Fprint(w, "\ttail boundary")
-	}
-	fmt.Fprintln(w)
-	for _, g := range e.Groups {
-		fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s", g.Group, g.Kind, g.EndTokens, g.Reason, orDash(g.FirstMissingBlock))
+	hasRanks := slices.ContainsFunc(e.Groups, func(g api.GroupExplanation) bool { return g.MissingRank != nil })
+	row := func(group, kind, end, reason, missing, rank, gap, tail any) {
+		fmt.Fprintf(w, "%v\t%v\t%v\t%v\t%v", group, kind, end, reason, missing)
+		if hasRanks {
+			fmt.Fprintf(w, "\t%v", rank)
+		}
+		fmt.Fprintf(w, "\t%v", gap)
 		if hasTails {
-			fmt.Fprintf(w, "\t%s", orDash(g.TailBoundary))
+			fmt.Fprintf(w, "\t%v", tail)
 		}
 		fmt.Fprintln(w)
 	}
+	row("group", "kind", "ends at token", "reason", "first missing block", "missing on", "gap", "tail boundary")
+	for _, g := range e.Groups {
+		row(g.Group, g.Kind, g.EndTokens, g.Reason, orDash(g.FirstMissingBlock), formatMissingRank(g), formatGap(g), orDash(g.TailBoundary))
+	}
 	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// formatMissingRank returns the first rank that lacks the first missing block, and how many
+// more do.
+func formatMissingRank(g api.GroupExplanation) string {
+	switch {
+	case g.MissingRank == nil:
+		return "-"
+	case g.MissingRanks == 1:
+		return g.MissingRank.String()
+	}
+	return fmt.Sprintf("%s and %d more", g.MissingRank, g.MissingRanks-1)
+}
+
+// formatGap returns the blocks of a gap, the last one included.
+func formatGap(g api.GroupExplanation) string {
+	switch {
+	case g.GapBegin == nil || g.GapEnd == nil:
+		return "-"
+	case *g.GapEnd == *g.GapBegin+1:
+		return fmt.Sprint(*g.GapBegin)
+	}
+	return fmt.Sprintf("%d to %d", *g.GapBegin, *g.GapEnd-1)
 }
 
 // orDash returns a number as text, or a dash for none.

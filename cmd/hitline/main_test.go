@@ -44,9 +44,9 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of doctor, evict, lookup, ping, reset, serve, stat, store, version", "hitline"},
+		{"", "no command given; one of doctor, evict, lookup, masks, ping, plan, reset, serve, stat, store, store-prompt, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of doctor, evict, lookup, ping, reset, serve, stat, store, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of doctor, evict, lookup, masks, ping, plan, reset, serve, stat, store, store-prompt, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
@@ -57,6 +57,7 @@ func TestUsageErrors(t *testing.T) {
 		{"ping --connect 127.0.0.1", `--connect: "127.0.0.1": missing port in address; write tcp://host:port, an IPv6 address in brackets`, "hitline ping"},
 		{"stat --connect tcp://a:0", `--connect: "tcp://a:0" has port 0; give the port of the server, 1 to 65535`, "hitline stat"},
 		{"reset --connect ipc://x", `--connect: "ipc://x": not the absolute path of a socket; write ipc:///path or ipc://@name`, "hitline reset"},
+		{"reset --tp-rank 65535", "--tp-rank 65535: ranks are below it", "hitline reset"},
 		{"lookup --hashes-file -", "--tokens is required", "hitline lookup"},
 		{"lookup --tokens 1", "--hashes-file is required", "hitline lookup"},
 		{"lookup --tokens -1", `invalid argument "-1" for "--tokens" flag: strconv.ParseUint: parsing "-1": invalid syntax`, "hitline lookup"},
@@ -126,7 +127,7 @@ func TestHelp(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "store", "evict", "reset", "ping", "stat", "doctor", "version":
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "doctor", "version":
 		return true
 	}
 	return false

@@ -170,6 +170,10 @@ func TestEndToEnd(t *testing.T) {
 		{find, all, result{exitDone, "64\n", ""}},
 		{"evict --tp-rank 0 --hashes-file -", all[2*65 : 3*65], result{exitDone, "evicted 1\n", ""}},
 		{find, all, result{exitDone, "32\n", ""}},
+		{"reset --tp-rank 1", "", result{exitDone, "done\n", ""}},
+		{find, all, result{exitDone, "0\n", ""}},
+		{"store --tp-rank 1 --hashes-file -", half, result{exitDone, "stored 4\n", ""}},
+		{find, all, result{exitDone, "32\n", ""}},
 		{find, "", result{exitDone, "0\n", ""}},
 		{find + " --json", all, result{exitDone, `{"hit_tokens":32,"num_tokens":128,"hashes":8}` + "\n", ""}},
 		{"reset", "", result{exitDone, "done\n", ""}},
@@ -183,6 +187,8 @@ func TestEndToEnd(t *testing.T) {
 		"store --group 1 --hashes-file -":               all,
 		"store --tp-rank 2 --hashes-file -":             all,
 		"evict --pp-rank 1 --hashes-file -":             all,
+		"reset --tp-rank 2":                             "",
+		"reset --group 1 --json":                        "",
 		"store --group 65535 --hashes-file - --json":    all,
 		"evict --pcp-rank 65535 --hashes-file - --json": all,
 	} {
@@ -194,7 +200,7 @@ func TestEndToEnd(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(stat.stdout), &fields))
 	assert.Equal(t, buildVersion(), fields["version"])
 	assert.EqualValues(t, 0, fields["entries"])
-	assert.EqualValues(t, 12, fields["stored"])
+	assert.EqualValues(t, 16, fields["stored"])
 
 	stop()
 	assert.Equal(t, exitDone, <-code)
@@ -240,9 +246,9 @@ func beginPing(t *testing.T, address string) net.Conn {
 	t.Cleanup(func() { conn.Close() })
 	// A whole ping shows that the server has taken the connection; the next one
 	// begins in the same write.
-	_, err = io.WriteString(conn, "\x00\x04ping\x01\x04pi")
+	_, err = io.WriteString(conn, "\x01\x04ping\x00\x00\x01\x04pi")
 	require.NoError(t, err)
-	_, err = io.ReadFull(conn, make([]byte, len(replyDone)))
+	_, err = io.ReadFull(conn, make([]byte, len("\x01\x01\x01\x00\x00")))
 	require.NoError(t, err)
 	return conn
 }

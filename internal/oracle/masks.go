@@ -32,8 +32,8 @@ func (p *Pool) LookupMask(aligned int) (masks []Mask, class string) {
 	return (&reach{pool: p}).masks(aligned, 0), ""
 }
 
-// loadMask returns the chunks that a hit of tokens tokens must load.
-func (p *Pool) loadMask(hashes, tokens int) (masks [][]bool, class string) {
+// LoadMask returns the chunks that a hit of tokens tokens must load.
+func (p *Pool) LoadMask(hashes, tokens int) (masks [][]bool, class string) {
 	_, masks, class = p.FindHit(nil, hashes, tokens, false)
 	return masks, class
 }

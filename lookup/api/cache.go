@@ -32,14 +32,33 @@ type PrefixCache interface {
 	// Explain returns for each group where it ends the hit, and why. It does not count as a
 	// lookup.
 	Explain(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Explanation, error)
+	// Plan is Lookup with the chunks to load for the hit. It counts as a lookup.
+	Plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (Plan, error)
+	// LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes
+	// must load to be served its first tokens tokens, which are a hit.
+	LoadMask(ctx context.Context, numHashes int, tokens int64) ([]Mask, error)
+	// StoreMask returns for each group of the pool which chunks of the first tokens tokens are
+	// worth storing, from the first that begins at or after token start. promptTokens is the
+	// length of the prompt, negative if it is not known.
+	StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]Mask, error)
+	// LookupMask returns for each group of the pool which chunks of the first tokens tokens a
+	// lookup checks.
+	LookupMask(ctx context.Context, tokens int64) ([]Mask, error)
 	// Store adds keys to one rank of a group.
 	Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
 	// StoreChain is Store for keys whose position is known. The first key is that of chunk
 	// number firstChunk of the group, or netproto.FirstChunkUnknown. before is the key of
 	// the chunk before it, empty if there is none or it is unknown.
 	StoreChain(ctx context.Context, at netproto.GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error
+	// StorePrompt stores the blocks of a prompt that the pool keeps, in all groups, on all ranks
+	// that p names. hashes are the prompt's from p.FirstHash on. It returns how many chunks of
+	// each store group are stored. If only parts could be the error is a *PartsError.
+	StorePrompt(ctx context.Context, p PromptStore, hashes netproto.Hashes) (stored []int64, err error)
 	// Evict removes keys from one rank of a group.
 	Evict(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error
 	// Reset removes every block of the pool.
 	Reset(ctx context.Context) error
+	// ResetRank removes all that a rank of a group holds. netproto.AnyRank in a field of at
+	// stands for every group or rank. What is stored there meanwhile may go or stay.
+	ResetRank(ctx context.Context, at netproto.GroupRank) error
 }

@@ -1,6 +1,10 @@
 package api
 
-import "github.com/hitline/hitline/coordinator"
+import (
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+)
 
 // Explanation says why a lookup hits no more than it does. It is the reply to explain, in
 // JSON.
@@ -22,6 +26,27 @@ type GroupExplanation struct {
 	// FirstMissingBlock is the number of the first absent block of the group that a hit of
 	// all tokens would need, nil if none is absent.
 	FirstMissingBlock *int64 `json:"first_missing_block"`
+	// MissingRank is the first rank, in the order of Coordinator.Ranks, that lacks that block,
+	// and MissingRanks how many lack it. They are there if the block is on some of its ranks
+	// only.
+	MissingRank  *MissingRank `json:"missing_rank,omitempty"`
+	MissingRanks int          `json:"missing_ranks,omitempty"`
+	// GapBegin and GapEnd are the blocks [GapBegin, GapEnd) that keep the group from ending
+	// later, nil if there are none: see coordinator.GroupEnd.
+	GapBegin *int64 `json:"gap_begin"`
+	GapEnd   *int64 `json:"gap_end"`
+}
+
+// MissingRank is a rank that lacks a block, as stores name it: see netproto.GroupRank.
+type MissingRank struct {
+	TPRank  int `json:"tp_rank"`
+	PPRank  int `json:"pp_rank"`
+	PCPRank int `json:"pcp_rank"`
+}
+
+// String returns the rank by the names of its fields.
+func (r MissingRank) String() string {
+	return fmt.Sprintf("tp_rank %d, pp_rank %d, pcp_rank %d", r.TPRank, r.PPRank, r.PCPRank)
 }
 
 // NewExplanation returns the explanation of a hit from the end of each group.
@@ -31,6 +56,12 @@ func NewExplanation(hit Hit, ends []coordinator.GroupEnd) Explanation {
 		g := GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
 		if end.FirstMissing >= 0 {
 			g.FirstMissingBlock = &end.FirstMissing
+		}
+		if r := end.MissingRank; end.MissingRanks > 0 {
+			g.MissingRank, g.MissingRanks = &MissingRank{r.TP, r.PP, r.PCP}, end.MissingRanks
+		}
+		if end.GapBegin < end.GapEnd {
+			g.GapBegin, g.GapEnd = &end.GapBegin, &end.GapEnd
 		}
 		if end.Group < len(hit.TailBoundaries) {
 			tokens := hit.TailBoundaries[end.Group].Tokens // of the query, which is reused

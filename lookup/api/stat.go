@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // MaxPoolNames bounds Stat.PoolNames.
 const MaxPoolNames = 100
 
@@ -8,8 +10,12 @@ const MaxPoolNames = 100
 // ranks hold it.
 type Stat struct {
 	Version string `json:"version"`
-	Pool    string `json:"pool,omitempty"` // name of the pool that the counters are about, if it has one
-	Pools   int64  `json:"pools"`          // that the server serves now
+	// Instance is the ID of the server's Instance, StartTime when that began, in UTC. Both are
+	// missing without a server.
+	Instance  string    `json:"instance,omitempty"`
+	StartTime time.Time `json:"start_time,omitzero"`
+	Pool      string    `json:"pool,omitempty"` // name of the pool that the counters are about, if it has one
+	Pools     int64     `json:"pools"`          // that the server serves now
 	// PoolNames are the names of those that have one, at most MaxPoolNames.
 	PoolNames  []string `json:"pool_names,omitempty"`
 	Revision   string   `json:"revision"`

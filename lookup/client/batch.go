@@ -105,8 +105,12 @@ func (c *conn) batch(lookups []BatchLookup) error {
 	if err := c.write(); err != nil {
 		return err
 	}
-	at := 0
-	for c.inLen = 0; due > 0; due-- {
+	c.inLen = 0
+	at, err := c.meetInstance()
+	if err != nil {
+		return err
+	}
+	for ; due > 0; due-- {
 		end, err := c.readMessage(at)
 		if err != nil {
 			return err
@@ -127,6 +131,11 @@ func (c *conn) batch(lookups []BatchLookup) error {
 // encode fills parts with the unanswered lookups and returns their number.
 func (c *conn) encode(lookups []BatchLookup) (n int) {
 	c.head, c.ends = c.head[:0], c.ends[:0]
+	c.parts = c.parts[:0]
+	if c.instances != nil {
+		c.head = appendPing(c.head)
+	}
+	begin := len(c.head)
 	var id [envelopeLen]byte
 	for i := range lookups {
 		if l := &lookups[i]; l.Err == errUnanswered { //nolint:errorlint // a mark, never wrapped
@@ -136,8 +145,9 @@ func (c *conn) encode(lookups []BatchLookup) (n int) {
 		}
 		c.ends = append(c.ends, len(c.head))
 	}
-	c.parts = c.parts[:0]
-	begin := 0
+	if begin > 0 {
+		c.parts = append(c.parts, c.head[:begin])
+	}
 	for i, end := range c.ends {
 		if end > begin {
 			c.parts = append(c.parts, c.head[begin:end], lookups[i].Hashes.Blob())

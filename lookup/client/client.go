@@ -232,6 +232,13 @@ func (c *Client) Reset(ctx context.Context) error {
 	return c.do(ctx, request{tag: netproto.TagReset})
 }
 
+// ResetRank removes all that a rank of a group holds, for a worker that has died.
+// netproto.AnyRank in a field stands for every group or rank. Over a backend a server refuses it
+// unless all fields are netproto.AnyRank, which is Reset.
+func (c *Client) ResetRank(ctx context.Context, at netproto.GroupRank) error {
+	return c.do(ctx, request{tag: netproto.TagResetRank, rank: at})
+}
+
 // Ping makes a round trip to the server.
 func (c *Client) Ping(ctx context.Context) error {
 	return c.do(ctx, request{tag: netproto.TagPing})

@@ -36,6 +36,8 @@ type conn struct {
 	reported bool     // recordSuccess was called for it
 	lastUsed time.Time
 	check    connCheck
+
+	instances *instanceWatch // until the server has named its instance; nil then, or if nobody asks
 }
 
 // newConn returns a connection for exchanges over nc, which it owns.
@@ -143,7 +145,11 @@ func (c *conn) retryIO(err error) error {
 
 // exchange writes one request and reads its reply into frames.
 func (c *conn) exchange(r *request) error {
-	c.head = r.appendHead(c.head[:0], nil)
+	c.head = c.head[:0]
+	if c.instances != nil {
+		c.head = appendPing(c.head)
+	}
+	c.head = r.appendHead(c.head, nil)
 	blob := r.blob
 	if r.tag == netproto.TagAnchors { // small, so copying it is faster than a second buffer
 		c.head, blob = append(c.head, blob...), nil
@@ -156,7 +162,11 @@ func (c *conn) exchange(r *request) error {
 		return err
 	}
 	c.inLen = 0
-	used, err := c.readMessage(0)
+	at, err := c.meetInstance()
+	if err != nil {
+		return err
+	}
+	used, err := c.readMessage(at)
 	if err == nil && used < c.inLen {
 		err = fmt.Errorf("%w: %d bytes behind it", ErrReply, c.inLen-used)
 	}

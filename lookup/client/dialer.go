@@ -28,6 +28,7 @@ type dialer struct {
 
 	description []byte                   // of the pool, sent on each connection; nil for none
 	pool        atomic.Pointer[api.Pool] // of the last reply to it, nil before
+	instances   *instanceWatch           // nil without WithOnInstance
 
 	mu          sync.Mutex
 	backoff     *backoff.ExponentialBackOff
@@ -53,7 +54,7 @@ func (c config) dialer(addr string) (*dialer, error) {
 	}
 	d, err := dialerFor(addr, c.dial)
 	if err == nil {
-		d.description = c.description
+		d.description, d.instances = c.description, newInstanceWatch(c.onInstance)
 	}
 	return d, err
 }

@@ -22,6 +22,7 @@
 //	errors.go         sentinels, and which error gets which
 //	client.go         Client: one method for each request
 //	batch.go          many lookups in one write
+//	masks.go          a Client's plans and requests for masks
 //	anchors_client.go a Client's lookups by anchors
 //	async.go          AsyncClient; anchors_async.go its lookups by anchors
 //	request.go        a request, encoded; reply.go a reply, decoded

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Option configures a Client or an AsyncClient.
@@ -22,6 +24,7 @@ type config struct {
 	descriptionErr error
 	pendingIDs     int
 	pendingBytes   int
+	onInstance     func(api.Instance) // nil for none
 }
 
 const (

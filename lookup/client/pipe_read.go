@@ -24,6 +24,9 @@ type replyReader struct {
 func (p *pipe) startReader(nc net.Conn) {
 	r := &p.reader
 	*r = replyReader{stopped: make(chan struct{}), in: make([]byte, 16<<10), frames: r.frames}
+	if p.dialer.instances != nil {
+		p.greeting = instanceCall()
+	}
 	go func() {
 		defer close(r.stopped)
 		err := p.receive(nc)
@@ -117,6 +120,10 @@ func (p *pipe) deliverReply(frames [][]byte) error {
 	cl := p.freeSlot(i)
 	if cl == nil {
 		return nil // abandoned
+	}
+	if cl.greets {
+		p.meetInstance(body)
+		return nil
 	}
 	var err error
 	switch cl.tag {

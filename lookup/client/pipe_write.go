@@ -38,6 +38,10 @@ func (p *pipe) encodeBatch() {
 		p.silentSince = time.Now()
 	}
 	p.writing = p.writing[:0]
+	if p.greeting != nil {
+		p.writing = append(p.writing, p.greeting)
+		p.greeting = nil
+	}
 	n, bytes := 0, 0
 	for most := min(p.available(), maxBatchWrite); n < len(p.queue) && len(p.writing) < most; n++ {
 		cl := p.queue[n]

@@ -130,6 +130,7 @@ func (p *pool) add(nc net.Conn) (*conn, error) {
 		return nil, errClosed
 	}
 	c := newConn(nc)
+	c.instances = p.dialer.instances
 	p.open[c] = struct{}{}
 	return c, nil
 }

@@ -18,7 +18,11 @@ func readHit(frames [][]byte) (api.Hit, error) {
 	if err := refusal(frames); err != nil {
 		return api.Hit{}, err
 	}
-	frame := frames[0]
+	return parseHit(frames[0])
+}
+
+// parseHit returns the Hit of a frame.
+func parseHit(frame []byte) (api.Hit, error) {
 	if len(frame) > maxBareHit {
 		return readTailHit(frame)
 	}

@@ -11,11 +11,12 @@ import (
 type request struct {
 	tag       netproto.Tag
 	numTokens uint32
-	hashLen   int // bytes
-	rank      netproto.GroupRank
-	blob      []byte            // hashes or keys, joined, or a description; borrowed from the caller
-	anchors   *netproto.Anchors // of TagAnchors
-	position  *chainPosition    // of TagStore by StoreChain, otherwise nil
+	hashLen   int                // bytes
+	rank      netproto.GroupRank // of TagStore, TagEvict and TagResetRank
+	blob      []byte             // hashes or keys, joined, or a description; borrowed from the caller
+	anchors   *netproto.Anchors  // of TagAnchors
+	position  *chainPosition     // of TagStore by StoreChain, otherwise nil
+	prompt    *netproto.Prompt   // of TagStorePrompt and requests for masks
 }
 
 // chainPosition is the position of a store's keys in their chain.
@@ -29,6 +30,10 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	switch r.tag {
 	case netproto.TagLookup:
 		return netproto.AppendLookup(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagPlan:
+		return netproto.AppendPlan(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
+	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
+		return netproto.AppendMaskRequest(dst, envelope, r.tag, r.prompt)
 	case netproto.TagExplain:
 		return netproto.AppendExplain(dst, envelope, r.numTokens, r.hashLen, len(r.blob))
 	case netproto.TagAnchors:
@@ -38,6 +43,10 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 			return netproto.AppendChunks(dst, envelope, r.rank, p.firstChunk, r.hashLen, len(r.blob)-len(p.before), len(p.before) > 0)
 		}
 		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
+	case netproto.TagStorePrompt:
+		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
+	case netproto.TagResetRank:
+		return netproto.AppendResetRank(dst, envelope, r.rank)
 	case netproto.TagPool:
 		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
 		return netproto.AppendFrameHeader(dst, len(r.blob), false)
@@ -45,7 +54,7 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 	return netproto.AppendRequest(dst, envelope, r.tag)
 }
 
-// hashesRequest returns a lookup or an explain. It returns ErrRequest if a number does not
+// hashesRequest returns a lookup, an explain or a plan. It returns ErrRequest if a number does not
 // fit its field.
 func hashesRequest(tag netproto.Tag, numTokens int64, hashes netproto.Hashes) (request, error) {
 	if n := hashes.HashLen(); n > math.MaxUint16 {

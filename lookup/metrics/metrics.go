@@ -87,6 +87,7 @@ var backendMetrics = []metric{
 }
 
 var serverMetrics = []metric{
+	gauge("start_time_seconds", "When the server was started, in seconds since 1970.", func(st *api.Stat) int64 { return st.StartTime.Unix() }),
 	gauge("connections", "Open connections.", func(st *api.Stat) int64 { return st.Connections }),
 	gauge("pools", "Pools that are served.", func(st *api.Stat) int64 { return st.Pools }),
 	gauge("max_connections", "Bound on hitline_connections.", func(st *api.Stat) int64 { return st.MaxConnections }),
@@ -110,7 +111,7 @@ var serverMetrics = []metric{
 
 // Metrics that have labels, or are not fields of api.Stat.
 var (
-	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend")
+	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend", "instance_id")
 	poolInfo     = describe("pool_info", "1 for each pool; the labels tell what it is.", poolLabel, "vllm", "revision")
 	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
 	ready        = describe("ready", "Whether /readyz says so.")
@@ -143,7 +144,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	st := c.stat()
-	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Revision, st.Kernel, st.Backend)
+	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, st.Version, st.Revision, st.Kernel, st.Backend, st.Instance)
 	for label, of := range c.pools() {
 		out <- prometheus.MustNewConstMetric(poolInfo, prometheus.GaugeValue, 1, label, of.VLLM, of.Revision)
 		for _, m := range c.metrics {

@@ -58,7 +58,7 @@ var (
 		"turn_share gauge", "turns_cut_total counter", "longest_turn gauge", "longest_turn_microseconds gauge",
 		"accept_errors_total counter", "anchored_fallbacks_total counter", "anchored_total counter", "anchored_undetermined_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
 		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
-		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge",
+		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge", "start_time_seconds gauge",
 	}
 )
 
@@ -153,7 +153,8 @@ func TestServer(t *testing.T) {
 	got, names := scrape(t, collected)
 	require.Equal(t, sorted(namesOfService, namesOfIndex, namesOfServer), names)
 	for name, want := range map[string]float64{
-		`build_info{backend="memory",kernel="` + simd.Kernel() + `",revision="2026-06-20",version="v1"}`: 1,
+		"start_time_seconds": float64(srv.Instance().StartTime.Unix()),
+		`build_info{backend="memory",instance_id="` + srv.Instance().ID + `",kernel="` + simd.Kernel() + `",revision="2026-06-20",version="v1"}`: 1,
 
 		"lookups_total": 4, "hit_tokens_total": (16 + 17 + 59) * 16, "miss_tokens_total": 41 * 16,
 		"stored_total": 60, "evicted_total": 1, "stores_refused_total": 0,

@@ -257,7 +257,7 @@ func TestAnchorsLies(t *testing.T) {
 			r := askAnchors(t, p, &plan, 16*n)
 			require.Equal(t, c.kind, r.kind)
 			require.LessOrEqual(t, r.hit, c.most)
-			require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")), "the connection goes on")
+			require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil), "the connection goes on")
 			for _, prompt := range [][]byte{hashes, other} {
 				want, err := server.service.Lookup(t.Context(), 16*n, netproto.NewHashes(prompt, 32))
 				require.NoError(t, err)

@@ -186,7 +186,7 @@ func (c *wireServerCase) judge(t *testing.T, server *Server) conformance.Verdict
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	reply := p.Ask(t, frames...)
 	defer func() {
-		require.Equal(t, [][]byte{{}, {netproto.StatusDone}}, p.Ask(t, nil, []byte("ping")), "%s: the server lives", c.ID)
+		require.Equal(t, [][]byte{{}, {netproto.StatusDone}, {}}, p.Ask(t, nil, []byte("ping"), nil), "%s: the server lives", c.ID)
 	}()
 	switch {
 	case len(reply) < 2 || len(reply[0]) != 0:

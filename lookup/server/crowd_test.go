@@ -69,7 +69,7 @@ func (c *crowd) close() {
 	c.conns = nil
 }
 
-var pingBytes, pongBytes = lookuptest.Encode([]byte("ping")), lookuptest.Encode([]byte{1})
+var pingBytes, pongBytes = lookuptest.Encode([]byte("ping"), nil), lookuptest.Encode([]byte{1}, nil)
 
 func pingPong(conn net.Conn) error {
 	if _, err := conn.Write(pingBytes); err != nil {

@@ -61,6 +61,7 @@
 //	memory_handler.go  requests over the memory index
 //	remote_handler.go  requests over a backend; remote_request.go one of them
 //	remote_replies.go  their replies, in order
+//	masks.go           plans and requests for masks, over both
 //	worker_pool.go     the workers
 //	limits.go          what can be limited; nofile.go the limit of open files; errors.go
 //	close_reason.go    why connections end; peerlog.go logs it

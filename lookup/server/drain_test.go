@@ -49,7 +49,7 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "begun", func() bool { return old.countBusy() == 1 })
 	idle := lookuptest.DialPeer(t, old.Addrs()[0])
-	require.Equal(t, [][]byte{{1}}, idle.Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, idle.Ask(t, []byte("ping"), nil))
 	down := make(chan error, 1)
 	go func() { down <- old.Shutdown(context.Background()) }()
 	idle.ClosedWithin(t)
@@ -62,7 +62,7 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 	}
 	_, err = p.Write([]byte("ng"))
 	require.NoError(t, err)
-	require.Equal(t, [][]byte{{1}}, p.Next(t))
+	require.Equal(t, []byte{1}, p.Next(t)[0])
 	require.NoError(t, <-down)
 	p.ClosedWithin(t)
 	for _, addr := range server.Addrs() {
@@ -74,7 +74,7 @@ func TestDrainGivesAddressesBack(t *testing.T) {
 func TestDrainAnswersWhatHasArrived(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	held, release := make(chan struct{}), make(chan struct{})
 	server.on(t, func() error { close(held); <-release; return nil })
 	<-held
@@ -110,14 +110,14 @@ func TestDrainOfNewcomers(t *testing.T) {
 	server.on(t, func() error { close(held); <-release; return nil })
 	<-held
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	_, err = p.Write(lookuptest.Encode([]byte("ping")))
+	_, err = p.Write(lookuptest.Encode([]byte("ping"), nil))
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "accepted", func() bool { return server.connections.Load() == 2 })
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
 	lookuptest.Eventually(t, "draining", server.shuttingDown.Load)
 	close(release)
-	require.Equal(t, [][]byte{{1}}, p.Next(t))
+	require.Equal(t, [][]byte{{1}, {}}, p.Next(t))
 	p.ClosedWithin(t)
 	first.ClosedWithin(t)
 	require.NoError(t, <-down)
@@ -149,7 +149,7 @@ func TestDrainOfThoseWhoWait(t *testing.T) {
 		defer conn.Close()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(lookuptest.Patience)))
 		peers[i] = &lookuptest.Peer{Conn: conn}
-		_, err = conn.Write(lookuptest.Encode([]byte("ping")))
+		_, err = conn.Write(lookuptest.Encode([]byte("ping"), nil))
 		require.NoError(t, err)
 	}
 	over, cancel := context.WithCancel(context.Background())
@@ -157,7 +157,7 @@ func TestDrainOfThoseWhoWait(t *testing.T) {
 	door.close(over)
 	close(second.gate)
 	for _, p := range peers {
-		require.Equal(t, [][]byte{{1}}, p.Next(t))
+		require.Equal(t, [][]byte{{1}, {}}, p.Next(t))
 	}
 	door.close(context.Background())
 	_, err = net.Dial("tcp", ln.Addr().String())
@@ -168,9 +168,9 @@ func TestDrainOfThoseWhoWait(t *testing.T) {
 func TestDrainTellsOfUnread(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p, idle := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
-	require.Equal(t, [][]byte{{1}}, idle.Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, idle.Ask(t, []byte("ping"), nil))
 	require.NoError(t, idle.Close())
-	require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	held, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
 	server.on(t, func() error { close(held); <-release; return nil })
@@ -178,7 +178,7 @@ func TestDrainTellsOfUnread(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	require.NoError(t, server.drain(ctx), "nothing is lost of an idle connection")
-	_, err := p.Write(lookuptest.Encode([]byte("ping")))
+	_, err := p.Write(lookuptest.Encode([]byte("ping"), nil))
 	require.NoError(t, err)
 	lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
 	require.ErrorContains(t, server.drain(ctx), "1 connections cut off")
@@ -296,7 +296,7 @@ func TestLastDescriptor(t *testing.T) {
 	p := lookuptest.DialPeer(t, server.Addrs()[0]) // takes one of them
 	lookuptest.Eventually(t, "in want of another", func() bool { return server.Stat().AcceptErrors > 0 })
 	giveBack(1)
-	require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	require.EqualValues(t, 1, server.Stat().Connections)
 }
 

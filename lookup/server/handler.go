@@ -64,9 +64,14 @@ func (s *session) countFailed(err error) {
 	s.server.peers.requestFailed(s.peer, err)
 }
 
-// detailsOf returns the frame behind the reason of a 00 reply: for a pool that differs the
-// fields, in JSON. Otherwise there is none.
+// detailsOf returns the frame behind the reason of a 00 reply, in JSON: for a pool that differs
+// the fields, for a prompt the parts that are not stored. Otherwise there is none.
 func detailsOf(err error) []byte {
+	var parts *api.PartsError
+	if errors.As(err, &parts) {
+		text, _ := json.Marshal(parts) // numbers and texts
+		return text
+	}
 	var differs *differsError
 	if !errors.As(err, &differs) {
 		return nil

@@ -279,7 +279,7 @@ func TestListenAllOrNone(t *testing.T) {
 func TestSocketOptions(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	raw, err := server.acceptor.listeners[0].Listener.(*net.TCPListener).SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) {

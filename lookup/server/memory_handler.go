@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -14,9 +15,12 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query  *lookup.Query  // the lookup being received, nil between lookups
-	change *lookup.Change // the store or evict being received, nil before the first
-	err    error          // why the request being received cannot be served
+	query  *lookup.Query        // the lookup being received, nil between lookups
+	change *lookup.Change       // the store or evict being received, nil before the first
+	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
+	reset  *index.PlacesReset   // the reset_rank under way, nil if there is none
+	masks  *maskFrame           // of the plan or the request for masks that is being answered, nil if none
+	err    error                // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
 }
@@ -27,10 +31,12 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		return false
 	}
 	switch q.Tag {
-	case netproto.TagLookup, netproto.TagExplain:
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		wanted, h.err = h.beginLookup(q)
 	case netproto.TagAnchors:
 		wanted, h.err = h.beginAnchors(q)
+	case netproto.TagStorePrompt:
+		wanted, h.err = h.beginPrompt(q)
 	default:
 		h.err = h.beginChange(q)
 		wanted = h.err == nil
@@ -50,7 +56,7 @@ func (h *memoryHandler) beginChange(q *netproto.Request) error {
 	return service.BeginEvict(h.change, q.GroupRank)
 }
 
-// beginLookup begins a lookup or an explain.
+// beginLookup begins a lookup, an explain or a plan.
 func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error) {
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
@@ -81,12 +87,14 @@ func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err erro
 // addHashes implements requestHandler.
 func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed int, wanted bool) {
 	switch q.Tag {
-	case netproto.TagLookup, netproto.TagExplain:
+	case netproto.TagLookup, netproto.TagExplain, netproto.TagPlan:
 		return len(hashes), h.query.Add(hashes)
 	case netproto.TagAnchors:
 		return h.query.AddAnchors(hashes)
 	case netproto.TagStore, netproto.TagEvict:
 		consumed = h.changeSome(q, hashes)
+	case netproto.TagStorePrompt:
+		consumed = h.addPrompt(q, hashes)
 	}
 	return consumed, h.err == nil
 }
@@ -155,6 +163,10 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	switch q.Tag {
 	case netproto.TagLookup:
 		return h.replyLookup(q)
+	case netproto.TagPlan:
+		return h.replyPlan(q)
+	case netproto.TagLoadMask, netproto.TagStoreMask, netproto.TagLookupMask:
+		return h.replyMasks(q)
 	case netproto.TagExplain:
 		e, done, err := h.query.ExplainSome()
 		if err != nil || !done {
@@ -168,12 +180,18 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		if err := h.endChange(q.KeyBefore); err != nil {
 			return true, err
 		}
+	case netproto.TagStorePrompt:
+		return true, h.replyPrompt(q)
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
 		}
+	case netproto.TagResetRank:
+		if done, err := h.resetRank(q.GroupRank); err != nil || !done {
+			return done, err
+		}
 	case netproto.TagPing:
-		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, q.Echo)
+		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pong(q))
 		return true, nil
 	case netproto.TagStat:
 		return true, s.replyJSON(q, s.server.statOf(s.pool))
@@ -250,6 +268,12 @@ func (h *memoryHandler) releaseRequest() {
 		_ = h.endChange(nil)
 	}
 	h.err = nil
+	releaseMasks(&h.masks) // its tail boundaries are the query's
+	h.releasePrompt()
+	if h.reset != nil {
+		h.reset.End()
+		h.reset = nil
+	}
 	if h.query != nil {
 		h.query.Release()
 		h.query = nil
@@ -257,11 +281,17 @@ func (h *memoryHandler) releaseRequest() {
 }
 
 // held implements requestHandler.
-func (h *memoryHandler) held() int {
-	if h.query == nil {
-		return 0
+func (h *memoryHandler) held() (n int) {
+	if h.query != nil {
+		n = h.query.Held()
 	}
-	return h.query.Held()
+	if h.prompt != nil {
+		n += h.prompt.Held()
+	}
+	if h.masks != nil {
+		n += h.masks.held()
+	}
+	return n
 }
 
 // close implements requestHandler.

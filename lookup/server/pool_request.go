@@ -25,27 +25,46 @@ type description struct {
 // last frame of the reply. If it fails the connection has no pool: requests that are already
 // on their way must not be answered about another.
 func (s *session) changePool(text []byte) ([]byte, error) {
-	p, err := s.server.describedPool(text, s.pool)
+	p, described, err := s.server.describedPool(text, s.pool)
 	if err != nil {
 		s.leavePool()
 		return nil, err
 	}
-	s.setPool(p)
-	return encodeJSON(p.reply())
+	s.setPool(p, described)
+	return encodeJSON(p.reply(s.rules))
 }
 
 // leavePool leaves the connection without a pool.
 func (s *session) leavePool() {
 	s.server.pools.move(s.pool, nil)
-	s.setPool(nil)
+	s.setPool(nil, nil)
 }
 
 // setPool makes p, which may be nil, the pool of the connection. The pools have counted it.
-func (s *session) setPool(p *pool) {
-	s.pool = p
-	if p != nil {
-		s.reader.SetAlignment(p.service.Alignment())
+// described are the rules that the client has described, nil if it has named the pool or none.
+func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
+	s.pool, s.rules = p, nil
+	if p == nil {
+		return
 	}
+	s.reader.SetAlignment(p.service.Alignment())
+	s.rules = p.service.Coordinator()
+	if described != nil {
+		s.rules = withRetentionOf(s.rules, described)
+	}
+}
+
+// withRetentionOf returns rules with the retention interval that a client has described. Engines
+// that differ in nothing else share a pool, and each stores by its own.
+func withRetentionOf(rules, described *coordinator.Coordinator) *coordinator.Coordinator {
+	a, b := rules.Pool().RetentionInterval, described.Pool().RetentionInterval
+	if a == b || a != nil && b != nil && *a == *b {
+		return rules
+	}
+	if other, err := rules.WithRetentionInterval(b); err == nil { // which the description has checked
+		return other
+	}
+	return rules
 }
 
 // checkPool returns errNoPool if a request needs a pool and the connection has none.
@@ -61,35 +80,37 @@ func (s *session) checkPool(tag netproto.Tag) error {
 }
 
 // describedPool returns the pool of a request, one that there is or a new one, for a
-// connection that leaves from.
-func (s *Server) describedPool(text []byte, from *pool) (*pool, error) {
+// connection that leaves from, and the described rules, nil if it was only named.
+func (s *Server) describedPool(text []byte, from *pool) (*pool, *coordinator.Coordinator, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
-		return nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
+		return nil, nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
 	}
 	if d.Name != nil {
 		if err := CheckPoolName(*d.Name); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if onlyName {
-		return s.pools.findByName(*d.Name, from)
+		p, err := s.pools.findByName(*d.Name, from)
+		return p, nil, err
 	}
 	name := ""
 	if d.Name != nil {
 		name = *d.Name
 	}
 	if err := checkSize(&d.Pool); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	rules, err := coordinator.New(d.Pool)
 	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
-		return nil, fmt.Errorf("the described pool: %w", field.Err)
+		return nil, nil, fmt.Errorf("the described pool: %w", field.Err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the described pool: %w", err)
+		return nil, nil, fmt.Errorf("the described pool: %w", err)
 	}
-	return s.pools.get(name, rules, from)
+	p, err := s.pools.get(name, rules, from)
+	return p, rules, err
 }
 
 // parseDescription decodes the JSON of a pool request. onlyName says that it has nothing but
@@ -122,9 +143,8 @@ func describeJSONError(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// reply returns the pool as the peer is told it.
-func (p *pool) reply() api.Pool {
-	rules := p.service.Coordinator()
+// reply returns the pool as the peer is told it, with the rules of its connection.
+func (p *pool) reply(rules *coordinator.Coordinator) api.Pool {
 	config := rules.Pool()
 	stride, _ := p.service.AnchorsParams()
 	r := api.Pool{

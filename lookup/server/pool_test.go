@@ -464,14 +464,14 @@ func FuzzDescription(f *testing.F) {
 			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}})
 		}})
 		require.NoError(t, err)
-		p, err := server.describedPool(text, nil)
+		p, _, err := server.describedPool(text, nil)
 		if err != nil {
 			return
 		}
-		again, err := server.describedPool(text, nil)
+		again, _, err := server.describedPool(text, nil)
 		require.NoError(t, err)
 		require.Same(t, p, again)
-		_, err = json.Marshal(p.reply())
+		_, err = json.Marshal(p.reply(p.service.Coordinator()))
 		require.NoError(t, err)
 	})
 }

@@ -49,8 +49,10 @@ func newPool(name string, service *lookup.Service) *pool {
 	return &pool{name: name, label: name, digest: digestOf(config), service: service, remote: service.Remote(), hashLen: config.HashLen}
 }
 
-// digestOf returns the digest of a pool with its defaults.
+// digestOf returns the digest of a pool with its defaults. Its retention interval, which is about
+// stores, does not count.
 func digestOf(pool coordinator.Pool) string {
+	pool.RetentionInterval = nil
 	text, _ := json.Marshal(pool) // cannot fail: New has accepted it
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/backend"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
@@ -25,6 +26,7 @@ type remoteHandler struct {
 	session *session
 
 	current       *remoteRequest   // being received, nil if none
+	masks         *maskFrame       // of the request for masks that is being served, nil if none
 	pending       []*remoteRequest // not dispatched yet, in order of arrival
 	activeReads   int              // dispatched and not completed
 	activeWrites  int              // dispatched and not completed, at most one
@@ -35,6 +37,7 @@ type remoteHandler struct {
 	waking        bool                      // in handleWake
 	sharedStats   map[*pool][]byte          // payloads of the stats that this wake has answered, by pool
 	envelopeBytes int                       // of the envelopes of unanswered requests
+	promptBytes   int                       // of the prompts of unanswered requests that have ended
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
 
 	mu        sync.Mutex
@@ -71,7 +74,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, pool: h.session.pool, tag: q.Tag, groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, pool: h.session.pool, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
@@ -85,6 +88,9 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 			return nil // a request for the parameters
 		}
 		return service.AnchorsError()
+	}
+	if r.tag == netproto.TagStorePrompt {
+		return r.preparePrompt(q)
 	}
 	if r.isWrite() {
 		r.neededBytes = q.NumHashes * q.HashLen
@@ -118,13 +124,22 @@ func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (consumed 
 
 // end implements requestHandler.
 func (h *remoteHandler) end(q *netproto.Request) (done bool) {
+	done, err := h.buildMasks(q)
+	if !done {
+		return false
+	}
+	defer releaseMasks(&h.masks)
 	r := h.current
 	h.current = nil
 	if r == nil {
 		r = h.newRequest(q)
+		r.err = err
 	}
 	if r.err == nil {
 		r.err = h.session.checkPool(q.Tag)
+	}
+	if r.err == nil && r.tag == netproto.TagResetRank {
+		r.err = lookup.ErrResetRank
 	}
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
@@ -144,15 +159,20 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
 		h.finish(r)
 	case q.Tag == netproto.TagPing:
-		r.payload = bytes.Clone(q.Echo)
+		r.payload = bytes.Clone(h.session.server.pong(q))
 		h.finish(r)
 	case q.Tag == netproto.TagPool:
 		r.payload, r.err = h.session.changePool(q.Description)
 		h.finish(r)
-	case q.Tag == netproto.TagLookup && r.hashes == nil:
+	case q.Tag.IsMask():
+		r.payload = netproto.AppendFrame(nil, h.masks.frame, false)
+		h.finish(r)
+	case r.isLookup() && r.hashes == nil:
 		r.pool.remote.CountLookup(0, 0, 0)
 		h.finish(r)
 	default:
+		r.promptHeld = r.promptBytes()
+		h.promptBytes += r.promptHeld
 		h.enqueue(r)
 	}
 	return true
@@ -286,6 +306,7 @@ func (h *remoteHandler) releaseRequest() {
 		h.current.release()
 		h.current = nil
 	}
+	releaseMasks(&h.masks)
 }
 
 // requestBytes is about what an unanswered request takes, beside its envelope and hashes.
@@ -293,7 +314,11 @@ const requestBytes = 512
 
 // held implements requestHandler.
 func (h *remoteHandler) held() int {
-	return int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes
+	n := int(h.session.inFlight.Load())*requestBytes + h.envelopeBytes + h.heldBytes + h.promptBytes + h.current.promptBytes()
+	if h.masks != nil {
+		n += h.masks.held()
+	}
+	return n
 }
 
 // close implements requestHandler. Dispatched writes run to their end. Dispatched reads are

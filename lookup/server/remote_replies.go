@@ -65,6 +65,7 @@ func (h *remoteHandler) finish(r *remoteRequest) {
 func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s := h.session
 	h.envelopeBytes -= len(r.envelope)
+	h.promptBytes -= r.promptHeld
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {
@@ -78,8 +79,12 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 			s.appendFailedLookup(r.pool, r.envelope, r.err)
 		case r.err != nil:
 			s.appendFailed(r.envelope, r.err)
-		case r.tag == netproto.TagLookup:
-			s.appendHit(r.envelope, r.hit)
+		case r.isLookup():
+			if r.tag == netproto.TagPlan {
+				r.replyPlan(s)
+			} else {
+				s.appendHit(r.envelope, r.hit)
+			}
 			s.metrics.observeDurations(max(monotime.Now()-r.began, 0), 1)
 			s.metrics.observeHashes(r.numHashes)
 		case r.tag == netproto.TagAnchors:

@@ -31,11 +31,14 @@ type remoteRequest struct {
 	hashes      *bufpool.Buffer // a copy of those received, nil if there are none
 	deadline    time.Time       // zero until it is dispatched or pending
 
+	prompt     *lookup.PromptWriter // of a store of a prompt, otherwise nil
+	promptHeld int                  // its bytes that remoteHandler.promptBytes counts
+
 	answered bool // hit, payload and err are final
 	hit      api.Hit
-	payload  []byte // the frames after 01, encoded
+	payload  []byte // the frames after 01, encoded; of a plan its frame of masks
 	err      error  // why it is answered 00, nil if it is not
-	skipped  bool   // a lookup that is answered 0 without a call of the backend
+	skipped  bool   // a lookup or a plan that is answered 0 without a call of the backend
 	refused  bool   // err is errInFlight
 	repeat   int    // how many refused requests after this one get the same reply
 }
@@ -43,18 +46,31 @@ type remoteRequest struct {
 // isWrite reports whether the request changes what is stored. No other request may overtake
 // it or be overtaken by it.
 func (r *remoteRequest) isWrite() bool {
-	return r.tag == netproto.TagStore || r.tag == netproto.TagEvict || r.tag == netproto.TagReset
+	switch r.tag {
+	case netproto.TagStore, netproto.TagEvict, netproto.TagReset, netproto.TagStorePrompt:
+		return true
+	}
+	return false
 }
 
 // isRead reports whether the request calls the backend and changes nothing.
 func (r *remoteRequest) isRead() bool {
-	return r.tag == netproto.TagLookup || r.tag == netproto.TagExplain
+	return r.isLookup() || r.tag == netproto.TagExplain
+}
+
+// isLookup reports whether the request is a lookup or a plan: a hit of 0 is an answer to it.
+func (r *remoteRequest) isLookup() bool {
+	return r.tag == netproto.TagLookup || r.tag == netproto.TagPlan
 }
 
 // isSmall reports whether the request may use the workers that larger ones do not use. A reset
 // visits the whole pool.
 func (r *remoteRequest) isSmall() bool {
-	return r.tag != netproto.TagReset && r.handler.session.server.backend.IsSmall(r.neededBytes)
+	bytes := r.neededBytes
+	if r.prompt != nil {
+		bytes *= r.prompt.NumPlaces() // each is a call
+	}
+	return r.tag != netproto.TagReset && r.handler.session.server.backend.IsSmall(bytes)
 }
 
 // addHashes copies the next hashes. It returns false if no more are needed.
@@ -79,10 +95,10 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 	return len(r.hashes.B) < r.neededBytes
 }
 
-// reject ends a request without a call of the backend: a lookup with 0, others with err.
+// reject ends a request without a call of the backend: a lookup or a plan with 0, others with err.
 func (r *remoteRequest) reject(err error) {
 	r.pool.remote.CountRejected()
-	if r.tag == netproto.TagLookup {
+	if r.isLookup() {
 		r.skipped = true
 		r.countMiss()
 		return
@@ -93,14 +109,14 @@ func (r *remoteRequest) reject(err error) {
 // expire ends a request whose deadline has passed before the backend was called.
 func (r *remoteRequest) expire() {
 	r.pool.remote.CountTimeout()
-	if r.tag == netproto.TagLookup {
+	if r.isLookup() {
 		r.countMiss()
 		return
 	}
 	r.err = context.DeadlineExceeded
 }
 
-// countMiss counts a lookup that is answered 0 without a call of the backend.
+// countMiss counts a lookup or a plan that is answered 0 without a call of the backend.
 func (r *remoteRequest) countMiss() {
 	r.pool.remote.CountLookup(r.numTokens, r.neededBytes/max(r.hashLen, 1), 0)
 }
@@ -143,6 +159,8 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 	case netproto.TagLookup:
 		r.hit, err = remote.Lookup(ctx, r.numTokens, r.numHashes, hashes)
 		return err
+	case netproto.TagPlan:
+		return r.plan(ctx, hashes)
 	case netproto.TagExplain:
 		e, err := remote.Explain(ctx, r.numTokens, hashes)
 		if err != nil {
@@ -153,6 +171,8 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		return err
 	case netproto.TagStore:
 		return remote.Store(ctx, r.groupRank, hashes)
+	case netproto.TagStorePrompt:
+		return r.storePrompt(ctx, hashes)
 	case netproto.TagEvict:
 		return remote.Evict(ctx, r.groupRank, hashes)
 	}

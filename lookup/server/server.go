@@ -41,7 +41,7 @@ type Config struct {
 	// Memory, if set, counts what connections hold, in place of an account of Limits.MaxMemory
 	// bytes. The backend's RemoteConfig.Memory should be the same.
 	Memory *lookup.MemoryAccount
-	// Version is reported by Stat on connections without a pool. Empty means "devel".
+	// Version is reported by pings, and by Stat on connections without a pool. Empty means "devel".
 	Version string
 	// Logger receives the server's log. Default: none.
 	Logger *slog.Logger
@@ -56,6 +56,7 @@ type Server struct {
 	backend  *lookup.SharedBackend // nil over the memory index
 	pools    *pools
 	cfg      Config
+	instance instance
 	engine   *gnet.Client // event loops without listeners
 	acceptor *acceptor    // of all listeners
 	addrs    []string     // bound, in the order of cfg.Listen
@@ -113,6 +114,10 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if cfg.Version == "" {
 		cfg.Version = "devel"
 	}
+	instance, err := newInstance(cfg.Version)
+	if err != nil {
+		return nil, err
+	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	if files, err := openFileLimit(); err != nil {
 		cfg.Logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
@@ -126,7 +131,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	}
 	return &Server{
 		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
-		service: service, backend: cfg.Backend, pools: pools, cfg: cfg, lifecycle: newLifecycle(),
+		service: service, backend: cfg.Backend, pools: pools, instance: instance, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
 		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),
 	}, nil

@@ -147,13 +147,13 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		var got replies
 		ses := newSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
-		msg := lookuptest.Encode([]byte("ping"))
+		msg := lookuptest.Encode([]byte("ping"), nil)
 		require.NoError(t, ses.receive(msg[:1]))
 		for range 10 {
 			time.Sleep(500 * time.Millisecond)
 			require.Equal(t, closedByPeer, overdue())
 			require.NoError(t, ses.receive(append(msg[1:len(msg):len(msg)], msg[0])))
-			require.Equal(t, lookuptest.Encode([]byte{1}), got.last)
+			require.Equal(t, lookuptest.Encode([]byte{1}, nil), got.last)
 		}
 		time.Sleep(500*time.Millisecond + 1)
 		require.Equal(t, closedMessageTimeout, overdue())
@@ -204,7 +204,7 @@ func TestUnreadIsNotSilence(t *testing.T) {
 			held, release := make(chan struct{}), make(chan struct{})
 			server.on(t, func() error { close(held); <-release; return nil })
 			<-held
-			_, err := p.Write(lookuptest.Encode(nil, []byte("ping")))
+			_, err := p.Write(lookuptest.Encode(nil, []byte("ping"), nil))
 			require.NoError(t, err)
 			lookuptest.Eventually(t, "it has arrived", func() bool { return server.countUnread() == 1 })
 			ses := server.someSession()
@@ -212,8 +212,8 @@ func TestUnreadIsNotSilence(t *testing.T) {
 			server.closeOverdue()
 			ses.lastActive.Store(monotime.Now()) // a sweep may come between a read and its note
 			close(release)
-			require.Equal(t, [][]byte{{}, {1}}, p.Next(t))
-			require.Equal(t, [][]byte{{}, {1}}, p.Ask(t, nil, []byte("ping")))
+			require.Equal(t, [][]byte{{}, {1}, {}}, p.Next(t))
+			require.Equal(t, [][]byte{{}, {1}, {}}, p.Ask(t, nil, []byte("ping"), nil))
 		})
 	}
 }
@@ -231,13 +231,13 @@ func TestMaxConnections(t *testing.T) {
 	server := startServer(t, blocks16, Limits{MaxConnections: 2})
 	a, b := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
 	for _, p := range []*lookuptest.Peer{a, b} {
-		require.Equal(t, [][]byte{{1}}, p.Ask(t, []byte("ping")))
+		require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
 	}
 	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
 	require.EqualValues(t, 1, server.closed[closedMaxConnections].Load())
 	require.NoError(t, a.Close())
 	lookuptest.Eventually(t, "a place is free again", func() bool { return server.connections.Load() == 1 })
-	require.Equal(t, [][]byte{{1}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
 }
 
 func TestSlowReader(t *testing.T) {
@@ -252,7 +252,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	require.Less(t, sent, 10000, "600 MB of replies were taken from a peer that does not read")
 	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedSlowReader].Load() == 1 })
-	require.Equal(t, [][]byte{{1}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping")))
+	require.Equal(t, [][]byte{{1}, {}}, lookuptest.DialPeer(t, server.Addrs()[0]).Ask(t, []byte("ping"), nil))
 }
 
 // TestManyRepliesInOneTurn makes requests with replies far larger than they are.

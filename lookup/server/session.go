@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bufpool"
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 	"github.com/panjf2000/gnet/v2"
@@ -20,7 +21,8 @@ import (
 type session struct {
 	_       cpu.CacheLinePad // what other event loops write to is on other cache lines
 	server  *Server
-	pool    *pool // that its requests are about, nil if none
+	pool    *pool                    // that its requests are about, nil if none
+	rules   *coordinator.Coordinator // of the pool, with the retention interval of the engine; nil if none
 	reader  *netproto.Reader
 	handler requestHandler
 
@@ -76,7 +78,7 @@ func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session
 	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
-	s.setPool(server.pools.own)
+	s.setPool(server.pools.own, nil)
 	if server.backend != nil {
 		s.handler = newRemoteHandler(s, wakeEventLoop)
 	} else {

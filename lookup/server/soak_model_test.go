@@ -121,15 +121,20 @@ func (op *soakOp) String() string {
 	return s
 }
 
-// presence is what the model knows of a lookup: low has only what is sure, high
-// all that may be, and partly what is on some of its ranks, as far as it is sure.
-func (op *soakOp) presence(pool *soakPool) (low, high, partly coordinator.Presence) {
-	var raw []soakSpan // of one hash each
+// raw returns the hashes of a lookup, each as a span of its own.
+func (op *soakOp) raw() (raw []soakSpan) {
 	for _, span := range op.spans {
 		for i := span.from; i < span.to; i++ {
 			raw = append(raw, soakSpan{chain: span.chain, from: i})
 		}
 	}
+	return raw
+}
+
+// presence is what the model knows of a lookup: low has only what is sure, high
+// all that may be, and partly what is on some of its ranks, as far as it is sure.
+func (op *soakOp) presence(pool *soakPool) (low, high, partly coordinator.Presence) {
+	raw := op.raw()
 	tokens, err := pool.coord.TokenLen(op.tokens)
 	for g := range pool.groups {
 		stride, positions := pool.coord.KeyStride(g), 0
@@ -316,14 +321,18 @@ func (op *soakOp) judgeExplanation(pool *soakPool, a *soakAnswer, told api.Expla
 	if err != nil {
 		return err
 	}
-	want := api.Explanation{HitTokens: a.least}
-	for _, end := range ends {
-		g := api.GroupExplanation{Group: end.Group, Kind: end.Kind, EndTokens: end.EndTokens, Reason: end.Reason}
-		if end.FirstMissing >= 0 {
-			g.FirstMissingBlock = &end.FirstMissing
+	raw := op.raw()
+	for g := range ends {
+		at := pool.coord.FirstMissingPosition(&ends[g])
+		if at < 0 || !pool.coord.KeyMask(g).At(int64(at)) {
+			continue
 		}
-		want.Groups = append(want.Groups, g)
+		stride := pool.coord.KeyStride(g)
+		if h := raw[at*stride+stride-1]; h.chain != nil {
+			pool.coord.SetMissingRank(&ends[g], func(i int) bool { return h.chain.sure[g*pool.ranks+i][h.from] })
+		}
 	}
+	want := api.NewExplanation(api.Hit{Tokens: a.least}, ends)
 	wantText, _ := json.Marshal(want)
 	gotText, _ := json.Marshal(told)
 	if string(wantText) != string(gotText) {

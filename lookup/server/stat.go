@@ -61,6 +61,7 @@ func (s *Server) statOf(p *pool) api.Stat {
 		st = p.service.Stat()
 		st.Pool = p.name
 	}
+	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
 	st.Pools, st.PoolNames = s.pools.names()
 	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
 	st.Memory, st.MaxMemory, st.MemoryRefused = s.memory.Usage()

@@ -16,6 +16,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
@@ -48,7 +49,7 @@ var hybridPool = coordinator.Pool{HashBlockSize: 16, Groups: []coordinator.Group
 	{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 33},
 }}
 
-func serverOf(t *testing.T, pool coordinator.Pool) *Server {
+func serverOf(t testing.TB, pool coordinator.Pool) *Server {
 	t.Helper()
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: 256 << 20}})
 	require.NoError(t, err)
@@ -159,8 +160,21 @@ func hostileBursts(t *testing.T) map[string]struct {
 	hashes := storeDisagreeing(t, hybrid, 1<<17)
 	all["disagreeing groups"] = attack{hybrid, rawLookup(hashes, 32), 1}
 	all["disagreeing groups, explained"] = attack{hybrid, rawExplain(hashes, 32), 1}
+	all["disagreeing groups, planned"] = attack{hybrid, append(netproto.AppendPlan(nil, nil, 16<<17, 32, len(hashes)), hashes...), 1}
+	window := serverOf(t, windowPool)
+	all["masks of many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2}), 4), 4}
+	all["masks of too many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 1<<32 - 64}), 40), 40}
 	pieces := serverOf(t, lookuptest.Blocks16)
 	all["anchors"] = attack{pieces, anchorsInPieces(t, pieces, 1<<16, 64), 1}
+	prompt := api.PromptStore{NumTokens: 16 << 15}
+	all["prompt"] = attack{serverOf(t, hybridPool), promptRequest(t, prompt, randomHashes(1<<15, 32), 32), 1}
+	wide := serverOf(t, coordinator.Pool{HashBlockSize: 16, TPSize: 8192, Groups: hybridPool.Groups})
+	for i, hashes := 0, randomHashes(256, 2); i < 256; i++ { // each of its own set of ranks
+		at := lookup.GroupRank{TPRank: uint16(i)}
+		require.NoError(t, wide.service.Store(t.Context(), at, netproto.NewHashes(hashes[2*i:2*i+2], 2)))
+	}
+	prompt.NumTokens = 16 << 8
+	all["prompt on many ranks"] = attack{wide, bytes.Repeat(promptRequest(t, prompt, randomHashes(256, 2), 2), 4), 4}
 	return all
 }
 

@@ -117,20 +117,20 @@ func TestHandshakeTimeoutIsForAllOfIt(t *testing.T) {
 	}()
 	slow.ClosedWithin(t)
 	lookuptest.Eventually(t, "counted", func() bool { return server.closed[closedHandshakeTimeout].Load() == 1 })
-	require.Equal(t, [][]byte{{}, {1}}, done.Ask(t, nil, []byte("ping")), "a handshake that is over has no timeout")
+	require.Equal(t, [][]byte{{}, {1}, {}}, done.Ask(t, nil, []byte("ping"), nil), "a handshake that is over has no timeout")
 }
 
 func TestTTLEndsWithTheNextBytes(t *testing.T) {
 	server := startServer(t, blocks16, Limits{})
 	once := dialZMTP(t, server)
 	ping := []byte("\x04\x07\x04PING\x00\x01") // 0.1 seconds
-	_, err := once.Write(append(bytes.Clone(ping), lookuptest.Encode(nil, []byte("ping"))...))
+	_, err := once.Write(append(bytes.Clone(ping), lookuptest.Encode(nil, []byte("ping"), nil)...))
 	require.NoError(t, err)
 	once.Reads(t, []byte("\x04\x05\x04PONG"))
-	require.Equal(t, [][]byte{{}, {1}}, once.Next(t))
+	require.Equal(t, [][]byte{{}, {1}, {}}, once.Next(t))
 	swept := server.sweeps.Load()
 	lookuptest.Eventually(t, "swept again and again", func() bool { return server.sweeps.Load() > swept+1 })
-	require.Equal(t, [][]byte{{}, {1}}, once.Ask(t, nil, []byte("ping")), "what came behind the PING ended its TTL")
+	require.Equal(t, [][]byte{{}, {1}, {}}, once.Ask(t, nil, []byte("ping"), nil), "what came behind the PING ended its TTL")
 	require.Zero(t, server.closed[closedHeartbeatTimeout].Load())
 }
 

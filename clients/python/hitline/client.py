@@ -30,6 +30,12 @@ A client may say which pool its requests are about, by the pool's name or by a
 description of the engine's pool. The server is told so on each new connection, before
 the first request but for pings. If it has no such pool, those requests fail: with
 PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
+
+A client may be told when it meets a server that was started anew, whose memory knows no
+blocks: on_instance is called with the first Instance and then with each that differs from
+the one before, in front of the first answer of a connection. It is called in the thread
+that makes the request, the worker's for lookups with non_block. The request waits for it, so
+it must return soon, and must not use the client. What it raises is logged.
 """
 
 from __future__ import annotations
@@ -52,8 +58,12 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "HitlineError",
+    "Instance",
     "LookupKeyClient",
     "LookupResult",
+    "Mask",
+    "NotStored",
+    "Plan",
     "PoolDiffers",
     "PoolRefused",
     "Refused",
@@ -109,9 +119,15 @@ ANCHORS = b"anchors"
 STORE = b"store"
 EVICT = b"evict"
 RESET = b"reset"
+RESET_RANK = b"reset_rank"
 PING = b"ping"
 STAT = b"stat"
 POOL = b"pool"
+PLAN = b"plan"
+LOAD_MASK = b"load_mask"
+STORE_MASK = b"store_mask"
+LOOKUP_MASK = b"lookup_mask"
+STORE_PROMPT = b"store_prompt"
 
 DONE = b"\x01"
 FAILED = b"\x00"
@@ -125,6 +141,15 @@ _MAX_FRAMES = 32
 _MAX_MESSAGE = 64 << 20
 _MAX_HASH = 64
 _UNKNOWN_CHUNK = 0xFFFFFFFF
+_UNKNOWN_LENGTH = 0xFFFFFFFF
+_ANY_RANK = 0xFFFF
+
+# In a frame of masks: the group of one that is not in the store, the number of runs of
+# the mask of all chunks, and the bytes in front of the runs and of each of them.
+_NO_GROUP = 0xFFFFFFFF
+_ALL_RUNS = 0xFFFFFFFF
+_MASK_SIZE = 16
+_RUN_SIZE = 8
 
 # In replies to lookups, the bytes of the hit and of each tail boundary behind it.
 _HIT_SIZE = 4
@@ -187,6 +212,15 @@ class Refused(HitlineError):
     """The server answered that it does not serve this request, and why."""
 
 
+class NotStored(Refused):
+    """A part of a prompt was not stored. The other parts are."""
+
+    def __init__(self, text: str, parts: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(text)
+        # Each has group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error.
+        self.parts = list(parts)
+
+
 class WrongRelease(HitlineError):
     """The server answers as other releases of vLLM do than the engine's."""
 
@@ -230,6 +264,39 @@ class LookupResult(NamedTuple):
     tail_key_boundaries: tuple[TailKeyBoundary, ...] = ()
 
 
+class Mask(NamedTuple):
+    """Which chunks of one group are real, of those from first to end - 1. Chunk c of a
+    group covers the tokens from c * block size on, and is keyed by its last hash."""
+
+    group: int | None  # its place among the groups that are in the store; None: not in it
+    first: int
+    end: int
+    runs: tuple[tuple[int, int], ...]  # of real chunks: the first, and the one behind the last
+    is_all: bool  # whether vLLM's own mask is None, which means all of them
+
+    def chunks(self) -> Iterator[int]:
+        """The numbers of the real chunks, ascending."""
+        for start, end in self.runs:
+            yield from range(start, end)
+
+
+class Plan(NamedTuple):
+    """A hit, and for each group of the pool which chunks must be loaded for it."""
+
+    hit_length: int  # leading tokens that are in the pool
+    tail_key_boundaries: tuple[TailKeyBoundary, ...]
+    masks: tuple[Mask, ...]
+
+
+class Instance(NamedTuple):
+    """One run of a server. The memory index of a new one is empty."""
+
+    id: str  # random, 16 hexadecimal digits
+    start_time: str  # RFC 3339, UTC
+    version: str  # of the server
+    protocol: int  # number of the wire, see docs/protocol.md
+
+
 class _Rules(NamedTuple):
     """What stat of a server says of its rules. A field that stat lacks is empty."""
 
@@ -267,6 +334,7 @@ class _Requests:
         raise_errors: bool = False,
         anchors_from: int = ANCHORS_FROM,
         pool: Mapping[str, Any] | None = None,
+        on_instance: Callable[[Instance], object] | None = None,
     ) -> None:
         """Takes tcp://host:port (IPv6 in brackets), host:port, ipc://path, or
         ipc://@name for an abstract socket. timeout bounds each request in seconds,
@@ -290,6 +358,10 @@ class _Requests:
         self._pool_error: HitlineError | None = None  # why the connection's server has refused it
         self._pool_retry_at = 0.0
         self._pool_reply: dict[str, Any] | None = None
+        self._on_instance = on_instance
+        self._instance = ""  # id of the one met last
+        self._greets = False  # a ping goes in front of the next request
+        self._greeted = False  # its reply comes in front of the next one
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -350,6 +422,94 @@ class _Requests:
         """Says that a place no longer holds keys. tp_rank is as for store."""
         self._command(EVICT, _place(group, tp_rank, pp_rank, pcp_rank, None), *_keys(keys))
 
+    def store_prompt(
+        self,
+        num_tokens: int,
+        block_hashes: Sequence[bytes],
+        *,
+        start_token: int = 0,
+        prompt_tokens: int | None = None,
+        first_hash: int = 0,
+        ranks: Sequence[tuple[int, int, int]] = (),
+        states: Sequence[tuple[int, int]] = (),
+    ) -> list[int]:
+        """Says that the first num_tokens tokens of a prompt are in the store, as far as
+        vLLM's store mask keeps them: returns how many chunks that are, for each group.
+        block_hashes are the prompt's from number first_hash on. start_token is up to
+        where chunks were stored before, prompt_tokens the length of the whole prompt.
+        ranks are those that hold the chunks, each tp_rank as for store, pp_rank and
+        pcp_rank; none means all. states are those of mamba groups, each the group and
+        the token at which it ends, which is 0 for no state. Raises NotStored if a part
+        is not stored."""
+        length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
+        try:
+            numbers = struct.pack(">IIII", num_tokens, start_token, length, first_hash)
+            places = b"".join(struct.pack(">HHH", *rank) for rank in ranks)
+            ends = b"".join(struct.pack(">II", *state) for state in states)
+        except struct.error as error:
+            raise ValueError(f"a number of the prompt, a rank or a state does not fit: {error}") from None
+        reply = self._exchange(STORE_PROMPT, numbers, places, ends, *_keys(block_hashes))
+        frames = _check_done(reply, _not_stored)
+        if len(frames) != 1 or len(frames[0]) % 4:
+            raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
+        return list(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
+
+    def plan(self, token_len: int, block_hashes: Sequence[bytes]) -> Plan:
+        """Looks up a prompt and returns the hit with the chunks that must be loaded for
+        it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
+        load_mask then has the chunks of what is left."""
+        frames = self._command(PLAN, *_lookup_numbers(token_len, block_hashes), b"".join(block_hashes))
+        if len(frames) != 2 or len(frames[0]) % _BOUNDARY_SIZE != _HIT_SIZE:
+            raise BadReply(f"plan with {len(frames)} frames behind the status")
+        hit = _lookup_result(struct.unpack(f">{len(frames[0]) // 4}I", frames[0]))
+        return Plan(hit.hit_length, hit.tail_key_boundaries, _decode_masks(frames[1]))
+
+    def load_mask(self, num_tokens: int, num_hashes: int) -> tuple[Mask, ...]:
+        """Returns for each group of the pool which chunks must be loaded, for a prompt of
+        num_hashes hashes to be served its first num_tokens tokens, which are a hit."""
+        return self._masks(LOAD_MASK, num_tokens, num_hashes)
+
+    def store_mask(
+        self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None
+    ) -> tuple[Mask, ...]:
+        """Returns for each group of the pool which chunks of the first num_tokens tokens,
+        a multiple of the pool's alignment, are worth storing, from start_token on.
+        prompt_tokens is the length of the whole prompt."""
+        return self._masks(
+            STORE_MASK, num_tokens, start_token, _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
+        )
+
+    def lookup_mask(self, num_tokens: int) -> tuple[Mask, ...]:
+        """Returns for each group of the pool which chunks of the first num_tokens tokens a
+        lookup checks."""
+        return self._masks(LOOKUP_MASK, num_tokens)
+
+    def _masks(self, request: bytes, *numbers: int) -> tuple[Mask, ...]:
+        try:
+            frame = struct.pack(f">{len(numbers)}I", *numbers)
+        except struct.error as error:
+            raise ValueError(f"a number of tokens or hashes does not fit: {error}") from None
+        frames = self._command(request, frame)
+        if len(frames) != 1:
+            raise BadReply(f"masks with {len(frames)} frames behind the status")
+        return _decode_masks(frames[0])
+
+    def reset_rank(
+        self,
+        *,
+        group: int | None = None,
+        tp_rank: int | None = None,
+        pp_rank: int | None = None,
+        pcp_rank: int | None = None,
+    ) -> None:
+        """Says that a rank holds nothing any more, as its worker has died. What is left
+        out stands for every group or rank; without any it is a reset. What is stored there
+        meanwhile may go or stay. Over a backend a server refuses it but for a reset."""
+        fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
+        if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
+            raise ValueError(f"group or rank {_ANY_RANK} does not fit")
+        self._command(RESET_RANK, _any_place(*fields), timeout=max(self._timeout, _RESET_TIMEOUT))
+
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
         if self._command(PING, payload) != [payload]:
@@ -379,11 +539,8 @@ class _Requests:
 
     def _lookup(self, token_len: int, block_hashes: Sequence[bytes]) -> LookupResult:
         """Asks for a hit. Nothing is sent if the arguments do not fit the frames."""
+        numbers = _lookup_numbers(token_len, block_hashes)
         hash_len = len(block_hashes[0]) if len(block_hashes) else 0
-        try:
-            numbers = token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
-        except OverflowError as error:
-            raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
         anchored = 0 < self._anchors_from <= len(block_hashes) and 0 < hash_len <= _MAX_HASH
         blob = b"" if anchored else b"".join(block_hashes)
         with self._turn(self._timeout) as deadline:
@@ -626,6 +783,7 @@ class _Requests:
         except OSError as error:
             self._back_off()
             raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
+        self._greets = self._on_instance is not None
 
     def _dial(self, deadline: float) -> None:
         if isinstance(self._target, str):
@@ -667,11 +825,15 @@ class _Requests:
         self._rules = None
         self._in_pool = False
         self._pool_error = None
+        self._greets = self._greeted = False
         if sock is not None:
             sock.close()
 
     def _send(self, frames: tuple[bytes, ...], deadline: float) -> None:
         head = []
+        if self._greets:
+            self._greets, self._greeted = False, True
+            head += _header(len(PING), 0), PING
         for frame in frames[:-1]:
             head += _header(len(frame), _MORE), frame
         last = frames[-1]
@@ -696,9 +858,33 @@ class _Requests:
 
     def _receive(self, deadline: float) -> list[bytes]:
         """Reads one message and expects nothing behind it."""
-        frames: list[bytes] = []
         data = bytearray()
         at = 0
+        if self._greeted:
+            frames, at = self._read(data, at, deadline)
+            self._greeted = False
+            self._meet(frames)
+        frames, at = self._read(data, at, deadline)
+        if len(data) != at:
+            raise BadReply(f"{len(data) - at} bytes behind the reply")
+        return frames
+
+    def _meet(self, frames: list[bytes]) -> None:
+        """Takes the reply to the first ping of a connection, and calls on_instance if the
+        server names another instance than before."""
+        instance = _instance(frames)
+        if instance is None or instance.id == self._instance or self._on_instance is None:
+            return
+        self._instance = instance.id
+        try:
+            self._on_instance(instance)
+        except Exception:
+            self._logger.exception("on_instance failed for hitline at %s", self.address)
+
+    def _read(self, data: bytearray, at: int, deadline: float) -> tuple[list[bytes], int]:
+        """Reads until data has a message at an offset; returns that and where it ends."""
+        frames: list[bytes] = []
+        most = at + _MAX_MESSAGE
         more = True
         while more:
             self._fill(data, at + 2, deadline)
@@ -712,15 +898,13 @@ class _Requests:
             else:
                 size = data[at + 1]
                 at += 2
-            if at + size > _MAX_MESSAGE or len(frames) == _MAX_FRAMES:
+            if at + size > most or len(frames) == _MAX_FRAMES:
                 raise BadReply("a reply over the limits")
             self._fill(data, at + size, deadline)
             frames.append(bytes(data[at : at + size]))
             at += size
             more = bool(flags & _MORE)
-        if len(data) != at:
-            raise BadReply(f"{len(data) - at} bytes behind the reply")
-        return frames
+        return frames, at
 
     def _fill(self, data: bytearray, size: int, deadline: float) -> None:
         """Receives until data has size bytes, or more."""
@@ -786,8 +970,16 @@ class LookupKeyClient(_Requests):
         anchors_from: int = ANCHORS_FROM,
         vllm: str | None = None,
         pool: Mapping[str, Any] | None = None,
+        on_instance: Callable[[Instance], object] | None = None,
     ) -> None:
-        super().__init__(address, timeout=timeout, raise_errors=raise_errors, anchors_from=anchors_from, pool=pool)
+        super().__init__(
+            address,
+            timeout=timeout,
+            raise_errors=raise_errors,
+            anchors_from=anchors_from,
+            pool=pool,
+            on_instance=on_instance,
+        )
         if vllm is not None and vllm not in VLLM_RELEASES:
             raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
         self._vllm = vllm or ""
@@ -1021,6 +1213,22 @@ def _place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int, first_chunk: i
         raise ValueError(f"a group, rank or chunk does not fit: {error}") from None
 
 
+def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The frames of a lookup in front of its hashes."""
+    hash_len = len(block_hashes[0]) if len(block_hashes) else 0
+    try:
+        return token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
+    except OverflowError as error:
+        raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
+
+
+def _any_place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
+    try:
+        return struct.pack(">HHHH", group, tp_rank, pp_rank, pcp_rank)
+    except struct.error as error:
+        raise ValueError(f"a group or rank does not fit: {error}") from None
+
+
 def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
     """The two frames that carry keys: their length, and all of them joined."""
     size = len(keys[0]) if len(keys) else 0
@@ -1035,12 +1243,52 @@ def _check_refusal(frames: list[bytes]) -> None:
         raise Refused(reason)
 
 
-def _check_done(frames: list[bytes]) -> list[bytes]:
+def _check_done(
+    frames: list[bytes], check_refusal: Callable[[list[bytes]], None] = _check_refusal
+) -> list[bytes]:
     """Returns what is behind the status 01 of a reply."""
-    _check_refusal(frames)
+    check_refusal(frames)
     if frames[0] != DONE:
         raise BadReply(f"status {frames[0][:16].hex() or 'without a byte'}, want 01")
     return frames[1:]
+
+
+def _not_stored(frames: list[bytes]) -> None:
+    """Checks the reply to a store_prompt. With a third frame a part was not stored."""
+    if frames[0] == FAILED and len(frames) > 2:
+        raise NotStored(frames[1].decode("utf-8", "replace"), _decode_list("parts", frames[2]))
+    _check_refusal(frames)
+
+
+def _decode_list(name: str, frame: bytes) -> list[dict[str, Any]]:
+    """Returns the JSON objects of a refusal's third frame."""
+    try:
+        decoded = json.loads(frame)
+    except ValueError as error:
+        raise BadReply(f"{name} without a JSON document: {error}") from error
+    if not isinstance(decoded, list) or not all(isinstance(each, dict) for each in decoded):
+        raise BadReply(f"{name} are not a list of JSON objects")
+    return decoded
+
+
+def _decode_masks(frame: bytes) -> tuple[Mask, ...]:
+    """Decodes a frame of masks."""
+    masks = []
+    at = 0
+    while at < len(frame):
+        if len(frame) - at < _MASK_SIZE:
+            raise BadReply("masks: a mask is cut")
+        group, first, end, count = struct.unpack_from(">IIII", frame, at)
+        at += _MASK_SIZE
+        runs: tuple[tuple[int, int], ...] = ((first, end),) if first < end else ()
+        if count != _ALL_RUNS:
+            if count * _RUN_SIZE > len(frame) - at:
+                raise BadReply("masks: a run is cut")
+            numbers = struct.unpack_from(f">{2 * count}I", frame, at)
+            runs = tuple(zip(numbers[::2], numbers[1::2]))
+            at += count * _RUN_SIZE
+        masks.append(Mask(None if group == _NO_GROUP else group, first, end, runs, count == _ALL_RUNS))
+    return tuple(masks)
 
 
 def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
@@ -1053,6 +1301,22 @@ def _decode_object(request: str, frames: list[bytes]) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise BadReply(f"{request} is not a JSON object")
     return decoded
+
+
+def _instance(frames: list[bytes]) -> Instance | None:
+    """Returns the instance that a reply to a ping names, None if it names none."""
+    try:
+        named = _decode_object("ping", _check_done(frames))
+    except HitlineError:
+        return None
+    protocol = named.get("protocol")
+    found = Instance(
+        _string(named, "instance"),
+        _string(named, "start_time"),
+        _string(named, "version"),
+        protocol if isinstance(protocol, int) else 0,
+    )
+    return found if found.id else None
 
 
 def _rules(described: dict[str, Any]) -> _Rules:
@@ -1083,11 +1347,5 @@ def _pool_error(frames: list[bytes]) -> HitlineError:
     text = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "the pool is refused without a reason"
     if len(frames) < 3:
         return PoolRefused(text)
-    try:
-        differences = json.loads(frames[2])
-    except ValueError as error:
-        raise BadReply(f"differences of pools without a JSON document: {error}") from error
-    if not isinstance(differences, list) or not all(isinstance(each, dict) for each in differences):
-        raise BadReply("differences of pools are not a list of JSON objects")
-    return PoolDiffers(text, differences)
+    return PoolDiffers(text, _decode_list("differences of pools", frames[2]))
 

@@ -45,7 +45,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from hitline import engine_connector, engine_keys, engine_pool
-from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, LookupKeyClient, PoolDiffers, WrongRelease, is_since
+from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, Instance, LookupKeyClient, PoolDiffers, WrongRelease, is_since
 from hitline.engine_connector import Wrapper
 from hitline.load_failures import LoadTrackingClient
 from hitline.lookup_stats import MeasuredClient
@@ -231,12 +231,13 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
 
     _settings: _Settings
     _release: str
+    _server_id = ""  # of the instance met last
 
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
         server = OwnServer(settings.program, _store_settings(), logger) if settings.program else None
         address = server.address if server else settings.address
-        super().__init__(address, timeout=settings.timeout, vllm=settings.release)
+        super().__init__(address, timeout=settings.timeout, vllm=settings.release, on_instance=self._log_restart)
         self._key_prefixes: list[list[str]] | None = None  # of the engine's worker, if it is known
         self._own_server = server
         difference = engine_connector.wrap(_SHUTDOWN)
@@ -258,6 +259,15 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
             return False
         server.start()
         return True
+
+    def _log_restart(self, instance: Instance) -> None:
+        if self._server_id:
+            logger.warning(
+                "hitline at %s was restarted at %s: what it had in memory is not found until it is stored again",
+                self.address,
+                instance.start_time,
+            )
+        self._server_id = instance.id
 
     def close(self) -> None:
         super().close()

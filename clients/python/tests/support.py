@@ -16,7 +16,7 @@ import threading
 import unittest
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 # Set by the Go test that runs these tests.
 BINARY = os.environ.get("HITLINE_TEST_BINARY", "")
@@ -135,33 +135,35 @@ def message(*frames: bytes) -> bytes:
     return b"".join(frame(f, i < len(frames) - 1) for i, f in enumerate(frames))
 
 
-def read_message(conn: socket.socket) -> list[bytes]:
+def read_message(file: BinaryIO) -> list[bytes]:
     """Reads a request; EOFError if the peer closed before it."""
     frames = []
-    with conn.makefile("rb") as file:  # may read ahead: one request at a time is sent
-        while True:
-            head = file.read(2)
-            if len(head) < 2:
-                raise EOFError
-            flags, size = head
-            if flags & 2:
-                (size,) = struct.unpack(">Q", bytes([size]) + file.read(7))
-            body = file.read(size)
-            if len(body) < size:
-                raise EOFError
-            frames.append(body)
-            if not flags & 1:
-                return frames
+    while True:
+        head = file.read(2)
+        if len(head) < 2:
+            raise EOFError
+        flags, size = head
+        if flags & 2:
+            (size,) = struct.unpack(">Q", bytes([size]) + file.read(7))
+        body = file.read(size)
+        if len(body) < size:
+            raise EOFError
+        frames.append(body)
+        if not flags & 1:
+            return frames
 
 
 class Scripted:
     """Accepts one connection after the other; answer(frames) gives the bytes to
-    reply, None to close the connection, SILENCE to say nothing more on it."""
+    reply, None to close the connection, SILENCE to say nothing more on it. A ping without
+    further frames is no request of a test: it is answered with pong, at first as by a
+    server that names no instance."""
 
     SILENCE = b""
 
     def __init__(self, answer: Callable[[list[bytes]], bytes | None], path: str = "") -> None:
         self.answer = answer
+        self.pong = message(b"\1")
         self.stopping = threading.Event()
         self.requests: list[list[bytes]] = []
         self.connections = 0
@@ -187,16 +189,20 @@ class Scripted:
                     self._serve(conn)
 
     def _serve(self, conn: socket.socket) -> None:
-        while True:
-            frames = read_message(conn)
-            self.requests.append(frames)
-            reply = self.answer(frames)
-            if reply is None:
-                return
-            if reply == self.SILENCE:
-                self.stopping.wait(PATIENCE)
-                return
-            conn.sendall(reply)
+        with conn.makefile("rb") as file:  # may read ahead
+            while True:
+                frames = read_message(file)
+                if frames == [b"ping"]:
+                    conn.sendall(self.pong)
+                    continue
+                self.requests.append(frames)
+                reply = self.answer(frames)
+                if reply is None:
+                    return
+                if reply == self.SILENCE:
+                    self.stopping.wait(PATIENCE)
+                    return
+                conn.sendall(reply)
 
     def __enter__(self) -> Scripted:
         return self

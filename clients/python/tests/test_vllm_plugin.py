@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import tempfile
@@ -289,6 +290,18 @@ class Plugin(StandIn):
                 self.assertEqual(server.requests, [[b"stat"]])
                 text = f"the engine is vLLM 0.33.0, but {found}: set pool.vllm: \"0.33.0\" in the server's configuration"
                 self.assertIn(text, logs.output[0])
+
+    def test_a_restart_of_the_server_is_logged(self) -> None:
+        with Scripted(server_of(VLLM_RELEASES[RELEASE][0], b"\0\0\0\x30")) as server:
+            client = self.scheduler(server).client
+            with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                for instance in ("a", "a", "b", "b"):
+                    named = {"instance": instance, "start_time": f"start of {instance}"}
+                    server.pong = message(b"\1", json.dumps(named).encode())
+                    client.lookup("r", 64, [])
+                    client._drop()
+            (line,) = logs.output
+            self.assertIn(f"hitline at {server.address} was restarted at start of b", line)
 
     def test_scheduler_reset_store_returns_client_reset_result(self) -> None:
         replies = [message(b"\1"), message(b"\0", b"no")]

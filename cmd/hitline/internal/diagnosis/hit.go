@@ -118,7 +118,7 @@ func formatReason(g api.GroupExplanation) string {
 	case coordinator.ReasonMissing:
 		return fmt.Sprintf("block %d is on no rank", block)
 	case coordinator.ReasonRank:
-		return fmt.Sprintf("block %d is on some of its ranks only", block)
+		return fmt.Sprintf("block %d is on some of its ranks only%s", block, formatMissingRank(g))
 	case coordinator.ReasonWindow:
 		return fmt.Sprintf("block %d, of the window in front of the last token, is on no rank", block)
 	case coordinator.ReasonAlignment:
@@ -131,4 +131,15 @@ func formatReason(g api.GroupExplanation) string {
 		return "the prompt is shorter than what hits are aligned to"
 	}
 	return "for an unknown reason"
+}
+
+// formatMissingRank writes which rank lacks the first missing block.
+func formatMissingRank(g api.GroupExplanation) string {
+	switch {
+	case g.MissingRank == nil:
+		return ""
+	case g.MissingRanks == 1:
+		return fmt.Sprintf(": %s lacks it", g.MissingRank)
+	}
+	return fmt.Sprintf(": %d lack it, the first %s", g.MissingRanks, g.MissingRank)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // An engine sends the hashes of all tokens, and of some later ones.
@@ -120,4 +121,14 @@ func TestPromptInPart(t *testing.T) {
 	_, err := c.comparePrompt(t.Context(), keys.store(), prefixOf(chain), true, &f)
 	assert.NoError(t, err)
 	assert.Equal(t, []string{"group 0 has a block for every 32 tokens of a prompt, and lookups ask for one every 16: set block_size of pool.groups[0] to the engine's, or give pool.groups the order of the engine's kv_cache_groups"}, f.Problems)
+}
+
+func TestFormatMissingRank(t *testing.T) {
+	block := int64(20)
+	g := api.GroupExplanation{Reason: coordinator.ReasonRank, FirstMissingBlock: &block}
+	assert.Equal(t, "block 20 is on some of its ranks only", formatReason(g))
+	g.MissingRank, g.MissingRanks = &api.MissingRank{TPRank: 1}, 1
+	assert.Equal(t, "block 20 is on some of its ranks only: tp_rank 1, pp_rank 0, pcp_rank 0 lacks it", formatReason(g))
+	g.MissingRanks = 3
+	assert.Equal(t, "block 20 is on some of its ranks only: 3 lack it, the first tp_rank 1, pp_rank 0, pcp_rank 0", formatReason(g))
 }

@@ -1,0 +1,107 @@
+"""Restarts of the server, and the death of a rank."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import unittest
+
+from hitline import Client, Instance, LookupKeyClient, Refused
+
+from tests.support import Scripted, Server, hashes, lasting_address, message, needs_server
+
+
+@needs_server
+class Instances(unittest.TestCase):
+    def test_each_instance_is_met_once(self) -> None:
+        address = lasting_address()
+        keys = hashes("a", 4)
+        met: list[Instance] = []
+        clients = [
+            Client(address, on_instance=met.append),
+            LookupKeyClient(address, on_instance=met.append),
+            Client(address, on_instance=met.append, pool={"name": "p"}),
+        ]
+        for client in clients:
+            self.addCleanup(client.close)
+        for _ in range(2):
+            with Server(address, POOL='{"hash_block_size": 16}', POOLS='{"p": {"hash_block_size": 16}}'):
+                self.assertEqual(len(met), 0)
+                for n, client in enumerate(clients, 1):
+                    for _ in range(3):
+                        client.store(keys)
+                        self.assertEqual(len(met), n, "before the first answer is returned, and once")
+                self.assertEqual(len(set(met)), 1)
+                self.assertRegex(met[0].id, re.compile("^[0-9a-f]{16}$"))
+                self.assertEqual(met[0].protocol, 1)
+                age = datetime.datetime.now(datetime.timezone.utc) - started(met[0])
+                self.assertLess(abs(age.total_seconds()), 300)
+                stat = clients[0].stat()
+                self.assertEqual((stat["instance"], stat["start_time"]), (met[0].id, met[0].start_time))
+                met.clear()
+
+    def test_lookups_that_are_not_waited_for(self) -> None:
+        met: list[Instance] = []
+        address = lasting_address()
+        with LookupKeyClient(address, on_instance=met.append) as client:
+            for run in range(1, 3):
+                with Server(address):
+                    while client.lookup(f"r{run}", 64, hashes("a", 4), non_block=True) is None:
+                        pass
+                    self.assertEqual(len(met), run)
+        self.assertNotEqual(met[0].id, met[1].id)
+
+    def test_a_rank_is_reset(self) -> None:
+        keys = hashes("a", 4)
+        with Server(POOL_TP_SIZE="2", POOL_NUM_KV_HEAD="2") as server, Client(server.address) as client:
+            for rank in (0, 1):
+                client.store(keys, tp_rank=rank)
+            self.assertEqual(client.lookup(64, keys), 64)
+            client.reset_rank(tp_rank=1)
+            self.assertEqual(client.lookup(64, keys), 0)
+            client.store(keys, tp_rank=1)
+            self.assertEqual(client.lookup(64, keys), 64)
+            for wrong in ({"tp_rank": 2}, {"group": 1}):
+                with self.assertRaises(Refused):
+                    client.reset_rank(**wrong)
+            for wrong in ({"tp_rank": 0xFFFF}, {"group": -1}):
+                with self.assertRaises(ValueError):
+                    client.reset_rank(**wrong)
+            client.reset_rank()
+            self.assertEqual(client.stat()["entries"], 0)
+
+
+def started(instance: Instance) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(instance.start_time.replace("Z", "+00:00"))
+
+
+class Hooks(unittest.TestCase):
+    def test_what_it_raises_goes_no_further(self) -> None:
+        def fail(_: Instance) -> None:
+            raise KeyError("hook")
+
+        named = message(b"\1", json.dumps({"instance": "00ff", "protocol": "x"}).encode())
+        with Scripted(lambda _: message(b"\0\0\0\x10")) as server:
+            server.pong = named
+            with Client(server.address, on_instance=fail, raise_errors=True) as client:
+                with self.assertLogs("hitline", "ERROR") as logs:
+                    self.assertEqual(client.lookup(16, []), 16)
+                self.assertIn("KeyError", logs.output[0])
+                self.assertEqual(client.lookup(16, []), 16)
+
+    def test_a_server_that_names_no_instance(self) -> None:
+        named = message(b"\1", json.dumps({"instance": "00ff"}).encode())
+        unnamed = message(b"\1"), message(b"\0", b"unknown"), message(b"\1", b"{}"), message(b"\1", b"[]")
+        met: list[Instance] = []
+        with Scripted(lambda _: message(b"\0\0\0\x10")) as server:
+            with Client(server.address, on_instance=met.append, raise_errors=True) as client:
+                for pong in (*unnamed, named, *unnamed, named):
+                    server.pong = pong
+                    self.assertEqual(client.lookup(16, []), 16)
+                    client._drop()
+        self.assertEqual([each.id for each in met], ["00ff"])
+
+
+if __name__ == "__main__":
+    unittest.main()

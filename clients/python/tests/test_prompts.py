@@ -1,0 +1,147 @@
+"""Masks, plans and prompts that are stored: byte by byte, and at the real server."""
+
+from __future__ import annotations
+
+import json
+import struct
+import unittest
+from typing import Any
+
+from hitline import BadReply, Client, Mask, NotStored, Plan, Refused, TailKeyBoundary
+from tests.support import Scripted, Server, chained, message, needs_server
+
+NO_GROUP = 0xFFFFFFFF
+
+
+def numbers(*values: int) -> bytes:
+    return struct.pack(f">{len(values)}I", *values)
+
+
+class Requests(unittest.TestCase):
+    """Against servers that follow a script."""
+
+    def exchanged(self, reply: bytes, ask: Any) -> tuple[list[bytes], Any]:
+        """Returns the frames that ask(client) sends, and what it returns."""
+        with Scripted(lambda _: reply) as server, Client(server.address, raise_errors=True) as client:
+            returned = ask(client)
+            return server.requests[0], returned
+
+    def test_masks(self) -> None:
+        frame = numbers(0, 0, 4, 0xFFFFFFFF) + numbers(NO_GROUP, 2, 6, 2, 2, 3, 4, 6) + numbers(1, 0, 0, 0)
+        want = (
+            Mask(0, 0, 4, ((0, 4),), True),
+            Mask(None, 2, 6, ((2, 3), (4, 6)), False),
+            Mask(1, 0, 0, (), False),
+        )
+        for name, ask, sent in (
+            ("load_mask", lambda c: c.load_mask(64, 5), numbers(64, 5)),
+            ("store_mask", lambda c: c.store_mask(64, 16, 70), numbers(64, 16, 70)),
+            ("store_mask", lambda c: c.store_mask(64), numbers(64, 0, 0xFFFFFFFF)),
+            ("lookup_mask", lambda c: c.lookup_mask(64), numbers(64)),
+        ):
+            with self.subTest(name):
+                request, masks = self.exchanged(message(b"\1", frame), ask)
+                self.assertEqual(request, [name.encode(), sent])
+                self.assertEqual(masks, want)
+        self.assertEqual(list(want[1].chunks()), [2, 4, 5])
+
+    def test_bad_masks(self) -> None:
+        for frame in (b"\0", numbers(0, 0, 4), numbers(0, 0, 4, 1, 2), numbers(0, 0, 4, 0x20000000)):
+            with self.subTest(frame.hex()), self.assertRaises(BadReply):
+                self.exchanged(message(b"\1", frame), lambda c: c.lookup_mask(64))
+        with self.assertRaises(BadReply):
+            self.exchanged(message(b"\1"), lambda c: c.lookup_mask(64))
+
+    def test_plan(self) -> None:
+        reply = message(b"\1", numbers(40, 0, 48, 1, 40), numbers(0, 0, 3, 1, 0, 3))
+        request, plan = self.exchanged(reply, lambda c: c.plan(41, [b"a" * 4, b"b" * 4]))
+        self.assertEqual(request, [b"plan", numbers(41), b"\0\4", b"aaaabbbb"])
+        tails = (TailKeyBoundary(0, 48), TailKeyBoundary(1, 40))
+        self.assertEqual(plan, Plan(40, tails, (Mask(0, 0, 3, ((0, 3),), False),)))
+        with self.assertRaises(BadReply):
+            self.exchanged(message(b"\1", b"\0\0\0\0\0", b""), lambda c: c.plan(41, []))
+
+    def test_store_prompt(self) -> None:
+        request, stored = self.exchanged(
+            message(b"\1", numbers(3, 0)),
+            lambda c: c.store_prompt(
+                48, [b"abcd"], start_token=16, prompt_tokens=50, first_hash=2, ranks=[(1, 2, 3)], states=[(1, 48)]
+            ),
+        )
+        self.assertEqual(
+            request,
+            [b"store_prompt", numbers(48, 16, 50, 2), b"\0\1\0\2\0\3", numbers(1, 48), b"\0\4", b"abcd"],
+        )
+        self.assertEqual(stored, [3, 0])
+        request, _ = self.exchanged(message(b"\1", b""), lambda c: c.store_prompt(48, [b"abcd"]))
+        self.assertEqual(request[1:4], [numbers(48, 0, 0xFFFFFFFF, 0), b"", b""])
+
+    def test_parts_that_are_not_stored(self) -> None:
+        part = {"group": 1, "tp_rank": 0, "pp_rank": 0, "pcp_rank": 0, "first_chunk": 4, "chunks": 2, "error": "full"}
+        reply = message(b"\0", b"one part is not stored", json.dumps([part]).encode())
+        with self.assertRaisesRegex(NotStored, "one part") as raised:
+            self.exchanged(reply, lambda c: c.store_prompt(48, [b"abcd"]))
+        self.assertEqual(raised.exception.parts, [part])
+        with self.assertRaisesRegex(Refused, "no such rank") as other:
+            self.exchanged(message(b"\0", b"no such rank"), lambda c: c.store_prompt(48, [b"abcd"]))
+        self.assertNotIsInstance(other.exception, NotStored)
+
+    def test_numbers_that_do_not_fit(self) -> None:
+        with Client("tcp://127.0.0.1:1") as client:
+            for ask in (
+                lambda: client.load_mask(-1, 0),
+                lambda: client.store_mask(1 << 32),
+                lambda: client.store_prompt(-1, [b"a"]),
+                lambda: client.store_prompt(1, [b"a"], ranks=[(1 << 16, 0, 0)]),
+                lambda: client.store_prompt(1, [b"a"], states=[(0, -1)]),
+                lambda: client.store_prompt(1, []),
+                lambda: client.plan(-1, []),
+            ):
+                with self.assertRaises(ValueError):
+                    ask()
+
+
+@needs_server
+class Served(unittest.TestCase):
+    """At the real server, over a hybrid pool: what is stored by the mask is hit, and no more
+    than that is to be loaded."""
+
+    POOL = {
+        "vllm": "0.33.0",
+        "hash_block_size": 4,
+        "tp_size": 2,
+        "num_kv_head": 2,
+        "retention_interval": 64,
+        "groups": [
+            {"kind": "full_attention", "block_size": 16},
+            {"kind": "sliding_window", "block_size": 8, "sliding_window": 17},
+        ],
+    }
+
+    def test_a_prompt_that_is_stored_and_loaded(self) -> None:
+        blocks = chained("prompt", 64)
+        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.POOL, raise_errors=True) as client:
+            masks = client.store_mask(256, 0, 257)
+            self.assertEqual(
+                client.store_prompt(256, blocks, prompt_tokens=257), [len(list(m.chunks())) for m in masks]
+            )
+            plan = client.plan(257, blocks)
+            self.assertEqual(plan.hit_length, client.lookup(257, blocks))
+            self.assertEqual(plan.hit_length, 256)
+            self.assertEqual(plan.masks, client.load_mask(256, 64))
+            for stored, loaded in zip(masks, plan.masks):
+                self.assertLessEqual(set(loaded.chunks()), set(stored.chunks()))
+
+    def test_on_one_rank_only(self) -> None:
+        blocks = chained("prompt", 64)
+        with Server(ACCEPT_POOLS="true") as server, Client(server.address, pool=self.POOL, raise_errors=True) as client:
+            client.store_prompt(256, blocks, ranks=[(0, 0, 0)])
+            self.assertEqual(client.plan(257, blocks).hit_length, 0)
+            client.store_prompt(256, blocks, ranks=[(1, 0, 0)])
+            self.assertEqual(client.plan(257, blocks).hit_length, 256)
+            with self.assertRaises(Refused):
+                client.store_prompt(256, blocks, ranks=[(2, 0, 0)])
+
+
+if __name__ == "__main__":
+    unittest.main()

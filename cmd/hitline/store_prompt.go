@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/netproto"
+)
+
+// newStorePromptCmd returns the command that stores what the store mask keeps of a prompt.
+func newStorePromptCmd() *cobra.Command {
+	var t target
+	p := api.PromptStore{}
+	prompt := int64(coordinator.NoPrompt)
+	var tokens, start uint32
+	var ranks, states []string
+	cmd := &cobra.Command{
+		Use:   "store-prompt --tokens N --hashes-file FILE",
+		Short: "Tell the server that a prompt is in the pool",
+		Long: `store-prompt adds the chunks of a prompt's first --tokens tokens that the store
+mask keeps, of all groups, as held by all ranks or those of --rank, and prints
+how many chunks of each group that are.
+
+From vLLM 0.29.0 on the states of mamba groups are in no mask: --state names
+each. A pool that has such a group is refused without one.
+
+With --json: {"stored": [chunks of each group]}`,
+		Example: "  hitline store-prompt --tokens 128 --hashes-file prompt.hex\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
+		Args:    refuseArgs,
+	}
+	t.addFlags(cmd)
+	cmd.Flags().Uint32Var(&tokens, "tokens", 0, "how many leading `tokens` of the prompt are stored\n(required)")
+	startFlag(cmd, &start)
+	promptFlag(cmd, &prompt)
+	cmd.Flags().IntVar(&p.FirstHash, "first-hash", 0, "`number` of the first hash of the file (default 0)")
+	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "`tp,pp,pcp`: a rank that holds the chunks, of which\ntp is the KV shard; repeatable (default all)")
+	cmd.Flags().StringArrayVar(&states, "state", nil, "`group:token`: a mamba group, and the token at which\na state of it ends, 0 for none; repeatable")
+	file := hashesFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := t.check(); err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("tokens") {
+			return usagef("--tokens is required")
+		}
+		p.NumTokens, p.StartToken, p.PromptTokens = int64(tokens), int64(start), max(prompt, 0)
+		var err error
+		if p.Ranks, err = parseRanks(ranks); err != nil {
+			return err
+		}
+		if p.States, err = parseStates(states); err != nil {
+			return err
+		}
+		hashes, err := loadHashes(cmd, *file)
+		if err != nil {
+			return err
+		}
+		if hashes.count() == 0 {
+			return configError(fmt.Errorf("%s holds no hashes; give at least one", *file))
+		}
+		var stored []int64
+		err = t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
+			stored, err = c.StorePrompt(ctx, p, netproto.NewHashes(hashes.blob, hashes.hashLen))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return printResult(cmd, t.json, map[string][]int64{"stored": stored}, formatStored(stored))
+	}
+	return cmd
+}
+
+// parseRanks parses ranks, each tp,pp,pcp; what is missing at the end is 0.
+func parseRanks(texts []string) (ranks []netproto.GroupRank, err error) {
+	for _, text := range texts {
+		var numbers [3]uint16
+		parts := strings.Split(text, ",")
+		for i, part := range parts {
+			n, err := strconv.ParseUint(part, 10, 16)
+			if err != nil || len(parts) > len(numbers) {
+				return nil, usagef("--rank %q is not tp,pp,pcp, such as 1,0,0", text)
+			}
+			numbers[i] = uint16(n)
+		}
+		ranks = append(ranks, netproto.GroupRank{TPRank: numbers[0], PPRank: numbers[1], PCPRank: numbers[2]})
+	}
+	return ranks, nil
+}
+
+// parseStates parses states, each group:token.
+func parseStates(texts []string) (states []api.State, err error) {
+	for _, text := range texts {
+		group, token, _ := strings.Cut(text, ":")
+		g, errGroup := strconv.ParseUint(group, 10, 16)
+		n, errToken := strconv.ParseUint(token, 10, 32)
+		if errGroup != nil || errToken != nil {
+			return nil, usagef("--state %q is not group:token, such as 1:128", text)
+		}
+		states = append(states, api.State{Group: int(g), Tokens: int64(n)})
+	}
+	return states, nil
+}
+
+// formatStored writes how many chunks of each group were stored, a line each.
+func formatStored(stored []int64) string {
+	var b strings.Builder
+	for g, n := range stored {
+		fmt.Fprintf(&b, "group %d: stored %d\n", g, n)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,129 @@
+package connector
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// ErrHashes means that a request has too few hashes for its hit.
+var ErrHashes = errors.New("connector: too few hashes")
+
+// ErrBoundary means that no block of a group can end at a token.
+var ErrBoundary = errors.New("connector: no block ends there")
+
+// LoadRuns returns the blocks to load for a hit, ordered by store group and chunk, without the
+// chunks that lie within the computed tokens. The request has numHashes hashes. There are none
+// if the hit does not exceed the computed tokens.
+//
+// The block that ends at the hit is keyed by the hash of its group's tail boundary, or by the
+// hash that ends at the hit if that has no boundaries. The package documentation says when a
+// block to load need not be stored.
+//
+// It fails with ErrHashes if the hit, or a boundary, lies behind the hashes, and with the
+// errors of Coordinator.LoadMask for a hit that no lookup of this pool returns.
+func LoadRuns(rules *coordinator.Coordinator, hit coordinator.Hit, computed int64, numHashes int) ([]Run, error) {
+	if hit.Tokens <= computed {
+		return nil, nil
+	}
+	masks, err := rules.LoadMask(numHashes, hit.Tokens)
+	if err != nil {
+		return nil, fmt.Errorf("connector: blocks of a hit of %d tokens: %w", hit.Tokens, err)
+	}
+	var runs []Run
+	for g := range rules.NumGroups() {
+		block, hashBlock := blockSizes(rules, g)
+		tail := tailTokens(hit, g)
+		if tail > int64(numHashes)*hashBlock {
+			return nil, fmt.Errorf("%w: group %d ends at token %d, there are %d of %d tokens", ErrHashes, g, tail, numHashes, hashBlock)
+		}
+		end := (hit.Tokens + block - 1) / block
+		from := len(runs)
+		runs = appendRuns(runs, rules, g, masks[rules.PoolIndex(g)], computed/block, end)
+		if n := len(runs); n > from && runs[n-1].End == end {
+			runs[n-1].last = int(tail/hashBlock) - 1
+		}
+	}
+	return runs, nil
+}
+
+// tailTokens returns the token whose hash keys the last block of a group's hit.
+func tailTokens(hit coordinator.Hit, group int) int64 {
+	for _, tail := range hit.TailBoundaries {
+		if tail.Group == group {
+			return tail.Tokens
+		}
+	}
+	return hit.Tokens
+}
+
+// StoreRuns returns the blocks to store when the first tokens tokens of a request are computed,
+// ordered by store group and chunk: those of Coordinator.StoreMask that were not yet whole when
+// from tokens were. from is what tokens was in the last call, or the hit that was loaded; both
+// are rounded down to the alignment. promptTokens is the length of the prompt, the same in
+// all calls, or coordinator.NoPrompt. So the calls of a request return each block once.
+//
+// A chunk that from cuts is among them. (The start token of StoreMask is rounded up to a whole
+// chunk: in fine-grained mode it would leave that one out.)
+//
+// The request must have a hash for each whole hash block of tokens. StoreRuns fails with the
+// errors of StoreMask.
+func StoreRuns(rules *coordinator.Coordinator, from, tokens, promptTokens int64) ([]Run, error) {
+	align := rules.Alignment()
+	from, tokens = max(0, from)/align*align, max(0, tokens)/align*align
+	masks, err := rules.StoreMask(tokens, 0, promptTokens)
+	if err != nil {
+		return nil, fmt.Errorf("connector: blocks of %d tokens: %w", tokens, err)
+	}
+	var runs []Run
+	for g := range rules.NumGroups() {
+		block, _ := blockSizes(rules, g)
+		mask := masks[rules.PoolIndex(g)]
+		runs = appendRuns(runs, rules, g, mask, from/block, mask.Len())
+	}
+	return runs, nil
+}
+
+// blockSizes returns the tokens of a block of store group g, and of a hash block.
+func blockSizes(rules *coordinator.Coordinator, g int) (block, hashBlock int64) {
+	size := rules.Group(g).BlockSize
+	return int64(size), int64(size / rules.Stride(g))
+}
+
+// appendRuns appends the runs of store group g that are true in mask, of the chunks
+// [first, end). Entry 0 of mask is chunk 0.
+func appendRuns(runs []Run, rules *coordinator.Coordinator, g int, mask coordinator.Mask, first, end int64) []Run {
+	for at := first; at < end; {
+		from, to, ok := mask.Next(at)
+		if !ok || from >= end {
+			break
+		}
+		at = min(to, end)
+		runs = append(runs, newRun(g, from, at, rules.Stride(g)))
+	}
+	return runs
+}
+
+// BlockAt returns the block of a store group that ends at a boundary of tokens tokens, as a run
+// of one chunk. It is keyed by the hash that ends there. From 0.29.0 on an engine hands over
+// the states of mamba groups so: as group and tokens. In fine-grained mode a boundary may lie
+// inside a chunk, of other groups too: a prompt's last chunk that is not whole can be stored
+// up to it.
+//
+// It fails with ErrBoundary unless tokens is a multiple of the group's block size, or in
+// fine-grained mode of the hash block size, and above 0.
+func BlockAt(rules *coordinator.Coordinator, group int, tokens int64) (Run, error) {
+	block, hashBlock := blockSizes(rules, group)
+	unit := block
+	if rules.FineGrained() {
+		unit = hashBlock
+	}
+	if tokens <= 0 || tokens%unit != 0 {
+		return Run{}, fmt.Errorf("%w: token %d of group %d, want a multiple of %d", ErrBoundary, tokens, group, unit)
+	}
+	chunk := (tokens - 1) / block
+	run := newRun(group, chunk, chunk+1, rules.Stride(group))
+	run.last = int(tokens/hashBlock) - 1
+	return run, nil
+}

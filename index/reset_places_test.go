@@ -1,0 +1,243 @@
+package index
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// held returns the places that hold each key.
+func held(x *Index, keys []byte) [][]uint64 {
+	sets := make([][]uint64, len(keys)/32)
+	for i := range sets {
+		if s := x.find(x.hash(cut(keys, i, i+1)), cut(keys, i, i+1)); s != noSlot {
+			seg, j := x.at(s)
+			sets[i] = x.coverage[seg.class[j]].places
+		}
+	}
+	return sets
+}
+
+// storeSome stores stretches of keys to places.
+func storeSome(t *testing.T, x *Index, keys []byte, places int, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 40 {
+		place, n := rng.IntN(places), len(keys)/32
+		from := rng.IntN(n)
+		storeAt(t, x, place, uint32(from), nil, cut(keys, from, from+1+rng.IntN(n-from)))
+	}
+}
+
+// A reset of places leaves what an evict of every key from each of them leaves.
+func TestResetPlacesIsEvictOfAll(t *testing.T) {
+	for _, places := range []int{1, 5, 200} {
+		for seed := range uint64(8) {
+			keys := drawnKeys(byte(seed), 6000)
+			a, b := mustNew(t, manyPlaces(0, places)), mustNew(t, manyPlaces(0, places))
+			storeSome(t, a, keys, places, seed)
+			storeSome(t, b, keys, places, seed)
+			var lost []int
+			for p := range places {
+				if rand.New(rand.NewPCG(seed, uint64(p))).IntN(3) == 0 {
+					lost = append(lost, p)
+				}
+			}
+			require.NoError(t, a.ResetPlaces(lost))
+			for _, p := range lost {
+				_, err := b.Evict(p, keys, 32)
+				require.NoError(t, err)
+			}
+			require.Equal(t, held(b, keys), held(a, keys))
+			require.Equal(t, b.Stats().Entries, a.Stats().Entries)
+			require.Equal(t, b.Stats().Evicted, a.Stats().Evicted)
+			require.Empty(t, a.resetting)
+			checkBooks(t, a)
+			storeSome(t, a, keys, places, seed+1)
+			checkBooks(t, a)
+		}
+	}
+}
+
+const holdsChain = 8192 // keys of a chain
+
+// eachChain calls do with the chains that keys are.
+func eachChain(keys []byte, do func(keys []byte)) {
+	for ; len(keys) > 0; keys = keys[min(holdsChain*32, len(keys)):] {
+		do(keys[:min(holdsChain*32, len(keys))])
+	}
+}
+
+// Groups of slots that all keep another place have one class and one digest again.
+func TestResetPlacesKeepsGroups(t *testing.T) {
+	x, keys := mustNew(t, manyPlaces(0, 3)), drawnKeys(1, segmentSlots)
+	for p := range 3 {
+		storeAt(t, x, p, 0, nil, keys)
+	}
+	require.NoError(t, x.ResetPlaces([]int{0, 2}))
+	for _, id := range x.segments[0].groupClass {
+		require.NotEqual(t, noClass, id)
+	}
+	checkBooks(t, x)
+	require.EqualValues(t, segmentSlots, x.Stats().Entries)
+}
+
+// A lookup learns that an entry has lost a place, also if others keep it.
+func TestResetPlacesIsSeenByLookups(t *testing.T) {
+	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 10)
+	storeAt(t, x, 0, 0, nil, keys)
+	storeAt(t, x, 1, 0, nil, keys)
+	for _, want := range []bool{false, true} { // the second time it has nothing to remove
+		var c Cursor
+		x.Begin(&c, 32)
+		x.Probe(&c, keys, 1, make([]Run, 8), false)
+		require.NoError(t, x.ResetPlaces([]int{0}))
+		clean, stable := x.End(&c)
+		require.True(t, clean)
+		require.Equal(t, want, stable)
+	}
+}
+
+// What other stores would move is met by a reset under way.
+func TestResetPlacesMeetsWhatIsStoredAgain(t *testing.T) {
+	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 2*segmentSlots)
+	storeAt(t, x, 0, 0, nil, keys)
+	_, err := x.Evict(0, cut(keys, 0, 1024), 32) // free slots at the beginning of the log
+	require.NoError(t, err)
+	var r PlacesReset
+	require.NoError(t, x.BeginResetPlaces(&r, []int{0}))
+	for r.at < segmentSlots {
+		require.False(t, r.Step(1))
+	}
+	last := cut(keys, segmentSlots, 2*segmentSlots)
+	rng := rand.New(rand.NewPCG(1, 1))
+	var mixed []byte
+	for _, i := range rng.Perm(segmentSlots) {
+		mixed = append(mixed, cut(last, i, i+1)...)
+	}
+	storeAt(t, x, 1, 0, nil, mixed) // scattered all over the segment
+	for !r.Step(1) {
+		continue
+	}
+	for _, set := range held(x, last) {
+		require.Equal(t, []uint64{2}, set)
+	}
+	checkBooks(t, x)
+}
+
+// fewSpansIndex returns an index that has spans for few of its entries, and its keys, of which
+// place 1 holds those with odd numbers too.
+func fewSpansIndex(t testing.TB) (x *Index, keys []byte) {
+	x = mustNew(t, Config{MaxBytes: 4 << 20, Places: 2, Groups: [][]int{{0}, {1}}})
+	all := drawnKeys(1, 1<<18)
+	n := 0
+	for ; !x.evicting; n += 1024 {
+		storeAt(t, x, 0, 0, nil, cut(all, n, n+1024))
+	}
+	return x, cut(all, 0, n)
+}
+
+// Evicts that move entries into holes, as spans are few, hide none from a reset under way.
+func TestResetPlacesWithFewSpans(t *testing.T) {
+	x, keys := fewSpansIndex(t)
+	n := len(keys) / 32
+	for i := 1; i < n; i += 2 {
+		_ = x.Store(&Writer{}, []int{1}, cut(keys, i, i+1), 32)
+	}
+	stays := held(x, keys)
+	var r PlacesReset
+	require.NoError(t, x.BeginResetPlaces(&r, []int{0}))
+	rng, few := rand.New(rand.NewPCG(1, 1)), 0
+	for !r.Step(1) {
+		few += which(x.fewSpans)
+		for range 4 {
+			i := rng.IntN(n)
+			_, err := x.Evict(1, cut(keys, i, i+1), 32)
+			require.NoError(t, err)
+			if stays[i] != nil && stays[i][0] >= 2 {
+				stays[i] = []uint64{stays[i][0] - 2}
+			}
+		}
+	}
+	require.NotZero(t, few, "spans were never few")
+	for i, set := range held(x, keys) {
+		if stays[i] == nil || stays[i][0] < 2 {
+			require.Nil(t, set)
+		} else {
+			require.Equal(t, []uint64{2}, set)
+		}
+	}
+	checkBooks(t, x)
+}
+
+// A step is bounded by the work it is given. A reset of all ends it, and so does End.
+func TestResetPlacesInSteps(t *testing.T) {
+	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 4*segmentSlots)
+	storeAt(t, x, 0, 0, nil, keys)
+	require.ErrorIs(t, x.ResetPlaces([]int{0, 2}), ErrPlace)
+	require.ErrorIs(t, x.ResetPlaces([]int{-1}), ErrPlace)
+	var r PlacesReset
+	r.End()
+	for _, end := range []func(){r.End, x.Reset} {
+		require.NoError(t, x.BeginResetPlaces(&r, []int{0}))
+		before := x.Stats().Entries
+		require.False(t, r.Step(1))
+		require.Equal(t, before-groupSlots, x.Stats().Entries)
+		require.GreaterOrEqual(t, r.Work(), groupSlots*workPerEvicted)
+		end()
+		require.True(t, r.Step(1))
+		require.Empty(t, x.resetting)
+		storeAt(t, x, 0, 0, nil, keys)
+		require.EqualValues(t, 4*segmentSlots, x.Stats().Entries)
+	}
+	checkBooks(t, x)
+}
+
+// An entry that needs a class where none can be had is gone.
+func TestResetPlacesWithoutClasses(t *testing.T) {
+	x, keys := mustNew(t, manyPlaces(0, 3)), drawnKeys(1, segmentSlots)
+	for p := range 3 {
+		storeAt(t, x, p, 0, nil, keys)
+	}
+	for _, id := range x.classes.idle {
+		if x.classes.use[id].idle = false; x.classes.use[id].entries == 0 {
+			x.classes.freeClass(id)
+		}
+	}
+	x.classes.idle = nil
+	budget := x.classes.budget
+	x.classes.budget = 0
+	require.NoError(t, x.ResetPlaces([]int{0}))
+	require.Zero(t, x.Stats().Entries)
+	x.classes.budget = budget
+	checkBooks(t, x)
+}
+
+// BenchmarkResetPlaces resets a place that holds all entries: alone, or as one of two. It
+// reports the time of an entry, and of the units of work that are counted.
+func BenchmarkResetPlaces(b *testing.B) {
+	const entries = 1 << 20
+	keys := drawnKeys(1, entries)
+	for name, places := range map[string]int{"entries=go": 1, "entries=stay": 2} {
+		b.Run(name, func(b *testing.B) {
+			x := mustNew(b, manyPlaces(0, 2))
+			work := 0
+			for b.Loop() {
+				b.StopTimer()
+				for p := range places {
+					eachChain(keys, func(c []byte) { storeAt(b, x, p, 0, nil, c) })
+				}
+				b.StartTimer()
+				var r PlacesReset
+				require.NoError(b, x.BeginResetPlaces(&r, []int{0}))
+				for !r.Step(1 << 15) {
+					continue
+				}
+				work += r.Work()
+			}
+			took := float64(b.Elapsed().Nanoseconds())
+			b.ReportMetric(took/float64(b.N)/entries, "ns/entry")
+			b.ReportMetric(took/float64(work), "ns/unit")
+		})
+	}
+}

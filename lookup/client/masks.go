@@ -1,0 +1,118 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Plan is Lookup with the chunks to load for the hit, in one request. It counts as a lookup. It
+// sends all hashes, never anchors. If it fails with WithFailOpen the hit is 0, without masks.
+//
+// Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
+// token is left to compute: ask LoadMask for the masks of the lowered hit.
+func (c *Client) Plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Plan, error) {
+	plan, err := c.plan(ctx, numTokens, hashes)
+	return plan, c.wrapFailedOpen(err)
+}
+
+// plan is Plan without ErrFailedOpen.
+func (c *Client) plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (plan api.Plan, err error) {
+	r, err := hashesRequest(netproto.TagPlan, numTokens, hashes)
+	if err != nil {
+		return plan, err
+	}
+	frames, err := c.roundTrip(ctx, r)
+	if err != nil {
+		return plan, err
+	}
+	if len(frames) != 3 {
+		return plan, fmt.Errorf("%w: plan with %d frames", ErrReply, len(frames))
+	}
+	hit, err := parseHit(frames[1])
+	if err != nil {
+		return plan, err
+	}
+	masks, err := parseMasks(frames[2])
+	if err != nil {
+		return plan, err
+	}
+	return api.Plan{Hit: hit, Masks: masks}, nil
+}
+
+// LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes must
+// load to be served its first tokens tokens, which are a hit.
+func (c *Client) LoadMask(ctx context.Context, numHashes int, tokens int64) ([]api.Mask, error) {
+	if err := checkNumbers(tokens, int64(numHashes)); err != nil {
+		return nil, err
+	}
+	return c.askMasks(ctx, netproto.TagLoadMask, netproto.Prompt{NumTokens: uint32(tokens), NumHashes: uint32(numHashes)})
+}
+
+// StoreMask returns for each group of the pool which chunks of the first tokens tokens are worth
+// storing, from the first that begins at or after token start. promptTokens is the length of the
+// prompt, negative if it is not known.
+func (c *Client) StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]api.Mask, error) {
+	promptTokens = max(promptTokens, coordinator.NoPrompt)
+	if err := checkNumbers(tokens, start, promptTokens+1); err != nil { // 2^32-1 stands for an unknown one
+		return nil, err
+	}
+	// -1 becomes netproto.PromptTokensUnknown.
+	prompt := netproto.Prompt{NumTokens: uint32(tokens), StartToken: uint32(start), PromptTokens: uint32(promptTokens)}
+	return c.askMasks(ctx, netproto.TagStoreMask, prompt)
+}
+
+// LookupMask returns for each group of the pool which chunks of the first tokens tokens a lookup
+// checks.
+func (c *Client) LookupMask(ctx context.Context, tokens int64) ([]api.Mask, error) {
+	if err := checkNumbers(tokens); err != nil {
+		return nil, err
+	}
+	return c.askMasks(ctx, netproto.TagLookupMask, netproto.Prompt{NumTokens: uint32(tokens)})
+}
+
+// checkNumbers returns ErrRequest unless the numbers fit 32 bits.
+func checkNumbers(numbers ...int64) error {
+	for _, n := range numbers {
+		if n < 0 || n > math.MaxUint32 {
+			return fmt.Errorf("%w: %d does not fit 32 bits", ErrRequest, n)
+		}
+	}
+	return nil
+}
+
+// askMasks makes a request for masks.
+func (c *Client) askMasks(ctx context.Context, tag netproto.Tag, prompt netproto.Prompt) ([]api.Mask, error) {
+	frames, err := c.roundTrip(ctx, request{tag: tag, prompt: &prompt})
+	if err != nil {
+		return nil, err
+	}
+	if len(frames) != 2 {
+		return nil, fmt.Errorf("%w: %s with %d frames", ErrReply, tag, len(frames))
+	}
+	return parseMasks(frames[1])
+}
+
+// parseMasks returns the masks of a frame.
+func parseMasks(frame []byte) ([]api.Mask, error) {
+	var masks []api.Mask
+	ok := netproto.ParseMasks(frame, func(m netproto.Mask) {
+		mask := api.Mask{Group: int(m.Group), First: int64(m.First), End: int64(m.End), All: m.All}
+		if m.Group == netproto.NoGroup {
+			mask.Group = api.NotStored
+		}
+		for i := range m.NumRuns() {
+			start, end := m.Run(i)
+			mask.Runs = append(mask.Runs, api.ChunkRun{Start: int64(start), End: int64(end)})
+		}
+		masks = append(masks, mask)
+	})
+	if !ok {
+		return nil, fmt.Errorf("%w: %d bytes are no masks", ErrReply, len(frame))
+	}
+	return masks, nil
+}

@@ -1,0 +1,180 @@
+package client
+
+import (
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
+)
+
+// maskCalls are the calls that are answered with masks alone, the frames that each sends, and
+// calls with numbers that cannot be sent.
+var maskCalls = map[string]struct {
+	call    func(c *Client) ([]api.Mask, error)
+	frames  [][]byte
+	invalid []func(c *Client) ([]api.Mask, error)
+}{
+	"load_mask": {
+		func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, 48) }, [][]byte{[]byte("load_mask"), u32s(48, 12)},
+		[]func(c *Client) ([]api.Mask, error){
+			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, -1, 48) },
+			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 1<<32, 48) },
+			func(c *Client) ([]api.Mask, error) { return c.LoadMask(background, 12, -1) },
+		},
+	},
+	"store_mask": {
+		func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 16, 50) }, [][]byte{[]byte("store_mask"), u32s(48, 16, 50)},
+		[]func(c *Client) ([]api.Mask, error){
+			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, -1, 50) },
+			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 1<<32, 16, 50) },
+			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 16, math.MaxUint32) },
+			func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 16, math.MaxInt64) },
+		},
+	},
+	"store_mask, unknown prompt": {
+		func(c *Client) ([]api.Mask, error) { return c.StoreMask(background, 48, 0, -7) }, [][]byte{[]byte("store_mask"), u32s(48, 0, netproto.PromptTokensUnknown)}, nil,
+	},
+	"lookup_mask": {
+		func(c *Client) ([]api.Mask, error) { return c.LookupMask(background, 48) }, [][]byte{[]byte("lookup_mask"), u32s(48)},
+		[]func(c *Client) ([]api.Mask, error){func(c *Client) ([]api.Mask, error) { return c.LookupMask(background, -1) }},
+	},
+}
+
+// aMask is a reply of two masks.
+var aMask = u32s(1, 3, 9, 2, 3, 5, 8, 9, netproto.NoGroup, 0, 4, math.MaxUint32)
+
+var parsedMask = []api.Mask{
+	{Group: 1, First: 3, End: 9, Runs: []api.ChunkRun{{Start: 3, End: 5}, {Start: 8, End: 9}}}, {Group: api.NotStored, End: 4, All: true},
+}
+
+// repliesServer is a server whose replies a test sets.
+type repliesServer struct {
+	fakeServer
+	reply atomic.Value // []byte: the frames of the next replies
+	sent  atomic.Value // [][]byte: the last request, nil if none
+}
+
+func newRepliesServer() *repliesServer {
+	s := new(repliesServer)
+	s.answer = func(r *fakeRequest) {
+		s.sent.Store(r.frames)
+		r.conn.send(slices.Concat(r.envelope, s.reply.Load().([]byte)))
+	}
+	return s
+}
+
+// TestClientMasks has every call and every reply that there may be, by both kinds of client.
+func TestClientMasks(t *testing.T) {
+	for kind, opts := range clientKinds {
+		s := newRepliesServer()
+		c := fakeClient(t, &s.fakeServer, opts...)
+		for name, m := range maskCalls {
+			s.reply.Store(lookuptest.Encode([]byte{1}, aMask))
+			masks, err := m.call(c)
+			require.NoError(t, err, "%s, %s", kind, name)
+			require.Equal(t, parsedMask, masks)
+			require.Equal(t, m.frames, s.sent.Load())
+			s.reply.Store(lookuptest.Encode([]byte{0}, []byte("not today")))
+			_, err = m.call(c)
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, "not today")
+			for what, bad := range map[string][]byte{
+				"no masks": lookuptest.Encode([]byte{1}), "cut": lookuptest.Encode([]byte{1}, aMask[1:]),
+				"a frame too many": lookuptest.Encode([]byte{1}, aMask, nil), "another status": lookuptest.Encode([]byte{2}, aMask),
+			} {
+				s.reply.Store(bad)
+				_, err = m.call(c)
+				require.ErrorIs(t, err, ErrReply, "%s, %s, %s", kind, name, what)
+			}
+			s.sent.Store([][]byte(nil))
+			for _, call := range m.invalid {
+				_, err = call(c)
+				require.ErrorIs(t, err, ErrRequest, name)
+			}
+			require.Nil(t, s.sent.Load())
+		}
+	}
+}
+
+// TestClientPlan has every reply to a plan that there may be, by both kinds of client.
+func TestClientPlan(t *testing.T) {
+	hashes := netproto.NewHashes([]byte("aabbcc"), 2)
+	for kind, opts := range clientKinds {
+		s, failing := newRepliesServer(), newRepliesServer()
+		c := fakeClient(t, &s.fakeServer, opts...)
+		s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48), aMask))
+		plan, err := c.Plan(background, 50, hashes)
+		require.NoError(t, err, kind)
+		require.Equal(t, api.Plan{Hit: api.Hit{Tokens: 48}, Masks: parsedMask}, plan)
+		require.Equal(t, [][]byte{[]byte("plan"), u32s(50), {0, 2}, []byte("aabbcc")}, s.sent.Load())
+		s.reply.Store(lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1, 64), nil))
+		plan, err = c.Plan(background, 50, hashes)
+		require.NoError(t, err, kind)
+		require.Equal(t, api.Plan{Hit: tailHit(48, 0, 48, 1, 64)}, plan)
+
+		open := fakeClient(t, &failing.fakeServer, append([]Option{WithFailOpen()}, opts...)...)
+		for what, bad := range map[string]struct {
+			reply []byte
+			want  error
+		}{
+			"refused":                              {lookuptest.Encode([]byte{0}, []byte("not today")), ErrRefused},
+			"a lookup's":                           {lookuptest.Encode(u32s(48)), ErrReply},
+			"no masks":                             {lookuptest.Encode([]byte{1}, u32s(48)), ErrReply},
+			"cut masks":                            {lookuptest.Encode([]byte{1}, u32s(48), aMask[1:]), ErrReply},
+			"cut boundaries":                       {lookuptest.Encode([]byte{1}, u32s(48, 0, 48, 1), aMask), ErrReply},
+			"a frame more":                         {lookuptest.Encode([]byte{1}, u32s(48), aMask, nil), ErrReply},
+			"a hit of 0 in one byte is no refusal": {lookuptest.Encode([]byte{1}, []byte{0}, nil), nil},
+		} {
+			s.reply.Store(bad.reply)
+			failing.reply.Store(bad.reply)
+			plan, err = c.Plan(background, 50, hashes)
+			require.ErrorIs(t, err, bad.want, "%s, %s", kind, what)
+			require.Equal(t, api.Plan{}, plan)
+			if _, err = open.Plan(background, 50, hashes); bad.want != nil {
+				require.ErrorIs(t, err, ErrFailedOpen)
+				require.ErrorIs(t, err, bad.want)
+			}
+		}
+		_, err = open.Plan(background, -1, hashes)
+		require.ErrorIs(t, err, ErrRequest)
+		require.NotErrorIs(t, err, ErrFailedOpen)
+	}
+}
+
+// Plans and masks of a running server, in flight together with lookups.
+func TestPlanOfAServer(t *testing.T) {
+	s := startServer(t, blocks16, server.Limits{})
+	chain := lookuptest.Chain("a", 8, 32)
+	for kind, opts := range clientKinds {
+		c := dialTest(t, s, opts...)
+		require.NoError(t, c.Store(background, netproto.GroupRank{}, netproto.NewHashes(chain[:6*32], 32)))
+		done := make(chan error, 20)
+		for range cap(done) {
+			go func() {
+				plan, err := c.Plan(background, 128, netproto.NewHashes(chain, 32))
+				if err == nil && (plan.Hit.Tokens != 96 || len(plan.Masks) != 1 || !plan.Masks[0].At(5) || plan.Masks[0].At(6)) {
+					err = ErrReply
+				}
+				done <- err
+			}()
+		}
+		hit, err := c.Lookup(background, 128, netproto.NewHashes(chain, 32))
+		require.NoError(t, err)
+		require.EqualValues(t, 96, hit.Tokens)
+		for range cap(done) {
+			require.NoError(t, <-done, kind)
+		}
+		_, err = c.LookupMask(background, 17)
+		require.ErrorIs(t, err, ErrRefused)
+		masks, err := c.StoreMask(background, 64, 0, -1)
+		require.NoError(t, err)
+		require.Equal(t, []api.Mask{{Group: 0, End: 4, All: true}}, masks)
+	}
+}

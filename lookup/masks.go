@@ -1,0 +1,132 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// LoadMask returns which chunks a prompt with numHashes hashes must load to be served its first
+// tokens tokens, which are a hit: one mask for each group of the pool. It asks no store. It fails
+// where the reference does (coordinator.LoadMask), with ErrTokens or with ErrTooManyRuns.
+func (s *Service) LoadMask(_ context.Context, numHashes int, tokens int64) ([]api.Mask, error) {
+	if tokens < 0 {
+		return nil, fmt.Errorf("%w: %d", ErrTokens, tokens)
+	}
+	return s.newMasks(s.coord.LoadMask(numHashes, tokens))
+}
+
+// StoreMask returns which chunks of the first tokens tokens are worth storing, from the first that
+// begins at or after token start. promptTokens is the length of the prompt, negative if it is not
+// known. It asks no store. It fails where the reference does (coordinator.StoreMask), with
+// ErrTokens or with ErrTooManyRuns.
+func (s *Service) StoreMask(_ context.Context, tokens, start, promptTokens int64) ([]api.Mask, error) {
+	if tokens < 0 || start < 0 {
+		return nil, fmt.Errorf("%w: %d from %d", ErrTokens, tokens, start)
+	}
+	return s.newMasks(s.coord.StoreMask(tokens, start, max(promptTokens, coordinator.NoPrompt)))
+}
+
+// LookupMask returns which chunks of the first tokens tokens a lookup checks. It asks no store.
+// It fails where the reference does (coordinator.LookupMask), with ErrTokens or with
+// ErrTooManyRuns.
+func (s *Service) LookupMask(_ context.Context, tokens int64) ([]api.Mask, error) {
+	if tokens < 0 {
+		return nil, fmt.Errorf("%w: %d", ErrTokens, tokens)
+	}
+	return s.newMasks(s.coord.LookupMask(tokens))
+}
+
+// Plan is Lookup with the load masks of its hit. It counts as a lookup.
+//
+// Up to vLLM 0.26.0 a hit can be all tokens of the prompt. The engine then lowers it, so that one
+// token is left to compute, and loads the masks of the lowered hit: ask LoadMask for them. From
+// 0.27.0 on the lookup itself lowers the hit.
+func (s *Service) Plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Plan, error) {
+	if err := checkPrompt(numTokens, hashes); err != nil {
+		return api.Plan{}, err
+	}
+	hit, masks, err := s.plan(ctx, numTokens, hashes)
+	if err != nil {
+		return api.Plan{}, err
+	}
+	list, err := s.newMasks(masks, nil)
+	return api.Plan{Hit: hit, Masks: list}, err
+}
+
+// plan is Plan without the conversion of the masks.
+func (s *Service) plan(ctx context.Context, numTokens int64, hashes netproto.Hashes) (api.Hit, []coordinator.Mask, error) {
+	if r := s.remote; r != nil {
+		ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+		defer cancel()
+		return r.Plan(ctx, s.clampPrompt(numTokens), hashes.Len(), hashes)
+	}
+	q := s.NewQuery()
+	defer q.Release()
+	if err := q.addAll(numTokens, hashes); err != nil {
+		return api.Hit{}, nil, err
+	}
+	q.workLeft = &q.unlimited
+	hit, masks, _, err := q.FinishPlanSome(nil)
+	hit.TailBoundaries = slices.Clone(hit.TailBoundaries) // they were the query's
+	return hit, masks, err
+}
+
+// Plan is Lookup with the load masks of its hit.
+func (r *Remote) Plan(ctx context.Context, numTokens int64, numHashes int, hashes netproto.Hashes) (api.Hit, []coordinator.Mask, error) {
+	hit, err := r.Lookup(ctx, numTokens, numHashes, hashes)
+	if err != nil {
+		return api.Hit{}, nil, err
+	}
+	masks, err := r.service.appendLoadMasks(nil, numHashes, hit, new(coordinator.Scratch))
+	return hit, masks, err
+}
+
+// FinishPlanSome is FinishSome for a plan: if it returns true, it has appended the load masks of
+// the hit to dst.
+func (q *Query) FinishPlanSome(dst []coordinator.Mask) (hit api.Hit, masks []coordinator.Mask, done bool, err error) {
+	if hit, done, err = q.finishSome(); err != nil || !done {
+		return api.Hit{}, dst, done, err
+	}
+	masks, err = q.service.appendLoadMasks(dst, q.numHashes, hit, &q.scratch)
+	if hit.Tokens > 0 {
+		*q.workLeft -= q.scratch.Work()
+	}
+	if err == nil {
+		q.count(hit.Tokens)
+	}
+	return hit, masks, true, err
+}
+
+// appendLoadMasks appends the load masks of the hit of a prompt with numHashes hashes.
+func (s *Service) appendLoadMasks(dst []coordinator.Mask, numHashes int, hit api.Hit, scratch *coordinator.Scratch) ([]coordinator.Mask, error) {
+	if hit.Tokens == 0 {
+		return s.coord.AppendEmptyMasks(dst), nil
+	}
+	return s.coord.AppendLoadMask(dst, numHashes, hit.Tokens, scratch)
+}
+
+// newMasks returns the masks of all groups of the pool.
+func (s *Service) newMasks(masks []coordinator.Mask, err error) ([]api.Mask, error) {
+	if err != nil {
+		return nil, err
+	}
+	list, runs := make([]api.Mask, len(masks)), 0
+	for i, m := range masks {
+		list[i] = api.Mask{Group: s.coord.StoreGroup(i), First: m.First(), End: m.First() + m.Len(), All: m.IsAll()}
+		if m.IsAll() {
+			continue
+		}
+		for start, end := range m.Runs() {
+			if runs++; runs > netproto.MaxRuns {
+				return nil, ErrTooManyRuns
+			}
+			list[i].Runs = append(list[i].Runs, api.ChunkRun{Start: m.First() + start, End: m.First() + end})
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,69 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/netproto"
+)
+
+// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
+var ErrResetRank = errors.New("a rank cannot be reset over a backend: let its keys expire there, or reset the whole pool")
+
+// ResetRank removes all that a group rank holds: a worker has died. netproto.AnyRank in a field
+// stands for every group or rank; in all fields it is Reset. What is stored to the rank
+// meanwhile may go or stay. Over the memory index it ignores ctx, and fails with ErrGroupRank if
+// the pool has no such rank. Over a backend it fails with ErrResetRank unless it is Reset.
+func (s *Service) ResetRank(ctx context.Context, at GroupRank) error {
+	if IsResetOfAll(at) {
+		return s.Reset(ctx)
+	}
+	if s.remote != nil {
+		return ErrResetRank
+	}
+	var r index.PlacesReset
+	if err := s.BeginResetRank(&r, at); err != nil {
+		return err
+	}
+	r.Step(math.MaxInt)
+	return nil
+}
+
+// BeginResetRank begins ResetRank over the memory index: the caller goes on with r.Step. It must
+// not be called over a backend.
+func (s *Service) BeginResetRank(r *index.PlacesReset, at GroupRank) error {
+	if IsResetOfAll(at) {
+		s.index.Reset()
+		return nil
+	}
+	places := s.ranks.matching(at)
+	if len(places) == 0 {
+		return s.ranks.refusal(at)
+	}
+	return s.index.BeginResetPlaces(r, places)
+}
+
+// IsResetOfAll reports whether a reset of these ranks is one of the whole pool.
+func IsResetOfAll(at GroupRank) bool {
+	const any = netproto.AnyRank
+	return at == GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
+}
+
+// matching returns the index's numbers of the group ranks that at stands for.
+func (p *groupRanks) matching(at GroupRank) (numbers []int) {
+	matches := func(field uint16, n int) bool { return field == netproto.AnyRank || int(field) == n }
+	for g, tpRanks := range p.tpRanks {
+		for tp := range tpRanks {
+			for pp := range p.pp {
+				for pcp := range p.pcp {
+					if matches(at.Group, g) && matches(at.TPRank, tp) && matches(at.PPRank, pp) && matches(at.PCPRank, pcp) {
+						numbers = append(numbers, p.at(g, tp, pp, pcp))
+					}
+				}
+			}
+		}
+	}
+	return numbers
+}

@@ -1,0 +1,344 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/oracle"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// promptRequest encodes a store_prompt.
+func promptRequest(t testing.TB, p api.PromptStore, hashes []byte, hashLen int) []byte {
+	t.Helper()
+	var prompt netproto.Prompt
+	require.NoError(t, p.Encode(&prompt))
+	return append(netproto.AppendStorePrompt(nil, nil, &prompt, hashLen, len(hashes)), hashes...)
+}
+
+// randomWirePool returns a random pool that is served over the wire.
+func randomWirePool(t *testing.T, r *rand.Rand) coordinator.Pool {
+	t.Helper()
+	for {
+		slow := oracle.RandomPool(r)
+		if slow.Revision == oracle.Rev20260604 {
+			continue
+		}
+		revision, err := coordinator.ParseRelease(slow.Revision)
+		if err == nil {
+			slow.Revision = ""
+		}
+		text, _ := json.Marshal(slow)
+		var pool coordinator.Pool
+		require.NoError(t, json.Unmarshal(bytes.Replace(text, []byte(`"revision":"",`), nil, 1), &pool))
+		if err == nil {
+			pool.Revision = revision
+		}
+		return pool
+	}
+}
+
+// TestStorePromptInRandomCuts sends prompts in random cuts, over memory and over a backend. Their
+// replies must be those of a service in process, and lookups afterwards too.
+func TestStorePromptInRandomCuts(t *testing.T) {
+	pools := 40
+	if lookuptest.Race || testing.Short() {
+		pools = 15
+	}
+	found := 0
+	for seed := range uint64(pools) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		pool := randomWirePool(t, r)
+		reference, err := lookup.NewService(lookup.ServiceConfig{Pool: pool})
+		require.NoError(t, err)
+		c := reference.Coordinator()
+		memory := startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{})
+		remote := startServer(t, lookup.ServiceConfig{Pool: pool, Backend: &lookuptest.KeyStore{}, Remote: patient}, Limits{})
+		peers := []*lookuptest.Peer{lookuptest.DialPeer(t, memory.Addrs()[0]), lookuptest.DialPeer(t, remote.Addrs()[0])}
+		hash, n := c.Pool().HashBlockSize, 1+r.IntN(3000)
+		hashes := lookuptest.Chain(fmt.Sprint("cuts", seed), n, 32)
+		for stored := 0; stored < n; {
+			next := min(n, stored+1+r.IntN(1500))
+			p := api.PromptStore{NumTokens: int64(next * hash), StartToken: int64(stored * hash), FirstHash: r.IntN(stored + 1)}
+			for g := range c.NumGroups() {
+				if c.StoresStates(g) {
+					p.States = append(p.States, api.State{Group: g, Tokens: int64((p.FirstHash + 1 + r.IntN(next-p.FirstHash)) * hash)})
+				}
+			}
+			blob := hashes[p.FirstHash*32 : next*32]
+			want, err := reference.StorePrompt(t.Context(), p, netproto.NewHashes(blob, 32))
+			for _, peer := range peers {
+				sendInCuts(t, r, peer, promptRequest(t, p, blob, 32))
+				reply := peer.Next(t)
+				if err != nil {
+					require.Equal(t, [][]byte{{0}, []byte(err.Error())}, reply)
+					continue
+				}
+				var payload []byte
+				for _, n := range want {
+					payload = binary.BigEndian.AppendUint32(payload, uint32(n))
+				}
+				require.Equal(t, [][]byte{{1}, payload}, reply, "seed %d: %+v", seed, p)
+			}
+			if stored = next; err != nil {
+				break
+			}
+		}
+		for range 5 {
+			tokens := int64(r.IntN(n*hash+1)) / c.Alignment() * c.Alignment()
+			view := netproto.NewHashes(hashes, 32)
+			want, wantErr := reference.Lookup(t.Context(), tokens, view)
+			for _, server := range []*Server{memory, remote} {
+				got, err := dialTest(t, server).Lookup(t.Context(), tokens, view)
+				if wantErr != nil {
+					continue // pools whose lookups fail
+				}
+				require.NoError(t, err)
+				require.Equal(t, want.Tokens, got.Tokens, "seed %d: %d tokens", seed, tokens)
+			}
+			found += int(min(want.Tokens, 1))
+		}
+	}
+	require.Greater(t, found, pools)
+}
+
+// sendInCuts writes a message in random pieces.
+func sendInCuts(t *testing.T, r *rand.Rand, p *lookuptest.Peer, message []byte) {
+	t.Helper()
+	most := []int{3, 100, 5000, 100000}[r.IntN(4)]
+	if len(message) > 1000*most {
+		most = len(message)
+	}
+	for len(message) > 0 {
+		n := min(1+r.IntN(most), len(message))
+		_, err := p.Write(message[:n])
+		require.NoError(t, err)
+		message = message[n:]
+	}
+}
+
+// promptPool has groups of unequal blocks on four ranks.
+var promptPool = coordinator.Pool{HashBlockSize: 16, SchedulerBlockSize: 256, TPSize: 4, Groups: []coordinator.Group{
+	{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.FullAttention, BlockSize: 64},
+	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
+}}
+
+// TestStorePromptExample plays the example of docs/protocol.md.
+func TestStorePromptExample(t *testing.T) {
+	pool := coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, TPSize: 2, Groups: []coordinator.Group{
+		{Kind: coordinator.FullAttention, BlockSize: 16}, {Kind: coordinator.Mamba, BlockSize: 32},
+	}}
+	p := lookuptest.DialPeer(t, startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{}).Addrs()[0])
+	const tag = "010c73746f72655f70726f6d7074"
+	for _, exchange := range [][2]string{
+		{
+			tag + "0110 00000040 00000000 ffffffff 00000000 0100 0108 00000001 00000040" +
+				"0102 0004 0010 a0a1a200 a0a1a201 a0a1a202 a0a1a203",
+			"010101 0008 00000004 00000001",
+		},
+		{
+			tag + "0110 00000060 00000040 00000064 00000003 0106 0001 0000 0000 0108 00000001 00000000" +
+				"0102 0004 000c a0a1a203 a0a1a204 a0a1a205",
+			"010101 0008 00000002 00000000",
+		},
+	} {
+		request, err := hex.DecodeString(strings.ReplaceAll(exchange[0], " ", ""))
+		require.NoError(t, err)
+		reply, err := hex.DecodeString(strings.ReplaceAll(exchange[1], " ", ""))
+		require.NoError(t, err)
+		p.Send(t, request)
+		p.Reads(t, reply)
+	}
+}
+
+// TestStorePromptByClient stores through all kinds of clients.
+func TestStorePromptByClient(t *testing.T) {
+	for name, opts := range map[string][]client.Option{"pooled": nil, "pipelined": {client.WithPipeline()}} {
+		for _, backend := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/backend=%t", name, backend), func(t *testing.T) {
+				cfg := lookup.ServiceConfig{Pool: promptPool}
+				if backend {
+					cfg.Backend, cfg.Remote = &lookuptest.KeyStore{}, patient
+				}
+				c := dialTest(t, startServer(t, cfg, Limits{}), opts...)
+				hashes := netproto.NewHashes(lookuptest.Chain("client", 1600, 32), 32)
+				stored, err := c.StorePrompt(t.Context(), api.PromptStore{NumTokens: 25600}, hashes)
+				require.NoError(t, err)
+				require.Equal(t, []int64{1600, 400, 400}, stored)
+				hit, err := c.Lookup(t.Context(), 25600, hashes)
+				require.NoError(t, err)
+				require.EqualValues(t, 25600, hit.Tokens)
+				_, err = c.StorePrompt(t.Context(), api.PromptStore{NumTokens: 25616 + 256}, hashes)
+				require.ErrorIs(t, err, client.ErrRefused)
+				require.ErrorContains(t, err, "hash 1600 is missing")
+				_, err = c.StorePrompt(t.Context(), api.PromptStore{NumTokens: 1 << 40}, hashes)
+				require.ErrorIs(t, err, client.ErrRequest)
+				require.ErrorIs(t, err, api.ErrPrompt)
+			})
+		}
+	}
+}
+
+// TestStorePromptIsRefusedBeforeItStores sends hostile prompts in a row: each gets its sentence,
+// nothing is stored, and the connection goes on.
+func TestStorePromptIsRefusedBeforeItStores(t *testing.T) {
+	for _, backend := range []bool{false, true} {
+		cfg := lookup.ServiceConfig{Pool: promptPool}
+		store := &lookuptest.KeyStore{}
+		if backend {
+			cfg.Backend, cfg.Remote = store, patient
+		}
+		server := startServer(t, cfg, Limits{})
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		hashes := lookuptest.Chain("hostile", 64, 32)
+		ranks := make([]netproto.GroupRank, netproto.MaxRanks)
+		states := make([]api.State, netproto.MaxStates)
+		for i := range states {
+			states[i] = api.State{Group: i, Tokens: math.MaxUint32}
+		}
+		for text, prompt := range map[string]api.PromptStore{
+			"chunk 64, whose hash 64":              {NumTokens: math.MaxUint32},
+			"the hashes 4294967295 to 4294967358":  {NumTokens: 1024, FirstHash: math.MaxUint32},
+			"group 0, which is no mamba group":     {NumTokens: 1024, States: states},
+			"tp_rank 4":                            {NumTokens: 1024, Ranks: append(ranks[1:], netproto.GroupRank{TPRank: 4})},
+			"chunk 63, whose hash 63 is missing: ": {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
+		} {
+			_, err := p.Write(promptRequest(t, prompt, hashes, 32))
+			require.NoError(t, err)
+			reply := p.Next(t)
+			require.Len(t, reply, 2)
+			require.Equal(t, []byte{0}, reply[0])
+			require.Contains(t, string(reply[1]), text)
+		}
+		_, err := p.Write(promptRequest(t, api.PromptStore{NumTokens: 1024, StartToken: math.MaxUint32, Ranks: ranks}, hashes, 32))
+		require.NoError(t, err)
+		require.Equal(t, [][]byte{{1}, make([]byte, 12)}, p.Next(t), "a start behind the end: there is nothing to store")
+		for text, frames := range map[string][][]byte{
+			"missing":      {[]byte("store_prompt"), make([]byte, 16)},
+			"whole number": {[]byte("store_prompt"), make([]byte, 16), {}, {}, {0, 32}, hashes[:33]},
+			"no keys":      {[]byte("store_prompt"), make([]byte, 16), {}, {}, {0, 32}, {}},
+			"more frames":  {[]byte("store_prompt"), make([]byte, 16), {}, {}, {0, 32}, hashes[:32], {}},
+		} {
+			require.Contains(t, string(p.Ask(t, frames...)[1]), text)
+		}
+		require.Empty(t, store.Keys)
+		require.Zero(t, statOf(t, dialTest(t, server)).Entries)
+	}
+}
+
+// TestStorePromptCutInTheMiddle: what has arrived is stored when the connection ends.
+func TestStorePromptCutInTheMiddle(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	hashes := lookuptest.Chain("cut", 4096, 32)
+	message := promptRequest(t, api.PromptStore{NumTokens: 65536}, hashes, 32)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	_, err := p.Write(message[:len(message)-1000*32-7])
+	require.NoError(t, err)
+	c := dialTest(t, server)
+	lookuptest.Eventually(t, "what has arrived is stored", func() bool { return statOf(t, c).Entries == 3095 })
+	require.NoError(t, p.Close())
+	hit, err := c.Lookup(t.Context(), 65536, netproto.NewHashes(hashes, 32))
+	require.NoError(t, err)
+	require.EqualValues(t, 3095*16, hit.Tokens)
+}
+
+// TestStorePromptOverABackendKeepsItsOrder: lookups behind a prompt wait for it.
+func TestStorePromptOverABackendKeepsItsOrder(t *testing.T) {
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "store", "")
+	server := startRemote(t, store, patient, Limits{})
+	hashes := lookuptest.Chain("order", 100, 32)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, promptRequest(t, api.PromptStore{NumTokens: 1600}, hashes, 32),
+		append(netproto.AppendLookup(nil, nil, 1600, 32, len(hashes)), hashes...))
+	lookuptest.Eventually(t, "the prompt is being stored", func() bool { return gate.Held.Load() == 1 })
+	close(gate.Open)
+	require.Equal(t, [][]byte{{1}, {0, 0, 0, 100}}, p.Next(t))
+	require.Equal(t, [][]byte{{0, 0, 1600 >> 8, 1600 & 255}}, p.Next(t))
+}
+
+// TestStorePromptListsWhatFailed: the third frame of the refusal lists the parts.
+func TestStorePromptListsWhatFailed(t *testing.T) {
+	store := &lookuptest.KeyStore{}
+	store.Before = func(_ context.Context, op string, keys []string) error {
+		if op == "store" && strings.Contains(keys[0], "@tp_rank:2@") {
+			return errors.New("disk full")
+		}
+		return nil
+	}
+	server := startServer(t, lookup.ServiceConfig{Pool: promptPool, Backend: store, Remote: patient}, Limits{})
+	hashes := netproto.NewHashes(lookuptest.Chain("parts", 16, 32), 32)
+	for _, opts := range [][]client.Option{nil, {client.WithPipeline()}} {
+		_, err := dialTest(t, server, opts...).StorePrompt(t.Context(), api.PromptStore{NumTokens: 256}, hashes)
+		require.ErrorIs(t, err, client.ErrRefused)
+		var parts *api.PartsError
+		require.ErrorAs(t, err, &parts)
+		require.Len(t, parts.Parts, 3)
+		require.Contains(t, parts.Parts[2].Error, "disk full")
+		parts.Parts[2].Error = ""
+		require.Equal(t, api.Part{Group: 2, TPRank: 2, FirstChunk: 12, Chunks: 4}, parts.Parts[2])
+	}
+}
+
+// TestStorePromptEndsItsTurn: one read brings more hashes than a turn stores.
+func TestStorePromptEndsItsTurn(t *testing.T) {
+	var got allReplies
+	ses := newSession(serverOf(t, promptPool), &got, nil)
+	ses.queue = &turnQueue{signal: -1}
+	message := promptRequest(t, api.PromptStore{NumTokens: 16384}, lookuptest.Chain("turn", 1024, 32), 32)
+	require.NoError(t, ses.receive(message))
+	require.True(t, ses.waiting.Load())
+	turns := 1
+	for ; ses.waiting.Load(); turns++ {
+		require.NoError(t, ses.takeTurn())
+	}
+	require.GreaterOrEqual(t, turns, 2)
+	require.Equal(t, 1, got.count(t))
+}
+
+// TestStorePromptMemoryIsCounted: what a prompt holds is charged, and freed with it.
+func TestStorePromptMemoryIsCounted(t *testing.T) {
+	pool := coordinator.Pool{HashBlockSize: 16, TPSize: 2048}
+	server := startServer(t, lookup.ServiceConfig{Pool: pool}, Limits{})
+	ranks := make([]netproto.GroupRank, 2048)
+	for i := range ranks {
+		ranks[i].TPRank = uint16(i)
+	}
+	hashes := lookuptest.Chain("held", 2, 32)
+	message := promptRequest(t, api.PromptStore{NumTokens: 32, Ranks: ranks}, hashes, 32)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	_, err := p.Write(message[:len(message)-32])
+	require.NoError(t, err)
+	lookuptest.Eventually(t, "its places and ranks are charged", func() bool { return server.heldBytes() >= 2*8*2048+6*2048 })
+	_, err = p.Write(message[len(message)-32:])
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{{1}, {0, 0, 0, 2}}, p.Next(t))
+	lookuptest.Eventually(t, "they are freed", func() bool { return server.heldBytes() == 0 })
+
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "store", "")
+	server = startServer(t, lookup.ServiceConfig{Pool: pool, Backend: store, Remote: patient}, Limits{})
+	p = lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, message)
+	lookuptest.Eventually(t, "the worker stores it", func() bool { return gate.Held.Load() == 1 })
+	lookuptest.Eventually(t, "a worker's prompt is charged too", func() bool { return server.heldBytes() >= 2*8*2048 })
+	close(gate.Open)
+	require.Equal(t, [][]byte{{1}, {0, 0, 0, 2}}, p.Next(t))
+	lookuptest.Eventually(t, "and freed", func() bool { return server.heldBytes() < 2*8*2048 })
+}
