@@ -40,7 +40,7 @@ var (
 	ErrHashLen      = errors.New("hash length outside 1 to 64 bytes")
 	ErrCutKey       = errors.New("blob is not a whole number of keys")
 	ErrEmptyBlob    = errors.New("no keys")
-	ErrGroupRankLen = errors.New("group rank is not 6, 8 or 12 bytes long")
+	ErrGroupRankLen = errors.New("group rank is not 6 or 8 bytes long, or 12 in a store or evict")
 	ErrPingLen      = errors.New("ping payload over 65536 bytes")
 	ErrPromptLen    = errors.New("the numbers of the prompt have another length than the request's")
 	ErrRanks        = errors.New("ranks are not 6 bytes each, or over 4096")

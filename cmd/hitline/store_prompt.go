@@ -40,8 +40,8 @@ With --json: {"stored": [chunks of each group]}`,
 	startFlag(cmd, &start)
 	promptFlag(cmd, &prompt)
 	cmd.Flags().IntVar(&p.FirstHash, "first-hash", 0, "`number` of the first hash of the file (default 0)")
-	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "`tp,pp,pcp`: a rank that holds the chunks, of which\ntp is the KV shard; repeatable (default all)")
-	cmd.Flags().StringArrayVar(&states, "state", nil, "`group:token`: a mamba group, and the token at which\na state of it ends, 0 for none; repeatable")
+	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "`tp,pp,pcp`: a rank that holds the chunks, of which\ntp is the KV shard; pp and pcp may be left out;\nrepeatable (default all)")
+	cmd.Flags().StringArrayVar(&states, "state", nil, "`group:token`: a mamba group, and the token at\nwhich a state of it ends, 0 for none; repeatable")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {

@@ -15,8 +15,8 @@ type PromptStore struct {
 	// NumTokens is how many leading tokens of the prompt have been computed. It is rounded
 	// down to a multiple of the pool's alignment.
 	NumTokens int64
-	// StartToken is the token up to which the prompt has been stored before: blocks that begin
-	// in front of it are left out.
+	// StartToken is the token up to which the prompt has been stored before: blocks that end
+	// there or in front of it are left out. A block that it cuts is stored.
 	StartToken int64
 	// PromptTokens is the length of the whole prompt, 0 if it is unknown. Pools with a
 	// retention interval then keep the blocks that a replay of the prompt needs.
