@@ -31,11 +31,11 @@ description of the engine's pool. The server is told so on each new connection, 
 the first request but for pings. If it has no such pool, those requests fail: with
 PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
 
-A client may be told when it meets a server that was started anew, whose memory knows no
-blocks: on_instance is called with the first Instance and then with each that differs from
-the one before, in front of the first answer of a connection. It is called in the thread
-that makes the request, the worker's for lookups with non_block. The request waits for it, so
-it must return soon, and must not use the client. What it raises is logged.
+A client may be told when the server was restarted, and its memory has no blocks:
+on_instance is called with the first Instance and then with each that differs from the one
+before, ahead of the first answer of a connection. It is called in the thread that makes
+the request, the worker's for lookups with non_block. The request waits for it, so it must
+return soon, and must not use the client. What it raises is logged.
 """
 
 from __future__ import annotations
@@ -359,9 +359,9 @@ class _Requests:
         self._pool_retry_at = 0.0
         self._pool_reply: dict[str, Any] | None = None
         self._on_instance = on_instance
-        self._instance = ""  # id of the one met last
-        self._greets = False  # a ping goes in front of the next request
-        self._greeted = False  # its reply comes in front of the next one
+        self._instance = ""  # id of the last one
+        self._ping_first = False  # a ping goes in front of the next request
+        self._ping_sent = False  # its reply comes in front of the next one
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -783,7 +783,7 @@ class _Requests:
         except OSError as error:
             self._back_off()
             raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
-        self._greets = self._on_instance is not None
+        self._ping_first = self._on_instance is not None
 
     def _dial(self, deadline: float) -> None:
         if isinstance(self._target, str):
@@ -825,14 +825,14 @@ class _Requests:
         self._rules = None
         self._in_pool = False
         self._pool_error = None
-        self._greets = self._greeted = False
+        self._ping_first = self._ping_sent = False
         if sock is not None:
             sock.close()
 
     def _send(self, frames: tuple[bytes, ...], deadline: float) -> None:
         head = []
-        if self._greets:
-            self._greets, self._greeted = False, True
+        if self._ping_first:
+            self._ping_first, self._ping_sent = False, True
             head += _header(len(PING), 0), PING
         for frame in frames[:-1]:
             head += _header(len(frame), _MORE), frame
@@ -860,18 +860,17 @@ class _Requests:
         """Reads one message and expects nothing behind it."""
         data = bytearray()
         at = 0
-        if self._greeted:
+        if self._ping_sent:
             frames, at = self._read(data, at, deadline)
-            self._greeted = False
-            self._meet(frames)
+            self._ping_sent = False
+            self._handle_instance(frames)
         frames, at = self._read(data, at, deadline)
         if len(data) != at:
             raise BadReply(f"{len(data) - at} bytes behind the reply")
         return frames
 
-    def _meet(self, frames: list[bytes]) -> None:
-        """Takes the reply to the first ping of a connection, and calls on_instance if the
-        server names another instance than before."""
+    def _handle_instance(self, frames: list[bytes]) -> None:
+        """Calls on_instance if the reply to a ping names another instance than the last."""
         instance = _instance(frames)
         if instance is None or instance.id == self._instance or self._on_instance is None:
             return
