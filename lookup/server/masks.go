@@ -21,8 +21,8 @@ type maskFrame struct {
 	scratch coordinator.Scratch
 	hit     api.Hit // of a plan
 
-	next      int    // the mask that is being encoded
-	hasHeader bool   // its header is in the frame, from byte header on
+	next      int  // the mask that is being encoded
+	hasHeader bool // its header is in the frame, from byte header on
 	header    int
 	at        int64  // the first of its entries that is not encoded
 	numRuns   int    // of all masks
