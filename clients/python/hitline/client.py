@@ -265,17 +265,18 @@ class LookupResult(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """Which chunks of one group are real, of those from first to end - 1. Chunk c of a
-    group covers the tokens from c * block size on, and is keyed by its last hash."""
+    """Which chunks of one group to load, store or look up, of those from first to
+    end - 1. Chunk c of a group covers the tokens from c * block size on, and is keyed by its
+    last hash."""
 
-    group: int | None  # its place among the groups that are in the store; None: not in it
+    group: int | None  # number of the store group; None: the group is not kept in the store
     first: int
     end: int
-    runs: tuple[tuple[int, int], ...]  # of real chunks: the first, and the one behind the last
+    runs: tuple[tuple[int, int], ...]  # of these chunks: the first, and the one behind the last
     is_all: bool  # whether vLLM's own mask is None, which means all of them
 
     def chunks(self) -> Iterator[int]:
-        """The numbers of the real chunks, ascending."""
+        """The numbers of these chunks, ascending."""
         for start, end in self.runs:
             yield from range(start, end)
 
@@ -457,7 +458,7 @@ class _Requests:
     def plan(self, token_len: int, block_hashes: Sequence[bytes]) -> Plan:
         """Looks up a prompt and returns the hit with the chunks that must be loaded for
         it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
-        load_mask then has the chunks of what is left."""
+        ask load_mask for the chunks of the lowered hit."""
         frames = self._command(PLAN, *_lookup_numbers(token_len, block_hashes), b"".join(block_hashes))
         if len(frames) != 2 or len(frames[0]) % _BOUNDARY_SIZE != _HIT_SIZE:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
@@ -473,8 +474,8 @@ class _Requests:
         self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None
     ) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks of the first num_tokens tokens,
-        a multiple of the pool's alignment, are worth storing, from start_token on.
-        prompt_tokens is the length of the whole prompt."""
+        a multiple of the pool's alignment, are worth storing, from the first that begins at or
+        after start_token. prompt_tokens is the length of the whole prompt."""
         return self._masks(
             STORE_MASK, num_tokens, start_token, _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
         )
@@ -504,11 +505,11 @@ class _Requests:
     ) -> None:
         """Says that a rank holds nothing any more, as its worker has died. What is left
         out stands for every group or rank; without any it is a reset. What is stored there
-        meanwhile may go or stay. Over a backend a server refuses it but for a reset."""
+        meanwhile may go or stay. Over a backend a server refuses all but a reset."""
         fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
         if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
             raise ValueError(f"group or rank {_ANY_RANK} does not fit")
-        self._command(RESET_RANK, _any_place(*fields), timeout=max(self._timeout, _RESET_TIMEOUT))
+        self._command(RESET_RANK, _place(*fields, None), timeout=max(self._timeout, _RESET_TIMEOUT))
 
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
@@ -1219,13 +1220,6 @@ def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[byte
         return token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
     except OverflowError as error:
         raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
-
-
-def _any_place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
-    try:
-        return struct.pack(">HHHH", group, tp_rank, pp_rank, pcp_rank)
-    except struct.error as error:
-        raise ValueError(f"a group or rank does not fit: {error}") from None
 
 
 def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
