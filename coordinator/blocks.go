@@ -28,11 +28,11 @@ func (c *Coordinator) LookupBlocks(numTokens int64, hashes netproto.Hashes, exis
 		return Hit{}, err
 	}
 	defer l.release()
-	distinct := false
+	repeatsAdded := false
 	for round := 1; ; round++ {
 		hit, err := l.evaluate(numTokens)
-		if l.reads.masked && !distinct {
-			distinct = true
+		if l.reads.masked && !repeatsAdded {
+			repeatsAdded = true
 			if l.addRepeats() {
 				continue
 			}

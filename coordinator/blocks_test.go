@@ -155,8 +155,8 @@ func (b *blocksCase) checkAsked(t *testing.T, seed uint64, tokens, n int) {
 	for g := range b.c.NumGroups() {
 		for i := range n / b.c.Stride(g) {
 			behind := int64(i+1)*int64(b.c.groups[g].BlockSize) > end && (g != full || i != gap)
-			key := string(b.c.AppendKey(nil, g, 0, []byte(b.hashes[netproto.KeyIndex(i, b.c.Stride(g))])))
-			assert.False(t, behind && b.asked[key] > 0, "seed %d: block %d of group %d is behind the gap %d", seed, i, g, gap)
+			key := b.c.AppendKey(nil, g, 0, []byte(b.hashes[netproto.KeyIndex(i, b.c.Stride(g))]))
+			assert.False(t, behind && b.asked[string(key)] > 0, "seed %d: block %d of group %d is behind the gap %d", seed, i, g, gap)
 		}
 	}
 }

@@ -43,6 +43,7 @@
 //	steps.go        the work of a search, and how it is suspended
 //	mask.go         Mask, a list kept as a rule
 //	masks.go        store, lookup and load masks
+//	stored_chunks.go StoredChunks: what a store of a prompt keeps
 //	tail.go         Hit, and the tail boundaries of its groups
 //	ranks.go        the ranks that must hold a block
 //	namespace.go    the store namespace of keys, and shards
@@ -54,7 +55,7 @@
 //	gallop.go       Gallop: a whole lookup in rounds, with few keys
 //	blocks.go       LookupBlocks: a whole lookup over a function
 //	bitset.go       bits of positions
-//	explain.go      Explain: why a hit ends where it does
+//	explain.go      Explain: why a hit ends where it does; gap.go the blocks that end it
 //	yield.go        yielding the processor while keys are built
 //
 // # How a hit is found

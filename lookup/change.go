@@ -9,7 +9,7 @@ import (
 // zero value may be begun, and again when it has ended. One goroutine at a time.
 type Change struct {
 	service *Service
-	number  int
+	place   int
 	evict   bool
 	writer  index.Writer
 
@@ -21,15 +21,15 @@ type Change struct {
 // netproto.FirstChunkUnknown. It fails with ErrGroupRank, and must not be called over a
 // backend.
 func (s *Service) BeginStore(c *Change, at GroupRank, firstChunk uint32) error {
-	number, err := s.ranks.number(at)
+	place, err := s.ranks.place(at)
 	if err == nil {
-		s.beginStore(c, at, number, firstChunk)
+		s.beginStore(c, at, place, firstChunk)
 	}
 	return err
 }
 
-func (s *Service) beginStore(c *Change, at GroupRank, number int, firstChunk uint32) {
-	*c = Change{service: s, number: number}
+func (s *Service) beginStore(c *Change, at GroupRank, place int, firstChunk uint32) {
+	*c = Change{service: s, place: place}
 	// The index needs the numbers of the group whose blocks are those of anchors.
 	if s.anchorsErr == nil && s.coord.Stride(int(at.Group)) == s.anchorStride {
 		c.writer.Number(firstChunk)
@@ -38,8 +38,8 @@ func (s *Service) beginStore(c *Change, at GroupRank, number int, firstChunk uin
 
 // BeginEvict is BeginStore for an evict.
 func (s *Service) BeginEvict(c *Change, at GroupRank) error {
-	number, err := s.ranks.number(at)
-	*c = Change{service: s, number: number, evict: true}
+	place, err := s.ranks.place(at)
+	*c = Change{service: s, place: place, evict: true}
 	return err
 }
 
@@ -47,10 +47,10 @@ func (s *Service) BeginEvict(c *Change, at GroupRank) error {
 // once, also if End is never called.
 func (c *Change) Add(keys []byte, hashLen int) error {
 	if c.evict {
-		_, err := c.service.index.Evict(c.number, keys, hashLen)
+		_, err := c.service.index.Evict(c.place, keys, hashLen)
 		return err
 	}
-	return c.service.index.Store(&c.writer, []int{c.number}, keys, hashLen)
+	return c.service.index.Store(&c.writer, []int{c.place}, keys, hashLen)
 }
 
 // Defer copies the only key of a store, at most netproto.MaxHashLen bytes, for End to store.
@@ -81,6 +81,6 @@ func (c *Change) End(before []byte) error {
 
 // CheckGroupRank returns an ErrGroupRank if the pool has no such rank.
 func (s *Service) CheckGroupRank(at GroupRank) error {
-	_, err := s.ranks.number(at)
+	_, err := s.ranks.place(at)
 	return err
 }

@@ -8,6 +8,7 @@
 //
 //   - lookup: the question above. The answer is the hit, in tokens.
 //   - group rank: one group on one rank. A store or an evict is about one.
+//   - place: the index's number of a group rank.
 //   - plan: a lookup with the load masks of its hit, the chunks to load.
 //   - query: one lookup in flight over the memory index. Hashes are added as they arrive
 //     and become presence bits at once.
@@ -32,8 +33,10 @@
 //	anchors.go        one by anchors; trace.go the stages in which it finds the proven blocks
 //	masks.go          the masks of a pool, and plans: a lookup with the masks of its hit
 //	group_set.go      groups that are looked up together; rank_sums.go equal hashes
+//	rank_runs.go      which rank lacks a block, for an explain
 //	change.go         a store or evict that arrives in pieces
-//	group_rank.go     the index's numbers of group ranks
+//	store_prompt.go   a store of a prompt: its checks; prompt_writer.go its hashes, in pieces
+//	group_rank.go     group ranks and their places; reset_rank.go a reset of some of them
 //	remote.go         lookups over a backend; remote_change.go changes of it
 //	shared_backend.go a backend of several pools; remote_memory.go the memory of their hashes
 //	remote_config.go  how a backend is used; strategy.go the calls of a lookup

@@ -8,13 +8,15 @@ var (
 	ErrUnsupported = errors.New("lookup: not supported")
 	// ErrTokens refuses a prompt of fewer than 0 tokens.
 	ErrTokens = errors.New("lookup: negative number of tokens")
-	// ErrGroupRank refuses a store or an evict for a group or rank outside the pool.
+	// ErrGroupRank refuses a change of a group or rank outside the pool.
 	ErrGroupRank = errors.New("group or rank is outside the configured pool")
 	// ErrTooManyKeys refuses a request whose keys at the backend take more memory than
 	// RemoteConfig.MaxKeyBytes allows one.
 	ErrTooManyKeys = errors.New("too many keys: ask with fewer hashes, or configure fewer ranks and groups")
 	// ErrTooManyRuns refuses masks with more than netproto.MaxRuns runs of true entries.
 	ErrTooManyRuns = errors.New("the masks have more than 32768 runs of true entries: ask about fewer tokens")
+	// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
+	ErrResetRank = errors.New("a rank cannot be reset over a backend: let its keys expire there, or reset the whole pool")
 	// ErrHitRange is the error of a hit whose numbers do not fit the wire's 32 bits, for
 	// pools whose hits have tail boundaries.
 	ErrHitRange = errors.New("lookup: the hit does not fit 32 bits")

@@ -12,8 +12,8 @@ import (
 // keys name: TPRank is the KV shard, see netproto.GroupRank.
 type GroupRank = netproto.GroupRank
 
-// groupRanks numbers the group ranks of a pool for the index. A group can have fewer tensor
-// ranks than another, so some numbers stand for no rank.
+// groupRanks has the places of a pool's group ranks. A group can have fewer tensor ranks than
+// another, so some places stand for no rank.
 type groupRanks struct {
 	tpRanks        []int // tensor ranks that hold different blocks, by group
 	tpSize         int   // of the engine, for errors
@@ -34,12 +34,12 @@ func newGroupRanks(c *coordinator.Coordinator) groupRanks {
 	return p
 }
 
-// count returns how many numbers there are.
+// count returns how many places there are.
 func (p *groupRanks) count() int { return len(p.tpRanks) * p.perGroup() }
 
-// number returns the index's number of a group rank. It fails with ErrGroupRank if the pool has
+// place returns the place of a group rank. It fails with ErrGroupRank if the pool has
 // no such group, or the group no such rank.
-func (p *groupRanks) number(at GroupRank) (int, error) {
+func (p *groupRanks) place(at GroupRank) (int, error) {
 	g := int(at.Group)
 	if g >= len(p.tpRanks) || int(at.TPRank) >= p.tpRanks[g] || int(at.PPRank) >= p.pp || int(at.PCPRank) >= p.pcp {
 		return 0, p.refusal(at)
@@ -47,24 +47,24 @@ func (p *groupRanks) number(at GroupRank) (int, error) {
 	return p.at(g, int(at.TPRank), int(at.PPRank), int(at.PCPRank)), nil
 }
 
-// at returns the index's number of a group rank of the pool.
+// at is place for a group rank that the pool has.
 func (p *groupRanks) at(group, tp, pp, pcp int) int {
 	return group*p.perGroup() + (tp*p.pp+pp)*p.pcp + pcp
 }
 
-// perGroup returns how many numbers a group has.
+// perGroup returns how many places a group has.
 func (p *groupRanks) perGroup() int { return p.maxTP * p.pp * p.pcp }
 
-// offset returns the number of a group rank less that of its group's first one.
+// offset returns the place of a group rank less that of its group's first one.
 func (p *groupRanks) offset(at GroupRank) int {
 	return p.at(0, int(at.TPRank), int(at.PPRank), int(at.PCPRank))
 }
 
-// groupRank returns the group rank of a number.
-func (p *groupRanks) groupRank(number int) GroupRank {
+// groupRank returns the group rank of a place.
+func (p *groupRanks) groupRank(place int) GroupRank {
 	return GroupRank{
-		Group: uint16(number / p.perGroup()), TPRank: uint16(number % p.perGroup() / (p.pp * p.pcp)),
-		PPRank: uint16(number / p.pcp % p.pp), PCPRank: uint16(number % p.pcp),
+		Group: uint16(place / p.perGroup()), TPRank: uint16(place % p.perGroup() / (p.pp * p.pcp)),
+		PPRank: uint16(place / p.pcp % p.pp), PCPRank: uint16(place % p.pcp),
 	}
 }
 
@@ -97,7 +97,7 @@ func fieldText(field uint16) string {
 	return strconv.Itoa(int(field))
 }
 
-// required lists, for each group, the ranks that must hold a block for a lookup
+// required lists, for each group, the places of the ranks that must hold a block for a lookup
 // to find it. The decode-context rank is no part of a group rank: it follows from the
 // tensor rank, or is the asking worker's own.
 func (p *groupRanks) required(c *coordinator.Coordinator) [][]int {
@@ -105,7 +105,7 @@ func (p *groupRanks) required(c *coordinator.Coordinator) [][]int {
 	for g := range groups {
 		for _, r := range c.Ranks(g) {
 			at := GroupRank{Group: uint16(g), TPRank: uint16(r.TP), PPRank: uint16(r.PP), PCPRank: uint16(r.PCP)}
-			if n, err := p.number(at); err == nil {
+			if n, err := p.place(at); err == nil {
 				groups[g] = append(groups[g], n)
 			}
 		}

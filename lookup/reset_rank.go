@@ -2,15 +2,11 @@ package lookup
 
 import (
 	"context"
-	"errors"
 	"math"
 
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/netproto"
 )
-
-// ErrResetRank refuses a reset of single ranks over a backend, which cannot list their keys.
-var ErrResetRank = errors.New("a rank cannot be reset over a backend: let its keys expire there, or reset the whole pool")
 
 // ResetRank removes all that a group rank holds: a worker has died. netproto.AnyRank in a field
 // stands for every group or rank; in all fields it is Reset. What is stored to the rank
@@ -51,19 +47,19 @@ func IsResetOfAll(at GroupRank) bool {
 	return at == GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
 }
 
-// matching returns the index's numbers of the group ranks that at stands for.
-func (p *groupRanks) matching(at GroupRank) (numbers []int) {
+// matching returns the places of the group ranks that at stands for.
+func (p *groupRanks) matching(at GroupRank) (places []int) {
 	matches := func(field uint16, n int) bool { return field == netproto.AnyRank || int(field) == n }
 	for g, tpRanks := range p.tpRanks {
 		for tp := range tpRanks {
 			for pp := range p.pp {
 				for pcp := range p.pcp {
 					if matches(at.Group, g) && matches(at.TPRank, tp) && matches(at.PPRank, pp) && matches(at.PCPRank, pcp) {
-						numbers = append(numbers, p.at(g, tp, pp, pcp))
+						places = append(places, p.at(g, tp, pp, pcp))
 					}
 				}
 			}
 		}
 	}
-	return numbers
+	return places
 }

@@ -49,7 +49,7 @@ type Service struct {
 	index     *index.Index     // nil over a backend
 	remote    *Remote          // nil over the memory index
 	ranks     groupRanks
-	required  [][]int // by group: the index's numbers of its ranks, in their order
+	required  [][]int // by group: the places of its ranks, in their order
 	places    [][]int // the same ascending, see requiredPlaces
 	groupSets []groupSet
 	// anchorsErr is why lookups by anchors are not served, nil if they are. anchorStride
@@ -194,7 +194,7 @@ func (s *Service) Store(ctx context.Context, at GroupRank, keys netproto.Hashes)
 // number firstChunk of its group, and before, if not empty, is the key in front of it.
 // Blocks stored this way can be looked up by anchors. before is only borrowed.
 func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint32, before []byte, keys netproto.Hashes) error {
-	number, err := s.checkChange(at, keys)
+	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
@@ -204,14 +204,14 @@ func (s *Service) StoreChain(ctx context.Context, at GroupRank, firstChunk uint3
 		return r.Store(ctx, at, keys)
 	}
 	var c Change
-	s.beginStore(&c, at, number, firstChunk)
+	s.beginStore(&c, at, place, firstChunk)
 	c.writer.Behind(before)
 	return c.Add(keys.Bytes(), keys.HashLen())
 }
 
 // Evict removes keys from a group rank. It fails as Store does.
 func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes) error {
-	number, err := s.checkChange(at, keys)
+	place, err := s.checkChange(at, keys)
 	if err != nil {
 		return err
 	}
@@ -220,22 +220,27 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 		defer cancel()
 		return r.Evict(ctx, at, keys)
 	}
-	_, err = s.index.Evict(number, keys.Bytes(), keys.HashLen())
+	_, err = s.index.Evict(place, keys.Bytes(), keys.HashLen())
 	return err
 }
 
-// checkChange returns the index's number of a group rank, or why the change is refused.
-func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (number int, err error) {
-	if number, err = s.ranks.number(at); err != nil {
+// checkChange returns the place of a group rank, or why the change is refused.
+func (s *Service) checkChange(at GroupRank, keys netproto.Hashes) (place int, err error) {
+	if place, err = s.ranks.place(at); err != nil {
 		return 0, err
 	}
+	return place, checkKeys(keys)
+}
+
+// checkKeys refuses keys that cannot be stored or evicted.
+func checkKeys(keys netproto.Hashes) error {
 	switch n := keys.HashLen(); {
 	case n < 1 || n > netproto.MaxHashLen:
-		return 0, netproto.ErrHashLen
+		return netproto.ErrHashLen
 	case len(keys.Blob())%n != 0:
-		return 0, netproto.ErrCutKey
+		return netproto.ErrCutKey
 	}
-	return number, nil
+	return nil
 }
 
 // Reset removes every block. Over the memory index it does not fail.

@@ -25,11 +25,8 @@ func (s *Service) StorePrompt(ctx context.Context, p api.PromptStore, hashes net
 	if err := p.Encode(&request); err != nil {
 		return nil, err
 	}
-	switch n := hashes.HashLen(); {
-	case n < 1 || n > netproto.MaxHashLen:
-		return nil, netproto.ErrHashLen
-	case len(hashes.Blob())%n != 0:
-		return nil, netproto.ErrCutKey
+	if err := checkKeys(hashes); err != nil {
+		return nil, err
 	}
 	var w PromptWriter
 	if err := s.BeginStorePrompt(&w, s.coord, &request, hashes.HashLen(), hashes.Len()); err != nil {

@@ -280,7 +280,7 @@ func (p *storedPrompt) checkKeys() {
 	for number, g := range p.slow.StoreGroups() {
 		prefixes := p.slow.Prefixes(g)
 		for rank, at := range p.slow.Ranks(g) {
-			place, err := p.service.ranks.number(GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
+			place, err := p.service.ranks.place(GroupRank{Group: uint16(number), TPRank: uint16(at.TP), PPRank: uint16(at.PP), PCPRank: uint16(at.PCP)})
 			require.NoError(p.t, err)
 			for i, held := range p.content[g][rank] {
 				if held {

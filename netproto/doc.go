@@ -21,6 +21,9 @@
 //     see [KeyIndex].
 //   - group rank: the group and ranks that hold a store's or evict's chunks.
 //   - anchor: a block of a prompt that an anchors request sends with its number.
+//   - mask: an entry for each chunk of a group, true for those to load, store or look up.
+//   - state: what a mamba group keeps of the tokens up to one of them. The hash that ends at
+//     that token keys it.
 //
 // # Layout
 //
@@ -30,18 +33,18 @@
 //
 //	lookup   [envelope] "lookup"  | num_tokens | hash_len | blob
 //	explain  [envelope] "explain" | as lookup
+//	plan     [envelope] "plan"    | as lookup
 //	store    [envelope] "store"   | rank | hash_len | blob [| key before the first]
 //	evict    [envelope] "evict"   | rank | hash_len | blob
+//	reset    [envelope] "reset_rank" | rank, without a first chunk
 //	rank     group u16 | tp_rank u16 | pp_rank u16 [| pcp_rank u16 [| first chunk u32]]
 //	anchors  [envelope] "anchors" | params | hash_len | numbers | digests | blob
 //	params   num_tokens u32 | num_hashes u32 | stride u32 | first u32
-//	plan     [envelope] "plan"    | as lookup
 //	masks    [envelope] "load_mask" | num_tokens u32, num_hashes u32
 //	         [envelope] "store_mask" | num_tokens u32, start_token u32, prompt_tokens u32
 //	         [envelope] "lookup_mask" | num_tokens u32
 //	prompt   [envelope] "store_prompt" | num_tokens u32, start_token u32, prompt_tokens u32,
 //	         first_hash u32 | ranks | states | hash_len | blob
-//	reset_rank [envelope] "reset_rank" | rank
 //	others   [envelope] tag [| frames]
 //
 // All integers are big-endian.

@@ -26,9 +26,6 @@ const (
 	allRuns = ^uint32(0)
 )
 
-// MaxRuns is the largest number of runs of all masks of a reply: 256 KiB.
-const MaxRuns = 32768
-
 // NumRuns returns the number of runs.
 func (m *Mask) NumRuns() int { return len(m.Runs) / runLen }
 

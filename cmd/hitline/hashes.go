@@ -49,6 +49,25 @@ func loadHashes(cmd *cobra.Command, name string) (hashList, error) {
 	return readHashes(name, file)
 }
 
+// loadPrompt checks the flags of a command about one prompt, and reads its hashes from a file.
+func (t *target) loadPrompt(cmd *cobra.Command, file string) (hashList, error) {
+	if err := t.check(); err != nil {
+		return hashList{}, err
+	}
+	if err := requireFlag(cmd, "tokens"); err != nil {
+		return hashList{}, err
+	}
+	return loadHashes(cmd, file)
+}
+
+// requireFlag refuses a command without a flag.
+func requireFlag(cmd *cobra.Command, name string) error {
+	if !cmd.Flags().Changed(name) {
+		return usagef("--%s is required", name)
+	}
+	return nil
+}
+
 // maxLine bounds a line of a hashes file in bytes; only comments are long.
 const maxLine = 64 << 10
 

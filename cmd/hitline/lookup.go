@@ -51,13 +51,7 @@ With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …
 	explain := cmd.Flags().Bool("explain", false, "tell for each group where its hit ended, and why")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		if !cmd.Flags().Changed("tokens") {
-			return usagef("--tokens is required")
-		}
-		hashes, err := loadHashes(cmd, *file)
+		hashes, err := t.loadPrompt(cmd, *file)
 		if err != nil {
 			return err
 		}

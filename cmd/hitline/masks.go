@@ -37,13 +37,7 @@ The runs are empty if all is true.`,
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of the prompt in `tokens` (required)")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		if !cmd.Flags().Changed("tokens") {
-			return usagef("--tokens is required")
-		}
-		hashes, err := loadHashes(cmd, *file)
+		hashes, err := t.loadPrompt(cmd, *file)
 		if err != nil {
 			return err
 		}
@@ -66,9 +60,9 @@ The runs are empty if all is true.`,
 }
 
 // rowsHelp explains the rows of formatMasks.
-const rowsHelp = `A row has a # for each chunk that is, and a . for each that is not. Of groups
-with more than 64 chunks a character stands for several; + says that only some
-of them are.`
+const rowsHelp = `A row has a # for each chunk that is true in the mask, and a . for each other.
+Of groups with more than 64 chunks a character stands for several; + says that
+only some of them are true.`
 
 // maskRequest is what is asked of a prompt for its masks.
 type maskRequest struct {
@@ -132,11 +126,13 @@ With --json: {"masks": [{"group": …, "first": …, "end": …, "all": …,
 
 // checkMaskFlags refuses flags that a kind of mask lacks or does not have.
 func checkMaskFlags(cmd *cobra.Command, kind string) error {
-	if !cmd.Flags().Changed("tokens") {
-		return usagef("--tokens is required")
+	if err := requireFlag(cmd, "tokens"); err != nil {
+		return err
 	}
-	if kind == "load" && !cmd.Flags().Changed("hashes") {
-		return usagef("--hashes is required")
+	if kind == "load" {
+		if err := requireFlag(cmd, "hashes"); err != nil {
+			return err
+		}
 	}
 	for flag, of := range map[string]string{"hashes": "load", "start-token": "store", "prompt-tokens": "store"} {
 		if kind != of && cmd.Flags().Changed(flag) {
@@ -164,7 +160,7 @@ func startFlag(cmd *cobra.Command, start *uint32) {
 
 // promptFlag defines the flag of the prompt's length.
 func promptFlag(cmd *cobra.Command, prompt *int64) {
-	cmd.Flags().Int64Var(prompt, "prompt-tokens", coordinator.NoPrompt, "length of the whole prompt in `tokens`\n(default unknown)")
+	cmd.Flags().Int64Var(prompt, "prompt-tokens", coordinator.NoPrompt, "length of the whole prompt: `n` tokens\n(default unknown)")
 	cmd.Flags().Lookup("prompt-tokens").DefValue = "0" // help does not show a zero
 }
 
@@ -234,7 +230,7 @@ func formatMask(m api.Mask) string {
 	var row strings.Builder
 	for at := m.First; at < m.End; at += each {
 		end := min(at+each, m.End)
-		switch realChunks(m, at, end) {
+		switch trueChunks(m, at, end) {
 		case 0:
 			row.WriteByte('.')
 		case end - at:
@@ -249,8 +245,8 @@ func formatMask(m api.Mask) string {
 	return row.String()
 }
 
-// realChunks returns how many of the chunks from at to end-1 a mask has.
-func realChunks(m api.Mask, at, end int64) (n int64) {
+// trueChunks returns how many of the chunks from at to end-1 are true.
+func trueChunks(m api.Mask, at, end int64) (n int64) {
 	if m.All {
 		return end - at
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -17,19 +16,19 @@ import (
 // newStorePromptCmd returns the command that stores what the store mask keeps of a prompt.
 func newStorePromptCmd() *cobra.Command {
 	var t target
-	p := api.PromptStore{}
-	prompt := int64(coordinator.NoPrompt)
+	var p api.PromptStore
+	var prompt int64
 	var tokens, start uint32
 	var ranks, states []string
 	cmd := &cobra.Command{
 		Use:   "store-prompt --tokens N --hashes-file FILE",
 		Short: "Tell the server that a prompt is in the pool",
 		Long: `store-prompt adds the chunks of a prompt's first --tokens tokens that the store
-mask keeps, of all groups, as held by all ranks or those of --rank, and prints
-how many chunks of each group that are.
+mask keeps, of all groups, as held by all ranks or those of --rank. It prints
+how many chunks of each group were stored.
 
-From vLLM 0.29.0 on the states of mamba groups are in no mask: --state names
-each. A pool that has such a group is refused without one.
+From vLLM 0.29.0 on no mask has the states of mamba groups: --state names each.
+Without one for each mamba group the prompt is refused.
 
 With --json: {"stored": [chunks of each group]}`,
 		Example: "  hitline store-prompt --tokens 128 --hashes-file prompt.hex\n  hitline store-prompt --tokens 128 --hashes-file prompt.hex --state 1:128",
@@ -40,16 +39,10 @@ With --json: {"stored": [chunks of each group]}`,
 	startFlag(cmd, &start)
 	promptFlag(cmd, &prompt)
 	cmd.Flags().IntVar(&p.FirstHash, "first-hash", 0, "`number` of the first hash of the file (default 0)")
-	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "`tp,pp,pcp`: a rank that holds the chunks, of which\ntp is the KV shard; pp and pcp may be left out;\nrepeatable (default all)")
-	cmd.Flags().StringArrayVar(&states, "state", nil, "`group:token`: a mamba group, and the token at\nwhich a state of it ends, 0 for none; repeatable")
+	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is\nthe KV shard, pp and pcp may be left out;\nrepeatable (default all)")
+	cmd.Flags().StringArrayVar(&states, "state", nil, "a state, as `group:token`: its mamba group, and the\ntoken at which it ends, 0 for none; repeatable")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		if !cmd.Flags().Changed("tokens") {
-			return usagef("--tokens is required")
-		}
 		p.NumTokens, p.StartToken, p.PromptTokens = int64(tokens), int64(start), max(prompt, 0)
 		var err error
 		if p.Ranks, err = parseRanks(ranks); err != nil {
@@ -58,7 +51,7 @@ With --json: {"stored": [chunks of each group]}`,
 		if p.States, err = parseStates(states); err != nil {
 			return err
 		}
-		hashes, err := loadHashes(cmd, *file)
+		hashes, err := t.loadPrompt(cmd, *file)
 		if err != nil {
 			return err
 		}

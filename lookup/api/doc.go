@@ -1,7 +1,9 @@
 // Package api has the types that a hitline service, server and client share:
 //
 //   - [PrefixCache], the interface of a service and of a client, and its [Hit]
-//   - [Explanation] and [Stat], the JSON documents of the requests explain and stat
+//   - [Mask] and [Plan], which chunks to load, to store or to look up
+//   - [PromptStore], a store of a prompt, and [PartsError], what of it was not stored
+//   - [Explanation], [Stat] and [Instance], the JSON documents of explain, stat and ping
 //   - [SplitAddress], the syntax of addresses
 //
 // It links neither the server nor the client. Hit, Stat and Explanation are plain values.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -16,12 +15,12 @@ type PromptStore struct {
 	// down to a multiple of the pool's alignment.
 	NumTokens int64
 	// StartToken is the token up to which the prompt has been stored before: blocks that end
-	// there or in front of it are left out. A block that it cuts is stored.
+	// there or before are left out, one that it cuts is stored.
 	StartToken int64
-	// PromptTokens is the length of the whole prompt, 0 if it is unknown. Pools with a
-	// retention interval then keep the blocks that a replay of the prompt needs.
+	// PromptTokens is the length of the whole prompt, 0 if it is unknown. If it is known, pools
+	// with a retention interval also keep the blocks that a repeat of the prompt needs.
 	PromptTokens int64
-	// FirstHash is the number of the first of the hashes that come with it. Lookups by anchors
+	// FirstHash is the number, in the prompt, of the first hash that is given. Lookups by anchors
 	// need the hash of the block in front of the first that is stored.
 	FirstHash int
 	// Ranks hold the blocks, as their keys name them. Their Group does not count. Empty means
@@ -80,91 +79,6 @@ func (p *PromptStore) Encode(dst *netproto.Prompt) error {
 			return fmt.Errorf("%w: a state of group %d at token %d does not fit 32 bits", ErrPrompt, s.Group, s.Tokens)
 		}
 		dst.AddState(uint32(s.Group), uint32(s.Tokens))
-	}
-	return nil
-}
-
-// MaxParts bounds the parts that a PartsError lists: some 16 KiB in JSON.
-const MaxParts = 64
-
-// PartsError is the error of a store of a prompt if parts of it were not stored. All other
-// parts are.
-type PartsError struct {
-	Parts []Part
-	More  int // further parts that are not listed
-	// Cause is the first part's error, nil if a server has told the parts.
-	Cause error
-}
-
-// Part is what one rank of a group was to store and does not hold.
-type Part struct {
-	Group      int    `json:"group"` // store group
-	TPRank     int    `json:"tp_rank"`
-	PPRank     int    `json:"pp_rank"`
-	PCPRank    int    `json:"pcp_rank"`
-	FirstChunk int64  `json:"first_chunk"` // from the beginning of the prompt
-	Chunks     int64  `json:"chunks"`      // how many, states included
-	Error      string `json:"error"`
-}
-
-// moreParts is the last element of the list in JSON if PartsError.More is not 0.
-type moreParts struct {
-	More int `json:"more"`
-}
-
-// Add adds a part, or counts it if MaxParts are listed.
-func (e *PartsError) Add(p Part, cause error) {
-	if len(e.Parts) == 0 {
-		e.Cause = cause
-	}
-	if len(e.Parts) == MaxParts {
-		e.More++
-		return
-	}
-	p.Error = cause.Error()
-	e.Parts = append(e.Parts, p)
-}
-
-// Error implements error.
-func (e *PartsError) Error() string {
-	if len(e.Parts) == 0 {
-		return "no part of the prompt failed"
-	}
-	p := &e.Parts[0]
-	return fmt.Sprintf("%d parts of the prompt were not stored, the first is group %d, tp_rank %d, pp_rank %d, pcp_rank %d, %d chunks from %d on: %s",
-		len(e.Parts)+e.More, p.Group, p.TPRank, p.PPRank, p.PCPRank, p.Chunks, p.FirstChunk, p.Error)
-}
-
-// Unwrap returns Cause.
-func (e *PartsError) Unwrap() error { return e.Cause }
-
-// MarshalJSON returns the list of the parts, and behind them {"more": n} if further ones are
-// not listed.
-func (e *PartsError) MarshalJSON() ([]byte, error) {
-	list := make([]any, 0, len(e.Parts)+1)
-	for i := range e.Parts {
-		list = append(list, &e.Parts[i])
-	}
-	if e.More > 0 {
-		list = append(list, moreParts{e.More})
-	}
-	return json.Marshal(list)
-}
-
-// UnmarshalJSON reads what MarshalJSON has written.
-func (e *PartsError) UnmarshalJSON(text []byte) error {
-	var list []struct {
-		Part
-		moreParts
-	}
-	*e = PartsError{}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
-	for i := range list {
-		if e.More += list[i].More; list[i].More == 0 {
-			e.Parts = append(e.Parts, list[i].Part)
-		}
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func (c *conn) batch(lookups []BatchLookup) error {
 		return err
 	}
 	c.inLen = 0
-	at, err := c.meetInstance()
+	at, err := c.readInstance()
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ type call struct {
 	done  chan struct{} // capacity 1; holds a token once the call is done; nil if asynchronous
 	timer *time.Timer   // of await, reused
 
-	async  *asyncCall // nil if a caller waits
-	greets bool       // see instanceCall
+	async    *asyncCall // nil if a caller waits
+	instance bool       // see newInstanceCall
 }
 
 // callState is how far a call has come.

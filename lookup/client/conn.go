@@ -162,7 +162,7 @@ func (c *conn) exchange(r *request) error {
 		return err
 	}
 	c.inLen = 0
-	at, err := c.meetInstance()
+	at, err := c.readInstance()
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,8 @@
 //	errors.go         sentinels, and which error gets which
 //	client.go         Client: one method for each request
 //	batch.go          many lookups in one write
-//	masks.go          a Client's plans and requests for masks
+//	masks.go          a Client's plans and requests for masks; store_prompt.go stores of prompts
+//	instance.go       which run of a server a connection is to
 //	anchors_client.go a Client's lookups by anchors
 //	async.go          AsyncClient; anchors_async.go its lookups by anchors
 //	request.go        a request, encoded; reply.go a reply, decoded

@@ -10,22 +10,22 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// WithOnInstance has the client call fn with the first instance of the server that it meets, and
-// then whenever a connection is made to another one than before: the server was restarted, and
-// its memory index is empty. The call comes before the first answer of that connection is
-// returned. To learn the instance the client sends a ping in front of the first request of each
-// connection, together with it.
+// WithOnInstance makes the client call fn with the instance of the server on its first
+// connection, and again whenever a connection is to another instance than the one before: the
+// server was restarted, and its memory index is empty. fn is called before the first answer of
+// that connection is returned. To learn the instance the client sends a ping in front of the
+// first request of each connection, in the same write.
 //
 // fn is called on the goroutine of a call of the client, or with WithPipeline and by an
 // AsyncClient on the one that reads replies. Answers wait until it returns, so it should only set
-// a flag or the like; it must not use the client. Calls of fn do not overlap. If fn panics, the
-// panic goes no further. fn is not called for servers that do not name their instance, nor for
-// resets.
+// a flag or the like. It must not use the client. Calls of fn do not overlap. A panic of fn is
+// recovered. fn is not called for servers that do not name their instance, nor for resets.
 func WithOnInstance(fn func(api.Instance)) Option {
 	return func(c *config) { c.onInstance = fn }
 }
 
-// Instance asks the server which instance it is, and for its versions.
+// Instance returns the server's instance and its versions. It makes a round trip, and fails with
+// ErrReply if the server does not name an instance.
 func (c *Client) Instance(ctx context.Context) (api.Instance, error) {
 	var i api.Instance
 	doc, err := c.fetchDocument(ctx, request{tag: netproto.TagPing})
@@ -41,7 +41,7 @@ type instanceWatch struct {
 	fn func(api.Instance)
 
 	mu   sync.Mutex // held while fn runs, so that answers of other connections wait for it, too
-	last string     // ID of the instance met last
+	last string     // ID of the last instance
 }
 
 // newInstanceWatch returns nil if fn is.
@@ -52,9 +52,9 @@ func newInstanceWatch(fn func(api.Instance)) *instanceWatch {
 	return &instanceWatch{fn: fn}
 }
 
-// meet takes the reply to the first ping of a connection. One that does not name an instance is
-// ignored.
-func (w *instanceWatch) meet(frames [][]byte) {
+// handleReply calls fn if the reply to a ping names another instance than the last one. A reply
+// that names none is ignored.
+func (w *instanceWatch) handleReply(frames [][]byte) {
 	var i api.Instance
 	if readStatus(frames) != nil || len(frames) != 2 || json.Unmarshal(frames[1], &i) != nil || i.ID == "" {
 		return
@@ -74,29 +74,29 @@ func appendPing(dst []byte) []byte {
 	return netproto.AppendRequest(dst, nil, netproto.TagPing)
 }
 
-// meetInstance reads the reply to the ping in front of the first requests, and returns where it
+// readInstance reads the reply to the ping in front of the first requests, and returns where it
 // ends in in.
-func (c *conn) meetInstance() (end int, err error) {
+func (c *conn) readInstance() (end int, err error) {
 	w := c.instances
 	if w == nil {
 		return 0, nil
 	}
 	if end, err = c.readMessage(0); err == nil {
 		c.instances = nil
-		w.meet(c.frames)
+		w.handleReply(c.frames)
 	}
 	return end, err
 }
 
-// instanceCall returns the ping in front of the first requests of a pipe's connection. Nobody
+// newInstanceCall returns the ping in front of the first requests of a pipe's connection. Nobody
 // waits for it.
-func instanceCall() *call {
-	return &call{request: request{tag: netproto.TagPing}, greets: true, done: make(chan struct{}, 1)}
+func newInstanceCall() *call {
+	return &call{request: request{tag: netproto.TagPing}, instance: true, done: make(chan struct{}, 1)}
 }
 
-// meetInstance takes the reply to instanceCall. mu is held, but not while the function runs.
-func (p *pipe) meetInstance(body [][]byte) {
+// handleInstance handles the reply to newInstanceCall. mu is held, but not while the function runs.
+func (p *pipe) handleInstance(body [][]byte) {
 	p.mu.Unlock()
 	defer p.mu.Lock()
-	p.dialer.instances.meet(body)
+	p.dialer.instances.handleReply(body)
 }

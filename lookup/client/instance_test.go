@@ -21,19 +21,19 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// meetings records the instances that a client has met.
-type meetings struct {
+// instanceLog records the instances that a client was told.
+type instanceLog struct {
 	mu  sync.Mutex
 	all []api.Instance
 }
 
-func (m *meetings) meet(i api.Instance) {
+func (m *instanceLog) add(i api.Instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all = append(m.all, i)
 }
 
-func (m *meetings) ids() (ids []string) {
+func (m *instanceLog) ids() (ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, i := range m.all {
@@ -119,7 +119,7 @@ func serveAt(t *testing.T, addr string) (s *server.Server, stop func()) {
 	})
 }
 
-// Each client meets each server at an address once, before an answer of it is returned,
+// Each client is told each instance at an address once, before an answer of it is returned,
 // whichever request is the first.
 func TestOnInstance(t *testing.T) {
 	for name, dial := range instanceClients {
@@ -127,8 +127,8 @@ func TestOnInstance(t *testing.T) {
 			t.Run(fmt.Sprint(name, first), func(t *testing.T) {
 				s, stop := serveAt(t, "tcp://127.0.0.1:0")
 				addr := s.Addrs()[0]
-				var m meetings
-				calls := dial(t, addr, WithOnInstance(m.meet))
+				var m instanceLog
+				calls := dial(t, addr, WithOnInstance(m.add))
 				first %= len(calls)
 				var want []string
 				for range 3 {

@@ -32,7 +32,7 @@ type pipe struct {
 	silentSince time.Time // the last reply, or the first request after there was none
 	parked      bool      // the owner waits for wake
 	interrupted bool      // an abandoned call has interrupted the write
-	greeting    *call     // to be written first on conn, nil for none
+	instance    *call     // newInstanceCall's, to be written first on conn; nil for none
 	closed      bool
 
 	calls, lists sync.Pool // of *call and *callList

@@ -25,7 +25,7 @@ func (p *pipe) startReader(nc net.Conn) {
 	r := &p.reader
 	*r = replyReader{stopped: make(chan struct{}), in: make([]byte, 16<<10), frames: r.frames}
 	if p.dialer.instances != nil {
-		p.greeting = instanceCall()
+		p.instance = newInstanceCall()
 	}
 	go func() {
 		defer close(r.stopped)
@@ -121,8 +121,8 @@ func (p *pipe) deliverReply(frames [][]byte) error {
 	if cl == nil {
 		return nil // abandoned
 	}
-	if cl.greets {
-		p.meetInstance(body)
+	if cl.instance {
+		p.handleInstance(body)
 		return nil
 	}
 	var err error

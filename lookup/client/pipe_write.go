@@ -38,9 +38,9 @@ func (p *pipe) encodeBatch() {
 		p.silentSince = time.Now()
 	}
 	p.writing = p.writing[:0]
-	if p.greeting != nil {
-		p.writing = append(p.writing, p.greeting)
-		p.greeting = nil
+	if p.instance != nil {
+		p.writing = append(p.writing, p.instance)
+		p.instance = nil
 	}
 	n, bytes := 0, 0
 	for most := min(p.available(), maxBatchWrite); n < len(p.queue) && len(p.writing) < most; n++ {

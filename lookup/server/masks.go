@@ -21,12 +21,12 @@ type maskFrame struct {
 	scratch coordinator.Scratch
 	hit     api.Hit // of a plan
 
-	next    int    // the mask that is being encoded
-	began   bool   // it is in the frame, from begins on
-	begins  int    // in bytes
-	at      int64  // its entry from which on runs are missing
-	numRuns int    // of all masks
-	frame   []byte // encoded so far
+	next      int  // the mask that is being encoded
+	hasHeader bool // its header is in the frame, from byte header on
+	header    int
+	at        int64  // the first of its entries that is not encoded
+	numRuns   int    // of all masks
+	frame     []byte // encoded so far
 }
 
 const (
@@ -49,7 +49,7 @@ func getMaskFrame(rules *coordinator.Coordinator) *maskFrame {
 // release returns the frame to the pool.
 func (f *maskFrame) release() {
 	f.rules, f.hit = nil, api.Hit{}
-	f.next, f.began, f.at, f.numRuns = 0, false, 0, 0
+	f.next, f.hasHeader, f.at, f.numRuns = 0, false, 0, 0
 	f.masks, f.frame = f.masks[:0], f.frame[:0]
 	if f.held() <= keptMaskBytes {
 		maskFrames.Put(f)
@@ -86,7 +86,7 @@ func (f *maskFrame) begin(tag netproto.Tag, p *netproto.Prompt, workLeft *int) (
 func (f *maskFrame) encode(workLeft *int) (done bool, err error) {
 	for ; f.next < len(f.masks); f.next++ {
 		m := &f.masks[f.next]
-		if !f.began {
+		if !f.hasHeader {
 			f.appendHeader(m)
 		}
 		for !m.IsAll() {
@@ -100,18 +100,18 @@ func (f *maskFrame) encode(workLeft *int) (done bool, err error) {
 			if f.numRuns++; f.numRuns > netproto.MaxRuns {
 				return true, lookup.ErrTooManyRuns
 			}
-			f.frame = netproto.AppendRun(f.frame, f.begins, uint32(m.First()+start), uint32(m.First()+end))
+			f.frame = netproto.AppendRun(f.frame, f.header, uint32(m.First()+start), uint32(m.First()+end))
 			f.at = end
 			*workLeft -= runWork
 		}
-		f.began = false
+		f.hasHeader = false
 	}
 	return true, nil
 }
 
-// appendHeader begins the mask of a group in the frame.
+// appendHeader appends the header of the mask that is being encoded.
 func (f *maskFrame) appendHeader(m *coordinator.Mask) {
-	f.began, f.begins, f.at = true, len(f.frame), 0
+	f.hasHeader, f.header, f.at = true, len(f.frame), 0
 	sent := netproto.Mask{Group: netproto.NoGroup, First: uint32(m.First()), End: uint32(m.First() + m.Len()), All: m.IsAll()}
 	if g := f.rules.StoreGroup(f.next); g >= 0 {
 		sent.Group = uint32(g)

@@ -110,7 +110,7 @@ func TestMasksRefused(t *testing.T) {
 			{"not a multiple of 64", [][]byte{[]byte("lookup_mask"), u32s(65)}},
 			{"not a multiple of 64", [][]byte{[]byte("store_mask"), u32s(65, 0, 0)}},
 			{"the masks have more than 32768 runs", [][]byte{[]byte("lookup_mask"), u32s(64 * (netproto.MaxRuns/2 + 1))}},
-			{"another length than the request's", [][]byte{[]byte("load_mask"), u32s(64)}},
+			{"too short or too long for this request", [][]byte{[]byte("load_mask"), u32s(64)}},
 			{"more frames than the request has", [][]byte{[]byte("lookup_mask"), u32s(64), nil}},
 		} {
 			frames := p.Ask(t, c.frames...)

@@ -31,11 +31,11 @@ description of the engine's pool. The server is told so on each new connection, 
 the first request but for pings. If it has no such pool, those requests fail: with
 PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
 
-A client may be told when it meets a server that was started anew, whose memory knows no
-blocks: on_instance is called with the first Instance and then with each that differs from
-the one before, in front of the first answer of a connection. It is called in the thread
-that makes the request, the worker's for lookups with non_block. The request waits for it, so
-it must return soon, and must not use the client. What it raises is logged.
+A client may be told when the server was restarted, and its memory has no blocks:
+on_instance is called with the first Instance and then with each that differs from the one
+before, ahead of the first answer of a connection. It is called in the thread that makes
+the request, the worker's for lookups with non_block. The request waits for it, so it must
+return soon, and must not use the client. What it raises is logged.
 """
 
 from __future__ import annotations
@@ -266,17 +266,18 @@ class LookupResult(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """Which chunks of one group are real, of those from first to end - 1. Chunk c of a
-    group covers the tokens from c * block size on, and is keyed by its last hash."""
+    """Which chunks of one group to load, store or look up, of those from first to
+    end - 1. Chunk c of a group covers the tokens from c * block size on, and is keyed by its
+    last hash."""
 
-    group: int | None  # its place among the groups that are in the store; None: not in it
+    group: int | None  # number of the store group; None: the group is not kept in the store
     first: int
     end: int
-    runs: tuple[tuple[int, int], ...]  # of real chunks: the first, and the one behind the last
+    runs: tuple[tuple[int, int], ...]  # of these chunks: the first, and the one behind the last
     is_all: bool  # whether vLLM's own mask is None, which means all of them
 
     def chunks(self) -> Iterator[int]:
-        """The numbers of the real chunks, ascending."""
+        """The numbers of these chunks, ascending."""
         for start, end in self.runs:
             yield from range(start, end)
 
@@ -360,9 +361,9 @@ class _Requests:
         self._pool_retry_at = 0.0
         self._pool_reply: dict[str, Any] | None = None
         self._on_instance = on_instance
-        self._instance = ""  # id of the one met last
-        self._greets = False  # a ping goes in front of the next request
-        self._greeted = False  # its reply comes in front of the next one
+        self._instance = ""  # id of the last one
+        self._ping_first = False  # a ping goes in front of the next request
+        self._ping_sent = False  # its reply comes in front of the next one
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._closed = False
@@ -458,7 +459,7 @@ class _Requests:
     def plan(self, token_len: int, block_hashes: Sequence[bytes]) -> Plan:
         """Looks up a prompt and returns the hit with the chunks that must be loaded for
         it. It counts as a lookup. Up to vLLM 0.26 an engine lowers a hit of all tokens;
-        load_mask then has the chunks of what is left."""
+        ask load_mask for the chunks of the lowered hit."""
         frames = self._command(PLAN, *_lookup_numbers(token_len, block_hashes), b"".join(block_hashes))
         if len(frames) != 2 or len(frames[0]) % _BOUNDARY_SIZE != _HIT_SIZE:
             raise BadReply(f"plan with {len(frames)} frames behind the status")
@@ -474,8 +475,8 @@ class _Requests:
         self, num_tokens: int, start_token: int = 0, prompt_tokens: int | None = None
     ) -> tuple[Mask, ...]:
         """Returns for each group of the pool which chunks of the first num_tokens tokens,
-        a multiple of the pool's alignment, are worth storing, from start_token on.
-        prompt_tokens is the length of the whole prompt."""
+        a multiple of the pool's alignment, are worth storing, from the first that begins at or
+        after start_token. prompt_tokens is the length of the whole prompt."""
         return self._masks(
             STORE_MASK, num_tokens, start_token, _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
         )
@@ -505,11 +506,11 @@ class _Requests:
     ) -> None:
         """Says that a rank holds nothing any more, as its worker has died. What is left
         out stands for every group or rank; without any it is a reset. What is stored there
-        meanwhile may go or stay. Over a backend a server refuses it but for a reset."""
+        meanwhile may go or stay. Over a backend a server refuses all but a reset."""
         fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
         if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
             raise ValueError(f"group or rank {_ANY_RANK} does not fit")
-        self._command(RESET_RANK, _any_place(*fields), timeout=max(self._timeout, _RESET_TIMEOUT))
+        self._command(RESET_RANK, _place(*fields, None), timeout=max(self._timeout, _RESET_TIMEOUT))
 
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
@@ -784,7 +785,7 @@ class _Requests:
         except OSError as error:
             self._back_off()
             raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
-        self._greets = self._on_instance is not None
+        self._ping_first = self._on_instance is not None
 
     def _dial(self, deadline: float) -> None:
         if isinstance(self._target, str):
@@ -826,14 +827,14 @@ class _Requests:
         self._rules = None
         self._in_pool = False
         self._pool_error = None
-        self._greets = self._greeted = False
+        self._ping_first = self._ping_sent = False
         if sock is not None:
             sock.close()
 
     def _send(self, frames: tuple[bytes, ...], deadline: float) -> None:
         head = []
-        if self._greets:
-            self._greets, self._greeted = False, True
+        if self._ping_first:
+            self._ping_first, self._ping_sent = False, True
             head += _header(len(PING), 0), PING
         for frame in frames[:-1]:
             head += _header(len(frame), _MORE), frame
@@ -861,18 +862,17 @@ class _Requests:
         """Reads one message and expects nothing behind it."""
         data = bytearray()
         at = 0
-        if self._greeted:
+        if self._ping_sent:
             frames, at = self._read(data, at, deadline)
-            self._greeted = False
-            self._meet(frames)
+            self._ping_sent = False
+            self._handle_instance(frames)
         frames, at = self._read(data, at, deadline)
         if len(data) != at:
             raise BadReply(f"{len(data) - at} bytes behind the reply")
         return frames
 
-    def _meet(self, frames: list[bytes]) -> None:
-        """Takes the reply to the first ping of a connection, and calls on_instance if the
-        server names another instance than before."""
+    def _handle_instance(self, frames: list[bytes]) -> None:
+        """Calls on_instance if the reply to a ping names another instance than the last."""
         instance = _instance(frames)
         if instance is None or instance.id == self._instance or self._on_instance is None:
             return
@@ -1221,13 +1221,6 @@ def _lookup_numbers(token_len: int, block_hashes: Sequence[bytes]) -> tuple[byte
         return token_len.to_bytes(4, "big"), hash_len.to_bytes(2, "big")
     except OverflowError as error:
         raise ValueError(f"token_len {token_len} or hash length {hash_len} does not fit: {error}") from None
-
-
-def _any_place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int) -> bytes:
-    try:
-        return struct.pack(">HHHH", group, tp_rank, pp_rank, pcp_rank)
-    except struct.error as error:
-        raise ValueError(f"a group or rank does not fit: {error}") from None
 
 
 def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:

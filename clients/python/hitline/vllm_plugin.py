@@ -231,7 +231,7 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
 
     _settings: _Settings
     _release: str
-    _server_id = ""  # of the instance met last
+    _server_id = ""  # of the last instance
 
     def __init__(self, vllm_config: object) -> None:
         settings = self._settings
