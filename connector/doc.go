@@ -23,6 +23,8 @@
 //  2. [LoadRuns] of the hit: the blocks to load before the first step.
 //  3. [StoreRuns] after each step: the blocks that have become whole and are worth storing.
 //     From 0.29.0 on these are none of mamba groups, whose states [BlockAt] names.
+//  4. If a hitline server answers the lookups, tell it what has been stored: StoreChain of
+//     lookup/client, once for each run and rank, or StorePrompt for the whole step.
 //
 // # Blocks that are missing
 //

@@ -21,8 +21,9 @@ var ErrBoundary = errors.New("connector: no block ends there")
 // hash that ends at the hit if that has no boundaries. The package documentation says when a
 // block to load need not be stored.
 //
-// It fails with ErrHashes if the hit, or a boundary, lies behind the hashes, and with the
-// errors of Coordinator.LoadMask for a hit that no lookup of this pool returns.
+// hit must be the answer to a lookup of this pool: others are not all noticed. It fails with
+// ErrHashes if the hit, or a boundary, lies behind the hashes, and with the errors of
+// Coordinator.LoadMask.
 func LoadRuns(rules *coordinator.Coordinator, hit coordinator.Hit, computed int64, numHashes int) ([]Run, error) {
 	if hit.Tokens <= computed {
 		return nil, nil
@@ -112,7 +113,8 @@ func appendRuns(runs []Run, rules *coordinator.Coordinator, g int, mask coordina
 // up to it.
 //
 // It fails with ErrBoundary unless tokens is a multiple of the group's block size, or in
-// fine-grained mode of the hash block size, and above 0.
+// fine-grained mode of the hash block size, and above 0. It panics for a group that the pool
+// does not have.
 func BlockAt(rules *coordinator.Coordinator, group int, tokens int64) (Run, error) {
 	block, hashBlock := blockSizes(rules, group)
 	unit := block

@@ -24,6 +24,10 @@ func newLookupCmd() *cobra.Command {
 		Short: "Ask how many leading tokens of a prompt are in the pool",
 		Long: `lookup sends the hashes of a prompt's blocks and prints the hit in tokens.
 
+From vLLM 0.27.0 on a hit leaves at least one token to compute, as engines need
+it. From 0.29.0 on a lookup that the server refuses is a hit of 0: --explain and
+hitline plan say why.
+
 With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from vLLM
 0.29.0 on has "tail_boundaries", the token of each group's tail boundary.
 

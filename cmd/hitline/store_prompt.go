@@ -39,7 +39,7 @@ With --json: {"stored": [chunks of each group]}`,
 	startFlag(cmd, &start)
 	promptFlag(cmd, &prompt)
 	cmd.Flags().IntVar(&p.FirstHash, "first-hash", 0, "`number` of the first hash of the file (default 0)")
-	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is\nthe KV shard; repeatable (default all)")
+	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is\nthe KV shard, pp and pcp may be left out;\nrepeatable (default all)")
 	cmd.Flags().StringArrayVar(&states, "state", nil, "a state, as `group:token`: its mamba group, and the\ntoken at which it ends, 0 for none; repeatable")
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -213,11 +213,12 @@ class Refused(HitlineError):
 
 
 class NotStored(Refused):
-    """A part of a prompt was not stored. The other parts are."""
+    """A part of a prompt was not stored. The other parts are. parts has a dict for each:
+    group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error. If there are more
+    than 64, the last dict has their number as more."""
 
     def __init__(self, text: str, parts: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(text)
-        # Each has group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error.
         self.parts = list(parts)
 
 
