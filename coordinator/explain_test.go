@@ -79,7 +79,7 @@ func TestExplainFailsAsAnswerDoes(t *testing.T) {
 }
 
 func groupEnd(g int, kind Kind, tokens int64, reason Reason, missing, gapBegin, gapEnd int64) GroupEnd {
-	return GroupEnd{Group: g, Kind: kind, EndTokens: tokens, Reason: reason, FirstMissing: missing, GapBegin: gapBegin, GapEnd: gapEnd}
+	return GroupEnd{Group: g, Kind: kind, EndTokens: tokens, Reason: reason, FirstMissing: missing, GapStart: gapBegin, GapEnd: gapEnd}
 }
 
 // A request with fewer hashes than tokens is answered where the full-attention group
