@@ -218,7 +218,7 @@ func (c *loopCase) check(got loopResult) error {
 	return c.checkLoads(got, hit, stored)
 }
 
-// hold notes that all ranks of a group hold a hash.
+// hold records that all ranks of a group hold a hash.
 func (c *loopCase) hold(stored map[string]bool, group, hash int) {
 	for _, rank := range c.rules.Ranks(group) {
 		stored[c.rules.KeyPrefix(group, rank)+c.Hashes[hash]] = true
