@@ -67,10 +67,10 @@ func show(runs []connector.Run) (list []string) {
 
 // fakePoller answers when it is told to, and remembers what it was asked.
 type fakePoller struct {
-	hit    coordinator.Hit
-	ready  bool
-	err    error
-	asked  []int64
+	hit       coordinator.Hit
+	ready     bool
+	err       error
+	asked     []int64
 	discarded []string
 }
 
