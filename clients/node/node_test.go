@@ -268,7 +268,7 @@ func (c *loopCase) loadsAbsent() bool {
 	return mamba && eagle && c.rules.NeedsAligned()
 }
 
-// chunksOf returns the real chunks of a mask that was received.
+// chunksOf returns the true chunks of a mask that was received.
 func chunksOf(m loopMask) (chunks []int64) {
 	for _, run := range m.Runs {
 		for chunk := run[0]; chunk < run[1]; chunk++ {
@@ -278,7 +278,7 @@ func chunksOf(m loopMask) (chunks []int64) {
 	return chunks
 }
 
-// masked returns the real chunks of a mask from chunk 0 on.
+// masked returns the true chunks of a mask from chunk 0 on.
 func masked(m coordinator.Mask) (chunks []int64) {
 	for start, end := range m.Runs() {
 		for chunk := start; chunk < end; chunk++ {
