@@ -33,7 +33,7 @@
 //
 //   - up to 0.26.0 where a hit of all tokens was lowered, in windows and mamba groups;
 //   - up to 0.26.0 with mamba groups that are eagle groups, which can lengthen a hit;
-//   - in 0.27.1 and 0.28.0 in fine-grained mode, the last block of a group: the store may have
+//   - from 0.27.0 to 0.28.0 in fine-grained mode, the last block of a group: the store may have
 //     it under a later hash, which only tail boundaries tell;
 //   - in windows of one token, whose blocks are mostly not stored.
 //

@@ -13,7 +13,7 @@ type StoredChunks struct {
 // stored: those that StoreMask keeps. numTokens is rounded down to a multiple of Alignment.
 // Chunks that end at or before startToken are left out: they have been stored before. One that
 // startToken cuts has not, though StoreMask with that start leaves it out. promptTokens is as for
-// StoreMask. The result is appended to dst[:0].
+// StoreMask. The result is appended to dst[:0]. It fails as StoreMask does.
 func (c *Coordinator) StoredChunks(dst []StoredChunks, numTokens, startToken, promptTokens int64) ([]StoredChunks, error) {
 	masks, err := c.StoreMask(floorTo(max(0, numTokens), c.align), 0, promptTokens)
 	if err != nil {

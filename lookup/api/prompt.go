@@ -38,6 +38,7 @@ type State struct {
 	Tokens int64
 }
 
+// Errors. Their texts have no prefix: peers read them, as the reason of a refusal.
 var (
 	// ErrPrompt refuses a store of a prompt that does not fit the pool, or lacks hashes.
 	// Nothing is stored.
