@@ -76,7 +76,7 @@ func (p *PromptStore) Encode(dst *netproto.Prompt) error {
 		dst.AddRank(r)
 	}
 	for _, s := range p.States {
-		if s.Group < 0 || s.Group > math.MaxUint32 || s.Tokens < 0 || s.Tokens > math.MaxUint32 {
+		if s.Group < 0 || int64(s.Group) > math.MaxUint32 || s.Tokens < 0 || s.Tokens > math.MaxUint32 {
 			return fmt.Errorf("%w: a state of group %d at token %d does not fit 32 bits", ErrPrompt, s.Group, s.Tokens)
 		}
 		dst.AddState(uint32(s.Group), uint32(s.Tokens))
