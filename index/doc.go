@@ -114,7 +114,8 @@
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts
 //	reset_places.go  resets of places
-//	span.go          spans; span_reserve.go their memory; span_join.go what is done if they are few
+//	span.go          spans; span_refs.go the segments' lists of them
+//	span_reserve.go  the memory of spans; span_join.go what is done if they are few
 //	policy.go        the order of eviction of cold and hot spans
 //	links.go         chains; confirm.go links that become sure; trail.go lookups by anchors
 //	slotset.go       sets of slots
