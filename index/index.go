@@ -34,9 +34,9 @@ const (
 	// MinMaxBytes is the smallest byte bound that is accepted: one segment of the
 	// longest hashes, a page of the table and the queues, with room to spare.
 	MinMaxBytes = 2 << 20
-	// fixedBytes is kept for what does not grow with the entries: the queues of touches, spare
-	// lists of spans and what is preallocated for chains.
-	fixedBytes = 1 << 20
+	// fixedBytes is kept for what does not grow with the entries: the queues of touches, what the
+	// policy remembers, the queue of preallocations, and the spare lists of spans.
+	fixedBytes = 1<<20 + mostSpareRefs
 	// MaxGroups is how many groups fit the bits of Coverage.Complete.
 	MaxGroups = 64
 )
