@@ -101,7 +101,7 @@ func (l *layout) hash(place int) uint64 {
 	return p ^ q
 }
 
-// change returns a coverage with places more, or with so many less.
+// change returns a coverage with some places added, or removed if remove is set.
 func (l *layout) change(from *Coverage, places []int, remove bool) *Coverage {
 	to := &Coverage{
 		Complete: from.Complete,

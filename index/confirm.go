@@ -2,7 +2,7 @@ package index
 
 import "github.com/hitline/hitline/simd"
 
-// Confirm takes note that a lookup has shown keys to be blocks number, number+1 and
+// Confirm records that a lookup has shown keys to be blocks number, number+1 and
 // so on of one chain, behind the block before (of no meaning for block 0). Where a
 // store has said the same, Trace follows their links from now on. Lookups whose
 // lists are equal at one block must be equal in front of it; it is on them that

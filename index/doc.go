@@ -114,7 +114,8 @@
 //	probe.go         lookups; touch.go what they have found, for the next store
 //	store.go         stores; evict.go evictions and evicts
 //	reset_places.go  resets of places
-//	span.go          spans; span_reserve.go their memory; span_join.go what is done if they are few
+//	span.go          spans; span_refs.go the segments' lists of them
+//	span_reserve.go  the memory of spans; span_join.go what is done if they are few
 //	policy.go        the order of eviction of cold and hot spans
 //	links.go         chains; confirm.go links that become sure; trail.go lookups by anchors
 //	slotset.go       sets of slots
@@ -133,11 +134,11 @@
 //	lock       held by            for                                     at most
 //	writing    Store              a batch of 64 keys: what it evicts,     575,000
 //	                              joins, splits, applies and gives back
-//	           Evict              a batch of 64 keys                      126,000
+//	           Evict              a batch of 64 keys                      126,100
 //	           PlacesReset.Step   slots to look at, and 64 to change      135,200
 //	           PlacesReset.End    a list of those under way                     0
 //	           BeginResetPlaces   the same                                      0
-//	           Confirm            keys that are not sure yet                6,700
+//	           Confirm            keys that are not sure yet                6,800
 //	           End, Use           256 stretches, if the lock is free       19,200
 //	           Before             one key                                      48
 //	           Stats              an exchange                                   0
@@ -150,11 +151,11 @@
 //	           confirmRun         words of links                               65
 //	           split              the pages' places in the directory           64
 //	           others             an exchange                                   0
-//	mu, read   Probe, Trace,      2,048 units, then writers come in         6,700
+//	mu, read   Probe, Trace,      2,048 units, then writers come in         6,800
 //	           Recite, Confirm    between; and the run or the 384
 //	                              scattered keys under way
 //	           Found              a key and 256 stretches                     320
-//	touchMu    End, Use           256 stretches, and growing the queue     33,000
+//	touchMu    End, Use           256 stretches, and growing the queue     33,100
 //	           others             an exchange                                   0
 //
 // The bounds are those of the worst case, and TestHoldsAreBounded has their sums. Most holds

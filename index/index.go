@@ -34,9 +34,9 @@ const (
 	// MinMaxBytes is the smallest byte bound that is accepted: one segment of the
 	// longest hashes, a page of the table and the queues, with room to spare.
 	MinMaxBytes = 2 << 20
-	// fixedBytes is kept for what does not grow with the entries: the queues of
-	// touches and the classes of an ordinary pool.
-	fixedBytes = 1 << 20
+	// fixedBytes is kept for what does not grow with the entries: the queues of touches, what the
+	// policy remembers, the queue of preallocations, and the spare lists of spans.
+	fixedBytes = 1<<20 + mostSpareRefs
 	// MaxGroups is how many groups fit the bits of Coverage.Complete.
 	MaxGroups = 64
 )
@@ -127,7 +127,7 @@ type writers struct {
 	fewSpans     bool   // too few for all that the batch may take, see reserve
 	leaveSpans   int    // how many of them are not for what the batch has found
 	joinAt       slot   // where joinSpans goes on
-	refBytes     int64
+	refs         refLists
 	headBytes    int64 // of all segments' links
 	unused       spanList
 	cold, hot    spanList

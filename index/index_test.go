@@ -412,6 +412,28 @@ func checkSpanLists(t testing.TB, x *Index) (listed map[spanID]bool) {
 	return listed
 }
 
+// checkRefs checks the room and the bytes of the segments' lists of spans.
+func checkRefs(t testing.TB, x *Index) {
+	t.Helper()
+	used, spare := 0, 0
+	for id := range x.segments {
+		if books := x.segments[id].books; books != nil {
+			n := cap(books.spans)
+			require.True(t, n <= max(2*len(books.spans), fewRefs) && n&(n-1) == 0, "%d of %d", len(books.spans), n)
+			used += n
+		}
+	}
+	for i, lists := range x.refs.spare {
+		for _, l := range lists {
+			require.Equal(t, 1<<i, cap(l))
+			spare += cap(l)
+		}
+	}
+	require.EqualValues(t, used*int(refBytes), x.refs.bytes)
+	require.EqualValues(t, spare*int(refBytes), x.refs.spareBytes)
+	require.LessOrEqual(t, x.refs.spareBytes, int64(mostSpareRefs))
+}
+
 // checkBooks holds everything that the index keeps about its entries against the
 // entries.
 func checkBooks(t testing.TB, x *Index) {
@@ -419,6 +441,7 @@ func checkBooks(t testing.TB, x *Index) {
 	free, prealloc := int64(0), int64(0)
 	counts := make([]uint32, len(x.classes.use))
 	listed := checkSpanLists(t, x)
+	checkRefs(t, x)
 	for id := range x.segments {
 		seg := &x.segments[id]
 		if seg.books == nil {

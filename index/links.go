@@ -7,8 +7,8 @@ import (
 )
 
 // links are what is known of the chains that a segment's keys stand in: the number
-// of a key in its chain, and the key in front of it. Both come from those who
-// store and are hearsay, until the hashes of a lookup confirm them.
+// of a key in its chain, and the key in front of it. Both are what stores claim, until
+// the hashes of a lookup confirm them.
 //
 // A chain that lies in order needs two bits a key. Only the first of a run of
 // linked slots has a record of its own.

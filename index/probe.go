@@ -34,16 +34,14 @@ type Cursor struct {
 }
 
 const (
-	// keepStretches is how many stretches a Cursor keeps room for between lookups:
-	// enough for a chain that lies in several pieces, little enough for ten
-	// thousand idle connections.
-	keepStretches = 64
-	// firstStretches is how many a Cursor has room for at first: three cache lines, so that
-	// lookups on other cores write to others. Doubled, it comes to keepStretches.
-	firstStretches = 16
 	// maxStretches is how many stretches of a lookup count as used, from the front: of
-	// a chain in more pieces the end is not worth the time.
+	// a chain in more pieces the end is not worth the time. A Cursor keeps room for as many as
+	// its lookups have needed, 3 KiB at most. It belongs to a lookup under way, not to a
+	// connection, so there are few.
 	maxStretches = 256
+	// firstStretches is how many a Cursor has room for at first: three cache lines, so that
+	// lookups on other cores write to others. Doubled, it comes to maxStretches.
+	firstStretches = 16
 	// usualHoldWork is how much work is done under one hold of the lock before writers are let
 	// in: some five microseconds. Writers wait so long, and new lookups behind them.
 	usualHoldWork = 2048
@@ -372,10 +370,7 @@ func (x *Index) End(c *Cursor) (clean, stable bool) {
 }
 
 // Drop abandons a lookup, as when its connection is cut. Nothing counts as used.
-func (c *Cursor) Drop() {
-	if cap(c.found) > keepStretches {
-		c.found = nil
-	}
-	c.found = c.found[:0]
-	c.next = noSlot
-}
+func (c *Cursor) Drop() { c.found, c.next = c.found[:0], noSlot }
+
+// Held returns the bytes of memory that a Cursor holds beside itself.
+func (c *Cursor) Held() int { return cap(c.found) * stretchBytes }

@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A lookup whose keys lie in as many stretches as a Cursor keeps allocates nothing once the
-// Cursor has been used.
+// A lookup whose keys lie in as many stretches as count as used allocates nothing once the Cursor
+// has been used.
 func TestScatteredLookupsDoNotAllocate(t *testing.T) {
 	skipIfBuildAllocates(t)
 	const n = 1 << 12
 	x, keys := mustNew(t, onePlace(0)), chain(1, n, 32)
 	store(t, x, keys, 32)
-	scattered := make([]byte, 0, keepStretches*32)
-	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n / 2)[:keepStretches] {
+	scattered := make([]byte, 0, maxStretches*32)
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n / 2)[:maxStretches] {
 		scattered = append(scattered, keys[i*64:i*64+32]...) // none behind another
 	}
 	var c Cursor
@@ -23,9 +23,10 @@ func TestScatteredLookupsDoNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		x.Begin(&c, 32)
 		filled, covered, _ := x.Probe(&c, scattered, 1, runs[:], true)
-		if filled != 1 || covered != keepStretches || len(c.found) != keepStretches {
+		if filled != 1 || covered != maxStretches || len(c.found) != maxStretches {
 			t.Error(filled, covered, len(c.found))
 		}
 		x.End(&c)
 	}))
+	require.Equal(t, maxStretches*stretchBytes, c.Held())
 }

@@ -137,8 +137,7 @@ func (x *Index) resetGroup(r *PlacesReset, n int) {
 	seg, i := x.at(r.at)
 	var to [groupSlots]class
 	var gone [groupSlots]slot
-	known := noClass // the class that without was asked for last
-	kept := noClass
+	known, kept := noClass, noClass // the class that without was last asked for, and its answer
 	for j := range n {
 		from := seg.class[i+j]
 		if to[j], gone[j] = from, noSlot; from == noClass {

@@ -30,17 +30,10 @@ type span struct {
 	time         uint32 // of its last use, see policy
 }
 
-// spanRef is how a segment knows its spans.
-type spanRef struct {
-	first uint16 // offset in the segment
-	id    spanID
-}
-
 const (
 	spanChunkBits = 10 // spans are allocated 1,024 at a time
 	spanChunk     = 1 << spanChunkBits
 	spanSize      = int64(unsafe.Sizeof(span{}))
-	refBytes      = int64(unsafe.Sizeof(spanRef{}))
 	// spansPerKey is how many spans a batch takes at most for each of its keys: two to cut
 	// a key out that was found, one to move it, and one to place it.
 	spansPerKey = 4
@@ -49,8 +42,6 @@ const (
 	// mustSplit stands for the number of unused spans that a change leaves, if it must not
 	// fail for want of one.
 	mustSplit = -1
-	// fewRefs is how many spans a segment's list keeps room for.
-	fewRefs = 16
 )
 
 type spanList struct{ newest, oldest spanID }
@@ -61,7 +52,7 @@ func (x *Index) span(id spanID) *span {
 
 // spanBytes is the memory of all spans.
 func (x *Index) spanBytes() int64 {
-	return int64(len(x.spans))*(spanChunk*spanSize+8) + x.refBytes
+	return int64(len(x.spans))*(spanChunk*spanSize+8) + x.refs.bytes + x.refs.spareBytes
 }
 
 // spanRoom bounds the memory of so many chunks of spans and of the segments' books
@@ -183,20 +174,6 @@ func (x *Index) spanOf(s slot) spanID {
 		return noSpan
 	}
 	return seg.spans[at].id
-}
-
-// addRef enters a span into its segment's books.
-func (x *Index) addRef(seg *segment, at int, first int, id spanID) {
-	before := cap(seg.spans)
-	x.countShift(len(seg.spans) - at)
-	seg.spans = slices.Insert(seg.spans, at, spanRef{uint16(first), id})
-	x.refBytes += int64(cap(seg.spans)-before) * refBytes
-}
-
-// countShift counts that n refs of a segment's books are moved.
-func (x *Index) countShift(n int) {
-	x.work += n / refsPerWork
-	x.moved += n / refsPerWork / workPerSpan
 }
 
 // splitAt makes a span end in front of offset i of a segment, if one covers it
@@ -383,19 +360,4 @@ func (x *Index) cutSpan(seg *segment, at, i, end int) (n int) {
 	}
 	s.n -= uint16(n)
 	return n
-}
-
-// dropRefs takes spans out of a segment's books, and gives back the memory of a list
-// that is less than half full.
-func (x *Index) dropRefs(seg *segment, from, to int) {
-	if to > from {
-		x.countShift(len(seg.spans) - to)
-	}
-	seg.spans = slices.Delete(seg.spans, from, to)
-	if n := cap(seg.spans); n > fewRefs && 2*len(seg.spans) < n {
-		spans := make([]spanRef, len(seg.spans), max(len(seg.spans)*3/2, fewRefs))
-		copy(spans, seg.spans)
-		seg.spans = spans
-		x.refBytes -= int64(n-cap(spans)) * refBytes
-	}
 }

@@ -39,12 +39,12 @@ type Writer struct {
 // failed or the chain is longer than the whole index: then it is the first ones.
 func (w *Writer) Stored() int { return w.stored }
 
-// Store adds keys, consecutive chunks of a chain, to places, which ascend. The same entry
-// changes once for all of them. Keys that are there already count as used. Where the bounds leave no room, the least recently used
-// entries make way, at most twice as many as there are keys; a chain longer than the
-// whole index keeps its beginning. Keys of another length than the index holds are
-// refused with ErrOtherHashLen. keys is only borrowed. Safe for concurrent use with
-// different Writers.
+// Store adds keys, consecutive chunks of a chain, to places, which ascend. Each entry changes
+// once for all of them. Keys that are there already count as used. Where the bounds leave no
+// room, the least recently used entries make way, at most twice as many as there are keys; a
+// chain longer than the whole index keeps its beginning. It fails with ErrHashLen, ErrCutKey,
+// ErrPlace or ErrOtherHashLen, or, where Stored tells how far it came, with ErrClasses. places
+// and keys are only borrowed. Safe for concurrent use with different Writers.
 func (x *Index) Store(w *Writer, places []int, keys []byte, hashLen int) error {
 	if err := x.check(places, keys, hashLen); err != nil {
 		return err
@@ -290,8 +290,8 @@ const scattered = batchKeys / 8
 // chooseMoved decides whether the keys that are there are moved, to lie in the
 // order of the chain together with the new ones. It is how a log that has become
 // fragmented, or that holds every k-th key of a chain from another group, comes
-// into order: in the steps and at the expense of those who store. While places are reset
-// nothing is moved, as a reset would miss what is moved behind it.
+// into order: in the steps and at the expense of those who store. While places are reset no
+// store moves entries, as a reset would miss those that it has passed by then.
 func (x *Index) chooseMoved(b *storing) {
 	pieces, known := 0, 0
 	for i, s := range b.slot[:b.n] {

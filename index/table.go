@@ -32,22 +32,22 @@ const (
 	bucketCells = simd.BucketTags
 	pageBuckets = 256 // so many that the directory stays in the processor's cache
 	pageCells   = bucketCells * pageBuckets
-	// pageFull is the load at which a page splits: four fifths. A bucket then
-	// overflows into the next one for every sixth, which is in the same page.
+	// pageFull is the load at which a page splits: four fifths. Every sixth bucket has then
+	// overflowed into the next one, which is in the same page.
 	pageFull = pageCells * 4 / 5
 	// pageBrim is how full a page that cannot split may become: there is still
 	// room for a batch of stores.
 	pageBrim = pageCells - batchKeys
-	// batchSplits is how many pages one batch splits, some 15 microseconds each, or one that gets
-	// new tags, some 80. All pages come to be full at about the same time; others wait until
-	// they are at the brim.
+	// batchSplits is how many pages one batch splits, some 15 microseconds each. A split with new
+	// tags takes some 80 and counts as two. All pages become full at about the same time; the
+	// others wait until they are at the brim.
 	batchSplits = 2
 	// tagWindow is by how many bits a page splits until it gets new tags. At least 9 bits of a
 	// tag then tell the entries of a bucket apart: of the keys looked for at most one in 60
 	// meets the tag of another one.
 	tagWindow = 8
-	// mostAway is more than the entries of a page that are in another bucket than that where
-	// they belong: of a full page five in a hundred.
+	// mostAway is room for the entries of a page that are in another bucket than the one where
+	// they belong: five in a hundred of a full page.
 	mostAway = pageCells / 8
 	// mostDepth is the last depth at which tags have none of the bits that choose the bucket.
 	mostDepth = 4*tagWindow - 1

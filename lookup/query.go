@@ -432,7 +432,7 @@ func (q *Query) Held() int {
 		}
 	}
 	for i := range q.scans {
-		n += int(unsafe.Sizeof(rankRun{})) * cap(q.scans[i].rankRuns)
+		n += q.scans[i].cursor.Held() + int(unsafe.Sizeof(rankRun{}))*cap(q.scans[i].rankRuns)
 	}
 	if a := q.anchored; a != nil {
 		n += cap(a.keys) + cap(a.present) + a.trail.Held()
