@@ -67,11 +67,11 @@ func show(runs []connector.Run) (list []string) {
 
 // fakePoller answers when it is told to, and remembers what it was asked.
 type fakePoller struct {
-	hit    coordinator.Hit
-	ready  bool
-	err    error
-	asked  []int64
-	thrown []string
+	hit       coordinator.Hit
+	ready     bool
+	err       error
+	asked     []int64
+	discarded []string
 }
 
 func (f *fakePoller) Poll(_ string, numTokens int64, _ netproto.Hashes) (coordinator.Hit, bool, error) {
@@ -82,7 +82,7 @@ func (f *fakePoller) Poll(_ string, numTokens int64, _ netproto.Hashes) (coordin
 	return f.hit, true, f.err
 }
 
-func (f *fakePoller) Discard(id string) { f.thrown = append(f.thrown, id) }
+func (f *fakePoller) Discard(id string) { f.discarded = append(f.discarded, id) }
 
 // What is asked, and how much is loaded, by the text of the specification.
 func TestMatch(t *testing.T) {
@@ -137,7 +137,7 @@ func TestMatchWaits(t *testing.T) {
 	assert.True(t, ready)
 	assert.Equal(t, connector.Match{Hit: poller.hit, Tokens: 36}, m)
 	s.Discard("other")
-	assert.Equal(t, []string{"other"}, poller.thrown)
+	assert.Equal(t, []string{"other"}, poller.discarded)
 	poller.err = errors.New("lost")
 	m, ready, err = s.Match("r", 50, 4, netproto.Hashes{})
 	require.ErrorIs(t, err, poller.err)

@@ -23,6 +23,8 @@
 //  2. [LoadRuns] of the hit: the blocks to load before the first step.
 //  3. [StoreRuns] after each step: the blocks that have become whole and are worth storing.
 //     From 0.29.0 on these are none of mamba groups, whose states [BlockAt] names.
+//  4. If a hitline server answers the lookups, tell it what has been stored: StoreChain of
+//     lookup/client, once for each run and rank, or StorePrompt for the whole step.
 //
 // # Blocks that are missing
 //
@@ -31,7 +33,7 @@
 //
 //   - up to 0.26.0 where a hit of all tokens was lowered, in windows and mamba groups;
 //   - up to 0.26.0 with mamba groups that are eagle groups, which can lengthen a hit;
-//   - in 0.27.1 and 0.28.0 in fine-grained mode, the last block of a group: the store may have
+//   - from 0.27.0 to 0.28.0 in fine-grained mode, the last block of a group: the store may have
 //     it under a later hash, which only tail boundaries tell;
 //   - in windows of one token, whose blocks are mostly not stored.
 //

@@ -3,6 +3,7 @@ package connector
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/hitline/hitline/coordinator"
 )
@@ -21,8 +22,9 @@ var ErrBoundary = errors.New("connector: no block ends there")
 // hash that ends at the hit if that has no boundaries. The package documentation says when a
 // block to load need not be stored.
 //
-// It fails with ErrHashes if the hit, or a boundary, lies behind the hashes, and with the
-// errors of Coordinator.LoadMask for a hit that no lookup of this pool returns.
+// hit must be the answer to a lookup of this pool: others are not all noticed. It fails with
+// ErrHashes if the hit, or a boundary, lies behind the hashes, and with the errors of
+// Coordinator.LoadMask.
 func LoadRuns(rules *coordinator.Coordinator, hit coordinator.Hit, computed int64, numHashes int) ([]Run, error) {
 	if hit.Tokens <= computed {
 		return nil, nil
@@ -40,7 +42,7 @@ func LoadRuns(rules *coordinator.Coordinator, hit coordinator.Hit, computed int6
 		}
 		end := (hit.Tokens + block - 1) / block
 		from := len(runs)
-		runs = appendRuns(runs, rules, g, masks[rules.PoolIndex(g)], computed/block, end)
+		runs = appendRuns(runs, rules, g, masks[rules.PoolIndex(g)].Next, computed/block, end)
 		if n := len(runs); n > from && runs[n-1].End == end {
 			runs[n-1].last = int(tail/hashBlock) - 1
 		}
@@ -59,28 +61,22 @@ func tailTokens(hit coordinator.Hit, group int) int64 {
 }
 
 // StoreRuns returns the blocks to store when the first tokens tokens of a request are computed,
-// ordered by store group and chunk: those of Coordinator.StoreMask that were not yet whole when
-// from tokens were. from is what tokens was in the last call, or the hit that was loaded; both
-// are rounded down to the alignment. promptTokens is the length of the prompt, the same in
+// ordered by store group and chunk: those of Coordinator.StoredChunks that were not yet whole
+// when from tokens were. from is what tokens was in the last call, or the hit that was loaded;
+// both are rounded down to the alignment. promptTokens is the length of the prompt, the same in
 // all calls, or coordinator.NoPrompt. So the calls of a request return each block once.
 //
-// A chunk that from cuts is among them. (The start token of StoreMask is rounded up to a whole
-// chunk: in fine-grained mode it would leave that one out.)
-//
 // The request must have a hash for each whole hash block of tokens. StoreRuns fails with the
-// errors of StoreMask.
+// errors of StoredChunks.
 func StoreRuns(rules *coordinator.Coordinator, from, tokens, promptTokens int64) ([]Run, error) {
 	align := rules.Alignment()
-	from, tokens = max(0, from)/align*align, max(0, tokens)/align*align
-	masks, err := rules.StoreMask(tokens, 0, promptTokens)
+	chunks, err := rules.StoredChunks(nil, tokens, from/align*align, promptTokens)
 	if err != nil {
 		return nil, fmt.Errorf("connector: blocks of %d tokens: %w", tokens, err)
 	}
 	var runs []Run
-	for g := range rules.NumGroups() {
-		block, _ := blockSizes(rules, g)
-		mask := masks[rules.PoolIndex(g)]
-		runs = appendRuns(runs, rules, g, mask, from/block, mask.Len())
+	for g := range chunks {
+		runs = appendRuns(runs, rules, g, chunks[g].Next, 0, math.MaxInt64)
 	}
 	return runs, nil
 }
@@ -91,11 +87,11 @@ func blockSizes(rules *coordinator.Coordinator, g int) (block, hashBlock int64) 
 	return int64(size), int64(size / rules.Stride(g))
 }
 
-// appendRuns appends the runs of store group g that are true in mask, of the chunks
-// [first, end). Entry 0 of mask is chunk 0.
-func appendRuns(runs []Run, rules *coordinator.Coordinator, g int, mask coordinator.Mask, first, end int64) []Run {
+// appendRuns appends the runs of store group g among the chunks [first, end). next returns the
+// first run [start, end) at or after a chunk.
+func appendRuns(runs []Run, rules *coordinator.Coordinator, g int, next func(int64) (start, end int64, ok bool), first, end int64) []Run {
 	for at := first; at < end; {
-		from, to, ok := mask.Next(at)
+		from, to, ok := next(at)
 		if !ok || from >= end {
 			break
 		}
@@ -112,7 +108,8 @@ func appendRuns(runs []Run, rules *coordinator.Coordinator, g int, mask coordina
 // up to it.
 //
 // It fails with ErrBoundary unless tokens is a multiple of the group's block size, or in
-// fine-grained mode of the hash block size, and above 0.
+// fine-grained mode of the hash block size, and above 0. It panics for a group that the pool
+// does not have.
 func BlockAt(rules *coordinator.Coordinator, group int, tokens int64) (Run, error) {
 	block, hashBlock := blockSizes(rules, group)
 	unit := block

@@ -48,7 +48,7 @@ type GroupEnd struct {
 	// to SetMissingRank.
 	MissingRank  Rank
 	MissingRanks int
-	// GapBegin and GapEnd are the gap: the blocks [GapBegin, GapEnd) that keep the group from
+	// GapStart and GapEnd are the gap: the blocks [GapStart, GapEnd) that keep the group from
 	// ending later. With all of them stored on all ranks it would. The gap lies behind all
 	// blocks that the hit uses. Both are 0 if there is none.
 	//
@@ -56,7 +56,7 @@ type GroupEnd struct {
 	// all blocks before it were stored. The gap begins with the first absent block that this
 	// end needs. It ends with the first stored block behind the last such one, or where the
 	// blocks end that are looked up. In fine-grained mode only ends of whole blocks count.
-	GapBegin, GapEnd int64
+	GapStart, GapEnd int64
 }
 
 // SetMissingRank sets MissingRank and MissingRanks if the block FirstMissing is on some of its

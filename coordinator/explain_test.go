@@ -78,8 +78,8 @@ func TestExplainFailsAsAnswerDoes(t *testing.T) {
 	require.ErrorIs(t, err, ErrPrecondition)
 }
 
-func groupEnd(g int, kind Kind, tokens int64, reason Reason, missing, gapBegin, gapEnd int64) GroupEnd {
-	return GroupEnd{Group: g, Kind: kind, EndTokens: tokens, Reason: reason, FirstMissing: missing, GapBegin: gapBegin, GapEnd: gapEnd}
+func groupEnd(g int, kind Kind, tokens int64, reason Reason, missing, gapStart, gapEnd int64) GroupEnd {
+	return GroupEnd{Group: g, Kind: kind, EndTokens: tokens, Reason: reason, FirstMissing: missing, GapStart: gapStart, GapEnd: gapEnd}
 }
 
 // A request with fewer hashes than tokens is answered where the full-attention group

@@ -13,7 +13,7 @@ func (a *attentionGroup) findGap(end *GroupEnd, v *view, args finderArgs, numKno
 		return to - from
 	}
 	_, runEnd, _ := mask.Next(int64(last))
-	end.GapBegin = v.firstAbsentBlock(from, to, a.chunkPositions)
+	end.GapStart = v.firstAbsentBlock(from, to, a.chunkPositions)
 	end.GapEnd = v.firstPresentBlock(int64(last)+1, min(numKnown, runEnd), a.chunkPositions)
 	return end.GapEnd - from
 }

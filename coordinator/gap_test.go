@@ -60,7 +60,7 @@ func TestGap(t *testing.T) {
 			require.NoError(t, err)
 			end := ends[c.group]
 			require.Equal(t, c.end, end.EndTokens)
-			require.Equal(t, [2]int64{c.begin, c.gap}, [2]int64{end.GapBegin, end.GapEnd})
+			require.Equal(t, [2]int64{c.begin, c.gap}, [2]int64{end.GapStart, end.GapEnd})
 		})
 	}
 }
@@ -267,7 +267,7 @@ func TestGapAgainstOracle(t *testing.T) {
 		end := g.end(g.stored)
 		require.Equal(t, g.endTokens(g.stored), end.EndTokens, "seed %d", seed)
 		begin, to := g.gap(end.EndTokens)
-		require.Equal(t, [2]int64{begin, to}, [2]int64{end.GapBegin, end.GapEnd}, "seed %d: %+v\n%v", seed, g.c.pool, g.stored)
+		require.Equal(t, [2]int64{begin, to}, [2]int64{end.GapStart, end.GapEnd}, "seed %d: %+v\n%v", seed, g.c.pool, g.stored)
 		if tried++; begin == to {
 			continue
 		}
@@ -276,7 +276,7 @@ func TestGapAgainstOracle(t *testing.T) {
 		require.Greater(t, g.endTokens(g.with(run{begin, to})), end.EndTokens, "seed %d: with its gap stored", seed)
 		clear(g.stored[min(len(g.stored), g.position(to-1)+1):])
 		fewer := g.end(g.stored)
-		require.Equal(t, [2]int64{end.EndTokens, begin}, [2]int64{fewer.EndTokens, fewer.GapBegin}, "seed %d: without what lies behind", seed)
+		require.Equal(t, [2]int64{end.EndTokens, begin}, [2]int64{fewer.EndTokens, fewer.GapStart}, "seed %d: without what lies behind", seed)
 		gaps++
 		kinds[end.Kind]++
 	}

@@ -157,7 +157,7 @@ func (v *view) firstOne(from, to int) int {
 			at += bits.TrailingZeros64(word)
 			break
 		}
-		for w++; w < len(first) && first[w] == 0 && w < to/64; w++ {
+		for w++; w < len(first) && first[w] == 0 && w < to/64; w++ { // words without a block of the first group
 		}
 		at = w * 64
 	}

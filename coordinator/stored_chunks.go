@@ -14,7 +14,7 @@ type StoredChunks struct {
 // have been stored before. One that startToken cuts has not, though StoreMask with that start
 // leaves it out. numTokens and startToken are rounded down to a multiple of Alignment, so that a
 // call goes on where an earlier one with numTokens as its startToken has ended. promptTokens is
-// as for StoreMask. The result is appended to dst[:0].
+// as for StoreMask. The result is appended to dst[:0]. It fails as StoreMask does.
 func (c *Coordinator) StoredChunks(dst []StoredChunks, numTokens, startToken, promptTokens int64) ([]StoredChunks, error) {
 	masks, err := c.StoreMask(floorTo(max(0, numTokens), c.align), 0, promptTokens)
 	if err != nil {

@@ -41,8 +41,8 @@ func TestLookupAfterExplain(t *testing.T) {
 	require.Nil(t, q.partly.Bits[0])
 }
 
-// ranks2 returns a service of two ranks. Rank 0 has all blocks, rank 1 those that second tells.
-func ranks2(t *testing.T, keys []byte, second func(i int) bool) *Service {
+// twoRanks returns a service of two ranks. Rank 0 has all blocks, rank 1 those that second tells.
+func twoRanks(t *testing.T, keys []byte, second func(i int) bool) *Service {
 	pool := blocks16.Pool
 	pool.TPSize = 2
 	s, err := NewService(ServiceConfig{Pool: pool})
@@ -60,7 +60,7 @@ func ranks2(t *testing.T, keys []byte, second func(i int) bool) *Service {
 // A reset in the middle of an explain leaves no rank that lacks a block.
 func TestExplainForgetsRanksAtReset(t *testing.T) {
 	keys := lookuptest.Chain("a", 4, 32)
-	s := ranks2(t, keys, func(int) bool { return false })
+	s := twoRanks(t, keys, func(int) bool { return false })
 	for _, reset := range []bool{false, true} {
 		q := s.NewQuery()
 		_, err := q.BeginExplain(64, false, 32, 4)
@@ -86,7 +86,7 @@ func TestExplainForgetsRanksAtReset(t *testing.T) {
 func TestExplainBoundsRanks(t *testing.T) {
 	const n = maxRankRuns + 1000
 	keys := lookuptest.Chain("a", 3, 32)
-	s := ranks2(t, keys, func(i int) bool { return i == 2 })
+	s := twoRanks(t, keys, func(i int) bool { return i == 2 })
 	q := s.NewQuery()
 	_, err := q.BeginExplain(16*n, false, 32, n)
 	require.NoError(t, err)

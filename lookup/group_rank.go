@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/netproto"
@@ -69,7 +70,8 @@ func (p *groupRanks) groupRank(place int) GroupRank {
 
 // refusal says what is wrong with a group rank, and which ones there are.
 func (p *groupRanks) refusal(at GroupRank) error {
-	err := fmt.Errorf("%w: group %d, tp_rank %d, pp_rank %d, pcp_rank %d", ErrGroupRank, at.Group, at.TPRank, at.PPRank, at.PCPRank)
+	err := fmt.Errorf("%w: group %s, tp_rank %s, pp_rank %s, pcp_rank %s", ErrGroupRank,
+		fieldText(at.Group), fieldText(at.TPRank), fieldText(at.PPRank), fieldText(at.PCPRank))
 	if at.Group == netproto.AnyRank {
 		return fmt.Errorf("%w: no group has them", err)
 	}
@@ -85,6 +87,14 @@ func (p *groupRanks) refusal(at GroupRank) error {
 		return fmt.Errorf("%w: tp_rank is the KV shard that the engine's keys name", err)
 	}
 	return fmt.Errorf("%w: tp_rank is the KV shard, the engine's tensor rank divided by the %d ranks that hold equal blocks", err, p.tpSize/ranks)
+}
+
+// fieldText returns a field of a group rank as a refusal names it.
+func fieldText(field uint16) string {
+	if field == netproto.AnyRank {
+		return "any"
+	}
+	return strconv.Itoa(int(field))
 }
 
 // required lists, for each group, the places of the ranks that must hold a block for a lookup

@@ -25,6 +25,7 @@ func TestGroupRanksThatCannotExist(t *testing.T) {
 		err  string // empty: there is such a place
 	}{
 		{"no such group", coordinator.Pool{}, GroupRank{Group: 3}, "group 3, tp_rank 0, pp_rank 0, pcp_rank 0: the pool has group 0 to 0"},
+		{"a number that stands for any", coordinator.Pool{}, GroupRank{TPRank: netproto.AnyRank}, "group 0, tp_rank any, pp_rank 0, pcp_rank 0: the group has tp_rank 0 to 0"},
 		{"no such pipeline rank", coordinator.Pool{PPSize: 2}, GroupRank{PPRank: 2}, "group 0, tp_rank 0, pp_rank 2, pcp_rank 0: the group has tp_rank 0 to 0, pp_rank 0 to 1, pcp_rank 0 to 0"},
 		{"a rank of the engine that is no shard", coordinator.Pool{TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 2}, "tp_rank 0 to 1, pp_rank 0 to 0, pcp_rank 0 to 0: tp_rank is the KV shard, the engine's tensor rank divided by the 2 ranks that hold equal blocks"},
 		{"a shard", coordinator.Pool{TPSize: 4, NumKVHead: 2}, GroupRank{TPRank: 1}, ""},

@@ -15,16 +15,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// windowPool has a group that no mask makes sparse, one that is not kept in the store, and one of
-// a window.
-var windowPool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, Groups: []coordinator.Group{
-	{Kind: coordinator.FullAttention, BlockSize: 64},
-	{Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true},
-	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
-}}
-
 func TestMasksOfAService(t *testing.T) {
-	for name, cfg := range map[string]ServiceConfig{"memory": {Pool: windowPool}, "backend": {Pool: windowPool, Backend: &lookuptest.KeyStore{}, Remote: patient}} {
+	for name, cfg := range map[string]ServiceConfig{"memory": {Pool: lookuptest.WindowPool}, "backend": {Pool: lookuptest.WindowPool, Backend: &lookuptest.KeyStore{}, Remote: patient}} {
 		s, err := NewService(cfg)
 		require.NoError(t, err)
 		runs := func(chunks ...int64) (list []api.ChunkRun) {
@@ -118,7 +110,7 @@ func TestMaskAt(t *testing.T) {
 func TestPlan(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
 	hashes := netproto.NewHashes(chain, 32)
-	for name, cfg := range map[string]ServiceConfig{"memory": {Pool: windowPool}, "backend": {Pool: windowPool, Backend: &lookuptest.KeyStore{}, Remote: patient}} {
+	for name, cfg := range map[string]ServiceConfig{"memory": {Pool: lookuptest.WindowPool}, "backend": {Pool: lookuptest.WindowPool, Backend: &lookuptest.KeyStore{}, Remote: patient}} {
 		s, err := NewService(cfg)
 		require.NoError(t, err)
 		lookuptest.StorePrefix(t, s, chain, 8)
@@ -145,7 +137,7 @@ func TestPlan(t *testing.T) {
 // A plan over a failing backend is a hit of 0, as a lookup.
 func TestPlanOverAFailingBackend(t *testing.T) {
 	store := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
-	s, err := NewService(ServiceConfig{Pool: windowPool, Backend: store, Remote: patient})
+	s, err := NewService(ServiceConfig{Pool: lookuptest.WindowPool, Backend: store, Remote: patient})
 	require.NoError(t, err)
 	plan, err := s.Plan(t.Context(), 192, netproto.NewHashes(lookuptest.Chain("a", 12, 32), 32))
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"unsafe"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
@@ -60,7 +61,8 @@ const noChunk = -1
 // hash returns the number of the hash that keys a chunk.
 func (g *promptGroup) hash(chunk int64) int64 { return chunk*g.stride + g.stride - 1 }
 
-// keptWriter bounds the memory of a PromptWriter that is kept for the next request.
+// keptWriter bounds the memory, in bytes, of a PromptWriter that is kept for the next request:
+// that of some 20 groups.
 const keptWriter = 16 << 10
 
 // reset empties the writer and retains its small buffers.
@@ -81,10 +83,10 @@ func (w *PromptWriter) Release() {
 
 // Held returns the bytes of memory that the writer holds.
 func (w *PromptWriter) Held() int {
-	const groupBytes, chunksBytes, wordBytes = 512, 96, 8 // about
-	n := cap(w.groups)*groupBytes + cap(w.chunks)*chunksBytes + (cap(w.ranks)+cap(w.places)+cap(w.merged))*wordBytes + cap(w.keys)
+	const groupBytes, chunksBytes = int(unsafe.Sizeof(promptGroup{})), int(unsafe.Sizeof(coordinator.StoredChunks{}))
+	n := cap(w.groups)*groupBytes + cap(w.chunks)*chunksBytes + 8*(cap(w.ranks)+cap(w.places)+cap(w.merged)) + cap(w.keys)
 	for i := range w.groups {
-		n += cap(w.groups[i].states) * wordBytes
+		n += 8 * cap(w.groups[i].states)
 	}
 	return n
 }

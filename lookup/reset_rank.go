@@ -13,7 +13,7 @@ import (
 // meanwhile may go or stay. Over the memory index it ignores ctx, and fails with ErrGroupRank if
 // the pool has no such rank. Over a backend it fails with ErrResetRank unless it is Reset.
 func (s *Service) ResetRank(ctx context.Context, at GroupRank) error {
-	if IsResetOfAll(at) {
+	if at.IsAny() {
 		return s.Reset(ctx)
 	}
 	if s.remote != nil {
@@ -30,7 +30,7 @@ func (s *Service) ResetRank(ctx context.Context, at GroupRank) error {
 // BeginResetRank begins ResetRank over the memory index: the caller goes on with r.Step. It must
 // not be called over a backend.
 func (s *Service) BeginResetRank(r *index.PlacesReset, at GroupRank) error {
-	if IsResetOfAll(at) {
+	if at.IsAny() {
 		s.index.Reset()
 		return nil
 	}
@@ -39,12 +39,6 @@ func (s *Service) BeginResetRank(r *index.PlacesReset, at GroupRank) error {
 		return s.ranks.refusal(at)
 	}
 	return s.index.BeginResetPlaces(r, places)
-}
-
-// IsResetOfAll reports whether a reset of these ranks is one of the whole pool.
-func IsResetOfAll(at GroupRank) bool {
-	const any = netproto.AnyRank
-	return at == GroupRank{Group: any, TPRank: any, PPRank: any, PCPRank: any}
 }
 
 // matching returns the places of the group ranks that at stands for.

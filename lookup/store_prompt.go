@@ -189,14 +189,11 @@ func (w *PromptWriter) checkHashes() error {
 		if len(g.places) == 0 {
 			continue
 		}
-		chunk, _, missing := g.chunks.Next(0)
-		if !missing {
-			continue // it stores none
+		chunk, _, ok := g.chunks.Next(0)
+		if ok && g.hash(chunk) >= w.next { // it is not in front of the hashes: is one behind them?
+			chunk, _, ok = g.chunks.Next(w.end / g.stride)
 		}
-		if g.hash(chunk) >= w.next {
-			chunk, _, missing = g.chunks.Next(w.end / g.stride) // the first that ends behind the hashes
-		}
-		if missing {
+		if ok {
 			return fmt.Errorf("%w: group %d stores chunk %d, whose hash %d is missing: the request has the hashes %d to %d",
 				api.ErrPrompt, i, chunk, g.hash(chunk), w.next, w.end-1)
 		}

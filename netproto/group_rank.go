@@ -15,6 +15,11 @@ type GroupRank struct {
 // AnyRank in a field of a reset_rank's GroupRank stands for every group or rank.
 const AnyRank = ^uint16(0)
 
+// IsAny reports whether each field is AnyRank. A reset_rank of that is a reset of the pool.
+func (r GroupRank) IsAny() bool {
+	return r == GroupRank{Group: AnyRank, TPRank: AnyRank, PPRank: AnyRank, PCPRank: AnyRank}
+}
+
 // FirstChunkUnknown is the FirstChunk of a store that does not give it.
 const FirstChunkUnknown = ^uint32(0)
 

@@ -275,9 +275,18 @@ func (d *discard) Dropped(*Request)                 {}
 func (d *discard) Control(out []byte)               { d.n += len(out) }
 
 func TestReaderDoesNotAllocate(t *testing.T) {
-	b := message("\x00id", "", "lookup", be(4, 1600), be(2, 32), hashes(100, 32))
+	msg := message("\x00id", "", "lookup", be(4, 1600), be(2, 32), hashes(100, 32))
+	requireNoAllocs(t, func(b []byte) []byte { return append(b, msg...) })
+}
+
+// requireNoAllocs checks that encoding requests, and reading them in pieces of 1,000 bytes,
+// allocates nothing. encode appends the requests.
+func requireNoAllocs(t *testing.T, encode func(b []byte) []byte) {
+	t.Helper()
+	b := encode(nil)
 	r, d := NewReader(Limits{}, 16), &discard{}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
+		b = encode(b[:0])
 		for p := b; len(p) > 0; {
 			n := min(1000, len(p))
 			_ = feedAll(r, p[:n], d)

@@ -218,7 +218,7 @@ func (c *loopCase) check(got loopResult) error {
 	return c.checkLoads(got, hit, stored)
 }
 
-// hold notes that all ranks of a group hold a hash.
+// hold records that all ranks of a group hold a hash.
 func (c *loopCase) hold(stored map[string]bool, group, hash int) {
 	for _, rank := range c.rules.Ranks(group) {
 		stored[c.rules.KeyPrefix(group, rank)+c.Hashes[hash]] = true
@@ -268,7 +268,7 @@ func (c *loopCase) loadsAbsent() bool {
 	return mamba && eagle && c.rules.NeedsAligned()
 }
 
-// chunksOf returns the real chunks of a mask that was received.
+// chunksOf returns the true chunks of a mask that was received.
 func chunksOf(m loopMask) (chunks []int64) {
 	for _, run := range m.Runs {
 		for chunk := run[0]; chunk < run[1]; chunk++ {
@@ -278,7 +278,7 @@ func chunksOf(m loopMask) (chunks []int64) {
 	return chunks
 }
 
-// masked returns the real chunks of a mask from chunk 0 on.
+// masked returns the true chunks of a mask from chunk 0 on.
 func masked(m coordinator.Mask) (chunks []int64) {
 	for start, end := range m.Runs() {
 		for chunk := start; chunk < end; chunk++ {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
 )
@@ -39,7 +38,7 @@ With --json: {"reset": true}`,
 			return err
 		}
 		reset := (*client.Client).Reset
-		if !lookup.IsResetOfAll(*rank) {
+		if !rank.IsAny() {
 			reset = func(c *client.Client, ctx context.Context) error { return c.ResetRank(ctx, *rank) }
 		}
 		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error { return reset(c, ctx) })

@@ -55,9 +55,9 @@ const (
 // explainJSON is the document of an explain reply.
 const explainJSON = `{"hit_tokens":16,"groups":[` +
 	`{"group":0,"kind":"full_attention","end_tokens":16,"reason":"rank_missing","first_missing_block":1,` +
-	`"missing_rank":{"tp_rank":2,"pp_rank":1,"pcp_rank":0},"missing_ranks":3,"gap_begin":1,"gap_end":4},` +
-	`{"group":1,"kind":"sliding_window","end_tokens":32,"reason":"window_not_covered","first_missing_block":6,"gap_begin":2,"gap_end":3},` +
-	`{"group":2,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null,"gap_begin":null,"gap_end":null}]}`
+	`"missing_rank":{"tp_rank":2,"pp_rank":1,"pcp_rank":0},"missing_ranks":3,"gap_start":1,"gap_end":4},` +
+	`{"group":1,"kind":"sliding_window","end_tokens":32,"reason":"window_not_covered","first_missing_block":6,"gap_start":2,"gap_end":3},` +
+	`{"group":2,"kind":"mamba","end_tokens":128,"reason":"complete","first_missing_block":null,"gap_start":null,"gap_end":null}]}`
 
 var replyExplain = string(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte(explainJSON), false)))
 

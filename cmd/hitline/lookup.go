@@ -24,6 +24,10 @@ func newLookupCmd() *cobra.Command {
 		Short: "Ask how many leading tokens of a prompt are in the pool",
 		Long: `lookup sends the hashes of a prompt's blocks and prints the hit in tokens.
 
+From vLLM 0.27.0 on a hit leaves at least one token to compute, as engines need
+it. From 0.29.0 on a lookup that the server refuses is a hit of 0: --explain and
+hitline plan say why.
+
 With --json: {"hit_tokens": …, "num_tokens": …, "hashes": …}. A hit from vLLM
 0.29.0 on has "tail_boundaries", the token of each group's tail boundary.
 
@@ -37,7 +41,7 @@ it from ending later. Explaining counts neither as a lookup nor as use.
 
 With --explain --json: {"hit_tokens": …, "groups": [{"group": …, "kind": …,
 "end_tokens": …, "reason": …, "first_missing_block": …, "missing_rank":
-{"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_begin": …,
+{"tp_rank": …, "pp_rank": …, "pcp_rank": …}, "missing_ranks": …, "gap_start": …,
 "gap_end": …, "tail_boundary": …}]}. gap_end is the block behind the gap.`,
 		Example: "  hitline lookup --tokens 128 --hashes-file prompt.hex\n  seq -f '%064.0f' 8 | hitline lookup --tokens 128 --hashes-file -\n  hitline lookup --tokens 128 --hashes-file prompt.hex --explain",
 		Args:    refuseArgs,
@@ -141,12 +145,12 @@ func formatMissingRank(g api.GroupExplanation) string {
 // formatGap returns the blocks of a gap, the last one included.
 func formatGap(g api.GroupExplanation) string {
 	switch {
-	case g.GapBegin == nil || g.GapEnd == nil:
+	case g.GapStart == nil || g.GapEnd == nil:
 		return "-"
-	case *g.GapEnd == *g.GapBegin+1:
-		return fmt.Sprint(*g.GapBegin)
+	case *g.GapEnd == *g.GapStart+1:
+		return fmt.Sprint(*g.GapStart)
 	}
-	return fmt.Sprintf("%d to %d", *g.GapBegin, *g.GapEnd-1)
+	return fmt.Sprintf("%d to %d", *g.GapStart, *g.GapEnd-1)
 }
 
 // orDash returns a number as text, or a dash for none.

@@ -13,13 +13,18 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
+// storePromptFlags are the flags of store-prompt that say what is stored.
+type storePromptFlags struct {
+	tokens, start uint32
+	prompt        int64
+	first         int
+	ranks, states []string
+}
+
 // newStorePromptCmd returns the command that stores what the store mask keeps of a prompt.
 func newStorePromptCmd() *cobra.Command {
 	var t target
-	var p api.PromptStore
-	var prompt int64
-	var tokens, start uint32
-	var ranks, states []string
+	var f storePromptFlags
 	cmd := &cobra.Command{
 		Use:   "store-prompt --tokens N --hashes-file FILE",
 		Short: "Tell the server that a prompt is in the pool",
@@ -35,20 +40,11 @@ With --json: {"stored": [chunks of each group]}`,
 		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
-	cmd.Flags().Uint32Var(&tokens, "tokens", 0, "how many leading `tokens` of the prompt are stored\n(required)")
-	startFlag(cmd, &start)
-	promptFlag(cmd, &prompt)
-	cmd.Flags().IntVar(&p.FirstHash, "first-hash", 0, "`number` of the first hash of the file (default 0)")
-	cmd.Flags().StringArrayVar(&ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is\nthe KV shard; repeatable (default all)")
-	cmd.Flags().StringArrayVar(&states, "state", nil, "a state, as `group:token`: its mamba group, and the\ntoken at which it ends, 0 for none; repeatable")
+	f.add(cmd)
 	file := hashesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p.NumTokens, p.StartToken, p.PromptTokens = int64(tokens), int64(start), max(prompt, 0)
-		var err error
-		if p.Ranks, err = parseRanks(ranks); err != nil {
-			return err
-		}
-		if p.States, err = parseStates(states); err != nil {
+		p, err := f.parse()
+		if err != nil {
 			return err
 		}
 		hashes, err := t.loadPrompt(cmd, *file)
@@ -69,6 +65,28 @@ With --json: {"stored": [chunks of each group]}`,
 		return printResult(cmd, t.json, map[string][]int64{"stored": stored}, formatStored(stored))
 	}
 	return cmd
+}
+
+// add defines the flags.
+func (f *storePromptFlags) add(cmd *cobra.Command) {
+	cmd.Flags().Uint32Var(&f.tokens, "tokens", 0, "how many leading `tokens` of the prompt are stored\n(required)")
+	startFlag(cmd, &f.start)
+	promptFlag(cmd, &f.prompt)
+	cmd.Flags().IntVar(&f.first, "first-hash", 0, "`number` of the first hash of the file (default 0)")
+	cmd.Flags().StringArrayVar(&f.ranks, "rank", nil, "a rank that holds the chunks, as `tp,pp,pcp`; tp is\nthe KV shard, pp and pcp may be left out;\nrepeatable (default all)")
+	cmd.Flags().StringArrayVar(&f.states, "state", nil, "a state, as `group:token`: its mamba group, and the\ntoken at which it ends, 0 for none; repeatable")
+}
+
+// parse returns the request that the flags ask for.
+func (f *storePromptFlags) parse() (p api.PromptStore, err error) {
+	p = api.PromptStore{
+		NumTokens: int64(f.tokens), StartToken: int64(f.start), PromptTokens: max(f.prompt, 0), FirstHash: f.first,
+	}
+	if p.Ranks, err = parseRanks(f.ranks); err != nil {
+		return p, err
+	}
+	p.States, err = parseStates(f.states)
+	return p, err
 }
 
 // parseRanks parses ranks, each tp,pp,pcp; what is missing at the end is 0.

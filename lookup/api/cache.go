@@ -38,11 +38,11 @@ type PrefixCache interface {
 	// must load to be served its first tokens tokens, which are a hit.
 	LoadMask(ctx context.Context, numHashes int, tokens int64) ([]Mask, error)
 	// StoreMask returns for each group of the pool which chunks of the first tokens tokens are
-	// worth storing, from the first that begins at or after token start. promptTokens is the
-	// length of the prompt, negative if it is not known.
+	// worth storing, from the first that begins at or after token start. tokens is a multiple of
+	// the pool's alignment. promptTokens is the length of the prompt, negative if it is not known.
 	StoreMask(ctx context.Context, tokens, start, promptTokens int64) ([]Mask, error)
 	// LookupMask returns for each group of the pool which chunks of the first tokens tokens a
-	// lookup checks.
+	// lookup checks. tokens is a multiple of the pool's alignment.
 	LookupMask(ctx context.Context, tokens int64) ([]Mask, error)
 	// Store adds keys to one rank of a group.
 	Store(ctx context.Context, at netproto.GroupRank, keys netproto.Hashes) error

@@ -31,9 +31,9 @@ type GroupExplanation struct {
 	// only.
 	MissingRank  *MissingRank `json:"missing_rank,omitempty"`
 	MissingRanks int          `json:"missing_ranks,omitempty"`
-	// GapBegin and GapEnd are the blocks [GapBegin, GapEnd) that keep the group from ending
+	// GapStart and GapEnd are the blocks [GapStart, GapEnd) that keep the group from ending
 	// later, nil if there are none: see coordinator.GroupEnd.
-	GapBegin *int64 `json:"gap_begin"`
+	GapStart *int64 `json:"gap_start"`
 	GapEnd   *int64 `json:"gap_end"`
 }
 
@@ -60,8 +60,8 @@ func NewExplanation(hit Hit, ends []coordinator.GroupEnd) Explanation {
 		if r := end.MissingRank; end.MissingRanks > 0 {
 			g.MissingRank, g.MissingRanks = &MissingRank{r.TP, r.PP, r.PCP}, end.MissingRanks
 		}
-		if end.GapBegin < end.GapEnd {
-			g.GapBegin, g.GapEnd = &end.GapBegin, &end.GapEnd
+		if end.GapStart < end.GapEnd {
+			g.GapStart, g.GapEnd = &end.GapStart, &end.GapEnd
 		}
 		if end.Group < len(hit.TailBoundaries) {
 			tokens := hit.TailBoundaries[end.Group].Tokens // of the query, which is reused

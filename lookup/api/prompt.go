@@ -15,8 +15,8 @@ type PromptStore struct {
 	// down to a multiple of the pool's alignment.
 	NumTokens int64
 	// StartToken is the token up to which the prompt has been stored before: blocks that end
-	// there or before are left out. It is rounded down like NumTokens, so it may be the NumTokens
-	// of the store before.
+	// there or before are left out, one that it cuts is stored. It is rounded down like
+	// NumTokens, so it may be the NumTokens of the store before.
 	StartToken int64
 	// PromptTokens is the length of the whole prompt, 0 if it is unknown. If it is known, pools
 	// with a retention interval also keep the blocks that a repeat of the prompt needs.
@@ -39,6 +39,7 @@ type State struct {
 	Tokens int64
 }
 
+// Errors. Their texts have no prefix: peers read them, as the reason of a refusal.
 var (
 	// ErrPrompt refuses a store of a prompt that does not fit the pool, or lacks hashes.
 	// Nothing is stored.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
@@ -63,6 +64,32 @@ func ExampleClient_Batch() {
 	// 64 false
 	// 16 false
 	// 0 true
+}
+
+// A connector stores a prompt by its hashes. A second prompt that begins like it has a plan: the
+// hit, and which chunks to load for it.
+func ExampleClient_StorePrompt() {
+	address, stop := serve()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	stored, err := c.StorePrompt(ctx, api.PromptStore{NumTokens: 64}, blockHashes("eeeeffffgggghhhh"))
+	fmt.Println(stored, err) // chunks of each group
+	plan, err := c.Plan(ctx, 64, blockHashes("eeeeffffggggxxxx"))
+	fmt.Println(plan.Hit.Tokens, err)
+	for _, mask := range plan.Masks {
+		for _, run := range mask.Runs {
+			fmt.Println("group", mask.Group, "chunks", run.Start, "to", run.End-1)
+		}
+	}
+	// Output:
+	// [4] <nil>
+	// 48 <nil>
+	// group 0 chunks 0 to 2
 }
 
 // A scheduler polls once a scheduling step.

@@ -45,7 +45,9 @@ func (c *Client) plan(ctx context.Context, numTokens int64, hashes netproto.Hash
 }
 
 // LoadMask returns for each group of the pool which chunks a prompt with numHashes hashes must
-// load to be served its first tokens tokens, which are a hit.
+// load to be served its first tokens tokens, which are a hit. Like StoreMask and LookupMask it
+// fails with ErrRequest if a number does not fit 32 bits, and with ErrRefused for numbers that
+// the pool's release does not allow.
 func (c *Client) LoadMask(ctx context.Context, numHashes int, tokens int64) ([]api.Mask, error) {
 	if err := checkNumbers(tokens, int64(numHashes)); err != nil {
 		return nil, err

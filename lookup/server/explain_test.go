@@ -75,9 +75,9 @@ func TestExplainOverTheWire(t *testing.T) {
 	require.Equal(t, api.Explanation{HitTokens: 256, Groups: []api.GroupExplanation{
 		{
 			Group: 0, Kind: coordinator.FullAttention, EndTokens: 256, Reason: coordinator.ReasonRank, FirstMissingBlock: block(4),
-			MissingRank: &api.MissingRank{TPRank: 1}, MissingRanks: 1, GapBegin: block(4), GapEnd: block(5),
+			MissingRank: &api.MissingRank{TPRank: 1}, MissingRanks: 1, GapStart: block(4), GapEnd: block(5),
 		},
-		{Group: 1, Kind: coordinator.SlidingWindow, EndTokens: 448, Reason: coordinator.ReasonWindow, FirstMissingBlock: block(31), GapBegin: block(31), GapEnd: block(32)},
+		{Group: 1, Kind: coordinator.SlidingWindow, EndTokens: 448, Reason: coordinator.ReasonWindow, FirstMissingBlock: block(31), GapStart: block(31), GapEnd: block(32)},
 	}}, e)
 
 	for tp := range uint16(2) { // now on no rank: the first miss must not hide the rest
@@ -85,13 +85,13 @@ func TestExplainOverTheWire(t *testing.T) {
 	}
 	e = explain(512)
 	require.EqualValues(t, 128, e.HitTokens)
-	require.Equal(t, api.GroupExplanation{EndTokens: 128, Reason: coordinator.ReasonMissing, FirstMissingBlock: block(2), GapBegin: block(2), GapEnd: block(3)}, e.Groups[0])
+	require.Equal(t, api.GroupExplanation{EndTokens: 128, Reason: coordinator.ReasonMissing, FirstMissingBlock: block(2), GapStart: block(2), GapEnd: block(3)}, e.Groups[0])
 	require.EqualValues(t, 448, e.Groups[1].EndTokens)
 	require.Equal(t, block(31), e.Groups[1].FirstMissingBlock)
 
 	text, err := json.Marshal(e.Groups[0])
 	require.NoError(t, err)
-	require.JSONEq(t, `{"group":0,"kind":"full_attention","end_tokens":128,"reason":"missing_block","first_missing_block":2,"gap_begin":2,"gap_end":3}`, string(text))
+	require.JSONEq(t, `{"group":0,"kind":"full_attention","end_tokens":128,"reason":"missing_block","first_missing_block":2,"gap_start":2,"gap_end":3}`, string(text))
 
 	lookups := statOf(t, c).Lookups
 	_, err = c.Explain(ctx, 512, netproto.NewHashes(raw, 32))

@@ -9,7 +9,7 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// instance is what tells this run of a server from others.
+// instance is the instance of a server, and the frame that names it.
 type instance struct {
 	api.Instance
 	frame []byte // in JSON, as the last frame of a reply
@@ -27,7 +27,7 @@ func newInstance(version string) (i instance, err error) {
 	return i, err
 }
 
-// Instance returns what tells this server from others, and from others at its address.
+// Instance returns the instance that pings and stats name. Each Server is another one.
 func (s *Server) Instance() api.Instance { return s.instance.Instance }
 
 // pong returns the frames behind the 01 of the reply to a ping: those of the ping, or the

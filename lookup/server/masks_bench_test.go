@@ -44,7 +44,7 @@ func BenchmarkPlan(b *testing.B) {
 
 // BenchmarkMaskRuns is the time of a run of a mask, in work units of a turn too.
 func BenchmarkMaskRuns(b *testing.B) {
-	server := serverOf(b, windowPool)
+	server := serverOf(b, lookuptest.WindowPool)
 	var got replies
 	ses := newSession(server, &got, nil)
 	msg := maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2})

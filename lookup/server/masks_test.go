@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/bufpool"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
@@ -17,19 +16,11 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// windowPool has a group that no mask makes sparse, one that is not kept in the store, and one of
-// a window.
-var windowPool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
-	{Kind: coordinator.FullAttention, BlockSize: 64},
-	{Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true},
-	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
-}}
-
-// windowServers returns running servers of windowPool over the memory index and over a store.
+// windowServers returns running servers of lookuptest.WindowPool over the memory index and over a store.
 func windowServers(t testing.TB, store *lookuptest.KeyStore) map[string]*Server {
 	return map[string]*Server{
-		"memory":  startServer(t, lookup.ServiceConfig{Pool: windowPool}, Limits{}),
-		"backend": startServer(t, lookup.ServiceConfig{Pool: windowPool, Backend: store, Remote: patient}, Limits{}),
+		"memory":  startServer(t, lookup.ServiceConfig{Pool: lookuptest.WindowPool}, Limits{}),
+		"backend": startServer(t, lookup.ServiceConfig{Pool: lookuptest.WindowPool, Backend: store, Remote: patient}, Limits{}),
 	}
 }
 
@@ -41,7 +32,7 @@ func maskOf(id string, tag netproto.Tag, p netproto.Prompt) []byte {
 	return netproto.AppendMaskRequest(nil, idEnvelope(id), tag, &p)
 }
 
-// noMasks is the frame of masks of a hit of 0 in windowPool.
+// noMasks is the frame of masks of a hit of 0 in lookuptest.WindowPool.
 var noMasks = u32s(0, 0, 0, 0, netproto.NoGroup, 0, 0, 0, 1, 0, 0, 0)
 
 // TestMaskBytes is the example of docs/protocol.md.
@@ -142,7 +133,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 	}
 	const n = 8192
 	chain := lookuptest.Chain("a", n, 32)
-	sparse, full := serverOf(t, windowPool), serverOf(t, lookuptest.Blocks16)
+	sparse, full := serverOf(t, lookuptest.WindowPool), serverOf(t, lookuptest.Blocks16)
 	lookuptest.StorePrefix(t, sparse.service, chain, 64)
 	lookuptest.StorePrefix(t, full.service, chain, n/2)
 	for name, c := range map[string]struct {
@@ -196,7 +187,7 @@ func TestRemotePlanWithoutTheStore(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
 	store, g := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	store.Holding(g, "", "")
-	server := startServer(t, lookup.ServiceConfig{Pool: windowPool, Backend: store,
+	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.WindowPool, Backend: store,
 		Remote: lookup.RemoteConfig{Timeout: 20 * time.Millisecond, WriteTimeout: lookuptest.Patience}}, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	nothing := [][]byte{{1}, u32s(0), noMasks}
@@ -225,7 +216,7 @@ func TestRemoteMasksInFlight(t *testing.T) {
 	chain := lookuptest.Chain("a", 12, 32)
 	store, g := &lookuptest.KeyStore{}, lookuptest.NewGate()
 	store.Holding(g, "", "")
-	server := startServer(t, lookup.ServiceConfig{Pool: windowPool, Backend: store, Remote: patient}, Limits{MaxInFlight: 3})
+	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.WindowPool, Backend: store, Remote: patient}, Limits{MaxInFlight: 3})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	mask := maskOf("same", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64})
 	p.Send(t, planOf("same", chain), bytes.Repeat(mask, 5), maskOf("other", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64}))

@@ -3,10 +3,12 @@ package server
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
@@ -138,9 +140,28 @@ func describeJSONError(err error) string {
 		if mistyped.Field == "" {
 			return fmt.Sprintf("a JSON %s, and not an object", mistyped.Value)
 		}
-		return fmt.Sprintf("%s is a JSON %s", mistyped.Field, mistyped.Value)
+		return fmt.Sprintf("%s is a JSON %s, want %s", strings.TrimPrefix(mistyped.Field, "Pool."), mistyped.Value, jsonTypeName(mistyped.Type))
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// jsonTypeName names the JSON that a field of a description takes.
+func jsonTypeName(t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "a string"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct:
+		return "an object"
+	default:
+		return "a whole number"
+	}
 }
 
 // reply returns the pool as the peer is told it, with the rules of its connection.

@@ -129,6 +129,19 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 		return false
 	}
 	defer releaseMasks(&h.masks)
+	r := h.endCurrent(q, err)
+	r.envelope, r.began = bytes.Clone(q.Envelope), h.session.began
+	if !h.enqueueReply(r) {
+		r.release()
+		return true
+	}
+	h.serve(r, q)
+	return true
+}
+
+// endCurrent returns the request that has ended, with the error that refuses it, if there is one.
+// err is that of buildMasks.
+func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteRequest {
 	r := h.current
 	h.current = nil
 	if r == nil {
@@ -150,11 +163,11 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	if err := h.overLimit(); err != nil { // it overrides other errors: see enqueueReply
 		r.err, r.refused = err, true
 	}
-	r.envelope, r.began = bytes.Clone(q.Envelope), h.session.began
-	if !h.enqueueReply(r) {
-		r.release()
-		return true
-	}
+	return r
+}
+
+// serve finishes a request that needs no worker, and enqueues any other.
+func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 	switch {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
 		h.finish(r)
@@ -175,7 +188,6 @@ func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 		h.promptBytes += r.promptHeld
 		h.enqueue(r)
 	}
-	return true
 }
 
 // enqueue dispatches a request, or keeps it pending until those before it have completed. A

@@ -25,7 +25,7 @@ func (h *memoryHandler) resetRank(at lookup.GroupRank) (done bool, err error) {
 // remoteTag returns the tag as which a request is served over a backend: a reset_rank of all
 // ranks is a reset.
 func remoteTag(q *netproto.Request) netproto.Tag {
-	if q.Tag == netproto.TagResetRank && lookup.IsResetOfAll(q.GroupRank) {
+	if q.Tag == netproto.TagResetRank && q.GroupRank.IsAny() {
 		return netproto.TagReset
 	}
 	return q.Tag

@@ -161,7 +161,7 @@ func hostileBursts(t *testing.T) map[string]struct {
 	all["disagreeing groups"] = attack{hybrid, rawLookup(hashes, 32), 1}
 	all["disagreeing groups, explained"] = attack{hybrid, rawExplain(hashes, 32), 1}
 	all["disagreeing groups, planned"] = attack{hybrid, append(netproto.AppendPlan(nil, nil, 16<<17, 32, len(hashes)), hashes...), 1}
-	window := serverOf(t, windowPool)
+	window := serverOf(t, lookuptest.WindowPool)
 	all["masks of many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2}), 4), 4}
 	all["masks of too many runs"] = attack{window, bytes.Repeat(maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 1<<32 - 64}), 40), 40}
 	pieces := serverOf(t, lookuptest.Blocks16)

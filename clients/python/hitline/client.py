@@ -213,11 +213,12 @@ class Refused(HitlineError):
 
 
 class NotStored(Refused):
-    """A part of a prompt was not stored. The other parts are."""
+    """A part of a prompt was not stored. The other parts are. parts has a dict for each:
+    group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error. If there are more
+    than 64, the last dict has their number as more."""
 
     def __init__(self, text: str, parts: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(text)
-        # Each has group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error.
         self.parts = list(parts)
 
 
@@ -253,7 +254,7 @@ class _Uneven(Exception):
 class TailKeyBoundary(NamedTuple):
     """Where a group has the key of its last block of a hit."""
 
-    group_id: int  # its place among the groups that are in the store
+    group_id: int  # number of the store group
     num_tokens: int  # the key is the hash of the block that ends here
 
 
@@ -397,14 +398,14 @@ class _Requests:
         first_chunk: int | None = None,
         key_before: bytes | None = None,
     ) -> None:
-        """Says that a place holds keys, consecutive chunks of its group. tp_rank is the
-        one that the engine's keys name, the KV shard: the worker's tensor rank divided
-        by the number of ranks that hold equal blocks. first_chunk is the number of the
+        """Says that a rank of a group holds keys, consecutive chunks. tp_rank is the one
+        that the engine's keys name, the KV shard: the worker's tensor rank divided by the
+        number of ranks that hold equal blocks. first_chunk is the number of the
         first of the keys and key_before the key before it, where they are known: what
         is stored so can be looked up by anchors. The chunk with number 0 has no key
         before it."""
-        place = _place(group, tp_rank, pp_rank, pcp_rank, first_chunk)
-        frames = [STORE, place, *_keys(keys)]
+        rank = _group_rank(group, tp_rank, pp_rank, pcp_rank, first_chunk)
+        frames = [STORE, rank, *_keys(keys)]
         if key_before is not None:
             if len(key_before) != len(keys[0]):
                 raise ValueError(f"key_before has {len(key_before)} bytes, the keys have {len(keys[0])}")
@@ -420,8 +421,8 @@ class _Requests:
         pp_rank: int = 0,
         pcp_rank: int = 0,
     ) -> None:
-        """Says that a place no longer holds keys. tp_rank is as for store."""
-        self._command(EVICT, _place(group, tp_rank, pp_rank, pcp_rank, None), *_keys(keys))
+        """Says that a rank of a group no longer holds keys. tp_rank is as for store."""
+        self._command(EVICT, _group_rank(group, tp_rank, pp_rank, pcp_rank, None), *_keys(keys))
 
     def store_prompt(
         self,
@@ -446,11 +447,11 @@ class _Requests:
         length = _UNKNOWN_LENGTH if prompt_tokens is None else prompt_tokens
         try:
             numbers = struct.pack(">IIII", num_tokens, start_token, length, first_hash)
-            places = b"".join(struct.pack(">HHH", *rank) for rank in ranks)
-            ends = b"".join(struct.pack(">II", *state) for state in states)
+            packed_ranks = b"".join(struct.pack(">HHH", *rank) for rank in ranks)
+            packed_states = b"".join(struct.pack(">II", *state) for state in states)
         except struct.error as error:
             raise ValueError(f"a number of the prompt, a rank or a state does not fit: {error}") from None
-        reply = self._exchange(STORE_PROMPT, numbers, places, ends, *_keys(block_hashes))
+        reply = self._exchange(STORE_PROMPT, numbers, packed_ranks, packed_states, *_keys(block_hashes))
         frames = _check_done(reply, _not_stored)
         if len(frames) != 1 or len(frames[0]) % 4:
             raise BadReply(f"store_prompt with {len(frames)} frames behind the status")
@@ -510,7 +511,7 @@ class _Requests:
         fields = [_ANY_RANK if n is None else n for n in (group, tp_rank, pp_rank, pcp_rank)]
         if fields.count(_ANY_RANK) != (group, tp_rank, pp_rank, pcp_rank).count(None):
             raise ValueError(f"group or rank {_ANY_RANK} does not fit")
-        self._command(RESET_RANK, _place(*fields, None), timeout=max(self._timeout, _RESET_TIMEOUT))
+        self._command(RESET_RANK, _group_rank(*fields, None), timeout=max(self._timeout, _RESET_TIMEOUT))
 
     def ping(self, payload: bytes = b"") -> None:
         """Makes a round trip; payload comes back or BadReply is raised."""
@@ -1201,7 +1202,7 @@ def _header(size: int, flags: int) -> bytes:
     return struct.pack(">BQ", flags | _LONG, size)
 
 
-def _place(group: int, tp_rank: int, pp_rank: int, pcp_rank: int, first_chunk: int | None) -> bytes:
+def _group_rank(group: int, tp_rank: int, pp_rank: int, pcp_rank: int, first_chunk: int | None) -> bytes:
     try:
         if first_chunk is not None:
             if first_chunk == _UNKNOWN_CHUNK:

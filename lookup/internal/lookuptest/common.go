@@ -22,6 +22,14 @@ const Patience = 20 * time.Second
 // Blocks16 is a pool of one full-attention group of 16 tokens on one rank.
 var Blocks16 = coordinator.Pool{HashBlockSize: 16}
 
+// WindowPool has a group that no mask makes sparse, one that is not kept in the store, and one of
+// a window.
+var WindowPool = coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, SchedulerBlockSize: 64, HashLen: 32, Groups: []coordinator.Group{
+	{Kind: coordinator.FullAttention, BlockSize: 64},
+	{Kind: coordinator.SlidingWindowMLA, BlockSize: 16, SlidingWindow: 17, BoundedReplay: true},
+	{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 17},
+}}
+
 // Main runs the tests of a package that opens a server, with the kernel that the
 // environment names. It fails if a goroutine is left running.
 func Main(m *testing.M) {
