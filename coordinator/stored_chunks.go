@@ -10,19 +10,20 @@ type StoredChunks struct {
 }
 
 // StoredChunks returns, for each store group, the chunks of the first numTokens tokens that are
-// stored: those that StoreMask keeps. numTokens is rounded down to a multiple of Alignment.
-// Chunks that end at or before startToken are left out: they have been stored before. One that
-// startToken cuts has not, though StoreMask with that start leaves it out. promptTokens is as for
-// StoreMask. The result is appended to dst[:0]. It fails as StoreMask does.
+// stored: those that StoreMask keeps. Chunks that end at or before startToken are left out: they
+// have been stored before. One that startToken cuts has not, though StoreMask with that start
+// leaves it out. numTokens and startToken are rounded down to a multiple of Alignment, so that a
+// call goes on where an earlier one with numTokens as its startToken has ended. promptTokens is
+// as for StoreMask. The result is appended to dst[:0]. It fails as StoreMask does.
 func (c *Coordinator) StoredChunks(dst []StoredChunks, numTokens, startToken, promptTokens int64) ([]StoredChunks, error) {
 	masks, err := c.StoreMask(floorTo(max(0, numTokens), c.align), 0, promptTokens)
 	if err != nil {
 		return nil, err
 	}
-	dst = dst[:0]
+	dst, first := dst[:0], floorTo(max(0, startToken), c.align)
 	for g := range c.groups {
 		state := &c.groups[g]
-		dst = append(dst, StoredChunks{mask: masks[state.poolGroup], first: max(0, startToken) / int64(state.BlockSize)})
+		dst = append(dst, StoredChunks{mask: masks[state.poolGroup], first: first / int64(state.BlockSize)})
 	}
 	return dst, nil
 }

@@ -58,7 +58,8 @@ func requireStored(t *testing.T, seed uint64, c *Coordinator, slow *oracle.Pool,
 	if promptTokens == NoPrompt {
 		prompt = nil
 	}
-	aligned := tokens / int(c.Alignment()) * int(c.Alignment())
+	align := int(c.Alignment())
+	aligned, alignedStart := tokens/align*align, start/align*align
 	masks, class := slow.StoreMask(aligned, 0, prompt)
 	chunks, err := c.StoredChunks(nil, int64(tokens), int64(start), int64(promptTokens))
 	if class != "" {
@@ -73,7 +74,7 @@ func requireStored(t *testing.T, seed uint64, c *Coordinator, slow *oracle.Pool,
 		want := make([]byte, aligned/block+2)
 		for i := range want {
 			want[i] = 'F'
-			if (i+1)*block > start && i < len(masks[g].Entries) && masks[g].Entries[i] {
+			if (i+1)*block > alignedStart && i < len(masks[g].Entries) && masks[g].Entries[i] {
 				want[i] = 'T'
 			}
 		}

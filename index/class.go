@@ -101,37 +101,31 @@ func (l *layout) hash(place int) uint64 {
 	return p ^ q
 }
 
-// change returns a coverage with some places added, or removed if remove is set.
+// change returns a coverage with some places added, or removed if remove is set, without their
+// number and hash.
 func (l *layout) change(from *Coverage, places []int, remove bool) *Coverage {
 	to := &Coverage{
-		Complete: from.Complete,
-		Counts:   append(make([]uint16, 0, len(l.sizes)), from.Counts...),
-		places:   append(make([]uint64, 0, l.words), from.places...),
-		held:     from.held, hash: from.hash,
+		Counts: append(make([]uint16, 0, len(l.sizes)), from.Counts...),
+		places: append(make([]uint64, 0, l.words), from.places...),
+	}
+	by := uint16(1)
+	if remove {
+		by = ^uint16(0) // minus one
 	}
 	for _, place := range places {
-		if from.holds(place) == remove {
-			l.flip(to, place, remove)
+		word, bit := &to.places[place/64], uint64(1)<<(place%64)
+		if *word&bit != 0 != remove {
+			continue
+		}
+		*word ^= bit
+		for _, g := range l.requiredBy[l.firsts[place]:l.firsts[place+1]] {
+			to.Counts[g] += by
+		}
+	}
+	for g, size := range l.sizes {
+		if uint32(to.Counts[g]) == size {
+			to.Complete |= 1 << g
 		}
 	}
 	return to
-}
-
-// flip adds or removes a place.
-func (l *layout) flip(to *Coverage, place int, remove bool) {
-	by := 1
-	if remove {
-		by = -1
-	}
-	to.held += by
-	to.hash ^= l.hash(place)
-	to.places[place/64] ^= 1 << (place % 64)
-	for _, g := range l.requiredBy[l.firsts[place]:l.firsts[place+1]] {
-		to.Counts[g] += uint16(by)
-		if uint32(to.Counts[g]) == l.sizes[g] {
-			to.Complete |= 1 << g
-		} else {
-			to.Complete &^= 1 << g
-		}
-	}
 }

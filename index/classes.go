@@ -100,6 +100,7 @@ func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 		return noClass, true
 	}
 	for id := c.byHash[hash]; id != noClass; id = c.use[id].next {
+		x.work += len(places) / placesPerWork
 		if c.coverage[id].differsBy(places, have, remove) {
 			return id, true
 		}
@@ -107,7 +108,12 @@ func (x *Index) step(from class, places []int, remove bool) (class, bool) {
 	if !c.fit(1) {
 		return noClass, false
 	}
-	return x.addClass(c.layout.change(have, places, remove)), true
+	x.work += changed * workPerChange
+	to := c.layout.change(have, places, remove)
+	if to.held, to.hash = have.held+changed, hash; remove {
+		to.held = have.held - changed
+	}
+	return x.addClass(to), true
 }
 
 // addClass numbers a coverage that has no class. No entry has it yet.

@@ -130,8 +130,9 @@ func (x *Index) anyHolds(seg *segment, i, n int, places []uint64) bool {
 	return false
 }
 
-// resetGroup removes the places from the next n entries, which are in one group of slots. Where
-// spans are few it ends with the first entry that goes: see evictBatch.
+// resetGroup removes the places from the next n entries, which are in one group of slots. It ends
+// early if they have many classes of many places. Where spans are few it ends with the first
+// entry that goes: see evictBatch.
 func (x *Index) resetGroup(r *PlacesReset, n int) {
 	x.reserve(n, noStore)
 	seg, i := x.at(r.at)
@@ -148,9 +149,10 @@ func (x *Index) resetGroup(r *PlacesReset, n int) {
 		}
 		if kept != noClass {
 			to[j] = kept
-			continue
+		} else {
+			gone[j] = r.at + slot(j)
 		}
-		if gone[j] = r.at + slot(j); x.fewSpans {
+		if x.work >= resetWork || x.fewSpans && kept == noClass {
 			n = j + 1
 			break
 		}

@@ -241,3 +241,29 @@ func BenchmarkResetPlaces(b *testing.B) {
 		})
 	}
 }
+
+// Entries that all have a class of their own, of many places, take more than one hold.
+func TestResetPlacesOfManyClasses(t *testing.T) {
+	const numPlaces, lost = 4096, 2048
+	x, keys := mustNew(t, manyPlaces(0, numPlaces)), drawnKeys(1, groupSlots)
+	places := make([]int, lost, lost+1)
+	for p := range places {
+		places[p] = p
+	}
+	for i := range groupSlots {
+		require.NoError(t, x.Store(&Writer{}, append(places, lost+i), cut(keys, i, i+1), 32))
+	}
+	var r PlacesReset
+	require.NoError(t, x.BeginResetPlaces(&r, places))
+	for done := false; !done; {
+		worked := r.Work()
+		done = r.Step(1)
+		require.Less(t, r.Work()-worked, resetWork+4*lost)
+	}
+	for i, set := range held(x, keys) {
+		want := make([]uint64, numPlaces/64)
+		want[lost/64+i/64] = 1 << (i % 64)
+		require.Equal(t, want, set)
+	}
+	checkBooks(t, x)
+}

@@ -147,7 +147,9 @@ func (x *Index) fillHole(s slot) slot {
 	x.moveEntry(last, s, hash, link)
 	x.mu.Unlock()
 	for _, r := range x.resetting {
-		r.at = min(r.at, s)
+		if last >= r.at { // it has not looked at the entry yet
+			r.at = min(r.at, s)
+		}
 	}
 	return last
 }

@@ -18,7 +18,8 @@ const (
 	workPerSpan     = 24                // looking at a span, moving it or joining it
 	refsPerWork     = 16                // refs of a segment's spans that one unit moves
 	workPerClass    = 64                // making or freeing a class
-	placesPerWork   = 2                 // places that one unit adds to a class
+	placesPerWork   = 2                 // places that one unit looks for in a class
+	workPerChange   = 1                 // a place that a new class has more, or less
 	workPerPrealloc = 256               // preallocating slots for a chain
 	workPerReclaim  = 16                // looking at what is preallocated for a chain
 	workPerSegment  = 1 << 10           // making a segment

@@ -105,8 +105,9 @@ func (w *PromptWriter) NumPlaces() (n int) {
 // WorkPerHash returns about the most work of storing what one hash keys: a key for each group,
 // and a class with all places.
 func (w *PromptWriter) WorkPerHash() int {
-	const keyWork, placesPerWork = 60, 2
-	return 1 + len(w.groups)*keyWork + w.NumPlaces()/placesPerWork
+	const keyWork = 60
+	places := w.NumPlaces()
+	return 1 + len(w.groups)*keyWork + places + places/2
 }
 
 // Wanted reports whether any of the hashes is stored.

@@ -372,3 +372,29 @@ func FuzzStorePrompt(f *testing.F) {
 		require.Equal(t, sum, s.index.Stats().Stored-before)
 	})
 }
+
+// TestStorePromptGoesOnAtAnyToken: a prompt that grows by any number of tokens names as its start
+// what was computed before. What is stored is what one store of all of it stores.
+func TestStorePromptGoesOnAtAnyToken(t *testing.T) {
+	pool := mambaPool("0.28.0")
+	pool.Groups = append(pool.Groups, coordinator.Group{Kind: coordinator.SlidingWindow, BlockSize: 32, SlidingWindow: 40})
+	hashes := netproto.NewHashes(lookuptest.Chain("any token", 100, 32), 32)
+	whole := promptService(t, pool)
+	want, err := whole.StorePrompt(t.Context(), api.PromptStore{NumTokens: 1600}, hashes)
+	require.NoError(t, err)
+	for seed := range uint64(20) {
+		s, r := promptService(t, pool), rand.New(rand.NewPCG(seed, 1))
+		sum := make([]int64, len(want))
+		for from := int64(0); from < 1600; {
+			to := min(from+1+r.Int64N(300), 1600)
+			stored, err := s.StorePrompt(t.Context(), api.PromptStore{NumTokens: to, StartToken: from}, hashes)
+			require.NoError(t, err)
+			for g := range sum {
+				sum[g] += stored[g]
+			}
+			from = to
+		}
+		require.Equal(t, want, sum, "seed %d", seed)
+		requireHit(t, s, hashes, 1536)
+	}
+}

@@ -15,7 +15,8 @@ type PromptStore struct {
 	// down to a multiple of the pool's alignment.
 	NumTokens int64
 	// StartToken is the token up to which the prompt has been stored before: blocks that end
-	// there or before are left out, one that it cuts is stored.
+	// there or before are left out, one that it cuts is stored. It is rounded down like
+	// NumTokens, so it may be the NumTokens of the store before.
 	StartToken int64
 	// PromptTokens is the length of the whole prompt, 0 if it is unknown. If it is known, pools
 	// with a retention interval also keep the blocks that a repeat of the prompt needs.

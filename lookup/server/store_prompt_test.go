@@ -217,7 +217,7 @@ func TestStorePromptIsRefusedBeforeItStores(t *testing.T) {
 			"the hashes 4294967295 to 4294967358":  {NumTokens: 1024, FirstHash: math.MaxUint32},
 			"group 0, which is no mamba group":     {NumTokens: 1024, States: states},
 			"tp_rank 4":                            {NumTokens: 1024, Ranks: append(ranks[1:], netproto.GroupRank{TPRank: 4})},
-			"chunk 63, whose hash 63 is missing: ": {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
+			"chunk 48, whose hash 48 is missing: ": {NumTokens: 1024, StartToken: 1008, FirstHash: 64},
 		} {
 			_, err := p.Write(promptRequest(t, prompt, hashes, 32))
 			require.NoError(t, err)

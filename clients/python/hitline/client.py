@@ -438,7 +438,8 @@ class _Requests:
         """Says that the first num_tokens tokens of a prompt are in the store, as far as
         vLLM's store mask keeps them: returns how many chunks that are, for each group.
         block_hashes are the prompt's from number first_hash on. start_token is up to
-        where chunks were stored before, prompt_tokens the length of the whole prompt.
+        where chunks were stored before, and may be the num_tokens of the call before;
+        prompt_tokens is the length of the whole prompt.
         ranks are those that hold the chunks, each tp_rank as for store, pp_rank and
         pcp_rank; none means all. states are those of mamba groups, each the group and
         the token at which it ends, which is 0 for no state. Raises NotStored if a part
