@@ -259,7 +259,7 @@ func TestReadingIsPaused(t *testing.T) {
 	}
 	server := startServer(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}, Limits{})
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
-	const stores = 32 // of 64 KiB
+	const stores = 8 // of 64 KiB
 	msg := append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 2, 1<<16), randomHashes(1<<15, 2)...)
 	sent := make(chan error, 1)
 	go func() {
@@ -285,7 +285,7 @@ func TestReadingIsPaused(t *testing.T) {
 	}
 	require.NoError(t, <-sent)
 	require.Positive(t, server.Stat().TurnsCut)
-	require.Less(t, most, int64(4*readBuffer), "of 2 MiB")
+	require.Less(t, most, int64(4*readBuffer), "of 512 KiB")
 	lookuptest.Eventually(t, "the backlog is given back, after the last reply", func() bool { return server.heldBytes() == 0 })
 }
 
