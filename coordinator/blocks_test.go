@@ -70,10 +70,7 @@ func (b *blocksCase) exists(group int, hash []byte) bool {
 
 // LookupBlocks has the hit of the slow lookup, and checks only blocks that it checks.
 func TestLookupBlocksAgainstOracle(t *testing.T) {
-	seeds, hits := uint64(3_000), 0
-	if raceEnabled {
-		seeds = 300
-	}
+	seeds, hits := seedsFor(3_000), 0
 	for seed := range seeds {
 		b := newBlocksCase(t, seed)
 		for range 4 {
@@ -200,4 +197,12 @@ func TestLookupBlocksKnowsEqualHashes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, hit.Tokens, text)
 	}
+}
+
+// seedsFor returns how many random cases a test tries, a tenth of n with the race detector.
+func seedsFor(n uint64) uint64 {
+	if raceEnabled {
+		return n / 10
+	}
+	return n
 }

@@ -466,11 +466,7 @@ func FuzzGallop(f *testing.F) {
 
 // A plain test run compares this many random lookups without the fuzzer.
 func TestGallopAgreesWithLookup(t *testing.T) {
-	seeds := uint64(1_500)
-	if raceEnabled {
-		seeds = 150
-	}
-	for seed := range seeds {
+	for seed := range seedsFor(1_500) {
 		g := (&source{data: randomBytes(seed, 200)}).gallopCase(t)
 		g.compare(t)
 	}

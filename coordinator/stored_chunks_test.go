@@ -34,7 +34,7 @@ func ofOracle(t *testing.T, slow oracle.Pool) *Coordinator {
 // all revisions store with the oracle's masks, entry by entry.
 func TestStoredChunksAgainstTheOracle(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range uint64(4000) {
+	for seed := range seedsFor(4000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		slow := oracle.RandomPool(r)
 		if r.IntN(2) == 0 && slow.Revision != oracle.Rev20260604 {
