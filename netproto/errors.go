@@ -45,6 +45,7 @@ var (
 	ErrPromptLen    = errors.New("the frame of numbers is too short or too long for this request")
 	ErrRanks        = errors.New("ranks are not 6 bytes each, or over 4096")
 	ErrStates       = errors.New("states are not 8 bytes each, or over 4096")
+	ErrToken        = errors.New("token is empty or over 255 bytes")
 	ErrDescription  = errors.New("description of a pool is empty or over 65536 bytes")
 )
 

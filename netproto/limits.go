@@ -27,6 +27,8 @@ const (
 	MaxPing = 64 << 10
 	// MaxDescription is the largest description of a pool in bytes.
 	MaxDescription = 64 << 10
+	// MaxToken is the longest token in bytes: what a PLAIN handshake of ZMTP can send.
+	MaxToken = 255
 	// MaxRanks and MaxStates are the largest numbers of ranks and of states of a
 	// store_prompt.
 	MaxRanks, MaxStates = 4096, 4096

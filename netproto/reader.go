@@ -368,6 +368,10 @@ func (r *Reader) readField(p []byte) {
 		if r.frame.size <= MaxDescription {
 			q.Description = append(q.Description, p...)
 		}
+	case roleToken:
+		if r.frame.size <= MaxToken {
+			q.Token = append(q.Token, p...)
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ type Request struct {
 	Prompt Prompt
 	// Description is the JSON of a pool request.
 	Description []byte
+	// Token is that of an auth request, at most MaxToken bytes.
+	Token []byte
 	// Echo holds the further frames of a ping, encoded.
 	Echo []byte
 	// Problem is the reason why the request cannot be served, nil if it can.
@@ -68,6 +70,7 @@ const (
 	roleStates
 	roleEcho
 	roleDescription
+	roleToken
 	roleExtra // one frame too many for a strict request
 )
 
@@ -95,6 +98,8 @@ func (q *Request) roleOf(body int) bodyRole {
 		return roleEcho
 	case TagPool:
 		return [...]bodyRole{roleTag, roleDescription, roleExtra}[min(body, 2)]
+	case TagAuth:
+		return [...]bodyRole{roleTag, roleToken, roleExtra}[min(body, 2)]
 	}
 	return roleIgnored
 }
@@ -107,8 +112,9 @@ func (q *Request) fail(err error) {
 }
 
 // reset empties the Request for the next message and retains its buffers, except
-// unusually large ones.
+// unusually large ones and that of a token, which it overwrites.
 func (q *Request) reset() {
+	clear(q.Token)
 	envelope, echo := q.Envelope[:0], q.Echo[:0]
 	if cap(echo) > maxIdleEcho {
 		echo = nil
@@ -122,7 +128,7 @@ func (q *Request) reset() {
 // held returns the bytes of memory of the fields that grow with what the peer sends.
 func (q *Request) held() int {
 	a, p := &q.Anchors, &q.Prompt
-	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(a.Numbers) + cap(a.Digests) + cap(p.Ranks) + cap(p.States)
+	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.Token) + cap(a.Numbers) + cap(a.Digests) + cap(p.Ranks) + cap(p.States)
 }
 
 // maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
@@ -228,6 +234,10 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 		if size == 0 || size > MaxDescription {
 			q.fail(ErrDescription)
 		}
+	case roleToken:
+		if size == 0 || size > MaxToken {
+			q.fail(ErrToken)
+		}
 	case roleExtra:
 		q.fail(ErrExtraFrame)
 	}
@@ -267,7 +277,7 @@ func (q *Request) beginBlob(size uint64) bool {
 // leastFrames is how many body frames a request has at least.
 var leastFrames = [...]int{
 	TagLookup: 4, TagExplain: 4, TagPlan: 4, TagStore: 4, TagEvict: 4, TagAnchors: 6, TagPool: 2,
-	TagLoadMask: 2, TagStoreMask: 2, TagLookupMask: 2, TagStorePrompt: 6, TagResetRank: 2,
+	TagLoadMask: 2, TagStoreMask: 2, TagLookupMask: 2, TagStorePrompt: 6, TagResetRank: 2, TagAuth: 2,
 }
 
 // finish ends a message of the given number of body frames: it checks that none is

@@ -21,6 +21,7 @@ const (
 	TagLookupMask
 	TagStorePrompt
 	TagResetRank
+	TagAuth
 )
 
 // tagNames holds the bytes of each tag on the wire.
@@ -28,7 +29,7 @@ var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
 	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors", TagPool: "pool",
 	TagPlan: "plan", TagLoadMask: "load_mask", TagStoreMask: "store_mask", TagLookupMask: "lookup_mask",
-	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank",
+	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank", TagAuth: "auth",
 }
 
 // maxTag is the length of the longest tag in bytes.

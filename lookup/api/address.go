@@ -15,9 +15,10 @@ const DefaultListen = "tcp://127.0.0.1:7557"
 // for a zero byte.
 const maxIPCPath = 107
 
-// SplitAddress returns the network and address, for net.Dial and net.Listen, of
-// tcp://host:port or host:port (an IPv6 address is in brackets), ipc:///path/of/a/socket,
-// or ipc://@name, an abstract socket of Linux. It returns an error for anything else.
+// SplitAddress returns the network and address of tcp://host:port or host:port (an IPv6
+// address is in brackets), tls://host:port, ipc:///path/of/a/socket, or ipc://@name, an abstract
+// socket of Linux. It returns an error for anything else. Networks are those of net.Dial and
+// net.Listen, and "tls", which is TLS over tcp.
 func SplitAddress(addr string) (network, address string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	switch {
@@ -25,12 +26,12 @@ func SplitAddress(addr string) (network, address string, err error) {
 		return "", "", fmt.Errorf("%q has no scheme; write ipc:///path for a unix socket", addr)
 	case !ok && addr != "":
 		return "tcp", addr, nil
-	case scheme == "tcp" && rest != "":
-		return "tcp", rest, nil
-	case !ok || scheme == "tcp":
-		return "", "", fmt.Errorf("%q has no host and port; write tcp://host:port or ipc:///path", addr)
+	case (scheme == "tcp" || scheme == "tls") && rest != "":
+		return scheme, rest, nil
+	case !ok || scheme == "tcp" || scheme == "tls":
+		return "", "", fmt.Errorf("%q has no host and port; write tcp://host:port, tls://host:port or ipc:///path", addr)
 	case scheme != "ipc":
-		return "", "", fmt.Errorf("%q: unknown scheme %q; use tcp://host:port or ipc:///path", addr, scheme)
+		return "", "", fmt.Errorf("%q: unknown scheme %q; use tcp://host:port, tls://host:port or ipc:///path", addr, scheme)
 	}
 	if err := checkIPCPath(rest); err != nil {
 		return "", "", fmt.Errorf("%q: %w", addr, err)

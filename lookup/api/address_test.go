@@ -12,6 +12,7 @@ func TestSplitAddress(t *testing.T) {
 	for addr, want := range map[string][2]string{
 		"tcp://127.0.0.1:0":       {"tcp", "127.0.0.1:0"},
 		"[::1]:7557":              {"tcp", "[::1]:7557"},
+		"tls://[::1]:7557":        {"tls", "[::1]:7557"},
 		"ipc:///run/hitline.sock": {"unix", "/run/hitline.sock"},
 		"ipc://@hitline":          {"unix", "@hitline"},
 		"ipc://" + long:           {"unix", long},
@@ -24,6 +25,7 @@ func TestSplitAddress(t *testing.T) {
 	for addr, want := range map[string]string{
 		"":                     "has no host and port",
 		"tcp://":               "has no host and port",
+		"tls://":               "has no host and port",
 		"/run/x":               "has no scheme; write ipc:///path",
 		"unix:///run/x":        `unknown scheme "unix"`,
 		"ipc://":               "not the absolute path",
