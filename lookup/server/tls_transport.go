@@ -122,19 +122,17 @@ func (t *tlsTransport) awaitWritable() error {
 	for {
 		before := t.unsent()
 		t.extend()
-		err := awaitWritable(t.raw)
+		err := t.raw.Write(isWritable)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || t.end.Load() != 0 || t.unsent() >= before {
 			return err
 		}
 	}
 }
 
-// awaitWritable waits until a socket takes bytes, or its write deadline.
-func awaitWritable(raw syscall.RawConn) error {
-	return raw.Write(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0)
-		return err == nil && n > 0
-	})
+// isWritable reports whether a large part of a socket's buffer is free.
+func isWritable(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0)
+	return err == nil && n > 0
 }
 
 // unsent returns how many bytes the kernel keeps for the peer. It may be called at any time.
