@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -34,7 +35,10 @@ const (
 	closedHandshakeTimeout
 	closedHeartbeatTimeout
 	closedIdleTimeout
+	closedTLSHandshake
 	closedMaxConnections
+	closedRevoked
+	closedExpired
 	closedDraining
 	numReasons
 )
@@ -62,7 +66,10 @@ var reasonNames = [numReasons]string{
 	closedHandshakeTimeout: "handshake_timeout",
 	closedHeartbeatTimeout: "heartbeat_timeout",
 	closedIdleTimeout:      "idle_timeout",
+	closedTLSHandshake:     "tls_handshake",
 	closedMaxConnections:   "max_connections",
+	closedRevoked:          "credential_revoked",
+	closedExpired:          "credential_expired",
 	closedDraining:         "draining",
 }
 
@@ -75,7 +82,7 @@ func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
 // bySilence reports whether the peer has sent nothing for too long.
 func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
 
-// reasonOf returns the reason for an error of netproto.Reader.
+// reasonOf returns the reason for an error of netproto.Reader, or why rights are gone.
 func reasonOf(err error) closeReason {
 	for _, m := range [...]struct {
 		err    error
@@ -95,12 +102,24 @@ func reasonOf(err error) closeReason {
 		{netproto.ErrSocketType, closedSocketType},
 		{netproto.ErrPeerError, closedPeerError},
 		{netproto.ErrBadCommand, closedBadCommand},
+		{errRevoked, closedRevoked},
+		{errExpired, closedExpired},
 	} {
 		if errors.Is(err, m.err) {
 			return m.reason
 		}
 	}
 	return closedByPeer
+}
+
+// explain adds to an error of netproto.Reader what its cause may be.
+func explain(err error) error {
+	const handshakeRecord = 0x16 // the first byte of a TLS client
+	var frame *netproto.FrameError
+	if errors.Is(err, netproto.ErrFirstByte) && errors.As(err, &frame) && frame.Byte == handshakeRecord {
+		return fmt.Errorf("%w; if this is a client with TLS, this address has none: it begins with tcp://", err)
+	}
+	return err
 }
 
 // closeCounters counts connections by the reason of their end.
