@@ -3,13 +3,13 @@ package server
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -18,23 +18,24 @@ import (
 // how much of the token is right: see lookuptest.CompareTimes. access has the same for the search
 // alone.
 func BenchmarkWrongTokens(b *testing.B) {
-	server := startWithToken(b, slog.New(slog.DiscardHandler))
-	tokens := []string{engineToken}
+	const name = "engines of the third cluster"
+	credentials := []access.Credential{tokenOf(name, access.All)}
 	for i := range 99 {
-		tokens = append(tokens, fmt.Sprint("another token ", i))
+		credentials = append(credentials, tokenOf(fmt.Sprint(i), access.All))
 	}
-	require.NoError(b, server.SetListener(server.Addrs()[0], Settings{Rules: engineRules(b, tokens...)}))
+	server := startWith(b, nil, settingsOf(b, access.Ping, credentials...))
+	right := string(authFrames(name)[1])
 	p := lookuptest.DialPeer(b, server.Addrs()[0])
 	require.NoError(b, p.SetDeadline(time.Time{}))
 	reply := make([]byte, 512)
 	var calls []lookuptest.TimedCall
-	for _, shared := range []int{0, len(engineToken) / 2, len(engineToken) - 1} {
-		token := engineToken[:shared] + strings.Repeat("-", len(engineToken)-shared)
+	for _, shared := range []int{0, len(right) / 2, len(right) - 1} {
+		token := right[:shared] + strings.Repeat("-", len(right)-shared)
 		request := netproto.AppendRequest(nil, nil, netproto.TagAuth, []byte(token))
 		p.Send(b, request)
 		size := len(lookuptest.Encode(p.Next(b)...)) // each gets the same
 		calls = append(calls, lookuptest.TimedCall{
-			Name: fmt.Sprintf("%d of %d bytes right", shared, len(engineToken)),
+			Name: fmt.Sprintf("%d of %d bytes right", shared, len(right)),
 			Call: func() {
 				_, err := p.Write(request)
 				if err == nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -127,18 +127,18 @@ func restartUnderPeer(t *testing.T, python string) {
 
 // plainPeers runs the checks of the PLAIN mechanism.
 func plainPeers(t *testing.T, python string) {
-	const next = "another token of the engines"
-	server := startWithToken(t, slog.New(slog.DiscardHandler))
-	set := func(tokens ...string) func() {
+	server := startWithToken(t, Config{})
+	set := func(credentials ...access.Credential) func() {
 		return func() {
-			require.NoError(t, server.SetListener(server.Addrs()[0], Settings{Rules: engineRules(t, tokens...)}))
+			require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, credentials...)))
 		}
 	}
+	old, next := tokenOf("engines", access.All), tokenOf("next", access.All)
 	for _, check := range []string{"plain_token", "plain_wrong", "plain_anonymous"} {
 		runPeer(t, python, server, check, engineToken)
 	}
-	runAsking(t, peerCommand(t, python, server, "plain_rotation", engineToken, next), map[string]func(){
-		"add": set(engineToken, next), "remove": set(next),
+	runAsking(t, peerCommand(t, python, server, "plain_rotation", engineToken, "token of next"), map[string]func(){
+		"add": set(old, next), "remove": set(next),
 	})
 	st := statOfServer(t, server)
 	require.EqualValues(t, st.AuthFailures, st.Closed["zmtp_credentials"])

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,33 +20,20 @@ import (
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
-const engineToken = "0Wk3vQ9hZJ2mT7xYp4sLrB8nC1dF6gHa"
+// engineToken is the token of tokenOf("engines").
+const engineToken = "token of engines"
 
-// engineRules are rules of a token that may do everything. Without it a peer may ping.
-func engineRules(t testing.TB, tokens ...string) *access.Rules {
-	t.Helper()
-	var credentials []access.Credential
-	for i, token := range tokens {
-		name := "engines"
-		if i > 0 {
-			name = fmt.Sprint("engines", i)
-		}
-		credentials = append(credentials, access.Credential{Name: name, Digest: access.DigestOf([]byte(token)), Permissions: access.All})
-	}
-	rules, err := access.NewRules(access.Ping, credentials)
-	require.NoError(t, err)
-	return rules
-}
-
-// startWithToken starts a server on two addresses. The first has engineRules for engineToken, the
-// second is open to all.
-func startWithToken(t testing.TB, logger *slog.Logger) *Server {
+// startWithToken starts a server on two addresses. Peers of the first may do everything with
+// engineToken and ping without it. The second is open to all.
+func startWithToken(t testing.TB, cfg Config) *Server {
 	t.Helper()
 	service, err := lookup.NewService(blocks16)
 	require.NoError(t, err)
-	server, err := New(service, Config{Loops: 2, Logger: logger, Listeners: []Listener{
-		{Address: "tcp://127.0.0.1:0", Settings: Settings{Rules: engineRules(t, engineToken)}}, {Address: "tcp://127.0.0.1:0"},
-	}})
+	cfg.Loops = 2
+	cfg.Listeners = []Listener{
+		{"tcp://127.0.0.1:0", settingsOf(t, access.Ping, tokenOf("engines", access.All))}, {Address: "tcp://127.0.0.1:0"},
+	}
+	server, err := New(service, cfg)
 	require.NoError(t, err)
 	startTest(t, server)
 	return server
@@ -80,12 +68,12 @@ func plainHello(username, password string) []byte {
 
 // TestPlain sends a whole connection in one write and byte by byte, and its steps one by one.
 func TestPlain(t *testing.T) {
-	server := startWithToken(t, slog.New(slog.DiscardHandler))
-	stat := lookuptest.Encode(nil, []byte("reset"))
+	server := startWithToken(t, Config{})
+	reset := lookuptest.Encode(nil, []byte("reset"))
 	steps := []struct{ send, want []byte }{
 		{plainGreeting[:10], plainVersion}, // libzmq waits for it here
 		{plainGreeting[10:], plainRest}, {plainHello("", engineToken), plainWelcome}, {plainInitiate, plainReady},
-		{stat, lookuptest.Encode(nil, []byte{1})},
+		{reset, lookuptest.Encode(nil, []byte{1})},
 	}
 	var all, want []byte
 	for _, step := range steps {
@@ -109,7 +97,7 @@ func TestPlain(t *testing.T) {
 			}
 		},
 		"with the name": func(p *lookuptest.Peer) {
-			p.Send(t, plainGreeting, plainHello("engines", engineToken), plainInitiate, stat)
+			p.Send(t, plainGreeting, plainHello("engines", engineToken), plainInitiate, reset)
 			p.Reads(t, want)
 		},
 	} {
@@ -126,7 +114,7 @@ func TestPlain(t *testing.T) {
 
 func TestPlainRefused(t *testing.T) {
 	log, logger := lookuptest.NewLog(slog.LevelDebug)
-	server := startWithToken(t, logger)
+	server := startWithToken(t, Config{Logger: logger})
 	good := plainHello("", engineToken)
 	wrong := strings.ToUpper(engineToken)
 	for _, c := range []struct {
@@ -176,7 +164,7 @@ func TestPlainRefused(t *testing.T) {
 
 // A NULL peer of a listener with tokens has no credential.
 func TestNullBesidePlain(t *testing.T) {
-	server := startWithToken(t, slog.New(slog.DiscardHandler))
+	server := startWithToken(t, Config{})
 	p := dialZMTP(t, server)
 	require.Equal(t, [][]byte{{}, {1}, {}}, p.Ask(t, nil, []byte("ping"), nil))
 	require.Equal(t, [][]byte{{}, {0}}, p.Ask(t, nil, []byte("stat")))
@@ -186,17 +174,16 @@ func TestNullBesidePlain(t *testing.T) {
 
 // The token counts that is there when the HELLO arrives, not when the connection began.
 func TestPlainAfterSetListener(t *testing.T) {
-	server := startWithToken(t, slog.New(slog.DiscardHandler))
+	server := startWithToken(t, Config{})
 	begun := func() *lookuptest.Peer {
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		p.Send(t, plainGreeting)
 		p.Reads(t, slices.Concat(plainVersion, plainRest))
 		return p
 	}
-	const next = "another token of an engine"
 	added, gone := begun(), begun()
-	require.NoError(t, server.SetListener(server.Addrs()[0], Settings{Rules: engineRules(t, next)}))
-	added.Send(t, plainHello("engines", next), plainInitiate)
+	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, tokenOf("next", access.All))))
+	added.Send(t, plainHello("next", "token of next"), plainInitiate)
 	added.Reads(t, slices.Concat(plainWelcome, plainReady))
 	gone.Send(t, plainHello("engines", engineToken))
 	gone.Reads(t, plainRefusal)
@@ -204,7 +191,44 @@ func TestPlainAfterSetListener(t *testing.T) {
 
 	closed := begun()
 	require.NoError(t, server.SetListener(server.Addrs()[0], Settings{}))
-	closed.Send(t, plainHello("engines", next))
+	closed.Send(t, plainHello("next", "token of next"))
 	closed.Reads(t, plainRefusal)
 	closed.ClosedWithin(t)
+}
+
+// The comparison with many tokens ends the turn: the rest of the bytes waits for the next one.
+func TestPlainWithManyTokens(t *testing.T) {
+	var credentials []access.Credential
+	for i := range 2 * turnShare / tokenWork {
+		credentials = append(credentials, tokenOf(fmt.Sprint(i), access.All))
+	}
+	server := startWith(t, nil, settingsOf(t, 0, credentials...))
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	p.Send(t, plainGreeting, plainHello("77", "token of 77"), plainInitiate, lookuptest.Encode(nil, []byte("reset")))
+	p.Reads(t, slices.Concat(plainVersion, plainRest, plainWelcome, plainReady, lookuptest.Encode(nil, []byte{1})))
+}
+
+// A tenant cannot name its pool over ZMTP: it begins with it.
+func TestPlainTenant(t *testing.T) {
+	llama, err := memoryService(lookuptest.Blocks16)
+	require.NoError(t, err)
+	server := startWithToken(t, Config{Pools: []NamedPool{{"llama", llama}}})
+	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, tokenOf("tenant", access.All, "llama"))))
+	p, keys := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.Chain("tenant", 10, 32)
+	p.Send(t, plainGreeting, plainHello("", "token of tenant"), plainInitiate)
+	p.Reads(t, slices.Concat(plainVersion, plainRest, plainWelcome, plainReady))
+	require.Equal(t, [][]byte{{}, {1}}, p.Ask(t, nil, []byte("store"), make([]byte, 6), []byte{0, 32}, keys))
+	require.EqualValues(t, 10, llama.Stat().Entries)
+	require.Zero(t, statOfServer(t, server).Entries, "of the server's own pool")
+}
+
+func TestPlainHandshakeTimeout(t *testing.T) {
+	server := startWithToken(t, Config{Limits: Limits{HandshakeTimeout: 300 * time.Millisecond}})
+	hello := plainHello("", engineToken)
+	for _, sent := range [][]byte{plainGreeting[:10], plainGreeting, slices.Concat(plainGreeting, hello[:20]), slices.Concat(plainGreeting, hello)} {
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		p.Send(t, sent)
+		defer p.ClosedWithin(t)
+	}
+	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedHandshakeTimeout].Load() == 4 })
 }
