@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// reloadGrace bounds how long the end of serve waits for a reload, which may hang in a file of a
+// remote file system.
+const reloadGrace = time.Second
+
+// reloadable is the part of a started server.Server that a reload uses.
+type reloadable interface {
+	SetListener(address string, settings server.Settings) error
+	SetLimits(limits server.Limits) error
+	AddPool(pool server.NamedPool) error
+}
+
+// reloader reads the configuration of a server again: all of it at a signal, the files of its
+// listeners when they change. It belongs to one goroutine, except drain.
+type reloader struct {
+	source    config.Source
+	cfg       *config.Config    // what is in effect
+	listeners []watchedListener // that are bound, in the order of cfg.Listen
+	services  *poolServices
+	srv       reloadable
+	log       *logSettings
+	logger    *slog.Logger
+	drain     atomic.Int64 // drain_timeout in nanoseconds
+	indexed   int64        // bytes that the memory indexes may take
+}
+
+// watchedListener is a listener with its files.
+type watchedListener struct {
+	listener
+	watch  fileWatch
+	failed string // what was logged at the last poll
+}
+
+func watchListener(l listener, versions fileVersions) watchedListener {
+	w := watchedListener{listener: l}
+	w.watch.take(versions)
+	return w
+}
+
+// newReloader returns that of a server which runs as r says.
+func newReloader(r *running, srv reloadable) *reloader {
+	l := &reloader{source: r.source, cfg: r.cfg, services: r.services, srv: srv, log: r.log, logger: r.logger}
+	for i := range r.listeners {
+		l.listeners = append(l.listeners, watchListener(r.listeners[i], r.read[i].versions))
+	}
+	l.drain.Store(int64(r.cfg.DrainTimeout))
+	l.indexed = int64(r.cfg.Backend.Memory.MaxBytes)
+	return l
+}
+
+// drainTimeout returns the time that is in effect. It is safe for concurrent use.
+func (r *reloader) drainTimeout() time.Duration { return time.Duration(r.drain.Load()) }
+
+// start reloads at each signal, and polls. stop ends that, and waits for it at most reloadGrace.
+func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(pollInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+				r.reload()
+			case <-ticker.C:
+				r.poll()
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(reloadGrace):
+		}
+	}
+}
+
+// notReloaded is the line for a configuration or a file that changes nothing.
+const notReloaded = "not reloaded"
+
+// reload reads the configuration and all files, and puts into effect what can change. An error
+// changes nothing.
+func (r *reloader) reload() {
+	c, err := r.prepare()
+	if err == nil {
+		err = r.apply(c)
+	}
+	if err != nil {
+		r.logger.Error(notReloaded, "error", err.Error())
+		return
+	}
+	for _, l := range c.read {
+		r.warn(l)
+	}
+	if r.services.store == nil && len(c.pools) > 0 && c.indexed > c.most {
+		r.logger.Warn("until a restart the memory of the added pools comes on top of that of the others",
+			"bytes", c.indexed, "backend.memory.max_bytes", c.most)
+	}
+	logAccess(c.differing, r.logger)
+	r.logger.Info("reloaded", "changed", c.changed)
+	if len(c.left) > 0 {
+		r.logger.Warn("some changes need a restart", "fields", c.left)
+	}
+}
+
+func (r *reloader) warn(l readListener) {
+	for _, warning := range l.warnings {
+		r.logger.Warn(warning)
+	}
+}
+
+// change is what a reload puts into effect.
+type change struct {
+	cfg           *config.Config
+	pools         []server.NamedPool // that are added
+	indexed       int64              // bytes that the memory indexes may take with them
+	most          int64              // that they should, by the configuration as it was read
+	listeners     []watchedListener
+	differing     []listener     // those whose settings differ
+	read          []readListener // of them
+	changed, left []string       // paths of fields, and of files
+}
+
+// prepare reads everything and changes nothing.
+func (r *reloader) prepare() (*change, error) {
+	next, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	c := &change{}
+	c.cfg, c.changed, c.left = r.cfg.Merge(next)
+	if c.pools, err = r.services.added(r.cfg, next); err != nil {
+		return nil, err
+	}
+	c.indexed = r.indexed + int64(len(c.pools))*indexConfig(next).MaxBytes
+	c.most = int64(next.Backend.Memory.MaxBytes)
+	for _, before := range r.listeners {
+		l := before.listener
+		if j := next.FindListener(l.entry().Address); j >= 0 {
+			l = listener{next, j}
+		}
+		versions := readVersions(l.entry().Files())
+		files := before.watch.differing(versions)
+		c.changed = append(c.changed, files...)
+		if len(files) > 0 || !reflect.DeepEqual(l.entry(), before.entry()) {
+			read, err := l.read()
+			if err != nil {
+				return nil, err
+			}
+			c.differing, c.read, versions = append(c.differing, l), append(c.read, read), read.versions
+		}
+		c.listeners = append(c.listeners, watchListener(l, versions))
+	}
+	slices.Sort(c.changed)
+	c.changed = slices.Compact(c.changed)
+	return c, nil
+}
+
+// load reads the configuration. It refuses what cannot be read twice, such as a pipe.
+func (r *reloader) load() (*config.Config, error) {
+	if path := r.source.File; path != "" {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("cannot read the configuration again: %s is not a regular file", path)
+		}
+	}
+	return config.Load(r.source)
+}
+
+// apply puts c into effect. What can fail is first.
+func (r *reloader) apply(c *change) error {
+	for _, pool := range c.pools {
+		if err := r.srv.AddPool(pool); err != nil {
+			return fmt.Errorf("pools.%s: %w", pool.Name, err)
+		}
+		r.keepPool(pool.Name, c)
+	}
+	if c.cfg.Limits != r.cfg.Limits {
+		if err := r.srv.SetLimits(serverLimits(c.cfg.Limits)); err != nil {
+			return fmt.Errorf("limits: %w", err)
+		}
+	}
+	for _, l := range c.read {
+		if err := r.srv.SetListener(l.Address, l.Settings); err != nil {
+			return err
+		}
+	}
+	r.log.set(c.cfg.Log)
+	r.drain.Store(int64(c.cfg.DrainTimeout))
+	r.cfg, r.listeners, r.indexed = c.cfg, c.listeners, c.indexed
+	return nil
+}
+
+// keepPool records that a pool is added: it stays even if the next one cannot be.
+func (r *reloader) keepPool(name string, c *change) {
+	kept := *r.cfg
+	if kept.Pools = maps.Clone(kept.Pools); kept.Pools == nil {
+		kept.Pools = map[string]coordinator.Pool{}
+	}
+	kept.Pools[name] = c.cfg.Pools[name]
+	r.cfg = &kept
+}
+
+// poll reads the files that have changed, and puts the settings of their listeners into effect.
+// A listener with a file that is wrong keeps its settings; the line that says so is not repeated.
+func (r *reloader) poll() {
+	var done []string
+	for i := range r.listeners {
+		l := &r.listeners[i]
+		changed, versions := l.watch.poll()
+		if len(changed) == 0 {
+			l.failed = ""
+			continue
+		}
+		read, err := l.read()
+		if !versions.areCurrent() {
+			continue // a file is changing: the next polls find it
+		}
+		if err == nil {
+			err = r.srv.SetListener(read.Address, read.Settings)
+		}
+		if err != nil {
+			if text := err.Error(); text != l.failed {
+				r.logger.Error(notReloaded, "listen", l.entry().Address, "error", text)
+				l.failed = text
+			}
+			continue
+		}
+		r.warn(read)
+		l.failed = ""
+		l.watch.take(versions)
+		done = append(done, changed...)
+	}
+	if len(done) > 0 {
+		slices.Sort(done)
+		r.logger.Info("reloaded", "changed", slices.Compact(done))
+	}
+}
