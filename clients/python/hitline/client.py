@@ -1341,7 +1341,7 @@ def _token_source(token: str | None, file: str | os.PathLike[str] | None) -> tup
         return b"", os.fspath(file or os.environ.get("HITLINE_TOKEN_FILE", ""))
     if file is not None:
         raise ValueError("token and token_file are both given")
-    encoded = token.encode("utf-8", "surrogateescape")
+    encoded = token.encode("utf-8", "surrogatepass")  # an error would have the token
     if len(encoded) > _MAX_TOKEN:
         raise ValueError(f"the token has {len(encoded)} bytes, must have at most {_MAX_TOKEN}")
     return encoded, ""

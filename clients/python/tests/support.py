@@ -217,7 +217,7 @@ class Scripted:
                 if reply is None:
                     return
                 if reply == self.SILENCE:
-                    self.stopping.wait(PATIENCE)
+                    file.read()  # until the client closes
                     return
                 conn.sendall(reply)
 
