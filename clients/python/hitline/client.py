@@ -398,7 +398,7 @@ class _Requests:
         if anchors_from < 0:
             raise ValueError(f"anchors_from is {anchors_from!r}, must be a number of hashes, or 0 for never")
         self.address = address
-        self._target = _parse_address(address)
+        self._target = parse_address(address)
         self._token, self._token_file = _token_source(token, token_file)
         self._token_warned = False
         self._authenticated = False  # whether the connection is, or needs not be
@@ -1313,7 +1313,7 @@ def _lookup_result(numbers: tuple[int, ...]) -> LookupResult:
     return LookupResult(numbers[0], tuple(map(TailKeyBoundary, numbers[1::2], numbers[2::2])))
 
 
-def _parse_address(address: str) -> str | tuple[str, int]:
+def parse_address(address: str) -> str | tuple[str, int]:
     """Returns the path of a unix socket, or host and port."""
     scheme, found, rest = address.partition("://")
     if not found:

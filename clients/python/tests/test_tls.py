@@ -224,7 +224,7 @@ class Certificates(OverTLS):
         for address in ("tls://", "tls://a", "tls://:1", "tls://::1:5", "tls:///path"):
             with self.assertRaises(ValueError, msg=address):
                 Client(address)
-        self.assertEqual(module._parse_address("tls://[::1]:7558"), ("::1", 7558))
+        self.assertEqual(module.parse_address("tls://[::1]:7558"), ("::1", 7558))
 
 
 if __name__ == "__main__":
