@@ -119,7 +119,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	if files, err := openFileLimit(); err != nil {
 		cfg.Logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
-	} else if most := capConnections(cfg.Limits.MaxConnections, files); most < cfg.Limits.MaxConnections {
+	} else if most := capConnections(cfg.Limits.MaxConnections, files, descriptorsOf(listeners)); most < cfg.Limits.MaxConnections {
 		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
 			"max_connections", most, "configured", cfg.Limits.MaxConnections, "open_files", files)
 		cfg.Limits.MaxConnections = most
