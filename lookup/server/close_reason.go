@@ -37,6 +37,8 @@ const (
 	closedIdleTimeout
 	closedTLSHandshake
 	closedMaxConnections
+	closedRevoked
+	closedExpired
 	closedDraining
 	numReasons
 )
@@ -66,6 +68,8 @@ var reasonNames = [numReasons]string{
 	closedIdleTimeout:      "idle_timeout",
 	closedTLSHandshake:     "tls_handshake",
 	closedMaxConnections:   "max_connections",
+	closedRevoked:          "credential_revoked",
+	closedExpired:          "credential_expired",
 	closedDraining:         "draining",
 }
 
@@ -78,7 +82,7 @@ func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
 // bySilence reports whether the peer has sent nothing for too long.
 func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
 
-// reasonOf returns the reason for an error of netproto.Reader.
+// reasonOf returns the reason for an error of netproto.Reader, or why rights are gone.
 func reasonOf(err error) closeReason {
 	for _, m := range [...]struct {
 		err    error
@@ -98,6 +102,8 @@ func reasonOf(err error) closeReason {
 		{netproto.ErrSocketType, closedSocketType},
 		{netproto.ErrPeerError, closedPeerError},
 		{netproto.ErrBadCommand, closedBadCommand},
+		{errRevoked, closedRevoked},
+		{errExpired, closedExpired},
 	} {
 		if errors.Is(err, m.err) {
 			return m.reason

@@ -61,7 +61,7 @@ func tlsConfigOf(cfg *tls.Config) *tls.Config {
 // admitTLS begins the handshake of a connection that is counted.
 func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 	c := &tlsConn{peer: conn.RemoteAddr()}
-	c.TCPConn, c.listener, c.computing = conn, ln, a.tls.computing
+	c.TCPConn, c.listener, c.limits, c.computing = conn, ln, &a.server.limits, a.tls.computing
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		a.server.connections.Add(-1)
@@ -70,7 +70,7 @@ func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 		return
 	}
 	c.raw = raw
-	if !a.tls.add(c, a.server.cfg.Limits.HandshakeTimeout) {
+	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
 		a.server.connections.Add(-1)
 		a.server.closed[closedDraining].Add(1)
 		_ = conn.Close()
@@ -110,7 +110,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return ErrServerClosed
 	}
 	defer func() { <-a.enrolling }()
-	c.computing, c.writeTimeout = nil, a.server.cfg.Limits.WriteTimeout
+	c.computing = nil
 	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, certificates: verified(c.tls), tls: c}
 	if err := a.enroll(loop, p); err != nil {
 		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
@@ -139,7 +139,7 @@ func verified(conn *tls.Conn) []*x509.Certificate {
 
 // newPair makes the pair of sockets of a connection. Without descriptors it backs off.
 func (a *acceptor) newPair(c *tlsConn) (loop, inner *net.UnixConn, err error) {
-	end := time.Now().Add(a.server.cfg.Limits.HandshakeTimeout)
+	end := time.Now().Add(a.server.limits.Load().HandshakeTimeout)
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		loop, inner, err = socketPair()
 		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || time.Now().After(end) {
@@ -163,7 +163,7 @@ func (a *acceptor) handshakeFailed(c *tlsConn, err error) {
 	case !c.received.Load() && !errors.Is(err, os.ErrDeadlineExceeded):
 		reason = closedByPeer
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.cfg.Limits.HandshakeTimeout)
+		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.Load().HandshakeTimeout)
 	case errors.Is(err, io.EOF):
 		err = errors.New("the peer has closed the connection")
 	case errors.As(err, &header):

@@ -88,10 +88,20 @@ func (c *tlsConn) copyIn() {
 	c.discard()
 }
 
+// maxInPair is how many bytes may be in the pair when more are written. A further readBuffer of
+// them fits in, as Linux takes 208 KiB, with what it adds to each write. So the goroutine decrypts
+// while the event loop serves what came before.
+const maxInPair = 96 << 10
+
+// awaitRoom waits until the pair takes a readBuffer of bytes without a wait.
+func awaitRoom(inner syscall.RawConn) error {
+	return inner.Write(func(fd uintptr) bool { return unacknowledged(int(fd)) <= maxInPair || isWritable(fd) })
+}
+
 // moveIn waits for bytes of the peer and writes them to the pair. It returns an error at the end
 // of either.
 func (c *tlsConn) moveIn(inner syscall.RawConn) error {
-	if err := awaitWritable(inner); err != nil { // the session may be paused for long
+	if err := awaitRoom(inner); err != nil { // the session may be paused for long
 		return err
 	}
 	var buf *[readBuffer]byte

@@ -421,3 +421,22 @@ func TestTLSThousandConnections(t *testing.T) {
 	crowd.close()
 	eventuallyConnections(t, server, 0)
 }
+
+// Two thousand idle connections hold no buffers: they take under 64 KiB each, of which one buffer
+// would be all.
+func TestTLSIdleConnections(t *testing.T) {
+	measurable(t)
+	const n = 2000
+	requireFiles(t, 5*n)
+	server := startChild(t, childConfig{Listen: []string{"tls://127.0.0.1:0"}, TLS: true})
+	before := server.memory(t, "VmRSS")
+	cfg := &tls.Config{InsecureSkipVerify: true}
+	crowd := dialCrowd(t, strings.Replace(server.addr, "tls:", "tcp:", 1), n, func(conn net.Conn) error {
+		return pingPong(tls.Client(conn, cfg))
+	})
+	grown := server.memory(t, "VmHWM") - before
+	t.Logf("%d connections take %.1f MiB, %d bytes each", n, float64(grown)/mib, grown/n)
+	require.Less(t, grown, n*readBuffer)
+	crowd.close()
+	server.ends(t)
+}
