@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"time"
 
@@ -19,7 +20,10 @@ type config struct {
 	failOpen       bool
 	anchorsMin     int  // hashes
 	anchorsSet     bool // WithAnchors was given
-	dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	dial           dialFunc
+	tls            *tls.Config // of tls:// addresses, nil for none
+	token          tokenFunc
+	tokenErr       error
 	description    []byte // of the pool in JSON, nil for none
 	descriptionErr error
 	pendingIDs     int
@@ -54,13 +58,14 @@ func WithConnections(n int) Option {
 func WithPipeline() Option { return func(c *config) { c.pipelined = true } }
 
 // WithDialer makes connections with dial instead of net.Dialer.DialContext. network is
-// "tcp" or "unix".
+// "tcp" or "unix". TLS of a tls:// address goes over what dial returns for "tcp".
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }
 }
 
 // WithFailOpen makes a lookup that fails a miss: a hit of 0 tokens and an error that also
-// wraps ErrFailedOpen, which the caller may ignore. ErrRequest still fails the lookup.
+// wraps ErrFailedOpen, which the caller may ignore. ErrRequest still fails the lookup. A
+// token that the server refuses is such an error, too.
 // Dial then does not connect, so a client may start before its server.
 func WithFailOpen() Option { return func(c *config) { c.failOpen = true } }
 
@@ -69,8 +74,8 @@ func WithFailOpen() Option { return func(c *config) { c.failOpen = true } }
 // the rule.
 //
 // The hit is the same for hashes that are chained as vLLM's are: prompts with an equal
-// hash at one position are equal before it. A server that does not serve anchors says so
-// once a connection, and then gets all hashes. Batch always sends all hashes.
+// hash at one position are equal before it. A server that does not serve anchors, or
+// does not allow them to this client, says so once a connection, and then gets all hashes. Batch always sends all hashes.
 //
 // Default: 4,096 for a Client, never for an AsyncClient.
 func WithAnchors(minHashes int) Option {
@@ -86,7 +91,7 @@ func WithPending(ids, bytes int) Option {
 func newConfig(opts []Option) config {
 	cfg := config{
 		timeout: defaultTimeout, connections: defaultConnections, anchorsMin: defaultAnchorsMin,
-		dial:       new(net.Dialer).DialContext,
+		dial: new(net.Dialer).DialContext, token: defaultToken(),
 		pendingIDs: defaultPendingIDs, pendingBytes: defaultPendingBytes,
 	}
 	for _, o := range opts {
