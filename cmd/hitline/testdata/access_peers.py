@@ -43,13 +43,13 @@ fillers: dict[str, hitline.Client] = {}
 def of_python(job: dict[str, Any], peer: dict[str, Any]) -> list[str]:
     options: dict[str, Any] = {"timeout": TIMEOUT, "raise_errors": True, "anchors_from": 0, "token": peer["token"]}
     if peer["tls"]:
-        options["tls"] = context = ssl.create_default_context(cafile=peer["ca"])
+        options["tls"] = tls = ssl.create_default_context(cafile=peer["ca"])
         if peer["certificate"]:
-            context.load_cert_chain(peer["certificate"] + ".crt", peer["certificate"] + ".key")
+            tls.load_cert_chain(peer["certificate"] + ".crt", peer["certificate"] + ".key")
     hashes, tokens = job["hashes"], job["tokens"]
     with hitline.Client(peer["address"], **options) as c:
         calls = {
-            "lookup": lambda: c.lookup(tokens, hashes) or misses(),
+            "lookup": lambda: c.lookup(tokens, hashes),
             "explain": None,
             "plan": lambda: c.plan(tokens, hashes),
             "load_mask": lambda: c.load_mask(64, 4),
@@ -60,9 +60,9 @@ def of_python(job: dict[str, Any], peer: dict[str, Any]) -> list[str]:
             "store_prompt": lambda: c.store_prompt(64, hashes),
             "evict": lambda: c.evict(hashes, group=0),
             "reset_rank": lambda: c.reset_rank(group=0, tp_rank=0, pp_rank=0, pcp_rank=0),
-            "reset": lambda: c.reset(),
-            "ping": lambda: c.ping(),
-            "stat": lambda: c.stat(),
+            "reset": c.reset,
+            "ping": c.ping,
+            "stat": c.stat,
             "pool": lambda: enter_pool(peer["address"], options),
         }
         result: list[str] = []
@@ -75,10 +75,6 @@ def of_python(job: dict[str, Any], peer: dict[str, Any]) -> list[str]:
     return result
 
 
-def misses() -> None:
-    raise AssertionError("a hit of 0")
-
-
 def enter_pool(address: str, options: dict[str, Any]) -> None:
     with hitline.Client(address, pool={"name": "llama"}, **options) as c:
         c.check_pool()
@@ -88,7 +84,8 @@ def character(call: Any) -> str:
     if call is None:
         return " "
     try:
-        call()
+        if call() == 0:
+            return "0"  # a lookup without a hit
     except hitline.NotAllowed:
         return "-"
     except hitline.NotAuthenticated:
