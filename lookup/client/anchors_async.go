@@ -91,6 +91,9 @@ func (a *AsyncClient) continueAnchors(cl *call, r request) (hit api.Hit, ready b
 		}
 	}
 	refused := errors.Is(err, ErrRefused)
+	if errors.Is(err, ErrNotAllowed) {
+		a.anchors.params.Store(&anchorsParams{dials: a.pipe.dialer.dials.Load()})
+	}
 	switch {
 	case err != nil && !refused:
 		return hit, true, err

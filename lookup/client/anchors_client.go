@@ -49,6 +49,9 @@ func (c *Client) lookupByAnchors(ctx context.Context, deadline time.Time, numTok
 	for exchange := 1; ; exchange++ {
 		hit, more, err := c.exchangePlan(ctx, deadline, numTokens, plan, hashLen)
 		switch {
+		case errors.Is(err, ErrNotAllowed):
+			c.anchors.params.Store(&anchorsParams{dials: params.dials})
+			return api.Hit{}, false, nil
 		case errors.Is(err, ErrRefused), more.undetermined && exchange == 2:
 			return api.Hit{}, false, nil
 		case err != nil || !more.undetermined:

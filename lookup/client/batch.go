@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
@@ -122,10 +121,7 @@ func (c *conn) batch(lookups []BatchLookup) error {
 			at, c.inLen = 0, 0
 		}
 	}
-	if at != c.inLen {
-		return fmt.Errorf("%w: %d bytes behind the last of a batch", ErrReply, c.inLen-at)
-	}
-	return nil
+	return c.checkEnd(at)
 }
 
 // encode fills parts with the unanswered lookups and returns their number.

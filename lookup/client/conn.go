@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 // batch. It runs on the caller's goroutine. Only close may be called by others.
 type conn struct {
 	net          net.Conn
+	buffered     *bufio.Writer   // of net; nil if that is a socket, whose interrupted writes can go on
 	connDeadline time.Time       // the deadline set on net, zero if none
 	limits       netproto.Limits // of a reply
 
@@ -44,6 +46,9 @@ type conn struct {
 func newConn(nc net.Conn) *conn {
 	c := &conn{net: nc, in: make([]byte, firstReply), parts: make([][]byte, 0, 2), lastUsed: time.Now()}
 	c.check.init(nc)
+	if !isSocket(nc) || c.check.raw == nil {
+		c.buffered = bufio.NewWriterSize(nc, recordSize)
+	}
 	return c
 }
 
@@ -57,6 +62,8 @@ const (
 	// firstReply and keepReply are the initial size in bytes of a connection's read
 	// buffer, and the largest that it keeps between exchanges.
 	firstReply, keepReply = 512, 64 << 10
+	// recordSize is the largest TLS record in bytes. To write less at once costs records.
+	recordSize = 16 << 10
 )
 
 // aLongTimeAgo, set as a deadline, interrupts a read or write at once.
@@ -65,7 +72,7 @@ var aLongTimeAgo = time.Unix(1, 0)
 // beginExchange sets the context and deadline of the next exchange.
 func (c *conn) beginExchange(ctx context.Context, deadline time.Time) error {
 	c.ctx, c.deadline = ctx, deadline
-	if c.check.raw == nil {
+	if c.buffered != nil {
 		// Not a socket, so perhaps TLS, which is unusable after a write timed out. Its
 		// deadline is set once and never polled.
 		return c.watchContext()
@@ -167,14 +174,25 @@ func (c *conn) exchange(r *request) error {
 		return err
 	}
 	used, err := c.readMessage(at)
-	if err == nil && used < c.inLen {
-		err = fmt.Errorf("%w: %d bytes behind it", ErrReply, c.inLen-used)
+	if err != nil {
+		return err
 	}
-	return err
+	return c.checkEnd(used)
+}
+
+// checkEnd returns ErrReply if bytes were read behind the last reply, which ends at end.
+func (c *conn) checkEnd(end int) error {
+	if end == c.inLen {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes behind it", ErrReply, c.inLen-end)
 }
 
 // write writes parts. net.Buffers sets each to nil once it is written.
 func (c *conn) write() error {
+	if c.buffered != nil {
+		return c.writeBuffered()
+	}
 	c.bufs = c.parts
 	for {
 		_, err := c.bufs.WriteTo(c.net)
@@ -185,6 +203,22 @@ func (c *conn) write() error {
 			return err
 		}
 	}
+}
+
+// writeBuffered writes parts to what is not a socket, in writes as large as TLS records.
+func (c *conn) writeBuffered() error {
+	defer clear(c.parts)
+	for _, part := range c.parts {
+		_, _ = c.buffered.Write(part) // its error is that of Flush, too
+	}
+	err := c.buffered.Flush()
+	if err == nil {
+		return nil
+	}
+	if cause := c.retryIO(err); cause != nil {
+		return cause
+	}
+	return err // a TLS connection cannot go on
 }
 
 // readMessage reads until in[at:] begins with a whole message. It parses the message into
@@ -214,7 +248,7 @@ func (c *conn) readMessage(at int) (end int, err error) {
 }
 
 // close closes the connection, also during an exchange.
-func (c *conn) close() { _ = c.net.Close() }
+func (c *conn) close() { closeConn(c.net) }
 
 // stale reports whether an idle connection cannot be reused: the server has closed it, or
 // has sent something unrequested. It checks only after staleAfter.

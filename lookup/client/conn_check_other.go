@@ -11,9 +11,9 @@ import (
 // first call after the server closed an idle connection fails.
 type connCheck struct{ raw syscall.RawConn }
 
-// init records whether nc is a socket.
+// init records the socket below nc, if there is one.
 func (c *connCheck) init(nc net.Conn) {
-	if sc, ok := nc.(syscall.Conn); ok {
+	if sc, ok := socketOf(nc).(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}
 }

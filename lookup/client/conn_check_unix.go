@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connCheck checks an idle socket without blocking.
+// connCheck checks an idle connection without blocking, by the socket below it.
 type connCheck struct {
-	raw  syscall.RawConn // nil if the connection is not a socket
+	raw  syscall.RawConn // nil if there is no socket
 	peek func(fd uintptr)
 	ok   bool // the result of the last peek
 }
 
 // init prepares the check of nc. peek is made once, so that idle does not allocate.
 func (c *connCheck) init(nc net.Conn) {
-	sc, ok := nc.(syscall.Conn)
+	sc, ok := socketOf(nc).(syscall.Conn)
 	if !ok {
 		return
 	}
@@ -34,8 +34,8 @@ func (c *connCheck) init(nc net.Conn) {
 	}
 }
 
-// idle reports whether the socket is open and has nothing to read. It returns true if the
-// connection is not a socket. It uses Control, as Read would fail at a passed deadline.
+// idle reports whether the socket is open and has nothing to read. It returns true if
+// there is no socket. It uses Control, as Read would fail at a passed deadline.
 func (c *connCheck) idle() bool {
 	if c.raw == nil {
 		return true

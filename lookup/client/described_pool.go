@@ -1,16 +1,12 @@
 package client
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"time"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // ErrPoolDiffers says that the server has the described pool otherwise: see WithPool. It comes
@@ -46,23 +42,8 @@ func (c *Client) Pool() (pool api.Pool, ok bool) {
 	return api.Pool{}, false
 }
 
-// describePool sends the description on a new connection and waits for the reply. deadline
-// bounds it as ctx does, unless it is zero.
-func (d *dialer) describePool(ctx context.Context, nc net.Conn, deadline time.Time) error {
-	c := newConn(nc)
-	c.limits.MaxMessage = maxPoolReply
-	err := c.beginExchange(ctx, deadline)
-	if err == nil {
-		err = c.exchange(&request{tag: netproto.TagPool, blob: d.description})
-	}
-	frames := c.frames
-	c.endExchange()
-	switch {
-	case err != nil:
-		return err
-	case c.unusable:
-		return ctx.Err()
-	}
+// readPool reads the reply to a description.
+func (d *dialer) readPool(frames [][]byte) error {
 	if err := poolRefusal(frames); err != nil {
 		return err
 	}
@@ -71,13 +52,14 @@ func (d *dialer) describePool(ctx context.Context, nc net.Conn, deadline time.Ti
 		return fmt.Errorf("%w: a pool without its JSON document", ErrReply)
 	}
 	d.pool.Store(&pool)
-	return nc.SetDeadline(time.Time{})
+	return nil
 }
 
-// poolRefusal returns the error of a reply 00 to a description, nil for any other.
+// poolRefusal returns the error of a reply 00 to a description, nil for any other. A third frame
+// that is not of an api.Refusal has the fields that differ.
 func poolRefusal(frames [][]byte) error {
 	err := readStatus(frames)
-	if err != nil && len(frames) > 2 && errors.Is(err, ErrRefused) {
+	if err != nil && len(frames) > 2 && errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotAllowed) {
 		return fmt.Errorf("%w: %w", ErrPoolDiffers, err)
 	}
 	return err

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -26,6 +27,7 @@ type dialer struct {
 	open  func(ctx context.Context) (net.Conn, error)
 	dials atomic.Int64 // connections made
 
+	token       tokenFunc                // nil for none
 	description []byte                   // of the pool, sent on each connection; nil for none
 	pool        atomic.Pointer[api.Pool] // of the last reply to it, nil before
 	instances   *instanceWatch           // nil without WithOnInstance
@@ -37,10 +39,13 @@ type dialer struct {
 }
 
 // dialerFor returns a dialer for an address, or ErrRequest if api.SplitAddress refuses it.
-func dialerFor(addr string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*dialer, error) {
+func dialerFor(addr string, dial dialFunc, secure *tls.Config) (*dialer, error) {
 	network, target, err := api.SplitAddress(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: address %w", ErrRequest, err)
+	}
+	if network == "tls" {
+		dial = dial.overTLS(secure)
 	}
 	return newDialer(func(ctx context.Context) (net.Conn, error) {
 		return dial(ctx, network, target)
@@ -52,8 +57,12 @@ func (c config) dialer(addr string) (*dialer, error) {
 	if c.descriptionErr != nil {
 		return nil, fmt.Errorf("%w: pool: %w", ErrRequest, c.descriptionErr)
 	}
-	d, err := dialerFor(addr, c.dial)
+	if c.tokenErr != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, c.tokenErr)
+	}
+	d, err := dialerFor(addr, c.dial, c.tls)
 	if err == nil {
+		d.token = c.token
 		d.description, d.instances = c.description, newInstanceWatch(c.onInstance)
 	}
 	return d, err
@@ -80,12 +89,7 @@ func (d *dialer) dial(ctx context.Context, deadline time.Time) (net.Conn, error)
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	nc, err := d.open(ctx)
-	if err == nil && d.description != nil {
-		if err = d.describePool(ctx, nc, deadline); err != nil {
-			_ = nc.Close()
-		}
-	}
+	nc, err := d.connect(ctx, deadline)
 	if err != nil {
 		cause := ctx.Err()
 		// An attempt that was canceled, or had less than minBackoff, is no evidence that the
@@ -96,6 +100,23 @@ func (d *dialer) dial(ctx context.Context, deadline time.Time) (net.Conn, error)
 		return nil, dialError(callerCtx, cause, deadline, err)
 	}
 	d.dials.Add(1)
+	return nc, nil
+}
+
+// connect makes a connection and sends the token and the description of the pool.
+func (d *dialer) connect(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	token, err := d.readToken()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := d.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.introduce(ctx, nc, deadline, token); err != nil {
+		closeConn(nc)
+		return nil, err
+	}
 	return nc, nil
 }
 

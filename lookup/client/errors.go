@@ -14,6 +14,12 @@ var (
 	// ErrRefused says that the server answered 00: it understood the request but did
 	// not serve it.
 	ErrRefused = errors.New("client: refused by the server")
+	// ErrNotAllowed says that the client may not make this request: neither its token or client
+	// certificate nor the listener of the server allows it. It comes together with ErrRefused.
+	ErrNotAllowed = errors.New("client: not allowed")
+	// ErrNotAuthenticated says that the server has refused the client's token. It comes
+	// together with ErrRefused.
+	ErrNotAuthenticated = errors.New("client: not authenticated")
 	// ErrConnect says that the server could not be reached or the connection was lost.
 	// The request may have taken effect.
 	ErrConnect = errors.New("client: no connection")
@@ -32,6 +38,19 @@ var (
 	// WithPending.
 	ErrPending = errors.New("client: too many lookups are pending")
 )
+
+// refusedError is the ErrRefused of a server that gives a reason.
+type refusedError struct {
+	kind error  // ErrNotAllowed, ErrNotAuthenticated or nil
+	text string // of the server
+}
+
+func (e *refusedError) Error() string { return ErrRefused.Error() + ": " + e.text }
+
+// Is reports whether target is ErrRefused or the kind.
+func (e *refusedError) Is(target error) bool {
+	return target == ErrRefused || target == e.kind //nolint:errorlint // sentinels, never wrapped
+}
 
 // connectError wraps an error in ErrConnect unless it wraps a sentinel already.
 func connectError(err error) error { return withSentinel(err, ErrConnect) }

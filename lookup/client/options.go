@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"time"
 
@@ -19,7 +20,10 @@ type config struct {
 	failOpen       bool
 	anchorsMin     int  // hashes
 	anchorsSet     bool // WithAnchors was given
-	dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	dial           dialFunc
+	tls            *tls.Config // of tls:// addresses, nil for none
+	token          tokenFunc
+	tokenErr       error
 	description    []byte // of the pool in JSON, nil for none
 	descriptionErr error
 	pendingIDs     int
@@ -54,7 +58,7 @@ func WithConnections(n int) Option {
 func WithPipeline() Option { return func(c *config) { c.pipelined = true } }
 
 // WithDialer makes connections with dial instead of net.Dialer.DialContext. network is
-// "tcp" or "unix".
+// "tcp" or "unix". TLS of a tls:// address goes over what dial returns for "tcp".
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }
 }
@@ -86,7 +90,7 @@ func WithPending(ids, bytes int) Option {
 func newConfig(opts []Option) config {
 	cfg := config{
 		timeout: defaultTimeout, connections: defaultConnections, anchorsMin: defaultAnchorsMin,
-		dial:       new(net.Dialer).DialContext,
+		dial: new(net.Dialer).DialContext, token: defaultToken(),
 		pendingIDs: defaultPendingIDs, pendingBytes: defaultPendingBytes,
 	}
 	for _, o := range opts {

@@ -124,7 +124,7 @@ func (p *pipe) connect() error {
 	defer p.mu.Unlock()
 	if p.closed { // failConn fails what is queued, with errClosed
 		if err == nil {
-			_ = nc.Close()
+			closeConn(nc)
 		}
 		return nil
 	}
@@ -152,7 +152,7 @@ func (p *pipe) failConn(why error) {
 			why = p.readErr // the reader's end has also ended the write
 		}
 		p.mu.Unlock()
-		_ = p.conn.Close()
+		closeConn(p.conn)
 		<-p.reader.stopped
 		p.mu.Lock()
 	}
@@ -193,7 +193,7 @@ func (p *pipe) close() {
 	p.closed = true
 	p.cancel()
 	if p.conn != nil {
-		_ = p.conn.Close()
+		closeConn(p.conn)
 	}
 	p.wakeWriter()
 	p.mu.Unlock()

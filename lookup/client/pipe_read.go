@@ -34,7 +34,7 @@ func (p *pipe) startReader(nc net.Conn) {
 		p.readErr = err
 		p.wakeWriter()
 		p.mu.Unlock()
-		_ = nc.Close() // ends a write in progress, after readErr is set for failConn
+		closeConn(nc) // ends a write in progress, after readErr is set for failConn
 	}()
 }
 

@@ -126,7 +126,7 @@ func (p *pool) add(nc net.Conn) (*conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		_ = nc.Close()
+		closeConn(nc)
 		return nil, errClosed
 	}
 	c := newConn(nc)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -65,10 +66,26 @@ func refusal(frames [][]byte) error {
 	if len(frames[0]) != 1 || frames[0][0] != netproto.StatusFailed {
 		return nil
 	}
-	if len(frames) > 1 {
-		return fmt.Errorf("%w: %s", ErrRefused, frames[1])
+	if len(frames) == 1 {
+		return ErrRefused
 	}
-	return ErrRefused
+	return &refusedError{kind: refusalKind(frames[2:]), text: string(frames[1])}
+}
+
+// refusalKind returns ErrNotAllowed or ErrNotAuthenticated if the frames behind the text of a
+// refusal are an api.Refusal that says so, nil otherwise.
+func refusalKind(frames [][]byte) error {
+	var r api.Refusal
+	if len(frames) != 1 || json.Unmarshal(frames[0], &r) != nil {
+		return nil
+	}
+	switch r.Refusal {
+	case api.RefusalNotAllowed:
+		return ErrNotAllowed
+	case api.RefusalNotAuthenticated:
+		return ErrNotAuthenticated
+	}
+	return nil
 }
 
 // cloneFrames returns a copy of the frames and their bytes. A bare 01 is not allocated.

@@ -13,7 +13,7 @@ type request struct {
 	numTokens uint32
 	hashLen   int                // bytes
 	rank      netproto.GroupRank // of TagStore, TagEvict and TagResetRank
-	blob      []byte             // hashes or keys, joined, or a description; borrowed from the caller
+	blob      []byte             // hashes or keys, joined, a description or a token; borrowed from the caller
 	anchors   *netproto.Anchors  // of TagAnchors
 	position  *chainPosition     // of TagStore by StoreChain, otherwise nil
 	prompt    *netproto.Prompt   // of TagStorePrompt and requests for masks
@@ -47,7 +47,7 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
 	case netproto.TagResetRank:
 		return netproto.AppendResetRank(dst, envelope, r.rank)
-	case netproto.TagPool:
+	case netproto.TagPool, netproto.TagAuth:
 		dst = netproto.AppendFrame(append(dst, envelope...), []byte(r.tag.String()), true)
 		return netproto.AppendFrameHeader(dst, len(r.blob), false)
 	}

@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+)
+
+// WithTLS sets the configuration of TLS for tls:// addresses. TLS 1.3 is the least version
+// whatever cfg says, and the name in the server's certificate is that of the address unless
+// cfg.ServerName is set. cfg is copied; nil is as an empty one, which is the default: the roots
+// of the system and no client certificate.
+//
+// A server that refuses the client's certificate says so after the handshake: Dial may then
+// succeed, and the first call fails with ErrConnect.
+func WithTLS(cfg *tls.Config) Option {
+	return func(c *config) { c.tls = cfg.Clone() } // nil for nil
+}
+
+// dialFunc is the function of WithDialer.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// overTLS returns the function that makes TLS connections over those of dial.
+func (dial dialFunc) overTLS(cfg *tls.Config) dialFunc {
+	if cfg == nil {
+		cfg = new(tls.Config)
+	}
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
+		cfg := cfg.Clone()
+		cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS13)
+		if cfg.ServerName == "" {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			cfg.ServerName = host
+		}
+		nc, err := dial(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		secured := tls.Client(nc, cfg)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = nc.Close()
+			return nil, fmt.Errorf("TLS handshake: %w", err)
+		}
+		return secured, nil
+	}
+}
+
+// socketOf returns the connection below TLS, or nc itself.
+func socketOf(nc net.Conn) net.Conn {
+	if over, ok := nc.(*tls.Conn); ok {
+		return over.NetConn()
+	}
+	return nc
+}
+
+// closeConn closes a connection at once. The Close of a TLS connection would first write, for up
+// to 5 seconds if the server does not read.
+func closeConn(nc net.Conn) { _ = socketOf(nc).Close() }
