@@ -21,10 +21,17 @@ type address struct {
 	host string
 	port uint16
 	path string // of ipc://
+	tls  bool
 }
 
-// CheckAddress refuses what is not tcp://host:port, or host:port, with a port
-// other than 0, or ipc://: what a client can connect to.
+// same returns what two addresses have in common of which one process can bind only one.
+func (a address) same() address {
+	a.tls = false
+	return a
+}
+
+// CheckAddress refuses what is not tcp://host:port, host:port or tls://host:port with
+// a port other than 0, or ipc://: what a client can connect to.
 func CheckAddress(text string) error {
 	a, err := parseAddress(text)
 	if err == nil && a.path == "" && a.port == 0 {
@@ -49,7 +56,7 @@ func parseAddress(text string) (address, error) {
 	if err != nil {
 		var bad *net.AddrError
 		if errors.As(err, &bad) {
-			return address{}, fmt.Errorf("%q: %s; write tcp://host:port, an IPv6 address in brackets", text, bad.Err)
+			return address{}, fmt.Errorf("%q: %s; write %s://host:port, an IPv6 address in brackets", text, bad.Err, network)
 		}
 		return address{}, fmt.Errorf("%q: %w", text, err)
 	}
@@ -58,7 +65,7 @@ func parseAddress(text string) (address, error) {
 		return address{}, fmt.Errorf("%q: port %q is not a number from 0 to 65535", text, port)
 	}
 	host, err = checkHost(text, host)
-	return address{host: host, port: uint16(number)}, err
+	return address{host: host, port: uint16(number), tls: network == "tls"}, err
 }
 
 // checkHost returns the host of text in its canonical form.

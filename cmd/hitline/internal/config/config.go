@@ -11,7 +11,7 @@ import (
 // Config is everything that hitline serve can be told. The yaml tags are the
 // names in the file, and of the environment variables.
 type Config struct {
-	Listen  []string         `yaml:"listen"`   // tcp://host:port, port 0 lets the system choose; ipc:///path, ipc://@name
+	Listen  []Listener       `yaml:"listen"`
 	IPCMode Mode             `yaml:"ipc_mode"` // permissions of the files of ipc:// sockets
 	Loops   int              `yaml:"loops"`    // event loops; 0: GOMAXPROCS
 	Pool    coordinator.Pool `yaml:"pool"`
@@ -55,7 +55,7 @@ type Log struct {
 // defaults are the coordinator's, which Load fills in.
 func Default() Config {
 	return Config{
-		Listen:  []string{api.DefaultListen},
+		Listen:  Listeners(api.DefaultListen),
 		IPCMode: Mode(server.DefaultIPCMode),
 		Backend: Backend{
 			Memory:   Memory{MaxBytes: 1 << 30, Verify: "digests"},

@@ -88,7 +88,7 @@ log:
   format: json
 `)})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"tcp://127.0.0.1:7557", "tcp://[::1]:0", "ipc:///run/hitline.sock", "ipc://@hitline"}, c.Listen)
+	assert.Equal(t, Listeners("tcp://127.0.0.1:7557", "tcp://[::1]:0", "ipc:///run/hitline.sock", "ipc://@hitline"), c.Listen)
 	assert.Equal(t, Mode(0o660), c.IPCMode)
 	assert.Equal(t, 3, c.Loops)
 	zero := 0
@@ -224,7 +224,7 @@ func TestListenErrors(t *testing.T) {
 		{`["ipc:///run/"]`, `c.yaml:1:10: listen[0]: "ipc:///run/": not the absolute path of a socket; write ipc:///path or ipc://@name`},
 		{`["ipc://@"]`, `c.yaml:1:10: listen[0]: "ipc://@": no name behind the @`},
 		{`["ipc:///run/a", "ipc:///run//a"]`, `c.yaml:1:26: listen[1]: "ipc:///run//a" is the same address as "ipc:///run/a" before it; remove one`},
-		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port or ipc:///path`},
+		{`["udp://a:1"]`, `c.yaml:1:10: listen[0]: "udp://a:1": unknown scheme "udp"; use tcp://host:port, tls://host:port or ipc:///path`},
 		{`["tcp://a"]`, `c.yaml:1:10: listen[0]: "tcp://a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{`["tcp://::1:5"]`, `c.yaml:1:10: listen[0]: "tcp://::1:5": too many colons in address; write tcp://host:port, an IPv6 address in brackets`},
 		{`["tcp://a:"]`, `c.yaml:1:10: listen[0]: "tcp://a:": port "" is not a number from 0 to 65535`},
@@ -237,7 +237,7 @@ func TestListenErrors(t *testing.T) {
 		{`["tcp://a b:1"]`, `c.yaml:1:10: listen[0]: "tcp://a b:1": "a b" is not a host name or an IP address`},
 		{`["tcp://a:1", "tcp://b:1", "tcp://A:01"]`, `c.yaml:1:36: listen[2]: "tcp://A:01" is the same address as "tcp://a:1" before it; remove one`},
 		{`["tcp://[::1]:1", "tcp://[0::1]:1"]`, `c.yaml:1:27: listen[1]: "tcp://[0::1]:1" is the same address as "tcp://[::1]:1" before it; remove one`},
-		{`[tcp://a:1, [b]]`, `c.yaml:1:21: listen[1]: a list where a single value is expected`},
+		{`[tcp://a:1, [b]]`, `c.yaml:1:21: listen[1]: a list where fields are expected: address, allow, tokens, tls`},
 	} {
 		t.Run(test.list, func(t *testing.T) { assert.Equal(t, test.want, fails(t, "listen: "+test.list+"\n")) })
 	}

@@ -79,8 +79,14 @@ func (c *Config) readEnviron(environ []string) error {
 
 // readVariable sets one value from the text of its variable.
 func (c *Config) readVariable(name, text string, v variable) error {
-	if v.dst.Kind() == reflect.Slice && v.dst.Type().Elem().Kind() == reflect.String {
-		c.setList(v.path, origin{name: name}, v.dst, splitList(text))
+	switch list := v.dst.Addr().Interface().(type) {
+	case *[]string:
+		c.origins.set(v.path, origin{name: name})
+		*list = splitList(text)
+		return nil
+	case *[]Listener:
+		c.origins.set(v.path, origin{name: name})
+		*list = Listeners(splitList(text)...)
 		return nil
 	}
 	_, isText := v.dst.Addr().Interface().(encoding.TextUnmarshaler)
@@ -108,12 +114,6 @@ func splitList(text string) []string {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	return list
-}
-
-// setList replaces a list of strings by one that comes from a single origin.
-func (c *Config) setList(path string, at origin, dst reflect.Value, list []string) {
-	c.origins.set(path, at)
-	dst.Set(reflect.ValueOf(list))
 }
 
 // injected matches what container platforms add on their own for a service,

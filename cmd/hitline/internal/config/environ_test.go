@@ -51,6 +51,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[string]():               {"123 #x: [", "123 #x: ["},
 		reflect.TypeFor[*int]():                 {"5", &five},
 		reflect.TypeFor[[]string]():             {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
+		reflect.TypeFor[[]Listener]():           {"tcp://a:1, tcp://b:2", Listeners("tcp://a:1", "tcp://b:2")},
 		reflect.TypeFor[Size]():                 {"5KB", Size(5000)},
 		reflect.TypeFor[Duration]():             {"5ms", Duration(5e6)},
 		reflect.TypeFor[Mode]():                 {"0660", Mode(0o660)},

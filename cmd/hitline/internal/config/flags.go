@@ -17,7 +17,8 @@ type Flags struct {
 // readFlags applies the flags that were given.
 func (c *Config) readFlags(flags Flags) error {
 	if flags.Listen != nil {
-		c.setList("listen", origin{name: "--listen"}, fieldsOf(&c.Listen), flags.Listen)
+		c.origins.set("listen", origin{name: "--listen"})
+		c.Listen = Listeners(flags.Listen...)
 	}
 	if flags.Loops != nil {
 		c.origins.set("loops", origin{name: "--loops"})

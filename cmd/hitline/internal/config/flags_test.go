@@ -17,12 +17,12 @@ func TestPrecedence(t *testing.T) {
 
 	c, err := Load(Source{File: file})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"tcp://a:1"}, c.Listen)
+	assert.Equal(t, Listeners("tcp://a:1"), c.Listen)
 	assert.Equal(t, []int{1, 4}, []int{c.Loops, c.Pool.HashBlockSize})
 
 	c, err = Load(Source{File: file, Environ: environ})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"tcp://b:1", "tcp://c:1"}, c.Listen)
+	assert.Equal(t, Listeners("tcp://b:1", "tcp://c:1"), c.Listen)
 	assert.Equal(t, []int{2, 8}, []int{c.Loops, c.Pool.HashBlockSize})
 	assert.Equal(t, Duration(1e9), c.DrainTimeout)
 
@@ -30,7 +30,7 @@ func TestPrecedence(t *testing.T) {
 		Listen: []string{"tcp://d:1"}, Loops: &loops, BlockSize: &block, Backend: &backend,
 	}})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"tcp://d:1"}, c.Listen)
+	assert.Equal(t, Listeners("tcp://d:1"), c.Listen)
 	assert.Equal(t, []int{3, 32, 32}, []int{c.Loops, c.Pool.HashBlockSize, c.Pool.SchedulerBlockSize})
 	assert.Equal(t, []coordinator.Group{{Kind: coordinator.FullAttention, BlockSize: 32}}, c.Pool.Groups)
 	assert.True(t, c.Pool.UseEagle, "the rest of the pool stays")

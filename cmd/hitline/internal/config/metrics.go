@@ -16,8 +16,8 @@ func (c *Config) checkMetrics() error {
 	if err != nil {
 		return c.wrong("metrics", "%s", strings.ReplaceAll(err.Error(), scheme, ""))
 	}
-	for _, text := range c.Listen {
-		if b, err := parseAddress(text); err == nil && a == b && a.port != 0 {
+	for i := range c.Listen {
+		if b, err := parseAddress(c.Listen[i].Address); err == nil && a.same() == b.same() && a.port != 0 {
 			return c.wrong("metrics", "%q is also in listen; HTTP needs a port of its own", c.Metrics)
 		}
 	}

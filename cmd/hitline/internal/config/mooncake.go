@@ -35,7 +35,8 @@ func (c *Config) readMooncakeConfig(environ []string) error {
 		if file.Master == "" {
 			return &problem{at: at, text: path + " has no master_server_address; give the address in backend.mooncake.masters"}
 		}
-		c.setList("backend.mooncake.masters", at, fieldsOf(&c.Backend.Mooncake.Masters), []string{file.Master})
+		c.origins.set("backend.mooncake.masters", at)
+		c.Backend.Mooncake.Masters = []string{file.Master}
 	}
 	return nil
 }

@@ -18,7 +18,11 @@ import (
 type reader struct {
 	name    string  // of the file or the variable
 	origins origins // gets the origin of all that is set
+	secret  bool    // no error quotes the text: what is in the wrong place may be a token
 }
+
+// shorthand is a section or a list that a single value may stand for.
+type shorthand interface{ setShort(s scalar) error }
 
 // fieldsOf returns the settable struct below a pointer.
 func fieldsOf(pointer any) reflect.Value { return reflect.ValueOf(pointer).Elem() }
@@ -53,12 +57,16 @@ func plainLines(text []byte) []byte {
 
 // syntax words an error of the parser.
 func (r *reader) syntax(err error) error {
+	p := &problem{at: origin{name: r.name}, text: err.Error(), err: err}
 	var positioned yaml.Error
-	if !errors.As(err, &positioned) || positioned.GetToken() == nil {
-		return &problem{at: origin{name: r.name}, text: err.Error(), err: err}
+	if errors.As(err, &positioned) && positioned.GetToken() != nil {
+		p.at = r.at(positioned.GetToken())
+		p.text, _, _ = strings.Cut(positioned.GetMessage(), "\n")
 	}
-	text, _, _ := strings.Cut(positioned.GetMessage(), "\n")
-	return &problem{at: r.at(positioned.GetToken()), text: text, err: err}
+	if r.secret {
+		p.text, p.err = "is not YAML, or has a field twice", nil
+	}
+	return p
 }
 
 // at returns the origin of a token.
@@ -92,6 +100,11 @@ func (r *reader) value(dst reflect.Value, node ast.Node, path string) error {
 		return r.wrong(node, path, "anchors, aliases and tags are not read here; write the value out")
 	}
 	r.origins.set(path, r.at(start(node)))
+	if short, ok := dst.Addr().Interface().(shorthand); ok {
+		if s, plain := scalarOf(node); plain {
+			return r.refused(node, path, short.setShort(s))
+		}
+	}
 	_, isText := dst.Addr().Interface().(encoding.TextUnmarshaler)
 	switch {
 	case isText:
@@ -125,19 +138,24 @@ func (r *reader) optional(dst reflect.Value, node ast.Node, path string) error {
 func (r *reader) scalar(dst reflect.Value, node ast.Node, path string) error {
 	s, ok := scalarOf(node)
 	if !ok {
-		return r.wrong(node, path, "%s where a single value is expected", describe(node))
+		return r.wrong(node, path, "%s where a single value is expected", r.describe(node))
 	}
-	if err := s.set(dst); err != nil {
-		return &problem{at: r.at(start(node)), path: path, text: err.Error(), err: err}
+	return r.refused(node, path, s.set(dst))
+}
+
+// refused is the problem that err, which may be nil, is at node.
+func (r *reader) refused(node ast.Node, path string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return &problem{at: r.at(start(node)), path: path, text: err.Error(), err: err}
 }
 
 // sequence reads a list, which replaces the one before.
 func (r *reader) sequence(dst reflect.Value, node ast.Node, path string) error {
 	list, ok := node.(*ast.SequenceNode)
 	if !ok {
-		return r.wrong(node, path, "%s where a list is expected", describe(node))
+		return r.wrong(node, path, "%s where a list is expected", r.describe(node))
 	}
 	fresh := reflect.MakeSlice(dst.Type(), len(list.Values), len(list.Values))
 	for i, element := range list.Values {
@@ -158,7 +176,7 @@ func (r *reader) mapping(dst reflect.Value, node ast.Node, path string) error {
 	}
 	fields, ok := node.(ast.MapNode)
 	if !ok {
-		return r.wrong(node, path, "%s where fields are expected: %s", describe(node), strings.Join(fieldNames(dst.Type()), ", "))
+		return r.wrong(node, path, "%s where fields are expected: %s", r.describe(node), strings.Join(fieldNames(dst.Type()), ", "))
 	}
 	var seen []string
 	for each := fields.MapRange(); each.Next(); {
@@ -174,7 +192,7 @@ func (r *reader) mapping(dst reflect.Value, node ast.Node, path string) error {
 		}
 		field, ok := fieldNamed(dst, name)
 		if !ok {
-			return &problem{at: at, path: join(path, name), text: unknownField(dst.Type(), name)}
+			return r.unknown(at, path, name, dst.Type())
 		}
 		if err := r.value(field, each.Value(), join(path, name)); err != nil {
 			return err
@@ -190,7 +208,7 @@ func (r *reader) mapping(dst reflect.Value, node ast.Node, path string) error {
 func (r *reader) named(dst reflect.Value, node ast.Node, path string) error {
 	fields, ok := node.(ast.MapNode)
 	if !ok {
-		return r.wrong(node, path, "%s where names are expected, each with its fields", describe(node))
+		return r.wrong(node, path, "%s where names are expected, each with its fields", r.describe(node))
 	}
 	fresh := reflect.MakeMap(dst.Type())
 	for each := fields.MapRange(); each.Next(); {
@@ -216,11 +234,27 @@ func (r *reader) fieldName(key ast.MapKeyNode, path string) (string, error) {
 	if key.IsMergeKey() {
 		return "", r.wrong(key, path, "merge keys are not read here; write the fields out")
 	}
-	return "", r.wrong(key, path, "%s is not the name of a field", key.GetToken().Value)
+	return "", r.wrong(key, path, "%s is not the name of a field", r.quote(key.GetToken().Value, "%s"))
+}
+
+// unknown is the problem of a name that the struct at path does not have.
+func (r *reader) unknown(at origin, path, name string, parent reflect.Type) error {
+	if r.secret {
+		return &problem{at: at, path: path, text: "unknown field; known are " + strings.Join(fieldNames(parent), ", ")}
+	}
+	return &problem{at: at, path: join(path, name), text: unknownField(parent, name)}
+}
+
+// quote returns text in the format, unless it may be a secret.
+func (r *reader) quote(text, format string) string {
+	if r.secret {
+		return "a value"
+	}
+	return fmt.Sprintf(format, text)
 }
 
 // describe names what was found where something else was expected.
-func describe(node ast.Node) string {
+func (r *reader) describe(node ast.Node) string {
 	switch node.(type) {
 	case ast.MapNode:
 		return "fields"
@@ -229,5 +263,5 @@ func describe(node ast.Node) string {
 	case *ast.NullNode:
 		return "nothing"
 	}
-	return fmt.Sprintf("%q", HidePassword(node.GetToken().Value)) // it could be a URL
+	return r.quote(HidePassword(node.GetToken().Value), "%q") // it could be a URL
 }

@@ -66,11 +66,13 @@ func adjoined(n *ast.MappingValueNode) (scalar, bool) {
 	return scalar{text: first.text + ":" + last.text}, true
 }
 
+var errNoValue = errors.New("has no value; leave the field out for its default")
+
 // set stores s in dst, whose kind decides how it reads. The errors say what is
 // wrong without saying where.
 func (s scalar) set(dst reflect.Value) error {
 	if s.null {
-		return errors.New("has no value; leave the field out for its default")
+		return errNoValue
 	}
 	if text, ok := dst.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return text.UnmarshalText([]byte(s.text))

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -21,26 +20,6 @@ func (c *Config) validate() error {
 		if err := check(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// checkListen checks every address, and that there is one.
-func (c *Config) checkListen() error {
-	if len(c.Listen) == 0 {
-		return c.wrong("listen", "no address; give one such as tcp://127.0.0.1:7557")
-	}
-	seen := map[address]string{}
-	for i, text := range c.Listen {
-		path := fmt.Sprintf("listen[%d]", i)
-		a, err := parseAddress(text)
-		if err != nil {
-			return c.wrong(path, "%v", err)
-		}
-		if before, twice := seen[a]; twice {
-			return c.wrong(path, "%q is the same address as %q before it; remove one", text, before)
-		}
-		seen[a] = text
 	}
 	return nil
 }

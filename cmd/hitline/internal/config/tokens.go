@@ -1,0 +1,161 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/netproto"
+)
+
+// tokensFile is what the file of Listener.Tokens holds.
+type tokensFile struct {
+	Tokens []tokenEntry `yaml:"tokens"`
+}
+
+// tokenEntry is a credential. It has one of token, sha256 and certificate.
+type tokenEntry struct {
+	Name        string   `yaml:"name"`        // in logs and replies
+	Token       string   `yaml:"token"`       // 16 to 255 bytes
+	SHA256      string   `yaml:"sha256"`      // of the token, 64 hexadecimal digits
+	Certificate string   `yaml:"certificate"` // a name in a client certificate
+	Allow       Allow    `yaml:"allow"`       // nil: all
+	Pools       []string `yaml:"pools"`       // nil: every pool; "": the server's own
+	Expires     string   `yaml:"expires"`     // RFC 3339; "": never
+}
+
+// tokensReader reads a tokens file. No error has a token in it.
+type tokensReader struct {
+	name     string
+	origins  origins
+	now      time.Time
+	knows    func(pool string) bool
+	warnings []string
+}
+
+// readTokens reads the text of a tokens file. knows reports whether there is a pool of a name. A
+// credential that has expired, or of an unknown pool, is a warning.
+func readTokens(name string, text []byte, now time.Time, knows func(pool string) bool) ([]access.Credential, []string, error) {
+	t := &tokensReader{name: name, origins: origins{}, now: now, knows: knows}
+	var file tokensFile
+	r := reader{name: name, origins: t.origins, secret: true}
+	if err := r.document(fieldsOf(&file), text, ""); err != nil {
+		return nil, nil, err
+	}
+	if file.Tokens == nil { // not even an empty list: more likely a file that is not finished
+		return nil, nil, &problem{at: origin{name: name}, path: "tokens", text: "is missing"}
+	}
+	list := make([]access.Credential, len(file.Tokens))
+	for i := range file.Tokens {
+		var err error
+		if list[i], err = t.credential(&file.Tokens[i], tokenPath(i)); err != nil {
+			return nil, nil, err
+		}
+		for j := range i {
+			if err := t.compare(list, i, j); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return list, t.warnings, nil
+}
+
+func tokenPath(i int) string { return fmt.Sprintf("tokens[%d]", i) }
+
+func (t *tokensReader) wrong(path, format string, args ...any) error {
+	return &problem{at: t.origins.find(path), path: path, text: fmt.Sprintf(format, args...)}
+}
+
+func (t *tokensReader) warn(path, format string, args ...any) {
+	t.warnings = append(t.warnings, t.wrong(path, format, args...).Error())
+}
+
+// credential returns that of an entry.
+func (t *tokensReader) credential(e *tokenEntry, path string) (access.Credential, error) {
+	c := access.Credential{Name: e.Name, Certificate: e.Certificate, Permissions: access.All, Pools: e.Pools}
+	if e.Name == "" || strings.ContainsFunc(e.Name, unicode.IsControl) {
+		return c, t.wrong(path+".name", "is missing, or has control characters")
+	}
+	var err error
+	if c.Digest, err = t.digest(e, path); err != nil {
+		return c, err
+	}
+	if i := e.Allow.unknown(); i >= 0 {
+		return c, t.wrong(fmt.Sprintf("%s.allow[%d]", path, i), "%s", unknownRequest)
+	}
+	if e.Allow != nil {
+		c.Permissions = e.Allow.permissions()
+	}
+	if e.Pools != nil && len(e.Pools) == 0 {
+		return c, t.wrong(path+".pools", "names no pool; leave it out for every pool")
+	}
+	for i, pool := range e.Pools {
+		if !t.knows(pool) {
+			t.warn(fmt.Sprintf("%s.pools[%d]", path, i), "the server has no such pool")
+		}
+	}
+	c.Expires, err = t.expires(e.Expires, path+".expires")
+	return c, err
+}
+
+// digest returns that of the entry's token, zero for a certificate.
+func (t *tokensReader) digest(e *tokenEntry, path string) (digest [sha256.Size]byte, err error) {
+	var given []string
+	for _, name := range []string{"token", "sha256", "certificate"} {
+		if _, written := t.origins[join(path, name)]; written {
+			given = append(given, name)
+		}
+	}
+	if len(given) != 1 {
+		return digest, t.wrong(path, "needs one of token, sha256 and certificate")
+	}
+	at := join(path, given[0])
+	switch {
+	case given[0] == "certificate" && e.Certificate == "":
+		return digest, t.wrong(at, "is empty; give a name in the client's certificate")
+	case given[0] == "certificate":
+		return digest, nil
+	case given[0] == "sha256":
+		n, err := hex.Decode(digest[:], []byte(e.SHA256[:min(len(e.SHA256), 2*len(digest))]))
+		if err != nil || n != len(digest) || len(e.SHA256) != 2*n || digest == [sha256.Size]byte{} {
+			return digest, t.wrong(at, "is not the SHA-256 digest of a token: 64 hexadecimal digits")
+		}
+		return digest, nil
+	case strings.ContainsFunc(e.Token, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }):
+		return digest, t.wrong(at, "has white space or control characters")
+	case len(e.Token) < access.LeastToken || len(e.Token) > netproto.MaxToken:
+		return digest, t.wrong(at, "has %d bytes, must have %d to %d", len(e.Token), access.LeastToken, netproto.MaxToken)
+	}
+	return access.DigestOf([]byte(e.Token)), nil
+}
+
+// expires returns the time, zero for none.
+func (t *tokensReader) expires(text, path string) (time.Time, error) {
+	if _, written := t.origins[path]; !written {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.IsZero() {
+		return at, t.wrong(path, "is not a time such as 2027-01-01T00:00:00Z")
+	}
+	if !t.now.Before(at) {
+		t.warn(path, "has passed; the credential is not valid")
+	}
+	return at, nil
+}
+
+// compare refuses entry i if it has the name or the token of entry j.
+func (t *tokensReader) compare(list []access.Credential, i, j int) error {
+	a, b := list[i], list[j]
+	switch {
+	case a.Name == b.Name:
+		return t.wrong(tokenPath(i)+".name", "is that of %s too", tokenPath(j))
+	case a.Certificate == b.Certificate && a.Digest == b.Digest:
+		return t.wrong(tokenPath(i), "is the same credential as %s", tokenPath(j))
+	}
+	return nil
+}
