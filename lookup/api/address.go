@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// DefaultListen is the default address of servers and clients. It is on loopback, because
-// peers are not authenticated.
+// DefaultListen is the default address of servers and clients. It is on loopback, where peers may
+// make every request.
 const DefaultListen = "tcp://127.0.0.1:7557"
 
 // maxIPCPath bounds the bytes of a unix socket's path or name: sun_path has 108, one of them

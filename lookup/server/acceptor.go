@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -22,7 +23,7 @@ import (
 type acceptor struct {
 	server    *Server
 	engine    *gnet.Client
-	listeners []listener
+	listeners []*listener
 	closing   chan struct{} // closed by close
 	closed    chan struct{} // closed when nothing is accepted any more and no connection is being enrolled
 	enrolling chan struct{} // a token for each connection being handed to a loop
@@ -45,12 +46,15 @@ const (
 
 // pendingConn is a connection being handed to a loop, and its gnet context until OnOpen.
 type pendingConn struct {
-	peer   net.Addr
-	opened atomic.Bool // OnOpen was called, so OnClose will be
+	peer         net.Addr
+	listener     *listener
+	settings     *Settings           // of the listener, when the connection was accepted
+	certificates []*x509.Certificate // of a TLS client, the leaf first, verified by these settings; nil if it has none
+	opened       atomic.Bool         // OnOpen was called, so OnClose will be
 }
 
 // startAcceptor starts one goroutine for each listener.
-func startAcceptor(s *Server, engine *gnet.Client, listeners []listener) *acceptor {
+func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *acceptor {
 	a := &acceptor{
 		server: s, engine: engine, listeners: listeners,
 		closing: make(chan struct{}), closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling),
@@ -86,7 +90,7 @@ func (a *acceptor) close(ctx context.Context) {
 
 // accept accepts connections until close, then closes the listener. Without descriptors or
 // memory it backs off, and connections wait in the backlog.
-func (a *acceptor) accept(ln listener) {
+func (a *acceptor) accept(ln *listener) {
 	defer func() { _ = ln.Close() }()
 	backoff := minBackoff
 	for {
@@ -94,7 +98,7 @@ func (a *acceptor) accept(ln listener) {
 		switch {
 		case err == nil:
 			backoff = minBackoff
-			a.admit(conn)
+			a.admit(ln, conn)
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -133,14 +137,14 @@ type deadlineListener interface {
 var aLongTimeAgo = time.Unix(1, 0)
 
 // interrupt makes Accept return, with a deadline if the listener supports one.
-func (l listener) interrupt() {
+func (l *listener) interrupt() {
 	if p, ok := l.Listener.(deadlineListener); !ok || p.SetDeadline(aLongTimeAgo) != nil {
 		_ = l.Close()
 	}
 }
 
 // acceptBacklog accepts the connections in the backlog.
-func (a *acceptor) acceptBacklog(ln listener) {
+func (a *acceptor) acceptBacklog(ln *listener) {
 	p := ln.Listener.(deadlineListener)
 	if p.SetDeadline(time.Now().Add(backlogTimeout)) != nil {
 		return
@@ -150,7 +154,7 @@ func (a *acceptor) acceptBacklog(ln listener) {
 		if err != nil {
 			return
 		}
-		a.admit(conn)
+		a.admit(ln, conn)
 	}
 }
 
@@ -178,7 +182,7 @@ func (a *acceptor) reportError(what, addr string, err error) {
 
 // admit hands a connection to a loop. It closes it if there are MaxConnections, or if the
 // server drains and its loops are busy.
-func (a *acceptor) admit(conn net.Conn) {
+func (a *acceptor) admit(ln *listener, conn net.Conn) {
 	if !a.server.reserveConn() {
 		a.server.closed[closedMaxConnections].Add(1)
 		a.server.peers.connectionClosed(closedMaxConnections, peerOf(conn), nil)
@@ -192,10 +196,11 @@ func (a *acceptor) admit(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	pending := &pendingConn{peer: peerOf(conn), listener: ln, settings: ln.settings.Load()}
 	enrolled := make(chan struct{})
 	go func() {
 		defer func() { <-a.enrolling; close(enrolled) }()
-		if err := a.enroll(conn); err != nil {
+		if err := a.enroll(conn, pending); err != nil {
 			a.server.connections.Add(-1)
 			a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
 		}
@@ -272,8 +277,7 @@ func (s *Server) reserveConn() bool {
 
 // enroll registers a connection with a loop. gnet duplicates its descriptor and closes the
 // connection, in every case.
-func (a *acceptor) enroll(conn net.Conn) error {
-	p := &pendingConn{peer: peerOf(conn)}
+func (a *acceptor) enroll(conn net.Conn, p *pendingConn) error {
 	clearZones(conn)
 	if _, err := a.engine.EnrollContext(conn, p); err != nil {
 		return err

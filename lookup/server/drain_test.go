@@ -141,7 +141,7 @@ func TestDrainOfThoseWhoWait(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	second := gated{ln.(*net.TCPListener), make(chan struct{})}
-	door := startAcceptor(server, server.engine, []listener{{Listener: second, addr: "tcp://second"}})
+	door := startAcceptor(server, server.engine, []*listener{openListener(second)})
 	peers := make([]*lookuptest.Peer, 20)
 	for i := range peers {
 		conn, err := net.Dial("tcp", ln.Addr().String())
@@ -247,7 +247,7 @@ func TestAcceptBacksOff(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	begun := time.Now()
-	second := startAcceptor(server, server.engine, []listener{{Listener: &short{ln, 5}, addr: "tcp://second"}})
+	second := startAcceptor(server, server.engine, []*listener{openListener(&short{ln, 5})})
 	defer second.close(context.Background())
 	pings(t, "tcp://"+ln.Addr().String())
 	require.GreaterOrEqual(t, time.Since(begun), 155*time.Millisecond, "5, 10, 20, 40 and 80 ms")
@@ -309,7 +309,7 @@ func TestConnectionNotTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	lookuptest.Eventually(t, "it came and went", func() bool { return server.closed[closedByPeer].Load() == 1 })
-	server.acceptor.admit(conn)
+	server.acceptor.admit(server.noListener, conn)
 	lookuptest.Eventually(t, "counted", func() bool { return server.Stat().AcceptErrors == 1 })
 	require.Zero(t, server.connections.Load())
 	lookuptest.Eventually(t, "told", func() bool { return strings.Contains(log.String(), "cannot serve a connection") })

@@ -37,6 +37,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	pending.opened.Store(true)
 	c.SetContext(ses)
 	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
+	ses.admitted(pending)
 	s.mu.Lock()
 	s.sessions[ses] = c
 	loop := s.loops[c.EventLoop()]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -81,4 +82,11 @@ func (s *Server) heldBytes() (sum int64) {
 		sum += m.held.Load()
 	}
 	return sum
+}
+
+// openListener returns the state of a listener whose peers may do everything.
+func openListener(ln net.Listener) *listener {
+	l := &listener{Listener: ln, addr: "tcp://second", isLocal: true}
+	l.put(Settings{})
+	return l
 }

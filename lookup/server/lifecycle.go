@@ -95,7 +95,7 @@ func (s *Server) Start(ctx context.Context) error {
 
 // serve binds the addresses and starts the event loops. On an error nothing is left open.
 func (s *Server) serve(ctx context.Context) error {
-	listeners, err := listenAll(ctx, &s.cfg)
+	listeners, err := listenAll(ctx, s.listeners, s.cfg.IPCMode)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,8 @@ func (s *Server) serve(ctx context.Context) error {
 	return nil
 }
 
-// Addrs returns the bound addresses in the order of Config.Listen, with the actual ports.
+// Addrs returns the bound addresses, with the actual ports: those of Config.Listen in their
+// order, then those of Config.Listeners.
 // It is valid after Start has returned nil. The caller must not modify it.
 func (s *Server) Addrs() []string { return s.addrs }
 

@@ -20,29 +20,29 @@ const DefaultIPCMode fs.FileMode = 0o600
 
 // listenIPC listens on a unix socket. It replaces a file at its path only if that is a
 // socket without a listener.
-func listenIPC(path string, mode fs.FileMode) (listener, error) {
+func listenIPC(path string, mode fs.FileMode) (*listener, error) {
 	if strings.HasPrefix(path, "@") {
 		ln, err := net.Listen("unix", path)
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = inUse(path)
 		}
-		return listener{Listener: ln, addr: "ipc://" + path}, err
+		return &listener{Listener: ln, addr: "ipc://" + path, isLocal: true}, err
 	}
 	unlock := lockDir(filepath.Dir(path))
 	defer unlock()
 	if err := removeStaleSocket(path); err != nil {
-		return listener{}, err
+		return nil, err
 	}
 	ln, err := bindIPC(path, mode)
 	if err != nil {
-		return listener{}, err
+		return nil, err
 	}
 	ours, err := os.Lstat(path)
 	if err != nil {
 		_ = ln.Close()
-		return listener{}, err
+		return nil, err
 	}
-	return listener{Listener: ln, addr: "ipc://" + path, removeFile: func() { removeIPC(path, ours) }}, nil
+	return &listener{Listener: ln, addr: "ipc://" + path, isLocal: true, removeFile: func() { removeIPC(path, ours) }}, nil
 }
 
 // inUse returns the error of a path that another server listens on.

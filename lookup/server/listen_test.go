@@ -241,7 +241,7 @@ func TestIPCReplaced(t *testing.T) {
 func TestIPCStartedTogether(t *testing.T) {
 	path := staleSocket(t)
 	const servers = 8
-	listeners := make([]listener, servers)
+	listeners := make([]*listener, servers)
 	errs := make([]error, servers)
 	var wg sync.WaitGroup
 	for i := range servers {
@@ -351,7 +351,7 @@ func TestAdmitWaitsForTheLoop(t *testing.T) {
 		accepted, err := ln.Accept()
 		require.NoError(t, err)
 		begun := time.Now()
-		server.acceptor.admit(accepted)
+		server.acceptor.admit(server.noListener, accepted)
 		if open := server.numSessions(); time.Since(begun) < enrollWait {
 			require.Equal(t, i+1, open)
 			inTime++

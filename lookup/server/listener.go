@@ -2,8 +2,12 @@ package server
 
 import (
 	"crypto/tls"
+	"fmt"
+	"net"
+	"sync/atomic"
 
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Listener is an address to serve on, with its settings.
@@ -21,4 +25,140 @@ type Settings struct {
 	// TLS is the configuration of a tls:// address, nil for any other. It must have a
 	// certificate. With ClientCAs clients need a certificate too, whatever ClientAuth is.
 	TLS *tls.Config
+}
+
+// listener is a bound address.
+type listener struct {
+	net.Listener
+	configured string // as in Config
+	addr       string // as Server.Addrs returns it
+	isLocal    bool   // only processes of this machine can connect
+	removeFile func() // removes the file of the socket; nil if it has none
+
+	// settings are those in effect: their Rules are not nil. What they point to does not change.
+	settings atomic.Pointer[Settings]
+}
+
+// Close stops listening and removes the socket's file. Accepted connections stay open.
+func (l *listener) Close() error {
+	l.unlink()
+	return l.Listener.Close()
+}
+
+// unlink removes the file of the socket, once.
+func (l *listener) unlink() {
+	if l.removeFile != nil {
+		l.removeFile()
+		l.removeFile = nil
+	}
+}
+
+// rulesOf returns the rules of a listener without credentials.
+func rulesOf(anonymous access.Permissions) *access.Rules {
+	rules, _ := access.NewRules(anonymous, nil) // cannot fail: no credential
+	return rules
+}
+
+// put sets the settings in effect.
+func (l *listener) put(settings Settings) {
+	if settings.Rules == nil {
+		settings.Rules = rulesOf(access.ReadOnly)
+		if l.isLocal {
+			settings.Rules = rulesOf(access.All)
+		}
+	}
+	l.settings.Store(&settings)
+}
+
+// listenersOf returns the listeners of a configuration: those of Listen, then Listeners. It
+// returns ErrConfig if one is not valid.
+func listenersOf(cfg *Config) ([]Listener, error) {
+	var all []Listener
+	for _, address := range cfg.Listen {
+		all = append(all, Listener{Address: address})
+	}
+	if all = append(all, cfg.Listeners...); len(all) == 0 {
+		all = []Listener{{Address: api.DefaultListen}}
+	}
+	for i := range all {
+		if err := all[i].check(); err != nil {
+			return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
+		}
+	}
+	return all, nil
+}
+
+// check returns an error if the address is not valid, or the settings do not fit it.
+func (l *Listener) check() error {
+	network, _, err := api.SplitAddress(l.Address)
+	switch {
+	case err != nil:
+		return err
+	case network == "tls" && l.TLS == nil:
+		return fmt.Errorf("%q has no TLS configuration", l.Address)
+	case network != "tls" && l.TLS != nil:
+		return fmt.Errorf("%q has a TLS configuration; its address must be tls://host:port", l.Address)
+	case l.TLS != nil && len(l.TLS.Certificates) == 0 && l.TLS.GetCertificate == nil && l.TLS.GetConfigForClient == nil:
+		return fmt.Errorf("%q has no certificate", l.Address)
+	}
+	return nil
+}
+
+// SetListener replaces the settings of an address, as configured or as bound. They are in effect
+// for every request that is served after it returns, also on open connections: those whose
+// credential is gone are closed. It returns ErrConfig if the server does not listen there or the
+// settings do not fit the address, and ErrNotReady before Start has returned.
+func (s *Server) SetListener(address string, settings Settings) error {
+	select {
+	case <-s.booted:
+	default:
+		return fmt.Errorf("%w: not listening yet", ErrNotReady)
+	}
+	l, err := s.findListener(address)
+	if err != nil {
+		return err
+	}
+	if err := (&Listener{Address: l.addr, Settings: settings}).check(); err != nil {
+		return fmt.Errorf("%w: listen: %w", ErrConfig, err)
+	}
+	l.put(settings)
+	s.wakeSessions(l)
+	return nil
+}
+
+// findListener returns the listener that is bound to an address, or was configured with it.
+func (s *Server) findListener(address string) (*listener, error) {
+	network, rest, err := api.SplitAddress(address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
+	}
+	for _, of := range []func(l *listener) string{
+		func(l *listener) string { return l.addr },
+		func(l *listener) string { return l.configured },
+	} {
+		for _, l := range s.acceptor.listeners {
+			if n, r, err := api.SplitAddress(of(l)); err == nil && n == network && r == rest {
+				return l, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%w: not listening on %q", ErrConfig, address)
+}
+
+// wakeSessions makes the event loops look at the sessions of a listener: see session.handleWake.
+func (s *Server) wakeSessions(l *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ses, c := range s.sessions {
+		if ses.listener == l {
+			_ = c.Wake(nil) // it is being closed already
+		}
+	}
+}
+
+// openToAll returns a listener that is not bound, whose peers may do everything.
+func openToAll() *listener {
+	l := &listener{isLocal: true}
+	l.put(Settings{})
+	return l
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"runtime"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/api"
 )
 
 // Config configures a Server. Zero fields mean the defaults.
@@ -54,14 +52,16 @@ type Config struct {
 type Server struct {
 	lifecycle
 
-	service  *lookup.Service       // of the own pool, nil if there is none
-	backend  *lookup.SharedBackend // nil over the memory index
-	pools    *pools
-	cfg      Config
-	instance instance
-	engine   *gnet.Client // event loops without listeners
-	acceptor *acceptor    // of all listeners
-	addrs    []string     // bound, in the order of cfg.Listen
+	service    *lookup.Service       // of the own pool, nil if there is none
+	backend    *lookup.SharedBackend // nil over the memory index
+	pools      *pools
+	cfg        Config
+	instance   instance
+	noListener *listener    // of sessions without one, in tests
+	listeners  []Listener   // as configured
+	engine     *gnet.Client // event loops without listeners
+	acceptor   *acceptor    // of all bound listeners
+	addrs      []string     // bound, see Addrs
 
 	workers *workerPools // nil over the memory index
 	peers   *peerLog
@@ -99,13 +99,9 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(cfg.Listen) == 0 {
-		cfg.Listen = []string{api.DefaultListen}
-	}
-	for _, addr := range cfg.Listen {
-		if _, _, err := api.SplitAddress(addr); err != nil {
-			return nil, fmt.Errorf("%w: listen: %w", ErrConfig, err)
-		}
+	listeners, err := listenersOf(&cfg)
+	if err != nil {
+		return nil, err
 	}
 	if cfg.IPCMode == 0 {
 		cfg.IPCMode = DefaultIPCMode
@@ -132,6 +128,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		cfg.Memory = lookup.NewMemoryAccount(cfg.Limits.MaxMemory)
 	}
 	return &Server{
+		listeners: listeners, noListener: openToAll(),
 		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
 		service: service, backend: cfg.Backend, pools: pools, instance: instance, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},

@@ -19,8 +19,9 @@ import (
 // It belongs to its event loop. The atomic fields are read by closeOverdue, drain and
 // closeLargest. The first and the last also set reason.
 type session struct {
-	_       cpu.CacheLinePad // what other event loops write to is on other cache lines
-	server  *Server
+	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
+	server *Server
+	rights
 	pool    *pool                    // that its requests are about, nil if none
 	rules   *coordinator.Coordinator // of the pool, with the retention interval of the engine; nil if none
 	reader  *netproto.Reader
@@ -77,6 +78,7 @@ func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session
 	limits := netproto.Limits{MaxMessage: server.cfg.Limits.MaxMessage, MaxFrames: server.cfg.Limits.MaxFrames}
 	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
+	s.admitted(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
 	if server.backend != nil {

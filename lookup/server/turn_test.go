@@ -266,26 +266,27 @@ func TestReadingIsPaused(t *testing.T) {
 		_, err := p.Write(bytes.Repeat(msg, stores))
 		sent <- err
 	}()
-	answered := make(chan int, 1)
+	answered, most := make(chan struct{}), make(chan int64, 1)
 	go func() {
-		n := 0
-		for ; n < stores; n++ {
-			p.Next(t)
+		held := int64(0)
+		for tick := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-answered:
+				tick.Stop()
+				most <- held
+				return
+			case <-tick.C:
+				held = max(held, server.heldBytes())
+			}
 		}
-		answered <- n
 	}()
-	most := int64(0)
-	for done := false; !done; {
-		select {
-		case <-answered:
-			done = true
-		case <-time.After(time.Millisecond):
-			most = max(most, server.heldBytes())
-		}
+	for range stores {
+		p.Next(t)
 	}
+	close(answered)
 	require.NoError(t, <-sent)
 	require.Positive(t, server.Stat().TurnsCut)
-	require.Less(t, most, int64(4*readBuffer), "of 512 KiB")
+	require.Less(t, <-most, int64(4*readBuffer), "of 512 KiB")
 	lookuptest.Eventually(t, "the backlog is given back, after the last reply", func() bool { return server.heldBytes() == 0 })
 }
 
