@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names of the commands that a REP peer under NULL handles (RFC 37/ZMTP).
+// Names of the commands that a REP peer handles (RFC 37/ZMTP).
 const (
 	commandReady = "READY"
 	commandError = "ERROR"
@@ -16,10 +16,10 @@ const (
 	commandPong  = "PONG"
 )
 
-// propertySocketType is the only property of READY that is checked.
+// propertySocketType is the only property that is checked.
 const propertySocketType = "Socket-Type"
 
-// ourReady answers a peer's READY. ourError answers the READY of a peer that is
+// ourReady answers a peer's READY or INITIATE. ourError answers that of a peer that is
 // neither REQ nor DEALER. The RFC's grammar allows no spaces in an error reason.
 var (
 	ourReady = appendCommand(nil, commandReady, "\x0bSocket-Type\x00\x00\x00\x03REP")
@@ -49,7 +49,11 @@ func (r *Reader) checkCommandFlags(flags byte) error {
 
 // beginCommand checks the size of a command whose header was just read.
 func (r *Reader) beginCommand() error {
-	if r.frame.size == 0 || r.frame.size > maxCommand { // without even a name, or too long
+	limit := maxCommand
+	if r.stage == stageHello {
+		limit = maxHello
+	}
+	if r.frame.size == 0 || r.frame.size > uint64(limit) { // without even a name, or too long
 		return r.frameError(ErrBadCommand)
 	}
 	r.bodyLeft = r.frame.size
@@ -63,8 +67,9 @@ func (r *Reader) readCommand(p []byte, h Handler) (int, error) {
 	n := int(min(uint64(len(p)), r.bodyLeft))
 	p = p[:n]
 	r.bodyLeft -= uint64(n)
+	hello := r.stage == stageHello
 	if r.bodyLeft > 0 || len(r.gathered) > 0 {
-		r.gathered = append(r.gathered, p...)
+		r.gather(p)
 		p = r.gathered
 	}
 	if r.bodyLeft > 0 {
@@ -72,10 +77,27 @@ func (r *Reader) readCommand(p []byte, h Handler) (int, error) {
 	}
 	r.gathered = nil // commands are rare and mostly arrive whole, so an idle connection retains no buffer
 	r.state = inHeader
-	if err := r.handleCommand(p, h); err != nil {
+	err := r.handleCommand(p, h)
+	if hello {
+		clear(p)
+	}
+	if err != nil {
 		return n, r.frameError(err)
 	}
 	return n, nil
+}
+
+// gather appends bytes of a cut command. Those of a HELLO are overwritten where they were.
+func (r *Reader) gather(p []byte) {
+	if r.stage != stageHello {
+		r.gathered = append(r.gathered, p...)
+		return
+	}
+	if r.gathered == nil {
+		r.gathered = make([]byte, 0, r.frame.size) // at most maxHello; growing would leave copies
+	}
+	r.gathered = append(r.gathered, p...)
+	clear(p)
 }
 
 // handleCommand handles a whole command; body is not empty.
@@ -88,8 +110,12 @@ func (r *Reader) handleCommand(body []byte, h Handler) error {
 	switch {
 	case string(name) == commandError: // fatal at any time, by the RFC
 		return ErrPeerError
+	case r.stage == stageHello:
+		return r.handleHello(name, data, h)
+	case r.stage == stageInitiate:
+		return r.handleReady(commandInitiate, name, data, h)
 	case r.stage == stageReady:
-		return r.handleReady(name, data, h)
+		return r.handleReady(commandReady, name, data, h)
 	case string(name) == commandPing:
 		return r.handlePing(data, h)
 	}
@@ -97,9 +123,10 @@ func (r *Reader) handleCommand(body []byte, h Handler) error {
 	return nil
 }
 
-// handleReady ends the handshake: it answers with READY, or fails.
-func (r *Reader) handleReady(name, properties []byte, h Handler) error {
-	if string(name) != commandReady {
+// handleReady ends the handshake: it answers with READY, or fails. want is the name of the command
+// that ends it in the mechanism.
+func (r *Reader) handleReady(want string, name, properties []byte, h Handler) error {
+	if string(name) != want {
 		return ErrHandshake
 	}
 	err := checkProperties(properties)
@@ -115,7 +142,7 @@ func (r *Reader) handleReady(name, properties []byte, h Handler) error {
 	return nil
 }
 
-// checkProperties checks the properties of a READY: name length (1 byte), name,
+// checkProperties checks the properties of a READY or INITIATE: name length (1 byte), name,
 // value length (4 bytes), value. A socket type, which the RFC makes optional, must be
 // REQ or DEALER.
 func checkProperties(p []byte) error {

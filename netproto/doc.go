@@ -12,8 +12,9 @@
 //     returned unchanged before its reply, and so serve as request id.
 //   - raw dialect: messages from the first byte on, without a greeting.
 //   - ZMTP: the protocol of ZeroMQ sockets (RFC 37/ZMTP), versions 3.0 and 3.1. We are a
-//     REP peer under the NULL mechanism. A connection is a greeting of 64 bytes, a
-//     handshake, then commands and messages.
+//     REP peer under the NULL mechanism or, after [Reader.SetPlain], under NULL or PLAIN
+//     (RFC 24/ZMTP-PLAIN). A connection is a greeting of 64 bytes, a handshake, then
+//     commands and messages.
 //   - command: a frame of ZMTP's own between messages, such as READY or PING.
 //   - blob: one frame of block hashes, joined.
 //   - hash: a block hash of hash_len bytes, an opaque key.
@@ -74,8 +75,11 @@
 //     the connection cannot be resynchronised: every later Feed returns the same error.
 //   - The same bytes yield the same calls however they are cut and wherever the Handler
 //     pauses, except for the cuts of the Hashes calls.
-//   - A ZMTP peer is sent nothing but the greeting before its READY is accepted, except
-//     the ERROR that refuses it. The bytes of Control are bounded by those received.
+//   - A ZMTP peer is sent nothing but the greeting before its READY or INITIATE is accepted,
+//     except the WELCOME to its HELLO and the ERROR that refuses it. The bytes of Control are
+//     bounded by those received.
+//   - Tokens and passwords are overwritten where they were received and where they were
+//     gathered, once they have been checked.
 //
 // # Ownership
 //

@@ -21,14 +21,15 @@ var (
 
 // ZMTP errors, which close the connection too.
 var (
-	ErrGreeting   = errors.New("netproto: ZMTP greeting has a bad signature")
-	ErrVersion    = errors.New("netproto: ZMTP peer is older than 3.0")
-	ErrMechanism  = errors.New("netproto: ZMTP security mechanism is not NULL")
-	ErrHandshake  = errors.New("netproto: ZMTP greeting is not followed by READY")
-	ErrProperties = errors.New("netproto: ZMTP properties are malformed")
-	ErrSocketType = errors.New("netproto: ZMTP peer is neither REQ nor DEALER")
-	ErrPeerError  = errors.New("netproto: ZMTP peer sent ERROR")
-	ErrBadCommand = errors.New("netproto: ZMTP command is malformed, too long, or inside a message")
+	ErrGreeting    = errors.New("netproto: ZMTP greeting has a bad signature")
+	ErrVersion     = errors.New("netproto: ZMTP peer is older than 3.0")
+	ErrMechanism   = errors.New("netproto: ZMTP security mechanism is not served here")
+	ErrHandshake   = errors.New("netproto: ZMTP greeting is not followed by READY, or with PLAIN by HELLO and INITIATE")
+	ErrCredentials = errors.New("netproto: ZMTP peer has no valid credentials")
+	ErrProperties  = errors.New("netproto: ZMTP properties are malformed")
+	ErrSocketType  = errors.New("netproto: ZMTP peer is neither REQ nor DEALER")
+	ErrPeerError   = errors.New("netproto: ZMTP peer sent ERROR")
+	ErrBadCommand  = errors.New("netproto: ZMTP command is malformed, too long, or inside a message")
 )
 
 // Problems of a request that is framed correctly but cannot be served. The reply is

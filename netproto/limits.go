@@ -37,6 +37,9 @@ const (
 	// maxCommand is the largest body of a ZMTP command in bytes. A READY of libzmq
 	// takes about 40; an identity and application properties may follow.
 	maxCommand = 4 << 10
+	// maxHello is the largest body of a HELLO in bytes: its name, and a username and a password
+	// of 255 bytes each, all behind their lengths.
+	maxHello = 1 + len(commandHello) + 2*(1+255)
 	// maxPingContext is the largest context of a PING in bytes: ZMTP's limit.
 	maxPingContext = 16
 )

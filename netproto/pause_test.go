@@ -73,13 +73,13 @@ func (r *pausingRecorder) Control(out []byte) {
 }
 
 // checkPausing requires that a handler that pauses gets what one gets that does not.
-func checkPausing(t *testing.T, b []byte, seed uint64) (pauses int) {
+func checkPausing(t *testing.T, b []byte, plain bool, seed uint64) (pauses int) {
 	limits := Limits{MaxMessage: 70000, MaxFrames: 12}
-	want, reader := &recorder{}, NewReader(limits, 16)
-	wantErr := feedAll(reader, b, want)
+	want, reader := &recorder{}, newTestReader(limits, plain)
+	wantErr := feedAll(reader, bytes.Clone(b), want)
 
 	rng := rand.New(rand.NewPCG(seed, 2))
-	got := &pausingRecorder{reader: NewReader(limits, 16), rng: rng}
+	got := &pausingRecorder{reader: newTestReader(limits, plain), rng: rng}
 	var err error
 	for rest := b; len(rest) > 0 && err == nil; {
 		n := 1 + rng.IntN(min(len(rest), 1+rng.IntN(2000)))
@@ -111,8 +111,9 @@ func TestPausingChangesNothing(t *testing.T) {
 	}
 	pauses := 0
 	for seed := range uint64(50) {
-		pauses += checkPausing(t, b, seed)
-		pauses += checkPausing(t, []byte(shaken+"\x04\x05\x04PING12x\x01\x00\x01\x00\x00\x04stat"), seed)
+		pauses += checkPausing(t, b, false, seed)
+		pauses += checkPausing(t, []byte(shaken+"\x04\x05\x04PING12x\x01\x00\x01\x00\x00\x04stat"), false, seed)
+		pauses += checkPausing(t, []byte(plainShaken+"\x01\x00\x00\x04stat"), true, seed)
 	}
 	require.Greater(t, pauses, 1000)
 }

@@ -24,7 +24,7 @@ type Handler interface {
 	// address frames. It gets no reply.
 	Dropped(q *Request)
 	// Control is called with protocol bytes to send to the peer at once: the
-	// greeting, READY, ERROR or PONG of ZMTP. out is empty if a command was ignored.
+	// greeting, WELCOME, READY, ERROR or PONG of ZMTP. out is empty if a command was ignored.
 	// It is called between messages only.
 	Control(out []byte)
 }
@@ -60,6 +60,8 @@ type Reader struct {
 	gathered []byte // a ZMTP command cut by the end of a piece
 	ttl      uint16 // of the last PING, in tenths of a second
 
+	checkPlain func(username, password []byte) bool // see SetPlain, nil without PLAIN
+
 	copied uint64 // bytes of hashes copied to carry
 	req    Request
 	err    error // the final error of Feed
@@ -73,6 +75,8 @@ type stage uint8
 const (
 	stageNew      stage = iota // no byte has arrived
 	stageGreeting              // ZMTP: reading the peer's greeting
+	stageHello                 // ZMTP: waiting for the peer's HELLO
+	stageInitiate              // ZMTP: waiting for the peer's INITIATE
 	stageReady                 // ZMTP: waiting for the peer's READY
 	stageZMTP                  // ZMTP: commands and messages
 	stageRaw                   // raw dialect: messages
@@ -121,7 +125,7 @@ func (r *Reader) InMessage() bool {
 }
 
 // InHandshake reports whether a ZMTP handshake has begun and not ended.
-func (r *Reader) InHandshake() bool { return r.stage == stageGreeting || r.stage == stageReady }
+func (r *Reader) InHandshake() bool { return r.stage >= stageGreeting && r.stage <= stageReady }
 
 // ZMTP reports whether the connection has completed a ZMTP handshake.
 func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
@@ -129,7 +133,8 @@ func (r *Reader) ZMTP() bool { return r.stage == stageZMTP }
 // Feed consumes the next bytes of the connection and calls h. It returns how many it has
 // consumed: all of p, unless h has called Pause, Unread or RepeatEnd. The next call then goes on:
 // it is passed the bytes that were left, and they may be none. It borrows p until it returns.
-// An error is a *FrameError and final: later calls return it again.
+// It overwrites tokens and passwords in p. An error is a *FrameError and final: later calls
+// return it again.
 func (r *Reader) Feed(p []byte, h Handler) (consumed int, err error) {
 	if r.err != nil {
 		return 0, r.err
@@ -191,7 +196,7 @@ func (r *Reader) readOutsideBody(p []byte, h Handler) (int, error) {
 	case inFirst:
 		return 0, r.chooseDialect(p[0], h)
 	case inGreeting:
-		return r.readGreeting(p)
+		return r.readGreeting(p, h)
 	case inCommand:
 		return r.readCommand(p, h)
 	}
@@ -231,7 +236,7 @@ func (r *Reader) readHeader(p []byte, h Handler) (int, error) {
 // checkFirstByte checks the flags byte that begins a frame. Any frame ends the TTL.
 func (r *Reader) checkFirstByte(b byte) error {
 	r.ttl = 0
-	if b <= flagMore|flagLong && r.stage != stageReady {
+	if b <= flagMore|flagLong && !r.InHandshake() {
 		return nil
 	}
 	err := checkFlags(b)
@@ -370,7 +375,11 @@ func (r *Reader) readField(p []byte) {
 		}
 	case roleToken:
 		if r.frame.size <= MaxToken {
+			if q.Token == nil {
+				q.Token = make([]byte, 0, MaxToken) // growing would leave copies
+			}
 			q.Token = append(q.Token, p...)
+			clear(p)
 		}
 	}
 }

@@ -73,6 +73,8 @@ func line(q *Request, hashes []byte) string {
 		s = fmt.Sprintf(" echo=%x", q.Echo)
 	case TagPool:
 		s = fmt.Sprintf(" description=%s", q.Description)
+	case TagAuth:
+		s = fmt.Sprintf(" token=%s", q.Token)
 	}
 	if q.Problem != nil {
 		return fmt.Sprintf("%s env=%x problem=%v", q.Tag, q.Envelope, q.Problem)
@@ -107,6 +109,12 @@ func hashes(n, hashLen int) string {
 // feed gives b to a fresh Reader in pieces of the given size (0: all at once).
 func feed(b []byte, size int, limits Limits) ([]string, *Reader, error) {
 	r := NewReader(limits, 16)
+	lines, err := feedTo(r, b, size)
+	return lines, r, err
+}
+
+// feedTo is feed with a Reader of the caller's.
+func feedTo(r *Reader, b []byte, size int) ([]string, error) {
 	rec := &recorder{}
 	for len(b) > 0 {
 		n := len(b)
@@ -115,14 +123,14 @@ func feed(b []byte, size int, limits Limits) ([]string, *Reader, error) {
 		}
 		piece := bytes.Clone(b[:n]) // overwritten below, as a loop's buffer is
 		if err := feedAll(r, piece, rec); err != nil {
-			return rec.lines, r, err
+			return rec.lines, err
 		}
 		for i := range piece {
 			piece[i] = 0xCC
 		}
 		b = b[n:]
 	}
-	return rec.lines, r, nil
+	return rec.lines, nil
 }
 
 func TestReaderRequests(t *testing.T) {
@@ -316,12 +324,12 @@ func BenchmarkReader(b *testing.B) {
 
 // slowParse is the oracle: it looks at the whole buffer at once and builds
 // messages as lists of frames, after the text of the protocol.
-func slowParse(b []byte, limits Limits) (lines []string, bad error) {
+func slowParse(b []byte, limits Limits, plain bool) (lines []string, bad error) {
 	switch {
 	case len(b) == 0:
 		return nil, nil
 	case b[0] == 0xFF:
-		return slowZMTP(b, limits)
+		return slowZMTP(b, limits, plain)
 	case b[0] > 3:
 		return nil, ErrFirstByte
 	}
@@ -346,7 +354,7 @@ func slowTraffic(b []byte, limits Limits, zmtp bool) (lines []string, bad error)
 				if len(frames) > 0 {
 					return lines, ErrBadCommand
 				}
-				name, data, n, err := slowCommand(b)
+				name, data, n, err := slowCommand(b, 4096)
 				if n == 0 || err != nil {
 					return lines, err
 				}
@@ -412,7 +420,7 @@ func slowHeader(b []byte) (head int, size uint64, ok bool) {
 }
 
 // slowCommand splits the command that b begins with; n is 0 while it is not whole.
-func slowCommand(b []byte) (name, data string, n int, err error) {
+func slowCommand(b []byte, limit uint64) (name, data string, n int, err error) {
 	if b[0]&1 != 0 {
 		return "", "", 0, ErrBadCommand
 	}
@@ -420,7 +428,7 @@ func slowCommand(b []byte) (name, data string, n int, err error) {
 	switch {
 	case !ok:
 		return "", "", 0, nil
-	case size == 0 || size > 4096:
+	case size == 0 || size > limit:
 		return "", "", 0, ErrBadCommand
 	case len(b) < head+int(size):
 		return "", "", 0, nil
@@ -434,8 +442,11 @@ func slowCommand(b []byte) (name, data string, n int, err error) {
 }
 
 // slowZMTP reads a connection that begins with a greeting.
-func slowZMTP(b []byte, limits Limits) (lines []string, bad error) {
+func slowZMTP(b []byte, limits Limits, plain bool) (lines []string, bad error) {
 	lines = []string{fmt.Sprintf("control ff00000000000000007f03014e554c4c%0*d", 2*(64-16), 0)}
+	if plain {
+		lines = []string{"control ff00000000000000007f0301"}
+	}
 	switch {
 	case len(b) > 9 && b[9]&1 == 0:
 		return lines, ErrVersion
@@ -445,23 +456,28 @@ func slowZMTP(b []byte, limits Limits) (lines []string, bad error) {
 		return lines, ErrVersion
 	case len(b) < 64:
 		return lines, nil
-	case string(b[12:32]) != "NULL"+strings.Repeat("\x00", 16):
+	}
+	mechanism, last := strings.TrimRight(string(b[12:32]), "\x00"), "READY"
+	b = b[64:]
+	switch {
+	case plain && mechanism == "PLAIN":
+		lines, last = append(lines, fmt.Sprintf("control 504c41494e%030d01%062d", 0, 0)), "INITIATE"
+		n, answer, err := slowHello(b)
+		if lines = append(lines, answer...); n == 0 || err != nil {
+			return lines, err
+		}
+		b = b[n:]
+	case plain:
+		lines = append(lines, fmt.Sprintf("control 4e554c4c%096d", 0))
+	}
+	if last == "READY" && mechanism != "NULL" {
 		return lines, ErrMechanism
 	}
-	if b = b[64:]; len(b) == 0 {
-		return lines, nil
-	}
-	switch f := b[0]; {
-	case f&0xF8 != 0:
-		return lines, ErrFlags
-	case f&4 == 0:
-		return lines, ErrHandshake
-	}
-	name, data, n, err := slowCommand(b)
+	name, data, n, err := slowHandshake(b, 4096)
 	if n == 0 || err != nil {
 		return lines, err
 	}
-	if err := slowReady(name, data); err != nil {
+	if err := slowReady(last, name, data); err != nil {
 		if err == ErrSocketType {
 			lines = append(lines, "control 0425"+hex.EncodeToString([]byte("\x05ERROR\x1eonly-REQ-and-DEALER-are-served")))
 		}
@@ -472,11 +488,49 @@ func slowZMTP(b []byte, limits Limits) (lines []string, bad error) {
 	return append(lines, more...), bad
 }
 
-func slowReady(name, data string) error {
+// slowHandshake is slowCommand in a handshake, where nothing but commands may come.
+func slowHandshake(b []byte, limit uint64) (name, data string, n int, err error) {
+	switch {
+	case len(b) == 0:
+		return "", "", 0, nil
+	case b[0]&0xF8 != 0:
+		return "", "", 0, ErrFlags
+	case b[0]&4 == 0:
+		return "", "", 0, ErrHandshake
+	}
+	return slowCommand(b, limit)
+}
+
+// slowHello reads a HELLO and returns its length and the answer; n is 0 while it is not whole.
+func slowHello(b []byte) (n int, answer []string, err error) {
+	name, data, n, err := slowHandshake(b, 518)
+	switch {
+	case n == 0 || err != nil:
+		return 0, nil, err
+	case name == "ERROR":
+		return 0, nil, ErrPeerError
+	case name != "HELLO":
+		return 0, nil, ErrHandshake
+	}
+	var fields []string
+	for len(fields) < 2 && data != "" && len(data) > int(data[0]) {
+		fields = append(fields, data[1:1+data[0]])
+		data = data[1+data[0]:]
+	}
+	switch {
+	case len(fields) < 2 || data != "":
+		return 0, nil, ErrBadCommand
+	case !plainCheck([]byte(fields[0]), []byte(fields[1])):
+		return 0, []string{"control 040a" + hex.EncodeToString([]byte("\x05ERROR\x03400"))}, ErrCredentials
+	}
+	return n, []string{"control 0408" + hex.EncodeToString([]byte("\x07WELCOME"))}, nil
+}
+
+func slowReady(want, name, data string) error {
 	if name == "ERROR" {
 		return ErrPeerError
 	}
-	if name != "READY" {
+	if name != want {
 		return ErrHandshake
 	}
 	for data != "" {
@@ -528,7 +582,7 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 	}
 	if len(body) > 0 {
 		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat, "anchors": TagAnchors,
-			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank}[body[0]]
+			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank, "auth": TagAuth}[body[0]]
 	}
 	var got string
 	switch q.Tag {
@@ -551,6 +605,13 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 		q.Problem = slowOnly(body, func(f string) error {
 			if q.Description = []byte(f); f == "" || len(f) > 65536 {
 				return ErrDescription
+			}
+			return nil
+		})
+	case TagAuth:
+		q.Problem = slowOnly(body, func(f string) error {
+			if q.Token = []byte(f); f == "" || len(f) > 255 {
+				return ErrToken
 			}
 			return nil
 		})
@@ -792,12 +853,13 @@ func slowStorePrompt(q *Request, body []string) (lines []string, got string) {
 	return lines, got
 }
 
-func checkAgainstOracle(t *testing.T, b []byte, seed uint64) {
-	checkPausing(t, b, seed)
+// checkAgainstOracle requires that a Reader, with PLAIN or without, gets from b what slowParse gets.
+func checkAgainstOracle(t *testing.T, b []byte, plain bool, seed uint64) {
+	checkPausing(t, b, plain, seed)
 	limits := Limits{MaxMessage: 70000, MaxFrames: 12}
-	want, wantErr := slowParse(b, limits)
+	want, wantErr := slowParse(b, limits, plain)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	r, rec := NewReader(limits, 16), &recorder{}
+	r, rec := newTestReader(limits, plain), &recorder{}
 	var err error
 	for rest := b; len(rest) > 0 && err == nil; {
 		n := 1 + rng.IntN(min(len(rest), 1+rng.IntN(2000)))
@@ -837,7 +899,8 @@ func FuzzReader(f *testing.F) {
 	f.Add(message("store_prompt", numbers(0, 0, 1<<8, 0), be(6, 1)+be(6, 2), be(8, 16), be(2, 20), h), uint64(13))
 	f.Add(message("store_prompt", numbers(0, 0, 0, 3), "", "", be(2, 20), h, ""), uint64(14))
 	f.Add(append(message("reset_rank", be(8, math.MaxUint64)), message("pool", "{}")...), uint64(15))
-	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, seed) })
+	f.Add(append(message("auth", "token"), message("\x00id", "", "auth", "")...), uint64(16))
+	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, false, seed) })
 }
 
 func FuzzParseMessage(f *testing.F) {

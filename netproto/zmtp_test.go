@@ -280,7 +280,7 @@ func FuzzHandshake(f *testing.F) {
 			b = append(b, good[len(b):]...)
 		}
 		b = append(b, command(string(name), string(data))...)
-		checkAgainstOracle(t, append(b, rest...), seed)
+		checkAgainstOracle(t, append(b, rest...), false, seed)
 	})
 }
 
@@ -298,6 +298,6 @@ func FuzzSession(f *testing.F) {
 		if handshake {
 			b = append([]byte(shaken), b...)
 		}
-		checkAgainstOracle(t, b, seed)
+		checkAgainstOracle(t, b, false, seed)
 	})
 }
