@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.machinery
+import importlib.util
 import io
 import json
 import os
@@ -148,6 +149,18 @@ class _Remote(io.RawIOBase):
         return self.blocks[number]
 
 
+class _CompiledOnce(importlib.machinery.SourceFileLoader):
+    """Loads a file of a release. This process compiles it once, as most of the time of a load
+    is that; the module is executed each time."""
+
+    _codes: dict[str, types.CodeType] = {}
+
+    def source_to_code(self, data: Any, path: Any, *, _optimization: int = -1) -> types.CodeType:
+        if path not in self._codes:
+            self._codes[path] = super().source_to_code(data, path)
+        return self._codes[path]
+
+
 class Stubs(MetaPathFinder, Loader):
     """Finds the store package of a release in folder, with engine also the modules of
     ENGINE, and stubs for all else of STUBS."""
@@ -157,13 +170,19 @@ class Stubs(MetaPathFinder, Loader):
         self.engine = engine
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname == PACKAGE or fullname.startswith(PACKAGE + ".") or fullname.partition(".")[0] not in STUBS:
+        if fullname.partition(".")[0] not in STUBS:
             return None
-        file = fullname.replace(".", "/") + ".py"
-        if self.engine and file in ENGINE and (self.folder / file).exists():
-            return None
+        name = fullname.replace(".", "/")
+        at = self.folder / name
+        if fullname == PACKAGE:
+            return _file_spec(fullname, at / "__init__.py")
+        file = at.with_suffix(".py")
+        if fullname.startswith(PACKAGE + "."):
+            return _file_spec(fullname, file) if file.exists() else None
+        if self.engine and f"{name}.py" in ENGINE and file.exists():
+            return _file_spec(fullname, file)
         spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        spec.submodule_search_locations = [str(self.folder / fullname.replace(".", "/"))]
+        spec.submodule_search_locations = [str(at)]
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -175,6 +194,10 @@ class Stubs(MetaPathFinder, Loader):
             scope: dict[str, Any] = {}
             exec(text, scope)
             module.__dict__["__version__"] = scope["__version__"]
+
+
+def _file_spec(fullname: str, path: Path) -> importlib.machinery.ModuleSpec | None:
+    return importlib.util.spec_from_file_location(fullname, path, loader=_CompiledOnce(fullname, str(path)))
 
 
 class _StubModule(types.ModuleType):
