@@ -194,7 +194,7 @@ const tableTokensAsked = 80
 var tableHashes = netproto.NewHashes([]byte(strings.Repeat("a", 32)+strings.Repeat("b", 32)+strings.Repeat("c", 32)+strings.Repeat("d", 32)), 32)
 
 // tokenOf returns the text of the token of a name.
-func tokenOf(name string) string { return "the secret token of " + name }
+func tokenOf(name string) string { return "the-secret-token-of-" + name }
 
 // tableFiles writes the tokens files and certificates of the table.
 func tableFiles(t *testing.T) *certificates {
