@@ -195,7 +195,8 @@ func TestRotationUnderLoad(t *testing.T) {
 log: {format: json}
 backend: {memory: {max_bytes: 64MiB}}
 listen:
-`+r.files.expand("  - {address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}\n  - {address: 'tls://127.0.0.1:0', MUTUAL}\n"))
+  - `+r.files.expand(t, "{address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}")+`
+  - `+r.files.expand(t, "{address: 'tls://127.0.0.1:0', MUTUAL}")+"\n")
 	defer func() {
 		close(r.stop)
 		r.workers.Wait()
