@@ -32,6 +32,9 @@ var tagNames = [...]string{
 	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank", TagAuth: "auth",
 }
 
+// NumTags is the number of kinds, that of unknown requests included.
+const NumTags = len(tagNames)
+
 // maxTag is the length of the longest tag in bytes.
 const maxTag = len("store_prompt")
 

@@ -89,6 +89,9 @@ func NewRules(anonymous Permissions, credentials []Credential) (*Rules, error) {
 // HasTokens reports whether a credential is a token.
 func (r *Rules) HasTokens() bool { return r.tokens }
 
+// Len returns the number of credentials.
+func (r *Rules) Len() int { return len(r.credentials) }
+
 // FindToken returns the credential of a token, nil if there is none. It does not check whether it
 // has expired. Its time depends on the length of the token and the number of credentials alone:
 // digests are compared whole, and all of them.

@@ -266,7 +266,7 @@ func (a *acceptor) acquireToken() bool {
 func (s *Server) reserveConn() bool {
 	for {
 		n := s.connections.Load()
-		if n >= int64(s.cfg.Limits.MaxConnections) {
+		if n >= int64(s.limits.Load().MaxConnections) {
 			return false
 		}
 		if s.connections.CompareAndSwap(n, n+1) {

@@ -35,6 +35,8 @@ const (
 	closedHeartbeatTimeout
 	closedIdleTimeout
 	closedMaxConnections
+	closedRevoked
+	closedExpired
 	closedDraining
 	numReasons
 )
@@ -63,6 +65,8 @@ var reasonNames = [numReasons]string{
 	closedHeartbeatTimeout: "heartbeat_timeout",
 	closedIdleTimeout:      "idle_timeout",
 	closedMaxConnections:   "max_connections",
+	closedRevoked:          "credential_revoked",
+	closedExpired:          "credential_expired",
 	closedDraining:         "draining",
 }
 
@@ -75,7 +79,7 @@ func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
 // bySilence reports whether the peer has sent nothing for too long.
 func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
 
-// reasonOf returns the reason for an error of netproto.Reader.
+// reasonOf returns the reason for an error of netproto.Reader, or why rights are gone.
 func reasonOf(err error) closeReason {
 	for _, m := range [...]struct {
 		err    error
@@ -95,6 +99,8 @@ func reasonOf(err error) closeReason {
 		{netproto.ErrSocketType, closedSocketType},
 		{netproto.ErrPeerError, closedPeerError},
 		{netproto.ErrBadCommand, closedBadCommand},
+		{errRevoked, closedRevoked},
+		{errExpired, closedExpired},
 	} {
 		if errors.Is(err, m.err) {
 			return m.reason

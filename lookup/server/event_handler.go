@@ -37,12 +37,15 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	pending.opened.Store(true)
 	c.SetContext(ses)
 	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
-	ses.admitted(pending)
+	ses.setRights(pending)
 	s.mu.Lock()
 	s.sessions[ses] = c
 	loop := s.loops[c.EventLoop()]
 	s.mu.Unlock()
 	ses.metrics, ses.queue = &loop.metrics, loop.turns
+	if ses.settings != ses.listener.settings.Load() { // wakeSessions may have come before
+		_ = c.Wake(nil)
+	}
 	s.cfg.Logger.Debug("connection opened", "peer", ses.peer)
 	return nil, gnet.None
 }

@@ -38,7 +38,7 @@ type requestHandler interface {
 // errHashLen if they have not the length of the pool's.
 func (s *session) checkHashes(q *netproto.Request) error {
 	n := max(q.NumHashes, int(q.Anchors.NumHashes))
-	if most := s.server.cfg.Limits.MaxHashes; n > most {
+	if most := s.server.limits.Load().MaxHashes; n > most {
 		return fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, n, most)
 	}
 	if want := s.pool.hashLen; want != 0 && q.NumHashes > 0 && q.HashLen != want {
@@ -61,23 +61,59 @@ func (s *session) appendFailed(envelope []byte, err error) {
 // countFailed counts a request that failed, and has the log tell of it.
 func (s *session) countFailed(err error) {
 	s.metrics.failed.Add(1)
-	s.server.peers.requestFailed(s.peer, err)
+	refused := (*notAllowedError)(nil)
+	switch {
+	case errors.As(err, &refused):
+		s.server.notAllowed[refused.tag].Add(1)
+		s.server.peers.notAllowed(s.peer, refused.name, s.listener.addr, err)
+	case !errors.Is(err, errNotAuthenticated): // which failAuth has logged
+		s.server.peers.requestFailed(s.peer, err)
+	}
 }
 
 // detailsOf returns the frame behind the reason of a 00 reply, in JSON: for a pool that differs
-// the fields, for a prompt the parts that are not stored. Otherwise there is none.
+// the fields, for a prompt the parts that are not stored, for a request that the peer may not make
+// an api.Refusal. Otherwise there is none.
 func detailsOf(err error) []byte {
 	var parts *api.PartsError
-	if errors.As(err, &parts) {
-		text, _ := json.Marshal(parts) // numbers and texts
-		return text
-	}
 	var differs *differsError
-	if !errors.As(err, &differs) {
+	var refused *notAllowedError
+	var details any
+	switch {
+	case errors.As(err, &parts):
+		details = parts
+	case errors.As(err, &differs):
+		details = differs.differences
+	case errors.As(err, &refused):
+		details = api.Refusal{Refusal: api.RefusalNotAllowed, Request: refused.tag.String()}
+	case errors.Is(err, errNotAuthenticated):
+		details = api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: netproto.TagAuth.String()}
+	default:
 		return nil
 	}
-	text, _ := json.Marshal(differs.differences) // three strings each
+	text, _ := json.Marshal(details) // numbers and texts
 	return text
+}
+
+// answerChange serves a pool or auth request. It returns the last frame of the reply.
+func (s *session) answerChange(q *netproto.Request) ([]byte, error) {
+	if q.Tag == netproto.TagAuth {
+		return s.answerAuth(q)
+	}
+	return s.changePool(q.Description)
+}
+
+// refuseChange returns the error of a pool or auth request that is not served. The connection then
+// has no pool, or no credential: requests that are already on their way must not be answered about
+// another pool, or by other rights.
+func (s *session) refuseChange(tag netproto.Tag, err error) error {
+	switch {
+	case err != nil && tag == netproto.TagPool:
+		s.leavePool()
+	case err != nil && tag == netproto.TagAuth:
+		return s.failAuth(err)
+	}
+	return err
 }
 
 // appendHit appends the reply to a lookup.
@@ -89,9 +125,10 @@ func (s *session) appendHit(envelope []byte, hit api.Hit) {
 }
 
 // appendFailedLookup appends and counts the reply to a lookup of a pool that failed. Clients of vLLM
-// 0.29.0 and later log an error for a 00 reply, so they get a hit of 0.
+// 0.29.0 and later log an error for a 00 reply, so they get a hit of 0. A raw client must be able to
+// tell that it may not look up.
 func (s *session) appendFailedLookup(p *pool, envelope []byte, err error) {
-	if p == nil || !p.service.HasTailBoundaries() {
+	if p == nil || !p.service.HasTailBoundaries() || !s.reader.ZMTP() && errors.As(err, new(*notAllowedError)) {
 		s.appendFailed(envelope, err)
 		return
 	}

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/hitline/hitline/netproto"
@@ -48,6 +50,36 @@ func DefaultLimits() Limits {
 		HandshakeTimeout: 10 * time.Second,
 		MessageTimeout:   60 * time.Second,
 	}
+}
+
+// inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
+// limit of open files allows.
+func (l Limits) inEffect(logger *slog.Logger) *Limits {
+	l = l.withDefaults()
+	files, err := openFileLimit()
+	if err != nil {
+		logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
+		return &l
+	}
+	if most := capConnections(l.MaxConnections, files); most < l.MaxConnections {
+		logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
+			"max_connections", most, "configured", l.MaxConnections, "open_files", files)
+		l.MaxConnections = most
+	}
+	return &l
+}
+
+// SetLimits replaces the limits. Those of a request's bytes and frames are for new connections, and
+// if more than MaxConnections are open, none is closed. MaxMemory stays as it was. It returns
+// ErrConfig if one is negative.
+func (s *Server) SetLimits(l Limits) error {
+	least := min(l.MaxMessage, int64(l.MaxFrames), int64(l.MaxUnsent), int64(l.MaxHashes), int64(l.MaxConnections), int64(l.MaxInFlight),
+		int64(l.WriteTimeout), int64(l.HandshakeTimeout), int64(l.MessageTimeout), int64(l.IdleTimeout))
+	if least < 0 {
+		return fmt.Errorf("%w: a negative limit", ErrConfig)
+	}
+	s.limits.Store(l.inEffect(s.cfg.Logger))
+	return nil
 }
 
 // withDefaults returns the limits with zero fields replaced.

@@ -129,10 +129,7 @@ func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed i
 
 // end implements requestHandler.
 func (h *memoryHandler) end(q *netproto.Request) (done bool) {
-	err := q.Problem
-	if err != nil && q.Tag == netproto.TagPool {
-		h.session.leavePool()
-	}
+	err := h.session.refuseChange(q.Tag, q.Problem)
 	if err == nil {
 		err = h.err
 	}
@@ -194,9 +191,9 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pong(q))
 		return true, nil
 	case netproto.TagStat:
-		return true, s.replyJSON(q, s.server.statOf(s.pool))
-	case netproto.TagPool:
-		payload, err := s.changePool(q.Description)
+		return true, s.replyJSON(q, s.server.statFor(s.credential, s.pool))
+	case netproto.TagPool, netproto.TagAuth:
+		payload, err := s.answerChange(q)
 		if err != nil {
 			return true, err
 		}

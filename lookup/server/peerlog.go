@@ -18,7 +18,9 @@ type peerLog struct {
 	logger *slog.Logger
 	start  time.Time
 	closed [numReasons]logLimit
-	failed logLimit
+	failed logLimit // requests refused for another reason than those below
+
+	disallowed, unauthenticated logLimit
 }
 
 func newPeerLog(logger *slog.Logger) *peerLog { return &peerLog{logger: logger, start: time.Now()} }
@@ -29,7 +31,7 @@ func levelOf(why closeReason) slog.Level {
 	switch why {
 	case closedByPeer, closedIdleTimeout, closedDraining:
 		return slog.LevelDebug
-	case closedHeartbeatTimeout:
+	case closedHeartbeatTimeout, closedRevoked, closedExpired:
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
@@ -47,8 +49,20 @@ func (l *peerLog) requestFailed(peer net.Addr, err error) {
 	l.log(&l.failed, slog.LevelWarn, "request refused", "", peer, err)
 }
 
+// notAllowed logs a request without permission. credential is empty for an anonymous peer.
+func (l *peerLog) notAllowed(peer net.Addr, credential, listener string, err error) {
+	l.log(&l.disallowed, slog.LevelWarn, "request not allowed", "", peer, err,
+		slog.String("credential", credential), slog.String("listen", listener))
+}
+
+// notAuthenticated logs a failed authentication. credential is the one that the peer had before.
+func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, err error) {
+	l.log(&l.unauthenticated, slog.LevelWarn, "authentication failed", "", peer, err,
+		slog.String("credential", credential), slog.String("listen", listener))
+}
+
 // log writes a line, or counts a suppressed one.
-func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string, peer net.Addr, err error) {
+func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string, peer net.Addr, err error, more ...slog.Attr) {
 	var suppressed int64
 	if level > slog.LevelDebug {
 		var ok bool
@@ -60,12 +74,17 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string,
 	if !l.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 4)
+	attrs := make([]slog.Attr, 0, 4+len(more))
 	if reason != "" {
 		attrs = append(attrs, slog.String("reason", reason))
 	}
 	if peer != nil {
 		attrs = append(attrs, slog.String("peer", peer.String()))
+	}
+	for _, a := range more {
+		if a.Value.String() != "" {
+			attrs = append(attrs, a)
+		}
 	}
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
@@ -85,8 +104,16 @@ func (l *peerLog) flush(end bool) {
 			l.logger.Log(context.Background(), levelOf(closeReason(why)), "more connections closed", "reason", closeReason(why).String(), "connections", n)
 		}
 	}
-	if n := l.failed.takeSuppressed(now, end); n > 0 {
-		l.logger.Warn("more requests refused", "requests", n)
+	for _, more := range []struct {
+		limit *logLimit
+		line  string
+	}{
+		{&l.failed, "more requests refused"}, {&l.disallowed, "more requests not allowed"},
+		{&l.unauthenticated, "more authentications failed"},
+	} {
+		if n := more.limit.takeSuppressed(now, end); n > 0 {
+			l.logger.Warn(more.line, "requests", n)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func TestPeerLogLevels(t *testing.T) {
 			continue
 		case closedIdleTimeout, closedDraining:
 			level = "DEBUG"
-		case closedHeartbeatTimeout:
+		case closedHeartbeatTimeout, closedRevoked, closedExpired:
 			level = "INFO"
 		}
 		require.Equal(t, []string{"level=" + level + ` msg="connection closed" reason=` + why.String()}, log.Take())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/internal/fielderror"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -27,7 +28,7 @@ type description struct {
 // last frame of the reply. If it fails the connection has no pool: requests that are already
 // on their way must not be answered about another.
 func (s *session) changePool(text []byte) ([]byte, error) {
-	p, described, err := s.server.describedPool(text, s.pool)
+	p, described, err := s.server.describedPool(text, s.credential, s.pool)
 	if err != nil {
 		s.leavePool()
 		return nil, err
@@ -72,7 +73,7 @@ func withRetentionOf(rules, described *coordinator.Coordinator) *coordinator.Coo
 // checkPool returns errNoPool if a request needs a pool and the connection has none.
 func (s *session) checkPool(tag netproto.Tag) error {
 	switch tag {
-	case netproto.TagPing, netproto.TagStat, netproto.TagPool:
+	case netproto.TagPing, netproto.TagStat, netproto.TagPool, netproto.TagAuth:
 		return nil
 	}
 	if s.pool == nil {
@@ -82,8 +83,9 @@ func (s *session) checkPool(tag netproto.Tag) error {
 }
 
 // describedPool returns the pool of a request, one that there is or a new one, for a
-// connection that leaves from, and the described rules, nil if it was only named.
-func (s *Server) describedPool(text []byte, from *pool) (*pool, *coordinator.Coordinator, error) {
+// connection that leaves from, and the described rules, nil if it was only named. c is the
+// credential of the connection, nil if it has none.
+func (s *Server) describedPool(text []byte, c *access.Credential, from *pool) (*pool, *coordinator.Coordinator, error) {
 	d, onlyName, err := parseDescription(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the description of the pool cannot be read: %s", describeJSONError(err))
@@ -94,7 +96,7 @@ func (s *Server) describedPool(text []byte, from *pool) (*pool, *coordinator.Coo
 		}
 	}
 	if onlyName {
-		p, err := s.pools.findByName(*d.Name, from)
+		p, err := s.pools.findByName(*d.Name, c, from)
 		return p, nil, err
 	}
 	name := ""
@@ -111,7 +113,7 @@ func (s *Server) describedPool(text []byte, from *pool) (*pool, *coordinator.Coo
 	if err != nil {
 		return nil, nil, fmt.Errorf("the described pool: %w", err)
 	}
-	p, err := s.pools.get(name, rules, from)
+	p, err := s.pools.get(name, rules, c, from)
 	return p, rules, err
 }
 

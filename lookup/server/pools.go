@@ -14,6 +14,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 )
 
@@ -91,21 +92,40 @@ func newPools(service *lookup.Service, cfg *Config) (*pools, error) {
 	}
 	ps.backend = cfg.Backend
 	for _, named := range cfg.Pools {
-		err := CheckPoolName(named.Name)
-		switch {
-		case named.Service == nil:
-			return nil, fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
-		case err != nil:
-			return nil, fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, err)
-		case backendOf(named.Service) != ps.backend:
-			return nil, fmt.Errorf("%w: pool %q has another backend than the others", ErrConfig, named.Name)
-		case ps.byName[named.Name] != nil:
-			return nil, fmt.Errorf("%w: two pools are named %q", ErrConfig, named.Name)
+		if err := ps.addNamed(named); err != nil {
+			return nil, err
 		}
-		ps.byName[named.Name] = newPool(named.Name, named.Service)
 	}
 	return ps, nil
 }
+
+// addNamed adds a configured pool. A described one of its name without connections gives way.
+func (ps *pools) addNamed(named NamedPool) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	err := CheckPoolName(named.Name)
+	before := ps.byName[named.Name]
+	switch {
+	case named.Service == nil:
+		return fmt.Errorf("%w: pool %q has no service", ErrConfig, named.Name)
+	case err != nil:
+		return fmt.Errorf("%w: pool %q: %w", ErrConfig, named.Name, err)
+	case backendOf(named.Service) != ps.backend:
+		return fmt.Errorf("%w: pool %q has another backend than the others", ErrConfig, named.Name)
+	case before != nil && !before.described:
+		return fmt.Errorf("%w: two pools are named %q", ErrConfig, named.Name)
+	case before != nil && before.connections > 0:
+		return fmt.Errorf("%w: pool %q is a described one that has connections", ErrConfig, named.Name)
+	case before != nil:
+		ps.remove(before)
+	}
+	ps.byName[named.Name] = newPool(named.Name, named.Service)
+	return nil
+}
+
+// AddPool adds a configured pool, as if it were one of Config.Pools. Open connections keep theirs.
+// It returns ErrConfig as New.
+func (s *Server) AddPool(p NamedPool) error { return s.pools.addNamed(p) }
 
 // backendOf returns the backend of a service, nil over the memory index.
 func backendOf(service *lookup.Service) *lookup.SharedBackend {
@@ -134,6 +154,7 @@ var (
 	errPoolTooLarge = errors.New("too many groups and ranks for a described pool")
 	errPoolDiffers  = errors.New("the description differs from the")
 	errPoolText     = errors.New("too long for a described pool")
+	errNotOfTenant  = errors.New("no such pool among those that this connection may use")
 )
 
 // Bounds of a description, so that it takes some milliseconds of work and some megabytes.
@@ -182,11 +203,17 @@ func (e *differsError) Error() string {
 // Unwrap returns errPoolDiffers.
 func (e *differsError) Unwrap() error { return errPoolDiffers }
 
-// findByName returns the pool of a name, for a connection that leaves another.
-func (ps *pools) findByName(name string, from *pool) (*pool, error) {
+// findByName returns the pool of a name, for a connection with credential c that leaves another.
+func (ps *pools) findByName(name string, c *access.Credential, from *pool) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if !c.MayUse(name) { // before it is looked up: see findOf
+		return nil, errNotOfTenant
+	}
 	p := ps.byName[name]
+	if p == nil && c.IsTenant() {
+		return nil, errNotOfTenant
+	}
 	if p == nil {
 		return nil, fmt.Errorf("%w: %q; describe it, or configure it under pools", errUnknownPool, name)
 	}
@@ -196,12 +223,27 @@ func (ps *pools) findByName(name string, from *pool) (*pool, error) {
 
 // get returns the pool that a client describes: that of the name if one is given, otherwise
 // one that does not differ. If there is none it makes one, if such are accepted. The client's
-// connection leaves from, which may be nil.
-func (ps *pools) get(name string, described *coordinator.Coordinator, from *pool) (*pool, error) {
+// connection leaves from, which may be nil. A connection of a tenant makes none.
+func (ps *pools) get(name string, described *coordinator.Coordinator, c *access.Credential, from *pool) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	var p, replaced *pool
-	var err error
+	find := ps.findOrAdd
+	if c.IsTenant() {
+		find = func(name string, described *coordinator.Coordinator) (*pool, error) {
+			return ps.findOf(c, name, described)
+		}
+	}
+	p, err := find(name, described)
+	if err != nil {
+		return nil, err
+	}
+	ps.moveLocked(from, p)
+	return p, nil
+}
+
+// findOrAdd is get for a peer that may use all pools. mu is held.
+func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator) (p *pool, err error) {
+	var replaced *pool
 	if name != "" {
 		p, replaced, err = ps.findNamed(name, described)
 	} else {
@@ -210,11 +252,55 @@ func (ps *pools) get(name string, described *coordinator.Coordinator, from *pool
 	if p == nil && err == nil {
 		p, err = ps.add(name, described, replaced)
 	}
-	if err != nil {
-		return nil, err
+	return p, err
+}
+
+// findOf is get for a tenant. It looks at no pool that the tenant may not use, so neither its
+// answer nor its time tells whether there is one. mu is held.
+func (ps *pools) findOf(c *access.Credential, name string, described *coordinator.Coordinator) (*pool, error) {
+	var nearest *differsError
+	for _, p := range ps.of(c) {
+		if name != "" && p.name != name {
+			continue
+		}
+		differences := p.service.Compare(described)
+		if len(differences) == 0 {
+			return p, nil
+		}
+		if nearest == nil || len(differences) < len(nearest.differences) {
+			nearest = &differsError{p, differences}
+		}
+	}
+	if nearest != nil {
+		return nil, nearest
+	}
+	return nil, errNotOfTenant
+}
+
+// of returns the pools of a tenant that there are, in the order of its credential. mu is held.
+func (ps *pools) of(c *access.Credential) (list []*pool) {
+	for _, name := range c.Pools {
+		p := ps.byName[name]
+		if name == "" {
+			p = ps.own
+		}
+		if p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// firstOf returns the pool with which a connection of a tenant begins, nil if there is none. The
+// connection leaves from, which may be nil.
+func (ps *pools) firstOf(c *access.Credential, from *pool) (p *pool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if list := ps.of(c); len(list) > 0 {
+		p = list[0]
 	}
 	ps.moveLocked(from, p)
-	return p, nil
+	return p
 }
 
 // findNamed returns the pool of a name, nil if there is none, and an error if it differs. A
@@ -395,20 +481,21 @@ func (ps *pools) moveLocked(from, to *pool) {
 	}
 }
 
-// names returns how many pools there are, and the names of at most api.MaxPoolNames of them.
-func (ps *pools) names() (count int64, names []string) {
+// names returns how many pools a peer with credential c may use, and the names of at most
+// api.MaxPoolNames of them.
+func (ps *pools) names(c *access.Credential) (count int64, names []string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.own != nil {
-		count++
+	list := ps.all
+	if c.IsTenant() {
+		list = func() []*pool { return ps.of(c) }
 	}
-	for name := range ps.byName {
-		if len(names) < api.MaxPoolNames {
-			names = append(names, name)
+	for _, p := range list() {
+		if count++; p.name != "" && len(names) < api.MaxPoolNames {
+			names = append(names, p.name)
 		}
 	}
-	slices.Sort(names)
-	return count + int64(len(ps.byName)), names
+	return count, names
 }
 
 // removedStat returns the counters of removed pools with the label otherPools.

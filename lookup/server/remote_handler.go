@@ -74,7 +74,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, pool: h.session.pool, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	return &remoteRequest{handler: h, settings: h.session.settings, pool: h.session.pool, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
@@ -107,7 +107,7 @@ func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err erro
 
 // overLimit returns errInFlight if the connection may have no further unanswered request.
 func (h *remoteHandler) overLimit() error {
-	limits := &h.session.server.cfg.Limits
+	limits := h.session.server.limits.Load()
 	switch {
 	case int(h.session.inFlight.Load()) >= limits.MaxInFlight:
 		return fmt.Errorf("%w: %d", errInFlight, limits.MaxInFlight)
@@ -157,11 +157,13 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 	if q.Problem != nil {
 		r.err, r.refused = q.Problem, false
 	}
-	if r.err != nil && q.Tag == netproto.TagPool {
-		h.session.leavePool()
+	limit := h.overLimit()
+	if limit != nil {
+		r.err = limit
 	}
-	if err := h.overLimit(); err != nil { // it overrides other errors: see enqueueReply
-		r.err, r.refused = err, true
+	r.err = h.session.refuseChange(q.Tag, r.err)
+	if limit != nil { // it overrides other errors: see enqueueReply
+		r.err, r.refused = limit, true
 	}
 	return r
 }
@@ -174,8 +176,8 @@ func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 	case q.Tag == netproto.TagPing:
 		r.payload = bytes.Clone(h.session.server.pong(q))
 		h.finish(r)
-	case q.Tag == netproto.TagPool:
-		r.payload, r.err = h.session.changePool(q.Description)
+	case q.Tag == netproto.TagPool, q.Tag == netproto.TagAuth:
+		r.payload, r.err = h.session.answerChange(q)
 		h.finish(r)
 	case q.Tag.IsMask():
 		r.payload = netproto.AppendFrame(nil, h.masks.frame, false)
@@ -217,6 +219,12 @@ func (h *remoteHandler) dispatch() {
 
 // start submits a request to its pool of workers.
 func (h *remoteHandler) start(r *remoteRequest) {
+	if r.settings != h.session.settings && !h.session.permissions.Allows(r.tag) { // changed while it was pending
+		r.err = h.session.notAllowed(r.tag)
+		r.release()
+		h.finish(r)
+		return
+	}
 	if r.tag == netproto.TagStat { // it needs no worker, only its position in the order
 		h.finish(r)
 		return

@@ -101,7 +101,7 @@ func (h *remoteHandler) statPayload(p *pool) (payload []byte, err error) {
 	if payload = h.sharedStats[p]; payload != nil {
 		return payload, nil
 	}
-	payload, err = encodeJSON(h.session.server.statOf(p))
+	payload, err = encodeJSON(h.session.server.statFor(h.session.credential, p))
 	if err == nil && h.waking {
 		if h.sharedStats == nil {
 			h.sharedStats = map[*pool][]byte{}

@@ -16,7 +16,8 @@ import (
 // to remoteHandler.complete.
 type remoteRequest struct {
 	handler  *remoteHandler
-	pool     *pool // that it is about, nil if the connection has none
+	settings *Settings // of the listener when it arrived
+	pool     *pool     // that it is about, nil if the connection has none
 	tag      netproto.Tag
 	envelope []byte         // a copy, set by remoteHandler.end
 	next     *remoteRequest // the next one with an equal envelope, nil if none

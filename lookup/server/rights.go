@@ -3,61 +3,163 @@ package server
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/netproto"
 )
 
-// rights are what the peer of a connection may do, and why.
+// rights are what the peer of a connection may do, and why. They belong to its event loop;
+// closeOverdue reads expires.
 type rights struct {
 	listener     *listener
 	settings     *Settings           // of the listener, those that the other fields follow from
 	certificates []*x509.Certificate // of the client, the leaf first; nil if it has none
 	credential   *access.Credential  // nil for an anonymous peer
 	permissions  access.Permissions
+	expires      atomic.Int64 // when the credential or the certificate does, in Unix nanoseconds; 0: never
 }
 
-// Errors of auth requests. Peers get their texts.
+// Why connections are closed.
 var (
-	errNoTokens     = errors.New("this listener has no tokens")
-	errToken        = errors.New("no such token")
-	errTokenExpired = errors.New("the token has expired")
+	errRevoked = errors.New("server: its credential is gone")
+	errExpired = errors.New("server: its credential has expired")
 )
 
-// admitted gives the session the rights of an accepted connection.
-func (s *session) admitted(p *pendingConn) {
+// setRights sets the rights of a connection that was accepted.
+func (s *session) setRights(p *pendingConn) {
 	s.listener, s.settings, s.certificates = p.listener, p.settings, p.certificates
 	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
+	s.beginWithFirstPool()
 }
 
 // setCredential gives the session the permissions of a credential, or with nil those of an
 // anonymous peer.
 func (s *session) setCredential(c *access.Credential) {
 	s.credential, s.permissions = c, s.settings.Rules.Anonymous
+	var expires time.Time
 	if c != nil {
-		s.permissions = c.Permissions
+		s.permissions, expires = c.Permissions, c.Expires
+	}
+	if len(s.certificates) > 0 {
+		if end := s.certificates[0].NotAfter; expires.IsZero() || end.Before(expires) {
+			expires = end
+		}
+	}
+	s.expires.Store(0)
+	if !expires.IsZero() {
+		s.expires.Store(expires.UnixNano())
 	}
 }
 
-// authenticate gives the session the credential of a token. username is empty or that of the
-// credential. If it fails the session has no credential. Only the event loop calls it.
-func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
-	rules := s.settings.Rules
-	c := rules.FindToken(token)
-	var err error
-	switch {
-	case !rules.HasTokens():
-		err = errNoTokens
-	case c == nil || username != "" && username != c.Name:
-		err = errToken
-	case c.Expired(time.Now()):
-		err = errTokenExpired
+// beginWithFirstPool gives the connection of a tenant the first of its pools.
+func (s *session) beginWithFirstPool() {
+	if s.credential.IsTenant() {
+		s.setPool(s.server.pools.firstOf(s.credential, s.pool), nil)
 	}
-	if err != nil {
-		c = nil
+}
+
+// allow reports whether a request may be served now. If it may not, the request has a Problem, or
+// the connection is to be closed and sendErr says why. It is called before each step of a request,
+// so that no step is served by rights that are gone.
+func (s *session) allow(q *netproto.Request) bool {
+	if s.settings != s.listener.settings.Load() || s.expiredAt(s.turnStart) {
+		if !s.renewRights(s.turnStart) {
+			return false
+		}
+	}
+	if s.permissions.Allows(q.Tag) {
+		return true
+	}
+	if !errors.As(q.Problem, new(*notAllowedError)) {
+		q.Problem = s.notAllowed(q.Tag)
+	}
+	return false
+}
+
+// currentRights reports whether the connection still has rights, outside of a turn. If it has
+// none, it is to be closed.
+func (s *session) currentRights() bool {
+	if s.settings == s.listener.settings.Load() && s.expires.Load() == 0 {
+		return true
+	}
+	return s.renewRights(time.Now())
+}
+
+// expiredAt reports whether the rights have expired at a time.
+func (s *session) expiredAt(now time.Time) bool {
+	expires := s.expires.Load()
+	return expires != 0 && now.UnixNano() >= expires
+}
+
+// renewRights sets the rights that follow from the settings that are in effect now. If there are
+// none, it returns false: replies are written, and the connection is to be closed.
+func (s *session) renewRights(now time.Time) bool {
+	err := s.followSettings(now)
+	if err == nil && s.expiredAt(now) {
+		err = errExpired
+	}
+	if err == nil {
+		return true
+	}
+	s.flush(0)
+	if s.sendErr == nil {
+		s.sendErr = err
+	}
+	s.reader.Pause()
+	return false
+}
+
+// followSettings sets the rights that follow from the settings of the listener. It returns
+// errRevoked if the connection would not be accepted by them, or has another pool.
+func (s *session) followSettings(now time.Time) error {
+	before, had := s.settings, s.credential
+	s.settings = s.listener.settings.Load()
+	if s.settings == before {
+		return nil
+	}
+	if err := s.verifyAgain(before, now); err != nil {
+		return err
+	}
+	c := s.settings.Rules.FindCertificate(namesOf(s.certificates))
+	if had != nil && had.Certificate == "" {
+		c = s.settings.Rules.Renew(had)
+	}
+	switch {
+	case c == nil && had != nil:
+		return fmt.Errorf("%w: %s", errRevoked, had.Name)
+	case s.pool != nil && !c.MayUse(s.pool.name):
+		return fmt.Errorf("%w: %s may not use the pool of the connection any more", errRevoked, c.Name)
 	}
 	s.setCredential(c)
-	return c, err
+	return nil
+}
+
+// verifyAgain checks the client's certificates if those of the CAs have changed.
+func (s *session) verifyAgain(before *Settings, now time.Time) error {
+	if s.settings.TLS == nil || before.TLS != nil && s.settings.TLS.ClientCAs.Equal(before.TLS.ClientCAs) {
+		return nil
+	}
+	roots := s.settings.TLS.ClientCAs
+	switch {
+	case roots == nil: // certificates mean nothing any more
+		s.certificates = nil
+		return nil
+	case len(s.certificates) == 0:
+		return fmt.Errorf("%w: the listener requires a certificate", errRevoked)
+	}
+	options := x509.VerifyOptions{
+		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, c := range s.certificates[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	if _, err := s.certificates[0].Verify(options); err != nil {
+		return fmt.Errorf("%w: its certificate is not accepted any more: %w", errRevoked, err)
+	}
+	return nil
 }
 
 // namesOf returns the names that a client certificate has: DNS names, URIs, e-mail addresses and
@@ -73,4 +175,33 @@ func namesOf(certificates []*x509.Certificate) []string {
 	}
 	names = append(names, leaf.EmailAddresses...)
 	return append(names, leaf.Subject.CommonName)
+}
+
+// notAllowedError refuses a request without permission.
+type notAllowedError struct {
+	tag     netproto.Tag
+	allowed access.Permissions
+	name    string // of the credential, empty for an anonymous peer
+}
+
+// notAllowed returns the error of a request that the session may not make.
+func (s *session) notAllowed(tag netproto.Tag) error {
+	return &notAllowedError{tag: tag, allowed: s.permissions, name: s.nameOfCredential()}
+}
+
+// nameOfCredential returns the name of the credential, empty for an anonymous peer.
+func (s *session) nameOfCredential() string {
+	if s.credential == nil {
+		return ""
+	}
+	return s.credential.Name
+}
+
+// Error names what the peer may do.
+func (e *notAllowedError) Error() string {
+	may := "nothing"
+	if e.allowed != 0 {
+		may = e.allowed.String()
+	}
+	return fmt.Sprintf("not allowed: %v; this connection may: %s", e.tag, may)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 // Config configures a Server. Zero fields mean the defaults.
@@ -63,7 +64,8 @@ type Server struct {
 	acceptor   *acceptor    // of all bound listeners
 	addrs      []string     // bound, see Addrs
 
-	workers *workerPools // nil over the memory index
+	limits  atomic.Pointer[Limits] // in effect; what it points to does not change
+	workers *workerPools           // nil over the memory index
 	peers   *peerLog
 	memory  *lookup.MemoryAccount
 	charged atomic.Int64 // bytes of memory that connections hold, as the loops have charged them
@@ -82,6 +84,8 @@ type Server struct {
 	// reported by Stat:
 	connections, inFlight, acceptErrors atomic.Int64
 	closed                              closeCounters
+	notAllowed                          [netproto.NumTags]atomic.Int64
+	authFailures                        atomic.Int64
 }
 
 // readBuffer is the size in bytes of a loop's read buffer, which bounds one read. 64 KiB is
@@ -116,22 +120,17 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Limits = cfg.Limits.withDefaults()
-	if files, err := openFileLimit(); err != nil {
-		cfg.Logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
-	} else if most := capConnections(cfg.Limits.MaxConnections, files); most < cfg.Limits.MaxConnections {
-		cfg.Logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
-			"max_connections", most, "configured", cfg.Limits.MaxConnections, "open_files", files)
-		cfg.Limits.MaxConnections = most
-	}
+	limits := cfg.Limits.inEffect(cfg.Logger)
 	if cfg.Memory == nil {
-		cfg.Memory = lookup.NewMemoryAccount(cfg.Limits.MaxMemory)
+		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
-	return &Server{
+	s := &Server{
 		listeners: listeners, noListener: openToAll(),
 		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
 		service: service, backend: cfg.Backend, pools: pools, instance: instance, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
 		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),
-	}, nil
+	}
+	s.limits.Store(limits)
+	return s, nil
 }

@@ -143,7 +143,7 @@ func TestGarbage(t *testing.T) {
 func TestMessageTimeoutIsPerMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
-		server.cfg.Limits.MessageTimeout = 500 * time.Millisecond
+		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
 		var got replies
 		ses := newSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }

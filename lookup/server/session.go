@@ -29,7 +29,7 @@ type session struct {
 
 	conn         replyWriter
 	out          *bufpool.Buffer // replies that feed or handleWake will write; nil outside of them
-	sendErr      error           // why no more replies can be sent, nil while they can
+	sendErr      error           // why no more replies are sent, nil while they are
 	messageEnded bool            // a message ended in this call of feed
 	written      int64           // bytes of replies since the connection was opened
 	accepted     int64           // those of them that the kernel had accepted at the last updateUnsent
@@ -75,10 +75,10 @@ type replyWriter interface {
 // newSession returns the session of a connection. wakeEventLoop makes its event loop call
 // handleWake; only a remoteHandler calls it, from any goroutine.
 func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
-	limits := netproto.Limits{MaxMessage: server.cfg.Limits.MaxMessage, MaxFrames: server.cfg.Limits.MaxFrames}
-	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
+	limits := server.limits.Load()
+	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(netproto.Limits{MaxMessage: limits.MaxMessage, MaxFrames: limits.MaxFrames}, 0)}
 	s.lastActive.Store(monotime.Now())
-	s.admitted(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
+	s.setRights(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
 	if server.backend != nil {
@@ -143,13 +143,15 @@ func (s *session) feed(p []byte) (n int, err error) {
 	return n, err
 }
 
-// handleWake writes the replies that have become ready. The event loop calls it after
-// wakeEventLoop. It returns an error as receive does.
+// handleWake writes the replies that have become ready, and closes a connection whose credential
+// is gone. The event loop calls it after wakeEventLoop and wakeSessions. It returns an error as receive does.
 func (s *session) handleWake() error {
 	s.updateUnsent()
 	s.reading.restore()
 	s.out = replyBuffers.Get().(*bufpool.Buffer)
-	s.handler.handleWake()
+	if s.currentRights() {
+		s.handler.handleWake()
+	}
 	s.writeReplies()
 	if s.sendErr != nil { // OnClose may have given back what was charged
 		return s.sendErr
@@ -251,7 +253,7 @@ func (s *session) flush(minBytes int) {
 	s.written += int64(len(s.out.B))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
-	} else if s.updateUnsent() > s.server.cfg.Limits.MaxUnsent {
+	} else if s.updateUnsent() > s.server.limits.Load().MaxUnsent {
 		s.sendErr = errSlowReader
 	}
 	s.out.B = s.out.B[:0]
@@ -260,7 +262,7 @@ func (s *session) flush(minBytes int) {
 	}
 }
 
-// The values of session.sendErr.
+// The values of session.sendErr, beside errRevoked and errExpired.
 var (
 	errConnGone   = errors.New("server: connection is gone")
 	errSlowReader = errors.New("server: peer does not read its replies")
@@ -268,11 +270,14 @@ var (
 
 // Begin implements netproto.Handler.
 func (s *session) Begin(q *netproto.Request) bool {
-	return s.sendErr == nil && s.handler.begin(q)
+	return s.sendErr == nil && s.allow(q) && s.handler.begin(q)
 }
 
 // Hashes implements netproto.Handler.
 func (s *session) Hashes(q *netproto.Request, hashes []byte) bool {
+	if !s.allow(q) {
+		return false
+	}
 	consumed, wanted := s.handler.addHashes(q, hashes)
 	if consumed < len(hashes) && wanted {
 		s.reader.Unread(len(hashes) - consumed)
@@ -292,6 +297,9 @@ func (s *session) End(q *netproto.Request) {
 		}
 	}
 	s.ending = false
+	if s.sendErr == nil {
+		s.allow(q) // otherwise the handler refuses it, or sendErr is set
+	}
 	if s.sendErr != nil {
 		s.handler.releaseRequest()
 	} else {

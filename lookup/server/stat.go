@@ -1,7 +1,9 @@
 package server
 
 import (
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -51,22 +53,24 @@ func addCounters(a, b api.Stat) api.Stat {
 	return a
 }
 
+// statFor returns what a peer is told, about its pool, which may be nil. A tenant is told of no other
+// pool, and nothing that other peers change.
+func (s *Server) statFor(c *access.Credential, p *pool) api.Stat {
+	if !c.IsTenant() {
+		return s.statOf(p)
+	}
+	st := s.poolStat(p)
+	st.Pools, st.PoolNames = s.pools.names(c)
+	return st
+}
+
 // statOf returns the counters of the server and of a pool, which may be nil.
 func (s *Server) statOf(p *pool) api.Stat {
-	st := api.Stat{Version: s.cfg.Version, Kernel: simd.Kernel(), Backend: "memory"}
-	if s.backend != nil {
-		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
-	}
-	if p != nil {
-		st = p.service.Stat()
-		st.Pool = p.name
-	}
-	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
-	st.Pools, st.PoolNames = s.pools.names()
-	st.Connections, st.MaxConnections = s.connections.Load(), int64(s.cfg.Limits.MaxConnections)
-	st.Memory, st.MaxMemory, st.MemoryRefused = s.memory.Usage()
+	st := s.poolStat(p)
+	st.Pools, st.PoolNames = s.pools.names(nil)
+	st.Connections = s.connections.Load()
+	st.Memory, _, st.MemoryRefused = s.memory.Usage()
 	st.Memory = max(st.Memory-s.charged.Load(), 0) // rounded up by the loops; what they hold is added below
-	st.TurnShare = turnShare
 	for _, m := range s.loopMetrics() {
 		st.Memory += m.held.Load()
 		st.Failed += m.failed.Load()
@@ -82,5 +86,44 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.LongestTurn, st.LongestTurnUS = work, nanos/1000
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
+	st.NotAllowed, st.AuthFailures = s.countNotAllowed(), s.authFailures.Load()
 	return st
+}
+
+// poolStat returns the counters of a pool, which may be nil, and what of the server does not change.
+func (s *Server) poolStat(p *pool) api.Stat {
+	st := api.Stat{Version: s.cfg.Version, Kernel: simd.Kernel(), Backend: "memory"}
+	if s.backend != nil {
+		st.Backend, st.BackendState = s.backend.Name(), s.backend.State()
+	}
+	if p != nil {
+		st = p.service.Stat()
+		st.Pool = p.name
+	}
+	st.Instance, st.StartTime = s.instance.ID, s.instance.StartTime
+	st.MaxConnections, st.TurnShare = int64(s.limits.Load().MaxConnections), turnShare
+	_, st.MaxMemory, _ = s.memory.Usage()
+	return st
+}
+
+// countNotAllowed returns how often requests without permission were made, by name, without those
+// that never were.
+func (s *Server) countNotAllowed() map[string]int64 {
+	counts := map[string]int64{}
+	for tag := range s.notAllowed {
+		if n := s.notAllowed[tag].Load(); n > 0 {
+			counts[netproto.Tag(tag).String()] = n
+		}
+	}
+	return counts
+}
+
+// RequestNames returns the keys that Stat.NotAllowed may have. The caller owns the result.
+func RequestNames() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		if !access.Permissions(0).Allows(tag) {
+			names = append(names, tag.String())
+		}
+	}
+	return names
 }

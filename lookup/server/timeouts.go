@@ -35,7 +35,7 @@ func (s *Server) closeOverdue() {
 // limitError returns which limit the peer of a closed connection has passed, for the log. It
 // returns nil if the reason is no limit, or has an error of its own.
 func (s *Server) limitError(ses *session, reason closeReason) error {
-	limits := s.cfg.Limits
+	limits := s.limits.Load()
 	switch reason {
 	case closedMemory:
 		return fmt.Errorf("limits.max_memory is used up (connections may hold %d bytes of it); this one held %d", s.maxHeld, ses.held.Load())
@@ -47,15 +47,20 @@ func (s *Server) limitError(ses *session, reason closeReason) error {
 		return fmt.Errorf("a request did not end within limits.message_timeout (%v)", limits.MessageTimeout)
 	case closedHandshakeTimeout:
 		return fmt.Errorf("a handshake did not end within limits.handshake_timeout (%v)", limits.HandshakeTimeout)
+	case closedExpired:
+		return errExpired
 	}
 	return nil
 }
 
 // overdue returns the timeout that a session has passed, closedByPeer if it has passed none.
 func (s *Server) overdue(ses *session, now int64) closeReason {
-	limits := s.cfg.Limits
+	limits := s.limits.Load()
 	if since := ses.unsentSince.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
 		return closedWriteTimeout
+	}
+	if expires := ses.expires.Load(); expires != 0 && time.Now().UnixNano() >= expires {
+		return closedExpired
 	}
 	if ses.waiting.Load() { // its event loop is late, not its peer
 		return closedByPeer

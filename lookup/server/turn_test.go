@@ -315,7 +315,7 @@ func TestPoolRequestsWait(t *testing.T) {
 func TestIdleBeginsAfterTheLastTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serverOf(t, lookuptest.Blocks16)
-		server.cfg.Limits.IdleTimeout = time.Minute
+		require.NoError(t, server.SetLimits(Limits{IdleTimeout: time.Minute}))
 		ses := newSession(server, new(allReplies), nil)
 		ses.queue = &turnQueue{signal: -1}
 		require.NoError(t, ses.receive(bytes.Repeat(lookuptest.Encode([]byte("stat")), 3)))

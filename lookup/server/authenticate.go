@@ -1,0 +1,71 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// errNotAuthenticated refuses an auth request. Peers get its text, and one of those below.
+var errNotAuthenticated = errors.New("not authenticated")
+
+var (
+	errNoTokens     = errors.New("this listener has no tokens")
+	errToken        = errors.New("no such token")
+	errTokenExpired = errors.New("the token has expired")
+)
+
+// authenticate gives the session the credential of a token. username is empty or that of the
+// credential. If it fails with errNotAuthenticated, the session has no credential. The event loop
+// calls it. It counts and logs failures, without the token.
+func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
+	rules := s.settings.Rules
+	s.workLeft -= tokenWork * rules.Len()
+	c := rules.FindToken(token)
+	switch {
+	case !rules.HasTokens():
+		return nil, s.failAuth(errNoTokens)
+	case c == nil || username != "" && username != c.Name:
+		return nil, s.failAuth(errToken)
+	case c.Expired(time.Now()):
+		return nil, s.failAuth(errTokenExpired)
+	}
+	s.setCredential(c)
+	s.beginWithFirstPool()
+	return c, nil
+}
+
+// tokenWork is the work of comparing the digest of a token with one of the rules.
+const tokenWork = 5
+
+// failAuth leaves the session without a credential. It returns the error of the auth request, and
+// counts and logs it.
+func (s *session) failAuth(why error) error {
+	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
+	s.server.authFailures.Add(1)
+	s.server.peers.notAuthenticated(s.peer, s.nameOfCredential(), s.listener.addr, err)
+	s.setCredential(nil)
+	return err
+}
+
+// answerAuth serves an auth request. It returns the last frame of the reply.
+func (s *session) answerAuth(q *netproto.Request) ([]byte, error) {
+	c, err := s.authenticate("", q.Token)
+	if err != nil {
+		return nil, err
+	}
+	return encodeJSON(accessOf(c))
+}
+
+// accessOf returns what a peer with a credential may do.
+func accessOf(c *access.Credential) api.Access {
+	a := api.Access{Name: c.Name, Allow: c.Permissions.Names(), Pools: c.Pools}
+	if !c.Expires.IsZero() {
+		a.Expires = c.Expires.UTC().Format(time.RFC3339)
+	}
+	return a
+}
