@@ -27,6 +27,7 @@ type acceptor struct {
 	closing   chan struct{} // closed by close
 	closed    chan struct{} // closed when nothing is accepted any more and no connection is being enrolled
 	enrolling chan struct{} // a token for each connection being handed to a loop
+	tls       *tlsConns
 	closeOnce sync.Once
 	errorLog  logLimit
 }
@@ -50,6 +51,7 @@ type pendingConn struct {
 	listener     *listener
 	settings     *Settings           // of the listener, when the connection was accepted
 	certificates []*x509.Certificate // of a TLS client, the leaf first, verified by these settings; nil if it has none
+	tls          *tlsConn            // nil for a connection without TLS
 	opened       atomic.Bool         // OnOpen was called, so OnClose will be
 }
 
@@ -58,6 +60,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 	a := &acceptor{
 		server: s, engine: engine, listeners: listeners,
 		closing: make(chan struct{}), closed: make(chan struct{}), enrolling: make(chan struct{}, maxEnrolling),
+		tls: newTLSConns(),
 	}
 	var acceptors sync.WaitGroup
 	for _, ln := range listeners {
@@ -66,6 +69,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 	go func() {
 		defer close(a.closed)
 		acceptors.Wait()
+		a.tls.handshakes.Wait()
 		for range maxEnrolling { // all tokens: then no connection is being enrolled
 			a.enrolling <- struct{}{}
 		}
@@ -81,6 +85,7 @@ func (a *acceptor) close(ctx context.Context) {
 			ln.interrupt()
 		}
 		close(a.closing)
+		a.tls.drain()
 	})
 	select {
 	case <-a.closed:
@@ -187,6 +192,10 @@ func (a *acceptor) admit(ln *listener, conn net.Conn) {
 		a.server.closed[closedMaxConnections].Add(1)
 		a.server.peers.connectionClosed(closedMaxConnections, peerOf(conn), nil)
 		_ = conn.Close()
+		return
+	}
+	if ln.isTLS() {
+		a.admitTLS(ln, conn.(*net.TCPConn))
 		return
 	}
 	a.awaitDescriptor(conn)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
@@ -25,6 +27,7 @@ import (
 // childConfig is what a server in a process of its own is told.
 type childConfig struct {
 	Listen []string
+	TLS    bool // Listen are addresses of TLS, with a certificate of an authority that only the child knows
 	Limits Limits
 	Files  uint64 // limit of open files, 0 as it is
 	Hog    int    // files to open once it listens
@@ -79,8 +82,15 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
+	var listeners []Listener
+	for _, address := range cfg.Listen {
+		listeners = append(listeners, Listener{Address: address})
+		if cfg.TLS {
+			listeners[len(listeners)-1].TLS = &tls.Config{Certificates: []tls.Certificate{certtest.NewCA("child").Leaf("localhost")}}
+		}
+	}
 	server, err := New(service, Config{
-		Listen: cfg.Listen, Loops: 2, Limits: cfg.Limits, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Listeners: listeners, Loops: 2, Limits: cfg.Limits, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -34,6 +35,7 @@ const (
 	closedHandshakeTimeout
 	closedHeartbeatTimeout
 	closedIdleTimeout
+	closedTLSHandshake
 	closedMaxConnections
 	closedRevoked
 	closedExpired
@@ -64,6 +66,7 @@ var reasonNames = [numReasons]string{
 	closedHandshakeTimeout: "handshake_timeout",
 	closedHeartbeatTimeout: "heartbeat_timeout",
 	closedIdleTimeout:      "idle_timeout",
+	closedTLSHandshake:     "tls_handshake",
 	closedMaxConnections:   "max_connections",
 	closedRevoked:          "credential_revoked",
 	closedExpired:          "credential_expired",
@@ -107,6 +110,16 @@ func reasonOf(err error) closeReason {
 		}
 	}
 	return closedByPeer
+}
+
+// explain adds to an error of netproto.Reader what its cause may be.
+func explain(err error) error {
+	const handshakeRecord = 0x16 // the first byte of a TLS client
+	var frame *netproto.FrameError
+	if errors.Is(err, netproto.ErrFirstByte) && errors.As(err, &frame) && frame.Byte == handshakeRecord {
+		return fmt.Errorf("%w; if this is a client with TLS, this address has none: it begins with tcp://", err)
+	}
+	return err
 }
 
 // closeCounters counts connections by the reason of their end.

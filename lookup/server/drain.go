@@ -25,12 +25,12 @@ func (s *Server) drain(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		busy := s.countBusy()
-		if s.numSessions() == 0 || !s.running() {
+		if s.numSessions() == 0 && s.acceptor.tls.numUnflushed() == 0 || !s.running() {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if busy += s.countUnread(); busy == 0 {
+			if busy += s.countUnread() + s.acceptor.tls.numUnflushed(); busy == 0 {
 				return nil
 			}
 			return fmt.Errorf("server: %d connections cut off in the middle of a request: %w", busy, ctx.Err())
@@ -40,13 +40,14 @@ func (s *Server) drain(ctx context.Context) error {
 }
 
 // countBusy counts the connections that are busy. It wakes those with unsent replies,
-// because only their event loop can update unsent.
+// because only their event loop can update unsent, and those with TLS: what they have read of
+// the peer may be no request.
 func (s *Server) countBusy() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for ses, c := range s.sessions {
-		if ses.unsent.Load() != 0 {
+		if ses.unsent.Load() != 0 || ses.tls != nil {
 			_ = c.Wake(nil)
 		}
 		if ses.busy() {
@@ -63,7 +64,7 @@ func (s *Server) countUnread() int {
 	defer s.mu.Unlock()
 	n := 0
 	for ses, c := range s.sessions {
-		if !ses.busy() && hasUnread(c.Fd()) { // s.mu keeps the descriptor open: see OnClose
+		if !ses.busy() && ses.hasUnread(c) { // s.mu keeps the descriptor open: see OnClose
 			n++
 		}
 	}
@@ -86,8 +87,12 @@ func (s *Server) numSessions() int {
 // canClose reports whether closing the connection now loses nothing: no unfinished or
 // unread request, and no unsent reply. It is called on the connection's event loop.
 func (s *session) canClose(c gnet.Conn) bool {
-	return !s.waiting.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !hasUnread(c.Fd())
+	return !s.waiting.Load() && s.messageSince.Load() == 0 && s.inFlight.Load() == 0 && c.OutboundBuffered() == 0 && !s.hasUnread(c)
 }
+
+// hasUnread reports whether the peer has sent bytes that are not read yet. What a TLS connection
+// has goes first: it moves from there to c.
+func (s *session) hasUnread(c gnet.Conn) bool { return s.tls.pending() || hasUnread(c.Fd()) }
 
 // hasUnread reports whether a socket has bytes to read.
 func hasUnread(fd int) bool {

@@ -34,6 +34,9 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	pending := c.Context().(*pendingConn)
 	ses := newSession(s, c, func() { _ = c.Wake(nil) })
+	if ses.tls = pending.tls; ses.tls != nil {
+		ses.tls.session.Store(ses)
+	}
 	pending.opened.Store(true)
 	c.SetContext(ses)
 	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
@@ -59,10 +62,14 @@ func (h *eventHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 		return gnet.None
 	}
 	ses.reading.restore()
+	if ses.tls != nil { // it is counted until its replies are sent
+		ses.tls.sessionEnded()
+	} else {
+		s.connections.Add(-1)
+	}
 	s.mu.Lock()
 	delete(s.sessions, ses)
 	s.mu.Unlock()
-	s.connections.Add(-1)
 	if ses.out == nil { // otherwise the turn is not over, and Write has called OnClose
 		ses.dropBacklog()
 	}
@@ -104,7 +111,7 @@ func (s *Server) actionAfter(c gnet.Conn, ses *session, err error) gnet.Action {
 	case errors.Is(err, errSlowReader):
 		return ses.closeWith(closedSlowReader)
 	}
-	ses.cause = err
+	ses.cause = explain(err)
 	return ses.closeWith(reasonOf(err))
 }
 

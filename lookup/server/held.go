@@ -101,7 +101,10 @@ func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
 	accepted := s.written - int64(n)
 	if n > 0 && s.gnetConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
-		accepted -= unacknowledged(s.gnetConn)
+		accepted -= unacknowledged(s.gnetConn.Fd())
+		if s.tls != nil {
+			accepted -= s.tls.unsent()
+		}
 	}
 	if int64(n) == s.unsent.Load() && accepted == s.accepted {
 		return n

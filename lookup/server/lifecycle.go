@@ -200,6 +200,9 @@ func (s *Server) stop(why error) {
 				s.cfg.Logger.Warn("event loops did not stop as they should", "error", err)
 			}
 		}
+		if s.acceptor != nil {
+			s.acceptor.tls.close()
+		}
 		s.closeTurnQueues()
 		s.workers.stop() // after the loops, which submit to them
 		s.peers.flush(true)

@@ -53,15 +53,15 @@ func DefaultLimits() Limits {
 }
 
 // inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
-// limit of open files allows.
-func (l Limits) inEffect(logger *slog.Logger) *Limits {
+// limit of open files allows if each connection has so many descriptors.
+func (l Limits) inEffect(logger *slog.Logger, descriptors uint64) *Limits {
 	l = l.withDefaults()
 	files, err := openFileLimit()
 	if err != nil {
 		logger.Warn("cannot tell the limit of open files; connections are not capped by it", "error", err)
 		return &l
 	}
-	if most := capConnections(l.MaxConnections, files); most < l.MaxConnections {
+	if most := capConnections(l.MaxConnections, files, descriptors); most < l.MaxConnections {
 		logger.Warn("max_connections lowered to what the limit of open files allows; raise it (ulimit -n)",
 			"max_connections", most, "configured", l.MaxConnections, "open_files", files)
 		l.MaxConnections = most
@@ -78,7 +78,7 @@ func (s *Server) SetLimits(l Limits) error {
 	if least < 0 {
 		return fmt.Errorf("%w: a negative limit", ErrConfig)
 	}
-	s.limits.Store(l.inEffect(s.cfg.Logger))
+	s.limits.Store(l.inEffect(s.cfg.Logger, descriptorsOf(s.listeners)))
 	return nil
 }
 

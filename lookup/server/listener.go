@@ -23,7 +23,9 @@ type Settings struct {
 	// access.ReadOnly on any other address.
 	Rules *access.Rules
 	// TLS is the configuration of a tls:// address, nil for any other. It must have a
-	// certificate. With ClientCAs clients need a certificate too, whatever ClientAuth is.
+	// certificate. Only TLS 1.3 is served. With ClientCAs clients need a certificate too, and
+	// without they are asked for none: ClientAuth, GetConfigForClient, and what resumes sessions
+	// are not used.
 	TLS *tls.Config
 }
 
@@ -59,8 +61,14 @@ func rulesOf(anonymous access.Permissions) *access.Rules {
 	return rules
 }
 
+// isTLS reports whether it is the listener of a tls:// address.
+func (l *listener) isTLS() bool { return l.settings.Load().TLS != nil }
+
 // put sets the settings in effect.
 func (l *listener) put(settings Settings) {
+	if settings.TLS != nil {
+		settings.TLS = tlsConfigOf(settings.TLS)
+	}
 	if settings.Rules == nil {
 		settings.Rules = rulesOf(access.ReadOnly)
 		if l.isLocal {
@@ -98,7 +106,7 @@ func (l *Listener) check() error {
 		return fmt.Errorf("%q has no TLS configuration", l.Address)
 	case network != "tls" && l.TLS != nil:
 		return fmt.Errorf("%q has a TLS configuration; its address must be tls://host:port", l.Address)
-	case l.TLS != nil && len(l.TLS.Certificates) == 0 && l.TLS.GetCertificate == nil && l.TLS.GetConfigForClient == nil:
+	case l.TLS != nil && len(l.TLS.Certificates) == 0 && l.TLS.GetCertificate == nil:
 		return fmt.Errorf("%q has no certificate", l.Address)
 	}
 	return nil

@@ -2,17 +2,17 @@ package server
 
 import "golang.org/x/sys/unix"
 
-// capConnections lowers a bound on connections to what the limit of open files allows. It
-// reserves a quarter of the limit, at least 64, for backends and files, and for
-// connections that are accepted only to be closed.
-func capConnections(most int, openFiles uint64) int {
+// capConnections lowers a bound on connections to what the limit of open files allows, if each
+// has a number of descriptors. It reserves a quarter of the limit, at least 64, for backends and
+// files, and for connections that are accepted only to be closed.
+func capConnections(most int, openFiles, descriptors uint64) int {
 	const least = 64
 	reserve := max(openFiles/4, least)
 	if openFiles <= reserve {
 		return min(most, 1)
 	}
-	if allowed := openFiles - reserve; uint64(most) > allowed {
-		return int(allowed)
+	if allowed := (openFiles - reserve) / descriptors; uint64(most) > allowed {
+		return int(max(allowed, 1))
 	}
 	return most
 }
@@ -23,4 +23,15 @@ func openFileLimit() (uint64, error) {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	return limit.Cur, err
+}
+
+// descriptorsOf returns how many descriptors a connection has at most: one, or one and a pair of
+// sockets if a listener is one of TLS.
+func descriptorsOf(listeners []Listener) uint64 {
+	for i := range listeners {
+		if listeners[i].TLS != nil {
+			return 3
+		}
+	}
+	return 1
 }

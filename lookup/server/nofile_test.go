@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,8 +25,12 @@ func TestCapConnections(t *testing.T) {
 		{10, 1024, 10},
 		{4096, 1<<64 - 1, 4096},
 	} {
-		require.Equal(t, c.want, capConnections(c.most, c.open), "%d of %d files", c.most, c.open)
+		require.Equal(t, c.want, capConnections(c.most, c.open, 1), "%d of %d files", c.most, c.open)
 	}
+	require.Equal(t, 256, capConnections(4096, 1024, 3))
+	require.Equal(t, 1, capConnections(4096, 65, 3))
+	require.EqualValues(t, 1, descriptorsOf([]Listener{{Address: "tcp://[::1]:0"}}))
+	require.EqualValues(t, 3, descriptorsOf([]Listener{{Address: "tcp://[::1]:0"}, {Settings: Settings{TLS: &tls.Config{}}}}))
 	n, err := openFileLimit()
 	require.NoError(t, err)
 	require.Positive(t, n)

@@ -72,9 +72,9 @@ func (p *readPauser) control(op int, events uint32) {
 	_ = unix.EpollCtl(p.epoll, op, p.fd, &unix.EpollEvent{Events: events, Fd: int32(p.fd)}) // fails for want of memory only
 }
 
-// unacknowledged returns how many bytes of replies the kernel keeps for the peer.
-func unacknowledged(c gnet.Conn) int64 {
-	n, err := unix.IoctlGetInt(c.Fd(), unix.SIOCOUTQ)
+// unacknowledged returns how many bytes of replies the kernel keeps for the peer of a socket.
+func unacknowledged(fd int) int64 {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil {
 		return 0
 	}

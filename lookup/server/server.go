@@ -120,7 +120,7 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits := cfg.Limits.inEffect(cfg.Logger)
+	limits := cfg.Limits.inEffect(cfg.Logger, descriptorsOf(listeners))
 	if cfg.Memory == nil {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}

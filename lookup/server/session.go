@@ -51,6 +51,7 @@ type session struct {
 	earlierBegan    int64        // when the first of them began, if in an earlier turn; otherwise 0
 	peer            net.Addr     // for the log, may be nil
 	gnetConn        gnet.Conn    // nil in tests
+	tls             *tlsConn     // nil without TLS
 	cause           error        // why the connection is closed, if there is more than reason
 
 	messageSince   atomic.Int64  // when the message being received began, in monotime; 0 if none

@@ -22,7 +22,7 @@ func (s *Server) closeOverdue() {
 			_ = c.Wake(nil) // its event loop sets unsentSince anew
 		}
 		reason := s.overdue(ses, now)
-		if reason == closedByPeer || reason.bySilence() && hasUnread(c.Fd()) { // s.mu keeps the descriptor open: see OnClose
+		if reason == closedByPeer || reason.bySilence() && ses.hasUnread(c) { // s.mu keeps the descriptor open: see OnClose
 			continue
 		}
 		ses.reason.Store(uint32(reason))

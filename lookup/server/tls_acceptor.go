@@ -1,0 +1,262 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tlsConns are the open connections of tls:// listeners. It owns their goroutines.
+type tlsConns struct {
+	computing  chan struct{}  // a token for each handshake that computes
+	handshakes sync.WaitGroup // a connection each, until it is enrolled or has failed
+	goroutines sync.WaitGroup
+
+	mu       sync.Mutex
+	open     map[*tlsConn]bool // true while it is in the handshake
+	draining bool              // handshakes have backlogTimeout
+	closed   bool              // no more connections
+}
+
+func newTLSConns() *tlsConns {
+	// A handshake computes for about a millisecond. At most half of the cores do that, so that
+	// event loops are not kept waiting by a crowd of new connections.
+	return &tlsConns{computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), open: map[*tlsConn]bool{}}
+}
+
+// currentSettings makes a handshake use the settings that its listener has when it begins.
+var currentSettings = &tls.Config{
+	MinVersion: tls.VersionTLS13,
+	GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		t := hello.Conn.(*tlsTransport)
+		t.settings = t.listener.settings.Load()
+		return t.settings.TLS, nil
+	},
+}
+
+// tlsConfigOf returns a listener's configuration with what holds for all. A resumed session
+// would not be verified again, so there are none. A certificate that is not verified would only
+// mislead, so none is asked for without authorities.
+func tlsConfigOf(cfg *tls.Config) *tls.Config {
+	cfg = cfg.Clone()
+	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS13, 0
+	cfg.SessionTicketsDisabled = true
+	cfg.DynamicRecordSizingDisabled = true // small records make replies of many slower
+	cfg.ClientAuth = tls.NoClientCert
+	if cfg.ClientCAs != nil {
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return cfg
+}
+
+// admitTLS begins the handshake of a connection that is counted.
+func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
+	c := &tlsConn{peer: conn.RemoteAddr()}
+	c.TCPConn, c.listener, c.computing = conn, ln, a.tls.computing
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		a.server.connections.Add(-1)
+		a.reportError("cannot serve a connection", conn.LocalAddr().String(), err)
+		_ = conn.Close()
+		return
+	}
+	c.raw = raw
+	if !a.tls.add(c, a.server.limits.Load().HandshakeTimeout) {
+		a.server.connections.Add(-1)
+		a.server.closed[closedDraining].Add(1)
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		err := a.startTLS(c)
+		a.tls.handshakes.Done()
+		if err != nil {
+			c.linger(time.Now().Add(lingerTimeout)) // to read the alert
+			c.discard()
+			a.endTLS(c)
+		}
+	}()
+}
+
+// startTLS does the handshake and hands the connection to a loop. Then two further goroutines
+// copy: the stack of this one has grown in the handshake. An error is counted and logged.
+func (a *acceptor) startTLS(c *tlsConn) error {
+	c.tls = tls.Server(&c.tlsTransport, currentSettings)
+	c.computing <- struct{}{}
+	err := c.tls.Handshake()
+	<-a.tls.computing
+	if err != nil {
+		a.handshakeFailed(c, err)
+		return err
+	}
+	loop, inner, err := a.newPair(c)
+	if err != nil {
+		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
+		return err
+	}
+	a.tls.endHandshake(c, inner)
+	if !a.acquireToken() {
+		_ = loop.Close()
+		a.server.closed[closedDraining].Add(1)
+		return ErrServerClosed
+	}
+	defer func() { <-a.enrolling }()
+	c.computing, c.writeTimeout = nil, a.server.limits.Load().WriteTimeout
+	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, certificates: verified(c.tls), tls: c}
+	if err := a.enroll(loop, p); err != nil {
+		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
+		return err
+	}
+	c.copying.Store(2)
+	for _, copyUntilEnd := range [...]func(){c.copyIn, c.copyOut} {
+		go func() {
+			copyUntilEnd()
+			if c.copying.Add(-1) == 0 {
+				a.endTLS(c)
+			}
+		}()
+	}
+	return nil
+}
+
+// verified returns the certificates of a client, the leaf first; nil if it has shown none.
+func verified(conn *tls.Conn) []*x509.Certificate {
+	state := conn.ConnectionState()
+	if len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.PeerCertificates
+}
+
+// newPair makes the pair of sockets of a connection. Without descriptors it backs off.
+func (a *acceptor) newPair(c *tlsConn) (loop, inner *net.UnixConn, err error) {
+	end := time.Now().Add(a.server.limits.Load().HandshakeTimeout)
+	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		loop, inner, err = socketPair()
+		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || time.Now().After(end) {
+			return loop, inner, err
+		}
+		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
+		if !a.pause(backoff) {
+			return nil, nil, err
+		}
+	}
+}
+
+// handshakeFailed counts and logs a failed handshake. A peer that has sent nothing, as a probe of
+// the port does, is no mistake.
+func (a *acceptor) handshakeFailed(c *tlsConn, err error) {
+	var header tls.RecordHeaderError
+	reason := closedTLSHandshake
+	switch {
+	case !c.received.Load() && a.tls.isDraining(), errors.Is(err, net.ErrClosed):
+		reason = closedDraining
+	case !c.received.Load() && !errors.Is(err, os.ErrDeadlineExceeded):
+		reason = closedByPeer
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("it did not end within limits.handshake_timeout (%v)", a.server.limits.Load().HandshakeTimeout)
+	case errors.Is(err, io.EOF):
+		err = errors.New("the peer has closed the connection")
+	case errors.As(err, &header):
+		err = fmt.Errorf("%w; if this is a client without TLS, its address must begin with tls://", err)
+	}
+	a.server.closed[reason].Add(1)
+	a.server.peers.connectionClosed(reason, c.peer, err)
+}
+
+// endTLS closes a connection whose goroutines have ended, all but the caller.
+func (a *acceptor) endTLS(c *tlsConn) {
+	c.closeNow()
+	a.server.connections.Add(-1)
+	a.tls.remove(c)
+}
+
+// add adds a connection in the handshake, which has a time to end. It returns false if no more
+// are served.
+func (t *tlsConns) add(c *tlsConn, timeout time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	if t.draining {
+		timeout = min(timeout, backlogTimeout)
+	}
+	_ = c.SetDeadline(time.Now().Add(timeout)) // fails if it is closed
+	t.open[c] = true
+	t.handshakes.Add(1)
+	t.goroutines.Add(1)
+	return true
+}
+
+// endHandshake ends the time of a handshake, and gives the connection its end of the pair.
+func (t *tlsConns) endHandshake(c *tlsConn, inner *net.UnixConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.inner = inner
+	t.open[c] = false
+	_ = c.SetDeadline(time.Time{}) // fails if it is closed
+}
+
+// remove removes a connection whose goroutines have ended.
+func (t *tlsConns) remove(c *tlsConn) {
+	t.mu.Lock()
+	delete(t.open, c)
+	t.mu.Unlock()
+	t.goroutines.Done()
+}
+
+func (t *tlsConns) isDraining() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.draining
+}
+
+// drain makes the handshakes end soon: at once if the peer has sent nothing. Otherwise its first
+// request may be on the way.
+func (t *tlsConns) drain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.draining = true
+	for c, inHandshake := range t.open {
+		switch {
+		case !inHandshake:
+		case c.received.Load() || c.hasUnread():
+			_ = c.SetDeadline(time.Now().Add(backlogTimeout))
+		default:
+			_ = c.SetDeadline(aLongTimeAgo)
+		}
+	}
+}
+
+// numUnflushed returns how many connections send replies of a session that has ended.
+func (t *tlsConns) numUnflushed() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.open {
+		if c.end.Load() != 0 && !c.flushed.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// close closes all connections and waits until their goroutines have ended.
+func (t *tlsConns) close() {
+	t.mu.Lock()
+	t.closed = true
+	for c := range t.open {
+		c.closeNow()
+	}
+	t.mu.Unlock()
+	t.goroutines.Wait()
+}
