@@ -62,7 +62,7 @@ func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() er
 		{&rank.Group, "group", "`number` of the store group: of the pool's groups,\nthose kept in the store, from 0 (default all)"},
 		{&rank.TPRank, "tp-rank", "tensor-parallel `rank` of the engine's keys, the KV\nshard, from 0 (default all)"},
 		{&rank.PPRank, "pp-rank", "pipeline-parallel `rank`, from 0 (default all)"},
-		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0 (default all)"},
+		{&rank.PCPRank, "pcp-rank", "prefill-context-parallel `rank`, from 0\n(default all)"},
 	} {
 		cmd.Flags().Uint16Var(f.field, f.name, any, f.usage)
 		cmd.Flags().Lookup(f.name).DefValue = "0" // help does not show a zero

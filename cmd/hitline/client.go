@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 )
@@ -21,14 +22,23 @@ type target struct {
 	pool    string // name of the pool at the server, "" for its own
 	timeout time.Duration
 	json    bool
+	secure  connectflags.Flags
+	warn    func(text string) // prints a line on standard error
 }
 
 // addFlags defines the flags.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, ipc:///path or\nipc://@name")
+	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, tls://host:port, ipc:///path or\nipc://@name")
 	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer\ntogether")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
+	t.addSecureFlags(cmd)
+}
+
+// addSecureFlags defines the flags of the token and TLS.
+func (t *target) addSecureFlags(cmd *cobra.Command) {
+	t.secure.Add(cmd.Flags())
+	t.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "hitline: %s\n", text) }
 }
 
 // check returns an error for invalid flags. Commands call it before they read a file.
@@ -39,14 +49,24 @@ func (t *target) check() error {
 	if err := config.CheckAddress(t.connect); err != nil {
 		return usagef("--connect: %v", err)
 	}
+	if err := t.secure.Check(t.connect); err != nil {
+		return usagef("%v", err)
+	}
 	return nil
 }
 
 // do connects, runs request, and closes the connection. The timeout bounds all three.
 func (t *target) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
+	connection, err := t.secure.Load(t.connect)
+	if err != nil {
+		return configError(err)
+	}
+	if connection.Warning != "" {
+		t.warn(connection.Warning)
+	}
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	options := []client.Option{client.WithTimeout(0)} // ctx has the timeout
+	options := append(connection.Options(), client.WithTimeout(0)) // ctx has the timeout
 	if t.pool != "" {
 		options = append(options, client.WithPoolName(t.pool))
 	}

@@ -58,7 +58,9 @@ connection.`,
 	tokens := cmd.Flags().Uint32("tokens", 0, "length of a stored prompt in `tokens`, to look for\nits blocks")
 	pool := cmd.Flags().String("pool", "", "examine the store for the pool of this `name` of a\nrunning server, as its engine has described it")
 	connect := cmd.Flags().String("connect", api.DefaultListen, "`address` of the server of\n--pool")
-	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a line;\n- is standard input")
+	file := cmd.Flags().String("hashes-file", "", "`file` with that prompt's hashes in hex, one a\nline; - is standard input")
+	var t target
+	t.addSecureFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		src, err := source()
 		if err != nil {
@@ -72,7 +74,7 @@ connection.`,
 			return configError(err)
 		}
 		if *pool != "" {
-			t := target{connect: *connect, pool: *pool, timeout: *timeout}
+			t.connect, t.pool, t.timeout = *connect, *pool, *timeout
 			if err := t.check(); err != nil {
 				return err
 			}
@@ -81,6 +83,8 @@ connection.`,
 			}
 		} else if cmd.Flags().Changed("connect") {
 			return usagef("--connect is of no use without --pool")
+		} else if given := t.secure.Given(); given != "" {
+			return usagef("--%s is of no use without --pool", given)
 		}
 		if !cfg.ServesPool() {
 			return configError(errors.New("no pool is configured; give --pool and the name of one that a running server has, or configure pool"))

@@ -44,9 +44,9 @@ func hitline(t *testing.T, stdin string, args ...string) result {
 // Wrong usage exits with 2 and prints one line and a hint.
 func TestUsageErrors(t *testing.T) {
 	for _, test := range []struct{ line, want, hint string }{
-		{"", "no command given; one of doctor, evict, lookup, masks, ping, plan, reset, serve, stat, store, store-prompt, version", "hitline"},
+		{"", "no command given; one of doctor, evict, lookup, masks, ping, plan, reset, serve, stat, store, store-prompt, token, version", "hitline"},
 		{"servo", `unknown command "servo"; did you mean serve?`, "hitline"},
-		{"xyzzy", `unknown command "xyzzy"; one of doctor, evict, lookup, masks, ping, plan, reset, serve, stat, store, store-prompt, version`, "hitline"},
+		{"xyzzy", `unknown command "xyzzy"; one of doctor, evict, lookup, masks, ping, plan, reset, serve, stat, store, store-prompt, token, version`, "hitline"},
 		{"--nope", "unknown flag: --nope", "hitline"},
 		{"help servo", `unknown command "servo"; did you mean serve?`, "hitline help"},
 		{"help serve now", `unexpected argument "now"`, "hitline help"},
@@ -65,6 +65,12 @@ func TestUsageErrors(t *testing.T) {
 		{"store", "--hashes-file is required", "hitline store"},
 		{"store --group 65536", `invalid argument "65536" for "--group" flag: strconv.ParseUint: parsing "65536": value out of range`, "hitline store"},
 		{"evict --tp-rank x", `invalid argument "x" for "--tp-rank" flag: strconv.ParseUint: parsing "x": invalid syntax`, "hitline evict"},
+		{"token now", `unexpected argument "now"`, "hitline token"},
+		{"token --digest=", "--digest names no file", "hitline token"},
+		{"ping --tls-ca ca.pem", "--tls-ca is for a tls:// address, and this is tcp://127.0.0.1:7557", "hitline ping"},
+		{"ping --connect ipc:///x --tls-server-name a", "--tls-server-name is for a tls:// address, and this is ipc:///x", "hitline ping"},
+		{"ping --connect tls://a:1 --tls-cert c.pem", "--tls-cert needs the key too: give --tls-key or HITLINE_TLS_KEY", "hitline ping"},
+		{"ping --connect tls://a:1 --tls-key k.pem", "--tls-key needs the certificate too: give --tls-cert or HITLINE_TLS_CERT", "hitline ping"},
 		{"version 1", `unexpected argument "1"`, "hitline version"},
 		{"serve tcp://127.0.0.1:7557", `unexpected argument "tcp://127.0.0.1:7557"`, "hitline serve"},
 		{"serve --loops two", `invalid argument "two" for "--loops" flag: strconv.ParseInt: parsing "two": invalid syntax`, "hitline serve"},
@@ -127,7 +133,7 @@ func TestHelp(t *testing.T) {
 // takesJSON reports whether a command has --json.
 func takesJSON(cmd *cobra.Command) bool {
 	switch cmd.Name() {
-	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "doctor", "version":
+	case "lookup", "plan", "masks", "store", "store-prompt", "evict", "reset", "ping", "stat", "doctor", "token", "version":
 		return true
 	}
 	return false

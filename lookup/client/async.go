@@ -63,8 +63,8 @@ type asyncCall struct {
 }
 
 // DialAsync connects to a server as [Dial] does. The options WithTimeout, WithFailOpen,
-// WithPending, WithDialer, WithOnInstance and WithAnchors apply. The caller must close the
-// AsyncClient.
+// WithPending, WithDialer, WithTLS, WithToken, WithTokenFile, WithPool, WithPoolName,
+// WithOnInstance and WithAnchors apply. The caller must close the AsyncClient.
 func DialAsync(ctx context.Context, addr string, opts ...Option) (*AsyncClient, error) {
 	d, err := newConfig(opts).dialer(addr)
 	if err != nil {

@@ -30,7 +30,8 @@ import (
 // An error wraps one of ErrRefused, ErrConnect, ErrNoAnswer, ErrReply and ErrRequest. It
 // also wraps the cause: context.Canceled, context.DeadlineExceeded,
 // os.ErrDeadlineExceeded for the client's timeout, net.ErrClosed after Close, or the
-// network's error. No request is ever sent twice.
+// network's error. No request is ever sent twice. ErrNotAllowed, ErrNotAuthenticated and
+// ErrPoolDiffers come together with ErrRefused.
 //
 // A connection that failed, or was abandoned during a request, is not used again; the next
 // call dials a new one. After a failed dial, calls fail without dialing until a backoff is
@@ -49,8 +50,8 @@ type Client struct {
 var _ api.PrefixCache = (*Client)(nil)
 
 // Dial connects to a server at tcp://host:port, host:port (an IPv6 address is in
-// brackets), ipc:///path or, on Linux, ipc://@name for an abstract socket. The caller must
-// close the Client. ctx bounds Dial alone.
+// brackets), tls://host:port, ipc:///path or, on Linux, ipc://@name for an abstract socket. The
+// caller must close the Client. ctx bounds Dial alone.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	cfg := newConfig(opts)
 	d, err := cfg.dialer(addr)

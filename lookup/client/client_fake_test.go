@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -40,6 +42,8 @@ type fakeServer struct {
 	// pipes has connections made by net.Pipe, which live in a bubble of synctest;
 	// otherwise they are socket pairs.
 	pipes bool
+	// secure has TLS over the connections.
+	secure bool
 	// budget, if set, returns how many bytes, both ways together, pass a new
 	// connection before it is cut, less than 0 for no end.
 	budget func() int
@@ -124,14 +128,38 @@ func (f *fakeServer) connect() (net.Conn, error) {
 			return nil, err
 		}
 	}
-	c := &fakeConn{Conn: there, server: f, left: -1}
+	if f.secure {
+		f.start(tls.Server(there, testTLS.server))
+		return handshaken(here)
+	}
+	f.start(there)
+	return here, nil
+}
+
+// start serves a connection until its end.
+func (f *fakeServer) start(nc net.Conn) {
+	c := &fakeConn{Conn: nc, server: f, left: -1}
 	c.more.L = &c.mu
 	if f.budget != nil {
 		c.left = f.budget()
 	}
 	f.all.Go(c.serve)
 	f.all.Go(c.drain)
-	return here, nil
+}
+
+// testTLS are the configurations of both ends of the tests' TLS connections. The server's
+// certificate is for server.test and 127.0.0.1.
+var testTLS = func() (both struct{ server, client *tls.Config }) {
+	ca := certtest.NewCA("tests")
+	both.server = &tls.Config{Certificates: []tls.Certificate{ca.Leaf("server.test", "127.0.0.1")}}
+	both.client = &tls.Config{RootCAs: ca.Pool(), ServerName: "server.test"}
+	return both
+}()
+
+// handshaken returns the client's end of a TLS connection over nc.
+func handshaken(nc net.Conn) (net.Conn, error) {
+	return dialFunc(func(context.Context, string, string) (net.Conn, error) { return nc, nil }).
+		overTLS(testTLS.client)(context.Background(), "", "")
 }
 
 func socketPair() (a, b net.Conn, err error) {
@@ -267,6 +295,14 @@ func fakeAsync(t testing.TB, f *fakeServer, opts ...Option) *AsyncClient {
 
 // clientKinds are the options of the two kinds of Client: a pool and a pipe.
 var clientKinds = map[string][]Option{"pool": nil, "pipeline": {WithPipeline()}}
+
+// eachKind runs a test with the options of each of clientKinds, over sockets and over TLS.
+func eachKind(t *testing.T, run func(t *testing.T, secure bool, opts []Option)) {
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) { run(t, false, opts) })
+		t.Run(name+" over TLS", func(t *testing.T) { run(t, true, opts) })
+	}
+}
 
 // scaled makes a count smaller where tests are to be short or slow.
 func scaled(n int) int {

@@ -141,6 +141,14 @@ func TestClientRandomLosses(t *testing.T) {
 		"async": func(t *testing.T, f *fakeServer) asker {
 			return asyncAsker(fakeAsync(t, f, WithTimeout(lossTimeout)))
 		},
+		"pool over TLS": func(t *testing.T, f *fakeServer) asker {
+			f.secure = true
+			return batchAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithConnections(2)))
+		},
+		"pipeline over TLS": func(t *testing.T, f *fakeServer) asker {
+			f.secure = true
+			return syncAsker(fakeClient(t, f, WithTimeout(lossTimeout), WithPipeline()))
+		},
 	}
 	losses := int64(scaled(10000) / len(kinds))
 	for name, kind := range kinds {

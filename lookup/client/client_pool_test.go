@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -201,19 +202,17 @@ func TestClientPoolBound(t *testing.T) {
 // does not fail.
 func TestClientIdleLoss(t *testing.T) {
 	noLeaks(t)
-	conns := make(chan *fakeConn, 10)
-	f := &fakeServer{answer: func(r *fakeRequest) { conns <- r.conn; r.reply() }}
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			c := fakeClient(t, f, opts...)
-			for range 3 {
-				require.NoError(t, c.Reset(background))
-				(<-conns).hangUp()
-				lookuptest.Eventually(t, "it is lost", c.hasLost)
-				time.Sleep(2 * staleAfter)
-			}
-		})
-	}
+	eachKind(t, func(t *testing.T, secure bool, opts []Option) {
+		conns := make(chan *fakeConn, 10)
+		f := &fakeServer{secure: secure, answer: func(r *fakeRequest) { conns <- r.conn; r.reply() }}
+		c := fakeClient(t, f, opts...)
+		for range 3 {
+			require.NoError(t, c.Reset(background))
+			(<-conns).hangUp()
+			lookuptest.Eventually(t, "it is lost", c.hasLost)
+			time.Sleep(2 * staleAfter)
+		}
+	})
 }
 
 // hasLost reports whether the end of the client's only connection has arrived.
@@ -232,18 +231,18 @@ func (c *Client) hasLost() bool {
 func TestClientCancel(t *testing.T) {
 	noLeaks(t)
 	blob := make([]byte, 8<<20) // more than the buffers of a socket
-	for name, opts := range clientKinds {
+	eachKind(t, func(t *testing.T, secure bool, opts []Option) {
 		for _, write := range []bool{false, true} {
-			t.Run(name+map[bool]string{false: " waiting", true: " writing"}[write], func(t *testing.T) {
+			t.Run(map[bool]string{false: "waiting", true: "writing"}[write], func(t *testing.T) {
 				release := make(chan struct{})
-				f := &fakeServer{answer: func(r *fakeRequest) { <-release }}
+				f := &fakeServer{secure: secure, answer: func(r *fakeRequest) { <-release }}
 				if write {
 					f.answer = nil
 				}
 				c := fakeClient(t, f, opts...)
 				defer close(release)
 				if write {
-					stall(t, c)
+					stall(t, c, secure)
 				}
 				for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
 					ctx, cancel := context.WithCancel(background)
@@ -258,19 +257,25 @@ func TestClientCancel(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 // stall replaces what a client connects to by a peer that reads nothing.
-func stall(t *testing.T, c *Client) {
+func stall(t *testing.T, c *Client, secure bool) {
 	var mu sync.Mutex
 	var ends []net.Conn
+	var handshakes sync.WaitGroup
+	t.Cleanup(handshakes.Wait)
 	open := func(context.Context) (net.Conn, error) {
 		here, there, err := socketPair()
 		mu.Lock()
 		defer mu.Unlock()
 		ends = append(ends, there)
-		return here, err
+		if err != nil || !secure {
+			return here, err
+		}
+		handshakes.Go(func() { _ = tls.Server(there, testTLS.server).Handshake() })
+		return handshaken(here)
 	}
 	t.Cleanup(func() {
 		mu.Lock()
@@ -666,69 +671,63 @@ func TestClientLookupDoesNotAllocate(t *testing.T) {
 // A slow answer is awaited far beyond contextPoll, and a cancellation ends the call at once.
 func TestClientSlowAnswer(t *testing.T) {
 	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			f := &fakeServer{answer: func(r *fakeRequest) { time.Sleep(10 * contextPoll); r.reply() }}
-			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
-			ctx, cancel := context.WithCancel(background)
-			defer cancel()
-			for i := range uint32(3) {
-				hit, err := c.Lookup(ctx, int64(i), netproto.NewHashes(make([]byte, 320), 32))
-				require.NoError(t, err)
-				require.EqualValues(t, i, hit.Tokens)
-			}
-			require.EqualValues(t, 1, f.dials.Load())
-		})
-	}
+	eachKind(t, func(t *testing.T, secure bool, opts []Option) {
+		f := &fakeServer{secure: secure, answer: func(r *fakeRequest) { time.Sleep(10 * contextPoll); r.reply() }}
+		c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
+		ctx, cancel := context.WithCancel(background)
+		defer cancel()
+		for i := range uint32(3) {
+			hit, err := c.Lookup(ctx, int64(i), netproto.NewHashes(make([]byte, 320), 32))
+			require.NoError(t, err)
+			require.EqualValues(t, i, hit.Tokens)
+		}
+		require.EqualValues(t, 1, f.dials.Load())
+	})
 }
 
 // Close ends calls in progress.
 func TestClientCloseUnderWay(t *testing.T) {
 	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			asked := make(chan struct{}, 20)
-			f := &fakeServer{answer: func(*fakeRequest) { asked <- struct{}{} }}
-			c := fakeClient(t, f, opts...)
-			var calls sync.WaitGroup
-			for range 5 {
-				calls.Go(func() {
-					if err := c.Ping(background); !errors.Is(err, ErrConnect) {
-						t.Error(err)
-					}
-				})
-			}
-			for range 5 {
-				<-asked
-			}
-			require.NoError(t, c.Close())
-			calls.Wait()
-		})
-	}
+	eachKind(t, func(t *testing.T, secure bool, opts []Option) {
+		asked := make(chan struct{}, 20)
+		f := &fakeServer{secure: secure, answer: func(*fakeRequest) { asked <- struct{}{} }}
+		c := fakeClient(t, f, opts...)
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() {
+				if err := c.Ping(background); !errors.Is(err, ErrConnect) {
+					t.Error(err)
+				}
+			})
+		}
+		for range 5 {
+			<-asked
+		}
+		require.NoError(t, c.Close())
+		calls.Wait()
+	})
 }
 
 // A call with little time follows one with much on the same connection.
 func TestClientShorterDeadline(t *testing.T) {
 	noLeaks(t)
-	for name, opts := range clientKinds {
-		t.Run(name, func(t *testing.T) {
-			f := &fakeServer{answer: func(r *fakeRequest) {
-				if r.numTokens == 1 {
-					r.reply()
-				}
-			}}
-			c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
-			_, err := c.Lookup(background, 1, netproto.NewHashes(nil, 0))
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
-			defer cancel()
-			begun := time.Now()
-			_, err = c.Lookup(ctx, 2, netproto.NewHashes(nil, 0))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Less(t, time.Since(begun), lookuptest.Patience/2)
-			require.EqualValues(t, 1, f.dials.Load())
-		})
-	}
+	eachKind(t, func(t *testing.T, secure bool, opts []Option) {
+		f := &fakeServer{secure: secure, answer: func(r *fakeRequest) {
+			if r.numTokens == 1 {
+				r.reply()
+			}
+		}}
+		c := fakeClient(t, f, append(opts, WithTimeout(lookuptest.Patience))...)
+		_, err := c.Lookup(background, 1, netproto.NewHashes(nil, 0))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+		defer cancel()
+		begun := time.Now()
+		_, err = c.Lookup(ctx, 2, netproto.NewHashes(nil, 0))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(begun), lookuptest.Patience/2)
+		require.EqualValues(t, 1, f.dials.Load())
+	})
 }
 
 // A connection whose deadline a context's end may still change is not reused. No connection

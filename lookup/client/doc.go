@@ -1,5 +1,5 @@
 // Package client is the client of a hitline server. It speaks the raw dialect of
-// docs/protocol.md over TCP and unix sockets. It links neither the server nor the index,
+// docs/protocol.md over TCP, TLS and unix sockets. It links neither the server nor the index,
 // and starts no goroutine before a client is made.
 //
 // # Clients
@@ -27,6 +27,8 @@
 //	anchors_client.go a Client's lookups by anchors
 //	async.go          AsyncClient; anchors_async.go its lookups by anchors
 //	request.go        a request, encoded; reply.go a reply, decoded
+//	token.go          tokens; tls.go TLS
+//	introduce.go      what is sent first on a connection
 //	pool.go           connections of one exchange at a time; conn.go one of them
 //	conn_check_*.go   whether an idle connection is still open
 //	pipe.go           a pipe and its owner; pipe_write.go, pipe_read.go its two directions
@@ -42,6 +44,17 @@
 //   - A connection that failed, or whose exchange was abandoned, is never reused.
 //   - Lookup, and Batch over many lookups, allocate nothing but tail boundaries in the
 //     steady state.
+//
+// # TLS
+//
+// All this holds over TLS too. What differs:
+//
+//   - Requests are written in records of 16 KiB, which copies them.
+//   - Close ends the connection below TLS and sends no close_notify, which could wait for the
+//     server. Nothing is lost by that: the length of each message is in it.
+//   - A connection on which the server sends anything while it is idle, as a session ticket, is
+//     replaced by a new one before the next call.
+//   - The server refuses a client certificate after the handshake: see [WithTLS].
 //
 // # Concurrency and ownership
 //

@@ -19,7 +19,8 @@ import (
 // fn is called on the goroutine of a call of the client, or with WithPipeline and by an
 // AsyncClient on the one that reads replies. Answers wait until it returns, so it should only set
 // a flag or the like. It must not use the client. Calls of fn do not overlap. A panic of fn is
-// recovered. fn is not called for servers that do not name their instance, nor for resets.
+// recovered. fn is not called for servers that do not name their instance or do not allow this
+// client a ping, nor for resets.
 func WithOnInstance(fn func(api.Instance)) Option {
 	return func(c *config) { c.onInstance = fn }
 }

@@ -29,6 +29,7 @@ func (dial dialFunc) overTLS(cfg *tls.Config) dialFunc {
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		cfg := cfg.Clone()
 		cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS13)
+		cfg.DynamicRecordSizingDisabled = true // small records cost writes, and a server needs all of a request
 		if cfg.ServerName == "" {
 			host, _, err := net.SplitHostPort(address)
 			if err != nil {

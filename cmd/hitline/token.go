@@ -1,0 +1,79 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+)
+
+// tokenBytes is the length of a new token before it is encoded: too many bits to guess.
+const tokenBytes = 32
+
+// newTokenCmd returns the command that makes tokens.
+func newTokenCmd() *cobra.Command {
+	var asJSON bool
+	var digest string
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make a token, or print the digest of one",
+		Long: `token prints a new random token for clients: 32 bytes in base64url. Write it to
+a file that only they can read, and name that by --token-file.
+
+With --digest it prints the SHA-256 digest of a token, in hex. A tokens file of
+the server may have that, as sha256, in place of the token.
+
+With --json: {"token": token} or {"sha256": digest}`,
+		Example: "  (umask 077; hitline token > engines.token)\n  hitline token --digest engines.token",
+		Args:    refuseArgs,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	cmd.Flags().StringVar(&digest, "digest", "", "print the digest of the token in the first line of\nthis `file`; - is standard input")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !cmd.Flags().Changed("digest") {
+			token := newToken()
+			return printResult(cmd, asJSON, map[string]string{"token": token}, token)
+		}
+		text, err := digestOf(digest, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		return printResult(cmd, asJSON, map[string]string{"sha256": text}, text)
+	}
+	return cmd
+}
+
+// newToken returns a new random token.
+func newToken() string {
+	var random [tokenBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}
+
+// digestOf returns the digest, in hex, of the token in a file, or in stdin if path is -.
+func digestOf(path string, stdin io.Reader) (string, error) {
+	if path == "" {
+		return "", usagef("--digest names no file")
+	}
+	var token string
+	var err error
+	if path == "-" {
+		token, err = api.ReadToken(stdin)
+	} else {
+		token, err = api.ReadTokenFile(path)
+	}
+	switch {
+	case err != nil:
+		return "", configError(err)
+	case len(token) < access.LeastToken:
+		return "", configError(fmt.Errorf("the token has %d bytes, and a tokens file takes those of %d or more", len(token), access.LeastToken))
+	}
+	sum := access.DigestOf([]byte(token))
+	return hex.EncodeToString(sum[:]), nil
+}

@@ -1,0 +1,201 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// tlsServer accepts TLS connections for a fakeServer and returns its address.
+func tlsServer(t *testing.T, cfg *tls.Config) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f := &fakeServer{}
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		for {
+			nc, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			f.start(tls.Server(nc, cfg))
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-accepted
+		f.all.Wait()
+	})
+	return "tls://" + listener.Addr().String()
+}
+
+// A client connects over TLS to the name of its address, and to no other.
+func TestTLS(t *testing.T) {
+	noLeaks(t)
+	ca, other := certtest.NewCA("one"), certtest.NewCA("other")
+	addr := tlsServer(t, &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1", "server.test")}})
+	roots := &tls.Config{RootCAs: ca.Pool()}
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			c := dialAs(t, addr, append(opts, WithTLS(roots), WithAnchors(0))...)
+			hit, err := c.Lookup(background, 48, someHashes)
+			require.NoError(t, err)
+			require.EqualValues(t, 48, hit.Tokens)
+			big := make([]byte, 4<<20)
+			hit, err = c.Lookup(background, 49, netproto.NewHashes(big, 32))
+			require.NoError(t, err)
+			require.EqualValues(t, 49, hit.Tokens)
+		})
+	}
+	dialAs(t, addr, WithTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "server.test"}))
+	require.Zero(t, roots.MinVersion, "the caller's configuration is copied")
+
+	_, err := Dial(background, addr, WithTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "other.test"}))
+	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorAs(t, err, new(x509.HostnameError))
+	for _, opts := range [][]Option{nil, {WithTLS(nil)}, {WithTLS(&tls.Config{RootCAs: other.Pool()})}} {
+		_, err = Dial(background, addr, opts...)
+		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorAs(t, err, new(x509.UnknownAuthorityError))
+	}
+}
+
+// TLS 1.2 is not spoken, whatever the configuration says.
+func TestTLSVersion(t *testing.T) {
+	noLeaks(t)
+	cfg := testTLS.server.Clone()
+	cfg.MaxVersion = tls.VersionTLS12
+	roots := testTLS.client.Clone()
+	roots.MinVersion = tls.VersionTLS12
+	_, err := Dial(background, tlsServer(t, cfg), WithTLS(roots))
+	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorContains(t, err, "TLS handshake: ")
+}
+
+// The client shows its certificate. Where it has none the server refuses it, after the handshake.
+func TestTLSClientCertificate(t *testing.T) {
+	noLeaks(t)
+	clients := certtest.NewCA("clients")
+	cfg := testTLS.server.Clone()
+	cfg.ClientCAs, cfg.ClientAuth = clients.Pool(), tls.RequireAndVerifyClientCert
+	addr := tlsServer(t, cfg)
+	with := testTLS.client.Clone()
+	with.Certificates = []tls.Certificate{clients.Leaf("engine.test")}
+	require.NoError(t, dialAs(t, addr, WithTLS(with)).Ping(background))
+
+	err := dialAs(t, addr, WithTLS(testTLS.client)).Ping(background)
+	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorContains(t, err, "certificate required")
+}
+
+// A call whose server does not read ends at its time, as does Close: neither waits to say that
+// the connection ends.
+func TestTLSOfServerThatDoesNotRead(t *testing.T) {
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const timeout = time.Second
+				var ends []net.Conn
+				cfg := testTLS.client.Clone()
+				cfg.Time = func() time.Time { return testTLS.server.Certificates[0].Leaf.NotBefore } // not that of the bubble
+				c, err := Dial(background, "tls://server.test:1", append(opts, WithTLS(cfg), WithTimeout(timeout), WithAnchors(0), WithFailOpen(),
+					WithDialer(func(context.Context, string, string) (net.Conn, error) {
+						here, there := net.Pipe()
+						ends = append(ends, there)
+						go func() {
+							queued := newQueuedConn(there)
+							defer close(queued.queue)
+							_ = tls.Server(queued, testTLS.server).Handshake()
+						}()
+						return here, nil
+					}))...)
+				require.NoError(t, err)
+				defer c.Close()
+				begun := time.Now()
+				_, err = c.Lookup(background, 16, netproto.NewHashes(make([]byte, 64<<10), 32))
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				require.ErrorIs(t, err, ErrNoAnswer)
+				require.Equal(t, timeout, time.Since(begun))
+				begun = time.Now()
+				require.NoError(t, c.Close())
+				require.Zero(t, time.Since(begun))
+				for _, end := range ends {
+					end.Close()
+				}
+			})
+		})
+	}
+}
+
+// queuedConn does not wait for the reader of a net.Pipe, which may be writing itself.
+type queuedConn struct {
+	net.Conn
+	queue chan []byte // closed by the writer when it is done
+}
+
+func newQueuedConn(nc net.Conn) queuedConn {
+	q := queuedConn{nc, make(chan []byte, 100)}
+	go func() {
+		for b := range q.queue {
+			_, _ = nc.Write(b)
+		}
+	}()
+	return q
+}
+
+func (q queuedConn) Write(b []byte) (int, error) {
+	q.queue <- bytes.Clone(b)
+	return len(b), nil
+}
+
+// A handshake that does not end is bounded by the timeout.
+func TestTLSHandshakeTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		begun := time.Now()
+		_, err := Dial(background, "tls://server.test:1", WithTimeout(time.Second),
+			WithDialer(func(context.Context, string, string) (net.Conn, error) { return here, nil }))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.ErrorIs(t, err, ErrConnect)
+		require.Equal(t, time.Second, time.Since(begun))
+		_, err = here.Write(nil)
+		require.Error(t, err, "it is closed")
+	})
+}
+
+// The lookups of a batch share TLS records.
+func TestTLSBatchIsFewWrites(t *testing.T) {
+	f := &fakeServer{}
+	var writes [][]byte
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		here, there, err := socketPair()
+		f.start(tls.Server(there, testTLS.server))
+		return writesConn{here, &writes}, err
+	}
+	t.Cleanup(f.all.Wait)
+	c := dialAs(t, "tls://server.test:1", WithTLS(testTLS.client), WithDialer(dial))
+	writes = nil
+	batch := make([]BatchLookup, 100)
+	for i := range batch {
+		batch[i] = BatchLookup{NumTokens: int64(i), Hashes: someHashes}
+	}
+	require.NoError(t, c.Batch(background, batch))
+	for i := range batch {
+		require.EqualValues(t, i, batch[i].Hit.Tokens)
+	}
+	require.LessOrEqual(t, len(writes), 2)
+}

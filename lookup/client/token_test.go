@@ -1,0 +1,329 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/netproto"
+)
+
+// theToken is that of these tests; other secrets are wrong ones.
+const theToken = "correct-horse-battery"
+
+// tokenServer is a fakeServer that takes theToken alone and remembers all requests.
+type tokenServer struct {
+	fakeServer
+	refusal func(tag string) (reason string, details *api.Refusal) // nil: none is refused
+
+	mu       sync.Mutex
+	requests [][]string // tags, by connection
+	number   map[*fakeConn]int
+}
+
+func newTokenServer(t *testing.T) *tokenServer {
+	s := &tokenServer{number: map[*fakeConn]int{}}
+	s.answer = s.handle
+	t.Cleanup(s.all.Wait)
+	return s
+}
+
+func (s *tokenServer) handle(r *fakeRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.number[r.conn]
+	if !ok {
+		i = len(s.requests)
+		s.number[r.conn], s.requests = i, append(s.requests, nil)
+	}
+	s.requests[i] = append(s.requests[i], r.tag)
+	var reason string
+	var details *api.Refusal
+	if s.refusal != nil {
+		reason, details = s.refusal(r.tag)
+	}
+	switch {
+	case reason == "" && r.tag == "auth" && string(r.frames[1]) != theToken:
+		reason, details = "no such token", &api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: r.tag}
+	case reason == "" && (r.tag == "auth" || r.tag == "pool"):
+		r.conn.send(netproto.AppendDone(nil, r.envelope, netproto.AppendFrame(nil, []byte(`{"name":"x"}`), false)))
+		return
+	case reason == "":
+		r.reply()
+		return
+	}
+	var frame []byte
+	if details != nil {
+		frame, _ = json.Marshal(details)
+	}
+	r.conn.send(netproto.AppendRefused(nil, r.envelope, reason, frame))
+}
+
+// dialer is the option of clients of the server.
+func (s *tokenServer) dialer() Option {
+	return WithDialer(func(context.Context, string, string) (net.Conn, error) { return s.connect() })
+}
+
+// tags returns the requests of each connection so far.
+func (s *tokenServer) tags() [][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([][]string{}, s.requests...)
+}
+
+const fakeAddr = "127.0.0.1:1"
+
+// The token goes first on each connection, in one write with the description of the pool.
+func TestTokenFirst(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			s := newTokenServer(t)
+			opts := append(opts, s.dialer(), WithToken(theToken), WithPoolName("x"), WithOnInstance(func(api.Instance) {}), WithAnchors(0))
+			c := dialAs(t, fakeAddr, opts...)
+			_, err := c.Lookup(background, 16, someHashes)
+			require.NoError(t, err)
+			require.Equal(t, [][]string{{"auth", "pool", "ping", "lookup"}}, s.tags())
+		})
+	}
+	t.Run("async", func(t *testing.T) {
+		s := newTokenServer(t)
+		a, err := DialAsync(background, fakeAddr, s.dialer(), WithToken(theToken))
+		require.NoError(t, err)
+		defer a.Close()
+		require.NoError(t, a.Reset(background))
+		require.Equal(t, [][]string{{"auth", "reset"}}, s.tags())
+	})
+	t.Run("each connection", func(t *testing.T) {
+		s := newTokenServer(t)
+		var writes [][]byte
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			nc, err := s.connect()
+			return writesConn{nc, &writes}, err
+		}
+		c := dialAs(t, fakeAddr, WithDialer(dial), WithToken(theToken), WithPoolName("x"))
+		require.Len(t, writes, 1)
+		c.pool.idle[0].close()
+		require.ErrorIs(t, c.Ping(background), ErrConnect)
+		require.NoError(t, c.Ping(background))
+		require.Equal(t, [][]string{{"auth", "pool"}, {"auth", "pool", "ping"}}, s.tags())
+	})
+}
+
+// A refused token is an error of its own, and no request follows it.
+func TestTokenRefused(t *testing.T) {
+	noLeaks(t)
+	const wrong = "wrong-horse-battery"
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			s := newTokenServer(t)
+			opts := append(opts, s.dialer(), WithToken(wrong), WithPoolName("x"))
+			_, err := Dial(background, fakeAddr, opts...)
+			require.ErrorIs(t, err, ErrNotAuthenticated)
+			require.ErrorIs(t, err, ErrRefused)
+			require.NotErrorIs(t, err, ErrNotAllowed)
+			require.NotErrorIs(t, err, ErrConnect)
+			require.EqualError(t, err, "client: refused by the server: no such token")
+
+			c := dialAs(t, fakeAddr, append(opts, WithFailOpen())...)
+			hit, err := c.Lookup(background, 16, someHashes)
+			require.ErrorIs(t, err, ErrFailedOpen)
+			require.ErrorIs(t, err, ErrNotAuthenticated)
+			require.Zero(t, hit.Tokens)
+			require.NotContains(t, err.Error(), wrong)
+			for _, tags := range s.tags() {
+				require.NotContains(t, tags, "lookup")
+			}
+		})
+	}
+}
+
+// A server of before tokens refuses auth as a request that it does not know.
+func TestTokenOfOldServer(t *testing.T) {
+	s := newTokenServer(t)
+	s.refusal = func(tag string) (string, *api.Refusal) {
+		if tag == "auth" {
+			return "unknown request", nil
+		}
+		return "", nil
+	}
+	_, err := Dial(background, fakeAddr, s.dialer(), WithToken(theToken))
+	require.ErrorIs(t, err, ErrNotAuthenticated)
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "it does not know auth")
+	require.NotContains(t, err.Error(), theToken)
+}
+
+// The file is read for each connection, and the environment names the default.
+func TestTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	dial := func(opts ...Option) (auths int, c *Client, err error) {
+		s := newTokenServer(t)
+		if c, err = Dial(background, fakeAddr, append(opts, s.dialer())...); err != nil {
+			return 0, nil, err
+		}
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, c.Ping(background))
+		return strings.Count(fmt.Sprint(s.tags()), "auth"), c, nil
+	}
+	_, _, err := dial(WithTokenFile(path))
+	require.ErrorIs(t, err, ErrConnect)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, path)
+
+	write("not-the-one")
+	_, _, err = dial(WithTokenFile(path))
+	require.ErrorIs(t, err, ErrNotAuthenticated)
+
+	write(" " + theToken + "\nsomething else")
+	auths, c, err := dial(WithTokenFile(path))
+	require.NoError(t, err)
+	require.Equal(t, 1, auths)
+
+	write("another") // that of the next connection
+	c.pool.idle[0].close()
+	require.ErrorIs(t, c.Ping(background), ErrConnect)
+	require.ErrorIs(t, c.Ping(background), ErrNotAuthenticated)
+
+	write(theToken)
+	t.Setenv(api.TokenFileVariable, path)
+	auths, _, err = dial()
+	require.NoError(t, err)
+	require.Equal(t, 1, auths)
+	for _, none := range []Option{WithToken(""), WithTokenFile("")} {
+		auths, _, err = dial(none)
+		require.NoError(t, err)
+		require.Zero(t, auths)
+	}
+	t.Setenv(api.TokenFileVariable, "")
+	auths, _, err = dial()
+	require.NoError(t, err)
+	require.Zero(t, auths)
+}
+
+// A token that no request can have is refused before anything is sent, also by a client that
+// fails open.
+func TestTokenTooLong(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	_, err := Dial(background, fakeAddr, WithToken(long), WithFailOpen())
+	require.ErrorIs(t, err, ErrRequest)
+	require.NotContains(t, err.Error(), "xx")
+	s := newTokenServer(t)
+	_, err = Dial(background, fakeAddr, s.dialer(), WithToken(long[1:]))
+	require.ErrorIs(t, err, ErrNotAuthenticated, "it is sent")
+}
+
+// Nothing that is printed of a client or its configuration has the token.
+func TestTokenIsNotPrinted(t *testing.T) {
+	s := newTokenServer(t)
+	cfg := newConfig([]Option{WithToken(theToken), s.dialer()})
+	d, err := cfg.dialer(fakeAddr)
+	require.NoError(t, err)
+	c := dialAs(t, fakeAddr, s.dialer(), WithToken(theToken))
+	for _, value := range []any{cfg, d, c, c.pool, c.pool.idle[0]} {
+		for _, verb := range []string{"%v", "%+v", "%#v"} {
+			require.NotContains(t, fmt.Sprintf(verb, value), theToken)
+		}
+	}
+}
+
+// What a client may not do is told by the last frame of the reply, not by its text.
+func TestNotAllowed(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			s := newTokenServer(t)
+			s.refusal = func(tag string) (string, *api.Refusal) {
+				if tag == "stat" {
+					return "not allowed: stat", nil // not typed
+				}
+				return "may not " + tag, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
+			}
+			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithAnchors(0))...)
+			_, lookupErr := c.Lookup(background, 16, someHashes)
+			_, promptErr := c.StorePrompt(background, api.PromptStore{NumTokens: 16}, someHashes)
+			for _, err := range []error{lookupErr, promptErr, c.Reset(background), c.Ping(background)} {
+				require.ErrorIs(t, err, ErrNotAllowed)
+				require.ErrorIs(t, err, ErrRefused)
+				require.NotErrorIs(t, err, ErrNotAuthenticated)
+				require.ErrorContains(t, err, "client: refused by the server: may not ")
+			}
+			_, err := c.Stat(background)
+			require.ErrorIs(t, err, ErrRefused)
+			require.NotErrorIs(t, err, ErrNotAllowed)
+
+			batch := []BatchLookup{{NumTokens: 16, Hashes: someHashes}}
+			require.NoError(t, c.Batch(background, batch))
+			require.ErrorIs(t, batch[0].Err, ErrNotAllowed)
+			require.Len(t, s.tags(), 1, "the connection is good")
+
+			_, err = Dial(background, fakeAddr, s.dialer(), WithPoolName("x"))
+			require.ErrorIs(t, err, ErrNotAllowed)
+			require.NotErrorIs(t, err, ErrPoolDiffers)
+		})
+	}
+}
+
+// Where anchors are not allowed a lookup sends all hashes, and asks for anchors no more.
+func TestAnchorsNotAllowed(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			s := newTokenServer(t)
+			s.refusal = func(tag string) (string, *api.Refusal) {
+				if tag == "anchors" {
+					return "not allowed", &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
+				}
+				return "", nil
+			}
+			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithAnchors(1))...)
+			for range 3 {
+				hit, err := c.Lookup(background, 64, someHashes)
+				require.NoError(t, err)
+				require.EqualValues(t, 64, hit.Tokens)
+			}
+			require.Equal(t, [][]string{{"anchors", "lookup", "lookup", "lookup"}}, s.tags())
+
+			// As when the permission is taken away later.
+			c.anchors.params.Store(&anchorsParams{dials: c.dialer.dials.Load(), stride: 1, unit: 1})
+			for range 2 {
+				_, err := c.Lookup(background, 64, someHashes)
+				require.NoError(t, err)
+			}
+			require.Equal(t, []string{"anchors", "lookup", "lookup"}, s.tags()[0][4:])
+		})
+	}
+}
+
+// Where a ping is not allowed calls go on, and no instance is told.
+func TestOnInstanceNotAllowed(t *testing.T) {
+	noLeaks(t)
+	for name, opts := range clientKinds {
+		t.Run(name, func(t *testing.T) {
+			s := newTokenServer(t)
+			s.refusal = func(tag string) (string, *api.Refusal) {
+				if tag == "ping" {
+					return "not allowed", &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
+				}
+				return "", nil
+			}
+			c := dialAs(t, fakeAddr, append(opts, s.dialer(), WithAnchors(0), WithOnInstance(func(api.Instance) { t.Error("there is no instance") }))...)
+			for range 2 {
+				hit, err := c.Lookup(background, 64, someHashes)
+				require.NoError(t, err)
+				require.EqualValues(t, 64, hit.Tokens)
+			}
+			require.Equal(t, [][]string{{"ping", "lookup", "lookup"}}, s.tags())
+		})
+	}
+}
