@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/conformance"
 )
 
@@ -64,6 +65,7 @@ func TestClient(t *testing.T) {
 		"HITLINE_TEST_BINARY=" + binary,
 		"HITLINE_TEST_WIRE=" + wireVectors(t),
 		"HITLINE_TEST_RELEASES=" + releaseVectors(t),
+		"HITLINE_TEST_CERTS=" + certificates(t),
 	}
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
@@ -135,6 +137,22 @@ func vllmModules(t *testing.T, python string) string {
 	if out, err := command(t, python, "-m", "tests.wheels", dir).CombinedOutput(); err != nil {
 		lacks(t, "cannot fetch modules of vLLM's wheels: %v\n%s", err, out)
 	}
+	return dir
+}
+
+// certificates writes two authorities to a folder, and certificates that they have signed.
+func certificates(t *testing.T) string {
+	dir := t.TempDir()
+	ca, other := certtest.NewCA("ca"), certtest.NewCA("other")
+	ca.WriteFile(filepath.Join(dir, "ca.crt"))
+	other.WriteFile(filepath.Join(dir, "other.crt"))
+	here := []string{"127.0.0.1", "::1", "localhost", "pool"}
+	certtest.WriteFiles(dir, "server", ca.Leaf(here...))
+	certtest.WriteFiles(dir, "elsewhere", ca.Leaf("elsewhere.example"))
+	certtest.WriteFiles(dir, "expired", ca.LeafUntil(time.Now().Add(-time.Minute), here...))
+	certtest.WriteFiles(dir, "engine", ca.Leaf("engine.example"))
+	certtest.WriteFiles(dir, "guest", ca.Leaf("guest.example"))
+	certtest.WriteFiles(dir, "stranger", other.Leaf("engine.example"))
 	return dir
 }
 

@@ -106,7 +106,7 @@ class StandIn(unittest.TestCase):
         ):
             target.start()
             self.addCleanup(target.stop)
-        for name in ("ADDRESS", "TIMEOUT", "VLLM", "ON_MISMATCH", "POOL_NAME"):
+        for name in ("ADDRESS", "TIMEOUT", "VLLM", "ON_MISMATCH", "POOL_NAME", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY"):
             os.environ.pop(f"HITLINE_{name}", None)
         self.forget()
 
