@@ -78,25 +78,25 @@ func lastLines(log string) string {
 }
 
 // reload changes the configuration unless yaml is empty, sends SIGHUP, and returns what has been
-// logged once a line has the message.
-func (p *program) reload(yaml, message string) string {
+// logged once a line has the message and the text.
+func (p *program) reload(yaml, message, text string) string {
 	p.t.Helper()
 	before := len(p.log.String())
 	if yaml != "" {
 		replaceFile(p.t, p.config, yaml)
 	}
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP))
-	return p.awaitLog(before, message)
-}
-
-// awaitLog returns the log from a byte on once a line of it has the message.
-func (p *program) awaitLog(from int, message string) (text string) {
-	p.t.Helper()
+	var log string
 	storetest.Eventually(p.t, "serve logs "+message, func() bool {
-		text = p.log.String()[from:]
-		return strings.Contains(text, `"msg":"`+message) && strings.HasSuffix(text, "\n")
+		log = p.log.String()[before:]
+		for line := range strings.Lines(log) {
+			if strings.Contains(line, `"msg":"`+message+`"`) && strings.Contains(line, text) && strings.HasSuffix(line, "\n") {
+				return true
+			}
+		}
+		return false
 	})
-	return text
+	return log
 }
 
 // replaceFile replaces a file in one step, as editors and secret volumes do.

@@ -191,12 +191,13 @@ func TestRotationUnderLoad(t *testing.T) {
 	r := &rotation{files: newCertificates(t), steady: certtest.NewCA("steady"), stop: make(chan struct{})}
 	r.program = &program{t: t}
 	r.write(0)
-	r.program = startProgramWith(t, `
+	config := `
 log: {format: json}
 backend: {memory: {max_bytes: 64MiB}}
 listen:
-  - `+r.files.expand(t, "{address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}")+`
-  - `+r.files.expand(t, "{address: 'tls://127.0.0.1:0', MUTUAL}")+"\n")
+  - ` + r.files.expand(t, "{address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}") + `
+  - ` + r.files.expand(t, "{address: 'tls://127.0.0.1:0', MUTUAL}") + "\n"
+	r.program = startProgramWith(t, config)
 	defer func() {
 		close(r.stop)
 		r.workers.Wait()
@@ -208,7 +209,8 @@ listen:
 	for round := 0; ; round++ {
 		if round > 0 {
 			r.write(round)
-			r.reload("", "reloaded")
+			// The files are polled too. Only the line of this SIGHUP says that drain_timeout has changed.
+			r.reload(fmt.Sprintf("%sdrain_timeout: %ds\n", config, 10+round), "reloaded", "drain_timeout")
 			r.reported.Store(int64(round))
 		}
 		if round <= rounds-2 { // the last generation is gone in the last round

@@ -177,12 +177,12 @@ func checkBadFiles(t *testing.T, s *tableServer, all secrets) {
 		require.NoError(t, err)
 		for _, text := range texts {
 			replaceFile(t, path, text)
-			s.reload("", "not reloaded")
+			s.reload("", "not reloaded", "")
 			got := hitline(t, "", "serve", "--check", "--config", s.config)
 			assert.Equal(t, exitUsage, got.code, text)
 			all.check(t, "serve --check of a bad file", got.stdout+got.stderr)
 		}
 		replaceFile(t, path, string(good))
-		s.reload("", "reloaded")
+		s.reload("", "reloaded", "")
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
-
-	"github.com/hitline/hitline/cmd/hitline/internal/config"
 )
 
 const (
@@ -38,13 +36,13 @@ type logWriter struct {
 	done    chan struct{} // closed when run has returned
 }
 
-// openLog returns a logger that writes to w as cfg says. closeLog writes the queued lines,
-// for at most outputGrace. Later lines are lost.
-func openLog(w io.Writer, cfg config.Log) (logger *slog.Logger, closeLog func()) {
+// openLog returns a logger that writes to w as settings say. closeLog writes the queued
+// lines, for at most outputGrace. Later lines are lost.
+func openLog(w io.Writer, settings *logSettings) (logger *slog.Logger, closeLog func()) {
 	l := &logWriter{lines: make(chan []byte, maxQueuedLines), closing: make(chan struct{}), done: make(chan struct{})}
-	l.excerpt = newLogger(writerFunc(l.enqueue), cfg)
-	go l.run(w, newLogger(w, cfg))
-	return slog.New(&queueHandler{newLogger(l, cfg).Handler(), l}), l.close
+	l.excerpt = newLogger(writerFunc(l.enqueue), settings)
+	go l.run(w, newLogger(w, settings))
+	return slog.New(&queueHandler{newLogger(l, settings).Handler(), l}), l.close
 }
 
 // queueHandler drops records while the queue of its logWriter is full. It does so before

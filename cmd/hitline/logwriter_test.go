@@ -25,7 +25,7 @@ import (
 func TestLogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader, writer := io.Pipe()
-		logger, closeLog := openLog(writer, config.Log{Level: "info", Format: "text"})
+		logger, closeLog := openLog(writer, newLogSettings(config.Log{Level: "info", Format: "text"}))
 		for i := range maxQueuedLines + 11 {
 			logger.Info("line", "n", i)
 			synctest.Wait()
@@ -52,7 +52,7 @@ func TestLogThatNobodyReads(t *testing.T) {
 func TestLogAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		logger, closeLog := openLog(&out, config.Log{Level: "info", Format: "json"})
+		logger, closeLog := openLog(&out, newLogSettings(config.Log{Level: "info", Format: "json"}))
 		for range 3 {
 			logger.Info("line")
 		}
@@ -60,7 +60,7 @@ func TestLogAtTheEnd(t *testing.T) {
 		assert.Equal(t, 3, strings.Count(out.String(), `"msg":"line"`))
 
 		_, writer := io.Pipe()
-		logger, closeLog = openLog(writer, config.Log{Level: "info", Format: "json"})
+		logger, closeLog = openLog(writer, newLogSettings(config.Log{Level: "info", Format: "json"}))
 		logger.Info("line")
 		started := time.Now()
 		closeLog()
@@ -72,7 +72,7 @@ func TestLogAtTheEnd(t *testing.T) {
 // blockedLog returns a logger whose queue is full, and the reader of the log.
 func blockedLog(t testing.TB, format config.Format) (logger *slog.Logger, reader *io.PipeReader) {
 	reader, writer := io.Pipe()
-	logger, closeLog := openLog(writer, config.Log{Level: "debug", Format: format})
+	logger, closeLog := openLog(writer, newLogSettings(config.Log{Level: "debug", Format: format}))
 	t.Cleanup(func() { reader.Close(); closeLog() })
 	logger.Debug("line")
 	_, err := reader.Read(make([]byte, 1)) // its other bytes wait for a reader
@@ -125,7 +125,7 @@ func TestDroppedLinesAreNotFormatted(t *testing.T) {
 func TestLogOfBigLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader, writer := io.Pipe()
-		logger, closeLog := openLog(writer, config.Log{Level: "info", Format: "json"})
+		logger, closeLog := openLog(writer, newLogSettings(config.Log{Level: "info", Format: "json"}))
 		const workers, each = 8, 200
 		big := strings.Repeat("x", maxLineLength*3/4)
 		var all sync.WaitGroup
@@ -174,7 +174,7 @@ func TestLogOfLinesThatAreTooLong(t *testing.T) {
 	for _, format := range []config.Format{"json", "text"} {
 		for _, long := range []string{"x", "\x00", "\"", "é", "\xff", "\u2028"} {
 			var out bytes.Buffer
-			logger, closeLog := openLog(&out, config.Log{Level: "info", Format: format})
+			logger, closeLog := openLog(&out, newLogSettings(config.Log{Level: "info", Format: format}))
 			logger.Info("first")
 			logger.Error("second", "long", strings.Repeat(long, maxLineLength))
 			logger.Info("third")
@@ -212,7 +212,7 @@ func BenchmarkRefusedRequest(b *testing.B) {
 			run(b, logger)
 		})
 		b.Run("format="+string(format)+"/reader=fast", func(b *testing.B) {
-			logger, closeLog := openLog(io.Discard, config.Log{Level: "debug", Format: format})
+			logger, closeLog := openLog(io.Discard, newLogSettings(config.Log{Level: "debug", Format: format}))
 			defer closeLog()
 			run(b, logger)
 		})

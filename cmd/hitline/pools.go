@@ -43,15 +43,7 @@ func (p *poolServices) own(watch func(lookup.LookupEvent)) (*lookup.Service, err
 
 // named returns the services of the pools that have names.
 func (p *poolServices) named() ([]server.NamedPool, error) {
-	var pools []server.NamedPool
-	for _, name := range slices.Sorted(maps.Keys(p.cfg.Pools)) {
-		service, err := p.service("pools."+name, p.cfg.Pools[name], nil)
-		if err != nil {
-			return nil, err
-		}
-		pools = append(pools, server.NamedPool{Name: name, Service: service})
-	}
-	return pools, nil
+	return p.added(&config.Config{}, p.cfg)
 }
 
 // accept returns what makes the services of described pools, nil if none are accepted.
@@ -60,6 +52,24 @@ func (p *poolServices) accept() func(coordinator.Pool) (*lookup.Service, error) 
 		return nil
 	}
 	return func(pool coordinator.Pool) (*lookup.Service, error) { return p.newService(pool, nil) }
+}
+
+// added returns the services of the pools that next has and known has not.
+func (p *poolServices) added(known, next *config.Config) ([]server.NamedPool, error) {
+	of := *p
+	of.cfg = next
+	var pools []server.NamedPool
+	for _, name := range slices.Sorted(maps.Keys(next.Pools)) {
+		if _, there := known.Pools[name]; there {
+			continue
+		}
+		service, err := of.service("pools."+name, next.Pools[name], nil)
+		if err != nil {
+			return nil, err
+		}
+		pools = append(pools, server.NamedPool{Name: name, Service: service})
+	}
+	return pools, nil
 }
 
 // service returns the service of the pool that is configured at path.

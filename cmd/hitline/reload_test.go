@@ -1,97 +1,280 @@
 package main
 
 import (
-	"context"
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/hitline/hitline/lookup/client"
-	"github.com/hitline/hitline/netproto"
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/lookup/server"
 )
 
-// SIGHUP: a bad file changes nothing, a good one adds pools and changes limits, log and
-// permissions. Connections stay open.
-func TestReload(t *testing.T) {
-	const before = `
-log: {format: json}
-backend: {memory: {max_bytes: 256MiB}}
-pool: {}
-limits: {max_hashes: 100}
-listen: ['tcp://127.0.0.1:0']
-`
-	after := strings.NewReplacer("{format: json}", "{format: json, level: debug}", "max_hashes: 100", "max_hashes: 3",
-		"pool: {}", "pool: {}\npools: {new: {model_name: new}}",
-		"['tcp://127.0.0.1:0']", "[{address: 'tcp://127.0.0.1:0', allow: [lookup, ping, pool]}]").Replace(before)
-	p := startProgramWith(t, before)
-	open, err := peer{address: p.addresses[0]}.dial(client.WithConnections(1))
+// fakeReloadable records what a reload does to a server.
+type fakeReloadable struct {
+	calls    []string
+	settings map[string]server.Settings
+	limits   server.Limits
+	refuse   string // the pool that cannot be added
+}
+
+func (f *fakeReloadable) SetListener(address string, settings server.Settings) error {
+	f.calls = append(f.calls, address)
+	f.settings[address] = settings
+	return nil
+}
+
+func (f *fakeReloadable) SetLimits(limits server.Limits) error {
+	f.calls = append(f.calls, "limits")
+	f.limits = limits
+	return nil
+}
+
+func (f *fakeReloadable) AddPool(pool server.NamedPool) error {
+	if pool.Name == f.refuse {
+		return errors.New("refused")
+	}
+	f.calls = append(f.calls, "pool "+pool.Name)
+	return nil
+}
+
+func (f *fakeReloadable) take() []string {
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+// testReloader is a reloader over a fakeReloadable.
+type testReloader struct {
+	*reloader
+	t    *testing.T
+	file string
+	srv  *fakeReloadable
+	logs logtest.Buffer
+}
+
+// newTestReloader returns the reloader of a server that was started with a configuration.
+func newTestReloader(t *testing.T, yaml string) *testReloader {
+	t.Helper()
+	r := &testReloader{t: t, file: configFile(t, yaml), srv: &fakeReloadable{settings: map[string]server.Settings{}}}
+	source := config.Source{File: r.file}
+	cfg, err := config.Load(source)
 	require.NoError(t, err)
-	defer open.Close()
-	ctx := context.Background()
-	three := netproto.NewHashes(tableHashes.Bytes()[:96], 32)
+	settings := newLogSettings(cfg.Log)
+	running := &running{source: source, cfg: cfg, listeners: listenersOf(cfg), log: settings, logger: newLogger(&r.logs, settings)}
+	running.versions = readVersions(filesOf(running.listeners))
+	_, err = readListeners(running.listeners)
+	require.NoError(t, err)
+	running.services = newPoolServices(cfg, nil, running.logger)
+	r.reloader = newReloader(running, r.srv)
+	return r
+}
 
-	// served returns the errors of a long lookup, a short one, a store and a pool that is new.
-	served := func() (errs []error) {
-		_, long := open.Lookup(ctx, 64, tableHashes)
-		_, short := open.Lookup(ctx, 48, three)
-		c, pool := peer{address: p.addresses[0]}.dial(client.WithPoolName("new"))
-		if pool == nil {
-			c.Close()
+// write replaces the configuration.
+func (r *testReloader) write(yaml string) {
+	require.NoError(r.t, os.WriteFile(r.file, []byte(yaml), 0o600))
+}
+
+// lines returns the log since the last call, without times.
+func (r *testReloader) lines() []string {
+	lines := r.logs.Take()
+	for i, line := range lines {
+		_, lines[i], _ = strings.Cut(line, " ")
+	}
+	return lines
+}
+
+func TestReload(t *testing.T) {
+	r := newTestReloader(t, "listen: [127.0.0.1:1, 127.0.0.1:2]\n")
+	r.reload()
+	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
+	assert.Empty(t, r.srv.take())
+
+	r.write("listen:\n  - {address: 127.0.0.1:2, allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
+		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}, b: {}}\nlog: {level: warn, format: json}\n")
+	for range 2 {
+		r.reload()
+		lines := r.logs.Take() // the first are in the old format no longer
+		require.NotEmpty(t, lines)
+		var last struct {
+			Level, Msg string
+			Fields     []string
 		}
-		return []error{long, short, open.Store(ctx, netproto.GroupRank{}, three), pool}
+		require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &last))
+		assert.Equal(t, "WARN", last.Level)
+		assert.Equal(t, []string{"listen", "loops", "limits.max_memory"}, last.Fields)
 	}
-	isBefore := func(what string) {
-		errs := served()
-		assert.NoError(t, errs[0], what)
-		assert.NoError(t, errs[1], what)
-		assert.NoError(t, errs[2], what)
-		assert.ErrorIs(t, errs[3], client.ErrRefused, what)
-	}
-	isBefore("at first")
-	for _, bad := range []string{
-		after + "limits: {max_hashes: 4}\n", // twice
-		strings.Replace(after, "level: debug", "level: shouting", 1),
-		strings.Replace(after, "allow: [lookup, ping, pool]", "allow: [nothing]", 1),
-		strings.Replace(after, "model_name: new", "tp_size: 0", 1),
-		strings.Replace(after, "allow: [lookup, ping, pool]", "tokens: /no/such/file", 1),
-		"\x00", strings.Replace(after, "tcp://127.0.0.1:0", "tls://127.0.0.1:0", 1),
+	assert.Equal(t, []string{"pool a", "pool b", "limits", "127.0.0.1:2"}, r.srv.take(), "once")
+	assert.Equal(t, 5, r.srv.limits.MaxHashes)
+	assert.Equal(t, []string{"ping"}, r.srv.settings["127.0.0.1:2"].Rules.Anonymous.Names())
+	assert.Equal(t, 3*time.Second, r.drainTimeout())
+}
+
+// A configuration that is wrong anywhere changes nothing.
+func TestReloadOfAWrongConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	tokens := filepath.Join(dir, "t.yaml")
+	writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef}]\n", 1)
+	entry := "listen: [{address: 127.0.0.1:1, tokens: " + tokens + "}]\n"
+	r := newTestReloader(t, entry+"pools: {b: {}}\n")
+	for _, test := range []struct{ yaml, tokens, want string }{
+		{"drain_timeout: 3s\nlog: {level: trace}\n", "", `:2:14: log.level: \"trace\" is not one of debug, info, warn, error`},
+		{entry + "drain_timeout: 3s\npools: {b: {}, c: {vllm: 0.1}}\n", "", `:3:26: pools.c.vllm: vLLM 0.1 is older than 0.24.0`},
+		{"listen: [{address: 127.0.0.1:1, tokens: /no/such}]\ndrain_timeout: 3s\n", "", `listen[0].tokens: cannot read it: stat /no/such: no such file or directory`},
+		{entry + "drain_timeout: 3s\n", "tokens: [{name: a, token: short}]\n", tokens + `:1:27: tokens[0].token: has 5 bytes, must have 16 to 255`},
+		{entry + "drain_timeout: 3s\npools: {a: {}, b: {}, z: {}}\n", "", `pools.z: refused`},
 	} {
-		log := p.reload(bad, "not reloaded")
-		assert.Contains(t, log, `"level":"ERROR"`, bad)
-		assert.Contains(t, log, p.config, bad)
-		isBefore(bad)
-	}
-	log := p.reload(after, "reloaded")
-	assert.NotContains(t, log, `"level":"ERROR"`)
-	for i := range 2 {
-		errs := served()
-		assert.ErrorIs(t, errs[0], client.ErrRefused)
-		assert.ErrorContains(t, errs[0], "the limit is 3")
-		assert.NoError(t, errs[1])
-		assert.ErrorIs(t, errs[2], client.ErrNotAllowed)
-		assert.NoError(t, errs[3])
-		if i == 0 { // what is the same changes nothing
-			p.reload("", "reloaded")
+		if test.tokens != "" {
+			writeAt(t, tokens, test.tokens, 2)
 		}
+		r.srv.refuse = "z"
+		r.write(test.yaml)
+		r.reload()
+		lines := r.lines()
+		require.Len(t, lines, 1, lines)
+		assert.Contains(t, lines[0], `level=ERROR msg="not reloaded" error="`)
+		assert.Contains(t, lines[0], test.want)
+		assert.Equal(t, 10*time.Second, r.drainTimeout())
+		writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef}]\n", 1)
 	}
+	assert.Equal(t, []string{"pool a"}, r.srv.take(), "a pool that is there cannot go again")
+	r.srv.refuse = ""
+	r.reload()
+	assert.Equal(t, []string{"pool z"}, r.srv.take())
 
-	// What cannot change is named once, and the rest is in effect.
-	log = p.reload(strings.NewReplacer("pool: {}", "pool: {tp_size: 2}", "max_bytes: 256MiB", "max_bytes: 512MiB",
-		"max_hashes: 3", "max_hashes: 100", "listen: [", "loops: 3\nlisten: ['ipc://@hitline-reload-test', ").Replace(after), "reloaded")
-	var warned []string
-	for line := range strings.Lines(log) {
-		if strings.Contains(line, `"level":"WARN"`) {
-			warned = append(warned, line)
+	require.NoError(t, os.Remove(r.file))
+	require.NoError(t, syscall.Mkfifo(r.file, 0o600))
+	r.lines()
+	r.reload()
+	assert.Contains(t, r.lines()[0], "cannot read the configuration again: "+r.file+" is not a regular file")
+}
+
+// Over the memory index a pool is added beyond max_bytes, unless that grows with it.
+func TestReloadWarnsOfMemory(t *testing.T) {
+	r := newTestReloader(t, "backend: {memory: {max_bytes: 100MiB}}\npool: {tp_size: 1}\n")
+	r.write("backend: {memory: {max_bytes: 200MiB}}\npool: {tp_size: 1}\npools: {a: {}}\n")
+	r.reload()
+	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[pools.a]`, `level=WARN msg="some changes need a restart" fields=[backend.memory.max_bytes]`}, r.lines())
+	r.write("backend: {memory: {max_bytes: 200MiB}}\npool: {tp_size: 1}\npools: {a: {}, b: {}}\n")
+	r.reload()
+	assert.Contains(t, r.lines()[0], fmt.Sprintf(`on top of that of the others" bytes=%d backend.memory.max_bytes=%d`, 200<<20+(200<<20)/3, 200<<20))
+}
+
+// A file that changes by itself is read, with what uses it; a wrong one is left until it changes.
+func TestPoll(t *testing.T) {
+	dir := t.TempDir()
+	const good, other = "tokens: [{name: a, token: 0123456789abcdef}]\n", "tokens: [{name: b, token: 0123456789abcdef}]\n"
+	one, two := filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
+	writeAt(t, one, good, 1)
+	writeAt(t, two, good, 1)
+	r := newTestReloader(t, "listen:\n  - {address: 127.0.0.1:1, tokens: "+one+"}\n  - {address: 127.0.0.1:2, tokens: "+two+"}\n  - 127.0.0.1:3\n")
+	polls := func() []string {
+		for range 3 {
+			r.poll()
 		}
+		return r.lines()
 	}
-	require.Len(t, warned, 1, log)
-	for _, field := range []string{"pool.tp_size", "backend.memory.max_bytes", "loops", "listen"} {
-		assert.Contains(t, warned[0], field)
+	assert.Empty(t, polls())
+	assert.Empty(t, r.srv.take())
+
+	writeAt(t, one, other, 2)
+	assert.Equal(t, []string{"level=INFO msg=reloaded changed=[" + one + "]"}, polls())
+	assert.Equal(t, []string{"127.0.0.1:1"}, r.srv.take())
+	assert.Equal(t, "b", r.srv.settings["127.0.0.1:1"].Rules.FindToken([]byte("0123456789abcdef")).Name)
+
+	wrong := func(second int64) []string {
+		writeAt(t, one, "tokens: [{name: b, token: 0123456789}]\n", second)
+		return polls()
 	}
-	_, err = open.Lookup(ctx, 64, tableHashes)
-	assert.NoError(t, err)
-	_, err = peer{address: "ipc://@hitline-reload-test"}.dial()
-	assert.ErrorIs(t, err, client.ErrConnect)
+	line := []string{`level=ERROR msg="not reloaded" listen=127.0.0.1:1 error="` + one + `:1:27: tokens[0].token: has 10 bytes, must have 16 to 255"`}
+	assert.Equal(t, line, wrong(3), "once")
+	assert.Empty(t, polls())
+	assert.Equal(t, line, wrong(4), "it has changed")
+	assert.Empty(t, r.srv.take())
+
+	writeAt(t, two, other, 5)
+	assert.Equal(t, []string{"level=INFO msg=reloaded changed=[" + two + "]"}, polls(), "the other listener is not kept waiting")
+	assert.Equal(t, []string{"127.0.0.1:2"}, r.srv.take())
+
+	require.NoError(t, os.Remove(one))
+	lines := polls()
+	require.Len(t, lines, 1)
+	assert.Contains(t, lines[0], "cannot read it: stat "+one)
+	writeAt(t, one, good, 6)
+	assert.Equal(t, []string{"level=INFO msg=reloaded changed=[" + one + "]"}, polls())
+	assert.Equal(t, []string{"127.0.0.1:1"}, r.srv.take())
+}
+
+// A certificate and its key change in two steps; in between the old ones stay.
+func TestPollCertificates(t *testing.T) {
+	dir := t.TempDir()
+	ca := certtest.NewCA("ca")
+	month := time.Now().Add(30 * 24 * time.Hour)
+	cert, key := certtest.WriteFiles(dir, "server", ca.LeafUntil(month, "a"))
+	r := newTestReloader(t, "listen: [{address: \"tls://127.0.0.1:1\", tls: {cert: "+cert+", key: "+key+"}}]\n")
+	newCert, newKey := certtest.WriteFiles(t.TempDir(), "server", ca.LeafUntil(month, "a"))
+
+	require.NoError(t, os.Rename(newCert, cert))
+	r.poll()
+	r.poll()
+	lines := r.lines()
+	require.Len(t, lines, 1)
+	assert.Contains(t, lines[0], "tls.key: "+key+": tls: private key does not match public key")
+	assert.Empty(t, r.srv.take())
+	require.NoError(t, os.Rename(newKey, key))
+	r.poll()
+	r.poll()
+	assert.Equal(t, []string{"level=INFO msg=reloaded changed=[" + cert + " " + key + "]"}, r.lines())
+	assert.Equal(t, []string{"tls://127.0.0.1:1"}, r.srv.take())
+}
+
+// awaitLine reads the log until a line has the message, and returns it.
+func awaitLine(t *testing.T, log *bufio.Scanner, message string) string {
+	t.Helper()
+	awaitLog(t, log, message)
+	return log.Text()
+}
+
+// SIGHUP and a tokens file that changes, on a server of its own.
+func TestReloadOfAProcess(t *testing.T) {
+	const secret = "a-token-that-nobody-may-see"
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	writeAt(t, tokens, "tokens: [{name: a, token: "+secret+", allow: [ping, pool]}]\n", 1)
+	const base = "log: {format: json}\npool: {tp_size: 1}\n"
+	cmd, reader, writer := startProgram(t, base)
+	require.NoError(t, writer.Close())
+	log := bufio.NewScanner(reader)
+	address := readyLine(t, log)
+	file := cmd.Args[len(cmd.Args)-1]
+	ask := func(line string) result {
+		return hitline(t, "", append(strings.Fields(line), "--connect", address)...)
+	}
+	assert.NotEqual(t, exitDone, ask("ping --pool more").code)
+
+	require.NoError(t, os.WriteFile(file, []byte(base+"pools: {more: {}}\ndrain_timeout: 17s\nmax_pools: 3\n"), 0o600))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	assert.Contains(t, awaitLine(t, log, "reloaded"), `"changed":["drain_timeout","pools.more"]`)
+	assert.Contains(t, awaitLine(t, log, "some changes need a restart"), `"fields":["max_pools"]`)
+	assert.Equal(t, exitDone, ask("ping --pool more").code)
+
+	require.NoError(t, os.WriteFile(file, []byte(base+"loop: 1\n"), 0o600))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	assert.Contains(t, awaitLine(t, log, "not reloaded"), file+":3:1: loop: unknown field; did you mean loops?")
+	assert.Equal(t, exitDone, ask("ping").code)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	assert.Contains(t, awaitLine(t, log, "stopping"), `"drain_timeout":"17s"`)
+	awaitLog(t, log, "stopped")
+	assert.NoError(t, cmd.Wait())
 }

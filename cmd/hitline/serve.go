@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -38,7 +37,12 @@ It logs one line "ready" with the bound addresses on standard error. SIGTERM and
 SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
 second signal stops it at once. With --exit-on-stdin-eof it also stops when
 standard input ends. A program that starts it gives it a pipe: then it stops
-with that program, however that ends. It ignores signals after that.`,
+with that program, however that ends. It ignores signals after that.
+
+SIGHUP makes it read its configuration again: permissions, tokens, certificates,
+limits, the log and pools that are added take effect at once. It names in one
+line what needs a restart. A configuration that is wrong changes nothing. Tokens
+files and certificates it also reads again by itself when they change.`,
 		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
 		Args:    refuseArgs,
 	}
@@ -64,7 +68,7 @@ with that program, however that ends. It ignores signals after that.`,
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	f := cmd.Flags()
 	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port or\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable\n(default tcp://127.0.0.1:7557)")
+	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port or host:port,\nport 0 for any, ipc:///path or ipc://@name;\nrepeatable\n(default tcp://127.0.0.1:7557)")
 	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
 	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
 	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")
@@ -98,17 +102,17 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err != nil {
 		return configError(err)
 	}
-	logger := slog.New(slog.DiscardHandler)
+	logger, log := slog.New(slog.DiscardHandler), newLogSettings(cfg.Log)
 	if !check {
 		var closeLog func()
-		logger, closeLog = openLog(cmd.ErrOrStderr(), cfg.Log)
+		logger, closeLog = openLog(cmd.ErrOrStderr(), log)
 		defer closeLog()
 	}
 	store, err := openStore(cfg, logger)
 	if err != nil {
 		return configError(err)
 	}
-	err = serveFrom(cmd, cfg, store, check, logger)
+	err = serveFrom(cmd, &running{source: src, cfg: cfg, store: store, log: log, logger: logger}, check)
 	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
@@ -117,14 +121,13 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	return err
 }
 
-// serveFrom runs the service over store, which is nil for the memory backend, or only
-// checks the configuration.
-func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check bool, logger *slog.Logger) error {
+// serveFrom runs the service of r over its store, or only checks the configuration.
+func serveFrom(cmd *cobra.Command, r *running, check bool) error {
+	cfg, store, logger := r.cfg, r.store, r.logger
 	rules, err := coordinator.New(cfg.Pool)
 	if err != nil {
 		return configError(cfg.Blame("pool", err))
 	}
-	r := &running{cfg: cfg, store: store, logger: logger}
 	var watch func(lookup.LookupEvent) // other pools are not compared with the store
 	if store != nil && cfg.ServesPool() {
 		r.watcher = diagnosis.NewWatcher(rules, store.forDiagnosis(), logger)
@@ -137,15 +140,26 @@ func serveFrom(cmd *cobra.Command, cfg *config.Config, store *remoteStore, check
 	if r.named, err = r.services.named(); err != nil {
 		return configError(err)
 	}
-	warnings := rules.Warnings()
+	r.listeners = listenersOf(cfg)
+	r.versions = readVersions(filesOf(r.listeners))
+	if r.read, err = readListeners(r.listeners); err != nil {
+		return configError(err)
+	}
+	var warnings []string
+	for _, warning := range rules.Warnings() {
+		warnings = append(warnings, "pool."+warning)
+	}
+	for _, l := range r.read {
+		warnings = append(warnings, l.warnings...)
+	}
 	if check {
 		for _, warning := range warnings {
-			cmd.PrintErrf("hitline: warning: pool.%s\n", warning)
+			cmd.PrintErrf("hitline: warning: %s\n", warning)
 		}
 		return printConfig(cmd, cfg)
 	}
 	for _, warning := range warnings {
-		logger.Warn("pool." + warning)
+		logger.Warn(warning)
 	}
 	return r.run(cmd.Context())
 }
@@ -162,44 +176,31 @@ func printConfig(cmd *cobra.Command, cfg *config.Config) error {
 	return nil
 }
 
-// newLogger returns a logger that writes to w as cfg says.
-func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
-	levels := map[config.Level]slog.Level{
-		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
-	}
-	options := &slog.HandlerOptions{Level: levels[cfg.Level]}
-	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
-}
-
-// serverConfig translates the configuration for the server.
-func serverConfig(cfg *config.Config, logger *slog.Logger) server.Config {
-	l := cfg.Limits
-	return server.Config{
-		Listen:  cfg.Listen,
-		IPCMode: fs.FileMode(cfg.IPCMode),
-		Loops:   cfg.Loops,
-		Limits: server.Limits{
-			MaxMessage:       int64(l.MaxMessage),
-			MaxFrames:        l.MaxFrames,
-			MaxHashes:        l.MaxHashes,
-			MaxConnections:   l.MaxConnections,
-			MaxInFlight:      l.MaxInFlight,
-			MaxUnsent:        int(l.MaxUnsent),
-			WriteTimeout:     time.Duration(l.WriteTimeout),
-			HandshakeTimeout: time.Duration(l.HandshakeTimeout),
-			MessageTimeout:   time.Duration(l.MessageTimeout),
-			IdleTimeout:      time.Duration(l.IdleTimeout),
-		},
-		Logger: logger, Version: buildVersion(),
+// serverLimits translates the limits for the server. Its memory is that of a memoryAccount.
+func serverLimits(l config.Limits) server.Limits {
+	return server.Limits{
+		MaxMessage:       int64(l.MaxMessage),
+		MaxFrames:        l.MaxFrames,
+		MaxHashes:        l.MaxHashes,
+		MaxConnections:   l.MaxConnections,
+		MaxInFlight:      l.MaxInFlight,
+		MaxUnsent:        int(l.MaxUnsent),
+		WriteTimeout:     time.Duration(l.WriteTimeout),
+		HandshakeTimeout: time.Duration(l.HandshakeTimeout),
+		MessageTimeout:   time.Duration(l.MessageTimeout),
+		IdleTimeout:      time.Duration(l.IdleTimeout),
 	}
 }
 
 // running is a server with what it serves.
 type running struct {
-	cfg      *config.Config
+	source    config.Source
+	cfg       *config.Config
+	listeners []listener
+	versions  fileVersions   // of the listeners' files, as they were read
+	read      []readListener // of listeners
+	log       *logSettings
+
 	store    *remoteStore       // nil for the memory backend
 	watcher  *diagnosis.Watcher // nil for the memory backend, and without a pool of its own
 	services *poolServices
@@ -214,15 +215,19 @@ func (r *running) run(ctx context.Context) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	hangups := make(chan os.Signal, 1) // several that wait mean the same as one
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	// The reader of the log may end first. That must not end the server.
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
 
 	limitGoMemory(r.cfg, r.store)
-	sc := serverConfig(r.cfg, r.logger)
-	sc.Memory = r.services.memory
-	sc.Pools, sc.AcceptPool, sc.MaxPools, sc.Backend = r.named, r.services.accept(), r.cfg.MaxPools, r.services.shared
-	srv, err := server.New(r.service, sc)
+	srv, err := server.New(r.service, server.Config{
+		Listeners: serverListeners(r.read), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
+		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
+		Version: buildVersion(), Logger: r.logger,
+	})
 	if err != nil {
 		return configError(err)
 	}
@@ -248,9 +253,12 @@ func (r *running) run(ctx context.Context) error {
 		}
 		return fmt.Errorf("cannot listen: %w", err)
 	}
+	logAccess(r.listeners, r.logger)
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
-	return wait(ctx, srv, signals, time.Duration(r.cfg.DrainTimeout), r.logger)
+	reloads := newReloader(r, srv)
+	defer reloads.start(hangups)()
+	return wait(ctx, srv, signals, reloads.drainTimeout, r.logger)
 }
 
 // poolAttrs returns the attributes of the ready line.
@@ -275,10 +283,10 @@ type runningServer interface {
 	Shutdown(ctx context.Context) error
 }
 
-// wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within
-// drainTimeout and returns nil. It returns an error if srv has stopped by itself, or if a second
+// wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within what
+// drainTimeout then returns, and returns nil. It returns an error if srv has stopped by itself, or if a second
 // signal comes. After the end of ctx it ignores signals.
-func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout time.Duration, logger *slog.Logger) error {
+func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout func() time.Duration, logger *slog.Logger) error {
 	var why string
 	select {
 	case s := <-signals:
@@ -292,9 +300,10 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		}
 		return errors.New("the server stopped by itself, for no known reason")
 	}
-	logger.Info("stopping", "why", why, "drain_timeout", drainTimeout.String())
+	timeout := drainTimeout()
+	logger.Info("stopping", "why", why, "drain_timeout", timeout.String())
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout) // ctx may have ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout) // ctx may have ended
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(ctx) }()

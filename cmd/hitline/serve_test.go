@@ -32,8 +32,8 @@ func TestDefaultLimits(t *testing.T) {
 	cfg := config.Default()
 	limits := server.DefaultLimits()
 	limits.MaxMemory = 0 // by the machine: see TestMemoryAccount
-	assert.Equal(t, limits, serverConfig(&cfg, nil).Limits)
-	assert.Equal(t, []string{api.DefaultListen}, cfg.Listen)
+	assert.Equal(t, limits, serverLimits(cfg.Limits))
+	assert.Equal(t, config.Listeners(api.DefaultListen), cfg.Listen)
 }
 
 // configFile writes a configuration file and returns its path.
@@ -338,7 +338,7 @@ func TestServerThatStopsByItself(t *testing.T) {
 	} {
 		srv := &fakeServer{done: make(chan struct{}), err: cause}
 		close(srv.done)
-		err := wait(context.Background(), srv, nil, time.Second, slog.New(slog.DiscardHandler))
+		err := wait(context.Background(), srv, nil, nil, slog.New(slog.DiscardHandler))
 		assert.EqualError(t, err, want)
 		assert.Equal(t, exitFailed, exitCode(err))
 	}
@@ -352,7 +352,7 @@ func TestDrainTimeout(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		signals <- syscall.SIGTERM
 		started := time.Now()
-		require.NoError(t, wait(t.Context(), srv, signals, 7*time.Second, slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, wait(t.Context(), srv, signals, func() time.Duration { return 7 * time.Second }, slog.New(slog.NewTextHandler(&log, nil))))
 		assert.Equal(t, 7*time.Second, time.Since(started))
 		assert.Contains(t, log.String(), `level=WARN msg="stopped before all requests were answered"`)
 	})
@@ -360,11 +360,11 @@ func TestDrainTimeout(t *testing.T) {
 
 func TestLogger(t *testing.T) {
 	var out bytes.Buffer
-	log := newLogger(&out, config.Log{Level: "warn", Format: "text"})
+	log := newLogger(&out, newLogSettings(config.Log{Level: "warn", Format: "text"}))
 	log.Info("a")
 	log.Warn("b")
 	assert.Regexp(t, `^time=\S+ level=WARN msg=b\n$`, out.String())
 	out.Reset()
-	newLogger(&out, config.Log{Level: "debug", Format: "json"}).Debug("c")
+	newLogger(&out, newLogSettings(config.Log{Level: "debug", Format: "json"})).Debug("c")
 	assert.Regexp(t, `^\{"time":".*","level":"DEBUG","msg":"c"\}\n$`, out.String())
 }

@@ -69,6 +69,7 @@ func TestReferencePage(t *testing.T) {
 	sections := map[string][]string{}
 	sectionFields(sections, reflect.TypeFor[Config](), "")
 	assert.Contains(t, sections, "pool.groups[]")
+	sectionFields(sections, reflect.TypeFor[tokenEntry](), "tokens[]")
 	for path, fields := range sections {
 		heading := path
 		if path == "" {

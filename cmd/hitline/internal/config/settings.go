@@ -26,15 +26,14 @@ const (
 // each of one line. now is the time at which credentials and certificates should be valid. An
 // error says which field or line of which file is wrong. Neither has a token in it.
 func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, error) {
-	l := &c.Listen[i]
+	l, path := &c.Listen[i], listenPath(i)
 	s := server.Settings{}
 	var credentials []access.Credential
 	var warnings []string
 	if l.Tokens != "" {
-		path := listenPath(i) + ".tokens"
 		text, err := ReadRegular(l.Tokens)
 		if err != nil {
-			return s, nil, c.wrong(path, "%v", err)
+			return s, nil, c.wrong(path+".tokens", "%v", err)
 		}
 		if credentials, warnings, err = readTokens(l.Tokens, text, now, c.knowsPool); err != nil {
 			return s, nil, err
@@ -43,19 +42,35 @@ func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, 
 	if !l.isDefault() {
 		var err error
 		if s.Rules, err = access.NewRules(l.Permissions(), credentials); err != nil {
-			return s, nil, c.wrong(listenPath(i), "%v", err)
+			return s, nil, c.wrong(path, "%v", err)
 		}
 	}
-	if len(credentials) > 0 && !s.Rules.HasTokens() && (l.TLS == nil || l.TLS.ClientCA == "") {
-		warnings = append(warnings, c.wrong(listenPath(i)+".tokens", "%s names certificates alone, and there is no tls.client_ca", l.Tokens).Error())
-	}
+	warnings = append(c.listenWarnings(path, l, credentials, s.Rules), warnings...)
 	if l.TLS == nil {
 		return s, warnings, nil
 	}
 	var ends []string
 	var err error
-	s.TLS, ends, err = c.readTLS(l.TLS, listenPath(i)+".tls", now)
+	s.TLS, ends, err = c.readTLS(l.TLS, path+".tls", now)
 	return s, append(warnings, ends...), err
+}
+
+// listenWarnings returns what may not be meant in an entry.
+func (c *Config) listenWarnings(path string, l *Listener, credentials []access.Credential, rules *access.Rules) []string {
+	var warnings []string
+	warn := func(path, format string, args ...any) {
+		warnings = append(warnings, c.wrong(path, format, args...).Error())
+	}
+	takesCertificates := l.TLS != nil && l.TLS.ClientCA != ""
+	switch {
+	case l.Allow == nil && l.Tokens == "" && !takesCertificates && !l.IsLocal():
+		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v", l.Address, l.Permissions())
+	case len(credentials) > 0 && rules.HasTokens() && l.TLS == nil && !l.IsLocal():
+		warn(path+".tokens", "tokens for %q cross the network in clear text; use tls://", l.Address)
+	case len(credentials) > 0 && !rules.HasTokens() && !takesCertificates:
+		warn(path+".tokens", "%s has certificates alone, and there is no client_ca", l.Tokens)
+	}
+	return warnings
 }
 
 // knowsPool reports whether the server may have a pool of this name, "" for its own.

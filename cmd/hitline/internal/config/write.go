@@ -60,7 +60,7 @@ func withoutRevisions(text []byte) []byte {
 }
 
 // harmless matches strings that need no quotes anywhere.
-var harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$|^tcp://[A-Za-z0-9_.:-]+$|^ipc:///[A-Za-z0-9_./-]+$`)
+var harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$|^t(cp|ls)://[A-Za-z0-9_.:-]+$|^ipc:///[A-Za-z0-9_./-]+$`)
 
 // quoted writes a string. The library's own quoting leaves some control
 // characters bare, which then read as nothing.

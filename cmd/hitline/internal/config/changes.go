@@ -1,0 +1,113 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// Changes returns the paths of the values in which next differs from c, in order. What has a
+// default that follows other values counts with its default. A list is one value; so is each of
+// the pools, and the backend if another one is chosen.
+func (c *Config) Changes(next *Config) []string {
+	var paths []string
+	var walk func(a, b reflect.Value, path string)
+	walk = func(a, b reflect.Value, path string) {
+		for i := range a.NumField() {
+			name := tagOf(a.Type().Field(i))
+			at := join(path, name)
+			v := variable{path: at, dst: a.Field(i)}
+			switch {
+			case name == "" || at == "pools" || at == "accept_pools":
+			case path == "backend" && name != c.Backend.chosen:
+			case at == "backend" && c.Backend.chosen != next.Backend.chosen:
+				paths = append(paths, at)
+			case v.section():
+				walk(v.dst, b.Field(i), at)
+			case !reflect.DeepEqual(v.dst.Interface(), b.Field(i).Interface()):
+				paths = append(paths, at)
+			}
+		}
+	}
+	a, b := *c, *next // settable, so that section can ask
+	walk(fieldsOf(&a), fieldsOf(&b), "")
+	if c.ServesPool() != next.ServesPool() && !slices.ContainsFunc(paths, func(p string) bool { return below(p, "pool") }) {
+		paths = append(paths, "pool")
+	}
+	if c.Accepts() != next.Accepts() {
+		paths = append(paths, "accept_pools")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
+		if pool, ok := next.Pools[name]; !ok || !reflect.DeepEqual(pool, c.Pools[name]) {
+			paths = append(paths, join("pools", name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(next.Pools)) {
+		if _, ok := c.Pools[name]; !ok {
+			paths = append(paths, join("pools", name))
+		}
+	}
+	return paths
+}
+
+// Merge returns what is in effect once next has been read by a server that runs by c: the values
+// of next that can change while it runs, and otherwise those of c. It returns the paths of the
+// values that differ, by which of the two they are.
+func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
+	all := *c
+	all.Log, all.DrainTimeout = next.Log, next.DrainTimeout
+	all.Limits = next.Limits
+	all.Limits.MaxMemory = c.Limits.MaxMemory
+	all.Listen, all.Pools = slices.Clone(c.Listen), maps.Clone(c.Pools)
+	all.AcceptPools = new(c.Accepts())
+	if all.origins = maps.Clone(c.origins); c.ServesPool() && !c.HasPool() {
+		all.origins["pool"] = origin{name: "default"} // it stays when others are added
+	}
+	for _, path := range c.Changes(next) {
+		name, isPool := strings.CutPrefix(path, "pools.")
+		_, known := c.Pools[name]
+		switch {
+		case path == "listen":
+			entries, all := all.mergeListen(next)
+			changed = append(changed, entries...)
+			if !all {
+				left = append(left, path)
+			}
+		case isPool && !known:
+			if all.Pools == nil {
+				all.Pools = map[string]coordinator.Pool{}
+			}
+			all.Pools[name] = next.Pools[name]
+			changed = append(changed, path)
+		case path == "drain_timeout", below(path, "log"), below(path, "limits") && path != "limits.max_memory":
+			changed = append(changed, path)
+		default:
+			left = append(left, path)
+		}
+	}
+	return &all, changed, left
+}
+
+// mergeListen replaces the entries of c by those of next with the same address, and returns the
+// paths of those that differ. all is false if there is an address that only one of the two has.
+func (c *Config) mergeListen(next *Config) (changed []string, all bool) {
+	found := 0
+	for i := range c.Listen {
+		if j := next.FindListener(c.Listen[i].Address); j >= 0 {
+			found++
+			if !reflect.DeepEqual(c.Listen[i], next.Listen[j]) {
+				c.Listen[i] = next.Listen[j]
+				changed = append(changed, listenPath(j))
+			}
+		}
+	}
+	return changed, found == len(c.Listen) && found == len(next.Listen)
+}
+
+// FindListener returns the position of the entry with an address as it is written, or -1.
+func (c *Config) FindListener(address string) int {
+	return slices.IndexFunc(c.Listen, func(l Listener) bool { return l.Address == address })
+}

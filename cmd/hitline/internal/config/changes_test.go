@@ -1,0 +1,55 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func load(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Load(Source{File: write(t, text)})
+	require.NoError(t, err)
+	return c
+}
+
+// What can change while a server runs is merged, all else is named and left.
+func TestMerge(t *testing.T) {
+	for _, test := range []struct {
+		name, before, after string
+		changed, left       []string
+	}{
+		{"nothing", "loops: 1\n", "# text\nloops: 1\nlog: {level: info}\npool: {tp_size: 1}\n", nil, nil},
+		{
+			"at once", "limits: {max_frames: 7}\n", "log: {level: debug, format: json}\ndrain_timeout: 1s\nlimits: {max_frames: 8, idle_timeout: 1h}\n",
+			[]string{"limits.max_frames", "limits.idle_timeout", "drain_timeout", "log.level", "log.format"}, nil,
+		},
+		{
+			"after a restart", "{}\n", "ipc_mode: 0666\nloops: 2\nmax_pools: 3\naccept_pools: true\nmetrics: 127.0.0.1:1\nlimits: {max_memory: 1GiB}\n" +
+				"pool: {tp_size: 2, groups: [{kind: mamba, block_size: 16}]}\nbackend: {memory: {max_bytes: 2GiB, verify: bytes}}\n", nil,
+			[]string{"ipc_mode", "loops", "pool.tp_size", "pool.num_kv_head", "pool.groups", "max_pools", "backend.memory.max_bytes", "backend.memory.verify", "limits.max_memory", "metrics", "accept_pools"},
+		},
+		{"another backend", "{}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", nil, []string{"pool.model_name", "backend"}},
+		{"its password", "pool: {model_name: m}\nbackend: {redis: {url: redis://x}}\n", "pool: {model_name: m}\nbackend: {redis: {url: redis://:p@x}}\n", nil, []string{"backend.redis.url"}},
+		{"a pool", "pool: {tp_size: 1}\npools: {a: {}, b: {}, c: {}}\n", "pool: {tp_size: 1}\npools: {a: {}, b: {tp_size: 2}, d: {}}\n", []string{"pools.d"}, []string{"pools.b", "pools.c"}},
+		{"the own pool would go", "{}\n", "pools: {a: {}}\n", []string{"pools.a"}, []string{"pool"}},
+		{"pools are no longer accepted", "backend: {mooncake: {masters: [a:1]}}\n", "backend: {mooncake: {masters: [a:1]}}\npools: {a: {}}\n", []string{"pools.a"}, []string{"accept_pools"}},
+		{"an order", "listen: [a:1, b:2]\n", "listen: [b:2, a:1]\n", nil, nil},
+		{"an entry", "listen: [a:1, b:2]\n", "listen:\n  - b:2\n  - {address: a:1, allow: all}\n", []string{"listen[1]"}, nil},
+		{"an address", "listen: [a:1, b:2]\n", "listen:\n  - {address: b:2, tokens: t}\n  - c:1\n", []string{"listen[0]"}, []string{"listen"}},
+		{"an address less", "listen: [a:1, b:2]\n", "listen: [a:1]\n", nil, []string{"listen"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, next := load(t, test.before), load(t, test.after)
+			merged, changed, left := c.Merge(next)
+			assert.Equal(t, test.changed, changed)
+			assert.Equal(t, test.left, left)
+
+			// What is left is named again, what has changed is not.
+			_, changed, again := merged.Merge(next)
+			assert.Empty(t, changed)
+			assert.Equal(t, left, again)
+		})
+	}
+}
