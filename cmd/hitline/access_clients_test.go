@@ -251,8 +251,8 @@ func (s *tableServer) pythonPeer(kind string, row tableRow, p peer) pythonPeer {
 }
 
 // run returns for each peer what has become of each request: of the Python client a character, of
-// libzmq the frames of the reply in hex, or n.
-func (j pythonJob) run(t *testing.T, python string) (replies [][]any) {
+// libzmq the frames of the reply in hex, or n. It also returns what the clients have logged.
+func (j pythonJob) run(t *testing.T, python string) (replies [][]any, log string) {
 	t.Helper()
 	j.Requests, j.Tokens = tableRequests, tableTokensAsked
 	for _, hash := range tableHashes.All() {
@@ -269,12 +269,13 @@ func (j pythonJob) run(t *testing.T, python string) (replies [][]any) {
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "access_peers.py"))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "clients", "python"))
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
 	out, err := cmd.Output()
-	require.NoError(t, err)
+	require.NoError(t, err, "%s", &stderr)
 	require.NoError(t, json.Unmarshal(out, &replies))
 	require.Len(t, replies, len(j.Peers))
-	return replies
+	return replies, stderr.String()
 }
 
 // pythonOutcome returns the characters of the replies to a peer.

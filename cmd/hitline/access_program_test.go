@@ -87,6 +87,11 @@ func (p *program) reload(yaml, message, text string) string {
 	}
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP))
 	var log string
+	defer func() {
+		if p.t.Failed() {
+			p.t.Log("the log since SIGHUP:", log)
+		}
+	}()
 	storetest.Eventually(p.t, "serve logs "+message, func() bool {
 		log = p.log.String()[before:]
 		for line := range strings.Lines(log) {

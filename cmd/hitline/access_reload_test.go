@@ -54,7 +54,7 @@ listen: ['tcp://127.0.0.1:0']
 		after + "limits: {max_hashes: 4}\n", // twice
 		strings.Replace(after, "level: debug", "level: shouting", 1),
 		strings.Replace(after, "allow: [lookup, ping, pool]", "allow: [nothing]", 1),
-		strings.Replace(after, "model_name: new", "tp_size: 0", 1),
+		strings.Replace(after, "model_name: new", "tp_size: -1", 1),
 		strings.Replace(after, "allow: [lookup, ping, pool]", "tokens: /no/such/file", 1),
 		"\x00", strings.Replace(after, "tcp://127.0.0.1:0", "tls://127.0.0.1:0", 1),
 	} {

@@ -81,7 +81,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	all := tableSecrets(t, s.files)
 	all["password"] = password
 
-	job := pythonJob{Unix: s.address["unix"]}
+	job := pythonJob{Unix: s.address["unix"], Pools: map[string]int64{}}
 	for _, row := range tableRows {
 		p := s.peer(row)
 		rawReplies(p)
@@ -91,7 +91,11 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			job.Peers = append(job.Peers, s.pythonPeer("zmq", row, p))
 		}
 	}
-	t.Run("python", func(t *testing.T) { job.run(t, storetest.PyzmqPython(t)) })
+	t.Run("python", func(t *testing.T) {
+		_, log := job.run(t, storetest.PyzmqPython(t))
+		require.NotEmpty(t, log)
+		all.check(t, "the log of the Python client", log)
+	})
 
 	t.Run("commands", func(t *testing.T) {
 		for i, token := range []string{"ops", "wrong", "expired", "llama", "wrong wrong"} {
@@ -131,7 +135,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	require.Contains(t, got.stdout, "tokens.yaml")
 	all.check(t, "serve --check", got.stdout+got.stderr)
 
-	t.Run("bad files", func(t *testing.T) { checkBadFiles(t, s, all) })
+	checkBadFiles(t, s, all)
 	require.NotEmpty(t, s.log.String())
 	all.check(t, "the log", s.log.String())
 }
@@ -168,7 +172,7 @@ func checkBadFiles(t *testing.T, s *tableServer, all secrets) {
 		},
 		"server.key": {
 			strings.Replace(string(key), "\n", "\n!", 2), string(key[:len(key)/2]),
-			string(bytes.ReplaceAll(key, []byte("-----"), nil)), strings.Replace(string(key), "PRIVATE", "EC PRIVATE", 2),
+			string(bytes.ReplaceAll(key, []byte("-----"), nil)), strings.ReplaceAll(string(key), "PRIVATE", "PUBLIC"),
 		},
 		"server.crt": {string(key)}, "ca.crt": {string(key)},
 	} {

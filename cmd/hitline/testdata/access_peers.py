@@ -107,28 +107,28 @@ def of_zmq(job: dict[str, Any], peer: dict[str, Any]) -> list[Any]:
         socket.rcvtimeo = int(TIMEOUT * 1000)
         if peer["token"]:
             socket.plain_password = peer["token"].encode()
-            socket.plain_username = b""
-        events = socket.get_monitor_socket()
-        socket.connect(peer["address"])
-        if not handshake(events):
+        if not handshake(socket, peer["address"]):
             return ["n"] * len(job["requests"])
         result = []
         for frames in job["frames"]:
             socket.send_multipart([bytes.fromhex(f) for f in frames])
             result.append([f.hex() for f in socket.recv_multipart()])
-        socket.disable_monitor()
         return result
 
 
-def handshake(events: zmq.Socket) -> bool:
-    """Waits until the connection is made, and tells whether it is."""
-    while events.poll(TIMEOUT * 1000):
-        event = monitor.recv_monitor_message(events)["event"]
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            return True
-        if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL):
-            return False
-    raise TimeoutError("no handshake")
+FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+def handshake(socket: zmq.Socket, address: str) -> bool:
+    """Connects, waits for the end of the handshake, and tells whether it succeeded."""
+    events = socket.get_monitor_socket(FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    try:
+        socket.connect(address)
+        if not events.poll(TIMEOUT * 1000):
+            raise TimeoutError(f"no handshake with {address}")
+        return monitor.recv_monitor_message(events)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+    finally:
+        socket.disable_monitor()
 
 
 main()
