@@ -101,6 +101,7 @@ var serverMetrics = []metric{
 	gauge("longest_turn_microseconds", "Duration of the longest turn since the start.", func(st *api.Stat) int64 { return st.LongestTurnUS }),
 	gauge("requests_in_flight", "Requests that wait for a remote backend.", func(st *api.Stat) int64 { return st.InFlight }),
 	counter("requests_failed_total", "Requests answered 00, except those that hitline_anchored_fallbacks_total counts.", func(st *api.Stat) int64 { return st.Failed }),
+	counter("auth_failures_total", "Authentications that failed.", func(st *api.Stat) int64 { return st.AuthFailures }),
 	counter("messages_dropped_total", "Messages without a delimiter, dropped.", func(st *api.Stat) int64 { return st.Dropped }),
 	counter("commands_ignored_total", "ZMTP commands that mean nothing to a REP peer.", func(st *api.Stat) int64 { return st.CommandsIgnored }),
 	counter("anchored_total", "Lookups answered by anchors.", func(st *api.Stat) int64 { return st.Anchored }),
@@ -115,6 +116,7 @@ var (
 	poolInfo     = describe("pool_info", "1 for each pool; the labels tell what it is.", poolLabel, "vllm", "revision")
 	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
 	ready        = describe("ready", "Whether /readyz says so.")
+	notAllowed   = describe("requests_not_allowed_total", "Requests that the peer had no permission for.", "request")
 	closed       = describe("connections_closed_total", "Connections that have ended, by reason.", "reason")
 	durations    = describe("lookup_duration_seconds", "From the first byte of a lookup until its reply was handed to the kernel.")
 	hashes       = describe("lookup_hashes", "Block hashes of a lookup.")
@@ -136,6 +138,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		}
 		out <- ready
 		out <- closed
+		out <- notAllowed
 		out <- durations
 		out <- hashes
 	}
@@ -160,16 +163,19 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		for _, m := range serverMetrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&st)))
 		}
-		c.collectServer(out, st.Closed)
+		c.collectServer(out, &st)
 	}
 }
 
-// collectServer collects the metrics of a server. closedBy lacks the reasons that have not
-// occurred. They are exported as 0, so that Prometheus sees the first one as an increase.
-func (c *Collector) collectServer(out chan<- prometheus.Metric, closedBy map[string]int64) {
+// collectServer collects the metrics of a server. The maps of its counters lack what has not
+// occurred. It is exported as 0, so that Prometheus sees the first one as an increase.
+func (c *Collector) collectServer(out chan<- prometheus.Metric, st *api.Stat) {
 	out <- prometheus.MustNewConstMetric(ready, prometheus.GaugeValue, boolValue(c.server.Ready() == nil))
 	for _, reason := range server.CloseReasons() {
-		out <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(closedBy[reason]), reason)
+		out <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(st.Closed[reason]), reason)
+	}
+	for _, request := range server.RequestNames() {
+		out <- prometheus.MustNewConstMetric(notAllowed, prometheus.CounterValue, float64(st.NotAllowed[request]), request)
 	}
 	out <- constHistogram(durations, c.server.LookupDurations())
 	out <- constHistogram(hashes, c.server.LookupHashes())

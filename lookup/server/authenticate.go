@@ -20,9 +20,12 @@ var (
 )
 
 // authenticate gives the session the credential of a token. username is empty or that of the
-// credential. If it fails with errNotAuthenticated, the session has no credential. The event loop
-// calls it. It counts and logs failures, without the token.
+// credential. If it fails with errNotAuthenticated, the session has no credential; with another error
+// it is to be closed. The event loop calls it. It counts and logs failures, without the token.
 func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
+	if !s.currentRights() {
+		return nil, s.sendErr
+	}
 	rules := s.settings.Rules
 	s.workLeft -= tokenWork * rules.Len()
 	c := rules.FindToken(token)

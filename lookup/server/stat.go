@@ -61,6 +61,7 @@ func (s *Server) statFor(c *access.Credential, p *pool) api.Stat {
 	}
 	st := s.poolStat(p)
 	st.Pools, st.PoolNames = s.pools.names(c)
+	st.Closed = map[string]int64{}
 	return st
 }
 

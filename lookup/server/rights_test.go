@@ -1,0 +1,515 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// tokenOf returns the credential of the token that is "token of " and its name.
+func tokenOf(name string, permissions access.Permissions, pools ...string) access.Credential {
+	return access.Credential{Name: name, Digest: access.DigestOf([]byte("token of " + name)), Permissions: permissions, Pools: pools}
+}
+
+// settingsOf returns settings with these credentials.
+func settingsOf(t testing.TB, anonymous access.Permissions, credentials ...access.Credential) Settings {
+	t.Helper()
+	rules, err := access.NewRules(anonymous, credentials)
+	require.NoError(t, err)
+	return Settings{Rules: rules}
+}
+
+// startWith starts a server over memory, or over a store if there is one.
+func startWith(t testing.TB, store *lookuptest.KeyStore, settings Settings) *Server {
+	t.Helper()
+	cfg := blocks16
+	if store != nil {
+		cfg.Backend, cfg.Remote = store, patient
+	}
+	service, err := lookup.NewService(cfg)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settings}}, Loops: 2})
+	require.NoError(t, err)
+	startTest(t, server)
+	return server
+}
+
+// overBoth runs a test over the memory index and over a store.
+func overBoth(t *testing.T, test func(t *testing.T, store *lookuptest.KeyStore)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) { test(t, nil) })
+	t.Run("remote", func(t *testing.T) { test(t, &lookuptest.KeyStore{}) })
+}
+
+// authFrames are those of an auth request with the token of tokenOf.
+func authFrames(name string) [][]byte { return [][]byte{[]byte("auth"), []byte("token of " + name)} }
+
+// auth gives a connection a credential of tokenOf.
+func auth(t testing.TB, p *lookuptest.Peer, name string) {
+	t.Helper()
+	frames := p.Ask(t, authFrames(name)...)
+	require.Equal(t, []byte{netproto.StatusDone}, frames[0], "%s", frames)
+}
+
+// refusalIn returns what the last frame of a refusal says, nil if the reply is no such refusal.
+func refusalIn(frames [][]byte) (r *api.Refusal) {
+	if len(frames) != 3 || string(frames[0]) != "\x00" || json.Unmarshal(frames[2], &r) != nil {
+		return nil
+	}
+	return r
+}
+
+// requestsOf returns a request of each kind that needs a permission, pool last.
+func requestsOf(pool coordinator.Pool) (all [][][]byte) {
+	blob, tokens, hashLen := lookuptest.Chain("r", 4, 32), []byte{0, 0, 0, 64}, []byte{0, 32}
+	rank, numbers := make([]byte, 6), func(n ...byte) (b []byte) {
+		for _, v := range n {
+			b = append(b, 0, 0, 0, v)
+		}
+		return b
+	}
+	description, _ := json.Marshal(pool)
+	for _, frames := range [][][]byte{
+		{[]byte("lookup"), tokens, hashLen, blob}, {[]byte("explain"), tokens, hashLen, blob}, {[]byte("plan"), tokens, hashLen, blob},
+		{[]byte("load_mask"), numbers(64, 4)}, {[]byte("store_mask"), numbers(64, 0, 64)}, {[]byte("lookup_mask"), numbers(64)},
+		{[]byte("anchors"), make([]byte, 16), hashLen, nil, nil, nil},
+		{[]byte("store"), rank, hashLen, blob}, {[]byte("store_prompt"), numbers(64, 0, 64, 0), nil, nil, hashLen, blob},
+		{[]byte("evict"), rank, hashLen, blob}, {[]byte("reset")}, {[]byte("reset_rank"), rank},
+		{[]byte("ping")}, {[]byte("stat")}, {[]byte("pool"), description},
+	} {
+		all = append(all, frames)
+	}
+	return all
+}
+
+// Each request needs its permission, is refused without it and counted, and has no effect.
+func TestPermissions(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		var credentials []access.Credential
+		for _, name := range append(access.All.Names(), "nothing") {
+			only, _ := access.ParsePermissions([]string{name})
+			credentials = append(credentials, tokenOf(name, only))
+		}
+		server := startWith(t, store, settingsOf(t, access.All, credentials...))
+		want := map[string]int64{}
+		for _, c := range credentials {
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			auth(t, p, c.Name)
+			for _, frames := range requestsOf(blocks16.Pool) {
+				name := string(frames[0])
+				needed := map[string]string{
+					"load_mask": "plan", "store_mask": "plan", "lookup_mask": "plan", "store_prompt": "store", "reset_rank": "reset",
+				}[name]
+				reply := p.Ask(t, frames...)
+				if needed == c.Name || needed == "" && name == c.Name {
+					require.Nil(t, refusalIn(reply), "%s: %s %q", c.Name, name, reply)
+					if name == "lookup" {
+						require.Len(t, reply[0], 4)
+					} else if store == nil || name != "reset_rank" {
+						require.NotEqual(t, []byte{netproto.StatusFailed}, reply[0], "%s: %s %q", c.Name, name, reply)
+					}
+					continue
+				}
+				require.Equal(t, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: name}, refusalIn(reply), "%s: %q", c.Name, reply)
+				may := c.Permissions.String()
+				if may == "" {
+					may = "nothing"
+				}
+				require.Equal(t, fmt.Sprintf("not allowed: %s; this connection may: %s", name, may), string(reply[1]))
+				want[name]++
+			}
+		}
+		require.Equal(t, want, server.Stat().NotAllowed)
+		require.Len(t, want, len(RequestNames()))
+	})
+}
+
+// What is refused is not done.
+func TestRefusedHasNoEffect(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, settingsOf(t, access.Lookup, tokenOf("all", access.All)))
+		writer, p := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+		auth(t, writer, "all")
+		requests := requestsOf(blocks16.Pool)
+		lookupFrames, storeFrames := requests[0], requests[7]
+		for _, frames := range requests[7:9] {
+			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
+		}
+		require.Equal(t, []byte{0, 0, 0, 0}, p.Ask(t, lookupFrames...)[0])
+		writer.Ask(t, storeFrames...)
+		for _, frames := range requests[9:12] {
+			require.NotNil(t, refusalIn(p.Ask(t, frames...)))
+		}
+		require.Equal(t, []byte{0, 0, 0, 64}, p.Ask(t, lookupFrames...)[0])
+		require.NotNil(t, refusalIn(p.Ask(t, requests[14]...)))
+		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
+		require.Equal(t, errNoPool.Error(), string(reply[1]))
+	})
+}
+
+// Peers of addresses that other machines reach may only read, unless the rules say more.
+func TestDefaultRules(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		l := &listener{isLocal: local}
+		l.put(Settings{})
+		want := access.ReadOnly
+		if local {
+			want = access.All
+		}
+		require.Equal(t, want, l.settings.Load().Rules.Anonymous)
+	}
+	ctx := t.Context()
+	for address, local := range map[string]bool{"tcp://127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true} {
+		l, err := listen(ctx, address, DefaultIPCMode)
+		require.NoError(t, err)
+		require.Equal(t, local, l.isLocal, address)
+		require.NoError(t, l.Close())
+	}
+}
+
+// A lookup of 0.29.0 or newer that may not be made: a raw client can tell, and a ZeroMQ peer reads
+// a hit of 0.
+func TestRefusedLookup(t *testing.T) {
+	for release, zmtp := range map[string]string{"0.28.0": "\x00", "0.33.0": "\x00\x00\x00\x00"} {
+		service, err := memoryService(coordinator.Pool{HashBlockSize: 16, VLLM: release})
+		require.NoError(t, err)
+		server, err := New(service, Config{Listeners: []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.Ping)}}})
+		require.NoError(t, err)
+		startTest(t, server)
+		frames := requestsOf(blocks16.Pool)[0]
+		raw := lookuptest.DialPeer(t, server.Addrs()[0])
+		require.Equal(t, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: "lookup"}, refusalIn(raw.Ask(t, frames...)))
+
+		p := dialZMTP(t, server)
+		require.Equal(t, [][]byte{{}, []byte(zmtp)}, p.Ask(t, append([][]byte{nil}, frames...)...), release)
+		require.EqualValues(t, 2, server.Stat().NotAllowed["lookup"])
+	}
+}
+
+// An auth request gives a connection its credential, from the next request on.
+func TestAuth(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		expires := time.Now().Add(time.Hour)
+		timed, late := tokenOf("timed", access.Stat|access.Ping), tokenOf("late", access.All)
+		timed.Expires, late.Expires = expires, time.Now().Add(-time.Second)
+		settings := settingsOf(t, access.Ping, tokenOf("all", access.All), timed, late)
+		server := startWith(t, store, settings)
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		ping, stat := [][]byte{[]byte("ping")}, [][]byte{[]byte("stat")}
+		may := func(request [][]byte) bool { return refusalIn(p.Ask(t, request...)) == nil }
+
+		require.True(t, may(ping))
+		require.False(t, may(stat))
+		reply := p.Ask(t, authFrames("timed")...)
+		require.JSONEq(t, `{"name":"timed","allow":["stat","ping"],"expires":"`+expires.UTC().Format(time.RFC3339)+`"}`, string(reply[1]))
+		require.True(t, may(stat))
+
+		failed := &api.Refusal{Refusal: api.RefusalNotAuthenticated, Request: "auth"}
+		for name, text := range map[string]string{
+			"token of none": "no such token", "token of late": "the token has expired", "": "token is empty or over 255 bytes",
+			"token of all ": "no such token",
+		} {
+			auth(t, p, "timed")
+			reply := p.Ask(t, []byte("auth"), []byte(name))
+			require.Equal(t, failed, refusalIn(reply), "%q", reply)
+			require.Contains(t, string(reply[1]), "not authenticated: "+text)
+			require.False(t, may(stat), "the credential is gone")
+			require.True(t, may(ping))
+		}
+		require.EqualValues(t, 4, server.Stat().AuthFailures)
+
+		// Sent at once, each request is served by the rights of the auth in front of it.
+		var all []byte
+		for _, frames := range [][][]byte{stat, authFrames("all"), stat, authFrames("none"), stat, authFrames("timed"), stat} {
+			all = append(all, lookuptest.Encode(frames...)...)
+		}
+		p.Send(t, all)
+		for i, want := range []string{"\x00", "\x01", "\x01", "\x00", "\x00", "\x01", "\x01"} {
+			require.Equal(t, want, string(p.Next(t)[0]), i)
+		}
+	})
+}
+
+// A listener without tokens refuses each auth request.
+func TestAuthWithoutTokens(t *testing.T) {
+	server := startWith(t, nil, Settings{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	reply := p.Ask(t, authFrames("any")...)
+	require.Equal(t, "not authenticated: this listener has no tokens", string(reply[1]))
+	require.Equal(t, []byte{netproto.StatusDone}, p.Ask(t, []byte("stat"))[0])
+}
+
+// A change of the settings applies to open connections.
+func TestSetListener(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, settingsOf(t, access.Ping, tokenOf("stays", access.All), tokenOf("goes", access.All)))
+		addr := server.Addrs()[0]
+		stays, goes, idle, anonymous := lookuptest.DialPeer(t, addr), lookuptest.DialPeer(t, addr), lookuptest.DialPeer(t, addr), lookuptest.DialPeer(t, addr)
+		auth(t, stays, "stays")
+		auth(t, goes, "goes")
+		auth(t, idle, "goes")
+		require.NotNil(t, refusalIn(anonymous.Ask(t, []byte("stat"))))
+
+		require.NoError(t, server.SetListener(addr, settingsOf(t, access.Stat, tokenOf("stays", access.Ping))))
+		goes.Send(t, lookuptest.Encode([]byte("stat")))
+		goes.ClosedWithin(t)
+		idle.ClosedWithin(t)
+		require.NotNil(t, refusalIn(stays.Ask(t, []byte("stat"))))
+		require.Nil(t, refusalIn(stays.Ask(t, []byte("ping"))))
+		require.Nil(t, refusalIn(anonymous.Ask(t, []byte("stat"))))
+		lookuptest.Eventually(t, "both are counted", func() bool { return server.Stat().Closed["credential_revoked"] == 2 })
+
+		require.NoError(t, server.SetListener("tcp://127.0.0.1:0", Settings{}), "as configured")
+		stays.ClosedWithin(t)
+		require.Nil(t, refusalIn(anonymous.Ask(t, []byte("reset"))))
+	})
+}
+
+func TestSetListenerErrors(t *testing.T) {
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}})
+	require.NoError(t, err)
+	require.ErrorIs(t, server.SetListener("tcp://127.0.0.1:0", Settings{}), ErrNotReady)
+	startTest(t, server)
+	certificate := certtest.NewCA("ca").Leaf("localhost")
+	withTLS := Settings{TLS: tlsOf(certificate, nil)}
+	require.ErrorIs(t, server.SetListener("tcp://127.0.0.1:1", Settings{}), ErrConfig)
+	require.ErrorIs(t, server.SetListener("nonsense://", Settings{}), ErrConfig)
+	require.ErrorIs(t, server.SetListener(server.Addrs()[0], withTLS), ErrConfig)
+	for _, l := range []Listener{
+		{Address: "tls://127.0.0.1:0"}, {"tcp://127.0.0.1:0", withTLS}, {Address: "nonsense://"},
+		{"tls://127.0.0.1:0", Settings{TLS: tlsOf(certificate, nil)}},
+	} {
+		if l.TLS != nil && l.Address[:3] == "tls" {
+			l.TLS.Certificates = nil
+		}
+		_, err := New(service, Config{Listeners: []Listener{l}})
+		require.ErrorIs(t, err, ErrConfig, l.Address)
+	}
+}
+
+// tlsOf returns a TLS configuration. ca may be nil: then clients need no certificate.
+func tlsOf(certificate tls.Certificate, ca *certtest.CA) *tls.Config {
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	if ca != nil {
+		config.ClientCAs = ca.Pool()
+	}
+	return config
+}
+
+// fedSession returns a session that a test feeds, with the listener that its rights come from.
+func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter) (*session, *listener) {
+	t.Helper()
+	l := &listener{addr: "tcp://test"}
+	l.put(settings)
+	ses := newSession(server, got, func() {})
+	ses.setRights(&pendingConn{listener: l, settings: l.settings.Load()})
+	return ses, l
+}
+
+// Requests behind the one that is being served, also those in a backlog, and the rest of one that
+// has begun, are not served by rights that are gone.
+func TestRightsGoneInARequest(t *testing.T) {
+	blob := lookuptest.Chain("s", 400, 32)
+	store := lookuptest.Encode([]byte("store"), make([]byte, 6), []byte{0, 32}, blob)
+	half := len(store) - 200*32
+	for name, c := range map[string]struct {
+		then access.Permissions
+		want error // of receive
+	}{"permission": {access.Ping, nil}, "credential": {0, errRevoked}} {
+		t.Run(name, func(t *testing.T) {
+			server := unstarted(t)
+			var got allReplies
+			ses, l := fedSession(t, server, settingsOf(t, access.Ping, tokenOf("a", access.All)), &got)
+			require.NoError(t, ses.receive(lookuptest.Encode(authFrames("a")...)))
+			require.NoError(t, ses.receive(store[:half]))
+			if c.then == 0 {
+				l.put(settingsOf(t, access.All))
+			} else {
+				l.put(settingsOf(t, 0, tokenOf("a", c.then)))
+			}
+			got.Reset()
+			err := ses.receive(append(store[half:len(store):len(store)], lookuptest.Encode([]byte("reset"))...))
+			require.ErrorIs(t, err, c.want)
+			require.EqualValues(t, 200, server.Stat().Stored, "what has arrived before")
+			if c.then != 0 {
+				require.Equal(t, 2, got.count(t))
+				require.Equal(t, map[string]int64{"store": 1, "reset": 1}, server.Stat().NotAllowed)
+			} else {
+				require.Zero(t, got.Len())
+			}
+		})
+	}
+	t.Run("backlog", func(t *testing.T) {
+		server := unstarted(t)
+		var got allReplies
+		ses, l := fedSession(t, server, settingsOf(t, access.Ping, tokenOf("a", access.All)), &got)
+		ses.queue = &turnQueue{signal: -1}
+		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("a")...)))
+		stats := lookuptest.Encode([]byte("stat"))
+		require.NoError(t, ses.receive(append(append(append([]byte{}, stats...), stats...), stats...)))
+		require.True(t, ses.waiting.Load())
+		served := got.count(t)
+		l.put(settingsOf(t, access.All))
+		require.ErrorIs(t, ses.takeTurn(), errRevoked)
+		require.Equal(t, served, got.count(t))
+		require.False(t, ses.waiting.Load())
+	})
+}
+
+// A request over a store that waits for others is not dispatched by rights that are gone.
+func TestRightsGoneWhilePending(t *testing.T) {
+	gate := lookuptest.NewGate()
+	store := &lookuptest.KeyStore{}
+	store.Holding(gate, "store", "")
+	server := startWith(t, store, settingsOf(t, 0, tokenOf("a", access.All)))
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	auth(t, p, "a")
+	p.Send(t, lookuptest.Encode(requestsOf(blocks16.Pool)[7]...), lookuptest.Encode([]byte("reset")), lookuptest.Encode([]byte("ping")))
+	lookuptest.Eventually(t, "the store is at the gate", func() bool { return gate.Held.Load() == 1 && server.Stat().InFlight == 3 })
+	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, 0, tokenOf("a", access.Ping))))
+	close(gate.Open)
+	require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
+	require.Equal(t, &api.Refusal{Refusal: api.RefusalNotAllowed, Request: "reset"}, refusalIn(p.Next(t)))
+	require.Equal(t, []byte{netproto.StatusDone}, p.Next(t)[0])
+	require.Zero(t, store.Resets.Load())
+}
+
+// A credential that expires closes the connection: before the next request, and if there is none
+// by the sweep.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := unstarted(t)
+		timed := tokenOf("timed", access.All)
+		timed.Expires = time.Now().Add(time.Minute)
+		var got allReplies
+		ses, _ := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
+		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("timed")...)))
+		time.Sleep(time.Minute - 1)
+		require.Equal(t, closedByPeer, server.overdue(ses, 0))
+		require.NoError(t, ses.receive(lookuptest.Encode([]byte("stat"))))
+		require.Equal(t, 2, got.count(t))
+
+		time.Sleep(1)
+		require.Equal(t, closedExpired, server.overdue(ses, 0))
+		require.ErrorIs(t, ses.receive(lookuptest.Encode([]byte("ping"))), errExpired)
+		require.Equal(t, 2, got.count(t))
+		require.Equal(t, closedExpired, reasonOf(errExpired))
+
+		idle, l := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
+		l.put(settingsOf(t, access.Ping, tokenOf("timed", access.All)))
+		require.NoError(t, idle.handleWake(), "an anonymous one")
+	})
+}
+
+// A client certificate gives a connection its credential, and takes it away again.
+func TestCertificates(t *testing.T) {
+	ca, other := certtest.NewCA("one"), certtest.NewCA("two")
+	certificate := ca.Leaf("engine.example.com", "spiffe://example.com/engine", "CN=engine")
+	entry := func(name string, p access.Permissions) access.Credential {
+		return access.Credential{Name: "eng", Certificate: name, Permissions: p}
+	}
+	server := unstarted(t)
+	with := func(pool *certtest.CA, credentials ...access.Credential) Settings {
+		settings := settingsOf(t, access.Ping, credentials...)
+		settings.TLS = tlsOf(ca.Leaf("localhost"), pool)
+		return settings
+	}
+	connect := func(settings Settings) (*session, *listener) {
+		l := &listener{}
+		l.put(settings)
+		ses := newSession(server, new(allReplies), nil)
+		ses.setRights(&pendingConn{listener: l, settings: l.settings.Load(), certificates: []*x509.Certificate{certificate.Leaf}})
+		return ses, l
+	}
+	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
+		ses, _ := connect(with(ca, entry(name, access.All)))
+		require.Equal(t, access.All, ses.permissions, name)
+		require.Equal(t, certificate.Leaf.NotAfter.UnixNano(), ses.expires.Load())
+	}
+	ses, l := connect(with(ca))
+	require.Equal(t, access.Ping, ses.permissions)
+	for _, step := range []struct {
+		settings Settings
+		want     access.Permissions
+	}{
+		{with(ca, entry("engine", access.Stat)), access.Stat},
+		{with(ca, entry("engine.example.com", access.All)), access.All},
+		{with(ca, entry("engine.example.com", access.All), tokenOf("t", access.All)), access.All},
+	} {
+		l.put(step.settings)
+		require.NoError(t, ses.handleWake())
+		require.Equal(t, step.want, ses.permissions)
+	}
+	for name, settings := range map[string]Settings{
+		"no entry": with(ca), "another authority": with(other, entry("engine", access.All)), "no authority": with(nil, entry("engine", access.All)),
+	} {
+		ses, l := connect(with(ca, entry("engine", access.All)))
+		l.put(settings)
+		require.ErrorIs(t, ses.handleWake(), errRevoked, name)
+	}
+	ses, l = fedSession(t, server, with(nil), new(allReplies))
+	l.put(with(ca))
+	require.ErrorIs(t, ses.handleWake(), errRevoked, "it has no certificate")
+}
+
+// An accepted connection that finds other settings than those that it was accepted by follows them.
+func TestSettingsChangeWhileAccepting(t *testing.T) {
+	server := unstarted(t)
+	l := &listener{}
+	l.put(settingsOf(t, access.All))
+	old := l.settings.Load()
+	l.put(settingsOf(t, access.Ping))
+	ses := newSession(server, new(allReplies), nil)
+	ses.setRights(&pendingConn{listener: l, settings: old})
+	require.NoError(t, ses.receive(lookuptest.Encode([]byte("reset"))))
+	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
+}
+
+// The checks allocate nothing.
+func TestAllowDoesNotAllocate(t *testing.T) {
+	timed := tokenOf("timed", access.All)
+	timed.Expires = time.Now().Add(time.Hour)
+	ses, _ := fedSession(t, unstarted(t), settingsOf(t, access.All, timed), new(allReplies))
+	require.NoError(t, ses.receive(lookuptest.Encode(authFrames("timed")...)))
+	require.NotZero(t, ses.expires.Load())
+	q := &netproto.Request{Tag: netproto.TagLookup}
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		if !ses.allow(q) {
+			panic("refused")
+		}
+	}))
+}
+
+// Limits that are changed apply at once.
+func TestSetLimits(t *testing.T) {
+	server := startServer(t, blocks16, Limits{})
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	frames := requestsOf(blocks16.Pool)[0]
+	require.Len(t, p.Ask(t, frames...)[0], 4)
+	require.ErrorIs(t, server.SetLimits(Limits{MaxHashes: -1}), ErrConfig)
+	require.NoError(t, server.SetLimits(Limits{MaxHashes: 3, MaxConnections: 1}))
+	require.Contains(t, string(p.Ask(t, frames...)[1]), "the limit is 3")
+	lookuptest.DialPeer(t, server.Addrs()[0]).ClosedWithin(t)
+	require.EqualValues(t, 1, server.Stat().MaxConnections)
+	require.NoError(t, server.SetLimits(Limits{}))
+	require.Len(t, p.Ask(t, frames...)[0], 4)
+	_, err := dialTest(t, server).Stat(context.Background())
+	require.NoError(t, err)
+}

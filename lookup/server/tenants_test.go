@@ -1,0 +1,172 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// modelPool is a pool of a model.
+func modelPool(model string) coordinator.Pool {
+	return coordinator.Pool{HashBlockSize: 16, ModelName: model}
+}
+
+// startTenants starts a server with the pools "", a, b and c, which accepts further ones. Tenants
+// are "ab", "b", "own" and "none", which is bound to a pool that there is not.
+func startTenants(t *testing.T, names ...string) *Server {
+	t.Helper()
+	own, err := memoryService(modelPool("own"))
+	require.NoError(t, err)
+	cfg := Config{AcceptPool: memoryService, MaxPools: 1, Loops: 2}
+	for _, name := range names {
+		service, err := memoryService(modelPool(name))
+		require.NoError(t, err)
+		cfg.Pools = append(cfg.Pools, NamedPool{name, service})
+	}
+	cfg.Listeners = []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.All,
+		tokenOf("ab", access.All, "missing", "a", "b"), tokenOf("b", access.All, "b"), tokenOf("own", access.All, ""), tokenOf("none", access.All, "missing"))}}
+	server, err := New(own, cfg)
+	require.NoError(t, err)
+	startTest(t, server)
+	return server
+}
+
+// dialTenant connects with a token of startTenants.
+func dialTenant(t *testing.T, server *Server, name string) *lookuptest.Peer {
+	t.Helper()
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	auth(t, p, name)
+	return p
+}
+
+// poolOf returns what stat tells a peer.
+func poolOf(t *testing.T, p *lookuptest.Peer) (st api.Stat) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(p.Ask(t, []byte("stat"))[1], &st))
+	return st
+}
+
+// A tenant begins with its first pool, has the others by name and description, and sees no other.
+func TestTenantPools(t *testing.T) {
+	server := startTenants(t, "a", "b", "c")
+	p := dialTenant(t, server, "ab")
+	st := poolOf(t, p)
+	require.Equal(t, "a", st.Pool)
+	require.EqualValues(t, 2, st.Pools)
+	require.Equal(t, []string{"a", "b"}, st.PoolNames)
+	require.Zero(t, st.Connections)
+	require.NotZero(t, server.Stat().Connections)
+	require.Equal(t, "01", fmt.Sprintf("%x", describe(t, p, []byte(`{"name":"b"}`))[0]))
+	require.Equal(t, "b", poolOf(t, p).Pool)
+	for _, d := range []any{modelPool("a"), map[string]any{"name": "a", "hash_block_size": 16, "model_name": "a"}} {
+		require.Equal(t, "01", fmt.Sprintf("%x", describe(t, p, d)[0]))
+		require.Equal(t, "a", poolOf(t, p).Pool)
+		describe(t, p, []byte(`{"name":"b"}`))
+	}
+	own := dialTenant(t, server, "own")
+	require.Empty(t, poolOf(t, own).Pool)
+	require.Empty(t, poolOf(t, own).PoolNames)
+	require.EqualValues(t, 1, poolOf(t, own).Pools)
+	require.Equal(t, "01", fmt.Sprintf("%x", describe(t, own, modelPool("own"))[0]))
+
+	none := dialTenant(t, server, "none")
+	require.Zero(t, poolOf(t, none).Pools)
+	reply := none.Ask(t, requestsOf(blocks16.Pool)[0]...)
+	require.Equal(t, errNoPool.Error(), string(reply[1]))
+}
+
+// A tenant is told the same of a pool that it may not use and of one that there is not: its whole
+// conversation is the same with a server that has the pool and one that has not.
+func TestTenantCannotTell(t *testing.T) {
+	var conversations [2][]string
+	for i, names := range [][]string{{"a", "b", "c"}, {"b"}} {
+		server := startTenants(t, names...)
+		if i == 0 { // and there is a described one; no further one has a place
+			busy := lookuptest.DialPeer(t, server.Addrs()[0])
+			require.Equal(t, "01", fmt.Sprintf("%x", describe(t, busy, modelPool("described"))[0]))
+		}
+		p := dialTenant(t, server, "b")
+		ask := func(frames ...[]byte) {
+			reply := p.Ask(t, frames...)
+			if string(frames[0]) == "stat" {
+				var st api.Stat
+				require.NoError(t, json.Unmarshal(reply[1], &st))
+				st.Instance, st.StartTime = "", time.Time{}
+				text, _ := json.Marshal(st)
+				reply = [][]byte{text}
+			}
+			conversations[i] = append(conversations[i], fmt.Sprintf("%q", reply))
+		}
+		for _, d := range []any{
+			map[string]string{"name": "a"}, map[string]string{"name": "c"}, map[string]string{"name": "missing"}, modelPool("a"), modelPool("own"),
+			modelPool("described"), modelPool("new"), map[string]any{"name": "a", "hash_block_size": 16, "model_name": "a"},
+			map[string]any{"name": "a", "hash_block_size": 32, "model_name": "x"}, map[string]any{"name": "new", "hash_block_size": 16},
+			map[string]any{"name": "b", "hash_block_size": 16, "model_name": "a"}, map[string]string{"name": "b"},
+		} {
+			text, err := json.Marshal(d)
+			require.NoError(t, err)
+			ask([]byte("pool"), text)
+			ask(requestsOf(blocks16.Pool)[0]...)
+			ask(requestsOf(blocks16.Pool)[1]...)
+			ask([]byte("stat"))
+		}
+	}
+	require.Equal(t, conversations[1], conversations[0])
+	require.Contains(t, conversations[0][0], errNotOfTenant.Error())
+}
+
+// A peer that is not bound to pools may still use and make any.
+func TestNoTenant(t *testing.T) {
+	server := startTenants(t, "a", "b", "c")
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	require.EqualValues(t, 4, poolOf(t, p).Pools)
+	for _, d := range []any{map[string]string{"name": "c"}, modelPool("new")} {
+		require.Equal(t, "01", fmt.Sprintf("%x", describe(t, p, d)[0]))
+	}
+	require.Equal(t, []string{"a", "b", "c"}, server.Stat().PoolNames[:3])
+}
+
+// A connection whose pool is taken from its credential is closed: it would be answered about
+// another one.
+func TestTenantLosesPool(t *testing.T) {
+	server := startTenants(t, "a", "b", "c")
+	p, other := dialTenant(t, server, "b"), dialTenant(t, server, "ab")
+	settings := settingsOf(t, access.All, tokenOf("b", access.All, "c"), tokenOf("ab", access.All, "b", "a"))
+	require.NoError(t, server.SetListener(server.Addrs()[0], settings))
+	p.ClosedWithin(t)
+	require.Equal(t, "a", poolOf(t, other).Pool, "which it still may use")
+	require.Equal(t, []string{"b", "a"}, poolOf(t, other).PoolNames)
+	require.EqualValues(t, 1, server.Stat().Closed["credential_revoked"])
+}
+
+// A pool that is added while the server runs is one of those that are configured.
+func TestAddPool(t *testing.T) {
+	server := startTenants(t, "a")
+	service, err := memoryService(modelPool("b"))
+	require.NoError(t, err)
+	p := dialTenant(t, server, "b")
+	require.Zero(t, poolOf(t, p).Pools)
+	described := lookuptest.DialPeer(t, server.Addrs()[0])
+	inUse := map[string]any{"name": "b", "hash_block_size": 16}
+	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, inUse)[0])
+	require.ErrorIs(t, server.AddPool(NamedPool{"b", service}), ErrConfig, "a described one of this name has connections")
+	require.Equal(t, []byte{netproto.StatusDone}, describe(t, described, map[string]string{"name": "a"})[0])
+	require.NoError(t, server.AddPool(NamedPool{"b", service}))
+	require.EqualValues(t, 1, poolOf(t, p).Pools)
+	require.Equal(t, "b", poolOf(t, dialTenant(t, server, "b")).Pool)
+	remote, err := lookup.NewService(lookup.ServiceConfig{Pool: modelPool("c"), Backend: &lookuptest.KeyStore{}})
+	require.NoError(t, err)
+	for _, wrong := range []NamedPool{{"b", service}, {"", service}, {"other", service}, {"x", nil}, {"c", remote}} {
+		require.ErrorIs(t, server.AddPool(wrong), ErrConfig, wrong.Name)
+	}
+}
