@@ -53,6 +53,7 @@
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
 //	listener.go        the settings of a listener; rights.go what they let a peer do
+//	authenticate.go    tokens of auth requests; zmtp_plain.go those of ZMTP peers
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
 //	turn.go            turns, their work, and the backlog; turn_queue.go sessions that wait
