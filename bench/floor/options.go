@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hitline/hitline/bench"
@@ -54,6 +55,9 @@ type Options struct {
 	// Anchorer; half of the chains are cut then, from a random block on.
 	Anchored bool
 
+	// Token, if set, returns the token to send to the server of Connect, "" for none. It is a
+	// function so that no printed options have the token.
+	Token   func() string
 	Timeout time.Duration // longest wait for a connection, a start or an answer
 	Dial    func(ctx context.Context, addr string) (Storer, error)
 	OnNote  func(text string) // is told what limits the meaning of the figures
@@ -102,6 +106,8 @@ func (o Options) Validate() error {
 		text = fmt.Sprintf("a cache of %d bytes; it must have some", o.MaxCache)
 	case o.ClientCore < 0 || o.ServerCore < 0 || o.ClientCore == o.ServerCore:
 		text = fmt.Sprintf("client on core %d, servers on core %d; give two different ones, from 0", o.ClientCore, o.ServerCore)
+	case strings.HasPrefix(o.Connect, "tls://"):
+		text = "TLS is not measured beside a raw socket; give tcp://host:port or ipc:///path"
 	case o.Timeout <= 0:
 		text = fmt.Sprintf("a timeout of %v; it must be positive", o.Timeout)
 	default:

@@ -125,6 +125,11 @@ func (m *meter) start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		m.sockets = append(m.sockets, s)
+		if server.addr == m.o.Connect {
+			if err := m.o.authenticate(s); err != nil {
+				return err
+			}
+		}
 		m.peers[i] = server.peer(s, m.load, order)
 	}
 	return nil

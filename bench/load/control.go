@@ -29,8 +29,8 @@ type control struct {
 	buffer   []byte
 }
 
-// dialControl connects, and shakes hands where the dialect has that. The caller
-// closes the connection.
+// dialControl connects, shakes hands where the dialect has that, and sends the token if there
+// is one. The caller closes the connection.
 func dialControl(ctx context.Context, o Options) (*control, error) {
 	network, address, err := api.SplitAddress(o.Connect)
 	if err != nil {
@@ -46,7 +46,7 @@ func dialControl(ctx context.Context, o Options) (*control, error) {
 	if o.Dialect == ZMTP {
 		_ = conn.SetDeadline(time.Now().Add(o.Timeout))
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-		err := handshake(conn, o.Pipeline > 1)
+		err := handshake(conn, o.Pipeline > 1, o.token())
 		if !stop() && err == nil { // its deadline may still be set
 			err = lost(context.Cause(ctx))
 		}
@@ -55,6 +55,13 @@ func dialControl(ctx context.Context, o Options) (*control, error) {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return nil, context.Cause(ctx)
 			}
+			return nil, err
+		}
+		return c, nil
+	}
+	if token := o.token(); token != "" {
+		if _, err := c.done(ctx, "auth", netproto.AppendRequest(nil, nil, netproto.TagAuth, []byte(token))); err != nil {
+			conn.Close()
 			return nil, err
 		}
 	}

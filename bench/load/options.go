@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -60,7 +61,7 @@ const (
 // Options says what to measure. The zero value of a field means its default, where
 // one is named; Connect, and Duration or Count, are required.
 type Options struct {
-	Connect     string  // tcp://host:port or ipc:///path of the server
+	Connect     string  // tcp://host:port, tls://host:port or ipc:///path of the server
 	Dialect     Dialect // default Raw
 	Connections int     // default 1
 	Pipeline    int     // requests under way on a connection; default 1
@@ -101,6 +102,14 @@ type Options struct {
 	// Connections, in place of the run's own. Closed loops only, of lookups only, one
 	// under way on a connection.
 	Anchored func(ctx context.Context, addr string) (Anchorer, error)
+
+	// Token, if set, returns the token to send on each connection, "" for none: in an auth
+	// request, or by the PLAIN mechanism of ZMTP. It is a function so that no printed options
+	// have the token.
+	Token func() string
+	// TLS is the configuration for a tls:// address; nil: the roots of the system. Goroutines
+	// then carry all bytes, which takes time that counts as the server's.
+	TLS *tls.Config
 
 	// OnProblem, if set, is told of each wrong or refused answer (a *[Problem]).
 	// Calls do not overlap.
@@ -280,6 +289,14 @@ func (o Options) window() time.Duration {
 		return time.Second
 	}
 	return min(max(o.Duration/10, 50*time.Millisecond), time.Second)
+}
+
+// token returns the token to send, "" for none.
+func (o Options) token() string {
+	if o.Token == nil {
+		return ""
+	}
+	return o.Token()
 }
 
 // deadlineIn returns a context that ends after the timeout.

@@ -37,6 +37,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	defer unpin()
 	threads, _ := o.threads()
 	r := &runner{o: o, epoch: time.Now()}
+	r.o.dial = r.relays.over(o.dial, o.TLS)
 	r.report = Report{
 		Setup: bench.NewSetup(o.Seed), Cores: cores, Threads: threads, Connect: o.Connect, Dialect: o.Dialect, Mode: o.mode(), Connections: o.Connections, Pipeline: o.Pipeline,
 		Anchored: o.Anchored != nil, Hashes: o.Hashes.String(), HitShare: o.HitShare, MissAt: o.MissAt, Steps: []Step{},
@@ -81,6 +82,7 @@ type runner struct {
 	anchorWorkers []*anchorWorker // in place of the workers while measuring; nil but by anchors
 	collector     *collector
 	report        Report
+	relays        relays
 
 	processors int // that were added
 
@@ -248,6 +250,7 @@ func (r *runner) close() {
 			c.socket.close()
 		}
 	}
+	r.relays.running.Wait()
 }
 
 // work has all workers do a stage. The first to fail ends the others.

@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,14 +10,20 @@ import (
 	"os"
 )
 
-// ZMTP, as far as a client under the NULL mechanism needs it.
+// ZMTP, as far as a client under the NULL or the PLAIN mechanism needs it.
 const (
-	greetingLen = 64
-	mechanism   = "NULL\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-	greeting    = "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x01" + mechanism
-	readyName   = "\x05READY"
-	socketType  = "\x0bSocket-Type\x00\x00\x00"
-	identity    = "\x08Identity\x00\x00\x00\x00"
+	greetingLen  = 64
+	mechanismLen = 20
+	signature    = "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x01" // and the version
+	readyName    = "\x05READY"
+	socketType   = "\x0bSocket-Type\x00\x00\x00"
+	identity     = "\x08Identity\x00\x00\x00\x00"
+)
+
+// Flags of a frame that is a command.
+const (
+	shortCommand = 4
+	longCommand  = 6 // its length has 8 bytes
 )
 
 // delimiter is the empty frame in front of a request of a ZMTP connection, and of
@@ -24,31 +31,78 @@ const (
 var delimiter = []byte{1, 0}
 
 // handshake makes a ZMTP connection of conn, as a REQ socket or, for more requests
-// under way than one, a DEALER.
-func handshake(conn net.Conn, pipelined bool) error {
+// under way than one, a DEALER. A token goes by the PLAIN mechanism.
+func handshake(conn net.Conn, pipelined bool, token string) error {
 	socket := "REQ"
 	if pipelined {
 		socket = "DEALER"
 	}
-	ready := readyName + socketType + string(rune(len(socket))) + socket + identity
-	hello := append([]byte(greeting), make([]byte, greetingLen-len(greeting))...)
-	hello = append(hello, 4, byte(len(ready)))
-	if _, err := conn.Write(append(hello, ready...)); err != nil {
+	metadata := socketType + string(rune(len(socket))) + socket + identity
+	if token == "" {
+		if err := exchange(conn, appendCommand(greeting("NULL"), readyName+metadata), "NULL"); err != nil {
+			return err
+		}
+		return expectCommand(conn, readyName)
+	}
+	if err := exchange(conn, greeting("PLAIN"), "PLAIN"); err != nil {
+		return err
+	}
+	hello := "\x05HELLO\x00" + string([]byte{byte(len(token))}) + token
+	for _, step := range []struct{ command, answer string }{{hello, "\x07WELCOME"}, {"\x08INITIATE" + metadata, readyName}} {
+		if _, err := conn.Write(appendCommand(nil, step.command)); err != nil {
+			return lost(err)
+		}
+		if err := expectCommand(conn, step.answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// greeting returns the greeting of a client.
+func greeting(mechanism string) []byte {
+	return append([]byte(signature+mechanism), make([]byte, greetingLen-len(signature)-len(mechanism))...)
+}
+
+// appendCommand appends a command as a frame.
+func appendCommand(dst []byte, command string) []byte {
+	if len(command) < 256 {
+		return append(append(dst, shortCommand, byte(len(command))), command...)
+	}
+	return append(binary.BigEndian.AppendUint64(append(dst, longCommand), uint64(len(command))), command...)
+}
+
+// exchange writes a greeting, and what follows it, and reads that of the server.
+func exchange(conn net.Conn, ours []byte, mechanism string) error {
+	if _, err := conn.Write(ours); err != nil {
 		return lost(err)
 	}
-	theirs := make([]byte, greetingLen+2)
+	theirs := make([]byte, greetingLen)
 	if _, err := io.ReadFull(conn, theirs); err != nil {
 		return lost(err)
 	}
-	if theirs[0] != 0xFF || theirs[9] != 0x7F || !bytes.Equal(theirs[12:32], []byte(mechanism)) || theirs[greetingLen] != 4 {
-		return fmt.Errorf("%w: no ZMTP greeting under the NULL mechanism, but %x", ErrAnswer, theirs)
+	want := greeting(mechanism)[len(signature):][:mechanismLen]
+	if theirs[0] != 0xFF || theirs[9] != 0x7F || !bytes.Equal(theirs[len(signature):][:mechanismLen], want) {
+		return fmt.Errorf("%w: no ZMTP greeting under the %s mechanism, but %x", ErrAnswer, mechanism, theirs)
 	}
-	command := make([]byte, theirs[greetingLen+1])
+	return nil
+}
+
+// expectCommand reads a command and returns an error unless it begins with a name.
+func expectCommand(conn net.Conn, name string) error {
+	header := make([]byte, 2)
+	if _, err := io.ReadFull(conn, header); err != nil {
+		return lost(err)
+	}
+	if header[0] != shortCommand {
+		return fmt.Errorf("%w: no %s, but a frame of flags %x", ErrAnswer, name[1:], header[0])
+	}
+	command := make([]byte, header[1])
 	if _, err := io.ReadFull(conn, command); err != nil {
 		return lost(err)
 	}
-	if !bytes.HasPrefix(command, []byte(readyName)) {
-		return fmt.Errorf("%w: no READY, but %q", ErrAnswer, command)
+	if !bytes.HasPrefix(command, []byte(name)) {
+		return fmt.Errorf("%w: no %s, but %q", ErrAnswer, name[1:], command)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/netproto"
@@ -20,13 +21,14 @@ type conn interface {
 	Close() error
 }
 
-// dialFunc connects to addr, such as tcp://127.0.0.1:7557.
-type dialFunc func(ctx context.Context, addr string) (conn, error)
+// dialFunc connects to addr, such as tcp://127.0.0.1:7557, with the token and TLS of
+// connectflags.
+type dialFunc func(ctx context.Context, addr string, secure connectflags.Connection) (conn, error)
 
 // dial connects with hitline's own client. Every call that a bench makes has a
 // deadline, so the client's own would only shorten a longer one.
-func dial(ctx context.Context, addr string) (conn, error) {
-	c, err := client.Dial(ctx, addr, client.WithTimeout(0), client.WithAnchors(0))
+func dial(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
+	c, err := client.Dial(ctx, addr, append(secure.Options(), client.WithTimeout(0), client.WithAnchors(0))...)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +37,9 @@ func dial(ctx context.Context, addr string) (conn, error) {
 
 // dialAnchored is dial for a connection that looks up by anchors, whatever the
 // length.
-func dialAnchored(ctx context.Context, addr string, opts ...client.Option) (anchoredConn, error) {
-	c, err := client.Dial(ctx, addr, append(opts, client.WithTimeout(0), client.WithAnchors(1))...)
+func dialAnchored(ctx context.Context, addr string, secure connectflags.Connection, opts ...client.Option) (anchoredConn, error) {
+	opts = append(append(secure.Options(), opts...), client.WithTimeout(0), client.WithAnchors(1))
+	c, err := client.Dial(ctx, addr, opts...)
 	if err != nil {
 		return anchoredConn{}, err
 	}
@@ -81,17 +84,18 @@ type bothWays struct {
 }
 
 // dialBothWays makes the connections.
-func dialBothWays(ctx context.Context, addr string) (conn, error) {
+func dialBothWays(ctx context.Context, addr string, secure connectflags.Connection) (conn, error) {
 	b := &bothWays{written: new(atomic.Int64)}
 	count := client.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, address)
 		return countedConn{nc, b.written}, err
 	})
-	anchored, err := client.Dial(ctx, addr, client.WithTimeout(0), client.WithAnchors(1), count)
+	opts := append(secure.Options(), client.WithTimeout(0), count)
+	anchored, err := client.Dial(ctx, addr, append(opts, client.WithAnchors(1))...)
 	if err != nil {
 		return nil, err
 	}
-	full, err := client.Dial(ctx, addr, client.WithTimeout(0), client.WithAnchors(0), count)
+	full, err := client.Dial(ctx, addr, append(opts, client.WithAnchors(0))...)
 	if err != nil {
 		_ = anchored.Close()
 		return nil, err
@@ -136,11 +140,11 @@ func (b *bothWays) Close() error { return errors.Join(b.anchoredConn.Close(), b.
 
 // dialAll makes n connections to addr, each within timeout. The caller closes
 // them; if one fails, those made before it are closed here.
-func dialAll(ctx context.Context, dial dialFunc, addr string, n int, timeout time.Duration) ([]conn, error) {
+func dialAll(ctx context.Context, dial dialFunc, addr string, secure connectflags.Connection, n int, timeout time.Duration) ([]conn, error) {
 	conns := make([]conn, 0, n)
 	for range n {
 		dialCtx, cancel := context.WithTimeout(ctx, timeout)
-		c, err := dial(dialCtx, addr)
+		c, err := dial(dialCtx, addr, secure)
 		cancel()
 		if err != nil {
 			closeAll(conns)
@@ -149,6 +153,22 @@ func dialAll(ctx context.Context, dial dialFunc, addr string, n int, timeout tim
 		conns = append(conns, c)
 	}
 	return conns, nil
+}
+
+// connection returns the token and TLS for a server, and warns of a token that can be read on the
+// network.
+func (a *app) connection(flags *connectflags.Flags, addr string) (connectflags.Connection, error) {
+	if err := flags.Check(addr); err != nil {
+		return connectflags.Connection{}, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	c, err := flags.Load(addr)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if c.Warning != "" {
+		fmt.Fprintf(a.stderr, "hitbench: %s\n", c.Warning)
+	}
+	return c, nil
 }
 
 // closeAll closes connections that nobody waits on, so errors have no meaning.

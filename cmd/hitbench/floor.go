@@ -14,12 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
 
 // floorFlags are the flags of hitbench floor; written by cobra.
 type floorFlags struct {
 	o       floor.Options
+	secure  connectflags.Flags
 	dialect string
 	cache   int64 // MiB
 	json    bool
@@ -71,6 +73,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.Int64Var(&f.cache, "max-cache", 64, "`MiB` to take the last-level cache for at most;\nvirtual machines report the host's")
 	flags.Uint64Var(&f.o.Seed, "seed", 1, "of the requests; 0 for a random one, which the\nreport has")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
+	f.secure.Add(flags)
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	return cmd
 }
@@ -117,11 +120,20 @@ func (a *app) floor(ctx context.Context, f floorFlags) error {
 			return err
 		}
 	}
+	var secure connectflags.Connection // of a server that is started here: none
+	if o.Connect != "" {
+		if secure, err = a.connection(&f.secure, o.Connect); err != nil {
+			return err
+		}
+		o.Token = secure.Token
+	} else if given := f.secure.Given(); given != "" {
+		return fmt.Errorf("%w: --%s is of no use without --connect", errUsage, given)
+	}
 	o.Dial = func(ctx context.Context, addr string) (floor.Storer, error) {
 		if o.Anchored {
-			return dialAnchored(ctx, addr, client.WithDialer(floor.DialBlocking(o.Timeout)))
+			return dialAnchored(ctx, addr, secure, client.WithDialer(floor.DialBlocking(o.Timeout)))
 		}
-		return a.dial(ctx, addr)
+		return a.dial(ctx, addr, secure)
 	}
 	report, err := a.watchFloor(ctx, o)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/client"
 )
 
@@ -51,7 +52,7 @@ type fakeServer struct {
 	refuse func(ctx context.Context, addr string) error // if set, may refuse
 }
 
-func (s *fakeServer) dial(ctx context.Context, addr string) (conn, error) {
+func (s *fakeServer) dial(ctx context.Context, addr string, _ connectflags.Connection) (conn, error) {
 	if s.refuse != nil {
 		if err := s.refuse(ctx, addr); err != nil {
 			return nil, err

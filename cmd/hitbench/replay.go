@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 )
 
@@ -20,6 +21,7 @@ const maxDescribed = 10
 // replayFlags are the flags of hitbench replay; written by cobra.
 type replayFlags struct {
 	connect         string
+	secure          connectflags.Flags
 	trace           string
 	hashBlockTokens int
 	conns           int
@@ -81,6 +83,7 @@ was interrupted; 2 wrong usage or a bad trace; 3 no connection, or it was lost.`
 	flags.StringVar(&f.windows, "windows", "", "write hit ratio and latency over time to `FILE`,\nas CSV")
 	flags.StringVar(&f.hdr, "hdr", "", "write the latencies to `FILE`, as HdrHistogram\npercentiles in microseconds")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
+	f.secure.Add(flags)
 	_ = cmd.MarkFlagRequired("trace") // fails for an unknown flag only
 	return cmd
 }
@@ -102,11 +105,15 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	defer files.close()
+	secure, err := a.connection(&f.secure, f.connect)
+	if err != nil {
+		return err
+	}
 	dial := a.dial
 	if f.anchored {
 		dial = dialBothWays
 	}
-	conns, err := dialAll(ctx, dial, f.connect, f.conns, f.timeout)
+	conns, err := dialAll(ctx, dial, f.connect, secure, f.conns, f.timeout)
 	if err != nil {
 		return err
 	}

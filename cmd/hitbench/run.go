@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hitline/hitline/bench/load"
+	"github.com/hitline/hitline/cmd/internal/connectflags"
 	"github.com/hitline/hitline/lookup/api"
 )
 
@@ -29,6 +30,7 @@ type runFlags struct {
 	server   string // cores, of --start
 	hdr      string
 	anchored bool
+	secure   connectflags.Flags
 	json     bool
 }
 
@@ -67,6 +69,9 @@ without one gets any. To measure a server of your own, start it on some cores
 What must be hit is computed from the server's pool. One full-attention group
 needs no flags; describe any other by --config or --groups.
 
+At a tls:// address goroutines of this program carry all bytes, which takes time
+that is measured as the server's.
+
 Linux only. The first wrong or refused answers are described on standard error.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
@@ -84,26 +89,27 @@ interrupted; 2 wrong usage; 3 no connection, it was lost, or an answer was late.
 func (f *runFlags) addFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.o.Connect, "connect", api.DefaultListen, "`address` of the\nserver")
-	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the end")
-	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside this\nprogram, then on PATH)")
+	flags.BoolVar(&f.start, "start", false, "start a server for this run, and stop it at the\nend")
+	flags.StringVar(&f.hitline, "hitline", "", "`path` of hitline, with --start (default beside\nthis program, then on PATH)")
 	flags.StringVar(&f.client, "client-cores", "", "`cores` for this program, such as 0,2-3, or \"any\"\n(default with --start half of them, else any)")
-	flags.StringVar(&f.server, "server-cores", "", "`cores` for the server of --start, or \"any\" (default\nthe other half)")
+	flags.StringVar(&f.server, "server-cores", "", "`cores` for the server of --start, or \"any\"\n(default the other half)")
 	flags.StringVar(&f.dialect, "dialect", "raw", "dialect: raw or zmtp")
 	flags.IntVar(&f.o.Connections, "connections", 1, "connections")
 	flags.IntVar(&f.o.Pipeline, "pipeline", 1, "requests in flight on each connection")
 	flags.Float64SliceVar(&f.o.Rates, "rate", nil, "requests a second over all connections, one or\nmore `rates`; none: a closed loop")
 	flags.StringVar(&f.hashes, "hashes", "64", "hashes of a lookup: a `number`, LEAST-MOST, or\ntrace:FILE, the lengths of a trace")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 0.9, "share of lookups that hit whole")
-	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle, tail\nor random")
+	flags.StringVar(&f.missAt, "miss-at", "random", "block at which the others miss: first, middle,\ntail or random")
 	flags.IntVar(&f.o.Entries, "entries", 1_000_000, "hashes to store first, at least")
 	flags.Float64Var(&f.o.Stores, "stores", 0, "share of operations that store a chain")
 	flags.Float64Var(&f.o.Evicts, "evicts", 0, "share of operations that evict one; a chain is\nstored where there is none")
 	flags.BoolVar(&f.anchored, "anchored", false, "look up by anchors, whatever the length: closed\nloop, lookups only, none pipelined")
 	flags.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure, each rate")
 	flags.Int64Var(&f.o.Count, "count", 0, "requests to measure, each rate, instead of\n--duration")
-	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that which is not measured")
+	flags.DurationVar(&f.o.Warmup, "warmup", time.Second, "time before that, not measured")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Second, "longest wait for a start, a connection or an\nanswer")
 	f.pool.addFlags(flags)
+	f.secure.Add(flags)
 	flags.BoolVar(&f.o.Reset, "reset", false, "have the server forget everything first")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "of hashes and order: the same requests again for\nthe same one; 0: random")
 	flags.StringVar(&f.hdr, "hdr", "", "`file` for the distribution of latencies, as\nplotters of HdrHistogram read it; - for standard\nerror")
@@ -146,6 +152,9 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 	if f.start && flags.Changed("connect") {
 		return fmt.Errorf("%w: --start and --connect name two servers; give one", errUsage)
 	}
+	if given := f.secure.Given(); f.start && given != "" {
+		return fmt.Errorf("%w: --%s is for --connect; a server of --start needs none", errUsage, given)
+	}
 	for name, text := range map[string]string{"hitline": f.hitline, "server-cores": f.server} {
 		if text != "" && !f.start {
 			return fmt.Errorf("%w: --%s only has a meaning with --start", errUsage, name)
@@ -165,8 +174,16 @@ func (f *runFlags) fill(ctx context.Context, a *app, flags *pflag.FlagSet) error
 		}
 		f.o.Duration = 0
 	}
+	var secure connectflags.Connection // of --start: none
+	if !f.start {
+		var err error
+		if secure, err = a.connection(&f.secure, f.o.Connect); err != nil {
+			return err
+		}
+		f.o.Token, f.o.TLS = secure.Token, secure.TLS
+	}
 	if f.anchored {
-		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr) }
+		f.o.Anchored = func(ctx context.Context, addr string) (load.Anchorer, error) { return dialAnchored(ctx, addr, secure) }
 	}
 	f.o.Dialect, f.o.MissAt = load.Dialect(f.dialect), load.MissAt(f.missAt)
 	var err error

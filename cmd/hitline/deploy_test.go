@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/lookup/access"
 )
 
 // closeTime bounds closing after draining; see lookup/server.
@@ -75,13 +77,26 @@ func TestDeployKubernetes(t *testing.T) {
 	for _, p := range at(t, container, "ports").([]any) {
 		ports[at(t, p, "name").(string)] = at(t, p, "containerPort").(uint64)
 	}
-	assert.Equal(t, []string{"tcp://0.0.0.0:" + strconv.FormatUint(ports["lookup"], 10)}, cfg.Listen)
+	secrets := mountedSecrets(t, spec)
+	for i, name := range []string{"lookup", "lookup-tls"} {
+		assert.True(t, strings.HasSuffix(cfg.Listen[i].Address, "://0.0.0.0:"+strconv.FormatUint(ports[name], 10)), cfg.Listen[i].Address)
+		assert.Equal(t, name, at(t, kinds["Service"], "spec", "ports", i, "targetPort"))
+		assert.Equal(t, ports[name], at(t, kinds["Service"], "spec", "ports", i, "port"))
+		assert.Equal(t, name, at(t, kinds["NetworkPolicy"], "spec", "ingress", 0, "ports", i, "port"))
+		for _, file := range cfg.Listen[i].Files() {
+			assert.Contains(t, secrets, filepath.Dir(file), "only a Secret has what may be secret")
+		}
+	}
+	// The plug-in needs these. Nobody changes anything without a token, and without TLS none is sent.
+	assert.Equal(t, access.ReadOnly|access.Pool, cfg.Listen[0].Permissions())
+	assert.Empty(t, cfg.Listen[0].Tokens)
+	assert.Equal(t, access.Ping, cfg.Listen[1].Permissions())
+	assert.NotEmpty(t, cfg.Listen[1].Tokens)
 	assert.Equal(t, "0.0.0.0:"+strconv.FormatUint(ports["metrics"], 10), cfg.Metrics)
 	for probe, path := range map[string]string{"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"} {
 		assert.Equal(t, path, at(t, container, probe, "httpGet", "path"), probe)
 		assert.Equal(t, "metrics", at(t, container, probe, "httpGet", "port"), probe)
 	}
-	assert.Equal(t, "lookup", at(t, kinds["Service"], "spec", "ports", 0, "targetPort"))
 	template := at(t, kinds["Deployment"], "spec", "template")
 	labels := at(t, template, "metadata", "labels")
 	for kind, path := range map[string][]any{
@@ -99,6 +114,21 @@ func TestDeployKubernetes(t *testing.T) {
 	assert.GreaterOrEqual(t, int64(limit), int64(cfg.Backend.Memory.MaxBytes)*3/2)
 }
 
+// mountedSecrets returns the folders that have Secrets, which the pod's group may read.
+func mountedSecrets(t *testing.T, spec any) []string {
+	var folders []string
+	for i, mount := range at(t, spec, "containers", 0, "volumeMounts").([]any) {
+		volume := at(t, spec, "volumes", i)
+		assert.Equal(t, at(t, volume, "name"), at(t, mount, "name"))
+		if secret, ok := volume.(map[string]any)["secret"]; ok {
+			assert.EqualValues(t, 0o440, at(t, secret, "defaultMode"))
+			folders = append(folders, at(t, mount, "mountPath").(string))
+		}
+	}
+	assert.Equal(t, at(t, spec, "securityContext", "runAsGroup"), at(t, spec, "securityContext", "fsGroup"))
+	return folders
+}
+
 func TestDeploySystemd(t *testing.T) {
 	values := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)=(.*)$`).FindAllStringSubmatch(deployFile(t, "hitline.service"), -1) {
@@ -112,6 +142,7 @@ func TestDeploySystemd(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, files*3/4, cfg.Limits.MaxConnections)
 	assert.Equal(t, strconv.Itoa(exitUsage), values["RestartPreventExitStatus"])
+	assert.Equal(t, "/bin/kill -HUP $MAINPID", values["ExecReload"])
 }
 
 func TestDeployDockerfile(t *testing.T) {
@@ -131,7 +162,10 @@ func TestDeployDockerfile(t *testing.T) {
 	assert.Equal(t, append(entry, "ping"), check[:2])
 
 	// The health check connects to the port that is served: the default.
-	assert.Equal(t, []string{"tcp://0.0.0.0:7557"}, cfg.Listen)
+	require.Len(t, cfg.Listen, 1)
+	assert.Equal(t, "tcp://0.0.0.0:7557", cfg.Listen[0].Address)
+	// The index can be filled, and nobody empties it.
+	assert.Equal(t, access.All&^(access.Reset|access.Holders), cfg.Listen[0].Permissions())
 	assert.Equal(t, "7557 9557", instruction(`EXPOSE (.*)`))
 	assert.Equal(t, "0.0.0.0:9557", cfg.Metrics)
 	assert.Contains(t, deployFile(t, "../.dockerignore"), "\n!deploy/container.yaml\n")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
@@ -26,20 +25,11 @@ func listenersOf(cfg *config.Config) []listener {
 	return list
 }
 
-// filesOf returns the paths of the files that listeners name, each once.
-func filesOf(listeners []listener) []string {
-	var paths []string
-	for _, l := range listeners {
-		paths = append(paths, l.entry().Files()...)
-	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
-}
-
 // readListener is what the files of a listener say.
 type readListener struct {
 	server.Listener
 	warnings []string
+	versions fileVersions // of the files; one that has changed since is found by the next polls
 }
 
 // readListeners reads the files of listeners.
@@ -55,8 +45,9 @@ func readListeners(listeners []listener) ([]readListener, error) {
 }
 
 func (l listener) read() (readListener, error) {
+	versions := readVersions(l.entry().Files())
 	settings, warnings, err := l.cfg.ReadSettings(l.index, time.Now())
-	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings}, err
+	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings, versions}, err
 }
 
 // serverListeners returns what the server needs of listeners.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -32,22 +31,35 @@ type reloadable interface {
 // listeners when they change. It belongs to one goroutine, except drain.
 type reloader struct {
 	source    config.Source
-	cfg       *config.Config // what is in effect
-	listeners []listener     // that are bound, in the order of cfg.Listen
+	cfg       *config.Config    // what is in effect
+	listeners []watchedListener // that are bound, in the order of cfg.Listen
 	services  *poolServices
 	srv       reloadable
 	log       *logSettings
 	logger    *slog.Logger
-	watch     fileWatch
-	failed    map[string]string // what was logged at the last poll, by address
-	drain     atomic.Int64      // drain_timeout in nanoseconds
-	indexed   int64             // bytes that the memory indexes may take
+	drain     atomic.Int64 // drain_timeout in nanoseconds
+	indexed   int64        // bytes that the memory indexes may take
+}
+
+// watchedListener is a listener with its files.
+type watchedListener struct {
+	listener
+	watch  fileWatch
+	failed string // what was logged at the last poll
+}
+
+func watchListener(l listener, versions fileVersions) watchedListener {
+	w := watchedListener{listener: l}
+	w.watch.take(versions)
+	return w
 }
 
 // newReloader returns that of a server which runs as r says.
 func newReloader(r *running, srv reloadable) *reloader {
-	l := &reloader{source: r.source, cfg: r.cfg, listeners: r.listeners, services: r.services, srv: srv, log: r.log, logger: r.logger}
-	l.watch.take(r.versions)
+	l := &reloader{source: r.source, cfg: r.cfg, services: r.services, srv: srv, log: r.log, logger: r.logger}
+	for i := range r.listeners {
+		l.listeners = append(l.listeners, watchListener(r.listeners[i], r.read[i].versions))
+	}
 	l.drain.Store(int64(r.cfg.DrainTimeout))
 	l.indexed = int64(r.cfg.Backend.Memory.MaxBytes)
 	return l
@@ -124,11 +136,10 @@ type change struct {
 	pools         []server.NamedPool // that are added
 	indexed       int64              // bytes that the memory indexes may take with them
 	most          int64              // that they should, by the configuration as it was read
-	listeners     []listener
-	differing     []listener // those of listeners whose settings differ
-	read          []readListener
-	versions      fileVersions
-	changed, left []string // paths of fields, and of files
+	listeners     []watchedListener
+	differing     []listener     // those whose settings differ
+	read          []readListener // of them
+	changed, left []string       // paths of fields, and of files
 }
 
 // prepare reads everything and changes nothing.
@@ -144,26 +155,26 @@ func (r *reloader) prepare() (*change, error) {
 	}
 	c.indexed = r.indexed + int64(len(c.pools))*indexConfig(next).MaxBytes
 	c.most = int64(next.Backend.Memory.MaxBytes)
-	for _, l := range r.listeners {
+	for _, before := range r.listeners {
+		l := before.listener
 		if j := next.FindListener(l.entry().Address); j >= 0 {
 			l = listener{next, j}
 		}
-		c.listeners = append(c.listeners, l)
-	}
-	c.versions = readVersions(filesOf(c.listeners))
-	for path, v := range c.versions {
-		if before, known := r.watch.taken[path]; known && before.digest != v.digest {
-			c.changed = append(c.changed, path)
+		versions := readVersions(l.entry().Files())
+		files := before.watch.differing(versions)
+		c.changed = append(c.changed, files...)
+		if len(files) > 0 || !reflect.DeepEqual(l.entry(), before.entry()) {
+			read, err := l.read()
+			if err != nil {
+				return nil, err
+			}
+			c.differing, c.read, versions = append(c.differing, l), append(c.read, read), read.versions
 		}
+		c.listeners = append(c.listeners, watchListener(l, versions))
 	}
 	slices.Sort(c.changed)
-	for i, l := range c.listeners {
-		if r.differs(i, l, c.versions) {
-			c.differing = append(c.differing, l)
-		}
-	}
-	c.read, err = readListeners(c.differing)
-	return c, err
+	c.changed = slices.Compact(c.changed)
+	return c, nil
 }
 
 // load reads the configuration. It refuses what cannot be read twice, such as a pipe.
@@ -174,14 +185,6 @@ func (r *reloader) load() (*config.Config, error) {
 		}
 	}
 	return config.Load(r.source)
-}
-
-// differs reports whether the settings of the i-th listener are others by l.
-func (r *reloader) differs(i int, l listener, versions fileVersions) bool {
-	if !reflect.DeepEqual(l.entry(), r.listeners[i].entry()) {
-		return true
-	}
-	return slices.ContainsFunc(l.entry().Files(), func(path string) bool { return versions[path].digest != r.watch.taken[path].digest })
 }
 
 // apply puts c into effect. What can fail is first.
@@ -204,8 +207,7 @@ func (r *reloader) apply(c *change) error {
 	}
 	r.log.set(c.cfg.Log)
 	r.drain.Store(int64(c.cfg.DrainTimeout))
-	r.cfg, r.listeners, r.failed, r.indexed = c.cfg, c.listeners, nil, c.indexed
-	r.watch.take(c.versions)
+	r.cfg, r.listeners, r.indexed = c.cfg, c.listeners, c.indexed
 	return nil
 }
 
@@ -222,52 +224,35 @@ func (r *reloader) keepPool(name string, c *change) {
 // poll reads the files that have changed, and puts the settings of their listeners into effect.
 // A listener with a file that is wrong keeps its settings; the line that says so is not repeated.
 func (r *reloader) poll() {
-	changed, changing, versions := r.watch.poll()
-	failed, done := map[string]string{}, slices.Clone(changed)
-	for _, l := range r.listeners {
-		ours := func(path string) bool { return slices.Contains(l.entry().Files(), path) }
-		if !slices.ContainsFunc(changed, ours) {
+	var done []string
+	for i := range r.listeners {
+		l := &r.listeners[i]
+		changed, versions := l.watch.poll()
+		if len(changed) == 0 {
+			l.failed = ""
 			continue
 		}
-		err := errChanging
-		if !slices.ContainsFunc(changing, ours) {
-			err = r.reread(l, versions)
+		read, err := l.read()
+		if !versions.areCurrent() {
+			continue // a file is changing: the next polls find it
+		}
+		if err == nil {
+			err = r.srv.SetListener(read.Address, read.Settings)
 		}
 		if err != nil {
-			done = slices.DeleteFunc(done, ours)
-			if !errors.Is(err, errChanging) {
-				failed[l.entry().Address] = err.Error()
+			if text := err.Error(); text != l.failed {
+				r.logger.Error(notReloaded, "listen", l.entry().Address, "error", text)
+				l.failed = text
 			}
+			continue
 		}
-	}
-	for address, text := range failed {
-		if r.failed[address] != text {
-			r.logger.Error(notReloaded, "listen", address, "error", text)
-		}
-	}
-	r.failed = failed
-	for _, path := range done {
-		r.watch.taken[path] = versions[path]
+		r.warn(read)
+		l.failed = ""
+		l.watch.take(versions)
+		done = append(done, changed...)
 	}
 	if len(done) > 0 {
-		r.logger.Info("reloaded", "changed", done)
+		slices.Sort(done)
+		r.logger.Info("reloaded", "changed", slices.Compact(done))
 	}
-}
-
-// errChanging says that a file of a listener is changing: the next polls find it.
-var errChanging = errors.New("a file is changing")
-
-// reread puts the settings of l into effect that are read from files of these versions.
-func (r *reloader) reread(l listener, versions fileVersions) error {
-	read, err := l.read()
-	if !versions.areCurrent() {
-		return errChanging
-	}
-	if err == nil {
-		err = r.srv.SetListener(read.Address, read.Settings)
-	}
-	if err == nil {
-		r.warn(read)
-	}
-	return err
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +75,7 @@ func newTestReloader(t *testing.T, yaml string) *testReloader {
 	require.NoError(t, err)
 	settings := newLogSettings(cfg.Log)
 	running := &running{source: source, cfg: cfg, listeners: listenersOf(cfg), log: settings, logger: newLogger(&r.logs, settings)}
-	running.versions = readVersions(filesOf(running.listeners))
-	_, err = readListeners(running.listeners)
+	running.read, err = readListeners(running.listeners)
 	require.NoError(t, err)
 	running.services = newPoolServices(cfg, nil, running.logger)
 	r.reloader = newReloader(running, r.srv)
@@ -235,7 +236,7 @@ func TestPollCertificates(t *testing.T) {
 	require.NoError(t, os.Rename(newKey, key))
 	r.poll()
 	r.poll()
-	assert.Equal(t, []string{"level=INFO msg=reloaded changed=[" + cert + " " + key + "]"}, r.lines())
+	assert.Equal(t, []string{`level=INFO msg=reloaded changed="[` + cert + " " + key + `]"`}, r.lines())
 	assert.Equal(t, []string{"tls://127.0.0.1:1"}, r.srv.take())
 }
 
@@ -246,11 +247,8 @@ func awaitLine(t *testing.T, log *bufio.Scanner, message string) string {
 	return log.Text()
 }
 
-// SIGHUP and a tokens file that changes, on a server of its own.
+// A process reads its configuration again at SIGHUP.
 func TestReloadOfAProcess(t *testing.T) {
-	const secret = "a-token-that-nobody-may-see"
-	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
-	writeAt(t, tokens, "tokens: [{name: a, token: "+secret+", allow: [ping, pool]}]\n", 1)
 	const base = "log: {format: json}\npool: {tp_size: 1}\n"
 	cmd, reader, writer := startProgram(t, base)
 	require.NoError(t, writer.Close())
@@ -277,4 +275,64 @@ func TestReloadOfAProcess(t *testing.T) {
 	assert.Contains(t, awaitLine(t, log, "stopping"), `"drain_timeout":"17s"`)
 	awaitLog(t, log, "stopped")
 	assert.NoError(t, cmd.Wait())
+}
+
+// A tokens file that changes takes effect without a signal, also for connections that are open. No
+// line of the log, and nothing that --check prints, has a token.
+func TestTokensOfAProcess(t *testing.T) {
+	const secret, next = "a-token-that-nobody-may-see", "another-token-of-that-kind"
+	dir := t.TempDir()
+	tokens := filepath.Join(dir, "tokens.yaml")
+	writeAt(t, tokens, "tokens: [{name: a, token: "+secret+", allow: [ping]}]\n", 1)
+	file := configFile(t, "listen: [{address: \"tcp://127.0.0.1:0\", allow: [], tokens: "+tokens+"}]\nlog: {level: debug, format: json}\n")
+	cmd, reader, writer := startWith(t, "--config", file)
+	require.NoError(t, writer.Close())
+	var log strings.Builder
+	lines := bufio.NewScanner(io.TeeReader(reader, &log))
+	address := readyLine(t, lines)
+	const done = "\x01\x01\x01"
+	send := func(conn net.Conn, request string, n int) string {
+		_, err := io.WriteString(conn, request)
+		require.NoError(t, err)
+		reply := make([]byte, n)
+		_, err = io.ReadFull(conn, reply)
+		require.NoError(t, err)
+		return string(reply)
+	}
+	auth := func(token string) (net.Conn, string) {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(address, "tcp://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn, send(conn, fmt.Sprintf("\x01\x04auth\x00%c%s", len(token), token), 3)
+	}
+	conn, reply := auth(secret)
+	require.Equal(t, done, reply)
+	_, reply = auth(next)
+	require.NotEqual(t, done, reply)
+
+	writeAt(t, filepath.Join(dir, "new"), "tokens: [{name: a, token: "+next+", allow: [ping]}]\n", 2)
+	require.NoError(t, os.Rename(filepath.Join(dir, "new"), tokens))
+	assert.Contains(t, awaitLine(t, lines, "reloaded"), `"changed":["`+tokens+`"]`)
+	_, err := io.Copy(io.Discard, conn)
+	require.NoError(t, err, "a connection whose token is gone is closed")
+	_, reply = auth(secret)
+	assert.NotEqual(t, done, reply)
+	_, reply = auth(next)
+	assert.Equal(t, done, reply)
+
+	writeAt(t, tokens, "tokens: [{name: a, "+secret+": "+next+"}]\n", 3)
+	awaitLog(t, lines, "not reloaded")
+	_, reply = auth(next)
+	assert.Equal(t, done, reply, "what it had")
+	writeAt(t, tokens, "tokens: [{name: a, token: "+next+", expires: 2020-01-01T00:00:00Z}]\n", 4)
+	check := hitline(t, "", "serve", "--check", "--config", file)
+	assert.Equal(t, exitDone, check.code)
+	assert.Equal(t, "hitline: warning: "+tokens+":1:64: tokens[0].expires: has passed; the credential is not valid\n", check.stderr)
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	awaitLog(t, lines, "stopped")
+	for _, text := range []string{secret, next} {
+		assert.NotContains(t, log.String(), text)
+		assert.NotContains(t, check.stdout+check.stderr, text)
+	}
 }

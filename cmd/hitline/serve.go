@@ -141,7 +141,6 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 		return configError(err)
 	}
 	r.listeners = listenersOf(cfg)
-	r.versions = readVersions(filesOf(r.listeners))
 	if r.read, err = readListeners(r.listeners); err != nil {
 		return configError(err)
 	}
@@ -197,7 +196,6 @@ type running struct {
 	source    config.Source
 	cfg       *config.Config
 	listeners []listener
-	versions  fileVersions   // of the listeners' files, as they were read
 	read      []readListener // of listeners
 	log       *logSettings
 

@@ -221,11 +221,17 @@ func startReady(t *testing.T) (cmd *exec.Cmd, log *bufio.Scanner, address string
 // pipe that it logs into.
 func startProgram(t *testing.T, yaml string) (cmd *exec.Cmd, reader, writer *os.File) {
 	t.Helper()
+	return startWith(t, "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, yaml))
+}
+
+// startWith is startProgram with all flags of serve.
+func startWith(t *testing.T, flags ...string) (cmd *exec.Cmd, reader, writer *os.File) {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	reader, writer, err = os.Pipe()
 	require.NoError(t, err)
-	cmd = exec.Command(self, "serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, yaml))
+	cmd = exec.Command(self, append([]string{"serve"}, flags...)...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.Stderr = writer
 	require.NoError(t, cmd.Start())

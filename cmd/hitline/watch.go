@@ -76,12 +76,22 @@ func (w *fileWatch) take(versions fileVersions) {
 	w.taken, w.seen = versions, map[string]os.FileInfo{}
 }
 
-// poll returns the paths of the files that are not as they were taken. They have changed if they
-// are as at the last poll; otherwise they are changing. versions are those of all files, nothing if
-// none has changed.
-func (w *fileWatch) poll() (changed, changing []string, versions fileVersions) {
-	paths := slices.Sorted(maps.Keys(w.taken))
-	for _, path := range paths {
+// differing returns the paths of the watched files whose text is another in versions.
+func (w *fileWatch) differing(versions fileVersions) []string {
+	var paths []string
+	for path, v := range versions {
+		if before, watched := w.taken[path]; watched && before.digest != v.digest {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// poll returns the paths of the files that are not as they were taken, and are as at the last poll,
+// with the versions of all files. It returns none while a file is changing.
+func (w *fileWatch) poll() (changed []string, versions fileVersions) {
+	changing := false
+	for _, path := range slices.Sorted(maps.Keys(w.taken)) {
 		info := look(path)
 		before, polled := w.seen[path]
 		w.seen[path] = info
@@ -90,13 +100,13 @@ func (w *fileWatch) poll() (changed, changing []string, versions fileVersions) {
 		case polled && (fileVersion{info: before}).isAt(info):
 			changed = append(changed, path)
 		default:
-			changing = append(changing, path)
+			changing = true
 		}
 	}
-	if changed == nil {
-		return nil, changing, nil
+	if changing || changed == nil {
+		return nil, nil
 	}
-	versions = readVersions(paths)
+	versions = readVersions(slices.Collect(maps.Keys(w.taken)))
 	changed = slices.DeleteFunc(changed, func(path string) bool {
 		v := versions[path]
 		if v.digest == [sha256.Size]byte{} || v.digest != w.taken[path].digest {
@@ -105,5 +115,5 @@ func (w *fileWatch) poll() (changed, changing []string, versions fileVersions) {
 		w.taken[path] = v // touched, or replaced by the same text
 		return true
 	})
-	return changed, changing, versions
+	return changed, versions
 }

@@ -28,7 +28,7 @@ func TestFileWatch(t *testing.T) {
 	var w fileWatch
 	w.take(readVersions([]string{a, link}))
 	poll := func() []string {
-		changed, _, versions := w.poll()
+		changed, versions := w.poll()
 		if len(changed) > 0 {
 			require.True(t, versions.areCurrent())
 			for _, path := range changed {
@@ -74,12 +74,12 @@ func TestFileWatchMissing(t *testing.T) {
 	w.poll()
 	require.NoError(t, os.Remove(path))
 	for i := range 3 {
-		changed, _, _ := w.poll()
+		changed, _ := w.poll()
 		assert.Equal(t, i > 0, len(changed) > 0)
 	}
 	writeAt(t, path, "1", 2)
 	for range 3 {
-		changed, _, _ := w.poll()
+		changed, _ := w.poll()
 		assert.Empty(t, changed, "as it was")
 	}
 }

@@ -72,6 +72,9 @@ func (ca *CA) LeafUntil(end time.Time, names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 
+// Certificate returns the authority's certificate.
+func (ca *CA) Certificate() *x509.Certificate { return ca.certificate }
+
 // Pool returns a pool that has the authority's certificate alone.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()

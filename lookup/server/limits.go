@@ -53,7 +53,7 @@ func DefaultLimits() Limits {
 }
 
 // inEffect returns the limits with zero fields replaced, and MaxConnections lowered to what the
-// limit of open files allows if each connection has so many descriptors.
+// limit of open files allows, if each connection has a number of descriptors.
 func (l Limits) inEffect(logger *slog.Logger, descriptors uint64) *Limits {
 	l = l.withDefaults()
 	files, err := openFileLimit()

@@ -61,7 +61,7 @@ func tlsConfigOf(cfg *tls.Config) *tls.Config {
 // admitTLS begins the handshake of a connection that is counted.
 func (a *acceptor) admitTLS(ln *listener, conn *net.TCPConn) {
 	c := &tlsConn{peer: conn.RemoteAddr()}
-	c.TCPConn, c.listener, c.computing = conn, ln, a.tls.computing
+	c.TCPConn, c.listener, c.limits, c.computing = conn, ln, &a.server.limits, a.tls.computing
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		a.server.connections.Add(-1)
@@ -110,7 +110,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return ErrServerClosed
 	}
 	defer func() { <-a.enrolling }()
-	c.computing, c.writeTimeout = nil, a.server.limits.Load().WriteTimeout
+	c.computing = nil
 	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, certificates: verified(c.tls), tls: c}
 	if err := a.enroll(loop, p); err != nil {
 		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)

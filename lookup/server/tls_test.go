@@ -19,6 +19,7 @@ import (
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
@@ -114,7 +115,7 @@ func pings64(n int) (requests, replies []byte) {
 
 // Every byte of pipelined requests and replies arrives, in order, whatever the pieces.
 func TestTLSEchoInPieces(t *testing.T) {
-	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
+	server, _ := startTLSServer(t, Limits{MaxUnsent: 64 << 20}, Settings{TLS: serverTLS})
 	requests, replies := pings64(100)
 	for _, piece := range []int{1, 100, 16 << 10, 70_001, len(requests)} {
 		send, want := requests, replies
@@ -193,7 +194,7 @@ func TestTLSEndOfPeer(t *testing.T) {
 // though it sends on.
 func TestTLSRepliesBeforeTheEnd(t *testing.T) {
 	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
-	requests, replies := pings64(8)
+	requests, replies := pings64(1) // more might not be in the pair of sockets yet when the session ends
 	p := dialTLS(t, server, clientTLS())
 	go func() {
 		_, err := p.Write(slices.Concat(requests, []byte("\xff no request")))
@@ -439,4 +440,85 @@ func TestTLSIdleConnections(t *testing.T) {
 	require.Less(t, grown, n*readBuffer)
 	crowd.close()
 	server.ends(t)
+}
+
+// mutualTLS returns settings with client certificates of an authority, and rules of the names in
+// them.
+func mutualTLS(t testing.TB, ca *certtest.CA, names map[string]access.Permissions) Settings {
+	t.Helper()
+	var credentials []access.Credential
+	for name, permissions := range names {
+		credentials = append(credentials, access.Credential{Name: "of " + name, Certificate: name, Permissions: permissions})
+	}
+	rules, err := access.NewRules(access.Ping, credentials)
+	require.NoError(t, err)
+	cfg := serverTLS.Clone()
+	cfg.ClientCAs = ca.Pool()
+	return Settings{TLS: cfg, Rules: rules}
+}
+
+// The first name of a certificate that is in the rules decides: DNS names, URIs, e-mail addresses,
+// then the common name. A certificate without such a name is anonymous.
+func TestTLSNamesOfCertificates(t *testing.T) {
+	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, map[string]access.Permissions{
+		"dns.example.com": access.Ping | access.Stat, "spiffe://example.com/uri": access.Stat,
+		"mail@example.com": access.Stat | access.Lookup, "common": access.All,
+	}))
+	for want, names := range map[string][]string{
+		"of dns.example.com":          {"CN=common", "mail@example.com", "spiffe://example.com/uri", "other", "dns.example.com"},
+		"of spiffe://example.com/uri": {"CN=common", "mail@example.com", "spiffe://example.com/uri", "other"},
+		"of mail@example.com":         {"CN=common", "mail@example.com", "other"},
+		"of common":                   {"CN=common"},
+		"":                            {"CN=another", "127.0.0.1", "sub.dns.example.com"},
+	} {
+		p := dialTLS(t, server, clientTLS(authority.Leaf(names...)))
+		reply := p.Ask(t, []byte("ping"), nil)
+		ses := server.someSession()
+		require.Equal(t, want, ses.nameOfCredential())
+		require.Equal(t, ses.permissions.Allows(netproto.TagPing), len(reply[0]) == 1 && reply[0][0] == 1, names)
+		require.NoError(t, p.Close())
+		eventuallyConnections(t, server, 0)
+	}
+}
+
+// A connection ends with the certificate of its client.
+func TestTLSCertificateExpires(t *testing.T) {
+	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, nil))
+	short := dialTLS(t, server, clientTLS(authority.LeafUntil(time.Now().Add(2*time.Second), "short")))
+	long := dialTLS(t, server, clientTLS(authority.Leaf("long")))
+	for _, p := range []*lookuptest.Peer{short, long} {
+		require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
+	}
+	_, err := short.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	require.EqualValues(t, 1, server.closed[closedExpired].Load())
+	require.Equal(t, [][]byte{{1}, {}}, long.Ask(t, []byte("ping"), nil))
+}
+
+// With other authorities only those connections go on whose certificates they have signed too, also
+// idle ones, and none that was accepted but not verified before the change.
+func TestTLSOtherAuthorities(t *testing.T) {
+	second := certtest.NewCA("second")
+	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, nil))
+	both := mutualTLS(t, authority, nil)
+	both.TLS.ClientCAs = authority.Pool()
+	both.TLS.ClientCAs.AddCert(second.Certificate())
+	late := tls.Client(lookuptest.DialPeer(t, hostOf(server)).Conn, clientTLS(authority.Leaf("late")))
+	eventuallyConnections(t, server, 1)
+	old := dialTLS(t, server, clientTLS(authority.Leaf("old")))
+	require.Equal(t, [][]byte{{1}, {}}, old.Ask(t, []byte("ping"), nil))
+
+	require.NoError(t, server.SetListener(server.Addrs()[0], both))
+	renewed := dialTLS(t, server, clientTLS(second.Leaf("new")))
+	for _, p := range []*lookuptest.Peer{old, renewed} {
+		require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
+	}
+
+	require.NoError(t, server.SetListener(server.Addrs()[0], mutualTLS(t, second, nil)))
+	_, err := old.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	require.EqualValues(t, 1, server.closed[closedRevoked].Load())
+	require.Equal(t, [][]byte{{1}, {}}, renewed.Ask(t, []byte("ping"), nil))
+	_, err = late.Read(make([]byte, 1))
+	require.ErrorContains(t, err, "certificate required", "it has none of an authority that is asked for")
 }

@@ -19,13 +19,13 @@ type tlsTransport struct {
 	*net.TCPConn
 	raw       syscall.RawConn
 	listener  *listener
-	settings  *Settings     // those of the handshake
+	settings  *Settings // those of the handshake
+	limits    *atomic.Pointer[Limits]
 	computing chan struct{} // a token of it is held in the handshake; nil after it
 	received  atomic.Bool   // a byte has arrived
 
-	fd           int           // valid in readable only
-	writeTimeout time.Duration // after the handshake; 0 in it, as it has a deadline of its own
-	end          atomic.Int64  // when writes end in any case, in Unix nanoseconds; 0: not known yet
+	fd  int          // valid in readable only
+	end atomic.Int64 // when writes end in any case, in Unix nanoseconds; 0: not known yet
 }
 
 // errWouldBlock ends a read that would wait. package tls takes reads up again only after an error
@@ -95,11 +95,11 @@ func (t *tlsTransport) Write(p []byte) (n int, err error) {
 	}
 }
 
-// extend sets the write deadline to the next writeTimeout from now, but not beyond the end.
+// extend sets the write deadline to limits.write_timeout from now, but not beyond the end.
 func (t *tlsTransport) extend() {
 	for {
 		end := t.end.Load()
-		deadline := time.Now().Add(t.writeTimeout)
+		deadline := time.Now().Add(t.limits.Load().WriteTimeout)
 		if end != 0 && deadline.UnixNano() > end {
 			deadline = time.Unix(0, end)
 		}

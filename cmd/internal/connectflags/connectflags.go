@@ -39,8 +39,8 @@ type Flags struct{ set *pflag.FlagSet }
 func (f *Flags) Add(set *pflag.FlagSet) {
 	f.set = set
 	set.String(tokenFile, "", "`file` whose first line is the token to send\n(default $"+variables[tokenFile]+")")
-	set.String(ca, "", "`file` of the CAs to trust at a tls:// address, PEM\n(default $"+variables[ca]+", then the system's)")
-	set.String(cert, "", "`file` of the client certificate, PEM\n(default $"+variables[cert]+")")
+	set.String(ca, "", "`file` of the CAs to trust at a tls:// address\n(default $"+variables[ca]+", then the system's)")
+	set.String(cert, "", "`file` of the client certificate\n(default $"+variables[cert]+")")
 	set.String(key, "", "`file` of its key (default $"+variables[key]+")")
 	set.String(serverName, "", "`name` in the server's certificate\n(default the host of the address)")
 }
@@ -89,7 +89,7 @@ func (f *Flags) Check(address string) error {
 // Connection is what the flags say of connections to one address. Nothing that is printed of it
 // has the token.
 type Connection struct {
-	// Token returns the token to send, "" for none.
+	// Token returns the token to send, "" for none; nil is as none.
 	Token func() string
 	// TLS is the configuration for a tls:// address, nil for any other.
 	TLS *tls.Config
@@ -115,9 +115,14 @@ func (f *Flags) Load(address string) (c Connection, err error) {
 	return c, err
 }
 
-// Options are the options of a client for the connection.
+// Options are the options of a client for the connection. Those of the zero Connection are for no
+// token, whatever the environment says.
 func (c Connection) Options() []client.Option {
-	return []client.Option{client.WithToken(c.Token()), client.WithTLS(c.TLS)}
+	token := ""
+	if c.Token != nil {
+		token = c.Token()
+	}
+	return []client.Option{client.WithToken(token), client.WithTLS(c.TLS)}
 }
 
 // loadTLS reads the files of TLS.
