@@ -84,15 +84,17 @@ def mooncake_config(test: unittest.TestCase, **fields: Any) -> str:
 class Server:
     """A hitline process: one full-attention group, blocks of 16 tokens, unless
     settings, variables without HITLINE_ in front, say otherwise. With POOL or ACCEPT_POOLS
-    among them it has no pool but theirs."""
+    among them it has no pool but theirs. It listens where config, a file, says if there is one."""
 
-    def __init__(self, *listen: str, **settings: str) -> None:
+    def __init__(self, *listen: str, config: str = "", **settings: str) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("HITLINE_")}
         default = {} if settings.keys() & {"POOL", "ACCEPT_POOLS"} else {"POOL_HASH_BLOCK_SIZE": "16"}
         settings = {**default, "LOG_FORMAT": "json", **settings}
         environ.update((f"HITLINE_{name}", value) for name, value in settings.items())
         command = [BINARY, "serve"]
-        for address in listen or ("tcp://127.0.0.1:0",):
+        if config:
+            command += ["--config", config]
+        for address in listen or (() if config else ("tcp://127.0.0.1:0",)):
             command += ["--listen", address]
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None

@@ -239,6 +239,7 @@ class Start(Starting):
     def test_a_server_of_its_own(self, engine: Engine) -> None:
         """It is told the pool, has the engine's store, and ends with the connector."""
         os.environ.update(PATH=os.path.dirname(BINARY), MOONCAKE_CONFIG_PATH=mooncake_config(self, tenant_id=" ours "))
+        os.environ.update(HITLINE_TOKEN_FILE="/nowhere", HITLINE_TLS_CA="/nowhere")  # which are not for this server
         self.configure(engine)
         with mock.patch.object(vllm_plugin.logger, "disabled", True), no_thread_left(self):
             connector = self.connect("auto")

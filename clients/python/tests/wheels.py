@@ -9,6 +9,7 @@ are needed, 2 MB for a release. The files are checked against digests below.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.machinery
 import importlib.util
 import io
@@ -159,6 +160,27 @@ class _CompiledOnce(importlib.machinery.SourceFileLoader):
         if path not in self._codes:
             self._codes[path] = super().source_to_code(data, path)
         return self._codes[path]
+
+
+# By the folder of a release its modules of ENGINE with all that they import, each with the names
+# that it had when they were loaded.
+_engines: dict[Path, list[tuple[types.ModuleType, dict[str, Any]]]] = {}
+
+
+def load_engine(folder: Path) -> None:
+    """Loads the modules of ENGINE of a release, whose Stubs must be in sys.meta_path. A process
+    executes them once, as that takes longer than most tests. After that they are put back into
+    sys.modules with the names that they had."""
+    if folder not in _engines:
+        for file in ENGINE:
+            if (folder / file).exists():
+                importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] in STUBS]
+        _engines[folder] = [(module, dict(vars(module))) for module in loaded]
+    for module, names in _engines[folder]:
+        vars(module).clear()
+        vars(module).update(names)
+        sys.modules[module.__name__] = module
 
 
 class Stubs(MetaPathFinder, Loader):
