@@ -162,6 +162,28 @@ func TestRefusedHasNoEffect(t *testing.T) {
 	})
 }
 
+// beginCounter counts the requests that begin.
+type beginCounter struct {
+	*memoryHandler
+	begun int
+}
+
+func (h *beginCounter) begin(q *netproto.Request) bool { h.begun++; return h.memoryHandler.begin(q) }
+
+// No work is begun for a request that may not be made.
+func TestRefusedDoesNotBegin(t *testing.T) {
+	server := unstarted(t)
+	ses, l := fedSession(t, server, settingsOf(t, access.Ping), new(allReplies))
+	counter := &beginCounter{memoryHandler: ses.handler.(*memoryHandler)}
+	ses.handler = counter
+	message := lookuptest.Encode(requestsOf(blocks16.Pool)[0]...)
+	require.NoError(t, ses.receive(message))
+	require.Zero(t, counter.begun)
+	l.put(Settings{Rules: rulesOf(access.All)})
+	require.NoError(t, ses.receive(message))
+	require.Equal(t, 1, counter.begun)
+}
+
 // Peers of addresses that other machines reach may only read, unless the rules say more.
 func TestDefaultRules(t *testing.T) {
 	for _, local := range []bool{true, false} {
@@ -443,6 +465,10 @@ func TestCertificates(t *testing.T) {
 		require.Equal(t, access.All, ses.permissions, name)
 		require.Equal(t, certificate.Leaf.NotAfter.UnixNano(), ses.expires.Load())
 	}
+	tenant := entry("engine", access.All)
+	tenant.Pools = []string{"missing"}
+	bound, _ := connect(with(ca, tenant))
+	require.Nil(t, bound.pool, "not the server's own")
 	ses, l := connect(with(ca))
 	require.Equal(t, access.Ping, ses.permissions)
 	for _, step := range []struct {
