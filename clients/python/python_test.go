@@ -63,9 +63,9 @@ func TestClient(t *testing.T) {
 
 	environ := []string{
 		"HITLINE_TEST_BINARY=" + binary,
+		"HITLINE_TEST_CERTS=" + certificates(t),
 		"HITLINE_TEST_WIRE=" + wireVectors(t),
 		"HITLINE_TEST_RELEASES=" + releaseVectors(t),
-		"HITLINE_TEST_CERTS=" + certificates(t),
 	}
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
@@ -73,13 +73,13 @@ func TestClient(t *testing.T) {
 	})
 	t.Run("with xxhash", func(t *testing.T) {
 		t.Parallel()
-		environ := append(environ[:1:1], "HITLINE_TEST_XXHASH=1", "PYTHONPATH="+xxhashModule(t, python))
+		environ := append(environ[:2:2], "HITLINE_TEST_XXHASH=1", "PYTHONPATH="+xxhashModule(t, python))
 		unittests(t, python, environ, "-v", "tests.test_anchors")
 	})
 	t.Run("in vLLM's modules", func(t *testing.T) {
 		t.Parallel()
 		configs := configVectors(t)
-		environ := append(environ[:1:1], "HITLINE_TEST_WHEELS="+vllmModules(t, python), "HITLINE_TEST_CONFIGS="+configs)
+		environ := append(environ[:2:2], "HITLINE_TEST_WHEELS="+vllmModules(t, python), "HITLINE_TEST_CONFIGS="+configs)
 		// In one process, as each compiles and executes the modules for itself.
 		unittests(t, python, environ, "-v", "tests.test_wheels", "tests.test_engine_start", "tests.test_load_failures",
 			"tests.test_lookup_stats", "tests.test_engine_pool")

@@ -147,6 +147,16 @@ class Tokens(WithoutVariables):
                     client._retry_at = 0.0
                     self.assertEqual(client.lookup(64, []), 48)
 
+    @unittest.skipUnless(hasattr(os, "mkfifo"), "no pipes with names here")
+    def test_a_pipe_is_no_file_of_a_token(self) -> None:
+        path = self.file()
+        path.unlink()
+        os.mkfifo(path)
+        for each in (path, path.parent):
+            with Peer() as server, Client(server.address, token_file=each) as client:
+                with self.assertRaisesRegex(hitline.ConnectionFailed, f"^cannot read the token of {each}: it is no regular file$"):
+                    client.ping()
+
     def test_where_it_comes_from(self) -> None:
         path, other = self.file(), self.file(b"other")
         for variable, arguments, want in (
