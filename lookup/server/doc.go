@@ -95,7 +95,6 @@
 //     requests wait until its call has returned.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and no other peer
 //     anything.
-//
 //   - A TLS connection is counted from its accept until its replies are sent. Its goroutines
 //     hold no buffers while they wait, but for a record of which the socket has taken a part.
 //
