@@ -16,9 +16,9 @@ var (
 )
 
 // SetPlain makes the Reader serve the PLAIN mechanism of ZMTP beside NULL. It must be called before
-// the first byte. Feed calls check at most once, with the username and password of a HELLO: at most
-// 255 bytes each, the password not empty. They are borrowed, and the password is overwritten after
-// check returns. If it returns false, the peer gets ERROR and Feed fails with ErrCredentials.
+// the first byte. Feed calls check at most once, with the username and password of a HELLO: 0 to 255
+// bytes each. They are borrowed, and overwritten after check returns. If it returns false, the peer
+// gets ERROR and Feed fails with ErrCredentials.
 func (r *Reader) SetPlain(check func(username, password []byte) bool) { r.checkPlain = check }
 
 // handleHello checks the credentials of a HELLO and answers it.
@@ -31,7 +31,7 @@ func (r *Reader) handleHello(name, data []byte, h Handler) error {
 	if !ok || !ok2 || len(rest) > 0 {
 		return ErrBadCommand
 	}
-	if len(password) == 0 || !r.checkPlain(username, password) {
+	if !r.checkPlain(username, password) {
 		r.frame.size = 0 // the error would tell how long the password is
 		h.Control(ourRefusal)
 		return ErrCredentials

@@ -117,6 +117,8 @@ export class Client {
     });
   }
 
+  // auth gives the connection the permissions of a token.
+  auth = async (token) => JSON.parse((await this.request("auth", Buffer.from(token)))[0]);
   // pool describes the pool that the connection is about, or names it.
   pool = async (description) => JSON.parse((await this.request("pool", Buffer.from(JSON.stringify(description))))[0]);
   server = async () => JSON.parse((await this.request("ping"))[0]);

@@ -20,6 +20,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -102,7 +103,7 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
 	assert.Empty(t, r.srv.take())
 
-	r.write("listen:\n  - {address: 127.0.0.1:2, allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
+	r.write("listen:\n  - {address: \"tcp://127.0.0.1:2\", allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
 		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}, b: {}}\nlog: {level: warn, format: json}\n")
 	for range 2 {
 		r.reload()
@@ -116,9 +117,9 @@ func TestReload(t *testing.T) {
 		assert.Equal(t, "WARN", last.Level)
 		assert.Equal(t, []string{"listen", "loops", "limits.max_memory"}, last.Fields)
 	}
-	assert.Equal(t, []string{"pool a", "pool b", "limits", "127.0.0.1:2"}, r.srv.take(), "once")
+	assert.Equal(t, []string{"pool a", "pool b", "limits", "tcp://127.0.0.1:2"}, r.srv.take(), "once")
 	assert.Equal(t, 5, r.srv.limits.MaxHashes)
-	assert.Equal(t, []string{"ping"}, r.srv.settings["127.0.0.1:2"].Rules.Anonymous.Names())
+	assert.Equal(t, []string{"ping"}, r.srv.settings["tcp://127.0.0.1:2"].Rules.Anonymous.Names())
 	assert.Equal(t, 3*time.Second, r.drainTimeout())
 }
 
@@ -335,4 +336,33 @@ func TestTokensOfAProcess(t *testing.T) {
 		assert.NotContains(t, log.String(), text)
 		assert.NotContains(t, check.stdout+check.stderr, text)
 	}
+}
+
+// A certificate, its key and the authority of clients change by themselves.
+func TestCertificatesOfAProcess(t *testing.T) {
+	dir := t.TempDir()
+	ca, next := certtest.NewCA("first"), certtest.NewCA("next")
+	cert, key := certtest.WriteFiles(dir, "server", ca.Leaf("127.0.0.1"))
+	clients := ca.WriteFile(filepath.Join(dir, "clients.crt"))
+	cmd, reader, writer := startWith(t, "--config", configFile(t, "listen: [{address: \"tls://127.0.0.1:0\", tls: {cert: "+cert+", key: "+key+
+		", client_ca: "+clients+"}}]\nlog: {format: json}\n"))
+	require.NoError(t, writer.Close())
+	log := bufio.NewScanner(reader)
+	address := readyLine(t, log)
+	ping := func(authority *certtest.CA) int {
+		theirs, own := t.TempDir(), authority.Leaf("CN=client")
+		clientCert, clientKey := certtest.WriteFiles(theirs, "client", own)
+		return hitline(t, "", "ping", "--connect", address, "--tls-ca", authority.WriteFile(filepath.Join(theirs, "ca.crt")),
+			"--tls-cert", clientCert, "--tls-key", clientKey).code
+	}
+	require.Equal(t, exitDone, ping(ca))
+	require.NotEqual(t, exitDone, ping(next))
+
+	certtest.WriteFiles(dir, "server", next.Leaf("127.0.0.1"))
+	next.WriteFile(clients)
+	awaitLog(t, log, "reloaded")
+	storetest.Eventually(t, "all files are read", func() bool { return ping(next) == exitDone && ping(ca) != exitDone })
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	awaitLog(t, log, "stopped")
+	assert.NoError(t, cmd.Wait())
 }

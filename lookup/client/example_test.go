@@ -2,13 +2,16 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/server"
@@ -122,8 +125,45 @@ func ExampleAsyncClient() {
 	// <nil>
 }
 
-// serve starts a server that holds the blocks aaaa, bbbb, cccc and dddd.
+// The server's certificate is of a CA that the client is given, and the client has a token that
+// allows lookups alone.
+func ExampleWithTLS() {
+	ca := certtest.NewCA("example")
+	rules, err := access.NewRules(access.Ping, []access.Credential{
+		{Name: "router", Digest: access.DigestOf([]byte("nH1vWb0mT2c8yQd4")), Permissions: access.Lookup},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	address, stop := serveOn(server.Listener{Address: "tls://127.0.0.1:0", Settings: server.Settings{
+		Rules: rules, TLS: &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1")}},
+	}})
+	defer stop()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, address, client.WithTLS(&tls.Config{RootCAs: ca.Pool()}), client.WithToken("nH1vWb0mT2c8yQd4"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	hit, err := c.Lookup(ctx, 48, blockHashes("aaaabbbbzzzz"))
+	fmt.Println(hit.Tokens, err)
+	err = c.Reset(ctx)
+	fmt.Println(errors.Is(err, client.ErrNotAllowed))
+	_, err = client.Dial(ctx, address, client.WithTLS(&tls.Config{RootCAs: ca.Pool()}), client.WithToken("another token"))
+	fmt.Println(errors.Is(err, client.ErrNotAuthenticated))
+	// Output:
+	// 32 <nil>
+	// true
+	// true
+}
+
+// serve starts a server on loopback, to which everything is allowed.
 func serve() (address string, stop func()) {
+	return serveOn(server.Listener{Address: "tcp://127.0.0.1:0"})
+}
+
+// serveOn starts a server that holds the blocks aaaa, bbbb, cccc and dddd.
+func serveOn(listener server.Listener) (address string, stop func()) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
 	if err != nil {
 		log.Fatal(err)
@@ -131,7 +171,7 @@ func serve() (address string, stop func()) {
 	if err := service.Store(context.Background(), netproto.GroupRank{}, blockHashes("aaaabbbbccccdddd")); err != nil {
 		log.Fatal(err)
 	}
-	srv, err := server.New(service, server.Config{Listen: []string{"tcp://127.0.0.1:0"}, Loops: 1})
+	srv, err := server.New(service, server.Config{Listeners: []server.Listener{listener}, Loops: 1})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -28,6 +28,7 @@ const (
 	closedSocketType
 	closedPeerError
 	closedBadCommand
+	closedCredentials
 	closedSlowReader
 	closedWriteTimeout
 	closedMemory
@@ -59,6 +60,7 @@ var reasonNames = [numReasons]string{
 	closedSocketType:       "zmtp_socket_type",
 	closedPeerError:        "zmtp_peer_error",
 	closedBadCommand:       "zmtp_command",
+	closedCredentials:      "zmtp_credentials",
 	closedSlowReader:       "slow_reader",
 	closedWriteTimeout:     "write_timeout",
 	closedMemory:           "memory",
@@ -102,6 +104,7 @@ func reasonOf(err error) closeReason {
 		{netproto.ErrSocketType, closedSocketType},
 		{netproto.ErrPeerError, closedPeerError},
 		{netproto.ErrBadCommand, closedBadCommand},
+		{netproto.ErrCredentials, closedCredentials},
 		{errRevoked, closedRevoked},
 		{errExpired, closedExpired},
 	} {

@@ -41,6 +41,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	c.SetContext(ses)
 	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
 	ses.setRights(pending)
+	ses.servePlain()
 	s.mu.Lock()
 	s.sessions[ses] = c
 	loop := s.loops[c.EventLoop()]

@@ -19,7 +19,7 @@ type rights struct {
 	certificates []*x509.Certificate // of the client, the leaf first; nil if it has none
 	credential   *access.Credential  // nil for an anonymous peer
 	permissions  access.Permissions
-	expires      atomic.Int64 // when the credential or the certificate does, in Unix nanoseconds; 0: never
+	expires      atomic.Int64 // when the credential or the certificate does, in Unix microseconds, as nanoseconds end in 2262; 0: never
 }
 
 // Why connections are closed.
@@ -50,7 +50,7 @@ func (s *session) setCredential(c *access.Credential) {
 	}
 	s.expires.Store(0)
 	if !expires.IsZero() {
-		s.expires.Store(expires.UnixNano())
+		s.expires.Store(max(expires.UnixMicro(), 1))
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *session) currentRights() bool {
 // expiredAt reports whether the rights have expired at a time.
 func (s *session) expiredAt(now time.Time) bool {
 	expires := s.expires.Load()
-	return expires != 0 && now.UnixNano() >= expires
+	return expires != 0 && now.UnixMicro() >= expires
 }
 
 // renewRights sets the rights that follow from the settings that are in effect now. If there are

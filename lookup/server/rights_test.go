@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -463,7 +465,7 @@ func TestCertificates(t *testing.T) {
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
 		ses, _ := connect(with(ca, entry(name, access.All)))
 		require.Equal(t, access.All, ses.permissions, name)
-		require.Equal(t, certificate.Leaf.NotAfter.UnixNano(), ses.expires.Load())
+		require.Equal(t, certificate.Leaf.NotAfter.UnixMicro(), ses.expires.Load())
 	}
 	tenant := entry("engine", access.All)
 	tenant.Pools = []string{"missing"}
@@ -506,6 +508,26 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	ses.setRights(&pendingConn{listener: l, settings: old})
 	require.NoError(t, ses.receive(lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
+}
+
+// The log tells who was refused where, and no token.
+func TestRefusalsAreLogged(t *testing.T) {
+	log, logger := lookuptest.NewLog(slog.LevelInfo)
+	server := unstarted(t)
+	server.peers = newPeerLog(logger)
+	ses, _ := fedSession(t, server, settingsOf(t, 0, tokenOf("a", access.Ping)), new(allReplies))
+	ses.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
+	for _, frames := range [][][]byte{{[]byte("ping")}, authFrames("a"), {[]byte("reset")}, {[]byte("reset")}, authFrames("wrong"), authFrames("wrong")} {
+		require.NoError(t, ses.receive(lookuptest.Encode(frames...)))
+	}
+	require.Equal(t, []string{
+		`level=WARN msg="request not allowed" peer=10.0.0.1:5 listen=tcp://test error="not allowed: ping; this connection may: nothing"`,
+		`level=WARN msg="authentication failed" peer=10.0.0.1:5 credential=a listen=tcp://test error="not authenticated: no such token"`,
+	}, log.Take())
+	server.peers.flush(true)
+	require.Equal(t, []string{
+		`level=WARN msg="more requests not allowed" requests=2`, `level=WARN msg="more authentications failed" requests=1`,
+	}, log.Take())
 }
 
 // The checks allocate nothing.

@@ -59,7 +59,7 @@ func (s *Server) overdue(ses *session, now int64) closeReason {
 	if since := ses.unsentSince.Load(); since != 0 && now-since > int64(limits.WriteTimeout) {
 		return closedWriteTimeout
 	}
-	if expires := ses.expires.Load(); expires != 0 && time.Now().UnixNano() >= expires {
+	if ses.expiredAt(time.Now()) {
 		return closedExpired
 	}
 	if ses.waiting.Load() { // its event loop is late, not its peer

@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 )
 
@@ -55,6 +57,7 @@ func zmtpPeers(t *testing.T, python string) {
 	server := startServer(t, blocks16, Limits{})
 	t.Run("reset", func(t *testing.T) { runPeer(t, python, server, "reset") }) // empties the pool under the others
 	t.Run("restart", func(t *testing.T) { restartUnderPeer(t, python) })
+	t.Run("PLAIN", func(t *testing.T) { plainPeers(t, python) })
 	t.Run("ipc", func(t *testing.T) {
 		for _, addr := range []string{"ipc://" + filepath.Join(t.TempDir(), "lookup"), fmt.Sprintf("ipc://@hitline-test-%d", os.Getpid())} {
 			server := startServerOn(t, addr)
@@ -78,23 +81,21 @@ func zmtpPeers(t *testing.T, python string) {
 	require.Equal(t, map[string]int64{"zmtp_socket_type": 2}, closed, "nobody else was turned away, and these did not come back")
 }
 
-// peerCommand prepares a check, which is killed if it takes far too long.
-func peerCommand(t *testing.T, python string, s *Server, check string) *exec.Cmd {
+// peerCommand prepares a check with tokens, which is killed if it takes far too long.
+func peerCommand(t *testing.T, python string, s *Server, check string, tokens ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*lookuptest.Patience)
 	t.Cleanup(cancel)
-	return exec.CommandContext(ctx, python, filepath.Join("testdata", "zmtp_peer.py"), s.Addrs()[0], check)
+	args := append([]string{filepath.Join("testdata", "zmtp_peer.py"), s.Addrs()[0], check}, tokens...)
+	return exec.CommandContext(ctx, python, args...)
 }
 
-func runPeer(t *testing.T, python string, s *Server, check string) {
-	out, err := peerCommand(t, python, s, check).CombinedOutput()
+func runPeer(t *testing.T, python string, s *Server, check string, tokens ...string) {
+	out, err := peerCommand(t, python, s, check, tokens...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
-// restartUnderPeer starts the server anew on the same port when the check asks
-// for it.
-func restartUnderPeer(t *testing.T, python string) {
-	server := startServerOn(t, "tcp://"+storetest.FreeAddr(t))
-	cmd := peerCommand(t, python, server, "restart")
+// runAsking runs a check that asks for something with a line, and goes on when it is done.
+func runAsking(t *testing.T, cmd *exec.Cmd, do map[string]func()) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
@@ -102,16 +103,47 @@ func restartUnderPeer(t *testing.T, python string) {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err == nil && line == "restart\n" {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if f := do[lines.Text()]; assert.NotNil(t, f, "asked for %q", lines.Text()) {
+			f()
+			_, err = io.WriteString(in, lines.Text()+" done\n")
+			assert.NoError(t, err)
+		}
+	}
+	require.NoError(t, cmd.Wait(), "%s", &stderr)
+}
+
+// restartUnderPeer starts the server anew on the same port when the check asks
+// for it.
+func restartUnderPeer(t *testing.T, python string) {
+	server := startServerOn(t, "tcp://"+storetest.FreeAddr(t))
+	runAsking(t, peerCommand(t, python, server, "restart"), map[string]func(){"restart": func() {
 		ctx, cancel := context.WithTimeout(context.Background(), lookuptest.Patience)
 		defer cancel()
 		require.NoError(t, server.Shutdown(ctx))
 		startServerOn(t, server.Addrs()[0])
-		_, err = io.WriteString(in, "restarted\n")
+	}})
+}
+
+// plainPeers runs the checks of the PLAIN mechanism.
+func plainPeers(t *testing.T, python string) {
+	server := startWithToken(t, Config{})
+	set := func(credentials ...access.Credential) func() {
+		return func() {
+			require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, credentials...)))
+		}
 	}
-	require.NoError(t, err)
-	require.NoError(t, cmd.Wait(), "%s", &stderr)
+	old, next := tokenOf("engines", access.All), tokenOf("next", access.All)
+	for _, check := range []string{"plain_token", "plain_wrong", "plain_anonymous"} {
+		runPeer(t, python, server, check, engineToken)
+	}
+	runAsking(t, peerCommand(t, python, server, "plain_rotation", engineToken, "token of next"), map[string]func(){
+		"add": set(old, next), "remove": set(next),
+	})
+	st := statOfServer(t, server)
+	require.EqualValues(t, st.AuthFailures, st.Closed["zmtp_credentials"])
+	require.EqualValues(t, 2, st.Closed["credential_revoked"])
+	require.Equal(t, map[string]int64{"lookup": 1}, st.NotAllowed)
 }
 
 // startServerOn starts a server at an address, perhaps one that was in use a

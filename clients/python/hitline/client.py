@@ -1,7 +1,7 @@
 """A client of the hitline server: how many leading tokens of a prompt are in the pool?
 
 It needs nothing but the standard library, and this file is all of it. It speaks the
-raw dialect of docs/protocol.md over TCP and unix sockets.
+raw dialect of docs/protocol.md over TCP, TLS and unix sockets.
 
 Client asks and waits. LookupKeyClient has the methods of the lookup client that
 vLLM's scheduler uses, with lookups that need not be waited for.
@@ -31,6 +31,14 @@ description of the engine's pool. The server is told so on each new connection, 
 the first request but for pings. If it has no such pool, those requests fail: with
 PoolDiffers if its own pool differs from the description, otherwise with PoolRefused.
 
+A client may have a token, which it sends first on each new connection. If the server
+refuses the token, requests fail with NotAuthenticated; after a while it is sent again, and a
+token of a file is read again. A request that the token, or the listener, does not allow
+fails with NotAllowed. The token is in no log, exception or repr of this module.
+
+Over TLS the server's certificate must be valid for the host of the address. Certificates of
+files are read at each connection.
+
 A client may be told when the server was restarted, and its memory has no blocks:
 on_instance is called with the first Instance and then with each that differs from the one
 before, ahead of the first answer of a connection. It is called in the thread that makes
@@ -41,11 +49,15 @@ return soon, and must not use the client. What it raises is logged.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import logging
 import math
+import os
 import select
 import socket
+import ssl
+import stat
 import struct
 import threading
 import time
@@ -62,6 +74,8 @@ __all__ = [
     "LookupKeyClient",
     "LookupResult",
     "Mask",
+    "NotAllowed",
+    "NotAuthenticated",
     "NotStored",
     "Plan",
     "PoolDiffers",
@@ -123,6 +137,7 @@ RESET_RANK = b"reset_rank"
 PING = b"ping"
 STAT = b"stat"
 POOL = b"pool"
+AUTH = b"auth"
 PLAN = b"plan"
 LOAD_MASK = b"load_mask"
 STORE_MASK = b"store_mask"
@@ -171,16 +186,27 @@ _MOST_ANCHORS = 64
 # use only where a chain has been stored and not looked up since.
 _DIGESTS_UP_TO = 512 << 10
 
+# Bytes received at once. A record of TLS has at most 16 KiB and is returned whole, so nothing is
+# left that is decrypted already, for which poll would not return.
+_MOST_RECEIVED = 64 << 10
+
 # Blobs up to this size are copied behind the header, to be sent with one call.
 _JOINED = 64 << 10
+
+_MAX_TOKEN = 255
 
 # How long requests fail at once after a server was not reached, or was silent.
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
 # For how long a refusal of a pool is taken to hold on a connection, in seconds. That of a
-# pool that differs holds as long as the connection.
+# pool that differs holds as long as the connection. A refusal of a token holds as long.
 _POOL_RETRY = 10.0
+_AUTH_RETRY = _POOL_RETRY
+
+# What recv and send raise if they would have to wait. TLS may have to send before it can
+# receive, and the reverse.
+_NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 # The refusal of a request that the server does not know begins so.
 _UNKNOWN_REQUEST = "unknown request"
@@ -212,6 +238,19 @@ class Refused(HitlineError):
     """The server answered that it does not serve this request, and why."""
 
 
+class NotAllowed(Refused):
+    """The client has no permission for this request."""
+
+
+class NotAuthenticated(Refused):
+    """The server refused the client's token: it knows no such token, the token has expired,
+    or this listener has no tokens."""
+
+
+# The refusals that the third frame of a reply names.
+_REFUSALS = {"not_allowed": NotAllowed, "not_authenticated": NotAuthenticated}
+
+
 class NotStored(Refused):
     """A part of a prompt was not stored. The other parts are. parts has a dict for each:
     group, tp_rank, pp_rank, pcp_rank, first_chunk, chunks and error. If there are more
@@ -240,7 +279,7 @@ class PoolRefused(HitlineError):
 
 
 # Why a connection is not in its pool. It is in order otherwise.
-_POOL_ERRORS = (PoolDiffers, PoolRefused, WrongRelease)
+_POOL_ERRORS = (PoolDiffers, PoolRefused, WrongRelease, NotAllowed)
 
 
 class _Lost(ConnectionFailed):
@@ -337,19 +376,41 @@ class _Requests:
         anchors_from: int = ANCHORS_FROM,
         pool: Mapping[str, Any] | None = None,
         on_instance: Callable[[Instance], object] | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Takes tcp://host:port (IPv6 in brackets), host:port, ipc://path, or
-        ipc://@name for an abstract socket. timeout bounds each request in seconds,
+        """Takes tcp://host:port (IPv6 in brackets), host:port, tls://host:port, ipc://path,
+        or ipc://@name for an abstract socket. timeout bounds each request in seconds,
         connecting included, but a reset gets 30 s; looking up a host's name is the
         system's and is not bounded. Prompts of anchors_from hashes or more are looked
         up by anchors, with 0 none is. pool is {"name": ...} or a description: the
-        fields of pool in the server's configuration, and a name if it is to have one."""
+        fields of pool in the server's configuration, and a name if it is to have one.
+
+        token has 1 to 255 bytes in UTF-8; "" means none. token_file is a file whose first
+        line, without the spaces around it, is the token; it is read when the token is sent.
+        Without both it is the file that HITLINE_TOKEN_FILE names, if any.
+
+        tls is for addresses of tls://. Without it the client wants TLS 1.3 and trusts the
+        system's authorities, or those of the file HITLINE_TLS_CA alone. It presents the
+        certificate of the file HITLINE_TLS_CERT, if set, with the key in HITLINE_TLS_KEY."""
         if not 0 < timeout <= MOST_TIMEOUT:
             raise ValueError(f"timeout is {timeout!r}, must be more than 0 and at most {MOST_TIMEOUT:.0f}")
         if anchors_from < 0:
             raise ValueError(f"anchors_from is {anchors_from!r}, must be a number of hashes, or 0 for never")
         self.address = address
-        self._target = _parse_address(address)
+        self._target = parse_address(address)
+        self._token, self._token_file = _token_source(token, token_file)
+        self._token_warned = False
+        self._authenticated = False  # whether the connection is, or needs not be
+        self._auth_error: NotAuthenticated | None = None  # why the connection's server has refused the token
+        self._auth_retry_at = 0.0
+        self._is_tls = address.startswith("tls://")
+        self._tls = tls  # None: of the environment
+        if self._is_tls:
+            self._tls_context()  # the files are there
+        elif tls is not None:
+            raise ValueError(f"tls is for an address of tls://, not for {address!r}")
         self._timeout = timeout
         self._raise_errors = raise_errors
         self._anchors_from = anchors_from
@@ -383,7 +444,8 @@ class _Requests:
         sock = self._sock
         if sock is not None:
             with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that uses it
+                # Wakes the thread that uses it. That of SSLSocket would also end its encryption.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
         with self._lock:
             self._drop()
 
@@ -593,6 +655,54 @@ class _Requests:
             f'set pool.vllm: "{self._vllm}" in the server\'s configuration'
         )
 
+    def _authenticate(self, deadline: float) -> None:
+        """Sends the token, unless it was sent on this connection or there is none. Raises
+        NotAuthenticated if the server refuses it, and until it may be sent again."""
+        if self._authenticated:
+            return
+        if self._auth_error is not None and time.monotonic() < self._auth_retry_at:
+            raise self._auth_error.with_traceback(None)
+        token = self._read_token()
+        if token:
+            self._warn_of_plain_text()
+            self._send((AUTH, token), deadline)
+            try:
+                _check_done(self._receive(deadline))
+            except Refused as error:  # a server may be too old to know the request
+                self._auth_error = NotAuthenticated(str(error))
+                self._auth_retry_at = time.monotonic() + _AUTH_RETRY
+                raise self._auth_error from None
+        self._authenticated = True
+        self._ping_first = self._on_instance is not None
+
+    def _read_token(self) -> bytes:
+        """Returns the token, empty if there is none."""
+        if not self._token_file:
+            return self._token
+        try:
+            if not stat.S_ISREG(os.stat(self._token_file).st_mode):
+                raise OSError("it is no regular file")  # reading a pipe may take any time
+            with open(self._token_file, "rb") as file:
+                token = file.readline(_MAX_TOKEN + 64).strip()  # and some spaces
+            if not 0 < len(token) <= _MAX_TOKEN:
+                raise OSError(f"its first line must be a token of 1 to {_MAX_TOKEN} bytes")
+        except OSError as error:
+            self._back_off()
+            raise ConnectionFailed(f"cannot read the token of {self._token_file}: {error.strerror or error}") from None
+        return token
+
+    def _warn_of_plain_text(self) -> None:
+        """Warns once if others on the network can read the token."""
+        assert self._sock is not None
+        if self._is_tls or isinstance(self._target, str) or self._token_warned:
+            return
+        with contextlib.suppress(OSError, ValueError):  # the connection is lost
+            peer = ipaddress.ip_address(self._sock.getpeername()[0])
+            if (getattr(peer, "ipv4_mapped", None) or peer).is_loopback:
+                return
+            self._token_warned = True
+            self._logger.warning("the token goes to hitline at %s in plain text: use an address of tls://", self.address)
+
     def _enter_pool(self, deadline: float) -> None:
         """Puts the connection in the pool, unless it is. Raises one of _POOL_ERRORS if the
         server refuses, and until it may be asked again."""
@@ -605,7 +715,8 @@ class _Requests:
             self._ask_pool(deadline)
         except _POOL_ERRORS as error:
             self._pool_error = error
-            self._pool_retry_at = time.monotonic() + _POOL_RETRY if isinstance(error, PoolRefused) else math.inf
+            lasting = isinstance(error, (PoolDiffers, WrongRelease))
+            self._pool_retry_at = math.inf if lasting else time.monotonic() + _POOL_RETRY
             raise
         self._in_pool = True
 
@@ -643,7 +754,9 @@ class _Requests:
             answer = self._ask_anchors(asked.opening(), deadline)
             if not isinstance(answer, LookupResult):
                 answer = self._ask_anchors(asked.narrowed(*answer), deadline)
-        except (Refused, _Uneven):
+        except (Refused, _Uneven) as error:
+            if isinstance(error, NotAllowed):  # since the connection learned of anchors
+                self._anchoring = _Anchoring(stride=0, unit=0)
             return None
         return answer if isinstance(answer, LookupResult) else None
 
@@ -664,7 +777,7 @@ class _Requests:
             frames = self._exchange_locked(request, deadline)
             try:
                 self._anchoring = _anchoring(*_anchors_numbers(frames, _ANCHORS_PARAMS))
-            except Refused:  # the server does not know the request
+            except Refused:  # the server does not know the request, or does not allow it
                 self._anchoring = _Anchoring(stride=0, unit=0)
         return self._anchoring
 
@@ -728,13 +841,14 @@ class _Requests:
             try:
                 if not reused:
                     self._connect(deadline)
+                self._authenticate(deadline)
                 if in_pool:
                     self._enter_pool(deadline)
                 self._send(frames, deadline)
                 reply = self._receive(deadline)
                 self._pause = 0.0
                 return reply
-            except _POOL_ERRORS:  # the connection is as it was
+            except (*_POOL_ERRORS, NotAuthenticated):  # the connection is as it was
                 self._pause = 0.0
                 raise
             except BaseException as error:
@@ -752,9 +866,20 @@ class _Requests:
         """Tells whether there is a connection that the peer has not ended."""
         if self._sock is None:
             return False
-        if not self._poll(_READABLE, 0.0):
+        if not self._poll(_READABLE, 0.0) or self._is_tls and self._has_no_data():
             return True
         self._drop()  # ended, or there are bytes that nobody asked for
+        return False
+
+    def _has_no_data(self) -> bool:
+        """Reads what TLS has sent of its own, such as tickets. Tells whether that was all."""
+        assert self._sock is not None
+        try:
+            self._sock.recv(1)
+        except _NOT_READY:
+            return True
+        except OSError:
+            pass
         return False
 
     def _wait(self, event: int, deadline: float) -> bool:
@@ -783,10 +908,9 @@ class _Requests:
             raise ConnectionFailed(f"not tried: {self.address} failed a moment ago")
         try:
             self._dial(deadline)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter of a name, or of the files for TLS
             self._back_off()
             raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
-        self._ping_first = self._on_instance is not None
 
     def _dial(self, deadline: float) -> None:
         if isinstance(self._target, str):
@@ -810,13 +934,25 @@ class _Requests:
         raise failure or OSError("the name has no address")
 
     def _dial_one(self, family: int, target: Any, deadline: float) -> None:
+        context = self._tls_context() if self._is_tls else None
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        if context is not None:
+            sock = context.wrap_socket(sock, server_hostname=self._target[0], do_handshake_on_connect=False)
         # Known to close before it is waited for; either sees what the other did.
-        self._sock = sock = socket.socket(family, socket.SOCK_STREAM)
+        self._sock = sock
         if self._closed:
             raise OSError("the client is closed")
         sock.settimeout(_remaining(deadline))
         sock.connect(target)
+        if isinstance(sock, ssl.SSLSocket):
+            sock.settimeout(_remaining(deadline))
+            sock.do_handshake()
         sock.settimeout(0)  # from now on _poll waits for it
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Returns the context of a new connection. Raises ValueError if it cannot be made of
+        the environment's files."""
+        return self._tls or _default_tls()
 
     def _back_off(self) -> None:
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
@@ -828,6 +964,8 @@ class _Requests:
         self._rules = None
         self._in_pool = False
         self._pool_error = None
+        self._authenticated = False
+        self._auth_error = None
         self._ping_first = self._ping_sent = False
         if sock is not None:
             sock.close()
@@ -853,8 +991,8 @@ class _Requests:
         while left:
             try:
                 left = left[self._sock.send(left) :]
-            except BlockingIOError:
-                if not self._wait(_WRITABLE, deadline):
+            except _NOT_READY as error:
+                if not self._wait(_awaited(error, _WRITABLE), deadline):
                     raise RequestTimeout(f"{self.address} did not take the request in time") from None
             except OSError as error:
                 raise _Lost(f"lost {self.address}: {error}") from error
@@ -911,12 +1049,15 @@ class _Requests:
     def _fill(self, data: bytearray, size: int, deadline: float) -> None:
         """Receives until data has size bytes, or more."""
         assert self._sock is not None
+        event = _READABLE
         while len(data) < size:
-            if not self._wait(_READABLE, deadline):
+            if not self._wait(event, deadline):
                 raise RequestTimeout(f"{self.address} did not answer in time")
+            event = _READABLE
             try:
-                chunk = self._sock.recv(64 << 10)
-            except BlockingIOError:  # it is no longer readable
+                chunk = self._sock.recv(_MOST_RECEIVED)
+            except _NOT_READY as error:  # it is no longer readable, or has a part of a record
+                event = _awaited(error, _READABLE)
                 continue
             except OSError as error:
                 lost = ConnectionFailed if data else _Lost
@@ -973,6 +1114,9 @@ class LookupKeyClient(_Requests):
         vllm: str | None = None,
         pool: Mapping[str, Any] | None = None,
         on_instance: Callable[[Instance], object] | None = None,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(
             address,
@@ -981,6 +1125,9 @@ class LookupKeyClient(_Requests):
             anchors_from=anchors_from,
             pool=pool,
             on_instance=on_instance,
+            token=token,
+            token_file=token_file,
+            tls=tls,
         )
         if vllm is not None and vllm not in VLLM_RELEASES:
             raise ValueError(f"vllm is {vllm!r}, must be one of {', '.join(VLLM_RELEASES)}")
@@ -1169,7 +1316,7 @@ def _lookup_result(numbers: tuple[int, ...]) -> LookupResult:
     return LookupResult(numbers[0], tuple(map(TailKeyBoundary, numbers[1::2], numbers[2::2])))
 
 
-def _parse_address(address: str) -> str | tuple[str, int]:
+def parse_address(address: str) -> str | tuple[str, int]:
     """Returns the path of a unix socket, or host and port."""
     scheme, found, rest = address.partition("://")
     if not found:
@@ -1178,7 +1325,7 @@ def _parse_address(address: str) -> str | tuple[str, int]:
         if not hasattr(socket, "AF_UNIX"):
             raise ValueError(f"address {address!r}: this system has no unix sockets")
         return "\0" + rest[1:] if rest.startswith("@") else rest
-    if scheme == "tcp":
+    if scheme in ("tcp", "tls"):
         host, _, port = rest.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if bracketed:
@@ -1186,7 +1333,53 @@ def _parse_address(address: str) -> str | tuple[str, int]:
         digits = port.isascii() and port.isdigit()
         if host and (bracketed or ":" not in host) and digits and 0 < int(port) < 1 << 16:
             return host, int(port)
-    raise ValueError(f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, ipc://path or ipc://@name")
+    raise ValueError(
+        f"address {address!r}: want tcp://host:port, tcp://[IPv6]:port, the same with tls://, ipc://path or ipc://@name"
+    )
+
+
+def _token_source(token: str | None, file: str | os.PathLike[str] | None) -> tuple[bytes, str]:
+    """Returns the token or the path of its file; neither if there is none."""
+    if token is None:
+        return b"", os.fspath(file or os.environ.get("HITLINE_TOKEN_FILE", ""))
+    if file is not None:
+        raise ValueError("token and token_file are both given")
+    encoded = token.encode("utf-8", "surrogatepass")  # an error would have the token
+    if len(encoded) > _MAX_TOKEN:
+        raise ValueError(f"the token has {len(encoded)} bytes, must have at most {_MAX_TOKEN}")
+    return encoded, ""
+
+
+def _default_tls() -> ssl.SSLContext:
+    """Returns the context of the environment's variables."""
+    ca, cert, key = (os.environ.get(f"HITLINE_TLS_{name}") or None for name in ("CA", "CERT", "KEY"))
+    if (cert is None) != (key is None):
+        raise ValueError("HITLINE_TLS_CERT and HITLINE_TLS_KEY must be set together")
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise ValueError(f"HITLINE_TLS_CA is {ca!r}, must be a file of certificates in PEM: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        if cert is not None:
+            context.load_cert_chain(cert, key, password=_no_password)
+    except OSError as error:
+        raise ValueError(
+            f"HITLINE_TLS_CERT is {cert!r}, must be a certificate in PEM, of the key HITLINE_TLS_KEY: {error}"
+        ) from error
+    return context
+
+
+def _no_password() -> str:
+    """Is asked for the password of an encrypted key, which the terminal is not to be."""
+    return ""
+
+
+def _awaited(error: OSError, otherwise: int) -> int:
+    """Returns what to wait for after recv or send raised one of _NOT_READY."""
+    if isinstance(error, ssl.SSLWantReadError):
+        return _READABLE
+    return _WRITABLE if isinstance(error, ssl.SSLWantWriteError) else otherwise
 
 
 def _remaining(deadline: float) -> float:
@@ -1235,7 +1428,15 @@ def _keys(keys: Sequence[bytes]) -> tuple[bytes, bytes]:
 def _check_refusal(frames: list[bytes]) -> None:
     if frames[0] == FAILED:
         reason = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "without a reason"
-        raise Refused(reason)
+        raise (_refusal(frames) or Refused)(reason)
+
+
+def _refusal(frames: list[bytes]) -> type[Refused] | None:
+    """Returns the error that the third frame of a refusal names, None if it names none."""
+    with contextlib.suppress(ValueError):
+        named = json.loads(frames[2]) if len(frames) > 2 else None
+        return _REFUSALS.get(_string(named, "refusal")) if isinstance(named, dict) else None
+    return None
 
 
 def _check_done(
@@ -1250,7 +1451,7 @@ def _check_done(
 
 def _not_stored(frames: list[bytes]) -> None:
     """Checks the reply to a store_prompt. With a third frame a part was not stored."""
-    if frames[0] == FAILED and len(frames) > 2:
+    if frames[0] == FAILED and len(frames) > 2 and _refusal(frames) is None:
         raise NotStored(frames[1].decode("utf-8", "replace"), _decode_list("parts", frames[2]))
     _check_refusal(frames)
 
@@ -1338,8 +1539,11 @@ def _encode_pool(pool: Mapping[str, Any] | None) -> bytes:
 
 
 def _pool_error(frames: list[bytes]) -> HitlineError:
-    """Returns the error of a refused pool. With a third frame the pool differs."""
+    """Returns the error of a refused pool. With a list in the third frame the pool differs."""
     text = frames[1].decode("utf-8", "replace") if len(frames) > 1 else "the pool is refused without a reason"
+    named = _refusal(frames)
+    if named is not None:
+        return named(text)
     if len(frames) < 3:
         return PoolRefused(text)
     return PoolDiffers(text, _decode_list("differences of pools", frames[2]))

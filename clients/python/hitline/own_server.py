@@ -67,6 +67,9 @@ EXIT_CONFIGURATION = 2
 # needs one event loop.
 DEFAULTS = {"HITLINE_LOOPS": "1", "HITLINE_DRAIN_TIMEOUT": "1s"}
 
+# Variables of clients, for another server than the engine's own. The program does not get them.
+CLIENT_VARIABLES = ("HITLINE_TOKEN_FILE", "HITLINE_TLS_CA", "HITLINE_TLS_CERT", "HITLINE_TLS_KEY")
+
 LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
 
@@ -184,6 +187,8 @@ class OwnServer:
         ]  # fmt: skip
         # _log reads lines of JSON.
         self._environ = {**DEFAULTS, **settings, **os.environ, "HITLINE_LOG_FORMAT": "json"}
+        for name in CLIENT_VARIABLES:
+            self._environ.pop(name, None)
         self._logger = logger
         self._lock = threading.Lock()
         self._running: _Detached | None = None

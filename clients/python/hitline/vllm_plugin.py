@@ -4,7 +4,11 @@ vLLM calls register in each of its processes. If HITLINE_ADDRESS is not set it d
 nothing. Otherwise the class that the connector's scheduler side uses for lookups is
 replaced, in the module that defines it and in the one that imports it by name, now or
 as soon as they are imported. HITLINE_TIMEOUT bounds each lookup in seconds (default 1).
-With HITLINE_ADDRESS=auto the process that looks up runs a server of its own.
+With HITLINE_ADDRESS=auto the process that looks up runs a server of its own. To another
+server the client sends the token of the file HITLINE_TOKEN_FILE. At a tls:// address it trusts
+the authorities of the file HITLINE_TLS_CA, and presents the certificate of HITLINE_TLS_CERT with
+the key of HITLINE_TLS_KEY. A refused token, or a file of it that cannot be read, is as a server
+that cannot be reached.
 
 The replacement has the methods of the engine's release and returns what they return:
 from 0.29.0 on vLLM's own MooncakeLookupResult. The release is vllm.__version__, or
@@ -45,7 +49,16 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from hitline import engine_connector, engine_keys, engine_pool
-from hitline.client import MOST_TIMEOUT, VLLM_RELEASES, Instance, LookupKeyClient, PoolDiffers, WrongRelease, is_since
+from hitline.client import (
+    MOST_TIMEOUT,
+    VLLM_RELEASES,
+    Instance,
+    LookupKeyClient,
+    PoolDiffers,
+    WrongRelease,
+    is_since,
+    parse_address,
+)
 from hitline.engine_connector import Wrapper
 from hitline.load_failures import LoadTrackingClient
 from hitline.lookup_stats import MeasuredClient
@@ -169,10 +182,12 @@ def register() -> None:
 
 
 def _check_address(address: str) -> None:
+    """Raises ValueError for what is no address, and for files of TLS that cannot be used."""
     try:
-        LookupKeyClient(address).close()  # connects to nothing
+        parse_address(address)
     except ValueError as error:
         raise ValueError(f"HITLINE_ADDRESS is {address!r}, must be {AUTO} or an address: {error}") from None
+    LookupKeyClient(address).close()  # connects to nothing
 
 
 def _release() -> str:
@@ -237,7 +252,13 @@ class _EngineClient(LoadTrackingClient, MeasuredClient):
         settings = self._settings
         server = OwnServer(settings.program, _store_settings(), logger) if settings.program else None
         address = server.address if server else settings.address
-        super().__init__(address, timeout=settings.timeout, vllm=settings.release, on_instance=self._log_restart)
+        super().__init__(
+            address,
+            timeout=settings.timeout,
+            vllm=settings.release,
+            on_instance=self._log_restart,
+            token="" if server else None,  # the engine's own server has none to compare it with
+        )
         self._key_prefixes: list[list[str]] | None = None  # of the engine's worker, if it is known
         self._own_server = server
         difference = engine_connector.wrap(_SHUTDOWN)

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -24,9 +25,11 @@ WIRE = os.environ.get("HITLINE_TEST_WIRE", "")
 RELEASES = os.environ.get("HITLINE_TEST_RELEASES", "")
 WHEELS = os.environ.get("HITLINE_TEST_WHEELS", "")
 CONFIGS = os.environ.get("HITLINE_TEST_CONFIGS", "")
+CERTS = os.environ.get("HITLINE_TEST_CERTS", "")
 
 PATIENCE = 20.0
 
+needs_certs = unittest.skipUnless(CERTS, "HITLINE_TEST_CERTS names no folder of certificates")
 needs_server = unittest.skipUnless(BINARY, "HITLINE_TEST_BINARY names no hitline to run")
 
 
@@ -81,15 +84,17 @@ def mooncake_config(test: unittest.TestCase, **fields: Any) -> str:
 class Server:
     """A hitline process: one full-attention group, blocks of 16 tokens, unless
     settings, variables without HITLINE_ in front, say otherwise. With POOL or ACCEPT_POOLS
-    among them it has no pool but theirs."""
+    among them it has no pool but theirs. It listens where config, a file, says if there is one."""
 
-    def __init__(self, *listen: str, **settings: str) -> None:
+    def __init__(self, *listen: str, config: str = "", **settings: str) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("HITLINE_")}
         default = {} if settings.keys() & {"POOL", "ACCEPT_POOLS"} else {"POOL_HASH_BLOCK_SIZE": "16"}
         settings = {**default, "LOG_FORMAT": "json", **settings}
         environ.update((f"HITLINE_{name}", value) for name, value in settings.items())
         command = [BINARY, "serve"]
-        for address in listen or ("tcp://127.0.0.1:0",):
+        if config:
+            command += ["--config", config]
+        for address in listen or (() if config else ("tcp://127.0.0.1:0",)):
             command += ["--listen", address]
         self.process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
@@ -157,9 +162,10 @@ class Scripted:
     """Accepts one connection after the other; answer(frames) gives the bytes to
     reply, None to close the connection, SILENCE to say nothing more on it. A ping without
     further frames is no request of a test: it is answered with pong, at first as by a
-    server that names no instance."""
+    server that names no instance. With a context its TCP connections are TLS."""
 
     SILENCE = b""
+    context: ssl.SSLContext | None = None
 
     def __init__(self, answer: Callable[[list[bytes]], bytes | None], path: str = "") -> None:
         self.answer = answer
@@ -174,19 +180,32 @@ class Scripted:
             self.address = f"ipc://{path}".replace("\0", "@")
         else:
             self._listener = socket.create_server(("127.0.0.1", 0))
-            self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+            self.port = self._listener.getsockname()[1]
+            self.address = self.address_of("127.0.0.1")
+        self._is_tls = self.context is not None and not path
         self._conns: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept)
         self._thread.start()
+
+    def address_of(self, host: str) -> str:
+        """The address of its TCP port at a host."""
+        return f"{'tls' if self.context else 'tcp'}://{host}:{self.port}"
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 conn, _ = self._listener.accept()
                 self.connections += 1
-                self._conns.append(conn)
-                with conn, contextlib.suppress(EOFError, OSError):
+                with contextlib.suppress(EOFError, OSError), self._secured(conn) as conn:
+                    self._conns.append(conn)
                     self._serve(conn)
+
+    def _secured(self, conn: socket.socket) -> socket.socket:
+        if not self._is_tls:
+            return conn
+        assert self.context is not None
+        conn.settimeout(PATIENCE)
+        return self.context.wrap_socket(conn, server_side=True)
 
     def _serve(self, conn: socket.socket) -> None:
         with conn.makefile("rb") as file:  # may read ahead
@@ -200,7 +219,7 @@ class Scripted:
                 if reply is None:
                     return
                 if reply == self.SILENCE:
-                    self.stopping.wait(PATIENCE)
+                    file.read()  # until the client closes
                     return
                 conn.sendall(reply)
 
@@ -217,6 +236,27 @@ class Scripted:
                 conn.shutdown(socket.SHUT_RDWR)
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
+
+
+class Deaf(Scripted):
+    """Accepts connections and reads nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: None)
+
+    def _serve(self, conn: socket.socket) -> None:
+        self.stopping.wait(PATIENCE)
+
+
+def server_context(name: str = "server", client_ca: str = "") -> ssl.SSLContext:
+    """The context of a server with a certificate of CERTS, which wants clients to have one of
+    client_ca."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(f"{CERTS}/{name}.crt", f"{CERTS}/{name}.key")
+    if client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(f"{CERTS}/{client_ca}.crt")
+    return context
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from unittest import mock
 
 import hitline
 from hitline import Client, LookupKeyClient, client as module
-from tests.support import PATIENCE, WIRE, Scripted, frame, hashes, message, unused_address
+from tests.support import PATIENCE, WIRE, Deaf, Scripted, frame, hashes, message, unused_address
 
 HIT = (48).to_bytes(4, "big")
 QUIET = "hitline"
@@ -253,31 +253,22 @@ class Failures(unittest.TestCase):
 
     def test_timeout_bounds_a_trickling_reply(self) -> None:
         """Every byte arrives in time and the reply does not."""
-        with socket.create_server(("127.0.0.1", 0)) as listener:
 
-            def serve() -> None:
-                conn, _ = listener.accept()
-                with conn, contextlib.suppress(OSError):  # until the client closes
-                    for byte in b"\2\0\0\0\0\0\1\0\0" + bytes(round(PATIENCE / 0.04)):
-                        conn.sendall(bytes([byte]))
-                        time.sleep(0.04)
+        def answer(_: list[bytes]) -> None:
+            for byte in b"\2\0\0\0\0\0\1\0\0" + bytes(round(PATIENCE / 0.04)):
+                server._conns[-1].sendall(bytes([byte]))  # raises when the client has closed
+                time.sleep(0.04)
 
-            thread = threading.Thread(target=serve)
-            thread.start()
-            address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-            begun = time.monotonic()
-            with connected(Client(address, timeout=0.2, raise_errors=True)) as client:
-                with self.assertRaises(hitline.RequestTimeout):
-                    client.lookup(16, [])
+        begun = time.monotonic()
+        with Scripted(answer) as server, connected(Client(server.address, timeout=0.2, raise_errors=True)) as client:
+            with self.assertRaises(hitline.RequestTimeout):
+                client.lookup(16, [])
             self.assertLess(time.monotonic() - begun, PATIENCE / 2)
-            thread.join(PATIENCE)
 
     def test_timeout_bounds_a_request_that_is_not_taken(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-            with connected(Client(address, timeout=0.1, raise_errors=True, anchors_from=0)) as client:
-                with self.assertRaisesRegex(hitline.RequestTimeout, "did not take"):
-                    client.lookup(16, [bytes(32)] * 1_000_000)
+        with Deaf() as server, connected(Client(server.address, timeout=0.1, raise_errors=True, anchors_from=0)) as client:
+            with self.assertRaisesRegex(hitline.RequestTimeout, "did not take"):
+                client.lookup(16, [bytes(32)] * 1_000_000)
 
     def test_a_late_reply_answers_nothing(self) -> None:
         release = threading.Event()
@@ -358,6 +349,13 @@ def eventually(call, not_yet: object = 0):
             return result
         time.sleep(0.001)
     raise AssertionError(f"still {not_yet}")
+
+
+@contextlib.contextmanager
+def long_pauses() -> Iterator[None]:
+    """Pauses after failures are longer than a test."""
+    with mock.patch.object(module, "_FIRST_PAUSE", 1000.0), mock.patch.object(module, "_LONGEST_PAUSE", 1000.0):
+        yield
 
 
 @contextlib.contextmanager
@@ -456,8 +454,8 @@ class Connections(unittest.TestCase):
 
     def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
-            with connected(Client(server.address, timeout=0.05)) as client, mock.patch.object(module, "_FIRST_PAUSE", 1000.0):
-                with mock.patch.object(module, "_LONGEST_PAUSE", 1000.0), self.assertRaises(hitline.RequestTimeout):
+            with connected(Client(server.address, timeout=0.05)) as client, long_pauses():
+                with self.assertRaises(hitline.RequestTimeout):
                     client.ping()
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                     client.ping()
@@ -478,20 +476,20 @@ class Connections(unittest.TestCase):
 
     def test_every_address_of_a_name_is_tried(self) -> None:
         with Scripted(lambda _: message(HIT)) as server:
-            port = int(server.address.rpartition(":")[2])
+            port = server.port
             dead = int(unused_address(self).rpartition(":")[2])
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (dead, port)]
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
-                with Client("tcp://pool:7557", raise_errors=True) as client:
+                with Client(server.address_of("pool"), raise_errors=True) as client:
                     self.assertEqual(client.lookup(64, []), 48)
 
     def test_an_address_that_does_not_answer_leaves_time_for_the_others(self) -> None:
         with Scripted(lambda _: message(HIT)) as server, unanswering() as silent:
-            port = int(server.address.rpartition(":")[2])
+            port = server.port
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", p)) for p in (silent, port)]
             left = []
             with mock.patch.object(socket, "getaddrinfo", return_value=found):
-                with Client("tcp://pool:7557", timeout=PATIENCE, raise_errors=True) as client:
+                with Client(server.address_of("pool"), timeout=PATIENCE, raise_errors=True) as client:
                     real = client._dial_one
 
                     def dial_one(family: int, target: tuple, deadline: float) -> None:

@@ -156,6 +156,7 @@ class Hitline(OwnServers):
         os.environ.update(
             HITLINE_ADDRESS="auto", HITLINE_TIMEOUT="2", HITLINE_VLLM="0.33.0", HITLINE_ON_MISMATCH="fail",
             HITLINE_POOL_NAME="a", HITLINE_LISTEN="tcp://127.0.0.1:1", HITLINE_LOG_FORMAT="text",
+            HITLINE_TOKEN_FILE="/token", HITLINE_TLS_CA="/ca", HITLINE_TLS_CERT="/cert", HITLINE_TLS_KEY="/key",
             HITLINE_METRICS="127.0.0.1:0", HITLINE_LOOPS="2", HITLINE_BACKEND_MOONCAKE_TENANT="mine",
         )  # fmt: skip
         with self.server(HITLINE_BACKEND_MOONCAKE_TENANT="engine's") as server:
@@ -163,6 +164,7 @@ class Hitline(OwnServers):
             (ready,) = eventually(lambda: [t for t in self.log.texts("INFO") if t.startswith("hitline: ready")], [])
             self.assertRegex(ready, rf'listen=\["{server.address}"\] .*backend=mooncake .*metrics=127.0.0.1:\d+')
             self.assertEqual(server._environ["HITLINE_BACKEND_MOONCAKE_TENANT"], "mine")
+            self.assertEqual([name for name in server._environ if name.startswith(("HITLINE_TOKEN", "HITLINE_TLS"))], [])
             self.assertEqual((server._environ["HITLINE_LOOPS"], server._environ["HITLINE_DRAIN_TIMEOUT"]), ("2", "1s"))
 
     def test_wrong_configurations(self) -> None:

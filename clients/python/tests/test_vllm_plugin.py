@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 from hitline import VLLM_RELEASES, LookupKeyClient, vllm_plugin
-from tests.support import Scripted, hashes, message, stat_reply
+from tests.support import CERTS, Scripted, hashes, message, needs_certs, server_context, stat_reply
 from tests.test_client import connected, eventually
 
 WORKER, SCHEDULER = vllm_plugin.MODULES
@@ -106,7 +106,7 @@ class StandIn(unittest.TestCase):
         ):
             target.start()
             self.addCleanup(target.stop)
-        for name in ("ADDRESS", "TIMEOUT", "VLLM", "ON_MISMATCH", "POOL_NAME"):
+        for name in ("ADDRESS", "TIMEOUT", "VLLM", "ON_MISMATCH", "POOL_NAME", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY"):
             os.environ.pop(f"HITLINE_{name}", None)
         self.forget()
 
@@ -256,6 +256,44 @@ class Plugin(StandIn):
                     self.assertEqual([r[0] for r in server.requests], [b"stat", b"lookup"])
                     scheduler.shutdown()
 
+    def start_with_token(self, server: Scripted, text: str = "right\n") -> types.SimpleNamespace:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = Path(folder.name) / "token"
+        path.write_text(text)
+        os.environ["HITLINE_TOKEN_FILE"] = str(path)
+        return self.scheduler(server)
+
+    def lookup(self, scheduler: types.SimpleNamespace) -> object:
+        """Waits for a lookup of 64 tokens."""
+        return scheduler.client.lookup("r", 64, hashes("a", 4))
+
+    def test_tokens(self) -> None:
+        with Scripted(with_token(b"right")) as server:
+            scheduler = self.start_with_token(server)
+            self.assertEqual(self.lookup(scheduler).hit_length, 48)
+            self.assertEqual([r[0] for r in server.requests], [b"auth", b"stat", b"lookup"])
+
+    def test_a_wrong_token_is_a_miss(self) -> None:
+        for text, want in (("wrong-secret", "no such token"), ("", "cannot read the token of .*/token: its first line")):
+            self.again()
+            with self.subTest(text), Scripted(with_token(b"right")) as server:
+                with self.assertLogs("vllm.hitline", "WARNING") as logs:
+                    scheduler = self.start_with_token(server, text)
+                    for _ in range(2):
+                        self.assertEqual(self.lookup(scheduler).hit_length, 0)
+                self.assertRegex(logs.output[-1], f"failed and counts as a hit of 0 tokens: {want}")
+                self.assertNotIn("wrong-secret", "".join(logs.output))
+
+    @needs_certs
+    def test_over_tls(self) -> None:
+        with mock.patch.object(Scripted, "context", server_context(client_ca="ca")):
+            with Scripted(with_token(b"right")) as server:
+                os.environ["HITLINE_TLS_CA"] = f"{CERTS}/ca.crt"
+                os.environ.update(HITLINE_TLS_CERT=f"{CERTS}/engine.crt", HITLINE_TLS_KEY=f"{CERTS}/engine.key")
+                scheduler = self.start_with_token(server)
+                self.assertEqual(self.lookup(scheduler).hit_length, 48)
+
     def test_results_are_those_of_the_engine(self) -> None:
         tails = bytes.fromhex("00000028 00000000 00000030 00000001 00000028")
         for release, revisions in VLLM_RELEASES.items():
@@ -337,6 +375,9 @@ class Plugin(StandIn):
         del os.environ["HITLINE_TIMEOUT"]
         with self.assertRaisesRegex(ValueError, "udp://a:1"):
             self.register("udp://a:1")
+        with self.assertRaisesRegex(ValueError, "^HITLINE_TLS_CERT and HITLINE_TLS_KEY must be set together$"):
+            with mock.patch.dict(os.environ, HITLINE_TLS_CERT="/cert"):
+                self.register("tls://a:1")
         for release in ("0.23.0", "0.33", "newest"):
             os.environ["HITLINE_VLLM"] = release
             with self.assertRaisesRegex(ValueError, f"HITLINE_VLLM is '{release}', must be one of 0.24.0, .*0.33.0"):
@@ -407,6 +448,19 @@ class Releases(StandIn):
 
 def server_of(revision: str, reply: bytes) -> Callable[[list[bytes]], bytes]:
     return lambda frames: stat_reply(revision) if frames == [b"stat"] else message(reply)
+
+
+def with_token(token: bytes) -> Callable[[list[bytes]], bytes]:
+    """The answers of a server that refuses any other token."""
+    hit = server_of(RELEASE, bytes.fromhex("00000030 00000000 00000030"))
+
+    def answer(frames: list[bytes]) -> bytes:
+        if frames[0] != b"auth":
+            return hit(frames)
+        refused = message(b"\0", b"no such token", b'{"refusal":"not_authenticated"}')
+        return message(b"\1", b"{}") if frames[1] == token else refused
+
+    return answer
 
 
 def parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:

@@ -16,7 +16,7 @@ from tests.support import WHEELS, Server, chained, needs_server, unused_address
 from tests.test_client import eventually
 from tests.test_releases import FINE_GRAINED, OLD, SAME_MODULES
 from tests.test_vllm_plugin import DATA, SCHEDULER, WORKER, StandIn, parameters
-from tests.wheels import STUBS, Stubs, folder_of
+from tests.wheels import STUBS, Stubs, folder_of, load_engine
 
 
 @unittest.skipUnless(WHEELS, "HITLINE_TEST_WHEELS names no folder of releases")
@@ -34,7 +34,10 @@ class InWheels(StandIn):
     def load(self, release: str, engine: bool = False) -> None:
         """Has the modules of a release found, in an interpreter without them."""
         self.again()
-        sys.meta_path.insert(0, Stubs(folder_of(release, Path(WHEELS)), engine))
+        folder = folder_of(release, Path(WHEELS))
+        sys.meta_path.insert(0, Stubs(folder, engine))
+        if engine:
+            load_engine(folder)
 
 
 @needs_server

@@ -9,7 +9,9 @@ are needed, 2 MB for a release. The files are checked against digests below.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.machinery
+import importlib.util
 import io
 import json
 import os
@@ -148,6 +150,39 @@ class _Remote(io.RawIOBase):
         return self.blocks[number]
 
 
+class _CompiledOnce(importlib.machinery.SourceFileLoader):
+    """Loads a file of a release. This process compiles it once, as most of the time of a load
+    is that; the module is executed each time."""
+
+    _codes: dict[str, types.CodeType] = {}
+
+    def source_to_code(self, data: Any, path: Any, *, _optimization: int = -1) -> types.CodeType:
+        if path not in self._codes:
+            self._codes[path] = super().source_to_code(data, path)
+        return self._codes[path]
+
+
+# By the folder of a release its modules of ENGINE with all that they import, each with the names
+# that it had when they were loaded.
+_engines: dict[Path, list[tuple[types.ModuleType, dict[str, Any]]]] = {}
+
+
+def load_engine(folder: Path) -> None:
+    """Loads the modules of ENGINE of a release, whose Stubs must be in sys.meta_path. A process
+    executes them once, as that takes longer than most tests. After that they are put back into
+    sys.modules with the names that they had."""
+    if folder not in _engines:
+        for file in ENGINE:
+            if (folder / file).exists():
+                importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] in STUBS]
+        _engines[folder] = [(module, dict(vars(module))) for module in loaded]
+    for module, names in _engines[folder]:
+        vars(module).clear()
+        vars(module).update(names)
+        sys.modules[module.__name__] = module
+
+
 class Stubs(MetaPathFinder, Loader):
     """Finds the store package of a release in folder, with engine also the modules of
     ENGINE, and stubs for all else of STUBS."""
@@ -157,13 +192,19 @@ class Stubs(MetaPathFinder, Loader):
         self.engine = engine
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname == PACKAGE or fullname.startswith(PACKAGE + ".") or fullname.partition(".")[0] not in STUBS:
+        if fullname.partition(".")[0] not in STUBS:
             return None
-        file = fullname.replace(".", "/") + ".py"
-        if self.engine and file in ENGINE and (self.folder / file).exists():
-            return None
+        name = fullname.replace(".", "/")
+        at = self.folder / name
+        if fullname == PACKAGE:
+            return _file_spec(fullname, at / "__init__.py")
+        file = at.with_suffix(".py")
+        if fullname.startswith(PACKAGE + "."):
+            return _file_spec(fullname, file) if file.exists() else None
+        if self.engine and f"{name}.py" in ENGINE and file.exists():
+            return _file_spec(fullname, file)
         spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        spec.submodule_search_locations = [str(self.folder / fullname.replace(".", "/"))]
+        spec.submodule_search_locations = [str(at)]
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
@@ -175,6 +216,10 @@ class Stubs(MetaPathFinder, Loader):
             scope: dict[str, Any] = {}
             exec(text, scope)
             module.__dict__["__version__"] = scope["__version__"]
+
+
+def _file_spec(fullname: str, path: Path) -> importlib.machinery.ModuleSpec | None:
+    return importlib.util.spec_from_file_location(fullname, path, loader=_CompiledOnce(fullname, str(path)))
 
 
 class _StubModule(types.ModuleType):

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// serveTokens starts a real server in this process on a TCP and a TLS address, at which nothing
+// is allowed without a token.
+func serveTokens(t *testing.T, token string, cfg *tls.Config) (plain, secure string, service *lookup.Service) {
+	t.Helper()
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+	require.NoError(t, err)
+	rules, err := access.NewRules(0, []access.Credential{{Name: "bench", Digest: access.DigestOf([]byte(token)), Permissions: access.All}})
+	require.NoError(t, err)
+	s, err := server.New(service, server.Config{Listeners: []server.Listener{
+		{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: rules}},
+		{Address: "tls://127.0.0.1:0", Settings: server.Settings{Rules: rules, TLS: cfg}},
+	}})
+	require.NoError(t, err)
+	require.NoError(t, s.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		assert.NoError(t, s.Shutdown(ctx))
+	})
+	return s.Addrs()[0], s.Addrs()[1], service
+}
+
+// All that connects sends the token, and over TLS trusts the CA that it is given.
+func TestTokenAndTLS(t *testing.T) {
+	const token = "correct-horse-battery"
+	dir := t.TempDir()
+	path := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(path, []byte(token), 0o600))
+	ca := certtest.NewCA("bench")
+	caFile := ca.WriteFile(filepath.Join(dir, "ca.crt"))
+	plain, secure, service := serveTokens(t, token, &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1")}})
+	hitbench := func(args ...string) (code int, stderr string) {
+		require.NoError(t, service.Reset(t.Context())) // a replay begins with none of its blocks
+		var out, errors bytes.Buffer
+		a := app{stdin: strings.NewReader(small), stdout: &out, stderr: &errors, dial: dial}
+		return a.run(t.Context(), args), errors.String()
+	}
+	commands := map[string]string{
+		"run":           "run --entries 100 --warmup 0s --count 50",
+		"run anchored":  "run --entries 100 --warmup 0s --count 50 --anchored --reset",
+		"replay":        "replay --trace - --hash-block-tokens 16",
+		"both ways":     "replay --trace - --hash-block-tokens 16 --anchored",
+		"floor":         "floor --hashes 20 --entries 100 --rounds 1 --requests 20",
+		"floor anchors": "floor --hashes 20 --entries 100 --rounds 1 --requests 20 --anchored",
+	}
+	t.Setenv(asCommand, "1") // for the floor server
+	for name, line := range commands {
+		isFloor := strings.HasPrefix(name, "floor")
+		t.Run(name, func(t *testing.T) {
+			args := strings.Fields(line)
+			code, stderr := hitbench(append(args, "--connect", plain, "--token-file", path)...)
+			require.Equal(t, exitDone, code, stderr)
+			code, stderr = hitbench(append(args, "--connect", plain)...)
+			assert.NotEqual(t, exitDone, code)
+			assert.Contains(t, stderr, "not allowed")
+
+			code, stderr = hitbench(append(args, "--connect", secure, "--token-file", path, "--tls-ca", caFile)...)
+			if isFloor {
+				assert.Equal(t, exitUsage, code, stderr)
+				return
+			}
+			require.Equal(t, exitDone, code, stderr)
+			code, stderr = hitbench(append(args, "--connect", secure, "--token-file", path)...)
+			assert.Equal(t, exitLost, code, stderr)
+		})
+	}
+	t.Run("variables", func(t *testing.T) {
+		t.Setenv(api.TokenFileVariable, path)
+		t.Setenv("HITLINE_TLS_CA", caFile)
+		code, stderr := hitbench("replay", "--trace", "-", "--hash-block-tokens", "16", "--connect", secure)
+		require.Equal(t, exitDone, code, stderr)
+	})
+	for _, line := range []string{
+		"run --start --token-file " + path, "floor --token-file " + path, "run --tls-ca " + caFile, "run --token-file " + dir + "/none",
+		"replay --trace - --connect " + secure + " --tls-key " + caFile,
+	} {
+		code, stderr := hitbench(strings.Fields(line)...)
+		assert.Equal(t, exitUsage, code, line)
+		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+	}
+	_, stderr := hitbench("replay", "--trace", "-", "--timeout", "1ms", "--connect", "192.0.2.1:1", "--token-file", path)
+	assert.Contains(t, stderr, "hitbench: warning: the token goes to 192.0.2.1:1 in plain text")
+}
