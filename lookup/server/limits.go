@@ -31,7 +31,7 @@ type Limits struct {
 
 	// A connection that exceeds one of these is closed.
 	WriteTimeout     time.Duration // while the peer reads none of its replies
-	HandshakeTimeout time.Duration // from the first byte of a ZMTP handshake to its last
+	HandshakeTimeout time.Duration // from the first byte of a ZMTP handshake, or the accept of a TLS one, to its last
 	MessageTimeout   time.Duration // from the first byte of a request to its last
 	IdleTimeout      time.Duration // between requests; 0 means none
 }

@@ -66,7 +66,7 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	case l.Allow == nil && l.Tokens == "" && !takesCertificates && !l.IsLocal():
 		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v", l.Address, l.Permissions())
 	case len(credentials) > 0 && rules.HasTokens() && l.TLS == nil && !l.IsLocal():
-		warn(path+".tokens", "tokens for %q cross the network in clear text; use tls://", l.Address)
+		warn(path+".tokens", "tokens for %q cross the network in plain text; use tls://", l.Address)
 	case len(credentials) > 0 && !rules.HasTokens() && !takesCertificates:
 		warn(path+".tokens", "%s has certificates alone, and there is no client_ca", l.Tokens)
 	}
