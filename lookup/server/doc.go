@@ -1,4 +1,4 @@
-// Package server serves a lookup.Service on TCP and unix sockets with gnet's event loops.
+// Package server serves a lookup.Service on TCP, TLS and unix sockets with gnet's event loops.
 // It speaks the raw dialect and ZMTP; docs/protocol.md has the bytes.
 //
 // # Glossary

@@ -48,7 +48,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Server serves a Service on TCP and unix sockets. It can be started once. All methods are
+// Server serves a Service on TCP, TLS and unix sockets. It can be started once. All methods are
 // safe for concurrent use.
 type Server struct {
 	lifecycle
