@@ -26,7 +26,7 @@ type acceptor struct {
 	listeners []*listener
 	closing   chan struct{} // closed by close
 	closed    chan struct{} // closed when nothing is accepted any more and no connection is being enrolled
-	enrolling chan struct{} // a token for each connection being handed to a loop
+	enrolling chan struct{} // a place for each connection being handed to a loop
 	tls       *tlsConns
 	closeOnce sync.Once
 	errorLog  logLimit
@@ -70,7 +70,7 @@ func startAcceptor(s *Server, engine *gnet.Client, listeners []*listener) *accep
 		defer close(a.closed)
 		acceptors.Wait()
 		a.tls.handshakes.Wait()
-		for range maxEnrolling { // all tokens: then no connection is being enrolled
+		for range maxEnrolling { // all places: then no connection is being enrolled
 			a.enrolling <- struct{}{}
 		}
 	}()
@@ -199,7 +199,7 @@ func (a *acceptor) admit(ln *listener, conn net.Conn) {
 		return
 	}
 	a.awaitDescriptor(conn)
-	if !a.acquireToken() {
+	if !a.acquireEnrolling() {
 		a.server.connections.Add(-1)
 		a.server.closed[closedDraining].Add(1)
 		_ = conn.Close()
@@ -255,9 +255,9 @@ func tryDescriptor(conn net.Conn) error {
 	return errors.Join(err, failed)
 }
 
-// acquireToken acquires a token of enrolling. It returns false if there is none and close
+// acquireEnrolling takes a place in enrolling. It returns false if there is none and close
 // was called.
-func (a *acceptor) acquireToken() bool {
+func (a *acceptor) acquireEnrolling() bool {
 	select {
 	case a.enrolling <- struct{}{}:
 		return true

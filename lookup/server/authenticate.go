@@ -23,7 +23,7 @@ var (
 // credential. If it fails with errNotAuthenticated, the session has no credential; with another error
 // it is to be closed. The event loop calls it. It counts and logs failures, without the token.
 func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
-	if !s.currentRights() {
+	if !s.stillAuthorized() {
 		return nil, s.sendErr
 	}
 	rules := s.settings.Rules

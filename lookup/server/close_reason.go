@@ -84,7 +84,7 @@ func CloseReasons() []string { return slices.Clone(reasonNames[:]) }
 // bySilence reports whether the peer has sent nothing for too long.
 func (r closeReason) bySilence() bool { return r == closedHeartbeatTimeout || r == closedIdleTimeout }
 
-// reasonOf returns the reason for an error of netproto.Reader, or why rights are gone.
+// reasonOf returns the reason for an error of netproto.Reader, or why an authorization is gone.
 func reasonOf(err error) closeReason {
 	for _, m := range [...]struct {
 		err    error

@@ -13,7 +13,8 @@
 //   - memory account: counts what peers make the server hold (lookup.MemoryAccount).
 //   - pool: one engine's pool with its service; a session has one at a time, or none.
 //   - settings: what may change of a listener while it listens: its rules and its TLS.
-//   - rights: the credential of a session and what it permits, as of some settings of its listener.
+//   - authorization: the credential of a session and what it permits, as of some settings of its
+//     listener.
 //   - anonymous: without a credential.
 //   - tenant: a peer whose credential is bound to pools (package access).
 //   - handler: serves the requests of one session, over the memory index or a backend.
@@ -64,7 +65,7 @@
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
 //	tls_acceptor.go    handshakes; tls_conn.go copies between a tls.Conn and a pair;
 //	                   tls_transport.go what is below the tls.Conn
-//	listener.go        the settings of a listener; rights.go what they let a peer do
+//	listener.go        the settings of a listener; authorize.go what they let a peer do
 //	authenticate.go    tokens of auth requests; zmtp_plain.go those of ZMTP peers
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
@@ -98,8 +99,8 @@
 //   - Requests of one connection take effect in order. Replies to equal envelopes are sent
 //     in order. Over a backend, a change that timed out may still take effect; later
 //     requests wait until its call has returned.
-//   - No step of a request is served by rights that are gone: before it, session.allow compares the
-//     settings of the session with those of its listener, and the time with the end of its rights.
+//   - No step of a request is served by an authorization that is gone: before it, session.allow
+//     compares the settings of the session with those of its listener, and the time with its end.
 //     A request over a backend is checked again if it was pending.
 //   - A tenant learns nothing of other pools: what it asks is answered from its own alone.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and no other peer

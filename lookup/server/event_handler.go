@@ -40,7 +40,7 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	pending.opened.Store(true)
 	c.SetContext(ses)
 	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
-	ses.setRights(pending)
+	ses.authorize(pending)
 	ses.servePlain()
 	s.mu.Lock()
 	s.sessions[ses] = c

@@ -95,18 +95,19 @@ func detailsOf(err error) []byte {
 	return text
 }
 
-// answerChange serves a pool or auth request. It returns the last frame of the reply.
-func (s *session) answerChange(q *netproto.Request) ([]byte, error) {
+// answerSetup serves a pool or auth request, which decides about those behind it. It returns the last
+// frame of the reply.
+func (s *session) answerSetup(q *netproto.Request) ([]byte, error) {
 	if q.Tag == netproto.TagAuth {
 		return s.answerAuth(q)
 	}
 	return s.changePool(q.Description)
 }
 
-// refuseChange returns the error of a pool or auth request that is not served. The connection then
+// refuseSetup returns the error of a pool or auth request that is not served. The connection then
 // has no pool, or no credential: requests that are already on their way must not be answered about
-// another pool, or by other rights.
-func (s *session) refuseChange(tag netproto.Tag, err error) error {
+// another pool, or by another credential.
+func (s *session) refuseSetup(tag netproto.Tag, err error) error {
 	switch {
 	case err != nil && tag == netproto.TagPool:
 		s.leavePool()

@@ -129,7 +129,7 @@ func (h *memoryHandler) changeSome(q *netproto.Request, keys []byte) (consumed i
 
 // end implements requestHandler.
 func (h *memoryHandler) end(q *netproto.Request) (done bool) {
-	err := h.session.refuseChange(q.Tag, q.Problem)
+	err := h.session.refuseSetup(q.Tag, q.Problem)
 	if err == nil {
 		err = h.err
 	}
@@ -193,7 +193,7 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 	case netproto.TagStat:
 		return true, s.replyJSON(q, s.server.statFor(s.credential, s.pool))
 	case netproto.TagPool, netproto.TagAuth:
-		payload, err := s.answerChange(q)
+		payload, err := s.answerSetup(q)
 		if err != nil {
 			return true, err
 		}

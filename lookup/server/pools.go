@@ -207,7 +207,7 @@ func (e *differsError) Unwrap() error { return errPoolDiffers }
 func (ps *pools) findByName(name string, c *access.Credential, from *pool) (*pool, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if !c.MayUse(name) { // before it is looked up: see findOf
+	if !c.MayUse(name) { // before it is looked up: see findForTenant
 		return nil, errNotOfTenant
 	}
 	p := ps.byName[name]
@@ -230,7 +230,7 @@ func (ps *pools) get(name string, described *coordinator.Coordinator, c *access.
 	find := ps.findOrAdd
 	if c.IsTenant() {
 		find = func(name string, described *coordinator.Coordinator) (*pool, error) {
-			return ps.findOf(c, name, described)
+			return ps.findForTenant(c, name, described)
 		}
 	}
 	p, err := find(name, described)
@@ -255,11 +255,11 @@ func (ps *pools) findOrAdd(name string, described *coordinator.Coordinator) (p *
 	return p, err
 }
 
-// findOf is get for a tenant. It looks at no pool that the tenant may not use, so neither its
+// findForTenant is get for a tenant. It looks at no pool that the tenant may not use, so neither its
 // answer nor its time tells whether there is one. mu is held.
-func (ps *pools) findOf(c *access.Credential, name string, described *coordinator.Coordinator) (*pool, error) {
+func (ps *pools) findForTenant(c *access.Credential, name string, described *coordinator.Coordinator) (*pool, error) {
 	var nearest *differsError
-	for _, p := range ps.of(c) {
+	for _, p := range ps.ofTenant(c) {
 		if name != "" && p.name != name {
 			continue
 		}
@@ -277,8 +277,8 @@ func (ps *pools) findOf(c *access.Credential, name string, described *coordinato
 	return nil, errNotOfTenant
 }
 
-// of returns the pools of a tenant that there are, in the order of its credential. mu is held.
-func (ps *pools) of(c *access.Credential) (list []*pool) {
+// ofTenant returns the pools of a tenant that there are, in the order of its credential. mu is held.
+func (ps *pools) ofTenant(c *access.Credential) (list []*pool) {
 	for _, name := range c.Pools {
 		p := ps.byName[name]
 		if name == "" {
@@ -291,12 +291,12 @@ func (ps *pools) of(c *access.Credential) (list []*pool) {
 	return list
 }
 
-// firstOf returns the pool with which a connection of a tenant begins, nil if there is none. The
-// connection leaves from, which may be nil.
-func (ps *pools) firstOf(c *access.Credential, from *pool) (p *pool) {
+// moveToFirst moves a connection of a tenant from a pool, which may be nil, to that with which it
+// begins. It returns that pool, nil if there is none.
+func (ps *pools) moveToFirst(c *access.Credential, from *pool) (p *pool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if list := ps.of(c); len(list) > 0 {
+	if list := ps.ofTenant(c); len(list) > 0 {
 		p = list[0]
 	}
 	ps.moveLocked(from, p)
@@ -488,7 +488,7 @@ func (ps *pools) names(c *access.Credential) (count int64, names []string) {
 	defer ps.mu.Unlock()
 	list := ps.all
 	if c.IsTenant() {
-		list = func() []*pool { return ps.of(c) }
+		list = func() []*pool { return ps.ofTenant(c) }
 	}
 	for _, p := range list() {
 		if count++; p.name != "" && len(names) < api.MaxPoolNames {

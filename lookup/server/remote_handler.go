@@ -161,7 +161,7 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 	if limit != nil {
 		r.err = limit
 	}
-	r.err = h.session.refuseChange(q.Tag, r.err)
+	r.err = h.session.refuseSetup(q.Tag, r.err)
 	if limit != nil { // it overrides other errors: see enqueueReply
 		r.err, r.refused = limit, true
 	}
@@ -177,7 +177,7 @@ func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 		r.payload = bytes.Clone(h.session.server.pong(q))
 		h.finish(r)
 	case q.Tag == netproto.TagPool, q.Tag == netproto.TagAuth:
-		r.payload, r.err = h.session.answerChange(q)
+		r.payload, r.err = h.session.answerSetup(q)
 		h.finish(r)
 	case q.Tag.IsMask():
 		r.payload = netproto.AppendFrame(nil, h.masks.frame, false)

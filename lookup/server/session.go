@@ -21,7 +21,7 @@ import (
 type session struct {
 	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
 	server *Server
-	rights
+	authorization
 	pool    *pool                    // that its requests are about, nil if none
 	rules   *coordinator.Coordinator // of the pool, with the retention interval of the engine; nil if none
 	reader  *netproto.Reader
@@ -79,7 +79,7 @@ func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session
 	limits := server.limits.Load()
 	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(netproto.Limits{MaxMessage: limits.MaxMessage, MaxFrames: limits.MaxFrames}, 0)}
 	s.lastActive.Store(monotime.Now())
-	s.setRights(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
+	s.authorize(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
 	if server.backend != nil {
@@ -144,13 +144,13 @@ func (s *session) feed(p []byte) (n int, err error) {
 	return n, err
 }
 
-// handleWake writes the replies that have become ready, and closes a connection whose credential
-// is gone. The event loop calls it after wakeEventLoop and wakeSessions. It returns an error as receive does.
+// handleWake writes the replies that have become ready. The event loop calls it after wakeEventLoop and
+// wakeSessions. It returns an error as receive does, also if the credential is gone.
 func (s *session) handleWake() error {
 	s.updateUnsent()
 	s.reading.restore()
 	s.out = replyBuffers.Get().(*bufpool.Buffer)
-	if s.currentRights() {
+	if s.stillAuthorized() {
 		s.handler.handleWake()
 	}
 	s.writeReplies()

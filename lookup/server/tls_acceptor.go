@@ -17,7 +17,7 @@ import (
 
 // tlsConns are the open connections of tls:// listeners. It owns their goroutines.
 type tlsConns struct {
-	computing  chan struct{}  // a token for each handshake that computes
+	computing  chan struct{}  // a place for each handshake that computes
 	handshakes sync.WaitGroup // a connection each, until it is enrolled or has failed
 	goroutines sync.WaitGroup
 
@@ -104,7 +104,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		return err
 	}
 	a.tls.endHandshake(c, inner)
-	if !a.acquireToken() {
+	if !a.acquireEnrolling() {
 		_ = loop.Close()
 		a.server.closed[closedDraining].Add(1)
 		return ErrServerClosed

@@ -13,7 +13,7 @@ import (
 )
 
 // tlsTransport is the TCP connection below a tls.Conn. It has three jobs: a handshake holds a
-// token while it computes but not while it waits; later reads do not wait (see readable); and
+// place in computing while it computes but not while it waits; later reads do not wait (see readable); and
 // writes end if the peer reads nothing for a time.
 type tlsTransport struct {
 	*net.TCPConn
@@ -21,7 +21,7 @@ type tlsTransport struct {
 	listener  *listener
 	settings  *Settings // those of the handshake
 	limits    *atomic.Pointer[Limits]
-	computing chan struct{} // a token of it is held in the handshake; nil after it
+	computing chan struct{} // a place in it is held while the handshake computes; nil after it
 	received  atomic.Bool   // a byte has arrived
 
 	fd  int                       // valid in readable only

@@ -257,7 +257,7 @@ func TestAuth(t *testing.T) {
 		}
 		require.EqualValues(t, 4, server.Stat().AuthFailures)
 
-		// Sent at once, each request is served by the rights of the auth in front of it.
+		// Sent at once, each request is served by the credential of the auth in front of it.
 		var all []byte
 		for _, frames := range [][][]byte{stat, authFrames("all"), stat, authFrames("none"), stat, authFrames("timed"), stat} {
 			all = append(all, lookuptest.Encode(frames...)...)
@@ -337,19 +337,19 @@ func tlsOf(certificate tls.Certificate, ca *certtest.CA) *tls.Config {
 	return config
 }
 
-// fedSession returns a session that a test feeds, with the listener that its rights come from.
+// fedSession returns a session that a test feeds, with the listener that authorizes it.
 func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter) (*session, *listener) {
 	t.Helper()
 	l := &listener{addr: "tcp://test"}
 	l.put(settings)
 	ses := newSession(server, got, func() {})
-	ses.setRights(&pendingConn{listener: l, settings: l.settings.Load()})
+	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
 	return ses, l
 }
 
 // Requests behind the one that is being served, also those in a backlog, and the rest of one that
-// has begun, are not served by rights that are gone.
-func TestRightsGoneInARequest(t *testing.T) {
+// has begun, are not served by an authorization that is gone.
+func TestAuthorizationGoneInARequest(t *testing.T) {
 	blob := lookuptest.Chain("s", 400, 32)
 	store := lookuptest.Encode([]byte("store"), make([]byte, 6), []byte{0, 32}, blob)
 	half := len(store) - 200*32
@@ -397,8 +397,8 @@ func TestRightsGoneInARequest(t *testing.T) {
 	})
 }
 
-// A request over a store that waits for others is not dispatched by rights that are gone.
-func TestRightsGoneWhilePending(t *testing.T) {
+// A request over a store that waits for others is not dispatched by an authorization that is gone.
+func TestAuthorizationGoneWhilePending(t *testing.T) {
 	gate := lookuptest.NewGate()
 	store := &lookuptest.KeyStore{}
 	store.Holding(gate, "store", "")
@@ -459,7 +459,7 @@ func TestCertificates(t *testing.T) {
 		l := &listener{}
 		l.put(settings)
 		ses := newSession(server, new(allReplies), nil)
-		ses.setRights(&pendingConn{listener: l, settings: l.settings.Load(), certificates: []*x509.Certificate{certificate.Leaf}})
+		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: []*x509.Certificate{certificate.Leaf}})
 		return ses, l
 	}
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
@@ -505,7 +505,7 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	old := l.settings.Load()
 	l.put(settingsOf(t, access.Ping))
 	ses := newSession(server, new(allReplies), nil)
-	ses.setRights(&pendingConn{listener: l, settings: old})
+	ses.authorize(&pendingConn{listener: l, settings: old})
 	require.NoError(t, ses.receive(lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
 }

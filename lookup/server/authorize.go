@@ -11,15 +11,17 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// rights are what the peer of a connection may do, and why. They belong to its event loop;
-// closeOverdue reads expires.
-type rights struct {
+// authorization is what the peer of a connection may do, and why. It belongs to the connection's event
+// loop; closeOverdue reads expires.
+type authorization struct {
 	listener     *listener
 	settings     *Settings           // of the listener, those that the other fields follow from
 	certificates []*x509.Certificate // of the client, the leaf first; nil if it has none
 	credential   *access.Credential  // nil for an anonymous peer
 	permissions  access.Permissions
-	expires      atomic.Int64 // when the credential or the certificate does, in Unix microseconds, as nanoseconds end in 2262; 0: never
+	// expires is when the credential or the certificate does, in Unix microseconds, as nanoseconds end
+	// in 2262; 0: never.
+	expires atomic.Int64
 }
 
 // Why connections are closed.
@@ -28,8 +30,9 @@ var (
 	errExpired = errors.New("server: its credential has expired")
 )
 
-// setRights sets the rights of a connection that was accepted.
-func (s *session) setRights(p *pendingConn) {
+// authorize gives an accepted connection the authorization that follows from its listener and its
+// certificates.
+func (s *session) authorize(p *pendingConn) {
 	s.listener, s.settings, s.certificates = p.listener, p.settings, p.certificates
 	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
 	s.beginWithFirstPool()
@@ -57,16 +60,16 @@ func (s *session) setCredential(c *access.Credential) {
 // beginWithFirstPool gives the connection of a tenant the first of its pools.
 func (s *session) beginWithFirstPool() {
 	if s.credential.IsTenant() {
-		s.setPool(s.server.pools.firstOf(s.credential, s.pool), nil)
+		s.setPool(s.server.pools.moveToFirst(s.credential, s.pool), nil)
 	}
 }
 
 // allow reports whether a request may be served now. If it may not, the request has a Problem, or
 // the connection is to be closed and sendErr says why. It is called before each step of a request,
-// so that no step is served by rights that are gone.
+// so that no step is served by an authorization that is gone.
 func (s *session) allow(q *netproto.Request) bool {
 	if s.settings != s.listener.settings.Load() || s.expiredAt(s.turnStart) {
-		if !s.renewRights(s.turnStart) {
+		if !s.reauthorize(s.turnStart) {
 			return false
 		}
 	}
@@ -79,24 +82,24 @@ func (s *session) allow(q *netproto.Request) bool {
 	return false
 }
 
-// currentRights reports whether the connection still has rights, outside of a turn. If it has
-// none, it is to be closed.
-func (s *session) currentRights() bool {
+// stillAuthorized reports whether the connection still has an authorization, outside of a turn. If it
+// has none, it is to be closed.
+func (s *session) stillAuthorized() bool {
 	if s.settings == s.listener.settings.Load() && s.expires.Load() == 0 {
 		return true
 	}
-	return s.renewRights(time.Now())
+	return s.reauthorize(time.Now())
 }
 
-// expiredAt reports whether the rights have expired at a time.
+// expiredAt reports whether the authorization has expired at a time.
 func (s *session) expiredAt(now time.Time) bool {
 	expires := s.expires.Load()
 	return expires != 0 && now.UnixMicro() >= expires
 }
 
-// renewRights sets the rights that follow from the settings that are in effect now. If there are
+// reauthorize sets the authorization that follows from the settings that are in effect now. If there is
 // none, it returns false: replies are written, and the connection is to be closed.
-func (s *session) renewRights(now time.Time) bool {
+func (s *session) reauthorize(now time.Time) bool {
 	err := s.followSettings(now)
 	if err == nil && s.expiredAt(now) {
 		err = errExpired
@@ -112,7 +115,7 @@ func (s *session) renewRights(now time.Time) bool {
 	return false
 }
 
-// followSettings sets the rights that follow from the settings of the listener. It returns
+// followSettings sets the authorization that follows from the settings of the listener. It returns
 // errRevoked if the connection would not be accepted by them, or has another pool.
 func (s *session) followSettings(now time.Time) error {
 	before, had := s.settings, s.credential
