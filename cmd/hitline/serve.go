@@ -282,8 +282,8 @@ type runningServer interface {
 }
 
 // wait waits until a signal, the end of ctx, or the end of srv. It shuts srv down within what
-// drainTimeout then returns, and returns nil. It returns an error if srv has stopped by itself, or if a second
-// signal comes. After the end of ctx it ignores signals.
+// drainTimeout then returns, and returns nil. It returns an error if srv has stopped by itself, or
+// if a second signal comes. After the end of ctx it ignores signals.
 func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drainTimeout func() time.Duration, logger *slog.Logger) error {
 	var why string
 	select {

@@ -64,9 +64,9 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 }
 
 // WithFailOpen makes a lookup that fails a miss: a hit of 0 tokens and an error that also
-// wraps ErrFailedOpen, which the caller may ignore. ErrRequest still fails the lookup. A
-// token that the server refuses is such an error, too.
-// Dial then does not connect, so a client may start before its server.
+// wraps ErrFailedOpen, which the caller may ignore. So does one whose token the server refuses.
+// ErrRequest still fails the lookup. Dial then does not connect, so a client may start before
+// its server.
 func WithFailOpen() Option { return func(c *config) { c.failOpen = true } }
 
 // WithAnchors makes a Client look up prompts of at least minHashes hashes by anchors: it
@@ -75,7 +75,8 @@ func WithFailOpen() Option { return func(c *config) { c.failOpen = true } }
 //
 // The hit is the same for hashes that are chained as vLLM's are: prompts with an equal
 // hash at one position are equal before it. A server that does not serve anchors, or
-// does not allow them to this client, says so once a connection, and then gets all hashes. Batch always sends all hashes.
+// does not allow them to this client, says so once a connection, and then gets all hashes.
+// Batch always sends all hashes.
 //
 // Default: 4,096 for a Client, never for an AsyncClient.
 func WithAnchors(minHashes int) Option {

@@ -9,7 +9,8 @@
 //
 // Layout: attacks.go and its neighbors attacks_*.go have the rows, fakes.go the fake stores,
 // wire.go the bytes; attacker.go is the attacking process, innocent.go the innocent client,
-// server.go a server that was started, tls.go what differs with TLS, run.go one attack, report.go the table.
+// server.go a server that was started, tls.go what differs with TLS, run.go one attack, report.go
+// the table.
 package main
 
 import (

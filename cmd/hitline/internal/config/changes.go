@@ -58,30 +58,30 @@ func (c *Config) Changes(next *Config) []string {
 // of next that can change while it runs, and otherwise those of c. It returns the paths of the
 // values that differ, by which of the two they are.
 func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
-	all := *c
-	all.Log, all.DrainTimeout = next.Log, next.DrainTimeout
-	all.Limits = next.Limits
-	all.Limits.MaxMemory = c.Limits.MaxMemory
-	all.Listen, all.Pools = slices.Clone(c.Listen), maps.Clone(c.Pools)
-	all.AcceptPools = new(c.Accepts())
-	if all.origins = maps.Clone(c.origins); c.ServesPool() && !c.HasPool() {
-		all.origins["pool"] = origin{name: "default"} // it stays when others are added
+	merged = new(*c)
+	merged.Log, merged.DrainTimeout = next.Log, next.DrainTimeout
+	merged.Limits = next.Limits
+	merged.Limits.MaxMemory = c.Limits.MaxMemory
+	merged.Listen, merged.Pools = slices.Clone(c.Listen), maps.Clone(c.Pools)
+	merged.AcceptPools = new(c.Accepts())
+	if merged.origins = maps.Clone(c.origins); c.ServesPool() && !c.HasPool() {
+		merged.origins["pool"] = origin{name: "default"} // it stays when others are added
 	}
 	for _, path := range c.Changes(next) {
 		name, isPool := strings.CutPrefix(path, "pools.")
 		_, known := c.Pools[name]
 		switch {
 		case path == "listen":
-			entries, all := all.mergeListen(next)
+			entries, all := merged.mergeListen(next)
 			changed = append(changed, entries...)
 			if !all {
 				left = append(left, path)
 			}
 		case isPool && !known:
-			if all.Pools == nil {
-				all.Pools = map[string]coordinator.Pool{}
+			if merged.Pools == nil {
+				merged.Pools = map[string]coordinator.Pool{}
 			}
-			all.Pools[name] = next.Pools[name]
+			merged.Pools[name] = next.Pools[name]
 			changed = append(changed, path)
 		case path == "drain_timeout", below(path, "log"), below(path, "limits") && path != "limits.max_memory":
 			changed = append(changed, path)
@@ -89,7 +89,7 @@ func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 			left = append(left, path)
 		}
 	}
-	return &all, changed, left
+	return merged, changed, left
 }
 
 // mergeListen replaces the entries of c by those of next with the same address, and returns the
