@@ -24,10 +24,10 @@ import (
 
 // tableRequests are the requests of a row, in this order. A row has a character for each:
 //
-//   - served
-//   - refused: not allowed
-//     n  refused: not authenticated
-//     r  refused for another reason, as what cannot be served is
+//   - "+": served
+//   - "-": refused, not allowed
+//   - "n": refused, not authenticated
+//   - "r": refused for another reason, as what cannot be served is
 var tableRequests = []string{
 	"lookup", "explain", "plan", "load_mask", "store_mask", "lookup_mask", "anchors", // read
 	"store", "store_prompt", "evict", "reset_rank", "reset", // change blocks
