@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-
 	"sync"
 	"sync/atomic"
 	"testing"

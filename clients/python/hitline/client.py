@@ -199,8 +199,8 @@ _MAX_TOKEN = 255
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 
-# For how long a refusal of a pool is taken to hold on a connection, in seconds. That of a
-# pool that differs holds as long as the connection. A refusal of a token holds as long.
+# For how long a refusal of a pool or a token is taken to hold on a connection, in seconds.
+# That of a pool that differs holds as long as the connection.
 _POOL_RETRY = 10.0
 _AUTH_RETRY = _POOL_RETRY
 
