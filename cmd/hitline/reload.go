@@ -54,15 +54,15 @@ func watchListener(l listener, versions fileVersions) watchedListener {
 	return w
 }
 
-// newReloader returns that of a server which runs as r says.
-func newReloader(r *running, srv reloadable) *reloader {
-	l := &reloader{source: r.source, cfg: r.cfg, services: r.services, srv: srv, log: r.log, logger: r.logger}
-	for i := range r.listeners {
-		l.listeners = append(l.listeners, watchListener(r.listeners[i], r.read[i].versions))
+// newReloader returns that of a server which runs as from says.
+func newReloader(from *running, srv reloadable) *reloader {
+	r := &reloader{source: from.source, cfg: from.cfg, services: from.services, srv: srv, log: from.log, logger: from.logger}
+	for i, l := range from.listeners {
+		r.listeners = append(r.listeners, watchListener(l, from.read[i].versions))
 	}
-	l.drain.Store(int64(r.cfg.DrainTimeout))
-	l.indexed = int64(r.cfg.Backend.Memory.MaxBytes)
-	return l
+	r.drain.Store(int64(from.cfg.DrainTimeout))
+	r.indexed = int64(from.cfg.Backend.Memory.MaxBytes)
+	return r
 }
 
 // drainTimeout returns the time that is in effect. It is safe for concurrent use.

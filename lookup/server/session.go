@@ -76,8 +76,9 @@ type replyWriter interface {
 // newSession returns the session of a connection. wakeEventLoop makes its event loop call
 // handleWake; only a remoteHandler calls it, from any goroutine.
 func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
-	limits := server.limits.Load()
-	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(netproto.Limits{MaxMessage: limits.MaxMessage, MaxFrames: limits.MaxFrames}, 0)}
+	of := server.limits.Load()
+	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
+	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
 	s.authorize(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
 	server.pools.move(nil, server.pools.own)
