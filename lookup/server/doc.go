@@ -64,7 +64,7 @@
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
 //	tls_acceptor.go    handshakes; tls_conn.go copies between a tls.Conn and a pair;
-//	                   tls_transport.go what is below the tls.Conn
+//	                   tls_transport.go what is below the tls.Conn; socketpair.go makes pairs
 //	listener.go        the settings of a listener; authorize.go what they let a peer do
 //	authenticate.go    tokens of auth requests; zmtp_plain.go those of ZMTP peers
 //	event_handler.go   gnet's events; continue_read.go further reads of a request

@@ -141,7 +141,7 @@ func verified(conn *tls.Conn) []*x509.Certificate {
 func (a *acceptor) newPair(c *tlsConn) (loop, inner *net.UnixConn, err error) {
 	end := time.Now().Add(a.server.limits.Load().HandshakeTimeout)
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		loop, inner, err = socketPair()
+		loop, inner, err = connPair()
 		if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) || time.Now().After(end) {
 			return loop, inner, err
 		}

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // tlsConn is a connection of a tls:// listener. gnet has no TLS, so goroutines copy between the
@@ -48,38 +46,6 @@ const (
 
 // recordBuffers holds the buffers of replies. Many may be held, by peers that do not read.
 var recordBuffers = sync.Pool{New: func() any { return new([recordSize]byte) }}
-
-// socketPair returns two unix sockets that are connected.
-func socketPair() (one, other *net.UnixConn, err error) {
-	syscall.ForkLock.RLock() // until no child process inherits them
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(fds[0])
-		unix.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	a, err := connOf(fds[0])
-	b, otherErr := connOf(fds[1])
-	if err = errors.Join(err, otherErr); err != nil {
-		for _, conn := range [...]net.Conn{a, b} {
-			if conn != nil {
-				_ = conn.Close()
-			}
-		}
-		return nil, nil, err
-	}
-	return a.(*net.UnixConn), b.(*net.UnixConn), nil
-}
-
-// connOf returns the connection of a descriptor, which it closes.
-func connOf(fd int) (net.Conn, error) {
-	file := os.NewFile(uintptr(fd), "socketpair")
-	defer file.Close()
-	return net.FileConn(file)
-}
 
 // copyIn copies what the peer sends to the session, up to the end of either.
 func (c *tlsConn) copyIn() {

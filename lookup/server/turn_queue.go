@@ -2,9 +2,6 @@ package server
 
 import (
 	"fmt"
-	"net"
-	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,13 +39,7 @@ func (s *Server) startTurnQueues() error {
 
 // startTurnQueue gives the next event loop its queue: OnOpen adds it to Server.loops.
 func (s *Server) startTurnQueue() error {
-	syscall.ForkLock.RLock() // not every system can open sockets that a child does not inherit
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err == nil {
-		unix.CloseOnExec(fds[0])
-		unix.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
+	fds, err := socketPair()
 	if err != nil {
 		return err
 	}
@@ -57,9 +48,7 @@ func (s *Server) startTurnQueue() error {
 		return err
 	}
 	s.turnQueues = append(s.turnQueues, q)
-	file := os.NewFile(uintptr(fds[0]), "turns")
-	defer func() { _ = file.Close() }() // FileConn duplicates it
-	conn, err := net.FileConn(file)
+	conn, err := connOf(fds[0])
 	if err != nil {
 		return err
 	}
