@@ -12,6 +12,10 @@
 //   - turn queue: the sessions of an event loop that have a backlog, in order.
 //   - memory account: counts what peers make the server hold (lookup.MemoryAccount).
 //   - pool: one engine's pool with its service; a session has one at a time, or none.
+//   - settings: what may change of a listener while it listens: its rules and its TLS.
+//   - rights: the credential of a session and what it permits, as of some settings of its listener.
+//   - anonymous: without a credential.
+//   - tenant: a peer whose credential is bound to pools (package access).
 //   - handler: serves the requests of one session, over the memory index or a backend.
 //   - remote request: one request over a backend, from its first byte to its reply.
 //   - worker: a goroutine that calls the backend.
@@ -25,7 +29,7 @@
 //  3. eventHandler.OnTraffic, Server.serveTraffic: bytes have arrived
 //  4. session.receive: a turn begins
 //  5. netproto.Reader.Feed: the bytes are parsed
-//  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls
+//  6. session.Begin, Hashes, End: the netproto.Handler that Feed calls. Each calls session.allow
 //  7. memoryHandler.begin, addHashes, end
 //  8. lookup.Query.Begin, Add, Finish: the hashes are looked up as they arrive
 //  9. netproto.AppendTailHit: the reply is appended to session.out
@@ -52,8 +56,9 @@
 //	server.go          Config, Server and its counters
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
-//	listener.go        the settings of a listener; rights.go what they let a peer do
-//	authenticate.go    tokens of auth requests; zmtp_plain.go those of ZMTP peers
+//	listener.go        the settings of a listener
+//	rights.go          what they let a peer do; authenticate.go how it gets a credential
+//	zmtp_plain.go      tokens of ZMTP peers
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
 //	turn.go            turns, their work, and the backlog; turn_queue.go sessions that wait
@@ -86,6 +91,10 @@
 //   - Requests of one connection take effect in order. Replies to equal envelopes are sent
 //     in order. Over a backend, a change that timed out may still take effect; later
 //     requests wait until its call has returned.
+//   - No step of a request is served by rights that are gone: before it, session.allow compares the
+//     settings of the session with those of its listener, and the time with the end of its rights.
+//     A request over a backend is checked again if it was pending.
+//   - A tenant learns nothing of other pools: what it asks is answered from its own alone.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and no other peer
 //     anything.
 //
@@ -111,6 +120,7 @@
 // # Concurrency
 //
 // A session, its handler and its turn queue belong to their event loop. The fields that
-// closeOverdue, closeLargest and drain use are atomic. Of a handler, workers use only connCtx,
+// closeOverdue, closeLargest and drain use are atomic. Settings of listeners and limits are replaced
+// as a whole, by atomic pointers. Of a handler, workers use only connCtx,
 // remote and complete. Shutdown waits for all goroutines of the server.
 package server

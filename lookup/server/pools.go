@@ -284,7 +284,7 @@ func (ps *pools) of(c *access.Credential) (list []*pool) {
 		if name == "" {
 			p = ps.own
 		}
-		if p != nil {
+		if p != nil && !slices.Contains(list, p) {
 			list = append(list, p)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +162,28 @@ func TestRefusedHasNoEffect(t *testing.T) {
 		reply := p.Ask(t, lookupFrames...) // a refused pool request leaves the pool
 		require.Equal(t, errNoPool.Error(), string(reply[1]))
 	})
+}
+
+// beginCounter counts the requests that begin.
+type beginCounter struct {
+	*memoryHandler
+	begun int
+}
+
+func (h *beginCounter) begin(q *netproto.Request) bool { h.begun++; return h.memoryHandler.begin(q) }
+
+// No work is begun for a request that may not be made.
+func TestRefusedDoesNotBegin(t *testing.T) {
+	server := unstarted(t)
+	ses, l := fedSession(t, server, settingsOf(t, access.Ping), new(allReplies))
+	counter := &beginCounter{memoryHandler: ses.handler.(*memoryHandler)}
+	ses.handler = counter
+	message := lookuptest.Encode(requestsOf(blocks16.Pool)[0]...)
+	require.NoError(t, ses.receive(message))
+	require.Zero(t, counter.begun)
+	l.put(Settings{Rules: rulesOf(access.All)})
+	require.NoError(t, ses.receive(message))
+	require.Equal(t, 1, counter.begun)
 }
 
 // Peers of addresses that other machines reach may only read, unless the rules say more.
@@ -443,6 +467,10 @@ func TestCertificates(t *testing.T) {
 		require.Equal(t, access.All, ses.permissions, name)
 		require.Equal(t, certificate.Leaf.NotAfter.UnixNano(), ses.expires.Load())
 	}
+	tenant := entry("engine", access.All)
+	tenant.Pools = []string{"missing"}
+	bound, _ := connect(with(ca, tenant))
+	require.Nil(t, bound.pool, "not the server's own")
 	ses, l := connect(with(ca))
 	require.Equal(t, access.Ping, ses.permissions)
 	for _, step := range []struct {
@@ -480,6 +508,26 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	ses.setRights(&pendingConn{listener: l, settings: old})
 	require.NoError(t, ses.receive(lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
+}
+
+// The log tells who was refused where, and no token.
+func TestRefusalsAreLogged(t *testing.T) {
+	log, logger := lookuptest.NewLog(slog.LevelInfo)
+	server := unstarted(t)
+	server.peers = newPeerLog(logger)
+	ses, _ := fedSession(t, server, settingsOf(t, 0, tokenOf("a", access.Ping)), new(allReplies))
+	ses.peer = &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
+	for _, frames := range [][][]byte{{[]byte("ping")}, authFrames("a"), {[]byte("reset")}, {[]byte("reset")}, authFrames("wrong"), authFrames("wrong")} {
+		require.NoError(t, ses.receive(lookuptest.Encode(frames...)))
+	}
+	require.Equal(t, []string{
+		`level=WARN msg="request not allowed" peer=10.0.0.1:5 listen=tcp://test error="not allowed: ping; this connection may: nothing"`,
+		`level=WARN msg="authentication failed" peer=10.0.0.1:5 credential=a listen=tcp://test error="not authenticated: no such token"`,
+	}, log.Take())
+	server.peers.flush(true)
+	require.Equal(t, []string{
+		`level=WARN msg="more requests not allowed" requests=2`, `level=WARN msg="more authentications failed" requests=1`,
+	}, log.Take())
 }
 
 // The checks allocate nothing.

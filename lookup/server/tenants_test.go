@@ -34,7 +34,7 @@ func startTenants(t *testing.T, names ...string) *Server {
 		cfg.Pools = append(cfg.Pools, NamedPool{name, service})
 	}
 	cfg.Listeners = []Listener{{"tcp://127.0.0.1:0", settingsOf(t, access.All,
-		tokenOf("ab", access.All, "missing", "a", "b"), tokenOf("b", access.All, "b"), tokenOf("own", access.All, ""), tokenOf("none", access.All, "missing"))}}
+		tokenOf("ab", access.All, "missing", "a", "b", "a"), tokenOf("b", access.All, "b"), tokenOf("own", access.All, ""), tokenOf("none", access.All, "missing"))}}
 	server, err := New(own, cfg)
 	require.NoError(t, err)
 	startTest(t, server)
@@ -72,6 +72,11 @@ func TestTenantPools(t *testing.T) {
 		require.Equal(t, "01", fmt.Sprintf("%x", describe(t, p, d)[0]))
 		require.Equal(t, "a", poolOf(t, p).Pool)
 		describe(t, p, []byte(`{"name":"b"}`))
+	}
+	differs := describe(t, p, map[string]any{"name": "b", "hash_block_size": 16, "model_name": "a"})
+	require.Contains(t, string(differs[1]), `pool "b" that is configured: model_name is "b", described as "a"`)
+	for _, name := range []string{"missing", "c", "nowhere"} { // one that it may use, one that there is, and neither
+		require.Equal(t, errNotOfTenant.Error(), string(describe(t, p, map[string]string{"name": name})[1]))
 	}
 	own := dialTenant(t, server, "own")
 	require.Empty(t, poolOf(t, own).Pool)
