@@ -173,12 +173,12 @@ func TestSecretsAreOverwritten(t *testing.T) {
 			first, second := []byte(b[:cut]), []byte(b[cut:])
 			r := newTestReader(Limits{}, true)
 			require.NoError(t, feedAll(r, first, &recorder{}))
-			gathered := r.gathered[:cap(r.gathered)]
+			gathered, token := r.gathered[:cap(r.gathered)], r.req.Token[:cap(r.req.Token)]
 			_ = feedAll(r, second, &recorder{})
 			for i := range len(plainToken) - 3 {
 				part := []byte(plainToken[i : i+4])
 				require.False(t, bytes.Contains(first, part) || bytes.Contains(second, part), "what was passed, cut at %d of %q", cut, b)
-				require.False(t, bytes.Contains(gathered, part), "what was gathered, cut at %d of %q", cut, b)
+				require.False(t, bytes.Contains(gathered, part) || bytes.Contains(token, part), "what was gathered, cut at %d of %q", cut, b)
 			}
 		}
 	}

@@ -56,9 +56,8 @@
 //	server.go          Config, Server and its counters
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
-//	listener.go        the settings of a listener
-//	rights.go          what they let a peer do; authenticate.go how it gets a credential
-//	zmtp_plain.go      tokens of ZMTP peers
+//	listener.go        the settings of a listener; rights.go what they let a peer do
+//	authenticate.go    how it gets a credential; zmtp_plain.go the same for a ZMTP peer
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
 //	turn.go            turns, their work, and the backlog; turn_queue.go sessions that wait

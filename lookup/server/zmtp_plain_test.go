@@ -18,6 +18,7 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
 )
 
 // engineToken is the token of tokenOf("engines").
@@ -172,28 +173,32 @@ func TestNullBesidePlain(t *testing.T) {
 	require.Equal(t, map[string]int64{"stat": 1, "reset": 1}, statOfServer(t, server).NotAllowed)
 }
 
-// The token counts that is there when the HELLO arrives, not when the connection began.
+// The tokens count that are there when the HELLO arrives, not when the connection began.
 func TestPlainAfterSetListener(t *testing.T) {
-	server := startWithToken(t, Config{})
-	begun := func() *lookuptest.Peer {
-		p := lookuptest.DialPeer(t, server.Addrs()[0])
-		p.Send(t, plainGreeting)
-		p.Reads(t, slices.Concat(plainVersion, plainRest))
-		return p
+	gone := plainHello("engines", engineToken)
+	for name, c := range map[string]struct {
+		then  Settings
+		hello []byte
+		want  []byte
+	}{
+		"added":     {settingsOf(t, access.Ping, tokenOf("next", access.All)), plainHello("", "token of next"), plainWelcome},
+		"gone":      {settingsOf(t, access.Ping, tokenOf("next", access.All)), gone, plainRefusal},
+		"no tokens": {settingsOf(t, access.All), gone, plainRefusal},
+	} {
+		var got replies
+		ses, l := fedSession(t, unstarted(t), settingsOf(t, access.Ping, tokenOf("engines", access.All)), &got)
+		ses.servePlain()
+		require.NoError(t, ses.receive(plainGreeting))
+		require.Equal(t, plainRest, got.last[len(got.last)-len(plainRest):])
+		l.put(c.then)
+		err := ses.receive(bytes.Clone(c.hello)) // it is overwritten
+		require.Equal(t, string(c.want), string(got.last), name)
+		if name == "added" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, netproto.ErrCredentials, name)
+		}
 	}
-	added, gone := begun(), begun()
-	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, tokenOf("next", access.All))))
-	added.Send(t, plainHello("next", "token of next"), plainInitiate)
-	added.Reads(t, slices.Concat(plainWelcome, plainReady))
-	gone.Send(t, plainHello("engines", engineToken))
-	gone.Reads(t, plainRefusal)
-	gone.ClosedWithin(t)
-
-	closed := begun()
-	require.NoError(t, server.SetListener(server.Addrs()[0], Settings{}))
-	closed.Send(t, plainHello("next", "token of next"))
-	closed.Reads(t, plainRefusal)
-	closed.ClosedWithin(t)
 }
 
 // The comparison with many tokens ends the turn: the rest of the bytes waits for the next one.
