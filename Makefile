@@ -22,6 +22,9 @@ N ?= 2000
 ONLY ?=
 PYTHON ?= python3
 
+# Makes `make attack` attack a server over TLS, if it is not empty.
+TLS ?=
+
 # How long `make attack` goes on with an attack that has no end of its own.
 SECONDS ?= 5
 
@@ -90,8 +93,8 @@ bench-check: ## Compare the speed of this tree with that of BASE (main~1), in on
 	@scripts/bench-check $(BASE)
 
 .PHONY: attack
-attack: build ## Attack a server, rows ONLY (all), for SECONDS (5) each; print what another client waits meanwhile
-	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(ONLY),--only '$(ONLY)')
+attack: build ## Attack a server, rows ONLY (all), for SECONDS (5) each, with TLS=1 over TLS; print what another client waits meanwhile
+	@go run ./scripts/attack --seconds '$(SECONDS)' $(if $(TLS),--tls) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: agree
 agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 stop the server meanwhile, with BARE=1 measure hitline beside a bare gnet server; minutes, on a quiet machine

@@ -19,6 +19,8 @@
 //   - handler: serves the requests of one session, over the memory index or a backend.
 //   - remote request: one request over a backend, from its first byte to its reply.
 //   - worker: a goroutine that calls the backend.
+//   - pair: two connected unix sockets. An event loop serves one end, goroutines copy between the
+//     other and a TLS connection.
 //
 // # From socket to reply
 //
@@ -34,6 +36,10 @@
 //  8. lookup.Query.Begin, Add, Finish: the hashes are looked up as they arrive
 //  9. netproto.AppendTailHit: the reply is appended to session.out
 //  10. session.writeReplies, flush: the replies to all these bytes are written at once
+//
+// With TLS, acceptor.admitTLS and startTLS stand between steps 1 and 2: the handshake, and a pair
+// whose one end is handed to the loop. Then tlsConn.copyIn comes before each step 3, and copyOut
+// after each step 10.
 //
 // If the work of the turn is spent in steps 5 to 9, Feed returns:
 //
@@ -56,6 +62,8 @@
 //	server.go          Config, Server and its counters
 //	lifecycle.go       Start, Shutdown; drain.go the wait for open requests
 //	listen*.go         addresses are bound; acceptor.go connections are accepted
+//	tls_acceptor.go    handshakes; tls_conn.go copies between a tls.Conn and a pair;
+//	                   tls_transport.go what is below the tls.Conn
 //	listener.go        the settings of a listener; rights.go what they let a peer do
 //	authenticate.go    how it gets a credential; zmtp_plain.go the same for a ZMTP peer
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
@@ -96,6 +104,9 @@
 //   - A tenant learns nothing of other pools: what it asks is answered from its own alone.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and no other peer
 //     anything.
+//
+//   - A TLS connection is counted from its accept until its replies are sent. Its goroutines
+//     hold no buffers while they wait, but for a record of which the socket has taken a part.
 //
 // # Ownership
 //

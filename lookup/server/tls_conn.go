@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -44,6 +45,9 @@ const (
 	// takes one without a wait if it takes any byte.
 	recordSize = 16 << 10
 )
+
+// recordBuffers holds the buffers of replies. Many may be held, by peers that do not read.
+var recordBuffers = sync.Pool{New: func() any { return new([recordSize]byte) }}
 
 // socketPair returns two unix sockets that are connected.
 func socketPair() (one, other *net.UnixConn, err error) {
@@ -166,15 +170,15 @@ func (c *tlsConn) moveOut(inner syscall.RawConn) error {
 	if err := c.awaitWritable(); err != nil {
 		return err
 	}
-	var buf *[readBuffer]byte
+	var buf *[recordSize]byte
 	var n int
 	var err error
 	closed := inner.Read(func(fd uintptr) bool {
-		buf = readBuffers.Get().(*[readBuffer]byte)
-		if n, err = readNow(int(fd), buf[:recordSize]); n > 0 {
+		buf = recordBuffers.Get().(*[recordSize]byte)
+		if n, err = readNow(int(fd), buf[:]); n > 0 {
 			return true
 		}
-		readBuffers.Put(buf)
+		recordBuffers.Put(buf)
 		buf = nil
 		return !errors.Is(err, errWouldBlock)
 	})
@@ -184,7 +188,7 @@ func (c *tlsConn) moveOut(inner syscall.RawConn) error {
 	if buf == nil { // the end, or ECONNRESET if the session has left bytes of the peer unread
 		return errSessionEnded
 	}
-	defer readBuffers.Put(buf)
+	defer recordBuffers.Put(buf)
 	_, err = c.tls.Write(buf[:n])
 	return err
 }

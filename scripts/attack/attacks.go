@@ -22,6 +22,7 @@ type attack struct {
 	want       expectation          // of the innocent
 	files      uint64               // open files that it needs; 0: few
 	longOnly   bool                 // runs with --long only
+	tlsOnly    bool                 // runs with --tls only
 
 	// prepare connects and makes the requests. The function that it returns runs the attack.
 	prepare func(a *attacker) (run func() error, err error)
@@ -33,7 +34,7 @@ type attack struct {
 func attacks() []attack {
 	return slices.Concat(
 		requestAttacks(), explainAttacks(), cheapAttacks(), indexAttacks(), lookupAttacks(),
-		storeAttacks(), memoryAttacks(), metricsAttacks(), connAttacks(),
+		storeAttacks(), memoryAttacks(), metricsAttacks(), connAttacks(), tlsAttacks(),
 	)
 }
 

@@ -79,11 +79,7 @@ func dialSmallWindow(addr string) (net.Conn, error) {
 		err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4*kib) })
 		return errors.Join(err, failed)
 	}}
-	conn, err := dialer.Dial("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("attack: cannot connect: %w", err)
-	}
-	return conn, nil
+	return dialWith(&dialer, addr)
 }
 
 // keep keeps a connection open up to the end of the process.

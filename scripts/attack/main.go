@@ -9,7 +9,7 @@
 //
 // Layout: attacks.go and its neighbors attacks_*.go have the rows, fakes.go the fake stores,
 // wire.go the bytes; attacker.go is the attacking process, innocent.go the innocent client,
-// server.go a server that was started, run.go one attack, report.go the table.
+// server.go a server that was started, tls.go what differs with TLS, run.go one attack, report.go the table.
 package main
 
 import (
@@ -69,7 +69,7 @@ type options struct {
 	only, hitline, baseline string
 	rounds                  int
 	seconds                 float64
-	asJSON, list, long      bool
+	asJSON, list, long, tls bool
 	duration, hold          time.Duration
 }
 
@@ -83,6 +83,7 @@ func parseFlags(args []string, stderr io.Writer) (o options, err error) {
 	f.IntVar(&o.rounds, "rounds", 3, "`number` of rounds of each row")
 	f.Float64Var(&o.seconds, "seconds", 5, "`seconds` of an attack that has no end of its own")
 	f.BoolVar(&o.long, "long", false, "keep idle connections for 90 s instead of --seconds,\nand run the rows that need --long")
+	f.BoolVar(&o.tls, "tls", false, "connect over TLS, and run the rows that need --tls")
 	f.BoolVar(&o.asJSON, "json", false, "print one line of JSON instead of the table")
 	f.BoolVar(&o.list, "list", false, "list the rows and exit")
 	f.Usage = func() {
@@ -179,6 +180,9 @@ func list(w io.Writer) error {
 		if row.longOnly {
 			help += " (with --long only)"
 		}
+		if row.tlsOnly {
+			help += " (with --tls only)"
+		}
 		fmt.Fprintf(t, "%s\t%s\n", row.name, help)
 	}
 	return t.Flush()
@@ -199,6 +203,16 @@ func runAll(ctx context.Context, o options, rows []attack, binaries []string, st
 	}
 	debug.SetGCPercent(400) // fewer collections while the innocent asks
 	r := &runner{self: self, duration: o.duration, hold: o.hold, long: o.long}
+	if o.tls {
+		dir, err := os.MkdirTemp("", "hitline-attack-")
+		if err != nil {
+			return nil, fmt.Errorf("attack: cannot make a directory: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		if r.config, err = writeTLSConfig(dir); err != nil {
+			return nil, err
+		}
+	}
 	var failures []error
 	for _, row := range rows {
 		if row.files > files {
@@ -207,6 +221,9 @@ func runAll(ctx context.Context, o options, rows []attack, binaries []string, st
 		}
 		if row.longOnly && !o.long {
 			fmt.Fprintf(stderr, "%s: left out, it runs with --long only\n", row.name)
+			continue
+		}
+		if row.tlsOnly && !o.tls {
 			continue
 		}
 		attacked, controls := make([][]half, len(binaries)), make([][]half, len(binaries))

@@ -26,6 +26,7 @@ type runner struct {
 	duration time.Duration
 	hold     time.Duration
 	long     bool
+	config   string // path of the servers' configuration, empty without TLS
 }
 
 // half is one attack, or its control.
@@ -129,7 +130,7 @@ func (r *runner) run(ctx context.Context, path string, row attack, control bool)
 		}
 		fake = line.Fake
 	}
-	target, err := startServer(ctx, path, row.spec, fake)
+	target, err := startServer(ctx, path, r.config, row.spec, fake)
 	if err != nil {
 		return h, err
 	}
@@ -141,7 +142,7 @@ func (r *runner) run(ctx context.Context, path string, row attack, control bool)
 		if row.fake != nil {
 			spec = serverSpec{}
 		}
-		if asked, err = startServer(ctx, path, spec, fake); err != nil {
+		if asked, err = startServer(ctx, path, r.config, spec, fake); err != nil {
 			return h, err
 		}
 		defer asked.stop()

@@ -33,7 +33,7 @@ type serverSpec struct {
 // serverProcess is a hitline serve that was started.
 type serverProcess struct {
 	cmd     *exec.Cmd
-	addr    string
+	addr    string        // host:port, after tlsScheme if it has TLS
 	metrics string        // host:port, if served
 	log     *os.File      // the end of its log that this process reads
 	exited  chan struct{} // closed when it has ended
@@ -45,9 +45,13 @@ type serverProcess struct {
 // startTimeout bounds the start of a server, a child or a connection.
 const startTimeout = 30 * time.Second
 
-// startServer starts a server and waits until it is ready.
-func startServer(ctx context.Context, path string, spec serverSpec, fake string) (*serverProcess, error) {
+// startServer starts a server and waits until it is ready. config is the path of a configuration
+// with its address, empty for one without TLS.
+func startServer(ctx context.Context, path, config string, spec serverSpec, fake string) (*serverProcess, error) {
 	args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--loops", "1"}
+	if config != "" {
+		args = []string{"serve", "--config", config, "--loops", "1"}
+	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	if spec.addrSpace > 0 {
 		script := fmt.Sprintf(`ulimit -v %d && exec "$0" "$@"`, spec.addrSpace)
@@ -122,7 +126,7 @@ func (s *serverProcess) readLog(ready chan<- struct{}, stopAtReady bool) {
 			Metrics string
 		}
 		if !isReady && json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "ready" && len(entry.Listen) > 0 {
-			_, s.addr, _ = strings.Cut(entry.Listen[0], "://")
+			s.addr = strings.TrimPrefix(entry.Listen[0], "tcp://")
 			_, s.metrics, _ = strings.Cut("://"+entry.Metrics, "://")
 			isReady = true
 			close(ready)
@@ -190,11 +194,7 @@ func statusField(text, name string) int {
 
 // dial connects to a server.
 func dial(addr string) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", addr, startTimeout)
-	if err != nil {
-		return nil, fmt.Errorf("attack: cannot connect: %w", err)
-	}
-	return conn, nil
+	return dialWith(&net.Dialer{Timeout: startTimeout}, addr)
 }
 
 // roundTrip sends a request and returns the frames of its reply.
