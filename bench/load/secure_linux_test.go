@@ -73,3 +73,24 @@ func TestRunWithToken(t *testing.T) {
 	_, err := Run(t.Context(), Options{Connect: secure, Count: 1, Timeout: patience})
 	require.ErrorIs(t, err, ErrLost, "the system's roots do not have this CA")
 }
+
+// In ZMTP the token goes by the PLAIN mechanism.
+func TestRunWithTokenByPLAIN(t *testing.T) {
+	plain, _ := serveTokens(t, &tls.Config{Certificates: []tls.Certificate{certtest.NewCA("load").Leaf("127.0.0.1")}})
+	for name, o := range map[string]Options{"req": {}, "dealer": {Pipeline: 4}} {
+		t.Run(name, func(t *testing.T) {
+			o.Connect, o.Dialect, o.Count, o.Timeout = plain, ZMTP, 100, patience
+			_, err := Run(t.Context(), o)
+			require.ErrorIs(t, err, ErrAnswer, "nothing is allowed without a token")
+			o.Token = func() string { return theToken }
+			r, err := Run(t.Context(), o)
+			require.NoError(t, err)
+			assert.EqualValues(t, 100, r.Requests)
+			assert.Zero(t, r.Wrong+r.Errors)
+			o.Token = func() string { return "wrong-horse-battery" }
+			_, err = Run(t.Context(), o)
+			require.ErrorIs(t, err, ErrAnswer)
+			require.ErrorContains(t, err, `no WELCOME, but "\x05ERROR\x03400"`)
+		})
+	}
+}

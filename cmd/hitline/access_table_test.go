@@ -319,7 +319,9 @@ func (s *tableServer) counts() counts {
 func (s *tableServer) awaitCounts(before, want counts, what string) {
 	s.t.Helper()
 	var grown counts
-	for deadline := time.Now().Add(storetest.Timeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(storetest.Timeout)
+	for once := true; once || time.Now().Before(deadline) && !s.t.Failed(); time.Sleep(time.Millisecond) {
+		once = false
 		grown = counts{}
 		for name, n := range s.counts() {
 			if n != before[name] {

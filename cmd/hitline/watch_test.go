@@ -52,6 +52,7 @@ func TestFileWatch(t *testing.T) {
 	for range 3 {
 		require.Empty(t, poll(), "the same text")
 	}
+	require.True(t, w.taken[a].isAt(look(a)), "it is not read again each time")
 
 	writeAt(t, b, "4", 4)
 	require.NoError(t, os.Remove(link))

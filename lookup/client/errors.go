@@ -49,7 +49,7 @@ func (e *refusedError) Error() string { return ErrRefused.Error() + ": " + e.tex
 
 // Is reports whether target is ErrRefused or the kind.
 func (e *refusedError) Is(target error) bool {
-	return target == ErrRefused || target == e.kind //nolint:errorlint // sentinels, never wrapped
+	return target == ErrRefused || target == e.kind
 }
 
 // connectError wraps an error in ErrConnect unless it wraps a sentinel already.

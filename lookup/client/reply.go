@@ -76,8 +76,8 @@ func refusal(frames [][]byte) error {
 // refusal are an api.Refusal that says so, nil otherwise.
 func refusalKind(frames [][]byte) error {
 	var r api.Refusal
-	if len(frames) != 1 || json.Unmarshal(frames[0], &r) != nil {
-		return nil
+	if len(frames) == 1 {
+		_ = json.Unmarshal(frames[0], &r) // other documents, and what is none, have no Refusal
 	}
 	switch r.Refusal {
 	case api.RefusalNotAllowed:

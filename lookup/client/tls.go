@@ -15,7 +15,8 @@ import (
 // A server that refuses the client's certificate says so after the handshake: Dial may then
 // succeed, and the first call fails with ErrConnect.
 func WithTLS(cfg *tls.Config) Option {
-	return func(c *config) { c.tls = cfg.Clone() } // nil for nil
+	cfg = cfg.Clone() // nil for nil
+	return func(c *config) { c.tls = cfg }
 }
 
 // dialFunc is the function of WithDialer.

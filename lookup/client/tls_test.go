@@ -60,8 +60,11 @@ func TestTLS(t *testing.T) {
 			require.EqualValues(t, 49, hit.Tokens)
 		})
 	}
-	dialAs(t, addr, WithTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "server.test"}))
-	require.Zero(t, roots.MinVersion, "the caller's configuration is copied")
+	named := &tls.Config{RootCAs: ca.Pool(), ServerName: "server.test"}
+	opt := WithTLS(named)
+	named.ServerName = "other.test" // it is copied
+	dialAs(t, addr, opt)
+	require.Zero(t, roots.MinVersion)
 
 	_, err := Dial(background, addr, WithTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "other.test"}))
 	require.ErrorIs(t, err, ErrConnect)
@@ -80,7 +83,10 @@ func TestTLSVersion(t *testing.T) {
 	cfg.MaxVersion = tls.VersionTLS12
 	roots := testTLS.client.Clone()
 	roots.MinVersion = tls.VersionTLS12
-	_, err := Dial(background, tlsServer(t, cfg), WithTLS(roots))
+	c, err := Dial(background, tlsServer(t, cfg), WithTLS(roots))
+	if err == nil {
+		c.Close()
+	}
 	require.ErrorIs(t, err, ErrConnect)
 	require.ErrorContains(t, err, "TLS handshake: ")
 }

@@ -26,8 +26,8 @@ func WithToken(token string) Option {
 }
 
 // WithTokenFile is WithToken for the token in the first line of a file, without the white space
-// around it. The file is read for each new connection, so it may be replaced. While it cannot be
-// read, connecting fails with ErrConnect. "" means no token.
+// around it. It must be a regular file. It is read for each new connection, so it may be
+// replaced. While it cannot be read, connecting fails with ErrConnect. "" means no token.
 //
 // Default: the file that the environment variable HITLINE_TOKEN_FILE names when the client is
 // made, if it is set.

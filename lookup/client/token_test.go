@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -211,6 +213,41 @@ func TestTokenFile(t *testing.T) {
 	require.Zero(t, auths)
 }
 
+// deadlineConn records the last deadline. It is a socket for a client.
+type deadlineConn struct {
+	*net.UnixConn
+	last *time.Time
+}
+
+func (c deadlineConn) SetDeadline(at time.Time) error {
+	*c.last = at
+	return c.UnixConn.SetDeadline(at)
+}
+
+// The time that bounds Dial does not bound later calls.
+func TestTokenDeadline(t *testing.T) {
+	s := newTokenServer(t)
+	var last time.Time
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		nc, err := s.connect()
+		return deadlineConn{nc.(*net.UnixConn), &last}, err
+	}
+	dialAs(t, fakeAddr, WithDialer(dial), WithToken(theToken), WithTimeout(lookuptest.Patience))
+	require.Len(t, s.tags(), 1)
+	require.Zero(t, last)
+}
+
+// Bytes behind the reply to auth are not those of a later one.
+func TestTokenExtraBytes(t *testing.T) {
+	s := newTokenServer(t)
+	s.answer = func(r *fakeRequest) {
+		r.conn.send(append(netproto.AppendDone(nil, nil, netproto.AppendFrame(nil, []byte("{}"), false)), 0, 1, 1))
+	}
+	_, err := Dial(background, fakeAddr, s.dialer(), WithToken(theToken))
+	require.ErrorIs(t, err, ErrReply)
+	require.ErrorContains(t, err, "3 bytes behind it")
+}
+
 // A token that no request can have is refused before anything is sent, also by a client that
 // fails open.
 func TestTokenTooLong(t *testing.T) {
@@ -303,6 +340,29 @@ func TestAnchorsNotAllowed(t *testing.T) {
 			require.Equal(t, []string{"anchors", "lookup", "lookup"}, s.tags()[0][4:])
 		})
 	}
+	t.Run("async", func(t *testing.T) {
+		s := newTokenServer(t)
+		s.refusal = func(tag string) (string, *api.Refusal) {
+			if tag == "anchors" {
+				return "not allowed", &api.Refusal{Refusal: api.RefusalNotAllowed, Request: tag}
+			}
+			return "", nil
+		}
+		a, err := DialAsync(background, fakeAddr, s.dialer(), WithAnchors(1))
+		require.NoError(t, err)
+		defer a.Close()
+		a.anchors.params.Store(&anchorsParams{dials: a.pipe.dialer.dials.Load(), stride: 1, unit: 1})
+		for i := range 3 {
+			var hit api.Hit
+			lookuptest.Eventually(t, "it is answered", func() (ready bool) {
+				hit, ready, err = a.Poll(fmt.Sprint(i), 64, someHashes)
+				return ready
+			})
+			require.NoError(t, err)
+			require.EqualValues(t, 64, hit.Tokens)
+		}
+		require.Equal(t, [][]string{{"anchors", "lookup", "lookup", "lookup"}}, s.tags())
+	})
 }
 
 // Where a ping is not allowed calls go on, and no instance is told.
