@@ -4,6 +4,7 @@ import readline from "node:readline";
 import { Client } from "./client.mjs";
 
 const [host, port] = process.argv[2].split(":");
+const token = process.argv[3];
 
 for await (const line of readline.createInterface({ input: process.stdin })) {
   console.log(JSON.stringify(await run(JSON.parse(line)).catch((error) => ({ error: String(error) }))));
@@ -13,6 +14,7 @@ for await (const line of readline.createInterface({ input: process.stdin })) {
 async function run({ pool, hashes, tokens, stored, ranks, strides, states, bulk }) {
   const client = await Client.connect({ host, port: Number(port) });
   try {
+    await client.auth(token);
     await client.pool(pool);
     const blocks = hashes.map((hex) => Buffer.from(hex, "hex"));
     const masks = await client.storeMask(stored);

@@ -24,6 +24,7 @@ import (
 	"github.com/hitline/hitline/internal/oracle"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/netproto"
 )
@@ -76,11 +77,18 @@ type loopResult struct {
 }
 
 // A connector in Node stores prompts of random pools by their masks. What it is told to be hit
-// is what the coordinator predicts, and nothing that it is told to load is absent.
+// is what the coordinator predicts, and nothing that it is told to load is absent. It may do so
+// by its token alone.
 func TestLoop(t *testing.T) {
 	node := storetest.NodeJS(t)
+	const token = "a token of the tests"
+	rules, err := access.NewRules(0, []access.Credential{
+		{Name: "node", Digest: access.DigestOf([]byte(token)), Permissions: access.All},
+	})
+	require.NoError(t, err)
+	listener := server.Listener{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: rules}}
 	srv, err := server.New(nil, server.Config{
-		Listen: []string{"tcp://127.0.0.1:0"}, Limits: server.DefaultLimits(), MaxPools: cases,
+		Listeners: []server.Listener{listener}, Limits: server.DefaultLimits(), MaxPools: cases,
 		AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
 			return lookup.NewService(lookup.ServiceConfig{Pool: pool, Memory: index.Config{MaxBytes: index.MinMaxBytes}})
 		},
@@ -99,7 +107,7 @@ func TestLoop(t *testing.T) {
 			require.NoError(t, json.NewEncoder(&input).Encode(c))
 		}
 	}
-	cmd := exec.CommandContext(ctx, node, "loop.mjs", strings.TrimPrefix(srv.Addrs()[0], "tcp://"))
+	cmd := exec.CommandContext(ctx, node, "loop.mjs", strings.TrimPrefix(srv.Addrs()[0], "tcp://"), token)
 	cmd.Stdin, cmd.Stderr = &input, os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)

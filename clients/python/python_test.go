@@ -63,9 +63,9 @@ func TestClient(t *testing.T) {
 
 	environ := []string{
 		"HITLINE_TEST_BINARY=" + binary,
+		"HITLINE_TEST_CERTS=" + certificates(t),
 		"HITLINE_TEST_WIRE=" + wireVectors(t),
 		"HITLINE_TEST_RELEASES=" + releaseVectors(t),
-		"HITLINE_TEST_CERTS=" + certificates(t),
 	}
 	t.Run("alone", func(t *testing.T) {
 		t.Parallel()
@@ -73,16 +73,16 @@ func TestClient(t *testing.T) {
 	})
 	t.Run("with xxhash", func(t *testing.T) {
 		t.Parallel()
-		python := xxhashPython(t, python)
-		unittests(t, python, append(environ[:1:1], "HITLINE_TEST_XXHASH=1"), "-v", "tests.test_anchors")
+		environ := append(environ[:2:2], "HITLINE_TEST_XXHASH=1", "PYTHONPATH="+xxhashModule(t, python))
+		unittests(t, python, environ, "-v", "tests.test_anchors")
 	})
 	t.Run("in vLLM's modules", func(t *testing.T) {
 		t.Parallel()
-		environ := append(environ[:1:1], "HITLINE_TEST_WHEELS="+vllmModules(t, python))
-		unittests(t, python, environ, "-v", "tests.test_wheels", "tests.test_engine_start", "tests.test_load_failures")
-		unittests(t, python, environ, "-v", "tests.test_lookup_stats")
 		configs := configVectors(t)
-		unittests(t, python, append(environ, "HITLINE_TEST_CONFIGS="+configs), "-v", "tests.test_engine_pool")
+		environ := append(environ[:2:2], "HITLINE_TEST_WHEELS="+vllmModules(t, python), "HITLINE_TEST_CONFIGS="+configs)
+		// In one process, as each compiles and executes the modules for itself.
+		unittests(t, python, environ, "-v", "tests.test_wheels", "tests.test_engine_start", "tests.test_load_failures",
+			"tests.test_lookup_stats", "tests.test_engine_pool")
 		checkDescriptions(t, configs)
 	})
 }
@@ -108,18 +108,14 @@ func unittests(t *testing.T, python string, environ []string, args ...string) {
 // xxhashRelease is the release of the module xxhash that is tested with.
 const xxhashRelease = "3.5.0"
 
-// xxhashPython returns a Python that has the module xxhash, whose digests save the
-// client hashes.
-func xxhashPython(t *testing.T, python string) string {
-	venv := filepath.Join(t.TempDir(), "venv")
-	if out, err := pip(t, python, "-m", "venv", venv); err != nil {
-		lacks(t, "no virtual environment: %v\n%s", err, out)
-	}
-	inside := filepath.Join(venv, "bin", "python")
-	if out, err := pip(t, inside, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "xxhash=="+xxhashRelease); err != nil {
+// xxhashModule returns a folder with the module xxhash, whose digests save the client hashes.
+func xxhashModule(t *testing.T, python string) string {
+	dir := t.TempDir()
+	args := []string{"-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", dir, "xxhash==" + xxhashRelease}
+	if out, err := pip(t, python, args...); err != nil {
 		lacks(t, "pip cannot fetch xxhash: %v\n%s", err, out)
 	}
-	return inside
+	return dir
 }
 
 // vllmModules returns a folder with the connector's modules of vLLM's releases. They are
@@ -294,16 +290,16 @@ func TestInstall(t *testing.T) {
 		require.NoError(t, copyInto(source, part))
 	}
 	venv := filepath.Join(dir, "venv")
-	if out, err := pip(t, python, "-m", "venv", venv); err != nil {
+	// Without a pip of its own, whose installation takes longer than all else here.
+	if out, err := pip(t, python, "-m", "venv", "--without-pip", venv); err != nil {
 		lacks(t, "no virtual environment: %v\n%s", err, out)
 	}
-	pythonInside := filepath.Join(venv, "bin", "python")
-	out, err := pip(t, pythonInside, "-m", "pip", "install", "--quiet", source)
+	out, err := pip(t, python, "-m", "pip", "install", "--quiet", "--ignore-installed", "--prefix", venv, source)
 	if err != nil && strings.Contains(out, "No matching distribution found for setuptools") {
 		lacks(t, "pip cannot fetch setuptools, which builds the package:\n%s", out)
 	}
 	require.NoError(t, err, "%s", out)
-	cmd := command(t, pythonInside, "-c", installed)
+	cmd := command(t, filepath.Join(venv, "bin", "python"), "-c", installed)
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Env, "HITLINE_TEST_VENV_DIR="+venv, "HITLINE_ADDRESS=")
 	said, err := cmd.CombinedOutput()

@@ -57,6 +57,7 @@ import os
 import select
 import socket
 import ssl
+import stat
 import struct
 import threading
 import time
@@ -679,6 +680,8 @@ class _Requests:
         if not self._token_file:
             return self._token
         try:
+            if not stat.S_ISREG(os.stat(self._token_file).st_mode):
+                raise OSError("it is no regular file")  # reading a pipe may take any time
             with open(self._token_file, "rb") as file:
                 token = file.readline(_MAX_TOKEN + 64).strip()  # and some spaces
             if not 0 < len(token) <= _MAX_TOKEN:

@@ -19,7 +19,7 @@ from unittest import mock
 import hitline
 from hitline import Client, Instance, LookupKeyClient, LookupResult, NotAllowed, NotAuthenticated, client as module
 from tests.support import PATIENCE, Scripted, chained, hashes, message
-from tests.test_client import eventually
+from tests.test_client import eventually, long_pauses
 from tests.test_pools import ACCEPTED, POOL
 
 SECRET = "s3cret-of-the-tests-0123456789"
@@ -46,7 +46,8 @@ class Peer(Scripted):
         name = frames[0].decode()
         if name == "auth":
             self.known = frames[1] in self.tokens
-            return message(b"\1", b'{"name": "n", "allow": []}') if self.known else refusal("not_authenticated", name, "no such token")
+            accepted = message(b"\1", b'{"name": "n", "allow": []}')
+            return accepted if self.known else refusal("not_authenticated", name, "no such token")
         if self.tokens and not self.known or name not in self.replies:
             return refusal("not_allowed", name)
         return message(b"\1", frames[1]) if frames[0] == b"ping" and len(frames) > 1 else self.replies[name]
@@ -136,16 +137,25 @@ class Tokens(WithoutVariables):
             if text is None:
                 path.unlink()
             with self.subTest(text), Peer(SECRET) as server:
-                with Client(server.address, token_file=path, raise_errors=True) as client:
+                with Client(server.address, token_file=path, raise_errors=True) as client, long_pauses():
                     want = "No such file" if text is None else "its first line must be a token of 1 to 255 bytes"
                     with self.assertRaisesRegex(hitline.ConnectionFailed, f"^cannot read the token of {path}: {want}"):
                         client.lookup(64, [])
                     with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
-                        with mock.patch.object(client, "_retry_at", float("inf")):
-                            client.ping()
+                        client.ping()
                     path.write_text(SECRET)
                     client._retry_at = 0.0
                     self.assertEqual(client.lookup(64, []), 48)
+
+    @unittest.skipUnless(hasattr(os, "mkfifo"), "no pipes with names here")
+    def test_a_pipe_is_no_file_of_a_token(self) -> None:
+        path = self.file()
+        path.unlink()
+        os.mkfifo(path)
+        for each in (path, path.parent):
+            with Peer() as server, Client(server.address, token_file=each) as client:
+                with self.assertRaisesRegex(hitline.ConnectionFailed, f"^cannot read the token of {each}: it is no regular file$"):
+                    client.ping()
 
     def test_where_it_comes_from(self) -> None:
         path, other = self.file(), self.file(b"other")
@@ -277,6 +287,7 @@ class Refusals(WithoutVariables):
             client.ping()
             self.assertEqual(server.tags(), ["pool", "ping"])
             server.replies["pool"] = ACCEPTED
+            self.assertLessEqual(client._pool_retry_at, time.monotonic() + module._POOL_RETRY)
             client._pool_retry_at = 0.0
             self.assertEqual(client.lookup(64, []), 48)
             self.assertEqual(server.connections, 1)

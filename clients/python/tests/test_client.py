@@ -352,6 +352,13 @@ def eventually(call, not_yet: object = 0):
 
 
 @contextlib.contextmanager
+def long_pauses() -> Iterator[None]:
+    """Pauses after failures are longer than a test."""
+    with mock.patch.object(module, "_FIRST_PAUSE", 1000.0), mock.patch.object(module, "_LONGEST_PAUSE", 1000.0):
+        yield
+
+
+@contextlib.contextmanager
 def unanswering() -> Iterator[int]:
     """A port on which connecting neither succeeds nor fails: its queue is full."""
     with socket.socket() as listener, contextlib.ExitStack() as queue:
@@ -447,8 +454,8 @@ class Connections(unittest.TestCase):
 
     def test_a_silent_server_is_left_alone_for_a_while(self) -> None:
         with Scripted(lambda _: Scripted.SILENCE) as server:
-            with connected(Client(server.address, timeout=0.05)) as client, mock.patch.object(module, "_FIRST_PAUSE", 1000.0):
-                with mock.patch.object(module, "_LONGEST_PAUSE", 1000.0), self.assertRaises(hitline.RequestTimeout):
+            with connected(Client(server.address, timeout=0.05)) as client, long_pauses():
+                with self.assertRaises(hitline.RequestTimeout):
                     client.ping()
                 with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
                     client.ping()

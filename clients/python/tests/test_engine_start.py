@@ -9,8 +9,10 @@ import functools
 import importlib
 import json
 import os
+import tempfile
 import unittest
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -20,12 +22,14 @@ from hitline.engine_connector import CONNECTOR
 from hitline.engine_pool import describe
 from tests.support import (
     BINARY,
+    CERTS,
     Scripted,
     Server,
     chained,
     lasting_address,
     message,
     mooncake_config,
+    needs_certs,
     needs_server,
     no_thread_left,
     stat_reply,
@@ -255,6 +259,32 @@ class Start(Starting):
             del connector._hitline_deleted
             connector.shutdown()
             self.assertFalse(os.path.exists(server._folder))
+
+    @needs_certs
+    @in_releases("0.33.0")
+    def test_permissions(self, engine: Engine) -> None:
+        """An engine with a token, over TLS. Without the permission for pools it starts, and its
+        lookups are misses."""
+        token = "engine-token-0123456789"
+        allow = ["lookup", "anchors", "stat", "ping", "store"]
+        tls = {"cert": f"{CERTS}/server.crt", "key": f"{CERTS}/server.key"}
+        for more, want in ((["pool"], (64, True)), ([], (0, False))):
+            with self.subTest(more), tempfile.TemporaryDirectory() as folder:
+                tokens, file, config = (Path(folder) / name for name in ("tokens", "token", "config"))
+                tokens.write_text(json.dumps({"tokens": [{"name": "engine", "token": token, "allow": allow + more}]}))
+                file.write_text(token)
+                listen = [{"address": "tls://127.0.0.1:0", "tokens": str(tokens), "tls": tls}]
+                config.write_text(json.dumps({"listen": listen}))
+                with Server(config=str(config), ACCEPT_POOLS="true") as server:
+                    self.configure(self.engine(engine.release))
+                    os.environ.update(HITLINE_TLS_CA=f"{CERTS}/ca.crt")
+                    with self.assertLogs("vllm.hitline") as logs:
+                        scheduler = self.start(server.address, TOKEN_FILE=str(file))
+                        blocks = self.store(server.address, "a") if more else chained("a", 4)
+                        self.assertEqual(self.hit(scheduler, blocks), want)
+                    text = "serves the engine's pool" if more else "has been told the engine's pool: not allowed: pool;"
+                    self.assertIn(text, logs.output[-1 if more else 1])
+                    self.assertNotIn(token, "".join(logs.output))
 
     def store_if_accepted(self, address: str) -> list[bytes] | None:
         try:

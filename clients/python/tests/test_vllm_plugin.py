@@ -457,7 +457,8 @@ def with_token(token: bytes) -> Callable[[list[bytes]], bytes]:
     def answer(frames: list[bytes]) -> bytes:
         if frames[0] != b"auth":
             return hit(frames)
-        return message(b"\1", b"{}") if frames[1] == token else message(b"\0", b"no such token", b'{"refusal":"not_authenticated"}')
+        refused = message(b"\0", b"no such token", b'{"refusal":"not_authenticated"}')
+        return message(b"\1", b"{}") if frames[1] == token else refused
 
     return answer
 
