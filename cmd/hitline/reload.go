@@ -100,7 +100,7 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 const notReloaded = "not reloaded"
 
 // reload reads the configuration and all files, and puts into effect what can change. An error
-// changes nothing.
+// changes nothing, except that pools stay which were added before one that cannot be.
 func (r *reloader) reload() {
 	c, err := r.prepare()
 	if err == nil {
@@ -113,9 +113,9 @@ func (r *reloader) reload() {
 	for _, l := range c.read {
 		r.warn(l)
 	}
-	if r.services.store == nil && len(c.pools) > 0 && c.indexed > c.most {
+	if r.services.store == nil && len(c.pools) > 0 && r.indexed > c.most {
 		r.logger.Warn("until a restart the memory of the added pools comes on top of that of the others",
-			"bytes", c.indexed, "backend.memory.max_bytes", c.most)
+			"bytes", r.indexed, "backend.memory.max_bytes", c.most)
 	}
 	logAccess(c.differing, r.logger)
 	r.logger.Info("reloaded", "changed", c.changed)
@@ -134,8 +134,8 @@ func (r *reloader) warn(l readListener) {
 type change struct {
 	cfg           *config.Config
 	pools         []server.NamedPool // that are added
-	indexed       int64              // bytes that the memory indexes may take with them
-	most          int64              // that they should, by the configuration as it was read
+	share         int64              // bytes that the memory index of each may take
+	most          int64              // that all should, by the configuration as it was read
 	listeners     []watchedListener
 	differing     []listener     // those whose settings differ
 	read          []readListener // of them
@@ -153,8 +153,7 @@ func (r *reloader) prepare() (*change, error) {
 	if c.pools, err = r.services.added(r.cfg, next); err != nil {
 		return nil, err
 	}
-	c.indexed = r.indexed + int64(len(c.pools))*indexConfig(next).MaxBytes
-	c.most = int64(next.Backend.Memory.MaxBytes)
+	c.share, c.most = indexConfig(next).MaxBytes, int64(next.Backend.Memory.MaxBytes)
 	for _, before := range r.listeners {
 		l := before.listener
 		if j := next.FindListener(l.entry().Address); j >= 0 {
@@ -207,7 +206,7 @@ func (r *reloader) apply(c *change) error {
 	}
 	r.log.set(c.cfg.Log)
 	r.drain.Store(int64(c.cfg.DrainTimeout))
-	r.cfg, r.listeners, r.indexed = c.cfg, c.listeners, c.indexed
+	r.cfg, r.listeners = c.cfg, c.listeners
 	return nil
 }
 
@@ -219,6 +218,7 @@ func (r *reloader) keepPool(name string, c *change) {
 	}
 	kept.Pools[name] = c.cfg.Pools[name]
 	r.cfg = &kept
+	r.indexed += c.share
 }
 
 // poll reads the files that have changed, and puts the settings of their listeners into effect.

@@ -103,7 +103,7 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
 	assert.Empty(t, r.srv.take())
 
-	r.write("listen:\n  - {address: 127.0.0.1:2, allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
+	r.write("listen:\n  - {address: \"tcp://127.0.0.1:2\", allow: [ping]}\n  - 127.0.0.1:1\n  - 127.0.0.1:3\n" +
 		"limits: {max_hashes: 5, max_memory: 1GiB}\ndrain_timeout: 3s\nloops: 2\npool: {tp_size: 1}\npools: {a: {}, b: {}}\nlog: {level: warn, format: json}\n")
 	for range 2 {
 		r.reload()
@@ -117,9 +117,9 @@ func TestReload(t *testing.T) {
 		assert.Equal(t, "WARN", last.Level)
 		assert.Equal(t, []string{"listen", "loops", "limits.max_memory"}, last.Fields)
 	}
-	assert.Equal(t, []string{"pool a", "pool b", "limits", "127.0.0.1:2"}, r.srv.take(), "once")
+	assert.Equal(t, []string{"pool a", "pool b", "limits", "tcp://127.0.0.1:2"}, r.srv.take(), "once")
 	assert.Equal(t, 5, r.srv.limits.MaxHashes)
-	assert.Equal(t, []string{"ping"}, r.srv.settings["127.0.0.1:2"].Rules.Anonymous.Names())
+	assert.Equal(t, []string{"ping"}, r.srv.settings["tcp://127.0.0.1:2"].Rules.Anonymous.Names())
 	assert.Equal(t, 3*time.Second, r.drainTimeout())
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Changes returns the paths of the values in which next differs from c, in order. What has a
@@ -107,7 +108,12 @@ func (c *Config) mergeListen(next *Config) (changed []string, all bool) {
 	return changed, found == len(c.Listen) && found == len(next.Listen)
 }
 
-// FindListener returns the position of the entry with an address as it is written, or -1.
+// FindListener returns the position of the entry with an address as it is written, with or without
+// tcp://, or -1.
 func (c *Config) FindListener(address string) int {
-	return slices.IndexFunc(c.Listen, func(l Listener) bool { return l.Address == address })
+	network, rest, _ := api.SplitAddress(address)
+	return slices.IndexFunc(c.Listen, func(l Listener) bool {
+		n, r, err := api.SplitAddress(l.Address)
+		return err == nil && n == network && r == rest
+	})
 }

@@ -36,6 +36,8 @@ func TestMerge(t *testing.T) {
 		{"the own pool would go", "{}\n", "pools: {a: {}}\n", []string{"pools.a"}, []string{"pool"}},
 		{"pools are no longer accepted", "backend: {mooncake: {masters: [a:1]}}\n", "backend: {mooncake: {masters: [a:1]}}\npools: {a: {}}\n", []string{"pools.a"}, []string{"accept_pools"}},
 		{"an order", "listen: [a:1, b:2]\n", "listen: [b:2, a:1]\n", nil, nil},
+		{"an address with its scheme", "listen: [a:1]\n", "listen:\n  - {address: \"tcp://a:1\", allow: all}\n", []string{"listen[0]"}, nil},
+		{"another scheme", "listen: [a:1]\n", "listen:\n  - {address: \"tls://a:1\", tls: {cert: c, key: k}}\n", nil, []string{"listen"}},
 		{"an entry", "listen: [a:1, b:2]\n", "listen:\n  - b:2\n  - {address: a:1, allow: all}\n", []string{"listen[1]"}, nil},
 		{"an address", "listen: [a:1, b:2]\n", "listen:\n  - {address: b:2, tokens: t}\n  - c:1\n", []string{"listen[0]"}, []string{"listen"}},
 		{"an address less", "listen: [a:1, b:2]\n", "listen: [a:1]\n", nil, []string{"listen"}},

@@ -33,6 +33,7 @@ func (r *reader) document(dst reflect.Value, text []byte, path string) error {
 	if err != nil {
 		return r.syntax(err)
 	}
+	r.origins.drop(path) // once: it looks at all of them
 	read := false
 	for _, doc := range file.Docs {
 		switch {
@@ -99,7 +100,7 @@ func (r *reader) value(dst reflect.Value, node ast.Node, path string) error {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
 		return r.wrong(node, path, "anchors, aliases and tags are not read here; write the value out")
 	}
-	r.origins.set(path, r.at(start(node)))
+	r.origins[path] = r.at(start(node))
 	if short, ok := dst.Addr().Interface().(shorthand); ok {
 		if s, plain := scalarOf(node); plain {
 			return r.refused(node, path, short.setShort(s))

@@ -35,12 +35,20 @@ type tokensReader struct {
 	now      time.Time
 	knows    func(pool string) bool
 	warnings []string
+	names    map[string]int      // positions of the entries
+	secrets  map[tokenSecret]int // likewise
+}
+
+// tokenSecret is what a peer proves: that it has a token, or a certificate.
+type tokenSecret struct {
+	digest      [sha256.Size]byte
+	certificate string
 }
 
 // readTokens reads the text of a tokens file. knows reports whether there is a pool of a name. A
 // credential that has expired, or of an unknown pool, is a warning.
 func readTokens(name string, text []byte, now time.Time, knows func(pool string) bool) ([]access.Credential, []string, error) {
-	t := &tokensReader{name: name, origins: origins{}, now: now, knows: knows}
+	t := &tokensReader{name: name, origins: origins{}, now: now, knows: knows, names: map[string]int{}, secrets: map[tokenSecret]int{}}
 	var file tokensFile
 	r := reader{name: name, origins: t.origins, secret: true}
 	if err := r.document(fieldsOf(&file), text, ""); err != nil {
@@ -55,10 +63,8 @@ func readTokens(name string, text []byte, now time.Time, knows func(pool string)
 		if list[i], err = t.credential(&file.Tokens[i], tokenPath(i)); err != nil {
 			return nil, nil, err
 		}
-		for j := range i {
-			if err := t.compare(list, i, j); err != nil {
-				return nil, nil, err
-			}
+		if err := t.compare(&list[i], i); err != nil {
+			return nil, nil, err
 		}
 	}
 	return list, t.warnings, nil
@@ -148,14 +154,15 @@ func (t *tokensReader) expires(text, path string) (time.Time, error) {
 	return at, nil
 }
 
-// compare refuses entry i if it has the name or the token of entry j.
-func (t *tokensReader) compare(list []access.Credential, i, j int) error {
-	a, b := list[i], list[j]
-	switch {
-	case a.Name == b.Name:
+// compare refuses entry i if it has the name or the token of one before it.
+func (t *tokensReader) compare(c *access.Credential, i int) error {
+	secret := tokenSecret{c.Digest, c.Certificate}
+	if j, twice := t.names[c.Name]; twice {
 		return t.wrong(tokenPath(i)+".name", "is that of %s too", tokenPath(j))
-	case a.Certificate == b.Certificate && a.Digest == b.Digest:
+	}
+	if j, twice := t.secrets[secret]; twice {
 		return t.wrong(tokenPath(i), "is the same credential as %s", tokenPath(j))
 	}
+	t.names[c.Name], t.secrets[secret] = i, i
 	return nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,21 @@ func localTimes(list []access.Credential) []access.Credential {
 		}
 	}
 	return list
+}
+
+// The work grows with the number of tokens, not with its square, which would take a minute here.
+func TestManyTokens(t *testing.T) {
+	const n = 10_000
+	text := []byte("tokens:\n")
+	for i := range n {
+		text = fmt.Appendf(text, "  - {name: n%d, token: %016d}\n", i, i)
+	}
+	list, _, err := readTestTokens(string(text))
+	require.NoError(t, err)
+	require.Len(t, list, n)
+	assert.Equal(t, access.DigestOf(fmt.Appendf(nil, "%016d", n-1)), list[n-1].Digest)
+	_, _, err = readTestTokens(string(text) + "  - {name: n0, certificate: a}\n")
+	assert.EqualError(t, err, "t.yaml:10002:12: tokens[10000].name: is that of tokens[0] too")
 }
 
 func TestTokensWarnings(t *testing.T) {
