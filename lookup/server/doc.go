@@ -65,7 +65,7 @@
 //	tls_acceptor.go    handshakes; tls_conn.go copies between a tls.Conn and a pair;
 //	                   tls_transport.go what is below the tls.Conn
 //	listener.go        the settings of a listener; rights.go what they let a peer do
-//	authenticate.go    how it gets a credential; zmtp_plain.go the same for a ZMTP peer
+//	authenticate.go    tokens of auth requests; zmtp_plain.go those of ZMTP peers
 //	event_handler.go   gnet's events; continue_read.go further reads of a request
 //	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
 //	turn.go            turns, their work, and the backlog; turn_queue.go sessions that wait
