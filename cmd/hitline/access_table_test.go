@@ -100,8 +100,8 @@ var tableCertificates = map[string][]string{
 // tableRow is a peer with what becomes of its requests.
 type tableRow struct {
 	listener, token, certificate string
-	// auth is what becomes of the token: +, n, or a space if there is none. After a failed auth the
-	// connection is anonymous: want is of that. Clients that connect by a library fail then.
+	// auth is what becomes of the token: +, n, or a space if there is none. After a failed auth a
+	// connection is what it is without: want is of that. Clients that connect by a library fail then.
 	auth string
 	pool string // that the connection is about at first, "-" for none
 	// want has a character for each of tableRequests, or "closed" and the reason why the connection
@@ -169,7 +169,9 @@ var tableRows = []tableRow{
 	{"mutual names", "", "unknown", " ", "", pingOnly},
 	{"mutual names", "", "theirs", " ", "", failedTLS},
 	{"mutual names", "token", "engine", "+", "", "------- --+-- ---"}, // a token replaces the certificate's
-	{"mutual names", "wrong", "engine", "n", "", pingOnly},
+	{"mutual names", "wrong", "engine", "n", "", "+-++++- ----- ---"}, // a wrong one does not
+	{"mutual names", "wrong", "spiffe", "n", "qwen", "+++++++ +++++ ++r"},
+	{"mutual names", "wrong", "unknown", "n", "", pingOnly},
 	{"mutual names allow", "", "mail", " ", "", "------- ----- ++-"},
 	{"mutual names allow", "", "unknown", " ", "", "+------ ----- ---"},
 	{"mutual names", "", "old", " ", "", "closed credential_expired"},
