@@ -104,7 +104,6 @@
 //   - A tenant learns nothing of other pools: what it asks is answered from its own alone.
 //   - A peer's mistake costs that peer a 00 reply or its connection, and no other peer
 //     anything.
-//
 //   - A TLS connection is counted from its accept until its replies are sent. Its goroutines
 //     hold no buffers while they wait, but for a record of which the socket has taken a part.
 //

@@ -465,7 +465,7 @@ func TestCertificates(t *testing.T) {
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
 		ses, _ := connect(with(ca, entry(name, access.All)))
 		require.Equal(t, access.All, ses.permissions, name)
-		require.Equal(t, certificate.Leaf.NotAfter.UnixNano(), ses.expires.Load())
+		require.Equal(t, certificate.Leaf.NotAfter.UnixMicro(), ses.expires.Load())
 	}
 	tenant := entry("engine", access.All)
 	tenant.Pools = []string{"missing"}
