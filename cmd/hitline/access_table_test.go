@@ -350,8 +350,8 @@ func (c counts) add(outcome string, more ...string) {
 }
 
 // expected returns what a client of a kind is to see of a row, and what is counted beside requests
-// that are not allowed: "raw" is a connection without a library, "go" and "python" are the clients,
-// "zmq" is libzmq with the token as its password.
+// that are not allowed: "raw" is a connection without a library, "go", "go pipe" and "python" are the
+// clients, "zmq" is libzmq with the token as its password.
 func (row tableRow) expected(kind string) (outcome string, counted []string) {
 	failed := strings.Repeat("n", len(tableRequests))
 	reason, isClosed := strings.CutPrefix(row.want, "closed ")
@@ -369,7 +369,7 @@ func (row tableRow) expected(kind string) (outcome string, counted []string) {
 		return failed, []string{"auth"}
 	}
 	outcome = strings.ReplaceAll(row.want, " ", "")
-	for _, missing := range map[string][]string{"go": {"anchors"}, "python": {"anchors", "explain"}}[kind] { // no calls
+	for _, missing := range map[string][]string{"go": {"anchors"}, "go pipe": {"anchors"}, "python": {"anchors", "explain"}}[kind] { // no calls
 		at := slices.Index(tableRequests, missing)
 		outcome = outcome[:at] + " " + outcome[at+1:]
 	}
@@ -379,7 +379,7 @@ func (row tableRow) expected(kind string) (outcome string, counted []string) {
 func TestAccessTable(t *testing.T) {
 	s := startTable(t, tableConfig)
 	for _, row := range tableRows {
-		for kind, outcomeOf := range map[string]func(*testing.T, tableRow, peer) string{"raw": rawOutcome, "go": goOutcome} {
+		for kind, outcomeOf := range map[string]func(*testing.T, tableRow, peer) string{"raw": rawOutcome, "go": goOutcome, "go pipe": pipeOutcome} {
 			s.fill()
 			before := s.counts()
 			outcome, counted := row.expected(kind)
@@ -389,6 +389,24 @@ func TestAccessTable(t *testing.T) {
 			want.add(outcome, counted...)
 			s.awaitCounts(before, want, what)
 		}
+	}
+}
+
+// Clients that may look up, and not by anchors, send all hashes.
+func TestLookupWithoutAnchors(t *testing.T) {
+	s := startTable(t, tableConfig)
+	s.fill()
+	for _, opts := range [][]client.Option{nil, {client.WithPipeline()}} {
+		before := s.counts()
+		c, err := peer{address: s.address["tokens allow"]}.dial(append(opts, client.WithAnchors(1))...)
+		require.NoError(t, err)
+		defer c.Close()
+		for range 3 {
+			hit, err := c.Lookup(t.Context(), tableTokensAsked, tableHashes)
+			require.NoError(t, err)
+			assert.Equal(t, tablePools[""], hit.Tokens)
+		}
+		s.awaitCounts(before, counts{"not allowed anchors": 1}, "anchors are asked for once a connection")
 	}
 }
 

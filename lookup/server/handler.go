@@ -104,7 +104,7 @@ func (s *session) answerChange(q *netproto.Request) ([]byte, error) {
 }
 
 // refuseChange returns the error of a pool or auth request that is not served. The connection then
-// has no pool, or no credential: requests that are already on their way must not be answered about
+// has no pool, or the credential with which it began: requests that are already on their way must not be answered about
 // another pool, or by other rights.
 func (s *session) refuseChange(tag netproto.Tag, err error) error {
 	switch {
