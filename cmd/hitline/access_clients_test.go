@@ -273,7 +273,7 @@ func (j pythonJob) run(t *testing.T, python string) (replies [][]any, log string
 	}
 	in, err := json.Marshal(j)
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "access_peers.py"))
+	cmd := exec.CommandContext(t.Context(), python, "-B", filepath.Join("testdata", "access_peers.py"))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "clients", "python"))
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
