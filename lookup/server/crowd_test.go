@@ -306,6 +306,7 @@ func TestOutOfDescriptors(t *testing.T) {
 			lookuptest.Eventually(t, "answers go on", func() bool { return answers.Load() > seen+10 })
 			crowd.close()
 			stop()
+			lookuptest.Eventually(t, "room", func() bool { return statOf(t, early).Connections < allowed })
 			late := dialChild(t, server)
 			require.NoError(t, late.Ping(context.Background()), "accepted when there is room")
 			lookuptest.Eventually(t, "all gone", func() bool { return statOf(t, late).Connections == 2 })

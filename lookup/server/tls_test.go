@@ -11,10 +11,12 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/logtest"
@@ -195,19 +197,35 @@ func TestTLSEndOfPeer(t *testing.T) {
 func TestTLSRepliesBeforeTheEnd(t *testing.T) {
 	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
 	requests, replies := pings64(1) // more might not be in the pair of sockets yet when the session ends
-	p := dialTLS(t, server, clientTLS())
+	p := dialNarrow(t, server)
 	go func() {
 		_, err := p.Write(slices.Concat(requests, []byte("\xff no request")))
 		for err == nil {
 			_, err = p.Write(make([]byte, 1000))
 		}
 	}()
+	lookuptest.Eventually(t, "closed", func() bool { return server.closed[closedFlags].Load() == 1 })
 	p.Reads(t, replies)
 	_, err := p.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	require.NoError(t, p.Close())
 	lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
 	require.EqualValues(t, 1, server.closed[closedFlags].Load())
+}
+
+// dialNarrow is dialTLS on a connection of which the kernel keeps a few KiB alone.
+func dialNarrow(t testing.TB, s *Server) *lookuptest.Peer {
+	t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+	}}
+	conn, err := tls.DialWithDialer(&dialer, "tcp", hostOf(s), clientTLS())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.NetConn().Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(lookuptest.Patience)))
+	lookuptest.Eventually(t, "served", func() bool { return s.numSessions() == 1 })
+	require.NoError(t, s.someSession().tls.SetWriteBuffer(4<<10))
+	return &lookuptest.Peer{Conn: conn}
 }
 
 // A connection that is refused is counted, and its peer can tell why.
@@ -238,7 +256,7 @@ func TestTLSHandshakesThatFail(t *testing.T) {
 		lookuptest.Eventually(t, "gone", func() bool { return server.Stat().Connections == 0 })
 		require.Contains(t, log.String(), c.logs)
 		require.Contains(t, log.String(), "reason=tls_handshake peer=127.0.0.1:")
-		require.Empty(t, server.sessions)
+		require.Zero(t, server.numSessions())
 	}
 }
 
@@ -255,11 +273,15 @@ func TestTLSClientCertificate(t *testing.T) {
 // A certificate that a server without authorities has not verified counts for nothing.
 func TestTLSUnverifiedCertificate(t *testing.T) {
 	asks := serverTLS.Clone()
-	asks.ClientAuth = tls.RequestClientCert
+	asks.ClientAuth = tls.RequireAnyClientCert // it does not count
 	server, _ := startTLSServer(t, Limits{}, Settings{TLS: asks})
-	p := dialTLS(t, server, clientTLS(certtest.NewCA("other").Leaf("engine.example.com")))
+	p := dialTLS(t, server, clientTLS())
 	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	require.Empty(t, server.someSession().certificates)
+	require.NoError(t, p.Close())
+	eventuallyConnections(t, server, 0)
+	p = dialTLS(t, server, clientTLS(certtest.NewCA("other").Leaf("engine.example.com")))
+	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
+	require.Nil(t, server.someSession().certificates)
 }
 
 func TestTLSHandshakeTimeout(t *testing.T) {
@@ -348,7 +370,7 @@ func TestTLSSettingsOfTheHandshake(t *testing.T) {
 // Shutdown answers requests that have begun, closes idle connections, and leaves no goroutine
 // (TestMain checks that).
 func TestTLSShutdown(t *testing.T) {
-	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
+	server, _ := startTLSServer(t, Limits{HandshakeTimeout: time.Hour}, Settings{TLS: serverTLS})
 	idle, busy := dialTLS(t, server, clientTLS()), dialTLS(t, server, clientTLS())
 	silent := lookuptest.DialPeer(t, hostOf(server))
 	require.Equal(t, [][]byte{{1}, {}}, idle.Ask(t, []byte("ping"), nil))
@@ -358,8 +380,9 @@ func TestTLSShutdown(t *testing.T) {
 	down := make(chan error, 1)
 	go func() { down <- server.Shutdown(context.Background()) }()
 	silent.ClosedWithin(t)
-	_, err := idle.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF, "a close_notify")
+	alert, err := io.ReadAll(idle.Conn.(*tls.Conn).NetConn())
+	require.NoError(t, err)
+	require.NotEmpty(t, alert, "a close_notify")
 	busy.Send(t, []byte("ng"))
 	require.Equal(t, []byte{1}, busy.Next(t)[0])
 	require.NoError(t, <-down)
@@ -384,6 +407,23 @@ func TestTLSShutdownAnswersWhatHasArrived(t *testing.T) {
 	require.Equal(t, [][]byte{{1}, []byte("late")}, p.Next(t))
 	require.NoError(t, <-down)
 }
+
+// Shutdown waits until the replies of sessions that have ended are sent.
+func TestTLSShutdownSendsReplies(t *testing.T) {
+	server, _ := startTLSServer(t, Limits{}, Settings{TLS: serverTLS})
+	p := dialNarrow(t, server)
+	requests, replies := pings64(1)
+	p.Send(t, requests)
+	lookuptest.Eventually(t, "answered", func() bool { return server.someSession().inPair() > 0 && server.countBusy() == 0 })
+	down := make(chan error, 1)
+	go func() { down <- server.Shutdown(context.Background()) }()
+	lookuptest.Eventually(t, "no session", func() bool { return server.numSessions() == 0 })
+	p.Reads(t, replies)
+	require.NoError(t, <-down)
+}
+
+// inPair returns how many bytes of replies the peer's goroutine has not taken yet.
+func (s *session) inPair() int64 { return unacknowledged(s.gnetConn.Fd()) }
 
 // At the end of its time Shutdown cuts off a peer that does not read, and says so.
 func TestTLSShutdownDeadline(t *testing.T) {
