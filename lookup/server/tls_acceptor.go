@@ -243,7 +243,7 @@ func (t *tlsConns) numUnflushed() (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range t.open {
-		if c.end.Load() != 0 && !c.flushed.Load() {
+		if c.end.Load() != nil && !c.flushed.Load() {
 			n++
 		}
 	}

@@ -24,8 +24,8 @@ type tlsTransport struct {
 	computing chan struct{} // a token of it is held in the handshake; nil after it
 	received  atomic.Bool   // a byte has arrived
 
-	fd  int          // valid in readable only
-	end atomic.Int64 // when writes end in any case, in Unix nanoseconds; 0: not known yet
+	fd  int                       // valid in readable only
+	end atomic.Pointer[time.Time] // when writes end in any case; nil: not known yet
 }
 
 // errWouldBlock ends a read that would wait. package tls takes reads up again only after an error
@@ -89,7 +89,7 @@ func (t *tlsTransport) Write(p []byte) (n int, err error) {
 		t.extend()
 		m, err := t.TCPConn.Write(p[n:])
 		n += m
-		if m == 0 || n == len(p) || !errors.Is(err, os.ErrDeadlineExceeded) || t.end.Load() != 0 {
+		if m == 0 || n == len(p) || !errors.Is(err, os.ErrDeadlineExceeded) || t.end.Load() != nil {
 			return n, err
 		}
 	}
@@ -100,8 +100,8 @@ func (t *tlsTransport) extend() {
 	for {
 		end := t.end.Load()
 		deadline := time.Now().Add(t.limits.Load().WriteTimeout)
-		if end != 0 && deadline.UnixNano() > end {
-			deadline = time.Unix(0, end)
+		if end != nil && deadline.After(*end) {
+			deadline = *end
 		}
 		_ = t.SetWriteDeadline(deadline) // fails if it is closed, as the write then does
 		if t.end.Load() == end {
@@ -112,7 +112,7 @@ func (t *tlsTransport) extend() {
 
 // endWrites makes all writes end by a time. It does not wait.
 func (t *tlsTransport) endWrites(at time.Time) {
-	t.end.Store(at.UnixNano())
+	t.end.Store(&at)
 	_ = t.SetWriteDeadline(at) // it may be closed
 }
 
@@ -123,7 +123,7 @@ func (t *tlsTransport) awaitWritable() error {
 		before := t.unsent()
 		t.extend()
 		err := t.raw.Write(isWritable)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || t.end.Load() != 0 || t.unsent() >= before {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || t.end.Load() != nil || t.unsent() >= before {
 			return err
 		}
 	}
