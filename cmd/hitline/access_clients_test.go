@@ -174,9 +174,15 @@ var goCalls = map[string]func(ctx context.Context, c *client.Client, hit int64) 
 	},
 }
 
-// goOutcome makes the requests of the table by the Go client.
-func goOutcome(_ *testing.T, row tableRow, p peer) (outcome string) {
-	c, err := p.dial()
+// goOutcome makes the requests of the table by the Go client, pipeOutcome by one with a pipeline.
+func goOutcome(_ *testing.T, row tableRow, p peer) string { return clientOutcome(row, p) }
+
+func pipeOutcome(_ *testing.T, row tableRow, p peer) string {
+	return clientOutcome(row, p, client.WithPipeline())
+}
+
+func clientOutcome(row tableRow, p peer, opts ...client.Option) (outcome string) {
+	c, err := p.dial(opts...)
 	if err == nil {
 		defer c.Close()
 	}
@@ -191,7 +197,7 @@ func goOutcome(_ *testing.T, row tableRow, p peer) (outcome string) {
 		case request == "anchors":
 			outcome += " "
 		case request == "pool":
-			c, err := p.dial(client.WithPoolName("llama"))
+			c, err := p.dial(append(opts, client.WithPoolName("llama"))...)
 			if err == nil {
 				c.Close()
 			}
@@ -267,7 +273,7 @@ func (j pythonJob) run(t *testing.T, python string) (replies [][]any, log string
 	}
 	in, err := json.Marshal(j)
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), python, filepath.Join("testdata", "access_peers.py"))
+	cmd := exec.CommandContext(t.Context(), python, "-B", filepath.Join("testdata", "access_peers.py"))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "clients", "python"))
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr

@@ -187,13 +187,10 @@ func (c *rawConn) read() ([][]byte, error) {
 
 // dial connects the Go client.
 func (p peer) dial(opts ...client.Option) (*client.Client, error) {
-	if p.token != "" {
-		opts = append(opts, client.WithToken(p.token))
-	}
 	if p.tls != nil {
 		opts = append(opts, client.WithTLS(p.tls))
 	}
-	opts = append([]client.Option{client.WithTimeout(storetest.Timeout), client.WithAnchors(0)}, opts...)
+	opts = append([]client.Option{client.WithTimeout(storetest.Timeout), client.WithAnchors(0), client.WithToken(p.token)}, opts...)
 	return client.Dial(context.Background(), p.address, opts...)
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,4 +96,39 @@ listen: ['tcp://127.0.0.1:0']
 	assert.NoError(t, err)
 	_, err = peer{address: "ipc://@hitline-reload-test"}.dial()
 	assert.ErrorIs(t, err, client.ErrConnect)
+}
+
+// A tokens file is followed without a signal: a new token is taken, and connections of one that is
+// gone are closed, also while they send nothing.
+func TestTokensFileIsFollowed(t *testing.T) {
+	files := newCertificates(t)
+	tokens := filepath.Join(files.dir, "tokens.yaml")
+	replaceFile(t, tokens, withTokens("tokens:\n  - {name: stays, token: TOKEN(stays)}\n  - {name: goes, token: TOKEN(goes)}\n"))
+	p := startProgramWith(t, "log: {format: json}\nlisten:\n  - "+files.expand(t, "{address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}")+"\n")
+	open := map[string]*rawConn{}
+	for _, name := range []string{"stays", "goes"} {
+		c, err := peer{address: p.addresses[0]}.dialRaw()
+		require.NoError(t, err)
+		defer c.Close()
+		reply, err := c.exchange([]byte("auth"), []byte(tokenOf(name)))
+		require.NoError(t, err)
+		require.Equal(t, "\x01", string(reply[0]))
+		open[name] = c
+	}
+	come := peer{address: p.addresses[0], token: tokenOf("comes")}
+	_, err := come.dial()
+	require.ErrorIs(t, err, client.ErrNotAuthenticated)
+
+	replaceFile(t, tokens, withTokens("tokens:\n  - {name: stays, token: TOKEN(stays), allow: [ping]}\n  - {name: comes, token: TOKEN(comes)}\n"))
+	_, err = open["goes"].read()
+	require.ErrorIs(t, err, io.EOF)
+	c, err := come.dial()
+	require.NoError(t, err)
+	defer c.Close()
+	assert.EqualValues(t, 1, statOf(t, c).Closed["credential_revoked"])
+	for request, status := range map[string]string{"ping": "\x01", "stat": "\x00"} {
+		reply, err := open["stays"].exchange(tableFrames[request]...)
+		require.NoError(t, err)
+		assert.Equal(t, status, string(reply[0]), request)
+	}
 }

@@ -184,7 +184,7 @@ func (r *rotation) askOnce(p peer) error {
 // reload has been logged.
 func TestRotationUnderLoad(t *testing.T) {
 	rounds := 20
-	if os.Getenv("CI") == "true" {
+	if os.Getenv("CI") == "true" && !testing.Short() {
 		rounds = 100
 	}
 	r := &rotation{files: newCertificates(t), steady: certtest.NewCA("steady"), stop: make(chan struct{})}

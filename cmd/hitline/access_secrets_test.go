@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -85,7 +86,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	for _, row := range tableRows {
 		p := s.peer(row)
 		rawReplies(p)
-		goOutcome(t, row, p)
+		clientOutcome(row, p)
 		job.Peers = append(job.Peers, s.pythonPeer("python", row, p))
 		if p.tls == nil && !strings.HasPrefix(row.want, "closed") {
 			job.Peers = append(job.Peers, s.pythonPeer("zmq", row, p))
@@ -146,6 +147,15 @@ func checkBadFiles(t *testing.T, s *tableServer, all secrets) {
 	entry := "tokens:\n  - {name: ops, token: " + token + "}\n"
 	key, err := os.ReadFile(s.files.dir + "/server.key")
 	require.NoError(t, err)
+	config, err := os.ReadFile(s.config)
+	require.NoError(t, err)
+	for _, url := range []string{"redis://:%s@[::1", "redis://:%s@host:port", "redis://:%%zz%s@host:1", "%s://host", "redis://host:1?%[1]s=%[1]s", "redis://host:1?db=%s"} {
+		url = fmt.Sprintf(url, all["password"])
+		text := regexp.MustCompile(`url: '[^']*'`).ReplaceAllLiteralString(string(config), "url: '"+url+"'")
+		got := hitline(t, "", "serve", "--check", "--config", configFile(t, text))
+		assert.Equal(t, exitUsage, got.code, url)
+		all.check(t, "serve --check of a bad URL", got.stdout+got.stderr)
+	}
 	for file, texts := range map[string][]string{
 		"tokens.yaml": {
 			entry + "  - {name: again, token: " + token + "}\n", // twice

@@ -100,8 +100,8 @@ var tableCertificates = map[string][]string{
 // tableRow is a peer with what becomes of its requests.
 type tableRow struct {
 	listener, token, certificate string
-	// auth is what becomes of the token: +, n, or a space if there is none. After a failed auth the
-	// connection is anonymous: want is of that. Clients that connect by a library fail then.
+	// auth is what becomes of the token: +, n, or a space if there is none. After a failed auth a
+	// connection is what it is without: want is of that. Clients that connect by a library fail then.
 	auth string
 	pool string // that the connection is about at first, "-" for none
 	// want has a character for each of tableRequests, or "closed" and the reason why the connection
@@ -169,7 +169,9 @@ var tableRows = []tableRow{
 	{"mutual names", "", "unknown", " ", "", pingOnly},
 	{"mutual names", "", "theirs", " ", "", failedTLS},
 	{"mutual names", "token", "engine", "+", "", "------- --+-- ---"}, // a token replaces the certificate's
-	{"mutual names", "wrong", "engine", "n", "", pingOnly},
+	{"mutual names", "wrong", "engine", "n", "", "+-++++- ----- ---"}, // a wrong one does not
+	{"mutual names", "wrong", "spiffe", "n", "qwen", "+++++++ +++++ ++r"},
+	{"mutual names", "wrong", "unknown", "n", "", pingOnly},
 	{"mutual names allow", "", "mail", " ", "", "------- ----- ++-"},
 	{"mutual names allow", "", "unknown", " ", "", "+------ ----- ---"},
 	{"mutual names", "", "old", " ", "", "closed credential_expired"},
@@ -319,7 +321,9 @@ func (s *tableServer) counts() counts {
 func (s *tableServer) awaitCounts(before, want counts, what string) {
 	s.t.Helper()
 	var grown counts
-	for deadline := time.Now().Add(storetest.Timeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(storetest.Timeout)
+	for once := true; once || time.Now().Before(deadline) && !s.t.Failed(); time.Sleep(time.Millisecond) {
+		once = false
 		grown = counts{}
 		for name, n := range s.counts() {
 			if n != before[name] {
@@ -346,8 +350,8 @@ func (c counts) add(outcome string, more ...string) {
 }
 
 // expected returns what a client of a kind is to see of a row, and what is counted beside requests
-// that are not allowed: "raw" is a connection without a library, "go" and "python" are the clients,
-// "zmq" is libzmq with the token as its password.
+// that are not allowed: "raw" is a connection without a library, "go", "go pipe" and "python" are the
+// clients, "zmq" is libzmq with the token as its password.
 func (row tableRow) expected(kind string) (outcome string, counted []string) {
 	failed := strings.Repeat("n", len(tableRequests))
 	reason, isClosed := strings.CutPrefix(row.want, "closed ")
@@ -365,7 +369,7 @@ func (row tableRow) expected(kind string) (outcome string, counted []string) {
 		return failed, []string{"auth"}
 	}
 	outcome = strings.ReplaceAll(row.want, " ", "")
-	for _, missing := range map[string][]string{"go": {"anchors"}, "python": {"anchors", "explain"}}[kind] { // no calls
+	for _, missing := range map[string][]string{"go": {"anchors"}, "go pipe": {"anchors"}, "python": {"anchors", "explain"}}[kind] { // no calls
 		at := slices.Index(tableRequests, missing)
 		outcome = outcome[:at] + " " + outcome[at+1:]
 	}
@@ -375,7 +379,7 @@ func (row tableRow) expected(kind string) (outcome string, counted []string) {
 func TestAccessTable(t *testing.T) {
 	s := startTable(t, tableConfig)
 	for _, row := range tableRows {
-		for kind, outcomeOf := range map[string]func(*testing.T, tableRow, peer) string{"raw": rawOutcome, "go": goOutcome} {
+		for kind, outcomeOf := range map[string]func(*testing.T, tableRow, peer) string{"raw": rawOutcome, "go": goOutcome, "go pipe": pipeOutcome} {
 			s.fill()
 			before := s.counts()
 			outcome, counted := row.expected(kind)
@@ -385,6 +389,24 @@ func TestAccessTable(t *testing.T) {
 			want.add(outcome, counted...)
 			s.awaitCounts(before, want, what)
 		}
+	}
+}
+
+// Clients that may look up, and not by anchors, send all hashes.
+func TestLookupWithoutAnchors(t *testing.T) {
+	s := startTable(t, tableConfig)
+	s.fill()
+	for _, opts := range [][]client.Option{nil, {client.WithPipeline()}} {
+		before := s.counts()
+		c, err := peer{address: s.address["tokens allow"]}.dial(append(opts, client.WithAnchors(1))...)
+		require.NoError(t, err)
+		defer c.Close()
+		for range 3 {
+			hit, err := c.Lookup(t.Context(), tableTokensAsked, tableHashes)
+			require.NoError(t, err)
+			assert.Equal(t, tablePools[""], hit.Tokens)
+		}
+		s.awaitCounts(before, counts{"not allowed anchors": 1}, "anchors are asked for once a connection")
 	}
 }
 

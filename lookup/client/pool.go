@@ -11,7 +11,7 @@ import (
 // pool keeps connections that serve one exchange at a time. It is safe for concurrent use.
 type pool struct {
 	dialer *dialer
-	inUse  chan struct{} // a token for each connection in use; its capacity bounds them
+	inUse  chan struct{} // a place for each connection in use; its capacity bounds them
 	ctx    context.Context
 	cancel context.CancelFunc // called by close, ends ctx
 
@@ -32,7 +32,7 @@ func (p *pool) get(ctx context.Context, deadline time.Time) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, exchangeError(err)
 	}
-	if err := p.acquireToken(ctx, deadline); err != nil {
+	if err := p.acquirePlace(ctx, deadline); err != nil {
 		return nil, fmt.Errorf("%w: waited for one of %d connections: %w", ErrNoAnswer, cap(p.inUse), err)
 	}
 	c, err := p.idleOrDial(ctx, deadline)
@@ -47,8 +47,8 @@ func (p *pool) get(ctx context.Context, deadline time.Time) (*conn, error) {
 	return nil, err
 }
 
-// acquireToken waits for a token of inUse.
-func (p *pool) acquireToken(ctx context.Context, deadline time.Time) error {
+// acquirePlace waits for a place in inUse.
+func (p *pool) acquirePlace(ctx context.Context, deadline time.Time) error {
 	select {
 	case p.inUse <- struct{}{}:
 		return nil

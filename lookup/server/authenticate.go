@@ -20,8 +20,8 @@ var (
 )
 
 // authenticate gives the session the credential of a token. username is empty or that of the
-// credential. If it fails with errNotAuthenticated, the session has no credential; with another error
-// it is to be closed. The event loop calls it. It counts and logs failures, without the token.
+// credential. If it fails with errNotAuthenticated, failAuth has been called; with another error the
+// session is to be closed. The event loop calls it.
 func (s *session) authenticate(username string, token []byte) (*access.Credential, error) {
 	if !s.stillAuthorized() {
 		return nil, s.sendErr
@@ -45,13 +45,15 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 // tokenWork is the work of comparing the digest of a token with one of the rules.
 const tokenWork = 5
 
-// failAuth leaves the session without a credential. It returns the error of the auth request, and
-// counts and logs it.
+// failAuth gives the session back the credential with which it began: that of its certificate, or
+// none. So a peer cannot leave the restrictions of its certificate by a wrong token. It returns the
+// error of the auth request, and counts and logs it, without the token.
 func (s *session) failAuth(why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
 	s.server.peers.notAuthenticated(s.peer, s.nameOfCredential(), s.listener.addr, err)
-	s.setCredential(nil)
+	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
+	s.beginWithFirstPool()
 	return err
 }
 

@@ -105,8 +105,8 @@ func (s *session) answerSetup(q *netproto.Request) ([]byte, error) {
 }
 
 // refuseSetup returns the error of a pool or auth request that is not served. The connection then
-// has no pool, or no credential: requests that are already on their way must not be answered about
-// another pool, or by another credential.
+// has no pool, or the credential with which it began: requests that are already on their way must
+// not be answered about another pool, or by another credential.
 func (s *session) refuseSetup(tag netproto.Tag, err error) error {
 	switch {
 	case err != nil && tag == netproto.TagPool:
