@@ -44,7 +44,7 @@ func (l *Listener) setShort(s scalar) error {
 // Allow is the names of requests. Its text is a list, or all.
 type Allow []string
 
-var errAllow = errors.New("must be all, or a list of requests")
+var errAllow = errors.New("must be all, or a list such as [lookup, ping]")
 
 // setShort reads all.
 func (a *Allow) setShort(s scalar) error {

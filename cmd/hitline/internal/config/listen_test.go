@@ -42,7 +42,7 @@ func TestListenerErrors(t *testing.T) {
 		{"listen:\n  - address: a\n", `c.yaml:2:14: listen[0].address: "a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{"listen:\n  -\n", `c.yaml:2:5: listen[0]: has no value; leave the field out for its default`},
 		{"listen: [tcp://a:1, {address: \"tls://a:1\", tls: {cert: c, key: k}}]\n", `c.yaml:1:31: listen[1].address: "tls://a:1" is the same address as "tcp://a:1" before it; remove one`},
-		{"listen:\n  - address: tcp://a:1\n    allow: everything\n", `c.yaml:3:12: listen[0].allow: must be all, or a list of requests`},
+		{"listen:\n  - address: tcp://a:1\n    allow: everything\n", `c.yaml:3:12: listen[0].allow: must be all, or a list such as [lookup, ping]`},
 		{"listen:\n  - address: tcp://a:1\n    allow:\n", `c.yaml:3:12: listen[0].allow: has no value; leave the field out for its default`},
 		{"listen:\n  - address: tcp://a:1\n    allow: {all: 1}\n", `c.yaml:3:12: listen[0].allow: fields where a list is expected`},
 		{"listen:\n  - address: tcp://a:1\n    allow: [lookup, load_mask]\n", `c.yaml:3:21: listen[0].allow[1]: ` + requests},
