@@ -187,6 +187,8 @@ class Tokens(WithoutVariables):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 Client("tcp://a:1", **arguments)
+        with self.assertRaisesRegex(TypeError, "^token is bytes, must be str$"):
+            Client("tcp://a:1", token=SECRET.encode())  # type: ignore[arg-type]
         with Peer("é", "x" * 255) as server:
             for token in ("é", "x" * 255):
                 with Client(server.address, token=token, raise_errors=True) as client:
