@@ -43,7 +43,7 @@ SIGHUP makes it read its configuration again: permissions, tokens, certificates,
 limits, the log and pools that are added take effect at once. It names in one
 line what needs a restart. A configuration that is wrong changes nothing. Tokens
 files and certificates it also reads again by itself when they change.`,
-		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://0.0.0.0:7557\n  hitline serve --config hitline.yaml --check",
+		Example: "  hitline serve --block-size 16\n  hitline serve --config hitline.yaml --listen tcp://127.0.0.1:7559\n  hitline serve --config hitline.yaml --check",
 		Args:    refuseArgs,
 	}
 	source := configFlags(cmd)
@@ -68,7 +68,7 @@ files and certificates it also reads again by itself when they change.`,
 func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	f := cmd.Flags()
 	file := f.String("config", "", "YAML `file` to read (default none)")
-	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port,\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable\n(default tcp://127.0.0.1:7557)")
+	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port,\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable. They replace listen of\nthe file with its allow, tokens and TLS\n(default tcp://127.0.0.1:7557)")
 	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
 	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
 	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")

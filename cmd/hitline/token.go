@@ -4,8 +4,11 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -73,6 +76,10 @@ func digestOf(path string, stdin io.Reader) (string, error) {
 		return "", configError(err)
 	case len(token) < access.LeastToken:
 		return "", configError(fmt.Errorf("the token has %d bytes, and a tokens file takes those of %d or more", len(token), access.LeastToken))
+	}
+	// As in a tokens file: the line is more likely that of a wrong file.
+	if strings.ContainsFunc(token, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {
+		return "", configError(errors.New("the token has white space or control characters"))
 	}
 	sum := access.DigestOf([]byte(token))
 	return hex.EncodeToString(sum[:]), nil

@@ -206,9 +206,10 @@ func TestToken(t *testing.T) {
 	}
 	assert.Equal(t, `{"sha256":"`+sum+"\"}\n", hitline(t, "", "token", "--json", "--digest", path).stdout)
 	for stdin, want := range map[string]string{
-		"":        "no token: it is empty",
-		"\nabc":   "no token: the first line is empty",
-		"short\n": "the token has 5 bytes, and a tokens file takes those of 16 or more",
+		"":                                   "no token: it is empty",
+		"\nabc":                              "no token: the first line is empty",
+		"-----BEGIN CERTIFICATE-----\nabc\n": "the token has white space or control characters",
+		"short\n":                            "the token has 5 bytes, and a tokens file takes those of 16 or more",
 	} {
 		got := hitline(t, stdin, "token", "--digest", "-")
 		assert.Equal(t, result{exitUsage, "", "hitline: " + want + "\n"}, got)

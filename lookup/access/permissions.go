@@ -53,7 +53,7 @@ func ParsePermissions(list []string) (Permissions, error) {
 	for _, name := range list {
 		i := slices.Index(names[:], name)
 		if i < 0 {
-			return 0, fmt.Errorf("%q is no request; known are %s", name, strings.Join(names[:], ", "))
+			return 0, fmt.Errorf("%q is no permission; known are %s", name, strings.Join(names[:], ", "))
 		}
 		p |= 1 << i
 	}

@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 )
 
@@ -45,10 +47,19 @@ func (dial dialFunc) overTLS(cfg *tls.Config) dialFunc {
 		secured := tls.Client(nc, cfg)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			_ = nc.Close()
-			return nil, fmt.Errorf("TLS handshake: %w", err)
+			return nil, handshakeError(err)
 		}
 		return secured, nil
 	}
+}
+
+// handshakeError says what a server without TLS looks like: hitline's closes the connection.
+func handshakeError(err error) error {
+	var record tls.RecordHeaderError
+	if errors.Is(err, io.EOF) || errors.As(err, &record) {
+		return fmt.Errorf("TLS handshake: %w: has this address TLS?", err)
+	}
+	return fmt.Errorf("TLS handshake: %w", err)
 }
 
 // socketOf returns the connection below TLS, or nc itself.

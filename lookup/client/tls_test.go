@@ -91,6 +91,30 @@ func TestTLSVersion(t *testing.T) {
 	require.ErrorContains(t, err, "TLS handshake: ")
 }
 
+// At an address without TLS the error asks for it: one server closes, another answers in clear text.
+func TestTLSAtAnAddressWithoutIt(t *testing.T) {
+	for _, reply := range []string{"", "HTTP/1.1 400 Bad Request\r\n\r\n"} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer listener.Close()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			nc, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = nc.Read(make([]byte, 1<<16)) // all of the hello, so that closing sends no reset
+			_, _ = nc.Write([]byte(reply))
+			_ = nc.Close()
+		}()
+		_, err = Dial(background, "tls://"+listener.Addr().String(), WithTLS(testTLS.client))
+		require.ErrorIs(t, err, ErrConnect)
+		require.ErrorContains(t, err, ": has this address TLS?")
+		<-served
+	}
+}
+
 // The client shows its certificate. Where it has none the server refuses it, after the handshake.
 func TestTLSClientCertificate(t *testing.T) {
 	noLeaks(t)

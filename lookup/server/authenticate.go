@@ -31,11 +31,11 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 	c := rules.FindToken(token)
 	switch {
 	case !rules.HasTokens():
-		return nil, s.failAuth(errNoTokens)
+		return nil, s.failAuth(s.nameOfCredential(), errNoTokens)
 	case c == nil || username != "" && username != c.Name:
-		return nil, s.failAuth(errToken)
+		return nil, s.failAuth(s.nameOfCredential(), errToken)
 	case c.Expired(time.Now()):
-		return nil, s.failAuth(errTokenExpired)
+		return nil, s.failAuth(c.Name, errTokenExpired)
 	}
 	s.setCredential(c)
 	s.beginWithFirstPool()
@@ -47,11 +47,12 @@ const tokenWork = 5
 
 // failAuth gives the session back the credential with which it began: that of its certificate, or
 // none. So a peer cannot leave the restrictions of its certificate by a wrong token. It returns the
-// error of the auth request, and counts and logs it, without the token.
-func (s *session) failAuth(why error) error {
+// error of the auth request, and counts and logs it with the name of a credential: that of an
+// expired token, else the one that the session had.
+func (s *session) failAuth(credential string, why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
-	s.server.peers.notAuthenticated(s.peer, s.nameOfCredential(), s.listener.addr, err)
+	s.server.peers.notAuthenticated(s.peer, credential, s.listener.addr, err)
 	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
 	s.beginWithFirstPool()
 	return err

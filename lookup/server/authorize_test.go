@@ -530,6 +530,20 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}, log.Take())
 }
 
+// The log names the credential of an expired token, so that it can be renewed.
+func TestExpiredTokenIsNamedInTheLog(t *testing.T) {
+	log, logger := lookuptest.NewLog(slog.LevelInfo)
+	server := unstarted(t)
+	server.peers = newPeerLog(logger)
+	late := tokenOf("late", access.Ping)
+	late.Expires = time.Unix(1, 0)
+	ses, _ := fedSession(t, server, settingsOf(t, 0, late), new(allReplies))
+	require.NoError(t, ses.receive(lookuptest.Encode(authFrames("late")...)))
+	require.Equal(t, []string{
+		`level=WARN msg="authentication failed" credential=late listen=tcp://test error="not authenticated: the token has expired"`,
+	}, log.Take())
+}
+
 // The checks allocate nothing.
 func TestAllowDoesNotAllocate(t *testing.T) {
 	timed := tokenOf("timed", access.All)

@@ -112,7 +112,7 @@ func (s *session) refuseSetup(tag netproto.Tag, err error) error {
 	case err != nil && tag == netproto.TagPool:
 		s.leavePool()
 	case err != nil && tag == netproto.TagAuth:
-		return s.failAuth(err)
+		return s.failAuth(s.nameOfCredential(), err)
 	}
 	return err
 }

@@ -55,7 +55,8 @@ func (l *peerLog) notAllowed(peer net.Addr, credential, listener string, err err
 		slog.String("credential", credential), slog.String("listen", listener))
 }
 
-// notAuthenticated logs a failed authentication. credential is the one that the peer had before.
+// notAuthenticated logs a failed authentication. credential is that of an expired token, else the
+// one that the peer had before.
 func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, err error) {
 	l.log(&l.unauthenticated, slog.LevelWarn, "authentication failed", "", peer, err,
 		slog.String("credential", credential), slog.String("listen", listener))

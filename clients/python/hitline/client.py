@@ -430,6 +430,7 @@ class _Requests:
         self._closed = False
         self._pause = 0.0
         self._retry_at = 0.0
+        self._last_failure = ""  # why nothing is tried until then
         self._log_at: dict[str, float] = {}  # when each text may be logged again
 
     def __enter__(self: _Self) -> _Self:
@@ -687,8 +688,9 @@ class _Requests:
             if not 0 < len(token) <= _MAX_TOKEN:
                 raise OSError(f"its first line must be a token of 1 to {_MAX_TOKEN} bytes")
         except OSError as error:
-            self._back_off()
-            raise ConnectionFailed(f"cannot read the token of {self._token_file}: {error.strerror or error}") from None
+            text = f"cannot read the token of {self._token_file}: {error.strerror or error}"
+            self._back_off(text)
+            raise ConnectionFailed(text) from None
         return token
 
     def _warn_of_plain_text(self) -> None:
@@ -859,7 +861,7 @@ class _Requests:
                     reused = False
                     continue
                 if isinstance(error, RequestTimeout):
-                    self._back_off()
+                    self._back_off(str(error))
                 raise
 
     def _connected(self) -> bool:
@@ -905,12 +907,13 @@ class _Requests:
         if self._closed:
             raise ConnectionFailed("the client is closed")
         if now < self._retry_at:
-            raise ConnectionFailed(f"not tried: {self.address} failed a moment ago")
+            raise ConnectionFailed(f"not tried so soon after this: {self._last_failure}")
         try:
             self._dial(deadline)
         except (OSError, ValueError) as error:  # the latter of a name, or of the files for TLS
-            self._back_off()
-            raise ConnectionFailed(f"cannot connect to {self.address}: {error}") from error
+            text = f"cannot connect to {self.address}: {error}"
+            self._back_off(text)
+            raise ConnectionFailed(text) from error
 
     def _dial(self, deadline: float) -> None:
         if isinstance(self._target, str):
@@ -954,7 +957,8 @@ class _Requests:
         the environment's files."""
         return self._tls or _default_tls()
 
-    def _back_off(self) -> None:
+    def _back_off(self, why: str) -> None:
+        self._last_failure = why
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
         self._retry_at = time.monotonic() + self._pause
 
@@ -1344,6 +1348,8 @@ def _token_source(token: str | None, file: str | os.PathLike[str] | None) -> tup
         return b"", os.fspath(file or os.environ.get("HITLINE_TOKEN_FILE", ""))
     if file is not None:
         raise ValueError("token and token_file are both given")
+    if not isinstance(token, str):
+        raise TypeError(f"token is {type(token).__name__}, must be str")
     encoded = token.encode("utf-8", "surrogatepass")  # an error would have the token
     if len(encoded) > _MAX_TOKEN:
         raise ValueError(f"the token has {len(encoded)} bytes, must have at most {_MAX_TOKEN}")

@@ -141,7 +141,7 @@ class Tokens(WithoutVariables):
                     want = "No such file" if text is None else "its first line must be a token of 1 to 255 bytes"
                     with self.assertRaisesRegex(hitline.ConnectionFailed, f"^cannot read the token of {path}: {want}"):
                         client.lookup(64, [])
-                    with self.assertRaisesRegex(hitline.ConnectionFailed, "not tried"):
+                    with self.assertRaisesRegex(hitline.ConnectionFailed, f"^not tried so soon after this: cannot .* {path}: {want}"):
                         client.ping()
                     path.write_text(SECRET)
                     client._retry_at = 0.0
@@ -187,6 +187,8 @@ class Tokens(WithoutVariables):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 Client("tcp://a:1", **arguments)
+        with self.assertRaisesRegex(TypeError, "^token is bytes, must be str$"):
+            Client("tcp://a:1", token=SECRET.encode())  # type: ignore[arg-type]
         with Peer("é", "x" * 255) as server:
             for token in ("é", "x" * 255):
                 with Client(server.address, token=token, raise_errors=True) as client:

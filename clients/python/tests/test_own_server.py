@@ -36,7 +36,10 @@ vllm_plugin.register()
 from {SCHEDULER} import MooncakeStoreScheduler
 scheduler = MooncakeStoreScheduler(object(), object())
 server = scheduler.client._own_server
-print(json.dumps({{"pid": server._running and server._running.pid, "folder": server._folder}}), flush=True)
+def pid():
+    with server._lock:  # which is held until the process is known; it may listen before
+        return server._running and server._running.pid
+print(json.dumps({{"pid": pid(), "folder": server._folder}}), flush=True)
 warnings.simplefilter("ignore")  # Python's of a fork beside threads
 for line in sys.stdin:
     exec(line)
@@ -350,7 +353,7 @@ class Engines(StandIn):
         process, pid, folder = self.engine()
         line = "fork = os.fork(); os.waitpid(fork, 0) if fork else (scheduler.shutdown(), sys.exit())"
         self.run_in(process, line)
-        self.assertEqual(self.run_in(process, "print(server.wait_ready(1), server._running.pid)"), f"True {pid}")
+        self.assertEqual(self.run_in(process, "print(server.wait_ready(1), pid())"), f"True {pid}")
         self.assertTrue(os.path.exists(folder))
         self.end(process)
         self.assert_ended(pid, folder)
@@ -368,7 +371,7 @@ class Engines(StandIn):
         os.kill(pid, signal.SIGKILL)
         lookup = "print(scheduler.client.lookup('r', 64, [bytes(32)] * 4).hit_length)"
         self.assertEqual(self.run_in(process, lookup), "0")
-        after = self.run_in(process, "server._stopping.wait(0.2); print(server.wait_ready(20), server._running.pid)")
+        after = self.run_in(process, "server._stopping.wait(0.2); print(server.wait_ready(20), pid())")
         self.assertRegex(after, r"^True \d+$")
         self.assertNotEqual(after, f"True {pid}")
 

@@ -44,7 +44,7 @@ func (l *Listener) setShort(s scalar) error {
 // Allow is the names of requests. Its text is a list, or all.
 type Allow []string
 
-var errAllow = errors.New("must be all, or a list of requests")
+var errAllow = errors.New("must be all, or a list such as [lookup, ping]")
 
 // setShort reads all.
 func (a *Allow) setShort(s scalar) error {
@@ -175,7 +175,7 @@ func (c *Config) checkListener(l *Listener, path string) error {
 	a, _ := parseAddress(l.Address)
 	switch {
 	case a.tls && l.TLS == nil:
-		return c.wrong(path, "%q needs tls: {cert: FILE, key: FILE}", l.Address)
+		return c.wrong(path, "%q needs tls: {cert: FILE, key: FILE} in the YAML file", l.Address)
 	case !a.tls && l.TLS != nil:
 		return c.wrong(path+".tls", "%q is without TLS; write tls://host:port, or remove tls", l.Address)
 	case l.TLS == nil:
@@ -194,7 +194,7 @@ func (c *Config) checkListener(l *Listener, path string) error {
 
 // unknownRequest is the text for a name that is no permission. It does not quote the name: in a
 // tokens file it could be a token.
-var unknownRequest = "is no request; known are " + access.All.String()
+var unknownRequest = "is no permission; known are " + access.All.String() + ", and all without a list"
 
 // notEmpty refuses an empty text that was written.
 func (c *Config) notEmpty(path, text string) error {

@@ -34,7 +34,7 @@ listen:
 
 // The contradictions of an entry, and where they are.
 func TestListenerErrors(t *testing.T) {
-	const requests = "is no request; known are lookup, anchors, plan, explain, stat, ping, pool, holders, store, evict, reset"
+	const requests = "is no permission; known are lookup, anchors, plan, explain, stat, ping, pool, holders, store, evict, reset, and all without a list"
 	for _, test := range []struct{ text, want string }{
 		{"listen:\n  - address: tcp://a:1\n    alow: all\n", `c.yaml:3:5: listen[0].alow: unknown field; did you mean allow?`},
 		{"listen:\n  - allow: all\n", `c.yaml:2:5: listen[0].address: is missing; give one such as tcp://127.0.0.1:7557`},
@@ -42,7 +42,7 @@ func TestListenerErrors(t *testing.T) {
 		{"listen:\n  - address: a\n", `c.yaml:2:14: listen[0].address: "a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
 		{"listen:\n  -\n", `c.yaml:2:5: listen[0]: has no value; leave the field out for its default`},
 		{"listen: [tcp://a:1, {address: \"tls://a:1\", tls: {cert: c, key: k}}]\n", `c.yaml:1:31: listen[1].address: "tls://a:1" is the same address as "tcp://a:1" before it; remove one`},
-		{"listen:\n  - address: tcp://a:1\n    allow: everything\n", `c.yaml:3:12: listen[0].allow: must be all, or a list of requests`},
+		{"listen:\n  - address: tcp://a:1\n    allow: everything\n", `c.yaml:3:12: listen[0].allow: must be all, or a list such as [lookup, ping]`},
 		{"listen:\n  - address: tcp://a:1\n    allow:\n", `c.yaml:3:12: listen[0].allow: has no value; leave the field out for its default`},
 		{"listen:\n  - address: tcp://a:1\n    allow: {all: 1}\n", `c.yaml:3:12: listen[0].allow: fields where a list is expected`},
 		{"listen:\n  - address: tcp://a:1\n    allow: [lookup, load_mask]\n", `c.yaml:3:21: listen[0].allow[1]: ` + requests},
@@ -51,8 +51,8 @@ func TestListenerErrors(t *testing.T) {
 		{"listen:\n  - address: tcp://a:1\n    tokens: [a]\n", `c.yaml:3:13: listen[0].tokens: a list where a single value is expected`},
 		{"listen:\n  - address: tcp://a:1\n    tls: {cert: c, key: k}\n", `c.yaml:3:5: listen[0].tls: "tcp://a:1" is without TLS; write tls://host:port, or remove tls`},
 		{"listen:\n  - address: ipc:///a\n    tls:\n      cert: c\n", `c.yaml:3:5: listen[0].tls: "ipc:///a" is without TLS; write tls://host:port, or remove tls`},
-		{"listen: [tls://a:1]\n", `c.yaml:1:10: listen[0]: "tls://a:1" needs tls: {cert: FILE, key: FILE}`},
-		{"listen:\n  - address: tls://a:1\n    tls:\n", `c.yaml:2:5: listen[0]: "tls://a:1" needs tls: {cert: FILE, key: FILE}`},
+		{"listen: [tls://a:1]\n", `c.yaml:1:10: listen[0]: "tls://a:1" needs tls: {cert: FILE, key: FILE} in the YAML file`},
+		{"listen:\n  - address: tls://a:1\n    tls:\n", `c.yaml:2:5: listen[0]: "tls://a:1" needs tls: {cert: FILE, key: FILE} in the YAML file`},
 		{"listen: [tls://a]\n", `c.yaml:1:10: listen[0]: "tls://a": missing port in address; write tls://host:port, an IPv6 address in brackets`},
 		{"listen:\n  - address: tls://a:1\n    tls: {}\n", `c.yaml:3:5: listen[0].tls.cert: is missing; TLS needs cert and key`},
 		{"listen:\n  - address: tls://a:1\n    tls: {cert: c}\n", `c.yaml:3:5: listen[0].tls.key: is missing; TLS needs cert and key`},
@@ -64,7 +64,7 @@ func TestListenerErrors(t *testing.T) {
 		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text)) })
 	}
 	_, err := Load(Source{Environ: []string{"HITLINE_LISTEN=tcp://a:1,tls://b:2"}})
-	assert.EqualError(t, err, `HITLINE_LISTEN: listen[1]: "tls://b:2" needs tls: {cert: FILE, key: FILE}`)
+	assert.EqualError(t, err, `HITLINE_LISTEN: listen[1]: "tls://b:2" needs tls: {cert: FILE, key: FILE} in the YAML file`)
 }
 
 // Who may do what where nothing says so, and where something does.

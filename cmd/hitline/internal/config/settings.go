@@ -49,7 +49,7 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	takesCertificates := l.TLS != nil && l.TLS.ClientCA != ""
 	switch {
 	case l.Allow == nil && l.Tokens == "" && !takesCertificates && !l.IsLocal():
-		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v", l.Address, l.Permissions())
+		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v; the plug-in for vLLM needs pool too", l.Address, l.Permissions())
 	case len(credentials) > 0 && rules.HasTokens() && l.TLS == nil && !l.IsLocal():
 		warn(path+".tokens", "tokens for %q cross the network in plain text; use tls://", l.Address)
 	case len(credentials) > 0 && !rules.HasTokens() && !takesCertificates:

@@ -116,8 +116,12 @@ func (t *tokensReader) digest(e *tokenEntry, path string) (digest [sha256.Size]b
 			given = append(given, name)
 		}
 	}
-	if len(given) != 1 {
+	switch len(given) {
+	case 0:
 		return digest, t.wrong(path, "needs one of token, sha256 and certificate")
+	case 1:
+	default:
+		return digest, t.wrong(path, "has %s; give one of them", strings.Join(given, " and "))
 	}
 	at := join(path, given[0])
 	switch {

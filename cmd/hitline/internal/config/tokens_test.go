@@ -87,7 +87,6 @@ func TestTokensWarnings(t *testing.T) {
 
 // Every mistake has a place, and no error has what was written there.
 func TestTokensErrors(t *testing.T) {
-	const one = "t.yaml:2:5: tokens[0]: needs one of token, sha256 and certificate"
 	for _, test := range []struct{ text, want string }{
 		{"", "t.yaml: tokens: is missing"},
 		{"tokens:\n", "t.yaml:1:9: tokens: nothing where a list is expected"},
@@ -108,9 +107,9 @@ func TestTokensErrors(t *testing.T) {
 
 		{"tokens:\n  - token: " + secret + "\n", "t.yaml:2:5: tokens[0].name: is missing, or has control characters"},
 		{"tokens:\n  - {token: " + secret + ", name: \"a\\nb\"}\n", "t.yaml:2:44: tokens[0].name: is missing, or has control characters"},
-		{"tokens:\n  - name: a\n", one},
-		{"tokens:\n  - name: a\n    token: " + secret + "\n    certificate: b\n", one},
-		{"tokens:\n  - name: a\n    token: " + secret + "\n    sha256: ''\n", one},
+		{"tokens:\n  - name: a\n", "t.yaml:2:5: tokens[0]: needs one of token, sha256 and certificate"},
+		{"tokens:\n  - name: a\n    token: " + secret + "\n    certificate: b\n", "t.yaml:2:5: tokens[0]: has token and certificate; give one of them"},
+		{"tokens:\n  - name: a\n    token: " + secret + "\n    sha256: ''\n", "t.yaml:2:5: tokens[0]: has token and sha256; give one of them"},
 		{"tokens:\n  - name: a\n    token:\n", "t.yaml:3:12: tokens[0].token: has no value; leave the field out for its default"},
 		{"tokens:\n  - name: a\n    token: s3cret-Token-01\n", "t.yaml:3:12: tokens[0].token: has 15 bytes, must have 16 to 255"},
 		{"tokens:\n  - name: a\n    token: " + strings.Repeat("x", 256) + "\n", "t.yaml:3:12: tokens[0].token: has 256 bytes, must have 16 to 255"},
@@ -121,8 +120,8 @@ func TestTokensErrors(t *testing.T) {
 		{"tokens:\n  - name: a\n    sha256: " + secret + "\n", "t.yaml:3:13: tokens[0].sha256: is not the SHA-256 digest of a token: 64 hexadecimal digits"},
 		{"tokens:\n  - name: a\n    sha256: " + strings.Repeat("a", 65) + "\n", "t.yaml:3:13: tokens[0].sha256: is not the SHA-256 digest of a token: 64 hexadecimal digits"},
 		{"tokens:\n  - name: a\n    sha256: " + strings.Repeat("0", 64) + "\n", "t.yaml:3:13: tokens[0].sha256: is not the SHA-256 digest of a token: 64 hexadecimal digits"},
-		{"tokens:\n  - name: a\n    certificate: b\n    allow: " + secret + "\n", "t.yaml:4:12: tokens[0].allow: must be all, or a list of requests"},
-		{"tokens:\n  - name: a\n    certificate: b\n    allow: [ping, " + secret + "]\n", "t.yaml:4:19: tokens[0].allow[1]: is no request; known are lookup, anchors, plan, explain, stat, ping, pool, holders, store, evict, reset"},
+		{"tokens:\n  - name: a\n    certificate: b\n    allow: " + secret + "\n", "t.yaml:4:12: tokens[0].allow: must be all, or a list such as [lookup, ping]"},
+		{"tokens:\n  - name: a\n    certificate: b\n    allow: [ping, " + secret + "]\n", "t.yaml:4:19: tokens[0].allow[1]: is no permission; known are lookup, anchors, plan, explain, stat, ping, pool, holders, store, evict, reset, and all without a list"},
 		{"tokens:\n  - name: a\n    certificate: b\n    pools: []\n", "t.yaml:4:5: tokens[0].pools: names no pool; leave it out for every pool"},
 		{"tokens:\n  - name: a\n    certificate: b\n    pools: " + secret + "\n", "t.yaml:4:12: tokens[0].pools: a value where a list is expected"},
 		{"tokens:\n  - name: a\n    certificate: b\n    expires: " + secret + "\n", "t.yaml:4:14: tokens[0].expires: is not a time such as 2027-01-01T00:00:00Z"},
