@@ -186,16 +186,23 @@ func TestRefusedDoesNotBegin(t *testing.T) {
 	require.Equal(t, 1, counter.begun)
 }
 
-// Peers of addresses that other machines reach may only read, unless the rules say more.
+// Peers of addresses that other machines reach may only read, unless the rules say more or they
+// have a certificate.
 func TestDefaultRules(t *testing.T) {
-	for _, local := range []bool{true, false} {
-		l := &listener{isLocal: local}
-		l.put(Settings{})
-		want := access.ReadOnly
-		if local {
-			want = access.All
-		}
-		require.Equal(t, want, l.settings.Load().Rules.Anonymous)
+	for _, test := range []struct {
+		local    bool
+		settings Settings
+		want     access.Permissions
+	}{
+		{true, Settings{}, access.All},
+		{false, Settings{}, access.ReadOnly},
+		{false, Settings{TLS: &tls.Config{}}, access.ReadOnly},
+		{false, Settings{TLS: &tls.Config{ClientCAs: x509.NewCertPool()}}, access.All},
+		{true, Settings{Rules: rulesOf(access.Ping)}, access.Ping},
+	} {
+		l := &listener{isLocal: test.local}
+		l.put(test.settings)
+		require.Equal(t, test.want, l.settings.Load().Rules.Anonymous)
 	}
 	ctx := t.Context()
 	for address, local := range map[string]bool{"tcp://127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "ipc://" + t.TempDir() + "/s": true} {

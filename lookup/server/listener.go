@@ -19,8 +19,8 @@ type Listener struct {
 
 // Settings are what can change of a listener while the server runs: see Server.SetListener.
 type Settings struct {
-	// Rules say who may do what. nil: every request on loopback and unix sockets,
-	// access.ReadOnly on any other address.
+	// Rules say who may do what. nil: every request on loopback, on unix sockets and for clients
+	// with a certificate, access.ReadOnly otherwise.
 	Rules *access.Rules
 	// TLS is the configuration of a tls:// address, nil for any other. It must have a
 	// certificate. Only TLS 1.3 is served. With ClientCAs clients need a certificate too, and
@@ -71,7 +71,7 @@ func (l *listener) put(settings Settings) {
 	}
 	if settings.Rules == nil {
 		settings.Rules = rulesOf(access.ReadOnly)
-		if l.isLocal {
+		if l.isLocal || settings.TLS != nil && settings.TLS.ClientCAs != nil {
 			settings.Rules = rulesOf(access.All)
 		}
 	}
