@@ -45,12 +45,15 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 // tokenWork is the work of comparing the digest of a token with one of the rules.
 const tokenWork = 5
 
-// failAuth leaves the session without a credential. It returns the error of the auth request, and
-// counts and logs it.
+// failAuth leaves the session without a credential, and a tenant without a pool: others may not
+// have it. It returns the error of the auth request, and counts and logs it.
 func (s *session) failAuth(why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
-	s.server.peers.notAuthenticated(s.peer, s.nameOfCredential(), s.listener.addr, err)
+	s.server.peers.notAuthenticated(s.peer, nameOf(s.credential), s.listener.addr, err)
+	if s.credential.IsTenant() {
+		s.leavePool()
+	}
 	s.setCredential(nil)
 	return err
 }

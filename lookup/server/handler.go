@@ -147,9 +147,9 @@ func (s *session) reasonFor(err error) string {
 }
 
 // appendAnchorsParams appends the reply to a request for the parameters of lookups by
-// anchors. They are 0 and 0 if such lookups are not served.
-func (s *session) appendAnchorsParams(envelope []byte) {
-	stride, unit := s.pool.service.AnchorsParams()
+// anchors of a pool. They are 0 and 0 if such lookups are not served.
+func (s *session) appendAnchorsParams(p *pool, envelope []byte) {
+	stride, unit := p.service.AnchorsParams()
 	if stride == 0 {
 		s.metrics.fallbacks.Add(1)
 	}

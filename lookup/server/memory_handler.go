@@ -227,7 +227,7 @@ func (h *memoryHandler) replyLookup(q *netproto.Request) (done bool, err error) 
 func (h *memoryHandler) replyAnchors(q *netproto.Request) (done bool, err error) {
 	s := h.session
 	if q.Anchors.NumHashes == 0 {
-		s.appendAnchorsParams(q.Envelope)
+		s.appendAnchorsParams(s.pool, q.Envelope)
 		return true, nil
 	}
 	a, done, err := h.query.FinishAnchorsSome()
