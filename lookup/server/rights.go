@@ -104,6 +104,7 @@ func (s *session) renewRights(now time.Time) bool {
 	if err == nil {
 		return true
 	}
+	s.permissions = 0
 	s.flush(0)
 	if s.sendErr == nil {
 		s.sendErr = err

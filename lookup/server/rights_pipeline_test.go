@@ -81,3 +81,33 @@ func TestPendingOfEarlierCredential(t *testing.T) {
 	p.Expect(t, hitText(8), "reset 00")
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])
 }
+
+// The only key of a store waits for the frame behind it. It is not stored if the peer may not store
+// any more when that arrives, or is closed because its credential is gone.
+func TestDeferredKeyWithoutRights(t *testing.T) {
+	for name, after := range map[string][]access.Credential{"not allowed": {tokenOf("peer", access.Ping)}, "revoked": nil} {
+		server := startWith(t, nil, settingsOf(t, access.Ping, tokenOf("peer", access.All)))
+		p := lookuptest.DialPeer(t, server.Addrs()[0])
+		auth(t, p, "peer")
+		rank := []byte{11: 1} // the last four bytes are the first chunk
+		store := lookuptest.Encode([]byte("store"), rank, []byte{0, 32}, lookuptest.Chain("k", 1, 32), lookuptest.Chain("before", 1, 32))
+		p.Send(t, append(lookuptest.Encode([]byte("ping")), store[:len(store)-34]...))
+		p.Next(t)
+		lookuptest.Eventually(t, "the key has arrived", func() bool {
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			for ses := range server.sessions {
+				return ses.messageSince.Load() != 0
+			}
+			return false
+		})
+		require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, after...)))
+		if after == nil {
+			p.ClosedWithin(t)
+		} else {
+			p.Send(t, store[len(store)-34:])
+			require.NotNil(t, refusalIn(p.Next(t)))
+		}
+		require.Zero(t, server.Stat().Stored, name)
+	}
+}
