@@ -45,16 +45,18 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 // tokenWork is the work of comparing the digest of a token with one of the rules.
 const tokenWork = 5
 
-// failAuth leaves the session without a credential, and a tenant without a pool: others may not
-// have it. It returns the error of the auth request, and counts and logs it.
+// failAuth leaves the session with the credential of its client certificate, or none. A peer could
+// otherwise put off what its certificate is bound to. A pool that it may not have then, or that a
+// tenant has left, is left too. It returns the error of the auth request, and counts and logs it.
 func (s *session) failAuth(why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
 	s.server.peers.notAuthenticated(s.peer, nameOf(s.credential), s.listener.addr, err)
-	if s.credential.IsTenant() {
+	before := s.credential
+	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
+	if s.pool != nil && s.credential != before && (before.IsTenant() || !s.credential.MayUse(s.pool.name)) {
 		s.leavePool()
 	}
-	s.setCredential(nil)
 	return err
 }
 
