@@ -185,7 +185,9 @@ func TestTenantLeavesPool(t *testing.T) {
 	require.Empty(t, poolOf(t, p).Pool)
 	reply := p.Ask(t, requestsOf(blocks16.Pool)[0]...)
 	require.Equal(t, errNoPool.Error(), string(reply[1]))
+	server.pools.mu.Lock()
 	require.Zero(t, server.pools.byName["b"].connections)
+	server.pools.mu.Unlock()
 	auth(t, p, "b")
 	require.Equal(t, "b", poolOf(t, p).Pool)
 }
