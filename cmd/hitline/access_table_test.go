@@ -169,7 +169,7 @@ var tableRows = []tableRow{
 	{"mutual names", "", "unknown", " ", "", pingOnly},
 	{"mutual names", "", "theirs", " ", "", failedTLS},
 	{"mutual names", "token", "engine", "+", "", "------- --+-- ---"}, // a token replaces the certificate's
-	{"mutual names", "wrong", "engine", "n", "", pingOnly},
+	{"mutual names", "wrong", "engine", "n", "", "+-++++- ----- ---"}, // the certificate's stay
 	{"mutual names allow", "", "mail", " ", "", "------- ----- ++-"},
 	{"mutual names allow", "", "unknown", " ", "", "+------ ----- ---"},
 	{"mutual names", "", "old", " ", "", "closed credential_expired"},
