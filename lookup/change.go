@@ -61,6 +61,9 @@ func (c *Change) Defer(key []byte) { c.deferredLen = copy(c.deferred[:], key) }
 // Deferred reports whether there is a key of Defer that End has not stored yet.
 func (c *Change) Deferred() bool { return c.deferredLen > 0 }
 
+// Drop forgets the key of Defer: End does not store it.
+func (c *Change) Drop() { c.deferredLen = 0 }
+
 // Work returns the work of a store since it began, in units of comparing one hash. That of an
 // evict is not counted.
 func (c *Change) Work() int { return c.writer.Work() }

@@ -278,6 +278,27 @@ func TestReloadOfAProcess(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
+// A signal to reload while the configuration is being read does not end the server.
+func TestReloadWhileStarting(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hitline.yaml")
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	cmd, reader, writer := startWith(t, "--listen", "tcp://127.0.0.1:0", "--config", file)
+	require.NoError(t, writer.Close())
+	var pipe *os.File
+	require.Eventually(t, func() (open bool) { // once it is being read
+		var err error
+		pipe, err = os.OpenFile(file, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	_, err := pipe.WriteString("log: {format: json}\n")
+	require.NoError(t, err)
+	require.NoError(t, pipe.Close())
+	log := bufio.NewScanner(reader)
+	readyLine(t, log)
+	awaitLine(t, log, "not reloaded") // a pipe cannot be read again
+}
+
 // A tokens file that changes takes effect without a signal, also for connections that are open. No
 // line of the log, and nothing that --check prints, has a token.
 func TestTokensOfAProcess(t *testing.T) {

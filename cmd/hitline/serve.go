@@ -98,6 +98,13 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err := simd.ForceFromEnv(); err != nil {
 		return configError(err)
 	}
+	// Before the configuration is read: a change behind it is not missed, and the signal ends no
+	// server that starts.
+	hangups := make(chan os.Signal, 1) // several that wait mean the same as one
+	if !check {
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	}
 	cfg, err := config.Load(src)
 	if err != nil {
 		return configError(err)
@@ -112,7 +119,7 @@ func serve(cmd *cobra.Command, src config.Source, check bool) error {
 	if err != nil {
 		return configError(err)
 	}
-	err = serveFrom(cmd, &running{source: src, cfg: cfg, store: store, log: log, logger: logger}, check)
+	err = serveFrom(cmd, &running{source: src, cfg: cfg, hangups: hangups, store: store, log: log, logger: logger}, check)
 	if store != nil && !errors.Is(err, errSecondSignal) {
 		if err := store.Close(); err != nil {
 			logger.Warn("the store was not closed well", "backend", store.Name(), "error", err.Error())
@@ -198,6 +205,7 @@ type running struct {
 	listeners []listener
 	read      []readListener // of listeners
 	log       *logSettings
+	hangups   <-chan os.Signal // each means to reload
 
 	store    *remoteStore       // nil for the memory backend
 	watcher  *diagnosis.Watcher // nil for the memory backend, and without a pool of its own
@@ -213,9 +221,6 @@ func (r *running) run(ctx context.Context) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	hangups := make(chan os.Signal, 1) // several that wait mean the same as one
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
 	// The reader of the log may end first. That must not end the server.
 	signal.Ignore(syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGPIPE)
@@ -255,7 +260,7 @@ func (r *running) run(ctx context.Context) error {
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
-	defer reloads.start(hangups)()
+	defer reloads.start(r.hangups)()
 	return wait(ctx, srv, signals, reloads.drainTimeout, r.logger)
 }
 

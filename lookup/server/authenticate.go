@@ -31,9 +31,9 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 	c := rules.FindToken(token)
 	switch {
 	case !rules.HasTokens():
-		return nil, s.failAuth(s.nameOfCredential(), errNoTokens)
+		return nil, s.failAuth(nameOf(s.credential), errNoTokens)
 	case c == nil || username != "" && username != c.Name:
-		return nil, s.failAuth(s.nameOfCredential(), errToken)
+		return nil, s.failAuth(nameOf(s.credential), errToken)
 	case c.Expired(time.Now()):
 		return nil, s.failAuth(c.Name, errTokenExpired)
 	}
@@ -45,15 +45,22 @@ func (s *session) authenticate(username string, token []byte) (*access.Credentia
 // tokenWork is the work of comparing the digest of a token with one of the rules.
 const tokenWork = 5
 
-// failAuth gives the session back the credential with which it began: that of its certificate, or
-// none. So a peer cannot leave the restrictions of its certificate by a wrong token. It returns the
-// error of the auth request, and counts and logs it with the name of a credential: that of an
-// expired token, else the one that the session had.
+// failAuth gives the session back the credential with which it began: that of its client
+// certificate, or none. So a peer cannot put off what its certificate is bound to. A tenant by a
+// token leaves its pool. It returns the error of the auth request, and counts and logs it with the
+// name of a credential: that of an expired token, else the one that the session had.
 func (s *session) failAuth(credential string, why error) error {
 	err := fmt.Errorf("%w: %w", errNotAuthenticated, why)
 	s.server.authFailures.Add(1)
 	s.server.peers.notAuthenticated(s.peer, credential, s.listener.addr, err)
+	before := s.credential
 	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
+	if s.credential == before {
+		return err
+	}
+	if before.IsTenant() {
+		s.leavePool()
+	}
 	s.beginWithFirstPool()
 	return err
 }

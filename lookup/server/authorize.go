@@ -107,6 +107,7 @@ func (s *session) reauthorize(now time.Time) bool {
 	if err == nil {
 		return true
 	}
+	s.permissions = 0
 	s.flush(0)
 	if s.sendErr == nil {
 		s.sendErr = err
@@ -189,15 +190,37 @@ type notAllowedError struct {
 
 // notAllowed returns the error of a request that the session may not make.
 func (s *session) notAllowed(tag netproto.Tag) error {
-	return &notAllowedError{tag: tag, allowed: s.permissions, name: s.nameOfCredential()}
+	return &notAllowedError{tag: tag, allowed: s.permissions, name: nameOf(s.credential)}
 }
 
-// nameOfCredential returns the name of the credential, empty for an anonymous peer.
-func (s *session) nameOfCredential() string {
-	if s.credential == nil {
+// nameOf returns the name of a credential, empty for an anonymous peer.
+func nameOf(c *access.Credential) string {
+	if c == nil {
 		return ""
 	}
-	return s.credential.Name
+	return c.Name
+}
+
+// checkAuthorized returns a notAllowedError if a request that has waited may not be served any more. It
+// is served by the credential that it came with, if that is still there.
+func (r *remoteRequest) checkAuthorized() error {
+	s := r.handler.session
+	now := s.settings
+	if r.settings == now && r.credential == s.credential {
+		return nil
+	}
+	permissions, c := now.Rules.Anonymous, r.credential
+	if c != nil {
+		permissions = 0
+		if c = now.Rules.Renew(c); c != nil && !c.Expired(time.Now()) {
+			permissions = c.Permissions
+		}
+	}
+	if !permissions.Allows(r.tag) || r.pool != nil && !c.MayUse(r.pool.name) {
+		return &notAllowedError{tag: r.tag, allowed: permissions, name: nameOf(r.credential)}
+	}
+	r.settings, r.credential = now, c
+	return nil
 }
 
 // Error names what the peer may do.

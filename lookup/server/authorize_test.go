@@ -504,6 +504,28 @@ func TestCertificates(t *testing.T) {
 	require.ErrorIs(t, ses.handleWake(), errRevoked, "it has no certificate")
 }
 
+// A peer does not put off the credential of its certificate with an auth request that fails, nor the
+// pools that it is bound to.
+func TestFailedAuthKeepsCertificate(t *testing.T) {
+	certificate := certtest.NewCA("one").Leaf("engine.example.com")
+	tenant := access.Credential{Name: "eng", Certificate: "engine.example.com", Permissions: access.Ping, Pools: []string{"missing"}}
+	server := unstarted(t)
+	l := &listener{}
+	l.put(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
+	ses := newSession(server, new(allReplies), nil)
+	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: []*x509.Certificate{certificate.Leaf}})
+	for _, token := range []string{"", "all", "own"} {
+		if token != "" {
+			require.NoError(t, ses.receive(lookuptest.Encode(authFrames(token)...)))
+			require.Equal(t, token, ses.credential.Name)
+		}
+		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("none")...)))
+		require.Equal(t, access.Ping, ses.permissions, token)
+		require.True(t, ses.credential.IsTenant(), token)
+		require.Nil(t, ses.pool, token)
+	}
+}
+
 // An accepted connection that finds other settings than those that it was accepted by follows them.
 func TestSettingsChangeWhileAccepting(t *testing.T) {
 	server := unstarted(t)

@@ -112,7 +112,7 @@ func (s *session) refuseSetup(tag netproto.Tag, err error) error {
 	case err != nil && tag == netproto.TagPool:
 		s.leavePool()
 	case err != nil && tag == netproto.TagAuth:
-		return s.failAuth(s.nameOfCredential(), err)
+		return s.failAuth(nameOf(s.credential), err)
 	}
 	return err
 }
@@ -148,9 +148,9 @@ func (s *session) reasonFor(err error) string {
 }
 
 // appendAnchorsParams appends the reply to a request for the parameters of lookups by
-// anchors. They are 0 and 0 if such lookups are not served.
-func (s *session) appendAnchorsParams(envelope []byte) {
-	stride, unit := s.pool.service.AnchorsParams()
+// anchors of a pool. They are 0 and 0 if such lookups are not served.
+func (s *session) appendAnchorsParams(p *pool, envelope []byte) {
+	stride, unit := p.service.AnchorsParams()
 	if stride == 0 {
 		s.metrics.fallbacks.Add(1)
 	}

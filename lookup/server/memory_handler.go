@@ -227,7 +227,7 @@ func (h *memoryHandler) replyLookup(q *netproto.Request) (done bool, err error) 
 func (h *memoryHandler) replyAnchors(q *netproto.Request) (done bool, err error) {
 	s := h.session
 	if q.Anchors.NumHashes == 0 {
-		s.appendAnchorsParams(q.Envelope)
+		s.appendAnchorsParams(s.pool, q.Envelope)
 		return true, nil
 	}
 	a, done, err := h.query.FinishAnchorsSome()
@@ -259,10 +259,14 @@ func (s *session) replyJSON(q *netproto.Request, v any) error {
 func (h *memoryHandler) handleWake() {}
 
 // releaseRequest implements requestHandler. Keys that have arrived are stored, also those of a
-// request that is not served.
+// request that is not served, unless the peer may not store any more.
 func (h *memoryHandler) releaseRequest() {
 	if h.change != nil && h.change.Deferred() {
-		_ = h.endChange(nil)
+		if h.session.permissions.Allows(netproto.TagStore) {
+			_ = h.endChange(nil)
+		} else {
+			h.change.Drop()
+		}
 	}
 	h.err = nil
 	releaseMasks(&h.masks) // its tail boundaries are the query's

@@ -35,7 +35,7 @@ type remoteHandler struct {
 	last          map[string]*remoteRequest // the last unanswered request of each envelope
 	heldBytes     int                       // of payloads that wait for replies to equal envelopes
 	waking        bool                      // in handleWake
-	sharedStats   map[*pool][]byte          // payloads of the stats that this wake has answered, by pool
+	sharedStats   map[statKey][]byte        // payloads of the stats that this wake has answered
 	envelopeBytes int                       // of the envelopes of unanswered requests
 	promptBytes   int                       // of the prompts of unanswered requests that have ended
 	wakeEventLoop func()                    // makes the event loop call handleWake; from any goroutine
@@ -74,7 +74,11 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 
 // newRequest returns a remoteRequest for q.
 func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
-	return &remoteRequest{handler: h, settings: h.session.settings, pool: h.session.pool, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes}
+	s := h.session
+	return &remoteRequest{
+		handler: h, settings: s.settings, credential: s.credential, pool: s.pool,
+		tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes,
+	}
 }
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
@@ -219,8 +223,7 @@ func (h *remoteHandler) dispatch() {
 
 // start submits a request to its pool of workers.
 func (h *remoteHandler) start(r *remoteRequest) {
-	if r.settings != h.session.settings && !h.session.permissions.Allows(r.tag) { // changed while it was pending
-		r.err = h.session.notAllowed(r.tag)
+	if r.err = r.checkAuthorized(); r.err != nil {
 		r.release()
 		h.finish(r)
 		return

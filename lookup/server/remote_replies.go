@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/monotime"
 	"github.com/hitline/hitline/netproto"
 )
@@ -69,7 +70,7 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 	s.inFlight.Add(-1)
 	s.server.inFlight.Add(-1)
 	if r.tag == netproto.TagStat && r.err == nil {
-		r.payload, r.err = h.statPayload(r.pool)
+		h.makeStat(r)
 	}
 	for range 1 + r.repeat {
 		switch {
@@ -88,7 +89,7 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 			s.metrics.observeDurations(max(monotime.Now()-r.began, 0), 1)
 			s.metrics.observeHashes(r.numHashes)
 		case r.tag == netproto.TagAnchors:
-			s.appendAnchorsParams(r.envelope)
+			s.appendAnchorsParams(r.pool, r.envelope)
 		default:
 			s.out.B = netproto.AppendDone(s.out.B, r.envelope, r.payload)
 		}
@@ -96,17 +97,27 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 	}
 }
 
-// statPayload returns the payload of a stat. Those that a wake answers share one.
-func (h *remoteHandler) statPayload(p *pool) (payload []byte, err error) {
-	if payload = h.sharedStats[p]; payload != nil {
-		return payload, nil
+// statKey is what the payload of a stat depends on.
+type statKey struct {
+	pool       *pool
+	credential *access.Credential
+}
+
+// makeStat sets the payload of a stat, or the error if it is not allowed any more. Those that a wake
+// answers share one.
+func (h *remoteHandler) makeStat(r *remoteRequest) {
+	if r.err = r.checkAuthorized(); r.err != nil {
+		return
 	}
-	payload, err = encodeJSON(h.session.server.statFor(h.session.credential, p))
-	if err == nil && h.waking {
+	key := statKey{r.pool, r.credential}
+	if r.payload = h.sharedStats[key]; r.payload != nil {
+		return
+	}
+	r.payload, r.err = encodeJSON(h.session.server.statFor(r.credential, r.pool))
+	if r.err == nil && h.waking {
 		if h.sharedStats == nil {
-			h.sharedStats = map[*pool][]byte{}
+			h.sharedStats = map[statKey][]byte{}
 		}
-		h.sharedStats[p] = payload
+		h.sharedStats[key] = r.payload
 	}
-	return payload, err
 }

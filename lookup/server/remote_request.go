@@ -7,6 +7,7 @@ import (
 
 	"github.com/hitline/hitline/bufpool"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/netproto"
 )
@@ -16,12 +17,15 @@ import (
 // to remoteHandler.complete.
 type remoteRequest struct {
 	handler  *remoteHandler
-	settings *Settings // of the listener when it arrived
-	pool     *pool     // that it is about, nil if the connection has none
 	tag      netproto.Tag
 	envelope []byte         // a copy, set by remoteHandler.end
 	next     *remoteRequest // the next one with an equal envelope, nil if none
 	behind   bool           // an earlier one with an equal envelope has no reply yet
+
+	// A pool or auth request behind this one changes those of the connection, not these.
+	settings   *Settings          // of the listener, when it arrived
+	credential *access.Credential // nil for an anonymous peer
+	pool       *pool              // that it is about, nil if the connection had none
 
 	numTokens   int64
 	groupRank   lookup.GroupRank

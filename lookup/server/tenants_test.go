@@ -175,3 +175,19 @@ func TestAddPool(t *testing.T) {
 		require.ErrorIs(t, server.AddPool(wrong), ErrConfig, wrong.Name)
 	}
 }
+
+// A tenant whose auth request has failed does not keep its pool: anonymous peers may not have it.
+func TestTenantLeavesPool(t *testing.T) {
+	server := startTenants(t, "b")
+	p := dialTenant(t, server, "b")
+	require.Equal(t, "b", poolOf(t, p).Pool)
+	require.NotNil(t, refusalIn(p.Ask(t, authFrames("nobody")...)))
+	require.Empty(t, poolOf(t, p).Pool)
+	reply := p.Ask(t, requestsOf(blocks16.Pool)[0]...)
+	require.Equal(t, errNoPool.Error(), string(reply[1]))
+	server.pools.mu.Lock()
+	require.Zero(t, server.pools.byName["b"].connections)
+	server.pools.mu.Unlock()
+	auth(t, p, "b")
+	require.Equal(t, "b", poolOf(t, p).Pool)
+}

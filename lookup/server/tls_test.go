@@ -511,7 +511,7 @@ func TestTLSNamesOfCertificates(t *testing.T) {
 		p := dialTLS(t, server, clientTLS(authority.Leaf(names...)))
 		reply := p.Ask(t, []byte("ping"), nil)
 		ses := server.someSession()
-		require.Equal(t, want, ses.nameOfCredential())
+		require.Equal(t, want, nameOf(ses.credential))
 		require.Equal(t, ses.permissions.Allows(netproto.TagPing), len(reply[0]) == 1 && reply[0][0] == 1, names)
 		require.NoError(t, p.Close())
 		eventuallyConnections(t, server, 0)

@@ -147,15 +147,19 @@ func (t *tlsTransport) hasUnread() (unread bool) {
 	return unread
 }
 
-// discard reads what arrives, until the end of the stream or the read deadline.
+// discard reads what arrives, until the end of the stream or the read deadline. Each read checks that,
+// as a peer may send without a pause.
 func (t *tlsTransport) discard() {
-	_ = t.raw.Read(func(fd uintptr) bool {
-		buf := readBuffers.Get().(*[readBuffer]byte)
-		defer readBuffers.Put(buf)
-		for {
-			if _, err := readNow(int(fd), buf[:]); err != nil {
-				return !errors.Is(err, errWouldBlock)
-			}
+	for {
+		var err error
+		ended := t.raw.Read(func(fd uintptr) bool {
+			buf := readBuffers.Get().(*[readBuffer]byte)
+			defer readBuffers.Put(buf)
+			_, err = readNow(int(fd), buf[:])
+			return !errors.Is(err, errWouldBlock)
+		})
+		if ended != nil || err != nil {
+			return
 		}
-	})
+	}
 }

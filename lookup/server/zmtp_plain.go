@@ -13,7 +13,7 @@ func (s *session) servePlain() {
 // checkPlain gives the session the credential of a PLAIN handshake and reports whether it is valid.
 func (s *session) checkPlain(username, password []byte) bool {
 	if len(password) == 0 {
-		_ = s.failAuth(s.nameOfCredential(), netproto.ErrToken)
+		_ = s.failAuth(nameOf(s.credential), netproto.ErrToken)
 		return false
 	}
 	_, err := s.authenticate(string(username), password)
