@@ -103,7 +103,7 @@ listen: ['tcp://127.0.0.1:0']
 func TestTokensFileIsFollowed(t *testing.T) {
 	files := newCertificates(t)
 	tokens := filepath.Join(files.dir, "tokens.yaml")
-	replaceFile(t, tokens, withTokens("tokens:\n  - {name: stays, token: TOKEN(stays)}\n  - {name: goes, token: TOKEN(goes)}\n"))
+	replaceFile(t, tokens, withTokens("tokens:\n  - {name: stays, token: TOKEN(stays), allow: all}\n  - {name: goes, token: TOKEN(goes), allow: all}\n"))
 	p := startProgramWith(t, "log: {format: json}\nlisten:\n  - "+files.expand(t, "{address: 'tcp://127.0.0.1:0', tokens: DIR/tokens.yaml}")+"\n")
 	open := map[string]*rawConn{}
 	for _, name := range []string{"stays", "goes"} {
@@ -119,7 +119,7 @@ func TestTokensFileIsFollowed(t *testing.T) {
 	_, err := come.dial()
 	require.ErrorIs(t, err, client.ErrNotAuthenticated)
 
-	replaceFile(t, tokens, withTokens("tokens:\n  - {name: stays, token: TOKEN(stays), allow: [ping]}\n  - {name: comes, token: TOKEN(comes)}\n"))
+	replaceFile(t, tokens, withTokens("tokens:\n  - {name: stays, token: TOKEN(stays), allow: [ping]}\n  - {name: comes, token: TOKEN(comes), allow: all}\n"))
 	_, err = open["goes"].read()
 	require.ErrorIs(t, err, io.EOF)
 	c, err := come.dial()

@@ -50,7 +50,7 @@ func (r *rotation) write(round int) {
 		if g < 0 {
 			continue
 		}
-		tokens += fmt.Sprintf("  - {name: generation-%d, token: %s}\n", g, tokenOfGeneration(g))
+		tokens += fmt.Sprintf("  - {name: generation-%d, token: %s, allow: all}\n", g, tokenOfGeneration(g))
 		ca, err := os.ReadFile(r.authority(g).WriteFile(filepath.Join(r.files.dir, "one.crt")))
 		require.NoError(r.t, err)
 		bundle = append(bundle, ca...)

@@ -144,7 +144,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 // checkBadFiles reloads files that are broken around their secrets, and has --check read them.
 func checkBadFiles(t *testing.T, s *tableServer, all secrets) {
 	token := tokenOf("ops")
-	entry := "tokens:\n  - {name: ops, token: " + token + "}\n"
+	entry := "tokens:\n  - {name: ops, token: " + token + ", allow: all}\n"
 	key, err := os.ReadFile(s.files.dir + "/server.key")
 	require.NoError(t, err)
 	config, err := os.ReadFile(s.config)
@@ -158,20 +158,20 @@ func checkBadFiles(t *testing.T, s *tableServer, all secrets) {
 	}
 	for file, texts := range map[string][]string{
 		"tokens.yaml": {
-			entry + "  - {name: again, token: " + token + "}\n", // twice
+			entry + "  - {name: again, token: " + token + ", allow: all}\n", // twice
 			entry + "  " + token, // no YAML
 			entry + token + ": x\n",
 			"tokens:\n  - {name: ops, tokn: " + token + "}\n",
-			"tokens:\n  - {name: ops, token: [" + token + "]}\n",
-			"tokens:\n  - {name: ops, token: {" + token + ": x}}\n",
-			"tokens:\n  - {name: ops, token: '" + token + "}\n",
-			"tokens:\n  - {name: ops, token: '" + token + " x'}\n",
-			"tokens:\n  - {name: ops, token: '" + strings.Repeat(token, 20) + "'}\n",
-			"tokens:\n  - {name: ops, sha256: " + token + "}\n",
+			"tokens:\n  - {name: ops, token: [" + token + "], allow: all}\n",
+			"tokens:\n  - {name: ops, token: {" + token + ": x}, allow: all}\n",
+			"tokens:\n  - {name: ops, token: '" + token + ", allow: all}\n",
+			"tokens:\n  - {name: ops, token: '" + token + " x', allow: all}\n",
+			"tokens:\n  - {name: ops, token: '" + strings.Repeat(token, 20) + "', allow: all}\n",
+			"tokens:\n  - {name: ops, sha256: " + token + ", allow: all}\n",
 			"tokens:\n  - {name: ops, allow: " + token + "}\n",
 			"tokens:\n  - {name: ops, token: " + token + ", allow: [" + token + "]}\n",
-			"tokens:\n  - {name: ops, token: " + token + ", expires: " + token + "}\n",
-			"tokens:\n  - {name: ops, token: " + token + ", certificate: " + token + "}\n",
+			"tokens:\n  - {name: ops, token: " + token + ", expires: " + token + ", allow: all}\n",
+			"tokens:\n  - {name: ops, token: " + token + ", certificate: " + token + ", allow: all}\n",
 			"tokens:\n  - {name: ops, " + token + "}\n",
 			"tokens:\n  - " + token + "\n",
 			"tokens: " + token + "\n",

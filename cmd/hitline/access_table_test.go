@@ -70,23 +70,23 @@ var tableTokens = map[string]string{
 	"tokens.yaml": `tokens:
   - {name: engines, token: TOKEN(engines), allow: [lookup, anchors, plan, ping]}
   - {name: ops, sha256: DIGEST(ops), allow: all}
-  - {name: default, token: TOKEN(default)}
+  - {name: default, token: TOKEN(default), allow: all}
   - {name: writer, token: TOKEN(writer), allow: [store, evict]}
   - {name: resetter, token: TOKEN(resetter), allow: [reset, pool, ping]}
-  - {name: expired, token: TOKEN(expired), expires: 2020-01-01T00:00:00Z}
-  - {name: later, token: TOKEN(later), expires: 2999-01-01T00:00:00Z}
-  - {name: llama, token: TOKEN(llama), pools: [llama]}
+  - {name: expired, token: TOKEN(expired), expires: 2020-01-01T00:00:00Z, allow: all}
+  - {name: later, token: TOKEN(later), expires: 2999-01-01T00:00:00Z, allow: all}
+  - {name: llama, token: TOKEN(llama), pools: [llama], allow: all}
   - {name: two, token: TOKEN(two), allow: [lookup, stat, pool, ping], pools: [gone, qwen, llama]}
-  - {name: own, token: TOKEN(own), pools: ['']}
-  - {name: gone, token: TOKEN(gone), pools: [gone]}
+  - {name: own, token: TOKEN(own), pools: [''], allow: all}
+  - {name: gone, token: TOKEN(gone), pools: [gone], allow: all}
 `,
-	"other.yaml": "tokens:\n  - {name: other, token: TOKEN(other)}\n",
+	"other.yaml": "tokens:\n  - {name: other, token: TOKEN(other), allow: all}\n",
 	"names.yaml": `tokens:
   - {name: engine, certificate: engine.example.com, allow: [lookup, plan]}
-  - {name: spiffe, certificate: 'spiffe://example.com/engine', pools: [qwen]}
+  - {name: spiffe, certificate: 'spiffe://example.com/engine', pools: [qwen], allow: all}
   - {name: mail, certificate: ops@example.com, allow: [ping, stat]}
   - {name: common, certificate: batch, allow: all}
-  - {name: old, certificate: old.example.com, expires: 2020-01-01T00:00:00Z}
+  - {name: old, certificate: old.example.com, expires: 2020-01-01T00:00:00Z, allow: all}
   - {name: token, token: TOKEN(token), allow: [evict]}
 `,
 }

@@ -127,14 +127,14 @@ func TestReload(t *testing.T) {
 func TestReloadOfAWrongConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	tokens := filepath.Join(dir, "t.yaml")
-	writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef}]\n", 1)
+	writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef, allow: all}]\n", 1)
 	entry := "listen: [{address: 127.0.0.1:1, tokens: " + tokens + "}]\n"
 	r := newTestReloader(t, entry+"pools: {b: {}}\n")
 	for _, test := range []struct{ yaml, tokens, want string }{
 		{"drain_timeout: 3s\nlog: {level: trace}\n", "", `:2:14: log.level: \"trace\" is not one of debug, info, warn, error`},
 		{entry + "drain_timeout: 3s\npools: {b: {}, c: {vllm: 0.1}}\n", "", `:3:26: pools.c.vllm: vLLM 0.1 is older than 0.24.0`},
 		{"listen: [{address: 127.0.0.1:1, tokens: /no/such}]\ndrain_timeout: 3s\n", "", `listen[0].tokens: cannot read it: stat /no/such: no such file or directory`},
-		{entry + "drain_timeout: 3s\n", "tokens: [{name: a, token: short}]\n", tokens + `:1:27: tokens[0].token: has 5 bytes, must have 16 to 255`},
+		{entry + "drain_timeout: 3s\n", "tokens: [{name: a, token: short, allow: all}]\n", tokens + `:1:27: tokens[0].token: has 5 bytes, must have 16 to 255`},
 		{entry + "drain_timeout: 3s\npools: {a: {}, b: {}, z: {}}\n", "", `pools.z: refused`},
 	} {
 		if test.tokens != "" {
@@ -148,7 +148,7 @@ func TestReloadOfAWrongConfiguration(t *testing.T) {
 		assert.Contains(t, lines[0], `level=ERROR msg="not reloaded" error="`)
 		assert.Contains(t, lines[0], test.want)
 		assert.Equal(t, 10*time.Second, r.drainTimeout())
-		writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef}]\n", 1)
+		writeAt(t, tokens, "tokens: [{name: a, token: 0123456789abcdef, allow: all}]\n", 1)
 	}
 	assert.Equal(t, []string{"pool a"}, r.srv.take(), "a pool that is there cannot go again")
 	r.srv.refuse = ""
@@ -176,7 +176,7 @@ func TestReloadWarnsOfMemory(t *testing.T) {
 // A file that changes by itself is read, with what uses it; a wrong one is left until it changes.
 func TestPoll(t *testing.T) {
 	dir := t.TempDir()
-	const good, other = "tokens: [{name: a, token: 0123456789abcdef}]\n", "tokens: [{name: b, token: 0123456789abcdef}]\n"
+	const good, other = "tokens: [{name: a, token: 0123456789abcdef, allow: all}]\n", "tokens: [{name: b, token: 0123456789abcdef, allow: all}]\n"
 	one, two := filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
 	writeAt(t, one, good, 1)
 	writeAt(t, two, good, 1)
@@ -196,7 +196,7 @@ func TestPoll(t *testing.T) {
 	assert.Equal(t, "b", r.srv.settings["127.0.0.1:1"].Rules.FindToken([]byte("0123456789abcdef")).Name)
 
 	wrong := func(second int64) []string {
-		writeAt(t, one, "tokens: [{name: b, token: 0123456789}]\n", second)
+		writeAt(t, one, "tokens: [{name: b, token: 0123456789, allow: all}]\n", second)
 		return polls()
 	}
 	line := []string{`level=ERROR msg="not reloaded" listen=127.0.0.1:1 error="` + one + `:1:27: tokens[0].token: has 10 bytes, must have 16 to 255"`}
@@ -346,7 +346,7 @@ func TestTokensOfAProcess(t *testing.T) {
 	awaitLog(t, lines, "not reloaded")
 	_, reply = auth(next)
 	assert.Equal(t, done, reply, "what it had")
-	writeAt(t, tokens, "tokens: [{name: a, token: "+next+", expires: 2020-01-01T00:00:00Z}]\n", 4)
+	writeAt(t, tokens, "tokens: [{name: a, token: "+next+", expires: 2020-01-01T00:00:00Z, allow: all}]\n", 4)
 	check := hitline(t, "", "serve", "--check", "--config", file)
 	assert.Equal(t, exitDone, check.code)
 	assert.Equal(t, "hitline: warning: "+tokens+":1:64: tokens[0].expires: has passed; the credential is not valid\n", check.stderr)

@@ -34,7 +34,7 @@ func startSlow(t *testing.T, credentials ...access.Credential) (*Server, *lookup
 	return server, gate, lookupOf("", slow)
 }
 
-// A stat whose reply waits for that of a request before it is about the rights that it was asked
+// A stat whose reply waits for that of a request before it is about the credential that it was asked
 // with, also if an auth request between them has failed.
 func TestStatBehindFailedAuth(t *testing.T) {
 	server, gate, slow := startSlow(t, tokenOf("tenant", access.All, ""))

@@ -25,8 +25,8 @@ CREDENTIALS: list[dict[str, Any]] = [
     {"name": "engine", "token": TOKENS["engine"], "allow": ["lookup", "anchors", "stat", "ping", "pool"]},
     {"name": "writer", "token": TOKENS["writer"], "allow": ["store", "evict", "ping"]},
     {"name": "operator", "token": TOKENS["operator"], "allow": "all"},
-    {"name": "expired", "token": TOKENS["expired"], "expires": "2020-01-01T00:00:00Z"},
-    {"name": "tenant", "token": TOKENS["tenant"], "pools": ["llama"]},
+    {"name": "expired", "token": TOKENS["expired"], "allow": "all", "expires": "2020-01-01T00:00:00Z"},
+    {"name": "tenant", "token": TOKENS["tenant"], "allow": "all", "pools": ["llama"]},
     {"name": "engine's certificate", "certificate": "engine.example", "allow": ["lookup", "ping"]},
 ]
 
@@ -157,7 +157,7 @@ class Permissions(unittest.TestCase):
     def test_a_token_is_replaced(self) -> None:
         """While a client looks up. Its file changes first, as the guide says."""
         keys = chained("a", 4)
-        old, new = ({"name": name, "token": f"{name}-token-0123456789"} for name in ("old", "new"))
+        old, new = ({"name": name, "token": f"{name}-token-0123456789", "allow": "all"} for name in ("old", "new"))
         file = self.folder / "token"
         file.write_text(old["token"])
         with self.server(tokens=self.write_tokens([old])) as server:

@@ -29,7 +29,7 @@ func TestReadSettings(t *testing.T) {
 	month := time.Now().Add(30 * 24 * time.Hour)
 	cert, key := certtest.WriteFiles(dir, "server", ca.LeafUntil(month, "localhost"))
 	authority := ca.WriteFile(filepath.Join(dir, "ca.crt"))
-	tokens := put(t, dir, "tokens.yaml", "tokens:\n  - {name: a, token: "+secret+"}\n  - {name: b, certificate: b}\n")
+	tokens := put(t, dir, "tokens.yaml", "tokens:\n  - {name: a, token: "+secret+", allow: all}\n  - {name: b, certificate: b, allow: all}\n")
 	c, err := Load(Source{File: write(t, "listen:\n  - address: tls://0.0.0.0:1\n    allow: [ping]\n    tokens: "+tokens+
 		"\n    tls: {cert: "+cert+", key: "+key+", client_ca: "+authority+"}\n  - tcp://127.0.0.1:1\n  - tcp://0.0.0.0:2\n  - localhost:3\n")})
 	require.NoError(t, err)
@@ -63,8 +63,8 @@ func TestReadSettingsWarnings(t *testing.T) {
 	soonCert, soonKey := certtest.WriteFiles(dir, "soon", ca.LeafUntil(soon, "a"))
 	pastCert, pastKey := certtest.WriteFiles(dir, "past", ca.LeafUntil(past, "a"))
 	longCert, longKey := certtest.WriteFiles(dir, "long", ca.LeafUntil(soon.Add(48*time.Hour), "a"))
-	tokens := put(t, dir, "t.yaml", "tokens:\n  - {name: a, token: "+secret+"}\n")
-	names := put(t, dir, "n.yaml", "tokens:\n  - {name: a, certificate: a}\n")
+	tokens := put(t, dir, "t.yaml", "tokens:\n  - {name: a, token: "+secret+", allow: all}\n")
+	names := put(t, dir, "n.yaml", "tokens:\n  - {name: a, certificate: a, allow: all}\n")
 	none := put(t, dir, "none.yaml", "tokens: []\n")
 	for entry, want := range map[string]string{
 		"tcp://127.0.0.1:1": "",
@@ -103,7 +103,7 @@ func TestReadSettingsErrors(t *testing.T) {
 	empty := put(t, dir, "empty.pem", "")
 	half := put(t, dir, "half.pem", string(text[:len(text)/2]))
 	bad := put(t, dir, "bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-	wrong := put(t, dir, "wrong.yaml", "tokens:\n  - {name: a, token: short}\n")
+	wrong := put(t, dir, "wrong.yaml", "tokens:\n  - {name: a, token: short, allow: all}\n")
 	large := put(t, dir, "large.yaml", strings.Repeat("#", maxFile+1))
 	tokens := func(path string) string { return `{address: "tcp://127.0.0.1:1", tokens: ` + path + "}" }
 	files := func(cert, key, more string) string {

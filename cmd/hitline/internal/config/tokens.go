@@ -23,7 +23,7 @@ type tokenEntry struct {
 	Token       string   `yaml:"token"`       // 16 to 255 bytes
 	SHA256      string   `yaml:"sha256"`      // of the token, 64 hexadecimal digits
 	Certificate string   `yaml:"certificate"` // a name in a client certificate
-	Allow       Allow    `yaml:"allow"`       // nil: all
+	Allow       Allow    `yaml:"allow"`       // all, or a list
 	Pools       []string `yaml:"pools"`       // nil: every pool; "": the server's own
 	Expires     string   `yaml:"expires"`     // RFC 3339; "": never
 }
@@ -82,7 +82,7 @@ func (t *tokensReader) warn(path, format string, args ...any) {
 
 // credential returns that of an entry.
 func (t *tokensReader) credential(e *tokenEntry, path string) (access.Credential, error) {
-	c := access.Credential{Name: e.Name, Certificate: e.Certificate, Permissions: access.All, Pools: e.Pools}
+	c := access.Credential{Name: e.Name, Certificate: e.Certificate, Permissions: e.Allow.permissions(), Pools: e.Pools}
 	if e.Name == "" || strings.ContainsFunc(e.Name, unicode.IsControl) {
 		return c, t.wrong(path+".name", "is missing, or has control characters")
 	}
@@ -93,9 +93,6 @@ func (t *tokensReader) credential(e *tokenEntry, path string) (access.Credential
 	if i := e.Allow.unknown(); i >= 0 {
 		return c, t.wrong(fmt.Sprintf("%s.allow[%d]", path, i), "%s", unknownRequest)
 	}
-	if e.Allow != nil {
-		c.Permissions = e.Allow.permissions()
-	}
 	if e.Pools != nil && len(e.Pools) == 0 {
 		return c, t.wrong(path+".pools", "names no pool; leave it out for every pool")
 	}
@@ -104,7 +101,10 @@ func (t *tokensReader) credential(e *tokenEntry, path string) (access.Credential
 			t.warn(fmt.Sprintf("%s.pools[%d]", path, i), "the server has no such pool")
 		}
 	}
-	c.Expires, err = t.expires(e.Expires, path+".expires")
+	if c.Expires, err = t.expires(e.Expires, path+".expires"); err == nil && e.Allow == nil {
+		// Without a default, a file that is cut off gives nobody everything.
+		err = t.wrong(path, "has no allow; give all, or a list such as [lookup, ping]")
+	}
 	return c, err
 }
 

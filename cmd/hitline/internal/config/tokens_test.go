@@ -29,7 +29,7 @@ tokens:
     sha256: 5E884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
     allow: all
   - {name: eng, certificate: engine.example.com, allow: []}
-  - {name: number, token: 0123456789012345}
+  - {name: number, token: 0123456789012345, allow: all}
 `)
 	require.NoError(t, err)
 	assert.Empty(t, warnings)
@@ -65,19 +65,19 @@ func TestManyTokens(t *testing.T) {
 	const n = 10_000
 	text := []byte("tokens:\n")
 	for i := range n {
-		text = fmt.Appendf(text, "  - {name: n%d, token: %016d}\n", i, i)
+		text = fmt.Appendf(text, "  - {name: n%d, token: %016d, allow: all}\n", i, i)
 	}
 	list, _, err := readTestTokens(string(text))
 	require.NoError(t, err)
 	require.Len(t, list, n)
 	assert.Equal(t, access.DigestOf(fmt.Appendf(nil, "%016d", n-1)), list[n-1].Digest)
-	_, _, err = readTestTokens(string(text) + "  - {name: n0, certificate: a}\n")
+	_, _, err = readTestTokens(string(text) + "  - {name: n0, certificate: a, allow: all}\n")
 	assert.EqualError(t, err, "t.yaml:10002:12: tokens[10000].name: is that of tokens[0] too")
 }
 
 func TestTokensWarnings(t *testing.T) {
-	_, warnings, err := readTestTokens("tokens:\n  - {name: a, certificate: a, expires: 2026-11-01T12:00:00Z, pools: [llama, quen]}\n" +
-		"  - {name: b, certificate: b, expires: 2026-11-01T12:00:01Z}\n")
+	_, warnings, err := readTestTokens("tokens:\n  - {name: a, certificate: a, expires: 2026-11-01T12:00:00Z, pools: [llama, quen], allow: all}\n" +
+		"  - {name: b, certificate: b, expires: 2026-11-01T12:00:01Z, allow: all}\n")
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"t.yaml:2:77: tokens[0].pools[1]: the server has no such pool",
@@ -127,9 +127,10 @@ func TestTokensErrors(t *testing.T) {
 		{"tokens:\n  - name: a\n    certificate: b\n    expires: " + secret + "\n", "t.yaml:4:14: tokens[0].expires: is not a time such as 2027-01-01T00:00:00Z"},
 		{"tokens:\n  - name: a\n    certificate: b\n    expires: 2027-01-01\n", "t.yaml:4:14: tokens[0].expires: is not a time such as 2027-01-01T00:00:00Z"},
 		{"tokens:\n  - name: a\n    certificate: b\n    expires: ''\n", "t.yaml:4:14: tokens[0].expires: is not a time such as 2027-01-01T00:00:00Z"},
-		{"tokens:\n  - {name: a, certificate: b}\n  - {name: a, certificate: c}\n", "t.yaml:3:12: tokens[1].name: is that of tokens[0] too"},
-		{"tokens:\n  - {name: a, certificate: b}\n  - {name: c, certificate: b}\n", "t.yaml:3:5: tokens[1]: is the same credential as tokens[0]"},
-		{"tokens:\n  - {name: a, token: passwordpassword}\n  - {name: c, sha256: 2e2b24f8ee40bb847fe85bb23336a39ef5948e6b49d897419ced68766b16967a}\n", "t.yaml:3:5: tokens[1]: is the same credential as tokens[0]"},
+		{"tokens:\n  - name: a\n    certificate: b\n", "t.yaml:2:5: tokens[0]: has no allow; give all, or a list such as [lookup, ping]"},
+		{"tokens:\n  - {name: a, certificate: b, allow: all}\n  - {name: a, certificate: c, allow: all}\n", "t.yaml:3:12: tokens[1].name: is that of tokens[0] too"},
+		{"tokens:\n  - {name: a, certificate: b, allow: all}\n  - {name: c, certificate: b, allow: all}\n", "t.yaml:3:5: tokens[1]: is the same credential as tokens[0]"},
+		{"tokens:\n  - {name: a, token: passwordpassword, allow: all}\n  - {name: c, sha256: 2e2b24f8ee40bb847fe85bb23336a39ef5948e6b49d897419ced68766b16967a, allow: all}\n", "t.yaml:3:5: tokens[1]: is the same credential as tokens[0]"},
 	} {
 		t.Run(test.text, func(t *testing.T) {
 			_, _, err := readTestTokens(test.text)
@@ -152,7 +153,7 @@ func TestTokensErrors(t *testing.T) {
 
 // Whatever a file holds, no error has a token.
 func FuzzTokens(f *testing.F) {
-	f.Add("tokens:\n  - {name: a, token: ", "}\n")
+	f.Add("tokens:\n  - {name: a, token: ", ", allow: all}\n")
 	f.Add("tokens:\n  - name: a\n    expires: ", ": 1\n\t")
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if strings.Contains(before+after, secret) {
