@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
-	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -100,7 +98,7 @@ func (r *reloader) start(signals <-chan os.Signal) (stop func()) {
 const notReloaded = "not reloaded"
 
 // reload reads the configuration and all files, and puts into effect what can change. An error
-// changes nothing, except that pools stay which were added before one that cannot be.
+// changes nothing.
 func (r *reloader) reload() {
 	c, err := r.prepare()
 	if err == nil {
@@ -186,14 +184,9 @@ func (r *reloader) load() (*config.Config, error) {
 	return config.Load(r.source)
 }
 
-// apply puts c into effect. What can fail is first.
+// apply puts c into effect. A pool that the server does not take is left, as clients could otherwise
+// keep all else from changing: by a pool of that name that they have described and use.
 func (r *reloader) apply(c *change) error {
-	for _, pool := range c.pools {
-		if err := r.srv.AddPool(pool); err != nil {
-			return fmt.Errorf("pools.%s: %w", pool.Name, err)
-		}
-		r.keepPool(pool.Name, c)
-	}
 	if c.cfg.Limits != r.cfg.Limits {
 		if err := r.srv.SetLimits(serverLimits(c.cfg.Limits)); err != nil {
 			return fmt.Errorf("limits: %w", err)
@@ -207,18 +200,16 @@ func (r *reloader) apply(c *change) error {
 	r.log.set(c.cfg.Log)
 	r.drain.Store(int64(c.cfg.DrainTimeout))
 	r.cfg, r.listeners = c.cfg, c.listeners
-	return nil
-}
-
-// keepPool records that a pool is added: it stays even if the next one cannot be.
-func (r *reloader) keepPool(name string, c *change) {
-	kept := *r.cfg
-	if kept.Pools = maps.Clone(kept.Pools); kept.Pools == nil {
-		kept.Pools = map[string]coordinator.Pool{}
+	for _, pool := range c.pools {
+		if err := r.srv.AddPool(pool); err != nil {
+			r.logger.Error("pool not added", "pool", pool.Name, "error", err.Error())
+			delete(r.cfg.Pools, pool.Name) // a copy of Merge
+			c.changed = slices.DeleteFunc(c.changed, func(path string) bool { return path == "pools."+pool.Name })
+			continue
+		}
+		r.indexed += c.share
 	}
-	kept.Pools[name] = c.cfg.Pools[name]
-	r.cfg = &kept
-	r.indexed += c.share
+	return nil
 }
 
 // poll reads the files that have changed, and puts the settings of their listeners into effect.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -49,10 +48,10 @@ const (
 type pendingConn struct {
 	peer         net.Addr
 	listener     *listener
-	settings     *Settings           // of the listener, when the connection was accepted
-	certificates []*x509.Certificate // of a TLS client, the leaf first, verified by these settings; nil if it has none
-	tls          *tlsConn            // nil for a connection without TLS
-	opened       atomic.Bool         // OnOpen was called, so OnClose will be
+	settings     *Settings    // of the listener, when the connection was accepted
+	certificates certificates // verified by these settings
+	tls          *tlsConn     // nil for a connection without TLS
+	opened       atomic.Bool  // OnOpen was called, so OnClose will be
 }
 
 // startAcceptor starts one goroutine for each listener.

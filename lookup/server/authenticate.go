@@ -54,7 +54,7 @@ func (s *session) failAuth(credential string, why error) error {
 	s.server.authFailures.Add(1)
 	s.server.peers.notAuthenticated(s.peer, credential, s.listener.addr, err)
 	before := s.credential
-	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.names()))
 	if s.credential == before {
 		return err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -11,13 +12,13 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// authorization is what the peer of a connection may do, and why. It belongs to the connection's event
-// loop; closeOverdue reads expires.
+// authorization is what the peer of a connection may do, and why. It belongs to the connection's
+// event loop; closeOverdue reads expires.
 type authorization struct {
 	listener     *listener
-	settings     *Settings           // of the listener, those that the other fields follow from
-	certificates []*x509.Certificate // of the client, the leaf first; nil if it has none
-	credential   *access.Credential  // nil for an anonymous peer
+	settings     *Settings // of the listener, those that the other fields follow from
+	certificates certificates
+	credential   *access.Credential // nil for an anonymous peer
 	permissions  access.Permissions
 	// expires is when the credential or the certificate does, in Unix microseconds, as nanoseconds end
 	// in 2262; 0: never.
@@ -34,7 +35,7 @@ var (
 // certificates.
 func (s *session) authorize(p *pendingConn) {
 	s.listener, s.settings, s.certificates = p.listener, p.settings, p.certificates
-	s.setCredential(s.settings.Rules.FindCertificate(namesOf(s.certificates)))
+	s.setCredential(s.settings.Rules.FindCertificate(s.certificates.names()))
 	s.beginWithFirstPool()
 }
 
@@ -46,10 +47,8 @@ func (s *session) setCredential(c *access.Credential) {
 	if c != nil {
 		s.permissions, expires = c.Permissions, c.Expires
 	}
-	if len(s.certificates) > 0 {
-		if end := s.certificates[0].NotAfter; expires.IsZero() || end.Before(expires) {
-			expires = end
-		}
+	if end := s.certificates.end; !end.IsZero() && (expires.IsZero() || end.Before(expires)) {
+		expires = end
 	}
 	s.expires.Store(0)
 	if !expires.IsZero() {
@@ -127,7 +126,7 @@ func (s *session) followSettings(now time.Time) error {
 	if err := s.verifyAgain(before, now); err != nil {
 		return err
 	}
-	c := s.settings.Rules.FindCertificate(namesOf(s.certificates))
+	c := s.settings.Rules.FindCertificate(s.certificates.names())
 	if had != nil && had.Certificate == "" {
 		c = s.settings.Rules.Renew(had)
 	}
@@ -149,30 +148,62 @@ func (s *session) verifyAgain(before *Settings, now time.Time) error {
 	roots := s.settings.TLS.ClientCAs
 	switch {
 	case roots == nil: // certificates mean nothing any more
-		s.certificates = nil
+		s.certificates = certificates{}
 		return nil
-	case len(s.certificates) == 0:
+	case len(s.certificates.shown) == 0:
 		return fmt.Errorf("%w: the listener requires a certificate", errRevoked)
 	}
 	options := x509.VerifyOptions{
 		Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	for _, c := range s.certificates[1:] {
+	for _, c := range s.certificates.shown[1:] {
 		options.Intermediates.AddCert(c)
 	}
-	if _, err := s.certificates[0].Verify(options); err != nil {
+	chains, err := s.certificates.shown[0].Verify(options)
+	if err != nil {
 		return fmt.Errorf("%w: its certificate is not accepted any more: %w", errRevoked, err)
 	}
+	s.certificates.end = endOf(chains)
 	return nil
 }
 
-// namesOf returns the names that a client certificate has: DNS names, URIs, e-mail addresses and
-// the common name.
-func namesOf(certificates []*x509.Certificate) []string {
-	if len(certificates) == 0 {
+// certificates are those of a client with TLS. They are zero if it has none.
+type certificates struct {
+	shown []*x509.Certificate // by the client, its own first
+	end   time.Time           // when they are no longer valid
+}
+
+// certificatesOf returns the verified ones of a connection.
+func certificatesOf(state tls.ConnectionState) certificates {
+	if len(state.VerifiedChains) == 0 {
+		return certificates{}
+	}
+	return certificates{shown: state.PeerCertificates, end: endOf(state.VerifiedChains)}
+}
+
+// endOf returns when the last of the chains ends: when one of its certificates does.
+func endOf(chains [][]*x509.Certificate) (end time.Time) {
+	for _, chain := range chains {
+		first := chain[0].NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(first) {
+				first = c.NotAfter
+			}
+		}
+		if first.After(end) {
+			end = first
+		}
+	}
+	return end
+}
+
+// names returns the names that the client's own certificate has: DNS names, URIs, e-mail addresses
+// and the common name.
+func (c *certificates) names() []string {
+	if len(c.shown) == 0 {
 		return nil
 	}
-	leaf := certificates[0]
+	leaf := c.shown[0]
 	names := append([]string(nil), leaf.DNSNames...)
 	for _, uri := range leaf.URIs {
 		names = append(names, uri.String())
@@ -201,8 +232,8 @@ func nameOf(c *access.Credential) string {
 	return c.Name
 }
 
-// checkAuthorized returns a notAllowedError if a request that has waited may not be served any more. It
-// is served by the credential that it came with, if that is still there.
+// checkAuthorized returns a notAllowedError if a request that has waited may not be served any more.
+// It is served by the credential that it came with, if that is still there.
 func (r *remoteRequest) checkAuthorized() error {
 	s := r.handler.session
 	now := s.settings

@@ -186,6 +186,23 @@ func TestRefusedDoesNotBegin(t *testing.T) {
 	require.Equal(t, 1, counter.begun)
 }
 
+// shown returns a client certificate as if it were verified.
+func shown(c *x509.Certificate) certificates {
+	return certificates{shown: []*x509.Certificate{c}, end: endOf([][]*x509.Certificate{{c}})}
+}
+
+// A chain ends with the first of its certificates, and a client's with the last of its chains.
+func TestEndOfChains(t *testing.T) {
+	until := func(days ...int) (chain []*x509.Certificate) {
+		for _, n := range days {
+			chain = append(chain, &x509.Certificate{NotAfter: time.Unix(0, 0).AddDate(0, 0, n)})
+		}
+		return chain
+	}
+	end := endOf([][]*x509.Certificate{until(9, 3, 7), until(5, 9), until(4, 4)})
+	require.Equal(t, time.Unix(0, 0).AddDate(0, 0, 5), end)
+}
+
 // Peers of addresses that other machines reach may only read, unless the rules say more or they
 // have a certificate.
 func TestDefaultRules(t *testing.T) {
@@ -466,7 +483,7 @@ func TestCertificates(t *testing.T) {
 		l := &listener{}
 		l.put(settings)
 		ses := newSession(server, new(allReplies), nil)
-		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: []*x509.Certificate{certificate.Leaf}})
+		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 		return ses, l
 	}
 	for _, name := range []string{"engine.example.com", "spiffe://example.com/engine", "engine"} {
@@ -513,7 +530,7 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 	l := &listener{}
 	l.put(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
 	ses := newSession(server, new(allReplies), nil)
-	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: []*x509.Certificate{certificate.Leaf}})
+	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 	for _, token := range []string{"", "all", "own"} {
 		if token != "" {
 			require.NoError(t, ses.receive(lookuptest.Encode(authFrames(token)...)))

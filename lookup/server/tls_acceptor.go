@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -111,7 +110,7 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 	}
 	defer func() { <-a.enrolling }()
 	c.computing = nil
-	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, certificates: verified(c.tls), tls: c}
+	p := &pendingConn{peer: c.peer, listener: c.listener, settings: c.settings, certificates: certificatesOf(c.tls.ConnectionState()), tls: c}
 	if err := a.enroll(loop, p); err != nil {
 		a.reportError("cannot serve a connection", c.LocalAddr().String(), err)
 		return err
@@ -126,15 +125,6 @@ func (a *acceptor) startTLS(c *tlsConn) error {
 		}()
 	}
 	return nil
-}
-
-// verified returns the certificates of a client, the leaf first; nil if it has shown none.
-func verified(conn *tls.Conn) []*x509.Certificate {
-	state := conn.ConnectionState()
-	if len(state.VerifiedChains) == 0 {
-		return nil
-	}
-	return state.PeerCertificates
 }
 
 // newPair makes the pair of sockets of a connection. Without descriptors it backs off.

@@ -267,7 +267,7 @@ func TestTLSClientCertificate(t *testing.T) {
 	server, _ := startTLSServer(t, Limits{}, Settings{TLS: mutual})
 	p := dialTLS(t, server, clientTLS(authority.Leaf("engine.example.com", "CN=engine")))
 	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	require.Equal(t, []string{"engine.example.com", "engine"}, namesOf(server.someSession().certificates))
+	require.Equal(t, []string{"engine.example.com", "engine"}, server.someSession().certificates.names())
 }
 
 // A certificate that a server without authorities has not verified counts for nothing.
@@ -281,7 +281,7 @@ func TestTLSUnverifiedCertificate(t *testing.T) {
 	eventuallyConnections(t, server, 0)
 	p = dialTLS(t, server, clientTLS(certtest.NewCA("other").Leaf("engine.example.com")))
 	require.Equal(t, [][]byte{{1}, {}}, p.Ask(t, []byte("ping"), nil))
-	require.Nil(t, server.someSession().certificates)
+	require.Nil(t, server.someSession().certificates.shown)
 }
 
 func TestTLSHandshakeTimeout(t *testing.T) {
@@ -521,7 +521,7 @@ func TestTLSNamesOfCertificates(t *testing.T) {
 // A connection ends with the certificate of its client.
 func TestTLSCertificateExpires(t *testing.T) {
 	server, _ := startTLSServer(t, Limits{}, mutualTLS(t, authority, nil))
-	certificate := authority.Leaf("short")
+	certificate := authority.LeafUntil(time.Now().Add(time.Hour), "short")
 	short := dialTLS(t, server, clientTLS(certificate))
 	require.Equal(t, [][]byte{{1}, {}}, short.Ask(t, []byte("ping"), nil))
 	expires := &server.someSession().expires
