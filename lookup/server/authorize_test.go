@@ -77,7 +77,7 @@ func refusalIn(frames [][]byte) (r *api.Refusal) {
 }
 
 // requestsOf returns a request of each kind that needs a permission, pool last.
-func requestsOf(pool coordinator.Pool) (all [][][]byte) {
+func requestsOf(pool coordinator.Pool) [][][]byte {
 	blob, tokens, hashLen := lookuptest.Chain("r", 4, 32), []byte{0, 0, 0, 64}, []byte{0, 32}
 	rank, numbers := make([]byte, 6), func(n ...byte) (b []byte) {
 		for _, v := range n {
@@ -86,17 +86,14 @@ func requestsOf(pool coordinator.Pool) (all [][][]byte) {
 		return b
 	}
 	description, _ := json.Marshal(pool)
-	for _, frames := range [][][]byte{
+	return [][][]byte{
 		{[]byte("lookup"), tokens, hashLen, blob}, {[]byte("explain"), tokens, hashLen, blob}, {[]byte("plan"), tokens, hashLen, blob},
 		{[]byte("load_mask"), numbers(64, 4)}, {[]byte("store_mask"), numbers(64, 0, 64)}, {[]byte("lookup_mask"), numbers(64)},
 		{[]byte("anchors"), make([]byte, 16), hashLen, nil, nil, nil},
 		{[]byte("store"), rank, hashLen, blob}, {[]byte("store_prompt"), numbers(64, 0, 64, 0), nil, nil, hashLen, blob},
 		{[]byte("evict"), rank, hashLen, blob}, {[]byte("reset")}, {[]byte("reset_rank"), rank},
 		{[]byte("ping")}, {[]byte("stat")}, {[]byte("pool"), description},
-	} {
-		all = append(all, frames)
 	}
-	return all
 }
 
 // Each request needs its permission, is refused without it and counted, and has no effect.
@@ -449,12 +446,12 @@ func TestExpiry(t *testing.T) {
 		var got allReplies
 		ses, _ := fedSession(t, server, settingsOf(t, access.Ping, timed), &got)
 		require.NoError(t, ses.receive(lookuptest.Encode(authFrames("timed")...)))
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - time.Nanosecond)
 		require.Equal(t, closedByPeer, server.overdue(ses, 0))
 		require.NoError(t, ses.receive(lookuptest.Encode([]byte("stat"))))
 		require.Equal(t, 2, got.count(t))
 
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, closedExpired, server.overdue(ses, 0))
 		require.ErrorIs(t, ses.receive(lookuptest.Encode([]byte("ping"))), errExpired)
 		require.Equal(t, 2, got.count(t))
