@@ -344,7 +344,7 @@ func TestAnchorsDoNotAllocate(t *testing.T) {
 		}
 		message := func() []byte { return anchorsMessage(&plan, 16*n, 32, "\x00id") }
 		var got replies
-		ses := newSession(server, &got, nil)
+		ses := openSession(server, &got, nil)
 		first := message()
 		require.NoError(t, ses.receive(first))
 		last := first

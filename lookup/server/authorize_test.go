@@ -363,7 +363,7 @@ func fedSession(t *testing.T, server *Server, settings Settings, got replyWriter
 	t.Helper()
 	l := &listener{addr: "tcp://test"}
 	l.put(settings)
-	ses := newSession(server, got, func() {})
+	ses := openSession(server, got, func() {})
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load()})
 	return ses, l
 }
@@ -479,7 +479,7 @@ func TestCertificates(t *testing.T) {
 	connect := func(settings Settings) (*session, *listener) {
 		l := &listener{}
 		l.put(settings)
-		ses := newSession(server, new(allReplies), nil)
+		ses := openSession(server, new(allReplies), nil)
 		ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 		return ses, l
 	}
@@ -526,7 +526,7 @@ func TestFailedAuthKeepsCertificate(t *testing.T) {
 	server := unstarted(t)
 	l := &listener{}
 	l.put(settingsOf(t, access.All, tenant, tokenOf("all", access.All), tokenOf("own", access.All, "")))
-	ses := newSession(server, new(allReplies), nil)
+	ses := openSession(server, new(allReplies), nil)
 	ses.authorize(&pendingConn{listener: l, settings: l.settings.Load(), certificates: shown(certificate.Leaf)})
 	for _, token := range []string{"", "all", "own"} {
 		if token != "" {
@@ -547,7 +547,7 @@ func TestSettingsChangeWhileAccepting(t *testing.T) {
 	l.put(settingsOf(t, access.All))
 	old := l.settings.Load()
 	l.put(settingsOf(t, access.Ping))
-	ses := newSession(server, new(allReplies), nil)
+	ses := openSession(server, new(allReplies), nil)
 	ses.authorize(&pendingConn{listener: l, settings: old})
 	require.NoError(t, ses.receive(lookuptest.Encode([]byte("reset"))))
 	require.EqualValues(t, 1, server.Stat().NotAllowed["reset"])

@@ -309,7 +309,7 @@ func TestConnectionNotTaken(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 	lookuptest.Eventually(t, "it came and went", func() bool { return server.closed[closedByPeer].Load() == 1 })
-	server.acceptor.admit(server.noListener, conn)
+	server.acceptor.admit(openListener(nil), conn)
 	lookuptest.Eventually(t, "counted", func() bool { return server.Stat().AcceptErrors == 1 })
 	require.Zero(t, server.connections.Load())
 	lookuptest.Eventually(t, "told", func() bool { return strings.Contains(log.String(), "cannot serve a connection") })

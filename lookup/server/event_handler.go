@@ -33,14 +33,13 @@ func (h *eventHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		return nil, gnet.None
 	}
 	pending := c.Context().(*pendingConn)
-	ses := newSession(s, c, func() { _ = c.Wake(nil) })
+	ses := newSession(s, c, pending, func() { _ = c.Wake(nil) })
 	if ses.tls = pending.tls; ses.tls != nil {
 		ses.tls.session.Store(ses)
 	}
 	pending.opened.Store(true)
 	c.SetContext(ses)
 	ses.peer, ses.gnetConn, ses.reading = pending.peer, c, newReadPauser(c)
-	ses.authorize(pending)
 	ses.servePlain()
 	s.mu.Lock()
 	s.sessions[ses] = c

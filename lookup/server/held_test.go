@@ -29,7 +29,7 @@ func (c *stuckConn) Close() error                { c.closed = true; return nil }
 // addSession adds the session of a stuckConn to a server.
 func addSession(server *Server) (*session, *stuckConn) {
 	c := new(stuckConn)
-	ses := newSession(server, c, nil)
+	ses := openSession(server, c, nil)
 	server.sessions[ses] = c
 	return ses, c
 }
@@ -84,7 +84,7 @@ func TestUnfinishedRequestsAreCharged(t *testing.T) {
 		"description": {hybrid, lookuptest.Encode([]byte("pool"), make([]byte, 60_000)), 50_000},
 		"anchors":     {pieces, anchors, int64(len(anchors)) - 10_000},
 	} {
-		ses := newSession(c.server, new(replies), nil)
+		ses := openSession(c.server, new(replies), nil)
 		for rest := c.msg[:len(c.msg)-1]; len(rest) > 0; {
 			n := min(len(rest), readBuffer)
 			require.NoError(t, ses.receive(rest[:n]), name)

@@ -90,3 +90,9 @@ func openListener(ln net.Listener) *listener {
 	l.put(Settings{})
 	return l
 }
+
+// openSession returns a session without an event loop, whose peer may do everything.
+func openSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
+	l := openListener(nil)
+	return newSession(server, conn, &pendingConn{listener: l, settings: l.settings.Load()}, wakeEventLoop)
+}

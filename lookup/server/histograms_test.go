@@ -44,7 +44,7 @@ func TestTallyBuckets(t *testing.T) {
 func TestLookupDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
-		ses := newSession(server, new(replies), nil)
+		ses := openSession(server, new(replies), nil)
 		feed := func(p []byte) {
 			t.Helper()
 			require.NoError(t, ses.receive(p))

@@ -22,7 +22,7 @@ func TestPingNamesTheInstance(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
 	server := unstarted(t)
 	var got allReplies
-	ses := newSession(server, &got, nil)
+	ses := openSession(server, &got, nil)
 	envelope := encodeEnvelope("\x00id")
 	ping := netproto.AppendRequest(nil, envelope, netproto.TagPing)
 	require.NoError(t, ses.receive(ping))
@@ -80,7 +80,7 @@ func TestResetRankInTurns(t *testing.T) {
 	}
 	require.EqualValues(t, 16*n, tokens())
 	var got allReplies
-	ses := newSession(server, &got, nil)
+	ses := openSession(server, &got, nil)
 	ses.queue = &turnQueue{signal: -1}
 	const any = netproto.AnyRank
 	request := netproto.AppendResetRank(nil, nil, netproto.GroupRank{Group: any, TPRank: 1, PPRank: any, PCPRank: any})
@@ -112,7 +112,7 @@ func TestResetRankOfAClosedConnection(t *testing.T) {
 	server := serverOf(t, lookuptest.Blocks16)
 	hashes := netproto.NewHashes(lookuptest.Chain("rank", 20_000, 32), 32)
 	require.NoError(t, server.service.Store(t.Context(), lookup.GroupRank{}, hashes))
-	ses := newSession(server, new(allReplies), nil)
+	ses := openSession(server, new(allReplies), nil)
 	ses.queue = &turnQueue{signal: -1}
 	require.NoError(t, ses.receive(netproto.AppendResetRank(nil, nil, netproto.GroupRank{})))
 	require.True(t, ses.waiting.Load())

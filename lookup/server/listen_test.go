@@ -351,7 +351,7 @@ func TestAdmitWaitsForTheLoop(t *testing.T) {
 		accepted, err := ln.Accept()
 		require.NoError(t, err)
 		begun := time.Now()
-		server.acceptor.admit(server.noListener, accepted)
+		server.acceptor.admit(openListener(nil), accepted)
 		if open := server.numSessions(); time.Since(begun) < enrollWait {
 			require.Equal(t, i+1, open)
 			inTime++

@@ -163,10 +163,3 @@ func (s *Server) wakeSessions(l *listener) {
 		}
 	}
 }
-
-// openToAll returns a listener that is not bound, whose peers may do everything.
-func openToAll() *listener {
-	l := &listener{isLocal: true}
-	l.put(Settings{})
-	return l
-}

@@ -31,7 +31,7 @@ func BenchmarkPlan(b *testing.B) {
 			} {
 				b.Run(fmt.Sprintf("pool=%s/hashes=%d/%s", pool, n, c.name), func(b *testing.B) {
 					var got replies
-					ses := newSession(server, &got, nil)
+					ses := openSession(server, &got, nil)
 					b.ReportAllocs()
 					for b.Loop() {
 						require.NoError(b, ses.receive(c.msg))
@@ -46,7 +46,7 @@ func BenchmarkPlan(b *testing.B) {
 func BenchmarkMaskRuns(b *testing.B) {
 	server := serverOf(b, lookuptest.WindowPool)
 	var got replies
-	ses := newSession(server, &got, nil)
+	ses := openSession(server, &got, nil)
 	msg := maskOf("", netproto.TagLookupMask, netproto.Prompt{NumTokens: 64 * netproto.MaxRuns / 2})
 	for b.Loop() {
 		require.NoError(b, ses.receive(msg))

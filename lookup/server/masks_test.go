@@ -147,7 +147,7 @@ func TestMasksDoNotAllocate(t *testing.T) {
 		"lookup_mask":      {sparse, maskOf("id", netproto.TagLookupMask, netproto.Prompt{NumTokens: 16 * n})},
 	} {
 		var got replies
-		ses := newSession(c.server, &got, nil)
+		ses := openSession(c.server, &got, nil)
 		round := func() {
 			for p := c.msg; len(p) > 0; {
 				n := min(len(p), 65521) // odd, so that hashes are cut

@@ -263,18 +263,27 @@ func (ps *pools) findForTenant(c *access.Credential, name string, described *coo
 		if name != "" && p.name != name {
 			continue
 		}
-		differences := p.service.Compare(described)
-		if len(differences) == 0 {
+		if nearest = p.compare(described, nearest); nearest == nil {
 			return p, nil
-		}
-		if nearest == nil || len(differences) < len(nearest.differences) {
-			nearest = &differsError{p, differences}
 		}
 	}
 	if nearest != nil {
 		return nil, nearest
 	}
 	return nil, errNotOfTenant
+}
+
+// compare returns nil if a pool does not differ from the described one. Otherwise it returns that
+// of its error and another, which may be nil, that has fewer differences.
+func (p *pool) compare(described *coordinator.Coordinator, other *differsError) *differsError {
+	differences := p.service.Compare(described)
+	switch {
+	case len(differences) == 0:
+		return nil
+	case other != nil && len(other.differences) <= len(differences):
+		return other
+	}
+	return &differsError{p, differences}
 }
 
 // ofTenant returns the pools of a tenant that there are, in the order of its credential. mu is held.
@@ -331,12 +340,8 @@ func (ps *pools) findEqual(described *coordinator.Coordinator) (*pool, error) {
 			}
 			continue
 		}
-		differences := p.service.Compare(described)
-		if len(differences) == 0 {
+		if nearest = p.compare(described, nearest); nearest == nil {
 			return p, nil
-		}
-		if nearest == nil || len(differences) < len(nearest.differences) {
-			nearest = &differsError{p, differences}
 		}
 	}
 	if ps.accept == nil && nearest != nil {

@@ -53,16 +53,15 @@ type Config struct {
 type Server struct {
 	lifecycle
 
-	service    *lookup.Service       // of the own pool, nil if there is none
-	backend    *lookup.SharedBackend // nil over the memory index
-	pools      *pools
-	cfg        Config
-	instance   instance
-	noListener *listener    // of sessions without one, in tests
-	listeners  []Listener   // as configured
-	engine     *gnet.Client // event loops without listeners
-	acceptor   *acceptor    // of all bound listeners
-	addrs      []string     // bound, see Addrs
+	service   *lookup.Service       // of the own pool, nil if there is none
+	backend   *lookup.SharedBackend // nil over the memory index
+	pools     *pools
+	cfg       Config
+	instance  instance
+	listeners []Listener   // as configured
+	engine    *gnet.Client // event loops without listeners
+	acceptor  *acceptor    // of all bound listeners
+	addrs     []string     // bound, see Addrs
 
 	limits  atomic.Pointer[Limits] // in effect; what it points to does not change
 	workers *workerPools           // nil over the memory index
@@ -125,8 +124,8 @@ func New(service *lookup.Service, cfg Config) (*Server, error) {
 		cfg.Memory = lookup.NewMemoryAccount(limits.MaxMemory)
 	}
 	s := &Server{
-		listeners: listeners, noListener: openToAll(),
-		memory: cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
+		listeners: listeners,
+		memory:    cfg.Memory, maxHeld: maxHeldOf(cfg.Memory, cfg.Backend != nil && cfg.Backend.Config().Memory == cfg.Memory),
 		service: service, backend: cfg.Backend, pools: pools, instance: instance, cfg: cfg, lifecycle: newLifecycle(),
 		sessions: map[*session]gnet.Conn{}, loops: map[gnet.EventLoop]*eventLoop{},
 		peers: newPeerLog(cfg.Logger), refusalWork: refusalWorkOf(cfg.Logger),

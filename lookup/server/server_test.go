@@ -145,7 +145,7 @@ func TestMessageTimeoutIsPerMessage(t *testing.T) {
 		server := unstarted(t)
 		require.NoError(t, server.SetLimits(Limits{MessageTimeout: 500 * time.Millisecond}))
 		var got replies
-		ses := newSession(server, &got, nil)
+		ses := openSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		msg := lookuptest.Encode([]byte("ping"), nil)
 		require.NoError(t, ses.receive(msg[:1]))
@@ -179,7 +179,7 @@ func TestIdleIsBetweenRequests(t *testing.T) {
 		"a handshake": {"\xff", closedHandshakeTimeout},
 		"nothing":     {"\x00\x04ping", closedIdleTimeout},
 	} {
-		ses := newSession(server, new(replies), nil)
+		ses := openSession(server, new(replies), nil)
 		require.NoError(t, ses.receive([]byte(c.begun)))
 		now := time.Now()
 		if c.want != closedIdleTimeout {
@@ -530,7 +530,7 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	require.NoError(t, service.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(keys[:6000*32], 32)))
 	msg := append(netproto.AppendLookup(nil, encodeEnvelope("\x00id"), 8192*16, 32, len(keys)), keys...)
 	var got replies
-	ses := newSession(server, &got, nil)
+	ses := openSession(server, &got, nil)
 	round := func() {
 		for p := msg; len(p) > 0; {
 			n := min(len(p), 65521) // odd, so that hashes are cut
@@ -566,7 +566,7 @@ func TestHalfLookupsAreSmall(t *testing.T) {
 	before := heap()
 	open := make([]*session, sessions)
 	for i := range open {
-		open[i] = newSession(server, new(replies), nil)
+		open[i] = openSession(server, new(replies), nil)
 		require.NoError(t, open[i].receive(msg[:len(msg)/2]))
 		require.True(t, open[i].reader.InMessage())
 	}
@@ -590,7 +590,7 @@ func TestAnnouncedHashesAreSmall(t *testing.T) {
 			server, before := unstarted(t), heap()
 			open := make([]*session, sessions)
 			for i := range open {
-				open[i] = newSession(server, new(replies), nil)
+				open[i] = openSession(server, new(replies), nil)
 				require.NoError(t, open[i].receive(msg))
 				require.True(t, open[i].reader.InMessage())
 			}
@@ -609,7 +609,7 @@ func TestCopiesAtMostOneHashARead(t *testing.T) {
 	msg := append(netproto.AppendLookup(nil, nil, 131072*16, 32, len(keys)), keys...)
 	rng := rand.New(rand.NewPCG(5, 5))
 	var got replies
-	ses := newSession(server, &got, nil)
+	ses := openSession(server, &got, nil)
 	reads := int64(0)
 	for p := msg; len(p) > 0; reads++ {
 		n := min(len(p), 1+rng.IntN(65536))
@@ -684,19 +684,22 @@ func BenchmarkRoundTrip(b *testing.B) {
 
 // rawServer answers each request of a fixed size with a hit of 0.
 func rawServer(b *testing.B, size int) string {
-	return lookuptest.ServeOne(b, func(conn net.Conn) {
-		buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
-		for {
-			for left := size; left > 0; {
-				n, err := conn.Read(buf[:min(left, len(buf))])
-				if err != nil {
-					return
-				}
-				left -= n
-			}
-			if _, err := conn.Write(reply); err != nil {
+	return lookuptest.ServeOne(b, func(conn net.Conn) { answerRaw(conn, size) })
+}
+
+// answerRaw is what a rawServer does with a connection.
+func answerRaw(conn net.Conn, size int) {
+	buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
+	for {
+		for left := size; left > 0; {
+			n, err := conn.Read(buf[:min(left, len(buf))])
+			if err != nil {
 				return
 			}
+			left -= n
 		}
-	})
+		if _, err := conn.Write(reply); err != nil {
+			return
+		}
+	}
 }

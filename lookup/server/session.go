@@ -73,16 +73,16 @@ type replyWriter interface {
 	OutboundBuffered() int // bytes written that the kernel has not accepted yet
 }
 
-// newSession returns the session of a connection. wakeEventLoop makes its event loop call
+// newSession returns the session of an accepted connection. wakeEventLoop makes its event loop call
 // handleWake; only a remoteHandler calls it, from any goroutine.
-func newSession(server *Server, conn replyWriter, wakeEventLoop func()) *session {
+func newSession(server *Server, conn replyWriter, p *pendingConn, wakeEventLoop func()) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
 	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
 	s.lastActive.Store(monotime.Now())
-	s.authorize(&pendingConn{listener: server.noListener, settings: server.noListener.settings.Load()})
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
+	s.authorize(p)
 	if server.backend != nil {
 		s.handler = newRemoteHandler(s, wakeEventLoop)
 	} else {

@@ -299,7 +299,7 @@ func TestStorePromptListsWhatFailed(t *testing.T) {
 // TestStorePromptEndsItsTurn: one read brings more hashes than a turn stores.
 func TestStorePromptEndsItsTurn(t *testing.T) {
 	var got allReplies
-	ses := newSession(serverOf(t, promptPool), &got, nil)
+	ses := openSession(serverOf(t, promptPool), &got, nil)
 	ses.queue = &turnQueue{signal: -1}
 	message := promptRequest(t, api.PromptStore{NumTokens: 16384}, lookuptest.Chain("turn", 1024, 32), 32)
 	require.NoError(t, ses.receive(message))

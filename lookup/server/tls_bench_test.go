@@ -59,22 +59,7 @@ func BenchmarkTLSRoundTrip(b *testing.B) {
 
 // rawTLSServer is rawServer with TLS.
 func rawTLSServer(b *testing.B, size int) (addr string) {
-	return lookuptest.ServeOne(b, func(tcp net.Conn) {
-		conn := tls.Server(tcp, tlsConfigOf(serverTLS))
-		buf, reply := make([]byte, readBuffer), netproto.AppendHit(nil, nil, 0)
-		for {
-			for left := size; left > 0; {
-				n, err := conn.Read(buf[:min(left, len(buf))])
-				if err != nil {
-					return
-				}
-				left -= n
-			}
-			if _, err := conn.Write(reply); err != nil {
-				return
-			}
-		}
-	})
+	return lookuptest.ServeOne(b, func(tcp net.Conn) { answerRaw(tls.Server(tcp, tlsConfigOf(serverTLS)), size) })
 }
 
 // BenchmarkTLSHandshake measures a connection with its handshake, a ping, and its end.

@@ -189,7 +189,7 @@ func TestTurnsAreBounded(t *testing.T) {
 	for name, attack := range hostileBursts(t) {
 		t.Run(name, func(t *testing.T) {
 			var got allReplies
-			ses := newSession(attack.server, &got, nil)
+			ses := openSession(attack.server, &got, nil)
 			ses.queue = &turnQueue{signal: -1}
 			turns, most := 0, 0
 			endTurn := func() {
@@ -216,7 +216,7 @@ func TestTurnsAreBounded(t *testing.T) {
 				return // its counters differ; the first burst has changed the index
 			}
 			var whole allReplies
-			require.NoError(t, newSession(attack.server, &whole, nil).receive(attack.burst))
+			require.NoError(t, openSession(attack.server, &whole, nil).receive(attack.burst))
 			require.Equal(t, whole.Bytes(), got.Bytes())
 		})
 	}
@@ -229,7 +229,7 @@ func TestTurnsAlternate(t *testing.T) {
 	burst := bytes.Repeat(lookuptest.Encode([]byte("stat")), 100)
 	got := make([]allReplies, 3)
 	for i := range got {
-		ses := newSession(server, &got[i], nil)
+		ses := openSession(server, &got[i], nil)
 		ses.queue = queue
 		require.NoError(t, ses.receive(burst))
 		require.True(t, ses.waiting.Load())
@@ -299,7 +299,7 @@ func TestPoolRequestsWait(t *testing.T) {
 	require.NoError(t, err)
 	got := make([]allReplies, 2)
 	for i := range got {
-		ses := newSession(server, &got[i], nil)
+		ses := openSession(server, &got[i], nil)
 		ses.queue = queue
 		require.NoError(t, ses.receive(bytes.Repeat(lookuptest.Encode([]byte("pool"), text), 2)))
 		require.Zero(t, got[i].Len())
@@ -316,7 +316,7 @@ func TestIdleBeginsAfterTheLastTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serverOf(t, lookuptest.Blocks16)
 		require.NoError(t, server.SetLimits(Limits{IdleTimeout: time.Minute}))
-		ses := newSession(server, new(allReplies), nil)
+		ses := openSession(server, new(allReplies), nil)
 		ses.queue = &turnQueue{signal: -1}
 		require.NoError(t, ses.receive(bytes.Repeat(lookuptest.Encode([]byte("stat")), 3)))
 		require.True(t, ses.waiting.Load())

@@ -140,7 +140,7 @@ func TestTTLBeginsAnewWithEachPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := unstarted(t)
 		var got replies
-		ses := newSession(server, &got, nil)
+		ses := openSession(server, &got, nil)
 		overdue := func() closeReason { return server.overdue(ses, monotime.Now()) }
 		require.NoError(t, ses.receive(append(bytes.Clone(zmtpGreeting), zmtpReady...)))
 		const ttl = 1500 * time.Millisecond
