@@ -73,6 +73,7 @@ type dump struct {
 	epoch  uint64 // of the index then
 	late   bool   // the walk has come to what was used since
 	left   int64  // keys that it may copy still
+	hold   int    // the work of a hold: dumpWork
 	removals
 
 	// What the last hold has taken and copied.
@@ -156,7 +157,7 @@ func (x *Index) beginDump() (*dump, error) {
 	if x.dumps++; x.dumps < firstDumpMark {
 		x.dumps = firstDumpMark
 	}
-	d := &dump{number: x.dumps, begun: x.policy.clock, epoch: x.epoch.Load(), left: dumpFactor*x.entries + dumpMore}
+	d := &dump{number: x.dumps, begun: x.policy.clock, epoch: x.epoch.Load(), left: dumpFactor*x.entries + dumpMore, hold: dumpWork}
 	if x.policy.bonus > 0 {
 		d.add(DumpRecord{Kind: DumpBonus, Bonus: x.policy.bonus}, nil)
 	}
@@ -185,7 +186,7 @@ func (x *Index) dumpSome(d *dump) (done bool, _ error) {
 		return false, ErrDumpBehind
 	}
 	d.taken, d.removals = d.first, removals{}
-	for x.work < dumpWork {
+	for x.work < d.hold {
 		l := x.nextDumped()
 		if l == nil || d.left <= 0 {
 			for _, r := range x.resetting {
@@ -218,7 +219,7 @@ func (x *Index) nextDumped() *spanList {
 func (x *Index) dumpGroup(d *dump, l *spanList) {
 	group, entries, used := d.group[:0], 0, x.span(l.next).time
 	d.late = d.late || int32(used-d.begun) >= 0 || x.epoch.Load() != d.epoch
-	for l.next != noSpan && x.work < dumpWork {
+	for l.next != noSpan && x.work < d.hold {
 		s := x.span(l.next)
 		if s.time != used || entries > 0 && entries+int(s.n) > MaxDumpKeys {
 			break
