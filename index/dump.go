@@ -89,6 +89,8 @@ const (
 	dumpWork = 8 << 10
 	// workPerDumped is copying a key.
 	workPerDumped = 2
+	// dumpBuffer is the bytes of the keys of a usual hold, of 32 bytes each.
+	dumpBuffer = dumpWork / workPerDumped * 32
 	// dumpFactor and dumpMore bound how many keys a dump copies: what was there when it began may all be
 	// used meanwhile, once each, and some more stored.
 	dumpFactor, dumpMore = 2, 1 << 20
@@ -149,6 +151,9 @@ func (x *Index) dumpTouches() (all bool) {
 
 // beginDump begins a dump with the oldest spans.
 func (x *Index) beginDump() (*dump, error) {
+	d := &dump{hold: dumpWork, keys: make([]byte, dumpBuffer)}
+	clear(d.keys) // the system gives the memory now, not under the lock
+	d.keys = d.keys[:0]
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	if x.dumping {
@@ -157,7 +162,7 @@ func (x *Index) beginDump() (*dump, error) {
 	if x.dumps++; x.dumps < firstDumpMark {
 		x.dumps = firstDumpMark
 	}
-	d := &dump{number: x.dumps, begun: x.policy.clock, epoch: x.epoch.Load(), left: dumpFactor*x.entries + dumpMore, hold: dumpWork}
+	d.number, d.begun, d.epoch, d.left = x.dumps, x.policy.clock, x.epoch.Load(), dumpFactor*x.entries+dumpMore
 	if x.policy.bonus > 0 {
 		d.add(DumpRecord{Kind: DumpBonus, Bonus: x.policy.bonus}, nil)
 	}
