@@ -105,8 +105,8 @@ const (
 // Dump calls emit with the records of what the index holds, those used least recently first. The record is
 // valid during the call. Lookups and changes go on meanwhile. What is stored or moved after Dump has begun
 // may be missing, or come twice. If Dump returns nil, an index that has loaded the records holds no key at
-// a place where Evict, ResetPlaces or Reset removed it before Dump's last hold of the lock; what these
-// return before Dump is called is removed. It may hold keys that were evicted to make room.
+// a place where Evict, ResetPlaces or Reset removed it before Dump's last hold of the lock. It may hold keys
+// that were evicted to make room. A reset of places that is under way then counts as done.
 //
 // It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. Beside the byte bound it takes
 // some 2 MiB, and up to 16 for what is removed meanwhile.
