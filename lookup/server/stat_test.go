@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
@@ -41,6 +43,23 @@ func TestRequestsAreCounted(t *testing.T) {
 		require.Len(t, server.loops, 2)
 		for _, l := range server.loops {
 			require.Positive(t, l.metrics.requests[netproto.TagPing].Load())
+		}
+	})
+}
+
+// A stat counts the requests in front of it, also those that arrived together with it.
+func TestStatCountsWhatIsBeforeIt(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		p := lookuptest.DialPeer(t, startWith(t, store, Settings{}).Addrs()[0])
+		ping, stat := plainOf("", netproto.TagPing), plainOf("", netproto.TagStat)
+		p.Send(t, slices.Concat(ping, lookupOf("", nil), ping, stat, ping, stat))
+		for _, want := range []map[string]int64{nil, nil, nil, {"ping": 2, "lookup": 1}, nil, {"ping": 3, "lookup": 1, "stat": 1}} {
+			reply := p.Next(t)
+			if want != nil {
+				var st api.Stat
+				require.NoError(t, json.Unmarshal(reply[1], &st))
+				require.Equal(t, want, st.Requests)
+			}
 		}
 	})
 }
