@@ -65,7 +65,7 @@ func openFile(path string) (*os.File, error) {
 func replaceFile(path string, write func(f *os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+temporarySuffix) // 0600
 	if err != nil {
-		return err
+		return withoutName(err)
 	}
 	defer f.Close()
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -80,9 +80,22 @@ func replaceFile(path string, write func(f *os.File) error) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return err
+		return withoutName(err)
 	}
 	return syncFolder(filepath.Dir(path))
+}
+
+// withoutName returns an error without the temporary name, so that the next one is equal.
+func withoutName(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return fmt.Errorf("%s: %w", path.Op, path.Err)
+	case errors.As(err, &link):
+		return fmt.Errorf("%s: %w", link.Op, link.Err)
+	}
+	return err
 }
 
 // syncFolder makes a rename in a folder outlive a loss of power.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // Config configures a Saver.
@@ -27,8 +28,8 @@ type Config struct {
 	Logger  *slog.Logger // required
 }
 
-// Saver keeps the memory indexes of a server in a file: Load, then Start, and at the end Stop and Last. Each
-// is called once, by one goroutine; Status is safe for concurrent use.
+// Saver keeps the memory indexes of a server in a file: Load, then Start, and at the end Stop and Last, by
+// one goroutine at a time. Status is safe for concurrent use.
 type Saver struct {
 	srv    Server
 	cfg    Config
@@ -119,8 +120,17 @@ func (s *Saver) Start() {
 	}()
 }
 
-// Stop ends what Start has begun. It does not wait: a snapshot that is being written is abandoned soon after.
-func (s *Saver) Stop() { s.cancel() }
+// stopGrace bounds how long Stop waits. Only a file system that hangs takes so long.
+const stopGrace = time.Second
+
+// Stop ends what Start has begun, and abandons a snapshot that is being written. It may be called again.
+func (s *Saver) Stop() {
+	s.cancel()
+	select {
+	case <-s.done:
+	case <-time.After(stopGrace):
+	}
+}
 
 // Last writes the last snapshot, after Stop and once nothing changes any more. It returns when that is
 // written, has failed, or ctx has ended. In the last case a file system that hangs may keep a goroutine; the
@@ -185,7 +195,7 @@ func (s *Saver) write(ctx context.Context, started time.Time, paced bool) (w *wr
 			return err
 		}
 		for _, p := range s.srv.Pools() {
-			err := w.beginPool(poolInfo{Name: p.Name, Described: p.Described, Digest: p.Digest, Pool: p.Service.Pool()})
+			err := w.beginPool(infoOf(p))
 			if err == nil {
 				err = p.Service.Index().Dump(ctx, func(r *index.DumpRecord) error { return w.add(r) })
 			}
@@ -196,6 +206,15 @@ func (s *Saver) write(ctx context.Context, started time.Time, paced bool) (w *wr
 		return w.end()
 	})
 	return w, err
+}
+
+// infoOf returns what the file has of a pool.
+func infoOf(p server.ServedPool) poolInfo {
+	pool := p.Service.Pool()
+	if pool.VLLM != "" {
+		pool.Revision = 0 // that of the release, which alone may be written
+	}
+	return poolInfo{Name: p.Name, Described: p.Described, Digest: p.Digest, Pool: pool}
 }
 
 // pacer writes, and then waits for as long as has passed since the last wait, so that a dump takes at most
