@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"slices"
 )
@@ -15,30 +16,54 @@ const (
 	DumpEvict                           // Places no longer hold Keys
 	DumpResetPlaces                     // Places no longer hold any key
 	DumpReset                           // no key is held any more
+	DumpBonus                           // Bonus says how much longer hot keys are kept
 )
+
+// MaxDumpKeys is the most keys of a DumpRecord.
+const MaxDumpKeys = 1024
+
+// Errors of dumps.
+var (
+	// ErrDumping refuses a dump while another one is under way.
+	ErrDumping = errors.New("index: another dump is under way")
+	// ErrDumpBehind ends a dump that more is evicted from meanwhile than it can keep up with.
+	ErrDumpBehind = errors.New("index: more was evicted during the dump than it can keep up with")
+	// ErrDumpRecord is wrapped by what is wrong with a record that is loaded.
+	ErrDumpRecord = errors.New("index: bad record of a dump")
+)
+
+// DumpOptions says how an index is dumped.
+type DumpOptions struct {
+	// Gentle makes the dump sleep as long as it works, emit included.
+	Gentle bool
+}
 
 // DumpRecord is one step of a dump. Loaded in their order into an empty index with the same places, the
 // records make it hold what the dumped one held. A dump begins with what was used least recently.
 type DumpRecord struct {
 	Kind   DumpKind
 	Places []int // ascending
-	// Keys are 1 to 64 consecutive keys of a chain.
+	// Keys are 1 to MaxDumpKeys keys, of a DumpRun consecutive ones of a chain if Numbered.
 	Keys    []byte
 	HashLen int
 	// Of a DumpRun: Number is that of the first key in its chain, if Numbered, and Before the key in
 	// front of it, empty if that is not known. Hot says that a lookup has found the keys, or
-	// a later store had them, since they were stored. SameUse says that they were used last together with those of the run
-	// before.
+	// a later store had them, since they were stored. Time is that of their last use, in keys stored
+	// until then, modulo 2^32; it never decreases, but for a DumpReset. SameUse says that they are
+	// evicted before those of the run in front, which has the same Time and Hot.
 	Numbered, Hot, SameUse bool
 	Number                 uint32
 	Before                 []byte
+	Time                   uint32
+	// Of a DumpBonus: 0 to 16.
+	Bonus float64
 }
 
 // Dump calls emit with the records of what the index holds. Lookups and changes go on meanwhile: what is
 // stored after Dump has begun may be missing; what is evicted by Evict, ResetPlaces or Reset before Dump
 // returns is not held by an index that has loaded the dump. The record is valid during the call. Dump
 // returns the error of emit, or that of ctx.
-func (x *Index) Dump(ctx context.Context, emit func(*DumpRecord) error) error {
+func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) error) error {
 	for at := slot(0); ; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -102,8 +127,12 @@ func (l *Loader) Load(r *DumpRecord) error {
 		return nil
 	case DumpResetPlaces:
 		return l.index.ResetPlaces(r.Places)
-	default:
+	case DumpReset:
 		l.index.Reset()
 		return nil
+	case DumpBonus:
+		return nil
+	default:
+		return ErrDumpRecord
 	}
 }
