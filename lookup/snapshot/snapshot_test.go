@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup/server"
@@ -165,45 +164,59 @@ func TestInterval(t *testing.T) {
 	})
 }
 
-// limitFiles bounds the size of the files that this process writes, as a full disk does, until it is called
-// again.
-func limitFiles(t *testing.T, bytes uint64) {
-	t.Helper()
-	var limit unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
-	limit.Cur = min(bytes, limit.Max)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
-}
-
-// A snapshot that cannot be written is counted, and logged once until one is written again. The one before
-// stays.
+// A snapshot that cannot be written is counted, and logged once until one is written again.
 func TestFailures(t *testing.T) {
-	path := snapshotOf(t, filled(t, 10))
-	before, err := os.ReadFile(path)
-	require.NoError(t, err)
-	s, log := newSaver(t, filled(t, 1000), path)
-	limitFiles(t, 8<<10)
-	defer limitFiles(t, unix.RLIM_INFINITY)
+	folder := filepath.Join(t.TempDir(), "folder")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	s, log := newSaver(t, filled(t, 10), filepath.Join(folder, "index"))
+	require.NoError(t, os.Remove(folder))
 	for range 3 {
 		s.save(context.Background(), false)
 	}
-	after, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, before, after)
 	assert.Equal(t, int64(3), s.Status().Failed)
-	assert.Equal(t, "write: file too large", s.Status().Error)
+	assert.Equal(t, "open: no such file or directory", s.Status().Error)
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
-	entries, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
-	assert.Len(t, entries, 1)
 
-	limitFiles(t, unix.RLIM_INFINITY)
+	require.NoError(t, os.Mkdir(folder, 0o700))
 	s.save(context.Background(), false)
 	assert.Empty(t, s.Status().Error)
-	assert.Equal(t, int64(1021), s.Status().Entries)
-	limitFiles(t, 8<<10)
+	assert.Equal(t, int64(31), s.Status().Entries)
+	require.NoError(t, os.RemoveAll(folder))
 	s.save(context.Background(), false)
+	assert.Equal(t, int64(4), s.Status().Failed)
 	assert.Equal(t, 3, strings.Count(log.String(), "\n"), log.String())
+}
+
+// waiting is a server that tells its pools once it may.
+type waiting struct {
+	*server.Server
+	may chan struct{}
+}
+
+func (w waiting) Pools() []server.ServedPool {
+	<-w.may
+	return w.Server.Pools()
+}
+
+// The end of the server waits for the last snapshot only as long as it is told to. A file system that hangs
+// cannot keep it.
+func TestLastIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		srv := waiting{filled(t, 10), make(chan struct{})}
+		s, log := newSaver(t, srv, filepath.Join(dir, "index"))
+		s.Start()
+		s.Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		started := time.Now()
+		s.Last(ctx)
+		assert.Equal(t, time.Minute, time.Since(started))
+		assert.Contains(t, log.String(), "the last snapshot was not written in time")
+		close(srv.may)
+		synctest.Wait()
+		assert.NoFileExists(t, filepath.Join(dir, "index"))
+	})
 }
 
 // What ends with the server is no failure.
