@@ -80,13 +80,16 @@ func (p *keptProgram) store(t *testing.T, keys []byte) {
 	require.NoError(t, p.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, 32)))
 }
 
-// depths returns what is found of each request.
-func (p *keptProgram) depths(t *testing.T, requests [][]byte) (list []int) {
+// held returns how many leading blocks of each request are held, and changes no order of eviction.
+func (p *keptProgram) held(t *testing.T, requests [][]byte) (depths []int) {
 	t.Helper()
 	for _, keys := range requests {
-		list = append(list, p.depth(t, keys))
+		hashes := netproto.NewHashes(keys, 32)
+		e, err := p.Explain(t.Context(), int64(hashes.Len()*bench.BlockTokens), hashes)
+		require.NoError(t, err)
+		depths = append(depths, int(e.HitTokens/bench.BlockTokens))
 	}
-	return list
+	return depths
 }
 
 // conversation returns the hashes of the requests of a recorded trace.
@@ -132,7 +135,7 @@ func TestTraceOverRestart(t *testing.T) {
 			p.stop(t, syscall.SIGTERM)
 			p = start(filepath.Join(folder, "index"))
 			assert.Contains(t, p.started, "snapshot loaded")
-			assert.Equal(t, control.depths(t, requests[:half]), p.depths(t, requests[:half]))
+			assert.Equal(t, control.held(t, requests[:half]), p.held(t, requests[:half]))
 			rest, want := sum(p.replay(t, requests[half:])), sum(control.replay(t, requests[half:]))
 			assert.InDelta(t, want, rest, float64(test.delta))
 			if test.bound == "" {
