@@ -2,7 +2,7 @@
 
 // Command snapshot-load measures what a snapshot costs the lookups of a server, and how fast it is written and
 // loaded. It starts hitline serve with a memory index of many entries and a short interval between snapshots,
-// and looks up over TCP at a constant rate all the while. Each pair compares the lookups that were due while a
+// and looks up over TCP at a constant rate all the while. Each pair compares the lookups that were sent while a
 // snapshot was written with those of the pause after it.
 package main
 
@@ -32,7 +32,7 @@ type options struct {
 	chainLen            int
 }
 
-// report is what was measured. Times are in seconds, latencies in microseconds from when a lookup was due.
+// report is what was measured. Times are in seconds, latencies in microseconds.
 type report struct {
 	Entries int     `json:"entries"`
 	Bytes   int64   `json:"bytes"` // of the file
@@ -55,7 +55,7 @@ type pair struct {
 	Ratio   float64 `json:"ratio_p99"`
 }
 
-// latency is that of the lookups that were due in a stretch of time.
+// latency is that of the lookups that were sent in a stretch of time.
 type latency struct {
 	Lookups int     `json:"lookups"`
 	P50     float64 `json:"p50"`
