@@ -118,7 +118,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 	if err != nil {
 		return err
 	}
-	defer x.endDump(d)
+	defer x.endDump()
 	begun := time.Now()
 	for done := false; !done; {
 		if err := ctx.Err(); err != nil {
@@ -151,7 +151,7 @@ func (x *Index) dumpTouches() (all bool) {
 func (x *Index) beginDump() (*dump, error) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if x.dump != nil {
+	if x.dumping {
 		return nil, ErrDumping
 	}
 	if x.dumps++; x.dumps < firstDumpMark {
@@ -162,16 +162,14 @@ func (x *Index) beginDump() (*dump, error) {
 		d.add(DumpRecord{Kind: DumpBonus, Bonus: x.policy.bonus}, nil)
 	}
 	x.cold.next, x.hot.next = x.cold.oldest, x.hot.oldest
-	x.dump = d
+	x.dumping, x.dump = true, d
 	return d, nil
 }
 
-// endDump ends a dump if it is under way.
-func (x *Index) endDump(d *dump) {
+// endDump lets the next dump begin.
+func (x *Index) endDump() {
 	x.writing.Lock()
-	if x.dump == d {
-		x.dump = nil
-	}
+	x.dumping, x.dump = false, nil
 	x.writing.Unlock()
 }
 
