@@ -229,7 +229,7 @@ func (x *Index) dumpGroup(d *dump, l *spanList) {
 			entries += int(s.n)
 			x.work += int(s.n) * workPerDumped
 		}
-		if d.late {
+		if s.mark = markUsed; d.late {
 			s.mark = d.number
 		}
 		l.next = s.newer
