@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -132,7 +133,7 @@ func TestEndpointOptions(t *testing.T) {
 	} {
 		var log logtest.Buffer
 		before := runtime.NumGoroutine()
-		test.options.ready = srv.Ready
+		test.options.ready = func() error { return errors.New("loading the snapshot") }
 		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.NewTextHandler(&log, nil)))
 		require.NoError(t, err)
 		o := &metricsServer{metrics: e.address()}
@@ -140,6 +141,8 @@ func TestEndpointOptions(t *testing.T) {
 			code, _ := o.send(t, "GET", path, "", "Host: hitline.example")
 			assert.Equal(t, test.host, code, "%s %+v", path, test.options)
 		}
+		_, text := o.send(t, "GET", "/status", "")
+		assert.Equal(t, test.options.statusPage, strings.Contains(text, `"not_ready_reason":"loading the snapshot"`))
 		assert.Equal(t, test.warnings, strings.Count(log.String(), "everybody who can connect to metrics may take profiles"))
 		e.close()
 		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
