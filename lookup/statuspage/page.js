@@ -466,10 +466,10 @@
 
   $('explain').addEventListener('submit', async event => {
     event.preventDefault();
-    const button = event.submitter || $('explain').querySelector('button');
-    button.disabled = true;
+    if ($('explain').ariaBusy === 'true') return;
+    $('explain').ariaBusy = 'true'; // the button is not disabled: it would lose the focus
     await explain();
-    button.disabled = false;
+    $('explain').ariaBusy = 'false';
   });
 
   update();
