@@ -88,11 +88,13 @@ func (h *remoteHandler) writeReply(r *remoteRequest) {
 			}
 			s.metrics.observeDurations(max(monotime.Now()-r.began, 0), 1)
 			s.metrics.observeHashes(r.numHashes)
+			s.stats.newLookups++
 		case r.tag == netproto.TagAnchors:
 			s.appendAnchorsParams(r.pool, r.envelope)
 		default:
 			s.out.B = netproto.AppendDone(s.out.B, r.envelope, r.payload)
 		}
+		s.countReply(r.sent)
 		s.flush(flushAt)
 	}
 }
@@ -113,6 +115,7 @@ func (h *remoteHandler) makeStat(r *remoteRequest) {
 	if r.payload = h.sharedStats[key]; r.payload != nil {
 		return
 	}
+	h.session.publishReplies()
 	r.payload, r.err = encodeJSON(h.session.server.statFor(r.credential, r.pool))
 	if r.err == nil && h.waking {
 		if h.sharedStats == nil {
