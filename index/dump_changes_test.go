@@ -267,13 +267,13 @@ func TestDumpKeepsItsPlace(t *testing.T) {
 // A mark of an earlier dump that had the same number hides nothing.
 func TestDumpNumbersComeAgain(t *testing.T) {
 	x := mustNew(t, onePlace(0))
-	storeAt(t, x, 0, 0, nil, drawnKeys(1, 100))
+	storeAt(t, x, 0, 0, nil, drawnKeys(1, 60))
 	for range 2 * 256 {
 		require.Len(t, dumpRecords(t, x), 1)
 	}
 	x.dumps = firstDumpMark
 	require.Len(t, dumpRecords(t, x), 1) // marked
-	storeAt(t, x, 0, 0, nil, drawnKeys(2, 100))
+	storeAt(t, x, 0, 0, nil, drawnKeys(2, 60))
 	x.dumps = firstDumpMark
 	require.Len(t, dumpRecords(t, x), 2)
 }
