@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"time"
@@ -123,6 +122,3 @@ func (l *loader) entries() int64 {
 	}
 	return n
 }
-
-// isMissing reports whether there is no snapshot.
-func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

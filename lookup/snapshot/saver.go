@@ -2,7 +2,9 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -68,30 +70,34 @@ func (s *Saver) update(change func(st *Status)) {
 // Load loads the snapshot before the server is started. One that cannot be loaded is refused as a whole: the
 // indexes are then empty, and the log has one line that says why. It returns an error only if ctx ended.
 func (s *Saver) Load(ctx context.Context) error {
-	started := time.Now()
-	l := &loader{srv: s.srv, maxAge: s.cfg.MaxAge, now: started, logger: s.cfg.Logger}
+	l := &loader{srv: s.srv, maxAge: s.cfg.MaxAge, now: time.Now(), logger: s.cfg.Logger}
 	bytes, err := l.load(ctx, s.cfg.Path)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return fmt.Errorf("snapshot: the load was interrupted: %w", context.Cause(ctx))
-	case isMissing(err):
+	}
+	s.tellLoad(l, bytes, err)
+	return nil
+}
+
+// tellLoad tells what was loaded, or why nothing was.
+func (s *Saver) tellLoad(l *loader, bytes int64, err error) {
+	entries := l.entries()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		s.cfg.Logger.Info("there is no snapshot; starting empty", "path", s.cfg.Path)
-		return nil
 	case err != nil:
 		s.cfg.Logger.Warn("the snapshot is refused; starting empty", "error", err.Error())
 		s.update(func(st *Status) { st.LoadError = err.Error() })
-		return nil
+	default:
+		s.update(func(st *Status) {
+			st.LoadedEntries = entries
+			if len(l.skipped) > 0 {
+				st.LoadError = "left out: " + strings.Join(l.skipped, "; ")
+			}
+		})
+		s.cfg.Logger.Info("snapshot loaded", "path", s.cfg.Path, "pools", len(l.loaded), "entries", entries, "bytes", bytes,
+			"age", l.now.Sub(l.created).Round(time.Second).String(), "seconds", seconds(time.Since(l.now)))
 	}
-	entries := l.entries()
-	s.update(func(st *Status) {
-		st.LoadedEntries = entries
-		if len(l.skipped) > 0 {
-			st.LoadError = "left out: " + strings.Join(l.skipped, "; ")
-		}
-	})
-	s.cfg.Logger.Info("snapshot loaded", "path", s.cfg.Path, "pools", len(l.loaded), "entries", entries, "bytes", bytes,
-		"age", started.Sub(l.created).Round(time.Second).String(), "seconds", seconds(time.Since(started)))
-	return nil
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
