@@ -94,9 +94,10 @@ const (
 	// dumpFactor and dumpMore bound how many keys a dump copies: what was there when it began may all be
 	// used meanwhile, once each, and some more stored.
 	dumpFactor, dumpMore = 2, 1 << 20
-	// gentleTurn is how long a gentle dump works until it sleeps: sleeping has a cost, too. mostPause
-	// bounds the sleep, as emit may wait for a disk.
-	gentleTurn = time.Millisecond
+	// gentleTurn is how long a gentle dump works until it sleeps: a lookup may wait so long for the core.
+	// With 1 ms p99 of lookups beside a dump was seen at 1.8 times that without, on two cores; with 100 µs at
+	// 1.2 times. mostPause bounds the sleep, as emit may wait for a disk.
+	gentleTurn = 100 * time.Microsecond
 	mostPause  = 100 * time.Millisecond
 	// firstDumpMark is the mark of the first dump, see span.mark.
 	firstDumpMark = markUsed + 1

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -80,7 +81,7 @@ pool:
       sliding_window: 1024
       is_eagle_group: True
 backend:
-  memory: {max_bytes: 2GiB, max_entries: 1000000, verify: bytes}
+  memory: {max_bytes: 2GiB, max_entries: 1000000, verify: bytes, snapshot: {path: /var/x, interval: 0}}
 limits: {max_message: 1MB, max_unsent: "512KiB", handshake_timeout: 1m30s, idle_timeout: 5m}
 drain_timeout: 0s
 log:
@@ -101,7 +102,9 @@ log:
 			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024, IsEagleGroup: true},
 		},
 	}, c.Pool)
-	assert.Equal(t, Memory{MaxBytes: 2 << 30, MaxEntries: 1_000_000, Verify: "bytes"}, c.Backend.Memory)
+	assert.Equal(t, Memory{
+		MaxBytes: 2 << 30, MaxEntries: 1_000_000, Verify: "bytes", Snapshot: Snapshot{Path: "/var/x", MaxAge: Duration(15 * time.Minute)},
+	}, c.Backend.Memory)
 	want := Default().Limits
 	want.MaxMessage, want.MaxUnsent = 1_000_000, 512<<10
 	want.HandshakeTimeout, want.IdleTimeout = 90e9, 300e9
@@ -122,7 +125,7 @@ func TestFileErrors(t *testing.T) {
 		{"tab", "pool:\n\ttp_size: 1\n", `c.yaml:2:1: found character '	' that cannot start any token`},
 		{"open list", "listen: [tcp://a:1\n", `c.yaml:1:9: sequence end token ']' not found`},
 		{"two documents", "loops: 1\n---\nloops: 2\n", `c.yaml:3:1: a second document; only one is read, merge them`},
-		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, limits, drain_timeout, metrics, log`},
+		{"not fields", "- a\n", `c.yaml:1:1: a list where fields are expected: listen, ipc_mode, loops, pool, pools, accept_pools, max_pools, backend, limits, drain_timeout, metrics, status_page, pprof, log`},
 		{"anchor", "loops: &x 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"alias", "loops: *x\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
 		{"tag", "loops: !!int 1\n", `c.yaml:1:8: loops: anchors, aliases and tags are not read here; write the value out`},
@@ -172,6 +175,7 @@ func TestFileErrors(t *testing.T) {
 		{"many loops", "loops: 257\n", `c.yaml:1:8: loops: 257 is too large, must be at most 256`},
 		{"max_bytes 0", "backend: {memory: {max_bytes: 0}}\n", `c.yaml:1:31: backend.memory.max_bytes: 0 is too small, must be at least 1`},
 		{"max_entries negative", "backend: {memory: {max_entries: -1}}\n", `c.yaml:1:33: backend.memory.max_entries: -1 is too small, must be at least 0`},
+		{"snapshot interval", "backend:\n  memory:\n    snapshot: {interval: 999ms}\n", `c.yaml:3:26: backend.memory.snapshot.interval: 999ms is too short, must be at least 1s, or 0 for the last one alone`},
 		{"verify", "backend: {memory: {verify: hash}}\n", `c.yaml:1:28: backend.memory.verify: "hash" is not one of digests, bytes`},
 		{"max_message 0", "limits:\n  max_message: 0\n", `c.yaml:2:16: limits.max_message: 0 is too small, must be at least 1`},
 		{"max_frames 0", "limits:\n  max_frames: 0\n", `c.yaml:2:15: limits.max_frames: 0 is too small, must be at least 1`},
@@ -199,6 +203,8 @@ func TestFileErrors(t *testing.T) {
 		{"unknown backend", "backend: {etcd: {}}\n", `c.yaml:1:11: backend: unknown backend "etcd"; use memory, redis or mooncake`},
 		{"two backends", "backend:\n  memory: {}\n  redis: {}\n", `c.yaml:3:3: backend: both memory and redis; a process has one backend, remove the others`},
 		{"metrics scheme", "loops: 1\nmetrics: http://127.0.0.1:9557\n", `c.yaml:2:10: metrics: "http://127.0.0.1:9557" has a scheme; write host:port, such as 127.0.0.1:9557`},
+		{"page alone", "status_page: true\n", `c.yaml:1:14: status_page: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
+		{"pprof alone", "pprof: true\nstatus_page: false\n", `c.yaml:1:8: pprof: needs metrics, the address that it is served at, such as 127.0.0.1:9557`},
 		{"metrics port", "metrics: 127.0.0.1\n", `c.yaml:1:10: metrics: "127.0.0.1": missing port in address; write host:port, an IPv6 address in brackets`},
 		{"metrics taken", "metrics: 127.0.0.1:7557\n", `c.yaml:1:10: metrics: "127.0.0.1:7557" is also in listen; HTTP needs a port of its own`},
 
@@ -270,6 +276,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 		require.NoError(t, err, "%s", text)
 		require.Equal(t, c.Accepts(), back.Accepts())
 		back.origins, back.written, back.AcceptPools = c.origins, c.written, c.AcceptPools
+		back.StatusPage = c.StatusPage
 		assert.Equal(t, c, back, "%s", text)
 	}
 }
