@@ -99,6 +99,9 @@ type Index struct {
 	discarded    []*memory
 	discardBytes int64
 	resetting    []*PlacesReset    // under way
+	dumping      bool              // Dump is called
+	dump         *dump             // it walks still, nil if none does
+	dumps        uint8             // numbers dumps, see span.mark
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
@@ -188,6 +191,9 @@ func (x *Index) clear() {
 	x.removals.Add(1)
 	x.mu.Unlock()
 	x.writers = writers{}
+	if x.dump != nil {
+		x.dump.addReset()
+	}
 	x.touching, x.touched = x.touching[:0], 0
 	x.writing.count(len(slabs))
 	for _, m := range slabs {

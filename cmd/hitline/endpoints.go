@@ -64,11 +64,15 @@ const (
 // openEndpoints binds the address and serves in the background until close.
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
+	list := []prometheus.Collector{
 		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+	}
+	if options.snapshot != nil {
+		list = append(list, metrics.NewSnapshotCollector(options.snapshot))
+	}
+	for _, c := range list {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register the metrics: %w", err)
 		}
