@@ -1,0 +1,10 @@
+// Package browsertest tests the status page in Chromium, on the program hitline. It is a module of
+// its own, so that users of hitline do not get the dependencies of its tests.
+//
+// # Layout
+//
+//	chromium_test.go  the browser: one process for all tests
+//	tab_test.go       a page in it, and what must not happen there: errors, requests to elsewhere
+//	problems_test.go  such things are noticed, on pages that are broken on purpose
+//	server_test.go    hitline in a process of its own, its clients and their prompts
+package browsertest
