@@ -75,7 +75,7 @@ func TestColours(t *testing.T) {
 }
 
 // faintTexts lists the texts whose contrast with what is behind them is below 4.5. A canvas tells
-// colours in any notation as red, green and blue.
+// colours in any notation as red, green and blue. Behind everything is what Chromium has there.
 const faintTexts = `(() => {
 	const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true})
 	const paint = (...colours) => {
@@ -93,7 +93,7 @@ const faintTexts = `(() => {
 	const behind = element => {
 		const colours = []
 		for (let e = element; e; e = e.parentElement) colours.unshift(getComputedStyle(e).backgroundColor)
-		return ["Canvas", ...colours]
+		return [matchMedia("(prefers-color-scheme: dark)").matches ? "#121212" : "white", ...colours]
 	}
 	const faint = []
 	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
@@ -88,7 +89,34 @@ func servePast(t *testing.T, s *server) string {
 	return passing.URL + "/"
 }
 
-var _ = math.Pi
-var _ = http.StatusOK
+// addPast changes a status to that of a server that has been busy for five hours.
+func addPast(status map[string]any) {
+	const uptime = 5 * time.Hour
+	now := time.Now().UTC()
+	status["uptime_seconds"], status["start_time"] = uptime.Seconds(), now.Add(-uptime)
+	quantiles := func(count int, factor float64) map[string]any {
+		return map[string]any{"count": count, "p50": 61e-6 * factor, "p90": 140e-6 * factor, "p99": 410e-6 * factor, "p999": 1.3e-3 * factor}
+	}
+	status["latency"] = map[string]any{"last_5m": quantiles(93_412, 1), "last_hour": quantiles(1_203_377, 1.15)}
+	pools, _ := status["pools"].([]any)
+	for i, p := range pools {
+		pool, _ := p.(map[string]any)
+		pool["hour"] = pastHour(now, float64(i))
+	}
+}
 
-func addPast(status map[string]any) {}
+// pastHour returns an hour of a pool as /status has it. Pools of another number have another load.
+func pastHour(now time.Time, number float64) map[string]any {
+	const perMinute = 3e6 // tokens
+	points, hits, total := []any{}, 0.0, 0.0
+	for minute := range 60 {
+		phase := float64(minute)/9 + 2*number
+		tokens := perMinute / (number + 1) * (2 + math.Sin(phase) + 0.3*math.Sin(7*phase))
+		hit := math.Round(tokens * (0.62 + 0.2*math.Sin(phase/2+number)))
+		hits, total = hits+hit, total+tokens
+		points = append(points, map[string]any{
+			"time": now.Add(time.Duration(minute-59) * time.Minute), "hit_tokens": hit, "miss_tokens": math.Round(tokens - hit),
+		})
+	}
+	return map[string]any{"hit_ratio": hits / total, "tokens_per_second": total / 3600, "lookups_per_second": total / 3600 / 2000, "points": points}
+}
