@@ -101,7 +101,7 @@ agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 s
 	@go run ./scripts/agree $(if $(STALLS),--stalls) $(if $(BARE),--bare)
 
 .PHONY: pictures
-pictures: ## Measure this machine and draw docs/pictures; minutes, on a quiet machine
+pictures: ## Measure this machine and draw the charts of docs/pictures; minutes, on a quiet machine
 	@scripts/pictures
 
 .PHONY: screenshots
