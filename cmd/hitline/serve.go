@@ -236,7 +236,9 @@ func (r *running) run(ctx context.Context) error {
 	}
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, endpointOptions{
+			statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), ready: srv.Ready,
+		}, r.logger)
 		if err != nil {
 			return err
 		}
