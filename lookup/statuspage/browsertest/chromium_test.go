@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,11 @@ var browser = sync.OnceValues(startBrowser)
 var stopBrowser = func() {}
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests mostly wait for the next update of a page, so more of them run at a time than there are CPUs.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	status := m.Run()
 	stopBrowser()
 	removeProgram()

@@ -87,7 +87,7 @@ func TestPageFollows(t *testing.T) {
 // A server that is not ready says why. It is up, so the page goes on.
 func TestPageNotReady(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "backend: {redis: {url: 'redis://127.0.0.1:1', timeout: 5s}}")
+	s := startServer(t, "pool: {model_name: m}\nbackend: {redis: {url: 'redis://127.0.0.1:1'}}")
 	c := s.dial()
 	for range 5 { // as many failures in a row open the circuit breaker
 		lookUp(t, c, "p", 1)
@@ -114,6 +114,7 @@ func TestExplain(t *testing.T) {
 		b.explain(text)
 		b.until(shows("#explain-result", fmt.Sprint(7*blockSize)))
 	}
+	b.expect("400") // the browser says so of each request that is answered with it
 	for _, text := range []string{"hello", "abc", "[1, 2]", hashes[0] + " 00"} {
 		b.explain(text)
 		b.until(`document.querySelector("#explain-result").innerText.trim()`)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -45,7 +46,11 @@ tokens:
 	b.fill("#explain-tokens", "48")
 	b.explain(hexLines(prompt("p", 3)))
 	b.until(shows("#explain-result", "0"))
-	b.until(`!(location.href + document.cookie + JSON.stringify({...localStorage, ...sessionStorage})).includes("token-of-the-test")`)
+	b.until(`!(location.href + JSON.stringify({...localStorage, ...sessionStorage})).includes("token-of-the-test")`)
+	cookies, err := chromedp.Call(b.ctx, network.GetCookies, network.GetCookiesParams{})
+	if err != nil || len(cookies.Cookies) > 0 {
+		t.Errorf("cookies: %v, %v", cookies.Cookies, err)
+	}
 	b.until(`!document.body.innerText.includes("token-of-the-test")`)
 
 	b.open(s.page())
@@ -56,6 +61,7 @@ tokens:
 func (b *tab) enterToken(token string) {
 	b.t.Helper()
 	b.until(`document.querySelector("#token").getBoundingClientRect().width > 0`)
-	b.fill("#token", "")
-	b.do(chromedp.SendKeys(chromedp.CSS("#token"), token+kb.Enter))
+	b.do(chromedp.Focus(chromedp.CSS("#token")), chromedp.KeyEvent("a", chromedp.KeyModifiers(kb.ModifierCtrl)))
+	b.write(token)
+	b.do(chromedp.KeyEvent(kb.Enter))
 }
