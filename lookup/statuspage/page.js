@@ -82,11 +82,11 @@
     }
   };
 
-  // list sets the terms of a section: [name, text, class].
+  // list sets the terms of a section: [name, text, class of the text, class of both].
   const list = (section, terms) => {
     const dl = section.querySelector('dl');
     while (dl.children.length > terms.length) dl.lastElementChild.remove();
-    terms.forEach(([name, text, as], i) => {
+    terms.forEach(([name, text, as, both], i) => {
       let term = dl.children[i];
       if (!term) {
         term = make('div');
@@ -96,6 +96,7 @@
       setText(term.firstElementChild, name);
       setText(term.lastElementChild, text);
       term.lastElementChild.className = as || '';
+      term.className = both || '';
     });
   };
   const number = (show, alert) => ({ show: o => count(show(o)), as: o => 'n' + (show(o) ? alert ? ' alert' : '' : ' zero') });
@@ -163,9 +164,8 @@
         setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
       },
     },
-    { show: p => p.vllm, as: 'zero' },
-    { draw: drawTrend },
     { show: p => percent(p.hour.hit_ratio), as: 'n' },
+    { draw: drawTrend },
     { show: p => rate(p.hour.tokens_per_second), as: 'n' },
     { show: p => rate(p.hour.lookups_per_second), as: 'n' },
     number(p => p.lookups),
@@ -179,6 +179,7 @@
       },
     },
     number(p => p.evicted),
+    { show: p => p.vllm, as: 'zero' },
   ];
 
   const connectionColumns = [
@@ -261,9 +262,9 @@
     const terms = [['Last', n.written ? when(n.written) : 'none yet']];
     if (n.written) terms.push(['Entries', count(n.entries)], ['Size', bytes(n.bytes)], ['Took', seconds(n.seconds)]);
     terms.push(['Loaded', count(n.loaded_entries) + ' entries'], ['Failed', count(n.failed), n.failed ? 'alert' : '']);
-    if (n.error) terms.push(['Error', n.error, 'alert']);
-    if (n.load_error) terms.push(['Not loaded', n.load_error, 'alert']);
-    terms.push(['File', n.path]);
+    if (n.error) terms.push(['Error', n.error, 'alert', 'long']);
+    if (n.load_error) terms.push(['Not loaded', n.load_error, 'alert', 'long']);
+    terms.push(['File', n.path, '', 'long']);
     list($('snapshot'), terms);
   };
 
