@@ -187,10 +187,17 @@ func eval[T any](b *tab, expression string) T {
 // until waits until a JavaScript expression is true.
 func (b *tab) until(expression string) {
 	b.t.Helper()
+	b.untilBy(expression, func() {})
+}
+
+// untilBy waits until a JavaScript expression is true, and calls try each time that it is not.
+func (b *tab) untilBy(expression string, try func()) {
+	b.t.Helper()
 	for deadline := time.Now().Add(timeout); !eval[bool](b, "!!("+expression+")"); time.Sleep(pollInterval) {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("after %v not yet: %s\nthe page: %s\nproblems: %q", timeout, expression,
 				eval[string](b, `document.body.dataset.state + "\n" + document.body.innerText`), b.take())
 		}
+		try()
 	}
 }

@@ -45,12 +45,11 @@ accept_pools: true
 		{fmt.Sprintf(scriptName, "refused"), client.WithPoolName(fmt.Sprintf(scriptName, "refused"))},
 		{"img src=x onerror", client.WithPool(names[0], coordinator.Pool{VLLM: "0.28.0", ModelName: fmt.Sprintf(pictureText, "differs")})},
 	} {
-		for !eval[bool](b, shows("#refusals", refused.shown)) {
+		b.untilBy(shows("#refusals", refused.shown), func() {
 			if _, err := client.Dial(t.Context(), s.address, refused.option); !errors.Is(err, client.ErrRefused) {
 				t.Fatalf("a pool that is to be refused: %v", err)
 			}
-			b.update()
-		}
+		})
 	}
 	b.fill("#explain-pool", names[0])
 	b.fill("#explain-tokens", "48")
