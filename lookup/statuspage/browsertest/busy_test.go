@@ -20,7 +20,8 @@ pools:
   llama-8b: {vllm: "0.33.0", model_name: meta-llama/Llama-3.1-8B-Instruct}
   qwen: {vllm: "0.28.0", model_name: Qwen/Qwen3-235B-A22B, tp_size: 8, num_kv_head: 4}
 accept_pools: true
-backend: {memory: {max_bytes: 256MiB}}
+max_pools: 4
+backend: {memory: {max_bytes: 8GiB}}
 `)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i, pool := range []string{"", "", "", "llama-8b", "llama-8b", "qwen"} {
