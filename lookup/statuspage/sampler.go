@@ -132,7 +132,8 @@ type hour struct {
 	Points           []point  `json:"points"`
 }
 
-// point is the tokens of the lookups of one minute. The first and the last one may be shorter.
+// point is the tokens of the lookups of one minute. The first one may be shorter, and the last one,
+// which ends now, is 50 to 60 seconds long.
 type point struct {
 	Time       time.Time `json:"time"` // end of the minute
 	HitTokens  int64     `json:"hit_tokens"`
