@@ -73,30 +73,54 @@ func capture(whole bool) chromedp.Action[[]byte] {
 	return chromedp.CaptureScreenshot()
 }
 
-// reduce returns a PNG with its 256 most frequent colours, which takes less than half of the bytes.
+// reduce returns a PNG with at most 256 colours, which takes about half of the bytes.
 func reduce(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		t.Fatal(err)
 	}
-	bounds := from.Bounds()
-	counts := map[color.Color]int{}
-	for y := range bounds.Dy() {
-		for x := range bounds.Dx() {
-			counts[from.At(x, y)]++
-		}
-	}
-	palette := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
-	t.Logf("%d colours", len(palette))
-	to := image.NewPaletted(bounds, palette[:min(len(palette), 256)])
-	draw.Draw(to, bounds, from, bounds.Min, draw.Src)
+	to := image.NewPaletted(from.Bounds(), paletteOf(from))
+	draw.Draw(to, to.Rect, from, to.Rect.Min, draw.Src)
 	var out bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestCompression}
 	if err := encoder.Encode(&out, to); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// paletteOf returns at most 256 colours of a picture: the most frequent of those that are alike.
+func paletteOf(picture image.Image) color.Palette {
+	bounds, counts := picture.Bounds(), map[color.Color]int{}
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			counts[picture.At(x, y)]++
+		}
+	}
+	colours := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] })
+	for alike := 0; ; alike += 2 { // difference of red, green and blue, each up to 255
+		var palette color.Palette
+		for _, c := range colours {
+			if len(palette) == 0 || difference(c, palette[palette.Index(c)]) > alike {
+				palette = append(palette, c)
+			}
+		}
+		if len(palette) <= 256 {
+			return palette
+		}
+	}
+}
+
+// difference returns the sum of the differences of red, green and blue.
+func difference(a, b color.Color) int {
+	ar, ag, ab, _ := a.RGBA()
+	br, bg, bb, _ := b.RGBA()
+	sum := 0
+	for _, d := range []int{int(ar) - int(br), int(ag) - int(bg), int(ab) - int(bb)} {
+		sum += max(d, -d) >> 8
+	}
+	return sum
 }
 
 // servePast passes a server's page on, with a past that it does not have: an hour of lookups. It returns
@@ -135,15 +159,19 @@ func addPast(status map[string]any) {
 	now := time.Now().UTC()
 	status["uptime_seconds"], status["start_time"] = uptime.Seconds(), now.Add(-uptime)
 	pools, _ := status["pools"].([]any)
-	lookups := 0.0 // a second
+	lookups, stored := 0.0, 0.0 // a second; in all
 	for i, p := range pools {
 		pool, _ := p.(map[string]any)
 		hour, perSecond := pastHour(now, float64(i))
 		lookups += perSecond
 		pool["hour"], pool["lookups"] = hour, math.Round(perSecond*uptime.Seconds())
 		maxBytes, _ := pool["max_bytes"].(float64)
-		pool["bytes"] = math.Round(maxBytes * (0.93 - 0.17*float64(i)))
-		pool["entries"] = math.Round(maxBytes * (0.93 - 0.17*float64(i)) / 52)
+		used := math.Round(maxBytes * (0.93 - 0.17*float64(i)))
+		pool["bytes"], pool["entries"] = used, math.Round(used/52)
+		stored += math.Round(used / 52)
+	}
+	if stat, ok := status["stat"].(map[string]any); ok {
+		stat["stored"] = stored
 	}
 	quantiles := func(seconds, factor float64) map[string]any {
 		return map[string]any{
