@@ -46,7 +46,7 @@ func startBrowser() (context.Context, error) {
 	} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
-	options = append(options, chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
+	options = append(options, chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.*"))
 	allocator, cancelAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
 	stopBrowser = func() {

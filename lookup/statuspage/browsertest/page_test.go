@@ -3,6 +3,7 @@ package browsertest
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -131,7 +132,11 @@ func (b *tab) explain(hashes string) {
 // The page says when the server is gone, goes on when there is one again, and says that it is another.
 func TestPageSurvivesRestart(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "")
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		host = "127.0.0.2" // where no other test takes the ports while there is no server
+	}
+	s := startServerAt(t, host, "")
 	b := openPage(t, s)
 	eval[bool](b, `window.loadedOnce = true`)
 	storePrompt(t, s.dial(), "before", 37)

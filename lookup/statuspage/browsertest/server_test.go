@@ -58,7 +58,13 @@ type server struct {
 // one, has to have the address tcp://127.0.0.1:0 alone.
 func startServer(t *testing.T, config string) *server {
 	t.Helper()
-	s := &server{t: t, config: config, address: "tcp://127.0.0.1:0", metrics: "127.0.0.1:0"}
+	return startServerAt(t, "127.0.0.1", config)
+}
+
+// startServerAt is startServer at another address of the loopback.
+func startServerAt(t *testing.T, host, config string) *server {
+	t.Helper()
+	s := &server{t: t, config: config, address: "tcp://" + host + ":0", metrics: host + ":0"}
 	t.Cleanup(s.stop)
 	s.start()
 	return s
@@ -80,8 +86,11 @@ func (s *server) start() {
 		text += "listen: [" + s.address + "]\n"
 	}
 	s.require(os.WriteFile(config, []byte(text), 0o600))
-	cmd, log, exited := exec.Command(path, "serve", "--config", config), new(logtest.Buffer), make(chan error, 1)
+	cmd := exec.Command(path, "serve", "--config", config, "--exit-on-stdin-eof")
+	log, exited := new(logtest.Buffer), make(chan error, 1)
 	cmd.Stderr = log
+	_, err = cmd.StdinPipe() // it ends with the test, however that ends
+	s.require(err)
 	s.require(cmd.Start())
 	s.cmd, s.log, s.exited = cmd, log, exited
 	go func() { exited <- cmd.Wait() }()
@@ -116,6 +125,8 @@ func (s *server) stop() {
 		return
 	}
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(timeout, func() { _ = s.cmd.Process.Kill() })
+	defer kill.Stop()
 	if err := <-s.exited; err != nil {
 		s.t.Errorf("hitline: %v: %s", err, s.log)
 	}

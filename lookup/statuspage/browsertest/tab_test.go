@@ -49,6 +49,9 @@ func newTab(t *testing.T) *tab {
 		b.check()
 		cancel()
 	})
+	if err := chromedp.Do(ctx); err != nil { // without a deadline, which would be that of the tab
+		t.Fatal(err)
+	}
 	b.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		for _, c := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, audits.Enable} {
 			if _, err := cdp.Call(ctx, target, c, cdp.Empty{}); err != nil {
@@ -169,9 +172,9 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // run returns the value of an action, or fails the test.
 func run[T any](b *tab, action chromedp.Action[T]) T {
 	b.t.Helper()
-	stop := time.AfterFunc(timeout, func() { b.t.Logf("more than %v for one action", timeout) })
-	defer stop.Stop()
-	v, err := chromedp.Run(b.ctx, action)
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
 	if err != nil {
 		b.t.Fatalf("%v\nproblems: %q", err, b.take())
 	}
