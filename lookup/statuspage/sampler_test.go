@@ -36,7 +36,9 @@ func TestHourWithoutData(t *testing.T) {
 		assert.Nil(t, got.TokensPerSecond)
 		assert.Nil(t, got.LookupsPerSecond)
 		assert.Equal(t, []point{{Time: time.Now().UTC()}}, got.Points)
-		sleep(time.Second)
+		sleep(time.Second - 1)
+		assert.Nil(t, statusOf(t, p).Pools[0].Hour.LookupsPerSecond)
+		sleep(1)
 		got = statusOf(t, p).Pools[0].Hour
 		assert.Nil(t, got.HitRatio)
 		assert.Zero(t, *got.TokensPerSecond)
@@ -216,6 +218,11 @@ func TestCloseEndsSampling(t *testing.T) {
 		require.NoError(t, err)
 		p := New(srv, Options{})
 		p.Close()
+		select {
+		case <-p.sampler.done:
+		default:
+			t.Error("Close has not waited for the goroutine")
+		}
 		p.Close()
 		sleep(time.Hour)
 		assert.Len(t, p.sampler.durations, 1)

@@ -75,6 +75,12 @@ func TestStatus(t *testing.T) {
 		assert.Positive(t, *l.P50)
 		assert.LessOrEqual(t, *l.P50, *l.P999)
 	}
+	now := time.Now()
+	all, before := p.server.LookupDurations().Counts, p.server.LookupDurations().Counts
+	before[slices.IndexFunc(before, func(n uint64) bool { return n > 0 })]--
+	p.sampler.durations = []durationCounts{{now.Add(-time.Hour), nil}, {now.Add(-6 * time.Minute), before}, {now, all}}
+	assert.EqualValues(t, 1, statusOf(t, p).Latency.Last5m.Count)
+	assert.EqualValues(t, 3, statusOf(t, p).Latency.LastHour.Count)
 	assert.Equal(t, 1, st.Connections.Total)
 	require.Len(t, st.Connections.List, 1)
 	assert.Equal(t, st.Connections.Shown, len(st.Connections.List))
