@@ -27,11 +27,11 @@ func TestKeyboard(t *testing.T) {
 		t.Helper()
 		for range 100 { // more than there are
 			b.do(chromedp.KeyEvent(kb.Tab))
-			reached = append(reached, eval[string](b, `document.activeElement.tagName + "#" + document.activeElement.id`))
-			if !eval[bool](b, focusVisible) {
-				t.Errorf("nothing shows the focus of %s", reached[len(reached)-1])
+			at := eval[focused](b, fmt.Sprintf(focusedElement, selector))
+			if reached = append(reached, at.Name); !at.Visible {
+				t.Errorf("nothing shows the focus of %s", at.Name)
 			}
-			if eval[bool](b, fmt.Sprintf(`document.activeElement.matches(%q)`, selector)) {
+			if at.Found {
 				return
 			}
 		}
@@ -60,9 +60,19 @@ func (b *tab) write(text string) {
 	}
 }
 
-// focusVisible is whether the element that has the focus has an outline or a shadow. The browser's own
-// outline has the style auto.
-const focusVisible = `(style => style.outlineStyle != "none" && style.outlineWidth != "0px" || style.boxShadow != "none")(getComputedStyle(document.activeElement))`
+// focused is the element that has the focus.
+type focused struct {
+	Name    string `json:"name"`
+	Visible bool   `json:"visible"` // it has an outline or a shadow
+	Found   bool   `json:"found"`   // it is what is looked for
+}
+
+// focusedElement returns it, and looks for a selector.
+const focusedElement = `((element, style) => ({
+	name: element.tagName + "#" + element.id,
+	visible: style.outlineStyle != "none" && style.outlineWidth != "0px" || style.boxShadow != "none",
+	found: element.matches(%q),
+}))(document.activeElement, getComputedStyle(document.activeElement))`
 
 // The tree that screen readers get has a language, headings in order, and names of fields, buttons and
 // tables. What changes by itself is not read out again and again.
