@@ -113,7 +113,7 @@ func TestExplain(t *testing.T) {
 		b.explain(text)
 		b.until(shows("#explain-result", fmt.Sprint(7*blockSize)))
 	}
-	b.expect("400") // the browser says so of each request that is answered with it
+	b.expect("the server responded with a status of 400") // the browser says so itself
 	for _, text := range []string{"hello", "abc", "[1, 2]", hashes[0] + " 00"} {
 		b.explain(text)
 		b.until(`document.querySelector("#explain-result").innerText.trim()`)
@@ -143,7 +143,7 @@ func TestPageSurvivesRestart(t *testing.T) {
 	b.until(shows(`#pools tr[data-pool=""]`, "37"))
 	before := eval[string](b, `document.querySelector("#instance").innerText`)
 
-	b.expect("Failed to load resource") // the browser says so of each request that fails
+	b.expect("Failed to load resource: net::ERR_") // the browser says so itself
 	s.stop()
 	b.until(`document.body.dataset.state == "unreachable"`)
 	s.start()

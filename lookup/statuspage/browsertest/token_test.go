@@ -38,7 +38,7 @@ tokens:
 	b.open(s.page())
 	b.until(`document.body.dataset.state == "token-needed"`)
 	b.until(shows("#pools", "own pool"))
-	b.expect("401") // the browser says so of each request that is answered with it
+	b.expect("the server responded with a status of 401") // the browser says so itself
 	for _, wrong := range []string{"", "a-wrong-token-of-the-test", readerToken} {
 		if wrong != "" {
 			b.enterToken(wrong)
