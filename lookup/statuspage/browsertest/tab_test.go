@@ -52,15 +52,9 @@ func newTab(t *testing.T) *tab {
 	if err := chromedp.Do(ctx); err != nil { // without a deadline, which would be that of the tab
 		t.Fatal(err)
 	}
-	b.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		for _, c := range []cdp.Command[cdp.Empty, cdp.Empty]{log.Enable, audits.Enable} {
-			if _, err := cdp.Call(ctx, target, c, cdp.Empty{}); err != nil {
-				return err
-			}
-		}
-		_, err := cdp.Call(ctx, target, network.Enable, network.EnableParams{})
-		return err
-	}))
+	if _, err := chromedp.Call(ctx, audits.Enable, cdp.Empty{}); err != nil { // chromedp asks for the other events
+		t.Fatal(err)
+	}
 	return b
 }
 
