@@ -241,15 +241,15 @@
   };
 
   const showBackend = s => {
-    const t = s.stat, plain = n => [count(n), n ? 'alert' : ''];
+    const t = s.stat;
     list($('backend'), isRemote(s) ? [
       ['Store', s.backend], ['Breaker', s.backend_state, s.backend_state === 'closed' ? '' : 'alert'],
       ['In flight', count(t.in_flight)], ['Calls', count(t.backend_rounds)], ['Keys', count(t.backend_keys)],
-      ['Shared', count(t.backend_shared)], ['Errors', ...plain(t.backend_errors)], ['Timeouts', ...plain(t.backend_timeouts)],
-      ['Rejected', ...plain(t.backend_rejected)],
+      ['Shared', count(t.backend_shared)], ['Errors', count(t.backend_errors)], ['Timeouts', count(t.backend_timeouts)],
+      ['Rejected', count(t.backend_rejected)],
     ] : [
-      ['Store', s.backend], ['Stored', count(t.stored)], ['Stores refused', ...plain(t.refused)],
-      ['Requests refused', ...plain(t.failed)],
+      ['Store', s.backend], ['Stored', count(t.stored)], ['Stores refused', count(t.refused)],
+      ['Requests refused', count(t.failed)],
     ]);
   };
 
@@ -402,7 +402,7 @@
 
   const explainTable = e => {
     const columns = [
-      ['Group', 'n', g => count(g.group)], ['Kind', '', g => g.kind], ['Ends at token', 'n', g => count(g.end_tokens)],
+      ['Group', '', g => count(g.group)], ['Kind', '', g => g.kind], ['Ends at token', 'n', g => count(g.end_tokens)],
       ['', '', null], ['Reason', '', g => g.reason], ['Why', 'text', g => g.reason in why ? why[g.reason](g) : g.reason],
       ['First missing block', 'n', g => count(g.first_missing_block)], ['Gap', 'n', gap],
     ];
@@ -466,10 +466,10 @@
 
   $('explain').addEventListener('submit', async event => {
     event.preventDefault();
-    const button = event.submitter || $('explain').querySelector('button');
-    button.disabled = true;
+    if ($('explain').ariaBusy === 'true') return;
+    $('explain').ariaBusy = 'true'; // the button is not disabled: it would lose the focus
     await explain();
-    button.disabled = false;
+    $('explain').ariaBusy = 'false';
   });
 
   update();
