@@ -8,6 +8,7 @@
 //	problems_test.go  such things are noticed, on pages that are broken on purpose
 //	server_test.go    hitline in a process of its own, its clients and their prompts
 //	busy_test.go      one with several pools, clients and refusals
+//	past_test.go      its page with an hour of lookups that it has not answered
 //	page_test.go      the page follows the server, explains lookups, survives a restart
 //	text_test.go      texts of peers run nothing
 //	token_test.go     what an administrator's token shows

@@ -80,7 +80,7 @@ func TestAccessibilityTree(t *testing.T) {
 	t.Parallel()
 	b := newTab(t)
 	s := startBusyServer(t)
-	b.open(s.page())
+	b.open(servePast(t, s))
 	b.until(shows("#connections", "llama"))
 	b.explainMissing()
 	var tree accessibility.GetFullAXTreeResult

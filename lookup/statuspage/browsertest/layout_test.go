@@ -28,7 +28,7 @@ func TestNarrowWindow(t *testing.T) {
 	b := newTab(t)
 	s := startBusyServer(t)
 	b.do(chromedp.EmulateViewport(360, 640, chromedp.EmulateMobile))
-	b.open(s.page())
+	b.open(servePast(t, s))
 	b.until(shows("#connections", "llama"))
 	b.explainMissing()
 	// What may be scrolled by itself, as a table, is not looked into.
@@ -61,7 +61,7 @@ func TestColours(t *testing.T) {
 	backgrounds := map[string]string{}
 	for _, scheme := range []string{"light", "dark"} {
 		b.emulate(scheme)
-		b.open(s.page())
+		b.open(servePast(t, s))
 		b.until(shows("#connections", "llama"))
 		b.explainMissing()
 		backgrounds[scheme] = eval[string](b, `getComputedStyle(document.body).backgroundColor`)
