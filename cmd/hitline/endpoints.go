@@ -32,8 +32,7 @@ type endpoints struct {
 // endpointOptions say what is served beside the three paths.
 type endpointOptions struct {
 	statusPage, pprof bool
-	local             bool // the address is on loopback
-	ready             func() error
+	local             bool                    // the address is on loopback
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
 }
 
@@ -78,14 +77,14 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	if err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
 	}
-	mux := endpointsMux(registry, options.ready, errorLogger{logger})
+	mux := endpointsMux(registry, srv.Ready, errorLogger{logger})
 	e := &endpoints{
 		listener:   newEvictingListener(listener, maxHTTPConns, minConnAge, logger),
 		done:       make(chan struct{}),
 		httpServer: newHTTPServer(mux, logger),
 	}
 	if options.statusPage {
-		e.page = statuspage.New(srv, statuspage.Options{Ready: options.ready, Snapshot: options.snapshot, Local: options.local})
+		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Local: options.local})
 		for _, path := range []string{"/{$}", "/status", "/explain"} {
 			mux.Handle(path, e.page)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
 )
 
 // statusPaths are served by default on loopback, and not if the configuration says so.
@@ -133,7 +133,7 @@ func TestEndpointOptions(t *testing.T) {
 	} {
 		var log logtest.Buffer
 		before := runtime.NumGoroutine()
-		test.options.ready = func() error { return errors.New("loading the snapshot") }
+		test.options.snapshot = func() *snapshot.Status { return &snapshot.Status{Path: "/a/path"} }
 		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.NewTextHandler(&log, nil)))
 		require.NoError(t, err)
 		o := &metricsServer{metrics: e.address()}
@@ -142,7 +142,7 @@ func TestEndpointOptions(t *testing.T) {
 			assert.Equal(t, test.host, code, "%s %+v", path, test.options)
 		}
 		_, text := o.send(t, "GET", "/status", "")
-		assert.Equal(t, test.options.statusPage, strings.Contains(text, `"not_ready_reason":"loading the snapshot"`))
+		assert.Equal(t, test.options.statusPage, strings.Contains(text, `"snapshot":{"path":"/a/path"`))
 		assert.Equal(t, test.warnings, strings.Count(log.String(), "everybody who can connect to metrics may take profiles"))
 		e.close()
 		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })

@@ -237,7 +237,7 @@ func (r *running) run(ctx context.Context) error {
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
 		e, err := openEndpoints(r.cfg.Metrics, srv, endpointOptions{
-			statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), ready: srv.Ready,
+			statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(),
 		}, r.logger)
 		if err != nil {
 			return err

@@ -19,9 +19,6 @@ const (
 
 // Options configure a Page. Zero fields mean the defaults.
 type Options struct {
-	// Ready says why clients should use another server, nil if they need not. Default: that of
-	// the server.
-	Ready func() error
 	// Snapshot returns the state of the server's snapshots, nil if there are none.
 	Snapshot func() *snapshot.Status
 	// Local says that the page is served on loopback. Requests for a host that is neither
@@ -44,9 +41,6 @@ type Page struct {
 
 // New returns a page, which samples the counters of the server until Close.
 func New(srv *server.Server, options Options) *Page {
-	if options.Ready == nil {
-		options.Ready = srv.Ready
-	}
 	p := &Page{
 		server: srv, options: options, sampler: startSampler(srv), mux: http.NewServeMux(),
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -76,7 +75,7 @@ func (p *Page) currentStatus(all bool) *status {
 			LastHour: p.sampler.latencyOf(maxAge, now, durations),
 		},
 	}
-	st.NotReadyReason = reasonOf(p.options.Ready())
+	st.NotReadyReason = reasonOf(p.server.Ready())
 	st.Ready = st.NotReadyReason == ""
 	for _, pool := range poolsOf(p.server) {
 		st.Pools = append(st.Pools, p.poolStatus(&pool))
@@ -92,15 +91,12 @@ func (p *Page) currentStatus(all bool) *status {
 	return st
 }
 
-// reasonOf returns why a server is not ready, empty if it is.
+// reasonOf returns the reason of an error of Server.Ready, empty without one.
 func reasonOf(err error) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
-	case errors.Is(err, server.ErrNotReady):
-		return strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
 	}
-	return err.Error()
+	return strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
 }
 
 // poolStatus returns the status of one pool.

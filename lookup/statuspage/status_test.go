@@ -2,8 +2,6 @@ package statuspage
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -98,18 +96,6 @@ func TestStatusWithoutData(t *testing.T) {
 		`"connections":{"total":0,"shown":0,"list":[]}`, `"hour":{"hit_ratio":null,`, `"not_ready_reason":"not listening yet"`, `"ready":false`,
 	} {
 		assert.Contains(t, body, want)
-	}
-}
-
-func TestNotReady(t *testing.T) {
-	service := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})
-	for want, err := range map[string]error{
-		"": nil, "draining": fmt.Errorf("%w: draining", server.ErrNotReady), "loading": errors.New("loading"),
-	} {
-		p := newPage(t, service, server.Config{}, Options{Ready: func() error { return err }})
-		st := statusOf(t, p)
-		assert.Equal(t, err == nil, st.Ready, want)
-		assert.Equal(t, want, st.NotReadyReason)
 	}
 }
 
