@@ -64,15 +64,15 @@ const (
 // openEndpoints binds the address and serves in the background until close.
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	list := []prometheus.Collector{
+	all := []prometheus.Collector{
 		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}
 	if options.snapshot != nil {
-		list = append(list, metrics.NewSnapshotCollector(options.snapshot))
+		all = append(all, metrics.NewSnapshotCollector(options.snapshot))
 	}
-	for _, c := range list {
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register the metrics: %w", err)
 		}

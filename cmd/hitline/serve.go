@@ -246,7 +246,9 @@ func (r *running) run(ctx context.Context) error {
 	}
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
-		options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
+		options := endpointOptions{
+			statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(),
+		}
 		if saver != nil {
 			options.snapshot = saver.Status
 		}
