@@ -101,8 +101,12 @@ agree: build ## Compare hitbench run with a load generator in C; with STALLS=1 s
 	@go run ./scripts/agree $(if $(STALLS),--stalls) $(if $(BARE),--bare)
 
 .PHONY: pictures
-pictures: ## Measure this machine and draw docs/pictures; minutes, on a quiet machine
+pictures: ## Measure this machine and draw the charts of docs/pictures; minutes, on a quiet machine
 	@scripts/pictures
+
+.PHONY: screenshots
+screenshots: ## Draw the pictures of the status page in docs/pictures; needs chromium
+	HITLINE_TEST_PICTURES=$(CURDIR)/docs/pictures go -C lookup/statuspage/browsertest test -count=1 -run '^TestPictures$$' .
 
 .PHONY: lint
 lint: ## Run staticcheck and golangci-lint

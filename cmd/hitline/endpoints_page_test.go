@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -147,4 +148,14 @@ func TestEndpointOptions(t *testing.T) {
 		e.close()
 		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 	}
+}
+
+// What the page tells of snapshots is that of the server's.
+func TestStatusPageOfSnapshots(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	o := startWithMetrics(t, "backend: {memory: {snapshot: {path: "+path+"}}}\n")
+	_, text := o.send(t, "GET", "/status", "")
+	assert.Contains(t, text, `"snapshot":{"path":"`+path+`"`)
+	_, text = o.send(t, "GET", "/metrics", "")
+	assert.Contains(t, text, "\nhitline_snapshot_last_entries 0\n")
 }
