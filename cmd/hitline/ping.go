@@ -27,9 +27,9 @@ least, average, median, 99th percentile and most time of the others, to three
 digits. Lost are those without a connection, or without an answer within
 --timeout; it then connects anew. It exits with 1 if any was lost.
 
-With --json: {"round_trip_ns": nanoseconds}. With --count too, at the end:
-{"sent": n, "lost": n, "round_trip_ns": {"min":, "avg":, "p50":, "p99":, "max":},
-"error": text if any was lost, "exit": code}`,
+With --json: {"round_trip_ns": nanoseconds}. With --count one line at the end:
+{"sent": n, "lost": n, "round_trip_ns": {"min", "avg", "p50", "p99", "max"} or
+null if all were lost, "error": text if any was lost, "exit": code}`,
 		Example: "  hitline ping --timeout 1s\n  hitline ping --count 10 --interval 100ms",
 		Args:    refuseArgs,
 	}

@@ -53,7 +53,6 @@ func (s *statSample) format(before *statSample) string {
 			s.formatCounter(w, before, key, total)
 		}
 	}
-	_ = w.Flush() // a Builder never fails
 	fmt.Fprintf(w, "gauge\tnow\n")
 	for _, key := range slices.Sorted(maps.Keys(s.fields)) {
 		if !gauges[key] || strings.HasPrefix(key, "max_") {
@@ -65,7 +64,7 @@ func (s *statSample) format(before *statSample) string {
 		}
 		fmt.Fprintf(w, "%s\t%s\n", key, value)
 	}
-	_ = w.Flush()
+	_ = w.Flush() // a Builder never fails
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
