@@ -1,8 +1,18 @@
 package server
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
 
-// Connection is what a server tells of one open connection. Counters count since it was opened.
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/internal/monotime"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Connection is what a server tells of one open connection. Counters count since it was opened. Bytes are
+// those of requests and replies: with TLS without its records.
 type Connection struct {
 	Peer       string    `json:"peer"`     // address of the peer; of a unix socket its process id, if known
 	Listen     string    `json:"listen"`   // address that it was accepted at
@@ -10,11 +20,11 @@ type Connection struct {
 	TLS        bool      `json:"tls"`
 	Credential string    `json:"credential,omitempty"` // name of its credential, if it has one
 	Pool       string    `json:"pool"`                 // name of its pool, "" for the server's own and for none
-	Since      time.Time `json:"since"`
-	IdleMS     int64     `json:"idle_ms"`  // milliseconds since the last byte arrived
-	Requests   int64     `json:"requests"` // answered, those refused included
-	Lookups    int64     `json:"lookups"`  // of those: answered with a hit
-	Refused    int64     `json:"refused"`  // of those: answered 00
+	Since      time.Time `json:"since"`                // when it was opened, in UTC
+	IdleMS     int64     `json:"idle_ms"`              // milliseconds since the last byte arrived, or since a backend has answered
+	Requests   int64     `json:"requests"`             // answered, those refused included
+	Lookups    int64     `json:"lookups"`              // of those: lookups and plans answered with a hit
+	Refused    int64     `json:"refused"`              // of those: refused, as api.Stat.Failed counts them
 	InBytes    int64     `json:"in_bytes"`
 	OutBytes   int64     `json:"out_bytes"`
 	Unsent     int64     `json:"unsent_bytes"` // replies that the kernel has not accepted yet
@@ -22,5 +32,86 @@ type Connection struct {
 }
 
 // Connections returns how many connections are open, and at most limit of them: those with the most
-// requests first. The counters of one are read one by one, while it goes on. The caller owns the result.
-func (s *Server) Connections(limit int) (total int, list []Connection) { return 0, nil }
+// requests first, of equally many the oldest. The counters of one are read one by one, while it goes on. A
+// request is counted when its reply is written. The caller owns the result.
+func (s *Server) Connections(limit int) (total int, list []Connection) {
+	type ranked struct {
+		requests int64
+		session  *session
+	}
+	s.mu.Lock()
+	open := make([]ranked, 0, len(s.sessions))
+	for ses := range s.sessions {
+		open = append(open, ranked{ses.stats.requests(), ses})
+	}
+	s.mu.Unlock()
+	slices.SortFunc(open, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.requests, a.requests), a.session.opened.Compare(b.session.opened))
+	})
+	for _, o := range open[:min(max(limit, 0), len(open))] {
+		list = append(list, o.session.connection())
+	}
+	return len(open), list
+}
+
+// connection returns what Connections tells of a session. Any goroutine may call it.
+func (s *session) connection() Connection {
+	st := &s.stats
+	c := Connection{
+		Listen: s.listener.addr, TLS: s.tls != nil, Credential: nameOf(st.credential.Load()),
+		Since: s.opened, IdleMS: max(monotime.Now()-s.lastActive.Load(), 0) / int64(time.Millisecond),
+		Lookups: st.lookups.Load(), Refused: st.refused.Load(), InBytes: st.received.Load(), OutBytes: st.written.Load(),
+		Unsent: s.unsent.Load(), InFlight: s.inFlight.Load(),
+	}
+	c.Requests = c.Lookups + st.others.Load()
+	if s.peer != nil {
+		c.Peer = s.peer.String()
+	}
+	if p := st.pool.Load(); p != nil {
+		c.Pool = p.name
+	}
+	switch {
+	case st.isZMTP.Load():
+		c.Protocol = "zmtp"
+	case c.InBytes > 0:
+		c.Protocol = "raw"
+	}
+	return c
+}
+
+// connStats is what other goroutines read of a session for Server.Connections. The event loop of the session
+// alone writes it, so it loads and stores instead of adding. Replies are counted in plain fields, and
+// published once for all that are written together.
+type connStats struct {
+	lookups, others   atomic.Int64 // requests answered with a hit, and those answered otherwise
+	refused           atomic.Int64 // those of others that were refused
+	received, written atomic.Int64 // bytes
+	pool              atomic.Pointer[pool]
+	credential        atomic.Pointer[access.Credential]
+	isZMTP            atomic.Bool
+
+	newReplies, newLookups int64 // not published yet
+}
+
+// requests returns how many requests were answered.
+func (st *connStats) requests() int64 { return st.lookups.Load() + st.others.Load() }
+
+// add adds to a counter that no other goroutine writes to.
+func add(counter *atomic.Int64, n int64) { counter.Store(counter.Load() + n) }
+
+// publish publishes the replies that were counted.
+func (st *connStats) publish() {
+	if st.newLookups > 0 {
+		add(&st.lookups, st.newLookups)
+	}
+	if others := st.newReplies - st.newLookups; others > 0 {
+		add(&st.others, others)
+	}
+	st.newReplies, st.newLookups = 0, 0
+}
+
+// countReply counts a reply to a request.
+func (s *session) countReply(tag netproto.Tag) {
+	s.metrics.requests[tag].Add(1)
+	s.stats.newReplies++
+}

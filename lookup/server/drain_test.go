@@ -191,8 +191,8 @@ func TestLogThatIsStuck(t *testing.T) {
 	server, err := serveOn(t, func(cfg *Config) { cfg.Logger = slog.New(log) }, "tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	defer close(log.Free)
-	server.peers.failed.last.Store(-int64(logInterval)) // its next line is due
-	server.peers.failed.suppressed.Store(1)
+	server.peers.failed.lastLine.Store(-int64(logInterval)) // its next line is due
+	server.peers.failed.events.Store(1)
 	<-log.Held
 	swept := server.sweeps.Load()
 	lookuptest.Eventually(t, "it goes on sweeping", func() bool { return server.sweeps.Load() > swept+1 })

@@ -61,6 +61,7 @@ func (s *session) appendFailed(envelope []byte, err error) {
 // countFailed counts a request that failed, and has the log tell of it.
 func (s *session) countFailed(err error) {
 	s.metrics.failed.Add(1)
+	add(&s.stats.refused, 1)
 	refused := (*notAllowedError)(nil)
 	switch {
 	case errors.As(err, &refused):

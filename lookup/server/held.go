@@ -99,7 +99,7 @@ func (s *Server) largestLocked() (largest *session) {
 // kernel has accepted some of the replies.
 func (s *session) updateUnsent() int {
 	n := s.conn.OutboundBuffered()
-	accepted := s.written - int64(n)
+	accepted := s.stats.written.Load() - int64(n)
 	if n > 0 && s.gnetConn != nil { // a peer that reads slowly frees the kernel's buffer in large steps
 		accepted -= unacknowledged(s.gnetConn.Fd())
 		if s.tls != nil {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/hitline/hitline/netproto"
 )
 
 // Upper bounds of the histograms' buckets: nanoseconds of a lookup, 1-2-5 from 5 µs to 5 s,
@@ -27,8 +29,9 @@ type loopMetrics struct {
 	// them.
 	longestWork, longestTurn atomic.Int64
 
-	failed, dropped, ignored, copied, turnsCut atomic.Int64 // see api.Stat
-	anchored, undetermined, fallbacks          atomic.Int64 // requests by anchors
+	failed, dropped, ignored, copied, turnsCut atomic.Int64                   // see api.Stat
+	anchored, undetermined, fallbacks          atomic.Int64                   // requests by anchors
+	requests                                   [netproto.NumTags]atomic.Int64 // answered
 
 	held     atomic.Int64 // bytes that the loop's connections hold
 	charged  int64        // bytes that the loop has charged for them, see session.charge

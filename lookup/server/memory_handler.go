@@ -149,6 +149,7 @@ func (h *memoryHandler) end(q *netproto.Request) (done bool) {
 	default:
 		h.session.appendFailed(q.Envelope, err)
 	}
+	h.session.countReply(q.Tag)
 	h.session.flush(flushAt)
 	return true
 }

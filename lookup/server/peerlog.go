@@ -21,6 +21,8 @@ type peerLog struct {
 	failed logLimit // requests refused for another reason than those below
 
 	disallowed, unauthenticated logLimit
+
+	refusals refusals
 }
 
 func newPeerLog(logger *slog.Logger) *peerLog { return &peerLog{logger: logger, start: time.Now()} }
@@ -40,34 +42,37 @@ func levelOf(why closeReason) slog.Level {
 // connectionClosed logs why a connection ended. err has details and may be nil.
 func (l *peerLog) connectionClosed(why closeReason, peer net.Addr, err error) {
 	if why != closedByPeer {
-		l.log(&l.closed[why], levelOf(why), "connection closed", why.String(), peer, err)
+		l.log(&l.closed[why], levelOf(why), Refusal{Event: "connection closed", Reason: why.String()}, peer, "", err)
 	}
 }
 
 // requestFailed logs why a request was answered 00.
 func (l *peerLog) requestFailed(peer net.Addr, err error) {
-	l.log(&l.failed, slog.LevelWarn, "request refused", "", peer, err)
+	l.log(&l.failed, slog.LevelWarn, Refusal{Event: "request refused"}, peer, "", err)
 }
 
 // notAllowed logs a request without permission. credential is empty for an anonymous peer.
 func (l *peerLog) notAllowed(peer net.Addr, credential, listener string, err error) {
-	l.log(&l.disallowed, slog.LevelWarn, "request not allowed", "", peer, err,
-		slog.String("credential", credential), slog.String("listen", listener))
+	l.log(&l.disallowed, slog.LevelWarn, Refusal{Event: "request not allowed", Credential: credential}, peer, listener, err)
 }
 
 // notAuthenticated logs a failed authentication. credential is that of an expired token, else the
 // one that the peer had before.
 func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, err error) {
-	l.log(&l.unauthenticated, slog.LevelWarn, "authentication failed", "", peer, err,
-		slog.String("credential", credential), slog.String("listen", listener))
+	l.log(&l.unauthenticated, slog.LevelWarn, Refusal{Event: "authentication failed", Credential: credential}, peer, listener, err)
 }
 
-// log writes a line, or counts a suppressed one.
-func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string, peer net.Addr, err error, more ...slog.Attr) {
+// log writes a line about r, or counts a suppressed one. What is worth a line at level info is added to the
+// refusals.
+func (l *peerLog) log(limit *logLimit, level slog.Level, r Refusal, peer net.Addr, listener string, err error) {
 	var suppressed int64
 	if level > slog.LevelDebug {
+		now, number := l.now(), limit.events.Add(1)
+		if isDue(&limit.lastRefusal, now, refusalInterval) {
+			l.refusals.add(r, peer, err, limit, number)
+		}
 		var ok bool
-		if suppressed, ok = limit.allow(l.now()); !ok {
+		if suppressed, ok = limit.takeLine(now); !ok {
 			level = slog.LevelDebug
 		}
 	}
@@ -75,25 +80,25 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, message, reason string,
 	if !l.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 4+len(more))
-	if reason != "" {
-		attrs = append(attrs, slog.String("reason", reason))
-	}
-	if peer != nil {
-		attrs = append(attrs, slog.String("peer", peer.String()))
-	}
-	for _, a := range more {
-		if a.Value.String() != "" {
-			attrs = append(attrs, a)
+	attrs := make([]slog.Attr, 0, 6)
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, value))
 		}
 	}
+	add("reason", r.Reason)
+	if peer != nil {
+		add("peer", peer.String())
+	}
+	add("credential", r.Credential)
+	add("listen", listener)
 	if err != nil {
-		attrs = append(attrs, slog.String("error", err.Error()))
+		add("error", err.Error())
 	}
 	if suppressed > 0 {
 		attrs = append(attrs, slog.Int64("suppressed", suppressed))
 	}
-	l.logger.LogAttrs(ctx, level, message, attrs...)
+	l.logger.LogAttrs(ctx, level, r.Event, attrs...)
 }
 
 // flush logs the number of suppressed events of each reason whose next line is due, and of
@@ -121,29 +126,54 @@ func (l *peerLog) flush(end bool) {
 // now returns monotonic nanoseconds, at least 1, so that 0 can mean never.
 func (l *peerLog) now() int64 { return int64(time.Since(l.start)) + 1 }
 
-// logLimit allows one line every logInterval and counts the others.
+// logLimit allows one line every logInterval and counts the others, and one refusal every refusalInterval.
 type logLimit struct {
-	last       atomic.Int64 // when the last line was written, 0: never
-	suppressed atomic.Int64 // events since then
+	events      atomic.Int64 // that have occurred
+	told        atomic.Int64 // those of them that lines have told of
+	lastLine    atomic.Int64 // when the last line was written, 0: never
+	lastRefusal atomic.Int64 // when the last refusal was added, 0: never
 }
 
-// allow reports whether a line may be written, and returns and resets the number of events
-// suppressed since the last one.
+// isDue reports whether an interval has passed since last, and sets last to now then.
+func isDue(last *atomic.Int64, now int64, interval time.Duration) bool {
+	before := last.Load()
+	return (before == 0 || now-before >= int64(interval)) && last.CompareAndSwap(before, now)
+}
+
+// allow counts an event and reports whether a line may be written about it. It returns the number of events
+// since the last line, without this one.
 func (l *logLimit) allow(now int64) (suppressed int64, ok bool) {
-	last := l.last.Load()
-	if last != 0 && now-last < int64(logInterval) || !l.last.CompareAndSwap(last, now) {
-		l.suppressed.Add(1)
+	l.events.Add(1)
+	return l.takeLine(now)
+}
+
+// takeLine is allow for an event that is counted.
+func (l *logLimit) takeLine(now int64) (suppressed int64, ok bool) {
+	if !isDue(&l.lastLine, now, logInterval) {
 		return 0, false
 	}
-	return l.suppressed.Swap(0), true
+	return max(l.takeUntold()-1, 0), true
 }
 
-// takeSuppressed returns and resets the number of suppressed events if the next line is due
-// or end is true. Otherwise it returns 0.
+// takeSuppressed returns the number of events since the last line if the next one is due or end is true.
+// Otherwise it returns 0. They count as told.
 func (l *logLimit) takeSuppressed(now int64, end bool) int64 {
-	last := l.last.Load()
-	if l.suppressed.Load() == 0 || !end && now-last < int64(logInterval) || !l.last.CompareAndSwap(last, now) {
+	interval := logInterval
+	if end {
+		interval = 0
+	}
+	if l.events.Load() == l.told.Load() || !isDue(&l.lastLine, now, interval) {
 		return 0
 	}
-	return l.suppressed.Swap(0)
+	return l.takeUntold()
+}
+
+// takeUntold returns the number of events that no line has told of. They count as told.
+func (l *logLimit) takeUntold() int64 {
+	for {
+		told := l.told.Load()
+		if n := l.events.Load(); l.told.CompareAndSwap(told, n) {
+			return n - told
+		}
+	}
 }

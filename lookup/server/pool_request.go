@@ -47,6 +47,7 @@ func (s *session) leavePool() {
 // described are the rules that the client has described, nil if it has named the pool or none.
 func (s *session) setPool(p *pool, described *coordinator.Coordinator) {
 	s.pool, s.rules = p, nil
+	s.stats.pool.Store(p)
 	if p == nil {
 		return
 	}

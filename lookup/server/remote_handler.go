@@ -77,7 +77,7 @@ func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
 	s := h.session
 	return &remoteRequest{
 		handler: h, settings: s.settings, credential: s.credential, pool: s.pool,
-		tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes,
+		sent: q.Tag, tag: remoteTag(q), groupRank: q.GroupRank, hashLen: q.HashLen, numHashes: q.NumHashes,
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 // to remoteHandler.complete.
 type remoteRequest struct {
 	handler  *remoteHandler
-	tag      netproto.Tag
+	sent     netproto.Tag   // by the peer
+	tag      netproto.Tag   // as which it is served
 	envelope []byte         // a copy, set by remoteHandler.end
 	next     *remoteRequest // the next one with an equal envelope, nil if none
 	behind   bool           // an earlier one with an equal envelope has no reply yet

@@ -16,8 +16,8 @@ import (
 )
 
 // session is one connection: the reader of its requests, their handler and their replies.
-// It belongs to its event loop. The atomic fields are read by closeOverdue, drain and
-// closeLargest. The first and the last also set reason.
+// It belongs to its event loop. The atomic fields are read by closeOverdue, drain, closeLargest and
+// Connections. The first and the third also set reason.
 type session struct {
 	_      cpu.CacheLinePad // what other event loops write to is on other cache lines
 	server *Server
@@ -31,7 +31,6 @@ type session struct {
 	out          *bufpool.Buffer // replies that feed or handleWake will write; nil outside of them
 	sendErr      error           // why no more replies are sent, nil while they are
 	messageEnded bool            // a message ended in this call of feed
-	written      int64           // bytes of replies since the connection was opened
 	accepted     int64           // those of them that the kernel had accepted at the last updateUnsent
 	numbers      []uint32        // of a reply to anchors
 
@@ -45,6 +44,8 @@ type session struct {
 	queue     *turnQueue        // of its event loop, nil in tests
 	queued    bool              // it is in queue
 
+	opened          time.Time // in UTC
+	stats           connStats
 	metrics         *loopMetrics // of its event loop
 	began           int64        // when the message that ends now began, in monotime
 	lookupsAnswered int64        // in this turn
@@ -78,7 +79,7 @@ type replyWriter interface {
 func newSession(server *Server, conn replyWriter, p *pendingConn, wakeEventLoop func()) *session {
 	of := server.limits.Load()
 	limits := netproto.Limits{MaxMessage: of.MaxMessage, MaxFrames: of.MaxFrames}
-	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0)}
+	s := &session{server: server, conn: conn, metrics: &server.noLoop, reader: netproto.NewReader(limits, 0), opened: time.Now().UTC()}
 	s.lastActive.Store(monotime.Now())
 	server.pools.move(nil, server.pools.own)
 	s.setPool(server.pools.own, nil)
@@ -111,6 +112,7 @@ func (s *session) receive(p []byte) error {
 
 // receiveMore serves further bytes in the same turn.
 func (s *session) receiveMore(p []byte) error {
+	add(&s.stats.received, int64(len(p)))
 	if s.waiting.Load() {
 		return s.addBacklog(p)
 	}
@@ -174,6 +176,7 @@ const maxReplies = 1 << 20
 
 // writeReplies writes the replies in out and releases it.
 func (s *session) writeReplies() {
+	s.stats.publish() // first: who has a reply finds it counted
 	s.flush(0)
 	if s.out.B = s.out.B[:0]; cap(s.out.B) <= maxReplies {
 		replyBuffers.Put(s.out)
@@ -205,6 +208,7 @@ func (s *session) observeTurn() {
 // countLookup counts an answered lookup and its hashes for observeLookups.
 func (s *session) countLookup(hashes int) {
 	s.metrics.observeHashes(hashes)
+	s.stats.newLookups++
 	s.lookupsAnswered++
 	if s.began != s.lastActive.Load() {
 		s.earlierBegan = s.began
@@ -225,6 +229,9 @@ func (s *session) updatePeerTimes() {
 	if ttl := int64(s.reader.TTL()); ttl != s.ttl.Load() {
 		s.ttl.Store(ttl)
 	}
+	if !s.stats.isZMTP.Load() && (s.reader.InHandshake() || s.reader.ZMTP()) {
+		s.stats.isZMTP.Store(true)
+	}
 	switch since := s.handshakeSince.Load(); {
 	case !s.reader.InHandshake():
 		if since != 0 {
@@ -239,7 +246,9 @@ func (s *session) updatePeerTimes() {
 func (s *session) updateMessageSince() {
 	switch {
 	case !s.reader.InMessage():
-		s.messageSince.Store(0)
+		if s.messageSince.Load() != 0 {
+			s.messageSince.Store(0)
+		}
 	case s.messageEnded || s.messageSince.Load() == 0:
 		s.messageSince.Store(s.lastActive.Load())
 	}
@@ -252,7 +261,7 @@ func (s *session) flush(minBytes int) {
 	if s.sendErr != nil || len(s.out.B) <= minBytes {
 		return
 	}
-	s.written += int64(len(s.out.B))
+	add(&s.stats.written, int64(len(s.out.B)))
 	if _, err := s.conn.Write(s.out.B); err != nil {
 		s.sendErr = errConnGone // OnClose has already run
 	} else if s.updateUnsent() > s.server.limits.Load().MaxUnsent {
