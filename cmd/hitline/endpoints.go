@@ -50,14 +50,15 @@ const (
 	closeTimeout = time.Second
 )
 
-// openEndpoints binds the address and serves in the background until close.
-func openEndpoints(address string, srv *server.Server, logger *slog.Logger) (*endpoints, error) {
+// openEndpoints binds the address and serves in the background until close. further are collectors beside
+// those of the server and the process.
+func openEndpoints(address string, srv *server.Server, logger *slog.Logger, further ...prometheus.Collector) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
+	for _, c := range append(further,
 		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+	) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register the metrics: %w", err)
 		}

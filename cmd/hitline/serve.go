@@ -13,12 +13,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/simd"
 )
@@ -158,6 +160,12 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	for _, l := range r.read {
 		warnings = append(warnings, l.warnings...)
 	}
+	if err := r.checkSnapshot(); err != nil {
+		if !check {
+			return configError(err)
+		}
+		warnings = append(warnings, err.Error()) // the folder may be there when it is served
+	}
 	if check {
 		for _, warning := range warnings {
 			cmd.PrintErrf("hitline: warning: %s\n", warning)
@@ -234,9 +242,17 @@ func (r *running) run(ctx context.Context) error {
 	if err != nil {
 		return configError(err)
 	}
+	saver, err := r.newSaver(srv)
+	if err != nil {
+		return configError(err)
+	}
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.logger)
+		var further []prometheus.Collector
+		if saver != nil {
+			further = append(further, metrics.NewSnapshotCollector(saver.Status))
+		}
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.logger, further...)
 		if err != nil {
 			return err
 		}
@@ -250,6 +266,16 @@ func (r *running) run(ctx context.Context) error {
 	if r.watcher != nil {
 		defer r.watcher.Start(ctx)()
 	}
+	if saver != nil {
+		interrupted, err := loadSnapshot(ctx, saver, signals)
+		if err == nil && interrupted != nil {
+			r.logger.Info("stopping", "why", interrupted.String())
+			r.logger.Info("stopped")
+		}
+		if err != nil || interrupted != nil {
+			return err
+		}
+	}
 	if err := srv.Start(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return fmt.Errorf("stopped before it was ready: %w", cause)
@@ -261,7 +287,12 @@ func (r *running) run(ctx context.Context) error {
 
 	reloads := newReloader(r, srv)
 	defer reloads.start(r.hangups)()
-	return wait(ctx, srv, signals, reloads.drainTimeout, r.logger)
+	if saver == nil {
+		return wait(ctx, srv, signals, reloads.drainTimeout, r.logger)
+	}
+	saver.Start()
+	defer saver.Stop()
+	return wait(ctx, keptServer{srv, saver}, signals, reloads.drainTimeout, r.logger)
 }
 
 // poolAttrs returns the attributes of the ready line.

@@ -15,7 +15,8 @@ import (
 // Shutdown may be called at any time. During Start it makes Start fail and leave nothing
 // running.
 type lifecycle struct {
-	shuttingDown atomic.Bool // Shutdown was called; set under mu
+	shuttingDown atomic.Bool            // Shutdown was called; set under mu
+	preparing    atomic.Pointer[string] // what is done before Start, nil if that is not known
 
 	mu          sync.Mutex
 	started     bool               // Start was called

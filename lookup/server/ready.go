@@ -7,8 +7,8 @@ import (
 )
 
 // Ready returns nil if the server accepts connections and its backend's breaker is not open.
-// Otherwise it returns ErrNotReady with the reason: not listening, draining, stopped or the
-// backend.
+// Otherwise it returns ErrNotReady with the reason: not listening or what SetPreparing was told,
+// draining, stopped or the backend.
 func (s *Server) Ready() error {
 	if !s.running() {
 		return fmt.Errorf("%w: stopped", ErrNotReady)
@@ -16,6 +16,9 @@ func (s *Server) Ready() error {
 	select {
 	case <-s.booted:
 	default:
+		if doing := s.preparing.Load(); doing != nil {
+			return fmt.Errorf("%w: %s", ErrNotReady, *doing)
+		}
 		return fmt.Errorf("%w: not listening yet", ErrNotReady)
 	}
 	switch {
@@ -26,3 +29,6 @@ func (s *Server) Ready() error {
 	}
 	return nil
 }
+
+// SetPreparing says what is done before Start, for Ready to return until the server listens.
+func (s *Server) SetPreparing(doing string) { s.preparing.Store(&doing) }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -25,10 +26,21 @@ type Backend struct {
 
 // Memory bounds the embedded index.
 type Memory struct {
-	MaxBytes   Size   `yaml:"max_bytes"`   // bytes
-	MaxEntries int64  `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
-	Verify     Verify `yaml:"verify"`
+	MaxBytes   Size     `yaml:"max_bytes"`   // bytes
+	MaxEntries int64    `yaml:"max_entries"` // distinct hashes; 0: as many as max_bytes allows
+	Verify     Verify   `yaml:"verify"`
+	Snapshot   Snapshot `yaml:"snapshot"`
 }
+
+// Snapshot is a file that keeps the index over a restart.
+type Snapshot struct {
+	Path     string   `yaml:"path"`     // "": none is written or loaded
+	Interval Duration `yaml:"interval"` // 0: one is written at the end alone
+	MaxAge   Duration `yaml:"max_age"`  // 0: one of any age is loaded
+}
+
+// LeastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
+const LeastInterval = time.Second
 
 // Redis is a Redis or a Valkey: one server, or a cluster.
 type Redis struct {
@@ -160,6 +172,9 @@ func (c *Config) checkBackend() error {
 			{"backend.memory.max_entries", b.Memory.MaxEntries, 0, maxInt},
 		}); err != nil {
 			return err
+		}
+		if interval := b.Memory.Snapshot.Interval; interval > 0 && time.Duration(interval) < LeastInterval {
+			return c.wrong("backend.memory.snapshot.interval", "%v is too short, must be at least %v, or 0 for the last one alone", time.Duration(interval), LeastInterval)
 		}
 		if shares := c.MemoryShares(); shares > 1 && int64(b.Memory.MaxBytes)/shares < index.MinMaxBytes {
 			return c.wrong("backend.memory.max_bytes", "%d bytes are %d for each of %d pools, the least is %d: raise it, or lower max_pools",

@@ -1,0 +1,20 @@
+// Package snapshot keeps the memory indexes of a server in a file, so that a restart does not begin with
+// empty ones.
+//
+// # Glossary
+//
+//   - snapshot: the file, and the act of writing it.
+//   - dump: the records of one index (index.DumpRecord), in the order of its time of use.
+//   - part: a piece of the file with a checksum of its own.
+//
+// # Files
+//
+//	format.go  the bytes of the file: header, parts, what they hold
+//	record.go  the bytes of a record of a dump
+//	writer.go  writes the parts; reader.go reads and checks them
+//	file.go    the file on disk: temporary names, rename, what is left behind
+//	load.go    from a file into the indexes; inspect.go what a file holds
+//	saver.go   writes a snapshot now and then, and the last one; status.go what it tells
+//
+// docs/snapshots.md describes the format, and when a snapshot is safe to load.
+package snapshot

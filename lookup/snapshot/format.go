@@ -1,0 +1,90 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// The file is a header and parts; integers are little-endian.
+//
+//	header   magic [8] | format u32 | id [16] | checksum u32
+//	part     kind u32 | length u32 | number u32 | checksum u32 | payload [length]
+//
+// The checksum of the header is CRC-32C of what is in front of it. That of a part is CRC-32C of the id, of
+// its kind, length and number, and of the payload: a part of another file, or at another place, does not
+// fit. Parts are numbered from 0. The last one is of kind partEnd, and nothing follows it.
+const (
+	magic      = "HITLSNAP"
+	format     = 1
+	idLen      = 16
+	headerLen  = len(magic) + 4 + idLen + 4
+	partHeader = 16
+)
+
+// partKind is what a part holds.
+type partKind uint32
+
+const (
+	partFile    partKind = iota + 1 // fileInfo, as JSON; the first part
+	partPool                        // poolInfo, as JSON: the records that follow are of its index
+	partRecords                     // records of the index
+	partEnd                         // totals, as JSON
+)
+
+// maxPart bounds the payload of a part, in bytes: what a reader allocates before it knows that the checksum
+// is right. A record of an index fits: at most 256 KiB of keys and 256 KiB of places.
+const maxPart = 1 << 20
+
+// fileInfo tells of the file.
+type fileInfo struct {
+	Created time.Time `json:"created"` // when the first dump began
+	Version string    `json:"version"` // of the program
+}
+
+// poolInfo tells of a pool. Digest is that of its description, see server.ServedPool.
+type poolInfo struct {
+	Name      string           `json:"name"`
+	Described bool             `json:"described"`
+	Digest    string           `json:"digest"`
+	Pool      coordinator.Pool `json:"pool"`
+}
+
+// totals are what a reader must have counted at the end.
+type totals struct {
+	Pools   int   `json:"pools"`
+	Records int64 `json:"records"`
+	Entries int64 `json:"entries"` // keys of runs
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// partSum returns the checksum of a part. header is the 12 bytes in front of it.
+func partSum(seed uint32, header, payload []byte) uint32 {
+	return crc32.Update(crc32.Update(seed, castagnoli, header), castagnoli, payload)
+}
+
+// appendHeader appends the header of a file.
+func appendHeader(b []byte, id []byte) []byte {
+	b = append(b, magic...)
+	b = binary.LittleEndian.AppendUint32(b, format)
+	b = append(b, id...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// parseHeader returns the id in a header of headerLen bytes.
+func parseHeader(b []byte) (id []byte, err error) {
+	sum := headerLen - 4
+	switch version := binary.LittleEndian.Uint32(b[len(magic):]); {
+	case string(b[:len(magic)]) != magic:
+		return nil, fmt.Errorf("not a snapshot: it does not begin with %q", magic)
+	case crc32.Checksum(b[:sum], castagnoli) != binary.LittleEndian.Uint32(b[sum:]):
+		return nil, fmt.Errorf("the checksum of the header is wrong")
+	case version != format:
+		return nil, fmt.Errorf("a snapshot of format %d, and this program reads format %d", version, format)
+	}
+	return b[len(magic)+4 : sum], nil
+}

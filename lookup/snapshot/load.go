@@ -1,0 +1,129 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// Server is the part of a server.Server whose pools are kept.
+type Server interface {
+	Pools() []server.ServedPool
+	DescribePool(name string, described coordinator.Pool) (server.ServedPool, error)
+}
+
+// maxFuture is how far in the future a snapshot may have been written: clocks differ.
+const maxFuture = time.Minute
+
+// loader loads the records of a snapshot into the indexes of a server. It is a visitor.
+type loader struct {
+	srv    Server
+	maxAge time.Duration // 0: any
+	now    time.Time
+	logger *slog.Logger
+
+	created time.Time
+	loaded  []*index.Index
+	index   *index.Loader // of the pool that is read, nil if it is skipped
+	skipped []string      // pools and why
+}
+
+// file refuses a snapshot that is too old, or that a clock that was wrong has written.
+func (l *loader) file(info fileInfo) error {
+	l.created = info.Created
+	age := l.now.Sub(info.Created).Round(time.Second)
+	switch {
+	case age < -maxFuture:
+		return fmt.Errorf("it was written %v in the future: a clock is wrong", -age)
+	case l.maxAge > 0 && age > l.maxAge:
+		return fmt.Errorf("it is %v old, and max_age is %v", age, l.maxAge)
+	}
+	return nil
+}
+
+// pool finds the index of a pool, or skips the pool.
+func (l *loader) pool(info poolInfo) error {
+	l.index = nil
+	x, err := l.find(info)
+	if err != nil {
+		l.logger.Warn("a pool of the snapshot is left out", "pool", info.Name, "error", err.Error())
+		l.skipped = append(l.skipped, fmt.Sprintf("pool %q: %v", info.Name, err))
+		return nil
+	}
+	for _, other := range l.loaded {
+		if other == x {
+			return fmt.Errorf("pool %q is in it twice", info.Name)
+		}
+	}
+	l.loaded, l.index = append(l.loaded, x), x.NewLoader()
+	return nil
+}
+
+// find returns the index of a pool.
+func (l *loader) find(info poolInfo) (*index.Index, error) {
+	served, err := l.served(info)
+	if err != nil {
+		return nil, err
+	}
+	if served.Digest != info.Digest {
+		return nil, errors.New("it is described otherwise now")
+	}
+	return served.Service.Index(), nil
+}
+
+// served returns the pool of the server with the name of another one. One that a client has described it
+// describes again.
+func (l *loader) served(info poolInfo) (server.ServedPool, error) {
+	for _, p := range l.srv.Pools() {
+		if p.Name == info.Name {
+			return p, nil
+		}
+	}
+	if !info.Described {
+		return server.ServedPool{}, errors.New("it is no longer configured")
+	}
+	return l.srv.DescribePool(info.Name, info.Pool)
+}
+
+func (l *loader) record(r *index.DumpRecord) error {
+	if l.index == nil {
+		return nil
+	}
+	return l.index.Load(r)
+}
+
+// load reads a snapshot into the indexes, which are empty and used by nobody else. If it fails, they are
+// empty again.
+func (l *loader) load(ctx context.Context, path string) (bytes int64, err error) {
+	f, err := openFile(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if bytes, err = readAll(ctx, f, l); err != nil {
+		for _, x := range l.loaded {
+			x.Reset()
+		}
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return bytes, nil
+}
+
+// entries returns how many entries the indexes hold that were loaded.
+func (l *loader) entries() int64 {
+	n := int64(0)
+	for _, x := range l.loaded {
+		n += x.Stats().Entries
+	}
+	return n
+}
+
+// isMissing reports whether there is no snapshot.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

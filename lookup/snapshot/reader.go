@@ -1,0 +1,175 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/hitline/hitline/index"
+)
+
+// visitor is called with what is in a snapshot, in order. An error of it ends the reading.
+type visitor interface {
+	file(info fileInfo) error
+	pool(info poolInfo) error
+	// record is only borrowed.
+	record(r *index.DumpRecord) error
+}
+
+// reader reads a snapshot once from its beginning.
+type reader struct {
+	in     io.Reader
+	offset int64 // of the part that is read
+	next   int64 // of what follows it
+	seed   uint32
+	number uint32 // of the next part
+	buf    []byte
+	totals totals
+}
+
+// readAll reads a whole snapshot and calls v. It returns its length in bytes. Whatever the bytes are, it
+// allocates at most two parts. An error says at which byte the part begins that is wrong; it may come after
+// calls of v, as the end of ctx may.
+func readAll(ctx context.Context, in io.Reader, v visitor) (bytes int64, err error) {
+	r := &reader{in: in}
+	if err := r.readHeader(); err != nil {
+		return 0, fmt.Errorf("at byte 0: %w", err)
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, context.Cause(ctx)
+		}
+		kind, payload, err := r.readPart()
+		if err == nil {
+			err = r.visit(kind, payload, v)
+		}
+		if err == nil && kind == partEnd {
+			err = r.readEnd()
+		}
+		if err != nil {
+			return 0, fmt.Errorf("at byte %d: %w", r.offset, err)
+		}
+		if kind == partEnd {
+			return r.next, nil
+		}
+	}
+}
+
+// errCut says that the file ends before the snapshot does.
+var errCut = errors.New("the file ends in the middle of the snapshot")
+
+// read fills b.
+func (r *reader) read(b []byte) error {
+	n, err := io.ReadFull(r.in, b)
+	r.next += int64(n)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errCut
+	}
+	return err
+}
+
+func (r *reader) readHeader() error {
+	header := make([]byte, headerLen)
+	if err := r.read(header); err != nil {
+		return err
+	}
+	id, err := parseHeader(header)
+	r.seed = crc32.Checksum(id, castagnoli)
+	return err
+}
+
+// readPart reads the next part and checks it. The payload is valid until the next call.
+func (r *reader) readPart() (kind partKind, payload []byte, err error) {
+	r.offset = r.next
+	var header [partHeader]byte
+	if err := r.read(header[:]); err != nil {
+		return 0, nil, err
+	}
+	kind, length := partKind(binary.LittleEndian.Uint32(header[:])), binary.LittleEndian.Uint32(header[4:])
+	number := binary.LittleEndian.Uint32(header[8:])
+	if length > maxPart || number != r.number {
+		return 0, nil, fmt.Errorf("part %d of the file is damaged", r.number)
+	}
+	if cap(r.buf) < int(length) {
+		r.buf = make([]byte, max(int(length), maxPart/16))
+	}
+	payload = r.buf[:length]
+	if err := r.read(payload); err != nil {
+		return 0, nil, err
+	}
+	if partSum(r.seed, header[:12], payload) != binary.LittleEndian.Uint32(header[12:]) {
+		return 0, nil, fmt.Errorf("the checksum of part %d is wrong", number)
+	}
+	if (number == 0) != (kind == partFile) || kind == partRecords && r.totals.Pools == 0 {
+		return 0, nil, fmt.Errorf("part %d is of kind %d, which does not belong there", number, kind)
+	}
+	r.number++
+	return kind, payload, nil
+}
+
+// visit calls v for a part.
+func (r *reader) visit(kind partKind, payload []byte, v visitor) error {
+	switch kind {
+	case partFile:
+		var info fileInfo
+		if err := json.Unmarshal(payload, &info); err != nil {
+			return fmt.Errorf("its description cannot be read: %w", err)
+		}
+		return v.file(info)
+	case partPool:
+		var info poolInfo
+		if err := json.Unmarshal(payload, &info); err != nil {
+			return fmt.Errorf("the description of a pool cannot be read: %w", err)
+		}
+		r.totals.Pools++
+		return v.pool(info)
+	case partRecords:
+		return r.visitRecords(payload, v)
+	case partEnd:
+		var want totals
+		if err := json.Unmarshal(payload, &want); err != nil {
+			return fmt.Errorf("its totals cannot be read: %w", err)
+		}
+		if want != r.totals {
+			return fmt.Errorf("it has %+v, and should have %+v", r.totals, want)
+		}
+		return nil
+	}
+	return fmt.Errorf("a part of kind %d, which is not known", kind)
+}
+
+// visitRecords calls v for the records of a part.
+func (r *reader) visitRecords(b []byte, v visitor) error {
+	var record index.DumpRecord
+	for first := true; len(b) > 0; first = false {
+		var err error
+		if b, err = parseRecord(b, &record, first); err != nil {
+			return err
+		}
+		r.totals.Records++
+		if record.Kind == index.DumpRun && record.HashLen > 0 {
+			r.totals.Entries += int64(len(record.Keys) / record.HashLen)
+		}
+		if err := v.record(&record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readEnd checks that nothing follows.
+func (r *reader) readEnd() error {
+	switch n, err := io.ReadFull(r.in, make([]byte, 1)); {
+	case n > 0:
+		r.offset = r.next
+		return errors.New("something follows the end of the snapshot")
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}

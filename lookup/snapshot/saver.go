@@ -1,0 +1,243 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// Config configures a Saver.
+type Config struct {
+	// Path of the file. Who may write to its folder decides what lookups find.
+	Path string
+	// Interval is the time from the end of a snapshot to the beginning of the next. 0: only the last one is
+	// written.
+	Interval time.Duration
+	// MaxAge bounds the age of a snapshot that is loaded. 0: any.
+	MaxAge time.Duration
+	// Version is that of the program.
+	Version string
+	Logger  *slog.Logger // required
+}
+
+// Saver keeps the memory indexes of a server in a file: Load, then Start, and at the end Stop and Last, by
+// one goroutine at a time. Status is safe for concurrent use.
+type Saver struct {
+	srv    Server
+	cfg    Config
+	cancel context.CancelFunc // ends the goroutine of Start
+	done   chan struct{}      // closed when it has ended
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New returns a Saver for a server whose pools are over memory. It fails if CheckPath does. It removes what
+// writers that were killed have left; of a writer that lives it leaves the file alone.
+func New(srv Server, cfg Config) (*Saver, error) {
+	if err := CheckPath(cfg.Path); err != nil {
+		return nil, err
+	}
+	if err := removeLeftovers(cfg.Path); err != nil {
+		cfg.Logger.Warn("what a killed server has left beside the snapshot cannot be removed", "error", err.Error())
+	}
+	return &Saver{srv: srv, cfg: cfg, status: Status{Path: cfg.Path}}, nil
+}
+
+// Status returns what there is to tell.
+func (s *Saver) Status() *Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return new(s.status)
+}
+
+// update changes the status.
+func (s *Saver) update(change func(st *Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.status)
+}
+
+// Load loads the snapshot before the server is started. One that cannot be loaded is refused as a whole: the
+// indexes are then empty, and the log has one line that says why. It returns an error only if ctx ended.
+func (s *Saver) Load(ctx context.Context) error {
+	started := time.Now()
+	l := &loader{srv: s.srv, maxAge: s.cfg.MaxAge, now: started, logger: s.cfg.Logger}
+	bytes, err := l.load(ctx, s.cfg.Path)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("snapshot: the load was interrupted: %w", context.Cause(ctx))
+	case isMissing(err):
+		s.cfg.Logger.Info("there is no snapshot; starting empty", "path", s.cfg.Path)
+		return nil
+	case err != nil:
+		s.cfg.Logger.Warn("the snapshot is refused; starting empty", "error", err.Error())
+		s.update(func(st *Status) { st.LoadError = err.Error() })
+		return nil
+	}
+	entries := l.entries()
+	s.update(func(st *Status) {
+		st.LoadedEntries = entries
+		if len(l.skipped) > 0 {
+			st.LoadError = "left out: " + strings.Join(l.skipped, "; ")
+		}
+	})
+	s.cfg.Logger.Info("snapshot loaded", "path", s.cfg.Path, "pools", len(l.loaded), "entries", entries, "bytes", bytes,
+		"age", started.Sub(l.created).Round(time.Second).String(), "seconds", seconds(time.Since(started)))
+	return nil
+}
+
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// Start writes snapshots in the background, each Interval, until Stop.
+func (s *Saver) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel, s.done = cancel, make(chan struct{})
+	go func() {
+		defer close(s.done)
+		if s.cfg.Interval == 0 {
+			return
+		}
+		timer := time.NewTimer(s.cfg.Interval)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+				s.save(ctx, true)
+				timer.Reset(s.cfg.Interval)
+			}
+		}
+	}()
+}
+
+// stopGrace bounds how long Stop waits. Only a file system that hangs takes so long.
+const stopGrace = time.Second
+
+// Stop ends what Start has begun, and abandons a snapshot that is being written. It may be called again.
+func (s *Saver) Stop() {
+	s.cancel()
+	select {
+	case <-s.done:
+	case <-time.After(stopGrace):
+	}
+}
+
+// Last writes the last snapshot, after Stop and once nothing changes any more. It returns when that is
+// written, has failed, or ctx has ended. In the last case a file system that hangs may keep a goroutine; the
+// snapshot before stays, unless the new one was just being given its name.
+func (s *Saver) Last(ctx context.Context) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		select {
+		case <-s.done:
+			s.save(ctx, false)
+		case <-ctx.Done():
+		}
+	}()
+	select {
+	case <-written:
+	case <-ctx.Done():
+		s.cfg.Logger.Warn("the last snapshot was not written in time; the one before stays", "path", s.cfg.Path)
+	}
+}
+
+// save writes a snapshot, and tells of it. paced leaves half of a core to others.
+func (s *Saver) save(ctx context.Context, paced bool) {
+	started := time.Now()
+	w, err := s.write(ctx, started, paced)
+	if err != nil {
+		s.failed(ctx, err)
+		return
+	}
+	took := time.Since(started)
+	s.update(func(st *Status) {
+		st.Written, st.Seconds, st.Entries, st.Bytes, st.Error = started, took.Seconds(), w.totals.Entries, w.bytes, ""
+	})
+	s.cfg.Logger.Info("snapshot written", "path", s.cfg.Path, "pools", w.totals.Pools, "entries", w.totals.Entries, "bytes", w.bytes,
+		"seconds", seconds(took))
+}
+
+// failed counts a snapshot that was not written, unless ctx has ended. A failure as the one before is not
+// logged again.
+func (s *Saver) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	repeated := false
+	s.update(func(st *Status) {
+		repeated = st.Error == err.Error()
+		st.Failed, st.Error = st.Failed+1, err.Error()
+	})
+	if !repeated {
+		s.cfg.Logger.Error("the snapshot cannot be written; the one before stays", "path", s.cfg.Path, "error", err.Error())
+	}
+}
+
+// write writes the file.
+func (s *Saver) write(ctx context.Context, started time.Time, paced bool) (w *writer, err error) {
+	err = replaceFile(s.cfg.Path, func(f *os.File) error {
+		var out io.Writer = f
+		if paced {
+			out = &pacer{out: f, ctx: ctx, since: time.Now()}
+		}
+		if w, err = newWriter(out, fileInfo{Created: started.UTC(), Version: s.cfg.Version}); err != nil {
+			return err
+		}
+		for _, p := range s.srv.Pools() {
+			err := w.beginPool(infoOf(p))
+			if err == nil {
+				err = p.Service.Index().Dump(ctx, func(r *index.DumpRecord) error { return w.add(r) })
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return w.end()
+	})
+	return w, err
+}
+
+// infoOf returns what the file has of a pool.
+func infoOf(p server.ServedPool) poolInfo {
+	pool := p.Service.Pool()
+	if pool.VLLM != "" {
+		pool.Revision = 0 // that of the release, which alone may be written
+	}
+	return poolInfo{Name: p.Name, Described: p.Described, Digest: p.Digest, Pool: pool}
+}
+
+// pacer writes, and then waits for as long as has passed since the last wait, so that a dump takes at most
+// half of a core.
+type pacer struct {
+	out   io.Writer
+	ctx   context.Context
+	since time.Time // the end of the last wait
+}
+
+// Write returns the error of ctx if that ends while it waits.
+func (p *pacer) Write(b []byte) (int, error) {
+	n, err := p.out.Write(b)
+	if err != nil {
+		return n, err
+	}
+	timer := time.NewTimer(time.Since(p.since))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.ctx.Done():
+		return n, context.Cause(p.ctx)
+	}
+	p.since = time.Now()
+	return n, nil
+}
