@@ -6,19 +6,22 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/hitline/hitline/lookup/internal/monotime"
 )
 
 // backendCalls makes calls of a backend that end with their context. A call that goes on
 // regardless is abandoned: its answer is dropped when it comes, and what it holds is
 // released then.
 type backendCalls struct {
+	durations    *callDurations
 	maxAbandoned int64         // see run
 	abandoned    atomic.Int64  // calls that have not returned and that nobody waits for
 	returned     chan struct{} // holds an element when an abandoned call may have returned
 }
 
-func newBackendCalls(maxAbandoned int) *backendCalls {
-	return &backendCalls{maxAbandoned: int64(maxAbandoned), returned: make(chan struct{}, 1)}
+func newBackendCalls(maxAbandoned int, durations *callDurations) *backendCalls {
+	return &backendCalls{durations: durations, maxAbandoned: int64(maxAbandoned), returned: make(chan struct{}, 1)}
 }
 
 const (
@@ -59,10 +62,11 @@ type backendCall struct {
 // run makes one call. While maxAbandoned calls or more are abandoned it waits for one of
 // them to return. memory is held until the call returns, also after run has. A panic of
 // the call is run's, unless the call was abandoned: then it ends the process.
-func (c *backendCalls) run(ctx context.Context, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
+func (c *backendCalls) run(ctx context.Context, kind callKind, memory *keyBytes, do func() ([]int, error)) ([]int, error) {
 	if err := c.waitForAbandoned(ctx); err != nil {
 		return nil, err
 	}
+	defer c.durations.observe(kind, monotime.Now())
 	call := &backendCall{done: make(chan struct{})}
 	memory.hold()
 	go c.do(call, memory, do)

@@ -42,7 +42,7 @@
 //	remote_config.go  how a backend is used; strategy.go the calls of a lookup
 //	coalesce.go       equal lookups in flight share one answer
 //	breaker.go        the circuit breaker; breaker_log.go what it logs
-//	backend_calls.go  calls that end with their context, or are abandoned
+//	backend_calls.go  calls that end with their context, or are abandoned; call_durations.go their durations
 //	key_lease.go      what one lookup holds; key_memory.go the memory of the keys of all
 //	memory_account.go the account of all that peers make a server hold
 //

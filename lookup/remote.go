@@ -117,7 +117,7 @@ func (r *Remote) exists(ctx context.Context, keys []string, memory *keyBytes) (a
 	r.keys.Add(int64(len(keys)))
 	err = errPanicked // unless run returns
 	defer func() { err = call.end(err) }()
-	return r.reads.run(ctx, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
+	return r.reads.run(ctx, callExists, memory, func() ([]int, error) { return r.store.Exists(ctx, keys) })
 }
 
 // Needed returns the number of tokens that a lookup is about and how many of its hashes

@@ -14,7 +14,7 @@ const writeAtOnce = 16384
 
 // Store adds the keys of hashes on a rank to the backend.
 func (r *Remote) Store(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
-	if err := r.changeKeys(ctx, at, hashes, r.store.Store); err != nil {
+	if err := r.changeKeys(ctx, callStore, at, hashes, r.store.Store); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	r.stored.Add(int64(hashes.Len()))
@@ -23,7 +23,7 @@ func (r *Remote) Store(ctx context.Context, at GroupRank, hashes netproto.Hashes
 
 // Evict removes the keys of hashes on a rank from the backend.
 func (r *Remote) Evict(ctx context.Context, at GroupRank, hashes netproto.Hashes) error {
-	if err := r.changeKeys(ctx, at, hashes, r.store.Evict); err != nil {
+	if err := r.changeKeys(ctx, callEvict, at, hashes, r.store.Evict); err != nil {
 		return fmt.Errorf("evict: %w", err)
 	}
 	r.evicted.Add(int64(hashes.Len()))
@@ -42,12 +42,12 @@ func (r *Remote) Reset(ctx context.Context) (err error) {
 			err = fmt.Errorf("reset: %w", err)
 		}
 	}()
-	return r.change(ctx, r.store.Reset)
+	return r.change(ctx, callReset, r.store.Reset)
 }
 
 // changeKeys makes a change in as many calls as its keys need, until one fails. The
 // breaker sees them as one.
-func (r *Remote) changeKeys(ctx context.Context, at GroupRank, hashes netproto.Hashes, change func(ctx context.Context, keys []string) error) (err error) {
+func (r *Remote) changeKeys(ctx context.Context, kind callKind, at GroupRank, hashes netproto.Hashes, change func(ctx context.Context, keys []string) error) (err error) {
 	call, err := r.beginChange(ctx)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (r *Remote) changeKeys(ctx context.Context, at GroupRank, hashes netproto.H
 	for rest := hashes.Bytes(); ; {
 		n := min(len(rest), writeAtOnce*hashes.HashLen())
 		keys := r.keysOf(at, netproto.NewHashes(rest[:n], hashes.HashLen()))
-		if err := r.change(ctx, func(ctx context.Context) error { return change(ctx, keys) }); err != nil {
+		if err := r.change(ctx, kind, func(ctx context.Context) error { return change(ctx, keys) }); err != nil {
 			return err
 		}
 		if rest = rest[n:]; len(rest) == 0 {
@@ -70,8 +70,8 @@ func (r *Remote) changeKeys(ctx context.Context, at GroupRank, hashes netproto.H
 }
 
 // change makes one call of the backend that has no answers.
-func (r *Remote) change(ctx context.Context, change func(ctx context.Context) error) error {
-	_, err := r.changes.run(ctx, nil, func() ([]int, error) { return nil, change(ctx) })
+func (r *Remote) change(ctx context.Context, kind callKind, change func(ctx context.Context) error) error {
+	_, err := r.changes.run(ctx, kind, nil, func() ([]int, error) { return nil, change(ctx) })
 	return err
 }
 

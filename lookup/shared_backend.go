@@ -20,6 +20,7 @@ type SharedBackend struct {
 	breakerLog breakerLog
 	reads      *backendCalls
 	changes    *backendCalls
+	durations  callDurations
 	// cpuTokens holds an element for each lookup that builds keys or reads answers. A small
 	// one may use smallCPUTokens, too.
 	cpuTokens, smallCPUTokens chan struct{}
@@ -40,13 +41,13 @@ func NewSharedBackend(store backend.Backend, cfg RemoteConfig, logger *slog.Logg
 	b := &SharedBackend{
 		store: store, cfg: cfg,
 		breakerLog: breakerLog{logger: logger, backend: store.Name()},
-		reads:      newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers)),
-		changes:    newBackendCalls(maxAbandonedChanges),
 		cpuTokens:  make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		keyMemory:  newKeyMemory(cfg.MaxKeyBytes, cfg.Memory),
 
 		smallCPUTokens: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/8)),
 	}
+	b.reads = newBackendCalls(max(maxAbandonedReads, 2*cfg.Workers), &b.durations)
+	b.changes = newBackendCalls(maxAbandonedChanges, &b.durations)
 	b.breaker = newBreaker(cfg, &b.breakerLog)
 	return b
 }

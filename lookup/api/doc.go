@@ -4,9 +4,10 @@
 //   - [Mask] and [Plan], which chunks to load, to store or to look up
 //   - [PromptStore], a store of a prompt, and [PartsError], what of it was not stored
 //   - [Explanation], [Stat] and [Instance], the JSON documents of explain, stat and ping
+//   - [Histogram], what a server and a service have observed
 //   - [SplitAddress], the syntax of addresses
 //
 // It links neither the server nor the client. Hit, Stat and Explanation are plain values.
-// Copies share the slice of Hit.TailBoundaries, the map of Stat.Closed, and the slice of
+// Copies share the slice of Hit.TailBoundaries, the maps of Stat, and the slice of
 // Explanation.Groups with what its pointers point to.
 package api

@@ -70,6 +70,9 @@ type Stat struct {
 	BytesCopied       int64 `json:"bytes_copied"` // of hashes: those split between two reads, and all for a remote backend
 	// Closed counts closed connections by reason; server.CloseReasons lists the keys.
 	Closed map[string]int64 `json:"closed"`
+	// Requests counts answered requests, those refused included, by request, "unknown" for requests that are
+	// none; server.RequestTags lists the keys.
+	Requests map[string]int64 `json:"requests,omitempty"`
 	// NotAllowed counts requests without permission by request; server.RequestNames lists the keys.
 	NotAllowed   map[string]int64 `json:"not_allowed,omitempty"`
 	AuthFailures int64            `json:"auth_failures"` // auth requests and ZMTP PLAIN handshakes that failed

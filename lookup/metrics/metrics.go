@@ -10,30 +10,37 @@ import (
 
 // Collector collects the metrics of one service, and of its server if it has one.
 type Collector struct {
-	stat    func() api.Stat            // of the server or the only pool
-	pools   func() map[string]api.Stat // by label
-	server  *server.Server             // nil for a service without one
-	metrics []metric                   // of a pool
+	stat    func() api.Stat                 // of the server or the only pool
+	pools   func() map[string]api.Stat      // by label
+	calls   func() map[string]api.Histogram // of the backend, nil over the memory index
+	server  *server.Server                  // nil for a service without one
+	metrics []metric                        // of a pool
 }
 
 // NewServerCollector returns a collector of the metrics of a server and its service.
 func NewServerCollector(srv *server.Server) *Collector {
-	c := newCollector(srv.Stat)
+	c := newCollector(srv.Stat, srv.BackendCalls)
 	c.server, c.pools = srv, srv.PoolStats
 	return c
 }
 
 // NewServiceCollector returns a collector of the metrics of a service without a server.
-func NewServiceCollector(service *lookup.Service) *Collector { return newCollector(service.Stat) }
+func NewServiceCollector(service *lookup.Service) *Collector {
+	if remote := service.Remote(); remote != nil {
+		return newCollector(service.Stat, remote.CallDurations)
+	}
+	return newCollector(service.Stat, nil)
+}
 
-// newCollector returns a collector of the metrics of a service, which depend on its backend.
-func newCollector(stat func() api.Stat) *Collector {
+// newCollector returns a collector of the metrics of a service, which depend on its backend. calls is not called
+// over the memory index.
+func newCollector(stat func() api.Stat, calls func() map[string]api.Histogram) *Collector {
 	c := &Collector{stat: stat, metrics: append([]metric(nil), serviceMetrics...)}
 	c.pools = func() map[string]api.Stat { return map[string]api.Stat{"": stat()} }
 	if st := stat(); st.BackendState == "" {
 		c.metrics = append(c.metrics, indexMetrics...)
 	} else {
-		c.metrics = append(c.metrics, backendMetrics...)
+		c.calls, c.metrics = calls, append(c.metrics, backendMetrics...)
 	}
 	return c
 }
@@ -115,7 +122,9 @@ var (
 	buildInfo    = describe("build_info", "Always 1; the labels tell what runs.", "version", "revision", "kernel", "backend", "instance_id")
 	poolInfo     = describe("pool_info", "1 for each pool; the labels tell what it is.", poolLabel, "vllm", "revision")
 	backendState = describe("backend_state", "1 for the state that the circuit breaker is in.", "state")
+	backendCalls = describe("backend_call_duration_seconds", "Calls of the backend, for all pools, until they returned or were abandoned at the deadline.", "call")
 	ready        = describe("ready", "Whether /readyz says so.")
+	requests     = describe("requests_total", "Requests answered, those refused included.", "request")
 	notAllowed   = describe("requests_not_allowed_total", "Requests that the peer had no permission for.", "request")
 	closed       = describe("connections_closed_total", "Connections that have ended, by reason.", "reason")
 	durations    = describe("lookup_duration_seconds", "From the first byte of a lookup until its reply was handed to the kernel.")
@@ -129,8 +138,9 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		out <- m.desc
 	}
 	out <- poolInfo
-	if st := c.stat(); st.BackendState != "" {
+	if c.calls != nil {
 		out <- backendState
+		out <- backendCalls
 	}
 	if c.server != nil {
 		for _, m := range serverMetrics {
@@ -138,6 +148,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		}
 		out <- ready
 		out <- closed
+		out <- requests
 		out <- notAllowed
 		out <- durations
 		out <- hashes
@@ -154,7 +165,10 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.value(&of)), label)
 		}
 	}
-	if st.BackendState != "" {
+	if c.calls != nil {
+		for call, h := range c.calls() {
+			out <- constHistogram(backendCalls, h, call)
+		}
 		for _, state := range lookup.BackendStates() {
 			out <- prometheus.MustNewConstMetric(backendState, prometheus.GaugeValue, boolValue(state == st.BackendState), state)
 		}
@@ -174,6 +188,9 @@ func (c *Collector) collectServer(out chan<- prometheus.Metric, st *api.Stat) {
 	for _, reason := range server.CloseReasons() {
 		out <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(st.Closed[reason]), reason)
 	}
+	for _, request := range server.RequestTags() {
+		out <- prometheus.MustNewConstMetric(requests, prometheus.CounterValue, float64(st.Requests[request]), request)
+	}
 	for _, request := range server.RequestNames() {
 		out <- prometheus.MustNewConstMetric(notAllowed, prometheus.CounterValue, float64(st.NotAllowed[request]), request)
 	}
@@ -182,14 +199,14 @@ func (c *Collector) collectServer(out chan<- prometheus.Metric, st *api.Stat) {
 }
 
 // constHistogram converts a histogram. In Prometheus each bucket includes those below it.
-func constHistogram(desc *prometheus.Desc, h server.Histogram) prometheus.Metric {
+func constHistogram(desc *prometheus.Desc, h api.Histogram, labels ...string) prometheus.Metric {
 	upTo, total := make(map[float64]uint64, len(h.Bounds)), uint64(0)
 	for i, bound := range h.Bounds {
 		total += h.Counts[i]
 		upTo[bound] = total
 	}
 	total += h.Counts[len(h.Bounds)]
-	return prometheus.MustNewConstHistogram(desc, total, h.Sum, upTo)
+	return prometheus.MustNewConstHistogram(desc, total, h.Sum, upTo, labels...)
 }
 
 // boolValue returns 1 for true and 0 for false.

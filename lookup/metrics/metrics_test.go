@@ -52,13 +52,14 @@ var (
 	}
 	namesOfBackend = []string{
 		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "backend_shared_total counter", "backend_state gauge", "backend_timeouts_total counter",
+		"backend_call_duration_seconds histogram",
 	}
 	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"turn_share gauge", "turns_cut_total counter", "longest_turn gauge", "longest_turn_microseconds gauge",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "anchored_fallbacks_total counter", "anchored_total counter", "anchored_undetermined_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
 		"copied_bytes_total counter", "lookup_duration_seconds histogram", "lookup_hashes histogram", "max_connections gauge",
-		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge", "start_time_seconds gauge",
+		"messages_dropped_total counter", "ready gauge", "requests_failed_total counter", "requests_in_flight gauge", "requests_total counter", "start_time_seconds gauge",
 	}
 )
 
@@ -163,6 +164,7 @@ func TestServer(t *testing.T) {
 		"memory_bytes": 0, "max_memory_bytes": 128 << 20, "memory_refused_total": 0, "turns_cut_total": 0, "turn_share": 32768,
 		"messages_dropped_total": 0, "commands_ignored_total": 0, "accept_errors_total": 0,
 		`connections_closed_total{reason="bad_first_byte"}`: 1, `connections_closed_total{reason="slow_reader"}`: 0,
+		`requests_total{request="lookup"}`: 5, `requests_total{request="store"}`: 1, `requests_total{request="evict"}`: 1, `requests_total{request="unknown"}`: 0,
 		"lookup_duration_seconds_count": 4, `lookup_duration_seconds_bucket{le="+Inf"}`: 4,
 		"lookup_hashes_count": 4, "lookup_hashes_sum": 133,
 		`lookup_hashes_bucket{le="16"}`: 2, `lookup_hashes_bucket{le="64"}`: 3, `lookup_hashes_bucket{le="256"}`: 4, `lookup_hashes_bucket{le="+Inf"}`: 4,
@@ -178,6 +180,31 @@ func TestServer(t *testing.T) {
 	require.Contains(t, got, `lookup_duration_seconds_bucket{le="5"}`)
 	for _, reason := range server.CloseReasons() {
 		require.Contains(t, got, `connections_closed_total{reason="`+reason+`"}`)
+	}
+}
+
+// Each counter with a label is there from the start: otherwise Prometheus does not see the first event.
+func TestZeros(t *testing.T) {
+	for _, cfg := range []lookup.ServiceConfig{{}, {Backend: &brokenStore{}}} {
+		srv, _ := start(t, cfg)
+		got, _ := scrape(t, NewServerCollector(srv))
+		var want []string
+		for _, request := range server.RequestTags() {
+			want = append(want, `requests_total{request="`+request+`"}`)
+		}
+		require.Len(t, want, netproto.NumTags)
+		for _, request := range server.RequestNames() {
+			want = append(want, `requests_not_allowed_total{request="`+request+`"}`)
+		}
+		if cfg.Backend != nil {
+			for _, call := range []string{"exists", "store", "evict", "reset"} {
+				want = append(want, `backend_call_duration_seconds_count{call="`+call+`"}`, `backend_call_duration_seconds_bucket{call="`+call+`",le="+Inf"}`)
+			}
+		}
+		for _, name := range want {
+			require.Contains(t, got, name)
+			require.Zero(t, got[name], name)
+		}
 	}
 }
 
@@ -210,7 +237,8 @@ func TestBackend(t *testing.T) {
 	for name, want := range map[string]float64{
 		"backend_errors_total": 2, "backend_rounds_total": 2, "backend_keys_total": 20, "backend_rejected_total": 3, "backend_timeouts_total": 0, "lookups_total": 5,
 		`backend_state{state="closed"}`: 0, `backend_state{state="open"}`: 1, "ready": 0, "miss_tokens_total": 800,
-		"lookup_duration_seconds_count": 5, `lookup_hashes_bucket{le="16"}`: 5,
+		"lookup_duration_seconds_count": 5, `lookup_hashes_bucket{le="16"}`: 5, `requests_total{request="lookup"}`: 5,
+		`backend_call_duration_seconds_count{call="exists"}`: 2, `backend_call_duration_seconds_count{call="store"}`: 0,
 	} {
 		require.Equal(t, want, got[name], name)
 	}
@@ -228,6 +256,16 @@ func TestService(t *testing.T) {
 	require.EqualValues(t, 1, got["lookups_total"])
 	require.EqualValues(t, 48, got["hit_tokens_total"])
 	require.EqualValues(t, 3, got["index_entries"])
+}
+
+func TestServiceOverBackend(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{Pool: pool, Backend: &brokenStore{}})
+	require.NoError(t, err)
+	_, err = service.Lookup(t.Context(), 64, netproto.NewHashes(prompt(3), 32))
+	require.NoError(t, err)
+	got, names := scrape(t, NewServiceCollector(service))
+	require.Equal(t, sorted(namesOfService, namesOfBackend), names)
+	require.EqualValues(t, 1, got[`backend_call_duration_seconds_count{call="exists"}`])
 }
 
 // docs/operations.md tells of every metric, and of no other.

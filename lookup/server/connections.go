@@ -90,7 +90,10 @@ type connStats struct {
 	credential        atomic.Pointer[access.Credential]
 	isZMTP            atomic.Bool
 
-	newReplies, newLookups int64 // not published yet
+	// Not published yet: replies to requests, those of them that were hits, and those of them to the last
+	// requests, which were of one kind.
+	newReplies, newLookups, newOfTag int64
+	tag                              netproto.Tag
 }
 
 // requests returns how many requests were answered.
@@ -99,8 +102,30 @@ func (st *connStats) requests() int64 { return st.lookups.Load() + st.others.Loa
 // add adds to a counter that no other goroutine writes to.
 func add(counter *atomic.Int64, n int64) { counter.Store(counter.Load() + n) }
 
-// publish publishes the replies that were counted.
-func (st *connStats) publish() {
+// countReply counts a reply to a request.
+func (s *session) countReply(tag netproto.Tag) {
+	st := &s.stats
+	if tag != st.tag && st.newOfTag > 0 {
+		s.publishTag()
+	}
+	st.tag = tag
+	st.newOfTag++
+	st.newReplies++
+}
+
+// publishTag adds the requests of one kind to the metrics of the event loop.
+func (s *session) publishTag() {
+	s.metrics.requests[s.stats.tag].Add(s.stats.newOfTag)
+	s.stats.newOfTag = 0
+}
+
+// publishReplies publishes the replies that were counted.
+func (s *session) publishReplies() {
+	st := &s.stats
+	if st.newReplies == 0 {
+		return
+	}
+	s.publishTag()
 	if st.newLookups > 0 {
 		add(&st.lookups, st.newLookups)
 	}
@@ -108,10 +133,4 @@ func (st *connStats) publish() {
 		add(&st.others, others)
 	}
 	st.newReplies, st.newLookups = 0, 0
-}
-
-// countReply counts a reply to a request.
-func (s *session) countReply(tag netproto.Tag) {
-	s.metrics.requests[tag].Add(1)
-	s.stats.newReplies++
 }

@@ -71,7 +71,8 @@
 //	session.go         one connection; timeouts.go its timeouts; held.go the memory it holds
 //	turn.go            turns, their work, and the backlog; turn_queue.go sessions that wait
 //	pause_*.go         pausing the reading from a socket, without gnet
-//	pools.go           the pools that are served; pool_request.go how one is described
+//	pools.go           the pools that are served; pool_request.go how one is described;
+//	                   served_pool.go for programs that embed the server
 //	handler.go         what the two handlers share
 //	memory_handler.go  requests over the memory index
 //	remote_handler.go  requests over a backend; remote_request.go one of them
@@ -81,8 +82,9 @@
 //	instance.go        the instance that pings and stats name
 //	worker_pool.go     the workers
 //	limits.go          what can be limited; nofile.go the limit of open files; errors.go
-//	close_reason.go    why connections end; peerlog.go logs it
+//	close_reason.go    why connections end; peerlog.go logs it; refusals.go keeps the last ones
 //	loop_metrics.go    what each event loop counts: lookup durations and sizes, turns; stat.go
+//	connections.go     what is told of each connection; admin.go who may see it
 //	ready.go           readiness
 //
 // # Invariants
@@ -130,7 +132,7 @@
 // # Concurrency
 //
 // A session, its handler and its turn queue belong to their event loop. The fields that
-// closeOverdue, closeLargest and drain use are atomic. Settings of listeners and limits are replaced
+// closeOverdue, closeLargest, drain and Connections use are atomic. Settings of listeners and limits are replaced
 // as a whole, by atomic pointers. Of a handler, workers use only connCtx,
 // remote and complete. Shutdown waits for all goroutines of the server.
 package server

@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sys/cpu"
 
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/histogram"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -23,8 +25,8 @@ var (
 // two loops write to no common line. Stat adds them up.
 type loopMetrics struct {
 	_         cpu.CacheLinePad
-	durations histogram
-	hashes    histogram
+	durations histogram.Counts
+	hashes    histogram.Counts
 	// The most work of a turn, and the longest time of one in nanoseconds. The loop alone writes
 	// them.
 	longestWork, longestTurn atomic.Int64
@@ -49,68 +51,42 @@ func (m *loopMetrics) observeTurn(work int, nanos int64) {
 	}
 }
 
-// histogram counts observations by bucket. The last bucket has those beyond all bounds.
-type histogram struct {
-	buckets [len(durationBounds) + 1]atomic.Int64
-	sum     atomic.Int64
-}
-
-// observe counts a value a number of times.
-func (h *histogram) observe(bounds []int64, value, times int64) {
-	i := 0
-	for i < len(bounds) && value > bounds[i] {
-		i++
-	}
-	h.buckets[i].Add(times)
-	h.sum.Add(value * times)
-}
-
 // observeDurations counts lookups that took nanos nanoseconds each.
 func (m *loopMetrics) observeDurations(nanos, lookups int64) {
-	m.durations.observe(durationBounds[:], nanos, lookups)
+	m.durations.Observe(durationBounds[:], nanos, lookups)
 }
 
 // observeHashes counts a lookup of a number of hashes.
-func (m *loopMetrics) observeHashes(hashes int) { m.hashes.observe(hashBounds[:], int64(hashes), 1) }
+func (m *loopMetrics) observeHashes(hashes int) { m.hashes.Observe(hashBounds[:], int64(hashes), 1) }
 
 // Histogram is a histogram of all observations since the start.
-type Histogram struct {
-	Bounds []float64 // upper bounds of the buckets, ascending
-	Counts []uint64  // observations in each bucket alone; one more than Bounds, for those beyond
-	Sum    float64   // of all observed values
-}
-
-// newHistogram merges the histograms of all loops. Their values are divided by unit.
-func newHistogram(bounds []int64, unit float64, loops []*histogram) Histogram {
-	h := Histogram{Bounds: make([]float64, len(bounds)), Counts: make([]uint64, len(bounds)+1)}
-	for i, b := range bounds {
-		h.Bounds[i] = float64(b) / unit
-	}
-	for _, l := range loops {
-		for i := range h.Counts {
-			h.Counts[i] += uint64(l.buckets[i].Load())
-		}
-		h.Sum += float64(l.sum.Load()) / unit
-	}
-	return h
-}
+type Histogram = api.Histogram
 
 // LookupDurations returns a histogram of the durations in seconds of the answered lookups:
 // from the read in which the first byte arrived until the reply was written.
 // The caller owns it.
 func (s *Server) LookupDurations() Histogram {
-	return newHistogram(durationBounds[:], float64(time.Second), s.histograms(func(m *loopMetrics) *histogram { return &m.durations }))
+	return histogram.Merge(durationBounds[:], float64(time.Second), s.histograms(func(m *loopMetrics) *histogram.Counts { return &m.durations })...)
 }
 
 // LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
 // it.
 func (s *Server) LookupHashes() Histogram {
-	return newHistogram(hashBounds[:], 1, s.histograms(func(m *loopMetrics) *histogram { return &m.hashes }))
+	return histogram.Merge(hashBounds[:], 1, s.histograms(func(m *loopMetrics) *histogram.Counts { return &m.hashes })...)
+}
+
+// BackendCalls returns histograms of the durations in seconds of the calls of the backend: see
+// lookup.SharedBackend.CallDurations. It is nil over the memory index.
+func (s *Server) BackendCalls() map[string]Histogram {
+	if s.backend == nil {
+		return nil
+	}
+	return s.backend.CallDurations()
 }
 
 // histograms returns one histogram of each loop: the one that of selects.
-func (s *Server) histograms(of func(m *loopMetrics) *histogram) []*histogram {
-	var all []*histogram
+func (s *Server) histograms(of func(m *loopMetrics) *histogram.Counts) []*histogram.Counts {
+	var all []*histogram.Counts
 	for _, m := range s.loopMetrics() {
 		all = append(all, of(m))
 	}

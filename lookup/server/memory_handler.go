@@ -192,6 +192,7 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		s.out.B = netproto.AppendDone(s.out.B, q.Envelope, s.server.pong(q))
 		return true, nil
 	case netproto.TagStat:
+		s.publishReplies()
 		return true, s.replyJSON(q, s.server.statFor(s.credential, s.pool))
 	case netproto.TagPool, netproto.TagAuth:
 		payload, err := s.answerSetup(q)

@@ -104,10 +104,15 @@ func (s *Server) describedPool(text []byte, c *access.Credential, from *pool) (*
 	if d.Name != nil {
 		name = *d.Name
 	}
-	if err := checkSize(&d.Pool); err != nil {
+	return s.describe(name, d.Pool, c, from)
+}
+
+// describe is describedPool for a description. name may be empty.
+func (s *Server) describe(name string, described coordinator.Pool, c *access.Credential, from *pool) (*pool, *coordinator.Coordinator, error) {
+	if err := checkSize(&described); err != nil {
 		return nil, nil, err
 	}
-	rules, err := coordinator.New(d.Pool)
+	rules, err := coordinator.New(described)
 	if field := (*fielderror.Error)(nil); errors.As(err, &field) {
 		return nil, nil, fmt.Errorf("the described pool: %w", field.Err)
 	}

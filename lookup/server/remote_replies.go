@@ -115,6 +115,7 @@ func (h *remoteHandler) makeStat(r *remoteRequest) {
 	if r.payload = h.sharedStats[key]; r.payload != nil {
 		return
 	}
+	h.session.publishReplies()
 	r.payload, r.err = encodeJSON(h.session.server.statFor(r.credential, r.pool))
 	if r.err == nil && h.waking {
 		if h.sharedStats == nil {

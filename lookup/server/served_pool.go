@@ -30,24 +30,18 @@ func (p *pool) served() ServedPool {
 }
 
 // DescribePool returns the pool of a description, and makes it if there is none, as if a client had
-// described it under this name, which may be empty. It fails where that would fail.
+// described it under this name, which may be empty, and closed its connection. It fails where that would
+// fail. A pool that is made may take the place of a described one without connections: see Config.MaxPools.
 func (s *Server) DescribePool(name string, described coordinator.Pool) (ServedPool, error) {
 	if name != "" {
 		if err := CheckPoolName(name); err != nil {
-			return ServedPool{}, err
+			return ServedPool{}, fmt.Errorf("server: %w", err)
 		}
 	}
-	if err := checkSize(&described); err != nil {
-		return ServedPool{}, err
-	}
-	rules, err := coordinator.New(described)
+	p, _, err := s.describe(name, described, nil, nil)
 	if err != nil {
-		return ServedPool{}, fmt.Errorf("the described pool: %w", err)
+		return ServedPool{}, fmt.Errorf("server: %w", err)
 	}
-	p, err := s.pools.get(name, rules, nil, nil)
-	if err != nil {
-		return ServedPool{}, err
-	}
-	s.pools.move(p, nil) // get has counted a connection
+	s.pools.move(p, nil) // describe has counted a connection
 	return p.served(), nil
 }

@@ -176,7 +176,7 @@ const maxReplies = 1 << 20
 
 // writeReplies writes the replies in out and releases it.
 func (s *session) writeReplies() {
-	s.stats.publish() // first: who has a reply finds it counted
+	s.publishReplies() // first: who has a reply finds it counted
 	s.flush(0)
 	if s.out.B = s.out.B[:0]; cap(s.out.B) <= maxReplies {
 		replyBuffers.Put(s.out)
@@ -188,13 +188,13 @@ func (s *session) writeReplies() {
 // their replies were written together. Only the first may have begun before its last bytes
 // arrived.
 func (s *session) observeTurn() {
-	now := time.Now()
-	s.metrics.observeTurn(turnShare-s.workLeft, int64(now.Sub(s.turnStart)))
+	elapsed := int64(time.Since(s.turnStart))
+	s.metrics.observeTurn(turnShare-s.workLeft, elapsed)
 	if s.lookupsAnswered == 0 {
 		return
 	}
 	arrived := s.lastActive.Load()
-	took := monotime.At(now) - arrived
+	took := monotime.At(s.turnStart) + elapsed - arrived
 	if s.earlierBegan != 0 {
 		s.metrics.observeDurations(took+max(arrived-s.earlierBegan, 0), 1)
 		s.lookupsAnswered--

@@ -87,6 +87,7 @@ func (s *Server) statOf(p *pool) api.Stat {
 	st.LongestTurn, st.LongestTurnUS = work, nanos/1000
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
 	st.Closed = s.closed.snapshot()
+	st.Requests = s.countRequests()
 	st.NotAllowed, st.AuthFailures = s.countNotAllowed(), s.authFailures.Load()
 	return st
 }
@@ -105,6 +106,27 @@ func (s *Server) poolStat(p *pool) api.Stat {
 	st.MaxConnections, st.TurnShare = int64(s.limits.Load().MaxConnections), turnShare
 	_, st.MaxMemory, _ = s.memory.Usage()
 	return st
+}
+
+// countRequests returns how many requests were answered, by name, without those that never were.
+func (s *Server) countRequests() map[string]int64 {
+	counts := map[string]int64{}
+	for _, m := range s.loopMetrics() {
+		for tag := range m.requests {
+			if n := m.requests[tag].Load(); n > 0 {
+				counts[netproto.Tag(tag).String()] += n
+			}
+		}
+	}
+	return counts
+}
+
+// RequestTags returns the keys that Stat.Requests may have. The caller owns the result.
+func RequestTags() (names []string) {
+	for tag := range netproto.Tag(netproto.NumTags) {
+		names = append(names, tag.String())
+	}
+	return names
 }
 
 // countNotAllowed returns how often requests without permission were made, by name, without those

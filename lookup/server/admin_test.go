@@ -1,0 +1,75 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+)
+
+// Only a valid token with every permission and no pools is an administrator's, whichever listener has it.
+func TestIsAdmin(t *testing.T) {
+	expired, later := tokenOf("expired", access.All), tokenOf("later", access.All)
+	expired.Expires, later.Expires = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	tokens := []access.Credential{
+		tokenOf("admin", access.All), tokenOf("reader", access.ReadOnly), tokenOf("no reset", access.All&^access.Reset),
+		tokenOf("no holders", access.All&^access.Holders), tokenOf("nothing", 0), tokenOf("tenant", access.All, ""), tokenOf("poolless", access.All),
+		expired, later, {Name: "certificate", Certificate: "admin", Permissions: access.All},
+	}
+	tokens[6].Pools = []string{}
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listeners: []Listener{
+		{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, access.All, tokens...)},
+		{Address: "tcp://127.0.0.1:0"},
+		{Address: "tcp://127.0.0.1:0", Settings: settingsOf(t, 0, tokenOf("second", access.All))},
+	}})
+	require.NoError(t, err)
+	check := func(when string) {
+		t.Helper()
+		require.True(t, server.HasCredentials(), when)
+		for _, c := range append(tokens, tokenOf("second", 0), tokenOf("unknown", 0)) {
+			want := c.Name == "admin" || c.Name == "later" || c.Name == "second"
+			require.Equal(t, want, server.IsAdmin([]byte("token of "+c.Name)), "%s: %s", when, c.Name)
+		}
+		for _, text := range []string{"", "admin", "token of admi", "token of admin ", string(make([]byte, 1<<20))} {
+			require.False(t, server.IsAdmin([]byte(text)), when)
+		}
+		digest := access.DigestOf([]byte("token of admin"))
+		require.False(t, server.IsAdmin(digest[:]), when)
+	}
+	check("before it listens")
+	startTest(t, server)
+	check("while it serves")
+
+	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.All, tokens[1:]...)))
+	require.False(t, server.IsAdmin([]byte("token of admin")), "it was removed")
+	require.True(t, server.IsAdmin([]byte("token of later")))
+	for _, address := range []string{server.Addrs()[0], server.Addrs()[2]} {
+		require.True(t, server.HasCredentials())
+		require.NoError(t, server.SetListener(address, Settings{}))
+	}
+	require.False(t, server.HasCredentials())
+	require.False(t, server.IsAdmin([]byte("token of second")))
+}
+
+// A server without credentials has no administrator: every peer may do everything there.
+func TestNoCredentials(t *testing.T) {
+	server := unstarted(t)
+	require.False(t, server.HasCredentials())
+	require.False(t, server.IsAdmin([]byte("token of admin")))
+	server = startWith(t, nil, Settings{})
+	require.False(t, server.HasCredentials())
+	require.False(t, server.IsAdmin(nil))
+	onlyCertificates := settingsOf(t, access.All, access.Credential{Name: "admin", Certificate: "admin", Permissions: access.All})
+	require.NoError(t, server.SetListener(server.Addrs()[0], onlyCertificates))
+	require.True(t, server.HasCredentials())
+	require.False(t, server.IsAdmin(nil))
+	require.False(t, server.IsAdmin([]byte("admin")))
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	require.Equal(t, []byte{1}, p.Ask(t, []byte("ping"))[0])
+}

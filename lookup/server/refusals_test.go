@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Of a flood one refusal of each event and reason is listed in an interval, with how many have followed it.
+func TestRefusalsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPeerLog(slog.New(slog.DiscardHandler))
+		peer := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}
+		start := time.Now().UTC()
+		wrong := func(n int64) Refusal {
+			return Refusal{Time: time.Now().UTC(), Peer: "10.0.0.1:5", Event: "request refused", Error: "wrong", Suppressed: n}
+		}
+		require.Empty(t, l.refusals.list())
+		for range 100 {
+			l.requestFailed(peer, errors.New("wrong"))
+		}
+		l.connectionClosed(closedFirstByte, nil, nil)
+		closed := Refusal{Time: start, Event: "connection closed", Reason: "bad_first_byte"}
+		require.Equal(t, []Refusal{closed, wrong(99)}, l.refusals.list())
+
+		first := wrong(102)
+		time.Sleep(refusalInterval - 1)
+		for range 3 {
+			l.requestFailed(peer, errors.New("another"))
+		}
+		require.Equal(t, []Refusal{closed, first}, l.refusals.list())
+		time.Sleep(1)
+		l.requestFailed(peer, errors.New("wrong"))
+		require.Equal(t, []Refusal{wrong(0), closed, first}, l.refusals.list())
+		second := wrong(1)
+		l.requestFailed(peer, errors.New("wrong"))
+		l.notAllowed(peer, "reader", "tcp://a", errors.New("wrong"))
+		other := Refusal{Time: time.Now().UTC(), Peer: "10.0.0.1:5", Event: "request not allowed", Credential: "reader", Error: "wrong"}
+		require.Equal(t, []Refusal{other, second, closed, first}, l.refusals.list())
+	})
+}
+
+// The last ones are kept, the newest first, with texts of bounded length.
+func TestRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPeerLog(slog.New(slog.DiscardHandler))
+		for i := range 3 * maxRefusals {
+			time.Sleep(refusalInterval)
+			l.requestFailed(nil, fmt.Errorf("%d%s", i, strings.Repeat("→", 10_000)))
+		}
+		list := l.refusals.list()
+		require.Len(t, list, maxRefusals)
+		for i, r := range list {
+			require.True(t, strings.HasPrefix(r.Error, fmt.Sprintf("%d→", 3*maxRefusals-1-i)), r.Error)
+			require.True(t, strings.HasSuffix(r.Error, "→…"), r.Error)
+			require.True(t, utf8.ValidString(r.Error))
+			require.LessOrEqual(t, len(r.Error), maxRefusalText)
+			require.Greater(t, len(r.Error), maxRefusalText-4)
+			require.Zero(t, r.Suppressed)
+		}
+		l.notAuthenticated(nil, strings.Repeat("c", 1000), "", nil)
+		require.Len(t, l.refusals.list()[0].Credential, maxRefusalText)
+	})
+}
+
+// No event of a flood from many goroutines is lost, and none counts twice: in the list, and in the log.
+func TestRefusalsOfManyGoroutines(t *testing.T) {
+	log, logger := lookuptest.NewLog(slog.LevelInfo)
+	l := newPeerLog(logger)
+	const goroutines, each = 8, 20_000
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for range each {
+				l.requestFailed(nil, errFlood)
+			}
+		})
+	}
+	for range 1000 {
+		l.refusals.list()
+		l.flush(true)
+	}
+	all.Wait()
+	l.flush(true)
+	listed := int64(0)
+	for _, r := range l.refusals.list() {
+		listed += 1 + r.Suppressed
+	}
+	require.EqualValues(t, goroutines*each, listed)
+	told := 0
+	for _, line := range log.Take() {
+		n := 1 // a line about one
+		if cut := strings.Index(line, "suppressed="); cut >= 0 {
+			_, err := fmt.Sscanf(line[cut:], "suppressed=%d", &n)
+			require.NoError(t, err)
+			n++
+		} else if cut := strings.Index(line, "requests="); cut >= 0 {
+			_, err := fmt.Sscanf(line[cut:], "requests=%d", &n)
+			require.NoError(t, err)
+		}
+		told += n
+	}
+	require.Equal(t, goroutines*each, told)
+}
+
+var errFlood = errors.New("flood")
+
+// What a server refuses is listed with its peer, over the memory index and over a store. Connections that
+// end in normal operation are not.
+func TestServerListsRefusals(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, settingsOf(t, access.Ping, tokenOf("reader", access.Lookup)))
+		require.Empty(t, server.Refusals())
+		p, other := lookuptest.DialPeer(t, server.Addrs()[0]), lookuptest.DialPeer(t, server.Addrs()[0])
+		newest := func() Refusal {
+			t.Helper()
+			list := server.Refusals()
+			require.NotEmpty(t, list)
+			require.Less(t, time.Since(list[0].Time), lookuptest.Patience)
+			list[0].Time = time.Time{}
+			return list[0]
+		}
+		auth(t, p, "reader")
+		p.Ask(t, []byte("<script>"))
+		require.Equal(t, Refusal{Peer: p.LocalAddr().String(), Event: "request refused", Error: newest().Error}, newest())
+		require.NotEmpty(t, newest().Error)
+		p.Send(t, plainOf("", netproto.TagReset))
+		p.Next(t)
+		require.Equal(t, Refusal{
+			Peer: p.LocalAddr().String(), Event: "request not allowed", Credential: "reader", Error: "not allowed: reset; this connection may: lookup",
+		}, newest())
+		other.Ask(t, authFrames("nobody")...)
+		require.Equal(t, Refusal{Peer: other.LocalAddr().String(), Event: "authentication failed", Error: "not authenticated: no such token"}, newest())
+		require.NoError(t, p.Close()) // not listed
+		other.Send(t, []byte("GET / HTTP/1.1\r\n\r\n"))
+		other.ClosedWithin(t)
+		lookuptest.Eventually(t, "it is listed", func() bool { return newest().Event == "connection closed" })
+		require.Equal(t, Refusal{Peer: other.LocalAddr().String(), Event: "connection closed", Reason: "bad_flags", Error: newest().Error}, newest())
+		require.NoError(t, server.Shutdown(context.Background()))
+		require.Len(t, server.Refusals(), 4, "of a server that has stopped, too")
+	})
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Each answered request counts under its own name, on whatever event loop, also if it is refused.
+func TestRequestsAreCounted(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		server := startWith(t, store, settingsOf(t, access.All, tokenOf("nothing", 0)))
+		require.Empty(t, server.Stat().Requests)
+		want, requests := map[string]int64{}, requestsOf(blocks16.Pool)
+		requests = append(requests, [][]byte{[]byte("reset_rank"), {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}, // over a store a reset
+			[][]byte{[]byte("nonsense")}, authFrames("nothing"), authFrames("nobody"))
+		for i := range 4 { // over 2 event loops
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			if i >= 2 { // which may do nothing
+				auth(t, p, "nothing")
+				want["auth"]++
+			}
+			for _, frames := range requests {
+				p.Ask(t, frames...)
+				name := string(frames[0])
+				if name == "nonsense" {
+					name = "unknown"
+				}
+				want[name]++
+			}
+			require.Equal(t, want, server.Stat().Requests)
+		}
+		require.Len(t, want, netproto.NumTags)
+		require.ElementsMatch(t, RequestTags(), slices.Collect(maps.Keys(want)))
+		require.Len(t, server.loops, 2)
+		for _, l := range server.loops {
+			require.Positive(t, l.metrics.requests[netproto.TagPing].Load())
+		}
+	})
+}
+
+// A stat counts the requests in front of it, also those that arrived together with it.
+func TestStatCountsWhatIsBeforeIt(t *testing.T) {
+	overBoth(t, func(t *testing.T, store *lookuptest.KeyStore) {
+		p := lookuptest.DialPeer(t, startWith(t, store, Settings{}).Addrs()[0])
+		ping, stat := plainOf("", netproto.TagPing), plainOf("", netproto.TagStat)
+		p.Send(t, slices.Concat(ping, lookupOf("", nil), ping, stat, ping, stat))
+		for _, want := range []map[string]int64{nil, nil, nil, {"ping": 2, "lookup": 1}, nil, {"ping": 3, "lookup": 1, "stat": 1}} {
+			reply := p.Next(t)
+			if want != nil {
+				var st api.Stat
+				require.NoError(t, json.Unmarshal(reply[1], &st))
+				require.Equal(t, want, st.Requests)
+			}
+		}
+	})
+}
+
+// A tenant is not told how many requests others make.
+func TestTenantSeesNoRequests(t *testing.T) {
+	server := startTenants(t, "a")
+	require.Empty(t, poolOf(t, dialTenant(t, server, "ab")).Requests)
+	require.NotEmpty(t, server.Stat().Requests)
+}
