@@ -2,8 +2,11 @@ package index
 
 import (
 	"context"
+	"errors"
 	"math/bits"
+	"runtime"
 	"slices"
+	"time"
 )
 
 // DumpKind is what a DumpRecord says.
@@ -15,95 +18,328 @@ const (
 	DumpEvict                           // Places no longer hold Keys
 	DumpResetPlaces                     // Places no longer hold any key
 	DumpReset                           // no key is held any more
+	DumpBonus                           // Bonus says how much longer hot keys are kept
 )
 
+// MaxDumpKeys is the most keys of a DumpRecord.
+const MaxDumpKeys = 1024
+
+// Errors of dumps.
+var (
+	// ErrDumping refuses a dump while another one is under way.
+	ErrDumping = errors.New("index: another dump is under way")
+	// ErrDumpBehind ends a dump that more is evicted from meanwhile than it can keep up with.
+	ErrDumpBehind = errors.New("index: more was evicted during the dump than it can keep up with")
+	// ErrDumpRecord is wrapped by what is wrong with a record that is loaded.
+	ErrDumpRecord = errors.New("index: bad record of a dump")
+)
+
+// DumpOptions says how an index is dumped.
+type DumpOptions struct {
+	// Gentle makes the dump sleep as long as it works, emit included.
+	Gentle bool
+}
+
 // DumpRecord is one step of a dump. Loaded in their order into an empty index with the same places, the
-// records make it hold what the dumped one held. A dump begins with what was used least recently.
+// records make it hold what the dumped one held, in the same order of eviction. A record has no secret of
+// the index.
 type DumpRecord struct {
 	Kind   DumpKind
 	Places []int // ascending
-	// Keys are 1 to 64 consecutive keys of a chain.
+	// Keys are 1 to MaxDumpKeys keys of HashLen bytes, of a DumpRun consecutive ones of a chain if Numbered.
 	Keys    []byte
 	HashLen int
 	// Of a DumpRun: Number is that of the first key in its chain, if Numbered, and Before the key in
 	// front of it, empty if that is not known. Hot says that a lookup has found the keys, or
-	// a later store had them, since they were stored. SameUse says that they were used last together with those of the run
-	// before.
+	// a later store had them, since they were stored. Time is that of their last use, in keys stored
+	// until then, modulo 2^32; it never decreases, but for a DumpReset. SameUse says that they are
+	// evicted before those of the run in front, which has the same Time and Hot.
 	Numbered, Hot, SameUse bool
 	Number                 uint32
 	Before                 []byte
+	Time                   uint32
+	// Of a DumpBonus: 0 to 16.
+	Bonus float64
 }
 
-// Dump calls emit with the records of what the index holds. Lookups and changes go on meanwhile: what is
-// stored after Dump has begun may be missing; what is evicted by Evict, ResetPlaces or Reset before Dump
-// returns is not held by an index that has loaded the dump. The record is valid during the call. Dump
-// returns the error of emit, or that of ctx.
-func (x *Index) Dump(ctx context.Context, emit func(*DumpRecord) error) error {
-	for at := slot(0); ; {
+// A dump walks along the two lists of spans, from the oldest span to the newest, whichever list has the
+// older one. Each list keeps the span that comes next (spanList.next). So what is stored or used meanwhile
+// is met at the end, and nothing has to be sorted. It would never end if it copied what lookups find again
+// and again. So from the first span on that was used since the dump began, it marks spans and copies each
+// of them once.
+type dump struct {
+	number uint8  // marks spans
+	begun  uint32 // the clock of the policy then
+	epoch  uint64 // of the index then
+	late   bool   // the walk has come to what was used since
+	left   int64  // keys that it may copy still
+	hold   int    // the work of a hold: dumpWork
+	removals
+
+	// What the last hold has taken and copied.
+	taken    *removal
+	records  []DumpRecord
+	coverage []*Coverage // of each record that has no Places of its own, else nil
+	keys     []byte
+	group    []spanID
+}
+
+const (
+	// dumpWork is the work of a hold of writing, 20 microseconds, at most one group more.
+	dumpWork = 8 << 10
+	// workPerDumped is copying a key.
+	workPerDumped = 2
+	// dumpFactor and dumpMore bound how many keys a dump copies: what was there when it began may all be
+	// used meanwhile, once each, and some more stored.
+	dumpFactor, dumpMore = 2, 1 << 20
+	// gentleTurn is how long a gentle dump works until it sleeps: sleeping has a cost, too. mostPause
+	// bounds the sleep, as emit may wait for a disk.
+	gentleTurn = time.Millisecond
+	mostPause  = 100 * time.Millisecond
+	// firstDumpMark is the mark of the first dump, see span.mark.
+	firstDumpMark = markUsed + 1
+)
+
+// Dump calls emit with the records of what the index holds, those used least recently first. The record is
+// valid during the call. Lookups and changes go on meanwhile. What is stored or moved after Dump has begun
+// may be missing, or come twice. If Dump returns nil, an index that has loaded the records holds no key at
+// a place where Evict, ResetPlaces or Reset removed it before Dump's last hold of the lock; what these
+// return before Dump is called is removed. It may hold keys that were evicted to make room.
+//
+// It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. Beside the byte bound it takes
+// a megabyte, and up to 8 for what is removed between two of its holds.
+func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) error) error {
+	for range touchMost / touchBatch {
+		if x.dumpTouches() {
+			break
+		}
+	}
+	d, err := x.beginDump()
+	if err != nil {
+		return err
+	}
+	defer x.endDump(d)
+	begun := time.Now()
+	for done := false; !done; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		x.writing.Lock()
-		var r DumpRecord
-		for x.valid(at) != noSlot && r.Kind == 0 {
-			seg, i := x.at(at)
-			id := seg.class[i]
-			n := 1
-			if id != noClass {
-				for n < groupSlots && i+n < segmentSlots && seg.class[i+n] == id {
-					n++
-				}
-				r = DumpRecord{Kind: DumpRun, Places: placesOf(x.coverage[id]), HashLen: x.hashLen, Keys: slices.Clone(seg.records(i, n))}
+		if done, err = x.dumpSome(d); err != nil {
+			return err
+		}
+		if err := d.emit(emit); err != nil {
+			return err
+		}
+		if worked := time.Since(begun); !o.Gentle || worked < gentleTurn {
+			runtime.Gosched() // a store may wait for the lock
+		} else if !done {
+			time.Sleep(min(worked, mostPause))
+			begun = time.Now()
+		}
+	}
+	return nil
+}
+
+// dumpTouches applies some of what lookups have found, and tells whether that was all.
+func (x *Index) dumpTouches() (all bool) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	return x.applyTouches(touchBatch)
+}
+
+// beginDump begins a dump with the oldest spans.
+func (x *Index) beginDump() (*dump, error) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	if x.dump != nil {
+		return nil, ErrDumping
+	}
+	if x.dumps++; x.dumps < firstDumpMark {
+		x.dumps = firstDumpMark
+	}
+	d := &dump{number: x.dumps, begun: x.policy.clock, epoch: x.epoch.Load(), left: dumpFactor*x.entries + dumpMore, hold: dumpWork}
+	if x.policy.bonus > 0 {
+		d.add(DumpRecord{Kind: DumpBonus, Bonus: x.policy.bonus}, nil)
+	}
+	x.cold.next, x.hot.next = x.cold.oldest, x.hot.oldest
+	x.dump = d
+	return d, nil
+}
+
+// endDump ends a dump if it is under way.
+func (x *Index) endDump(d *dump) {
+	x.writing.Lock()
+	if x.dump == d {
+		x.dump = nil
+	}
+	x.writing.Unlock()
+}
+
+// dumpSome is one hold of writing: it copies what was removed since the last one, and then the next
+// spans. Behind the newest it ends the dump. A reset of places that is under way then counts as done, as
+// what it has removed so far may have been copied before.
+func (x *Index) dumpSome(d *dump) (done bool, _ error) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	x.work = workPerCall
+	if d.overflow {
+		return false, ErrDumpBehind
+	}
+	d.taken, d.removals = d.first, removals{}
+	for x.work < d.hold {
+		l := x.nextDumped()
+		if l == nil || d.left <= 0 {
+			for _, r := range x.resetting {
+				d.add(DumpRecord{Kind: DumpResetPlaces, Places: setOf(r.places)}, nil)
 			}
-			at += slot(n)
+			x.dump = nil
+			return true, nil
 		}
-		x.writing.Unlock()
-		if r.Kind == 0 {
-			return nil
+		x.dumpGroup(d, l)
+	}
+	return false, nil
+}
+
+// nextDumped returns the list whose next span was used less recently, nil at the end of both.
+func (x *Index) nextDumped() *spanList {
+	cold, hot := x.cold.next, x.hot.next
+	clock := x.policy.clock
+	switch {
+	case cold == noSpan && hot == noSpan:
+		return nil
+	case hot == noSpan || cold != noSpan && clock-x.span(cold).time >= clock-x.span(hot).time:
+		return &x.cold
+	}
+	return &x.hot
+}
+
+// dumpGroup copies the next spans of a list that were used at one time, at least one and, if they are
+// more, at most MaxDumpKeys entries. The newest comes first, and the others say SameUse, so that the pieces
+// of a chain are in its order.
+func (x *Index) dumpGroup(d *dump, l *spanList) {
+	group, entries, used := d.group[:0], 0, x.span(l.next).time
+	d.late = d.late || int32(used-d.begun) >= 0 || x.epoch.Load() != d.epoch
+	for l.next != noSpan && x.work < d.hold {
+		s := x.span(l.next)
+		if s.time != used || entries > 0 && entries+int(s.n) > MaxDumpKeys {
+			break
 		}
-		if err := emit(&r); err != nil {
+		x.work += workPerSpan
+		if !d.late || s.mark != d.number {
+			group = append(group, l.next)
+			entries += int(s.n)
+			x.work += int(s.n) * workPerDumped
+		}
+		if d.late {
+			s.mark = d.number
+		}
+		l.next = s.newer
+		d.left--
+	}
+	for i, id := range slices.Backward(group) {
+		x.dumpSpan(d, x.span(id), i < len(group)-1)
+	}
+	d.group = group
+	d.left -= int64(entries)
+}
+
+// dumpSpan copies the entries of a span. Keys that are linked and have one class are a run, and so are
+// keys of one class of which no number is known.
+func (x *Index) dumpSpan(d *dump, s *span, sameUse bool) {
+	seg, i := x.at(s.first)
+	for end := i + int(s.n); i < end; {
+		n := seg.classRun(i, min(end-i, MaxDumpKeys))
+		r := DumpRecord{Kind: DumpRun, HashLen: x.hashLen, Hot: s.hot, SameUse: sameUse, Time: s.time}
+		if r.Number, r.Numbered = seg.links.number(i); r.Numbered {
+			n = min(n, seg.links.linked.firstAbsent(i+1)-i)
+			r.Before = d.copy(x.keyBefore(seg, i))
+		} else {
+			n = min(n, seg.links.nextHead(i+1)-i)
+		}
+		r.Keys = d.copy(seg.records(i, n))
+		d.add(r, x.coverage[seg.classOf(i)])
+		x.work += workPerRun
+		sameUse = true
+		i += n
+	}
+}
+
+// keyBefore returns the key that is said to be in front of the one at offset i, whose number is known. It
+// returns nil if there is none, or it is not in the index: only its hash is known then, under a secret.
+func (x *Index) keyBefore(seg *segment, i int) []byte {
+	if seg.links.linked.has(i) {
+		return seg.key(i - 1)
+	}
+	h := seg.links.head(i)
+	if h == nil || h.open || h.number == 0 {
+		return nil
+	}
+	x.work += workPerLink
+	s := x.findHashed(h.before)
+	if s == noSlot {
+		return nil
+	}
+	front, k := x.at(s)
+	return front.key(k)
+}
+
+// nextHead returns the first offset from i on that has a head, segmentSlots if there is none.
+func (l *links) nextHead(i int) int {
+	for g := i / 64; g < len(l.heads); g++ {
+		heads := l.heads[g]
+		if at := headAt(heads, i); at < len(heads) {
+			return int(heads[at].offset)
+		}
+	}
+	return segmentSlots
+}
+
+// copy copies a key, or several.
+func (d *dump) copy(keys []byte) []byte {
+	n := len(d.keys)
+	d.keys = append(d.keys, keys...)
+	return d.keys[n:len(d.keys):len(d.keys)]
+}
+
+// add adds a record. If it has no Places they are those of the coverage.
+func (d *dump) add(r DumpRecord, c *Coverage) {
+	d.records = append(d.records, r)
+	d.coverage = append(d.coverage, c)
+}
+
+// emit calls emit with the records of the last hold, and makes room for those of the next one.
+func (d *dump) emit(emit func(*DumpRecord) error) error {
+	for t := d.taken; t != nil; t = t.next {
+		if err := emit(&t.DumpRecord); err != nil {
 			return err
 		}
 	}
+	var places []int
+	var of *Coverage // places are those of
+	for i := range d.records {
+		r := &d.records[i]
+		if c := d.coverage[i]; c != nil {
+			if c != of {
+				places, of = setOf(c.places), c
+			}
+			r.Places = places
+		}
+		if err := emit(r); err != nil {
+			return err
+		}
+	}
+	clear(d.records)
+	clear(d.coverage) // of classes that may have been freed
+	d.records, d.coverage, d.keys = d.records[:0], d.coverage[:0], d.keys[:0]
+	return nil
 }
 
-// placesOf returns the places of a coverage, ascending.
-func placesOf(c *Coverage) []int {
-	places := make([]int, 0, c.held)
-	for w, held := range c.places {
-		for ; held != 0; held &= held - 1 {
-			places = append(places, w*64+bits.TrailingZeros64(held))
+// setOf returns the places in a bitset, ascending.
+func setOf(set []uint64) (places []int) {
+	for w, in := range set {
+		for ; in != 0; in &= in - 1 {
+			places = append(places, w*64+bits.TrailingZeros64(in))
 		}
 	}
 	return places
-}
-
-// Loader loads a dump into an index. It belongs to one goroutine.
-type Loader struct {
-	index *Index
-}
-
-// NewLoader returns a Loader for an index that is empty and that nobody else changes until the load ends.
-func (x *Index) NewLoader() *Loader { return &Loader{index: x} }
-
-// Load loads the next record, which is only borrowed. It fails as Store, Evict and ResetPlaces do. The index
-// then holds a part of the dump: the caller calls Reset.
-func (l *Loader) Load(r *DumpRecord) error {
-	switch r.Kind {
-	case DumpRun:
-		var w Writer
-		return l.index.Store(&w, r.Places, r.Keys, r.HashLen)
-	case DumpEvict:
-		for _, place := range r.Places {
-			if _, err := l.index.Evict(place, r.Keys, r.HashLen); err != nil {
-				return err
-			}
-		}
-		return nil
-	case DumpResetPlaces:
-		return l.index.ResetPlaces(r.Places)
-	default:
-		l.index.Reset()
-		return nil
-	}
 }

@@ -141,6 +141,9 @@ func (x *Index) evictBatch(place int, keys []byte, hashLen int) (changed, n int,
 	if n = x.reserve(min(len(keys)/hashLen, batchKeys), noStore); x.fewSpans {
 		n = 1
 	}
+	if x.dump != nil {
+		x.dump.addEvict(place, keys[:n*hashLen], hashLen)
+	}
 	var b batch
 	var to [batchKeys]class
 	x.findBatch(&b, keyArray{keys, hashLen, hashLen, n})

@@ -99,6 +99,8 @@ type Index struct {
 	discarded    []*memory
 	discardBytes int64
 	resetting    []*PlacesReset    // under way
+	dump         *dump             // under way, nil if none is
+	dumps        uint8             // numbers dumps, see span.mark
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues
 	touched      int               // of those, already applied
@@ -188,6 +190,9 @@ func (x *Index) clear() {
 	x.removals.Add(1)
 	x.mu.Unlock()
 	x.writers = writers{}
+	if x.dump != nil {
+		x.dump.addReset()
+	}
 	x.touching, x.touched = x.touching[:0], 0
 	x.writing.count(len(slabs))
 	for _, m := range slabs {

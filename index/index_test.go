@@ -393,12 +393,12 @@ func checkSpanLists(t testing.TB, x *Index) (listed map[spanID]bool) {
 	t.Helper()
 	listed = map[spanID]bool{}
 	entries, unused := 0, 0
-	for _, want := range []span{{}, {used: true}, {used: true, hot: true}} {
+	for _, want := range []span{{}, {mark: markUsed}, {mark: markUsed, hot: true}} {
 		l, before := x.list(&want), noSpan
 		for id := l.newest; id != noSpan; id = x.span(id).older {
 			s := x.span(id)
-			require.True(t, s.used == want.used && s.hot == want.hot && s.newer == before && !listed[id] && !s.keptOut())
-			if before = id; !s.used {
+			require.True(t, (s.mark != markUnused) == (want.mark != markUnused) && s.hot == want.hot && s.newer == before && !listed[id] && !s.keptOut())
+			if before = id; s.mark == markUnused {
 				unused++
 				continue
 			}

@@ -18,6 +18,7 @@ type policy struct {
 	gone    [2]float64 // entries evicted lately, cold and hot
 	ghosts  []ghost
 	sampled uint64 // of so many hashes one is remembered, a power of two
+	frozen  bool   // a dump is loaded: nothing is learnt, and the clock is its
 }
 
 // ghost remembers an evicted entry. The zero value is nobody's.
@@ -59,6 +60,9 @@ func (p *policy) ghostOf(h uint64) (g *ghost, mark uint32) {
 
 // evict notes that an entry was evicted, of so many that there are.
 func (p *policy) evict(h uint64, hot bool, entries int64) {
+	if p.frozen {
+		return
+	}
 	if p.ghosts == nil {
 		n := int64(1 << 8)
 		for ; n < maxGhosts && n < 2*entries; n *= 2 {
@@ -79,6 +83,9 @@ func (p *policy) evict(h uint64, hot bool, entries int64) {
 
 // store notes that a new entry was stored.
 func (p *policy) store(h uint64, entries int64) {
+	if p.frozen {
+		return
+	}
 	p.clock++
 	g, mark := p.ghostOf(h)
 	if g == nil || g.mark != mark {

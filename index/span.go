@@ -25,7 +25,7 @@ type span struct {
 	first        slot
 	n            uint16
 	hot          bool
-	used         bool
+	mark         uint8  // markUnused, markUsed, or the number of a dump, which has copied it
 	store        uint32 // the store that placed or used it last, 0 for a lookup
 	time         uint32 // of its last use, see policy
 }
@@ -44,7 +44,14 @@ const (
 	mustSplit = -1
 )
 
-type spanList struct{ newest, oldest spanID }
+// Marks of a span. Behind them come the numbers of dumps, see dump.number.
+const (
+	markUnused uint8 = iota
+	markUsed
+)
+
+// spanList is a list of spans. A dump has come to next on its way to the newest, noSpan behind that.
+type spanList struct{ newest, oldest, next spanID }
 
 func (x *Index) span(id spanID) *span {
 	return &x.spans[id>>spanChunkBits][id&(spanChunk-1)]
@@ -79,7 +86,7 @@ func (x *Index) addSpans() {
 // list returns the list that a span is in.
 func (x *Index) list(s *span) *spanList {
 	switch {
-	case !s.used:
+	case s.mark == markUnused:
 		return &x.unused
 	case s.hot:
 		return &x.hot
@@ -99,7 +106,7 @@ func (x *Index) newSpan(leave int) spanID {
 	}
 	id := x.unused.newest
 	x.unlistUnused(id)
-	*x.span(id) = span{used: true}
+	*x.span(id) = span{mark: markUsed}
 	return id
 }
 
@@ -120,6 +127,9 @@ func (x *Index) unlistUnused(id spanID) {
 func (x *Index) unlink(id spanID) {
 	s := x.span(id)
 	l := x.list(s)
+	if l.next == id {
+		l.next = s.newer
+	}
 	if s.newer == noSpan {
 		l.newest = s.older
 	} else {
@@ -137,6 +147,9 @@ func (x *Index) unlink(id spanID) {
 func (x *Index) link(id, behind spanID) {
 	s := x.span(id)
 	l := x.list(s)
+	if l.next == behind { // noSpan: the dump has come to the end
+		l.next = id
+	}
 	s.newer = behind
 	if behind == noSpan {
 		s.older, l.newest = l.newest, id
@@ -195,7 +208,8 @@ func (x *Index) splitAt(seg *segment, i, leave int) (at int, ok bool) {
 		return at, false
 	}
 	right := x.span(id)
-	right.first, right.n, right.hot, right.store, right.time = s.first+slot(keep), s.n-uint16(keep), s.hot, s.store, s.time
+	right.first, right.n, right.hot, right.mark = s.first+slot(keep), s.n-uint16(keep), s.hot, s.mark
+	right.store, right.time = s.store, s.time
 	s.n = uint16(keep)
 	x.link(id, left.id)
 	x.addRef(seg, at, i, id)
@@ -286,6 +300,7 @@ func (x *Index) merge(seg *segment, from, to int) int {
 			left, right := x.span(seg.spans[kept-1].id), x.span(r.id)
 			if left.first+slot(left.n) == right.first {
 				left.n += right.n
+				left.mark = min(left.mark, right.mark)
 				x.freeSpan(r.id)
 				continue
 			}
@@ -298,31 +313,31 @@ func (x *Index) merge(seg *segment, from, to int) int {
 }
 
 // place enters new entries, a stretch within one segment: into the given span, if that ends
-// in front of them in the log. Otherwise they are cold: right behind that span if it
-// is, too, or the newest. Where spans are few, it enters them into the
+// in front of them in the log. Otherwise they are hot or cold like the store: right behind that
+// span if it is so, too, or the newest. Where spans are few, it enters them into the
 // span in front of them in the log. It returns the span that holds them.
-func (x *Index) place(first slot, n int, behind spanID, store uint32) spanID {
+func (x *Index) place(first slot, n int, behind spanID, w *Writer) spanID {
 	x.work += workPerSpan
 	seg, i := x.at(first)
 	if behind != noSpan {
 		b := x.span(behind)
 		if b.first+slot(b.n) == first && b.first>>segmentBits == first>>segmentBits {
-			b.store = store
+			b.store, b.mark = w.store, markUsed
 			b.n += uint16(n)
 			return behind
 		}
-		if b.hot {
+		if b.hot != w.hot {
 			behind = noSpan
 		}
 	}
 	if x.fewSpans {
-		if id := x.placeBeside(first, n, store); id != noSpan {
+		if id := x.placeBeside(first, n, w.store); id != noSpan {
 			return id
 		}
 	}
 	id := x.newSpan(mustSplit)
 	s := x.span(id)
-	s.first, s.n, s.store, s.time = first, uint16(n), store, x.timeBehind(behind)
+	s.first, s.n, s.hot, s.store, s.time = first, uint16(n), w.hot, w.store, x.timeBehind(behind)
 	x.link(id, behind)
 	x.addRef(seg, seg.ref(i), i, id)
 	return id

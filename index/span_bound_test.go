@@ -123,7 +123,7 @@ func TestJoin(t *testing.T) {
 			x.cutOut(0, 30)
 			for i, s := range c.spans {
 				id := x.newSpan(mustSplit)
-				s.first, s.n, s.used = slot(10*i), 10, true
+				s.first, s.n, s.mark = slot(10*i), 10, markUsed
 				*x.span(id) = s
 				x.link(id, noSpan)
 				x.addRef(&x.segments[0], i, 10*i, id)

@@ -96,6 +96,7 @@ func (x *Index) join(seg *segment, at int, store uint32) {
 	k, d := x.span(keep), x.span(drop)
 	k.first = x.span(left.id).first
 	k.n += d.n
+	k.mark = min(k.mark, d.mark)
 	if d.store == store {
 		k.store = store
 	}
@@ -124,6 +125,7 @@ func (x *Index) placeBeside(first slot, n int, store uint32) spanID {
 	id := x.spanOf(first - 1)
 	if id != noSpan {
 		x.span(id).n += uint16(n)
+		x.span(id).mark = markUsed
 		x.renew(id, store)
 	}
 	return id

@@ -54,7 +54,7 @@ func (x *Index) drainChunk(n int) {
 	for ; n > 0 && x.drained < spanChunk; n-- {
 		id := spanID(last)<<spanChunkBits + x.drained
 		x.drained++
-		if x.span(id).used {
+		if x.span(id).mark != markUnused {
 			x.moveSpan(id)
 		} else if !x.span(id).keptOut() {
 			x.keepOut(id)
@@ -86,7 +86,7 @@ func (x *Index) moveSpan(id spanID) {
 // keptOut, as the number of entries, tells that an unused span is not in the list.
 const keptOut = 1
 
-func (s *span) keptOut() bool { return !s.used && s.n == keptOut }
+func (s *span) keptOut() bool { return s.mark == markUnused && s.n == keptOut }
 
 // keepOut takes an unused span out of use.
 func (x *Index) keepOut(id spanID) {

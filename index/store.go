@@ -26,6 +26,7 @@ type Writer struct {
 	full    bool
 	store   uint32    // marks the spans of this store, 0 before the first batch
 	after   [2]spanID // its last span in the cold and in the hot list
+	hot     bool      // new entries are hot: those of a dump
 	work    int
 	stored  int
 
@@ -277,7 +278,7 @@ func (x *Index) own(w *Writer, hot bool) spanID {
 	if id == noSpan || int(id>>spanChunkBits) >= len(x.spans) {
 		return noSpan
 	}
-	if s := x.span(id); !s.used || s.store != w.store || s.hot != hot {
+	if s := x.span(id); s.mark == markUnused || s.store != w.store || s.hot != hot {
 		return noSpan
 	}
 	return id
@@ -520,11 +521,11 @@ func (x *Index) placeNew(b *storing, w *Writer) {
 			}
 		}
 		for first, n := range stretches(b.slot[i:end]) {
-			behind := x.own(w, false)
+			behind := x.own(w, w.hot)
 			if b.newest != noSlot {
 				behind, b.newest = x.spanOf(b.newest), noSlot
 			}
-			w.after[0] = x.place(first, n, behind, w.store)
+			w.after[which(w.hot)] = x.place(first, n, behind, w)
 		}
 		i = end
 	}

@@ -177,3 +177,32 @@ func TestDeployDockerfile(t *testing.T) {
 	// The variable that -X sets exists; the linker ignores one that does not.
 	assert.Contains(t, text, "-X main.version=")
 }
+
+// The commented lines for snapshots are right: where the file is, and a grace period for the last one.
+func TestDeploySnapshots(t *testing.T) {
+	uncommented := regexp.MustCompile(`(?m)^( *)# ?(memory: \{.*|terminationGracePeriodSeconds: .*|- \{name: state, .*)$`)
+	needed := time.Duration(config.Default().DrainTimeout) + closeTime + lastSnapshotTimeout
+	lines := func(name, pattern string) []string {
+		text := uncommented.ReplaceAllString(deployFile(t, name), "$1$2")
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
+		require.NotEmpty(t, found, name)
+		return found[len(found)-1]
+	}
+	folders := map[string]string{
+		"kubernetes.yaml": lines("kubernetes.yaml", `name: state, mountPath: ([^}]+)\}`)[1],
+		"container.yaml":  "/var/lib/hitline",
+		"hitline.service": "/var/lib/" + lines("hitline.service", `(?m)^#StateDirectory=(.*)$`)[1],
+	}
+	for _, name := range []string{"kubernetes.yaml", "container.yaml"} {
+		cfg := deployConfig(t, "backend:\n  "+lines(name, `(?m)^ *(memory: \{.*)$`)[1]+"\n")
+		assert.Equal(t, folders[name], filepath.Dir(cfg.Backend.Memory.Snapshot.Path), name)
+	}
+	assert.Contains(t, deployFile(t, "hitline.service"), folders["hitline.service"]+"/index.snapshot")
+	for name, pattern := range map[string]string{
+		"kubernetes.yaml": `terminationGracePeriodSeconds: (\d+)`, "hitline.service": `(?m)^#TimeoutStopSec=(\d+)$`, "container.yaml": `docker stop needs -t (\d+)`,
+	} {
+		grace, err := strconv.Atoi(lines(name, pattern)[1])
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Duration(grace)*time.Second, needed, name)
+	}
+}

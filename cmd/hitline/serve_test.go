@@ -114,18 +114,27 @@ func TestBindFailure(t *testing.T) {
 func readyLine(t *testing.T, log *bufio.Scanner) string {
 	t.Helper()
 	for log.Scan() {
-		var line struct {
-			Msg    string
-			Listen []string
-		}
-		require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.Text())
-		if line.Msg == "ready" {
-			require.Len(t, line.Listen, 1)
-			return line.Listen[0]
+		if address := addressOf(t, log.Bytes()); address != "" {
+			return address
 		}
 	}
 	t.Fatal("the server ended without being ready")
 	return ""
+}
+
+// addressOf returns the address in a line of the log, empty if it is not the ready line.
+func addressOf(t *testing.T, text []byte) string {
+	t.Helper()
+	var line struct {
+		Msg    string
+		Listen []string
+	}
+	require.NoError(t, json.Unmarshal(text, &line), string(text))
+	if line.Msg != "ready" {
+		return ""
+	}
+	require.Len(t, line.Listen, 1)
+	return line.Listen[0]
 }
 
 // Every command is a client of a server in this process.

@@ -54,6 +54,10 @@ var (
 		"backend_errors_total counter", "backend_rejected_total counter", "backend_rounds_total counter", "backend_keys_total counter", "backend_shared_total counter", "backend_state gauge", "backend_timeouts_total counter",
 		"backend_call_duration_seconds histogram",
 	}
+	namesOfSnapshots = []string{
+		"snapshot_last_bytes gauge", "snapshot_last_duration_seconds gauge", "snapshot_last_entries gauge", "snapshot_last_timestamp_seconds gauge",
+		"snapshot_loaded_entries gauge", "snapshots_failed_total counter",
+	}
 	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"turn_share gauge", "turns_cut_total counter", "longest_turn gauge", "longest_turn_microseconds gauge",
@@ -65,7 +69,7 @@ var (
 
 // scrape returns the values of a collector by name and labels, and its names with
 // their types, as Prometheus reads them.
-func scrape(t *testing.T, c *Collector) (values map[string]float64, names []string) {
+func scrape(t *testing.T, c prometheus.Collector) (values map[string]float64, names []string) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry() // checks that Describe told of all
 	require.NoError(t, registry.Register(c))
@@ -273,7 +277,7 @@ func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	known := map[string]bool{}
-	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfServer) {
+	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfSnapshots, namesOfServer) {
 		name, kind, _ := strings.Cut(line, " ")
 		known["hitline_"+name] = true
 		require.True(t, strings.Contains(string(text), "| `hitline_"+name), name)

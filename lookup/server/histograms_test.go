@@ -114,6 +114,8 @@ func TestMetersOfLoops(t *testing.T) {
 func TestReady(t *testing.T) {
 	server := unstarted(t)
 	require.EqualError(t, server.Ready(), "not ready: not listening yet")
+	server.SetPreparing("reading a file")
+	require.EqualError(t, server.Ready(), "not ready: reading a file")
 
 	server = startServer(t, blocks16, Limits{})
 	require.NoError(t, server.Ready())

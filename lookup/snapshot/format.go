@@ -36,7 +36,7 @@ const (
 )
 
 // maxPart bounds the payload of a part, in bytes: what a reader allocates before it knows that the checksum
-// is right. A record of an index fits: at most 256 KiB of keys and 256 KiB of places.
+// is right. A record of an index fits: at most 64 KiB of keys and 192 KiB of places.
 const maxPart = 1 << 20
 
 // fileInfo tells of the file.

@@ -145,9 +145,9 @@ func (r *reader) visit(kind partKind, payload []byte, v visitor) error {
 // visitRecords calls v for the records of a part.
 func (r *reader) visitRecords(b []byte, v visitor) error {
 	var record index.DumpRecord
-	for first := true; len(b) > 0; first = false {
-		var err error
-		if b, err = parseRecord(b, &record, first); err != nil {
+	c := cursor{b: b}
+	for first := true; len(c.b) > 0; first = false {
+		if err := c.record(&record, first); err != nil {
 			return err
 		}
 		r.totals.Records++

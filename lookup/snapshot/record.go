@@ -3,6 +3,7 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/hitline/hitline/index"
@@ -11,6 +12,8 @@ import (
 // A record is, with integers little-endian and uvarints as in encoding/binary:
 //
 //	kind u8 | flags u8 | hash length u8 | keys u16
+//	time u32         of a DumpRun
+//	bonus u64        of a DumpBonus: the bits of a float64
 //	number u32       if hasNumber
 //	before [length]  if hasBefore
 //	places           unless samePlaces: uvarint count, then for each its distance from the one before,
@@ -49,6 +52,12 @@ func appendRecord(b []byte, r *index.DumpRecord, last []int) []byte {
 		n = len(r.Keys) / r.HashLen
 	}
 	b = append(b, byte(r.Kind), flags, byte(r.HashLen), byte(n), byte(n>>8))
+	switch r.Kind {
+	case index.DumpRun:
+		b = binary.LittleEndian.AppendUint32(b, r.Time)
+	case index.DumpBonus:
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(r.Bonus))
+	}
 	if r.Numbered {
 		b = binary.LittleEndian.AppendUint32(b, r.Number)
 	}
@@ -65,64 +74,93 @@ func appendRecord(b []byte, r *index.DumpRecord, last []int) []byte {
 }
 
 // errRecord says that the bytes of a record are none.
-var errRecord = errors.New("the records cannot be read, although their checksum is right")
+var errRecord = errors.New("a record that cannot be read, although the checksum is right")
 
-// parseRecord reads the record at the beginning of b into r and returns what follows. r.Places are those
-// of the record before in the same part, and its memory is used again; its keys lie in b. The index checks
-// what the record says.
-func parseRecord(b []byte, r *index.DumpRecord, first bool) (rest []byte, err error) {
-	if len(b) < recordHeader {
-		return nil, errRecord
-	}
-	flags, hashLen, keys := b[1], int(b[2]), int(binary.LittleEndian.Uint16(b[3:]))
-	places := r.Places
-	*r = index.DumpRecord{
-		Kind: index.DumpKind(b[0]), HashLen: hashLen,
-		Numbered: flags&hasNumber != 0, Hot: flags&isHot != 0, SameUse: flags&isSameUse != 0,
-	}
-	b = b[recordHeader:]
-	if flags&^allFlags != 0 || hashLen > maxHashLen || hashLen == 0 && keys > 0 || first && flags&samePlaces != 0 {
-		return nil, errRecord
-	}
-	if r.Numbered {
-		if len(b) < 4 {
-			return nil, errRecord
-		}
-		r.Number, b = binary.LittleEndian.Uint32(b), b[4:]
-	}
-	if flags&hasBefore != 0 {
-		if hashLen == 0 || len(b) < hashLen {
-			return nil, errRecord
-		}
-		r.Before, b = b[:hashLen:hashLen], b[hashLen:]
-	}
-	if r.Places = places; flags&samePlaces == 0 {
-		if r.Places, b, err = parsePlaces(b, places[:0]); err != nil {
-			return nil, err
-		}
-	}
-	if len(b) < keys*hashLen {
-		return nil, errRecord
-	}
-	r.Keys = b[: keys*hashLen : keys*hashLen]
-	return b[keys*hashLen:], nil
+// cursor takes bytes off the front of a part. It is bad once some were missing or wrong.
+type cursor struct {
+	b   []byte
+	bad bool
 }
 
-// parsePlaces appends the places at the beginning of b.
-func parsePlaces(b []byte, places []int) (all []int, rest []byte, err error) {
-	n, used := binary.Uvarint(b)
-	if used <= 0 || n > maxPlaces {
-		return nil, nil, errRecord
+// take returns the next n bytes, nil if there are fewer.
+func (c *cursor) take(n int) []byte {
+	if n > len(c.b) {
+		c.bad = true
+		return nil
 	}
-	b = b[used:]
+	taken := c.b[:n:n]
+	c.b = c.b[n:]
+	return taken
+}
+
+func (c *cursor) u32() uint32 {
+	if b := c.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (c *cursor) u64() uint64 {
+	if b := c.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// uvarint returns the next uvarint, which is to be below limit.
+func (c *cursor) uvarint(limit int) int {
+	n, used := binary.Uvarint(c.b)
+	if used <= 0 || n >= uint64(limit) {
+		c.bad = true
+		return 0
+	}
+	c.b = c.b[used:]
+	return int(n)
+}
+
+// record reads the next record into r. first says that it is the first of its part. r has the places of the
+// record before, and their memory is used again; its keys lie in the part. The index checks what the record
+// says.
+func (c *cursor) record(r *index.DumpRecord, first bool) error {
+	header := c.take(recordHeader)
+	if header == nil {
+		return errRecord
+	}
+	flags, hashLen, keys := header[1], int(header[2]), int(binary.LittleEndian.Uint16(header[3:]))
+	if flags&^allFlags != 0 || hashLen > maxHashLen || hashLen == 0 && (keys > 0 || flags&hasBefore != 0) || first && flags&samePlaces != 0 {
+		return errRecord
+	}
+	*r = index.DumpRecord{
+		Kind: index.DumpKind(header[0]), HashLen: hashLen, Places: r.Places,
+		Numbered: flags&hasNumber != 0, Hot: flags&isHot != 0, SameUse: flags&isSameUse != 0,
+	}
+	switch r.Kind {
+	case index.DumpRun:
+		r.Time = c.u32()
+	case index.DumpBonus:
+		r.Bonus = math.Float64frombits(c.u64())
+	}
+	if r.Numbered {
+		r.Number = c.u32()
+	}
+	if flags&hasBefore != 0 {
+		r.Before = c.take(hashLen)
+	}
+	if flags&samePlaces == 0 {
+		r.Places = c.places(r.Places[:0])
+	}
+	if r.Keys = c.take(keys * hashLen); c.bad {
+		return errRecord
+	}
+	return nil
+}
+
+// places appends the next places.
+func (c *cursor) places(places []int) []int {
 	next := 0
-	for range n {
-		distance, used := binary.Uvarint(b)
-		if used <= 0 || distance >= uint64(maxPlaces-next) {
-			return nil, nil, errRecord
-		}
-		place := next + int(distance)
-		places, b, next = append(places, place), b[used:], place+1
+	for n := c.uvarint(maxPlaces + 1); n > 0 && !c.bad; n-- {
+		place := next + c.uvarint(maxPlaces-next)
+		places, next = append(places, place), place+1
 	}
-	return places, b, nil
+	return places
 }

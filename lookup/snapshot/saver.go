@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -152,10 +151,10 @@ func (s *Saver) Last(ctx context.Context) {
 	}
 }
 
-// save writes a snapshot, and tells of it. paced leaves half of a core to others.
-func (s *Saver) save(ctx context.Context, paced bool) {
+// save writes a snapshot, and tells of it. gentle leaves half of a core to others.
+func (s *Saver) save(ctx context.Context, gentle bool) {
 	started := time.Now()
-	w, err := s.write(ctx, started, paced)
+	w, err := s.write(ctx, started, gentle)
 	if err != nil {
 		s.failed(ctx, err)
 		return
@@ -185,19 +184,15 @@ func (s *Saver) failed(ctx context.Context, err error) {
 }
 
 // write writes the file.
-func (s *Saver) write(ctx context.Context, started time.Time, paced bool) (w *writer, err error) {
+func (s *Saver) write(ctx context.Context, started time.Time, gentle bool) (w *writer, err error) {
 	err = replaceFile(s.cfg.Path, func(f *os.File) error {
-		var out io.Writer = f
-		if paced {
-			out = &pacer{out: f, ctx: ctx, since: time.Now()}
-		}
-		if w, err = newWriter(out, fileInfo{Created: started.UTC(), Version: s.cfg.Version}); err != nil {
+		if w, err = newWriter(f, fileInfo{Created: started.UTC(), Version: s.cfg.Version}); err != nil {
 			return err
 		}
 		for _, p := range s.srv.Pools() {
 			err := w.beginPool(infoOf(p))
 			if err == nil {
-				err = p.Service.Index().Dump(ctx, func(r *index.DumpRecord) error { return w.add(r) })
+				err = p.Service.Index().Dump(ctx, index.DumpOptions{Gentle: gentle}, w.add)
 			}
 			if err != nil {
 				return err
@@ -215,29 +210,4 @@ func infoOf(p server.ServedPool) poolInfo {
 		pool.Revision = 0 // that of the release, which alone may be written
 	}
 	return poolInfo{Name: p.Name, Described: p.Described, Digest: p.Digest, Pool: pool}
-}
-
-// pacer writes, and then waits for as long as has passed since the last wait, so that a dump takes at most
-// half of a core.
-type pacer struct {
-	out   io.Writer
-	ctx   context.Context
-	since time.Time // the end of the last wait
-}
-
-// Write returns the error of ctx if that ends while it waits.
-func (p *pacer) Write(b []byte) (int, error) {
-	n, err := p.out.Write(b)
-	if err != nil {
-		return n, err
-	}
-	timer := time.NewTimer(time.Since(p.since))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.ctx.Done():
-		return n, context.Cause(p.ctx)
-	}
-	p.since = time.Now()
-	return n, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -80,7 +81,7 @@ pool:
       sliding_window: 1024
       is_eagle_group: True
 backend:
-  memory: {max_bytes: 2GiB, max_entries: 1000000, verify: bytes}
+  memory: {max_bytes: 2GiB, max_entries: 1000000, verify: bytes, snapshot: {path: /var/x, interval: 0}}
 limits: {max_message: 1MB, max_unsent: "512KiB", handshake_timeout: 1m30s, idle_timeout: 5m}
 drain_timeout: 0s
 log:
@@ -101,7 +102,9 @@ log:
 			{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 1024, IsEagleGroup: true},
 		},
 	}, c.Pool)
-	assert.Equal(t, Memory{MaxBytes: 2 << 30, MaxEntries: 1_000_000, Verify: "bytes"}, c.Backend.Memory)
+	assert.Equal(t, Memory{
+		MaxBytes: 2 << 30, MaxEntries: 1_000_000, Verify: "bytes", Snapshot: Snapshot{Path: "/var/x", MaxAge: Duration(15 * time.Minute)},
+	}, c.Backend.Memory)
 	want := Default().Limits
 	want.MaxMessage, want.MaxUnsent = 1_000_000, 512<<10
 	want.HandshakeTimeout, want.IdleTimeout = 90e9, 300e9
@@ -172,6 +175,7 @@ func TestFileErrors(t *testing.T) {
 		{"many loops", "loops: 257\n", `c.yaml:1:8: loops: 257 is too large, must be at most 256`},
 		{"max_bytes 0", "backend: {memory: {max_bytes: 0}}\n", `c.yaml:1:31: backend.memory.max_bytes: 0 is too small, must be at least 1`},
 		{"max_entries negative", "backend: {memory: {max_entries: -1}}\n", `c.yaml:1:33: backend.memory.max_entries: -1 is too small, must be at least 0`},
+		{"snapshot interval", "backend:\n  memory:\n    snapshot: {interval: 999ms}\n", `c.yaml:3:26: backend.memory.snapshot.interval: 999ms is too short, must be at least 1s, or 0 for the last one alone`},
 		{"verify", "backend: {memory: {verify: hash}}\n", `c.yaml:1:28: backend.memory.verify: "hash" is not one of digests, bytes`},
 		{"max_message 0", "limits:\n  max_message: 0\n", `c.yaml:2:16: limits.max_message: 0 is too small, must be at least 1`},
 		{"max_frames 0", "limits:\n  max_frames: 0\n", `c.yaml:2:15: limits.max_frames: 0 is too small, must be at least 1`},

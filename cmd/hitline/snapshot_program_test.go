@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/netproto"
+)
+
+// keptProgram is hitline as a process of its own, which keeps its index in a file.
+type keptProgram struct {
+	*client.Client
+	cmd *exec.Cmd
+	log *bufio.Scanner
+	// started is the log until it was ready.
+	started string
+}
+
+// startKept starts it and waits until it is ready.
+func startKept(t *testing.T, yaml string) *keptProgram {
+	t.Helper()
+	cmd, reader, writer := startProgram(t, yaml+"log: {format: json}\n")
+	require.NoError(t, writer.Close())
+	p := &keptProgram{cmd: cmd, log: bufio.NewScanner(reader)}
+	for p.log.Scan() && !strings.Contains(p.log.Text(), `"msg":"ready"`) {
+		p.started += p.log.Text() + "\n"
+	}
+	address := addressOf(t, p.log.Bytes())
+	var err error
+	p.Client, err = client.Dial(t.Context(), address, client.WithTimeout(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// stop ends it by a signal, and waits.
+func (p *keptProgram) stop(t *testing.T, sig os.Signal) {
+	t.Helper()
+	require.NoError(t, p.Close())
+	require.NoError(t, p.cmd.Process.Signal(sig))
+	for p.log.Scan() { // until its log ends, so that it does not wait for a reader
+		continue
+	}
+	if err := p.cmd.Wait(); sig == syscall.SIGTERM {
+		require.NoError(t, err)
+	}
+}
+
+// depth returns how many leading blocks of keys are found.
+func (p *keptProgram) depth(t *testing.T, keys []byte) int {
+	t.Helper()
+	hashes := netproto.NewHashes(keys, 32)
+	hit, err := p.Lookup(t.Context(), int64(hashes.Len()*bench.BlockTokens), hashes)
+	require.NoError(t, err)
+	return int(hit.Tokens / bench.BlockTokens)
+}
+
+// store stores a chain.
+func (p *keptProgram) store(t *testing.T, keys []byte) {
+	t.Helper()
+	require.NoError(t, p.StoreChain(t.Context(), lookup.GroupRank{}, 0, nil, netproto.NewHashes(keys, 32)))
+}
+
+// conversation returns the hashes of the requests of a recorded trace.
+func conversation(t *testing.T) (requests [][]byte) {
+	t.Helper()
+	trace := bench.FileTrace("../../bench/testdata/conversation_excerpt.jsonl")
+	require.NoError(t, trace.Each(t.Context(), bench.BlockTokens, 0, func(_ int, ids []uint64) error {
+		requests = append(requests, bench.AppendHashes(nil, ids, bench.BlockTokens))
+		return nil
+	}))
+	return requests
+}
+
+// replay looks each request up and then stores it, as an engine does. It returns what was found.
+func (p *keptProgram) replay(t *testing.T, requests [][]byte) (depths []int) {
+	t.Helper()
+	for _, keys := range requests {
+		depths = append(depths, p.depth(t, keys))
+		p.store(t, keys)
+	}
+	return depths
+}
+
+// A recorded trace hits after a restart in its middle what it hits without one; also in an index that has to
+// evict.
+func TestTraceOverRestart(t *testing.T) {
+	requests := conversation(t)
+	half := len(requests) / 2
+	for name, bound := range map[string]string{"unbounded": "", "bounded": "max_entries: 4000, "} {
+		t.Run(name, func(t *testing.T) {
+			yaml := strings.Replace(keeping(filepath.Join(t.TempDir(), "index")), "{snapshot", "{"+bound+"snapshot", 1)
+			p := startKept(t, yaml)
+			before := p.replay(t, requests[:half])
+			depths := func(p *keptProgram) (list []int) {
+				for _, keys := range requests[:half] {
+					list = append(list, p.depth(t, keys))
+				}
+				return list
+			}
+			held := depths(p)
+			p.stop(t, syscall.SIGTERM)
+			p = startKept(t, yaml)
+			assert.Contains(t, p.started, "snapshot loaded")
+			assert.Equal(t, held, depths(p))
+			if bound == "" {
+				hits := 0
+				for _, n := range slices.Concat(before, p.replay(t, requests[half:])) {
+					hits += n
+				}
+				assert.Equal(t, 4144, hits, "as bench/testdata/README.md says")
+			}
+			p.stop(t, syscall.SIGTERM)
+		})
+	}
+}
+
+// longChain returns the keys of a chain.
+func longChain(number, n int) []byte {
+	keys := make([]byte, n*32)
+	random := rand.NewChaCha8([32]byte{byte(number)})
+	_, _ = random.Read(keys)
+	binary.LittleEndian.PutUint64(keys, uint64(number))
+	return keys
+}
+
+// kill -9 in the middle of a snapshot leaves the one before, byte for byte, and the next start loads that and
+// removes the rest.
+func TestKilledWhileWriting(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "index")
+	yaml := strings.Replace(keeping(path), "interval: 0", "interval: 1s, max_age: 0", 1)
+	p := startKept(t, yaml)
+	const chains, blocks = 40, 5000
+	for i := range chains {
+		p.store(t, longChain(i, blocks))
+	}
+	p.stop(t, syscall.SIGTERM)
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		require.True(t, time.Now().Before(deadline), "no snapshot was met in the middle")
+		before, err := os.ReadFile(path)
+		require.NoError(t, err)
+		p = startKept(t, yaml)
+		assert.Contains(t, p.started, fmt.Sprintf(`"entries":%d`, chains*blocks))
+		leftovers := func() []string {
+			list, err := filepath.Glob(path + ".*")
+			require.NoError(t, err)
+			return list
+		}
+		require.Empty(t, leftovers(), "the start removes what is left")
+		for len(leftovers()) == 0 && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		p.stop(t, syscall.SIGKILL)
+		_, err = snapshot.Inspect(context.Background(), path)
+		require.NoError(t, err)
+		if len(leftovers()) > 0 { // otherwise it was complete before the signal
+			after, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(before, after))
+			break
+		}
+	}
+	p = startKept(t, yaml)
+	assert.Equal(t, blocks, p.depth(t, longChain(7, blocks)))
+	p.stop(t, syscall.SIGTERM)
+}
+
+// The program starts over any damaged file, says so in one line and finds nothing. The package snapshot tries
+// more of them.
+func TestProgramStartsOverDamagedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "index")
+	yaml := keeping(path)
+	p := startKept(t, yaml)
+	keys := longChain(1, 1000)
+	p.store(t, keys)
+	p.stop(t, syscall.SIGTERM)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(1, 1))
+	for i := range 8 {
+		damaged := slices.Clone(whole)
+		if at := random.IntN(len(whole)); i%2 == 0 {
+			damaged = damaged[:at]
+		} else {
+			damaged[at] ^= 1 << random.IntN(8)
+		}
+		require.NoError(t, os.WriteFile(path, damaged, 0o600))
+		p = startKept(t, yaml)
+		assert.Equal(t, 1, strings.Count(p.started, "\n"), p.started)
+		assert.Contains(t, p.started, "the snapshot is refused; starting empty")
+		assert.Zero(t, p.depth(t, keys))
+		p.stop(t, syscall.SIGKILL) // no last snapshot
+	}
+}

@@ -1,0 +1,231 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// filled returns a server whose three pools hold chains, the longest in its own.
+func filled(t testing.TB, blocks int) *server.Server {
+	t.Helper()
+	srv := newServer(t, ownPool, otherPool)
+	store(t, pool(t, srv, ""), chain(1, blocks))
+	store(t, pool(t, srv, ""), chain(2, 5))
+	store(t, pool(t, srv, "a"), chain(3, 7))
+	_, err := srv.DescribePool("d", coordinator.Pool{ModelName: "described", HashBlockSize: 16})
+	require.NoError(t, err)
+	store(t, pool(t, srv, "d"), chain(4, 9))
+	return srv
+}
+
+func TestRestart(t *testing.T) {
+	path := snapshotOf(t, filled(t, 5000))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode())
+
+	srv := newServer(t, ownPool, otherPool)
+	log, st := load(t, srv, path)
+	assert.Equal(t, int64(5021), st.LoadedEntries)
+	assert.Empty(t, st.LoadError)
+	assert.Contains(t, log, `"msg":"snapshot loaded"`)
+	assert.Equal(t, 1, strings.Count(log, "\n"))
+	assert.Equal(t, 5000, hitBlocks(t, pool(t, srv, ""), chain(1, 5000)))
+	assert.Equal(t, 5, hitBlocks(t, pool(t, srv, ""), chain(2, 6)))
+	assert.Equal(t, 7, hitBlocks(t, pool(t, srv, "a"), chain(3, 7)))
+	assert.Equal(t, 9, hitBlocks(t, pool(t, srv, "d"), chain(4, 9)))
+	assert.Zero(t, hitBlocks(t, pool(t, srv, ""), chain(3, 7)), "entries of another pool")
+
+	got, err := Inspect(t.Context(), path)
+	require.NoError(t, err)
+	assert.Equal(t, "v1", got.Version)
+	assert.Equal(t, info.Size(), got.Bytes)
+	assert.Equal(t, int64(5021), got.Entries)
+	var names []string
+	for _, p := range got.Pools {
+		names = append(names, p.Name)
+	}
+	assert.Equal(t, []string{"", "a", "d"}, names)
+	assert.Equal(t, int64(7), got.Pools[1].Entries)
+	assert.Equal(t, "m", got.Pools[0].Model)
+}
+
+// A pool that is described otherwise, is no longer there, or is not accepted is left out with one line; the
+// others are loaded.
+func TestPoolsLeftOut(t *testing.T) {
+	path := snapshotOf(t, filled(t, 10))
+	for name, test := range map[string]struct {
+		srv     func() Server
+		own, a  int
+		leftOut string
+	}{
+		"described otherwise": {func() Server {
+			return newServer(t, coordinator.Pool{ModelName: "n", HashBlockSize: 16}, otherPool)
+		}, 0, 7, `pool \"\": it is described otherwise now`},
+		"of another name": {func() Server { return without{newServer(t, ownPool, otherPool), "a"} }, 10, 0, `pool \"a\": it is no longer configured`},
+		"not accepted":    {func() Server { return refusing{newServer(t, ownPool, otherPool)} }, 10, 7, `pool \"d\": refused`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := test.srv()
+			log, st := load(t, srv, path)
+			assert.Equal(t, "left out: "+strings.ReplaceAll(test.leftOut, `\"`, `"`), st.LoadError)
+			assert.Equal(t, 2, strings.Count(log, "\n"), log)
+			for _, p := range srv.Pools() {
+				switch p.Name {
+				case "":
+					assert.Equal(t, test.own, hitBlocks(t, p.Service, chain(1, 10)))
+				case "a":
+					assert.Equal(t, test.a, hitBlocks(t, p.Service, chain(3, 7)))
+				}
+			}
+		})
+	}
+}
+
+// without is a server without a pool.
+type without struct {
+	*server.Server
+	name string
+}
+
+func (w without) Pools() (list []server.ServedPool) {
+	for _, p := range w.Server.Pools() {
+		if p.Name != w.name {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// refusing is a server that accepts no pools.
+type refusing struct{ *server.Server }
+
+func (refusing) DescribePool(string, coordinator.Pool) (server.ServedPool, error) {
+	return server.ServedPool{}, errors.New("refused")
+}
+
+// What is too old, or was written by a clock that is ahead, is refused.
+func TestAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := snapshotOf(t, filled(t, 10))
+		load := func(maxAge time.Duration, now time.Time) error {
+			l := &loader{srv: newServer(t, ownPool, otherPool), maxAge: maxAge, now: now}
+			_, err := l.load(t.Context(), path)
+			return err
+		}
+		now := time.Now()
+		assert.NoError(t, load(time.Minute, now))
+		assert.NoError(t, load(time.Minute, now.Add(time.Minute)))
+		assert.ErrorContains(t, load(time.Minute, now.Add(time.Minute+time.Second)), "it is 1m1s old, and max_age is 1m0s")
+		assert.NoError(t, load(0, now.Add(100*24*time.Hour)))
+		assert.NoError(t, load(time.Minute, now.Add(-time.Minute)))
+		assert.ErrorContains(t, load(time.Minute, now.Add(-time.Minute-time.Second)), "it was written 1m1s in the future")
+	})
+}
+
+// Snapshots are written each interval until Stop, and a last one.
+func TestInterval(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(dir, "index")
+		s, _ := newSaver(t, filled(t, 10), path)
+		s.cfg.Interval = time.Minute
+		started := time.Now()
+		s.Start()
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		assert.NoFileExists(t, path)
+		for n := range 3 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.WithinDuration(t, started.Add(time.Duration(n+1)*time.Minute), s.Status().Written, time.Second)
+			time.Sleep(59 * time.Second)
+		}
+		s.Stop()
+		written := s.Status().Written
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, written, s.Status().Written)
+		s.Last(t.Context())
+		assert.Equal(t, time.Now(), s.Status().Written)
+	})
+}
+
+// A snapshot that cannot be written is counted, and logged once until one is written again.
+func TestFailures(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "folder")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	s, log := newSaver(t, filled(t, 10), filepath.Join(folder, "index"))
+	require.NoError(t, os.Remove(folder))
+	for range 3 {
+		s.save(context.Background(), false)
+	}
+	assert.Equal(t, int64(3), s.Status().Failed)
+	assert.Equal(t, "open: no such file or directory", s.Status().Error)
+	assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	s.save(context.Background(), false)
+	assert.Empty(t, s.Status().Error)
+	assert.Equal(t, int64(31), s.Status().Entries)
+	require.NoError(t, os.RemoveAll(folder))
+	s.save(context.Background(), false)
+	assert.Equal(t, int64(4), s.Status().Failed)
+	assert.Equal(t, 3, strings.Count(log.String(), "\n"), log.String())
+}
+
+// waiting is a server that tells its pools once it may.
+type waiting struct {
+	*server.Server
+	may chan struct{}
+}
+
+func (w waiting) Pools() []server.ServedPool {
+	<-w.may
+	return w.Server.Pools()
+}
+
+// The end of the server waits for the last snapshot only as long as it is told to. A file system that hangs
+// cannot keep it.
+func TestLastIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		srv := waiting{filled(t, 10), make(chan struct{})}
+		s, log := newSaver(t, srv, filepath.Join(dir, "index"))
+		s.Start()
+		s.Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		started := time.Now()
+		s.Last(ctx)
+		assert.Equal(t, time.Minute, time.Since(started))
+		assert.Contains(t, log.String(), "the last snapshot was not written in time")
+		close(srv.may)
+		synctest.Wait()
+		assert.NoFileExists(t, filepath.Join(dir, "index"))
+	})
+}
+
+// What ends with the server is no failure.
+func TestAbandonedIsNoFailure(t *testing.T) {
+	s, log := newSaver(t, filled(t, 10), filepath.Join(t.TempDir(), "index"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.save(ctx, false)
+	assert.Zero(t, s.Status().Failed)
+	assert.Empty(t, log.String())
+	assert.ErrorIs(t, s.Load(ctx), context.Canceled)
+}
