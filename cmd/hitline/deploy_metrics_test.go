@@ -35,7 +35,9 @@ func (s scraped) add(body string) {
 			s[m[1]] = map[string][]string{}
 		}
 		for _, pair := range labelPair.FindAllStringSubmatch(m[2], -1) {
-			s[m[1]][pair[1]] = append(s[m[1]][pair[1]], pair[2])
+			if values := s[m[1]][pair[1]]; !slices.Contains(values, pair[2]) {
+				s[m[1]][pair[1]] = append(values, pair[2])
+			}
 		}
 	}
 }
@@ -229,6 +231,7 @@ func promtool(t *testing.T, args ...string) {
 }
 
 func TestDeployAlertsByPromtool(t *testing.T) {
+	t.Parallel() // it takes seconds
 	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", "alerts.yaml")
 	promtool(t, "test", "rules", "alerts_test.yaml")
 }
