@@ -11,17 +11,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/lookup/client"
 )
 
-// hangUp is a step of a script that closes the connection.
-const hangUp = "hang up"
+// Steps of a script that are no replies: the connection is closed, and the request is not answered.
+const hangUp, silent = "hang up", ""
 
 // startScript listens on a free port and answers one request after the other, over however many
-// connections, by the next reply of script. Behind its end it answers with the last one.
+// connections, by the next step of script. Behind its end it repeats the last one.
 func startScript(t *testing.T, script ...string) (address string) {
 	t.Helper()
+	address, _ = startWatchedScript(t, script...)
+	return address
+}
+
+// startWatchedScript is startScript with a channel that is closed at the first step silent.
+func startWatchedScript(t *testing.T, script ...string) (address string, reached <-chan struct{}) {
+	t.Helper()
+	isSilent := make(chan struct{})
+	var once sync.Once
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var all sync.WaitGroup
@@ -44,8 +56,11 @@ func startScript(t *testing.T, script ...string) (address string) {
 						script = script[1:]
 					}
 					mu.Unlock()
-					if reply == hangUp {
+					switch reply {
+					case hangUp:
 						return
+					case silent:
+						once.Do(func() { close(isSilent) })
 					}
 					_, _ = io.WriteString(conn, reply)
 				}
@@ -53,7 +68,7 @@ func startScript(t *testing.T, script ...string) (address string) {
 		}
 	})
 	t.Cleanup(func() { listener.Close(); all.Wait() })
-	return "tcp://" + listener.Addr().String()
+	return "tcp://" + listener.Addr().String(), isSilent
 }
 
 const (
@@ -93,35 +108,72 @@ func TestPingCountRefused(t *testing.T) {
 
 // An interrupt ends without losing the ping that it interrupts, and the summary is printed.
 func TestPingInterrupted(t *testing.T) {
-	for _, test := range []struct{ name, second, interval string }{
-		{"while it waits for the next", replyDone, "1h"}, {"while it waits for the answer", "", "0s"},
-	} {
+	for _, test := range interruptions("0s") {
 		t.Run(test.name, func(t *testing.T) {
-			address := startScript(t, replyDone, test.second)
-			out, stop, end := runUntil(t, "ping", "--count", "0", "--interval", test.interval, "--connect", address)
-			require.True(t, out.Scan())
-			assert.Regexp(t, "^1  "+someTime+"$", out.Text())
-			stop()
-			require.True(t, out.Scan())
-			assert.Regexp(t, "^1 sent, 0 lost"+summaryText, out.Text()+"\n")
-			assert.Equal(t, exitDone, end())
+			lines, stderr, code := test.run(t, replyDone, "ping", "--count", "0", "--interval", test.interval)
+			require.Len(t, lines, 2)
+			assert.Regexp(t, "^1  "+someTime+"$", lines[0])
+			assert.Regexp(t, "^1 sent, 0 lost"+summaryText, lines[1]+"\n")
+			assert.Equal(t, exitDone, code)
+			assert.Empty(t, stderr)
 		})
 	}
 }
 
-// runUntil runs a command line, of which the caller reads the lines and ends it by stop. end returns
-// the exit code.
-func runUntil(t *testing.T, args ...string) (out *bufio.Scanner, stop func(), end func() int) {
+// interruption ends a command line that makes requests at an interval, after its first line.
+type interruption struct {
+	name, interval string
+	atRequest      bool
+}
+
+// interruptions are one between two requests and one while the second is not answered.
+func interruptions(interval string) []interruption {
+	return []interruption{{"between two", "1h", false}, {"while it waits for the answer", interval, true}}
+}
+
+// run runs the command line. Its first request is answered by reply.
+func (i interruption) run(t *testing.T, reply string, args ...string) (lines []string, stderr string, code int) {
 	t.Helper()
+	address, reached := startWatchedScript(t, reply, silent)
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	reader, writer := io.Pipe()
-	code := make(chan int, 1)
+	defer reader.Close()
+	var errors strings.Builder
+	ended := make(chan int, 1)
 	go func() {
-		code <- run(ctx, args, strings.NewReader(""), writer, io.Discard)
+		ended <- run(ctx, append(args, "--connect", address), nil, writer, &errors)
 		writer.Close()
 	}()
-	t.Cleanup(func() { stop(); reader.Close() })
-	return bufio.NewScanner(reader), stop, func() int { return <-code }
+	for out := bufio.NewScanner(reader); out.Scan(); {
+		lines = append(lines, out.Text())
+		if i.atRequest && len(lines) == 1 {
+			<-reached
+		}
+		stop()
+	}
+	return lines, errors.String(), <-ended
+}
+
+// After an error a session has no connection: the next request dials at once, with the files as they
+// are then. Otherwise it keeps its connection.
+func TestSession(t *testing.T) {
+	var to target
+	to.addFlags(&cobra.Command{})
+	to.connect = startScript(t, replyDone, replyDone, hangUp, replyDone)
+	s := session{target: &to}
+	defer s.close()
+	_, err := s.ping(t.Context())
+	require.NoError(t, err)
+	first := s.client
+	_, err = s.ping(t.Context())
+	require.NoError(t, err)
+	require.Same(t, first, s.client)
+	_, err = s.ping(t.Context())
+	require.ErrorIs(t, err, client.ErrConnect)
+	require.Nil(t, s.client)
+	_, err = s.ping(t.Context())
+	require.NoError(t, err)
 }
 
 // Its memory is bounded, and no time is out of range.

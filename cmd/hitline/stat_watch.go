@@ -26,9 +26,6 @@ func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint
 			next = time.Now().Add(interval)
 		}
 		ok, err := watchOnce(ctx, &s, show)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if err != nil {
 			return err
 		}

@@ -91,14 +91,12 @@ func TestStatWatchFails(t *testing.T) {
 }
 
 func TestStatWatchInterrupted(t *testing.T) {
-	for _, test := range []struct{ name, second, interval string }{
-		{"while it waits for the next", replyDone, "1h"}, {"while it waits for the answer", "", "1ms"},
-	} {
+	for _, test := range interruptions("1ms") {
 		t.Run(test.name, func(t *testing.T) {
-			out, stop, end := runUntil(t, "stat", "--watch", test.interval, "--json", "--connect", startScript(t, replyStat("{}"), test.second))
-			require.True(t, out.Scan())
-			stop()
-			assert.Equal(t, exitDone, end())
+			lines, stderr, code := test.run(t, replyStat("{}"), "stat", "--watch", test.interval, "--json")
+			assert.Equal(t, []string{"{}"}, lines)
+			assert.Equal(t, exitDone, code)
+			assert.Empty(t, stderr)
 		})
 	}
 }
