@@ -92,9 +92,10 @@ const (
 	// dumpFactor and dumpMore bound how many keys a dump copies: what was there when it began may all be
 	// used meanwhile, once each, and some more stored.
 	dumpFactor, dumpMore = 2, 1 << 20
-	// gentleTurn is how long a gentle dump works until it sleeps: sleeping has a cost, too. mostPause
-	// bounds the sleep, as emit may wait for a disk.
-	gentleTurn = time.Millisecond
+	// gentleTurn is how long a gentle dump works until it sleeps: a lookup may wait so long for the core.
+	// With 1 ms p99 of lookups beside a dump was seen at 1.8 times that without, on two cores; with 100 µs at
+	// 1.2 times. mostPause bounds the sleep, as emit may wait for a disk.
+	gentleTurn = 100 * time.Microsecond
 	mostPause  = 100 * time.Millisecond
 	// firstDumpMark is the mark of the first dump, see span.mark.
 	firstDumpMark = markUsed + 1
@@ -118,7 +119,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 	if err != nil {
 		return err
 	}
-	defer x.endDump(d)
+	defer x.endDump()
 	begun := time.Now()
 	for done := false; !done; {
 		if err := ctx.Err(); err != nil {
@@ -151,7 +152,7 @@ func (x *Index) dumpTouches() (all bool) {
 func (x *Index) beginDump() (*dump, error) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
-	if x.dump != nil {
+	if x.dumping {
 		return nil, ErrDumping
 	}
 	if x.dumps++; x.dumps < firstDumpMark {
@@ -162,16 +163,14 @@ func (x *Index) beginDump() (*dump, error) {
 		d.add(DumpRecord{Kind: DumpBonus, Bonus: x.policy.bonus}, nil)
 	}
 	x.cold.next, x.hot.next = x.cold.oldest, x.hot.oldest
-	x.dump = d
+	x.dumping, x.dump = true, d
 	return d, nil
 }
 
-// endDump ends a dump if it is under way.
-func (x *Index) endDump(d *dump) {
+// endDump lets the next dump begin.
+func (x *Index) endDump() {
 	x.writing.Lock()
-	if x.dump == d {
-		x.dump = nil
-	}
+	x.dumping, x.dump = false, nil
 	x.writing.Unlock()
 }
 

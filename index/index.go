@@ -99,7 +99,8 @@ type Index struct {
 	discarded    []*memory
 	discardBytes int64
 	resetting    []*PlacesReset    // under way
-	dump         *dump             // under way, nil if none is
+	dumping      bool              // Dump is called
+	dump         *dump             // it walks still, nil if none does
 	dumps        uint8             // numbers dumps, see span.mark
 	stores       uint32            // numbers stores
 	touching     []stretch         // taken from the queues

@@ -19,8 +19,13 @@ import (
 	"github.com/hitline/hitline/index"
 )
 
-// damages are how many random cuts, and how many random flipped bytes, are tried.
-const damages = 1000
+// damages returns how many random cuts, and how many random flipped bytes, are tried.
+func damages() int {
+	if testing.Short() {
+		return 100
+	}
+	return 1000
+}
 
 // refused loads a damaged file, and requires that it is refused by one line and that nothing of it is kept.
 // The server is used for the next one.
@@ -48,7 +53,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	write := func(b []byte) {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 	}
-	for range damages {
+	for range damages() {
 		cut := random.IntN(len(whole))
 		write(whole[:cut])
 		refused(t, srv, path, "cut")

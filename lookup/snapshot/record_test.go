@@ -104,8 +104,8 @@ func TestLargestRecord(t *testing.T) {
 	for range 10 {
 		require.NoError(t, w.add(r))
 	}
-	r.Keys = make([]byte, 2*maxPart)
-	assert.ErrorContains(t, w.add(r), "a record of")
+	r.Keys = make([]byte, maxPart)
+	assert.ErrorContains(t, w.add(r), "at most 1048576 are possible")
 }
 
 // FuzzRecords reads any bytes as records. It does not fail in another way than by an error, and what it has

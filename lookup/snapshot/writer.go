@@ -29,7 +29,7 @@ type writer struct {
 func newWriter(out io.Writer, info fileInfo) (*writer, error) {
 	id := make([]byte, idLen)
 	_, _ = rand.Read(id) // never fails
-	w := &writer{out: out, seed: crc32.Checksum(id, castagnoli), buf: make([]byte, partHeader, partHeader+maxPart)}
+	w := &writer{out: out, seed: crc32.Checksum(id, castagnoli), buf: make([]byte, partHeader, partHeader+2*fullPart)}
 	if err := w.write(appendHeader(nil, id)); err != nil {
 		return nil, err
 	}
@@ -50,18 +50,7 @@ func (w *writer) add(r *index.DumpRecord) error {
 	if r.HashLen > 0 && len(r.Keys)/r.HashLen > math.MaxUint16 {
 		return fmt.Errorf("a record of %d keys, at most %d are possible", len(r.Keys)/r.HashLen, math.MaxUint16)
 	}
-	before := len(w.buf)
 	w.buf = appendRecord(w.buf, r, w.last)
-	if len(w.buf) > partHeader+maxPart && before > partHeader {
-		w.buf = w.buf[:before]
-		if err := w.flush(); err != nil {
-			return err
-		}
-		w.buf = appendRecord(w.buf, r, nil)
-	}
-	if len(w.buf) > partHeader+maxPart {
-		return fmt.Errorf("a record of %d bytes, and a part has at most %d", len(w.buf)-partHeader, maxPart)
-	}
 	w.last = append(w.last[:0], r.Places...)
 	if w.last == nil {
 		w.last = []int{}
@@ -69,6 +58,9 @@ func (w *writer) add(r *index.DumpRecord) error {
 	w.totals.Records++
 	if r.Kind == index.DumpRun {
 		w.totals.Entries += int64(len(r.Keys) / r.HashLen)
+	}
+	if len(w.buf) >= partHeader+fullPart {
+		return w.flush()
 	}
 	return nil
 }
