@@ -166,6 +166,7 @@ func TestSession(t *testing.T) {
 	_, err := s.ping(t.Context())
 	require.NoError(t, err)
 	first := s.client
+	require.NotNil(t, first)
 	_, err = s.ping(t.Context())
 	require.NoError(t, err)
 	require.Same(t, first, s.client)
