@@ -81,9 +81,7 @@ func (t *target) pingRepeatedly(cmd *cobra.Command, count uint, interval time.Du
 	defer s.close()
 	stats := newPingStats()
 	for next := time.Now(); (count == 0 || stats.sent < count) && waitUntil(ctx, next); {
-		if next = next.Add(interval); next.Before(time.Now()) {
-			next = time.Now() // those that are due are not made up for
-		}
+		next = time.Now().Add(interval)
 		roundTrip, err := s.ping(ctx)
 		if err != nil && ctx.Err() != nil {
 			break // interrupted: neither answered nor lost

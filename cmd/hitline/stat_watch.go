@@ -22,11 +22,9 @@ func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint
 	defer s.close()
 	show := newStatDisplay(cmd.OutOrStdout(), t)
 	for next, shown := time.Now(), uint(0); (count == 0 || shown < count) && waitUntil(ctx, next); {
-		if next = next.Add(interval); next.Before(time.Now()) {
-			next = time.Now().Add(interval)
-		}
+		next = time.Now().Add(interval)
 		ok, err := watchOnce(ctx, &s, show)
-		if err != nil {
+		if err != nil && ctx.Err() == nil { // not interrupted
 			return err
 		}
 		if ok {
@@ -40,10 +38,7 @@ func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint
 // server has never answered, or if another attempt would fail as well.
 func watchOnce(ctx context.Context, s *session, show *statDisplay) (ok bool, err error) {
 	stat, err := s.stat(ctx)
-	if ctx.Err() != nil {
-		return false, nil // interrupted
-	}
-	if err != nil && show.last != nil && isLost(err) {
+	if err != nil && ctx.Err() == nil && show.last != nil && isLost(err) {
 		return false, show.lost(err)
 	}
 	if err != nil {
