@@ -103,6 +103,27 @@
 // and stores count their work (work.go). A trace stops when it has done as much as it was
 // given, and can be resumed.
 //
+// # Dumps
+//
+// A dump copies what the index holds, for a file that a later start loads (dump.go). It walks along the
+// two lists of spans, from the span used least recently to the newest, whichever list has the older
+// one. Each list keeps which span comes next while spans are moved, split and joined, so no hold has
+// to last and nothing is sorted. A hold copies spans with their runs of keys of one class and one
+// chain; readers do not notice, as it is no hold of mu.
+//
+// What Evict, ResetPlaces and Reset remove meanwhile is kept (dump_removals.go), also keys that are not
+// there: the dump may have copied them before they made way. The next hold puts it in front of what it
+// copies. A reset of places counts when it ends, as a whole, also one that was given up or that is
+// under way in the last hold. So a loaded index never has a key at a place where it was removed before
+// the last hold.
+//
+// Lookups move what they find to the newest end. From the first span on that was used since the dump
+// began, a dump marks spans and copies each once more. It copies at most twice what was there when it
+// began, and a million keys that are stored meanwhile.
+//
+// A load (load.go) stores runs with the time and in the list that they had, and the policy learns
+// nothing from it. So the loaded index evicts in the same order. Links are said again; none is sure.
+//
 // # Files
 //
 //	index.go         Index, Config, counters
@@ -117,6 +138,7 @@
 //	span.go          spans; span_refs.go the segments' lists of them
 //	span_reserve.go  the memory of spans; span_join.go what is done if they are few
 //	policy.go        the order of eviction of cold and hot spans
+//	dump.go          dumps; dump_removals.go what is removed meanwhile; load.go loads
 //	links.go         chains; confirm.go links that become sure; trail.go lookups by anchors
 //	slotset.go       sets of slots
 //	work.go          the units in which work is counted
@@ -142,6 +164,9 @@
 //	           End, Use           256 stretches, if the lock is free       19,200
 //	           Before             one key                                      48
 //	           Stats              an exchange                                   0
+//	           Dump               spans, for 8,192 units, and one more       246,000
+//	           Dump, at first     256 stretches                               19,200
+//	           Load               a batch, as Store, Evict or Step           575,000
 //	           Reset              the list of slabs
 //	mu         publish            a batch, its links and groups            37,000
 //	           takeAway           a batch and its links                    16,500

@@ -108,7 +108,7 @@ const (
 // return before Dump is called is removed. It may hold keys that were evicted to make room.
 //
 // It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. Beside the byte bound it takes
-// a megabyte, and up to 8 for what is removed between two of its holds.
+// some 2 MiB, and up to 16 for what is removed meanwhile.
 func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) error) error {
 	for range touchMost / touchBatch {
 		if x.dumpTouches() {
@@ -229,7 +229,7 @@ func (x *Index) dumpGroup(d *dump, l *spanList) {
 			entries += int(s.n)
 			x.work += int(s.n) * workPerDumped
 		}
-		if d.late {
+		if s.mark = markUsed; d.late {
 			s.mark = d.number
 		}
 		l.next = s.newer

@@ -147,3 +147,133 @@ func (c *changing) keep(was []map[int]bool) {
 		}
 	}
 }
+
+// Each kind of removal between two holds of a dump is repeated by the load, also of what the index itself
+// has evicted in between.
+func TestDumpRepeatsRemovals(t *testing.T) {
+	keys, others := drawnKeys(1, 6000), drawnKeys(2, 6000)
+	for name, c := range map[string]struct {
+		remove func(t *testing.T, x *Index, r *PlacesReset)
+		end    func(r *PlacesReset) // behind the dump
+		gone   func(i, place int) bool
+	}{
+		"an evict": {
+			remove: func(t *testing.T, x *Index, _ *PlacesReset) { evict(t, x, 0, keys, 32) },
+			gone:   func(_, place int) bool { return place == 0 },
+		},
+		"an evict of what is evicted": {
+			remove: func(t *testing.T, x *Index, _ *PlacesReset) {
+				storeAt(t, x, 1, 0, nil, others)
+				require.Less(t, evict(t, x, 0, cut(keys, 0, 3000), 32), 3000)
+			},
+			gone: func(i, place int) bool { return place == 0 && i < 3000 },
+		},
+		"a reset of a place": {
+			remove: func(t *testing.T, x *Index, _ *PlacesReset) { require.NoError(t, x.ResetPlaces([]int{1})) },
+			gone:   func(_, place int) bool { return place == 1 },
+		},
+		"a reset under way": {
+			remove: func(t *testing.T, x *Index, r *PlacesReset) {
+				require.NoError(t, x.BeginResetPlaces(r, []int{1}))
+				require.False(t, r.Step(1))
+			},
+			end:  (*PlacesReset).End,
+			gone: func(_, place int) bool { return place == 1 },
+		},
+		"a reset given up": {
+			remove: func(t *testing.T, x *Index, r *PlacesReset) {
+				require.NoError(t, x.BeginResetPlaces(r, []int{0}))
+				require.False(t, r.Step(1))
+				r.End()
+			},
+			gone: func(i, place int) bool { return place == 0 && i < groupSlots },
+		},
+		"a reset of all": {
+			remove: func(t *testing.T, x *Index, _ *PlacesReset) {
+				x.Reset()
+				storeAt(t, x, 0, 0, nil, others)
+			},
+			gone: func(int, int) bool { return true },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := manyPlaces(0, 2)
+			cfg.MaxEntries = 7000
+			x := mustNew(t, cfg)
+			for from := 0; from < 6000; from += 60 {
+				storeAt(t, x, 0, 0, nil, cut(keys, from, from+60))
+				storeAt(t, x, 1, 0, nil, cut(keys, from, from+60))
+			}
+			var r PlacesReset
+			holds := 0
+			records := dumpBetween(t, x, func() {
+				if holds++; holds == 80 {
+					c.remove(t, x, &r)
+				}
+			})
+			require.Greater(t, holds, 80)
+			if c.end != nil {
+				c.end(&r)
+			}
+			copied := 0
+			for i, set := range held(loadInto(t, mustNew(t, cfg), records), keys) {
+				for _, place := range setOf(set) {
+					copied++
+					require.False(t, c.gone(i, place), "key %d at place %d", i, place)
+				}
+			}
+			require.Equal(t, name == "a reset of all", copied == 0)
+		})
+	}
+}
+
+// What happens to the very span that a dump comes to next makes it miss nothing: it is used, split, evicted
+// in part or in whole, or stored again.
+func TestDumpKeepsItsPlace(t *testing.T) {
+	for seed := range uint64(4) {
+		x, keys := mustNew(t, manyPlaces(0, 1)), drawnKeys(1, 3000)
+		for from := 0; from < 3000; from += 30 {
+			storeAt(t, x, 0, 0, nil, cut(keys, from, from+30))
+		}
+		rng, places := rand.New(rand.NewPCG(seed, 1)), 0
+		records := dumpBetween(t, x, func() {
+			l := x.nextDumped()
+			if l == nil || rng.IntN(2) == 0 {
+				return
+			}
+			places++
+			s := x.span(l.next)
+			seg, i := x.at(s.first)
+			from := rng.IntN(int(s.n))
+			part := slices.Clone(seg.records(i+from, 1+rng.IntN(int(s.n)-from)))
+			switch rng.IntN(5) {
+			case 0, 1:
+				probe(x, part, 32, 64, false)
+				x.applyTouches(touchBatch)
+			case 2:
+				probe(x, slices.Clone(seg.records(i, int(s.n))), 32, 64, false)
+				x.applyTouches(touchBatch)
+			case 3:
+				evict(t, x, 0, part, 32)
+			case 4:
+				storeAt(t, x, 0, 7, nil, part)
+			}
+		})
+		require.Greater(t, places, 20)
+		require.Equal(t, held(x, keys), held(loadInto(t, mustNew(t, manyPlaces(0, 1)), records), keys))
+	}
+}
+
+// A mark of an earlier dump that had the same number hides nothing.
+func TestDumpNumbersComeAgain(t *testing.T) {
+	x := mustNew(t, onePlace(0))
+	storeAt(t, x, 0, 0, nil, drawnKeys(1, 60))
+	for range 2 * 256 {
+		require.Len(t, dumpRecords(t, x), 1)
+	}
+	x.dumps = firstDumpMark
+	require.Len(t, dumpRecords(t, x), 1) // marked
+	storeAt(t, x, 0, 0, nil, drawnKeys(2, 60))
+	x.dumps = firstDumpMark
+	require.Len(t, dumpRecords(t, x), 2)
+}

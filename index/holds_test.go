@@ -3,6 +3,7 @@
 package index
 
 import (
+	"context"
 	"maps"
 	"math/rand/v2"
 	"strings"
@@ -287,6 +288,46 @@ var holdScenarios = []struct {
 			require.Zero(tb, x.entries)
 		}
 	}},
+	// A dump of chains, of keys that are each a run with a head, and what is removed meanwhile.
+	{"op=dump", func(tb testing.TB, n int) (*Index, func()) {
+		x, keys := oneKeyRuns(tb, n)
+		return x, func() {
+			first := true
+			require.NoError(tb, x.Dump(context.Background(), DumpOptions{}, func(*DumpRecord) error {
+				if first {
+					evict(tb, x, 0, cut(keys, 0, len(keys)/64), 32)
+					require.NoError(tb, x.ResetPlaces([]int{0}))
+				}
+				first = false
+				return nil
+			}))
+		}
+	}},
+	// A dump behind lookups whose stretches have not been applied.
+	{"op=dump-found", func(tb testing.TB, n int) (*Index, func()) {
+		x, keys := mustNew(tb, onePlace(0)), drawnKeys(1, n)
+		storeAt(tb, x, 0, 0, nil, keys)
+		for range 4 {
+			lookUp(x, shuffled(keys)[:1024*32], 1)
+		}
+		return x, func() { dumpRecords(tb, x) }
+	}},
+	// A dump is loaded into an index that has no room for all.
+	{"op=load", func(tb testing.TB, n int) (*Index, func()) {
+		x := mustNew(tb, onePlace(0))
+		keys := drawnKeys(1, n)
+		storeAt(tb, x, 0, 0, nil, keys)
+		records := dumpRecords(tb, x)
+		records = append(records, DumpRecord{Kind: DumpEvict, Places: []int{0}, Keys: cut(keys, 0, 1000), HashLen: 32},
+			DumpRecord{Kind: DumpResetPlaces, Places: []int{0}})
+		y := mustNew(tb, onePlace(int64(n*3/4)))
+		return y, func() {
+			l := y.NewLoader()
+			for i := range records {
+				require.NoError(tb, l.Load(&records[i]))
+			}
+		}
+	}},
 	{"op=reset", func(tb testing.TB, n int) (*Index, func()) {
 		x := mustNew(tb, onePlace(0))
 		storeAt(tb, x, 0, 0, nil, drawnKeys(1, n))
@@ -372,6 +413,11 @@ const (
 	// mostReclaim looks at all that is preallocated.
 	mostReclaim = maxPreallocations*(workPerReclaim+mostPrealloc/2) + mostJoining*workPerPrealloc
 	mostRelease = 2 * workPerRelease
+	// mostStoring is a batch of a store.
+	mostStoring = mostReserve + touchStore*(workPerSpan+1) + mostTouches + mostEvicted + mostStored + mostReclaim + mostSplits + mostRelease
+	// mostDumped copies a group of spans. It has as many spans as a hold may look at, and either at most
+	// MaxDumpKeys entries or one span; each entry may be a run with a head.
+	mostDumped = segmentSlots * (workPerDumped + workPerRun + workPerLink)
 	// mostPiece is the run behind which a reader looks at its work.
 	mostPiece = segmentSlots + segmentSlots/8 + workPerLink + workPerKey
 )
@@ -403,7 +449,7 @@ var holdBounds = map[string]map[string]int{
 		"Found":       workPerCall + workPerKey + maxStretches,
 	},
 	"writing": {
-		"Store":        mostReserve + touchStore*(workPerSpan+1) + mostTouches + mostEvicted + mostStored + mostReclaim + mostSplits + mostRelease,
+		"Store":        mostStoring,
 		"Evict":        mostReserve + batchKeys*(workPerStored+workPerClass+mostCut),
 		"confirmSome":  holdWork + mostPiece,
 		"queueTouches": touchBatch*(workPerSpan+1) + mostTouches,
@@ -414,6 +460,11 @@ var holdBounds = map[string]map[string]int{
 			groupSlots*(2*workPerScan+2+workPerClass+workPerSetClass+workPerEvicted+mostCut),
 		"BeginResetPlaces": 0,
 		"End":              0,
+		"dumpTouches":      touchBatch*(workPerSpan+1) + mostTouches,
+		"beginDump":        0,
+		"dumpSome":         workPerCall + dumpWork + workPerSpan + mostDumped,
+		"endDump":          0,
+		"hold":             mostStoring,
 	},
 	"touch": {
 		"queueTouches": maxStretches + touchMost,

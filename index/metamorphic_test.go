@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -181,7 +182,27 @@ func (s setting) replay(ops []op) (err error) {
 	if err := w.audit(); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
+	if err := w.reload(cfg); err != nil {
+		return fmt.Errorf("a loaded dump: %w", err)
+	}
 	return nil
+}
+
+// reload loads a dump of the index into another one, which takes its place.
+func (w *world) reload(cfg index.Config) error {
+	entries := w.x.Stats().Entries
+	x, err := index.New(cfg)
+	if err != nil {
+		return err
+	}
+	if err := w.x.Dump(context.Background(), index.DumpOptions{}, x.NewLoader().Load); err != nil {
+		return err
+	}
+	if w.x = x; x.Stats().Entries != entries {
+		return fmt.Errorf("%d entries, there were %d", x.Stats().Entries, entries)
+	}
+	clear(w.coverage)
+	return w.audit()
 }
 
 // do applies an operation; depth is 1 in the middle of a lookup.

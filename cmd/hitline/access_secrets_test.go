@@ -118,13 +118,21 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		}
 	})
 
-	for _, page := range []string{"/metrics", "/healthz", "/readyz", "/", "/debug/pprof/cmdline", "/debug/vars", "/config"} {
-		reply, err := http.Get("http://" + s.metrics + page)
-		require.NoError(t, err)
-		body, err := io.ReadAll(reply.Body)
-		require.NoError(t, err)
-		reply.Body.Close()
-		all.check(t, page, string(body))
+	for _, page := range []string{"/metrics", "/healthz", "/readyz", "/", "/status", "/debug/pprof/cmdline", "/debug/vars", "/config"} {
+		for _, token := range []string{"wrong", "ops"} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.metrics+page, nil)
+			require.NoError(t, err)
+			request.Header.Set("Authorization", "Bearer "+tokenOf(token))
+			reply, err := http.DefaultClient.Do(request)
+			require.NoError(t, err)
+			body, err := io.ReadAll(reply.Body)
+			require.NoError(t, err)
+			reply.Body.Close()
+			all.check(t, page, string(body))
+			if page == "/status" {
+				assert.Equal(t, token == "ops", strings.Contains(string(body), `"refusals":[{`), "what is checked")
+			}
+		}
 	}
 	for _, pool := range []string{"", "llama"} {
 		doc, err := s.pools[pool].Stat(t.Context())

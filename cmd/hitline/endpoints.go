@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,13 +17,23 @@ import (
 
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/lookup/statuspage"
 )
 
-// endpoints serves /metrics, /healthz and /readyz over HTTP.
+// endpoints serves /metrics, /healthz and /readyz over HTTP, and what endpointOptions adds.
 type endpoints struct {
 	httpServer *http.Server
 	listener   net.Listener
-	done       chan struct{} // closed when the goroutine that serves has returned
+	page       *statuspage.Page // nil if it is not served
+	done       chan struct{}    // closed when the goroutine that serves has returned
+}
+
+// endpointOptions say what is served beside the three paths.
+type endpointOptions struct {
+	statusPage, pprof bool
+	local             bool                    // the address is on loopback
+	snapshot          func() *snapshot.Status // nil if there are no snapshots
 }
 
 const (
@@ -50,15 +61,18 @@ const (
 	closeTimeout = time.Second
 )
 
-// openEndpoints binds the address and serves in the background until close. further are collectors beside
-// those of the server and the process.
-func openEndpoints(address string, srv *server.Server, logger *slog.Logger, further ...prometheus.Collector) (*endpoints, error) {
+// openEndpoints binds the address and serves in the background until close.
+func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	for _, c := range append(further,
+	all := []prometheus.Collector{
 		metrics.NewServerCollector(srv),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	) {
+	}
+	if options.snapshot != nil {
+		all = append(all, metrics.NewSnapshotCollector(options.snapshot))
+	}
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register the metrics: %w", err)
 		}
@@ -67,10 +81,23 @@ func openEndpoints(address string, srv *server.Server, logger *slog.Logger, furt
 	if err != nil {
 		return nil, configError(fmt.Errorf("cannot listen for metrics: %w", err))
 	}
+	mux := endpointsMux(registry, srv.Ready, errorLogger{logger})
 	e := &endpoints{
 		listener:   newEvictingListener(listener, maxHTTPConns, minConnAge, logger),
 		done:       make(chan struct{}),
-		httpServer: newHTTPServer(endpointsMux(registry, srv.Ready, errorLogger{logger}), logger),
+		httpServer: newHTTPServer(mux, logger),
+	}
+	if options.statusPage {
+		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Local: options.local})
+		for _, path := range []string{"/{$}", "/status", "/explain"} {
+			mux.Handle(path, e.page)
+		}
+	}
+	if options.pprof {
+		handleProfiles(mux, options.local)
+		if !options.local {
+			logger.Warn("everybody who can connect to metrics may take profiles; set pprof to false after use", "metrics", e.address())
+		}
 	}
 	go func() {
 		defer close(e.done)
@@ -98,7 +125,7 @@ func newHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 // address returns the bound address.
 func (e *endpoints) address() string { return e.listener.Addr().String() }
 
-// close waits for requests in flight, at most closeTimeout, and for the goroutine.
+// close waits for requests in flight, at most closeTimeout, and for the goroutines.
 func (e *endpoints) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -106,12 +133,15 @@ func (e *endpoints) close() {
 		_ = e.httpServer.Close()
 	}
 	<-e.done
+	if e.page != nil {
+		e.page.Close()
+	}
 }
 
 // endpointsMux returns the handler of the three paths. A scrape is computed into memory
 // before it is sent, so a client that does not read holds none of maxScrapes. /healthz and
 // /readyz wait for no scrape.
-func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp.Logger) http.Handler {
+func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp.Logger) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		ErrorLog: log, MaxRequestsInFlight: maxScrapes, Timeout: requestTimeout,
@@ -119,6 +149,23 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready()) })
 	return mux
+}
+
+// handleProfiles serves Go's profiles. On loopback a page of another site may not ask for them.
+func handleProfiles(mux *http.ServeMux, local bool) {
+	profiles := http.NewServeMux()
+	profiles.HandleFunc("/debug/pprof/", pprof.Index)
+	profiles.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	profiles.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, r *http.Request) {
+		if local && !statuspage.IsLocalHost(r.Host) {
+			http.Error(w, "not served for this host; use localhost or an IP address", http.StatusForbidden)
+			return
+		}
+		profiles.ServeHTTP(w, r)
+	})
 }
 
 // writeStatus writes ok, or status 503 with err.

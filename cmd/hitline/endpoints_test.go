@@ -32,14 +32,15 @@ type metricsServer struct {
 	code             chan int
 }
 
-func startWithMetrics(t *testing.T) *metricsServer {
+// startWithMetrics starts one with further fields of the configuration.
+func startWithMetrics(t *testing.T, further string) *metricsServer {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
 	logReader, logWriter := io.Pipe()
 	o := &metricsServer{stop: stop, code: make(chan int, 1)}
 	go func() {
-		args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\nmetrics: 127.0.0.1:0\n")}
+		args := []string{"serve", "--listen", "tcp://127.0.0.1:0", "--config", configFile(t, "log: {format: json}\nmetrics: 127.0.0.1:0\n"+further)}
 		o.code <- run(ctx, args, nil, io.Discard, logWriter)
 		logWriter.Close()
 	}()
@@ -74,7 +75,7 @@ func (o *metricsServer) get(t *testing.T, method, path string) (int, string) {
 }
 
 func TestEndpoints(t *testing.T) {
-	o := startWithMetrics(t)
+	o := startWithMetrics(t, "")
 	wants := func(path string, status int, text string) {
 		t.Helper()
 		got, body := o.get(t, "GET", path)
@@ -88,7 +89,7 @@ func TestEndpoints(t *testing.T) {
 	for _, name := range []string{"\nhitline_ready 1\n", "\nhitline_lookups_total{pool=\"\"} 0\n", "\ngo_goroutines ", "\nprocess_open_fds ", "\nprocess_max_fds "} {
 		assert.Contains(t, body, name)
 	}
-	status, _ = o.get(t, "GET", "/")
+	status, _ = o.get(t, "GET", "/config")
 	assert.Equal(t, 404, status)
 	status, _ = o.get(t, "POST", "/metrics")
 	assert.Equal(t, 405, status)
@@ -147,7 +148,7 @@ func TestHealthBesideManyConnections(t *testing.T) {
 		"big header":          {200, "GET /healthz HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 4*maxHeaderBytes)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := startWithMetrics(t)
+			o := startWithMetrics(t, "")
 			health := func() {
 				t.Helper()
 				for _, path := range []string{"/healthz", "/readyz"} {

@@ -13,14 +13,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/hitline/hitline/cmd/hitline/internal/config"
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
-	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/simd"
 )
@@ -248,11 +246,13 @@ func (r *running) run(ctx context.Context) error {
 	}
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
-		var further []prometheus.Collector
-		if saver != nil {
-			further = append(further, metrics.NewSnapshotCollector(saver.Status))
+		options := endpointOptions{
+			statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(),
 		}
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.logger, further...)
+		if saver != nil {
+			options.snapshot = saver.Status
+		}
+		e, err := openEndpoints(r.cfg.Metrics, srv, options, r.logger)
 		if err != nil {
 			return err
 		}

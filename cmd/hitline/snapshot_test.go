@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -76,6 +75,24 @@ func TestSnapshotFolderIsMissing(t *testing.T) {
 	assert.Equal(t, exitDone, got.code, got.stderr)
 }
 
+// Until the snapshot is loaded the server says that it is not ready for that reason.
+func TestNotReadyWhileLoading(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{Memory: index.Config{MaxBytes: index.MinMaxBytes}})
+	require.NoError(t, err)
+	srv, err := server.New(service, server.Config{})
+	require.NoError(t, err)
+	r := &running{cfg: deployConfig(t, "{}\n"), logger: slog.New(slog.DiscardHandler)}
+	saver, err := r.newSaver(srv)
+	require.NoError(t, err)
+	assert.Nil(t, saver, "off by default")
+	assert.EqualError(t, srv.Ready(), "not ready: not listening yet")
+	r.cfg = deployConfig(t, keeping(filepath.Join(t.TempDir(), "index")))
+	saver, err = r.newSaver(srv)
+	require.NoError(t, err)
+	assert.NotNil(t, saver)
+	assert.EqualError(t, srv.Ready(), "not ready: loading the snapshot")
+}
+
 // signalling is a server that has the test get a signal while a snapshot is loaded into it.
 type signalling struct {
 	signals chan os.Signal
@@ -98,7 +115,7 @@ func TestSignalWhileLoading(t *testing.T) {
 	require.NoError(t, err)
 	srv, err := server.New(service, server.Config{})
 	require.NoError(t, err)
-	cfg := snapshot.Config{Path: path, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	cfg := snapshot.Config{Path: path, Logger: slog.New(slog.DiscardHandler)}
 	saver, err := snapshot.New(srv, cfg)
 	require.NoError(t, err)
 	saver.Start()

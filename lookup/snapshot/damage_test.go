@@ -64,6 +64,12 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 		write(b)
 		refused(t, srv, path, "flipped")
 	}
+	for at := range headerLen + partHeader {
+		b := slices.Clone(whole)
+		b[at]++
+		write(b)
+		refused(t, srv, path, "header")
+	}
 	write(append(slices.Clone(whole), 0))
 	assert.Contains(t, refused(t, srv, path, "longer"), "something follows the end")
 	write(nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
@@ -57,10 +58,8 @@ func (l *loader) pool(info poolInfo) error {
 		l.skipped = append(l.skipped, fmt.Sprintf("pool %q: %v", info.Name, err))
 		return nil
 	}
-	for _, other := range l.loaded {
-		if other == x {
-			return fmt.Errorf("pool %q is in it twice", info.Name)
-		}
+	if slices.Contains(l.loaded, x) {
+		return fmt.Errorf("pool %q is in it twice", info.Name)
 	}
 	l.loaded, l.index = append(l.loaded, x), x.NewLoader()
 	return nil

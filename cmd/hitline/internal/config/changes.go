@@ -22,7 +22,7 @@ func (c *Config) Changes(next *Config) []string {
 			at := join(path, name)
 			v := variable{path: at, dst: a.Field(i)}
 			switch {
-			case name == "" || at == "pools" || at == "accept_pools":
+			case name == "" || at == "pools" || at == "accept_pools" || at == "status_page":
 			case path == "backend" && name != c.Backend.chosen:
 			case at == "backend" && c.Backend.chosen != next.Backend.chosen:
 				paths = append(paths, at)
@@ -40,6 +40,9 @@ func (c *Config) Changes(next *Config) []string {
 	}
 	if c.Accepts() != next.Accepts() {
 		paths = append(paths, "accept_pools")
+	}
+	if c.ServesStatusPage() != next.ServesStatusPage() {
+		paths = append(paths, "status_page")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		if pool, ok := next.Pools[name]; !ok || !reflect.DeepEqual(pool, c.Pools[name]) {

@@ -24,7 +24,10 @@ type Config struct {
 	Limits       Limits                      `yaml:"limits"`
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
 	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
-	Log          Log                         `yaml:"log"`
+	// StatusPage is whether the status page is served there; nil: if Metrics is on loopback.
+	StatusPage *bool `yaml:"status_page,omitempty"`
+	Pprof      bool  `yaml:"pprof"` // whether /debug/pprof is served there
+	Log        Log   `yaml:"log"`
 
 	origins origins
 	written coordinator.Pool // Pool before its defaults are filled in

@@ -3,18 +3,21 @@ package config
 import "strings"
 
 // checkMetrics checks the address of the HTTP endpoints: host:port as for listen,
-// without a scheme, and not an address in use.
+// without a scheme, and not an address in use; and that there is one for what is served there.
 func (c *Config) checkMetrics() error {
-	const scheme = "tcp://"
 	switch {
+	case c.Metrics == "" && c.StatusPage != nil && *c.StatusPage:
+		return c.wrong("status_page", "%s", needsMetrics)
+	case c.Metrics == "" && c.Pprof:
+		return c.wrong("pprof", "%s", needsMetrics)
 	case c.Metrics == "":
 		return nil
 	case strings.Contains(c.Metrics, "://"):
 		return c.wrong("metrics", "%q has a scheme; write host:port, such as 127.0.0.1:9557", c.Metrics)
 	}
-	a, err := parseAddress(scheme + c.Metrics)
+	a, err := parseAddress(metricsScheme + c.Metrics)
 	if err != nil {
-		return c.wrong("metrics", "%s", strings.ReplaceAll(err.Error(), scheme, ""))
+		return c.wrong("metrics", "%s", strings.ReplaceAll(err.Error(), metricsScheme, ""))
 	}
 	for i := range c.Listen {
 		if b, err := parseAddress(c.Listen[i].Address); err == nil && a.same() == b.same() && a.port != 0 {
@@ -22,4 +25,25 @@ func (c *Config) checkMetrics() error {
 		}
 	}
 	return nil
+}
+
+const (
+	metricsScheme = "tcp://"
+	needsMetrics  = "needs metrics, the address that it is served at, such as 127.0.0.1:9557"
+)
+
+// MetricsIsLocal reports whether only processes of this machine can connect to metrics, as
+// Listener.IsLocal. It is false if metrics is not served.
+func (c *Config) MetricsIsLocal() bool {
+	l := Listener{Address: metricsScheme + c.Metrics}
+	return c.Metrics != "" && l.IsLocal()
+}
+
+// ServesStatusPage reports whether the status page is served: as status_page says, otherwise if
+// metrics is on loopback.
+func (c *Config) ServesStatusPage() bool {
+	if c.StatusPage != nil {
+		return *c.StatusPage
+	}
+	return c.MetricsIsLocal()
 }

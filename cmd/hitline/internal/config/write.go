@@ -28,6 +28,7 @@ func (c *Config) YAML() ([]byte, error) {
 	}
 	shown := *c
 	shown.Pools, shown.AcceptPools = named, new(c.Accepts())
+	shown.StatusPage = new(c.ServesStatusPage())
 	text, err := yaml.MarshalWithOptions(&shown, yaml.IndentSequence(true), yaml.CustomMarshaler(quoted))
 	if !c.ServesPool() {
 		text = ownPool.ReplaceAll(text, nil)

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
+)
+
+// statusPaths are served by default on loopback, and not if the configuration says so.
+var statusPaths = []string{"/", "/status", "/explain"}
+
+// send returns the status and the body of a request with headers, each as "Name: value".
+func (o *metricsServer) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+o.metrics+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			request.Host = value
+		}
+		request.Header.Set(name, value)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	reply, err := client.Do(request)
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	return reply.StatusCode, string(text)
+}
+
+// The page is served beside the other paths, ready as /readyz, and to this machine alone.
+func TestStatusPage(t *testing.T) {
+	o := startWithMetrics(t, "pools: {a: {}}\n")
+	code, page := o.send(t, "GET", "/", "")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, page, `<body data-state="loading">`)
+	code, text := o.send(t, "GET", "/status", "")
+	assert.Equal(t, 200, code)
+	var st struct {
+		Ready          bool
+		NotReadyReason string `json:"not_ready_reason"`
+		Pools          []struct{ Name string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &st))
+	assert.True(t, st.Ready)
+	assert.Len(t, st.Pools, 1)
+
+	const jsonBody = "Content-Type: application/json"
+	code, text = o.send(t, "POST", "/explain", `{"pool": "a", "hashes": "00 01"}`, jsonBody)
+	assert.Equal(t, 200, code, text)
+	assert.Contains(t, text, `"tokens":32`)
+	code, _ = o.send(t, "POST", "/explain", "{}", jsonBody, "Origin: http://evil.example")
+	assert.Equal(t, 403, code)
+	for path, want := range map[string]int{"/": 403, "/status": 403, "/explain": 403, "/metrics": 200, "/healthz": 200, "/readyz": 200} {
+		code, _ = o.send(t, "GET", path, "", "Host: evil.example")
+		assert.Equal(t, want, code, path)
+	}
+	for _, path := range []string{"/status/", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
+		code, _ = o.send(t, "GET", path, "")
+		assert.Equal(t, 404, code, path)
+	}
+
+	beginPing(t, o.address) // a request that is never finished keeps the server draining
+	o.stop()
+	require.Eventually(t, func() bool { code, _ := o.send(t, "GET", "/readyz", ""); return code == 503 }, 20*time.Second, time.Millisecond)
+	_, text = o.send(t, "GET", "/status", "")
+	require.NoError(t, json.Unmarshal([]byte(text), &st))
+	assert.False(t, st.Ready)
+	assert.Equal(t, "draining", st.NotReadyReason)
+}
+
+func TestStatusPageOff(t *testing.T) {
+	o := startWithMetrics(t, "status_page: false\n")
+	for _, path := range statusPaths {
+		for _, method := range []string{"GET", "POST"} {
+			code, _ := o.send(t, method, path, "")
+			assert.Equal(t, 404, code, path)
+		}
+	}
+}
+
+// Profiles are served if the configuration says so, and on loopback to this machine alone.
+func TestProfiles(t *testing.T) {
+	o := startWithMetrics(t, "pprof: true\nstatus_page: false\n")
+	code, text := o.send(t, "GET", "/debug/pprof/", "")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, text, "goroutine")
+	code, text = o.send(t, "GET", "/debug/pprof/goroutine?debug=1", "")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, text, "goroutine profile: total")
+	for path, want := range map[string]int{"cmdline": 200, "symbol": 200, "none": 404} {
+		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "")
+		assert.Equal(t, want, code, path)
+	}
+	for _, path := range []string{"", "heap", "cmdline"} {
+		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "", "Host: evil.example:9557")
+		assert.Equal(t, 403, code, path)
+	}
+	code, _ = o.send(t, "GET", "/", "")
+	assert.Equal(t, 404, code)
+}
+
+// What a listener that is not on loopback serves, and the log says of it. Closing ends all goroutines.
+func TestEndpointOptions(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{})
+	require.NoError(t, err)
+	srv, err := server.New(service, server.Config{})
+	require.NoError(t, err)
+	for _, test := range []struct {
+		options  endpointOptions
+		warnings int
+		host     int // status of / and of /debug/pprof/ for a foreign host
+	}{
+		{endpointOptions{}, 0, 404},
+		{endpointOptions{local: true, pprof: true, statusPage: true}, 0, 403},
+		{endpointOptions{pprof: true, statusPage: true}, 1, 200},
+	} {
+		var log logtest.Buffer
+		before := runtime.NumGoroutine()
+		test.options.snapshot = func() *snapshot.Status { return &snapshot.Status{Path: "/a/path"} }
+		e, err := openEndpoints("127.0.0.1:0", srv, test.options, slog.New(slog.NewTextHandler(&log, nil)))
+		require.NoError(t, err)
+		o := &metricsServer{metrics: e.address()}
+		for _, path := range []string{"/", "/debug/pprof/"} {
+			code, _ := o.send(t, "GET", path, "", "Host: hitline.example")
+			assert.Equal(t, test.host, code, "%s %+v", path, test.options)
+		}
+		_, text := o.send(t, "GET", "/status", "")
+		assert.Equal(t, test.options.statusPage, strings.Contains(text, `"snapshot":{"path":"/a/path"`))
+		assert.Equal(t, test.warnings, strings.Count(log.String(), "everybody who can connect to metrics may take profiles"))
+		e.close()
+		storetest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	}
+}

@@ -1,0 +1,27 @@
+// Package statuspage serves what a lookup server is doing: as a page for people, and as JSON.
+//
+//	GET  /         the page; it reads /status every 2 seconds, and asks for nothing of another origin
+//	GET  /status   everything that the page shows, in JSON
+//	POST /explain  why a lookup hits no more than it does
+//
+// docs/status.md describes the page and the JSON, which is an interface.
+//
+// # Layout
+//
+//	page.go      Page: its routes, headers and bounds
+//	document.go  the page, of index.html, page.css and page.js, and its content security policy
+//	access.go    who may ask, and for what
+//	status.go    the reply to /status
+//	sampler.go   the counters of the last hour, one sample every 10 seconds
+//	latency.go   quantiles of a histogram
+//	explain.go   /explain
+//
+// # Invariants
+//
+//   - The page adds text to the document as text, never as HTML: names of pools and errors may come
+//     from peers.
+//   - A request waits for nothing but the backend, in /explain. Its reply is computed into memory,
+//     and how many are computed at a time is bounded.
+//   - Nobody is told of connections, refusals or the blocks of a prompt without a token of an
+//     administrator, where there are tokens.
+package statuspage

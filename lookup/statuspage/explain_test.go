@@ -1,0 +1,151 @@
+package statuspage
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// hexLines returns n hashes of a prompt in hex, one a line.
+func hexLines(n int) string {
+	lines := make([]string, n)
+	for i := range n {
+		lines[i] = hex.EncodeToString(prompt(n)[i*32 : (i+1)*32])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// explain returns the reply to an explain request, which is one.
+func explain(t *testing.T, p *Page, request map[string]any) explainReply {
+	t.Helper()
+	body, err := json.Marshal(request)
+	require.NoError(t, err)
+	w := ask(p, http.MethodPost, "/explain", string(body), jsonBody)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	var reply explainReply
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply))
+	return reply
+}
+
+// The reply is the service's explanation, whatever the form of the hashes, and counts nothing.
+func TestExplain(t *testing.T) {
+	p, service := plainPage(t)
+	store(t, service, 5)
+	want, err := service.Explain(t.Context(), 160, hashesOfPrompt(10))
+	require.NoError(t, err)
+	require.EqualValues(t, 80, want.HitTokens)
+
+	lines := hexLines(10)
+	for _, hashes := range []any{
+		lines, strings.ToUpper(lines), strings.Split(lines, "\n"), strings.ReplaceAll(lines, "\n", ", "), strings.ReplaceAll(lines, "\n", "\r\n\t"),
+		`["` + strings.ReplaceAll(lines, "\n", `", "`) + `"]`, "\n ['" + strings.ReplaceAll(lines, "\n", "', '") + "']\n",
+	} {
+		got := explain(t, p, map[string]any{"pool": "", "tokens": 160, "hashes": hashes})
+		assert.Equal(t, explainReply{Explanation: want, Tokens: 160, Hashes: 10, HashBlockSize: 16}, got)
+	}
+	assert.EqualValues(t, 160, explain(t, p, map[string]any{"hashes": lines}).Tokens, "by default those of the hashes")
+	assert.Equal(t, coordinator.ReasonNothing, explain(t, p, map[string]any{}).Groups[0].Reason)
+	assert.Zero(t, service.Stat().Lookups)
+}
+
+func TestExplainNamedPool(t *testing.T) {
+	named := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32}})
+	p := newPage(t, nil, server.Config{Pools: []server.NamedPool{{Name: "a", Service: named}}}, Options{})
+	store(t, named, 3)
+	got := explain(t, p, map[string]any{"pool": "a", "hashes": hexLines(4)})
+	assert.Equal(t, "a", got.Pool)
+	assert.EqualValues(t, 96, got.HitTokens)
+	assert.EqualValues(t, 128, got.Tokens)
+	for pool, want := range map[string]string{"": "the server has no pool of its own; name one", "<b>": `no pool "<b>"`} {
+		body, _ := json.Marshal(map[string]any{"pool": pool})
+		w := ask(p, http.MethodPost, "/explain", string(body), jsonBody)
+		assert.Equal(t, http.StatusNotFound, w.Code)
+		assert.NotContains(t, w.Body.String(), "<b>", "even if it were taken for HTML")
+		var reply struct{ Error string }
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply))
+		assert.Equal(t, want, reply.Error)
+	}
+}
+
+func TestExplainRefused(t *testing.T) {
+	p, _ := plainPage(t)
+	for body, want := range map[string]struct {
+		code int
+		text string
+	}{
+		``:                                    {400, "EOF"},
+		`[]`:                                  {400, "cannot unmarshal array"},
+		`{"hashes": 1}`:                       {400, "hashes must be a text or a list"},
+		`{"hashes": {"a": 1}}`:                {400, "hashes must be a text or a list"},
+		`{"hashes": [1, 2]}`:                  {400, `hash 1 is not in hex: \"1\"`},
+		`{"hashes": [["00"], {}]}`:            {400, `hash 2 is not in hex`},
+		`{"hashes": "abc"}`:                   {400, `hash 1 is not in hex: \"abc\"`},
+		`{"hashes": "00 0x00"}`:               {400, `hash 2 is not in hex: \"0x00\"`},
+		`{"hashes": "0000 00"}`:               {400, "hash 2 has 1 bytes, those before it 2"},
+		`{"hashes": "00"}`:                    {400, "hashes of 1 bytes; those of the pool have 32"},
+		`{"hashes": "", "promt": 1}`:          {400, "unknown field"},
+		`{"tokens": 1.5}`:                     {400, "cannot unmarshal number 1.5"},
+		`{"tokens": 1e30}`:                    {400, "cannot unmarshal number"},
+		`{"tokens": -1}`:                      {422, "negative number of tokens"},
+		`{"pool": 7}`:                         {400, "cannot unmarshal number"},
+		`{"pool": "x"}`:                       {404, `no pool \"x\"`},
+		strings.Repeat(" ", maxExplainBody):   {400, "EOF"},
+		strings.Repeat(" ", maxExplainBody+1): {413, "more than 8388608 bytes"},
+		`{"hashes": "` + strings.Repeat("00", maxExplainBody/2) + `"}`:   {413, "more than 8388608 bytes"},
+		`{"hashes": "` + strings.Repeat("00", 65) + `"}`:                 {400, "hash 1 has 65 bytes; at most 64 are possible"},
+		`{"hashes": "` + strings.Repeat("zz", 65) + `", "tokens": 1000}`: {400, "is not in hex"},
+	} {
+		w := ask(p, http.MethodPost, "/explain", body, jsonBody)
+		name := body[:min(len(body), 80)]
+		assert.Equal(t, want.code, w.Code, name)
+		assert.Contains(t, w.Body.String(), want.text, name)
+		assert.Less(t, w.Body.Len(), 300, "an error does not repeat the request")
+	}
+}
+
+// What is computed at a time is bounded, before a body is read.
+func TestBusy(t *testing.T) {
+	p, _ := plainPage(t)
+	for range maxExplain {
+		require.True(t, acquire(p.explain))
+	}
+	w := ask(p, http.MethodPost, "/explain", "not JSON", jsonBody)
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
+	release(p.explain)
+	assert.Equal(t, http.StatusOK, ask(p, http.MethodPost, "/explain", "{}", jsonBody).Code)
+	assert.Len(t, p.explain, maxExplain-1, "a reply frees its place")
+
+	for range maxStatus {
+		require.True(t, acquire(p.status))
+	}
+	assert.Equal(t, http.StatusServiceUnavailable, ask(p, http.MethodGet, "/status", "").Code)
+	release(p.status)
+	statusOf(t, p)
+	assert.Len(t, p.status, maxStatus-1)
+}
+
+// A store that fails or does not answer makes an error, not an explanation.
+func TestExplainOverBackend(t *testing.T) {
+	blocked := &lookuptest.KeyStore{Before: func(ctx context.Context, _ string, _ []string) error { <-ctx.Done(); return ctx.Err() }}
+	failing := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
+	for want, backend := range map[int]*lookuptest.KeyStore{http.StatusGatewayTimeout: blocked, http.StatusUnprocessableEntity: failing} {
+		service := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16, Backend: backend, Remote: lookup.RemoteConfig{Timeout: time.Millisecond * 50}})
+		p := newPage(t, service, server.Config{}, Options{})
+		w := ask(p, http.MethodPost, "/explain", `{"hashes": "`+strings.ReplaceAll(hexLines(3), "\n", " ")+`"}`, jsonBody)
+		assert.Equal(t, want, w.Code, w.Body)
+		assert.Contains(t, w.Body.String(), `"error"`)
+	}
+}

@@ -1,0 +1,113 @@
+package statuspage
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
+)
+
+const (
+	// maxStatus bounds the replies to /status that are computed at a time. One takes some
+	// milliseconds beside thousands of connections, so that more would be a flood.
+	maxStatus = 4
+	// maxExplain bounds the explanations at a time. Each takes a CPU for as long as a lookup of
+	// maxExplainBody bytes.
+	maxExplain = 2
+)
+
+// Options configure a Page. Zero fields mean the defaults.
+type Options struct {
+	// Snapshot returns the state of the server's snapshots, nil if there are none.
+	Snapshot func() *snapshot.Status
+	// Local says that the page is served on loopback. Requests for a host that is neither
+	// localhost nor an IP address are then refused: a page of another site has made them, whose
+	// name resolves to this machine (DNS rebinding).
+	Local bool
+}
+
+// Page serves the status of one server. It is an http.Handler of /, /status and /explain, safe for
+// concurrent use. The caller bounds the time in which a request arrives and its reply is read, as
+// http.Server does.
+type Page struct {
+	server  *server.Server
+	options Options
+	sampler *sampler
+	mux     *http.ServeMux
+	status  chan struct{} // one element for each reply that is computed
+	explain chan struct{}
+}
+
+// New returns a page, which samples the counters of the server until Close.
+func New(srv *server.Server, options Options) *Page {
+	p := &Page{
+		server: srv, options: options, sampler: startSampler(srv), mux: http.NewServeMux(),
+		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
+	}
+	p.mux.HandleFunc("GET /{$}", serveDocument)
+	p.mux.HandleFunc("GET /status", p.serveStatus)
+	p.mux.HandleFunc("POST /explain", p.serveExplain)
+	return p
+}
+
+// Close ends the sampling, and waits for that. Requests are answered still, without new samples.
+func (p *Page) Close() { p.sampler.close() }
+
+// ServeHTTP answers a request for one of the three paths, and others with status 404.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if err := p.checkOrigin(r); err != nil {
+		writeError(w, http.StatusForbidden, err.Error())
+		return
+	}
+	p.mux.ServeHTTP(w, r)
+}
+
+// serveStatus answers /status.
+func (p *Page) serveStatus(w http.ResponseWriter, r *http.Request) {
+	if !acquire(p.status) {
+		writeBusy(w)
+		return
+	}
+	defer release(p.status)
+	writeJSON(w, http.StatusOK, p.currentStatus(p.mayAll(r)))
+}
+
+// acquire takes a place, if one is free.
+func acquire(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func release(places chan struct{}) { <-places }
+
+func writeBusy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	writeError(w, http.StatusServiceUnavailable, "busy with other requests; try again")
+}
+
+// writeError writes the reply to a request that is refused: {"error": "…"}.
+func writeError(w http.ResponseWriter, code int, why string) {
+	writeJSON(w, code, map[string]string{"error": why})
+}
+
+// writeJSON writes a reply. The client may be gone, which is no error.
+func writeJSON(w http.ResponseWriter, code int, reply any) {
+	text, err := json.Marshal(reply)
+	if err != nil { // a number that is none
+		http.Error(w, "the reply cannot be written", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(text, '\n'))
+}

@@ -1,0 +1,481 @@
+
+'use strict';
+(() => {
+  // The page asks this often, in milliseconds, and gives up on an answer after the other time.
+  const interval = 2000, patience = 5000;
+  const $ = id => document.getElementById(id);
+  const missing = '–';
+
+  // ---- Text. Everything from the server becomes text of the document, and nothing else of it.
+
+  const setText = (node, text) => {
+    text = String(text);
+    if (node.textContent !== text) node.textContent = text; // what is selected stays so
+  };
+  const setClass = (node, name, on) => node.classList.toggle(name, on);
+  const make = (name, text) => {
+    const node = document.createElement(name);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const svg = name => document.createElementNS('http://www.w3.org/2000/svg', name);
+  const setAttr = (node, name, value) => {
+    value = String(value);
+    if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+  };
+
+  // ---- Numbers
+
+  const whole = new Intl.NumberFormat('en-US');
+  const count = n => n === null || n === undefined ? missing : whole.format(n);
+  const digits = n => n.toFixed(n < 9.995 ? 2 : n < 99.95 ? 1 : 0);
+  const scaled = (n, step, units) => {
+    let i = 0;
+    while (n >= step * 0.9995 && i < units.length - 1) { n /= step; i++; }
+    return (i === 0 && Number.isInteger(n) ? String(n) : digits(n)) + units[i];
+  };
+  const rate = n => n === null ? missing : scaled(n, 1000, ['', ' k', ' M', ' G', ' T']);
+  const bytes = n => scaled(n, 1024, [' B', ' KiB', ' MiB', ' GiB', ' TiB']);
+  const percent = x => x === null ? missing : (x * 100).toFixed(1) + ' %';
+  const seconds = s => s === null ? missing
+    : s < 1e-3 ? digits(s * 1e6) + ' µs' : s < 1 ? digits(s * 1e3) + ' ms' : digits(s) + ' s';
+  const age = s => {
+    s = Math.max(0, Math.floor(s));
+    const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60;
+    return d ? d + ' d ' + h + ' h' : h ? h + ' h ' + m + ' min' : m ? m + ' min ' + s % 60 + ' s' : s + ' s';
+  };
+  const two = n => String(n).padStart(2, '0');
+  const clock = t => two(t.getHours()) + ':' + two(t.getMinutes()) + ':' + two(t.getSeconds());
+  const when = text => {
+    const t = new Date(text), day = t.getFullYear() + '-' + two(t.getMonth() + 1) + '-' + two(t.getDate());
+    return t.toDateString() === new Date().toDateString() ? clock(t) : day + ' ' + clock(t);
+  };
+
+  // ---- Tables and lists. Rows and cells are reused, so that focus and selection stay.
+
+  // fill sets the rows of a table's body. A column is {show: item => text, or draw: (cell, item)
+  // which changes the cell; as: class, or item => class; head: whether it names the row}.
+  const fill = (section, columns, items, mark) => {
+    const body = section.querySelector('tbody');
+    while (body.rows.length > items.length) body.deleteRow(-1);
+    items.forEach((item, i) => {
+      let row = body.rows[i];
+      if (!row) {
+        row = body.insertRow();
+        for (const c of columns) {
+          const cell = make(c.head ? 'th' : 'td');
+          if (c.head) cell.scope = 'row';
+          row.append(cell);
+        }
+      }
+      if (mark) mark(row, item);
+      columns.forEach((c, j) => {
+        const cell = row.cells[j], as = typeof c.as === 'function' ? c.as(item) : c.as || '';
+        if (cell.className !== as) cell.className = as;
+        if (c.draw) c.draw(cell, item); else setText(cell, c.show(item));
+      });
+    });
+    const empty = section.querySelector('.empty');
+    if (empty) {
+      empty.hidden = items.length > 0;
+      section.querySelector('.scroll').hidden = items.length === 0;
+    }
+  };
+
+  // list sets the terms of a section: [name, text, class of the text, class of both].
+  const list = (section, terms) => {
+    const dl = section.querySelector('dl');
+    while (dl.children.length > terms.length) dl.lastElementChild.remove();
+    terms.forEach(([name, text, as, both], i) => {
+      let term = dl.children[i];
+      if (!term) {
+        term = make('div');
+        term.append(make('dt'), make('dd'));
+        dl.append(term);
+      }
+      setText(term.firstElementChild, name);
+      setText(term.lastElementChild, text);
+      term.lastElementChild.className = as || '';
+      term.className = both || '';
+    });
+  };
+  const number = (show, alert) => ({ show: o => count(show(o)), as: o => 'n' + (show(o) ? alert ? ' alert' : '' : ' zero') });
+
+  // ---- Charts
+
+  // bar returns a bar of which a part is used, and sets it.
+  const bar = (node, width) => {
+    if (!node) {
+      node = svg('svg');
+      node.append(svg('rect'), svg('rect'));
+      for (const [k, v] of [['class', 'fill'], ['width', width], ['height', 6], ['aria-hidden', 'true']]) node.setAttribute(k, v);
+      node.children[0].setAttribute('class', 'rest');
+      node.children[1].setAttribute('class', 'used');
+      for (const r of node.children) r.setAttribute('height', 6);
+      node.children[0].setAttribute('width', width);
+    }
+    return node;
+  };
+  const setBar = (node, part) => {
+    const width = Number(node.getAttribute('width'));
+    setAttr(node.children[1], 'width', (Math.min(1, Math.max(0, part)) * width).toFixed(1));
+  };
+
+  // trend draws one column for each minute: tokens that hit from below, tokens that missed above.
+  const minutes = 60, column = 3, trendHeight = 22;
+  const drawTrend = (cell, pool) => {
+    let node = cell.firstElementChild;
+    if (!node) {
+      node = svg('svg');
+      for (const [k, v] of [['role', 'img'], ['width', minutes * column], ['height', trendHeight]]) node.setAttribute(k, v);
+      for (const part of ['used', 'rest']) {
+        const path = svg('path');
+        path.setAttribute('class', part);
+        node.append(path);
+      }
+      cell.append(node);
+    }
+    const points = pool.hour.points.slice(-minutes);
+    const most = Math.max(1, ...points.map(p => p.hit_tokens + p.miss_tokens));
+    let hit = '', miss = '';
+    points.forEach((p, i) => {
+      const x = (minutes - points.length + i) * column, a = p.hit_tokens / most * trendHeight, b = p.miss_tokens / most * trendHeight;
+      if (a > 0) hit += `M${x} ${trendHeight}v${(-a).toFixed(2)}h2v${a.toFixed(2)}z`;
+      if (b > 0) miss += `M${x} ${(trendHeight - a).toFixed(2)}v${(-b).toFixed(2)}h2v${b.toFixed(2)}z`;
+    });
+    hit += `M0 ${trendHeight}h${minutes * column}v-.5h-${minutes * column}z`; // the axis
+    setAttr(node.children[0], 'd', hit);
+    setAttr(node.children[1], 'd', miss || 'M0 0');
+    setAttr(node, 'aria-label', 'tokens of each minute; hit ratio ' + percent(pool.hour.hit_ratio) + ', at most ' + count(Math.round(most)) + ' tokens a minute');
+  };
+
+  // ---- The parts of the page
+
+  const nameOf = name => name === '' ? 'own pool' : name;
+  const fillOf = p => Math.max(p.max_bytes ? p.bytes / p.max_bytes : 0, p.max_entries ? p.entries / p.max_entries : 0);
+  const isRemote = s => s.backend_state !== '';
+
+  const poolColumns = [
+    {
+      head: true, draw: (cell, p) => {
+        if (!cell.firstElementChild) cell.append(make('span'), make('small'));
+        setText(cell.children[0], nameOf(p.name));
+        setText(cell.children[1], [p.model_name, p.described ? 'described' : ''].filter(Boolean).join(', '));
+        setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
+      },
+    },
+    { show: p => percent(p.hour.hit_ratio), as: 'n' },
+    { draw: drawTrend },
+    { show: p => rate(p.hour.tokens_per_second), as: 'n' },
+    { show: p => rate(p.hour.lookups_per_second), as: 'n' },
+    number(p => p.lookups),
+    { show: p => p.max_bytes ? count(p.entries) : missing, as: 'n' },
+    {
+      as: 'n', draw: (cell, p) => {
+        if (!p.max_bytes) { setText(cell, missing); return; }
+        if (!cell.firstElementChild) cell.replaceChildren(make('span'), bar(null, 48));
+        setText(cell.children[0], percent(fillOf(p)));
+        setBar(cell.children[1], fillOf(p));
+      },
+    },
+    number(p => p.evicted),
+    { show: p => p.vllm, as: 'zero' },
+  ];
+
+  const connectionColumns = [
+    { head: true, show: c => c.peer },
+    { show: c => (c.protocol || missing) + (c.tls ? ', TLS' : '') },
+    { show: c => c.credential || missing, as: c => 'name' + (c.credential ? '' : ' zero') },
+    { show: c => c.pool || missing, as: c => 'name' + (c.pool ? '' : ' zero') },
+    number(c => c.requests), number(c => c.lookups), number(c => c.refused, true),
+    { show: c => bytes(c.in_bytes), as: 'n' }, { show: c => bytes(c.out_bytes), as: 'n' },
+    { show: c => bytes(c.unsent_bytes), as: c => c.unsent_bytes ? 'n' : 'n zero' },
+    number(c => c.in_flight),
+    { show: c => age(c.open_for), as: 'n' },
+    { show: c => age(c.idle_ms / 1000), as: 'n' },
+    { show: c => c.listen, as: 'name zero' },
+  ];
+
+  const refusalColumns = [
+    { head: true, show: r => when(r.time) },
+    { show: r => r.event + (r.reason ? ': ' + r.reason : '') },
+    { show: r => r.peer || missing, as: 'name' },
+    { show: r => r.credential || missing, as: r => 'name' + (r.credential ? '' : ' zero') },
+    { show: r => count(r.suppressed || 0), as: r => r.suppressed ? 'n' : 'n zero' },
+    { show: r => r.error || missing, as: 'text' },
+  ];
+
+  const latencyColumns = [
+    { head: true, show: l => l.name }, number(l => l.count),
+    ...['p50', 'p90', 'p99', 'p999'].map(q => ({ show: l => seconds(l[q]), as: 'n' })),
+  ];
+
+  const showSummary = s => {
+    let tokens = 0, lookups = 0, hit = 0, known = false;
+    for (const { hour } of s.pools) {
+      if (hour.tokens_per_second === null) continue;
+      known = true;
+      tokens += hour.tokens_per_second;
+      lookups += hour.lookups_per_second;
+      hit += (hour.hit_ratio || 0) * hour.tokens_per_second;
+    }
+    setText($('sum-ratio'), percent(tokens > 0 ? hit / tokens : null));
+    setText($('sum-tokens'), rate(known ? tokens : null));
+    setText($('sum-lookups'), rate(known ? lookups : null));
+    setText($('sum-p50'), seconds(s.latency.last_5m.p50));
+    setText($('sum-p99'), seconds(s.latency.last_5m.p99));
+    setText($('sum-connections'), count(s.stat.connections));
+    setText($('sum-connections-note'), 'open, of at most ' + count(s.stat.max_connections));
+  };
+
+  const showIndex = s => {
+    $('index').hidden = isRemote(s);
+    const sum = of => s.pools.reduce((n, p) => n + of(p), 0);
+    const used = sum(p => p.bytes), most = sum(p => p.max_bytes), entries = sum(p => p.max_entries);
+    list($('index'), [
+      ['Entries', count(sum(p => p.entries)) + (entries ? ' of ' + count(entries) : '')],
+      ['Memory', bytes(used) + ' of ' + bytes(most)],
+      ['Fill', percent(most ? used / most : null)],
+      ['Evicted', count(sum(p => p.evicted))],
+    ]);
+  };
+
+  const showBackend = s => {
+    const t = s.stat;
+    list($('backend'), isRemote(s) ? [
+      ['Store', s.backend], ['Breaker', s.backend_state, s.backend_state === 'closed' ? '' : 'alert'],
+      ['In flight', count(t.in_flight)], ['Calls', count(t.backend_rounds)], ['Keys', count(t.backend_keys)],
+      ['Shared', count(t.backend_shared)], ['Errors', count(t.backend_errors)], ['Timeouts', count(t.backend_timeouts)],
+      ['Rejected', count(t.backend_rejected)],
+    ] : [
+      ['Store', s.backend], ['Stored', count(t.stored)], ['Stores refused', count(t.refused)],
+      ['Requests refused', count(t.failed)],
+    ]);
+  };
+
+  const showSnapshot = s => {
+    const n = s.snapshot;
+    if (!n) {
+      list($('snapshot'), [['State', 'off']]);
+      return;
+    }
+    const terms = [['Last', n.written ? when(n.written) : 'none yet']];
+    if (n.written) terms.push(['Entries', count(n.entries)], ['Size', bytes(n.bytes)], ['Took', seconds(n.seconds)]);
+    terms.push(['Loaded', count(n.loaded_entries) + ' entries'], ['Failed', count(n.failed), n.failed ? 'alert' : '']);
+    if (n.error) terms.push(['Error', n.error, 'alert', 'long']);
+    if (n.load_error) terms.push(['Not loaded', n.load_error, 'alert', 'long']);
+    terms.push(['File', n.path, '', 'long']);
+    list($('snapshot'), terms);
+  };
+
+  const more = (node, shown, total, what) => {
+    node.hidden = shown >= total;
+    setText(node, count(shown) + ' of ' + count(total) + ' ' + what + ' are listed.');
+  };
+
+  const showPools = s => {
+    fill($('pools'), poolColumns, s.pools, (row, p) => setAttr(row, 'data-pool', p.name));
+    more($('pools-more'), s.pools.length, s.stat.pools, 'pools');
+    const choice = $('explain-pool'), names = s.pools.map(p => p.name);
+    if (JSON.stringify(names) === JSON.stringify([...choice.options].map(o => o.value))) return;
+    const chosen = choice.value;
+    choice.replaceChildren(...names.map(name => {
+      const option = make('option', nameOf(name));
+      option.value = name;
+      return option;
+    }));
+    if (names.includes(chosen)) choice.value = chosen;
+  };
+
+  const showPeers = s => {
+    $('connections').hidden = $('refusals').hidden = s.token_needed;
+    if (s.token_needed) return;
+    const now = Date.parse(s.start_time) + s.uptime_seconds * 1000; // of the server's clock
+    for (const c of s.connections.list) c.open_for = (now - Date.parse(c.since)) / 1000;
+    fill($('connections'), connectionColumns, s.connections.list);
+    more($('connections-more'), s.connections.shown, s.connections.total, 'connections');
+    fill($('refusals'), refusalColumns, s.refusals);
+  };
+
+  // ---- Updates
+
+  let token = '', instance = '', version = '', last = null, sequence = 0, timer = 0;
+
+  const askToken = (needed, text) => {
+    $('token-form').hidden = !needed;
+    if (text) setText($('token-note'), text);
+  };
+
+  const noteRestart = s => {
+    if (instance && s.instance !== instance) {
+      setText($('notice'), 'The server was restarted at ' + when(s.start_time) + '. Its counters began again.' +
+        (s.version === version ? '' : ' It has another version: load this page again.'));
+      $('notice').hidden = false;
+    }
+    [instance, version] = [s.instance, s.version];
+  };
+
+  const show = s => {
+    noteRestart(s);
+    last = new Date();
+    setText($('version'), s.version);
+    setText($('instance'), s.instance);
+    setText($('uptime'), age(s.uptime_seconds));
+    setText($('kernel'), s.kernel);
+    setText($('updated'), clock(last));
+    setAttr($('updated'), 'datetime', last.toISOString());
+    showSummary(s);
+    showPools(s);
+    fill($('latency'), latencyColumns, [{ name: '5 min', ...s.latency.last_5m }, { name: 'hour', ...s.latency.last_hour }]);
+    showIndex(s);
+    showBackend(s);
+    showSnapshot(s);
+    showPeers(s);
+    askToken(s.token_needed, token && s.token_needed ? 'This is not the token of an administrator of this server.' : '');
+    setText($('ready'), s.ready ? 'ready' : 'not ready: ' + s.not_ready_reason);
+    document.body.dataset.state = !s.ready ? 'not-ready' : s.token_needed ? 'token-needed' : 'ready';
+    document.title = (s.ready ? '' : 'not ready – ') + 'hitline';
+  };
+
+  const showUnreachable = () => {
+    document.body.dataset.state = 'unreachable';
+    setText($('ready'), 'no answer' + (last ? ' since ' + clock(last) : '') + '; trying again');
+    document.title = 'no answer – hitline';
+  };
+
+  // Headers are bytes: a token is sent as its UTF-8.
+  const authorization = () => token ? { Authorization: 'Bearer ' + String.fromCharCode(...new TextEncoder().encode(token)) } : {};
+
+  const request = async (path, options, limit) => {
+    const abort = new AbortController(), end = setTimeout(() => abort.abort(), limit);
+    try {
+      const reply = await fetch(path, {
+        cache: 'no-store', credentials: 'omit', redirect: 'error', signal: abort.signal, ...options,
+        headers: { ...authorization(), ...options.headers },
+      });
+      return { status: reply.status, body: await reply.json() };
+    } finally {
+      clearTimeout(end);
+    }
+  };
+
+  const update = async () => {
+    clearTimeout(timer);
+    const mine = ++sequence; // an answer that comes after a later request is not shown
+    let reply = null;
+    try {
+      reply = await request('status', {}, patience);
+    } catch {
+      // The server does not answer, or not in JSON.
+    }
+    if (mine !== sequence) return;
+    try {
+      if (reply && reply.status === 200) show(reply.body); else showUnreachable();
+    } finally { // an error of show, of which the console tells, does not end the updates
+      if (!document.hidden) timer = setTimeout(update, interval);
+    }
+  };
+  document.addEventListener('visibilitychange', () => { if (!document.hidden) update(); });
+
+  $('token-form').addEventListener('submit', event => {
+    event.preventDefault();
+    token = $('token').value.trim();
+    $('token').value = '';
+    update();
+  });
+
+  // ---- Explain
+
+  const why = {
+    complete: () => 'All tokens that a hit may have.',
+    missing_block: g => 'Block ' + count(g.first_missing_block) + ' is stored on no rank.',
+    rank_missing: g => 'Block ' + count(g.first_missing_block) + ' is stored on some ranks only' + lacking(g) + '.',
+    window_not_covered: () => 'A block of the window before the last token is missing.',
+    alignment: () => 'What is stored was rounded down to the alignment.',
+    eagle: () => 'The last block was dropped for the draft model.',
+    hashes_end: () => 'There are too few hashes for the tokens.',
+    nothing_asked: () => 'There are no tokens or no hashes.',
+  };
+  const lacking = g => {
+    const r = g.missing_rank;
+    if (!r) return '';
+    return ': missing on tp_rank ' + r.tp_rank + ', pp_rank ' + r.pp_rank + ', pcp_rank ' + r.pcp_rank +
+      (g.missing_ranks > 1 ? ' and ' + count(g.missing_ranks - 1) + ' more' : '');
+  };
+  const gap = g => g.gap_start === null || g.gap_end === null ? missing
+    : g.gap_end === g.gap_start + 1 ? count(g.gap_start) : count(g.gap_start) + ' to ' + count(g.gap_end - 1);
+
+  const explainTable = e => {
+    const columns = [
+      ['Group', '', g => count(g.group)], ['Kind', '', g => g.kind], ['Ends at token', 'n', g => count(g.end_tokens)],
+      ['', '', null], ['Reason', '', g => g.reason], ['Why', 'text', g => g.reason in why ? why[g.reason](g) : g.reason],
+      ['First missing block', 'n', g => count(g.first_missing_block)], ['Gap', 'n', gap],
+    ];
+    if (e.groups.some(g => g.tail_boundary !== undefined)) columns.push(['Tail boundary', 'n', g => count(g.tail_boundary)]);
+    const table = make('table'), caption = make('caption', 'Where the part of each group ends'), head = make('thead'), body = make('tbody');
+    caption.className = 'unseen';
+    const titles = head.insertRow();
+    for (const [title, as] of columns) {
+      const cell = make('th', title);
+      cell.scope = 'col';
+      cell.className = as;
+      titles.append(cell);
+    }
+    for (const g of e.groups) {
+      const row = body.insertRow();
+      row.dataset.group = g.group;
+      row.dataset.reason = g.reason;
+      for (const [, as, text] of columns) {
+        const cell = row.insertCell();
+        cell.className = as;
+        if (text) { cell.textContent = text(g); continue; }
+        const part = bar(null, 120);
+        setBar(part, e.tokens > 0 ? g.end_tokens / e.tokens : 0);
+        cell.append(part);
+      }
+    }
+    table.append(caption, head, body);
+    return table;
+  };
+
+  const showExplanation = e => {
+    const scroll = make('div');
+    scroll.className = 'scroll';
+    scroll.tabIndex = 0;
+    scroll.setAttribute('role', 'region');
+    scroll.setAttribute('aria-label', 'Explanation');
+    scroll.append(explainTable(e));
+    $('explain-result').replaceChildren(
+      make('h3', 'Hit: ' + count(e.hit_tokens) + ' of ' + count(e.tokens) + ' tokens'),
+      make('p', count(e.hashes) + ' hashes of ' + count(e.hash_block_size) + ' tokens, in ' + (e.pool ? 'pool ' + e.pool : 'the own pool') + '.'), scroll);
+  };
+
+  const showProblem = text => {
+    const p = make('p', text);
+    p.className = 'alert';
+    $('explain-result').replaceChildren(p);
+  };
+
+  const explain = async () => {
+    const tokens = $('explain-tokens').value.trim();
+    const body = JSON.stringify({
+      pool: $('explain-pool').value, hashes: $('explain-hashes').value, ...(tokens === '' ? {} : { tokens: Number(tokens) }),
+    });
+    try {
+      const reply = await request('explain', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } }, 4 * patience);
+      if (reply.status === 200) showExplanation(reply.body); else showProblem(reply.body.error);
+    } catch {
+      showProblem('The server does not answer.');
+    }
+  };
+
+  $('explain').addEventListener('submit', async event => {
+    event.preventDefault();
+    if ($('explain').ariaBusy === 'true') return;
+    $('explain').ariaBusy = 'true'; // the button is not disabled: it would lose the focus
+    await explain();
+    $('explain').ariaBusy = 'false';
+  });
+
+  update();
+})();

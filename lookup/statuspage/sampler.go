@@ -1,0 +1,189 @@
+package statuspage
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+const (
+	// sampleInterval is the time between two samples of a counter.
+	sampleInterval = 10 * time.Second
+	// maxAge is how old the oldest sample gets: rates are over the last hour.
+	maxAge = time.Hour
+	// maxSamples bounds the samples of a counter, should the clock jump: one for each interval
+	// of maxAge, and one at its begin.
+	maxSamples = int(maxAge/sampleInterval) + 1
+	// perPoint is how many intervals a point of a chart has, and maxPoints how many points.
+	perPoint  = int(time.Minute / sampleInterval)
+	maxPoints = int(maxAge / time.Minute)
+	// maxPools bounds the pools that are sampled and told of. With 48 bytes a sample, and slices that
+	// have grown by doubling, they take 2.5 MB.
+	maxPools = 100
+)
+
+// sampler samples the counters of a server every sampleInterval. Safe for concurrent use.
+type sampler struct {
+	server *server.Server
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the goroutine has returned
+
+	mu        sync.Mutex
+	pools     map[poolKey]history
+	durations []durationCounts // oldest first, at most maxSamples
+}
+
+// poolKey tells pools apart. A described pool may go, and another one come under its name.
+type poolKey struct{ name, digest string }
+
+// history is samples of the counters of one pool, oldest first, at most maxSamples.
+type history []sample
+
+// sample is the counters of a pool at a time.
+type sample struct {
+	time               time.Time
+	lookups, hit, miss int64 // hit and miss in tokens
+}
+
+func sampleOf(now time.Time, st *api.Stat) sample {
+	return sample{now, st.Lookups, st.HitTokens, st.MissTokens}
+}
+
+// startSampler returns a sampler that has its first sample. The caller closes it.
+func startSampler(srv *server.Server) *sampler {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &sampler{server: srv, cancel: cancel, done: make(chan struct{}), pools: map[poolKey]history{}}
+	s.sample()
+	go s.run(ctx)
+	return s
+}
+
+func (s *sampler) run(ctx context.Context) {
+	defer close(s.done)
+	ticker := time.NewTicker(sampleInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.sample()
+		}
+	}
+}
+
+func (s *sampler) close() {
+	s.cancel()
+	<-s.done
+}
+
+// poolsOf returns the pools that are sampled and told of.
+func poolsOf(srv *server.Server) []server.ServedPool {
+	pools := srv.Pools()
+	return pools[:min(len(pools), maxPools)]
+}
+
+// sample takes one sample of every counter, and drops those of pools that are gone.
+func (s *sampler) sample() {
+	pools, counts := poolsOf(s.server), s.server.LookupDurations().Counts
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[poolKey]history, len(pools))
+	for _, p := range pools {
+		st, key := p.Service.Stat(), poolKey{p.Name, p.Digest}
+		next[key] = s.pools[key].add(sampleOf(now, &st))
+	}
+	s.pools = next
+	s.durations = append(s.durations, durationCounts{now, counts})
+	s.durations = slices.Delete(s.durations, 0, outdated(len(s.durations), now, func(i int) time.Time { return s.durations[i].time }))
+}
+
+// add returns the history with one more sample. Counters that are lower than before are those of a
+// pool that has begun again.
+func (h history) add(c sample) history {
+	if n := len(h); n > 0 && (c.lookups < h[n-1].lookups || c.hit < h[n-1].hit || c.miss < h[n-1].miss) {
+		h = h[:0]
+	}
+	h = append(h, c)
+	return slices.Delete(h, 0, outdated(len(h), c.time, func(i int) time.Time { return h[i].time }))
+}
+
+// outdated returns how many of n samples are of no use any more: the first one that is left is the
+// last that is maxAge old, if there is one.
+func outdated(n int, now time.Time, at func(i int) time.Time) int {
+	drop := max(n-maxSamples, 0)
+	for drop+1 < n && now.Sub(at(drop+1)) >= maxAge {
+		drop++
+	}
+	return drop
+}
+
+// hour is what a pool has done in the last hour, or since the server was started. Rates are nil
+// before a second has passed, and the ratio if no token was asked for.
+type hour struct {
+	HitRatio         *float64 `json:"hit_ratio"`
+	TokensPerSecond  *float64 `json:"tokens_per_second"` // that were asked for, found or not
+	LookupsPerSecond *float64 `json:"lookups_per_second"`
+	Points           []point  `json:"points"`
+}
+
+// point is the tokens of the lookups of one minute. The first one may be shorter, and the last one,
+// which ends now, is 50 to 60 seconds long.
+type point struct {
+	Time       time.Time `json:"time"` // end of the minute
+	HitTokens  int64     `json:"hit_tokens"`
+	MissTokens int64     `json:"miss_tokens"`
+}
+
+// lastHour returns what a pool has done since its oldest sample. now is its counters now.
+func (s *sampler) lastHour(p *server.ServedPool, now sample) hour {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.pools[poolKey{p.Name, p.Digest}]
+	out := hour{Points: []point{}}
+	if len(h) == 0 || now.lookups < h[len(h)-1].lookups {
+		return out
+	}
+	first := h[0]
+	tokens := now.hit + now.miss - first.hit - first.miss
+	if tokens > 0 {
+		out.HitRatio = new(float64(now.hit-first.hit) / float64(tokens))
+	}
+	if seconds := now.time.Sub(first.time).Seconds(); seconds >= 1 {
+		out.TokensPerSecond = new(float64(tokens) / seconds)
+		out.LookupsPerSecond = new(float64(now.lookups-first.lookups) / seconds)
+	}
+	out.Points = h.points(now)
+	return out
+}
+
+// points returns one point for each minute, the oldest first.
+func (h history) points(now sample) []point {
+	points, end := []point{}, now
+	for i := len(h) - perPoint; len(points) < maxPoints; i -= perPoint {
+		begin := h[max(i, 0)]
+		points = append(points, point{end.time.UTC().Truncate(time.Second), end.hit - begin.hit, end.miss - begin.miss})
+		if end = begin; i <= 0 {
+			break
+		}
+	}
+	slices.Reverse(points)
+	return points
+}
+
+// latencyOf returns the quantiles of the last lookups, from the last sample that is as old as age,
+// or the oldest.
+func (s *sampler) latencyOf(age time.Duration, now time.Time, durations server.Histogram) latency {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := 0
+	for first+1 < len(s.durations) && now.Sub(s.durations[first+1].time) >= age {
+		first++
+	}
+	return latencySince(s.durations[first].counts, durations)
+}

@@ -1,0 +1,111 @@
+package statuspage
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
+)
+
+// maxConnections bounds the connections that are listed.
+const maxConnections = 100
+
+// status is the reply to /status.
+type status struct {
+	Ready          bool             `json:"ready"`
+	NotReadyReason string           `json:"not_ready_reason"` // empty if it is ready
+	Version        string           `json:"version"`
+	Instance       string           `json:"instance"`
+	StartTime      time.Time        `json:"start_time"`
+	UptimeSeconds  float64          `json:"uptime_seconds"`
+	Kernel         string           `json:"kernel"`
+	Backend        string           `json:"backend"`
+	BackendState   string           `json:"backend_state"` // of the breaker, empty over memory
+	Pools          []poolStatus     `json:"pools"`         // at most maxPools; Stat.Pools has their number
+	Latency        latencies        `json:"latency"`
+	Connections    *connections     `json:"connections,omitempty"` // nil if TokenNeeded
+	Refusals       []server.Refusal `json:"refusals,omitzero"`     // nil if TokenNeeded
+	Snapshot       *snapshot.Status `json:"snapshot"`              // nil if there are none
+	TokenNeeded    bool             `json:"token_needed"`
+	Stat           api.Stat         `json:"stat"`
+}
+
+// poolStatus is one pool. Its counters are as in api.Stat.
+type poolStatus struct {
+	Name          string `json:"name"` // "" for the server's own
+	Described     bool   `json:"described"`
+	Model         string `json:"model_name"`
+	VLLM          string `json:"vllm"`
+	HashBlockSize int    `json:"hash_block_size"` // tokens of a hash
+	Entries       int64  `json:"entries"`
+	MaxEntries    int64  `json:"max_entries"`
+	Bytes         int64  `json:"bytes"`
+	MaxBytes      int64  `json:"max_bytes"`
+	Evicted       int64  `json:"evicted"`
+	Lookups       int64  `json:"lookups"`
+	HitTokens     int64  `json:"hit_tokens"`
+	MissTokens    int64  `json:"miss_tokens"`
+	Hour          hour   `json:"hour"`
+}
+
+type latencies struct {
+	Last5m   latency `json:"last_5m"`
+	LastHour latency `json:"last_hour"`
+}
+
+type connections struct {
+	Total int                 `json:"total"` // that are open
+	Shown int                 `json:"shown"` // in List
+	List  []server.Connection `json:"list"`  // those with the most requests
+}
+
+// currentStatus returns the status of the server, with what only an administrator is told if all
+// is true.
+func (p *Page) currentStatus(all bool) *status {
+	instance, stat, durations := p.server.Instance(), p.server.Stat(), p.server.LookupDurations()
+	now := time.Now()
+	st := &status{
+		Version: instance.Version, Instance: instance.ID, StartTime: instance.StartTime, UptimeSeconds: now.Sub(instance.StartTime).Seconds(),
+		Kernel: stat.Kernel, Backend: stat.Backend, BackendState: stat.BackendState, TokenNeeded: !all, Stat: stat,
+		Pools: []poolStatus{},
+		Latency: latencies{
+			Last5m:   p.sampler.latencyOf(5*time.Minute, now, durations),
+			LastHour: p.sampler.latencyOf(maxAge, now, durations),
+		},
+	}
+	st.NotReadyReason = reasonOf(p.server.Ready())
+	st.Ready = st.NotReadyReason == ""
+	for _, pool := range poolsOf(p.server) {
+		st.Pools = append(st.Pools, p.poolStatus(&pool))
+	}
+	if p.options.Snapshot != nil {
+		st.Snapshot = p.options.Snapshot()
+	}
+	if all {
+		total, list := p.server.Connections(maxConnections)
+		st.Connections = &connections{total, len(list), append([]server.Connection{}, list...)}
+		st.Refusals = append([]server.Refusal{}, p.server.Refusals()...)
+	}
+	return st
+}
+
+// reasonOf returns the reason of an error of Server.Ready, empty without one.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return strings.TrimPrefix(err.Error(), server.ErrNotReady.Error()+": ")
+}
+
+// poolStatus returns the status of one pool.
+func (p *Page) poolStatus(pool *server.ServedPool) poolStatus {
+	st, config := pool.Service.Stat(), pool.Service.Pool()
+	return poolStatus{
+		Name: pool.Name, Described: pool.Described, Model: config.ModelName, VLLM: st.VLLM, HashBlockSize: config.HashBlockSize,
+		Entries: st.Entries, MaxEntries: st.MaxEntries, Bytes: st.Bytes, MaxBytes: st.MaxBytes, Evicted: st.Evicted,
+		Lookups: st.Lookups, HitTokens: st.HitTokens, MissTokens: st.MissTokens,
+		Hour: p.sampler.lastHour(pool, sampleOf(time.Now(), &st)),
+	}
+}

@@ -1,0 +1,168 @@
+package statuspage
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/internal/lookuptest"
+	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
+	"github.com/hitline/hitline/netproto"
+)
+
+// What /status tells is what the server does.
+func TestStatus(t *testing.T) {
+	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: "m"}, Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}})
+	other := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32, VLLM: "0.33.0"}})
+	p := newPage(t, service, server.Config{
+		Listen: []string{"tcp://127.0.0.1:0"}, Version: "v1", Pools: []server.NamedPool{{Name: "second", Service: other}},
+	}, Options{})
+	start(t, p)
+	c, err := client.Dial(t.Context(), p.server.Addrs()[0], client.WithTimeout(lookuptest.Patience))
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.Store(t.Context(), netproto.GroupRank{}, hashesOfPrompt(30)))
+	for range 3 {
+		_, err = c.Lookup(t.Context(), 640, hashesOfPrompt(40))
+		require.NoError(t, err)
+	}
+	_, err = c.Lookup(t.Context(), 641, hashesOfPrompt(40))
+	require.ErrorIs(t, err, client.ErrRefused)
+
+	st := statusOf(t, p)
+	assert.True(t, st.Ready)
+	assert.Empty(t, st.NotReadyReason)
+	assert.Equal(t, p.server.Instance().ID, st.Instance)
+	assert.Equal(t, p.server.Instance().StartTime, st.StartTime)
+	assert.Positive(t, st.UptimeSeconds)
+	assert.Equal(t, []string{"v1", "memory", ""}, []string{st.Version, st.Backend, st.BackendState})
+	assert.NotEmpty(t, st.Kernel)
+	assert.Nil(t, st.Snapshot)
+	assert.False(t, st.TokenNeeded)
+	assert.EqualValues(t, 3, st.Stat.Lookups)
+
+	require.Len(t, st.Pools, 2)
+	own := st.Pools[0]
+	assert.Equal(t, 30.0/40, *own.Hour.HitRatio)
+	require.Len(t, own.Hour.Points, 1)
+	assert.EqualValues(t, 3*480, own.Hour.Points[0].HitTokens)
+	own.Hour = hour{}
+	stat := service.Stat()
+	assert.Equal(t, poolStatus{
+		Model: "m", VLLM: stat.VLLM, HashBlockSize: 16, Entries: 30, MaxEntries: 1000, Bytes: stat.Bytes, MaxBytes: 64 << 20,
+		Lookups: 3, HitTokens: 3 * 480, MissTokens: 3 * 160,
+	}, own)
+	assert.Equal(t, []any{"second", 32, false}, []any{st.Pools[1].Name, st.Pools[1].HashBlockSize, st.Pools[1].Described})
+
+	for _, l := range []latency{st.Latency.Last5m, st.Latency.LastHour} {
+		assert.EqualValues(t, 3, l.Count)
+		assert.Positive(t, *l.P50)
+		assert.LessOrEqual(t, *l.P50, *l.P999)
+	}
+	now := time.Now()
+	all, before := p.server.LookupDurations().Counts, p.server.LookupDurations().Counts
+	before[slices.IndexFunc(before, func(n uint64) bool { return n > 0 })]--
+	p.sampler.durations = []durationCounts{{now.Add(-time.Hour), nil}, {now.Add(-6 * time.Minute), before}, {now, all}}
+	assert.EqualValues(t, 1, statusOf(t, p).Latency.Last5m.Count)
+	assert.EqualValues(t, 3, statusOf(t, p).Latency.LastHour.Count)
+	assert.Equal(t, 1, st.Connections.Total)
+	require.Len(t, st.Connections.List, 1)
+	assert.Equal(t, st.Connections.Shown, len(st.Connections.List))
+	assert.EqualValues(t, 5, st.Connections.List[0].Requests)
+	require.Len(t, st.Refusals, 1)
+	assert.Contains(t, st.Refusals[0].Error, "641")
+}
+
+// A server that has nothing to tell yet has empty lists and no numbers.
+func TestStatusWithoutData(t *testing.T) {
+	p, _ := plainPage(t)
+	body := ask(p, http.MethodGet, "/status", "").Body.String()
+	for _, want := range []string{
+		`"latency":{"last_5m":{"count":0,"p50":null,"p90":null,"p99":null,"p999":null},`, `"snapshot":null`, `"refusals":[]`,
+		`"connections":{"total":0,"shown":0,"list":[]}`, `"hour":{"hit_ratio":null,`, `"not_ready_reason":"not listening yet"`, `"ready":false`,
+	} {
+		assert.Contains(t, body, want)
+	}
+}
+
+func TestSnapshotStatus(t *testing.T) {
+	want := snapshot.Status{Path: "/p", Written: time.Now().UTC().Truncate(time.Second), Entries: 5, Failed: 1, Error: "disk"}
+	p := newPage(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{}, Options{Snapshot: func() *snapshot.Status { return &want }})
+	assert.Equal(t, &want, statusOf(t, p).Snapshot)
+}
+
+func TestRemoteBackend(t *testing.T) {
+	service := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16, Backend: &lookuptest.KeyStore{}})
+	st := statusOf(t, newPage(t, service, server.Config{}, Options{}))
+	assert.Equal(t, "keys", st.Backend)
+	assert.Equal(t, "closed", st.BackendState)
+	assert.Zero(t, st.Pools[0].MaxBytes)
+}
+
+// Text of a peer is no HTML in the reply, even for a browser that took it for a document.
+func TestTextOfPeers(t *testing.T) {
+	const text = `<script>alert(1)</script><img src=x onerror='alert("2")'>`
+	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: text}})
+	p := newPage(t, service, server.Config{Pools: []server.NamedPool{{Name: "<script>", Service: service}}}, Options{})
+	w := ask(p, http.MethodGet, "/status", "")
+	assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+	assert.NotContains(t, w.Body.String(), "<")
+	assert.Equal(t, text, statusOf(t, p).Pools[0].Model)
+}
+
+// docs/status.md tells of every field, and of no other.
+func TestStatusDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/status.md")
+	require.NoError(t, err)
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		documented[row[1]] = true
+	}
+	one := 1.0
+	full := latency{1, &one, &one, &one, &one}
+	st := status{
+		Pools: []poolStatus{{Hour: hour{Points: []point{{}}}}}, Latency: latencies{full, full}, Snapshot: &snapshot.Status{Written: time.Now(), Error: "e", LoadError: "e"},
+		Connections: &connections{List: []server.Connection{{Credential: "c"}}}, Refusals: []server.Refusal{{Peer: "p", Reason: "r", Credential: "c", Error: "e", Suppressed: 1}},
+	}
+	text, err := json.Marshal(st)
+	require.NoError(t, err)
+	var value any
+	require.NoError(t, json.Unmarshal(text, &value))
+	fields := map[string]bool{}
+	collectFields(fields, value, "")
+	assert.Equal(t, slices.Sorted(maps.Keys(fields)), slices.Sorted(maps.Keys(documented)))
+}
+
+// collectFields adds the paths of the fields of a JSON value, without those in stat, which
+// docs/operations.md has.
+func collectFields(fields map[string]bool, value any, path string) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, field := range v {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			fields[at] = true
+			if at != "stat" && at != "latency.last_hour" {
+				collectFields(fields, field, at)
+			}
+		}
+	case []any:
+		for _, element := range v {
+			collectFields(fields, element, path+"[]")
+		}
+	}
+}
