@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -75,36 +74,4 @@ func anyRankFlags(cmd *cobra.Command) (rank *netproto.GroupRank, check func() er
 		})
 		return err
 	}
-}
-
-// newPingCmd returns the command that measures one round trip.
-func newPingCmd() *cobra.Command {
-	var t target
-	cmd := &cobra.Command{
-		Use:   "ping",
-		Short: "Measure one round trip to the server",
-		Long: `ping prints how long the server took to answer, connecting not included.
-
-With --json: {"round_trip_ns": nanoseconds}`,
-		Example: "  hitline ping --timeout 1s",
-		Args:    refuseArgs,
-	}
-	t.addFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := t.check(); err != nil {
-			return err
-		}
-		var roundTrip time.Duration
-		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			sent := time.Now()
-			err := c.Ping(ctx)
-			roundTrip = time.Since(sent)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return printResult(cmd, t.json, map[string]int64{"round_trip_ns": roundTrip.Nanoseconds()}, roundTrip.String())
-	}
-	return cmd
 }

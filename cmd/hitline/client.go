@@ -24,6 +24,7 @@ type target struct {
 	json    bool
 	secure  connectflags.Flags
 	warn    func(text string) // prints a line on standard error
+	warned  bool              // of an insecure connection
 }
 
 // addFlags defines the flags.
@@ -57,28 +58,68 @@ func (t *target) check() error {
 
 // do connects, runs request, and closes the connection. The timeout bounds all three.
 func (t *target) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
+	s := session{target: t}
+	defer s.close()
+	return s.do(ctx, request)
+}
+
+// dial connects. It reads the files of the token and TLS, so they may change between two calls.
+func (t *target) dial(ctx context.Context) (*client.Client, error) {
 	connection, err := t.secure.Load(t.connect)
 	if err != nil {
-		return configError(err)
+		return nil, configError(err)
 	}
-	if connection.Warning != "" {
+	if connection.Warning != "" && !t.warned {
 		t.warn(connection.Warning)
+		t.warned = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
 	options := append(connection.Options(), client.WithTimeout(0)) // ctx has the timeout
 	if t.pool != "" {
 		options = append(options, client.WithPoolName(t.pool))
 	}
 	c, err := client.Dial(ctx, t.connect, options...)
 	if err != nil {
-		return t.wrapError(ctx, err)
+		return nil, t.wrapError(ctx, err)
 	}
-	defer c.Close() // it buffers nothing, so its error would be no news
-	if err := request(ctx, c); err != nil {
-		return t.wrapError(ctx, err)
+	return c, nil
+}
+
+// session makes one request after the other over one connection. After an error the next request
+// connects anew.
+type session struct {
+	target *target
+	client *client.Client // nil without a connection
+}
+
+// do runs request. It connects first if there is no connection. The timeout bounds both together.
+func (s *session) do(ctx context.Context, request func(context.Context, *client.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.target.timeout)
+	defer cancel()
+	if s.client == nil {
+		c, err := s.target.dial(ctx)
+		if err != nil {
+			return err
+		}
+		s.client = c
+	}
+	if err := request(ctx, s.client); err != nil {
+		s.close()
+		return s.target.wrapError(ctx, err)
 	}
 	return nil
+}
+
+// close closes the connection. The client buffers nothing, so its error would be no news.
+func (s *session) close() {
+	if s.client != nil {
+		_ = s.client.Close()
+		s.client = nil
+	}
+}
+
+// isLost reports whether there was no connection or no answer in time: another attempt may succeed.
+func isLost(err error) bool {
+	return errors.Is(err, client.ErrConnect) || errors.Is(err, client.ErrNoAnswer)
 }
 
 // wrapError adds the server's address to an error. After a timeout the text says whether
@@ -112,4 +153,19 @@ func printText(cmd *cobra.Command, text string) error {
 		return fmt.Errorf("cannot print the answer: %w", err)
 	}
 	return nil
+}
+
+// waitUntil waits. It returns false if ctx ends before.
+func waitUntil(ctx context.Context, at time.Time) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }

@@ -20,23 +20,38 @@ func newStatCmd() *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use:   "stat",
-		Short: "Print the counters of the server",
+		Short: "Print the counters of the server, once or again and again",
 		Long: `stat prints what the server counts, one key a line.
 
-With --json: the server's own JSON.`,
-		Example: "  hitline stat\n  hitline stat --json | jq .entries",
+With --watch it prints the counters that have changed since the time before,
+with their increase a second, and the gauges; the first time the counters since
+the start of the server. On a terminal it redraws them in place. If the server
+does not answer, it says so and tries again at each interval; a restarted server
+begins anew. It ends after --count times, or at an interrupt (Ctrl-C) with 0.
+
+With --json: the server's own JSON; with --watch one line each time.`,
+		Example: "  hitline stat\n  hitline stat --watch 1s\n  hitline stat --json | jq .entries",
 		Args:    refuseArgs,
 	}
 	t.addFlags(cmd)
+	watch := cmd.Flags().Duration("watch", 0, "`interval` to print at, for instance 1s\n(default: print once)")
+	count := cmd.Flags().Uint("count", 0, "with --watch: end after this `number` of times\n(default no end)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		var stat json.RawMessage
-		err := t.do(cmd.Context(), func(ctx context.Context, c *client.Client) (err error) {
-			stat, err = c.Stat(ctx)
-			return err
-		})
+		watching := cmd.Flags().Changed("watch")
+		switch {
+		case watching && *watch <= 0:
+			return usagef("--watch is %v, must be more than 0", *watch)
+		case watching:
+			return watchStat(cmd, &t, *watch, *count)
+		case cmd.Flags().Changed("count"):
+			return usagef("--count is of no use without --watch")
+		}
+		s := session{target: &t}
+		defer s.close()
+		stat, err := s.stat(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -46,11 +61,25 @@ With --json: the server's own JSON.`,
 		}
 		text, err := format(stat)
 		if err != nil {
-			return fmt.Errorf("%s: bad answer to stat: %w", t.connect, err)
+			return t.badStat(err)
 		}
 		return printText(cmd, text)
 	}
 	return cmd
+}
+
+// stat returns the server's counters as JSON.
+func (s *session) stat(ctx context.Context) (stat json.RawMessage, err error) {
+	err = s.do(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		stat, err = c.Stat(ctx)
+		return err
+	})
+	return stat, err
+}
+
+// badStat returns the error of an answer that is no JSON object.
+func (t *target) badStat(err error) error {
+	return fmt.Errorf("%s: bad answer to stat: %w", t.connect, err)
 }
 
 // formatLine returns a JSON document in one line. A document without line breaks is
@@ -67,14 +96,10 @@ func formatLine(document json.RawMessage) (string, error) {
 // formatTable writes a JSON object as a table: a line for each value, sorted, with the
 // keys that lead to it joined by dots.
 func formatTable(object json.RawMessage) (string, error) {
-	decoder := json.NewDecoder(bytes.NewReader(object))
-	decoder.UseNumber() // a float64 would lose digits of counters
-	var fields map[string]any
-	if err := decoder.Decode(&fields); err != nil {
+	flat, err := flattenObject(object)
+	if err != nil {
 		return "", err
 	}
-	flat := map[string]string{}
-	flatten(flat, "", fields)
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, key := range slices.Sorted(maps.Keys(flat)) {
@@ -86,17 +111,32 @@ func formatTable(object json.RawMessage) (string, error) {
 	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
+// flattenObject returns the values of a JSON object by the keys that lead to them, joined by dots.
+// Neither can control a terminal.
+func flattenObject(object json.RawMessage) (map[string]string, error) {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	decoder.UseNumber() // a float64 would lose digits of counters
+	var fields map[string]any
+	if err := decoder.Decode(&fields); err != nil {
+		return nil, err
+	}
+	flat := map[string]string{}
+	flatten(flat, "", fields)
+	return flat, nil
+}
+
 // flatten adds the values of fields to flat. Their keys begin with prefix.
 func flatten(flat map[string]string, prefix string, fields map[string]any) {
 	for key, value := range fields {
+		key = prefix + printable(key)
 		switch v := value.(type) {
 		case map[string]any:
-			flatten(flat, prefix+key+".", v)
+			flatten(flat, key+".", v)
 		case string:
-			flat[prefix+key] = v
+			flat[key] = printable(v)
 		default:
 			text, _ := json.Marshal(v) // v was decoded from JSON
-			flat[prefix+key] = string(text)
+			flat[key] = printable(string(text))
 		}
 	}
 }

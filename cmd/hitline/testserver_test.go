@@ -17,6 +17,7 @@ import (
 // testServer is a serve that runs in this process until the test ends.
 type testServer struct {
 	address string
+	metrics string // address of the metrics, "" if they are not served
 	log     logtest.Buffer
 }
 
@@ -47,9 +48,12 @@ func startServe(t *testing.T, config string) *testServer {
 	})
 	storetest.Eventually(t, "serve is ready", func() bool {
 		for _, line := range s.logLines() {
-			var ready struct{ Listen []string }
+			var ready struct {
+				Listen  []string
+				Metrics string
+			}
 			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
-				s.address = ready.Listen[0]
+				s.address, s.metrics = ready.Listen[0], ready.Metrics
 			}
 		}
 		return s.address != ""

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// watchStat prints the counters of a server at an interval, count times, or until an interrupt if
+// count is 0. It waits for a server that goes away.
+func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+	defer stop()
+	s := session{target: t}
+	defer s.close()
+	show := newStatDisplay(cmd.OutOrStdout(), t)
+	for next, shown := time.Now(), uint(0); (count == 0 || shown < count) && waitUntil(ctx, next); {
+		next = time.Now().Add(interval)
+		ok, err := watchOnce(ctx, &s, show)
+		if err != nil && ctx.Err() == nil { // not interrupted
+			return err
+		}
+		if ok {
+			shown++
+		}
+	}
+	return nil
+}
+
+// watchOnce shows the counters, or that the server does not answer. It returns an error if the
+// server has never answered, or if another attempt would fail as well.
+func watchOnce(ctx context.Context, s *session, show *statDisplay) (ok bool, err error) {
+	stat, err := s.stat(ctx)
+	if err != nil && ctx.Err() == nil && show.last != nil && isLost(err) {
+		return false, show.lost(err)
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.target.json {
+		line, err := formatLine(stat)
+		if err != nil {
+			return false, s.target.badStat(err)
+		}
+		stat = []byte(line)
+	}
+	sample, err := readSample(stat, time.Now())
+	if err != nil {
+		return false, s.target.badStat(err)
+	}
+	return true, show.sample(sample, string(stat))
+}
+
+// statDisplay prints samples and what happens to the server between them.
+type statDisplay struct {
+	out      io.Writer
+	target   *target
+	terminal bool // redraw in place
+	last     *statSample
+	block    string // of last
+	isLost   bool
+	notice   string // the last one
+}
+
+func newStatDisplay(out io.Writer, t *target) *statDisplay {
+	file, ok := out.(*os.File)
+	return &statDisplay{out: out, target: t, terminal: ok && !t.json && term.IsTerminal(int(file.Fd()))}
+}
+
+// sample prints a sample. document is its JSON in one line, if that is to be printed.
+func (d *statDisplay) sample(now *statSample, document string) error {
+	before := d.last
+	switch {
+	case before != nil && now.fields["instance"] != before.fields["instance"]:
+		d.note("the server was restarted")
+		before = nil
+	case d.isLost:
+		d.note("the server answers again")
+	}
+	d.isLost, d.last = false, now
+	if d.target.json {
+		return d.print(document)
+	}
+	d.block = now.format(before)
+	if d.terminal {
+		return d.redraw()
+	}
+	return d.print(d.block + "\n") // an empty line between blocks
+}
+
+// lost notes that the server does not answer, once until it does.
+func (d *statDisplay) lost(err error) error {
+	if !d.isLost {
+		d.isLost = true
+		d.note(printable(err.Error()) + "; trying again")
+	}
+	if d.terminal {
+		return d.redraw()
+	}
+	return nil
+}
+
+// note keeps a line for redraw, or prints it on standard error.
+func (d *statDisplay) note(text string) {
+	if d.terminal {
+		d.notice = time.Now().Format(time.TimeOnly) + "  " + text
+		return
+	}
+	d.target.warn(text)
+}
+
+// redraw replaces what is on the terminal, line by line, so that it does not flicker.
+func (d *statDisplay) redraw() error {
+	const home, clearRestOfLine, clearRest = "\x1b[H", "\x1b[K", "\x1b[J"
+	text := d.block
+	if d.notice != "" {
+		text = d.notice + "\n" + text
+	}
+	text = strings.ReplaceAll(text, "\n", clearRestOfLine+"\n")
+	return d.print(home + text + clearRestOfLine + "\n" + clearRest)
+}
+
+// print writes text, with a newline unless it is for a terminal.
+func (d *statDisplay) print(text string) error {
+	if !d.terminal {
+		text += "\n"
+	}
+	if _, err := io.WriteString(d.out, text); err != nil {
+		return fmt.Errorf("cannot print the answer: %w", err)
+	}
+	return nil
+}
