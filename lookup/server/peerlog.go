@@ -67,13 +67,13 @@ func (l *peerLog) notAuthenticated(peer net.Addr, credential, listener string, e
 func (l *peerLog) log(limit *logLimit, level slog.Level, r Refusal, peer net.Addr, listener string, err error) {
 	var suppressed int64
 	if level > slog.LevelDebug {
-		now, number := l.now(), limit.events.Add(1)
+		now := l.now()
+		number, untold, ok := limit.count(now)
+		if suppressed = untold; !ok {
+			level = slog.LevelDebug
+		}
 		if isDue(&limit.lastRefusal, now, refusalInterval) {
 			l.refusals.add(r, peer, err, limit, number)
-		}
-		var ok bool
-		if suppressed, ok = limit.takeLine(now); !ok {
-			level = slog.LevelDebug
 		}
 	}
 	ctx := context.Background()
@@ -140,19 +140,15 @@ func isDue(last *atomic.Int64, now int64, interval time.Duration) bool {
 	return (before == 0 || now-before >= int64(interval)) && last.CompareAndSwap(before, now)
 }
 
-// allow counts an event and reports whether a line may be written about it. It returns the number of events
-// since the last line, without this one.
-func (l *logLimit) allow(now int64) (suppressed int64, ok bool) {
-	l.events.Add(1)
-	return l.takeLine(now)
-}
-
-// takeLine is allow for an event that is counted.
-func (l *logLimit) takeLine(now int64) (suppressed int64, ok bool) {
-	if !isDue(&l.lastLine, now, logInterval) {
-		return 0, false
+// count counts an event and returns its number. ok says whether a line may be written about it, and suppressed is
+// then the number of events before it that no line has told of.
+func (l *logLimit) count(now int64) (number, suppressed int64, ok bool) {
+	ok = isDue(&l.lastLine, now, logInterval) // first: otherwise flush could tell of this event in place of its line
+	number = l.events.Add(1)
+	if ok {
+		suppressed = max(l.takeUntold()-1, 0)
 	}
-	return max(l.takeUntold()-1, 0), true
+	return number, suppressed, ok
 }
 
 // takeSuppressed returns the number of events since the last line if the next one is due or end is true.

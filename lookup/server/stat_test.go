@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -20,7 +21,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		server := startWith(t, store, settingsOf(t, access.All, tokenOf("nothing", 0)))
 		require.Empty(t, server.Stat().Requests)
 		want, requests := map[string]int64{}, requestsOf(blocks16.Pool)
-		requests = append(requests, [][]byte{[]byte("reset_rank"), {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}, // over a store a reset
+		requests = append(requests, [][]byte{[]byte("reset_rank"), bytes.Repeat([]byte{0xff}, 8)}, // over a store a reset
 			[][]byte{[]byte("nonsense")}, authFrames("nothing"), authFrames("nobody"))
 		for i := range 4 { // over 2 event loops
 			p := lookuptest.DialPeer(t, server.Addrs()[0])

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxStatus bounds the replies to /status that are computed at a time. One takes about a
-	// millisecond, so that more would be a flood.
+	// maxStatus bounds the replies to /status that are computed at a time. One takes some
+	// milliseconds beside thousands of connections, so that more would be a flood.
 	maxStatus = 4
 	// maxExplain bounds the explanations at a time. Each takes a CPU for as long as a lookup of
 	// maxExplainBody bytes.

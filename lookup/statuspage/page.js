@@ -191,7 +191,7 @@
     { show: c => bytes(c.in_bytes), as: 'n' }, { show: c => bytes(c.out_bytes), as: 'n' },
     { show: c => bytes(c.unsent_bytes), as: c => c.unsent_bytes ? 'n' : 'n zero' },
     number(c => c.in_flight),
-    { show: c => age((Date.now() - new Date(c.since)) / 1000), as: 'n' },
+    { show: c => age(c.open_for), as: 'n' },
     { show: c => age(c.idle_ms / 1000), as: 'n' },
     { show: c => c.listen, as: 'name zero' },
   ];
@@ -290,6 +290,8 @@
   const showPeers = s => {
     $('connections').hidden = $('refusals').hidden = s.token_needed;
     if (s.token_needed) return;
+    const now = Date.parse(s.start_time) + s.uptime_seconds * 1000; // of the server's clock
+    for (const c of s.connections.list) c.open_for = (now - Date.parse(c.since)) / 1000;
     fill($('connections'), connectionColumns, s.connections.list);
     more($('connections-more'), s.connections.shown, s.connections.total, 'connections');
     fill($('refusals'), refusalColumns, s.refusals);
@@ -367,8 +369,11 @@
       // The server does not answer, or not in JSON.
     }
     if (mine !== sequence) return;
-    if (reply && reply.status === 200) show(reply.body); else showUnreachable();
-    if (!document.hidden) timer = setTimeout(update, interval);
+    try {
+      if (reply && reply.status === 200) show(reply.body); else showUnreachable();
+    } finally { // an error of show, of which the console tells, does not end the updates
+      if (!document.hidden) timer = setTimeout(update, interval);
+    }
   };
   document.addEventListener('visibilitychange', () => { if (!document.hidden) update(); });
 

@@ -21,8 +21,8 @@ const (
 	// perPoint is how many intervals a point of a chart has, and maxPoints how many points.
 	perPoint  = int(time.Minute / sampleInterval)
 	maxPoints = int(maxAge / time.Minute)
-	// maxPools bounds the pools that are sampled and told of. With 32 bytes a sample they take
-	// 1.2 MB.
+	// maxPools bounds the pools that are sampled and told of. With 48 bytes a sample, and slices that
+	// have grown by doubling, they take 2.5 MB.
 	maxPools = 100
 )
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,6 +30,7 @@ func TestStatusPage(t *testing.T) {
 		assert.Equal(t, test.local, c.MetricsIsLocal(), test.text)
 		text, err := c.YAML()
 		assert.NoError(t, err)
+		assert.Contains(t, string(text), fmt.Sprintf("\nstatus_page: %v\n", test.serves), "what is in effect")
 		again := load(t, string(text))
 		assert.Equal(t, test.serves, again.ServesStatusPage(), string(text))
 	}
