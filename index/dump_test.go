@@ -179,7 +179,7 @@ func TestDumpEndsWhileLookupsGoOn(t *testing.T) {
 	}
 	rng, copied := rand.New(rand.NewPCG(1, 1)), map[string]int{}
 	for _, r := range dumpBetween(t, x, func() {
-		for range 3 { // more than a hold copies
+		if rng.IntN(4) > 0 { // nearly as many as a hold passes
 			i := rng.IntN(200)
 			probe(x, cut(keys, i*64, (i+1)*64), 32, 64, false)
 		}

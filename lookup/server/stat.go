@@ -10,6 +10,15 @@ import (
 // Stat returns the counters of the server, and those of its own pool.
 func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 
+// TotalStat is Stat with the sums of PoolStats in place of the counters of the server's own pool.
+func (s *Server) TotalStat() api.Stat {
+	total := s.statOf(nil)
+	for _, st := range s.PoolStats() {
+		total = addStats(total, st)
+	}
+	return total
+}
+
 // PoolStats returns the counters of the pools by label, without those of the server. The label is
 // the name of the pool, "" for the server's own. Described pools beyond the first MaxPools ever
 // have the label "other" together, so that the number of labels is bounded.

@@ -64,7 +64,7 @@ type connections struct {
 // currentStatus returns the status of the server, with what only an administrator is told if all
 // is true.
 func (p *Page) currentStatus(all bool) *status {
-	instance, stat, durations := p.server.Instance(), p.server.Stat(), p.server.LookupDurations()
+	instance, stat, durations := p.server.Instance(), p.server.TotalStat(), p.server.LookupDurations()
 	now := time.Now()
 	st := &status{
 		Version: instance.Version, Instance: instance.ID, StartTime: instance.StartTime, UptimeSeconds: now.Sub(instance.StartTime).Seconds(),

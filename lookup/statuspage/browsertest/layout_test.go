@@ -65,12 +65,18 @@ func TestColours(t *testing.T) {
 		b.until(shows("#connections", "llama"))
 		b.explainMissing()
 		backgrounds[scheme] = eval[string](b, `getComputedStyle(document.body).backgroundColor`)
-		if faint := eval[[]string](b, faintTexts); len(faint) > 0 {
-			t.Errorf("%s: too little contrast: %s", scheme, strings.Join(faint, "\n"))
-		}
+		b.checkContrast()
 	}
 	if backgrounds["light"] == backgrounds["dark"] {
 		t.Errorf("light and dark have one background: %v", backgrounds)
+	}
+}
+
+// checkContrast fails the test for texts that are hard to read.
+func (b *tab) checkContrast() {
+	b.t.Helper()
+	if faint := eval[[]string](b, faintTexts); len(faint) > 0 {
+		b.t.Errorf("too little contrast: %s", strings.Join(faint, "\n"))
 	}
 }
 
@@ -78,12 +84,12 @@ func TestColours(t *testing.T) {
 // colours in any notation as red, green and blue. Behind everything is what Chromium has there.
 const faintTexts = `(() => {
 	const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true})
-	const paint = (...colours) => {
-		context.clearRect(0, 0, 1, 1)
-		for (const colour of colours) {
+	const paint = (colours, last, opacity) => {
+		colours.concat(last).forEach((colour, i) => {
+			context.globalAlpha = i < colours.length ? 1 : opacity
 			context.fillStyle = colour
 			context.fillRect(0, 0, 1, 1)
-		}
+		})
 		return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3)
 	}
 	const luminance = rgb => {
@@ -101,8 +107,10 @@ const faintTexts = `(() => {
 		const element = texts.currentNode.parentElement
 		if (!texts.currentNode.data.trim() || !element.checkVisibility() || element.matches("script, style, :disabled")) continue
 		const style = getComputedStyle(element)
-		const back = luminance(paint(...behind(element)))
-		const text = luminance(paint(...behind(element), element instanceof SVGElement ? style.fill : style.color))
+		let opacity = 1
+		for (let e = element; e; e = e.parentElement) opacity *= getComputedStyle(e).opacity
+		const back = luminance(paint(behind(element), "transparent", 1))
+		const text = luminance(paint(behind(element), element instanceof SVGElement ? style.fill : style.color, opacity))
 		const contrast = (Math.max(back, text) + 0.05) / (Math.min(back, text) + 0.05)
 		if (contrast < 4.5) faint.push(contrast.toFixed(2) + " " + element.outerHTML.slice(0, 200))
 	}

@@ -146,6 +146,7 @@ func TestPageSurvivesRestart(t *testing.T) {
 	b.expect("Failed to load resource: net::ERR_") // the browser says so itself
 	s.stop()
 	b.until(`document.body.dataset.state == "unreachable"`)
+	b.checkContrast()
 	s.start()
 	b.until(`document.body.dataset.state == "ready"`)
 	b.until(fmt.Sprintf(`document.querySelector("#instance").innerText != %q`, before))

@@ -64,6 +64,7 @@ func startServer(t *testing.T, config string) *server {
 // startServerAt is startServer at another address of the loopback.
 func startServerAt(t *testing.T, host, config string) *server {
 	t.Helper()
+	requireBrowser(t) // without which no server is needed
 	s := &server{t: t, config: config, address: "tcp://" + host + ":0", metrics: host + ":0"}
 	t.Cleanup(s.stop)
 	s.start()

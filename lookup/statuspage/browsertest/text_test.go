@@ -37,6 +37,7 @@ accept_pools: true
 		b.until(fmt.Sprintf(`[...document.querySelectorAll("#pools tr[data-pool]")].some(row => row.dataset.pool == %q)`, name))
 		b.until(fmt.Sprintf(`[...document.querySelectorAll("#explain-pool option")].some(option => option.value == %q)`, name))
 	}
+	b.until(`/Stored\s+9\b/.test(document.querySelector("#backend").innerText)`) // in all pools
 	// The server lists one of the refusals that come close together.
 	for _, refused := range []struct {
 		shown  string
