@@ -89,6 +89,8 @@ const (
 	dumpWork = 8 << 10
 	// workPerDumped is copying a key.
 	workPerDumped = 2
+	// dumpBuffer is the bytes of the keys of a usual hold, of 32 bytes each.
+	dumpBuffer = dumpWork / workPerDumped * 32
 	// dumpFactor and dumpMore bound how many keys a dump copies: what was there when it began may all be
 	// used meanwhile, once each, and some more stored.
 	dumpFactor, dumpMore = 2, 1 << 20
@@ -104,8 +106,8 @@ const (
 // Dump calls emit with the records of what the index holds, those used least recently first. The record is
 // valid during the call. Lookups and changes go on meanwhile. What is stored or moved after Dump has begun
 // may be missing, or come twice. If Dump returns nil, an index that has loaded the records holds no key at
-// a place where Evict, ResetPlaces or Reset removed it before Dump's last hold of the lock; what these
-// return before Dump is called is removed. It may hold keys that were evicted to make room.
+// a place where Evict, ResetPlaces or Reset removed it before Dump's last hold of the lock. It may hold keys
+// that were evicted to make room. A reset of places that is under way then counts as done.
 //
 // It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. Beside the byte bound it takes
 // some 2 MiB, and up to 16 for what is removed meanwhile.
@@ -150,6 +152,9 @@ func (x *Index) dumpTouches() (all bool) {
 
 // beginDump begins a dump with the oldest spans.
 func (x *Index) beginDump() (*dump, error) {
+	d := &dump{hold: dumpWork, keys: make([]byte, dumpBuffer)}
+	clear(d.keys) // the system gives the memory now, not under the lock
+	d.keys = d.keys[:0]
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	if x.dumping {
@@ -158,7 +163,7 @@ func (x *Index) beginDump() (*dump, error) {
 	if x.dumps++; x.dumps < firstDumpMark {
 		x.dumps = firstDumpMark
 	}
-	d := &dump{number: x.dumps, begun: x.policy.clock, epoch: x.epoch.Load(), left: dumpFactor*x.entries + dumpMore, hold: dumpWork}
+	d.number, d.begun, d.epoch, d.left = x.dumps, x.policy.clock, x.epoch.Load(), dumpFactor*x.entries+dumpMore
 	if x.policy.bonus > 0 {
 		d.add(DumpRecord{Kind: DumpBonus, Bonus: x.policy.bonus}, nil)
 	}

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -84,7 +83,11 @@ func (c *changing) change(t testing.TB, resets bool) {
 // A dump that is loaded holds nothing that was removed before the dump's last hold, whatever happens
 // between its holds. Without resets it holds all that was there all the time.
 func TestDumpOfAChangingIndex(t *testing.T) {
-	for seed := range uint64(24) {
+	seeds := uint64(24)
+	if testing.Short() || raceEnabled {
+		seeds = 8
+	}
+	for seed := range seeds {
 		cfg := manyPlaces(0, 1+int(seed%3))
 		resets := seed%2 == 1
 		if seed%4 >= 2 {
@@ -105,29 +108,20 @@ func TestDumpOfAChangingIndex(t *testing.T) {
 		after := held(c.x, c.keys)
 		y := loadInto(t, mustNew(t, cfg), records)
 		for i, got := range held(y, c.keys) {
-			key := fmt.Sprintf("seed %d, key %d", seed, i)
-			for _, p := range setOf(got) {
-				require.True(t, c.model[i][p], "%s was removed from place %d", key, p)
-			}
-			if cfg.MaxEntries > 0 {
-				continue
-			}
-			for w := range got {
-				require.Zero(t, got[w]&^wordOf(after[i], w), "%s was not at %b", key, got[w])
+			loaded := setOf(got)
+			for _, p := range loaded {
+				if !c.model[i][p] || cfg.MaxEntries == 0 && !slices.Contains(setOf(after[i]), p) {
+					t.Fatalf("seed %d: key %d was removed from place %d", seed, i, p)
+				}
 			}
 			for _, p := range setOf(before[i]) {
-				require.True(t, resets || !was[i][p] || slices.Contains(setOf(got), p), "%s is missing at place %d", key, p)
+				if cfg.MaxEntries == 0 && !resets && was[i][p] && !slices.Contains(loaded, p) {
+					t.Fatalf("seed %d: key %d is missing at place %d", seed, i, p)
+				}
 			}
 		}
 		checkBooks(t, c.x)
 	}
-}
-
-func wordOf(set []uint64, w int) uint64 {
-	if set == nil {
-		return 0
-	}
-	return set[w]
 }
 
 // snapshot copies the model, and keep removes from the copy what the model no longer has.

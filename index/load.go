@@ -1,6 +1,9 @@
 package index
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Loader loads a dump into an index. It belongs to one goroutine.
 type Loader struct {
@@ -86,7 +89,7 @@ func (l *Loader) store(r *DumpRecord) error {
 			x.policy.clock = l.time
 			n, err = x.storeBatch(&w, &next, r.Places, keys, r.HashLen)
 		})
-		if err == ErrClasses {
+		if errors.Is(err, ErrClasses) {
 			break
 		} else if err != nil {
 			return err
