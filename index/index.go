@@ -110,7 +110,7 @@ type Index struct {
 	hashes       [batchKeys]uint64 // see remove
 	moving       [batchKeys]link   // see readMoved
 
-	stored, evicted, refused atomic.Int64
+	stored, evicted, refused, resets atomic.Int64
 }
 
 // writers is what only writers know of the entries. A reset makes it anew.
@@ -217,6 +217,7 @@ func (x *Index) hash(key []byte) uint64 {
 func (x *Index) Reset() {
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	x.resets.Add(1)
 	if !x.used {
 		return
 	}
@@ -257,6 +258,10 @@ type Stats struct {
 	Evicted    int64 // entries removed, to make room or on request
 	Refused    int64 // stores and evicts refused: ErrClasses, ErrOtherHashLen
 }
+
+// Resets returns how many resets, of the index or of places, have ended since New. A snapshot that is older
+// than the last one has what that removed.
+func (x *Index) Resets() int64 { return x.resets.Load() }
 
 // Stats returns the counters.
 func (x *Index) Stats() Stats {

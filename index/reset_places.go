@@ -89,6 +89,7 @@ func (r *PlacesReset) End() {
 func (x *Index) endReset(r *PlacesReset) {
 	at := slices.Index(x.resetting, r)
 	x.resetting = slices.Delete(x.resetting, at, at+1)
+	x.resets.Add(1)
 	if x.dump != nil {
 		x.dump.addResetPlaces(r.places)
 	}

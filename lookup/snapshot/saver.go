@@ -102,27 +102,54 @@ func (s *Saver) tellLoad(l *loader, bytes int64, err error) {
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// Start writes snapshots in the background, each Interval, until Stop.
+const (
+	// checkEvery is how often the background looks for something to write: a crash within it brings back
+	// what a reset has removed.
+	checkEvery = time.Second
+	// restFactor times what the last snapshot took is the least time to one for a reset, so that resets in a
+	// row do not keep the disk busy. retryAfter is added if it has failed.
+	restFactor = 10
+	retryAfter = 10 * time.Second
+)
+
+// Start writes snapshots in the background until Stop: each Interval, and soon after a reset, which the file
+// of before would undo.
 func (s *Saver) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.done = cancel, make(chan struct{})
 	go func() {
 		defer close(s.done)
-		if s.cfg.Interval == 0 {
-			return
-		}
-		timer := time.NewTimer(s.cfg.Interval)
-		defer timer.Stop()
+		tick := time.NewTicker(checkEvery)
+		defer tick.Stop()
+		var rest time.Time // no snapshot until then
+		ended, resets := time.Now(), s.resets()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-timer.C:
-				s.save(ctx, true)
-				timer.Reset(s.cfg.Interval)
+			case <-tick.C:
+			}
+			now := time.Now()
+			due := s.cfg.Interval > 0 && now.Sub(ended) >= s.cfg.Interval
+			if count := s.resets(); due || count != resets && !now.Before(rest) {
+				saved := s.save(ctx, true)
+				ended = time.Now()
+				if rest = ended.Add(restFactor * ended.Sub(now)); saved {
+					resets = count
+				} else {
+					rest = rest.Add(retryAfter)
+				}
 			}
 		}
 	}()
+}
+
+// resets returns how many resets the indexes have seen. It changes with the pools, too.
+func (s *Saver) resets() (n int64) {
+	for _, p := range s.srv.Pools() {
+		n += p.Service.Index().Resets()
+	}
+	return n
 }
 
 // stopGrace bounds how long Stop waits. Only a file system that hangs takes so long.
@@ -158,12 +185,12 @@ func (s *Saver) Last(ctx context.Context) {
 }
 
 // save writes a snapshot, and tells of it. gentle leaves half of a core to others.
-func (s *Saver) save(ctx context.Context, gentle bool) {
+func (s *Saver) save(ctx context.Context, gentle bool) (saved bool) {
 	started := time.Now()
 	w, err := s.write(ctx, started, gentle)
 	if err != nil {
 		s.failed(ctx, err)
-		return
+		return false
 	}
 	took := time.Since(started)
 	s.update(func(st *Status) {
@@ -171,6 +198,7 @@ func (s *Saver) save(ctx context.Context, gentle bool) {
 	})
 	s.cfg.Logger.Info("snapshot written", "path", s.cfg.Path, "pools", w.totals.Pools, "entries", w.totals.Entries, "bytes", w.bytes,
 		"seconds", seconds(took))
+	return true
 }
 
 // failed counts a snapshot that was not written, unless ctx has ended. A failure as the one before is not

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/netproto"
 )
 
 // filled returns a server whose three pools hold chains, the longest in its own.
@@ -161,6 +163,33 @@ func TestInterval(t *testing.T) {
 		assert.Equal(t, written, s.Status().Written)
 		s.Last(t.Context())
 		assert.Equal(t, time.Now(), s.Status().Written)
+	})
+}
+
+// A reset is in the file soon after it, whatever the interval.
+func TestResetIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		srv := filled(t, 10)
+		s, _ := newSaver(t, srv, filepath.Join(dir, "index"))
+		s.save(t.Context(), false)
+		s.Start()
+		defer s.Stop()
+		for _, reset := range []func(*lookup.Service) error{
+			func(p *lookup.Service) error {
+				return p.ResetRank(t.Context(), lookup.GroupRank{Group: netproto.AnyRank})
+			},
+			func(p *lookup.Service) error { return p.Reset(t.Context()) },
+		} {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			before := s.Status().Written
+			require.NoError(t, reset(pool(t, srv, "a")))
+			time.Sleep(checkEvery)
+			synctest.Wait()
+			assert.Equal(t, time.Now(), s.Status().Written)
+			assert.True(t, before.Before(s.Status().Written))
+		}
 	})
 }
 
