@@ -113,7 +113,7 @@ const (
 )
 
 // Start writes snapshots in the background until Stop: each Interval, and soon after a reset, which the file
-// of before would undo.
+// of before would undo after a crash. If Interval is 0, that file is removed instead.
 func (s *Saver) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.done = cancel, make(chan struct{})
@@ -132,7 +132,7 @@ func (s *Saver) Start() {
 			now := time.Now()
 			due := s.cfg.Interval > 0 && now.Sub(ended) >= s.cfg.Interval
 			if count := s.resets(); due || count != resets && !now.Before(rest) {
-				saved := s.save(ctx, true)
+				saved := s.renew(ctx)
 				ended = time.Now()
 				if rest = ended.Add(restFactor * ended.Sub(now)); saved {
 					resets = count
@@ -142,6 +142,19 @@ func (s *Saver) Start() {
 			}
 		}
 	}()
+}
+
+// renew writes a snapshot, or removes the one before if none are written while the server serves.
+func (s *Saver) renew(ctx context.Context) (done bool) {
+	if s.cfg.Interval > 0 {
+		return s.save(ctx, true)
+	}
+	if err := os.Remove(s.cfg.Path); err != nil && !isMissing(err) {
+		s.failed(ctx, err)
+		return false
+	}
+	s.cfg.Logger.Info("snapshot removed after a reset", "path", s.cfg.Path)
+	return true
 }
 
 // resets returns how many resets the indexes have seen. It changes with the pools, too.

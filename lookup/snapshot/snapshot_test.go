@@ -166,15 +166,15 @@ func TestInterval(t *testing.T) {
 	})
 }
 
-// A reset is in the file soon after it, whatever the interval.
+// A reset is in the file soon after it. If snapshots are written at the end alone, the file is removed.
 func TestResetIsWritten(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		srv := filled(t, 10)
 		s, _ := newSaver(t, srv, filepath.Join(dir, "index"))
 		s.save(t.Context(), false)
+		s.cfg.Interval = 24 * time.Hour
 		s.Start()
-		defer s.Stop()
 		for _, reset := range []func(*lookup.Service) error{
 			func(p *lookup.Service) error {
 				return p.ResetRank(t.Context(), lookup.GroupRank{Group: netproto.AnyRank})
@@ -190,6 +190,16 @@ func TestResetIsWritten(t *testing.T) {
 			assert.Equal(t, time.Now(), s.Status().Written)
 			assert.True(t, before.Before(s.Status().Written))
 		}
+		s.Stop()
+		s.cfg.Interval = 0
+		s.Start()
+		defer s.Stop()
+		time.Sleep(time.Hour)
+		assert.FileExists(t, s.cfg.Path)
+		require.NoError(t, pool(t, srv, "a").Reset(t.Context()))
+		time.Sleep(checkEvery)
+		synctest.Wait()
+		assert.NoFileExists(t, s.cfg.Path)
 	})
 }
 
