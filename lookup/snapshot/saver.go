@@ -149,7 +149,7 @@ func (s *Saver) renew(ctx context.Context) (done bool) {
 	if s.cfg.Interval > 0 {
 		return s.save(ctx, true)
 	}
-	if err := os.Remove(s.cfg.Path); err != nil && !isMissing(err) {
+	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.failed(ctx, err)
 		return false
 	}
