@@ -32,9 +32,10 @@ func DialPeer(t testing.TB, addr string) *Peer {
 	return &Peer{Conn: conn}
 }
 
-// Ask sends a message and returns the frames of the next one that comes.
+// Ask sends a message and returns the frames of the next one that comes, within Patience.
 func (p *Peer) Ask(t testing.TB, frames ...[]byte) [][]byte {
 	t.Helper()
+	require.NoError(t, p.SetDeadline(time.Now().Add(Patience)))
 	_, err := p.Write(Encode(frames...))
 	require.NoError(t, err)
 	return p.Next(t)
