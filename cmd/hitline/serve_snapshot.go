@@ -13,7 +13,7 @@ import (
 // GiB on a slow disk.
 const lastSnapshotTimeout = 2 * time.Minute
 
-// newSaver returns what keeps the memory indexes of a server, nil if nothing does.
+// newSaver returns the Saver of a server, nil if no snapshot is configured.
 func (r *running) newSaver(srv *server.Server) (*snapshot.Saver, error) {
 	cfg := r.cfg.Backend.Memory.Snapshot
 	if r.store != nil || cfg.Path == "" {
@@ -37,8 +37,8 @@ func (r *running) checkSnapshot() error {
 	return nil
 }
 
-// loadSnapshot loads the snapshot. It returns the signal that has interrupted it, if one has, and an error if
-// the end of ctx has.
+// loadSnapshot loads the snapshot. It returns the signal that has interrupted it, if any, and an error if ctx
+// has ended.
 func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal) (os.Signal, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -60,8 +60,8 @@ type keptServer struct {
 	saver *snapshot.Saver
 }
 
-// Shutdown shuts the server down until ctx ends, and then writes the snapshot, which takes lastSnapshotTimeout
-// at most.
+// Shutdown shuts the server down, for which ctx is the bound, and then writes the snapshot, which takes
+// lastSnapshotTimeout at most.
 func (k keptServer) Shutdown(ctx context.Context) error {
 	k.saver.Stop()
 	err := k.Server.Shutdown(ctx)
