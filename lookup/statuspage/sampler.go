@@ -178,7 +178,7 @@ func (h history) points(now sample) []point {
 
 // latencyOf returns the quantiles of the last lookups, from the last sample that is as old as age,
 // or the oldest.
-func (s *sampler) latencyOf(age time.Duration, now time.Time, durations server.Histogram) latency {
+func (s *sampler) latencyOf(age time.Duration, now time.Time, durations api.Histogram) latency {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := 0
