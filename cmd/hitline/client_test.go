@@ -195,21 +195,21 @@ func TestBadAnswers(t *testing.T) {
 
 func TestLost(t *testing.T) {
 	closed := "tcp://" + storetest.FreeAddr(t)
-	hangUp, silent := listenAndReply(t, hangUp), listenAndReply(t, silent)
+	closing, mute := listenAndReply(t, hangUp), listenAndReply(t, silent)
 	for _, line := range clientCommands {
-		for address, want := range map[string]string{closed: "connection refused", hangUp: hangUp, silent: "connected, but no answer within "} {
+		for address, want := range map[string]string{closed: "connection refused", closing: closing, mute: "connected, but no answer within "} {
 			timeout := 20 * time.Second
-			if address == silent {
+			if address == mute {
 				timeout = 50 * time.Millisecond
 			}
 			started := time.Now()
 			got := runClient(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
-			for address == silent && strings.Contains(got.stderr, "no connection within") && timeout < 20*time.Second {
+			for address == mute && strings.Contains(got.stderr, "no connection within") && timeout < 20*time.Second {
 				timeout *= 4 // a busy machine connects late
 				started = time.Now()
 				got = runClient(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
 			}
-			if address == silent {
+			if address == mute {
 				want += timeout.String() + "\n"
 			}
 			assert.Equal(t, exitNoConnection, got.code, line)
