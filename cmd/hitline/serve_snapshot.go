@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"time"
 
@@ -37,20 +38,21 @@ func (r *running) checkSnapshot() error {
 	return nil
 }
 
-// loadSnapshot loads the snapshot. It returns the signal that has interrupted it, if any, and an error if ctx
-// has ended.
-func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal) (os.Signal, error) {
+// loadSnapshot loads the snapshot. A signal stops it, and is logged. It returns an error if ctx has ended.
+func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal, logger *slog.Logger) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	loaded := make(chan error, 1)
 	go func() { loaded <- saver.Load(ctx) }()
 	select {
 	case err := <-loaded:
-		return nil, err
+		return false, err
 	case s := <-signals:
+		logger.Info("stopping", "why", s.String())
 		cancel()
 		<-loaded
-		return s, nil
+		logger.Info("stopped")
+		return true, nil
 	}
 }
 

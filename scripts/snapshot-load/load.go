@@ -111,7 +111,6 @@ func measurePairs(ctx context.Context, s *serverProcess, o options, chains int) 
 		})
 	}
 	var written []logLine
-	var pairs []pair
 	group.Go(func() error {
 		defer close(stop)
 		for len(written) < o.pairs+2 { // the first one may have begun before the load did
@@ -132,7 +131,11 @@ func measurePairs(ctx context.Context, s *serverProcess, o options, chains int) 
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	all := slices.Concat(of...)
+	return pairsOf(written, slices.Concat(of...))
+}
+
+// pairsOf returns the pairs of all snapshots but the first and the last one.
+func pairsOf(written []logLine, all []sample) (pairs []pair, err error) {
 	for i, w := range written[1 : len(written)-1] {
 		next := written[i+2]
 		took := seconds(w.Seconds)
