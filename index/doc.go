@@ -106,23 +106,24 @@
 // # Dumps
 //
 // A dump copies what the index holds, for a file that a later start loads (dump.go). It walks along the
-// two lists of spans, from the span used least recently to the newest, whichever list has the older
-// one. Each list keeps which span comes next while spans are moved, split and joined, so no hold has
-// to last and nothing is sorted. A hold copies spans with their runs of keys of one class and one
-// chain; readers do not notice, as it is no hold of mu.
+// two lists of spans from the span used least recently to the newest, always in the list whose next
+// span is older. Each list keeps which span comes next while spans are moved, split and joined, so no
+// hold has to last and nothing is sorted. A hold copies spans as runs of keys of one class and one
+// chain. It is no hold of mu, so readers do not wait for it.
 //
 // What Evict, ResetPlaces and Reset remove meanwhile is kept (dump_removals.go), also keys that are not
-// there: the dump may have copied them before they made way. The next hold puts it in front of what it
-// copies. A reset of places counts when it ends, as a whole, also one that was given up or that is
-// under way in the last hold. So a loaded index never has a key at a place where it was removed before
-// the last hold.
+// there: the dump may have copied them before they were evicted to make room. The next hold puts it in
+// front of what it copies. A reset of places counts as a whole when it ends, also if it was given up
+// or is under way in the last hold. So a loaded index never has a key at a place where it was removed
+// before the last hold.
 //
 // Lookups move what they find to the newest end. From the first span on that was used since the dump
-// began, a dump marks spans and copies each once more. It copies at most twice what was there when it
-// began, and a million keys that are stored meanwhile.
+// began, a dump marks the spans and copies each once more. It copies at most twice as many keys as
+// there were when it began, and a million more.
 //
 // A load (load.go) stores runs with the time and in the list that they had, and the policy learns
-// nothing from it. So the loaded index evicts in the same order. Links are said again; none is sure.
+// nothing from it. So the loaded index evicts in the same order. Links are stored again as claims of
+// the writer: lookups have to confirm them anew.
 //
 // # Files
 //

@@ -28,7 +28,7 @@ const MaxDumpKeys = 1024
 var (
 	// ErrDumping refuses a dump while another one is under way.
 	ErrDumping = errors.New("index: another dump is under way")
-	// ErrDumpBehind ends a dump that more is evicted from meanwhile than it can keep up with.
+	// ErrDumpBehind ends a dump during which more was evicted on request than it can repeat.
 	ErrDumpBehind = errors.New("index: more was evicted during the dump than it can keep up with")
 	// ErrDumpRecord is wrapped by what is wrong with a record that is loaded.
 	ErrDumpRecord = errors.New("index: bad record of a dump")
@@ -49,11 +49,11 @@ type DumpRecord struct {
 	// Keys are 1 to MaxDumpKeys keys of HashLen bytes, of a DumpRun consecutive ones of a chain if Numbered.
 	Keys    []byte
 	HashLen int
-	// Of a DumpRun: Number is that of the first key in its chain, if Numbered, and Before the key in
-	// front of it, empty if that is not known. Hot says that a lookup has found the keys, or
-	// a later store had them, since they were stored. Time is that of their last use, in keys stored
-	// until then, modulo 2^32; it never decreases, but for a DumpReset. SameUse says that they are
-	// evicted before those of the run in front, which has the same Time and Hot.
+	// Of a DumpRun. Number is that of the first key in its chain, if Numbered. Before is the key in
+	// front of it, empty if that is not known. Hot says that the keys were found by a lookup or stored
+	// again. Time is when they were last used: how many keys had been stored by then, modulo 2^32. It
+	// never decreases, except behind a DumpReset. SameUse says that the run before has the same Time
+	// and Hot, and that these keys are evicted first.
 	Numbered, Hot, SameUse bool
 	Number                 uint32
 	Before                 []byte
@@ -62,18 +62,18 @@ type DumpRecord struct {
 	Bonus float64
 }
 
-// A dump walks along the two lists of spans, from the oldest span to the newest, whichever list has the
-// older one. Each list keeps the span that comes next (spanList.next). So what is stored or used meanwhile
-// is met at the end, and nothing has to be sorted. It would never end if it copied what lookups find again
-// and again. So from the first span on that was used since the dump began, it marks spans and copies each
-// of them once.
+// A dump walks along the two lists of spans from the oldest span to the newest, always in the list whose
+// next span is older. Each list keeps the span that comes next (spanList.next). So what is stored or used
+// meanwhile is met at the end, and nothing has to be sorted. Spans that lookups find again and again would
+// keep it from ending. So from the first span on that was used since the dump began, it marks the spans and
+// copies each only once.
 type dump struct {
 	number uint8  // marks spans
 	begun  uint32 // the clock of the policy then
 	epoch  uint64 // of the index then
 	late   bool   // the walk has come to what was used since
-	left   int64  // keys that it may copy still
-	hold   int    // the work of a hold: dumpWork
+	left   int64  // work that it may do still: spans passed and keys copied
+	hold   int    // the work of a hold: dumpWork, less in tests
 	removals
 
 	// What the last hold has taken and copied.
@@ -103,14 +103,14 @@ const (
 	firstDumpMark = markUsed + 1
 )
 
-// Dump calls emit with the records of what the index holds, those used least recently first. The record is
-// valid during the call. Lookups and changes go on meanwhile. What is stored or moved after Dump has begun
+// Dump calls emit with the records of what the index holds, those used least recently first. A record is
+// valid during the call. Lookups and changes go on meanwhile. What is stored or used after Dump has begun
 // may be missing, or come twice. If Dump returns nil, an index that has loaded the records holds no key at
 // a place where Evict, ResetPlaces or Reset removed it before Dump's last hold of the lock. It may hold keys
 // that were evicted to make room. A reset of places that is under way then counts as done.
 //
-// It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. Beside the byte bound it takes
-// some 2 MiB, and up to 16 for what is removed meanwhile.
+// It fails with ErrDumping, ErrDumpBehind, the error of emit or that of ctx. It takes some 2 MiB that do not
+// count for MaxBytes, and up to 16 MiB for what is removed meanwhile.
 func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) error) error {
 	for range touchMost / touchBatch {
 		if x.dumpTouches() {
@@ -143,7 +143,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 	return nil
 }
 
-// dumpTouches applies some of what lookups have found, and tells whether that was all.
+// dumpTouches applies some of the queued stretches that lookups have found. all says that none is left.
 func (x *Index) dumpTouches() (all bool) {
 	x.writing.Lock()
 	defer x.writing.Unlock()
@@ -179,7 +179,7 @@ func (x *Index) endDump() {
 	x.writing.Unlock()
 }
 
-// dumpSome is one hold of writing: it copies what was removed since the last one, and then the next
+// dumpSome is one hold of writing: it takes what was removed since the last one, and copies the next
 // spans. Behind the newest it ends the dump. A reset of places that is under way then counts as done, as
 // what it has removed so far may have been copied before.
 func (x *Index) dumpSome(d *dump) (done bool, _ error) {
@@ -268,8 +268,8 @@ func (x *Index) dumpSpan(d *dump, s *span, sameUse bool) {
 	}
 }
 
-// keyBefore returns the key that is said to be in front of the one at offset i, whose number is known. It
-// returns nil if there is none, or it is not in the index: only its hash is known then, under a secret.
+// keyBefore returns the key that the writer said is in front of the one at offset i, whose number is known.
+// It returns nil if there is none, or if it is not in the index: then only its hash under a secret is known.
 func (x *Index) keyBefore(seg *segment, i int) []byte {
 	if seg.links.linked.has(i) {
 		return seg.key(i - 1)
@@ -305,13 +305,13 @@ func (d *dump) copy(keys []byte) []byte {
 	return d.keys[n:len(d.keys):len(d.keys)]
 }
 
-// add adds a record. If it has no Places they are those of the coverage.
+// add adds a record. Its places are those of c, or r.Places if c is nil.
 func (d *dump) add(r DumpRecord, c *Coverage) {
 	d.records = append(d.records, r)
 	d.coverage = append(d.coverage, c)
 }
 
-// emit calls emit with the records of the last hold, and makes room for those of the next one.
+// emit calls emit with what the last hold has taken and copied, and clears that.
 func (d *dump) emit(emit func(*DumpRecord) error) error {
 	for t := d.taken; t != nil; t = t.next {
 		if err := emit(&t.DumpRecord); err != nil {

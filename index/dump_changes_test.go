@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,18 +23,18 @@ type changing struct {
 func newChanging(t testing.TB, cfg Config, seed uint64) *changing {
 	const n = 9000
 	c := &changing{x: mustNew(t, cfg), keys: drawnKeys(byte(seed), n), rng: rand.New(rand.NewPCG(seed, 2))}
-	c.forgetAll()
+	c.clearModel()
 	return c
 }
 
-func (c *changing) forgetAll() {
+func (c *changing) clearModel() {
 	c.model = make([]map[int]bool, len(c.keys)/32)
 	for i := range c.model {
 		c.model[i] = map[int]bool{}
 	}
 }
 
-// removeFrom makes the model forget all that some places hold.
+// removeFrom removes all keys from some places of the model.
 func (c *changing) removeFrom(places []int) {
 	for _, held := range c.model {
 		for _, p := range places {
@@ -76,7 +75,7 @@ func (c *changing) change(t testing.TB, resets bool) {
 		require.NoError(t, c.x.BeginResetPlaces(&c.reset, c.lost))
 	case c.rng.IntN(20) == 0:
 		c.x.Reset()
-		c.forgetAll()
+		c.clearModel()
 	}
 }
 
@@ -98,11 +97,11 @@ func TestDumpOfAChangingIndex(t *testing.T) {
 			c.change(t, false)
 		}
 		before := held(c.x, c.keys)
-		was := c.snapshot()
+		was := c.copyModel()
 		records := dumpBetween(t, c.x, func() {
 			if c.rng.IntN(4) == 0 { // fewer spans come than go
 				c.change(t, resets)
-				c.keep(was)
+				c.intersect(was)
 			}
 		})
 		after := held(c.x, c.keys)
@@ -124,15 +123,16 @@ func TestDumpOfAChangingIndex(t *testing.T) {
 	}
 }
 
-// snapshot copies the model, and keep removes from the copy what the model no longer has.
-func (c *changing) snapshot() (was []map[int]bool) {
+// copyModel returns a copy of the model.
+func (c *changing) copyModel() (was []map[int]bool) {
 	for _, held := range c.model {
 		was = append(was, maps.Clone(held))
 	}
 	return was
 }
 
-func (c *changing) keep(was []map[int]bool) {
+// intersect removes from an earlier copy what the model no longer has.
+func (c *changing) intersect(was []map[int]bool) {
 	for i, held := range was {
 		for p := range held {
 			if !c.model[i][p] {

@@ -3,8 +3,8 @@ package index
 import "unsafe"
 
 // removals is what Evict, ResetPlaces and Reset have removed since the dump under way last looked,
-// guarded by writing. The dump repeats it before what it copies next: a key that it has copied before may
-// be among it, also one that the index no longer holds.
+// guarded by writing. The dump repeats it before what it copies next: it may have copied such a key before,
+// also one that the index no longer holds.
 type removals struct {
 	first, last *removal
 	bytes       int
@@ -16,14 +16,15 @@ type removal struct {
 	next *removal
 }
 
-// mostRemovals bounds removals, in bytes: 200,000 keys, evicted 64 at a time. The dump takes them tens of
-// thousands of times a second.
+// mostRemovals bounds removals, in bytes: 200,000 keys that are evicted 64 at a time. The dump takes the
+// removals in each hold, tens of thousands of times a second.
 const mostRemovals = 8 << 20
 
 // addEvict adds that keys were evicted from a place, at most a batch.
 func (r *removals) addEvict(place int, keys []byte, hashLen int) {
 	last := r.last
-	if last == nil || last.Kind != DumpEvict || last.Places[0] != place || last.HashLen != hashLen || len(last.Keys)+len(keys) > MaxDumpKeys*hashLen {
+	if last == nil || last.Kind != DumpEvict || last.Places[0] != place || last.HashLen != hashLen ||
+		len(last.Keys)+len(keys) > MaxDumpKeys*hashLen {
 		last = &removal{DumpRecord: DumpRecord{Kind: DumpEvict, Places: []int{place}, HashLen: hashLen}}
 		r.push(last)
 	}
@@ -39,7 +40,7 @@ func (r *removals) addResetPlaces(places []uint64) {
 	r.grow(len(all) * 8)
 }
 
-// addReset adds that all was removed.
+// addReset adds that all was removed, in place of all before.
 func (r *removals) addReset() {
 	*r = removals{overflow: r.overflow}
 	r.push(&removal{DumpRecord: DumpRecord{Kind: DumpReset}})

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -313,13 +311,18 @@ func TestDumpOfABusyIndex(t *testing.T) {
 			}
 		}()
 	}
-	for range 5 {
+	for dumps := 0; dumps < 5; {
 		var records []DumpRecord
-		require.NoError(t, x.Dump(t.Context(), DumpOptions{}, func(r *DumpRecord) error {
+		err := x.Dump(t.Context(), DumpOptions{}, func(r *DumpRecord) error {
 			records = append(records, r.clone())
 			return nil
-		}))
+		})
+		if errors.Is(err, ErrDumpBehind) { // the others had the CPUs for long
+			continue
+		}
+		require.NoError(t, err)
 		loadInto(t, mustNew(t, manyPlaces(0, 2)), records)
+		dumps++
 	}
 	close(stop)
 	wg.Wait()

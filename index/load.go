@@ -9,8 +9,8 @@ import (
 type Loader struct {
 	index *Index
 	last  Writer // of the last run
-	time  uint32 // of its use
-	runs  bool   // there was one since the beginning or the last reset
+	time  uint32 // of its last use
+	runs  bool   // there was a run since the beginning or the last reset
 }
 
 // NewLoader returns a Loader for an index that is empty and that nobody else changes until the load ends.
@@ -50,8 +50,8 @@ func (l *Loader) Load(r *DumpRecord) error {
 	return fmt.Errorf("%w: kind %d", ErrDumpRecord, r.Kind)
 }
 
-// hold makes one change under a hold of writing, which is not counted and from which the policy learns
-// nothing.
+// hold makes one change under a hold of writing. The change is not counted, and the policy learns nothing
+// from it.
 func (l *Loader) hold(change func(x *Index)) {
 	x := l.index
 	x.writing.Lock()

@@ -18,7 +18,7 @@ type policy struct {
 	gone    [2]float64 // entries evicted lately, cold and hot
 	ghosts  []ghost
 	sampled uint64 // of so many hashes one is remembered, a power of two
-	frozen  bool   // a dump is loaded: nothing is learnt, and the clock is its
+	frozen  bool   // a dump is being loaded: nothing is learnt, and the Loader sets clock
 }
 
 // ghost remembers an evicted entry. The zero value is nobody's.

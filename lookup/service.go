@@ -254,6 +254,9 @@ func (s *Service) Reset(ctx context.Context) error {
 	return s.remote.Reset(ctx)
 }
 
+// Index returns the memory index of the service, nil over a backend.
+func (s *Service) Index() *index.Index { return s.index }
+
 // Pool returns the pool with its defaults filled in. The caller owns the copy.
 func (s *Service) Pool() coordinator.Pool { return s.coord.Pool() }
 

@@ -17,9 +17,12 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// listenAndReply listens on a free port. It writes reply after the first bytes of every
-// connection. "" means that it never answers, "hang up" that it closes the connection.
-func listenAndReply(t *testing.T, reply string) (address string) {
+// What scripted servers do in place of a reply: they close the connection, or do not answer the request.
+const hangUp, silent = "hang up", ""
+
+// listenAndServe listens on a free port until the test ends and calls serve with each connection, which is then
+// closed. It waits for all.
+func listenAndServe(t *testing.T, serve func(conn net.Conn)) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -32,17 +35,26 @@ func listenAndReply(t *testing.T, reply string) (address string) {
 			}
 			all.Go(func() {
 				defer conn.Close()
-				buf := make([]byte, 1<<16)
-				if _, err := conn.Read(buf); err != nil || reply == "hang up" {
-					return
-				}
-				_, _ = io.WriteString(conn, reply)
-				_, _ = io.Copy(io.Discard, conn) // until the client closes
+				serve(conn)
 			})
 		}
 	})
 	t.Cleanup(func() { listener.Close(); all.Wait() })
 	return "tcp://" + listener.Addr().String()
+}
+
+// listenAndReply listens on a free port. It writes reply after the first bytes of every
+// connection, or does as silent and hangUp say.
+func listenAndReply(t *testing.T, reply string) (address string) {
+	t.Helper()
+	return listenAndServe(t, func(conn net.Conn) {
+		buf := make([]byte, 1<<16)
+		if _, err := conn.Read(buf); err != nil || reply == hangUp {
+			return
+		}
+		_, _ = io.WriteString(conn, reply)
+		_, _ = io.Copy(io.Discard, conn) // until the client closes
+	})
 }
 
 // Replies in the raw dialect.
@@ -183,21 +195,21 @@ func TestBadAnswers(t *testing.T) {
 
 func TestLost(t *testing.T) {
 	closed := "tcp://" + storetest.FreeAddr(t)
-	hangUp, silent := listenAndReply(t, "hang up"), listenAndReply(t, "")
+	closing, mute := listenAndReply(t, hangUp), listenAndReply(t, silent)
 	for _, line := range clientCommands {
-		for address, want := range map[string]string{closed: "connection refused", hangUp: hangUp, silent: "connected, but no answer within "} {
+		for address, want := range map[string]string{closed: "connection refused", closing: closing, mute: "connected, but no answer within "} {
 			timeout := 20 * time.Second
-			if address == silent {
+			if address == mute {
 				timeout = 50 * time.Millisecond
 			}
 			started := time.Now()
 			got := runClient(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
-			for address == silent && strings.Contains(got.stderr, "no connection within") && timeout < 20*time.Second {
+			for address == mute && strings.Contains(got.stderr, "no connection within") && timeout < 20*time.Second {
 				timeout *= 4 // a busy machine connects late
 				started = time.Now()
 				got = runClient(t, address, fmt.Sprintf("%s --timeout %v", line, timeout))
 			}
-			if address == silent {
+			if address == mute {
 				want += timeout.String() + "\n"
 			}
 			assert.Equal(t, exitNoConnection, got.code, line)

@@ -21,9 +21,6 @@ import (
 	"github.com/hitline/hitline/lookup/snapshot"
 )
 
-// statusPaths are served by default on loopback, and not if the configuration says so.
-var statusPaths = []string{"/", "/status", "/explain"}
-
 // send returns the status and the body of a request with headers, each as "Name: value".
 func (o *metricsServer) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
 	t.Helper()
@@ -88,7 +85,7 @@ func TestStatusPage(t *testing.T) {
 
 func TestStatusPageOff(t *testing.T) {
 	o := startWithMetrics(t, "status_page: false\n")
-	for _, path := range statusPaths {
+	for _, path := range []string{"/", "/status", "/explain"} {
 		for _, method := range []string{"GET", "POST"} {
 			code, _ := o.send(t, method, path, "")
 			assert.Equal(t, 404, code, path)

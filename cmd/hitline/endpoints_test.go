@@ -63,15 +63,7 @@ func startWithMetrics(t *testing.T, further string) *metricsServer {
 // get returns the status and the body of a path.
 func (o *metricsServer) get(t *testing.T, method, path string) (int, string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+o.metrics+path, nil)
-	require.NoError(t, err)
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
-	response, err := client.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(body)
+	return o.send(t, method, path, "")
 }
 
 func TestEndpoints(t *testing.T) {

@@ -35,7 +35,7 @@ null if all were lost, "error": text if any was lost, "exit": code}`,
 	}
 	t.addFlags(cmd)
 	count := cmd.Flags().Uint("count", 1, "`number` of round trips, 0 for no end\n(default one, printed alone)")
-	cmd.Flags().Lookup("count").DefValue = "0" // help says it
+	cmd.Flags().Lookup("count").DefValue = "0" // pflag prints no default then; the text has it
 	interval := cmd.Flags().Duration("interval", time.Second, "with --count: `time` from one to the next, if the\nanswer has come by then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := t.check(); err != nil {

@@ -18,9 +18,6 @@ import (
 	"github.com/hitline/hitline/lookup/client"
 )
 
-// Steps of a script that are no replies: the connection is closed, and the request is not answered.
-const hangUp, silent = "hang up", ""
-
 // startScript listens on a free port and answers one request after the other, over however many
 // connections, by the next step of script. Behind its end it repeats the last one.
 func startScript(t *testing.T, script ...string) (address string) {
@@ -34,41 +31,27 @@ func startWatchedScript(t *testing.T, script ...string) (address string, reached
 	t.Helper()
 	isSilent := make(chan struct{})
 	var once sync.Once
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var all sync.WaitGroup
 	var mu sync.Mutex
-	all.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
+	return listenAndServe(t, func(conn net.Conn) {
+		for buf := make([]byte, 1<<12); ; {
+			if _, err := conn.Read(buf); err != nil { // small requests arrive whole on loopback
 				return
 			}
-			all.Go(func() {
-				defer conn.Close()
-				for buf := make([]byte, 1<<12); ; {
-					if _, err := conn.Read(buf); err != nil { // small requests arrive whole on loopback
-						return
-					}
-					mu.Lock()
-					reply := script[0]
-					if len(script) > 1 {
-						script = script[1:]
-					}
-					mu.Unlock()
-					switch reply {
-					case hangUp:
-						return
-					case silent:
-						once.Do(func() { close(isSilent) })
-					}
-					_, _ = io.WriteString(conn, reply)
-				}
-			})
+			mu.Lock()
+			reply := script[0]
+			if len(script) > 1 {
+				script = script[1:]
+			}
+			mu.Unlock()
+			switch reply {
+			case hangUp:
+				return
+			case silent:
+				once.Do(func() { close(isSilent) })
+			}
+			_, _ = io.WriteString(conn, reply)
 		}
-	})
-	t.Cleanup(func() { listener.Close(); all.Wait() })
-	return "tcp://" + listener.Addr().String(), isSilent
+	}), isSilent
 }
 
 const (

@@ -20,6 +20,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/simd"
 )
 
@@ -232,27 +233,13 @@ func (r *running) run(ctx context.Context) error {
 	defer signal.Reset(syscall.SIGPIPE)
 
 	limitGoMemory(r.cfg, r.store)
-	srv, err := server.New(r.service, server.Config{
-		Listeners: serverListeners(r.read), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
-		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
-		Version: buildVersion(), Logger: r.logger,
-	})
-	if err != nil {
-		return configError(err)
-	}
-	saver, err := r.newSaver(srv)
+	srv, saver, err := r.newServer()
 	if err != nil {
 		return configError(err)
 	}
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
-		options := endpointOptions{
-			statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(),
-		}
-		if saver != nil {
-			options.snapshot = saver.Status
-		}
-		e, err := openEndpoints(r.cfg.Metrics, srv, options, r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver), r.logger)
 		if err != nil {
 			return err
 		}
@@ -267,12 +254,7 @@ func (r *running) run(ctx context.Context) error {
 		defer r.watcher.Start(ctx)()
 	}
 	if saver != nil {
-		interrupted, err := loadSnapshot(ctx, saver, signals)
-		if err == nil && interrupted != nil {
-			r.logger.Info("stopping", "why", interrupted.String())
-			r.logger.Info("stopped")
-		}
-		if err != nil || interrupted != nil {
+		if stopped, err := loadSnapshot(ctx, saver, signals, r.logger); stopped || err != nil {
 			return err
 		}
 	}
@@ -293,6 +275,29 @@ func (r *running) run(ctx context.Context) error {
 	saver.Start()
 	defer saver.Stop()
 	return wait(ctx, keptServer{srv, saver}, signals, reloads.drainTimeout, r.logger)
+}
+
+// newServer returns the server, and its Saver if there is one.
+func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
+	srv, err := server.New(r.service, server.Config{
+		Listeners: serverListeners(r.read), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
+		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
+		Version: buildVersion(), Logger: r.logger,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	saver, err := r.newSaver(srv)
+	return srv, saver, err
+}
+
+// endpointOptions returns what is served over HTTP. saver may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver) endpointOptions {
+	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
+	if saver != nil {
+		options.snapshot = saver.Status
+	}
+	return options
 }
 
 // poolAttrs returns the attributes of the ready line.

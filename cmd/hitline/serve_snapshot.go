@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // GiB on a slow disk.
 const lastSnapshotTimeout = 2 * time.Minute
 
-// newSaver returns what keeps the memory indexes of a server, nil if nothing does.
+// newSaver returns the Saver of a server, nil if no snapshot is configured.
 func (r *running) newSaver(srv *server.Server) (*snapshot.Saver, error) {
 	cfg := r.cfg.Backend.Memory.Snapshot
 	if r.store != nil || cfg.Path == "" {
@@ -37,20 +38,21 @@ func (r *running) checkSnapshot() error {
 	return nil
 }
 
-// loadSnapshot loads the snapshot. It returns the signal that has interrupted it, if one has, and an error if
-// the end of ctx has.
-func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal) (os.Signal, error) {
+// loadSnapshot loads the snapshot. A signal stops it, and is logged. It returns an error if ctx has ended.
+func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal, logger *slog.Logger) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	loaded := make(chan error, 1)
 	go func() { loaded <- saver.Load(ctx) }()
 	select {
 	case err := <-loaded:
-		return nil, err
+		return false, err
 	case s := <-signals:
+		logger.Info("stopping", "why", s.String())
 		cancel()
 		<-loaded
-		return s, nil
+		logger.Info("stopped")
+		return true, nil
 	}
 }
 
@@ -60,8 +62,8 @@ type keptServer struct {
 	saver *snapshot.Saver
 }
 
-// Shutdown shuts the server down until ctx ends, and then writes the snapshot, which takes lastSnapshotTimeout
-// at most.
+// Shutdown shuts the server down, for which ctx is the bound, and then writes the snapshot, which takes
+// lastSnapshotTimeout at most.
 func (k keptServer) Shutdown(ctx context.Context) error {
 	k.saver.Stop()
 	err := k.Server.Shutdown(ctx)

@@ -21,9 +21,9 @@ func newSnapshotCmd() *cobra.Command {
 actions read all of it and check each part. It asks no server.
 
   info    prints when and by what it was written, and its pools
-  verify  prints one line, and exits with 1 if serve would refuse the file
+  verify  prints one line, and exits with 1 if the file is damaged
 
-serve also refuses one that is too old, and leaves out pools that it does not
+serve also refuses a file that is too old, and leaves out pools that it does not
 have or that are configured otherwise now.
 
 With --json: {"created", "version", "bytes", "entries", "pools": [{"name",

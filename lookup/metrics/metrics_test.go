@@ -26,6 +26,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
@@ -295,7 +296,7 @@ func TestDocumented(t *testing.T) {
 // What is beyond all bounds is in the count and in no bucket.
 func TestHistogramBeyondBounds(t *testing.T) {
 	var got dto.Metric
-	require.NoError(t, constHistogram(hashes, server.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
+	require.NoError(t, constHistogram(hashes, api.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{3, 4, 5}, Sum: 6}).Write(&got))
 	require.EqualValues(t, 12, got.GetHistogram().GetSampleCount())
 	require.EqualValues(t, 6, got.GetHistogram().GetSampleSum())
 	for i, want := range []uint64{3, 7} {

@@ -128,8 +128,8 @@ func explain(err error) error {
 // closeCounters counts connections by the reason of their end.
 type closeCounters [numReasons]atomic.Int64
 
-// snapshot returns the counters that are not 0, by name.
-func (c *closeCounters) snapshot() map[string]int64 {
+// byName returns the counters that are not 0, by name.
+func (c *closeCounters) byName() map[string]int64 {
 	counts := map[string]int64{}
 	for r := range c {
 		if n := c[r].Load(); n > 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Connection is what a server tells of one open connection. Counters count since it was opened. Bytes are
-// those of requests and replies: with TLS without its records.
+// Connection describes one open connection. Counters count since it was opened. Bytes are those of requests
+// and replies, without the records of TLS.
 type Connection struct {
 	Peer       string    `json:"peer"`     // address of the peer; of a unix socket its process id, if known
 	Listen     string    `json:"listen"`   // address that it was accepted at
@@ -32,8 +32,8 @@ type Connection struct {
 }
 
 // Connections returns how many connections are open, and at most limit of them: those with the most
-// requests first, of equally many the oldest. The counters of one are read one by one, while it goes on. A
-// request is counted when its reply is written. The caller owns the result.
+// requests first, and of equal ones the oldest first. The counters of a connection are read one after the
+// other while it goes on. A request is counted before its reply is written. The caller owns the result.
 func (s *Server) Connections(limit int) (total int, list []Connection) {
 	type ranked struct {
 		requests int64
@@ -54,7 +54,7 @@ func (s *Server) Connections(limit int) (total int, list []Connection) {
 	return len(open), list
 }
 
-// connection returns what Connections tells of a session. Any goroutine may call it.
+// connection describes the session for Connections. Any goroutine may call it.
 func (s *session) connection() Connection {
 	st := &s.stats
 	c := Connection{
@@ -79,9 +79,9 @@ func (s *session) connection() Connection {
 	return c
 }
 
-// connStats is what other goroutines read of a session for Server.Connections. The event loop of the session
-// alone writes it, so it loads and stores instead of adding. Replies are counted in plain fields, and
-// published once for all that are written together.
+// connStats has what Server.Connections reads of a session from other goroutines. Only the session's event
+// loop writes it, so it loads and stores instead of adding. Replies are counted in plain fields, and published
+// once for all that are written together.
 type connStats struct {
 	lookups, others   atomic.Int64 // requests answered with a hit, and those answered otherwise
 	refused           atomic.Int64 // those of others that were refused
@@ -90,8 +90,8 @@ type connStats struct {
 	credential        atomic.Pointer[access.Credential]
 	isZMTP            atomic.Bool
 
-	// Not published yet: replies to requests, those of them that were hits, and those of them to the last
-	// requests, which were of one kind.
+	// Not published yet: replies, how many of them were hits, and how many of the last ones were to requests
+	// of one kind, tag.
 	newReplies, newLookups, newOfTag int64
 	tag                              netproto.Tag
 }
@@ -113,7 +113,7 @@ func (s *session) countReply(tag netproto.Tag) {
 	st.newReplies++
 }
 
-// publishTag adds the requests of one kind to the metrics of the event loop.
+// publishTag adds the last requests, which were of one kind, to the metrics of the event loop.
 func (s *session) publishTag() {
 	s.metrics.requests[s.stats.tag].Add(s.stats.newOfTag)
 	s.stats.newOfTag = 0

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/histogram"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/netproto"
 )
 
 // observations returns the buckets of a histogram that are not empty, by bound.
-func observations(h Histogram) map[float64]uint64 {
+func observations(h api.Histogram) map[float64]uint64 {
 	got := map[float64]uint64{}
 	for i, n := range h.Counts {
 		if n > 0 && i < len(h.Bounds) {

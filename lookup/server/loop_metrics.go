@@ -59,25 +59,24 @@ func (m *loopMetrics) observeDurations(nanos, lookups int64) {
 // observeHashes counts a lookup of a number of hashes.
 func (m *loopMetrics) observeHashes(hashes int) { m.hashes.Observe(hashBounds[:], int64(hashes), 1) }
 
-// Histogram is a histogram of all observations since the start.
-type Histogram = api.Histogram
-
 // LookupDurations returns a histogram of the durations in seconds of the answered lookups:
 // from the read in which the first byte arrived until the reply was written.
 // The caller owns it.
-func (s *Server) LookupDurations() Histogram {
-	return histogram.Merge(durationBounds[:], float64(time.Second), s.histograms(func(m *loopMetrics) *histogram.Counts { return &m.durations })...)
+func (s *Server) LookupDurations() api.Histogram {
+	durations := func(m *loopMetrics) *histogram.Counts { return &m.durations }
+	return histogram.Merge(durationBounds[:], float64(time.Second), s.histograms(durations)...)
 }
 
 // LookupHashes returns a histogram of the number of hashes of those lookups. The caller owns
 // it.
-func (s *Server) LookupHashes() Histogram {
-	return histogram.Merge(hashBounds[:], 1, s.histograms(func(m *loopMetrics) *histogram.Counts { return &m.hashes })...)
+func (s *Server) LookupHashes() api.Histogram {
+	hashes := func(m *loopMetrics) *histogram.Counts { return &m.hashes }
+	return histogram.Merge(hashBounds[:], 1, s.histograms(hashes)...)
 }
 
 // BackendCalls returns histograms of the durations in seconds of the calls of the backend: see
 // lookup.SharedBackend.CallDurations. It is nil over the memory index.
-func (s *Server) BackendCalls() map[string]Histogram {
+func (s *Server) BackendCalls() map[string]api.Histogram {
 	if s.backend == nil {
 		return nil
 	}

@@ -510,8 +510,8 @@ func (ps *pools) removedStat() api.Stat {
 	return ps.removed
 }
 
-// snapshot returns the pools, the own one first and then by name.
-func (ps *pools) snapshot() []*pool {
+// list returns the pools, the own one first and then by name.
+func (ps *pools) list() []*pool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return ps.all()

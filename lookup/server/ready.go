@@ -7,7 +7,7 @@ import (
 )
 
 // Ready returns nil if the server accepts connections and its backend's breaker is not open.
-// Otherwise it returns ErrNotReady with the reason: not listening or what SetPreparing was told,
+// Otherwise it returns ErrNotReady with the reason: not listening yet or the text of SetPreparing,
 // draining, stopped or the backend.
 func (s *Server) Ready() error {
 	if !s.running() {
@@ -30,5 +30,5 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// SetPreparing says what is done before Start, for Ready to return until the server listens.
+// SetPreparing sets the reason that Ready gives until the server listens: what is done before Start.
 func (s *Server) SetPreparing(doing string) { s.preparing.Store(&doing) }

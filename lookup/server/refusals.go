@@ -33,22 +33,22 @@ const (
 	refusalInterval = 100 * time.Millisecond
 )
 
-// refusals holds the last refusals. Safe for concurrent use. Event loops wait for list, which holds mu for
-// about a microsecond.
+// refusals holds the last refusals. Safe for concurrent use. Event loops may wait for list, which holds mu
+// for about a microsecond.
 type refusals struct {
 	mu    sync.Mutex
 	ring  [maxRefusals]numberedRefusal
 	added int // since the start
 }
 
-// numberedRefusal is a Refusal without Suppressed.
+// numberedRefusal is a Refusal whose Suppressed list computes.
 type numberedRefusal struct {
 	Refusal
 	limit  *logLimit // of its event and reason
 	number int64     // of logLimit.events
 }
 
-// add adds a refusal, which has no Time, Peer and Error yet. peer and err may be nil.
+// add adds a refusal and sets its Time, Peer and Error. peer and err may be nil.
 func (r *refusals) add(of Refusal, peer net.Addr, err error, limit *logLimit, number int64) {
 	of.Time, of.Credential = time.Now().UTC(), bounded(of.Credential)
 	if peer != nil {

@@ -18,7 +18,7 @@ type ServedPool struct {
 // Pools returns the pools of the server, its own first and then by name. The caller owns the result.
 func (s *Server) Pools() []ServedPool {
 	var list []ServedPool
-	for _, p := range s.pools.snapshot() {
+	for _, p := range s.pools.list() {
 		list = append(list, p.served())
 	}
 	return list
@@ -30,8 +30,8 @@ func (p *pool) served() ServedPool {
 }
 
 // DescribePool returns the pool of a description, and makes it if there is none, as if a client had
-// described it under this name, which may be empty, and closed its connection. It fails where that would
-// fail. A pool that is made may take the place of a described one without connections: see Config.MaxPools.
+// described it under this name, which may be empty, and closed its connection. It fails if that would fail. A
+// pool that is made may take the place of a described one without connections: see Config.MaxPools.
 func (s *Server) DescribePool(name string, described coordinator.Pool) (ServedPool, error) {
 	if name != "" {
 		if err := CheckPoolName(name); err != nil {

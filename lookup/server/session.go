@@ -176,7 +176,6 @@ const maxReplies = 1 << 20
 
 // writeReplies writes the replies in out and releases it.
 func (s *session) writeReplies() {
-	s.publishReplies() // first: who has a reply finds it counted
 	s.flush(0)
 	if s.out.B = s.out.B[:0]; cap(s.out.B) <= maxReplies {
 		replyBuffers.Put(s.out)
@@ -258,7 +257,11 @@ func (s *session) updateMessageSince() {
 // flush writes the replies if they have more than minBytes bytes, and sets sendErr if that
 // fails.
 func (s *session) flush(minBytes int) {
-	if s.sendErr != nil || len(s.out.B) <= minBytes {
+	if len(s.out.B) <= minBytes {
+		return
+	}
+	s.publishReplies() // first: who has a reply finds it counted
+	if s.sendErr != nil {
 		return
 	}
 	add(&s.stats.written, int64(len(s.out.B)))

@@ -24,7 +24,7 @@ func (s *Server) TotalStat() api.Stat {
 // have the label "other" together, so that the number of labels is bounded.
 func (s *Server) PoolStats() map[string]api.Stat {
 	stats := map[string]api.Stat{}
-	for _, p := range s.pools.snapshot() {
+	for _, p := range s.pools.list() {
 		st := p.service.Stat()
 		if before, ok := stats[p.label]; ok {
 			st = addStats(before, st)
@@ -95,7 +95,7 @@ func (s *Server) statOf(p *pool) api.Stat {
 	work, nanos := s.longestTurn()
 	st.LongestTurn, st.LongestTurnUS = work, nanos/1000
 	st.InFlight, st.AcceptErrors = s.inFlight.Load(), s.acceptErrors.Load()
-	st.Closed = s.closed.snapshot()
+	st.Closed = s.closed.byName()
 	st.Requests = s.countRequests()
 	st.NotAllowed, st.AuthFailures = s.countNotAllowed(), s.authFailures.Load()
 	return st

@@ -71,3 +71,27 @@ func TestTenantSeesNoRequests(t *testing.T) {
 	require.Empty(t, poolOf(t, dialTenant(t, server, "ab")).Requests)
 	require.NotEmpty(t, server.Stat().Requests)
 }
+
+// countedWrites is a connection that checks at each write that the replies in it have been counted.
+type countedWrites struct {
+	t      *testing.T
+	server *Server
+	pings  int64 // replies that were written
+}
+
+func (c *countedWrites) Write(b []byte) (int, error) {
+	c.pings += int64(bytes.Count(b, []byte("\x01\x01\x01"))) // a frame of one byte that says done, and more follow
+	require.Equal(c.t, c.pings, c.server.Stat().Requests["ping"])
+	return len(b), nil
+}
+
+func (*countedWrites) OutboundBuffered() int { return 0 }
+
+// Who has a reply finds its request counted, also if the turn goes on after it.
+func TestRequestsAreCountedBeforeTheirReplies(t *testing.T) {
+	server := unstarted(t)
+	conn := &countedWrites{t: t, server: server}
+	ping := plainOf("", netproto.TagPing, make([]byte, flushAt/2))
+	require.NoError(t, openSession(server, conn, nil).receive(bytes.Repeat(ping, 5)))
+	require.EqualValues(t, 5, conn.pings)
+}

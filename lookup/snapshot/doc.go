@@ -14,7 +14,7 @@
 //	writer.go  writes the parts; reader.go reads and checks them
 //	file.go    the file on disk: temporary names, rename, what is left behind
 //	load.go    from a file into the indexes; inspect.go what a file holds
-//	saver.go   writes a snapshot now and then, and the last one; status.go what it tells
+//	saver.go   writes a snapshot each interval, and the last one; status.go what it tells
 //
 // docs/snapshots.md describes the format, and when a snapshot is safe to load.
 package snapshot

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,16 +58,16 @@ func openFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// replaceFile writes a file by write under a temporary name, and gives it its name once it is on the disk.
-// If that fails, what was at path stays. While it is written the file is locked, so that removeLeftovers of
-// another process leaves it alone.
+// replaceFile writes a file by write under a temporary name, and renames it to path once it is on the disk.
+// If it fails before the rename, what was at path stays. While it is written the file is locked, so that
+// removeLeftovers of another process leaves it alone.
 func replaceFile(path string, write func(f *os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+temporarySuffix) // 0600
 	if err != nil {
 		return withoutName(err)
 	}
 	defer f.Close()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		err = write(f)
 	}
@@ -85,7 +84,8 @@ func replaceFile(path string, write func(f *os.File) error) error {
 	return syncFolder(filepath.Dir(path))
 }
 
-// withoutName returns an error without the temporary name, so that the next one is equal.
+// withoutName returns an error without the temporary name: the next failure for the same reason has the same
+// text, and is not logged again.
 func withoutName(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -134,8 +134,8 @@ func removeUnlocked(path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil
 		}
 		return err

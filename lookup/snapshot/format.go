@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
 )
 
 // The file is a header and parts; integers are little-endian.
@@ -62,6 +63,14 @@ type totals struct {
 	Pools   int   `json:"pools"`
 	Records int64 `json:"records"`
 	Entries int64 `json:"entries"` // keys of runs
+}
+
+// count counts a record.
+func (t *totals) count(r *index.DumpRecord) {
+	t.Records++
+	if r.Kind == index.DumpRun {
+		t.Entries += int64(numKeys(r))
+	}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

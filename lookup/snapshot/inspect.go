@@ -28,9 +28,9 @@ type PoolInfo struct {
 	Entries int64 `json:"entries"`
 }
 
-// Inspect reads the whole snapshot at a path and checks it, as a load does except for its age and for what
-// an index refuses. An error names the path, and where and how the file is damaged; Info then has what was
-// read before.
+// Inspect reads the whole snapshot at a path and checks it. Unlike a load it checks neither the age nor what
+// an index refuses. An error names the path, and where and how the file is damaged. Info then has what was read
+// before that.
 func Inspect(ctx context.Context, path string) (*Info, error) {
 	v := &inspector{}
 	f, err := openFile(path)
@@ -60,10 +60,9 @@ func (v *inspector) pool(info poolInfo) error {
 func (v *inspector) record(r *index.DumpRecord) error {
 	p := &v.info.Pools[len(v.info.Pools)-1]
 	p.Records++
-	if r.Kind == index.DumpRun && r.HashLen > 0 {
-		n := int64(len(r.Keys) / r.HashLen)
-		p.Entries += n
-		v.info.Entries += n
+	if r.Kind == index.DumpRun {
+		p.Entries += int64(numKeys(r))
+		v.info.Entries += int64(numKeys(r))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hitline/hitline/lookup/server"
 )
 
-// Server is the part of a server.Server whose pools are kept.
+// Server has the pools that are kept: a server.Server, or what a test puts in its place.
 type Server interface {
 	Pools() []server.ServedPool
 	DescribePool(name string, described coordinator.Pool) (server.ServedPool, error)
@@ -35,7 +35,7 @@ type loader struct {
 	skipped []string      // pools and why
 }
 
-// file refuses a snapshot that is too old, or that a clock that was wrong has written.
+// file refuses a snapshot that is too old or from the future.
 func (l *loader) file(info fileInfo) error {
 	l.created = info.Created
 	age := l.now.Sub(info.Created).Round(time.Second)
@@ -76,8 +76,8 @@ func (l *loader) find(info poolInfo) (*index.Index, error) {
 	return served.Service.Index(), nil
 }
 
-// served returns the pool of the server with the name of another one. One that a client has described it
-// describes again.
+// served returns the pool that the server has under the name of a pool of the snapshot. A described pool that
+// the server lacks is described again.
 func (l *loader) served(info poolInfo) (server.ServedPool, error) {
 	for _, p := range l.srv.Pools() {
 		if p.Name == info.Name {

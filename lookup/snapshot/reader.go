@@ -32,8 +32,8 @@ type reader struct {
 }
 
 // readAll reads a whole snapshot and calls v. It returns its length in bytes. Whatever the bytes are, it
-// allocates at most two parts. An error says at which byte the part begins that is wrong; it may come after
-// calls of v, as the end of ctx may.
+// allocates at most two parts. An error names the byte at which the wrong part begins. It may come after
+// calls of v, as may the end of ctx.
 func readAll(ctx context.Context, in io.Reader, v visitor) (bytes int64, err error) {
 	r := &reader{in: in}
 	if err := r.readHeader(); err != nil {
@@ -95,7 +95,7 @@ func (r *reader) readPart() (kind partKind, payload []byte, err error) {
 		return 0, nil, fmt.Errorf("part %d of the file is damaged", r.number)
 	}
 	if cap(r.buf) < int(length) {
-		r.buf = make([]byte, max(int(length), maxPart/16))
+		r.buf = make([]byte, max(int(length), fullPart))
 	}
 	payload = r.buf[:length]
 	if err := r.read(payload); err != nil {
@@ -150,10 +150,7 @@ func (r *reader) visitRecords(b []byte, v visitor) error {
 		if err := c.record(&record, first); err != nil {
 			return err
 		}
-		r.totals.Records++
-		if record.Kind == index.DumpRun && record.HashLen > 0 {
-			r.totals.Entries += int64(len(record.Keys) / record.HashLen)
-		}
+		r.totals.count(&record)
 		if err := v.record(&record); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/netproto"
 )
 
 // A record is, with integers little-endian and uvarints as in encoding/binary:
@@ -21,8 +22,8 @@ import (
 //	keys             count times length
 const (
 	recordHeader = 5
-	maxPlaces    = 1 << 16 // of an index, by its configuration: see lookup.NewService
-	maxHashLen   = 64
+	maxPlaces    = 1 << 16 // group ranks of a pool, as lookup.NewService bounds them
+	maxHashLen   = netproto.MaxHashLen
 )
 
 // Flags of a record.
@@ -35,6 +36,11 @@ const (
 	allFlags   = 1<<iota - 1
 )
 
+const _ uint16 = index.MaxDumpKeys // fits the field keys
+
+// numKeys returns how many keys a record has.
+func numKeys(r *index.DumpRecord) int { return len(r.Keys) / max(r.HashLen, 1) }
+
 // appendRecord appends a record. last are the places of the record before in the same part, nil if it is
 // the first.
 func appendRecord(b []byte, r *index.DumpRecord, last []int) []byte {
@@ -42,15 +48,15 @@ func appendRecord(b []byte, r *index.DumpRecord, last []int) []byte {
 	for _, f := range []struct {
 		set  bool
 		flag byte
-	}{{r.Numbered, hasNumber}, {len(r.Before) > 0, hasBefore}, {r.Hot, isHot}, {r.SameUse, isSameUse}, {last != nil && slices.Equal(r.Places, last), samePlaces}} {
+	}{
+		{r.Numbered, hasNumber}, {len(r.Before) > 0, hasBefore}, {r.Hot, isHot}, {r.SameUse, isSameUse},
+		{last != nil && slices.Equal(r.Places, last), samePlaces},
+	} {
 		if f.set {
 			flags |= f.flag
 		}
 	}
-	n := 0
-	if r.HashLen > 0 {
-		n = len(r.Keys) / r.HashLen
-	}
+	n := numKeys(r)
 	b = append(b, byte(r.Kind), flags, byte(r.HashLen), byte(n), byte(n>>8))
 	switch r.Kind {
 	case index.DumpRun:
@@ -73,7 +79,7 @@ func appendRecord(b []byte, r *index.DumpRecord, last []int) []byte {
 	return append(b, r.Keys...)
 }
 
-// errRecord says that the bytes of a record are none.
+// errRecord says that bytes are no record.
 var errRecord = errors.New("a record that cannot be read, although the checksum is right")
 
 // cursor takes bytes off the front of a part. It is bad once some were missing or wrong.
@@ -118,16 +124,17 @@ func (c *cursor) uvarint(limit int) int {
 	return int(n)
 }
 
-// record reads the next record into r. first says that it is the first of its part. r has the places of the
-// record before, and their memory is used again; its keys lie in the part. The index checks what the record
-// says.
+// record reads the next record into r. first says that it is the first of its part. Before the call r has
+// the record before: its places may be those of the next one, and their memory is used again. The keys stay in
+// the part. The index checks what the record says.
 func (c *cursor) record(r *index.DumpRecord, first bool) error {
 	header := c.take(recordHeader)
 	if header == nil {
 		return errRecord
 	}
 	flags, hashLen, keys := header[1], int(header[2]), int(binary.LittleEndian.Uint16(header[3:]))
-	if flags&^allFlags != 0 || hashLen > maxHashLen || hashLen == 0 && (keys > 0 || flags&hasBefore != 0) || first && flags&samePlaces != 0 {
+	if flags&^allFlags != 0 || hashLen > maxHashLen || hashLen == 0 && (keys > 0 || flags&hasBefore != 0) ||
+		first && flags&samePlaces != 0 {
 		return errRecord
 	}
 	*r = index.DumpRecord{

@@ -53,7 +53,7 @@ func New(srv Server, cfg Config) (*Saver, error) {
 	return &Saver{srv: srv, cfg: cfg, status: Status{Path: cfg.Path}}, nil
 }
 
-// Status returns what there is to tell.
+// Status returns the state of the snapshots. The caller owns it.
 func (s *Saver) Status() *Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,12 +75,12 @@ func (s *Saver) Load(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("snapshot: the load was interrupted: %w", context.Cause(ctx))
 	}
-	s.tellLoad(l, bytes, err)
+	s.reportLoad(l, bytes, err)
 	return nil
 }
 
-// tellLoad tells what was loaded, or why nothing was.
-func (s *Saver) tellLoad(l *loader, bytes int64, err error) {
+// reportLoad logs what was loaded, or why nothing was, and sets the status.
+func (s *Saver) reportLoad(l *loader, bytes int64, err error) {
 	entries := l.entries()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -168,7 +168,8 @@ func (s *Saver) resets() (n int64) {
 // stopGrace bounds how long Stop waits. Only a file system that hangs takes so long.
 const stopGrace = time.Second
 
-// Stop ends what Start has begun, and abandons a snapshot that is being written. It may be called again.
+// Stop ends what Start has begun, and abandons a snapshot that is being written. It may be called twice, but
+// not before Start.
 func (s *Saver) Stop() {
 	s.cancel()
 	select {
@@ -178,8 +179,8 @@ func (s *Saver) Stop() {
 }
 
 // Last writes the last snapshot, after Stop and once nothing changes any more. It returns when that is
-// written, has failed, or ctx has ended. In the last case a file system that hangs may keep a goroutine; the
-// snapshot before stays, unless the new one was just being given its name.
+// written, has failed, or ctx has ended. If ctx has ended the snapshot before stays, unless the new one was
+// being renamed. Its goroutine ends soon after, unless a file system hangs.
 func (s *Saver) Last(ctx context.Context) {
 	written := make(chan struct{})
 	go func() {
@@ -197,7 +198,7 @@ func (s *Saver) Last(ctx context.Context) {
 	}
 }
 
-// save writes a snapshot, and tells of it. gentle leaves half of a core to others.
+// save writes a snapshot, logs it and sets the status. gentle is index.DumpOptions.Gentle.
 func (s *Saver) save(ctx context.Context, gentle bool) (saved bool) {
 	started := time.Now()
 	w, err := s.write(ctx, started, gentle)
@@ -214,8 +215,8 @@ func (s *Saver) save(ctx context.Context, gentle bool) (saved bool) {
 	return true
 }
 
-// failed counts a snapshot that was not written, unless ctx has ended. A failure as the one before is not
-// logged again.
+// failed counts and logs a snapshot that was not written, unless ctx has ended. A failure for the same reason as
+// the one before is not logged again.
 func (s *Saver) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -250,7 +251,7 @@ func (s *Saver) write(ctx context.Context, started time.Time, gentle bool) (w *w
 	return w, err
 }
 
-// infoOf returns what the file has of a pool.
+// infoOf returns the description of a pool that the file has.
 func infoOf(p server.ServedPool) poolInfo {
 	pool := p.Service.Pool()
 	if pool.VLLM != "" {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math"
 
 	"github.com/hitline/hitline/index"
 )
@@ -17,8 +16,8 @@ type writer struct {
 	out    io.Writer
 	seed   uint32 // CRC-32C of the id
 	number uint32 // of the next part
-	// buf is the next part of records, with place for its header. last are the places of its last record,
-	// nil if it has none.
+	// buf is the next part of records, with room for its header. last are the places of its last record,
+	// nil if it has no record yet.
 	buf    []byte
 	last   []int
 	bytes  int64 // written
@@ -47,18 +46,12 @@ func (w *writer) beginPool(info poolInfo) error {
 
 // add adds a record of the pool, which is only borrowed.
 func (w *writer) add(r *index.DumpRecord) error {
-	if r.HashLen > 0 && len(r.Keys)/r.HashLen > math.MaxUint16 {
-		return fmt.Errorf("a record of %d keys, at most %d are possible", len(r.Keys)/r.HashLen, math.MaxUint16)
-	}
 	w.buf = appendRecord(w.buf, r, w.last)
 	w.last = append(w.last[:0], r.Places...)
 	if w.last == nil {
 		w.last = []int{}
 	}
-	w.totals.Records++
-	if r.Kind == index.DumpRun {
-		w.totals.Entries += int64(len(r.Keys) / r.HashLen)
-	}
+	w.totals.count(r)
 	if len(w.buf) >= partHeader+fullPart {
 		return w.flush()
 	}

@@ -37,9 +37,9 @@ func IsLocalHost(hostport string) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-// mayAll reports whether a request may be told everything: if the server has no credentials, or
-// with the token of an administrator.
-func (p *Page) mayAll(r *http.Request) bool {
+// maySeeAll reports whether a request may see connections, refusals and explanations: if the server has
+// no credentials, or with the token of an administrator.
+func (p *Page) maySeeAll(r *http.Request) bool {
 	if !p.server.HasCredentials() {
 		return true
 	}

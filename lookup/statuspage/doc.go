@@ -20,8 +20,8 @@
 //
 //   - The page adds text to the document as text, never as HTML: names of pools and errors may come
 //     from peers.
-//   - A request waits for nothing but the backend, in /explain. Its reply is computed into memory,
-//     and how many are computed at a time is bounded.
-//   - Nobody is told of connections, refusals or the blocks of a prompt without a token of an
-//     administrator, where there are tokens.
+//   - A request waits for nothing, except for the backend in /explain. Its reply is computed into
+//     memory, and how many are computed at a time is bounded.
+//   - If the server has credentials, connections, refusals and explanations need the token of an
+//     administrator.
 package statuspage

@@ -41,7 +41,7 @@ type explainReply struct {
 
 // serveExplain answers /explain.
 func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
-	if !p.mayAll(r) {
+	if !p.maySeeAll(r) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		writeError(w, http.StatusUnauthorized, "needs the token of an administrator: Authorization: Bearer TOKEN")
 		return

@@ -141,11 +141,17 @@ func TestBusy(t *testing.T) {
 func TestExplainOverBackend(t *testing.T) {
 	blocked := &lookuptest.KeyStore{Before: func(ctx context.Context, _ string, _ []string) error { <-ctx.Done(); return ctx.Err() }}
 	failing := &lookuptest.KeyStore{Before: func(context.Context, string, []string) error { return lookuptest.ErrStore }}
-	for want, backend := range map[int]*lookuptest.KeyStore{http.StatusGatewayTimeout: blocked, http.StatusUnprocessableEntity: failing} {
-		service := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16, Backend: backend, Remote: lookup.RemoteConfig{Timeout: time.Millisecond * 50}})
+	for _, test := range []struct {
+		backend *lookuptest.KeyStore
+		timeout time.Duration
+		want    int
+	}{{blocked, 50 * time.Millisecond, http.StatusGatewayTimeout}, {failing, time.Minute, http.StatusUnprocessableEntity}} {
+		service := newService(t, lookup.ServiceConfig{
+			Pool: lookuptest.Blocks16, Backend: test.backend, Remote: lookup.RemoteConfig{Timeout: test.timeout},
+		})
 		p := newPage(t, service, server.Config{}, Options{})
 		w := ask(p, http.MethodPost, "/explain", `{"hashes": "`+strings.ReplaceAll(hexLines(3), "\n", " ")+`"}`, jsonBody)
-		assert.Equal(t, want, w.Code, w.Body)
+		assert.Equal(t, test.want, w.Code, w.Body)
 		assert.Contains(t, w.Body.String(), `"error"`)
 	}
 }

@@ -3,7 +3,7 @@ package statuspage
 import (
 	"time"
 
-	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // latency is the quantiles of the durations of the lookups in a time, in seconds. They are nil if
@@ -23,7 +23,7 @@ type durationCounts struct {
 }
 
 // latencySince returns the quantiles of what was observed since an earlier time.
-func latencySince(before []uint64, now server.Histogram) latency {
+func latencySince(before []uint64, now api.Histogram) latency {
 	counts := make([]uint64, len(now.Counts))
 	var l latency
 	for i, n := range now.Counts {

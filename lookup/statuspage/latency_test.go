@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/hitline/hitline/lookup/server"
+	"github.com/hitline/hitline/lookup/api"
 )
 
 // Quantiles are those of Prometheus' histogram_quantile, by hand.
@@ -25,7 +25,7 @@ func TestLatencySince(t *testing.T) {
 		{"without a sample", nil, []uint64{0, 1, 0, 0}, 1, []float64{1.5, 1.9, 1.99, 1.999}},
 		{"never below 0", []uint64{9, 0, 0, 0}, []uint64{0, 2, 0, 0}, 2, []float64{1.5, 1.9, 1.99, 1.999}},
 	} {
-		got := latencySince(test.before, server.Histogram{Bounds: bounds, Counts: test.now})
+		got := latencySince(test.before, api.Histogram{Bounds: bounds, Counts: test.now})
 		assert.Equal(t, test.count, got.Count, test.name)
 		for i, q := range []*float64{got.P50, got.P90, got.P99, got.P999} {
 			if test.want == nil {

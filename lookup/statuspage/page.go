@@ -51,7 +51,7 @@ func New(srv *server.Server, options Options) *Page {
 	return p
 }
 
-// Close ends the sampling, and waits for that. Requests are answered still, without new samples.
+// Close ends the sampling, and waits for its goroutine. Requests are still answered, without new samples.
 func (p *Page) Close() { p.sampler.close() }
 
 // ServeHTTP answers a request for one of the three paths, and others with status 404.
@@ -75,7 +75,7 @@ func (p *Page) serveStatus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release(p.status)
-	writeJSON(w, http.StatusOK, p.currentStatus(p.mayAll(r)))
+	writeJSON(w, http.StatusOK, p.currentStatus(p.maySeeAll(r)))
 }
 
 // acquire takes a place, if one is free.
@@ -103,7 +103,7 @@ func writeError(w http.ResponseWriter, code int, why string) {
 // writeJSON writes a reply. The client may be gone, which is no error.
 func writeJSON(w http.ResponseWriter, code int, reply any) {
 	text, err := json.Marshal(reply)
-	if err != nil { // a number that is none
+	if err != nil { // a float64 that is not finite
 		http.Error(w, "the reply cannot be written", http.StatusInternalServerError)
 		return
 	}

@@ -12,7 +12,6 @@
     text = String(text);
     if (node.textContent !== text) node.textContent = text; // what is selected stays so
   };
-  const setClass = (node, name, on) => node.classList.toggle(name, on);
   const make = (name, text) => {
     const node = document.createElement(name);
     if (text !== undefined) node.textContent = text;
@@ -103,17 +102,15 @@
 
   // ---- Charts
 
-  // bar returns a bar of which a part is used, and sets it.
-  const bar = (node, width) => {
-    if (!node) {
-      node = svg('svg');
-      node.append(svg('rect'), svg('rect'));
-      for (const [k, v] of [['class', 'fill'], ['width', width], ['height', 6], ['aria-hidden', 'true']]) node.setAttribute(k, v);
-      node.children[0].setAttribute('class', 'rest');
-      node.children[1].setAttribute('class', 'used');
-      for (const r of node.children) r.setAttribute('height', 6);
-      node.children[0].setAttribute('width', width);
-    }
+  // makeBar returns a bar of which nothing is used; setBar sets the part that is.
+  const makeBar = width => {
+    const node = svg('svg');
+    node.append(svg('rect'), svg('rect'));
+    for (const [k, v] of [['class', 'fill'], ['width', width], ['height', 6], ['aria-hidden', 'true']]) node.setAttribute(k, v);
+    node.children[0].setAttribute('class', 'rest');
+    node.children[1].setAttribute('class', 'used');
+    for (const r of node.children) r.setAttribute('height', 6);
+    node.children[0].setAttribute('width', width);
     return node;
   };
   const setBar = (node, part) => {
@@ -121,7 +118,7 @@
     setAttr(node.children[1], 'width', (Math.min(1, Math.max(0, part)) * width).toFixed(1));
   };
 
-  // trend draws one column for each minute: tokens that hit from below, tokens that missed above.
+  // drawTrend draws one column for each minute: tokens that hit from below, tokens that missed above.
   const minutes = 60, column = 3, trendHeight = 22;
   const drawTrend = (cell, pool) => {
     let node = cell.firstElementChild;
@@ -173,7 +170,7 @@
     {
       as: 'n', draw: (cell, p) => {
         if (!p.max_bytes) { setText(cell, missing); return; }
-        if (!cell.firstElementChild) cell.replaceChildren(make('span'), bar(null, 48));
+        if (!cell.firstElementChild) cell.replaceChildren(make('span'), makeBar(48));
         setText(cell.children[0], percent(fillOf(p)));
         setBar(cell.children[1], fillOf(p));
       },
@@ -429,7 +426,7 @@
         const cell = row.insertCell();
         cell.className = as;
         if (text) { cell.textContent = text(g); continue; }
-        const part = bar(null, 120);
+        const part = makeBar(120);
         setBar(part, e.tokens > 0 ? g.end_tokens / e.tokens : 0);
         cell.append(part);
       }

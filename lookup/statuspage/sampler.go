@@ -15,13 +15,13 @@ const (
 	sampleInterval = 10 * time.Second
 	// maxAge is how old the oldest sample gets: rates are over the last hour.
 	maxAge = time.Hour
-	// maxSamples bounds the samples of a counter, should the clock jump: one for each interval
-	// of maxAge, and one at its begin.
+	// maxSamples bounds the samples of a counter, also if the clock jumps: one for each interval
+	// of maxAge, and one at its beginning.
 	maxSamples = int(maxAge/sampleInterval) + 1
 	// perPoint is how many intervals a point of a chart has, and maxPoints how many points.
 	perPoint  = int(time.Minute / sampleInterval)
 	maxPoints = int(maxAge / time.Minute)
-	// maxPools bounds the pools that are sampled and told of. With 48 bytes a sample, and slices that
+	// maxPools bounds the pools that are sampled and listed. With 48 bytes a sample, and slices that
 	// have grown by doubling, they take 2.5 MB.
 	maxPools = 100
 )
@@ -81,7 +81,7 @@ func (s *sampler) close() {
 	<-s.done
 }
 
-// poolsOf returns the pools that are sampled and told of.
+// poolsOf returns the pools that are sampled and listed.
 func poolsOf(srv *server.Server) []server.ServedPool {
 	pools := srv.Pools()
 	return pools[:min(len(pools), maxPools)]
@@ -113,8 +113,8 @@ func (h history) add(c sample) history {
 	return slices.Delete(h, 0, outdated(len(h), c.time, func(i int) time.Time { return h[i].time }))
 }
 
-// outdated returns how many of n samples are of no use any more: the first one that is left is the
-// last that is maxAge old, if there is one.
+// outdated returns how many of the oldest of n samples are of no use any more. The first sample that stays
+// is the newest one that is at least maxAge old, if there is one.
 func outdated(n int, now time.Time, at func(i int) time.Time) int {
 	drop := max(n-maxSamples, 0)
 	for drop+1 < n && now.Sub(at(drop+1)) >= maxAge {
@@ -132,8 +132,8 @@ type hour struct {
 	Points           []point  `json:"points"`
 }
 
-// point is the tokens of the lookups of one minute. The first one may be shorter, and the last one,
-// which ends now, is 50 to 60 seconds long.
+// point has the tokens of the lookups of one minute. The first minute may be shorter. The last one ends
+// now, and is 50 to 60 seconds long.
 type point struct {
 	Time       time.Time `json:"time"` // end of the minute
 	HitTokens  int64     `json:"hit_tokens"`
@@ -178,7 +178,7 @@ func (h history) points(now sample) []point {
 
 // latencyOf returns the quantiles of the last lookups, from the last sample that is as old as age,
 // or the oldest.
-func (s *sampler) latencyOf(age time.Duration, now time.Time, durations server.Histogram) latency {
+func (s *sampler) latencyOf(age time.Duration, now time.Time, durations api.Histogram) latency {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -206,7 +207,7 @@ func TestLatencyOfTimes(t *testing.T) {
 	}{{time.Hour, []uint64{1, 0, 0}}, {6 * time.Minute, []uint64{5, 0, 0}}, {5 * time.Minute, []uint64{5, 2, 0}}, {time.Second, []uint64{5, 9, 0}}} {
 		s.durations = append(s.durations, durationCounts{now.Add(-sample.ago), sample.counts})
 	}
-	histogram := server.Histogram{Bounds: bounds, Counts: []uint64{5, 10, 0}}
+	histogram := api.Histogram{Bounds: bounds, Counts: []uint64{5, 10, 0}}
 	for age, want := range map[time.Duration]uint64{2 * time.Hour: 14, time.Hour: 14, 5 * time.Minute: 8, time.Minute: 8, time.Second: 1, 0: 1} {
 		assert.Equal(t, want, s.latencyOf(age, now, histogram).Count, age)
 	}

@@ -61,8 +61,8 @@ type connections struct {
 	List  []server.Connection `json:"list"`  // those with the most requests
 }
 
-// currentStatus returns the status of the server, with what only an administrator is told if all
-// is true.
+// currentStatus returns the status of the server. With all it includes what only an administrator may
+// see.
 func (p *Page) currentStatus(all bool) *status {
 	instance, stat, durations := p.server.Instance(), p.server.TotalStat(), p.server.LookupDurations()
 	now := time.Now()

@@ -20,6 +20,8 @@ import (
 const (
 	hashLen     = 32
 	blockTokens = 16
+	// chainLen is the keys of a chain, which is a prompt of 65,536 tokens.
+	chainLen = 4096
 	// callTimeout bounds each request.
 	callTimeout = 30 * time.Second
 )
@@ -35,7 +37,7 @@ func chainKeys(b []byte, chain, n int) []byte {
 	return b
 }
 
-// fill stores chains until there are as many entries as wanted, and returns how many chains there are.
+// fill stores chains until there are as many entries as wanted, and returns how many of them are whole.
 func fill(ctx context.Context, address string, o options) (chains int, err error) {
 	c, err := client.Dial(ctx, address, client.WithTimeout(callTimeout))
 	if err != nil {
@@ -43,14 +45,13 @@ func fill(ctx context.Context, address string, o options) (chains int, err error
 	}
 	defer c.Close()
 	var keys []byte
-	for left := o.entries; left > 0; left -= o.chainLen {
-		keys = chainKeys(keys[:0], chains, min(left, o.chainLen))
+	for stored := 0; stored < o.entries; stored += chainLen {
+		keys = chainKeys(keys[:0], stored/chainLen, min(o.entries-stored, chainLen))
 		if err := c.StoreChain(ctx, netproto.GroupRank{}, 0, nil, netproto.NewHashes(keys, hashLen)); err != nil {
 			return 0, err
 		}
-		chains++
 	}
-	return o.entries / o.chainLen, nil // the last one may be short
+	return o.entries / chainLen, nil // the last one may be short
 }
 
 // sample is a lookup: when it was to be sent, and how long after that it was answered.
@@ -110,7 +111,6 @@ func measurePairs(ctx context.Context, s *serverProcess, o options, chains int) 
 		})
 	}
 	var written []logLine
-	var pairs []pair
 	group.Go(func() error {
 		defer close(stop)
 		for len(written) < o.pairs+2 { // the first one may have begun before the load did
@@ -119,7 +119,7 @@ func measurePairs(ctx context.Context, s *serverProcess, o options, chains int) 
 				if !ok {
 					return errors.New("the server has ended")
 				}
-				if line.Entries >= o.chainLen*chains {
+				if line.Entries >= chainLen*chains {
 					written = append(written, line)
 				}
 			case <-ctx.Done():
@@ -131,7 +131,11 @@ func measurePairs(ctx context.Context, s *serverProcess, o options, chains int) 
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	all := slices.Concat(of...)
+	return pairsOf(written, slices.Concat(of...))
+}
+
+// pairsOf returns the pairs of all snapshots but the first and the last one.
+func pairsOf(written []logLine, all []sample) (pairs []pair, err error) {
 	for i, w := range written[1 : len(written)-1] {
 		next := written[i+2]
 		took := seconds(w.Seconds)

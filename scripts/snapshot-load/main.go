@@ -29,7 +29,6 @@ type options struct {
 	conns, rate, hashes int
 	interval            time.Duration
 	asJSON              bool
-	chainLen            int
 }
 
 // report is what was measured. Times are in seconds, latencies in microseconds.
@@ -76,7 +75,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o := options{chainLen: 4096}
+	var o options
 	f := flag.NewFlagSet("snapshot-load", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.hitline, "hitline", "bin/hitline", "the `program` to measure")
@@ -90,8 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if o.entries < o.chainLen || o.conns < 1 || o.rate < o.conns || o.hashes < 1 || o.hashes > o.chainLen || o.pairs < 0 {
-		return fmt.Errorf("give at least %d entries, one connection and a lookup a second for each, and 1 to %d hashes", o.chainLen, o.chainLen)
+	if o.entries < chainLen || o.conns < 1 || o.rate < o.conns || o.hashes < 1 || o.hashes > chainLen || o.pairs < 0 {
+		return fmt.Errorf("give at least %d entries, one connection and a lookup a second for each, and 1 to %d hashes", chainLen, chainLen)
 	}
 	folder, err := os.MkdirTemp("", "snapshot-load-*")
 	if err != nil {

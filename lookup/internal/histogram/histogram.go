@@ -7,13 +7,13 @@ import (
 	"github.com/hitline/hitline/lookup/api"
 )
 
-// MaxBounds is how many bounds a histogram has at most.
-const MaxBounds = 19
+// maxBounds is how many bounds a histogram has at most.
+const maxBounds = 19
 
-// Counts is a histogram. The zero value is empty. All calls with it need the same bounds: at most MaxBounds upper
+// Counts is a histogram. The zero value is empty. All calls with it need the same bounds: at most maxBounds upper
 // bounds of its buckets, ascending. Safe for concurrent use.
 type Counts struct {
-	buckets [MaxBounds + 1]atomic.Int64 // the one behind the last bound has what is beyond all
+	buckets [maxBounds + 1]atomic.Int64 // the one behind the last bound has what is beyond all
 	sum     atomic.Int64
 }
 

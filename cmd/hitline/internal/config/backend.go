@@ -39,8 +39,8 @@ type Snapshot struct {
 	MaxAge   Duration `yaml:"max_age"`  // 0: one of any age is loaded
 }
 
-// LeastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
-const LeastInterval = time.Second
+// leastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
+const leastInterval = time.Second
 
 // Redis is a Redis or a Valkey: one server, or a cluster.
 type Redis struct {
@@ -173,8 +173,8 @@ func (c *Config) checkBackend() error {
 		}); err != nil {
 			return err
 		}
-		if interval := b.Memory.Snapshot.Interval; interval > 0 && time.Duration(interval) < LeastInterval {
-			return c.wrong("backend.memory.snapshot.interval", "%v is too short, must be at least %v, or 0 for the last one alone", time.Duration(interval), LeastInterval)
+		if interval := b.Memory.Snapshot.Interval; interval > 0 && time.Duration(interval) < leastInterval {
+			return c.wrong("backend.memory.snapshot.interval", "%v is too short, must be at least %v, or 0 for the last one alone", time.Duration(interval), leastInterval)
 		}
 		if shares := c.MemoryShares(); shares > 1 && int64(b.Memory.MaxBytes)/shares < index.MinMaxBytes {
 			return c.wrong("backend.memory.max_bytes", "%d bytes are %d for each of %d pools, the least is %d: raise it, or lower max_pools",

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/storetest"
+)
+
+// alertRule is a rule of deploy/alerts.yaml.
+type alertRule struct {
+	Record, Alert, Expr, For string
+	Labels, Annotations      map[string]string
+}
+
+// alertRules returns the rules of deploy/alerts.yaml.
+func alertRules(t *testing.T) (rules []alertRule) {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []alertRule
+		}
+	}
+	require.NoError(t, yaml.UnmarshalWithOptions([]byte(deployFile(t, "alerts.yaml")), &file, yaml.Strict()))
+	for _, g := range file.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	require.NotEmpty(t, rules)
+	return rules
+}
+
+// knownSeries returns the names of Prometheus' own series and of the recording rules.
+func knownSeries(rules []alertRule) []string {
+	names := []string{"up", "ALERTS"}
+	for _, r := range rules {
+		if r.Record != "" {
+			names = append(names, r.Record)
+		}
+	}
+	return names
+}
+
+// Each alert has what its reader needs, is tested and described.
+func TestDeployAlerts(t *testing.T) {
+	const runbook = "https://github.com/hitline/hitline/blob/main/docs/alerts.md#"
+	docs, err := os.ReadFile("../../docs/alerts.md")
+	require.NoError(t, err)
+	tests := deployFile(t, "alerts_test.yaml")
+	var alerts, described []string
+	for _, r := range alertRules(t) {
+		if r.Record != "" {
+			continue
+		}
+		alerts = append(alerts, r.Alert)
+		assert.Regexp(t, `^Hitline[A-Z]\w+$`, r.Alert)
+		assert.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
+		assert.Len(t, r.Annotations, 3, r.Alert)
+		assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
+		assert.NotEmpty(t, r.Annotations["description"], r.Alert)
+		assert.Equal(t, runbook+strings.ToLower(r.Alert), r.Annotations["runbook_url"])
+		assert.Contains(t, tests, fmt.Sprintf(`ALERTS{alertname="%s", alertstate="firing", severity="%s"`, r.Alert, r.Labels["severity"]))
+	}
+	for _, m := range regexp.MustCompile(`(?m)^## (Hitline\w+)$`).FindAllStringSubmatch(string(docs), -1) {
+		described = append(described, m[1])
+	}
+	assert.Equal(t, alerts, described, "docs/alerts.md has a section for each, in the same order")
+}
+
+// promtool runs Prometheus' own tool in deploy.
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	program, err := exec.LookPath("promtool")
+	if err != nil {
+		storetest.SkipOrFail(t, "promtool is not on PATH (Debian: prometheus)")
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = "../../deploy"
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+func TestDeployAlertsByPromtool(t *testing.T) {
+	t.Parallel() // it takes seconds
+	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", "alerts.yaml")
+	promtool(t, "test", "rules", "alerts_test.yaml")
+}
