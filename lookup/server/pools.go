@@ -151,6 +151,7 @@ var (
 	errUnknownPool  = errors.New("no pool of this name")
 	errNotAccepted  = errors.New("this server has other pools and accepts no further ones: configure it, or set accept_pools")
 	errTooManyPools = errors.New("all described pools have connections, and there are max_pools of them")
+	errPoolsFull    = errors.New("there are max_pools described pools")
 	errPoolTooLarge = errors.New("too many groups and ranks for a described pool")
 	errPoolDiffers  = errors.New("the description differs from the")
 	errPoolText     = errors.New("too long for a described pool")
@@ -466,6 +467,19 @@ func (ps *pools) idlest() (*pool, error) {
 		return nil, fmt.Errorf("%w: %d", errTooManyPools, ps.max)
 	}
 	return oldest, nil
+}
+
+// fits tells whether there is a pool of this name, or less than max described ones.
+func (ps *pools) fits(name string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	count := 0
+	for _, p := range ps.byName {
+		if p.described {
+			count++
+		}
+	}
+	return ps.byName[name] != nil || count < ps.max
 }
 
 // move counts a connection that leaves one pool for another. Either may be nil.

@@ -30,13 +30,16 @@ func (p *pool) served() ServedPool {
 }
 
 // DescribePool returns the pool of a description, and makes it if there is none, as if a client had
-// described it under this name, which may be empty, and closed its connection. It fails if that would fail. A
-// pool that is made may take the place of a described one without connections: see Config.MaxPools.
+// described it under this name, which may be empty, and closed its connection. It fails if that would fail, and
+// if there are Config.MaxPools described pools and none of this name: it removes no other pool.
 func (s *Server) DescribePool(name string, described coordinator.Pool) (ServedPool, error) {
 	if name != "" {
 		if err := CheckPoolName(name); err != nil {
 			return ServedPool{}, fmt.Errorf("server: %w", err)
 		}
+	}
+	if !s.pools.fits(name) {
+		return ServedPool{}, fmt.Errorf("server: %w: %d", errPoolsFull, s.pools.max)
 	}
 	p, _, err := s.describe(name, described, nil, nil)
 	if err != nil {

@@ -88,24 +88,23 @@ func TestDescribePoolAgain(t *testing.T) {
 	require.Equal(t, namesOf(first), namesOf(second))
 }
 
-// A pool that was described has no connections: it gives way to another one, but to none while it has some.
+// A pool that was described has no connections: it gives way to what a client describes, or to another
+// description of its name, but not to DescribePool of another one.
 func TestDescribePoolGivesWay(t *testing.T) {
 	server := startPools(t, nil, Config{MaxPools: 2, AcceptPool: memoryService})
-	for i := range 3 {
+	for i := range 2 {
 		_, err := server.DescribePool(fmt.Sprint(i), numberedPool(i))
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"1", "2"}, namesOf(server))
-	dialTest(t, server, client.WithPoolName("1"))
-	_, err := server.DescribePool("3", numberedPool(3))
+	_, err := server.DescribePool("2", numberedPool(2))
+	require.ErrorIs(t, err, errPoolsFull)
+	require.Equal(t, []string{"0", "1"}, namesOf(server))
+	_, err = server.DescribePool("1", numberedPool(3))
 	require.NoError(t, err)
-	require.Equal(t, []string{"1", "3"}, namesOf(server))
-	_, err = server.DescribePool("3", numberedPool(4)) // another description of this name
-	require.NoError(t, err)
-	dialTest(t, server, client.WithPoolName("3"))
-	_, err = server.DescribePool("5", numberedPool(5))
-	require.ErrorIs(t, err, errTooManyPools)
-	require.Equal(t, []string{"1", "3"}, namesOf(server))
+	dialTest(t, server, client.WithPool("4", numberedPool(4)))
+	require.Equal(t, []string{"1", "4"}, namesOf(server))
+	_, err = server.DescribePool("4", numberedPool(5))
+	require.ErrorContains(t, err, errPoolDiffers.Error())
 }
 
 // DescribePool fails where a client's description does.

@@ -2,7 +2,9 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
@@ -146,6 +148,8 @@ func forge(t testing.TB, version uint32, parts ...any) []byte {
 			require.NoError(t, w.writeJSON(partPool, p))
 		case totals:
 			require.NoError(t, w.writeJSON(partEnd, p))
+		case map[string]string:
+			require.NoError(t, w.writeJSON(partFile, p))
 		case []byte:
 			require.NoError(t, w.writePart(partRecords, append(make([]byte, partHeader), p...)))
 		case partKind:
@@ -184,7 +188,7 @@ func TestForgedFiles(t *testing.T) {
 		{"pool twice", `pool "" is in it twice`, 1, []any{file, own, run, own, run, totals{Pools: 2, Records: 2, Entries: 6}}},
 		{"unknown part", "a part of kind 9", 1, []any{file, own, partKind(9), run, ok}},
 		{"totals", "it has", 1, []any{file, own, run, totals{Pools: 1, Records: 1, Entries: 4}}},
-		{"no totals", "its totals cannot be read", 1, []any{file, own, run, partEnd}},
+		{"no totals", "the totals cannot be read", 1, []any{file, own, run, partEnd}},
 		{"cut record", errRecord.Error(), 1, []any{file, own, run[:len(run)-1], ok}},
 		{"flag", errRecord.Error(), 1, []any{file, own, edit(1, 0x80), ok}},
 		{"places of none", errRecord.Error(), 1, []any{file, own, edit(1, samePlaces), ok}},
@@ -202,6 +206,63 @@ func TestForgedFiles(t *testing.T) {
 	write(1, file, own, run, ok)
 	_, st := load(t, srv, path)
 	assert.Equal(t, int64(3), st.LoadedEntries, "the parts are those of a snapshot")
+}
+
+// Long texts, many pools and times far off are told in a few words.
+func TestForgedTexts(t *testing.T) {
+	srv := newServer(t, ownPool, otherPool)
+	file, long := fileInfo{Created: time.Now()}, strings.Repeat("x", 500_000)
+	path := filepath.Join(t.TempDir(), "forged")
+	told := func(parts ...any) (log string, st *Status) {
+		require.NoError(t, os.WriteFile(path, forge(t, 1, parts...), 0o600))
+		log, st = load(t, srv, path)
+		require.Zero(t, st.LoadedEntries)
+		require.Less(t, len(st.LoadError), 2000)
+		require.Less(t, len(log), 8000)
+		return log, st
+	}
+	_, st := told(file, poolInfo{Name: long, Described: true}, totals{Pools: 1})
+	assert.Contains(t, st.LoadError, `xxx…": server: a pool's name is 1 to 255`)
+	_, st = told(map[string]string{"created": long})
+	assert.Regexp(t, `at byte 32: its description cannot be read: parsing time "x+…$`, st.LoadError)
+	_, st = told(fileInfo{Created: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)})
+	assert.Regexp(t, `it was written \d+h\d+m\S+s in the future`, st.LoadError)
+	_, st = told(file, poolInfo{Described: true}, totals{Pools: 1})
+	assert.Contains(t, st.LoadError, `pool "": it is described otherwise now`)
+
+	parts := []any{file}
+	for i := range 1000 {
+		parts = append(parts, poolInfo{Name: fmt.Sprint(i)})
+	}
+	log, st := told(append(parts, totals{Pools: 1000})...)
+	assert.Equal(t, mostTold+2, strings.Count(log, "\n"))
+	assert.Contains(t, log, `"msg":"further pools of the snapshot are left out","pools":990}`)
+	assert.Contains(t, st.LoadError, `pool "9": it is no longer configured; and 990 more`)
+}
+
+// ending ends a context with the first record.
+type ending struct {
+	inspector
+	end     context.CancelCauseFunc
+	records int
+}
+
+func (v *ending) record(*index.DumpRecord) error {
+	v.records++
+	v.end(errRecord)
+	return nil
+}
+
+// The end of ctx is noticed at the next record: a part may have many that cost much.
+func TestInterruptedInAPart(t *testing.T) {
+	own := infoOf(newServer(t, ownPool, otherPool).Pools()[0])
+	reset := appendRecord(nil, &index.DumpRecord{Kind: index.DumpReset}, nil)
+	file := forge(t, 1, fileInfo{}, own, bytes.Repeat(reset, 1000), totals{Pools: 1, Records: 1000})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	v := &ending{end: cancel}
+	_, err := readAll(ctx, bytes.NewReader(file), v)
+	assert.ErrorIs(t, err, errRecord)
+	assert.Equal(t, 1, v.records)
 }
 
 // What is no regular file is neither read nor replaced.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
@@ -32,8 +33,12 @@ type loader struct {
 	created time.Time
 	loaded  []*index.Index
 	index   *index.Loader // of the pool that is read, nil if it is skipped
-	skipped []string      // pools and why
+	skipped []string      // pools and why, at most mostTold
+	untold  int           // further ones
 }
+
+// mostTold bounds how many pools that are left out are named in the log and in the status.
+const mostTold = 10
 
 // file refuses a snapshot that is too old or from the future.
 func (l *loader) file(info fileInfo) error {
@@ -41,7 +46,7 @@ func (l *loader) file(info fileInfo) error {
 	age := l.now.Sub(info.Created).Round(time.Second)
 	switch {
 	case age < -maxFuture:
-		return fmt.Errorf("it was written %v in the future: a clock is wrong", -age)
+		return fmt.Errorf("it was written %v in the future: a clock is wrong", info.Created.Sub(l.now).Round(time.Second))
 	case l.maxAge > 0 && age > l.maxAge:
 		return fmt.Errorf("it is %v old, and max_age is %v", age, l.maxAge)
 	}
@@ -53,15 +58,36 @@ func (l *loader) pool(info poolInfo) error {
 	l.index = nil
 	x, err := l.find(info)
 	if err != nil {
-		l.logger.Warn("a pool of the snapshot is left out", "pool", info.Name, "error", err.Error())
-		l.skipped = append(l.skipped, fmt.Sprintf("pool %q: %v", info.Name, err))
+		l.skip(shorten(info.Name), shorten(err.Error()))
 		return nil
 	}
 	if slices.Contains(l.loaded, x) {
-		return fmt.Errorf("pool %q is in it twice", info.Name)
+		return fmt.Errorf("pool %q is in it twice", shorten(info.Name))
 	}
 	l.loaded, l.index = append(l.loaded, x), x.NewLoader()
 	return nil
+}
+
+// skip tells that a pool is left out.
+func (l *loader) skip(name, why string) {
+	if len(l.skipped) == mostTold {
+		l.untold++
+		return
+	}
+	l.logger.Warn("a pool of the snapshot is left out", "pool", name, "error", why)
+	l.skipped = append(l.skipped, fmt.Sprintf("pool %q: %s", name, why))
+}
+
+// leftOut tells which pools are left out, "" if none is.
+func (l *loader) leftOut() string {
+	if l.untold > 0 {
+		l.logger.Warn("further pools of the snapshot are left out", "pools", l.untold)
+		l.skipped = append(l.skipped, fmt.Sprintf("and %d more", l.untold))
+	}
+	if len(l.skipped) == 0 {
+		return ""
+	}
+	return "left out: " + strings.Join(l.skipped, "; ")
 }
 
 // find returns the index of a pool.
@@ -84,7 +110,7 @@ func (l *loader) served(info poolInfo) (server.ServedPool, error) {
 			return p, nil
 		}
 	}
-	if !info.Described {
+	if !info.Described || info.Name == "" { // a described one has a name
 		return server.ServedPool{}, errors.New("it is no longer configured")
 	}
 	return l.srv.DescribePool(info.Name, info.Pool)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strings"
 
 	"github.com/hitline/hitline/index"
 )
@@ -40,12 +41,12 @@ func readAll(ctx context.Context, in io.Reader, v visitor) (bytes int64, err err
 		return 0, fmt.Errorf("at byte 0: %w", err)
 	}
 	for {
-		if err := ctx.Err(); err != nil {
+		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
 		kind, payload, err := r.readPart()
 		if err == nil {
-			err = r.visit(kind, payload, v)
+			err = r.visit(ctx, kind, payload, v)
 		}
 		if err == nil && kind == partEnd {
 			err = r.readEnd()
@@ -111,28 +112,47 @@ func (r *reader) readPart() (kind partKind, payload []byte, err error) {
 	return kind, payload, nil
 }
 
+// mostText bounds, in bytes, what an error tells of a text in the file.
+const mostText = 200
+
+// shorten cuts a text of the file.
+func shorten(text string) string {
+	if len(text) <= mostText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostText], "") + "…"
+}
+
+// readJSON reads the payload of a part. what is what it describes.
+func readJSON(payload []byte, v any, what string) error {
+	if err := json.Unmarshal(payload, v); err != nil {
+		return fmt.Errorf("%s cannot be read: %s", what, shorten(err.Error()))
+	}
+	return nil
+}
+
 // visit calls v for a part.
-func (r *reader) visit(kind partKind, payload []byte, v visitor) error {
+func (r *reader) visit(ctx context.Context, kind partKind, payload []byte, v visitor) error {
 	switch kind {
 	case partFile:
 		var info fileInfo
-		if err := json.Unmarshal(payload, &info); err != nil {
-			return fmt.Errorf("its description cannot be read: %w", err)
+		if err := readJSON(payload, &info, "its description"); err != nil {
+			return err
 		}
 		return v.file(info)
 	case partPool:
 		var info poolInfo
-		if err := json.Unmarshal(payload, &info); err != nil {
-			return fmt.Errorf("the description of a pool cannot be read: %w", err)
+		if err := readJSON(payload, &info, "the description of a pool"); err != nil {
+			return err
 		}
 		r.totals.Pools++
 		return v.pool(info)
 	case partRecords:
-		return r.visitRecords(payload, v)
+		return r.visitRecords(ctx, payload, v)
 	case partEnd:
 		var want totals
-		if err := json.Unmarshal(payload, &want); err != nil {
-			return fmt.Errorf("its totals cannot be read: %w", err)
+		if err := readJSON(payload, &want, "the totals"); err != nil {
+			return err
 		}
 		if want != r.totals {
 			return fmt.Errorf("it has %+v, and should have %+v", r.totals, want)
@@ -142,11 +162,15 @@ func (r *reader) visit(kind partKind, payload []byte, v visitor) error {
 	return fmt.Errorf("a part of kind %d, which is not known", kind)
 }
 
-// visitRecords calls v for the records of a part.
-func (r *reader) visitRecords(b []byte, v visitor) error {
+// visitRecords calls v for the records of a part. It looks at ctx before each: a record of a few bytes may
+// cost milliseconds, if it resets places or evicts at many.
+func (r *reader) visitRecords(ctx context.Context, b []byte, v visitor) error {
 	var record index.DumpRecord
 	c := cursor{b: b}
 	for first := true; len(c.b) > 0; first = false {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err := c.record(&record, first); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -89,12 +88,8 @@ func (s *Saver) reportLoad(l *loader, bytes int64, err error) {
 		s.cfg.Logger.Warn("the snapshot is refused; starting empty", "error", err.Error())
 		s.update(func(st *Status) { st.LoadError = err.Error() })
 	default:
-		s.update(func(st *Status) {
-			st.LoadedEntries = entries
-			if len(l.skipped) > 0 {
-				st.LoadError = "left out: " + strings.Join(l.skipped, "; ")
-			}
-		})
+		leftOut := l.leftOut()
+		s.update(func(st *Status) { st.LoadedEntries, st.LoadError = entries, leftOut })
 		s.cfg.Logger.Info("snapshot loaded", "path", s.cfg.Path, "pools", len(l.loaded), "entries", entries, "bytes", bytes,
 			"age", l.now.Sub(l.created).Round(time.Second).String(), "seconds", seconds(time.Since(l.now)))
 	}

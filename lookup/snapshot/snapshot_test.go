@@ -268,3 +268,25 @@ func TestAbandonedIsNoFailure(t *testing.T) {
 	assert.Empty(t, log.String())
 	assert.ErrorIs(t, s.Load(ctx), context.Canceled)
 }
+
+// Of more described pools than max_pools the first ones are loaded, and stay.
+func TestFewerDescribedPools(t *testing.T) {
+	from := newServer(t, ownPool, otherPool) // max_pools is 2
+	describe := func(name string) server.ServedPool {
+		p, err := from.DescribePool(name, coordinator.Pool{ModelName: name, HashBlockSize: 16})
+		require.NoError(t, err)
+		return p
+	}
+	store(t, describe("d").Service, chain(4, 5))
+	store(t, describe("e").Service, chain(5, 6))
+	path := snapshotOf(t, from)
+
+	to := newServer(t, ownPool, otherPool)
+	_, err := to.DescribePool("c", coordinator.Pool{ModelName: "c", HashBlockSize: 16})
+	require.NoError(t, err)
+	_, st := load(t, to, path)
+	assert.Equal(t, `left out: pool "e": server: there are max_pools described pools: 2`, st.LoadError)
+	assert.Equal(t, int64(5), st.LoadedEntries)
+	assert.Equal(t, 5, hitBlocks(t, pool(t, to, "d"), chain(4, 5)))
+	assert.Zero(t, pool(t, to, "c").Index().Stats().Entries)
+}
