@@ -50,9 +50,18 @@ func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusUnsupportedMediaType, "the body must be application/json")
 		return
 	}
-	if !acquire(p.explain) { // before the body is read, which bounds the memory of bodies
-		writeBusy(w)
+	reply, code, err := p.readAndExplain(w, r)
+	if err != nil {
+		writeError(w, code, err.Error())
 		return
+	}
+	writeJSON(w, http.StatusOK, reply)
+}
+
+// readAndExplain reads the body of a request and returns its reply, or an error and its status code.
+func (p *Page) readAndExplain(w http.ResponseWriter, r *http.Request) (*explainReply, int, error) {
+	if !acquire(p.explain) { // before the body is read, which bounds the memory of bodies
+		return nil, http.StatusServiceUnavailable, errBusy
 	}
 	defer release(p.explain)
 	var request explainRequest
@@ -60,18 +69,11 @@ func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
 	body.DisallowUnknownFields()
 	if err := body.Decode(&request); err != nil {
 		if errors.As(err, new(*http.MaxBytesError)) {
-			writeError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxExplainBody))
-			return
+			return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", maxExplainBody)
 		}
-		writeError(w, http.StatusBadRequest, `the body must be {"pool": "…", "tokens": …, "hashes": "…"}: `+err.Error())
-		return
+		return nil, http.StatusBadRequest, fmt.Errorf(`the body must be {"pool": "…", "tokens": …, "hashes": "…"}: %w`, err)
 	}
-	reply, code, err := p.explanation(r.Context(), &request)
-	if err != nil {
-		writeError(w, code, err.Error())
-		return
-	}
-	writeJSON(w, http.StatusOK, reply)
+	return p.explanation(r.Context(), &request)
 }
 
 // explanation returns the reply to a request, or an error and its status code.

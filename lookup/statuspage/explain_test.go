@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,4 +150,39 @@ func TestExplainOverBackend(t *testing.T) {
 		assert.Equal(t, want, w.Code, w.Body)
 		assert.Contains(t, w.Body.String(), `"error"`)
 	}
+}
+
+// stuckWriter is the writer of a client that does not read.
+type stuckWriter struct {
+	http.ResponseWriter
+	writing chan<- struct{}
+	end     <-chan struct{}
+}
+
+func (w stuckWriter) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.end
+	return len(b), nil
+}
+
+// Clients that do not read their replies keep nobody from his.
+func TestStuckClientsHoldNoPlace(t *testing.T) {
+	p, _ := plainPage(t)
+	writing, end := make(chan struct{}), make(chan struct{})
+	var stuck sync.WaitGroup
+	defer stuck.Wait()
+	defer close(end)
+	for range 2 * maxStatus {
+		for _, r := range []*http.Request{
+			httptest.NewRequest(http.MethodGet, "/status", nil),
+			httptest.NewRequest(http.MethodPost, "/explain", strings.NewReader(`{"tokens": 16}`)),
+		} {
+			r.Host = "localhost"
+			r.Header.Set("Content-Type", "application/json")
+			stuck.Go(func() { p.ServeHTTP(stuckWriter{httptest.NewRecorder(), writing, end}, r) })
+			<-writing
+		}
+	}
+	require.Equal(t, http.StatusOK, ask(p, http.MethodGet, "/status", "").Code)
+	require.Equal(t, http.StatusOK, ask(p, http.MethodPost, "/explain", `{"tokens": 16}`, jsonBody).Code)
 }

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/hitline/hitline/lookup/server"
@@ -70,13 +71,25 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveStatus answers /status.
 func (p *Page) serveStatus(w http.ResponseWriter, r *http.Request) {
-	if !acquire(p.status) {
-		writeBusy(w)
+	reply, err := p.statusFor(r)
+	if err != nil {
+		writeError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	defer release(p.status)
-	writeJSON(w, http.StatusOK, p.currentStatus(p.mayAll(r)))
+	writeJSON(w, http.StatusOK, reply)
 }
+
+// statusFor returns the reply to /status. Its place is free before the reply is written: a client that does not
+// read holds none.
+func (p *Page) statusFor(r *http.Request) (*status, error) {
+	if !acquire(p.status) {
+		return nil, errBusy
+	}
+	defer release(p.status)
+	return p.currentStatus(p.mayAll(r)), nil
+}
+
+var errBusy = errors.New("busy with other requests; try again")
 
 // acquire takes a place, if one is free.
 func acquire(places chan struct{}) bool {
@@ -90,13 +103,11 @@ func acquire(places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-func writeBusy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
-	writeError(w, http.StatusServiceUnavailable, "busy with other requests; try again")
-}
-
 // writeError writes the reply to a request that is refused: {"error": "…"}.
 func writeError(w http.ResponseWriter, code int, why string) {
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
 	writeJSON(w, code, map[string]string{"error": why})
 }
 
