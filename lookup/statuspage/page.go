@@ -3,6 +3,7 @@ package statuspage
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/hitline/hitline/lookup/server"
@@ -103,12 +104,13 @@ func acquire(places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-// writeError writes the reply to a request that is refused: {"error": "…"}.
+// writeError writes the reply to a request that is refused: {"error": "…"}. The text may repeat a name of the
+// request, however long, so it is cut.
 func writeError(w http.ResponseWriter, code int, why string) {
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, code, map[string]string{"error": why})
+	writeJSON(w, code, map[string]string{"error": fmt.Sprintf("%.500s", why)})
 }
 
 // writeJSON writes a reply. The client may be gone, which is no error.
