@@ -151,7 +151,8 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 	return mux
 }
 
-// handleProfiles serves Go's profiles. On loopback a page of another site may not ask for them.
+// handleProfiles serves Go's profiles. A page of another site may not ask for them: it cannot read one, but make the
+// server take it. On loopback that is told by the host, too.
 func handleProfiles(mux *http.ServeMux, local bool) {
 	profiles := http.NewServeMux()
 	profiles.HandleFunc("/debug/pprof/", pprof.Index)
@@ -162,6 +163,10 @@ func handleProfiles(mux *http.ServeMux, local bool) {
 	mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, r *http.Request) {
 		if local && !statuspage.IsLocalHost(r.Host) {
 			http.Error(w, "not served for this host; use localhost or an IP address", http.StatusForbidden)
+			return
+		}
+		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+			http.Error(w, "a page of another site may not ask", http.StatusForbidden)
 			return
 		}
 		profiles.ServeHTTP(w, r)

@@ -110,6 +110,10 @@ func TestProfiles(t *testing.T) {
 		code, _ = o.send(t, "GET", "/debug/pprof/"+path, "", "Host: evil.example:9557")
 		assert.Equal(t, 403, code, path)
 	}
+	for site, want := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
+		code, _ = o.send(t, "GET", "/debug/pprof/cmdline", "", "Sec-Fetch-Site: "+site)
+		assert.Equal(t, want, code, site)
+	}
 	code, _ = o.send(t, "GET", "/", "")
 	assert.Equal(t, 404, code)
 }

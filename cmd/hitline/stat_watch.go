@@ -62,7 +62,7 @@ func watchOnce(ctx context.Context, s *session, show *statDisplay) (ok bool, err
 type statDisplay struct {
 	out      io.Writer
 	target   *target
-	terminal bool // redraw in place
+	terminal *os.File // redraw in place; nil if it is none
 	last     *statSample
 	block    string // of last
 	isLost   bool
@@ -70,8 +70,11 @@ type statDisplay struct {
 }
 
 func newStatDisplay(out io.Writer, t *target) *statDisplay {
-	file, ok := out.(*os.File)
-	return &statDisplay{out: out, target: t, terminal: ok && !t.json && term.IsTerminal(int(file.Fd()))}
+	d := &statDisplay{out: out, target: t}
+	if file, ok := out.(*os.File); ok && !t.json && term.IsTerminal(int(file.Fd())) {
+		d.terminal = file
+	}
+	return d
 }
 
 // sample prints a sample. document is its JSON in one line, if that is to be printed.
@@ -89,7 +92,7 @@ func (d *statDisplay) sample(now *statSample, document string) error {
 		return d.print(document)
 	}
 	d.block = now.format(before)
-	if d.terminal {
+	if d.terminal != nil {
 		return d.redraw()
 	}
 	return d.print(d.block + "\n") // an empty line between blocks
@@ -101,7 +104,7 @@ func (d *statDisplay) lost(err error) error {
 		d.isLost = true
 		d.note(printable(err.Error()) + "; trying again")
 	}
-	if d.terminal {
+	if d.terminal != nil {
 		return d.redraw()
 	}
 	return nil
@@ -109,7 +112,7 @@ func (d *statDisplay) lost(err error) error {
 
 // note keeps a line for redraw, or prints it on standard error.
 func (d *statDisplay) note(text string) {
-	if d.terminal {
+	if d.terminal != nil {
 		d.notice = time.Now().Format(time.TimeOnly) + "  " + text
 		return
 	}
@@ -123,13 +126,32 @@ func (d *statDisplay) redraw() error {
 	if d.notice != "" {
 		text = d.notice + "\n" + text
 	}
+	if width, height, err := term.GetSize(int(d.terminal.Fd())); err == nil {
+		text = cut(text, width-1, height-1) // clearing ends the line after it, and the cursor is below all
+	}
 	text = strings.ReplaceAll(text, "\n", clearRestOfLine+"\n")
 	return d.print(home + text + clearRestOfLine + "\n" + clearRest)
 }
 
+// cut returns what fits a terminal, which would scroll otherwise, at each redraw. A size that is not positive is
+// not known.
+func cut(text string, width, height int) string {
+	lines := strings.Split(text, "\n")
+	if height > 0 && len(lines) > height {
+		more := len(lines) - height + 1
+		lines = append(lines[:height-1], fmt.Sprintf("... %d more lines", more))
+	}
+	for i, line := range lines {
+		if runes := []rune(line); width > 0 && len(runes) > width {
+			lines[i] = string(runes[:width])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // print writes text, with a newline unless it is for a terminal.
 func (d *statDisplay) print(text string) error {
-	if !d.terminal {
+	if d.terminal == nil {
 		text += "\n"
 	}
 	if _, err := io.WriteString(d.out, text); err != nil {

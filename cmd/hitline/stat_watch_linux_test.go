@@ -47,6 +47,21 @@ func TestStatWatchOnTerminal(t *testing.T) {
 	var out strings.Builder // not with --json
 	_, terminal = openTerminal(t)
 	defer terminal.Close()
-	assert.False(t, newStatDisplay(terminal, &target{json: true}).terminal)
-	assert.False(t, newStatDisplay(&out, &target{}).terminal)
+	assert.Nil(t, newStatDisplay(terminal, &target{json: true}).terminal)
+	assert.Nil(t, newStatDisplay(&out, &target{}).terminal)
+}
+
+// What is higher or wider than the terminal is cut, so that it does not scroll.
+func TestStatWatchOnSmallTerminal(t *testing.T) {
+	controller, terminal := openTerminal(t)
+	require.NoError(t, unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 5, Col: 15}))
+	address := startScript(t, replyStat(`{"a":1,"b":2,"c":3,"d":4,"e":5}`))
+	var stderr strings.Builder
+	code := run(context.Background(), []string{"stat", "--watch", "1ms", "--count", "1", "--connect", address}, nil, terminal, &stderr)
+	assert.Equal(t, exitDone, code, stderr.String())
+	require.NoError(t, terminal.Close())
+	text, _ := io.ReadAll(controller)
+	assert.Regexp(t, `^\x1b\[H\d{4}-\d\d-\d\d \d\d:\x1b\[K\r\ncounter  total\x1b\[K\r\na        1\x1b\[K\r\n\.\.\. 5 more lin\x1b\[K\r\n\x1b\[J$`, string(text))
+	assert.Equal(t, "a\nbc", cut("a\nbc", 0, 0), "a size that is not known")
+	assert.Equal(t, "ä\n.", cut("äöü\nb\nc", 1, 2))
 }

@@ -1,19 +1,18 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hitline/hitline/lookup/access"
 )
 
-// HasCredentials reports whether a listener has credentials now, so that not every peer may do everything.
+// HasCredentials reports whether a listener asks for credentials now: it has a list of them, even one from
+// which all were removed, or takes clients with a certificate alone.
 func (s *Server) HasCredentials() bool {
-	for _, rules := range s.currentRules() {
-		if rules.Len() > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.currentSettings(), func(of Settings) bool {
+		return of.Rules != nil && of.Rules.IsListed() || of.TLS != nil && of.TLS.ClientCAs != nil
+	})
 }
 
 // IsAdmin reports whether a token of a listener is valid now, has every permission, and is bound to no pool.
@@ -21,25 +20,27 @@ func (s *Server) HasCredentials() bool {
 // failures.
 func (s *Server) IsAdmin(token []byte) bool {
 	now, isAdmin := time.Now(), false
-	for _, rules := range s.currentRules() {
-		c := rules.FindToken(token)
+	for _, of := range s.currentSettings() {
+		if of.Rules == nil {
+			continue
+		}
+		c := of.Rules.FindToken(token)
 		isAdmin = isAdmin || c != nil && c.Permissions&access.All == access.All && !c.IsTenant() && !c.Expired(now)
 	}
 	return isAdmin
 }
 
-// currentRules returns the rules of the listeners: before the server listens those that are configured.
-func (s *Server) currentRules() (all []*access.Rules) {
+// currentSettings returns the settings of the listeners: before the server listens those that are configured,
+// whose Rules may be nil.
+func (s *Server) currentSettings() (all []Settings) {
 	select {
 	case <-s.booted:
 		for _, l := range s.acceptor.listeners {
-			all = append(all, l.settings.Load().Rules)
+			all = append(all, *l.settings.Load())
 		}
 	default:
 		for i := range s.listeners {
-			if rules := s.listeners[i].Rules; rules != nil {
-				all = append(all, rules)
-			}
+			all = append(all, s.listeners[i].Settings)
 		}
 	}
 	return all

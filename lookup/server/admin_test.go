@@ -1,11 +1,13 @@
 package server
 
 import (
+	"crypto/tls"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
@@ -72,4 +74,23 @@ func TestNoCredentials(t *testing.T) {
 	require.False(t, server.IsAdmin([]byte("admin")))
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	require.Equal(t, []byte{1}, p.Ask(t, []byte("ping"))[0])
+}
+
+// Whoever removes the last credential of a list does not make everybody an administrator, and neither does
+// a listener that asks for certificates without naming them.
+func TestHasCredentialsWithoutAny(t *testing.T) {
+	server := startWith(t, nil, settingsOf(t, access.Ping, tokenOf("admin", access.All)))
+	require.True(t, server.HasCredentials())
+	require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, access.Ping, []access.Credential{}...)))
+	require.True(t, server.HasCredentials())
+
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	ca := certtest.NewCA("clients")
+	mutual := Settings{TLS: &tls.Config{Certificates: []tls.Certificate{ca.Leaf("127.0.0.1")}, ClientCAs: ca.Pool()}}
+	server, err = New(service, Config{Listeners: []Listener{{Address: "tls://127.0.0.1:0", Settings: mutual}}})
+	require.NoError(t, err)
+	require.True(t, server.HasCredentials())
+	startTest(t, server)
+	require.True(t, server.HasCredentials())
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -50,28 +51,46 @@ func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusUnsupportedMediaType, "the body must be application/json")
 		return
 	}
-	if !acquire(p.explain) { // before the body is read, which bounds the memory of bodies
-		writeBusy(w)
-		return
-	}
-	defer release(p.explain)
-	var request explainRequest
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxExplainBody))
-	body.DisallowUnknownFields()
-	if err := body.Decode(&request); err != nil {
-		if errors.As(err, new(*http.MaxBytesError)) {
-			writeError(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxExplainBody))
-			return
-		}
-		writeError(w, http.StatusBadRequest, `the body must be {"pool": "…", "tokens": …, "hashes": "…"}: `+err.Error())
-		return
-	}
-	reply, code, err := p.explanation(r.Context(), &request)
+	reply, code, err := p.readAndExplain(w, r)
 	if err != nil {
 		writeError(w, code, err.Error())
 		return
 	}
 	writeJSON(w, http.StatusOK, reply)
+}
+
+// readAndExplain reads the body of a request and returns its reply, or an error and its status code.
+func (p *Page) readAndExplain(w http.ResponseWriter, r *http.Request) (*explainReply, int, error) {
+	if !acquire(p.explain) { // before the body is read, which bounds the memory of bodies
+		return nil, http.StatusServiceUnavailable, errBusy
+	}
+	defer release(p.explain)
+	var request explainRequest
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxExplainBody))
+	body.DisallowUnknownFields()
+	err := body.Decode(&request)
+	if err == nil {
+		err = endOf(body)
+	}
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has more than %d bytes", maxExplainBody)
+	case err != nil:
+		return nil, http.StatusBadRequest, fmt.Errorf(`the body must be {"pool": "…", "tokens": …, "hashes": "…"}: %w`, err)
+	}
+	return p.explanation(r.Context(), &request)
+}
+
+// endOf returns an error if something follows what a decoder has read.
+func endOf(body *json.Decoder) error {
+	_, err := body.Token()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.New("something follows it")
 }
 
 // explanation returns the reply to a request, or an error and its status code.
@@ -121,20 +140,21 @@ func (p *Page) findPool(name string) (server.ServedPool, error) {
 var errHashes = errors.New("hashes must be a text or a list of texts, each hash in hex")
 
 // hashesOf reads hashes in hex from a JSON value: a text in which they are separated by white space
-// or commas, which may have the brackets and quotes of a list, or a list of texts.
+// or commas, which may have the brackets and quotes of a list, or a list of texts. Numbers are refused: their
+// digits would be taken for hex.
 func hashesOf(value json.RawMessage) (netproto.Hashes, error) {
-	text := string(value)
-	switch {
-	case text == "" || text == "null":
+	if len(value) == 0 {
 		return netproto.Hashes{}, nil
-	case text[0] == '"':
-		if err := json.Unmarshal(value, &text); err != nil {
-			return netproto.Hashes{}, errHashes
-		}
-	case text[0] != '[':
-		return netproto.Hashes{}, errHashes
 	}
-	return parseHashes(text)
+	var text string
+	var list []string
+	if json.Unmarshal(value, &text) == nil {
+		return parseHashes(text)
+	}
+	if json.Unmarshal(value, &list) == nil {
+		return parseHashes(strings.Join(list, ","))
+	}
+	return netproto.Hashes{}, errHashes
 }
 
 // separators are what may stand between two hashes.

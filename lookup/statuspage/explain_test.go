@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,24 +87,29 @@ func TestExplainRefused(t *testing.T) {
 		code int
 		text string
 	}{
-		``:                                    {400, "EOF"},
-		`[]`:                                  {400, "cannot unmarshal array"},
-		`{"hashes": 1}`:                       {400, "hashes must be a text or a list"},
-		`{"hashes": {"a": 1}}`:                {400, "hashes must be a text or a list"},
-		`{"hashes": [1, 2]}`:                  {400, `hash 1 is not in hex: \"1\"`},
-		`{"hashes": [["00"], {}]}`:            {400, `hash 2 is not in hex`},
-		`{"hashes": "abc"}`:                   {400, `hash 1 is not in hex: \"abc\"`},
-		`{"hashes": "00 0x00"}`:               {400, `hash 2 is not in hex: \"0x00\"`},
-		`{"hashes": "0000 00"}`:               {400, "hash 2 has 1 bytes, those before it 2"},
-		`{"hashes": "00"}`:                    {400, "hashes of 1 bytes; those of the pool have 32"},
-		`{"hashes": "", "promt": 1}`:          {400, "unknown field"},
-		`{"tokens": 1.5}`:                     {400, "cannot unmarshal number 1.5"},
-		`{"tokens": 1e30}`:                    {400, "cannot unmarshal number"},
-		`{"tokens": -1}`:                      {422, "negative number of tokens"},
-		`{"pool": 7}`:                         {400, "cannot unmarshal number"},
-		`{"pool": "x"}`:                       {404, `no pool \"x\"`},
-		strings.Repeat(" ", maxExplainBody):   {400, "EOF"},
-		strings.Repeat(" ", maxExplainBody+1): {413, "more than 8388608 bytes"},
+		``:                         {400, "EOF"},
+		`[]`:                       {400, "cannot unmarshal array"},
+		`{"hashes": 1}`:            {400, "hashes must be a text or a list"},
+		`{"hashes": {"a": 1}}`:     {400, "hashes must be a text or a list"},
+		`{"hashes": [1, 2]}`:       {400, "hashes must be a text or a list"}, // not 0x01
+		`{"hashes": ["00", 12]}`:   {400, "hashes must be a text or a list"},
+		`{"hashes": [["00"], {}]}`: {400, "hashes must be a text or a list"},
+		`{"tokens": 0} x`:          {400, "invalid character 'x'"},
+		`{"tokens": 0} {}`:         {400, "something follows it"},
+		`{"pool": "` + strings.Repeat("a", 100000) + `"}`: {404, "no pool"},
+		`{"` + strings.Repeat("a", 100000) + `": 1}`:      {400, "unknown field"},
+		`{"hashes": "abc"}`:                               {400, `hash 1 is not in hex: \"abc\"`},
+		`{"hashes": "00 0x00"}`:                           {400, `hash 2 is not in hex: \"0x00\"`},
+		`{"hashes": "0000 00"}`:                           {400, "hash 2 has 1 bytes, those before it 2"},
+		`{"hashes": "00"}`:                                {400, "hashes of 1 bytes; those of the pool have 32"},
+		`{"hashes": "", "promt": 1}`:                      {400, "unknown field"},
+		`{"tokens": 1.5}`:                                 {400, "cannot unmarshal number 1.5"},
+		`{"tokens": 1e30}`:                                {400, "cannot unmarshal number"},
+		`{"tokens": -1}`:                                  {422, "negative number of tokens"},
+		`{"pool": 7}`:                                     {400, "cannot unmarshal number"},
+		`{"pool": "x"}`:                                   {404, `no pool \"x\"`},
+		strings.Repeat(" ", maxExplainBody):               {400, "EOF"},
+		strings.Repeat(" ", maxExplainBody+1):             {413, "more than 8388608 bytes"},
 		`{"hashes": "` + strings.Repeat("00", maxExplainBody/2) + `"}`:   {413, "more than 8388608 bytes"},
 		`{"hashes": "` + strings.Repeat("00", 65) + `"}`:                 {400, "hash 1 has 65 bytes; at most 64 are possible"},
 		`{"hashes": "` + strings.Repeat("zz", 65) + `", "tokens": 1000}`: {400, "is not in hex"},
@@ -111,7 +118,7 @@ func TestExplainRefused(t *testing.T) {
 		name := body[:min(len(body), 80)]
 		assert.Equal(t, want.code, w.Code, name)
 		assert.Contains(t, w.Body.String(), want.text, name)
-		assert.Less(t, w.Body.Len(), 300, "an error does not repeat the request")
+		assert.Less(t, w.Body.Len(), 600, "an error does not repeat the request")
 	}
 }
 
@@ -154,4 +161,39 @@ func TestExplainOverBackend(t *testing.T) {
 		assert.Equal(t, test.want, w.Code, w.Body)
 		assert.Contains(t, w.Body.String(), `"error"`)
 	}
+}
+
+// stuckWriter is the writer of a client that does not read.
+type stuckWriter struct {
+	http.ResponseWriter
+	writing chan<- struct{}
+	end     <-chan struct{}
+}
+
+func (w stuckWriter) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.end
+	return len(b), nil
+}
+
+// Clients that do not read their replies keep nobody from his.
+func TestStuckClientsHoldNoPlace(t *testing.T) {
+	p, _ := plainPage(t)
+	writing, end := make(chan struct{}), make(chan struct{})
+	var stuck sync.WaitGroup
+	defer stuck.Wait()
+	defer close(end)
+	for range 2 * maxStatus {
+		for _, r := range []*http.Request{
+			httptest.NewRequest(http.MethodGet, "/status", nil),
+			httptest.NewRequest(http.MethodPost, "/explain", strings.NewReader(`{"tokens": 16}`)),
+		} {
+			r.Host = "localhost"
+			r.Header.Set("Content-Type", "application/json")
+			stuck.Go(func() { p.ServeHTTP(stuckWriter{httptest.NewRecorder(), writing, end}, r) })
+			<-writing
+		}
+	}
+	require.Equal(t, http.StatusOK, ask(p, http.MethodGet, "/status", "").Code)
+	require.Equal(t, http.StatusOK, ask(p, http.MethodPost, "/explain", `{"tokens": 16}`, jsonBody).Code)
 }

@@ -2,6 +2,8 @@ package statuspage
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/hitline/hitline/lookup/server"
@@ -70,13 +72,25 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveStatus answers /status.
 func (p *Page) serveStatus(w http.ResponseWriter, r *http.Request) {
-	if !acquire(p.status) {
-		writeBusy(w)
+	reply, err := p.statusFor(r)
+	if err != nil {
+		writeError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	defer release(p.status)
-	writeJSON(w, http.StatusOK, p.currentStatus(p.maySeeAll(r)))
+	writeJSON(w, http.StatusOK, reply)
 }
+
+// statusFor returns the reply to /status. Its place is free before the reply is written: a client that does not
+// read holds none.
+func (p *Page) statusFor(r *http.Request) (*status, error) {
+	if !acquire(p.status) {
+		return nil, errBusy
+	}
+	defer release(p.status)
+	return p.currentStatus(p.maySeeAll(r)), nil
+}
+
+var errBusy = errors.New("busy with other requests; try again")
 
 // acquire takes a place, if one is free.
 func acquire(places chan struct{}) bool {
@@ -90,14 +104,13 @@ func acquire(places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-func writeBusy(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
-	writeError(w, http.StatusServiceUnavailable, "busy with other requests; try again")
-}
-
-// writeError writes the reply to a request that is refused: {"error": "…"}.
+// writeError writes the reply to a request that is refused: {"error": "…"}. The text may repeat a name of the
+// request, however long, so it is cut.
 func writeError(w http.ResponseWriter, code int, why string) {
-	writeJSON(w, code, map[string]string{"error": why})
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, code, map[string]string{"error": fmt.Sprintf("%.500s", why)})
 }
 
 // writeJSON writes a reply. The client may be gone, which is no error.

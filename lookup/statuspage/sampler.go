@@ -5,7 +5,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/server"
 )
@@ -34,11 +36,18 @@ type sampler struct {
 
 	mu        sync.Mutex
 	pools     map[poolKey]history
+	all       bool             // the last sample has every pool: one that is not in it has begun since
 	durations []durationCounts // oldest first, at most maxSamples
 }
 
-// poolKey tells pools apart. A described pool may go, and another one come under its name.
-type poolKey struct{ name, digest string }
+// poolKey tells pools apart. A described pool may go, and another one, or the same with new counters, come under
+// its name. The pointer does not keep the index of one that is gone.
+type poolKey struct {
+	name    string
+	service weak.Pointer[lookup.Service]
+}
+
+func keyOf(p *server.ServedPool) poolKey { return poolKey{p.Name, weak.Make(p.Service)} }
 
 // history is samples of the counters of one pool, oldest first, at most maxSamples.
 type history []sample
@@ -87,28 +96,35 @@ func poolsOf(srv *server.Server) []server.ServedPool {
 	return pools[:min(len(pools), maxPools)]
 }
 
+// historyOf returns the samples of a pool. One that has begun since the last sample had counters of 0 then.
+// The caller holds mu.
+func (s *sampler) historyOf(key poolKey) history {
+	h, ok := s.pools[key]
+	if !ok && s.all {
+		h = history{{time: s.durations[len(s.durations)-1].time}}
+	}
+	return h
+}
+
 // sample takes one sample of every counter, and drops those of pools that are gone.
 func (s *sampler) sample() {
-	pools, counts := poolsOf(s.server), s.server.LookupDurations().Counts
+	served, counts := s.server.Pools(), s.server.LookupDurations().Counts
+	pools := served[:min(len(served), maxPools)]
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[poolKey]history, len(pools))
 	for _, p := range pools {
-		st, key := p.Service.Stat(), poolKey{p.Name, p.Digest}
-		next[key] = s.pools[key].add(sampleOf(now, &st))
+		st, key := p.Service.Stat(), keyOf(&p)
+		next[key] = s.historyOf(key).add(sampleOf(now, &st))
 	}
-	s.pools = next
+	s.pools, s.all = next, len(pools) == len(served)
 	s.durations = append(s.durations, durationCounts{now, counts})
 	s.durations = slices.Delete(s.durations, 0, outdated(len(s.durations), now, func(i int) time.Time { return s.durations[i].time }))
 }
 
-// add returns the history with one more sample. Counters that are lower than before are those of a
-// pool that has begun again.
+// add returns the history with one more sample.
 func (h history) add(c sample) history {
-	if n := len(h); n > 0 && (c.lookups < h[n-1].lookups || c.hit < h[n-1].hit || c.miss < h[n-1].miss) {
-		h = h[:0]
-	}
 	h = append(h, c)
 	return slices.Delete(h, 0, outdated(len(h), c.time, func(i int) time.Time { return h[i].time }))
 }
@@ -123,7 +139,7 @@ func outdated(n int, now time.Time, at func(i int) time.Time) int {
 	return drop
 }
 
-// hour is what a pool has done in the last hour, or since the server was started. Rates are nil
+// hour is what a pool has done in the last hour, or since it began. Rates are nil
 // before a second has passed, and the ratio if no token was asked for.
 type hour struct {
 	HitRatio         *float64 `json:"hit_ratio"`
@@ -140,14 +156,18 @@ type point struct {
 	MissTokens int64     `json:"miss_tokens"`
 }
 
-// lastHour returns what a pool has done since its oldest sample. now is its counters now.
+// lastHour returns what a pool has done since its oldest sample. now is its counters, which may be older than
+// the last sample.
 func (s *sampler) lastHour(p *server.ServedPool, now sample) hour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.pools[poolKey{p.Name, p.Digest}]
+	h := s.historyOf(keyOf(p))
 	out := hour{Points: []point{}}
-	if len(h) == 0 || now.lookups < h[len(h)-1].lookups {
+	if len(h) == 0 {
 		return out
+	}
+	if last := h[len(h)-1]; now.lookups < last.lookups || now.time.Before(last.time) {
+		now = last
 	}
 	first := h[0]
 	tokens := now.hit + now.miss - first.hit - first.miss

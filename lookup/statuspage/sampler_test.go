@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,8 +143,8 @@ func TestSamplesAreBounded(t *testing.T) {
 	assert.Len(t, h, 2, "a clock that jumps: one that is old enough, and the last")
 }
 
-// A pool that comes later counts from its first sample, one that goes is forgotten, and one that comes
-// again under its name begins anew.
+// A pool that comes later counts from its beginning, one that goes is forgotten, and one that comes again
+// under its name begins anew, even if no sample was taken meanwhile.
 func TestPoolsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPage(t, nil, server.Config{MaxPools: 1, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
@@ -161,11 +162,11 @@ func TestPoolsComeAndGo(t *testing.T) {
 		got := statusOf(t, p).Pools[0]
 		assert.True(t, got.Described)
 		assert.Equal(t, "a", got.Name)
-		assert.Nil(t, got.Hour.HitRatio, "no sample yet")
-		assert.Empty(t, got.Hour.Points)
+		assert.Equal(t, 1.0, *got.Hour.HitRatio, "before its first sample")
+		assert.Equal(t, []point{{time.Now().UTC(), 64, 0}}, got.Hour.Points)
 		sleep(sampleInterval)
 		lookUp(t, first, 8)
-		assert.Equal(t, 0.5, *statusOf(t, p).Pools[0].Hour.HitRatio)
+		assert.Equal(t, 128.0/192, *statusOf(t, p).Pools[0].Hour.HitRatio)
 
 		describe("b") // a gives way
 		sleep(sampleInterval)
@@ -175,10 +176,54 @@ func TestPoolsComeAndGo(t *testing.T) {
 		sleep(sampleInterval)
 		lookUp(t, again, 2)
 		assert.Zero(t, *statusOf(t, p).Pools[0].Hour.HitRatio)
+
+		describe("b")
+		again = describe("a")
+		lookUp(t, again, 9)
+		lookUp(t, again, 9)
+		lookUp(t, again, 9)
+		sleep(time.Second)
+		got = statusOf(t, p).Pools[0]
+		assert.EqualValues(t, 3, got.Lookups)
+		assert.Equal(t, []point{{time.Now().UTC(), 0, 27 * 16}}, got.Hour.Points)
 	})
-	h := history{}.add(sample{lookups: 5, hit: 50}).add(sample{lookups: 6, hit: 60})
-	assert.Len(t, h, 2)
-	assert.Equal(t, history{{lookups: 1, hit: 70}}, h.add(sample{lookups: 1, hit: 70}), "the same pool made again between two samples")
+}
+
+// Counters that were read before a sample, and are told of after it, are no reason to tell nothing.
+func TestCountersOlderThanASample(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *Page, service *lookup.Service) {
+		pool, before := p.server.Pools()[0], service.Stat()
+		now := sampleOf(time.Now(), &before)
+		lookUp(t, service, 3)
+		sleep(sampleInterval)
+		got := p.sampler.lastHour(&pool, now)
+		assert.Zero(t, *got.HitRatio)
+		assert.EqualValues(t, 48, got.Points[0].MissTokens)
+	})
+}
+
+// Where not all pools are sampled, one that is new among them may have counters from before.
+func TestPoolsBeyondTheBoundCountFromTheirFirstSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, nil, server.Config{MaxPools: maxPools + 1, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
+			return lookup.NewService(lookup.ServiceConfig{Pool: pool})
+		}}, Options{})
+		describe := func(name string) *lookup.Service {
+			pool, err := p.server.DescribePool(name, coordinator.Pool{HashBlockSize: 16, ModelName: name})
+			require.NoError(t, err)
+			return pool.Service
+		}
+		for i := range maxPools {
+			describe(fmt.Sprintf("a%03d", i))
+		}
+		last := describe("b")
+		lookUp(t, last, 1)
+		sleep(2 * sampleInterval)
+		describe("c") // takes the place of one, so that b is told of
+		pools := statusOf(t, p).Pools
+		assert.Equal(t, "b", pools[maxPools-1].Name)
+		assert.Nil(t, pools[maxPools-1].Hour.HitRatio)
+	})
 }
 
 // However many pools there are, some are sampled and told of.
