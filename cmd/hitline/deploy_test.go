@@ -199,7 +199,7 @@ func TestDeploySnapshots(t *testing.T) {
 	}
 	assert.Contains(t, deployFile(t, "hitline.service"), folders["hitline.service"]+"/index.snapshot")
 	for name, pattern := range map[string]string{
-		"kubernetes.yaml": `terminationGracePeriodSeconds: (\d+)`, "hitline.service": `(?m)^#TimeoutStopSec=(\d+)$`, "container.yaml": `docker stop needs -t (\d+)`,
+		"kubernetes.yaml": `terminationGracePeriodSeconds: (\d+)`, "hitline.service": `(?m)^#TimeoutStopSec=(\d+)$`, "container.yaml": `--stop-timeout (\d+)`,
 	} {
 		grace, err := strconv.Atoi(lines(name, pattern)[1])
 		require.NoError(t, err)

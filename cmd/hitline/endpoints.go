@@ -87,17 +87,9 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		done:       make(chan struct{}),
 		httpServer: newHTTPServer(mux, logger),
 	}
-	if options.statusPage {
-		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Local: options.local})
-		for _, path := range []string{"/{$}", "/status", "/explain"} {
-			mux.Handle(path, e.page)
-		}
-	}
-	if options.pprof {
-		handleProfiles(mux, options.local)
-		if !options.local {
-			logger.Warn("everybody who can connect to metrics may take profiles; set pprof to false after use", "metrics", e.address())
-		}
+	e.handleOptional(mux, srv, options)
+	if options.pprof && !options.local {
+		logger.Warn("everybody who can connect to metrics may take profiles; set pprof to false after use", "metrics", e.address())
 	}
 	go func() {
 		defer close(e.done)
@@ -149,6 +141,28 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, ready()) })
 	return mux
+}
+
+// handleOptional serves the status page and profiles, or says that they are off.
+func (e *endpoints) handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) {
+	page := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
+	if options.statusPage {
+		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Local: options.local})
+		page = e.page
+	}
+	for _, path := range []string{"/{$}", "/status", "/explain"} {
+		mux.Handle(path, page)
+	}
+	if options.pprof {
+		handleProfiles(mux, options.local)
+	} else {
+		mux.Handle("/debug/pprof/", notServed("profiles are not served: pprof is false"))
+	}
+}
+
+// notServed answers 404 and says which field turns a path on.
+func notServed(why string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusNotFound) })
 }
 
 // handleProfiles serves Go's profiles. A page of another site may not ask for them: it cannot read one, but make the

@@ -70,8 +70,9 @@ func TestStatusPage(t *testing.T) {
 		assert.Equal(t, want, code, path)
 	}
 	for _, path := range []string{"/status/", "/favicon.ico", "/debug/pprof/", "/debug/pprof/heap"} {
-		code, _ = o.send(t, "GET", path, "")
+		code, text = o.send(t, "GET", path, "")
 		assert.Equal(t, 404, code, path)
+		assert.Equal(t, strings.HasPrefix(path, "/debug"), strings.Contains(text, "pprof is false"), path)
 	}
 
 	beginPing(t, o.address) // a request that is never finished keeps the server draining
@@ -87,8 +88,9 @@ func TestStatusPageOff(t *testing.T) {
 	o := startWithMetrics(t, "status_page: false\n")
 	for _, path := range []string{"/", "/status", "/explain"} {
 		for _, method := range []string{"GET", "POST"} {
-			code, _ := o.send(t, method, path, "")
+			code, text := o.send(t, method, path, "")
 			assert.Equal(t, 404, code, path)
+			assert.Contains(t, text, "status_page is false", path)
 		}
 	}
 }

@@ -40,6 +40,10 @@ second signal stops it at once. With --exit-on-stdin-eof it also stops when
 standard input ends. A program that starts it gives it a pipe: then it stops
 with that program, however that ends. It ignores signals after that.
 
+With backend.memory.snapshot in the configuration it loads that file before it
+is ready, and writes it while it serves and when it stops: that may take two
+minutes more.
+
 SIGHUP makes it read its configuration again: permissions, tokens, certificates,
 limits, the log and pools that are added take effect at once. It names in one
 line what needs a restart. A configuration that is wrong changes nothing. Tokens
@@ -164,6 +168,9 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 			return configError(err)
 		}
 		warnings = append(warnings, err.Error()) // the folder may be there when it is served
+	}
+	if r.store == nil {
+		warnings = append(warnings, cfg.SnapshotWarnings()...)
 	}
 	if check {
 		for _, warning := range warnings {

@@ -62,7 +62,7 @@ func TestSnapshotCommand(t *testing.T) {
 func TestSnapshotFolderIsMissing(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "no")
 	config := configFile(t, keeping(filepath.Join(folder, "index")))
-	want := config + ":2:37: backend.memory.snapshot.path: snapshot: the folder: stat " + folder + ": no such file or directory\n"
+	want := config + ":2:37: backend.memory.snapshot.path: snapshot: its folder must be there: stat " + folder + ": no such file or directory\n"
 	got := hitline(t, "", "serve", "--config", config)
 	assert.Equal(t, result{exitUsage, "", "hitline: " + want}, got)
 	got = hitline(t, "", "serve", "--config", config, "--check")

@@ -26,8 +26,9 @@ func newStatCmd() *cobra.Command {
 With --watch it prints the counters that have changed since the time before,
 with their increase a second, and the gauges; the first time the counters since
 the start of the server. On a terminal it redraws them in place. If the server
-does not answer, it says so and tries again at each interval; a restarted server
-begins anew. It ends after --count times, or at an interrupt (Ctrl-C) with 0.
+has answered and no longer does, it says so and tries again at each interval; a
+restarted server begins anew. It ends after --count times, or at an interrupt
+(Ctrl-C) with 0.
 
 With --json: the server's own JSON; with --watch one line each time.`,
 		Example: "  hitline stat\n  hitline stat --watch 1s\n  hitline stat --json | jq .entries",

@@ -76,6 +76,8 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	assert.Contains(t, refused(t, srv, path, "longer"), "something follows the end")
 	write(nil)
 	assert.Contains(t, refused(t, srv, path, "empty"), "ends in the middle")
+	write([]byte("hello\n"))
+	assert.Contains(t, refused(t, srv, path, "short"), "not a snapshot")
 
 	write(whole) // the server is none the worse for it
 	_, st := load(t, srv, path)

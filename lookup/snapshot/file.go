@@ -22,7 +22,7 @@ func CheckPath(path string) error {
 	info, err := os.Stat(folder)
 	switch {
 	case err != nil:
-		return fmt.Errorf("snapshot: the folder: %w", err)
+		return fmt.Errorf("snapshot: its folder must be there: %w", err)
 	case !info.IsDir():
 		return fmt.Errorf("snapshot: %s is no folder", folder)
 	}

@@ -88,12 +88,15 @@ func appendHeader(b []byte, id []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
+// errNoSnapshot says that the file is something else.
+var errNoSnapshot = fmt.Errorf("not a snapshot: it does not begin with %q", magic)
+
 // parseHeader returns the id in a header of headerLen bytes.
 func parseHeader(b []byte) (id []byte, err error) {
 	sum := headerLen - 4
 	switch version := binary.LittleEndian.Uint32(b[len(magic):]); {
 	case string(b[:len(magic)]) != magic:
-		return nil, fmt.Errorf("not a snapshot: it does not begin with %q", magic)
+		return nil, errNoSnapshot
 	case crc32.Checksum(b[:sum], castagnoli) != binary.LittleEndian.Uint32(b[sum:]):
 		return nil, fmt.Errorf("the checksum of the header is wrong")
 	case version != format:

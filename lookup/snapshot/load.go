@@ -11,6 +11,7 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/server"
 )
 
@@ -97,9 +98,33 @@ func (l *loader) find(info poolInfo) (*index.Index, error) {
 		return nil, err
 	}
 	if served.Digest != info.Digest {
-		return nil, errors.New("it is described otherwise now")
+		return nil, otherwise(served.Service, info.Pool)
 	}
 	return served.Service.Index(), nil
+}
+
+// mostDifferences bounds how many fields an error names: a pool may have thousands of groups.
+const mostDifferences = 4
+
+// otherwise returns an error that names the fields in which a pool differs from that of the snapshot.
+func otherwise(service *lookup.Service, written coordinator.Pool) error {
+	const text = "it is described otherwise now"
+	c, err := coordinator.New(written)
+	if err != nil {
+		return errors.New(text)
+	}
+	var fields []string
+	differences := service.Compare(c)
+	for _, d := range differences[:min(len(differences), mostDifferences)] {
+		fields = append(fields, fmt.Sprintf("%s is %s, in the snapshot %s", d.Field, d.Configured, d.Described))
+	}
+	switch more := len(differences) - len(fields); {
+	case len(fields) == 0: // in what no lookup depends on
+		return errors.New(text)
+	case more > 0:
+		fields = append(fields, fmt.Sprintf("and %d more", more))
+	}
+	return errors.New(text + ": " + strings.Join(fields, "; "))
 }
 
 // served returns the pool that the server has under the name of a pool of the snapshot. A described pool that

@@ -76,6 +76,9 @@ func (r *reader) read(b []byte) error {
 func (r *reader) readHeader() error {
 	header := make([]byte, headerLen)
 	if err := r.read(header); err != nil {
+		if !strings.HasPrefix(magic, string(header[:min(r.next, int64(len(magic)))])) {
+			return errNoSnapshot
+		}
 		return err
 	}
 	id, err := parseHeader(header)

@@ -28,8 +28,9 @@ type Config struct {
 	Logger  *slog.Logger // required
 }
 
-// Saver keeps the memory indexes of a server in a file: Load, then Start, and at the end Stop and Last, by
-// one goroutine at a time. Status is safe for concurrent use.
+// Saver keeps the memory indexes of a server in a file. Its methods are called by one goroutine at a time:
+// Load before the server's Start, then Start; at the end Stop, and Last after the server's Shutdown. Status
+// is safe for concurrent use.
 type Saver struct {
 	srv    Server
 	cfg    Config

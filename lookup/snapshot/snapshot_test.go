@@ -76,7 +76,7 @@ func TestPoolsLeftOut(t *testing.T) {
 	}{
 		"described otherwise": {func() Server {
 			return newServer(t, coordinator.Pool{ModelName: "n", HashBlockSize: 16}, otherPool)
-		}, 0, 7, `pool \"\": it is described otherwise now`},
+		}, 0, 7, `pool \"\": it is described otherwise now: model_name is \"n\", in the snapshot \"m\"`},
 		"of another name": {func() Server { return without{newServer(t, ownPool, otherPool), "a"} }, 10, 0, `pool \"a\": it is no longer configured`},
 		"not accepted":    {func() Server { return refusing{newServer(t, ownPool, otherPool)} }, 10, 7, `pool \"d\": refused`},
 	} {

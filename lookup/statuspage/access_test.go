@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,8 @@ func TestTokens(t *testing.T) {
 			want = http.StatusOK
 		}
 		assert.Equal(t, want, w.Code, "%s: %s", test.authorization, w.Body)
+		given := !test.all && test.authorization != ""
+		assert.Equal(t, given, strings.Contains(w.Body.String(), "this token is not"), test.authorization)
 		assert.Equal(t, !test.all, w.Header().Get("WWW-Authenticate") == "Bearer", test.authorization)
 	}
 	assert.NotContains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"refusals"`)

@@ -44,7 +44,11 @@ type explainReply struct {
 func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
 	if !p.maySeeAll(r) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		writeError(w, http.StatusUnauthorized, "needs the token of an administrator: Authorization: Bearer TOKEN")
+		text := "needs the token of an administrator: Authorization: Bearer TOKEN"
+		if r.Header.Get("Authorization") != "" {
+			text = "this token is not that of an administrator: one with allow: all, of all pools, that has not expired"
+		}
+		writeError(w, http.StatusUnauthorized, text)
 		return
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {

@@ -460,7 +460,8 @@
     });
     try {
       const reply = await request('explain', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } }, 4 * patience);
-      if (reply.status === 200) showExplanation(reply.body); else showProblem(reply.body.error);
+      if (reply.status === 200) showExplanation(reply.body);
+      else showProblem(reply.status === 401 ? 'An explanation needs the token of an administrator: enter it at the top of the page.' : reply.body.error);
     } catch {
       showProblem('The server does not answer.');
     }

@@ -46,7 +46,7 @@ tokens:
 		}
 		b.update()
 		b.explain(hexLines(prompt("p", 3)))
-		b.until(shows("#explain-result", "token"))
+		b.until(shows("#explain-result", "enter it at the top"))
 		b.until(`document.body.dataset.state == "token-needed" && !document.body.textContent.includes("<i>reader")`)
 	}
 	b.enterToken(adminToken)

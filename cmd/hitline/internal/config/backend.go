@@ -32,16 +32,6 @@ type Memory struct {
 	Snapshot   Snapshot `yaml:"snapshot"`
 }
 
-// Snapshot is a file that keeps the index over a restart.
-type Snapshot struct {
-	Path     string   `yaml:"path"`     // "": none is written or loaded
-	Interval Duration `yaml:"interval"` // 0: one is written at the end alone
-	MaxAge   Duration `yaml:"max_age"`  // 0: one of any age is loaded
-}
-
-// leastInterval is the least interval of snapshots above 0: a folder is read and a file is synced each time.
-const leastInterval = time.Second
-
 // Redis is a Redis or a Valkey: one server, or a cluster.
 type Redis struct {
 	URL      string   `yaml:"url"`     // redis://[user:password@]host[:port][/db]; required
