@@ -29,7 +29,7 @@ func TestTokens(t *testing.T) {
 		credential("expired", access.Credential{Permissions: access.All, Expires: time.Now().Add(-time.Hour)}),
 	})
 	require.NoError(t, err)
-	p := newPage(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{
+	p := pageOf(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{
 		Listeners: []server.Listener{{Address: "tcp://127.0.0.1:0", Settings: server.Settings{Rules: rules}}},
 	}, Options{})
 	start(t, p)
@@ -78,7 +78,7 @@ func TestOtherSites(t *testing.T) {
 	service := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})
 	pages := map[bool]*Page{}
 	for _, local := range []bool{true, false} {
-		pages[local] = newPage(t, service, server.Config{}, Options{Local: local})
+		pages[local] = pageOf(t, service, server.Config{}, Options{Local: local})
 	}
 	for host, isLocal := range map[string]bool{
 		"localhost": true, "LOCALHOST:9557": true, "127.0.0.1": true, "127.0.0.1:80": true, "[::1]:9557": true, "[::1]": true, "10.1.2.3:9557": true,

@@ -64,7 +64,7 @@ func TestExplain(t *testing.T) {
 
 func TestExplainNamedPool(t *testing.T) {
 	named := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32}})
-	p := newPage(t, nil, server.Config{Pools: []server.NamedPool{{Name: "a", Service: named}}}, Options{})
+	p := pageOf(t, nil, server.Config{Pools: []server.NamedPool{{Name: "a", Service: named}}}, Options{})
 	store(t, named, 3)
 	got := explain(t, p, map[string]any{"pool": "a", "hashes": hexLines(4)})
 	assert.Equal(t, "a", got.Pool)
@@ -156,7 +156,7 @@ func TestExplainOverBackend(t *testing.T) {
 		service := newService(t, lookup.ServiceConfig{
 			Pool: lookuptest.Blocks16, Backend: test.backend, Remote: lookup.RemoteConfig{Timeout: test.timeout},
 		})
-		p := newPage(t, service, server.Config{}, Options{})
+		p := pageOf(t, service, server.Config{}, Options{})
 		w := ask(p, http.MethodPost, "/explain", `{"hashes": "`+strings.ReplaceAll(hexLines(3), "\n", " ")+`"}`, jsonBody)
 		assert.Equal(t, test.want, w.Code, w.Body)
 		assert.Contains(t, w.Body.String(), `"error"`)

@@ -28,8 +28,8 @@ func newService(t *testing.T, cfg lookup.ServiceConfig) *lookup.Service {
 	return service
 }
 
-// newPage returns the page of a server that is not started.
-func newPage(t *testing.T, service *lookup.Service, cfg server.Config, options Options) *Page {
+// pageOf returns the page of a server that is not started.
+func pageOf(t *testing.T, service *lookup.Service, cfg server.Config, options Options) *Page {
 	t.Helper()
 	srv, err := server.New(service, cfg)
 	require.NoError(t, err)
@@ -38,10 +38,18 @@ func newPage(t *testing.T, service *lookup.Service, cfg server.Config, options O
 	return p
 }
 
+// newServer returns a server of one pool, which is not started.
+func newServer(t *testing.T) *server.Server {
+	t.Helper()
+	srv, err := server.New(newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{})
+	require.NoError(t, err)
+	return srv
+}
+
 // plainPage returns the page of a server of one pool, which is not started.
 func plainPage(t *testing.T) (*Page, *lookup.Service) {
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, HashLen: 32}})
-	return newPage(t, service, server.Config{}, Options{}), service
+	return pageOf(t, service, server.Config{}, Options{}), service
 }
 
 // start starts the server of a page until the end of the test.

@@ -42,9 +42,11 @@ type Page struct {
 }
 
 // New returns a page, which samples the counters of the server until Close.
-func New(srv *server.Server, options Options) *Page {
+func New(srv *server.Server, options Options) *Page { return newPage(srv, srv, options) }
+
+func newPage(srv *server.Server, sampled source, options Options) *Page {
 	p := &Page{
-		server: srv, options: options, sampler: startSampler(srv), mux: http.NewServeMux(),
+		server: srv, options: options, sampler: startSampler(sampled), mux: http.NewServeMux(),
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
 	}
 	p.mux.HandleFunc("GET /{$}", serveDocument)

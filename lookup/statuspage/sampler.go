@@ -28,9 +28,15 @@ const (
 	maxPools = 100
 )
 
+// source is what is sampled of a server.Server.
+type source interface {
+	Pools() []server.ServedPool
+	LookupDurations() api.Histogram
+}
+
 // sampler samples the counters of a server every sampleInterval. Safe for concurrent use.
 type sampler struct {
-	server *server.Server
+	source source
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine has returned
 
@@ -63,9 +69,9 @@ func sampleOf(now time.Time, st *api.Stat) sample {
 }
 
 // startSampler returns a sampler that has its first sample. The caller closes it.
-func startSampler(srv *server.Server) *sampler {
+func startSampler(of source) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &sampler{server: srv, cancel: cancel, done: make(chan struct{}), pools: map[poolKey]history{}}
+	s := &sampler{source: of, cancel: cancel, done: make(chan struct{}), pools: map[poolKey]history{}}
 	s.sample()
 	go s.run(ctx)
 	return s
@@ -90,9 +96,9 @@ func (s *sampler) close() {
 	<-s.done
 }
 
-// poolsOf returns the pools that are sampled and listed.
-func poolsOf(srv *server.Server) []server.ServedPool {
-	pools := srv.Pools()
+// listed returns the pools that are sampled and listed.
+func (s *sampler) listed() []server.ServedPool {
+	pools := s.source.Pools()
 	return pools[:min(len(pools), maxPools)]
 }
 
@@ -108,7 +114,7 @@ func (s *sampler) historyOf(key poolKey) history {
 
 // sample takes one sample of every counter, and drops those of pools that are gone.
 func (s *sampler) sample() {
-	served, counts := s.server.Pools(), s.server.LookupDurations().Counts
+	served, counts := s.source.Pools(), s.source.LookupDurations().Counts
 	pools := served[:min(len(served), maxPools)]
 	now := time.Now()
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,18 +144,36 @@ func TestSamplesAreBounded(t *testing.T) {
 	assert.Len(t, h, 2, "a clock that jumps: one that is old enough, and the last")
 }
 
+// changing is a server whose pools come and go.
+type changing struct {
+	*server.Server
+	pools atomic.Pointer[[]server.ServedPool]
+}
+
+func (c *changing) set(pools ...server.ServedPool) { c.pools.Store(&pools) }
+
+func (c *changing) Pools() []server.ServedPool {
+	if pools := c.pools.Load(); pools != nil {
+		return *pools
+	}
+	return nil
+}
+
+func describedPool(t *testing.T, name string) server.ServedPool {
+	return server.ServedPool{Name: name, Described: true, Service: newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})}
+}
+
 // A pool that comes later counts from its beginning, one that goes is forgotten, and one that comes again
 // under its name begins anew, even if no sample was taken meanwhile.
 func TestPoolsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPage(t, nil, server.Config{MaxPools: 1, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
-			return lookup.NewService(lookup.ServiceConfig{Pool: pool})
-		}}, Options{})
+		srv := changing{Server: newServer(t)}
+		p := newPage(srv.Server, &srv, Options{})
+		defer p.Close()
 		assert.Empty(t, statusOf(t, p).Pools)
 		describe := func(name string) *lookup.Service {
-			pool, err := p.server.DescribePool(name, coordinator.Pool{HashBlockSize: 16})
-			require.NoError(t, err)
-			return pool.Service
+			srv.set(describedPool(t, name))
+			return srv.Pools()[0].Service
 		}
 		first := describe("a")
 		store(t, first, 4)
@@ -168,7 +187,7 @@ func TestPoolsComeAndGo(t *testing.T) {
 		lookUp(t, first, 8)
 		assert.Equal(t, 128.0/192, *statusOf(t, p).Pools[0].Hour.HitRatio)
 
-		describe("b") // a gives way
+		describe("b") // in the place of a
 		sleep(sampleInterval)
 		assert.Len(t, p.sampler.pools, 1)
 		again := describe("a")
@@ -205,21 +224,19 @@ func TestCountersOlderThanASample(t *testing.T) {
 // Where not all pools are sampled, one that is new among them may have counters from before.
 func TestPoolsBeyondTheBoundCountFromTheirFirstSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPage(t, nil, server.Config{MaxPools: maxPools + 1, AcceptPool: func(pool coordinator.Pool) (*lookup.Service, error) {
-			return lookup.NewService(lookup.ServiceConfig{Pool: pool})
-		}}, Options{})
-		describe := func(name string) *lookup.Service {
-			pool, err := p.server.DescribePool(name, coordinator.Pool{HashBlockSize: 16, ModelName: name})
-			require.NoError(t, err)
-			return pool.Service
-		}
+		srv := changing{Server: newServer(t)}
+		p := newPage(srv.Server, &srv, Options{})
+		defer p.Close()
+		var described []server.ServedPool
 		for i := range maxPools {
-			describe(fmt.Sprintf("a%03d", i))
+			described = append(described, describedPool(t, fmt.Sprintf("a%03d", i)))
 		}
-		last := describe("b")
-		lookUp(t, last, 1)
+		last := describedPool(t, "b")
+		described = append(described, last)
+		srv.set(described...)
+		lookUp(t, last.Service, 1)
 		sleep(2 * sampleInterval)
-		describe("c") // takes the place of one, so that b is told of
+		srv.set(described[1:]...) // so that b is told of
 		pools := statusOf(t, p).Pools
 		assert.Equal(t, "b", pools[maxPools-1].Name)
 		assert.Nil(t, pools[maxPools-1].Hour.HitRatio)
@@ -233,7 +250,7 @@ func TestPoolsAreBounded(t *testing.T) {
 		name := string(rune('A'+i/26)) + string(rune('a'+i%26))
 		cfg.Pools = append(cfg.Pools, server.NamedPool{Name: name, Service: newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16})})
 	}
-	p := newPage(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), cfg, Options{})
+	p := pageOf(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), cfg, Options{})
 	st := statusOf(t, p)
 	assert.Len(t, st.Pools, maxPools)
 	assert.Empty(t, st.Pools[0].Name)

@@ -77,7 +77,7 @@ func (p *Page) currentStatus(all bool) *status {
 	}
 	st.NotReadyReason = reasonOf(p.server.Ready())
 	st.Ready = st.NotReadyReason == ""
-	for _, pool := range poolsOf(p.server) {
+	for _, pool := range p.sampler.listed() {
 		st.Pools = append(st.Pools, p.poolStatus(&pool))
 	}
 	if p.options.Snapshot != nil {

@@ -28,7 +28,7 @@ import (
 func TestStatus(t *testing.T) {
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: "m"}, Memory: index.Config{MaxBytes: 64 << 20, MaxEntries: 1000}})
 	other := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 32, VLLM: "0.33.0"}})
-	p := newPage(t, service, server.Config{
+	p := pageOf(t, service, server.Config{
 		Listen: []string{"tcp://127.0.0.1:0"}, Version: "v1", Pools: []server.NamedPool{{Name: "second", Service: other}},
 	}, Options{})
 	start(t, p)
@@ -102,13 +102,13 @@ func TestStatusWithoutData(t *testing.T) {
 
 func TestSnapshotStatus(t *testing.T) {
 	want := snapshot.Status{Path: "/p", Written: time.Now().UTC().Truncate(time.Second), Entries: 5, Failed: 1, Error: "disk"}
-	p := newPage(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{}, Options{Snapshot: func() *snapshot.Status { return &want }})
+	p := pageOf(t, newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16}), server.Config{}, Options{Snapshot: func() *snapshot.Status { return &want }})
 	assert.Equal(t, &want, statusOf(t, p).Snapshot)
 }
 
 func TestRemoteBackend(t *testing.T) {
 	service := newService(t, lookup.ServiceConfig{Pool: lookuptest.Blocks16, Backend: &lookuptest.KeyStore{}})
-	st := statusOf(t, newPage(t, service, server.Config{}, Options{}))
+	st := statusOf(t, pageOf(t, service, server.Config{}, Options{}))
 	assert.Equal(t, "keys", st.Backend)
 	assert.Equal(t, "closed", st.BackendState)
 	assert.Zero(t, st.Pools[0].MaxBytes)
@@ -118,7 +118,7 @@ func TestRemoteBackend(t *testing.T) {
 func TestTextOfPeers(t *testing.T) {
 	const text = `<script>alert(1)</script><img src=x onerror='alert("2")'>`
 	service := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16, ModelName: text}})
-	p := newPage(t, service, server.Config{Pools: []server.NamedPool{{Name: "<script>", Service: service}}}, Options{})
+	p := pageOf(t, service, server.Config{Pools: []server.NamedPool{{Name: "<script>", Service: service}}}, Options{})
 	w := ask(p, http.MethodGet, "/status", "")
 	assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
