@@ -44,7 +44,7 @@ func TestRefusalsAreLimited(t *testing.T) {
 			l.requestFailed(peer, errors.New("another"))
 		}
 		require.Equal(t, []Refusal{closed, first}, l.refusals.list())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		l.requestFailed(peer, errors.New("wrong"))
 		require.Equal(t, []Refusal{wrong(0), closed, first}, l.refusals.list())
 		second := wrong(1)
