@@ -36,8 +36,8 @@ var (
 
 // DumpOptions says how an index is dumped.
 type DumpOptions struct {
-	// Gentle makes the dump sleep as long as it works, emit included.
-	Gentle bool
+	// Throttle makes the dump sleep as long as it works, emit included.
+	Throttle bool
 }
 
 // DumpRecord is one step of a dump. Loaded in their order into an empty index with the same places, the
@@ -94,10 +94,10 @@ const (
 	// dumpFactor and dumpMore bound how many keys a dump copies: what was there when it began may all be
 	// used meanwhile, once each, and some more stored.
 	dumpFactor, dumpMore = 2, 1 << 20
-	// gentleTurn is how long a gentle dump works until it sleeps: a lookup may wait so long for the core.
+	// throttleWork is how long a throttled dump works until it sleeps: a lookup may wait so long for the core.
 	// With 1 ms p99 of lookups beside a dump was seen at 1.8 times that without, on two cores; with 100 µs at
 	// 1.2 times. mostPause bounds the sleep, as emit may wait for a disk.
-	gentleTurn = 100 * time.Microsecond
+	throttleWork = 100 * time.Microsecond
 	mostPause  = 100 * time.Millisecond
 	// firstDumpMark is the mark of the first dump, see span.mark.
 	firstDumpMark = markUsed + 1
@@ -133,7 +133,7 @@ func (x *Index) Dump(ctx context.Context, o DumpOptions, emit func(*DumpRecord) 
 		if err := d.emit(emit); err != nil {
 			return err
 		}
-		if worked := time.Since(begun); !o.Gentle || worked < gentleTurn {
+		if worked := time.Since(begun); !o.Throttle || worked < throttleWork {
 			runtime.Gosched() // a store may wait for the lock
 		} else if !done {
 			time.Sleep(min(worked, mostPause))

@@ -154,14 +154,14 @@ func TestDumpsEnd(t *testing.T) {
 	require.Empty(t, dumpRecords(t, mustNew(t, onePlace(0))))
 }
 
-// A gentle dump has the same records.
-func TestGentleDump(t *testing.T) {
+// A throttled dump has the same records.
+func TestThrottledDump(t *testing.T) {
 	x := mustNew(t, onePlace(0))
 	for i := range 40 {
 		storeAt(t, x, 0, 0, nil, drawnKeys(byte(i), 2000))
 	}
 	n := 0
-	require.NoError(t, x.Dump(t.Context(), DumpOptions{Gentle: true}, func(r *DumpRecord) error {
+	require.NoError(t, x.Dump(t.Context(), DumpOptions{Throttle: true}, func(r *DumpRecord) error {
 		n += len(r.Keys) / 32
 		return nil
 	}))

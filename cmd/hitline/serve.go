@@ -281,7 +281,7 @@ func (r *running) run(ctx context.Context) error {
 	}
 	saver.Start()
 	defer saver.Stop()
-	return wait(ctx, keptServer{srv, saver}, signals, reloads.drainTimeout, r.logger)
+	return wait(ctx, savingServer{srv, saver}, signals, reloads.drainTimeout, r.logger)
 }
 
 // newServer returns the server, and its Saver if there is one.

@@ -56,19 +56,19 @@ func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.
 	}
 }
 
-// keptServer is a server that writes a last snapshot when it is shut down.
-type keptServer struct {
+// savingServer is a server that writes a last snapshot when it is shut down.
+type savingServer struct {
 	*server.Server
 	saver *snapshot.Saver
 }
 
 // Shutdown shuts the server down, for which ctx is the bound, and then writes the snapshot, which takes
 // lastSnapshotTimeout at most.
-func (k keptServer) Shutdown(ctx context.Context) error {
-	k.saver.Stop()
-	err := k.Server.Shutdown(ctx)
+func (s savingServer) Shutdown(ctx context.Context) error {
+	s.saver.Stop()
+	err := s.Server.Shutdown(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSnapshotTimeout)
 	defer cancel()
-	k.saver.Last(ctx)
+	s.saver.SaveLast(ctx)
 	return err
 }

@@ -120,7 +120,7 @@ func TestSignalWhileLoading(t *testing.T) {
 	require.NoError(t, err)
 	saver.Start()
 	saver.Stop()
-	saver.Last(t.Context())
+	saver.SaveLast(t.Context())
 	require.FileExists(t, path)
 
 	signals := make(chan os.Signal)

@@ -20,10 +20,10 @@ func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint
 	defer stop()
 	s := session{target: t}
 	defer s.close()
-	show := newStatDisplay(cmd.OutOrStdout(), t)
+	display := newStatDisplay(cmd.OutOrStdout(), t)
 	for next, shown := time.Now(), uint(0); (count == 0 || shown < count) && waitUntil(ctx, next); {
 		next = time.Now().Add(interval)
-		ok, err := watchOnce(ctx, &s, show)
+		ok, err := watchOnce(ctx, &s, display)
 		if err != nil && ctx.Err() == nil { // not interrupted
 			return err
 		}
@@ -36,10 +36,10 @@ func watchStat(cmd *cobra.Command, t *target, interval time.Duration, count uint
 
 // watchOnce shows the counters, or that the server does not answer. It returns an error if the
 // server has never answered, or if another attempt would fail as well.
-func watchOnce(ctx context.Context, s *session, show *statDisplay) (ok bool, err error) {
+func watchOnce(ctx context.Context, s *session, display *statDisplay) (ok bool, err error) {
 	stat, err := s.stat(ctx)
-	if err != nil && ctx.Err() == nil && show.last != nil && isLost(err) {
-		return false, show.lost(err)
+	if err != nil && ctx.Err() == nil && display.last != nil && isLost(err) {
+		return false, display.reportLost(err)
 	}
 	if err != nil {
 		return false, err
@@ -55,7 +55,7 @@ func watchOnce(ctx context.Context, s *session, show *statDisplay) (ok bool, err
 	if err != nil {
 		return false, s.target.badStat(err)
 	}
-	return true, show.sample(sample, string(stat))
+	return true, display.showSample(sample, string(stat))
 }
 
 // statDisplay prints samples and what happens to the server between them.
@@ -77,15 +77,15 @@ func newStatDisplay(out io.Writer, t *target) *statDisplay {
 	return d
 }
 
-// sample prints a sample. document is its JSON in one line, if that is to be printed.
-func (d *statDisplay) sample(now *statSample, document string) error {
+// showSample prints a sample. document is its JSON in one line, if that is to be printed.
+func (d *statDisplay) showSample(now *statSample, document string) error {
 	before := d.last
 	switch {
 	case before != nil && now.fields["instance"] != before.fields["instance"]:
-		d.note("the server was restarted")
+		d.notify("the server was restarted")
 		before = nil
 	case d.isLost:
-		d.note("the server answers again")
+		d.notify("the server answers again")
 	}
 	d.isLost, d.last = false, now
 	if d.target.json {
@@ -98,11 +98,11 @@ func (d *statDisplay) sample(now *statSample, document string) error {
 	return d.print(d.block + "\n") // an empty line between blocks
 }
 
-// lost notes that the server does not answer, once until it does.
-func (d *statDisplay) lost(err error) error {
+// reportLost says that the server does not answer, once until it does.
+func (d *statDisplay) reportLost(err error) error {
 	if !d.isLost {
 		d.isLost = true
-		d.note(printable(err.Error()) + "; trying again")
+		d.notify(printable(err.Error()) + "; trying again")
 	}
 	if d.terminal != nil {
 		return d.redraw()
@@ -110,8 +110,8 @@ func (d *statDisplay) lost(err error) error {
 	return nil
 }
 
-// note keeps a line for redraw, or prints it on standard error.
-func (d *statDisplay) note(text string) {
+// notify keeps a line for redraw, or prints it on standard error.
+func (d *statDisplay) notify(text string) {
 	if d.terminal != nil {
 		d.notice = time.Now().Format(time.TimeOnly) + "  " + text
 		return

@@ -68,8 +68,8 @@ func (l *peerLog) log(limit *logLimit, level slog.Level, r Refusal, peer net.Add
 	var suppressed int64
 	if level > slog.LevelDebug {
 		now := l.now()
-		number, untold, ok := limit.count(now)
-		if suppressed = untold; !ok {
+		number, unlogged, ok := limit.count(now)
+		if suppressed = unlogged; !ok {
 			level = slog.LevelDebug
 		}
 		if isDue(&limit.lastRefusal, now, refusalInterval) {
@@ -129,7 +129,7 @@ func (l *peerLog) now() int64 { return int64(time.Since(l.start)) + 1 }
 // logLimit allows one line every logInterval and counts the others, and one refusal every refusalInterval.
 type logLimit struct {
 	events      atomic.Int64 // that have occurred
-	told        atomic.Int64 // those of them that lines have told of
+	logged      atomic.Int64 // those of them that lines of the log have counted
 	lastLine    atomic.Int64 // when the last line was written, 0: never
 	lastRefusal atomic.Int64 // when the last refusal was added, 0: never
 }
@@ -141,35 +141,35 @@ func isDue(last *atomic.Int64, now int64, interval time.Duration) bool {
 }
 
 // count counts an event and returns its number. ok says whether a line may be written about it, and suppressed is
-// then the number of events before it that no line has told of.
+// then the number of events before it that no line has counted.
 func (l *logLimit) count(now int64) (number, suppressed int64, ok bool) {
-	ok = isDue(&l.lastLine, now, logInterval) // first: otherwise flush could tell of this event in place of its line
+	ok = isDue(&l.lastLine, now, logInterval) // first: otherwise flush could count this event in place of its own line
 	number = l.events.Add(1)
 	if ok {
-		suppressed = max(l.takeUntold()-1, 0)
+		suppressed = max(l.takeUnlogged()-1, 0)
 	}
 	return number, suppressed, ok
 }
 
 // takeSuppressed returns the number of events since the last line if the next one is due or end is true.
-// Otherwise it returns 0. They count as told.
+// Otherwise it returns 0. They count as logged.
 func (l *logLimit) takeSuppressed(now int64, end bool) int64 {
 	interval := logInterval
 	if end {
 		interval = 0
 	}
-	if l.events.Load() == l.told.Load() || !isDue(&l.lastLine, now, interval) {
+	if l.events.Load() == l.logged.Load() || !isDue(&l.lastLine, now, interval) {
 		return 0
 	}
-	return l.takeUntold()
+	return l.takeUnlogged()
 }
 
-// takeUntold returns the number of events that no line has told of. They count as told.
-func (l *logLimit) takeUntold() int64 {
+// takeUnlogged returns the number of events that no line has counted. They count as logged.
+func (l *logLimit) takeUnlogged() int64 {
 	for {
-		told := l.told.Load()
-		if n := l.events.Load(); l.told.CompareAndSwap(told, n) {
-			return n - told
+		logged := l.logged.Load()
+		if n := l.events.Load(); l.logged.CompareAndSwap(logged, n) {
+			return n - logged
 		}
 	}
 }

@@ -77,6 +77,6 @@ func serve(path string) error {
 	err = srv.Shutdown(drain)
 	last, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	saver.Last(last) // once nothing changes the index any more
+	saver.SaveLast(last) // once nothing changes the index any more
 	return err
 }

@@ -29,7 +29,7 @@ type Config struct {
 }
 
 // Saver keeps the memory indexes of a server in a file. Its methods are called by one goroutine at a time:
-// Load before the server's Start, then Start; at the end Stop, and Last after the server's Shutdown. Status
+// Load before the server's Start, then Start; at the end Stop, and SaveLast after the server's Shutdown. Status
 // is safe for concurrent use.
 type Saver struct {
 	srv    Server
@@ -174,10 +174,10 @@ func (s *Saver) Stop() {
 	}
 }
 
-// Last writes the last snapshot, after Stop and once nothing changes any more. It returns when that is
+// SaveLast writes the last snapshot, after Stop and once nothing changes any more. It returns when that is
 // written, has failed, or ctx has ended. If ctx has ended the snapshot before stays, unless the new one was
 // being renamed. Its goroutine ends soon after, unless a file system hangs.
-func (s *Saver) Last(ctx context.Context) {
+func (s *Saver) SaveLast(ctx context.Context) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -194,10 +194,10 @@ func (s *Saver) Last(ctx context.Context) {
 	}
 }
 
-// save writes a snapshot, logs it and sets the status. gentle is index.DumpOptions.Gentle.
-func (s *Saver) save(ctx context.Context, gentle bool) (saved bool) {
+// save writes a snapshot, logs it and sets the status. throttle is index.DumpOptions.Throttle.
+func (s *Saver) save(ctx context.Context, throttle bool) (saved bool) {
 	started := time.Now()
-	w, err := s.write(ctx, started, gentle)
+	w, err := s.write(ctx, started, throttle)
 	if err != nil {
 		s.failed(ctx, err)
 		return false
@@ -228,7 +228,7 @@ func (s *Saver) failed(ctx context.Context, err error) {
 }
 
 // write writes the file.
-func (s *Saver) write(ctx context.Context, started time.Time, gentle bool) (w *writer, err error) {
+func (s *Saver) write(ctx context.Context, started time.Time, throttle bool) (w *writer, err error) {
 	err = replaceFile(s.cfg.Path, func(f *os.File) error {
 		if w, err = newWriter(f, fileInfo{Created: started.UTC(), Version: s.cfg.Version}); err != nil {
 			return err
@@ -236,7 +236,7 @@ func (s *Saver) write(ctx context.Context, started time.Time, gentle bool) (w *w
 		for _, p := range s.srv.Pools() {
 			err := w.beginPool(infoOf(p))
 			if err == nil {
-				err = p.Service.Index().Dump(ctx, index.DumpOptions{Gentle: gentle}, w.add)
+				err = p.Service.Index().Dump(ctx, index.DumpOptions{Throttle: throttle}, w.add)
 			}
 			if err != nil {
 				return err

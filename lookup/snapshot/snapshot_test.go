@@ -161,7 +161,7 @@ func TestInterval(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.Equal(t, written, s.Status().Written)
-		s.Last(t.Context())
+		s.SaveLast(t.Context())
 		assert.Equal(t, time.Now(), s.Status().Written)
 	})
 }
@@ -249,7 +249,7 @@ func TestLastIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		started := time.Now()
-		s.Last(ctx)
+		s.SaveLast(ctx)
 		assert.Equal(t, time.Minute, time.Since(started))
 		assert.Contains(t, log.String(), "the last snapshot was not written in time")
 		close(srv.may)

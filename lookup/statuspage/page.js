@@ -1,8 +1,8 @@
 
 'use strict';
 (() => {
-  // The page asks this often, in milliseconds, and gives up on an answer after the other time.
-  const interval = 2000, patience = 5000;
+  // Milliseconds between two updates, and until an answer counts as missing.
+  const interval = 2000, replyTimeout = 5000;
   const $ = id => document.getElementById(id);
   const missing = '–';
 
@@ -361,7 +361,7 @@
     const mine = ++sequence; // an answer that comes after a later request is not shown
     let reply = null;
     try {
-      reply = await request('status', {}, patience);
+      reply = await request('status', {}, replyTimeout);
     } catch {
       // The server does not answer, or not in JSON.
     }
@@ -386,14 +386,14 @@
   const why = {
     complete: () => 'All tokens that a hit may have.',
     missing_block: g => 'Block ' + count(g.first_missing_block) + ' is stored on no rank.',
-    rank_missing: g => 'Block ' + count(g.first_missing_block) + ' is stored on some ranks only' + lacking(g) + '.',
+    rank_missing: g => 'Block ' + count(g.first_missing_block) + ' is stored on some ranks only' + missingRanks(g) + '.',
     window_not_covered: () => 'A block of the window before the last token is missing.',
     alignment: () => 'What is stored was rounded down to the alignment.',
     eagle: () => 'The last block was dropped for the draft model.',
     hashes_end: () => 'There are too few hashes for the tokens.',
     nothing_asked: () => 'There are no tokens or no hashes.',
   };
-  const lacking = g => {
+  const missingRanks = g => {
     const r = g.missing_rank;
     if (!r) return '';
     return ': missing on tp_rank ' + r.tp_rank + ', pp_rank ' + r.pp_rank + ', pcp_rank ' + r.pcp_rank +
@@ -459,7 +459,7 @@
       pool: $('explain-pool').value, hashes: $('explain-hashes').value, ...(tokens === '' ? {} : { tokens: Number(tokens) }),
     });
     try {
-      const reply = await request('explain', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } }, 4 * patience);
+      const reply = await request('explain', { method: 'POST', body, headers: { 'Content-Type': 'application/json' } }, 4 * replyTimeout);
       if (reply.status === 200) showExplanation(reply.body);
       else showProblem(reply.status === 401 ? 'An explanation needs the token of an administrator: enter it at the top of the page.' : reply.body.error);
     } catch {
