@@ -31,8 +31,8 @@ func CheckPath(path string) error {
 	case !info.IsDir():
 		return fmt.Errorf("snapshot: %s is no folder", folder)
 	}
-	if err := unix.Access(folder, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("snapshot: cannot write to the folder %s: %w", folder, err)
+	if err := unix.Access(folder, unix.R_OK|unix.W_OK|unix.X_OK); err != nil { // it is read to sync it
+		return fmt.Errorf("snapshot: cannot read and write the folder %s: %w", folder, err)
 	}
 	info, err = os.Lstat(path)
 	switch name := filepath.Base(path); {
@@ -114,7 +114,8 @@ func syncFolder(folder string) error {
 	return d.Sync()
 }
 
-// removeLeftovers removes what writers that were killed have left for a path.
+// removeLeftovers removes what writers that were killed have left for a path. What it cannot remove does not
+// keep it from the rest.
 func removeLeftovers(path string) error {
 	folder := filepath.Dir(path)
 	entries, err := os.ReadDir(folder)
@@ -126,11 +127,11 @@ func removeLeftovers(path string) error {
 		if !e.Type().IsRegular() || !strings.HasPrefix(name, filepath.Base(path)+".") || !strings.HasSuffix(name, temporarySuffix) {
 			continue
 		}
-		if err := removeUnlocked(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if rest := removeUnlocked(filepath.Join(folder, name)); rest != nil && !errors.Is(rest, fs.ErrNotExist) {
+			err = rest
 		}
 	}
-	return nil
+	return err
 }
 
 // removeUnlocked removes a file unless a process writes it.
