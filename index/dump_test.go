@@ -249,6 +249,24 @@ func TestLoadIntoASmallerIndex(t *testing.T) {
 	require.LessOrEqual(t, missing, bound/4)
 }
 
+// What was not used for more than half of the clock's range is still the oldest after a load.
+func TestLoadLongIdle(t *testing.T) {
+	x, keys := mustNew(t, onePlace(0)), drawnKeys(1, 1000)
+	storeAt(t, x, 0, 0, nil, cut(keys, 0, 100))
+	x.policy.clock += 1<<31 + 1<<20 // entries that were stored and evicted meanwhile
+	for i := 100; i < 1000; i += 100 {
+		storeAt(t, x, 0, 0, nil, cut(keys, i, i+100))
+		if i%200 == 0 {
+			probe(x, cut(keys, i, i+100), 32, 1024, false)
+			for !x.applyTouches(touchBatch) {
+				continue
+			}
+		}
+	}
+	y := loadInto(t, mustNew(t, onePlace(0)), dumpRecords(t, x))
+	require.Equal(t, evictionOrder(x), evictionOrder(y))
+}
+
 // Lookups by anchors follow the links of a loaded index once lookups have confirmed them, and not before.
 func TestTraceAfterLoad(t *testing.T) {
 	x, keys := mustNew(t, manyPlaces(0, 2)), drawnKeys(1, 6000)

@@ -3,6 +3,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // Loader loads a dump into an index. It belongs to one goroutine.
@@ -10,6 +11,7 @@ type Loader struct {
 	index *Index
 	last  Writer // of the last run
 	time  uint32 // of its last use
+	age   uint64 // of the first run at that time
 	runs  bool   // there was a run since the beginning or the last reset
 }
 
@@ -72,8 +74,10 @@ func (l *Loader) store(r *DumpRecord) error {
 	w := Writer{last: noSlot, hot: r.Hot}
 	if r.SameUse && l.runs && l.last.hot == r.Hot {
 		w.store, w.after = l.last.store, l.last.after
-	} else if !l.runs || int32(r.Time-l.time) > 0 { // the lists are in the order of time
-		l.time = r.Time
+	} else if !l.runs {
+		l.time, l.age = r.Time, 0
+	} else if age := l.age + uint64(r.Time-l.time); age <= math.MaxUint32 { // otherwise it is earlier, or out of order
+		l.time, l.age = r.Time, age
 	}
 	if r.Numbered {
 		w.Number(r.Number)

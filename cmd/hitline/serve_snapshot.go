@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -32,10 +33,24 @@ func (r *running) checkSnapshot() error {
 	if r.store != nil || path == "" {
 		return nil
 	}
-	if err := snapshot.CheckPath(path); err != nil {
+	err := snapshot.CheckPath(path)
+	if err == nil && isSameFile(path, r.source.File) {
+		err = errors.New("it would replace this file")
+	}
+	if err != nil {
 		return r.cfg.Blame("backend.memory.snapshot.path", err)
 	}
 	return nil
+}
+
+// isSameFile tells whether two paths lead to one file. One that is missing or empty leads to none.
+func isSameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 // loadSnapshot loads the snapshot. A signal stops it, and is logged. It returns an error if ctx has ended.

@@ -75,6 +75,18 @@ func TestSnapshotFolderIsMissing(t *testing.T) {
 	assert.Equal(t, exitDone, got.code, got.stderr)
 }
 
+// A path that is that of the configuration does not cost the configuration.
+func TestSnapshotIsNotTheConfiguration(t *testing.T) {
+	config := configFile(t, "")
+	text := keeping(filepath.Join(filepath.Dir(config), "no", "..", filepath.Base(config)))
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+	got := hitline(t, "", "serve", "--config", config)
+	assert.Equal(t, result{exitUsage, "", "hitline: " + config + ":2:37: backend.memory.snapshot.path: it would replace this file\n"}, got)
+	kept, err := os.ReadFile(config)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(kept))
+}
+
 // Until the snapshot is loaded the server says that it is not ready for that reason.
 func TestNotReadyWhileLoading(t *testing.T) {
 	service, err := lookup.NewService(lookup.ServiceConfig{Memory: index.Config{MaxBytes: index.MinMaxBytes}})

@@ -281,6 +281,10 @@ func TestNoRegularFile(t *testing.T) {
 	}
 	assert.ErrorContains(t, CheckPath(filepath.Join(dir, "no", "index")), "no such file")
 	assert.ErrorContains(t, CheckPath(filepath.Join(whole, "index")), "is no folder")
+	longest := filepath.Join(dir, strings.Repeat("x", mostName))
+	assert.ErrorContains(t, CheckPath(longest+"x"), "is too long: 233 bytes, at most 232")
+	assert.NoError(t, CheckPath(longest))
+	assert.NoError(t, replaceFile(longest, func(*os.File) error { return nil }))
 	_, err := Inspect(t.Context(), whole)
 	assert.NoError(t, err)
 }

@@ -15,8 +15,12 @@ import (
 // of the snapshot.
 const temporarySuffix = ".hitline-tmp"
 
+// mostName is the length in bytes of the longest name beside which there may be a temporary one: file systems
+// allow 255, and RANDOM has at most 10 digits.
+const mostName = 255 - len(".0123456789"+temporarySuffix)
+
 // CheckPath returns an error if no snapshot can be written to a path: its folder is missing or may not be
-// written to, or something else than a regular file is there.
+// written to, its name is too long, or something else than a regular file is there.
 func CheckPath(path string) error {
 	folder := filepath.Dir(path)
 	info, err := os.Stat(folder)
@@ -26,11 +30,13 @@ func CheckPath(path string) error {
 	case !info.IsDir():
 		return fmt.Errorf("snapshot: %s is no folder", folder)
 	}
-	if err := unix.Access(folder, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("snapshot: cannot write to the folder %s: %w", folder, err)
+	if err := unix.Access(folder, unix.R_OK|unix.W_OK|unix.X_OK); err != nil { // it is read to sync it
+		return fmt.Errorf("snapshot: cannot read and write the folder %s: %w", folder, err)
 	}
 	info, err = os.Lstat(path)
-	switch {
+	switch name := filepath.Base(path); {
+	case len(name) > mostName:
+		return fmt.Errorf("snapshot: the name %s is too long: %d bytes, at most %d", name, len(name), mostName)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
@@ -108,7 +114,8 @@ func syncFolder(folder string) error {
 	return d.Sync()
 }
 
-// removeLeftovers removes what writers that were killed have left for a path.
+// removeLeftovers removes what writers that were killed have left for a path. What it cannot remove does not
+// keep it from the rest.
 func removeLeftovers(path string) error {
 	folder := filepath.Dir(path)
 	entries, err := os.ReadDir(folder)
@@ -120,11 +127,11 @@ func removeLeftovers(path string) error {
 		if !e.Type().IsRegular() || !strings.HasPrefix(name, filepath.Base(path)+".") || !strings.HasSuffix(name, temporarySuffix) {
 			continue
 		}
-		if err := removeUnlocked(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if rest := removeUnlocked(filepath.Join(folder, name)); rest != nil && !errors.Is(rest, fs.ErrNotExist) {
+			err = rest
 		}
 	}
-	return nil
+	return err
 }
 
 // removeUnlocked removes a file unless a process writes it.

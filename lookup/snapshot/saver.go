@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ func New(srv Server, cfg Config) (*Saver, error) {
 	if err := CheckPath(cfg.Path); err != nil {
 		return nil, err
 	}
+	cfg.Path = filepath.Clean(cfg.Path) // one name of the folder: a path such as no/../index works or fails as a whole
 	if err := removeLeftovers(cfg.Path); err != nil {
 		cfg.Logger.Warn("what a killed server has left beside the snapshot cannot be removed", "error", err.Error())
 	}

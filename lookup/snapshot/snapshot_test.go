@@ -290,3 +290,13 @@ func TestFewerDescribedPools(t *testing.T) {
 	assert.Equal(t, 5, hitBlocks(t, pool(t, to, "d"), chain(4, 5)))
 	assert.Zero(t, pool(t, to, "c").Index().Stats().Entries)
 }
+
+// A path through a folder that is not there means the same to all that is done with it.
+func TestPathIsCleaned(t *testing.T) {
+	dir := t.TempDir()
+	s, log := newSaver(t, filled(t, 10), dir+"/no/../index")
+	s.save(t.Context(), false)
+	assert.Contains(t, log.String(), "snapshot written")
+	_, st := load(t, newServer(t, ownPool, otherPool), dir+"/no/../index")
+	assert.Positive(t, st.LoadedEntries)
+}
