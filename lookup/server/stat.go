@@ -10,6 +10,17 @@ import (
 // Stat returns the counters of the server, and those of its own pool.
 func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 
+// TotalStat returns the counters of the server, and the sums of those of the pools that it serves now.
+func (s *Server) TotalStat() api.Stat {
+	total := s.Stat()
+	for _, p := range s.pools.snapshot() {
+		if p != s.pools.own {
+			total = addStats(total, p.service.Stat())
+		}
+	}
+	return total
+}
+
 // PoolStats returns the counters of the pools by label, without those of the server. The label is
 // the name of the pool, "" for the server's own. Described pools beyond the first MaxPools ever
 // have the label "other" together, so that the number of labels is bounded.

@@ -29,7 +29,7 @@ type status struct {
 	Refusals       []server.Refusal `json:"refusals,omitzero"`     // nil if TokenNeeded
 	Snapshot       *snapshot.Status `json:"snapshot"`              // nil if there are none
 	TokenNeeded    bool             `json:"token_needed"`
-	Stat           api.Stat         `json:"stat"`
+	Stat           api.Stat         `json:"stat"` // of all pools together
 }
 
 // poolStatus is one pool. Its counters are as in api.Stat.
@@ -64,7 +64,7 @@ type connections struct {
 // currentStatus returns the status of the server, with what only an administrator is told if all
 // is true.
 func (p *Page) currentStatus(all bool) *status {
-	instance, stat, durations := p.server.Instance(), p.server.Stat(), p.server.LookupDurations()
+	instance, stat, durations := p.server.Instance(), p.server.TotalStat(), p.server.LookupDurations()
 	now := time.Now()
 	st := &status{
 		Version: instance.Version, Instance: instance.ID, StartTime: instance.StartTime, UptimeSeconds: now.Sub(instance.StartTime).Seconds(),
