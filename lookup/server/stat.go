@@ -10,11 +10,13 @@ import (
 // Stat returns the counters of the server, and those of its own pool.
 func (s *Server) Stat() api.Stat { return s.statOf(s.pools.own) }
 
-// TotalStat is Stat with the sums of PoolStats in place of the counters of the server's own pool.
+// TotalStat returns the counters of the server, and the sums of those of the pools that it serves now.
 func (s *Server) TotalStat() api.Stat {
-	total := s.statOf(nil)
-	for _, st := range s.PoolStats() {
-		total = addStats(total, st)
+	total := s.Stat()
+	for _, p := range s.pools.list() {
+		if p != s.pools.own {
+			total = addStats(total, p.service.Stat())
+		}
 	}
 	return total
 }

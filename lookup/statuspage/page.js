@@ -227,13 +227,12 @@
 
   const showIndex = s => {
     $('index').hidden = isRemote(s);
-    const sum = of => s.pools.reduce((n, p) => n + of(p), 0);
-    const used = sum(p => p.bytes), most = sum(p => p.max_bytes), entries = sum(p => p.max_entries);
+    const t = s.stat;
     list($('index'), [
-      ['Entries', count(sum(p => p.entries)) + (entries ? ' of ' + count(entries) : '')],
-      ['Memory', bytes(used) + ' of ' + bytes(most)],
-      ['Fill', percent(most ? used / most : null)],
-      ['Evicted', count(sum(p => p.evicted))],
+      ['Entries', count(t.entries) + (t.max_entries ? ' of ' + count(t.max_entries) : '')],
+      ['Memory', bytes(t.bytes) + ' of ' + bytes(t.max_bytes)],
+      ['Fill', percent(t.max_bytes ? t.bytes / t.max_bytes : null)],
+      ['Evicted', count(t.evicted)],
     ]);
   };
 
@@ -265,14 +264,14 @@
     list($('snapshot'), terms);
   };
 
-  const more = (node, shown, total, what) => {
+  const more = (node, shown, total, what, note) => {
     node.hidden = shown >= total;
-    setText(node, count(shown) + ' of ' + count(total) + ' ' + what + ' are listed.');
+    setText(node, count(shown) + ' of ' + count(total) + ' ' + what + ' are listed.' + (note || ''));
   };
 
   const showPools = s => {
     fill($('pools'), poolColumns, s.pools, (row, p) => setAttr(row, 'data-pool', p.name));
-    more($('pools-more'), s.pools.length, s.stat.pools, 'pools');
+    more($('pools-more'), s.pools.length, s.stat.pools, 'pools', ' The hit ratio, tokens and lookups at the top are of these alone.');
     const choice = $('explain-pool'), names = s.pools.map(p => p.name);
     if (JSON.stringify(names) === JSON.stringify([...choice.options].map(o => o.value))) return;
     const chosen = choice.value;

@@ -29,7 +29,7 @@ type status struct {
 	Refusals       []server.Refusal `json:"refusals,omitzero"`     // nil if TokenNeeded
 	Snapshot       *snapshot.Status `json:"snapshot"`              // nil if there are none
 	TokenNeeded    bool             `json:"token_needed"`
-	Stat           api.Stat         `json:"stat"`
+	Stat           api.Stat         `json:"stat"` // of all pools together
 }
 
 // poolStatus is one pool. Its counters are as in api.Stat.

@@ -114,6 +114,33 @@ func TestRemoteBackend(t *testing.T) {
 	assert.Zero(t, st.Pools[0].MaxBytes)
 }
 
+// The counters that are not of one pool are of all of them, also of a server that has no own.
+func TestStatIsOfAllPools(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		var service *lookup.Service
+		var cfg server.Config
+		if own {
+			service = newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+			store(t, service, 3)
+		}
+		for i := range maxPools + 1 {
+			named := newService(t, lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}})
+			store(t, named, 1)
+			lookUp(t, named, 2)
+			cfg.Pools = append(cfg.Pools, server.NamedPool{Name: strings.Repeat("p", i+1), Service: named})
+		}
+		got := statusOf(t, pageOf(t, service, cfg, Options{})).Stat
+		want := int64(len(cfg.Pools))
+		if own {
+			want += 3
+		}
+		assert.Equal(t, want, got.Entries)
+		assert.Equal(t, want, got.Stored)
+		assert.EqualValues(t, 16*len(cfg.Pools), got.HitTokens)
+		assert.EqualValues(t, len(cfg.Pools), got.Lookups)
+	}
+}
+
 // Text of a peer is no HTML in the reply, even for a browser that took it for a document.
 func TestTextOfPeers(t *testing.T) {
 	const text = `<script>alert(1)</script><img src=x onerror='alert("2")'>`
