@@ -119,7 +119,7 @@ func (s *Saver) Start() {
 			case <-ctx.Done():
 				return
 			case <-timer.C:
-				s.save(ctx, true)
+				s.save(ctx, false)
 				timer.Reset(s.cfg.Interval)
 			}
 		}
@@ -147,7 +147,7 @@ func (s *Saver) Last(ctx context.Context) {
 		defer close(written)
 		select {
 		case <-s.done:
-			s.save(ctx, false)
+			s.save(ctx, true)
 		case <-ctx.Done():
 		}
 	}()
@@ -158,12 +158,12 @@ func (s *Saver) Last(ctx context.Context) {
 	}
 }
 
-// save writes a snapshot, and tells of it. gentle leaves half of a core to others.
-func (s *Saver) save(ctx context.Context, gentle bool) {
+// save writes a snapshot, and tells of it. All but the last one leave half of a core to others.
+func (s *Saver) save(ctx context.Context, last bool) {
 	started := time.Now()
-	w, err := s.write(ctx, started, gentle)
+	w, err := s.write(ctx, started, !last)
 	if err != nil {
-		s.failed(ctx, err)
+		s.failed(ctx, err, last)
 		return
 	}
 	took := time.Since(started)
@@ -175,8 +175,8 @@ func (s *Saver) save(ctx context.Context, gentle bool) {
 }
 
 // failed counts a snapshot that was not written, unless ctx has ended. A failure as the one before is not
-// logged again.
-func (s *Saver) failed(ctx context.Context, err error) {
+// logged again, unless it is that of the last one: the log then ends with it.
+func (s *Saver) failed(ctx context.Context, err error, last bool) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -185,7 +185,7 @@ func (s *Saver) failed(ctx context.Context, err error) {
 		repeated = st.Error == err.Error()
 		st.Failed, st.Error = st.Failed+1, err.Error()
 	})
-	if !repeated {
+	if last || !repeated {
 		s.cfg.Logger.Error("the snapshot cannot be written; the one before stays", "path", s.cfg.Path, "error", err.Error())
 	}
 }
