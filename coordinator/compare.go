@@ -47,11 +47,11 @@ func (c *Coordinator) Compare(written Pool, described *Coordinator) []Difference
 			differences = append(differences, Difference{field, orNone(want[field]), orNone(got[field])})
 		}
 	}
-	if !equal && len(differences) == 0 {
-		differences = append(differences, Difference{"keys", c.firstKey(), described.firstKey()})
-	}
-	if !sameRelease(c.pool.Revision, described.pool.Revision) {
+	switch {
+	case !sameRelease(c.pool.Revision, described.pool.Revision):
 		differences = append(differences, Difference{"vllm", c.pool.FittingReleases(), described.pool.FittingReleases()})
+	case !equal && len(differences) == 0:
+		differences = append(differences, Difference{"keys", c.firstKey(), described.firstKey()})
 	}
 	return differences
 }

@@ -47,6 +47,13 @@ func TestCompareLayout(t *testing.T) {
 	}
 }
 
+// Where the release alone differs, it is named, and no keys that are equal.
+func TestCompareReleases(t *testing.T) {
+	configured := Pool{VLLM: "0.33.0"}
+	want := []Difference{{"vllm", "0.33.0", "0.32.0"}}
+	assert.Equal(t, want, must(t, configured).Compare(configured, must(t, Pool{VLLM: "0.32.0"})))
+}
+
 // Pools that do not differ ask for the same keys and have the same answers.
 func TestCompareAgainstAnswers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 17))

@@ -100,7 +100,7 @@ func snapshotOf(t testing.TB, srv Server) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "index")
 	s, log := newSaver(t, srv, path)
-	s.save(context.Background(), false)
+	s.save(context.Background(), true)
 	require.Contains(t, log.String(), "snapshot written")
 	return path
 }

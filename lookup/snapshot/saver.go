@@ -145,10 +145,10 @@ func (s *Saver) Start() {
 // renew writes a snapshot, or removes the one before if none are written while the server serves.
 func (s *Saver) renew(ctx context.Context) (done bool) {
 	if s.cfg.Interval > 0 {
-		return s.save(ctx, true)
+		return s.save(ctx, false)
 	}
 	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.failed(ctx, err)
+		s.failed(ctx, err, false)
 		return false
 	}
 	s.cfg.Logger.Info("snapshot removed after a reset", "path", s.cfg.Path)
@@ -185,7 +185,7 @@ func (s *Saver) SaveLast(ctx context.Context) {
 		defer close(written)
 		select {
 		case <-s.done:
-			s.save(ctx, false)
+			s.save(ctx, true)
 		case <-ctx.Done():
 		}
 	}()
@@ -196,12 +196,12 @@ func (s *Saver) SaveLast(ctx context.Context) {
 	}
 }
 
-// save writes a snapshot, logs it and sets the status. throttle is index.DumpOptions.Throttle.
-func (s *Saver) save(ctx context.Context, throttle bool) (saved bool) {
+// save writes a snapshot, logs it and sets the status. All but the last one leave half of a core to others.
+func (s *Saver) save(ctx context.Context, last bool) (saved bool) {
 	started := time.Now()
-	w, err := s.write(ctx, started, throttle)
+	w, err := s.write(ctx, started, !last)
 	if err != nil {
-		s.failed(ctx, err)
+		s.failed(ctx, err, last)
 		return false
 	}
 	took := time.Since(started)
@@ -214,8 +214,8 @@ func (s *Saver) save(ctx context.Context, throttle bool) (saved bool) {
 }
 
 // failed counts and logs a snapshot that was not written, unless ctx has ended. A failure for the same reason as
-// the one before is not logged again.
-func (s *Saver) failed(ctx context.Context, err error) {
+// the one before is not logged again, unless it is that of the last one: the log then ends with it.
+func (s *Saver) failed(ctx context.Context, err error, last bool) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -224,7 +224,7 @@ func (s *Saver) failed(ctx context.Context, err error) {
 		repeated = st.Error == err.Error()
 		st.Failed, st.Error = st.Failed+1, err.Error()
 	})
-	if !repeated {
+	if last || !repeated {
 		s.cfg.Logger.Error("the snapshot cannot be written; the one before stays", "path", s.cfg.Path, "error", err.Error())
 	}
 }

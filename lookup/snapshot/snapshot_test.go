@@ -203,7 +203,7 @@ func TestResetIsWritten(t *testing.T) {
 	})
 }
 
-// A snapshot that cannot be written is counted, and logged once until one is written again.
+// A snapshot that cannot be written is counted, and logged once until one is written again, and at the end.
 func TestFailures(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "folder")
 	require.NoError(t, os.Mkdir(folder, 0o700))
@@ -224,6 +224,8 @@ func TestFailures(t *testing.T) {
 	s.save(context.Background(), false)
 	assert.Equal(t, int64(4), s.Status().Failed)
 	assert.Equal(t, 3, strings.Count(log.String(), "\n"), log.String())
+	s.save(context.Background(), true)
+	assert.Equal(t, 4, strings.Count(log.String(), "\n"), "the last one is told of in any case")
 }
 
 // waiting is a server that tells its pools once it may.
@@ -263,7 +265,7 @@ func TestAbandonedIsNoFailure(t *testing.T) {
 	s, log := newSaver(t, filled(t, 10), filepath.Join(t.TempDir(), "index"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.save(ctx, false)
+	s.save(ctx, true)
 	assert.Zero(t, s.Status().Failed)
 	assert.Empty(t, log.String())
 	assert.ErrorIs(t, s.Load(ctx), context.Canceled)
