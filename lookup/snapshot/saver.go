@@ -20,7 +20,7 @@ type Config struct {
 	// Path of the file. Who may write to its folder decides what lookups find.
 	Path string
 	// Interval is the time from the end of a snapshot to the beginning of the next. 0: only the last one is
-	// written.
+	// written, and removed once it has been loaded.
 	Interval time.Duration
 	// MaxAge bounds the age of a snapshot that is loaded. 0: any.
 	MaxAge time.Duration
@@ -111,48 +111,56 @@ const (
 )
 
 // Start writes snapshots in the background until Stop: each Interval, and soon after a reset, which the file
-// of before would undo after a crash. If Interval is 0, that file is removed instead.
+// of before would undo after a crash. If Interval is 0 it removes the file that was loaded instead: what is
+// evicted from now on will not be in it.
 func (s *Saver) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.done = cancel, make(chan struct{})
+	if s.cfg.Interval == 0 {
+		s.removeLoaded()
+		close(s.done)
+		return
+	}
 	go func() {
 		defer close(s.done)
-		tick := time.NewTicker(checkEvery)
-		defer tick.Stop()
-		var rest time.Time // no snapshot until then
-		ended, resets := time.Now(), s.resets()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			now := time.Now()
-			due := s.cfg.Interval > 0 && now.Sub(ended) >= s.cfg.Interval
-			if count := s.resets(); due || count != resets && !now.Before(rest) {
-				saved := s.renew(ctx)
-				ended = time.Now()
-				if rest = ended.Add(restFactor * ended.Sub(now)); saved {
-					resets = count
-				} else {
-					rest = rest.Add(retryAfter)
-				}
-			}
-		}
+		s.run(ctx)
 	}()
 }
 
-// renew writes a snapshot, or removes the one before if none are written while the server serves.
-func (s *Saver) renew(ctx context.Context) (done bool) {
-	if s.cfg.Interval > 0 {
-		return s.save(ctx, false)
+// run writes snapshots until ctx ends.
+func (s *Saver) run(ctx context.Context) {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	var rest time.Time // no snapshot for a reset until then
+	ended, resets := time.Now(), s.resets()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, count := time.Now(), s.resets()
+		if now.Sub(ended) < s.cfg.Interval && (count == resets || now.Before(rest)) {
+			continue
+		}
+		saved := s.save(ctx, false)
+		ended = time.Now()
+		if rest = ended.Add(restFactor * ended.Sub(now)); saved {
+			resets = count
+		} else {
+			rest = rest.Add(retryAfter)
+		}
+	}
+}
+
+// removeLoaded removes the file if something of it was loaded.
+func (s *Saver) removeLoaded() {
+	if s.Status().LoadedEntries == 0 {
+		return
 	}
 	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.failed(ctx, err, false)
-		return false
+		s.cfg.Logger.Error("the snapshot that was loaded cannot be removed; a crash would load it again", "path", s.cfg.Path, "error", err.Error())
 	}
-	s.cfg.Logger.Info("snapshot removed after a reset", "path", s.cfg.Path)
-	return true
 }
 
 // resets returns how many resets the indexes have seen. It changes with the pools, too.

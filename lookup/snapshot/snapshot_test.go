@@ -166,7 +166,7 @@ func TestInterval(t *testing.T) {
 	})
 }
 
-// A reset is in the file soon after it. If snapshots are written at the end alone, the file is removed.
+// A reset is in the file soon after it.
 func TestResetIsWritten(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,16 +191,28 @@ func TestResetIsWritten(t *testing.T) {
 			assert.True(t, before.Before(s.Status().Written))
 		}
 		s.Stop()
-		s.cfg.Interval = 0
-		s.Start()
-		defer s.Stop()
-		time.Sleep(time.Hour)
-		assert.FileExists(t, s.cfg.Path)
-		require.NoError(t, pool(t, srv, "a").Reset(t.Context()))
-		time.Sleep(checkEvery)
-		synctest.Wait()
-		assert.NoFileExists(t, s.cfg.Path)
 	})
+}
+
+// If snapshots are written at the end alone, one that was loaded is removed, and one that was refused is not.
+func TestLoadedIsRemoved(t *testing.T) {
+	path := snapshotOf(t, filled(t, 10))
+	refused := filepath.Join(t.TempDir(), "index")
+	require.NoError(t, os.WriteFile(refused, []byte("no snapshot"), 0o600))
+	for _, test := range []struct {
+		path     string
+		interval time.Duration
+		removed  bool
+	}{{path, time.Hour, false}, {refused, 0, false}, {path, 0, true}} {
+		s, _ := newSaver(t, newServer(t, ownPool, otherPool), test.path)
+		s.cfg.Interval = test.interval
+		require.NoError(t, s.Load(t.Context()))
+		assert.FileExists(t, test.path, "the server has not started")
+		s.Start()
+		s.Stop()
+		_, err := os.Stat(test.path)
+		assert.Equal(t, test.removed, err != nil)
+	}
 }
 
 // A snapshot that cannot be written is counted, and logged once until one is written again, and at the end.
