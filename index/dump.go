@@ -98,7 +98,7 @@ const (
 	// With 1 ms p99 of lookups beside a dump was seen at 1.8 times that without, on two cores; with 100 µs at
 	// 1.2 times. mostPause bounds the sleep, as emit may wait for a disk.
 	throttleWork = 100 * time.Microsecond
-	mostPause  = 100 * time.Millisecond
+	mostPause    = 100 * time.Millisecond
 	// firstDumpMark is the mark of the first dump, see span.mark.
 	firstDumpMark = markUsed + 1
 )
