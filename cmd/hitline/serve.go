@@ -361,10 +361,14 @@ func wait(ctx context.Context, srv runningServer, signals <-chan os.Signal, drai
 		logger.Info("stopped")
 		return nil
 	case s := <-signals:
-		return classifiedError{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal}
+		return secondSignal(s)
 	}
 }
 
 // errSecondSignal is the class of an end by a second signal, which does not wait for the store
 // to close.
 var errSecondSignal = errors.New("stopped at once")
+
+func secondSignal(s os.Signal) error {
+	return classifiedError{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal}
+}

@@ -53,7 +53,8 @@ func isSameFile(a, b string) bool {
 	return err == nil && os.SameFile(first, second)
 }
 
-// loadSnapshot loads the snapshot. A signal stops it, and is logged. It returns an error if ctx has ended.
+// loadSnapshot loads the snapshot. A signal stops it, and is logged. It returns an error if ctx has ended, or if a
+// second signal comes while the load does not stop.
 func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal, logger *slog.Logger) (stopped bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,9 +66,13 @@ func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.
 	case s := <-signals:
 		logger.Info("stopping", "why", s.String())
 		cancel()
-		<-loaded
-		logger.Info("stopped")
-		return true, nil
+		select {
+		case <-loaded:
+			logger.Info("stopped")
+			return true, nil
+		case s := <-signals:
+			return true, secondSignal(s)
+		}
 	}
 }
 

@@ -120,6 +120,40 @@ func (s *signalling) DescribePool(string, coordinator.Pool) (server.ServedPool, 
 	panic("not called")
 }
 
+// hangingServer is a server that has the test get two signals while a snapshot is loaded into it, and does not
+// answer until released.
+type hangingServer struct {
+	signalling
+	released chan struct{}
+}
+
+func (s *hangingServer) Pools() []server.ServedPool {
+	defer func() { <-s.released }()
+	s.signalling.Pools()
+	return s.signalling.Pools()
+}
+
+// A second signal does not wait for a load that hangs.
+func TestSecondSignalWhileLoading(t *testing.T) {
+	service, err := lookup.NewService(lookup.ServiceConfig{Memory: index.Config{MaxBytes: index.MinMaxBytes}})
+	require.NoError(t, err)
+	srv, err := server.New(service, server.Config{})
+	require.NoError(t, err)
+	cfg := snapshot.Config{Path: filepath.Join(t.TempDir(), "index"), Logger: slog.New(slog.DiscardHandler)}
+	saver, err := snapshot.New(srv, cfg)
+	require.NoError(t, err)
+	saver.Start()
+	saver.Stop()
+	saver.SaveLast(t.Context())
+
+	s := &hangingServer{signalling{make(chan os.Signal), srv.Pools()}, make(chan struct{})}
+	defer close(s.released)
+	hanging, err := snapshot.New(s, cfg)
+	require.NoError(t, err)
+	_, err = loadSnapshot(t.Context(), hanging, s.signals, cfg.Logger)
+	assert.ErrorIs(t, err, errSecondSignal)
+}
+
 // A signal ends the load of a snapshot.
 func TestSignalWhileLoading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "index")
