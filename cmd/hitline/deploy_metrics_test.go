@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,7 +19,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 // scraped is the values of each label of each metric, as a server exports them.
@@ -215,6 +221,30 @@ func TestDeployAlerts(t *testing.T) {
 		described = append(described, m[1])
 	}
 	assert.Equal(t, alerts, described, "docs/alerts.md has a section for each, in the same order")
+}
+
+// An index that evicts to free memory is full for HitlineIndexTooSmall.
+func TestDeployAlertOfFullIndex(t *testing.T) {
+	rules := alertRules(t)
+	i := slices.IndexFunc(rules, func(r alertRule) bool { return r.Alert == "HitlineIndexTooSmall" })
+	bound := regexp.MustCompile(`hitline_index_bytes > ([0-9.]+) \* hitline_index_max_bytes`).FindStringSubmatch(rules[i].Expr)
+	require.NotNil(t, bound)
+	full, err := strconv.ParseFloat(bound[1], 64)
+	require.NoError(t, err)
+	for _, maxBytes := range []int64{3 << 20, 4 << 20, 5 << 20, 8 << 20} {
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxBytes: maxBytes}})
+		require.NoError(t, err)
+		for n := 0; service.Stat().Evicted == 0; n++ {
+			var keys []byte
+			for i := range 100 {
+				key := sha256.Sum256(fmt.Appendf(nil, "%d %d", n, i))
+				keys = append(keys, key[:]...)
+			}
+			require.NoError(t, service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+		}
+		st := service.Stat()
+		assert.Greater(t, float64(st.Bytes), full*float64(st.MaxBytes), "%d", maxBytes)
+	}
 }
 
 // promtool runs Prometheus' own tool in deploy.
