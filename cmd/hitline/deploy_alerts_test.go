@@ -1,10 +1,13 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,7 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
 )
 
 // alertRule is a rule of deploy/alerts.yaml.
@@ -92,4 +99,28 @@ func TestDeployAlertsByPromtool(t *testing.T) {
 	t.Parallel() // it takes seconds
 	promtool(t, "check", "rules", "--lint=all", "--lint-fatal", "alerts.yaml")
 	promtool(t, "test", "rules", "alerts_test.yaml")
+}
+
+// An index that evicts to free memory is full for HitlineIndexTooSmall.
+func TestDeployAlertOfFullIndex(t *testing.T) {
+	rules := alertRules(t)
+	i := slices.IndexFunc(rules, func(r alertRule) bool { return r.Alert == "HitlineIndexTooSmall" })
+	bound := regexp.MustCompile(`hitline_index_bytes > ([0-9.]+) \* hitline_index_max_bytes`).FindStringSubmatch(rules[i].Expr)
+	require.NotNil(t, bound)
+	full, err := strconv.ParseFloat(bound[1], 64)
+	require.NoError(t, err)
+	for _, maxBytes := range []int64{3 << 20, 4 << 20, 5 << 20, 8 << 20} {
+		service, err := lookup.NewService(lookup.ServiceConfig{Pool: coordinator.Pool{HashBlockSize: 16}, Memory: index.Config{MaxBytes: maxBytes}})
+		require.NoError(t, err)
+		for n := 0; service.Stat().Evicted == 0; n++ {
+			var keys []byte
+			for i := range 100 {
+				key := sha256.Sum256(fmt.Appendf(nil, "%d %d", n, i))
+				keys = append(keys, key[:]...)
+			}
+			require.NoError(t, service.Store(t.Context(), netproto.GroupRank{}, netproto.NewHashes(keys, 32)))
+		}
+		st := service.Stat()
+		assert.Greater(t, float64(st.Bytes), full*float64(st.MaxBytes), "%d", maxBytes)
+	}
 }
