@@ -7,7 +7,7 @@ FUZZTIME ?= 1m
 SMOKEFUZZ ?= 8000x
 # How long `make soak` takes, and the soak test in `make test`.
 SOAKTIME ?= 10m
-SMOKESOAK ?= 40s
+SMOKESOAK ?= 25s
 # How many lookups `make torture` asks by anchors and by all hashes, and how many pools
 # it asks in every way.
 TORTURE ?= 10000000
