@@ -43,7 +43,8 @@ func TestStatWatch(t *testing.T) {
 		assert.Regexp(t, `(?m)^connections +1 of \d+$`, body)
 	}
 
-	got = runClient(t, s.address, "stat --watch 1ms --count 3 --json")
+	other := startServe(t, "") // the first may not have noticed the end of the connection yet
+	got = runClient(t, other.address, "stat --watch 1ms --count 3 --json")
 	assert.Equal(t, exitDone, got.code)
 	for line := range strings.Lines(got.stdout) {
 		var stat api.Stat

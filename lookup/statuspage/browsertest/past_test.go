@@ -49,19 +49,20 @@ func addPast(status map[string]any) {
 	now := time.Now().UTC()
 	status["uptime_seconds"], status["start_time"] = uptime.Seconds(), now.Add(-uptime)
 	pools, _ := status["pools"].([]any)
-	lookups, stored := 0.0, 0.0 // a second; in all
+	lookups, stored, memory := 0.0, 0.0, 0.0 // lookups a second
 	for i, p := range pools {
 		pool, _ := p.(map[string]any)
 		hour, perSecond := pastHour(now, float64(i))
 		lookups += perSecond
 		pool["hour"], pool["lookups"] = hour, math.Round(perSecond*uptime.Seconds())
 		maxBytes, _ := pool["max_bytes"].(float64)
-		used := math.Round(maxBytes * (0.93 - 0.17*float64(i)))
+		used := math.Round(maxBytes * (0.84 - 0.17*float64(i)))
 		pool["bytes"], pool["entries"] = used, math.Round(used/52)
 		stored += math.Round(used / 52)
+		memory += used
 	}
 	if stat, ok := status["stat"].(map[string]any); ok {
-		stat["stored"] = stored
+		stat["stored"], stat["entries"], stat["bytes"] = stored, stored, memory
 	}
 	status["snapshot"] = map[string]any{
 		"path": "/var/lib/hitline/index.snapshot", "written": now.Add(-2 * time.Minute), "entries": stored, "bytes": 40 * stored,
