@@ -125,10 +125,11 @@ func (g *gate) enterLater(r *readerStripe) {
 	g.writer.Unlock()
 }
 
-// Lock keeps readers out.
+// Lock keeps readers out. closed is set by Swap: QEMU 7.2, which runs arm64 on x86-64, lets a Load pass
+// a Store in front of it, and a reader would be inside with the writer.
 func (g *gate) Lock() {
 	g.writer.Lock()
-	g.closed.Store(true)
+	g.closed.Swap(true)
 	for i := range g.stripes {
 		g.awaitEmpty(&g.stripes[i])
 	}
@@ -143,7 +144,7 @@ func (g *gate) awaitEmpty(r *readerStripe) {
 		}
 		pause()
 	}
-	g.parked.Store(true)
+	g.parked.Swap(true) // as in Lock
 	for r.inside.Load() != 0 {
 		g.left.wait()
 	}

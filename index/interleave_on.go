@@ -114,6 +114,7 @@ type syncBool struct{ value atomic.Bool }
 
 func (b *syncBool) Load() bool   { return do(actLoad, b, 0) != 0 }
 func (b *syncBool) Store(v bool) { do(actStore, b, truth(v)) }
+func (b *syncBool) Swap(v bool)  { b.Store(v) }
 
 type syncInt32 struct{ value atomic.Int32 }
 
