@@ -1,7 +1,7 @@
-"""Fetches Python modules of a vLLM release out of its wheel on PyPI.
+"""Fetches Python modules of a release of vLLM or SGLang out of its wheel on PyPI.
 
 Only the needed ranges of the wheel are downloaded, about 1 MB of 300. The modules stay in
-~/.cache/hitline/vllm/<release>/, under their paths in the wheel, with the list of them in
+~/.cache/hitline/<folder>/<release>/, under their paths in the wheel, with the list of them in
 reference.json.
 """
 
@@ -14,16 +14,33 @@ import urllib.error
 import urllib.request
 import zipfile
 
-CACHE = os.path.expanduser("~/.cache/hitline/vllm")
+CACHE = os.path.expanduser("~/.cache/hitline")
 STORE = "vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store/"
 
-# What the store's lookup runs. Everything else is stubbed, see modules.py.
-PATTERNS = [
-    STORE + "*.py",
-    "vllm/v1/core/*.py",
-    "vllm/v1/kv_cache_*.py",
-    "vllm/utils/math_utils.py",
-]
+# What is run, by folder: of vLLM the store's lookup, and KV events with block hashes. The part of
+# a name before its dash is the package. Everything else is stubbed, see modules.py.
+PATTERNS = {
+    "vllm": [
+        STORE + "*.py",
+        "vllm/v1/core/*.py",
+        "vllm/v1/kv_cache_*.py",
+        "vllm/utils/math_utils.py",
+    ],
+    "vllm-events": [
+        "vllm/v1/core/*.py",
+        "vllm/v1/kv_cache_*.py",
+        "vllm/utils/math_utils.py",
+        "vllm/utils/hashing.py",
+        "vllm/distributed/kv_events.py",
+    ],
+    "sglang-events": [
+        "sglang/srt/disaggregation/kv_events.py",
+        "sglang/srt/mem_cache/events.py",
+        "sglang/srt/mem_cache/hicache_storage.py",
+        "sglang/srt/mem_cache/utils.py",
+        "sglang/srt/mem_cache/cpp_utils/*",
+    ],
+}
 LISTING = "reference.json"
 BLOCK = 1 << 18  # bytes of one range request
 TIMEOUT = 60  # seconds for one request
@@ -90,33 +107,33 @@ class RemoteFile(io.RawIOBase):
         return self.blocks[number]
 
 
-def wheel_of(release):
+def wheel_of(release, package):
     """Returns the address and the size of the wheel for x86-64."""
-    body, _ = get("https://pypi.org/simple/vllm/", {"Accept": "application/vnd.pypi.simple.v1+json"})
+    body, _ = get(f"https://pypi.org/simple/{package}/", {"Accept": "application/vnd.pypi.simple.v1+json"})
     for file in json.loads(body)["files"]:
-        if re.fullmatch(rf"vllm-{re.escape(release)}-cp.*x86_64\.whl", file["filename"]):
+        if re.fullmatch(rf"{package}-{re.escape(release)}-.*(x86_64|any)\.whl", file["filename"]):
             return file["url"], file["size"]
-    raise UnknownRelease(f"PyPI has no wheel of vLLM {release} for x86-64")
+    raise UnknownRelease(f"PyPI has no wheel of {package} {release} for x86-64")
 
 
-def fetch(release, say=lambda text: None):
+def fetch(release, say=lambda text: None, folder="vllm"):
     """Returns the directory with the modules of a release; fetches what is missing."""
-    directory = os.path.join(CACHE, release)
+    directory, patterns = os.path.join(CACHE, folder, release), PATTERNS[folder]
     listing = os.path.join(directory, LISTING)
     if os.path.exists(listing):
         with open(listing) as file:
             known = json.load(file)
-        if known["patterns"] == PATTERNS and all(os.path.exists(os.path.join(directory, n)) for n in known["files"]):
+        if known["patterns"] == patterns and all(os.path.exists(os.path.join(directory, n)) for n in known["files"]):
             return directory
     say(f"{release}: fetching modules from PyPI")
-    remote = RemoteFile(*wheel_of(release))
+    remote = RemoteFile(*wheel_of(release, folder.split("-")[0]))
     with zipfile.ZipFile(io.BufferedReader(remote, 1 << 16)) as wheel:
-        names = [n for n in wheel.namelist() if any(fnmatch.fnmatch(n, p) for p in PATTERNS)]
-        names = [n for n in names if "/sched/" not in n]
+        names = [n for n in wheel.namelist() if any(fnmatch.fnmatch(n, p) for p in patterns)]
+        names = [n for n in names if "/sched/" not in n and not n.endswith("/")]
         for name in names:
             if not os.path.exists(os.path.join(directory, name)):
                 write(os.path.join(directory, name), wheel.read(name))
-    write(listing, json.dumps({"patterns": PATTERNS, "files": names}, indent=1).encode())
+    write(listing, json.dumps({"patterns": patterns, "files": names}, indent=1).encode())
     say(f"{release}: {len(names)} modules, {sum(map(len, remote.blocks.values())) >> 10} KiB read")
     return directory
 

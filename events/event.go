@@ -1,0 +1,50 @@
+package events
+
+import "github.com/hitline/hitline/netproto"
+
+// Kind is what an event says.
+type Kind uint8
+
+const (
+	KindUnknown Kind = iota // an event that this version does not know; nothing else is set
+	KindStored
+	KindRemoved
+	KindCleared
+)
+
+// NoGroup is the group of an event that names none.
+const NoGroup = -1
+
+// Tier is what holds a block: vLLM and SGLang name the medium (GPU, CPU, STORAGE, CPU_PINNED,
+// DISK, EXTERNAL). Empty fields are not said.
+type Tier struct {
+	Medium    string
+	Locality  string // LOCAL or REMOTE, from vLLM 0.28 on
+	Ownership string // of a secondary tier, from vLLM 0.29 on
+}
+
+// Event is one decoded event. All slices are borrowed, see Decode.
+type Event struct {
+	Kind Kind
+	// Hashes are the block hashes. Integers become 8 bytes, big-endian, whether the engine
+	// sends them with or without a sign.
+	Hashes netproto.Hashes
+	// Parent is the hash in front of the first block, empty at the root.
+	Parent    []byte
+	BlockSize int64 // tokens of a block, 0 if not said
+	Group     int   // KV cache group, NoGroup if not said
+	Tier      Tier
+
+	LoRAName, CacheSalt, SessionID string
+	LoRAID                         int64 // -1 if there is none
+	SpecKind                       string
+	SlidingWindow                  int64 // tokens, -1 if not said
+
+	tokens, extraKeys, lookahead []byte // msgpack, empty if there are none
+}
+
+// Batch is what a payload says beside its events.
+type Batch struct {
+	Time float64 // seconds since 1970, the publisher's clock
+	Rank int     // data-parallel rank, -1 if not said
+}

@@ -1,0 +1,29 @@
+package events
+
+import "github.com/hitline/hitline/netproto"
+
+// Blocks are blocks that one event names.
+type Blocks struct {
+	Group int  // NoGroup: Remove then removes them from all groups
+	Tier  Tier // without a Medium, Remove removes them from all tiers
+	// Parent is the hash in front of the first block, empty at the root or if it is unknown.
+	Parent    []byte
+	Hashes    netproto.Hashes
+	BlockSize int64 // tokens, 0 if not said
+}
+
+// Holder keeps what one source holds. Its methods are called by one goroutine at a time, in
+// the order of the events, and what they are passed is borrowed. While a method does not return
+// no further event is read: that is how a slow Holder slows its publisher down.
+type Holder interface {
+	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
+	// held has an element for each hash.
+	Store(b *Blocks, held []bool) error
+	// Remove removes blocks. It ignores those that are not held.
+	Remove(b *Blocks) error
+	// Clear removes all blocks.
+	Clear()
+	// SetStale says whether the source may have missed events. While it is stale no block
+	// counts as held. A source begins stale.
+	SetStale(stale bool)
+}
