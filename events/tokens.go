@@ -37,7 +37,7 @@ func (e *Event) LookaheadTokenIDs() ([][]uint32, error) {
 		return nil, nil
 	}
 	n, b, err := readArrayHeader(e.lookahead)
-	var lists [][]uint32
+	lists := make([][]uint32, 0, n)
 	for range n {
 		var size int
 		if size, b, err = readArrayHeader(b); err != nil {
@@ -63,7 +63,7 @@ func (e *Event) ExtraKeys() ([][]any, error) {
 		return nil, nil
 	}
 	n, b, err := readArrayHeader(e.extraKeys)
-	var blocks [][]any
+	blocks := make([][]any, 0, n)
 	for range n {
 		if msgp.IsNil(b) {
 			blocks, b = append(blocks, nil), b[1:]
