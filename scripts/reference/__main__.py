@@ -33,7 +33,7 @@ def parse():
     parser.add_argument("--kind", default="", choices=["", LOOKUP, *kind_names], help="compare only this; all if empty")
     parser.add_argument("--cases", type=int, default=2000, help="fresh cases of each kind (2000)")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="seed of the fresh cases (random)")
-    parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew, compare nothing")
+    parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew and exit")
     options = parser.parse_args()
     if options.sglang == "newest":
         options.sglang = kinds.RELEASES["sglang"][-1]
@@ -76,7 +76,7 @@ def check(release, options):
             failures = result["fresh"].get(topic, {"failures": []})["failures"]
             cases, differ = drawn["cases"] + len(failures), drawn["differ"] + len(failures)
             recorded = replayed["cases"], replayed["skipped"], replayed["differ"]
-            rows.append((release, name, topic, *recorded, cases, differ))
+            rows.append((f"vllm-{release}", name, topic, *recorded, cases, differ))
             bad[name] += replayed["differ"] + differ
             first = [f"recorded {replayed['first']}"] if replayed["first"] else []
             notes[name] += [f"{name}/{topic}: {line}" for line in first + failures[:3] + drawn["shown"][:3]]
@@ -108,7 +108,7 @@ def sglang_releases(options):
 
 
 def check_lookups(options):
-    """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release agrees with no class."""
+    """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release failed."""
     revisions = table.known()
     newest = kinds.RELEASES["vllm"][-1]
     releases = vllm_releases(options)
@@ -116,7 +116,7 @@ def check_lookups(options):
     for release in releases:
         more, agreeing, lines = check(release, options)
         rows += more
-        notes += [f"{release}: {line}" for line in lines]
+        notes += [f"vllm-{release}: {line}" for line in lines]
         failed |= not agreeing
         if release not in revisions:
             classes = f"it agrees with class {', '.join(agreeing)}" if agreeing else "it agrees with none"

@@ -192,4 +192,5 @@ class Drawer:
     session_id = cache_salt = lora_name
 
     def lookahead_token_ids(self, fields):
-        return self.maybe([[self.token() for _ in range(self.random.choice([0, 1, 2]))] for _ in fields["block_hashes"]])
+        counts = [self.random.choice([0, 1, 2]) for _ in fields["block_hashes"]]
+        return self.maybe([[self.token() for _ in range(count)] for count in counts])
