@@ -1,19 +1,15 @@
-"""Block hashes of random token lists by the unmodified modules of an engine's release.
+"""Block hashes of random token lists by the engines' own modules, see kinds.py.
 
-    blockhash.py ENGINE RELEASE CASES SEED OUT
-
-ENGINE is vllm or sglang. One process holds one release. The cases with the engine's answers go
-to OUT, gzipped if its name ends so; see blockhash/conformance_test.go for their form.
+A case describes a prompt and has the hashes that the release gave. Token ids are described by a
+seed, see expand.
 """
 
 import array
-import gzip
 import hashlib
 import importlib
 import importlib.util
-import json
+import inspect
 import os
-import random
 import shlex
 import shutil
 import subprocess
@@ -21,58 +17,77 @@ import sys
 import sysconfig
 import tempfile
 
-import modules
-import packages
 import wheel
+from modules import Finder
 
+NAME = "blockhash"
+PACKAGE = "./blockhash"
+RECORDED = 204  # 20 to 30 KiB, compressed; blocks of over 64 KiB with each algorithm are among them
+FOLDERS = {"vllm": "vllm-events", "sglang": "sglang-events"}
 REAL = ("msgspec", "cbor2", "xxhash", "pybind11", "zmq")
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
-SGLANG, SGLANG_PYTHON = "0.5.23", "0.5.10"
-# The first release of each class of vLLM's releases with equal hashes, oldest first.
-CLASSES = ("0.24.0", "0.29.0", "0.31.0", "0.33.0")
 # Texts that pickle writes in each of its ways. Those of one character are one object in CPython.
 TEXTS = ("", "a", "a", "é", "é", "ÿ", "€", "mm", "lora", "x" * 255, "x" * 256, "naïve/путь", "\U0001f600")
 INCLUDE = sysconfig.get_paths()["include"]  # before other modules are stubbed
-MAX_LISTED = 20  # hashes in a case; of more the case has the first, the last and a digest of all
+MAX_LISTED = 6  # hashes in a case; of more the case has the first, the last and a digest of all
 
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def version(release):
-    return tuple(int(part) for part in release.split("."))
-
-
-def class_of(release):
-    """Returns the first release of the class; a newer release is one of the newest."""
-    return [c for c in CLASSES if version(c) <= version(release)][-1]
-
-
-def load(release, folder):
-    packages.ensure()
-    for name in ("msgspec", "cbor2", "xxhash"):
+def load(engine, release, directory):
+    for name in ("msgspec", "cbor2", "xxhash"):  # installed by packages.ensure
         importlib.import_module(name)
-    directory = wheel.fetch(release, say, folder)
-    sys.meta_path.insert(0, modules.Finder(directory, REAL))
+    sys.meta_path.insert(0, Finder(directory, REAL))
     sys.dont_write_bytecode = True
-    return directory
+    try:
+        if engine == "vllm":
+            return VLLM(release)
+        if os.path.exists(os.path.join(directory, "sglang/srt/mem_cache/cpp_utils")):
+            return SGLang(release, directory)
+        return OldSGLang(release)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"the modules of {engine} {release} do not import: {error!r}") from error
 
 
-class Draw(random.Random):
-    """Draws the parts of cases."""
+def signature(reference):
+    """The hashes of prompts that differ between the releases."""
+    return "\n".join(map(str, reference.probe()))
 
-    def tokens(self, number, widest, lowest=0):
-        """Returns token ids, compactly: a seed for expand() and the kinds of values in it."""
-        kind = self.choice(("small", "vocabulary", "vocabulary", "edges", "large"))
-        top = {"small": 256, "vocabulary": 150_000, "edges": 0, "large": widest}[kind]
-        return {"n": number, "seed": self.getrandbits(32), "top": top, "widest": widest, "lowest": lowest}
 
-    def text(self):
-        return self.choice((*TEXTS, hashlib.sha256(self.randbytes(4)).hexdigest(), f"adapter-{self.randrange(9)}"))
+def draw(reference, random, name):
+    case = {"id": name, "engine": reference.engine, "release": reference.release}
+    case |= reference.draw(random, int(name.rpartition("-")[2]))
+    return case | {"expect": reference.answer(case)}
 
-    def length(self, block):
-        return self.choice((0, 1, block - 1, block, 2 * block + 1, 3 * block, *(self.randrange(7 * block + 2) for _ in range(3))))
+
+def differs(reference, case):
+    try:
+        got = reference.answer(case)
+    except Unable:
+        return None
+    return None if got == case["expect"] else f"the release gives {got}, recorded is {case['expect']}"
+
+
+class Unable(Exception):
+    """This machine cannot hash the case."""
+
+
+def draw_tokens(random, number, widest, lowest=0):
+    """Returns token ids as expand takes them."""
+    kind = random.choice(("small", "vocabulary", "vocabulary", "edges", "large"))
+    top = {"small": 256, "vocabulary": 150_000, "edges": 0, "large": widest}[kind]
+    return {"n": number, "seed": random.getrandbits(32), "top": top, "widest": widest, "lowest": lowest}
+
+
+def draw_text(random):
+    return random.choice((*TEXTS, hashlib.sha256(random.randbytes(4)).hexdigest(), f"adapter-{random.randrange(9)}"))
+
+
+def draw_length(random, block):
+    some = (random.randrange(7 * block + 2) for _ in range(3))
+    return random.choice((0, 1, block - 1, block, 2 * block + 1, 3 * block, *some))
 
 
 EDGES = (0, 1, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**39 - 1, 2**39, 2**47, 2**55, 2**63 - 1)
@@ -92,7 +107,7 @@ def expand(tokens):
     return out
 
 
-def answer(hashes):
+def listed(hashes):
     """Returns hashes as a case has them."""
     if len(hashes) <= MAX_LISTED:
         return {"hashes": hashes}
@@ -146,70 +161,81 @@ class Request:
         self._prompt_embeds_per_block_hashes = {}
 
 
-def draw_items(draw, tokens):
+def draw_items(random, tokens):
     items, position = [], 0
-    overlap = draw.random() < 0.3  # sound in a film lies among its pictures
-    for _ in range(draw.choice((1, 1, 2, 5, 40))):
-        offset = position + draw.choice((0, 0, 1, draw.randrange(20)))
-        length = draw.choice((0, 1, 2, draw.randrange(1, 40), draw.randrange(1, tokens + 2)))
-        items.append([draw.text(), offset, length])
-        position = offset + (draw.randrange(length + 1) if overlap else length)
+    overlap = random.random() < 0.3  # sound in a film lies among its pictures
+    for _ in range(random.choice((1, 1, 2, 5, 40))):
+        offset = position + random.choice((0, 0, 1, random.randrange(20)))
+        length = random.choice((0, 1, 2, random.randrange(1, 40), random.randrange(1, tokens + 2)))
+        items.append([draw_text(random), offset, length])
+        position = offset + (random.randrange(length + 1) if overlap else length)
     return items
 
 
-def draw_vllm(draw, release, number):
-    """Returns a case of one of the configurations of an engine."""
-    block = draw.choice((1, 2, 3, 4, 15, 16, 16, 16, 32, 64, 256))
-    if number % 50 == 49:
-        block = draw.choice((6_553, 6_554, 7_000, 13_107, 21_800, 22_000, 30_000, 70_000))  # around 64 KiB of pickle
-    case = {"block_size": block, "algorithm": ALGORITHMS[number % 4], "keys": {}}
-    length = draw.choice((0, block, 2 * block, 2 * block + 5)) if block > 1000 else draw.length(block)
-    widest, lowest = draw.choice(((2**31 - 1, 0), (2**31 - 1, 0), (2**32 + 5, 0), (2**63 - 1, -(2**63))))
-    case["tokens"] = draw.tokens(length, widest, lowest)
-    seeded = version(release) < (0, 29) or case["algorithm"].startswith("xx") or draw.random() < 0.5
-    if seeded:
-        case["seed"] = draw.choice(("0", "42", "random", "", "é", "s" * 300))
-    if version(release) >= (0, 33) and draw.random() < 0.5:
-        case["lookahead"] = draw.choice((1, 1, 2, 3, 7, 20))
-    keys = case["keys"]
-    if draw.random() < 0.3:
-        keys["lora"] = [draw.text(), draw.text()]
-    if draw.random() < 0.4:
-        keys["items"] = draw_items(draw, length)
-    if draw.random() < 0.3:
-        keys["salt"] = draw.text()
-        if draw.random() < 0.1:
-            keys["salt"] = "s" * draw.choice((65_000, 65_535, 65_536, 70_000))
-    if draw.random() < 0.15:
-        keys["embeds"] = draw.tokens(draw.randrange(length + 1), 2**32 - 1)
-        if not keys["embeds"]["top"]:
-            keys["embeds"]["top"] = 1000
-    return case
+class VLLM:
+    """The hashers of one release."""
 
+    engine = "vllm"
 
-def answer_vllm(utils, hashing, case):
-    """Returns what the release's own hasher says."""
-    if "seed" in case:
-        os.environ["PYTHONHASHSEED"] = case["seed"]
-    else:
+    def __init__(self, release):
+        self.release = release
+        self.hashing = importlib.import_module("vllm.utils.hashing")
+        self.utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
+        self.utils.tensor_data = lambda rows: rows  # without torch: the rows are bytes already
+        self.lookahead = len(inspect.signature(self.utils.get_request_block_hasher).parameters) > 2
+        self.seeded = {name: len({self.first_parent(name, None) for _ in range(3)}) == 1 for name in ALGORITHMS}
+
+    def first_parent(self, algorithm, seed):
+        """Initializes the release's chains of hashes, and returns what stands before the first block."""
         os.environ.pop("PYTHONHASHSEED", None)
-    function = hashing.get_hash_fn_by_name(case["algorithm"])
-    utils.init_none_hash(function)
-    more = (case["lookahead"],) if case.get("lookahead") else ()
-    hasher = utils.get_request_block_hasher(case["block_size"], function, *more)
-    return answer([h.hex() for h in hasher(Request(case))])
+        if seed is not None:
+            os.environ["PYTHONHASHSEED"] = seed
+        self.utils.init_none_hash(self.hashing.get_hash_fn_by_name(algorithm))
+        return self.utils.NONE_HASH
 
+    def probe(self):
+        keys = {"lora": ["name", "path"], "items": [["id", 1, 2]], "salt": "salt"}
+        case = {"block_size": 4, "algorithm": "sha256", "seed": "0", "keys": keys}
+        case["tokens"] = {"n": 9, "seed": 1, "top": 1000, "widest": 1000, "lowest": 0}
+        yield from self.answer(case)["hashes"]
+        for name in ALGORITHMS:
+            yield self.first_parent(name, None).hex() if self.seeded[name] else "random"
+        if self.lookahead:
+            yield from self.answer(case | {"lookahead": 2})["hashes"]
 
-def run_vllm(release, number, draw):
-    load(release, "vllm-events")
-    hashing = importlib.import_module("vllm.utils.hashing")
-    utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
-    utils.tensor_data = lambda rows: rows  # without torch: the rows are bytes already
-    cases = []
-    for i in range(number):
-        case = draw_vllm(draw, release, i)
-        cases.append(case | {"expect": answer_vllm(utils, hashing, case)})
-    return class_of(release), cases
+    def draw(self, random, number):
+        block = random.choice((1, 2, 3, 4, 15, 16, 16, 16, 32, 64, 256))
+        if number % 51 == 50:  # each algorithm comes
+            block = random.choice((6_553, 6_554, 7_000, 13_107, 21_800, 22_000, 30_000, 70_000))  # 64 KiB of pickle
+        case = {"block_size": block, "algorithm": ALGORITHMS[number % 4], "keys": {}}
+        length = random.choice((block, 2 * block, 2 * block + 5)) if block > 1000 else draw_length(random, block)
+        widest, lowest = random.choice(((2**31 - 1, 0), (2**31 - 1, 0), (2**32 + 5, 0), (2**63 - 1, -(2**63))))
+        case["tokens"] = draw_tokens(random, length, widest, lowest)
+        if not self.seeded[case["algorithm"]] or random.random() < 0.5:
+            case["seed"] = random.choice(("0", "42", "random", "", "é", "s" * 300))
+        if self.lookahead and random.random() < 0.5:
+            case["lookahead"] = random.choice((1, 1, 2, 3, 7, 20))
+        self.draw_keys(random, case["keys"], length)
+        return case
+
+    def draw_keys(self, random, keys, length):
+        if random.random() < 0.3:
+            keys["lora"] = [draw_text(random), draw_text(random)]
+        if random.random() < 0.4:
+            keys["items"] = draw_items(random, length)
+        if random.random() < 0.3:
+            keys["salt"] = draw_text(random)
+            if random.random() < 0.1:
+                keys["salt"] = "s" * random.choice((65_000, 65_535, 65_536, 70_000))
+        if random.random() < 0.15:
+            keys["embeds"] = draw_tokens(random, random.randrange(length + 1), 2**32 - 1) | {"top": 2**32}
+
+    def answer(self, case):
+        self.first_parent(case["algorithm"], case.get("seed"))
+        more = (case["lookahead"],) if case.get("lookahead") else ()
+        function = self.hashing.get_hash_fn_by_name(case["algorithm"])
+        hasher = self.utils.get_request_block_hasher(case["block_size"], function, *more)
+        return listed([h.hex() for h in hasher(Request(case))])
 
 
 # SGLang
@@ -238,27 +264,34 @@ def build_extension(directory):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class PythonHashes:
-    """get_hash by the Python function of an older release, for tokens of 32 bits.
+class SmallTokens:
+    """Stands for the extension where it cannot be compiled: the Python of 0.5.10, for tokens of 32 bits.
 
-    It needs no compiler. Pages are cut here.
+    Pages with others are not compared there.
     """
 
+    RELEASE = "0.5.10"
+
     def __init__(self):
-        path = os.path.join(wheel.fetch(SGLANG_PYTHON, say, "sglang-events"), "sglang/srt/mem_cache/hicache_storage.py")
-        spec = importlib.util.spec_from_file_location("hicache_storage_" + SGLANG_PYTHON.replace(".", "_"), path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
+        directory = wheel.fetch(self.RELEASE, say, FOLDERS["sglang"])
+        path = os.path.join(directory, "sglang/srt/mem_cache/hicache_storage.py")
+        spec = importlib.util.spec_from_file_location("old_hicache_storage", path)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         self.get_hash_str = module.get_hash_str
 
-    def get_hash(self, raw, logical_len, unit_width, is_bigram, prior_digest, page_size=None):
-        units = [(raw[i], raw[i + 1]) for i in range(logical_len)] if is_bigram else list(raw[:logical_len])
-        prior, hashes = prior_digest.hex() if prior_digest else None, []
+    def get_hash(self, raw, logical_len, unit_width, is_bigram, prior_digest, page_size):
+        units, prior, hashes = pairs(raw) if is_bigram else list(raw), prior_digest and prior_digest.hex(), []
+        if max(raw, default=0) >= 2**32:
+            raise Unable
         for start in range(0, logical_len, page_size):
             prior = self.get_hash_str(units[start : start + page_size], prior)
             hashes.append(prior)
         return hashes
+
+
+def pairs(tokens):
+    return list(zip(tokens, tokens[1:], strict=False))
 
 
 class Key:
@@ -278,80 +311,95 @@ class Node:
         self.hash_value = self.event_hash_value = None
 
 
-def draw_sglang(draw, narrow):
-    page = draw.choice((1, 1, 2, 16, 16, 64, 128, 1000))
-    widest = 2**32 - 1 if narrow else draw.choice((2**32 - 1, 2**32 + 5, 2**63 - 1))
-    case = {"page_size": page, "bigrams": draw.random() < 0.4, "dynamo": draw.random() < 0.5}
-    # Keys of a radix tree have whole pages.
-    case["tokens"] = draw.tokens(page * draw.choice((0, 1, 2, 3, draw.randrange(30))) + case["bigrams"], widest)
-    if draw.random() < 0.4:
-        case["extra_key"] = draw.text() + "0123456789abcdef" * draw.choice((0, 2))
-        case["lora"] = draw.random() < 0.5
-    if draw.random() < 0.4:
-        case["salt"] = draw.text()
-    return case
+class OldSGLang:
+    """The page hashes of 0.5.10, which is all Python: tokens of 32 bits without namespaces."""
+
+    engine, widest, namespaces = "sglang", (2**32 - 1,), False
+
+    def __init__(self, release):
+        self.release = release
+        self.storage = importlib.import_module("sglang.srt.mem_cache.hicache_storage")
+
+    def probe(self):
+        yield from self.answer(self.probe_case())["short"]["hashes"]
+
+    def probe_case(self):
+        tokens = {"n": 9, "seed": 1, "top": 1000, "widest": 1000, "lowest": 0}
+        return {"page_size": 4, "bigrams": True, "dynamo": False, "tokens": tokens}
+
+    def draw(self, random, number):
+        page = random.choice((1, 1, 2, 16, 16, 64, 128, 1000))
+        case = {"page_size": page, "bigrams": random.random() < 0.4, "dynamo": False}
+        # Keys of a radix tree have whole pages.
+        length = page * random.choice((0, 1, 2, 3, random.randrange(30))) + case["bigrams"]
+        case["tokens"] = draw_tokens(random, length, random.choice(self.widest))
+        case["cut"] = random.randrange(100)  # pages in the first node of the tree's path
+        if self.namespaces:
+            self.draw_namespace(random, case)
+        return case
+
+    def answer(self, case):
+        tokens, page = expand(case["tokens"]), case["page_size"]
+        units, prior, hashes = pairs(tokens) if case["bigrams"] else tokens, None, []
+        for start in range(0, len(units), page):
+            prior = self.storage.get_hash_str(units[start : start + page], prior)
+            hashes.append(prior)
+        short = [format(self.storage.hash_str_to_int64(h) % 2**64, "016x") for h in hashes]
+        return {"storage": listed(hashes), "events": listed(hashes), "short": listed(short)}
 
 
-def answer_sglang(utils, events, case, cut):
-    """Returns the digests in the storage, those of events, and the hashes of events."""
-    tokens, page, bigrams = expand(case["tokens"]), case["page_size"], case["bigrams"]
-    names = events.KvEventLoraNames()
-    if case.get("lora"):
-        names._names[case["extra_key"]] = "adapter"
-    recorder = events.KVCacheEventRecorder(
-        enabled=True, page_size=page, dynamo_format=case["dynamo"], lora_names=names
-    )
-    root = Node(Key([], False, None, None), None)
-    root.hash_value = []
-    node, storage, chain, published = root, [], [], []
-    pages = max(len(tokens) - bigrams, 0) // page
-    cut = cut % pages if pages else 0
-    for start, end in ((0, cut), (cut, pages)):  # a path of two nodes
-        if start == end:
-            continue
-        part = tokens[start * page : end * page + bigrams]
-        node = Node(Key(part, bigrams, case.get("extra_key"), case.get("salt")), node)
-        node.hash_value = utils.compute_node_hash_values(node, page)
-        storage += node.hash_value
-        recorder.record_store(node)
-        chain += node.event_hash_value or node.hash_value
-    for event in recorder.take():
-        published += [format(h % 2**64, "016x") for h in event.block_hashes]
-    return {"storage": answer(storage), "events": answer(chain), "short": answer(published)}
+class SGLang(OldSGLang):
+    """The page hashes and the recorder of events of a release with a C++ extension."""
 
+    namespaces = True
 
-def run_sglang(release, number, draw):
-    directory = load(release, "sglang-events")
-    native = importlib.import_module("sglang.srt.mem_cache.cpp_utils.native_hash")
-    extension = build_extension(directory)
-    if not extension:
-        say(f"SGLang {release}: no compiler, Python headers or OpenSSL headers: only tokens of 32 bits, by {SGLANG_PYTHON}")
-    get_hash = extension or PythonHashes()
-    native._load_native_hash_module = lambda: get_hash
-    utils = importlib.import_module("sglang.srt.mem_cache.utils")
-    events = importlib.import_module("sglang.srt.mem_cache.events")
-    cases = []
-    for _ in range(number):
-        case = draw_sglang(draw, narrow=not extension)
-        cases.append(case | {"expect": answer_sglang(utils, events, case, draw.randrange(100))})
-    return "sglang-" + SGLANG, cases
+    def __init__(self, release, directory):
+        self.release = release
+        native = importlib.import_module("sglang.srt.mem_cache.cpp_utils.native_hash")
+        extension = build_extension(directory)
+        if not extension:
+            say(f"sglang {release}: its extension cannot be compiled here: only tokens of 32 bits are hashed")
+        get_hash = extension or SmallTokens()
+        native._load_native_hash_module = lambda: get_hash
+        self.widest = (2**32 - 1, 2**32 + 5, 2**63 - 1) if extension else (2**32 - 1,)
+        self.utils = importlib.import_module("sglang.srt.mem_cache.utils")
+        self.events = importlib.import_module("sglang.srt.mem_cache.events")
 
+    def probe(self):
+        case = self.probe_case() | {"extra_key": "key", "salt": "salt", "lora": True}
+        for dynamo in (False, True):
+            yield self.answer(case | {"dynamo": dynamo})
 
-def main(engine, release, number, seed, out):
-    try:
-        name, cases = {"vllm": run_vllm, "sglang": run_sglang}[engine](release, number, Draw(f"{seed} {release}"))
-    except wheel.UnknownRelease as error:
-        return say(f"reference: {error}") or 2
-    except wheel.Unavailable as error:
-        return say(f"reference: no network: {error}") or 3
-    except ImportError as error:
-        return say(f"reference: the modules of {engine} {release} do not import: {error!r}") or 1
-    content = {"class": name, "release": release, "cases": cases}
-    text = json.dumps(content, separators=(",", ":")).encode()
-    with open(out, "wb") as file:
-        file.write(gzip.compress(text, mtime=0) if out.endswith(".gz") else text)
-    return 0
+    def draw_namespace(self, random, case):
+        case["dynamo"] = random.random() < 0.5
+        if random.random() < 0.4:
+            case["extra_key"] = draw_text(random) + "0123456789abcdef" * random.choice((0, 2))
+            case["lora"] = random.random() < 0.5
+        if random.random() < 0.4:
+            case["salt"] = draw_text(random)
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5]))
+    def answer(self, case):
+        """Returns the digests in the storage, those of events, and the hashes of events."""
+        tokens, page, bigrams = expand(case["tokens"]), case["page_size"], case["bigrams"]
+        names = self.events.KvEventLoraNames()
+        if case.get("lora"):
+            names._names[case["extra_key"]] = "adapter"
+        recorder = self.events.KVCacheEventRecorder(
+            enabled=True, page_size=page, dynamo_format=case["dynamo"], lora_names=names
+        )
+        node = Node(Key([], False, None, None), None)
+        node.hash_value = []
+        storage, chain = [], []
+        pages = max(len(tokens) - bigrams, 0) // page
+        cut = case.get("cut", 0) % max(pages, 1)
+        for start, end in ((0, cut), (cut, pages)):  # a path of two nodes
+            if start == end:
+                continue
+            part = tokens[start * page : end * page + bigrams]
+            node = Node(Key(part, bigrams, case.get("extra_key"), case.get("salt")), node)
+            node.hash_value = self.utils.compute_node_hash_values(node, page)
+            storage += node.hash_value
+            recorder.record_store(node)
+            chain += node.event_hash_value or node.hash_value
+        short = [format(h % 2**64, "016x") for event in recorder.take() for h in event.block_hashes]
+        return {"storage": listed(storage), "events": listed(chain), "short": listed(short)}

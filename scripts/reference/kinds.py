@@ -21,10 +21,11 @@ import re
 import subprocess
 import sys
 
+import blockhash
 import events
 import table
 
-KINDS = [events]
+KINDS = [events, blockhash]
 
 # The releases of each engine, oldest first. Those of SGLang are chosen: 0.5.10 sends arrays.
 RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.10", "0.5.23"]}
