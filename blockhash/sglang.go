@@ -55,8 +55,8 @@ type SGLang struct {
 func NewSGLang(c SGLangConfig) (*SGLang, error) {
 	ns := c.Namespace
 	switch {
-	case c.PageSize < 1:
-		return nil, fmt.Errorf("blockhash: page size %d, at least 1 is needed", c.PageSize)
+	case c.PageSize < 1 || c.PageSize > maxTokens:
+		return nil, fmt.Errorf("blockhash: page size %d, want 1 to %d", c.PageSize, maxTokens)
 	case !utf8.ValidString(ns.Salt) || ns.ExtraKey != nil && !utf8.ValidString(*ns.ExtraKey):
 		return nil, errors.New("blockhash: salt or extra key is not UTF-8")
 	}
@@ -127,7 +127,7 @@ func (h *SGLang) AppendHashes(dst []byte, tokens []int64) ([]byte, error) {
 }
 
 // AppendFrom goes on behind the page with the digest prior. tokens are those behind that page;
-// with bigrams the first one was a part of its last pair. On an error dst is returned as it
+// with bigrams the first one was a part of its last pair. An empty prior stands for no page. On an error dst is returned as it
 // was.
 func (h *SGLang) AppendFrom(dst, prior []byte, tokens []int64) ([]byte, error) {
 	if len(prior) != 0 && len(prior) != sha256.Size {

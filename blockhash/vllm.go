@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -40,6 +41,10 @@ var (
 
 // defaultSeed is the seed from 0.29.0 on if PYTHONHASHSEED is not set.
 const defaultSeed = "vllm-none-hash"
+
+// maxTokens bounds a block and its lookahead tokens, so that positions in a prompt fit into an
+// int.
+const maxTokens = 1 << 28
 
 // VLLMConfig is what the hashes of an engine depend on.
 type VLLMConfig struct {
@@ -76,10 +81,10 @@ func NewVLLM(c VLLMConfig) (*VLLM, error) {
 		return nil, err
 	}
 	switch {
-	case c.BlockSize < 1:
-		return nil, fmt.Errorf("blockhash: block size %d, at least 1 is needed", c.BlockSize)
-	case c.Lookahead < 0:
-		return nil, fmt.Errorf("blockhash: %d lookahead tokens", c.Lookahead)
+	case c.BlockSize < 1 || c.BlockSize > maxTokens:
+		return nil, fmt.Errorf("blockhash: block size %d, want 1 to %d", c.BlockSize, maxTokens)
+	case c.Lookahead < 0 || c.Lookahead > maxTokens:
+		return nil, fmt.Errorf("blockhash: %d lookahead tokens, want 0 to %d", c.Lookahead, maxTokens)
 	case c.Lookahead > 0 && !r.lookahead:
 		return nil, fmt.Errorf("blockhash: the hashes of vLLM %s cover no lookahead tokens", c.Release)
 	}
@@ -155,7 +160,7 @@ func (h *VLLM) AppendFrom(dst, parent []byte, start int, tokens []int64, keys *E
 	switch {
 	case len(parent) != h.hashLen:
 		return dst, fmt.Errorf("%w: %d bytes, want %d", ErrParent, len(parent), h.hashLen)
-	case start < 0 || start%h.blockSize != 0:
+	case start < 0 || start > math.MaxInt/2 || start%h.blockSize != 0:
 		return dst, fmt.Errorf("%w: token %d with blocks of %d", ErrStart, start, h.blockSize)
 	}
 	if keys.empty() {
