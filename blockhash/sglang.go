@@ -18,6 +18,9 @@ const (
 	eventNamespaceTag   = "sglang-kv-event-namespace-v1"
 )
 
+// DigestLen is the length of SGLang's digests in bytes.
+const DigestLen = sha256.Size
+
 // wideTag stands before the tokens of a page that has one of over 32 bits.
 const wideTag = 0xff
 
@@ -121,7 +124,7 @@ func (h *SGLang) NumHashes(tokens int) int {
 	return max(tokens, 0) / h.pageSize
 }
 
-// AppendHashes appends the digests of a prompt's whole pages to dst, 32 bytes each.
+// AppendHashes appends the digests of a prompt's whole pages to dst, DigestLen bytes each.
 func (h *SGLang) AppendHashes(dst []byte, tokens []int64) ([]byte, error) {
 	return h.AppendFrom(dst, h.seed, tokens)
 }
@@ -130,8 +133,8 @@ func (h *SGLang) AppendHashes(dst []byte, tokens []int64) ([]byte, error) {
 // with bigrams the first one was a part of its last pair. An empty prior stands for no page. On an error dst is returned as it
 // was.
 func (h *SGLang) AppendFrom(dst, prior []byte, tokens []int64) ([]byte, error) {
-	if len(prior) != 0 && len(prior) != sha256.Size {
-		return dst, fmt.Errorf("%w: %d bytes, want %d", ErrParent, len(prior), sha256.Size)
+	if len(prior) != 0 && len(prior) != DigestLen {
+		return dst, fmt.Errorf("%w: %d bytes, want %d", ErrParent, len(prior), DigestLen)
 	}
 	for i, t := range tokens {
 		if t < 0 {
@@ -139,7 +142,7 @@ func (h *SGLang) AppendFrom(dst, prior []byte, tokens []int64) ([]byte, error) {
 		}
 	}
 	n := h.NumHashes(len(tokens))
-	dst = slices.Grow(dst, n*sha256.Size)
+	dst = slices.Grow(dst, n*DigestLen)
 	for i := range n {
 		at := i * h.pageSize
 		end := at + h.pageSize
@@ -149,7 +152,7 @@ func (h *SGLang) AppendFrom(dst, prior []byte, tokens []int64) ([]byte, error) {
 		h.write(prior, tokens[at:end])
 		sum := sha256.Sum256(h.buf)
 		dst = append(dst, sum[:]...)
-		prior = dst[len(dst)-sha256.Size:]
+		prior = dst[len(dst)-DigestLen:]
 	}
 	return dst, nil
 }

@@ -139,6 +139,9 @@ func (h *VLLM) BlockSize() int { return h.blockSize }
 // HashLen returns the length of a hash in bytes: 32, or 16 for XXH3.
 func (h *VLLM) HashLen() int { return h.hashLen }
 
+// UsesLoRAPath reports whether the hashes depend on the path of an adapter, not its name alone.
+func (h *VLLM) UsesLoRAPath() bool { return h.rules.tagged }
+
 // FirstParent returns a copy of what stands for the parent of the first block.
 func (h *VLLM) FirstParent() []byte { return bytes.Clone(h.firstParent) }
 

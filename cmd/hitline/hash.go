@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/coordinator"
+)
+
+// Engines whose hashes the command hash knows.
+const (
+	engineVLLM   = "vllm"
+	engineSGLang = "sglang"
+)
+
+// Block sizes of the engines if they are not configured, in tokens.
+const (
+	defaultVLLMBlock  = 16
+	defaultSGLangPage = 1
+)
+
+// vllmOnly are the flags that SGLang has no use for.
+var vllmOnly = []string{"vllm", "algorithm", "seed", "lookahead", "lora", "lora-path"}
+
+// hashOptions are the flags of the command hash.
+type hashOptions struct {
+	engine, file, release, algorithm, seed, lora, loraPath, salt string
+	blockSize, lookahead                                         int
+	short, json                                                  bool
+}
+
+// hashResult is what the command hash prints with --json.
+type hashResult struct {
+	Engine    string   `json:"engine"`
+	Release   string   `json:"release,omitempty"`
+	Algorithm string   `json:"algorithm,omitempty"`
+	BlockSize int      `json:"block_size"`
+	NumTokens int      `json:"num_tokens"`
+	Hashes    []string `json:"hashes"`
+}
+
+// newHashCmd returns the command that computes block hashes.
+func newHashCmd() *cobra.Command {
+	var o hashOptions
+	cmd := &cobra.Command{
+		Use:   "hash",
+		Short: "Compute the block hashes of a prompt from its token ids",
+		Long: `hash reads the token ids of a prompt and prints the hash of each whole block in
+hex, one a line, as the engine computes them. It asks no server. The ids are a
+JSON array, or numbers separated by white space. The output is a hashes file
+for lookup, store and other commands.
+
+The hashes are those of a request with text only, but for --lora and --salt.
+Up to vLLM 0.28, and with xxhash and xxhash_cbor, an engine draws the seed of
+its hashes at random unless PYTHONHASHSEED is set: give the same as --seed.
+
+With --short the hashes have 64 bits, as KV events have them by default. Those
+of SGLang are of events; without --short they are the digests that events are
+made of, which without --salt are also the keys in a storage of HiCache.
+
+With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …,
+"num_tokens": …, "hashes": [hash, …]}`,
+		Example: "  seq 64 | hitline hash --block-size 16\n  seq 64 | hitline hash | hitline lookup --tokens 64 --hashes-file -\n  hitline hash --engine sglang --block-size 64 --short --tokens-file ids.json",
+		Args:    refuseArgs,
+	}
+	o.addFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		result, err := o.run(cmd)
+		if err != nil {
+			return err
+		}
+		if len(result.Hashes) == 0 && !o.json {
+			return nil
+		}
+		return printResult(cmd, o.json, result, strings.Join(result.Hashes, "\n"))
+	}
+	return cmd
+}
+
+// addFlags defines the flags.
+func (o *hashOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.json, "json", false, "print one line of JSON")
+	flags.StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input\n")
+	flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: vllm or sglang")
+	flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
+	flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: sha256, sha256_cbor,\nxxhash or xxhash_cbor")
+	flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (not set)")
+	flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size,\nSGLang's page size (16 and 1)")
+	flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from\nvLLM 0.33.0 on")
+	flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (none)")
+	flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM\n0.31.0 on")
+	flags.StringVar(&o.salt, "salt", "", "the request's cache salt, any `text` (none)")
+	flags.BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
+}
+
+// run reads the tokens and returns their hashes.
+func (o *hashOptions) run(cmd *cobra.Command) (hashResult, error) {
+	switch {
+	case o.engine != engineVLLM && o.engine != engineSGLang:
+		return hashResult{}, usagef("--engine must be %s or %s", engineVLLM, engineSGLang)
+	case cmd.Flags().Changed("block-size"):
+		// Also 0 is the user's choice then, and refused.
+	case o.engine == engineSGLang:
+		o.blockSize = defaultSGLangPage
+	default:
+		o.blockSize = defaultVLLMBlock
+	}
+	if o.engine == engineSGLang {
+		return o.runSGLang(cmd)
+	}
+	return o.runVLLM(cmd)
+}
+
+// runVLLM hashes as vLLM does.
+func (o *hashOptions) runVLLM(cmd *cobra.Command) (hashResult, error) {
+	c := blockhash.VLLMConfig{
+		Release: o.release, Algorithm: blockhash.Algorithm(o.algorithm), BlockSize: o.blockSize, Lookahead: o.lookahead,
+	}
+	if cmd.Flags().Changed("seed") {
+		c.Seed = &o.seed
+	}
+	keys := &blockhash.ExtraKeys{Salt: o.salt}
+	if cmd.Flags().Changed("lora") {
+		keys.LoRA = &blockhash.LoRA{Name: o.lora, Path: o.loraPath}
+	}
+	h, err := blockhash.NewVLLM(c)
+	switch {
+	case errors.Is(err, blockhash.ErrRandomSeed):
+		return hashResult{}, usagef("vLLM %s with %s draws the seed of its hashes at random; set PYTHONHASHSEED in the engine, and give it as --seed", o.release, o.algorithm)
+	case err != nil:
+		return hashResult{}, usagef("%s", withoutPackages(err))
+	case cmd.Flags().Changed("lora-path") && keys.LoRA == nil:
+		return hashResult{}, usagef("--lora-path needs --lora")
+	case keys.LoRA != nil && h.UsesLoRAPath() && !cmd.Flags().Changed("lora-path"):
+		return hashResult{}, usagef("--lora needs --lora-path with vLLM %s: its hashes depend on both", o.release)
+	}
+	tokens, err := o.loadTokens(cmd)
+	if err != nil {
+		return hashResult{}, err
+	}
+	blob, err := h.AppendHashes(nil, tokens, keys)
+	if err != nil {
+		return hashResult{}, usagef("%s", withoutPackages(err))
+	}
+	result := hashResult{Engine: o.engine, Release: o.release, Algorithm: o.algorithm}
+	return o.fill(result, tokens, blob, h.HashLen(), blockhash.ShortHash), nil
+}
+
+// runSGLang hashes as SGLang does for its events.
+func (o *hashOptions) runSGLang(cmd *cobra.Command) (hashResult, error) {
+	for _, name := range vllmOnly {
+		if cmd.Flags().Changed(name) {
+			return hashResult{}, usagef("--%s is for vLLM alone", name)
+		}
+	}
+	h, err := blockhash.NewSGLang(blockhash.SGLangConfig{
+		PageSize: o.blockSize, Namespace: blockhash.Namespace{Salt: o.salt},
+	})
+	if err != nil {
+		return hashResult{}, usagef("%s", withoutPackages(err))
+	}
+	tokens, err := o.loadTokens(cmd)
+	if err != nil {
+		return hashResult{}, err
+	}
+	blob, err := h.AppendHashes(nil, tokens)
+	if err != nil {
+		return hashResult{}, configError(errors.New(withoutPackages(err)))
+	}
+	return o.fill(hashResult{Engine: o.engine}, tokens, blob, blockhash.DigestLen, h.ShortHash), nil
+}
+
+// withoutPackages returns the text of an error without the names of packages before it.
+func withoutPackages(err error) string {
+	text := strings.TrimPrefix(err.Error(), "blockhash: ")
+	return strings.TrimPrefix(text, "coordinator: ")
+}
+
+// fill adds the hashes of size bytes in blob to a result.
+func (o *hashOptions) fill(r hashResult, tokens []int64, blob []byte, size int, short func([]byte) uint64) hashResult {
+	r.BlockSize, r.NumTokens, r.Hashes = o.blockSize, len(tokens), []string{}
+	for hash := range slices.Chunk(blob, size) {
+		if o.short {
+			r.Hashes = append(r.Hashes, fmt.Sprintf("%016x", short(hash)))
+		} else {
+			r.Hashes = append(r.Hashes, hex.EncodeToString(hash))
+		}
+	}
+	return r
+}
+
+// maxTokensFile bounds a file of token ids in bytes: 10 million ids or more.
+const maxTokensFile = 128 << 20
+
+// loadTokens reads the file that --tokens-file names.
+func (o *hashOptions) loadTokens(cmd *cobra.Command) ([]int64, error) {
+	name, in := "standard input", cmd.InOrStdin()
+	if o.file != "-" {
+		file, err := os.Open(o.file)
+		if err != nil {
+			return nil, configError(fmt.Errorf("cannot read the token ids: %w", err))
+		}
+		defer file.Close() // read only: Close cannot lose data
+		name, in = o.file, file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxTokensFile+1))
+	switch {
+	case err != nil:
+		return nil, configError(fmt.Errorf("cannot read the token ids: %s: %w", name, err))
+	case len(text) > maxTokensFile:
+		return nil, configError(fmt.Errorf("%s: more than %d MiB of token ids", name, maxTokensFile>>20))
+	}
+	tokens, err := parseTokens(text)
+	if err != nil {
+		return nil, configError(fmt.Errorf("%s: %w", name, err))
+	}
+	return tokens, nil
+}
+
+// parseTokens reads a JSON array of token ids, or ids separated by white space.
+func parseTokens(text []byte) (tokens []int64, err error) {
+	if text = bytes.TrimSpace(text); bytes.HasPrefix(text, []byte("[")) {
+		if err := json.Unmarshal(text, &tokens); err != nil {
+			return nil, fmt.Errorf("not a JSON array of token ids: %w", err)
+		}
+		if bytes.Contains(text, []byte("null")) { // json reads it as 0
+			return nil, errors.New("not a JSON array of token ids: null is in it")
+		}
+		return tokens, nil
+	}
+	for word := range bytes.FieldsSeq(text) {
+		id, err := strconv.ParseInt(string(word), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%.40q is no token id", word)
+		}
+		tokens = append(tokens, id)
+	}
+	return tokens, nil
+}
