@@ -26,6 +26,8 @@ func TestPickle(t *testing.T) {
 	}{
 		{"text", "80059507000000000000008c03616263942e", func(p *pickler) { p.text("abc") }},
 		{"none has no frame", "80054e2e", func(p *pickler) { p.none() }},
+		{"3 bytes have no frame", "80054b012e", func(p *pickler) { p.int(1) }},
+		{"4 bytes have one", "80059504000000000000004d00012e", func(p *pickler) { p.int(256) }},
 		{"integers", "80059536000000000000004302616294284b014b024d2c014a701101004afbffffff8a060000000000018a0500000080008a08ffffffffffffff7f74944e87942e", func(p *pickler) {
 			p.beginTuple(3)
 			p.bytes([]byte("ab"))
@@ -55,6 +57,22 @@ func TestPickle(t *testing.T) {
 		}},
 	} {
 		assert.Equal(t, test.want, pickled(test.write), test.name)
+	}
+}
+
+// The memo's numbers above 255 have an opcode of their own.
+func TestPickleLongMemo(t *testing.T) {
+	for n, want := range map[int]string{255: "8c027a7a9468ff74942e", 256: "8c027a7a946a0001000074942e"} {
+		got := pickled(func(p *pickler) {
+			p.beginTuple(n + 2)
+			for range n {
+				p.text("some")
+			}
+			p.constant("zz")
+			p.constant("zz")
+			p.endTuple(n + 2)
+		})
+		assert.Equal(t, want, got[len(got)-len(want):])
 	}
 }
 

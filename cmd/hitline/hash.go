@@ -93,7 +93,7 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 func (o *hashOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.json, "json", false, "print one line of JSON")
 	flags.StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input\n")
-	flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: vllm or sglang")
+	flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: vllm or sglang\n")
 	flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
 	flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: sha256, sha256_cbor,\nxxhash or xxhash_cbor")
 	flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (not set)")

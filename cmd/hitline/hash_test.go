@@ -104,12 +104,12 @@ func TestHashReadError(t *testing.T) {
 
 // What hash prints is a hashes file: what is stored by it is found by it.
 func TestHashIntoLookup(t *testing.T) {
-	s := startServe(t, "pool: {block_size: 16}\n")
+	s := startServe(t, "pool: {hash_block_size: 16}\n")
 	ids := "[" + strings.TrimSuffix(strings.Repeat("7,", 64), ",") + "]"
 	hashes := hitline(t, ids, "hash")
 	require.Equal(t, exitDone, hashes.code)
-	stored := hitline(t, hashes.stdout, "store", "--address", s.address, "--hashes-file", "-")
+	stored := hitline(t, hashes.stdout, "store", "--connect", s.address, "--hashes-file", "-")
 	require.Equal(t, exitDone, stored.code, stored.stderr)
-	got := hitline(t, hashes.stdout, "lookup", "--address", s.address, "--tokens", "64", "--hashes-file", "-")
+	got := hitline(t, hashes.stdout, "lookup", "--connect", s.address, "--tokens", "64", "--hashes-file", "-")
 	assert.Equal(t, result{exitDone, "64\n", ""}, got)
 }
