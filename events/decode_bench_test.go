@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -19,7 +20,7 @@ func benchmarkBatch(numEvents int, wholeDigests bool) []byte {
 		}
 		digest := make([]byte, 0, 32)
 		for range 4 {
-			digest = msgp.AppendUint64(digest, random.Uint64()|1<<63)[:8*(len(digest)/8+1)]
+			digest = binary.BigEndian.AppendUint64(digest, random.Uint64())
 		}
 		return msgp.AppendBytes(b, digest)
 	}
@@ -68,6 +69,25 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(blocks), "ns/block")
 		})
 	}
+}
+
+// BenchmarkDecodeRemoved decodes events of one block each, as vLLM sends when it evicts.
+func BenchmarkDecodeRemoved(b *testing.B) {
+	const numEvents = 256
+	var events array
+	for i := range numEvents {
+		hash := uint64(i+1) << 50
+		events = append(events, pairs{"type", "BlockRemoved", "block_hashes", array{hash}, "medium", "GPU", "group_idx", 0})
+	}
+	payload := pack(array{1.5, events, 0})
+	var d Decoder
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.Decode(payload, func(*Event) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/numEvents, "ns/event")
 }
 
 // BenchmarkSkipInts compares with the general way to skip.

@@ -12,7 +12,7 @@ from modules import Finder
 
 NAME = "events"
 PACKAGE = "./events"
-RECORDED = 60  # 20 to 30 KiB, compressed
+RECORDED = 50  # 15 to 25 KiB, compressed
 FOLDERS = {"vllm": "vllm-events", "sglang": "sglang-events"}
 # Those that send events as arrays. SGLang 0.5.18 and 0.5.19 may have metadata in them.
 OLDER = {"vllm": ["0.23.0"], "sglang": ["0.5.10", "0.5.19"]}

@@ -80,7 +80,7 @@ def judge(kind, out):
 
 
 def check(kind, chosen, options, out):
-    """Compares the chosen releases, pairs of engine and release. Returns rows of the table and lines about differences."""
+    """Compares pairs of engine and release. Returns rows of the table and lines about differences."""
     made = {(e, r): make(kind, e, r, options.cases, options.seed, out) for e, r in chosen}
     judged = judge(kind, out) if options.cases else {}
     rows, notes = [], []
