@@ -22,9 +22,10 @@ const (
 // Decoder decodes payloads. Its zero value is ready. One goroutine at a time.
 //
 // It accepts events as maps (vLLM, SGLang) and as arrays (their older releases), and keys in any
-// order. It skips unknown keys and array elements beyond those it knows. A key that comes twice
-// is an error, and so is a byte after the batch. Memory is bounded by the hashes of one event,
-// not by the lengths that a payload claims.
+// order. It skips unknown keys, and array elements beyond those it knows. A known key that comes
+// twice in an event is an error, and so are bytes after the batch. Arrays and maps may be 16 deep,
+// and an event may have 4 million hashes of at most 64 bytes. Memory is taken for what a payload
+// has, not for the lengths that it claims.
 type Decoder struct {
 	event  Event
 	hashes []byte // of the event, joined

@@ -502,3 +502,23 @@ func TestInternerIsBounded(t *testing.T) {
 	require.Equal(t, long, n.intern([]byte(long)))
 	require.Empty(t, n.strings)
 }
+
+// TestSkipInts skips an integer of each first byte as msgp does, and refuses all other values.
+func TestSkipInts(t *testing.T) {
+	for lead := range 256 {
+		b := append([]byte{byte(lead)}, make([]byte, 16)...)
+		rest, err := skipInts(b, 1)
+		switch msgp.NextType(b) {
+		case msgp.IntType, msgp.UintType:
+			want, wantErr := msgp.Skip(b)
+			require.NoError(t, wantErr)
+			require.NoError(t, err, "%#x", lead)
+			require.Equal(t, len(want), len(rest), "%#x", lead)
+		default:
+			require.Error(t, err, "%#x", lead)
+		}
+	}
+	rest, err := skipInts([]byte{1}, 0)
+	require.NoError(t, err)
+	require.Equal(t, []byte{1}, rest)
+}
