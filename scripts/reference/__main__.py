@@ -95,23 +95,19 @@ def compare_sources(release, newest, names):
     return [head, *("  " + line for line in lines if names)]
 
 
-def vllm_releases(options):
-    if options.vllm:
-        return [options.vllm]
-    return [] if options.sglang else kinds.RELEASES["vllm"]
-
-
-def sglang_releases(options):
-    if options.sglang:
-        return [options.sglang]
-    return [] if options.vllm else kinds.RELEASES["sglang"]
+def chosen(options, engine, known):
+    """Returns the releases of an engine that are to be compared: all known ones if no option names any."""
+    named = getattr(options, engine)
+    if named:
+        return [named]
+    return [] if options.vllm or options.sglang else known
 
 
 def check_lookups(options):
     """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release failed."""
     revisions = table.known()
     newest = kinds.RELEASES["vllm"][-1]
-    releases = vllm_releases(options)
+    releases = chosen(options, "vllm", kinds.RELEASES["vllm"])
     rows, notes, verdicts, failed = [], [], [], False
     for release in releases:
         more, agreeing, lines = check(release, options)
@@ -127,9 +123,9 @@ def check_lookups(options):
 
 def check_kind(kind, options):
     """Compares one of kinds.py. Returns as check_lookups."""
-    releases = [("vllm", r) for r in vllm_releases(options)] + [("sglang", r) for r in sglang_releases(options)]
+    pairs = [(e, r) for e in kind.FOLDERS for r in chosen(options, e, kinds.releases(kind, e))]
     out = tempfile.mkdtemp(prefix=f"hitline-reference-{kind.NAME}-")
-    rows, lines = kinds.check(kind, [r for r in releases if r[0] in kind.FOLDERS], options, out)
+    rows, lines = kinds.check(kind, pairs, options, out)
     failed = any(row[5] or row[7] for row in rows)
     if failed:
         lines.append(f"the fresh vectors are in {out}")
@@ -153,7 +149,7 @@ def main():
         return record(options)
     say(f"seed {options.seed}")
     results = []
-    if options.kind in ("", LOOKUP) and vllm_releases(options):
+    if options.kind in ("", LOOKUP) and (options.vllm or not options.sglang):
         results.append(check_lookups(options))
     for kind in kinds.KINDS:
         if options.kind in ("", kind.NAME):
