@@ -37,9 +37,11 @@
 //	prompt embeds   SHA-256 of the block's rows    ("prompt_embeds", SHA-256)
 //
 // The items are the multi-modal ones with a token in the block. The offset is relative to the
-// block's first token, and negative for an item that began before it. With n lookahead tokens
-// a block also depends on the n tokens behind it: it is hashed once they exist, its items and
-// rows are those up to their end, and the extra keys become (extra keys or None, token, …).
+// block's first token, and negative for an item that began before it. Where items overlap they
+// are found as by vLLM's search: blocks behind the last item have none, though a longer one
+// before it may not be over. With n lookahead tokens a block also depends on the n tokens
+// behind it. It is hashed once they exist, its items and rows are those up to their end, and
+// the extra keys become (extra keys or None, token, …).
 //
 // The rules are those of vllm/v1/core/kv_cache_utils.py (init_none_hash,
 // generate_block_hash_extra_keys, get_request_block_hasher) and vllm/utils/hashing.py.
@@ -58,10 +60,11 @@
 // # Groups with larger blocks
 //
 // An engine hashes in blocks of hash_block_size tokens, which is BlockSize here. It is the
-// greatest common divisor of the groups' block sizes, unless configured. A group with larger
-// blocks keys each by its last hash, because that names all tokens before it. With blocks of
-// 16 for the hashes and of 64 in a group, hashes 3, 7, 11, … are those of the group. Package
-// netproto does the same with the hashes of a request.
+// greatest common divisor of the groups' block sizes, unless configured; with decode-context
+// parallelism these are multiplied by its size. A group with larger blocks keys each by its
+// last hash, because that names all tokens before it. With blocks of 16 for the hashes and of
+// 64 in a group, hashes 3, 7, 11, … are those of the group. Package netproto does the same with
+// the hashes of a request.
 //
 // # SGLang
 //
