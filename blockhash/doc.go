@@ -85,7 +85,7 @@
 //
 // The rules are those of sglang/srt/mem_cache/utils.py, events.py and
 // cpp_utils/hash_binding.cpp, and of sglang/srt/disaggregation/kv_events.py in 0.5.23. Tokens
-// of up to 32 bits without namespace have the same hashes in 0.5.10.
+// of up to 32 bits without namespace have the same hashes from 0.5.10 on.
 //
 // # Use
 //

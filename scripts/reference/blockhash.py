@@ -24,6 +24,7 @@ NAME = "blockhash"
 PACKAGE = "./blockhash"
 RECORDED = 204  # 20 to 30 KiB, compressed; blocks of over 64 KiB with each algorithm are among them
 FOLDERS = {"vllm": "vllm-events", "sglang": "sglang-events"}
+OLDER = {"sglang": ["0.5.10", "0.5.19"]}
 REAL = ("msgspec", "cbor2", "xxhash", "pybind11", "zmq")
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 # Texts that pickle writes in each of its ways. Those of one character are one object in CPython.
@@ -44,9 +45,7 @@ def load(engine, release, directory):
     try:
         if engine == "vllm":
             return VLLM(release)
-        if os.path.exists(os.path.join(directory, "sglang/srt/mem_cache/cpp_utils")):
-            return SGLang(release, directory)
-        return OldSGLang(release)
+        return load_sglang(release, directory)
     except (ImportError, AttributeError) as error:
         raise ImportError(f"the modules of {engine} {release} do not import: {error!r}") from error
 
@@ -253,7 +252,8 @@ def build_extension(directory):
 
         target = os.path.join(folder, name + ".so")
         command = f"g++ -O2 -std=c++17 -shared -fPIC -w -DTORCH_EXTENSION_NAME={name}"
-        command = [*shlex.split(command), f"-I{INCLUDE}", f"-I{pybind11.get_include()}", source, "-o", target, "-lcrypto"]
+        include = [f"-I{INCLUDE}", f"-I{pybind11.get_include()}"]
+        command = [*shlex.split(command), *include, source, "-o", target, "-lcrypto"]
         if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300).returncode:
             return None
         spec = importlib.util.spec_from_file_location(name, target)
@@ -280,14 +280,15 @@ class SmallTokens:
         spec.loader.exec_module(module)
         self.get_hash_str = module.get_hash_str
 
-    def get_hash(self, raw, logical_len, unit_width, is_bigram, prior_digest, page_size):
-        units, prior, hashes = pairs(raw) if is_bigram else list(raw), prior_digest and prior_digest.hex(), []
+    def get_hash(self, raw, logical_len, unit_width, is_bigram, prior_digest, page_size=None):
         if max(raw, default=0) >= 2**32:
             raise Unable
-        for start in range(0, logical_len, page_size):
-            prior = self.get_hash_str(units[start : start + page_size], prior)
+        units = pairs(raw) if is_bigram else list(zip(*[iter(raw)] * unit_width, strict=True))
+        prior, hashes = prior_digest and prior_digest.hex(), []
+        for start in range(0, logical_len, page_size or logical_len):
+            prior = self.get_hash_str(units[start : start + (page_size or logical_len)], prior)
             hashes.append(prior)
-        return hashes
+        return hashes if page_size else prior
 
 
 def pairs(tokens):
@@ -311,14 +312,29 @@ class Node:
         self.hash_value = self.event_hash_value = None
 
 
+def load_sglang(release, directory):
+    if not os.path.exists(os.path.join(directory, "sglang/srt/mem_cache/cpp_utils")):
+        return OldSGLang(release, importlib.import_module("sglang.srt.mem_cache.hicache_storage"))
+    native = importlib.import_module("sglang.srt.mem_cache.cpp_utils.native_hash")
+    extension = build_extension(directory)
+    if not extension:
+        say(f"sglang {release}: its extension cannot be compiled here: only tokens of 32 bits are hashed")
+    get_hash = extension or SmallTokens()
+    native._load_native_hash_module = lambda: get_hash
+    utils = importlib.import_module("sglang.srt.mem_cache.utils")
+    events = importlib.import_module("sglang.srt.mem_cache.events")
+    if hasattr(utils, "storage_namespace_seed") and hasattr(events, "KvEventLoraNames"):
+        return SGLang(release, utils, events, wide=bool(extension))
+    return OldSGLang(release, utils)
+
+
 class OldSGLang:
-    """The page hashes of 0.5.10, which is all Python: tokens of 32 bits without namespaces."""
+    """The page hashes before the rules of 0.5.23: tokens of 32 bits without namespaces, which have the same since."""
 
     engine, widest, namespaces = "sglang", (2**32 - 1,), False
 
-    def __init__(self, release):
-        self.release = release
-        self.storage = importlib.import_module("sglang.srt.mem_cache.hicache_storage")
+    def __init__(self, release, utils):
+        self.release, self.utils = release, utils
 
     def probe(self):
         yield from self.answer(self.probe_case())["short"]["hashes"]
@@ -342,9 +358,9 @@ class OldSGLang:
         tokens, page = expand(case["tokens"]), case["page_size"]
         units, prior, hashes = pairs(tokens) if case["bigrams"] else tokens, None, []
         for start in range(0, len(units), page):
-            prior = self.storage.get_hash_str(units[start : start + page], prior)
+            prior = self.utils.get_hash_str(units[start : start + page], prior)
             hashes.append(prior)
-        short = [format(self.storage.hash_str_to_int64(h) % 2**64, "016x") for h in hashes]
+        short = [format(self.utils.hash_str_to_int64(h) % 2**64, "016x") for h in hashes]
         return {"storage": listed(hashes), "events": listed(hashes), "short": listed(short)}
 
 
@@ -353,17 +369,10 @@ class SGLang(OldSGLang):
 
     namespaces = True
 
-    def __init__(self, release, directory):
-        self.release = release
-        native = importlib.import_module("sglang.srt.mem_cache.cpp_utils.native_hash")
-        extension = build_extension(directory)
-        if not extension:
-            say(f"sglang {release}: its extension cannot be compiled here: only tokens of 32 bits are hashed")
-        get_hash = extension or SmallTokens()
-        native._load_native_hash_module = lambda: get_hash
-        self.widest = (2**32 - 1, 2**32 + 5, 2**63 - 1) if extension else (2**32 - 1,)
-        self.utils = importlib.import_module("sglang.srt.mem_cache.utils")
-        self.events = importlib.import_module("sglang.srt.mem_cache.events")
+    def __init__(self, release, utils, events, wide):
+        super().__init__(release, utils)
+        self.events = events
+        self.widest = (2**32 - 1, 2**32 + 5, 2**63 - 1) if wide else (2**32 - 1,)
 
     def probe(self):
         case = self.probe_case() | {"extra_key": "key", "salt": "salt", "lora": True}
