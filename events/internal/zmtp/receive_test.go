@@ -277,6 +277,7 @@ func TestUnreadPongs(t *testing.T) {
 		require.ErrorContains(t, err, "while writing")
 		require.Equal(t, small.Timeout, time.Since(start))
 		require.ErrorIs(t, c.Send([]byte("x")), ErrTimeout, "a part of a frame was sent")
+		require.Equal(t, small.Timeout, time.Since(start), "it was not tried")
 	})
 }
 
