@@ -124,7 +124,7 @@ func (t *tracker) setStale(stale bool) {
 
 // connected begins a connection. It reports whether a replay is to be asked for.
 func (t *tracker) connected() (replay bool) {
-	t.hasLive = false
+	t.hasLive, t.lastLive = false, 0
 	t.stats.Connects++
 	if t.hasReplay {
 		return true
@@ -168,7 +168,7 @@ func (t *tracker) restart(reason string) {
 
 // restartSequence forgets the batches that were applied. The next may have any number.
 func (t *tracker) restartSequence() {
-	t.have, t.open, t.next, t.hasLive = false, true, 0, false
+	t.have, t.open, t.next, t.hasLive, t.lastLive = false, true, 0, false, 0
 	clear(t.recent[:])
 }
 
@@ -313,4 +313,13 @@ func (t *tracker) event(e *Event) error {
 		t.hole("hole: an event of an unknown type")
 	}
 	return nil
+}
+
+// status brings the state up to date and returns it.
+func (t *tracker) status() *Status {
+	t.stats.NextSeq = t.next
+	if t.size != nil {
+		t.stats.Blocks = int64(t.size.Len())
+	}
+	return t.stats
 }
