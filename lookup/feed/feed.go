@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
@@ -30,7 +31,7 @@ var (
 	// ErrGroup refuses blocks of a KV cache group that the pool does not have: its description is not
 	// that of the engine.
 	ErrGroup = errors.New("feed: the pool has no such KV cache group; describe the groups of the engine")
-	// ErrHashLen refuses hashes of another length than those before, or than hash_len of the pool.
+	// ErrHashLen refuses hashes of another length than hash_len of the pool.
 	ErrHashLen = errors.New("feed: hashes of another length than the pool's; vLLM sends whole digests with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0")
 	// ErrTiers refuses the events of an engine with more different tiers than an engine has.
 	ErrTiers = errors.New("feed: too many different tiers")
@@ -56,10 +57,9 @@ type Holder struct {
 	cfg     Config
 	feed    *lookup.Feed
 	groups  int
-	hashLen int // of the pool, or of the first block; 0 before it
+	hashLen int // of the pool; 0: that of the first block that the set and the index get
 	set     *events.Set
 	stale   bool
-	err     error         // why the index could not be filled when the source was no longer stale
 	tiers   []events.Tier // that count, of blocks that were stored since the last Clear
 	gone    []byte        // hashes that Remove evicts
 }
@@ -118,15 +118,10 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 
 // check refuses blocks that the pool cannot hold.
 func (h *Holder) check(b *events.Blocks) error {
-	if h.err != nil {
-		return h.err
-	}
 	if g := groupOf(b.Group); g >= h.groups {
 		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, h.groups-1)
 	}
-	if n := b.Hashes.HashLen(); h.hashLen == 0 {
-		h.hashLen = n
-	} else if n != h.hashLen {
+	if n := b.Hashes.HashLen(); h.hashLen != 0 && n != h.hashLen {
 		return fmt.Errorf("%w: %d bytes, the pool's have %d", ErrHashLen, n, h.hashLen)
 	}
 	if slices.Contains(h.tiers, b.Tier) {
@@ -143,14 +138,15 @@ func (h *Holder) check(b *events.Blocks) error {
 
 // Remove implements events.Holder.
 func (h *Holder) Remove(b *events.Blocks) error {
-	if err := h.set.Remove(b); err != nil {
+	if err := h.set.Remove(b); err != nil || h.stale {
 		return err
 	}
-	if h.stale || b.Tier.Medium != "" && !h.counts(b.Tier) {
-		return nil
-	}
-	if b.Group != events.NoGroup {
-		return h.evict(groupOf(b.Group), b.Hashes)
+	// What the event or the stored block does not say of its group matches any: see events.Set.
+	if g := b.Group; g != events.NoGroup && g < h.groups {
+		if err := h.evict(g, b.Hashes); err != nil || g == 0 {
+			return err
+		}
+		return h.evict(0, b.Hashes)
 	}
 	for g := range h.groups {
 		if err := h.evict(g, b.Hashes); err != nil {
@@ -162,20 +158,20 @@ func (h *Holder) Remove(b *events.Blocks) error {
 
 // evict evicts those of the hashes from a group of the index that the set does not hold any more.
 func (h *Holder) evict(group int, hashes netproto.Hashes) error {
-	if group >= h.groups {
-		return nil // nothing of it was stored
-	}
 	h.gone = h.gone[:0]
-	n := hashes.HashLen()
-	for blob := hashes.Bytes(); len(blob) >= n && n > 0; blob = blob[n:] {
-		if hash := blob[:n]; !h.holds(group, hash) {
+	for _, hash := range hashes.All() {
+		if !h.holds(group, hash) {
 			h.gone = append(h.gone, hash...)
 		}
 	}
 	if len(h.gone) == 0 {
 		return nil
 	}
-	return h.feed.Evict(group, netproto.NewHashes(h.gone, n))
+	err := h.feed.Evict(group, netproto.NewHashes(h.gone, hashes.HashLen()))
+	if errors.Is(err, index.ErrOtherHashLen) {
+		return nil // none of them was stored
+	}
+	return err
 }
 
 // holds reports whether the set holds a block of a group of the pool in a tier that counts.
@@ -188,6 +184,9 @@ func (h *Holder) holds(group int, hash []byte) bool {
 	return false
 }
 
+// Len returns the number of blocks of all groups and tiers, stale or not.
+func (h *Holder) Len() int { return h.set.Len() }
+
 // Clear implements events.Holder.
 func (h *Holder) Clear() {
 	h.set.Clear()
@@ -198,21 +197,18 @@ func (h *Holder) Clear() {
 }
 
 // SetStale implements events.Holder. What the engine holds is in the index when it returns, unless the
-// source is stale. If the index refuses it, the next Store fails.
+// source is stale.
 func (h *Holder) SetStale(stale bool) {
 	h.set.SetStale(stale)
 	if stale == h.stale {
 		return
 	}
-	h.stale, h.err = stale, nil
-	if stale {
+	if h.stale = stale; stale {
 		h.feed.Reset()
 		return
 	}
 	h.set.Each(func(b *events.Blocks) bool {
-		if h.counts(b.Tier) {
-			h.err = h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes)
-		}
-		return h.err == nil
+		// It does not fail: Store has checked the blocks, and an empty index takes hashes of any length.
+		return !h.counts(b.Tier) || h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes) == nil
 	})
 }
