@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -151,7 +150,8 @@ func (c *connection) read(ctx context.Context) {
 			c.readErr = fmt.Errorf("%w: %d frames", errMessage, len(frames))
 			return
 		}
-		if !strings.HasPrefix(string(frames[0]), c.f.cfg.Topic) {
+		topic := c.f.cfg.Topic
+		if len(frames[0]) < len(topic) || string(frames[0][:len(topic)]) != topic {
 			continue // a subscription is no promise of the peer
 		}
 		if err := c.queue.send(ctx, binary.BigEndian.Uint64(frames[1]), frames[2]); err != nil {
