@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func hexKeys(hashes [][]byte) string {
 // hitTokens returns what a lookup of hashes finds.
 func hitTokens(t *testing.T, address string, hashes [][]byte) int {
 	t.Helper()
-	got := hitline(t, hexKeys(hashes), "lookup", "--addr", address, "--json", "-")
+	got := hitline(t, hexKeys(hashes), "lookup", "--connect", address, "--tokens", strconv.Itoa(16*len(hashes)), "--hashes-file", "-", "--json")
 	require.Equal(t, exitDone, got.code, got.stderr)
 	var reply struct {
 		Tokens int `json:"hit_tokens"`
@@ -59,7 +60,7 @@ func TestServeFollowsEvents(t *testing.T) {
 	p.Publish(true, eventstest.Removed(a[3]))
 	eventually("after a cut", 48)
 
-	got := hitline(t, hexKeys(a), "store", "--addr", s.address, "-")
+	got := hitline(t, hexKeys(a), "store", "--connect", s.address, "--group", "0", "--hashes-file", "-")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "the pool is filled by the events of engine-0: clients cannot change it")
 	code, body := o.get(t, "GET", "/events/sources")
@@ -94,6 +95,10 @@ func TestRegisterSources(t *testing.T) {
 	a := eventKeys("a", 3)
 	p.Publish(false, eventstest.Stored(nil, a...))
 	o := startWithMetrics(t, "pool: {vllm: 0.24.0}\npools: {b: {vllm: 0.24.0}}\nevents: {register: [\"tcp://127.0.0.1:*\"]}\n")
+	defer func() {
+		o.stop()
+		assert.Equal(t, exitDone, <-o.code)
+	}()
 	post := func(body string, headers ...string) (int, string) {
 		t.Helper()
 		return o.send(t, "POST", "/events/sources", body, append(headers, "Content-Type: application/json")...)
@@ -117,7 +122,7 @@ func TestRegisterSources(t *testing.T) {
 	refused(403, "another origin", `{"connect": "`+p.Endpoint+`"}`, "Origin: http://evil.example")
 	refused(403, "not served for this host", `{"connect": "`+p.Endpoint+`"}`, "Host: evil.example")
 
-	stored := hitline(t, hexKeys(a), "store", "--addr", o.address, "-")
+	stored := hitline(t, hexKeys(a), "store", "--connect", o.address, "--group", "0", "--hashes-file", "-")
 	require.Equal(t, exitDone, stored.code, stored.stderr)
 	code, body := post(`{"name": "engine-1", "connect": "` + p.Endpoint + `", "replay": "` + p.Replay + `", "timeout": "3s"}`)
 	require.Equal(t, 201, code, body)
@@ -132,13 +137,17 @@ func TestRegisterSources(t *testing.T) {
 	code, _ = o.send(t, "DELETE", "/events/sources?name=engine-1", "")
 	assert.Equal(t, 204, code)
 	assert.Zero(t, hitTokens(t, o.address, a), "the pool is empty then")
-	stored = hitline(t, hexKeys(a), "store", "--addr", o.address, "-")
+	stored = hitline(t, hexKeys(a), "store", "--connect", o.address, "--group", "0", "--hashes-file", "-")
 	assert.Equal(t, exitDone, stored.code, stored.stderr)
 }
 
 // Without events in the configuration the path says so.
 func TestSourcesOff(t *testing.T) {
 	o := startWithMetrics(t, "")
+	defer func() {
+		o.stop()
+		assert.Equal(t, exitDone, <-o.code)
+	}()
 	code, body := o.get(t, "GET", "/events/sources")
 	assert.Equal(t, 404, code)
 	assert.Contains(t, body, "events has neither sources nor register")
