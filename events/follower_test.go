@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -411,4 +413,27 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, f.Start())
 	f.Close()
+}
+
+// The file of a socket that a killed process has left does not keep a source from binding; one
+// that is in use does, and so does another file.
+func TestFollowerBindsDeadSocket(t *testing.T) {
+	noLeak(t)
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	cfg := Config{Bind: "ipc://" + path}
+	f, err := NewFollower(cfg, NewSet(0))
+	require.NoError(t, err)
+	require.Error(t, f.Start())
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	require.FileExists(t, path)
+	startFollower(t, cfg, NewSet(0)).Close()
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f, err = NewFollower(cfg, NewSet(0))
+	require.NoError(t, err)
+	require.Error(t, f.Start())
+	require.FileExists(t, path)
 }

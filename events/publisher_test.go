@@ -125,7 +125,7 @@ func (p *zmtpPeer) serve(subscribed func(), message func(frames [][]byte)) {
 
 // testPublisher publishes batches.
 type testPublisher struct {
-	t       *testing.T
+	t       testing.TB
 	pub     net.Listener
 	router  net.Listener
 	running sync.WaitGroup
@@ -140,7 +140,7 @@ type testPublisher struct {
 }
 
 // startPublisher listens on loopback.
-func startPublisher(t *testing.T) *testPublisher {
+func startPublisher(t testing.TB) *testPublisher {
 	t.Helper()
 	p := &testPublisher{t: t, conns: make(map[net.Conn]struct{}), subscribers: make(map[*zmtpPeer]struct{})}
 	p.pub, p.router = p.listen(), p.listen()
@@ -293,7 +293,7 @@ func (p *testPublisher) config() Config {
 }
 
 // eventually waits until ok.
-func eventually(t *testing.T, ok func() bool) {
+func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, 30*time.Second, 2*time.Millisecond)
 }
