@@ -315,10 +315,15 @@ func removedBatch(hashes ...uint64) []byte {
 func batchOf(kind string, fields ...func([]byte) []byte) []byte {
 	var events simEvents
 	events.event(kind, fields...)
+	return events.batch()
+}
+
+// batch returns a batch of the events, with a time of its own.
+func (e *simEvents) batch() []byte {
 	batchClock.Lock()
 	defer batchClock.Unlock()
 	batchClock.now++
 	b := msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), batchClock.now)
-	b = append(msgp.AppendArrayHeader(b, 1), events.b...)
+	b = append(msgp.AppendArrayHeader(b, uint32(e.n)), e.b...)
 	return msgp.AppendInt(b, 0)
 }
