@@ -1,0 +1,145 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hitline/hitline/netproto"
+)
+
+// maxApply is how many hashes one call of a Holder has at most: a longer event is split, so that
+// nothing waits long for a lock of the Holder, and held stays small.
+const maxApply = 4096
+
+// hintMedium is the medium of vLLM's MooncakeStore connector. No event says when such a block
+// goes, so it is not held; the engine's own media are in upper case.
+const hintMedium = "cpu"
+
+// errHolder marks the errors of the Holder among those of a batch.
+var errHolder = errors.New("events: a batch could not be applied")
+
+// applier applies events to a Holder and counts copies, by these rules:
+//
+//   - A block that is stored again is another copy if the event names a group and a medium, as
+//     those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
+//     what is cached already, and does not count unless exactCopies is set.
+//   - A removal removes one copy. If it does not say which group or medium, it removes all.
+//   - A block of the hint medium is not held.
+//
+// So a block never has more copies here than in the engine. Not safe for concurrent use.
+type applier struct {
+	holder      Holder
+	size        interface{ Len() int } // holder, or nil if it cannot tell
+	maxBlocks   int
+	exactCopies bool
+	copies      copies
+	stats       *Status
+
+	held    [maxApply]bool
+	blocks  Blocks
+	removal removal
+}
+
+// removal is what the events of a batch remove that were gathered: blocks of one group and tier
+// that have no further copies.
+type removal struct {
+	group   int
+	tier    Tier
+	hashLen int
+	hashes  []byte // joined
+}
+
+// maxKept bounds the memory for hashes that is kept for the next removal, in bytes.
+const maxKept = 1 << 20
+
+func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
+	a := &applier{holder: holder, maxBlocks: cfg.MaxBlocks, exactCopies: cfg.ExactCopies, stats: stats}
+	a.size, _ = holder.(interface{ Len() int })
+	return a
+}
+
+// clear removes all blocks.
+func (a *applier) clear() {
+	a.removal.hashes = a.removal.hashes[:0]
+	a.copies.reset()
+	a.holder.Clear()
+}
+
+// store applies an event of KindStored.
+func (a *applier) store(e *Event) error {
+	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
+	if e.Tier.Medium == hintMedium {
+		a.stats.Hints += int64(n)
+		return nil
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	a.stats.Stored += int64(n)
+	counted := e.Group != NoGroup && e.Tier.Medium != "" && (a.exactCopies || len(e.Parent) > 0)
+	blob, parent := e.Hashes.Bytes(), e.Parent
+	for from := 0; from < n; from += maxApply {
+		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
+		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
+			Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize}
+		held := a.held[:a.blocks.Hashes.Len()]
+		clear(held)
+		if err := a.holder.Store(&a.blocks, held); err != nil {
+			return fmt.Errorf("%w: %w", errHolder, err)
+		}
+		for i, was := range held {
+			if was && counted {
+				a.copies.add(e.Group, &e.Tier, a.blocks.Hashes.At(i))
+			}
+		}
+		parent = part[len(part)-hashLen:]
+	}
+	if a.size != nil && a.maxBlocks > 0 && a.size.Len() > a.maxBlocks {
+		return fmt.Errorf("%w: %w: over %d", errHolder, ErrFull, a.maxBlocks)
+	}
+	return nil
+}
+
+// remove takes an event of KindRemoved. Engines send one for each block, so those of one group and
+// tier are gathered until flush.
+func (a *applier) remove(e *Event) error {
+	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
+	a.stats.Removed += int64(n)
+	if n == 0 || e.Tier.Medium == hintMedium {
+		return nil
+	}
+	r := &a.removal
+	if len(r.hashes) > 0 && (r.group != e.Group || r.tier != e.Tier || r.hashLen != hashLen || len(r.hashes) >= maxApply*hashLen) {
+		if err := a.flush(); err != nil {
+			return err
+		}
+	}
+	r.group, r.tier, r.hashLen = e.Group, e.Tier, hashLen
+	if len(a.copies.extra) == 0 {
+		r.hashes = append(r.hashes, e.Hashes.Bytes()...)
+		return nil
+	}
+	for _, hash := range e.Hashes.All() {
+		if !a.copies.remove(e.Group, &e.Tier, hash) {
+			r.hashes = append(r.hashes, hash...)
+		}
+	}
+	return nil
+}
+
+// flush passes the removals that were gathered to the Holder.
+func (a *applier) flush() error {
+	r := &a.removal
+	for blob := r.hashes; len(blob) > 0; {
+		part := blob[:min(len(blob), maxApply*r.hashLen)]
+		blob = blob[len(part):]
+		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: netproto.NewHashes(part, r.hashLen)}
+		if err := a.holder.Remove(&a.blocks); err != nil {
+			return fmt.Errorf("%w: %w", errHolder, err)
+		}
+	}
+	if r.hashes = r.hashes[:0]; cap(r.hashes) > maxKept {
+		r.hashes = nil
+	}
+	return nil
+}
