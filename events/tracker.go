@@ -294,7 +294,11 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	}
 	t.have, t.open, t.next = true, false, seq+1
 	t.recent[seq%numRecent] = recentBatch{seq: seq, sum: xxh3.Hash(payload), valid: true}
-	if _, err := t.decoder.Decode(payload, t.event); err != nil {
+	_, err := t.decoder.Decode(payload, t.event)
+	if err == nil {
+		err = t.flush()
+	}
+	if err != nil {
 		t.hole(fmt.Sprintf("hole: batch %d: %v", seq, err))
 		return fmt.Errorf("batch %d: %w", seq, err)
 	}
