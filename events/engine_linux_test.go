@@ -3,6 +3,7 @@ package events
 import (
 	"cmp"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -144,6 +145,7 @@ type sample struct {
 type stage struct {
 	t              testing.TB
 	cfg            storetest.EngineConfig
+	command        []string // of another program than storetest's
 	engine         *storetest.Engine
 	pub, replay    *proxy
 	follower       *Follower
@@ -157,12 +159,12 @@ type stage struct {
 }
 
 // newStage starts all. The proxies' connections are those of the follower.
-func newStage(t testing.TB, engine storetest.EngineConfig, follower Config) *stage {
+func newStage(t testing.TB, engine storetest.EngineConfig, follower Config, command ...string) *stage {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ev") // paths of sockets are short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &stage{t: t, cfg: engine, set: &watchedSet{set: NewSet(0)}}
+	s := &stage{t: t, cfg: engine, command: command, set: &watchedSet{set: NewSet(0)}}
 	s.cfg.Endpoint = "ipc://" + filepath.Join(dir, "pub")
 	s.cfg.Replay = "ipc://" + filepath.Join(dir, "replay")
 	s.pub = newProxy(t, "unix", filepath.Join(dir, "pub"))
@@ -177,7 +179,11 @@ func newStage(t testing.TB, engine storetest.EngineConfig, follower Config) *sta
 func (s *stage) start() {
 	s.t.Helper()
 	s.cfg.Seed++
-	s.engine = storetest.StartEngine(s.t, s.cfg)
+	if len(s.command) > 0 {
+		s.engine = storetest.StartEngineProgram(s.t, s.cfg, s.command...)
+	} else {
+		s.engine = storetest.StartEngine(s.t, s.cfg)
+	}
 	s.histories = append(s.histories, newHistory())
 }
 
@@ -402,3 +408,23 @@ func (s *stage) faults() {
 }
 
 func (k blockKey) String() string { return fmt.Sprintf("%d:%s", k.group, k.hash) }
+
+// TestServingEngine is TestEngine with an engine that serves a model. HITLINE_TEST_ENGINE is the
+// command that starts it, a JSON array; scripts/e2e sets it.
+func TestServingEngine(t *testing.T) {
+	text := os.Getenv("HITLINE_TEST_ENGINE")
+	if text == "" {
+		t.Skip("HITLINE_TEST_ENGINE names no engine: run make e2e")
+	}
+	var command []string
+	require.NoError(t, json.Unmarshal([]byte(text), &command))
+	s := newStage(t, storetest.EngineConfig{
+		Buffer: 10_000, Blocks: 200, Least: 1, Integers: os.Getenv("VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES") != "0",
+	}, Config{ExactCopies: true, Timeout: 5 * time.Second}, command...)
+	for range 10 {
+		s.run(40, false) // 100 prompts
+		s.equal()
+	}
+	s.faults()
+	s.report()
+}

@@ -2,7 +2,7 @@
 
     engine.py SETTINGS
 
-SETTINGS is a JSON object, see Settings. The modules come out of the release's wheel and run as
+SETTINGS is the JSON object of EngineConfig in engine_linux.go. The modules come out of the release's wheel and run as
 they are; only the model is missing. Each line of standard input is a JSON array of a command and
 its arguments; each is answered by one line of JSON. It ends with its input.
 """
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import calls
 import modules
 import packages
+import recorder
 import specs
 import wheel
 
@@ -26,7 +27,6 @@ REAL = ("msgspec", "zmq", "cbor2", "xxhash")  # packages that are not stubbed
 BLOCK = 4  # tokens of a block
 PROMPT = 48  # tokens of the longest prompt
 RUNNING = 4  # requests at a time
-SEND_TIMEOUT = 20  # seconds until the publisher has sent what it was given
 
 
 class Engine:
@@ -47,16 +47,12 @@ class Engine:
         self.events = self.module("vllm.distributed.kv_events")
         self.status = self.module("vllm.v1.request").RequestStatus
         self.manager = self.build_manager()
-        self.pool = self.manager.block_pool
         self.publisher = self.events.ZmqEventPublisher(
             0, settings["endpoint"], settings["replay"], buffer_steps=settings["buffer"]
         )
-        self.sender = Sender(self.publisher._pub)
-        self.publisher._pub = self.sender
-        self.published = 0  # batches
+        self.recorder = recorder.Recorder(self.publisher, self.manager.block_pool, utils, self.events)
         self.requests = 0
         self.running, self.prompts = [], []
-        self.known = {}  # the copies of each block, when changes were last asked for
 
     def module(self, name):
         return importlib.import_module(name)
@@ -95,21 +91,24 @@ class Engine:
     # What a scheduler does in a step.
 
     def run(self, steps, lost=False):
-        """Runs steps and returns what each has published; lost fails their sends."""
-        return [self.step(lost) for _ in range(steps)]
+        """Runs steps and returns what they have published; lost fails their sends."""
+        self.recorder.lose(lost)
+        for _ in range(steps):
+            self.step()
+        return self.recorder.take()
 
-    def step(self, lost=False):
+    def step(self):
         """Starts, continues, ends or evicts at random, and publishes the events."""
         chance = self.random.random()
         if chance < 0.02:
-            self.pool.evict_blocks({self.random.randrange(1, self.settings["blocks"])})
+            self.manager.block_pool.evict_blocks({self.random.randrange(1, self.settings["blocks"])})
         elif chance < 0.7 or not self.running:
             self.start()
         else:
             self.decode(self.random.choice(self.running))
         while len(self.running) > RUNNING or (self.running and self.random.random() < 0.3):
             self.finish(self.random.choice(self.running))
-        return self.publish(lost)
+        self.publish()
 
     def start(self):
         request = self.new_request()
@@ -180,68 +179,13 @@ class Engine:
             self.finish(self.running[0])
         if not self.manager.reset_prefix_cache():
             raise RuntimeError("the prefix cache was not reset")
-        return [self.publish(False)]
+        self.publish()
+        return self.recorder.take()
 
-    # What it has said, and what it holds.
-
-    def publish(self, lost):
-        """Publishes the events of a step. A send that fails uses its sequence number up."""
+    def publish(self):
         events = self.manager.take_events()
-        stored = [
-            [e.group_idx, text(h)] for e in events if isinstance(e, self.events.BlockStored) for h in e.block_hashes
-        ]
         if events:
-            self.sender.fail = lost
             self.publisher.publish(self.events.KVEventBatch(ts=time.time(), events=events))
-            self.published += 1
-            self.sender.wait(self.published)
-        return {"next": self.published, "stored": stored, "changes": self.changes()}
-
-    def changes(self):
-        """Returns the blocks whose number of copies changed, with that number."""
-        now = self.cached()
-        keys = now.keys() | self.known.keys()
-        changed = [[*key, now.get(key, 0)] for key in keys if now.get(key, 0) != self.known.get(key, 0)]
-        self.known = now
-        return changed
-
-    def cached(self):
-        """Returns the number of copies of each block that is cached."""
-        found = {}
-        for key, blocks in self.pool.cached_block_hash_to_block._cache.items():
-            external = self.utils.maybe_convert_block_hash(self.utils.get_block_hash(key))
-            name = self.utils.get_group_id(key), text(external)
-            found[name] = found.get(name, 0) + (len(blocks) if isinstance(blocks, dict) else 1)
-        return found
-
-
-class Sender:
-    """The publisher's socket, whose sends can be made to fail."""
-
-    def __init__(self, socket):
-        self.socket = socket
-        self.done = 0
-        self.fail = False
-
-    def send_multipart(self, frames):
-        try:
-            if self.fail:
-                raise OSError("this send is to fail")
-            self.socket.send_multipart(frames)
-        finally:
-            self.done += 1
-
-    def wait(self, batches):
-        deadline = time.monotonic() + SEND_TIMEOUT
-        while self.done < batches:
-            if time.monotonic() > deadline:
-                raise TimeoutError("the publisher does not send")
-            time.sleep(0.0002)
-
-
-def text(external):
-    """Returns a block hash of an event as hexadecimal digits; integers have 8 bytes."""
-    return (external.to_bytes(8, "big") if isinstance(external, int) else external).hex()
 
 
 def main():

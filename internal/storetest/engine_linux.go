@@ -2,7 +2,7 @@ package storetest
 
 import (
 	"bufio"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,8 +17,8 @@ import (
 	"github.com/hitline/hitline/scripts/reference"
 )
 
-//go:embed engine.py
-var engineProgram []byte
+//go:embed engine.py recorder.py
+var engineProgram embed.FS
 
 // EngineConfig configures an Engine.
 type EngineConfig struct {
@@ -52,12 +52,17 @@ func StartEngine(t testing.TB, cfg EngineConfig) *Engine {
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, reference.Engine))
-	program := filepath.Join(dir, "engine.py")
-	require.NoError(t, os.WriteFile(program, engineProgram, 0o600))
+	require.NoError(t, os.CopyFS(dir, engineProgram))
+	return StartEngineProgram(t, cfg, python, filepath.Join(dir, "engine.py"))
+}
+
+// StartEngineProgram starts an engine by another program, which is like engine.py.
+func StartEngineProgram(t testing.TB, cfg EngineConfig, command ...string) *Engine {
+	t.Helper()
 	settings, err := json.Marshal(cfg)
 	require.NoError(t, err)
 	e := &Engine{t: t}
-	e.Cmd = exec.Command(python, program, string(settings))
+	e.Cmd = exec.Command(command[0], append(command[1:], string(settings))...)
 	e.in, err = e.Cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := e.Cmd.StdoutPipe()
@@ -82,7 +87,7 @@ func (b *EngineBlock) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&b.Group, &b.Hash, &b.Copies})
 }
 
-// EngineStep is what changed in a step of an engine. A step publishes at most one batch.
+// EngineStep is what changed with a batch of an engine. A step of Run publishes some, or none.
 type EngineStep struct {
 	Next    uint64        `json:"next"`    // sequence number of the next batch
 	Stored  []EngineBlock `json:"stored"`  // that the batch says are stored
