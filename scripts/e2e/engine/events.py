@@ -27,7 +27,7 @@ class Engine:
 
         self.settings, self.block_size = settings, block_size
         self.random = random.Random(settings["seed"])
-        self.prompts = []
+        self.earlier = []  # prompts
         self.llm = LLM(
             model=model,
             skip_tokenizer_init=True,
@@ -72,8 +72,8 @@ class Engine:
     def prompt(self):
         """Returns a prompt that is new, or an earlier one, or shares a prefix with one."""
         chance, size = self.random.random(), self.block_size
-        if self.prompts and chance < 0.7:
-            tokens = self.random.choice(self.prompts[-40:])
+        if self.earlier and chance < 0.7:
+            tokens = self.random.choice(self.earlier[-40:])
             if chance < 0.4:
                 tokens = tokens[: self.random.randint(1, len(tokens))] + self.tokens(self.random.randint(1, 3 * size))
         else:
@@ -81,12 +81,16 @@ class Engine:
             if self.random.random() < 0.5:
                 # A block that is computed again is copied: the last one of such a prompt.
                 tokens = tokens[: max(self.settings["least"], len(tokens) // size * size)]
-        tokens = tokens[: BLOCKS * size]
-        self.prompts.append(tokens)
+        tokens = (tokens + self.tokens(max(0, self.settings["least"] - len(tokens))))[: BLOCKS * size]
+        self.earlier.append(tokens)
         return tokens
 
     def tokens(self, count):
         return self.random.choices(VOCABULARY, k=count)
+
+    def prompts(self):
+        """Returns how many prompts it has computed."""
+        return len(self.earlier)
 
     def reset(self):
         """Clears the cache. An engine says so with the batch of its next step."""
