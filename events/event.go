@@ -16,10 +16,10 @@ const (
 const NoGroup = -1
 
 // Tier is what holds a block: vLLM and SGLang name the medium (GPU, CPU, STORAGE, CPU_PINNED,
-// DISK, EXTERNAL). Empty fields are not said.
+// DISK, EXTERNAL; vLLM 0.26 also FS and OBJ). Empty fields are not said.
 type Tier struct {
 	Medium    string
-	Locality  string // LOCAL or REMOTE, from vLLM 0.28 on
+	Locality  string // LOCAL or REMOTE, from vLLM 0.26 on
 	Ownership string // of a secondary tier, from vLLM 0.29 on
 }
 
@@ -39,6 +39,7 @@ type Event struct {
 	LoRAID                         int64 // -1 if there is none
 	SpecKind                       string
 	SlidingWindow                  int64 // tokens, -1 if not said
+	Bigrams                        bool  // tokens come in overlapping pairs (SGLang with EAGLE)
 
 	tokens, extraKeys, lookahead []byte // msgpack, empty if there are none
 }

@@ -1,14 +1,23 @@
 package events
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hitline/hitline/events/internal/zmtp"
 )
 
 // Config configures a Follower. Endpoints are tcp://host:port or ipc://path, as ZeroMQ writes
 // them.
 type Config struct {
-	Name    string // of the source
+	Name    string // of the source; empty: its endpoint
 	Connect string // endpoint of a publisher that binds; or
 	Bind    string // endpoint on which a publisher that connects is awaited
 	Replay  string // endpoint of its replay socket, empty if there is none
@@ -28,11 +37,64 @@ const (
 	DefaultTimeout    = 10 * time.Second
 )
 
+// maxSourceName bounds the name of a source, in bytes: it is in logs and metrics.
+const maxSourceName = 256
+
+// ErrConfig is wrapped by the errors of a Config.
+var ErrConfig = errors.New("events: bad configuration of a source")
+
+// endpoint returns the one of Connect and Bind that is set.
+func (c *Config) endpoint() string {
+	if c.Bind != "" {
+		return c.Bind
+	}
+	return c.Connect
+}
+
+// check checks c and sets its defaults.
+func (c *Config) check() error {
+	if (c.Connect == "") == (c.Bind == "") {
+		return fmt.Errorf("%w: it needs an endpoint to connect to or one to bind, not both", ErrConfig)
+	}
+	var err error
+	if c.Bind != "" {
+		_, _, err = zmtp.ListenAddress(c.Bind)
+	} else {
+		_, _, err = zmtp.DialAddress(c.Connect)
+	}
+	if err == nil && c.Replay != "" {
+		_, _, err = zmtp.DialAddress(c.Replay)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if c.Name == "" {
+		c.Name = c.endpoint()
+	}
+	if len(c.Name) > maxSourceName || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
+		return fmt.Errorf("%w: a name has at most %d bytes of UTF-8 without control characters", ErrConfig, maxSourceName)
+	}
+	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
+		return fmt.Errorf("%w: a negative bound", ErrConfig)
+	}
+	setDefault(&c.MaxPayload, DefaultMaxPayload)
+	setDefault(&c.MaxBlocks, DefaultMaxBlocks)
+	setDefault(&c.Timeout, DefaultTimeout)
+	return nil
+}
+
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
 // State is what a Follower does.
 type State string
 
 const (
-	StateConnecting State = "connecting"
+	StateConnecting State = "connecting" // or waiting before the next attempt
 	StateReplaying  State = "replaying"
 	StateLive       State = "live"
 )
@@ -44,7 +106,7 @@ type Status struct {
 	State    State  `json:"state"`
 	Stale    bool   `json:"stale"`
 	Complete bool   `json:"complete"`
-	Blocks   int64  `json:"blocks"` // held now
+	Blocks   int64  `json:"blocks"` // held now; 0 if the Holder has no method Len() int
 	NextSeq  uint64 `json:"next_sequence"`
 
 	Batches  int64 `json:"batches"`
@@ -65,17 +127,81 @@ type Status struct {
 }
 
 // Follower follows one source. Safe for concurrent use.
-type Follower struct{}
+//
+// Two goroutines follow a connection: one reads it into a bounded queue, the other decodes and
+// applies. The Holder is called by the second alone.
+type Follower struct {
+	cfg     Config
+	tracker *tracker // of the goroutine run
+	log     *sourceLog
 
-// NewFollower checks cfg. Start begins to follow.
-func NewFollower(cfg Config, holder Holder) (*Follower, error) { return &Follower{}, nil }
+	ctx      context.Context
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	acceptor *acceptor // nil if the source connects
 
-// Start follows the source in the background until Close.
-func (f *Follower) Start() error { return nil }
+	mu      sync.Mutex
+	started bool
+	status  Status
+}
+
+// NewFollower checks cfg; its errors are ErrConfig. Start begins to follow. The holder must be
+// empty. If it has a method Len() int, that is called to watch cfg.MaxBlocks.
+func NewFollower(cfg Config, holder Holder) (*Follower, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg, new(Decoder)), log: newSourceLog(cfg.Logger, &cfg)}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.tracker.stats.Name, f.tracker.stats.Endpoint = cfg.Name, cfg.endpoint()
+	f.tracker.stats.State = StateConnecting
+	f.status = *f.tracker.stats
+	return f, nil
+}
+
+// Start follows the source in the background until Close. It fails if the source binds and its
+// endpoint cannot be bound, or if it was called before.
+func (f *Follower) Start() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.started {
+		return errors.New("events: the follower was started before")
+	}
+	if f.cfg.Bind != "" {
+		a, err := listen(f.cfg.Bind)
+		if err != nil {
+			return err
+		}
+		f.acceptor = a
+		f.running.Go(func() { a.run(f.ctx) })
+	}
+	f.started = true
+	f.running.Go(f.run)
+	return nil
+}
 
 // Close stops and waits for all goroutines. The Holder is not called any more; it was told that
-// the source is stale.
-func (f *Follower) Close() {}
+// the source is stale. Close may be called more than once. After it, Start fails.
+func (f *Follower) Close() {
+	f.mu.Lock()
+	f.started = true
+	f.mu.Unlock()
+	f.cancel()
+	f.running.Wait()
+}
 
 // Status returns the state of the source.
-func (f *Follower) Status() Status { return Status{} }
+func (f *Follower) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// publishStatus makes the tracker's state that of Status, and logs what has changed.
+func (f *Follower) publishStatus() {
+	s := f.tracker.status()
+	f.log.changed(s, f.tracker.reason)
+	f.mu.Lock()
+	f.status = *s
+	f.mu.Unlock()
+}

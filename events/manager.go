@@ -1,6 +1,12 @@
 package events
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
 
 // Errors of a Manager.
 var (
@@ -8,14 +14,18 @@ var (
 	ErrExists     = errors.New("events: there is a source of this name")
 	ErrNoSource   = errors.New("events: there is no source of this name")
 	ErrTooMany    = errors.New("events: too many sources")
+	ErrConfigured = errors.New("events: the source is one of the configuration")
+	ErrClosed     = errors.New("events: the manager is closed")
 )
 
 // ManagerConfig configures a Manager.
 type ManagerConfig struct {
-	// NewHolder returns what a source fills. It is called by Add and Register.
+	// NewHolder returns what a source fills. It is called by Add and Register, one call at a
+	// time for each name, with the defaults of the Config set.
 	NewHolder func(Config) (Holder, error)
 	// Allow are the endpoints that Register may connect to: tcp://HOST:PORT, where HOST may
-	// be a CIDR network and PORT a range (5557-5564) or *. Empty: Register is refused.
+	// be a CIDR network (IPv6 in brackets) and PORT a range (5557-5564) or *; or an
+	// ipc://path. Empty: Register is refused. Names are compared, never resolved.
 	Allow []string
 	// MaxSources bounds those that are registered; 0: DefaultMaxSources.
 	MaxSources int
@@ -25,22 +35,176 @@ type ManagerConfig struct {
 const DefaultMaxSources = 1024
 
 // Manager follows sources that come and go. Safe for concurrent use.
-type Manager struct{}
+type Manager struct {
+	cfg   ManagerConfig
+	allow allowList
+
+	mu         sync.Mutex
+	sources    map[string]*managedSource
+	registered int // of sources
+	closed     bool
+	opening    sync.WaitGroup // calls of Add and Register after their name was reserved
+}
+
+// managedSource is one source. A name stays reserved until its Follower is closed.
+type managedSource struct {
+	registered bool
+	follower   *Follower // nil while it is being started or stopped
+}
 
 // NewManager checks cfg.
-func NewManager(cfg ManagerConfig) (*Manager, error) { return &Manager{}, nil }
+func NewManager(cfg ManagerConfig) (*Manager, error) {
+	if cfg.NewHolder == nil {
+		return nil, errors.New("events: a manager needs NewHolder")
+	}
+	if cfg.MaxSources < 0 {
+		return nil, errors.New("events: a negative number of sources")
+	}
+	setDefault(&cfg.MaxSources, DefaultMaxSources)
+	allow, err := newAllowList(cfg.Allow)
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{cfg: cfg, allow: allow, sources: make(map[string]*managedSource)}, nil
+}
 
 // Add follows a source of the configuration.
-func (m *Manager) Add(cfg Config) error { return nil }
+func (m *Manager) Add(cfg Config) error { return m.add(cfg, false) }
 
-// Register is Add for a source that a client names: its endpoints must be allowed.
-func (m *Manager) Register(cfg Config) error { return ErrNotAllowed }
+// Register is Add for a source that a client names: its endpoints must be allowed, and it cannot
+// bind.
+func (m *Manager) Register(cfg Config) error {
+	if cfg.Bind != "" {
+		return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, cfg.Bind)
+	}
+	for _, endpoint := range []string{cfg.Connect, cfg.Replay} {
+		if endpoint != "" && !m.allow.allows(endpoint) {
+			return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
+		}
+	}
+	return m.add(cfg, true)
+}
 
-// Unregister stops a source that was registered.
-func (m *Manager) Unregister(name string) error { return ErrNoSource }
+// add reserves the name, then starts to follow.
+func (m *Manager) add(cfg Config, registered bool) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	if err := m.reserve(cfg.Name, registered); err != nil {
+		return err
+	}
+	defer m.opening.Done()
+	f, err := m.start(cfg)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.removeLocked(cfg.Name)
+		return err
+	}
+	m.sources[cfg.Name].follower = f
+	return nil
+}
+
+func (m *Manager) reserve(name string, registered bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return ErrClosed
+	case m.sources[name] != nil:
+		return fmt.Errorf("%w: %q", ErrExists, name)
+	case registered && m.registered >= m.cfg.MaxSources:
+		return fmt.Errorf("%w: %d are registered", ErrTooMany, m.registered)
+	}
+	m.sources[name] = &managedSource{registered: registered}
+	if registered {
+		m.registered++
+	}
+	m.opening.Add(1)
+	return nil
+}
+
+func (m *Manager) start(cfg Config) (*Follower, error) {
+	holder, err := m.cfg.NewHolder(cfg)
+	if err != nil {
+		return nil, err
+	}
+	f, err := NewFollower(cfg, holder)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Start(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeLocked frees a name; m.mu is held.
+func (m *Manager) removeLocked(name string) {
+	if m.sources[name].registered {
+		m.registered--
+	}
+	delete(m.sources, name)
+}
+
+// Unregister stops a source that was registered, and waits for it. Those of the configuration
+// stay: it fails with ErrConfigured.
+func (m *Manager) Unregister(name string) error {
+	m.mu.Lock()
+	s := m.sources[name]
+	if s == nil || s.registered && s.follower == nil {
+		m.mu.Unlock()
+		return fmt.Errorf("%w: %q", ErrNoSource, name)
+	}
+	if !s.registered {
+		m.mu.Unlock()
+		return fmt.Errorf("%w: %q", ErrConfigured, name)
+	}
+	f := s.follower
+	s.follower = nil
+	m.opening.Add(1) // Close waits for us
+	m.mu.Unlock()
+
+	defer m.opening.Done()
+	f.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removeLocked(name)
+	return nil
+}
 
 // Sources returns the state of all sources by name.
-func (m *Manager) Sources() []Status { return nil }
+func (m *Manager) Sources() []Status {
+	m.mu.Lock()
+	list := make([]Status, 0, len(m.sources))
+	for _, s := range m.sources {
+		if s.follower != nil {
+			list = append(list, s.follower.Status())
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(list, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
 
-// Close stops all sources and waits for them.
-func (m *Manager) Close() {}
+// Close stops all sources and waits for them. After it, Add and Register fail with ErrClosed.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.opening.Wait()
+	m.mu.Lock()
+	var open []*Follower
+	for _, s := range m.sources {
+		if s.follower != nil {
+			open = append(open, s.follower)
+		}
+	}
+	m.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, f := range open {
+		closing.Go(f.Close)
+	}
+	closing.Wait()
+}

@@ -1,37 +1,148 @@
 package events
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"sync"
 
-// ErrFull is the error of a Set that holds as many blocks as it may.
-var ErrFull = errors.New("events: the source holds too many blocks")
+	"github.com/hitline/hitline/netproto"
+)
 
-// Set is a Holder in memory: the blocks of one source. Safe for concurrent use.
-type Set struct{}
+// Errors of a Set.
+var (
+	ErrFull    = errors.New("events: the source holds too many blocks")
+	ErrHashLen = errors.New("events: the source holds hashes of another length")
+)
 
-// NewSet returns an empty set, of at most maxBlocks blocks (0: DefaultMaxBlocks).
-func NewSet(maxBlocks int) *Set { return &Set{} }
+// maxRun is how many hashes one Blocks of Each has at most.
+const maxRun = 4096
 
-// Store implements Holder. It fails with ErrFull, having stored some of the blocks.
-func (s *Set) Store(b *Blocks, held []bool) error { return nil }
+// Set is a Holder in memory: the blocks of one source. It takes at most 32 bytes for a block
+// with a hash of 8 bytes, beside a minimum of 2 KiB. All hashes have one length, as those of an
+// engine do. Safe for concurrent use.
+type Set struct {
+	mu     sync.RWMutex
+	max    int
+	stale  bool
+	places places
+	table  blockTable
+	match  []placeID // reused by Remove
+}
 
-// Remove implements Holder.
-func (s *Set) Remove(b *Blocks) error { return nil }
+// NewSet returns an empty set, of at most maxBlocks blocks (0: DefaultMaxBlocks). It is stale.
+func NewSet(maxBlocks int) *Set {
+	if maxBlocks <= 0 {
+		maxBlocks = DefaultMaxBlocks
+	}
+	return &Set{max: maxBlocks, stale: true}
+}
 
-// Clear implements Holder.
-func (s *Set) Clear() {}
+// Store implements Holder. It fails with ErrFull, ErrHashLen or ErrPlaces, having stored some of
+// the blocks. A block that is held keeps its place in the order.
+func (s *Set) Store(b *Blocks, held []bool) error {
+	n := b.Hashes.Len()
+	if n == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.table.live == 0 && s.table.hashLen != b.Hashes.HashLen() {
+		s.table.reset()
+		s.table.hashLen = b.Hashes.HashLen()
+	}
+	if s.table.hashLen != b.Hashes.HashLen() {
+		return fmt.Errorf("%w: %d bytes, not %d", ErrHashLen, s.table.hashLen, b.Hashes.HashLen())
+	}
+	at, err := s.places.id(b.Group, &b.Tier)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		was, ok := s.table.insert(b.Hashes.At(i), at, s.max)
+		if !ok {
+			return fmt.Errorf("%w: over %d", ErrFull, s.max)
+		}
+		held[i] = was
+	}
+	return nil
+}
+
+// Remove implements Holder. What the blocks or the places do not say of their group and tier
+// matches everything.
+func (s *Set) Remove(b *Blocks) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.match = s.places.matching(s.match[:0], b.Group, &b.Tier)
+	for _, at := range s.match {
+		for _, hash := range b.Hashes.All() {
+			s.table.remove(hash, at)
+		}
+	}
+	return nil
+}
+
+// Clear implements Holder. It frees the memory.
+func (s *Set) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.places = places{}
+	s.table.reset()
+}
 
 // SetStale implements Holder.
-func (s *Set) SetStale(stale bool) {}
+func (s *Set) SetStale(stale bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stale = stale
+}
 
 // Stale reports whether the source may have missed events.
-func (s *Set) Stale() bool { return true }
+func (s *Set) Stale() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.stale
+}
 
 // Len returns the number of blocks, stale or not.
-func (s *Set) Len() int { return 0 }
+func (s *Set) Len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.table.live
+}
 
-// Contains reports whether a block is held, and not stale.
-func (s *Set) Contains(group int, tier Tier, hash []byte) bool { return false }
+// Contains reports whether a block is held in exactly this group and tier, and not stale.
+func (s *Set) Contains(group int, tier Tier, hash []byte) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.stale {
+		return false
+	}
+	at, ok := s.places.find(group, &tier)
+	return ok && s.table.contains(hash, at)
+}
 
-// Each calls yield for all blocks in the order in which they were stored, stale or not. The
-// Blocks are borrowed until it returns. No other method may be called meanwhile.
-func (s *Set) Each(yield func(*Blocks) bool) {}
+// Each calls yield for all blocks in the order in which they were stored, stale or not, until it
+// returns false. Blocks of one place that were stored one after another come together, at most
+// 4,096 of them. Parent and BlockSize are not kept, so they are zero. The Blocks are borrowed
+// until yield returns, which must not call other methods of the Set.
+func (s *Set) Each(yield func(*Blocks) bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := &s.table
+	for from := 0; from < len(t.places); {
+		at := t.places[from]
+		to := from + 1
+		for to < len(t.places) && t.places[to] == at && to-from < maxRun {
+			to++
+		}
+		if at != removedPlace {
+			where := &s.places.list[at]
+			hashes := t.hashes[from*t.hashLen : to*t.hashLen : to*t.hashLen]
+			b := Blocks{Group: where.group, Tier: where.tier, Hashes: netproto.NewHashes(hashes, t.hashLen)}
+			if !yield(&b) {
+				return
+			}
+		}
+		from = to
+	}
+}

@@ -25,6 +25,9 @@
 // which 0.24.0 differs, are left out. extra/negative-DATE.json has negative lengths and
 // starts.
 //
+// Vectors that depend on an engine's release alone are in the testdata of the package that
+// they test, a file for each class of releases; [RunKind] reads them.
+//
 // # Reports
 //
 // [Run] judges the cases of a file and prints one line on standard output:

@@ -33,12 +33,21 @@ func Skipped(reason string) Verdict { return Verdict{Skipped: reason} }
 // type of a case.
 func Run[C any](tb testing.TB, name string, judge func(c *C) Verdict) {
 	tb.Helper()
-	var file struct {
-		Cases []json.RawMessage `json:"cases"`
-	}
+	var file caseFile
 	Load(tb, name, &file)
+	runCases(tb, name, file.Cases, judge)
+}
+
+// caseFile is what Run reads of a file.
+type caseFile struct {
+	Cases []json.RawMessage `json:"cases"`
+}
+
+// runCases calls judge for each case of the file name and prints the report.
+func runCases[C any](tb testing.TB, name string, cases []json.RawMessage, judge func(c *C) Verdict) {
+	tb.Helper()
 	report := NewReport(tb, name)
-	for i, raw := range file.Cases {
+	for i, raw := range cases {
 		var head struct {
 			ID string `json:"id"`
 		}

@@ -1,4 +1,4 @@
-"""Compares hitline with the modules of released vLLM versions, see docs/releases.md."""
+"""Compares hitline with the modules of released vLLM and SGLang versions, see docs/releases.md."""
 
 import argparse
 import json
@@ -11,12 +11,14 @@ import sys
 import tempfile
 
 import gotests
+import kinds
 import sources
 import table
 import wheel
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-COLUMNS = "{:9}{:9}{:15}{:>9}{:>9}{:>8}{:>8}{:>8}"
+LOOKUP = "lookup"  # the lookups and masks of vLLM's store, beside the kinds of kinds.py
+COLUMNS = "{:15}{:15}{:15}{:>9}{:>9}{:>8}{:>8}{:>8}"
 
 
 def say(text):
@@ -24,13 +26,20 @@ def say(text):
 
 
 def parse():
+    kind_names = [kind.NAME for kind in kinds.KINDS]
     parser = argparse.ArgumentParser(prog="reference", description=__doc__)
     parser.add_argument("--vllm", default="", help="release, for example 0.33.0; all known if empty")
+    parser.add_argument("--sglang", default="", help="release, or newest; all known if empty, none with --vllm alone")
+    parser.add_argument("--kind", default="", choices=["", LOOKUP, *kind_names], help="compare only this; all if empty")
     parser.add_argument("--cases", type=int, default=2000, help="fresh cases of each kind (2000)")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="seed of the fresh cases (random)")
+    parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew, compare nothing")
     options = parser.parse_args()
-    if options.vllm and not re.fullmatch(r"\d+\.\d+\.\d+", options.vllm):
-        parser.error(f"no release: {options.vllm}")
+    if options.sglang == "newest":
+        options.sglang = kinds.RELEASES["sglang"][-1]
+    for release in options.vllm, options.sglang:
+        if release and not re.fullmatch(r"\d+\.\d+\.\d+", release):
+            parser.error(f"no release: {release}")
     if options.cases < 0:
         parser.error("the number of cases is negative")
     return options
@@ -79,20 +88,30 @@ def check(release, options):
     return rows, [], [*notes[nearest], f"the fresh vectors are in {out}"]
 
 
-def show_sources(release, newest, names):
-    """Prints what differs in the sources from the newest known release."""
+def compare_sources(release, newest, names):
+    """Returns lines about what differs in the sources from the newest known release."""
     total, lines = sources.compare(wheel.fetch(release), wheel.fetch(newest, say))
-    print(f"{release}: {len(lines)} differences to the sources of {newest} in {total} reproduced functions and specs")
-    for line in lines if names else ():
-        print("  " + line)
+    head = f"{release}: {len(lines)} differences to the sources of {newest} in {total} reproduced functions and specs"
+    return [head, *("  " + line for line in lines if names)]
 
 
-def main():
-    options = parse()
+def vllm_releases(options):
+    if options.vllm:
+        return [options.vllm]
+    return [] if options.sglang else kinds.RELEASES["vllm"]
+
+
+def sglang_releases(options):
+    if options.sglang:
+        return [options.sglang]
+    return [] if options.vllm else kinds.RELEASES["sglang"]
+
+
+def check_lookups(options):
+    """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release agrees with no class."""
     revisions = table.known()
-    newest = max(revisions, key=table.version)
-    releases = [options.vllm] if options.vllm else sorted(revisions, key=table.version)
-    say(f"seed {options.seed}")
+    newest = kinds.RELEASES["vllm"][-1]
+    releases = vllm_releases(options)
     rows, notes, verdicts, failed = [], [], [], False
     for release in releases:
         more, agreeing, lines = check(release, options)
@@ -102,14 +121,51 @@ def main():
         if release not in revisions:
             classes = f"it agrees with class {', '.join(agreeing)}" if agreeing else "it agrees with none"
             verdicts.append(f"{release} is not in the table of coordinator/revision.go; {classes}")
-    print(COLUMNS.format("vLLM", "class", "kind", "recorded", "skipped", "differ", "fresh", "differ"))
-    for row in rows:
-        print(COLUMNS.format(*row))
-    for line in verdicts + notes:
-        print(line)
-    for release in releases:
-        show_sources(release, newest, names=bool(options.vllm))
-    return 1 if failed else 0
+    differences = [line for r in releases for line in compare_sources(r, newest, names=bool(options.vllm))]
+    return rows, verdicts + notes + differences, failed
+
+
+def check_kind(kind, options):
+    """Compares one of kinds.py. Returns as check_lookups."""
+    releases = [("vllm", r) for r in vllm_releases(options)] + [("sglang", r) for r in sglang_releases(options)]
+    out = tempfile.mkdtemp(prefix=f"hitline-reference-{kind.NAME}-")
+    rows, lines = kinds.check(kind, [r for r in releases if r[0] in kind.FOLDERS], options, out)
+    failed = any(row[5] or row[7] for row in rows)
+    if failed:
+        lines.append(f"the fresh vectors are in {out}")
+    else:
+        shutil.rmtree(out)
+    return rows, lines, failed
+
+
+def record(options):
+    out = tempfile.mkdtemp(prefix="hitline-reference-")
+    try:
+        kinds.record(next(kind for kind in kinds.KINDS if kind.NAME == options.record), out)
+    finally:
+        shutil.rmtree(out)
+    return 0
+
+
+def main():
+    options = parse()
+    if options.record:
+        return record(options)
+    say(f"seed {options.seed}")
+    results = []
+    if options.kind in ("", LOOKUP) and vllm_releases(options):
+        results.append(check_lookups(options))
+    for kind in kinds.KINDS:
+        if options.kind in ("", kind.NAME):
+            results.append(check_kind(kind, options))
+    print(COLUMNS.format("release", "class", "kind", "recorded", "skipped", "differ", "fresh", "differ"))
+    for rows, _, _ in results:
+        for row in rows:
+            print(COLUMNS.format(*row))
+    for _, lines, _ in results:
+        for line in lines:
+            print(line)
+    return 1 if any(failed for _, _, failed in results) else 0
 
 
 if __name__ == "__main__":

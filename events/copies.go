@@ -1,0 +1,70 @@
+package events
+
+import "encoding/binary"
+
+// maxCopied bounds the blocks whose copies are counted: at most about 40 MB. The copies of
+// further blocks are not counted, so the first removal removes them: that is too little, never
+// too much.
+const maxCopied = 1 << 18
+
+// copies counts the further copies of blocks: an engine with two copies of a block removes it
+// twice. Blocks with one copy take no memory. The zero value is empty. Not safe for concurrent
+// use.
+type copies struct {
+	places places
+	extra  map[string]uint32 // place and hash: copies beyond the first
+	key    []byte            // reused
+	match  []placeID         // reused
+}
+
+func (c *copies) keyOf(at placeID, hash []byte) []byte {
+	c.key = append(binary.LittleEndian.AppendUint16(c.key[:0], uint16(at)), hash...)
+	return c.key
+}
+
+// add counts one more copy of a block.
+func (c *copies) add(group int, tier *Tier, hash []byte) {
+	at, err := c.places.id(group, tier)
+	if err != nil {
+		return
+	}
+	key := c.keyOf(at, hash)
+	n, counted := c.extra[string(key)]
+	if !counted && len(c.extra) >= maxCopied {
+		return
+	}
+	if c.extra == nil {
+		c.extra = make(map[string]uint32)
+	}
+	if n < 1<<32-1 {
+		c.extra[string(key)] = n + 1
+	}
+}
+
+// remove removes one copy of a block that has further ones, and reports whether it had. A
+// removal that may mean several places removes all copies in them and reports false.
+func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
+	if len(c.extra) == 0 {
+		return false
+	}
+	c.match = c.places.matching(c.match[:0], group, tier)
+	if exact := group != NoGroup && tier.Medium != "" && len(c.match) == 1; !exact {
+		for _, at := range c.match {
+			delete(c.extra, string(c.keyOf(at, hash)))
+		}
+		return false
+	}
+	key := c.keyOf(c.match[0], hash)
+	switch n := c.extra[string(key)]; n {
+	case 0:
+		return false
+	case 1:
+		delete(c.extra, string(key))
+	default:
+		c.extra[string(key)] = n - 1
+	}
+	return true
+}
+
+// reset removes all counts.
+func (c *copies) reset() { *c = copies{} }

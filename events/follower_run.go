@@ -1,0 +1,255 @@
+package events
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/hitline/hitline/events/internal/zmtp"
+)
+
+const (
+	// Pauses before a new connection, and between replays that gaps cause, begin with
+	// minPause and double up to maxPause. They begin anew after maxPause without trouble.
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+
+	// A subscription takes effect a moment after it was sent, unnoticed, so a replay follows
+	// firstCheck after the connection. checkEvery is how long no batch may come until another
+	// one checks that none was lost, and that the publisher is the same.
+	firstCheck = time.Second
+	checkEvery = 5 * time.Second
+)
+
+// errMessage is the error of a message that is not one of a publisher of KV events.
+var errMessage = errors.New("events: not a message of a publisher of KV events")
+
+// newPauses returns a backoff from minPause to maxPause, randomized by half.
+func newPauses() *backoff.ExponentialBackOff {
+	p := backoff.NewExponentialBackOff()
+	p.InitialInterval, p.Multiplier, p.MaxInterval, p.RandomizationFactor = minPause, 2, maxPause, 0.5
+	p.Reset()
+	return p
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// run follows one connection after the other until ctx ends.
+func (f *Follower) run() {
+	pauses := newPauses()
+	replays := &replayPauses{pauses: newPauses()}
+	for {
+		since := time.Now()
+		err := f.runConnection(replays)
+		f.tracker.disconnected(disconnectReason(f.ctx, err))
+		f.tracker.stats.State = StateConnecting
+		if f.ctx.Err() != nil {
+			f.publishStatus()
+			return
+		}
+		if time.Since(since) >= maxPause {
+			pauses.Reset()
+		}
+		pause := pauses.NextBackOff()
+		f.tracker.stats.Errors++
+		f.tracker.stats.LastError = err.Error()
+		f.publishStatus()
+		f.log.failed(err, pause)
+		sleep(f.ctx, pause)
+	}
+}
+
+func disconnectReason(ctx context.Context, err error) string {
+	if ctx.Err() != nil {
+		return "the follower is closed"
+	}
+	return err.Error()
+}
+
+// runConnection makes a connection and follows it until an error.
+func (f *Follower) runConnection(replays *replayPauses) error {
+	conn, err := f.connect()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.Subscribe(f.cfg.Topic); err != nil {
+		return err
+	}
+	c := &connection{f: f, conn: conn, queue: newLiveQueue(), replays: replays}
+	return c.follow()
+}
+
+// connect makes a connection, or waits for one if the source binds.
+func (f *Follower) connect() (*zmtp.Conn, error) {
+	cfg := zmtp.Config{SocketType: zmtp.SUB, MaxMessage: f.cfg.MaxPayload + maxEnvelope, Timeout: f.cfg.Timeout}
+	if f.acceptor != nil {
+		return f.acceptor.accept(f.ctx, cfg)
+	}
+	network, address, err := zmtp.DialAddress(f.cfg.Connect)
+	if err != nil {
+		return nil, err
+	}
+	return zmtp.Dial(f.ctx, network, address, cfg)
+}
+
+// connection is one connection of a Follower.
+type connection struct {
+	f       *Follower
+	conn    *zmtp.Conn
+	queue   *liveQueue
+	readErr error // why the reader stopped; valid when the queue is closed
+	replays *replayPauses
+
+	checkTimer *time.Timer // nil without a replay socket
+	lastBatch  time.Time
+}
+
+// follow reads and applies until an error. It returns when the reader has stopped.
+func (c *connection) follow() error {
+	ctx, cancel := context.WithCancel(c.f.ctx)
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
+	go c.read(ctx)
+	defer func() {
+		cancel()
+		stop()
+		_ = c.conn.Close()
+		c.queue.drain() // ends when the reader has
+	}()
+	if c.f.tracker.connected() {
+		if err := c.replay(ctx); err != nil {
+			return err
+		}
+	}
+	c.f.tracker.stats.State = StateLive
+	c.f.publishStatus()
+	return c.apply(ctx)
+}
+
+// read passes the messages of the connection to the queue, which it closes at the end.
+func (c *connection) read(ctx context.Context) {
+	defer close(c.queue.batches)
+	for {
+		frames, err := c.conn.Receive()
+		if err != nil {
+			c.readErr = err
+			return
+		}
+		if len(frames) != 3 || len(frames[1]) != 8 || len(frames[2]) == 0 {
+			c.readErr = fmt.Errorf("%w: %d frames", errMessage, len(frames))
+			return
+		}
+		topic := c.f.cfg.Topic
+		if len(frames[0]) < len(topic) || string(frames[0][:len(topic)]) != topic {
+			continue // a subscription is no promise of the peer
+		}
+		if err := c.queue.send(ctx, binary.BigEndian.Uint64(frames[1]), frames[2]); err != nil {
+			c.readErr = err
+			return
+		}
+	}
+}
+
+// apply applies the batches of the queue.
+func (c *connection) apply(ctx context.Context) error {
+	var check <-chan time.Time
+	if c.f.tracker.hasReplay {
+		c.checkTimer = time.NewTimer(firstCheck)
+		defer c.checkTimer.Stop()
+		check = c.checkTimer.C
+	}
+	first := true
+	for {
+		select {
+		case b, ok := <-c.queue.batches:
+			if !ok {
+				return c.readErr
+			}
+			err := c.applyBatch(ctx, b)
+			c.queue.free(b)
+			if err != nil {
+				return err
+			}
+		case <-check:
+			if quiet := time.Since(c.lastBatch); quiet < checkEvery && !first {
+				c.checkTimer.Reset(checkEvery - quiet)
+				continue
+			}
+			first = false
+			if err := c.replay(ctx); err != nil {
+				return err
+			}
+			c.checkTimer.Reset(checkEvery)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// applyBatch applies a live batch, after a replay if there is a gap.
+func (c *connection) applyBatch(ctx context.Context, b liveBatch) error {
+	t := c.f.tracker
+	c.lastBatch = time.Now()
+	t.stats.LastEvent = c.lastBatch
+	v, err := t.live(b.seq, b.payload.B, false)
+	if v == needReplay && err == nil {
+		c.f.publishStatus()
+		c.replays.wait(ctx)
+		if err := c.replay(ctx); err != nil {
+			return err
+		}
+		_, err = t.live(b.seq, b.payload.B, true)
+	}
+	c.f.publishStatus()
+	return err
+}
+
+// replay asks the replay socket for what is missing.
+func (c *connection) replay(ctx context.Context) error {
+	t := c.f.tracker
+	t.stats.State = StateReplaying
+	from := t.beginReplay()
+	c.f.publishStatus()
+	err := replay(ctx, c.f.cfg.Replay, from, c.f.cfg, func(seq uint64, payload []byte) error {
+		err := t.replayed(seq, payload)
+		t.stats.LastEvent = time.Now()
+		c.f.publishStatus()
+		return err
+	})
+	if err == nil {
+		err = t.endReplay()
+	}
+	t.stats.State = StateLive
+	c.f.publishStatus()
+	if err != nil {
+		return fmt.Errorf("replay from %d: %w", from, err)
+	}
+	return nil
+}
+
+// replayPauses spaces out the replays that a publisher causes with its numbers.
+type replayPauses struct {
+	pauses *backoff.ExponentialBackOff
+	last   time.Time // when the last wait ended
+}
+
+// wait waits before a replay: not at all if the last is long ago.
+func (p *replayPauses) wait(ctx context.Context) {
+	if time.Since(p.last) >= 2*maxPause {
+		p.pauses.Reset()
+	} else {
+		sleep(ctx, p.pauses.NextBackOff())
+	}
+	p.last = time.Now()
+}

@@ -1,0 +1,64 @@
+package events
+
+import (
+	"context"
+
+	"github.com/hitline/hitline/bufpool"
+	"golang.org/x/sync/semaphore"
+)
+
+// Bounds of what waits between the socket and the Holder. A slow Holder fills the queue, then the
+// socket's buffers, then those of the publisher.
+const (
+	queueBatches = 256
+	queueBytes   = 8 << 20 // or one payload, if that is larger
+)
+
+// liveBatch is a message of the subscription.
+type liveBatch struct {
+	seq     uint64
+	payload *bufpool.Buffer // owned by whoever has the liveBatch
+}
+
+// liveQueue is a bounded queue with one sender and one receiver.
+type liveQueue struct {
+	batches chan liveBatch
+	bytes   *semaphore.Weighted
+}
+
+func newLiveQueue() *liveQueue {
+	return &liveQueue{batches: make(chan liveBatch, queueBatches), bytes: semaphore.NewWeighted(queueBytes)}
+}
+
+// send copies the payload and waits for space. It fails if ctx ends.
+func (q *liveQueue) send(ctx context.Context, seq uint64, payload []byte) error {
+	if err := q.bytes.Acquire(ctx, weight(len(payload))); err != nil {
+		return err
+	}
+	b := liveBatch{seq: seq, payload: bufpool.Get()}
+	b.payload.B = append(b.payload.B[:0], payload...)
+	select {
+	case q.batches <- b:
+		return nil
+	case <-ctx.Done():
+		q.free(b)
+		return ctx.Err()
+	}
+}
+
+// free releases the payload of a batch that was received.
+func (q *liveQueue) free(b liveBatch) {
+	n := len(b.payload.B)
+	b.payload.Release()
+	q.bytes.Release(weight(n))
+}
+
+// drain frees what is left after the sender has closed batches.
+func (q *liveQueue) drain() {
+	for b := range q.batches {
+		q.free(b)
+	}
+}
+
+// weight is what a payload of n bytes counts: a larger one than queueBytes waits alone.
+func weight(n int) int64 { return int64(min(n, queueBytes)) }

@@ -1,0 +1,325 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/zeebo/xxh3"
+)
+
+var (
+	// errSequence is the error of a publisher that numbers its batches in a way that none does.
+	errSequence = errors.New("events: impossible sequence number")
+	// errOtherPublisher is the error of a replay that does not go on where its source was.
+	errOtherPublisher = errors.New("events: the replay is not of the batches that were followed")
+)
+
+// numRecent is how many batches a tracker can recognize: 4 KiB. Live batches that a replay has
+// brought already are compared with them.
+const numRecent = 256
+
+// verdict is what a tracker says of a live batch.
+type verdict uint8
+
+const (
+	done       verdict = iota // applied, or skipped as it was applied before
+	needReplay                // ask for a replay, then pass the batch again
+)
+
+// batchDecoder is Decoder, or a simpler one in tests.
+type batchDecoder interface {
+	Decode(payload []byte, each func(*Event) error) (Batch, error)
+}
+
+// tracker is the sequence logic of one source: it decides which batches are applied, and when
+// the source is stale and complete. It has no sockets and no clock. Not safe for concurrent use.
+//
+// Its phases, and what changes them:
+//
+//	phase     stale  input                               what follows
+//	lost      yes    connect, no replay socket           hole if a batch was applied; live
+//	                 connect                             replay
+//	replay    yes    the replay ends                     live
+//	                 the replay fails                    lost
+//	live      no     batch next                          applied
+//	                 batch before next, known and equal  skipped
+//	                 batch before next, known and not    restart
+//	                   equal, or unknown and not after
+//	                   the one before it
+//	                 batch before next, else unknown     skipped: a replay has brought it
+//	                 batch after next                    gap: replay, or a hole if there is no
+//	                                                     replay socket or it did not help
+//	                 no batch for a while                replay, without becoming stale (check)
+//	any              disconnect                          lost
+//	any              batch that cannot be decoded or     hole, lost
+//	                   applied
+//	any              unknown event                       hole
+//
+// A restart clears all blocks. If the batch that shows it is batch 0, it is applied; otherwise a
+// replay follows. A replay begins with the last batch that was applied, or with 0:
+//
+//	asked from  first batch          what follows
+//	last        last, equal          the same publisher: the rest is applied
+//	last        last, not equal      restart, lost
+//	last        a later one          hole (the buffer has rotated), lost
+//	last        none                 restart, lost
+//	0           0                    complete: all that the publisher has said
+//	0           a later one          incomplete: what it has said since
+//	0           none                 complete: it has said nothing
+//	            later, a number      hole, the rest is applied
+//	            is missing
+//
+// After "lost" a new connection is made, and the next replay is one from 0: the old connection may
+// be one to the old publisher.
+//
+// A hole clears all blocks, as any of them may have been removed in it, and makes the source
+// incomplete. Batch 0 and an event that clears all make it complete again.
+//
+// Until publishers send ids, a restart is noticed by the connection, which breaks, or by a number
+// that goes back. So behind a proxy that keeps its connections, one is not noticed if exactly the
+// batches before next are lost.
+type tracker struct {
+	*applier
+	decoder   batchDecoder
+	hasReplay bool
+
+	// have says that a batch was applied since the last restart or loss of the sequence. Its
+	// number is next-1.
+	have   bool
+	next   uint64
+	open   bool                   // any number may come next
+	recent [numRecent]recentBatch // by number modulo numRecent
+
+	lastLive uint64 // of the live batches on this connection
+	hasLive  bool
+
+	replayFirst bool // the replay has brought no batch yet
+
+	reason string // of the last change to the worse, for logs
+}
+
+// recentBatch is a batch that was applied.
+type recentBatch struct {
+	seq   uint64
+	sum   uint64 // of the payload; the time in it makes it unique
+	valid bool
+}
+
+func newTracker(holder Holder, cfg *Config, decoder batchDecoder) *tracker {
+	stats := &Status{Stale: true}
+	return &tracker{
+		applier: newApplier(holder, cfg, stats), decoder: decoder, hasReplay: cfg.Replay != "",
+		open: true,
+	}
+}
+
+// setStale tells the Holder if it changes.
+func (t *tracker) setStale(stale bool) {
+	if t.stats.Stale != stale {
+		t.stats.Stale = stale
+		t.holder.SetStale(stale)
+	}
+}
+
+// connected begins a connection. It reports whether a replay is to be asked for.
+func (t *tracker) connected() (replay bool) {
+	t.hasLive, t.lastLive = false, 0
+	t.stats.Connects++
+	if t.hasReplay {
+		return true
+	}
+	if t.have {
+		t.hole("the connection was lost, and there is no replay socket")
+		t.restartSequence()
+	}
+	t.setStale(false)
+	return false
+}
+
+// disconnected ends a connection.
+func (t *tracker) disconnected(reason string) {
+	t.reason = reason
+	t.setStale(true)
+}
+
+// suspect makes the source stale until the next replay ends: it may have missed events.
+func (t *tracker) suspect(reason string) {
+	t.reason = reason
+	t.setStale(true)
+}
+
+// hole clears what may have been removed unseen.
+func (t *tracker) hole(reason string) {
+	t.reason = reason
+	t.stats.Holes++
+	t.stats.Complete = false
+	t.clear()
+}
+
+// restart clears what an earlier publisher held.
+func (t *tracker) restart(reason string) {
+	t.reason = reason
+	t.stats.Restarts++
+	t.stats.Complete = false
+	t.clear()
+	t.restartSequence()
+}
+
+// restartSequence forgets the batches that were applied. The next may have any number.
+func (t *tracker) restartSequence() {
+	t.have, t.open, t.next, t.hasLive, t.lastLive = false, true, 0, false, 0
+	clear(t.recent[:])
+}
+
+// compare compares a batch with the one of its number that was applied: known is false if that
+// is too long ago. Ids of publishers would be compared here.
+func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
+	r := &t.recent[seq%numRecent]
+	if !r.valid || r.seq != seq {
+		return false, false
+	}
+	return r.sum == xxh3.Hash(payload), true
+}
+
+// live takes a batch of the subscription. replayed says that a replay was made since it was
+// passed first. An error is one of the batch, which was a hole then, or of its number.
+func (t *tracker) live(seq uint64, payload []byte, replayed bool) (verdict, error) {
+	if seq == math.MaxUint64 {
+		return done, fmt.Errorf("%w: it marks the end of a replay", errSequence)
+	}
+	if t.have && seq < t.next {
+		equal, known := t.compare(seq, payload)
+		if equal || !known && !(t.hasLive && seq <= t.lastLive) {
+			t.accept(seq)
+			return done, nil
+		}
+		t.restart(fmt.Sprintf("restart: batch %d came again, and is another one", seq))
+		if seq > 0 && t.hasReplay {
+			t.setStale(true)
+			return needReplay, nil
+		}
+	}
+	if seq > t.next && !t.open {
+		if !replayed {
+			t.stats.Gaps++
+		}
+		if t.hasReplay && !replayed {
+			t.suspect(fmt.Sprintf("gap: batch %d came, not %d", seq, t.next))
+			return needReplay, nil
+		}
+		t.hole(fmt.Sprintf("hole: batch %d came, not %d", seq, t.next))
+	}
+	t.accept(seq)
+	return done, t.apply(seq, payload)
+}
+
+// accept remembers the number of a live batch.
+func (t *tracker) accept(seq uint64) { t.hasLive, t.lastLive = true, max(seq, t.lastLive) }
+
+// beginReplay returns the number to ask from: that of the last batch, or 0. A snapshot would be
+// loaded here instead of a replay from 0.
+func (t *tracker) beginReplay() uint64 {
+	t.stats.Replays++
+	t.replayFirst = true
+	if t.have {
+		return t.next - 1
+	}
+	return 0
+}
+
+// replayed takes a batch of a replay. After an error, which is one of the batch or of its number,
+// the replay has failed.
+func (t *tracker) replayed(seq uint64, payload []byte) error {
+	if seq == math.MaxUint64 {
+		return fmt.Errorf("%w: it marks the end of a replay", errSequence)
+	}
+	first := t.replayFirst
+	t.replayFirst = false
+	switch {
+	case first && t.have:
+		return t.checkFirst(seq, payload)
+	case first:
+		t.stats.Complete = false // apply sets it if this is batch 0
+	case seq < t.next:
+		return fmt.Errorf("%w: a replay has batch %d after %d", errSequence, seq, t.next-1)
+	case seq > t.next:
+		t.hole(fmt.Sprintf("hole: a replay has batch %d, but not %d", seq, t.next))
+	}
+	return t.apply(seq, payload)
+}
+
+// checkFirst takes the first batch of a replay from the last one that was applied, which it must
+// be.
+func (t *tracker) checkFirst(seq uint64, payload []byte) error {
+	last := t.next - 1
+	equal, _ := t.compare(seq, payload)
+	if seq == last && equal {
+		return nil
+	}
+	if seq <= last {
+		t.restart(fmt.Sprintf("restart: batch %d is another one", last))
+	} else {
+		t.hole(fmt.Sprintf("hole: a replay from %d begins with %d", last, seq))
+		t.restartSequence()
+	}
+	t.setStale(true)
+	return fmt.Errorf("%w: %s", errOtherPublisher, t.reason)
+}
+
+// endReplay ends a replay whose end has come. After an error it has failed.
+func (t *tracker) endReplay() error {
+	if t.replayFirst {
+		if t.have {
+			t.restart(fmt.Sprintf("restart: the publisher has no batch %d", t.next-1))
+			t.setStale(true)
+			return fmt.Errorf("%w: %s", errOtherPublisher, t.reason)
+		}
+		t.open, t.stats.Complete = false, true // it has said nothing yet
+	}
+	t.setStale(false)
+	return nil
+}
+
+// apply applies the events of a batch, which becomes the last one even if it fails: it would
+// fail again.
+func (t *tracker) apply(seq uint64, payload []byte) error {
+	t.stats.Batches++
+	if seq == 0 {
+		t.stats.Complete = true
+	}
+	t.have, t.open, t.next = true, false, seq+1
+	t.recent[seq%numRecent] = recentBatch{seq: seq, sum: xxh3.Hash(payload), valid: true}
+	if _, err := t.decoder.Decode(payload, t.event); err != nil {
+		t.hole(fmt.Sprintf("hole: batch %d: %v", seq, err))
+		return fmt.Errorf("batch %d: %w", seq, err)
+	}
+	return nil
+}
+
+// event applies one event.
+func (t *tracker) event(e *Event) error {
+	switch e.Kind {
+	case KindStored:
+		return t.store(e)
+	case KindRemoved:
+		return t.remove(e)
+	case KindCleared:
+		t.stats.Cleared++
+		t.stats.Complete = true
+		t.clear()
+	default: // it may remove blocks
+		t.stats.Unknown++
+		t.hole("hole: an event of an unknown type")
+	}
+	return nil
+}
+
+// status brings the state up to date and returns it.
+func (t *tracker) status() *Status {
+	t.stats.NextSeq = t.next
+	if t.size != nil {
+		t.stats.Blocks = int64(t.size.Len())
+	}
+	return t.stats
+}

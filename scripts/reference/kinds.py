@@ -1,0 +1,113 @@
+"""Kinds of vectors that are made by one program for each engine and judged by one Go test.
+
+A kind is a module here with:
+
+    NAME                          also the folder of its vectors in HITLINE_CONFORMANCE
+    PACKAGE                       the Go package: its TestConformance judges vectors, its testdata holds recorded ones
+    RECORDED                      how many cases of each class are recorded
+    FOLDERS                       by engine, what wheel.fetch gets
+    load(engine, release, directory)    imports the modules of a release, in a process that has no other
+    signature(reference)          text; releases that make equal vectors have equal ones
+    draw(reference, random, name) a case: a dict with "id": name, ready for JSON
+    differs(reference, case)      how the release contradicts a recorded case, None if it does not
+
+Recorded vectors are in files CLASS.json.gz, where a class is named by the oldest of its releases.
+"""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+
+import events
+import table
+
+KINDS = [events]
+
+# The releases of each engine, oldest first. Those of SGLang are chosen: 0.5.10 sends arrays.
+RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.10", "0.5.23"]}
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RECORDED_SEED = "recorded"
+
+
+def recorded(kind):
+    """Returns the recorded files of a kind by class."""
+    folder, files = os.path.join(table.ROOT, kind.PACKAGE, "testdata"), {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if name.endswith(".json.gz"):
+            with gzip.open(os.path.join(folder, name)) as file:
+                files[name.removesuffix(".json.gz")] = json.load(file)
+    return files
+
+
+def make(kind, engine, release, cases, seed, out):
+    """Runs kind_of_release.py. It writes fresh vectors to out; returns its result."""
+    command = [sys.executable, "-B", os.path.join(HERE, "kind_of_release.py"), kind.NAME, engine, release]
+    done = subprocess.run([*command, str(cases), seed, out], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return json.loads(done.stdout)
+
+
+def judge(kind, out):
+    """Runs the Go test on the fresh vectors; returns counts and what is shown of differences, by file."""
+    done = subprocess.run(
+        ["go", "test", "-count=1", "-v", "-run", "^TestConformance$", kind.PACKAGE],
+        cwd=table.ROOT, env=os.environ | {"HITLINE_CONFORMANCE": out},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    results, shown = {}, None
+    for line in done.stdout.splitlines():
+        if match := re.match(rf"{kind.NAME}/([\w.-]+)\.json: (\d+) cases, (\d+) skipped, (\d+) differ", line):
+            cases, skipped, differ = map(int, match.groups()[1:])
+            shown = results[match[1]] = {"cases": cases, "differ": differ + skipped, "shown": []}
+        elif line.startswith(("=== RUN", "---")):
+            shown = None
+        elif shown is not None and re.match(r"\s+(\w+\.go:\d+: )?\S+-\d+: ", line):
+            shown["shown"].append(line.strip())
+    if done.returncode and not any(r["differ"] for r in results.values()):
+        raise RuntimeError(f"go test {kind.PACKAGE} failed:\n{done.stdout[-3000:]}")
+    return results
+
+
+def check(kind, releases, options, out):
+    """Compares the releases, pairs of engine and release. Returns rows of the table and lines about differences."""
+    made = {(e, r): make(kind, e, r, options.cases, options.seed, out) for e, r in releases}
+    judged = judge(kind, out) if options.cases else {}
+    rows, notes = [], []
+    for (engine, release), result in made.items():
+        name = f"{engine}-{release}"
+        fresh = judged.get(name, {"cases": 0, "differ": 0, "shown": []})
+        if options.cases and fresh["cases"] != options.cases:
+            raise RuntimeError(f"go test {kind.PACKAGE} judged {fresh['cases']} of {options.cases} cases of {name}")
+        replayed = result["recorded"], 0, result["differ"]
+        rows.append((name, result["class"] or "-", kind.NAME, *replayed, fresh["cases"], fresh["differ"]))
+        notes += [f"{name}: {kind.NAME}: {line}" for line in result["first"] + fresh["shown"][:3]]
+        if not result["class"]:
+            notes.append(f"{name}: {kind.NAME}: no class is recorded that it fits; --record {kind.NAME} adds one")
+    return rows, notes
+
+
+def record(kind, out):
+    """Replaces the recorded vectors of a kind by those that all known releases make."""
+    classes = {}
+    for engine, releases in RELEASES.items():
+        for release in releases if engine in kind.FOLDERS else ():
+            result = make(kind, engine, release, kind.RECORDED, RECORDED_SEED, out)
+            classes.setdefault((engine, result["signature"]), []).append(release)
+    folder = os.path.join(table.ROOT, kind.PACKAGE, "testdata")
+    os.makedirs(folder, exist_ok=True)
+    for name in recorded(kind):
+        os.remove(os.path.join(folder, name + ".json.gz"))
+    for (engine, signature), releases in classes.items():
+        name = f"{engine}-{releases[0]}"
+        with open(os.path.join(out, kind.NAME, name + ".json")) as file:
+            cases = json.load(file)["cases"]
+        content = {"engine": engine, "releases": releases, "signature": signature, "cases": cases}
+        packed = gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
+        with open(os.path.join(folder, name + ".json.gz"), "wb") as file:
+            file.write(packed)
+        print(f"{kind.NAME}/{name}: {', '.join(releases)}: {len(cases)} cases, {len(packed)} bytes")
