@@ -34,6 +34,7 @@ type endpointOptions struct {
 	statusPage, pprof bool
 	local             bool                    // the address is on loopback
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
+	events            sourceEndpoints
 }
 
 const (
@@ -71,6 +72,9 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 	}
 	if options.snapshot != nil {
 		all = append(all, metrics.NewSnapshotCollector(options.snapshot))
+	}
+	if options.events.sources != nil {
+		all = append(all, metrics.NewEventsCollector(options.events.sources.Status))
 	}
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {
@@ -147,12 +151,18 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 func (e *endpoints) handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) {
 	page := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
-		e.page = statuspage.New(srv, statuspage.Options{Snapshot: options.snapshot, Local: options.local})
+		of := statuspage.Options{Snapshot: options.snapshot, Local: options.local}
+		if options.events.sources != nil {
+			of.Sources = options.events.sources.Status
+		}
+		e.page = statuspage.New(srv, of)
 		page = e.page
 	}
 	for _, path := range []string{"/{$}", "/status", "/explain"} {
 		mux.Handle(path, page)
 	}
+	options.events.guard = statuspage.Guard{Server: srv, Local: options.local}
+	options.events.handle(mux)
 	if options.pprof {
 		handleProfiles(mux, options.local)
 	} else {

@@ -19,6 +19,7 @@ import (
 	"github.com/hitline/hitline/cmd/hitline/internal/diagnosis"
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/simd"
@@ -39,6 +40,9 @@ SIGINT stop it once requests in flight are answered, or drain_timeout is over; a
 second signal stops it at once. With --exit-on-stdin-eof it also stops when
 standard input ends. A program that starts it gives it a pipe: then it stops
 with that program, however that ends. It ignores signals after that.
+
+With --events, or events in the configuration, an unmodified engine fills the
+pool by its KV events. Clients cannot change it then.
 
 With backend.memory.snapshot in the configuration it loads that file before it
 is ready, and writes it while it serves and when it stops: that may take two
@@ -76,6 +80,7 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 	listen := f.StringArray("listen", nil, "`address` to listen on: tcp://host:port,\nhost:port, port 0 for any, ipc:///path or\nipc://@name; repeatable. They replace listen of\nthe file with its allow, tokens and TLS\n(default tcp://127.0.0.1:7557)")
 	loops := f.Int("loops", 0, "`number` of event loops (default 0: GOMAXPROCS,\nwhich follows a container's limit)")
 	blockSize := f.Int("block-size", 0, "`tokens` of a block: one full-attention group, and\nboth block sizes (default 16)")
+	engine := f.String("events", "", "`endpoint` of an engine's KV events, which fill the\npool: tcp://host:5557, and optionally\n,replay=tcp://host:5558 (default: none)")
 	backendName := f.String("backend", "", "`name` of the backend: memory, redis or mooncake\n(default: the one that is configured, or memory)")
 	return func() (config.Source, error) {
 		src := config.Source{File: *file, Environ: os.Environ()}
@@ -83,6 +88,7 @@ func configFlags(cmd *cobra.Command) func() (config.Source, error) {
 		src.Flags.Loops = flagValue(cmd, "loops", loops)
 		src.Flags.BlockSize = flagValue(cmd, "block-size", blockSize)
 		src.Flags.Backend = flagValue(cmd, "backend", backendName)
+		src.Flags.Events = flagValue(cmd, "events", engine)
 		if f.Changed("config") && *file == "" {
 			return src, usagef("--config names no file")
 		}
@@ -154,6 +160,9 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	}
 	r.listeners = listenersOf(cfg)
 	if r.read, err = readListeners(r.listeners); err != nil {
+		return configError(err)
+	}
+	if err := r.checkEvents(); err != nil {
 		return configError(err)
 	}
 	var warnings []string
@@ -244,9 +253,16 @@ func (r *running) run(ctx context.Context) error {
 	if err != nil {
 		return configError(err)
 	}
+	sources, err := r.startSources(srv)
+	if err != nil {
+		return configError(err)
+	}
+	if sources != nil {
+		defer sources.Close() // after draining
+	}
 	var readyAttrs []any
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, sources), r.logger)
 		if err != nil {
 			return err
 		}
@@ -298,9 +314,9 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	return srv, saver, err
 }
 
-// endpointOptions returns what is served over HTTP. saver may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver) endpointOptions {
-	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal()}
+// endpointOptions returns what is served over HTTP. saver and sources may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources) endpointOptions {
+	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), events: r.sourceDefaults(sources)}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}

@@ -3,10 +3,13 @@ package statuspage
 import (
 	"errors"
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // crossOrigin refuses requests that change or compute something and come from a page of another
@@ -15,9 +18,15 @@ var crossOrigin = http.NewCrossOriginProtection()
 
 var errHost = errors.New("not served for this host; use localhost or an IP address")
 
-// checkOrigin returns an error if a request comes from a page of another site.
-func (p *Page) checkOrigin(r *http.Request) error {
-	if p.options.Local && !IsLocalHost(r.Host) {
+// Guard decides which requests are answered beside a status page, and by the same rules.
+type Guard struct {
+	Server *server.Server
+	Local  bool // as Options.Local
+}
+
+// CheckOrigin returns an error if a request comes from a page of another site.
+func (g Guard) CheckOrigin(r *http.Request) error {
+	if g.Local && !IsLocalHost(r.Host) {
 		return errHost
 	}
 	if err := crossOrigin.Check(r); err != nil {
@@ -37,12 +46,38 @@ func IsLocalHost(hostport string) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-// maySeeAll reports whether a request may see connections, refusals and explanations: if the server has
-// no credentials, or with the token of an administrator.
-func (p *Page) maySeeAll(r *http.Request) bool {
-	if !p.server.HasCredentials() {
+// IsAdmin reports whether a request may do what only an administrator may, such as see connections, refusals
+// and explanations: if the server has no credentials, or with the token of an administrator.
+func (g Guard) IsAdmin(r *http.Request) bool {
+	if !g.Server.HasCredentials() {
 		return true
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && token != "" && p.server.IsAdmin([]byte(token))
+	return strings.EqualFold(scheme, "Bearer") && token != "" && g.Server.IsAdmin([]byte(token))
+}
+
+// AdmitAdmin reports whether IsAdmin, and writes the reply to a request that is refused.
+func (g Guard) AdmitAdmin(w http.ResponseWriter, r *http.Request) bool {
+	if g.IsAdmin(r) {
+		return true
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	text := "needs the token of an administrator: Authorization: Bearer TOKEN"
+	if r.Header.Get("Authorization") != "" {
+		text = "this token is not that of an administrator: one with allow: all, of all pools, that has not expired"
+	}
+	WriteError(w, http.StatusUnauthorized, text)
+	return false
+}
+
+// AdmitJSON is AdmitAdmin for a request whose body must be JSON.
+func (g Guard) AdmitJSON(w http.ResponseWriter, r *http.Request) bool {
+	if !g.AdmitAdmin(w, r) {
+		return false
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		WriteError(w, http.StatusUnsupportedMediaType, "the body must be application/json")
+		return false
+	}
+	return true
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"time"
@@ -42,25 +41,15 @@ type explainReply struct {
 
 // serveExplain answers /explain.
 func (p *Page) serveExplain(w http.ResponseWriter, r *http.Request) {
-	if !p.maySeeAll(r) {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		text := "needs the token of an administrator: Authorization: Bearer TOKEN"
-		if r.Header.Get("Authorization") != "" {
-			text = "this token is not that of an administrator: one with allow: all, of all pools, that has not expired"
-		}
-		writeError(w, http.StatusUnauthorized, text)
-		return
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		writeError(w, http.StatusUnsupportedMediaType, "the body must be application/json")
+	if !p.guard.AdmitJSON(w, r) {
 		return
 	}
 	reply, code, err := p.readAndExplain(w, r)
 	if err != nil {
-		writeError(w, code, err.Error())
+		WriteError(w, code, err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, reply)
+	WriteJSON(w, http.StatusOK, reply)
 }
 
 // readAndExplain reads the body of a request and returns its reply, or an error and its status code.

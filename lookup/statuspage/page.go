@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 )
@@ -23,6 +24,8 @@ const (
 type Options struct {
 	// Snapshot returns the state of the server's snapshots, nil if there are none.
 	Snapshot func() *snapshot.Status
+	// Sources returns the state of the sources of KV events, nil if there are none.
+	Sources func() []feed.SourceStatus
 	// Local says that the page is served on loopback. Requests for a host that is neither
 	// localhost nor an IP address are then refused: a page of another site has made them, whose
 	// name resolves to this machine (DNS rebinding).
@@ -35,6 +38,7 @@ type Options struct {
 type Page struct {
 	server  *server.Server
 	options Options
+	guard   Guard
 	sampler *sampler
 	mux     *http.ServeMux
 	status  chan struct{} // one element for each reply that is computed
@@ -46,7 +50,7 @@ func New(srv *server.Server, options Options) *Page { return newPage(srv, srv, o
 
 func newPage(srv *server.Server, sampled source, options Options) *Page {
 	p := &Page{
-		server: srv, options: options, sampler: startSampler(sampled), mux: http.NewServeMux(),
+		server: srv, options: options, guard: Guard{srv, options.Local}, sampler: startSampler(sampled), mux: http.NewServeMux(),
 		status: make(chan struct{}, maxStatus), explain: make(chan struct{}, maxExplain),
 	}
 	p.mux.HandleFunc("GET /{$}", serveDocument)
@@ -60,26 +64,30 @@ func (p *Page) Close() { p.sampler.close() }
 
 // ServeHTTP answers a request for one of the three paths, and others with status 404.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
+	SetHeaders(w.Header())
+	if err := p.guard.CheckOrigin(r); err != nil {
+		WriteError(w, http.StatusForbidden, err.Error())
+		return
+	}
+	p.mux.ServeHTTP(w, r)
+}
+
+// SetHeaders sets the headers of all replies: no page of another site reads or keeps them.
+func SetHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	if err := p.checkOrigin(r); err != nil {
-		writeError(w, http.StatusForbidden, err.Error())
-		return
-	}
-	p.mux.ServeHTTP(w, r)
 }
 
 // serveStatus answers /status.
 func (p *Page) serveStatus(w http.ResponseWriter, r *http.Request) {
 	reply, err := p.statusFor(r)
 	if err != nil {
-		writeError(w, http.StatusServiceUnavailable, err.Error())
+		WriteError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, reply)
+	WriteJSON(w, http.StatusOK, reply)
 }
 
 // statusFor returns the reply to /status. Its place is free before the reply is written: a client that does not
@@ -89,7 +97,7 @@ func (p *Page) statusFor(r *http.Request) (*status, error) {
 		return nil, errBusy
 	}
 	defer release(p.status)
-	return p.currentStatus(p.maySeeAll(r)), nil
+	return p.currentStatus(p.guard.IsAdmin(r)), nil
 }
 
 var errBusy = errors.New("busy with other requests; try again")
@@ -106,17 +114,17 @@ func acquire(places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-// writeError writes the reply to a request that is refused: {"error": "…"}. The text may repeat a name of the
+// WriteError writes the reply to a request that is refused: {"error": "…"}. The text may repeat a name of the
 // request, however long, so it is cut.
-func writeError(w http.ResponseWriter, code int, why string) {
+func WriteError(w http.ResponseWriter, code int, why string) {
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, code, map[string]string{"error": fmt.Sprintf("%.500s", why)})
+	WriteJSON(w, code, map[string]string{"error": fmt.Sprintf("%.500s", why)})
 }
 
-// writeJSON writes a reply. The client may be gone, which is no error.
-func writeJSON(w http.ResponseWriter, code int, reply any) {
+// WriteJSON writes a reply. The client may be gone, which is no error.
+func WriteJSON(w http.ResponseWriter, code int, reply any) {
 	text, err := json.Marshal(reply)
 	if err != nil { // a float64 that is not finite
 		http.Error(w, "the reply cannot be written", http.StatusInternalServerError)

@@ -1,0 +1,152 @@
+package events
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
+)
+
+const (
+	benchBlocks = 64 // of one event
+	benchTokens = 16 // of one block
+)
+
+// benchBatches encodes n batches in vLLM's form with maps, to be applied over and over. Batch i
+// stores one event of blocks. If evict is set it also removes those of batch i-n/2, one event for
+// each, so that n/2 batches are held; otherwise batch 0 first clears all.
+func benchBatches(n int, evict bool, seed uint64) [][]byte {
+	random := rand.New(rand.NewPCG(seed, 1))
+	hashes := make([]uint64, n*benchBlocks)
+	for i := range hashes {
+		hashes[i] = random.Uint64()
+	}
+	batches := make([][]byte, n)
+	for i := range batches {
+		clearFirst := !evict && i == 0
+		var gone []uint64
+		if evict {
+			from := (i + n/2) % n * benchBlocks
+			gone = hashes[from : from+benchBlocks]
+		}
+		batches[i] = appendBenchBatch(nil, random, hashes[i*benchBlocks:(i+1)*benchBlocks], gone, clearFirst)
+	}
+	return batches
+}
+
+func appendBenchBatch(b []byte, random *rand.Rand, stored, removed []uint64, clearFirst bool) []byte {
+	b = msgp.AppendArrayHeader(b, 3)
+	b = msgp.AppendFloat64(b, 1.76e9+random.Float64())
+	events := 1 + len(removed)
+	if clearFirst {
+		events++
+	}
+	b = msgp.AppendArrayHeader(b, uint32(events))
+	if clearFirst {
+		b = msgp.AppendMapHeader(b, 1)
+		b = msgp.AppendString(msgp.AppendString(b, "type"), "AllBlocksCleared")
+	}
+	for _, hash := range removed {
+		b = msgp.AppendMapHeader(b, 4)
+		b = msgp.AppendString(msgp.AppendString(b, "type"), "BlockRemoved")
+		b = msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), 1)
+		b = msgp.AppendUint64(b, hash)
+		b = msgp.AppendString(msgp.AppendString(b, "medium"), "GPU")
+		b = msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
+	}
+	b = msgp.AppendMapHeader(b, 9)
+	b = msgp.AppendString(msgp.AppendString(b, "type"), "BlockStored")
+	b = msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), uint32(len(stored)))
+	for _, hash := range stored {
+		b = msgp.AppendUint64(b, hash)
+	}
+	b = msgp.AppendUint64(msgp.AppendString(b, "parent_block_hash"), random.Uint64())
+	b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), uint32(len(stored)*benchTokens))
+	for range len(stored) * benchTokens {
+		b = msgp.AppendUint32(b, random.Uint32N(150_000))
+	}
+	b = msgp.AppendInt(msgp.AppendString(b, "block_size"), benchTokens)
+	b = msgp.AppendNil(msgp.AppendString(b, "lora_id"))
+	b = msgp.AppendString(msgp.AppendString(b, "medium"), "GPU")
+	b = msgp.AppendNil(msgp.AppendString(b, "lora_name"))
+	b = msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
+	return msgp.AppendInt(b, 0)
+}
+
+// BenchmarkApply measures how many blocks a second go through the queue, the decoder, the tracker
+// and a Set: one goroutine of each source copies payloads into the queue, as the reader does, and
+// another applies them. blocks/s counts the blocks that were stored. With evictions as many were
+// removed.
+func BenchmarkApply(b *testing.B) {
+	const batches = 8192 // 262,144 blocks are held with evictions
+	for _, sources := range []int{1, 2} {
+		for _, evict := range []bool{false, true} {
+			b.Run(fmt.Sprintf("sources=%d/evictions=%t", sources, evict), func(b *testing.B) {
+				payloads := make([][][]byte, sources)
+				for i := range payloads {
+					payloads[i] = benchBatches(batches, evict, uint64(i))
+				}
+				b.ResetTimer()
+				var running sync.WaitGroup
+				for _, p := range payloads {
+					running.Go(func() { benchSource(b, p) })
+				}
+				running.Wait()
+				b.ReportMetric(float64(sources)*float64(b.N)*benchBlocks/b.Elapsed().Seconds(), "blocks/s")
+			})
+		}
+	}
+}
+
+// benchSource sends and applies b.N batches.
+func benchSource(b *testing.B, payloads [][]byte) {
+	queue := newLiveQueue()
+	set := NewSet(0)
+	t := newTracker(set, &Config{MaxBlocks: DefaultMaxBlocks}, new(Decoder))
+	t.connected()
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(queue.batches)
+		for seq := range b.N {
+			_ = queue.send(context.Background(), uint64(seq), payloads[seq%len(payloads)])
+		}
+	})
+	for batch := range queue.batches {
+		if _, err := t.live(batch.seq, batch.payload.B, false); err != nil {
+			b.Error(err)
+			break
+		}
+		queue.free(batch)
+	}
+	queue.drain()
+	reader.Wait()
+	if t.stats.Holes > 0 {
+		b.Error("a hole: ", t.reason)
+	}
+}
+
+// TestBenchBatches checks that the batches of the benchmark mean what it says.
+func TestBenchBatches(t *testing.T) {
+	payloads := benchBatches(8, true, 1)
+	set := NewSet(0)
+	tracker := newTracker(set, &Config{}, new(Decoder))
+	tracker.connected()
+	for seq := range uint64(40) {
+		_, err := tracker.live(seq, payloads[seq%8], false)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 4*benchBlocks, set.Len())
+	require.EqualValues(t, 40*benchBlocks, tracker.stats.Stored)
+	require.EqualValues(t, 40*benchBlocks, tracker.stats.Removed)
+	for b := range set.Each {
+		require.Equal(t, Tier{Medium: "GPU"}, b.Tier)
+		require.Equal(t, 0, b.Group)
+		require.Len(t, b.Hashes.At(0), 8)
+		require.NotZero(t, binary.BigEndian.Uint64(b.Hashes.At(0)))
+	}
+}

@@ -1,0 +1,214 @@
+// Package feed fills the memory index of a pool with the blocks that one engine holds, by its KV
+// events: the pool is that engine.
+//
+// A [Holder] keeps all that the engine says in an [events.Set]. What counts of it, by the medium, is
+// also in the index. While the source is stale the index is empty, so that lookups answer 0. When it is
+// no longer stale the index is filled again from the set. The index may evict blocks by itself, as it
+// is bounded: lookups then find less than the engine holds, never more.
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/index"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/netproto"
+)
+
+// remote is the locality of blocks that another engine holds.
+const remote = "REMOTE"
+
+// maxTiers bounds the different tiers that count: each takes a look into the set for a block that is
+// removed. An engine has one or two.
+const maxTiers = 16
+
+// Errors of a Holder.
+var (
+	// ErrGroup refuses blocks of a KV cache group that the pool does not have: its description is not
+	// that of the engine.
+	ErrGroup = errors.New("feed: the pool has no such KV cache group; describe the groups of the engine")
+	// ErrHashLen refuses hashes of another length than hash_len of the pool.
+	ErrHashLen = errors.New("feed: hashes of another length than the pool's; vLLM sends whole digests with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0")
+	// ErrTiers refuses the events of an engine with more different tiers than an engine has.
+	ErrTiers = errors.New("feed: too many different tiers")
+)
+
+// Config configures a Holder.
+type Config struct {
+	// Source names the events in the refusals that clients get.
+	Source string
+	// Media are those of which blocks count, such as GPU; none: DefaultMedia. Blocks without a medium
+	// always count, those with the locality REMOTE never.
+	Media []string
+	// MaxBlocks bounds the blocks of all media; 0: events.DefaultMaxBlocks.
+	MaxBlocks int
+}
+
+// DefaultMedia are the media that count if none are configured.
+var DefaultMedia = []string{"GPU"}
+
+// Holder is an events.Holder that fills the pool of a service. Its methods are called by one goroutine at
+// a time; lookups of the service go on meanwhile.
+type Holder struct {
+	cfg     Config
+	feed    *lookup.Feed
+	groups  int
+	hashLen int // of the pool; 0: that of the first block that the set and the index get
+	set     *events.Set
+	stale   bool
+	tiers   []events.Tier // that count, of blocks that were stored since the last Clear
+	gone    []byte        // hashes that Remove evicts
+}
+
+var _ events.Holder = (*Holder)(nil)
+
+// New makes the pool of a service one that is filled by events, and empties it. It fails as
+// lookup.Service.BeginFeed does.
+func New(service *lookup.Service, cfg Config) (*Holder, error) {
+	if len(cfg.Media) == 0 {
+		cfg.Media = DefaultMedia
+	}
+	f, err := service.BeginFeed(cfg.Source)
+	if err != nil {
+		return nil, err
+	}
+	return &Holder{
+		cfg: cfg, feed: f, groups: service.Coordinator().NumGroups(), hashLen: service.Pool().HashLen,
+		set: events.NewSet(cfg.MaxBlocks), stale: true,
+	}, nil
+}
+
+// Close empties the pool, which clients may change again. No other method is called during or after it.
+func (h *Holder) Close() { h.feed.End() }
+
+// counts reports whether blocks of a tier count.
+func (h *Holder) counts(tier events.Tier) bool {
+	return tier.Locality != remote && (tier.Medium == "" || slices.Contains(h.cfg.Media, tier.Medium))
+}
+
+// groupOf returns the group of the pool for that of an event.
+func groupOf(group int) int {
+	if group == events.NoGroup {
+		return 0
+	}
+	return group
+}
+
+// Store implements events.Holder. It fails with ErrGroup, ErrHashLen, ErrTiers, events.ErrFull, or as
+// lookup.Feed.Store does.
+func (h *Holder) Store(b *events.Blocks, held []bool) error {
+	counts := h.counts(b.Tier)
+	if counts {
+		if err := h.check(b); err != nil {
+			return err
+		}
+	}
+	if err := h.set.Store(b, held); err != nil {
+		return err
+	}
+	if h.stale || !counts {
+		return nil
+	}
+	return h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes)
+}
+
+// check refuses blocks that the pool cannot hold.
+func (h *Holder) check(b *events.Blocks) error {
+	if g := groupOf(b.Group); g >= h.groups {
+		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, h.groups-1)
+	}
+	if n := b.Hashes.HashLen(); h.hashLen != 0 && n != h.hashLen {
+		return fmt.Errorf("%w: %d bytes, the pool's have %d", ErrHashLen, n, h.hashLen)
+	}
+	if slices.Contains(h.tiers, b.Tier) {
+		return nil
+	}
+	if len(h.tiers) == maxTiers {
+		return ErrTiers
+	}
+	h.tiers = append(h.tiers, events.Tier{
+		Medium: strings.Clone(b.Tier.Medium), Locality: strings.Clone(b.Tier.Locality), Ownership: strings.Clone(b.Tier.Ownership),
+	})
+	return nil
+}
+
+// Remove implements events.Holder.
+func (h *Holder) Remove(b *events.Blocks) error {
+	if err := h.set.Remove(b); err != nil || h.stale {
+		return err
+	}
+	// What the event or the stored block does not say of its group matches any: see events.Set.
+	if g := b.Group; g != events.NoGroup && g < h.groups {
+		if err := h.evict(g, b.Hashes); err != nil || g == 0 {
+			return err
+		}
+		return h.evict(0, b.Hashes)
+	}
+	for g := range h.groups {
+		if err := h.evict(g, b.Hashes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// evict evicts those of the hashes from a group of the index that the set does not hold any more.
+func (h *Holder) evict(group int, hashes netproto.Hashes) error {
+	h.gone = h.gone[:0]
+	for _, hash := range hashes.All() {
+		if !h.holds(group, hash) {
+			h.gone = append(h.gone, hash...)
+		}
+	}
+	if len(h.gone) == 0 {
+		return nil
+	}
+	err := h.feed.Evict(group, netproto.NewHashes(h.gone, hashes.HashLen()))
+	if errors.Is(err, index.ErrOtherHashLen) {
+		return nil // none of them was stored
+	}
+	return err
+}
+
+// holds reports whether the set holds a block of a group of the pool in a tier that counts.
+func (h *Holder) holds(group int, hash []byte) bool {
+	for _, tier := range h.tiers {
+		if h.set.Contains(group, tier, hash) || group == 0 && h.set.Contains(events.NoGroup, tier, hash) {
+			return true
+		}
+	}
+	return false
+}
+
+// Len returns the number of blocks of all groups and tiers, stale or not.
+func (h *Holder) Len() int { return h.set.Len() }
+
+// Clear implements events.Holder.
+func (h *Holder) Clear() {
+	h.set.Clear()
+	h.tiers = h.tiers[:0]
+	if !h.stale {
+		h.feed.Reset()
+	}
+}
+
+// SetStale implements events.Holder. What the engine holds is in the index when it returns, unless the
+// source is stale.
+func (h *Holder) SetStale(stale bool) {
+	h.set.SetStale(stale)
+	if stale == h.stale {
+		return
+	}
+	if h.stale = stale; stale {
+		h.feed.Reset()
+		return
+	}
+	h.set.Each(func(b *events.Blocks) bool {
+		// It does not fail: Store has checked the blocks, and an empty index takes hashes of any length.
+		return !h.counts(b.Tier) || h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes) == nil
+	})
+}
