@@ -163,7 +163,7 @@ class Feed:
     def held(self):
         """Returns the blocks that lookups find, asked one by one, of all that were ever stored."""
         self.blocks += len(self.seen)
-        return {name for name, h in self.seen.items() if self.client.lookup(self.block_size + 1, [h])}
+        return {name for name, h in self.seen.items() if self.client.lookup(self.block_size, [h])}
 
     def settle(self):
         """Waits until hitline has caught up. What it holds meanwhile must have been cached."""
@@ -240,7 +240,7 @@ def faults(feed):
         feed.found.problem("drop", f"{feed.pub.dropped} batches were dropped, not 20")
 
     feed.run(3, True)
-    feed.run()
+    feed.run(3)
     held, cached = feed.compare("after batches that are nowhere", complete=False)
     feed.found.notes.append(f"after batches that are nowhere {len(held)} of {len(cached)} blocks are held")
     feed.reset()
