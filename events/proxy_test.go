@@ -11,33 +11,39 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxy forwards connections to a server of ZMTP. It can cut them, stall them, refuse new ones,
-// and drop messages of the server by their sequence number.
+// proxy forwards connections of ZMTP. It can cut them, stall them, refuse new ones, and drop
+// messages of publishers by their sequence number.
 type proxy struct {
-	t               testing.TB
-	listener        net.Listener
-	network, target string
-	wg              sync.WaitGroup
+	listener net.Listener
+	wg       sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[net.Conn]struct{}
-	closed   bool
-	refusing bool
-	gate     chan struct{} // closed unless stalled
-	from, to uint64        // sequence numbers that are dropped: from <= n < to
-	dropped  int
+	mu              sync.Mutex
+	network, target string
+	conns           map[net.Conn]struct{}
+	closed          bool
+	refusing        bool
+	gate            chan struct{} // closed unless stalled
+	from, to        uint64        // sequence numbers that are dropped: from <= n < to
+	dropped         int
 }
 
-// newProxy forwards to a server, which need not listen yet.
-func newProxy(t testing.TB, network, target string) *proxy {
+// newProxy returns a proxy that refuses connections until forwardTo.
+func newProxy(t testing.TB) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{t: t, listener: l, network: network, target: target, conns: map[net.Conn]struct{}{}, gate: make(chan struct{})}
+	p := &proxy{listener: l, conns: map[net.Conn]struct{}{}, gate: make(chan struct{})}
 	close(p.gate)
 	p.wg.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
+}
+
+// forwardTo forwards new connections to an address, which need not be listened on yet.
+func (p *proxy) forwardTo(network, address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network, p.target = network, address
 }
 
 // endpoint returns where the proxy listens, as ZeroMQ writes it.
@@ -69,7 +75,7 @@ func (p *proxy) refuse(refuse bool) {
 	p.refusing = refuse
 }
 
-// stall keeps what the server sends, until it is called with false.
+// stall keeps all messages, until it is called with false.
 func (p *proxy) stall(stall bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +111,10 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial(p.network, p.target)
+		p.mu.Lock()
+		network, target := p.network, p.target
+		p.mu.Unlock()
+		server, err := net.Dial(network, target)
 		if err != nil || !p.add(client, server) {
 			_ = client.Close()
 			if err == nil {
@@ -113,7 +122,7 @@ func (p *proxy) accept() {
 			}
 			continue
 		}
-		p.wg.Go(func() { defer p.remove(client, server); _, _ = io.Copy(server, client) })
+		p.wg.Go(func() { defer p.remove(client, server); p.forward(server, client) })
 		p.wg.Go(func() { defer p.remove(client, server); p.forward(client, server) })
 	}
 }
@@ -144,12 +153,12 @@ func (p *proxy) remove(conns ...net.Conn) {
 // greetingSize is the size of ZMTP 3's greeting.
 const greetingSize = 64
 
-// forward forwards what the server sends: its greeting, and then whole messages.
-func (p *proxy) forward(client, server net.Conn) {
-	r := bufio.NewReader(server)
-	if _, err := io.CopyN(client, r, greetingSize); err != nil {
+// forward forwards what src sends: its greeting, in parts, and then whole messages.
+func (p *proxy) forward(dst, src net.Conn) {
+	if _, err := io.CopyN(dst, src, greetingSize); err != nil {
 		return
 	}
+	r := bufio.NewReader(src)
 	for {
 		raw, frames, err := readMessage(r)
 		if err != nil {
@@ -162,7 +171,7 @@ func (p *proxy) forward(client, server net.Conn) {
 		if p.drops(frames) {
 			continue
 		}
-		if _, err := client.Write(raw); err != nil {
+		if _, err := dst.Write(raw); err != nil {
 			return
 		}
 	}

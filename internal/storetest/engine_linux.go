@@ -46,6 +46,9 @@ type Engine struct {
 // StartEngine starts an engine. It fetches from PyPI what is not in the user's cache.
 func StartEngine(t testing.TB, cfg EngineConfig) *Engine {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts an engine")
+	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		SkipOrFail(t, "no Python: %v", err)
@@ -53,16 +56,10 @@ func StartEngine(t testing.TB, cfg EngineConfig) *Engine {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, reference.Engine))
 	require.NoError(t, os.CopyFS(dir, engineProgram))
-	return StartEngineProgram(t, cfg, python, filepath.Join(dir, "engine.py"))
-}
-
-// StartEngineProgram starts an engine by another program, which is like engine.py.
-func StartEngineProgram(t testing.TB, cfg EngineConfig, command ...string) *Engine {
-	t.Helper()
 	settings, err := json.Marshal(cfg)
 	require.NoError(t, err)
 	e := &Engine{t: t}
-	e.Cmd = exec.Command(command[0], append(command[1:], string(settings))...)
+	e.Cmd = exec.Command(python, filepath.Join(dir, "engine.py"), string(settings))
 	e.in, err = e.Cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := e.Cmd.StdoutPipe()
