@@ -13,9 +13,12 @@ SMOKESOAK ?= 25s
 TORTURE ?= 10000000
 POOLS ?= 1000000
 
-# The release that `make reference` runs (all if empty), and its fresh cases of each kind.
+# The releases that `make reference` runs (all if both are empty), its fresh cases of each kind,
+# and the one kind that it compares (all if empty).
 VLLM ?=
+SGLANG ?=
 N ?= 2000
+KIND ?=
 
 # The rows that `make e2e` and `make attack` run (all if empty; scripts/e2e --list, go run
 # ./scripts/attack --list), and the Python that `make e2e` is run with and installs.
@@ -76,8 +79,8 @@ torture: ## Ask TORTURE (10,000,000) lookups by anchors and in full, and POOLS (
 	HITLINE_TEST_POOLS=$(POOLS) go test -count=1 -timeout 0 -v -run '^TestEveryWayAgainstTheOracle$$' ./lookup
 
 .PHONY: reference
-reference: ## Compare with the Python of vLLM VLLM (all releases) on N (2000) fresh cases of each kind; needs PyPI
-	@python3 -B scripts/reference --vllm '$(VLLM)' --cases '$(N)' $(if $(SEED),--seed '$(SEED)')
+reference: ## Compare with the Python of vLLM VLLM, SGLang SGLANG (all) on N (2000) fresh cases a kind; needs PyPI
+	@python3 -B scripts/reference --vllm '$(VLLM)' --sglang '$(SGLANG)' --kind '$(KIND)' --cases '$(N)' $(if $(SEED),--seed '$(SEED)')
 
 .PHONY: e2e
 e2e: build ## Run real vLLM engines on CPU over a real Mooncake store, rows ONLY (all); downloads GB from PyPI

@@ -22,9 +22,10 @@ const (
 // Decoder decodes payloads. Its zero value is ready. One goroutine at a time.
 //
 // It accepts events as maps (vLLM, SGLang) and as arrays (their older releases), and keys in any
-// order. It skips unknown keys and array elements beyond those it knows. A key that comes twice
-// is an error, and so is a byte after the batch. Memory is bounded by the hashes of one event,
-// not by the lengths that a payload claims.
+// order. It skips unknown keys, and array elements beyond those it knows. A known key that comes
+// twice in an event is an error, and so are bytes after the batch. Arrays and maps may be 16 deep,
+// and an event may have 4 million hashes of at most 64 bytes. Memory is taken for what a payload
+// has, not for the lengths that it claims.
 type Decoder struct {
 	event  Event
 	hashes []byte // of the event, joined
@@ -86,8 +87,9 @@ func (d *Decoder) decodeEvent(b []byte) ([]byte, error) {
 	return d.decodeMap(b)
 }
 
-// The fields of an event in the order of its elements, for engines that send arrays. vLLM and
-// SGLang have the same order; SGLang's end with the medium.
+// The fields of an event in the order of its elements, for engines that send arrays: vLLM up to
+// 0.23, SGLang up to 0.5.19. Both have the same order up to the medium, where SGLang's end; its
+// 0.5.18 and 0.5.19 may add a map in the place of vLLM's lora_name, see readMetadata.
 var (
 	storedFields = []field{
 		fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRAName,
@@ -116,10 +118,13 @@ func (d *Decoder) decodeArray(b []byte) ([]byte, error) {
 		fields = removedFields
 	}
 	for i := range n - 1 {
-		if i < len(fields) {
-			b, err = d.readField(fields[i], b)
-		} else {
+		switch {
+		case i >= len(fields):
 			b, err = skip(b, maxDepth-3)
+		case fields[i] == fieldLoRAName && msgp.NextType(b) == msgp.MapType:
+			b, err = d.readMetadata(b)
+		default:
+			b, err = d.readField(fields[i], b)
 		}
 		if err != nil {
 			return nil, err
@@ -127,6 +132,26 @@ func (d *Decoder) decodeArray(b []byte) ([]byte, error) {
 	}
 	if d.event.Kind != KindUnknown && n-1 < min(1, len(fields)) {
 		return nil, fmt.Errorf("%s: missing", fieldHashes)
+	}
+	return b, nil
+}
+
+// readMetadata reads the map at the end of an array of SGLang. Only its salt is known.
+func (d *Decoder) readMetadata(b []byte) ([]byte, error) {
+	n, b, err := readMapHeader(b)
+	for ; n > 0 && err == nil; n-- {
+		var key, rest []byte
+		if key, rest, err = readString(b); err != nil {
+			break
+		}
+		if fieldOf(key) == fieldCacheSalt {
+			b, err = d.readField(fieldCacheSalt, rest)
+		} else {
+			b, err = skip(rest, maxDepth-4)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	return b, nil
 }

@@ -1,33 +1,524 @@
 package events
 
 import (
+	"bytes"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/hitline/hitline/internal/conformance"
 )
 
-// unhex returns the bytes of a payload.
-func unhex(t testing.TB, text string) []byte {
-	b, err := hex.DecodeString(text)
-	require.NoError(t, err)
+type (
+	array []any
+	pairs []any // a map: key, value, key, value
+)
+
+// pack encodes a value.
+func pack(v any) []byte { return appendPacked(nil, v) }
+
+func appendPacked(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case array:
+		b = msgp.AppendArrayHeader(b, uint32(len(v)))
+		for _, element := range v {
+			b = appendPacked(b, element)
+		}
+		return b
+	case pairs:
+		b = msgp.AppendMapHeader(b, uint32(len(v)/2))
+		for _, element := range v {
+			b = appendPacked(b, element)
+		}
+		return b
+	case msgp.Raw:
+		return append(b, v...)
+	}
+	b, err := msgp.AppendIntf(b, v)
+	if err != nil {
+		panic(err)
+	}
 	return b
 }
 
-func TestDecodeSample(t *testing.T) {
-	payload := unhex(t, "93cb3ff80000000000009198ab426c6f636b53746f72656491cfdab89baa7b5857c0c0940102030404c0a3475055c000")
-	var d Decoder
+// unhex returns the bytes of a text.
+func unhex(text string) []byte {
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// decoded is an event that owns all that it has.
+type decoded struct {
+	Event
+	HashLen   int
+	Hashes    []string
+	Parent    string
+	TokenIDs  []uint32
+	ExtraKeys [][]any
+	Lookahead [][]uint32
+}
+
+// decodeAll returns copies of the events of a payload.
+func decodeAll(d *Decoder, payload []byte) ([]decoded, Batch, error) {
+	var out []decoded
 	batch, err := d.Decode(payload, func(e *Event) error {
-		require.Equal(t, KindStored, e.Kind)
-		require.Equal(t, "dab89baa7b5857c0", hex.EncodeToString(e.Hashes.Bytes()))
-		require.Equal(t, "GPU", e.Tier.Medium)
-		require.EqualValues(t, 4, e.BlockSize)
-		require.Equal(t, NoGroup, e.Group)
-		ids, err := e.TokenIDs(nil)
+		c := decoded{Event: *e, HashLen: e.Hashes.HashLen(), Parent: hex.EncodeToString(e.Parent)}
+		c.Event.Hashes, c.Event.Parent = Event{}.Hashes, nil
+		c.tokens, c.extraKeys, c.lookahead = nil, nil, nil
+		for _, h := range e.Hashes.All() {
+			c.Hashes = append(c.Hashes, hex.EncodeToString(h))
+		}
+		var errs [3]error
+		c.TokenIDs, errs[0] = e.TokenIDs(nil)
+		c.ExtraKeys, errs[1] = e.ExtraKeys()
+		c.Lookahead, errs[2] = e.LookaheadTokenIDs()
+		out = append(out, c)
+		return errors.Join(errs[:]...)
+	})
+	return out, batch, err
+}
+
+// event returns what is decoded of an event that says no more than its kind and hashes.
+func event(kind Kind, hashes ...string) decoded {
+	d := decoded{Event: Event{Kind: kind, Group: NoGroup, LoRAID: -1, SlidingWindow: -1}, Hashes: hashes}
+	if len(hashes) > 0 {
+		d.HashLen = len(hashes[0]) / 2
+	}
+	return d
+}
+
+// with returns d as f changes it.
+func (d decoded) with(f func(*decoded)) decoded {
+	f(&d)
+	return d
+}
+
+const (
+	hash1 = "0000000000000001"
+	hash2 = "0000000000000002"
+	hash3 = "dab89baa7b5857c0"
+)
+
+// sampleBatch is a batch with one event.
+func sampleBatch(event any) []byte { return pack(array{1.5, array{event}, 0}) }
+
+// fullStored has all fields of vLLM 0.33 and SGLang 0.5.23.
+var fullStored = pairs{
+	"type", "BlockStored",
+	"block_hashes", array{1, 2},
+	"parent_block_hash", uint64(0xdab89baa7b5857c0),
+	"token_ids", array{1, 200, 40_000, 150_000},
+	"block_size", 2,
+	"lora_id", 3,
+	"medium", "CPU",
+	"lora_name", "adapter",
+	"extra_keys", array{array{"adapter", array{"image", -4}, []byte{1, 2}}, nil},
+	"group_idx", 7,
+	"kv_cache_spec_kind", "sliding_window",
+	"kv_cache_spec_sliding_window", 4096,
+	"locality", "LOCAL",
+	"ownership", "tier",
+	"session_id", "session",
+	"lookahead_token_ids", array{array{9}, array{}},
+	"cache_salt", "salt",
+}
+
+var wantFull = event(KindStored, hash1, hash2).with(func(d *decoded) {
+	d.Parent, d.BlockSize, d.Group, d.LoRAID, d.LoRAName = hash3, 2, 7, 3, "adapter"
+	d.Tier = Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "tier"}
+	d.SpecKind, d.SlidingWindow, d.SessionID, d.CacheSalt = "sliding_window", 4096, "session", "salt"
+	d.TokenIDs = []uint32{1, 200, 40_000, 150_000}
+	d.ExtraKeys = [][]any{{"adapter", []any{"image", int64(-4)}, []byte{1, 2}}, nil}
+	d.Lookahead = [][]uint32{{9}, {}}
+})
+
+// reversed returns a map with its pairs in the other order.
+func reversed(m pairs) pairs {
+	var out pairs
+	for i := len(m) - 2; i >= 0; i -= 2 {
+		out = append(out, m[i], m[i+1])
+	}
+	return out
+}
+
+// goldenEvents are events and what is decoded of them.
+var goldenEvents = []struct {
+	name  string
+	event any
+	want  decoded
+}{
+	{"every field", fullStored, wantFull},
+	{"the type last", reversed(fullStored), wantFull},
+	{"unknown keys", append(append(pairs{"new", array{pairs{"a", array{nil, true, 1.5}}}}, fullStored...), "newer", 1), wantFull},
+	{"an unknown key twice", append(pairs{"new", 1, "new", 2}, fullStored...), wantFull},
+	{"array of vLLM, all elements",
+		array{"BlockStored", array{1}, nil, array{1, 2, 3, 4}, 4, nil, "GPU", "adapter", array{nil}, 2, "mamba", 64},
+		event(KindStored, hash1).with(func(d *decoded) {
+			d.BlockSize, d.Tier.Medium, d.LoRAName, d.Group, d.SpecKind, d.SlidingWindow = 4, "GPU", "adapter", 2, "mamba", 64
+			d.TokenIDs, d.ExtraKeys = []uint32{1, 2, 3, 4}, [][]any{nil}
+		})},
+	{"array with elements that are not known",
+		array{"BlockRemoved", array{1}, "GPU", 2, array{"new"}, pairs{"newer", 1}},
+		event(KindRemoved, hash1).with(func(d *decoded) { d.Group, d.Tier.Medium = 2, "GPU" })},
+	{"array that ends early", array{"BlockStored", array{1}}, event(KindStored, hash1)},
+	{"array of SGLang",
+		array{"BlockStored", array{-1, 1}, -2, array{}, 1, nil, "DISK"},
+		event(KindStored, "ffffffffffffffff", hash1).with(func(d *decoded) {
+			d.Parent, d.BlockSize, d.Tier.Medium = "fffffffffffffffe", 1, "DISK"
+		})},
+	{"array of SGLang with metadata",
+		array{"BlockStored", array{1}, nil, array{}, 1, nil, "GPU", pairs{"new", array{}, "cache_salt", "salt"}},
+		event(KindStored, hash1).with(func(d *decoded) { d.BlockSize, d.Tier.Medium, d.CacheSalt = 1, "GPU", "salt" })},
+	{"removed", pairs{"type", "BlockRemoved", "block_hashes", array{2}, "medium", nil}, event(KindRemoved, hash2)},
+	{"cleared, map", pairs{"type", "AllBlocksCleared"}, event(KindCleared)},
+	{"cleared, array", array{"AllBlocksCleared"}, event(KindCleared)},
+	{"cleared, with more", pairs{"block_hashes", 1, "type", "AllBlocksCleared"}, event(KindCleared)},
+	{"unknown, map", pairs{"block_hashes", "no hashes", "type", "BlockMoved", "group_idx", -1}, event(KindUnknown)},
+	{"unknown, array", array{"BlockMoved", 1, array{2}}, event(KindUnknown)},
+	{"no hashes", pairs{"type", "BlockStored", "block_hashes", array{}}, event(KindStored)},
+	{"no tokens", pairs{"type", "BlockStored", "block_hashes", array{1}, "token_ids", nil}, event(KindStored, hash1)},
+	{"integers of every length",
+		pairs{"type", "BlockRemoved", "block_hashes", array{
+			127, 255, 65535, 1 << 16, 1 << 32, uint64(math.MaxUint64), -32, -128, math.MinInt16, math.MinInt32, math.MinInt64,
+			msgp.Raw{0xd0, 5}, msgp.Raw{0xcf, 0, 0, 0, 0, 0, 0, 0, 6}, msgp.Raw{0xd3, 0, 0, 0, 0, 0, 0, 0, 7},
+		}},
+		event(KindRemoved, "000000000000007f", "00000000000000ff", "000000000000ffff", "0000000000010000",
+			"0000000100000000", "ffffffffffffffff", "ffffffffffffffe0", "ffffffffffffff80", "ffffffffffff8000",
+			"ffffffff80000000", "8000000000000000", "0000000000000005", "0000000000000006", "0000000000000007")},
+	{"bytes", pairs{"type", "BlockStored", "block_hashes", array{[]byte{1, 2}, []byte{3, 4}}, "parent_block_hash", []byte{5, 6}},
+		event(KindStored, "0102", "0304").with(func(d *decoded) { d.Parent = "0506" })},
+	{"the longest bytes", pairs{"type", "BlockRemoved", "block_hashes", array{make([]byte, 64)}},
+		event(KindRemoved, strings.Repeat("00", 64))},
+	{"bigrams", pairs{"type", "BlockStored", "block_hashes", array{1}, "token_ids", array{array{1, 2}, array{2, 70_000}}},
+		event(KindStored, hash1).with(func(d *decoded) { d.Bigrams, d.TokenIDs = true, []uint32{1, 2, 2, 70_000} })},
+	{"long strings of clients",
+		pairs{"type", "BlockStored", "block_hashes", array{}, "session_id", strings.Repeat("s", 1<<17)},
+		event(KindStored).with(func(d *decoded) { d.SessionID = strings.Repeat("s", 1<<17) })},
+}
+
+func TestDecode(t *testing.T) {
+	var d Decoder // one for all: nothing of an event may stay
+	for _, c := range goldenEvents {
+		t.Run(c.name, func(t *testing.T) {
+			got, batch, err := decodeAll(&d, sampleBatch(c.event))
+			require.NoError(t, err)
+			require.Equal(t, []decoded{c.want}, got)
+			require.Equal(t, Batch{Time: 1.5, Rank: 0}, batch)
+		})
+	}
+	var all array
+	var want []decoded
+	for _, c := range goldenEvents {
+		all, want = append(all, c.event), append(want, c.want)
+	}
+	got, _, err := decodeAll(&d, pack(array{0, all}))
+	require.NoError(t, err)
+	require.Equal(t, want, got, "in one batch")
+}
+
+func TestDecodeBatches(t *testing.T) {
+	cleared := array{pairs{"type", "AllBlocksCleared"}}
+	for _, c := range []struct {
+		name  string
+		batch any
+		want  Batch
+	}{
+		{"without a rank", array{1.5, cleared}, Batch{Time: 1.5, Rank: -1}},
+		{"rank nil", array{1.5, cleared, nil}, Batch{Time: 1.5, Rank: -1}},
+		{"rank", array{1.5, cleared, 300}, Batch{Time: 1.5, Rank: 300}},
+		{"the time is an integer", array{1_700_000_000_000, cleared}, Batch{Time: 1.7e12, Rank: -1}},
+		{"the time is short", array{float32(2.5), cleared}, Batch{Time: 2.5, Rank: -1}},
+		{"elements that are not known", array{1.5, cleared, 0, "new", pairs{"newer", array{}}}, Batch{Time: 1.5, Rank: 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, batch, err := decodeAll(new(Decoder), pack(c.batch))
+			require.NoError(t, err)
+			require.Len(t, got, 1)
+			require.Equal(t, c.want, batch)
+		})
+	}
+	got, _, err := decodeAll(new(Decoder), pack(array{0, array{}}))
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+// deep returns n arrays in one another.
+func deep(n int) msgp.Raw {
+	return append(bytes.Repeat([]byte{0x91}, n-1), 0x90)
+}
+
+func TestDecodeErrors(t *testing.T) {
+	stored := func(key string, value any) any {
+		return pairs{"type", "BlockStored", "block_hashes", array{1}, key, value}
+	}
+	list := func(value any) any { return array{"BlockStored", array{1}, nil, array{1}, 4, nil, value} }
+	metadata := func(value any) []byte {
+		return sampleBatch(array{"BlockStored", array{}, nil, array{}, 1, nil, nil, value})
+	}
+	lies := func(lead byte) msgp.Raw { return msgp.Raw{lead, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
+	for _, c := range []struct {
+		name    string
+		payload []byte
+		want    string
+	}{
+		{"nothing", nil, "batch: "},
+		{"no array", pack(1), "batch: "},
+		{"a short batch", pack(array{1.5}), "batch: 1 elements"},
+		{"the time is text", pack(array{"now", array{}}), "time: str, want"},
+		{"events are none", pack(array{1.5, nil}), "events: "},
+		{"events claim too much", pack(array{1.5, lies(0xdd)}), "events: 4294967295 elements in 2 bytes"},
+		{"rank is text", pack(array{1.5, array{}, "0"}), "rank: str, want"},
+		{"rank is negative", pack(array{1.5, array{}, -1}), "rank: -1 is not between"},
+		{"deep beyond the rank", pack(array{1.5, array{}, 0, deep(16)}), "batch: too many arrays"},
+		{"bytes after the batch", append(pack(array{1.5, array{}}), 1, 2), "2 bytes after the batch"},
+		{"an event is text", sampleBatch("BlockStored"), "event 0: "},
+		{"an event is empty", sampleBatch(array{}), "event 0: an empty array"},
+		{"no type", sampleBatch(pairs{"block_hashes", array{}}), "event 0: type: missing"},
+		{"the type is a number", sampleBatch(pairs{"type", 1}), "event 0: type: "},
+		{"the type is a number, in an array", sampleBatch(array{1}), "event 0: type: "},
+		{"a key is a number", sampleBatch(pairs{1, 1, "type", "BlockStored"}), "event 0: key: "},
+		{"a key is a number, after the type", sampleBatch(pairs{"type", "BlockStored", 1, 1}), "event 0: key: "},
+		{"a map claims too much", sampleBatch(lies(0xdf)), "event 0: 4294967295 pairs"},
+		{"an array claims too much", sampleBatch(lies(0xdd)), "event 0: 4294967295 elements"},
+		{"no hashes", sampleBatch(pairs{"type", "BlockRemoved"}), "event 0: block_hashes: missing"},
+		{"no hashes, in an array", sampleBatch(array{"BlockStored"}), "event 0: block_hashes: missing"},
+		{"the second event", pack(array{1.5, array{array{"AllBlocksCleared"}, array{}}}), "event 1: an empty array"},
+		{"a key twice", sampleBatch(stored("block_hashes", array{2})), "event 0: block_hashes: twice"},
+		{"the type twice", sampleBatch(stored("type", "BlockStored")), "event 0: type: twice"},
+		{"a hash is text", sampleBatch(array{"BlockRemoved", array{1, "2"}}), "block_hashes: str, want an integer or bytes"},
+		{"a hash is nil", sampleBatch(array{"BlockRemoved", array{nil}}), "block_hashes: nil, want"},
+		{"hashes are bytes", sampleBatch(array{"BlockRemoved", []byte{1}}), "block_hashes: "},
+		{"hashes claim too much", sampleBatch(array{"BlockRemoved", lies(0xdd)}), "block_hashes: 4294967295 elements"},
+		{"an empty hash", sampleBatch(array{"BlockRemoved", array{[]byte{}}}), "block_hashes: a hash of 0 bytes"},
+		{"a long hash", sampleBatch(array{"BlockRemoved", array{make([]byte, 65)}}), "block_hashes: a hash of 65 bytes"},
+		{"two lengths", sampleBatch(array{"BlockRemoved", array{make([]byte, 4), make([]byte, 5)}}), "5 bytes beside one of 4"},
+		{"an integer beside bytes", sampleBatch(array{"BlockRemoved", array{make([]byte, 4), 1}}), "8 bytes beside one of 4"},
+		{"a hash claims too much", sampleBatch(array{"BlockRemoved", array{lies(0xc6)}}), "block_hashes: "},
+		{"a long parent", sampleBatch(stored("parent_block_hash", make([]byte, 65))), "parent_block_hash: a hash of 65"},
+		{"the parent is text", sampleBatch(stored("parent_block_hash", "x")), "parent_block_hash: str, want"},
+		{"tokens are text", sampleBatch(stored("token_ids", "x")), "token_ids: "},
+		{"a token is text", sampleBatch(stored("token_ids", array{1, "x"})), "token_ids: str, want an integer"},
+		{"a token is a fraction", sampleBatch(stored("token_ids", array{1.5})), "token_ids: float64, want an integer"},
+		{"a token beside bigrams", sampleBatch(stored("token_ids", array{array{1, 2}, 3})), "token_ids: int, want an array of two"},
+		{"bigrams beside a token", sampleBatch(stored("token_ids", array{3, array{1, 2}})), "token_ids: array, want an integer"},
+		{"three in a bigram", sampleBatch(stored("token_ids", array{array{1, 2, 3}})), "token_ids: array, want an integer"},
+		{"text in a bigram", sampleBatch(stored("token_ids", array{array{1, "x"}})), "token_ids: str, want an integer"},
+		{"tokens claim too much", sampleBatch(stored("token_ids", lies(0xdd))), "token_ids: 4294967295 elements"},
+		{"a negative block size", sampleBatch(stored("block_size", -1)), "block_size: -1 is not"},
+		{"a huge block size", sampleBatch(stored("block_size", uint64(math.MaxUint64))), "block_size: "},
+		{"no block size", sampleBatch(stored("block_size", nil)), "block_size: nil, want"},
+		{"the LoRA id is text", sampleBatch(stored("lora_id", "x")), "lora_id: str, want"},
+		{"the medium is a number", sampleBatch(stored("medium", 1)), "medium: "},
+		{"the medium is a number, in an array", sampleBatch(list(1)), "medium: "},
+		{"a long medium", sampleBatch(stored("medium", strings.Repeat("x", 257))), "medium: a string of 257 bytes"},
+		{"a long locality", sampleBatch(stored("locality", strings.Repeat("x", 257))), "locality: a string"},
+		{"a long ownership", sampleBatch(stored("ownership", strings.Repeat("x", 257))), "ownership: a string"},
+		{"a string claims too much", sampleBatch(stored("session_id", lies(0xdb))), "session_id: "},
+		{"a negative group", sampleBatch(stored("group_idx", -1)), "group_idx: -1 is not"},
+		{"a huge group", sampleBatch(stored("group_idx", 1<<31)), "group_idx: 2147483648 is not"},
+		{"extra keys are text", sampleBatch(stored("extra_keys", "x")), "extra_keys: str, want an array"},
+		{"extra keys are deep", sampleBatch(stored("extra_keys", deep(14))), "extra_keys: too many arrays"},
+		{"an unknown value is deep", sampleBatch(stored("new", deep(14))), "too many arrays"},
+		{"an unknown value claims too much", sampleBatch(stored("new", lies(0xdf))), "4294967295 pairs"},
+		{"metadata are deep", metadata(pairs{"x", deep(13)}), "metadata: too many"},
+		{"a salt in metadata is a number", metadata(pairs{"cache_salt", 1}), "metadata: cache_salt: "},
+		{"a key in metadata is a number", metadata(pairs{1, 1}), "metadata: "},
+		{"metadata claim too much", metadata(lies(0xdf)), "metadata: 4294967295 pairs"},
+		{"an invalid first byte", sampleBatch(stored("new", msgp.Raw{0xc1})), "event 0: "},
+		{"deep without an end", bytes.Repeat([]byte{0x91}, 1<<20), "batch: 1 elements"},
+		{"a deep unknown event", sampleBatch(array{"BlockMoved", msgp.Raw(bytes.Repeat([]byte{0x91}, 1<<20))}), "too many arrays"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := decodeAll(new(Decoder), c.payload)
+			require.ErrorIs(t, err, ErrPayload)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// TestDepth accepts what is nested as deep as it may be.
+func TestDepth(t *testing.T) {
+	for _, payload := range [][]byte{
+		pack(array{1.5, array{}, 0, deep(maxDepth - 1)}),
+		sampleBatch(append(append(pairs{}, fullStored...), "new", deep(maxDepth-3))),
+		sampleBatch(array{"BlockMoved", deep(maxDepth - 3)}),
+		sampleBatch(array{"BlockStored", array{}, nil, array{}, 1, nil, nil, pairs{"new", deep(maxDepth - 4)}}),
+	} {
+		_, _, err := decodeAll(new(Decoder), payload)
 		require.NoError(t, err)
-		require.Equal(t, []uint32{1, 2, 3, 4}, ids)
+	}
+}
+
+// TestCut cuts payloads at every byte.
+func TestCut(t *testing.T) {
+	var d Decoder
+	check := func(payload []byte) error {
+		for n := range payload {
+			if _, err := d.Decode(payload[:n:n], func(*Event) error { return nil }); !errors.Is(err, ErrPayload) {
+				return fmt.Errorf("cut after %d of %d bytes: %v, want an ErrPayload", n, len(payload), err)
+			}
+		}
 		return nil
+	}
+	for _, c := range goldenEvents[:len(goldenEvents)-1] { // the last one is long
+		require.NoError(t, check(sampleBatch(c.event)), c.name)
+	}
+	conformance.RunKind(t, "events", func(c *recordedCase) conformance.Verdict {
+		if payload := unhex(c.Payload); len(payload) < 2000 {
+			if err := check(payload); err != nil {
+				return conformance.Differs("%v", err)
+			}
+		}
+		return conformance.Verdict{}
+	})
+}
+
+func TestTokenIDsThatDoNotFit(t *testing.T) {
+	for _, id := range []any{-1, 1 << 32, uint64(math.MaxUint64)} {
+		for _, ids := range []array{{1, id}, {array{id, 1}}, {array{1, id}}} {
+			var d Decoder
+			_, err := d.Decode(sampleBatch(array{"BlockStored", array{1}, nil, ids}), func(e *Event) error {
+				_, err := e.TokenIDs(nil)
+				return err
+			})
+			require.ErrorIs(t, err, ErrTokenID, "%v", ids)
+		}
+	}
+	_, _, err := decodeAll(new(Decoder), sampleBatch(append(append(pairs{}, fullStored[:2]...), "block_hashes", array{},
+		"lookahead_token_ids", array{array{-1}})))
+	require.ErrorIs(t, err, ErrTokenID)
+}
+
+func TestTokenIDsAppends(t *testing.T) {
+	var d Decoder
+	_, err := d.Decode(sampleBatch(fullStored), func(e *Event) error {
+		ids, err := e.TokenIDs([]uint32{7})
+		assert.Equal(t, []uint32{7, 1, 200, 40_000, 150_000}, ids)
+		return err
 	})
 	require.NoError(t, err)
-	require.Equal(t, Batch{Time: 1.5, Rank: 0}, batch)
+}
+
+// TestListsOfOtherTypes has extra keys and lookahead tokens that only their accessors look into.
+func TestListsOfOtherTypes(t *testing.T) {
+	for _, c := range []struct {
+		key   string
+		value any
+	}{
+		{"extra_keys", array{1}},
+		{"extra_keys", array{pairs{1, 2}}},
+		{"lookahead_token_ids", array{1}},
+		{"lookahead_token_ids", array{nil}},
+		{"lookahead_token_ids", array{array{"x"}}},
+	} {
+		event := pairs{"type", "BlockStored", "block_hashes", array{}, c.key, c.value}
+		_, _, err := decodeAll(new(Decoder), sampleBatch(event))
+		require.ErrorIs(t, err, ErrPayload, "%s %v", c.key, c.value)
+	}
+}
+
+// TestMaxHashes refuses an event of too many hashes before it stores one.
+func TestMaxHashes(t *testing.T) {
+	payload := func(n uint32) []byte {
+		hashes := append(msgp.AppendArrayHeader(nil, n), make([]byte, n)...) // zeros
+		return sampleBatch(array{"BlockRemoved", msgp.Raw(hashes)})
+	}
+	var d Decoder
+	_, err := d.Decode(payload(maxHashes+1), func(*Event) error { return nil })
+	require.ErrorIs(t, err, ErrPayload)
+	require.ErrorContains(t, err, "block_hashes: 4194305 hashes")
+	require.Zero(t, cap(d.hashes))
+	n := 0
+	_, err = d.Decode(payload(maxHashes), func(e *Event) error { n = e.Hashes.Len(); return nil })
+	require.NoError(t, err)
+	require.Equal(t, maxHashes, n)
+}
+
+func TestEachFails(t *testing.T) {
+	stop := errors.New("stop")
+	calls := 0
+	_, err := new(Decoder).Decode(pack(array{0, array{fullStored, fullStored}}), func(*Event) error {
+		calls++
+		return stop
+	})
+	require.ErrorIs(t, err, stop)
+	require.NotErrorIs(t, err, ErrPayload)
+	require.Equal(t, 1, calls)
+}
+
+// TestStringsOutliveThePayload overwrites the payload after it was decoded.
+func TestStringsOutliveThePayload(t *testing.T) {
+	payload := sampleBatch(fullStored)
+	got, _, err := decodeAll(new(Decoder), payload)
+	require.NoError(t, err)
+	clear(payload)
+	require.Equal(t, []decoded{wantFull}, got)
+}
+
+// TestDecodeAllocates decodes the same batch again and again.
+func TestDecodeAllocates(t *testing.T) {
+	for name, payload := range map[string][]byte{
+		"every field": sampleBatch(fullStored),
+		"integers":    benchmarkBatch(4, false),
+		"bytes":       benchmarkBatch(4, true),
+		"an array":    sampleBatch(array{"BlockStored", array{1}, nil, array{1, 2}, 2, nil, "GPU", "adapter", array{nil}, 2}),
+		"removed":     sampleBatch(pairs{"type", "BlockRemoved", "block_hashes", array{1}, "medium", "GPU", "group_idx", 0}),
+	} {
+		var d Decoder
+		ids := make([]uint32, 0, 1<<12)
+		each := func(e *Event) error {
+			var err error
+			ids, err = e.TokenIDs(ids[:0])
+			return err
+		}
+		allocs := testing.AllocsPerRun(100, func() {
+			_, err := d.Decode(payload, each)
+			require.NoError(t, err)
+		})
+		require.Zero(t, allocs, name)
+	}
+}
+
+// TestInternerIsBounded sends more strings than are kept.
+func TestInternerIsBounded(t *testing.T) {
+	var n interner
+	for i := range 10 * maxInterned {
+		s := fmt.Sprint("session ", i)
+		require.Equal(t, s, n.intern([]byte(s)))
+		require.LessOrEqual(t, len(n.strings), maxInterned)
+	}
+	n = interner{}
+	long := strings.Repeat("x", maxInternedLen+1)
+	require.Equal(t, long, n.intern([]byte(long)))
+	require.Empty(t, n.strings)
+}
+
+// TestSkipInts skips an integer of each first byte as msgp does, and refuses all other values.
+func TestSkipInts(t *testing.T) {
+	for lead := range 256 {
+		b := append([]byte{byte(lead)}, make([]byte, 16)...)
+		rest, err := skipInts(b, 1)
+		switch msgp.NextType(b) {
+		case msgp.IntType, msgp.UintType:
+			want, wantErr := msgp.Skip(b)
+			require.NoError(t, wantErr)
+			require.NoError(t, err, "%#x", lead)
+			require.Equal(t, len(want), len(rest), "%#x", lead)
+		default:
+			require.Error(t, err, "%#x", lead)
+		}
+	}
+	rest, err := skipInts([]byte{1}, 0)
+	require.NoError(t, err)
+	require.Equal(t, []byte{1}, rest)
 }

@@ -26,8 +26,8 @@ type Tier struct {
 // Event is one decoded event. All slices are borrowed, see Decode.
 type Event struct {
 	Kind Kind
-	// Hashes are the block hashes. Integers become 8 bytes, big-endian, whether the engine
-	// sends them with or without a sign.
+	// Hashes are the block hashes, 1 to 64 bytes each. Integers become 8 bytes, big-endian,
+	// whether the engine sends them with or without a sign.
 	Hashes netproto.Hashes
 	// Parent is the hash in front of the first block, empty at the root.
 	Parent    []byte

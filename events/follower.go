@@ -29,6 +29,9 @@ type Config struct {
 	MaxBlocks   int           // blocks that the source may hold; 0: DefaultMaxBlocks
 	Timeout     time.Duration // of a connection that says nothing, and of a replay; 0: DefaultTimeout
 	Logger      *slog.Logger  // nil discards
+	// Observe, if set, is called with each batch before it is applied, in the order in which they
+	// are, those of replays included. payload is borrowed until it returns.
+	Observe func(seq uint64, payload []byte)
 }
 
 const (

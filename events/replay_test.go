@@ -3,14 +3,22 @@ package events
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/events/internal/zmtp"
 	"github.com/hitline/hitline/internal/storetest"
 )
 
@@ -46,7 +54,7 @@ func startReplayServer(t *testing.T, args ...any) (endpoint string, asked func()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
-	done := make(chan []string)
+	done := make(chan []string, 1)
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	require.True(t, lines.Scan())
 	endpoint = "tcp://127.0.0.1:" + lines.Text()
@@ -81,6 +89,193 @@ func TestReplay(t *testing.T) {
 			require.Empty(t, ask(21))
 		})
 	}
+}
+
+// answer is a replay socket in Go that calls reply for each request, with the sequence number
+// that is asked for. The connection is closed when it returns, and kept alive while it does not.
+func answer(t *testing.T, reply func(c *zmtp.Conn, from uint64)) (endpoint string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				// A DEALER may talk to a DEALER.
+				c, err := zmtp.Accept(context.Background(), conn, zmtp.Config{SocketType: zmtp.DEALER, MaxMessage: 100, Timeout: 20 * time.Second})
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				frames, err := c.Receive()
+				if err == nil && assert.Len(t, frames, 2) && assert.Empty(t, frames[0]) && assert.Len(t, frames[1], 8) {
+					reply(c, binary.BigEndian.Uint64(frames[1]))
+				}
+			})
+		}
+	})
+	return "tcp://" + l.Addr().String()
+}
+
+func be(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
+
+func sendBatch(c *zmtp.Conn, seq uint64) error {
+	return c.Send(nil, []byte("topic"), be(seq), []byte("payload"))
+}
+
+func sendEnd(c *zmtp.Conn) { _ = c.Send(nil, nil, be(endOfReplay), nil) }
+
+// untilClosed answers PINGs until the other end closes.
+func untilClosed(c *zmtp.Conn) {
+	for {
+		if _, err := c.Receive(); err != nil {
+			return
+		}
+	}
+}
+
+func TestReplayRefuses(t *testing.T) {
+	b := func(s string) []byte { return []byte(s) }
+	for name, c := range map[string]struct {
+		want error
+		says [][][]byte
+	}{
+		"one frame":          {ErrReplay, [][][]byte{{b("x")}}},
+		"two frames":         {ErrReplay, [][][]byte{{nil, b("x")}}},
+		"five frames":        {ErrReplay, [][][]byte{{nil, b("topic"), be(5), b("x"), b("x")}}},
+		"no empty frame":     {ErrReplay, [][][]byte{{b("topic"), be(5), b("x")}}},
+		"7 bytes":            {ErrReplay, [][][]byte{{nil, be(5)[1:], b("x")}}},
+		"no payload":         {ErrReplay, [][][]byte{{nil, be(5), nil}}},
+		"end with a payload": {ErrReplay, [][][]byte{{nil, be(endOfReplay), b("x")}}},
+		"end with a topic":   {ErrReplay, [][][]byte{{nil, b("topic"), be(endOfReplay), nil}}},
+		"below":              {ErrReplay, [][][]byte{{nil, be(4), b("x")}}},
+		"backwards":          {ErrReplay, [][][]byte{{nil, be(6), b("x")}, {nil, be(5), b("x")}}},
+		"twice":              {ErrReplay, [][][]byte{{nil, be(5), b("x")}, {nil, be(5), b("x")}}},
+		"large":              {zmtp.ErrTooLarge, [][][]byte{{nil, be(5), make([]byte, 10<<10)}}},
+		"closed":             {io.EOF, [][][]byte{{nil, be(5), b("x")}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			endpoint := answer(t, func(conn *zmtp.Conn, from uint64) {
+				for _, frames := range c.says {
+					_ = conn.Send(frames...)
+				}
+				if c.want != io.EOF {
+					untilClosed(conn)
+				}
+			})
+			err := replay(context.Background(), endpoint, 5, Config{MaxPayload: 1000, Timeout: 20 * time.Second}, func(seq uint64, payload []byte) error {
+				require.Equal(t, "x", string(payload))
+				return nil
+			})
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+	err := replay(context.Background(), "http://engine", 0, Config{}, nil)
+	require.ErrorIs(t, err, zmtp.ErrEndpoint)
+}
+
+// The socket is there, but its thread says nothing, or little.
+func TestReplaySlow(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]func(c *zmtp.Conn, from uint64){
+		"nothing": func(c *zmtp.Conn, from uint64) { untilClosed(c) },
+		"a batch and no end": func(c *zmtp.Conn, from uint64) {
+			if from == 0 {
+				_ = sendBatch(c, 0)
+			}
+			untilClosed(c)
+		},
+		"a batch at a time": func(c *zmtp.Conn, from uint64) {
+			for sendBatch(c, from) == nil {
+				if _, err := c.ReceiveWithin(300 * time.Millisecond); err != zmtp.ErrNoMessage {
+					return
+				}
+				from++
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := replay(context.Background(), answer(t, reply), 0, Config{Timeout: 2 * time.Second}, func(uint64, []byte) error { return nil })
+			require.ErrorIs(t, err, ErrReplaySlow)
+		})
+	}
+}
+
+// The time that each takes does not count.
+func TestReplayOfSlowHolder(t *testing.T) {
+	t.Parallel()
+	endpoint := answer(t, func(c *zmtp.Conn, from uint64) {
+		for seq := range uint64(5) {
+			_ = sendBatch(c, seq)
+		}
+		sendEnd(c)
+		untilClosed(c)
+	})
+	n := 0
+	require.NoError(t, replay(context.Background(), endpoint, 0, Config{Timeout: 2 * time.Second}, func(uint64, []byte) error {
+		n++
+		time.Sleep(500 * time.Millisecond)
+		return nil
+	}))
+	require.Equal(t, 5, n)
+}
+
+// A publisher that always lacks the next number gets a bounded number of requests.
+func TestReplayOfHoles(t *testing.T) {
+	var asked atomic.Int64
+	endpoint := answer(t, func(c *zmtp.Conn, from uint64) {
+		asked.Add(1)
+		for seq := from | 1; seq < 2000; seq += 2 {
+			if sendBatch(c, seq) != nil {
+				return
+			}
+		}
+		sendEnd(c)
+		untilClosed(c)
+	})
+	want := uint64(1)
+	require.NoError(t, replay(context.Background(), endpoint, 0, Config{}, func(seq uint64, _ []byte) error {
+		require.Equal(t, want, seq)
+		want += 2
+		return nil
+	}))
+	require.EqualValues(t, 2001, want)
+	require.LessOrEqual(t, asked.Load(), int64(replayAsks+1000/replayBatches))
+	require.Greater(t, asked.Load(), int64(replayAsks))
+}
+
+func TestReplayEnds(t *testing.T) {
+	forever := answer(t, func(c *zmtp.Conn, from uint64) {
+		for ; sendBatch(c, from) == nil; from++ {
+		}
+	})
+	failed := errors.New("holder failed")
+	err := replay(context.Background(), forever, 1<<63, Config{}, func(seq uint64, _ []byte) error {
+		if seq == 1<<63+100 {
+			return failed
+		}
+		return nil
+	})
+	require.Equal(t, failed, err)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	err = replay(ctx, forever, 0, Config{}, func(seq uint64, _ []byte) error {
+		if seq == 100 {
+			cancel()
+		}
+		return nil
+	})
+	require.Equal(t, context.Canceled, err)
+
+	ctx, cancel = context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	err = replay(ctx, answer(t, func(c *zmtp.Conn, _ uint64) { untilClosed(c) }), 0, Config{}, nil)
+	require.Equal(t, context.DeadlineExceeded, err)
 }
 
 // A ROUTER drops what its queue cannot take, the end too, while we apply slowly.

@@ -130,8 +130,8 @@ func skipBigrams(b []byte, n int) (rest []byte, err error) {
 	return b, nil
 }
 
-// skipInts skips n integers. It is several times as fast as msgp.Skip, and tokens are most of
-// a payload.
+// skipInts skips n integers. Tokens are most of a payload: it takes two thirds of the time of
+// msgp.Skip, which accepts other types too.
 func skipInts(b []byte, n int) ([]byte, error) {
 	at := 0
 	for ; n > 0; n-- {

@@ -83,6 +83,7 @@ type tracker struct {
 	*applier
 	decoder   batchDecoder
 	hasReplay bool
+	observe   func(seq uint64, payload []byte) // nil if nobody does
 
 	// have says that a batch was applied since the last restart or loss of the sequence. Its
 	// number is next-1.
@@ -110,7 +111,7 @@ func newTracker(holder Holder, cfg *Config, decoder batchDecoder) *tracker {
 	stats := &Status{Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), decoder: decoder, hasReplay: cfg.Replay != "",
-		open: true,
+		observe: cfg.Observe, open: true,
 	}
 }
 
@@ -284,6 +285,9 @@ func (t *tracker) endReplay() error {
 // apply applies the events of a batch, which becomes the last one even if it fails: it would
 // fail again.
 func (t *tracker) apply(seq uint64, payload []byte) error {
+	if t.observe != nil {
+		t.observe(seq, payload)
+	}
 	t.stats.Batches++
 	if seq == 0 {
 		t.stats.Complete = true

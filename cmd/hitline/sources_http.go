@@ -155,9 +155,9 @@ func statusOfSourceError(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, events.ErrNoSource), errors.Is(err, feed.ErrNoPool):
 		return http.StatusNotFound
-	case errors.Is(err, events.ErrExists), errors.Is(err, lookup.ErrFed), errors.Is(err, events.ErrTooMany):
+	case errors.Is(err, events.ErrExists), errors.Is(err, events.ErrConfigured), errors.Is(err, lookup.ErrFed), errors.Is(err, events.ErrTooMany):
 		return http.StatusConflict
-	case errors.Is(err, feed.ErrClosed):
+	case errors.Is(err, events.ErrClosed):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadRequest

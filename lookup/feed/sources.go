@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,13 +10,9 @@ import (
 	"github.com/hitline/hitline/lookup"
 )
 
-// Errors of Sources, beside those of events.Manager, New and lookup.Service.BeginFeed.
-var (
-	// ErrNoPool refuses a source whose pool there is not.
-	ErrNoPool = errors.New("feed: there is no such pool")
-	// ErrClosed is returned after Close.
-	ErrClosed = errors.New("feed: closed")
-)
+// ErrNoPool refuses a source whose pool there is not. Other errors of Sources are those of events.Manager and
+// New.
+var ErrNoPool = errors.New("feed: there is no such pool")
 
 // Source is a publisher of KV events and the pool that it fills.
 type Source struct {
@@ -48,7 +45,6 @@ type Sources struct {
 	mu      sync.Mutex
 	feeds   map[string]*fed // by the name of the source
 	pending *fed            // that add follows now; newHolder sets its holder
-	closed  bool
 }
 
 // fed is a source and the holder that fills its pool.
@@ -94,20 +90,16 @@ func (s *Sources) Register(source Source) error {
 
 // add follows a source by follow, a method of the manager.
 func (s *Sources) add(f *fed, follow func(events.Config) error) error {
+	if f.source.Name == "" {
+		f.source.Name = cmp.Or(f.source.Bind, f.source.Connect)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	name := f.source.Name
-	switch {
-	case s.closed:
-		return ErrClosed
-	case s.feeds[name] != nil:
-		return fmt.Errorf("%w: %q", events.ErrExists, name)
-	}
 	s.pending = f
 	err := follow(f.source.Config)
 	s.pending = nil
 	if err == nil {
-		s.feeds[name] = f
+		s.feeds[f.source.Name] = f
 	} else if f.holder != nil {
 		f.holder.Close()
 	}
@@ -146,12 +138,9 @@ func (s *Sources) Status() []SourceStatus {
 func (s *Sources) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	s.closed = true
 	s.manager.Close()
 	for _, f := range s.feeds {
 		f.holder.Close()
 	}
+	clear(s.feeds)
 }

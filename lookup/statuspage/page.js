@@ -202,6 +202,24 @@
     { show: r => r.error || missing, as: 'text' },
   ];
 
+  // A stale source fills its pool with nothing, an incomplete one with what its engine has said since.
+  const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
+
+  const sourceColumns = [
+    {
+      head: true, draw: (cell, x) => {
+        if (!cell.firstElementChild) cell.append(make('span'), make('small'));
+        setText(cell.children[0], x.name);
+        setText(cell.children[1], [x.endpoint === x.name ? '' : x.endpoint, x.registered ? 'registered' : ''].filter(Boolean).join(', '));
+        setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
+      },
+    },
+    { show: x => nameOf(x.pool), as: 'name' }, { show: stateOf, as: x => x.stale ? 'alert' : '' },
+    number(x => x.blocks), number(x => x.batches), number(x => x.stored), number(x => x.removed), number(x => x.gaps), number(x => x.holes),
+    number(x => x.restarts), number(x => x.errors), { show: x => x.last_event ? when(x.last_event) : missing },
+    { show: x => x.last_error || missing, as: 'text' },
+  ];
+
   const latencyColumns = [
     { head: true, show: l => l.name }, number(l => l.count),
     ...['p50', 'p90', 'p99', 'p999'].map(q => ({ show: l => seconds(l[q]), as: 'n' })),
@@ -262,6 +280,11 @@
     if (n.load_error) terms.push(['Not loaded', n.load_error, 'alert', 'long']);
     terms.push(['File', n.path, '', 'long']);
     list($('snapshot'), terms);
+  };
+
+  const showSources = s => {
+    $('sources').hidden = !s.sources;
+    if (s.sources) fill($('sources'), sourceColumns, s.sources, (row, x) => setAttr(row, 'data-source', x.name));
   };
 
   const more = (node, shown, total, what, note) => {
@@ -326,6 +349,7 @@
     showIndex(s);
     showBackend(s);
     showSnapshot(s);
+    showSources(s);
     showPeers(s);
     askToken(s.token_needed, token && s.token_needed ? 'This is not the token of an administrator of this server.' : '');
     setText($('ready'), s.ready ? 'ready' : 'not ready: ' + s.not_ready_reason);

@@ -33,7 +33,7 @@ def parse():
     parser.add_argument("--kind", default="", choices=["", LOOKUP, *kind_names], help="compare only this; all if empty")
     parser.add_argument("--cases", type=int, default=2000, help="fresh cases of each kind (2000)")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="seed of the fresh cases (random)")
-    parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew, compare nothing")
+    parser.add_argument("--record", default="", choices=["", *kind_names], help="record this kind anew and exit")
     options = parser.parse_args()
     if options.sglang == "newest":
         options.sglang = kinds.RELEASES["sglang"][-1]
@@ -76,7 +76,7 @@ def check(release, options):
             failures = result["fresh"].get(topic, {"failures": []})["failures"]
             cases, differ = drawn["cases"] + len(failures), drawn["differ"] + len(failures)
             recorded = replayed["cases"], replayed["skipped"], replayed["differ"]
-            rows.append((release, name, topic, *recorded, cases, differ))
+            rows.append((f"vllm-{release}", name, topic, *recorded, cases, differ))
             bad[name] += replayed["differ"] + differ
             first = [f"recorded {replayed['first']}"] if replayed["first"] else []
             notes[name] += [f"{name}/{topic}: {line}" for line in first + failures[:3] + drawn["shown"][:3]]
@@ -95,28 +95,24 @@ def compare_sources(release, newest, names):
     return [head, *("  " + line for line in lines if names)]
 
 
-def vllm_releases(options):
-    if options.vllm:
-        return [options.vllm]
-    return [] if options.sglang else kinds.RELEASES["vllm"]
-
-
-def sglang_releases(options):
-    if options.sglang:
-        return [options.sglang]
-    return [] if options.vllm else kinds.RELEASES["sglang"]
+def chosen(options, engine, known):
+    """Returns the releases of an engine that are to be compared: all known ones if no option names any."""
+    named = getattr(options, engine)
+    if named:
+        return [named]
+    return [] if options.vllm or options.sglang else known
 
 
 def check_lookups(options):
-    """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release agrees with no class."""
+    """Compares vLLM's lookups. Returns rows of the table, lines to print, and whether a release failed."""
     revisions = table.known()
     newest = kinds.RELEASES["vllm"][-1]
-    releases = vllm_releases(options)
+    releases = chosen(options, "vllm", kinds.RELEASES["vllm"])
     rows, notes, verdicts, failed = [], [], [], False
     for release in releases:
         more, agreeing, lines = check(release, options)
         rows += more
-        notes += [f"{release}: {line}" for line in lines]
+        notes += [f"vllm-{release}: {line}" for line in lines]
         failed |= not agreeing
         if release not in revisions:
             classes = f"it agrees with class {', '.join(agreeing)}" if agreeing else "it agrees with none"
@@ -127,9 +123,9 @@ def check_lookups(options):
 
 def check_kind(kind, options):
     """Compares one of kinds.py. Returns as check_lookups."""
-    releases = [("vllm", r) for r in vllm_releases(options)] + [("sglang", r) for r in sglang_releases(options)]
+    pairs = [(e, r) for e in kind.FOLDERS for r in chosen(options, e, kinds.releases(kind, e))]
     out = tempfile.mkdtemp(prefix=f"hitline-reference-{kind.NAME}-")
-    rows, lines = kinds.check(kind, [r for r in releases if r[0] in kind.FOLDERS], options, out)
+    rows, lines = kinds.check(kind, pairs, options, out)
     failed = any(row[5] or row[7] for row in rows)
     if failed:
         lines.append(f"the fresh vectors are in {out}")
@@ -153,7 +149,7 @@ def main():
         return record(options)
     say(f"seed {options.seed}")
     results = []
-    if options.kind in ("", LOOKUP) and vllm_releases(options):
+    if options.kind in ("", LOOKUP) and (options.vllm or not options.sglang):
         results.append(check_lookups(options))
     for kind in kinds.KINDS:
         if options.kind in ("", kind.NAME):

@@ -12,8 +12,10 @@ from modules import Finder
 
 NAME = "events"
 PACKAGE = "./events"
-RECORDED = 60  # 20 to 30 KiB, compressed
+RECORDED = 50  # 15 to 25 KiB, compressed
 FOLDERS = {"vllm": "vllm-events", "sglang": "sglang-events"}
+# Those that send events as arrays. SGLang 0.5.18 and 0.5.19 may have metadata in them.
+OLDER = {"vllm": ["0.23.0"], "sglang": ["0.5.10", "0.5.19"]}
 MODULES = {"vllm": "vllm.distributed.kv_events", "sglang": "sglang.srt.disaggregation.kv_events"}
 RANKS = {"vllm": "data_parallel_rank", "sglang": "attn_dp_rank"}
 TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared")
@@ -37,6 +39,9 @@ class Reference:
             self.events = {name: getattr(module, name) for name in TYPES}
         except Exception as error:
             raise ImportError(f"the events of {engine} {release} do not import: {error!r}") from error
+        # SGLang 0.5.19 has a class of its own for blocks with a salt.
+        self.salted = getattr(module, "BlockStoredWithMetadata", None)
+        self.metadata = getattr(module, "BlockStoredMetadata", None)
         self.engine, self.medium = engine, getattr(module, "StorageMedium", str)
         self.encoder = msgspec.msgpack.Encoder()  # as the publishers have it
 
@@ -47,7 +52,8 @@ load = Reference
 def signature(reference):
     """The fields in their order and how they are encoded."""
     lines = []
-    for name, cls in [("batch", reference.batch), *reference.events.items()]:
+    classes = [("batch", reference.batch), *reference.events.items(), ("salted", reference.salted)]
+    for name, cls in classes if reference.salted else classes[:-1]:
         config = cls.__struct_config__
         shape = "array" if config.array_like else "map"
         optional = len(cls.__struct_defaults__) if config.omit_defaults else 0
@@ -72,7 +78,11 @@ def encode(reference, case):
                 values[name] = [tuple(v) if isinstance(v, list) else v for v in values[name]]
         if values.get("medium") in MEDIA["sglang"][1:]:
             values["medium"] = reference.medium(values["medium"])
-        events.append(reference.events[fields["type"]](**values))
+        cls = reference.events[fields["type"]]
+        if "cache_salt" in values and reference.salted:
+            values["metadata"] = reference.metadata(cache_salt=values.pop("cache_salt"))
+            cls = reference.salted
+        events.append(cls(**values))
     return reference.encoder.encode(
         reference.batch(ts=case["time"], events=events, **{RANKS[reference.engine]: case["rank"]})
     )
@@ -113,6 +123,8 @@ class Drawer:
         for i, name in enumerate(cls.__struct_fields__):
             if i < required or self.random.random() < 0.5:
                 fields[name] = getattr(self, name)(fields)
+        if kind == "BlockStored" and self.reference.salted and self.random.random() < 0.5:
+            fields["cache_salt"] = self.text()
         return fields
 
     def hash(self):
@@ -192,4 +204,5 @@ class Drawer:
     session_id = cache_salt = lora_name
 
     def lookahead_token_ids(self, fields):
-        return self.maybe([[self.token() for _ in range(self.random.choice([0, 1, 2]))] for _ in fields["block_hashes"]])
+        counts = [self.random.choice([0, 1, 2]) for _ in fields["block_hashes"]]
+        return self.maybe([[self.token() for _ in range(count)] for count in counts])

@@ -6,6 +6,7 @@ A kind is a module here with:
     PACKAGE                       the Go package: its TestConformance judges vectors, its testdata holds recorded ones
     RECORDED                      how many cases of each class are recorded
     FOLDERS                       by engine, what wheel.fetch gets
+    OLDER                         by engine, releases that this kind compares beside RELEASES; may be missing
     load(engine, release, directory)    imports the modules of a release, in a process that has no other
     signature(reference)          text; releases that make equal vectors have equal ones
     draw(reference, random, name) a case: a dict with "id": name, ready for JSON
@@ -26,11 +27,16 @@ import table
 
 KINDS = [events]
 
-# The releases of each engine, oldest first. Those of SGLang are chosen: 0.5.10 sends arrays.
-RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.10", "0.5.23"]}
+# The releases of each engine, oldest first.
+RELEASES = {"vllm": sorted(table.known(), key=table.version), "sglang": ["0.5.23"]}
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECORDED_SEED = "recorded"
+
+
+def releases(kind, engine):
+    """Returns the releases that a kind compares, oldest first."""
+    return getattr(kind, "OLDER", {}).get(engine, []) + RELEASES[engine] if engine in kind.FOLDERS else []
 
 
 def recorded(kind):
@@ -73,9 +79,9 @@ def judge(kind, out):
     return results
 
 
-def check(kind, releases, options, out):
-    """Compares the releases, pairs of engine and release. Returns rows of the table and lines about differences."""
-    made = {(e, r): make(kind, e, r, options.cases, options.seed, out) for e, r in releases}
+def check(kind, chosen, options, out):
+    """Compares pairs of engine and release. Returns rows of the table and lines about differences."""
+    made = {(e, r): make(kind, e, r, options.cases, options.seed, out) for e, r in chosen}
     judged = judge(kind, out) if options.cases else {}
     rows, notes = [], []
     for (engine, release), result in made.items():
@@ -94,20 +100,20 @@ def check(kind, releases, options, out):
 def record(kind, out):
     """Replaces the recorded vectors of a kind by those that all known releases make."""
     classes = {}
-    for engine, releases in RELEASES.items():
-        for release in releases if engine in kind.FOLDERS else ():
+    for engine in RELEASES:
+        for release in releases(kind, engine):
             result = make(kind, engine, release, kind.RECORDED, RECORDED_SEED, out)
             classes.setdefault((engine, result["signature"]), []).append(release)
     folder = os.path.join(table.ROOT, kind.PACKAGE, "testdata")
     os.makedirs(folder, exist_ok=True)
     for name in recorded(kind):
         os.remove(os.path.join(folder, name + ".json.gz"))
-    for (engine, signature), releases in classes.items():
-        name = f"{engine}-{releases[0]}"
+    for (engine, signature), members in classes.items():
+        name = f"{engine}-{members[0]}"
         with open(os.path.join(out, kind.NAME, name + ".json")) as file:
             cases = json.load(file)["cases"]
-        content = {"engine": engine, "releases": releases, "signature": signature, "cases": cases}
+        content = {"engine": engine, "releases": members, "signature": signature, "cases": cases}
         packed = gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
         with open(os.path.join(folder, name + ".json.gz"), "wb") as file:
             file.write(packed)
-        print(f"{kind.NAME}/{name}: {', '.join(releases)}: {len(cases)} cases, {len(packed)} bytes")
+        print(f"{kind.NAME}/{name}: {', '.join(members)}: {len(cases)} cases, {len(packed)} bytes")

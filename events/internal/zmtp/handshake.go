@@ -88,7 +88,7 @@ func (c *Conn) readGreeting(deadline time.Time) error {
 		case len(g) > signatureEnd && g[signatureEnd] != 0x7F:
 			return fmt.Errorf("%w: it says %s", ErrGreeting, show(g))
 		case len(g) > versionMajor && g[versionMajor] < major:
-			return fmt.Errorf("%w: version %d; version 3 is needed", ErrVersion, max(g[versionMajor], 1)+1)
+			return fmt.Errorf("%w: version %d; version 3 is needed", ErrVersion, min(g[versionMajor], 1)+1)
 		case len(g) >= greetingBytes:
 			mechanism, _, _ := bytes.Cut(g[mechanismBegin:mechanismEnd], []byte{0})
 			if string(mechanism) != "NULL" {

@@ -1,8 +1,6 @@
 package zmtp
 
-import (
-	"io"
-)
+import "io"
 
 const (
 	// minBuffer is the read buffer that is kept. Many small messages come with one system call.
@@ -58,9 +56,20 @@ func (in *input) makeFit(want uint64) {
 	if in.end < len(in.buf) {
 		return
 	}
-	grown := make([]byte, 2*len(in.buf))
+	grown := make([]byte, in.grownLen(want))
 	copy(grown, in.buf)
 	in.buf = grown
+}
+
+// grownLen returns the size of the next buffer: twice the last, or what the message in progress
+// needs and a little more, if that is less.
+func (in *input) grownLen(want uint64) int {
+	twice := 2 * len(in.buf)
+	if twice <= 1<<20 || want > uint64(twice) {
+		return twice
+	}
+	needed := in.end + int(want)
+	return min(twice, needed+needed/8)
 }
 
 // consumed counts a message of n bytes, headers included, and releases a large buffer if the

@@ -4,9 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"os"
 	"os/exec"
-	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,36 +21,28 @@ import (
 	"github.com/hitline/hitline/internal/storetest"
 )
 
-// publisher sends numbered messages of three frames when it is told to: a line of its stdin is a
-// number of messages and the size of their payload. It waits for its subscriber.
+// publisher is a PUB or XPUB, or an XPUB behind an XSUB that forwards. It sends numbered
+// messages of three frames when it is told to: a line of its stdin is a number of messages and
+// the size of their payload.
 const publisher = `
-import sys, time, zmq
+import sys, threading, zmq
 how, endpoint, *options = sys.argv[1:]
 context = zmq.Context()
-kind = zmq.XPUB if how == "xpub" else zmq.PUB
-s = context.socket(kind)
-s.setsockopt(zmq.LINGER, 0)
-s.setsockopt(zmq.SNDHWM, 0)
+out = s = context.socket(zmq.PUB if how in ("bind", "connect") else zmq.XPUB)
+if how == "forward":
+    s = context.socket(zmq.PUB)
+    s.bind("inproc://engine")
+    xsub = context.socket(zmq.XSUB)
+    xsub.setsockopt(zmq.RCVHWM, 0)
+    xsub.connect("inproc://engine")
+for socket in (s, out):
+    socket.setsockopt(zmq.SNDHWM, 0)
 for option in options:
     name, value = option.split("=")
-    s.setsockopt(getattr(zmq, name), int(value))
-out = s
+    out.setsockopt(getattr(zmq, name), int(value))
+out.connect(endpoint) if how == "connect" else out.bind(endpoint)
 if how == "forward":
-    import threading
-    s.bind("inproc://in")
-    xsub, xpub = context.socket(zmq.XSUB), context.socket(zmq.XPUB)
-    xpub.setsockopt(zmq.SNDHWM, 0)
-    xsub.connect("inproc://in")
-    out = xpub
-    for option in options:
-        name, value = option.split("=")
-        out.setsockopt(getattr(zmq, name), int(value))
-if how == "connect":
-    out.connect(endpoint)
-else:
-    out.bind(endpoint)
-if how == "forward":
-    threading.Thread(target=zmq.proxy, args=(xsub, xpub), daemon=True).start()
+    threading.Thread(target=zmq.proxy, args=(xsub, out), daemon=True).start()
 print(out.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0"), flush=True)
 n = 0
 for line in sys.stdin:
@@ -55,29 +53,55 @@ for line in sys.stdin:
         n += 1
 `
 
-type peer struct {
+// process is a Python that runs publisher.
+type process struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	endpoint string
-	in       interface{ Write([]byte) (int, error) }
+	stdin    io.Writer
 }
 
-func startPublisher(t *testing.T, args ...string) *peer {
+// python is what storetest.PyzmqPython returned, which takes a while.
+var python struct {
+	sync.Mutex
+	path string
+}
+
+func pythonPath(t *testing.T) string {
+	python.Lock()
+	defer python.Unlock()
+	if python.path == "" {
+		python.path = storetest.PyzmqPython(t)
+	}
+	return python.path
+}
+
+func startPublisher(t *testing.T, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(storetest.PyzmqPython(t), append([]string{"-c", publisher}, args...)...)
+	cmd := exec.Command(pythonPath(t), append([]string{"-c", publisher}, args...)...)
+	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	p := &process{t: t, cmd: cmd, stdin: in}
+	t.Cleanup(p.kill)
 	lines := bufio.NewScanner(out)
 	require.True(t, lines.Scan())
-	return &peer{t, cmd, lines.Text(), in}
+	p.endpoint = lines.Text()
+	return p
 }
 
-func (p *peer) send(n, size int) {
-	_, err := p.in.Write([]byte(strconv.Itoa(n) + " " + strconv.Itoa(size) + "\n"))
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+func (p *process) signal(s syscall.Signal) { require.NoError(p.t, p.cmd.Process.Signal(s)) }
+
+func (p *process) send(n, size int) {
+	_, err := fmt.Fprintln(p.stdin, n, size)
 	require.NoError(p.t, err)
 }
 
@@ -93,8 +117,10 @@ func dial(t *testing.T, endpoint string, cfg Config) *Conn {
 	return c
 }
 
-// follow subscribes, and has p send until the first message arrives.
-func follow(t *testing.T, p *peer, c *Conn) (next uint64) {
+// follow subscribes, and has p send messages until one arrives, as a subscription takes effect
+// when the publisher reads it. It returns the next number behind all that were sent.
+func follow(t *testing.T, p *process, c *Conn) (next uint64) {
+	t.Helper()
 	require.NoError(t, c.Subscribe("top"))
 	for range 1000 {
 		p.send(1, 10)
@@ -103,75 +129,154 @@ func follow(t *testing.T, p *peer, c *Conn) (next uint64) {
 			continue
 		}
 		require.NoError(t, err)
+		p.send(1, 11) // is received behind all others
+		for len(frames[2]) != 11 {
+			frames, err = c.Receive()
+			require.NoError(t, err)
+		}
 		return binary.BigEndian.Uint64(frames[1]) + 1
 	}
 	t.Fatal("nothing arrived")
 	return 0
 }
 
-func receives(t *testing.T, c *Conn, seq uint64, size int) {
+// receives receives n messages of a size, numbered from seq on, and returns the next number.
+func receives(t *testing.T, c *Conn, seq uint64, n, size int) uint64 {
 	t.Helper()
-	frames, err := c.Receive()
-	require.NoError(t, err)
-	require.Len(t, frames, 3)
-	require.Equal(t, "topic", string(frames[0]))
-	require.Equal(t, seq, binary.BigEndian.Uint64(frames[1]))
-	require.Len(t, frames[2], size)
+	for range n {
+		frames, err := c.Receive()
+		require.NoError(t, err)
+		require.Len(t, frames, 3)
+		require.Equal(t, "topic", string(frames[0]))
+		require.Equal(t, seq, binary.BigEndian.Uint64(frames[1]))
+		require.Len(t, frames[2], size)
+		seq++
+	}
+	return seq
 }
 
-func TestSubscribe(t *testing.T) {
-	for _, how := range []string{"bind", "xpub", "forward", "connect", "ipc", "abstract"} {
-		t.Run(how, func(t *testing.T) {
-			var p *peer
-			var c *Conn
-			switch how {
-			case "connect":
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				require.NoError(t, err)
-				defer l.Close()
-				p = startPublisher(t, how, "tcp://"+l.Addr().String())
-				conn, err := l.Accept()
-				require.NoError(t, err)
-				c, err = Accept(context.Background(), conn, sub)
-				require.NoError(t, err)
-				defer c.Close()
-			case "ipc":
-				p = startPublisher(t, "bind", "ipc://"+t.TempDir()+"/events")
-				c = dial(t, p.endpoint, sub)
-			case "abstract":
-				p = startPublisher(t, "bind", "ipc://@hitline-"+strconv.FormatInt(time.Now().UnixNano(), 36))
-				c = dial(t, p.endpoint, sub)
-			default:
-				p = startPublisher(t, how, "tcp://127.0.0.1:*")
-				c = dial(t, p.endpoint, sub)
+// startAndDial starts a publisher and connects to it, or has it connect to us.
+func startAndDial(t *testing.T, how, endpoint string, cfg Config, options ...string) (*process, *Conn) {
+	t.Helper()
+	if how != "connect" {
+		p := startPublisher(t, append([]string{how, endpoint}, options...)...)
+		return p, dial(t, p.endpoint, cfg)
+	}
+	network, address, err := ListenAddress(endpoint)
+	require.NoError(t, err)
+	l, err := net.Listen(network, address)
+	require.NoError(t, err)
+	defer l.Close()
+	p := startPublisher(t, append([]string{how, "tcp://" + l.Addr().String()}, options...)...)
+	conn, err := l.Accept()
+	require.NoError(t, err)
+	c, err := Accept(context.Background(), conn, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return p, c
+}
+
+func TestPublishers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ how, endpoint string }{
+		"PUB":            {"bind", "tcp://127.0.0.1:*"},
+		"PUB, IPv6":      {"bind", "tcp://[::1]:*"},
+		"XPUB":           {"xpub", "tcp://127.0.0.1:*"},
+		"forwarder":      {"forward", "tcp://127.0.0.1:*"},
+		"PUB, connects":  {"connect", "tcp://127.0.0.1:*"},
+		"XPUB, IPC":      {"xpub", "ipc://" + t.TempDir() + "/events"},
+		"PUB, no file":   {"bind", fmt.Sprintf("ipc://@hitline-test-%d", os.Getpid())},
+		"PUB, heartbeat": {"bind", "tcp://127.0.0.1:*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var options []string
+			if strings.Contains(name, "IPv6") {
+				options = append(options, "IPV6=1")
 			}
-			seq := follow(t, p, c)
+			if strings.Contains(name, "heartbeat") { // PINGs, also between the frames of a message
+				options = append(options, "HEARTBEAT_IVL=1", "HEARTBEAT_TIMEOUT=20000")
+			}
+			p, conn := startAndDial(t, c.how, c.endpoint, sub, options...)
+			require.Equal(t, 1, conn.PeerVersion())
+			seq := follow(t, p, conn)
 			p.send(5000, 100)
 			p.send(3, 20<<20)
 			p.send(2000, 5000)
-			for i := range 7003 {
-				// Those that were sent for the first message come first.
-				size := 100
-				if i >= 5003 {
-					size = 5000
-				} else if i >= 5000 {
-					size = 20 << 20
-				}
-				if i == 0 {
-					for {
-						frames, err := c.Receive()
-						require.NoError(t, err)
-						require.Equal(t, seq, binary.BigEndian.Uint64(frames[1]))
-						seq++
-						if len(frames[2]) == 100 {
-							break
-						}
-					}
-					continue
-				}
-				receives(t, c, seq, size)
-				seq++
-			}
+			seq = receives(t, conn, seq, 5000, 100)
+			seq = receives(t, conn, seq, 3, 20<<20)
+			receives(t, conn, seq, 2000, 5000)
 		})
 	}
+}
+
+// A libzmq that sends PINGs is answered, and closes nothing. One that is silent answers ours.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		how     string
+		timeout time.Duration // of ours
+		options []string
+	}{
+		"theirs": {"bind", 20 * time.Second, []string{"HEARTBEAT_IVL=50", "HEARTBEAT_TIMEOUT=2000", "HEARTBEAT_TTL=2000"}},
+		"ours":   {"connect", 3 * time.Second, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, conn := startAndDial(t, c.how, "tcp://127.0.0.1:*", Config{SocketType: SUB, MaxMessage: 1 << 20, Timeout: c.timeout}, c.options...)
+			seq := follow(t, p, conn)
+			_, err := conn.ReceiveWithin(4 * time.Second)
+			require.Equal(t, ErrNoMessage, err)
+			p.send(1, 100)
+			receives(t, conn, seq, 1, 100)
+		})
+	}
+}
+
+// A publisher that stops without closing its connection is noticed, in the middle of
+// messages too.
+func TestPublisherStops(t *testing.T) {
+	t.Parallel()
+	p, c := startAndDial(t, "bind", "tcp://127.0.0.1:*", Config{SocketType: SUB, MaxMessage: 64 << 20, Timeout: 3 * time.Second})
+	seq := follow(t, p, c)
+	p.send(10, 1<<20)
+	receives(t, c, seq, 5, 1<<20)
+	p.signal(syscall.SIGSTOP)
+	err := error(nil)
+	for err == nil {
+		_, err = c.Receive()
+	}
+	require.ErrorIs(t, err, ErrTimeout)
+	_, err = Dial(context.Background(), "tcp", strings.TrimPrefix(p.endpoint, "tcp://"), Config{SocketType: SUB, Timeout: time.Second})
+	require.ErrorIs(t, err, ErrTimeout, "the kernel accepts for it")
+	p.signal(syscall.SIGCONT)
+	c = dial(t, p.endpoint, sub)
+	seq = follow(t, p, c)
+	p.send(1, 100)
+	receives(t, c, seq, 1, 100)
+}
+
+// A publisher that ends is noticed at once, and one in its place can be followed.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	p, c := startAndDial(t, "bind", "tcp://127.0.0.1:*", sub)
+	follow(t, p, c)
+	p.kill()
+	_, err := c.Receive()
+	require.ErrorIs(t, err, io.EOF)
+	p = startPublisher(t, "bind", p.endpoint)
+	c = dial(t, p.endpoint, sub)
+	follow(t, p, c)
+}
+
+func TestPublisherRefuses(t *testing.T) {
+	p := startPublisher(t, "bind", "tcp://127.0.0.1:*")
+	address := strings.TrimPrefix(p.endpoint, "tcp://")
+	_, err := Dial(context.Background(), "tcp", address, Config{SocketType: DEALER, Timeout: 10 * time.Second})
+	require.Error(t, err, "a PUB talks to no DEALER")
+
+	p = startPublisher(t, "bind", "tcp://127.0.0.1:*", "PLAIN_SERVER=1")
+	_, err = Dial(context.Background(), "tcp", strings.TrimPrefix(p.endpoint, "tcp://"), sub)
+	require.Error(t, err)
+	require.True(t, errors.Is(err, ErrMechanism) || errors.Is(err, io.EOF), "%v", err)
 }

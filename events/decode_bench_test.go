@@ -1,0 +1,118 @@
+package events
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// benchmarkBatch returns a batch of events of 64 blocks with 16 token ids a block, as vLLM 0.33
+// encodes them.
+func benchmarkBatch(numEvents int, wholeDigests bool) []byte {
+	const blocks, blockSize = 64, 16
+	random := rand.New(rand.NewPCG(1, 2))
+	hash := func(b []byte) []byte {
+		if !wholeDigests {
+			return msgp.AppendUint64(b, random.Uint64()|1<<63)
+		}
+		digest := make([]byte, 0, 32)
+		for range 4 {
+			digest = binary.BigEndian.AppendUint64(digest, random.Uint64())
+		}
+		return msgp.AppendBytes(b, digest)
+	}
+	b := msgp.AppendArrayHeader(nil, 3)
+	b = msgp.AppendFloat64(b, 1.7e9)
+	b = msgp.AppendArrayHeader(b, uint32(numEvents))
+	for range numEvents {
+		b = msgp.AppendMapHeader(b, 9)
+		b = msgp.AppendString(msgp.AppendString(b, "type"), "BlockStored")
+		b = msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), blocks)
+		for range blocks {
+			b = hash(b)
+		}
+		b = hash(msgp.AppendString(b, "parent_block_hash"))
+		b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), blocks*blockSize)
+		for range blocks * blockSize {
+			b = msgp.AppendUint64(b, random.Uint64N(150_000))
+		}
+		b = msgp.AppendInt(msgp.AppendString(b, "block_size"), blockSize)
+		b = msgp.AppendNil(msgp.AppendString(b, "lora_id"))
+		b = msgp.AppendString(msgp.AppendString(b, "medium"), "GPU")
+		b = msgp.AppendNil(msgp.AppendString(b, "lora_name"))
+		b = msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
+	}
+	return msgp.AppendInt(b, 0)
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for _, wholeDigests := range []bool{false, true} {
+		b.Run(fmt.Sprintf("64-blocks-of-16/wholeDigests=%t", wholeDigests), func(b *testing.B) {
+			const numEvents = 32
+			payload := benchmarkBatch(numEvents, wholeDigests)
+			var d Decoder
+			blocks := 0
+			b.SetBytes(int64(len(payload)))
+			b.ReportAllocs()
+			for b.Loop() {
+				_, err := d.Decode(payload, func(e *Event) error {
+					blocks += e.Hashes.Len()
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(blocks), "ns/block")
+		})
+	}
+}
+
+// BenchmarkDecodeRemoved decodes events of one block each, as vLLM sends when it evicts.
+func BenchmarkDecodeRemoved(b *testing.B) {
+	const numEvents = 256
+	var events array
+	for i := range numEvents {
+		hash := uint64(i+1) << 50
+		events = append(events, pairs{"type", "BlockRemoved", "block_hashes", array{hash}, "medium", "GPU", "group_idx", 0})
+	}
+	payload := pack(array{1.5, events, 0})
+	var d Decoder
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.Decode(payload, func(*Event) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/numEvents, "ns/event")
+}
+
+// BenchmarkSkipInts compares with the general way to skip.
+func BenchmarkSkipInts(b *testing.B) {
+	const number = 1024
+	random := rand.New(rand.NewPCG(1, 2))
+	var ints []byte
+	for range number {
+		ints = msgp.AppendUint64(ints, random.Uint64N(150_000))
+	}
+	list := append(msgp.AppendArrayHeader(nil, number), ints...)
+	b.Run("skipInts", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := skipInts(ints, number); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/number, "ns/int")
+	})
+	b.Run("msgp.Skip", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := msgp.Skip(list); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/number, "ns/int")
+	})
+}

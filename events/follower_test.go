@@ -1,0 +1,414 @@
+package events
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/internal/logtest"
+)
+
+// noLeak requires at the end of the test that none of its goroutines is left.
+func noLeak(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+}
+
+// follow starts a Follower that fills a Set.
+func follow(t *testing.T, cfg Config) (*Follower, *Set) {
+	t.Helper()
+	set := NewSet(0)
+	return startFollower(t, cfg, set), set
+}
+
+func startFollower(t *testing.T, cfg Config, holder Holder) *Follower {
+	t.Helper()
+	f, err := NewFollower(cfg, holder)
+	require.NoError(t, err)
+	require.NoError(t, f.Start())
+	t.Cleanup(f.Close)
+	return f
+}
+
+// numbers returns what a Set holds, nil if it is stale.
+func numbers(s *Set) (list []uint64) {
+	if s.Stale() {
+		return nil
+	}
+	for b := range s.Each {
+		for _, hash := range b.Hashes.All() {
+			list = append(list, binary.BigEndian.Uint64(hash))
+		}
+	}
+	return list
+}
+
+// awaitHeld waits until a Set holds exactly these.
+func awaitHeld(t *testing.T, s *Set, want ...uint64) {
+	t.Helper()
+	eventually(t, func() bool {
+		if s.Stale() {
+			return false
+		}
+		got := numbers(s)
+		if len(got) != len(want) {
+			return false
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestFollowerReplaysThenFollows(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	p.publish(storedBatch(1, 2), true)
+	p.publish(storedBatch(3), true)
+	p.publish(removedBatch(1), true)
+	log := new(logtest.Buffer)
+	cfg := p.config()
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	f, set := follow(t, cfg)
+	awaitHeld(t, set, 2, 3)
+	p.awaitSubscriber()
+	p.publish(storedBatch(4), false)
+	awaitHeld(t, set, 2, 3, 4)
+	eventually(t, func() bool { return f.Status().Batches == 4 })
+	s := f.Status()
+	require.Equal(t, StateLive, s.State)
+	require.False(t, s.Stale)
+	require.True(t, s.Complete)
+	require.EqualValues(t, 3, s.Blocks)
+	require.EqualValues(t, 4, s.NextSeq)
+	require.Equal(t, [3]int64{4, 1, 1}, [3]int64{s.Stored, s.Removed, s.Connects})
+	require.Zero(t, s.Errors)
+	require.WithinDuration(t, time.Now(), s.LastEvent, time.Minute)
+	f.Close()
+	require.True(t, set.Stale())
+	require.True(t, f.Status().Stale)
+	require.Contains(t, log.String(), "the source is followed")
+	require.Error(t, f.Start())
+}
+
+func TestFollowerFillsGaps(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, p.config())
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitHeld(t, set, 1)
+	p.publish(storedBatch(2), true)
+	p.publish(removedBatch(1), true)
+	p.publish(storedBatch(3), false)
+	awaitHeld(t, set, 2, 3)
+	s := f.Status()
+	require.True(t, s.Complete)
+	require.EqualValues(t, 1, s.Gaps)
+	require.Zero(t, s.Holes)
+}
+
+// A number that was used up is in no replay: what was held may have gone in it.
+func TestFollowerToleratesHoles(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, p.config())
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitHeld(t, set, 1)
+	p.publish(nil, true)
+	p.publish(storedBatch(3), false)
+	awaitHeld(t, set, 3)
+	require.False(t, f.Status().Complete)
+	require.EqualValues(t, 1, f.Status().Holes)
+	p.publish(batchOf("AllBlocksCleared"), false)
+	p.publish(storedBatch(4), false)
+	awaitHeld(t, set, 4)
+	require.True(t, f.Status().Complete)
+}
+
+func TestFollowerReconnects(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, p.config())
+	p.awaitSubscriber()
+	p.publish(storedBatch(1, 2), false)
+	awaitHeld(t, set, 1, 2)
+	for i := range uint64(3) {
+		p.setMute(true)
+		p.cut()
+		eventually(t, set.Stale)
+		p.publish(storedBatch(10+i), true)
+		p.setMute(false)
+		eventually(t, func() bool { return !set.Stale() })
+	}
+	awaitHeld(t, set, 1, 2, 10, 11, 12)
+	require.True(t, f.Status().Complete)
+	require.Zero(t, f.Status().Holes)
+	require.NotZero(t, f.Status().Errors)
+	require.NotEmpty(t, f.Status().LastError)
+}
+
+// A subscription takes effect unnoticed: a batch that is lost at the end is found by the check.
+func TestFollowerFindsLostTail(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, p.config())
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitHeld(t, set, 1)
+	p.publish(storedBatch(2), true)
+	awaitHeld(t, set, 1, 2)
+	require.Zero(t, f.Status().Gaps)
+}
+
+func TestFollowerNoticesRestart(t *testing.T) {
+	noLeak(t)
+	for name, replay := range map[string]bool{"replay": true, "no replay": false} {
+		t.Run(name, func(t *testing.T) {
+			p := startPublisher(t)
+			cfg := p.config()
+			if !replay {
+				cfg.Replay = ""
+			}
+			f, set := follow(t, cfg)
+			p.awaitSubscriber()
+			p.publish(storedBatch(1), false)
+			p.publish(storedBatch(2), false)
+			awaitHeld(t, set, 1, 2)
+			p.restart()
+			p.cut()
+			eventually(t, set.Stale)
+			p.awaitSubscriber()
+			for hash := range uint64(3) {
+				p.publish(storedBatch(100+hash), false)
+			}
+			awaitHeld(t, set, 100, 101, 102)
+			require.True(t, f.Status().Complete)
+		})
+	}
+}
+
+// A publisher behind a proxy restarts without a broken connection.
+func TestFollowerNoticesRestartBehindProxy(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, p.config())
+	p.awaitSubscriber()
+	for hash := range uint64(5) {
+		p.publish(storedBatch(hash), false)
+	}
+	awaitHeld(t, set, 0, 1, 2, 3, 4)
+	p.restart()
+	p.publish(storedBatch(10), true)
+	p.publish(storedBatch(11), false)
+	awaitHeld(t, set, 10, 11)
+	require.EqualValues(t, 1, f.Status().Restarts)
+}
+
+func TestFollowerWithoutReplay(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.Replay = ""
+	f, set := follow(t, cfg)
+	p.awaitSubscriber()
+	p.sendAs(7, storedBatch(1))
+	awaitHeld(t, set, 1)
+	require.False(t, f.Status().Complete)
+	p.sendAs(9, storedBatch(2))
+	awaitHeld(t, set, 2)
+	require.EqualValues(t, 1, f.Status().Holes)
+	p.sendAs(0, storedBatch(3))
+	awaitHeld(t, set, 3)
+	require.True(t, f.Status().Complete)
+	p.cut()
+	eventually(t, func() bool { return f.Status().Holes == 2 })
+	p.awaitSubscriber()
+	p.sendAs(1, storedBatch(4))
+	awaitHeld(t, set, 4)
+	require.False(t, f.Status().Complete)
+	require.Zero(t, p.numReplays())
+}
+
+// While the replay socket does not answer, nothing counts as held.
+func TestFollowerIsStaleWithoutItsReplay(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	p.setMute(true)
+	p.publish(storedBatch(1), true)
+	cfg := p.config()
+	cfg.Timeout = 50 * time.Millisecond
+	f, set := follow(t, cfg)
+	eventually(t, func() bool { return f.Status().Errors >= 3 })
+	require.True(t, set.Stale())
+	require.Contains(t, f.Status().LastError, "replay")
+	p.setMute(false)
+	awaitHeld(t, set, 1)
+}
+
+// A source that binds takes one publisher at a time.
+func TestFollowerBinds(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, Config{Bind: "tcp://127.0.0.1:*", Replay: p.config().Replay})
+	address := f.acceptor.listener.Addr().String()
+	connect := func() (net.Conn, *zmtpPeer) {
+		conn, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		peer, err := newZMTPPeer(conn, "PUB")
+		if err != nil {
+			return conn, nil
+		}
+		return conn, peer
+	}
+	var peer *zmtpPeer
+	var conn net.Conn
+	await := func() {
+		eventually(t, func() bool { conn, peer = connect(); return peer != nil })
+		p.running.Go(func() { peer.serve(func() { p.subscribe(peer) }, nil) })
+		p.awaitSubscriber()
+	}
+	await()
+	p.publish(storedBatch(1), false)
+	awaitHeld(t, set, 1)
+
+	second, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer second.Close()
+	_ = second.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, err = second.Read(make([]byte, 1))
+	var timeout net.Error
+	require.Error(t, err)
+	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it is not closed: %v", err)
+
+	p.publish(storedBatch(2), false)
+	awaitHeld(t, set, 1, 2)
+	_ = conn.Close()
+	eventually(t, set.Stale)
+	p.publish(storedBatch(3), true)
+	await()
+	awaitHeld(t, set, 1, 2, 3)
+	_ = conn.Close()
+}
+
+// failingHolder fails while fail is set.
+type failingHolder struct {
+	*Set
+	fail atomic.Bool
+}
+
+func (h *failingHolder) Store(b *Blocks, held []bool) error {
+	if h.fail.Load() {
+		return errors.New("out of order")
+	}
+	return h.Set.Store(b, held)
+}
+
+func TestFollowerSurvivesItsHolder(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	h := &failingHolder{Set: NewSet(0)}
+	f := startFollower(t, p.config(), h)
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitHeld(t, h.Set, 1)
+	h.fail.Store(true)
+	p.publish(storedBatch(2), false)
+	eventually(t, func() bool { return f.Status().Errors > 0 && f.Status().Holes == 1 })
+	require.Contains(t, f.Status().LastError, "out of order")
+	require.Zero(t, h.Len())
+	h.fail.Store(false)
+	p.publish(storedBatch(3), true)
+	awaitHeld(t, h.Set, 3)
+	require.False(t, f.Status().Complete)
+}
+
+func TestFollowerBoundsBlocks(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.MaxBlocks = 3
+	f, set := follow(t, cfg) // the Set would hold more
+	p.awaitSubscriber()
+	p.publish(storedBatch(1, 2, 3), false)
+	awaitHeld(t, set, 1, 2, 3)
+	p.publish(storedBatch(4), false)
+	eventually(t, func() bool { return f.Status().Holes == 1 })
+	require.Contains(t, f.Status().LastError, ErrFull.Error())
+	p.publish(storedBatch(5), true)
+	awaitHeld(t, set, 5)
+}
+
+func TestFollowerCloses(t *testing.T) {
+	noLeak(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	p := startPublisher(t)
+	p.setMute(true)
+	for name, cfg := range map[string]Config{
+		"in a handshake":         {Connect: "tcp://" + silent.Addr().String()},
+		"waiting to be accepted": {Bind: "tcp://127.0.0.1:*"},
+		"in a replay":            p.config(),
+		"nobody there":           {Connect: "tcp://127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := NewFollower(cfg, NewSet(0))
+			require.NoError(t, err)
+			require.NoError(t, f.Start())
+			if name == "in a replay" {
+				eventually(t, func() bool { return p.numReplays() > 0 })
+			}
+			start := time.Now()
+			f.Close()
+			f.Close()
+			require.Less(t, time.Since(start), DefaultTimeout)
+		})
+	}
+	f, err := NewFollower(p.config(), NewSet(0))
+	require.NoError(t, err)
+	f.Close() // before Start
+	require.Error(t, f.Start())
+}
+
+func TestConfig(t *testing.T) {
+	for _, cfg := range []Config{
+		{},
+		{Connect: "tcp://a:1", Bind: "tcp://*:1"},
+		{Connect: "http://a:1"},
+		{Connect: "tcp://*:1"},
+		{Bind: "udp://*:1"},
+		{Connect: "tcp://a:1", Replay: "a:1"},
+		{Connect: "tcp://a:1", Name: "a\nb"},
+		{Connect: "tcp://a:1", Name: string(make([]byte, 257))},
+		{Connect: "tcp://a:1", MaxPayload: -1},
+		{Connect: "tcp://a:1", MaxBlocks: -1},
+		{Connect: "tcp://a:1", Timeout: -1},
+	} {
+		_, err := NewFollower(cfg, NewSet(0))
+		require.ErrorIs(t, err, ErrConfig, "%+v", cfg)
+	}
+	f, err := NewFollower(Config{Connect: "tcp://a:1"}, NewSet(0))
+	require.NoError(t, err)
+	require.Equal(t, Status{Name: "tcp://a:1", Endpoint: "tcp://a:1", State: StateConnecting, Stale: true}, f.Status())
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	f, err = NewFollower(Config{Bind: "tcp://" + l.Addr().String()}, NewSet(0))
+	require.NoError(t, err)
+	require.Error(t, f.Start())
+	f.Close()
+}

@@ -1,0 +1,70 @@
+package zmtp
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEndpoints(t *testing.T) {
+	for _, c := range []struct{ endpoint, dial, listen string }{
+		{"tcp://127.0.0.1:5557", "tcp 127.0.0.1:5557", "tcp 127.0.0.1:5557"},
+		{"tcp://engine-0.example:65535", "tcp engine-0.example:65535", "tcp engine-0.example:65535"},
+		{"tcp://[::1]:5557", "tcp [::1]:5557", "tcp [::1]:5557"},
+		{"tcp://[::]:5557", "tcp [::]:5557", "tcp [::]:5557"},
+		{"tcp://*:5557", "", "tcp :5557"},
+		{"tcp://127.0.0.1:*", "", "tcp 127.0.0.1:0"},
+		{"tcp://127.0.0.1:0", "", "tcp 127.0.0.1:0"},
+		{"ipc:///run/events", "unix /run/events", "unix /run/events"},
+		{"ipc://events", "unix events", "unix events"},
+		{"ipc://@events", "unix @events", "unix @events"},
+		{"ipc:///" + strings.Repeat("x", 106), "unix /" + strings.Repeat("x", 106), "unix /" + strings.Repeat("x", 106)},
+		{"ipc:///" + strings.Repeat("x", 107), "", ""},
+		{"ipc://", "", ""},
+		{"ipc://@", "", ""},
+		{"ipc://*", "", ""},
+		{"ipc:///a\x00b", "", ""},
+		{"tcp://:5557", "", ""},
+		{"tcp://::1:5557", "", ""},
+		{"tcp://host", "", ""},
+		{"tcp://host:", "", ""},
+		{"tcp://host:65536", "", ""},
+		{"tcp://host:-1", "", ""},
+		{"tcp://host:http", "", ""},
+		{"tcp://eth0;10.0.0.1:5557", "", ""},
+		{"tcp://", "", ""},
+		{"tls://host:5557", "", ""},
+		{"inproc://events", "", ""},
+		{"127.0.0.1:5557", "", ""},
+		{"", "", ""},
+	} {
+		for side, parse := range map[string]func(string) (string, string, error){c.dial: DialAddress, c.listen: ListenAddress} {
+			network, address, err := parse(c.endpoint)
+			if side == "" && c.dial != c.listen {
+				_, _, err = DialAddress(c.endpoint)
+			}
+			if side == "" {
+				require.ErrorIs(t, err, ErrEndpoint, c.endpoint)
+				require.Contains(t, err.Error(), c.endpoint[:min(5, len(c.endpoint))])
+				continue
+			}
+			require.NoError(t, err, c.endpoint)
+			require.Equal(t, side, network+" "+address)
+		}
+	}
+}
+
+// What ListenAddress returns, net takes.
+func TestListenAddress(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, endpoint := range []string{"tcp://127.0.0.1:*", "ipc://events", "ipc://@hitline-test-" + t.Name() + strings.Repeat("x", os.Getpid()%10)} {
+		network, address, err := ListenAddress(endpoint)
+		require.NoError(t, err)
+		l, err := net.Listen(network, address)
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+	}
+}

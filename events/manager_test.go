@@ -1,0 +1,164 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newManager(t *testing.T, allow ...string) *Manager {
+	t.Helper()
+	m, err := NewManager(ManagerConfig{Allow: allow, MaxSources: 2,
+		NewHolder: func(cfg Config) (Holder, error) { return NewSet(cfg.MaxBlocks), nil }})
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	return m
+}
+
+func names(m *Manager) (list []string) {
+	for _, s := range m.Sources() {
+		list = append(list, s.Name)
+	}
+	return list
+}
+
+func TestManagerFollows(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	p.publish(storedBatch(1), true)
+	m := newManager(t)
+	require.NoError(t, m.Add(p.config()))
+	eventually(t, func() bool { return m.Sources()[0].Blocks == 1 })
+	m.Close()
+	m.Close()
+	require.True(t, m.Sources()[0].Stale)
+	require.ErrorIs(t, m.Add(p.config()), ErrClosed)
+}
+
+func TestManagerNames(t *testing.T) {
+	noLeak(t)
+	m := newManager(t, "tcp://127.0.0.0/8:*")
+	add := func(name string) Config { return Config{Name: name, Connect: "tcp://127.0.0.1:1"} }
+	require.NoError(t, m.Add(add("b")))
+	require.NoError(t, m.Register(add("a")))
+	require.NoError(t, m.Register(add(""))) // its endpoint
+	require.Equal(t, []string{"a", "b", "tcp://127.0.0.1:1"}, names(m))
+	require.ErrorIs(t, m.Register(add("a")), ErrExists)
+	require.ErrorIs(t, m.Add(add("a")), ErrExists)
+	require.ErrorIs(t, m.Register(add("b")), ErrExists)
+	require.ErrorIs(t, m.Register(add("c")), ErrTooMany)
+	require.NoError(t, m.Add(add("c")), "the bound is one of those that are registered")
+
+	require.ErrorIs(t, m.Unregister("b"), ErrConfigured)
+	require.ErrorIs(t, m.Unregister("d"), ErrNoSource)
+	require.NoError(t, m.Unregister("a"))
+	require.ErrorIs(t, m.Unregister("a"), ErrNoSource)
+	require.Equal(t, []string{"b", "c", "tcp://127.0.0.1:1"}, names(m))
+	require.NoError(t, m.Register(add("a")))
+}
+
+// A name is free again after whatever went wrong.
+func TestManagerErrors(t *testing.T) {
+	noLeak(t)
+	fail := errors.New("no pool of this name")
+	var calls atomic.Int64
+	m, err := NewManager(ManagerConfig{NewHolder: func(cfg Config) (Holder, error) {
+		if calls.Add(1) == 1 {
+			return nil, fail
+		}
+		return NewSet(0), nil
+	}})
+	require.NoError(t, err)
+	defer m.Close()
+	require.ErrorIs(t, m.Add(Config{Name: "a"}), ErrConfig)
+	require.ErrorIs(t, m.Add(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}), fail)
+	require.NoError(t, m.Add(Config{Name: "a", Bind: "tcp://127.0.0.1:*"}))
+	address := m.sources["a"].follower.acceptor.listener.Addr().String()
+	require.Error(t, m.Add(Config{Name: "b", Bind: "tcp://" + address}))
+	require.Equal(t, []string{"a"}, names(m))
+	require.ErrorIs(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}), ErrNotAllowed)
+
+	_, err = NewManager(ManagerConfig{})
+	require.Error(t, err)
+	_, err = NewManager(ManagerConfig{NewHolder: m.cfg.NewHolder, MaxSources: -1})
+	require.Error(t, err)
+	_, err = NewManager(ManagerConfig{NewHolder: m.cfg.NewHolder, Allow: []string{"anything"}})
+	require.ErrorContains(t, err, "anything")
+}
+
+func TestManagerAllows(t *testing.T) {
+	list, err := newAllowList([]string{
+		"tcp://10.0.0.0/8:5557-5564", "tcp://[fd00::/8]:*", "tcp://Engine-0:5557", "tcp://192.168.1.2:1", "tcp://[::1]:7", "ipc:///run/engine.sock",
+	})
+	require.NoError(t, err)
+	for endpoint, want := range map[string]bool{
+		"tcp://10.1.2.3:5557":          true,
+		"tcp://10.1.2.3:5564":          true,
+		"tcp://[::ffff:10.1.2.3]:5557": true,
+		"tcp://10.1.2.3:5556":          false,
+		"tcp://10.1.2.3:5565":          false,
+		"tcp://11.1.2.3:5557":          false,
+		"tcp://[fd12::1]:65535":        true,
+		"tcp://[fe80::1]:5557":         false,
+		"tcp://[fd12::1%eth0]:5557":    false,
+		"tcp://engine-0:5557":          true,
+		"tcp://ENGINE-0:5557":          true,
+		"tcp://engine-0:5558":          false,
+		"tcp://engine-0.evil.com:5557": false,
+		"tcp://engine-1:5557":          false,
+		"tcp://localhost:5557":         false,
+		"tcp://192.168.1.2:1":          true,
+		"tcp://192.168.1.3:1":          false,
+		"tcp://[::1]:7":                true,
+		"tcp://[::1]:8":                false,
+		"tcp://10.1.2.3":               false,
+		"ipc:///run/engine.sock":       true,
+		"ipc:///run/engine.sock2":      false,
+		"ipc://@engine":                false,
+		"http://10.1.2.3:5557":         false,
+		"tcp://0xa.1.2.3:5557":         false,
+		"tcp://167838211:5557":         false,
+	} {
+		require.Equal(t, want, list.allows(endpoint), endpoint)
+	}
+	for _, entry := range []string{"", "10.0.0.0/8:1", "tcp://10.0.0.0/8", "tcp://10.0.0.0/33:1", "tcp://*:1", "tcp://:1", "tcp://a:0",
+		"tcp://a:2-1", "tcp://a:1-65536", "tcp://a:x", "tcp://[fe80::1%eth0]:1", "ipc://", "http://a:1"} {
+		_, err := newAllowList([]string{entry})
+		require.Error(t, err, entry)
+	}
+
+	m := newManager(t, "tcp://127.0.0.1:1")
+	ok := "tcp://127.0.0.1:1"
+	require.ErrorIs(t, m.Register(Config{Connect: "tcp://127.0.0.1:2"}), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: "tcp://127.0.0.1:2"}), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Bind: ok}), ErrNotAllowed)
+	require.NoError(t, m.Register(Config{Connect: ok, Replay: ok}))
+}
+
+// Sources come and go at once; the bound and the names hold.
+func TestManagerConcurrently(t *testing.T) {
+	noLeak(t)
+	m := newManager(t, "tcp://127.0.0.1:*")
+	var running sync.WaitGroup
+	for i := range 8 {
+		running.Go(func() {
+			name := fmt.Sprint(i % 4)
+			for range 20 {
+				if m.Register(Config{Name: name, Connect: "tcp://127.0.0.1:1"}) == nil {
+					if n := len(m.Sources()); n > 2 {
+						t.Errorf("%d sources", n)
+					}
+					_ = m.Unregister(name)
+				}
+			}
+		})
+	}
+	running.Wait()
+	require.Empty(t, m.Sources())
+	require.Zero(t, m.registered)
+	require.NoError(t, m.Register(Config{Name: "0", Connect: "tcp://127.0.0.1:1"}))
+}

@@ -1,0 +1,274 @@
+// Package eventstest has a publisher of KV events in process, for tests of what follows one.
+package eventstest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
+)
+
+// Publisher publishes batches as vLLM does: a PUB socket and a replay socket that has all of them. It speaks as
+// much ZMTP 3.0 as a Follower needs.
+type Publisher struct {
+	Endpoint, Replay string
+
+	mu          sync.Mutex
+	first       uint64 // number of batches[0]
+	batches     [][]byte
+	subscribers map[net.Conn]bool
+	listeners   []net.Listener
+	conns       map[net.Conn]bool
+	running     sync.WaitGroup
+	closed      bool
+}
+
+// New returns a publisher that has said nothing. It ends with the test.
+func New(t testing.TB) *Publisher {
+	t.Helper()
+	p := &Publisher{subscribers: map[net.Conn]bool{}, conns: map[net.Conn]bool{}}
+	p.Endpoint = p.listen(t, "PUB", p.subscribe)
+	p.Replay = p.listen(t, "ROUTER", p.answer)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Close ends it and waits.
+func (p *Publisher) Close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, l := range p.listeners {
+		_ = l.Close()
+	}
+	for c := range p.conns {
+		_ = c.Close()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// Publish sends a batch of events, and keeps it for replays. lost says that no subscriber gets it.
+func (p *Publisher) Publish(lost bool, events ...map[string]any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seq := p.first + uint64(len(p.batches))
+	payload := encode(float64(seq), events)
+	p.batches = append(p.batches, payload)
+	for c := range p.subscribers {
+		if !lost {
+			_, _ = c.Write(message(nil, binary.BigEndian.AppendUint64(nil, seq), payload))
+		}
+	}
+}
+
+// Forget removes the batches that there are from the replay socket.
+func (p *Publisher) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.first, p.batches = p.first+uint64(len(p.batches)), nil
+}
+
+// Cut closes the connections of all subscribers.
+func (p *Publisher) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.subscribers {
+		_ = c.Close()
+	}
+}
+
+// Stored returns an event that stores blocks of 16 tokens in group 0 of the GPU. parent may be nil.
+func Stored(parent []byte, hashes ...[]byte) map[string]any {
+	event := map[string]any{
+		"type": "BlockStored", "block_hashes": bins(hashes), "parent_block_hash": nil, "token_ids": []any{}, "block_size": 16,
+		"lora_id": nil, "medium": "GPU", "lora_name": nil, "group_idx": 0,
+	}
+	if parent != nil {
+		event["parent_block_hash"] = parent
+	}
+	return event
+}
+
+// Removed returns an event that removes blocks of group 0 of the GPU.
+func Removed(hashes ...[]byte) map[string]any {
+	return map[string]any{"type": "BlockRemoved", "block_hashes": bins(hashes), "medium": "GPU", "group_idx": 0}
+}
+
+// Cleared returns an event that removes all blocks.
+func Cleared() map[string]any { return map[string]any{"type": "AllBlocksCleared"} }
+
+func bins(hashes [][]byte) (list []any) {
+	for _, h := range hashes {
+		list = append(list, h)
+	}
+	return list
+}
+
+// encode returns the payload of a batch.
+func encode(at float64, events []map[string]any) []byte {
+	b := msgp.AppendArrayHeader(nil, 3)
+	b = msgp.AppendFloat64(b, at)
+	b = msgp.AppendArrayHeader(b, uint32(len(events)))
+	for _, e := range events {
+		var err error
+		if b, err = msgp.AppendMapStrIntf(b, e); err != nil {
+			panic(err) // an event of this package
+		}
+	}
+	return msgp.AppendInt(b, 0)
+}
+
+// listen serves connections of a socket type and returns the endpoint.
+func (p *Publisher) listen(t testing.TB, socketType string, serve func(net.Conn, *bufio.Reader)) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p.listeners = append(p.listeners, l)
+	p.running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil || !p.own(c) {
+				return
+			}
+			p.running.Go(func() {
+				defer p.disown(c)
+				r := bufio.NewReader(c)
+				if greet(c, r, socketType) == nil {
+					serve(c, r)
+				}
+			})
+		}
+	})
+	return "tcp://" + l.Addr().String()
+}
+
+func (p *Publisher) own(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = c.Close()
+		return false
+	}
+	p.conns[c] = true
+	return true
+}
+
+func (p *Publisher) disown(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+	delete(p.subscribers, c)
+	_ = c.Close()
+}
+
+// subscribe serves a subscriber: its first message is a subscription.
+func (p *Publisher) subscribe(c net.Conn, r *bufio.Reader) {
+	for {
+		if _, err := p.receive(c, r); err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.subscribers[c] = true
+		p.mu.Unlock()
+	}
+}
+
+// answer serves the replay socket.
+func (p *Publisher) answer(c net.Conn, r *bufio.Reader) {
+	for {
+		frames, err := p.receive(c, r)
+		if err != nil || len(frames) != 2 || len(frames[1]) != 8 {
+			return
+		}
+		from := binary.BigEndian.Uint64(frames[1])
+		p.mu.Lock()
+		for i, payload := range p.batches {
+			if seq := p.first + uint64(i); seq >= from {
+				_, _ = c.Write(message(nil, nil, binary.BigEndian.AppendUint64(nil, seq), payload))
+			}
+		}
+		_, _ = c.Write(message(nil, nil, []byte{255, 255, 255, 255, 255, 255, 255, 255}, nil))
+		p.mu.Unlock()
+	}
+}
+
+// greet makes the handshake of ZMTP 3.0 with the mechanism NULL.
+func greet(c net.Conn, r *bufio.Reader, socketType string) error {
+	greeting := make([]byte, 64)
+	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3
+	copy(greeting[12:], "NULL")
+	ready := append([]byte("\x05READY\x0bSocket-Type\x00\x00\x00"), byte(len(socketType)))
+	ready = append(ready, socketType...)
+	if _, err := c.Write(append(greeting, frame(4, ready)...)); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(r, greeting); err != nil {
+		return err
+	}
+	_, _, err := readFrame(r) // READY
+	return err
+}
+
+// receive returns the next message. It answers heartbeats. A command that is none ends a message of one frame.
+func (p *Publisher) receive(c net.Conn, r *bufio.Reader) (frames [][]byte, err error) {
+	for {
+		flags, body, err := readFrame(r)
+		switch {
+		case err != nil:
+			return nil, err
+		case flags&4 != 0 && len(body) >= 7 && string(body[:5]) == "\x04PING":
+			p.mu.Lock()
+			_, _ = c.Write(frame(4, append([]byte("\x04PONG"), body[7:]...)))
+			p.mu.Unlock()
+			continue
+		case flags&4 != 0 && len(body) >= 5 && string(body[:5]) == "\x04PONG":
+			continue
+		}
+		if frames = append(frames, body); flags&1 == 0 {
+			return frames, nil
+		}
+	}
+}
+
+func readFrame(r *bufio.Reader) (flags byte, body []byte, err error) {
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(r, head[:2]); err != nil {
+		return 0, nil, err
+	}
+	n := uint64(head[1])
+	if head[0]&2 != 0 {
+		if _, err := io.ReadFull(r, head[2:]); err != nil {
+			return 0, nil, err
+		}
+		n = binary.BigEndian.Uint64(head[1:])
+	}
+	if n > 1<<20 {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	body = make([]byte, n)
+	_, err = io.ReadFull(r, body)
+	return head[0], body, err
+}
+
+// message returns the frames of a message.
+func message(frames ...[]byte) (out []byte) {
+	for i, body := range frames {
+		flags := byte(0)
+		if i < len(frames)-1 {
+			flags = 1
+		}
+		out = append(out, frame(flags, body)...)
+	}
+	return out
+}
+
+func frame(flags byte, body []byte) []byte {
+	if len(body) > 255 {
+		return append(binary.BigEndian.AppendUint64([]byte{flags | 2}, uint64(len(body))), body...)
+	}
+	return append([]byte{flags, byte(len(body))}, body...)
+}
