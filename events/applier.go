@@ -37,8 +37,20 @@ type applier struct {
 
 	held    [maxApply]bool
 	blocks  Blocks
-	removed []byte // hashes of one removal that have no further copies
+	removal removal
 }
+
+// removal is what the events of a batch remove that were gathered: blocks of one group and tier
+// that have no further copies.
+type removal struct {
+	group   int
+	tier    Tier
+	hashLen int
+	hashes  []byte // joined
+}
+
+// maxKept bounds the memory for hashes that is kept for the next removal, in bytes.
+const maxKept = 1 << 20
 
 func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
 	a := &applier{holder: holder, maxBlocks: cfg.MaxBlocks, exactCopies: cfg.ExactCopies, stats: stats}
@@ -48,6 +60,7 @@ func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
 
 // clear removes all blocks.
 func (a *applier) clear() {
+	a.removal.hashes = a.removal.hashes[:0]
 	a.copies.reset()
 	a.holder.Clear()
 }
@@ -58,6 +71,9 @@ func (a *applier) store(e *Event) error {
 	if e.Tier.Medium == hintMedium {
 		a.stats.Hints += int64(n)
 		return nil
+	}
+	if err := a.flush(); err != nil {
+		return err
 	}
 	a.stats.Stored += int64(n)
 	counted := e.Group != NoGroup && e.Tier.Medium != "" && (a.exactCopies || len(e.Parent) > 0)
@@ -84,37 +100,46 @@ func (a *applier) store(e *Event) error {
 	return nil
 }
 
-// remove applies an event of KindRemoved.
+// remove takes an event of KindRemoved. Engines send one for each block, so those of one group and
+// tier are gathered until flush.
 func (a *applier) remove(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
 	a.stats.Removed += int64(n)
-	if e.Tier.Medium == hintMedium {
+	if n == 0 || e.Tier.Medium == hintMedium {
 		return nil
 	}
-	blob := e.Hashes.Bytes()
-	for from := 0; from < n; from += maxApply {
-		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
-		if len(a.copies.extra) > 0 {
-			part = a.withoutCopies(e, part, hashLen)
+	r := &a.removal
+	if len(r.hashes) > 0 && (r.group != e.Group || r.tier != e.Tier || r.hashLen != hashLen || len(r.hashes) >= maxApply*hashLen) {
+		if err := a.flush(); err != nil {
+			return err
 		}
-		if len(part) == 0 {
-			continue
-		}
-		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize}
-		if err := a.holder.Remove(&a.blocks); err != nil {
-			return fmt.Errorf("%w: %w", errHolder, err)
+	}
+	r.group, r.tier, r.hashLen = e.Group, e.Tier, hashLen
+	if len(a.copies.extra) == 0 {
+		r.hashes = append(r.hashes, e.Hashes.Bytes()...)
+		return nil
+	}
+	for _, hash := range e.Hashes.All() {
+		if !a.copies.remove(e.Group, &e.Tier, hash) {
+			r.hashes = append(r.hashes, hash...)
 		}
 	}
 	return nil
 }
 
-// withoutCopies removes one copy of each of the hashes and returns those that had no further one.
-func (a *applier) withoutCopies(e *Event, hashes []byte, hashLen int) []byte {
-	a.removed = a.removed[:0]
-	for ; len(hashes) > 0; hashes = hashes[hashLen:] {
-		if hash := hashes[:hashLen]; !a.copies.remove(e.Group, &e.Tier, hash) {
-			a.removed = append(a.removed, hash...)
+// flush passes the removals that were gathered to the Holder.
+func (a *applier) flush() error {
+	r := &a.removal
+	for blob := r.hashes; len(blob) > 0; {
+		part := blob[:min(len(blob), maxApply*r.hashLen)]
+		blob = blob[len(part):]
+		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: netproto.NewHashes(part, r.hashLen)}
+		if err := a.holder.Remove(&a.blocks); err != nil {
+			return fmt.Errorf("%w: %w", errHolder, err)
 		}
 	}
-	return a.removed
+	if r.hashes = r.hashes[:0]; cap(r.hashes) > maxKept {
+		r.hashes = nil
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tinylib/msgp/msgp"
@@ -128,6 +129,29 @@ func benchSource(b *testing.B, payloads [][]byte) {
 	if t.stats.Holes > 0 {
 		b.Error("a hole: ", t.reason)
 	}
+}
+
+// BenchmarkFollow measures the same over a connection of loopback, with a Follower. The publisher
+// is on the same cores.
+func BenchmarkFollow(b *testing.B) {
+	payloads := benchBatches(8192, true, 1)
+	p := startPublisher(b)
+	cfg := p.config()
+	cfg.Replay = ""
+	f, err := NewFollower(cfg, NewSet(0))
+	require.NoError(b, err)
+	require.NoError(b, f.Start())
+	defer f.Close()
+	p.awaitSubscriber()
+	b.ResetTimer()
+	for seq := range b.N {
+		p.sendAs(uint64(seq), payloads[seq%len(payloads)])
+	}
+	for f.Status().NextSeq < uint64(b.N) {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportMetric(float64(b.N)*benchBlocks/b.Elapsed().Seconds(), "blocks/s")
+	require.Zero(b, f.Status().Holes)
 }
 
 // TestBenchBatches checks that the batches of the benchmark mean what it says.

@@ -8,7 +8,7 @@ import (
 )
 
 // blockTable is a set of (hash, place) that remembers the order of insertion. The zero value is
-// empty; hashLen is set before the first insertion. Not safe for concurrent use.
+// empty; init comes before the first insertion. Not safe for concurrent use.
 //
 // Records lie in the order of insertion in two parallel arrays. A removed record stays until a
 // compaction, which runs when the arrays are full and a quarter of them is removed. Slots are an
@@ -25,12 +25,17 @@ type blockTable struct {
 	places  []placeID // of the records, removedPlace if the record is removed
 	slots   []uint64
 	live    int // records that are not removed
+	ahead   uint64
 	seed    maphash.Seed
 	secret  [2]uint64
 }
 
 const (
 	removedPlace = placeID(0xFFFF) // above maxPlaces
+
+	// maxAhead is for how many blocks memory is read at once: about as many reads as a core
+	// keeps waiting for.
+	maxAhead = 32
 
 	minRecords = 64
 	minSlots   = 96
@@ -43,8 +48,10 @@ const (
 // steeply above this load, 13/16.
 func full(live, n int) bool { return live > n/16*13 }
 
-// init draws the secret of the sums, so that no publisher can choose hashes that collide.
-func (t *blockTable) init() {
+// init makes the slots, and draws the secret of the sums, so that no publisher can choose hashes
+// that collide.
+func (t *blockTable) init(hashLen int) {
+	*t = blockTable{hashLen: hashLen, slots: make([]uint64, minSlots)}
 	t.seed = maphash.MakeSeed()
 	for i := range t.secret {
 		t.secret[i] = maphash.String(maphash.MakeSeed(), "")
@@ -91,6 +98,20 @@ func (t *blockTable) find(hash []byte, at placeID, sum uint32) (slot, empty int)
 	}
 }
 
+// sumAll hashes up to maxAhead block hashes, joined, of one place, and reads the first slot of
+// each: the reads of all wait for memory together, and find has the slots in the cache.
+func (t *blockTable) sumAll(sums *[maxAhead]uint32, hashes []byte, at placeID) {
+	var slots uint64
+	for i := 0; len(hashes) > 0; i++ {
+		sums[i] = t.sum(hashes[:t.hashLen], at)
+		if len(t.slots) > 0 {
+			slots |= t.slots[t.home(sums[i])]
+		}
+		hashes = hashes[t.hashLen:]
+	}
+	t.ahead = slots // so that the reads are not optimized away
+}
+
 // contains reports whether a block is in the table.
 func (t *blockTable) contains(hash []byte, at placeID) bool {
 	if t.live == 0 || len(hash) != t.hashLen {
@@ -100,14 +121,9 @@ func (t *blockTable) contains(hash []byte, at placeID) bool {
 	return slot >= 0
 }
 
-// insert adds a block of hashLen bytes unless it is there, or live has reached limit: then it
-// returns ok false.
-func (t *blockTable) insert(hash []byte, at placeID, limit int) (held, ok bool) {
-	if t.slots == nil {
-		t.init()
-		t.slots = make([]uint64, minSlots)
-	}
-	sum := t.sum(hash, at)
+// insert adds a block with its sum unless it is there, or live has reached limit: then it returns
+// ok false. init comes before the first.
+func (t *blockTable) insert(hash []byte, at placeID, sum uint32, limit int) (held, ok bool) {
 	slot, empty := t.find(hash, at, sum)
 	if slot >= 0 {
 		return true, true
@@ -131,12 +147,12 @@ func (t *blockTable) insert(hash []byte, at placeID, limit int) (held, ok bool) 
 	return false, true
 }
 
-// remove removes a block and reports whether it was there.
-func (t *blockTable) remove(hash []byte, at placeID) bool {
-	if t.live == 0 || len(hash) != t.hashLen {
+// remove removes a block with its sum and reports whether it was there.
+func (t *blockTable) remove(hash []byte, at placeID, sum uint32) bool {
+	if t.live == 0 {
 		return false
 	}
-	slot, _ := t.find(hash, at, t.sum(hash, at))
+	slot, _ := t.find(hash, at, sum)
 	if slot < 0 {
 		return false
 	}

@@ -14,4 +14,33 @@
 //   - stale: a source that may have missed events. None of its blocks counts as held.
 //   - complete: a source that holds all that its engine has said since it started.
 //   - copies: an engine may cache one block twice. It then says so twice, and removes each.
+//   - hint: a block of a store that says what it stored and never what it removed. It is counted
+//     and not held.
+//
+// # From the wire to a Holder
+//
+// A [Follower] follows one source and fills one [Holder]; a [Manager] has many Followers.
+//
+//	socket -> reader -> queue (bounded) -> tracker -> Decoder -> applier -> Holder
+//	                                          ^
+//	                    replay socket --------+
+//
+// The tracker compares sequence numbers and decides which batches are applied; its table of states
+// is in its comment. The applier counts copies. Both run in the goroutine that calls the Holder, so
+// that a slow Holder slows the publisher down. Live batches that arrive during a replay wait in the
+// queue and the socket.
+//
+// # What is promised
+//
+// While a source is not stale, each block that its Holder has was cached by the engine, in as many
+// copies at least, when it sent the batch that was applied last. If the source is also complete,
+// nothing is missing but copies that [Config.ExactCopies] would count. A Holder may be behind by
+// what is on the way, and by batches at the end that were lost: those are found within
+// six seconds if there is a replay socket, or with the next batch.
+//
+// # What publishers may send one day
+//
+// A publisher's id would be compared where payloads of one number are compared now
+// (tracker.compare), and a snapshot would be loaded where a replay begins with 0
+// (tracker.beginReplay).
 package events

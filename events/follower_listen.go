@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/hitline/hitline/events/internal/zmtp"
@@ -24,10 +26,28 @@ func listen(endpoint string) (*acceptor, error) {
 		return nil, err
 	}
 	l, err := net.Listen(network, address)
+	if errors.Is(err, syscall.EADDRINUSE) && network == "unix" && removeDeadSocket(address) {
+		l, err = net.Listen(network, address)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
 	return &acceptor{listener: l, accepted: make(chan net.Conn)}, nil
+}
+
+// removeDeadSocket removes the file of a unix socket that nobody listens on: one that a killed
+// process has left. It reports whether it did.
+func removeDeadSocket(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close()
+		return false
+	}
+	return errors.Is(err, syscall.ECONNREFUSED) && os.Remove(path) == nil
 }
 
 // The pause after a failed accept, such as one without a free file descriptor.

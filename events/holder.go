@@ -19,7 +19,8 @@ type Holder interface {
 	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
 	// held has an element for each hash.
 	Store(b *Blocks, held []bool) error
-	// Remove removes blocks. It ignores those that are not held.
+	// Remove removes blocks. It ignores those that are not held. Parent and BlockSize are zero:
+	// removals that follow each other in a batch come together.
 	Remove(b *Blocks) error
 	// Clear removes all blocks.
 	Clear()

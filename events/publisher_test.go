@@ -125,7 +125,7 @@ func (p *zmtpPeer) serve(subscribed func(), message func(frames [][]byte)) {
 
 // testPublisher publishes batches.
 type testPublisher struct {
-	t       *testing.T
+	t       testing.TB
 	pub     net.Listener
 	router  net.Listener
 	running sync.WaitGroup
@@ -140,7 +140,7 @@ type testPublisher struct {
 }
 
 // startPublisher listens on loopback.
-func startPublisher(t *testing.T) *testPublisher {
+func startPublisher(t testing.TB) *testPublisher {
 	t.Helper()
 	p := &testPublisher{t: t, conns: make(map[net.Conn]struct{}), subscribers: make(map[*zmtpPeer]struct{})}
 	p.pub, p.router = p.listen(), p.listen()
@@ -293,7 +293,7 @@ func (p *testPublisher) config() Config {
 }
 
 // eventually waits until ok.
-func eventually(t *testing.T, ok func() bool) {
+func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, 30*time.Second, 2*time.Millisecond)
 }
@@ -315,10 +315,15 @@ func removedBatch(hashes ...uint64) []byte {
 func batchOf(kind string, fields ...func([]byte) []byte) []byte {
 	var events simEvents
 	events.event(kind, fields...)
+	return events.batch()
+}
+
+// batch returns a batch of the events, with a time of its own.
+func (e *simEvents) batch() []byte {
 	batchClock.Lock()
 	defer batchClock.Unlock()
 	batchClock.now++
 	b := msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 3), batchClock.now)
-	b = append(msgp.AppendArrayHeader(b, 1), events.b...)
+	b = append(msgp.AppendArrayHeader(b, uint32(e.n)), e.b...)
 	return msgp.AppendInt(b, 0)
 }

@@ -47,8 +47,7 @@ func (s *Set) Store(b *Blocks, held []bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.table.live == 0 && s.table.hashLen != b.Hashes.HashLen() {
-		s.table.reset()
-		s.table.hashLen = b.Hashes.HashLen()
+		s.table.init(b.Hashes.HashLen())
 	}
 	if s.table.hashLen != b.Hashes.HashLen() {
 		return fmt.Errorf("%w: %d bytes, not %d", ErrHashLen, s.table.hashLen, b.Hashes.HashLen())
@@ -57,8 +56,12 @@ func (s *Set) Store(b *Blocks, held []bool) error {
 	if err != nil {
 		return err
 	}
+	var sums [maxAhead]uint32
 	for i := range n {
-		was, ok := s.table.insert(b.Hashes.At(i), at, s.max)
+		if i%maxAhead == 0 {
+			s.table.sumAll(&sums, part(b.Hashes, i), at)
+		}
+		was, ok := s.table.insert(b.Hashes.At(i), at, sums[i%maxAhead], s.max)
 		if !ok {
 			return fmt.Errorf("%w: over %d", ErrFull, s.max)
 		}
@@ -67,15 +70,28 @@ func (s *Set) Store(b *Blocks, held []bool) error {
 	return nil
 }
 
+// part returns the bytes of at most maxAhead hashes from number i on.
+func part(hashes netproto.Hashes, i int) []byte {
+	n := hashes.HashLen()
+	return hashes.Bytes()[i*n : min(i+maxAhead, hashes.Len())*n]
+}
+
 // Remove implements Holder. What the blocks or the places do not say of their group and tier
 // matches everything.
 func (s *Set) Remove(b *Blocks) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if b.Hashes.HashLen() != s.table.hashLen {
+		return nil
+	}
 	s.match = s.places.matching(s.match[:0], b.Group, &b.Tier)
+	var sums [maxAhead]uint32
 	for _, at := range s.match {
-		for _, hash := range b.Hashes.All() {
-			s.table.remove(hash, at)
+		for i := range b.Hashes.Len() {
+			if i%maxAhead == 0 {
+				s.table.sumAll(&sums, part(b.Hashes, i), at)
+			}
+			s.table.remove(b.Hashes.At(i), at, sums[i%maxAhead])
 		}
 	}
 	return nil

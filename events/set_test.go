@@ -194,8 +194,8 @@ func TestBlockTable(t *testing.T) {
 
 func testBlockTable(t *testing.T, hashLen int, degenerate func([]byte)) {
 	random := rand.New(rand.NewPCG(3, 4))
-	table := blockTable{hashLen: hashLen, slots: make([]uint64, minSlots)}
-	table.init()
+	var table blockTable
+	table.init(hashLen)
 	if degenerate != nil {
 		table.secret = [2]uint64{} // then the sum is the upper half of the hash as a word
 	}
@@ -214,11 +214,11 @@ func testBlockTable(t *testing.T, hashLen int, degenerate func([]byte)) {
 		at := placeID(random.IntN(2))
 		switch random.IntN(9) {
 		case 0, 1, 2, 3, 4:
-			held, ok := table.insert(hash, at, 1<<20)
+			held, ok := table.insert(hash, at, table.sum(hash, at), 1<<20)
 			require.True(t, ok)
 			require.Equal(t, model.insert(hash, at), held)
 		case 5, 6, 7:
-			require.Equal(t, model.remove(hash, at), table.remove(hash, at))
+			require.Equal(t, model.remove(hash, at), table.remove(hash, at, table.sum(hash, at)))
 		default:
 			require.Equal(t, slices.Contains(model.order, model.key(hash, at)), table.contains(hash, at))
 		}
@@ -242,24 +242,26 @@ func (t *blockTable) memory() int { return cap(t.hashes) + 2*cap(t.places) + 8*c
 // TestSetMemory checks the promise of 32 bytes a block at all sizes, growing and with evictions.
 func TestSetMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
-	table := blockTable{hashLen: 8}
+	var table blockTable
+	table.init(8)
 	var hashes [][]byte
 	worst := 0.0
 	for n := 1; n <= 1_000_000; n++ {
 		hash := binary.BigEndian.AppendUint64(nil, random.Uint64())
 		hashes = append(hashes, hash)
-		table.insert(hash, 0, 1<<20)
+		table.insert(hash, 0, table.sum(hash, 0), 1<<20)
 		if n > 1000 {
 			worst = max(worst, float64(table.memory())/float64(n))
 		}
 	}
 	t.Logf("growing: at most %.1f bytes a block, %.1f at a million", worst, float64(table.memory())/1e6)
 	require.Less(t, worst, 32.0)
-	for i := range 500_000 {
-		require.True(t, table.remove(hashes[i], 0))
+	for i := range 2_000_000 {
+		i %= len(hashes)
+		require.True(t, table.remove(hashes[i], 0, table.sum(hashes[i], 0)))
 		hash := binary.BigEndian.AppendUint64(nil, random.Uint64())
 		hashes[i] = hash
-		table.insert(hash, 0, 1<<20)
+		table.insert(hash, 0, table.sum(hash, 0), 1<<20)
 		worst = max(worst, float64(table.memory())/1e6)
 	}
 	t.Logf("with evictions: %.1f bytes a block", float64(table.memory())/1e6)

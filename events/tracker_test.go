@@ -119,6 +119,33 @@ func TestTrackerOtherPublisher(t *testing.T) {
 	}
 }
 
+// A publisher that has said nothing is complete, until its buffer turns out to begin later.
+func TestTrackerBufferBeginsLater(t *testing.T) {
+	a, b := storedBatch(1), storedBatch(2)
+	s := newScript(t, true)
+	s.connected()
+	require.NoError(t, s.replayOf(0, 0))
+	s.holds(true)
+	s.gap(6, b)
+	require.NoError(t, s.replayOf(0, 5, a, b))
+	s.holds(false, 1, 2)
+}
+
+// Batches of an earlier publisher are not compared with those of a later one.
+func TestTrackerForgetsEarlierBatches(t *testing.T) {
+	s := newScript(t, true)
+	s.connected()
+	require.NoError(t, s.replayOf(0, 0, storedBatch(1), storedBatch(2), storedBatch(3)))
+	s.disconnected("cut")
+	s.connected()
+	require.ErrorIs(t, s.replayOf(2, 2), errOtherPublisher)
+	s.connected()
+	require.NoError(t, s.replayOf(0, 2, storedBatch(4)))
+	s.ok(1, storedBatch(5)) // a live batch before those of the replay
+	s.holds(false, 4)
+	require.EqualValues(t, 1, s.stats.Restarts)
+}
+
 func TestTrackerGaps(t *testing.T) {
 	a, b, c, d := storedBatch(1), storedBatch(2), storedBatch(3), storedBatch(4)
 	s := newScript(t, true)
@@ -300,6 +327,30 @@ func TestTrackerCopies(t *testing.T) {
 	require.Len(t, c.extra, maxCopied)
 	require.True(t, c.remove(0, &gpu, joined(8, 0).At(0)))
 	require.False(t, c.remove(0, &gpu, joined(8, maxCopied+5).At(0)))
+}
+
+// The removals of a batch take effect before a later event of it.
+func TestTrackerKeepsTheOrderOfABatch(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	var events simEvents
+	at := []func([]byte) []byte{mediumField("GPU"), groupField(0)}
+	events.event("BlockStored", append(at, hashesField(1, 2, 3), parentField(false))...)
+	events.event("BlockRemoved", append(at, hashesField(1))...)
+	events.event("BlockRemoved", append(at, hashesField(2))...)
+	events.event("BlockRemoved", hashesField(3))
+	events.event("BlockStored", append(at, hashesField(2, 4), parentField(false))...)
+	events.event("BlockRemoved", append(at, hashesField(4))...)
+	s.ok(0, events.batch())
+	s.holds(true, 2)
+	require.Empty(t, s.copies.extra)
+
+	events = simEvents{}
+	events.event("BlockRemoved", append(at, hashesField(2))...)
+	events.event("AllBlocksCleared")
+	events.event("BlockStored", append(at, hashesField(2), parentField(false))...)
+	s.ok(1, events.batch())
+	s.holds(true, 2)
 }
 
 // A long event reaches the Holder in parts that follow each other.
