@@ -237,7 +237,6 @@ func TestFollowerNoticesRestart(t *testing.T) {
 			awaitHeld(t, set, 1, 2)
 			p.restart()
 			p.cut()
-			eventually(t, set.Stale)
 			p.awaitSubscriber()
 			for hash := range uint64(3) {
 				p.publish(storedBatch(100+hash), false)
