@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// At most logBurst lines at once and one each logEvery: a source that fails all the time is one
-// line among others.
+// At most logBurst lines at once and one each logEvery: an engine that is away, or a hostile
+// one, does not fill the log.
 const (
 	logBurst = 10
-	logEvery = 10 * time.Second
+	logEvery = time.Minute
 )
 
 // sourceLog logs when the state of a source changes. Not safe for concurrent use.
@@ -39,21 +39,27 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	}
 	wasStale := l.stale
 	l.stale, l.complete, l.holes = s.Stale, s.Complete, s.Holes
+	state := []any{"complete", s.Complete, "blocks", s.Blocks, "next", s.NextSeq}
+	if !s.Complete {
+		state = append(state, "reason", reason)
+	}
 	switch {
+	case s.Stale && wasStale:
 	case s.Stale:
 		l.line(slog.LevelWarn, "events: the source is stale", "reason", reason)
 	case wasStale:
-		l.line(slog.LevelInfo, "events: the source is followed", "complete", s.Complete, "blocks", s.Blocks, "next", s.NextSeq)
+		l.line(slog.LevelInfo, "events: the source is followed", state...)
 	case s.Complete:
-		l.line(slog.LevelInfo, "events: the source is complete again", "blocks", s.Blocks, "next", s.NextSeq)
+		l.line(slog.LevelInfo, "events: the source is complete again", state...)
 	default:
-		l.line(slog.LevelWarn, "events: the source is incomplete", "reason", reason)
+		l.line(slog.LevelWarn, "events: the source is incomplete", state...)
 	}
 }
 
-// failed logs an error that ends a connection.
+// failed logs an error that ends a connection, and with it that the source is stale.
 func (l *sourceLog) failed(err error, pause time.Duration) {
-	l.line(slog.LevelWarn, "events: the source failed", "error", err, "retry_in", pause.Round(time.Millisecond))
+	l.stale = true
+	l.line(slog.LevelWarn, "events: the source is stale", "reason", err, "retry_in", pause.Round(time.Millisecond))
 }
 
 // line logs unless there were too many lines.

@@ -64,8 +64,8 @@ func (f *Follower) run() {
 		pause := pauses.NextBackOff()
 		f.tracker.stats.Errors++
 		f.tracker.stats.LastError = err.Error()
-		f.publishStatus()
 		f.log.failed(err, pause)
+		f.publishStatus()
 		sleep(f.ctx, pause)
 	}
 }
@@ -119,11 +119,9 @@ type connection struct {
 // follow reads and applies until an error. It returns when the reader has stopped.
 func (c *connection) follow() error {
 	ctx, cancel := context.WithCancel(c.f.ctx)
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
 	go c.read(ctx)
 	defer func() {
 		cancel()
-		stop()
 		_ = c.conn.Close()
 		c.queue.drain() // ends when the reader has
 	}()
@@ -211,8 +209,10 @@ func (c *connection) applyBatch(ctx context.Context, b liveBatch) error {
 		}
 		_, err = t.live(b.seq, b.payload.B, true)
 	}
-	c.f.publishStatus()
-	return err
+	if err == nil {
+		c.f.publishStatus()
+	}
+	return err // run publishes it
 }
 
 // replay asks the replay socket for what is missing.
@@ -224,17 +224,19 @@ func (c *connection) replay(ctx context.Context) error {
 	err := replay(ctx, c.f.cfg.Replay, from, c.f.cfg, func(seq uint64, payload []byte) error {
 		err := t.replayed(seq, payload)
 		t.stats.LastEvent = time.Now()
-		c.f.publishStatus()
+		if err == nil {
+			c.f.publishStatus()
+		}
 		return err
 	})
 	if err == nil {
 		err = t.endReplay()
 	}
+	if err != nil {
+		return fmt.Errorf("replay from %d: %w", from, err) // run publishes it
+	}
 	t.stats.State = StateLive
 	c.f.publishStatus()
-	if err != nil {
-		return fmt.Errorf("replay from %d: %w", from, err)
-	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -103,6 +104,52 @@ func TestFollowerReplaysThenFollows(t *testing.T) {
 	require.Error(t, f.Start())
 }
 
+// The log has a line for each change of the state, and a bounded number of lines.
+func TestFollowerLogs(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	log := new(logtest.Buffer)
+	cfg := p.config()
+	cfg.Name, cfg.Logger = "engine-0", slog.New(slog.NewTextHandler(log, nil))
+	f, set := follow(t, cfg)
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	awaitHeld(t, set, 1)
+	p.publish(nil, true)
+	p.publish(storedBatch(2), false)
+	awaitHeld(t, set, 2)
+	p.publish(batchOf("AllBlocksCleared"), false)
+	eventually(t, func() bool { return f.Status().Complete })
+	p.publish([]byte("garbage"), false)
+	eventually(t, func() bool { return f.Status().Errors == 1 && !f.Status().Stale })
+	f.Close()
+	var short []string
+	for _, line := range log.Take() {
+		require.Contains(t, line, "source=engine-0")
+		_, line, _ = strings.Cut(line, " level=")
+		line, _, _ = strings.Cut(line, " source=")
+		short = append(short, line)
+	}
+	require.Equal(t, []string{
+		`INFO msg="events: the source is followed"`,
+		`WARN msg="events: the source is stale"`, // a gap
+		`INFO msg="events: the source is followed"`,
+		`INFO msg="events: the source is complete again"`,
+		`WARN msg="events: the source is stale"`, // garbage
+		`INFO msg="events: the source is followed"`,
+		`WARN msg="events: the source is stale"`, // closed
+	}, short)
+
+	l := newSourceLog(cfg.Logger, &cfg)
+	for range 1000 {
+		l.failed(errMessage, time.Second)
+	}
+	require.Len(t, log.Take(), logBurst)
+	l.filled = l.filled.Add(-logEvery)
+	l.failed(errMessage, time.Second)
+	require.Contains(t, log.String(), "lines_left_out=990")
+}
+
 func TestFollowerFillsGaps(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)
@@ -190,7 +237,6 @@ func TestFollowerNoticesRestart(t *testing.T) {
 			awaitHeld(t, set, 1, 2)
 			p.restart()
 			p.cut()
-			eventually(t, set.Stale)
 			p.awaitSubscriber()
 			for hash := range uint64(3) {
 				p.publish(storedBatch(100+hash), false)

@@ -63,8 +63,8 @@ func TestFollowerHostilePublishers(t *testing.T) {
 		flood func(peer *zmtpPeer, n uint64) error
 		until func(s Status) bool
 	}{
-		"gaps":            {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n*7+5), storedBatch(n)) }, func(s Status) bool { return s.Replays >= 3 }},
-		"backward":        {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(1<<40-n), storedBatch(n)) }, func(s Status) bool { return s.Replays >= 3 }},
+		"gaps":            {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n*7+5), storedBatch(n)) }, func(s Status) bool { return s.Replays >= 5 }},
+		"backward":        {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(1<<40-n), storedBatch(n)) }, func(s Status) bool { return s.Replays >= 5 }},
 		"one number":      {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(3), storedBatch(n)) }, func(s Status) bool { return s.Restarts >= 3 }},
 		"last number":     {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(1<<64-1), storedBatch(n)) }, failsTwice},
 		"garbage batches": {func(p *zmtpPeer, n uint64) error { return p.send(nil, seqFrame(n), []byte("\xc1garbage")) }, failsTwice},
@@ -79,6 +79,7 @@ func TestFollowerHostilePublishers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeak(t)
+			start := time.Now()
 			good := startPublisher(t)
 			goodFollower, goodSet := follow(t, good.config())
 			bad, stop := hostile(t, test.flood)
@@ -86,8 +87,6 @@ func TestFollowerHostilePublishers(t *testing.T) {
 			cfg.MaxPayload, cfg.MaxBlocks = 1<<20, 50_000
 			badFollower, badSet := follow(t, cfg)
 			good.awaitSubscriber()
-
-			start := time.Now()
 			want := make([]uint64, 0, 200)
 			for i := range uint64(200) {
 				good.publish(storedBatch(i), false)
@@ -96,6 +95,10 @@ func TestFollowerHostilePublishers(t *testing.T) {
 			awaitHeld(t, goodSet, want...)
 			require.Zero(t, goodFollower.Status().Errors)
 			eventually(t, func() bool { return test.until(badFollower.Status()) })
+			if badFollower.Status().Replays >= 5 {
+				// Without a pause at most twice, then 50 and 100 ms at least, or more.
+				require.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
+			}
 			stop()
 			badFollower.Close()
 

@@ -211,6 +211,9 @@ func (t *tracker) live(seq uint64, payload []byte, replayed bool) (verdict, erro
 		}
 		t.hole(fmt.Sprintf("hole: batch %d came, not %d", seq, t.next))
 	}
+	if t.open && seq > 0 {
+		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
+	}
 	t.accept(seq)
 	return done, t.apply(seq, payload)
 }
@@ -242,6 +245,7 @@ func (t *tracker) replayed(seq uint64, payload []byte) error {
 		return t.checkFirst(seq, payload)
 	case first:
 		t.stats.Complete = false // apply sets it if this is batch 0
+		t.reason = fmt.Sprintf("the replay begins with batch %d", seq)
 	case seq < t.next:
 		return fmt.Errorf("%w: a replay has batch %d after %d", errSequence, seq, t.next-1)
 	case seq > t.next:

@@ -59,6 +59,12 @@ var (
 		"snapshot_last_bytes gauge", "snapshot_last_duration_seconds gauge", "snapshot_last_entries gauge", "snapshot_last_timestamp_seconds gauge",
 		"snapshot_loaded_entries gauge", "snapshots_failed_total counter",
 	}
+	namesOfEvents = []string{
+		"events_batches_total counter", "events_blocks gauge", "events_cleared_total counter", "events_complete gauge", "events_connects_total counter", "events_errors_total counter",
+		"events_gaps_total counter", "events_hints_total counter", "events_holes_total counter", "events_last_timestamp_seconds gauge", "events_removed_total counter",
+		"events_replays_total counter", "events_restarts_total counter", "events_source_info gauge", "events_stale gauge", "events_state gauge", "events_stored_total counter",
+		"events_unknown_total counter",
+	}
 	namesOfServer = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"turn_share gauge", "turns_cut_total counter", "longest_turn gauge", "longest_turn_microseconds gauge",
@@ -278,7 +284,7 @@ func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	known := map[string]bool{}
-	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfSnapshots, namesOfServer) {
+	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfSnapshots, namesOfEvents, namesOfServer) {
 		name, kind, _ := strings.Cut(line, " ")
 		known["hitline_"+name] = true
 		require.True(t, strings.Contains(string(text), "| `hitline_"+name), name)

@@ -15,9 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
+	"github.com/hitline/hitline/lookup/feed"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -165,6 +167,7 @@ func TestStatusDocumented(t *testing.T) {
 	full := latency{1, &one, &one, &one, &one}
 	st := status{
 		Pools: []poolStatus{{Hour: hour{Points: []point{{}}}}}, Latency: latencies{full, full}, Snapshot: &snapshot.Status{Written: time.Now(), Error: "e", LoadError: "e"},
+		Sources:     []feed.SourceStatus{{Status: events.Status{LastEvent: time.Now(), LastError: "e"}}},
 		Connections: &connections{List: []server.Connection{{Credential: "c"}}}, Refusals: []server.Refusal{{Peer: "p", Reason: "r", Credential: "c", Error: "e", Suppressed: 1}},
 	}
 	text, err := json.Marshal(st)
@@ -193,4 +196,16 @@ func collectFields(fields map[string]bool, value any, path string) {
 			collectFields(fields, element, path+"[]")
 		}
 	}
+}
+
+// Sources are in the status if events are configured, also if none is followed.
+func TestStatusSources(t *testing.T) {
+	p, _ := plainPage(t)
+	assert.NotContains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources"`)
+	p.options.Sources = func() []feed.SourceStatus { return []feed.SourceStatus{} }
+	assert.Contains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources":[]`)
+	p.options.Sources = func() []feed.SourceStatus {
+		return []feed.SourceStatus{{Status: events.Status{Name: "e", Stale: true}, Pool: "p", Registered: true}}
+	}
+	assert.Contains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources":[{"name":"e",`)
 }

@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/lookup/feed"
+)
+
+// Each field of a source is in the metric of its name.
+func TestEvents(t *testing.T) {
+	var sources []feed.SourceStatus
+	c := NewEventsCollector(func() []feed.SourceStatus { return sources })
+	got, _ := scrape(t, c)
+	require.Empty(t, got)
+
+	sources = []feed.SourceStatus{{Pool: "p", Status: events.Status{
+		Name: "e", Endpoint: "tcp://a:1", State: events.StateLive, Stale: true, Blocks: 2, Batches: 3, Stored: 4, Removed: 5, Cleared: 6, Hints: 7,
+		Unknown: 8, Gaps: 9, Holes: 10, Replays: 11, Restarts: 12, Connects: 13, Errors: 14, LastEvent: time.UnixMilli(1500),
+	}}, {Status: events.Status{Name: "f", Complete: true}}}
+	got, names := scrape(t, c)
+	require.Equal(t, sorted(namesOfEvents), names)
+	want := map[string]float64{
+		`events_source_info{endpoint="tcp://a:1",pool="p",source="e"}`: 1,
+		`events_state{source="e",state="live"}`:                        1, `events_state{source="e",state="connecting"}`: 0, `events_state{source="e",state="replaying"}`: 0,
+	}
+	for name, value := range map[string]float64{
+		"batches_total": 3, "blocks": 2, "cleared_total": 6, "complete": 0, "connects_total": 13, "errors_total": 14, "gaps_total": 9, "hints_total": 7,
+		"holes_total": 10, "last_timestamp_seconds": 1.5, "removed_total": 5, "replays_total": 11, "restarts_total": 12, "stale": 1, "stored_total": 4, "unknown_total": 8,
+	} {
+		want["events_"+name+`{source="e"}`] = value
+	}
+	for name, value := range want {
+		require.Contains(t, got, name)
+		require.Equal(t, value, got[name], name)
+	}
+	require.Len(t, got, 2*len(want))
+	require.Equal(t, 1.0, got[`events_complete{source="f"}`])
+	require.Zero(t, got[`events_last_timestamp_seconds{source="f"}`])
+}
