@@ -119,11 +119,9 @@ type connection struct {
 // follow reads and applies until an error. It returns when the reader has stopped.
 func (c *connection) follow() error {
 	ctx, cancel := context.WithCancel(c.f.ctx)
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.Close() })
 	go c.read(ctx)
 	defer func() {
 		cancel()
-		stop()
 		_ = c.conn.Close()
 		c.queue.drain() // ends when the reader has
 	}()

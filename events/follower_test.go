@@ -237,7 +237,6 @@ func TestFollowerNoticesRestart(t *testing.T) {
 			awaitHeld(t, set, 1, 2)
 			p.restart()
 			p.cut()
-			eventually(t, set.Stale)
 			p.awaitSubscriber()
 			for hash := range uint64(3) {
 				p.publish(storedBatch(100+hash), false)
@@ -288,6 +287,24 @@ func TestFollowerWithoutReplay(t *testing.T) {
 	awaitHeld(t, set, 4)
 	require.False(t, f.Status().Complete)
 	require.Zero(t, p.numReplays())
+}
+
+// Batches of other topics are left out, even if the publisher sends them.
+func TestFollowerTopic(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.Replay, cfg.Topic = "", "kv@"
+	f, set := follow(t, cfg)
+	p.awaitSubscriber()
+	for seq, topic := range []string{"kv", "other", "", "kv@engine-0", "kv@"} {
+		p.mu.Lock()
+		p.topic = topic
+		p.mu.Unlock()
+		p.sendAs(uint64(seq), storedBatch(uint64(seq)))
+	}
+	awaitHeld(t, set, 3, 4)
+	require.EqualValues(t, 2, f.Status().Batches)
 }
 
 // While the replay socket does not answer, nothing counts as held.

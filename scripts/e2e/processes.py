@@ -19,6 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ENGINE = os.path.join(HERE, "engine")  # what runs in the engines' processes
 ROOT = os.path.dirname(os.path.dirname(HERE))
 HITLINE = os.path.join(ROOT, "bin", "hitline")
+STORETEST = os.path.join(ROOT, "internal", "storetest")  # what records an engine's KV events
 
 START_TIMEOUT = 30  # seconds for a master or hitline to answer
 ENGINE_START_TIMEOUT = 240  # seconds
@@ -195,8 +196,10 @@ class Engine(Process):
     """A vLLM engine, see engine/main.py. Commands may be sent before replies are read; the first
     reply comes when the engine has started, and says what it is."""
 
-    def __init__(self, name, settings, environ, log):
-        command = [install.python(), os.path.join(ENGINE, "main.py"), json.dumps(settings)]
+    program = "main.py"
+
+    def __init__(self, name, environ, log, *arguments):
+        command = [install.python(), os.path.join(ENGINE, self.program), *arguments]
         super().__init__(name, command, log, environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.replies = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
@@ -222,6 +225,9 @@ class Engine(Process):
         if line is None:
             timed(lambda: self.ended() is not None, STOP_TIMEOUT, f"{self.name} closed its output but did not end")
             self.check()
+        return self.decode(line)
+
+    def decode(self, line):
         reply = json.loads(line)
         if "error" in reply:
             raise Failed(f"{self.name} failed to {reply['error']}; its log is {self.log}")

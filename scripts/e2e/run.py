@@ -6,7 +6,9 @@ import os
 import time
 
 import compare
+import feed
 import processes
+import rows as rows_of
 import scenarios
 import stage
 
@@ -21,7 +23,10 @@ def all_rows(rows, work, say):
         say(f"[{number}/{len(rows)}] {row.title} …")
         started, found = time.monotonic(), compare.Findings()
         try:
-            one_row(row, found, plugin, references)
+            if isinstance(row, rows_of.FeedRow):
+                feed.one_row(row, found, references.folder(row))
+            else:
+                one_row(row, found, plugin, references)
         except processes.Failed as error:
             found.problem("failed", str(error))
         results.append((row, found, time.monotonic() - started))
@@ -57,7 +62,8 @@ class References:
     model and number of ranks."""
 
     def __init__(self, rows, work):
-        self.rows, self.work = rows, work
+        self.rows = [row for row in rows if isinstance(row, rows_of.Row)]
+        self.work = work
         self.runs = {}
 
     def folder(self, row):

@@ -81,7 +81,7 @@ class Stage:
         os.makedirs(own)
         settings = {"master": self.master.address, "llm": self.llm()}
         log = os.path.join(self.folder, f"engine-{name}.log")
-        return self.running(lambda: processes.Engine(f"engine {name}", settings, self.environ(own), log))
+        return self.running(lambda: processes.Engine(f"engine {name}", self.environ(own), log, json.dumps(settings)))
 
     def running(self, start):
         """Starts a process, and has it stopped at the end."""
@@ -112,31 +112,13 @@ class Stage:
         store = os.path.join(own, "mooncake.json")
         with open(store, "w") as file:
             json.dump(store_config(self.master), file)
-        path = [processes.ENGINE, install.release_folder(self.row.release)]
-        environ = {
-            **processes.clean_environ(),
-            "MOONCAKE_CONFIG_PATH": store,
-            "TMPDIR": own,
-            "XDG_CACHE_HOME": own,
-            "XDG_CONFIG_HOME": own,
-            "VLLM_RPC_BASE_PATH": own,
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is in engine/main.py
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, which needs a compiler and takes minutes
-            # Up to 0.28 engines share no block without it.
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        environ = {**engine_environ(self.row.release, own), "MOONCAKE_CONFIG_PATH": store}
         if self.row.tp > 1:
             environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if self.plugin:
-            path.append(self.plugin)
             environ.update(self.plugin_environ())
-        return {**environ, "PYTHONPATH": os.pathsep.join(path)}
+            environ["PYTHONPATH"] += os.pathsep + self.plugin
+        return environ
 
     def plugin_environ(self):
         environ = {"HITLINE_TIMEOUT": str(self.row.timeout)}
@@ -150,6 +132,29 @@ class Stage:
             "HITLINE_BACKEND_MOONCAKE_TIMEOUT": timeout,
             "PATH": os.pathsep.join(folders),
         }
+
+
+def engine_environ(release, own, *path):
+    """Returns the variables of an engine that may write into the folder own. path has more
+    folders of modules."""
+    return {
+        **processes.clean_environ(),
+        "TMPDIR": own,
+        "XDG_CACHE_HOME": own,
+        "XDG_CONFIG_HOME": own,
+        "VLLM_RPC_BASE_PATH": own,
+        "VLLM_HOST_IP": "127.0.0.1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler is in engine/main.py
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",  # nothing is compiled, which needs a compiler and takes minutes
+        # Up to 0.28 engines share no block without it.
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.pathsep.join([processes.ENGINE, install.release_folder(release), *path]),
+    }
 
 
 def store_config(master):

@@ -1,4 +1,4 @@
-// Package reference holds the Python modules that run vLLM's own lookup, for programs that
+// Package reference holds the Python modules that run vLLM's own code, for programs that
 // start them. They are run as files of one directory; see over_master.py.
 package reference
 
@@ -8,3 +8,8 @@ import "embed"
 //
 //go:embed calls.py modules.py over_master.py specs.py wheel.py
 var OverMaster embed.FS
+
+// Engine has the modules that engine.py of internal/storetest imports.
+//
+//go:embed calls.py modules.py packages.py specs.py wheel.py
+var Engine embed.FS
