@@ -144,6 +144,15 @@ func TestHolderGroups(t *testing.T) {
 	remove(t, h, events.NoGroup, gpu, part(a, 2, 3))
 	assert.Equal(t, 2, hit(t, s, a))
 	assert.Equal(t, 5, h.Len())
+
+	// A block of which the engine did not say the group goes with a removal from any.
+	b := chain(2, 2)
+	store(t, h, events.NoGroup, gpu, b)
+	store(t, h, 1, gpu, b)
+	assert.Equal(t, 2, hit(t, s, b))
+	remove(t, h, 1, gpu, part(b, 1, 2))
+	store(t, h, 1, gpu, b)
+	assert.Equal(t, 1, hit(t, s, b))
 }
 
 func TestHolderErrors(t *testing.T) {

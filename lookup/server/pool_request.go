@@ -71,8 +71,7 @@ func withRetentionOf(rules, described *coordinator.Coordinator) *coordinator.Coo
 	return rules
 }
 
-// checkPool returns errNoPool if a request needs a pool and the connection has none, and a
-// lookup.ErrFed if it would change a pool that is filled by events.
+// checkPool returns errNoPool if a request needs a pool and the connection has none.
 func (s *session) checkPool(tag netproto.Tag) error {
 	switch tag {
 	case netproto.TagPing, netproto.TagStat, netproto.TagPool, netproto.TagAuth:
@@ -80,10 +79,6 @@ func (s *session) checkPool(tag netproto.Tag) error {
 	}
 	if s.pool == nil {
 		return errNoPool
-	}
-	switch tag {
-	case netproto.TagStore, netproto.TagEvict, netproto.TagReset, netproto.TagResetRank, netproto.TagStorePrompt:
-		return s.pool.service.CheckChange()
 	}
 	return nil
 }
