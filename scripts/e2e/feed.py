@@ -175,9 +175,9 @@ class Feed:
             held = self.held()
             if self.hitline.source()["restarts"] == before["restarts"]:
                 first = before["next_sequence"] - 1
-                self.extra("meanwhile", {n for n in held if not self.history.had(n, first)})
+                self.check_extra("meanwhile", {n for n in held if not self.history.had(n, first)})
 
-    def extra(self, name, blocks):
+    def check_extra(self, name, blocks):
         if blocks:
             self.found.problem("too much", f"{name}: {len(blocks)} blocks are held that the engine did not cache")
 
@@ -187,7 +187,7 @@ class Feed:
         held, cached = self.held(), self.history.cached()
         entries = self.client.stat()["entries"]
         self.checkpoints += 1
-        self.extra(name, held - cached)
+        self.check_extra(name, held - cached)
         if entries != len(held):
             self.found.problem("entries", f"{name}: {len(held)} blocks are found, entries is {entries}")
         if complete and held != cached:
@@ -209,10 +209,8 @@ def one_row(row, found, folder):
         found.prompts = feed.prompts
         found.asked, found.asked_equal = feed.checkpoints, feed.equal
         found.lookups = feed.blocks
-        found.notes.append(
-            f"{feed.checkpoints} checkpoints, {feed.blocks} lookups of one block; source: "
-            + ", ".join(f"{source[name]} {name}" for name in ("batches", "stored", "removed", "gaps", "holes", "restarts"))
-        )
+        counts = ", ".join(f"{source[n]} {n}" for n in ("batches", "stored", "removed", "gaps", "holes", "restarts"))
+        found.notes.append(f"{feed.checkpoints} checkpoints, {feed.blocks} lookups of one block; source: {counts}")
 
 
 def faults(feed):
