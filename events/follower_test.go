@@ -289,6 +289,24 @@ func TestFollowerWithoutReplay(t *testing.T) {
 	require.Zero(t, p.numReplays())
 }
 
+// Batches of other topics are left out, even if the publisher sends them.
+func TestFollowerTopic(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.Replay, cfg.Topic = "", "kv@"
+	f, set := follow(t, cfg)
+	p.awaitSubscriber()
+	for seq, topic := range []string{"kv", "other", "", "kv@engine-0", "kv@"} {
+		p.mu.Lock()
+		p.topic = topic
+		p.mu.Unlock()
+		p.sendAs(uint64(seq), storedBatch(uint64(seq)))
+	}
+	awaitHeld(t, set, 3, 4)
+	require.EqualValues(t, 2, f.Status().Batches)
+}
+
 // While the replay socket does not answer, nothing counts as held.
 func TestFollowerIsStaleWithoutItsReplay(t *testing.T) {
 	noLeak(t)

@@ -135,6 +135,7 @@ type testPublisher struct {
 	subscribers map[*zmtpPeer]struct{}
 	batches     [][]byte // by number; nil: not there
 	replays     int
+	topic       string
 	mute        bool // the replay socket does not answer
 	closed      bool
 }
@@ -231,7 +232,7 @@ func (p *testPublisher) sendAs(seq uint64, payload []byte) {
 
 func (p *testPublisher) sendLocked(seq uint64, payload []byte) {
 	for peer := range p.subscribers {
-		if peer.send(nil, binary.BigEndian.AppendUint64(nil, seq), payload) != nil {
+		if peer.send([]byte(p.topic), binary.BigEndian.AppendUint64(nil, seq), payload) != nil {
 			delete(p.subscribers, peer)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/hitline/hitline/events/internal/zmtp"
@@ -14,6 +15,9 @@ import (
 var (
 	// ErrReplay: an answer of the replay socket is malformed.
 	ErrReplay = errors.New("events: malformed answer of the replay socket")
+	// ErrReplayChanged: during the replay the publisher restarted, or dropped batches that were
+	// still to be replayed.
+	ErrReplayChanged = errors.New("events: the publisher changed during a replay")
 	// ErrReplaySlow: the replay socket did not answer in time, or stopped.
 	ErrReplaySlow = errors.New("events: the replay socket does not answer")
 )
@@ -26,14 +30,18 @@ const (
 	maxEnvelope = 4 << 10
 )
 
-// The time that a replay may wait for the socket, beside the time that each takes: Timeout, and
-// a share of it for each batch and for each replayStep of a batch's bytes. So a replay
-// of any length can finish, at 100 batches or 6 MiB per Timeout at least, and a publisher cannot
-// hold it with one batch per Timeout.
+// Waiting for the socket is paid for: a replay begins with Timeout, which is the most it can
+// have, and each batch adds Timeout/replayShare for each begun replayStep of its bytes. So a
+// replay of any length can finish at 100 batches of 64 KiB per Timeout, and a publisher cannot hold one
+// with a batch per Timeout. The time that each takes is free.
 const (
 	replayShare = 100
 	replayStep  = 64 << 10
 )
+
+// replayPause is how long an answer that has begun may pause: the socket sends one batch after the
+// other, and one that has dropped the end says nothing more. Asking again for nothing costs little.
+const replayPause = 250 * time.Millisecond
 
 // How often a replay asks again: replayAsks times, and once more for each replayBatches. The
 // sockets that drop messages send 1,000 before they do. What is missing then is taken for lost.
@@ -44,12 +52,13 @@ const (
 
 // replay asks a publisher's replay socket for the batches from a sequence number on, and calls
 // each for them, in ascending order. The payload is borrowed until each returns. Numbers that
-// are missing are ones that the publisher does not have (any more).
+// are skipped are ones that the publisher does not have. It fails with the error of each, of
+// ctx or of the connection, or with one of those above; what each was called for is right then.
 //
-// The socket of vLLM before 0.33 and of SGLang queues 1,000 messages and drops the others, the
-// end of the answer too, if we read slower than it sends. So at a missing number, and if the
-// answer stops without an end, replay asks again on a new connection. What the
-// first message of an answer skips is not there.
+// The sockets of vLLM before 0.33 and of SGLang queue 1,000 messages and drop the others, the
+// end of the answer too, if we read more slowly than they send. So at a skipped number, and if
+// the answer stops without an end, replay asks again on a new connection. Only what is skipped
+// at the beginning of an answer is not there.
 func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each func(seq uint64, payload []byte) error) error {
 	network, address, err := zmtp.DialAddress(endpoint)
 	if err != nil {
@@ -89,9 +98,11 @@ type replayer struct {
 	left time.Duration // that may be waited for the socket
 
 	asks, batches int
+	last          uint64 // hash of the payload of batch next-1, if batches > 0
 }
 
-// ask makes one request. progress says whether each was called, again whether batches may be missing.
+// ask makes one request. progress says whether each was called, again whether batches may be
+// missing.
 func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 	r.asks++
 	conn, err := zmtp.Dial(ctx, r.network, r.address, zmtp.Config{
@@ -103,8 +114,17 @@ func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	if err := conn.Send(nil, binary.BigEndian.AppendUint64(nil, r.next)); err != nil {
+	from := r.next
+	if r.batches > 0 {
+		from-- // known: it shows that the publisher is the same
+	}
+	if err := conn.Send(nil, binary.BigEndian.AppendUint64(nil, from)); err != nil {
 		return false, false, err
+	}
+	if r.batches > 0 {
+		if err := r.confirm(conn); err != nil {
+			return false, false, err
+		}
 	}
 	for {
 		seq, payload, err := r.receive(conn, progress)
@@ -120,12 +140,30 @@ func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 		case seq > r.next && progress && r.mayAsk():
 			return progress, true, nil
 		}
+		hash := maphash.Bytes(replaySeed, payload)
 		if err := r.each(seq, payload); err != nil {
 			return progress, false, err
 		}
-		progress, r.next = true, seq+1
+		progress, r.next, r.last = true, seq+1, hash
 		r.batches++
 	}
+}
+
+var replaySeed = maphash.MakeSeed()
+
+// confirm fails unless the first batch is the last one that each was called for. Another publisher
+// may be there now, or this one may have lost what lies between.
+func (r *replayer) confirm(conn *zmtp.Conn) error {
+	seq, payload, err := r.receive(conn, false)
+	switch {
+	case errors.Is(err, zmtp.ErrNoMessage):
+		return fmt.Errorf("%w: %v without a batch (%s)", ErrReplaySlow, r.timeout, r.address)
+	case err != nil:
+		return err
+	case payload == nil || seq != r.next-1 || maphash.Bytes(replaySeed, payload) != r.last:
+		return fmt.Errorf("%w: batch %d is not what it was (%s)", ErrReplayChanged, r.next-1, r.address)
+	}
+	return nil
 }
 
 // mayAsk says whether another request may be made.
@@ -136,7 +174,7 @@ func (r *replayer) mayAsk() bool { return r.asks < replayAsks+r.batches/replayBa
 func (r *replayer) receive(conn *zmtp.Conn, progress bool) (seq uint64, payload []byte, err error) {
 	patience := r.timeout
 	if progress {
-		patience = max(r.timeout/10, time.Second) // it sends one batch after the other
+		patience = min(r.timeout, replayPause)
 	}
 	if r.left <= 0 {
 		return 0, nil, fmt.Errorf("%w: too slow, next is batch %d (%s)", ErrReplaySlow, r.next, r.address)
@@ -156,9 +194,9 @@ func (r *replayer) receive(conn *zmtp.Conn, progress bool) (seq uint64, payload 
 	return seq, payload, nil
 }
 
-// parseReplay parses a message of an answer: an empty frame, then the topic (from vLLM 0.26 on,
-// and SGLang), the sequence number and the payload. The payload is nil at the end of the answer, which has
-// the number endOfReplay.
+// parseReplay parses a message of an answer: an empty frame, the topic (vLLM from 0.26 on, and
+// SGLang), the sequence number and the payload. The payload is nil at the end of the answer,
+// which has the number endOfReplay.
 func parseReplay(frames [][]byte) (seq uint64, payload []byte, err error) {
 	n := len(frames)
 	if n != 3 && n != 4 || len(frames[0]) != 0 || len(frames[n-2]) != 8 {

@@ -191,7 +191,7 @@ func TestReplaySlow(t *testing.T) {
 		},
 		"a batch at a time": func(c *zmtp.Conn, from uint64) {
 			for sendBatch(c, from) == nil {
-				if _, err := c.ReceiveWithin(300 * time.Millisecond); err != zmtp.ErrNoMessage {
+				if _, err := c.ReceiveWithin(100 * time.Millisecond); err != zmtp.ErrNoMessage {
 					return
 				}
 				from++
@@ -247,6 +247,37 @@ func TestReplayOfHoles(t *testing.T) {
 	require.EqualValues(t, 2001, want)
 	require.LessOrEqual(t, asked.Load(), int64(replayAsks+1000/replayBatches))
 	require.Greater(t, asked.Load(), int64(replayAsks))
+}
+
+// A publisher restarts between two requests of a replay.
+func TestReplayOfAnother(t *testing.T) {
+	for name, second := range map[string]func(c *zmtp.Conn, from uint64){
+		"shorter":          func(c *zmtp.Conn, from uint64) {},
+		"other payload":    func(c *zmtp.Conn, from uint64) { _ = c.Send(nil, be(from), []byte("other")) },
+		"does not have it": func(c *zmtp.Conn, from uint64) { _ = sendBatch(c, from+1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			endpoint := answer(t, func(c *zmtp.Conn, from uint64) {
+				if asked.Add(1) == 1 {
+					_, _ = sendBatch(c, 0), sendBatch(c, 1)
+					_ = sendBatch(c, 3) // 2 is asked for
+				} else {
+					assert.EqualValues(t, 1, from)
+					second(c, from)
+				}
+				sendEnd(c)
+				untilClosed(c)
+			})
+			var got []uint64
+			err := replay(context.Background(), endpoint, 0, Config{}, func(seq uint64, _ []byte) error {
+				got = append(got, seq)
+				return nil
+			})
+			require.ErrorIs(t, err, ErrReplayChanged)
+			require.Equal(t, []uint64{0, 1}, got)
+		})
+	}
 }
 
 func TestReplayEnds(t *testing.T) {

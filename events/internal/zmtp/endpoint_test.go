@@ -3,6 +3,7 @@ package zmtp
 import (
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,18 +42,18 @@ func TestEndpoints(t *testing.T) {
 		{"127.0.0.1:5557", "", ""},
 		{"", "", ""},
 	} {
-		for side, parse := range map[string]func(string) (string, string, error){c.dial: DialAddress, c.listen: ListenAddress} {
-			network, address, err := parse(c.endpoint)
-			if side == "" && c.dial != c.listen {
-				_, _, err = DialAddress(c.endpoint)
-			}
-			if side == "" {
+		for _, side := range []struct {
+			parse func(string) (string, string, error)
+			want  string
+		}{{DialAddress, c.dial}, {ListenAddress, c.listen}} {
+			network, address, err := side.parse(c.endpoint)
+			if side.want == "" {
 				require.ErrorIs(t, err, ErrEndpoint, c.endpoint)
-				require.Contains(t, err.Error(), c.endpoint[:min(5, len(c.endpoint))])
+				require.Contains(t, err.Error(), strconv.Quote(c.endpoint))
 				continue
 			}
 			require.NoError(t, err, c.endpoint)
-			require.Equal(t, side, network+" "+address)
+			require.Equal(t, side.want, network+" "+address)
 		}
 	}
 }

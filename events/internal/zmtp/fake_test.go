@@ -40,11 +40,11 @@ func messageOf(frames ...string) (b []byte) {
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// fakePeer is the other end of a connection in memory. It collects what it is told.
+// fakePeer is the other end of a connection in memory. It collects what we send.
 type fakePeer struct {
 	net.Conn
-	mu   sync.Mutex
-	said bytes.Buffer // by us
+	mu  sync.Mutex
+	got bytes.Buffer // from us
 
 	gone       chan struct{} // closed when the test ends
 	goroutines sync.WaitGroup
@@ -64,41 +64,41 @@ func newFakePeer(t *testing.T) (ours net.Conn, p *fakePeer) {
 	return ours, p
 }
 
-// collector appends what we said.
+// collector appends what we sent.
 type collector struct{ p *fakePeer }
 
 func (c collector) Write(b []byte) (int, error) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	return c.p.said.Write(b)
+	return c.p.got.Write(b)
 }
 
-// told returns what we said since the last call.
-func (p *fakePeer) told() string {
+// received returns what we sent since the last call.
+func (p *fakePeer) received() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.said.Reset()
-	return p.said.String()
+	defer p.got.Reset()
+	return p.got.String()
 }
 
-// say writes in the background, until our end is closed.
-func (p *fakePeer) say(parts ...[]byte) {
+// send writes in the background, until our end is closed.
+func (p *fakePeer) send(parts ...[]byte) {
 	if b := join(parts...); len(b) > 0 {
 		p.goroutines.Go(func() { _, _ = p.Write(b) })
 	}
 }
 
-// hangUp closes the peer's end while ours waits: the deadline of a pipe that was closed before
+// closeLater closes the peer's end while ours waits: the deadline of a pipe that was closed before
 // cannot be set.
-func (p *fakePeer) hangUp() {
+func (p *fakePeer) closeLater() {
 	p.goroutines.Go(func() {
 		time.Sleep(time.Second)
 		_ = p.Close()
 	})
 }
 
-// drip writes size bytes after every pause, until our end is closed.
-func (p *fakePeer) drip(pause time.Duration, size int, b []byte) {
+// sendSlowly writes size bytes after every pause, until our end is closed.
+func (p *fakePeer) sendSlowly(pause time.Duration, size int, b []byte) {
 	p.goroutines.Go(func() {
 		for chunk := range slices.Chunk(b, size) {
 			select {
@@ -119,15 +119,15 @@ var small = Config{SocketType: SUB, MaxMessage: 1000, Timeout: 9 * time.Second}
 // opened returns a connection after its handshake with a PUB of ZMTP 3.minor, under synctest.
 func opened(t *testing.T, minor byte, cfg Config) (*Conn, *fakePeer) {
 	ours, p := newFakePeer(t)
-	p.say(greetingOf(3, minor, "NULL"), ready("PUB"))
+	p.send(greetingOf(3, minor, "NULL"), ready("PUB"))
 	c, err := Accept(context.Background(), ours, cfg)
 	require.NoError(t, err)
 	synctest.Wait()
-	p.told()
+	p.received()
 	return c, p
 }
 
-// script is a connection whose peer says what is in it, cut into reads of the given sizes, and
+// script is a connection whose peer sends what is in it, cut into reads of the given sizes, and
 // closes.
 type script struct {
 	net.Conn

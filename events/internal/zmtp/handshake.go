@@ -67,7 +67,7 @@ func (c *Conn) handshake() error {
 		return err
 	}
 	if !slices.Contains(peers, socketType) {
-		// The RFC wants the peer to be told. That is no more than a courtesy.
+		// RFC 37 demands this answer. Whether it arrives does not matter.
 		_ = c.write(func(b []byte) []byte { return appendCommand(b, commandError, "\x13Invalid-socket-type") })
 		return fmt.Errorf("%w: %s; a %s socket needs a %s", ErrSocketType, show([]byte(socketType)),
 			c.cfg.SocketType, strings.Join(peers, " or "))
@@ -153,7 +153,7 @@ func (c *Conn) readBefore(deadline time.Time, what string) error {
 func (c *Conn) appendReady(b []byte) []byte {
 	p := appendProperty(nil, propertySocketType, c.cfg.SocketType)
 	if c.cfg.SocketType == DEALER {
-		p = appendProperty(p, "Identity", "") // the peer invents one
+		p = appendProperty(p, "Identity", "") // a ROUTER then chooses one
 	}
 	return appendCommand(b, commandReady, p)
 }

@@ -30,7 +30,7 @@ func TestHandshake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ours, p := newFakePeer(t)
-				p.drip(time.Millisecond, 1, c.says)
+				p.sendSlowly(time.Millisecond, 1, c.says)
 				conn, err := Accept(context.Background(), ours, Config{SocketType: c.socketType, MaxMessage: 10, Timeout: 9 * time.Second})
 				require.NoError(t, err)
 				identity := ""
@@ -38,11 +38,11 @@ func TestHandshake(t *testing.T) {
 					identity = "\x08Identity\x00\x00\x00\x00"
 				}
 				require.Equal(t, string(ourGreeting)+string(appendCommand(nil, commandReady,
-					"\x0bSocket-Type\x00\x00\x00"+string(rune(len(c.socketType)))+c.socketType+identity)), p.told())
+					"\x0bSocket-Type\x00\x00\x00"+string(rune(len(c.socketType)))+c.socketType+identity)), p.received())
 				if c.subscribes != "" {
 					require.NoError(t, conn.Subscribe("topic"))
 					synctest.Wait()
-					require.Equal(t, c.subscribes, p.told())
+					require.Equal(t, c.subscribes, p.received())
 				}
 			})
 		})
@@ -84,7 +84,7 @@ func TestHandshakeRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ours, p := newFakePeer(t)
-				p.say(c.says)
+				p.send(c.says)
 				start := time.Now()
 				conn, err := Accept(context.Background(), ours, small)
 				require.Nil(t, conn)
@@ -101,7 +101,7 @@ func TestHandshakeRefused(t *testing.T) {
 				require.ErrorIs(t, err, io.ErrClosedPipe, "it was closed")
 				synctest.Wait()
 				if c.want == ErrSocketType {
-					require.Contains(t, p.told(), "\x04\x1a\x05ERROR\x13Invalid-socket-type")
+					require.Contains(t, p.received(), "\x04\x1a\x05ERROR\x13Invalid-socket-type")
 				}
 			})
 		})
@@ -112,7 +112,7 @@ func TestHandshakeRefused(t *testing.T) {
 func TestHandshakeOfBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, p := newFakePeer(t)
-		p.drip(time.Second, 1, peerSays("PUB"))
+		p.sendSlowly(time.Second, 1, peerSays("PUB"))
 		start := time.Now()
 		_, err := Accept(context.Background(), ours, small)
 		require.ErrorIs(t, err, ErrTimeout)

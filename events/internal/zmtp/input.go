@@ -26,7 +26,8 @@ func (in *input) unread() []byte { return in.buf[in.begin:in.end] }
 func (in *input) skip(n int) { in.begin += n }
 
 // read reads once. want is how many bytes of the message in progress are missing, as the peer
-// says; the buffer grows by what is in it at most, so a lie costs twice what was sent.
+// claims. The buffer at most doubles, when it is full, so a false claim costs no more than
+// twice what was sent.
 func (in *input) read(r io.Reader, want uint64) error {
 	in.makeFit(want)
 	n, err := r.Read(in.buf[in.end:])
@@ -72,13 +73,13 @@ func (in *input) grownLen(want uint64) int {
 	return min(twice, needed+needed/8)
 }
 
-// consumed counts a message of n bytes, headers included, and releases a large buffer if the
-// messages have become small.
+// consumed skips the last message, of n bytes with its headers, or of 0 if there was none.
 func (in *input) consumed(n int) {
 	in.begin += n
-	if n > minBuffer {
+	switch {
+	case n > minBuffer:
 		in.small = 0
-	} else {
+	case n > 0:
 		in.small++
 	}
 }

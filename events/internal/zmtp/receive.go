@@ -29,8 +29,8 @@ const (
 	minWait = 10 * time.Millisecond
 )
 
-// ourPing has a time to live of 0, which is none: while a message is being applied we are
-// silent, and the peer is not to close the connection for it. The context is empty.
+// ourPing has a time to live of 0, which is none: we are silent while the caller handles a
+// message, and the peer must not close the connection for that. The context is empty.
 var ourPing = appendCommand(nil, commandPing, "\x00\x00")
 
 // message is the message in progress. Offsets count from input.begin, so that they stay valid
@@ -49,7 +49,8 @@ type message struct {
 }
 
 // Receive waits for the next message. Its frames are borrowed until the next Receive. At most
-// maxFrames are accepted. It answers the peer's PINGs, and sends PINGs while the peer is silent.
+// maxFrames are accepted. It answers the peer's PINGs, and sends PINGs while the peer is silent;
+// both only while it waits.
 func (c *Conn) Receive() (frames [][]byte, err error) { return c.ReceiveWithin(0) }
 
 // ReceiveWithin is Receive, and fails with ErrNoMessage if no message has begun within d

@@ -61,7 +61,7 @@ func TestReceiveRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn, p := opened(t, 1, small)
-				p.say(messageOf("first", ""), c.says)
+				p.send(messageOf("first", ""), c.says)
 				frames, err := conn.Receive()
 				require.NoError(t, err)
 				require.Equal(t, []string{"first", ""}, stringsOf(frames))
@@ -96,13 +96,13 @@ func TestReceiveAccepts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn, p := opened(t, 1, small)
-				p.say(c.says, c.says)
+				p.send(c.says, c.says)
 				for range 2 {
 					frames, err := conn.Receive()
 					require.NoError(t, err)
 					require.Equal(t, c.want, stringsOf(frames))
 				}
-				p.hangUp()
+				p.closeLater()
 				_, err := conn.Receive()
 				require.ErrorIs(t, err, io.EOF)
 			})
@@ -114,8 +114,8 @@ func TestCutMessage(t *testing.T) {
 	for _, says := range [][]byte{{0}, {0, 3}, {0, 3, 'a'}, messageOf("a", "b")[:3], ourPing[:3]} {
 		synctest.Test(t, func(t *testing.T) {
 			c, p := opened(t, 1, small)
-			p.say(says)
-			p.hangUp()
+			p.send(says)
+			p.closeLater()
 			_, err := c.Receive()
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		})
@@ -125,11 +125,11 @@ func TestCutMessage(t *testing.T) {
 func TestPingIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p := opened(t, 1, small)
-		p.say(command(commandPing, "\x00\x01"), command(commandPing, "\x00\x000123456789abcdef"), messageOf("x"))
+		p.send(command(commandPing, "\x00\x01"), command(commandPing, "\x00\x000123456789abcdef"), messageOf("x"))
 		_, err := c.Receive()
 		require.NoError(t, err)
 		synctest.Wait()
-		require.Equal(t, "\x04\x05\x04PONG\x04\x15\x04PONG0123456789abcdef", p.told())
+		require.Equal(t, "\x04\x05\x04PONG\x04\x15\x04PONG0123456789abcdef", p.received())
 	})
 }
 
@@ -141,7 +141,7 @@ func TestSilence(t *testing.T) {
 		_, err := c.Receive()
 		require.ErrorIs(t, err, ErrTimeout)
 		require.Equal(t, small.Timeout, time.Since(start))
-		require.Equal(t, string(ourPing), p.told(), "one PING")
+		require.Equal(t, string(ourPing), p.received(), "one PING")
 	})
 }
 
@@ -151,12 +151,12 @@ func TestSilenceEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, p := opened(t, 1, small)
-				p.drip(8*time.Second, len(says), bytes.Repeat(says, 10))
+				p.sendSlowly(8*time.Second, len(says), bytes.Repeat(says, 10))
 				start := time.Now()
 				_, err := c.Receive()
 				require.ErrorIs(t, err, ErrTimeout)
 				require.Equal(t, 80*time.Second+small.Timeout, time.Since(start))
-				require.Equal(t, 11, strings.Count(p.told(), string(ourPing)))
+				require.Equal(t, 11, strings.Count(p.received(), string(ourPing)))
 			})
 		})
 	}
@@ -166,11 +166,11 @@ func TestSilenceEnds(t *testing.T) {
 func TestSilenceOfOldPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p := opened(t, 0, small)
-		p.drip(time.Hour, 100, messageOf("x"))
+		p.sendSlowly(time.Hour, 100, messageOf("x"))
 		frames, err := c.Receive()
 		require.NoError(t, err)
 		require.Equal(t, []string{"x"}, stringsOf(frames))
-		require.Empty(t, p.told())
+		require.Empty(t, p.received())
 	})
 }
 
@@ -181,7 +181,7 @@ func TestSilenceOfOurs(t *testing.T) {
 		_, err := c.ReceiveWithin(small.Timeout - time.Second)
 		require.ErrorIs(t, err, ErrNoMessage)
 		time.Sleep(time.Hour)
-		p.say(messageOf("x"))
+		p.send(messageOf("x"))
 		frames, err := c.Receive()
 		require.NoError(t, err)
 		require.Equal(t, []string{"x"}, stringsOf(frames))
@@ -197,13 +197,13 @@ func TestReceiveWithin(t *testing.T) {
 			require.Equal(t, ErrNoMessage, err)
 		}
 		require.Equal(t, 8*time.Second, time.Since(start))
-		p.say(command(commandPong, ""))
+		p.send(command(commandPong, ""))
 		_, err := c.ReceiveWithin(2 * time.Second)
 		require.Equal(t, ErrNoMessage, err, "a command is no message")
 		require.Equal(t, 10*time.Second, time.Since(start))
-		require.Equal(t, string(ourPing), p.told())
+		require.Equal(t, string(ourPing), p.received())
 
-		p.drip(3*time.Second, 3, messageOf("abcdefg"))
+		p.sendSlowly(3*time.Second, 3, messageOf("abcdefg"))
 		time.Sleep(2 * time.Second)
 		frames, err := c.ReceiveWithin(2 * time.Second)
 		require.NoError(t, err, "it had begun")
@@ -223,7 +223,7 @@ func TestSlowMessage(t *testing.T) {
 	for _, says := range [][]byte{messageOf("topic", "12345678", "payload"), command("WHAT", "0123456789")} {
 		synctest.Test(t, func(t *testing.T) {
 			c, p := opened(t, 1, small)
-			p.drip(time.Second, 1, says)
+			p.sendSlowly(time.Second, 1, says)
 			start := time.Now()
 			_, err := c.Receive()
 			require.ErrorIs(t, err, ErrTimeout)
@@ -241,7 +241,7 @@ func TestSlowLargeMessage(t *testing.T) {
 			cfg.MaxMessage = 4 << 20
 			c, p := opened(t, 1, cfg)
 			payload := strings.Repeat("x", 4<<20)
-			p.drip(pause/8, stepBytes/8, messageOf(payload))
+			p.sendSlowly(pause/8, stepBytes/8, messageOf(payload))
 			frames, err := c.Receive()
 			if passes {
 				require.NoError(t, err)
@@ -277,13 +277,14 @@ func TestUnreadPongs(t *testing.T) {
 		require.ErrorContains(t, err, "while writing")
 		require.Equal(t, small.Timeout, time.Since(start))
 		require.ErrorIs(t, c.Send([]byte("x")), ErrTimeout, "a part of a frame was sent")
+		require.Equal(t, small.Timeout, time.Since(start), "it was not tried")
 	})
 }
 
 func TestCloseEndsReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, p := newFakePeer(t)
-		p.say(peerSays("PUB"))
+		p.send(peerSays("PUB"))
 		c, err := Accept(context.Background(), ours, small)
 		require.NoError(t, err)
 		failed := make(chan error)
@@ -307,13 +308,13 @@ func TestBufferGrowsAndShrinks(t *testing.T) {
 		cfg.MaxMessage = 64 << 20
 		c, p := opened(t, 1, cfg)
 		large := strings.Repeat("x", 5<<20)
-		p.say(claim(0, 60<<20), []byte(large))
+		p.send(claim(0, 60<<20), []byte(large))
 		_, err := c.Receive()
 		require.ErrorIs(t, err, ErrTimeout)
 		require.LessOrEqual(t, len(c.in.buf), 2*len(large), "60 MiB were claimed")
 
 		c, p = opened(t, 1, cfg)
-		p.say(messageOf(large), bytes.Repeat(messageOf("x"), 2*shrinkAfter))
+		p.send(messageOf(large), bytes.Repeat(messageOf("x"), 2*shrinkAfter))
 		_, err = c.Receive()
 		require.NoError(t, err)
 		require.Less(t, len(c.in.buf), 6<<20, "no more than the message and an eighth")
@@ -323,7 +324,7 @@ func TestBufferGrowsAndShrinks(t *testing.T) {
 		}
 		require.Len(t, c.in.buf, minBuffer)
 
-		p.say(messageOf(large))
+		p.send(messageOf(large))
 		frames, err := c.Receive()
 		require.NoError(t, err)
 		require.Equal(t, large, string(frames[0]))

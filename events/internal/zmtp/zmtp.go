@@ -30,14 +30,14 @@ const (
 	DEALER = "DEALER"
 )
 
-// Config bounds a Conn.
+// Config bounds a Conn. All fields are needed.
 type Config struct {
 	SocketType string // SUB or DEALER
 	// MaxMessage is how many bytes a message may have, all its frames together.
 	MaxMessage int
-	// Timeout bounds the handshake, each write, and how long the peer may be silent: it is
-	// asked with a PING in time. A peer of ZMTP 3.0 knows no PING and may be silent for ever.
-	// A message or command that has begun must go on at Timeout for each step of stepBytes.
+	// Timeout bounds the handshake, each write, and how long the peer may be silent. After a
+	// third of it a PING is sent, which the peer answers. A peer of ZMTP 3.0 has no PING and
+	// may be silent for ever. Each MiB of a message must arrive within Timeout, too.
 	Timeout time.Duration
 }
 
