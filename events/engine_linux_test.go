@@ -39,7 +39,7 @@ func runScenarios(t *testing.T, engine storetest.EngineConfig, connects bool) {
 			}
 			s := newStage(t, engine, cfg)
 			s.run(100, false)
-			s.equal()
+			s.requireEqual()
 			scenario(s)
 			s.report()
 		})
@@ -50,10 +50,10 @@ func runScenarios(t *testing.T, engine storetest.EngineConfig, connects bool) {
 func (s *stage) requests() {
 	for i := range 15 {
 		s.run(100, false)
-		s.equal()
+		s.requireEqual()
 		if i%4 == 3 {
 			s.reset()
-			s.equal()
+			s.requireEqual()
 		}
 	}
 }
@@ -64,19 +64,19 @@ func (s *stage) cuts() {
 	for _, p := range []*proxy{s.pub, s.replay} {
 		p.cut()
 		s.run(50, false)
-		s.equal()
+		s.requireEqual()
 	}
 	s.pub.refuse(true)
 	s.pub.cut()
-	s.until("the cut is not noticed", func(now Status) bool { return now.Stale })
+	s.waitUntil("the cut is not noticed", func(now Status) bool { return now.Stale })
 	s.run(50, false)
 	s.pub.refuse(false)
-	s.equal()
+	s.requireEqual()
 	s.pub.stall(true)
 	s.run(50, false)
 	s.pub.cut() // what was stalled is lost
 	s.pub.stall(false)
-	status := s.equal()
+	status := s.requireEqual()
 	require.GreaterOrEqual(s.t, status.Connects, before.Connects+3)
 	require.Equal(s.t, before.Holes, status.Holes)
 }
@@ -88,17 +88,17 @@ func (s *stage) lostMessages() {
 	first := s.history().next
 	s.pub.drop(first+3, first+13)
 	s.run(50, false)
-	status := s.equal()
+	status := s.requireEqual()
 	require.Equal(s.t, 10, s.pub.numDropped())
 	require.Greater(s.t, status.Gaps, before.Gaps)
 	require.Equal(s.t, before.Holes, status.Holes)
 
 	s.run(5, true)
 	s.run(10, false)
-	require.NotZero(s.t, s.within(), "the source is complete after a hole")
+	require.NotZero(s.t, s.requireSubset(), "the source is complete after a hole")
 	require.False(s.t, s.follower.Status().Complete)
 	s.reset()
-	s.equal()
+	s.requireEqual()
 }
 
 // restarts replaces the engine by others, whose sequences begin at 0.
@@ -106,10 +106,10 @@ func (s *stage) restarts() {
 	before := s.follower.Status()
 	for i, steps := range []int{30, 200} { // batches less and more than before
 		s.restart(steps)
-		s.until("the restart is not noticed", func(now Status) bool { return now.Restarts > before.Restarts+int64(i) })
-		s.equal()
+		s.waitUntil("the restart is not noticed", func(now Status) bool { return now.Restarts > before.Restarts+int64(i) })
+		s.requireEqual()
 		s.run(50, false)
-		s.equal()
+		s.requireEqual()
 	}
 }
 
@@ -125,7 +125,7 @@ func TestEngineFullReports(t *testing.T) {
 			missing, cached := 0, 0
 			for range 20 {
 				s.run(50, false)
-				missing += s.within()
+				missing += s.requireSubset()
 				cached += len(s.history().cached())
 			}
 			require.Less(t, missing*50, cached, "over 2 of 100 blocks are lacking")
@@ -144,21 +144,21 @@ func TestEngineRotated(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, storetest.EngineConfig{Release: "0.33.0", Buffer: 8, Blocks: 120, Window: 16, Least: 1}, Config{ExactCopies: true})
 	s.run(5, false)
-	s.equal()
+	s.requireEqual()
 	s.run(100, false)
 	s.pub.refuse(true)
 	s.pub.cut()
 	s.run(30, false)
 	s.pub.refuse(false)
-	require.NotZero(t, s.within())
+	require.NotZero(t, s.requireSubset())
 	status := s.follower.Status()
 	require.False(t, status.Complete)
 	require.NotZero(t, status.Holes)
 	s.run(20, false)
-	s.within()
+	s.requireSubset()
 	s.reset()
 	s.run(20, false)
-	s.equal()
+	s.requireEqual()
 	s.report()
 }
 
@@ -167,29 +167,29 @@ func TestEngineWithoutReplay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, storetest.EngineConfig{Release: "0.28.0", Buffer: 1, Blocks: 120, Least: 1, Integers: true},
 		Config{ExactCopies: true, Replay: noReplay})
-	s.untilReceived()
+	s.waitReceived()
 	for range 3 {
 		s.run(50, false)
-		s.within()
+		s.requireSubset()
 		s.reset()
-		s.equal()
+		s.requireEqual()
 		s.run(50, false)
-		s.equal()
+		s.requireEqual()
 		s.pub.cut()
-		s.untilReceived()
-		require.NotZero(t, s.within())
+		s.waitReceived()
+		s.requireSubset()
 		require.False(t, s.follower.Status().Complete)
 	}
 	s.report()
 }
 
-// untilReceived has the engine do steps until the follower has the last batch: a subscription
+// waitReceived has the engine do steps until the follower has the last batch: a subscription
 // takes effect a moment after it was sent.
-func (s *stage) untilReceived() {
+func (s *stage) waitReceived() {
 	s.t.Helper()
 	connects := s.follower.Status().Connects
-	s.until("no connection", func(now Status) bool { return now.Connects > connects || !now.Stale })
-	s.until("the last batch did not come", func(Status) bool {
+	s.waitUntil("no connection", func(now Status) bool { return now.Connects > connects || !now.Stale })
+	s.waitUntil("the last batch did not come", func(Status) bool {
 		s.run(1, false)
 		now := s.follower.Status()
 		return !now.Stale && now.NextSeq == s.history().next
@@ -202,16 +202,16 @@ func TestEngineSilence(t *testing.T) {
 	s := newStage(t, storetest.EngineConfig{Release: "0.33.0", Buffer: 10_000, Blocks: 120, Window: 16, Least: 1, Integers: true},
 		Config{ExactCopies: true, Timeout: 2 * time.Second})
 	s.run(50, false)
-	s.equal()
+	s.requireEqual()
 	s.pub.drop(0, 1<<62)
 	s.run(50, false)
-	s.equal()
+	s.requireEqual()
 	require.NotZero(t, s.pub.numDropped())
 	s.pub.drop(0, 0)
 	s.pub.stall(true)
-	s.until("the stall is not noticed", func(now Status) bool { return now.Stale })
+	s.waitUntil("the stall is not noticed", func(now Status) bool { return now.Stale })
 	s.run(50, false)
 	s.pub.stall(false)
-	s.equal()
+	s.requireEqual()
 	s.report()
 }

@@ -333,11 +333,11 @@ func (s *stage) restart(steps int) {
 	old.Kill()
 }
 
-// settled waits until the follower has caught up, and returns its state.
-func (s *stage) settled() Status {
+// waitSettled waits until the follower has caught up, and returns its state.
+func (s *stage) waitSettled() Status {
 	s.t.Helper()
 	var status Status
-	s.until(fmt.Sprintf("not at batch %d", s.history().next), func(now Status) bool {
+	s.waitUntil(fmt.Sprintf("not at batch %d", s.history().next), func(now Status) bool {
 		status = now
 		return !now.Stale && now.NextSeq == s.history().next
 	})
@@ -345,18 +345,18 @@ func (s *stage) settled() Status {
 	return status
 }
 
-// until waits until the follower's state is as wanted.
-func (s *stage) until(what string, wanted func(Status) bool) {
+// waitUntil waits until the follower's state is as wanted.
+func (s *stage) waitUntil(what string, wanted func(Status) bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(engineTimeout); !wanted(s.follower.Status()); time.Sleep(time.Millisecond) {
 		require.True(s.t, time.Now().Before(deadline), "%s: %+v", what, s.follower.Status())
 	}
 }
 
-// equal waits until the follower has caught up: it holds what the engine caches.
-func (s *stage) equal() Status {
+// requireEqual waits until the follower has caught up: it holds what the engine caches.
+func (s *stage) requireEqual() Status {
 	s.t.Helper()
-	status := s.settled()
+	status := s.waitSettled()
 	missing, extra := s.compare()
 	require.Empty(s.t, extra, "held, but not cached: %+v", status)
 	require.Empty(s.t, missing, "cached, but not held: %+v", status)
@@ -364,11 +364,11 @@ func (s *stage) equal() Status {
 	return status
 }
 
-// within waits until the follower has caught up: it holds nothing else than the engine caches.
+// requireSubset waits until the follower has caught up: it holds nothing else than the engine caches.
 // It returns how many blocks it lacks.
-func (s *stage) within() int {
+func (s *stage) requireSubset() int {
 	s.t.Helper()
-	status := s.settled()
+	status := s.waitSettled()
 	missing, extra := s.compare()
 	require.Empty(s.t, extra, "held, but not cached: %+v", status)
 	return len(missing)

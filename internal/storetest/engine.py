@@ -73,7 +73,9 @@ class Engine:
             groups.append(window)
         reference = SimpleNamespace(specs=interface, kv_cache_utils=self.utils, release=self.release)
         config = interface.KVCacheConfig(
-            num_blocks=self.settings["blocks"], kv_cache_tensors=[], kv_cache_groups=specs.build_groups(reference, groups)
+            num_blocks=self.settings["blocks"],
+            kv_cache_tensors=[],
+            kv_cache_groups=specs.build_groups(reference, groups),
         )
         manager = self.module("vllm.v1.core.kv_cache_manager").KVCacheManager
         return manager(

@@ -15,7 +15,7 @@ import proxy
 import stage
 
 sys.path.append(os.path.join(processes.ROOT, "clients", "python"))
-import hitline  # noqa: E402
+from hitline import Client  # noqa: E402
 
 BLOCKS = 200  # of the engine's cache: small, so that blocks are evicted
 BUFFER = 10_000  # batches that can be replayed
@@ -51,8 +51,7 @@ class Hitline(processes.Process):
     def source(self):
         """Returns the state of the source."""
         with urllib.request.urlopen(f"http://{self.metrics}/events/sources", timeout=10) as response:
-            found = json.load(response)
-        return (found["sources"] if isinstance(found, dict) else found)[0]
+            return json.load(response)["sources"][0]
 
 
 class History:
@@ -74,13 +73,12 @@ class History:
     def cached(self):
         return {name for name, versions in self.copies.items() if versions[-1][1]}
 
-    def had(self, name, first, last):
-        """Whether a block was cached, or said to be stored, between two sequence numbers."""
+    def had(self, name, first):
+        """Whether a block was cached, or said to be stored, since a sequence number."""
         versions = self.copies.get(name, [])
         ends = [start for start, _ in versions[1:]] + [float("inf")]
-        return any(copies and start <= last and end > first for (start, copies), end in zip(versions, ends)) or any(
-            first <= number <= last for number in self.stored.get(name, ())
-        )
+        cached = any(copies and end > first for (_, copies), end in zip(versions, ends))
+        return cached or any(number >= first for number in self.stored.get(name, ()))
 
 
 class Feed:
@@ -97,7 +95,7 @@ class Feed:
         self.blocks = 0  # lookups of one block
         self.checkpoints = self.equal = 0
         self.prompts = self.prompts_before = 0
-        self.seed = 0
+        self.seed = 0  # of the engine's prompts
         self.paths = {name: os.path.join(self.temporary, name) for name in ("pub", "replay")}
         self.start_engine()
         self.pub, self.replay = (self.proxy(path) for path in self.paths.values())
@@ -136,7 +134,7 @@ class Feed:
         log = os.path.join(self.folder, "hitline.log")
         self.hitline = self.running(lambda: Hitline(address, events, self.block_size, log))
         self.hitline.wait_ready()
-        self.client = self.stack.enter_context(hitline.Client(address, timeout=20, raise_errors=True))
+        self.client = self.stack.enter_context(Client(address, timeout=20, raise_errors=True))
 
     # What the engine does.
 
@@ -175,12 +173,11 @@ class Feed:
             if time.monotonic() > deadline:
                 raise processes.Failed(f"the engine is at {self.history.next}, hitline's source: {before}")
             held = self.held()
-            after = self.hitline.source()
-            first, last = before["next_sequence"] - 1, after["next_sequence"] + 1
-            if first <= last:
-                self.extra("meanwhile", {n for n in held if not self.history.had(n, first, last)})
+            if self.hitline.source()["restarts"] == before["restarts"]:
+                first = before["next_sequence"] - 1
+                self.check_extra("meanwhile", {n for n in held if not self.history.had(n, first)})
 
-    def extra(self, name, blocks):
+    def check_extra(self, name, blocks):
         if blocks:
             self.found.problem("too much", f"{name}: {len(blocks)} blocks are held that the engine did not cache")
 
@@ -190,7 +187,7 @@ class Feed:
         held, cached = self.held(), self.history.cached()
         entries = self.client.stat()["entries"]
         self.checkpoints += 1
-        self.extra(name, held - cached)
+        self.check_extra(name, held - cached)
         if entries != len(held):
             self.found.problem("entries", f"{name}: {len(held)} blocks are found, entries is {entries}")
         if complete and held != cached:
@@ -212,10 +209,8 @@ def one_row(row, found, folder):
         found.prompts = feed.prompts
         found.asked, found.asked_equal = feed.checkpoints, feed.equal
         found.lookups = feed.blocks
-        found.notes.append(
-            f"{feed.checkpoints} checkpoints, {feed.blocks} lookups of one block; source: "
-            + ", ".join(f"{source[name]} {name}" for name in ("batches", "stored", "removed", "gaps", "holes", "restarts"))
-        )
+        counts = ", ".join(f"{source[n]} {n}" for n in ("batches", "stored", "removed", "gaps", "holes", "restarts"))
+        found.notes.append(f"{feed.checkpoints} checkpoints, {feed.blocks} lookups of one block; source: {counts}")
 
 
 def faults(feed):

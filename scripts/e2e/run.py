@@ -8,7 +8,7 @@ import time
 import compare
 import feed
 import processes
-import rows as rows_of
+import rows as kinds
 import scenarios
 import stage
 
@@ -23,7 +23,7 @@ def all_rows(rows, work, say):
         say(f"[{number}/{len(rows)}] {row.title} …")
         started, found = time.monotonic(), compare.Findings()
         try:
-            if isinstance(row, rows_of.FeedRow):
+            if isinstance(row, kinds.FeedRow):
                 feed.one_row(row, found, references.folder(row))
             else:
                 one_row(row, found, plugin, references)
@@ -62,7 +62,7 @@ class References:
     model and number of ranks."""
 
     def __init__(self, rows, work):
-        self.rows = [row for row in rows if isinstance(row, rows_of.Row)]
+        self.rows = [row for row in rows if isinstance(row, kinds.Row)]
         self.work = work
         self.runs = {}
 
