@@ -15,7 +15,7 @@ import (
 //
 //	tcp://10.0.0.0/8:5557-5564   any address of a network, in brackets if it is IPv6
 //	tcp://10.1.2.3:5557          one address
-//	tcp://engine-0:*             one name, compared letter by letter
+//	tcp://engine-0:*             one name, in any case
 //	ipc:///run/engine.sock       one path
 //
 // Names are not resolved to compare them: a name that the list does not have is refused, even if

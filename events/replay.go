@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"time"
 
 	"github.com/hitline/hitline/events/internal/zmtp"
@@ -13,13 +12,13 @@ import (
 
 // Errors of a replay.
 var (
-	// ErrReplay: an answer of the replay socket is malformed.
-	ErrReplay = errors.New("events: malformed answer of the replay socket")
-	// ErrReplayChanged: during the replay the publisher restarted, or dropped batches that were
+	// errReplay: an answer of the replay socket is malformed.
+	errReplay = errors.New("events: malformed answer of the replay socket")
+	// errReplayChanged: during the replay the publisher restarted, or dropped batches that were
 	// still to be replayed.
-	ErrReplayChanged = errors.New("events: the publisher changed during a replay")
-	// ErrReplaySlow: the replay socket did not answer in time, or stopped.
-	ErrReplaySlow = errors.New("events: the replay socket does not answer")
+	errReplayChanged = errors.New("events: the publisher changed during a replay")
+	// errReplaySlow: the replay socket did not answer in time, or stopped.
+	errReplaySlow = errors.New("events: the replay socket does not answer")
 )
 
 const (
@@ -30,10 +29,10 @@ const (
 	maxEnvelope = 4 << 10
 )
 
-// Waiting for the socket is paid for: a replay begins with Timeout, which is the most it can
-// have, and each batch adds Timeout/replayShare for each begun replayStep of its bytes. So a
-// replay of any length can finish at 100 batches of 64 KiB per Timeout, and a publisher cannot hold one
-// with a batch per Timeout. The time that each takes is free.
+// A replay has a budget of time in which it may wait for the socket. It begins with Timeout, which is
+// also the most it can have. Each batch adds Timeout/replayShare for each begun replayStep of its
+// bytes. So a replay of any length finishes if 100 batches of 64 KiB come per Timeout, and a publisher
+// cannot prolong one with a batch per Timeout. The time that each takes does not count.
 const (
 	replayShare = 100
 	replayStep  = 64 << 10
@@ -44,7 +43,7 @@ const (
 const replayPause = 250 * time.Millisecond
 
 // How often a replay asks again: replayAsks times, and once more for each replayBatches. The
-// sockets that drop messages send 1,000 before they do. What is missing then is taken for lost.
+// sockets that drop messages send 1,000 before they do. What is missing after that counts as lost.
 const (
 	replayAsks    = 16
 	replayBatches = 100
@@ -53,12 +52,12 @@ const (
 // replay asks a publisher's replay socket for the batches from a sequence number on, and calls
 // each for them, in ascending order. The payload is borrowed until each returns. Numbers that
 // are skipped are ones that the publisher does not have. It fails with the error of each, of
-// ctx or of the connection, or with one of those above; what each was called for is right then.
+// ctx or of the connection, or with one of those above; the batches before the error are right.
 //
 // The sockets of vLLM before 0.33 and of SGLang queue 1,000 messages and drop the others, the
 // end of the answer too, if we read more slowly than they send. So at a skipped number, and if
-// the answer stops without an end, replay asks again on a new connection. Only what is skipped
-// at the beginning of an answer is not there.
+// the answer stops without an end, replay asks again on a new connection. Numbers that are skipped
+// at the beginning of an answer are lost for good.
 func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each func(seq uint64, payload []byte) error) error {
 	network, address, err := zmtp.DialAddress(endpoint)
 	if err != nil {
@@ -71,7 +70,7 @@ func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each 
 	if r.maxPayload == 0 {
 		r.maxPayload = DefaultMaxPayload
 	}
-	r.left = r.timeout
+	r.budget = r.timeout
 	for {
 		progress, again, err := r.ask(ctx)
 		switch {
@@ -82,7 +81,7 @@ func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each 
 		case !again:
 			return nil
 		case !progress || !r.mayAsk():
-			return fmt.Errorf("%w: %v without a batch or the end of the answer (%s)", ErrReplaySlow, r.timeout, endpoint)
+			return fmt.Errorf("%w: %v without a batch or the end of the answer (%s)", errReplaySlow, r.timeout, endpoint)
 		}
 	}
 }
@@ -94,8 +93,8 @@ type replayer struct {
 	maxPayload       int
 	each             func(seq uint64, payload []byte) error
 
-	next uint64        // sequence number that is asked for
-	left time.Duration // that may be waited for the socket
+	next   uint64        // sequence number that is asked for
+	budget time.Duration // that may still be waited for the socket
 
 	asks, batches int
 	last          uint64 // hash of the payload of batch next-1, if batches > 0
@@ -136,11 +135,11 @@ func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 		case payload == nil:
 			return progress, false, nil
 		case seq < r.next:
-			return progress, false, fmt.Errorf("%w: sequence number %d, but %d was expected", ErrReplay, seq, r.next)
+			return progress, false, fmt.Errorf("%w: sequence number %d, but %d was expected", errReplay, seq, r.next)
 		case seq > r.next && progress && r.mayAsk():
 			return progress, true, nil
 		}
-		hash := maphash.Bytes(replaySeed, payload)
+		hash := hashPayload(payload)
 		if err := r.each(seq, payload); err != nil {
 			return progress, false, err
 		}
@@ -149,19 +148,17 @@ func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 	}
 }
 
-var replaySeed = maphash.MakeSeed()
-
 // confirm fails unless the first batch is the last one that each was called for. Another publisher
 // may be there now, or this one may have lost what lies between.
 func (r *replayer) confirm(conn *zmtp.Conn) error {
 	seq, payload, err := r.receive(conn, false)
 	switch {
 	case errors.Is(err, zmtp.ErrNoMessage):
-		return fmt.Errorf("%w: %v without a batch (%s)", ErrReplaySlow, r.timeout, r.address)
+		return fmt.Errorf("%w: %v without a batch (%s)", errReplaySlow, r.timeout, r.address)
 	case err != nil:
 		return err
-	case payload == nil || seq != r.next-1 || maphash.Bytes(replaySeed, payload) != r.last:
-		return fmt.Errorf("%w: batch %d is not what it was (%s)", ErrReplayChanged, r.next-1, r.address)
+	case payload == nil || seq != r.next-1 || hashPayload(payload) != r.last:
+		return fmt.Errorf("%w: batch %d is not what it was (%s)", errReplayChanged, r.next-1, r.address)
 	}
 	return nil
 }
@@ -172,16 +169,16 @@ func (r *replayer) mayAsk() bool { return r.asks < replayAsks+r.batches/replayBa
 // receive returns the next batch of an answer, or a nil payload at its end. It fails with
 // ErrNoMessage if the socket does not go on.
 func (r *replayer) receive(conn *zmtp.Conn, progress bool) (seq uint64, payload []byte, err error) {
-	patience := r.timeout
+	limit := r.timeout
 	if progress {
-		patience = min(r.timeout, replayPause)
+		limit = min(r.timeout, replayPause)
 	}
-	if r.left <= 0 {
-		return 0, nil, fmt.Errorf("%w: too slow, next is batch %d (%s)", ErrReplaySlow, r.next, r.address)
+	if r.budget <= 0 {
+		return 0, nil, fmt.Errorf("%w: too slow, next is batch %d (%s)", errReplaySlow, r.next, r.address)
 	}
 	start := time.Now()
-	frames, err := conn.ReceiveWithin(patience)
-	r.left -= time.Since(start)
+	frames, err := conn.ReceiveWithin(limit)
+	r.budget -= time.Since(start)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -189,8 +186,8 @@ func (r *replayer) receive(conn *zmtp.Conn, progress bool) (seq uint64, payload 
 	if err != nil {
 		return 0, nil, err
 	}
-	r.left += r.timeout / replayShare * time.Duration(1+len(payload)/replayStep)
-	r.left = min(r.left, r.timeout)
+	r.budget += r.timeout / replayShare * time.Duration(1+len(payload)/replayStep)
+	r.budget = min(r.budget, r.timeout)
 	return seq, payload, nil
 }
 
@@ -200,7 +197,7 @@ func (r *replayer) receive(conn *zmtp.Conn, progress bool) (seq uint64, payload 
 func parseReplay(frames [][]byte) (seq uint64, payload []byte, err error) {
 	n := len(frames)
 	if n != 3 && n != 4 || len(frames[0]) != 0 || len(frames[n-2]) != 8 {
-		return 0, nil, fmt.Errorf("%w: frames of %v bytes", ErrReplay, frameSizes(frames))
+		return 0, nil, fmt.Errorf("%w: frames of %v bytes", errReplay, frameSizes(frames))
 	}
 	seq, payload = binary.BigEndian.Uint64(frames[n-2]), frames[n-1]
 	switch {
@@ -209,7 +206,7 @@ func parseReplay(frames [][]byte) (seq uint64, payload []byte, err error) {
 	case seq == endOfReplay && len(payload) == 0 && len(frames[n-3]) == 0:
 		return seq, nil, nil
 	}
-	return 0, nil, fmt.Errorf("%w: sequence number %d with a payload of %d bytes", ErrReplay, seq, len(payload))
+	return 0, nil, fmt.Errorf("%w: sequence number %d with a payload of %d bytes", errReplay, seq, len(payload))
 }
 
 func frameSizes(frames [][]byte) []int {

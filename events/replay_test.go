@@ -144,17 +144,17 @@ func TestReplayRefuses(t *testing.T) {
 		want error
 		says [][][]byte
 	}{
-		"one frame":          {ErrReplay, [][][]byte{{b("x")}}},
-		"two frames":         {ErrReplay, [][][]byte{{nil, b("x")}}},
-		"five frames":        {ErrReplay, [][][]byte{{nil, b("topic"), be(5), b("x"), b("x")}}},
-		"no empty frame":     {ErrReplay, [][][]byte{{b("topic"), be(5), b("x")}}},
-		"7 bytes":            {ErrReplay, [][][]byte{{nil, be(5)[1:], b("x")}}},
-		"no payload":         {ErrReplay, [][][]byte{{nil, be(5), nil}}},
-		"end with a payload": {ErrReplay, [][][]byte{{nil, be(endOfReplay), b("x")}}},
-		"end with a topic":   {ErrReplay, [][][]byte{{nil, b("topic"), be(endOfReplay), nil}}},
-		"below":              {ErrReplay, [][][]byte{{nil, be(4), b("x")}}},
-		"backwards":          {ErrReplay, [][][]byte{{nil, be(6), b("x")}, {nil, be(5), b("x")}}},
-		"twice":              {ErrReplay, [][][]byte{{nil, be(5), b("x")}, {nil, be(5), b("x")}}},
+		"one frame":          {errReplay, [][][]byte{{b("x")}}},
+		"two frames":         {errReplay, [][][]byte{{nil, b("x")}}},
+		"five frames":        {errReplay, [][][]byte{{nil, b("topic"), be(5), b("x"), b("x")}}},
+		"no empty frame":     {errReplay, [][][]byte{{b("topic"), be(5), b("x")}}},
+		"7 bytes":            {errReplay, [][][]byte{{nil, be(5)[1:], b("x")}}},
+		"no payload":         {errReplay, [][][]byte{{nil, be(5), nil}}},
+		"end with a payload": {errReplay, [][][]byte{{nil, be(endOfReplay), b("x")}}},
+		"end with a topic":   {errReplay, [][][]byte{{nil, b("topic"), be(endOfReplay), nil}}},
+		"below":              {errReplay, [][][]byte{{nil, be(4), b("x")}}},
+		"backwards":          {errReplay, [][][]byte{{nil, be(6), b("x")}, {nil, be(5), b("x")}}},
+		"twice":              {errReplay, [][][]byte{{nil, be(5), b("x")}, {nil, be(5), b("x")}}},
 		"large":              {zmtp.ErrTooLarge, [][][]byte{{nil, be(5), make([]byte, 10<<10)}}},
 		"closed":             {io.EOF, [][][]byte{{nil, be(5), b("x")}}},
 	} {
@@ -201,7 +201,7 @@ func TestReplaySlow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := replay(context.Background(), answer(t, reply), 0, Config{Timeout: 2 * time.Second}, func(uint64, []byte) error { return nil })
-			require.ErrorIs(t, err, ErrReplaySlow)
+			require.ErrorIs(t, err, errReplaySlow)
 		})
 	}
 }
@@ -274,7 +274,7 @@ func TestReplayOfAnother(t *testing.T) {
 				got = append(got, seq)
 				return nil
 			})
-			require.ErrorIs(t, err, ErrReplayChanged)
+			require.ErrorIs(t, err, errReplayChanged)
 			require.Equal(t, []uint64{0, 1}, got)
 		})
 	}

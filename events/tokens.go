@@ -12,7 +12,7 @@ import (
 var ErrTokenID = errors.New("events: a token id does not fit into 32 bits")
 
 // TokenIDs appends the token ids of the blocks, in order, to dst. Of bigrams it appends both.
-// Several events have fewer or more tokens than blocks times BlockSize. It fails with an
+// Some events have fewer or more tokens than blocks times BlockSize. It fails with an
 // ErrTokenID; negative ids do not fit either.
 func (e *Event) TokenIDs(dst []uint32) ([]uint32, error) {
 	if len(e.tokens) == 0 {
@@ -56,8 +56,9 @@ func (e *Event) LookaheadTokenIDs() ([][]uint32, error) {
 
 // ExtraKeys returns, for each block, what its hash covers beside tokens; nil for a block
 // without. A key is a string (LoRA name, salt), bytes, an integer (int64 or uint64), or a list
-// of these as []any (multi-modal identifier and offset). It returns nil if the event has none.
-// It fails with an ErrPayload.
+// of these as []any (multi-modal identifier and offset). What a hostile publisher sends may be of
+// any type that msgp.ReadIntfBytes returns. It returns nil if the event has none. It fails with an
+// ErrPayload.
 func (e *Event) ExtraKeys() ([][]any, error) {
 	if len(e.extraKeys) == 0 {
 		return nil, nil

@@ -15,7 +15,7 @@ var (
 	errOtherPublisher = errors.New("events: the replay is not of the batches that were followed")
 )
 
-// numRecent is how many batches a tracker can recognize: 4 KiB. Live batches that a replay has
+// numRecent is how many batches a tracker can recognize: 6 KiB. Live batches that a replay has
 // brought already are compared with them.
 const numRecent = 256
 
@@ -56,8 +56,9 @@ type batchDecoder interface {
 //	                   applied
 //	any              unknown event                       hole
 //
-// A restart clears all blocks. If the batch that shows it is batch 0, it is applied; otherwise a
-// replay follows. A replay begins with the last batch that was applied, or with 0:
+// A restart clears all blocks. If the batch that shows it is batch 0, or if there is no replay
+// socket, the batch is applied. Otherwise a replay follows. A replay begins with the last batch
+// that was applied, or with 0:
 //
 //	asked from  first batch          what follows
 //	last        last, equal          the same publisher: the rest is applied
@@ -70,8 +71,8 @@ type batchDecoder interface {
 //	            later, a number      hole, the rest is applied
 //	            is missing
 //
-// After "lost" a new connection is made, and the next replay is one from 0: the old connection may
-// be one to the old publisher.
+// After a restart or a hole that ends in "lost", the next replay begins with 0, on a new connection:
+// the old one may lead to the old publisher.
 //
 // A hole clears all blocks, as any of them may have been removed in it, and makes the source
 // incomplete. Batch 0 and an event that clears all make it complete again.
@@ -103,9 +104,12 @@ type tracker struct {
 // recentBatch is a batch that was applied.
 type recentBatch struct {
 	seq   uint64
-	sum   uint64 // of the payload; the time in it makes it unique
+	hash  uint64 // of the payload; the time in it makes it unique
 	valid bool
 }
+
+// hashPayload returns the hash by which payloads are compared.
+func hashPayload(payload []byte) uint64 { return xxh3.Hash(payload) }
 
 func newTracker(holder Holder, cfg *Config, decoder batchDecoder) *tracker {
 	stats := &Status{Stale: true}
@@ -180,7 +184,7 @@ func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 	if !r.valid || r.seq != seq {
 		return false, false
 	}
-	return r.sum == xxh3.Hash(payload), true
+	return r.hash == hashPayload(payload), true
 }
 
 // live takes a batch of the subscription. replayed says that a replay was made since it was
@@ -297,7 +301,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 		t.stats.Complete = true
 	}
 	t.have, t.open, t.next = true, false, seq+1
-	t.recent[seq%numRecent] = recentBatch{seq: seq, sum: xxh3.Hash(payload), valid: true}
+	t.recent[seq%numRecent] = recentBatch{seq: seq, hash: hashPayload(payload), valid: true}
 	_, err := t.decoder.Decode(payload, t.event)
 	if err == nil {
 		err = t.flush()
