@@ -45,11 +45,11 @@ var eventsMetrics = []eventsMetric{
 	eventsCounter("hints_total", "Blocks of stores that no event removes; they are not held.", func(st *feed.SourceStatus) int64 { return st.Hints }),
 	eventsCounter("unknown_total", "Events of a type that is not known.", func(st *feed.SourceStatus) int64 { return st.Unknown }),
 	eventsCounter("gaps_total", "Times that sequence numbers were missing.", func(st *feed.SourceStatus) int64 { return st.Gaps }),
-	eventsCounter("holes_total", "Gaps that could not be filled: all blocks were removed.", func(st *feed.SourceStatus) int64 { return st.Holes }),
+	eventsCounter("holes_total", "Gaps that could not be filled, and batches that could not be read: all blocks were removed.", func(st *feed.SourceStatus) int64 { return st.Holes }),
 	eventsCounter("replays_total", "Replays that the publisher was asked for.", func(st *feed.SourceStatus) int64 { return st.Replays }),
 	eventsCounter("restarts_total", "Times that the publisher was found to be another one.", func(st *feed.SourceStatus) int64 { return st.Restarts }),
 	eventsCounter("connects_total", "Connections to the publisher.", func(st *feed.SourceStatus) int64 { return st.Connects }),
-	eventsCounter("errors_total", "Connections that failed or ended, and batches that could not be read or held.", func(st *feed.SourceStatus) int64 { return st.Errors }),
+	eventsCounter("errors_total", "Connections that failed or ended, and batches that could not be applied.", func(st *feed.SourceStatus) int64 { return st.Errors }),
 }
 
 // Metrics with further labels.
