@@ -25,7 +25,7 @@ var errHolder = errors.New("events: a batch could not be applied")
 //     those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
 //     what is cached already, and does not count unless exactCopies is set.
 //   - A full report of a group with a sliding window or the like names blocks in front of the window
-//     that the engine does not cache; see doubtful.
+//     that the engine does not cache. They are not held, see mayBePartial.
 //   - A removal removes one copy. If it does not say which group or medium, it removes all.
 //   - A block of the hint medium is not held.
 //
@@ -41,7 +41,7 @@ type applier struct {
 	held    [maxApply]bool
 	blocks  Blocks
 	removal removal
-	unsure  []byte // hashes of a doubtful event that were not held before, joined
+	added   []byte // hashes of a partial report that were not held before, joined
 }
 
 // removal is what the events of a batch remove that were gathered: blocks of one group and tier
@@ -82,13 +82,13 @@ func (a *applier) store(e *Event) error {
 	a.stats.Stored += int64(n)
 	counted := e.Group != NoGroup && e.Tier.Medium != "" && (a.exactCopies || len(e.Parent) > 0)
 	blob, parent := e.Hashes.Bytes(), e.Parent
-	doubtful, from := a.doubtful(e), 0
-	if doubtful && !a.stats.Complete && n > windowBlocks(e) {
+	partial, from := a.mayBePartial(e), 0
+	if partial && !a.stats.Complete && n > windowBlocks(e) {
 		from = n - windowBlocks(e)
 		parent = e.Hashes.At(from - 1)
 	}
-	front := 0 // bytes of a.unsure in front of a block that was held
-	a.unsure = a.unsure[:0]
+	front := 0 // bytes of a.added in front of the last block that was held
+	a.added = a.added[:0]
 	for ; from < n; from += maxApply {
 		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
 		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
@@ -103,9 +103,9 @@ func (a *applier) store(e *Event) error {
 			case was && counted:
 				a.copies.add(e.Group, &e.Tier, hash)
 			case was:
-				front = len(a.unsure)
-			case doubtful:
-				a.unsure = append(a.unsure, hash...)
+				front = len(a.added)
+			case partial:
+				a.added = append(a.added, hash...)
 			}
 		}
 		parent = part[len(part)-hashLen:]
@@ -113,18 +113,18 @@ func (a *applier) store(e *Event) error {
 	if a.size != nil && a.maxBlocks > 0 && a.size.Len() > a.maxBlocks {
 		return fmt.Errorf("%w: %w: over %d", errHolder, ErrFull, a.maxBlocks)
 	}
-	if doubtful {
+	if partial {
 		a.removeFront(e, front)
 	}
 	return nil
 }
 
-// doubtful reports whether an event may be a full report of a group in which a prefix is cached
-// only in part, as with a sliding window. Such a report names all blocks of the prefix, though those
-// in front of the first cached one are not cached; all from there on are. So what is in front of
-// a block that was held is not stored. A source that is not complete may hold none of them: of its
-// events only the window is stored. Blocks that the engine did compute may be lacking then.
-func (a *applier) doubtful(e *Event) bool {
+// mayBePartial reports whether an event may be a full report of a group that caches a prefix only in
+// part, as one with a sliding window. Such a report names all blocks of the prefix. The engine caches
+// those from some block on, and none in front of it. So new blocks in front of one that was held are
+// removed again. A source that is not complete may hold none of them: of its events only the window
+// is stored. Blocks that the engine did compute may be missing then.
+func (a *applier) mayBePartial(e *Event) bool {
 	if a.exactCopies || e.Group == NoGroup || len(e.Parent) > 0 {
 		return false
 	}
@@ -143,13 +143,13 @@ func windowBlocks(e *Event) int {
 	return int(min((e.SlidingWindow-2)/e.BlockSize+1, math.MaxInt32))
 }
 
-// removeFront removes the first bytes of a.unsure, and empties it.
+// removeFront removes the blocks of the first bytes of a.added again, and empties it.
 func (a *applier) removeFront(e *Event, bytes int) {
 	r := &a.removal // empty after a store
 	r.group, r.tier, r.hashLen = e.Group, e.Tier, e.Hashes.HashLen()
-	r.hashes = append(r.hashes, a.unsure[:bytes]...)
-	if a.unsure = a.unsure[:0]; cap(a.unsure) > maxKept {
-		a.unsure = nil
+	r.hashes = append(r.hashes, a.added[:bytes]...)
+	if a.added = a.added[:0]; cap(a.added) > maxKept {
+		a.added = nil
 	}
 }
 

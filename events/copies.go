@@ -24,7 +24,7 @@ func (c *copies) keyOf(at placeID, hash []byte) []byte {
 
 // add counts one more copy of a block.
 func (c *copies) add(group int, tier *Tier, hash []byte) {
-	at, err := c.places.id(group, tier)
+	at, err := c.places.findOrAdd(group, tier)
 	if err != nil {
 		return
 	}

@@ -1,6 +1,6 @@
-// Package events follows the KV events of engines: which blocks an engine says that it has
-// cached, removed or cleared. An unmodified vLLM or SGLang publishes them over ZeroMQ. What an
-// engine holds goes to a [Holder].
+// Package events follows the KV events of engines: which blocks an engine has
+// cached, removed or cleared. An unmodified vLLM or SGLang publishes them over ZeroMQ. A [Holder]
+// keeps what an engine holds.
 //
 // # Glossary
 //
@@ -10,12 +10,14 @@
 //   - event: blocks that were stored or removed, or that all were cleared.
 //   - tier: the medium that holds a block, such as the GPU, with its locality and ownership.
 //   - gap: sequence numbers that did not arrive. It is filled from the replay socket.
-//   - hole: a gap that cannot be filled.
+//   - hole: a gap that cannot be filled, or a batch that cannot be read.
 //   - stale: a source that may have missed events. None of its blocks counts as held.
-//   - complete: a source that holds all that its engine has said since it started.
-//   - copies: an engine may cache one block twice. It then says so twice, and removes each.
-//   - hint: a block of a store that says what it stored and never what it removed. It is counted
-//     and not held.
+//   - complete: a source for which all batches since the start of its engine, or since its last
+//     clearing, were applied.
+//   - copies: an engine may cache one block twice. It then stores it twice, and removes each.
+//   - full report: an event that stores what is cached already, because a request asked for it.
+//   - hint: a block of a store that publishes what it stored and never what it removed. It is
+//     counted and not held.
 //
 // # From the wire to a Holder
 //
@@ -34,9 +36,10 @@
 //
 // While a source is not stale, each block that its Holder has was cached by the engine, in as many
 // copies at least, when it sent the batch that was applied last. If the source is also complete,
-// nothing is missing but copies that [Config.ExactCopies] would count. A Holder may be behind by
-// what is on the way, and by batches at the end that were lost: those are found within
-// six seconds if there is a replay socket, or with the next batch.
+// nothing is missing but copies that [Config.ExactCopies] would count, and blocks of groups with a
+// sliding window or the like whose event may be a full report. A Holder may be behind by what is on
+// the way, and by batches at the end that were lost: those are found within six seconds if there is
+// a replay socket, or with the next batch.
 //
 // # What publishers may send one day
 //

@@ -2,21 +2,21 @@ package events
 
 import "github.com/hitline/hitline/netproto"
 
-// Kind is what an event says.
+// Kind is the type of an event.
 type Kind uint8
 
 const (
 	KindUnknown Kind = iota // an event that this version does not know; nothing else is set
-	KindStored
-	KindRemoved
-	KindCleared
+	KindStored              // blocks were stored
+	KindRemoved             // blocks were removed
+	KindCleared             // all blocks were removed; nothing else is set
 )
 
-// NoGroup is the group of an event that names none.
+// NoGroup is the group of an event without one.
 const NoGroup = -1
 
 // Tier is what holds a block: vLLM and SGLang name the medium (GPU, CPU, STORAGE, CPU_PINNED,
-// DISK, EXTERNAL; vLLM 0.26 also FS and OBJ). Empty fields are not said.
+// DISK, EXTERNAL; vLLM 0.26 also FS and OBJ). A field is empty if the event lacks it.
 type Tier struct {
 	Medium    string
 	Locality  string // LOCAL or REMOTE, from vLLM 0.26 on
@@ -31,21 +31,21 @@ type Event struct {
 	Hashes netproto.Hashes
 	// Parent is the hash in front of the first block, empty at the root.
 	Parent    []byte
-	BlockSize int64 // tokens of a block, 0 if not said
-	Group     int   // KV cache group, NoGroup if not said
+	BlockSize int64 // tokens of a block, 0 if absent
+	Group     int   // KV cache group, NoGroup if absent
 	Tier      Tier
 
 	LoRAName, CacheSalt, SessionID string
 	LoRAID                         int64 // -1 if there is none
 	SpecKind                       string
-	SlidingWindow                  int64 // tokens, -1 if not said
+	SlidingWindow                  int64 // tokens, -1 if absent
 	Bigrams                        bool  // tokens come in overlapping pairs (SGLang with EAGLE)
 
 	tokens, extraKeys, lookahead []byte // msgpack, empty if there are none
 }
 
-// Batch is what a payload says beside its events.
+// Batch is what a payload has beside its events.
 type Batch struct {
 	Time float64 // seconds since 1970, the publisher's clock
-	Rank int     // data-parallel rank, -1 if not said
+	Rank int     // data-parallel rank, -1 if absent
 }

@@ -52,7 +52,7 @@ func (f *Follower) run() {
 	for {
 		since := time.Now()
 		err := f.runConnection(replays)
-		f.tracker.disconnected(disconnectReason(f.ctx, err))
+		f.tracker.markStale(disconnectReason(f.ctx, err))
 		f.tracker.stats.State = StateConnecting
 		if f.ctx.Err() != nil {
 			f.publishStatus()

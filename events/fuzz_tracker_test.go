@@ -53,7 +53,7 @@ func FuzzTracker(f *testing.F) {
 				err = errMessage
 			}
 			if err != nil {
-				tr.disconnected(err.Error())
+				tr.markStale(err.Error())
 				require.True(t, set.Stale())
 				if inReplay = tr.connected(); inReplay {
 					tr.beginReplay()

@@ -2,19 +2,19 @@ package events
 
 import "github.com/hitline/hitline/netproto"
 
-// Blocks are blocks that one event names.
+// Blocks are blocks of one event, or of several removals in a row.
 type Blocks struct {
 	Group int  // NoGroup: Remove then removes them from all groups
 	Tier  Tier // without a Medium, Remove removes them from all tiers
 	// Parent is the hash in front of the first block, empty at the root or if it is unknown.
 	Parent    []byte
 	Hashes    netproto.Hashes
-	BlockSize int64 // tokens, 0 if not said
+	BlockSize int64 // tokens, 0 if unknown
 }
 
 // Holder keeps what one source holds. Its methods are called by one goroutine at a time, in
-// the order of the events, and what they are passed is borrowed. While a method does not return
-// no further event is read: that is how a slow Holder slows its publisher down.
+// the order of the events. Arguments are borrowed until the method returns. Until then no further
+// event is applied: that is how a slow Holder slows its publisher down.
 type Holder interface {
 	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
 	// held has an element for each hash.

@@ -30,7 +30,7 @@ type places struct {
 	list  []place
 	ids   map[place]placeID
 	tiers map[Tier]struct{}
-	last  placeID // the last that id returned: events of one place follow each other
+	last  placeID // the last that findOrAdd returned: events of one place follow each other
 }
 
 // find returns the number of a place, or false if it has none.
@@ -45,9 +45,9 @@ func (p *places) find(group int, tier *Tier) (placeID, bool) {
 	return id, ok
 }
 
-// id returns the number of a place. A new one gets the next, unless it is one too many: then id
-// fails with ErrPlaces.
-func (p *places) id(group int, tier *Tier) (placeID, error) {
+// findOrAdd returns the number of a place. A new one gets the next number. findOrAdd fails with
+// ErrPlaces if there are too many.
+func (p *places) findOrAdd(group int, tier *Tier) (placeID, error) {
 	id, ok := p.find(group, tier)
 	if ok {
 		p.last = id
@@ -73,9 +73,9 @@ func (p *places) id(group int, tier *Tier) (placeID, error) {
 	return id, nil
 }
 
-// matching appends the places that a removal from group and tier may mean: what either side does
-// not say matches everything. A place that is matched too often loses blocks, which is the safe
-// side.
+// matching appends the places that a removal from group and tier may mean: what is absent on
+// either side matches any. A removal that matches too much makes the source hold too little,
+// which is the safe side.
 func (p *places) matching(dst []placeID, group int, tier *Tier) []placeID {
 	if len(p.list) == 1 && p.list[0].group == group && p.list[0].tier == *tier {
 		return append(dst, 0) // the usual case

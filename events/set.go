@@ -52,7 +52,7 @@ func (s *Set) Store(b *Blocks, held []bool) error {
 	if s.table.hashLen != b.Hashes.HashLen() {
 		return fmt.Errorf("%w: %d bytes, not %d", ErrHashLen, s.table.hashLen, b.Hashes.HashLen())
 	}
-	at, err := s.places.id(b.Group, &b.Tier)
+	at, err := s.places.findOrAdd(b.Group, &b.Tier)
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func part(hashes netproto.Hashes, i int) []byte {
 	return hashes.Bytes()[i*n : min(i+maxAhead, hashes.Len())*n]
 }
 
-// Remove implements Holder. What the blocks or the places do not say of their group and tier
-// matches everything.
+// Remove implements Holder. A group, or a field of a tier, that is absent on either side matches
+// any.
 func (s *Set) Remove(b *Blocks) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

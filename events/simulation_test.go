@@ -367,7 +367,7 @@ func (s *simulation) connect() {
 
 func (s *simulation) disconnect() {
 	s.up, s.flight = false, nil
-	s.track.disconnected("cut")
+	s.track.markStale("cut")
 }
 
 // replay asks for a replay, which may fail, and during which the engine goes on.
@@ -404,7 +404,7 @@ func (s *simulation) deliver() {
 	b := s.flight[0]
 	s.flight = s.flight[1:]
 	// What no sequence number can tell: see tracker.
-	if s.track.have && s.applied.incarnation != b.incarnation && b.seq == s.track.next {
+	if s.track.hasLast && s.applied.incarnation != b.incarnation && b.seq == s.track.next {
 		return
 	}
 	v, err := s.track.live(b.seq, b.payload, false)
@@ -462,7 +462,7 @@ func (s *simulation) catchUp() {
 	}
 	s.check()
 	head := len(s.engine.batches) - 1
-	if !s.up || s.dead || s.track.stats.Stale || !s.track.have || len(s.flight) > 0 || s.engine.failedTail ||
+	if !s.up || s.dead || s.track.stats.Stale || !s.track.hasLast || len(s.flight) > 0 || s.engine.failedTail ||
 		s.applied.incarnation != s.engine.incarnation || s.applied.seq != uint64(head) {
 		return
 	}
@@ -526,7 +526,7 @@ func (s *simulation) check() {
 				s.steps, key, n, state[key], s.applied.seq, s.track.reason)
 		}
 	}
-	if s.track.stats.Complete && s.track.have && s.mode.exactly() {
+	if s.track.stats.Complete && s.track.hasLast && s.mode.exactly() {
 		s.equal++
 		if !maps.Equal(held, state) {
 			require.Equal(s.t, state, held, "step %d, after batch %d (%s)", s.steps, s.applied.seq, s.track.reason)

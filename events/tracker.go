@@ -19,7 +19,7 @@ var (
 // brought already are compared with them.
 const numRecent = 256
 
-// verdict is what a tracker says of a live batch.
+// verdict is what follows a live batch.
 type verdict uint8
 
 const (
@@ -62,12 +62,13 @@ type batchDecoder interface {
 //
 //	asked from  first batch          what follows
 //	last        last, equal          the same publisher: the rest is applied
-//	last        last, not equal      restart, lost
+//	last        last, not equal,     restart, lost
+//	            or an earlier one
 //	last        a later one          hole (the buffer has rotated), lost
 //	last        none                 restart, lost
-//	0           0                    complete: all that the publisher has said
-//	0           a later one          incomplete: what it has said since
-//	0           none                 complete: it has said nothing
+//	0           0                    complete: all that was published
+//	0           a later one          incomplete: what was published since
+//	0           none                 complete: nothing was published
 //	            later, a number      hole, the rest is applied
 //	            is missing
 //
@@ -84,14 +85,14 @@ type tracker struct {
 	*applier
 	decoder   batchDecoder
 	hasReplay bool
-	observe   func(seq uint64, payload []byte) // nil if nobody does
+	observe   func(seq uint64, payload []byte) // Config.Observe, may be nil
 
-	// have says that a batch was applied since the last restart or loss of the sequence. Its
+	// hasLast says that a batch was applied since the last restart or loss of the sequence. Its
 	// number is next-1.
-	have   bool
-	next   uint64
-	open   bool                   // any number may come next
-	recent [numRecent]recentBatch // by number modulo numRecent
+	hasLast bool
+	next    uint64
+	anyNext bool                   // any number may come next
+	recent  [numRecent]recentBatch // by number modulo numRecent
 
 	lastLive uint64 // of the live batches on this connection
 	hasLive  bool
@@ -115,7 +116,7 @@ func newTracker(holder Holder, cfg *Config, decoder batchDecoder) *tracker {
 	stats := &Status{Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), decoder: decoder, hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, open: true,
+		observe: cfg.Observe, anyNext: true,
 	}
 }
 
@@ -134,7 +135,7 @@ func (t *tracker) connected() (replay bool) {
 	if t.hasReplay {
 		return true
 	}
-	if t.have {
+	if t.hasLast {
 		t.hole("the connection was lost, and there is no replay socket")
 		t.restartSequence()
 	}
@@ -142,14 +143,9 @@ func (t *tracker) connected() (replay bool) {
 	return false
 }
 
-// disconnected ends a connection.
-func (t *tracker) disconnected(reason string) {
-	t.reason = reason
-	t.setStale(true)
-}
-
-// suspect makes the source stale until the next replay ends: it may have missed events.
-func (t *tracker) suspect(reason string) {
+// markStale makes the source stale, at the end of a connection or at a gap, until it has caught up: it may
+// have missed events.
+func (t *tracker) markStale(reason string) {
 	t.reason = reason
 	t.setStale(true)
 }
@@ -171,9 +167,9 @@ func (t *tracker) restart(reason string) {
 	t.restartSequence()
 }
 
-// restartSequence forgets the batches that were applied. The next may have any number.
+// restartSequence drops what is known of the batches that were applied. The next may have any number.
 func (t *tracker) restartSequence() {
-	t.have, t.open, t.next, t.hasLive, t.lastLive = false, true, 0, false, 0
+	t.hasLast, t.anyNext, t.next, t.hasLive, t.lastLive = false, true, 0, false, 0
 	clear(t.recent[:])
 }
 
@@ -187,16 +183,16 @@ func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 	return r.hash == hashPayload(payload), true
 }
 
-// live takes a batch of the subscription. replayed says that a replay was made since it was
+// live handles a batch of the subscription. afterReplay says that a replay was made since it was
 // passed first. An error is one of the batch, which was a hole then, or of its number.
-func (t *tracker) live(seq uint64, payload []byte, replayed bool) (verdict, error) {
+func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, error) {
 	if seq == math.MaxUint64 {
 		return done, fmt.Errorf("%w: it marks the end of a replay", errSequence)
 	}
-	if t.have && seq < t.next {
+	if t.hasLast && seq < t.next {
 		equal, known := t.compare(seq, payload)
 		if equal || !known && !(t.hasLive && seq <= t.lastLive) {
-			t.accept(seq)
+			t.setLastLive(seq)
 			return done, nil
 		}
 		t.restart(fmt.Sprintf("restart: batch %d came again, and is another one", seq))
@@ -205,38 +201,38 @@ func (t *tracker) live(seq uint64, payload []byte, replayed bool) (verdict, erro
 			return needReplay, nil
 		}
 	}
-	if seq > t.next && !t.open {
-		if !replayed {
+	if seq > t.next && !t.anyNext {
+		if !afterReplay {
 			t.stats.Gaps++
 		}
-		if t.hasReplay && !replayed {
-			t.suspect(fmt.Sprintf("gap: batch %d came, not %d", seq, t.next))
+		if t.hasReplay && !afterReplay {
+			t.markStale(fmt.Sprintf("gap: batch %d came, not %d", seq, t.next))
 			return needReplay, nil
 		}
 		t.hole(fmt.Sprintf("hole: batch %d came, not %d", seq, t.next))
 	}
-	if t.open && seq > 0 {
+	if t.anyNext && seq > 0 {
 		t.reason = fmt.Sprintf("the first batch that came is %d", seq)
 	}
-	t.accept(seq)
+	t.setLastLive(seq)
 	return done, t.apply(seq, payload)
 }
 
-// accept remembers the number of a live batch.
-func (t *tracker) accept(seq uint64) { t.hasLive, t.lastLive = true, max(seq, t.lastLive) }
+// setLastLive records the number of a live batch.
+func (t *tracker) setLastLive(seq uint64) { t.hasLive, t.lastLive = true, max(seq, t.lastLive) }
 
 // beginReplay returns the number to ask from: that of the last batch, or 0. A snapshot would be
 // loaded here instead of a replay from 0.
 func (t *tracker) beginReplay() uint64 {
 	t.stats.Replays++
 	t.replayFirst = true
-	if t.have {
+	if t.hasLast {
 		return t.next - 1
 	}
 	return 0
 }
 
-// replayed takes a batch of a replay. After an error, which is one of the batch or of its number,
+// replayed handles a batch of a replay. After an error, which is one of the batch or of its number,
 // the replay has failed.
 func (t *tracker) replayed(seq uint64, payload []byte) error {
 	if seq == math.MaxUint64 {
@@ -245,7 +241,7 @@ func (t *tracker) replayed(seq uint64, payload []byte) error {
 	first := t.replayFirst
 	t.replayFirst = false
 	switch {
-	case first && t.have:
+	case first && t.hasLast:
 		return t.checkFirst(seq, payload)
 	case first:
 		t.stats.Complete = false // apply sets it if this is batch 0
@@ -258,8 +254,8 @@ func (t *tracker) replayed(seq uint64, payload []byte) error {
 	return t.apply(seq, payload)
 }
 
-// checkFirst takes the first batch of a replay from the last one that was applied, which it must
-// be.
+// checkFirst checks the first batch of a replay that begins with the last batch that was applied: it must
+// be that batch.
 func (t *tracker) checkFirst(seq uint64, payload []byte) error {
 	last := t.next - 1
 	equal, _ := t.compare(seq, payload)
@@ -276,15 +272,15 @@ func (t *tracker) checkFirst(seq uint64, payload []byte) error {
 	return fmt.Errorf("%w: %s", errOtherPublisher, t.reason)
 }
 
-// endReplay ends a replay whose end has come. After an error it has failed.
+// endReplay ends a replay that has come to its end. After an error it has failed.
 func (t *tracker) endReplay() error {
 	if t.replayFirst {
-		if t.have {
+		if t.hasLast {
 			t.restart(fmt.Sprintf("restart: the publisher has no batch %d", t.next-1))
 			t.setStale(true)
 			return fmt.Errorf("%w: %s", errOtherPublisher, t.reason)
 		}
-		t.open, t.stats.Complete = false, true // it has said nothing yet
+		t.anyNext, t.stats.Complete = false, true // nothing was published yet
 	}
 	t.setStale(false)
 	return nil
@@ -300,7 +296,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	if seq == 0 {
 		t.stats.Complete = true
 	}
-	t.have, t.open, t.next = true, false, seq+1
+	t.hasLast, t.anyNext, t.next = true, false, seq+1
 	t.recent[seq%numRecent] = recentBatch{seq: seq, hash: hashPayload(payload), valid: true}
 	_, err := t.decoder.Decode(payload, t.event)
 	if err == nil {
@@ -313,7 +309,7 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	return nil
 }
 
-// event applies one event.
+// event applies one event of a batch.
 func (t *tracker) event(e *Event) error {
 	switch e.Kind {
 	case KindStored:
