@@ -3,131 +3,8 @@ package events
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
-	"time"
-	"unicode"
-	"unicode/utf8"
-
-	"github.com/hitline/hitline/events/internal/zmtp"
 )
-
-// Config configures a Follower. Endpoints are tcp://host:port or ipc://path, as ZeroMQ writes
-// them.
-type Config struct {
-	Name    string // of the source; empty: its endpoint
-	Connect string // endpoint of a publisher that binds; or
-	Bind    string // endpoint on which a publisher that connects is awaited
-	Replay  string // endpoint of its replay socket, empty if there is none
-	Topic   string // prefix of the topics that are subscribed to
-	// ExactCopies counts the copies of first blocks too. That is right only if no request
-	// asks the engine for full reports (vLLM: kv_cache_report_mode).
-	ExactCopies bool
-	MaxPayload  int           // bytes of one payload; 0: DefaultMaxPayload
-	MaxBlocks   int           // blocks that the source may hold; 0: DefaultMaxBlocks
-	Timeout     time.Duration // of a connection that says nothing, and of a replay; 0: DefaultTimeout
-	Logger      *slog.Logger  // nil discards
-	// Observe, if set, is called with each batch before it is applied, in the order in which they
-	// are, those of replays included. payload is borrowed until it returns.
-	Observe func(seq uint64, payload []byte)
-}
-
-const (
-	DefaultMaxPayload = 64 << 20
-	DefaultMaxBlocks  = 16 << 20
-	DefaultTimeout    = 10 * time.Second
-)
-
-// maxSourceName bounds the name of a source, in bytes: it is in logs and metrics.
-const maxSourceName = 256
-
-// ErrConfig is wrapped by the errors of a Config.
-var ErrConfig = errors.New("events: bad configuration of a source")
-
-// endpoint returns the one of Connect and Bind that is set.
-func (c *Config) endpoint() string {
-	if c.Bind != "" {
-		return c.Bind
-	}
-	return c.Connect
-}
-
-// check checks c and sets its defaults.
-func (c *Config) check() error {
-	if (c.Connect == "") == (c.Bind == "") {
-		return fmt.Errorf("%w: it needs an endpoint to connect to or one to bind, not both", ErrConfig)
-	}
-	var err error
-	if c.Bind != "" {
-		_, _, err = zmtp.ListenAddress(c.Bind)
-	} else {
-		_, _, err = zmtp.DialAddress(c.Connect)
-	}
-	if err == nil && c.Replay != "" {
-		_, _, err = zmtp.DialAddress(c.Replay)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if c.Name == "" {
-		c.Name = c.endpoint()
-	}
-	if len(c.Name) > maxSourceName || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
-		return fmt.Errorf("%w: a name has at most %d bytes of UTF-8 without control characters", ErrConfig, maxSourceName)
-	}
-	if c.MaxPayload < 0 || c.MaxBlocks < 0 || c.Timeout < 0 {
-		return fmt.Errorf("%w: a negative bound", ErrConfig)
-	}
-	setDefault(&c.MaxPayload, DefaultMaxPayload)
-	setDefault(&c.MaxBlocks, DefaultMaxBlocks)
-	setDefault(&c.Timeout, DefaultTimeout)
-	return nil
-}
-
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
-}
-
-// State is what a Follower does.
-type State string
-
-const (
-	StateConnecting State = "connecting" // or waiting before the next attempt
-	StateReplaying  State = "replaying"
-	StateLive       State = "live"
-)
-
-// Status tells about a source. Counters only grow.
-type Status struct {
-	Name     string `json:"name"`
-	Endpoint string `json:"endpoint"`
-	State    State  `json:"state"`
-	Stale    bool   `json:"stale"`
-	Complete bool   `json:"complete"`
-	Blocks   int64  `json:"blocks"` // held now; 0 if the Holder has no method Len() int
-	NextSeq  uint64 `json:"next_sequence"`
-
-	Batches  int64 `json:"batches"`
-	Stored   int64 `json:"stored"`  // blocks
-	Removed  int64 `json:"removed"` // blocks
-	Cleared  int64 `json:"cleared"` // events
-	Hints    int64 `json:"hints"`   // blocks of stores that no event removes
-	Unknown  int64 `json:"unknown"` // events
-	Gaps     int64 `json:"gaps"`
-	Holes    int64 `json:"holes"`
-	Replays  int64 `json:"replays"` // asked for
-	Restarts int64 `json:"restarts"`
-	Connects int64 `json:"connects"`
-	Errors   int64 `json:"errors"`
-
-	LastEvent time.Time `json:"last_event,omitzero"` // when the last batch arrived
-	LastError string    `json:"last_error,omitempty"`
-}
 
 // Follower follows one source. Safe for concurrent use.
 //
@@ -183,8 +60,8 @@ func (f *Follower) Start() error {
 	return nil
 }
 
-// Close stops and waits for all goroutines. The Holder is not called any more; it was told that
-// the source is stale. Close may be called more than once. After it, Start fails.
+// Close stops and waits for all goroutines. After it the Holder is not called any more, and is
+// stale. Close may be called more than once. After it, Start fails.
 func (f *Follower) Close() {
 	f.mu.Lock()
 	f.started = true

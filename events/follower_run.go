@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// Pauses before a new connection, and between replays that gaps cause, begin with
-	// minPause and double up to maxPause. They begin anew after maxPause without trouble.
-	minPause = 100 * time.Millisecond
-	maxPause = 5 * time.Second
+	// Waits before a new connection, and between replays that gaps cause, begin with minBackOff
+	// and double up to maxBackOff. They begin anew after a connection that lasted maxBackOff, and
+	// after twice that without such a replay.
+	minBackOff = 100 * time.Millisecond
+	maxBackOff = 5 * time.Second
 
-	// A subscription takes effect a moment after it was sent, unnoticed, so a replay follows
-	// firstCheck after the connection. checkEvery is how long no batch may come until another
-	// one checks that none was lost, and that the publisher is the same.
+	// A subscription takes effect a moment after it was sent, which is not acknowledged. So a
+	// replay follows firstCheck after the connection. After checkEvery without a batch another
+	// replay checks that none was lost, and that the publisher is the same.
 	firstCheck = time.Second
 	checkEvery = 5 * time.Second
 )
@@ -27,12 +28,12 @@ const (
 // errMessage is the error of a message that is not one of a publisher of KV events.
 var errMessage = errors.New("events: not a message of a publisher of KV events")
 
-// newPauses returns a backoff from minPause to maxPause, randomized by half.
-func newPauses() *backoff.ExponentialBackOff {
-	p := backoff.NewExponentialBackOff()
-	p.InitialInterval, p.Multiplier, p.MaxInterval, p.RandomizationFactor = minPause, 2, maxPause, 0.5
-	p.Reset()
-	return p
+// newBackOff returns a backoff from minBackOff to maxBackOff, randomized by half.
+func newBackOff() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.Multiplier, b.MaxInterval, b.RandomizationFactor = minBackOff, 2, maxBackOff, 0.5
+	b.Reset()
+	return b
 }
 
 // sleep waits for d or the end of ctx.
@@ -47,8 +48,8 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // run follows one connection after the other until ctx ends.
 func (f *Follower) run() {
-	pauses := newPauses()
-	replays := &replayPauses{pauses: newPauses()}
+	connects := newBackOff()
+	replays := &replayLimiter{backOff: newBackOff()}
 	for {
 		since := time.Now()
 		err := f.runConnection(replays)
@@ -58,10 +59,10 @@ func (f *Follower) run() {
 			f.publishStatus()
 			return
 		}
-		if time.Since(since) >= maxPause {
-			pauses.Reset()
+		if time.Since(since) >= maxBackOff {
+			connects.Reset()
 		}
-		pause := pauses.NextBackOff()
+		pause := connects.NextBackOff()
 		f.tracker.stats.Errors++
 		f.tracker.stats.LastError = err.Error()
 		f.log.failed(err, pause)
@@ -78,7 +79,7 @@ func disconnectReason(ctx context.Context, err error) string {
 }
 
 // runConnection makes a connection and follows it until an error.
-func (f *Follower) runConnection(replays *replayPauses) error {
+func (f *Follower) runConnection(replays *replayLimiter) error {
 	conn, err := f.connect()
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ type connection struct {
 	conn    *zmtp.Conn
 	queue   *liveQueue
 	readErr error // why the reader stopped; valid when the queue is closed
-	replays *replayPauses
+	replays *replayLimiter
 
 	checkTimer *time.Timer // nil without a replay socket
 	lastBatch  time.Time
@@ -240,18 +241,18 @@ func (c *connection) replay(ctx context.Context) error {
 	return nil
 }
 
-// replayPauses spaces out the replays that a publisher causes with its numbers.
-type replayPauses struct {
-	pauses *backoff.ExponentialBackOff
-	last   time.Time // when the last wait ended
+// replayLimiter spaces out the replays that a publisher causes with its numbers.
+type replayLimiter struct {
+	backOff *backoff.ExponentialBackOff
+	last    time.Time // when the last wait ended
 }
 
 // wait waits before a replay: not at all if the last is long ago.
-func (p *replayPauses) wait(ctx context.Context) {
-	if time.Since(p.last) >= 2*maxPause {
-		p.pauses.Reset()
+func (l *replayLimiter) wait(ctx context.Context) {
+	if time.Since(l.last) >= 2*maxBackOff {
+		l.backOff.Reset()
 	} else {
-		sleep(ctx, p.pauses.NextBackOff())
+		sleep(ctx, l.backOff.NextBackOff())
 	}
-	p.last = time.Now()
+	l.last = time.Now()
 }

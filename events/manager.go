@@ -20,8 +20,8 @@ var (
 
 // ManagerConfig configures a Manager.
 type ManagerConfig struct {
-	// NewHolder returns what a source fills. It is called by Add and Register, one call at a
-	// time for each name, with the defaults of the Config set.
+	// NewHolder returns what a source fills. Add and Register call it, one call at a time for each
+	// name, with the defaults of the Config set.
 	NewHolder func(Config) (Holder, error)
 	// Allow are the endpoints that Register may connect to: tcp://HOST:PORT, where HOST may
 	// be a CIDR network (IPv6 in brackets) and PORT a range (5557-5564) or *; or an
@@ -43,7 +43,7 @@ type Manager struct {
 	sources    map[string]*managedSource
 	registered int // of sources
 	closed     bool
-	opening    sync.WaitGroup // calls of Add and Register after their name was reserved
+	changing   sync.WaitGroup // calls of Add, Register and Unregister that start or stop a Follower
 }
 
 // managedSource is one source. A name stays reserved until its Follower is closed.
@@ -93,7 +93,7 @@ func (m *Manager) add(cfg Config, registered bool) error {
 	if err := m.reserve(cfg.Name, registered); err != nil {
 		return err
 	}
-	defer m.opening.Done()
+	defer m.changing.Done()
 	f, err := m.start(cfg)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,7 +120,7 @@ func (m *Manager) reserve(name string, registered bool) error {
 	if registered {
 		m.registered++
 	}
-	m.opening.Add(1)
+	m.changing.Add(1)
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (m *Manager) start(cfg Config) (*Follower, error) {
 	return f, nil
 }
 
-// removeLocked frees a name; m.mu is held.
+// removeLocked removes a name; m.mu is held.
 func (m *Manager) removeLocked(name string) {
 	if m.sources[name].registered {
 		m.registered--
@@ -153,20 +153,25 @@ func (m *Manager) removeLocked(name string) {
 func (m *Manager) Unregister(name string) error {
 	m.mu.Lock()
 	s := m.sources[name]
-	if s == nil || s.registered && s.follower == nil {
-		m.mu.Unlock()
-		return fmt.Errorf("%w: %q", ErrNoSource, name)
+	var err error
+	switch {
+	case m.closed:
+		err = ErrClosed
+	case s == nil || s.registered && s.follower == nil:
+		err = fmt.Errorf("%w: %q", ErrNoSource, name)
+	case !s.registered:
+		err = fmt.Errorf("%w: %q", ErrConfigured, name)
 	}
-	if !s.registered {
+	if err != nil {
 		m.mu.Unlock()
-		return fmt.Errorf("%w: %q", ErrConfigured, name)
+		return err
 	}
 	f := s.follower
 	s.follower = nil
-	m.opening.Add(1) // Close waits for us
+	m.changing.Add(1) // Close waits for us
 	m.mu.Unlock()
 
-	defer m.opening.Done()
+	defer m.changing.Done()
 	f.Close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,12 +193,13 @@ func (m *Manager) Sources() []Status {
 	return list
 }
 
-// Close stops all sources and waits for them. After it, Add and Register fail with ErrClosed.
+// Close stops all sources and waits for them. After it, Add, Register and Unregister fail with
+// ErrClosed.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	m.opening.Wait()
+	m.changing.Wait()
 	m.mu.Lock()
 	var open []*Follower
 	for _, s := range m.sources {

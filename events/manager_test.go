@@ -88,6 +88,10 @@ func TestManagerErrors(t *testing.T) {
 	require.Error(t, err)
 	_, err = NewManager(ManagerConfig{NewHolder: m.cfg.NewHolder, Allow: []string{"anything"}})
 	require.ErrorContains(t, err, "anything")
+
+	m.Close() // it has waited for the source, so that no other call may
+	require.ErrorIs(t, m.Unregister("a"), ErrClosed)
+	require.ErrorIs(t, m.Add(Config{Name: "c", Connect: "tcp://127.0.0.1:1"}), ErrClosed)
 }
 
 func TestManagerAllows(t *testing.T) {

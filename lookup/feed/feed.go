@@ -1,10 +1,10 @@
 // Package feed fills the memory index of a pool with the blocks that one engine holds, by its KV
 // events: the pool is that engine.
 //
-// A [Holder] keeps all that the engine says in an [events.Set]. What counts of it, by the medium, is
-// also in the index. While the source is stale the index is empty, so that lookups answer 0. When it is
-// no longer stale the index is filled again from the set. The index may evict blocks by itself, as it
-// is bounded: lookups then find less than the engine holds, never more.
+// A [Holder] keeps all blocks of the engine in an [events.Set]. Those in one of the configured media
+// are also in the index. While the source is stale the index is empty, so that lookups answer 0. When
+// it is no longer stale the index is filled again from the set. The index is bounded and may evict
+// blocks: lookups then find less than the engine holds, never more.
 package feed
 
 import (
@@ -22,8 +22,8 @@ import (
 // remote is the locality of blocks that another engine holds.
 const remote = "REMOTE"
 
-// maxTiers bounds the different tiers that count: each takes a look into the set for a block that is
-// removed. An engine has one or two.
+// maxTiers bounds the different tiers that are indexed: for a block that is removed the set is asked
+// about each. An engine has one or two.
 const maxTiers = 16
 
 // Errors of a Holder.
@@ -39,16 +39,16 @@ var (
 
 // Config configures a Holder.
 type Config struct {
-	// Source names the events in the refusals that clients get.
+	// Source is the name of the source, for the refusals that clients get.
 	Source string
-	// Media are those of which blocks count, such as GPU; none: DefaultMedia. Blocks without a medium
-	// always count, those with the locality REMOTE never.
+	// Media are those whose blocks are indexed, such as GPU; none: DefaultMedia. Blocks without a
+	// medium are always indexed, those with the locality REMOTE never.
 	Media []string
 	// MaxBlocks bounds the blocks of all media; 0: events.DefaultMaxBlocks.
 	MaxBlocks int
 }
 
-// DefaultMedia are the media that count if none are configured.
+// DefaultMedia are the media that are indexed if none are configured.
 var DefaultMedia = []string{"GPU"}
 
 // Holder is an events.Holder that fills the pool of a service. Its methods are called by one goroutine at
@@ -60,8 +60,8 @@ type Holder struct {
 	hashLen int // of the pool; 0: that of the first block that the set and the index get
 	set     *events.Set
 	stale   bool
-	tiers   []events.Tier // that count, of blocks that were stored since the last Clear
-	gone    []byte        // hashes that Remove evicts
+	tiers   []events.Tier // that are indexed, of blocks that were stored since the last Clear
+	evicted []byte        // hashes, joined; reused by evict
 }
 
 var _ events.Holder = (*Holder)(nil)
@@ -85,8 +85,8 @@ func New(service *lookup.Service, cfg Config) (*Holder, error) {
 // Close empties the pool, which clients may change again. No other method is called during or after it.
 func (h *Holder) Close() { h.feed.End() }
 
-// counts reports whether blocks of a tier count.
-func (h *Holder) counts(tier events.Tier) bool {
+// indexes reports whether blocks of a tier are in the index.
+func (h *Holder) indexes(tier events.Tier) bool {
 	return tier.Locality != remote && (tier.Medium == "" || slices.Contains(h.cfg.Media, tier.Medium))
 }
 
@@ -101,8 +101,8 @@ func groupOf(group int) int {
 // Store implements events.Holder. It fails with ErrGroup, ErrHashLen, ErrTiers, events.ErrFull, or as
 // lookup.Feed.Store does.
 func (h *Holder) Store(b *events.Blocks, held []bool) error {
-	counts := h.counts(b.Tier)
-	if counts {
+	indexed := h.indexes(b.Tier)
+	if indexed {
 		if err := h.check(b); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if err := h.set.Store(b, held); err != nil {
 		return err
 	}
-	if h.stale || !counts {
+	if h.stale || !indexed {
 		return nil
 	}
 	return h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes)
@@ -141,7 +141,7 @@ func (h *Holder) Remove(b *events.Blocks) error {
 	if err := h.set.Remove(b); err != nil || h.stale {
 		return err
 	}
-	// What the event or the stored block does not say of its group matches any: see events.Set.
+	// A group that is absent, in the event or of the stored block, matches any: see events.Set.
 	if g := b.Group; g != events.NoGroup && g < h.groups {
 		if err := h.evict(g, b.Hashes); err != nil || g == 0 {
 			return err
@@ -158,23 +158,23 @@ func (h *Holder) Remove(b *events.Blocks) error {
 
 // evict evicts those of the hashes from a group of the index that the set does not hold any more.
 func (h *Holder) evict(group int, hashes netproto.Hashes) error {
-	h.gone = h.gone[:0]
+	h.evicted = h.evicted[:0]
 	for _, hash := range hashes.All() {
 		if !h.holds(group, hash) {
-			h.gone = append(h.gone, hash...)
+			h.evicted = append(h.evicted, hash...)
 		}
 	}
-	if len(h.gone) == 0 {
+	if len(h.evicted) == 0 {
 		return nil
 	}
-	err := h.feed.Evict(group, netproto.NewHashes(h.gone, hashes.HashLen()))
+	err := h.feed.Evict(group, netproto.NewHashes(h.evicted, hashes.HashLen()))
 	if errors.Is(err, index.ErrOtherHashLen) {
 		return nil // none of them was stored
 	}
 	return err
 }
 
-// holds reports whether the set holds a block of a group of the pool in a tier that counts.
+// holds reports whether the set holds a block of a group of the pool in a tier that is indexed.
 func (h *Holder) holds(group int, hash []byte) bool {
 	for _, tier := range h.tiers {
 		if h.set.Contains(group, tier, hash) || group == 0 && h.set.Contains(events.NoGroup, tier, hash) {
@@ -184,7 +184,7 @@ func (h *Holder) holds(group int, hash []byte) bool {
 	return false
 }
 
-// Len returns the number of blocks of all groups and tiers, stale or not.
+// Len returns the number of blocks in all groups and tiers, stale or not.
 func (h *Holder) Len() int { return h.set.Len() }
 
 // Clear implements events.Holder.
@@ -209,6 +209,6 @@ func (h *Holder) SetStale(stale bool) {
 	}
 	h.set.Each(func(b *events.Blocks) bool {
 		// It does not fail: Store has checked the blocks, and an empty index takes hashes of any length.
-		return !h.counts(b.Tier) || h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes) == nil
+		return !h.indexes(b.Tier) || h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes) == nil
 	})
 }

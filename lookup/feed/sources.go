@@ -10,8 +10,8 @@ import (
 	"github.com/hitline/hitline/lookup"
 )
 
-// ErrNoPool refuses a source whose pool there is not. Other errors of Sources are those of events.Manager and
-// New.
+// ErrNoPool refuses a source whose pool does not exist. Other errors of Sources are those of events.Manager
+// and New.
 var ErrNoPool = errors.New("feed: there is no such pool")
 
 // Source is a publisher of KV events and the pool that it fills.
@@ -43,12 +43,12 @@ type Sources struct {
 	manager *events.Manager
 
 	mu      sync.Mutex
-	feeds   map[string]*fed // by the name of the source
-	pending *fed            // that add follows now; newHolder sets its holder
+	active  map[string]*activeSource // by the name of the source
+	pending *activeSource            // that add starts now; newHolder sets its holder
 }
 
-// fed is a source and the holder that fills its pool.
-type fed struct {
+// activeSource is a source that is followed, and the holder that fills its pool.
+type activeSource struct {
 	source     Source
 	registered bool
 	holder     *Holder
@@ -56,7 +56,7 @@ type fed struct {
 
 // NewSources returns Sources without any. It fails as events.NewManager does.
 func NewSources(cfg SourcesConfig) (*Sources, error) {
-	s := &Sources{cfg: cfg, feeds: map[string]*fed{}}
+	s := &Sources{cfg: cfg, active: map[string]*activeSource{}}
 	var err error
 	s.manager, err = events.NewManager(events.ManagerConfig{NewHolder: s.newHolder, Allow: cfg.Allow, MaxSources: cfg.MaxSources})
 	return s, err
@@ -64,44 +64,44 @@ func NewSources(cfg SourcesConfig) (*Sources, error) {
 
 // newHolder makes the holder of the pending source. The manager calls it inside of Add or Register.
 func (s *Sources) newHolder(cfg events.Config) (events.Holder, error) {
-	f := s.pending
-	service := s.cfg.Service(f.source.Pool)
+	a := s.pending
+	service := s.cfg.Service(a.source.Pool)
 	if service == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNoPool, f.source.Pool)
+		return nil, fmt.Errorf("%w: %q", ErrNoPool, a.source.Pool)
 	}
-	holder, err := New(service, Config{Source: cfg.Name, Media: f.source.Media, MaxBlocks: cfg.MaxBlocks})
+	holder, err := New(service, Config{Source: cfg.Name, Media: a.source.Media, MaxBlocks: cfg.MaxBlocks})
 	if err != nil {
 		return nil, err
 	}
-	f.holder = holder
+	a.holder = holder
 	return holder, nil
 }
 
 // Add follows a source of the configuration. Its pool is emptied, and clients cannot change it any more.
 func (s *Sources) Add(source Source) error {
-	return s.add(&fed{source: source}, s.manager.Add)
+	return s.add(&activeSource{source: source}, s.manager.Add)
 }
 
 // Register is Add for a source that a client names: events.ErrNotAllowed refuses endpoints that are not
 // allowed.
 func (s *Sources) Register(source Source) error {
-	return s.add(&fed{source: source, registered: true}, s.manager.Register)
+	return s.add(&activeSource{source: source, registered: true}, s.manager.Register)
 }
 
 // add follows a source by follow, a method of the manager.
-func (s *Sources) add(f *fed, follow func(events.Config) error) error {
-	if f.source.Name == "" {
-		f.source.Name = cmp.Or(f.source.Bind, f.source.Connect)
+func (s *Sources) add(a *activeSource, follow func(events.Config) error) error {
+	if a.source.Name == "" {
+		a.source.Name = cmp.Or(a.source.Bind, a.source.Connect)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending = f
-	err := follow(f.source.Config)
+	s.pending = a
+	err := follow(a.source.Config)
 	s.pending = nil
 	if err == nil {
-		s.feeds[f.source.Name] = f
-	} else if f.holder != nil {
-		f.holder.Close()
+		s.active[a.source.Name] = a
+	} else if a.holder != nil {
+		a.holder.Close()
 	}
 	return err
 }
@@ -113,9 +113,9 @@ func (s *Sources) Unregister(name string) error {
 	if err := s.manager.Unregister(name); err != nil {
 		return err
 	}
-	if f := s.feeds[name]; f != nil {
-		f.holder.Close()
-		delete(s.feeds, name)
+	if a := s.active[name]; a != nil {
+		a.holder.Close()
+		delete(s.active, name)
 	}
 	return nil
 }
@@ -127,8 +127,8 @@ func (s *Sources) Status() []SourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range all {
-		if f := s.feeds[st.Name]; f != nil { // otherwise it has just come or gone
-			list = append(list, SourceStatus{Status: st, Pool: f.source.Pool, Registered: f.registered})
+		if a := s.active[st.Name]; a != nil { // otherwise it has just come or gone
+			list = append(list, SourceStatus{Status: st, Pool: a.source.Pool, Registered: a.registered})
 		}
 	}
 	return list
@@ -139,8 +139,8 @@ func (s *Sources) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.manager.Close()
-	for _, f := range s.feeds {
-		f.holder.Close()
+	for _, a := range s.active {
+		a.holder.Close()
 	}
-	clear(s.feeds)
+	clear(s.active)
 }

@@ -1,0 +1,39 @@
+package events
+
+import "time"
+
+// State is what a Follower does.
+type State string
+
+const (
+	StateConnecting State = "connecting" // or waiting before the next attempt
+	StateReplaying  State = "replaying"
+	StateLive       State = "live"
+)
+
+// Status is the state of a source, and counters since its Follower was made.
+type Status struct {
+	Name     string `json:"name"`
+	Endpoint string `json:"endpoint"`
+	State    State  `json:"state"`
+	Stale    bool   `json:"stale"`
+	Complete bool   `json:"complete"`
+	Blocks   int64  `json:"blocks"` // held now; 0 if the Holder has no method Len() int
+	NextSeq  uint64 `json:"next_sequence"`
+
+	Batches  int64 `json:"batches"`
+	Stored   int64 `json:"stored"`  // blocks
+	Removed  int64 `json:"removed"` // blocks
+	Cleared  int64 `json:"cleared"` // events
+	Hints    int64 `json:"hints"`   // blocks of the MooncakeStore connector, which no event removes
+	Unknown  int64 `json:"unknown"` // events
+	Gaps     int64 `json:"gaps"`
+	Holes    int64 `json:"holes"`
+	Replays  int64 `json:"replays"` // asked for
+	Restarts int64 `json:"restarts"`
+	Connects int64 `json:"connects"`
+	Errors   int64 `json:"errors"`
+
+	LastEvent time.Time `json:"last_event,omitzero"` // when the last batch arrived
+	LastError string    `json:"last_error,omitempty"`
+}
