@@ -134,9 +134,6 @@ func (h *VLLM) Clone() *VLLM {
 	return &clone
 }
 
-// BlockSize returns the tokens of a block.
-func (h *VLLM) BlockSize() int { return h.blockSize }
-
 // HashLen returns the length of a hash in bytes: 32, or 16 for XXH3.
 func (h *VLLM) HashLen() int { return h.hashLen }
 

@@ -19,8 +19,8 @@ const maxRun = 4096
 
 // Set is a Holder in memory: the blocks of one source. It takes at most 32 bytes for a block
 // with a hash of 8 bytes and 64 for one with 32, beside a minimum of 2 KiB. Memory of removed blocks
-// is reused, and freed by Clear. All hashes have one length, as those of an
-// engine do. Safe for concurrent use.
+// is reused, and freed by Clear. All hashes have one length, as those of an engine do. Safe for
+// concurrent use.
 type Set struct {
 	mu     sync.RWMutex
 	max    int
