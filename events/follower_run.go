@@ -213,7 +213,7 @@ func (c *connection) applyBatch(ctx context.Context, b liveBatch) error {
 	if err == nil {
 		c.f.publishStatus()
 	}
-	return err // run publishes it
+	return err // run publishes the status then
 }
 
 // replay asks the replay socket for what is missing.
@@ -234,7 +234,7 @@ func (c *connection) replay(ctx context.Context) error {
 		err = t.endReplay()
 	}
 	if err != nil {
-		return fmt.Errorf("replay from %d: %w", from, err) // run publishes it
+		return fmt.Errorf("replay from %d: %w", from, err) // run publishes the status then
 	}
 	t.stats.State = StateLive
 	c.f.publishStatus()

@@ -220,7 +220,7 @@ func readEvent(e *events.Event) eventLine {
 		return line
 	}
 	line.Blocks, line.BlockSize = e.Hashes.Len(), e.BlockSize
-	line.Medium, line.Locality, line.LoRA = strings.Clone(e.Tier.Medium), strings.Clone(e.Tier.Locality), strings.Clone(e.LoRAName)
+	line.Medium, line.Locality, line.LoRA = e.Tier.Medium, e.Tier.Locality, e.LoRAName
 	if e.Group != events.NoGroup {
 		line.Group = new(e.Group)
 	}
