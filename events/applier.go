@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -11,20 +12,38 @@ import (
 // nothing waits long for a lock of the Holder, and held stays small.
 const maxApply = 4096
 
-// hintMedium is the medium of vLLM's MooncakeStore connector. No event says when such a block
-// goes, so it is not held; the engine's own media are in upper case.
-const hintMedium = "cpu"
+// gpuMedium is the medium of vLLM's block pool, the only one that keeps copies. A connector may say
+// twice that it has stored a block, of which there is one.
+const gpuMedium = "GPU"
+
+// isHint reports whether no event says when the blocks of a tier go: such a block is not held. These
+// are the tiers of
+//
+//   - connectors to a store, vLLM's MooncakeStore and LMCache: "cpu", or the name of a device. The
+//     engines' own media are in upper case.
+//   - vLLM's offloading to files and objects: STORAGE, in 0.26 also FS and OBJ. Tiers whose blocks are
+//     removed have an owner, from 0.29 on. The disk of the simple offloading has none and says the same
+//     as files, so it is not held either.
+func isHint(t *Tier) bool {
+	switch t.Medium {
+	case gpuMedium, "CPU":
+		return false
+	case "STORAGE", "FS", "OBJ":
+		return t.Ownership == ""
+	}
+	return t.Medium != strings.ToUpper(t.Medium)
+}
 
 // errHolder marks the errors of the Holder among those of a batch.
 var errHolder = errors.New("events: a batch could not be applied")
 
 // applier applies events to a Holder and counts copies, by these rules:
 //
-//   - A block that is stored again is another copy if the event names a group and a medium, as
-//     those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
+//   - A block that is stored again is another copy if the event names a group and the medium GPU,
+//     as those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
 //     what is cached already, and does not count unless exactCopies is set.
-//   - A removal removes one copy. If it does not say which group or medium, it removes all.
-//   - A block of the hint medium is not held.
+//   - A removal removes one copy. If several groups or tiers may be meant, it removes all.
+//   - A block of a hint is not held, see isHint.
 //
 // So a block never has more copies here than in the engine. Not safe for concurrent use.
 type applier struct {
@@ -68,7 +87,7 @@ func (a *applier) clear() {
 // store applies an event of KindStored.
 func (a *applier) store(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
-	if e.Tier.Medium == hintMedium {
+	if isHint(&e.Tier) {
 		a.stats.Hints += int64(n)
 		return nil
 	}
@@ -76,7 +95,10 @@ func (a *applier) store(e *Event) error {
 		return err
 	}
 	a.stats.Stored += int64(n)
-	counted := e.Group != NoGroup && e.Tier.Medium != "" && (a.exactCopies || len(e.Parent) > 0)
+	if err := a.copies.see(e.Group, &e.Tier); err != nil {
+		return fmt.Errorf("%w: %w", errHolder, err)
+	}
+	counted := e.Group != NoGroup && e.Tier.Medium == gpuMedium && (a.exactCopies || len(e.Parent) > 0)
 	blob, parent := e.Hashes.Bytes(), e.Parent
 	for from := 0; from < n; from += maxApply {
 		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
@@ -105,7 +127,7 @@ func (a *applier) store(e *Event) error {
 func (a *applier) remove(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
 	a.stats.Removed += int64(n)
-	if n == 0 || e.Tier.Medium == hintMedium {
+	if n == 0 {
 		return nil
 	}
 	r := &a.removal
