@@ -53,6 +53,9 @@ type applier struct {
 	exactCopies bool
 	copies      copies
 	stats       *Status
+	// stopped, if set, returns an error once the batch is not to be applied to its end: one that names
+	// no group in its removals may take minutes.
+	stopped func() error
 
 	held    [maxApply]bool
 	blocks  Blocks
@@ -75,6 +78,14 @@ func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
 	a := &applier{holder: holder, maxBlocks: cfg.MaxBlocks, exactCopies: cfg.ExactCopies, stats: stats}
 	a.size, _ = holder.(interface{ Len() int })
 	return a
+}
+
+// mayGoOn fails if the batch is not to be applied any further.
+func (a *applier) mayGoOn() error {
+	if a.stopped == nil {
+		return nil
+	}
+	return a.stopped()
 }
 
 // clear removes all blocks.
@@ -155,6 +166,9 @@ func (a *applier) flush() error {
 	for blob := r.hashes; len(blob) > 0; {
 		part := blob[:min(len(blob), maxApply*r.hashLen)]
 		blob = blob[len(part):]
+		if err := a.mayGoOn(); err != nil {
+			return err
+		}
 		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: netproto.NewHashes(part, r.hashLen)}
 		if err := a.holder.Remove(&a.blocks); err != nil {
 			return fmt.Errorf("%w: %w", errHolder, err)

@@ -338,6 +338,9 @@ func (t *tracker) checkRank(rank int) error {
 
 // event applies one event.
 func (t *tracker) event(e *Event) error {
+	if err := t.mayGoOn(); err != nil {
+		return err
+	}
 	switch e.Kind {
 	case KindStored:
 		return t.store(e)
