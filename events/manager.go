@@ -152,6 +152,10 @@ func (m *Manager) removeLocked(name string) {
 // stay: it fails with ErrConfigured.
 func (m *Manager) Unregister(name string) error {
 	m.mu.Lock()
+	if m.closed { // Close stops all sources, and may be waiting for opening: none may be added
+		m.mu.Unlock()
+		return ErrClosed
+	}
 	s := m.sources[name]
 	if s == nil || s.registered && s.follower == nil {
 		m.mu.Unlock()
@@ -188,7 +192,8 @@ func (m *Manager) Sources() []Status {
 	return list
 }
 
-// Close stops all sources and waits for them. After it, Add and Register fail with ErrClosed.
+// Close stops all sources and waits for them. After it, Add, Register and
+// Unregister fail with ErrClosed.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true
