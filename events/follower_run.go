@@ -223,8 +223,11 @@ func (c *connection) replay(ctx context.Context) error {
 	from := t.beginReplay()
 	c.f.publishStatus()
 	err := replay(ctx, c.f.cfg.Replay, from, c.f.cfg, func(seq uint64, payload []byte) error {
+		batches := t.stats.Batches
 		err := t.replayed(seq, payload)
-		t.stats.LastEvent = time.Now()
+		if t.stats.Batches > batches { // the first is one that was applied before
+			t.stats.LastEvent = time.Now()
+		}
 		if err == nil {
 			c.f.publishStatus()
 		}
