@@ -6,19 +6,26 @@ import (
 	"time"
 )
 
-// At most logBurst lines at once and one each logEvery: an engine that is away, or a hostile
-// one, does not fill the log.
+// At most logBurst changes at once and one each logEvery: a hostile engine does not fill the log.
+// A failure that repeats itself, as of an engine that is away, is logged once each logRepeat.
 const (
 	logBurst = 10
 	logEvery = time.Minute
+
+	logRepeat = 10 * time.Minute
 )
 
-// sourceLog logs when the state of a source changes. Not safe for concurrent use.
+// sourceLog logs when the state of a source changes. The last line is about the present state: the line
+// that ends what a WARN was about is always logged. Not safe for concurrent use.
 type sourceLog struct {
 	log     *slog.Logger
 	tokens  int
 	filled  time.Time // when tokens was last increased
 	dropped int       // lines since the last
+
+	failure  string    // the last that was logged; empty after the source was followed
+	failedAt time.Time // when it was logged
+	warned   bool      // a WARN was logged, and no line since then
 
 	stale, complete bool
 	holes           int64
@@ -48,6 +55,7 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	case s.Stale:
 		l.line(slog.LevelWarn, "events: the source is stale", "reason", reason)
 	case wasStale:
+		l.failure = ""
 		l.line(slog.LevelInfo, "events: the source is followed", state...)
 	case s.Complete:
 		l.line(slog.LevelInfo, "events: the source is complete again", state...)
@@ -56,25 +64,39 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	}
 }
 
+// close ends logging: further changes come from the Follower's end.
+func (l *sourceLog) close() { l.log = slog.New(slog.DiscardHandler) }
+
 // failed logs an error that ends a connection, and with it that the source is stale.
 func (l *sourceLog) failed(err error, pause time.Duration) {
 	l.stale = true
-	l.line(slog.LevelWarn, "events: the source is stale", "reason", err, "retry_in", pause.Round(time.Millisecond))
-}
-
-// line logs unless there were too many lines.
-func (l *sourceLog) line(level slog.Level, message string, args ...any) {
-	if n := int(time.Since(l.filled) / logEvery); n > 0 {
-		l.tokens, l.filled = min(l.tokens+n, logBurst), time.Now()
-	}
-	if l.tokens == 0 {
+	text := err.Error()
+	if text == l.failure && time.Since(l.failedAt) < logRepeat {
 		l.dropped++
 		return
 	}
-	l.tokens--
+	if l.line(slog.LevelWarn, "events: the source is stale", "reason", text, "retry_in", pause.Round(time.Millisecond)) {
+		l.failure, l.failedAt = text, time.Now()
+	}
+}
+
+// line logs unless there were too many lines, and reports whether it did. A line that ends what a
+// WARN has begun is always logged.
+func (l *sourceLog) line(level slog.Level, message string, args ...any) bool {
+	if n := int(time.Since(l.filled) / logEvery); n > 0 {
+		l.tokens, l.filled = min(l.tokens+n, logBurst), time.Now()
+	}
+	warn := level >= slog.LevelWarn
+	if l.tokens == 0 && (warn || !l.warned) {
+		l.dropped++
+		return false
+	}
+	l.tokens = max(l.tokens-1, 0)
+	l.warned = warn
 	if l.dropped > 0 {
 		args = append(args, "lines_left_out", l.dropped)
 		l.dropped = 0
 	}
 	l.log.Log(context.Background(), level, message, args...)
+	return true
 }

@@ -56,6 +56,7 @@ func (f *Follower) run() {
 		f.tracker.markStale(disconnectReason(f.ctx, err))
 		f.tracker.stats.State = StateConnecting
 		if f.ctx.Err() != nil {
+			f.log.close()
 			f.publishStatus()
 			return
 		}

@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -137,17 +138,52 @@ func TestFollowerLogs(t *testing.T) {
 		`INFO msg="events: the source is complete again"`,
 		`WARN msg="events: the source is stale"`, // garbage
 		`INFO msg="events: the source is followed"`,
-		`WARN msg="events: the source is stale"`, // closed
 	}, short)
 
-	l := newSourceLog(cfg.Logger, &cfg)
+	require.Empty(t, log.Take()) // closing is no trouble
+}
+
+// Whatever fills the log, its last line tells whether the source is followed.
+func TestFollowerLogsAreBounded(t *testing.T) {
+	log := new(logtest.Buffer)
+	cfg := Config{Name: "engine-0", Connect: "tcp://127.0.0.1:5557"}
+	l := newSourceLog(slog.New(slog.NewTextHandler(log, nil)), &cfg)
+	live, stale := &Status{Complete: true}, &Status{Stale: true, Complete: true}
+	l.changed(live, "")
+	require.Len(t, log.Take(), 1)
+
+	// An engine that is away for long.
 	for range 1000 {
 		l.failed(errMessage, time.Second)
 	}
-	require.Len(t, log.Take(), logBurst)
-	l.filled = l.filled.Add(-logEvery)
+	require.Len(t, log.Take(), 1)
+	l.failedAt = l.failedAt.Add(-logRepeat)
 	l.failed(errMessage, time.Second)
-	require.Contains(t, log.String(), "lines_left_out=990")
+	require.Contains(t, log.String(), "lines_left_out=999")
+	log.Take()
+
+	// One whose errors differ.
+	for i := range 1000 {
+		l.failed(fmt.Errorf("error %d", i), time.Second)
+	}
+	require.Len(t, log.Take(), logBurst-3)
+	l.changed(live, "")
+	require.Contains(t, log.String(), "the source is followed")
+	require.Len(t, log.Take(), 1)
+
+	// One that comes and goes. The end of a line that was left out is left out too.
+	for range 1000 {
+		l.changed(stale, "gap")
+		l.changed(live, "")
+	}
+	require.Empty(t, log.Take())
+	l.filled = l.filled.Add(-logEvery)
+	l.changed(stale, "gap")
+	l.changed(live, "")
+	lines := log.Take()
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[0], "lines_left_out=")
+	require.Contains(t, lines[1], "the source is followed")
 }
 
 func TestFollowerFillsGaps(t *testing.T) {

@@ -21,6 +21,10 @@ const maxRun = 4096
 // with a hash of 8 bytes and 64 for one with 32, beside a minimum of 2 KiB. Memory of removed blocks
 // is reused, and freed by Clear. All hashes have one length, as those of an engine do. Safe for
 // concurrent use.
+//
+// If an engine has one group, of full attention, its prefix of a prompt is the leading blocks that
+// Contains finds. With other groups the rules of the engine decide: lookup/feed fills a pool of a
+// lookup.Service, which knows them.
 type Set struct {
 	mu     sync.RWMutex
 	max    int
@@ -127,7 +131,10 @@ func (s *Set) Len() int {
 	return s.table.live
 }
 
-// Contains reports whether a block is held in exactly this group and tier, and not stale.
+// Contains reports whether a block is held in exactly this group and tier, and not stale. vLLM names
+// the group, and for its own cache the tier {Medium: "GPU"}. SGLang names no group: NoGroup. A hash has
+// the form that the engine sends: the whole digest, or 8 bytes of an integer, big-endian. Each shows the
+// groups and tiers that there are.
 func (s *Set) Contains(group int, tier Tier, hash []byte) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -12,7 +12,7 @@ var (
 	// errSequence is the error of a publisher that numbers its batches in a way that none does.
 	errSequence = errors.New("events: impossible sequence number")
 	// errOtherPublisher is the error of a replay that does not go on where its source was.
-	errOtherPublisher = errors.New("events: the replay is not of the batches that were followed")
+	errOtherPublisher = errors.New("events: the batches are others than before, so all are read again")
 	// errRank is the error of batches of several ranks under one sequence: several publishers behind
 	// one endpoint, or the replay socket of another one.
 	errRank = errors.New("events: batches of several data-parallel ranks; each rank is a source of its own")
@@ -145,6 +145,8 @@ func (t *tracker) connected() (replay bool) {
 	if t.hasLast {
 		t.hole("the connection was lost, and there is no replay socket")
 		t.restartSequence()
+	} else {
+		t.reason = "there is no replay socket for what was published before"
 	}
 	t.setStale(false)
 	return false

@@ -28,7 +28,11 @@ func newEventsCmd() *cobra.Command {
 tcp://127.0.0.1:5557, and prints one line for each batch until it is
 interrupted. It asks no server. With --replay it begins with the batches that
 the engine still has; a gap that the replay socket does not fill has a line of
-its own. What goes wrong with the connection is printed on standard error.`,
+its own. What goes wrong with the connection is printed on standard error.
+
+Lines of stored blocks have the group, its kind and its window in tokens, as the
+pool of a server must have them; with --json the tokens of a block, too. Hashes
+are printed by their last 64 bits, with --json whole.`,
 		Example: "  hitline events tcp://127.0.0.1:5557 --replay tcp://127.0.0.1:5558\n  hitline events 'tcp://*:5557' --bind --count 10 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -184,6 +188,8 @@ type eventLine struct {
 	Blocks    int    `json:"blocks,omitempty"`
 	BlockSize int64  `json:"block_size,omitempty"`
 	Group     *int   `json:"group,omitempty"`
+	Kind      string `json:"kind,omitempty"` // of the group, as the engine calls it
+	Window    int64  `json:"sliding_window,omitempty"`
 	Medium    string `json:"medium,omitempty"`
 	Locality  string `json:"locality,omitempty"`
 	LoRA      string `json:"lora_name,omitempty"`
@@ -224,6 +230,7 @@ func readEvent(e *events.Event) eventLine {
 	if e.Group != events.NoGroup {
 		line.Group = new(e.Group)
 	}
+	line.Kind, line.Window = e.SpecKind, max(e.SlidingWindow, 0)
 	line.Parent = hex.EncodeToString(e.Parent)
 	if line.Blocks > 0 {
 		line.First, line.Last = hex.EncodeToString(e.Hashes.At(0)), hex.EncodeToString(e.Hashes.At(line.Blocks-1))
@@ -263,6 +270,12 @@ func (e *eventLine) text() string {
 	text := fmt.Sprintf("%s %d", e.Type, e.Blocks)
 	if e.Group != nil {
 		text += fmt.Sprintf(" group %d", *e.Group)
+	}
+	if e.Kind != "" {
+		text += " " + e.Kind
+	}
+	if e.Window > 0 {
+		text += fmt.Sprintf(" %d", e.Window)
 	}
 	for _, word := range []string{e.Medium, e.Locality, e.LoRA} {
 		if word != "" {

@@ -39,6 +39,18 @@ func TestEventsCommand(t *testing.T) {
 	assert.Equal(t, `{"sequence":0,"time":0,"rank":0,"events":[{"type":"stored","blocks":3,"block_size":16,"group":0,"medium":"GPU","first":"`+full+`00","last":"`+full+`02"}]}`+"\n", got.stdout)
 }
 
+// The groups of an engine are in its events: a pool is described by them.
+func TestEventsCommandGroups(t *testing.T) {
+	p := eventstest.New(t)
+	event := eventstest.Stored(nil, eventKeys("a", 1)...)
+	event["kv_cache_spec_kind"], event["kv_cache_spec_sliding_window"] = "sliding_window", 128
+	p.Publish(false, event)
+	got := hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--count", "1")
+	assert.Equal(t, "#0 00:00:00.000 rank 0: stored 1 group 0 sliding_window 128 GPU 6161616161616100\n", got.stdout)
+	got = hitline(t, "", "events", p.Endpoint, "--replay", p.Replay, "--count", "1", "--json")
+	assert.Contains(t, got.stdout, `"group":0,"kind":"sliding_window","sliding_window":128,"medium":"GPU"`)
+}
+
 func TestEventsCommandGap(t *testing.T) {
 	var out bytes.Buffer
 	m := &monitor{out: &out, ended: make(chan error, 1), seen: make(chan struct{}, 1), count: 3}

@@ -162,7 +162,7 @@ func TestHolderErrors(t *testing.T) {
 	short := netproto.NewHashes(make([]byte, 32), 8)
 	err := h.Store(&events.Blocks{Tier: gpu, Hashes: short}, held)
 	require.ErrorIs(t, err, ErrHashLen)
-	assert.EqualError(t, err, "feed: hashes of another length than the pool's; vLLM sends whole digests with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0: 8 bytes, the pool's have 32")
+	assert.EqualError(t, err, "feed: hashes of another length than the pool's: 8 bytes, the pool's have 32; start vLLM with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0 for whole digests, or set hash_len: 8")
 	require.ErrorIs(t, h.Store(&events.Blocks{Group: 1, Tier: gpu, Hashes: chain(1, 4)}, held), ErrGroup)
 	require.NoError(t, h.Remove(&events.Blocks{Group: 9, Tier: gpu, Hashes: chain(1, 4)}))
 	require.NoError(t, h.Remove(&events.Blocks{Tier: gpu, Hashes: short}))
@@ -174,6 +174,30 @@ func TestHolderErrors(t *testing.T) {
 	require.ErrorIs(t, err, lookup.ErrFed)
 	_, err = New(newRemote(t), Config{})
 	require.ErrorIs(t, err, lookup.ErrUnsupported)
+}
+
+// A pool of other block sizes than the engine's would answer with hits that are too long, or too short.
+func TestHolderBlockSize(t *testing.T) {
+	s := newService(t, coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, Groups: []coordinator.Group{
+		{BlockSize: 16}, {Kind: coordinator.MLAAttention, BlockSize: 64}}})
+	h := live(t, s, Config{Media: []string{"GPU", "CPU"}})
+	a := chain(1, 4)
+	store := func(group int, medium string, size int64) error {
+		return h.Store(&events.Blocks{Group: group, Tier: events.Tier{Medium: medium}, Hashes: a, BlockSize: size}, make([]bool, a.Len()))
+	}
+	assert.EqualError(t, store(0, "GPU", 8), "feed: blocks of another size than the pool's; describe hash_block_size and the groups of the engine: "+
+		"8 tokens, which is no multiple of hash_block_size 16")
+	assert.EqualError(t, store(0, "GPU", 32), "feed: blocks of another size than the pool's; describe hash_block_size and the groups of the engine: "+
+		"32 tokens, but group 0 has blocks of 16")
+	require.ErrorIs(t, store(events.NoGroup, "GPU", 32), ErrBlockSize)
+	require.ErrorIs(t, store(1, "GPU", 128), ErrBlockSize)
+	require.ErrorIs(t, store(1, "CPU", 24), ErrBlockSize)
+	assert.Zero(t, hit(t, s, a))
+	require.NoError(t, store(0, "GPU", 16))
+	require.NoError(t, store(1, "GPU", 48)) // a part of a block
+	require.NoError(t, store(1, "GPU", 0))  // not said
+	require.NoError(t, store(1, "CPU", 128))
+	require.NoError(t, store(0, "STORAGE", 8)) // not indexed
 }
 
 // newRemote returns a service over a backend.
