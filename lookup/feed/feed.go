@@ -56,8 +56,8 @@ var DefaultMedia = []string{"GPU"}
 type Holder struct {
 	cfg     Config
 	feed    *lookup.Feed
-	groups  int
-	hashLen int // of the pool; 0: that of the first block that the set and the index get
+	groups  []int // the pool's group for that of an event, which is a position in Pool.Groups; -1: it is in no lookup
+	hashLen int   // of the pool; 0: that of the first block that the set and the index get
 	set     *events.Set
 	stale   bool
 	tiers   []events.Tier // that count, of blocks that were stored since the last Clear
@@ -76,8 +76,13 @@ func New(service *lookup.Service, cfg Config) (*Holder, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules := service.Coordinator()
+	groups := make([]int, len(rules.Pool().Groups))
+	for position := range groups {
+		groups[position] = rules.StoreGroup(position)
+	}
 	return &Holder{
-		cfg: cfg, feed: f, groups: service.Coordinator().NumGroups(), hashLen: service.Pool().HashLen,
+		cfg: cfg, feed: f, groups: groups, hashLen: service.Pool().HashLen,
 		set: events.NewSet(cfg.MaxBlocks), stale: true,
 	}, nil
 }
@@ -90,12 +95,20 @@ func (h *Holder) counts(tier events.Tier) bool {
 	return tier.Locality != remote && (tier.Medium == "" || slices.Contains(h.cfg.Media, tier.Medium))
 }
 
-// groupOf returns the group of the pool for that of an event.
-func groupOf(group int) int {
+// positionOf returns the position in Pool.Groups of the group of an event.
+func positionOf(group int) int {
 	if group == events.NoGroup {
 		return 0
 	}
 	return group
+}
+
+// fill stores blocks that count in the index. Those of a group that no lookup reads are left out.
+func (h *Holder) fill(b *events.Blocks) error {
+	if g := h.groups[positionOf(b.Group)]; g >= 0 {
+		return h.feed.Store(g, b.Parent, b.Hashes)
+	}
+	return nil
 }
 
 // Store implements events.Holder. It fails with ErrGroup, ErrHashLen, ErrTiers, events.ErrFull, or as
@@ -113,13 +126,13 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if h.stale || !counts {
 		return nil
 	}
-	return h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes)
+	return h.fill(b)
 }
 
 // check refuses blocks that the pool cannot hold.
 func (h *Holder) check(b *events.Blocks) error {
-	if g := groupOf(b.Group); g >= h.groups {
-		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, h.groups-1)
+	if g := positionOf(b.Group); g >= len(h.groups) {
+		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, len(h.groups)-1)
 	}
 	if n := b.Hashes.HashLen(); h.hashLen != 0 && n != h.hashLen {
 		return fmt.Errorf("%w: %d bytes, the pool's have %d", ErrHashLen, n, h.hashLen)
@@ -142,7 +155,7 @@ func (h *Holder) Remove(b *events.Blocks) error {
 		return err
 	}
 	// What the event or the stored block does not say of its group matches any: see events.Set.
-	if g := b.Group; g != events.NoGroup && g < h.groups {
+	if g := b.Group; g != events.NoGroup && g < len(h.groups) {
 		if err := h.evict(g, b.Hashes); err != nil || g == 0 {
 			return err
 		}
@@ -156,11 +169,15 @@ func (h *Holder) Remove(b *events.Blocks) error {
 	return nil
 }
 
-// evict evicts those of the hashes from a group of the index that the set does not hold any more.
-func (h *Holder) evict(group int, hashes netproto.Hashes) error {
+// evict evicts those of the hashes from the group at a position that the set does not hold any more.
+func (h *Holder) evict(position int, hashes netproto.Hashes) error {
+	group := h.groups[position]
+	if group < 0 {
+		return nil
+	}
 	h.gone = h.gone[:0]
 	for _, hash := range hashes.All() {
-		if !h.holds(group, hash) {
+		if !h.holds(position, hash) {
 			h.gone = append(h.gone, hash...)
 		}
 	}
@@ -174,10 +191,10 @@ func (h *Holder) evict(group int, hashes netproto.Hashes) error {
 	return err
 }
 
-// holds reports whether the set holds a block of a group of the pool in a tier that counts.
-func (h *Holder) holds(group int, hash []byte) bool {
+// holds reports whether the set holds a block of the group at a position in a tier that counts.
+func (h *Holder) holds(position int, hash []byte) bool {
 	for _, tier := range h.tiers {
-		if h.set.Contains(group, tier, hash) || group == 0 && h.set.Contains(events.NoGroup, tier, hash) {
+		if h.set.Contains(position, tier, hash) || position == 0 && h.set.Contains(events.NoGroup, tier, hash) {
 			return true
 		}
 	}
@@ -209,6 +226,6 @@ func (h *Holder) SetStale(stale bool) {
 	}
 	h.set.Each(func(b *events.Blocks) bool {
 		// It does not fail: Store has checked the blocks, and an empty index takes hashes of any length.
-		return !h.counts(b.Tier) || h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes) == nil
+		return !h.counts(b.Tier) || h.fill(b) == nil
 	})
 }
