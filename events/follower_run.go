@@ -55,6 +55,7 @@ func (f *Follower) run() {
 		f.tracker.disconnected(disconnectReason(f.ctx, err))
 		f.tracker.stats.State = StateConnecting
 		if f.ctx.Err() != nil {
+			f.log.stale = true // that the source is not followed any more was asked for
 			f.publishStatus()
 			return
 		}
