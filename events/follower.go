@@ -3,7 +3,10 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"sync"
+	"time"
 )
 
 // Follower follows one source. Safe for concurrent use.
@@ -20,9 +23,17 @@ type Follower struct {
 	running  sync.WaitGroup
 	acceptor *acceptor // nil if the source connects
 
-	mu      sync.Mutex
-	started bool
-	status  Status
+	mu       sync.Mutex
+	started  bool
+	status   Status
+	refusals refusals
+}
+
+// refusals are connections of other publishers that were refused while one was followed.
+type refusals struct {
+	number int64
+	last   string    // error of the last, empty if the source has lost its publisher since
+	logged time.Time // when one was logged
 }
 
 // NewFollower checks cfg; its errors are ErrConfig. Start begins to follow. The holder must be
@@ -49,7 +60,7 @@ func (f *Follower) Start() error {
 		return errors.New("events: the follower was started before")
 	}
 	if f.cfg.Bind != "" {
-		a, err := listen(f.cfg.Bind)
+		a, err := listen(f.cfg.Bind, f.refused)
 		if err != nil {
 			return err
 		}
@@ -75,7 +86,29 @@ func (f *Follower) Close() {
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.status
+	s := f.status
+	s.Errors += f.refusals.number
+	if f.refusals.last != "" {
+		s.LastError = f.refusals.last
+	}
+	return s
+}
+
+// refused counts a connection of another publisher, unless there is none: then the connection came
+// during a pause. A line a minute says so, as a publisher tries again all the time.
+func (f *Follower) refused(from net.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.status.State == StateConnecting {
+		return
+	}
+	r := &f.refusals
+	r.number++
+	r.last = fmt.Sprintf("events: refused another publisher, from %v: a source takes one at a time", from)
+	if now := time.Now(); now.Sub(r.logged) >= logEvery {
+		r.logged = now
+		f.log.log.Warn("events: refused another publisher: a source takes one at a time", "from", from.String())
+	}
 }
 
 // publishStatus makes the tracker's state that of Status, and logs what has changed.
@@ -84,5 +117,8 @@ func (f *Follower) publishStatus() {
 	f.log.changed(s, f.tracker.reason)
 	f.mu.Lock()
 	f.status = *s
+	if s.State == StateConnecting {
+		f.refusals.last = ""
+	}
 	f.mu.Unlock()
 }

@@ -17,10 +17,11 @@ import (
 type acceptor struct {
 	listener net.Listener
 	accepted chan net.Conn // unbuffered: whoever comes while nobody waits is refused
+	refused  func(net.Addr)
 }
 
-// listen binds the endpoint.
-func listen(endpoint string) (*acceptor, error) {
+// listen binds the endpoint. refused is called for each connection that is refused.
+func listen(endpoint string, refused func(net.Addr)) (*acceptor, error) {
 	network, address, err := zmtp.ListenAddress(endpoint)
 	if err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func listen(endpoint string) (*acceptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	return &acceptor{listener: l, accepted: make(chan net.Conn)}, nil
+	return &acceptor{listener: l, accepted: make(chan net.Conn), refused: refused}, nil
 }
 
 // removeDeadSocket removes the file of a unix socket that nobody listens on: one that a killed
@@ -69,6 +70,7 @@ func (a *acceptor) run(ctx context.Context) {
 		select {
 		case a.accepted <- conn:
 		default:
+			a.refused(conn.RemoteAddr())
 			_ = conn.Close()
 		}
 	}

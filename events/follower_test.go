@@ -404,7 +404,8 @@ func TestFollowerIsStaleWithoutItsReplay(t *testing.T) {
 func TestFollowerBinds(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)
-	f, set := follow(t, Config{Bind: "tcp://127.0.0.1:*", Replay: p.config().Replay})
+	log := new(logtest.Buffer)
+	f, set := follow(t, Config{Bind: "tcp://127.0.0.1:*", Replay: p.config().Replay, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	address := f.acceptor.listener.Addr().String()
 	connect := func() (net.Conn, *zmtpPeer) {
 		conn, err := net.Dial("tcp", address)
@@ -435,6 +436,10 @@ func TestFollowerBinds(t *testing.T) {
 	var timeout net.Error
 	require.Error(t, err)
 	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it is not closed: %v", err)
+	status := f.Status()
+	require.Contains(t, status.LastError, "refused another publisher, from "+second.LocalAddr().String())
+	require.Positive(t, status.Errors)
+	require.Contains(t, strings.Join(log.Take(), ""), "refused another publisher")
 
 	p.publish(storedBatch(2), false)
 	awaitHeld(t, set, 1, 2)

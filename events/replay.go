@@ -43,7 +43,8 @@ const (
 const replayPause = 250 * time.Millisecond
 
 // How often a replay asks again: replayAsks times, and once more for each replayBatches. The
-// sockets that drop messages send 1,000 before they do. What is missing after that counts as lost.
+// sockets that drop messages send 1,000 before they do, so nothing was dropped from an answer of less
+// than replayBatches. What is missing after that counts as lost.
 const (
 	replayAsks    = 16
 	replayBatches = 100
@@ -56,8 +57,9 @@ const (
 //
 // The sockets of vLLM before 0.33 and of SGLang queue 1,000 messages and drop the others, the
 // end of the answer too, if we read more slowly than they send. So at a skipped number, and if
-// the answer stops without an end, replay asks again on a new connection. Numbers that are skipped
-// at the beginning of an answer are lost for good.
+// the answer stops without an end, replay asks again on a new connection. It also does after an answer
+// of replayBatches or more: its last batches may have been dropped and its end not. Numbers that are
+// skipped at the beginning of an answer are lost for good.
 func replay(ctx context.Context, endpoint string, from uint64, cfg Config, each func(seq uint64, payload []byte) error) error {
 	network, address, err := zmtp.DialAddress(endpoint)
 	if err != nil {
@@ -125,6 +127,7 @@ func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 			return false, false, err
 		}
 	}
+	before := r.batches
 	for {
 		seq, payload, err := r.receive(conn, progress)
 		switch {
@@ -133,7 +136,7 @@ func (r *replayer) ask(ctx context.Context) (progress, again bool, err error) {
 		case err != nil:
 			return progress, false, err
 		case payload == nil:
-			return progress, false, nil
+			return progress, r.batches-before >= replayBatches, nil
 		case seq < r.next:
 			return progress, false, fmt.Errorf("%w: sequence number %d, but %d was expected", errReplay, seq, r.next)
 		case seq > r.next && progress && r.mayAsk():

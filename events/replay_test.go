@@ -326,3 +326,29 @@ func TestReplayOfQueueThatOverflows(t *testing.T) {
 	require.EqualValues(t, n, want)
 	t.Log(asked())
 }
+
+// The end of an answer comes although the batches before it were dropped: the queue had space again.
+func TestReplayOfAnswerWithoutItsTail(t *testing.T) {
+	var asked []uint64
+	endpoint := answer(t, func(c *zmtp.Conn, from uint64) {
+		asked = append(asked, from)
+		to := uint64(250)
+		if len(asked) == 1 {
+			to = 200
+		}
+		for seq := from; seq < to; seq++ {
+			_ = sendBatch(c, seq)
+		}
+		sendEnd(c)
+		untilClosed(c)
+	})
+	var want uint64
+	err := replay(context.Background(), endpoint, 0, Config{}, func(seq uint64, _ []byte) error {
+		require.Equal(t, want, seq)
+		want++
+		return nil
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 250, want)
+	require.Equal(t, []uint64{0, 199}, asked)
+}
