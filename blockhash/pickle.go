@@ -2,23 +2,6 @@ package blockhash
 
 import "encoding/binary"
 
-// serializer writes the tuple that a block is hashed as. Calls follow the order of the
-// elements; a tuple's length is said before and behind them.
-type serializer interface {
-	begin()
-	beginTuple(n int)
-	endTuple(n int)
-	int(v int64)
-	ints(v []int64)
-	bytes(b []byte)
-	// text writes a text of a request, constant one of the engine's code.
-	text(s string)
-	constant(s string)
-	none()
-	// finish returns the bytes, valid until the next begin.
-	finish() []byte
-}
-
 // Opcodes of pickle, protocol 5.
 const (
 	opProto          = 0x80
@@ -138,7 +121,7 @@ func (p *pickler) int(v int64) {
 
 func (p *pickler) ints(v []int64) {
 	for len(v) > 0 {
-		// So many integers fit into the frame, whatever they are, so it does not end before them.
+		// As many integers as fit into the frame at their longest: it does not end before them.
 		free := (frameTarget - (len(p.buf) - p.frame - frameHeader)) / maxIntLen
 		n := min(len(v), max(free, 1))
 		p.object()

@@ -50,7 +50,7 @@ type SGLang struct {
 	pageSize  int
 	bigrams   bool
 	seed      []byte // in front of the first page, empty without a namespace
-	eventSeed []byte // in front of short hashes in events, empty if they are as they are
+	eventSeed []byte // hashed in front of short hashes for events, empty if they are not hashed again
 	buf       []byte
 }
 
@@ -112,9 +112,6 @@ func (h *SGLang) Clone() *SGLang {
 	return &clone
 }
 
-// PageSize returns the tokens of a page.
-func (h *SGLang) PageSize() int { return h.pageSize }
-
 // NumHashes returns how many hashes a prompt of that many tokens has. Bigrams need a token
 // behind the last page.
 func (h *SGLang) NumHashes(tokens int) int {
@@ -129,9 +126,9 @@ func (h *SGLang) AppendHashes(dst []byte, tokens []int64) ([]byte, error) {
 	return h.AppendFrom(dst, h.seed, tokens)
 }
 
-// AppendFrom goes on behind the page with the digest prior. tokens are those behind that page;
-// with bigrams the first one was a part of its last pair. An empty prior stands for no page. On an error dst is returned as it
-// was.
+// AppendFrom goes on behind the page with the digest prior. tokens are those behind that page; with
+// bigrams the first one was also a part of its last pair. An empty prior stands for no page. On an
+// error dst is returned as it was.
 func (h *SGLang) AppendFrom(dst, prior []byte, tokens []int64) ([]byte, error) {
 	if len(prior) != 0 && len(prior) != DigestLen {
 		return dst, fmt.Errorf("%w: %d bytes, want %d", ErrParent, len(prior), DigestLen)
@@ -185,8 +182,8 @@ func appendToken(buf []byte, t int64, wide bool) []byte {
 // FirstPrior returns a copy of the digest in front of the first page, nil without a namespace.
 func (h *SGLang) FirstPrior() []byte { return bytes.Clone(h.seed) }
 
-// ShortHash returns the 64 bits that events have of a page with a digest of 32 bytes. Events
-// write them as a signed number.
+// ShortHash returns the 64 bits by which events name a page; digest has 32 bytes. Events write them
+// as a signed number.
 func (h *SGLang) ShortHash(digest []byte) uint64 {
 	short := binary.BigEndian.Uint64(digest)
 	if len(h.eventSeed) == 0 {

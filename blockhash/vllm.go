@@ -25,18 +25,19 @@ const (
 	XXHashCBOR Algorithm = "xxhash_cbor"
 )
 
-// Algorithms returns the names of all algorithms.
+// Algorithms returns the names of all algorithms. The caller owns the slice.
 func Algorithms() []string {
 	return []string{string(SHA256), string(SHA256CBOR), string(XXHash), string(XXHashCBOR)}
 }
 
 // Errors of wrong configurations and arguments.
 var (
-	ErrRandomSeed = errors.New("blockhash: the engine draws the seed of its hashes at random; set PYTHONHASHSEED in the engine, and the same seed here")
-	ErrParent     = errors.New("blockhash: the parent has another length than the hashes")
-	ErrStart      = errors.New("blockhash: hashing must start at the beginning of a block")
-	ErrToken      = errors.New("blockhash: negative token id")
-	ErrExtraKeys  = errors.New("blockhash: wrong extra keys")
+	ErrRandomSeed = errors.New("blockhash: the engine draws the seed of its hashes at random; " +
+		"set PYTHONHASHSEED in the engine, and the same seed here")
+	ErrParent    = errors.New("blockhash: the parent has another length than the hashes")
+	ErrStart     = errors.New("blockhash: hashing must start at the beginning of a block")
+	ErrToken     = errors.New("blockhash: negative token id")
+	ErrExtraKeys = errors.New("blockhash: wrong extra keys")
 )
 
 // defaultSeed is the seed from 0.29.0 on if PYTHONHASHSEED is not set.
@@ -132,9 +133,6 @@ func (h *VLLM) Clone() *VLLM {
 	}
 	return &clone
 }
-
-// BlockSize returns the tokens of a block.
-func (h *VLLM) BlockSize() int { return h.blockSize }
 
 // HashLen returns the length of a hash in bytes: 32, or 16 for XXH3.
 func (h *VLLM) HashLen() int { return h.hashLen }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/hitline/hitline/netproto"
 )
@@ -12,22 +13,40 @@ import (
 // nothing waits long for a lock of the Holder, and held stays small.
 const maxApply = 4096
 
-// hintMedium is the medium of vLLM's MooncakeStore connector. No event says when such a block
-// goes, so it is not held; the engine's own media are in upper case.
-const hintMedium = "cpu"
+// gpuMedium is the medium of vLLM's block pool, the only one that keeps copies. A connector may say
+// twice that it has stored a block, of which there is one.
+const gpuMedium = "GPU"
+
+// isHint reports whether no event says when the blocks of a tier go: such a block is not held. These
+// are the tiers of
+//
+//   - connectors to a store, vLLM's MooncakeStore and LMCache: "cpu", or the name of a device. The
+//     engines' own media are in upper case.
+//   - vLLM's offloading to files and objects: STORAGE, in 0.26 also FS and OBJ. Tiers whose blocks are
+//     removed have an owner, from 0.29 on. The disk of the simple offloading has none and says the same
+//     as files, so it is not held either.
+func isHint(t *Tier) bool {
+	switch t.Medium {
+	case gpuMedium, "CPU":
+		return false
+	case "STORAGE", "FS", "OBJ":
+		return t.Ownership == ""
+	}
+	return t.Medium != strings.ToUpper(t.Medium)
+}
 
 // errHolder marks the errors of the Holder among those of a batch.
 var errHolder = errors.New("events: a batch could not be applied")
 
 // applier applies events to a Holder and counts copies, by these rules:
 //
-//   - A block that is stored again is another copy if the event names a group and a medium, as
-//     those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
+//   - A block that is stored again is another copy if the event names a group and the medium GPU,
+//     as those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
 //     what is cached already, and does not count unless exactCopies is set.
 //   - A full report of a group with a sliding window or the like names blocks in front of the window
 //     that the engine does not cache. They are not held, see mayBePartial.
-//   - A removal removes one copy. If it does not say which group or medium, it removes all.
-//   - A block of the hint medium is not held.
+//   - A removal removes one copy. If several groups or tiers may be meant, it removes all.
+//   - A block of a hint is not held, see isHint.
 //
 // So a block never has more copies here than in the engine. Not safe for concurrent use.
 type applier struct {
@@ -37,6 +56,9 @@ type applier struct {
 	exactCopies bool
 	copies      copies
 	stats       *Status
+	// stopped, if set, returns an error once the batch is not to be applied to its end: one that names
+	// no group in its removals may take minutes.
+	stopped func() error
 
 	held    [maxApply]bool
 	blocks  Blocks
@@ -62,6 +84,14 @@ func newApplier(holder Holder, cfg *Config, stats *Status) *applier {
 	return a
 }
 
+// mayGoOn fails if the batch is not to be applied any further.
+func (a *applier) mayGoOn() error {
+	if a.stopped == nil {
+		return nil
+	}
+	return a.stopped()
+}
+
 // clear removes all blocks.
 func (a *applier) clear() {
 	a.removal.hashes = a.removal.hashes[:0]
@@ -72,7 +102,7 @@ func (a *applier) clear() {
 // store applies an event of KindStored.
 func (a *applier) store(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
-	if e.Tier.Medium == hintMedium {
+	if isHint(&e.Tier) {
 		a.stats.Hints += int64(n)
 		return nil
 	}
@@ -80,7 +110,9 @@ func (a *applier) store(e *Event) error {
 		return err
 	}
 	a.stats.Stored += int64(n)
-	counted := e.Group != NoGroup && e.Tier.Medium != "" && (a.exactCopies || len(e.Parent) > 0)
+	if err := a.copies.addPlace(e.Group, &e.Tier); err != nil {
+		return fmt.Errorf("%w: %w", errHolder, err)
+	}
 	blob, parent := e.Hashes.Bytes(), e.Parent
 	partial, from := a.mayBePartial(e), 0
 	if partial && !a.stats.Complete && n > windowBlocks(e) {
@@ -93,20 +125,13 @@ func (a *applier) store(e *Event) error {
 		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
 		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
 			Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize}
-		held := a.held[:a.blocks.Hashes.Len()]
-		clear(held)
-		if err := a.holder.Store(&a.blocks, held); err != nil {
-			return fmt.Errorf("%w: %w", errHolder, err)
+		held, err := a.storeBlocks()
+		if err != nil {
+			return err
 		}
-		for i, was := range held {
-			switch hash := a.blocks.Hashes.At(i); {
-			case was && counted:
-				a.copies.add(e.Group, &e.Tier, hash)
-			case was:
-				front = len(a.added)
-			case partial:
-				a.added = append(a.added, hash...)
-			}
+		a.countCopies(e, held)
+		if partial {
+			front = a.recordAdded(held, front)
 		}
 		parent = part[len(part)-hashLen:]
 	}
@@ -117,6 +142,41 @@ func (a *applier) store(e *Event) error {
 		a.removeFront(e, front)
 	}
 	return nil
+}
+
+// storeBlocks passes a.blocks to the Holder and returns which were held before, until the next call.
+func (a *applier) storeBlocks() (held []bool, err error) {
+	held = a.held[:a.blocks.Hashes.Len()]
+	clear(held)
+	if err := a.holder.Store(&a.blocks, held); err != nil {
+		return nil, fmt.Errorf("%w: %w", errHolder, err)
+	}
+	return held, nil
+}
+
+// countCopies counts copies of those of a.blocks that were held before.
+func (a *applier) countCopies(e *Event, held []bool) {
+	if e.Group == NoGroup || e.Tier.Medium != gpuMedium || !a.exactCopies && len(e.Parent) == 0 {
+		return
+	}
+	for i, was := range held {
+		if was {
+			a.copies.add(e.Group, &e.Tier, a.blocks.Hashes.At(i))
+		}
+	}
+}
+
+// recordAdded appends those of a.blocks that were not held before to a.added. It returns how many bytes
+// of a.added are in front of the last block that was held, or front if none was.
+func (a *applier) recordAdded(held []bool, front int) int {
+	for i, was := range held {
+		if was {
+			front = len(a.added)
+		} else {
+			a.added = append(a.added, a.blocks.Hashes.At(i)...)
+		}
+	}
+	return front
 }
 
 // mayBePartial reports whether an event may be a full report of a group that caches a prefix only in
@@ -158,7 +218,7 @@ func (a *applier) removeFront(e *Event, bytes int) {
 func (a *applier) remove(e *Event) error {
 	n, hashLen := e.Hashes.Len(), e.Hashes.HashLen()
 	a.stats.Removed += int64(n)
-	if n == 0 || e.Tier.Medium == hintMedium {
+	if n == 0 {
 		return nil
 	}
 	r := &a.removal
@@ -186,6 +246,9 @@ func (a *applier) flush() error {
 	for blob := r.hashes; len(blob) > 0; {
 		part := blob[:min(len(blob), maxApply*r.hashLen)]
 		blob = blob[len(part):]
+		if err := a.mayGoOn(); err != nil {
+			return err
+		}
 		a.blocks = Blocks{Group: r.group, Tier: r.tier, Hashes: netproto.NewHashes(part, r.hashLen)}
 		if err := a.holder.Remove(&a.blocks); err != nil {
 			return fmt.Errorf("%w: %w", errHolder, err)

@@ -11,7 +11,7 @@ const maxCopied = 1 << 18
 // twice. Blocks with one copy take no memory. The zero value is empty. Not safe for concurrent
 // use.
 type copies struct {
-	places places
+	places places            // of all blocks, with copies or not
 	extra  map[string]uint32 // place and hash: copies beyond the first
 	key    []byte            // reused
 	match  []placeID         // reused
@@ -22,10 +22,17 @@ func (c *copies) keyOf(at placeID, hash []byte) []byte {
 	return c.key
 }
 
-// add counts one more copy of a block.
+// addPlace records where blocks are stored: a removal that may mean two places must find both. It
+// fails with ErrPlaces.
+func (c *copies) addPlace(group int, tier *Tier) error {
+	_, err := c.places.findOrAdd(group, tier)
+	return err
+}
+
+// add counts one more copy of a block, in a place that addPlace has recorded.
 func (c *copies) add(group int, tier *Tier, hash []byte) {
-	at, err := c.places.findOrAdd(group, tier)
-	if err != nil {
+	at, known := c.places.find(group, tier)
+	if !known {
 		return
 	}
 	key := c.keyOf(at, hash)

@@ -33,6 +33,7 @@ func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 	}
 	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg, new(Decoder)), log: newSourceLog(cfg.Logger, &cfg)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.tracker.stopped = f.ctx.Err
 	f.tracker.stats.Name, f.tracker.stats.Endpoint = cfg.Name, cfg.endpoint()
 	f.tracker.stats.State = StateConnecting
 	f.status = *f.tracker.stats

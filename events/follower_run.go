@@ -214,7 +214,7 @@ func (c *connection) applyBatch(ctx context.Context, b liveBatch) error {
 	if err == nil {
 		c.f.publishStatus()
 	}
-	return err // run publishes it
+	return err // run publishes the status then
 }
 
 // replay asks the replay socket for what is missing.
@@ -224,8 +224,11 @@ func (c *connection) replay(ctx context.Context) error {
 	from := t.beginReplay()
 	c.f.publishStatus()
 	err := replay(ctx, c.f.cfg.Replay, from, c.f.cfg, func(seq uint64, payload []byte) error {
+		batches := t.stats.Batches
 		err := t.replayed(seq, payload)
-		t.stats.LastEvent = time.Now()
+		if t.stats.Batches > batches { // the first is one that was applied before
+			t.stats.LastEvent = time.Now()
+		}
 		if err == nil {
 			c.f.publishStatus()
 		}
@@ -235,7 +238,7 @@ func (c *connection) replay(ctx context.Context) error {
 		err = t.endReplay()
 	}
 	if err != nil {
-		return fmt.Errorf("replay from %d: %w", from, err) // run publishes it
+		return fmt.Errorf("replay from %d: %w", from, err) // run publishes the status then
 	}
 	t.stats.State = StateLive
 	c.f.publishStatus()

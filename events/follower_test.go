@@ -300,6 +300,47 @@ func TestFollowerNoticesRestartBehindProxy(t *testing.T) {
 	require.EqualValues(t, 1, f.Status().Restarts)
 }
 
+// The replay socket does not have what the publisher sends: that of an engine that is going away, say.
+// The source is right again at once when it has, though batches come all the time.
+func TestFollowerLiveIsNotOfTheReplay(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	f, set := follow(t, p.config())
+	p.awaitSubscriber()
+	p.publish(storedBatch(1), false)
+	p.publish(storedBatch(2), false)
+	awaitHeld(t, set, 1, 2)
+	eventually(t, func() bool { return p.numReplays() == 2 }) // the first check
+	p.sendAs(1, storedBatch(9))
+	eventually(t, func() bool { return f.Status().Restarts == 2 }) // one more after the replay
+	want := []uint64{1, 2}
+	for hash := uint64(10); set.Stale(); hash++ {
+		require.Less(t, hash, uint64(10+300))
+		p.publish(storedBatch(hash), false)
+		want = append(want, hash)
+		time.Sleep(100 * time.Millisecond) // a publisher that never waits for checkEvery
+	}
+	awaitHeld(t, set, want...)
+	require.True(t, f.Status().Complete)
+	require.Contains(t, f.Status().LastError, errReplayOther.Error())
+}
+
+// The checks of a quiet publisher are not events.
+func TestFollowerLastEvent(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	p.publish(storedBatch(1), true)
+	f, set := follow(t, p.config())
+	awaitHeld(t, set, 1)
+	last := f.Status().LastEvent
+	require.False(t, last.IsZero())
+	eventually(t, func() bool { return f.Status().Replays >= 2 && f.Status().State == StateLive })
+	require.Equal(t, last, f.Status().LastEvent)
+	p.publish(storedBatch(2), false)
+	awaitHeld(t, set, 1, 2)
+	require.True(t, f.Status().LastEvent.After(last))
+}
+
 func TestFollowerWithoutReplay(t *testing.T) {
 	noLeak(t)
 	p := startPublisher(t)

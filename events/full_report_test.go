@@ -10,9 +10,9 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// TestDoubtful: of what may be a full report of a sliding window, an incomplete source stores the
+// TestPartialReport: of what may be a full report of a sliding window, an incomplete source stores the
 // window, and a complete one no block in front of one that it held.
-func TestDoubtful(t *testing.T) {
+func TestPartialReport(t *testing.T) {
 	hashes := bytes.Repeat([]byte{1, 1, 1, 1, 1, 1, 1, 1}, 4)
 	for i := range hashes {
 		hashes[i] = byte(i / 8)

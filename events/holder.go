@@ -13,8 +13,8 @@ type Blocks struct {
 }
 
 // Holder keeps what one source holds. Its methods are called by one goroutine at a time, in
-// the order of the events. Arguments are borrowed until the method returns. Until then no further
-// event is applied: that is how a slow Holder slows its publisher down.
+// the order of the events. Arguments are borrowed until the method returns; strings stay valid.
+// Until then no further event is applied: that is how a slow Holder slows its publisher down.
 type Holder interface {
 	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
 	// held has an element for each hash.

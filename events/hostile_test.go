@@ -149,3 +149,41 @@ func TestLiveQueueIsBounded(t *testing.T) {
 	q.drain()
 	require.True(t, q.bytes.TryAcquire(queueBytes))
 }
+
+// Removals that name no group are made in all of them. A batch of 64 MiB takes minutes then; Close does
+// not wait for its end.
+func TestFollowerClosesDuringABatch(t *testing.T) {
+	noLeak(t)
+	p := startPublisher(t)
+	cfg := p.config()
+	cfg.Replay = ""
+	h := &slowRemoval{Set: NewSet(0), begun: make(chan struct{})}
+	f, err := NewFollower(cfg, h)
+	require.NoError(t, err)
+	h.until = f.ctx.Done()
+	require.NoError(t, f.Start())
+	t.Cleanup(f.Close)
+	p.awaitSubscriber()
+	p.sendAs(0, storedBatch(1))
+	p.sendAs(1, removedBatch(make([]uint64, 3*maxApply)...))
+	<-h.begun
+	f.Close()
+	require.Equal(t, 1, h.calls)
+	require.True(t, h.Stale())
+}
+
+// slowRemoval is a Holder whose first Remove returns when until is closed.
+type slowRemoval struct {
+	*Set
+	begun chan struct{}
+	until <-chan struct{}
+	calls int
+}
+
+func (h *slowRemoval) Remove(b *Blocks) error {
+	if h.calls++; h.calls == 1 {
+		close(h.begun)
+		<-h.until
+	}
+	return h.Set.Remove(b)
+}

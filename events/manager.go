@@ -155,7 +155,7 @@ func (m *Manager) Unregister(name string) error {
 	s := m.sources[name]
 	var err error
 	switch {
-	case m.closed:
+	case m.closed: // Close stops all sources, and may be waiting for changing: none may be added
 		err = ErrClosed
 	case s == nil || s.registered && s.follower == nil:
 		err = fmt.Errorf("%w: %q", ErrNoSource, name)

@@ -166,3 +166,24 @@ func TestManagerConcurrently(t *testing.T) {
 	require.Zero(t, m.registered)
 	require.NoError(t, m.Register(Config{Name: "0", Connect: "tcp://127.0.0.1:1"}))
 }
+
+// Sources are unregistered while the manager closes: with -race this failed in most runs.
+func TestManagerClosesWhileSourcesGo(t *testing.T) {
+	noLeak(t)
+	for range 200 {
+		m := newManager(t, "tcp://127.0.0.1:*")
+		require.NoError(t, m.Register(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}))
+		require.NoError(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}))
+		var running sync.WaitGroup
+		for _, name := range []string{"a", "b"} {
+			running.Go(func() {
+				if err := m.Unregister(name); err != nil && !errors.Is(err, ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		running.Go(m.Close)
+		running.Wait()
+		require.ErrorIs(t, m.Unregister("a"), ErrClosed)
+	}
+}

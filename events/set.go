@@ -18,8 +18,9 @@ var (
 const maxRun = 4096
 
 // Set is a Holder in memory: the blocks of one source. It takes at most 32 bytes for a block
-// with a hash of 8 bytes, beside a minimum of 2 KiB. All hashes have one length, as those of an
-// engine do. Safe for concurrent use.
+// with a hash of 8 bytes and 64 for one with 32, beside a minimum of 2 KiB. Memory of removed blocks
+// is reused, and freed by Clear. All hashes have one length, as those of an engine do. Safe for
+// concurrent use.
 //
 // For an engine with one group of full attention, its prefix of a prompt is the leading blocks that
 // Contains finds. With other groups the rules of the engine decide: lookup/feed fills a pool of a

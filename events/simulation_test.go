@@ -245,18 +245,15 @@ func (s *simulation) randomEvent(events *simEvents, do func(...simOp)) {
 			events.event("BlockMoved", hashesField(key.hash))
 		}
 	case p < 30:
-		events.event("BlockStored", hashesField(key.hash), parentField(true), mediumField(hintMedium))
+		events.event("BlockStored", hashesField(key.hash), parentField(true), mediumField("cpu"))
 	case p < 100 && s.mode.fullReports && copies[key] > 0:
 		events.event("BlockStored", append(s.at(key), hashesField(key.hash), parentField(true))...)
-	case p < 200: // a tier that keeps each block once
+	case p < 200: // a tier that keeps each block once, and may say so twice
 		key.medium = "CPU"
-		if copies[key] > 0 && s.mode.exact {
-			return // it promises that nothing is stored twice without a copy
-		}
 		if copies[key] == 0 {
 			do(simOp{key: key, by: 1})
 		}
-		events.event("BlockStored", append(s.at(key), hashesField(key.hash), parentField(true))...)
+		events.event("BlockStored", append(s.at(key), hashesField(key.hash), parentField(s.chance(50)))...)
 	case p < 230: // a removal that says less: from all groups and tiers
 		s.removeEverywhere(key.hash, do)
 		events.event("BlockRemoved", hashesField(key.hash))

@@ -34,6 +34,6 @@ type Status struct {
 	Connects int64 `json:"connects"`
 	Errors   int64 `json:"errors"`
 
-	LastEvent time.Time `json:"last_event,omitzero"` // when the last batch arrived
+	LastEvent time.Time `json:"last_event,omitzero"` // when the last batch arrived that was new
 	LastError string    `json:"last_error,omitempty"`
 }

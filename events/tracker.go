@@ -13,6 +13,11 @@ var (
 	errSequence = errors.New("events: impossible sequence number")
 	// errOtherPublisher is the error of a replay that does not go on where its source was.
 	errOtherPublisher = errors.New("events: the batches are others than before, so all are read again")
+	// errRank is the error of batches of several ranks under one sequence: several publishers behind
+	// one endpoint, or the replay socket of another one.
+	errRank = errors.New("events: batches of several data-parallel ranks; each rank is a source of its own")
+	// errReplayOther is the error of a live batch that is not the one that a replay just brought.
+	errReplayOther = errors.New("events: the replay socket has other batches than the publisher sends")
 )
 
 // numRecent is how many batches a tracker can recognize: 6 KiB. Live batches that a replay has
@@ -24,7 +29,7 @@ type verdict uint8
 
 const (
 	done       verdict = iota // applied, or skipped as it was applied before
-	needReplay                // ask for a replay, then pass the batch again
+	needReplay                // ask for a replay, then pass the batch again with afterReplay
 )
 
 // batchDecoder is Decoder, or a simpler one in tests.
@@ -99,6 +104,8 @@ type tracker struct {
 
 	replayFirst bool // the replay has brought no batch yet
 
+	rank int // of the batches since the last restart or loss of the sequence, -1 if not said
+
 	reason string // of the last change to the worse, for logs
 }
 
@@ -116,7 +123,7 @@ func newTracker(holder Holder, cfg *Config, decoder batchDecoder) *tracker {
 	stats := &Status{Stale: true}
 	return &tracker{
 		applier: newApplier(holder, cfg, stats), decoder: decoder, hasReplay: cfg.Replay != "",
-		observe: cfg.Observe, anyNext: true,
+		observe: cfg.Observe, anyNext: true, rank: -1,
 	}
 }
 
@@ -171,7 +178,7 @@ func (t *tracker) restart(reason string) {
 
 // restartSequence drops what is known of the batches that were applied. The next may have any number.
 func (t *tracker) restartSequence() {
-	t.hasLast, t.anyNext, t.next, t.hasLive, t.lastLive = false, true, 0, false, 0
+	t.hasLast, t.anyNext, t.next, t.hasLive, t.lastLive, t.rank = false, true, 0, false, 0, -1
 	clear(t.recent[:])
 }
 
@@ -186,7 +193,8 @@ func (t *tracker) compare(seq uint64, payload []byte) (equal, known bool) {
 }
 
 // live handles a batch of the subscription. afterReplay says that a replay was made since it was
-// passed first. An error is one of the batch, which was a hole then, or of its number.
+// passed first: then none is needed. An error is one of the batch, which was a hole then, or of its
+// number.
 func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, error) {
 	if seq == math.MaxUint64 {
 		return done, fmt.Errorf("%w: it marks the end of a replay", errSequence)
@@ -198,7 +206,12 @@ func (t *tracker) live(seq uint64, payload []byte, afterReplay bool) (verdict, e
 			return done, nil
 		}
 		t.restart(fmt.Sprintf("restart: batch %d came again, and is another one", seq))
-		if seq > 0 && t.hasReplay {
+		switch {
+		case seq == 0 || !t.hasReplay:
+		case afterReplay:
+			t.setStale(true)
+			return done, fmt.Errorf("%w: batch %d", errReplayOther, seq)
+		default:
 			t.setStale(true)
 			return needReplay, nil
 		}
@@ -300,7 +313,10 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	}
 	t.hasLast, t.anyNext, t.next = true, false, seq+1
 	t.recent[seq%numRecent] = recentBatch{seq: seq, hash: hashPayload(payload), valid: true}
-	_, err := t.decoder.Decode(payload, t.event)
+	batch, err := t.decoder.Decode(payload, t.event)
+	if err == nil {
+		err = t.checkRank(batch.Rank)
+	}
 	if err == nil {
 		err = t.flush()
 	}
@@ -311,8 +327,22 @@ func (t *tracker) apply(seq uint64, payload []byte) error {
 	return nil
 }
 
+// checkRank compares the rank of a batch with that of the batches before. A change is the only sign
+// that the numbers of two publishers, which both count from 0, come as one sequence.
+func (t *tracker) checkRank(rank int) error {
+	before := t.rank
+	t.rank = rank
+	if before >= 0 && rank >= 0 && rank != before {
+		return fmt.Errorf("%w: %d and %d", errRank, before, rank)
+	}
+	return nil
+}
+
 // event applies one event of a batch.
 func (t *tracker) event(e *Event) error {
+	if err := t.mayGoOn(); err != nil {
+		return err
+	}
 	switch e.Kind {
 	case KindStored:
 		return t.store(e)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tinylib/msgp/msgp"
 )
 
 // script drives a tracker by hand.
@@ -321,6 +322,7 @@ func TestTrackerCopies(t *testing.T) {
 
 	// More copies than are counted: too little is held, never too much.
 	c := &s.copies
+	require.NoError(t, c.addPlace(0, &gpu))
 	for i := range uint64(maxCopied + 10) {
 		c.add(0, &gpu, joined(8, i).At(0))
 	}
@@ -385,4 +387,108 @@ func (h *recordingHolder) Store(b *Blocks, held []bool) error {
 	h.lengths = append(h.lengths, b.Hashes.Len())
 	h.parents = append(h.parents, append([]byte(nil), b.Parent...))
 	return h.Set.Store(b, held)
+}
+
+// Only the GPU has copies: what a connector stores twice goes with its first removal.
+func TestTrackerCountsCopiesOfTheGPUAlone(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	at := func(fields ...func([]byte) []byte) []func([]byte) []byte {
+		return append([]func([]byte) []byte{mediumField("CPU"), groupField(0), hashesField(1)}, fields...)
+	}
+	s.ok(0, batchOf("BlockStored", at(parentField(false))...))
+	s.ok(1, batchOf("BlockStored", at(parentField(false))...))
+	s.holds(true, 1)
+	s.ok(2, batchOf("BlockRemoved", at()...))
+	s.holds(true)
+}
+
+// Blocks of tiers that no event removes are hints.
+func TestTrackerHints(t *testing.T) {
+	for tier, hint := range map[Tier]bool{
+		{Medium: "GPU"}: false, {Medium: "CPU"}: false, {Medium: "CPU_PINNED"}: false, {}: false,
+		{Medium: "CPU", Locality: "LOCAL"}:      false,
+		{Medium: "cpu"}:                         true,
+		{Medium: "cuda:0"}:                      true,
+		{Medium: "STORAGE"}:                     true,
+		{Medium: "STORAGE", Locality: "LOCAL"}:  true,
+		{Medium: "STORAGE", Locality: "REMOTE"}: true,
+		{Medium: "STORAGE", Ownership: "kvcr"}:  false,
+		{Medium: "FS"}:                          true,
+		{Medium: "OBJ"}:                         true,
+	} {
+		s := newScript(t, false)
+		s.connected()
+		fields := []func([]byte) []byte{mediumField(tier.Medium), groupField(0), hashesField(1, 2), parentField(false)}
+		for key, value := range map[string]string{"locality": tier.Locality, "ownership": tier.Ownership} {
+			if value != "" {
+				fields = append(fields, func(b []byte) []byte { return msgp.AppendString(msgp.AppendString(b, key), value) })
+			}
+		}
+		s.ok(0, batchOf("BlockStored", fields...))
+		if hint {
+			s.holds(true)
+			require.EqualValues(t, 2, s.stats.Hints, tier)
+		} else {
+			s.holds(true, 1, 2)
+			require.Zero(t, s.stats.Hints, tier)
+		}
+	}
+}
+
+// A removal that may mean two tiers removes from both, also if only one of them has copies.
+func TestTrackerRemovesFromAllTiersThatMayBeMeant(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	local := func(b []byte) []byte { return msgp.AppendString(msgp.AppendString(b, "locality"), "LOCAL") }
+	at := []func([]byte) []byte{mediumField("GPU"), groupField(0), hashesField(1)}
+	s.ok(0, batchOf("BlockStored", append(at, parentField(false))...))
+	s.ok(1, batchOf("BlockStored", append(at, parentField(false), local)...))
+	s.ok(2, batchOf("BlockStored", append(at, parentField(false), local)...))
+	s.holds(true, 1, 1)
+	s.ok(3, batchOf("BlockRemoved", at...))
+	s.holds(true)
+}
+
+// ofRank returns a batch of a data-parallel rank.
+func ofRank(rank byte, payload []byte) []byte {
+	payload[len(payload)-1] = rank // one byte, the last
+	return payload
+}
+
+// Several data-parallel ranks behind one endpoint: their numbers may look like one sequence.
+func TestTrackerRefusesOtherRanks(t *testing.T) {
+	s := newScript(t, false)
+	s.connected()
+	s.ok(0, ofRank(0, storedBatch(1)))
+	s.ok(0, ofRank(1, storedBatch(2))) // as after a restart
+	s.holds(true, 2)
+	_, err := s.live(1, ofRank(0, storedBatch(3)), false)
+	require.ErrorIs(t, err, errRank)
+	require.ErrorContains(t, err, "1 and 0")
+	require.Zero(t, s.set.Len())
+	require.False(t, s.stats.Complete)
+
+	// The replay socket of another rank.
+	s = newScript(t, true)
+	s.connected()
+	require.NoError(t, s.replayOf(0, 0, ofRank(1, storedBatch(1))))
+	_, err = s.live(1, ofRank(0, storedBatch(2)), false)
+	require.ErrorIs(t, err, errRank)
+	require.Zero(t, s.set.Len())
+}
+
+// A replay socket that does not know the live batches is an error: the source must not stay stale
+// until the next replay, which a busy publisher puts off for ever.
+func TestTrackerLiveIsNotOfTheReplay(t *testing.T) {
+	a, b, other := storedBatch(1), storedBatch(2), storedBatch(9)
+	s := newScript(t, true)
+	s.connected()
+	require.NoError(t, s.replayOf(0, 0, a, b))
+	s.gap(1, other)
+	require.NoError(t, s.replayOf(0, 0, a, b))
+	_, err := s.live(1, other, true)
+	require.ErrorIs(t, err, errReplayOther)
+	require.True(t, s.set.Stale())
+	require.Zero(t, s.set.Len())
 }

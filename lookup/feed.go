@@ -10,23 +10,23 @@ import (
 	"github.com/hitline/hitline/netproto"
 )
 
-// Feed fills the pool of a service with the blocks of one engine, for which it stands. All ranks of a
-// group hold what is stored. While there is a feed, all other changes of the pool fail with ErrFed. Its
-// methods are called by one goroutine at a time, and not after End.
+// Feed fills the pool of a service with the blocks of one engine: the pool stands for that engine. What is
+// stored is stored at all ranks of a group. While there is a Feed, all other changes of the pool fail with
+// ErrFed. Its methods are called by one goroutine at a time, and not after End.
 type Feed struct {
 	service *Service
 	source  string
 }
 
-// feedGate keeps the changes of clients and those of a feed apart.
+// feedGate refuses the changes of clients while there is a Feed.
 type feedGate struct {
 	// mu is held for reading by clients while they store, so that BeginFeed waits for stores under way.
 	mu   sync.RWMutex
 	feed atomic.Pointer[Feed] // nil if there is none; written under mu
 }
 
-// enter begins a store of a client. It fails with ErrFed; otherwise the caller calls leave.
-func (g *feedGate) enter() error {
+// beginStore begins a store of a client. It fails with ErrFed; otherwise the caller calls endStore.
+func (g *feedGate) beginStore() error {
 	g.mu.RLock()
 	if err := g.refusal(); err != nil {
 		g.mu.RUnlock()
@@ -35,8 +35,8 @@ func (g *feedGate) enter() error {
 	return nil
 }
 
-// leave ends a store of a client.
-func (g *feedGate) leave() { g.mu.RUnlock() }
+// endStore ends a store of a client.
+func (g *feedGate) endStore() { g.mu.RUnlock() }
 
 // refusal returns why clients cannot change the pool, nil if they can.
 func (g *feedGate) refusal() error {
@@ -83,15 +83,15 @@ func (f *Feed) End() {
 	g.feed.Store(nil)
 }
 
-// Store adds blocks of a group. before is the key in front of the first, empty if it is unknown or there
+// Store adds blocks of a group. parent is the key in front of the first, empty if it is unknown or there
 // is none. It fails as Service.Store does. Blocks for which the index has no class are left out: lookups
-// then find less. before and keys are only borrowed.
-func (f *Feed) Store(group int, before []byte, keys netproto.Hashes) error {
+// then find less. parent and keys are only borrowed.
+func (f *Feed) Store(group int, parent []byte, keys netproto.Hashes) error {
 	if err := f.check(group, keys); err != nil {
 		return err
 	}
 	var w index.Writer
-	w.Behind(before)
+	w.Behind(parent)
 	err := f.service.index.Store(&w, f.service.requiredPlaces()[group], keys.Bytes(), keys.HashLen())
 	if errors.Is(err, index.ErrClasses) {
 		return nil
@@ -112,7 +112,7 @@ func (f *Feed) Evict(group int, keys netproto.Hashes) error {
 	return nil
 }
 
-// check refuses what cannot be stored or evicted.
+// check returns an error for blocks that cannot be stored or evicted.
 func (f *Feed) check(group int, keys netproto.Hashes) error {
 	if n := f.service.coord.NumGroups(); group < 0 || group >= n {
 		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroupRank, group, n-1)

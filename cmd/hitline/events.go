@@ -67,7 +67,7 @@ are printed by their last 64 bits, with --json whole.`,
 type monitor struct {
 	out   io.Writer
 	json  bool
-	count int           // of batches after which it ends; 0: it does not
+	count int           // of batches after which it ends; 0: it goes on
 	seen  chan struct{} // of capacity 1: there was a batch
 	ended chan error    // of capacity 1: why it ends, nil after count batches
 
@@ -134,8 +134,7 @@ func (m *monitor) observe(seq uint64, payload []byte) {
 	}
 }
 
-// gap prints which batches are missing in front of batch seq, if there are any, or that it is one of another
-// publisher.
+// gap prints which batches are missing in front of batch seq, or that the publisher has restarted, if so.
 func (m *monitor) gap(seq uint64) error {
 	switch {
 	case m.printed == 0 || seq == m.next:
@@ -199,7 +198,7 @@ type eventLine struct {
 	Last      string `json:"last,omitempty"`
 }
 
-// kindNames are the names of events, as vLLM words them in short.
+// kindNames are the types of events as they are printed.
 var kindNames = map[events.Kind]string{
 	events.KindUnknown: "unknown", events.KindStored: "stored", events.KindRemoved: "removed", events.KindCleared: "cleared",
 }
@@ -227,7 +226,7 @@ func readEvent(e *events.Event) eventLine {
 		return line
 	}
 	line.Blocks, line.BlockSize = e.Hashes.Len(), e.BlockSize
-	line.Medium, line.Locality, line.LoRA = strings.Clone(e.Tier.Medium), strings.Clone(e.Tier.Locality), strings.Clone(e.LoRAName)
+	line.Medium, line.Locality, line.LoRA = e.Tier.Medium, e.Tier.Locality, e.LoRAName
 	if e.Group != events.NoGroup {
 		line.Group = new(e.Group)
 	}
@@ -239,7 +238,7 @@ func readEvent(e *events.Event) eventLine {
 	return line
 }
 
-// maxTextEvents bounds the events of a batch that a line of text has: more is not read by a person.
+// maxTextEvents bounds the events in a line of text, so that a person can read it.
 const maxTextEvents = 8
 
 // text returns a batch as a line.

@@ -316,7 +316,7 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 
 // endpointOptions returns what is served over HTTP. saver and sources may be nil.
 func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources) endpointOptions {
-	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), events: r.sourceDefaults(sources)}
+	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), events: r.newSourceEndpoints(sources)}
 	if saver != nil {
 		options.snapshot = saver.Status
 	}

@@ -21,7 +21,7 @@ const (
 	maxSourceBody = 16 << 10
 )
 
-// sourceEndpoints are the sources of KV events and what a registration takes from the configuration.
+// sourceEndpoints serves the sources of KV events over HTTP.
 type sourceEndpoints struct {
 	sources *feed.Sources // nil if there can be none
 	// configure returns a registered source with its defaults, or what is wrong with it.
@@ -31,8 +31,8 @@ type sourceEndpoints struct {
 	logger    *slog.Logger
 }
 
-// sourceDefaults returns what is served about sources, which may be nil.
-func (r *running) sourceDefaults(sources *feed.Sources) sourceEndpoints {
+// newSourceEndpoints returns the endpoints of sources, which may be nil.
+func (r *running) newSourceEndpoints(sources *feed.Sources) sourceEndpoints {
 	return sourceEndpoints{
 		sources: sources, mayChange: len(r.cfg.Events.Register) > 0, logger: r.logger,
 		configure: func(s config.EventSource) (events.Config, error) {

@@ -13,14 +13,13 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// Publisher publishes batches as vLLM does: a PUB socket and a replay socket that has all of them. It speaks as
-// much ZMTP 3.0 as a Follower needs.
+// Publisher publishes batches as vLLM does, on a PUB socket and a replay socket that has all of them. It speaks
+// as much ZMTP 3.0 as a Follower needs. Safe for concurrent use.
 type Publisher struct {
 	Endpoint, Replay string
 
 	mu          sync.Mutex
-	first       uint64 // number of batches[0]
-	batches     [][]byte
+	batches     [][]byte // by sequence number
 	subscribers map[net.Conn]bool
 	listeners   []net.Listener
 	conns       map[net.Conn]bool
@@ -28,7 +27,7 @@ type Publisher struct {
 	closed      bool
 }
 
-// New returns a publisher that has said nothing. It ends with the test.
+// New returns a publisher without batches. It is closed at the end of the test.
 func New(t testing.TB) *Publisher {
 	t.Helper()
 	p := &Publisher{subscribers: map[net.Conn]bool{}, conns: map[net.Conn]bool{}}
@@ -38,7 +37,7 @@ func New(t testing.TB) *Publisher {
 	return p
 }
 
-// Close ends it and waits.
+// Close closes all connections and waits for them.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -56,7 +55,7 @@ func (p *Publisher) Close() {
 func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seq := p.first + uint64(len(p.batches))
+	seq := uint64(len(p.batches))
 	payload := encode(float64(seq), events)
 	p.batches = append(p.batches, payload)
 	for c := range p.subscribers {
@@ -64,13 +63,6 @@ func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 			_, _ = c.Write(message(nil, binary.BigEndian.AppendUint64(nil, seq), payload))
 		}
 	}
-}
-
-// Forget removes the batches that there are from the replay socket.
-func (p *Publisher) Forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.first, p.batches = p.first+uint64(len(p.batches)), nil
 }
 
 // Cut closes the connections of all subscribers.
@@ -131,13 +123,13 @@ func (p *Publisher) listen(t testing.TB, socketType string, serve func(net.Conn,
 	p.running.Go(func() {
 		for {
 			c, err := l.Accept()
-			if err != nil || !p.own(c) {
+			if err != nil || !p.addConn(c) {
 				return
 			}
 			p.running.Go(func() {
-				defer p.disown(c)
+				defer p.removeConn(c)
 				r := bufio.NewReader(c)
-				if greet(c, r, socketType) == nil {
+				if handshake(c, r, socketType) == nil {
 					serve(c, r)
 				}
 			})
@@ -146,7 +138,7 @@ func (p *Publisher) listen(t testing.TB, socketType string, serve func(net.Conn,
 	return "tcp://" + l.Addr().String()
 }
 
-func (p *Publisher) own(c net.Conn) bool {
+func (p *Publisher) addConn(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -157,7 +149,7 @@ func (p *Publisher) own(c net.Conn) bool {
 	return true
 }
 
-func (p *Publisher) disown(c net.Conn) {
+func (p *Publisher) removeConn(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
@@ -187,7 +179,7 @@ func (p *Publisher) answer(c net.Conn, r *bufio.Reader) {
 		from := binary.BigEndian.Uint64(frames[1])
 		p.mu.Lock()
 		for i, payload := range p.batches {
-			if seq := p.first + uint64(i); seq >= from {
+			if seq := uint64(i); seq >= from {
 				_, _ = c.Write(message(nil, nil, binary.BigEndian.AppendUint64(nil, seq), payload))
 			}
 		}
@@ -196,8 +188,8 @@ func (p *Publisher) answer(c net.Conn, r *bufio.Reader) {
 	}
 }
 
-// greet makes the handshake of ZMTP 3.0 with the mechanism NULL.
-func greet(c net.Conn, r *bufio.Reader, socketType string) error {
+// handshake makes the handshake of ZMTP 3.0 with the mechanism NULL.
+func handshake(c net.Conn, r *bufio.Reader, socketType string) error {
 	greeting := make([]byte, 64)
 	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3
 	copy(greeting[12:], "NULL")

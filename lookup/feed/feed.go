@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
@@ -141,9 +140,7 @@ func (h *Holder) check(b *events.Blocks) error {
 	if len(h.tiers) == maxTiers {
 		return ErrTiers
 	}
-	h.tiers = append(h.tiers, events.Tier{
-		Medium: strings.Clone(b.Tier.Medium), Locality: strings.Clone(b.Tier.Locality), Ownership: strings.Clone(b.Tier.Ownership),
-	})
+	h.tiers = append(h.tiers, b.Tier)
 	return nil
 }
 

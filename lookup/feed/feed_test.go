@@ -104,7 +104,7 @@ func TestHolder(t *testing.T) {
 	require.NoError(t, s.Store(t.Context(), lookup.GroupRank{}, a))
 }
 
-// A block counts while it is in a medium that counts.
+// A block is in the index while it is in a medium that is indexed.
 func TestHolderMedia(t *testing.T) {
 	s := newService(t, coordinator.Pool{})
 	h := live(t, s, Config{Media: []string{"GPU", "CPU"}})

@@ -32,9 +32,8 @@ type SourceStatus struct {
 type SourcesConfig struct {
 	// Service returns the service of a pool by its name, nil if there is none that events may fill.
 	Service func(pool string) *lookup.Service
-	// Allow and MaxSources are those of events.ManagerConfig.
-	Allow      []string
-	MaxSources int
+	// Allow is that of events.ManagerConfig.
+	Allow []string
 }
 
 // Sources are the engines whose events fill the pools of a server. Safe for concurrent use.
@@ -58,7 +57,7 @@ type activeSource struct {
 func NewSources(cfg SourcesConfig) (*Sources, error) {
 	s := &Sources{cfg: cfg, active: map[string]*activeSource{}}
 	var err error
-	s.manager, err = events.NewManager(events.ManagerConfig{NewHolder: s.newHolder, Allow: cfg.Allow, MaxSources: cfg.MaxSources})
+	s.manager, err = events.NewManager(events.ManagerConfig{NewHolder: s.newHolder, Allow: cfg.Allow})
 	return s, err
 }
 

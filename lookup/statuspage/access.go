@@ -18,7 +18,7 @@ var crossOrigin = http.NewCrossOriginProtection()
 
 var errHost = errors.New("not served for this host; use localhost or an IP address")
 
-// Guard decides which requests are answered beside a status page, and by the same rules.
+// Guard decides which requests are answered, by the rules of a status page, also for paths beside it.
 type Guard struct {
 	Server *server.Server
 	Local  bool // as Options.Local
@@ -46,9 +46,9 @@ func IsLocalHost(hostport string) bool {
 	return err == nil || strings.EqualFold(host, "localhost")
 }
 
-// IsAdmin reports whether a request may do what only an administrator may, such as see connections, refusals
+// isAdmin reports whether a request may do what only an administrator may, such as see connections, refusals
 // and explanations: if the server has no credentials, or with the token of an administrator.
-func (g Guard) IsAdmin(r *http.Request) bool {
+func (g Guard) isAdmin(r *http.Request) bool {
 	if !g.Server.HasCredentials() {
 		return true
 	}
@@ -56,9 +56,10 @@ func (g Guard) IsAdmin(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && token != "" && g.Server.IsAdmin([]byte(token))
 }
 
-// AdmitAdmin reports whether IsAdmin, and writes the reply to a request that is refused.
+// AdmitAdmin reports whether a request may do what only an administrator may: any, if the server has no
+// credentials. Otherwise it writes the reply that refuses the request.
 func (g Guard) AdmitAdmin(w http.ResponseWriter, r *http.Request) bool {
-	if g.IsAdmin(r) {
+	if g.isAdmin(r) {
 		return true
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
@@ -70,7 +71,7 @@ func (g Guard) AdmitAdmin(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// AdmitJSON is AdmitAdmin for a request whose body must be JSON.
+// AdmitJSON is AdmitAdmin for a request whose Content-Type must be application/json.
 func (g Guard) AdmitJSON(w http.ResponseWriter, r *http.Request) bool {
 	if !g.AdmitAdmin(w, r) {
 		return false

@@ -97,7 +97,7 @@ func (p *Page) statusFor(r *http.Request) (*status, error) {
 		return nil, errBusy
 	}
 	defer release(p.status)
-	return p.currentStatus(p.guard.IsAdmin(r)), nil
+	return p.currentStatus(p.guard.isAdmin(r)), nil
 }
 
 var errBusy = errors.New("busy with other requests; try again")

@@ -8,9 +8,9 @@ import time
 import compare
 import feed
 import processes
-import rows as kinds
 import scenarios
 import stage
+from rows import FeedRow, Row
 
 
 def all_rows(rows, work, say):
@@ -23,7 +23,7 @@ def all_rows(rows, work, say):
         say(f"[{number}/{len(rows)}] {row.title} …")
         started, found = time.monotonic(), compare.Findings()
         try:
-            if isinstance(row, kinds.FeedRow):
+            if isinstance(row, FeedRow):
                 feed.one_row(row, found, references.folder(row))
             else:
                 one_row(row, found, plugin, references)
@@ -62,7 +62,7 @@ class References:
     model and number of ranks."""
 
     def __init__(self, rows, work):
-        self.rows = [row for row in rows if isinstance(row, kinds.Row)]
+        self.rows = [row for row in rows if isinstance(row, Row)]
         self.work = work
         self.runs = {}
 

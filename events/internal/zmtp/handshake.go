@@ -39,7 +39,7 @@ var peersOf = map[string][]string{
 // propertySocketType is the only property of a READY that is read.
 const propertySocketType = "Socket-Type"
 
-// maxShown bounds what an error shows of the peer's bytes.
+// maxShown bounds the bytes of the peer that an error shows.
 const maxShown = 64
 
 // handshake sends and checks greetings and READYs, all within Timeout.
@@ -82,11 +82,11 @@ func (c *Conn) readGreeting(deadline time.Time) error {
 		g := c.in.unread()
 		switch {
 		case len(g) > 0 && g[0] != 0xFF:
-			return fmt.Errorf("%w: it says %s", ErrGreeting, show(g))
+			return fmt.Errorf("%w: its first bytes are %s", ErrGreeting, show(g))
 		case len(g) > signatureEnd && g[signatureEnd] == 0:
 			return fmt.Errorf("%w: version 1; version 3 is needed", ErrVersion)
 		case len(g) > signatureEnd && g[signatureEnd] != 0x7F:
-			return fmt.Errorf("%w: it says %s", ErrGreeting, show(g))
+			return fmt.Errorf("%w: its first bytes are %s", ErrGreeting, show(g))
 		case len(g) > versionMajor && g[versionMajor] < major:
 			return fmt.Errorf("%w: version %d; version 3 is needed", ErrVersion, min(g[versionMajor], 1)+1)
 		case len(g) >= greetingBytes:
@@ -169,11 +169,11 @@ func socketTypeOf(p []byte) (socketType string, err error) {
 	for len(p) > 0 {
 		n := int(p[0])
 		if p = p[1:]; n == 0 || len(p) < n+4 {
-			return "", fmt.Errorf("%w: a property is cut", ErrHandshake)
+			return "", fmt.Errorf("%w: a truncated property", ErrHandshake)
 		}
 		name, size := p[:n], binary.BigEndian.Uint32(p[n:])
 		if p = p[n+4:]; uint64(size) > uint64(len(p)) {
-			return "", fmt.Errorf("%w: a property is cut", ErrHandshake)
+			return "", fmt.Errorf("%w: a truncated property", ErrHandshake)
 		}
 		if strings.EqualFold(string(name), propertySocketType) {
 			socketType = string(p[:size])
@@ -191,7 +191,7 @@ func refusal(data []byte) error {
 	return fmt.Errorf("%w: %s", ErrRefused, show(data))
 }
 
-// show quotes bytes of a peer, cut.
+// show quotes the first bytes of a peer's text.
 func show(b []byte) string {
 	if len(b) > maxShown {
 		return fmt.Sprintf("%q…", b[:maxShown])

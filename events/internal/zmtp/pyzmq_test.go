@@ -198,7 +198,7 @@ func TestPublishers(t *testing.T) {
 				options = append(options, "HEARTBEAT_IVL=1", "HEARTBEAT_TIMEOUT=20000")
 			}
 			p, conn := startAndDial(t, c.how, c.endpoint, sub, options...)
-			require.Equal(t, 1, conn.PeerVersion())
+			require.EqualValues(t, 1, conn.minor)
 			seq := follow(t, p, conn)
 			p.send(5000, 100)
 			p.send(3, 20<<20)

@@ -16,9 +16,9 @@ const (
 	// maxCommand bounds a command: READY has the most, with an identity of 255 bytes.
 	maxCommand = 4 << 10
 	// maxCommandsInside bounds the commands between the frames of one message, which stay in
-	// the buffer. The RFC has none there, but libzmq sends its PING or PONG when it is due.
+	// the buffer. The RFC does not allow them there, but libzmq sends a PING or PONG when it is due.
 	maxCommandsInside = 64
-	// maxPingContext is what a PING may carry and wants back, by RFC 37.
+	// maxPingContext bounds the bytes that a PING has for the PONG to repeat, by RFC 37.
 	maxPingContext = 16
 	pingTTL        = 2 // bytes of a PING's time to live
 	// stepBytes is what must arrive of a message within Timeout: a slow peer does not hold
@@ -29,8 +29,8 @@ const (
 	minWait = 10 * time.Millisecond
 )
 
-// ourPing has a time to live of 0, which is none: we are silent while the caller handles a
-// message, and the peer must not close the connection for that. The context is empty.
+// ourPing has a time to live of 0, which is none: the peer must not close the connection while the
+// caller handles a message and nothing is sent. The context is empty.
 var ourPing = appendCommand(nil, commandPing, "\x00\x00")
 
 // message is the message in progress. Offsets count from input.begin, so that they stay valid
@@ -177,7 +177,7 @@ func (c *Conn) handle(body []byte) error {
 func (c *Conn) wait(m *message, missing uint64, end time.Time) error {
 	for {
 		start := time.Now()
-		begun := m.begin(start, len(c.in.unread()), c.cfg.Timeout)
+		begun := m.advanceStep(start, len(c.in.unread()), c.cfg.Timeout)
 		deadline, then := c.nextDeadline(m, begun, start, end)
 		if err := c.conn.SetReadDeadline(deadline); err != nil {
 			return c.ioError("reading", err)
@@ -200,8 +200,9 @@ func (c *Conn) wait(m *message, missing uint64, end time.Time) error {
 	}
 }
 
-// begin says whether a message or command has begun, and moves the deadline of its step.
-func (m *message) begin(now time.Time, unread int, timeout time.Duration) bool {
+// advanceStep reports whether a message or command has begun. If so it moves the deadline of its step
+// when the step is complete.
+func (m *message) advanceStep(now time.Time, unread int, timeout time.Duration) bool {
 	if unread == 0 {
 		return false
 	}
@@ -211,18 +212,18 @@ func (m *message) begin(now time.Time, unread int, timeout time.Duration) bool {
 	return true
 }
 
-// waitEnd is what a wait without a byte leads to.
+// waitEnd is what follows a wait in which no byte came.
 type waitEnd uint8
 
 const (
 	endSendPing waitEnd = iota
 	endSilent
-	endCut
+	endSlow
 	endNoMessage
 )
 
-// nextDeadline returns until when to read, zero for ever, and what follows if nothing came by
-// then.
+// nextDeadline returns the deadline of the next read, zero if there is none, and what follows if no
+// byte came by then.
 func (c *Conn) nextDeadline(m *message, begun bool, now, end time.Time) (deadline time.Time, then waitEnd) {
 	if c.minor > 0 && !c.pinged {
 		deadline, then = now.Add(max(c.cfg.Timeout/3-c.silent, minWait)), endSendPing
@@ -231,7 +232,7 @@ func (c *Conn) nextDeadline(m *message, begun bool, now, end time.Time) (deadlin
 	}
 	other, reason := end, endNoMessage
 	if begun {
-		other, reason = m.stepEnd, endCut
+		other, reason = m.stepEnd, endSlow
 	}
 	if !other.IsZero() && (deadline.IsZero() || other.Before(deadline)) {
 		deadline, then = other, reason
@@ -239,14 +240,14 @@ func (c *Conn) nextDeadline(m *message, begun bool, now, end time.Time) (deadlin
 	return deadline, then
 }
 
-// timedOut does what follows a wait without a byte.
+// timedOut does what follows a wait in which no byte came.
 func (c *Conn) timedOut(then waitEnd, begun bool) error {
 	switch then {
 	case endNoMessage:
 		return ErrNoMessage
 	case endSilent:
 		return fmt.Errorf("%w: silent for %v, a PING included", ErrTimeout, c.cfg.Timeout)
-	case endCut:
+	case endSlow:
 		return fmt.Errorf("%w: the rest of a message did not come within %v", ErrTimeout, c.cfg.Timeout)
 	}
 	if !begun {

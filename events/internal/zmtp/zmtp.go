@@ -144,9 +144,6 @@ func (c *Conn) write(fill func([]byte) []byte) error {
 	return c.writeErr
 }
 
-// PeerVersion returns the minor version of the peer's ZMTP 3.
-func (c *Conn) PeerVersion() int { return int(c.minor) }
-
 // Close closes the connection; a Receive that waits returns an error. It may be called more
 // than once, by any goroutine.
 func (c *Conn) Close() error {
