@@ -26,7 +26,7 @@ func TestSGLangKnownAnswers(t *testing.T) {
 		"4ebfa8a1f3c341517621838c6e1b9aa350307e3f00b3cbd1a07ef740f54396d6", hex.EncodeToString(got))
 	assert.Equal(t, uint64(5674439469042975057), h.ShortHash(got[32:]))
 	assert.Nil(t, h.FirstPrior())
-	assert.Equal(t, 4, h.pageSize)
+	assert.Equal(t, 4, h.PageSize())
 }
 
 func TestSGLangErrors(t *testing.T) {

@@ -134,6 +134,9 @@ func (h *VLLM) Clone() *VLLM {
 	return &clone
 }
 
+// BlockSize returns the tokens of a block.
+func (h *VLLM) BlockSize() int { return h.blockSize }
+
 // HashLen returns the length of a hash in bytes: 32, or 16 for XXH3.
 func (h *VLLM) HashLen() int { return h.hashLen }
 
@@ -215,5 +218,6 @@ func (h *VLLM) appendSum(dst []byte) []byte {
 }
 
 // ShortHash returns the 64 bits of a hash that vLLM's events have by default: its last 8
-// bytes, big-endian. The hash must have 8 bytes or more. An events.Set holds such a block by these 8 bytes.
+// bytes, big-endian. The hash must have 8 bytes or more. An events.Set holds such a block by these
+// 8 bytes.
 func ShortHash(hash []byte) uint64 { return binary.BigEndian.Uint64(hash[len(hash)-8:]) }

@@ -32,7 +32,7 @@ func TestVLLMKnownAnswers(t *testing.T) {
 		"bee96bce54f5fcaba04c4a3fc2491b30b48e29dbbd38a327d41bc1f76b956dde", hex.EncodeToString(got))
 	assert.Equal(t, uint64(15284023028817948126), ShortHash(got))
 	assert.Equal(t, 32, h.HashLen())
-	assert.Equal(t, 4, h.blockSize)
+	assert.Equal(t, 4, h.BlockSize())
 
 	again, err := h.AppendHashes([]byte("before"), []int64{1, 2, 3, 4}, &ExtraKeys{})
 	require.NoError(t, err)

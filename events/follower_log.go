@@ -15,8 +15,8 @@ const (
 	logRepeat = 10 * time.Minute
 )
 
-// sourceLog logs when the state of a source changes. The last line is about the present state: each
-// end of what a line has complained about is logged. Not safe for concurrent use.
+// sourceLog logs when the state of a source changes. The last line is about the present state: the line
+// that ends what a WARN was about is always logged. Not safe for concurrent use.
 type sourceLog struct {
 	log     *slog.Logger
 	tokens  int
@@ -25,7 +25,7 @@ type sourceLog struct {
 
 	failure  string    // the last that was logged; empty after the source was followed
 	failedAt time.Time // when it was logged
-	unended  bool      // a WARN was logged, and no line since then
+	warned   bool      // a WARN was logged, and no line since then
 
 	stale, complete bool
 	holes           int64
@@ -64,7 +64,7 @@ func (l *sourceLog) changed(s *Status, reason string) {
 	}
 }
 
-// close ends logging: what follows is because the Follower is closed.
+// close ends logging: further changes come from the Follower's end.
 func (l *sourceLog) close() { l.log = slog.New(slog.DiscardHandler) }
 
 // failed logs an error that ends a connection, and with it that the source is stale.
@@ -87,12 +87,12 @@ func (l *sourceLog) line(level slog.Level, message string, args ...any) bool {
 		l.tokens, l.filled = min(l.tokens+n, logBurst), time.Now()
 	}
 	warn := level >= slog.LevelWarn
-	if l.tokens == 0 && (warn || !l.unended) {
+	if l.tokens == 0 && (warn || !l.warned) {
 		l.dropped++
 		return false
 	}
 	l.tokens = max(l.tokens-1, 0)
-	l.unended = warn
+	l.warned = warn
 	if l.dropped > 0 {
 		args = append(args, "lines_left_out", l.dropped)
 		l.dropped = 0

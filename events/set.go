@@ -22,7 +22,7 @@ const maxRun = 4096
 // is reused, and freed by Clear. All hashes have one length, as those of an engine do. Safe for
 // concurrent use.
 //
-// For an engine with one group of full attention, its prefix of a prompt is the leading blocks that
+// If an engine has one group, of full attention, its prefix of a prompt is the leading blocks that
 // Contains finds. With other groups the rules of the engine decide: lookup/feed fills a pool of a
 // lookup.Service, which knows them.
 type Set struct {

@@ -230,7 +230,7 @@ func readEvent(e *events.Event) eventLine {
 	if e.Group != events.NoGroup {
 		line.Group = new(e.Group)
 	}
-	line.Kind, line.Window = strings.Clone(e.SpecKind), max(e.SlidingWindow, 0)
+	line.Kind, line.Window = e.SpecKind, max(e.SlidingWindow, 0)
 	line.Parent = hex.EncodeToString(e.Parent)
 	if line.Blocks > 0 {
 		line.First, line.Last = hex.EncodeToString(e.Hashes.At(0)), hex.EncodeToString(e.Hashes.At(line.Blocks-1))
