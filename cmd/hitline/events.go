@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -163,7 +165,7 @@ func (m *monitor) print(v any, text func() string) error {
 		if err != nil {
 			return fmt.Errorf("cannot write JSON: %w", err)
 		}
-		line = string(encoded)
+		line = escapeControls(string(encoded))
 	} else {
 		line = printable(text())
 	}
@@ -173,10 +175,26 @@ func (m *monitor) print(v any, text func() string) error {
 	return nil
 }
 
+// escapeControls escapes the control characters that encoding/json leaves in strings, as a terminal obeys some.
+func escapeControls(line string) string {
+	if !strings.ContainsFunc(line, unicode.IsControl) {
+		return line
+	}
+	var b strings.Builder
+	for _, r := range line {
+		if unicode.IsControl(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
 // batchLine is a batch as it is printed.
 type batchLine struct {
 	Sequence uint64      `json:"sequence"`
-	Time     float64     `json:"time"` // seconds since 1970, of the publisher
+	Time     float64     `json:"time"` // seconds since 1970, of the publisher; 0 if it says no number
 	Rank     *int        `json:"rank,omitempty"`
 	Events   []eventLine `json:"events"`
 	Error    string      `json:"error,omitempty"` // why it cannot be read; events are those in front of it
@@ -213,7 +231,10 @@ func (m *monitor) read(seq uint64, payload []byte) *batchLine {
 	if err != nil {
 		line.Error = err.Error()
 	}
-	if line.Time = batch.Time; batch.Rank >= 0 && err == nil {
+	if !math.IsNaN(batch.Time) && !math.IsInf(batch.Time, 0) { // JSON has neither
+		line.Time = batch.Time
+	}
+	if batch.Rank >= 0 && err == nil {
 		line.Rank = new(batch.Rank)
 	}
 	return line
@@ -241,6 +262,9 @@ func readEvent(e *events.Event) eventLine {
 // maxTextEvents bounds the events in a line of text, so that a person can read it.
 const maxTextEvents = 8
 
+// mostTime bounds the time of a line of text, in seconds: its microseconds are an int64.
+const mostTime = 1e12
+
 // text returns a batch as a line.
 func (b *batchLine) text() string {
 	parts := make([]string, 0, maxTextEvents+2)
@@ -258,7 +282,7 @@ func (b *batchLine) text() string {
 	if b.Rank != nil {
 		rank = fmt.Sprintf(" rank %d", *b.Rank)
 	}
-	at := time.UnixMicro(int64(b.Time * 1e6)).UTC().Format("15:04:05.000")
+	at := time.UnixMicro(int64(max(-mostTime, min(b.Time, mostTime)) * 1e6)).UTC().Format("15:04:05.000")
 	return fmt.Sprintf("#%d %s%s: %s", b.Sequence, at, rank, strings.Join(parts, "; "))
 }
 

@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"math"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/internal/eventstest"
 )
@@ -63,6 +67,30 @@ func TestEventsCommandGap(t *testing.T) {
 	assert.Contains(t, lines[0], "#7 00:00:00.000: cannot be read: events: ")
 	assert.Equal(t, "gap: batches 8 to 9 are missing", lines[1])
 	assert.Equal(t, "restart: batch 3 follows 10", lines[3])
+}
+
+// What a hostile publisher says neither ends the monitor nor reaches a terminal as a command.
+func TestEventsCommandHostile(t *testing.T) {
+	event := eventstest.Stored(nil, eventKeys("a", 1)...)
+	event["medium"], event["lora_name"] = "G\x1b[31m\u009b2J\x7f\xff", "a\nb\u202ec"
+	for _, asJSON := range []bool{false, true} {
+		for _, at := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64, -1} {
+			var out bytes.Buffer
+			m := &monitor{out: &out, json: asJSON, ended: make(chan error, 1), seen: make(chan struct{}, 1)}
+			m.observe(0, eventstest.Encode(at, event))
+			assert.Empty(t, m.ended, "%v", at)
+			line, ends := strings.CutSuffix(out.String(), "\n")
+			assert.True(t, ends)
+			assert.NotContains(t, line, "cannot be read")
+			assert.False(t, strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) || !asJSON && unicode.Is(unicode.Bidi_Control, r) }), "%q", line)
+			if asJSON {
+				var got batchLine
+				require.NoError(t, json.Unmarshal([]byte(line), &got), line)
+				assert.Equal(t, "G\x1b[31m\u009b2J\x7f\ufffd", got.Events[0].Medium)
+				assert.Equal(t, "a\nb\u202ec", got.Events[0].LoRA)
+			}
+		}
+	}
 }
 
 func TestEventsCommandErrors(t *testing.T) {

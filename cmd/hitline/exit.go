@@ -89,11 +89,11 @@ func wantsJSON(cmd *cobra.Command, args []string) bool {
 	return asJSON || err == nil && !cmd.Flags().Changed("json") && slices.Contains(args, "--json")
 }
 
-// printable replaces control characters. A server may have worded an error, which must not
-// span lines or control the terminal.
+// printable replaces control characters, also those that reorder text. A server may have worded
+// an error, which must not span lines or control the terminal.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
+		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
 			return '.'
 		}
 		return c

@@ -56,7 +56,7 @@ func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seq := uint64(len(p.batches))
-	payload := encode(float64(seq), events)
+	payload := Encode(float64(seq), events...)
 	p.batches = append(p.batches, payload)
 	for c := range p.subscribers {
 		if !lost {
@@ -101,8 +101,8 @@ func bins(hashes [][]byte) (list []any) {
 	return list
 }
 
-// encode returns the payload of a batch.
-func encode(at float64, events []map[string]any) []byte {
+// Encode returns the payload of a batch of events at a time.
+func Encode(at float64, events ...map[string]any) []byte {
 	b := msgp.AppendArrayHeader(nil, 3)
 	b = msgp.AppendFloat64(b, at)
 	b = msgp.AppendArrayHeader(b, uint32(len(events)))

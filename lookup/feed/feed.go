@@ -62,8 +62,8 @@ var DefaultMedia = []string{"GPU"}
 type Holder struct {
 	cfg     Config
 	feed    *lookup.Feed
-	groups  int
-	hashLen int // of the pool; 0: that of the first block that the set and the index get
+	groups  []int // the pool's group for that of an event, which is a position in Pool.Groups; -1: it is in no lookup
+	hashLen int   // of the pool; 0: that of the first block that the set and the index get
 	set     *events.Set
 	stale   bool
 	tiers   []events.Tier // that are indexed, of blocks that were stored since the last Clear
@@ -83,9 +83,14 @@ func New(service *lookup.Service, cfg Config) (*Holder, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules := service.Coordinator()
+	groups := make([]int, len(rules.Pool().Groups))
+	for position := range groups {
+		groups[position] = rules.StoreGroup(position)
+	}
 	return &Holder{
-		cfg: cfg, feed: f, groups: service.Coordinator().NumGroups(), hashLen: service.Pool().HashLen,
-		set: events.NewSet(cfg.MaxBlocks), stale: true, pool: service.Coordinator().Pool(),
+		cfg: cfg, feed: f, groups: groups, hashLen: service.Pool().HashLen,
+		set: events.NewSet(cfg.MaxBlocks), stale: true, pool: rules.Pool(),
 	}, nil
 }
 
@@ -97,12 +102,20 @@ func (h *Holder) indexes(tier events.Tier) bool {
 	return tier.Locality != remote && (tier.Medium == "" || slices.Contains(h.cfg.Media, tier.Medium))
 }
 
-// groupOf returns the group of the pool for that of an event.
-func groupOf(group int) int {
+// positionOf returns the position in Pool.Groups of the group of an event.
+func positionOf(group int) int {
 	if group == events.NoGroup {
 		return 0
 	}
 	return group
+}
+
+// storeIndexed stores blocks in the index. Those of a group that no lookup reads are left out.
+func (h *Holder) storeIndexed(b *events.Blocks) error {
+	if g := h.groups[positionOf(b.Group)]; g >= 0 {
+		return h.feed.Store(g, b.Parent, b.Hashes)
+	}
+	return nil
 }
 
 // Store implements events.Holder. It fails with ErrGroup, ErrHashLen, ErrBlockSize, ErrTiers, events.ErrFull,
@@ -120,13 +133,13 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if h.stale || !indexed {
 		return nil
 	}
-	return h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes)
+	return h.storeIndexed(b)
 }
 
 // check refuses blocks that the pool cannot hold.
 func (h *Holder) check(b *events.Blocks) error {
-	if g := groupOf(b.Group); g >= h.groups {
-		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, h.groups-1)
+	if g := positionOf(b.Group); g >= len(h.groups) {
+		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, len(h.groups)-1)
 	}
 	if n := b.Hashes.HashLen(); h.hashLen != 0 && n != h.hashLen {
 		return fmt.Errorf("%w: %d bytes, the pool's have %d; %s", ErrHashLen, n, h.hashLen, hashLenHint(n))
@@ -163,7 +176,7 @@ func (h *Holder) checkBlockSize(b *events.Blocks) error {
 	if size%hashSize != 0 {
 		return fmt.Errorf("%w: %d tokens, which is no multiple of hash_block_size %d", ErrBlockSize, size, hashSize)
 	}
-	g := groupOf(b.Group)
+	g := positionOf(b.Group)
 	if groupSize := int64(h.pool.Groups[g].BlockSize); size > groupSize && b.Tier.Medium == "GPU" {
 		return fmt.Errorf("%w: %d tokens, but group %d has blocks of %d", ErrBlockSize, size, g, groupSize)
 	}
@@ -176,7 +189,7 @@ func (h *Holder) Remove(b *events.Blocks) error {
 		return err
 	}
 	// A group that is absent, in the event or of the stored block, matches any: see events.Set.
-	if g := b.Group; g != events.NoGroup && g < h.groups {
+	if g := b.Group; g != events.NoGroup && g < len(h.groups) {
 		if err := h.evict(g, b.Hashes); err != nil || g == 0 {
 			return err
 		}
@@ -190,11 +203,15 @@ func (h *Holder) Remove(b *events.Blocks) error {
 	return nil
 }
 
-// evict evicts those of the hashes from a group of the index that the set does not hold any more.
-func (h *Holder) evict(group int, hashes netproto.Hashes) error {
+// evict evicts those of the hashes from the group at a position that the set does not hold any more.
+func (h *Holder) evict(position int, hashes netproto.Hashes) error {
+	group := h.groups[position]
+	if group < 0 {
+		return nil
+	}
 	h.evicted = h.evicted[:0]
 	for _, hash := range hashes.All() {
-		if !h.holds(group, hash) {
+		if !h.holds(position, hash) {
 			h.evicted = append(h.evicted, hash...)
 		}
 	}
@@ -208,10 +225,10 @@ func (h *Holder) evict(group int, hashes netproto.Hashes) error {
 	return err
 }
 
-// holds reports whether the set holds a block of a group of the pool in a tier that is indexed.
-func (h *Holder) holds(group int, hash []byte) bool {
+// holds reports whether the set holds a block of the group at a position, in a tier that is indexed.
+func (h *Holder) holds(position int, hash []byte) bool {
 	for _, tier := range h.tiers {
-		if h.set.Contains(group, tier, hash) || group == 0 && h.set.Contains(events.NoGroup, tier, hash) {
+		if h.set.Contains(position, tier, hash) || position == 0 && h.set.Contains(events.NoGroup, tier, hash) {
 			return true
 		}
 	}
@@ -243,6 +260,6 @@ func (h *Holder) SetStale(stale bool) {
 	}
 	h.set.Each(func(b *events.Blocks) bool {
 		// It does not fail: Store has checked the blocks, and an empty index takes hashes of any length.
-		return !h.indexes(b.Tier) || h.feed.Store(groupOf(b.Group), b.Parent, b.Hashes) == nil
+		return !h.indexes(b.Tier) || h.storeIndexed(b) == nil
 	})
 }
