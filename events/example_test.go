@@ -44,7 +44,8 @@ func (e *engine) held(hashes netproto.Hashes) int {
 // A router follows two engines, and asks which of them has the longest prefix of a prompt. Here they send whole digests:
 // VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0. From engines that send integers each hash is the last 8 bytes of the digest.
 func Example() {
-	hasher, err := blockhash.NewVLLM(blockhash.VLLMConfig{Release: "0.33.0", BlockSize: 16})
+	const blockSize = 16 // of the engines
+	hasher, err := blockhash.NewVLLM(blockhash.VLLMConfig{Release: "0.33.0", BlockSize: blockSize})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func Example() {
 		for end := time.Now().Add(10 * time.Second); e.blocks.Stale() && time.Now().Before(end); {
 			time.Sleep(time.Millisecond) // the replay has not ended
 		}
-		fmt.Printf("%s has %d of %d tokens, complete: %v\n", e.name, e.held(hashes)*hasher.BlockSize(), len(prompt), e.follower.Status().Complete)
+		fmt.Printf("%s has %d of %d tokens, complete: %v\n", e.name, e.held(hashes)*blockSize, len(prompt), e.follower.Status().Complete)
 	}
 	// Output:
 	// engine-0 has 16 of 60 tokens, complete: true
