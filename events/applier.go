@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/hitline/hitline/netproto"
@@ -42,6 +43,8 @@ var errHolder = errors.New("events: a batch could not be applied")
 //   - A block that is stored again is another copy if the event names a group and the medium GPU,
 //     as those of vLLM's block pool do, and a parent. Without a parent it may be a full report of
 //     what is cached already, and does not count unless exactCopies is set.
+//   - A full report of a group with a sliding window or the like names blocks in front of the window
+//     that the engine does not cache; see doubtful.
 //   - A removal removes one copy. If several groups or tiers may be meant, it removes all.
 //   - A block of a hint is not held, see isHint.
 //
@@ -60,6 +63,7 @@ type applier struct {
 	held    [maxApply]bool
 	blocks  Blocks
 	removal removal
+	unsure  []byte // hashes of a doubtful event that were not held before, joined
 }
 
 // removal is what the events of a batch remove that were gathered: blocks of one group and tier
@@ -111,7 +115,14 @@ func (a *applier) store(e *Event) error {
 	}
 	counted := e.Group != NoGroup && e.Tier.Medium == gpuMedium && (a.exactCopies || len(e.Parent) > 0)
 	blob, parent := e.Hashes.Bytes(), e.Parent
-	for from := 0; from < n; from += maxApply {
+	doubtful, from := a.doubtful(e), 0
+	if doubtful && !a.stats.Complete && n > windowBlocks(e) {
+		from = n - windowBlocks(e)
+		parent = e.Hashes.At(from - 1)
+	}
+	front := 0 // bytes of a.unsure in front of a block that was held
+	a.unsure = a.unsure[:0]
+	for ; from < n; from += maxApply {
 		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
 		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
 			Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize}
@@ -121,8 +132,13 @@ func (a *applier) store(e *Event) error {
 			return fmt.Errorf("%w: %w", errHolder, err)
 		}
 		for i, was := range held {
-			if was && counted {
-				a.copies.add(e.Group, &e.Tier, a.blocks.Hashes.At(i))
+			switch hash := a.blocks.Hashes.At(i); {
+			case was && counted:
+				a.copies.add(e.Group, &e.Tier, hash)
+			case was:
+				front = len(a.unsure)
+			case doubtful:
+				a.unsure = append(a.unsure, hash...)
 			}
 		}
 		parent = part[len(part)-hashLen:]
@@ -130,7 +146,44 @@ func (a *applier) store(e *Event) error {
 	if a.size != nil && a.maxBlocks > 0 && a.size.Len() > a.maxBlocks {
 		return fmt.Errorf("%w: %w: over %d", errHolder, ErrFull, a.maxBlocks)
 	}
+	if doubtful {
+		a.removeFront(e, front)
+	}
 	return nil
+}
+
+// doubtful reports whether an event may be a full report of a group in which a prefix is cached
+// only in part, as with a sliding window. Such a report names all blocks of the prefix, though those
+// in front of the first cached one are not cached; all from there on are. So what is in front of
+// a block that was held is not stored. A source that is not complete may hold none of them: of its
+// events only the window is stored. Blocks that the engine did compute may be lacking then.
+func (a *applier) doubtful(e *Event) bool {
+	if a.exactCopies || e.Group == NoGroup || len(e.Parent) > 0 {
+		return false
+	}
+	switch e.SpecKind {
+	case "", "full_attention", "mla_attention", "sink_full_attention":
+		return false
+	}
+	return true
+}
+
+// windowBlocks returns how many blocks at the end of a full report are cached at least.
+func windowBlocks(e *Event) int {
+	if e.SlidingWindow <= 1 || e.BlockSize <= 0 {
+		return 1
+	}
+	return int(min((e.SlidingWindow-2)/e.BlockSize+1, math.MaxInt32))
+}
+
+// removeFront removes the first bytes of a.unsure, and empties it.
+func (a *applier) removeFront(e *Event, bytes int) {
+	r := &a.removal // empty after a store
+	r.group, r.tier, r.hashLen = e.Group, e.Tier, e.Hashes.HashLen()
+	r.hashes = append(r.hashes, a.unsure[:bytes]...)
+	if a.unsure = a.unsure[:0]; cap(a.unsure) > maxKept {
+		a.unsure = nil
+	}
 }
 
 // remove takes an event of KindRemoved. Engines send one for each block, so those of one group and
