@@ -321,7 +321,7 @@ func TestTrackerCopies(t *testing.T) {
 	require.EqualValues(t, 2, s.stats.Hints)
 
 	// More copies than are counted: too little is held, never too much.
-	c := &s.copies
+	c := new(copies)
 	require.NoError(t, c.addPlace(0, &gpu))
 	for i := range uint64(maxCopied + 10) {
 		c.add(0, &gpu, joined(8, i).At(0))
