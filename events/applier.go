@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/hitline/hitline/netproto"
@@ -131,7 +132,7 @@ func (a *applier) store(e *Event) error {
 		}
 		a.countCopies(e, held)
 		if partial {
-			front = a.recordAdded(held, front)
+			front = a.recordAdded(e, held, front)
 		}
 		parent = part[len(part)-hashLen:]
 	}
@@ -167,13 +168,18 @@ func (a *applier) countCopies(e *Event, held []bool) {
 }
 
 // recordAdded appends those of a.blocks that were not held before to a.added. It returns how many bytes
-// of a.added are in front of the last block that was held, or front if none was.
-func (a *applier) recordAdded(held []bool, front int) int {
+// of a.added are in front of the last block that the engine may have cached before, or front if there is
+// none.
+func (a *applier) recordAdded(e *Event, held []bool, front int) int {
 	for i, was := range held {
-		if was {
+		hash := a.blocks.Hashes.At(i)
+		if was || a.copies.mayMiss(e.Group, &e.Tier, hash) {
 			front = len(a.added)
+		}
+		if was {
+			a.copies.recordMissing(e.Group, &e.Tier, hash) // it may be a copy, which is not counted
 		} else {
-			a.added = append(a.added, a.blocks.Hashes.At(i)...)
+			a.added = append(a.added, hash...)
 		}
 	}
 	return front
@@ -181,9 +187,9 @@ func (a *applier) recordAdded(held []bool, front int) int {
 
 // mayBePartial reports whether an event may be a full report of a group that caches a prefix only in
 // part, as one with a sliding window. Such a report names all blocks of the prefix. The engine caches
-// those from some block on, and none in front of it. So new blocks in front of one that was held are
-// removed again. A source that is not complete may hold none of them: of its events only the window
-// is stored. Blocks that the engine did compute may be missing then.
+// those from some block on, and none in front of it. So new blocks in front of one that was held, or
+// that may be missing here, are removed again. A source that is not complete may hold none of them: of
+// its events only the window is stored. Blocks that the engine did compute may be missing then.
 func (a *applier) mayBePartial(e *Event) bool {
 	if a.exactCopies || e.Group == NoGroup || len(e.Parent) > 0 {
 		return false
@@ -208,6 +214,9 @@ func (a *applier) removeFront(e *Event, bytes int) {
 	r := &a.removal // empty after a store
 	r.group, r.tier, r.hashLen = e.Group, e.Tier, e.Hashes.HashLen()
 	r.hashes = append(r.hashes, a.added[:bytes]...)
+	for hash := range slices.Chunk(a.added[:bytes], r.hashLen) {
+		a.copies.recordMissing(e.Group, &e.Tier, hash)
+	}
 	if a.added = a.added[:0]; cap(a.added) > maxKept {
 		a.added = nil
 	}

@@ -13,8 +13,10 @@ const maxCopied = 1 << 18
 type copies struct {
 	places places            // of all blocks, with copies or not
 	extra  map[string]uint32 // place and hash: copies beyond the first
-	key    []byte            // reused
-	match  []placeID         // reused
+	// missing are blocks that the engine may cache though they are not held, see mayMiss.
+	missing map[string]struct{} // place and hash
+	key     []byte              // reused
+	match   []placeID           // reused
 }
 
 func (c *copies) keyOf(at placeID, hash []byte) []byte {
@@ -71,6 +73,34 @@ func (c *copies) remove(group int, tier *Tier, hash []byte) bool {
 		c.extra[string(key)] = n - 1
 	}
 	return true
+}
+
+// recordMissing records that the engine may cache a block, in a place that addPlace has recorded,
+// that is not held or will not be: it has a copy that is not counted, or was taken for one that is not
+// cached.
+func (c *copies) recordMissing(group int, tier *Tier, hash []byte) {
+	at, known := c.places.find(group, tier)
+	if !known || len(c.missing) >= maxCopied {
+		return
+	}
+	if c.missing == nil {
+		c.missing = make(map[string]struct{})
+	}
+	c.missing[string(c.keyOf(at, hash))] = struct{}{}
+}
+
+// mayMiss reports whether the engine may cache a block that is not held. Once maxCopied blocks were
+// recorded, it may be any.
+func (c *copies) mayMiss(group int, tier *Tier, hash []byte) bool {
+	if len(c.missing) >= maxCopied {
+		return true
+	}
+	at, known := c.places.find(group, tier)
+	if !known {
+		return false
+	}
+	_, missing := c.missing[string(c.keyOf(at, hash))]
+	return missing
 }
 
 // reset removes all counts.

@@ -42,3 +42,31 @@ func TestPartialReport(t *testing.T) {
 		}
 	}
 }
+
+// TestPartialReportOfUncountedCopies: the engine still caches the window by copies that were not counted.
+// Nothing in front of it is stored.
+func TestPartialReportOfUncountedCopies(t *testing.T) {
+	hashes := bytes.Repeat([]byte{1, 1, 1, 1, 1, 1, 1, 1}, 3)
+	for i := range hashes {
+		hashes[i] = byte(i / 8)
+	}
+	set := NewSet(0)
+	a := newApplier(set, &Config{MaxBlocks: 100}, &Status{Complete: true})
+	set.SetStale(false)
+	e := &Event{
+		Kind: KindStored, Group: 1, Tier: Tier{Medium: "GPU"}, SpecKind: "sliding_window", SlidingWindow: 5, BlockSize: 4,
+		Hashes: netproto.NewHashes(hashes, 8),
+	}
+	require.NoError(t, a.store(e))
+	require.NoError(t, a.store(e)) // a second copy of each
+	for _, block := range []int{0, 0, 1, 1, 2} {
+		require.NoError(t, a.remove(&Event{Kind: KindRemoved, Group: 1, Tier: e.Tier, Hashes: netproto.NewHashes(hashes[8*block:8*block+8], 8)}))
+	}
+	require.NoError(t, a.flush())
+	require.Zero(t, set.Len())
+	require.NoError(t, a.store(e)) // a full report, of which block 2 is cached
+	require.NoError(t, a.flush())
+	for i, want := range []bool{false, false, true} {
+		assert.Equal(t, want, set.Contains(1, e.Tier, e.Hashes.At(i)), "block %d", i)
+	}
+}

@@ -20,13 +20,14 @@ type Feed struct {
 
 // feedGate refuses the changes of clients while there is a Feed.
 type feedGate struct {
-	// mu is held for reading by clients while they store, so that BeginFeed waits for stores under way.
+	// mu is held for reading by clients while they change the pool, so that BeginFeed waits for changes
+	// under way.
 	mu   sync.RWMutex
 	feed atomic.Pointer[Feed] // nil if there is none; written under mu
 }
 
-// beginStore begins a store of a client. It fails with ErrFed; otherwise the caller calls endStore.
-func (g *feedGate) beginStore() error {
+// beginChange begins a change of a client. It fails with ErrFed; otherwise the caller calls endChange.
+func (g *feedGate) beginChange() error {
 	g.mu.RLock()
 	if err := g.refusal(); err != nil {
 		g.mu.RUnlock()
@@ -35,8 +36,8 @@ func (g *feedGate) beginStore() error {
 	return nil
 }
 
-// endStore ends a store of a client.
-func (g *feedGate) endStore() { g.mu.RUnlock() }
+// endChange ends a change of a client.
+func (g *feedGate) endChange() { g.mu.RUnlock() }
 
 // refusal returns why clients cannot change the pool, nil if they can.
 func (g *feedGate) refusal() error {

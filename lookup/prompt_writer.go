@@ -168,10 +168,10 @@ func (w *PromptWriter) Add(ctx context.Context, hashes []byte) error {
 	if w.service.remote != nil {
 		piece = writeAtOnce
 	} else {
-		if err := w.service.gate.beginStore(); err != nil {
+		if err := w.service.gate.beginChange(); err != nil {
 			return err
 		}
-		defer w.service.gate.endStore()
+		defer w.service.gate.endChange()
 	}
 	for piece *= w.hashLen; len(hashes) > 0; {
 		n := min(piece, len(hashes))

@@ -221,9 +221,10 @@ func (s *Service) Evict(ctx context.Context, at GroupRank, keys netproto.Hashes)
 		defer cancel()
 		return r.Evict(ctx, at, keys)
 	}
-	if err := s.gate.refusal(); err != nil {
+	if err := s.gate.beginChange(); err != nil {
 		return err
 	}
+	defer s.gate.endChange()
 	_, err = s.index.Evict(place, keys.Bytes(), keys.HashLen())
 	return err
 }
@@ -250,9 +251,10 @@ func checkKeys(keys netproto.Hashes) error {
 // Reset removes every block. Over the memory index it fails only with ErrFed.
 func (s *Service) Reset(ctx context.Context) error {
 	if s.remote == nil {
-		if err := s.gate.refusal(); err != nil {
+		if err := s.gate.beginChange(); err != nil {
 			return err
 		}
+		defer s.gate.endChange()
 		s.index.Reset()
 		return nil
 	}
