@@ -125,7 +125,7 @@ func (a *applier) store(e *Event) error {
 	for ; from < n; from += maxApply {
 		part := blob[from*hashLen : min(from+maxApply, n)*hashLen]
 		a.blocks = Blocks{Group: e.Group, Tier: e.Tier, Parent: parent,
-			Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize}
+			Hashes: netproto.NewHashes(part, hashLen), BlockSize: e.BlockSize, SpecKind: e.SpecKind, SlidingWindow: e.SlidingWindow}
 		held, err := a.storeBlocks()
 		if err != nil {
 			return err

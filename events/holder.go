@@ -10,6 +10,9 @@ type Blocks struct {
 	Parent    []byte
 	Hashes    netproto.Hashes
 	BlockSize int64 // tokens, 0 if unknown
+	// SpecKind and SlidingWindow are what the engine says of the group: see Event.
+	SpecKind      string
+	SlidingWindow int64
 }
 
 // Holder keeps what one source holds. Its methods are called by one goroutine at a time, in
@@ -19,7 +22,7 @@ type Holder interface {
 	// Store adds blocks and sets held[i] if block i was held in its group and tier before.
 	// held has an element for each hash.
 	Store(b *Blocks, held []bool) error
-	// Remove removes blocks. It ignores those that are not held. Parent and BlockSize are zero:
+	// Remove removes blocks. It ignores those that are not held. Only Group, Tier and Hashes are set:
 	// removals that follow each other in a batch come together.
 	Remove(b *Blocks) error
 	// Clear removes all blocks.

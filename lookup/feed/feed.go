@@ -9,7 +9,6 @@ package feed
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/hitline/hitline/coordinator"
@@ -21,27 +20,6 @@ import (
 
 // remote is the locality of blocks that another engine holds.
 const remote = "REMOTE"
-
-// maxTiers bounds the different tiers that are indexed: for a block that is removed the set is asked
-// about each. An engine has one or two.
-const maxTiers = 16
-
-// shortHashLen is the length of hashes that engines send as integers, in bytes.
-const shortHashLen = 8
-
-// Errors of a Holder.
-var (
-	// ErrGroup refuses blocks of a KV cache group that the pool does not have: its description is not
-	// that of the engine.
-	ErrGroup = errors.New("feed: the pool has no such KV cache group; describe the groups of the engine")
-	// ErrHashLen refuses hashes of another length than hash_len of the pool.
-	ErrHashLen = errors.New("feed: hashes of another length than the pool's")
-	// ErrBlockSize refuses blocks of a size that the pool's group cannot have: lookups would count
-	// other tokens for a block than the engine has in it.
-	ErrBlockSize = errors.New("feed: blocks of another size than the pool's; describe hash_block_size and the groups of the engine")
-	// ErrTiers refuses the events of an engine with more different tiers than an engine has.
-	ErrTiers = errors.New("feed: too many different tiers")
-)
 
 // Config configures a Holder.
 type Config struct {
@@ -118,8 +96,8 @@ func (h *Holder) storeIndexed(b *events.Blocks) error {
 	return nil
 }
 
-// Store implements events.Holder. It fails with ErrGroup, ErrHashLen, ErrBlockSize, ErrTiers, events.ErrFull,
-// or as lookup.Feed.Store does.
+// Store implements events.Holder. It fails with ErrGroup, ErrHashLen, ErrKind, ErrBlockSize, ErrTiers,
+// events.ErrFull, or as lookup.Feed.Store does.
 func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	indexed := h.indexes(b.Tier)
 	if indexed {
@@ -134,53 +112,6 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 		return nil
 	}
 	return h.storeIndexed(b)
-}
-
-// check refuses blocks that the pool cannot hold.
-func (h *Holder) check(b *events.Blocks) error {
-	if g := positionOf(b.Group); g >= len(h.groups) {
-		return fmt.Errorf("%w: group %d, the pool has group 0 to %d", ErrGroup, g, len(h.groups)-1)
-	}
-	if n := b.Hashes.HashLen(); h.hashLen != 0 && n != h.hashLen {
-		return fmt.Errorf("%w: %d bytes, the pool's have %d; %s", ErrHashLen, n, h.hashLen, hashLenHint(n))
-	}
-	if err := h.checkBlockSize(b); err != nil {
-		return err
-	}
-	if slices.Contains(h.tiers, b.Tier) {
-		return nil
-	}
-	if len(h.tiers) == maxTiers {
-		return ErrTiers
-	}
-	h.tiers = append(h.tiers, b.Tier)
-	return nil
-}
-
-// hashLenHint says what to do about hashes of n bytes.
-func hashLenHint(n int) string {
-	if n == shortHashLen {
-		return fmt.Sprintf("start vLLM with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0 for whole digests, or set hash_len: %d", n)
-	}
-	return fmt.Sprintf("set hash_len: %d", n)
-}
-
-// checkBlockSize refuses blocks whose tokens are not those that the pool counts for a block. A block may be
-// smaller than those of its group, as engines cache parts of a block, but each has whole hashes. Those of
-// other media than the GPU may be larger: offloading joins blocks.
-func (h *Holder) checkBlockSize(b *events.Blocks) error {
-	size, hashSize := b.BlockSize, int64(h.pool.HashBlockSize)
-	if size == 0 {
-		return nil
-	}
-	if size%hashSize != 0 {
-		return fmt.Errorf("%w: %d tokens, which is no multiple of hash_block_size %d", ErrBlockSize, size, hashSize)
-	}
-	g := positionOf(b.Group)
-	if groupSize := int64(h.pool.Groups[g].BlockSize); size > groupSize && b.Tier.Medium == "GPU" {
-		return fmt.Errorf("%w: %d tokens, but group %d has blocks of %d", ErrBlockSize, size, g, groupSize)
-	}
-	return nil
 }
 
 // Remove implements events.Holder.

@@ -194,10 +194,51 @@ func TestHolderBlockSize(t *testing.T) {
 	require.ErrorIs(t, store(1, "CPU", 24), ErrBlockSize)
 	assert.Zero(t, hit(t, s, a))
 	require.NoError(t, store(0, "GPU", 16))
-	require.NoError(t, store(1, "GPU", 48)) // a part of a block
+	require.ErrorIs(t, store(1, "GPU", 48), ErrBlockSize)
+	part := &events.Blocks{Group: 1, Tier: gpu, Hashes: chain(1, 1), BlockSize: 48}
+	require.NoError(t, h.Store(part, make([]bool, 1))) // a part of a block
 	require.NoError(t, store(1, "GPU", 0))  // not said
 	require.NoError(t, store(1, "CPU", 128))
 	require.NoError(t, store(0, "STORAGE", 8)) // not indexed
+}
+
+// A pool whose groups are not those of the engine would look for blocks that the engine does not need.
+func TestHolderKind(t *testing.T) {
+	s := newService(t, coordinator.Pool{VLLM: "0.33.0", HashBlockSize: 16, Groups: []coordinator.Group{
+		{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 64},
+		{Kind: coordinator.ChunkedLocalAttention, BlockSize: 16, AttentionChunkSize: 64},
+		{Kind: coordinator.Mamba, BlockSize: 16, MambaCacheMode: "align"}}})
+	h := live(t, s, Config{})
+	a := chain(1, 4)
+	for _, c := range []struct {
+		group  int
+		kind   string
+		window int64
+		want   string
+	}{
+		{0, "full_attention", -1, ""},
+		{0, "mla_attention", -1, ""},
+		{0, "", -1, ""},
+		{0, "unknown", -1, ""},
+		{0, "sliding_window", 64, "group 0 is sliding_window, but full_attention in the pool"},
+		{1, "full_attention", -1, "group 1 is full_attention, but sliding_window in the pool"},
+		{1, "sliding_window", 64, ""},
+		{1, "sliding_window_mla", 64, ""},
+		{1, "sliding_window", 32, "group 1 has a window of 32 tokens, but one of 64 in the pool"},
+		{1, "mamba", -1, "group 1 is mamba, but sliding_window in the pool"},
+		{2, "chunked_local_attention", -1, ""},
+		{2, "sliding_window", 64, "group 2 is sliding_window, but chunked_local_attention in the pool"},
+		{3, "mamba", -1, ""},
+		{3, "chunked_local_attention", -1, "group 3 is chunked_local_attention, but mamba in the pool"},
+	} {
+		err := h.Store(&events.Blocks{Group: c.group, Tier: gpu, Hashes: a, BlockSize: 16, SpecKind: c.kind, SlidingWindow: c.window}, make([]bool, a.Len()))
+		if c.want == "" {
+			require.NoError(t, err, "%+v", c)
+			continue
+		}
+		require.ErrorIs(t, err, ErrKind)
+		assert.ErrorContains(t, err, c.want)
+	}
 }
 
 // newRemote returns a service over a backend.
