@@ -33,6 +33,7 @@ type Follower struct {
 type refusals struct {
 	number int64
 	last   string    // error of the last, empty if the source has lost its publisher since
+	time   time.Time // of the last
 	logged time.Time // when one was logged
 }
 
@@ -89,7 +90,7 @@ func (f *Follower) Status() Status {
 	s := f.status
 	s.Errors += f.refusals.number
 	if f.refusals.last != "" {
-		s.LastError = f.refusals.last
+		s.LastError, s.LastErrorTime = f.refusals.last, f.refusals.time
 	}
 	return s
 }
@@ -105,8 +106,9 @@ func (f *Follower) refused(from net.Addr) {
 	r := &f.refusals
 	r.number++
 	r.last = fmt.Sprintf("events: refused another publisher, from %v: a source takes one at a time", from)
-	if now := time.Now(); now.Sub(r.logged) >= logEvery {
-		r.logged = now
+	r.time = time.Now()
+	if r.time.Sub(r.logged) >= logEvery {
+		r.logged = r.time
 		f.log.log.Warn("events: refused another publisher: a source takes one at a time", "from", from.String())
 	}
 }

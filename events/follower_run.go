@@ -65,7 +65,7 @@ func (f *Follower) run() {
 		}
 		pause := connects.NextBackOff()
 		f.tracker.stats.Errors++
-		f.tracker.stats.LastError = err.Error()
+		f.tracker.stats.LastError, f.tracker.stats.LastErrorTime = err.Error(), time.Now()
 		f.log.failed(err, pause)
 		f.publishStatus()
 		sleep(f.ctx, pause)

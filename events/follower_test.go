@@ -438,6 +438,7 @@ func TestFollowerBinds(t *testing.T) {
 	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it is not closed: %v", err)
 	status := f.Status()
 	require.Contains(t, status.LastError, "refused another publisher, from "+second.LocalAddr().String())
+	require.WithinDuration(t, time.Now(), status.LastErrorTime, time.Minute)
 	require.Positive(t, status.Errors)
 	require.Contains(t, strings.Join(log.Take(), ""), "refused another publisher")
 
@@ -495,6 +496,7 @@ func TestFollowerBoundsBlocks(t *testing.T) {
 	p.publish(storedBatch(4), false)
 	eventually(t, func() bool { return f.Status().Holes == 1 })
 	require.Contains(t, f.Status().LastError, ErrFull.Error())
+	require.WithinDuration(t, time.Now(), f.Status().LastErrorTime, time.Minute)
 	p.publish(storedBatch(5), true)
 	awaitHeld(t, set, 5)
 }

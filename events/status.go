@@ -25,7 +25,7 @@ type Status struct {
 	Stored   int64 `json:"stored"`  // blocks
 	Removed  int64 `json:"removed"` // blocks
 	Cleared  int64 `json:"cleared"` // events
-	Hints    int64 `json:"hints"`   // blocks of the MooncakeStore connector, which no event removes
+	Hints    int64 `json:"hints"`   // blocks of tiers from which no event removes any
 	Unknown  int64 `json:"unknown"` // events
 	Gaps     int64 `json:"gaps"`
 	Holes    int64 `json:"holes"`
@@ -36,4 +36,6 @@ type Status struct {
 
 	LastEvent time.Time `json:"last_event,omitzero"` // when the last batch arrived that was new
 	LastError string    `json:"last_error,omitempty"`
+	// LastErrorTime is when LastError occurred. It stays after the error was overcome.
+	LastErrorTime time.Time `json:"last_error_time,omitzero"`
 }

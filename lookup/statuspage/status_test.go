@@ -167,7 +167,7 @@ func TestStatusDocumented(t *testing.T) {
 	full := latency{1, &one, &one, &one, &one}
 	st := status{
 		Pools: []poolStatus{{Hour: hour{Points: []point{{}}}}}, Latency: latencies{full, full}, Snapshot: &snapshot.Status{Written: time.Now(), Error: "e", LoadError: "e"},
-		Sources:     []feed.SourceStatus{{Status: events.Status{LastEvent: time.Now(), LastError: "e"}}},
+		Sources:     []feed.SourceStatus{{Status: events.Status{LastEvent: time.Now(), LastError: "e", LastErrorTime: time.Now()}}},
 		Connections: &connections{List: []server.Connection{{Credential: "c"}}}, Refusals: []server.Refusal{{Peer: "p", Reason: "r", Credential: "c", Error: "e", Suppressed: 1}},
 	}
 	text, err := json.Marshal(st)
