@@ -197,7 +197,7 @@ func TestHolderBlockSize(t *testing.T) {
 	require.ErrorIs(t, store(1, "GPU", 48), ErrBlockSize)
 	part := &events.Blocks{Group: 1, Tier: gpu, Hashes: chain(1, 1), BlockSize: 48}
 	require.NoError(t, h.Store(part, make([]bool, 1))) // a part of a block
-	require.NoError(t, store(1, "GPU", 0))  // not said
+	require.NoError(t, store(1, "GPU", 0))             // not said
 	require.NoError(t, store(1, "CPU", 128))
 	require.NoError(t, store(0, "STORAGE", 8)) // not indexed
 }
