@@ -167,9 +167,5 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except wheel.UnknownRelease as error:
-        sys.exit(say(f"reference: {error}") or 2)
-    except wheel.Unavailable as error:
-        sys.exit(say(f"reference: no network: {error}") or 3)
-    except RuntimeError as error:
-        sys.exit(say(f"reference: {error}") or 1)
+    except (wheel.UnknownRelease, wheel.Unavailable, RuntimeError) as error:
+        sys.exit(wheel.exit_status(error, say))

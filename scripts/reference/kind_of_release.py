@@ -39,15 +39,8 @@ def main(name, engine, release, number, seed, out):
         directory = wheel.fetch(release, say, kind.FOLDERS[engine])
         packages.ensure()
         reference = kind.load(engine, release, directory)
-    except wheel.UnknownRelease as error:
-        say(f"reference: {error}")
-        return 2
-    except wheel.Unavailable as error:
-        say(f"reference: no network: {error}")
-        return 3
-    except ImportError as error:
-        say(f"reference: {error}")
-        return 1
+    except (wheel.UnknownRelease, wheel.Unavailable, ImportError) as error:
+        return wheel.exit_status(error, say)
     signature, files = kind.signature(reference), kinds.recorded(kind)
     found = class_of(files, engine, release, signature)
     recorded = files[found]["cases"] if found else []

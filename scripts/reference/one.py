@@ -41,15 +41,8 @@ def fresh(reference, drawer, topic, number):
 def main(release, number, seed, out, folders):
     try:
         reference = Reference(release, wheel.fetch(release, say))
-    except wheel.UnknownRelease as error:
-        say(f"reference: {error}")
-        return 2
-    except wheel.Unavailable as error:
-        say(f"reference: no network: {error}")
-        return 3
-    except ImportError as error:
-        say(f"reference: {error}")
-        return 1
+    except (wheel.UnknownRelease, wheel.Unavailable, ImportError) as error:
+        return wheel.exit_status(error, say)
     drawer = draw.Drawer(reference, seed)
     result = {"replay": {}, "fresh": {}}
     for folder in folders:

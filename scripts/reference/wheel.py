@@ -67,6 +67,12 @@ def get(url, headers=None):
         raise Unavailable(f"{url}: {error}") from error
 
 
+def exit_status(error, say):
+    """Says why the modules of a release cannot be run, and returns the exit status that tells it."""
+    say(f"reference: no network: {error}" if isinstance(error, Unavailable) else f"reference: {error}")
+    return {UnknownRelease: 2, Unavailable: 3}.get(type(error), 1)
+
+
 class RemoteFile(io.RawIOBase):
     """A file on a server, read by range requests of whole blocks."""
 
