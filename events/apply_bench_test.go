@@ -60,23 +60,36 @@ func appendBenchBatch(b []byte, random *rand.Rand, stored, removed []uint64, cle
 		b = msgp.AppendString(msgp.AppendString(b, "medium"), "GPU")
 		b = msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
 	}
+	next := 0
+	b = appendBenchStored(b, random, func(b []byte) []byte {
+		if next == len(stored) {
+			return msgp.AppendUint64(b, random.Uint64()) // the parent
+		}
+		next++
+		return msgp.AppendUint64(b, stored[next-1])
+	})
+	return msgp.AppendInt(b, 0)
+}
+
+// appendBenchStored appends an event that stores benchBlocks blocks, as vLLM 0.33 encodes it. appendHash
+// is called for each, and then for the parent.
+func appendBenchStored(b []byte, random *rand.Rand, appendHash func([]byte) []byte) []byte {
 	b = msgp.AppendMapHeader(b, 9)
 	b = msgp.AppendString(msgp.AppendString(b, "type"), "BlockStored")
-	b = msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), uint32(len(stored)))
-	for _, hash := range stored {
-		b = msgp.AppendUint64(b, hash)
+	b = msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), benchBlocks)
+	for range benchBlocks {
+		b = appendHash(b)
 	}
-	b = msgp.AppendUint64(msgp.AppendString(b, "parent_block_hash"), random.Uint64())
-	b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), uint32(len(stored)*benchTokens))
-	for range len(stored) * benchTokens {
+	b = appendHash(msgp.AppendString(b, "parent_block_hash"))
+	b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), benchBlocks*benchTokens)
+	for range benchBlocks * benchTokens {
 		b = msgp.AppendUint32(b, random.Uint32N(150_000))
 	}
 	b = msgp.AppendInt(msgp.AppendString(b, "block_size"), benchTokens)
 	b = msgp.AppendNil(msgp.AppendString(b, "lora_id"))
 	b = msgp.AppendString(msgp.AppendString(b, "medium"), "GPU")
 	b = msgp.AppendNil(msgp.AppendString(b, "lora_name"))
-	b = msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
-	return msgp.AppendInt(b, 0)
+	return msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
 }
 
 // BenchmarkApply measures how many blocks a second go through the queue, the decoder, the tracker

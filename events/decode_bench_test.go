@@ -12,7 +12,6 @@ import (
 // benchmarkBatch returns a batch of events of 64 blocks with 16 token ids a block, as vLLM 0.33
 // encodes them.
 func benchmarkBatch(numEvents int, wholeDigests bool) []byte {
-	const blocks, blockSize = 64, 16
 	random := rand.New(rand.NewPCG(1, 2))
 	hash := func(b []byte) []byte {
 		if !wholeDigests {
@@ -28,22 +27,7 @@ func benchmarkBatch(numEvents int, wholeDigests bool) []byte {
 	b = msgp.AppendFloat64(b, 1.7e9)
 	b = msgp.AppendArrayHeader(b, uint32(numEvents))
 	for range numEvents {
-		b = msgp.AppendMapHeader(b, 9)
-		b = msgp.AppendString(msgp.AppendString(b, "type"), "BlockStored")
-		b = msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), blocks)
-		for range blocks {
-			b = hash(b)
-		}
-		b = hash(msgp.AppendString(b, "parent_block_hash"))
-		b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), blocks*blockSize)
-		for range blocks * blockSize {
-			b = msgp.AppendUint64(b, random.Uint64N(150_000))
-		}
-		b = msgp.AppendInt(msgp.AppendString(b, "block_size"), blockSize)
-		b = msgp.AppendNil(msgp.AppendString(b, "lora_id"))
-		b = msgp.AppendString(msgp.AppendString(b, "medium"), "GPU")
-		b = msgp.AppendNil(msgp.AppendString(b, "lora_name"))
-		b = msgp.AppendInt(msgp.AppendString(b, "group_idx"), 0)
+		b = appendBenchStored(b, random, hash)
 	}
 	return msgp.AppendInt(b, 0)
 }
