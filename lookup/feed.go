@@ -50,14 +50,6 @@ func (g *feedGate) refusal() error {
 // CheckChange returns an ErrFed if there is a Feed: clients cannot change the pool then.
 func (s *Service) CheckChange() error { return s.gate.refusal() }
 
-// FedBy returns the source of the Feed that fills the pool, "" if there is none.
-func (s *Service) FedBy() string {
-	if f := s.gate.feed.Load(); f != nil {
-		return f.source
-	}
-	return ""
-}
-
 // BeginFeed makes the pool one that is filled by the events of a source, and empties it. It fails with
 // ErrUnsupported over a backend and with ErrFed if there is a Feed already.
 func (s *Service) BeginFeed(source string) (*Feed, error) {

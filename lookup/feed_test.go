@@ -24,7 +24,7 @@ func TestFeedRefusesClients(t *testing.T) {
 	require.NoError(t, s.BeginStore(&under, GroupRank{}, 0))
 	f, err := s.BeginFeed("engine-0")
 	require.NoError(t, err)
-	assert.Equal(t, "engine-0", s.FedBy())
+	assert.EqualError(t, s.CheckChange(), "the pool is filled by the events of engine-0: "+ErrFed.Error())
 	prompt := api.PromptStore{NumTokens: 64}
 	for name, change := range map[string]func() error{
 		"store":        func() error { return s.Store(t.Context(), GroupRank{}, keys) },

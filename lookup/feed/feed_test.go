@@ -100,7 +100,7 @@ func TestHolder(t *testing.T) {
 	assert.Equal(t, 20, hit(t, s, a))
 	h.Close()
 	assert.Zero(t, s.Stat().Entries)
-	assert.Empty(t, s.FedBy())
+	assert.NoError(t, s.CheckChange())
 	require.NoError(t, s.Store(t.Context(), lookup.GroupRank{}, a))
 }
 

@@ -167,7 +167,7 @@ func (s *Saver) removeLoaded() {
 // pools returns the pools that are kept: all but those that are filled by the events of an engine, which
 // tells again what it holds.
 func (s *Saver) pools() []server.ServedPool {
-	return slices.DeleteFunc(s.srv.Pools(), func(p server.ServedPool) bool { return p.Service.FedBy() != "" })
+	return slices.DeleteFunc(s.srv.Pools(), func(p server.ServedPool) bool { return p.Service.CheckChange() != nil })
 }
 
 // resets returns how many resets the indexes have seen. It changes with the pools, too.
