@@ -20,9 +20,6 @@ var (
 
 // ManagerConfig configures a Manager.
 type ManagerConfig struct {
-	// NewHolder returns what a source fills. Add and Register call it, one call at a time for each
-	// name, with the defaults of the Config set.
-	NewHolder func(Config) (Holder, error)
 	// Allow are the endpoints that Register may connect to: tcp://HOST:PORT, where HOST may
 	// be a CIDR network (IPv6 in brackets) and PORT a range (5557-5564) or *; or an
 	// ipc://path. Empty: Register is refused. Names are compared, never resolved.
@@ -54,9 +51,6 @@ type managedSource struct {
 
 // NewManager checks cfg.
 func NewManager(cfg ManagerConfig) (*Manager, error) {
-	if cfg.NewHolder == nil {
-		return nil, errors.New("events: a manager needs NewHolder")
-	}
 	if cfg.MaxSources < 0 {
 		return nil, errors.New("events: a negative number of sources")
 	}
@@ -68,12 +62,16 @@ func NewManager(cfg ManagerConfig) (*Manager, error) {
 	return &Manager{cfg: cfg, allow: allow, sources: make(map[string]*managedSource)}, nil
 }
 
-// Add follows a source of the configuration.
-func (m *Manager) Add(cfg Config) error { return m.add(cfg, false) }
+// NewHolder returns what a source fills. It is called once, with the defaults of the Config set, when
+// the name of the source is free.
+type NewHolder func(Config) (Holder, error)
+
+// Add follows a source of the configuration, which fills what newHolder returns.
+func (m *Manager) Add(cfg Config, newHolder NewHolder) error { return m.add(cfg, newHolder, false) }
 
 // Register is Add for a source that a client names: its endpoints must be allowed, and it cannot
 // bind.
-func (m *Manager) Register(cfg Config) error {
+func (m *Manager) Register(cfg Config, newHolder NewHolder) error {
 	if cfg.Bind != "" {
 		return fmt.Errorf("%w: a source that is registered cannot bind %q", ErrNotAllowed, cfg.Bind)
 	}
@@ -82,11 +80,14 @@ func (m *Manager) Register(cfg Config) error {
 			return fmt.Errorf("%w: %q", ErrNotAllowed, endpoint)
 		}
 	}
-	return m.add(cfg, true)
+	return m.add(cfg, newHolder, true)
 }
 
 // add reserves the name, then starts to follow.
-func (m *Manager) add(cfg Config, registered bool) error {
+func (m *Manager) add(cfg Config, newHolder NewHolder, registered bool) error {
+	if newHolder == nil {
+		return errors.New("events: a source needs NewHolder")
+	}
 	if err := cfg.check(); err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (m *Manager) add(cfg Config, registered bool) error {
 		return err
 	}
 	defer m.changing.Done()
-	f, err := m.start(cfg)
+	f, err := startSource(cfg, newHolder)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -124,8 +125,8 @@ func (m *Manager) reserve(name string, registered bool) error {
 	return nil
 }
 
-func (m *Manager) start(cfg Config) (*Follower, error) {
-	holder, err := m.cfg.NewHolder(cfg)
+func startSource(cfg Config, newHolder NewHolder) (*Follower, error) {
+	holder, err := newHolder(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -12,12 +12,13 @@ import (
 
 func newManager(t *testing.T, allow ...string) *Manager {
 	t.Helper()
-	m, err := NewManager(ManagerConfig{Allow: allow, MaxSources: 2,
-		NewHolder: func(cfg Config) (Holder, error) { return NewSet(cfg.MaxBlocks), nil }})
+	m, err := NewManager(ManagerConfig{Allow: allow, MaxSources: 2})
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m
 }
+
+func newSet(cfg Config) (Holder, error) { return NewSet(cfg.MaxBlocks), nil }
 
 func names(m *Manager) (list []string) {
 	for _, s := range m.Sources() {
@@ -31,34 +32,34 @@ func TestManagerFollows(t *testing.T) {
 	p := startPublisher(t)
 	p.publish(storedBatch(1), true)
 	m := newManager(t)
-	require.NoError(t, m.Add(p.config()))
+	require.NoError(t, m.Add(p.config(), newSet))
 	eventually(t, func() bool { return m.Sources()[0].Blocks == 1 })
 	m.Close()
 	m.Close()
 	require.True(t, m.Sources()[0].Stale)
-	require.ErrorIs(t, m.Add(p.config()), ErrClosed)
+	require.ErrorIs(t, m.Add(p.config(), newSet), ErrClosed)
 }
 
 func TestManagerNames(t *testing.T) {
 	noLeak(t)
 	m := newManager(t, "tcp://127.0.0.0/8:*")
 	add := func(name string) Config { return Config{Name: name, Connect: "tcp://127.0.0.1:1"} }
-	require.NoError(t, m.Add(add("b")))
-	require.NoError(t, m.Register(add("a")))
-	require.NoError(t, m.Register(add(""))) // its endpoint
+	require.NoError(t, m.Add(add("b"), newSet))
+	require.NoError(t, m.Register(add("a"), newSet))
+	require.NoError(t, m.Register(add(""), newSet)) // its endpoint
 	require.Equal(t, []string{"a", "b", "tcp://127.0.0.1:1"}, names(m))
-	require.ErrorIs(t, m.Register(add("a")), ErrExists)
-	require.ErrorIs(t, m.Add(add("a")), ErrExists)
-	require.ErrorIs(t, m.Register(add("b")), ErrExists)
-	require.ErrorIs(t, m.Register(add("c")), ErrTooMany)
-	require.NoError(t, m.Add(add("c")), "the bound is one of those that are registered")
+	require.ErrorIs(t, m.Register(add("a"), newSet), ErrExists)
+	require.ErrorIs(t, m.Add(add("a"), newSet), ErrExists)
+	require.ErrorIs(t, m.Register(add("b"), newSet), ErrExists)
+	require.ErrorIs(t, m.Register(add("c"), newSet), ErrTooMany)
+	require.NoError(t, m.Add(add("c"), newSet), "the bound is one of those that are registered")
 
 	require.ErrorIs(t, m.Unregister("b"), ErrConfigured)
 	require.ErrorIs(t, m.Unregister("d"), ErrNoSource)
 	require.NoError(t, m.Unregister("a"))
 	require.ErrorIs(t, m.Unregister("a"), ErrNoSource)
 	require.Equal(t, []string{"b", "c", "tcp://127.0.0.1:1"}, names(m))
-	require.NoError(t, m.Register(add("a")))
+	require.NoError(t, m.Register(add("a"), newSet))
 }
 
 // A name is free again after whatever went wrong.
@@ -66,32 +67,33 @@ func TestManagerErrors(t *testing.T) {
 	noLeak(t)
 	fail := errors.New("no pool of this name")
 	var calls atomic.Int64
-	m, err := NewManager(ManagerConfig{NewHolder: func(cfg Config) (Holder, error) {
+	newHolder := func(Config) (Holder, error) {
 		if calls.Add(1) == 1 {
 			return nil, fail
 		}
 		return NewSet(0), nil
-	}})
+	}
+	m, err := NewManager(ManagerConfig{})
 	require.NoError(t, err)
 	defer m.Close()
-	require.ErrorIs(t, m.Add(Config{Name: "a"}), ErrConfig)
-	require.ErrorIs(t, m.Add(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}), fail)
-	require.NoError(t, m.Add(Config{Name: "a", Bind: "tcp://127.0.0.1:*"}))
+	require.ErrorIs(t, m.Add(Config{Name: "a"}, newHolder), ErrConfig)
+	require.ErrorIs(t, m.Add(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}, newHolder), fail)
+	require.NoError(t, m.Add(Config{Name: "a", Bind: "tcp://127.0.0.1:*"}, newHolder))
 	address := m.sources["a"].follower.acceptor.listener.Addr().String()
-	require.Error(t, m.Add(Config{Name: "b", Bind: "tcp://" + address}))
+	require.Error(t, m.Add(Config{Name: "b", Bind: "tcp://" + address}, newHolder))
 	require.Equal(t, []string{"a"}, names(m))
-	require.ErrorIs(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}, newHolder), ErrNotAllowed)
 
-	_, err = NewManager(ManagerConfig{})
+	require.Error(t, m.Add(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}, nil))
+	require.Equal(t, []string{"a"}, names(m))
+	_, err = NewManager(ManagerConfig{MaxSources: -1})
 	require.Error(t, err)
-	_, err = NewManager(ManagerConfig{NewHolder: m.cfg.NewHolder, MaxSources: -1})
-	require.Error(t, err)
-	_, err = NewManager(ManagerConfig{NewHolder: m.cfg.NewHolder, Allow: []string{"anything"}})
+	_, err = NewManager(ManagerConfig{Allow: []string{"anything"}})
 	require.ErrorContains(t, err, "anything")
 
 	m.Close() // it has waited for the source, so that no other call may
 	require.ErrorIs(t, m.Unregister("a"), ErrClosed)
-	require.ErrorIs(t, m.Add(Config{Name: "c", Connect: "tcp://127.0.0.1:1"}), ErrClosed)
+	require.ErrorIs(t, m.Add(Config{Name: "c", Connect: "tcp://127.0.0.1:1"}, newHolder), ErrClosed)
 }
 
 func TestManagerAllows(t *testing.T) {
@@ -137,10 +139,10 @@ func TestManagerAllows(t *testing.T) {
 
 	m := newManager(t, "tcp://127.0.0.1:1")
 	ok := "tcp://127.0.0.1:1"
-	require.ErrorIs(t, m.Register(Config{Connect: "tcp://127.0.0.1:2"}), ErrNotAllowed)
-	require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: "tcp://127.0.0.1:2"}), ErrNotAllowed)
-	require.ErrorIs(t, m.Register(Config{Bind: ok}), ErrNotAllowed)
-	require.NoError(t, m.Register(Config{Connect: ok, Replay: ok}))
+	require.ErrorIs(t, m.Register(Config{Connect: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Connect: ok, Replay: "tcp://127.0.0.1:2"}, newSet), ErrNotAllowed)
+	require.ErrorIs(t, m.Register(Config{Bind: ok}, newSet), ErrNotAllowed)
+	require.NoError(t, m.Register(Config{Connect: ok, Replay: ok}, newSet))
 }
 
 // Sources come and go at once; the bound and the names hold.
@@ -152,7 +154,7 @@ func TestManagerConcurrently(t *testing.T) {
 		running.Go(func() {
 			name := fmt.Sprint(i % 4)
 			for range 20 {
-				if m.Register(Config{Name: name, Connect: "tcp://127.0.0.1:1"}) == nil {
+				if m.Register(Config{Name: name, Connect: "tcp://127.0.0.1:1"}, newSet) == nil {
 					if n := len(m.Sources()); n > 2 {
 						t.Errorf("%d sources", n)
 					}
@@ -164,7 +166,7 @@ func TestManagerConcurrently(t *testing.T) {
 	running.Wait()
 	require.Empty(t, m.Sources())
 	require.Zero(t, m.registered)
-	require.NoError(t, m.Register(Config{Name: "0", Connect: "tcp://127.0.0.1:1"}))
+	require.NoError(t, m.Register(Config{Name: "0", Connect: "tcp://127.0.0.1:1"}, newSet))
 }
 
 // Sources are unregistered while the manager closes: with -race this failed in most runs.
@@ -172,8 +174,8 @@ func TestManagerClosesWhileSourcesGo(t *testing.T) {
 	noLeak(t)
 	for range 200 {
 		m := newManager(t, "tcp://127.0.0.1:*")
-		require.NoError(t, m.Register(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}))
-		require.NoError(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}))
+		require.NoError(t, m.Register(Config{Name: "a", Connect: "tcp://127.0.0.1:1"}, newSet))
+		require.NoError(t, m.Register(Config{Name: "b", Connect: "tcp://127.0.0.1:1"}, newSet))
 		var running sync.WaitGroup
 		for _, name := range []string{"a", "b"} {
 			running.Go(func() {

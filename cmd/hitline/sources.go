@@ -22,7 +22,7 @@ func eventsConfig(cfg *config.Config, s config.EventSource, logger *slog.Logger)
 
 // checkEvents returns what is wrong with the sources of the configuration, nil if nothing is. It follows none.
 func (r *running) checkEvents() error {
-	manager, err := events.NewManager(events.ManagerConfig{Allow: r.cfg.Events.Register, NewHolder: noHolder})
+	manager, err := events.NewManager(events.ManagerConfig{Allow: r.cfg.Events.Register})
 	if err != nil {
 		return r.cfg.Blame("events.register", err)
 	}
@@ -34,9 +34,6 @@ func (r *running) checkEvents() error {
 	}
 	return nil
 }
-
-// noHolder is the NewHolder of a manager that follows nothing.
-func noHolder(events.Config) (events.Holder, error) { return events.NewSet(1), nil }
 
 // startSources follows the sources of the configuration. It returns nil if there are none and none may be
 // registered.

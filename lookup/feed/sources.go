@@ -41,9 +41,8 @@ type Sources struct {
 	cfg     SourcesConfig
 	manager *events.Manager
 
-	mu      sync.Mutex
-	active  map[string]*activeSource // by the name of the source
-	pending *activeSource            // that add starts now; newHolder sets its holder
+	mu     sync.Mutex
+	active map[string]*activeSource // by the name of the source
 }
 
 // activeSource is a source that is followed, and the holder that fills its pool.
@@ -57,13 +56,12 @@ type activeSource struct {
 func NewSources(cfg SourcesConfig) (*Sources, error) {
 	s := &Sources{cfg: cfg, active: map[string]*activeSource{}}
 	var err error
-	s.manager, err = events.NewManager(events.ManagerConfig{NewHolder: s.newHolder, Allow: cfg.Allow})
+	s.manager, err = events.NewManager(events.ManagerConfig{Allow: cfg.Allow})
 	return s, err
 }
 
-// newHolder makes the holder of the pending source. The manager calls it inside of Add or Register.
-func (s *Sources) newHolder(cfg events.Config) (events.Holder, error) {
-	a := s.pending
+// newHolder makes the holder of a source.
+func (s *Sources) newHolder(a *activeSource, cfg events.Config) (events.Holder, error) {
 	service := s.cfg.Service(a.source.Pool)
 	if service == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNoPool, a.source.Pool)
@@ -88,15 +86,13 @@ func (s *Sources) Register(source Source) error {
 }
 
 // add follows a source by follow, a method of the manager.
-func (s *Sources) add(a *activeSource, follow func(events.Config) error) error {
+func (s *Sources) add(a *activeSource, follow func(events.Config, events.NewHolder) error) error {
 	if a.source.Name == "" {
 		a.source.Name = cmp.Or(a.source.Bind, a.source.Connect)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending = a
-	err := follow(a.source.Config)
-	s.pending = nil
+	err := follow(a.source.Config, func(cfg events.Config) (events.Holder, error) { return s.newHolder(a, cfg) })
 	if err == nil {
 		s.active[a.source.Name] = a
 	} else if a.holder != nil {
