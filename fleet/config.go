@@ -1,0 +1,57 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/events"
+)
+
+// Config bounds a Fleet and describes what its engines have in common.
+type Config struct {
+	// BlockSize is how many tokens one hash of a query covers: the engines' hash block size.
+	BlockSize int
+	// Groups are the KV cache groups in the order of the engines. Nil: as the events tell.
+	Groups []coordinator.Group
+	// Release is the release of vLLM by whose rules groups make a prefix, empty for the newest.
+	Release string
+	// FirstBytes says that the short form of a hash is its first 8 bytes, as SGLang's. Otherwise it
+	// is the last 8, as vLLM's.
+	FirstBytes bool
+	// MaxBytes bounds the memory for blocks and sets of holders; 0: DefaultMaxBytes.
+	MaxBytes int64
+	// MaxHolders bounds the holders; 0: DefaultMaxHolders.
+	MaxHolders int
+	// MaxBlocks bounds the entries of one holder: blocks in all groups and tiers, and predicted
+	// ones; 0: events.DefaultMaxBlocks.
+	MaxBlocks int
+	// PredictTTL is how long a predicted block counts; 0: DefaultPredictTTL.
+	PredictTTL time.Duration
+
+	now func() time.Time // of tests; nil: time.Now
+}
+
+const (
+	// DefaultMaxBytes is 1 GiB: some 20 million blocks.
+	DefaultMaxBytes   = 1 << 30
+	DefaultMaxHolders = 4096
+	// DefaultPredictTTL is as long as blocks of a busy engine stay cached at least.
+	DefaultPredictTTL = 2 * time.Minute
+)
+
+// Errors of a Fleet.
+var (
+	ErrConfig  = errors.New("fleet: bad configuration")
+	ErrExists  = errors.New("fleet: there is a holder of this name")
+	ErrTooMany = errors.New("fleet: too many holders")
+	// ErrFull refuses blocks: the memory bound, or that of entries of one holder, is reached.
+	ErrFull = fmt.Errorf("fleet: %w", events.ErrFull)
+	// ErrGroup refuses blocks of a KV cache group that differs from what was described or told before.
+	ErrGroup = errors.New("fleet: a KV cache group other than before")
+	// ErrHashLen refuses hashes of less than 8 bytes.
+	ErrHashLen = errors.New("fleet: hashes of less than 8 bytes")
+	// ErrClosed is the error of a holder that was closed.
+	ErrClosed = errors.New("fleet: the holder is closed")
+)
