@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/events"
@@ -48,7 +49,7 @@ func addHolder(f *fleet.Fleet, instance, medium string, hashes netproto.Hashes) 
 // Two engines have different prefixes of a prompt of 100 tokens. A block that is in no engine yet is predicted by
 // the router that sends the prompt there.
 func Example() {
-	f, err := fleet.New(fleet.Config{BlockSize: blockSize})
+	f, err := fleet.New(fleet.Config{BlockSize: blockSize, PredictTTL: time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}
