@@ -9,7 +9,7 @@ import feed
 import holders_stage
 import processes
 import prompts
-from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, SPECS
+from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, REGISTERED, SPECS
 
 SEED = 1  # of the prompts
 ROUNDS = 8
@@ -19,6 +19,8 @@ LOADED = 10  # of them the third engine computes
 UNSEEN = 4  # prompts of a checkpoint that only the third engine computes
 RESETS = {2: "a", 5: "b"}  # the engine whose cache is cleared before a round
 REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a round
+
+SAME = {REGISTERED: "a"}  # the engine of a source
 
 COMPUTE_TIMEOUT = 300  # seconds
 SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
@@ -172,9 +174,19 @@ class Holders:
         """Asks by a request of hitline's own protocol. Returns the tokens of each instance, and what is loadable."""
         self.found.lookups += 1
         hashes = [bytes.fromhex(name) for name in self.hashes[tuple(text)]]
-        reply = self.stage.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
+        reply = self.stage.hitline.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
+        tokens = {holder.instance: holder.tokens for holder in reply.holders}
+        return {name: tokens.get(name, 0) for name in INSTANCES}, reply.loadable_tokens
+
+    def command(self, text):
+        """Asks by hitline holders, which hashes the tokens itself. Returns as raw does."""
+        self.found.lookups += 1
+        reply = self.stage.hitline.command(
+            "--model", self.row.model, "--loadable", "--vllm", self.row.release, "--seed", "0", "--tokens-file", "-",
+            stdin=" ".join(map(str, text)),
+        )  # fmt: skip
         tokens = {holder["instance"]: holder["tokens"] for holder in reply["holders"]}
-        return {name: tokens.get(name, 0) for name in INSTANCES}, reply.get("loadable_tokens")
+        return {name: tokens.get(name, 0) for name in INSTANCES}, reply["loadable_tokens"]
 
     def watch(self):
         """Asks about a prompt while engines compute."""
@@ -212,10 +224,10 @@ class Holders:
     def caught_up(self, name):
         """Whether hitline has applied all that an engine sent."""
         source = self.stage.hitline.sources()[name]
-        return not source["stale"] and source["next_sequence"] == self.histories[name].next
+        return not source["stale"] and source["next_sequence"] == self.histories[SAME.get(name, name)].next
 
     def compare(self, name):
-        for instance in INSTANCES:
+        for instance in self.stage.hitline.sources():
             text = f"{name}: hitline has not caught up with engine {instance}"
             processes.timed(lambda instance=instance: self.caught_up(instance), SETTLE_TIMEOUT, text)
         asked = [list(text) for text in dict.fromkeys(map(tuple, self.prompts.earlier[-ASKED:]))]
@@ -231,8 +243,10 @@ class Holders:
     def compare_one(self, name, text, want):
         """Compares all answers about a prompt with what the engines have."""
         hashes = self.hashes[tuple(text)]
+        by_tokens, reply = self.query(text)
+        self.compare_registered(name, text, reply, want["a"])
         answers = {
-            "/query": self.query(text)[0],
+            "/query": by_tokens,
             "/query_by_hash of digests": self.by_hash(hashes, short=False),
             "/query_by_hash of integers": self.by_hash(hashes, short=True),
             "holders": self.raw(text)[0],
@@ -247,6 +261,14 @@ class Holders:
         self.seen["one engine has more"] += want["a"] != want["b"]
         self.seen["part"] += any(0 < want[i] < whole for i in INSTANCES)
 
+    def compare_registered(self, name, text, reply, want):
+        """Copies that its source does not count make a prefix shorter, never longer."""
+        tokens = reply["default"].get(REGISTERED, {}).get("longest_matched", 0)
+        if tokens > want:
+            said = f"{name}: instance {REGISTERED} is said to have {tokens} of {len(text)} tokens"
+            self.found.problem("too much", f"{said}, the engine has {want}")
+        self.seen["registered"] += tokens == want > 0
+
     def compare_loadable(self, name, text):
         """Compares what is said to be loadable with what the third engine then loads."""
         best, reply = self.query(text, loadable=True)
@@ -254,7 +276,10 @@ class Holders:
         output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
         self.hashes.setdefault(tuple(text), output["hashes"])
         self.computed([text], [output])
-        answers = {"/query": reply["loadable_tokens"], "holders": self.raw(text, loadable=True)[1]}
+        raw, command = self.raw(text, loadable=True), self.command(text)
+        if not best == raw[0] == command[0]:
+            self.found.problem("faces", f"{name}: of {len(text)} tokens {best}, {raw[0]} and {command[0]}")
+        answers = {"/query": reply["loadable_tokens"], "holders": raw[1], "hitline holders": command[1]}
         for face, loadable in answers.items():
             self.found.examined += 1
             agreed = output["local"] == 0 and loadable == output["external"]
@@ -267,6 +292,19 @@ class Holders:
         self.seen["less in the store"] += output["external"] + self.block_size < max(best.values())
 
     # Faults.
+
+    def replica(self):
+        """Starts a second server from a dump of the first, and asks it from then on."""
+        first = self.stage.hitline
+        if min(source["next_sequence"] for source in first.sources().values()) <= holders_stage.BUFFER:
+            self.found.problem("dump", "the engines can still replay all that they sent")
+        self.stage.hitline = self.stage.start_server("hitline-2", peers=[first])
+        first.stop()
+
+    def unregister(self):
+        self.stage.hitline.post("/unregister", self.stage.registered())
+        if REGISTERED in self.stage.hitline.sources():
+            self.found.problem("unregister", f"the source of instance {REGISTERED} is still there")
 
     def restart(self, name):
         """Kills an engine, whose part of the store is lost, and starts another one."""
@@ -287,12 +325,13 @@ def numbers(output):
     return {field: output[field] for field in ("local", "external", "cached")}
 
 
-KINDS = ("meanwhile", "one engine has more", "part", "more in the store", "less in the store")
+KINDS = ("meanwhile", "registered", "one engine has more", "part", "more in the store", "less in the store")
 
 
 def one_row(row, found, folder):
     with contextlib.ExitStack() as stack:
         holders = Holders(row, found, stack, folder)
+        holders.stage.register()
         for number in range(ROUNDS):
             if number in RESETS:
                 holders.clear(RESETS[number])
@@ -300,6 +339,11 @@ def one_row(row, found, folder):
                 holders.remove(REMOVED[number])
             holders.run()
             holders.compare(f"round {number}")
+        holders.replica()
+        holders.compare("a second server")
+        holders.run()
+        holders.compare("a second server that goes on")
+        holders.unregister()
         holders.restart("b")
         holders.run()
         holders.compare("after a restart of b")
