@@ -163,12 +163,12 @@ class Holders:
                 self.found.problem("media", f"instance {name}: {one}")
         return {name: instances.get(name, {}).get("longest_matched", 0) for name in INSTANCES}, reply
 
-    def by_hash(self, hashes, short):
-        """Asks by hashes, whole digests or integers of 64 bits."""
+    def by_hash(self, hashes, short=False, **fields):
+        """Asks by hashes, whole digests or integers of 64 bits. Returns as query does."""
         if short:
             hashes = [int(name[-16:], 16) for name in hashes]
-        body = {"model": self.row.model, "seq_hashes": hashes, "block_size": self.block_size}
-        return self.answer(self.stage.hitline.post("/query_by_hash", body))[0]
+        body = {"model": self.row.model, "seq_hashes": hashes, "block_size": self.block_size, **fields}
+        return self.answer(self.stage.hitline.post("/query_by_hash", body))
 
     def raw(self, text, loadable=False):
         """Asks by a request of hitline's own protocol. Returns the tokens of each instance, and what is loadable."""
@@ -247,8 +247,8 @@ class Holders:
         self.compare_registered(name, text, reply, want["a"])
         answers = {
             "/query": by_tokens,
-            "/query_by_hash of digests": self.by_hash(hashes, short=False),
-            "/query_by_hash of integers": self.by_hash(hashes, short=True),
+            "/query_by_hash of digests": self.by_hash(hashes)[0],
+            "/query_by_hash of integers": self.by_hash(hashes, short=True)[0],
             "holders": self.raw(text)[0],
         }
         for face, answer in answers.items():
@@ -279,7 +279,11 @@ class Holders:
         raw, command = self.raw(text, loadable=True), self.command(text)
         if not best == raw[0] == command[0]:
             self.found.problem("faces", f"{name}: of {len(text)} tokens {best}, {raw[0]} and {command[0]}")
-        answers = {"/query": reply["loadable_tokens"], "holders": raw[1], "hitline holders": command[1]}
+        by_hash = self.by_hash(output["hashes"], loadable=True, num_tokens=len(text))[1]
+        answers = {
+            "/query": reply["loadable_tokens"], "/query_by_hash": by_hash["loadable_tokens"],
+            "holders": raw[1], "hitline holders": command[1],
+        }  # fmt: skip
         for face, loadable in answers.items():
             self.found.examined += 1
             agreed = output["local"] == 0 and loadable == output["external"]
