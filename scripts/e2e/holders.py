@@ -215,8 +215,8 @@ class Holders:
             for block in group.needed(blocks, self.block_size):
                 key = number, one.hashes[block][-self.digits :]
                 if not self.histories[name].had(key, one.first, one.last):
-                    text = f"engine {name} is said to have {one.tokens} tokens, and had no block {block} of group {number}"
-                    self.found.problem("too much", text)
+                    said = f"engine {name} is said to have {one.tokens} tokens"
+                    self.found.problem("too much", f"{said}, and had no block {block} of group {number}")
                     return
 
     # Checkpoints: all engines are at rest.
@@ -314,13 +314,17 @@ class Holders:
         """Kills an engine, whose part of the store is lost, and starts another one."""
         keys = len(self.stage.master.keys())
         self.engine(name).kill()
-        gone = lambda: self.stage.hitline.sources()[name]["stale"]  # noqa: E731
-        processes.timed(gone, SETTLE_TIMEOUT, f"hitline did not notice the end of engine {name}")
+        processes.timed(
+            lambda: self.stage.hitline.sources()[name]["stale"],
+            SETTLE_TIMEOUT, f"hitline did not notice the end of engine {name}",
+        )  # fmt: skip
         for text in self.prompts.earlier[-ASKED:]:
             if tokens := self.query(text)[0][name]:
                 self.found.problem("stale", f"engine {name} has ended, and is said to have {tokens} tokens")
-        lost = lambda: len(self.stage.master.keys()) < keys  # noqa: E731
-        processes.timed(lost, SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}")
+        processes.timed(
+            lambda: len(self.stage.master.keys()) < keys,
+            SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}",
+        )  # fmt: skip
         self.histories[name] = History()
         self.stage.restart(name)
 
