@@ -138,7 +138,7 @@ func (r *holdersRequest) checkStore(s *session, q *netproto.Request) error {
 	if r.model.Service == nil {
 		return fmt.Errorf("%w: %q", holders.ErrNoPool, r.model.Name)
 	}
-	if backendOf(r.model.Service) != s.server.pools.backend {
+	if backendOf(r.model.Service) != s.server.pools.backend { // the workers are those of the server's
 		return errOtherStore
 	}
 	return r.model.CheckHashLen(q.HashLen)

@@ -189,7 +189,10 @@ func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 	switch {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
 		h.finish(r)
-	case r.tag == netproto.TagHolders && r.hashes == nil: // the store has nothing to say, or was not asked
+	case r.tag == netproto.TagHolders && r.hashes == nil: // no worker is needed
+		if r.loadable {
+			r.pool.remote.CountLookup(0, 0, 0)
+		}
 		h.finish(r)
 	case q.Tag == netproto.TagPing:
 		r.payload = bytes.Clone(h.session.server.pong(q))

@@ -106,7 +106,7 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 	return len(r.hashes.B) < r.neededBytes
 }
 
-// wantsHashes reports whether a request needs hashes of which the backend is not asked about any.
+// wantsHashes reports whether the holders of a request depend on further hashes.
 func (r *remoteRequest) wantsHashes() bool { return r.holders != nil && r.holders.wanted }
 
 // isLookedUp reports whether the request has a hit of 0 if the backend does not answer.
@@ -173,10 +173,7 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		hashes = netproto.NewHashes(r.hashes.B, r.hashLen)
 	}
 	switch r.tag {
-	case netproto.TagLookup:
-		r.hit, err = remote.Lookup(ctx, r.numTokens, r.numHashes, hashes)
-		return err
-	case netproto.TagHolders:
+	case netproto.TagLookup, netproto.TagHolders:
 		r.hit, err = remote.Lookup(ctx, r.numTokens, r.numHashes, hashes)
 		return err
 	case netproto.TagPlan:
