@@ -104,6 +104,29 @@ func shortOf(hashes []byte) (short []byte) {
 	return short
 }
 
+// TestHoldersExample replays the example of docs/protocol.md.
+func TestHoldersExample(t *testing.T) {
+	var hashes []byte
+	for i := range byte(2) {
+		hashes = append(hashes, append(make([]byte, 24), 0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, i)...)
+	}
+	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "llama"}, Fleet: fleet.Config{BlockSize: 16}})
+	hold(t, kept, "llama", "e0", 0, "CPU", hashes)
+	hold(t, kept, "llama", "e0", 0, "GPU", hashes[:32])
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}, Holders: kept})
+	require.NoError(t, err)
+	startTest(t, server)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	said := wireExample(t, "## Who holds a prompt")
+	require.Len(t, said, 2)
+	p.Send(t, said[0].bytes)
+	p.Reads(t, said[1].bytes)
+	query := netproto.AppendHolders(nil, nil, []byte(`{"model":"llama"}`), 8, 16)
+	require.Equal(t, said[0].bytes, append(query, shortOf(hashes)...), "the client's own bytes")
+}
+
 const (
 	holderA1 = `{"instance":"a","rank":1,"tokens":80,"media":{"CPU":32,"GPU":80}}`
 	holderB  = `{"instance":"b\"ü","rank":0,"tokens":64,"media":{"CPU":64}}`
