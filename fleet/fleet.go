@@ -52,6 +52,9 @@ func (f *Fleet) Get(id ID) *Holder {
 	return f.holders[id]
 }
 
+// BlockSize returns how many tokens one hash of a query covers.
+func (f *Fleet) BlockSize() int { return f.cfg.BlockSize }
+
 // Status is the state of one holder.
 type Status struct {
 	ID
@@ -125,6 +128,9 @@ func (q *Query) Add(hashes []byte) (wanted bool) {
 	q.hashes = append(q.hashes, hashes...)
 	return true
 }
+
+// Held returns the bytes of memory that the query holds, for servers that bound what their clients hold.
+func (q *Query) Held() int { return cap(q.hashes) }
 
 // End sets r to the answer.
 func (q *Query) End(r *Result) {
