@@ -74,7 +74,7 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		all = append(all, metrics.NewSnapshotCollector(options.snapshot))
 	}
 	if options.events.sources != nil {
-		all = append(all, metrics.NewEventsCollector(options.events.sources.Status))
+		all = append(all, metrics.NewEventsCollector(options.events.sources.Status, nil))
 	}
 	for _, c := range all {
 		if err := registry.Register(c); err != nil {

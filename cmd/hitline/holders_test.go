@@ -16,7 +16,7 @@ func TestHoldersUsage(t *testing.T) {
 		{"--hashes-file - --tokens 5", "", "--tokens is of no use without --loadable"},
 		{"--hashes-file - --salt x", "", "--salt is of no use without --tokens-file"},
 		{"--hashes-file - --algorithm xxhash", "", "--algorithm is of no use without --tokens-file"},
-		{"--hashes-file -", "xyz", `standard input:1: 3 hex digits are not whole bytes`},
+		{"--hashes-file -", "abc", `standard input:1: 3 hex digits are not whole bytes`},
 		{"--hashes-file no/such", "", "cannot read the hashes: "},
 		{"--tokens-file -", "1 x", `standard input: "x" is no token id`},
 		{"--tokens-file - --engine trt", "", "--engine must be vllm or sglang"},
