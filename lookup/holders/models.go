@@ -56,6 +56,10 @@ type modelState struct {
 // newModel checks the configuration of a model. Its errors are ErrConfig.
 func newModel(cfg Model, configured bool) (*model, error) {
 	cfg.ModelKey = cfg.withDefaults()
+	cfg.Fleet.PredictTTL = cmp.Or(cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL)
+	if err := errors.Join(checkName("model", cfg.Name), checkName("tenant", cfg.Tenant)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	if cfg.Service != nil {
 		size := cfg.Service.Pool().HashBlockSize
 		if cfg.Fleet.BlockSize == 0 {

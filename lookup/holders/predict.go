@@ -1,7 +1,6 @@
 package holders
 
 import (
-	"cmp"
 	"errors"
 	"time"
 
@@ -61,7 +60,7 @@ func (m *model) predicted(state *modelState, id fleet.ID, now time.Time) (*fleet
 	m.sweep(state, now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	until := now.Add(cmp.Or(state.cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL))
+	until := now.Add(state.cfg.Fleet.PredictTTL)
 	if h := state.fleet.Get(id); h != nil {
 		if _, ok := m.unfed[id]; ok {
 			m.unfed[id] = until
@@ -83,7 +82,7 @@ func (m *model) sweep(state *modelState, now time.Time) {
 	if len(m.unfed) == 0 || now.Before(m.nextSweep) {
 		return
 	}
-	m.nextSweep = now.Add(cmp.Or(state.cfg.Fleet.PredictTTL, fleet.DefaultPredictTTL) / 4)
+	m.nextSweep = now.Add(state.cfg.Fleet.PredictTTL / 4)
 	for id, until := range m.unfed {
 		if now.Before(until) {
 			continue

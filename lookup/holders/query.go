@@ -6,6 +6,7 @@ import (
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/netproto"
 )
 
@@ -72,8 +73,11 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 	sc := m.scratch.Get().(*scratch)
 	defer m.release(sc)
 	p := prompt{state: state, scratch: sc, answer: a}
-	if q.Loadable && state.cfg.Service == nil {
+	switch {
+	case q.Loadable && state.cfg.Service == nil:
 		return fmt.Errorf("%w: model %q", ErrNoPool, state.cfg.Name)
+	case q.NumTokens < 0:
+		return fmt.Errorf("%w: %d", lookup.ErrTokens, q.NumTokens)
 	}
 	if q.Hashes.Len() > 0 || len(q.Tokens) == 0 {
 		err = p.byHashes(ctx, q)
@@ -89,9 +93,11 @@ func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error {
 // byHashes answers a query with hashes, or with nothing.
 func (p *prompt) byHashes(ctx context.Context, q *Query) error {
 	if q.Hashes.Len() > 0 {
-		if err := p.state.fleet.Lookup(&p.answer.Result, q.Hashes); err != nil {
+		if err := p.scratch.query.Begin(p.state.fleet, q.Hashes.HashLen()); err != nil {
 			return err
 		}
+		p.scratch.query.Add(q.Hashes.Bytes())
+		p.scratch.query.End(&p.answer.Result)
 	}
 	if !q.Loadable {
 		return ctx.Err()
