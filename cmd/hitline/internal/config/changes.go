@@ -115,11 +115,16 @@ func (c *Config) mergeListen(next *Config) (changed []string, all bool) {
 
 // mergeFleetListen replaces the entry of fleet.listen by that of next if it has the same address.
 func (c *Config) mergeFleetListen(next *Config) bool {
-	if c.Fleet.Listen == nil || next.Fleet.Listen == nil || !sameAddress(c.Fleet.Listen.Address, next.Fleet.Listen.Address) {
+	if c.Fleet.Listen == nil || !next.HasFleetListener(c.Fleet.Listen.Address) {
 		return false
 	}
 	c.Fleet.Listen = next.Fleet.Listen
 	return true
+}
+
+// HasFleetListener reports whether fleet.listen has an address as it is written, with or without tcp://.
+func (c *Config) HasFleetListener(address string) bool {
+	return c.Fleet.Listen != nil && sameAddress(c.Fleet.Listen.Address, address)
 }
 
 // sameAddress reports whether two addresses are the same as they are written, with or without tcp://.

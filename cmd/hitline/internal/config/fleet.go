@@ -49,12 +49,17 @@ type FleetModel struct {
 	PredictTTL Duration `yaml:"predict_ttl"`
 }
 
-// FleetHash says how a model's token ids are hashed. The fields but Engine are vLLM's.
+// FleetHash says how a model's token ids are hashed.
 type FleetHash struct {
-	Engine    Engine  `yaml:"engine"`
-	Release   string  `yaml:"release"` // "": that of the model
-	Algorithm string  `yaml:"algorithm"`
+	Engine Engine `yaml:"engine"`
+	// Of vLLM.
+	Release   string  `yaml:"release,omitempty"` // "": that of the model
+	Algorithm string  `yaml:"algorithm,omitempty"`
 	Seed      *string `yaml:"seed,omitempty"` // PYTHONHASHSEED; nil: not set
+	Lookahead int     `yaml:"lookahead,omitempty"`
+	// Of SGLang.
+	Bigrams bool `yaml:"bigrams,omitempty"`
+	Dynamo  bool `yaml:"dynamo,omitempty"`
 }
 
 // FleetSource is a publisher of KV events and the holder that it fills.

@@ -146,16 +146,19 @@ func (c *Config) checkFleetHash(m *FleetModel, path string) error {
 	h := *m.Hash
 	m.Hash = &h
 	if h.Engine == EngineSGLang {
-		if h.Release != "" || h.Algorithm != "" || h.Seed != nil {
-			return c.wrong(path, "release, algorithm and seed are vLLM's; remove them for %s", EngineSGLang)
+		if h.Release != "" || h.Algorithm != "" || h.Seed != nil || h.Lookahead != 0 {
+			return c.wrong(path, "release, algorithm, seed and lookahead are vLLM's; remove them for %s", EngineSGLang)
 		}
 		return nil
+	}
+	if h.Bigrams || h.Dynamo {
+		return c.wrong(path, "bigrams and dynamo are SGLang's; remove them for %s", EngineVLLM)
 	}
 	m.Hash.Engine = EngineVLLM
 	m.Hash.Release = cmp.Or(h.Release, m.Release, coordinator.NewestRelease())
 	m.Hash.Algorithm = cmp.Or(h.Algorithm, string(blockhash.SHA256))
 	_, err := blockhash.NewVLLM(blockhash.VLLMConfig{
-		Release: m.Hash.Release, Algorithm: blockhash.Algorithm(m.Hash.Algorithm), Seed: m.Hash.Seed,
+		Release: m.Hash.Release, Algorithm: blockhash.Algorithm(m.Hash.Algorithm), Seed: m.Hash.Seed, Lookahead: m.Hash.Lookahead,
 		BlockSize: cmp.Or(m.BlockSize, coordinator.DefaultHashBlockSize),
 	})
 	switch {

@@ -104,7 +104,8 @@ func TestFleetErrors(t *testing.T) {
 		{`fleet: {models: [{name: a, max_bytes: 1KiB}]}`, `c.yaml:1:39: fleet.models[0].max_bytes: 1024 is too small, must be at least 16777216`},
 		{`fleet: {models: [{name: a, predict_ttl: 1ms}]}`, `c.yaml:1:41: fleet.models[0].predict_ttl: 1ms is not 100ms to 24h0m0s`},
 		{`fleet: {models: [{name: a, hash: {engine: trt}}]}`, `c.yaml:1:43: fleet.models[0].hash.engine: "trt" is no engine; known are vllm, sglang`},
-		{`fleet: {models: [{name: a, hash: {engine: sglang, seed: 0}}]}`, `c.yaml:1:28: fleet.models[0].hash: release, algorithm and seed are vLLM's; remove them for sglang`},
+		{`fleet: {models: [{name: a, hash: {engine: sglang, seed: 0}}]}`, `c.yaml:1:28: fleet.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
+		{`fleet: {models: [{name: a, hash: {bigrams: true}}]}`, `c.yaml:1:28: fleet.models[0].hash: bigrams and dynamo are SGLang's; remove them for vllm`},
 		{`fleet: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:28: fleet.models[0].hash.seed: is missing: vLLM 0.24.0 with sha256 draws it at random; set PYTHONHASHSEED in the engines, and give it here`},
 		{`fleet: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:18: fleet.models[0].block_size: is missing; groups need it`},
 
