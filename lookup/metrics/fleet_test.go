@@ -3,13 +3,13 @@ package metrics
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/lookup/holders/httpface"
 )
 
 // Each figure of a model is in the metric of its name.
@@ -30,32 +30,31 @@ func TestFleet(t *testing.T) {
 	require.Len(t, got, 2*len(namesOfFleet))
 }
 
-// Requests are counted by path and status. What is no path of the handler has one name, so that clients make no
-// metrics.
+// Requests have their counts by path and status, and durations by path. What is no path has one name, so that clients make
+// no metrics.
 func TestFleetHTTP(t *testing.T) {
-	h := NewFleetHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/query":
-			require.NoError(t, http.NewResponseController(w).Flush())
-		case "/dump":
+	face := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/dump" {
 			panic(http.ErrAbortHandler)
-		default:
-			w.WriteHeader(http.StatusNotFound)
 		}
-	}), []string{"/query", "/dump"})
+	})
+	var counts []httpface.RequestCount
+	h := NewFleetHTTP(face, func() []httpface.RequestCount { return counts }, []string{"/query", "/dump"})
 	got, _ := scrape(t, h)
 	require.Empty(t, got)
 	for _, path := range []string{"/query", "/query?a", "/x", "/y"} {
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", path, strings.NewReader("{}")))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", path, nil))
 	}
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/dump", nil)) })
+	counts = []httpface.RequestCount{{Path: "/query", Status: 200, Count: 2}, {Path: "other", Status: 404, Count: 3}}
 	got, names := scrape(t, h)
 	require.Equal(t, namesOfFleetHTTP, names)
 	for name, value := range map[string]float64{
-		`fleet_http_requests_total{code="200",path="/query"}`: 2, `fleet_http_requests_total{code="404",path="other"}`: 2,
-		`fleet_http_requests_total{code="200",path="/dump"}`: 1, `fleet_http_request_duration_seconds_count{path="other"}`: 2,
+		`fleet_http_requests_total{code="200",path="/query"}`: 2, `fleet_http_requests_total{code="404",path="other"}`: 3,
+		`fleet_http_request_duration_seconds_count{path="/query"}`: 2, `fleet_http_request_duration_seconds_count{path="/dump"}`: 1,
+		`fleet_http_request_duration_seconds_count{path="other"}`: 2,
 	} {
 		require.Equal(t, value, got[name], name)
 	}
-	require.Len(t, got, 3+3*(10+2))
+	require.Len(t, got, 2+3*(10+2))
 }

@@ -38,7 +38,7 @@ type Fleet struct {
 type FleetModel struct {
 	Name      string              `yaml:"name"`
 	Tenant    string              `yaml:"tenant"`
-	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source or query
+	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source that is registered
 	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
 	Hash      *FleetHash          `yaml:"hash,omitempty"`
 	Groups    []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
@@ -249,9 +249,14 @@ func (c *Config) checkFleetSource(s *FleetSource, path string) error {
 		return err
 	}
 	for i := range c.Fleet.Models {
-		if m := &c.Fleet.Models[i]; m.Name == s.Model && m.Tenant == s.Tenant {
-			return nil
+		m := &c.Fleet.Models[i]
+		if m.Name != s.Model || m.Tenant != s.Tenant {
+			continue
 		}
+		if m.BlockSize == 0 {
+			return c.wrong(fleetModelPath(i)+".block_size", "is missing: %s fills the model, and it has no pool that would tell", path)
+		}
+		return nil
 	}
 	if s.Model == "" {
 		return c.wrong(path+".model", "is missing; name one of fleet.models")
