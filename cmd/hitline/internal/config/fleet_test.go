@@ -108,16 +108,16 @@ func TestFleetErrors(t *testing.T) {
 		{`fleet: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:28: fleet.models[0].hash.seed: is missing: vLLM 0.24.0 with sha256 draws it at random; set PYTHONHASHSEED in the engines, and give it here`},
 		{`fleet: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:18: fleet.models[0].block_size: is missing; groups need it`},
 
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{connect: "tcp://a:1"}]}`, `c.yaml:1:56: fleet.sources[0].instance: "" is not 1 to 255 printable ASCII characters without spaces and double quotes`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i}]}`, `c.yaml:1:56: fleet.sources[0].connect: is missing; give the publisher's endpoint, such as tcp://127.0.0.1:5557, or bind`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", bind: "tcp://a:1"}]}`, `c.yaml:1:98: fleet.sources[0].bind: a source connects or binds, not both; remove connect or bind`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", rank: -1}]}`, `c.yaml:1:98: fleet.sources[0].rank: -1 is too small, must be at least 0`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:101: fleet.sources[0].timeout: 1ms is not 100ms to 1h0m0s`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{connect: "tcp://a:1"}]}`, `c.yaml:1:55: fleet.sources[0].instance: "" is not 1 to 255 printable ASCII characters without spaces and double quotes`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i}]}`, `c.yaml:1:55: fleet.sources[0].connect: is missing; give the publisher's endpoint, such as tcp://127.0.0.1:5557, or bind`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", bind: "tcp://a:1"}]}`, `c.yaml:1:97: fleet.sources[0].bind: a source connects or binds, not both; remove connect or bind`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", rank: -1}]}`, `c.yaml:1:97: fleet.sources[0].rank: -1 is too small, must be at least 0`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:100: fleet.sources[0].timeout: 1ms is not 100ms to 1h0m0s`},
 		{`fleet: {models: [{name: a}], sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:18: fleet.models[0].block_size: is missing: fleet.sources[0] fills the model, and it has no pool that would tell`},
 		{`fleet: {sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:19: fleet.sources[0].model: is missing; name one of fleet.models`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{model: b, instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:64: fleet.sources[0].model: there is no model "b" of tenant "default"; configure it under fleet.models`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: j, connect: "tcp://a:1"}]}`, `c.yaml:1:93: fleet.sources[1].name: "tcp://a:1" is the name of a source before it`},
-		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: i, connect: "tcp://a:2"}]}`, `c.yaml:1:104: fleet.sources[1].instance: a source before it fills rank 0 of "i"; a rank has one source`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{model: b, instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:63: fleet.sources[0].model: there is no model "b" of tenant "default"; configure it under fleet.models`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: j, connect: "tcp://a:1"}]}`, `c.yaml:1:92: fleet.sources[1].name: "tcp://a:1" is the name of a source before it`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: i, connect: "tcp://a:2"}]}`, `c.yaml:1:103: fleet.sources[1].instance: a source before it fills rank 0 of "i"; a rank has one source`},
 	} {
 		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text+"\n")) })
 	}
