@@ -19,6 +19,9 @@ import (
 // ErrLost says that llm-d's program did not start, or ended.
 var ErrLost = errors.New("holders: llm-d is lost")
 
+// startTimeout is the longest wait until the program has started: it is a large one.
+const startTimeout = 20 * time.Second
+
 // theirs is llm-d's index, in a process of bench/rivals/llmd.
 type theirs struct {
 	process  *process.Process
@@ -47,7 +50,7 @@ func startTheirs(ctx context.Context, o Options, cores []int) (*theirs, error) {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	ready := func(line []byte) (string, bool) { return "", string(line) == "llmd: ready" }
-	p, err := process.Start(ctx, cmd, process.Options{Cores: cores, Timeout: o.Timeout, Ready: ready})
+	p, err := process.Start(ctx, cmd, process.Options{Cores: cores, Timeout: startTimeout, Ready: ready})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -63,7 +66,7 @@ func (s *theirs) stop() { s.process.Stop() }
 
 // versionOf returns what the program says of itself.
 func versionOf(ctx context.Context, o Options) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	text, err := exec.CommandContext(ctx, o.LLMD, "--version").Output()
 	if err != nil {
