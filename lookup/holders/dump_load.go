@@ -213,17 +213,24 @@ func (m *model) replaceState(state *modelState) bool {
 	return true
 }
 
-// takeLoaded returns where a source of a dump is that filled the holder of src, nil if there is none.
-func (s *Service) takeLoaded(src *Source) *events.Checkpoint {
+// takeLoaded takes the source of a dump that filled the holder of src, nil if there is none.
+func (s *Service) takeLoaded(src *Source) *loadedSource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := holderKey{src.ModelKey, src.ID}
 	l := s.loaded[key]
-	if l == nil {
-		return nil
-	}
 	delete(s.loaded, key)
-	return l.checkpoint
+	return l
+}
+
+// returnLoaded undoes takeLoaded for a source that could not be followed, unless its holder is closed.
+func (s *Service) returnLoaded(l *loadedSource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src := l.info.source()
+	if m := (*s.models.Load())[src.ModelKey]; m != nil && m.state.Load().fleet.Get(src.ID) != nil {
+		s.loaded[holderKey{src.ModelKey, src.ID}] = l
+	}
 }
 
 // hasLoaded reports whether a model has holders of a dump that no source fills yet. s.mu is held.

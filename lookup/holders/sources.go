@@ -93,8 +93,12 @@ func (s *Service) follow(src Source, registered bool, start func(events.Config, 
 	src.Logger = cmp.Or(src.Logger, s.log)
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if src.Resume = s.takeLoaded(&src); src.Resume != nil {
+	if loaded := s.takeLoaded(&src); loaded != nil {
+		src.Resume = loaded.checkpoint
 		err := s.begin(src, registered, start)
+		if err != nil {
+			s.returnLoaded(loaded)
+		}
 		if !errors.Is(err, events.ErrCheckpoint) {
 			return err
 		}
