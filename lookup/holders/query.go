@@ -167,7 +167,7 @@ func (p *prompt) hashForStore(q *Query) error {
 // load asks the store how much of a prompt it can load.
 func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hashes) error {
 	service := p.state.cfg.Service
-	if err := p.checkKeys(hashes); err != nil {
+	if err := p.state.cfg.CheckHashLen(hashes.HashLen()); err != nil {
 		return err
 	}
 	hit, err := service.LookupPrompt(ctx, numTokens, hashes)
@@ -185,16 +185,17 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hash
 // shortHashLen is the length of hashes that are 64 bits of a digest, in bytes.
 const shortHashLen = 8
 
-// checkKeys refuses hashes that the store's keys cannot be made of: it would answer 0.
-func (p *prompt) checkKeys(hashes netproto.Hashes) error {
-	n, want := hashes.HashLen(), p.state.cfg.Service.Pool().HashLen
+// CheckHashLen refuses hashes of n bytes that the keys of the model's store cannot be made of: it would answer 0.
+// 0 is the length of no hashes. The model has a Service.
+func (c *Model) CheckHashLen(n int) error {
+	want := c.Service.Pool().HashLen
 	switch {
 	case n == 0 || n == want:
 		return nil
 	case n <= shortHashLen:
-		return fmt.Errorf("%w: model %q", ErrWholeHash, p.state.cfg.Name)
+		return fmt.Errorf("%w: model %q", ErrWholeHash, c.Name)
 	case want != 0:
-		return fmt.Errorf("%w: %d bytes; model %q has %d", ErrHashLen, n, p.state.cfg.Name, want)
+		return fmt.Errorf("%w: %d bytes; model %q has %d", ErrHashLen, n, c.Name, want)
 	}
 	return nil
 }
