@@ -87,6 +87,9 @@ func (f *Fleet) Get(id ID) *Holder {
 	return f.holders[id]
 }
 
+// BlockSize returns how many tokens one hash of a query covers.
+func (f *Fleet) BlockSize() int { return f.cfg.BlockSize }
+
 // Status is the state of one holder.
 type Status struct {
 	ID

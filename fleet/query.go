@@ -32,6 +32,16 @@ type Query struct {
 // waits.
 const maxPiece = 4096
 
+// Held returns the bytes of memory that the query holds, for servers that bound what their clients hold. With one group
+// of full attention it does not grow with the hashes.
+func (q *Query) Held() int {
+	n := cap(q.runs)*16 + (cap(q.ends)+cap(q.order)+cap(q.scan.seen))*8 + cap(q.scan.alive)*16
+	for _, words := range q.fit.presence.Bits {
+		n += cap(words) * 8
+	}
+	return n
+}
+
 // Begin starts a query about hashes of hashLen bytes. It fails with ErrHashLen.
 func (q *Query) Begin(f *Fleet, hashLen int) error {
 	if err := checkHashLen(hashLen); err != nil {

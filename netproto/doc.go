@@ -46,6 +46,7 @@
 //	         [envelope] "lookup_mask" | num_tokens u32
 //	prompt   [envelope] "store_prompt" | num_tokens u32, start_token u32, prompt_tokens u32,
 //	         first_hash u32 | ranks | states | hash_len | blob
+//	holders  [envelope] "holders" | JSON | hash_len | blob
 //	others   [envelope] tag [| frames]
 //
 // All integers are big-endian.

@@ -34,6 +34,14 @@ func appendLookup(dst, envelope []byte, tag Tag, numTokens uint32, hashLen, blob
 	return AppendFrameHeader(dst, blobLen, false)
 }
 
+// AppendHolders appends a holders request, whose JSON is given, up to and including the header of
+// its blob frame. The blob of blobLen bytes follows on the wire.
+func AppendHolders(dst, envelope, query []byte, hashLen, blobLen int) []byte {
+	dst = append(dst, envelope...)
+	dst = AppendFrame(dst, []byte(TagHolders.String()), true)
+	return appendBlob(AppendFrame(dst, query, true), hashLen, blobLen, false)
+}
+
 // AppendKeys appends a store or evict request up to and including the header of its
 // blob frame. The blob of blobLen bytes follows on the wire.
 func AppendKeys(dst, envelope []byte, tag Tag, rank GroupRank, hashLen, blobLen int) []byte {

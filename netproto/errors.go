@@ -47,6 +47,7 @@ var (
 	ErrRanks        = errors.New("ranks are not 6 bytes each, or over 4096")
 	ErrStates       = errors.New("states are not 8 bytes each, or over 4096")
 	ErrToken        = errors.New("token is empty or over 255 bytes")
+	ErrHoldersQuery = errors.New("query of a holders request is empty or over 8192 bytes")
 	ErrDescription  = errors.New("description of a pool is empty or over 65536 bytes")
 )
 

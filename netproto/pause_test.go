@@ -105,6 +105,7 @@ func TestPausingChangesNothing(t *testing.T) {
 		message("explain", be(4, 16), be(2, 0), ""),
 		message("plan", be(4, 48000), be(2, 20), h),
 		message("store_mask", numbers(0, 0, 1)),
+		message("holders", "{}", be(2, 20), h, "x"),
 		message("store_prompt", numbers(0, 0, 0, 0), be(6, 1), be(8, 1), be(2, 20), h),
 	} {
 		b = append(b, m...)

@@ -10,8 +10,8 @@ import (
 // are borrowed: they are valid until the method returns. The methods are called from
 // [Reader.Feed], on its goroutine. Each may call [Reader.Pause].
 type Handler interface {
-	// Begin is called at the blob of a lookup, explain, plan, store, evict, store_prompt
-	// or anchors request, once all frames before it are read and well formed. The hashes follow.
+	// Begin is called at the blob of a lookup, explain, plan, store, evict, store_prompt,
+	// anchors or holders request, once all frames before it are read and well formed. The hashes follow.
 	// It returns false to skip them.
 	Begin(q *Request) bool
 	// Hashes is called with the next whole hashes of the blob, joined: 1 to MaxPiece of
@@ -372,6 +372,10 @@ func (r *Reader) readField(p []byte) {
 	case roleDescription:
 		if r.frame.size <= MaxDescription {
 			q.Description = append(q.Description, p...)
+		}
+	case roleHoldersQuery:
+		if r.frame.size <= MaxHoldersQuery {
+			q.HoldersQuery = append(q.HoldersQuery, p...)
 		}
 	case roleToken:
 		if r.frame.size <= MaxToken {

@@ -73,6 +73,8 @@ func line(q *Request, hashes []byte) string {
 		s = fmt.Sprintf(" echo=%x", q.Echo)
 	case TagPool:
 		s = fmt.Sprintf(" description=%s", q.Description)
+	case TagHolders:
+		s = fmt.Sprintf(" query=%s", q.HoldersQuery)
 	case TagAuth:
 		s = fmt.Sprintf(" token=%s", q.Token)
 	}
@@ -582,7 +584,8 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 	}
 	if len(body) > 0 {
 		q.Tag = map[string]Tag{"lookup": TagLookup, "explain": TagExplain, "store": TagStore, "evict": TagEvict, "reset": TagReset, "ping": TagPing, "stat": TagStat, "anchors": TagAnchors,
-			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank, "auth": TagAuth}[body[0]]
+			"pool": TagPool, "plan": TagPlan, "load_mask": TagLoadMask, "store_mask": TagStoreMask, "lookup_mask": TagLookupMask, "store_prompt": TagStorePrompt, "reset_rank": TagResetRank, "auth": TagAuth,
+			"holders": TagHolders}[body[0]]
 	}
 	var got string
 	switch q.Tag {
@@ -615,6 +618,8 @@ func slowMessage(frames []string, zmtp bool) (lines []string) {
 			}
 			return nil
 		})
+	case TagHolders:
+		lines, got = slowHolders(&q, body)
 	case TagStore, TagEvict:
 		lines, got = slowKeys(&q, body)
 	case TagAnchors:
@@ -708,6 +713,33 @@ func slowKeys(q *Request, body []string) (lines []string, got string) {
 	}
 	if len(body) < 4 && q.Problem == nil {
 		q.Problem = ErrMissingFrame
+	}
+	return lines, got
+}
+
+func slowHolders(q *Request, body []string) (lines []string, got string) {
+	if len(body) > 1 {
+		if q.HoldersQuery = []byte(body[1]); body[1] == "" || len(body[1]) > 8192 {
+			q.Problem = ErrHoldersQuery
+		}
+	}
+	n := 0
+	if len(body) > 2 {
+		v, _ := slowInt(body[2])
+		if n = int(v % 1000); q.Problem == nil && (len(body[2]) != 2 || v > 64) {
+			q.Problem = ErrHashLen
+		}
+	}
+	switch {
+	case q.Problem != nil:
+	case len(body) < 4:
+		q.Problem = ErrMissingFrame
+	case n == 0 && body[3] != "":
+		q.Problem = ErrHashLen
+	case n > 0 && len(body[3])%n != 0:
+		q.Problem = ErrCutKey
+	default:
+		lines, got = []string{fmt.Sprintf("begin holders len=%d n=%d", n, len(body[3])/max(n, 1))}, body[3]
 	}
 	return lines, got
 }
@@ -900,6 +932,8 @@ func FuzzReader(f *testing.F) {
 	f.Add(message("store_prompt", numbers(0, 0, 0, 3), "", "", be(2, 20), h, ""), uint64(14))
 	f.Add(append(message("reset_rank", be(8, math.MaxUint64)), message("pool", "{}")...), uint64(15))
 	f.Add(append(message("auth", "token"), message("\x00id", "", "auth", "")...), uint64(16))
+	f.Add(message("holders", `{"model":"m"}`, be(2, 20), h, "x"), uint64(17))
+	f.Add(append(message("\x00id", "", "holders", "{}", be(2, 0), ""), message("holders", "{}", be(2, 0), h)...), uint64(18))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { checkAgainstOracle(t, b, false, seed) })
 }
 

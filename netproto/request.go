@@ -34,6 +34,8 @@ type Request struct {
 	Prompt Prompt
 	// Description is the JSON of a pool request.
 	Description []byte
+	// HoldersQuery is the JSON of a holders request.
+	HoldersQuery []byte
 	// Token is that of an auth request, at most MaxToken bytes.
 	Token []byte
 	// Echo holds the further frames of a ping, encoded.
@@ -71,6 +73,7 @@ const (
 	roleEcho
 	roleDescription
 	roleToken
+	roleHoldersQuery
 	roleExtra // one frame too many for a strict request
 )
 
@@ -82,6 +85,8 @@ func (q *Request) roleOf(body int) bodyRole {
 	switch q.Tag {
 	case TagLookup, TagExplain, TagPlan:
 		return [...]bodyRole{roleTag, roleNumTokens, roleHashLen, roleBlob, roleIgnored}[min(body, 4)]
+	case TagHolders:
+		return [...]bodyRole{roleTag, roleHoldersQuery, roleHashLen, roleBlob, roleIgnored}[min(body, 4)]
 	case TagStore:
 		return [...]bodyRole{roleTag, roleGroupRank, roleHashLen, roleBlob, roleKeyBefore, roleExtra}[min(body, 5)]
 	case TagEvict:
@@ -119,16 +124,16 @@ func (q *Request) reset() {
 	if cap(echo) > maxIdleEcho {
 		echo = nil
 	}
-	anchors, prompt := q.Anchors, q.Prompt
+	anchors, prompt, query := q.Anchors, q.Prompt, retainSmall(q.HoldersQuery)
 	anchors.reset()
 	prompt.reset()
-	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors, Prompt: prompt}
+	*q = Request{Envelope: envelope, Echo: echo, FirstChunk: FirstChunkUnknown, Anchors: anchors, Prompt: prompt, HoldersQuery: query}
 }
 
 // held returns the bytes of memory of the fields that grow with what the peer sends.
 func (q *Request) held() int {
 	a, p := &q.Anchors, &q.Prompt
-	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.Token) + cap(a.Numbers) + cap(a.Digests) + cap(p.Ranks) + cap(p.States)
+	return cap(q.Envelope) + cap(q.Echo) + cap(q.Description) + cap(q.HoldersQuery) + cap(q.Token) + cap(a.Numbers) + cap(a.Digests) + cap(p.Ranks) + cap(p.States)
 }
 
 // maxIdleEcho bounds Echo, in bytes, that an idle connection retains. Pings with a time
@@ -234,6 +239,10 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 		if size == 0 || size > MaxDescription {
 			q.fail(ErrDescription)
 		}
+	case roleHoldersQuery:
+		if size == 0 || size > MaxHoldersQuery {
+			q.fail(ErrHoldersQuery)
+		}
 	case roleToken:
 		if size == 0 || size > MaxToken {
 			q.fail(ErrToken)
@@ -244,10 +253,10 @@ func (q *Request) endBody(role bodyRole, size, alignment uint64) {
 }
 
 // endHashLen checks hash_len, whose frame has size bytes. That of a lookup may have any
-// size and be 0; all others must be a u16 and not 0.
+// size and be 0; all others must be a u16, and not 0 except that of a holders request.
 func (q *Request) endHashLen(size uint64) {
 	strict := !q.Tag.hasLookupFrames()
-	if q.hashLen > MaxHashLen || strict && (size != 2 || q.hashLen == 0) {
+	if q.hashLen > MaxHashLen || strict && (size != 2 || q.hashLen == 0 && q.Tag != TagHolders) {
 		q.fail(ErrHashLen)
 		return
 	}
@@ -268,6 +277,10 @@ func (q *Request) beginBlob(size uint64) bool {
 		if q.NumHashes < q.Anchors.Len() {
 			q.fail(ErrAnchorCount)
 		}
+	case q.Tag == TagHolders: // a prompt may have no whole block
+		if size > 0 && q.HashLen == 0 {
+			q.fail(ErrHashLen)
+		}
 	case !q.Tag.hasLookupFrames() && size == 0:
 		q.fail(ErrEmptyBlob)
 	}
@@ -277,7 +290,7 @@ func (q *Request) beginBlob(size uint64) bool {
 // leastFrames is how many body frames a request has at least.
 var leastFrames = [...]int{
 	TagLookup: 4, TagExplain: 4, TagPlan: 4, TagStore: 4, TagEvict: 4, TagAnchors: 6, TagPool: 2,
-	TagLoadMask: 2, TagStoreMask: 2, TagLookupMask: 2, TagStorePrompt: 6, TagResetRank: 2, TagAuth: 2,
+	TagLoadMask: 2, TagStoreMask: 2, TagLookupMask: 2, TagStorePrompt: 6, TagResetRank: 2, TagAuth: 2, TagHolders: 4,
 }
 
 // finish ends a message of the given number of body frames: it checks that none is

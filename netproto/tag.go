@@ -22,6 +22,7 @@ const (
 	TagStorePrompt
 	TagResetRank
 	TagAuth
+	TagHolders
 )
 
 // tagNames holds the bytes of each tag on the wire.
@@ -29,7 +30,7 @@ var tagNames = [...]string{
 	TagUnknown: "", TagLookup: "lookup", TagExplain: "explain", TagReset: "reset",
 	TagStore: "store", TagEvict: "evict", TagPing: "ping", TagStat: "stat", TagAnchors: "anchors", TagPool: "pool",
 	TagPlan: "plan", TagLoadMask: "load_mask", TagStoreMask: "store_mask", TagLookupMask: "lookup_mask",
-	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank", TagAuth: "auth",
+	TagStorePrompt: "store_prompt", TagResetRank: "reset_rank", TagAuth: "auth", TagHolders: "holders",
 }
 
 // NumTags is the number of kinds, that of unknown requests included.

@@ -20,7 +20,7 @@ const (
 	Stat
 	Ping
 	Pool
-	Holders // no request needs it yet
+	Holders // if the store is to be asked, Lookup too
 	Store   // store_prompt too
 	Evict
 	Reset // reset_rank too
@@ -31,7 +31,7 @@ const (
 	All = Lookup | Anchors | Plan | Explain | Stat | Ping | Pool | Holders | Store | Evict | Reset
 	// ReadOnly is what peers of a listener without credentials may do, unless it is on loopback
 	// or a unix socket: nothing that changes what is stored, or which pools there are.
-	ReadOnly = Lookup | Anchors | Plan | Explain | Stat | Ping
+	ReadOnly = Lookup | Anchors | Plan | Explain | Stat | Ping | Holders
 )
 
 // names are in the order of the bits.
@@ -41,7 +41,7 @@ var names = [...]string{"lookup", "anchors", "plan", "explain", "stat", "ping", 
 var needed = [...]Permissions{
 	netproto.TagLookup: Lookup, netproto.TagAnchors: Anchors, netproto.TagExplain: Explain,
 	netproto.TagPlan: Plan, netproto.TagLoadMask: Plan, netproto.TagStoreMask: Plan, netproto.TagLookupMask: Plan,
-	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool,
+	netproto.TagStat: Stat, netproto.TagPing: Ping, netproto.TagPool: Pool, netproto.TagHolders: Holders,
 	netproto.TagStore: Store, netproto.TagStorePrompt: Store, netproto.TagEvict: Evict,
 	netproto.TagReset: Reset, netproto.TagResetRank: Reset,
 }

@@ -13,7 +13,7 @@ import (
 func TestPermissionOfEachRequest(t *testing.T) {
 	want := map[string]Permissions{
 		"lookup": Lookup, "anchors": Anchors, "plan": Plan, "load_mask": Plan, "store_mask": Plan, "lookup_mask": Plan,
-		"explain": Explain, "stat": Stat, "ping": Ping, "pool": Pool,
+		"explain": Explain, "stat": Stat, "ping": Ping, "pool": Pool, "holders": Holders,
 		"store": Store, "store_prompt": Store, "evict": Evict, "reset": Reset, "reset_rank": Reset,
 	}
 	requests := 0
@@ -45,7 +45,7 @@ func TestPermissionNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, All, p)
 	require.Equal(t, Permissions(1)<<len(names)-1, All)
-	require.Equal(t, "lookup, anchors, plan, explain, stat, ping", ReadOnly.String())
+	require.Equal(t, "lookup, anchors, plan, explain, stat, ping, holders", ReadOnly.String())
 	require.Equal(t, []string{}, Permissions(0).Names(), "[] in JSON, not null")
 
 	p, err = ParsePermissions(nil)

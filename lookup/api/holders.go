@@ -14,6 +14,8 @@ type HoldersQuery struct {
 	Loadable bool `json:"loadable,omitempty"`
 	// NumTokens is the length of the prompt, for Loadable; 0: that of its whole blocks.
 	NumTokens int64 `json:"num_tokens,omitempty"`
+	// Limit is how many holders the answer has at most, those with the longest prefixes; 0: as many as fit.
+	Limit int `json:"limit,omitempty"`
 }
 
 // DefaultTenant is the tenant of models and queries that name none.
@@ -23,9 +25,16 @@ const DefaultTenant = "default"
 type HoldersAnswer struct {
 	BlockSize int      `json:"block_size"` // tokens that one hash of the query covers
 	Holders   []Holder `json:"holders"`    // the longest prefix first
+	// LeftOut is how many more holders have a prefix, none longer than the last one listed: the query
+	// limits the answer, or the reply would exceed MaxHoldersReply.
+	LeftOut int `json:"left_out,omitempty"`
 	// LoadableTokens is how many leading tokens the shared store can load now; nil if that was not asked.
 	LoadableTokens *int64 `json:"loadable_tokens,omitempty"`
 }
+
+// MaxHoldersReply is the largest JSON of an answer in bytes: half of what a peer may leave unread by
+// default. It is some 4,000 holders with short names.
+const MaxHoldersReply = 512 << 10
 
 // Holder is what one data-parallel rank of an instance has of a prompt. Those that have nothing are left out.
 type Holder struct {

@@ -1,138 +1,113 @@
 package holders
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 
-	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
-	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
-	"github.com/hitline/hitline/netproto"
 )
 
 // Errors of a Service. Those of sources are those of package events and of package fleet.
 var (
-	ErrNoModel    = errors.New("holders: there is no such model")
-	ErrNoHashing  = errors.New("holders: how the model's tokens are hashed is not configured; ask by hashes")
-	ErrNoPool     = errors.New("holders: the model has no pool whose store could be asked")
-	ErrWholeHash  = errors.New("holders: the store's keys need whole digests, not 64 bits of them")
-	ErrTooMany    = errors.New("holders: too many models")
-	ErrOtherBlock = errors.New("holders: another block size than the model's")
+	ErrConfig      = errors.New("holders: bad configuration")
+	ErrNoModel     = errors.New("holders: there is no such model")
+	ErrNoHashing   = errors.New("holders: how the model's tokens are hashed is not configured; ask by hashes")
+	ErrNoPool      = errors.New("holders: the model has no pool whose store could be asked")
+	ErrWholeHash   = errors.New("holders: the store's keys need whole digests, not 64 bits of them")
+	ErrHashLen     = errors.New("holders: hashes of another length than those of the model's pool")
+	ErrTooMany     = errors.New("holders: too many models")
+	ErrOtherBlock  = errors.New("holders: another block size than the model's")
+	ErrOtherEngine = errors.New("holders: an engine of another type than the model's")
+	ErrNoBlockSize = errors.New("holders: the block size of the model is not known yet; configure it, or name it with the first source")
+	ErrName        = errors.New("holders: a name has 1 to 256 bytes of UTF-8 without control characters")
+	ErrRank        = errors.New("holders: a data-parallel rank is 0 to 65535")
+	ErrToken       = errors.New("holders: no token id")
+	// ErrAdapter refuses tokens with an adapter whose hashes cannot be known.
+	ErrAdapter = errors.New("holders: the hashes with this adapter cannot be computed")
 )
 
 // ModelKey names a model: its blocks are compared with those of no other.
-type ModelKey struct{ Tenant, Name string } // Tenant "" is api.DefaultTenant
-
-// Model configures a model.
-type Model struct {
-	ModelKey
-	Fleet fleet.Config // BlockSize 0: that of the first source or query
-	// Service is that of the pool whose store the model's engines load from, nil if there is none.
-	Service *lookup.Service
-	Pool    string // the name of that pool, "" for the server's own
-	// Hash says how token ids are hashed, nil if only hashes are asked about.
-	Hash *Hashing
+type ModelKey struct {
+	Tenant string // "" is api.DefaultTenant
+	Name   string // in a query "" is the only model of the tenant
 }
 
-// Hashing is how an engine hashes token ids.
-type Hashing struct {
-	SGLang    bool // otherwise vLLM; the other fields are vLLM's
-	Release   string
-	Algorithm blockhash.Algorithm
-	Seed      *string // PYTHONHASHSEED
+// withDefaults returns the key with its tenant.
+func (k ModelKey) withDefaults() ModelKey {
+	k.Tenant = cmp.Or(k.Tenant, api.DefaultTenant)
+	return k
 }
 
 // Config configures a Service.
 type Config struct {
 	Models []Model
-	// MaxModels bounds the models, those included that sources name and Models lacks, which get the
-	// limits of Fleet; 0: DefaultMaxModels.
+	// MaxModels bounds the models, those included that sources name and Models lacks; 0: DefaultMaxModels.
 	MaxModels int
-	Fleet     fleet.Config
-	Allow     []string // endpoints that Register may connect to, see events.ManagerConfig
-	Logger    *slog.Logger
+	// MaxSources bounds the sources that are registered; 0: events.DefaultMaxSources.
+	MaxSources int
+	// Fleet has the limits of models that Models lacks. Its BlockSize and FirstBytes do not count.
+	Fleet fleet.Config
+	// Allow are the endpoints that Register may connect to, see events.ManagerConfig.
+	Allow  []string
+	Logger *slog.Logger // nil discards
 }
 
-// DefaultMaxModels is how many models there are at most.
+// DefaultMaxModels is how many models there are at most. Each may take the memory of its fleet.
 const DefaultMaxModels = 16
-
-// Source is a publisher of KV events, and the holder that it fills.
-type Source struct {
-	events.Config
-	ModelKey
-	fleet.ID
-	BlockSize int // 0: the model's
-}
-
-// SourceStatus is the state of a source.
-type SourceStatus struct {
-	events.Status
-	Model      string `json:"model"`
-	Tenant     string `json:"tenant"`
-	Instance   string `json:"instance"`
-	Rank       int    `json:"rank"`
-	Registered bool   `json:"registered"`
-}
-
-// Query asks who holds most of a prompt: by Hashes, or by Tokens if there are none.
-type Query struct {
-	ModelKey
-	Instance string // "": all
-	Hashes   netproto.Hashes
-	Tokens   []int64
-	Keys     *blockhash.ExtraKeys // of Tokens: adapter, salt
-	// Loadable asks the store, too. NumTokens is the length of the prompt for it; 0: len(Tokens), or that of
-	// the whole blocks.
-	Loadable  bool
-	NumTokens int64
-}
-
-// Answer is the answer to a Query. It is reused by the next one.
-type Answer struct {
-	BlockSize int
-	fleet.Result
-	LoadableTokens int64 // -1 if that was not asked
-}
 
 // Service has the models, their holders and the sources that fill them. Safe for concurrent use.
 type Service struct {
-	cfg Config
+	cfg     Config
+	log     *slog.Logger
+	manager *events.Manager
+
+	// changing is held by calls that add or end sources, before mu. Queries do not take either.
+	changing sync.Mutex
+
+	mu     sync.Mutex
+	active map[string]*activeSource // by the name of the source
+	// loaded are the sources of a dump whose holders no source fills yet.
+	loaded map[holderKey]*loadedSource
+	// models is replaced as a whole, with mu held.
+	models atomic.Pointer[map[ModelKey]*model]
+
+	dumping sync.Mutex // held while a dump is written
+	replica replicaState
 }
 
-// New returns a service without sources.
-func New(cfg Config) (*Service, error) { return &Service{cfg: cfg}, errors.New("to be written") }
-
-// Add follows a source of the configuration.
-func (s *Service) Add(src Source) error { return nil }
-
-// Register is Add for a source that a client names: events.ErrNotAllowed refuses endpoints that are not allowed.
-func (s *Service) Register(src Source) error { return nil }
-
-// Unregister ends a source that was registered, and drops its holder.
-func (s *Service) Unregister(key ModelKey, id fleet.ID) error { return nil }
-
-// Predict says that an instance will soon have the blocks of a prompt. A holder that no source fills is made, and
-// dropped when its predictions have expired.
-func (s *Service) Predict(key ModelKey, id fleet.ID, q *Query) error { return nil }
-
-// Query answers a. It fails with ErrNoModel and the other errors of this package. ctx bounds what the store is
-// waited for.
-func (s *Service) Query(ctx context.Context, q *Query, a *Answer) error { return nil }
-
-// Fleet returns the fleet of a model and the pool that its store is asked by, for callers that have their hashes in
-// pieces; ErrNoModel if there is none.
-func (s *Service) Fleet(key ModelKey) (*fleet.Fleet, *Model, error) {
-	return nil, nil, fmt.Errorf("%w: %q", ErrNoModel, key.Name)
+// New returns a service without sources. Its errors are ErrConfig, or those of events.NewManager.
+func New(cfg Config) (*Service, error) {
+	cfg.MaxModels = cmp.Or(cfg.MaxModels, DefaultMaxModels)
+	if len(cfg.Models) > cfg.MaxModels {
+		return nil, fmt.Errorf("%w: %d models; at most %d are possible", ErrConfig, len(cfg.Models), cfg.MaxModels)
+	}
+	s := &Service{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), active: map[string]*activeSource{}}
+	models := make(map[ModelKey]*model, len(cfg.Models))
+	for _, c := range cfg.Models {
+		m, err := newModel(c, true)
+		if err != nil {
+			return nil, err
+		}
+		if models[m.cfg.ModelKey] != nil {
+			return nil, fmt.Errorf("%w: model %q of tenant %q is there twice", ErrConfig, m.cfg.Name, m.cfg.Tenant)
+		}
+		models[m.cfg.ModelKey] = m
+	}
+	s.models.Store(&models)
+	var err error
+	s.manager, err = events.NewManager(events.ManagerConfig{Allow: cfg.Allow, MaxSources: cfg.MaxSources})
+	return s, err
 }
 
-// Status returns the state of all sources by name. The caller owns the result.
-func (s *Service) Status() []SourceStatus { return nil }
-
-// Close ends all sources and waits for them.
-func (s *Service) Close() {}
-
-var _ = api.DefaultTenant
+// Close ends all sources and waits for them. What they filled is stale then; queries are still answered.
+func (s *Service) Close() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.manager.Close()
+}

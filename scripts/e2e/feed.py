@@ -73,12 +73,12 @@ class History:
     def cached(self):
         return {name for name, versions in self.copies.items() if versions[-1][1]}
 
-    def had(self, name, first):
-        """Whether a block was cached, or said to be stored, since a sequence number."""
+    def had(self, name, first, last=float("inf")):
+        """Whether a block was cached, or said to be stored, since a sequence number and up to another one."""
         versions = self.copies.get(name, [])
         ends = [start for start, _ in versions[1:]] + [float("inf")]
-        cached = any(copies and end > first for (_, copies), end in zip(versions, ends))
-        return cached or any(number >= first for number in self.stored.get(name, ()))
+        cached = any(copies and end > first and start <= last for (start, copies), end in zip(versions, ends))
+        return cached or any(first <= number <= last for number in self.stored.get(name, ()))
 
 
 class Feed:

@@ -227,6 +227,10 @@ class Engine(Process):
             self.check()
         return self.decode(line)
 
+    def answered(self):
+        """Whether a reply can be read, or the engine has ended."""
+        return not self.replies.empty()
+
     def decode(self, line):
         reply = json.loads(line)
         if "error" in reply:

@@ -46,6 +46,25 @@ class FeedRow:
         return f"{self.release}/{self.name}"
 
 
+@dataclasses.dataclass(frozen=True)
+class HoldersRow:
+    """Two engines that publish KV events and share a store; see holders.py."""
+
+    release: str
+    name: str
+    integers: bool  # VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES
+    mode: str = "who has what"
+    model: str = "llama"
+    tp: int = 1
+    extra: dict = dataclasses.field(default_factory=dict)  # the connector's options
+    own_server: bool = False
+    store_timeout: float = 5  # seconds that hitline waits for the store
+
+    @property
+    def title(self):
+        return f"{self.release}/{self.name}"
+
+
 # Timeouts under faults, which requests wait for.
 SHORT = {"timeout": 2, "store_timeout": 1}
 
@@ -62,6 +81,8 @@ def of(release):
         Row(release, "auto", scenarios.few, mode="own server", **SHORT, faults=faults.of_own_server, own_server=True),
         FeedRow(release, "events", integers=True, mode="KV events"),
         FeedRow(release, "events-bytes", integers=False, mode="KV events"),
+        HoldersRow(release, "holders", integers=True),
+        HoldersRow(release, "holders-gemma3", integers=False, model="gemma3"),
     ]
 
 

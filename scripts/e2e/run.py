@@ -7,10 +7,11 @@ import time
 
 import compare
 import feed
+import holders
 import processes
 import scenarios
 import stage
-from rows import FeedRow, Row
+from rows import FeedRow, HoldersRow, Row
 
 
 def all_rows(rows, work, say):
@@ -25,6 +26,8 @@ def all_rows(rows, work, say):
         try:
             if isinstance(row, FeedRow):
                 feed.one_row(row, found, references.folder(row))
+            elif isinstance(row, HoldersRow):
+                holders.one_row(row, found, references.folder(row))
             else:
                 one_row(row, found, plugin, references)
         except processes.Failed as error:

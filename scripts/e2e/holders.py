@@ -1,0 +1,309 @@
+"""Asks hitline who has what of prompts that two engines compute, and how much of them the store can load, and compares
+that with what the engines have and what a third engine then loads."""
+
+import collections
+import contextlib
+import random
+
+import feed
+import holders_stage
+import processes
+import prompts
+from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, SPECS
+
+SEED = 1  # of the prompts
+ROUNDS = 8
+STEPS = 30  # of a round: each engine computes some prompts
+ASKED = 100  # prompts of a checkpoint
+LOADED = 10  # of them the third engine computes
+UNSEEN = 4  # prompts of a checkpoint that only the third engine computes
+RESETS = {2: "a", 5: "b"}  # the engine whose cache is cleared before a round
+REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a round
+
+COMPUTE_TIMEOUT = 300  # seconds
+SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
+RESET_TIMEOUT = 60  # seconds
+REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
+
+
+class History(feed.History):
+    """As feed.History, by group and hash."""
+
+    def add(self, steps):
+        for step in steps:
+            self.next = step["next"]
+            for group, name in step["stored"]:
+                self.stored.setdefault((group, name), []).append(self.next - 1)
+            for group, name, copies in step["changes"]:
+                self.copies.setdefault((group, name), []).append((self.next, copies))
+
+
+class Prompts:
+    """Draws prompts, of which many begin as earlier ones do."""
+
+    def __init__(self, block_size):
+        self.size = block_size
+        self.random = random.Random(SEED)
+        self.earlier = []
+
+    def draw(self):
+        """Returns a prompt that is new, or an earlier one, or shares a prefix with one."""
+        chance = self.random.random()
+        if self.earlier and chance < 0.7:
+            tokens = self.random.choice(self.earlier[-40:])
+            if chance < 0.4:
+                tokens = tokens[: self.random.randint(1, len(tokens))] + self.tokens(self.random.randint(1, 60))
+        else:
+            tokens = self.tokens(self.random.randint(1, PROMPT_BLOCKS * self.size))
+            if self.random.random() < 0.5:
+                tokens = tokens[: max(1, len(tokens) // self.size * self.size)]
+        return tokens[: PROMPT_BLOCKS * self.size]
+
+    def send(self):
+        """Returns some prompts to be computed at a time."""
+        drawn = [self.draw() for _ in range(self.random.randint(1, 4))]
+        self.earlier += drawn
+        return drawn
+
+    def tokens(self, count):
+        return self.random.choices(range(prompts.FIRST_TOKEN, 1000), k=count)
+
+
+class Watched:
+    """What was answered while engines computed: at most what they had at that time."""
+
+    def __init__(self, first, last, hashes, tokens):
+        self.first, self.last = first, last  # sequence numbers
+        self.hashes, self.tokens = hashes, tokens
+
+
+class Holders:
+    """What is done in a row."""
+
+    def __init__(self, row, found, stack, folder):
+        self.row, self.found = row, found
+        self.stage = stack.enter_context(holders_stage.Stage(folder, row))
+        self.block_size = self.stage.block_size
+        self.groups = GROUPS[row.model]
+        self.digits = 16 if row.integers else 0  # of a hash in an event; 0: all
+        self.prompts = Prompts(self.block_size)
+        self.random = random.Random(SEED)
+        self.hashes = {}  # of the whole blocks of each prompt
+        self.histories = {name: History() for name in INSTANCES}
+        self.watched = {name: [] for name in INSTANCES}
+        self.seen = collections.Counter()  # kinds of answers
+        self.check_groups(self.stage.started())
+
+    def check_groups(self, described):
+        want = [[SPECS[group.kind], self.block_size] for group in self.groups]
+        for name, groups in described.items():
+            if groups != want:
+                raise processes.Failed(f"engine {name} has the groups {groups}, not {want}")
+
+    def engine(self, name):
+        return self.stage.engines[name]
+
+    # What the engines do.
+
+    def run(self, steps=STEPS, names=INSTANCES):
+        """Has engines compute prompts at the same time, and asks meanwhile."""
+        for _ in range(steps):
+            sent = {name: self.prompts.send() for name in names}
+            for name, texts in sent.items():
+                self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
+            while not all(self.engine(name).answered() for name in names):
+                self.watch()
+            for name, texts in sent.items():
+                self.computed(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
+        for name in names:
+            self.settle_store(name)
+            self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
+        self.check_watched()
+
+    def computed(self, texts, outputs):
+        for text, output in zip(texts, outputs):
+            self.found.prompts += 1
+            self.hashes[tuple(text)] = output["hashes"]
+            if output["finish"] != "length":
+                self.found.problem("finish", f"a prompt of {len(text)} tokens ended with {output['finish']}")
+            # Of equal prompts at a time the latest answer is known.
+            if texts.count(text) == 1 and output["cached"] != output["local"] + output["external"]:
+                self.found.problem("cached", f"a prompt of {len(text)} tokens: {numbers(output)}")
+
+    def settle_store(self, name):
+        if not self.engine(name).call("settle", SETTLE_TIMEOUT, seconds=SETTLE_TIMEOUT + REPLY_TIME):
+            raise processes.Failed(f"engine {name} did not store its blocks in {SETTLE_TIMEOUT} s")
+
+    def clear(self, name):
+        self.engine(name).call("forget", seconds=RESET_TIMEOUT)
+        self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
+
+    def remove(self, fraction):
+        """Removes some of the store's keys."""
+        keys = self.stage.master.keys()
+        chosen = self.random.sample(keys, round(fraction * len(keys)))
+        self.engine(FRESH).call("remove", chosen, seconds=RESET_TIMEOUT)
+
+    # What hitline answers.
+
+    def query(self, text, **fields):
+        """Asks by tokens. Returns the tokens of each instance, and the whole answer."""
+        body = {"model": self.row.model, "token_ids": text, "block_size": self.block_size, **fields}
+        return self.answer(self.stage.hitline.post("/query", body))
+
+    def answer(self, reply):
+        self.found.lookups += 1
+        instances = reply.get("default", {})
+        for name, one in instances.items():
+            # A block that is in the store only is in no medium of an engine.
+            tokens = one["longest_matched"]
+            if one["GPU"] != tokens or one["CPU"] or one["DISK"] or set(one["DP"].values()) != {tokens}:
+                self.found.problem("media", f"instance {name}: {one}")
+        return {name: instances.get(name, {}).get("longest_matched", 0) for name in INSTANCES}, reply
+
+    def by_hash(self, hashes, short):
+        """Asks by hashes, whole digests or integers of 64 bits."""
+        if short:
+            hashes = [int(name[-16:], 16) for name in hashes]
+        body = {"model": self.row.model, "seq_hashes": hashes, "block_size": self.block_size}
+        return self.answer(self.stage.hitline.post("/query_by_hash", body))[0]
+
+    def raw(self, text, loadable=False):
+        """Asks by a request of hitline's own protocol. Returns the tokens of each instance, and what is loadable."""
+        self.found.lookups += 1
+        hashes = [bytes.fromhex(name) for name in self.hashes[tuple(text)]]
+        reply = self.stage.client.holders(hashes, model=self.row.model, loadable=loadable, num_tokens=len(text))
+        tokens = {holder["instance"]: holder["tokens"] for holder in reply["holders"]}
+        return {name: tokens.get(name, 0) for name in INSTANCES}, reply.get("loadable_tokens")
+
+    def watch(self):
+        """Asks about a prompt while engines compute."""
+        known = [text for text in self.prompts.earlier[-20:] if tuple(text) in self.hashes]
+        if not known:
+            return
+        text = self.random.choice(known)
+        before = self.stage.hitline.sources()
+        answer, _ = self.query(text)
+        after = self.stage.hitline.sources()
+        for name in INSTANCES:
+            if before[name]["restarts"] == after[name]["restarts"]:
+                first, last = before[name]["next_sequence"] - 1, after[name]["next_sequence"] + 1
+                self.watched[name].append(Watched(first, last, self.hashes[tuple(text)], answer[name]))
+
+    def check_watched(self):
+        for name, watched in self.watched.items():
+            for one in watched:
+                self.seen["meanwhile"] += one.tokens > 0
+                self.check_had(name, one)
+            watched.clear()
+
+    def check_had(self, name, one):
+        blocks = one.tokens // self.block_size
+        for number, group in enumerate(self.groups):
+            for block in group.needed(blocks, self.block_size):
+                key = number, one.hashes[block][-self.digits :]
+                if not self.histories[name].had(key, one.first, one.last):
+                    text = f"engine {name} is said to have {one.tokens} tokens, and had no block {block} of group {number}"
+                    self.found.problem("too much", text)
+                    return
+
+    # Checkpoints: all engines are at rest.
+
+    def caught_up(self, name):
+        """Whether hitline has applied all that an engine sent."""
+        source = self.stage.hitline.sources()[name]
+        return not source["stale"] and source["next_sequence"] == self.histories[name].next
+
+    def compare(self, name):
+        for instance in INSTANCES:
+            text = f"{name}: hitline has not caught up with engine {instance}"
+            processes.timed(lambda instance=instance: self.caught_up(instance), SETTLE_TIMEOUT, text)
+        asked = [list(text) for text in dict.fromkeys(map(tuple, self.prompts.earlier[-ASKED:]))]
+        hashes = [self.hashes[tuple(text)] for text in asked]
+        longest = {i: self.engine(i).call("longest", hashes, seconds=COMPUTE_TIMEOUT) for i in INSTANCES}
+        for number, text in enumerate(asked):
+            self.compare_one(name, text, {i: longest[i][number] for i in INSTANCES})
+        for text in self.random.sample(asked, min(LOADED, len(asked))):
+            self.compare_loadable(name, text)
+        for _ in range(UNSEEN):
+            self.compare_loadable(name, self.prompts.draw())
+
+    def compare_one(self, name, text, want):
+        """Compares all answers about a prompt with what the engines have."""
+        hashes = self.hashes[tuple(text)]
+        answers = {
+            "/query": self.query(text)[0],
+            "/query_by_hash of digests": self.by_hash(hashes, short=False),
+            "/query_by_hash of integers": self.by_hash(hashes, short=True),
+            "holders": self.raw(text)[0],
+        }
+        for face, answer in answers.items():
+            self.found.asked += 1
+            self.found.asked_equal += answer == want
+            if answer != want:
+                kind = "too much" if any(answer[i] > want[i] for i in INSTANCES) else "too little"
+                self.found.problem(kind, f"{name}: {face} says {answer} of {len(text)} tokens, the engines {want}")
+        whole = len(hashes) * self.block_size
+        self.seen["one engine has more"] += want["a"] != want["b"]
+        self.seen["part"] += any(0 < want[i] < whole for i in INSTANCES)
+
+    def compare_loadable(self, name, text):
+        """Compares what is said to be loadable with what the third engine then loads."""
+        best, reply = self.query(text, loadable=True)
+        self.engine(FRESH).call("reset", seconds=RESET_TIMEOUT)
+        output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
+        self.hashes.setdefault(tuple(text), output["hashes"])
+        self.computed([text], [output])
+        answers = {"/query": reply["loadable_tokens"], "holders": self.raw(text, loadable=True)[1]}
+        for face, loadable in answers.items():
+            self.found.examined += 1
+            agreed = output["local"] == 0 and loadable == output["external"]
+            self.found.agreed += agreed
+            if not agreed:
+                said = f"{face} says that {loadable} of {len(text)} tokens can be loaded"
+                self.found.problem("loadable", f"{name}: {said}, the engine: {numbers(output)}")
+        self.found.hit_tokens += output["external"]
+        self.seen["more in the store"] += output["external"] > max(best.values())
+        self.seen["less in the store"] += output["external"] + self.block_size < max(best.values())
+
+    # Faults.
+
+    def restart(self, name):
+        """Kills an engine, whose part of the store is lost, and starts another one."""
+        keys = len(self.stage.master.keys())
+        self.engine(name).kill()
+        gone = lambda: self.stage.hitline.sources()[name]["stale"]  # noqa: E731
+        processes.timed(gone, SETTLE_TIMEOUT, f"hitline did not notice the end of engine {name}")
+        for text in self.prompts.earlier[-ASKED:]:
+            if tokens := self.query(text)[0][name]:
+                self.found.problem("stale", f"engine {name} has ended, and is said to have {tokens} tokens")
+        lost = lambda: len(self.stage.master.keys()) < keys  # noqa: E731
+        processes.timed(lost, SETTLE_TIMEOUT, f"the store did not notice the end of engine {name}")
+        self.histories[name] = History()
+        self.stage.restart(name)
+
+
+def numbers(output):
+    return {field: output[field] for field in ("local", "external", "cached")}
+
+
+KINDS = ("meanwhile", "one engine has more", "part", "more in the store", "less in the store")
+
+
+def one_row(row, found, folder):
+    with contextlib.ExitStack() as stack:
+        holders = Holders(row, found, stack, folder)
+        for number in range(ROUNDS):
+            if number in RESETS:
+                holders.clear(RESETS[number])
+            if number in REMOVED:
+                holders.remove(REMOVED[number])
+            holders.run()
+            holders.compare(f"round {number}")
+        holders.restart("b")
+        holders.run()
+        holders.compare("after a restart of b")
+        for kind in KINDS:
+            if not holders.seen[kind]:
+                found.problem("prompts", f"of no prompt: {kind}")
+        found.notes.append("prompts: " + ", ".join(f"{holders.seen[kind]} {kind}" for kind in KINDS))

@@ -1,0 +1,163 @@
+"""Two engines with KV events that share a store, hitline, which says who has what of a prompt and how much of it the
+store can load, and a third engine that loads it."""
+
+import collections
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+
+import processes
+import proxy
+import stage
+
+sys.path.append(os.path.join(processes.ROOT, "clients", "python"))
+from hitline import Client  # noqa: E402
+
+INSTANCES = ("a", "b")
+FRESH = "fresh"  # the third engine
+BUFFER = 10_000  # batches that can be replayed
+WINDOW = 128  # tokens of a sliding window of model gemma3
+PROMPT_BLOCKS = 20  # of the longest prompt
+HTTP_TIMEOUT = 20  # seconds
+
+
+class Group:
+    """A KV cache group of a model, and what a prefix needs of it."""
+
+    def __init__(self, kind, window=0):
+        self.kind, self.window = kind, window
+
+    def config(self, block_size):
+        window = {"sliding_window": self.window} if self.window else {}
+        return {"kind": self.kind, "block_size": block_size, **window}
+
+    def needed(self, blocks, block_size):
+        """Returns which blocks a prefix of so many blocks needs."""
+        first = blocks - -(-(self.window - 1) // block_size) if self.window else 0
+        return range(max(first, 0), blocks)
+
+
+SLIDING, FULL = Group("sliding_window", WINDOW), Group("full_attention")
+GROUPS = {"llama": [FULL], "gemma3": [SLIDING, SLIDING, FULL]}
+SPECS = {"sliding_window": "SlidingWindowSpec", "full_attention": "FullAttentionSpec"}  # vLLM's classes
+GPU_BLOCKS = {"llama": 150, "gemma3": 400}  # few, so that blocks are evicted
+
+
+class Engine(processes.Engine):
+    """See engine/holder.py."""
+
+    program = "holder.py"
+
+
+class Hitline(processes.Process):
+    """A hitline serve with a fleet of two engines, and the pool whose store they share."""
+
+    def __init__(self, config, log):
+        self.address = config["listen"][0]
+        self.url = f"http://{config['fleet']['listen']}"
+        self.environ = processes.clean_environ()
+        path = log.removesuffix(".log") + ".yaml"
+        with open(path, "w") as file:
+            json.dump(config, file, indent=1)  # JSON is YAML
+        super().__init__("hitline", [processes.HITLINE, "serve", "--config", path], log, self.environ)
+
+    def answers(self):
+        return processes.run_hitline(self.environ, "ping", "--connect", self.address).returncode == 0
+
+    def get(self, path):
+        return self.http(urllib.request.Request(self.url + path))
+
+    def post(self, path, body):
+        headers = {"Content-Type": "application/json"}
+        return self.http(urllib.request.Request(self.url + path, json.dumps(body).encode(), headers))
+
+    def http(self, request):
+        try:
+            with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace")[:500]
+            raise processes.Failed(f"{request.full_url} is answered by {error.code}: {text}") from None
+        except OSError as error:
+            raise processes.Failed(f"{request.full_url}: {error}; the log is {self.log}") from error
+
+    def sources(self):
+        """Returns the state of the source of each instance."""
+        return {source["instance"]: source for source in self.get("/services")["sources"]}
+
+
+class Stage(stage.Stage):
+    """A store, the engines, proxies in front of the sockets for their events, and hitline."""
+
+    def __init__(self, folder, row):
+        super().__init__(folder, row, None, (*INSTANCES, FRESH))
+        self.block_size = stage.BLOCK_SIZES[row.release]
+        self.paths, self.proxies = {}, {}
+        self.starts = collections.Counter()  # of each engine
+
+    def start(self):
+        super().start()
+        for name in INSTANCES:
+            for socket in ("pub", "replay"):
+                self.proxies[name, socket] = made = proxy.Proxy(self.paths[name, socket])
+                self.stack.callback(made.stop)
+        log = os.path.join(self.folder, "hitline.log")
+        self.hitline = self.running(lambda: Hitline(self.config(), log))
+        self.hitline.wait_ready()
+        self.client = self.stack.enter_context(Client(self.hitline.address, timeout=20, raise_errors=True))
+
+    def start_engine(self, name):
+        self.starts[name] += 1
+        own = os.path.join(self.temporary, f"{name}-{self.starts[name]}")
+        os.makedirs(own)
+        for socket in ("pub", "replay"):
+            self.paths.setdefault((name, socket), os.path.join(self.temporary, f"{name}-{socket}"))
+        settings = {
+            "master": self.master.address, "llm": self.llm(), "integers": self.row.integers, "events": None,
+        }  # fmt: skip
+        if name == FRESH:
+            settings["llm"]["kv_transfer_config"]["kv_role"] = "kv_consumer"  # it changes nothing in the store
+        else:
+            pub, replay = (f"ipc://{self.paths[name, socket]}" for socket in ("pub", "replay"))
+            settings["events"] = {"endpoint": pub, "replay_endpoint": replay, "buffer_steps": BUFFER}
+            settings["llm"]["num_gpu_blocks_override"] = GPU_BLOCKS[self.row.model]
+        environ = self.environ(own)
+        environ["PYTHONPATH"] += os.pathsep + processes.STORETEST
+        log = os.path.join(self.folder, f"engine-{name}-{self.starts[name]}.log")
+        return self.running(lambda: Engine(f"engine {name}", environ, log, json.dumps(settings)))
+
+    def restart(self, name):
+        """Kills an engine and starts another one, whose sequence begins at 0."""
+        self.engines[name].kill()
+        self.engines[name] = self.start_engine(name)
+        self.engines[name].reply(processes.ENGINE_START_TIMEOUT)
+
+    def llm(self):
+        return {**super().llm(), "max_model_len": (PROMPT_BLOCKS + 4) * self.block_size}
+
+    def config(self):
+        """Returns the configuration of hitline."""
+        groups = [group.config(self.block_size) for group in GROUPS[self.row.model]]
+        hashing = {"engine": "vllm", "release": self.row.release, "algorithm": "sha256", "seed": "0"}
+        return {
+            "listen": [f"ipc://{self.temporary}/hitline.sock"],
+            "pool": {
+                "vllm": self.row.release, "model_name": self.row.model,
+                "hash_block_size": self.block_size, "groups": groups,
+            },
+            "backend": {"mooncake": {"masters": [self.master.address], "timeout": f"{self.row.store_timeout}s"}},
+            "fleet": {
+                "listen": f"127.0.0.1:{processes.free_port()}",
+                "models": [{"name": self.row.model, "hash": hashing}],
+                "sources": [
+                    {
+                        "model": self.row.model, "instance": name,
+                        "connect": self.proxies[name, "pub"].endpoint, "replay": self.proxies[name, "replay"].endpoint,
+                        "exact_copies": True,  # no request asks for full reports
+                    }
+                    for name in INSTANCES
+                ],
+            },
+        }  # fmt: skip
