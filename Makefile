@@ -54,8 +54,9 @@ build: ## Build bin/hitline and bin/hitbench
 	go build -buildvcs=$(VCS) -o bin/ ./cmd/...
 
 .PHONY: rivals
-rivals: build ## Build bin/hitbench-gomap, which hitbench compare measures beside hitline
+rivals: build ## Build bin/hitbench-gomap and bin/hitbench-llmd, which hitbench compare measures beside hitline
 	go -C bench/rivals/gomap build -o ../../../bin/hitbench-gomap .
+	go -C bench/rivals/llmd build -o ../../../bin/hitbench-llmd .
 
 .PHONY: demo
 demo: build ## Start a server, replay real requests over TCP, check every answer

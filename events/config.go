@@ -29,6 +29,10 @@ type Config struct {
 	// wait; 0: DefaultTimeout.
 	Timeout time.Duration
 	Logger  *slog.Logger // nil discards
+	// Resume, if set, is where the source begins, as if the connection had been lost there: the blocks of its
+	// Holder count again once a replay has shown that the publisher is the same. If it is not, or
+	// without Replay, they are cleared. ExactCopies must be what it was. It is not changed.
+	Resume *Checkpoint
 	// Observe, if set, is called with each batch before it is applied, in that order, those of
 	// replays included. payload is borrowed until it returns.
 	Observe func(seq uint64, payload []byte)

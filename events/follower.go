@@ -15,7 +15,8 @@ import (
 // applies. The Holder is called by the second alone.
 type Follower struct {
 	cfg     Config
-	tracker *tracker // of the goroutine run
+	tracker *tracker  // of the goroutine run, which holds pausing while it changes it
+	pausing pauseLock // held while the tracker or the Holder changes, or while the source is paused
 	log     *sourceLog
 
 	ctx      context.Context
@@ -37,18 +38,26 @@ type refusals struct {
 	logged time.Time // when one was logged
 }
 
-// NewFollower checks cfg; its errors are ErrConfig. Start begins to follow. The holder must be
-// empty. If it has a method Len() int, that is called to watch cfg.MaxBlocks.
+// NewFollower checks cfg; its errors are ErrConfig, or ErrCheckpoint for cfg.Resume. Start begins to
+// follow. The holder must be empty, or have the blocks of the moment of cfg.Resume. If it has a method
+// Len() int, that is called to watch cfg.MaxBlocks.
 func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg, new(Decoder)), log: newSourceLog(cfg.Logger, &cfg)}
+	f := &Follower{cfg: cfg, tracker: newTracker(holder, &cfg, new(Decoder)), log: newSourceLog(cfg.Logger, &cfg),
+		pausing: newPauseLock()}
+	if cfg.Resume != nil {
+		if err := f.tracker.resume(cfg.Resume); err != nil {
+			return nil, err
+		}
+		f.cfg.Resume = nil // it may be large
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker.stopped = f.ctx.Err
 	f.tracker.stats.Name, f.tracker.stats.Endpoint = cfg.Name, cfg.endpoint()
 	f.tracker.stats.State = StateConnecting
-	f.status = *f.tracker.stats
+	f.status = *f.tracker.status()
 	return f, nil
 }
 

@@ -53,7 +53,9 @@ func (f *Follower) run() {
 	for {
 		since := time.Now()
 		err := f.runConnection(replays)
+		f.pausing.lock()
 		f.tracker.markStale(disconnectReason(f.ctx, err))
+		f.pausing.unlock()
 		f.tracker.stats.State = StateConnecting
 		if f.ctx.Err() != nil {
 			f.log.close()
@@ -127,7 +129,10 @@ func (c *connection) follow() error {
 		_ = c.conn.Close()
 		c.queue.drain() // ends when the reader has
 	}()
-	if c.f.tracker.connected() {
+	c.f.pausing.lock()
+	needReplay := c.f.tracker.connected()
+	c.f.pausing.unlock()
+	if needReplay {
 		if err := c.replay(ctx); err != nil {
 			return err
 		}
@@ -202,14 +207,18 @@ func (c *connection) applyBatch(ctx context.Context, b liveBatch) error {
 	t := c.f.tracker
 	c.lastBatch = time.Now()
 	t.stats.LastEvent = c.lastBatch
+	c.f.pausing.lock()
 	v, err := t.live(b.seq, b.payload.B, false)
+	c.f.pausing.unlock()
 	if v == needReplay && err == nil {
 		c.f.publishStatus()
 		c.replays.wait(ctx)
 		if err := c.replay(ctx); err != nil {
 			return err
 		}
+		c.f.pausing.lock()
 		_, err = t.live(b.seq, b.payload.B, true)
+		c.f.pausing.unlock()
 	}
 	if err == nil {
 		c.f.publishStatus()
@@ -225,7 +234,9 @@ func (c *connection) replay(ctx context.Context) error {
 	c.f.publishStatus()
 	err := replay(ctx, c.f.cfg.Replay, from, c.f.cfg, func(seq uint64, payload []byte) error {
 		batches := t.stats.Batches
+		c.f.pausing.lock()
 		err := t.replayed(seq, payload)
+		c.f.pausing.unlock()
 		if t.stats.Batches > batches { // the first is one that was applied before
 			t.stats.LastEvent = time.Now()
 		}
@@ -235,7 +246,9 @@ func (c *connection) replay(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
+		c.f.pausing.lock()
 		err = t.endReplay()
+		c.f.pausing.unlock()
 	}
 	if err != nil {
 		return fmt.Errorf("replay from %d: %w", from, err) // run publishes the status then

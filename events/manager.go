@@ -1,10 +1,8 @@
 package events
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 )
 
@@ -33,8 +31,9 @@ const DefaultMaxSources = 1024
 
 // Manager follows sources that come and go. Safe for concurrent use.
 type Manager struct {
-	cfg   ManagerConfig
-	allow allowList
+	cfg     ManagerConfig
+	allow   allowList
+	pausing pauseLock // held by Pause
 
 	mu         sync.Mutex
 	sources    map[string]*managedSource
@@ -59,7 +58,7 @@ func NewManager(cfg ManagerConfig) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{cfg: cfg, allow: allow, sources: make(map[string]*managedSource)}, nil
+	return &Manager{cfg: cfg, allow: allow, pausing: newPauseLock(), sources: make(map[string]*managedSource)}, nil
 }
 
 // NewHolder returns what a source fills. It is called once, with the defaults of the Config set, when
@@ -182,15 +181,11 @@ func (m *Manager) Unregister(name string) error {
 
 // Sources returns the state of all sources by name.
 func (m *Manager) Sources() []Status {
-	m.mu.Lock()
-	list := make([]Status, 0, len(m.sources))
-	for _, s := range m.sources {
-		if s.follower != nil {
-			list = append(list, s.follower.Status())
-		}
+	followers := m.followers()
+	list := make([]Status, len(followers))
+	for i, f := range followers {
+		list[i] = f.Status()
 	}
-	m.mu.Unlock()
-	slices.SortFunc(list, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -101,13 +101,18 @@ const (
 func newSimulation(t *testing.T, seed uint64, mode simMode) *simulation {
 	s := &simulation{t: t, random: rand.New(rand.NewPCG(seed, 7)), mode: mode, set: NewSet(0),
 		engines: make(map[int]*simEngine), byHash: make(map[uint64]*simBatch)}
-	cfg := &Config{ExactCopies: mode.exact, MaxBlocks: DefaultMaxBlocks}
-	if mode.replay {
-		cfg.Replay = "tcp://127.0.0.1:1"
-	}
-	s.track = newTracker(s.set, cfg, simDecoder{s, new(Decoder)})
+	s.track = newTracker(s.set, s.config(), simDecoder{s, new(Decoder)})
 	s.restartEngine()
 	return s
+}
+
+// config returns that of the tracker.
+func (s *simulation) config() *Config {
+	cfg := &Config{ExactCopies: s.mode.exact, MaxBlocks: DefaultMaxBlocks}
+	if s.mode.replay {
+		cfg.Replay = "tcp://127.0.0.1:1"
+	}
+	return cfg
 }
 
 // simDecoder tells the simulation which batch is applied.
@@ -495,16 +500,19 @@ func (s *simulation) state() map[simKey]int {
 }
 
 // holds returns what the tracker holds, with copies.
-func (s *simulation) holds() map[simKey]int {
+func (s *simulation) holds() map[simKey]int { return s.holdsOf(s.set, s.track) }
+
+// holdsOf returns what a tracker holds, with copies.
+func (s *simulation) holdsOf(set *Set, track *tracker) map[simKey]int {
 	held := make(map[simKey]int)
-	for b := range s.set.Each {
+	for b := range set.Each {
 		for _, hash := range b.Hashes.All() {
 			key := simKey{hash: uint64(hash[7]), group: b.Group, medium: b.Tier.Medium}
 			held[key]++
 		}
 	}
-	for key, n := range s.track.copies.extra {
-		at := s.track.copies.places.list[int(key[0])|int(key[1])<<8]
+	for key, n := range track.copies.extra {
+		at := track.copies.places.list[int(key[0])|int(key[1])<<8]
 		held[simKey{hash: uint64(key[9]), group: at.group, medium: at.tier.Medium}] += int(n)
 	}
 	return held
@@ -541,20 +549,23 @@ func simSteps(t *testing.T) int {
 	return 10_000
 }
 
+// simModes are those that are simulated.
+var simModes = []simMode{
+	{replay: true, groups: true, fullReports: true},
+	{replay: true, groups: true, exact: true, rootCopies: true},
+	{replay: true, groups: true, rootCopies: true, fullReports: true},
+	{replay: true},
+	{groups: true, fullReports: true},
+	{groups: true, exact: true, rootCopies: true},
+	{groups: true, rootCopies: true, fullReports: true},
+	{},
+}
+
 // TestSimulation follows engines of all kinds: what is held is never too much, and all of it once
 // the source is complete and nothing is in flight.
 func TestSimulation(t *testing.T) {
 	steps := simSteps(t)
-	for _, mode := range []simMode{
-		{replay: true, groups: true, fullReports: true},
-		{replay: true, groups: true, exact: true, rootCopies: true},
-		{replay: true, groups: true, rootCopies: true, fullReports: true},
-		{replay: true},
-		{groups: true, fullReports: true},
-		{groups: true, exact: true, rootCopies: true},
-		{groups: true, rootCopies: true, fullReports: true},
-		{},
-	} {
+	for _, mode := range simModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(4) {

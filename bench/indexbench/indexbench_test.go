@@ -329,21 +329,21 @@ func cancelAt(t *testing.T, phase string) (context.Context, Progress) {
 
 func TestMemorySeesTheHeap(t *testing.T) {
 	const size = 8 << 20
-	before := settledMemory()
+	before := SettledMemory()
 	held := make([]byte, size)
 	watch := startSampler(before)
 	peak := watch.stop()
-	after := settledMemory()
+	after := SettledMemory()
 	assert.InDelta(t, size, after.heap-before.heap, 1<<20)
 	assert.GreaterOrEqual(t, peak, int64(size-1<<20), "what else was freed meanwhile counts against it")
 	held[0]++ // alive until here
 }
 
 func TestMapped(t *testing.T) {
-	before := memory{heap: 10, resident: 100, runtime: 50}
-	assert.EqualValues(t, 30, memory{heap: 10, resident: 150, runtime: 70}.mapped(before))
-	assert.EqualValues(t, 35, memory{heap: 15, resident: 150, runtime: 70}.since(before))
-	assert.EqualValues(t, 0, memory{heap: 15, resident: 110, runtime: 70}.mapped(before))
+	before := Memory{heap: 10, resident: 100, runtime: 50}
+	assert.EqualValues(t, 30, Memory{heap: 10, resident: 150, runtime: 70}.mapped(before))
+	assert.EqualValues(t, 35, Memory{heap: 15, resident: 150, runtime: 70}.Since(before))
+	assert.EqualValues(t, 0, Memory{heap: 15, resident: 110, runtime: 70}.mapped(before))
 }
 
 // slowHits is Belady's choice and LRU written down plainly, over stamps.

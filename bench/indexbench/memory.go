@@ -14,31 +14,31 @@ import (
 // samplePeriod is how often memory is looked at while an index is filled.
 const samplePeriod = 2 * time.Millisecond
 
-// memory is what the process holds, in bytes.
-type memory struct {
+// Memory is what the process holds, in bytes.
+type Memory struct {
 	heap     int64 // objects
 	resident int64 // anonymous memory of the process, 0 where it is not known
 	runtime  int64 // of that, what the Go runtime accounts for
 }
 
-// settledMemory collects all garbage and gives free pages back before it looks.
-func settledMemory() memory {
+// SettledMemory collects all garbage and gives free pages back before it looks.
+func SettledMemory() Memory {
 	runtime.GC()
 	runtime.GC() // the first may only have finished what was under way
 	debug.FreeOSMemory()
 	resident := residentAnonymous()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return memory{int64(m.HeapAlloc), resident, int64(m.Sys - m.HeapReleased)}
+	return Memory{int64(m.HeapAlloc), resident, int64(m.Sys - m.HeapReleased)}
 }
 
 // mapped is how much of the growth since before lies outside the Go runtime.
-func (m memory) mapped(before memory) int64 {
+func (m Memory) mapped(before Memory) int64 {
 	return max(0, m.resident-before.resident-(m.runtime-before.runtime))
 }
 
-// since is the growth since before, mapped memory included.
-func (m memory) since(before memory) int64 {
+// Since is the growth since before, mapped memory included.
+func (m Memory) Since(before Memory) int64 {
 	return m.heap - before.heap + m.mapped(before)
 }
 
@@ -60,13 +60,13 @@ func residentAnonymous() int64 {
 
 // sampler watches memory from a goroutine of its own.
 type sampler struct {
-	before memory
+	before Memory
 	peak   int64 // largest growth seen; read after stop
 	stops  chan struct{}
 	ended  sync.WaitGroup
 }
 
-func startSampler(before memory) *sampler {
+func startSampler(before Memory) *sampler {
 	s := &sampler{before: before, stops: make(chan struct{})}
 	s.ended.Go(s.run)
 	return s
@@ -97,8 +97,8 @@ func (s *sampler) look(samples []metrics.Sample) {
 	resident := residentAnonymous()
 	metrics.Read(samples)
 	total, released := samples[1].Value.Uint64(), samples[2].Value.Uint64()
-	now := memory{int64(samples[0].Value.Uint64()), resident, int64(total - released)}
-	s.peak = max(s.peak, now.since(s.before))
+	now := Memory{int64(samples[0].Value.Uint64()), resident, int64(total - released)}
+	s.peak = max(s.peak, now.Since(s.before))
 }
 
 // stop ends the watching and returns the peak.

@@ -116,15 +116,15 @@ func (s *speed) perEntry(bytes int64) float64 { return float64(bytes) / float64(
 // fill makes the index and measures its memory, before there is anything else.
 func (s *speed) fill() error {
 	buf := make([]byte, ChainLen*s.HashLen)
-	before := settledMemory()
+	before := SettledMemory()
 	watch := startSampler(before)
 	err := s.storeChains(buf)
 	s.peak = s.perEntry(watch.stop())
 	if err != nil {
 		return err
 	}
-	after := settledMemory()
-	s.bytes = s.perEntry(after.since(before))
+	after := SettledMemory()
+	s.bytes = s.perEntry(after.Since(before))
 	s.mapped = s.perEntry(after.mapped(before))
 	stats := s.x.stats()
 	s.bytesAsStated = s.perEntry(stats.Bytes)
@@ -159,7 +159,7 @@ func (s *speed) fillRival() error {
 	s.Progress("generate", 0, 1)
 	s.keys = s.seed.allKeys(s.Entries, s.HashLen)
 	s.mixed = s.seed.shuffled(s.keys, s.HashLen)
-	before := settledMemory()
+	before := SettledMemory()
 	if s.rival = newGoMap(s.HashLen, s.Entries); s.rival == nil {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (s *speed) fillRival() error {
 		s.rival.add(part(s.keys, i, s.HashLen))
 		s.Progress("fill map", i+1, chains)
 	}
-	s.rivalBytes = s.perEntry(settledMemory().since(before))
+	s.rivalBytes = s.perEntry(SettledMemory().Since(before))
 	return nil
 }
 

@@ -24,6 +24,7 @@ type compareFlags struct {
 	cores   string // of the servers
 	json    bool
 	vllm    vllmFlags
+	holders holdersFlags
 }
 
 // compareServer is the hidden command that is a Go map behind a socket.
@@ -68,6 +69,15 @@ with keys of prompts that are stored whole, by half, or without their first
 block. Flags for other rivals, cores and hits do not go with it. Python needs
     python3 -m pip install pyzmq mooncake-transfer-engine-non-cuda
 
+With --holders N the only rival is llm-d's in-memory index: which of N engines
+has the longest prefix of a prompt? Package fleet, in this process, and llm-d's
+index, in one of hitbench-llmd, are asked in turn on one core, with nothing
+between. A ratio is how many times as long as fleet llm-d takes; "llm-d lookup"
+is its lookup without the scorer, which alone tells no prefix. All answers are
+compared with what was stored. Prompts share system prompts and, by Zipf's law,
+prefixes: "hit" is one that some engine has whole, "miss" one that nobody has
+from some block on, "shared" one that all have whole.
+
 Linux only. Leave the machine alone while it runs.
 
 Exit codes: 0 every answer was right; 1 one was wrong or refused, or the run was
@@ -78,17 +88,24 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 				*failed = a.compareVLLM(cmd.Context(), f, cmd.Flags().Changed)
 				return
 			}
-			if *failed = unusedVLLM(cmd.Flags().Changed); *failed == nil {
+			if *failed = unusedVLLM(cmd.Flags().Changed); *failed != nil {
+				return
+			}
+			if cmd.Flags().Changed("holders") {
+				*failed = a.compareHolders(cmd.Context(), f, cmd.Flags().Changed)
+				return
+			}
+			if *failed = unusedHolders(cmd.Flags().Changed); *failed == nil {
 				*failed = a.compare(cmd.Context(), f)
 			}
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request\n(with --vllm 16,256,1875,16384,131072)\n")
+	flags.IntSliceVar(&f.o.Hashes, "hashes", []int{64, 512, 8192, 131072}, "hashes a request\n(with --vllm 16,256,1875,16384,131072, with\n--holders 512,8192)\n")
 	flags.Float64Var(&f.seconds, "seconds", 0.5, "seconds for each rival and way at each number of\nhashes, about (with --vllm 3)")
 	flags.IntVar(&f.o.Rounds, "rounds", 5, "rounds")
-	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of\nhashes; --rotate needs 2 million")
+	flags.IntVar(&f.o.Entries, "entries", 0, "least number of hashes stored for each number of\nhashes; --rotate needs 2 million (with --holders\nin all, 1 million)")
 	flags.Int64Var(&f.rotate, "rotate", 64, "`MiB` that the requests of each number of hashes\nexceed together")
 	flags.Uint64Var(&f.o.Seed, "seed", 1, "of hashes, order and misses; 0 for a random one,\nwhich the report has")
 	flags.Float64Var(&f.o.HitShare, "hit-share", 1, "share of the chains that hit whole")
@@ -108,6 +125,7 @@ interrupted; 2 wrong usage; 3 a server did not start, or was lost.`,
 	flags.DurationVar(&f.o.Timeout, "timeout", 20*time.Second, "longest wait for a start, a connection or an\nanswer (with --vllm 3m)")
 	flags.BoolVar(&f.json, "json", false, "print the report as one line of JSON")
 	f.vllm.add(flags)
+	f.holders.add(flags)
 	return cmd
 }
 

@@ -58,7 +58,7 @@ func (a *app) compareVLLM(ctx context.Context, f compareFlags, changed func(flag
 		timeout = vllmTimeout
 	}
 	for _, name := range []string{
-		"entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
+		"holders", "queries", "llmd", "entries", "hit-share", "miss-at", "only", "gomap", "redis-server", "valkey-server",
 		"client-core", "server-cores", "hash-block-tokens", "rotate", "ways",
 	} {
 		if changed(name) {

@@ -23,6 +23,7 @@ import (
 	"github.com/hitline/hitline/bench"
 	"github.com/hitline/hitline/bench/compare"
 	"github.com/hitline/hitline/bench/floor"
+	"github.com/hitline/hitline/bench/holders"
 	"github.com/hitline/hitline/bench/load"
 	"github.com/hitline/hitline/bench/picture"
 	"github.com/hitline/hitline/bench/vllm"
@@ -110,11 +111,11 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, bench.ErrTrace), errors.Is(err, picture.ErrInput),
 		errors.Is(err, client.ErrRequest): // an address of no known form
 		code = exitUsage
-	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, vllm.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, client.ErrConnect), errors.Is(err, client.ErrNoAnswer), errors.Is(err, floor.ErrLost), errors.Is(err, compare.ErrLost), errors.Is(err, holders.ErrLost), errors.Is(err, vllm.ErrLost), errors.Is(err, load.ErrLost), errors.Is(err, context.DeadlineExceeded):
 		code = exitLost
 	}
 	text := err.Error()
-	for _, prefix := range []string{"indexbench: ", "floor: ", "compare: ", "vllm: ", "load: ", "picture: ", "scale: ", "bench: "} {
+	for _, prefix := range []string{"indexbench: ", "floor: ", "compare: ", "holders: ", "vllm: ", "load: ", "picture: ", "scale: ", "bench: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	fmt.Fprintf(a.stderr, "hitbench: %s\n", text)

@@ -23,6 +23,7 @@
 //	client.go         Client: one method for each request
 //	batch.go          many lookups in one write
 //	masks.go          a Client's plans and requests for masks; store_prompt.go stores of prompts
+//	holders.go        which engines have most of a prompt
 //	instance.go       which run of a server a connection is to
 //	anchors_client.go a Client's lookups by anchors
 //	async.go          AsyncClient; anchors_async.go its lookups by anchors

@@ -17,6 +17,7 @@ type request struct {
 	anchors   *netproto.Anchors  // of TagAnchors
 	position  *chainPosition     // of TagStore by StoreChain, otherwise nil
 	prompt    *netproto.Prompt   // of TagStorePrompt and requests for masks
+	query     []byte             // of TagHolders
 }
 
 // chainPosition is the position of a store's keys in their chain.
@@ -45,6 +46,8 @@ func (r *request) appendHead(dst, envelope []byte) []byte {
 		return netproto.AppendKeys(dst, envelope, r.tag, r.rank, r.hashLen, len(r.blob))
 	case netproto.TagStorePrompt:
 		return netproto.AppendStorePrompt(dst, envelope, r.prompt, r.hashLen, len(r.blob))
+	case netproto.TagHolders:
+		return netproto.AppendHolders(dst, envelope, r.query, r.hashLen, len(r.blob))
 	case netproto.TagResetRank:
 		return netproto.AppendResetRank(dst, envelope, r.rank)
 	case netproto.TagPool, netproto.TagAuth:

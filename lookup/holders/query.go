@@ -3,6 +3,7 @@ package holders
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/fleet"
@@ -150,7 +151,12 @@ func (p *prompt) byTokens(ctx context.Context, q *Query) error {
 	if numTokens == 0 {
 		numTokens = int64(len(q.Tokens))
 	}
-	return p.load(ctx, numTokens, netproto.NewHashes(p.scratch.hashes, t.hashLen))
+	hashes := netproto.NewHashes(p.scratch.hashes, t.hashLen)
+	if t.behind > 0 {
+		// The last block may have no hash, as it depends on tokens behind the prompt. Nothing of it can be loaded.
+		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
+	}
+	return p.load(ctx, numTokens, hashes)
 }
 
 // hashForStore hashes the tokens as SGLang's storage does.
@@ -167,7 +173,7 @@ func (p *prompt) hashForStore(q *Query) error {
 // load asks the store how much of a prompt it can load.
 func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hashes) error {
 	service := p.state.cfg.Service
-	if err := p.checkKeys(hashes); err != nil {
+	if err := p.state.cfg.CheckHashLen(hashes.HashLen()); err != nil {
 		return err
 	}
 	hit, err := service.LookupPrompt(ctx, numTokens, hashes)
@@ -175,26 +181,35 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hash
 		return err
 	}
 	// A store that is late counts as one that has nothing. A caller that gave up is told so.
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return err
 	}
 	p.answer.LoadableTokens = hit.Tokens
 	return nil
 }
 
+// ended is ctx.Err, also for a deadline that has passed and whose timer is late: the lookup may have seen it first.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 // shortHashLen is the length of hashes that are 64 bits of a digest, in bytes.
 const shortHashLen = 8
 
-// checkKeys refuses hashes that the store's keys cannot be made of: it would answer 0.
-func (p *prompt) checkKeys(hashes netproto.Hashes) error {
-	n, want := hashes.HashLen(), p.state.cfg.Service.Pool().HashLen
+// CheckHashLen refuses hashes of n bytes that the keys of the model's store cannot be made of: it would answer 0.
+// 0 is the length of no hashes. The model has a Service.
+func (c *Model) CheckHashLen(n int) error {
+	want := c.Service.Pool().HashLen
 	switch {
 	case n == 0 || n == want:
 		return nil
 	case n <= shortHashLen:
-		return fmt.Errorf("%w: model %q", ErrWholeHash, p.state.cfg.Name)
+		return fmt.Errorf("%w: model %q", ErrWholeHash, c.Name)
 	case want != 0:
-		return fmt.Errorf("%w: %d bytes; model %q has %d", ErrHashLen, n, p.state.cfg.Name, want)
+		return fmt.Errorf("%w: %d bytes; model %q has %d", ErrHashLen, n, c.Name, want)
 	}
 	return nil
 }

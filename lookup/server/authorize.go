@@ -248,7 +248,7 @@ func (r *remoteRequest) checkAuthorized() error {
 			permissions = c.Permissions
 		}
 	}
-	if !permissions.Allows(r.tag) || r.pool != nil && !c.MayUse(r.pool.name) {
+	if !permissions.Allows(r.tag) || r.loadable && !permissions.Allows(netproto.TagLookup) || r.pool != nil && !c.MayUse(r.pool.name) {
 		return &notAllowedError{tag: r.tag, allowed: permissions, name: nameOf(r.credential)}
 	}
 	r.settings, r.credential = now, c

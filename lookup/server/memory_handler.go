@@ -15,12 +15,14 @@ import (
 type memoryHandler struct {
 	session *session
 
-	query  *lookup.Query        // the lookup being received, nil between lookups
-	change *lookup.Change       // the store or evict being received, nil before the first
-	prompt *lookup.PromptWriter // the prompt being received, nil between prompts
-	reset  *index.PlacesReset   // the reset_rank under way, nil if there is none
-	masks  *maskFrame           // of the plan or the request for masks that is being answered, nil if none
-	err    error                // why the request being received cannot be served
+	query      *lookup.Query        // the lookup being received, nil between lookups
+	change     *lookup.Change       // the store or evict being received, nil before the first
+	prompt     *lookup.PromptWriter // the prompt being received, nil between prompts
+	reset      *index.PlacesReset   // the reset_rank under way, nil if there is none
+	holders    *holdersRequest      // being received or answered, nil if none
+	loadWanted bool                 // query needs further hashes of holders
+	masks      *maskFrame           // of the plan or the request for masks that is being answered, nil if none
+	err        error                // why the request being received cannot be served
 
 	_ cpu.CacheLinePad // the next one may be another event loop's
 }
@@ -37,6 +39,8 @@ func (h *memoryHandler) begin(q *netproto.Request) (wanted bool) {
 		wanted, h.err = h.beginAnchors(q)
 	case netproto.TagStorePrompt:
 		wanted, h.err = h.beginPrompt(q)
+	case netproto.TagHolders:
+		wanted, h.err = h.beginHolders(q)
 	default:
 		h.err = h.beginChange(q)
 		wanted = h.err == nil
@@ -61,7 +65,7 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
 	}
-	h.newQuery()
+	h.newQuery(h.session.pool.service)
 	begin := h.query.Begin
 	if q.Tag == netproto.TagExplain {
 		begin = h.query.BeginExplain
@@ -69,9 +73,9 @@ func (h *memoryHandler) beginLookup(q *netproto.Request) (wanted bool, err error
 	return begin(q.NumTokens, q.Unaligned, q.HashLen, q.NumHashes)
 }
 
-// newQuery makes a query whose work is that of the session's turns.
-func (h *memoryHandler) newQuery() {
-	h.query = h.session.pool.service.NewQuery()
+// newQuery makes a query of a pool whose work is that of the session's turns.
+func (h *memoryHandler) newQuery(service *lookup.Service) {
+	h.query = service.NewQuery()
 	h.query.LimitWork(&h.session.workLeft)
 }
 
@@ -80,7 +84,7 @@ func (h *memoryHandler) beginAnchors(q *netproto.Request) (wanted bool, err erro
 	if err := h.session.checkHashes(q); err != nil {
 		return false, err
 	}
-	h.newQuery()
+	h.newQuery(h.session.pool.service)
 	return h.query.BeginAnchors(q)
 }
 
@@ -95,6 +99,8 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 		consumed = h.changeSome(q, hashes)
 	case netproto.TagStorePrompt:
 		consumed = h.addPrompt(q, hashes)
+	case netproto.TagHolders:
+		return len(hashes), h.addHolders(q, hashes)
 	}
 	return consumed, h.err == nil
 }
@@ -180,6 +186,8 @@ func (h *memoryHandler) reply(q *netproto.Request) (done bool, err error) {
 		}
 	case netproto.TagStorePrompt:
 		return true, h.replyPrompt(q)
+	case netproto.TagHolders:
+		return h.replyHolders(q)
 	case netproto.TagReset:
 		if err := s.pool.service.Reset(context.Background()); err != nil {
 			return true, err
@@ -271,6 +279,8 @@ func (h *memoryHandler) releaseRequest() {
 		}
 	}
 	h.err = nil
+	releaseHolders(&h.holders)
+	h.loadWanted = false
 	releaseMasks(&h.masks) // its tail boundaries are the query's
 	h.releasePrompt()
 	if h.reset != nil {
@@ -294,7 +304,7 @@ func (h *memoryHandler) held() (n int) {
 	if h.masks != nil {
 		n += h.masks.held()
 	}
-	return n
+	return n + h.holders.held()
 }
 
 // close implements requestHandler.

@@ -59,7 +59,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 	r := h.newRequest(q)
 	h.current = r
 	if r.err = h.prepare(r, q); r.err != nil || r.neededBytes == 0 {
-		return false
+		return r.err == nil && r.wantsHashes()
 	}
 	if r.err = h.overLimit(); r.err != nil {
 		r.refused = true
@@ -67,7 +67,7 @@ func (h *remoteHandler) begin(q *netproto.Request) bool {
 	}
 	if h.session.server.backend.Down() {
 		r.reject(backend.ErrUnavailable)
-		return false
+		return r.wantsHashes()
 	}
 	return true
 }
@@ -83,6 +83,9 @@ func (h *remoteHandler) newRequest(q *netproto.Request) *remoteRequest {
 
 // prepare checks a request that has hashes and sets how many bytes of them it needs.
 func (h *remoteHandler) prepare(r *remoteRequest, q *netproto.Request) (err error) {
+	if r.tag == netproto.TagHolders {
+		return r.prepareHolders(q)
+	}
 	if r.pool == nil {
 		return errNoPool
 	}
@@ -123,12 +126,18 @@ func (h *remoteHandler) overLimit() error {
 
 // addHashes implements requestHandler.
 func (h *remoteHandler) addHashes(_ *netproto.Request, hashes []byte) (consumed int, wanted bool) {
+	if h.current.holders != nil {
+		return len(hashes), h.current.addHolders(hashes)
+	}
 	return len(hashes), h.current.addHashes(hashes)
 }
 
 // end implements requestHandler.
 func (h *remoteHandler) end(q *netproto.Request) (done bool) {
 	done, err := h.buildMasks(q)
+	if done {
+		done = h.buildHolders(q)
+	}
 	if !done {
 		return false
 	}
@@ -155,6 +164,9 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 	if r.err == nil {
 		r.err = h.session.checkPool(q.Tag)
 	}
+	if err := r.endHolders(); err != nil {
+		r.err = err
+	}
 	if r.err == nil && r.tag == netproto.TagResetRank {
 		r.err = lookup.ErrResetRank
 	}
@@ -176,6 +188,11 @@ func (h *remoteHandler) endCurrent(q *netproto.Request, err error) *remoteReques
 func (h *remoteHandler) serve(r *remoteRequest, q *netproto.Request) {
 	switch {
 	case r.err != nil || r.skipped || q.Tag == netproto.TagAnchors:
+		h.finish(r)
+	case r.tag == netproto.TagHolders && r.hashes == nil: // no worker is needed
+		if r.loadable {
+			r.pool.remote.CountLookup(0, 0, 0)
+		}
 		h.finish(r)
 	case q.Tag == netproto.TagPing:
 		r.payload = bytes.Clone(h.session.server.pong(q))

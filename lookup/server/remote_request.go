@@ -40,6 +40,11 @@ type remoteRequest struct {
 	prompt     *lookup.PromptWriter // of a store of a prompt, otherwise nil
 	promptHeld int                  // its bytes that remoteHandler.promptBytes counts
 
+	holders  *holdersRequest // of a holders request until it has ended, otherwise nil
+	text     []byte          // of a holders request that has ended: the JSON without its end, nil once it is answered
+	leftOut  int             // for that end
+	loadable bool            // it asks the store, too
+
 	answered bool // hit, payload and err are final
 	hit      api.Hit
 	payload  []byte // the frames after 01, encoded; of a plan its frame of masks
@@ -61,7 +66,7 @@ func (r *remoteRequest) isWrite() bool {
 
 // isRead reports whether the request calls the backend and changes nothing.
 func (r *remoteRequest) isRead() bool {
-	return r.isLookup() || r.tag == netproto.TagExplain
+	return r.isLookup() || r.tag == netproto.TagExplain || r.tag == netproto.TagHolders
 }
 
 // isLookup reports whether the request is a lookup or a plan: a hit of 0 is an answer to it.
@@ -101,10 +106,16 @@ func (r *remoteRequest) addHashes(hashes []byte) bool {
 	return len(r.hashes.B) < r.neededBytes
 }
 
-// reject ends a request without a call of the backend: a lookup or a plan with 0, others with err.
+// wantsHashes reports whether the holders of a request depend on further hashes.
+func (r *remoteRequest) wantsHashes() bool { return r.holders != nil && r.holders.wanted }
+
+// isLookedUp reports whether the request has a hit of 0 if the backend does not answer.
+func (r *remoteRequest) isLookedUp() bool { return r.isLookup() || r.tag == netproto.TagHolders }
+
+// reject ends a request without a call of the backend: one that has a hit with 0, others with err.
 func (r *remoteRequest) reject(err error) {
 	r.pool.remote.CountRejected()
-	if r.isLookup() {
+	if r.isLookedUp() {
 		r.skipped = true
 		r.countMiss()
 		return
@@ -115,7 +126,7 @@ func (r *remoteRequest) reject(err error) {
 // expire ends a request whose deadline has passed before the backend was called.
 func (r *remoteRequest) expire() {
 	r.pool.remote.CountTimeout()
-	if r.isLookup() {
+	if r.isLookedUp() {
 		r.countMiss()
 		return
 	}
@@ -162,7 +173,7 @@ func (r *remoteRequest) callBackend(ctx context.Context) (err error) {
 		hashes = netproto.NewHashes(r.hashes.B, r.hashLen)
 	}
 	switch r.tag {
-	case netproto.TagLookup:
+	case netproto.TagLookup, netproto.TagHolders:
 		r.hit, err = remote.Lookup(ctx, r.numTokens, r.numHashes, hashes)
 		return err
 	case netproto.TagPlan:

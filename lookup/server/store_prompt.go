@@ -90,10 +90,13 @@ func (r *remoteRequest) storePrompt(ctx context.Context, hashes netproto.Hashes)
 	return r.prompt.Err()
 }
 
-// promptBytes returns the memory of the request's PromptWriter.
+// promptBytes returns the memory of the request's PromptWriter, or of its holders.
 func (r *remoteRequest) promptBytes() int {
-	if r == nil || r.prompt == nil {
+	switch {
+	case r == nil:
 		return 0
+	case r.prompt != nil:
+		return r.prompt.Held()
 	}
-	return r.prompt.Held()
+	return r.holders.held() + cap(r.text)
 }

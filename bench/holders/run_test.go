@@ -1,0 +1,344 @@
+package holders
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/hitline/hitline/bench"
+)
+
+// asLLMD names the variable that makes this test binary llm-d's program, with what it does wrong.
+const asLLMD = "HOLDERS_TEST_AS_LLMD"
+
+func TestMain(m *testing.M) {
+	if fault := os.Getenv(asLLMD); fault != "" {
+		os.Exit(fakeLLMD(fault, os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fakeLLMD answers from maps, as bench/rivals/llmd would.
+func fakeLLMD(fault string, args []string) int {
+	if args[0] == "--version" {
+		fmt.Fprintln(os.Stdout, "fake 1.2")
+		return 0
+	}
+	if fault == "silent" {
+		return 3
+	}
+	fmt.Fprintln(os.Stderr, "llmd: ready")
+	held := map[string]map[uint64]bool{}
+	var queries [][]uint64
+	for commands, replies := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout); ; {
+		var c struct {
+			Store *struct {
+				Holder string
+				Blocks []uint64
+			}
+			Query   []uint64
+			Answer  *int
+			Measure *struct{ Count uint64 }
+			Heap    bool
+		}
+		if commands.Decode(&c) != nil {
+			return 0
+		}
+		switch {
+		case c.Store != nil:
+			if held[c.Store.Holder] == nil {
+				held[c.Store.Holder] = map[uint64]bool{}
+			}
+			for _, b := range c.Store.Blocks {
+				held[c.Store.Holder][b] = true
+			}
+		case c.Query != nil:
+			queries = append(queries, c.Query)
+		case c.Answer != nil:
+			prefixes := map[string]int{}
+			for holder, blocks := range held {
+				n := slices.IndexFunc(queries[*c.Answer], func(b uint64) bool { return !blocks[b] })
+				if n < 0 {
+					n = len(queries[*c.Answer])
+				}
+				if n > 0 && (fault != "wrong" || *c.Answer != 1) {
+					prefixes[holder] = n
+				}
+			}
+			_ = replies.Encode(reply{Prefixes: prefixes})
+		case c.Measure != nil && fault == "dies":
+			return 4
+		case c.Measure != nil && fault == "hangs":
+			time.Sleep(time.Hour)
+		case c.Measure != nil:
+			_ = replies.Encode(reply{Sample: sample{Lookups: c.Measure.Count, Ns: int64(c.Measure.Count) * 1e9, Allocs: 7 * c.Measure.Count}})
+		case c.Heap:
+			_ = replies.Encode(reply{Heap: int64(1000 * (7 + len(held)))})
+		}
+	}
+}
+
+// small returns options that are good and quick.
+func small() Options {
+	return Options{
+		Holders: 5, Hashes: []int{16, 40}, Blocks: 400, Queries: 3, Rounds: 3, TimePerSide: 3 * time.Millisecond, Seed: 1, HashTokens: 16, Core: -1,
+		Timeout: 20 * time.Second, OnNote: func(string) {}, OnStep: func(string, int, int) {},
+	}
+}
+
+// beside returns options to measure beside the fake program.
+func beside(t *testing.T, fault string) Options {
+	t.Setenv(asLLMD, fault)
+	o := small()
+	var err error
+	o.LLMD, err = filepath.Abs(os.Args[0])
+	require.NoError(t, err)
+	return o
+}
+
+func TestRun(t *testing.T) {
+	r, err := Run(t.Context(), beside(t, "none"))
+	require.NoError(t, err)
+	assert.Zero(t, r.Wrong)
+	assert.Equal(t, 2*(3+3+2)*2, r.Answers, "of two sizes, each kind and both indexes")
+	assert.Equal(t, "fake 1.2", r.LLMD)
+	assert.GreaterOrEqual(t, r.Blocks, 400)
+	assert.Greater(t, r.Entries, r.Blocks, "some blocks have several holders")
+	require.Len(t, r.Memory, 2)
+	assert.Equal(t, Memory{LLMD, 5000, round1(5000 / float64(r.Blocks))}, r.Memory[1])
+	var names []string
+	for _, row := range r.Rows {
+		names = append(names, fmt.Sprint(row.Hashes, " ", row.Kind, " ", row.Side))
+		assert.Positive(t, row.PerSecond)
+		assert.Positive(t, row.NsPerBlock)
+		assert.LessOrEqual(t, row.PerSecondMin, row.PerSecond)
+		if row.Side == Fleet {
+			assert.InDelta(t, 1, row.Ratio, 0)
+			continue
+		}
+		assert.InDelta(t, 1, row.PerSecond, 0)
+		assert.InDelta(t, 1e9/float64(row.Hashes), row.NsPerBlock, 1)
+		assert.InDelta(t, 7, row.Allocs, 0)
+		assert.EqualValues(t, 3*row.Queries, row.Lookups)
+		assert.Greater(t, row.Ratio, 1.)
+	}
+	var want []string
+	for _, hashes := range []int{16, 40} {
+		for _, kind := range Kinds() {
+			for _, side := range []string{Fleet, LLMD, LLMDLookup} {
+				want = append(want, fmt.Sprint(hashes, " ", kind, " ", side))
+			}
+		}
+	}
+	assert.Equal(t, want, names)
+}
+
+func TestRunAlone(t *testing.T) {
+	o := small()
+	o.Seed = 0
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Len(t, r.Rows, 6)
+	assert.Len(t, r.Memory, 1)
+	assert.Positive(t, r.Answers)
+	assert.Zero(t, r.Wrong)
+	assert.NotZero(t, r.Setup.Seed)
+}
+
+func TestWrongAnswer(t *testing.T) {
+	o := beside(t, "wrong")
+	var notes []string
+	o.OnNote = func(text string) { notes = append(notes, text) }
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, 1, r.Wrong)
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "wrong: llm-d, 16 hashes, hit, query 1: map[], expected map[engine-")
+}
+
+func TestLost(t *testing.T) {
+	for fault, text := range map[string]string{"silent": "ended (exit status 3)", "dies": "it ended", "hangs": "deadline exceeded"} {
+		o := beside(t, fault)
+		if fault == "hangs" {
+			o.Timeout = time.Second
+		}
+		r, err := Run(t.Context(), o)
+		require.ErrorIs(t, err, ErrLost, fault)
+		assert.ErrorContains(t, err, text)
+		assert.True(t, r.Partial)
+		assert.Empty(t, r.Rows)
+	}
+	o := small()
+	o.LLMD = "/bin/false"
+	_, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, bench.ErrOptions)
+}
+
+func TestInterrupted(t *testing.T) {
+	stop := errors.New("stop")
+	for _, phase := range []string{"fill fleet", "16 hashes, hit: compare answers", "rounds"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		o := beside(t, "none")
+		o.Blocks = 100_000 // so that a fill has steps
+		if phase != "fill fleet" {
+			o.Blocks = 400
+		}
+		o.OnStep = func(at string, _, _ int) {
+			if at == phase {
+				cancel(stop)
+			}
+		}
+		r, err := Run(ctx, o)
+		require.ErrorIs(t, err, stop, phase)
+		assert.True(t, r.Partial)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for text, change := range map[string]func(*Options){
+		"0 holders; give 1 to 4096":        func(o *Options) { o.Holders = 0 },
+		"4097 holders":                     func(o *Options) { o.Holders = 4097 },
+		"no number of hashes":              func(o *Options) { o.Hashes = nil },
+		"7 hashes; give 8 to":              func(o *Options) { o.Hashes = []int{8, 7} },
+		"hashes [8 8]: one of them":        func(o *Options) { o.Hashes = []int{8, 8} },
+		"0 blocks":                         func(o *Options) { o.Blocks = 0 },
+		"0 queries":                        func(o *Options) { o.Queries = 0 },
+		"0 rounds":                         func(o *Options) { o.Rounds = 0 },
+		"0s for each side":                 func(o *Options) { o.TimePerSide = 0 },
+		"a hash of 0 tokens":               func(o *Options) { o.HashTokens = 0 },
+		"a timeout of 0s":                  func(o *Options) { o.Timeout = 0 },
+		"core 1000 is not among those":     func(o *Options) { o.Core = 1000 },
+		"200000001 blocks; give 1 to 2000": func(o *Options) { o.Blocks = maxBlocks + 1 },
+	} {
+		if o := small(); runtime.GOOS == "linux" || !strings.HasPrefix(text, "core") {
+			change(&o)
+			_, err := Run(t.Context(), o)
+			require.ErrorIs(t, err, bench.ErrOptions, text)
+			assert.ErrorContains(t, err, text)
+		}
+	}
+}
+
+// What is stored is what the queries' right answers say, and the same seed stores the same.
+func TestWorkload(t *testing.T) {
+	o := small()
+	o.Blocks = 5000
+	type stored map[int]map[uint64]bool
+	fill := func() (*workload, stored, stored) {
+		w, held, all := newWorkload(o), stored{}, stored{}
+		put := func(holder int, keys []byte) error {
+			require.LessOrEqual(t, len(keys), pieceBlocks*keyLen)
+			for ; len(keys) > 0; keys = keys[keyLen:] {
+				if held[holder] == nil {
+					held[holder] = map[uint64]bool{}
+				}
+				held[holder][binary.BigEndian.Uint64(keys)] = true
+			}
+			return nil
+		}
+		require.NoError(t, w.fill(put))
+		for holder, blocks := range held {
+			all[holder] = maps.Clone(blocks)
+		}
+		require.NoError(t, w.share(put))
+		return w, all, held
+	}
+	w, before, held := fill()
+	again, _, heldAgain := fill()
+	assert.Equal(t, held, heldAgain)
+	blocks, entries := map[uint64]bool{}, 0
+	for _, keys := range before {
+		entries += len(keys)
+		maps.Copy(blocks, keys)
+	}
+	assert.Len(t, blocks, w.blocks, "no block was counted twice")
+	assert.Equal(t, entries+o.Holders*sharedPrompts*(16+40), w.entries)
+	for _, a := range w.apps {
+		for _, kind := range Kinds() {
+			list := w.queries(a, kind)
+			full := 0
+			for _, q := range list {
+				keys := q.keys()
+				require.Len(t, keys, a.hashes)
+				require.Len(t, q.want, o.Holders)
+				for holder, want := range q.want {
+					n := slices.IndexFunc(keys, func(k uint64) bool { return !held[holder][k] })
+					if n < 0 {
+						n = a.hashes
+						full++
+					}
+					require.Equal(t, n, want)
+				}
+			}
+			assert.Equal(t, map[string]int{Hit: 3, Miss: 0, Shared: 2 * o.Holders}[kind], full, kind)
+		}
+	}
+	assert.Equal(t, w.queries(w.apps[0], Hit)[0].hashes, again.queries(again.apps[0], Hit)[0].hashes)
+}
+
+// The keys are a contract with those who read the line.
+func TestReportKeys(t *testing.T) {
+	var out bytes.Buffer
+	r := Report{LLMD: "x", Memory: []Memory{{}}, Rows: []Row{{}}, Partial: true}
+	require.NoError(t, r.WriteJSON(&out))
+	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+	keys := func(of any) []string { return slices.Sorted(maps.Keys(of.(map[string]any))) }
+	assert.Equal(t, []string{
+		"answers", "blocks", "cores", "entries", "hash_block_tokens", "hashes", "holders", "llmd", "memory", "partial", "rounds", "rows", "setup", "wrong",
+	}, keys(got))
+	assert.Equal(t, []string{
+		"alloc_bytes", "allocs", "hashes", "kind", "lookups", "lookups_per_second", "lookups_per_second_max", "lookups_per_second_min", "ns_per_block",
+		"queries", "ratio", "ratio_max", "ratio_min", "side",
+	}, keys(got["rows"].([]any)[0]))
+	assert.Equal(t, []string{"bytes", "bytes_per_block", "side"}, keys(got["memory"].([]any)[0]))
+}
+
+func TestReportTable(t *testing.T) {
+	ours := Row{Side: Fleet, Kind: Hit, Hashes: 512, Queries: 16, PerSecond: 100000.4, PerSecondMin: 90000, PerSecondMax: 110000, NsPerBlock: 19.53, Ratio: 1, RatioMin: 1, RatioMax: 1}
+	theirs := Row{Side: LLMD, Kind: Hit, Hashes: 512, Queries: 16, PerSecond: 700, PerSecondMin: 650, PerSecondMax: 710, NsPerBlock: 2790, Ratio: 142.8, RatioMin: 138, RatioMax: 155.55, Allocs: 27000, AllocBytes: 1.2e6}
+	more := ours
+	more.Kind = Miss
+	r := Report{
+		Holders: 64, Blocks: 1000, Entries: 1200, Rounds: 5, Cores: []int{3}, LLMD: "v1", Answers: 40, Wrong: 2, Partial: true,
+		Memory: []Memory{{Fleet, 30000, 30}, {LLMD, 1200000, 1200}}, Rows: []Row{ours, theirs, more},
+	}
+	var table bytes.Buffer
+	require.NoError(t, r.WriteTable(&table))
+	_, rest, _ := strings.Cut(table.String(), "\n")
+	assert.Equal(t, `5 rounds, 64 holders, 1000 blocks, 1200 entries of holders; core 3
+llm-d  v1
+partial: it ended before its end
+fleet         30.0 bytes a block
+llm-d         1200.0 bytes a block
+40 answers compared with what was stored, 2 differ
+
+512 hashes, hit, 16 queries
+              ns a block    lookups/s           of the rounds     ratio     of the rounds     allocs        bytes
+fleet              19.53     100000.4     90000.0 to 110000.0      1.00      1.00 to 1.00        0.0            0
+llm-d            2790.00        700.0          650.0 to 710.0    142.80  138.00 to 155.55    27000.0      1200000
+
+512 hashes, miss, 16 queries
+              ns a block    lookups/s           of the rounds     ratio     of the rounds     allocs        bytes
+fleet              19.53     100000.4     90000.0 to 110000.0      1.00      1.00 to 1.00        0.0            0
+`, rest)
+	table.Reset()
+	require.NoError(t, Report{}.WriteTable(&table))
+	assert.Contains(t, table.String(), "not pinned\nllm-d  left out\n")
+}

@@ -1,0 +1,120 @@
+package holders
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/hitline/hitline/bench/indexbench"
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/netproto"
+)
+
+// Sides of the comparison.
+const (
+	Fleet      = "fleet"
+	LLMD       = "llm-d"
+	LLMDLookup = "llm-d lookup"
+)
+
+// sample is what many lookups cost. Its JSON is that of bench/rivals/llmd.
+type sample struct {
+	Lookups uint64 `json:"lookups"`
+	Ns      int64  `json:"ns"`
+	Allocs  uint64 `json:"allocs"`
+	Bytes   uint64 `json:"bytes"` // allocated
+}
+
+// index is one of the two that are compared. Queries are numbered from 0. Not safe for
+// concurrent use.
+type index interface {
+	store(holder int, keys []byte) error
+	add(q query) error
+	// memory returns the bytes in use after a garbage collection that were not when it was made.
+	memory(ctx context.Context) (int64, error)
+	// answer returns how many of a query's first blocks the holders have, by name.
+	answer(ctx context.Context, query int) (map[string]int, error)
+	// measure asks count queries in turn, each at least once, for about that long.
+	measure(ctx context.Context, side string, first, count int, d time.Duration) (sample, error)
+}
+
+// holderName is the name of a holder in both.
+func holderName(holder int) string { return "engine-" + strconv.Itoa(holder) }
+
+// ours is package fleet. It is in this process.
+type ours struct {
+	fleet   *fleet.Fleet
+	holders []*fleet.Holder
+	tokens  int64 // of a hash
+	held    []bool
+	before  indexbench.Memory
+	queries []netproto.Hashes
+	result  fleet.Result
+}
+
+// noBound is a memory bound that the comparison does not reach.
+const noBound = 1 << 40
+
+func newOurs(o Options) (*ours, error) {
+	before := indexbench.SettledMemory()
+	f, err := fleet.New(fleet.Config{BlockSize: o.HashTokens, MaxBytes: noBound, MaxHolders: o.Holders, MaxBlocks: 2 * maxBlocks})
+	if err != nil {
+		return nil, err
+	}
+	s := &ours{fleet: f, tokens: int64(o.HashTokens), held: make([]bool, pieceBlocks), before: before}
+	for i := range o.Holders {
+		h, err := f.Add(fleet.ID{Instance: holderName(i)})
+		if err != nil {
+			return nil, err
+		}
+		h.SetStale(false)
+		s.holders = append(s.holders, h)
+	}
+	return s, nil
+}
+
+func (s *ours) store(holder int, keys []byte) error {
+	b := events.Blocks{Tier: events.Tier{Medium: "GPU"}, Hashes: netproto.NewHashes(keys, keyLen), BlockSize: s.tokens}
+	return s.holders[holder].Store(&b, s.held[:b.Hashes.Len()])
+}
+
+func (s *ours) add(q query) error {
+	s.queries = append(s.queries, netproto.NewHashes(q.hashes, hashLen))
+	return nil
+}
+
+func (s *ours) memory(context.Context) (int64, error) {
+	return indexbench.SettledMemory().Since(s.before), nil
+}
+
+func (s *ours) answer(_ context.Context, query int) (map[string]int, error) {
+	if err := s.fleet.Lookup(&s.result, s.queries[query]); err != nil {
+		return nil, err
+	}
+	found := map[string]int{}
+	for _, p := range s.result.Holders {
+		found[p.Instance] = int(p.Tokens / s.tokens)
+	}
+	return found, nil
+}
+
+func (s *ours) measure(_ context.Context, _ string, first, count int, d time.Duration) (sample, error) {
+	queries := s.queries[first:][:count]
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var r sample
+	begin := time.Now()
+	for r.Lookups < uint64(count) || r.Ns < int64(d) {
+		if err := s.fleet.Lookup(&s.result, queries[r.Lookups%uint64(count)]); err != nil {
+			return r, fmt.Errorf("holders: %w", err)
+		}
+		r.Lookups++
+		r.Ns = time.Since(begin).Nanoseconds()
+	}
+	runtime.ReadMemStats(&after)
+	r.Allocs, r.Bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+	return r, nil
+}

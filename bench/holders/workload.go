@@ -1,0 +1,269 @@
+package holders
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// Kinds of queries.
+const (
+	Hit    = "hit"
+	Miss   = "miss"
+	Shared = "shared"
+)
+
+// Kinds returns them, in the order of the report.
+func Kinds() []string { return []string{Hit, Miss, Shared} }
+
+const (
+	hashLen = 32 // bytes, as vLLM's sha256 hashes have
+	keyLen  = 8  // bytes of a hash in an event: the last ones of the whole hash
+
+	numSystems    = 4
+	promptsPer    = 8    // prompts to a prefix
+	zipfExponent  = 1.1  // of the prefixes' popularity; must exceed 1
+	toHolder      = 0.8  // share of the prompts that go to a holder of their prefix
+	pieceBlocks   = 256  // blocks that are stored at a time
+	sharedPrompts = 2    // of each number of hashes: each costs an entry a holder and block
+	streamQueries = 1e18 // seeds of the queries' random numbers begin here
+)
+
+// segment is a part of prompts. Its hashes depend on the seed, its id and the block.
+type segment struct {
+	id     uint64
+	blocks int
+}
+
+// prompt is a request that was stored. shared ones have all holders.
+type prompt struct {
+	parts  [3]segment
+	holds  [2][]bool // who has the first two parts, by holder
+	holder int       // who has all
+	shared bool
+}
+
+// hashes returns the number of hashes.
+func (p *prompt) hashes() int { return p.parts[0].blocks + p.parts[1].blocks + p.parts[2].blocks }
+
+// held returns how many of the first blocks a holder has.
+func (p *prompt) held(holder int) int {
+	switch {
+	case p.shared || p.holder == holder:
+		return p.hashes()
+	case p.holds[0][holder] && p.holds[1][holder]:
+		return p.parts[0].blocks + p.parts[1].blocks
+	case p.holds[0][holder]:
+		return p.parts[0].blocks
+	}
+	return 0
+}
+
+// query is a prompt that misses from a block on; if that is its length, it hits.
+type query struct {
+	hashes []byte // of hashLen bytes
+	want   []int  // blocks, by holder
+}
+
+// keys returns the short forms.
+func (q *query) keys() []uint64 {
+	keys := make([]uint64, 0, len(q.hashes)/hashLen)
+	for h := q.hashes; len(h) > 0; h = h[hashLen:] {
+		keys = append(keys, binary.BigEndian.Uint64(h[hashLen-keyLen:]))
+	}
+	return keys
+}
+
+// workload draws the prompts. The same options make the same ones. Not safe for concurrent use.
+type workload struct {
+	o      Options
+	random *rand.Rand
+	nextID uint64
+	apps   []*app
+
+	// Figures of what was stored.
+	blocks  int // different ones
+	entries int // blocks of each holder
+	stored  int // entries before share
+}
+
+// app is what prompts of one length share.
+type app struct {
+	hashes   int
+	systems  []part
+	prefixes []part // prefix i goes on from system prompt i%numSystems
+	popular  *rand.Zipf
+	prompts  []*prompt
+}
+
+// part is a segment with its holders.
+type part struct {
+	segment
+	holds []bool
+	list  []int // the same, by number
+}
+
+// store is called with blocks of a holder: their short forms, big-endian, joined. They are
+// borrowed.
+type store func(holder int, keys []byte) error
+
+func newWorkload(o Options) *workload {
+	w := &workload{o: o, random: rand.New(rand.NewPCG(o.Seed, 1))}
+	for _, hashes := range o.Hashes {
+		a := &app{hashes: hashes}
+		tail := hashes - hashes/8 - hashes/8*3
+		prefixes := max(o.Blocks/len(o.Hashes)/tail/promptsPer, numSystems)
+		for range numSystems {
+			a.systems = append(a.systems, part{segment: w.segment(hashes / 8), holds: make([]bool, o.Holders)})
+		}
+		for range prefixes {
+			a.prefixes = append(a.prefixes, part{segment: w.segment(hashes / 8 * 3), holds: make([]bool, o.Holders)})
+		}
+		a.popular = rand.NewZipf(w.random, zipfExponent, 1, uint64(prefixes-1))
+		w.apps = append(w.apps, a)
+	}
+	return w
+}
+
+func (w *workload) segment(blocks int) segment {
+	w.nextID++
+	return segment{w.nextID, blocks}
+}
+
+// putHash writes the hash of a block, or the last bytes of it.
+func (w *workload) putHash(to []byte, s segment, block int) {
+	random := rand.NewPCG(w.o.Seed^s.id<<24, s.id<<32|uint64(block))
+	for i := 0; i < len(to); i += 8 {
+		binary.BigEndian.PutUint64(to[len(to)-8-i:], random.Uint64())
+	}
+}
+
+// job is a prompt while it is stored.
+type job struct {
+	holder int
+	rest   []segment
+	at     int // in rest[0]
+}
+
+// fill draws prompts until there are enough blocks of each length, and stores them.
+func (w *workload) fill(put store) error {
+	for _, a := range w.apps {
+		var jobs []*job
+		for want := w.blocks + w.o.Blocks/len(w.apps); w.blocks < want || len(jobs) > 0; {
+			for w.blocks < want && len(jobs) < w.o.Holders {
+				jobs = append(jobs, w.draw(a))
+			}
+			i := w.random.IntN(len(jobs))
+			if err := w.storePiece(jobs[i], put); err != nil {
+				return err
+			}
+			if len(jobs[i].rest) == 0 {
+				jobs[i] = jobs[len(jobs)-1]
+				jobs = jobs[:len(jobs)-1]
+			}
+		}
+	}
+	return nil
+}
+
+// draw returns the next prompt as a job: what its holder has not yet.
+func (w *workload) draw(a *app) *job {
+	number := int(a.popular.Uint64())
+	system, prefix := &a.systems[number%numSystems], &a.prefixes[number]
+	holder := w.random.IntN(w.o.Holders)
+	if len(prefix.list) > 0 && w.random.Float64() < toHolder {
+		holder = prefix.list[w.random.IntN(len(prefix.list))]
+	}
+	tail := w.segment(a.hashes - system.blocks - prefix.blocks)
+	j := &job{holder: holder}
+	for _, p := range []*part{system, prefix} {
+		if p.holds[holder] {
+			continue
+		}
+		if len(p.list) == 0 {
+			w.blocks += p.blocks
+		}
+		p.holds[holder] = true
+		p.list = append(p.list, holder)
+		j.rest = append(j.rest, p.segment)
+	}
+	j.rest = append(j.rest, tail)
+	w.blocks += tail.blocks
+	a.prompts = append(a.prompts, &prompt{
+		parts: [3]segment{system.segment, prefix.segment, tail}, holds: [2][]bool{system.holds, prefix.holds}, holder: holder,
+	})
+	return j
+}
+
+// storePiece stores the next blocks of a job.
+func (w *workload) storePiece(j *job, put store) error {
+	s := j.rest[0]
+	n := min(pieceBlocks, s.blocks-j.at)
+	keys := make([]byte, n*keyLen)
+	for i := range n {
+		w.putHash(keys[i*keyLen:][:keyLen], s, j.at+i)
+	}
+	if j.at += n; j.at == s.blocks {
+		j.rest, j.at = j.rest[1:], 0
+	}
+	w.entries += n
+	return put(j.holder, keys)
+}
+
+// share draws prompts that all holders have, and stores them with one after the other.
+func (w *workload) share(put store) error {
+	for _, a := range w.apps {
+		for range sharedPrompts {
+			p := &prompt{shared: true}
+			p.parts[0] = w.segment(a.hashes)
+			a.prompts = append(a.prompts, p)
+			for holder := range w.o.Holders {
+				for j := (&job{holder: holder, rest: []segment{p.parts[0]}}); len(j.rest) > 0; {
+					if err := w.storePiece(j, put); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// queries makes those of one kind. share has been called.
+func (w *workload) queries(a *app, kind string) []query {
+	first := len(a.prompts) - sharedPrompts
+	from := a.prompts[:first]
+	if kind == Shared {
+		from = a.prompts[first:]
+	}
+	order := rand.New(rand.NewPCG(w.o.Seed, streamQueries+uint64(a.hashes))).Perm(len(from))
+	list := make([]query, min(w.o.Queries, len(from)))
+	for i := range list {
+		miss := a.hashes
+		if kind == Miss {
+			miss = w.random.IntN(a.hashes)
+		}
+		list[i] = w.query(from[order[i]], miss)
+	}
+	return list
+}
+
+// query makes one that misses from a block on.
+func (w *workload) query(p *prompt, miss int) query {
+	q := query{hashes: make([]byte, 0, p.hashes()*hashLen)}
+	nowhere := w.segment(p.hashes())
+	for _, s := range p.parts {
+		for block := range s.blocks {
+			n := len(q.hashes)
+			q.hashes = q.hashes[:n+hashLen]
+			if at := n / hashLen; at >= miss {
+				w.putHash(q.hashes[n:], nowhere, at)
+			} else {
+				w.putHash(q.hashes[n:], s, block)
+			}
+		}
+	}
+	for holder := range w.o.Holders {
+		q.want = append(q.want, min(p.held(holder), miss))
+	}
+	return q
+}

@@ -1,0 +1,226 @@
+// Command llmd is the in-memory index of llm-d, and its scorer, to compare package fleet with
+// (hitbench compare --holders). It reads commands from standard input, lines of JSON, and
+// writes a line of JSON for each that has an answer.
+//
+// It is a module of its own, so that hitline does not depend on llm-d.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/llm-d/llm-d-kv-cache/pkg/kvcache"
+	"github.com/llm-d/llm-d-kv-cache/pkg/kvcache/kvblock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+func main() {
+	holders := flag.Int("holders", 64, "holders that one block may have")
+	version := flag.Bool("version", false, "print the version and exit")
+	flag.Parse()
+	if *version {
+		fmt.Fprintln(os.Stdout, versions())
+		return
+	}
+	if *holders < 1 || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	log.SetLogger(logr.Discard()) // it complains otherwise
+	s, err := newSubject(*holders)
+	if err == nil {
+		fmt.Fprintln(os.Stderr, readyLine)
+		err = s.serve(os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "llmd: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// readyLine is printed to standard error before commands are read.
+const readyLine = "llmd: ready"
+
+// versions names what the program is made of.
+func versions() string {
+	text := runtime.Version()
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return text
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/llm-d/llm-d-kv-cache" {
+			text += ", llm-d-kv-cache " + m.Version
+		}
+	}
+	return text
+}
+
+// command is one line of input. One of its fields is set.
+type command struct {
+	Store   *storing   `json:"store"`   // no answer
+	Query   []uint64   `json:"query"`   // adds a query, numbered from 0; no answer
+	Answer  *int       `json:"answer"`  // a query; answered by reply.Prefixes
+	Measure *measuring `json:"measure"` // answered by reply.Sample
+	Heap    bool       `json:"heap"`    // answered by reply.Heap
+}
+
+type storing struct {
+	Holder string   `json:"holder"`
+	Blocks []uint64 `json:"blocks"`
+}
+
+type measuring struct {
+	First int  `json:"first"` // of the queries to ask, in turn
+	Count int  `json:"count"`
+	Ns    int  `json:"ns"`    // how long; each query is asked once at least
+	Score bool `json:"score"` // also the length of each holder's prefix
+}
+
+// reply is one line of output.
+type reply struct {
+	Prefixes map[string]int `json:"prefixes,omitempty"` // blocks, by holder
+	Sample   *sample        `json:"sample,omitempty"`
+	Heap     uint64         `json:"heap,omitempty"` // bytes in use after a garbage collection
+}
+
+type sample struct {
+	Lookups uint64 `json:"lookups"`
+	Ns      int64  `json:"ns"` // of all lookups, garbage collection included
+	Allocs  uint64 `json:"allocs"`
+	Bytes   uint64 `json:"bytes"` // allocated
+}
+
+// subject is llm-d's index with what it is asked. Not safe for concurrent use.
+type subject struct {
+	index   kvblock.Index
+	scorer  kvcache.KVBlockScorer
+	queries [][]kvblock.BlockHash
+}
+
+// newSubject returns an empty index in which a block may have so many holders. The index bounds
+// them to 10 by default, and would forget the others.
+func newSubject(holders int) (*subject, error) {
+	cfg := kvblock.DefaultInMemoryIndexConfig()
+	cfg.PodCacheSize = holders
+	index, err := kvblock.NewInMemoryIndex(cfg)
+	if err != nil {
+		return nil, err
+	}
+	scorer, err := kvcache.NewKVBlockScorer(kvcache.DefaultKVBlockScorerConfig())
+	return &subject{index: index, scorer: scorer}, err
+}
+
+// serve carries out commands until the end of the input.
+func (s *subject) serve(in io.Reader, out io.Writer) error {
+	commands, replies := json.NewDecoder(in), json.NewEncoder(out)
+	for {
+		var c command
+		if err := commands.Decode(&c); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		r, err := s.run(c)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			continue
+		}
+		if err := replies.Encode(r); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *subject) run(c command) (*reply, error) {
+	switch {
+	case c.Store != nil:
+		// As its events do: the engine's hash of a block, and the index's own, which is another
+		// number there and costs the same.
+		blocks := hashes(c.Store.Blocks)
+		return nil, s.index.Add(context.Background(), blocks, blocks, []kvblock.PodEntry{{PodIdentifier: c.Store.Holder, DeviceTier: "gpu"}})
+	case c.Query != nil:
+		s.queries = append(s.queries, hashes(c.Query))
+		return nil, nil
+	case c.Answer != nil:
+		return s.answer(*c.Answer)
+	case c.Measure != nil:
+		return s.measure(c.Measure)
+	case c.Heap:
+		return &reply{Heap: heap()}, nil
+	}
+	return nil, errors.New("a command without a field")
+}
+
+func hashes(numbers []uint64) []kvblock.BlockHash {
+	list := make([]kvblock.BlockHash, len(numbers))
+	for i, n := range numbers {
+		list[i] = kvblock.BlockHash(n)
+	}
+	return list
+}
+
+// ask asks a query as llm-d's own Indexer does. Of gpu blocks a score is their number.
+func (s *subject) ask(query []kvblock.BlockHash, score bool) (map[string]float64, error) {
+	held, err := s.index.Lookup(context.Background(), query, nil)
+	if err != nil || !score {
+		return nil, err
+	}
+	return s.scorer.Score(context.Background(), query, held)
+}
+
+func (s *subject) answer(query int) (*reply, error) {
+	if query < 0 || query >= len(s.queries) {
+		return nil, fmt.Errorf("no query %d", query)
+	}
+	scores, err := s.ask(s.queries[query], true)
+	if err != nil {
+		return nil, err
+	}
+	r := &reply{Prefixes: map[string]int{}}
+	for holder, score := range scores {
+		r.Prefixes[holder] = int(score)
+	}
+	return r, nil
+}
+
+func (s *subject) measure(m *measuring) (*reply, error) {
+	if m.First < 0 || m.Count < 1 || m.First > len(s.queries)-m.Count {
+		return nil, fmt.Errorf("no %d queries from %d on", m.Count, m.First)
+	}
+	queries := s.queries[m.First:][:m.Count]
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var r sample
+	begin := time.Now()
+	for r.Lookups < uint64(m.Count) || r.Ns < int64(m.Ns) {
+		if _, err := s.ask(queries[r.Lookups%uint64(m.Count)], m.Score); err != nil {
+			return nil, err
+		}
+		r.Lookups++
+		r.Ns = time.Since(begin).Nanoseconds()
+	}
+	runtime.ReadMemStats(&after)
+	r.Allocs, r.Bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+	return &reply{Sample: &r}, nil
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // the first may only have finished what was under way
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

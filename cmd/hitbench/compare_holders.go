@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hitline/hitline/bench/holders"
+)
+
+// holdersFlags are the flags of hitbench compare that count only with --holders, and --holders
+// itself.
+type holdersFlags struct {
+	holders, queries int
+	llmd             string
+}
+
+func (f *holdersFlags) add(flags *pflag.FlagSet) {
+	flags.IntVar(&f.holders, "holders", 0, "compare package fleet with llm-d's index, for so\nmany engines")
+	flags.IntVar(&f.queries, "queries", 16, "with --holders: different queries of each kind\nthat are asked in turn")
+	flags.StringVar(&f.llmd, "llmd", "", "with --holders: `path` of hitbench-llmd, or none\nto measure fleet alone (default beside this\nprogram)")
+}
+
+// holdersHashes is the default of --hashes with --holders.
+var holdersHashes = []int{512, 8192}
+
+const (
+	// holdersEntries is the default of --entries with --holders: llm-d's index takes gigabytes of more.
+	holdersEntries = 1_000_000
+	// holdersTimeout is the default of --timeout with --holders: llm-d reads a million blocks meanwhile.
+	holdersTimeout = 3 * time.Minute
+	// noLLMD is the --llmd that leaves it out.
+	noLLMD = "none"
+)
+
+// unusedHolders refuses flags that do nothing without --holders.
+func unusedHolders(changed func(flag string) bool) error {
+	for _, name := range []string{"queries", "llmd"} {
+		if changed(name) {
+			return fmt.Errorf("%w: --%s needs --holders", errUsage, name)
+		}
+	}
+	return nil
+}
+
+// compareHolders compares fleet with llm-d's index and prints the report.
+func (a *app) compareHolders(ctx context.Context, f compareFlags, changed func(flag string) bool) error {
+	for _, name := range []string{
+		"rotate", "hit-share", "miss-at", "only", "ways", "hitline", "python", "gomap", "redis-server", "valkey-server",
+		"mooncake-master", "server-cores",
+	} {
+		if changed(name) {
+			return fmt.Errorf("%w: --%s does not go with --holders", errUsage, name)
+		}
+	}
+	o := holders.Options{
+		Holders: f.holders.holders, Hashes: f.o.Hashes, Blocks: f.o.Entries, Queries: f.holders.queries,
+		Rounds: f.o.Rounds, TimePerSide: time.Duration(f.seconds * float64(time.Second)), Seed: f.o.Seed,
+		HashTokens: f.o.HashTokens, Core: f.o.ClientCore, Timeout: f.o.Timeout,
+	}
+	if !changed("hashes") {
+		o.Hashes = holdersHashes
+	}
+	if !changed("entries") {
+		o.Blocks = holdersEntries
+	}
+	if !changed("timeout") {
+		o.Timeout = holdersTimeout
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	var err error
+	if o.LLMD, err = findLLMD(f.holders.llmd); err != nil {
+		return err
+	}
+	report, err := a.watchHolders(ctx, o)
+	if err != nil && len(report.Rows) == 0 {
+		return err
+	}
+	return cmp.Or(err, a.show(report, f.json), holdersVerdict(report))
+}
+
+// findLLMD returns the path of bench/rivals/llmd, empty if it is to be left out.
+func findLLMD(named string) (string, error) {
+	if named == noLLMD {
+		return "", nil
+	}
+	if named == "" {
+		self, err := executable()
+		if err != nil {
+			return "", err
+		}
+		named = filepath.Join(filepath.Dir(self), "hitbench-llmd")
+	}
+	path, err := exec.LookPath(named)
+	if err != nil {
+		return "", fmt.Errorf("%w: no llm-d: %w; make rivals builds it, and --llmd %s leaves it out", errUsage, err, noLLMD)
+	}
+	return path, nil
+}
+
+// watchHolders measures with a progress bar.
+func (a *app) watchHolders(ctx context.Context, o holders.Options) (holders.Report, error) {
+	bar := newProgress(a.stderr, 1)
+	defer bar.finish()
+	o.OnStep = bar.at
+	o.OnNote = bar.note
+	return holders.Run(ctx, o)
+}
+
+// holdersVerdict returns an error if an answer was wrong.
+func holdersVerdict(r holders.Report) error {
+	if r.Wrong == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d answers are wrong", r.Wrong)
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/bench/holders"
+)
+
+// runHolders runs hitbench compare --holders on little.
+func runHolders(t *testing.T, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+	small := []string{"compare", "--holders", "3", "--hashes", "16", "--entries", "200", "--rounds", "2", "--seconds", "0.002"}
+	code := a.run(t.Context(), append(small, args...))
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func TestCompareHolders(t *testing.T) {
+	r := runHolders(t, "--llmd", "none", "--json", "--queries", "4")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Empty(t, r.stderr)
+	var got holders.Report
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &got))
+	assert.Equal(t, 3, got.Holders)
+	assert.Equal(t, []int{16}, got.Hashes)
+	require.Len(t, got.Rows, 3)
+	assert.Equal(t, 4, got.Rows[0].Queries)
+	assert.EqualValues(t, 1, got.Setup.Seed)
+
+	r = runHolders(t, "--llmd", "none")
+	require.Equal(t, exitDone, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "llm-d  left out\n")
+}
+
+func TestCompareHoldersUsage(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for text, args := range map[string][]string{
+		"wrong usage: no llm-d: ":                           nil,
+		"wrong usage: no llm-d: exec: \"/no/such\"":         {"--llmd", "/no/such"},
+		"wrong usage: --miss-at does not go with --holders": {"--miss-at", "tail"},
+		"wrong usage: --hitline does not go with --holders": {"--hitline", "/bin/true"},
+		"wrong usage: --tp needs --vllm":                    {"--tp", "8"},
+		"wrong usage: --holders does not go with --vllm":    {"--vllm", "0.33.0"},
+		"bad options: 0 holders; give":                      {"--holders", "0"},
+		"bad options: 0 queries; give":                      {"--queries", "0"},
+		"bad options: 7 hashes; give":                       {"--hashes", "7"},
+		"bad options: /bin/false --version":                 {"--llmd", "/bin/false"},
+	} {
+		r := runHolders(t, args...)
+		assert.Equal(t, exitUsage, r.code, text)
+		assert.Contains(t, r.stderr, text)
+		assert.Empty(t, r.stdout)
+	}
+	for _, name := range []string{"queries", "llmd"} {
+		var stdout, stderr bytes.Buffer
+		a := app{stdout: &stdout, stderr: &stderr, dial: dial}
+		assert.Equal(t, exitUsage, a.run(t.Context(), []string{"compare", "--" + name, "1"}))
+		assert.Contains(t, stderr.String(), "--"+name+" needs --holders")
+	}
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/internal/certtest"
+	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/internal/logtest"
+	"github.com/hitline/hitline/internal/storetest"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
+)
+
+// fleetPrompt returns token ids as --tokens-file takes them, and the hashes of their whole blocks of 16.
+func fleetPrompt(t *testing.T, tokens int) (ids string, hashes [][]byte) {
+	t.Helper()
+	for i := range tokens {
+		ids += fmt.Sprintln(i % 7)
+	}
+	got := hitline(t, ids, "hash")
+	require.Equal(t, exitDone, got.code, got.stderr)
+	for line := range strings.FieldsSeq(got.stdout) {
+		hash, err := hex.DecodeString(line)
+		require.NoError(t, err)
+		hashes = append(hashes, hash)
+	}
+	return ids, hashes
+}
+
+// fleetConfig is a server with a fleet of two engines, one of them with two ranks.
+func fleetConfig(engines ...*eventstest.Publisher) string {
+	sources := ""
+	for i, p := range engines {
+		sources += fmt.Sprintf("    - {name: s%d, instance: engine-%d, rank: %d, connect: \"%s\", replay: \"%s\"}\n", i, i/2, i%2, p.Endpoint, p.Replay)
+	}
+	return "metrics: 127.0.0.1:0\npool: {vllm: 0.33.0}\nfleet:\n  listen: 127.0.0.1:0\n  models: [{name: llama, hash: {engine: vllm}}]\n  sources:\n" + sources
+}
+
+// Engines fill holders by their events. The command, HTTP, metrics and the status page say who has what, and what the
+// pool can load.
+func TestServeFleet(t *testing.T) {
+	engines := []*eventstest.Publisher{eventstest.New(t), eventstest.New(t), eventstest.New(t)}
+	ids, hashes := fleetPrompt(t, 16*8+5)
+	require.Len(t, hashes, 8)
+	engines[0].Publish(false, eventstest.Stored(nil, hashes[:2]...))
+	engines[1].Publish(false, eventstest.Stored(nil, hashes[:3]...))
+	engines[2].Publish(false, eventstest.Stored(nil, hashes...), eventstest.Removed(hashes[6]))
+	s := startServe(t, fleetConfig(engines...))
+	require.NotEmpty(t, s.fleet)
+
+	ask := func(args ...string) result {
+		return hitline(t, ids, append([]string{"holders", "--connect", s.address, "--tokens-file", "-"}, args...)...)
+	}
+	const want = `instance  rank  tokens  GPU
+engine-1  0     96      96
+engine-0  1     48      48
+engine-0  0     32      32
+`
+	storetest.Eventually(t, "all events are applied", func() bool { return ask().stdout == want })
+	assert.Equal(t, result{exitDone, want, ""}, hitline(t, hexKeys(hashes), "holders", "--connect", s.address, "--hashes-file", "-", "--model", "llama", "--tenant", "default"))
+	assert.Equal(t, strings.Join(strings.SplitAfter(want, "\n")[:2], "")+"and 2 more\n", ask("--limit", "1").stdout)
+	assert.Equal(t, "instance  rank  tokens  GPU\nengine-0  1     48      48\nengine-0  0     32      32\n", ask("--instance", "engine-0").stdout)
+	assert.Equal(t, "no engine has the first block, of 16 tokens\n", ask("--salt", "x").stdout)
+
+	// The pool has four blocks of the prompt. The last token is computed by an engine in any case.
+	stored := hitline(t, hexKeys(hashes[:4]), "store", "--connect", s.address, "--hashes-file", "-")
+	require.Equal(t, exitDone, stored.code, stored.stderr)
+	assert.Equal(t, want+"the store can load 64 tokens\n", ask("--loadable").stdout)
+	var answer api.HoldersAnswer
+	require.NoError(t, json.Unmarshal([]byte(ask("--loadable", "--json").stdout), &answer))
+	assert.Equal(t, api.HoldersAnswer{BlockSize: 16, LoadableTokens: new(int64(64)), Holders: []api.Holder{
+		{Instance: "engine-1", Tokens: 96, Media: map[string]int64{"GPU": 96}}, {Instance: "engine-0", Rank: 1, Tokens: 48, Media: map[string]int64{"GPU": 48}},
+		{Instance: "engine-0", Tokens: 32, Media: map[string]int64{"GPU": 32}},
+	}}, answer)
+
+	face := &metricsServer{metrics: s.fleet}
+	const asJSON = "Content-Type: application/json"
+	code, reply := face.send(t, "POST", "/query", `{"model": "llama", "block_size": 16, "token_ids": [`+strings.Join(strings.Fields(ids), ",")+`]}`, asJSON)
+	assert.Equal(t, 200, code, reply)
+	assert.JSONEq(t, `{"default": {"engine-0": {"longest_matched": 48, "GPU": 48, "CPU": 0, "DISK": 0, "DP": {"0": 32, "1": 48}},
+		"engine-1": {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}}}`, reply)
+	code, reply = face.get(t, "GET", "/ready")
+	assert.Equal(t, 200, code, reply)
+	code, _ = face.send(t, "POST", "/query", `{}`, asJSON, "Origin: http://evil.example")
+	assert.Equal(t, 403, code)
+
+	o := &metricsServer{address: s.address, metrics: s.metrics}
+	_, body := o.get(t, "GET", "/metrics")
+	for _, line := range []string{
+		`hitline_events_blocks{source="s2"} 7`, `hitline_fleet_holders{model="llama",tenant="default"} 3`, `hitline_fleet_stale_holders{model="llama",tenant="default"} 0`,
+		`hitline_fleet_source_info{endpoint="` + engines[1].Endpoint + `",instance_name="engine-0",model="llama",rank="1",source="s1",tenant="default"} 1`,
+		`hitline_fleet_http_requests_total{code="200",path="/query"} 1`, `hitline_fleet_http_request_duration_seconds_count{path="/ready"} 1`,
+	} {
+		assert.Contains(t, body, "\n"+line+"\n")
+	}
+	_, body = o.get(t, "GET", "/status")
+	assert.Contains(t, body, `"fleet":{"models":[{"name":"llama","tenant":"default","configured":true,"block_size":16,"pool":"","holders":3,"stale_holders":0,`)
+	assert.Contains(t, s.log.String(), `"msg":"KV events fill a holder","source":"s0"`)
+
+	engines[2].Publish(false, eventstest.Cleared())
+	storetest.Eventually(t, "an engine has cleared its cache", func() bool { return !strings.Contains(ask().stdout, "engine-1") })
+}
+
+// What the command is refused for exits with 1, wrong block sizes with 2.
+func TestHoldersRefused(t *testing.T) {
+	s := startServe(t, "fleet: {models: [{name: a, block_size: 64}, {name: b, block_size: 16}, c]}\n")
+	hash := strings.Repeat("ab", 32) + "\n"
+	for _, test := range []struct {
+		line, want string
+		code       int
+	}{
+		{"--hashes-file -", "several", exitFailed},
+		{"--hashes-file - --model d", "there is no such model", exitFailed},
+		{"--hashes-file - --model a --tenant t", "there is no such model", exitFailed},
+		{"--hashes-file - --model c", "block size of the model is not known", exitFailed},
+		{"--hashes-file - --model a --loadable", "no pool", exitFailed},
+		{"--tokens-file /dev/null --model a --block-size 16", "--block-size is 16, and the blocks of the model have 64 tokens", exitUsage},
+	} {
+		got := hitline(t, hash, append([]string{"holders", "--connect", s.address}, strings.Fields(test.line)...)...)
+		assert.Equal(t, test.code, got.code, "%s: %s", test.line, got.stderr)
+		assert.Empty(t, got.stdout, test.line)
+		assert.Contains(t, got.stderr, test.want, test.line)
+	}
+	got := hitline(t, "abcd\n", "holders", "--connect", s.address, "--hashes-file", "-", "--model", "a")
+	assert.Equal(t, exitFailed, got.code, got.stderr)
+	got = hitline(t, "", "holders", "--connect", s.address, "--hashes-file", "-", "--model", "a")
+	assert.Equal(t, result{exitDone, "no engine has the first block, of 64 tokens\n", ""}, got)
+
+	s = startServe(t, "")
+	got = hitline(t, hash, "holders", "--connect", s.address, "--hashes-file", "-")
+	assert.Equal(t, exitFailed, got.code)
+	assert.Contains(t, got.stderr, "keeps no holders: configure fleet")
+}
+
+// A server starts from what its peer holds, with the peer's token. A peer that has nothing is left out.
+func TestFleetPeers(t *testing.T) {
+	engine := eventstest.New(t)
+	ids, hashes := fleetPrompt(t, 64)
+	engine.Publish(false, eventstest.Stored(nil, hashes...))
+	dir := t.TempDir()
+	token := strings.Repeat("t", 32)
+	tokens, own := filepath.Join(dir, "tokens.yaml"), filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(tokens, []byte("tokens: [{name: peer, token: "+token+", allow: all}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(own, []byte(token+"\n"), 0o600))
+	config := fleetConfig(engine)
+	first := startServe(t, strings.Replace(config, "  listen: 127.0.0.1:0\n", "  listen: {address: 127.0.0.1:0, tokens: "+tokens+"}\n", 1))
+	ask := func(s *testServer) string {
+		return hitline(t, ids, "holders", "--connect", s.address, "--tokens-file", "-").stdout
+	}
+	const want = "instance  rank  tokens  GPU\nengine-0  0     64      64\n"
+	storetest.Eventually(t, "the first server has the events", func() bool { return ask(first) == want })
+
+	closing := strings.TrimPrefix(listenAndReply(t, hangUp), "tcp://")
+	peers := func(lines string) string { return config + "  peers: [" + lines + "]\n" }
+	second := startServe(t, peers("\"http://"+closing+"\", \"http://"+first.fleet+"\"")+"  peer_token_file: "+own+"\n")
+	o := &metricsServer{metrics: second.metrics}
+	storetest.Eventually(t, "the second is ready", func() bool { status, _ := o.get(t, "GET", "/readyz"); return status == 200 })
+	assert.Equal(t, want, ask(second), "it is ready with what the first has")
+	log := second.log.String()
+	assert.Contains(t, log, `"msg":"holders: a peer has no dump for us","peer":"http://`+closing)
+	assert.Contains(t, log, `"msg":"holders: loaded what a peer holds","peer":"http://`+first.fleet)
+
+	third := startServe(t, peers("\"http://"+first.fleet+"\""))
+	assert.Contains(t, third.log.String(), "send Authorization: Bearer TOKEN", "without the token it starts empty")
+	storetest.Eventually(t, "the events are replayed", func() bool { return ask(third) == want })
+}
+
+// While a peer is awaited, the server is not ready, refuses queries over HTTP, and a signal stops it.
+func TestFleetLoading(t *testing.T) {
+	asked := make(chan net.Conn, 1)
+	peer := strings.TrimPrefix(listenAndServe(t, func(conn net.Conn) {
+		buf := make([]byte, 1<<10)
+		if n, err := conn.Read(buf); err == nil && n > 0 {
+			asked <- conn
+			_, _ = conn.Read(buf) // until the server gives up
+		}
+	}), "tcp://")
+	free, metricsAddr := storetest.FreeAddr(t), storetest.FreeAddr(t)
+	var log logtest.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	code := make(chan int, 1)
+	go func() {
+		file := configFile(t, "metrics: "+metricsAddr+"\nfleet: {listen: \""+free+"\", peers: [\"http://"+peer+"\"], models: [{name: m, block_size: 16}]}\n")
+		code <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--config", file}, nil, io.Discard, &log)
+	}()
+	<-asked
+	face, o := &metricsServer{metrics: free}, &metricsServer{metrics: metricsAddr}
+	status, body := face.send(t, "POST", "/query_by_hash", `{"model": "m", "seq_hashes": []}`, "Content-Type: application/json")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, `{"error":{"code":"not_ready"`)
+	status, body = face.get(t, "GET", "/ready")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, "loading what a peer of the fleet holds")
+	status, _ = face.get(t, "GET", "/health")
+	assert.Equal(t, 200, status)
+	status, body = o.get(t, "GET", "/readyz")
+	assert.Equal(t, 503, status)
+	assert.Equal(t, "not ready: loading what a peer of the fleet holds\n", body)
+	stop()
+	assert.Equal(t, exitNoConnection, <-code)
+	assert.Contains(t, log.String(), "stopped before it was ready")
+}
+
+// The HTTP listener has tokens and TLS as the others, and takes new ones while the server runs.
+func TestFleetListener(t *testing.T) {
+	dir, ca := t.TempDir(), certtest.NewCA("ca")
+	cert, key := certtest.WriteFiles(dir, "server", ca.Leaf("127.0.0.1"))
+	tokens := filepath.Join(dir, "tokens.yaml")
+	router, admin := strings.Repeat("r", 32), strings.Repeat("a", 32)
+	writeAt(t, tokens, "tokens: [{name: router, token: "+router+", allow: [holders]}, {name: admin, token: "+admin+", allow: all}]\n", 1)
+	s := startServe(t, "fleet:\n  listen: {address: \"tls://127.0.0.1:0\", tokens: "+tokens+", tls: {cert: "+cert+", key: "+key+"}}\n"+
+		"  models: [{name: m, block_size: 16}]\n")
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}}}
+	defer client.CloseIdleConnections()
+	ask := func(path, body, token string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+s.fleet+path, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		reply, err := client.Do(request)
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		text, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		return reply.StatusCode, string(text)
+	}
+	const query = `{"model": "m", "seq_hashes": [1]}`
+	status := func(path, body, token string) int {
+		t.Helper()
+		code, _ := ask(path, body, token)
+		return code
+	}
+	assert.Equal(t, 401, status("/query_by_hash", query, ""))
+	assert.Equal(t, 401, status("/query_by_hash", query, strings.Repeat("x", 32)))
+	assert.Equal(t, 200, status("/query_by_hash", query, router))
+	assert.Equal(t, 403, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, router))
+	assert.Equal(t, 403, status("/unregister", `{}`, router))
+	assert.Equal(t, 200, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, admin))
+	_, body := ask("/query_by_hash", query, router)
+	assert.JSONEq(t, `{"default": {"i": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}}}`, body)
+
+	writeAt(t, tokens, "tokens: [{name: admin, token: "+admin+", allow: all}]\n", 2)
+	storetest.Eventually(t, "the token is gone, over a connection that was open, too", func() bool { return status("/query_by_hash", query, router) == 401 })
+	assert.Equal(t, 200, status("/query_by_hash", query, admin))
+}
+
+// A reload changes what the HTTP listener allows, and names what else of the section needs a restart.
+func TestReloadFleet(t *testing.T) {
+	r := newTestReloader(t, "fleet: {listen: 127.0.0.1:8557, models: [a]}\n")
+	set := &recordedSettings{}
+	r.fleet = set
+	r.reload()
+	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
+	assert.Nil(t, set.settings)
+	r.write("fleet: {listen: {address: 127.0.0.1:8557, allow: [holders]}, models: [a, b]}\n")
+	for range 2 {
+		r.reload()
+		lines := r.lines()
+		assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[fleet.models]`, lines[len(lines)-1])
+	}
+	require.Len(t, set.settings, 1, "once")
+	assert.Equal(t, []string{"holders"}, set.settings[0].Rules.Anonymous.Names())
+	assert.Empty(t, r.srv.take())
+	r.write("fleet: {models: [a]}\n")
+	r.reload()
+	lines := r.lines()
+	assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[fleet.listen]`, lines[len(lines)-1])
+}
+
+type recordedSettings struct{ settings []server.Settings }
+
+func (r *recordedSettings) setSettings(settings server.Settings) {
+	r.settings = append(r.settings, settings)
+}
+
+// What is wrong with the section ends serve before anything is bound, and --check tells it too.
+func TestFleetConfigErrors(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for _, test := range []struct {
+		text, want string
+		check      bool // tells it, too
+	}{
+		{"fleet: {listen: \"127.0.0.1:0\", register: [\"udp://a:1\"]}\n", "fleet.register", true},
+		{"fleet: {peers: [\"http://127.0.0.1:1\"], peer_token_file: /no/such}\n", "fleet.peer_token_file: ", true},
+		{"fleet: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}}\n", "fleet.listen.tokens: cannot read it", true},
+		{"fleet: {listen: \"" + taken.Addr().String() + "\"}\n", "cannot listen for fleet: ", false},
+		{"fleet: {models: [{name: m, block_size: 16}], sources: [{instance: i, bind: \"tcp://" + taken.Addr().String() + "\"}]}\n", "fleet.sources: ", false},
+	} {
+		file := configFile(t, test.text)
+		got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--config", file)
+		assert.Equal(t, exitUsage, got.code, "%s: %s", test.text, got.stderr)
+		assert.Contains(t, got.stderr, test.want)
+		got = hitline(t, "", "serve", "--check", "--config", file)
+		assert.Equal(t, test.check, got.code == exitUsage, "%s: %s", test.text, got.stderr)
+	}
+}

@@ -1,0 +1,400 @@
+package httpface
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/lookup/access"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/netproto"
+)
+
+// loadableKey is beside the tenant's name in an answer, so no tenant is asked about that has this name.
+const loadableKey = "loadable_tokens"
+
+// json makes the reply.
+func (c *call) json(reply any) error {
+	return json.NewEncoder(&c.reply).Encode(reply)
+}
+
+// checkModel refuses a model that there is not for the sender.
+func (c *call) checkModel() error {
+	_, m, err := c.cfg.Service.Fleet(c.body.key())
+	switch {
+	case c.access.Pools == nil:
+		return nil // what is wrong with the model the request will tell
+	case err != nil || !c.access.mayUse(m):
+		return refuse(http.StatusNotFound, "no_model", "there is no such model for %q", c.access.Name)
+	}
+	return nil
+}
+
+// serviceQuery returns the query that a body asks.
+func (r *request) serviceQuery(q *holders.Query) {
+	*q = holders.Query{
+		ModelKey: r.key(), Instance: r.instance, BlockSize: int(r.blockSize), Hashes: netproto.NewHashes(r.hashes, r.hashLen),
+		Tokens: r.tokens, Loadable: r.loadable, NumTokens: r.numTokens,
+	}
+	if r.lora != "" || r.salt != "" {
+		q.Keys = &blockhash.ExtraKeys{Salt: r.salt}
+	}
+	if r.lora != "" {
+		q.Keys.LoRA = &blockhash.LoRA{Name: r.lora, Path: r.loraPath}
+	}
+}
+
+// checkPrompt refuses a body without tokens or hashes, or with both.
+func (r *request) checkPrompt(fields fieldSet) error {
+	switch r.seen & (fieldTokens | fieldHashes) {
+	case fieldTokens | fieldHashes:
+		return fmt.Errorf("%w token_ids: there are seq_hashes, too", errField)
+	case 0:
+		name := "token_ids"
+		if fields&fieldTokens == 0 {
+			name = "seq_hashes"
+		}
+		return fmt.Errorf("%w %s: it is missing", errField, name)
+	}
+	return nil
+}
+
+// answers are those that are not used.
+var answers = sync.Pool{New: func() any { return new(holders.Answer) }}
+
+// query answers /query and /query_by_hash.
+func (c *call) query() error {
+	r := c.body
+	if err := r.checkPrompt(c.endpoint.fields); err != nil {
+		return err
+	}
+	if r.tenant == loadableKey {
+		return fmt.Errorf("%w tenant_id: no tenant has this name", errField)
+	}
+	if r.loadable && c.access.Permissions&access.Lookup == 0 {
+		return c.forbidden("loadable needs the permission %s, too", access.Lookup)
+	}
+	if err := c.checkModel(); err != nil {
+		return err
+	}
+	a := answers.Get().(*holders.Answer)
+	defer answers.Put(a)
+	var q holders.Query
+	r.serviceQuery(&q)
+	if err := c.cfg.Service.Query(c.ctx, &q, a); err != nil {
+		return err
+	}
+	c.reply.Write(appendAnswer(nil, cmp.Or(r.tenant, api.DefaultTenant), a))
+	return nil
+}
+
+// fixedMedia are in every answer about an instance.
+var fixedMedia = [...]string{"GPU", "CPU", "DISK"}
+
+// instanceAnswer is what the ranks of one instance have, in tokens.
+type instanceAnswer struct {
+	name    string
+	longest int64
+	fixed   [len(fixedMedia)]int64
+	others  map[string]int64 // further media, nil if there are none
+	ranks   []fleet.Prefix
+}
+
+// byInstance joins the ranks of each instance, in the order of the answer. For each medium the longest prefix of
+// a rank counts: a request is served by one.
+func byInstance(a *holders.Answer) []*instanceAnswer {
+	var list []*instanceAnswer
+	index := make(map[string]*instanceAnswer, len(a.Holders))
+	for _, p := range a.Holders {
+		i := index[p.Instance]
+		if i == nil {
+			i = &instanceAnswer{name: p.Instance}
+			index[p.Instance] = i
+			list = append(list, i)
+		}
+		i.longest = max(i.longest, p.Tokens)
+		i.ranks = append(i.ranks, p)
+		for _, m := range p.Media {
+			i.add(m)
+		}
+	}
+	return list
+}
+
+// add counts what a rank has in one medium. Engines write the fixed ones in either case.
+func (i *instanceAnswer) add(m fleet.MediumPrefix) {
+	for n, name := range fixedMedia {
+		if strings.EqualFold(name, m.Medium) {
+			i.fixed[n] = max(i.fixed[n], m.Tokens)
+			return
+		}
+	}
+	if m.Medium == "DP" || m.Medium == "longest_matched" {
+		return // these keys are taken, and no engine has such a medium
+	}
+	if i.others == nil {
+		i.others = map[string]int64{}
+	}
+	i.others[m.Medium] = max(i.others[m.Medium], m.Tokens)
+}
+
+// appendAnswer appends {tenant: {instance: {…}}, "loadable_tokens": …}.
+func appendAnswer(b []byte, tenant string, a *holders.Answer) []byte {
+	b = append(b, '{')
+	b = append(appendText(b, tenant), ":{"...)
+	for n, i := range byInstance(a) {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendText(b, i.name), ':')
+		b = i.append(b)
+	}
+	b = append(b, '}')
+	if a.LoadableTokens >= 0 {
+		b = append(b, `,"`+loadableKey+`":`...)
+		b = strconv.AppendInt(b, a.LoadableTokens, 10)
+	}
+	return append(b, "}\n"...)
+}
+
+// append appends {"longest_matched": …, "GPU": …, "DP": {…}, …}.
+func (i *instanceAnswer) append(b []byte) []byte {
+	b = strconv.AppendInt(append(b, `{"longest_matched":`...), i.longest, 10)
+	for n, name := range fixedMedia {
+		b = append(append(append(b, `,"`...), name...), `":`...)
+		b = strconv.AppendInt(b, i.fixed[n], 10)
+	}
+	b = append(b, `,"DP":{`...)
+	slices.SortFunc(i.ranks, func(a, b fleet.Prefix) int { return cmp.Compare(a.Rank, b.Rank) })
+	for n, p := range i.ranks {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendInt(append(b, '"'), int64(p.Rank), 10), `":`...)
+		b = strconv.AppendInt(b, p.Tokens, 10)
+	}
+	b = append(b, '}')
+	for _, medium := range sortedKeys(i.others) {
+		b = append(appendText(append(b, ','), medium), ':')
+		b = strconv.AppendInt(b, i.others[medium], 10)
+	}
+	return append(b, '}')
+}
+
+func sortedKeys(m map[string]int64) []string {
+	list := make([]string, 0, len(m))
+	for k := range m {
+		list = append(list, k)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// appendText appends a text in JSON.
+func appendText(b []byte, text string) []byte {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // texts can always be written
+	}
+	return append(b, quoted...)
+}
+
+// predict answers /predict.
+func (c *call) predict() error {
+	r := c.body
+	if err := r.checkPrompt(fieldsOfPredict); err != nil {
+		return err
+	}
+	if err := r.need(fieldInstance, "instance_id", r.instance); err != nil {
+		return err
+	}
+	if err := c.checkModel(); err != nil {
+		return err
+	}
+	var q holders.Query
+	r.serviceQuery(&q)
+	if err := c.cfg.Service.Predict(r.key(), fleet.ID{Instance: r.instance, Rank: int(r.rank)}, &q); err != nil {
+		return err
+	}
+	return c.json(changed{Status: "predicted", Instance: r.instance})
+}
+
+// changed is the reply to a change.
+type changed struct {
+	Status   string   `json:"status"`
+	Instance string   `json:"instance_id,omitempty"`
+	Removed  []string `json:"removed_instances,omitempty"`
+}
+
+// engines has the engines by their type in a request, in lower case.
+var engines = map[string]string{"": "", "vllm": holders.EngineVLLM, "sglang": holders.EngineSGLang}
+
+// source returns the source that a registration names.
+func (r *request) source() (src holders.Source, err error) {
+	for _, f := range []struct {
+		field      fieldSet
+		name, text string
+	}{{fieldEndpoint, "endpoint", r.endpoint}, {fieldModel, "modelname", r.model}, {fieldInstance, "instance_id", r.instance}} {
+		if err := r.need(f.field, f.name, f.text); err != nil {
+			return src, err
+		}
+	}
+	engine, known := engines[strings.ToLower(r.engine)]
+	switch {
+	case !known:
+		return src, fmt.Errorf("%w type: %.40q; known are vLLM and SGLang", errField, r.engine)
+	case r.extraSalt != "":
+		return src, fmt.Errorf("%w additionalsalt: it is not supported; engines' hashes have no such salt, and those of a request "+
+			"have its cache_salt", errField)
+	case r.tenant == loadableKey:
+		return src, fmt.Errorf("%w tenant_id: no tenant may have this name", errField)
+	}
+	return holders.Source{
+		Config: events.Config{Connect: r.endpoint, Replay: r.replay}, ModelKey: r.key(), ID: fleet.ID{Instance: r.instance, Rank: int(r.rank)},
+		BlockSize: int(r.blockSize), Engine: engine,
+	}, nil
+}
+
+// register answers /register.
+func (c *call) register() error {
+	src, err := c.body.source()
+	if err != nil {
+		return err
+	}
+	if c.cfg.Configure != nil {
+		c.cfg.Configure(&src)
+	}
+	if err := c.cfg.Service.Register(src); err != nil {
+		if suppressed, ok := c.refusals.admit(time.Now()); ok {
+			c.log.Warn("source of holders not registered", "model", src.ModelKey.Name, "instance", src.Instance, "rank", src.Rank,
+				"endpoint", src.Connect, "peer", c.http.RemoteAddr, "error", err.Error(), "suppressed", suppressed)
+		}
+		return err
+	}
+	c.log.Info("source of holders registered", "model", src.ModelKey.Name, "tenant", cmp.Or(src.Tenant, api.DefaultTenant),
+		"instance", src.Instance, "rank", src.Rank, "endpoint", src.Connect, "replay", src.Replay, "peer", c.http.RemoteAddr)
+	return c.json(changed{Status: "registered successfully", Instance: src.Instance})
+}
+
+// unregister answers /unregister. Without a rank it is about all ranks that were registered.
+func (c *call) unregister() error {
+	r := c.body
+	if err := r.need(fieldModel, "modelname", r.model); err != nil {
+		return err
+	}
+	if err := r.need(fieldInstance, "instance_id", r.instance); err != nil {
+		return err
+	}
+	if _, known := engines[strings.ToLower(r.engine)]; !known {
+		return fmt.Errorf("%w type: %.40q; known are vLLM and SGLang", errField, r.engine)
+	}
+	tenant := cmp.Or(r.tenant, api.DefaultTenant)
+	ranks := []int{int(r.rank)}
+	if r.seen&fieldRank == 0 {
+		if ranks = c.ranksOf(tenant); len(ranks) == 0 {
+			ranks = []int{0} // whose error says what is wrong
+		}
+	}
+	reply := changed{Status: "unregistered successfully"}
+	for _, rank := range ranks {
+		if err := c.cfg.Service.Unregister(r.key(), fleet.ID{Instance: r.instance, Rank: rank}); err != nil {
+			return err
+		}
+		c.log.Info("source of holders unregistered", "model", r.model, "tenant", tenant, "instance", r.instance, "rank", rank,
+			"peer", c.http.RemoteAddr)
+		reply.Removed = append(reply.Removed, fmt.Sprintf("%s|%s|%d", r.instance, tenant, rank))
+	}
+	return c.json(reply)
+}
+
+// ranksOf returns the ranks of the instance that were registered.
+func (c *call) ranksOf(tenant string) (ranks []int) {
+	for _, s := range c.cfg.Service.Status() {
+		if s.Registered && s.Model == c.body.model && s.Tenant == tenant && s.Instance == c.body.instance {
+			ranks = append(ranks, s.Rank)
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
+// modelState and holderState are in the reply to /services.
+type modelState struct {
+	Model      string        `json:"model"`
+	Tenant     string        `json:"tenant"`
+	BlockSize  int           `json:"block_size"`
+	Configured bool          `json:"configured"`
+	Pool       *string       `json:"pool,omitempty"`
+	Blocks     int64         `json:"blocks"`
+	Entries    int64         `json:"entries"`
+	Bytes      int64         `json:"bytes"`
+	MaxBytes   int64         `json:"max_bytes"`
+	Holders    []holderState `json:"holders"`
+}
+
+type holderState struct {
+	Instance string `json:"instance"`
+	Rank     int    `json:"rank"`
+	Stale    bool   `json:"stale"`
+	Entries  int    `json:"entries"`
+}
+
+// services answers /services.
+func (c *call) services() error {
+	var reply struct {
+		Models  []modelState           `json:"models"`
+		Sources []holders.SourceStatus `json:"sources"`
+	}
+	reply.Models, reply.Sources = []modelState{}, []holders.SourceStatus{}
+	visible := map[holders.ModelKey]bool{}
+	for _, m := range c.cfg.Service.Models() {
+		if c.access.Pools != nil && (m.Pool == nil || !slices.Contains(c.access.Pools, *m.Pool)) {
+			continue
+		}
+		visible[m.ModelKey] = true
+		state := modelState{
+			Model: m.Name, Tenant: m.Tenant, BlockSize: m.BlockSize, Configured: m.Configured, Pool: m.Pool, Blocks: m.Blocks,
+			Entries: m.Entries, Bytes: m.Bytes, MaxBytes: m.MaxBytes, Holders: make([]holderState, 0, len(m.Holders)),
+		}
+		for _, h := range m.Holders {
+			state.Holders = append(state.Holders, holderState{h.Instance, h.Rank, h.Stale, h.Blocks})
+		}
+		reply.Models = append(reply.Models, state)
+	}
+	for _, s := range c.cfg.Service.Status() {
+		if visible[holders.ModelKey{Tenant: s.Tenant, Name: s.Model}] {
+			reply.Sources = append(reply.Sources, s)
+		}
+	}
+	return c.json(reply)
+}
+
+// health answers /health: the server lives.
+func (c *call) health() error { return c.json(changed{Status: "ok"}) }
+
+// ready answers /ready.
+func (c *call) ready() error {
+	if c.cfg.Ready != nil {
+		if err := c.cfg.Ready(); err != nil {
+			return refuse(http.StatusServiceUnavailable, "not_ready", "%v", err)
+		}
+	}
+	return c.json(changed{Status: "ready"})
+}
+
+// openapi answers /openapi.yaml.
+func (c *call) openapi() error {
+	c.kind = "application/yaml"
+	c.reply.Write(OpenAPI)
+	return nil
+}

@@ -1,0 +1,188 @@
+package httpface
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/holders"
+)
+
+// refusal is the reply to a request that is refused.
+type refusal struct {
+	status  int
+	code    string // for programs; openapi.yaml lists them
+	message string // for people
+}
+
+// errRefused is wrapped by refusals.
+var errRefused = errors.New("httpface: refused")
+
+// Error implements error.
+func (r *refusal) Error() string { return r.message }
+
+// Unwrap makes a refusal an errRefused.
+func (r *refusal) Unwrap() error { return errRefused }
+
+func refuse(status int, code, format string, args ...any) error {
+	return &refusal{status, code, fmt.Sprintf(format, args...)}
+}
+
+// maxMessage bounds a message in bytes, as it may repeat what the request has.
+const maxMessage = 500
+
+// body returns the JSON of the reply.
+func (r *refusal) body() []byte {
+	var reply struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	reply.Error.Code, reply.Error.Message = r.code, r.message
+	if len(r.message) > maxMessage {
+		reply.Error.Message = strings.ToValidUTF8(r.message[:maxMessage], "") + "…"
+	}
+	text, err := json.Marshal(&reply)
+	if err != nil {
+		panic(err) // texts can always be written
+	}
+	return append(text, '\n')
+}
+
+// refusals has the status and code of each error, the first that matches.
+var refusals = []struct {
+	err    error
+	status int
+	code   string
+}{
+	{errSyntax, http.StatusBadRequest, "bad_json"},
+	{errMany, http.StatusRequestEntityTooLarge, "too_large"},
+	{errField, http.StatusBadRequest, "bad_field"},
+	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, "slow_body"}, // of the connection
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
+
+	{holders.ErrNoModel, http.StatusNotFound, "no_model"},
+	{holders.ErrNoHashing, http.StatusConflict, "no_hashing"},
+	{holders.ErrNoPool, http.StatusConflict, "no_pool"},
+	{holders.ErrOtherBlock, http.StatusConflict, "other_block_size"},
+	{holders.ErrOtherEngine, http.StatusConflict, "other_engine"},
+	{holders.ErrNoBlockSize, http.StatusConflict, "no_block_size"},
+	{holders.ErrTooMany, http.StatusConflict, "too_many"},
+	{holders.ErrWholeHash, http.StatusBadRequest, "bad_hashes"},
+	{holders.ErrHashLen, http.StatusBadRequest, "bad_hashes"},
+	{holders.ErrConfig, http.StatusBadRequest, "bad_field"}, // of the model that a registration makes
+	{holders.ErrName, http.StatusBadRequest, "bad_field"},
+	{holders.ErrRank, http.StatusBadRequest, "bad_field"},
+	{holders.ErrToken, http.StatusBadRequest, "bad_tokens"},
+	{holders.ErrAdapter, http.StatusBadRequest, "bad_tokens"},
+	{blockhash.ErrExtraKeys, http.StatusBadRequest, "bad_tokens"},
+	{lookup.ErrTokens, http.StatusBadRequest, "bad_field"},
+	{lookup.ErrTooManyKeys, http.StatusRequestEntityTooLarge, "too_large"},
+
+	{events.ErrNotAllowed, http.StatusForbidden, "not_allowed"},
+	{events.ErrConfig, http.StatusBadRequest, "bad_field"},
+	{events.ErrExists, http.StatusConflict, "exists"},
+	{events.ErrConfigured, http.StatusConflict, "configured"},
+	{events.ErrTooMany, http.StatusConflict, "too_many"},
+	{events.ErrNoSource, http.StatusNotFound, "no_source"},
+	{events.ErrClosed, http.StatusServiceUnavailable, "closing"},
+	{fleet.ErrExists, http.StatusConflict, "exists"},
+	{fleet.ErrTooMany, http.StatusConflict, "too_many"},
+	{events.ErrFull, http.StatusServiceUnavailable, "full"}, // fleet.ErrFull too
+}
+
+// refusalOf returns the reply for an error.
+func refusalOf(err error) *refusal {
+	var r *refusal
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &large):
+		return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body has more than %d bytes", large.Limit)}
+	}
+	for _, known := range refusals {
+		if errors.Is(err, known.err) {
+			return &refusal{known.status, known.code, err.Error()}
+		}
+	}
+	return &refusal{http.StatusUnprocessableEntity, "unanswerable", err.Error()}
+}
+
+// refusalInterval is the time between two lines about registrations that were refused: a client does not fill the log.
+const refusalInterval = time.Second
+
+// refusalLog bounds these lines. Safe for concurrent use. The zero value is ready.
+type refusalLog struct {
+	mu         sync.Mutex
+	next       time.Time // when a line may follow
+	suppressed int       // since the last
+}
+
+// admit reports whether a line may be written now, and how many were not since the last.
+func (l *refusalLog) admit(now time.Time) (suppressed int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.suppressed++
+		return 0, false
+	}
+	suppressed, l.suppressed = l.suppressed, 0
+	l.next = now.Add(refusalInterval)
+	return suppressed, true
+}
+
+// RequestCount is how many requests of a path were answered with a status.
+type RequestCount struct {
+	Path   string // "other" for paths that there are not
+	Status int
+	Count  int64
+}
+
+// counters count replies by endpoint and status. Safe for concurrent use.
+type counters [][600]atomic.Int64
+
+func (c counters) count(number, status int) {
+	if status >= 0 && status < len(c[number]) {
+		c[number][status].Add(1)
+	}
+}
+
+// Requests returns how many requests were answered, in a fixed order. The caller owns the result.
+func (h *Handler) Requests() []RequestCount {
+	var list []RequestCount
+	for number := range h.counters {
+		path := "other"
+		if number < len(endpoints) {
+			path = endpoints[number].path
+		}
+		for status := range h.counters[number] {
+			if n := h.counters[number][status].Load(); n > 0 {
+				list = append(list, RequestCount{path, status, n})
+			}
+		}
+	}
+	return list
+}
+
+// WriteError writes the reply to a request that is refused, in the form of this package: for Config.Dump.
+func WriteError(w http.ResponseWriter, status int, code, message string) {
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write((&refusal{status, code, message}).body()) // the client may be gone
+}

@@ -1,0 +1,382 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"unsafe"
+
+	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/netproto"
+)
+
+// holdersRequest is a holders request that is being received. Its hashes go into a query of the model's
+// fleet as they arrive, and the answer is encoded in steps, so that many holders do not make a turn
+// long. It belongs to one request from beginHolders to release.
+type holdersRequest struct {
+	asked  api.HoldersQuery
+	model  *holders.Model
+	query  fleet.Query
+	wanted bool // further hashes can change the answer of the query
+
+	ended   bool         // the query; result is set
+	result  fleet.Result // of it, reused by the next request
+	next    int          // the holder that is encoded next
+	listed  int          // holders in text
+	leftOut int          // holders behind those
+	text    []byte       // the JSON so far
+}
+
+// Work of a holders request, in units of a turn.
+const (
+	queryByteWork  = 4  // decoding a byte of JSON: some 10 ns
+	holderHashWork = 10 // of a hash: 25 ns with 64 holders
+	holderEndWork  = 20 // of a holder when the query ends: it is sorted
+	holderTextWork = 40 // of encoding a holder: some 100 ns
+)
+
+const (
+	// holdersTail is more than what follows the holders in an answer.
+	holdersTail = 128
+	// keptHoldersBytes is how many bytes of an answer a pooled holdersRequest keeps: some 500 holders.
+	keptHoldersBytes = 64 << 10
+)
+
+// Errors of holders requests. Peers get their texts.
+var (
+	errNoHolders     = errors.New("this server keeps no holders: configure fleet")
+	errNotOfTenants  = errors.New("no such model among those that this connection may ask about")
+	errOtherStore    = errors.New("the pool of the model has another backend than this server")
+	errHoldersTokens = errors.New("num_tokens and limit must not be negative")
+)
+
+// holdersRequests holds the *holdersRequest of finished requests.
+var holdersRequests = sync.Pool{New: func() any { return new(holdersRequest) }}
+
+// beginHolders begins a holders request. All checks are made now, those of the store's hashes included.
+// The caller must release the result, which is nil with an error.
+func (s *session) beginHolders(q *netproto.Request) (*holdersRequest, error) {
+	if s.server.cfg.Holders == nil {
+		return nil, errNoHolders
+	}
+	if n, most := q.NumHashes, s.server.limits.Load().MaxHashes; n > most {
+		return nil, fmt.Errorf("%w: %d, the limit is %d", errTooManyHashes, n, most)
+	}
+	s.workLeft -= len(q.HoldersQuery) * queryByteWork
+	r := holdersRequests.Get().(*holdersRequest)
+	if err := r.begin(s, q); err != nil {
+		r.release()
+		return nil, err
+	}
+	return r, nil
+}
+
+// begin decodes the query and finds the model.
+func (r *holdersRequest) begin(s *session, q *netproto.Request) error {
+	if err := decodeHoldersQuery(q.HoldersQuery, &r.asked); err != nil {
+		return err
+	}
+	f, model, err := s.server.cfg.Holders.Fleet(holders.ModelKey{Tenant: r.asked.Tenant, Name: r.asked.Model})
+	if err == nil {
+		r.model = model
+	}
+	if authErr := s.checkHolders(r); authErr != nil { // first: a tenant is not told whether there is a model
+		return authErr
+	}
+	if err != nil {
+		return err
+	}
+	if r.asked.Loadable {
+		if err := r.checkStore(s, q); err != nil {
+			return err
+		}
+	}
+	if q.NumHashes > 0 {
+		r.wanted = true
+		return r.query.Begin(f, q.HashLen)
+	}
+	return nil
+}
+
+// decodeHoldersQuery decodes the JSON of a holders request. As with pool a field that is not known is
+// refused: what it asks for would be missing in the answer.
+func decodeHoldersQuery(text []byte, query *api.HoldersQuery) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(query)
+	if err == nil && decoder.More() {
+		err = errors.New("text behind the object")
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("the query of holders cannot be read: %s", describeJSONError(err))
+	case query.NumTokens < 0 || query.Limit < 0:
+		return errHoldersTokens
+	}
+	return nil
+}
+
+// checkHolders returns an error unless the peer may ask this now: a tenant only about models of its
+// pools, and about the store only with the permission for lookups.
+func (s *session) checkHolders(r *holdersRequest) error {
+	if r.asked.Loadable && !s.permissions.Allows(netproto.TagLookup) {
+		return s.notAllowed(netproto.TagLookup)
+	}
+	if s.credential.IsTenant() && (r.model == nil || r.model.Service == nil || !s.credential.MayUse(r.model.Pool)) {
+		return errNotOfTenants
+	}
+	return nil
+}
+
+// checkStore returns an error if the store of the model cannot be asked about these hashes.
+func (r *holdersRequest) checkStore(s *session, q *netproto.Request) error {
+	if r.model.Service == nil {
+		return fmt.Errorf("%w: %q", holders.ErrNoPool, r.model.Name)
+	}
+	if backendOf(r.model.Service) != s.server.pools.backend { // the workers are those of the server's
+		return errOtherStore
+	}
+	return r.model.CheckHashLen(q.HashLen)
+}
+
+// loadTokens returns how many tokens the lookup in the store is about, and whether they are unaligned:
+// see lookup.Service.LookupPrompt.
+func (r *holdersRequest) loadTokens(numHashes int) (n uint64, unaligned bool) {
+	n = uint64(r.asked.NumTokens)
+	if n == 0 {
+		n = uint64(numHashes) * uint64(r.model.Fleet.BlockSize)
+	}
+	rules := r.model.Service.Coordinator()
+	over := n % uint64(rules.Alignment())
+	if rules.NeedsAligned() {
+		return n - over, false
+	}
+	return n, over != 0
+}
+
+// add adds the next hashes to the query. It returns false if no further one is needed.
+func (r *holdersRequest) add(hashes []byte, hashLen int, workLeft *int) (wanted bool) {
+	if r.wanted {
+		*workLeft -= len(hashes) / hashLen * holderHashWork
+		r.wanted = r.query.Add(hashes)
+	}
+	return r.wanted
+}
+
+// encode ends the query and encodes its holders within the work that is left. If it returns false there is
+// more to do, and the next call goes on. numHashes is that of the request.
+func (r *holdersRequest) encode(numHashes int, workLeft *int) (done bool) {
+	if !r.ended {
+		r.ended = true
+		if r.result.Holders = r.result.Holders[:0]; numHashes > 0 {
+			r.query.End(&r.result)
+			*workLeft -= len(r.result.Holders) * holderEndWork
+		}
+		r.text = strconv.AppendInt(append(r.text[:0], `{"block_size":`...), int64(r.model.Fleet.BlockSize), 10)
+		r.text = append(r.text, `,"holders":[`...)
+	}
+	for ; r.next < len(r.result.Holders); r.next++ {
+		if *workLeft <= 0 {
+			return false
+		}
+		*workLeft--
+		p := &r.result.Holders[r.next]
+		switch {
+		case r.asked.Instance != "" && p.Instance != r.asked.Instance:
+		case r.leftOut > 0 || r.asked.Limit > 0 && r.listed == r.asked.Limit || !r.appendHolder(p):
+			r.leftOut++
+		default:
+			*workLeft -= holderTextWork
+			r.listed++
+		}
+	}
+	return true
+}
+
+// appendHolder appends a holder to the text. It returns false if that would be longer than a reply may be.
+func (r *holdersRequest) appendHolder(p *fleet.Prefix) bool {
+	before := len(r.text)
+	if r.listed > 0 {
+		r.text = append(r.text, ',')
+	}
+	r.text = appendJSONString(append(r.text, `{"instance":`...), p.Instance)
+	r.text = strconv.AppendInt(append(r.text, `,"rank":`...), int64(p.Rank), 10)
+	r.text = strconv.AppendInt(append(r.text, `,"tokens":`...), p.Tokens, 10)
+	r.text = append(r.text, `,"media":{`...)
+	for i, m := range p.Media {
+		if i > 0 {
+			r.text = append(r.text, ',')
+		}
+		r.text = strconv.AppendInt(append(appendJSONString(r.text, m.Medium), ':'), m.Tokens, 10)
+	}
+	r.text = append(r.text, "}}"...)
+	if len(r.text) > api.MaxHoldersReply-holdersTail {
+		r.text = r.text[:before]
+		return false
+	}
+	return true
+}
+
+// appendJSONString appends a text in JSON.
+func appendJSONString(dst []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // a text cannot fail
+			return append(dst, quoted...)
+		}
+	}
+	return append(append(append(dst, '"'), text...), '"')
+}
+
+// appendHoldersTail ends the JSON of an answer. loadable is how many tokens the store can load, nil if that was
+// not asked.
+func appendHoldersTail(dst []byte, leftOut int, loadable *int64) []byte {
+	dst = append(dst, ']')
+	if leftOut > 0 {
+		dst = strconv.AppendInt(append(dst, `,"left_out":`...), int64(leftOut), 10)
+	}
+	if loadable != nil {
+		dst = strconv.AppendInt(append(dst, `,"loadable_tokens":`...), *loadable, 10)
+	}
+	return append(dst, '}')
+}
+
+// held returns the bytes of memory that the request holds. r may be nil.
+func (r *holdersRequest) held() int {
+	if r == nil {
+		return 0
+	}
+	return r.query.Held() + cap(r.text) + cap(r.result.Holders)*int(unsafe.Sizeof(fleet.Prefix{})+2*unsafe.Sizeof(fleet.MediumPrefix{}))
+}
+
+// release returns the request to the pool.
+func (r *holdersRequest) release() {
+	r.asked, r.model, r.wanted, r.ended = api.HoldersQuery{}, nil, false, false
+	r.next, r.listed, r.leftOut, r.text = 0, 0, 0, r.text[:0]
+	if r.held() <= keptHoldersBytes {
+		holdersRequests.Put(r)
+	}
+}
+
+// releaseHolders releases a request, which may be nil.
+func releaseHolders(r **holdersRequest) {
+	if *r != nil {
+		(*r).release()
+		*r = nil
+	}
+}
+
+// beginHolders begins a holders request. With loadable a query of the model's pool goes beside that of the
+// fleet.
+func (h *memoryHandler) beginHolders(q *netproto.Request) (wanted bool, err error) {
+	if h.holders, err = h.session.beginHolders(q); err != nil {
+		return false, err
+	}
+	wanted = h.holders.wanted
+	if h.holders.asked.Loadable {
+		h.newQuery(h.holders.model.Service)
+		tokens, unaligned := h.holders.loadTokens(q.NumHashes)
+		if h.loadWanted, err = h.query.Begin(tokens, unaligned, q.HashLen, q.NumHashes); err != nil {
+			return false, err
+		}
+	}
+	return wanted || h.loadWanted, nil
+}
+
+// addHolders adds the next hashes of a holders request.
+func (h *memoryHandler) addHolders(q *netproto.Request, hashes []byte) (wanted bool) {
+	wanted = h.holders.add(hashes, q.HashLen, &h.session.workLeft)
+	h.loadWanted = h.loadWanted && h.query.Add(hashes)
+	return wanted || h.loadWanted
+}
+
+// replyHolders appends the reply to a holders request.
+func (h *memoryHandler) replyHolders(q *netproto.Request) (done bool, err error) {
+	s, r := h.session, h.holders
+	if err := s.checkHolders(r); err != nil { // it may have changed since the request began
+		return true, err
+	}
+	if !r.encode(q.NumHashes, &s.workLeft) {
+		return false, nil
+	}
+	var loadable *int64
+	if r.asked.Loadable {
+		hit, done, err := h.query.FinishSome()
+		if err != nil || !done {
+			return done, err
+		}
+		loadable = &hit.Tokens
+	}
+	r.text = appendHoldersTail(r.text, r.leftOut, loadable)
+	s.out.B = netproto.AppendDone(s.out.B, q.Envelope, netproto.AppendFrameHeader(nil, len(r.text), false))
+	s.out.B = append(s.out.B, r.text...)
+	return true, nil
+}
+
+// prepareHolders begins a holders request over a backend. With loadable it sets how many bytes of hashes the
+// lookup in the store needs.
+func (r *remoteRequest) prepareHolders(q *netproto.Request) (err error) {
+	r.pool = nil // that of the connection does not matter
+	if r.holders, err = r.handler.session.beginHolders(q); err != nil || !r.holders.asked.Loadable {
+		return err
+	}
+	model := r.holders.model
+	r.loadable, r.pool = true, &pool{name: model.Pool, service: model.Service, remote: model.Service.Remote()}
+	tokens, unaligned := r.holders.loadTokens(q.NumHashes)
+	var n int
+	r.numTokens, n, err = r.pool.remote.Needed(tokens, unaligned, q.NumHashes)
+	r.neededBytes = n * q.HashLen
+	return err
+}
+
+// addHolders adds the next hashes of a holders request. Those that the store is asked about are copied.
+func (r *remoteRequest) addHolders(hashes []byte) (wanted bool) {
+	wanted = r.holders.add(hashes, r.hashLen, &r.handler.session.workLeft)
+	if r.neededBytes > 0 && !r.skipped && r.addHashes(hashes) {
+		wanted = true
+	}
+	return wanted
+}
+
+// buildHolders encodes the holders of a request that can be served. If it returns false there is more to do.
+// No worker is needed, as the fleet is in memory.
+func (h *remoteHandler) buildHolders(q *netproto.Request) (done bool) {
+	r := h.current
+	if r == nil || r.holders == nil || r.err != nil || q.Problem != nil || h.overLimit() != nil {
+		return true
+	}
+	return r.holders.encode(q.NumHashes, &h.session.workLeft)
+}
+
+// endHolders takes the text of a holders request that has ended, and releases the rest. It returns an error if the
+// peer may not ask this any more. Without an error the text lacks its end.
+func (r *remoteRequest) endHolders() error {
+	if r.holders == nil {
+		return nil
+	}
+	defer releaseHolders(&r.holders)
+	if r.err != nil {
+		return nil
+	}
+	r.text, r.leftOut = bytes.Clone(r.holders.text), r.holders.leftOut
+	return r.handler.session.checkHolders(r.holders)
+}
+
+// encodeHolders sets the payload of a holders request that was served. A store that was not asked, or did not
+// answer in time, can load nothing.
+func (r *remoteRequest) encodeHolders() {
+	if r.text == nil || r.err != nil {
+		return
+	}
+	var loadable *int64
+	if r.loadable {
+		loadable = &r.hit.Tokens
+	}
+	text := appendHoldersTail(r.text, r.leftOut, loadable)
+	r.payload, r.text = netproto.AppendFrame(nil, text, false), nil
+}
