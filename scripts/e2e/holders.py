@@ -4,27 +4,27 @@ that with what the engines have and what a third engine then loads."""
 import collections
 import contextlib
 import random
+import time
 
 import feed
 import holders_stage
 import processes
 import prompts
-from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, REGISTERED, SPECS
+from holders_stage import FRESH, GROUPS, INSTANCES, PROMPT_BLOCKS, REGISTERED, SAME, SPECS
 
 SEED = 1  # of the prompts
 ROUNDS = 8
 STEPS = 30  # of a round: each engine computes some prompts
 ASKED = 100  # prompts of a checkpoint
-LOADED = 10  # of them the third engine computes
+LOADED = 30  # of them the third engine computes
 UNSEEN = 4  # prompts of a checkpoint that only the third engine computes
 RESETS = {2: "a", 5: "b"}  # the engine whose cache is cleared before a round
-REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a round
-
-SAME = {REGISTERED: "a"}  # the engine of a source
+REMOVED = {3: 0.1, 6: 0.3}  # of the store's keys, before a checkpoint
 
 COMPUTE_TIMEOUT = 300  # seconds
 SETTLE_TIMEOUT = 60  # seconds until blocks are stored, or hitline has caught up
 RESET_TIMEOUT = 60  # seconds
+WATCH_PAUSE = 0.01  # seconds between questions while engines compute, which need the CPU
 REPLY_TIME = 10  # seconds that the reply to a command may take longer than the command
 
 
@@ -115,6 +115,7 @@ class Holders:
                 self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
             while not all(self.engine(name).answered() for name in names):
                 self.watch()
+                time.sleep(WATCH_PAUSE)
             for name, texts in sent.items():
                 self.computed(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
         for name in names:
@@ -343,9 +344,9 @@ def one_row(row, found, folder):
         for number in range(ROUNDS):
             if number in RESETS:
                 holders.clear(RESETS[number])
+            holders.run()
             if number in REMOVED:
                 holders.remove(REMOVED[number])
-            holders.run()
             holders.compare(f"round {number}")
         holders.replica()
         holders.compare("a second server")

@@ -17,7 +17,8 @@ from hitline import Client  # noqa: E402
 
 INSTANCES = ("a", "b")
 FRESH = "fresh"  # the third engine
-REGISTERED = "registered"  # instance a under another name, registered by a client
+REGISTERED = "registered"  # a second instance whose events are those of a, registered by a client
+SAME = {REGISTERED: "a"}  # the engine of an instance
 # Batches that can be replayed: fewer than an engine sends, so that a server that starts late needs a dump.
 BUFFER = 100
 WINDOW = 128  # tokens of a sliding window of model gemma3
@@ -120,9 +121,9 @@ class Stage(stage.Stage):
 
     def start(self):
         super().start()
-        for name in INSTANCES:
+        for name in (*INSTANCES, REGISTERED):
             for socket in ("pub", "replay"):
-                self.proxies[name, socket] = made = proxy.Proxy(self.paths[name, socket])
+                self.proxies[name, socket] = made = proxy.Proxy(self.paths[SAME.get(name, name), socket])
                 self.stack.callback(made.stop)
         self.hitline = self.start_server("hitline")
 
@@ -155,10 +156,8 @@ class Stage(stage.Stage):
 
     def register(self):
         """Registers a source of engine a, which does not count copies as those of the configuration do."""
-        self.hitline.post("/register", {
-            "endpoint": self.proxies["a", "pub"].endpoint, "replay_endpoint": self.proxies["a", "replay"].endpoint,
-            **self.registered(),
-        })  # fmt: skip
+        endpoint, replay = (self.proxies[REGISTERED, socket].endpoint for socket in ("pub", "replay"))
+        self.hitline.post("/register", {"endpoint": endpoint, "replay_endpoint": replay, **self.registered()})
 
     def registered(self):
         """Returns the fields by which it is registered, and unregistered."""
