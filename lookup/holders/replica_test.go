@@ -173,9 +173,10 @@ func TestReplicaOfRestartedEngine(t *testing.T) {
 	require.EqualValues(t, 1, status(t, two, "a/0").Restarts)
 }
 
-// While engines publish, each dump is of one moment: a block that would be applied twice would have a copy too many.
+// While engines publish, each dump is of one moment: it has exactly the block of the batch in front of its checkpoint,
+// and goes on without a copy too many.
 func TestReplicaOfOneMoment(t *testing.T) {
-	const engines, batches, dumps = 3, 400, 8
+	const engines, dumps = 3, 40
 	var list []*eventstest.Publisher
 	one := newService(t, Config{})
 	for i := range engines {
@@ -187,35 +188,52 @@ func TestReplicaOfOneMoment(t *testing.T) {
 	for i := range engines {
 		awaitNext(t, one, fmt.Sprint("engine/", i), 1)
 	}
+	var stop atomic.Bool
 	var publishing sync.WaitGroup
-	for _, p := range list {
+	published := make([]uint64, engines)
+	for i, p := range list {
 		publishing.Go(func() {
-			for n := uint64(1); n < batches; n++ {
-				p.Publish(n%40 == 0, removed(n-1), stored(n), stored(n+1), removed(n+1))
+			n := uint64(1)
+			for ; !stop.Load(); n++ {
+				batch := []map[string]any{removed(n - 1)}
+				for range 20 { // so that a batch takes a while
+					batch = append(batch, stored(1<<30, 1<<31), removed(1<<30), removed(1<<31))
+				}
+				p.Publish(n%40 == 0, append(batch, stored(n))...)
+				if n%8 == 0 { // not faster than it is followed
+					awaitNext(t, one, fmt.Sprint("engine/", i), n+1)
+				}
 			}
+			published[i] = n
 		})
 	}
+	var last *Service
 	for range dumps {
-		two := newService(t, Config{})
-		require.NoError(t, two.LoadDump(bytes.NewReader(dumpOf(t, one))))
-		for i, p := range list {
-			require.NoError(t, two.Add(engineSource(p, "engine", i)))
+		last = newService(t, Config{})
+		require.NoError(t, last.LoadDump(bytes.NewReader(dumpOf(t, one))))
+		f, _, err := last.Fleet(llama)
+		require.NoError(t, err)
+		for _, h := range f.Holders() {
+			require.Equal(t, 1, h.Blocks)
+			f.Get(h.ID).SetStale(false)
+			next := last.loaded[holderKey{llama.withDefaults(), h.ID}].checkpoint.NextSeq
+			require.Equal(t, fmt.Sprintf("engine/%d=16(GPU=16) ", h.Rank), ask(t, last, Query{ModelKey: llama, Hashes: hashesOf(next - 1)}))
+			f.Get(h.ID).SetStale(true)
 		}
-		two.DropLoaded()
-		defer func() {
-			for i := range engines {
-				name := fmt.Sprint("engine/", i)
-				awaitNext(t, two, name, batches)
-				st := status(t, two, name)
-				require.EqualValues(t, 1, st.Blocks, name)
-				require.Zero(t, st.Holes+st.Restarts, name)
-				require.True(t, st.Complete, name)
-			}
-			require.Equal(t, "engine/0=16(GPU=16) engine/1=16(GPU=16) engine/2=16(GPU=16) ",
-				ask(t, two, Query{ModelKey: llama, Hashes: hashesOf(batches - 1)}))
-		}()
 	}
+	for i, p := range list {
+		require.NoError(t, last.Add(engineSource(p, "engine", i)))
+	}
+	stop.Store(true)
 	publishing.Wait()
+	for i := range engines {
+		name := fmt.Sprint("engine/", i)
+		awaitNext(t, last, name, published[i])
+		st := status(t, last, name)
+		require.EqualValues(t, 1, st.Blocks, name)
+		require.Zero(t, st.Holes+st.Restarts, name)
+		require.True(t, st.Complete, name)
+	}
 }
 
 // Whatever is wrong with a dump, it is refused and nothing of it is loaded.
@@ -327,7 +345,8 @@ func TestStartFromPeers(t *testing.T) {
 	var asked atomic.Int64
 	handler := one.DumpHandler()
 	refusing := serve(t, http.NotFoundHandler())
-	redirecting := serve(t, http.RedirectHandler("/elsewhere", http.StatusFound))
+	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	redirecting := serve(t, http.RedirectHandler(elsewhere, http.StatusFound))
 	cut := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump[:len(dump)-1]) }))
 	loading := newService(t, Config{})
 	loading.replica.beginStart(true)
