@@ -75,6 +75,16 @@ func awaitNext(t testing.TB, s *Service, name string, next uint64) {
 	eventually(t, func() bool { st := status(t, s, name); return !st.Stale && st.NextSeq == next })
 }
 
+// applied returns how many batches of a rank were applied.
+func applied(s *Service, rank int) uint64 {
+	for _, st := range s.Status() {
+		if st.Rank == rank {
+			return st.NextSeq
+		}
+	}
+	return 0
+}
+
 // dumpOf returns the dump of a service.
 func dumpOf(t testing.TB, s *Service) []byte {
 	t.Helper()
@@ -188,6 +198,12 @@ func TestReplicaOfOneMoment(t *testing.T) {
 	for i := range engines {
 		awaitNext(t, one, fmt.Sprint("engine/", i), 1)
 	}
+	// Each batch takes a while to be applied, and some wait.
+	var many []uint64
+	for n := range uint64(300) {
+		many = append(many, 1<<30+n)
+	}
+	gone := eventstest.Removed(slices.Collect(slices.Chunk(hashesOf(many...).Bytes(), 8))...)
 	var stop atomic.Bool
 	var publishing sync.WaitGroup
 	published := make([]uint64, engines)
@@ -195,20 +211,19 @@ func TestReplicaOfOneMoment(t *testing.T) {
 		publishing.Go(func() {
 			n := uint64(1)
 			for ; !stop.Load(); n++ {
-				batch := []map[string]any{removed(n - 1)}
-				for range 20 { // so that a batch takes a while
-					batch = append(batch, stored(1<<30, 1<<31), removed(1<<30), removed(1<<31))
-				}
-				p.Publish(n%40 == 0, append(batch, stored(n))...)
-				if n%8 == 0 { // not faster than it is followed
-					awaitNext(t, one, fmt.Sprint("engine/", i), n+1)
+				p.Publish(n%40 == 0, removed(n-1), stored(many...), gone, stored(many...), gone, stored(n))
+				for n > applied(one, i)+16 && !stop.Load() { // not much faster than they are applied
+					time.Sleep(time.Millisecond)
 				}
 			}
 			published[i] = n
 		})
 	}
+	progress := func() uint64 { return applied(one, 0) + applied(one, 1) + applied(one, 2) }
 	var last *Service
 	for range dumps {
+		now := progress()
+		eventually(t, func() bool { return progress() > now })
 		last = newService(t, Config{})
 		require.NoError(t, last.LoadDump(bytes.NewReader(dumpOf(t, one))))
 		f, _, err := last.Fleet(llama)
