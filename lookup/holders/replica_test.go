@@ -251,6 +251,27 @@ func TestReplicaOfOneMoment(t *testing.T) {
 	}
 }
 
+// What is copied is copied while the sources are paused.
+func TestDumpPausesSources(t *testing.T) {
+	e := newEngines(t)
+	s := e.service()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.mu.Lock() // which is needed to copy
+	var dump bytes.Buffer
+	done := make(chan error)
+	go func() { done <- s.WriteDump(t.Context(), &dump) }()
+	eventually(t, func() bool { return s.manager.Pause(ended, func([]*events.Checkpoint) {}) != nil })
+	e.a.Publish(false, stored(5))
+	s.mu.Unlock()
+	require.NoError(t, <-done)
+	awaitNext(t, s, "a/0", 3)
+	two := newService(t, Config{})
+	require.NoError(t, two.LoadDump(&dump))
+	require.EqualValues(t, 2, two.loaded[holderKey{llama.withDefaults(), fleet.ID{Instance: "a"}}].checkpoint.NextSeq)
+	require.Equal(t, 4, two.Models()[0].Holders[0].Blocks)
+}
+
 // Whatever is wrong with a dump, it is refused and nothing of it is loaded.
 func TestDamagedDumps(t *testing.T) {
 	e := newEngines(t)
