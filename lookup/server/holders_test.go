@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -368,8 +369,13 @@ func TestHoldersWithoutTheStore(t *testing.T) {
 	const query = `{"model":"m","limit":1,"loadable":true}`
 	t.Run("fails", func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
+		store.Before = func(_ context.Context, op string, _ []string) error {
+			if op == "exists" {
+				return lookuptest.ErrStore
+			}
+			return nil
+		}
 		server, prompt := startHolders(t, store, Settings{})
-		store.Before = func(context.Context, string, []string) error { return lookuptest.ErrStore }
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		for range 30 { // the breaker opens
 			require.Equal(t, want, askHolders(t, p, query, 32, prompt))
@@ -380,8 +386,14 @@ func TestHoldersWithoutTheStore(t *testing.T) {
 	})
 	t.Run("is late", func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
+		store.Before = func(ctx context.Context, op string, _ []string) error {
+			if op != "exists" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		server, prompt := startHoldersOver(t, store, lookup.RemoteConfig{Timeout: 100 * time.Millisecond, WriteTimeout: lookuptest.Patience}, Settings{})
-		store.Before = func(ctx context.Context, _ string, _ []string) error { <-ctx.Done(); return ctx.Err() }
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		require.Equal(t, want, askHolders(t, p, query, 32, prompt))
 		require.EqualValues(t, 1, server.Stat().BackendTimeouts)
@@ -391,10 +403,9 @@ func TestHoldersWithoutTheStore(t *testing.T) {
 // Without loadable no store is asked, no hash is copied and no reply of a write is waited for. With it, the reply waits
 // for the writes in front of it.
 func TestHoldersBehindWrites(t *testing.T) {
-	store := &lookuptest.KeyStore{}
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "store", hex.EncodeToString(lookuptest.Chain("prompt", 10, 32)[9*32:])) // which is not stored at first
 	server, prompt := startHolders(t, store, Settings{})
-	gate := lookuptest.NewGate()
-	store.Holding(gate, "store", "")
 	calls := store.Calls.Load()
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	rank := netproto.GroupRank{}
