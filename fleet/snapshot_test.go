@@ -36,7 +36,9 @@ func (o *oracle) reload() {
 	require.Equal(o.t, "behind", buf.String())
 	o.model.start = o.model.now
 	for id, m := range o.model.holders {
-		clear(m.predicted)
+		for _, e := range m.entries {
+			e.isPredicted = false
+		}
 		h := o.fleet.Get(id)
 		require.NotNil(o.t, h)
 		require.True(o.t, h.stale)
