@@ -220,3 +220,5 @@ func TestMaxBytesDropsPredictions(t *testing.T) {
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 26)) }
+
+func hashesOf(blob []byte, hashLen int) netproto.Hashes { return netproto.NewHashes(blob, hashLen) }

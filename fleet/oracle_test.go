@@ -256,7 +256,7 @@ func numOracleQueries(t *testing.T) int {
 		return n/len(oracleKinds) + 1
 	}
 	if testing.Short() || raceEnabled {
-		return 200
+		return 80
 	}
 	return 1500
 }

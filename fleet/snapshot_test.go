@@ -76,7 +76,7 @@ func TestLoadRefusesDamage(t *testing.T) {
 	o := runHistory(t, oracleKinds[4], 1, 300)
 	whole := snapshotOf(t, o.fleet)
 	rng := rand.New(rand.NewPCG(1, 7))
-	for i := range 400 {
+	for i := range 120 {
 		damaged := bytes.Clone(whole)
 		if i%2 == 0 {
 			damaged = damaged[:rng.IntN(len(damaged))]
