@@ -88,7 +88,7 @@ func fakeLLMD(fault string, args []string) int {
 		case c.Measure != nil:
 			_ = replies.Encode(reply{Sample: sample{Lookups: c.Measure.Count, Ns: int64(c.Measure.Count) * 1e9, Allocs: 7 * c.Measure.Count}})
 		case c.Heap:
-			_ = replies.Encode(reply{Heap: int64(1000 * (7 + len(held)))})
+			_ = replies.Encode(reply{Heap: 7000 + 5000*int64(min(1, len(held)))})
 		}
 	}
 }
@@ -238,11 +238,14 @@ func TestOptions(t *testing.T) {
 func TestWorkload(t *testing.T) {
 	o := small()
 	o.Blocks = 5000
+	o.Hashes = []int{16, 1000}
 	type stored map[int]map[uint64]bool
+	pieces := map[int]int{} // how many of so many blocks
 	fill := func() (*workload, stored, stored) {
 		w, held, all := newWorkload(o), stored{}, stored{}
 		put := func(holder int, keys []byte) error {
 			require.LessOrEqual(t, len(keys), pieceBlocks*keyLen)
+			pieces[len(keys)/keyLen]++
 			for ; len(keys) > 0; keys = keys[keyLen:] {
 				if held[holder] == nil {
 					held[holder] = map[uint64]bool{}
@@ -267,7 +270,9 @@ func TestWorkload(t *testing.T) {
 		maps.Copy(blocks, keys)
 	}
 	assert.Len(t, blocks, w.blocks, "no block was counted twice")
-	assert.Equal(t, entries+o.Holders*sharedPrompts*(16+40), w.entries)
+	assert.Equal(t, entries+o.Holders*sharedPrompts*(16+1000), w.entries)
+	assert.Positive(t, pieces[pieceBlocks])
+	assert.Greater(t, pieces[1], 2*outputBlocks, "outputs")
 	for _, a := range w.apps {
 		for _, kind := range Kinds() {
 			list := w.queries(a, kind)
