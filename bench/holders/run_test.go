@@ -120,7 +120,7 @@ func TestRun(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Blocks, 400)
 	assert.Greater(t, r.Entries, r.Blocks, "some blocks have several holders")
 	require.Len(t, r.Memory, 2)
-	assert.Equal(t, Memory{LLMD, 5000, round1(5000 / float64(r.Blocks))}, r.Memory[1])
+	assert.Equal(t, Memory{Side: LLMD, Bytes: 5000, BytesPerBlock: round1(5000 / float64(r.Blocks))}, r.Memory[1])
 	var names []string
 	for _, row := range r.Rows {
 		names = append(names, fmt.Sprint(row.Hashes, " ", row.Kind, " ", row.Side))
@@ -299,7 +299,7 @@ func TestWorkload(t *testing.T) {
 // The keys are a contract with those who read the line.
 func TestReportKeys(t *testing.T) {
 	var out bytes.Buffer
-	r := Report{LLMD: "x", Memory: []Memory{{}}, Rows: []Row{{}}, Partial: true}
+	r := Report{LLMD: "x", Memory: []Memory{{StatedPerBlock: 1}}, Rows: []Row{{}}, Partial: true}
 	require.NoError(t, r.WriteJSON(&out))
 	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
 	var got map[string]any
@@ -312,7 +312,7 @@ func TestReportKeys(t *testing.T) {
 		"alloc_bytes", "allocs", "hashes", "kind", "lookups", "lookups_per_second", "lookups_per_second_max", "lookups_per_second_min", "ns_per_block",
 		"queries", "ratio", "ratio_max", "ratio_min", "side",
 	}, keys(got["rows"].([]any)[0]))
-	assert.Equal(t, []string{"bytes", "bytes_per_block", "side"}, keys(got["memory"].([]any)[0]))
+	assert.Equal(t, []string{"bytes", "bytes_per_block", "side", "stated_bytes_per_block"}, keys(got["memory"].([]any)[0]))
 }
 
 func TestReportTable(t *testing.T) {
@@ -322,7 +322,7 @@ func TestReportTable(t *testing.T) {
 	more.Kind = Miss
 	r := Report{
 		Holders: 64, Blocks: 1000, Entries: 1200, Rounds: 5, Cores: []int{3}, LLMD: "v1", Answers: 40, Wrong: 2, Partial: true,
-		Memory: []Memory{{Fleet, 30000, 30}, {LLMD, 1200000, 1200}}, Rows: []Row{ours, theirs, more},
+		Memory: []Memory{{Fleet, 30000, 30, 31.5}, {LLMD, 1200000, 1200, 0}}, Rows: []Row{ours, theirs, more},
 	}
 	var table bytes.Buffer
 	require.NoError(t, r.WriteTable(&table))
@@ -330,7 +330,7 @@ func TestReportTable(t *testing.T) {
 	assert.Equal(t, `5 rounds, 64 holders, 1000 blocks, 1200 entries of holders; core 3
 llm-d  v1
 partial: it ended before its end
-fleet         30.0 bytes a block
+fleet         30.0 bytes a block, as it says 31.5
 llm-d         1200.0 bytes a block
 40 answers compared with what was stored, 2 differ
 
