@@ -51,6 +51,7 @@ func NewFollower(cfg Config, holder Holder) (*Follower, error) {
 		if err := f.tracker.resume(cfg.Resume); err != nil {
 			return nil, err
 		}
+		f.cfg.Resume = nil // it may be large
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tracker.stopped = f.ctx.Err

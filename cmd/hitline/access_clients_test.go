@@ -38,7 +38,7 @@ var tableFrames = func() map[string][][]byte {
 		"anchors": {make([]byte, 16), hashLen, none, none, none},
 		"store":   hashed(rank), "evict": hashed(rank), "reset_rank": {rank}, "reset": {},
 		"store_prompt": {u32(64, 0, netproto.PromptTokensUnknown, 0), none, none, hashLen, blob},
-		"ping":         {}, "stat": {}, "pool": {[]byte(`{"name":"llama"}`)},
+		"ping":         {}, "stat": {}, "holders": {[]byte("{}"), hashLen, blob}, "pool": {[]byte(`{"name":"llama"}`)},
 	}
 	for name, f := range frames {
 		frames[name] = append([][]byte{[]byte(name)}, f...)
@@ -168,6 +168,10 @@ var goCalls = map[string]func(ctx context.Context, c *client.Client, hit int64) 
 	},
 	"reset": func(ctx context.Context, c *client.Client, _ int64) error { return c.Reset(ctx) },
 	"ping":  func(ctx context.Context, c *client.Client, _ int64) error { return c.Ping(ctx) },
+	"holders": func(ctx context.Context, c *client.Client, _ int64) error {
+		_, err := c.Holders(ctx, nil, tableHashes)
+		return err
+	},
 	"stat": func(ctx context.Context, c *client.Client, _ int64) error {
 		_, err := c.Stat(ctx)
 		return err

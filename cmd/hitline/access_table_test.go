@@ -31,15 +31,17 @@ import (
 var tableRequests = []string{
 	"lookup", "explain", "plan", "load_mask", "store_mask", "lookup_mask", "anchors", // read
 	"store", "store_prompt", "evict", "reset_rank", "reset", // change blocks
-	"ping", "stat", "pool",
+	"ping", "stat", "holders", "pool",
 }
 
 // What many rows expect.
 const (
-	everything = "+++++++ +++++ +++"
-	readOnly   = "+++++++ ----- ++-"
-	pingOnly   = "------- ----- +--"
+	everything = "+++++++ +++++ ++++"
+	readOnly   = "+++++++ ----- +++-"
+	pingOnly   = "------- ----- +---"
 	failedTLS  = "closed tls_handshake"
+	// notOfTenant is everything but the model, whose pool is the server's own.
+	notOfTenant = "+++++++ +++++ ++r+"
 )
 
 // tableListeners are the listeners of the table: a name, and the entry of the configuration.
@@ -116,43 +118,43 @@ var tableRows = []tableRow{
 	{"loopback", "engines", "", "n", "", everything},
 	{"public", "", "", " ", "", readOnly},
 	{"public", "ops", "", "n", "", readOnly},
-	{"unix allow", "", "", " ", "", "+-----+ ----- +--"},
-	{"loopback allow", "", "", " ", "", "------- +++-- ---"},
+	{"unix allow", "", "", " ", "", "+-----+ ----- +---"},
+	{"loopback allow", "", "", " ", "", "------- +++-- ----"},
 	{"public allow", "", "", " ", "", everything},
 
 	{"tokens", "", "", " ", "", pingOnly},
-	{"tokens", "engines", "", "+", "", "+-+++++ ----- +--"},
+	{"tokens", "engines", "", "+", "", "+-+++++ ----- +---"},
 	{"tokens", "ops", "", "+", "", everything},
 	{"tokens", "default", "", "+", "", everything},
-	{"tokens", "writer", "", "+", "", "------- +++-- ---"},
-	{"tokens", "resetter", "", "+", "", "------- ---++ +-+"},
+	{"tokens", "writer", "", "+", "", "------- +++-- ----"},
+	{"tokens", "resetter", "", "+", "", "------- ---++ +--+"},
 	{"tokens", "later", "", "+", "", everything},
 	{"tokens", "expired", "", "n", "", pingOnly},
 	{"tokens", "other", "", "n", "", pingOnly},
 	{"tokens", "wrong", "", "n", "", pingOnly},
 	{"public tokens", "", "", " ", "", pingOnly},
-	{"public tokens", "engines", "", "+", "", "+-+++++ ----- +--"},
+	{"public tokens", "engines", "", "+", "", "+-+++++ ----- +---"},
 	{"public tokens", "ops", "", "+", "", everything},
 	{"public tokens", "wrong", "", "n", "", pingOnly},
 	{"unix tokens", "", "", " ", "", pingOnly},
-	{"unix tokens", "writer", "", "+", "", "------- +++-- ---"},
-	{"tokens allow", "", "", " ", "", "+------ ----- -+-"},
-	{"tokens allow", "writer", "", "+", "", "------- +++-- ---"}, // those of the listener do not count
-	{"tokens allow", "expired", "", "n", "", "+------ ----- -+-"},
+	{"unix tokens", "writer", "", "+", "", "------- +++-- ----"},
+	{"tokens allow", "", "", " ", "", "+------ ----- -+--"},
+	{"tokens allow", "writer", "", "+", "", "------- +++-- ----"}, // those of the listener do not count
+	{"tokens allow", "expired", "", "n", "", "+------ ----- -+--"},
 	{"other tokens", "other", "", "+", "", everything},
 	{"other tokens", "ops", "", "n", "", pingOnly},
 
-	{"tokens", "llama", "", "+", "llama", everything},
-	{"tokens", "two", "", "+", "qwen", "+------ ----- +++"},
-	{"tokens", "own", "", "+", "", "+++++++ +++++ ++r"},
-	{"tokens", "gone", "", "+", "-", "rrrrrrr rrrrr ++r"},
+	{"tokens", "llama", "", "+", "llama", notOfTenant},
+	{"tokens", "two", "", "+", "qwen", "+------ ----- ++-+"},
+	{"tokens", "own", "", "+", "", "+++++++ +++++ +++r"},
+	{"tokens", "gone", "", "+", "-", "rrrrrrr rrrrr ++rr"},
 
 	{"tls", "", "", " ", "", everything},
 	{"tls", "ops", "", "n", "", everything},
 	{"public tls", "", "", " ", "", readOnly},
 	{"tls tokens", "", "", " ", "", pingOnly},
-	{"tls tokens", "engines", "", "+", "", "+-+++++ ----- +--"},
-	{"tls tokens", "llama", "", "+", "llama", everything},
+	{"tls tokens", "engines", "", "+", "", "+-+++++ ----- +---"},
+	{"tls tokens", "llama", "", "+", "llama", notOfTenant},
 	{"tls tokens", "wrong", "", "n", "", pingOnly},
 	{"mutual", "", "", " ", "", failedTLS},
 	{"mutual", "", "engine", " ", "", everything},
@@ -160,20 +162,20 @@ var tableRows = []tableRow{
 	{"mutual", "", "theirs", " ", "", failedTLS},
 	{"public mutual", "", "engine", " ", "", everything},
 	{"public mutual", "", "theirs", " ", "", failedTLS},
-	{"mutual allow", "", "engine", " ", "", "------- ----- ++-"},
+	{"mutual allow", "", "engine", " ", "", "------- ----- ++--"},
 	{"mutual names", "", "", " ", "", failedTLS},
-	{"mutual names", "", "engine", " ", "", "+-++++- ----- ---"},
-	{"mutual names", "", "spiffe", " ", "qwen", "+++++++ +++++ ++r"},
-	{"mutual names", "", "mail", " ", "", "------- ----- ++-"},
+	{"mutual names", "", "engine", " ", "", "+-++++- ----- ----"},
+	{"mutual names", "", "spiffe", " ", "qwen", "+++++++ +++++ ++rr"},
+	{"mutual names", "", "mail", " ", "", "------- ----- ++--"},
 	{"mutual names", "", "common", " ", "", everything},
 	{"mutual names", "", "unknown", " ", "", pingOnly},
 	{"mutual names", "", "theirs", " ", "", failedTLS},
-	{"mutual names", "token", "engine", "+", "", "------- --+-- ---"}, // a token replaces the certificate's
-	{"mutual names", "wrong", "engine", "n", "", "+-++++- ----- ---"}, // a wrong one does not
-	{"mutual names", "wrong", "spiffe", "n", "qwen", "+++++++ +++++ ++r"},
+	{"mutual names", "token", "engine", "+", "", "------- --+-- ----"}, // a token replaces the certificate's
+	{"mutual names", "wrong", "engine", "n", "", "+-++++- ----- ----"}, // a wrong one does not
+	{"mutual names", "wrong", "spiffe", "n", "qwen", "+++++++ +++++ ++rr"},
 	{"mutual names", "wrong", "unknown", "n", "", pingOnly},
-	{"mutual names allow", "", "mail", " ", "", "------- ----- ++-"},
-	{"mutual names allow", "", "unknown", " ", "", "+------ ----- ---"},
+	{"mutual names allow", "", "mail", " ", "", "------- ----- ++--"},
+	{"mutual names allow", "", "unknown", " ", "", "+------ ----- ----"},
 	{"mutual names", "", "old", " ", "", "closed credential_expired"},
 	{"loopback", "", "none", " ", "", "closed bad_first_byte"}, // TLS to a listener without it
 	{"tls", "", "plain", " ", "", failedTLS},
@@ -191,6 +193,7 @@ pools: {llama: {model_name: llama}, qwen: {model_name: qwen}}
 accept_pools: true
 backend: {memory: {max_bytes: 256MiB}}
 limits: {handshake_timeout: 1m}
+fleet: {models: [{name: m}]}
 `
 
 // The lookup of the table is for more tokens than its hashes have, so that all may be a hit.

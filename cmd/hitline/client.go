@@ -29,8 +29,13 @@ type target struct {
 
 // addFlags defines the flags.
 func (t *target) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, tls://host:port, ipc:///path or\nipc://@name")
+	t.addFlagsWithoutPool(cmd)
 	cmd.Flags().StringVar(&t.pool, "pool", "", "`name` of the pool at the server (default its own)")
+}
+
+// addFlagsWithoutPool defines the flags for a request that is about no pool.
+func (t *target) addFlagsWithoutPool(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.connect, "connect", api.DefaultListen, "`address` of the server: tcp://host:port,\nhost:port, tls://host:port, ipc:///path or\nipc://@name")
 	cmd.Flags().DurationVar(&t.timeout, "timeout", 10*time.Second, "most `time` to wait for connecting and the answer\ntogether")
 	cmd.Flags().BoolVar(&t.json, "json", false, "print one line of JSON")
 	t.addSecureFlags(cmd)

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/hitline/hitline/lookup/feed"
+	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/metrics"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -35,6 +37,8 @@ type endpointOptions struct {
 	local             bool                    // the address is on loopback
 	snapshot          func() *snapshot.Status // nil if there are no snapshots
 	events            sourceEndpoints
+	fleet             *holders.Service   // nil if there is none
+	fleetHTTP         *metrics.FleetHTTP // nil if it is not served
 }
 
 const (
@@ -65,18 +69,7 @@ const (
 // openEndpoints binds the address and serves in the background until close.
 func openEndpoints(address string, srv *server.Server, options endpointOptions, logger *slog.Logger) (*endpoints, error) {
 	registry := prometheus.NewRegistry()
-	all := []prometheus.Collector{
-		metrics.NewServerCollector(srv),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	}
-	if options.snapshot != nil {
-		all = append(all, metrics.NewSnapshotCollector(options.snapshot))
-	}
-	if options.events.sources != nil {
-		all = append(all, metrics.NewEventsCollector(options.events.sources.Status))
-	}
-	for _, c := range all {
+	for _, c := range options.collectors(srv) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("cannot register the metrics: %w", err)
 		}
@@ -102,6 +95,34 @@ func openEndpoints(address string, srv *server.Server, options endpointOptions, 
 		}
 	}()
 	return e, nil
+}
+
+// collectors returns those of the metrics.
+func (o *endpointOptions) collectors(srv *server.Server) []prometheus.Collector {
+	all := []prometheus.Collector{
+		metrics.NewServerCollector(srv),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}
+	if o.snapshot != nil {
+		all = append(all, metrics.NewSnapshotCollector(o.snapshot))
+	}
+	var pools func() []feed.SourceStatus
+	var fleet func() []holders.SourceStatus
+	if o.events.sources != nil {
+		pools = o.events.sources.Status
+	}
+	if o.fleet != nil {
+		fleet = o.fleet.Status
+		all = append(all, metrics.NewFleetCollector(o.fleet.Models))
+	}
+	if pools != nil || fleet != nil {
+		all = append(all, metrics.NewEventsCollector(pools, fleet))
+	}
+	if o.fleetHTTP != nil {
+		all = append(all, o.fleetHTTP)
+	}
+	return all
 }
 
 // newHTTPServer returns a server for an evictingListener.
@@ -151,7 +172,7 @@ func endpointsMux(gatherer prometheus.Gatherer, ready func() error, log promhttp
 func (e *endpoints) handleOptional(mux *http.ServeMux, srv *server.Server, options endpointOptions) {
 	page := notServed("the status page is not served here: status_page is false, or left out and metrics is not on loopback")
 	if options.statusPage {
-		of := statuspage.Options{Snapshot: options.snapshot, Local: options.local}
+		of := statuspage.Options{Snapshot: options.snapshot, Fleet: options.fleet, Local: options.local}
 		if options.events.sources != nil {
 			of.Sources = options.events.sources.Status
 		}

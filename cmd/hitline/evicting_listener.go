@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -150,6 +151,9 @@ func (c *evictableConn) Close() error {
 
 // setConnState tells the listener of conn its state. It is the ConnState of an http.Server.
 func setConnState(conn net.Conn, state http.ConnState) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
 	c, ok := conn.(*evictableConn)
 	if !ok {
 		return

@@ -89,27 +89,67 @@ With --json: {"engine": …, "release": …, "algorithm": …, "block_size": …
 	return cmd
 }
 
-// addFlags defines the flags.
+// addFlags defines the flags of the command hash.
 func (o *hashOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.json, "json", false, "print one line of JSON")
 	flags.StringVar(&o.file, "tokens-file", "-", "`file` with the token ids; - is standard input\n")
+	o.addEngineFlags(flags, "(16 and 1)")
+	flags.BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
+}
+
+// addEngineFlags defines the flags that say how a prompt is hashed. blockSize words the default block size.
+func (o *hashOptions) addEngineFlags(flags *pflag.FlagSet, blockSize string) {
 	flags.StringVar(&o.engine, "engine", engineVLLM, "`engine` that hashes: vllm or sglang\n")
 	flags.StringVar(&o.release, "vllm", coordinator.NewestRelease(), "`release` of vLLM")
 	flags.StringVar(&o.algorithm, "algorithm", string(blockhash.SHA256), "vLLM's hash `algorithm`: sha256, sha256_cbor,\nxxhash or xxhash_cbor")
 	flags.StringVar(&o.seed, "seed", "", "PYTHONHASHSEED of vLLM, any `text` (not set)")
-	flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size,\nSGLang's page size (16 and 1)")
+	flags.IntVar(&o.blockSize, "block-size", 0, "`tokens` of a block: vLLM's hash_block_size,\nSGLang's page size "+blockSize)
 	flags.IntVar(&o.lookahead, "lookahead", 0, "`tokens` behind a block that its hash covers, from\nvLLM 0.33.0 on")
 	flags.StringVar(&o.lora, "lora", "", "`name` of the request's LoRA adapter (none)")
 	flags.StringVar(&o.loraPath, "lora-path", "", "`path` of the adapter, which counts from vLLM\n0.31.0 on")
 	flags.StringVar(&o.salt, "salt", "", "the request's cache salt, any `text` (none)")
-	flags.BoolVar(&o.short, "short", false, "print 64 bits of each hash, as in KV events")
 }
 
 // run reads the tokens and returns their hashes.
 func (o *hashOptions) run(cmd *cobra.Command) (hashResult, error) {
+	h, err := o.newHasher(cmd)
+	if err != nil {
+		return hashResult{}, err
+	}
+	tokens, err := o.loadTokens(cmd)
+	if err != nil {
+		return hashResult{}, err
+	}
+	blob, err := h.hashes(tokens)
+	if err != nil {
+		return hashResult{}, err
+	}
+	result := hashResult{Engine: o.engine, BlockSize: o.blockSize, NumTokens: len(tokens), Hashes: []string{}}
+	if o.engine == engineVLLM {
+		result.Release, result.Algorithm = o.release, o.algorithm
+	}
+	for hash := range slices.Chunk(blob, h.hashLen) {
+		if o.short {
+			result.Hashes = append(result.Hashes, fmt.Sprintf("%016x", h.short(hash)))
+		} else {
+			result.Hashes = append(result.Hashes, hex.EncodeToString(hash))
+		}
+	}
+	return result, nil
+}
+
+// promptHasher hashes prompts as an engine does.
+type promptHasher struct {
+	hashLen int                                  // of one hash in bytes
+	hashes  func(tokens []int64) ([]byte, error) // returns the hashes of the whole blocks, joined
+	short   func(hash []byte) uint64             // returns the 64 bits that KV events have of a hash
+}
+
+// newHasher returns the hasher that the flags describe. It sets blockSize to its default if its flag is not given.
+func (o *hashOptions) newHasher(cmd *cobra.Command) (promptHasher, error) {
 	switch {
 	case o.engine != engineVLLM && o.engine != engineSGLang:
-		return hashResult{}, usagef("--engine must be %s or %s", engineVLLM, engineSGLang)
+		return promptHasher{}, usagef("--engine must be %s or %s", engineVLLM, engineSGLang)
 	case cmd.Flags().Changed("block-size"):
 		// Also 0 is the user's choice then, and refused.
 	case o.engine == engineSGLang:
@@ -117,14 +157,19 @@ func (o *hashOptions) run(cmd *cobra.Command) (hashResult, error) {
 	default:
 		o.blockSize = defaultVLLMBlock
 	}
-	if o.engine == engineSGLang {
-		return o.runSGLang(cmd)
-	}
-	return o.runVLLM(cmd)
+	return o.hasherOf(cmd)
 }
 
-// runVLLM hashes as vLLM does.
-func (o *hashOptions) runVLLM(cmd *cobra.Command) (hashResult, error) {
+// hasherOf returns the hasher for blocks of blockSize.
+func (o *hashOptions) hasherOf(cmd *cobra.Command) (promptHasher, error) {
+	if o.engine == engineSGLang {
+		return o.newSGLang(cmd)
+	}
+	return o.newVLLM(cmd)
+}
+
+// newVLLM returns vLLM's hasher.
+func (o *hashOptions) newVLLM(cmd *cobra.Command) (promptHasher, error) {
 	c := blockhash.VLLMConfig{
 		Release: o.release, Algorithm: blockhash.Algorithm(o.algorithm), BlockSize: o.blockSize, Lookahead: o.lookahead,
 	}
@@ -138,67 +183,49 @@ func (o *hashOptions) runVLLM(cmd *cobra.Command) (hashResult, error) {
 	h, err := blockhash.NewVLLM(c)
 	switch {
 	case errors.Is(err, blockhash.ErrRandomSeed):
-		return hashResult{}, usagef("vLLM %s with %s draws the seed of its hashes at random; set PYTHONHASHSEED in the engine, and give it as --seed", o.release, o.algorithm)
+		return promptHasher{}, usagef("vLLM %s with %s draws the seed of its hashes at random; set PYTHONHASHSEED in the engine, and give it as --seed", o.release, o.algorithm)
 	case err != nil:
-		return hashResult{}, usagef("%s", withoutPackages(err))
+		return promptHasher{}, usagef("%s", withoutPackages(err))
 	case cmd.Flags().Changed("lora-path") && keys.LoRA == nil:
-		return hashResult{}, usagef("--lora-path needs --lora")
+		return promptHasher{}, usagef("--lora-path needs --lora")
 	case keys.LoRA != nil && h.UsesLoRAPath() && !cmd.Flags().Changed("lora-path"):
-		return hashResult{}, usagef("--lora needs --lora-path with vLLM %s: its hashes depend on both", o.release)
+		return promptHasher{}, usagef("--lora needs --lora-path with vLLM %s: its hashes depend on both", o.release)
 	}
-	tokens, err := o.loadTokens(cmd)
-	if err != nil {
-		return hashResult{}, err
-	}
-	blob, err := h.AppendHashes(nil, tokens, keys)
-	if err != nil {
-		return hashResult{}, usagef("%s", withoutPackages(err))
-	}
-	result := hashResult{Engine: o.engine, Release: o.release, Algorithm: o.algorithm}
-	return o.fill(result, tokens, blob, h.HashLen(), blockhash.ShortHash), nil
+	return promptHasher{h.HashLen(), func(tokens []int64) ([]byte, error) {
+		blob, err := h.AppendHashes(nil, tokens, keys)
+		if err != nil {
+			return nil, usagef("%s", withoutPackages(err))
+		}
+		return blob, nil
+	}, blockhash.ShortHash}, nil
 }
 
-// runSGLang hashes as SGLang does for its events.
-func (o *hashOptions) runSGLang(cmd *cobra.Command) (hashResult, error) {
+// newSGLang returns SGLang's hasher, as for its events.
+func (o *hashOptions) newSGLang(cmd *cobra.Command) (promptHasher, error) {
 	for _, name := range vllmOnly {
 		if cmd.Flags().Changed(name) {
-			return hashResult{}, usagef("--%s is for vLLM alone", name)
+			return promptHasher{}, usagef("--%s is for vLLM alone", name)
 		}
 	}
 	h, err := blockhash.NewSGLang(blockhash.SGLangConfig{
 		PageSize: o.blockSize, Namespace: blockhash.Namespace{Salt: o.salt},
 	})
 	if err != nil {
-		return hashResult{}, usagef("%s", withoutPackages(err))
+		return promptHasher{}, usagef("%s", withoutPackages(err))
 	}
-	tokens, err := o.loadTokens(cmd)
-	if err != nil {
-		return hashResult{}, err
-	}
-	blob, err := h.AppendHashes(nil, tokens)
-	if err != nil {
-		return hashResult{}, configError(errors.New(withoutPackages(err)))
-	}
-	return o.fill(hashResult{Engine: o.engine}, tokens, blob, blockhash.DigestLen, h.ShortHash), nil
+	return promptHasher{blockhash.DigestLen, func(tokens []int64) ([]byte, error) {
+		blob, err := h.AppendHashes(nil, tokens)
+		if err != nil {
+			return nil, configError(errors.New(withoutPackages(err)))
+		}
+		return blob, nil
+	}, h.ShortHash}, nil
 }
 
 // withoutPackages returns the text of an error without the names of packages before it.
 func withoutPackages(err error) string {
 	text := strings.TrimPrefix(err.Error(), "blockhash: ")
 	return strings.TrimPrefix(text, "coordinator: ")
-}
-
-// fill adds the hashes of size bytes in blob to a result.
-func (o *hashOptions) fill(r hashResult, tokens []int64, blob []byte, size int, short func([]byte) uint64) hashResult {
-	r.BlockSize, r.NumTokens, r.Hashes = o.blockSize, len(tokens), []string{}
-	for hash := range slices.Chunk(blob, size) {
-		if o.short {
-			r.Hashes = append(r.Hashes, fmt.Sprintf("%016x", short(hash)))
-		} else {
-			r.Hashes = append(r.Hashes, hex.EncodeToString(hash))
-		}
-	}
-	return r
 }
 
 // maxTokensFile bounds a file of token ids in bytes: 10 million ids or more.

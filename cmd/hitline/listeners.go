@@ -11,16 +11,42 @@ import (
 // listener is an address of the server, with the entry that its settings come from.
 type listener struct {
 	cfg   *config.Config
-	index int // in cfg.Listen
+	index int // in cfg.Listen, or fleetListener
 }
 
-func (l listener) entry() *config.Listener { return &l.cfg.Listen[l.index] }
+// fleetListener is the index of fleet.listen.
+const fleetListener = -1
 
-// listenersOf returns those of a configuration.
+// entry returns the entry of the configuration.
+func (l listener) entry() *config.Listener {
+	if l.index == fleetListener {
+		return l.cfg.Fleet.Listen
+	}
+	return &l.cfg.Listen[l.index]
+}
+
+// in returns the listener with the same address in next, or l if that has none.
+func (l listener) in(next *config.Config) listener {
+	if l.index == fleetListener {
+		if next.HasFleetListener(l.entry().Address) {
+			return listener{next, fleetListener}
+		}
+		return l
+	}
+	if j := next.FindListener(l.entry().Address); j >= 0 {
+		return listener{next, j}
+	}
+	return l
+}
+
+// listenersOf returns those of a configuration, that of the fleet, if there is one, at the end.
 func listenersOf(cfg *config.Config) []listener {
 	list := make([]listener, len(cfg.Listen))
 	for i := range list {
 		list[i] = listener{cfg, i}
+	}
+	if cfg.Fleet.Listen != nil {
+		list = append(list, listener{cfg, fleetListener})
 	}
 	return list
 }
@@ -46,14 +72,21 @@ func readListeners(listeners []listener) ([]readListener, error) {
 
 func (l listener) read() (readListener, error) {
 	versions := readVersions(l.entry().Files())
-	settings, warnings, err := l.cfg.ReadSettings(l.index, time.Now())
+	var settings server.Settings
+	var warnings []string
+	var err error
+	if l.index == fleetListener {
+		settings, warnings, err = l.cfg.ReadFleetSettings(time.Now())
+	} else {
+		settings, warnings, err = l.cfg.ReadSettings(l.index, time.Now())
+	}
 	return readListener{server.Listener{Address: l.entry().Address, Settings: settings}, warnings, versions}, err
 }
 
-// serverListeners returns what the server needs of listeners.
-func serverListeners(list []readListener) []server.Listener {
+// serverListeners returns what the server needs of listeners: those of a configuration with n entries of listen.
+func serverListeners(list []readListener, n int) []server.Listener {
 	var all []server.Listener
-	for i := range list {
+	for i := range list[:n] {
 		all = append(all, list[i].Listener)
 	}
 	return all

@@ -56,7 +56,7 @@ configuration; 3 no connection or lost.`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelpCmd())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v", err) })
-	root.AddCommand(newServeCmd(), newLookupCmd(), newPlanCmd(), newMasksCmd(), newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd(), newPingCmd(), newStatCmd(), newEventsCmd(), newSnapshotCmd(), newDoctorCmd(), newTokenCmd(), newHashCmd(), newVersionCmd())
+	root.AddCommand(newServeCmd(), newLookupCmd(), newPlanCmd(), newMasksCmd(), newStoreCmd(), newStorePromptCmd(), newEvictCmd(), newResetCmd(), newPingCmd(), newStatCmd(), newEventsCmd(), newSnapshotCmd(), newDoctorCmd(), newTokenCmd(), newHashCmd(), newHoldersCmd(), newVersionCmd())
 	return root
 }
 

@@ -35,8 +35,9 @@ type reloader struct {
 	srv       reloadable
 	log       *logSettings
 	logger    *slog.Logger
-	drain     atomic.Int64 // drain_timeout in nanoseconds
-	indexed   int64        // bytes that the memory indexes may take
+	fleet     interface{ setSettings(server.Settings) } // the HTTP listener; only used if listeners has its entry
+	drain     atomic.Int64                              // drain_timeout in nanoseconds
+	indexed   int64                                     // bytes that the memory indexes may take
 }
 
 // watchedListener is a listener with its files.
@@ -153,10 +154,7 @@ func (r *reloader) prepare() (*change, error) {
 	}
 	c.share, c.most = indexConfig(next).MaxBytes, int64(next.Backend.Memory.MaxBytes)
 	for _, before := range r.listeners {
-		l := before.listener
-		if j := next.FindListener(l.entry().Address); j >= 0 {
-			l = listener{next, j}
-		}
+		l := before.in(next)
 		versions := readVersions(l.entry().Files())
 		files := before.watch.differing(versions)
 		c.changed = append(c.changed, files...)
@@ -192,8 +190,8 @@ func (r *reloader) apply(c *change) error {
 			return fmt.Errorf("limits: %w", err)
 		}
 	}
-	for _, l := range c.read {
-		if err := r.srv.SetListener(l.Address, l.Settings); err != nil {
+	for i, l := range c.differing {
+		if err := r.setListener(l, c.read[i]); err != nil {
 			return err
 		}
 	}
@@ -212,6 +210,15 @@ func (r *reloader) apply(c *change) error {
 	return nil
 }
 
+// setListener puts the settings of a listener into effect.
+func (r *reloader) setListener(l listener, read readListener) error {
+	if l.index == fleetListener {
+		r.fleet.setSettings(read.Settings)
+		return nil
+	}
+	return r.srv.SetListener(read.Address, read.Settings)
+}
+
 // poll reads the files that have changed, and puts the settings of their listeners into effect.
 // A listener with a file that is wrong keeps its settings; the line that says so is not repeated.
 func (r *reloader) poll() {
@@ -228,7 +235,7 @@ func (r *reloader) poll() {
 			continue // a file is changing: the next polls find it
 		}
 		if err == nil {
-			err = r.srv.SetListener(read.Address, read.Settings)
+			err = r.setListener(l.listener, read)
 		}
 		if err != nil {
 			if text := err.Error(); text != l.failed {

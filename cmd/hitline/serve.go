@@ -20,6 +20,7 @@ import (
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/feed"
+	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 	"github.com/hitline/hitline/simd"
@@ -165,6 +166,12 @@ func serveFrom(cmd *cobra.Command, r *running, check bool) error {
 	if err := r.checkEvents(); err != nil {
 		return configError(err)
 	}
+	if r.fleet, err = r.newFleet(); err != nil {
+		return configError(err)
+	}
+	if r.fleet != nil {
+		defer r.fleet.Close()
+	}
 	var warnings []string
 	for _, warning := range rules.Warnings() {
 		warnings = append(warnings, "pool."+warning)
@@ -235,6 +242,7 @@ type running struct {
 	services *poolServices
 	service  *lookup.Service // of its own pool, nil if it has none
 	named    []server.NamedPool
+	fleet    *holders.Service // nil if none is configured
 	logger   *slog.Logger
 }
 
@@ -260,14 +268,22 @@ func (r *running) run(ctx context.Context) error {
 	if sources != nil {
 		defer sources.Close() // after draining
 	}
+	face, err := r.openFleetHTTP(srv)
+	if err != nil {
+		return err
+	}
+	defer face.close()
 	var readyAttrs []any
+	if face != nil {
+		readyAttrs = []any{"fleet", face.address()}
+	}
 	if r.cfg.Metrics != "" {
-		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, sources), r.logger)
+		e, err := openEndpoints(r.cfg.Metrics, srv, r.endpointOptions(saver, sources, face), r.logger)
 		if err != nil {
 			return err
 		}
 		defer e.close() // after draining, during which /readyz is not ready
-		readyAttrs = []any{"metrics", e.address()}
+		readyAttrs = append(readyAttrs, "metrics", e.address())
 	}
 	if r.store != nil {
 		readyAttrs = append(readyAttrs, "store", r.store.String())
@@ -281,30 +297,39 @@ func (r *running) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.followFleet(); err != nil {
+		return configError(err)
+	}
 	if err := srv.Start(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return fmt.Errorf("stopped before it was ready: %w", cause)
 		}
 		return fmt.Errorf("cannot listen: %w", err)
 	}
+	face.setLoaded()
 	logAccess(r.listeners, r.logger)
 	r.logger.Info("ready", append(r.poolAttrs(srv.Addrs()), readyAttrs...)...)
 
 	reloads := newReloader(r, srv)
+	reloads.fleet = face
 	defer reloads.start(r.hangups)()
-	if saver == nil {
-		return wait(ctx, srv, signals, reloads.drainTimeout, r.logger)
+	var started runningServer = srv
+	if saver != nil {
+		saver.Start()
+		defer saver.Stop()
+		started = savingServer{srv, saver}
 	}
-	saver.Start()
-	defer saver.Stop()
-	return wait(ctx, savingServer{srv, saver}, signals, reloads.drainTimeout, r.logger)
+	if face != nil {
+		started = fleetServer{started, face}
+	}
+	return wait(ctx, started, signals, reloads.drainTimeout, r.logger)
 }
 
 // newServer returns the server, and its Saver if there is one.
 func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	srv, err := server.New(r.service, server.Config{
-		Listeners: serverListeners(r.read), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
-		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory,
+		Listeners: serverListeners(r.read, len(r.cfg.Listen)), IPCMode: fs.FileMode(r.cfg.IPCMode), Loops: r.cfg.Loops, Limits: serverLimits(r.cfg.Limits),
+		Pools: r.named, AcceptPool: r.services.accept(), MaxPools: r.cfg.MaxPools, Backend: r.services.shared, Memory: r.services.memory, Holders: r.fleet,
 		Version: buildVersion(), Logger: r.logger,
 	})
 	if err != nil {
@@ -314,11 +339,14 @@ func (r *running) newServer() (*server.Server, *snapshot.Saver, error) {
 	return srv, saver, err
 }
 
-// endpointOptions returns what is served over HTTP. saver and sources may be nil.
-func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources) endpointOptions {
+// endpointOptions returns what is served over HTTP. saver, sources and face may be nil.
+func (r *running) endpointOptions(saver *snapshot.Saver, sources *feed.Sources, face *fleetHTTP) endpointOptions {
 	options := endpointOptions{statusPage: r.cfg.ServesStatusPage(), pprof: r.cfg.Pprof, local: r.cfg.MetricsIsLocal(), events: r.newSourceEndpoints(sources)}
 	if saver != nil {
 		options.snapshot = saver.Status
+	}
+	if options.fleet = r.fleet; face != nil {
+		options.fleetHTTP = face.FleetHTTP
 	}
 	return options
 }

@@ -22,15 +22,31 @@ func eventsConfig(cfg *config.Config, s config.EventSource, logger *slog.Logger)
 
 // checkEvents returns what is wrong with the sources of the configuration, nil if nothing is. It follows none.
 func (r *running) checkEvents() error {
-	manager, err := events.NewManager(events.ManagerConfig{Allow: r.cfg.Events.Register})
+	if err := checkAllowed(r.cfg, "events.register", r.cfg.Events.Register); err != nil {
+		return err
+	}
+	for i, s := range r.cfg.Events.Sources {
+		if err := checkSource(r.cfg, fmt.Sprintf("events.sources[%d]", i), eventsConfig(r.cfg, s, r.logger)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkAllowed returns what is wrong with the endpoints at path that sources may be registered with.
+func checkAllowed(cfg *config.Config, path string, endpoints []string) error {
+	manager, err := events.NewManager(events.ManagerConfig{Allow: endpoints})
 	if err != nil {
-		return r.cfg.Blame("events.register", err)
+		return cfg.Blame(path, err)
 	}
 	manager.Close()
-	for i, s := range r.cfg.Events.Sources {
-		if _, err := events.NewFollower(eventsConfig(r.cfg, s, r.logger), events.NewSet(1)); err != nil {
-			return r.cfg.Blame(fmt.Sprintf("events.sources[%d]", i), err)
-		}
+	return nil
+}
+
+// checkSource returns what is wrong with the source at path.
+func checkSource(cfg *config.Config, path string, source events.Config) error {
+	if _, err := events.NewFollower(source, events.NewSet(1)); err != nil {
+		return cfg.Blame(path, err)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 type testServer struct {
 	address string
 	metrics string // address of the metrics, "" if they are not served
+	fleet   string // address of fleet.listen, "" if there is none
 	log     logtest.Buffer
 }
 
@@ -51,9 +52,10 @@ func startServe(t *testing.T, config string) *testServer {
 			var ready struct {
 				Listen  []string
 				Metrics string
+				Fleet   string
 			}
 			if strings.Contains(line, `"msg":"ready"`) && json.Unmarshal([]byte(line), &ready) == nil {
-				s.address, s.metrics = ready.Listen[0], ready.Metrics
+				s.address, s.metrics, s.fleet = ready.Listen[0], ready.Metrics, ready.Fleet
 			}
 		}
 		return s.address != ""

@@ -20,6 +20,7 @@ type Publisher struct {
 
 	mu          sync.Mutex
 	batches     [][]byte // by sequence number
+	restarts    int
 	subscribers map[net.Conn]bool
 	listeners   []net.Listener
 	conns       map[net.Conn]bool
@@ -56,13 +57,21 @@ func (p *Publisher) Publish(lost bool, events ...map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seq := uint64(len(p.batches))
-	payload := Encode(float64(seq), events...)
+	payload := Encode(float64(p.restarts<<20)+float64(seq), events...)
 	p.batches = append(p.batches, payload)
 	for c := range p.subscribers {
 		if !lost {
 			_, _ = c.Write(message(nil, binary.BigEndian.AppendUint64(nil, seq), payload))
 		}
 	}
+}
+
+// Restart drops all batches, as a new engine behind the same endpoints: the next one has the number 0. The
+// connections stay, so Cut usually follows.
+func (p *Publisher) Restart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.batches, p.restarts = nil, p.restarts+1
 }
 
 // Cut closes the connections of all subscribers.

@@ -93,7 +93,10 @@ func (c *Model) checkHash() error {
 	case c.Fleet.FirstBytes:
 		return errors.New("the first bytes of a hash are its short form with SGLang alone")
 	}
-	_, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
+	h, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
+	if err == nil && c.Service != nil {
+		err = c.CheckHashLen(h.hashLen())
+	}
 	return err
 }
 
@@ -102,19 +105,28 @@ const anyBlockSize = 16
 
 // setBlockSize makes the fleet. The caller sees to it that this is done once.
 func (m *model) setBlockSize(size int) error {
+	state, err := m.newState(size)
+	if err != nil {
+		return err
+	}
+	m.state.Store(state)
+	return nil
+}
+
+// newState returns what the model has with a block size, without holders.
+func (m *model) newState(size int) (*modelState, error) {
 	state := &modelState{cfg: m.cfg}
 	state.cfg.Fleet.BlockSize = size
 	var err error
 	if state.fleet, err = fleet.New(state.cfg.Fleet); err != nil {
-		return err
+		return nil, err
 	}
 	if m.cfg.Hash != nil {
 		if state.hasher, err = newHasher(m.cfg.Hash, size); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	m.state.Store(state)
-	return nil
+	return state, nil
 }
 
 // needBlockSize returns the state of a model that is told a block size, 0 if none is told. It fails with
@@ -208,9 +220,7 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	if src.BlockSize == 0 {
 		return nil, fmt.Errorf("%w: model %q", ErrNoBlockSize, key.Name)
 	}
-	cfg := Model{ModelKey: key, Fleet: s.cfg.Fleet}
-	cfg.Fleet.BlockSize, cfg.Fleet.FirstBytes = src.BlockSize, src.Engine == EngineSGLang
-	m, err := newModel(cfg, false)
+	m, err := newModel(s.sourcedModel(key, src.BlockSize, src.Engine == EngineSGLang), false)
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +230,17 @@ func (s *Service) modelOf(src *Source) (*model, error) {
 	return m, nil
 }
 
-// dropUnused removes a model that came with a source, if it has no sources. s.mu is held.
+// sourcedModel returns the configuration of a model that comes with a source.
+func (s *Service) sourcedModel(key ModelKey, blockSize int, firstBytes bool) Model {
+	cfg := Model{ModelKey: key, Fleet: s.cfg.Fleet}
+	cfg.Fleet.BlockSize, cfg.Fleet.FirstBytes = blockSize, firstBytes
+	return cfg
+}
+
+// dropUnused removes a model that came with a source, if it has no sources, nor holders of a dump that sources may
+// still fill. s.mu is held.
 func (s *Service) dropUnused(m *model) {
-	if m.configured || m.sources > 0 {
+	if m.configured || m.sources > 0 || s.hasLoaded(m.cfg.ModelKey) {
 		return
 	}
 	models := maps.Clone(*s.models.Load())

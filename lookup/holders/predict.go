@@ -60,6 +60,7 @@ func (m *model) predicted(state *modelState, id fleet.ID, now time.Time) (*fleet
 	m.sweep(state, now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	state = m.state.Load() // a dump may just have replaced it
 	until := now.Add(state.cfg.Fleet.PredictTTL)
 	if h := state.fleet.Get(id); h != nil {
 		if _, ok := m.unfed[id]; ok {

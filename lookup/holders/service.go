@@ -72,8 +72,13 @@ type Service struct {
 
 	mu     sync.Mutex
 	active map[string]*activeSource // by the name of the source
+	// loaded are the sources of a dump whose holders no source fills yet.
+	loaded map[holderKey]*loadedSource
 	// models is replaced as a whole, with mu held.
 	models atomic.Pointer[map[ModelKey]*model]
+
+	dumping sync.Mutex // held while a dump is written
+	replica replicaState
 }
 
 // New returns a service without sources. Its errors are ErrConfig, or those of events.NewManager.

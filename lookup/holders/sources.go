@@ -85,9 +85,31 @@ func (s *Service) follow(src Source, registered bool, start func(events.Config, 
 	if err := src.check(); err != nil {
 		return err
 	}
+	if registered {
+		if err := s.replica.loadingError(); err != nil {
+			return err
+		}
+	}
 	src.Logger = cmp.Or(src.Logger, s.log)
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	if loaded := s.takeLoaded(&src); loaded != nil {
+		src.Resume = loaded.checkpoint
+		err := s.begin(src, registered, start)
+		if err != nil {
+			s.returnLoaded(loaded)
+		}
+		if !errors.Is(err, events.ErrCheckpoint) {
+			return err
+		}
+		s.log.Warn("holders: a source begins anew", "source", src.Config.Name, "reason", err)
+		src.Resume = nil
+	}
+	return s.begin(src, registered, start)
+}
+
+// begin follows a source, from src.Resume on if that is set. s.changing is held.
+func (s *Service) begin(src Source, registered bool, start func(events.Config, events.NewHolder) error) error {
 	a := &activeSource{source: src, registered: registered}
 	err := start(src.Config, func(events.Config) (events.Holder, error) { return s.newHolder(a) })
 	s.mu.Lock()
@@ -95,6 +117,10 @@ func (s *Service) follow(src Source, registered bool, start func(events.Config, 
 	if err != nil {
 		s.releaseHolder(a)
 		return err
+	}
+	if a.source.Resume != nil {
+		s.replica.addResumed(src.Config.Name)
+		a.source.Resume = nil // it may be large
 	}
 	s.active[src.Config.Name] = a
 	return nil
@@ -116,16 +142,24 @@ func (s *Service) newHolder(a *activeSource) (events.Holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.holder, err = m.claim(state, a.source.ID); err != nil {
+	if a.holder, err = m.claim(state, &a.source); err != nil {
 		return nil, err
 	}
 	return a.holder, nil
 }
 
-// claim returns the holder of a source: one that no source fills, with what is predicted, or a new one.
-func (m *model) claim(state *modelState, id fleet.ID) (*fleet.Holder, error) {
+// claim returns the holder of a source: one that no source fills, with what is predicted or what a dump had, or a new
+// one.
+func (m *model) claim(state *modelState, src *Source) (*fleet.Holder, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	id := src.ID
+	if src.Resume != nil {
+		if h := state.fleet.Get(id); h != nil {
+			return h, nil
+		}
+		return nil, fmt.Errorf("%w: its holder is gone", events.ErrCheckpoint)
+	}
 	if _, ok := m.unfed[id]; ok {
 		delete(m.unfed, id)
 		if h := state.fleet.Get(id); h != nil {

@@ -65,7 +65,11 @@ var (
 		"events_replays_total counter", "events_restarts_total counter", "events_source_info gauge", "events_stale gauge", "events_state gauge", "events_stored_total counter",
 		"events_unknown_total counter",
 	}
-	namesOfServer = []string{
+	namesOfFleet = []string{
+		"fleet_blocks gauge", "fleet_bytes gauge", "fleet_entries gauge", "fleet_holder_sets gauge", "fleet_holders gauge", "fleet_max_bytes gauge", "fleet_stale_holders gauge",
+	}
+	namesOfFleetHTTP = []string{"fleet_http_request_duration_seconds histogram", "fleet_http_requests_total counter"}
+	namesOfServer    = []string{
 		"pools gauge", "memory_bytes gauge", "max_memory_bytes gauge", "memory_refused_total counter",
 		"turn_share gauge", "turns_cut_total counter", "longest_turn gauge", "longest_turn_microseconds gauge",
 		"accept_errors_total counter", "auth_failures_total counter", "requests_not_allowed_total counter", "anchored_fallbacks_total counter", "anchored_total counter", "anchored_undetermined_total counter", "commands_ignored_total counter", "connections gauge", "connections_closed_total counter",
@@ -284,7 +288,7 @@ func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	known := map[string]bool{}
-	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfSnapshots, namesOfEvents, namesOfServer) {
+	for _, line := range slices.Concat(namesOfService, namesOfIndex, namesOfBackend, namesOfSnapshots, namesOfEvents, namesOfFleet, []string{"fleet_source_info gauge"}, namesOfFleetHTTP, namesOfServer) {
 		name, kind, _ := strings.Cut(line, " ")
 		known["hitline_"+name] = true
 		require.True(t, strings.Contains(string(text), "| `hitline_"+name), name)

@@ -64,7 +64,7 @@ type spoken struct {
 }
 
 // wireExample reads the lines of a section's indented blocks that begin with C or
-// S, and those that go on from them: numbers in hex and quoted text up to three
+// S, and those that go on from them: numbers in hex, JSON and quoted text up to three
 // spaces, behind which they are explained.
 func wireExample(t *testing.T, section string) (all []spoken) {
 	t.Helper()
@@ -88,7 +88,7 @@ func wireExample(t *testing.T, section string) (all []spoken) {
 		said, _, _ := strings.Cut(m[2], "   ")
 		for word := range strings.FieldsSeq(said) {
 			b := []byte(strings.Trim(word, `"`))
-			if word[0] != '"' {
+			if word[0] != '"' && word[0] != '{' {
 				b, err = hex.DecodeString(word)
 				require.NoError(t, err, l)
 			}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -102,6 +103,29 @@ func shortOf(hashes []byte) (short []byte) {
 		short = append(short, hash[24:]...)
 	}
 	return short
+}
+
+// TestHoldersExample replays the example of docs/protocol.md.
+func TestHoldersExample(t *testing.T) {
+	var hashes []byte
+	for i := range byte(2) {
+		hashes = append(hashes, append(make([]byte, 24), 0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, i)...)
+	}
+	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "llama"}, Fleet: fleet.Config{BlockSize: 16}})
+	hold(t, kept, "llama", "e0", 0, "CPU", hashes)
+	hold(t, kept, "llama", "e0", 0, "GPU", hashes[:32])
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	server, err := New(service, Config{Listen: []string{"tcp://127.0.0.1:0"}, Holders: kept})
+	require.NoError(t, err)
+	startTest(t, server)
+	p := lookuptest.DialPeer(t, server.Addrs()[0])
+	said := wireExample(t, "## Who holds a prompt")
+	require.Len(t, said, 2)
+	p.Send(t, said[0].bytes)
+	p.Reads(t, said[1].bytes)
+	query := netproto.AppendHolders(nil, nil, []byte(`{"model":"llama"}`), 8, 16)
+	require.Equal(t, said[0].bytes, append(query, shortOf(hashes)...), "the client's own bytes")
 }
 
 const (
@@ -345,8 +369,13 @@ func TestHoldersWithoutTheStore(t *testing.T) {
 	const query = `{"model":"m","limit":1,"loadable":true}`
 	t.Run("fails", func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
+		store.Before = func(_ context.Context, op string, _ []string) error {
+			if op == "exists" {
+				return lookuptest.ErrStore
+			}
+			return nil
+		}
 		server, prompt := startHolders(t, store, Settings{})
-		store.Before = func(context.Context, string, []string) error { return lookuptest.ErrStore }
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		for range 30 { // the breaker opens
 			require.Equal(t, want, askHolders(t, p, query, 32, prompt))
@@ -357,8 +386,14 @@ func TestHoldersWithoutTheStore(t *testing.T) {
 	})
 	t.Run("is late", func(t *testing.T) {
 		store := &lookuptest.KeyStore{}
+		store.Before = func(ctx context.Context, op string, _ []string) error {
+			if op != "exists" {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
 		server, prompt := startHoldersOver(t, store, lookup.RemoteConfig{Timeout: 100 * time.Millisecond, WriteTimeout: lookuptest.Patience}, Settings{})
-		store.Before = func(ctx context.Context, _ string, _ []string) error { <-ctx.Done(); return ctx.Err() }
 		p := lookuptest.DialPeer(t, server.Addrs()[0])
 		require.Equal(t, want, askHolders(t, p, query, 32, prompt))
 		require.EqualValues(t, 1, server.Stat().BackendTimeouts)
@@ -368,10 +403,9 @@ func TestHoldersWithoutTheStore(t *testing.T) {
 // Without loadable no store is asked, no hash is copied and no reply of a write is waited for. With it, the reply waits
 // for the writes in front of it.
 func TestHoldersBehindWrites(t *testing.T) {
-	store := &lookuptest.KeyStore{}
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "store", hex.EncodeToString(lookuptest.Chain("prompt", 10, 32)[9*32:])) // which is not stored at first
 	server, prompt := startHolders(t, store, Settings{})
-	gate := lookuptest.NewGate()
-	store.Holding(gate, "store", "")
 	calls := store.Calls.Load()
 	p := lookuptest.DialPeer(t, server.Addrs()[0])
 	rank := netproto.GroupRank{}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/hitline/hitline/lookup/feed"
+	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
 )
@@ -26,6 +27,8 @@ type Options struct {
 	Snapshot func() *snapshot.Status
 	// Sources returns the state of the sources of KV events, nil if there are none.
 	Sources func() []feed.SourceStatus
+	// Fleet has who holds what, nil if that is not known.
+	Fleet *holders.Service
 	// Local says that the page is served on loopback. Requests for a host that is neither
 	// localhost nor an IP address are then refused: a page of another site has made them, whose
 	// name resolves to this machine (DNS rebinding).

@@ -205,19 +205,29 @@
   // A stale source fills its pool with nothing, an incomplete one with what its engine has said since.
   const stateOf = x => x.stale ? 'stale, ' + x.state : x.complete ? x.state : x.state + ', incomplete';
 
-  const sourceColumns = [
-    {
-      head: true, draw: (cell, x) => {
-        if (!cell.firstElementChild) cell.append(make('span'), make('small'));
-        setText(cell.children[0], x.name);
-        setText(cell.children[1], [x.endpoint === x.name ? '' : x.endpoint, x.registered ? 'registered' : ''].filter(Boolean).join(', '));
-        setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
-      },
+  const sourceName = {
+    head: true, draw: (cell, x) => {
+      if (!cell.firstElementChild) cell.append(make('span'), make('small'));
+      setText(cell.children[0], x.name);
+      setText(cell.children[1], [x.endpoint === x.name ? '' : x.endpoint, x.registered ? 'registered' : ''].filter(Boolean).join(', '));
+      setAttr(cell, 'title', cell.children[0].textContent + ' ' + cell.children[1].textContent);
     },
-    { show: x => nameOf(x.pool), as: 'name' }, { show: stateOf, as: x => x.stale ? 'alert' : '' },
+  };
+  const sourceState = [
+    { show: stateOf, as: x => x.stale ? 'alert' : '' },
     number(x => x.blocks), number(x => x.batches), number(x => x.stored), number(x => x.removed), number(x => x.gaps), number(x => x.holes),
     number(x => x.restarts), number(x => x.errors), { show: x => x.last_event ? when(x.last_event) : missing },
     { show: x => x.last_error || missing, as: 'text' },
+  ];
+  const sourceColumns = [sourceName, { show: x => nameOf(x.pool), as: 'name' }, ...sourceState];
+  const engineColumns = [
+    sourceName, { show: x => x.instance, as: 'name' }, { show: x => count(x.rank), as: 'n' }, { show: x => x.model, as: 'name' }, ...sourceState,
+  ];
+
+  const modelColumns = [
+    { head: true, show: m => m.name }, { show: m => m.tenant, as: 'name' }, { show: m => m.pool === null ? missing : nameOf(m.pool), as: 'name' },
+    { show: m => m.block_size ? count(m.block_size) : missing, as: 'n' }, number(m => m.holders), number(m => m.stale_holders, true),
+    number(m => m.blocks), number(m => m.entries), number(m => m.holder_sets), { show: m => bytes(m.bytes) + ' of ' + bytes(m.max_bytes) },
   ];
 
   const latencyColumns = [
@@ -287,6 +297,14 @@
     if (s.sources) fill($('sources'), sourceColumns, s.sources, (row, x) => setAttr(row, 'data-source', x.name));
   };
 
+  const showFleet = s => {
+    $('fleet').hidden = $('fleet-sources').hidden = !s.fleet;
+    if (!s.fleet) return;
+    fill($('fleet'), modelColumns, s.fleet.models, (row, m) => setAttr(row, 'data-model', m.name));
+    fill($('fleet-sources'), engineColumns, s.fleet.sources.list, (row, x) => setAttr(row, 'data-source', x.name));
+    more($('fleet-sources-more'), s.fleet.sources.shown, s.fleet.sources.total, 'engines');
+  };
+
   const more = (node, shown, total, what, note) => {
     node.hidden = shown >= total;
     setText(node, count(shown) + ' of ' + count(total) + ' ' + what + ' are listed.' + (note || ''));
@@ -350,6 +368,7 @@
     showBackend(s);
     showSnapshot(s);
     showSources(s);
+    showFleet(s);
     showPeers(s);
     askToken(s.token_needed, token && s.token_needed ? 'This is not the token of an administrator of this server.' : '');
     setText($('ready'), s.ready ? 'ready' : 'not ready: ' + s.not_ready_reason);

@@ -30,6 +30,7 @@ type status struct {
 	Refusals       []server.Refusal    `json:"refusals,omitzero"`     // nil if TokenNeeded
 	Snapshot       *snapshot.Status    `json:"snapshot"`              // nil if there are none
 	Sources        []feed.SourceStatus `json:"sources,omitzero"`      // of KV events; nil if there can be none
+	Fleet          *fleetStatus        `json:"fleet,omitempty"`       // nil if there is none
 	TokenNeeded    bool                `json:"token_needed"`
 	Stat           api.Stat            `json:"stat"` // of all pools together
 }
@@ -87,6 +88,9 @@ func (p *Page) currentStatus(all bool) *status {
 	}
 	if p.options.Sources != nil {
 		st.Sources = p.options.Sources()
+	}
+	if p.options.Fleet != nil {
+		st.Fleet = currentFleet(p.options.Fleet)
 	}
 	if all {
 		total, list := p.server.Connections(maxConnections)

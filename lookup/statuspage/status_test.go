@@ -2,6 +2,7 @@ package statuspage
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -16,10 +17,12 @@ import (
 
 	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/index"
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/client"
 	"github.com/hitline/hitline/lookup/feed"
+	"github.com/hitline/hitline/lookup/holders"
 	"github.com/hitline/hitline/lookup/internal/lookuptest"
 	"github.com/hitline/hitline/lookup/server"
 	"github.com/hitline/hitline/lookup/snapshot"
@@ -167,7 +170,10 @@ func TestStatusDocumented(t *testing.T) {
 	full := latency{1, &one, &one, &one, &one}
 	st := status{
 		Pools: []poolStatus{{Hour: hour{Points: []point{{}}}}}, Latency: latencies{full, full}, Snapshot: &snapshot.Status{Written: time.Now(), Error: "e", LoadError: "e"},
-		Sources:     []feed.SourceStatus{{Status: events.Status{LastEvent: time.Now(), LastError: "e", LastErrorTime: time.Now()}}},
+		Sources: []feed.SourceStatus{{Status: events.Status{LastEvent: time.Now(), LastError: "e", LastErrorTime: time.Now()}}},
+		Fleet: &fleetStatus{Models: []fleetModel{{Pool: new("p")}}, Sources: &fleetSources{List: []holders.SourceStatus{
+			{Status: events.Status{LastEvent: time.Now(), LastError: "e", LastErrorTime: time.Now()}},
+		}}},
 		Connections: &connections{List: []server.Connection{{Credential: "c"}}}, Refusals: []server.Refusal{{Peer: "p", Reason: "r", Credential: "c", Error: "e", Suppressed: 1}},
 	}
 	text, err := json.Marshal(st)
@@ -176,6 +182,12 @@ func TestStatusDocumented(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &value))
 	fields := map[string]bool{}
 	collectFields(fields, value, "")
+	for name := range fields { // of which the page says that they are those of sources[]
+		field, ok := strings.CutPrefix(name, "fleet.sources.list[].")
+		if ok && fields["sources[]."+field] {
+			delete(fields, name)
+		}
+	}
 	assert.Equal(t, slices.Sorted(maps.Keys(fields)), slices.Sorted(maps.Keys(documented)))
 }
 
@@ -208,4 +220,33 @@ func TestStatusSources(t *testing.T) {
 		return []feed.SourceStatus{{Status: events.Status{Name: "e", Stale: true}, Pool: "p", Registered: true}}
 	}
 	assert.Contains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"sources":[{"name":"e",`)
+}
+
+// Who holds what is in the status if there is a fleet. Stale sources come first, and the list is bounded.
+func TestStatusFleet(t *testing.T) {
+	p, _ := plainPage(t)
+	assert.NotContains(t, ask(p, http.MethodGet, "/status", "").Body.String(), `"fleet"`)
+	service, err := holders.New(holders.Config{Models: []holders.Model{{ModelKey: holders.ModelKey{Name: "m"}, Fleet: fleet.Config{BlockSize: 16}}}})
+	require.NoError(t, err)
+	t.Cleanup(service.Close)
+	require.NoError(t, service.Predict(holders.ModelKey{}, fleet.ID{Instance: "i"}, &holders.Query{Hashes: netproto.NewHashes(make([]byte, 16), 8)}))
+	p.options.Fleet = service
+	var got struct{ Fleet fleetStatus }
+	require.NoError(t, json.Unmarshal(ask(p, http.MethodGet, "/status", "").Body.Bytes(), &got))
+	require.Len(t, got.Fleet.Models, 1)
+	m := got.Fleet.Models[0]
+	assert.Equal(t, fleetModel{Name: "m", Tenant: "default", Configured: true, BlockSize: 16, Holders: 1, StaleHolders: 1, Blocks: m.Blocks, Entries: m.Entries, HolderSets: m.HolderSets, Bytes: m.Bytes, MaxBytes: m.MaxBytes}, m)
+	assert.Equal(t, &fleetSources{List: []holders.SourceStatus{}}, got.Fleet.Sources)
+
+	var all []holders.SourceStatus
+	for i := range maxFleetSources + 1 {
+		all = append(all, holders.SourceStatus{Status: events.Status{Name: fmt.Sprintf("%03d", i), Stale: i == 7}})
+	}
+	list := listSources(all)
+	assert.Equal(t, maxFleetSources+1, list.Total)
+	assert.Equal(t, maxFleetSources, list.Shown)
+	require.Len(t, list.List, maxFleetSources)
+	assert.Equal(t, "007", list.List[0].Name)
+	assert.Equal(t, "000", list.List[1].Name)
+	assert.Equal(t, "099", list.List[99].Name)
 }

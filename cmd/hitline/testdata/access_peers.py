@@ -63,6 +63,7 @@ def of_python(job: dict[str, Any], peer: dict[str, Any]) -> list[str]:
             "reset": c.reset,
             "ping": c.ping,
             "stat": c.stat,
+            "holders": lambda: c.holders(hashes),
             "pool": lambda: enter_pool(peer["address"], options),
         }
         result: list[str] = []

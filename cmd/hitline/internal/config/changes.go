@@ -86,6 +86,8 @@ func (c *Config) Merge(next *Config) (merged *Config, changed, left []string) {
 			}
 			merged.Pools[name] = next.Pools[name]
 			changed = append(changed, path)
+		case path == fleetListenPath && merged.mergeFleetListen(next):
+			changed = append(changed, path)
 		case path == "drain_timeout", below(path, "log"), below(path, "limits") && path != "limits.max_memory":
 			changed = append(changed, path)
 		default:
@@ -111,12 +113,29 @@ func (c *Config) mergeListen(next *Config) (changed []string, all bool) {
 	return changed, found == len(c.Listen) && found == len(next.Listen)
 }
 
+// mergeFleetListen replaces the entry of fleet.listen by that of next if it has the same address.
+func (c *Config) mergeFleetListen(next *Config) bool {
+	if c.Fleet.Listen == nil || !next.HasFleetListener(c.Fleet.Listen.Address) {
+		return false
+	}
+	c.Fleet.Listen = next.Fleet.Listen
+	return true
+}
+
+// HasFleetListener reports whether fleet.listen has an address as it is written, with or without tcp://.
+func (c *Config) HasFleetListener(address string) bool {
+	return c.Fleet.Listen != nil && sameAddress(c.Fleet.Listen.Address, address)
+}
+
+// sameAddress reports whether two addresses are the same as they are written, with or without tcp://.
+func sameAddress(a, b string) bool {
+	networkA, restA, errA := api.SplitAddress(a)
+	networkB, restB, errB := api.SplitAddress(b)
+	return errA == nil && errB == nil && networkA == networkB && restA == restB
+}
+
 // FindListener returns the position of the entry with an address as it is written, with or without
 // tcp://, or -1.
 func (c *Config) FindListener(address string) int {
-	network, rest, _ := api.SplitAddress(address)
-	return slices.IndexFunc(c.Listen, func(l Listener) bool {
-		n, r, err := api.SplitAddress(l.Address)
-		return err == nil && n == network && r == rest
-	})
+	return slices.IndexFunc(c.Listen, func(l Listener) bool { return sameAddress(l.Address, address) })
 }

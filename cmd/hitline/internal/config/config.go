@@ -23,6 +23,7 @@ type Config struct {
 	MaxPools     int                         `yaml:"max_pools"`
 	Backend      Backend                     `yaml:"backend"`
 	Events       Events                      `yaml:"events"`
+	Fleet        Fleet                       `yaml:"fleet"`
 	Limits       Limits                      `yaml:"limits"`
 	DrainTimeout Duration                    `yaml:"drain_timeout"` // for requests in flight when stopping
 	Metrics      string                      `yaml:"metrics"`       // host:port of /metrics, /healthz and /readyz; "": not served
@@ -69,6 +70,7 @@ func Default() Config {
 			chosen:   "memory",
 		},
 		Events: Events{Sources: []EventSource{}, Register: []string{}, MaxPayload: events.DefaultMaxPayload, MaxBlocks: events.DefaultMaxBlocks},
+		Fleet:  defaultFleet(),
 		Limits: Limits{
 			MaxMessage:       64 << 20,
 			MaxFrames:        32,

@@ -39,8 +39,13 @@ func pageRows(page string) map[string][]string {
 	return rows
 }
 
-// sectionFields adds the fields of a section, and of those below it, by path.
-func sectionFields(all map[string][]string, section reflect.Type, path string) {
+// sectionFields adds the fields of a section, and of those below it, by path. A section of the same fields as one
+// before it is documented there.
+func sectionFields(all map[string][]string, seen map[reflect.Type]bool, section reflect.Type, path string) {
+	if seen[section] {
+		return
+	}
+	seen[section] = true
 	all[path] = fieldNames(section)
 	for i := range section.NumField() {
 		name := tagOf(section.Field(i))
@@ -55,7 +60,7 @@ func sectionFields(all map[string][]string, section reflect.Type, path string) {
 			t = t.Elem()
 		}
 		if t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
-			sectionFields(all, t, below)
+			sectionFields(all, seen, t, below)
 		}
 	}
 }
@@ -66,10 +71,10 @@ func TestReferencePage(t *testing.T) {
 	require.NoError(t, err)
 	rows := pageRows(string(page))
 
-	sections := map[string][]string{}
-	sectionFields(sections, reflect.TypeFor[Config](), "")
+	sections, seen := map[string][]string{}, map[reflect.Type]bool{}
+	sectionFields(sections, seen, reflect.TypeFor[Config](), "")
 	assert.Contains(t, sections, "pool.groups[]")
-	sectionFields(sections, reflect.TypeFor[tokenEntry](), "tokens[]")
+	sectionFields(sections, seen, reflect.TypeFor[tokenEntry](), "tokens[]")
 	for path, fields := range sections {
 		heading := path
 		if path == "" {

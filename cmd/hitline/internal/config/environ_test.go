@@ -53,6 +53,9 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 		reflect.TypeFor[[]string]():             {"tcp://a:1, tcp://b:2", []string{"tcp://a:1", "tcp://b:2"}},
 		reflect.TypeFor[[]Listener]():           {"tcp://a:1, tcp://b:2", Listeners("tcp://a:1", "tcp://b:2")},
 		reflect.TypeFor[[]EventSource]():        {"[{connect: \"tcp://a:1\"}, \"tcp://b:2,replay=tcp://b:3\"]", []EventSource{{Connect: "tcp://a:1"}, {Connect: "tcp://b:2", Replay: "tcp://b:3"}}},
+		reflect.TypeFor[*Listener]():            {"tcp://a:1", &Listener{Address: "tcp://a:1"}},
+		reflect.TypeFor[[]FleetModel]():         {"[a, {name: b, block_size: 5}]", []FleetModel{{Name: "a"}, {Name: "b", BlockSize: 5}}},
+		reflect.TypeFor[[]FleetSource]():        {"[{instance: a, connect: \"tcp://a:1\"}]", []FleetSource{{Instance: "a", Connect: "tcp://a:1"}}},
 		reflect.TypeFor[Size]():                 {"5KB", Size(5000)},
 		reflect.TypeFor[Duration]():             {"5ms", Duration(5e6)},
 		reflect.TypeFor[Mode]():                 {"0660", Mode(0o660)},
@@ -74,7 +77,7 @@ func TestEnvironSetsEveryLeaf(t *testing.T) {
 	}
 	var probe Config
 	all := leaves(t, reflect.ValueOf(&probe).Elem(), "")
-	require.Len(t, all, 72, "a field came or went: is it documented?")
+	require.Len(t, all, 85, "a field came or went: is it documented?")
 	for i := range all {
 		t.Run(all[i].path, func(t *testing.T) {
 			c := Default()

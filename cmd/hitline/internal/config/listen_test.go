@@ -112,6 +112,7 @@ func TestListenYAML(t *testing.T) {
       - explain
       - stat
       - ping
+      - holders
   - address: tcp://127.0.0.1:4
     allow: []
   - address: tcp://0.0.0.0:5

@@ -11,7 +11,16 @@ import (
 // each of one line. now is the time at which credentials and certificates should be valid. An
 // error says which field or line of which file is wrong. Neither has a token in it.
 func (c *Config) ReadSettings(i int, now time.Time) (server.Settings, []string, error) {
-	l, path := &c.Listen[i], listenPath(i)
+	return c.readSettings(&c.Listen[i], listenPath(i), now)
+}
+
+// ReadFleetSettings is ReadSettings for fleet.listen, which must be configured.
+func (c *Config) ReadFleetSettings(now time.Time) (server.Settings, []string, error) {
+	return c.readSettings(c.Fleet.Listen, fleetListenPath, now)
+}
+
+// readSettings reads the files of the entry at path.
+func (c *Config) readSettings(l *Listener, path string, now time.Time) (server.Settings, []string, error) {
 	s := server.Settings{}
 	var credentials []access.Credential
 	var warnings []string
@@ -46,10 +55,14 @@ func (c *Config) listenWarnings(path string, l *Listener, credentials []access.C
 	warn := func(path, format string, args ...any) {
 		warnings = append(warnings, c.wrong(path, format, args...).Error())
 	}
+	hint := "; the plug-in for vLLM needs pool too"
+	if path == fleetListenPath {
+		hint = ""
+	}
 	takesCertificates := l.TLS != nil && l.TLS.ClientCA != ""
 	switch {
 	case l.Allow == nil && l.Tokens == "" && !takesCertificates && !l.IsLocal():
-		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v; the plug-in for vLLM needs pool too", l.Address, l.Permissions())
+		warn(path, "%q is not on loopback, and has no allow, tokens or client_ca: its peers may only %v%s", l.Address, l.Permissions(), hint)
 	case len(credentials) > 0 && rules.HasTokens() && l.TLS == nil && !l.IsLocal():
 		warn(path+".tokens", "tokens for %q cross the network in plain text; use tls://", l.Address)
 	case len(credentials) > 0 && !rules.HasTokens() && !takesCertificates:

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hitline/hitline/blockhash"
+	"github.com/hitline/hitline/cmd/hitline/internal/config"
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/lookup"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/holders"
+)
+
+// newFleet returns the service that knows who holds what, nil if none is configured. It follows no source yet. The
+// services of the pools must have been made.
+func (r *running) newFleet() (*holders.Service, error) {
+	cfg := &r.cfg.Fleet
+	if !cfg.IsServed() {
+		return nil, nil
+	}
+	if err := checkAllowed(r.cfg, "fleet.register", cfg.Register); err != nil {
+		return nil, err
+	}
+	for i, s := range cfg.Sources {
+		if err := checkSource(r.cfg, fmt.Sprintf("fleet.sources[%d]", i), fleetEvents(r.cfg, s, r.logger)); err != nil {
+			return nil, err
+		}
+	}
+	of := holders.Config{MaxModels: cfg.MaxModels, Allow: cfg.Register, Logger: r.logger, Fleet: fleet.Config{
+		MaxBytes: int64(cfg.MaxBytes), MaxHolders: cfg.MaxHolders, MaxBlocks: cfg.MaxBlocks, PredictTTL: time.Duration(cfg.PredictTTL),
+	}}
+	for i := range cfg.Models {
+		of.Models = append(of.Models, r.fleetModel(&cfg.Models[i]))
+	}
+	service, err := holders.New(of)
+	if err != nil {
+		return nil, r.cfg.Blame("fleet.models", err)
+	}
+	return service, nil
+}
+
+// fleetModel returns the configuration of a model.
+func (r *running) fleetModel(m *config.FleetModel) holders.Model {
+	of := holders.Model{ModelKey: holders.ModelKey{Tenant: m.Tenant, Name: m.Name}, Fleet: fleet.Config{
+		BlockSize: m.BlockSize, Groups: m.Groups, Release: m.Release,
+		MaxBytes: int64(m.MaxBytes), MaxHolders: r.cfg.Fleet.MaxHolders, MaxBlocks: m.MaxBlocks, PredictTTL: time.Duration(m.PredictTTL),
+	}}
+	if m.Pool != config.NoPool {
+		of.Service, of.Pool = r.poolService(m.Pool), m.Pool
+	}
+	if h := m.Hash; h != nil {
+		of.Hash = &holders.Hashing{
+			SGLang: h.Engine == config.EngineSGLang, Release: h.Release, Algorithm: blockhash.Algorithm(h.Algorithm), Seed: h.Seed,
+			Lookahead: h.Lookahead, Bigrams: h.Bigrams, Dynamo: h.Dynamo,
+		}
+	}
+	return of
+}
+
+// poolService returns the service of a configured pool, "" for the server's own.
+func (r *running) poolService(name string) *lookup.Service {
+	if name == "" {
+		return r.service
+	}
+	for _, p := range r.named {
+		if p.Name == name {
+			return p.Service
+		}
+	}
+	return nil
+}
+
+// fleetEvents returns the configuration of a source of the fleet as package events has it.
+func fleetEvents(cfg *config.Config, s config.FleetSource, logger *slog.Logger) events.Config {
+	return events.Config{
+		Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay, Topic: s.Topic, ExactCopies: s.ExactCopies,
+		MaxPayload: int(cfg.Fleet.MaxPayload), MaxBlocks: maxFleetBlocks(cfg, s.Tenant, s.Model), Timeout: time.Duration(s.Timeout), Logger: logger,
+	}
+}
+
+// maxFleetBlocks returns how many entries one holder of a model may have.
+func maxFleetBlocks(cfg *config.Config, tenant, name string) int {
+	for i := range cfg.Fleet.Models {
+		if m := &cfg.Fleet.Models[i]; m.Name == name && m.Tenant == tenant {
+			return m.MaxBlocks
+		}
+	}
+	return cfg.Fleet.MaxBlocks
+}
+
+// completeSource sets the limits of a source that a client registers.
+func (r *running) completeSource(s *holders.Source) {
+	s.MaxPayload = int(r.cfg.Fleet.MaxPayload)
+	s.MaxBlocks = maxFleetBlocks(r.cfg, cmp.Or(s.Tenant, api.DefaultTenant), s.ModelKey.Name)
+	s.Logger = r.logger
+}
+
+// followFleet follows the sources of the configuration, if there are any.
+func (r *running) followFleet() error {
+	for i, s := range r.cfg.Fleet.Sources {
+		err := r.fleet.Add(holders.Source{
+			Config: fleetEvents(r.cfg, s, r.logger), ModelKey: holders.ModelKey{Tenant: s.Tenant, Name: s.Model}, ID: fleet.ID{Instance: s.Instance, Rank: s.Rank},
+		})
+		if err != nil {
+			return r.cfg.Blame(fmt.Sprintf("fleet.sources[%d]", i), err)
+		}
+		r.logger.Info("KV events fill a holder", "source", s.Name, "endpoint", s.Connect+s.Bind, "replay", s.Replay,
+			"model", s.Model, "tenant", s.Tenant, "instance", s.Instance, "rank", s.Rank)
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/hitline/hitline/coordinator"
+	"github.com/hitline/hitline/events"
+	"github.com/hitline/hitline/fleet"
+	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/holders"
+)
+
+// Fleet configures who holds what: the engines whose KV events tell it, and the HTTP listener that answers
+// routers. MaxHolders to PredictTTL are of each model.
+type Fleet struct {
+	Listen     *Listener     `yaml:"listen,omitempty"` // of HTTP; nil: not served
+	Models     []FleetModel  `yaml:"models"`
+	Sources    []FleetSource `yaml:"sources"`
+	Register   []string      `yaml:"register"` // endpoints that POST /register may name; none: it is refused
+	MaxModels  int           `yaml:"max_models"`
+	MaxHolders int           `yaml:"max_holders"`
+	MaxBytes   Size          `yaml:"max_bytes"`
+	MaxBlocks  int           `yaml:"max_blocks"` // entries of one holder
+	PredictTTL Duration      `yaml:"predict_ttl"`
+	MaxPayload Size          `yaml:"max_payload"` // bytes of one batch of events
+	// Peers are the HTTP listeners of other servers, whose state this one starts from.
+	Peers         []string `yaml:"peers"`
+	PeerTimeout   Duration `yaml:"peer_timeout"`
+	PeerTokenFile string   `yaml:"peer_token_file"` // "": no token
+}
+
+// FleetModel is a model whose engines hash alike. As text it is its name.
+type FleetModel struct {
+	Name      string              `yaml:"name"`
+	Tenant    string              `yaml:"tenant"`
+	BlockSize int                 `yaml:"block_size"` // tokens of a hash; 0: of its pool, otherwise that of the first source that is registered
+	Pool      string              `yaml:"pool"`       // whose store is asked what can be loaded; "": the server's own if that is configured
+	Hash      *FleetHash          `yaml:"hash,omitempty"`
+	Groups    []coordinator.Group `yaml:"groups,omitempty"` // nil: as events tell
+	Release   string              `yaml:"release"`          // "": that of the pool, otherwise the newest
+	// 0: as of the Fleet.
+	MaxBytes   Size     `yaml:"max_bytes"`
+	MaxBlocks  int      `yaml:"max_blocks"`
+	PredictTTL Duration `yaml:"predict_ttl"`
+}
+
+// FleetHash says how a model's token ids are hashed.
+type FleetHash struct {
+	Engine Engine `yaml:"engine"`
+	// Of vLLM.
+	Release   string  `yaml:"release,omitempty"` // "": that of the model
+	Algorithm string  `yaml:"algorithm,omitempty"`
+	Seed      *string `yaml:"seed,omitempty"` // PYTHONHASHSEED; nil: not set
+	Lookahead int     `yaml:"lookahead,omitempty"`
+	// Of SGLang.
+	Bigrams bool `yaml:"bigrams,omitempty"`
+	Dynamo  bool `yaml:"dynamo,omitempty"`
+}
+
+// FleetSource is a publisher of KV events and the holder that it fills.
+type FleetSource struct {
+	Name        string   `yaml:"name"`  // "": its endpoint
+	Model       string   `yaml:"model"` // "": the only one
+	Tenant      string   `yaml:"tenant"`
+	Instance    string   `yaml:"instance"`
+	Rank        int      `yaml:"rank"`
+	Connect     string   `yaml:"connect"`
+	Bind        string   `yaml:"bind"`
+	Replay      string   `yaml:"replay"` // "": it has no replay socket
+	Topic       string   `yaml:"topic"`
+	ExactCopies bool     `yaml:"exact_copies"`
+	Timeout     Duration `yaml:"timeout"` // 0: the default
+}
+
+// NoPool is the FleetModel.Pool of a model without a pool.
+const NoPool = "-"
+
+const (
+	// mostFleetModels and mostHolders keep metrics, which name each, within reason.
+	mostFleetModels, mostHolders = 1024, 1 << 20
+	// leastFleetBytes is what the empty tables of a fleet take.
+	leastFleetBytes = 16 << 20
+	// leastPredictTTL is many times the interval at which predictions expire.
+	leastPredictTTL, mostPredictTTL = 100 * time.Millisecond, 24 * time.Hour
+	mostPeerTimeout                 = time.Hour
+	// mostRank is the largest data-parallel rank.
+	mostRank = 1<<16 - 1
+	// mostBlockSize is a hash of a whole prompt.
+	mostBlockSize = 1 << 20
+)
+
+// defaultFleet returns what is in effect when nothing is configured.
+func defaultFleet() Fleet {
+	return Fleet{
+		Models: []FleetModel{}, Sources: []FleetSource{}, Register: []string{}, Peers: []string{},
+		MaxModels: holders.DefaultMaxModels, MaxHolders: fleet.DefaultMaxHolders, MaxBytes: fleet.DefaultMaxBytes, MaxBlocks: events.DefaultMaxBlocks,
+		PredictTTL: Duration(fleet.DefaultPredictTTL), MaxPayload: events.DefaultMaxPayload, PeerTimeout: Duration(30 * time.Second),
+	}
+}
+
+// IsServed reports whether anything of the section is configured that needs a fleet.
+func (f *Fleet) IsServed() bool {
+	return f.Listen != nil || len(f.Models)+len(f.Sources)+len(f.Register)+len(f.Peers) > 0
+}
+
+// setShort reads the name that stands for the whole.
+func (m *FleetModel) setShort(s scalar) error {
+	*m = FleetModel{}
+	return s.set(reflect.ValueOf(&m.Name).Elem())
+}
+
+// checkFleet checks the section and fills in its defaults.
+func (c *Config) checkFleet() error {
+	f := &c.Fleet
+	for _, check := range []func() error{c.checkFleetLimits, c.checkFleetListen, c.checkFleetModels, c.checkFleetSources, c.checkFleetPeers} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if len(f.Register) > 0 && f.Listen == nil {
+		return c.wrong("fleet.register", "needs fleet.listen, the address that POST /register is served at, such as 127.0.0.1:8557")
+	}
+	return nil
+}
+
+func (c *Config) checkFleetLimits() error {
+	f := &c.Fleet
+	if err := c.checkRanges([]span{
+		{"fleet.max_models", int64(f.MaxModels), 1, mostFleetModels},
+		{"fleet.max_holders", int64(f.MaxHolders), 1, mostHolders},
+		{"fleet.max_bytes", int64(f.MaxBytes), leastFleetBytes, maxInt},
+		{"fleet.max_blocks", int64(f.MaxBlocks), 1, mostBlocks},
+		{"fleet.max_payload", int64(f.MaxPayload), leastPayload, mostPayload},
+	}); err != nil {
+		return err
+	}
+	if err := c.checkPredictTTL("fleet.predict_ttl", f.PredictTTL); err != nil {
+		return err
+	}
+	if d := time.Duration(f.PeerTimeout); d <= 0 || d > mostPeerTimeout {
+		return c.wrong("fleet.peer_timeout", "%v is not above 0 and at most %v", d, mostPeerTimeout)
+	}
+	return nil
+}
+
+func (c *Config) checkPredictTTL(path string, ttl Duration) error {
+	if d := time.Duration(ttl); d < leastPredictTTL || d > mostPredictTTL {
+		return c.wrong(path, "%v is not %v to %v", d, leastPredictTTL, mostPredictTTL)
+	}
+	return nil
+}
+
+// checkFleetListen checks the address of HTTP. An empty one is none.
+func (c *Config) checkFleetListen() error {
+	f := &c.Fleet
+	switch {
+	case f.Listen == nil:
+		return nil
+	case reflect.DeepEqual(*f.Listen, Listener{}):
+		f.Listen = nil
+		return nil
+	case f.Listen.Address == "":
+		return c.wrong(fleetListenPath+".address", "is missing; give one such as 127.0.0.1:8557")
+	}
+	at := fleetListenPath
+	if _, written := c.origins[at+".address"]; written {
+		at += ".address"
+	}
+	a, err := parseAddress(f.Listen.Address)
+	switch {
+	case err != nil:
+		return c.wrong(at, "%v", err)
+	case a.path != "":
+		return c.wrong(at, "%q: HTTP is served over TCP alone; write tcp://host:port or tls://host:port", f.Listen.Address)
+	}
+	others := append(c.addresses(), metricsScheme+c.Metrics)
+	for _, other := range others {
+		if b, err := parseAddress(other); err == nil && a.same() == b.same() && a.port != 0 {
+			return c.wrong(at, "%q is also in listen or metrics; it needs a port of its own", f.Listen.Address)
+		}
+	}
+	return c.checkListener(f.Listen, fleetListenPath)
+}
+
+const fleetListenPath = "fleet.listen"
+
+// addresses returns those of listen.
+func (c *Config) addresses() []string {
+	list := make([]string, len(c.Listen))
+	for i := range c.Listen {
+		list[i] = c.Listen[i].Address
+	}
+	return list
+}
+
+// checkFleetSources checks the sources and fills in their defaults.
+func (c *Config) checkFleetSources() error {
+	f := &c.Fleet
+	f.Sources = append([]FleetSource{}, f.Sources...)
+	type holder struct {
+		tenant, model, instance string
+		rank                    int
+	}
+	names, filled := map[string]bool{}, map[holder]bool{}
+	for i := range f.Sources {
+		s, path := &f.Sources[i], fmt.Sprintf("fleet.sources[%d]", i)
+		if err := c.checkFleetSource(s, path); err != nil {
+			return err
+		}
+		h := holder{s.Tenant, s.Model, s.Instance, s.Rank}
+		switch {
+		case names[s.Name]:
+			return c.wrong(path+".name", "%q is the name of a source before it", s.Name)
+		case filled[h]:
+			return c.wrong(path+".instance", "a source before it fills rank %d of %q; a rank has one source", s.Rank, s.Instance)
+		}
+		names[s.Name], filled[h] = true, true
+	}
+	return nil
+}
+
+// checkFleetSource checks one source and fills in its defaults.
+func (c *Config) checkFleetSource(s *FleetSource, path string) error {
+	if s.Connect != "" && s.Bind != "" {
+		return c.wrong(path+".bind", "a source connects or binds, not both; remove connect or bind")
+	}
+	if len(c.Fleet.Models) == 1 && s.Model == "" {
+		s.Model = c.Fleet.Models[0].Name
+		s.Tenant = cmp.Or(s.Tenant, c.Fleet.Models[0].Tenant)
+	}
+	s.Tenant = cmp.Or(s.Tenant, api.DefaultTenant)
+	if s.Timeout == 0 {
+		s.Timeout = Duration(events.DefaultTimeout)
+	}
+	if err := c.checkName(path+".instance", s.Instance); err != nil {
+		return err
+	}
+	e := EventSource{Name: s.Name, Connect: s.Connect, Bind: s.Bind, Replay: s.Replay, Timeout: s.Timeout}.WithDefaults()
+	s.Name = e.Name
+	if field, err := e.check(); err != nil {
+		return c.wrong(path+"."+field, "%v", err)
+	}
+	if err := c.checkRanges([]span{{path + ".rank", int64(s.Rank), 0, mostRank}}); err != nil {
+		return err
+	}
+	for i := range c.Fleet.Models {
+		m := &c.Fleet.Models[i]
+		if m.Name != s.Model || m.Tenant != s.Tenant {
+			continue
+		}
+		if m.BlockSize == 0 {
+			return c.wrong(fleetModelPath(i)+".block_size", "is missing: %s fills the model, and it has no pool that would tell", path)
+		}
+		return nil
+	}
+	if s.Model == "" {
+		return c.wrong(path+".model", "is missing; name one of fleet.models")
+	}
+	return c.wrong(path+".model", "there is no model %q of tenant %q; configure it under fleet.models", s.Model, s.Tenant)
+}
+
+// checkName refuses what cannot be the name of a model, a tenant or an instance: they are labels of metrics, and
+// part of answers.
+func (c *Config) checkName(path, name string) error {
+	if checkSourceName(name) != nil {
+		return c.wrong(path, "%q is not 1 to %d printable ASCII characters without spaces and double quotes", name, mostSourceName)
+	}
+	return nil
+}
+
+func (c *Config) checkFleetPeers() error {
+	for i, peer := range c.Fleet.Peers {
+		if err := checkPeer(peer); err != nil {
+			return c.wrong(fmt.Sprintf("fleet.peers[%d]", i), "%v", err)
+		}
+	}
+	return nil
+}
+
+// checkPeer returns an error if text is no address of a peer.
+func checkPeer(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%q is no peer; write http://host:port or https://host:port", HidePassword(text))
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package config
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// Models and sources get their defaults, and what is printed reads back to the same.
+func TestFleet(t *testing.T) {
+	c := load(t, `
+pool: {vllm: 0.30.0, hash_block_size: 32}
+pools: {b: {hash_block_size: 64}}
+fleet:
+  listen: 127.0.0.1:8557
+  models:
+    - llama
+    - {name: llama, tenant: acme, pool: b, max_bytes: 64MiB, max_blocks: 5, predict_ttl: 1s}
+    - name: org/qwen
+      block_size: 24
+      pool: "-"
+      release: 0.29.0
+      hash: {algorithm: xxhash, seed: 0}
+      groups: [{kind: full_attention, block_size: 24}, {kind: sliding_window, block_size: 24, sliding_window: 48}]
+    - {name: sg, pool: "-", hash: {engine: sglang}}
+  sources:
+    - {model: llama, instance: engine-0, connect: "tcp://127.0.0.1:5557", replay: "tcp://127.0.0.1:5558", topic: kv, exact_copies: true}
+    - {name: x, model: llama, tenant: acme, instance: engine-0, rank: 1, bind: "tcp://*:5559", timeout: 3s}
+  register: ["tcp://10.0.0.0/8:5557-5564"]
+  max_bytes: 32MiB
+  peers: ["http://10.0.0.2:8557", "https://h:1/"]
+  peer_token_file: token
+`)
+	want := defaultFleet()
+	want.Listen = &Listener{Address: "127.0.0.1:8557"}
+	const most, ttl = 16 << 20, Duration(2 * time.Minute)
+	want.Models = []FleetModel{
+		{Name: "llama", Tenant: "default", BlockSize: 32, Release: "0.30.0", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl},
+		{Name: "llama", Tenant: "acme", BlockSize: 64, Pool: "b", MaxBytes: 64 << 20, MaxBlocks: 5, PredictTTL: Duration(time.Second)},
+		{
+			Name: "org/qwen", Tenant: "default", BlockSize: 24, Pool: "-", Release: "0.29.0", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl,
+			Hash:   &FleetHash{Engine: "vllm", Release: "0.29.0", Algorithm: "xxhash", Seed: new("0")},
+			Groups: []coordinator.Group{{BlockSize: 24}, {Kind: coordinator.SlidingWindow, BlockSize: 24, SlidingWindow: 48}},
+		},
+		{Name: "sg", Tenant: "default", Pool: "-", MaxBytes: 32 << 20, MaxBlocks: most, PredictTTL: ttl, Hash: &FleetHash{Engine: "sglang"}},
+	}
+	want.Sources = []FleetSource{
+		{Name: "tcp://127.0.0.1:5557", Model: "llama", Tenant: "default", Instance: "engine-0", Connect: "tcp://127.0.0.1:5557", Replay: "tcp://127.0.0.1:5558", Topic: "kv", ExactCopies: true, Timeout: Duration(10 * time.Second)},
+		{Name: "x", Model: "llama", Tenant: "acme", Instance: "engine-0", Rank: 1, Bind: "tcp://*:5559", Timeout: Duration(3 * time.Second)},
+	}
+	want.Register, want.MaxBytes = []string{"tcp://10.0.0.0/8:5557-5564"}, 32<<20
+	want.Peers, want.PeerTokenFile = []string{"http://10.0.0.2:8557", "https://h:1/"}, "token"
+	assert.Equal(t, want, c.Fleet)
+	text, err := c.YAML()
+	require.NoError(t, err)
+	assert.Equal(t, want, load(t, string(text)).Fleet, "%s", text)
+}
+
+// The only model is that of sources which name none. Without pool in the configuration no pool is asked.
+func TestFleetDefaults(t *testing.T) {
+	c := load(t, "fleet:\n  listen: \"\"\n  models: [{name: m, tenant: t, block_size: 8}]\n  sources: [{instance: a, connect: \"tcp://a:1\"}]\n")
+	assert.Nil(t, c.Fleet.Listen)
+	assert.Equal(t, NoPool, c.Fleet.Models[0].Pool, "also where the printed configuration, which has a pool, is read")
+	assert.Equal(t, "m", c.Fleet.Sources[0].Model)
+	assert.Equal(t, "t", c.Fleet.Sources[0].Tenant)
+	_, ok := c.FleetPool(&c.Fleet.Models[0])
+	assert.False(t, ok)
+	assert.True(t, c.Fleet.IsServed())
+	c = load(t, "fleet: {max_bytes: 2GiB}\n")
+	assert.False(t, c.Fleet.IsServed(), "it says nothing that needs a fleet")
+	c = load(t, "pool: {vllm: 0.40.0, allow_unknown_vllm: true}\nfleet: {models: [m]}\n")
+	assert.Empty(t, c.Fleet.Models[0].Release, "the newest")
+}
+
+func TestFleetErrors(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{`fleet: {listen: "ipc:///x"}`, `c.yaml:1:17: fleet.listen: "ipc:///x": HTTP is served over TCP alone; write tcp://host:port or tls://host:port`},
+		{`fleet: {listen: "a"}`, `c.yaml:1:17: fleet.listen: "a": missing port in address; write tcp://host:port, an IPv6 address in brackets`},
+		{`fleet: {listen: "127.0.0.1:7557"}`, `c.yaml:1:17: fleet.listen: "127.0.0.1:7557" is also in listen or metrics; it needs a port of its own`},
+		{"metrics: 127.0.0.1:1\nfleet: {listen: {address: 127.0.0.1:1}}", `c.yaml:2:27: fleet.listen.address: "127.0.0.1:1" is also in listen or metrics; it needs a port of its own`},
+		{`fleet: {listen: {allow: all}}`, `c.yaml:1:9: fleet.listen.address: is missing; give one such as 127.0.0.1:8557`},
+		{`fleet: {listen: {address: "a:1", allow: [query]}}`, `c.yaml:1:42: fleet.listen.allow[0]: ` + unknownRequest},
+		{`fleet: {listen: "tls://a:1"}`, `c.yaml:1:17: fleet.listen: "tls://a:1" needs tls: {cert: FILE, key: FILE} in the YAML file`},
+		{`fleet: {register: ["tcp://a:1"]}`, `c.yaml:1:9: fleet.register: needs fleet.listen, the address that POST /register is served at, such as 127.0.0.1:8557`},
+		{`fleet: {max_models: 0}`, `c.yaml:1:21: fleet.max_models: 0 is too small, must be at least 1`},
+		{`fleet: {max_bytes: 1MiB}`, `c.yaml:1:20: fleet.max_bytes: 1048576 is too small, must be at least 16777216`},
+		{`fleet: {predict_ttl: 0}`, `c.yaml:1:22: fleet.predict_ttl: 0s is not 100ms to 24h0m0s`},
+		{`fleet: {peer_timeout: 0}`, `c.yaml:1:23: fleet.peer_timeout: 0s is not above 0 and at most 1h0m0s`},
+		{`fleet: {peers: ["10.0.0.2:8557"]}`, `c.yaml:1:17: fleet.peers[0]: "10.0.0.2:8557" is no peer; write http://host:port or https://host:port`},
+		{`fleet: {peers: ["http://u:secret@h:1"]}`, `c.yaml:1:17: fleet.peers[0]: "http://u:***@h:1" is no peer; write http://host:port or https://host:port`},
+		{`fleet: {peers: ["http://h/dump"]}`, `c.yaml:1:17: fleet.peers[0]: "http://h/dump" is no peer; write http://host:port or https://host:port`},
+
+		{`fleet: {max_models: 1, models: [a, b]}`, `c.yaml:1:24: fleet.models: has 2 models, and fleet.max_models is 1`},
+		{`fleet: {models: [{}]}`, `c.yaml:1:18: fleet.models[0].name: "" is not 1 to 255 printable ASCII characters without spaces and double quotes`},
+		{`fleet: {models: [a, a]}`, `c.yaml:1:21: fleet.models[1].name: "a" of tenant "default" is a model before it`},
+		{`fleet: {models: [{name: a, pool: b}]}`, `c.yaml:1:34: fleet.models[0].pool: there is no pool "b"; configure it under pools, or write "-" for none`},
+		{"pool: {}\nfleet: {models: [{name: a, block_size: 64}]}", `c.yaml:2:40: fleet.models[0].block_size: is 64, and the hash_block_size of its pool is 16; give the same, or pool: "-"`},
+		{`fleet: {models: [{name: a, block_size: -1}]}`, `c.yaml:1:40: fleet.models[0].block_size: -1 is too small, must be at least 0`},
+		{`fleet: {models: [{name: a, max_bytes: 1KiB}]}`, `c.yaml:1:39: fleet.models[0].max_bytes: 1024 is too small, must be at least 16777216`},
+		{`fleet: {models: [{name: a, predict_ttl: 1ms}]}`, `c.yaml:1:41: fleet.models[0].predict_ttl: 1ms is not 100ms to 24h0m0s`},
+		{`fleet: {models: [{name: a, hash: {engine: trt}}]}`, `c.yaml:1:43: fleet.models[0].hash.engine: "trt" is no engine; known are vllm, sglang`},
+		{`fleet: {models: [{name: a, hash: {engine: sglang, seed: 0}}]}`, `c.yaml:1:28: fleet.models[0].hash: release, algorithm, seed and lookahead are vLLM's; remove them for sglang`},
+		{`fleet: {models: [{name: a, hash: {bigrams: true}}]}`, `c.yaml:1:28: fleet.models[0].hash: bigrams and dynamo are SGLang's; remove them for vllm`},
+		{`fleet: {models: [{name: a, hash: {release: 0.24.0}}]}`, `c.yaml:1:28: fleet.models[0].hash.seed: is missing: vLLM 0.24.0 with sha256 draws it at random; set PYTHONHASHSEED in the engines, and give it here`},
+		{`fleet: {models: [{name: a, groups: [{kind: mamba, block_size: 16}]}]}`, `c.yaml:1:18: fleet.models[0].block_size: is missing; groups need it`},
+
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{connect: "tcp://a:1"}]}`, `c.yaml:1:55: fleet.sources[0].instance: "" is not 1 to 255 printable ASCII characters without spaces and double quotes`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i}]}`, `c.yaml:1:55: fleet.sources[0].connect: is missing; give the publisher's endpoint, such as tcp://127.0.0.1:5557, or bind`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", bind: "tcp://a:1"}]}`, `c.yaml:1:97: fleet.sources[0].bind: a source connects or binds, not both; remove connect or bind`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", rank: -1}]}`, `c.yaml:1:97: fleet.sources[0].rank: -1 is too small, must be at least 0`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1", timeout: 1ms}]}`, `c.yaml:1:100: fleet.sources[0].timeout: 1ms is not 100ms to 1h0m0s`},
+		{`fleet: {models: [{name: a}], sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:18: fleet.models[0].block_size: is missing: fleet.sources[0] fills the model, and it has no pool that would tell`},
+		{`fleet: {sources: [{instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:19: fleet.sources[0].model: is missing; name one of fleet.models`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{model: b, instance: i, connect: "tcp://a:1"}]}`, `c.yaml:1:63: fleet.sources[0].model: there is no model "b" of tenant "default"; configure it under fleet.models`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: j, connect: "tcp://a:1"}]}`, `c.yaml:1:92: fleet.sources[1].name: "tcp://a:1" is the name of a source before it`},
+		{`fleet: {models: [{name: a, block_size: 1}], sources: [{instance: i, connect: "tcp://a:1"}, {instance: i, connect: "tcp://a:2"}]}`, `c.yaml:1:103: fleet.sources[1].instance: a source before it fills rank 0 of "i"; a rank has one source`},
+	} {
+		t.Run(test.text, func(t *testing.T) { assert.Equal(t, test.want, fails(t, test.text+"\n")) })
+	}
+}
+
+// What the listener allows can change while the server runs, the rest of the section cannot.
+func TestFleetMerge(t *testing.T) {
+	before := load(t, "fleet: {listen: 127.0.0.1:8557, models: [a]}\n")
+	next := load(t, "fleet: {listen: {address: 127.0.0.1:8557, allow: []}, models: [a, b], max_bytes: 2GiB}\n")
+	merged, changed, left := before.Merge(next)
+	assert.Equal(t, []string{"fleet.listen"}, changed)
+	assert.Equal(t, []string{"fleet.models", "fleet.max_bytes"}, left)
+	assert.Equal(t, Allow{}, merged.Fleet.Listen.Allow)
+	assert.Nil(t, before.Fleet.Listen.Allow)
+
+	_, changed, left = before.Merge(load(t, "fleet: {listen: 127.0.0.1:8558, models: [a]}\n"))
+	assert.Empty(t, changed)
+	assert.Equal(t, []string{"fleet.listen"}, left)
+}

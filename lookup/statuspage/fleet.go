@@ -1,0 +1,72 @@
+package statuspage
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/hitline/hitline/lookup/holders"
+)
+
+// maxFleetSources bounds the sources of the fleet that are listed.
+const maxFleetSources = 100
+
+// fleetStatus is who holds what, in figures.
+type fleetStatus struct {
+	Models  []fleetModel  `json:"models"`  // by tenant and name
+	Sources *fleetSources `json:"sources"` // of KV events
+}
+
+type fleetModel struct {
+	Name         string  `json:"name"`
+	Tenant       string  `json:"tenant"`
+	Configured   bool    `json:"configured"`
+	BlockSize    int     `json:"block_size"` // tokens of a hash; 0: not known yet
+	Pool         *string `json:"pool"`       // whose store is asked, nil if there is none
+	Holders      int     `json:"holders"`
+	StaleHolders int     `json:"stale_holders"`
+	Blocks       int64   `json:"blocks"`
+	Entries      int64   `json:"entries"`
+	HolderSets   int     `json:"holder_sets"`
+	Bytes        int64   `json:"bytes"`
+	MaxBytes     int64   `json:"max_bytes"`
+}
+
+type fleetSources struct {
+	Total int                    `json:"total"`
+	Shown int                    `json:"shown"` // in List
+	List  []holders.SourceStatus `json:"list"`  // stale ones first, then by name
+}
+
+// currentFleet returns the status of a service.
+func currentFleet(service *holders.Service) *fleetStatus {
+	st := &fleetStatus{Models: []fleetModel{}}
+	for _, m := range service.Models() {
+		stale := 0
+		for i := range m.Holders {
+			if m.Holders[i].Stale {
+				stale++
+			}
+		}
+		st.Models = append(st.Models, fleetModel{
+			Name: m.Name, Tenant: m.Tenant, Configured: m.Configured, BlockSize: m.BlockSize, Pool: m.Pool, Holders: len(m.Holders), StaleHolders: stale,
+			Blocks: m.Blocks, Entries: m.Entries, HolderSets: m.Sets, Bytes: m.Bytes, MaxBytes: m.MaxBytes,
+		})
+	}
+	st.Sources = listSources(service.Status())
+	return st
+}
+
+// listSources returns the sources that are listed.
+func listSources(all []holders.SourceStatus) *fleetSources {
+	slices.SortFunc(all, func(a, b holders.SourceStatus) int {
+		if a.Stale != b.Stale {
+			if a.Stale {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	list := all[:min(len(all), maxFleetSources)]
+	return &fleetSources{Total: len(all), Shown: len(list), List: append([]holders.SourceStatus{}, list...)}
+}
