@@ -486,3 +486,26 @@ func TestHoldersOverZMTP(t *testing.T) {
 	require.JSONEq(t, `{"block_size":16,"holders":[`+holderA1+`],"left_out":2}`, string(frames[2]))
 	require.Equal(t, []byte{1, 0, 0, 1, 0}, got.Bytes()[n:])
 }
+
+// BenchmarkHolders asks about 8,192 blocks that 64 holders have, each some more than the one before.
+func BenchmarkHolders(b *testing.B) {
+	const blocks, count = 8192, 64
+	chain := lookuptest.Chain("bench", blocks, 32)
+	server := crowdedServer(b, 0)
+	for i := range count {
+		hold(b, server.cfg.Holders, "m", fmt.Sprintf("engine-%02d", i), 0, "GPU", chain[:(i+1)*blocks/count*32])
+	}
+	for _, query := range []string{`{}`, `{"limit":4}`} {
+		b.Run(query, func(b *testing.B) {
+			var got allReplies
+			ses, message := openSession(server, &got, nil), holdersOfPrompt(query, chain)
+			b.ReportAllocs()
+			for b.Loop() {
+				got.Reset()
+				require.NoError(b, ses.receive(message))
+			}
+			require.NotZero(b, got.Len())
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
+		})
+	}
+}
