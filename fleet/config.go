@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/hitline/hitline/coordinator"
@@ -27,16 +29,52 @@ type Config struct {
 	// MaxBlocks bounds the entries of one holder: blocks in all groups and tiers, and predicted
 	// ones; 0: events.DefaultMaxBlocks.
 	MaxBlocks int
-	// PredictTTL is how long a predicted block counts; 0: DefaultPredictTTL.
+	// PredictTTL is how long a predicted block counts at most, and at least three quarters of it; 0:
+	// DefaultPredictTTL. See Holder.Predict.
 	PredictTTL time.Duration
 
-	now func() time.Time // of tests; nil: time.Now
+	now       func() time.Time // of tests; nil: time.Now
+	described *rules           // of Groups; none if they are nil
+}
+
+// check fills in the defaults. It fails with ErrConfig.
+func (c *Config) check() error {
+	switch {
+	case c.BlockSize <= 0 || c.BlockSize > math.MaxInt32:
+		return fmt.Errorf("%w: a block of %d tokens", ErrConfig, c.BlockSize)
+	case c.MaxBytes < 0 || c.MaxHolders < 0 || c.MaxBlocks < 0 || c.PredictTTL < 0:
+		return fmt.Errorf("%w: a bound is negative", ErrConfig)
+	case c.MaxHolders > maxHolders:
+		return fmt.Errorf("%w: %d holders, at most %d are possible", ErrConfig, c.MaxHolders, maxHolders)
+	case len(c.Groups) > maxGroups:
+		return fmt.Errorf("%w: %d groups, at most %d are possible", ErrConfig, len(c.Groups), maxGroups)
+	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	c.MaxHolders = cmp.Or(c.MaxHolders, DefaultMaxHolders)
+	c.MaxBlocks = cmp.Or(c.MaxBlocks, events.DefaultMaxBlocks)
+	c.PredictTTL = max(cmp.Or(c.PredictTTL, DefaultPredictTTL), epochsPerTTL)
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if len(c.Groups) == 0 {
+		c.Groups = nil
+	}
+	numbers := make([]int, len(c.Groups))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	var err error
+	if c.described, err = makeRules(c, c.Groups, numbers); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
 }
 
 const (
 	// DefaultMaxBytes is 1 GiB: some 20 million blocks.
 	DefaultMaxBytes   = 1 << 30
 	DefaultMaxHolders = 4096
+	maxHolders        = 1 << 20
 	// DefaultPredictTTL is as long as blocks of a busy engine stay cached at least.
 	DefaultPredictTTL = 2 * time.Minute
 )

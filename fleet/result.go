@@ -16,6 +16,9 @@ type Result struct {
 	// Holders are those that hold a prefix, the longest first, then by Instance and Rank. Stale ones hold
 	// nothing but what is predicted. They are valid until the next query with this Result.
 	Holders []Prefix
+
+	media []MediumPrefix // of all Holders
+	query Query          // of Lookup
 }
 
 // Prefix is what one holder has of a prompt.

@@ -1,14 +1,10 @@
 package fleet
 
 import (
-	"bytes"
-	"encoding/gob"
 	"errors"
-	"fmt"
 	"io"
-	"time"
-
-	"github.com/hitline/hitline/events"
+	"math/bits"
+	"slices"
 )
 
 // Errors of Load.
@@ -21,76 +17,203 @@ var (
 )
 
 // Snapshot is what a fleet held at one moment: its holders, stale or not, and their blocks. Predictions are left
-// out. It is immutable.
+// out. It is immutable, and takes 12 bytes a block.
 type Snapshot struct {
-	data []byte
-}
-
-type snapshotEntry struct {
-	Hash  uint64
-	Group int
-	Tier  events.Tier
+	blockSize  int
+	firstBytes bool
+	specs      []groupSpec
+	places     []place
+	holders    []snapshotHolder
+	index      []int32 // of the holder of a slot, -1 if there is none
+	sets       []*holderSet
+	segments   []snapshotSegment
 }
 
 type snapshotHolder struct {
-	ID     ID
-	Blocks []snapshotEntry
+	id      ID
+	noGroup bool
 }
 
-// Snapshot copies what the fleet holds. Events that are applied meanwhile wait for it.
+// snapshotSegment has records, with the index of their set.
+type snapshotSegment struct {
+	keys []uint64
+	sets []uint32
+}
+
+// segmentsPerHold is how many segments are copied in one hold of the lock: some 100 µs, which lookups do not wait for.
+const segmentsPerHold = 8
+
+// Snapshot copies what the fleet holds. If holders are changed meanwhile, it may lack what is stored, or have what is
+// removed: a caller that needs one moment pauses what changes them. Lookups go on, and so do changes.
 func (f *Fleet) Snapshot() *Snapshot {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	var list []snapshotHolder
-	for id, h := range f.holders {
-		e := snapshotHolder{ID: id}
-		for k := range h.blocks {
-			if !k.predicted {
-				e.Blocks = append(e.Blocks, snapshotEntry{k.hash, k.group, k.tier})
+	f.mu.Lock()
+	f.core.copying++
+	c := f.core
+	f.mu.Unlock()
+	s := &Snapshot{blockSize: f.cfg.BlockSize, firstBytes: f.cfg.FirstBytes}
+	s.copyRecords(f, c)
+	f.mu.Lock()
+	c.copying--
+	defer f.mu.Unlock()
+	s.specs, s.places = c.groups.specs, slices.Clone(c.places.list)
+	s.index = make([]int32, len(c.slots.list))
+	for i := range s.index {
+		s.index[i] = -1
+	}
+	if c != f.core {
+		return s // all holders were closed
+	}
+	for i, h := range f.byName {
+		s.holders = append(s.holders, snapshotHolder{h.id, h.noGroup})
+		s.index[h.slot] = int32(i)
+	}
+	return s
+}
+
+// copyRecords copies the log, some segments at a time.
+func (s *Snapshot) copyRecords(f *Fleet, c *core) {
+	index := map[*holderSet]uint32{}
+	for from := 0; ; from += segmentsPerHold {
+		f.mu.RLock()
+		end := min(from+segmentsPerHold, len(c.log.segments))
+		for i := from; i < end; i++ {
+			if seg := c.log.segments[i]; seg != nil {
+				s.segments = append(s.segments, s.copySegment(c, seg, index))
 			}
 		}
-		list = append(list, e)
+		isLast := end == len(c.log.segments)
+		f.mu.RUnlock()
+		if isLast {
+			return
+		}
 	}
-	var buf bytes.Buffer
-	_ = gob.NewEncoder(&buf).Encode(list)
-	return &Snapshot{buf.Bytes()}
+}
+
+func (s *Snapshot) copySegment(c *core, seg *segment, index map[*holderSet]uint32) snapshotSegment {
+	to := snapshotSegment{make([]uint64, 0, seg.live), make([]uint32, 0, seg.live)}
+	last, lastIndex := uint32(deadRecord), uint32(0)
+	for i, num := range seg.sets[:seg.used] {
+		if num == deadRecord {
+			continue
+		}
+		if num != last {
+			set := c.sets.at(num)
+			at, ok := index[set]
+			if !ok {
+				at = uint32(len(s.sets))
+				index[set] = at
+				s.sets = append(s.sets, set)
+			}
+			last, lastIndex = num, at
+		}
+		to.keys, to.sets = append(to.keys, seg.keys[i]), append(to.sets, lastIndex)
+	}
+	return to
 }
 
 // WriteTo writes the snapshot in the form that Load reads. It implements io.WriterTo, and may be called several
 // times.
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
-	n, err := w.Write(s.data)
-	return int64(n), err
+	f := newFrameWriter(w)
+	s.write(f)
+	f.end()
+	return f.n, f.err
 }
 
-// Load makes the holders of a snapshot with their blocks. They are stale until SetStale(false); Get returns them.
-// It reads no byte beyond the snapshot, so r may go on with other things. It fails with ErrNotEmpty, ErrSnapshot,
-// ErrFull, ErrTooMany or as r does, and then has loaded nothing.
-func (f *Fleet) Load(r io.Reader) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.holders) > 0 {
-		return ErrNotEmpty
+// write writes the content:
+//
+//	block size, whether keys are first bytes
+//	groups, then of each: seen, block size, single, kind, window
+//	holders, then of each: instance, rank, whether it has stored without a group
+//	places, then of each: group, medium, locality, ownership
+//	sets, then of each: pairs, then of each: place, word, bits (8 bytes); bit i of a word is holder 64*word + i
+//	runs: length, set, keys (8 bytes each)
+//	0
+func (s *Snapshot) write(f *frameWriter) {
+	f.number(uint64(s.blockSize))
+	f.bool(s.firstBytes)
+	f.number(uint64(len(s.specs)))
+	for i := range s.specs {
+		g := &s.specs[i]
+		f.bool(g.seen)
+		f.number(uint64(g.blockSize))
+		f.bool(g.single)
+		f.text(g.kind)
+		f.number(uint64(g.window))
 	}
-	var list []snapshotHolder
-	if err := gob.NewDecoder(byteReader{r}).Decode(&list); err != nil {
-		return fmt.Errorf("%w: %w", ErrSnapshot, err)
+	f.number(uint64(len(s.holders)))
+	for i := range s.holders {
+		f.text(s.holders[i].id.Instance)
+		f.number(zigzag(s.holders[i].id.Rank))
+		f.bool(s.holders[i].noGroup)
 	}
-	for _, e := range list {
-		h := &Holder{fleet: f, id: e.ID, stale: true, blocks: map[blockKey]time.Time{}}
-		for _, b := range e.Blocks {
-			h.blocks[blockKey{hash: b.Hash, group: b.Group, tier: b.Tier}] = time.Time{}
+	f.number(uint64(len(s.places)))
+	for i := range s.places {
+		f.number(uint64(s.places[i].group))
+		f.text(s.places[i].tier.Medium)
+		f.text(s.places[i].tier.Locality)
+		f.text(s.places[i].tier.Ownership)
+	}
+	s.writeRecords(f, s.writeSets(f))
+}
+
+// writeSets writes the sets that are not empty, and returns their numbers in the content, -1 for the empty ones.
+func (s *Snapshot) writeSets(f *frameWriter) []int64 {
+	numbers, contents, n := make([]int64, len(s.sets)), make([][]pair, 0, len(s.sets)), int64(0)
+	for i, set := range s.sets {
+		numbers[i] = -1
+		if pairs := s.renumber(set); len(pairs) > 0 {
+			numbers[i] = n
+			contents = append(contents, pairs)
+			n++
 		}
-		f.holders[e.ID] = h
 	}
-	return nil
+	f.number(uint64(n))
+	for _, pairs := range contents {
+		f.number(uint64(len(pairs)))
+		for _, p := range pairs {
+			f.number(uint64(p.place))
+			f.number(uint64(p.word))
+			f.fixed(p.bits)
+		}
+	}
+	return numbers
 }
 
-// byteReader keeps gob from reading ahead.
-type byteReader struct{ io.Reader }
+// renumber returns the content of a set without predictions, with the indexes of holders instead of slots.
+func (s *Snapshot) renumber(set *holderSet) (pairs []pair) {
+	for i := range set.pairs {
+		p := &set.pairs[i]
+		if p.place&predictedIn != 0 {
+			break // they come last
+		}
+		for slots := p.bits; slots != 0; slots &= slots - 1 {
+			slot := p.word*64 + uint32(bits.TrailingZeros64(slots))
+			if int(slot) < len(s.index) && s.index[slot] >= 0 {
+				index := uint32(s.index[slot])
+				pairs = addBit(pairs, p.place, index/64, 1<<(index%64))
+			}
+		}
+	}
+	return pairs
+}
 
-func (r byteReader) ReadByte() (byte, error) {
-	var b [1]byte
-	_, err := io.ReadFull(r.Reader, b[:])
-	return b[0], err
+func (s *Snapshot) writeRecords(f *frameWriter, numbers []int64) {
+	for _, seg := range s.segments {
+		for from := 0; from < len(seg.keys); {
+			end := from + 1
+			for end < len(seg.keys) && seg.sets[end] == seg.sets[from] {
+				end++
+			}
+			if number := numbers[seg.sets[from]]; number >= 0 {
+				f.number(uint64(end - from))
+				f.number(uint64(number))
+				for _, key := range seg.keys[from:end] {
+					f.fixed(key)
+				}
+			}
+			from = end
+		}
+	}
+	f.number(0)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/hitline/hitline/lookup"
 	"github.com/hitline/hitline/lookup/api"
 	"github.com/hitline/hitline/lookup/holders"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // newFleet returns the service that knows who holds what, nil if none is configured. It follows no source yet. The
@@ -35,6 +37,9 @@ func (r *running) newFleet() (*holders.Service, error) {
 	}}
 	for i := range cfg.Models {
 		of.Models = append(of.Models, r.fleetModel(&cfg.Models[i]))
+	}
+	if _, err := r.peerToken(); err != nil {
+		return nil, err
 	}
 	service, err := holders.New(of)
 	if err != nil {
@@ -99,17 +104,45 @@ func (r *running) completeSource(s *holders.Source) {
 	s.Logger = r.logger
 }
 
-// followFleet follows the sources of the configuration, if there are any.
-func (r *running) followFleet() error {
-	for i, s := range r.cfg.Fleet.Sources {
-		err := r.fleet.Add(holders.Source{
+// startFleet loads what a peer holds, if there are peers, and follows the sources of the configuration.
+func (r *running) startFleet(ctx context.Context, srv *server.Server) error {
+	if r.fleet == nil {
+		return nil
+	}
+	cfg := &r.cfg.Fleet
+	start := holders.StartConfig{Peers: cfg.Peers, PeerTimeout: time.Duration(cfg.PeerTimeout), Configure: r.completeSource}
+	for _, s := range cfg.Sources {
+		start.Sources = append(start.Sources, holders.Source{
 			Config: fleetEvents(r.cfg, s, r.logger), ModelKey: holders.ModelKey{Tenant: s.Tenant, Name: s.Model}, ID: fleet.ID{Instance: s.Instance, Rank: s.Rank},
 		})
-		if err != nil {
-			return r.cfg.Blame(fmt.Sprintf("fleet.sources[%d]", i), err)
-		}
 		r.logger.Info("KV events fill a holder", "source", s.Name, "endpoint", s.Connect+s.Bind, "replay", s.Replay,
 			"model", s.Model, "tenant", s.Tenant, "instance", s.Instance, "rank", s.Rank)
 	}
+	if len(cfg.Peers) > 0 {
+		srv.SetPreparing("loading what a peer of the fleet holds")
+		var err error
+		if start.Token, err = r.peerToken(); err != nil {
+			return configError(err)
+		}
+	}
+	switch err := r.fleet.Start(ctx, start); {
+	case ctx.Err() != nil:
+		return fmt.Errorf("stopped before it was ready: %w", context.Cause(ctx))
+	case err != nil:
+		return configError(r.cfg.Blame("fleet.sources", err))
+	}
 	return nil
+}
+
+// peerToken returns the token for the peers, "" if there is none.
+func (r *running) peerToken() (string, error) {
+	path := r.cfg.Fleet.PeerTokenFile
+	if path == "" {
+		return "", nil
+	}
+	token, err := api.ReadTokenFile(path)
+	if err != nil {
+		return "", r.cfg.Blame("fleet.peer_token_file", err)
+	}
+	return token, nil
 }

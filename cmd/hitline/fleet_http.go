@@ -54,7 +54,7 @@ func (r *running) openFleetHTTP(srv *server.Server) (*fleetHTTP, error) {
 	}
 	handler := httpface.New(httpface.Config{
 		Service: r.fleet, Authorize: httpface.ByRules(func() *access.Rules { return f.settings.Load().Rules }), Local: r.cfg.Fleet.Listen.IsLocal(),
-		Configure: r.completeSource, Ready: srv.Ready, Logger: r.logger,
+		Configure: r.completeSource, Dump: r.fleet.DumpHandler(), Ready: srv.Ready, Logger: r.logger,
 	})
 	f.FleetHTTP = metrics.NewFleetHTTP(f.whenLoaded(handler), handler.Requests, fleetPaths)
 	f.httpServer = newHTTPServer(f.FleetHTTP, r.logger)

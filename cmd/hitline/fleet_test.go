@@ -1,18 +1,29 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/internal/certtest"
 	"github.com/hitline/hitline/internal/eventstest"
+	"github.com/hitline/hitline/internal/logtest"
 	"github.com/hitline/hitline/internal/storetest"
 	"github.com/hitline/hitline/lookup/api"
+	"github.com/hitline/hitline/lookup/server"
 )
 
 // fleetPrompt returns token ids as --tokens-file takes them, and the hashes of their whole blocks of 16.
@@ -134,4 +145,173 @@ func TestHoldersRefused(t *testing.T) {
 	got = hitline(t, hash, "holders", "--connect", s.address, "--hashes-file", "-")
 	assert.Equal(t, exitFailed, got.code)
 	assert.Contains(t, got.stderr, "keeps no holders: configure fleet")
+}
+
+// A server starts from what its peer holds, with the peer's token. A peer that has nothing is left out.
+func TestFleetPeers(t *testing.T) {
+	engine := eventstest.New(t)
+	ids, hashes := fleetPrompt(t, 64)
+	engine.Publish(false, eventstest.Stored(nil, hashes...))
+	dir := t.TempDir()
+	token := strings.Repeat("t", 32)
+	tokens, own := filepath.Join(dir, "tokens.yaml"), filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(tokens, []byte("tokens: [{name: peer, token: "+token+", allow: all}]\n"), 0o600))
+	require.NoError(t, os.WriteFile(own, []byte(token+"\n"), 0o600))
+	config := fleetConfig(engine)
+	first := startServe(t, strings.Replace(config, "  listen: 127.0.0.1:0\n", "  listen: {address: 127.0.0.1:0, tokens: "+tokens+"}\n", 1))
+	ask := func(s *testServer) string {
+		return hitline(t, ids, "holders", "--connect", s.address, "--tokens-file", "-").stdout
+	}
+	const want = "instance  rank  tokens  GPU\nengine-0  0     64      64\n"
+	storetest.Eventually(t, "the first server has the events", func() bool { return ask(first) == want })
+
+	closing := strings.TrimPrefix(listenAndReply(t, hangUp), "tcp://")
+	peers := func(lines string) string { return config + "  peers: [" + lines + "]\n" }
+	second := startServe(t, peers("\"http://"+closing+"\", \"http://"+first.fleet+"\"")+"  peer_token_file: "+own+"\n")
+	o := &metricsServer{metrics: second.metrics}
+	storetest.Eventually(t, "the second is ready", func() bool { status, _ := o.get(t, "GET", "/readyz"); return status == 200 })
+	assert.Equal(t, want, ask(second), "it is ready with what the first has")
+	log := second.log.String()
+	assert.Contains(t, log, `"msg":"holders: a peer has no dump for us","peer":"http://`+closing)
+	assert.Contains(t, log, `"msg":"holders: loaded what a peer holds","peer":"http://`+first.fleet)
+
+	third := startServe(t, peers("\"http://"+first.fleet+"\""))
+	assert.Contains(t, third.log.String(), "send Authorization: Bearer TOKEN", "without the token it starts empty")
+	storetest.Eventually(t, "the events are replayed", func() bool { return ask(third) == want })
+}
+
+// While a peer is awaited, the server is not ready, refuses queries over HTTP, and a signal stops it.
+func TestFleetLoading(t *testing.T) {
+	asked := make(chan net.Conn, 1)
+	peer := strings.TrimPrefix(listenAndServe(t, func(conn net.Conn) {
+		buf := make([]byte, 1<<10)
+		if n, err := conn.Read(buf); err == nil && n > 0 {
+			asked <- conn
+			_, _ = conn.Read(buf) // until the server gives up
+		}
+	}), "tcp://")
+	free, metricsAddr := storetest.FreeAddr(t), storetest.FreeAddr(t)
+	var log logtest.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	code := make(chan int, 1)
+	go func() {
+		file := configFile(t, "metrics: "+metricsAddr+"\nfleet: {listen: \""+free+"\", peers: [\"http://"+peer+"\"], models: [{name: m, block_size: 16}]}\n")
+		code <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--config", file}, nil, io.Discard, &log)
+	}()
+	<-asked
+	face, o := &metricsServer{metrics: free}, &metricsServer{metrics: metricsAddr}
+	status, body := face.send(t, "POST", "/query_by_hash", `{"model": "m", "seq_hashes": []}`, "Content-Type: application/json")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, `{"error":{"code":"not_ready"`)
+	status, body = face.get(t, "GET", "/ready")
+	assert.Equal(t, 503, status)
+	assert.Contains(t, body, "loading what a peer of the fleet holds")
+	status, _ = face.get(t, "GET", "/health")
+	assert.Equal(t, 200, status)
+	status, body = o.get(t, "GET", "/readyz")
+	assert.Equal(t, 503, status)
+	assert.Equal(t, "not ready: loading what a peer of the fleet holds\n", body)
+	stop()
+	assert.Equal(t, exitNoConnection, <-code)
+	assert.Contains(t, log.String(), "stopped before it was ready")
+}
+
+// The HTTP listener has tokens and TLS as the others, and takes new ones while the server runs.
+func TestFleetListener(t *testing.T) {
+	dir, ca := t.TempDir(), certtest.NewCA("ca")
+	cert, key := certtest.WriteFiles(dir, "server", ca.Leaf("127.0.0.1"))
+	tokens := filepath.Join(dir, "tokens.yaml")
+	router, admin := strings.Repeat("r", 32), strings.Repeat("a", 32)
+	writeAt(t, tokens, "tokens: [{name: router, token: "+router+", allow: [holders]}, {name: admin, token: "+admin+", allow: all}]\n", 1)
+	s := startServe(t, "fleet:\n  listen: {address: \"tls://127.0.0.1:0\", tokens: "+tokens+", tls: {cert: "+cert+", key: "+key+"}}\n"+
+		"  models: [{name: m, block_size: 16}]\n")
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}}}
+	defer client.CloseIdleConnections()
+	ask := func(path, body, token string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+s.fleet+path, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		reply, err := client.Do(request)
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		text, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		return reply.StatusCode, string(text)
+	}
+	const query = `{"model": "m", "seq_hashes": [1]}`
+	status := func(path, body, token string) int {
+		t.Helper()
+		code, _ := ask(path, body, token)
+		return code
+	}
+	assert.Equal(t, 401, status("/query_by_hash", query, ""))
+	assert.Equal(t, 401, status("/query_by_hash", query, strings.Repeat("x", 32)))
+	assert.Equal(t, 200, status("/query_by_hash", query, router))
+	assert.Equal(t, 403, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, router))
+	assert.Equal(t, 403, status("/unregister", `{}`, router))
+	assert.Equal(t, 200, status("/predict", `{"model": "m", "instance_id": "i", "seq_hashes": [1]}`, admin))
+	_, body := ask("/query_by_hash", query, router)
+	assert.JSONEq(t, `{"default": {"i": {"longest_matched": 16, "GPU": 0, "CPU": 0, "DISK": 0, "predicted": 16, "DP": {"0": 16}}}}`, body)
+
+	writeAt(t, tokens, "tokens: [{name: admin, token: "+admin+", allow: all}]\n", 2)
+	storetest.Eventually(t, "the token is gone, over a connection that was open, too", func() bool { return status("/query_by_hash", query, router) == 401 })
+	assert.Equal(t, 200, status("/query_by_hash", query, admin))
+}
+
+// A reload changes what the HTTP listener allows, and names what else of the section needs a restart.
+func TestReloadFleet(t *testing.T) {
+	r := newTestReloader(t, "fleet: {listen: 127.0.0.1:8557, models: [a]}\n")
+	set := &recordedSettings{}
+	r.fleet = set
+	r.reload()
+	assert.Equal(t, []string{`level=INFO msg=reloaded changed=[]`}, r.lines())
+	assert.Nil(t, set.settings)
+	r.write("fleet: {listen: {address: 127.0.0.1:8557, allow: [holders]}, models: [a, b]}\n")
+	for range 2 {
+		r.reload()
+		lines := r.lines()
+		assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[fleet.models]`, lines[len(lines)-1])
+	}
+	require.Len(t, set.settings, 1, "once")
+	assert.Equal(t, []string{"holders"}, set.settings[0].Rules.Anonymous.Names())
+	assert.Empty(t, r.srv.take())
+	r.write("fleet: {models: [a]}\n")
+	r.reload()
+	lines := r.lines()
+	assert.Equal(t, `level=WARN msg="some changes need a restart" fields=[fleet.listen]`, lines[len(lines)-1])
+}
+
+type recordedSettings struct{ settings []server.Settings }
+
+func (r *recordedSettings) setSettings(settings server.Settings) {
+	r.settings = append(r.settings, settings)
+}
+
+// What is wrong with the section ends serve before anything is bound, and --check tells it too.
+func TestFleetConfigErrors(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for _, test := range []struct {
+		text, want string
+		check      bool // tells it, too
+	}{
+		{"fleet: {listen: \"127.0.0.1:0\", register: [\"udp://a:1\"]}\n", "fleet.register", true},
+		{"fleet: {peers: [\"http://127.0.0.1:1\"], peer_token_file: /no/such}\n", "fleet.peer_token_file: ", true},
+		{"fleet: {listen: {address: \"127.0.0.1:0\", tokens: /no/such}}\n", "fleet.listen.tokens: cannot read it", true},
+		{"fleet: {listen: \"" + taken.Addr().String() + "\"}\n", "cannot listen for fleet: ", false},
+		{"fleet: {models: [{name: m, block_size: 16}], sources: [{instance: i, bind: \"tcp://" + taken.Addr().String() + "\"}]}\n", "fleet.sources: ", false},
+	} {
+		file := configFile(t, test.text)
+		got := hitline(t, "", "serve", "--listen", "tcp://127.0.0.1:0", "--config", file)
+		assert.Equal(t, exitUsage, got.code, "%s: %s", test.text, got.stderr)
+		assert.Contains(t, got.stderr, test.want)
+		got = hitline(t, "", "serve", "--check", "--config", file)
+		assert.Equal(t, test.check, got.code == exitUsage, "%s: %s", test.text, got.stderr)
+	}
 }

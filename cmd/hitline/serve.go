@@ -292,13 +292,16 @@ func (r *running) run(ctx context.Context) error {
 	if r.watcher != nil {
 		defer r.watcher.Start(ctx)()
 	}
-	if saver != nil {
-		if stopped, err := loadSnapshot(ctx, saver, signals, r.logger); stopped || err != nil {
-			return err
+	load := func(ctx context.Context) error {
+		if saver != nil {
+			if err := saver.Load(ctx); err != nil {
+				return err
+			}
 		}
+		return r.startFleet(ctx, srv)
 	}
-	if err := r.followFleet(); err != nil {
-		return configError(err)
+	if stopped, err := untilSignal(ctx, load, signals, r.logger); stopped || err != nil {
+		return err
 	}
 	if err := srv.Start(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -415,4 +418,27 @@ var errSecondSignal = errors.New("stopped at once")
 
 func secondSignal(s os.Signal) error {
 	return classifiedError{fmt.Errorf("stopped at once by a second signal (%v); requests may be unanswered", s), errSecondSignal}
+}
+
+// untilSignal runs load, which is done before the server is ready. A signal stops it, and is logged. It returns an error
+// if load fails, or if a second signal comes while load does not stop.
+func untilSignal(ctx context.Context, load func(context.Context) error, signals <-chan os.Signal, logger *slog.Logger) (stopped bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	loaded := make(chan error, 1)
+	go func() { loaded <- load(ctx) }()
+	select {
+	case err := <-loaded:
+		return false, err
+	case s := <-signals:
+		logger.Info("stopping", "why", s.String())
+		cancel()
+		select {
+		case <-loaded:
+			logger.Info("stopped")
+			return true, nil
+		case s := <-signals:
+			return true, secondSignal(s)
+		}
+	}
 }

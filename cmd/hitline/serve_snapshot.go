@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"time"
 
@@ -51,29 +50,6 @@ func isSameFile(a, b string) bool {
 	}
 	second, err := os.Stat(b)
 	return err == nil && os.SameFile(first, second)
-}
-
-// loadSnapshot loads the snapshot. A signal stops it, and is logged. It returns an error if ctx has ended, or if a
-// second signal comes while the load does not stop.
-func loadSnapshot(ctx context.Context, saver *snapshot.Saver, signals <-chan os.Signal, logger *slog.Logger) (stopped bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	loaded := make(chan error, 1)
-	go func() { loaded <- saver.Load(ctx) }()
-	select {
-	case err := <-loaded:
-		return false, err
-	case s := <-signals:
-		logger.Info("stopping", "why", s.String())
-		cancel()
-		select {
-		case <-loaded:
-			logger.Info("stopped")
-			return true, nil
-		case s := <-signals:
-			return true, secondSignal(s)
-		}
-	}
 }
 
 // savingServer is a server that writes a last snapshot when it is shut down.

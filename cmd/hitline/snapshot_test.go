@@ -150,7 +150,7 @@ func TestSecondSignalWhileLoading(t *testing.T) {
 	defer close(s.released)
 	hanging, err := snapshot.New(s, cfg)
 	require.NoError(t, err)
-	_, err = loadSnapshot(t.Context(), hanging, s.signals, cfg.Logger)
+	_, err = untilSignal(t.Context(), hanging.Load, s.signals, cfg.Logger)
 	assert.ErrorIs(t, err, errSecondSignal)
 }
 
@@ -172,11 +172,11 @@ func TestSignalWhileLoading(t *testing.T) {
 	signals := make(chan os.Signal)
 	interrupted, err := snapshot.New(&signalling{signals, srv.Pools()}, cfg)
 	require.NoError(t, err)
-	stopped, err := loadSnapshot(t.Context(), interrupted, signals, cfg.Logger)
+	stopped, err := untilSignal(t.Context(), interrupted.Load, signals, cfg.Logger)
 	assert.NoError(t, err)
 	assert.True(t, stopped)
 
-	stopped, err = loadSnapshot(t.Context(), saver, nil, cfg.Logger)
+	stopped, err = untilSignal(t.Context(), saver.Load, nil, cfg.Logger)
 	assert.NoError(t, err)
 	assert.False(t, stopped)
 }

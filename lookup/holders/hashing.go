@@ -40,6 +40,14 @@ func newHasher(h *Hashing, blockSize int) (*hasher, error) {
 	return &hasher{vllm: v}, err
 }
 
+// hashLen returns the length of a digest in bytes.
+func (h *hasher) hashLen() int {
+	if h.sglang != nil {
+		return blockhash.DigestLen
+	}
+	return h.vllm.HashLen()
+}
+
 // piece is how many blocks are hashed at a time: 8 KiB of digests, some 0.1 ms.
 const piece = 256
 

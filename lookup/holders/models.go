@@ -93,7 +93,10 @@ func (c *Model) checkHash() error {
 	case c.Fleet.FirstBytes:
 		return errors.New("the first bytes of a hash are its short form with SGLang alone")
 	}
-	_, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
+	h, err := newHasher(c.Hash, cmp.Or(c.Fleet.BlockSize, anyBlockSize))
+	if err == nil && c.Service != nil {
+		err = c.CheckHashLen(h.hashLen())
+	}
 	return err
 }
 

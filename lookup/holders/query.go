@@ -3,6 +3,7 @@ package holders
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hitline/hitline/blockhash"
 	"github.com/hitline/hitline/fleet"
@@ -150,7 +151,12 @@ func (p *prompt) byTokens(ctx context.Context, q *Query) error {
 	if numTokens == 0 {
 		numTokens = int64(len(q.Tokens))
 	}
-	return p.load(ctx, numTokens, netproto.NewHashes(p.scratch.hashes, t.hashLen))
+	hashes := netproto.NewHashes(p.scratch.hashes, t.hashLen)
+	if t.behind > 0 {
+		// The last block may have no hash, as it depends on tokens behind the prompt. Nothing of it can be loaded.
+		numTokens = min(numTokens, int64(hashes.Len())*int64(t.size))
+	}
+	return p.load(ctx, numTokens, hashes)
 }
 
 // hashForStore hashes the tokens as SGLang's storage does.
@@ -175,11 +181,19 @@ func (p *prompt) load(ctx context.Context, numTokens int64, hashes netproto.Hash
 		return err
 	}
 	// A store that is late counts as one that has nothing. A caller that gave up is told so.
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return err
 	}
 	p.answer.LoadableTokens = hit.Tokens
 	return nil
+}
+
+// ended is ctx.Err, also for a deadline that has passed and whose timer is late: the lookup may have seen it first.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // shortHashLen is the length of hashes that are 64 bits of a digest, in bytes.

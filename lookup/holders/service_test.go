@@ -239,6 +239,7 @@ func hashesAsEvents(t testing.TB, h *Hashing, tokens []int64, keys *blockhash.Ex
 // What the store can load is asked by the whole digests of the tokens.
 func TestQueryTokensLoadable(t *testing.T) {
 	for _, sglang := range []bool{false, true} {
+		t.Log("SGLang:", sglang)
 		pool := newPool(t, 32)
 		s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{SGLang: sglang}, Service: pool}}})
 		tokens := make([]int64, 16*600+5)
@@ -250,6 +251,25 @@ func TestQueryTokensLoadable(t *testing.T) {
 		require.NoError(t, s.Predict(llama, fleet.ID{Instance: "p"}, &Query{Tokens: tokens[:64]}))
 		require.Equal(t, "p/0=64(predicted=64) loadable=6400", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 	}
+}
+
+// With lookahead tokens the last block of a prompt may have no hash. A pool whose rules read the last block first takes
+// that well.
+func TestQueryTokensLookahead(t *testing.T) {
+	window := coordinator.Pool{
+		HashBlockSize: 16, HashLen: 32, Groups: []coordinator.Group{{Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}},
+	}
+	pool, err := lookup.NewService(lookup.ServiceConfig{Pool: window, Memory: index.Config{MaxBytes: 64 << 20}})
+	require.NoError(t, err)
+	s := newService(t, Config{Models: []Model{{ModelKey: llama, Hash: &Hashing{Lookahead: 3}, Service: pool}}})
+	tokens := make([]int64, 64)
+	require.Equal(t, "loadable=0", ask(t, s, Query{Tokens: tokens, Loadable: true}))
+	v, err := blockhash.NewVLLM(blockhash.VLLMConfig{BlockSize: 16, Lookahead: 3})
+	require.NoError(t, err)
+	digests, err := v.AppendHashes(nil, tokens, nil)
+	require.NoError(t, err)
+	require.NoError(t, pool.Store(t.Context(), lookup.GroupRank{}, netproto.NewHashes(digests, 32)))
+	require.Equal(t, "loadable=48", ask(t, s, Query{Tokens: tokens, Loadable: true}))
 }
 
 func digestsOf(sglang bool, tokens []int64) (netproto.Hashes, error) {
@@ -382,6 +402,7 @@ func TestNewRefuses(t *testing.T) {
 		"negative":         {Models: []Model{{ModelKey: llama, Fleet: fleet.Config{BlockSize: -1}}}},
 		"random seed":      {Models: []Model{{ModelKey: llama, Hash: &Hashing{Release: "0.28.0"}}}},
 		"SGLang's shape":   {Models: []Model{{ModelKey: llama, Hash: &Hashing{}, Fleet: fleet.Config{FirstBytes: true}}}},
+		"hash length":      {Models: []Model{{ModelKey: llama, Service: pool, Hash: &Hashing{Algorithm: blockhash.XXHash, Seed: new(string)}}}},
 		"name":             {Models: []Model{{ModelKey: ModelKey{Name: "a\x00"}}}},
 		"negative maximum": {MaxModels: -1, Models: []Model{{ModelKey: llama}}},
 	} {

@@ -331,7 +331,7 @@ func (c *call) ranksOf(tenant string) (ranks []int) {
 // modelState and holderState are in the reply to /services.
 type modelState struct {
 	Model      string        `json:"model"`
-	Tenant     string        `json:"tenant_id"`
+	Tenant     string        `json:"tenant"`
 	BlockSize  int           `json:"block_size"`
 	Configured bool          `json:"configured"`
 	Pool       *string       `json:"pool,omitempty"`
@@ -343,8 +343,8 @@ type modelState struct {
 }
 
 type holderState struct {
-	Instance string `json:"instance_id"`
-	Rank     int    `json:"dp_rank"`
+	Instance string `json:"instance"`
+	Rank     int    `json:"rank"`
 	Stale    bool   `json:"stale"`
 	Entries  int    `json:"entries"`
 }

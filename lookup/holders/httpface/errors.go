@@ -82,6 +82,7 @@ var refusals = []struct {
 	{holders.ErrTooMany, http.StatusConflict, "too_many"},
 	{holders.ErrWholeHash, http.StatusBadRequest, "bad_hashes"},
 	{holders.ErrHashLen, http.StatusBadRequest, "bad_hashes"},
+	{holders.ErrConfig, http.StatusBadRequest, "bad_field"}, // of the model that a registration makes
 	{holders.ErrName, http.StatusBadRequest, "bad_field"},
 	{holders.ErrRank, http.StatusBadRequest, "bad_field"},
 	{holders.ErrToken, http.StatusBadRequest, "bad_tokens"},
@@ -91,7 +92,7 @@ var refusals = []struct {
 	{lookup.ErrTooManyKeys, http.StatusRequestEntityTooLarge, "too_large"},
 
 	{events.ErrNotAllowed, http.StatusForbidden, "not_allowed"},
-	{events.ErrConfig, http.StatusBadRequest, "bad_endpoint"},
+	{events.ErrConfig, http.StatusBadRequest, "bad_field"},
 	{events.ErrExists, http.StatusConflict, "exists"},
 	{events.ErrConfigured, http.StatusConflict, "configured"},
 	{events.ErrTooMany, http.StatusConflict, "too_many"},
@@ -174,4 +175,14 @@ func (h *Handler) Requests() []RequestCount {
 		}
 	}
 	return list
+}
+
+// WriteError writes the reply to a request that is refused, in the form of this package: for Config.Dump.
+func WriteError(w http.ResponseWriter, status int, code, message string) {
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write((&refusal{status, code, message}).body()) // the client may be gone
 }

@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// end ends the prefixes of some slots in a medium, or allMedia, before the next hash.
+func (q *Query) end(word uint32, medium uint16, slots uint64) {
+	for ; slots != 0; slots &= slots - 1 {
+		q.endSlot(word*64+uint32(bits.TrailingZeros64(slots)), medium, q.n)
+	}
+}
+
+// endSlot ends the prefix of a slot in a medium after n hashes.
+func (q *Query) endSlot(slot uint32, medium uint16, n uint32) {
+	q.ends = append(q.ends, packEnd(slot, uint8(medium), n))
+}
+
+// End sets r to the answer. The next call is Begin.
+func (q *Query) End(r *Result) {
+	f := q.fleet
+	r.Holders, r.media = r.Holders[:0], r.media[:0]
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if q.core != f.core {
+		return
+	}
+	if q.rules.coordinator == nil {
+		for _, a := range q.scan.alive {
+			q.end(a.word, a.medium, a.bits)
+		}
+		q.scan.alive = q.scan.alive[:0]
+	} else {
+		q.fitAll()
+	}
+	q.rankEnds()
+	q.setResult(r)
+}
+
+// rankEnds replaces slots by the ranks of their holders, and the numbers of media by their ranks by name, and sorts.
+// Slots that were retired during the query are left out, and those of stale holders but for what is predicted.
+func (q *Query) rankEnds() {
+	c, left := q.core, q.ends[:0]
+	for _, e := range q.ends {
+		num, medium, n := uint32(e>>40), uint8(e>>32), uint32(e)
+		slot := &c.slots.list[num]
+		if slot.holder == nil || slot.since > q.version {
+			continue
+		}
+		if stale := !c.slots.fresh.has(num); stale && medium != allMedia+1 {
+			continue
+		}
+		if medium != allMedia {
+			medium = c.places.ranks[medium-1] + 1
+		}
+		left = append(left, packEnd(slot.holder.rank, medium, n))
+	}
+	slices.Sort(left)
+	q.ends = left
+}
+
+// setResult makes the answer of ends in order.
+func (q *Query) setResult(r *Result) {
+	f := q.fleet
+	q.order = q.order[:0]
+	for i := 0; i < len(q.ends); {
+		holder, longest, first := q.ends[i]>>40, uint32(0), i
+		for ; i < len(q.ends) && q.ends[i]>>40 == holder; i++ {
+			longest = max(longest, uint32(q.ends[i]))
+		}
+		if longest > 0 {
+			q.order = append(q.order, uint64(^longest)<<32|uint64(first))
+		}
+	}
+	slices.Sort(q.order) // the longest first, then by name
+	r.Holders = slices.Grow(r.Holders, len(q.order))
+	r.media = slices.Grow(r.media, len(q.ends)) // so that it stays where it is
+	for _, o := range q.order {
+		first := int(uint32(o))
+		p := Prefix{ID: f.byName[q.ends[first]>>40].id, Tokens: int64(^uint32(o>>32)) * int64(f.cfg.BlockSize)}
+		from := len(r.media)
+		for _, e := range q.ends[first:] {
+			if e>>40 != q.ends[first]>>40 {
+				break
+			}
+			if medium := uint8(e >> 32); medium != allMedia && uint32(e) > 0 {
+				r.media = append(r.media, MediumPrefix{q.core.places.byRank[medium-1], int64(uint32(e)) * int64(f.cfg.BlockSize)})
+			}
+		}
+		p.Media = r.media[from:len(r.media):len(r.media)]
+		r.Holders = append(r.Holders, p)
+	}
+}

@@ -1,0 +1,140 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+)
+
+// action is what a change does to a set.
+type action uint8
+
+const (
+	actionStore   action = iota // add a slot in a place
+	actionPredict               // add a slot in an epoch, and remove it from all others
+	actionRemove                // remove a slot from some places, and from all epochs
+)
+
+// change is what one call of a holder does to the sets of its blocks. Changes of one call are alike.
+type change struct {
+	action action
+	slot   uint32
+	place  uint32   // of actionStore; predictedIn and the epoch for actionPredict
+	places []uint32 // of actionRemove
+	oldest uint32   // predictions of earlier epochs have expired
+}
+
+// outcome is what a change makes of a set. Entries are those of the slot.
+type outcome struct {
+	to      *holderSet
+	held    bool   // it was held in the place before
+	removed int32  // entries that are removed in places
+	epoch   uint32 // of the prediction that is removed, 0: none
+	added   bool   // an entry is added
+}
+
+// memoLen is how many outcomes are remembered: enough for holders that apply batches in turns.
+const memoLen = 1024
+
+// memoEntry is the outcome of a change of a set. from nil: none.
+type memoEntry struct {
+	from        *holderSet
+	action      action
+	slot, place uint32
+	outcome     outcome
+}
+
+func memoIndex(from *holderSet, ch *change, place uint32) uint32 {
+	h := from.num*0x9E3779B1 ^ ch.slot*0x85EBCA77 ^ place*0xC2B2AE3D ^ uint32(ch.action)*0x27D4EB2F
+	return (h ^ h>>15) % memoLen
+}
+
+// memoPlace returns the place by which a change is remembered, ok false if it is not remembered.
+func (ch *change) memoPlace() (place uint32, ok bool) {
+	switch {
+	case ch.action != actionRemove:
+		return ch.place, true
+	case len(ch.places) == 1:
+		return ch.places[0], true
+	}
+	return 0, false
+}
+
+// apply returns the outcome of a change of a set. A new set has no references yet. It fails with errNoMemory.
+func (c *core) apply(from *holderSet, ch *change) (outcome, error) {
+	place, remember := ch.memoPlace()
+	var m *memoEntry
+	if remember {
+		m = &c.memo[memoIndex(from, ch, place)]
+		if m.from == from && m.action == ch.action && m.slot == ch.slot && m.place == place && c.sets.isCurrent(m.outcome.to) {
+			return m.outcome, nil
+		}
+	}
+	pairs, out := c.changed(from, ch)
+	hash := c.sets.hash(pairs)
+	if out.to = c.sets.find(pairs, hash); out.to == nil {
+		if !c.fits(sizeOfSet(len(pairs))+setChunkLen*16) || c.sets.next > maxSets-1 {
+			return outcome{}, errNoMemory
+		}
+		out.to = c.sets.add(pairs, hash)
+	}
+	if remember {
+		*m = memoEntry{from, ch.action, ch.slot, place, out}
+	}
+	return out, nil
+}
+
+// changed returns the content of a set after a change, in a buffer that the next call reuses. What does not count any
+// more is left out: no set that is made after a slot was retired has that slot.
+func (c *core) changed(from *holderSet, ch *change) ([]pair, outcome) {
+	var out outcome
+	word, bit := ch.slot/64, uint64(1)<<(ch.slot%64)
+	pairs := c.pairs[:0]
+	for i := range from.pairs {
+		p := from.pairs[i]
+		if p.bits = c.counting(&p, ch.oldest); p.bits == 0 {
+			continue
+		}
+		if p.word == word && p.bits&bit != 0 {
+			switch predicted := p.place&predictedIn != 0; {
+			case p.place == ch.place && ch.action != actionRemove:
+				out.held = true
+			case predicted && ch.action != actionStore:
+				out.epoch = p.place &^ predictedIn
+				p.bits &^= bit
+			case ch.action == actionRemove && slices.Contains(ch.places, p.place):
+				out.removed++
+				p.bits &^= bit
+			}
+			if p.bits == 0 {
+				continue
+			}
+		}
+		pairs = append(pairs, p)
+	}
+	if ch.action != actionRemove && !out.held {
+		out.added = true
+		pairs = addBit(pairs, ch.place, word, bit)
+	}
+	c.pairs = pairs
+	return pairs, out
+}
+
+// counting returns the slots of a pair that are not retired, 0 if it has expired.
+func (c *core) counting(p *pair, oldest uint32) uint64 {
+	if p.place&predictedIn != 0 {
+		return c.slots.predicted(p, oldest)
+	}
+	return p.bits & c.slots.live[p.word]
+}
+
+// addBit adds a slot in a place.
+func addBit(pairs []pair, place, word uint32, bit uint64) []pair {
+	i, found := slices.BinarySearchFunc(pairs, pair{place: place, word: word}, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.word, b.word))
+	})
+	if found {
+		pairs[i].bits |= bit
+		return pairs
+	}
+	return slices.Insert(pairs, i, pair{place, word, bit})
+}

@@ -1,0 +1,111 @@
+package fleet
+
+import (
+	"errors"
+	"unsafe"
+)
+
+// errNoMemory says that a change needs more memory than the bound leaves.
+var errNoMemory = errors.New("fleet: out of memory")
+
+// core is who holds what. Fleet.mu guards it.
+type core struct {
+	log    recordLog
+	table  table
+	sets   setTable
+	slots  slotTable
+	places placeTable
+	groups groupTable
+
+	memo     []memoEntry
+	pairs    []pair // reused by changed
+	maxBytes int64
+	// oldest is the first epoch that counts, at the last change: those before have expired, or were dropped to free
+	// memory.
+	oldest uint32
+	// firstPredicted is the first epoch that sets may have, lastPredicted the last; 0: none.
+	firstPredicted, lastPredicted uint32
+	dying                         int64 // live records whose set is empty, as all that held them are gone
+	sweep                         sweep
+	copying                       int // snapshots that are copied now: records and numbers stay where they are
+}
+
+func newCore(cfg *Config) *core {
+	c := &core{table: newTable(), places: newPlaceTable(), maxBytes: cfg.MaxBytes, memo: make([]memoEntry, memoLen)}
+	c.sets = newSetTable(c.table.secret[0] ^ c.table.secret[1])
+	c.groups.init(cfg)
+	return c
+}
+
+// bytes returns the memory of all that grows with blocks and holders.
+func (c *core) bytes() int64 {
+	return c.log.bytes() + c.table.bytes() + c.sets.bytes() + c.slots.bytes() + c.places.bytes() +
+		int64(len(c.memo))*int64(unsafe.Sizeof(memoEntry{})) + int64(cap(c.pairs))*int64(unsafe.Sizeof(pair{}))
+}
+
+// fits reports whether n more bytes may be allocated. Compaction needs a segment at most, which is reserved.
+func (c *core) fits(n int64) bool { return c.bytes()+n+segmentBytes <= c.maxBytes }
+
+// find returns the position of a key: next if it is there, else by the table.
+func (c *core) find(key uint64, next uint32) (pos uint32, ok bool) {
+	if c.isAt(key, next) {
+		return next, true
+	}
+	return c.table.find(&c.log, key)
+}
+
+// isAt reports whether a live record of a key is at a position, which may be any.
+func (c *core) isAt(key uint64, pos uint32) bool {
+	if int(pos>>segmentBits) >= len(c.log.segments) {
+		return false
+	}
+	s, i := c.log.at(pos)
+	return s != nil && s.keys[i] == key && s.sets[i] != deadRecord
+}
+
+// change changes the set of the record at a position.
+func (c *core) change(pos uint32, ch *change) (outcome, error) {
+	s, i := c.log.at(pos)
+	num := s.sets[i]
+	from := c.sets.at(num)
+	out, err := c.apply(from, ch)
+	if err != nil || out.to == from {
+		return out, err
+	}
+	if from == c.sets.empty {
+		c.dying--
+	}
+	if out.to == c.sets.empty {
+		c.kill(pos)
+		return out, nil
+	}
+	c.sets.entry(out.to.num).refs++
+	s.sets[i] = out.to.num
+	c.sets.unref(num)
+	return out, nil
+}
+
+// kill removes the record at a position.
+func (c *core) kill(pos uint32) {
+	s, i := c.log.at(pos)
+	num := s.sets[i]
+	c.table.remove(s.keys[i], pos)
+	c.log.kill(pos)
+	c.sets.unref(num)
+}
+
+// add appends a record of a key that is not there.
+func (c *core) add(key uint64, ch *change) (uint32, outcome, error) {
+	growth := c.log.growth() + c.table.growth(key)
+	if growth > 0 && !c.fits(growth) || !c.log.canAppend() || !c.table.canInsert(key) {
+		return 0, outcome{}, errNoMemory
+	}
+	out, err := c.apply(c.sets.empty, ch)
+	if err != nil {
+		return 0, outcome{}, err
+	}
+	pos := c.log.append(key, out.to.num)
+	c.table.insert(key, pos)
+	c.sets.entry(out.to.num).refs++
+	return pos, out, nil
+}

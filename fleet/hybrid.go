@@ -1,0 +1,218 @@
+package fleet
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/hitline/hitline/coordinator"
+)
+
+// run is a run of hashes with one set of holders. It begins where the one before ends.
+type run struct {
+	set *holderSet
+	end uint32 // hashes
+}
+
+// fitting is the working memory of a query about several groups, or other than full attention.
+type fitting struct {
+	checked  *holderSet // the last set at a block of the full group
+	wantedTo int64      // hashes from here on cannot matter; -1: not known yet
+	presence coordinator.Presence
+	scratch  coordinator.Scratch
+	media    [4]uint64 // bits of the media that the holder has, by number
+}
+
+// recordRuns records who holds the next hashes. Holders are followed as long as they have all blocks of the first
+// group of full attention: when none is left, only the hashes up to LookEnd matter.
+func (q *Query) recordRuns(blob []byte) {
+	c := q.core
+	stride := 0
+	if q.rules.full >= 0 {
+		stride = q.rules.coordinator.Stride(q.rules.full)
+	}
+	if q.n == 0 {
+		q.fit.checked, q.fit.wantedTo = nil, -1
+	}
+	var cur cursor
+	for ; len(blob) >= q.hashLen; blob = blob[q.hashLen:] {
+		set := c.sets.at(cur.next(c, key(blob, q.at)))
+		if last := len(q.runs) - 1; last >= 0 && q.runs[last].set == set {
+			q.runs[last].end++
+		} else {
+			q.runs = append(q.runs, run{set, q.n + 1})
+		}
+		if stride > 0 && q.fit.wantedTo < 0 && int(q.n+1)%stride == 0 && set != q.fit.checked {
+			q.checkFull(set, stride)
+		}
+		if q.n++; q.fit.wantedTo >= 0 && int64(q.n) >= q.fit.wantedTo {
+			q.finished = true
+			return
+		}
+	}
+}
+
+// checkFull is intersect for the first group of full attention, in all media together. q.n is the last hash of a block.
+func (q *Query) checkFull(set *holderSet, stride int) {
+	s := &q.scan
+	q.fit.checked = set
+	for i := range set.pairs {
+		if p := &set.pairs[i]; p.word < s.words && q.isOfGroup(p, q.rules.full) {
+			s.seen[p.word] |= q.counting(p)
+		}
+	}
+	at := q.n
+	q.n = at + 1 - uint32(stride) // where the block begins
+	if s.begun {
+		q.endMissing()
+	} else {
+		s.begun = true
+		for word := range s.words {
+			if s.seen[word] != 0 {
+				s.alive = append(s.alive, aliveWord{word, allMedia, s.seen[word]})
+			}
+		}
+	}
+	if len(s.alive) == 0 {
+		end := q.rules.coordinator.LookEnd(int64(q.n) * int64(q.fleet.cfg.BlockSize))
+		q.fit.wantedTo = (end + int64(q.fleet.cfg.BlockSize) - 1) / int64(q.fleet.cfg.BlockSize)
+	}
+	q.n = at
+	clear(s.seen[:s.words])
+}
+
+// isOfGroup reports whether a pair is of a store group. What is predicted is of all.
+func (q *Query) isOfGroup(p *pair, group int) bool {
+	return p.place&predictedIn != 0 || int(q.rules.storeGroups[q.core.places.list[p.place].group]) == group
+}
+
+// fitAll finds out the prefix of each holder that may have one, by the rules of the groups, and sets the ends to them.
+func (q *Query) fitAll() {
+	q.order = q.order[:0] // slots, and where their prefix in the full group ends
+	if q.rules.full >= 0 {
+		for _, a := range q.scan.alive {
+			q.end(a.word, allMedia, a.bits)
+		}
+		q.scan.alive = q.scan.alive[:0]
+		q.order = append(q.order, q.ends...)
+	} else {
+		q.appendSlots()
+	}
+	q.ends = q.ends[:0]
+	for _, e := range q.order {
+		q.fitSlot(uint32(e>>40), uint32(e))
+	}
+}
+
+// appendSlots appends all slots in the runs to q.order, if no group is of full attention.
+func (q *Query) appendSlots() {
+	s := &q.scan
+	clear(s.seen[:s.words])
+	for _, r := range q.runs {
+		for i := range r.set.pairs {
+			if p := &r.set.pairs[i]; p.word < s.words {
+				s.seen[p.word] |= q.counting(p)
+			}
+		}
+	}
+	for word := range s.words {
+		for slots := s.seen[word]; slots != 0; slots &= slots - 1 {
+			q.order = append(q.order, packEnd(word*64+uint32(bits.TrailingZeros64(slots)), allMedia, q.n))
+		}
+		s.seen[word] = 0
+	}
+}
+
+// fitSlot adds the ends of a slot, whose prefix in the first group of full attention, if there is one, has n hashes.
+func (q *Query) fitSlot(slot, n uint32) {
+	fit := &q.fit
+	if n < q.n {
+		blockSize := int64(q.fleet.cfg.BlockSize)
+		n = uint32(min(int64(q.n), q.rules.coordinator.LookEnd(int64(n)*blockSize)/blockSize+1))
+	}
+	fit.media = [4]uint64{}
+	all := q.hit(slot, n, -1)
+	q.endSlot(slot, allMedia, all)
+	several := false
+	for w, word := range fit.media {
+		several = several || bits.OnesCount64(word) > 1 || word != 0 && slices.ContainsFunc(fit.media[:w], func(other uint64) bool { return other != 0 })
+	}
+	for w, media := range fit.media {
+		for ; media != 0; media &= media - 1 {
+			medium, hit := w*64+bits.TrailingZeros64(media), all
+			if several {
+				hit = q.hit(slot, n, medium)
+			}
+			if medium < int(q.scan.media)-1 {
+				q.endSlot(slot, uint16(medium)+1, hit)
+			}
+		}
+	}
+}
+
+// hit returns the prefix of a slot in a medium, -1 for all together, in hashes. Blocks of the first n hashes are looked
+// at.
+func (q *Query) hit(slot, n uint32, medium int) uint32 {
+	rules := q.rules.coordinator
+	p := &q.fit.presence
+	p.NumHashes = int(q.n)
+	p.Bits = slices.Grow(p.Bits[:0], rules.NumGroups())[:rules.NumGroups()]
+	for g := range p.Bits {
+		words := int(q.n)/rules.KeyStride(g)/64 + 1
+		p.Bits[g] = slices.Grow(p.Bits[g][:0], words)[:words]
+		clear(p.Bits[g])
+	}
+	from := uint32(0)
+	for _, r := range q.runs {
+		if from >= n {
+			break
+		}
+		q.addRun(r.set, slot, from, min(r.end, n), medium)
+		from = r.end
+	}
+	blockSize := int64(q.fleet.cfg.BlockSize)
+	length := int64(q.n) * blockSize
+	tokens, err := rules.FindHit(p, length-length%rules.Alignment(), true, &q.fit.scratch)
+	if err != nil {
+		return 0
+	}
+	return uint32(max(0, tokens) / blockSize)
+}
+
+// addRun adds the hashes [from, to), which have a set, to the presence of a slot.
+func (q *Query) addRun(set *holderSet, slot, from, to uint32, medium int) {
+	word, bit := slot/64, uint64(1)<<(slot%64)
+	for i := range set.pairs {
+		p := &set.pairs[i]
+		if p.word != word || p.bits&bit == 0 || q.counting(p)&bit == 0 {
+			continue
+		}
+		number := q.core.places.mediumOf(p)
+		if medium < 0 {
+			q.fit.media[number/64] |= 1 << (number % 64)
+		} else if int(number) != medium {
+			continue
+		}
+		if p.place&predictedIn == 0 {
+			q.addBits(int(q.rules.storeGroups[q.core.places.list[p.place].group]), from, to)
+			continue
+		}
+		for g := range q.fit.presence.Bits {
+			q.addBits(g, from, to)
+		}
+	}
+}
+
+// addBits sets the positions of a store group whose keys are among the hashes [from, to). Position i is keyed by hash
+// i*stride + stride - 1.
+func (q *Query) addBits(group int, from, to uint32) {
+	if group < 0 {
+		return
+	}
+	stride := uint32(q.rules.coordinator.KeyStride(group))
+	set := q.fit.presence.Bits[group]
+	for i, end := from/stride, to/stride; i < end; {
+		n := min(64-i%64, end-i)
+		set[i/64] |= ^uint64(0) >> (64 - n) << (i % 64)
+		i += n
+	}
+}

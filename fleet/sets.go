@@ -1,0 +1,189 @@
+package fleet
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// pair says that 64 slots hold a block in one place: bit i is slot 64*word + i.
+type pair struct {
+	place uint32 // number of a place, or predictedIn and an epoch
+	word  uint32
+	bits  uint64
+}
+
+// predictedIn marks the place of a pair as predicted: the other bits are the epoch.
+const predictedIn = 1 << 31
+
+// holderSet is who holds a block where. It is immutable once it is in a setTable, so a query may go on using it
+// without the lock.
+type holderSet struct {
+	num   uint32 // canonical number
+	hash  uint64
+	pairs []pair // by place and word; no bits are 0
+}
+
+// setEntry is a set number. Several numbers may have one set after slots were swept: one of them is its canonical
+// number, and the others are aliases.
+type setEntry struct {
+	set     *holderSet
+	refs    uint32 // records with this number
+	aliases uint32 // numbers whose set has this one as canonical number
+}
+
+const (
+	setChunkLen = 256
+	// setBytes is the memory of a set beside its pairs, estimated high: the object and the slice (48 and up to
+	// 24 for rounding), the entry (16), the intern map (40).
+	setBytes  = 128
+	pairBytes = 18 // with the rounding of allocations
+	maxSets   = 1<<32 - 2
+)
+
+// setTable has the interned sets by number. Number 0 is the empty set.
+type setTable struct {
+	chunks []*[setChunkLen]setEntry
+	free   []uint32
+	intern map[uint64]uint32 // canonical number by hash
+	next   uint32            // number that was never used
+	count  int               // of different sets, without the empty one
+	size   int64             // bytes of the sets
+	secret uint64
+	empty  *holderSet
+}
+
+func newSetTable(secret uint64) setTable {
+	t := setTable{intern: map[uint64]uint32{}, secret: secret, empty: &holderSet{}}
+	t.entry(t.newNum()).set = t.empty
+	return t
+}
+
+func (t *setTable) bytes() int64 {
+	return t.size + int64(len(t.chunks))*(setChunkLen*16+8) + int64(cap(t.free))*4
+}
+
+func (t *setTable) entry(num uint32) *setEntry { return &t.chunks[num/setChunkLen][num%setChunkLen] }
+
+// at returns the set of a number.
+func (t *setTable) at(num uint32) *holderSet { return t.chunks[num/setChunkLen][num%setChunkLen].set }
+
+func (t *setTable) newNum() uint32 {
+	if n := len(t.free); n > 0 {
+		num := t.free[n-1]
+		t.free = t.free[:n-1]
+		return num
+	}
+	if t.next%setChunkLen == 0 {
+		t.chunks = append(t.chunks, new([setChunkLen]setEntry))
+	}
+	t.next++
+	return t.next - 1
+}
+
+func sizeOfSet(pairs int) int64 { return setBytes + int64(pairs)*pairBytes }
+
+// hash returns the hash of a content, never 0.
+func (t *setTable) hash(pairs []pair) uint64 {
+	h := t.secret
+	for i := range pairs {
+		p := &pairs[i]
+		hi, lo := bits.Mul64(h^(uint64(p.place)<<32|uint64(p.word)), 0x9E3779B97F4A7C15|t.secret&^1)
+		h = hi ^ lo
+		hi, lo = bits.Mul64(h^p.bits, 0xD6E8FEB86659FD93)
+		h = hi ^ lo
+	}
+	return h | 1
+}
+
+// find returns the canonical set of a content, nil if there is none. pairs is only borrowed.
+func (t *setTable) find(pairs []pair, hash uint64) *holderSet {
+	if len(pairs) == 0 {
+		return t.empty
+	}
+	num, ok := t.intern[hash]
+	if !ok {
+		return nil
+	}
+	if set := t.at(num); slices.Equal(set.pairs, pairs) {
+		return set
+	}
+	return nil
+}
+
+// add adds a set that find does not find, without references. If another one has its hash, it is not interned.
+func (t *setTable) add(pairs []pair, hash uint64) *holderSet {
+	num := t.newNum()
+	*t.entry(num) = setEntry{}
+	return t.put(num, pairs, hash)
+}
+
+// put makes num the canonical number of a new set.
+func (t *setTable) put(num uint32, pairs []pair, hash uint64) *holderSet {
+	set := &holderSet{num: num, hash: hash, pairs: slices.Clone(pairs)}
+	t.entry(num).set = set
+	if _, taken := t.intern[hash]; !taken {
+		t.intern[hash] = num
+	}
+	t.count++
+	t.size += sizeOfSet(len(pairs))
+	return set
+}
+
+// drop removes the set of its canonical number.
+func (t *setTable) drop(set *holderSet) {
+	if t.intern[set.hash] == set.num {
+		delete(t.intern, set.hash)
+	}
+	t.count--
+	t.size -= sizeOfSet(len(set.pairs))
+}
+
+// isCurrent reports whether a set that was found earlier is still in the table.
+func (t *setTable) isCurrent(set *holderSet) bool { return t.entry(set.num).set == set }
+
+// unref removes a record's reference, and frees the number if it was the last.
+func (t *setTable) unref(num uint32) {
+	e := t.entry(num)
+	e.refs--
+	t.freeUnused(num)
+}
+
+// freeUnused frees a number without references.
+func (t *setTable) freeUnused(num uint32) {
+	for num != 0 {
+		e := t.entry(num)
+		if e.refs > 0 || e.aliases > 0 || e.set == nil {
+			return
+		}
+		set := e.set
+		*e = setEntry{}
+		t.free = append(t.free, num)
+		if set.num == num {
+			t.drop(set)
+			return
+		}
+		num = set.num
+		t.entry(num).aliases--
+	}
+}
+
+// retarget gives a number another content, of which it may become an alias. It returns the number's set.
+func (t *setTable) retarget(num uint32, pairs []pair) *holderSet {
+	e := t.entry(num)
+	old := e.set
+	if old.num == num {
+		t.drop(old)
+	}
+	hash := t.hash(pairs)
+	if set := t.find(pairs, hash); set != nil && set.num != num {
+		e.set = set
+		t.entry(set.num).aliases++
+	} else {
+		t.put(num, pairs, hash)
+	}
+	if old.num != num {
+		t.entry(old.num).aliases--
+		t.freeUnused(old.num)
+	}
+	return e.set
+}

@@ -1,0 +1,112 @@
+package fleet
+
+import "math/bits"
+
+// slot is a bit in the sets of holders. A holder has one; Clear gives it another if blocks may be stored under it.
+type slot struct {
+	holder  *Holder // nil: free, or retired
+	since   uint64  // version at which the holder got it
+	isUsed  bool    // some set may have it
+	minimum uint32  // predictions of earlier epochs do not count
+}
+
+// bitmap is a set of slots in words of 64.
+type bitmap []uint64
+
+func (b bitmap) set(i uint32)      { b[i/64] |= 1 << (i % 64) }
+func (b bitmap) clear(i uint32)    { b[i/64] &^= 1 << (i % 64) }
+func (b bitmap) has(i uint32) bool { return b[i/64]>>(i%64)&1 != 0 }
+
+// slotTable has the slots. All bitmaps have an equal number of words.
+type slotTable struct {
+	list    []slot
+	live    bitmap // slots of holders
+	fresh   bitmap // those of them that are not stale: events count
+	limited bitmap // those with a minimum
+	retired bitmap // slots that no holder has, and some set may have
+	free    []uint32
+	pending int    // number of retired slots
+	version uint64 // counts the slots that were retired
+}
+
+func (t *slotTable) bytes() int64 {
+	return int64(cap(t.list))*32 + int64(len(t.live))*4*8 + int64(cap(t.free))*4
+}
+
+// alloc gives a holder a slot.
+func (t *slotTable) alloc(h *Holder) uint32 {
+	if len(t.free) == 0 {
+		t.grow()
+	}
+	num := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	t.list[num] = slot{holder: h, since: t.version}
+	t.live.set(num)
+	if !h.stale {
+		t.fresh.set(num)
+	}
+	return num
+}
+
+// grow adds 64 slots.
+func (t *slotTable) grow() {
+	first := uint32(len(t.list))
+	t.list = append(t.list, make([]slot, 64)...)
+	for i := first + 64; i > first; i-- {
+		t.free = append(t.free, i-1) // the lowest is used first
+	}
+	for _, b := range []*bitmap{&t.live, &t.fresh, &t.limited, &t.retired} {
+		*b = append(*b, 0)
+	}
+}
+
+// retire takes a slot from its holder: from now on no query counts it. It is free again when no set has it.
+func (t *slotTable) retire(num uint32) {
+	t.version++
+	t.live.clear(num)
+	t.fresh.clear(num)
+	t.limited.clear(num)
+	t.list[num].holder = nil
+	if t.list[num].isUsed {
+		t.retired.set(num)
+		t.pending++
+	} else {
+		t.free = append(t.free, num)
+	}
+}
+
+// freeAll frees the retired slots in a bitmap, which no set has.
+func (t *slotTable) freeAll(swept bitmap) {
+	for w, word := range swept {
+		for ; word != 0; word &= word - 1 {
+			num := uint32(w*64 + bits.TrailingZeros64(word))
+			t.retired.clear(num)
+			t.free = append(t.free, num)
+			t.pending--
+		}
+	}
+}
+
+// minimum returns the first epoch whose predictions count for a slot.
+func (t *slotTable) minimum(num uint32) uint32 { return t.list[num].minimum }
+
+// setMinimum makes predictions of a slot of earlier epochs not count.
+func (t *slotTable) setMinimum(num, epoch uint32) {
+	t.list[num].minimum = epoch
+	t.limited.set(num)
+}
+
+// predicted returns those slots of a predicted pair that count, if epochs before oldest do not.
+func (t *slotTable) predicted(p *pair, oldest uint32) uint64 {
+	epoch := p.place &^ predictedIn
+	if epoch < oldest || int(p.word) >= len(t.live) {
+		return 0
+	}
+	mask := p.bits & t.live[p.word]
+	for limited := mask & t.limited[p.word]; limited != 0; limited &= limited - 1 {
+		if t.minimum(p.word*64+uint32(bits.TrailingZeros64(limited))) > epoch {
+			mask &^= limited & -limited
+		}
+	}
+	return mask
+}
