@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -157,7 +158,10 @@ func (d *decoder) elements(open, end byte, each func() error) error {
 func (d *decoder) object(field func(name []byte) error) error {
 	return d.elements('{', '}', func() error {
 		name, err := d.readText()
-		if err != nil {
+		switch {
+		case errors.Is(err, errType), errors.Is(err, errLong):
+			return d.fail("a name of a field that is no text, or of more than %d bytes", maxText)
+		case err != nil:
 			return err
 		}
 		if err := d.expect(':'); err != nil {
@@ -194,6 +198,14 @@ func (d *decoder) literal(word string) error {
 // errType is the error of a value of another type than that of its field. The value is not used.
 var errType = errors.New("another type")
 
+// otherType returns errType for a value that begins with c, or errSyntax if none does.
+func (d *decoder) otherType(c byte) error {
+	if strings.IndexByte(`"{[tfn-0123456789`, c) < 0 {
+		return d.fail("%q where a value was expected", c)
+	}
+	return errType
+}
+
 // readBool reads true or false.
 func (d *decoder) readBool() (bool, error) {
 	c, err := d.peek()
@@ -205,7 +217,7 @@ func (d *decoder) readBool() (bool, error) {
 	case c == 'f':
 		return false, d.literal("false")
 	}
-	return false, errType
+	return false, d.otherType(c)
 }
 
 // errInteger is the error of a number with a fraction or an exponent, errRange of one that has over 64 bits.
@@ -232,7 +244,7 @@ func (d *decoder) readInteger() (negative bool, v uint64, err error) {
 		}
 	}
 	if c < '0' || c > '9' {
-		return false, 0, errType
+		return false, 0, d.otherType(c)
 	}
 	v, digits, overflow, err := d.readDigits()
 	switch {
@@ -302,7 +314,7 @@ func (d *decoder) readText() ([]byte, error) {
 	if c, err := d.peek(); err != nil {
 		return nil, err
 	} else if c != '"' {
-		return nil, errType
+		return nil, d.otherType(c)
 	}
 	d.at++
 	d.text = d.text[:0]
