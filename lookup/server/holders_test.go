@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
@@ -331,6 +332,34 @@ func crowdedServer(t testing.TB, crowd int) *Server {
 	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "m"}, Service: service})
 	for i := range crowd {
 		hold(t, kept, "m", fmt.Sprintf("engine-%04d", i), 0, "GPU", lookuptest.Chain("crowd", 1, 32))
+	}
+	server, err := New(service, Config{Holders: kept})
+	require.NoError(t, err)
+	return server
+}
+
+// hybridHolders returns a server that is not started, whose only model has two groups, and many holders of parts of the
+// chain "hybrid".
+func hybridHolders(t testing.TB, crowd int) *Server {
+	t.Helper()
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	groups := []coordinator.Group{{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}}
+	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "m"}, Service: service, Fleet: fleet.Config{Groups: groups}})
+	f, _, err := kept.Fleet(holders.ModelKey{Name: "m"})
+	require.NoError(t, err)
+	chain := lookuptest.Chain("hybrid", 300, 32)
+	for i := range crowd {
+		h, err := f.Add(fleet.ID{Instance: fmt.Sprintf("engine-%04d", i)})
+		require.NoError(t, err)
+		h.SetStale(false)
+		for g := range groups {
+			blocks := events.Blocks{Group: g, Tier: events.Tier{Medium: "GPU"}, Hashes: netproto.NewHashes(chain[:(1+i%300)*32], 32), BlockSize: 16}
+			if g == 1 {
+				blocks.SpecKind, blocks.SlidingWindow = "sliding_window", 32
+			}
+			require.NoError(t, h.Store(&blocks, make([]bool, 300)))
+		}
 	}
 	server, err := New(service, Config{Holders: kept})
 	require.NoError(t, err)
