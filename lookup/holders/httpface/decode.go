@@ -140,13 +140,7 @@ func (d *decoder) elements(open, end byte, each func() error) error {
 		case c != ',':
 			return d.fail("%q where ',' or %q was expected", c, end)
 		default:
-			d.at++
-			if c, err = d.peek(); err != nil {
-				return err
-			}
-			if c == end {
-				return d.fail("%q behind a comma", c)
-			}
+			d.at++ // each fails if no value follows
 		}
 		if err := each(); err != nil {
 			return err

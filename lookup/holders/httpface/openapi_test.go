@@ -332,6 +332,7 @@ func operationsOf(t *testing.T, d document) (list []operation) {
 
 // Every operation is asked for every documented status and error code, and its replies fit their schemas.
 func TestOpenAPI(t *testing.T) {
+	t.Parallel()
 	d := parseOpenAPI(t)
 	f := newFace(t)
 	f.prepare()
