@@ -140,13 +140,7 @@ func (d *decoder) elements(open, end byte, each func() error) error {
 		case c != ',':
 			return d.fail("%q where ',' or %q was expected", c, end)
 		default:
-			d.at++
-			if c, err = d.peek(); err != nil {
-				return err
-			}
-			if c == end {
-				return d.fail("%q behind a comma", c)
-			}
+			d.at++ // each fails if no value follows
 		}
 		if err := each(); err != nil {
 			return err
@@ -304,6 +298,45 @@ func (d *decoder) readInt() (int64, error) {
 		return 0, errRange
 	}
 	return int64(v), nil
+}
+
+const (
+	// shortElement is the longest comma, space and number that appendInts reads. Such a number has 18 digits at most, so
+	// it fits 63 bits.
+	shortElement = 19
+	// elementMargin is what must be in the buffer for it, with what follows.
+	elementMargin = 32
+)
+
+// appendInts appends the next elements of a list, each behind its comma, up to limit in all. It stops, perhaps at once, in
+// front of what is not plain: a number that is negative or long, other white space than one blank, the end of the buffer.
+// It is for speed alone: readInt reads them all.
+func (d *decoder) appendInts(dst []int64, limit int) []int64 {
+	buf, at := d.buf[:d.end], d.at
+	for len(dst) < limit && len(buf)-at >= elementMargin {
+		b := buf[at : at+elementMargin]
+		i := 1
+		if b[1] == ' ' {
+			i = 2
+		}
+		first := b[i] - '0'
+		v, begin := int64(first), i
+		for i++; i < shortElement; i++ {
+			digit := b[i] - '0'
+			if digit > 9 {
+				break
+			}
+			v = v*10 + int64(digit)
+		}
+		behind := b[i]
+		if b[0] != ',' || first > 9 || first == 0 && i-begin > 1 || behind != ',' && behind != ']' {
+			break
+		}
+		dst = append(dst, v)
+		at += i
+	}
+	d.at = at
+	return dst
 }
 
 // errLong is the error of a text that is longer than any that makes sense.

@@ -144,7 +144,7 @@ func TestDecodeRandom(t *testing.T) {
 		tokens, hashes := make([]int64, rng.IntN(5000)), make([]string, rng.IntN(300))
 		for i := range tokens {
 			tokens[i] = rng.Int64() >> rng.IntN(64)
-			if rng.IntN(10) == 0 {
+			if rng.IntN(100) == 0 {
 				tokens[i] = -tokens[i] - 1
 			}
 		}
@@ -160,6 +160,9 @@ func TestDecodeRandom(t *testing.T) {
 		}
 		text, err := json.Marshal(map[string]any{"token_ids": tokens, "model": "a<b\u2028\\\"\x01", "num_tokens": rng.Int64()})
 		require.NoError(t, err)
+		if rng.IntN(2) == 0 {
+			text = bytes.ReplaceAll(text, []byte{','}, []byte(", "))
+		}
 		body := strings.TrimSuffix(string(text), "}") + `, "seq_hashes":[` + strings.Join(hashes, " ,\n") + `] }`
 		r, err := decode(t, body, allFields, rng.IntN(100))
 		require.NoError(t, err)
@@ -182,6 +185,32 @@ func bitsOf(text string) string {
 		v.Add(v, new(big.Int).Lsh(big.NewInt(1), 64))
 	}
 	return fmt.Sprintf("%016x", v)
+}
+
+// Numbers that appendInts must leave alone, in the middle of those that it reads.
+func TestDecodeOddNumbers(t *testing.T) {
+	list := func(middle string) string {
+		plain := strings.Repeat("123456, 7,", 20)
+		return `{"token_ids":[` + plain + middle + `,` + plain + `8]}`
+	}
+	for middle, want := range map[string]int64{
+		"-1": -1, "0": 0, "999999999999999999": 999999999999999999, "9223372036854775807": math.MaxInt64, "\t5": 5, "  5": 5, "5 ": 5, "5\n": 5,
+	} {
+		middle = strings.NewReplacer(`\t`, "\t", `\n`, "\n").Replace(middle)
+		r, err := decode(t, list(middle), allFields, 0)
+		require.NoError(t, err, middle)
+		require.Len(t, r.tokens, 82)
+		require.Equal(t, want, r.tokens[40], middle)
+		require.Equal(t, []int64{123456, 7, 8}, r.tokens[79:])
+	}
+	for middle, want := range map[string]error{
+		"01": errSyntax, "00": errSyntax, "": errSyntax, " ": errSyntax, "1.5": errField, "1e5": errField, "9223372036854775808": errField,
+		"00000000000000000001": errSyntax, `"1"`: errField, "9999999999999999999": errField, ",": errSyntax, "1 2": errSyntax, "1:2": errSyntax, "/": errSyntax, "]": errSyntax,
+		"99999999999999999999999999": errField, "1-": errSyntax,
+	} {
+		_, err := decode(t, list(middle), allFields, 0)
+		require.ErrorIs(t, err, want, middle)
+	}
 }
 
 // Numbers at the edges of 64 bits.

@@ -10,12 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hitline/hitline/coordinator"
@@ -178,7 +180,8 @@ func raw(t *testing.T, address, text string, closeWrite bool) string {
 	if closeWrite {
 		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	}
-	reply, _ := io.ReadAll(conn) // a reset ends it, too
+	reply, err := io.ReadAll(conn)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server must close the connection; a reset will do")
 	return string(reply)
 }
 
@@ -225,26 +228,58 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
-// A connection is used again after a reply, and a read deadline of one body does not end the next request.
+// The time for bodies does not count while a request is answered, nor for the next one on the connection. That for replies
+// does not end a dump.
 func TestKeepAlive(t *testing.T) {
-	h, address := serve(t, Limits{BodyTimeout: 200 * time.Millisecond})
-	conn, err := net.Dial("tcp", address)
+	t.Parallel()
+	store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+	store.Holding(gate, "exists", "")
+	slow, err := lookup.NewService(lookup.ServiceConfig{Pool: newPool(t, 0).Pool(), Backend: store, Remote: lookup.RemoteConfig{Timeout: time.Minute}})
+	require.NoError(t, err)
+	s := newService(t, holders.Config{Models: []holders.Model{{ModelKey: llama, Service: slow}}})
+	const bodyTimeout, replyTimeout = 500 * time.Millisecond, 3 * time.Second
+	h := New(Config{Service: s, Limits: Limits{BodyTimeout: bodyTimeout, ReplyTimeout: replyTimeout}, Dump: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(replyTimeout + 100*time.Millisecond)
+		assert.NoError(t, r.Context().Err())
+		_, _ = io.WriteString(w, "dump")
+	})})
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	in := bufio.NewReader(conn)
-	body := `{"token_ids": [1, 2, 3]}`
-	for range 3 {
-		_, err := io.WriteString(conn, post(fmt.Sprintf("Content-Length: %d", len(body)), body))
+	ask := func(text string) string {
+		_, err := io.WriteString(conn, text)
 		require.NoError(t, err)
 		response, err := http.ReadResponse(in, nil)
 		require.NoError(t, err)
-		require.Equal(t, 200, response.StatusCode)
-		_, err = io.Copy(io.Discard, response.Body)
+		body, err := io.ReadAll(response.Body)
 		require.NoError(t, err)
-		time.Sleep(250 * time.Millisecond) // longer than the deadline of the body that was read
+		require.Equal(t, 200, response.StatusCode, string(body))
+		return string(body)
 	}
-	require.Equal(t, []RequestCount{{"/query", 200, 3}}, h.Requests())
+	body := `{"loadable": true, "seq_hashes": ` + hexOf(chain(3)) + `}`
+	query := strings.Replace(post(fmt.Sprintf("Content-Length: %d", len(body)), body), "/query", "/query_by_hash", 1)
+	opened := time.AfterFunc(2*bodyTimeout, func() { close(gate.Open) })
+	defer opened.Stop()
+	require.JSONEq(t, `{"default": {}, "loadable_tokens": 0}`, ask(query))
+	require.Equal(t, "dump", ask("GET /dump HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))
+	ask(query)
+	require.Equal(t, []RequestCount{{"/query_by_hash", 200, 2}, {"/dump", 200, 1}}, h.Requests())
+}
+
+// Also who is refused before its body is read has BodyTimeout to send it, not for ever.
+func TestRefusedBody(t *testing.T) {
+	s := newService(t, holders.Config{})
+	refuseAll := func(*http.Request) (Access, error) { return Access{}, errToken }
+	server := httptest.NewServer(New(Config{Service: s, Authorize: refuseAll, Limits: Limits{BodyTimeout: 200 * time.Millisecond}}))
+	t.Cleanup(server.Close)
+	for _, path := range []string{"/query", "/nowhere"} {
+		text := strings.Replace(post("Content-Length: 1000", "{"), "/query", path, 1)
+		require.Contains(t, raw(t, server.Listener.Addr().String(), text, false), "HTTP/1.1 40")
+	}
 }
 
 // Bodies that arrive slowly take all places, other requests are refused meanwhile and served afterwards. What is cheap is

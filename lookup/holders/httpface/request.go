@@ -203,7 +203,7 @@ func (r *request) readTokens() error {
 		case len(r.tokens) == r.limits.MaxTokens:
 			return fmt.Errorf("%w: at most %d token ids", errMany, r.limits.MaxTokens)
 		}
-		r.tokens = append(r.tokens, v)
+		r.tokens = r.decoder.appendInts(append(r.tokens, v), r.limits.MaxTokens)
 		return nil
 	})
 }
