@@ -154,6 +154,24 @@ func checkpoints(t testing.TB, n int) (list []*Checkpoint) {
 	return list
 }
 
+// The bytes of version 1. A change of them needs another version.
+func TestCheckpointFormat(t *testing.T) {
+	c := &Checkpoint{Name: "engine-0", NextSeq: 300, Complete: true, hasLast: true, rank: 2,
+		recent: []recentBatch{{seq: 41, hash: 0x0102030405060708, valid: true}, {seq: 299, hash: 9, valid: true}}}
+	require.NoError(t, c.copies.addPlace(NoGroup, &Tier{Medium: "GPU"}))
+	require.NoError(t, c.copies.addPlace(1, &Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "x"}))
+	c.copies.add(1, &Tier{Medium: "CPU", Locality: "LOCAL", Ownership: "x"}, []byte("hash"))
+	c.copies.recordMissing(NoGroup, &Tier{Medium: "GPU"}, []byte("b"))
+	encoded, err := c.AppendBinary(nil)
+	require.NoError(t, err)
+	require.Equal(t, "\x01\x05"+"\x08engine-0"+"\xac\x02"+"\x04"+
+		"\x02"+"\x83\x02\x08\x07\x06\x05\x04\x03\x02\x01"+"\x01\x09\x00\x00\x00\x00\x00\x00\x00"+
+		"\x02"+"\x01\x03GPU\x00\x00"+"\x02\x03CPU\x05LOCAL\x01x"+
+		"\x01"+"\x01\x04hash\x01"+
+		"\x01"+"\x00\x01b", string(encoded))
+	recode(t, c)
+}
+
 // A damaged checkpoint is refused or read as another one; it changes nothing and is never out of bounds.
 func TestCheckpointDamage(t *testing.T) {
 	for _, c := range checkpoints(t, 3) {

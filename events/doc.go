@@ -16,6 +16,7 @@
 //     clearing, were applied.
 //   - copies: an engine may cache one block twice. It then stores it twice, and removes each.
 //   - full report: an event that stores what is cached already, because a request asked for it.
+//   - checkpoint: where a source is between two batches. Another Follower can go on from there.
 //   - hint: a block of a store that publishes what it stored and never what it removed. It is
 //     counted and not held.
 //
@@ -40,6 +41,13 @@
 // sliding window or the like whose event may be a full report. A Holder may be behind by what is on
 // the way, and by batches at the end that were lost: those are found within six seconds if there is
 // a replay socket, or with the next batch.
+//
+// # Going on elsewhere
+//
+// [Manager.Pause] stops all sources between two batches, so that what their Holders have can be copied together with
+// a [Checkpoint] of each. A Follower with [Config.Resume] and such a copy is in the state of one that has lost its
+// connection: it begins with a replay from the last batch. What it holds counts only after that has shown that the
+// publisher is the same.
 //
 // # What publishers may send one day
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/netproto"
 )
@@ -103,6 +104,32 @@ func BenchmarkQueryParted(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := f.Lookup(&r, chain); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
+}
+
+// BenchmarkQueryOfSeveralGroups asks about 8,192 blocks of 64 holders with full attention and a window.
+func BenchmarkQueryOfSeveralGroups(b *testing.B) {
+	const blocks, holders = 8192, 64
+	chain := randomHashes(rand.New(rand.NewPCG(1, 3)), blocks)
+	f, err := New(Config{BlockSize: 16, Groups: []coordinator.Group{full(16), window(16, 1024)}})
+	require.NoError(b, err)
+	for i := range holders {
+		h, err := f.Add(ID{Instance: fmt.Sprint(i)})
+		require.NoError(b, err)
+		h.SetStale(false)
+		part := slice(chain, 0, (i+1)*blocks/holders)
+		for g := range 2 {
+			held := make([]bool, part.Len())
+			require.NoError(b, h.Store(&events.Blocks{Group: g, Tier: gpu, Hashes: part}, held))
+		}
+	}
+	var r Result
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.Lookup(&r, chain); err != nil || len(r.Holders) != holders {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math/bits"
 	"slices"
 	"testing"
 
@@ -32,8 +33,9 @@ func checkCore(t *testing.T, f *Fleet) {
 				dying++
 			}
 			pos, ok := c.table.find(&c.log, s.keys[i])
-			require.True(t, ok, "the table lacks a record")
-			require.Equal(t, uint32(n)<<segmentBits|uint32(i), pos)
+			if !ok || pos != uint32(n)<<segmentBits|uint32(i) {
+				t.Fatalf("the table lacks record %d of segment %d", i, n)
+			}
 		}
 		require.Equal(t, live, s.live)
 		records += int64(live)
@@ -42,7 +44,9 @@ func checkCore(t *testing.T, f *Fleet) {
 	require.Equal(t, dead, c.log.dead)
 	require.Equal(t, dying, c.dying)
 	slots, buckets, last := int64(0), int64(0), (*bucket)(nil)
-	for _, b := range c.table.dir {
+	for _, e := range c.table.dir {
+		b := e.bucket
+		require.Same(t, b.slots, e.slots)
 		if b != last {
 			used := slices.DeleteFunc(slices.Clone(b.slots[:]), func(s uint64) bool { return s == 0 })
 			require.EqualValues(t, b.n, len(used))
@@ -61,33 +65,36 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 			aliases[set.num]++
 		}
 	}
-	count, size, inUse := 0, int64(0), slices.Clone(c.slots.live)
+	count, free, size := 0, 0, int64(0)
 	for num := uint32(1); num < c.sets.next; num++ {
 		e := c.sets.entry(num)
-		require.Equal(t, refs[num], e.refs, "references of set %d", num)
-		require.Equal(t, aliases[num], e.aliases, "aliases of set %d", num)
+		if refs[num] != e.refs || aliases[num] != e.aliases || (e.set == nil) != (e.refs+e.aliases == 0) {
+			t.Fatalf("set %d: %+v, but %d references, %d aliases", num, e, refs[num], aliases[num])
+		}
 		if e.set == nil {
-			require.Contains(t, c.sets.free, num)
+			free++
 			continue
 		}
-		require.NotZero(t, e.refs+e.aliases)
 		if e.set.num == num {
-			require.Equal(t, num, c.sets.intern[e.set.hash])
-			require.Equal(t, c.sets.hash(e.set.pairs), e.set.hash)
+			if c.sets.intern[e.set.hash] != num || c.sets.hash(e.set.pairs) != e.set.hash {
+				t.Fatalf("set %d is not interned", num)
+			}
 			count++
 			size += sizeOfSet(len(e.set.pairs))
 		}
 		for i, p := range e.set.pairs {
-			require.NotZero(t, p.bits)
-			require.True(t, i == 0 || e.set.pairs[i-1].place < p.place || e.set.pairs[i-1].place == p.place && e.set.pairs[i-1].word < p.word)
-			require.Zero(t, p.bits&^(inUse[p.word]|c.slots.retired[p.word]), "a set has a slot that is free")
-			for slot := range uint32(64) {
-				if p.bits>>slot&1 != 0 {
-					require.True(t, c.slots.list[p.word*64+slot].isUsed)
+			isSorted := i == 0 || e.set.pairs[i-1].place < p.place || e.set.pairs[i-1].place == p.place && e.set.pairs[i-1].word < p.word
+			if p.bits == 0 || !isSorted || p.bits&^(c.slots.live[p.word]|c.slots.retired[p.word]) != 0 {
+				t.Fatalf("set %d: %+v", num, e.set)
+			}
+			for slots := p.bits; slots != 0; slots &= slots - 1 {
+				if !c.slots.list[p.word*64+uint32(bits.TrailingZeros64(slots))].isUsed {
+					t.Fatalf("set %d: %+v has a slot that is not used", num, e.set)
 				}
 			}
 		}
 	}
+	require.Len(t, c.sets.free, free)
 	require.Equal(t, count, c.sets.count)
 	require.Equal(t, size, c.sets.size)
 	require.Len(t, c.sets.intern, count)

@@ -60,7 +60,7 @@ func (c *core) isAt(key uint64, pos uint32) bool {
 		return false
 	}
 	s, i := c.log.at(pos)
-	return s != nil && s.keys[i] == key && s.sets[i] != deadRecord
+	return s != nil && i < segmentLen && s.keys[i] == key && s.sets[i] != deadRecord
 }
 
 // change changes the set of the record at a position.

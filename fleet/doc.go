@@ -1,3 +1,98 @@
-// Package fleet keeps which engine holds which KV cache blocks, and says who holds the longest
-// prefix of a prompt.
+// Package fleet keeps which engine holds which KV cache blocks, and says who holds the longest prefix of a
+// prompt: for a router that chooses an engine. An [events.Follower] fills one [Holder] for each engine, or data-parallel
+// rank of it; a router without events calls [Holder.Predict].
+//
+// # Glossary
+//
+//   - key: the short form of a block hash, 64 bits. Answers are as good as these are unique.
+//   - group: a KV cache group, as events number them. tier: the medium that holds a block, with its locality and
+//     ownership. place: a group and a tier. An entry is one block of one holder in one place, or predicted.
+//   - set: who holds a block where. Equal sets are one, which has a number.
+//   - record: a key and the number of its set. position: where a record is in the log.
+//   - segment: 4,095 records of the log. bucket: 1,024 slots of the hash table.
+//   - slot (of a holder): its bit in the sets. A holder that is cleared gets another one.
+//   - retired: a slot that no holder has, but sets may have. swept: a set without retired slots.
+//   - epoch: a quarter of PredictTTL, counted from New.
+//   - dead record: one that the table does not have. dying: a live one whose set is empty.
+//
+// # Layout
+//
+//	table (key → position)     log                          sets
+//	directory → buckets ─────▶ segment 0  keys [k0][k1] …   1  (GPU: engines 0, 3) (CPU: engine 0)
+//	                                      sets  1   1       2  (GPU: engine 3)
+//	                           segment 1  …                 …
+//
+//	fleet.go, holder.go, result.go   the API
+//	log.go, table.go, sets.go        records, keys, sets
+//	slots.go, places.go, epochs.go   holders as bits; groups and tiers as numbers; predictions
+//	core.go, change.go               one change of one block
+//	work.go                          sweeping and compaction
+//	query.go, answer.go              lookups; hybrid.go those of several groups, by the rules of groups.go
+//	snapshot.go, load.go, frames.go  the state as a file
+//
+// Prompts are chains, and chains are stored in order. So a lookup compares its next key with the next record of the log,
+// and asks the table only where they part. As long as the set stays the same nothing else is done. Where it changes the
+// slots that are missing end their prefix there.
+//
+// A set is a list of pairs of a place and 64 slots. Holders with equal prefixes are in few sets, whatever their number:
+// the memory of a block is that of its record and of its slot in the table.
+//
+// # What counts
+//
+// A holder never counts for a block that its events say it may have lost. A stale holder counts for nothing but what is
+// predicted. A removal that leaves out the group or the medium removes from all, and what is predicted with it.
+//
+// With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules of
+// vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned: their number,
+// kind, window and block size from the first blocks that are stored. Groups that no engine has named do not count.
+// Kinds whose parameters events do not tell, chunked local attention and mamba, count as full attention unless they are
+// described: a prefix is then too short, never too long. A query is about whole blocks, and all of them may be held:
+// nothing is subtracted for the token that an engine computes at least.
+//
+// Parts of blocks, which some engines cache, are stored as they come. A query finds none: it looks only for hashes at
+// the ends of whole blocks, which no part has.
+//
+// Media are answered by name; tiers of one medium count together. Tokens of a [Prefix] are over all media and
+// predictions together.
+//
+// A block that is predicted in an epoch counts in it and in the three that follow: at least 3/4 of PredictTTL, at most
+// PredictTTL. Predicting it again in a later epoch replaces the older prediction.
+//
+// # Invariants
+//
+//   - A key is in the table exactly if a record of it is live. There is one such record.
+//   - The references of a set number are its live records. Its aliases are the numbers that were swept to an equal set.
+//     A number without both is free.
+//   - Sets are immutable. A set that is made after a slot was retired does not have it. So a slot is free once each
+//     number that there was when it was retired has been visited.
+//   - A slot with a bit in some set is marked as used.
+//   - The number of entries of a holder is exact, expired predictions left out.
+//
+// # Memory
+//
+// A block takes 12 bytes in the log and 10 to 20 in the table, 25 in all at 10 million blocks; a set takes 128 and 18 a
+// pair. Config.MaxBytes bounds all of it, as [Stats] counts it: a change that needs more collects what can be freed,
+// then drops the oldest predictions, and then fails with ErrFull. Removals fail in this way, too, as they may need a set that is new;
+// an events.Follower then clears the holder.
+//
+// Clear and Close cost the same whatever the holder has: they retire its slot. What it leaves is freed by steps of
+// bounded length, one with each later step of a change: sets are swept, dying records are killed, and the records of
+// sparse segments move to the end of the log, in their order. Once more than a quarter of the records is dead each
+// change moves more than it makes.
+//
+// A fleet without holders has no memory but a minimum.
+//
+// # Concurrency
+//
+// One RWMutex guards all. A change holds it for at most 256 blocks, work for about as long, and a lookup for 4,096
+// hashes. Nothing that is copied under the lock grows with the blocks but the directory of the table, of 16 bytes for
+// some 600 blocks. There are no goroutines.
+//
+// A query keeps no position between its pieces. A slot that was retired after Begin does not count in its answer, even
+// if another holder has it by then.
+//
+// # Ownership
+//
+// Hashes and events are borrowed until a method returns. A [Result] and a [Query] belong to one goroutine at a time and
+// are reused; Holders and Media of a Result are valid until it is used again.
 package fleet

@@ -46,6 +46,10 @@ func makeRules(cfg *Config, groups []coordinator.Group, numbers []int) (*rules, 
 	if len(groups) == 0 || len(groups) == 1 && groups[0].Kind.IsFull() && groups[0].BlockSize == cfg.BlockSize && !groups[0].IsEagleGroup {
 		return &rules{}, nil
 	}
+	groups = slices.Clone(groups)
+	for i := range groups {
+		groups[i].EnableKVTransfer = nil // it is about a store; the engine itself looks at all groups
+	}
 	release := cfg.Release
 	if release == "" {
 		release = coordinator.NewestRelease()

@@ -4,8 +4,9 @@ import "unsafe"
 
 const (
 	segmentBits = 12
-	// segmentLen is the number of records in a segment: some 48 KiB, which is quickly zeroed under the lock.
-	segmentLen = 1 << segmentBits
+	// segmentLen is the number of records in a segment: 48 KiB, which is quickly zeroed under the lock. It is one less
+	// than an index can number, so that the rest of a segment fits into a whole number of pages, too.
+	segmentLen = 1<<segmentBits - 1
 	// maxSegments is what a position can number.
 	maxSegments = 1 << (32 - segmentBits)
 )
@@ -40,7 +41,7 @@ func (l *recordLog) bytes() int64 {
 
 // at returns the segment and the index of a position.
 func (l *recordLog) at(pos uint32) (*segment, uint32) {
-	return l.segments[pos>>segmentBits], pos & (segmentLen - 1)
+	return l.segments[pos>>segmentBits], pos & (1<<segmentBits - 1)
 }
 
 // growth returns how many bytes the next append allocates.

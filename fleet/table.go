@@ -21,18 +21,29 @@ const (
 //
 // Its home is the low bits of the sum. Removal shifts later slots back, so there are no tombstones.
 type bucket struct {
-	slots [bucketLen]uint64
+	slots *[bucketLen]uint64 // of its own, as 8 KiB are allocated without a rest
 	n     int32
 	depth uint8 // how many leading bits of the sums are equal in the bucket
 }
 
-const bucketBytes = int64(unsafe.Sizeof(bucket{}))
+func newBucket(depth uint8) *bucket { return &bucket{slots: new([bucketLen]uint64), depth: depth} }
+
+// dirEntry finds a bucket, and its slots without a look at it.
+type dirEntry struct {
+	slots  *[bucketLen]uint64
+	bucket *bucket
+}
+
+const (
+	bucketBytes   = int64(unsafe.Sizeof(bucket{})) + bucketLen*8
+	dirEntryBytes = int64(unsafe.Sizeof(dirEntry{}))
+)
 
 // table finds the position of a key in the log. Buckets are found by the leading bits of the key's sum, and a full
 // one is split in two (extendible hashing): growing never moves more than a bucket. A secret makes the sums, so that
 // no publisher can choose keys that collide.
 type table struct {
-	dir     []*bucket // 1 << depth of them; a bucket of less depth is there several times
+	dir     []dirEntry // 1 << depth of them; a bucket of less depth is there several times
 	depth   uint8
 	buckets int64
 	secret  [2]uint64
@@ -40,14 +51,15 @@ type table struct {
 }
 
 func newTable() table {
-	t := table{dir: []*bucket{new(bucket)}, buckets: 1}
+	b := newBucket(0)
+	t := table{dir: []dirEntry{{b.slots, b}}, buckets: 1}
 	for i := range t.secret {
 		t.secret[i] = maphash.String(maphash.MakeSeed(), "") | 1
 	}
 	return t
 }
 
-func (t *table) bytes() int64 { return t.buckets*bucketBytes + int64(len(t.dir))*8 }
+func (t *table) bytes() int64 { return t.buckets*bucketBytes + int64(len(t.dir))*dirEntryBytes }
 
 // sum hashes a key. Two rounds: one product alone keeps an order of near keys in its upper half.
 func (t *table) sum(key uint64) uint32 {
@@ -56,7 +68,9 @@ func (t *table) sum(key uint64) uint32 {
 	return uint32((hi ^ lo) >> 32)
 }
 
-func (t *table) bucket(sum uint32) *bucket { return t.dir[uint64(sum)>>(32-t.depth)] }
+func (t *table) entry(sum uint32) *dirEntry { return &t.dir[uint64(sum)>>(32-t.depth)] }
+
+func (t *table) bucket(sum uint32) *bucket { return t.entry(sum).bucket }
 
 // readAhead reads the home slots of some keys: the reads of all wait for memory together, and find has the slots in
 // the cache.
@@ -64,7 +78,7 @@ func (t *table) readAhead(keys []uint64) {
 	var slots uint64
 	for _, key := range keys {
 		sum := t.sum(key)
-		slots |= t.bucket(sum).slots[sum%bucketLen]
+		slots |= t.entry(sum).slots[sum%bucketLen]
 	}
 	t.ahead = slots
 }
@@ -72,9 +86,9 @@ func (t *table) readAhead(keys []uint64) {
 // find returns the position of a key.
 func (t *table) find(l *recordLog, key uint64) (pos uint32, ok bool) {
 	sum := t.sum(key)
-	b := t.bucket(sum)
+	slots := t.entry(sum).slots
 	for i := sum; ; i++ {
-		slot := b.slots[i%bucketLen]
+		slot := slots[i%bucketLen]
 		if slot == 0 {
 			return 0, false
 		}
@@ -95,7 +109,7 @@ func (t *table) growth(key uint64) int64 {
 	case b.n < maxBucket:
 		return 0
 	case b.depth == t.depth:
-		return bucketBytes + int64(len(t.dir))*8
+		return bucketBytes + int64(len(t.dir))*dirEntryBytes
 	}
 	return bucketBytes
 }
@@ -130,32 +144,32 @@ func (b *bucket) insert(slot uint64) {
 // split moves the keys of a bucket whose next bit is 1 to a new one. sum is of a key in it.
 func (t *table) split(b *bucket, sum uint32) {
 	if b.depth == t.depth {
-		dir := make([]*bucket, 2*len(t.dir))
-		for i, b := range t.dir {
-			dir[2*i], dir[2*i+1] = b, b
+		dir := make([]dirEntry, 2*len(t.dir))
+		for i, e := range t.dir {
+			dir[2*i], dir[2*i+1] = e, e
 		}
 		t.dir = dir
 		t.depth++
 	}
 	shift := 31 - b.depth // of the next bit in a sum
-	one := &bucket{depth: b.depth + 1}
-	zero := bucket{depth: b.depth + 1}
-	for _, slot := range b.slots {
+	one := newBucket(b.depth + 1)
+	slots := *b.slots
+	*b.slots, b.n, b.depth = [bucketLen]uint64{}, 0, one.depth
+	for _, slot := range slots {
 		switch {
 		case slot == 0:
 		case slot>>(32+shift)&1 == 1:
 			one.insert(slot)
 		default:
-			zero.insert(slot)
+			b.insert(slot)
 		}
 	}
-	*b = zero
 	// The bucket is in 1 << (t.depth - old depth) entries of dir that follow each other; the upper half is the
 	// new one's.
 	width := 1 << (t.depth - one.depth)
 	first := int(uint64(sum)>>(32-t.depth)) &^ (2*width - 1)
 	for i := first + width; i < first+2*width; i++ {
-		t.dir[i] = one
+		t.dir[i] = dirEntry{one.slots, one}
 	}
 	t.buckets++
 }

@@ -10,7 +10,8 @@
 // choose their prefix by Zipf's law, and a holder that has it already four times of five, as a
 // router would have it. So all holders have the system prompts, many the popular prefixes, and
 // one each tail. Prompts are drawn until there are as many different blocks as were asked for.
-// As many prompts as there are holders are stored at a time, in pieces of 256 blocks.
+// As many prompts as there are holders are stored at a time, in pieces of 256 blocks, and the
+// last 32 blocks of a tail, the engine's output, one by one.
 //
 // # The queries
 //

@@ -55,7 +55,7 @@ func startTheirs(ctx context.Context, o Options, cores []int) (*theirs, error) {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	s := &theirs{process: p, commands: json.NewEncoder(commands), replies: json.NewDecoder(replies), timeout: o.Timeout}
-	if s.before, err = s.memory(ctx); err != nil {
+	if s.before, _, err = s.memory(ctx); err != nil {
 		p.Stop()
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func (s *theirs) store(holder int, keys []byte) error {
 
 func (s *theirs) add(q query) error { return s.send(map[string]any{"query": q.keys()}) }
 
-func (s *theirs) memory(ctx context.Context) (int64, error) {
+func (s *theirs) memory(ctx context.Context) (used, stated int64, err error) {
 	r, err := s.ask(ctx, map[string]any{"heap": true})
-	return r.Heap - s.before, err
+	return r.Heap - s.before, 0, err
 }
 
 func (s *theirs) answer(ctx context.Context, query int) (map[string]int, error) {

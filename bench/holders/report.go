@@ -35,6 +35,8 @@ type Memory struct {
 	Side          string  `json:"side"`
 	Bytes         int64   `json:"bytes"`
 	BytesPerBlock float64 `json:"bytes_per_block"`
+	// StatedPerBlock is what the index says of itself; 0 if it does not say.
+	StatedPerBlock float64 `json:"stated_bytes_per_block,omitempty"`
 }
 
 // Row is one side at one kind and number of hashes. Medians of the rounds, with the least and
@@ -130,7 +132,11 @@ func (r Report) WriteTable(w io.Writer) error {
 		text.WriteString("partial: it ended before its end\n")
 	}
 	for _, m := range r.Memory {
-		fmt.Fprintf(&text, "%-13s %.1f bytes a block\n", m.Side, m.BytesPerBlock)
+		fmt.Fprintf(&text, "%-13s %.1f bytes a block", m.Side, m.BytesPerBlock)
+		if m.StatedPerBlock > 0 {
+			fmt.Fprintf(&text, ", as it says %.1f", m.StatedPerBlock)
+		}
+		fmt.Fprintln(&text)
 	}
 	fmt.Fprintf(&text, "%d answers compared with what was stored, %d differ\n", r.Answers, r.Wrong)
 	last := Row{}

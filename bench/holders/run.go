@@ -130,11 +130,12 @@ func (r *runner) fill(ctx context.Context, name string, x index) (*workload, err
 		return nil, fmt.Errorf("holders: %s: %w", name, err)
 	}
 	w.stored = w.entries
-	bytes, err := x.memory(ctx)
+	used, stated, err := x.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.report.Memory = append(r.report.Memory, Memory{Side: name, Bytes: bytes, BytesPerBlock: round1(float64(bytes) / float64(w.blocks))})
+	perBlock := func(bytes int64) float64 { return round1(float64(bytes) / float64(w.blocks)) }
+	r.report.Memory = append(r.report.Memory, Memory{Side: name, Bytes: used, BytesPerBlock: perBlock(used), StatedPerBlock: perBlock(stated)})
 	if err := w.share(put); err != nil {
 		return nil, fmt.Errorf("holders: %s: %w", name, err)
 	}

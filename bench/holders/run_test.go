@@ -88,7 +88,7 @@ func fakeLLMD(fault string, args []string) int {
 		case c.Measure != nil:
 			_ = replies.Encode(reply{Sample: sample{Lookups: c.Measure.Count, Ns: int64(c.Measure.Count) * 1e9, Allocs: 7 * c.Measure.Count}})
 		case c.Heap:
-			_ = replies.Encode(reply{Heap: int64(1000 * (7 + len(held)))})
+			_ = replies.Encode(reply{Heap: 7000 + 5000*int64(min(1, len(held)))})
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestRun(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Blocks, 400)
 	assert.Greater(t, r.Entries, r.Blocks, "some blocks have several holders")
 	require.Len(t, r.Memory, 2)
-	assert.Equal(t, Memory{LLMD, 5000, round1(5000 / float64(r.Blocks))}, r.Memory[1])
+	assert.Equal(t, Memory{Side: LLMD, Bytes: 5000, BytesPerBlock: round1(5000 / float64(r.Blocks))}, r.Memory[1])
 	var names []string
 	for _, row := range r.Rows {
 		names = append(names, fmt.Sprint(row.Hashes, " ", row.Kind, " ", row.Side))
@@ -238,11 +238,14 @@ func TestOptions(t *testing.T) {
 func TestWorkload(t *testing.T) {
 	o := small()
 	o.Blocks = 5000
+	o.Hashes = []int{16, 1000}
 	type stored map[int]map[uint64]bool
+	pieces := map[int]int{} // how many of so many blocks
 	fill := func() (*workload, stored, stored) {
 		w, held, all := newWorkload(o), stored{}, stored{}
 		put := func(holder int, keys []byte) error {
 			require.LessOrEqual(t, len(keys), pieceBlocks*keyLen)
+			pieces[len(keys)/keyLen]++
 			for ; len(keys) > 0; keys = keys[keyLen:] {
 				if held[holder] == nil {
 					held[holder] = map[uint64]bool{}
@@ -267,7 +270,9 @@ func TestWorkload(t *testing.T) {
 		maps.Copy(blocks, keys)
 	}
 	assert.Len(t, blocks, w.blocks, "no block was counted twice")
-	assert.Equal(t, entries+o.Holders*sharedPrompts*(16+40), w.entries)
+	assert.Equal(t, entries+o.Holders*sharedPrompts*(16+1000), w.entries)
+	assert.Positive(t, pieces[pieceBlocks])
+	assert.Greater(t, pieces[1], 2*outputBlocks, "outputs")
 	for _, a := range w.apps {
 		for _, kind := range Kinds() {
 			list := w.queries(a, kind)
@@ -294,7 +299,7 @@ func TestWorkload(t *testing.T) {
 // The keys are a contract with those who read the line.
 func TestReportKeys(t *testing.T) {
 	var out bytes.Buffer
-	r := Report{LLMD: "x", Memory: []Memory{{}}, Rows: []Row{{}}, Partial: true}
+	r := Report{LLMD: "x", Memory: []Memory{{StatedPerBlock: 1}}, Rows: []Row{{}}, Partial: true}
 	require.NoError(t, r.WriteJSON(&out))
 	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
 	var got map[string]any
@@ -307,7 +312,7 @@ func TestReportKeys(t *testing.T) {
 		"alloc_bytes", "allocs", "hashes", "kind", "lookups", "lookups_per_second", "lookups_per_second_max", "lookups_per_second_min", "ns_per_block",
 		"queries", "ratio", "ratio_max", "ratio_min", "side",
 	}, keys(got["rows"].([]any)[0]))
-	assert.Equal(t, []string{"bytes", "bytes_per_block", "side"}, keys(got["memory"].([]any)[0]))
+	assert.Equal(t, []string{"bytes", "bytes_per_block", "side", "stated_bytes_per_block"}, keys(got["memory"].([]any)[0]))
 }
 
 func TestReportTable(t *testing.T) {
@@ -317,7 +322,7 @@ func TestReportTable(t *testing.T) {
 	more.Kind = Miss
 	r := Report{
 		Holders: 64, Blocks: 1000, Entries: 1200, Rounds: 5, Cores: []int{3}, LLMD: "v1", Answers: 40, Wrong: 2, Partial: true,
-		Memory: []Memory{{Fleet, 30000, 30}, {LLMD, 1200000, 1200}}, Rows: []Row{ours, theirs, more},
+		Memory: []Memory{{Fleet, 30000, 30, 31.5}, {LLMD, 1200000, 1200, 0}}, Rows: []Row{ours, theirs, more},
 	}
 	var table bytes.Buffer
 	require.NoError(t, r.WriteTable(&table))
@@ -325,7 +330,7 @@ func TestReportTable(t *testing.T) {
 	assert.Equal(t, `5 rounds, 64 holders, 1000 blocks, 1200 entries of holders; core 3
 llm-d  v1
 partial: it ended before its end
-fleet         30.0 bytes a block
+fleet         30.0 bytes a block, as it says 31.5
 llm-d         1200.0 bytes a block
 40 answers compared with what was stored, 2 differ
 

@@ -23,7 +23,8 @@ const (
 	promptsPer    = 8    // prompts to a prefix
 	zipfExponent  = 1.1  // of the prefixes' popularity; must exceed 1
 	toHolder      = 0.8  // share of the prompts that go to a holder of their prefix
-	pieceBlocks   = 256  // blocks that are stored at a time
+	pieceBlocks   = 256  // blocks of a prompt that are stored at a time
+	outputBlocks  = 32   // of a tail that are generated, and stored one at a time
 	sharedPrompts = 2    // of each number of hashes: each costs an entry a holder and block
 	streamQueries = 1e18 // seeds of the queries' random numbers begin here
 )
@@ -142,6 +143,19 @@ type job struct {
 	holder int
 	rest   []segment
 	at     int // in rest[0]
+	output int // last blocks of the last segment, which are stored one at a time
+}
+
+// piece returns how many blocks are stored next.
+func (j *job) piece() int {
+	left := j.rest[0].blocks - j.at
+	switch {
+	case len(j.rest) > 1:
+		return min(left, pieceBlocks)
+	case left > j.output:
+		return min(left-j.output, pieceBlocks)
+	}
+	return 1
 }
 
 // fill draws prompts until there are enough blocks of each length, and stores them.
@@ -174,7 +188,7 @@ func (w *workload) draw(a *app) *job {
 		holder = prefix.list[w.random.IntN(len(prefix.list))]
 	}
 	tail := w.segment(a.hashes - system.blocks - prefix.blocks)
-	j := &job{holder: holder}
+	j := &job{holder: holder, output: min(outputBlocks, tail.blocks/2)}
 	for _, p := range []*part{system, prefix} {
 		if p.holds[holder] {
 			continue
@@ -197,7 +211,7 @@ func (w *workload) draw(a *app) *job {
 // storePiece stores the next blocks of a job.
 func (w *workload) storePiece(j *job, put store) error {
 	s := j.rest[0]
-	n := min(pieceBlocks, s.blocks-j.at)
+	n := j.piece()
 	keys := make([]byte, n*keyLen)
 	for i := range n {
 		w.putHash(keys[i*keyLen:][:keyLen], s, j.at+i)

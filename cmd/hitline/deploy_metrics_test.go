@@ -37,14 +37,14 @@ func (s scraped) add(body string) {
 	}
 }
 
-// scrapeServers scrapes a server over memory, with a snapshot and a source of KV events, and one over Redis.
+// scrapeServers scrapes a server over memory, with a snapshot, a source of KV events and a fleet, and one over Redis.
 // Both serve a pool with a name too.
 func scrapeServers(t *testing.T) scraped {
 	t.Helper()
 	redis := storetest.StartRedis(t)
 	s := scraped{}
 	for _, config := range []string{
-		"pool: {hash_block_size: 16}\npools: {p: {hash_block_size: 16}}\nbackend: {memory: {snapshot: {path: " + filepath.Join(t.TempDir(), "snapshot") + "}}}\nevents: {sources: [{connect: \"tcp://127.0.0.1:9\", pool: p}]}\n",
+		"pool: {hash_block_size: 16}\npools: {p: {hash_block_size: 16}}\nbackend: {memory: {snapshot: {path: " + filepath.Join(t.TempDir(), "snapshot") + "}}}\nevents: {sources: [{connect: \"tcp://127.0.0.1:9\", pool: p}]}\nfleet: {models: [{name: m, block_size: 16}]}\n",
 		"pool: {model_name: m}\npools: {p: {model_name: n}}\nbackend: {redis: {url: redis://" + redis.Addr + "}}\n",
 	} {
 		server := startServe(t, config+"metrics: 127.0.0.1:0\n")
@@ -59,7 +59,7 @@ func scrapeServers(t *testing.T) scraped {
 var targetLabels = []string{"job", "instance"}
 
 // freeLabels have values that depend on the configuration.
-var freeLabels = append([]string{"pool", "source", "version", "instance_id", "vllm"}, targetLabels...)
+var freeLabels = append([]string{"pool", "source", "model", "tenant", "version", "instance_id", "vllm"}, targetLabels...)
 
 // check reports what an expression of PromQL names and no server has. Names in known are those of
 // Prometheus and of recording rules.

@@ -22,6 +22,9 @@ func TestMemoryAccount(t *testing.T) {
 	cfg.Backend.Memory.MaxBytes = 2 << 20
 	require.LessOrEqual(t, bound(cfg, nil), int64(128<<20))
 	require.GreaterOrEqual(t, bound(cfg, new(remoteStore)), bound(cfg, nil))
+	cfg.Fleet.Models = []config.FleetModel{{MaxBytes: 1}, {MaxBytes: config.Size(machineMemory())}}
+	require.EqualValues(t, config.LeastMemory, bound(cfg, nil), "nothing is left")
+	cfg.Fleet.Models = nil
 	cfg.Backend.Memory.MaxBytes = config.Size(machineMemory())
 	require.EqualValues(t, config.LeastMemory, bound(cfg, nil), "nothing is left")
 	cfg.Limits.MaxMemory = 20 << 20

@@ -8,6 +8,8 @@
 //   - holder: an instance, or one data-parallel rank of it. See package fleet.
 //   - configured: a model or source of the configuration. Others come with a registration, and go with it.
 //   - predicted: blocks that a router says an engine will have soon.
+//   - dump: what the holders hold and where their sources are, at one moment.
+//   - peer: another service, whose dump this one starts from.
 //   - loadable: what the store that the model's engines share can load now. Only that is asked of the store,
 //     and only if wanted, as asking grants leases.
 //
@@ -19,6 +21,10 @@
 //	query.go    Query: by hashes or by tokens, with what is loadable
 //	hashing.go  block hashes of tokens, in pieces
 //	predict.go  Predict, and holders that no source fills
+//	dump.go     WriteDump: what the holders hold and where their sources are, at one moment
+//	dump_parts.go, dump_load.go   the bytes of a dump; LoadDump
+//	dump_http.go   GET /dump, and reading it from a peer
+//	replica.go  Start from the dump of a peer, and Ready
 //	httpface/   the same over HTTP
 //
 // # What is promised
@@ -26,6 +32,12 @@
 // A prefix is never longer than what the engine's events say: see package fleet. It is about whole blocks.
 // An engine computes at least the last token of a prompt, also if all its blocks are held; nothing is
 // subtracted for that.
+//
+// # Replicas
+//
+// A service that starts from a dump reads only what its engines have published since, if their replay sockets still
+// have it: see events.Checkpoint. A holder counts for nothing until then. Dumps are trusted: whoever writes one
+// decides what is held.
 //
 // # Concurrency
 //

@@ -119,6 +119,8 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 	defer cancel()
 	d := &dump{created: time.Now()}
 	err := s.manager.Pause(ctx, func(checkpoints []*events.Checkpoint) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		for key, m := range *s.models.Load() {
 			if state := m.state.Load(); state != nil {
 				cfg := &state.cfg.Fleet
@@ -126,8 +128,6 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 				d.models = append(d.models, dumpedModel{info, state.fleet.Snapshot()})
 			}
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		for _, c := range checkpoints {
 			if a := s.active[c.Name]; a != nil { // otherwise it has just come or gone
 				d.sources = append(d.sources, dumpedSource{infoOf(a), c})

@@ -13,7 +13,7 @@ import (
 
 const (
 	dumpPath        = "/dump"
-	dumpContentType = "application/vnd.hitline.dump"
+	dumpContentType = "application/octet-stream"
 	// dumpWriteTimeout is how long a reader of a dump may take none of it, and maxDumpTime how long it may take in all:
 	// a copy of the fleets is in memory until then.
 	dumpWriteTimeout = 30 * time.Second
@@ -27,11 +27,11 @@ const (
 // Codes of the errors of DumpHandler.
 const (
 	codeBusy    = "busy"
-	codeLoading = "loading"
+	codeLoading = "not_ready"
 )
 
 // DumpHandler returns a handler of GET /dump, which writes a dump. It answers status 503 while another dump is written,
-// or while the service loads one, with {"error": {"code": "busy" or "loading", "message": "…"}}. Who may have a dump is
+// or while the service loads one, with {"error": {"code": "busy" or "not_ready", "message": "…"}}. Who may have a dump is
 // for the caller to decide: it names the engines and all their blocks.
 func (s *Service) DumpHandler() http.Handler { return http.HandlerFunc(s.serveDump) }
 

@@ -75,6 +75,16 @@ func awaitNext(t testing.TB, s *Service, name string, next uint64) {
 	eventually(t, func() bool { st := status(t, s, name); return !st.Stale && st.NextSeq == next })
 }
 
+// applied returns how many batches of a rank were applied.
+func applied(s *Service, rank int) uint64 {
+	for _, st := range s.Status() {
+		if st.Rank == rank {
+			return st.NextSeq
+		}
+	}
+	return 0
+}
+
 // dumpOf returns the dump of a service.
 func dumpOf(t testing.TB, s *Service) []byte {
 	t.Helper()
@@ -173,9 +183,10 @@ func TestReplicaOfRestartedEngine(t *testing.T) {
 	require.EqualValues(t, 1, status(t, two, "a/0").Restarts)
 }
 
-// While engines publish, each dump is of one moment: a block that would be applied twice would have a copy too many.
+// While engines publish, each dump is of one moment: it has exactly the block of the batch in front of its checkpoint,
+// and goes on without a copy too many.
 func TestReplicaOfOneMoment(t *testing.T) {
-	const engines, batches, dumps = 3, 400, 8
+	const engines, dumps = 3, 40
 	var list []*eventstest.Publisher
 	one := newService(t, Config{})
 	for i := range engines {
@@ -187,35 +198,78 @@ func TestReplicaOfOneMoment(t *testing.T) {
 	for i := range engines {
 		awaitNext(t, one, fmt.Sprint("engine/", i), 1)
 	}
+	// Each batch takes a while to be applied, and some wait.
+	var many []uint64
+	for n := range uint64(300) {
+		many = append(many, 1<<30+n)
+	}
+	gone := eventstest.Removed(slices.Collect(slices.Chunk(hashesOf(many...).Bytes(), 8))...)
+	var stop atomic.Bool
 	var publishing sync.WaitGroup
-	for _, p := range list {
+	published := make([]uint64, engines)
+	for i, p := range list {
 		publishing.Go(func() {
-			for n := uint64(1); n < batches; n++ {
-				p.Publish(n%40 == 0, removed(n-1), stored(n), stored(n+1), removed(n+1))
+			n := uint64(1)
+			for ; !stop.Load(); n++ {
+				p.Publish(n%40 == 0, removed(n-1), stored(many...), gone, stored(many...), gone, stored(n))
+				for n > applied(one, i)+16 && !stop.Load() { // not much faster than they are applied
+					time.Sleep(time.Millisecond)
+				}
 			}
+			published[i] = n
 		})
 	}
+	progress := func() uint64 { return applied(one, 0) + applied(one, 1) + applied(one, 2) }
+	var last *Service
 	for range dumps {
-		two := newService(t, Config{})
-		require.NoError(t, two.LoadDump(bytes.NewReader(dumpOf(t, one))))
-		for i, p := range list {
-			require.NoError(t, two.Add(engineSource(p, "engine", i)))
+		now := progress()
+		eventually(t, func() bool { return progress() > now })
+		last = newService(t, Config{})
+		require.NoError(t, last.LoadDump(bytes.NewReader(dumpOf(t, one))))
+		f, _, err := last.Fleet(llama)
+		require.NoError(t, err)
+		for _, h := range f.Holders() {
+			require.Equal(t, 1, h.Blocks)
+			f.Get(h.ID).SetStale(false)
+			next := last.loaded[holderKey{llama.withDefaults(), h.ID}].checkpoint.NextSeq
+			require.Equal(t, fmt.Sprintf("engine/%d=16(GPU=16) ", h.Rank), ask(t, last, Query{ModelKey: llama, Hashes: hashesOf(next - 1)}))
+			f.Get(h.ID).SetStale(true)
 		}
-		two.DropLoaded()
-		defer func() {
-			for i := range engines {
-				name := fmt.Sprint("engine/", i)
-				awaitNext(t, two, name, batches)
-				st := status(t, two, name)
-				require.EqualValues(t, 1, st.Blocks, name)
-				require.Zero(t, st.Holes+st.Restarts, name)
-				require.True(t, st.Complete, name)
-			}
-			require.Equal(t, "engine/0=16(GPU=16) engine/1=16(GPU=16) engine/2=16(GPU=16) ",
-				ask(t, two, Query{ModelKey: llama, Hashes: hashesOf(batches - 1)}))
-		}()
 	}
+	for i, p := range list {
+		require.NoError(t, last.Add(engineSource(p, "engine", i)))
+	}
+	stop.Store(true)
 	publishing.Wait()
+	for i := range engines {
+		name := fmt.Sprint("engine/", i)
+		awaitNext(t, last, name, published[i])
+		st := status(t, last, name)
+		require.EqualValues(t, 1, st.Blocks, name)
+		require.Zero(t, st.Holes+st.Restarts, name)
+		require.True(t, st.Complete, name)
+	}
+}
+
+// What is copied is copied while the sources are paused.
+func TestDumpPausesSources(t *testing.T) {
+	e := newEngines(t)
+	s := e.service()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.mu.Lock() // which is needed to copy
+	var dump bytes.Buffer
+	done := make(chan error)
+	go func() { done <- s.WriteDump(t.Context(), &dump) }()
+	eventually(t, func() bool { return s.manager.Pause(ended, func([]*events.Checkpoint) {}) != nil })
+	e.a.Publish(false, stored(5))
+	s.mu.Unlock()
+	require.NoError(t, <-done)
+	awaitNext(t, s, "a/0", 3)
+	two := newService(t, Config{})
+	require.NoError(t, two.LoadDump(&dump))
+	require.EqualValues(t, 2, two.loaded[holderKey{llama.withDefaults(), fleet.ID{Instance: "a"}}].checkpoint.NextSeq)
+	require.Equal(t, 4, two.Models()[0].Holders[0].Blocks)
 }
 
 // Whatever is wrong with a dump, it is refused and nothing of it is loaded.
@@ -327,7 +381,8 @@ func TestStartFromPeers(t *testing.T) {
 	var asked atomic.Int64
 	handler := one.DumpHandler()
 	refusing := serve(t, http.NotFoundHandler())
-	redirecting := serve(t, http.RedirectHandler("/elsewhere", http.StatusFound))
+	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	redirecting := serve(t, http.RedirectHandler(elsewhere, http.StatusFound))
 	cut := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(dump[:len(dump)-1]) }))
 	loading := newService(t, Config{})
 	loading.replica.beginStart(true)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -139,13 +140,7 @@ func (d *decoder) elements(open, end byte, each func() error) error {
 		case c != ',':
 			return d.fail("%q where ',' or %q was expected", c, end)
 		default:
-			d.at++
-			if c, err = d.peek(); err != nil {
-				return err
-			}
-			if c == end {
-				return d.fail("%q behind a comma", c)
-			}
+			d.at++ // each fails if no value follows
 		}
 		if err := each(); err != nil {
 			return err
@@ -157,7 +152,10 @@ func (d *decoder) elements(open, end byte, each func() error) error {
 func (d *decoder) object(field func(name []byte) error) error {
 	return d.elements('{', '}', func() error {
 		name, err := d.readText()
-		if err != nil {
+		switch {
+		case errors.Is(err, errType), errors.Is(err, errLong):
+			return d.fail("a name of a field that is no text, or of more than %d bytes", maxText)
+		case err != nil:
 			return err
 		}
 		if err := d.expect(':'); err != nil {
@@ -194,6 +192,14 @@ func (d *decoder) literal(word string) error {
 // errType is the error of a value of another type than that of its field. The value is not used.
 var errType = errors.New("another type")
 
+// otherType returns errType for a value that begins with c, or errSyntax if none does.
+func (d *decoder) otherType(c byte) error {
+	if strings.IndexByte(`"{[tfn-0123456789`, c) < 0 {
+		return d.fail("%q where a value was expected", c)
+	}
+	return errType
+}
+
 // readBool reads true or false.
 func (d *decoder) readBool() (bool, error) {
 	c, err := d.peek()
@@ -205,7 +211,7 @@ func (d *decoder) readBool() (bool, error) {
 	case c == 'f':
 		return false, d.literal("false")
 	}
-	return false, errType
+	return false, d.otherType(c)
 }
 
 // errInteger is the error of a number with a fraction or an exponent, errRange of one that has over 64 bits.
@@ -232,7 +238,7 @@ func (d *decoder) readInteger() (negative bool, v uint64, err error) {
 		}
 	}
 	if c < '0' || c > '9' {
-		return false, 0, errType
+		return false, 0, d.otherType(c)
 	}
 	v, digits, overflow, err := d.readDigits()
 	switch {
@@ -294,6 +300,45 @@ func (d *decoder) readInt() (int64, error) {
 	return int64(v), nil
 }
 
+const (
+	// shortElement is the longest comma, space and number that appendInts reads. Such a number has 18 digits at most, so
+	// it fits 63 bits.
+	shortElement = 19
+	// elementMargin is what must be in the buffer for it, with what follows.
+	elementMargin = 32
+)
+
+// appendInts appends the next elements of a list, each behind its comma, up to limit in all. It stops, perhaps at once, in
+// front of what is not plain: a number that is negative or long, other white space than one blank, the end of the buffer.
+// It is for speed alone: readInt reads them all.
+func (d *decoder) appendInts(dst []int64, limit int) []int64 {
+	buf, at := d.buf[:d.end], d.at
+	for len(dst) < limit && len(buf)-at >= elementMargin {
+		b := buf[at : at+elementMargin]
+		i := 1
+		if b[1] == ' ' {
+			i = 2
+		}
+		first := b[i] - '0'
+		v, begin := int64(first), i
+		for i++; i < shortElement; i++ {
+			digit := b[i] - '0'
+			if digit > 9 {
+				break
+			}
+			v = v*10 + int64(digit)
+		}
+		behind := b[i]
+		if b[0] != ',' || first > 9 || first == 0 && i-begin > 1 || behind != ',' && behind != ']' {
+			break
+		}
+		dst = append(dst, v)
+		at += i
+	}
+	d.at = at
+	return dst
+}
+
 // errLong is the error of a text that is longer than any that makes sense.
 var errLong = fmt.Errorf("more than %d bytes", maxText)
 
@@ -302,7 +347,7 @@ func (d *decoder) readText() ([]byte, error) {
 	if c, err := d.peek(); err != nil {
 		return nil, err
 	} else if c != '"' {
-		return nil, errType
+		return nil, d.otherType(c)
 	}
 	d.at++
 	d.text = d.text[:0]

@@ -92,6 +92,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := find(r.URL.Path)
 	defer h.recovered(w, r, number)
 	statuspage.SetHeaders(w.Header())
+	h.limitBody(w, r)
 	if number < len(endpoints) && endpoints[number].answer == nil {
 		h.serveDump(w, r, number)
 		return
@@ -219,15 +220,20 @@ func (h *Handler) readBody(w http.ResponseWriter, c *call, fields fieldSet) erro
 	if c.http.ContentLength > limit {
 		return refuse(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
 	}
-	// Neither call fails with a connection of http.Server. Others, of tests, have no deadlines.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(h.cfg.Limits.BodyTimeout))
 	err := c.body.read(http.MaxBytesReader(w, c.http.Body, limit), fields)
 	if err == nil {
 		// Otherwise the deadline would end the request while it is answered.
-		_ = control.SetReadDeadline(time.Time{})
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	return err
+}
+
+// limitBody makes a body arrive within BodyTimeout. That holds for a request that is refused, too: http.Server reads the rest
+// of its body. Setting a deadline does not fail with a connection of http.Server; others, of tests, have none.
+func (h *Handler) limitBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.Limits.BodyTimeout))
+	}
 }
 
 // serveDump answers GET /dump.
@@ -241,6 +247,8 @@ func (h *Handler) serveDump(w http.ResponseWriter, r *http.Request, number int) 
 		h.writeError(w, number, err)
 		return
 	}
+	// That of an earlier reply on the connection may still be set. Config.Dump sets its own.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	counted := &statusWriter{ResponseWriter: w}
 	defer func() { h.counters.count(number, cmp.Or(counted.status, http.StatusOK)) }()
 	h.cfg.Dump.ServeHTTP(counted, r)

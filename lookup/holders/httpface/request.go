@@ -117,8 +117,8 @@ func numberField(f fieldSet, name string, of func(*request) *int64, least, most 
 // requests are those that are not used.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// maxKept bounds what a request keeps for the next one, in bytes of tokens and of hashes: prompts of 131,072 tokens.
-const maxKept = 1 << 20
+// maxKept bounds what a request keeps for the next one, in bytes of tokens and of hashes: prompts of 200,000 tokens.
+const maxKept = 2 << 20
 
 // newRequest returns an empty request, to be released.
 func newRequest(limits *Limits) *request {
@@ -186,7 +186,7 @@ func (r *request) readLoadable() (err error) {
 func (r *request) isList() error {
 	c, err := r.decoder.peek()
 	if err == nil && c != '[' {
-		return errType
+		return r.decoder.otherType(c)
 	}
 	return err
 }
@@ -203,7 +203,7 @@ func (r *request) readTokens() error {
 		case len(r.tokens) == r.limits.MaxTokens:
 			return fmt.Errorf("%w: at most %d token ids", errMany, r.limits.MaxTokens)
 		}
-		r.tokens = append(r.tokens, v)
+		r.tokens = r.decoder.appendInts(append(r.tokens, v), r.limits.MaxTokens)
 		return nil
 	})
 }
