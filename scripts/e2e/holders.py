@@ -61,7 +61,7 @@ class Prompts:
                 tokens = tokens[: max(1, len(tokens) // self.size * self.size)]
         return tokens[: PROMPT_BLOCKS * self.size]
 
-    def send(self):
+    def draw_step(self):
         """Returns some prompts to be computed at a time."""
         drawn = [self.draw() for _ in range(self.random.randint(1, 4))]
         self.earlier += drawn
@@ -110,20 +110,20 @@ class Holders:
     def run(self, steps=STEPS, names=INSTANCES):
         """Has engines compute prompts at the same time, and asks meanwhile."""
         for _ in range(steps):
-            sent = {name: self.prompts.send() for name in names}
+            sent = {name: self.prompts.draw_step() for name in names}
             for name, texts in sent.items():
                 self.engine(name).send("compute", texts, self.random.choice([1, 1, 1, 20]))
             while not all(self.engine(name).answered() for name in names):
                 self.watch()
                 time.sleep(WATCH_PAUSE)
             for name, texts in sent.items():
-                self.computed(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
+                self.check_outputs(texts, self.engine(name).reply(COMPUTE_TIMEOUT))
         for name in names:
             self.settle_store(name)
             self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
         self.check_watched()
 
-    def computed(self, texts, outputs):
+    def check_outputs(self, texts, outputs):
         for text, output in zip(texts, outputs):
             self.found.prompts += 1
             self.hashes[tuple(text)] = output["hashes"]
@@ -276,7 +276,7 @@ class Holders:
         self.engine(FRESH).call("reset", seconds=RESET_TIMEOUT)
         output = self.engine(FRESH).call("compute", [text], 1, seconds=COMPUTE_TIMEOUT)[0]
         self.hashes.setdefault(tuple(text), output["hashes"])
-        self.computed([text], [output])
+        self.check_outputs([text], [output])
         raw, command = self.raw(text, loadable=True), self.command(text)
         if not best == raw[0] == command[0]:
             self.found.problem("faces", f"{name}: of {len(text)} tokens {best}, {raw[0]} and {command[0]}")
