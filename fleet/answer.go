@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -19,23 +20,39 @@ func (q *Query) endSlot(slot uint32, medium uint16, n uint32) {
 
 // End sets r to the answer. The next call is Begin.
 func (q *Query) End(r *Result) {
+	for !q.EndSome(r, math.MaxInt) {
+	}
+}
+
+// endPiece is the work for which EndSome holds the lock: some 0.1 ms, for a writer that waits.
+const endPiece = 1 << 15
+
+// EndSome is End in pieces of about most units of work, see Work, and of no more than are good for those that change the
+// fleet meanwhile. If it returns false there is more to do, and the next call goes on. What is not cut is the prefix of
+// one holder by the rules of several groups, and sorting the holders.
+func (q *Query) EndSome(r *Result, most int) (done bool) {
 	f := q.fleet
 	r.Holders, r.media = r.Holders[:0], r.media[:0]
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if q.core != f.core {
-		return
+		return true
 	}
-	if q.rules.coordinator == nil {
+	q.oldest = max(q.oldest, q.core.oldest)
+	if q.rules.coordinator != nil {
+		if !q.fitSome(min(most, endPiece)) {
+			return false
+		}
+	} else {
 		for _, a := range q.scan.alive {
 			q.end(a.word, a.medium, a.bits)
 		}
 		q.scan.alive = q.scan.alive[:0]
-	} else {
-		q.fitAll()
 	}
+	q.work += len(q.ends) * endWork
 	q.rankEnds()
 	q.setResult(r)
+	return true
 }
 
 // rankEnds replaces slots by the ranks of their holders, and the numbers of media by their ranks by name, and sorts.

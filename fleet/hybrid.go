@@ -54,6 +54,7 @@ func (q *Query) recordRuns(blob []byte) {
 // checkFull is intersect for the first group of full attention, in all media together. q.n is the last hash of a block.
 func (q *Query) checkFull(set *holderSet, stride int) {
 	s := &q.scan
+	q.work += setWork + 2*len(set.pairs) + len(s.alive)
 	q.fit.checked = set
 	for i := range set.pairs {
 		if p := &set.pairs[i]; p.word < s.words && q.isOfGroup(p, q.rules.full) {
@@ -85,9 +86,26 @@ func (q *Query) isOfGroup(p *pair, group int) bool {
 	return p.place&predictedIn != 0 || int(q.rules.storeGroups[q.core.places.list[p.place].group]) == group
 }
 
-// fitAll finds out the prefix of each holder that may have one, by the rules of the groups, and sets the ends to them.
-func (q *Query) fitAll() {
-	q.order = q.order[:0] // slots, and where their prefix in the full group ends
+// fitSome finds out the prefix of holders that may have one, by the rules of the groups, and sets the ends to them. It
+// returns false if more of them are left after this work.
+func (q *Query) fitSome(work int) (done bool) {
+	if !q.ending {
+		q.ending, q.fitted = true, 0
+		q.beginFitting()
+	}
+	for most := q.work + work; q.fitted < len(q.order); q.fitted++ {
+		if q.work >= most {
+			return false
+		}
+		e := q.order[q.fitted]
+		q.fitSlot(uint32(e>>40), uint32(e))
+	}
+	return true
+}
+
+// beginFitting sets q.order to the slots that may have a prefix, and where it ends in the full group if there is one.
+func (q *Query) beginFitting() {
+	q.order = q.order[:0]
 	if q.rules.full >= 0 {
 		for _, a := range q.scan.alive {
 			q.end(a.word, allMedia, a.bits)
@@ -98,9 +116,6 @@ func (q *Query) fitAll() {
 		q.appendSlots()
 	}
 	q.ends = q.ends[:0]
-	for _, e := range q.order {
-		q.fitSlot(uint32(e>>40), uint32(e))
-	}
 }
 
 // appendSlots appends all slots in the runs to q.order, if no group is of full attention.
@@ -108,6 +123,7 @@ func (q *Query) appendSlots() {
 	s := &q.scan
 	clear(s.seen[:s.words])
 	for _, r := range q.runs {
+		q.work += 2 + len(r.set.pairs)
 		for i := range r.set.pairs {
 			if p := &r.set.pairs[i]; p.word < s.words {
 				s.seen[p.word] |= q.counting(p)
@@ -158,6 +174,7 @@ func (q *Query) hit(slot, n uint32, medium int) uint32 {
 	p.Bits = slices.Grow(p.Bits[:0], rules.NumGroups())[:rules.NumGroups()]
 	for g := range p.Bits {
 		words := int(q.n)/rules.KeyStride(g)/64 + 1
+		q.work += words
 		p.Bits[g] = slices.Grow(p.Bits[g][:0], words)[:words]
 		clear(p.Bits[g])
 	}
@@ -167,11 +184,13 @@ func (q *Query) hit(slot, n uint32, medium int) uint32 {
 			break
 		}
 		q.addRun(r.set, slot, from, min(r.end, n), medium)
+		q.work += 2 + len(r.set.pairs)
 		from = r.end
 	}
 	blockSize := int64(q.fleet.cfg.BlockSize)
 	length := int64(q.n) * blockSize
 	tokens, err := rules.FindHit(p, length-length%rules.Alignment(), true, &q.fit.scratch)
+	q.work += q.fit.scratch.Work()
 	if err != nil {
 		return 0
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
@@ -261,4 +262,18 @@ func TestShutdownBesideSilentConnections(t *testing.T) {
 		assert.Equal(t, 200, slow.status())
 		assert.NoError(t, <-ended)
 	})
+}
+
+// A TLS connection tells its state, too.
+func TestEvictableTLSConnection(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := newEvictingListener(nil, 1, 0, slog.New(slog.DiscardHandler))
+	c := &evictableConn{Conn: ours, listener: l, waiting: time.Now()}
+	secure := tls.Server(c, &tls.Config{})
+	setConnState(secure, http.StateActive)
+	assert.Zero(t, c.waiting)
+	setConnState(secure, http.StateIdle)
+	assert.NotZero(t, c.waiting)
+	require.NoError(t, c.Close())
 }

@@ -315,3 +315,39 @@ func TestFleetConfigErrors(t *testing.T) {
 		assert.Equal(t, test.check, got.code == exitUsage, "%s: %s", test.text, got.stderr)
 	}
 }
+
+// Token ids are hashed in the blocks of the model at the server. Routers may predict without any engine.
+func TestHoldersPredicted(t *testing.T) {
+	s := startServe(t, "fleet: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 32}]}\n")
+	ids, _ := fleetPrompt(t, 100)
+	hashes := strings.Fields(hitline(t, ids, "hash", "--block-size", "32").stdout)
+	require.Len(t, hashes, 3)
+	face := &metricsServer{metrics: s.fleet}
+	status, body := face.send(t, "POST", "/predict", `{"instance_id": "i", "dp_rank": 2, "seq_hashes": ["`+strings.Join(hashes, `","`)+`"]}`, "Content-Type: application/json")
+	require.Equal(t, 200, status, body)
+	got := hitline(t, ids, "holders", "--connect", s.address, "--tokens-file", "-")
+	assert.Equal(t, result{exitDone, "instance  rank  tokens  predicted\ni         2     96      96\n", ""}, got)
+}
+
+// A server that stops no longer takes HTTP requests while it answers those in flight.
+func TestFleetDrains(t *testing.T) {
+	o := startWithMetrics(t, "fleet: {listen: \"127.0.0.1:0\", models: [{name: m, block_size: 16}]}\n")
+	require.NotEmpty(t, o.fleet)
+	face := &metricsServer{metrics: o.fleet}
+	status, _ := face.get(t, "GET", "/ready")
+	assert.Equal(t, 200, status)
+	conn := beginPing(t, o.address)
+	o.stop()
+	storetest.Eventually(t, "the HTTP listener is closed while a request is in flight", func() bool {
+		c, err := net.Dial("tcp", o.fleet)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	status, _ = o.get(t, "GET", "/readyz")
+	assert.Equal(t, 503, status, "the server still drains")
+	_, err := io.WriteString(conn, "ng\x00\x00")
+	require.NoError(t, err)
+	assert.Equal(t, exitDone, <-o.code)
+}

@@ -61,8 +61,8 @@ func newPartWriter(out io.Writer) (*partWriter, error) {
 func (w *partWriter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
-		room := min(len(b), cap(w.buf)-len(w.buf))
-		w.buf, b = append(w.buf, b[:room]...), b[room:]
+		free := min(len(b), cap(w.buf)-len(w.buf))
+		w.buf, b = append(w.buf, b[:free]...), b[free:]
 		if len(w.buf) == cap(w.buf) {
 			if err := w.flush(); err != nil {
 				return 0, err

@@ -248,8 +248,12 @@ func (r *remoteRequest) checkAuthorized() error {
 			permissions = c.Permissions
 		}
 	}
-	if !permissions.Allows(r.tag) || r.loadable && !permissions.Allows(netproto.TagLookup) || r.pool != nil && !c.MayUse(r.pool.name) {
-		return &notAllowedError{tag: r.tag, allowed: permissions, name: nameOf(r.credential)}
+	tag := r.tag
+	if r.loadable && permissions.Allows(tag) {
+		tag = netproto.TagLookup // which it needs too
+	}
+	if !permissions.Allows(tag) || r.pool != nil && !c.MayUse(r.pool.name) {
+		return &notAllowedError{tag: tag, allowed: permissions, name: nameOf(r.credential)}
 	}
 	r.settings, r.credential = now, c
 	return nil

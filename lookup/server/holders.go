@@ -35,8 +35,6 @@ type holdersRequest struct {
 // Work of a holders request, in units of a turn.
 const (
 	queryByteWork  = 4  // decoding a byte of JSON: some 10 ns
-	holderHashWork = 10 // of a hash: 25 ns with 64 holders
-	holderEndWork  = 20 // of a holder when the query ends: it is sorted
 	holderTextWork = 40 // of encoding a holder: some 100 ns
 )
 
@@ -160,10 +158,11 @@ func (r *holdersRequest) loadTokens(numHashes int) (n uint64, unaligned bool) {
 }
 
 // add adds the next hashes to the query. It returns false if no further one is needed.
-func (r *holdersRequest) add(hashes []byte, hashLen int, workLeft *int) (wanted bool) {
+func (r *holdersRequest) add(hashes []byte, workLeft *int) (wanted bool) {
 	if r.wanted {
-		*workLeft -= len(hashes) / hashLen * holderHashWork
+		worked := r.query.Work()
 		r.wanted = r.query.Add(hashes)
+		*workLeft -= r.query.Work() - worked
 	}
 	return r.wanted
 }
@@ -172,11 +171,12 @@ func (r *holdersRequest) add(hashes []byte, hashLen int, workLeft *int) (wanted 
 // more to do, and the next call goes on. numHashes is that of the request.
 func (r *holdersRequest) encode(numHashes int, workLeft *int) (done bool) {
 	if !r.ended {
-		r.ended = true
-		if r.result.Holders = r.result.Holders[:0]; numHashes > 0 {
-			r.query.End(&r.result)
-			*workLeft -= len(r.result.Holders) * holderEndWork
+		if numHashes == 0 {
+			r.result.Holders = r.result.Holders[:0]
+		} else if !r.end(workLeft) {
+			return false
 		}
+		r.ended = true
 		r.text = strconv.AppendInt(append(r.text[:0], `{"block_size":`...), int64(r.model.Fleet.BlockSize), 10)
 		r.text = append(r.text, `,"holders":[`...)
 	}
@@ -196,6 +196,16 @@ func (r *holdersRequest) encode(numHashes int, workLeft *int) (done bool) {
 		}
 	}
 	return true
+}
+
+// end ends the query within the work that is left. If it returns false, the next call goes on.
+func (r *holdersRequest) end(workLeft *int) (done bool) {
+	for !done && *workLeft > 0 {
+		worked := r.query.Work()
+		done = r.query.EndSome(&r.result, *workLeft)
+		*workLeft -= r.query.Work() - worked
+	}
+	return done
 }
 
 // appendHolder appends a holder to the text. It returns false if that would be longer than a reply may be.
@@ -289,8 +299,8 @@ func (h *memoryHandler) beginHolders(q *netproto.Request) (wanted bool, err erro
 }
 
 // addHolders adds the next hashes of a holders request.
-func (h *memoryHandler) addHolders(q *netproto.Request, hashes []byte) (wanted bool) {
-	wanted = h.holders.add(hashes, q.HashLen, &h.session.workLeft)
+func (h *memoryHandler) addHolders(hashes []byte) (wanted bool) {
+	wanted = h.holders.add(hashes, &h.session.workLeft)
 	h.loadWanted = h.loadWanted && h.query.Add(hashes)
 	return wanted || h.loadWanted
 }
@@ -336,7 +346,7 @@ func (r *remoteRequest) prepareHolders(q *netproto.Request) (err error) {
 
 // addHolders adds the next hashes of a holders request. Those that the store is asked about are copied.
 func (r *remoteRequest) addHolders(hashes []byte) (wanted bool) {
-	wanted = r.holders.add(hashes, r.hashLen, &r.handler.session.workLeft)
+	wanted = r.holders.add(hashes, &r.handler.session.workLeft)
 	if r.neededBytes > 0 && !r.skipped && r.addHashes(hashes) {
 		wanted = true
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hitline/hitline/coordinator"
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
 	"github.com/hitline/hitline/lookup"
@@ -337,6 +338,34 @@ func crowdedServer(t testing.TB, crowd int) *Server {
 	return server
 }
 
+// hybridHolders returns a server that is not started, whose only model has two groups, and many holders of parts of the
+// chain "hybrid".
+func hybridHolders(t testing.TB, crowd int) *Server {
+	t.Helper()
+	service, err := lookup.NewService(blocks16)
+	require.NoError(t, err)
+	groups := []coordinator.Group{{BlockSize: 16}, {Kind: coordinator.SlidingWindow, BlockSize: 16, SlidingWindow: 32}}
+	kept := holdersOf(t, holders.Model{ModelKey: holders.ModelKey{Name: "m"}, Service: service, Fleet: fleet.Config{Groups: groups}})
+	f, _, err := kept.Fleet(holders.ModelKey{Name: "m"})
+	require.NoError(t, err)
+	chain := lookuptest.Chain("hybrid", 300, 32)
+	for i := range crowd {
+		h, err := f.Add(fleet.ID{Instance: fmt.Sprintf("engine-%04d", i)})
+		require.NoError(t, err)
+		h.SetStale(false)
+		for g := range groups {
+			blocks := events.Blocks{Group: g, Tier: events.Tier{Medium: "GPU"}, Hashes: netproto.NewHashes(chain[:(1+i%300)*32], 32), BlockSize: 16}
+			if g == 1 {
+				blocks.SpecKind, blocks.SlidingWindow = "sliding_window", 32
+			}
+			require.NoError(t, h.Store(&blocks, make([]bool, 300)))
+		}
+	}
+	server, err := New(service, Config{Holders: kept})
+	require.NoError(t, err)
+	return server
+}
+
 // A reply is bounded: the holders behind those that fit are counted, and none of them is longer.
 func TestHoldersReplyIsBounded(t *testing.T) {
 	service, err := lookup.NewService(blocks16)
@@ -349,6 +378,7 @@ func TestHoldersReplyIsBounded(t *testing.T) {
 		hold(t, kept, "m", fmt.Sprintf("%s%d", long, i), 0, "GPU", chain[:32])
 	}
 	hold(t, kept, "m", "z", 0, "GPU", chain)
+	hold(t, kept, "m", "zz", 0, "GPU", chain[:32]) // behind the others; it would fit
 	server, err := New(service, Config{Holders: kept})
 	require.NoError(t, err)
 	var got allReplies
@@ -359,7 +389,8 @@ func TestHoldersReplyIsBounded(t *testing.T) {
 	require.Greater(t, len(frames[1]), api.MaxHoldersReply-1000)
 	var answer api.HoldersAnswer
 	require.NoError(t, json.Unmarshal(frames[1], &answer))
-	require.Equal(t, crowd+1, len(answer.Holders)+answer.LeftOut)
+	require.Equal(t, crowd+2, len(answer.Holders)+answer.LeftOut)
+	require.NotEqual(t, "zz", answer.Holders[len(answer.Holders)-1].Instance)
 	require.Equal(t, api.Holder{Instance: "z", Tokens: 32, Media: map[string]int64{"GPU": 32}}, answer.Holders[0])
 }
 
@@ -419,15 +450,60 @@ func TestHoldersBehindWrites(t *testing.T) {
 	reply := p.Next(t)
 	require.Equal(t, "\x00plain", string(reply[0]))
 	require.JSONEq(t, `{"block_size":16,"holders":[`+holderA1+`],"left_out":2}`, string(reply[3]))
-	require.LessOrEqual(t, store.Calls.Load(), calls+1, "the store's")
 	lookuptest.Eventually(t, "the store waits", func() bool { return gate.Held.Load() == 1 })
-	require.Positive(t, server.heldBytes())
+	require.EqualValues(t, calls+1, store.Calls.Load(), "that of the write alone")
+	lookuptest.Eventually(t, "the other one is held", func() bool { return server.heldBytes() > 0 && server.Stat().InFlight == 2 })
 	close(gate.Open)
 	require.Equal(t, []byte{1}, p.Next(t)[0])
 	reply = p.Next(t)
 	require.Equal(t, "\x00loadable", string(reply[0]))
 	require.JSONEq(t, `{"block_size":16,"holders":[`+holderA1+`],"left_out":2,"loadable_tokens":160}`, string(reply[3]))
 	lookuptest.Eventually(t, "only small buffers are held", func() bool { return server.heldBytes() < 200 && server.Stat().InFlight == 0 })
+}
+
+// A request for what is loadable that waits for a write is answered in time, without the store; one that may
+// not be made any more is refused.
+func TestHoldersThatWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		allow   access.Permissions
+		want    string
+	}{
+		"for too long": {100 * time.Millisecond, access.All, `01 {"block_size":16,"holders":[` + holderA1 + `],"left_out":2,"loadable_tokens":0}`},
+		"meanwhile":    {lookuptest.Patience, access.All &^ access.Lookup, "00 not allowed: lookup; this connection may: " + (access.All &^ access.Lookup).String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, gate := &lookuptest.KeyStore{}, lookuptest.NewGate()
+			store.Holding(gate, "store", hex.EncodeToString(lookuptest.Chain("prompt", 10, 32)[9*32:]))
+			server, prompt := startHoldersOver(t, store, lookup.RemoteConfig{Timeout: c.timeout, WriteTimeout: lookuptest.Patience}, settingsOf(t, access.All))
+			p := lookuptest.DialPeer(t, server.Addrs()[0])
+			envelope := lookuptest.Encode([]byte("\x00id"), nil)
+			envelope[len(envelope)-2] |= 1
+			query := netproto.AppendHolders(nil, envelope, []byte(`{"model":"m","limit":1,"loadable":true}`), 32, len(prompt))
+			p.Send(t, append(netproto.AppendKeys(nil, nil, netproto.TagStore, netproto.GroupRank{}, 32, len(prompt)), prompt...), append(query, prompt...))
+			lookuptest.Eventually(t, "both are there", func() bool {
+				return gate.Held.Load() == 1 && server.Stat().InFlight == 2 || c.timeout < lookuptest.Patience
+			})
+			require.NoError(t, server.SetListener(server.Addrs()[0], settingsOf(t, c.allow)))
+			if c.timeout == lookuptest.Patience {
+				close(gate.Open)
+				require.Equal(t, []byte{1}, p.Next(t)[0])
+			} else {
+				defer close(gate.Open)
+			}
+			reply := p.Next(t)
+			require.Equal(t, c.want, fmt.Sprintf("%x %s", reply[2], reply[3]))
+		})
+	}
+}
+
+// Names are encoded as JSON, whatever they have.
+func TestHolderNames(t *testing.T) {
+	for _, name := range []string{"", "engine-0", "10.0.0.1:8000", "a b~!#[]^<>&'", `"`, `\`, "\x00", "\n", "ü", "日本", "\x7f", "\u2028"} {
+		var got string
+		require.NoError(t, json.Unmarshal(appendJSONString(nil, name), &got), name)
+		require.Equal(t, name, got)
+	}
 }
 
 // What the server answers in pieces is what the service answers at once, in any order with other requests.
@@ -485,4 +561,27 @@ func TestHoldersOverZMTP(t *testing.T) {
 	require.Len(t, frames, 3)
 	require.JSONEq(t, `{"block_size":16,"holders":[`+holderA1+`],"left_out":2}`, string(frames[2]))
 	require.Equal(t, []byte{1, 0, 0, 1, 0}, got.Bytes()[n:])
+}
+
+// BenchmarkHolders asks about 8,192 blocks that 64 holders have, each some more than the one before.
+func BenchmarkHolders(b *testing.B) {
+	const blocks, count = 8192, 64
+	chain := lookuptest.Chain("bench", blocks, 32)
+	server := crowdedServer(b, 0)
+	for i := range count {
+		hold(b, server.cfg.Holders, "m", fmt.Sprintf("engine-%02d", i), 0, "GPU", chain[:(i+1)*blocks/count*32])
+	}
+	for _, query := range []string{`{}`, `{"limit":4}`} {
+		b.Run(query, func(b *testing.B) {
+			var got allReplies
+			ses, message := openSession(server, &got, nil), holdersOfPrompt(query, chain)
+			b.ReportAllocs()
+			for b.Loop() {
+				got.Reset()
+				require.NoError(b, ses.receive(message))
+			}
+			require.NotZero(b, got.Len())
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
+		})
+	}
 }

@@ -100,7 +100,7 @@ func (h *memoryHandler) addHashes(q *netproto.Request, hashes []byte) (consumed 
 	case netproto.TagStorePrompt:
 		consumed = h.addPrompt(q, hashes)
 	case netproto.TagHolders:
-		return len(hashes), h.addHolders(q, hashes)
+		return len(hashes), h.addHolders(hashes)
 	}
 	return consumed, h.err == nil
 }

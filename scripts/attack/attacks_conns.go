@@ -44,6 +44,9 @@ func memoryAttacks() []attack {
 		{"half", "a lookup of 4 MiB, of which 2 MiB are sent", func() []byte { return cut(lookup(randomBytes("u", 4*mib), 32), 2*mib) }},
 		{"ping", "a ping of 64 KiB, less the last byte", func() []byte { return cut(request(netproto.TagPing, randomBytes("u", netproto.MaxPing)), 1) }},
 		{"pool", "a description of a pool of 64 KiB, less the last byte", func() []byte { return cut(request(netproto.TagPool, randomBytes("u", netproto.MaxDescription)), 1) }},
+		{"holders", "a query of holders of 8 KiB, less the last byte", func() []byte {
+			return cut(request(netproto.TagHolders, randomBytes("u", netproto.MaxHoldersQuery)), 1)
+		}},
 		{"store", "a store of 8,192 keys, less the last key", func() []byte { return cut(store(netproto.GroupRank{}, randomBytes("u", 32*hashes), 32), 32) }},
 	} {
 		rows = append(rows, attack{name: "unfinished-" + u.name, help: "4,000 connections each send " + u.help, files: 4500, prepare: sendUnfinished(u.request)})
