@@ -170,9 +170,6 @@ func TestErrors(t *testing.T) {
 	}
 	require.ErrorIs(t, store(events.Tier{Medium: "one more"}), ErrPlaces)
 	require.NoError(t, f.Lookup(&r, short))
-	require.Empty(t, r.Holders, "stale")
-	h.SetStale(false)
-	require.NoError(t, f.Lookup(&r, short))
 	require.Len(t, r.Holders[0].Media, maxMedia)
 	checkCore(t, f)
 }
