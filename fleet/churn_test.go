@@ -91,6 +91,16 @@ func TestMemoryIsReused(t *testing.T) {
 	require.Less(t, jumps, len(list)*4)
 }
 
+// A segment that is compacted may be freed meanwhile, and its number be that of the segment that is appended to.
+// Compaction then ends, instead of moving what it has moved.
+func TestCompactionEndsIfItsSegmentIsFreed(t *testing.T) {
+	f, holders := newTestFleet(t, Config{}, 1)
+	storeAll(t, holders[0], randomHashes(newRand(7), 100))
+	f.core.sweep.compacts, f.core.sweep.victim, f.core.sweep.moved = true, f.core.log.tailNum, 0
+	require.False(t, f.workSteps(3, false))
+	checkCore(t, f)
+}
+
 // Cleared and closed holders free their memory, and their slots.
 func TestClearAndCloseFreeMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 10))

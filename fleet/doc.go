@@ -44,13 +44,15 @@
 //
 // With one group of full attention a prefix is the leading blocks. Otherwise package coordinator decides by the rules of
 // vLLM, for each holder as if the others were not there. Groups are those of Config.Groups or are learned: their number,
-// kind, window and block size from the first blocks that are stored. Groups that no engine has named do not count.
+// kind, window and block size from the first blocks that are stored. Groups that no engine has named do not count. What
+// one engine has told holds for all until no holder is left, so describe the groups if engines cannot be trusted.
 // Kinds whose parameters events do not tell, chunked local attention and mamba, count as full attention unless they are
 // described: a prefix is then too short, never too long. A query is about whole blocks, and all of them may be held:
 // nothing is subtracted for the token that an engine computes at least.
 //
 // Parts of blocks, which some engines cache, are stored as they come. A query finds none: it looks only for hashes at
-// the ends of whole blocks, which no part has.
+// the ends of whole blocks, which no part has. If the rules let hits end inside of a block, it finds those that end with
+// a whole hash, as the engine does.
 //
 // Media are answered by name; tiers of one medium count together. Tokens of a [Prefix] are over all media and
 // predictions together.

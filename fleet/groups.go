@@ -8,8 +8,13 @@ import (
 	"github.com/hitline/hitline/events"
 )
 
-// maxGroups bounds the numbers of groups: models have a handful.
-const maxGroups = 64
+const (
+	// maxGroups bounds the numbers of groups: models have a handful.
+	maxGroups = 64
+	// maxBlockSize bounds block sizes that are learned, in tokens: rules of larger ones take long to make, and the lock
+	// is held.
+	maxBlockSize = 1 << 20
+)
 
 // groupSpec is what is known of a KV cache group.
 type groupSpec struct {
@@ -152,6 +157,8 @@ func (s *groupSpec) merge(b *events.Blocks, hashSize int64) error {
 func (s *groupSpec) mergeSize(b *events.Blocks, hashSize int64) error {
 	isSingle := b.Hashes.Len() == 1
 	switch size := b.BlockSize; {
+	case size > maxBlockSize:
+		return fmt.Errorf("has blocks of %d tokens, at most %d are possible", size, maxBlockSize)
 	case isSingle && (size%hashSize != 0 || s.blockSize != 0 && size < s.blockSize):
 	case size%hashSize != 0:
 		return fmt.Errorf("has blocks of %d tokens, which is no multiple of %d", size, hashSize)

@@ -70,7 +70,7 @@ func (l *loader) readConfig() {
 	}
 	specs := make([]groupSpec, in.int(maxGroups))
 	for i := range specs {
-		specs[i] = groupSpec{seen: in.bool(), blockSize: int64(in.int(math.MaxInt32)), single: in.bool(), kind: in.text(maxName), window: int64(in.int(math.MaxInt32))}
+		specs[i] = groupSpec{seen: in.bool(), blockSize: int64(in.int(maxBlockSize)), single: in.bool(), kind: in.text(maxName), window: int64(in.int(math.MaxInt32))}
 	}
 	if in.err == nil && cfg.Groups == nil {
 		if err := l.core.groups.setSpecs(specs); err != nil {

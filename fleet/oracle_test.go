@@ -258,7 +258,7 @@ func numOracleQueries(t *testing.T) int {
 	if testing.Short() || raceEnabled {
 		return 80
 	}
-	return 1500
+	return 800
 }
 
 // After any history of 200 holders queries answer what the model does.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -42,6 +43,7 @@ func (o *oracle) reload() {
 		h := o.fleet.Get(id)
 		require.NotNil(o.t, h)
 		require.True(o.t, h.stale)
+		require.Equal(o.t, m.noGroup, h.noGroup)
 		h.SetStale(m.stale)
 		o.holders[id] = h
 	}
@@ -120,6 +122,35 @@ func TestLoadErrors(t *testing.T) {
 	require.ErrorIs(t, f.Load(io.MultiReader(bytes.NewReader(whole[:1000]), iotest.ErrReader(broken))), broken)
 	require.ErrorIs(t, f.Load(bytes.NewReader(nil)), ErrSnapshot)
 	require.NoError(t, f.Load(iotest.OneByteReader(bytes.NewReader(whole))))
+}
+
+// Content that no fleet writes is refused, though its checksums are right.
+func TestLoadRefusesWrongContent(t *testing.T) {
+	head := []byte{16, 0, 1, 1, 16, 0, 0, 0, 1, 1, 'a', 2, 0, 1, 0, 3, 'G', 'P', 'U', 0, 0}
+	set := []byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1} // one set of one pair: place 0, word 0, holder 0
+	block := []byte{1, 0, 1, 2, 3, 4, 5, 6, 7, 8}
+	for name, content := range map[string][]byte{
+		"right":          slices.Concat(head, set, block, []byte{0}),
+		"block twice":    slices.Concat(head, set, block, block, []byte{0}),
+		"no such set":    slices.Concat(head, set, []byte{1, 1}, block[2:], []byte{0}),
+		"no such holder": slices.Concat(head, set[:11], []byte{2}, block, []byte{0}),
+		"no such place":  slices.Concat(head, []byte{1, 1, 1}, set[3:], block, []byte{0}),
+		"empty pair":     slices.Concat(head, set[:11], []byte{0}, block, []byte{0}),
+		"empty set":      slices.Concat(head, []byte{1, 0}, block, []byte{0}),
+		"equal pairs":    slices.Concat(head, []byte{1, 2}, set[2:], set[2:], block, []byte{0}),
+		"more behind":    slices.Concat(head, set, block, []byte{0, 0}),
+		"cut":            slices.Concat(head, set, block),
+	} {
+		f, err := New(Config{BlockSize: 16})
+		require.NoError(t, err)
+		if err = f.Load(bytes.NewReader(frame(content))); name == "right" {
+			require.NoError(t, err)
+			require.Equal(t, []Status{{ID{"a", 1}, true, 1}}, f.Holders())
+			continue
+		}
+		require.ErrorIs(t, err, ErrSnapshot, name)
+		require.Zero(t, f.Stats().Holders)
+	}
 }
 
 // A snapshot that is taken while holders change, has what did not change.

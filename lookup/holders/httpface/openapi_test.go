@@ -305,6 +305,7 @@ func (f *face) wrongBodies() map[string]string {
 // prepare brings about what some errors need.
 func (f *face) prepare() {
 	t := f.t
+	hold(t, f.service, llama, "vllm-1", 1, "GPU", first(chain(20), 5)) // so that answers have an instance
 	require.NoError(t, f.service.Add(holders.Source{ModelKey: llama, ID: fleet.ID{Instance: "fixed"}, Config: f.source("fixed", 0).Config}))
 	first := holders.Query{Hashes: netproto.NewHashes(make([]byte, 8), 8)}
 	require.NoError(t, f.service.Predict(holders.ModelKey{Name: "crowded"}, fleet.ID{Instance: "first"}, &first))
