@@ -68,12 +68,12 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 	count, free, size := 0, 0, int64(0)
 	for num := uint32(1); num < c.sets.next; num++ {
 		e := c.sets.entry(num)
-		if refs[num] != e.refs || aliases[num] != e.aliases || (e.set == nil) != (e.refs+e.aliases == 0) {
-			t.Fatalf("set %d: %+v, but %d references, %d aliases", num, e, refs[num], aliases[num])
-		}
-		if e.set == nil {
+		if e.set == nil && refs[num]+aliases[num] == 0 {
 			free++
 			continue
+		}
+		if e.set == nil || refs[num] != e.refs || aliases[num] != e.aliases || e.refs+e.aliases == 0 {
+			t.Fatalf("set %d: %+v, but %d references, %d aliases", num, e, refs[num], aliases[num])
 		}
 		if e.set.num == num {
 			if c.sets.intern[e.set.hash] != num || c.sets.hash(e.set.pairs) != e.set.hash {
@@ -94,7 +94,11 @@ func checkSets(t *testing.T, c *core, refs, aliases map[uint32]uint32) {
 			}
 		}
 	}
-	require.Len(t, c.sets.free, free)
+	for num := c.sets.free; num != 0; num = c.sets.entry(num).refs {
+		require.Nil(t, c.sets.at(num))
+		free--
+	}
+	require.Zero(t, free)
 	require.Equal(t, count, c.sets.count)
 	require.Equal(t, size, c.sets.size)
 	require.Len(t, c.sets.intern, count)
