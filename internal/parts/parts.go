@@ -101,7 +101,7 @@ func (r *Reader) Next() (kind uint32, payload []byte, err error) {
 		return 0, nil, ErrDamaged
 	}
 	if cap(r.buf) < int(length) {
-		r.buf = make([]byte, length)
+		r.buf = make([]byte, min(r.most, max(int(length), 2*cap(r.buf))))
 	}
 	payload = r.buf[:length]
 	if err := r.fill(payload); err != nil {
