@@ -56,7 +56,7 @@ func (q *Query) EndSome(r *Result, most int) (done bool) {
 }
 
 // rankEnds replaces slots by the ranks of their holders, and the numbers of media by their ranks by name, and sorts.
-// Slots that were retired during the query are left out, and those of stale holders but for what is predicted.
+// Slots that were retired during the query are left out, and those of holders that were stale but for what is predicted.
 func (q *Query) rankEnds() {
 	c, left := q.core, q.ends[:0]
 	for _, e := range q.ends {
@@ -65,7 +65,7 @@ func (q *Query) rankEnds() {
 		if slot.holder == nil || slot.since > q.version {
 			continue
 		}
-		if stale := !c.slots.fresh.has(num); stale && medium != allMedia+1 {
+		if stale := !c.slots.isFresh(num, q.version); stale && medium != allMedia+1 {
 			continue
 		}
 		if medium != allMedia {

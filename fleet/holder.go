@@ -53,7 +53,7 @@ func (h *Holder) count(oldest uint32) int {
 
 // Store implements events.Holder. It fails with ErrFull, ErrGroup, ErrPlaces, ErrHashLen or ErrClosed, having stored
 // some of the blocks. Blocks whose locality is REMOTE are another engine's and are ignored. Blocks without a group are
-// in group 0. The first blocks of a group tell its kind and block size, unless Config.Groups does.
+// in group 0. The first blocks of a group tell its kind and block size, unless Config.Groups does. held may be nil.
 func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	if b.Hashes.Len() == 0 || b.Tier.Locality == remote {
 		return nil
@@ -66,7 +66,7 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 		if err != nil {
 			return 0, err
 		}
-		return h.store(part, ch, held[from:])
+		return h.store(part, ch, held[min(from, len(held)):])
 	})
 }
 
@@ -159,7 +159,7 @@ func (h *Holder) store(hashes netproto.Hashes, ch *change, held []bool) (int, er
 		}
 		h.next = pos + 1
 		h.account(&out, ch)
-		if held != nil {
+		if i < len(held) {
 			held[i] = out.held
 		}
 	}
@@ -328,7 +328,7 @@ func (h *Holder) SetStale(stale bool) {
 	if slots := &h.fleet.core.slots; stale {
 		slots.fresh.clear(h.slot)
 	} else {
-		slots.fresh.set(h.slot)
+		slots.setFresh(h.slot)
 	}
 }
 

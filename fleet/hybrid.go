@@ -20,6 +20,7 @@ type fitting struct {
 	presence coordinator.Presence
 	scratch  coordinator.Scratch
 	media    [4]uint64 // bits of the media that the holder has, by number
+	isFresh  bool      // events count for the holder
 }
 
 // recordRuns records who holds the next hashes. Holders are followed as long as they have all blocks of the first
@@ -145,7 +146,7 @@ func (q *Query) fitSlot(slot, n uint32) {
 		blockSize := int64(q.fleet.cfg.BlockSize)
 		n = uint32(min(int64(q.n), q.rules.coordinator.LookEnd(int64(n)*blockSize)/blockSize+1))
 	}
-	fit.media = [4]uint64{}
+	fit.media, fit.isFresh = [4]uint64{}, q.core.slots.isFresh(slot, q.version)
 	all := q.hit(slot, n, -1)
 	q.endSlot(slot, allMedia, all)
 	several := false
@@ -202,7 +203,7 @@ func (q *Query) addRun(set *holderSet, slot, from, to uint32, medium int) {
 	word, bit := slot/64, uint64(1)<<(slot%64)
 	for i := range set.pairs {
 		p := &set.pairs[i]
-		if p.word != word || p.bits&bit == 0 || q.counting(p)&bit == 0 {
+		if p.word != word || p.bits&bit == 0 || !q.fit.isFresh && p.place&predictedIn == 0 || q.counting(p)&bit == 0 {
 			continue
 		}
 		number := q.core.places.mediumOf(p)
