@@ -28,7 +28,7 @@
 //	core.go, change.go               one change of one block
 //	work.go                          sweeping and compaction
 //	query.go, answer.go              lookups; hybrid.go those of several groups, by the rules of groups.go
-//	snapshot.go, load.go, frames.go  the state as a file
+//	snapshot.go, load.go, content.go  the state as a file
 //
 // Prompts are chains, and chains are stored in order. So a lookup compares its next key with the next record of the log,
 // and asks the table only where they part. As long as the set stays the same nothing else is done. Where it changes the

@@ -19,7 +19,7 @@ func (f *Fleet) Load(r io.Reader) error {
 	if err := f.checkEmpty(); err != nil {
 		return err
 	}
-	l := loader{fleet: f, core: newCore(&f.cfg), in: newFrameReader(r)}
+	l := loader{fleet: f, core: newCore(&f.cfg), in: newContentReader(r)}
 	for _, read := range []func(){l.readConfig, l.readHolders, l.readPlaces, l.readSets, l.readRecords, l.in.end, l.finish} {
 		if read(); l.in.err != nil {
 			return l.in.err
@@ -50,7 +50,7 @@ func (f *Fleet) checkEmpty() error {
 type loader struct {
 	fleet   *Fleet
 	core    *core
-	in      *frameReader
+	in      *contentReader
 	holders []*Holder
 	sets    []*holderSet
 }
