@@ -21,7 +21,7 @@ func heapBytes() int64 {
 
 // Sets that are gone leave no memory that Stats does not count: the heap stays below MaxBytes whatever was stored before.
 func TestHeapIsBounded(t *testing.T) {
-	const maxBytes = 4 << 20
+	const maxBytes = 8 << 20
 	rng := newRand(7)
 	before := heapBytes()
 	f, hs := newTestFleet(t, Config{BlockSize: 16, MaxBytes: maxBytes}, 64)
@@ -51,7 +51,7 @@ func TestHeapIsBounded(t *testing.T) {
 func TestLoadOfEqualSets(t *testing.T) {
 	const sets = 1 << 20
 	var out bytes.Buffer
-	w := newFrameWriter(&out)
+	w := newContentWriter(&out)
 	w.number(16) // block size
 	w.bool(false)
 	w.number(0) // groups
