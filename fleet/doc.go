@@ -1,4 +1,4 @@
-// Package fleet keeps which engine holds which KV cache blocks, and says who holds the longest prefix of a
+// Package fleet records which engine holds which KV cache blocks, and finds who holds the longest prefix of a
 // prompt: for a router that chooses an engine. An [events.Follower] fills one [Holder] for each engine, or data-parallel
 // rank of it; a router without events calls [Holder.Predict].
 //

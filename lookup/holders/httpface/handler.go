@@ -166,9 +166,10 @@ func (h *Handler) admit(w http.ResponseWriter, c *call, number int) (*endpoint, 
 	}
 	e := &endpoints[number]
 	c.endpoint = e
-	if r.Method != e.method && (r.Method != http.MethodHead || e.method != http.MethodGet) {
+	hasHead := e.method == http.MethodGet && e.answer != nil // a dump is not made for its header
+	if r.Method != e.method && (r.Method != http.MethodHead || !hasHead) {
 		allow := e.method
-		if allow == http.MethodGet {
+		if hasHead {
 			allow = "GET, HEAD"
 		}
 		w.Header().Set("Allow", allow)

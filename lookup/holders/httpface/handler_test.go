@@ -412,3 +412,18 @@ func TestUnregisterAll(t *testing.T) {
 	require.Equal(t, 400, status)
 	require.Contains(t, reply, "additionalsalt")
 }
+
+// HEAD is for what is made in memory. A dump is not.
+func TestHead(t *testing.T) {
+	h := New(Config{Service: newService(t, holders.Config{}), Dump: http.HandlerFunc(serveTestDump)})
+	for _, e := range endpoints {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, "http://127.0.0.1"+e.path, nil))
+		if e.method == http.MethodGet && e.path != "/dump" {
+			require.Equal(t, http.StatusOK, w.Code, e.path)
+			continue
+		}
+		require.Equal(t, http.StatusMethodNotAllowed, w.Code, e.path)
+		require.Equal(t, e.method, w.Header().Get("Allow"), e.path)
+	}
+}
