@@ -33,7 +33,7 @@ var fleetMetrics = []fleetMetric{
 		}
 		return float64(n)
 	}),
-	fleetGauge("blocks", "Different blocks that holders have, in each group.", func(st *holders.ModelStatus) float64 { return float64(st.Blocks) }),
+	fleetGauge("blocks", "Different blocks that holders have; equal ones of several groups count once.", func(st *holders.ModelStatus) float64 { return float64(st.Blocks) }),
 	fleetGauge("entries", "Blocks of each holder and medium, predicted ones included.", func(st *holders.ModelStatus) float64 { return float64(st.Entries) }),
 	fleetGauge("holder_sets", "Different sets of holders that have a block.", func(st *holders.ModelStatus) float64 { return float64(st.Sets) }),
 	fleetGauge("bytes", "Memory that this takes.", func(st *holders.ModelStatus) float64 { return float64(st.Bytes) }),
