@@ -16,7 +16,7 @@ type Holder struct {
 	id    ID
 
 	// Fleet.mu guards these.
-	rank      uint32 // by name
+	index     uint32 // in Fleet.byName
 	slot      uint32
 	stale     bool
 	closed    bool
@@ -70,8 +70,8 @@ func (h *Holder) Store(b *events.Blocks, held []bool) error {
 	})
 }
 
-// inSteps calls f with the lock, for at most maxStep hashes at a time and their index. f returns how many it has
-// changed. If memory is short, garbage is collected and f called again for the rest.
+// inSteps calls do with the lock, for at most maxStep hashes at a time and the index of the first. do returns how many it
+// has changed. If memory is short, garbage is collected and do called again for the rest.
 func (f *Fleet) inSteps(hashes netproto.Hashes, do func(from int, part netproto.Hashes) (int, error)) error {
 	n, blob, collected := hashes.HashLen(), hashes.Bytes(), false
 	for from := 0; from < hashes.Len(); {

@@ -22,14 +22,14 @@ type Query struct {
 	n        uint32 // hashes so far
 	finished bool   // no further hash can change the answer
 	work     int    // see Work
-	ending   bool   // by the rules of groups: order has the holders that are fitted
-	fitted   int    // holders of order that have been fitted
+	ending   bool   // by the rules of groups: order has the slots whose hits are found
+	found    int    // how many of them have their hit
 
-	scan  scan
-	ends  []uint64 // where prefixes end; see packEnd
-	order []uint64 // reused by End
-	runs  []run    // with a coordinator
-	fit   fitting
+	scan   scan
+	ends   []uint64 // where prefixes end; see packEnd
+	order  []uint64 // reused by End
+	runs   []run    // with a coordinator
+	hybrid hybridScan
 }
 
 // maxPiece is how many hashes are looked up in one hold of the lock: at 2 to 20 ns each it is short for a writer that
@@ -40,7 +40,7 @@ const maxPiece = 4096
 // of full attention it does not grow with the hashes.
 func (q *Query) Held() int {
 	n := cap(q.runs)*16 + (cap(q.ends)+cap(q.order)+cap(q.scan.seen))*8 + cap(q.scan.alive)*16
-	for _, words := range q.fit.presence.Bits {
+	for _, words := range q.hybrid.presence.Bits {
 		n += cap(words) * 8
 	}
 	return n
