@@ -74,7 +74,7 @@
 //
 // A block takes 12 bytes in the log and 10 to 20 in the table, 25 in all at 10 million blocks; a set takes 128 and 18 a
 // pair. Config.MaxBytes bounds all of it, as [Stats] counts it: a change that needs more collects what can be freed,
-// then drops the oldest predictions, and then fails with ErrFull. Removals fail in this way, too, as they may need a set that is new;
+// then drops the oldest predictions, those of the current epoch for events alone, and then fails with ErrFull. Removals fail in this way, too, as they may need a set that is new;
 // an events.Follower then clears the holder.
 //
 // Clear and Close cost the same whatever the holder has: they retire its slot. What it leaves is freed by steps of
