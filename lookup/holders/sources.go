@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/hitline/hitline/events"
 	"github.com/hitline/hitline/fleet"
@@ -166,7 +167,31 @@ func (m *model) claim(state *modelState, src *Source) (*fleet.Holder, error) {
 			return h, nil
 		}
 	}
-	return state.fleet.Add(id)
+	h, err := state.fleet.Add(id)
+	if errors.Is(err, fleet.ErrTooMany) && m.dropUnfed(state) {
+		h, err = state.fleet.Add(id)
+	}
+	return h, err
+}
+
+// dropUnfed drops the holder without a source that was predicted for longest ago: those that engines fill go first. It
+// returns false if there is none. m.mu is held.
+func (m *model) dropUnfed(state *modelState) bool {
+	var first fleet.ID
+	var until time.Time
+	for id, t := range m.unfed {
+		if until.IsZero() || t.Before(until) {
+			first, until = id, t
+		}
+	}
+	if until.IsZero() {
+		return false
+	}
+	delete(m.unfed, first)
+	if h := state.fleet.Get(first); h != nil {
+		h.Close()
+	}
+	return true
 }
 
 // releaseHolder closes what newHolder has made. s.mu is held.
