@@ -38,7 +38,7 @@ type modelInfo struct {
 	FirstBytes bool   `json:"first_bytes"`
 }
 
-func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name} }
+func (i *modelInfo) key() ModelKey { return ModelKey{Tenant: i.Tenant, Name: i.Name}.withDefaults() }
 
 // sourceInfo tells of a source. It names the holder that it fills.
 type sourceInfo struct {
@@ -69,7 +69,7 @@ func infoOf(a *activeSource) sourceInfo {
 func (i *sourceInfo) source() Source {
 	return Source{
 		Config:   events.Config{Name: i.Name, Connect: i.Connect, Replay: i.Replay, Topic: i.Topic, ExactCopies: i.ExactCopies},
-		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}, ID: fleet.ID{Instance: i.Instance, Rank: i.Rank},
+		ModelKey: ModelKey{Tenant: i.Tenant, Name: i.Model}.withDefaults(), ID: fleet.ID{Instance: i.Instance, Rank: i.Rank},
 		BlockSize: i.BlockSize, Engine: i.Engine,
 	}
 }
