@@ -322,6 +322,13 @@ func (h *Holder) clear() {
 	h.places, h.noGroup, h.entries, h.predicted = h.places[:0], false, 0, epochCounts{}
 }
 
+// IsStale reports whether the holder counts for nothing but what is predicted.
+func (h *Holder) IsStale() bool {
+	h.fleet.mu.RLock()
+	defer h.fleet.mu.RUnlock()
+	return h.stale
+}
+
 // SetStale implements events.Holder.
 func (h *Holder) SetStale(stale bool) {
 	h.fleet.mu.Lock()

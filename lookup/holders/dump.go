@@ -54,6 +54,8 @@ type sourceInfo struct {
 	ExactCopies bool   `json:"exact_copies"`
 	BlockSize   int    `json:"block_size"`
 	Engine      string `json:"engine"`
+	// Stale says that the holder counted for nothing, and that Ready did not wait for the source: its engine may be gone.
+	Stale bool `json:"stale,omitempty"`
 }
 
 func infoOf(a *activeSource) sourceInfo {
@@ -130,7 +132,9 @@ func (s *Service) copyDump(ctx context.Context) (*dump, error) {
 		}
 		for _, c := range checkpoints {
 			if a := s.active[c.Name]; a != nil { // otherwise it has just come or gone
-				d.sources = append(d.sources, dumpedSource{infoOf(a), c})
+				info := infoOf(a)
+				info.Stale = a.holder.IsStale() && !s.replica.awaits(c.Name)
+				d.sources = append(d.sources, dumpedSource{info, c})
 			}
 		}
 	})

@@ -97,8 +97,11 @@ func (s *Service) follow(src Source, registered bool, start func(events.Config, 
 	if loaded := s.takeLoaded(&src); loaded != nil {
 		src.Resume = loaded.checkpoint
 		err := s.begin(src, registered, start)
-		if err != nil {
+		switch {
+		case err != nil:
 			s.returnLoaded(loaded)
+		case !loaded.info.Stale:
+			s.replica.addResumed(src.Config.Name)
 		}
 		if !errors.Is(err, events.ErrCheckpoint) {
 			return err
@@ -119,10 +122,7 @@ func (s *Service) begin(src Source, registered bool, start func(events.Config, e
 		s.releaseHolder(a)
 		return err
 	}
-	if a.source.Resume != nil {
-		s.replica.addResumed(src.Config.Name)
-		a.source.Resume = nil // it may be large
-	}
+	a.source.Resume = nil // it may be large
 	s.active[src.Config.Name] = a
 	return nil
 }
