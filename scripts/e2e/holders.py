@@ -138,7 +138,7 @@ class Holders:
             raise processes.Failed(f"engine {name} did not store its blocks in {SETTLE_TIMEOUT} s")
 
     def clear(self, name):
-        self.engine(name).call("forget", seconds=RESET_TIMEOUT)
+        self.engine(name).call("clear", seconds=RESET_TIMEOUT)
         self.histories[name].add(self.engine(name).call("steps", seconds=COMPUTE_TIMEOUT))
 
     def remove(self, fraction):

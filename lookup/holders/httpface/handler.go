@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/hitline/hitline/internal/loglimit"
 	"github.com/hitline/hitline/lookup/access"
 	"github.com/hitline/hitline/lookup/statuspage"
 )
@@ -27,8 +28,8 @@ type Handler struct {
 	cfg      Config
 	log      *slog.Logger
 	guard    statuspage.Guard
-	requests chan struct{} // one element for each request that is read or answered
-	refusals refusalLog
+	requests chan struct{}  // one element for each request that is read or answered
+	refusals loglimit.Limit // of the log
 	counters counters
 }
 
@@ -62,6 +63,15 @@ var endpoints = [...]endpoint{
 	{path: "/ready", method: http.MethodGet, answer: (*call).ready},
 	{path: "/dump", method: http.MethodGet, admin: true, answer: nil},
 	{path: "/openapi.yaml", method: http.MethodGet, answer: (*call).openapi},
+}
+
+// Paths returns the paths that a Handler serves. The caller owns the result.
+func Paths() []string {
+	list := make([]string, len(endpoints))
+	for i := range endpoints {
+		list[i] = endpoints[i].path
+	}
+	return list
 }
 
 // find returns the number of the endpoint of a path, len(endpoints) if there is none.
